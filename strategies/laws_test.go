@@ -1,0 +1,489 @@
+package strategies_test
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// A law is the distribution of a wait in nanoseconds: a CDF that is linear between the points (x, f), and, if the last f
+// is below 1, an atom at the last x. It comes from formulas, never from the code under test.
+type law struct{ x, f []float64 }
+
+func uniformLaw(lo, hi float64) law {
+	return law{[]float64{lo, hi}, []float64{0, 1}}
+}
+
+// uniformCutLaw is min(limit, uniform(lo, hi)).
+func uniformCutLaw(lo, hi, limit float64) law {
+	if hi <= limit {
+		return uniformLaw(lo, hi)
+	}
+	return law{[]float64{lo, limit}, []float64{0, (limit - lo) / (hi - lo)}}
+}
+
+func (l law) inf() float64    { return l.x[0] }
+func (l law) sup() float64    { return l.x[len(l.x)-1] }
+func (l law) atom() float64   { return 1 - l.f[len(l.f)-1] }
+func (l law) isUniform() bool { return len(l.x) == 2 && l.atom() == 0 }
+
+// walk returns the CDF at ascending arguments, in constant time each.
+func (l law) walk() func(x float64) float64 {
+	i := 1
+	return func(x float64) float64 {
+		switch {
+		case x < l.inf():
+			return 0
+		case x >= l.sup():
+			return 1
+		}
+		for l.x[i] <= x {
+			i++
+		}
+		return l.f[i-1] + (l.f[i]-l.f[i-1])*(x-l.x[i-1])/(l.x[i]-l.x[i-1])
+	}
+}
+
+func (l law) quantile(p float64) float64 {
+	i := sort.SearchFloat64s(l.f, p)
+	switch {
+	case i == len(l.f):
+		return l.sup()
+	case i == 0:
+		return l.inf()
+	}
+	return l.x[i-1] + (l.x[i]-l.x[i-1])*(p-l.f[i-1])/(l.f[i]-l.f[i-1])
+}
+
+func (l law) moments() (mean, sd float64) {
+	square := l.atom() * l.sup() * l.sup()
+	mean = l.atom() * l.sup()
+	for i := 1; i < len(l.x); i++ {
+		mass, a, b := l.f[i]-l.f[i-1], l.x[i-1], l.x[i]
+		mean += mass * (a + b) / 2
+		square += mass * (a*a + a*b + b*b) / 3
+	}
+	return mean, math.Sqrt(square - mean*mean)
+}
+
+// density returns a bound of the density. Where the law is a table it is four times the largest slope seen.
+func (l law) density() float64 {
+	slope := 0.0
+	for i := 1; i < len(l.x); i++ {
+		slope = max(slope, (l.f[i]-l.f[i-1])/(l.x[i]-l.x[i-1]))
+	}
+	if len(l.x) > 2 {
+		slope *= 4
+	}
+	return slope
+}
+
+// points stands for the law by n equally likely waits, and one more for the atom.
+func (l law) points(n int) (x, weight []float64) {
+	rest := 1 - l.atom()
+	for i := range n {
+		x = append(x, l.quantile(rest*(float64(i)+0.5)/float64(n)))
+		weight = append(weight, rest/float64(n))
+	}
+	if l.atom() > 0 {
+		x, weight = append(x, l.sup()), append(weight, l.atom())
+	}
+	return x, weight
+}
+
+// chain holds the laws of a walk whose next wait is uniform in [b, 3p), where p is the wait before, cut to c before the
+// draw (ceiling) or after it; and the correlations of neighbours in it.
+func chain(b, c float64, ceiling bool, n int) (laws []law, serial []float64) {
+	top := func(p float64) float64 { return 3 * p }
+	if ceiling {
+		top = func(p float64) float64 { return min(c, 3*p) }
+	}
+	laws = append(laws, uniformCutLaw(b, top(b), c))
+	for k := range n - 1 {
+		p, weight := laws[k].points(1000)
+		next := chainLaw(p, weight, b, min(c, b*math.Pow(3, float64(k+2))), top)
+		product := 0.0
+		for i := range p {
+			l := uniformCutLaw(b, top(p[i]), c)
+			mean, _ := l.moments()
+			product += weight[i] * p[i] * mean
+		}
+		serial = append(serial, correlation(product, laws[k], next))
+		laws = append(laws, next)
+	}
+	return laws, serial
+}
+
+// chainLaw mixes the laws of the waits after each p, which ascend. No wait is longer than hi.
+func chainLaw(p, weight []float64, b, hi float64, top func(float64) float64) law {
+	const grid = 1000
+	slopes := 0.0 // of the CDFs that do not reach 1 before x
+	for i := range p {
+		slopes += weight[i] / (top(p[i]) - b)
+	}
+	l := law{make([]float64, grid+1), make([]float64, grid+1)}
+	i, full := 0, 0.0
+	for j := range l.x {
+		x := b * math.Pow(hi/b, float64(j)/grid)
+		for ; i < len(p) && top(p[i]) <= x; i++ {
+			full += weight[i]
+			slopes -= weight[i] / (top(p[i]) - b)
+		}
+		l.x[j], l.f[j] = x, min(1, full+slopes*(x-b))
+	}
+	if 1-l.f[grid] < 1e-9 {
+		l.f[grid] = 1 // no atom: a rounding error
+	}
+	return l
+}
+
+func correlation(meanProduct float64, x, y law) float64 {
+	meanX, sdX := x.moments()
+	meanY, sdY := y.moments()
+	return (meanProduct - meanX*meanY) / (sdX * sdY)
+}
+
+// soft is the function that DecorrelatedV2 takes differences of.
+func soft(t float64) float64 { return math.Pow(2, t) * math.Tanh(math.Sqrt(4*t)) }
+
+// softTable inverts soft by a table over the root of its argument, where it is smooth.
+type softTable struct{ h []float64 }
+
+const softStep = 1.0 / 4096
+
+func newSoftTable(limit float64) softTable {
+	h := make([]float64, int(math.Sqrt(limit)/softStep)+2)
+	for i := range h {
+		s := float64(i) * softStep
+		h[i] = soft(s * s)
+	}
+	return softTable{h}
+}
+
+func (t softTable) inverse(h float64) float64 {
+	i := min(max(1, sort.SearchFloat64s(t.h, h)), len(t.h)-1)
+	s := (float64(i-1) + (h-t.h[i-1])/(t.h[i]-t.h[i-1])) * softStep
+	return s * s
+}
+
+// v2Laws integrates over the position of the retry before, which the wait depends on, by the midpoint rule. A wait of c
+// or more is drawn again between c/2 and c.
+func v2Laws(median, c float64, n int) (laws []law, serial []float64) {
+	const points, steps, grid = 400, 800, 400
+	scale := median / 1.4
+	window := func(k, n int, at float64) []float64 { // soft at n points of window k
+		h := make([]float64, n)
+		for i := range h {
+			h[i] = scale * soft(float64(k)+(float64(i)+at)/float64(n))
+		}
+		return h
+	}
+	for k := range n {
+		before := []float64{0}
+		if k > 0 {
+			before = window(k-1, points, 0.5)
+		}
+		edges := append(window(k, steps, 0), scale*soft(float64(k+1)))
+		hi := min(c, edges[steps])
+		if k > 0 {
+			hi = min(c, edges[steps]-scale*soft(float64(k-1)))
+		}
+		l := law{make([]float64, grid+1), make([]float64, grid+1)}
+		for _, h := range before {
+			i := 0
+			for j := range l.x {
+				x := hi * float64(j) / grid
+				l.x[j] = x
+				for i < steps-1 && edges[i+1] < x+h {
+					i++
+				}
+				u := (float64(i) + (x+h-edges[i])/(edges[i+1]-edges[i])) / steps
+				l.f[j] += min(max(u, 0), 1) / float64(len(before))
+			}
+		}
+		if over := 1 - l.f[grid]; hi == c && over > 0 {
+			for j, x := range l.x {
+				l.f[j] += over * max(0, 2*x/c-1)
+			}
+		}
+		l.f[grid] = 1
+		laws = append(laws, l)
+	}
+	wait := func(d float64) float64 { // on average
+		if d >= c {
+			return 0.75 * c
+		}
+		return d
+	}
+	for k := range n - 1 {
+		before := []float64{0}
+		if k > 0 {
+			before = window(k-1, points, 0.5)
+		}
+		middle, after := window(k, points, 0.5), window(k+1, points, 0.5)
+		product := 0.0
+		for _, h := range middle {
+			a, b := 0.0, 0.0
+			for _, g := range before {
+				a += wait(h-g) / float64(len(before))
+			}
+			for _, g := range after {
+				b += wait(g-h) / points
+			}
+			product += a * b / points
+		}
+		serial = append(serial, correlation(product, laws[k], laws[k+1]))
+	}
+	return laws, serial
+}
+
+// A model is a random strategy together with what is known about it.
+type model struct {
+	name string
+	make func(b, c time.Duration, r strategies.Rand) strategies.Strategy
+	laws func(b, c float64, n int) ([]law, []float64) // of n waits, and the correlations of neighbours, nil for 0
+	next transition                                   // for the expected peak; nil for DecorrelatedV2, where it is known
+}
+
+// independent builds the laws of a strategy whose waits do not depend on one another.
+func independent(at func(b, c float64, k int) law) func(b, c float64, n int) ([]law, []float64) {
+	return func(b, c float64, n int) ([]law, []float64) {
+		laws := make([]law, n)
+		for k := range laws {
+			laws[k] = at(b, c, k)
+		}
+		return laws, make([]float64, n-1)
+	}
+}
+
+func fullLaw(b, c float64, k int) law { return uniformLaw(0, min(c, math.Ldexp(b, k))) }
+func halfLaw(b, c float64, k int) law {
+	w := min(c, math.Ldexp(b, k))
+	return uniformLaw(w/2, w)
+}
+func spreadLaw(b, c float64, k int) law {
+	w := min(c, b*float64(k+1))
+	return uniformLaw(0.75*w, 1.25*w)
+}
+func cutLaw(b, c float64, k int) law { return uniformCutLaw(0, math.Ldexp(b, k), c) }
+
+// jitterAfterCap is what httpx-retries computes: jitter first, then the cap, with an atom at it.
+func jitterAfterCap(b, c time.Duration, r strategies.Rand) strategies.Strategy {
+	return strategies.Capped{
+		Of:  strategies.Jitter{Of: strategies.Exponential{Base: b, Max: math.MaxInt64}, Rand: r},
+		Max: c,
+	}
+}
+
+var models = []model{
+	{
+		"FullJitter",
+		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
+			return strategies.FullJitter{Base: b, Max: c, Rand: r}
+		},
+		independent(fullLaw), memoryless(fullLaw),
+	},
+	{
+		"EqualJitter",
+		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
+			return strategies.EqualJitter{Base: b, Max: c, Rand: r}
+		},
+		independent(halfLaw), memoryless(halfLaw),
+	},
+	{
+		"Decorrelated",
+		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
+			return strategies.Decorrelated{Base: b, Max: c, Rand: r}
+		},
+		func(b, c float64, n int) ([]law, []float64) { return chain(b, c, true, n) },
+		chained(true),
+	},
+	{
+		"AWSDecorrelated",
+		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
+			return strategies.AWSDecorrelated{Base: b, Max: c, Rand: r}
+		},
+		func(b, c float64, n int) ([]law, []float64) { return chain(b, c, false, n) },
+		chained(false),
+	},
+	{
+		"DecorrelatedV2",
+		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
+			return strategies.DecorrelatedV2{Median: b, Max: c, Rand: r}
+		},
+		v2Laws, nil,
+	},
+	{
+		"Jitter",
+		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
+			return strategies.Jitter{Of: strategies.Exponential{Base: b, Max: c}, Fraction: 0.5, Rand: r}
+		},
+		independent(halfLaw), memoryless(halfLaw),
+	},
+	{
+		"Spread",
+		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
+			return strategies.Spread{Of: strategies.Linear{Base: b, Max: c}, Rand: r}
+		},
+		independent(spreadLaw), memoryless(spreadLaw),
+	},
+	{"Capped", jitterAfterCap, independent(cutLaw), memoryless(cutLaw)},
+}
+
+// A transition returns the probabilities of the cells of wait k, given weights of the cells of the wait before, or nil
+// before the first. Cells are 50ms wide; Base is 1s, Max 30s.
+type transition func(k int, before []float64) []float64
+
+const (
+	cell     = 0.05 * second
+	cellBase = 1 * second
+	cellMax  = 30 * second
+	cells    = 760 // up to 1.25 Max
+	second   = 1e9
+)
+
+// A spread adds up masses over cells.
+type spread struct{ mass, slope []float64 } // slope: differences between neighbours, for masses over many cells
+
+func newSpread() spread {
+	return spread{make([]float64, cells), make([]float64, cells+1)}
+}
+
+// addUniform spreads mass evenly over [lo, hi), where lo is the edge of a cell.
+func (s spread) addUniform(lo, hi, mass float64) {
+	if mass == 0 {
+		return
+	}
+	perCell := mass / (hi - lo) * cell
+	first, last := int(math.Round(lo/cell)), int(hi/cell)
+	s.slope[first] += perCell
+	s.slope[last] -= perCell
+	s.mass[last] += perCell * (hi/cell - float64(last))
+}
+
+func (s spread) addAtom(at, mass float64) {
+	s.mass[int(at/cell)] += mass
+}
+
+func (s spread) sum() []float64 {
+	level := 0.0
+	for i := range s.mass {
+		level += s.slope[i]
+		s.mass[i] += level
+	}
+	return s.mass
+}
+
+func memoryless(at func(b, c float64, k int) law) transition {
+	return func(k int, before []float64) []float64 {
+		mass := 0.0
+		for _, m := range before {
+			mass += m
+		}
+		if before == nil {
+			mass = 1
+		}
+		l, next := at(cellBase, cellMax, k), newSpread()
+		next.addUniform(l.inf(), l.sup(), mass*(1-l.atom()))
+		next.addAtom(l.sup(), mass*l.atom())
+		return next.sum()
+	}
+}
+
+func chained(ceiling bool) transition {
+	return func(_ int, before []float64) []float64 {
+		next := newSpread()
+		step := func(p, mass float64) {
+			hi := 3 * p
+			cut := min(hi, cellMax)
+			if ceiling {
+				hi = cut
+			}
+			next.addUniform(cellBase, cut, mass*(cut-cellBase)/(hi-cellBase))
+			next.addAtom(cellMax, mass*(hi-cut)/(hi-cellBase))
+		}
+		if before == nil {
+			step(cellBase, 1)
+		}
+		for i, mass := range before {
+			if mass > 0 {
+				step(min((float64(i)+0.5)*cell, cellMax), mass)
+			}
+		}
+		return next.sum()
+	}
+}
+
+// peakShare returns the largest share of all clients that one cell of time gets, of all first n retries together, if all
+// fail at once at time 0.
+func (m model) peakShare(n int) float64 {
+	if m.next == nil {
+		return 1.0919 * cell / second // the maximum of the density of DecorrelatedV2, at 0.9655 of Median
+	}
+	arrivals := make([]float64, n*cells)
+	state := make([][]float64, n*cells) // the weights of the last wait by the time of the last retry
+	for k := range n {
+		after := make([][]float64, n*cells)
+		arrive := func(t, wait int, mass float64) {
+			if after[t] == nil {
+				after[t] = make([]float64, cells)
+			}
+			after[t][wait] += mass
+			arrivals[t] += mass
+		}
+		if k == 0 {
+			for i, mass := range m.next(k, nil) {
+				arrive(i, i, mass)
+			}
+		}
+		for at, before := range state {
+			if before == nil {
+				continue
+			}
+			for i, mass := range m.next(k, before) {
+				if mass > 1e-12 {
+					// Within cells everything is taken for uniform: the sum of two falls into either of two cells.
+					arrive(at+i, i, mass/2)
+					arrive(at+i+1, i, mass/2)
+				}
+			}
+		}
+		state = after
+	}
+	return slices.Max(arrivals)
+}
+
+// The laws that the checks rest on agree with what is known of them in closed form.
+func TestLaws(t *testing.T) {
+	const b, c = 1 * second, 30 * second
+
+	laws, serial := chain(b, 1e9*second, false, 5)
+	for k, l := range laws {
+		mean, _ := l.moments()
+		assert.InEpsilon(t, b*(2*math.Pow(1.5, float64(k+1))-1), mean, 1e-3, "the mean of uncapped wait %d", k)
+	}
+	assert.InDelta(t, 0.5, serial[0], 0.01)
+
+	laws, _ = chain(b, c, false, 40)
+	mean, _ := laws[39].moments()
+	assert.InEpsilon(t, 18.5806*second, mean, 1e-3)
+	assert.InDelta(t, 0.381123, laws[39].atom(), 1e-3)
+
+	laws, _ = chain(b, c, true, 40)
+	mean, _ = laws[39].moments()
+	assert.InEpsilon(t, 11.5481*second, mean, 1e-3)
+
+	laws, serial = v2Laws(b, c, 8)
+	assert.InEpsilon(t, 0.8974*second, laws[0].quantile(0.5), 1e-3)
+	assert.InDelta(t, -0.60, serial[0], 0.005)
+	table := newSoftTable(9)
+	for _, x := range []float64{0, 1e-6, 0.3, 1, 2.5, 8.99} {
+		assert.InDelta(t, x, table.inverse(soft(x)), 1e-6)
+	}
+}

@@ -1,0 +1,356 @@
+package strategies_test
+
+import (
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+const (
+	sequences = 100_000
+	waitsEach = 8
+)
+
+// source returns numbers that are the same in every run, for one goroutine: what passes once passes always. It is
+// SplitMix64, which costs less than PCG under the race detector.
+func source(seed uint64) strategies.Rand {
+	return func() float64 {
+		seed += 0x9e3779b97f4a7c15
+		z := (seed ^ seed>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		return float64((z^z>>31)>>11) / (1 << 53)
+	}
+}
+
+// sampleOf draws from a model.
+func sampleOf(m model, b, c time.Duration) *sample {
+	s := m.make(b, c, source(uint64(b)))
+	laws, serial := m.laws(float64(b), float64(c), waitsEach)
+	return newSample(collect(sequences, waitsEach, func(int) strategies.Sequence { return s.Start() }), laws, serial)
+}
+
+// unseeded judges first waits that come from the shared source. checks are chosen whose chance to be wrong is below 10⁻⁸
+// together.
+func unseeded(t *testing.T, m model, waits []int64) {
+	t.Helper()
+	laws, _ := m.laws(1*second, 30*second, 1)
+	assert.NoError(t, newSample([][]int64{waits}, laws, nil).against("bound", "ks", "mult", "parallel"))
+}
+
+func TestRandomStrategiesFollowTheirFormulas(t *testing.T) {
+	for _, m := range models {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			long := sampleOf(m, time.Second, 30*time.Second)
+			assert.NoError(t, long.against())
+			assert.NoError(t, sampleOf(m, 100*time.Millisecond, 10*time.Second).against())
+
+			short := m.make(7*time.Millisecond, 210*time.Millisecond, source(uint64(time.Second)))
+			assert.NoError(t, checkScale(collect(sequences/10, waitsEach, func(int) strategies.Sequence {
+				return short.Start()
+			}), long.waits, 1000.0/7))
+
+			peak := m.peakShare(5)
+			assert.NoError(t, checkPeak(long.waits[:5], 10*time.Millisecond, peak/5))
+			assert.NoError(t, checkPeak(long.waits[:5], 100*time.Millisecond, peak*2))
+
+			switch m.name {
+			case "AWSDecorrelated":
+				assert.NoError(t, checkConditional(long.waits, 1*second, func(p float64) (float64, bool) {
+					return 3 * p, 3*p <= 30*second
+				}))
+			case "Decorrelated":
+				assert.NoError(t, checkConditional(long.waits, 1*second, func(p float64) (float64, bool) {
+					return min(3*p, 30*second), true
+				}))
+			}
+		})
+	}
+}
+
+func TestDecorrelatedV2FillsOneWindowPerRetry(t *testing.T) {
+	t.Parallel()
+	s := strategies.DecorrelatedV2{Median: time.Second, Max: math.MaxInt64, Rand: source(1)}
+	waits := collect(sequences, waitsEach, func(int) strategies.Sequence { return s.Start() })
+	u, err := windows(waits, 1*second)
+	require.NoError(t, err)
+	for k := range len(u) - 1 {
+		assert.LessOrEqual(t, math.Abs(pearson(u[k], u[k+1])), sigmas/math.Sqrt(sequences), "retries %d and %d", k, k+1)
+	}
+	for k := range u {
+		assert.NoError(t, checkUniform(u[k]), "retry %d", k)
+	}
+}
+
+// The medians that the documentation of DecorrelatedV2 states.
+func TestDecorrelatedV2Medians(t *testing.T) {
+	t.Parallel()
+	s := strategies.DecorrelatedV2{Median: time.Second, Rand: func() float64 { return 0.5 }}
+	at := time.Duration(0)
+	for k, wait := range strategies.Take(s, 4) {
+		at += wait
+		assert.InDelta(t, []float64{0.897, 1.990, 4.026, 8.072}[k], at.Seconds(), 0.0006)
+	}
+}
+
+func TestAWSDecorrelatedPilesUpAtALowMax(t *testing.T) {
+	t.Parallel()
+	s := strategies.AWSDecorrelated{Base: time.Second, Max: 2 * time.Second, Rand: source(1)}
+	laws, _ := chain(1*second, 2*second, false, 1)
+	first := newSample(collect(sequences, 1, func(int) strategies.Sequence { return s.Start() }), laws, nil)
+	require.InDelta(t, 0.5, laws[0].atom(), 1e-12)
+	assert.NoError(t, first.against())
+}
+
+// After many retries the walks forget where they began; 40 are plenty, as TestLaws shows.
+func TestDecorrelatedInTheLongRun(t *testing.T) {
+	for _, ceiling := range []bool{false, true} {
+		name, mean, mass := "AWSDecorrelated", 18.5806, 0.381123
+		if ceiling {
+			name, mean, mass = "Decorrelated", 11.5481, 0
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var s strategies.Strategy = strategies.AWSDecorrelated{Base: time.Second, Rand: source(3)}
+			if ceiling {
+				s = strategies.Decorrelated{Base: time.Second, Rand: source(3)}
+			}
+			last := collect(sequences, 1, func(int) strategies.Sequence {
+				next := s.Start()
+				for range 39 {
+					next()
+				}
+				return next
+			})[0]
+			sum, square, capped := 0.0, 0.0, 0.0
+			for _, w := range last {
+				x := time.Duration(w).Seconds()
+				sum += x
+				square += x * x
+				if w == 30*second {
+					capped++
+				}
+			}
+			n := float64(len(last))
+			sd := math.Sqrt(square/n - sum/n*sum/n)
+			assert.InDelta(t, mean, sum/n, sigmas*sd/math.Sqrt(n)+0.0001)
+			assert.InDelta(t, mass*n, capped, sigmas*math.Sqrt(n*mass*(1-mass))+0.1)
+		})
+	}
+}
+
+func TestOneStrategyManyGoroutines(t *testing.T) {
+	for _, m := range models {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			const goroutines, each = 64, 2000
+			s := m.make(time.Second, 30*time.Second, nil)
+			first := make([]int64, goroutines*each)
+			var wg sync.WaitGroup
+			for g := range goroutines {
+				wg.Go(func() {
+					for i := range each {
+						next := s.Start()
+						first[g*each+i] = int64(next())
+						next()
+					}
+				})
+			}
+			wg.Wait()
+			unseeded(t, m, first)
+		})
+	}
+}
+
+func TestStrategiesMadeInALoop(t *testing.T) {
+	for _, m := range models {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			unseeded(t, m, collect(sequences, 1, func(int) strategies.Sequence {
+				return m.make(time.Second, 30*time.Second, nil).Start()
+			})[0])
+		})
+	}
+}
+
+func TestNeighbouringSeedsAreUnrelated(t *testing.T) {
+	for _, m := range models {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			laws, serial := m.laws(1*second, 30*second, 2)
+			assert.NoError(t, newSample(collect(sequences, 2, func(i int) strategies.Sequence {
+				return m.make(time.Second, 30*time.Second, strategies.Seeded(uint64(i))).Start()
+			}), laws, serial).against())
+		})
+	}
+}
+
+// control is a flawed strategy that the checks must tell from the sound one it poses as.
+type control struct {
+	name  string
+	poses string                                                  // the model
+	start func(r strategies.Rand) func(i int) strategies.Sequence // Base, or Median, is 1s, Max 30s
+	waits int                                                     // to look at
+	fails []string                                                // checks that must reject it, each by itself
+}
+
+// startEach starts one strategy for all sequences.
+func startEach(s func(r strategies.Rand) strategies.Strategy) func(strategies.Rand) func(int) strategies.Sequence {
+	return func(r strategies.Rand) func(int) strategies.Sequence {
+		s := s(r)
+		return func(int) strategies.Sequence { return s.Start() }
+	}
+}
+
+// startWith starts a FullJitter with a Rand for each sequence.
+func startWith(rand func(r strategies.Rand, i int) strategies.Rand) func(strategies.Rand) func(int) strategies.Sequence {
+	return func(r strategies.Rand) func(int) strategies.Sequence {
+		return func(i int) strategies.Sequence {
+			return strategies.FullJitter{Base: time.Second, Rand: rand(r, i)}.Start()
+		}
+	}
+}
+
+// wikiClamp is a decorrelated jitter that a wiki once recommended: draws below Base become Base, so that a third of all
+// clients come back at one moment.
+func wikiClamp(r strategies.Rand) func(int) strategies.Sequence {
+	return func(int) strategies.Sequence {
+		p := 1.0 * second
+		return func() time.Duration {
+			p = min(30*second, max(1*second, 3*p*r()))
+			return time.Duration(p)
+		}
+	}
+}
+
+// firstUndrawn is a walk whose first wait is where it begins.
+func firstUndrawn(r strategies.Rand) func(int) strategies.Sequence {
+	return func(int) strategies.Sequence {
+		of, first := strategies.Decorrelated{Base: time.Second, Rand: r}.Start(), true
+		return func() time.Duration {
+			if first {
+				first = false
+				return time.Second
+			}
+			return of()
+		}
+	}
+}
+
+func milliseconds(r strategies.Rand) func(int) strategies.Sequence {
+	return func(int) strategies.Sequence {
+		of := strategies.FullJitter{Base: time.Second, Rand: r}.Start()
+		return func() time.Duration { return of().Truncate(time.Millisecond) }
+	}
+}
+
+func spreadBy(fraction float64) func(strategies.Rand) func(int) strategies.Sequence {
+	return startEach(func(r strategies.Rand) strategies.Strategy {
+		return strategies.Spread{Of: strategies.Linear{Base: time.Second}, Fraction: fraction, Rand: r}
+	})
+}
+
+var controls = []control{
+	{"draws clamped to Base", "AWSDecorrelated", wikiClamp, 4, []string{"mean", "quantile", "ks", "atom", "mult", "serial"}},
+	{"jitter before the cap", "FullJitter", startEach(func(r strategies.Rand) strategies.Strategy {
+		return jitterAfterCap(time.Second, 30*time.Second, r)
+	}), 7, []string{"mean", "ks", "mult"}},
+	{"the ceiling first", "AWSDecorrelated", startEach(func(r strategies.Rand) strategies.Strategy {
+		return strategies.Decorrelated{Base: time.Second, Rand: r}
+	}), 4, []string{"mean", "ks", "atom"}},
+	{"the cap last", "Decorrelated", startEach(func(r strategies.Rand) strategies.Strategy {
+		return strategies.AWSDecorrelated{Base: time.Second, Rand: r}
+	}), 5, []string{"mean", "ks", "mult"}},
+	{"a cut to Max", "DecorrelatedV2", startEach(func(r strategies.Rand) strategies.Strategy {
+		return strategies.Capped{Of: strategies.DecorrelatedV2{Median: time.Second, Max: time.Hour, Rand: r}}
+	}), 8, []string{"mean", "ks", "mult"}},
+	{"the first wait is Base", "Decorrelated", firstUndrawn, 2, []string{"mean", "ks", "mult", "reach", "parallel", "serial"}},
+	{"milliseconds", "FullJitter", milliseconds, 1, []string{"mult"}},
+	{"short of both ends", "Spread", spreadBy(0.249), 1, []string{"reach"}},
+	{"past both ends", "Spread", spreadBy(0.251), 1, []string{"bound"}},
+	{"one draw per sequence", "FullJitter", startWith(func(r strategies.Rand, _ int) strategies.Rand {
+		u := r()
+		return func() float64 { return u }
+	}), 2, []string{"serial"}},
+	{"one seed for all", "FullJitter", startWith(func(strategies.Rand, int) strategies.Rand {
+		return strategies.Seeded(1)
+	}), 1, []string{"ks", "mult", "parallel"}},
+	{"one seed for two", "FullJitter", startWith(func(_ strategies.Rand, i int) strategies.Rand {
+		return strategies.Seeded(uint64(i / 2))
+	}), 1, []string{"parallel"}},
+	{"seeds used as they are", "FullJitter", startWith(func(_ strategies.Rand, i int) strategies.Rand {
+		return func() float64 { return float64(i) / sequences }
+	}), 1, []string{"parallel"}},
+	{"16 random bits", "FullJitter", startWith(func(r strategies.Rand, _ int) strategies.Rand {
+		return func() float64 { return math.Floor(r()*(1<<16)) / (1 << 16) }
+	}), 1, []string{"mult"}},
+}
+
+// A check that accepts everything proves nothing.
+func TestChecksRejectFlawedStrategies(t *testing.T) {
+	for _, c := range controls {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			for _, m := range models {
+				if m.name == c.poses {
+					laws, serial := m.laws(1*second, 30*second, c.waits)
+					s := newSample(collect(sequences, c.waits, c.start(source(1))), laws, serial)
+					for _, name := range c.fails {
+						assert.Error(t, s.against(name), name)
+					}
+					return
+				}
+			}
+			t.Fatal("no such model")
+		})
+	}
+}
+
+func TestSpecialChecksRejectFlawedStrategies(t *testing.T) {
+	t.Parallel()
+	r := source(1)
+	wiki := collect(sequences, 5, wikiClamp(r))
+	assert.Error(t, checkConditional(wiki, 1*second, func(p float64) (float64, bool) { return 3 * p, 3*p <= 30*second }))
+	for _, m := range models {
+		if m.name == "AWSDecorrelated" {
+			assert.Error(t, checkPeak(wiki, 10*time.Millisecond, m.peakShare(5)/5))
+			assert.Error(t, checkPeak(wiki, 100*time.Millisecond, m.peakShare(5)*2))
+		}
+	}
+
+	exact := strategies.DecorrelatedV2{Median: time.Second, Max: math.MaxInt64, Rand: r}
+	waits := collect(sequences, 3, func(int) strategies.Sequence { return exact.Start() })
+	for _, wrong := range []float64{1.39, 1.41} {
+		_, err := windows(waits, second*1.4/wrong)
+		assert.Error(t, err, "a divisor of %v", wrong)
+	}
+	// A wrong scale shows in the distribution within the windows too, though in single waits it may not.
+	u, err := windows(waits, 1*second)
+	require.NoError(t, err)
+	table := newSoftTable(4)
+	for i := range u[0] {
+		u[0][i] = table.inverse(soft(u[0][i]) * 1.4 / 1.45)
+	}
+	assert.Error(t, checkUniform(u[0]))
+
+	// 5ms in whole milliseconds is the herd again.
+	tiny := strategies.FullJitter{Base: 5 * time.Millisecond, Rand: r}
+	truncated := collect(sequences, 1, func(int) strategies.Sequence {
+		wait := tiny.Start()().Truncate(time.Millisecond)
+		return func() time.Duration { return wait }
+	})
+	assert.Error(t, newSample(truncated, []law{uniformLaw(0, 5e6)}, nil).against("mult"))
+
+	short := strategies.FullJitter{Base: 7 * time.Millisecond, Rand: source(1)}
+	long := strategies.FullJitter{Base: time.Second, Max: time.Minute, Rand: source(1)}
+	assert.Error(t, checkScale(
+		collect(1000, waitsEach, func(int) strategies.Sequence { return short.Start() }),
+		collect(1000, waitsEach, func(int) strategies.Sequence { return long.Start() }),
+		1000.0/7), "a Max that does not scale")
+}

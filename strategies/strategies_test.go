@@ -1,0 +1,166 @@
+package strategies_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+const ms = time.Millisecond
+
+// milli makes the waits that a table states in milliseconds.
+func milli(waits ...time.Duration) []time.Duration {
+	for i := range waits {
+		waits[i] *= ms
+	}
+	return waits
+}
+
+// lazy is a strategy of another package: no Validate, and waits that may be negative.
+type lazy struct{ waits []time.Duration }
+
+func (l lazy) Start() strategies.Sequence {
+	i := -1
+	return func() time.Duration {
+		i++
+		return l.waits[i%len(l.waits)]
+	}
+}
+
+// startAt starts within a sequence, for strategies that count.
+type startAt struct {
+	s strategies.Strategy
+	k int
+}
+
+func (a startAt) Start() strategies.Sequence { return strategies.StartAt(a.s, a.k) }
+
+func TestFuncCountsRetriesFromZero(t *testing.T) {
+	var retries []int
+	f := strategies.Func(func(retry int) time.Duration {
+		retries = append(retries, retry)
+		return time.Duration(retry-1) * ms
+	})
+	assert.Equal(t, milli(0, 0, 1, 2), strategies.Take(f, 4), "a negative wait counts as 0")
+	assert.Equal(t, milli(0, 0), strategies.Take(f, 2), "each sequence counts anew")
+	assert.Equal(t, []int{0, 1, 2, 3, 0, 1}, retries)
+}
+
+func TestCountSaturates(t *testing.T) {
+	var retries []int
+	f := strategies.Func(func(retry int) time.Duration {
+		retries = append(retries, retry)
+		return 0
+	})
+	strategies.Take(startAt{f, math.MaxInt - 1}, 4)
+	assert.Equal(t, []int{math.MaxInt - 1, math.MaxInt, math.MaxInt, math.MaxInt}, retries)
+}
+
+func TestNilFuncDoesNotPanic(t *testing.T) {
+	assert.Equal(t, milli(0, 0, 0), strategies.Take(strategies.Func(nil), 3))
+}
+
+func TestTake(t *testing.T) {
+	s := lazy{milli(3, -1, 2)}
+	assert.Equal(t, milli(3, 0, 2, 3), strategies.Take(s, 4))
+	assert.Equal(t, []time.Duration{}, strategies.Take(s, 0))
+	assert.PanicsWithValue(t, "strategies: Take: negative number of waits", func() { strategies.Take(s, -1) })
+}
+
+// zero returns the zero value of each type, and what it stands for, drawing from sources of equal numbers.
+func zero() map[string][2]strategies.Strategy {
+	const base, median, limit = 100 * time.Millisecond, 500 * time.Millisecond, 30 * time.Second
+	r := func() strategies.Rand { return strategies.Seeded(1) }
+	v2 := strategies.DecorrelatedV2{Median: median, Max: limit}
+	exponential := strategies.Exponential{Base: base, Factor: 2, Max: limit}
+	return map[string][2]strategies.Strategy{
+		"Constant":     {strategies.Constant{}, strategies.Constant{Wait: 0}},
+		"Linear":       {strategies.Linear{}, strategies.Linear{Base: base, Factor: 1, Max: limit}},
+		"Exponential":  {strategies.Exponential{}, exponential},
+		"FullJitter":   {strategies.FullJitter{Rand: r()}, strategies.FullJitter{Base: base, Factor: 2, Max: limit, Rand: r()}},
+		"EqualJitter":  {strategies.EqualJitter{Rand: r()}, strategies.EqualJitter{Base: base, Factor: 2, Max: limit, Rand: r()}},
+		"Decorrelated": {strategies.Decorrelated{Rand: r()}, strategies.Decorrelated{Base: base, Max: limit, Rand: r()}},
+		"AWSDecorrelated": {
+			strategies.AWSDecorrelated{Rand: r()}, strategies.AWSDecorrelated{Base: base, Max: limit, Rand: r()},
+		},
+		"DecorrelatedV2": {
+			strategies.DecorrelatedV2{Rand: r()}, strategies.DecorrelatedV2{Median: median, Max: limit, Rand: r()},
+		},
+		"Jitter": {strategies.Jitter{Rand: r()}, strategies.Jitter{Of: exponential, Fraction: 1, Rand: r()}},
+		"Spread": {strategies.Spread{Rand: r()}, strategies.Spread{Of: exponential, Fraction: 0.25, Rand: r()}},
+		// The default of these two draws from the shared source: its test is below.
+		"Capped":    {strategies.Capped{}, strategies.Capped{Of: v2, Max: limit}},
+		"FastFirst": {strategies.FastFirst{}, strategies.FastFirst{Of: v2}},
+	}
+}
+
+func TestZeroFieldsMeanTheDefaults(t *testing.T) {
+	for name, s := range zero() {
+		t.Run(name, func(t *testing.T) {
+			assert.NoError(t, strategies.Validate(s[0]))
+			assert.NoError(t, strategies.Validate(s[1]))
+			if name != "Capped" && name != "FastFirst" {
+				// Waits enough to see Max: Linear needs 300.
+				assert.Equal(t, strategies.Take(s[1], 400), strategies.Take(s[0], 400))
+			}
+		})
+	}
+}
+
+// The zero Capped and FastFirst draw from the shared source, so that their default shows in what its waits are like.
+func TestDefaultOfIsDecorrelatedV2(t *testing.T) {
+	const most = 1.3773 * 500 * float64(time.Millisecond)
+	laws, _ := v2Laws(0.5*second, 30*second, 8)
+	for k, l := range laws {
+		capped := collect(10_000, k+1, func(int) strategies.Sequence { return strategies.Capped{}.Start() })[k]
+		fast := collect(10_000, k+2, func(int) strategies.Sequence { return strategies.FastFirst{}.Start() })[k+1]
+		for _, waits := range [][]int64{capped, fast} {
+			assert.NoError(t, newSample([][]int64{waits}, []law{l}, nil).against("bound", "ks"), "wait %d", k)
+		}
+	}
+	assert.Less(t, laws[0].sup(), most, "as documented")
+}
+
+func TestSequencesDoNotShareState(t *testing.T) {
+	all := []strategies.Strategy{
+		strategies.Linear{},
+		strategies.Exponential{},
+		strategies.FastFirst{Of: strategies.Exponential{}},
+		strategies.Func(func(retry int) time.Duration { return time.Duration(retry) }),
+	}
+	for _, m := range models {
+		all = append(all, m.make(time.Second, 30*time.Second, always(0.7)))
+	}
+	for _, s := range all {
+		want := strategies.Take(s, 6)
+		a, b := s.Start(), s.Start()
+		for k := range 6 {
+			if k >= 3 {
+				assert.Equal(t, want[k-3], b(), "%#v", s)
+			}
+			assert.Equal(t, want[k], a(), "%#v", s)
+		}
+	}
+}
+
+func TestStrategiesArePlainValues(t *testing.T) {
+	set := map[strategies.Strategy]bool{
+		strategies.Constant{Wait: ms}:                                       true,
+		strategies.Linear{Base: ms}:                                         true,
+		strategies.Exponential{Base: ms}:                                    true,
+		strategies.Capped{Of: strategies.Exponential{Base: ms}, Max: ms}:    true,
+		strategies.FastFirst{Of: strategies.Exponential{Base: time.Second}}: true,
+	}
+	assert.Len(t, set, 5)
+	assert.True(t, set[strategies.Capped{Of: strategies.Exponential{Base: ms}, Max: ms}])
+
+	assert.Equal(t, "{Base:1s Factor:0 Max:0s}", fmt.Sprintf("%+v", strategies.Exponential{Base: time.Second}))
+	assert.Equal(t, "{Median:1s Max:0s Rand:<nil>}", fmt.Sprintf("%+v", strategies.DecorrelatedV2{Median: time.Second}))
+	assert.Equal(t, "{Of:{Wait:1s} Max:2s}",
+		fmt.Sprintf("%+v", strategies.Capped{Of: strategies.Constant{Wait: time.Second}, Max: 2 * time.Second}))
+}

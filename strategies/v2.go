@@ -1,0 +1,75 @@
+package strategies
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"time"
+)
+
+// DecorrelatedV2 spreads the retries of a crowd smoothly over time. Before retry k, which counts from 0, it waits
+//
+//	Median/1.4 · (H(k + U_k) − H(k−1 + U_(k−1)))    where H(t) = 2^t · tanh(2·√t), and H = 0 before the first retry
+//
+// each U_k being uniform in [0, 1). The sum of the waits up to retry k is thus Median/1.4 · H(k + U_k): each retry falls
+// into a window of its own, independently of the retries before; the windows follow one another without gap or overlap,
+// each about twice as long as the one before; and the density of retries has neither peaks nor steps.
+//
+// A wait that would be Max or longer is drawn from uniform(Max/2, Max) instead, so that clients stay spread out at the
+// cap too; the formula goes on underneath. The waits lie in [0, Max), the first one below 1.3773·Median. Neighbouring
+// waits are negatively correlated.
+//
+// Median is a scale more than a median, since the divisor 1.4 is rounded. The true median of the first wait is 0.897 of
+// Median; those of the times from the first failure to the second, third and fourth retry are 1.990, 4.026 and 8.072 of
+// Median, if attempts take no time and waits stay below Max.
+//
+// The formula is DecorrelatedJitterBackoffV2 of Polly.Contrib.WaitAndRetry, by George Polevoy, which Polly v8 uses for
+// exponential backoff with jitter as well. There waits have no cap, or are cut to it, and then all are equal.
+type DecorrelatedV2 struct {
+	Median time.Duration // roughly the median of the first wait; 0: 500ms
+	Max    time.Duration // no wait is longer; 0: 30s
+	Rand   Rand          // nil: the shared source of math/rand/v2
+}
+
+// lastV2 is the last retry whose wait is computed. From 64 on it is always over the cap; from 1024 on H is infinite, and
+// the difference of two of its values not a number.
+const lastV2 = 1000
+
+// Start implements [Strategy].
+func (s DecorrelatedV2) Start() Sequence {
+	return s.from(0)
+}
+
+func (s DecorrelatedV2) from(k int) Sequence {
+	scale := float64(max(0, cmp.Or(s.Median, defaultMedian))) / 1.4
+	limit := max(0, cmp.Or(s.Max, defaultMax))
+	r := s.Rand
+	state := struct {
+		n counter
+		h float64 // H of the retry before, here of the end of its window; H(0) is 0
+	}{counter(k), softExp(float64(k))}
+	return func() time.Duration {
+		if k := state.n.next(); k <= lastV2 {
+			before := state.h
+			state.h = softExp(float64(k) + r.draw())
+			if ns := scale * (state.h - before); ns < float64(limit) {
+				return time.Duration(max(0, ns)) // below 0 by a rounding error at most
+			}
+		}
+		return uniform(upperHalf(limit), limit, r.draw())
+	}
+}
+
+// softExp is H: exponential growth that begins softly, at 0.
+func softExp(t float64) float64 {
+	// The conversion forbids fusing the product with the subtraction, which would round differently on other processors.
+	return float64(math.Exp2(t) * math.Tanh(2*math.Sqrt(t)))
+}
+
+// Validate reports negative durations and a Max below Median.
+func (s DecorrelatedV2) Validate() error {
+	return errors.Join(
+		validateNotNegative("DecorrelatedV2.Median", s.Median),
+		validateMax("DecorrelatedV2", "Median", s.Median, defaultMedian, s.Max),
+	)
+}
