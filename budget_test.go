@@ -1,0 +1,494 @@
+package httpretry_test
+
+import (
+	"context"
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+const (
+	budgetHost = "api.example.com"
+	otherHost  = "api.example.com:8443"
+)
+
+func deposit(b httpretry.Budget, host string, n int) {
+	for range n {
+		b.Deposit(host)
+	}
+}
+
+// withdrawals returns how many retries b allows host, and gives up counting at most.
+func withdrawals(t testing.TB, b httpretry.Budget, host string, most int) int {
+	t.Helper()
+	for n := range most {
+		if !b.Withdraw(t.Context(), host) {
+			return n
+		}
+	}
+	return most
+}
+
+func TestHostBudgetRatioIsExact(t *testing.T) {
+	for _, c := range []struct {
+		ratio     float64
+		successes int
+		want      int
+	}{
+		{0.1, 0, 0}, {0.1, 1, 0}, {0.1, 9, 0}, {0.1, 10, 1}, {0.1, 19, 1},
+		{0.1, 29, 2}, {0.1, 30, 3}, {0.1, 100, 10}, {0.1, 10_000, 1000}, // 0.1*30 is 3.0000000000000004
+		{0.2, 4, 0}, {0.2, 5, 1}, {0.2, 100, 20},
+		{0.29, 100, 29}, {0.57, 100, 57}, // 0.29*100 is 28.999999999999996
+		{0.4, 10, 4}, {0.4, 9, 3},
+		{0.7, 10, 7},
+		{1.0 / 3, 2, 0}, {1.0 / 3, 3, 1}, {1.0 / 3, 30, 10},
+		{2.0 / 3, 3, 2},
+		{1, 1, 1}, {1, 100, 100},
+		{1.1, 10, 11},
+		{2, 3, 6},
+		{2.5, 1, 2}, {2.5, 2, 5},
+		{0.0001, 9999, 0}, {0.0001, 10_000, 1},
+		{1000, 1, 1000},
+	} {
+		t.Run(strconv.FormatFloat(c.ratio, 'g', 4, 64)+" of "+strconv.Itoa(c.successes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := httpretry.HostBudget{Ratio: c.ratio, Floor: -1}
+				require.NoError(t, b.Validate())
+				deposit(&b, budgetHost, c.successes)
+				assert.Equal(t, c.want, b.Balance(budgetHost))
+				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, c.want+1))
+				assert.Zero(t, b.Balance(budgetHost))
+			})
+		})
+	}
+}
+
+func TestHostBudgetRatioStaysExactWhileItIsSpent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Ratio: 0.4, Floor: -1}
+		retries := 0
+		for n := range 1000 {
+			b.Deposit(budgetHost)
+			retries += withdrawals(t, &b, budgetHost, 2)
+			require.Equal(t, 4*(n+1)/10, retries, "after %d successes", n+1)
+		}
+	})
+}
+
+// The expected values come from integers and big ones, so no rounding of floats is at work in them.
+func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(1, 2))
+		for range 20_000 {
+			den := []int64{10, 100, 1000, 10_000, 1_000_000, 3, 7, 60, 1 + r.Int64N(1<<26)}[r.IntN(9)]
+			num := 1 + den/1_000_000 + r.Int64N(den)
+			successes := r.Uint64() >> r.IntN(64)
+
+			b := httpretry.HostBudget{Ratio: float64(num) / float64(den), Floor: -1}
+			httpretry.DepositMany(&b, budgetHost, successes)
+			want := new(big.Int).SetUint64(successes)
+			want.Div(want.Mul(want, big.NewInt(num)), big.NewInt(den))
+			if want.Cmp(big.NewInt(math.MaxInt-1_000_000)) > 0 {
+				want.SetInt64(math.MaxInt - 1_000_000)
+			}
+			require.Equal(t, want.Int64(), int64(b.Balance(budgetHost)), "%d/%d of %d", num, den, successes)
+		}
+	})
+}
+
+// A ratio that is no short fraction is met to within the rounding of a float64.
+func TestHostBudgetRatioIsCloseForAnyFloat(t *testing.T) {
+	const successes = 1 << 40
+	synctest.Test(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(3, 4))
+		for i := range 20_000 {
+			ratio := math.Pow(10, -6+12*r.Float64())
+			if i%4 == 0 { // the neighbours of whole numbers have the longest fractions
+				ratio = math.Nextafter(math.Round(ratio)+1, float64(r.IntN(2))*1e9)
+			}
+			b := httpretry.HostBudget{Ratio: min(ratio, 1e6), Floor: -1}
+			httpretry.DepositMany(&b, budgetHost, successes)
+			want := min(b.Ratio*successes, math.MaxInt-1_000_000)
+			require.InDelta(t, want, b.Balance(budgetHost), 1+want*0x1p-51, "%v", b.Ratio)
+		}
+	})
+}
+
+func TestHostBudgetDoesNotWrapAround(t *testing.T) {
+	for _, ratio := range []float64{0.000001, 0.1, 1, 2, 1_000_000} {
+		b := httpretry.HostBudget{Ratio: ratio, Floor: -1}
+		last := 0
+		for shift := range 64 {
+			httpretry.DepositMany(&b, budgetHost, 1<<shift) // 2⁶⁴−1 in the end
+			balance := b.Balance(budgetHost)
+			require.GreaterOrEqual(t, balance, last, "ratio %v, shift %d", ratio, shift)
+			require.Equal(t, balance > 0, b.Withdraw(t.Context(), budgetHost))
+			last = max(balance-1, 0)
+		}
+		require.GreaterOrEqual(t, int64(last), min(int64(18_446_744_073_709), math.MaxInt-1_000_000)-64)
+	}
+}
+
+func TestHostBudgetDefaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b httpretry.HostBudget
+		assert.Equal(t, 3, withdrawals(t, &b, budgetHost, 10), "the floor")
+		deposit(&b, budgetHost, 39)
+		assert.Zero(t, b.Balance(budgetHost), "the retries of the floor count")
+		b.Deposit(budgetHost)
+		assert.Equal(t, 1, b.Balance(budgetHost), "4 of 40")
+		time.Sleep(9 * time.Second)
+		assert.Equal(t, 3, b.Balance(budgetHost), "and 2 that the floor has regained")
+		time.Sleep(time.Second)
+		assert.Equal(t, 3, b.Balance(budgetHost), "the floor alone, in a new window")
+	})
+}
+
+func TestHostBudgetFloorIsSpentOnlyWhenTheRatioRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Ratio: 0.5, Floor: 2}
+		deposit(&b, budgetHost, 8)
+		assert.Equal(t, 6, b.Balance(budgetHost))
+		assert.Equal(t, 4, withdrawals(t, &b, budgetHost, 4))
+		time.Sleep(10 * time.Second) // had it been spent, it would be back by now; so look at the rest as well
+		assert.Equal(t, 2, b.Balance(budgetHost))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Ratio: 0.5, Floor: 2}
+		deposit(&b, budgetHost, 8)
+		for left := 6; left > 0; left-- {
+			require.Equal(t, left, b.Balance(budgetHost))
+			require.True(t, b.Withdraw(t.Context(), budgetHost))
+		}
+		require.Zero(t, b.Balance(budgetHost))
+		require.False(t, b.Withdraw(t.Context(), budgetHost))
+	})
+}
+
+func TestHostBudgetFloorRefills(t *testing.T) {
+	const third = time.Second / 3 // a little less than a third: refills are exact to a nanosecond
+	for _, c := range []struct {
+		name string
+		wait time.Duration
+		want int
+	}{
+		{"not at once", 0, 0},
+		{"not early", third - time.Nanosecond, 0},
+		{"one by one", third + time.Nanosecond, 1},
+		{"in proportion", 2*third + 2*time.Nanosecond, 2},
+		{"not early in the end", time.Second - 2*time.Nanosecond, 2},
+		{"in a window", time.Second, 3},
+		{"not beyond", time.Hour, 3},
+		{"not ever", 100 * 365 * 24 * time.Hour, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := httpretry.HostBudget{Floor: 3, Window: time.Second}
+				require.Equal(t, 3, withdrawals(t, &b, budgetHost, 4))
+				time.Sleep(c.wait)
+				assert.Equal(t, c.want, b.Balance(budgetHost))
+				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, 4))
+			})
+		})
+	}
+}
+
+func TestHostBudgetRefusalsCostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Floor: 1, Window: time.Second}
+		require.True(t, b.Withdraw(t.Context(), budgetHost))
+		for range 999 {
+			time.Sleep(time.Millisecond)
+			require.False(t, b.Withdraw(t.Context(), budgetHost))
+		}
+		time.Sleep(time.Millisecond)
+		assert.True(t, b.Withdraw(t.Context(), budgetHost))
+	})
+}
+
+func TestHostBudgetWindowExpires(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		first time.Duration // from the window's beginning to the successes
+		wait  time.Duration // from the successes to the retries
+		want  int
+	}{
+		{"at once", 0, 0, 10},
+		{"for nine tenths of a window at least", time.Second - 1, 9 * time.Second, 10},
+		{"for a window at most", 0, 10*time.Second - 1, 10},
+		{"not longer", 0, 10 * time.Second, 0},
+		{"nor from the middle of a step", 1500 * time.Millisecond, 10 * time.Second, 0},
+		{"nor after a second round", 0, 20 * time.Second, 0},
+		{"nor ever", 3 * time.Second, 1000 * time.Hour, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := httpretry.HostBudget{Ratio: 1, Floor: -1}
+				require.False(t, b.Withdraw(t.Context(), budgetHost)) // begins the window
+				time.Sleep(c.first)
+				deposit(&b, budgetHost, 10)
+				require.Equal(t, 10, b.Balance(budgetHost)) // from here on their time is known
+				time.Sleep(c.wait)
+				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, 11))
+			})
+		})
+	}
+}
+
+func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Ratio: 1, Floor: -1, Window: time.Second}
+		retries := 0
+		for range 1000 { // a success each 10 ms: after any number of windows, one retry for each and no more
+			b.Deposit(budgetHost)
+			retries += withdrawals(t, &b, budgetHost, 2)
+			time.Sleep(10 * time.Millisecond)
+		}
+		assert.Equal(t, 1000, retries)
+
+		deposit(&b, budgetHost, 5)
+		require.Equal(t, 5, b.Balance(budgetHost))
+		time.Sleep(500 * time.Millisecond)
+		require.Equal(t, 5, withdrawals(t, &b, budgetHost, 6))
+		time.Sleep(500 * time.Millisecond)
+		b.Deposit(budgetHost)
+		assert.False(t, b.Withdraw(t.Context(), budgetHost), "five retries and one success in the window")
+		time.Sleep(500 * time.Millisecond)
+		assert.True(t, b.Withdraw(t.Context(), budgetHost), "no retry and one success in the window")
+	})
+}
+
+// Deposits whose time was never looked at count when somebody looks, which is the slack of the guarantee: below 64.
+func TestHostBudgetSuccessesOfUnknownAgeAreFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Ratio: 1, Floor: -1}
+		var wg sync.WaitGroup
+		for range 100 { // many goroutines, so that deposits spread over all stripes
+			wg.Go(func() { deposit(&b, budgetHost, 99) })
+		}
+		wg.Wait()
+		time.Sleep(time.Hour)
+		assert.Less(t, b.Balance(budgetHost), 64)
+	})
+}
+
+func TestHostBudgetNeverOvershootsUnderConcurrency(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		budget *httpretry.HostBudget
+		known  int // successes beforehand
+	}{
+		{"ratio", &httpretry.HostBudget{Floor: -1}, 100},
+		{"floor", &httpretry.HostBudget{Floor: 10}, 0},
+		{"both", &httpretry.HostBudget{Floor: 4}, 60},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // time stands still, so no floor refills
+				deposit(c.budget, budgetHost, c.known)
+				var wg sync.WaitGroup
+				var retries atomic.Int64
+				barrier := make(chan struct{})
+				for range 1000 {
+					wg.Go(func() {
+						<-barrier
+						if c.budget.Withdraw(t.Context(), budgetHost) {
+							retries.Add(1)
+						}
+					})
+				}
+				synctest.Wait()
+				close(barrier)
+				wg.Wait()
+				assert.EqualValues(t, 10, retries.Load())
+			})
+		})
+	}
+}
+
+func TestHostBudgetLosesNoDepositUnderConcurrency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Ratio: 0.5, Floor: -1}
+		var wg sync.WaitGroup
+		var retries atomic.Int64
+		for range 8 {
+			wg.Go(func() { deposit(&b, budgetHost, 1001) })
+			wg.Go(func() { retries.Add(int64(withdrawals(t, &b, budgetHost, 300))) })
+			wg.Go(func() {
+				for range 100 {
+					assert.GreaterOrEqual(t, b.Balance(budgetHost), 0)
+				}
+			})
+		}
+		wg.Wait()
+		retries.Add(int64(withdrawals(t, &b, budgetHost, 5000)))
+		assert.EqualValues(t, 8*1001/2, retries.Load())
+	})
+}
+
+func TestHostBudgetWithdrawSeesAllDepositsBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Ratio: 1, Floor: -1}
+		for n := range 100 { // each from another goroutine, hence from another stripe
+			var wg sync.WaitGroup
+			wg.Go(func() { b.Deposit(budgetHost) })
+			wg.Wait()
+			require.True(t, b.Withdraw(t.Context(), budgetHost), n)
+		}
+	})
+}
+
+func TestHostBudgetKeepsHostsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b httpretry.HostBudget
+		deposit(&b, otherHost, 100)
+		assert.Equal(t, 3, withdrawals(t, &b, budgetHost, 20), "others' successes do not count")
+		assert.Equal(t, 13, withdrawals(t, &b, otherHost, 20), "others' retries do not count")
+		assert.Equal(t, 3, b.Balance(""))
+	})
+}
+
+func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Floor: 1}
+		hosts := hostNames(1025)
+		for _, h := range hosts[:1024] {
+			require.True(t, b.Withdraw(t.Context(), h))
+		}
+		for _, h := range hosts[:1024] {
+			require.Zero(t, b.Balance(h), "1024 hosts are remembered") // and this is no use of them
+		}
+		b.Deposit(hosts[0]) // but this is
+		b.Deposit(hosts[1024])
+		assert.Zero(t, b.Balance(hosts[0]))
+		assert.Zero(t, b.Balance(hosts[2]))
+		assert.Equal(t, 1, b.Balance(hosts[1]), "it starts afresh")
+		assert.True(t, b.Withdraw(t.Context(), hosts[1]))
+	})
+}
+
+func TestHostBudgetBalanceLeavesNoTrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Floor: 5}
+		require.True(t, b.Withdraw(t.Context(), budgetHost))
+		for _, h := range hostNames(2000) {
+			require.Equal(t, 5, b.Balance(h), "what a new host has")
+		}
+		assert.Equal(t, 4, b.Balance(budgetHost), "remembered")
+		assert.Equal(t, 4, b.Balance(budgetHost), "and not spent")
+	})
+}
+
+func TestHostBudgetAnswersWhenTheContextIsDone(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	b := httpretry.HostBudget{Floor: 1}
+	assert.True(t, b.Withdraw(ctx, budgetHost))
+	assert.False(t, b.Withdraw(ctx, budgetHost))
+}
+
+// Each bubble's clock begins at the same time, so the second one seems to go back.
+func TestHostBudgetSurvivesAClockThatGoesBack(t *testing.T) {
+	b := httpretry.HostBudget{Ratio: 0.1, Floor: 1}
+	synctest.Test(t, func(t *testing.T) {
+		deposit(&b, budgetHost, 100)
+		require.Equal(t, 11, b.Balance(budgetHost))
+		time.Sleep(5 * time.Second)
+		require.Equal(t, 11, withdrawals(t, &b, budgetHost, 20))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		assert.Zero(t, b.Balance(budgetHost), "nothing gained")
+		deposit(&b, budgetHost, 20)
+		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 10), "12 of 120, nothing lost")
+		time.Sleep(5 * time.Second)
+		assert.Zero(t, b.Balance(budgetHost), "no time has passed yet")
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, 1, b.Balance(budgetHost), "now it has")
+	})
+}
+
+func TestHostBudgetValidate(t *testing.T) {
+	type budget = httpretry.HostBudget
+	for _, c := range []struct {
+		budget *httpretry.HostBudget
+		want   string
+	}{
+		{&budget{}, ""},
+		{&budget{Ratio: 0.000001, Floor: 1_000_000, Window: time.Millisecond}, ""},
+		{&budget{Ratio: 1_000_000, Floor: math.MinInt, Window: 365 * 24 * time.Hour}, ""},
+		{nil, "HostBudget: is nil"},
+		{&budget{Ratio: -0.1}, "HostBudget.Ratio: -0.1 is negative"},
+		{&budget{Ratio: math.Inf(-1)}, "HostBudget.Ratio: -Inf is negative"},
+		{&budget{Ratio: math.NaN()}, "HostBudget.Ratio: NaN is not a number"},
+		{&budget{Ratio: math.Inf(1)}, "HostBudget.Ratio: +Inf is more than 1e+06"},
+		{&budget{Ratio: 1_000_001}, "HostBudget.Ratio: 1.000001e+06 is more than 1e+06"},
+		{&budget{Ratio: 9e-7}, "HostBudget.Ratio: 9e-07 is less than 1e-06"},
+		{&budget{Floor: 1_000_001}, "HostBudget.Floor: 1000001 is more than 1000000"},
+		{&budget{Window: -time.Second}, "HostBudget.Window: -1s is negative"},
+		{&budget{Window: 10}, "HostBudget.Window: 10ns is less than 1ms"},
+		{&budget{Window: math.MaxInt64}, "HostBudget.Window: 2562047h47m16.854775807s is more than 8760h0m0s"},
+		{&budget{Ratio: -1, Floor: math.MaxInt32, Window: math.MinInt64}, "HostBudget.Ratio: -1 is negative\n" +
+			"HostBudget.Floor: 2147483647 is more than 1000000\n" +
+			"HostBudget.Window: -2562047h47m16.854775808s is negative"},
+	} {
+		if c.want == "" {
+			assert.NoError(t, c.budget.Validate())
+			continue
+		}
+		require.EqualError(t, c.budget.Validate(), c.want)
+		if c.budget != nil { // used all the same
+			assert.Zero(t, c.budget.Balance(budgetHost), "not known")
+			deposit(c.budget, budgetHost, 1000)
+			assert.False(t, c.budget.Withdraw(t.Context(), budgetHost), c.want)
+			assert.Zero(t, c.budget.Balance(budgetHost), "known")
+		}
+	}
+}
+
+func TestHostBudgetBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Floor: 1_000_000, Window: time.Millisecond}
+		assert.Equal(t, 1_000_000, b.Balance(budgetHost))
+		for range 1000 {
+			require.True(t, b.Withdraw(t.Context(), budgetHost))
+		}
+		assert.InDelta(t, 999_000, b.Balance(budgetHost), 1)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		const year = 365 * 24 * time.Hour
+		b := httpretry.HostBudget{Ratio: 1, Floor: 1, Window: year}
+		deposit(&b, budgetHost, 2)
+		assert.Equal(t, 3, withdrawals(t, &b, budgetHost, 5))
+		time.Sleep(year - time.Hour)
+		assert.Zero(t, b.Balance(budgetHost))
+		time.Sleep(time.Hour)
+		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 5))
+		time.Sleep(200 * year)
+		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 5))
+	})
+}
+
+func TestUnlimitedNeverRefuses(t *testing.T) {
+	var b httpretry.Unlimited
+	b.Deposit(budgetHost)
+	assert.Equal(t, 1000, withdrawals(t, b, budgetHost, 1000))
+}
+
+func TestHostBudgetAllocatesNothingForAKnownHost(t *testing.T) {
+	b := httpretry.HostBudget{Floor: 500, Ratio: 0.5}
+	ctx := t.Context()
+	b.Deposit(budgetHost)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(budgetHost) }))
+	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, budgetHost) })) // allowed by both, then refused
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Balance(budgetHost) }))
+}
