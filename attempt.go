@@ -1,0 +1,384 @@
+package httpretry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxSends bounds what net/http sends by itself in one attempt of a
+	// request that is safe to repeat.
+	maxSends = 10
+
+	// maxInformational bounds the 1xx responses of one attempt that must not
+	// be repeated: watching them switches off net/http's own bound.
+	maxInformational = 32
+
+	// A response that is dropped is read to its end, so that its connection
+	// can be used again, but no further and no longer than this.
+	maxDrainBytes = 64 << 10
+	maxDrainTime  = 50 * time.Millisecond
+
+	// maxLinger is how long a request over HTTP/1 may still be sent after its
+	// response has ended. net/http itself waits 50ms for that.
+	maxLinger = 100 * time.Millisecond
+)
+
+type attemptKey struct{}
+
+// Attempt returns the number, from 1, of the attempt that ctx belongs to: the
+// context of a request that Base is given, or of a Response's Request. For
+// any other context it returns 1.
+func Attempt(ctx context.Context) int {
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		return a.number
+	}
+	return 1
+}
+
+// attempt is the sending of a copy of the caller's request. As a context it is
+// the caller's, with the attempt's number; the request has one derived from it
+// that ends with the attempt.
+type attempt struct {
+	context.Context
+	number  int
+	req     *http.Request
+	hasBody bool
+	rec     *recorder // what req's body is read through, or nil
+	cancel  context.CancelCauseFunc
+	timer   *time.Timer // nil without a timeout
+	header  [1]string
+	over    atomic.Bool // the response that was handed over has ended
+
+	// What net/http tells about this attempt, from its own goroutines.
+	hooks         httptrace.ClientTrace
+	once          bool         // the request must not be sent twice
+	replayable    bool         // to net/http, which may repeat it over HTTP/1 after writing it
+	reported      atomic.Bool  // Base tells about its doings at all
+	everWrote     atomic.Bool  // a part of the request
+	wrote         atomic.Bool  // a part of the request, and nothing was answered since
+	http2         atomic.Bool  // what was written was HTTP/2
+	sends         atomic.Int32 // connections that the request was given
+	uploaded      atomic.Bool  // the whole request is written, or never will be
+	informational atomic.Int32 // 1xx responses
+}
+
+// Value implements context.Context.
+func (a *attempt) Value(key any) any {
+	if key == (attemptKey{}) {
+		return a
+	}
+	return a.Context.Value(key)
+}
+
+// send makes the next attempt. A first one that needs nothing of ours is the
+// caller's own request.
+func (c *call) send() (resp *http.Response, err error) {
+	c.attempts++
+	if c.attempts == 1 && c.safe && c.key == "" && c.policy.AttemptTimeout == 0 && c.body.direct() {
+		resp, err = c.settings.base.RoundTrip(c.req)
+	} else {
+		c.attempt = c.newAttempt()
+		resp, err = c.sendCopy(c.attempt)
+	}
+	switch {
+	case err != nil && resp != nil:
+		closeResponse(resp)
+		resp = nil
+	case err == nil && resp == nil:
+		err = errNoResponse
+	}
+	c.resp = resp
+	return resp, err
+}
+
+// sendCopy sends an attempt's request and says what ended it where Base
+// cannot know.
+func (c *call) sendCopy(a *attempt) (*http.Response, error) {
+	unwatch := c.body.watch(a.req)
+	resp, err := c.settings.base.RoundTrip(a.req)
+	unwatch()
+
+	cause := context.Cause(a.req.Context())
+	if a.timer != nil && !a.timer.Stop() && c.req.Context().Err() == nil {
+		cause = &attemptTimeout{c.policy.AttemptTimeout} // even if its cancel is yet to run
+	}
+	switch failure := c.body.failure(); {
+	case ours(cause):
+		closeResponse(resp) // it ends with the attempt's context
+		return nil, cause
+	case err != nil && failure != nil:
+		c.bodyFailed = true
+		return resp, failure
+	}
+	return resp, err
+}
+
+// newAttempt makes the copy of the caller's request that is sent next. It is
+// not Request.Clone's, which copies the trailers: their values are set in the
+// caller's map while the body is read.
+func (c *call) newAttempt() *attempt {
+	a := &attempt{
+		Context:    c.req.Context(),
+		number:     c.attempts,
+		hasBody:    hasBody(c.req),
+		once:       !c.safe,
+		replayable: replayable(c.req),
+	}
+	ctx, cancel := context.WithCancelCause(a)
+	a.cancel = cancel
+	a.req = c.req.WithContext(a.watched(ctx, c.settings.bare))
+	a.req.Header = c.req.Header.Clone()
+	a.req.Body = c.body.open()
+	a.rec = c.body.rec
+	if a.once || !c.body.direct() {
+		a.req.GetBody = nil // with it net/http repeats by itself, past our own eyes
+	}
+	if a.once {
+		// The presence of a key, even an empty one, makes net/http repeat.
+		delete(a.req.Header, "Idempotency-Key")
+		delete(a.req.Header, "X-Idempotency-Key")
+	}
+	if c.key != "" {
+		a.setHeader(c.policy.KeyHeader, []string{c.key})
+	}
+	if a.number > 1 && c.settings.header != "" {
+		a.header[0] = strconv.Itoa(a.number - 1)
+		a.setHeader(c.settings.header, a.header[:])
+	}
+	if timeout := c.policy.AttemptTimeout; timeout > 0 {
+		a.timer = time.AfterFunc(timeout, func() { cancel(&attemptTimeout{timeout}) })
+	}
+	return a
+}
+
+func (a *attempt) setHeader(name string, values []string) {
+	if a.req.Header == nil {
+		a.req.Header = make(http.Header, 1)
+	}
+	a.req.Header[name] = values
+}
+
+// watched returns ctx with the hooks by which net/http tells what it does. A
+// new set for each attempt, below the caller's own context: hooks that were
+// inherited from the attempt before would be called again.
+//
+// Between two sends net/http takes no answer into account, but a layer above
+// it that does (one that logs in after a 401) is free to send again, so only
+// what follows an answer is left alone. Where there is no such layer the hooks
+// that find out are not set.
+func (a *attempt) watched(ctx context.Context, bare bool) context.Context {
+	a.hooks.GotConn = a.gotConn
+	if a.hasBody {
+		a.hooks.WroteRequest = a.wroteRequest
+	}
+	if a.once {
+		a.hooks.GetConn = a.getConn
+		a.hooks.WroteHeaderField = a.wroteHeaderField
+		if !bare {
+			a.hooks.GotFirstResponseByte = a.answered
+			a.hooks.Got1xxResponse = a.informed
+		}
+	}
+	return httptrace.WithClientTrace(ctx, &a.hooks)
+}
+
+func (a *attempt) getConn(string) { a.reported.Store(true) }
+
+// gotConn is called before each sending. It stops what would be a second one:
+// over HTTP/2 the request notices its canceled context before it is written;
+// over HTTP/1, where the connection is this request's alone, it is written
+// regardless, so the connection has to go. An HTTP/1 request that net/http
+// does not hold for replayable gets a second connection only if nothing at all
+// was written on the first.
+func (a *attempt) gotConn(info httptrace.GotConnInfo) {
+	sends := a.sends.Add(1)
+	a.uploaded.Store(false)
+	switch {
+	case a.once && a.wrote.Load() && a.http2.Load():
+		a.cancel(errResent)
+	case a.once && a.wrote.Load() && a.replayable:
+		a.cancel(errResent)
+		_ = info.Conn.Close() // nothing was written on it that could be lost
+	case !a.once && sends > maxSends:
+		a.cancel(errTooManySends)
+	}
+}
+
+// wroteHeaderField is called before the bytes of the header go out. HTTP/2's
+// begins with pseudo-headers (RFC 9113 section 8.3).
+func (a *attempt) wroteHeaderField(name string, _ []string) {
+	if !a.wrote.Load() {
+		a.http2.Store(name[0] == ':')
+		a.wrote.Store(true)
+		a.everWrote.Store(true)
+	}
+}
+
+func (a *attempt) answered() { a.wrote.Store(false) }
+
+// informed takes an answer back: net/http repeats after a 1xx too.
+func (a *attempt) informed(int, textproto.MIMEHeader) error {
+	a.wrote.Store(true)
+	if a.informational.Add(1) > maxInformational {
+		return errInformational
+	}
+	return nil
+}
+
+// neverSent reports whether the attempt provably ended before a byte of its
+// request was written.
+func (a *attempt) neverSent() bool {
+	return a != nil && a.once && a.reported.Load() && !a.everWrote.Load()
+}
+
+func (a *attempt) wroteRequest(httptrace.WroteRequestInfo) {
+	a.uploaded.Store(true)
+	if a.over.Load() {
+		a.end()
+	}
+}
+
+// release ends the attempt's context, and with it whatever Base still does.
+func (a *attempt) release() {
+	if a == nil {
+		return
+	}
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+	a.cancel(nil)
+}
+
+// end releases an attempt that was the last. Its body may be waiting in a Read
+// that nothing else would end.
+func (a *attempt) end() {
+	a.release()
+	if a.rec != nil {
+		a.rec.interrupt()
+	}
+}
+
+// responseEnded ends the attempt once its request has been sent, too: over
+// HTTP/2 a server may answer, and go on to read what it answered to.
+func (a *attempt) responseEnded(resp *http.Response) {
+	if a.over.Swap(true) {
+		return
+	}
+	switch {
+	case !a.hasBody || a.uploaded.Load() || a.sends.Load() == 0: // Base may not tell
+		a.end()
+	case resp.ProtoMajor < 2:
+		time.AfterFunc(maxLinger, a.end)
+	}
+}
+
+// replayable reports whether net/http holds a request without a key for
+// replayable by its method (Request.isReplayable).
+func replayable(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
+}
+
+// handOver makes resp, an attempt's, the caller's. Its body keeps the
+// attempt's context alive until it ends or is closed; a body that callers may
+// leave open ends it at once.
+func (c *call) handOver(resp *http.Response) {
+	a := c.attempt
+	if a == nil {
+		return
+	}
+	resp.Request = c.req
+	if a.number > 1 {
+		resp.Request = c.req.WithContext(a)
+	}
+	_, tunnel := resp.Body.(io.Writer)
+	if tunnel || resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 ||
+		c.req.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent ||
+		resp.StatusCode == http.StatusNotModified {
+		a.responseEnded(resp)
+		return
+	}
+	resp.Body = &heldBody{resp.Body, a, resp}
+}
+
+// heldBody ends an attempt with the body of its response.
+type heldBody struct {
+	io.ReadCloser
+	attempt *attempt
+	resp    *http.Response
+}
+
+func (b *heldBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.attempt.responseEnded(b.resp)
+	}
+	return n, err
+}
+
+func (b *heldBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.attempt.responseEnded(b.resp)
+	return err
+}
+
+// discard reads a small rest of a response that is dropped, so that its
+// connection can be used again, and closes it. Errors do not matter: they cost
+// the connection, which is the alternative anyway.
+func discard(resp *http.Response) {
+	if resp.Body == nil || resp.Body == http.NoBody {
+		return
+	}
+	if resp.ContentLength <= maxDrainBytes {
+		late := time.AfterFunc(maxDrainTime, func() { closeResponse(resp) })
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxDrainBytes+1))
+		late.Stop()
+	}
+	closeResponse(resp)
+}
+
+func closeResponse(resp *http.Response) {
+	if resp != nil && resp.Body != nil {
+		_ = resp.Body.Close() // nobody reads it
+	}
+}
+
+var (
+	errNoResponse    = errors.New("the base transport returned neither a response nor an error")
+	errResent        = errors.New("net/http was about to send again a request that is not safe to repeat, and was stopped")
+	errTooManySends  = fmt.Errorf("net/http sent the request %d times in one attempt, and was stopped", maxSends)
+	errInformational = fmt.Errorf("more than %d informational responses to one request", maxInformational)
+)
+
+// attemptTimeout is the error of an attempt that took longer than the policy's
+// AttemptTimeout.
+type attemptTimeout struct{ after time.Duration }
+
+func (e *attemptTimeout) Error() string   { return fmt.Sprintf("attempt timed out after %v", e.after) }
+func (e *attemptTimeout) Timeout() bool   { return true }
+func (e *attemptTimeout) Temporary() bool { return true }
+
+// Is makes it what net/http's own timeouts are.
+func (e *attemptTimeout) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// ours reports whether err is of this package's making.
+func ours(err error) bool {
+	switch err {
+	case errNoResponse, errResent, errTooManySends, errInformational, errRequestCanceled:
+		return true
+	}
+	_, timeout := err.(*attemptTimeout)
+	return timeout
+}

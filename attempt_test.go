@@ -1,0 +1,925 @@
+package httpretry_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// HTTP/2 frame types and error codes (RFC 9113 sections 6 and 7).
+const (
+	frameData      = 0x0
+	frameHeaders   = 0x1
+	frameRstStream = 0x3
+	frameSettings  = 0x4
+	framePing      = 0x6
+	frameGoAway    = 0x7
+
+	flagEndStream  = 0x1
+	flagAck        = 0x1
+	flagEndHeaders = 0x4
+
+	codeNo             = 0x0
+	codeProtocol       = 0x1
+	codeInternal       = 0x2
+	codeRefusedStream  = 0x7
+	codeEnhanceYourCam = 0xb
+)
+
+// rawHTTP2 is a server that speaks just enough HTTP/2 without TLS to misbehave.
+// It calls answer for every request header that reaches it.
+type rawHTTP2 struct {
+	net.Listener
+	requests atomic.Int32
+	received atomic.Int32  // bytes of bodies
+	complete chan struct{} // gets a value for each request whose body has ended
+}
+
+type rawConn struct {
+	net.Conn
+	number int // of the request on the server, from 1
+}
+
+func (c rawConn) frame(kind, flags byte, stream uint32, payload []byte) {
+	b := make([]byte, 9, 9+len(payload))
+	b[0], b[1], b[2] = byte(len(payload)>>16), byte(len(payload)>>8), byte(len(payload))
+	b[3], b[4] = kind, flags
+	binary.BigEndian.PutUint32(b[5:], stream)
+	_, _ = c.Write(append(b, payload...)) // the client may have left, which its side of the test shows
+}
+
+func (c rawConn) reset(stream, code uint32) {
+	c.frame(frameRstStream, 0, stream, binary.BigEndian.AppendUint32(nil, code))
+}
+
+func (c rawConn) goAway(last, code uint32) {
+	c.frame(frameGoAway, 0, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), code))
+}
+
+// status answers with one of the statuses in HPACK's static table (RFC 7541
+// appendix A).
+func (c rawConn) status(stream uint32, code int) {
+	index := map[int]byte{200: 8, 204: 9, 206: 10, 304: 11, 400: 12, 404: 13, 500: 14}[code]
+	c.frame(frameHeaders, flagEndHeaders|flagEndStream, stream, []byte{0x80 | index})
+}
+
+func newRawHTTP2(t testing.TB, answer func(c rawConn, stream uint32)) *rawHTTP2 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &rawHTTP2{Listener: l, complete: make(chan struct{}, 100)}
+	accept(t, l, func(conn net.Conn, _ int) { s.serve(conn, answer) })
+	return s
+}
+
+// accept serves each connection of l, with its number, until the test ends.
+func accept(t testing.TB, l net.Listener, serve func(conn net.Conn, number int)) {
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		conns []net.Conn
+	)
+	wg.Go(func() {
+		for n := 1; ; n++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, conn)
+			mu.Unlock()
+			wg.Go(func() {
+				defer conn.Close()
+				serve(conn, n)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+}
+
+func (s *rawHTTP2) serve(conn net.Conn, answer func(c rawConn, stream uint32)) {
+	br := bufio.NewReader(conn)
+	if _, err := io.CopyN(io.Discard, br, int64(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))); err != nil {
+		return
+	}
+	c := rawConn{Conn: conn}
+	c.frame(frameSettings, 0, 0, nil)
+	for {
+		var head [9]byte
+		if _, err := io.ReadFull(br, head[:]); err != nil {
+			return
+		}
+		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+		if _, err := io.ReadFull(br, payload); err != nil {
+			return
+		}
+		switch stream := binary.BigEndian.Uint32(head[5:]) & (1<<31 - 1); {
+		case head[3] == frameSettings && head[4]&flagAck == 0:
+			c.frame(frameSettings, flagAck, 0, nil)
+		case head[3] == framePing && head[4]&flagAck == 0:
+			c.frame(framePing, flagAck, 0, payload)
+		case head[3] == frameHeaders:
+			c.number = int(s.requests.Add(1))
+			answer(c, stream)
+		case head[3] == frameData:
+			s.received.Add(int32(len(payload)))
+			if head[4]&flagEndStream != 0 {
+				s.complete <- struct{}{}
+			}
+		}
+	}
+}
+
+// overHTTP2 is a base that speaks HTTP/2 without TLS.
+func overHTTP2(t testing.TB) *http.Transport {
+	t.Helper()
+	base := &http.Transport{Protocols: new(http.Protocols)}
+	base.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(base.CloseIdleConnections)
+	return base
+}
+
+// Hazard 0.1, 0.2, C2, C3: net/http repeats requests over HTTP/2 without
+// asking. One that is not safe to repeat reaches the server once.
+func TestAtMostOnceHTTP2(t *testing.T) {
+	answers := map[string]struct {
+		answer func(c rawConn, stream uint32)
+		body   int32 // deliveries of a POST with a body: more than one where the server says it did nothing
+	}{
+		"REFUSED_STREAM":     {func(c rawConn, s uint32) { c.reset(s, codeRefusedStream) }, 1},
+		"PROTOCOL_ERROR":     {func(c rawConn, s uint32) { c.reset(s, codeProtocol) }, 1},
+		"INTERNAL_ERROR":     {func(c rawConn, s uint32) { c.reset(s, codeInternal) }, 1},
+		"ENHANCE_YOUR_CALM":  {func(c rawConn, s uint32) { c.reset(s, codeEnhanceYourCam) }, 1},
+		"GOAWAY(0)":          {func(c rawConn, _ uint32) { c.goAway(0, codeNo) }, 5},
+		"GOAWAY(0), calm":    {func(c rawConn, _ uint32) { c.goAway(0, codeEnhanceYourCam) }, 5},
+		"GOAWAY(id) + close": {func(c rawConn, s uint32) { c.goAway(s, codeNo); c.Close() }, 1},
+		"close":              {func(c rawConn, _ uint32) { c.Close() }, 1},
+	}
+	for name, tt := range answers {
+		for _, layered := range []bool{false, true} {
+			for _, body := range []string{"", "payload"} {
+				t.Run(fmt.Sprintf("%s/layered=%v/body=%q", name, layered, body), func(t *testing.T) {
+					srv := newRawHTTP2(t, tt.answer)
+					var base http.RoundTripper = overHTTP2(t)
+					if layered {
+						base = baseFunc(base.RoundTrip)
+					}
+					transport := contract(t, httpretry.Config{Base: base, Policy: every(0)})
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					_, err := transport.RoundTrip(request(t, "POST", "http://"+srv.Addr().String(), body).WithContext(ctx))
+					require.Error(t, err)
+					require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
+					want := int32(1)
+					switch {
+					case body != "":
+						want = tt.body
+					case strings.HasSuffix(name, "calm"):
+						want = 5 // net/http does not repeat this one, so it says why
+					}
+					assert.Equal(t, want, srv.requests.Load(), "deliveries; %v", err)
+				})
+			}
+		}
+	}
+}
+
+// Hazard C2, 3.5: the replay that the server's GOAWAY allows is ours.
+func TestGoAwayReplay(t *testing.T) {
+	var once atomic.Bool
+	srv := newRawHTTP2(t, func(c rawConn, stream uint32) {
+		if once.CompareAndSwap(false, true) {
+			c.goAway(0, codeNo)
+		} else {
+			c.status(stream, 204)
+		}
+	})
+	events := new(record)
+	transport := contract(t, httpretry.Config{Base: overHTTP2(t), Policy: every(0), Observe: events.observe})
+	resp, err := transport.RoundTrip(request(t, "POST", "http://"+srv.Addr().String(), "payload"))
+	require.NoError(t, err)
+	finish(t, resp)
+	assert.Equal(t, 204, resp.StatusCode)
+	assert.Len(t, events.events, 2)
+	assert.EqualValues(t, 2, srv.requests.Load())
+}
+
+// Hazard C4: what net/http repeats in one attempt of ours is bounded.
+func TestSendsPerAttempt(t *testing.T) {
+	srv := newRawHTTP2(t, func(c rawConn, stream uint32) {
+		if c.number == 1 {
+			c.status(stream, 500)
+		} else {
+			c.goAway(0, codeNo)
+		}
+	})
+	policy := every(0)
+	policy.MaxAttempts = 3
+	transport := contract(t, httpretry.Config{Base: overHTTP2(t), Policy: policy})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := transport.RoundTrip(request(t, "GET", "http://"+srv.Addr().String(), "").WithContext(ctx))
+	require.NoError(t, ctx.Err())
+	assert.EqualError(t, err, "httpretry: gave up after 3 attempts (attempts exhausted): net/http sent the request 10 times in one attempt, and was stopped")
+	assert.LessOrEqual(t, srv.requests.Load(), int32(1+2*10))
+	assert.Greater(t, srv.requests.Load(), int32(3))
+}
+
+// A layer between us and net/http that sends several requests with the
+// attempt's context, as one that logs in does, is not mistaken for a re-send.
+func TestLayerThatLogsIn(t *testing.T) {
+	var charges atomic.Int32
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/token":
+			_, _ = io.WriteString(w, "secret")
+		case r.Header.Get("Authorization") != "secret":
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			charges.Add(1)
+		}
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	inner := srv.Client().Transport
+	base := baseFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := inner.RoundTrip(req)
+		if err != nil || resp.StatusCode != http.StatusUnauthorized {
+			return resp, err
+		}
+		finish(t, resp)
+		token, err := inner.RoundTrip(request(t, "GET", srv.URL+"/token", "").WithContext(req.Context()))
+		if err != nil {
+			return nil, err
+		}
+		req = req.Clone(req.Context())
+		req.Header.Set("Authorization", finish(t, token))
+		return inner.RoundTrip(req)
+	})
+	resp, err := contract(t, httpretry.Config{Base: base}).RoundTrip(request(t, "POST", srv.URL+"/charge", ""))
+	require.NoError(t, err)
+	finish(t, resp)
+	assert.Equal(t, 2, resp.ProtoMajor)
+	assert.EqualValues(t, 1, charges.Load())
+}
+
+// A 1xx is no answer: what net/http sends after one is a repeat.
+func TestAtMostOnceAfterInformational(t *testing.T) {
+	srv := newRawHTTP2(t, func(c rawConn, stream uint32) {
+		// ":status: 103" as a literal with an indexed name (RFC 7541 section 6.2.2).
+		c.frame(frameHeaders, flagEndHeaders, stream, append([]byte{0x08, 3}, "103"...))
+		c.reset(stream, codeRefusedStream)
+	})
+	for _, layered := range []bool{false, true} {
+		var base http.RoundTripper = overHTTP2(t)
+		if layered {
+			base = baseFunc(base.RoundTrip)
+		}
+		srv.requests.Store(0)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).
+			RoundTrip(request(t, "POST", "http://"+srv.Addr().String(), "").WithContext(ctx))
+		require.Error(t, err)
+		require.NoError(t, ctx.Err())
+		cancel()
+		assert.EqualValues(t, 1, srv.requests.Load(), "layered: %v", layered)
+	}
+}
+
+// The bound on informational responses that watching them takes from net/http.
+func TestInformationalFlood(t *testing.T) {
+	srv := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		for range 1000 {
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+	})
+	base := baseFunc(http.DefaultTransport.(*http.Transport).Clone().RoundTrip)
+	_, err := contract(t, httpretry.Config{Base: base}).RoundTrip(request(t, "POST", srv.URL, ""))
+	require.ErrorContains(t, err, "more than 32 informational responses")
+}
+
+// rawHTTP1 is a server that is given each connection and the number of it.
+func newRawHTTP1(t testing.TB, serve func(conn *net.TCPConn, br *bufio.Reader, number int)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	accept(t, l, func(conn net.Conn, n int) { serve(conn.(*net.TCPConn), bufio.NewReader(conn), n) })
+	return "http://" + l.Addr().String()
+}
+
+// stale is a server that closes a connection just as a request with ctx has
+// been given it, and before that is written.
+type stale struct {
+	url      string
+	base     *http.Transport
+	ctx      context.Context
+	requests atomic.Int32
+}
+
+func newStale(t testing.TB, reset bool) *stale {
+	s := new(stale)
+	servers, clients := make(chan *net.TCPConn, 10), make(chan *toldConn, 10)
+	s.url = newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
+		servers <- conn
+		for {
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			s.requests.Add(1)
+			_, _ = io.Copy(io.Discard, req.Body)
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	s.base = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		told := &toldConn{Conn: conn, closed: make(chan struct{})}
+		clients <- told
+		return told, nil
+	}}
+	t.Cleanup(s.base.CloseIdleConnections)
+	s.ctx = httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		if info.Reused {
+			server := <-servers
+			if reset {
+				_ = server.SetLinger(0)
+			}
+			_ = server.Close()
+			<-(<-clients).closed // net/http has noticed
+		}
+	}})
+	return s
+}
+
+// toldConn tells when it is closed.
+type toldConn struct {
+	net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *toldConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// Hazard 1.1, C1, K9: a connection that was closed while idle took nothing
+// with it, whatever the method.
+func TestStaleConnection(t *testing.T) {
+	for _, reset := range []bool{false, true} {
+		for _, body := range []string{"", "payload"} {
+			t.Run(fmt.Sprintf("reset=%v/body=%q", reset, body), func(t *testing.T) {
+				stale := newStale(t, reset)
+				transport := contract(t, httpretry.Config{Base: stale.base, Policy: every(0)})
+				resp, err := transport.RoundTrip(request(t, "GET", stale.url, ""))
+				require.NoError(t, err)
+				finish(t, resp)
+				resp, err = transport.RoundTrip(request(t, "POST", stale.url, body).WithContext(stale.ctx))
+				require.NoError(t, err)
+				finish(t, resp)
+				assert.EqualValues(t, 2, stale.requests.Load())
+			})
+		}
+	}
+}
+
+// Over HTTP/1, net/http gives a request that it does not hold for replayable a
+// second connection only if not a byte went out on the first: that is let be.
+func TestNothingWritten(t *testing.T) {
+	var requests atomic.Int32
+	srv := newServer(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
+	var broken atomic.Bool
+	base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &brittleConn{Conn: conn, broken: &broken}, err
+	}}
+	t.Cleanup(base.CloseIdleConnections)
+	transport := contract(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
+	resp, err := transport.RoundTrip(request(t, "GET", srv.URL, ""))
+	require.NoError(t, err)
+	finish(t, resp)
+	broken.Store(true)
+	resp, err = transport.RoundTrip(request(t, "POST", srv.URL, ""))
+	require.NoError(t, err)
+	finish(t, resp)
+	assert.False(t, broken.Load(), "a write has failed")
+	assert.EqualValues(t, 2, requests.Load())
+}
+
+// brittleConn fails the first write after it was broken.
+type brittleConn struct {
+	net.Conn
+	broken *atomic.Bool
+}
+
+func (c *brittleConn) Write(p []byte) (int, error) {
+	if c.broken.CompareAndSwap(true, false) {
+		return 0, syscall.EPIPE
+	}
+	return c.Conn.Write(p)
+}
+
+// Hazard 1.3: what provably never left may be sent again, whatever the error.
+func TestNeverSent(t *testing.T) {
+	var posts, conns atomic.Int32
+	handler := http.HandlerFunc(func(_ http.ResponseWriter, _ *http.Request) { posts.Add(1) })
+	srv := httptest.NewUnstartedServer(handler)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	base := srv.Client().Transport.(*http.Transport).Clone()
+	t.Cleanup(base.CloseIdleConnections)
+	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
+		if err == nil && conns.Add(1) < 3 {
+			_ = conn.Close() // so that the TLS handshake fails, with an error that says nothing
+		}
+		return conn, err
+	}
+	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", srv.URL, "payload"))
+	require.NoError(t, err)
+	finish(t, resp)
+	assert.EqualValues(t, 3, conns.Load())
+	assert.EqualValues(t, 1, posts.Load())
+}
+
+// A base that does not report its doings proves nothing.
+func TestNeverSentUnknown(t *testing.T) {
+	base := play(fails(io.EOF))
+	_, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", "http://a.test/", ""))
+	require.Equal(t, io.EOF, err)
+	assert.Len(t, base.attempts(), 1)
+}
+
+// Hazard C1: an empty key is no key, to the server or to us. net/http takes
+// any for one, so it does not get to see it.
+func TestEmptyKeyOverHTTP1(t *testing.T) {
+	var requests atomic.Int32
+	url := newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
+		for n := 0; ; n++ {
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			if req.Method == "POST" {
+				requests.Add(1)
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	transport := contract(t, httpretry.Config{Policy: every(0)})
+	for range 5 {
+		resp, err := transport.RoundTrip(request(t, "GET", url, "")) // leaves a connection to be reused
+		require.NoError(t, err)
+		finish(t, resp)
+		req := request(t, "POST", url, "")
+		req.Header["Idempotency-Key"] = []string{""}
+		req.Header["X-Idempotency-Key"] = []string{""}
+		_, err = transport.RoundTrip(req)
+		require.Error(t, err)
+	}
+	assert.EqualValues(t, 5, requests.Load())
+}
+
+// A GET that the policy does not hold for safe is not net/http's to repeat.
+func TestUnsafeGet(t *testing.T) {
+	var unsafe atomic.Int32
+	url := newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
+		for {
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			if req.URL.Path == "/unsafe" {
+				unsafe.Add(1)
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	policy := every(0)
+	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/unsafe" }
+	for range 20 {
+		unsafe.Store(0)
+		transport := contract(t, httpretry.Config{Policy: policy})
+		resp, err := transport.RoundTrip(request(t, "GET", url, ""))
+		require.NoError(t, err)
+		finish(t, resp)
+		_, err = transport.RoundTrip(request(t, "GET", url+"/unsafe", ""))
+		require.Error(t, err)
+		assert.EqualValues(t, 1, unsafe.Load())
+	}
+}
+
+// Hazard G3: the caller's own hooks are called once for each event.
+func TestCallersTrace(t *testing.T) {
+	srv := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if httpretryAttempt(r) < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	var got, wrote atomic.Int32
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+		GotConn:      func(httptrace.GotConnInfo) { got.Add(1) },
+		WroteHeaders: func() { wrote.Add(1) },
+	})
+	resp, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(request(t, "GET", srv.URL, "").WithContext(ctx))
+	require.NoError(t, err)
+	finish(t, resp)
+	assert.EqualValues(t, 3, got.Load())
+	assert.EqualValues(t, 3, wrote.Load())
+}
+
+func httpretryAttempt(r *http.Request) int {
+	n := 0
+	_, _ = fmt.Sscan(r.Header.Get("Retry-Attempt"), &n)
+	return n + 1
+}
+
+// Hazard E1, E4: an attempt that takes too long is over.
+func TestAttemptTimeout(t *testing.T) {
+	for _, tt := range []struct {
+		method   string
+		attempts int
+		want     string
+	}{
+		{"GET", 5, "httpretry: gave up after 5 attempts (attempts exhausted): attempt timed out after 2s"},
+		{"POST", 1, "httpretry: gave up after 1 attempt (not idempotent): attempt timed out after 2s"},
+	} {
+		t.Run(tt.method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := play(step{status: 200, takes: time.Hour})
+				policy := every(time.Second)
+				policy.AttemptTimeout = 2 * time.Second
+				_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, tt.method, "http://a.test/", ""))
+				require.EqualError(t, err, tt.want)
+				assert.Len(t, base.attempts(), tt.attempts)
+				for _, wait := range base.waits() {
+					assert.Equal(t, 3*time.Second, wait)
+				}
+				var timeout net.Error
+				require.ErrorAs(t, err, &timeout)
+				assert.True(t, timeout.Timeout())
+				//lint:ignore SA1019 old code asks
+				assert.True(t, timeout.Temporary())
+				require.NotErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, err, context.DeadlineExceeded, "as net/http's own timeouts are")
+			})
+		})
+	}
+}
+
+// Headers that arrive as the time is up are too late.
+func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := counted("")
+		base := baseFunc(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second)
+			return &http.Response{StatusCode: 200, Body: body}, nil
+		})
+		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
+		_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+		require.EqualError(t, err, "httpretry: gave up after 1 attempt (attempts exhausted): attempt timed out after 2s")
+		assert.EqualValues(t, 1, body.closes.Load())
+	})
+}
+
+// The caller's deadline is not an attempt's.
+func TestAttemptTimeoutAndDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		policy := every(0)
+		policy.AttemptTimeout = time.Second + 1
+		base := play(step{status: 200, takes: time.Hour})
+		events := new(record)
+		_, err := contract(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).
+			RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		require.Error(t, err)
+		assert.Len(t, base.attempts(), 1)
+		assert.Equal(t, httpretry.ReasonCanceled, events.reason())
+	})
+}
+
+// pipeTransport connects to an HTTP server without a network, so that both
+// sides run in virtual time.
+func pipeTransport(t testing.TB, handler http.HandlerFunc) *http.Transport {
+	t.Helper()
+	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
+	var running sync.WaitGroup
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		running.Add(1)
+		defer running.Done()
+		handler(w, r)
+	})}
+	running.Go(func() { _ = srv.Serve(l) })
+	base := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		client, server := net.Pipe()
+		select {
+		case l.conns <- server:
+			return client, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}}
+	t.Cleanup(func() { base.CloseIdleConnections(); _ = srv.Close(); running.Wait() })
+	return base
+}
+
+type pipeListener struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// Hazard 0.6, E1, E2: an attempt's timeout does not cut a body, however long.
+func TestAttemptTimeoutSparesBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const chunks = 200
+		chunk := strings.Repeat("0123456789abcdef", 1<<12/16*4)
+		base := pipeTransport(t, func(w http.ResponseWriter, _ *http.Request) {
+			for range chunks {
+				_, _ = io.WriteString(w, chunk)
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(time.Second)
+			}
+		})
+		policy := every(0)
+		policy.AttemptTimeout = 2 * time.Second
+		for _, method := range []string{"GET", "POST"} {
+			resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, method, "http://a.test/", ""))
+			require.NoError(t, err)
+			assert.Len(t, finish(t, resp), chunks*len(chunk))
+		}
+	})
+}
+
+// Hazard D6, E6: an attempt's context ends with the response's body, or at once
+// where there is none that callers would close.
+func TestAttemptContextEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name, method string
+		status       int
+		body         string
+		use          func(*http.Response) error
+	}{
+		{"HEAD", "HEAD", 200, "", nil},
+		{"no content", "GET", 204, "", nil},
+		{"not modified", "GET", 304, "", nil},
+		{"empty", "GET", 200, "", nil},
+		{"read", "GET", 200, "body", func(r *http.Response) error { _, err := io.Copy(io.Discard, r.Body); return err }},
+		{"closed", "GET", 200, "body", func(r *http.Response) error { return r.Body.Close() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var ctx context.Context
+			inner := play(status(503), step{status: tt.status, body: tt.body})
+			base := baseFunc(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				resp, err := inner.RoundTrip(req)
+				if tt.body == "" {
+					resp.Body = io.NopCloser(strings.NewReader("")) // as HTTP/2 has it: not http.NoBody
+				}
+				return resp, err
+			})
+			policy := every(0)
+			resp, err := contractless(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, tt.method, "http://a.test/", ""))
+			require.NoError(t, err)
+			if tt.use != nil {
+				require.NoError(t, ctx.Err())
+				require.NoError(t, tt.use(resp))
+			}
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+		})
+	}
+}
+
+// A server may answer over HTTP/2 before it has read the request, and read on.
+// What ends an attempt's context does not cut that short.
+func TestUploadOutlivesAnswer(t *testing.T) {
+	for _, header := range []string{"", "key"} {
+		t.Run(header, func(t *testing.T) {
+			srv := newRawHTTP2(t, func(c rawConn, stream uint32) { c.status(stream, 204) })
+			r, w := io.Pipe()
+			req := streamed(t, "POST", "http://"+srv.Addr().String(), r)
+			if header != "" {
+				req.Header.Set("Idempotency-Key", header)
+			}
+			resp, err := contract(t, httpretry.Config{Base: overHTTP2(t)}).RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			for range 3 {
+				_, err = w.Write(make([]byte, 1000))
+				require.NoError(t, err)
+			}
+			require.NoError(t, w.Close())
+			<-srv.complete
+			assert.EqualValues(t, 3000, srv.received.Load())
+		})
+	}
+}
+
+// Hazard E3: a tunnel comes through as it is.
+func TestSwitchingProtocols(t *testing.T) {
+	backend := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if !assert.NoError(t, err) {
+			return
+		}
+		defer conn.Close()
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_ = rw.Flush()
+		line, _ := rw.ReadString('\n')
+		time.Sleep(50 * time.Millisecond) // longer than the attempt may take
+		_, _ = rw.WriteString("you said " + line)
+		_ = rw.Flush()
+	})
+	target, err := url.Parse(backend.URL)
+	require.NoError(t, err)
+	policy := httpretry.Policy{AttemptTimeout: 40 * time.Millisecond}
+	proxy := newServer(t, (&httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: contract(t, httpretry.Config{Policy: policy}),
+	}).ServeHTTP)
+
+	conn, err := net.Dial("tcp", strings.TrimPrefix(proxy.URL, "http://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	require.NoError(t, err)
+	br := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(br, nil)
+	require.NoError(t, err)
+	require.Equal(t, 101, resp.StatusCode)
+	_, err = io.WriteString(conn, "hello\n")
+	require.NoError(t, err)
+	line, err := br.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, "you said hello\n", line)
+}
+
+// Hazard D1, D2, D5: a response that is dropped costs at most 64 KiB and 50 ms.
+func TestDropIsBounded(t *testing.T) {
+	for name, body := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"drips": func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, ".")
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(10 * time.Millisecond)
+			}
+		},
+		"stalls": func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		},
+		"never ends": func(w http.ResponseWriter, r *http.Request) {
+			for {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					return
+				}
+			}
+		},
+		"claims to be huge": func(w http.ResponseWriter, r *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := pipeTransport(t, func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Retry-Attempt") == "" {
+						w.Header()["Content-Type"] = nil // no sniffing, which would wait for bytes
+						if name == "claims to be huge" {
+							w.Header().Set("Content-Length", "1000000000")
+						}
+						w.WriteHeader(http.StatusServiceUnavailable)
+						body(w, r)
+					}
+				})
+				start := time.Now()
+				resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+				require.NoError(t, err)
+				finish(t, resp)
+				assert.LessOrEqual(t, time.Since(start), 60*time.Millisecond)
+				if name == "claims to be huge" {
+					assert.Zero(t, time.Since(start), "there is no point in trying")
+				}
+			})
+		})
+	}
+}
+
+// Hazard D4: a small response that is dropped leaves its connection usable.
+func TestDropKeepsConnection(t *testing.T) {
+	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		t.Run(proto, func(t *testing.T) {
+			var conns atomic.Int32
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, proto, r.Proto)
+				if httpretryAttempt(r) < 4 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = io.WriteString(w, "try again later")
+				}
+			}))
+			srv.EnableHTTP2 = proto == "HTTP/2.0"
+			srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+				if s == http.StateNew {
+					conns.Add(1)
+				}
+			}
+			srv.StartTLS()
+			t.Cleanup(srv.Close)
+			resp, err := contract(t, httpretry.Config{Base: srv.Client().Transport, Policy: every(0)}).
+				RoundTrip(request(t, "GET", srv.URL, ""))
+			require.NoError(t, err)
+			finish(t, resp)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.EqualValues(t, 1, conns.Load())
+		})
+	}
+}
+
+// Hazard D5: while a request waits, its connection is another's.
+func TestWaitHoldsNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := pipeTransport(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" && r.Header.Get("Retry-Attempt") == "" {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = w.Write(make([]byte, 1<<20))
+			}
+		})
+		base.MaxConnsPerHost = 1
+		transport := contract(t, httpretry.Config{Base: base, Policy: every(time.Hour)})
+		done := make(chan error)
+		go func() {
+			resp, err := transport.RoundTrip(request(t, "GET", "http://a.test/slow", ""))
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			done <- err
+		}()
+		time.Sleep(time.Minute)
+		start := time.Now()
+		resp, err := transport.RoundTrip(request(t, "GET", "http://a.test/fast", ""))
+		require.NoError(t, err)
+		finish(t, resp)
+		assert.Zero(t, time.Since(start))
+		require.NoError(t, <-done)
+		assert.Equal(t, 59*time.Minute, time.Since(start).Round(time.Second))
+	})
+}
+
+// A TLS connection to a server that does not speak it ends as such.
+func TestPlainAnswerToTLS(t *testing.T) {
+	srv := newServer(t, func(http.ResponseWriter, *http.Request) {})
+	client := &http.Client{Transport: contract(t, httpretry.Config{Policy: every(0)})}
+	_, err := client.Get(strings.Replace(srv.URL, "http:", "https:", 1))
+	require.ErrorIs(t, err, http.ErrSchemeMismatch)
+	var record tls.RecordHeaderError
+	assert.False(t, errors.As(err, &record))
+}

@@ -1,0 +1,382 @@
+package httpretry_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// instant is a base that answers without work, so that a benchmark measures
+// what is around it.
+type instant struct{ ok, failed *http.Response }
+
+func newInstant() *instant {
+	return &instant{
+		ok:     &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody},
+		failed: &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody},
+	}
+}
+
+func (b *instant) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return nil, err
+		}
+		if err := req.Body.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return b.ok, nil
+}
+
+// flaky answers every other request with 503.
+type flaky struct {
+	*instant
+	n int
+}
+
+func (b *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
+	if b.n++; b.n%2 == 1 {
+		return b.failed, nil
+	}
+	return b.ok, nil
+}
+
+// everything is a Config with all there is that costs something on the path
+// of a success: an observer, policies per host, a budget.
+func everything(base http.RoundTripper) httpretry.Config {
+	return httpretry.Config{
+		Base:    base,
+		Observe: func(context.Context, httpretry.Event) {},
+		Policy:  httpretry.Policy{Backoff: strategies.Constant{}},
+		Hosts: map[string]httpretry.Policy{
+			"api.example.com":      {MaxAttempts: 5},
+			"*.example.com":        {MaxAttempts: 4},
+			"*.cdn.example.com":    {MaxAttempts: 2},
+			"other.example.com:81": {MaxAttempts: 1},
+		},
+	}
+}
+
+func keyedPost(t testing.TB) *http.Request {
+	req, err := http.NewRequest("POST", "https://api.example.com/v1/charges", bytes.NewReader(make([]byte, 1<<10)))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", "0123456789")
+	return req
+}
+
+func get(t testing.TB) *http.Request {
+	req, err := http.NewRequest("GET", "https://api.example.com/v1/charges", nil)
+	require.NoError(t, err)
+	req.Header.Set("Accept", "application/json")
+	return req
+}
+
+// A success costs no allocation, with everything on.
+func TestSuccessAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: time.Minute})
+	for name, req := range map[string]*http.Request{
+		"GET":                   get(t),
+		"GET, other host":       request(t, "GET", "http://www.example.org/", ""),
+		"GET, wildcard":         request(t, "GET", "http://a.b.cdn.example.com:8080/", ""),
+		"GET, IPv6":             request(t, "GET", "http://[::1]:8080/", ""),
+		"GET, context's policy": get(t).WithContext(ctx),
+		"keyed POST":            keyedPost(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := &instant{ok: newInstant().ok}
+			cfg := everything(baseFunc(func(*http.Request) (*http.Response, error) { return base.ok, nil }))
+			transport := contractless(t, cfg)
+			assert.Zero(t, testing.AllocsPerRun(1000, func() {
+				if _, err := transport.RoundTrip(req); err != nil {
+					t.Error(err)
+				}
+			}))
+		})
+	}
+}
+
+// What an attempt that is a copy costs is bounded, too.
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	ok := newInstant().ok
+	for _, tt := range []struct {
+		name string
+		base http.RoundTripper
+		req  *http.Request
+		most float64
+	}{
+		{"one retry", &flaky{instant: newInstant()}, get(t), 13},
+		{"keyless POST", baseFunc(func(*http.Request) (*http.Response, error) { return ok, nil }), request(t, "POST", "http://a.test/", "body"), 12},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			transport := contractless(t, httpretry.Config{Base: tt.base, Policy: httpretry.Policy{
+				Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{},
+			}})
+			allocs := testing.AllocsPerRun(1000, func() {
+				if _, err := transport.RoundTrip(tt.req); err != nil {
+					t.Error(err)
+				}
+			})
+			assert.LessOrEqual(t, allocs, tt.most)
+		})
+	}
+}
+
+// run times next against base, so that the difference is what we add.
+func run(b *testing.B, base http.RoundTripper, cfg httpretry.Config, req func() *http.Request) {
+	cfg.Base = base
+	for _, c := range []struct {
+		name string
+		rt   http.RoundTripper
+	}{{"base", base}, {"httpretry", contractless(b, cfg)}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := c.rt.RoundTrip(req())
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}
+
+func BenchmarkSuccess(b *testing.B) {
+	empty := baseFunc(func(base *http.Response) baseFunc {
+		return func(*http.Request) (*http.Response, error) { return base, nil }
+	}(newInstant().ok))
+	getReq, postReq := get(b), keyedPost(b)
+	keyless := postReq.Clone(b.Context())
+	keyless.Header.Del("Idempotency-Key")
+	timed := everything(nil)
+	timed.Policy.MaxElapsed = time.Minute
+
+	for _, c := range []struct {
+		name string
+		cfg  httpretry.Config
+		req  *http.Request
+	}{
+		{"GET/plain", httpretry.Config{}, getReq},
+		{"GET/everything", everything(nil), getReq},
+		{"KeyedPOST/plain", httpretry.Config{}, postReq},
+		{"KeyedPOST/everything", everything(nil), postReq},
+		{"KeylessPOST/plain", httpretry.Config{}, keyless},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			run(b, empty, c.cfg, func() *http.Request { return c.req })
+		})
+	}
+}
+
+// With a body the time is that of copying it; ours is in the ratio.
+func BenchmarkBody(b *testing.B) {
+	const size = 1 << 20
+	data := make([]byte, size)
+	for _, c := range []struct {
+		name string
+		body func() io.Reader
+	}{
+		{"1MiB", func() io.Reader { return bytes.NewReader(data) }},
+		{"Stream", func() io.Reader { return io.LimitReader(zeros{}, size) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.SetBytes(size)
+			run(b, newInstant(), httpretry.Config{}, func() *http.Request {
+				req, err := http.NewRequest("PUT", "http://a.test/", c.body())
+				if err != nil {
+					b.Fatal(err)
+				}
+				return req
+			})
+		})
+	}
+}
+
+// zeros is a stream that costs what a copy does.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// naive is what people write by hand.
+type naive struct{ base http.RoundTripper }
+
+func (n naive) RoundTrip(req *http.Request) (resp *http.Response, err error) {
+	for attempt := range 3 {
+		resp, err = n.base.RoundTrip(req.Clone(req.Context()))
+		if err == nil && resp.StatusCode < 500 || attempt == 2 {
+			break
+		}
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+		select {
+		case <-time.After(0):
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+	}
+	return resp, err
+}
+
+func BenchmarkOneRetry(b *testing.B) {
+	req := get(b)
+	policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+	for _, c := range []struct {
+		name string
+		rt   http.RoundTripper
+	}{
+		{"naive", naive{&flaky{instant: newInstant()}}},
+		{"httpretry", contractless(b, httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.rt.RoundTrip(req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkParallel(b *testing.B) {
+	ok := newInstant().ok
+	base := baseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })
+	for _, c := range []struct {
+		name string
+		rt   http.RoundTripper
+	}{{"base", base}, {"httpretry", contractless(b, everything(base))}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				req := get(b)
+				for pb.Next() {
+					if _, err := c.rt.RoundTrip(req); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A real server on the loopback interface, 64 clients, a tenth of the answers
+// a 503.
+func BenchmarkLoopback(b *testing.B) {
+	for _, name := range []string{"naive", "httpretry"} {
+		b.Run(name, func(b *testing.B) {
+			var n atomic.Int64
+			srv := newServer(b, func(w http.ResponseWriter, _ *http.Request) {
+				if n.Add(1)%10 == 0 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+				_, _ = io.WriteString(w, strings.Repeat("x", 100))
+			})
+			base := http.DefaultTransport.(*http.Transport).Clone()
+			base.MaxIdleConnsPerHost = 128
+			b.Cleanup(base.CloseIdleConnections)
+			var rt http.RoundTripper = naive{base}
+			if name == "httpretry" {
+				rt = contractless(b, httpretry.Config{Base: base, Policy: httpretry.Policy{
+					Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{},
+				}})
+			}
+			b.ReportAllocs()
+			b.SetParallelism(32)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					resp, err := rt.RoundTrip(request(b, "GET", srv.URL, ""))
+					if err != nil {
+						b.Error(err)
+						continue
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+			})
+		})
+	}
+}
+
+func hostNames(n int) []string {
+	hosts := make([]string, n)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("host-%d.example.com", i)
+	}
+	return hosts
+}
+
+func BenchmarkHostBudget(b *testing.B) {
+	b.Run("deposit", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		b.ReportAllocs()
+		for b.Loop() {
+			budget.Deposit("api.example.com")
+		}
+	})
+	b.Run("deposit in parallel", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		b.ReportAllocs()
+		b.SetParallelism(32) // a client has many more goroutines than cores
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				budget.Deposit("api.example.com")
+			}
+		})
+	})
+	b.Run("deposit to 1024 hosts", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		hosts := hostNames(1024)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			budget.Deposit(hosts[i%len(hosts)])
+		}
+	})
+	b.Run("deposit to hosts that never repeat", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		hosts := hostNames(20_000) // far more than are remembered
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			budget.Deposit(hosts[i%len(hosts)])
+		}
+	})
+	b.Run("withdraw", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		ctx := b.Context()
+		b.ReportAllocs()
+		for b.Loop() {
+			budget.Withdraw(ctx, "api.example.com")
+		}
+	})
+	b.Run("withdraw in parallel", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		ctx := b.Context()
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				budget.Withdraw(ctx, "api.example.com")
+			}
+		})
+	})
+}

@@ -1,0 +1,336 @@
+package httpretry_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// step is what a scripted base does with one attempt.
+type step struct {
+	status int               // of the response; 0: err is returned
+	header map[string]string // of the response
+	body   string            // of the response
+	err    error
+	takes  time.Duration // until the response or error is there
+	unread bool          // the request's body is closed unread
+}
+
+func status(code int, header ...string) step {
+	s := step{status: code, header: map[string]string{}, body: fmt.Sprintf("body of %d", code)}
+	for i := 0; i < len(header); i += 2 {
+		s.header[header[i]] = header[i+1]
+	}
+	return s
+}
+
+func fails(err error) step { return step{err: err} }
+
+// sent is one attempt as a scripted base saw it.
+type sent struct {
+	req    *http.Request
+	header http.Header
+	body   string
+	at     time.Duration // since the script was made
+	number int
+}
+
+// script is a base transport that plays its steps, one for each attempt, and
+// the last one from then on.
+type script struct {
+	steps []step
+	start time.Time
+
+	mu   sync.Mutex
+	sent []sent
+}
+
+func play(steps ...step) *script { return &script{steps: steps, start: time.Now()} }
+
+func (s *script) RoundTrip(req *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	n := len(s.sent)
+	s.sent = append(s.sent, sent{
+		req:    req,
+		header: req.Header.Clone(),
+		at:     time.Since(s.start),
+		number: httpretry.Attempt(req.Context()),
+	})
+	s.mu.Unlock()
+	st := s.steps[min(n, len(s.steps)-1)]
+
+	if req.Body != nil {
+		if !st.unread {
+			body, err := io.ReadAll(req.Body)
+			if err != nil {
+				_ = req.Body.Close()
+				return nil, err
+			}
+			s.mu.Lock()
+			s.sent[n].body = string(body)
+			s.mu.Unlock()
+		}
+		if err := req.Body.Close(); err != nil {
+			return nil, err
+		}
+	}
+	if st.takes > 0 {
+		select {
+		case <-time.After(st.takes):
+		case <-req.Context().Done():
+			return nil, context.Cause(req.Context()) // as net/http does over HTTP/1
+		}
+	}
+	if st.status == 0 {
+		return nil, st.err
+	}
+	resp := &http.Response{
+		StatusCode:    st.status,
+		Status:        fmt.Sprintf("%d %s", st.status, http.StatusText(st.status)),
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        http.Header{},
+		Body:          io.NopCloser(strings.NewReader(st.body)),
+		ContentLength: int64(len(st.body)),
+		Request:       req,
+	}
+	for name, value := range st.header {
+		resp.Header.Set(name, value)
+	}
+	return resp, nil
+}
+
+// attempts returns what was sent so far.
+func (s *script) attempts() []sent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]sent(nil), s.sent...)
+}
+
+// waits returns the time between the attempts.
+func (s *script) waits() []time.Duration {
+	var waits []time.Duration
+	for i, a := range s.attempts() {
+		if i > 0 {
+			waits = append(waits, a.at-s.sent[i-1].at)
+		}
+	}
+	return waits
+}
+
+// contract wraps the base of a test and checks what a RoundTripper must keep,
+// on both sides: it hands out a transport for cfg that checks the caller's
+// request before and after, and it follows the body of every response.
+func contract(t testing.TB, cfg httpretry.Config) http.RoundTripper {
+	t.Helper()
+	base := &contractBase{t: t, base: cfg.Base}
+	if cfg.Base == nil {
+		base.base = http.DefaultTransport.(*http.Transport).Clone()
+		t.Cleanup(base.base.(*http.Transport).CloseIdleConnections)
+	}
+	cfg.Base = base
+	transport, err := httpretry.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(base.check)
+	return &contractCaller{t: t, base: transport}
+}
+
+type contractBase struct {
+	t    testing.TB
+	base http.RoundTripper
+
+	mu     sync.Mutex
+	bodies []*countingBody
+}
+
+func (b *contractBase) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.base.RoundTrip(req)
+	if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
+		if _, tunnel := resp.Body.(io.Writer); !tunnel {
+			body := &countingBody{ReadCloser: resp.Body}
+			resp.Body = body
+			b.mu.Lock()
+			b.bodies = append(b.bodies, body)
+			b.mu.Unlock()
+		}
+	}
+	return resp, err
+}
+
+func (b *contractBase) CloseIdleConnections() {
+	if c, ok := b.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+func (b *contractBase) check() {
+	for i, body := range b.bodies {
+		assert.NotZero(b.t, body.closes.Load(), "response %d of %d was never closed", i+1, len(b.bodies))
+	}
+}
+
+type contractCaller struct {
+	t    testing.TB
+	base http.RoundTripper
+}
+
+func (c *contractCaller) CloseIdleConnections() {
+	c.base.(interface{ CloseIdleConnections() }).CloseIdleConnections()
+}
+
+func (c *contractCaller) RoundTrip(req *http.Request) (*http.Response, error) {
+	before := *req
+	url, header := urlOf(req), req.Header.Clone()
+	var body *countingBody
+	if b, ok := req.Body.(*countingBody); ok {
+		body = b
+	}
+
+	resp, err := c.base.RoundTrip(req)
+
+	assert.Equal(c.t, url, urlOf(req), "the request's URL was modified")
+	assert.Equal(c.t, header, req.Header, "the request's header was modified")
+	assert.Equal(c.t, reflect.ValueOf(before.GetBody).Pointer(), reflect.ValueOf(req.GetBody).Pointer(), "GetBody was modified")
+	assert.True(c.t, before.Body == req.Body, "the request's Body was modified")
+	assert.True(c.t, before.Context() == req.Context(), "the request's context was modified")
+	assert.Equal(c.t, before.ContentLength, req.ContentLength, "ContentLength was modified")
+	assert.Equal(c.t, (resp == nil), (err != nil), "either a response or an error: %v, %v", resp, err)
+	if body != nil && err != nil {
+		assert.EqualValues(c.t, 1, body.closes.Load(), "closes of the request's body, after an error")
+	}
+	if body != nil && err == nil {
+		c.t.Cleanup(func() { // "in a separate goroutine even after RoundTrip returns" is allowed
+			for i := 0; body.closes.Load() == 0 && i < 1000; i++ {
+				time.Sleep(time.Millisecond)
+			}
+			assert.EqualValues(c.t, 1, body.closes.Load(), "closes of the request's body")
+		})
+	}
+	return resp, err
+}
+
+func urlOf(req *http.Request) url.URL {
+	if req.URL == nil {
+		return url.URL{}
+	}
+	return *req.URL
+}
+
+// countingBody counts how often a body is closed.
+type countingBody struct {
+	io.ReadCloser
+	closes atomic.Int32
+}
+
+func (b *countingBody) Close() error {
+	b.closes.Add(1)
+	return b.ReadCloser.Close()
+}
+
+// counted returns a body without GetBody that knows how often it is closed.
+func counted(body string) *countingBody {
+	return &countingBody{ReadCloser: io.NopCloser(struct{ io.Reader }{strings.NewReader(body)})}
+}
+
+// request returns a request; with a body it has GetBody, as from
+// http.NewRequest.
+func request(t testing.TB, method, url, body string) *http.Request {
+	t.Helper()
+	var r io.Reader
+	if body != "" {
+		r = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, url, r)
+	require.NoError(t, err)
+	return req
+}
+
+// streamed returns a request whose body has no GetBody.
+func streamed(t testing.TB, method, url string, body io.ReadCloser) *http.Request {
+	t.Helper()
+	req := request(t, method, url, "")
+	req.Body = body
+	return req
+}
+
+// every is a policy that retries often and after fixed waits.
+func every(wait time.Duration) httpretry.Policy {
+	return httpretry.Policy{
+		MaxAttempts: 5,
+		Backoff:     strategies.Constant{Wait: wait},
+		Budget:      httpretry.Unlimited{},
+	}
+}
+
+// record collects events.
+type record struct {
+	mu     sync.Mutex
+	events []httpretry.Event
+}
+
+func (r *record) observe(_ context.Context, e httpretry.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+// reason returns why the last request ended.
+func (r *record) reason() httpretry.Reason {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.events) == 0 {
+		return 0
+	}
+	return r.events[len(r.events)-1].Reason
+}
+
+// finish reads and closes a response.
+func finish(t testing.TB, resp *http.Response) string {
+	t.Helper()
+	require.NotNil(t, resp)
+	if resp.Body == nil {
+		return ""
+	}
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return string(body)
+}
+
+type baseFunc func(*http.Request) (*http.Response, error)
+
+func (f baseFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// header returns a header as a server would send it.
+func headerOf(pairs map[string]string) http.Header {
+	h := http.Header{}
+	for name, value := range maps.All(pairs) {
+		h.Set(name, value)
+	}
+	return h
+}
+
+// newServer starts a server that ends with the test.
+func newServer(t testing.TB, handler http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	srv := httptest.NewServer(handler)
+	t.Cleanup(srv.Close)
+	return srv
+}

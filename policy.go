@@ -1,0 +1,237 @@
+package httpretry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+const maxDuration = math.MaxInt64 // as a time.Duration, about 292 years
+
+// Defaults of the fields of [Policy].
+const (
+	DefaultMaxAttempts   = 3
+	DefaultMaxRetryAfter = 60 * time.Second
+	DefaultReplayBuffer  = 64 << 10
+	DefaultKeyHeader     = "Idempotency-Key"
+)
+
+// Policy says when and how requests to a host are repeated. Its zero value is
+// sensible; every zero field means the default named on it. Policies are
+// values: copy one and change the copy.
+type Policy struct {
+	// MaxAttempts is the most attempts a request gets, the first included.
+	// 0 means 3, and 1 means that nothing is ever retried.
+	MaxAttempts int
+
+	// Backoff makes the waits between attempts. Nil means
+	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}.
+	Backoff strategies.Strategy
+
+	// Throttled makes the waits after a 429 (Too Many Requests). Nil means
+	// Backoff if that is set, else
+	// strategies.DecorrelatedV2{Median: 1s, Max: 30s}.
+	Throttled strategies.Strategy
+
+	// MaxRetryAfter is the longest wait that a server may ask for. If it asks
+	// for a longer one, retrying ends at once: the wait is never shortened.
+	// 0 means 60s.
+	MaxRetryAfter time.Duration
+
+	// AttemptTimeout bounds one attempt, from its start until its response
+	// headers are there: connecting, sending the body, waiting. It never cuts
+	// a response's body. 0 means none. An attempt that is still waiting for
+	// the next bytes of a body without GetBody when the time is up ends the
+	// request, whose body is late.
+	AttemptTimeout time.Duration
+
+	// MaxElapsed bounds when retries may start: none starts later than this
+	// after the first attempt began. 0 means no such bound; the deadline of a
+	// request's context always bounds them.
+	MaxElapsed time.Duration
+
+	// Budget says whether a retry may be sent at all. Nil means a HostBudget
+	// that the policies of one RetryTransport share. See [HostBudget] for
+	// what it allows.
+	Budget Budget
+
+	// Classify says what an attempt's response or error means. Exactly one of
+	// its arguments is not nil; it must not read the response's body. Nil
+	// means [Classify].
+	Classify func(*http.Response, error) Outcome
+
+	// Idempotent says whether a request may reach the server twice. A request
+	// with a non-empty KeyHeader may, whatever it says. Nil means
+	// [Idempotent].
+	Idempotent func(*http.Request) bool
+
+	// NewKey makes the idempotency key of a request that may not be repeated
+	// without one. It is asked once per request; every attempt carries the
+	// same key. A request's own key is never overwritten. If it returns ""
+	// the request goes without. Nil means that none is made;
+	// [RandomKey] makes random ones.
+	NewKey func(*http.Request) string
+
+	// KeyHeader is the header of the idempotency key. "" means
+	// "Idempotency-Key".
+	KeyHeader string
+
+	// ReplayBuffer is how many bytes of a body without GetBody are kept, so
+	// that it can be sent again. They are kept as they are sent, not read
+	// ahead; a request whose body turns out longer is sent once. A body that
+	// is a file, or another io.ReaderAt and io.Seeker, is read again instead
+	// of kept. 0 means 64 KiB, negative means that nothing is kept.
+	ReplayBuffer int64
+
+	_ [0]func() // no unkeyed literals, no comparison
+}
+
+// policy is a Policy with its defaults filled in. Its Classify stays nil for
+// the default, and its Budget for the transport's own.
+type policy struct {
+	Policy
+	err error // why a policy from a context is not valid
+}
+
+func (p Policy) resolve() *policy {
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = DefaultMaxAttempts
+	}
+	if p.Backoff == nil {
+		p.Backoff = strategies.DecorrelatedV2{Median: 500 * time.Millisecond, Max: 30 * time.Second}
+		if p.Throttled == nil {
+			p.Throttled = strategies.DecorrelatedV2{Median: time.Second, Max: 30 * time.Second}
+		}
+	}
+	if p.MaxRetryAfter == 0 {
+		p.MaxRetryAfter = DefaultMaxRetryAfter
+	}
+	if p.Idempotent == nil {
+		p.Idempotent = Idempotent
+	}
+	if p.KeyHeader == "" {
+		p.KeyHeader = DefaultKeyHeader
+	}
+	p.KeyHeader = http.CanonicalHeaderKey(p.KeyHeader)
+	if p.ReplayBuffer == 0 {
+		p.ReplayBuffer = DefaultReplayBuffer
+	}
+	return &policy{Policy: p}
+}
+
+// Validate returns an error that names every field out of range, one line
+// each, with its value and what is allowed. New and WithPolicy call it.
+func (p Policy) Validate() error {
+	return joined(p.problems("Policy"))
+}
+
+// problems lists what is wrong with p, in the order of its fields, each with
+// its path below path.
+func (p Policy) problems(path string) []error {
+	var problems []error
+	add := func(field string, err error) {
+		for _, line := range lines(err) {
+			problems = append(problems, fmt.Errorf("%s.%s: %w", path, field, line))
+		}
+	}
+	add("MaxAttempts", notNegative(p.MaxAttempts))
+	if p.Backoff != nil {
+		add("Backoff", strategies.Validate(p.Backoff))
+	}
+	if p.Throttled != nil {
+		add("Throttled", strategies.Validate(p.Throttled))
+	}
+	add("MaxRetryAfter", notNegative(p.MaxRetryAfter))
+	add("AttemptTimeout", notNegative(p.AttemptTimeout))
+	add("MaxElapsed", notNegative(p.MaxElapsed))
+	if v, ok := p.Budget.(interface{ Validate() error }); ok {
+		add("Budget", v.Validate())
+	}
+	if p.KeyHeader != "" {
+		add("KeyHeader", checkHeaderName(p.KeyHeader))
+	}
+	return problems
+}
+
+func notNegative[N int | time.Duration](n N) error {
+	if n < 0 {
+		return fmt.Errorf("%v is negative", n)
+	}
+	return nil
+}
+
+// lines takes apart an error that lists problems one per line.
+func lines(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if !strings.Contains(err.Error(), "\n") {
+		return []error{err}
+	}
+	var all []error
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		all = append(all, errors.New(line))
+	}
+	return all
+}
+
+type policyKey struct{}
+
+// WithPolicy returns a context whose requests follow p, the whole of it,
+// whatever their host. If p is not valid, such a request fails before it is
+// sent, with what p.Validate says.
+//
+// A Policy whose MaxAttempts is 1 sends a request without retries.
+func WithPolicy(ctx context.Context, p Policy) context.Context {
+	resolved := p.resolve()
+	resolved.err = errors.Join(p.problems("Policy")...)
+	return context.WithValue(ctx, policyKey{}, resolved)
+}
+
+// policyFor returns the policy of a request: its context's, or its host's, or
+// the one for all others.
+func (s *settings) policyFor(req *http.Request) (*policy, error) {
+	if p, ok := req.Context().Value(policyKey{}).(*policy); ok {
+		return p, p.err
+	}
+	if p, ok := s.hosts.matchURL(req.URL); ok {
+		return p, nil
+	}
+	return s.policy, nil
+}
+
+// askedWait returns the wait that a response asks for and the range of what is
+// added to it, so that clients that were told the same do not come back
+// together. It reads errors only: elsewhere Retry-After means something else.
+func askedWait(resp *http.Response, now time.Time) (asked, spread time.Duration) {
+	if resp == nil || resp.StatusCode < 400 {
+		return 0, 0
+	}
+	asked, grain, ok := retryAfter(resp.Header, now)
+	if !ok {
+		return 0, 0
+	}
+	return asked, spreadFor(asked, grain)
+}
+
+// uniform draws from [0, width].
+func uniform(width time.Duration) time.Duration {
+	if width <= 0 {
+		return 0
+	}
+	return time.Duration(rand.Int64N(int64(width))) + 1
+}
+
+func statusIs(resp *http.Response, status int) bool {
+	return resp != nil && resp.StatusCode == status
+}
+
+// errRequestCanceled stands for a closed Request.Cancel, which has no error.
+var errRequestCanceled = errors.New("request canceled")

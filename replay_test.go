@@ -1,0 +1,585 @@
+package httpretry_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// Hazard B1 to B5: a body is the same on every attempt, or is sent once.
+func TestReplay(t *testing.T) {
+	const text = "the quick brown fox"
+	stream := func(s string) io.ReadCloser { return io.NopCloser(iotest.OneByteReader(strings.NewReader(s))) }
+	tests := []struct {
+		name     string
+		body     func() io.ReadCloser
+		getBody  func() (io.ReadCloser, error)
+		buffer   int64
+		steps    []step
+		attempts int
+		reason   httpretry.Reason
+	}{
+		{name: "no body", body: func() io.ReadCloser { return nil }, attempts: 3, reason: httpretry.ReasonFinal},
+		{name: "http.NoBody", body: func() io.ReadCloser { return http.NoBody }, attempts: 3, reason: httpretry.ReasonFinal},
+		{name: "stream", body: func() io.ReadCloser { return stream(text) }, attempts: 3, reason: httpretry.ReasonFinal},
+		{name: "stream that just fits", body: func() io.ReadCloser { return stream(text) }, buffer: int64(len(text)), attempts: 3, reason: httpretry.ReasonFinal},
+		{name: "stream too long by one", body: func() io.ReadCloser { return stream(text) }, buffer: int64(len(text)) - 1, attempts: 1, reason: httpretry.ReasonNotReplayable},
+		{name: "stream not kept", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 1, reason: httpretry.ReasonNotReplayable},
+		{name: "stream not kept but not read", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 3, reason: httpretry.ReasonFinal,
+			steps: []step{{status: 503, unread: true}, {status: 503, unread: true}, status(200)}},
+		{name: "stream not kept, error", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 1, reason: httpretry.ReasonNotReplayable,
+			steps: []step{fails(errReset)}},
+		{name: "GetBody", body: func() io.ReadCloser { return stream(text) }, attempts: 3, reason: httpretry.ReasonFinal, buffer: -1,
+			getBody: func() (io.ReadCloser, error) { return stream(text), nil }},
+		{name: "GetBody in memory", body: func() io.ReadCloser { return stream(text) }, attempts: 3, reason: httpretry.ReasonFinal, buffer: -1,
+			getBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewBufferString(text)), nil }},
+		{name: "stream not read, error", body: func() io.ReadCloser { return stream(text) }, attempts: 2, reason: httpretry.ReasonFinal,
+			steps: []step{{err: errReset, unread: true}, {err: &net.DNSError{IsNotFound: true}, unread: true}}},
+		{name: "GetBody fails", body: func() io.ReadCloser { return stream(text) }, attempts: 1, reason: httpretry.ReasonNotReplayable,
+			getBody: func() (io.ReadCloser, error) { return nil, errors.New("no more") }},
+		{name: "GetBody returns nothing", body: func() io.ReadCloser { return stream(text) }, attempts: 1, reason: httpretry.ReasonNotReplayable,
+			getBody: func() (io.ReadCloser, error) { return nil, nil }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			steps := tt.steps
+			if steps == nil {
+				steps = []step{status(503), status(503), status(200)}
+			}
+			base, events := play(steps...), new(record)
+			policy := every(0)
+			policy.ReplayBuffer = tt.buffer
+			req := streamed(t, "PUT", "http://a.test/", tt.body())
+			var body *countingBody
+			want := text
+			if req.Body == nil || req.Body == http.NoBody {
+				want = ""
+			} else {
+				body = &countingBody{ReadCloser: req.Body}
+				req.Body = body
+			}
+			req.GetBody = tt.getBody
+
+			resp, err := contract(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).RoundTrip(req)
+
+			assert.Len(t, base.attempts(), tt.attempts)
+			assert.Equal(t, tt.reason.String(), events.reason().String())
+			if last := steps[tt.attempts-1]; last.err != nil {
+				require.ErrorIs(t, err, last.err)
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, last.body, finish(t, resp))
+			}
+			for i, a := range base.attempts() {
+				if !steps[i].unread {
+					assert.Equal(t, want, a.body, "attempt %d", i+1)
+				}
+			}
+			if body != nil {
+				assert.EqualValues(t, 1, body.closes.Load(), "closes of the request's body")
+			}
+		})
+	}
+}
+
+// Hazard B1: what was no body does not become one of unknown length.
+func TestNoBodyFraming(t *testing.T) {
+	var framing []string
+	srv := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		framing = append(framing, fmt.Sprint(r.ContentLength, r.TransferEncoding))
+		if len(framing) < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	req := request(t, "PUT", srv.URL, "")
+	req.Body = http.NoBody
+	resp, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
+	require.NoError(t, err)
+	finish(t, resp)
+	assert.Equal(t, []string{"0 []", "0 []", "0 []"}, framing)
+}
+
+// Hazard B2: an error of GetBody is told, beside the attempt's own.
+func TestGetBodyError(t *testing.T) {
+	gone := errors.New("the file is gone")
+	req := request(t, "PUT", "http://a.test/", "text")
+	req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
+	events := new(record)
+	_, err := contract(t, httpretry.Config{Base: play(fails(errReset)), Policy: every(0), Observe: events.observe}).RoundTrip(req)
+	require.ErrorIs(t, err, gone)
+	require.ErrorIs(t, err, errReset)
+	require.EqualError(t, err, "httpretry: gave up after 1 attempt (body not replayable): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
+	assert.Equal(t, gone, events.events[0].Err)
+}
+
+// Hazard B2: a body that was made for a retry that does not come is closed.
+func TestGetBodyUnused(t *testing.T) {
+	for name, use := range map[string]func(*httpretry.Policy, context.CancelFunc){
+		"budget": func(p *httpretry.Policy, _ context.CancelFunc) { p.Budget = &httpretry.HostBudget{Floor: -1} },
+		"cancel": func(_ *httpretry.Policy, cancel context.CancelFunc) { time.AfterFunc(time.Second, cancel) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				policy := every(time.Hour)
+				use(&policy, cancel)
+				body := counted("text")
+				req := request(t, "PUT", "http://a.test/", "text").WithContext(ctx)
+				req.GetBody = func() (io.ReadCloser, error) { return body, nil }
+				resp, err := contract(t, httpretry.Config{Base: play(status(503)), Policy: policy}).RoundTrip(req)
+				if err == nil {
+					finish(t, resp)
+				}
+				assert.EqualValues(t, 1, body.closes.Load())
+			})
+		})
+	}
+}
+
+// Hazard B5: a file is sent again from where it stood, and closed once.
+func TestFileReplay(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	text := strings.Repeat("0123456789", 20_000) // more than the replay buffer holds
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	var bodies []string
+	srv := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		bodies = append(bodies, string(body))
+		if len(bodies) < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	file, err := os.Open(name)
+	require.NoError(t, err)
+	_, err = file.Seek(7, io.SeekStart)
+	require.NoError(t, err)
+	resp, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(streamed(t, "PUT", srv.URL, file))
+	require.NoError(t, err)
+	finish(t, resp)
+	require.Len(t, bodies, 3)
+	for _, body := range bodies {
+		assert.True(t, body == text[7:])
+	}
+	_, err = file.Stat()
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// A file that is truncated while it is sent is the caller's failure.
+func TestFileFails(t *testing.T) {
+	events := new(record)
+	base := baseFunc(func(req *http.Request) (*http.Response, error) {
+		_, err := io.ReadAll(req.Body)
+		_ = req.Body.Close()
+		return nil, err
+	})
+	_, err := contract(t, httpretry.Config{Base: base, Policy: every(0), Observe: events.observe}).
+		RoundTrip(streamed(t, "PUT", "http://a.test/", badFile{}))
+	assert.Equal(t, errBadFile, err)
+	assert.Equal(t, httpretry.ReasonFinal, events.reason())
+}
+
+var errBadFile = errors.New("I/O error")
+
+type badFile struct{ io.ReadCloser }
+
+func (badFile) ReadAt([]byte, int64) (int, error)  { return 0, errBadFile }
+func (badFile) Seek(n int64, _ int) (int64, error) { return n, nil }
+func (badFile) Close() error                       { return nil }
+
+// Hazard B5: what is a file by type but has no offset is recorded.
+func TestPipeReplay(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	_, err = w.WriteString("from a pipe")
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	base := play(status(503), status(503), status(200))
+	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(streamed(t, "PUT", "http://a.test/", r))
+	require.NoError(t, err)
+	finish(t, resp)
+	for _, a := range base.attempts() {
+		assert.Equal(t, "from a pipe", a.body)
+	}
+}
+
+// Hazard B7: the error of the caller's reader is the caller's, whatever it
+// looks like, and ends the request.
+func TestReaderFails(t *testing.T) {
+	for _, failure := range []error{syscall.ECONNRESET, io.ErrUnexpectedEOF, context.DeadlineExceeded, errRefused, errors.New("disk")} {
+		for _, withGetBody := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v/GetBody=%v", failure, withGetBody), func(t *testing.T) {
+				var requests atomic.Int32
+				srv := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
+					requests.Add(1)
+					_, _ = io.Copy(io.Discard, r.Body)
+				})
+				body := &countingBody{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure)))}
+				req := streamed(t, "PUT", srv.URL, body)
+				if withGetBody {
+					req.GetBody = func() (io.ReadCloser, error) { t.Error("GetBody was called"); return nil, nil }
+				}
+				events := new(record)
+				_, err := contract(t, httpretry.Config{Policy: every(0), Observe: events.observe}).RoundTrip(req)
+				assert.True(t, err == failure, "the very error: %v", err)
+				assert.Equal(t, httpretry.ReasonFinal, events.reason())
+				assert.LessOrEqual(t, requests.Load(), int32(1))
+			})
+		}
+	}
+}
+
+// The same on a retry, whose body came from GetBody.
+func TestReaderFailsLater(t *testing.T) {
+	failure := errors.New("disk")
+	base := play(status(503), status(200))
+	req := request(t, "PUT", "http://a.test/", "text")
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(iotest.ErrReader(failure)), nil }
+	_, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
+	require.ErrorIs(t, err, failure)
+	require.EqualError(t, err, "httpretry: gave up after 2 attempts (final): disk")
+	assert.Len(t, base.attempts(), 2)
+}
+
+// Hazard 0.4, A5, A10: after an early answer net/http may still be reading.
+// The next attempt neither races it nor loses what it reads.
+func TestEarlyAnswer(t *testing.T) {
+	for _, size := range []int{60_000, 4 << 20} {
+		for _, kind := range []string{"stream", "GetBody", "file"} {
+			t.Run(fmt.Sprintf("%s/%d", kind, size), func(t *testing.T) {
+				data := make([]byte, size)
+				for i := range data {
+					data[i] = byte(rand.Uint32())
+				}
+				var accepted [][sha256.Size]byte
+				url := newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, number int) {
+					req, err := http.ReadRequest(br)
+					if err != nil {
+						return
+					}
+					if number < 4 {
+						_, _ = io.CopyN(io.Discard, req.Body, int64(rand.IntN(64)))
+						_, _ = io.WriteString(conn, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 5\r\n\r\nlater")
+						_, _ = io.Copy(io.Discard, br) // so that the upload goes on
+						return
+					}
+					body, err := io.ReadAll(req.Body)
+					assert.NoError(t, err)
+					accepted = append(accepted, sha256.Sum256(body))
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				})
+				req := streamed(t, "PUT", url, nil)
+				policy := every(0)
+				policy.ReplayBuffer = 8 << 20
+				switch kind {
+				case "stream":
+					req.Body = &countingBody{ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}
+				case "GetBody":
+					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+					req.Body, _ = req.GetBody()
+				case "file":
+					name := filepath.Join(t.TempDir(), "file")
+					require.NoError(t, os.WriteFile(name, data, 0o600))
+					file, err := os.Open(name)
+					require.NoError(t, err)
+					req.Body = file
+				}
+				req.ContentLength = int64(size)
+				resp, err := contract(t, httpretry.Config{Policy: policy}).RoundTrip(req)
+				require.NoError(t, err)
+				finish(t, resp)
+				require.Equal(t, 200, resp.StatusCode)
+				require.Equal(t, [][sha256.Size]byte{sha256.Sum256(data)}, accepted)
+			})
+		}
+	}
+}
+
+// A response that ends the retries is handed over while its request's body is
+// still being sent, and the sending goes on: Hazard B4.
+func TestFullDuplex(t *testing.T) {
+	for _, buffer := range []int64{0, -1} {
+		t.Run(fmt.Sprint(buffer), func(t *testing.T) {
+			srv := newDuplexServer(t)
+			r, w := io.Pipe()
+			policy := every(0)
+			policy.ReplayBuffer = buffer
+			body := &countingBody{ReadCloser: r}
+			resp, err := contract(t, httpretry.Config{Base: srv.Client().Transport, Policy: policy}).
+				RoundTrip(streamed(t, "POST", srv.URL, body))
+			require.NoError(t, err)
+			echo := bufio.NewReader(resp.Body)
+			for i := range 20 {
+				line := fmt.Sprintf("line %d%s\n", i, strings.Repeat("-", 10_000))
+				_, err := io.WriteString(w, line)
+				require.NoError(t, err)
+				got, err := echo.ReadString('\n')
+				require.NoError(t, err)
+				require.Equal(t, line, got)
+			}
+			require.NoError(t, w.Close())
+			_, err = io.Copy(io.Discard, echo)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		})
+	}
+}
+
+// newDuplexServer echoes over HTTP/2 as the request comes in.
+func newDuplexServer(t *testing.T) *httptest.Server {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		_ = rc.Flush()
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := r.Body.Read(buf)
+			_, _ = w.Write(buf[:n])
+			_ = rc.Flush()
+			if err != nil {
+				return
+			}
+		}
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// The body is not read ahead: the server has the first byte before the
+// caller's reader has the second.
+func TestStreaming(t *testing.T) {
+	first := make(chan struct{})
+	srv := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		var b [1]byte
+		_, err := io.ReadFull(r.Body, b[:])
+		assert.NoError(t, err)
+		close(first)
+		_, _ = io.Copy(io.Discard, r.Body)
+	})
+	r, w := io.Pipe()
+	go func() {
+		_, _ = io.WriteString(w, "1")
+		<-first
+		_, _ = io.WriteString(w, "2")
+		_ = w.Close()
+	}()
+	resp, err := contract(t, httpretry.Config{}).RoundTrip(streamed(t, "PUT", srv.URL, r))
+	require.NoError(t, err)
+	finish(t, resp)
+}
+
+// Hazard A3: trailers whose values are set while the body is read.
+func TestTrailers(t *testing.T) {
+	var got []string
+	srv := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		got = append(got, r.Trailer.Get("X-Sum"))
+		if len(got) < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	req := streamed(t, "PUT", srv.URL, nil)
+	req.Trailer = http.Header{"X-Sum": nil}
+	req.Body = io.NopCloser(io.MultiReader(strings.NewReader("text"), readerFunc(func([]byte) (int, error) {
+		req.Trailer.Set("X-Sum", "42")
+		return 0, io.EOF
+	})))
+	resp, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
+	require.NoError(t, err)
+	finish(t, resp)
+	assert.Equal(t, []string{"42", "42", "42"}, got)
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// blocked is a body whose Read blocks until it is closed.
+type blocked struct {
+	begun, closed chan struct{}
+	begin, end    sync.Once
+	closes        atomic.Int32
+}
+
+func newBlocked() *blocked {
+	return &blocked{begun: make(chan struct{}), closed: make(chan struct{})}
+}
+
+func (b *blocked) Read([]byte) (int, error) {
+	b.begin.Do(func() { close(b.begun) })
+	<-b.closed
+	return 0, errors.New("read of a closed body")
+}
+
+func (b *blocked) Close() error {
+	b.closes.Add(1)
+	b.end.Do(func() { close(b.closed) })
+	return nil
+}
+
+// Hazard A6, B12: a body whose Read blocks for ever does not hold the caller.
+func TestBlockedBody(t *testing.T) {
+	slow := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
+	t.Run("cancel", func(t *testing.T) {
+		srv := newServer(t, slow)
+		cause := errors.New("cause")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		body := newBlocked()
+		go func() { <-body.begun; cancel(cause) }()
+		_, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(streamed(t, "PUT", srv.URL, body).WithContext(ctx))
+		require.ErrorIs(t, err, cause)
+		assert.EqualValues(t, 1, body.closes.Load())
+	})
+	t.Run("Request.Cancel", func(t *testing.T) {
+		srv := newServer(t, slow)
+		body := newBlocked()
+		cancel := make(chan struct{})
+		go func() { <-body.begun; close(cancel) }()
+		req := streamed(t, "PUT", srv.URL, body)
+		//lint:ignore SA1019 http.Client sets it
+		req.Cancel = cancel
+		_, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
+		require.Error(t, err)
+		assert.EqualValues(t, 1, body.closes.Load())
+	})
+	t.Run("attempt timeout", func(t *testing.T) {
+		srv := newServer(t, slow)
+		body, events := newBlocked(), new(record)
+		policy := every(0)
+		policy.AttemptTimeout = 20 * time.Millisecond
+		_, err := contract(t, httpretry.Config{Policy: policy, Observe: events.observe}).RoundTrip(streamed(t, "PUT", srv.URL, body))
+		require.EqualError(t, err, "httpretry: gave up after 1 attempt (body not replayable): attempt timed out after 20ms")
+		assert.EqualValues(t, 1, body.closes.Load())
+	})
+	t.Run("early answer", func(t *testing.T) {
+		url := newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
+			if _, err := http.ReadRequest(br); err == nil {
+				_, _ = io.WriteString(conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 5\r\n\r\nlater")
+				_, _ = io.Copy(io.Discard, br)
+			}
+		})
+		body, events := newBlocked(), new(record)
+		req := streamed(t, "PUT", url, body)
+		req.ContentLength = 10 // or net/http waits for the first byte before it sends anything
+		resp, err := contract(t, httpretry.Config{Policy: every(0), Observe: events.observe}).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, "later", finish(t, resp))
+		assert.Len(t, events.events, 5, "the second attempt inherits the Read of the first")
+		<-body.closed
+	})
+}
+
+// Hazard B6: the writer of a pipe learns that nobody reads any more.
+func TestPipeWriterIsToldTheEnd(t *testing.T) {
+	r, w := io.Pipe()
+	base := baseFunc(func(req *http.Request) (*http.Response, error) {
+		_, _ = io.ReadFull(req.Body, make([]byte, 4))
+		_ = req.Body.Close()
+		return nil, errReset
+	})
+	written := make(chan error)
+	go func() {
+		for {
+			if _, err := io.WriteString(w, "some more"); err != nil {
+				written <- err
+				return
+			}
+		}
+	}()
+	policy := every(0)
+	policy.ReplayBuffer = 2
+	_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", r))
+	require.ErrorIs(t, err, errReset)
+	require.ErrorIs(t, <-written, io.ErrClosedPipe)
+}
+
+// What is kept for replay never exceeds ReplayBuffer, not even for a moment.
+func TestReplayBufferIsABound(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	const buffer = 1 << 20
+	base := baseFunc(func(req *http.Request) (*http.Response, error) {
+		_, err := io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, err
+	})
+	policy := every(0)
+	policy.ReplayBuffer = buffer
+	transport := contractless(t, httpretry.Config{Base: base, Policy: policy})
+	result := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			resp, err := transport.RoundTrip(streamed(b, "PUT", "http://a.test/", io.NopCloser(io.LimitReader(zeros{}, 10*buffer))))
+			if err != nil || resp.StatusCode != 200 {
+				b.Fatal(resp, err)
+			}
+		}
+	})
+	assert.Less(t, result.AllocedBytesPerOp(), int64(2*buffer+16<<10), "all that was ever allocated while the record grew")
+}
+
+// A body that panics while Base reads it in the request's own goroutine.
+func TestBodyPanics(t *testing.T) {
+	body := &countingBody{ReadCloser: io.NopCloser(readerFunc(func([]byte) (int, error) { panic("boom") }))}
+	transport := contractless(t, httpretry.Config{Base: play(status(200))})
+	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(streamed(t, "PUT", "http://a.test/", body)) })
+	assert.EqualValues(t, 1, body.closes.Load())
+}
+
+// Where net/http could have a body again by itself, past the recorder, it does
+// not get to know how; where there is no recorder, it does.
+func TestGetBodyIsHidden(t *testing.T) {
+	for _, tt := range []struct {
+		method string
+		body   io.Reader
+		want   bool
+	}{
+		{"PUT", strings.NewReader("text"), true},
+		{"PUT", iotest.OneByteReader(strings.NewReader("text")), false},
+		{"POST", strings.NewReader("text"), false},
+	} {
+		base := play(fails(errRefused), status(200))
+		req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://a.test/", tt.body)
+		require.NoError(t, err)
+		req.GetBody = func() (io.ReadCloser, error) {
+			if tt.want || tt.method == "POST" {
+				return io.NopCloser(strings.NewReader("text")), nil
+			}
+			return io.NopCloser(iotest.OneByteReader(strings.NewReader("text"))), nil
+		}
+		resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
+		require.NoError(t, err)
+		finish(t, resp)
+		require.Len(t, base.attempts(), 2)
+		for _, a := range base.attempts() {
+			assert.Equal(t, "text", a.body)
+			assert.Equal(t, tt.want, a.req.GetBody != nil)
+		}
+	}
+}
