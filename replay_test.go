@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"strings"
@@ -582,4 +583,185 @@ func TestGetBodyIsHidden(t *testing.T) {
 			assert.Equal(t, tt.want, a.req.GetBody != nil)
 		}
 	}
+}
+
+// answering is a base that hands each attempt's body and number to f, which
+// may keep the body and use it later, and answers with the status f returns.
+func answering(f func(body io.ReadCloser, attempt int) int) baseFunc {
+	return func(req *http.Request) (*http.Response, error) {
+		status := f(req.Body, httpretry.Attempt(req.Context()))
+		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
+	}
+}
+
+func read(t testing.TB, r io.Reader, n int) string {
+	t.Helper()
+	p := make([]byte, n)
+	_, err := io.ReadFull(r, p)
+	require.NoError(t, err)
+	return string(p)
+}
+
+// A body that failed is not sent again, not even if its server answered.
+func TestReaderFailsBeforeAnswer(t *testing.T) {
+	events := new(record)
+	base := answering(func(body io.ReadCloser, _ int) int {
+		_, err := io.ReadAll(body)
+		assert.Error(t, err)
+		assert.NoError(t, body.Close())
+		return 503
+	})
+	for _, withGetBody := range []bool{false, true} {
+		req := streamed(t, "PUT", "http://a.test/", &countingBody{ReadCloser: io.NopCloser(iotest.ErrReader(errors.New("disk")))})
+		if withGetBody {
+			req.GetBody = func() (io.ReadCloser, error) { t.Error("GetBody was called"); return nil, nil }
+		}
+		resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0), Observe: events.observe}).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, httpretry.ReasonNotReplayable, events.reason())
+	}
+	assert.Len(t, events.events, 2)
+}
+
+// A body that GetBody replaces is closed even if nobody has read it.
+func TestGetBodyReplacesUnread(t *testing.T) {
+	body := counted("text")
+	req := streamed(t, "PUT", "http://a.test/", body)
+	req.GetBody = func() (io.ReadCloser, error) { return counted("text"), nil }
+	base := play(step{status: 503, unread: true}, status(200))
+	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
+	require.NoError(t, err)
+	finish(t, resp)
+	assert.Equal(t, "text", base.attempts()[1].body)
+}
+
+// What an attempt is about to read past the bound cannot be had again.
+func TestReplayWhileReadingPastTheBound(t *testing.T) {
+	source := newBlocked()
+	events := new(record)
+	read := make(chan error)
+	base := answering(func(body io.ReadCloser, _ int) int {
+		go func() {
+			_, err := io.ReadAll(body)
+			_ = body.Close()
+			read <- err
+		}()
+		<-source.begun
+		return 503
+	})
+	policy := every(0)
+	policy.ReplayBuffer = 4
+	body := &countingBody{ReadCloser: struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(strings.NewReader("1234"), source), source}}
+	resp, err := contract(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).RoundTrip(streamed(t, "PUT", "http://a.test/", body))
+	require.NoError(t, err)
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.Equal(t, httpretry.ReasonNotReplayable, events.reason())
+	require.Error(t, <-read)
+}
+
+// A body that is kept for a retry which then does not come goes on being sent.
+func TestReplayHoldIsReleased(t *testing.T) {
+	var rest chan string
+	base := answering(func(body io.ReadCloser, _ int) int {
+		assert.Equal(t, "1234", read(t, body, 4))
+		go func() {
+			all, err := io.ReadAll(body)
+			assert.NoError(t, err)
+			assert.NoError(t, body.Close())
+			rest <- string(all)
+		}()
+		return 503
+	})
+	policy := every(0)
+	policy.ReplayBuffer = 4
+	policy.Budget = refusing(func() { time.Sleep(time.Millisecond) }) // while the body is held
+	synctest.Test(t, func(t *testing.T) {
+		rest = make(chan string, 1)
+		r, w := io.Pipe()
+		go func() {
+			_, _ = io.WriteString(w, "1234")
+			time.Sleep(time.Millisecond / 2)
+			_, _ = io.WriteString(w, "5678")
+			_ = w.Close()
+		}()
+		traced := baseFunc(func(req *http.Request) (*http.Response, error) {
+			// As net/http does, so that the attempt does not end before its request is sent.
+			httptrace.ContextClientTrace(req.Context()).GotConn(httptrace.GotConnInfo{})
+			resp, err := base.RoundTrip(req)
+			resp.ProtoMajor = 2
+			return resp, err
+		})
+		resp, err := contract(t, httpretry.Config{Base: traced, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", r))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, "5678", <-rest)
+	})
+}
+
+// refusing is a budget that calls f and refuses.
+type refusing func()
+
+func (refusing) Deposit(string) {}
+func (f refusing) Withdraw(context.Context, string) bool {
+	f()
+	return false
+}
+
+// An attempt that is over gets no more of the body, and its Close takes
+// nothing from the one that follows.
+func TestReplayOldAttempt(t *testing.T) {
+	var first io.ReadCloser
+	base := answering(func(body io.ReadCloser, attempt int) int {
+		switch attempt {
+		case 1:
+			first = body
+			assert.Equal(t, "12", read(t, body, 2))
+			return 503
+		case 2:
+			_, err := first.Read(make([]byte, 1))
+			assert.Error(t, err)
+			assert.Equal(t, "1234", read(t, body, 4))
+			assert.NoError(t, first.Close())
+			assert.Equal(t, "56", read(t, body, 2))
+			return 503
+		}
+		assert.Equal(t, "12345678", read(t, body, 8))
+		_, err := body.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err)
+		assert.NoError(t, body.Close())
+		return 200
+	})
+	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(streamed(t, "PUT", "http://a.test/", counted("12345678")))
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+}
+
+// A body longer than the bound can be sent again as long as no more than the
+// bound was read, however much a Read asks for.
+func TestReplayUpToTheBound(t *testing.T) {
+	base := answering(func(body io.ReadCloser, attempt int) int {
+		defer func() { assert.NoError(t, body.Close()) }()
+		if attempt == 1 {
+			n, err := body.Read(make([]byte, 512))
+			assert.NoError(t, err)
+			assert.LessOrEqual(t, n, 10)
+			return 503
+		}
+		all, err := io.ReadAll(body)
+		assert.NoError(t, err)
+		assert.Equal(t, "the quick brown fox", string(all))
+		return 503
+	})
+	policy, events := every(0), new(record)
+	policy.ReplayBuffer = 10
+	resp, err := contract(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).
+		RoundTrip(streamed(t, "PUT", "http://a.test/", counted("the quick brown fox")))
+	require.NoError(t, err)
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.Len(t, events.events, 2)
+	assert.Equal(t, httpretry.ReasonNotReplayable, events.reason())
 }
