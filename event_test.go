@@ -124,7 +124,7 @@ func TestNoSecrets(t *testing.T) {
 		assert.NotContains(t, err.Error(), secret)
 	}
 	assert.NotContains(t, out.String(), secret)
-	for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(out.String()), "\n") {
 		assert.True(t, strings.HasPrefix(line, "level=INFO msg=\"retrying") || strings.HasPrefix(line, "level=WARN msg=\"gave up"), line)
 		assert.NotContains(t, line, "\x1b")
 		assert.NotContains(t, line, "\u2028")

@@ -201,8 +201,10 @@ func (s *settings) policyFor(req *http.Request) (*policy, error) {
 	if p, ok := req.Context().Value(policyKey{}).(*policy); ok {
 		return p, p.err
 	}
-	if p, ok := s.hosts.matchURL(req.URL); ok {
-		return p, nil
+	if s.hosts != nil {
+		if p, ok := s.hosts.matchURL(req.URL); ok {
+			return p, nil
+		}
 	}
 	return s.policy, nil
 }
