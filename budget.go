@@ -19,7 +19,11 @@ import (
 // everybody, which no limit on the attempts of one request can do. Successes deposit, retries withdraw; the words are
 // those of Finagle's RetryBudget.
 //
-// Both methods may be called concurrently. Their host is that of the request's URL, with its port if it has one.
+// Every retry withdraws, those of requests that never reached the host too.
+//
+// Both methods may be called concurrently. Their host is that of the request's URL in canonical form: lower case, ASCII,
+// without a trailing dot, an IPv6 address in brackets, and with the port unless it is the scheme's default: "a.test" for
+// https://A.test:443/, "a.test:8443" for another port.
 type Budget interface {
 	// Deposit records that a request to host got an answer that is not a transient failure. It is called once for such
 	// a request, however many attempts it took. It is on the path of every request, so it must not wait.
@@ -159,8 +163,8 @@ func (b *HostBudget) Withdraw(_ context.Context, host string) bool {
 	return b.hosts.get(host, b.open).withdraw()
 }
 
-// Balance returns how many retries host has left at the moment: that many calls of Withdraw would return true. A host
-// that is not remembered has what a new one gets, the Floor. Asking takes nothing and does not count as a use of host.
+// Balance returns how many retries host, in the canonical form that [Budget] describes, has left at the moment: that many
+// calls of Withdraw would return true. A host that is not remembered has what a new one gets, the Floor. Asking takes nothing and does not count as a use of host.
 func (b *HostBudget) Balance(host string) int {
 	if w := b.hosts.peek(host); w != nil {
 		return w.balance()

@@ -25,7 +25,8 @@ type Event struct {
 	// Attempt is the attempt's number, from 1.
 	Attempt int
 
-	// Elapsed is the time since the first attempt began.
+	// Elapsed is the time from the beginning of the first attempt to the end
+	// of this one.
 	Elapsed time.Duration
 
 	// Wait is the time until the next attempt, if Reason is zero.

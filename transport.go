@@ -94,10 +94,11 @@ type Config struct {
 	Hosts map[string]Policy
 
 	// Observe is called after each attempt with what was decided, and once
-	// more for a request that is canceled while it waits, so that the last
-	// Event of every request that was sent has a Reason. It runs on the
-	// request's goroutine, so it delays the request and may run concurrently
-	// with itself. Nil means none.
+	// more for a request that is canceled while it waits. So every request
+	// that was sent ends with one Event that has a Reason: count requests by
+	// those, and attempts by their Attempt. It runs on the request's
+	// goroutine, so it delays the request and may run concurrently with
+	// itself. Nil means none.
 	Observe func(context.Context, Event)
 
 	// AttemptHeader names the header that tells the server which retry this
@@ -146,37 +147,49 @@ func newSettings(cfg Config) (*settings, error) {
 		policy:  cfg.Policy.resolve(),
 		budget:  new(HostBudget),
 		observe: cfg.Observe,
-		header:  http.CanonicalHeaderKey(cfg.AttemptHeader),
-	}
-	problems := cfg.Policy.problems("Config.Policy")
-
-	policies := make(map[string]*policy, len(cfg.Hosts))
-	for _, pattern := range slices.Sorted(maps.Keys(cfg.Hosts)) {
-		p := cfg.Hosts[pattern]
-		problems = append(problems, p.problems(fmt.Sprintf("Config.Hosts[%q]", pattern))...)
-		policies[pattern] = p.resolve()
-	}
-	hosts, bad := parseHosts(policies)
-	for _, b := range bad {
-		problems = append(problems, fmt.Errorf("Config.Hosts[%q]: %s", b.pattern, b.problem))
-	}
-	s.hosts = hosts
-
-	switch cfg.AttemptHeader {
-	case "":
-		s.header = DefaultAttemptHeader
-	case "-":
-		s.header = ""
-	default:
-		if err := checkHeaderName(cfg.AttemptHeader); err != nil {
-			problems = append(problems, fmt.Errorf("Config.AttemptHeader: %w", err))
-		}
 	}
 	if s.base == nil {
 		s.base = cleanhttp.DefaultPooledTransport()
 	}
 	_, s.bare = s.base.(*http.Transport)
+
+	problems := cfg.Policy.problems("Config.Policy")
+	hosts, bad := hostPolicies(cfg.Hosts)
+	s.hosts, problems = hosts, append(problems, bad...)
+	switch cfg.AttemptHeader {
+	case "":
+		s.header = DefaultAttemptHeader
+	case "-": // none
+	default:
+		s.header = http.CanonicalHeaderKey(cfg.AttemptHeader)
+		if err := checkHeaderName(cfg.AttemptHeader); err != nil {
+			problems = append(problems, fmt.Errorf("Config.AttemptHeader: %w", err))
+		}
+	}
 	return s, joined(problems)
+}
+
+// hostPolicies prepares the policies of hosts, and lists what is wrong with
+// them in the order of their patterns.
+func hostPolicies(m map[string]Policy) (*hostPatterns[*policy], []error) {
+	resolved := make(map[string]*policy, len(m))
+	for pattern, p := range m {
+		resolved[pattern] = p.resolve()
+	}
+	hosts, bad := parseHosts(resolved)
+	byPattern := make(map[string]string, len(bad))
+	for _, b := range bad {
+		byPattern[b.pattern] = b.problem
+	}
+	var problems []error
+	for _, pattern := range slices.Sorted(maps.Keys(m)) {
+		path := fmt.Sprintf("Config.Hosts[%q]", pattern)
+		if problem := byPattern[pattern]; problem != "" {
+			problems = append(problems, fmt.Errorf("%s: %s", path, problem))
+		}
+		problems = append(problems, m[pattern].problems(path)...)
+	}
+	return hosts, problems
 }
 
 // joined makes one error of problems, each on a line of its own that begins
@@ -218,7 +231,9 @@ func (t *RetryTransport) CloseIdleConnections() {
 // req, and closes its body on every path.
 //
 // A request that needs one attempt and whose repetition is safe goes to Base
-// as it is, and what Base returns is returned as it is.
+// as it is, and what Base returns is returned as it is. Why a request was not
+// repeated does not show in a response, nor in the error of a single attempt:
+// Config.Observe is told.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := call{settings: t.config(), req: req}
 	defer c.abandon()

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// runLive sends requests to a real server.
+func runLive(ctx context.Context, opts options, out *screen, counts *counters) error {
+	transport, err := httpretry.New(httpretry.Config{
+		Policy: httpretry.Policy{
+			MaxAttempts:    opts.attempts,
+			Backoff:        opts.backoff,
+			AttemptTimeout: opts.timeout,
+		},
+		Observe: func(ctx context.Context, e httpretry.Event) {
+			counts.observe(ctx, e)
+			out.observe(ctx, e)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	client := &http.Client{
+		Transport: transport,
+		// Each hop of a redirect would be a request of its own. Not following
+		// them keeps the count at -n.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	defer client.CloseIdleConnections()
+
+	out.print("%s, %v per second: %s %s\n\n", count(opts.n, "request"), opts.rate, opts.method, printable(opts.url))
+	out.heading()
+	sendAll(ctx, client, opts)
+	if n := counts.successes(); n < opts.n {
+		return fmt.Errorf("%d of %d requests did not succeed", opts.n-n, opts.n)
+	}
+	return nil
+}
+
+// sendAll starts the requests at the rate that was asked for, whether or not
+// those before have ended, and waits for all of them.
+func sendAll(ctx context.Context, client *http.Client, opts options) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	pace := time.NewTicker(time.Duration(float64(time.Second) / opts.rate))
+	defer pace.Stop()
+	for i := range opts.n {
+		if i > 0 {
+			select {
+			case <-pace.C:
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		wg.Go(func() {
+			// The observer prints and counts, so there is nothing to do here
+			// with the result. A program of your own would look at it.
+			_, _ = send(withLabel(ctx, fmt.Sprintf("#%d", i+1)), client, opts.method, opts.url, nil)
+		})
+	}
+}
+
+// send makes a request and returns the status of its response.
+func send(ctx context.Context, client *http.Client, method, target string, header http.Header) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, method, target, nil)
+	if err != nil {
+		return 0, err
+	}
+	if header != nil {
+		req.Header = header
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	// Read to its end, a body leaves its connection to the next request. One
+	// that is too long for that is cut.
+	_, _ = io.CopyN(io.Discard, resp.Body, 1<<20)
+	return resp.StatusCode, nil
+}
+
+// printable returns a URL without its password and its query, which may hold
+// secrets too.
+func printable(target string) string {
+	u, err := url.Parse(target)
+	if err != nil {
+		return ""
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// launch runs the program and fails the test if it leaves a goroutine behind.
+func launch(t *testing.T, ctx context.Context, stdout io.Writer, args ...string) (code int, stderr string) {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	var errs bytes.Buffer
+	code = run(ctx, args, stdout, &errs)
+	for range 500 { // not with assert.Eventually, which has a goroutine of its own
+		if runtime.NumGoroutine() <= before {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	assert.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines are left")
+	return code, errs.String()
+}
+
+// matches counts the lines, or parts of lines, that match a pattern.
+func matches(text, pattern string) int {
+	return len(regexp.MustCompile(`(?m)`+pattern).FindAllString(text, -1))
+}
+
+func TestDemoDoesWhatItsTitlesSay(t *testing.T) {
+	var stdout bytes.Buffer
+	code, stderr := launch(t, t.Context(), &stdout)
+	out := stdout.String()
+	require.Equal(t, exitOK, code, "%s%s", out, stderr)
+	assert.Empty(t, stderr)
+
+	assert.Equal(t, 12, matches(out, `^\d+\. `), "scenarios")
+	assert.Equal(t, 12, matches(out, `^  ok  `), "verdicts")
+	for _, line := range []string{
+		`GET /busy +1  503 Service Unavailable +retry in `,
+		`GET /maintenance +1  503, asks to wait 250ms +retry in `,
+		`GET /throttled +1  429, asks to wait 1s +retry in [12]`,
+		`GET /throttled +2  200 OK +done$`,
+		`GET /slow +1  attempt timed out after 500ms +retry in `,
+		`POST /charge +1  503 Service Unavailable +gave up: not idempotent$`,
+		`POST /charge-keyed +2  200 OK +done$`,
+		`server saw 2 requests, made 1 charge$`,
+		`POST /charge-refused +1  dial: .* +retry in `,
+		`GET /refusing +1  503 Service Unavailable +gave up: server refused$`,
+		`GET /closed +1  503, asks to wait 1h0m0s +gave up: Retry-After too long$`,
+		`GET /hurry +1  503, asks to wait 5s +gave up: deadline too near$`,
+		`without a budget +40 +120 +80 +-$`,
+		`a single 503.* 1 +2 +1 +\d+$`,
+		`^  requests +152$`,
+		`^  succeeded +68  on attempt 1: 60, on attempt 2: 8$`,
+		`budget exhausted: [0-9]+$`,
+	} {
+		assert.NotZero(t, matches(out, line), "no line matches %s in\n%s", line, out)
+	}
+	assert.NotContains(t, out, "\x1b", "colours are for terminals")
+	for line := range strings.Lines(out) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 100, line)
+	}
+}
+
+// tripwire cancels a context as soon as a text was printed.
+type tripwire struct {
+	bytes.Buffer
+	mu     sync.Mutex
+	text   string
+	cancel context.CancelFunc
+}
+
+func (w *tripwire) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n, err := w.Buffer.Write(p)
+	if strings.Contains(w.String(), w.text) {
+		w.cancel()
+	}
+	return n, err
+}
+
+func TestInterruptedProgramPrintsTheSummary(t *testing.T) {
+	failing := httptest.NewServer(status(http.StatusServiceUnavailable))
+	defer failing.Close()
+
+	for _, c := range []struct {
+		name, when string
+		args       []string
+		want       string
+	}{
+		{"before it begins", "", nil, `^  requests +0$`},
+		{"during a wait", "retry in", nil, `^  given up +1  canceled: 1$`},
+		{"between two requests", "gave up: not idempotent", []string{"-url", failing.URL, "-n", "5", "-rate", "0.001", "-method", "POST"}, `^  requests +1$`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if c.when == "" {
+				cancel()
+			}
+			stdout := &tripwire{text: c.when, cancel: cancel}
+			code, stderr := launch(t, ctx, stdout, c.args...)
+			assert.Equal(t, exitInterrupted, code)
+			assert.Empty(t, stderr)
+			assert.Contains(t, stdout.String(), "\nInterrupted.\n")
+			assert.NotContains(t, stdout.String(), "FAIL")
+			assert.NotZero(t, matches(stdout.String(), c.want), "no line matches %s in\n%s", c.want, stdout)
+		})
+	}
+}
+
+func TestInterruptCancelsRequestsUnderWay(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var arrived atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if arrived.Add(1) == 5 {
+			cancel()
+		}
+		hang(w, r)
+	}))
+	defer server.Close()
+	var stdout bytes.Buffer
+	code, _ := launch(t, ctx, &stdout, "-url", server.URL, "-n", "5", "-rate", "1000")
+	assert.Equal(t, exitInterrupted, code)
+	assert.Equal(t, 5, matches(stdout.String(), `canceled +gave up: canceled$`), stdout.String())
+	assert.Equal(t, 1, matches(stdout.String(), `^  given up +5  canceled: 5$`), stdout.String())
+}
+
+func TestInterruptDuringTheOutage(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	server, err := startServer()
+	require.NoError(t, err)
+	defer server.stop()
+	stdout := &tripwire{text: "without a budget", cancel: cancel}
+	d := &demo{server: server, out: newScreen(stdout), counts: new(counters)}
+	d.outage(ctx, 1)
+	assert.Zero(t, d.failed)
+	assert.NotContains(t, stdout.String(), "with the default budget")
+	assert.Equal(t, burst, d.counts.requests)
+}
+
+func TestURLSendsToARealServer(t *testing.T) {
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/missing":
+			w.WriteHeader(http.StatusNotFound)
+		case r.URL.Path == "/moved":
+			http.Redirect(w, r, "/missing", http.StatusFound)
+		case requests.Add(1) == 1:
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	}))
+	defer server.Close()
+
+	t.Run("success after a retry", func(t *testing.T) {
+		var stdout bytes.Buffer
+		code, stderr := launch(t, t.Context(), &stdout,
+			"-url", server.URL+"/?token=secret", "-n", "3", "-rate", "500", "-base", "1ms", "-max", "5ms")
+		out := stdout.String()
+		assert.Equal(t, exitOK, code, stderr)
+		assert.Equal(t, 1, matches(out, `#\d GET / +1  502 Bad Gateway +retry in `), out)
+		assert.Equal(t, 3, matches(out, `200 OK +done$`), out)
+		assert.Equal(t, 1, matches(out, `^  attempts +4$`), out)
+		assert.NotContains(t, out, "secret")
+		assert.EqualValues(t, 4, requests.Load())
+	})
+	t.Run("failure", func(t *testing.T) {
+		var stdout bytes.Buffer
+		code, stderr := launch(t, t.Context(), &stdout, "-url", server.URL+"/missing", "-n", "2", "-rate", "500")
+		assert.Equal(t, exitFailed, code)
+		assert.Contains(t, stderr, "2 of 2 requests did not succeed")
+		assert.Equal(t, 2, matches(stdout.String(), `404 Not Found +gave up: final$`), stdout.String())
+	})
+	t.Run("redirects are not followed", func(t *testing.T) {
+		var stdout bytes.Buffer
+		code, _ := launch(t, t.Context(), &stdout, "-url", server.URL+"/moved", "-n", "1")
+		assert.Equal(t, exitOK, code)
+		assert.Equal(t, 1, matches(stdout.String(), `302 Found +done$`), stdout.String())
+	})
+}
+
+func TestEveryStrategyWorks(t *testing.T) {
+	server := httptest.NewServer(status(http.StatusServiceUnavailable))
+	defer server.Close()
+	for _, name := range strategyNames() {
+		args := []string{"-url", server.URL, "-n", "1", "-attempts", "2", "-strategy", name, "-base", "2ms"}
+		if name != "constant" {
+			args = append(args, "-max", "4ms")
+		}
+		var stdout bytes.Buffer
+		code, stderr := launch(t, t.Context(), &stdout, args...)
+		assert.Equal(t, exitFailed, code, "%s: %s", name, stderr)
+		assert.Equal(t, 1, matches(stdout.String(), `retry in [0-4]`), "%s: %s", name, stdout.String())
+		assert.Equal(t, 1, matches(stdout.String(), `gave up: attempts exhausted$`), "%s: %s", name, stdout.String())
+		assert.Contains(t, helpText, name)
+	}
+}
+
+func TestBadFlagsAreNamedWithValueAndLimits(t *testing.T) {
+	const durations = "want a duration such as 250ms or 2s, not negative"
+	for args, want := range map[string]string{
+		"-n 5":                              "-n 5: goes with -url only",
+		"demo":                              `"demo": not a flag`,
+		"-bogus":                            "-bogus",
+		"-url":                              "-url",
+		"-url example.com":                  `"example.com" for flag -url: want an absolute http:// or https:// URL`,
+		"-url ftp://a.test":                 `"ftp://a.test" for flag -url`,
+		"-url http://:80":                   `"http://:80" for flag -url`,
+		"-url http://a.test -n 0":           `"0" for flag -n: want a whole number from 1 to 100000`,
+		"-url http://a.test -n x":           `"x" for flag -n: want a whole number from 1 to 100000`,
+		"-url http://a.test -rate 0":        `"0" for flag -rate: want a number from 0.001 to 1000`,
+		"-url http://a.test -rate NaN":      `"NaN" for flag -rate`,
+		"-url http://a.test -attempts 101":  `"101" for flag -attempts: want a whole number from 1 to 100`,
+		"-url http://a.test -method A/B":    `"A/B" for flag -method: want an HTTP method`,
+		"-url http://a.test -method=":       `"" for flag -method: want an HTTP method`,
+		"-url http://a.test -timeout 5":     `"5" for flag -timeout: ` + durations,
+		"-url http://a.test -base -1s":      `"-1s" for flag -base: ` + durations,
+		"-url http://a.test -max -1s":       `"-1s" for flag -max: ` + durations,
+		"-url http://a.test -strategy fast": `"fast" for flag -strategy: want one of constant, linear, exponential,`,
+		"-url http://a.test -base 2s -max 1s -strategy full": "-base 2s -max 1s: FullJitter.Max: 1s is below Base (2s)",
+		"-url http://a.test -max 1s -strategy constant":      "-max 1s: -strategy constant",
+	} {
+		var stdout bytes.Buffer
+		code, stderr := launch(t, t.Context(), &stdout, strings.Fields(args)...)
+		assert.Equal(t, exitUsage, code, args)
+		assert.Contains(t, stderr, want, args)
+		assert.Contains(t, stderr, "-h for help", args)
+		assert.Empty(t, stdout.String(), args)
+	}
+}
+
+func TestHelpNamesEveryFlag(t *testing.T) {
+	var stdout bytes.Buffer
+	code, stderr := launch(t, t.Context(), &stdout, "-h")
+	assert.Equal(t, exitOK, code)
+	assert.Empty(t, stderr)
+	for _, name := range []string{"-url", "-n", "-rate", "-method", "-attempts", "-timeout", "-strategy", "-base", "-max"} {
+		assert.Equal(t, 1, matches(stdout.String(), `^  `+name+` [A-Z]`), name)
+	}
+}
+
+// What goes wrong has to be seen: a scenario that expects something else fails
+// the demo.
+func TestScenarioThatDoesNotDoWhatItSaysFails(t *testing.T) {
+	server, err := startServer()
+	require.NoError(t, err)
+	defer server.stop()
+	var stdout bytes.Buffer
+	d := &demo{server: server, out: newScreen(&stdout), counts: new(counters)}
+	s := scenarios()[0]
+	s.want.requests = 1
+	d.report(t.Context(), d.run(t.Context(), s), "")
+	assert.Equal(t, 1, d.failed)
+	assert.Contains(t, stdout.String(), "FAIL  caller got 200 after 2 attempts; server saw 2 requests (final); expected:")
+}
+
+func TestColoursAreForTerminals(t *testing.T) {
+	s := &screen{colour: true}
+	assert.Equal(t, "\x1b[31mx\x1b[0m", s.paint(red, "x"))
+	s.colour = false
+	assert.Equal(t, "x", s.paint(red, "x"))
+	assert.False(t, isTerminal(new(bytes.Buffer)))
+}
+
+func TestTextIsCutToItsColumn(t *testing.T) {
+	assert.Equal(t, "abc", fit("abc", 3))
+	assert.Equal(t, "ab…", fit("abcd", 3))
+	assert.Equal(t, "äö…", fit("äöüß", 3))
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// Widths of the columns, for a terminal of 100.
+const (
+	requestWidth = 20
+	resultWidth  = 31
+)
+
+const (
+	bold   = "1"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+)
+
+// screen prints whole lines, from any goroutine.
+type screen struct {
+	mu     sync.Mutex
+	w      io.Writer
+	start  time.Time
+	colour bool
+}
+
+func newScreen(w io.Writer) *screen {
+	return &screen{w: w, start: time.Now(), colour: isTerminal(w) && os.Getenv("NO_COLOR") == ""}
+}
+
+// isTerminal reports whether w shows colours. The Windows console needs to be
+// told first, which is more than an example should do.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || runtime.GOOS == "windows" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+func (s *screen) print(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.w, format, args...)
+}
+
+// paint colours text. Padding has to be done before: it counts characters.
+func (s *screen) paint(code, text string) string {
+	if !s.colour {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (s *screen) title(text string) { s.print("\n%s\n", s.paint(bold, text)) }
+
+// verdict says whether a scenario did what its title says.
+func (s *screen) verdict(err error, text string) {
+	if err != nil {
+		s.print("  %s  %v\n", s.paint(red, "FAIL"), err)
+		return
+	}
+	s.print("  %s  %s\n", s.paint(green, "ok"), text)
+}
+
+func (s *screen) heading() {
+	s.print("%9s  %-*s  %3s  %-*s  %s\n", "at", requestWidth, "request", "try", resultWidth, "result", "decision")
+}
+
+// observe prints an attempt with what was decided after it. It is meant to be
+// called by Config.Observe, which runs on the goroutine of each request.
+func (s *screen) observe(ctx context.Context, e httpretry.Event) {
+	colour, decision := describe(e)
+	s.print("%8.3fs  %-*s  %3d  %-*s  %s\n", time.Since(s.start).Seconds(),
+		requestWidth, fit(label(ctx, e.Request), requestWidth), e.Attempt,
+		resultWidth, fit(outcome(e), resultWidth), s.paint(colour, decision))
+}
+
+type labelKey struct{}
+
+// withLabel names a request where its method and path do not tell it from the
+// others. Observe gets the request's context, and so the name.
+func withLabel(ctx context.Context, text string) context.Context {
+	return context.WithValue(ctx, labelKey{}, text)
+}
+
+func label(ctx context.Context, req *http.Request) string {
+	name := req.Method + " " + cmp.Or(req.URL.EscapedPath(), "/")
+	if text, ok := ctx.Value(labelKey{}).(string); ok {
+		return text + " " + name
+	}
+	return name
+}
+
+// describe returns the decision in words, and its colour. A Reason of zero
+// means that another attempt follows.
+func describe(e httpretry.Event) (colour, text string) {
+	switch {
+	case e.Reason == 0:
+		return yellow, "retry in " + e.Wait.Round(time.Millisecond).String()
+	case succeeded(e):
+		return green, "done"
+	default:
+		return red, "gave up: " + e.Reason.String()
+	}
+}
+
+func succeeded(e httpretry.Event) bool {
+	return e.Reason == httpretry.ReasonFinal && e.Response != nil && e.Response.StatusCode < 400
+}
+
+// outcome returns what came back: a status, with the wait that the server asks
+// for in whichever header, or an error.
+func outcome(e httpretry.Event) string {
+	if e.Err != nil {
+		return short(e.Err)
+	}
+	code := e.Response.StatusCode
+	if asked, ok := askedWait(e); ok {
+		return fmt.Sprintf("%d, asks to wait %v", code, asked.Round(time.Millisecond))
+	}
+	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
+}
+
+// askedWait returns the wait that the server asks for, if it does. On a
+// success the headers have another meaning.
+func askedWait(e httpretry.Event) (time.Duration, bool) {
+	if e.Response == nil || e.Response.StatusCode < 400 {
+		return 0, false
+	}
+	return httpretry.RetryAfter(e.Response.Header, time.Now())
+}
+
+// short returns the part of an error that tells what happened. The addresses
+// and wrappers around it are the same on every line.
+func short(err error) string {
+	if errors.Is(err, context.Canceled) {
+		return "canceled"
+	}
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return "lookup: " + dns.Err
+	}
+	prefix := ""
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		prefix, err = op.Op+": ", op.Err
+	}
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	return prefix + err.Error()
+}
+
+// fit cuts text to a width in characters.
+func fit(text string, width int) string {
+	if runes := []rune(text); len(runes) > width {
+		return string(runes[:width-1]) + "…"
+	}
+	return text
+}

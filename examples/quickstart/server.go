@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// tally is what the server knows about a path.
+type tally struct {
+	requests int // that reached it
+	charges  int // that it made for the POSTs among them
+}
+
+// server is the other side of the demo. It fails as its scripts say, and
+// counts what really reached it: the scenarios are judged by that.
+type server struct {
+	url  string
+	host string
+	http http.Server
+	done chan struct{} // closed when the server has stopped serving
+
+	mu      sync.Mutex
+	scripts map[string]script // by path
+	tallies map[string]tally  // by path
+	keys    map[string]bool   // idempotency keys that were charged
+}
+
+// script is how a path fails: its first request gets the first answer, and so
+// on. Requests after the last one get a 200.
+type script []http.HandlerFunc
+
+func startServer() (*server, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	host := listener.Addr().String()
+	s := &server{
+		url:     "http://" + host,
+		host:    host,
+		done:    make(chan struct{}),
+		scripts: make(map[string]script),
+		tallies: make(map[string]tally),
+		keys:    make(map[string]bool),
+	}
+	s.http.Handler = s
+	go func() {
+		defer close(s.done)
+		_ = s.http.Serve(listener) // http.ErrServerClosed, after stop
+	}()
+	return s, nil
+}
+
+func (s *server) stop() {
+	_ = s.http.Close() // whoever still waits for an answer has given up
+	<-s.done
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.next(r)(w, r)
+}
+
+// next counts a request and returns how it is answered.
+func (s *server) next(r *http.Request) http.HandlerFunc {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path := r.URL.Path
+	t, sc := s.tallies[path], s.scripts[path]
+	t.requests++
+	if r.Method == http.MethodPost && s.isNew(r.Header.Get("Idempotency-Key")) {
+		t.charges++
+	}
+	s.tallies[path] = t
+	if t.requests <= len(sc) {
+		return sc[t.requests-1]
+	}
+	return func(http.ResponseWriter, *http.Request) {} // 200
+}
+
+// isNew is how a server keeps its side of the bargain: it acts once for each
+// key, and the client may repeat a request that has one.
+func (s *server) isNew(key string) bool {
+	if key == "" {
+		return true
+	}
+	known := s.keys[key]
+	s.keys[key] = true
+	return !known
+}
+
+// play sets the script of a path.
+func (s *server) play(path string, sc script) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.scripts[path] = sc
+}
+
+// tally returns what reached a path so far.
+func (s *server) tally(path string) tally {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tallies[path]
+}
+
+// status answers with a status and headers, given as name, value, name, value.
+func status(code int, header ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for i := 0; i+1 < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.WriteHeader(code)
+		fmt.Fprintln(w, http.StatusText(code))
+	}
+}
+
+// throttle answers 429 with a date, in whole seconds as HTTP has them. Such a
+// date counts from the response's own Date, so a wrong clock does no harm.
+func throttle(after time.Duration) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		now := time.Now().UTC()
+		w.Header().Set("Date", now.Format(http.TimeFormat))
+		w.Header().Set("Retry-After", now.Add(after).Format(http.TimeFormat))
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+}
+
+// reset drops the connection without an answer: with a linger of zero, Close
+// sends a RST.
+func reset(w http.ResponseWriter, _ *http.Request) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// hang does not answer before the client has gone.
+func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
