@@ -2,9 +2,11 @@ package httpretry
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -65,7 +67,7 @@ type attempt struct {
 	reported      atomic.Bool  // Base tells about its doings at all
 	everWrote     atomic.Bool  // a part of the request
 	wrote         atomic.Bool  // a part of the request, and nothing was answered since
-	http2         atomic.Bool  // what was written was HTTP/2
+	http2         atomic.Bool  // some of it over HTTP/2
 	sends         atomic.Int32 // connections that the request was given
 	uploaded      atomic.Bool  // the whole request is written, or never will be
 	informational atomic.Int32 // 1xx responses
@@ -103,10 +105,7 @@ func (c *call) send() (resp *http.Response, err error) {
 // sendCopy sends an attempt's request and says what ended it where Base
 // cannot know.
 func (c *call) sendCopy(a *attempt) (*http.Response, error) {
-	unwatch := c.body.watch(a.req)
-	resp, err := c.settings.base.RoundTrip(a.req)
-	unwatch()
-
+	resp, err := c.roundTrip(a)
 	cause := context.Cause(a.req.Context())
 	if a.timer != nil && !a.timer.Stop() && c.req.Context().Err() == nil {
 		cause = &attemptTimeout{c.policy.AttemptTimeout} // even if its cancel is yet to run
@@ -122,6 +121,11 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	return resp, err
 }
 
+func (c *call) roundTrip(a *attempt) (*http.Response, error) {
+	defer c.body.watch(a.req)()
+	return c.settings.base.RoundTrip(a.req)
+}
+
 // newAttempt makes the copy of the caller's request that is sent next. It is
 // not Request.Clone's, which copies the trailers: their values are set in the
 // caller's map while the body is read.
@@ -135,7 +139,7 @@ func (c *call) newAttempt() *attempt {
 	}
 	ctx, cancel := context.WithCancelCause(a)
 	a.cancel = cancel
-	a.req = c.req.WithContext(a.watched(ctx, c.settings.bare))
+	a.req = c.req.WithContext(a.watched(ctx))
 	a.req.Header = c.req.Header.Clone()
 	a.req.Body = c.body.open()
 	a.rec = c.body.rec
@@ -143,9 +147,8 @@ func (c *call) newAttempt() *attempt {
 		a.req.GetBody = nil // with it net/http repeats by itself, past our own eyes
 	}
 	if a.once {
-		// The presence of a key, even an empty one, makes net/http repeat.
-		delete(a.req.Header, "Idempotency-Key")
-		delete(a.req.Header, "X-Idempotency-Key")
+		a.hideKey("Idempotency-Key")
+		a.hideKey("X-Idempotency-Key")
 	}
 	if c.key != "" {
 		a.setHeader(c.policy.KeyHeader, []string{c.key})
@@ -160,6 +163,18 @@ func (c *call) newAttempt() *attempt {
 	return a
 }
 
+// hideKey keeps net/http from repeating a request for the sake of a key that
+// the policy does not take for one: the header's presence is enough for it. An
+// empty one is no loss; a request with any other is watched more closely.
+func (a *attempt) hideKey(name string) {
+	if values, ok := a.req.Header[name]; ok && isKey(values) {
+		a.replayable = true
+	}
+	if !a.replayable {
+		delete(a.req.Header, name)
+	}
+}
+
 func (a *attempt) setHeader(name string, values []string) {
 	if a.req.Header == nil {
 		a.req.Header = make(http.Header, 1)
@@ -167,15 +182,14 @@ func (a *attempt) setHeader(name string, values []string) {
 	a.req.Header[name] = values
 }
 
-// watched returns ctx with the hooks by which net/http tells what it does. A
-// new set for each attempt, below the caller's own context: hooks that were
-// inherited from the attempt before would be called again.
+// watched returns ctx with the hooks by which net/http tells what it does: a
+// new set for each attempt, below the caller's own context, since hooks that
+// were inherited from the attempt before would be called again.
 //
-// Between two sends net/http takes no answer into account, but a layer above
-// it that does (one that logs in after a 401) is free to send again, so only
-// what follows an answer is left alone. Where there is no such layer the hooks
-// that find out are not set.
-func (a *attempt) watched(ctx context.Context, bare bool) context.Context {
+// net/http repeats what was not answered. A layer of Base, or a dial function,
+// may send requests of its own with this context, and the same one again after
+// an answer such as a 401: so what follows an answer is left alone.
+func (a *attempt) watched(ctx context.Context) context.Context {
 	a.hooks.GotConn = a.gotConn
 	if a.hasBody {
 		a.hooks.WroteRequest = a.wroteRequest
@@ -183,10 +197,9 @@ func (a *attempt) watched(ctx context.Context, bare bool) context.Context {
 	if a.once {
 		a.hooks.GetConn = a.getConn
 		a.hooks.WroteHeaderField = a.wroteHeaderField
-		if !bare {
-			a.hooks.GotFirstResponseByte = a.answered
-			a.hooks.Got1xxResponse = a.informed
-		}
+		a.hooks.WroteHeaders = a.wroteHeaders
+		a.hooks.GotFirstResponseByte = a.answered
+		a.hooks.Got1xxResponse = a.informed
 	}
 	return httptrace.WithClientTrace(ctx, &a.hooks)
 }
@@ -196,32 +209,43 @@ func (a *attempt) getConn(string) { a.reported.Store(true) }
 // gotConn is called before each sending. It stops what would be a second one:
 // over HTTP/2 the request notices its canceled context before it is written;
 // over HTTP/1, where the connection is this request's alone, it is written
-// regardless, so the connection has to go. An HTTP/1 request that net/http
-// does not hold for replayable gets a second connection only if nothing at all
-// was written on the first.
+// regardless, so the connection has to go. A request that net/http does not
+// hold for replayable is given a second connection after one of HTTP/1 only if
+// nothing at all was written on that.
 func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 	sends := a.sends.Add(1)
 	a.uploaded.Store(false)
 	switch {
-	case a.once && a.wrote.Load() && a.http2.Load():
+	case a.once && a.wrote.Load() && (a.http2.Load() || a.replayable):
 		a.cancel(errResent)
-	case a.once && a.wrote.Load() && a.replayable:
-		a.cancel(errResent)
-		_ = info.Conn.Close() // nothing was written on it that could be lost
+		if !a.http2.Load() || speaksHTTP1(info.Conn) {
+			_ = info.Conn.Close() // nothing was written on it that could be lost
+		}
 	case !a.once && sends > maxSends:
 		a.cancel(errTooManySends)
 	}
 }
 
+// speaksHTTP1 reports whether TLS has settled on HTTP/1 for a connection.
+func speaksHTTP1(conn net.Conn) bool {
+	c, ok := conn.(interface{ ConnectionState() tls.ConnectionState })
+	return ok && c.ConnectionState().NegotiatedProtocol != "h2"
+}
+
 // wroteHeaderField is called before the bytes of the header go out. HTTP/2's
 // begins with pseudo-headers (RFC 9113 section 8.3).
 func (a *attempt) wroteHeaderField(name string, _ []string) {
+	if name[0] == ':' {
+		a.http2.Store(true)
+	}
 	if !a.wrote.Load() {
-		a.http2.Store(name[0] == ':')
 		a.wrote.Store(true)
 		a.everWrote.Store(true)
 	}
 }
+
+// wroteHeaders is for transports that do not report each field.
+func (a *attempt) wroteHeaders() { a.everWrote.Store(true) }
 
 func (a *attempt) answered() { a.wrote.Store(false) }
 
@@ -235,9 +259,20 @@ func (a *attempt) informed(int, textproto.MIMEHeader) error {
 }
 
 // neverSent reports whether the attempt provably ended before a byte of its
-// request was written.
+// request was written. If its context ended it, that shows only while it had no
+// connection: an HTTP/2 stream may go on to be written after RoundTrip returned.
 func (a *attempt) neverSent() bool {
-	return a != nil && a.once && a.reported.Load() && !a.everWrote.Load()
+	if a == nil || !a.once || !a.reported.Load() || a.everWrote.Load() {
+		return false
+	}
+	return a.sends.Load() == 0 || a.req.Context().Err() == nil
+}
+
+// dialedAgain reports whether err is of a connection that could not be made
+// after the request had been written on another.
+func (a *attempt) dialedAgain(err error) bool {
+	var op *net.OpError
+	return a != nil && a.everWrote.Load() && errors.As(err, &op) && isDial(op)
 }
 
 func (a *attempt) wroteRequest(httptrace.WroteRequestInfo) {
@@ -334,19 +369,41 @@ func (b *heldBody) Close() error {
 	return err
 }
 
-// discard reads a small rest of a response that is dropped, so that its
-// connection can be used again, and closes it. Errors do not matter: they cost
-// the connection, which is the alternative anyway.
-func discard(resp *http.Response) {
+// discard lets go of a response that is dropped, and of its attempt. A small
+// rest of it is read, so that its connection can be used again. Errors do not
+// matter: they cost the connection, which is the alternative anyway.
+func (c *call) discard(resp *http.Response) {
 	if resp.Body == nil || resp.Body == http.NoBody {
+		c.attempt.release()
 		return
 	}
-	if resp.ContentLength <= maxDrainBytes {
-		late := time.AfterFunc(maxDrainTime, func() { closeResponse(resp) })
+	release := c.attempt.release
+	drop := func() { release(); closeResponse(resp) }
+	if resp.ContentLength > maxDrainBytes {
+		drop()
+		return
+	}
+	late := time.AfterFunc(maxDrainTime, drop)
+	drain := func() {
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxDrainBytes+1))
 		late.Stop()
+		drop()
 	}
-	closeResponse(resp)
+	if c.attempt != nil || resp.ProtoMajor < 2 {
+		drain()
+		return
+	}
+	// Closing a response over HTTP/2 waits for the writing of its request,
+	// which may be stuck behind another's. Without a context of its own that
+	// cannot be cut short, only left behind.
+	drained := make(chan struct{})
+	go func() { defer close(drained); drain() }()
+	timer := time.NewTimer(maxDrainTime)
+	defer timer.Stop()
+	select {
+	case <-drained:
+	case <-timer.C:
+	}
 }
 
 func closeResponse(resp *http.Response) {

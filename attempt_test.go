@@ -100,6 +100,7 @@ func accept(t testing.TB, l net.Listener, serve func(conn net.Conn, number int))
 		wg    sync.WaitGroup
 		mu    sync.Mutex
 		conns []net.Conn
+		over  bool
 	)
 	wg.Go(func() {
 		for n := 1; ; n++ {
@@ -109,6 +110,9 @@ func accept(t testing.TB, l net.Listener, serve func(conn net.Conn, number int))
 			}
 			mu.Lock()
 			conns = append(conns, conn)
+			if over {
+				_ = conn.Close()
+			}
 			mu.Unlock()
 			wg.Go(func() {
 				defer conn.Close()
@@ -119,6 +123,7 @@ func accept(t testing.TB, l net.Listener, serve func(conn net.Conn, number int))
 	t.Cleanup(func() {
 		_ = l.Close()
 		mu.Lock()
+		over = true
 		for _, conn := range conns {
 			_ = conn.Close()
 		}
@@ -922,4 +927,192 @@ func TestPlainAnswerToTLS(t *testing.T) {
 	require.ErrorIs(t, err, http.ErrSchemeMismatch)
 	var record tls.RecordHeaderError
 	assert.False(t, errors.As(err, &record))
+}
+
+// changing is a TLS server whose connections speak the protocol that speaks
+// returns for their number. HTTP/2 requests are reset, HTTP/1 ones answered.
+func changing(t testing.TB, speaks func(conn int) string) (base *http.Transport, url string, posts *atomic.Int32) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(nil)
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	posts = new(atomic.Int32)
+	accept(t, l, func(conn net.Conn, n int) {
+		cfg := srv.TLS.Clone()
+		cfg.NextProtos = []string{speaks(n)}
+		conn = tls.Server(conn, cfg)
+		if conn.(*tls.Conn).Handshake() != nil {
+			return
+		}
+		if speaks(n) == "h2" {
+			new(rawHTTP2).serve(conn, func(c rawConn, stream uint32) {
+				posts.Add(1)
+				c.reset(stream, codeProtocol)
+			})
+			return
+		}
+		for br := bufio.NewReader(conn); ; {
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			if req.Method == "POST" {
+				posts.Add(1)
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	base = srv.Client().Transport.(*http.Transport).Clone()
+	base.ForceAttemptHTTP2 = true
+	t.Cleanup(base.CloseIdleConnections)
+	return base, "https://" + l.Addr().String(), posts
+}
+
+// Hazard C3: a server may speak another protocol on the next connection.
+func TestAtMostOnceAcrossProtocols(t *testing.T) {
+	t.Run("HTTP/2, then HTTP/1", func(t *testing.T) {
+		for range 20 {
+			base, url, posts := changing(t, func(conn int) string { return map[bool]string{true: "h2", false: "http/1.1"}[conn == 1] })
+			_, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", url, ""))
+			require.ErrorContains(t, err, "about to send again")
+			base.CloseIdleConnections()
+			assert.EqualValues(t, 1, posts.Load())
+		}
+	})
+	t.Run("stale HTTP/1, then HTTP/2", func(t *testing.T) {
+		base, url, posts := changing(t, func(conn int) string { return map[bool]string{true: "http/1.1", false: "h2"}[conn == 1] })
+		var broken atomic.Bool
+		base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return &brittleConn{Conn: conn, broken: &broken}, err
+		}
+		transport := contract(t, httpretry.Config{Base: base, Policy: every(0)})
+		resp, err := transport.RoundTrip(request(t, "GET", url, ""))
+		require.NoError(t, err)
+		finish(t, resp)
+		broken.Store(true)
+		_, err = transport.RoundTrip(request(t, "POST", url, ""))
+		require.ErrorContains(t, err, "about to send again")
+		assert.EqualValues(t, 1, posts.Load())
+	})
+}
+
+// Hazard 1.3: how far a base says that it got, and what that proves for a POST
+// whose error says nothing.
+func TestNeverSentProof(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		reports  func(*httptrace.ClientTrace)
+		timeout  bool // the attempt's, or else the error comes at once
+		err      error
+		attempts int
+	}{
+		{"no connection", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, false, io.EOF, 5},
+		{"no connection in time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, true, nil, 5},
+		{"a connection", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, io.EOF, 5},
+		// An HTTP/2 stream may still be written when RoundTrip has returned.
+		{"a connection, and out of time", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, true, nil, 1},
+		{"a field", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaderField("Host", nil) }, false, io.EOF, 1},
+		{"a header, but not its fields", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaders() }, false, io.EOF, 1},
+		{"sent, then dialled elsewhere", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaderField("Host", nil) }, false, errRefused, 1},
+		{"nothing", func(*httptrace.ClientTrace) {}, false, io.EOF, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				attempts := 0
+				base := baseFunc(func(req *http.Request) (*http.Response, error) {
+					attempts++
+					tt.reports(httptrace.ContextClientTrace(req.Context()))
+					if tt.timeout {
+						<-req.Context().Done()
+						return nil, req.Context().Err()
+					}
+					return nil, tt.err
+				})
+				policy := every(0)
+				policy.AttemptTimeout = time.Second
+				_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "POST", "http://a.test/", ""))
+				require.Error(t, err)
+				assert.Equal(t, tt.attempts, attempts)
+			})
+		})
+	}
+}
+
+// A key that the policy does not take for one is the server's to see all the
+// same, and still no leave to send twice.
+func TestForeignKey(t *testing.T) {
+	var requests atomic.Int32
+	url := newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
+		for {
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			if req.Method == "POST" {
+				requests.Add(1)
+				assert.Equal(t, "foreign", req.Header.Get("X-Idempotency-Key"))
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	policy := every(0)
+	policy.Idempotent = func(req *http.Request) bool { return req.Method == "GET" }
+	for range 10 {
+		requests.Store(0)
+		transport := contract(t, httpretry.Config{Policy: policy})
+		resp, err := transport.RoundTrip(request(t, "GET", url, ""))
+		require.NoError(t, err)
+		finish(t, resp)
+		req := request(t, "POST", url, "")
+		req.Header.Set("X-Idempotency-Key", "foreign")
+		_, err = transport.RoundTrip(req)
+		require.Error(t, err)
+		assert.EqualValues(t, 1, requests.Load())
+	}
+}
+
+// A dial function that makes requests of its own with the attempt's context.
+func TestDialThatLogsIn(t *testing.T) {
+	newH2 := func(handler http.HandlerFunc) *httptest.Server {
+		srv := httptest.NewUnstartedServer(handler)
+		srv.EnableHTTP2 = true
+		srv.StartTLS()
+		t.Cleanup(srv.Close)
+		return srv
+	}
+	var posts atomic.Int32
+	srv := newH2(func(http.ResponseWriter, *http.Request) { posts.Add(1) })
+	login := newH2(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "token") })
+	base := srv.Client().Transport.(*http.Transport).Clone()
+	t.Cleanup(base.CloseIdleConnections)
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		resp, err := login.Client().Transport.RoundTrip(request(t, "GET", login.URL, "").WithContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		finish(t, resp)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", srv.URL, "text"))
+	require.NoError(t, err)
+	finish(t, resp)
+	assert.EqualValues(t, 1, posts.Load())
+}
+
+// Hazard K4, G4: a panic leaves no goroutine behind that waits for
+// Request.Cancel. The bubble would not end with one.
+func TestPanicWithCancel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := baseFunc(func(*http.Request) (*http.Response, error) { panic("boom") })
+		req := streamed(t, "PUT", "http://a.test/", counted("text"))
+		//lint:ignore SA1019 http.Client sets it
+		req.Cancel = make(chan struct{})
+		transport := contractless(t, httpretry.Config{Base: base})
+		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
+	})
 }

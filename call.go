@@ -113,6 +113,8 @@ func (c *call) classify(resp *http.Response, err error) Outcome {
 		return Final
 	case outcome == Transient && err != nil && c.attempt.neverSent():
 		return Unprocessed
+	case outcome == Unprocessed && err != nil && c.attempt.dialedAgain(err):
+		return Transient
 	}
 	return outcome
 }
@@ -139,7 +141,7 @@ func (c *call) nextBackoff(resp *http.Response) time.Duration {
 func (c *call) left(now time.Time) time.Duration {
 	left := time.Duration(maxDuration)
 	if deadline, ok := c.req.Context().Deadline(); ok {
-		left = deadline.Sub(now) - 1 // at the deadline itself there is no time for an attempt
+		left = deadline.Add(-1).Sub(now) // at the deadline itself there is no time for an attempt
 	}
 	if c.policy.MaxElapsed > 0 {
 		left = min(left, c.policy.MaxElapsed-now.Sub(c.began))
@@ -196,7 +198,7 @@ func (c *call) fail(err error, reason Reason) error {
 	c.body.abort()
 	c.attempt.release()
 
-	single := c.attempts == 1 && !c.dropped && !ours(err)
+	single := c.attempts == 1 && !c.dropped && !ours(err) && !c.hidesCancel(err, reason)
 	switch {
 	case reason == ReasonNotReplayable && c.body.err != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.err)
@@ -206,6 +208,14 @@ func (c *call) fail(err error, reason Reason) error {
 		err = c.canceled(err)
 	}
 	return &Error{Attempts: c.attempts, Reason: reason, Err: err}
+}
+
+// hidesCancel reports whether err is something else than the cancel that it
+// came of, such as the failure of a write.
+func (c *call) hidesCancel(err error, reason Reason) bool {
+	ctx := c.req.Context()
+	return reason == ReasonCanceled && ctx.Err() != nil &&
+		!errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx))
 }
 
 // sleep waits and reports whether the caller is still there.
@@ -231,7 +241,7 @@ func (c *call) canceled(last error) error {
 	if gaveUp == nil {
 		gaveUp, cause = errRequestCanceled, errRequestCanceled
 	}
-	if errors.Is(last, gaveUp) && errors.Is(last, cause) {
+	if errors.Is(last, gaveUp) && errors.Is(last, cause) && !ours(last) {
 		return last
 	}
 	err := gaveUp
@@ -253,7 +263,7 @@ func (c *call) drop(resp *http.Response) {
 	c.dropped, c.lastStatus = true, 0
 	if resp != nil {
 		c.lastStatus = resp.StatusCode
-		discard(resp)
+		c.discard(resp)
 	}
 	c.resp = nil
 	c.attempt.release()

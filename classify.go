@@ -154,19 +154,20 @@ func classifyError(err error) Outcome {
 
 // classifyOp goes by the operation that failed on a connection.
 func classifyOp(op *net.OpError, err error) Outcome {
-	switch op.Op {
-	case "dial", "proxyconnect", "socks connect":
-		var addr *net.AddrError
-		if errors.As(err, &addr) {
-			return Final // no such port
-		}
+	var addr *net.AddrError
+	switch {
+	case isDial(op) && errors.As(err, &addr):
+		return Final // no such port
+	case isDial(op):
 		return Unprocessed
-	case "remote error": // a TLS alert: all but this one say that the two sides do not fit
-		if !strings.HasSuffix(err.Error(), "tls: internal error") {
-			return Final
-		}
+	case op.Op == "remote error" && !strings.HasSuffix(err.Error(), "tls: internal error"):
+		return Final // all other TLS alerts say that the two sides do not fit
 	}
 	return Transient
+}
+
+func isDial(op *net.OpError) bool {
+	return op.Op == "dial" || op.Op == "proxyconnect" || op.Op == "socks connect"
 }
 
 // errorText is a text by which an error of net/http is known where it has no

@@ -86,8 +86,8 @@ type Policy struct {
 	// ReplayBuffer is how many bytes of a body without GetBody are kept, so
 	// that it can be sent again. They are kept as they are sent, not read
 	// ahead; a request whose body turns out longer is sent once. A body that
-	// is a file, or another io.ReaderAt and io.Seeker, is read again instead
-	// of kept. 0 means 64 KiB, negative means that nothing is kept.
+	// is an *os.File is read again instead, from where it stood. 0 means
+	// 64 KiB, negative means that nothing is kept.
 	ReplayBuffer int64
 
 	_ [0]func() // no unkeyed literals, no comparison

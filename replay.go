@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"reflect"
 	"strings"
 	"sync"
@@ -125,20 +126,29 @@ func (b *payload) watch(req *http.Request) (stop func()) {
 	if rec == nil {
 		return func() {}
 	}
-	stopCtx := context.AfterFunc(req.Context(), rec.interrupt)
+	// An interrupt that has begun is waited for: it must not meet the next
+	// attempt's view.
+	interrupted := make(chan struct{})
+	stopCtx := context.AfterFunc(req.Context(), func() { defer close(interrupted); rec.interrupt() })
+	unwatchCtx := func() {
+		if !stopCtx() {
+			<-interrupted
+		}
+	}
 	cancel := legacyCancel(req)
 	if cancel == nil {
-		return func() { stopCtx() }
+		return unwatchCtx
 	}
 	returned := make(chan struct{})
-	go func() {
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
 		select {
 		case <-cancel:
 			rec.interrupt()
 		case <-returned:
 		}
-	}()
-	return func() { stopCtx(); close(returned) }
+	})
+	return func() { unwatchCtx(); close(returned); watcher.Wait() }
 }
 
 // inMemory reports whether body is one of the readers for which
@@ -160,20 +170,20 @@ var errBodyClosed = errors.New("httpretry: read of a request body that is closed
 // recorder lets several attempts read one body from its beginning, each
 // through a view of its own, while an earlier attempt may still be inside a
 // Read. What has been read is kept, and later views get it from there; what
-// has not is read from the source, by one view at a time, and never ahead. A
-// source that can be read at an offset needs no record.
+// has not is read from the source, by one view at a time, and never ahead. Of
+// a file, which can be read at an offset, nothing needs to be kept.
 type recorder struct {
 	src   io.ReadCloser
-	at    io.ReaderAt // src, if it can be read at an offset
+	at    io.ReaderAt // src, if it is a file
 	start int64       // where src stood
 	limit int64       // most bytes kept
-	lost  atomic.Bool // more was read than may be kept, so record is gone
 
 	mu      sync.Mutex
 	wake    sync.Cond
 	current *view
 	record  [][]byte // what was read, from the beginning; all but the last piece are full
 	kept    int64    // bytes in record
+	lost    bool     // more was read than may be kept, so record is gone
 	err     error    // how src ended: io.EOF, or its failure
 	reading bool     // a view is inside src.Read
 	held    bool     // nothing may be lost now
@@ -184,10 +194,7 @@ type recorder struct {
 func newRecorder(src io.ReadCloser, limit int64) *recorder {
 	r := &recorder{src: src, limit: limit}
 	r.wake.L = &r.mu
-	if f, ok := src.(interface {
-		io.ReaderAt
-		io.Seeker
-	}); ok {
+	if f, ok := src.(*os.File); ok { // nothing else: a type around a file may have a Read of its own
 		if start, err := f.Seek(0, io.SeekCurrent); err == nil { // not so for a pipe
 			r.at, r.start = f, start
 		}
@@ -200,7 +207,7 @@ func (r *recorder) open() io.ReadCloser {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.current != nil {
-		r.current.closed = true
+		r.current.end()
 	}
 	r.held = false
 	r.current = &view{rec: r}
@@ -215,7 +222,7 @@ func (r *recorder) hold() bool {
 	defer r.mu.Unlock()
 	whole := r.err == io.EOF // all of src is in the record
 	losing := r.reading && r.kept == r.limit
-	r.held = !r.lost.Load() && !losing && (r.err == nil || whole) && (!r.closed || whole)
+	r.held = !r.lost && !losing && (r.err == nil || whole) && (!r.closed || whole)
 	return r.held
 }
 
@@ -241,10 +248,10 @@ func (r *recorder) finish() {
 func (r *recorder) interrupt() {
 	r.mu.Lock()
 	if r.current != nil {
-		r.current.closed = true
+		r.current.end()
 	}
 	r.wake.Broadcast()
-	blocking := r.reading || r.lost.Load()
+	blocking := r.reading || r.lost
 	r.mu.Unlock()
 	if blocking {
 		_ = r.closeSource() // the reader gets the error of its Read
@@ -279,7 +286,15 @@ type view struct {
 	offset int64 // of the next byte, where the source is read at offsets
 	piece  int   // of the record
 	skip   int   // what of the piece has been read
-	closed bool  // guarded by rec.mu
+
+	closed bool        // guarded by rec.mu
+	alone  atomic.Bool // nothing is kept any more, so no other view follows this one
+}
+
+// end is called with rec.mu held.
+func (v *view) end() {
+	v.closed = true
+	v.alone.Store(false)
 }
 
 func (v *view) Read(p []byte) (n int, err error) {
@@ -287,7 +302,7 @@ func (v *view) Read(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if r.lost.Load() { // this is the only view left
+	if v.alone.Load() {
 		n, err = r.src.Read(p)
 		return n, r.ended(err)
 	}
@@ -312,7 +327,7 @@ func (v *view) recorded(p []byte) (n int, err error, done bool) {
 	defer r.mu.Unlock()
 	for {
 		switch {
-		case v.closed:
+		case v.closed, r.at != nil && r.closed:
 			return 0, errBodyClosed, true
 		case r.at != nil:
 			return 0, nil, false
@@ -323,6 +338,8 @@ func (v *view) recorded(p []byte) (n int, err error, done bool) {
 		switch {
 		case r.err != nil:
 			return 0, r.err, true
+		case r.closed:
+			return 0, errBodyClosed, true
 		case !r.reading && !(r.held && r.kept == r.limit):
 			r.reading = true
 			return 0, nil, false
@@ -370,8 +387,9 @@ func (v *view) pulled(p []byte, err error) {
 			v.skip = len(r.record[v.piece])
 		}
 	} else {
-		r.lost.Store(true)
+		r.lost = true
 		r.record = nil
+		v.alone.Store(!v.closed)
 	}
 	switch {
 	case err == nil || r.err != nil:
@@ -418,8 +436,8 @@ func (r *recorder) ended(err error) error {
 func (v *view) Close() error {
 	r := v.rec
 	r.mu.Lock()
-	v.closed = true
-	unneeded := r.last && v == r.current || r.lost.Load() || r.err != nil && r.at == nil
+	v.end()
+	unneeded := v == r.current && (r.last || r.lost) || r.err != nil && r.at == nil
 	r.wake.Broadcast()
 	r.mu.Unlock()
 	if unneeded {

@@ -190,27 +190,18 @@ func TestFileReplay(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
-// A file that is truncated while it is sent is the caller's failure.
+// A file that cannot be read is the caller's failure.
 func TestFileFails(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	require.NoError(t, err)
+	srv := newServer(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	events := new(record)
-	base := baseFunc(func(req *http.Request) (*http.Response, error) {
-		_, err := io.ReadAll(req.Body)
-		_ = req.Body.Close()
-		return nil, err
-	})
-	_, err := contract(t, httpretry.Config{Base: base, Policy: every(0), Observe: events.observe}).
-		RoundTrip(streamed(t, "PUT", "http://a.test/", badFile{}))
-	assert.Equal(t, errBadFile, err)
+	_, err = contract(t, httpretry.Config{Policy: every(0), Observe: events.observe}).RoundTrip(streamed(t, "PUT", srv.URL, dir))
+	require.ErrorIs(t, err, syscall.EISDIR)
 	assert.Equal(t, httpretry.ReasonFinal, events.reason())
+	_, err = dir.Stat()
+	require.ErrorIs(t, err, os.ErrClosed)
 }
-
-var errBadFile = errors.New("I/O error")
-
-type badFile struct{ io.ReadCloser }
-
-func (badFile) ReadAt([]byte, int64) (int, error)  { return 0, errBadFile }
-func (badFile) Seek(n int64, _ int) (int64, error) { return n, nil }
-func (badFile) Close() error                       { return nil }
 
 // Hazard B5: what is a file by type but has no offset is recorded.
 func TestPipeReplay(t *testing.T) {
@@ -764,4 +755,195 @@ func TestReplayUpToTheBound(t *testing.T) {
 	assert.Equal(t, 503, resp.StatusCode)
 	assert.Len(t, events.events, 2)
 	assert.Equal(t, httpretry.ReasonNotReplayable, events.reason())
+}
+
+// The same once the body is longer than what is kept: then the current attempt
+// reads the source without a detour, and is the only one to.
+func TestReplayOldAttemptPastTheBound(t *testing.T) {
+	const text = "0123456789abcdefghijklmnopqrstuvwxyz"
+	var first io.ReadCloser
+	base := answering(func(body io.ReadCloser, attempt int) int {
+		if attempt == 1 {
+			first = body
+			assert.Equal(t, text[:4], read(t, body, 4))
+			return 503
+		}
+		assert.Equal(t, text[:12], read(t, body, 12))
+		n, err := first.Read(make([]byte, 5))
+		assert.Zero(t, n)
+		assert.Error(t, err)
+		assert.NoError(t, first.Close())
+		rest, err := io.ReadAll(body)
+		assert.NoError(t, err)
+		assert.Equal(t, text[12:], string(rest))
+		assert.NoError(t, body.Close())
+		return 200
+	})
+	policy := every(0)
+	policy.ReplayBuffer = 8
+	body := &countingBody{ReadCloser: &closable{r: strings.NewReader(text)}}
+	resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", body))
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+}
+
+// closable is a body that cannot be read once it is closed.
+type closable struct {
+	r      io.Reader
+	closed atomic.Bool
+	late   atomic.Int32 // reads after Close
+}
+
+func (c *closable) Read(p []byte) (int, error) {
+	if c.closed.Load() {
+		c.late.Add(1)
+		return 0, os.ErrClosed
+	}
+	return c.r.Read(p)
+}
+
+func (c *closable) Close() error { c.closed.Store(true); return nil }
+
+// Hazard A5: a body that was closed because the caller left is not read again
+// by an attempt that was held back until then.
+func TestNoReadAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &closable{r: strings.NewReader("0123456789abcdef")}
+		var first io.ReadCloser
+		base := answering(func(b io.ReadCloser, _ int) int {
+			first = b
+			read(t, b, 8)
+			return 503
+		})
+		late := make(chan error)
+		policy := every(time.Hour)
+		policy.ReplayBuffer = 8
+		policy.Budget = allowing(func() {
+			go func() {
+				_, err := first.Read(make([]byte, 4))
+				late <- err
+			}()
+			synctest.Wait()
+		})
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Hour, io.EOF)
+		time.AfterFunc(time.Minute, cancel)
+		_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Error(t, <-late)
+		assert.Zero(t, body.late.Load())
+	})
+}
+
+// allowing is a budget that calls f and allows.
+type allowing func()
+
+func (allowing) Deposit(string) {}
+func (f allowing) Withdraw(context.Context, string) bool {
+	f()
+	return true
+}
+
+// Hazard D2: a response over HTTP/2 is dropped at once although the caller's
+// body, which its stream is still waiting for, has no more to give for now.
+func TestDropDuringUpload(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP/2=%v", http2), func(t *testing.T) {
+			second := make(chan struct{})
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if httpretryAttempt(r) == 1 {
+					_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1 would read on first
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = io.WriteString(w, "later")
+					return
+				}
+				close(second)
+				_, _ = io.Copy(io.Discard, r.Body)
+			}))
+			srv.EnableHTTP2 = http2
+			srv.StartTLS()
+			t.Cleanup(srv.Close)
+			r, w := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(w, "some")
+				<-second // or this would be a deadlock
+				_ = w.Close()
+			}()
+			resp, err := contract(t, httpretry.Config{Base: srv.Client().Transport, Policy: every(0)}).RoundTrip(streamed(t, "PUT", srv.URL, r))
+			require.NoError(t, err)
+			finish(t, resp)
+			assert.Equal(t, 200, resp.StatusCode)
+		})
+	}
+}
+
+// A body may be a file with a Read of its own, which is the one that counts.
+func TestReadOverride(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, []byte("hello"), 0o600))
+	file, err := os.Open(name)
+	require.NoError(t, err)
+	base := play(status(503), status(200))
+	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(streamed(t, "PUT", "http://a.test/", shouting{file}))
+	require.NoError(t, err)
+	finish(t, resp)
+	for _, a := range base.attempts() {
+		assert.Equal(t, "HELLO", a.body)
+	}
+}
+
+type shouting struct{ *os.File }
+
+func (s shouting) Read(p []byte) (int, error) {
+	n, err := s.File.Read(p)
+	copy(p, bytes.ToUpper(p[:n]))
+	return n, err
+}
+
+// Hazard G1: the error of a canceled upload is the cancel, whatever it broke.
+func TestCanceledUpload(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+		srv.EnableHTTP2 = http2
+		srv.StartTLS()
+		t.Cleanup(srv.Close)
+		transport := contract(t, httpretry.Config{Base: srv.Client().Transport, Policy: every(0)})
+		for range 100 {
+			r, w := io.Pipe()
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				for i := 0; ; i++ {
+					if _, err := w.Write(make([]byte, 1000)); err != nil {
+						return
+					}
+					if i == 3 {
+						cancel()
+					}
+				}
+			}()
+			_, err := transport.RoundTrip(streamed(t, "PUT", srv.URL, r).WithContext(ctx))
+			require.ErrorIs(t, err, context.Canceled)
+		}
+	}
+}
+
+// What ends one attempt does not reach into the body of the next.
+func TestTimeoutsInARow(t *testing.T) {
+	policy := every(0)
+	policy.MaxAttempts = 50
+	policy.AttemptTimeout = 100 * time.Microsecond
+	base := baseFunc(func(req *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(req.Body)
+		if err == nil && string(body) != "text" {
+			t.Errorf("attempt %d read %q", httpretry.Attempt(req.Context()), body)
+		}
+		_ = req.Body.Close()
+		if err != nil && req.Context().Err() == nil {
+			t.Errorf("attempt %d: %v", httpretry.Attempt(req.Context()), err)
+		}
+		<-req.Context().Done()
+		return nil, context.Cause(req.Context())
+	})
+	_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", counted("text")))
+	require.ErrorContains(t, err, "after 50 attempts")
 }

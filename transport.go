@@ -29,7 +29,7 @@
 // When retrying ends on a response, that response is returned as it came, with
 // a nil error and its body unread, whatever its status. When it ends on an
 // error, that error is returned: as it came after a single attempt, inside an
-// [*Error] after several.
+// [*Error] after several, or if it was this package that ended the attempt.
 //
 // # At most once
 //
@@ -120,7 +120,6 @@ type RetryTransport struct {
 // settings is a Config that was checked, with its defaults filled in.
 type settings struct {
 	base    http.RoundTripper
-	bare    bool // base is net/http's own: no layer in between sends anything by itself
 	policy  *policy
 	hosts   *hostPatterns[*policy]
 	budget  Budget // of policies that have none
@@ -151,7 +150,6 @@ func newSettings(cfg Config) (*settings, error) {
 	if s.base == nil {
 		s.base = cleanhttp.DefaultPooledTransport()
 	}
-	_, s.bare = s.base.(*http.Transport)
 
 	problems := cfg.Policy.problems("Config.Policy")
 	hosts, bad := hostPolicies(cfg.Hosts)
@@ -231,7 +229,8 @@ func (t *RetryTransport) CloseIdleConnections() {
 // req, and closes its body on every path.
 //
 // A request that needs one attempt and whose repetition is safe goes to Base
-// as it is, and what Base returns is returned as it is. Why a request was not
+// as it is, and what Base returns is returned as it is: unless it has a body
+// without GetBody, or the policy an AttemptTimeout, or it was given a key. Why a request was not
 // repeated does not show in a response, nor in the error of a single attempt:
 // Config.Observe is told.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {

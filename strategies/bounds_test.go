@@ -107,6 +107,12 @@ func TestRandomWaitsNeverOverflow(t *testing.T) {
 	})
 }
 
+// The distance from Base to Max, as a float64, may be more than what is left up to the longest duration.
+func TestAWSDecorrelatedAtTheLongestDuration(t *testing.T) {
+	s := strategies.AWSDecorrelated{Base: 1 << 62, Max: math.MaxInt64, Rand: always(0.5)}
+	assert.Equal(t, time.Duration(math.MaxInt64), s.Start()())
+}
+
 // 1s<<55 is 0 in 64 bits: a crowd that retries without any wait.
 func TestWaitsDoNotVanish(t *testing.T) {
 	for k := 50; k <= 70; k++ {
@@ -192,6 +198,11 @@ func TestDecorrelatedV2RedrawsAtTheCap(t *testing.T) {
 	low := strategies.DecorrelatedV2{Median: time.Second, Max: 800 * ms, Rand: r} // invalid, but shows it at once
 	assert.Equal(t, 500*ms, low.Start()())
 
+	// Max itself is over the cap. So far out every float64 is a whole number, and a wait can be met exactly.
+	far := strategies.DecorrelatedV2{Median: 1 << 58, Max: math.MaxInt64, Rand: always(0.5)}
+	far.Max = far.Start()()
+	assert.Equal(t, far.Max-far.Max/2+far.Max/4, far.Start()())
+
 	// At the cap the waits never leave the upper half, and the last window is long past.
 	s := strategies.DecorrelatedV2{Median: time.Second, Rand: source(1)}
 	for _, k := range []int{20, 999, 1000, 1001, 1024, math.MaxInt} {
@@ -200,6 +211,17 @@ func TestDecorrelatedV2RedrawsAtTheCap(t *testing.T) {
 			w := next()
 			require.True(t, 15*time.Second <= w && w < 30*time.Second, "k %d: %v", k, w)
 		}
+	}
+}
+
+// From retry 1001 on nothing but the redraw is left: one number per wait, not two.
+func TestDecorrelatedV2StopsComputing(t *testing.T) {
+	draws := 0
+	s := strategies.DecorrelatedV2{Rand: func() float64 { draws++; return 0.5 }}
+	next := strategies.StartAt(s, 1000)
+	for _, want := range []int{2, 3, 4} {
+		assert.Equal(t, 22500*ms, next())
+		assert.Equal(t, want, draws)
 	}
 }
 

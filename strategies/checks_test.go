@@ -3,6 +3,7 @@ package strategies_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -22,7 +23,6 @@ const (
 // A sample holds the waits of many sequences, by the number of the retry, next to what they should look like.
 type sample struct {
 	waits  [][]int64
-	sorted [][]int64
 	laws   []law
 	serial []float64 // the true correlations of neighbours
 }
@@ -42,77 +42,82 @@ func collect(n, waits int, start func(i int) strategies.Sequence) [][]int64 {
 	return all
 }
 
-func newSample(waits [][]int64, laws []law, serial []float64) *sample {
-	s := &sample{waits, make([][]int64, len(waits)), laws, serial}
-	for k, w := range waits {
-		s.sorted[k] = sortWaits(w)
-	}
-	return s
-}
+// sorter sorts by radix, an order of magnitude faster than slices.Sort under the race detector, for which new memory is
+// expensive too.
+type sorter struct{ from, to []int64 }
 
-// sortWaits sorts by radix: an order of magnitude faster than slices.Sort under the race detector.
-func sortWaits(waits []int64) []int64 {
+// sort returns waits in order. The result is good until the next call.
+func (s *sorter) sort(waits []int64) []int64 {
 	const bits = 12
-	from, to := slices.Clone(waits), make([]int64, len(waits))
+	s.from, s.to = append(s.from[:0], waits...), append(s.to[:0], waits...)
 	top := slices.Max(waits)
 	for shift := 0; top>>shift > 0; shift += bits {
 		var starts [1<<bits + 1]int
-		for _, w := range from {
+		for _, w := range s.from {
 			starts[w>>shift&(1<<bits-1)+1]++
 		}
 		for i := range 1 << bits {
 			starts[i+1] += starts[i]
 		}
-		for _, w := range from {
+		for _, w := range s.from {
 			digit := w >> shift & (1<<bits - 1)
-			to[starts[digit]] = w
+			s.to[starts[digit]] = w
 			starts[digit]++
 		}
-		from, to = to, from
+		s.from, s.to = s.to, s.from
 	}
-	return from
+	return s.from
 }
 
-// A check returns what speaks against a sample.
+// A check returns what speaks against the waits before one retry, which are sorted, or against a sample as a whole.
 type check struct {
-	name string
-	run  func(s *sample) error
+	name  string
+	wait  func(sorted []int64, l law) error
+	whole func(s sample) error
 }
 
 var checks = []check{
-	{"bound", eachWait(checkBound)},
-	{"mean", eachWait(checkMean)},
-	{"quantile", eachWait(checkQuantiles)},
-	{"ks", eachWait(checkKS)},
-	{"atom", eachWait(checkAtom)},
-	{"mult", eachWait(checkMultiplicity)},
-	{"reach", eachWait(checkReach)},
-	{"parallel", checkParallel},
-	{"serial", checkSerial},
+	{name: "bound", wait: checkBound},
+	{name: "mean", wait: checkMean},
+	{name: "quantile", wait: checkQuantiles},
+	{name: "ks", wait: checkKS},
+	{name: "atom", wait: checkAtom},
+	{name: "mult", wait: checkMultiplicity},
+	{name: "reach", wait: checkReach},
+	{name: "parallel", whole: checkParallel},
+	{name: "serial", whole: checkSerial},
 }
 
-// against returns the errors of the named checks, of all if there are no names.
-func (s *sample) against(names ...string) error {
-	var errs []error
+// verdicts returns the errors of the named checks, of all if there are no names, by their names.
+func (s sample) verdicts(names ...string) map[string]error {
+	errs := make(map[string]error)
+	var order sorter
+	for k := range s.waits {
+		sorted := order.sort(s.waits[k])
+		for _, c := range checks {
+			if c.wait == nil || len(names) > 0 && !slices.Contains(names, c.name) {
+				continue
+			}
+			if err := c.wait(sorted, s.laws[k]); err != nil {
+				errs[c.name] = errors.Join(errs[c.name], fmt.Errorf("%s: wait %d: %w", c.name, k, err))
+			}
+		}
+	}
 	for _, c := range checks {
-		if len(names) == 0 || slices.Contains(names, c.name) {
-			if err := c.run(s); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
-			}
+		if c.whole == nil || len(names) > 0 && !slices.Contains(names, c.name) {
+			continue
+		}
+		if err := c.whole(s); err != nil {
+			errs[c.name] = fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
-func eachWait(run func(sorted []int64, l law) error) func(*sample) error {
-	return func(s *sample) error {
-		for k, sorted := range s.sorted {
-			if err := run(sorted, s.laws[k]); err != nil {
-				return fmt.Errorf("wait %d: %w", k, err)
-			}
-		}
-		return nil
-	}
+// against joins the verdicts.
+func (s sample) against(names ...string) error {
+	errs := s.verdicts(names...)
+	return errors.Join(slices.Collect(maps.Values(errs))...)
 }
 
 // checkBound finds waits outside of what the formula can yield.
@@ -218,13 +223,10 @@ func checkReach(sorted []int64, l law) error {
 }
 
 // checkParallel correlates sequences that were started one after the other.
-func checkParallel(s *sample) error {
+func checkParallel(s sample) error {
 	for k, waits := range s.waits {
-		even, odd := make([]int64, len(waits)/2), make([]int64, len(waits)/2)
-		for i := range even {
-			even[i], odd[i] = waits[2*i], waits[2*i+1]
-		}
-		if r := pearson(even, odd); !(math.Abs(r) <= sigmas/math.Sqrt(float64(len(even)))) {
+		pairs := float64(len(waits) / 2)
+		if r := pearson(waits, waits[1:], 2); !(math.Abs(r) <= sigmas/math.Sqrt(pairs)) {
 			return fmt.Errorf("wait %d: r = %.3f", k, r)
 		}
 	}
@@ -232,24 +234,26 @@ func checkParallel(s *sample) error {
 }
 
 // checkSerial correlates each wait with the next.
-func checkSerial(s *sample) error {
+func checkSerial(s sample) error {
 	for k, want := range s.serial {
-		if r := pearson(s.waits[k], s.waits[k+1]); !(math.Abs(r-want) <= 0.03) {
+		if r := pearson(s.waits[k], s.waits[k+1], 1); !(math.Abs(r-want) <= 0.03) {
 			return fmt.Errorf("waits %d and %d: r = %.3f instead of %.3f", k, k+1, r, want)
 		}
 	}
 	return nil
 }
 
-func pearson[T int64 | float64](x, y []T) float64 {
-	n, meanX, meanY := float64(len(x)), 0.0, 0.0
-	for i := range x {
-		meanX += float64(x[i]) / n
-		meanY += float64(y[i]) / n
+// pearson returns the correlation of every step-th x with the y at the same place.
+func pearson[T int64 | float64](x, y []T, step int) float64 {
+	var n, sumX, sumY float64
+	for i := 0; i < len(y); i += step {
+		n++
+		sumX += float64(x[i])
+		sumY += float64(y[i])
 	}
 	var xx, yy, xy float64
-	for i := range x {
-		dx, dy := float64(x[i])-meanX, float64(y[i])-meanY
+	for i := 0; i < len(y); i += step {
+		dx, dy := float64(x[i])-sumX/n, float64(y[i])-sumY/n
 		xx += dx * dx
 		yy += dy * dy
 		xy += dx * dy
@@ -263,7 +267,8 @@ func checkUniform(u []float64) error {
 	for i, x := range u {
 		scaled[i] = int64(min(max(x, 0), 1) * (1 << 36))
 	}
-	return checkKS(sortWaits(scaled), uniformLaw(0, 1<<36))
+	var order sorter
+	return checkKS(order.sort(scaled), uniformLaw(0, 1<<36))
 }
 
 // checkPeak counts arrivals at the server, of all retries of clients that failed at once at time 0.
@@ -290,7 +295,7 @@ func checkPeak(waits [][]int64, width time.Duration, share float64) error {
 // checkConditional looks at each wait given the one before: uniform between b and what top makes of that.
 func checkConditional(waits [][]int64, b float64, top func(p float64) (hi float64, ok bool)) error {
 	for k := range len(waits) - 1 {
-		var u []float64
+		u := make([]float64, 0, len(waits[k]))
 		for i, p := range waits[k] {
 			if hi, ok := top(float64(p)); ok {
 				u = append(u, (float64(waits[k+1][i])-b)/(hi-b))

@@ -43,7 +43,7 @@ func (s Linear) Start() Sequence {
 }
 
 func (s Linear) from(k int) Sequence {
-	base := float64(max(0, cmp.Or(s.Base, defaultBase)))
+	base := float64(cmp.Or(s.Base, defaultBase))
 	slope := cmp.Or(s.Factor, defaultSlope)
 	limit := max(0, cmp.Or(s.Max, defaultMax))
 	n := counter(k)

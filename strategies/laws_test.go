@@ -172,73 +172,82 @@ func (t softTable) inverse(h float64) float64 {
 	return s * s
 }
 
-// v2Laws integrates over the position of the retry before, which the wait depends on, by the midpoint rule. A wait of c
-// or more is drawn again between c/2 and c.
-func v2Laws(median, c float64, n int) (laws []law, serial []float64) {
-	const points, steps, grid = 400, 800, 400
-	scale := median / 1.4
-	window := func(k, n int, at float64) []float64 { // soft at n points of window k
-		h := make([]float64, n)
-		for i := range h {
-			h[i] = scale * soft(float64(k)+(float64(i)+at)/float64(n))
-		}
-		return h
+// v2 holds what DecorrelatedV2 is made of: Median/1.4 and Max.
+type v2 struct{ scale, limit float64 }
+
+const v2Points = 400 // of a window, for integration by the midpoint rule
+
+// window returns scale·soft at n points of window k, the first of which is at, from 0 to 1, of the way to the second; of
+// the window before the first retry, nothing but 0.
+func (v v2) window(k, n int, at float64) []float64 {
+	if k < 0 {
+		return []float64{0}
 	}
-	for k := range n {
-		before := []float64{0}
-		if k > 0 {
-			before = window(k-1, points, 0.5)
-		}
-		edges := append(window(k, steps, 0), scale*soft(float64(k+1)))
-		hi := min(c, edges[steps])
-		if k > 0 {
-			hi = min(c, edges[steps]-scale*soft(float64(k-1)))
-		}
-		l := law{make([]float64, grid+1), make([]float64, grid+1)}
-		for _, h := range before {
-			i := 0
-			for j := range l.x {
-				x := hi * float64(j) / grid
-				l.x[j] = x
-				for i < steps-1 && edges[i+1] < x+h {
-					i++
-				}
-				u := (float64(i) + (x+h-edges[i])/(edges[i+1]-edges[i])) / steps
-				l.f[j] += min(max(u, 0), 1) / float64(len(before))
-			}
-		}
-		if over := 1 - l.f[grid]; hi == c && over > 0 {
-			for j, x := range l.x {
-				l.f[j] += over * max(0, 2*x/c-1)
-			}
-		}
-		l.f[grid] = 1
-		laws = append(laws, l)
+	h := make([]float64, n)
+	for i := range h {
+		h[i] = v.scale * soft(float64(k)+(float64(i)+at)/float64(n))
 	}
+	return h
+}
+
+// law integrates over the position of the retry before, which the wait depends on. A wait of Max or more is drawn again
+// between Max/2 and Max.
+func (v v2) law(k int) law {
+	const steps, grid = 800, 400
+	edges := append(v.window(k, steps, 0), v.scale*soft(float64(k+1)))
+	hi := min(v.limit, edges[steps]-v.window(k-1, 1, 0)[0])
+	l := law{make([]float64, grid+1), make([]float64, grid+1)}
+	before := v.window(k-1, v2Points, 0.5)
+	for _, h := range before {
+		i := 0
+		for j := range l.x {
+			l.x[j] = hi * float64(j) / grid
+			for i < steps-1 && edges[i+1] < l.x[j]+h {
+				i++
+			}
+			u := (float64(i) + (l.x[j]+h-edges[i])/(edges[i+1]-edges[i])) / steps
+			l.f[j] += min(max(u, 0), 1) / float64(len(before))
+		}
+	}
+	if over := 1 - l.f[grid]; hi == v.limit {
+		for j, x := range l.x {
+			l.f[j] += over * max(0, 2*x/v.limit-1)
+		}
+	}
+	l.f[grid] = 1
+	return l
+}
+
+// meanProduct returns the mean of the product of wait k and the next, which share the position of retry k.
+func (v v2) meanProduct(k int) float64 {
 	wait := func(d float64) float64 { // on average
-		if d >= c {
-			return 0.75 * c
+		if d >= v.limit {
+			return 0.75 * v.limit
 		}
 		return d
 	}
+	before, middle, after := v.window(k-1, v2Points, 0.5), v.window(k, v2Points, 0.5), v.window(k+1, v2Points, 0.5)
+	product := 0.0
+	for _, h := range middle {
+		a, b := 0.0, 0.0
+		for _, g := range before {
+			a += wait(h-g) / float64(len(before))
+		}
+		for _, g := range after {
+			b += wait(g-h) / v2Points
+		}
+		product += a * b / v2Points
+	}
+	return product
+}
+
+func v2Laws(median, limit float64, n int) (laws []law, serial []float64) {
+	v := v2{median / 1.4, limit}
+	for k := range n {
+		laws = append(laws, v.law(k))
+	}
 	for k := range n - 1 {
-		before := []float64{0}
-		if k > 0 {
-			before = window(k-1, points, 0.5)
-		}
-		middle, after := window(k, points, 0.5), window(k+1, points, 0.5)
-		product := 0.0
-		for _, h := range middle {
-			a, b := 0.0, 0.0
-			for _, g := range before {
-				a += wait(h-g) / float64(len(before))
-			}
-			for _, g := range after {
-				b += wait(g-h) / points
-			}
-			product += a * b / points
-		}
-		serial = append(serial, correlation(product, laws[k], laws[k+1]))
+		serial = append(serial, correlation(v.meanProduct(k), laws[k], laws[k+1]))
 	}
 	return laws, serial
 }
@@ -320,20 +329,13 @@ var models = []model{
 		v2Laws, nil,
 	},
 	{
-		"Jitter",
-		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
-			return strategies.Jitter{Of: strategies.Exponential{Base: b, Max: c}, Fraction: 0.5, Rand: r}
-		},
-		independent(halfLaw), memoryless(halfLaw),
-	},
-	{
 		"Spread",
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.Spread{Of: strategies.Linear{Base: b, Max: c}, Rand: r}
 		},
 		independent(spreadLaw), memoryless(spreadLaw),
 	},
-	{"Capped", jitterAfterCap, independent(cutLaw), memoryless(cutLaw)},
+	{"CappedJitter", jitterAfterCap, independent(cutLaw), memoryless(cutLaw)},
 }
 
 // A transition returns the probabilities of the cells of wait k, given weights of the cells of the wait before, or nil

@@ -59,6 +59,6 @@ func splitMix(z uint64) uint64 {
 // uniform returns the duration that lies the share u in [0, 1) of the way from lo to hi, where 0 ≤ lo ≤ hi. It is below
 // hi as long as float64 can tell durations a nanosecond apart, for the first 104 days.
 func uniform(lo, hi time.Duration, u float64) time.Duration {
-	// u < 1 keeps the product below 2^63. The conversion of hi−lo may have rounded it up, though.
-	return lo + min(time.Duration(u*float64(hi-lo)), hi-lo)
+	// Converting hi−lo may round it up. But u is at most belowOne, which puts the product one float64 lower at least.
+	return lo + time.Duration(u*float64(hi-lo))
 }

@@ -18,11 +18,11 @@
 //	Constant         Wait                                    for tests, and for one lone client
 //	Linear           min(Max, b·(1 + f·k))                   the same
 //	Exponential      min(Max, b·f^k)                         the same, and as the Of of Jitter and Spread
-//	FullJitter       uniform(0, min(Max, b·f^k))             fewest calls; often hardly any wait at all
+//	FullJitter       uniform(0, min(Max, b·f^k))             few calls, some of them after hardly any wait
 //	EqualJitter      uniform(½, 1) · min(Max, b·f^k)         never less than half of the wait; less spread
 //	Decorrelated     uniform(b, min(Max, 3·p))               each wait grows from the one before
 //	AWSDecorrelated  min(Max, uniform(b, 3·p))               the same as AWS published it; piles up at Max
-//	DecorrelatedV2   see there                               smooth: no peaks, no gaps, hardly any wait near 0
+//	DecorrelatedV2   see there                               smooth: neither peaks nor gaps, and waits near 0 are rare
 //
 // These change what another strategy, their Of, says:
 //
@@ -43,7 +43,7 @@
 // report all of them, one per line. A strategy that does not validate does not panic either; its waits are then
 // unspecified, but still between 0 and Max.
 //
-// Waits are exact to the nanosecond, never negative, and never overflow, however large the fields and however many the
+// Waits are in whole nanoseconds, never negative, and never overflow, however large the fields and however many the
 // retries.
 //
 // # Chance

@@ -13,7 +13,8 @@ import (
 //
 // each U_k being uniform in [0, 1). The sum of the waits up to retry k is thus Median/1.4 · H(k + U_k): each retry falls
 // into a window of its own, independently of the retries before; the windows follow one another without gap or overlap,
-// each about twice as long as the one before; and the density of retries has neither peaks nor steps.
+// each about twice as long as the one before; and the density of retries over time is continuous, with one gentle
+// maximum, just before Median.
 //
 // A wait that would be Max or longer is drawn from uniform(Max/2, Max) instead, so that clients stay spread out at the
 // cap too; the formula goes on underneath. The waits lie in [0, Max), the first one below 1.3773·Median. Neighbouring
@@ -31,8 +32,8 @@ type DecorrelatedV2 struct {
 	Rand   Rand          // nil: the shared source of math/rand/v2
 }
 
-// lastV2 is the last retry whose wait is computed. From 64 on it is always over the cap; from 1024 on H is infinite, and
-// the difference of two of its values not a number.
+// lastV2 is the last retry whose wait is computed. No cap is as long as the waits from 64 on. From 1024 on H is infinite,
+// and the difference of two of its values not a number.
 const lastV2 = 1000
 
 // Start implements [Strategy].
@@ -41,19 +42,19 @@ func (s DecorrelatedV2) Start() Sequence {
 }
 
 func (s DecorrelatedV2) from(k int) Sequence {
-	scale := float64(max(0, cmp.Or(s.Median, defaultMedian))) / 1.4
+	scale := float64(cmp.Or(s.Median, defaultMedian)) / 1.4
 	limit := max(0, cmp.Or(s.Max, defaultMax))
 	r := s.Rand
 	state := struct {
 		n counter
-		h float64 // H of the retry before, here of the end of its window; H(0) is 0
-	}{counter(k), softExp(float64(k))}
+		h float64 // H of the retry before
+	}{n: counter(k)}
 	return func() time.Duration {
 		if k := state.n.next(); k <= lastV2 {
 			before := state.h
 			state.h = softExp(float64(k) + r.draw())
 			if ns := scale * (state.h - before); ns < float64(limit) {
-				return time.Duration(max(0, ns)) // below 0 by a rounding error at most
+				return time.Duration(max(0, ns)) // below 0 only if Median is
 			}
 		}
 		return uniform(upperHalf(limit), limit, r.draw())

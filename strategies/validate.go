@@ -73,8 +73,8 @@ func validateMax(typ, low string, least, leastDefault, limit time.Duration) erro
 	if err := validateNotNegative(typ+".Max", limit); err != nil {
 		return err
 	}
-	if least < 0 || cmp.Or(limit, defaultMax) >= cmp.Or(least, leastDefault) {
-		return nil // a negative one has been reported already
+	if cmp.Or(limit, defaultMax) >= cmp.Or(least, leastDefault) {
+		return nil
 	}
 	limitNote, leastNote := "", ""
 	if limit == 0 {

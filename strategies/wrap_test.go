@@ -42,15 +42,19 @@ func TestSpreadSaturates(t *testing.T) {
 	assert.InEpsilon(t, float64(math.MaxInt64), float64(top), 1e-15)
 	assert.Equal(t, milli(0), strategies.Take(strategies.Spread{Of: longest, Fraction: 1, Rand: always(0)}, 1))
 	// Without jitter, nothing is lost to rounding.
-	assert.Equal(t, []time.Duration{math.MaxInt64},
-		strategies.Take(strategies.Jitter{Of: longest, Fraction: 1e-300, Rand: always(0.5)}, 1))
+	for _, s := range []strategies.Strategy{
+		strategies.Jitter{Of: longest, Fraction: 1e-300, Rand: always(0.5)},
+		strategies.Spread{Of: longest, Fraction: 1e-300, Rand: always(0.5)},
+	} {
+		assert.Equal(t, []time.Duration{math.MaxInt64}, unclamped(s, 1))
+	}
 }
 
 func TestCapped(t *testing.T) {
 	linear := strategies.Linear{Base: 100 * ms}
 	assert.Equal(t, milli(100, 200, 250, 250), strategies.Take(strategies.Capped{Of: linear, Max: 250 * ms}, 4))
 	assert.Equal(t, milli(30_000), strategies.Take(strategies.Capped{Of: strategies.Constant{Wait: time.Minute}}, 1))
-	assert.Equal(t, milli(0), strategies.Take(strategies.Capped{Of: linear, Max: -1}, 1))
+	assert.Equal(t, milli(0), unclamped(strategies.Capped{Of: linear, Max: -1}, 1))
 }
 
 func TestFastFirst(t *testing.T) {
