@@ -194,8 +194,8 @@ func (c *call) finish(resp *http.Response, err error, reason Reason) (*http.Resp
 // and nothing is to be added.
 func (c *call) fail(err error, reason Reason) error {
 	c.over = true
-	c.body.release()
 	c.body.abort()
+	c.body.release()
 	c.attempt.release()
 
 	single := c.attempts == 1 && !c.dropped && !ours(err) && !c.hidesCancel(err, reason)
@@ -279,8 +279,8 @@ func (c *call) abandon() {
 		_ = c.resp.Body.Close() // the panic is what the caller hears of
 	}
 	c.attempt.release()
-	c.body.release()
 	c.body.abort()
+	c.body.release()
 	if c.attempts == 0 {
 		_ = closeBody(c.req.Body)
 	}
