@@ -267,12 +267,21 @@ func TestErrorTexts(t *testing.T) {
 		}, "malformed HTTP response", transient},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			base := http.DefaultTransport.(*http.Transport).Clone()
-			base.Proxy = nil
-			t.Cleanup(base.CloseIdleConnections)
-			resp, err := base.RoundTrip(tt.request(t, base))
-			if err == nil {
-				_ = resp.Body.Close()
+			// An error while a request is written may lose the race against that of its connection.
+			var err error
+			for range 100 {
+				base := http.DefaultTransport.(*http.Transport).Clone()
+				base.Proxy = nil
+				var resp *http.Response
+				resp, err = base.RoundTrip(tt.request(t, base))
+				base.CloseIdleConnections()
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+				require.Error(t, err)
+				if strings.Contains(err.Error(), tt.text) {
+					break
+				}
 			}
 			require.ErrorContains(t, err, tt.text)
 			assert.Equal(t, tt.want, httpretry.Classify(nil, err), "%T: %v", err, err)

@@ -118,6 +118,16 @@ func (b *payload) failure() error {
 	return b.rec.failure()
 }
 
+// cut reports whether the body was closed before Base had read it to its end.
+func (b *payload) cut() bool {
+	if b.rec == nil {
+		return false
+	}
+	b.rec.mu.Lock()
+	defer b.rec.mu.Unlock()
+	return b.rec.current.closed && !b.rec.current.complete.Load()
+}
+
 // watch ends the reading of the body when the attempt that sends req ends,
 // until the returned function is called. Base would wait for a Read that
 // blocks: over HTTP/1, net/http does even after its request was canceled.
@@ -287,8 +297,9 @@ type view struct {
 	piece  int   // of the record
 	skip   int   // what of the piece has been read
 
-	closed bool        // guarded by rec.mu
-	alone  atomic.Bool // nothing is kept any more, so no other view follows this one
+	closed   bool        // guarded by rec.mu
+	alone    atomic.Bool // nothing is kept any more, so no other view follows this one
+	complete atomic.Bool // all was read
 }
 
 // end is called with rec.mu held.
@@ -298,10 +309,18 @@ func (v *view) end() {
 }
 
 func (v *view) Read(p []byte) (n int, err error) {
-	r := v.rec
 	if len(p) == 0 {
 		return 0, nil
 	}
+	n, err = v.read(p)
+	if err == io.EOF {
+		v.complete.Store(true)
+	}
+	return n, err
+}
+
+func (v *view) read(p []byte) (n int, err error) {
+	r := v.rec
 	if v.alone.Load() {
 		n, err = r.src.Read(p)
 		return n, r.ended(err)

@@ -947,3 +947,37 @@ func TestTimeoutsInARow(t *testing.T) {
 	_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", counted("text")))
 	require.ErrorContains(t, err, "after 50 attempts")
 }
+
+// An answer to a body that was cut short by a cancel is not an answer.
+func TestAnswerToCutBody(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		body io.ReadCloser
+		fail bool
+	}{
+		{"cut", newBlocked(), true},
+		{"complete", counted("text"), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cause := errors.New("cause")
+			base := baseFunc(func(req *http.Request) (*http.Response, error) {
+				if b, ok := tt.body.(*blocked); ok {
+					go func() { <-b.begun; cancel(cause) }()
+				}
+				_, _ = io.Copy(io.Discard, req.Body)
+				cancel(cause)
+				_ = req.Body.Close()
+				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+			})
+			resp, err := contract(t, httpretry.Config{Base: base}).RoundTrip(streamed(t, "PUT", "http://a.test/", tt.body).WithContext(ctx))
+			if !tt.fail {
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				return
+			}
+			require.ErrorIs(t, err, cause)
+			require.ErrorIs(t, err, context.Canceled)
+		})
+	}
+}
