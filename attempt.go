@@ -11,6 +11,8 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -32,6 +34,10 @@ const (
 	// maxLinger is how long a request over HTTP/1 may still be sent after its
 	// response has ended. net/http itself waits 50ms for that.
 	maxLinger = 100 * time.Millisecond
+
+	// maxEmpty is how long a response without a body, which callers may leave
+	// open, is kept for what may still come of it.
+	maxEmpty = time.Second
 )
 
 type attemptKey struct{}
@@ -221,7 +227,7 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 	switch {
 	case a.once && a.wrote.Load() && (a.http2.Load() || a.replayable):
 		a.cancel(errResent)
-		if !a.http2.Load() || speaksHTTP1(info.Conn) {
+		if !speaksHTTP2(info.Conn, a.http2.Load()) {
 			_ = info.Conn.Close() // nothing was written on it that could be lost
 		}
 	case !a.once && sends > maxSends:
@@ -229,13 +235,16 @@ func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// speaksHTTP1 reports whether TLS has settled on HTTP/1 for a connection.
-func speaksHTTP1(conn net.Conn) bool {
-	c, ok := conn.(interface{ ConnectionState() tls.ConnectionState })
-	return ok && c.ConnectionState().NegotiatedProtocol != "h2"
+// speaksHTTP2 reports what TLS has settled on for a connection, or without TLS
+// what was spoken before. An HTTP/2 connection is not for us to close.
+func speaksHTTP2(conn net.Conn, before bool) bool {
+	if c, ok := conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
+		return c.ConnectionState().NegotiatedProtocol == "h2"
+	}
+	return before
 }
 
-// wroteHeaderField is called before the bytes of the header go out. HTTP/2's
+// wroteHeaderField is called before a whole header can have gone out. HTTP/2's
 // begins with pseudo-headers (RFC 9113 section 8.3).
 func (a *attempt) wroteHeaderField(name string, _ []string) {
 	if name[0] == ':' {
@@ -252,7 +261,8 @@ func (a *attempt) wroteHeaders() { a.everWrote.Store(true) }
 
 func (a *attempt) answered() { a.wrote.Store(false) }
 
-// informed takes an answer back: net/http repeats after a 1xx too.
+// informed takes an answer back: net/http repeats after a 1xx too. The answer
+// that follows it is not told of, so what a layer sends after that is stopped.
 func (a *attempt) informed(int, textproto.MIMEHeader) error {
 	a.wrote.Store(true)
 	if a.informational.Add(1) > maxInformational {
@@ -275,7 +285,8 @@ func (a *attempt) neverSent() bool {
 // after the request had been written on another.
 func (a *attempt) dialedAgain(err error) bool {
 	var op *net.OpError
-	return a != nil && a.everWrote.Load() && errors.As(err, &op) && isDial(op)
+	return a != nil && a.everWrote.Load() &&
+		(errors.As(err, &op) && isDial(op) || strings.HasPrefix(err.Error(), handshakeTimeout))
 }
 
 func (a *attempt) wroteRequest(httptrace.WroteRequestInfo) {
@@ -330,8 +341,8 @@ func replayable(req *http.Request) bool {
 }
 
 // handOver makes resp, an attempt's, the caller's. Its body keeps the
-// attempt's context alive until it ends or is closed; a body that callers may
-// leave open ends it at once.
+// attempt's context alive until it ends or is closed; one that callers may leave
+// open ends it at once, or soon.
 func (c *call) handOver(resp *http.Response) {
 	a := c.attempt
 	if a == nil {
@@ -342,13 +353,16 @@ func (c *call) handOver(resp *http.Response) {
 		resp.Request = c.req.WithContext(a)
 	}
 	_, tunnel := resp.Body.(io.Writer)
-	if tunnel || resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 ||
-		c.req.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent ||
-		resp.StatusCode == http.StatusNotModified {
+	empty := resp.ContentLength == 0 || c.req.Method == http.MethodHead ||
+		resp.StatusCode == http.StatusNoContent || resp.StatusCode == http.StatusNotModified
+	if tunnel || resp.Body == nil || resp.Body == http.NoBody || empty && resp.ProtoMajor < 2 {
 		a.responseEnded(resp)
 		return
 	}
 	resp.Body = &heldBody{resp.Body, a, resp}
+	if empty { // over HTTP/2 its end, and trailers, may come after its header
+		time.AfterFunc(maxEmpty, func() { a.responseEnded(resp) })
+	}
 }
 
 // heldBody ends an attempt with the body of its response.
@@ -381,7 +395,7 @@ func (c *call) discard(resp *http.Response) {
 		return
 	}
 	release := c.attempt.release
-	drop := func() { release(); closeResponse(resp) }
+	drop := sync.OnceFunc(func() { release(); closeResponse(resp) })
 	if resp.ContentLength > maxDrainBytes {
 		drop()
 		return
@@ -392,19 +406,26 @@ func (c *call) discard(resp *http.Response) {
 		late.Stop()
 		drop()
 	}
-	if c.attempt != nil || resp.ProtoMajor < 2 {
+	if c.attempt != nil || resp.ProtoMajor < 2 && !resp.Uncompressed {
 		drain()
 		return
 	}
-	// Closing a response over HTTP/2 waits for the writing of its request,
-	// which may be stuck behind another's. Without a context of its own that
-	// cannot be cut short, only left behind.
-	drained := make(chan struct{})
-	go func() { defer close(drained); drain() }()
+	// Over HTTP/2, Close waits for the writing of the request, which may be
+	// stuck behind another's; net/http's decompression holds it up while it
+	// reads. Without a context of its own that cannot be cut short, only left
+	// behind.
+	drained := make(chan any, 1)
+	go func() {
+		defer func() { drained <- recover() }()
+		drain()
+	}()
 	timer := time.NewTimer(maxDrainTime)
 	defer timer.Stop()
 	select {
-	case <-drained:
+	case p := <-drained:
+		if p != nil {
+			panic(p)
+		}
 	case <-timer.C:
 	}
 }
@@ -436,9 +457,9 @@ func (e *attemptTimeout) Is(target error) bool { return target == context.Deadli
 // ours reports whether err is of this package's making.
 func ours(err error) bool {
 	switch err {
-	case errNoResponse, errResent, errTooManySends, errInformational, errRequestCanceled:
+	case errNoResponse, errResent, errTooManySends, errRequestCanceled:
 		return true
 	}
 	_, timeout := err.(*attemptTimeout)
-	return timeout
+	return timeout || errors.Is(err, errInformational) // which net/http wraps
 }

@@ -1116,3 +1116,127 @@ func TestPanicWithCancel(t *testing.T) {
 		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 	})
 }
+
+// A connection that could not be made proves nothing about a request that had
+// been written on the one before, whatever stopped it.
+func TestDialedAgainTimesOut(t *testing.T) {
+	var delivered atomic.Int32
+	srv := httptest.NewUnstartedServer(nil)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	accept(t, l, func(conn net.Conn, n int) {
+		if n > 1 {
+			_, _ = io.Copy(io.Discard, conn) // and never a TLS handshake
+			return
+		}
+		conn = tls.Server(conn, srv.TLS.Clone())
+		for br := bufio.NewReader(conn); ; {
+			req, err := http.ReadRequest(br)
+			if err != nil {
+				return
+			}
+			if req.URL.Path == "/act" {
+				delivered.Add(1)
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	base := srv.Client().Transport.(*http.Transport).Clone()
+	base.TLSHandshakeTimeout = 20 * time.Millisecond
+	t.Cleanup(base.CloseIdleConnections)
+	policy := every(0)
+	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/act" }
+	transport := contract(t, httpretry.Config{Base: base, Policy: policy})
+	resp, err := transport.RoundTrip(request(t, "GET", "https://"+l.Addr().String(), ""))
+	require.NoError(t, err)
+	finish(t, resp)
+	_, err = transport.RoundTrip(request(t, "GET", "https://"+l.Addr().String()+"/act", ""))
+	require.Error(t, err)
+	assert.EqualValues(t, 1, delivered.Load())
+}
+
+// Over HTTP/2 a response of length 0 may end, and have trailers, after its
+// header.
+func TestEmptyResponseWithTrailers(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		w.Header().Set("Content-Length", "0")
+		_ = http.NewResponseController(w).Flush()
+		w.Header().Set("X-Sum", "42")
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	resp, err := contract(t, httpretry.Config{Base: srv.Client().Transport}).RoundTrip(request(t, "POST", srv.URL, "text"))
+	require.NoError(t, err)
+	assert.Empty(t, finish(t, resp))
+	assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
+}
+
+// Hazard D6: over HTTP/2, where an empty body is not http.NoBody, an attempt's
+// context ends soon even if nobody closes the response.
+func TestAttemptContextEndsUnclosed(t *testing.T) {
+	for _, tt := range []struct {
+		method string
+		status int
+	}{{"HEAD", 200}, {"POST", 204}, {"POST", 304}, {"POST", 200}} {
+		synctest.Test(t, func(t *testing.T) {
+			var ctx context.Context
+			base := baseFunc(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				return &http.Response{StatusCode: tt.status, ProtoMajor: 2, Body: io.NopCloser(strings.NewReader(""))}, nil
+			})
+			policy := httpretry.Policy{AttemptTimeout: time.Hour}
+			resp, err := contractless(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, tt.method, "http://a.test/", ""))
+			require.NoError(t, err)
+			require.NoError(t, ctx.Err())
+			assert.Equal(t, tt.status, resp.StatusCode)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+		})
+	}
+}
+
+// Hazard D1: net/http's decompression waits for a header of its own.
+func TestDropOfStalledGzip(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Hour} { // without and with a context of the attempt's own
+		synctest.Test(t, func(t *testing.T) {
+			base := pipeTransport(t, func(w http.ResponseWriter, r *http.Request) {
+				if httpretryAttempt(r) == 1 {
+					w.Header().Set("Content-Encoding", "gzip")
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = io.WriteString(w, "\x1f\x8b")
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done()
+				}
+			})
+			policy := every(0)
+			policy.AttemptTimeout = timeout
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			start := time.Now()
+			resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			require.NoError(t, err)
+			finish(t, resp)
+			assert.LessOrEqual(t, time.Since(start), 60*time.Millisecond)
+		})
+	}
+}
+
+// Hazard K4: a response's body that panics while it is dropped, in whatever
+// goroutine.
+func TestPanicWhileDropping(t *testing.T) {
+	for _, major := range []int{1, 2} {
+		body := &countingBody{ReadCloser: io.NopCloser(readerFunc(func([]byte) (int, error) { panic("boom") }))}
+		base := baseFunc(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 503, ProtoMajor: major, ContentLength: -1, Body: body}, nil
+		})
+		transport := contractless(t, httpretry.Config{Base: base, Policy: every(0)})
+		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(request(t, "GET", "http://a.test/", "")) })
+		assert.EqualValues(t, 1, body.closes.Load())
+	}
+}

@@ -183,20 +183,20 @@ func (c *call) finish(resp *http.Response, err error, reason Reason) (*http.Resp
 	if reason == ReasonFinal {
 		c.budget().Deposit(c.host)
 	}
-	c.over = true
 	c.body.release()
 	c.body.finish()
 	c.handOver(resp)
+	c.over = true
 	return resp, nil
 }
 
 // fail ends the request with an error: the attempt's own if there was just one
 // and nothing is to be added.
 func (c *call) fail(err error, reason Reason) error {
-	c.over = true
+	c.attempt.release()
 	c.body.abort()
 	c.body.release()
-	c.attempt.release()
+	c.over = true
 
 	single := c.attempts == 1 && !c.dropped && !ours(err) && !c.hidesCancel(err, reason)
 	switch {

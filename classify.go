@@ -177,11 +177,13 @@ type errorText struct {
 	outcome          Outcome
 }
 
+const handshakeTimeout = "net/http: TLS handshake timeout"
+
 func errorTexts() []errorText {
 	return []errorText{
 		{"http: server closed idle connection", "", Unprocessed}, // set only while no response was expected
 		{"readLoopPeekFailLocked: ", "", Unprocessed},            // the same, with the error of the read
-		{"net/http: TLS handshake timeout", "", Unprocessed},
+		{handshakeTimeout, "", Unprocessed},
 		{"http2: Transport: cannot retry err [", "GOAWAY]", Unprocessed},
 		{"http2: Transport: cannot retry err [", "GOAWAY from server", Unprocessed},
 		{"http2: Transport received ", "GOAWAY", Unprocessed}, // for streams the server will not process

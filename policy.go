@@ -223,7 +223,7 @@ func askedWait(resp *http.Response, now time.Time) (asked, spread time.Duration)
 	return asked, spreadFor(asked, grain)
 }
 
-// uniform draws from [0, width].
+// uniform draws from (0, width].
 func uniform(width time.Duration) time.Duration {
 	if width <= 0 {
 		return 0

@@ -268,7 +268,7 @@ func (r *recorder) interrupt() {
 	}
 }
 
-// closeSource closes the source, once.
+// closeSource may be called by whoever comes first.
 func (r *recorder) closeSource() error {
 	r.mu.Lock()
 	closed := r.closed
@@ -280,7 +280,7 @@ func (r *recorder) closeSource() error {
 	return r.src.Close()
 }
 
-// failure returns the source's own error.
+// failure leaves out what came of closing the source.
 func (r *recorder) failure() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -367,7 +367,7 @@ func (v *view) recorded(p []byte) (n int, err error, done bool) {
 	}
 }
 
-// replay reads from the record.
+// replay is called with rec.mu held.
 func (v *view) replay(p []byte) int {
 	for ; v.piece < len(v.rec.record); v.piece, v.skip = v.piece+1, 0 {
 		if n := copy(p, v.rec.record[v.piece][v.skip:]); n > 0 {

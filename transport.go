@@ -12,7 +12,8 @@
 //
 // After each attempt the questions below are asked in this order. The first
 // that ends the request gives its [Reason], and events, errors and logs use
-// that name. A request that succeeds at once passes none but the first.
+// that name. A request that succeeds at once is asked none but the first; an
+// attempt that failed because the caller left is canceled, whatever its error.
 //
 //	attempt
 //	  │ transient?              no → ReasonFinal, ReasonServerRefused
@@ -42,10 +43,11 @@
 // written. The price, where a server announced the end of a connection just as
 // a request without a body went out, is an error instead of a silent repeat.
 //
-// A request that is safe to repeat is left to net/http on its first attempt,
-// which costs nothing and is bounded by the request's context alone. From its
-// second attempt on, or with an AttemptTimeout, net/http's re-sends are bounded
-// to ten for each attempt.
+// A request that is safe to repeat and goes to Base as it is, as on its first
+// attempt most do, is left to net/http: that costs nothing, and its re-sends are
+// bounded by the request's context alone. Where an attempt is a copy (every
+// retry, or with an AttemptTimeout, a made key, or a body that is read through
+// this package) they are bounded to ten.
 //
 // # What is not done
 //
@@ -229,10 +231,12 @@ func (t *RetryTransport) CloseIdleConnections() {
 // req, and closes its body on every path.
 //
 // A request that needs one attempt and whose repetition is safe goes to Base
-// as it is, and what Base returns is returned as it is: unless it has a body
-// without GetBody, or the policy an AttemptTimeout, or it was given a key. Why a request was not
-// repeated does not show in a response, nor in the error of a single attempt:
-// Config.Observe is told.
+// as it is, and what Base returns is returned as it is: unless its body is not
+// one in memory for which http.NewRequest sets GetBody, or the policy has an
+// AttemptTimeout, or a key was made for it.
+//
+// Why a request was not repeated does not show in a response, nor in the error
+// of a single attempt: Config.Observe is told.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := call{settings: t.config(), req: req}
 	defer c.abandon()
