@@ -210,12 +210,13 @@ func (c *call) fail(err error, reason Reason) error {
 	return &Error{Attempts: c.attempts, Reason: reason, Err: err}
 }
 
-// hidesCancel reports whether err is something else than the cancel that it
-// came of, such as the failure of a write.
+// hidesCancel reports whether err does not show the cancel that it came of:
+// net/http returns the context's error or its cause, never both, or what broke
+// first.
 func (c *call) hidesCancel(err error, reason Reason) bool {
 	ctx := c.req.Context()
 	return reason == ReasonCanceled && ctx.Err() != nil &&
-		!errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx))
+		!(errors.Is(err, ctx.Err()) && errors.Is(err, context.Cause(ctx)))
 }
 
 // sleep waits and reports whether the caller is still there.

@@ -30,7 +30,9 @@
 // When retrying ends on a response, that response is returned as it came, with
 // a nil error and its body unread, whatever its status. When it ends on an
 // error, that error is returned: as it came after a single attempt, inside an
-// [*Error] after several, or if it was this package that ended the attempt.
+// [*Error] after several, or if it was this package that ended the attempt. The
+// error of a canceled request satisfies errors.Is for the context's error and
+// for its cause.
 //
 // # At most once
 //
