@@ -121,7 +121,7 @@ func (c *call) classify(resp *http.Response, err error) Outcome {
 
 // keyed reports whether the request has an idempotency key.
 func (c *call) keyed() bool {
-	return c.key != "" || hasKey(c.req.Header, c.policy.KeyHeader)
+	return c.key != "" || hasKey(c.req.Header, c.policy.KeyHeader) || hasStandardKey(c.req.Header)
 }
 
 // nextBackoff returns the policy's wait before the next attempt. A negative one
@@ -193,9 +193,7 @@ func (c *call) finish(resp *http.Response, err error, reason Reason) (*http.Resp
 // fail ends the request with an error: the attempt's own if there was just one
 // and nothing is to be added.
 func (c *call) fail(err error, reason Reason) error {
-	c.attempt.release()
-	c.body.abort()
-	c.body.release()
+	c.letGo()
 	c.over = true
 
 	single := c.attempts == 1 && !c.dropped && !ours(err) && !c.hidesCancel(err, reason)
@@ -276,15 +274,18 @@ func (c *call) abandon() {
 	if c.over {
 		return
 	}
-	if c.resp != nil && c.resp.Body != nil {
-		_ = c.resp.Body.Close() // the panic is what the caller hears of
-	}
-	c.attempt.release()
-	c.body.abort()
-	c.body.release()
+	closeResponse(c.resp)
+	c.letGo()
 	if c.attempts == 0 {
 		_ = closeBody(c.req.Body)
 	}
+}
+
+// letGo ends the attempt, and then what waits for the body.
+func (c *call) letGo() {
+	c.attempt.release()
+	c.body.abort()
+	c.body.release()
 }
 
 func closeBody(body io.Closer) error {

@@ -56,8 +56,7 @@ func (o Outcome) String() string {
 // RetryTransport looks at the request's context instead.
 func Classify(resp *http.Response, err error) Outcome {
 	return classify(resp, err, func() bool {
-		return resp.Request != nil &&
-			(hasKey(resp.Request.Header, "Idempotency-Key") || hasKey(resp.Request.Header, "X-Idempotency-Key"))
+		return resp.Request != nil && hasStandardKey(resp.Request.Header)
 	})
 }
 

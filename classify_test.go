@@ -93,7 +93,8 @@ func TestConflictWithPolicysKey(t *testing.T) {
 			p.KeyHeader = "request-id"
 			r.Header.Set("Request-Id", "k")
 		},
-		"made key": func(p *httpretry.Policy, _ *http.Request) { p.NewKey = httpretry.RandomKey },
+		"other standard header": func(_ *httpretry.Policy, r *http.Request) { r.Header.Set("X-Idempotency-Key", "k") },
+		"made key":              func(p *httpretry.Policy, _ *http.Request) { p.NewKey = httpretry.RandomKey },
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy, req := every(0), request(t, "POST", "http://a.test/", "body")

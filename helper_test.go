@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -321,7 +320,7 @@ func (f baseFunc) RoundTrip(req *http.Request) (*http.Response, error) { return 
 // header returns a header as a server would send it.
 func headerOf(pairs map[string]string) http.Header {
 	h := http.Header{}
-	for name, value := range maps.All(pairs) {
+	for name, value := range pairs {
 		h.Set(name, value)
 	}
 	return h

@@ -99,15 +99,9 @@ func (s *hostSet[P]) add(pattern hostPattern, value P) {
 	(*names)[pattern.name] = value
 }
 
-// match returns the value for a host in the form that Request.URL.Host has, which may hold upper case, a port that is empty or
-// has leading zeros, a trailing dot, an IPv6 address in brackets with a zone, or an internationalised name.
-// A host without a port matches patterns without a port only.
-func (p *hostPatterns[P]) match(host string) (P, bool) {
-	return p.lookup(host, "")
-}
-
-// matchURL is match for u's host, with the port that u's scheme implies if it has none: https://example.com and
-// https://example.com:443 are the same (RFC 9110, section 4.2.3).
+// matchURL returns the value for u's host, which may hold upper case, a port that is empty or has leading zeros, a trailing
+// dot, an IPv6 address in brackets with a zone, or an internationalised name. Without a port it has the one that u's scheme
+// implies: https://example.com and https://example.com:443 are the same (RFC 9110, section 4.2.3).
 func (p *hostPatterns[P]) matchURL(u *url.URL) (P, bool) {
 	if u == nil {
 		return p.lookup("", "")

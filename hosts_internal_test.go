@@ -493,3 +493,6 @@ func checkCanonical(t *testing.T, host string) {
 		}
 	}
 }
+
+// match looks host up without a scheme, so that a host without a port matches patterns without a port only.
+func (p *hostPatterns[P]) match(host string) (P, bool) { return p.lookup(host, "") }

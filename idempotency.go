@@ -22,7 +22,11 @@ func Idempotent(req *http.Request) bool {
 		http.MethodPut, http.MethodDelete, "QUERY":
 		return true
 	}
-	return hasKey(req.Header, "Idempotency-Key") || hasKey(req.Header, "X-Idempotency-Key")
+	return hasStandardKey(req.Header)
+}
+
+func hasStandardKey(h http.Header) bool {
+	return hasKey(h, "Idempotency-Key") || hasKey(h, "X-Idempotency-Key")
 }
 
 // RandomKey returns a new idempotency key with 130 random bits, for
