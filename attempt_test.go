@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -26,183 +24,39 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/faults"
 )
-
-// HTTP/2 frame types and error codes (RFC 9113 sections 6 and 7).
-const (
-	frameData      = 0x0
-	frameHeaders   = 0x1
-	frameRstStream = 0x3
-	frameSettings  = 0x4
-	framePing      = 0x6
-	frameGoAway    = 0x7
-
-	flagEndStream  = 0x1
-	flagAck        = 0x1
-	flagEndHeaders = 0x4
-
-	codeNo             = 0x0
-	codeProtocol       = 0x1
-	codeInternal       = 0x2
-	codeRefusedStream  = 0x7
-	codeEnhanceYourCam = 0xb
-)
-
-// rawHTTP2 is a server that speaks just enough HTTP/2 without TLS to misbehave.
-// It calls answer for every request header that reaches it.
-type rawHTTP2 struct {
-	net.Listener
-	requests atomic.Int32
-	received atomic.Int32  // bytes of bodies
-	complete chan struct{} // gets a value for each request whose body has ended
-}
-
-type rawConn struct {
-	net.Conn
-	number int // of the request on the server, from 1
-}
-
-func (c rawConn) frame(kind, flags byte, stream uint32, payload []byte) {
-	b := make([]byte, 9, 9+len(payload))
-	b[0], b[1], b[2] = byte(len(payload)>>16), byte(len(payload)>>8), byte(len(payload))
-	b[3], b[4] = kind, flags
-	binary.BigEndian.PutUint32(b[5:], stream)
-	_, _ = c.Write(append(b, payload...)) // the client may have left, which its side of the test shows
-}
-
-func (c rawConn) reset(stream, code uint32) {
-	c.frame(frameRstStream, 0, stream, binary.BigEndian.AppendUint32(nil, code))
-}
-
-func (c rawConn) goAway(last, code uint32) {
-	c.frame(frameGoAway, 0, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), code))
-}
-
-// status answers with one of the statuses in HPACK's static table (RFC 7541
-// appendix A).
-func (c rawConn) status(stream uint32, code int) {
-	index := map[int]byte{200: 8, 204: 9, 206: 10, 304: 11, 400: 12, 404: 13, 500: 14}[code]
-	c.frame(frameHeaders, flagEndHeaders|flagEndStream, stream, []byte{0x80 | index})
-}
-
-func newRawHTTP2(t testing.TB, answer func(c rawConn, stream uint32)) *rawHTTP2 {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	s := &rawHTTP2{Listener: l, complete: make(chan struct{}, 100)}
-	accept(t, l, func(conn net.Conn, _ int) { s.serve(conn, answer) })
-	return s
-}
-
-// accept serves each connection of l, with its number, until the test ends.
-func accept(t testing.TB, l net.Listener, serve func(conn net.Conn, number int)) {
-	var (
-		wg    sync.WaitGroup
-		mu    sync.Mutex
-		conns []net.Conn
-		over  bool
-	)
-	wg.Go(func() {
-		for n := 1; ; n++ {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			conns = append(conns, conn)
-			if over {
-				_ = conn.Close()
-			}
-			mu.Unlock()
-			wg.Go(func() {
-				defer conn.Close()
-				serve(conn, n)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		mu.Lock()
-		over = true
-		for _, conn := range conns {
-			_ = conn.Close()
-		}
-		mu.Unlock()
-		wg.Wait()
-	})
-}
-
-func (s *rawHTTP2) serve(conn net.Conn, answer func(c rawConn, stream uint32)) {
-	br := bufio.NewReader(conn)
-	if _, err := io.CopyN(io.Discard, br, int64(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))); err != nil {
-		return
-	}
-	c := rawConn{Conn: conn}
-	c.frame(frameSettings, 0, 0, nil)
-	for {
-		var head [9]byte
-		if _, err := io.ReadFull(br, head[:]); err != nil {
-			return
-		}
-		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
-		if _, err := io.ReadFull(br, payload); err != nil {
-			return
-		}
-		switch stream := binary.BigEndian.Uint32(head[5:]) & (1<<31 - 1); {
-		case head[3] == frameSettings && head[4]&flagAck == 0:
-			c.frame(frameSettings, flagAck, 0, nil)
-		case head[3] == framePing && head[4]&flagAck == 0:
-			c.frame(framePing, flagAck, 0, payload)
-		case head[3] == frameHeaders:
-			c.number = int(s.requests.Add(1))
-			answer(c, stream)
-		case head[3] == frameData:
-			s.received.Add(int32(len(payload)))
-			if head[4]&flagEndStream != 0 {
-				s.complete <- struct{}{}
-			}
-		}
-	}
-}
-
-// overHTTP2 is a base that speaks HTTP/2 without TLS.
-func overHTTP2(t testing.TB) *http.Transport {
-	t.Helper()
-	base := &http.Transport{Protocols: new(http.Protocols)}
-	base.Protocols.SetUnencryptedHTTP2(true)
-	t.Cleanup(base.CloseIdleConnections)
-	return base
-}
 
 // Hazard 0.1, 0.2, C2, C3: net/http repeats requests over HTTP/2 without
 // asking. One that is not safe to repeat reaches the server once.
 func TestAtMostOnceHTTP2(t *testing.T) {
 	answers := map[string]struct {
-		answer func(c rawConn, stream uint32)
+		answer func(faults.Stream)
 		body   int32 // deliveries of a POST with a body: more than one where the server says it did nothing
 	}{
-		"REFUSED_STREAM":     {func(c rawConn, s uint32) { c.reset(s, codeRefusedStream) }, 1},
-		"PROTOCOL_ERROR":     {func(c rawConn, s uint32) { c.reset(s, codeProtocol) }, 1},
-		"INTERNAL_ERROR":     {func(c rawConn, s uint32) { c.reset(s, codeInternal) }, 1},
-		"ENHANCE_YOUR_CALM":  {func(c rawConn, s uint32) { c.reset(s, codeEnhanceYourCam) }, 1},
-		"GOAWAY(0)":          {func(c rawConn, _ uint32) { c.goAway(0, codeNo) }, 5},
-		"GOAWAY(0), calm":    {func(c rawConn, _ uint32) { c.goAway(0, codeEnhanceYourCam) }, 5},
-		"GOAWAY(id) + close": {func(c rawConn, s uint32) { c.goAway(s, codeNo); c.Close() }, 1},
-		"close":              {func(c rawConn, _ uint32) { c.Close() }, 1},
+		"REFUSED_STREAM":     {func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 1},
+		"PROTOCOL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.ProtocolError) }, 1},
+		"INTERNAL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.InternalError) }, 1},
+		"ENHANCE_YOUR_CALM":  {func(s faults.Stream) { s.ResetStream(faults.EnhanceYourCalm) }, 1},
+		"GOAWAY(0)":          {func(s faults.Stream) { s.GoAway(0, faults.NoError) }, 5},
+		"GOAWAY(0), calm":    {func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) }, 5},
+		"GOAWAY(id) + close": {func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1},
+		"close":              {func(s faults.Stream) { s.Close() }, 1},
 	}
 	for name, tt := range answers {
 		for _, layered := range []bool{false, true} {
 			for _, body := range []string{"", "payload"} {
 				t.Run(fmt.Sprintf("%s/layered=%v/body=%q", name, layered, body), func(t *testing.T) {
-					srv := newRawHTTP2(t, tt.answer)
-					var base http.RoundTripper = overHTTP2(t)
+					srv := faults.HTTP2(t, tt.answer)
+					var base http.RoundTripper = faults.HTTP2Base(t)
 					if layered {
 						base = baseFunc(base.RoundTrip)
 					}
-					transport := contract(t, httpretry.Config{Base: base, Policy: every(0)})
+					transport := contract.New(t, httpretry.Config{Base: base, Policy: every(0)})
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 					defer cancel()
-					_, err := transport.RoundTrip(request(t, "POST", "http://"+srv.Addr().String(), body).WithContext(ctx))
+					_, err := transport.RoundTrip(request(t, "POST", srv.URL(), body).WithContext(ctx))
 					require.Error(t, err)
 					require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
 					want := int32(1)
@@ -212,7 +66,7 @@ func TestAtMostOnceHTTP2(t *testing.T) {
 					case strings.HasSuffix(name, "calm"):
 						want = 5 // net/http does not repeat this one, so it says why
 					}
-					assert.Equal(t, want, srv.requests.Load(), "deliveries; %v", err)
+					assert.Equal(t, want, srv.Requests.Load(), "deliveries; %v", err)
 				})
 			}
 		}
@@ -222,42 +76,42 @@ func TestAtMostOnceHTTP2(t *testing.T) {
 // Hazard C2, 3.5: the replay that the server's GOAWAY allows is ours.
 func TestGoAwayReplay(t *testing.T) {
 	var once atomic.Bool
-	srv := newRawHTTP2(t, func(c rawConn, stream uint32) {
+	srv := faults.HTTP2(t, func(s faults.Stream) {
 		if once.CompareAndSwap(false, true) {
-			c.goAway(0, codeNo)
+			s.GoAway(0, faults.NoError)
 		} else {
-			c.status(stream, 204)
+			s.Respond(204)
 		}
 	})
 	events := new(record)
-	transport := contract(t, httpretry.Config{Base: overHTTP2(t), Policy: every(0), Observe: events.observe})
-	resp, err := transport.RoundTrip(request(t, "POST", "http://"+srv.Addr().String(), "payload"))
+	transport := contract.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: every(0), Observe: events.observe})
+	resp, err := transport.RoundTrip(request(t, "POST", srv.URL(), "payload"))
 	require.NoError(t, err)
 	finish(t, resp)
 	assert.Equal(t, 204, resp.StatusCode)
 	assert.Len(t, events.events, 2)
-	assert.EqualValues(t, 2, srv.requests.Load())
+	assert.EqualValues(t, 2, srv.Requests.Load())
 }
 
 // Hazard C4: what net/http repeats in one attempt of ours is bounded.
 func TestSendsPerAttempt(t *testing.T) {
-	srv := newRawHTTP2(t, func(c rawConn, stream uint32) {
-		if c.number == 1 {
-			c.status(stream, 500)
+	srv := faults.HTTP2(t, func(s faults.Stream) {
+		if s.Request == 1 {
+			s.Respond(500)
 		} else {
-			c.goAway(0, codeNo)
+			s.GoAway(0, faults.NoError)
 		}
 	})
 	policy := every(0)
 	policy.MaxAttempts = 3
-	transport := contract(t, httpretry.Config{Base: overHTTP2(t), Policy: policy})
+	transport := contract.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	_, err := transport.RoundTrip(request(t, "GET", "http://"+srv.Addr().String(), "").WithContext(ctx))
+	_, err := transport.RoundTrip(request(t, "GET", srv.URL(), "").WithContext(ctx))
 	require.NoError(t, ctx.Err())
 	assert.EqualError(t, err, "httpretry: gave up after 3 attempts (attempts exhausted): net/http sent the request 10 times in one attempt, and was stopped")
-	assert.LessOrEqual(t, srv.requests.Load(), int32(1+2*10))
-	assert.Greater(t, srv.requests.Load(), int32(3))
+	assert.LessOrEqual(t, srv.Requests.Load(), int32(1+2*10))
+	assert.Greater(t, srv.Requests.Load(), int32(3))
 }
 
 // A layer between us and net/http that sends several requests with the
@@ -292,7 +146,7 @@ func TestLayerThatLogsIn(t *testing.T) {
 		req.Header.Set("Authorization", finish(t, token))
 		return inner.RoundTrip(req)
 	})
-	resp, err := contract(t, httpretry.Config{Base: base}).RoundTrip(request(t, "POST", srv.URL+"/charge", ""))
+	resp, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(request(t, "POST", srv.URL+"/charge", ""))
 	require.NoError(t, err)
 	finish(t, resp)
 	assert.Equal(t, 2, resp.ProtoMajor)
@@ -301,24 +155,23 @@ func TestLayerThatLogsIn(t *testing.T) {
 
 // A 1xx is no answer: what net/http sends after one is a repeat.
 func TestAtMostOnceAfterInformational(t *testing.T) {
-	srv := newRawHTTP2(t, func(c rawConn, stream uint32) {
-		// ":status: 103" as a literal with an indexed name (RFC 7541 section 6.2.2).
-		c.frame(frameHeaders, flagEndHeaders, stream, append([]byte{0x08, 3}, "103"...))
-		c.reset(stream, codeRefusedStream)
+	srv := faults.HTTP2(t, func(s faults.Stream) {
+		s.Header(false, ":status", "103")
+		s.ResetStream(faults.RefusedStream)
 	})
 	for _, layered := range []bool{false, true} {
-		var base http.RoundTripper = overHTTP2(t)
+		var base http.RoundTripper = faults.HTTP2Base(t)
 		if layered {
 			base = baseFunc(base.RoundTrip)
 		}
-		srv.requests.Store(0)
+		srv.Requests.Store(0)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		_, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).
-			RoundTrip(request(t, "POST", "http://"+srv.Addr().String(), "").WithContext(ctx))
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).
+			RoundTrip(request(t, "POST", srv.URL(), "").WithContext(ctx))
 		require.Error(t, err)
 		require.NoError(t, ctx.Err())
 		cancel()
-		assert.EqualValues(t, 1, srv.requests.Load(), "layered: %v", layered)
+		assert.EqualValues(t, 1, srv.Requests.Load(), "layered: %v", layered)
 	}
 }
 
@@ -330,76 +183,8 @@ func TestInformationalFlood(t *testing.T) {
 		}
 	})
 	base := baseFunc(http.DefaultTransport.(*http.Transport).Clone().RoundTrip)
-	_, err := contract(t, httpretry.Config{Base: base}).RoundTrip(request(t, "POST", srv.URL, ""))
+	_, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(request(t, "POST", srv.URL, ""))
 	require.ErrorContains(t, err, "more than 32 informational responses")
-}
-
-// rawHTTP1 is a server that is given each connection and the number of it.
-func newRawHTTP1(t testing.TB, serve func(conn *net.TCPConn, br *bufio.Reader, number int)) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	accept(t, l, func(conn net.Conn, n int) { serve(conn.(*net.TCPConn), bufio.NewReader(conn), n) })
-	return "http://" + l.Addr().String()
-}
-
-// stale is a server that closes a connection just as a request with ctx has
-// been given it, and before that is written.
-type stale struct {
-	url      string
-	base     *http.Transport
-	ctx      context.Context
-	requests atomic.Int32
-}
-
-func newStale(t testing.TB, reset bool) *stale {
-	s := new(stale)
-	servers, clients := make(chan *net.TCPConn, 10), make(chan *toldConn, 10)
-	s.url = newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
-		servers <- conn
-		for {
-			req, err := http.ReadRequest(br)
-			if err != nil {
-				return
-			}
-			s.requests.Add(1)
-			_, _ = io.Copy(io.Discard, req.Body)
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-		}
-	})
-	s.base = &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		told := &toldConn{Conn: conn, closed: make(chan struct{})}
-		clients <- told
-		return told, nil
-	}}
-	t.Cleanup(s.base.CloseIdleConnections)
-	s.ctx = httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		if info.Reused {
-			server := <-servers
-			if reset {
-				_ = server.SetLinger(0)
-			}
-			_ = server.Close()
-			<-(<-clients).closed // net/http has noticed
-		}
-	}})
-	return s
-}
-
-// toldConn tells when it is closed.
-type toldConn struct {
-	net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (c *toldConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
 }
 
 // Hazard 1.1, C1, K9: a connection that was closed while idle took nothing
@@ -408,15 +193,15 @@ func TestStaleConnection(t *testing.T) {
 	for _, reset := range []bool{false, true} {
 		for _, body := range []string{"", "payload"} {
 			t.Run(fmt.Sprintf("reset=%v/body=%q", reset, body), func(t *testing.T) {
-				stale := newStale(t, reset)
-				transport := contract(t, httpretry.Config{Base: stale.base, Policy: every(0)})
-				resp, err := transport.RoundTrip(request(t, "GET", stale.url, ""))
+				stale := faults.Stale(t, reset)
+				transport := contract.New(t, httpretry.Config{Base: stale.Base, Policy: every(0)})
+				resp, err := transport.RoundTrip(request(t, "GET", stale.URL(), ""))
 				require.NoError(t, err)
 				finish(t, resp)
-				resp, err = transport.RoundTrip(request(t, "POST", stale.url, body).WithContext(stale.ctx))
+				resp, err = transport.RoundTrip(request(t, "POST", stale.URL(), body).WithContext(stale.Context))
 				require.NoError(t, err)
 				finish(t, resp)
-				assert.EqualValues(t, 2, stale.requests.Load())
+				assert.EqualValues(t, 2, stale.Requests.Load())
 			})
 		}
 	}
@@ -433,7 +218,7 @@ func TestNothingWritten(t *testing.T) {
 		return &brittleConn{Conn: conn, broken: &broken}, err
 	}}
 	t.Cleanup(base.CloseIdleConnections)
-	transport := contract(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
 	resp, err := transport.RoundTrip(request(t, "GET", srv.URL, ""))
 	require.NoError(t, err)
 	finish(t, resp)
@@ -474,7 +259,7 @@ func TestNeverSent(t *testing.T) {
 		}
 		return conn, err
 	}
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", srv.URL, "payload"))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", srv.URL, "payload"))
 	require.NoError(t, err)
 	finish(t, resp)
 	assert.EqualValues(t, 3, conns.Load())
@@ -484,7 +269,7 @@ func TestNeverSent(t *testing.T) {
 // A base that does not report its doings proves nothing.
 func TestNeverSentUnknown(t *testing.T) {
 	base := play(fails(io.EOF))
-	_, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", "http://a.test/", ""))
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", "http://a.test/", ""))
 	require.Equal(t, io.EOF, err)
 	assert.Len(t, base.attempts(), 1)
 }
@@ -493,21 +278,15 @@ func TestNeverSentUnknown(t *testing.T) {
 // any for one, so it does not get to see it.
 func TestEmptyKeyOverHTTP1(t *testing.T) {
 	var requests atomic.Int32
-	url := newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
-		for n := 0; ; n++ {
-			req, err := http.ReadRequest(br)
-			if err != nil {
-				return
-			}
-			_, _ = io.Copy(io.Discard, req.Body)
-			if req.Method == "POST" {
-				requests.Add(1)
-				return
-			}
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	url := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		if req.Method == "POST" {
+			requests.Add(1)
+			return false
 		}
-	})
-	transport := contract(t, httpretry.Config{Policy: every(0)})
+		c.Respond(200, "")
+		return true
+	}).URL()
+	transport := contract.New(t, httpretry.Config{Policy: every(0)})
 	for range 5 {
 		resp, err := transport.RoundTrip(request(t, "GET", url, "")) // leaves a connection to be reused
 		require.NoError(t, err)
@@ -524,24 +303,19 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 // A GET that the policy does not hold for safe is not net/http's to repeat.
 func TestUnsafeGet(t *testing.T) {
 	var unsafe atomic.Int32
-	url := newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
-		for {
-			req, err := http.ReadRequest(br)
-			if err != nil {
-				return
-			}
-			if req.URL.Path == "/unsafe" {
-				unsafe.Add(1)
-				return
-			}
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	url := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		if req.URL.Path == "/unsafe" {
+			unsafe.Add(1)
+			return false
 		}
-	})
+		c.Respond(200, "")
+		return true
+	}).URL()
 	policy := every(0)
 	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/unsafe" }
 	for range 20 {
 		unsafe.Store(0)
-		transport := contract(t, httpretry.Config{Policy: policy})
+		transport := contract.New(t, httpretry.Config{Policy: policy})
 		resp, err := transport.RoundTrip(request(t, "GET", url, ""))
 		require.NoError(t, err)
 		finish(t, resp)
@@ -563,7 +337,7 @@ func TestCallersTrace(t *testing.T) {
 		GotConn:      func(httptrace.GotConnInfo) { got.Add(1) },
 		WroteHeaders: func() { wrote.Add(1) },
 	})
-	resp, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(request(t, "GET", srv.URL, "").WithContext(ctx))
+	resp, err := contract.New(t, httpretry.Config{Policy: every(0)}).RoundTrip(request(t, "GET", srv.URL, "").WithContext(ctx))
 	require.NoError(t, err)
 	finish(t, resp)
 	assert.EqualValues(t, 3, got.Load())
@@ -591,7 +365,7 @@ func TestAttemptTimeout(t *testing.T) {
 				base := play(step{status: 200, takes: time.Hour})
 				policy := every(time.Second)
 				policy.AttemptTimeout = 2 * time.Second
-				_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, tt.method, "http://a.test/", ""))
+				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, tt.method, "http://a.test/", ""))
 				require.EqualError(t, err, tt.want)
 				assert.Len(t, base.attempts(), tt.attempts)
 				for _, wait := range base.waits() {
@@ -612,15 +386,15 @@ func TestAttemptTimeout(t *testing.T) {
 // Headers that arrive as the time is up are too late.
 func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := counted("")
+		body := contract.Counted("")
 		base := baseFunc(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(2 * time.Second)
 			return &http.Response{StatusCode: 200, Body: body}, nil
 		})
 		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
-		_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
 		require.EqualError(t, err, "httpretry: gave up after 1 attempt (attempts exhausted): attempt timed out after 2s")
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes())
 	})
 }
 
@@ -633,7 +407,7 @@ func TestAttemptTimeoutAndDeadline(t *testing.T) {
 		policy.AttemptTimeout = time.Second + 1
 		base := play(step{status: 200, takes: time.Hour})
 		events := new(record)
-		_, err := contract(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).
 			RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
 		require.Error(t, err)
 		assert.Len(t, base.attempts(), 1)
@@ -641,54 +415,12 @@ func TestAttemptTimeoutAndDeadline(t *testing.T) {
 	})
 }
 
-// pipeTransport connects to an HTTP server without a network, so that both
-// sides run in virtual time.
-func pipeTransport(t testing.TB, handler http.HandlerFunc) *http.Transport {
-	t.Helper()
-	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
-	var running sync.WaitGroup
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		running.Add(1)
-		defer running.Done()
-		handler(w, r)
-	})}
-	running.Go(func() { _ = srv.Serve(l) })
-	base := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		client, server := net.Pipe()
-		select {
-		case l.conns <- server:
-			return client, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}}
-	t.Cleanup(func() { base.CloseIdleConnections(); _ = srv.Close(); running.Wait() })
-	return base
-}
-
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
-
 // Hazard 0.6, E1, E2: an attempt's timeout does not cut a body, however long.
 func TestAttemptTimeoutSparesBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const chunks = 200
 		chunk := strings.Repeat("0123456789abcdef", 1<<12/16*4)
-		base := pipeTransport(t, func(w http.ResponseWriter, _ *http.Request) {
+		base := faults.Pipe(t, func(w http.ResponseWriter, _ *http.Request) {
 			for range chunks {
 				_, _ = io.WriteString(w, chunk)
 				_ = http.NewResponseController(w).Flush()
@@ -698,7 +430,7 @@ func TestAttemptTimeoutSparesBody(t *testing.T) {
 		policy := every(0)
 		policy.AttemptTimeout = 2 * time.Second
 		for _, method := range []string{"GET", "POST"} {
-			resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, method, "http://a.test/", ""))
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, method, "http://a.test/", ""))
 			require.NoError(t, err)
 			assert.Len(t, finish(t, resp), chunks*len(chunk))
 		}
@@ -749,13 +481,13 @@ func TestAttemptContextEnds(t *testing.T) {
 func TestUploadOutlivesAnswer(t *testing.T) {
 	for _, header := range []string{"", "key"} {
 		t.Run(header, func(t *testing.T) {
-			srv := newRawHTTP2(t, func(c rawConn, stream uint32) { c.status(stream, 204) })
+			srv := faults.HTTP2(t, func(s faults.Stream) { s.Respond(204) })
 			r, w := io.Pipe()
-			req := streamed(t, "POST", "http://"+srv.Addr().String(), r)
+			req := streamed(t, "POST", srv.URL(), r)
 			if header != "" {
 				req.Header.Set("Idempotency-Key", header)
 			}
-			resp, err := contract(t, httpretry.Config{Base: overHTTP2(t)}).RoundTrip(req)
+			resp, err := contract.New(t, httpretry.Config{Base: faults.HTTP2Base(t)}).RoundTrip(req)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			for range 3 {
@@ -763,8 +495,8 @@ func TestUploadOutlivesAnswer(t *testing.T) {
 				require.NoError(t, err)
 			}
 			require.NoError(t, w.Close())
-			<-srv.complete
-			assert.EqualValues(t, 3000, srv.received.Load())
+			<-srv.Complete
+			assert.EqualValues(t, 3000, srv.Received.Load())
 		})
 	}
 }
@@ -789,7 +521,7 @@ func TestSwitchingProtocols(t *testing.T) {
 	policy := httpretry.Policy{AttemptTimeout: 40 * time.Millisecond}
 	proxy := newServer(t, (&httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport: contract(t, httpretry.Config{Policy: policy}),
+		Transport: contract.New(t, httpretry.Config{Policy: policy}),
 	}).ServeHTTP)
 
 	conn, err := net.Dial("tcp", strings.TrimPrefix(proxy.URL, "http://"))
@@ -836,7 +568,7 @@ func TestDropIsBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base := pipeTransport(t, func(w http.ResponseWriter, r *http.Request) {
+				base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
 					if r.Header.Get("Retry-Attempt") == "" {
 						w.Header()["Content-Type"] = nil // no sniffing, which would wait for bytes
 						if name == "claims to be huge" {
@@ -847,7 +579,7 @@ func TestDropIsBounded(t *testing.T) {
 					}
 				})
 				start := time.Now()
-				resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "GET", "http://a.test/", ""))
 				require.NoError(t, err)
 				finish(t, resp)
 				assert.LessOrEqual(t, time.Since(start), 60*time.Millisecond)
@@ -879,7 +611,7 @@ func TestDropKeepsConnection(t *testing.T) {
 			}
 			srv.StartTLS()
 			t.Cleanup(srv.Close)
-			resp, err := contract(t, httpretry.Config{Base: srv.Client().Transport, Policy: every(0)}).
+			resp, err := contract.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: every(0)}).
 				RoundTrip(request(t, "GET", srv.URL, ""))
 			require.NoError(t, err)
 			finish(t, resp)
@@ -892,14 +624,14 @@ func TestDropKeepsConnection(t *testing.T) {
 // Hazard D5: while a request waits, its connection is another's.
 func TestWaitHoldsNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := pipeTransport(t, func(w http.ResponseWriter, r *http.Request) {
+		base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/slow" && r.Header.Get("Retry-Attempt") == "" {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				_, _ = w.Write(make([]byte, 1<<20))
 			}
 		})
 		base.MaxConnsPerHost = 1
-		transport := contract(t, httpretry.Config{Base: base, Policy: every(time.Hour)})
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: every(time.Hour)})
 		done := make(chan error)
 		go func() {
 			resp, err := transport.RoundTrip(request(t, "GET", "http://a.test/slow", ""))
@@ -922,7 +654,7 @@ func TestWaitHoldsNoConnection(t *testing.T) {
 // A TLS connection to a server that does not speak it ends as such.
 func TestPlainAnswerToTLS(t *testing.T) {
 	srv := newServer(t, func(http.ResponseWriter, *http.Request) {})
-	client := &http.Client{Transport: contract(t, httpretry.Config{Policy: every(0)})}
+	client := &http.Client{Transport: contract.New(t, httpretry.Config{Policy: every(0)})}
 	_, err := client.Get(strings.Replace(srv.URL, "http:", "https:", 1))
 	require.ErrorIs(t, err, http.ErrSchemeMismatch)
 	var record tls.RecordHeaderError
@@ -933,42 +665,29 @@ func TestPlainAnswerToTLS(t *testing.T) {
 // returns for their number. HTTP/2 requests are reset, HTTP/1 ones answered.
 func changing(t testing.TB, speaks func(conn int) string) (base *http.Transport, url string, posts *atomic.Int32) {
 	t.Helper()
-	srv := httptest.NewUnstartedServer(nil)
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	server, client := faults.Certificates(t)
 	posts = new(atomic.Int32)
-	accept(t, l, func(conn net.Conn, n int) {
-		cfg := srv.TLS.Clone()
-		cfg.NextProtos = []string{speaks(n)}
-		conn = tls.Server(conn, cfg)
-		if conn.(*tls.Conn).Handshake() != nil {
-			return
-		}
-		if speaks(n) == "h2" {
-			new(rawHTTP2).serve(conn, func(c rawConn, stream uint32) {
+	srv := faults.Listen(t, func(c *faults.Conn) {
+		cfg := server.Clone()
+		cfg.NextProtos = []string{speaks(c.Number)}
+		switch {
+		case !c.StartTLS(cfg):
+		case speaks(c.Number) == "h2":
+			c.HTTP2(func(s faults.Stream) {
 				posts.Add(1)
-				c.reset(stream, codeProtocol)
+				s.ResetStream(faults.ProtocolError)
 			})
-			return
-		}
-		for br := bufio.NewReader(conn); ; {
-			req, err := http.ReadRequest(br)
-			if err != nil {
-				return
-			}
-			if req.Method == "POST" {
-				posts.Add(1)
-			}
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		default:
+			c.HTTP1(func(c *faults.Conn, req *http.Request) bool {
+				if req.Method == "POST" {
+					posts.Add(1)
+				}
+				c.Respond(200, "")
+				return true
+			})
 		}
 	})
-	base = srv.Client().Transport.(*http.Transport).Clone()
-	base.ForceAttemptHTTP2 = true
-	t.Cleanup(base.CloseIdleConnections)
-	return base, "https://" + l.Addr().String(), posts
+	return faults.Base(t, client), "https://" + srv.Addr, posts
 }
 
 // Hazard C3: a server may speak another protocol on the next connection.
@@ -976,7 +695,7 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 	t.Run("HTTP/2, then HTTP/1", func(t *testing.T) {
 		for range 20 {
 			base, url, posts := changing(t, func(conn int) string { return map[bool]string{true: "h2", false: "http/1.1"}[conn == 1] })
-			_, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", url, ""))
+			_, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", url, ""))
 			require.Error(t, err)
 			base.CloseIdleConnections()
 			assert.EqualValues(t, 1, posts.Load())
@@ -989,7 +708,7 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 			return &brittleConn{Conn: conn, broken: &broken}, err
 		}
-		transport := contract(t, httpretry.Config{Base: base, Policy: every(0)})
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: every(0)})
 		resp, err := transport.RoundTrip(request(t, "GET", url, ""))
 		require.NoError(t, err)
 		finish(t, resp)
@@ -1034,7 +753,7 @@ func TestNeverSentProof(t *testing.T) {
 				})
 				policy := every(0)
 				policy.AttemptTimeout = time.Second
-				_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "POST", "http://a.test/", ""))
+				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "POST", "http://a.test/", ""))
 				require.Error(t, err)
 				assert.Equal(t, tt.attempts, attempts)
 			})
@@ -1046,25 +765,20 @@ func TestNeverSentProof(t *testing.T) {
 // same, and still no leave to send twice.
 func TestForeignKey(t *testing.T) {
 	var requests atomic.Int32
-	url := newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
-		for {
-			req, err := http.ReadRequest(br)
-			if err != nil {
-				return
-			}
-			if req.Method == "POST" {
-				requests.Add(1)
-				assert.Equal(t, "foreign", req.Header.Get("X-Idempotency-Key"))
-				return
-			}
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	url := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		if req.Method == "POST" {
+			requests.Add(1)
+			assert.Equal(t, "foreign", req.Header.Get("X-Idempotency-Key"))
+			return false
 		}
-	})
+		c.Respond(200, "")
+		return true
+	}).URL()
 	policy := every(0)
 	policy.Idempotent = func(req *http.Request) bool { return req.Method == "GET" }
 	for range 10 {
 		requests.Store(0)
-		transport := contract(t, httpretry.Config{Policy: policy})
+		transport := contract.New(t, httpretry.Config{Policy: policy})
 		resp, err := transport.RoundTrip(request(t, "GET", url, ""))
 		require.NoError(t, err)
 		finish(t, resp)
@@ -1098,7 +812,7 @@ func TestDialThatLogsIn(t *testing.T) {
 		finish(t, resp)
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", srv.URL, "text"))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "POST", srv.URL, "text"))
 	require.NoError(t, err)
 	finish(t, resp)
 	assert.EqualValues(t, 1, posts.Load())
@@ -1109,7 +823,7 @@ func TestDialThatLogsIn(t *testing.T) {
 func TestPanicWithCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := baseFunc(func(*http.Request) (*http.Response, error) { panic("boom") })
-		req := streamed(t, "PUT", "http://a.test/", counted("text"))
+		req := streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
 		//lint:ignore SA1019 http.Client sets it
 		req.Cancel = make(chan struct{})
 		transport := contractless(t, httpretry.Config{Base: base})
@@ -1121,39 +835,31 @@ func TestPanicWithCancel(t *testing.T) {
 // been written on the one before, whatever stopped it.
 func TestDialedAgainTimesOut(t *testing.T) {
 	var delivered atomic.Int32
-	srv := httptest.NewUnstartedServer(nil)
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	accept(t, l, func(conn net.Conn, n int) {
-		if n > 1 {
-			_, _ = io.Copy(io.Discard, conn) // and never a TLS handshake
-			return
-		}
-		conn = tls.Server(conn, srv.TLS.Clone())
-		for br := bufio.NewReader(conn); ; {
-			req, err := http.ReadRequest(br)
-			if err != nil {
-				return
-			}
-			if req.URL.Path == "/act" {
-				delivered.Add(1)
-				return
-			}
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	server, client := faults.Certificates(t)
+	srv := faults.Listen(t, func(c *faults.Conn) {
+		switch {
+		case c.Number > 1:
+			c.Drain() // and never a TLS handshake
+		case c.StartTLS(server):
+			c.HTTP1(func(c *faults.Conn, req *http.Request) bool {
+				if req.URL.Path == "/act" {
+					delivered.Add(1)
+					return false
+				}
+				c.Respond(200, "")
+				return true
+			})
 		}
 	})
-	base := srv.Client().Transport.(*http.Transport).Clone()
+	base := faults.Base(t, client)
 	base.TLSHandshakeTimeout = 20 * time.Millisecond
-	t.Cleanup(base.CloseIdleConnections)
 	policy := every(0)
 	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/act" }
-	transport := contract(t, httpretry.Config{Base: base, Policy: policy})
-	resp, err := transport.RoundTrip(request(t, "GET", "https://"+l.Addr().String(), ""))
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+	resp, err := transport.RoundTrip(request(t, "GET", "https://"+srv.Addr, ""))
 	require.NoError(t, err)
 	finish(t, resp)
-	_, err = transport.RoundTrip(request(t, "GET", "https://"+l.Addr().String()+"/act", ""))
+	_, err = transport.RoundTrip(request(t, "GET", "https://"+srv.Addr+"/act", ""))
 	require.Error(t, err)
 	assert.EqualValues(t, 1, delivered.Load())
 }
@@ -1170,7 +876,7 @@ func TestEmptyResponseWithTrailers(t *testing.T) {
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
-	resp, err := contract(t, httpretry.Config{Base: srv.Client().Transport}).RoundTrip(request(t, "POST", srv.URL, "text"))
+	resp, err := contract.New(t, httpretry.Config{Base: srv.Client().Transport}).RoundTrip(request(t, "POST", srv.URL, "text"))
 	require.NoError(t, err)
 	assert.Empty(t, finish(t, resp))
 	assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
@@ -1205,7 +911,7 @@ func TestAttemptContextEndsUnclosed(t *testing.T) {
 func TestDropOfStalledGzip(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} { // without and with a context of the attempt's own
 		synctest.Test(t, func(t *testing.T) {
-			base := pipeTransport(t, func(w http.ResponseWriter, r *http.Request) {
+			base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
 				if httpretryAttempt(r) == 1 {
 					w.Header().Set("Content-Encoding", "gzip")
 					w.WriteHeader(http.StatusServiceUnavailable)
@@ -1219,7 +925,7 @@ func TestDropOfStalledGzip(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			start := time.Now()
-			resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
 			require.NoError(t, err)
 			finish(t, resp)
 			assert.LessOrEqual(t, time.Since(start), 60*time.Millisecond)
@@ -1231,12 +937,12 @@ func TestDropOfStalledGzip(t *testing.T) {
 // goroutine.
 func TestPanicWhileDropping(t *testing.T) {
 	for _, major := range []int{1, 2} {
-		body := &countingBody{ReadCloser: io.NopCloser(readerFunc(func([]byte) (int, error) { panic("boom") }))}
+		body := &contract.Body{ReadCloser: io.NopCloser(readerFunc(func([]byte) (int, error) { panic("boom") }))}
 		base := baseFunc(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 503, ProtoMajor: major, ContentLength: -1, Body: body}, nil
 		})
 		transport := contractless(t, httpretry.Config{Base: base, Policy: every(0)})
 		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(request(t, "GET", "http://a.test/", "")) })
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes())
 	}
 }

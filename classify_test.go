@@ -1,7 +1,6 @@
 package httpretry_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -23,6 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
 const (
@@ -100,7 +101,7 @@ func TestConflictWithPolicysKey(t *testing.T) {
 			policy, req := every(0), request(t, "POST", "http://a.test/", "body")
 			set(&policy, req)
 			base := play(status(409), status(201))
-			resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
 			finish(t, resp)
 			assert.Equal(t, 201, resp.StatusCode)
@@ -160,9 +161,7 @@ func TestClassifyError(t *testing.T) {
 // decide how often a POST is delivered there.
 func TestErrorTexts(t *testing.T) {
 	ok := newServer(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	accept(t, silent, func(conn net.Conn, _ int) { _, _ = io.Copy(io.Discard, conn) })
+	silent := faults.Listen(t, (*faults.Conn).Drain)
 	modify := func(f func(*http.Request)) func(*testing.T, *http.Transport) *http.Request {
 		return func(t *testing.T, _ *http.Transport) *http.Request {
 			req := request(t, "PUT", ok.URL, "text")
@@ -192,8 +191,7 @@ func TestErrorTexts(t *testing.T) {
 		{"HTTP/2, long body", func(t *testing.T, base *http.Transport) *http.Request {
 			base.Protocols = new(http.Protocols)
 			base.Protocols.SetUnencryptedHTTP2(true)
-			srv := newRawHTTP2(t, func(rawConn, uint32) {})
-			req := request(t, "PUT", "http://"+srv.Addr().String(), "text")
+			req := request(t, "PUT", faults.HTTP2(t, func(faults.Stream) {}).URL(), "text")
 			req.ContentLength = 1
 			return req
 		}, "http2: request body larger than specified content length", final},
@@ -219,7 +217,7 @@ func TestErrorTexts(t *testing.T) {
 		}, "net/http: server response headers exceeded 1000 bytes; aborted", final},
 		{"TLS handshake timeout", func(t *testing.T, base *http.Transport) *http.Request {
 			base.TLSHandshakeTimeout = time.Millisecond
-			return request(t, "GET", "https://"+silent.Addr().String(), "")
+			return request(t, "GET", "https://"+silent.Addr, "")
 		}, "net/http: TLS handshake timeout", unprocessed},
 		{"plain answer to TLS", func(t *testing.T, _ *http.Transport) *http.Request {
 			return request(t, "GET", strings.Replace(ok.URL, "http:", "https:", 1), "")
@@ -239,32 +237,24 @@ func TestErrorTexts(t *testing.T) {
 			return request(t, "GET", srv.URL, "")
 		}, "remote error: tls: protocol version not supported", final},
 		{"proxy refuses", func(t *testing.T, base *http.Transport) *http.Request {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: l.Addr().String()})
-			require.NoError(t, l.Close())
+			base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: faults.Refused(t)})
 			return request(t, "GET", "https://a.test", "")
 		}, "proxyconnect tcp: dial tcp", unprocessed},
 		{"refused", func(t *testing.T, _ *http.Transport) *http.Request {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			require.NoError(t, l.Close())
-			return request(t, "GET", "http://"+l.Addr().String(), "")
+			return request(t, "GET", "http://"+faults.Refused(t), "")
 		}, "connection refused", unprocessed},
 		{"response header timeout", func(t *testing.T, base *http.Transport) *http.Request {
 			base.ResponseHeaderTimeout = time.Millisecond
-			return request(t, "GET", "http://"+silent.Addr().String(), "")
+			return request(t, "GET", "http://"+silent.Addr, "")
 		}, "net/http: timeout awaiting response headers", transient},
 		{"end of file", func(t *testing.T, _ *http.Transport) *http.Request {
-			return request(t, "GET", newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
-				_, _ = http.ReadRequest(br)
-			}), "")
+			return request(t, "GET", faults.HTTP1(t, func(*faults.Conn, *http.Request) bool { return false }).URL(), "")
 		}, "EOF", transient},
 		{"not HTTP", func(t *testing.T, _ *http.Transport) *http.Request {
-			return request(t, "GET", newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
-				_, _ = http.ReadRequest(br)
-				_, _ = io.WriteString(conn, "garbage\r\n")
-			}), "")
+			return request(t, "GET", faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+				c.Send("garbage\r\n")
+				return false
+			}).URL(), "")
 		}, "malformed HTTP response", transient},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -294,11 +284,11 @@ func TestErrorTexts(t *testing.T) {
 // own, or, with a reset, another.
 func TestIdleConnectionTexts(t *testing.T) {
 	for reset, text := range map[bool]string{false: "http: server closed idle connection", true: "readLoopPeekFailLocked: "} {
-		stale := newStale(t, reset)
-		resp, err := stale.base.RoundTrip(request(t, "GET", stale.url, ""))
+		stale := faults.Stale(t, reset)
+		resp, err := stale.Base.RoundTrip(request(t, "GET", stale.URL(), ""))
 		require.NoError(t, err)
 		finish(t, resp)
-		_, err = stale.base.RoundTrip(streamed(t, "POST", stale.url, counted("text")).WithContext(stale.ctx))
+		_, err = stale.Base.RoundTrip(streamed(t, "POST", stale.URL(), contract.Counted("text")).WithContext(stale.Context))
 		require.ErrorContains(t, err, text)
 		assert.Equal(t, unprocessed, httpretry.Classify(nil, err), "%T %v", err, err)
 	}
@@ -317,7 +307,7 @@ func TestClassifyOutOfRange(t *testing.T) {
 	policy := every(0)
 	policy.Classify = func(*http.Response, error) httpretry.Outcome { return 7 }
 	base := play(status(503))
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
 	require.NoError(t, err)
 	finish(t, resp)
 	assert.Len(t, base.attempts(), 1)
@@ -335,7 +325,7 @@ func TestClassifySeesTheResponse(t *testing.T) {
 		return httpretry.Classify(resp, err)
 	}
 	base := play(status(200, "X-State", "warming up"), status(200))
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "POST", "http://a.test/", "text"))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
 	assert.Equal(t, "body of 200", finish(t, resp))
 	assert.Len(t, base.attempts(), 2)

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 func TestReasonString(t *testing.T) {
@@ -78,7 +79,7 @@ func TestLogEvents(t *testing.T) {
 				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path attempt=1 elapsed=0s error=\"read tcp: connection reset by peer\" reason=\"not idempotent\"\n"},
 		} {
 			out.Reset()
-			resp, err := contract(t, httpretry.Config{Base: play(tt.steps...), Policy: every(time.Second), Observe: httpretry.LogEvents(logger)}).
+			resp, err := contract.New(t, httpretry.Config{Base: play(tt.steps...), Policy: every(time.Second), Observe: httpretry.LogEvents(logger)}).
 				RoundTrip(request(t, tt.method, "http://a.test/path", ""))
 			if err == nil {
 				finish(t, resp)
@@ -119,7 +120,7 @@ func TestNoSecrets(t *testing.T) {
 		}
 		policy := every(0)
 		policy.NewKey = func(*http.Request) string { return secret }
-		_, err := contract(t, httpretry.Config{Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
 		require.Error(t, err)
 		assert.NotContains(t, err.Error(), secret)
 	}
@@ -147,7 +148,7 @@ func TestEventResponse(t *testing.T) {
 			}
 		},
 	}
-	resp, err := contract(t, cfg).RoundTrip(request(t, "GET", "http://a.test/", ""))
+	resp, err := contract.New(t, cfg).RoundTrip(request(t, "GET", "http://a.test/", ""))
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)

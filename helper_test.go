@@ -6,15 +6,11 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
-	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
@@ -132,120 +128,6 @@ func (s *script) waits() []time.Duration {
 		}
 	}
 	return waits
-}
-
-// contract wraps the base of a test and checks what a RoundTripper must keep,
-// on both sides: it hands out a transport for cfg that checks the caller's
-// request before and after, and it follows the body of every response.
-func contract(t testing.TB, cfg httpretry.Config) http.RoundTripper {
-	t.Helper()
-	base := &contractBase{t: t, base: cfg.Base}
-	if cfg.Base == nil {
-		base.base = http.DefaultTransport.(*http.Transport).Clone()
-		t.Cleanup(base.base.(*http.Transport).CloseIdleConnections)
-	}
-	cfg.Base = base
-	transport, err := httpretry.New(cfg)
-	require.NoError(t, err)
-	t.Cleanup(base.check)
-	return &contractCaller{t: t, base: transport}
-}
-
-type contractBase struct {
-	t    testing.TB
-	base http.RoundTripper
-
-	mu     sync.Mutex
-	bodies []*countingBody
-}
-
-func (b *contractBase) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := b.base.RoundTrip(req)
-	if resp != nil && resp.Body != nil && resp.Body != http.NoBody {
-		if _, tunnel := resp.Body.(io.Writer); !tunnel {
-			body := &countingBody{ReadCloser: resp.Body}
-			resp.Body = body
-			b.mu.Lock()
-			b.bodies = append(b.bodies, body)
-			b.mu.Unlock()
-		}
-	}
-	return resp, err
-}
-
-func (b *contractBase) CloseIdleConnections() {
-	if c, ok := b.base.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
-}
-
-func (b *contractBase) check() {
-	for i, body := range b.bodies {
-		assert.NotZero(b.t, body.closes.Load(), "response %d of %d was never closed", i+1, len(b.bodies))
-	}
-}
-
-type contractCaller struct {
-	t    testing.TB
-	base http.RoundTripper
-}
-
-func (c *contractCaller) CloseIdleConnections() {
-	c.base.(interface{ CloseIdleConnections() }).CloseIdleConnections()
-}
-
-func (c *contractCaller) RoundTrip(req *http.Request) (*http.Response, error) {
-	before := *req
-	url, header := urlOf(req), req.Header.Clone()
-	var body *countingBody
-	if b, ok := req.Body.(*countingBody); ok {
-		body = b
-	}
-
-	resp, err := c.base.RoundTrip(req)
-
-	assert.Equal(c.t, url, urlOf(req), "the request's URL was modified")
-	assert.Equal(c.t, header, req.Header, "the request's header was modified")
-	assert.Equal(c.t, reflect.ValueOf(before.GetBody).Pointer(), reflect.ValueOf(req.GetBody).Pointer(), "GetBody was modified")
-	assert.True(c.t, before.Body == req.Body, "the request's Body was modified")
-	assert.True(c.t, before.Context() == req.Context(), "the request's context was modified")
-	assert.Equal(c.t, before.ContentLength, req.ContentLength, "ContentLength was modified")
-	assert.Equal(c.t, (resp == nil), (err != nil), "either a response or an error: %v, %v", resp, err)
-	if body != nil && err != nil {
-		assert.EqualValues(c.t, 1, body.closes.Load(), "closes of the request's body, after an error")
-	}
-	if body != nil && err == nil {
-		c.t.Cleanup(func() { // "in a separate goroutine even after RoundTrip returns" is allowed
-			for i := 0; body.closes.Load() == 0 && i < 1000; i++ {
-				time.Sleep(time.Millisecond)
-			}
-			assert.EqualValues(c.t, 1, body.closes.Load(), "closes of the request's body")
-		})
-	}
-	return resp, err
-}
-
-func urlOf(req *http.Request) url.URL {
-	if req.URL == nil {
-		return url.URL{}
-	}
-	return *req.URL
-}
-
-// countingBody counts how often a body is closed.
-type countingBody struct {
-	io.ReadCloser
-	closes atomic.Int32
-}
-
-func (b *countingBody) Close() error {
-	b.closes.Add(1)
-	return b.ReadCloser.Close()
-}
-
-// counted returns a body without GetBody that knows how often it is closed.
-func counted(body string) *countingBody {
-	return &countingBody{ReadCloser: io.NopCloser(struct{ io.Reader }{strings.NewReader(body)})}
 }
 
 // request returns a request; with a body it has GetBody, as from

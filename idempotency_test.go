@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // Hazard J1, J3.
@@ -74,7 +75,7 @@ func TestNewKey(t *testing.T) {
 			base := play(status(503), fails(errReset), status(201))
 			req := request(t, tt.method, "http://a.test/", "text")
 			req.Header = tt.header
-			resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
 			finish(t, resp)
 			require.Len(t, base.attempts(), 3)
@@ -98,7 +99,7 @@ func TestNewKeyMayDecline(t *testing.T) {
 	policy := every(0)
 	policy.NewKey = func(*http.Request) string { return "" }
 	base := play(status(503))
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "POST", "http://a.test/", "text"))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
 	finish(t, resp)
 	require.Len(t, base.attempts(), 1)
@@ -116,8 +117,8 @@ func TestBadKey(t *testing.T) {
 	} {
 		policy := every(0)
 		policy.NewKey = func(*http.Request) string { return key }
-		base, body := play(status(200)), counted("text")
-		_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "POST", "http://a.test/", body))
+		base, body := play(status(200)), contract.Counted("text")
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "POST", "http://a.test/", body))
 		require.EqualError(t, err, want)
 		assert.Empty(t, base.attempts())
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -98,9 +99,9 @@ func TestHeaderNames(t *testing.T) {
 
 // An invalid policy fails its requests before anything is sent.
 func TestInvalidContextPolicy(t *testing.T) {
-	base, body := play(status(200)), counted("text")
+	base, body := play(status(200)), contract.Counted("text")
 	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: -1, MaxElapsed: -1})
-	_, err := contract(t, httpretry.Config{Base: base}).RoundTrip(streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
+	_, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
 	require.EqualError(t, err, "httpretry: not sent: Policy.MaxAttempts: -1 is negative\nPolicy.MaxElapsed: -1ns is negative")
 	var all *httpretry.Error
 	require.ErrorAs(t, err, &all)
@@ -138,7 +139,7 @@ func TestPolicyChoice(t *testing.T) {
 	} {
 		base := play(status(503))
 		cfg.Base = base
-		transport := contract(t, cfg)
+		transport := contract.New(t, cfg)
 		resp, err := transport.RoundTrip(request(t, "GET", url, ""))
 		require.NoError(t, err)
 		finish(t, resp)
@@ -158,7 +159,7 @@ func TestNoInheritance(t *testing.T) {
 	cfg := httpretry.Config{Base: base, Policy: every(0), Hosts: map[string]httpretry.Policy{
 		"a.test": {Backoff: strategies.Constant{}},
 	}}
-	resp, err := contract(t, cfg).RoundTrip(request(t, "GET", "http://a.test/", ""))
+	resp, err := contract.New(t, cfg).RoundTrip(request(t, "GET", "http://a.test/", ""))
 	require.NoError(t, err)
 	finish(t, resp)
 	assert.Len(t, base.attempts(), 3, "the default, not Config.Policy's five")
@@ -169,7 +170,7 @@ func TestConfigIsCopied(t *testing.T) {
 	base := play(status(503))
 	hosts := map[string]httpretry.Policy{"a.test": every(0)}
 	cfg := httpretry.Config{Base: base, Hosts: hosts}
-	transport := contract(t, cfg)
+	transport := contract.New(t, cfg)
 	hosts["a.test"] = httpretry.Policy{MaxAttempts: 1}
 	resp, err := transport.RoundTrip(request(t, "GET", "http://a.test/", ""))
 	require.NoError(t, err)
@@ -194,7 +195,7 @@ func TestPolicysIdempotent(t *testing.T) {
 		if tt.key != "" {
 			req.Header.Set("Request-Id", tt.key)
 		}
-		resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 		require.NoError(t, err)
 		finish(t, resp)
 		assert.Len(t, base.attempts(), tt.attempts, tt)

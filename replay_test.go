@@ -28,6 +28,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
 // Hazard B1 to B5: a body is the same on every attempt, or is sent once.
@@ -74,17 +76,17 @@ func TestReplay(t *testing.T) {
 			policy := every(0)
 			policy.ReplayBuffer = tt.buffer
 			req := streamed(t, "PUT", "http://a.test/", tt.body())
-			var body *countingBody
+			var body *contract.Body
 			want := text
 			if req.Body == nil || req.Body == http.NoBody {
 				want = ""
 			} else {
-				body = &countingBody{ReadCloser: req.Body}
+				body = &contract.Body{ReadCloser: req.Body}
 				req.Body = body
 			}
 			req.GetBody = tt.getBody
 
-			resp, err := contract(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).RoundTrip(req)
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).RoundTrip(req)
 
 			assert.Len(t, base.attempts(), tt.attempts)
 			assert.Equal(t, tt.reason.String(), events.reason().String())
@@ -100,7 +102,7 @@ func TestReplay(t *testing.T) {
 				}
 			}
 			if body != nil {
-				assert.EqualValues(t, 1, body.closes.Load(), "closes of the request's body")
+				assert.EqualValues(t, 1, body.Closes(), "closes of the request's body")
 			}
 		})
 	}
@@ -117,7 +119,7 @@ func TestNoBodyFraming(t *testing.T) {
 	})
 	req := request(t, "PUT", srv.URL, "")
 	req.Body = http.NoBody
-	resp, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
+	resp, err := contract.New(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
 	require.NoError(t, err)
 	finish(t, resp)
 	assert.Equal(t, []string{"0 []", "0 []", "0 []"}, framing)
@@ -129,7 +131,7 @@ func TestGetBodyError(t *testing.T) {
 	req := request(t, "PUT", "http://a.test/", "text")
 	req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
 	events := new(record)
-	_, err := contract(t, httpretry.Config{Base: play(fails(errReset)), Policy: every(0), Observe: events.observe}).RoundTrip(req)
+	_, err := contract.New(t, httpretry.Config{Base: play(fails(errReset)), Policy: every(0), Observe: events.observe}).RoundTrip(req)
 	require.ErrorIs(t, err, gone)
 	require.ErrorIs(t, err, errReset)
 	require.EqualError(t, err, "httpretry: gave up after 1 attempt (body not replayable): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
@@ -148,14 +150,14 @@ func TestGetBodyUnused(t *testing.T) {
 				defer cancel()
 				policy := every(time.Hour)
 				use(&policy, cancel)
-				body := counted("text")
+				body := contract.Counted("text")
 				req := request(t, "PUT", "http://a.test/", "text").WithContext(ctx)
 				req.GetBody = func() (io.ReadCloser, error) { return body, nil }
-				resp, err := contract(t, httpretry.Config{Base: play(status(503)), Policy: policy}).RoundTrip(req)
+				resp, err := contract.New(t, httpretry.Config{Base: play(status(503)), Policy: policy}).RoundTrip(req)
 				if err == nil {
 					finish(t, resp)
 				}
-				assert.EqualValues(t, 1, body.closes.Load())
+				assert.EqualValues(t, 1, body.Closes())
 			})
 		})
 	}
@@ -179,7 +181,7 @@ func TestFileReplay(t *testing.T) {
 	require.NoError(t, err)
 	_, err = file.Seek(7, io.SeekStart)
 	require.NoError(t, err)
-	resp, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(streamed(t, "PUT", srv.URL, file))
+	resp, err := contract.New(t, httpretry.Config{Policy: every(0)}).RoundTrip(streamed(t, "PUT", srv.URL, file))
 	require.NoError(t, err)
 	finish(t, resp)
 	require.Len(t, bodies, 3)
@@ -196,7 +198,7 @@ func TestFileFails(t *testing.T) {
 	require.NoError(t, err)
 	srv := newServer(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	events := new(record)
-	_, err = contract(t, httpretry.Config{Policy: every(0), Observe: events.observe}).RoundTrip(streamed(t, "PUT", srv.URL, dir))
+	_, err = contract.New(t, httpretry.Config{Policy: every(0), Observe: events.observe}).RoundTrip(streamed(t, "PUT", srv.URL, dir))
 	require.ErrorIs(t, err, syscall.EISDIR)
 	assert.Equal(t, httpretry.ReasonFinal, events.reason())
 	_, err = dir.Stat()
@@ -211,7 +213,7 @@ func TestPipeReplay(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	base := play(status(503), status(503), status(200))
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(streamed(t, "PUT", "http://a.test/", r))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(streamed(t, "PUT", "http://a.test/", r))
 	require.NoError(t, err)
 	finish(t, resp)
 	for _, a := range base.attempts() {
@@ -230,13 +232,13 @@ func TestReaderFails(t *testing.T) {
 					requests.Add(1)
 					_, _ = io.Copy(io.Discard, r.Body)
 				})
-				body := &countingBody{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure)))}
+				body := &contract.Body{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure)))}
 				req := streamed(t, "PUT", srv.URL, body)
 				if withGetBody {
 					req.GetBody = func() (io.ReadCloser, error) { t.Error("GetBody was called"); return nil, nil }
 				}
 				events := new(record)
-				_, err := contract(t, httpretry.Config{Policy: every(0), Observe: events.observe}).RoundTrip(req)
+				_, err := contract.New(t, httpretry.Config{Policy: every(0), Observe: events.observe}).RoundTrip(req)
 				assert.True(t, err == failure, "the very error: %v", err)
 				assert.Equal(t, httpretry.ReasonFinal, events.reason())
 				assert.LessOrEqual(t, requests.Load(), int32(1))
@@ -251,7 +253,7 @@ func TestReaderFailsLater(t *testing.T) {
 	base := play(status(503), status(200))
 	req := request(t, "PUT", "http://a.test/", "text")
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(iotest.ErrReader(failure)), nil }
-	_, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
 	require.ErrorIs(t, err, failure)
 	require.EqualError(t, err, "httpretry: gave up after 2 attempts (final): disk")
 	assert.Len(t, base.attempts(), 2)
@@ -268,28 +270,25 @@ func TestEarlyAnswer(t *testing.T) {
 					data[i] = byte(rand.Uint32())
 				}
 				var accepted [][sha256.Size]byte
-				url := newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, number int) {
-					req, err := http.ReadRequest(br)
-					if err != nil {
-						return
-					}
-					if number < 4 {
+				url := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+					if c.Number < 4 {
 						_, _ = io.CopyN(io.Discard, req.Body, int64(rand.IntN(64)))
-						_, _ = io.WriteString(conn, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 5\r\n\r\nlater")
-						_, _ = io.Copy(io.Discard, br) // so that the upload goes on
-						return
+						c.Respond(503, "later", "Connection: close")
+						c.Drain() // so that the upload goes on
+						return false
 					}
 					body, err := io.ReadAll(req.Body)
 					assert.NoError(t, err)
 					accepted = append(accepted, sha256.Sum256(body))
-					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-				})
+					c.Respond(200, "")
+					return false
+				}).URL()
 				req := streamed(t, "PUT", url, nil)
 				policy := every(0)
 				policy.ReplayBuffer = 8 << 20
 				switch kind {
 				case "stream":
-					req.Body = &countingBody{ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}
+					req.Body = &contract.Body{ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}
 				case "GetBody":
 					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
 					req.Body, _ = req.GetBody()
@@ -301,7 +300,7 @@ func TestEarlyAnswer(t *testing.T) {
 					req.Body = file
 				}
 				req.ContentLength = int64(size)
-				resp, err := contract(t, httpretry.Config{Policy: policy}).RoundTrip(req)
+				resp, err := contract.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
 				require.NoError(t, err)
 				finish(t, resp)
 				require.Equal(t, 200, resp.StatusCode)
@@ -320,8 +319,8 @@ func TestFullDuplex(t *testing.T) {
 			r, w := io.Pipe()
 			policy := every(0)
 			policy.ReplayBuffer = buffer
-			body := &countingBody{ReadCloser: r}
-			resp, err := contract(t, httpretry.Config{Base: srv.Client().Transport, Policy: policy}).
+			body := &contract.Body{ReadCloser: r}
+			resp, err := contract.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: policy}).
 				RoundTrip(streamed(t, "POST", srv.URL, body))
 			require.NoError(t, err)
 			echo := bufio.NewReader(resp.Body)
@@ -380,7 +379,7 @@ func TestStreaming(t *testing.T) {
 		_, _ = io.WriteString(w, "2")
 		_ = w.Close()
 	}()
-	resp, err := contract(t, httpretry.Config{}).RoundTrip(streamed(t, "PUT", srv.URL, r))
+	resp, err := contract.New(t, httpretry.Config{}).RoundTrip(streamed(t, "PUT", srv.URL, r))
 	require.NoError(t, err)
 	finish(t, resp)
 }
@@ -401,7 +400,7 @@ func TestTrailers(t *testing.T) {
 		req.Trailer.Set("X-Sum", "42")
 		return 0, io.EOF
 	})))
-	resp, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
+	resp, err := contract.New(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
 	require.NoError(t, err)
 	finish(t, resp)
 	assert.Equal(t, []string{"42", "42", "42"}, got)
@@ -434,6 +433,8 @@ func (b *blocked) Close() error {
 	return nil
 }
 
+func (b *blocked) Closes() int { return int(b.closes.Load()) }
+
 // Hazard A6, B12: a body whose Read blocks for ever does not hold the caller.
 func TestBlockedBody(t *testing.T) {
 	slow := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
@@ -443,9 +444,9 @@ func TestBlockedBody(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		body := newBlocked()
 		go func() { <-body.begun; cancel(cause) }()
-		_, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(streamed(t, "PUT", srv.URL, body).WithContext(ctx))
+		_, err := contract.New(t, httpretry.Config{Policy: every(0)}).RoundTrip(streamed(t, "PUT", srv.URL, body).WithContext(ctx))
 		require.ErrorIs(t, err, cause)
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("Request.Cancel", func(t *testing.T) {
 		srv := newServer(t, slow)
@@ -455,30 +456,29 @@ func TestBlockedBody(t *testing.T) {
 		req := streamed(t, "PUT", srv.URL, body)
 		//lint:ignore SA1019 http.Client sets it
 		req.Cancel = cancel
-		_, err := contract(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
+		_, err := contract.New(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
 		require.Error(t, err)
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("attempt timeout", func(t *testing.T) {
 		srv := newServer(t, slow)
 		body, events := newBlocked(), new(record)
 		policy := every(0)
 		policy.AttemptTimeout = 20 * time.Millisecond
-		_, err := contract(t, httpretry.Config{Policy: policy, Observe: events.observe}).RoundTrip(streamed(t, "PUT", srv.URL, body))
+		_, err := contract.New(t, httpretry.Config{Policy: policy, Observe: events.observe}).RoundTrip(streamed(t, "PUT", srv.URL, body))
 		require.EqualError(t, err, "httpretry: gave up after 1 attempt (body not replayable): attempt timed out after 20ms")
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("early answer", func(t *testing.T) {
-		url := newRawHTTP1(t, func(conn *net.TCPConn, br *bufio.Reader, _ int) {
-			if _, err := http.ReadRequest(br); err == nil {
-				_, _ = io.WriteString(conn, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 5\r\n\r\nlater")
-				_, _ = io.Copy(io.Discard, br)
-			}
-		})
+		url := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+			c.Respond(503, "later")
+			c.Drain()
+			return false
+		}).URL()
 		body, events := newBlocked(), new(record)
 		req := streamed(t, "PUT", url, body)
 		req.ContentLength = 10 // or net/http waits for the first byte before it sends anything
-		resp, err := contract(t, httpretry.Config{Policy: every(0), Observe: events.observe}).RoundTrip(req)
+		resp, err := contract.New(t, httpretry.Config{Policy: every(0), Observe: events.observe}).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, "later", finish(t, resp))
 		assert.Len(t, events.events, 5, "the second attempt inherits the Read of the first")
@@ -505,7 +505,7 @@ func TestPipeWriterIsToldTheEnd(t *testing.T) {
 	}()
 	policy := every(0)
 	policy.ReplayBuffer = 2
-	_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", r))
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", r))
 	require.ErrorIs(t, err, errReset)
 	require.ErrorIs(t, <-written, io.ErrClosedPipe)
 }
@@ -538,10 +538,10 @@ func TestReplayBufferIsABound(t *testing.T) {
 
 // A body that panics while Base reads it in the request's own goroutine.
 func TestBodyPanics(t *testing.T) {
-	body := &countingBody{ReadCloser: io.NopCloser(readerFunc(func([]byte) (int, error) { panic("boom") }))}
+	body := &contract.Body{ReadCloser: io.NopCloser(readerFunc(func([]byte) (int, error) { panic("boom") }))}
 	transport := contractless(t, httpretry.Config{Base: play(status(200))})
 	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(streamed(t, "PUT", "http://a.test/", body)) })
-	assert.EqualValues(t, 1, body.closes.Load())
+	assert.EqualValues(t, 1, body.Closes())
 }
 
 // Where net/http could have a body again by itself, past the recorder, it does
@@ -565,7 +565,7 @@ func TestGetBodyIsHidden(t *testing.T) {
 			}
 			return io.NopCloser(iotest.OneByteReader(strings.NewReader("text"))), nil
 		}
-		resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
 		require.NoError(t, err)
 		finish(t, resp)
 		require.Len(t, base.attempts(), 2)
@@ -603,11 +603,11 @@ func TestReaderFailsBeforeAnswer(t *testing.T) {
 		return 503
 	})
 	for _, withGetBody := range []bool{false, true} {
-		req := streamed(t, "PUT", "http://a.test/", &countingBody{ReadCloser: io.NopCloser(iotest.ErrReader(errors.New("disk")))})
+		req := streamed(t, "PUT", "http://a.test/", &contract.Body{ReadCloser: io.NopCloser(iotest.ErrReader(errors.New("disk")))})
 		if withGetBody {
 			req.GetBody = func() (io.ReadCloser, error) { t.Error("GetBody was called"); return nil, nil }
 		}
-		resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0), Observe: events.observe}).RoundTrip(req)
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0), Observe: events.observe}).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, httpretry.ReasonNotReplayable, events.reason())
@@ -617,11 +617,11 @@ func TestReaderFailsBeforeAnswer(t *testing.T) {
 
 // A body that GetBody replaces is closed even if nobody has read it.
 func TestGetBodyReplacesUnread(t *testing.T) {
-	body := counted("text")
+	body := contract.Counted("text")
 	req := streamed(t, "PUT", "http://a.test/", body)
-	req.GetBody = func() (io.ReadCloser, error) { return counted("text"), nil }
+	req.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
 	base := play(step{status: 503, unread: true}, status(200))
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
 	require.NoError(t, err)
 	finish(t, resp)
 	assert.Equal(t, "text", base.attempts()[1].body)
@@ -643,11 +643,11 @@ func TestReplayWhileReadingPastTheBound(t *testing.T) {
 	})
 	policy := every(0)
 	policy.ReplayBuffer = 4
-	body := &countingBody{ReadCloser: struct {
+	body := &contract.Body{ReadCloser: struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(strings.NewReader("1234"), source), source}}
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).RoundTrip(streamed(t, "PUT", "http://a.test/", body))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).RoundTrip(streamed(t, "PUT", "http://a.test/", body))
 	require.NoError(t, err)
 	assert.Equal(t, 503, resp.StatusCode)
 	assert.Equal(t, httpretry.ReasonNotReplayable, events.reason())
@@ -686,7 +686,7 @@ func TestReplayHoldIsReleased(t *testing.T) {
 			resp.ProtoMajor = 2
 			return resp, err
 		})
-		resp, err := contract(t, httpretry.Config{Base: traced, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", r))
+		resp, err := contract.New(t, httpretry.Config{Base: traced, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", r))
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, "5678", <-rest)
@@ -726,7 +726,7 @@ func TestReplayOldAttempt(t *testing.T) {
 		assert.NoError(t, body.Close())
 		return 200
 	})
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(streamed(t, "PUT", "http://a.test/", counted("12345678")))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(streamed(t, "PUT", "http://a.test/", contract.Counted("12345678")))
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 }
@@ -749,8 +749,8 @@ func TestReplayUpToTheBound(t *testing.T) {
 	})
 	policy, events := every(0), new(record)
 	policy.ReplayBuffer = 10
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).
-		RoundTrip(streamed(t, "PUT", "http://a.test/", counted("the quick brown fox")))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe}).
+		RoundTrip(streamed(t, "PUT", "http://a.test/", contract.Counted("the quick brown fox")))
 	require.NoError(t, err)
 	assert.Equal(t, 503, resp.StatusCode)
 	assert.Len(t, events.events, 2)
@@ -781,8 +781,8 @@ func TestReplayOldAttemptPastTheBound(t *testing.T) {
 	})
 	policy := every(0)
 	policy.ReplayBuffer = 8
-	body := &countingBody{ReadCloser: &closable{r: strings.NewReader(text)}}
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", body))
+	body := &contract.Body{ReadCloser: &closable{r: strings.NewReader(text)}}
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", body))
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 }
@@ -827,7 +827,7 @@ func TestNoReadAfterClose(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Hour, io.EOF)
 		time.AfterFunc(time.Minute, cancel)
-		_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
 		require.ErrorIs(t, err, context.Canceled)
 		require.Error(t, <-late)
@@ -869,7 +869,7 @@ func TestDropDuringUpload(t *testing.T) {
 				<-second // or this would be a deadlock
 				_ = w.Close()
 			}()
-			resp, err := contract(t, httpretry.Config{Base: srv.Client().Transport, Policy: every(0)}).RoundTrip(streamed(t, "PUT", srv.URL, r))
+			resp, err := contract.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: every(0)}).RoundTrip(streamed(t, "PUT", srv.URL, r))
 			require.NoError(t, err)
 			finish(t, resp)
 			assert.Equal(t, 200, resp.StatusCode)
@@ -884,7 +884,7 @@ func TestReadOverride(t *testing.T) {
 	file, err := os.Open(name)
 	require.NoError(t, err)
 	base := play(status(503), status(200))
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(streamed(t, "PUT", "http://a.test/", shouting{file}))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(streamed(t, "PUT", "http://a.test/", shouting{file}))
 	require.NoError(t, err)
 	finish(t, resp)
 	for _, a := range base.attempts() {
@@ -907,7 +907,7 @@ func TestCanceledUpload(t *testing.T) {
 		srv.EnableHTTP2 = http2
 		srv.StartTLS()
 		t.Cleanup(srv.Close)
-		transport := contract(t, httpretry.Config{Base: srv.Client().Transport, Policy: every(0)})
+		transport := contract.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: every(0)})
 		for range 100 {
 			r, w := io.Pipe()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -944,7 +944,7 @@ func TestTimeoutsInARow(t *testing.T) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())
 	})
-	_, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", counted("text")))
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "PUT", "http://a.test/", contract.Counted("text")))
 	require.ErrorContains(t, err, "after 50 attempts")
 }
 
@@ -956,7 +956,7 @@ func TestAnswerToCutBody(t *testing.T) {
 		fail bool
 	}{
 		{"cut", newBlocked(), true},
-		{"complete", counted("text"), false},
+		{"complete", contract.Counted("text"), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -970,7 +970,7 @@ func TestAnswerToCutBody(t *testing.T) {
 				_ = req.Body.Close()
 				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 			})
-			resp, err := contract(t, httpretry.Config{Base: base}).RoundTrip(streamed(t, "PUT", "http://a.test/", tt.body).WithContext(ctx))
+			resp, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(streamed(t, "PUT", "http://a.test/", tt.body).WithContext(ctx))
 			if !tt.fail {
 				require.NoError(t, err)
 				assert.Equal(t, 200, resp.StatusCode)

@@ -9,8 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed421102f4/httpretry"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/seed421102f4/httpretry"
 )
 
 const (

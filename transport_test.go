@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -73,7 +74,7 @@ func TestFlow(t *testing.T) {
 					tt.policy(&policy)
 				}
 				base, events := play(tt.steps...), new(record)
-				transport := contract(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe})
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe})
 				req := request(t, tt.method, "http://a.test/", "")
 				if tt.method != "" && tt.method != "GET" {
 					req = request(t, tt.method, "http://a.test/", "payload")
@@ -175,7 +176,7 @@ func TestAttemptHeader(t *testing.T) {
 	} {
 		t.Run(tt.configured, func(t *testing.T) {
 			base := play(status(503), status(503), status(200))
-			transport := contract(t, httpretry.Config{Base: base, Policy: every(0), AttemptHeader: tt.configured})
+			transport := contract.New(t, httpretry.Config{Base: base, Policy: every(0), AttemptHeader: tt.configured})
 			resp, err := transport.RoundTrip(request(t, "GET", "http://a.test/", ""))
 			require.NoError(t, err)
 			finish(t, resp)
@@ -200,7 +201,7 @@ func TestResponseRequest(t *testing.T) {
 			policy.AttemptTimeout = time.Minute
 			ctx := context.WithValue(t.Context(), key{}, "value")
 			req := request(t, "GET", "http://a.test/path", "").WithContext(ctx)
-			resp, err := contract(t, httpretry.Config{Base: play(steps...), Policy: policy}).RoundTrip(req)
+			resp, err := contract.New(t, httpretry.Config{Base: play(steps...), Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
 			finish(t, resp)
 			require.NoError(t, resp.Request.Context().Err())
@@ -220,20 +221,20 @@ func TestResponseRequest(t *testing.T) {
 func TestBadBase(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
 		base := baseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-		_, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "GET", "http://a.test/", ""))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
 		assert.Equal(t, 5, all.Attempts)
 		assert.EqualError(t, err, "httpretry: gave up after 5 attempts (attempts exhausted): the base transport returned neither a response nor an error")
 	})
 	t.Run("both", func(t *testing.T) {
-		body := counted("")
+		body := contract.Counted("")
 		base := baseFunc(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Body: body}, errReset
 		})
-		_, err := contract(t, httpretry.Config{Base: base}).RoundTrip(request(t, "POST", "http://a.test/", ""))
+		_, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(request(t, "POST", "http://a.test/", ""))
 		assert.True(t, err == error(errReset))
-		assert.EqualValues(t, 1, body.closes.Load())
+		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("no body", func(t *testing.T) {
 		n := 0
@@ -241,7 +242,7 @@ func TestBadBase(t *testing.T) {
 			n++
 			return &http.Response{StatusCode: map[bool]int{true: 200, false: 503}[n > 2]}, nil
 		})
-		resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "GET", "http://a.test/", ""))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Nil(t, resp.Body)
@@ -250,13 +251,13 @@ func TestBadBase(t *testing.T) {
 		base := play(status(503), status(200))
 		req := request(t, "GET", "http://a.test/", "")
 		req.Header = nil
-		resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
 		require.NoError(t, err)
 		finish(t, resp)
 		assert.Equal(t, http.Header{"Retry-Attempt": {"1"}}, base.attempts()[1].header)
 	})
 	t.Run("URL nil", func(t *testing.T) {
-		_, err := contract(t, httpretry.Config{}).RoundTrip(&http.Request{Header: http.Header{}})
+		_, err := contract.New(t, httpretry.Config{}).RoundTrip(&http.Request{Header: http.Header{}})
 		assert.EqualError(t, err, "http: nil Request.URL")
 	})
 }
@@ -275,7 +276,7 @@ func TestHeaderPerAttempt(t *testing.T) {
 	req.Header.Set("X-Given", "given")
 	policy := every(0)
 	policy.NewKey = httpretry.RandomKey // so that even the first attempt is a copy
-	resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 	require.NoError(t, err)
 	finish(t, resp)
 	for _, a := range inner.attempts() {
@@ -352,7 +353,7 @@ func TestCancelDuringWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base, events := play(status(503)), new(record)
-				transport := contract(t, httpretry.Config{Base: base, Policy: every(time.Hour), Observe: events.observe})
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: every(time.Hour), Observe: events.observe})
 				req, cancel := tt.cancel(request(t, "GET", "http://a.test/", ""))
 				time.AfterFunc(time.Minute, cancel)
 				start := time.Now()
@@ -381,9 +382,9 @@ func TestCanceled(t *testing.T) {
 		return ctx
 	}
 	t.Run("before the first attempt", func(t *testing.T) {
-		base, body := play(status(200)), counted("x")
+		base, body := play(status(200)), contract.Counted("x")
 		req := streamed(t, "POST", "http://a.test/", body).WithContext(canceled(t))
-		_, err := contract(t, httpretry.Config{Base: base}).RoundTrip(req)
+		_, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 		require.ErrorIs(t, err, cause)
 		require.ErrorIs(t, err, context.Canceled)
 		assert.EqualError(t, err, "httpretry: not sent: context canceled: cause")
@@ -397,7 +398,7 @@ func TestCanceled(t *testing.T) {
 				base := play([][]step{{slow}, {status(503), slow}}[n]...)
 				events := new(record)
 				time.AfterFunc(time.Minute, func() { cancel(cause) })
-				_, err := contract(t, httpretry.Config{Base: base, Policy: every(time.Second), Observe: events.observe}).
+				_, err := contract.New(t, httpretry.Config{Base: base, Policy: every(time.Second), Observe: events.observe}).
 					RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
 				require.ErrorIs(t, err, cause)
 				assert.Equal(t, httpretry.ReasonCanceled, events.reason())
@@ -413,7 +414,7 @@ func TestCanceled(t *testing.T) {
 			return play(status(503)).RoundTrip(req)
 		})
 		events := new(record)
-		resp, err := contract(t, httpretry.Config{Base: base, Observe: events.observe}).
+		resp, err := contract.New(t, httpretry.Config{Base: base, Observe: events.observe}).
 			RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
 		require.NoError(t, err)
 		assert.Equal(t, "body of 503", finish(t, resp))
@@ -438,7 +439,7 @@ func TestDeadline(t *testing.T) {
 				defer cancel()
 				base, events := play(status(503)), new(record)
 				start := time.Now()
-				resp, err := contract(t, httpretry.Config{Base: base, Policy: every(time.Second), Observe: events.observe}).
+				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(time.Second), Observe: events.observe}).
 					RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
 				require.NoError(t, err)
 				assert.Equal(t, "body of 503", finish(t, resp))
@@ -456,7 +457,7 @@ func TestClientTimeout(t *testing.T) {
 		for _, wait := range []time.Duration{time.Second, time.Hour} {
 			base := play(step{err: errReset, takes: time.Second})
 			client := &http.Client{
-				Transport: contract(t, httpretry.Config{Base: base, Policy: every(wait)}),
+				Transport: contract.New(t, httpretry.Config{Base: base, Policy: every(wait)}),
 				Timeout:   3500 * time.Millisecond,
 			}
 			start := time.Now()
@@ -465,7 +466,7 @@ func TestClientTimeout(t *testing.T) {
 			assert.LessOrEqual(t, time.Since(start), 3500*time.Millisecond)
 		}
 		slow := play(step{status: 200, takes: time.Hour})
-		client := &http.Client{Transport: contract(t, httpretry.Config{Base: slow}), Timeout: time.Minute}
+		client := &http.Client{Transport: contract.New(t, httpretry.Config{Base: slow}), Timeout: time.Minute}
 		_, err := client.Get("http://a.test/")
 		var timeout net.Error
 		require.ErrorAs(t, err, &timeout)
@@ -493,7 +494,7 @@ func TestRetryAfterWait(t *testing.T) {
 				seen := map[time.Duration]bool{}
 				for range 50 {
 					base := play(status(503, tt.header...), status(200))
-					resp, err := contract(t, httpretry.Config{Base: base, Policy: every(2 * time.Second)}).
+					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(2 * time.Second)}).
 						RoundTrip(request(t, "GET", "http://a.test/", ""))
 					require.NoError(t, err)
 					finish(t, resp)
@@ -517,7 +518,7 @@ func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), 41*time.Second)
 			base := play(status(503, "Retry-After", "40"), status(200))
-			resp, err := contract(t, httpretry.Config{Base: base, Policy: every(0)}).
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).
 				RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
 			require.NoError(t, err)
 			finish(t, resp)
@@ -537,7 +538,7 @@ func TestRetryAfterPastDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 39*time.Second)
 		defer cancel()
 		events := new(record)
-		resp, err := contract(t, httpretry.Config{Base: play(status(503, "Retry-After", "40")), Policy: every(0), Observe: events.observe}).
+		resp, err := contract.New(t, httpretry.Config{Base: play(status(503, "Retry-After", "40")), Policy: every(0), Observe: events.observe}).
 			RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
 		require.NoError(t, err)
 		finish(t, resp)
@@ -556,7 +557,7 @@ func TestRetryAfterOnSuccess(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		base := play(status(202, "Retry-After", "30"), status(200))
-		resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
 		require.NoError(t, err)
 		finish(t, resp)
 		assert.Equal(t, []time.Duration{time.Second}, base.waits())
@@ -581,7 +582,7 @@ func TestThrottledBackoff(t *testing.T) {
 				policy := every(0)
 				policy.Backoff, policy.Throttled = count(time.Second), tt.throttled
 				base := play(steps...)
-				resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
 				require.NoError(t, err)
 				finish(t, resp)
 				assert.Equal(t, tt.want, base.waits())
@@ -600,7 +601,7 @@ func TestDefaults(t *testing.T) {
 			longest := time.Duration(0)
 			for range 200 {
 				base := play(status(tt.status))
-				resp, err := contract(t, httpretry.Config{Base: base}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+				resp, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(request(t, "GET", "http://a.test/", ""))
 				require.NoError(t, err)
 				finish(t, resp)
 				require.Len(t, base.attempts(), 3)
@@ -625,7 +626,7 @@ func TestOddWaits(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Hour, cancel)
-			resp, err := contract(t, httpretry.Config{Base: base, Policy: policy}).
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
 			if wait > 0 {
 				require.ErrorIs(t, err, context.Canceled)
@@ -662,7 +663,7 @@ func TestBudgetCalls(t *testing.T) {
 			if tt.name == "not safe" {
 				method = "POST"
 			}
-			resp, err := contract(t, httpretry.Config{Base: play(tt.steps...), Policy: policy}).
+			resp, err := contract.New(t, httpretry.Config{Base: play(tt.steps...), Policy: policy}).
 				RoundTrip(request(t, method, "http://A.test:80/", ""))
 			if err == nil {
 				finish(t, resp)
@@ -685,7 +686,7 @@ func TestSharedBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := play(status(503))
 		policy := httpretry.Policy{MaxAttempts: 3}
-		transport := contract(t, httpretry.Config{Base: base, Hosts: map[string]httpretry.Policy{"a.test": policy}})
+		transport := contract.New(t, httpretry.Config{Base: base, Hosts: map[string]httpretry.Policy{"a.test": policy}})
 		ctx := httpretry.WithPolicy(t.Context(), policy)
 		for _, ctx := range []context.Context{t.Context(), ctx, t.Context()} {
 			resp, err := transport.RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
@@ -717,7 +718,7 @@ func TestPanics(t *testing.T) {
 	}
 	for name, set := range tests {
 		t.Run(name, func(t *testing.T) {
-			var bodies []*countingBody
+			var bodies []*contract.Body
 			code := 503
 			if name == "Deposit" {
 				code = 200
@@ -725,7 +726,7 @@ func TestPanics(t *testing.T) {
 			inner := play(status(code))
 			cfg := httpretry.Config{Policy: every(0), Base: baseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := inner.RoundTrip(req)
-				body := &countingBody{ReadCloser: resp.Body}
+				body := &contract.Body{ReadCloser: resp.Body}
 				resp.Body = body
 				bodies = append(bodies, body)
 				return resp, err
@@ -734,7 +735,7 @@ func TestPanics(t *testing.T) {
 			set(&cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			body := counted("x")
+			body := contract.Counted("x")
 			req := streamed(t, "POST", "http://a.test/", body).WithContext(ctx)
 			if name != "NewKey" {
 				req.Header.Set("Idempotency-Key", "k")
@@ -743,9 +744,9 @@ func TestPanics(t *testing.T) {
 				req.Header.Del("Idempotency-Key")
 			}
 			assert.PanicsWithValue(t, "boom", func() { _, _ = contractless(t, cfg).RoundTrip(req) })
-			assert.EqualValues(t, 1, body.closes.Load(), "closes of the request's body")
+			assert.EqualValues(t, 1, body.Closes(), "closes of the request's body")
 			for _, b := range bodies {
-				assert.EqualValues(t, 1, b.closes.Load(), "closes of a response's body")
+				assert.EqualValues(t, 1, b.Closes(), "closes of a response's body")
 			}
 		})
 	}
@@ -773,7 +774,7 @@ func TestConcurrentUse(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	transport := contract(t, httpretry.Config{Policy: every(0)})
+	transport := contract.New(t, httpretry.Config{Policy: every(0)})
 	req := request(t, "GET", srv.URL, "")
 	done := make(chan error)
 	for range 100 {

@@ -1,0 +1,151 @@
+// Package faults has servers that misbehave on purpose, for the tests of what
+// has to live with them. Each listens on the loopback interface, ends with the
+// test that started it, and counts what reached it.
+//
+// They speak as little of their protocols as it takes, so that a test can stop
+// at any byte: [HTTP1] and [HTTP2] give a test every request, [Listen] every
+// connection. [Refused], [Backlog], [DNS] and [Proxy] fail before there is
+// one. [Stale] closes a connection at the worst moment, and [Pipe] connects a
+// real server without a network, so that both sides run in virtual time.
+package faults
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Server counts what reached it.
+type Server struct {
+	Addr     string       // host and port
+	Conns    atomic.Int32 // connections that were accepted
+	Requests atomic.Int32 // requests whose header arrived whole
+}
+
+// URL returns the server's address as a URL without TLS.
+func (s *Server) URL() string { return "http://" + s.Addr }
+
+// Conn is a connection that a server has accepted. Its writes may fail once
+// the client has left, which the client's side of a test shows: the methods
+// below do not report it.
+type Conn struct {
+	net.Conn
+	Reader *bufio.Reader // of Conn: use it for all that is read
+	Number int           // of the connection on its server, from 1
+	tcp    *net.TCPConn
+	server *Server
+}
+
+// Listen serves each connection with serve, and closes it when that returns.
+// When the test ends, it closes all of them and waits.
+func Listen(t testing.TB, serve func(*Conn)) *Server {
+	t.Helper()
+	l := listen(t)
+	s := &Server{Addr: l.Addr().String()}
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		conns []net.Conn
+		over  bool
+	)
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, conn)
+			if over {
+				_ = conn.Close()
+			}
+			mu.Unlock()
+			number := int(s.Conns.Add(1))
+			wg.Go(func() {
+				defer conn.Close()
+				serve(&Conn{conn, bufio.NewReader(conn), number, conn.(*net.TCPConn), s})
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		over = true
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return s
+}
+
+func listen(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Send writes text as it is.
+func (c *Conn) Send(text string) { _, _ = io.WriteString(c, text) }
+
+// Reset closes the connection so that the client sees a reset, not an end.
+func (c *Conn) Reset() {
+	_ = c.tcp.SetLinger(0)
+	_ = c.tcp.Close()
+}
+
+// CloseWrite ends what is sent, but not what is received.
+func (c *Conn) CloseWrite() { _ = c.tcp.CloseWrite() }
+
+// Request reads the header of the next request over HTTP/1 and counts it.
+func (c *Conn) Request() (*http.Request, error) {
+	req, err := http.ReadRequest(c.Reader)
+	if err == nil {
+		c.server.Requests.Add(1)
+	}
+	return req, err
+}
+
+// Drain reads until the client closes the connection.
+func (c *Conn) Drain() { _, _ = io.Copy(io.Discard, c.Reader) }
+
+// Respond answers over HTTP/1, with header lines such as "Retry-After: 1". The
+// connection stays usable.
+func (c *Conn) Respond(status int, body string, header ...string) {
+	lines := append([]string{fmt.Sprintf("HTTP/1.1 %03d %s", status, http.StatusText(status))}, header...)
+	if status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified {
+		lines = append(lines, fmt.Sprintf("Content-Length: %d", len(body)))
+	}
+	c.Send(strings.Join(lines, "\r\n") + "\r\n\r\n" + body)
+}
+
+// HTTP1 serves HTTP/1 without TLS: it gives answer the header of each request,
+// and goes on to the connection's next if answer returns true. What is left of
+// a body is read before that.
+func HTTP1(t testing.TB, answer func(c *Conn, req *http.Request) bool) *Server {
+	t.Helper()
+	return Listen(t, func(c *Conn) { c.HTTP1(answer) })
+}
+
+// HTTP1 serves one connection as the function HTTP1 does.
+func (c *Conn) HTTP1(answer func(c *Conn, req *http.Request) bool) {
+	for {
+		req, err := c.Request()
+		if err != nil || !answer(c, req) {
+			return
+		}
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return
+		}
+	}
+}
