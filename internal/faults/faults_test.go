@@ -1,0 +1,204 @@
+package faults_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/internal/faults"
+)
+
+func get(t *testing.T, base *http.Transport, url string) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	return base.RoundTrip(req)
+}
+
+func body(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	b, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return string(b)
+}
+
+func TestHTTP1(t *testing.T) {
+	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		switch req.URL.Path {
+		case "/reset":
+			c.Reset()
+		case "/end":
+			c.CloseWrite()
+			c.Drain()
+		default:
+			c.Respond(299, "text", "X-Number: "+req.URL.Path)
+			return true
+		}
+		return false
+	})
+	base := faults.Base(t, nil)
+	for _, path := range []string{"/1", "/2"} {
+		resp, err := get(t, base, srv.URL()+path)
+		require.NoError(t, err)
+		assert.Equal(t, 299, resp.StatusCode)
+		assert.Equal(t, path, resp.Header.Get("X-Number"))
+		assert.Equal(t, "text", body(t, resp))
+	}
+	assert.EqualValues(t, 1, srv.Conns.Load())
+	base.CloseIdleConnections()
+	_, err := get(t, base, srv.URL()+"/reset")
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	base.DisableKeepAlives = true
+	_, err = get(t, base, srv.URL()+"/end")
+	require.ErrorIs(t, err, io.EOF)
+	assert.EqualValues(t, 3, srv.Conns.Load())
+	assert.EqualValues(t, 4, srv.Requests.Load())
+}
+
+func TestHTTP2(t *testing.T) {
+	srv := faults.HTTP2(t, func(s faults.Stream) {
+		if s.Request == 2 {
+			s.ResetStream(faults.InternalError)
+			return
+		}
+		s.Header(false, ":status", "299", "x-name", "value")
+		s.Data(false, "some ")
+		s.Data(false, "text")
+		s.Header(true, "x-trailer", "last")
+	})
+	base := faults.HTTP2Base(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, srv.URL(), strings.NewReader("1234"))
+	require.NoError(t, err)
+	resp, err := base.RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, 299, resp.StatusCode)
+	assert.Equal(t, "value", resp.Header.Get("X-Name"))
+	assert.Equal(t, "some text", body(t, resp))
+	assert.Equal(t, "last", resp.Trailer.Get("X-Trailer"))
+	_, err = get(t, base, srv.URL())
+	require.ErrorContains(t, err, "INTERNAL_ERROR; received from peer")
+	assert.EqualValues(t, 2, srv.Requests.Load())
+}
+
+func TestTLS(t *testing.T) {
+	server, client := faults.Certificates(t)
+	srv := faults.Listen(t, func(c *faults.Conn) {
+		if c.StartTLS(server) {
+			c.HTTP1(func(c *faults.Conn, _ *http.Request) bool { c.Respond(200, "secret"); return true })
+		}
+	})
+	resp, err := get(t, faults.Base(t, client), "https://"+srv.Addr)
+	require.NoError(t, err)
+	assert.Equal(t, "secret", body(t, resp))
+}
+
+func TestConnect(t *testing.T) {
+	base := faults.Base(t, nil)
+	_, err := get(t, base, "http://"+faults.Refused(t))
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+
+	base.DialContext = (&net.Dialer{Timeout: 20 * time.Millisecond}).DialContext
+	_, err = get(t, base, "http://"+faults.Backlog(t))
+	var op *net.OpError
+	require.ErrorAs(t, err, &op)
+	assert.Equal(t, "dial", op.Op)
+	assert.True(t, op.Timeout())
+}
+
+func TestDNS(t *testing.T) {
+	for code, want := range map[int]net.DNSError{
+		faults.DNSNameError:     {Err: "no such host", IsNotFound: true},
+		faults.DNSServerFailure: {Err: "server misbehaving", IsTemporary: true},
+		faults.DNSQueryRefused:  {Err: "server misbehaving"},
+		faults.DNSSilent:        {Err: "i/o timeout", IsTimeout: true, IsTemporary: true},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		if code == faults.DNSSilent {
+			ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
+		}
+		_, err := faults.DNS(t, code).LookupHost(ctx, "a.test")
+		cancel()
+		var dns *net.DNSError
+		require.ErrorAs(t, err, &dns)
+		assert.Contains(t, dns.Err, want.Err)
+		assert.Equal(t, want.IsNotFound, dns.IsNotFound)
+		assert.Equal(t, want.IsTemporary, dns.IsTemporary)
+		assert.Equal(t, want.IsTimeout, dns.IsTimeout)
+	}
+}
+
+func TestProxies(t *testing.T) {
+	target := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(200, "target"); return true })
+	server, client := faults.Certificates(t)
+	secure := faults.Listen(t, func(c *faults.Conn) {
+		if c.StartTLS(server) {
+			c.HTTP1(func(c *faults.Conn, _ *http.Request) bool { c.Respond(200, "target"); return true })
+		}
+	})
+	connect := faults.Proxy(t, secure.Addr, func(c *faults.Conn, req *http.Request) bool {
+		assert.Equal(t, http.MethodConnect, req.Method)
+		c.Send("HTTP/1.1 200 OK\r\n\r\n")
+		return true
+	})
+	socks := faults.SOCKS(t, target.Addr, 0)
+	refusing := faults.SOCKS(t, target.Addr, 5)
+	for _, tt := range []struct{ proxy, url, err string }{
+		{connect.URL(), "https://" + secure.Addr, ""},
+		{"socks5://" + socks.Addr, target.URL(), ""},
+		{"socks5h://" + socks.Addr, "http://name.test", ""},
+		{"socks5://" + refusing.Addr, target.URL(), "connection refused"},
+	} {
+		base := faults.Base(t, client)
+		proxy, err := url.Parse(tt.proxy)
+		require.NoError(t, err)
+		base.Proxy = http.ProxyURL(proxy)
+		resp, err := get(t, base, tt.url)
+		if tt.err != "" {
+			require.ErrorContains(t, err, tt.err)
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, "target", body(t, resp))
+	}
+}
+
+func TestStale(t *testing.T) {
+	for _, reset := range []bool{false, true} {
+		srv := faults.Stale(t, reset)
+		resp, err := get(t, srv.Base, srv.URL())
+		require.NoError(t, err)
+		assert.Empty(t, body(t, resp))
+		req, err := http.NewRequestWithContext(srv.Context, http.MethodPost, srv.URL(), io.NopCloser(strings.NewReader("text")))
+		require.NoError(t, err)
+		_, err = srv.Base.RoundTrip(req)
+		require.Error(t, err)
+		assert.Equal(t, reset, errors.Is(err, syscall.ECONNRESET))
+		assert.EqualValues(t, 1, srv.Requests.Load())
+	}
+}
+
+func TestPipe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		base := faults.Pipe(t, func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(time.Hour)
+			_, _ = io.WriteString(w, "text")
+		})
+		resp, err := get(t, base, "http://a.test/")
+		require.NoError(t, err)
+		assert.Equal(t, "text", body(t, resp))
+		assert.Equal(t, time.Hour, time.Since(start))
+	})
+}
