@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Refused returns an address at which nothing listens.
@@ -42,19 +43,15 @@ func Backlog(t testing.TB) string {
 	}
 	at := name.(*syscall.SockaddrInet4)
 	addr := &net.TCPAddr{IP: at.Addr[:], Port: at.Port}
-	// More than the queue holds: those over it are left waiting.
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	for range 4 {
-		go func() {
-			conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr.String())
-			if err == nil {
-				<-ctx.Done()
-				_ = conn.Close()
-			}
-		}()
+	for range 16 { // more than the queue holds
+		conn, err := net.DialTimeout("tcp", addr.String(), 50*time.Millisecond)
+		if err != nil {
+			return addr.String()
+		}
+		t.Cleanup(func() { _ = conn.Close() })
 	}
-	return addr.String()
+	t.Fatal("the queue of connections does not fill up")
+	return ""
 }
 
 // Response codes of the DNS (RFC 1035 section 4.1.1).
