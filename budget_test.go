@@ -125,6 +125,7 @@ func TestHostBudgetRatioIsCloseForAnyFloat(t *testing.T) {
 	})
 }
 
+// Hazard I2.
 func TestHostBudgetDoesNotWrapAround(t *testing.T) {
 	for _, ratio := range []float64{0.000001, 0.1, 1, 2, 1_000_000} {
 		b := httpretry.HostBudget{Ratio: ratio, Floor: -1}
@@ -140,6 +141,7 @@ func TestHostBudgetDoesNotWrapAround(t *testing.T) {
 	}
 }
 
+// Hazard I4: the first failure of a fresh process gets its retry.
 func TestHostBudgetDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b httpretry.HostBudget
@@ -283,6 +285,7 @@ func TestHostBudgetSuccessesOfUnknownAgeAreFew(t *testing.T) {
 	})
 }
 
+// Hazard I1: to ask and to take are one step.
 func TestHostBudgetNeverOvershootsUnderConcurrency(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -348,6 +351,7 @@ func TestHostBudgetWithdrawSeesAllDepositsBeforeIt(t *testing.T) {
 	})
 }
 
+// Hazard I5.
 func TestHostBudgetKeepsHostsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b httpretry.HostBudget
@@ -358,6 +362,7 @@ func TestHostBudgetKeepsHostsApart(t *testing.T) {
 	})
 }
 
+// Hazard H4.
 func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Floor: 1}
@@ -398,6 +403,7 @@ func TestHostBudgetAnswersWhenTheContextIsDone(t *testing.T) {
 }
 
 // Each bubble's clock begins at the same time, so the second one seems to go back.
+// Hazard I3.
 func TestHostBudgetSurvivesAClockThatGoesBack(t *testing.T) {
 	b := httpretry.HostBudget{Ratio: 0.1, Floor: 1}
 	synctest.Test(t, func(t *testing.T) {

@@ -135,6 +135,7 @@ func TestNoSecrets(t *testing.T) {
 }
 
 // An event's response can be looked at; its body is the caller's.
+// Hazard K10: an observer is given a nil response or a nil error.
 func TestEventResponse(t *testing.T) {
 	var statuses []int
 	cfg := httpretry.Config{

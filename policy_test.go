@@ -16,6 +16,7 @@ import (
 )
 
 // Every bad field is named at once, with its path and value, in a stable order.
+// Hazard A11: no zero, negative or inverted value means "for ever".
 func TestNewReportsEverything(t *testing.T) {
 	bad := httpretry.Policy{
 		MaxAttempts:    -3,

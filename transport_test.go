@@ -285,6 +285,7 @@ func TestHeaderPerAttempt(t *testing.T) {
 	assert.Equal(t, http.Header{"X-Given": {"given"}}, req.Header)
 }
 
+// Hazard A11.
 func TestZeroTransport(t *testing.T) {
 	srv := newServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 	var transport httpretry.RetryTransport
@@ -641,6 +642,7 @@ func TestOddWaits(t *testing.T) {
 }
 
 // What is deposited and withdrawn, once per request and under which name.
+// Hazard I6: only retries cost.
 func TestBudgetCalls(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

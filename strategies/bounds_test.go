@@ -40,6 +40,7 @@ func forExtremes(f func(b, c time.Duration)) {
 	}
 }
 
+// Hazard K5.
 func TestDeterministicWaitsAreExactAndNeverOverflow(t *testing.T) {
 	// capped returns min(c, x) for k small enough to compute x, else c, which x has passed.
 	capped := func(x *big.Int, c time.Duration) float64 {

@@ -50,6 +50,7 @@ func waitsOf(m model, r strategies.Rand) []int64 {
 }
 
 // Processes that start at the same time agree where they are seeded, on one processor and on many, and only there.
+// Hazard I9.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	const processes = 16
