@@ -26,12 +26,12 @@ import (
 func TestMethodSet(t *testing.T) {
 	typ := reflect.TypeFor[*httpretry.RetryTransport]()
 	var methods []string
-	for i := range typ.NumMethod() {
-		methods = append(methods, typ.Method(i).Name)
+	for method := range typ.Methods() {
+		methods = append(methods, method.Name)
 	}
 	assert.Equal(t, []string{"CloseIdleConnections", "RoundTrip"}, methods)
-	for i := range typ.Elem().NumField() {
-		assert.False(t, typ.Elem().Field(i).Anonymous, "embedded: %s", typ.Elem().Field(i).Name)
+	for field := range typ.Elem().Fields() {
+		assert.False(t, field.Anonymous, "embedded: %s", field.Name)
 	}
 }
 
