@@ -1,6 +1,8 @@
 package httpretry_test
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -175,4 +177,271 @@ type watchedBody struct {
 func (b *watchedBody) Read(p []byte) (int, error) {
 	b.reads.Add(1)
 	return b.ReadCloser.Read(p)
+}
+
+// repeated reports whether a status alone makes a request worth repeating, one
+// that is safe or any.
+func repeated(status int) (safe, unsafe bool) {
+	switch status {
+	case 421, 425:
+		return true, true
+	case 408, 429:
+		return true, false
+	case 501, 505, 506, 507, 508, 510, 511:
+		return false, false
+	}
+	return 500 <= status && status <= 599, false
+}
+
+// Hazard K8: any status that net/http lets through is taken for what it is,
+// and its body is left alone.
+func TestEveryStatus(t *testing.T) {
+	var code atomic.Int32 // of the next answers
+	informational := func() bool { return code.Load()/100 == 1 }
+	bodiless := func() bool { return code.Load() == 204 || code.Load() == 304 }
+	http1 := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+		switch {
+		case informational(), bodiless():
+			c.Respond(int(code.Load()), "")
+		case code.Load() < 100: // which has a body, though net/http would not know how to send it
+			c.Respond(int(code.Load()), "", "Content-Length: 8")
+			c.Send("the body")
+		default:
+			c.Respond(int(code.Load()), "the body")
+		}
+		if informational() && code.Load() != 101 {
+			c.Respond(200, "the body")
+		}
+		return code.Load() != 101
+	})
+	http2 := faults.HTTP2(t, func(s faults.Stream) {
+		s.Header(bodiless(), ":status", fmt.Sprintf("%03d", code.Load()))
+		if informational() {
+			s.Header(false, ":status", "200")
+		}
+		if !bodiless() {
+			s.Data(true, "the body")
+		}
+	})
+	for _, method := range []string{"GET", "POST"} {
+		for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
+			t.Run(protocol+"/"+method, func(t *testing.T) {
+				srv, base, codes := http1, faults.Base(t, nil), 1000
+				if protocol == "HTTP/2" {
+					srv, base, codes = http2.Server, faults.HTTP2Base(t), 1200
+				}
+				policy := every(0)
+				policy.MaxAttempts = 2
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+				for n := range codes {
+					code.Store(int32(n))
+					askForStatus(t, transport, srv, method, n)
+				}
+			})
+		}
+	}
+}
+
+// askForStatus sends a request that is always answered with code.
+func askForStatus(t *testing.T, transport http.RoundTripper, srv *faults.Server, method string, code int) {
+	before := srv.Requests.Load()
+	resp, err := transport.RoundTrip(request(t, method, srv.URL(), ""))
+	require.NoError(t, err, code)
+	safe, unsafe := repeated(code)
+	want := int32(1)
+	if unsafe || safe && method == "GET" {
+		want = 2
+	}
+	assert.Equal(t, want, srv.Requests.Load()-before, "deliveries with %d", code)
+	switch {
+	case code == 101 && resp.ProtoMajor == 1:
+		assert.Equal(t, code, resp.StatusCode)
+		require.NoError(t, resp.Body.Close())
+		return
+	case code/100 == 1:
+		code = 200
+	}
+	assert.Equal(t, code, resp.StatusCode)
+	body := "the body"
+	if code == 204 || code == 304 {
+		body = ""
+	}
+	assert.Equal(t, body, finish(t, resp), code)
+}
+
+// Hazard K8: what is no status at all ends as the broken answer it is: with no
+// more attempts than are allowed, and one for a POST.
+func TestNoStatus(t *testing.T) {
+	var status atomic.Value
+	http1 := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+		c.Send("HTTP/1.1 " + status.Load().(string) + "\r\nContent-Length: 0\r\n\r\n")
+		return true
+	})
+	for _, text := range []string{"", " ", "99", "1000", "2 0", "abc", "-10", "0x1", "٢٠٠", "\x00\x00\x00", "5030", "503\x00"} {
+		status.Store(text)
+		for method, want := range map[string]int32{"GET": 3, "POST": 1} {
+			policy := every(0)
+			policy.MaxAttempts = 3
+			http1.Requests.Store(0)
+			_, err := contract.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: policy}).
+				RoundTrip(request(t, method, http1.URL(), ""))
+			require.Error(t, err, "%q", text)
+			assert.Equal(t, want, http1.Requests.Load(), "%s %q: %v", method, text, err)
+		}
+	}
+}
+
+// bomb is an answer without a reasonable size.
+type bomb struct {
+	http1   func(*faults.Conn)
+	http2   func(faults.Stream)
+	limit   int64 // MaxResponseHeaderBytes; 0: 1 MiB, to save time
+	answers bool  // net/http makes a response of it
+	breaks  bool  // the connection, with what else is on it
+}
+
+const (
+	kilo      = 1 << 10
+	noBound   = 10 << 20 // net/http's own
+	emptyBody = "\r\nContent-Length: 0\r\n\r\n"
+)
+
+func times(n int, s string) string { return strings.Repeat(s, n) }
+
+// flood sends text, and if there is more, that until the client leaves.
+func flood(answers bool, limit int64, text, more string) bomb {
+	more = times(10_000/max(1, len(more))+1, more)
+	return bomb{answers: answers, limit: limit, http1: func(c *faults.Conn) {
+		for sent := c.Send(text); sent && more != ""; sent = c.Send(more) {
+		}
+	}}
+}
+
+func http1Bombs() map[string]bomb {
+	const line = "HTTP/1.1 503 Bomb"
+	chunked := line + "\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n"
+	early := "HTTP/1.1 103 Early Hints\r\n"
+	return map[string]bomb{
+		"line of 1 MB":          flood(true, noBound, line+"\r\nX: "+times(kilo*kilo, "x")+emptyBody, ""),
+		"line of 9 MB":          flood(true, noBound, line+"\r\nX: "+times(9*kilo*kilo, "x")+emptyBody, ""),
+		"line of 11 MB":         flood(false, noBound, line+"\r\nX: "+times(11*kilo*kilo, "x")+emptyBody, ""),
+		"endless line":          flood(false, 0, line+"\r\nX: ", "x"),
+		"100,000 lines":         flood(true, noBound, line+times(100_000, "\r\nX-Line: xxxxxxxx")+emptyBody, ""),
+		"endless lines":         flood(false, 0, line, "\r\nX-Line: xxxxxxxx"),
+		"endless folded line":   flood(false, 0, line+"\r\nX-Line: x", "\r\n x"),
+		"endless name":          flood(false, 0, line+"\r\n", "X"),
+		"reason phrase of 1 MB": flood(true, noBound, line+times(kilo*kilo, "x")+emptyBody, ""),
+		"endless reason phrase": flood(false, 0, line, "x"),
+		"endless 1xx":           flood(false, 0, "", early+"\r\n"),
+		"endless large 1xx":     flood(false, 0, "", early+"Link: "+times(100*kilo, "x")+"\r\n\r\n"),
+		"endless 100":           flood(false, 0, "", "HTTP/1.1 100 Continue\r\n\r\n"),
+		"endless chunk size":    flood(true, 0, chunked, "0"),
+		"endless extension":     flood(true, 0, chunked+"1;", "x=y;"),
+		"chunks of extensions":  flood(true, 0, chunked, "1;"+times(4000, "x")+"\r\nx\r\n"),
+		"endless trailer line":  flood(true, 0, chunked+"0\r\nX: ", "x"),
+		"endless trailers":      flood(true, 0, chunked+"0\r\n", "X: x\r\n"),
+		"endless body":          flood(true, 0, line+"\r\n\r\n", "x"),
+	}
+}
+
+func http2Bombs() map[string]bomb {
+	const pseudo, field = "\x00\x07:status\x03503", "\x00\x01x\x01y"
+	block := func(text string) func(faults.Stream) {
+		return func(s faults.Stream) { s.HeaderBlock(true, []byte(text)) }
+	}
+	large := func(n int) func(faults.Stream) {
+		return func(s faults.Stream) { s.Header(true, ":status", "503", "x", times(n, "x")) }
+	}
+	return map[string]bomb{
+		"header of 1 MB": {http2: large(kilo * kilo), answers: true, limit: noBound},
+		"9 fields of 1 MB": {http2: func(s faults.Stream) {
+			value := times(kilo*kilo, "x")
+			s.Header(true, ":status", "503", "a", value, "b", value, "c", value, "d", value, "e", value, "f", value, "g", value, "h", value, "i", value)
+		}, answers: true, limit: noBound},
+		"header of 11 MB":  {http2: large(11 * kilo * kilo), limit: noBound},
+		"100,000 fields":   {http2: block(pseudo + times(100_000, field)), answers: true, limit: noBound},
+		"1,000,000 fields": {http2: block(pseudo + times(1_000_000, field))},
+		// Kept in the table at its first use, then a byte each (RFC 7541 sections 6.1 and 6.2.1).
+		"one field a million times": {http2: block(pseudo + "\x40\x01x\x7f\xa1\x1e" + times(4000, "x") + times(1_000_000, "\xbe"))},
+		"endless CONTINUATION": {http2: func(s faults.Stream) {
+			s.Frame(faults.FrameHeaders, 0, s.ID, []byte(pseudo))
+			for s.Frame(faults.FrameContinue, 0, s.ID, []byte(times(1000, field))) {
+			}
+		}},
+		"10,000 empty CONTINUATION": {http2: func(s faults.Stream) { // net/http has no bound for these
+			s.Frame(faults.FrameHeaders, 0, s.ID, []byte(pseudo))
+			for range 10_000 {
+				s.Frame(faults.FrameContinue, 0, s.ID, nil)
+			}
+			s.Close()
+		}},
+		"300,000 1xx": {http2: func(s faults.Stream) { // net/http counts each as 42 bytes, and allows 10 MB
+			frame := "\x00\x00\x0d\x01\x04\x00\x00\x00" + string(rune(s.ID)) + "\x00\x07:status\x03103"
+			for range 300 {
+				s.Send(times(1000, frame))
+			}
+			s.Close()
+		}},
+		"trailers of 11 MB": {answers: true, breaks: true, http2: func(s faults.Stream) {
+			s.Header(false, ":status", "503")
+			s.Header(true, "x", times(11*kilo*kilo, "x"))
+		}},
+		"body past its window": {answers: true, breaks: true, http2: func(s faults.Stream) {
+			s.Header(false, ":status", "503")
+			for i := 0; i < 10_000 && s.Frame(faults.FrameData, 0, s.ID, make([]byte, kilo)); i++ {
+			}
+			s.Close()
+		}},
+	}
+}
+
+// A header without end, and what else a server can do to whoever listens: it
+// ends soon, with an error or a response, and nothing is sent more often than
+// is allowed: a POST once.
+func TestBombs(t *testing.T) {
+	for _, method := range []string{"GET", "POST"} {
+		for name, b := range http1Bombs() {
+			t.Run("HTTP/1/"+method+"/"+name, func(t *testing.T) {
+				srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { b.http1(c); c.CloseWrite(); return false })
+				defuse(t, b, srv, faults.Base(t, nil), method)
+			})
+		}
+		for name, b := range http2Bombs() {
+			t.Run("HTTP/2/"+method+"/"+name, func(t *testing.T) {
+				defuse(t, b, faults.HTTP2(t, b.http2).Server, faults.HTTP2Base(t), method)
+			})
+		}
+	}
+}
+
+func defuse(t *testing.T, b bomb, srv *faults.Server, base *http.Transport, method string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	policy := every(0)
+	policy.MaxAttempts = 2
+	base.MaxResponseHeaderBytes = cmp.Or(b.limit, kilo*kilo)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(request(t, method, srv.URL(), "").WithContext(ctx))
+	require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
+
+	repeats, most := method == "GET", int32(1)
+	switch {
+	case repeats && b.breaks:
+		most = 1 + 10 // what net/http sends again after it found the connection broken
+	case repeats:
+		most = 2
+	}
+	assert.LessOrEqual(t, srv.Requests.Load(), most)
+	assert.Positive(t, srv.Requests.Load())
+	switch {
+	case !b.answers:
+		require.Error(t, err)
+	case err != nil:
+		assert.True(t, repeats && b.breaks, err)
+	default:
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, repeats, srv.Requests.Load() >= 2)
+		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, kilo*kilo)) // with an error or without
+		_ = resp.Body.Close()
+	}
 }

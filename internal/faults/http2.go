@@ -107,13 +107,14 @@ func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 	}
 }
 
-// Frame sends one frame.
-func (c *Conn) Frame(kind, flags byte, stream uint32, payload []byte) {
+// Frame sends one frame, and reports whether it could.
+func (c *Conn) Frame(kind, flags byte, stream uint32, payload []byte) bool {
 	b := make([]byte, 9, 9+len(payload))
 	b[0], b[1], b[2] = byte(len(payload)>>16), byte(len(payload)>>8), byte(len(payload))
 	b[3], b[4] = kind, flags
 	binary.BigEndian.PutUint32(b[5:], stream)
-	_, _ = c.Write(append(b, payload...))
+	_, err := c.Write(append(b, payload...))
+	return err == nil
 }
 
 // GoAway announces that no stream after last will be processed.
