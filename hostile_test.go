@@ -1,16 +1,25 @@
 package httpretry_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -444,4 +453,531 @@ func defuse(t *testing.T, b bomb, srv *faults.Server, base *http.Transport, meth
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, kilo*kilo)) // with an error or without
 		_ = resp.Body.Close()
 	}
+}
+
+// allTo returns a transport that connects to addr whatever a URL's host is.
+func allTo(t *testing.T, addr string) *http.Transport {
+	base := faults.Base(t, nil)
+	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	return base
+}
+
+// controls are bytes that drive terminals, end lines or hide text.
+const controls = "\x1b[31m\r\n\u2028\u2029\x7f\u0085\u009b\u202e\u200b\xff\xc0\x00\t"
+
+// logs returns an observer that logs as text and as JSON, and what was logged.
+func logs() (observe func(context.Context, httpretry.Event), out func() string) {
+	var mu sync.Mutex
+	var text, json bytes.Buffer
+	options := &slog.HandlerOptions{Level: slog.LevelDebug}
+	asText := httpretry.LogEvents(slog.New(slog.NewTextHandler(&text, options)))
+	asJSON := httpretry.LogEvents(slog.New(slog.NewJSONHandler(&json, options)))
+	return func(ctx context.Context, e httpretry.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			asText(ctx, e)
+			asJSON(ctx, e)
+		}, func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			return text.String() + json.String()
+		}
+}
+
+// assertPrintable fails if s has anything but printable characters, and line
+// ends before "time=" or "{".
+func assertPrintable(t *testing.T, s string) {
+	t.Helper()
+	require.NotEmpty(t, s)
+	for line := range strings.SplitSeq(strings.TrimSuffix(s, "\n"), "\n") {
+		assert.True(t, strings.HasPrefix(line, "time=") || strings.HasPrefix(line, `{"time":`), "%q", line)
+		for i, r := range line {
+			bad := r == utf8.RuneError && !strings.HasPrefix(line[i:], string(utf8.RuneError))
+			if bad || !strconv.IsPrint(r) {
+				t.Errorf("%q at %d of %q", r, i, line)
+			}
+		}
+	}
+}
+
+// Hazard H6: what a server puts into its answer drives no terminal and forges
+// no line of a log, nor does it reach an error that net/http keeps it out of.
+func TestControlsFromServer(t *testing.T) {
+	for name, answer := range map[string]string{
+		"reason phrase":      "HTTP/1.1 503 \x1b[31m\u2028\u0085\x7f\xff\x00\tx\r\nContent-Length: 0\r\n\r\n",
+		"Retry-After":        "HTTP/1.1 503 x\r\nRetry-After: \x1b[31m\u2028\u0085\xff\r\nContent-Length: 0\r\n\r\n",
+		"header, printable":  "HTTP/1.1 503 x\r\nX: \u2028\u202e\u0085\xff\r\nContent-Length: 0\r\n\r\n",
+		"header, controls":   "HTTP/1.1 503 x\r\nX: \x1b[31m\x7f\x00\r\nContent-Length: 0\r\n\r\n",
+		"header, a lone CR":  "HTTP/1.1 503 x\r\nX: a\rlevel=ERROR\r\nContent-Length: 0\r\n\r\n",
+		"header name":        "HTTP/1.1 503 x\r\nX\x1b[31m\u2028: y\r\nContent-Length: 0\r\n\r\n",
+		"header, no colon":   "HTTP/1.1 503 x\r\n\x1b[31m\u2028\xff\r\nContent-Length: 0\r\n\r\n",
+		"status code":        "HTTP/1.1 \x1b[3\u2028 x\r\nContent-Length: 0\r\n\r\n",
+		"version":            "HTTP/\x1b[31m\u2028 503 x\r\nContent-Length: 0\r\n\r\n",
+		"garbage":            controls + controls + "\r\n",
+		"length":             "HTTP/1.1 503 x\r\nContent-Length: \u2028\xff\r\n\r\n",
+		"coding":             "HTTP/1.1 503 x\r\nTransfer-Encoding: \u2028\xff\r\n\r\n",
+		"X-Should-Retry":     "HTTP/1.1 503 x\r\nX-Should-Retry: \u2028no\r\nContent-Length: 0\r\n\r\n",
+		"informational":      "HTTP/1.1 103 \x1b[31m\u2028\r\nLink: \u2028\xff\r\n\r\nHTTP/1.1 503 \x1b\r\nContent-Length: 0\r\n\r\n",
+		"body, then nothing": "HTTP/1.1 503 x\r\nContent-Length: 100\r\n\r\n" + controls,
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Send(answer); return false })
+			observe, out := logs()
+			policy := every(0)
+			policy.MaxAttempts = 2
+			resp, err := contract.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: policy, Observe: observe}).
+				RoundTrip(request(t, "GET", srv.URL(), ""))
+			assertPrintable(t, out())
+			assert.EqualValues(t, 2, srv.Requests.Load())
+			if err == nil {
+				_ = resp.Body.Close()
+				return
+			}
+			assertPrintable(t, "time="+err.Error())
+		})
+	}
+}
+
+// Hazard H6, 1.1: a proxy's answer to CONNECT becomes an error as it is, which
+// is net/http's affair; in a log it is quoted.
+func TestControlsFromProxy(t *testing.T) {
+	const reason = "\x1b[31mgo away\u2028level=ERROR msg=forged\u0085\x7f\xff\r"
+	proxy := faults.Proxy(t, "", func(c *faults.Conn, _ *http.Request) bool {
+		c.Send("HTTP/1.1 503 " + reason + "\r\nRetry-After: \u2028\r\n\r\n")
+		return false
+	})
+	base := faults.Base(t, nil)
+	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
+	observe, out := logs()
+	_, plain := base.RoundTrip(request(t, "POST", "https://a.test/", ""))
+	require.Error(t, plain)
+	require.Contains(t, plain.Error(), "\x1b", "or this test shows nothing")
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0), Observe: observe}).
+		RoundTrip(request(t, "POST", "https://a.test/", ""))
+	require.Error(t, err)
+	assertPrintable(t, out())
+	assert.EqualValues(t, 1+5, proxy.Requests.Load(), "of which none reached the server")
+	assertPrintable(t, "time="+strings.ReplaceAll(err.Error(), plain.Error(), ""))
+}
+
+// Hazard H6: what a caller passes on from its own callers.
+func TestControlsFromCaller(t *testing.T) {
+	for name, spoil := range map[string]func(*http.Request){
+		"path":         func(r *http.Request) { r.URL.Path = "/" + controls },
+		"raw path":     func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/"+controls, "/"+controls },
+		"no slash":     func(r *http.Request) { r.URL.Path = controls },
+		"opaque":       func(r *http.Request) { r.URL.Opaque = "//" + controls },
+		"host":         func(r *http.Request) { r.URL.Host = controls },
+		"scheme":       func(r *http.Request) { r.URL.Scheme = "http" + controls },
+		"query":        func(r *http.Request) { r.URL.RawQuery = controls },
+		"fragment":     func(r *http.Request) { r.URL.Fragment = controls },
+		"user":         func(r *http.Request) { r.URL.User = url.UserPassword(controls, controls) },
+		"method":       func(r *http.Request) { r.Method = "PUT" + controls },
+		"header name":  func(r *http.Request) { r.Header["X"+controls] = []string{"x"} },
+		"header value": func(r *http.Request) { r.Header.Set("X", controls) },
+		"key":          func(r *http.Request) { r.Header.Set("Idempotency-Key", controls) },
+		"Host":         func(r *http.Request) { r.Host = controls },
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
+			observe, out := logs()
+			policy := every(0)
+			policy.MaxAttempts = 2
+			policy.Classify = func(*http.Response, error) httpretry.Outcome { return httpretry.Transient }
+			req := request(t, "GET", srv.URL(), "")
+			spoil(req)
+			base := allTo(t, srv.Addr)
+			plain := func() string { // what net/http says by itself
+				_, err := base.RoundTrip(req)
+				return fmt.Sprint(err)
+			}()
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: observe}).RoundTrip(req)
+			assertPrintable(t, out())
+			if err == nil {
+				_ = resp.Body.Close()
+			} else {
+				assertPrintable(t, "time="+strings.ReplaceAll(err.Error(), plain, ""))
+			}
+		})
+	}
+}
+
+// Hazard H6: a redirect's target is the client's next request.
+func TestControlsFromRedirect(t *testing.T) {
+	for _, location := range []string{"/%1b%5B31m%0d%0a%e2%80%a8%ff%00", "/\u2028\u202e\xff?\u2028#\u2028", "//a.test\u2028/", "?x=\u0085", "/%"} {
+		srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+			if req.URL.Path == "/" && req.URL.RawQuery == "" {
+				c.Respond(307, "", "Location: "+location)
+			} else {
+				c.Respond(503, "")
+			}
+			return true
+		})
+		observe, out := logs()
+		policy := every(0)
+		policy.MaxAttempts = 2
+		base := allTo(t, srv.Addr)
+		client := &http.Client{Transport: contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: observe})}
+		resp, err := client.Get(srv.URL() + "/")
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if out() != "" { // else the client would not go there
+			assertPrintable(t, out())
+		}
+	}
+}
+
+// Hazard H5: no log says what may be a secret, whichever way a request ended,
+// and an error says nothing that Base did not.
+func TestSecretsStaySecret(t *testing.T) {
+	const secret = "hunter2"
+	answers := map[string]func(c *faults.Conn) bool{
+		"response": func(c *faults.Conn) bool {
+			c.Respond(503, secret, "Set-Cookie: session="+secret, "X-Secret: "+secret, "Location: /?"+secret, "WWW-Authenticate: "+secret)
+			return true
+		},
+		"error": func(*faults.Conn) bool { return false },
+	}
+	refuse := func(c *faults.Conn) bool {
+		c.Respond(503, secret, "X-Should-Retry: false", "Set-Cookie: "+secret)
+		return true
+	}
+	later := func(c *faults.Conn) bool {
+		c.Respond(503, secret, "Retry-After: 3600", "X-Secret: "+secret)
+		return true
+	}
+	exits := map[httpretry.Reason]func(*secretRequest){
+		httpretry.ReasonFinal:         func(r *secretRequest) { r.policy.Classify = func(*http.Response, error) httpretry.Outcome { return 0 } },
+		httpretry.ReasonCanceled:      func(r *secretRequest) { r.policy = every(time.Hour); r.cancel = true },
+		httpretry.ReasonAttempts:      func(*secretRequest) {},
+		httpretry.ReasonNotIdempotent: func(r *secretRequest) { r.policy.NewKey = nil; r.req.Header.Del("Idempotency-Key") },
+		httpretry.ReasonNotReplayable: func(r *secretRequest) { r.req.GetBody = nil; r.policy.ReplayBuffer = -1 },
+		httpretry.ReasonServerRefused: func(r *secretRequest) { r.answer = refuse },
+		httpretry.ReasonRetryAfter:    func(r *secretRequest) { r.answer = later },
+		httpretry.ReasonDeadline:      func(r *secretRequest) { r.policy.MaxElapsed = 1 },
+		httpretry.ReasonBudget:        func(r *secretRequest) { r.policy.Budget = &httpretry.HostBudget{Floor: -1} },
+	}
+	for reason, set := range exits {
+		for kind, answer := range answers {
+			for _, layer := range []string{"plain", "client", "wrapped"} {
+				t.Run(fmt.Sprintf("%v/%s/%s", reason, kind, layer), func(t *testing.T) {
+					r := &secretRequest{secret: secret, answer: answer, policy: every(0), layer: layer, reason: reason}
+					r.send(t, set)
+				})
+			}
+		}
+	}
+}
+
+// secretRequest is a request with secrets in all that it has.
+type secretRequest struct {
+	secret string
+	layer  string // that Base is made of
+	answer func(*faults.Conn) bool
+	policy httpretry.Policy
+	reason httpretry.Reason
+	cancel bool // while it waits
+	req    *http.Request
+}
+
+func (r *secretRequest) send(t *testing.T, set func(*secretRequest)) {
+	srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { return r.answer(c) })
+	r.policy.MaxAttempts, r.policy.AttemptTimeout = 2, time.Hour
+	r.req = request(t, "POST", srv.URL()+"/path", r.secret)
+	r.req.URL.User = url.UserPassword(r.secret, r.secret)
+	r.req.URL.RawQuery, r.req.URL.Fragment = "token="+r.secret, r.secret
+	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "Idempotency-Key", "X-Api-Key", "Referer"} {
+		r.req.Header.Set(name, r.secret)
+	}
+	set(r)
+	ctx, cancel := context.WithCancel(r.req.Context())
+	defer cancel()
+	observe, out := logs()
+	var last error // as Base had it
+	base := r.base(t)
+	transport := contract.New(t, httpretry.Config{
+		Base: baseFunc(func(req *http.Request) (*http.Response, error) {
+			resp, err := base.RoundTrip(req)
+			last = err
+			return resp, err
+		}),
+		Policy: r.policy,
+		Observe: func(ctx context.Context, e httpretry.Event) {
+			observe(ctx, e)
+			if e.Wait > 0 && r.cancel {
+				cancel()
+			}
+		},
+	})
+	resp, err := transport.RoundTrip(r.req.WithContext(ctx))
+	switch {
+	case err == nil:
+		assert.Equal(t, r.secret, finish(t, resp))
+	case last != nil:
+		assert.NotContains(t, strings.ReplaceAll(err.Error(), last.Error(), ""), r.secret)
+	default:
+		assert.NotContains(t, err.Error(), r.secret)
+	}
+	assert.NotContains(t, out(), r.secret)
+	if r.reason != httpretry.ReasonFinal { // which is not logged
+		assert.Contains(t, out(), "reason")
+	}
+	if r.reason == httpretry.ReasonCanceled {
+		require.Error(t, err)
+	}
+}
+
+func (r *secretRequest) base(t *testing.T) http.RoundTripper {
+	transport := faults.Base(t, nil)
+	switch r.layer {
+	case "client": // whose errors hold the URL
+		client := &http.Client{Transport: transport}
+		return baseFunc(func(req *http.Request) (*http.Response, error) {
+			resp, err := client.Do(req)
+			return resp, err
+		})
+	case "wrapped":
+		return baseFunc(func(req *http.Request) (*http.Response, error) {
+			resp, err := transport.RoundTrip(req)
+			if err != nil {
+				err = fmt.Errorf("calling %s through %s@proxy:3128: %w", req.URL, req.URL.User, err)
+			}
+			return resp, err
+		})
+	}
+	return transport
+}
+
+// Hazard J7: a key that cannot be sent is not shown either.
+func TestSecretsOfRequestsNotSent(t *testing.T) {
+	const secret = "hunter2"
+	base := play(status(200))
+	policy := every(0)
+	policy.NewKey = func(*http.Request) string { return secret + "\x1b\r\n" }
+	req := request(t, "POST", "http://"+secret+":"+secret+"@a.test/?"+secret+"#"+secret, secret)
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+	require.Error(t, err)
+	assert.NotContains(t, err.Error(), secret)
+	assertPrintable(t, "time="+err.Error())
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = contract.New(t, httpretry.Config{Base: base}).RoundTrip(req.WithContext(ctx))
+	require.Error(t, err)
+	assert.NotContains(t, err.Error(), secret)
+
+	policy = every(0)
+	policy.AttemptTimeout = 1
+	slow := baseFunc(func(req *http.Request) (*http.Response, error) {
+		<-req.Context().Done()
+		return nil, context.Cause(req.Context())
+	})
+	observe, out := logs()
+	req = request(t, "GET", req.URL.String(), "")
+	_, err = contract.New(t, httpretry.Config{Base: slow, Policy: policy, Observe: observe}).RoundTrip(req)
+	require.ErrorContains(t, err, "attempt timed out")
+	assert.NotContains(t, err.Error()+out(), secret)
+	assertPrintable(t, out())
+	assert.Empty(t, base.attempts())
+}
+
+// hop is a request as a server saw it.
+type hop struct{ host, path, method, key, attempt, auth, cookie, body string }
+
+// hops records requests, answers the first of each path with 503 and the next
+// as answer does.
+func hops(t *testing.T, answer func(c *faults.Conn, req *http.Request)) (*faults.Server, func() []hop) {
+	var mu sync.Mutex
+	var seen []hop
+	failed := map[string]bool{}
+	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		body, _ := io.ReadAll(req.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		h := req.Header
+		seen = append(seen, hop{req.Host, req.URL.Path, req.Method, h.Get("Idempotency-Key"), h.Get("Retry-Attempt"),
+			h.Get("Authorization"), h.Get("Cookie"), string(body)})
+		if target := req.Host + req.URL.Path; !failed[target] {
+			failed[target] = true
+			c.Respond(503, "")
+		} else {
+			answer(c, req)
+		}
+		return true
+	})
+	return srv, func() []hop { mu.Lock(); defer mu.Unlock(); return slices.Clone(seen) }
+}
+
+// Hazard H1, H2: each hop of a redirect is a request of its own, with its own
+// attempts and its own key, and has only what the client gives it.
+func TestRedirectHops(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		srv, seen := hops(t, func(c *faults.Conn, req *http.Request) {
+			if req.Host == "a.test" {
+				c.Respond(307, "", "Location: http://b.test/second", "Retry-After: 3600")
+			} else {
+				c.Respond(200, "done")
+			}
+		})
+		policy := every(0)
+		policy.MaxAttempts = 2
+		policy.NewKey = httpretry.RandomKey
+		client := &http.Client{Transport: contract.New(t, httpretry.Config{Base: allTo(t, srv.Addr), Policy: policy})}
+		req := request(t, "POST", "http://a.test/first", "payload")
+		req.Header.Set("Authorization", "secret")
+		req.Header.Set("Cookie", "secret=1")
+		if own {
+			req.Header.Set("Idempotency-Key", "mine")
+		}
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		assert.Equal(t, "done", finish(t, resp))
+
+		got := seen()
+		require.Len(t, got, 4)
+		first, second := got[0].key, got[2].key
+		assert.NotEmpty(t, first)
+		assert.NotEmpty(t, second)
+		if own {
+			assert.Equal(t, []string{"mine", "mine"}, []string{first, second}, "the client passes it on")
+		} else {
+			assert.NotEqual(t, first, second)
+		}
+		assert.Equal(t, []hop{
+			{"a.test", "/first", "POST", first, "", "secret", "secret=1", "payload"},
+			{"a.test", "/first", "POST", first, "1", "secret", "secret=1", "payload"},
+			{"b.test", "/second", "POST", second, "", "", "", "payload"},
+			{"b.test", "/second", "POST", second, "1", "", "", "payload"},
+		}, got)
+	}
+}
+
+// Hazard H9: nobody but the client follows anything.
+func TestNothingIsFollowed(t *testing.T) {
+	for _, code := range []int{300, 301, 302, 303, 305, 307, 308, 399, 201, 503} {
+		var elsewhere atomic.Int32
+		other := newServer(t, func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })
+		srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+			c.Respond(code, "the body", "Location: "+other.URL, "Content-Location: "+other.URL, "Refresh: 0;url="+other.URL,
+				"Alt-Svc: http/1.1="+strings.TrimPrefix(other.URL, "http://"), "Link: <"+other.URL+">; rel=alternate")
+			return true
+		})
+		policy := every(0)
+		policy.MaxAttempts = 2
+		resp, err := contract.New(t, httpretry.Config{Policy: policy}).RoundTrip(request(t, "GET", srv.URL(), ""))
+		require.NoError(t, err)
+		assert.Equal(t, code, resp.StatusCode)
+		assert.Equal(t, other.URL, resp.Header.Get("Location"))
+		assert.Equal(t, "the body", finish(t, resp))
+		assert.Equal(t, map[bool]int32{false: 1, true: 2}[code == 503], srv.Requests.Load())
+		assert.Zero(t, elsewhere.Load())
+	}
+}
+
+// Hazard H3: a request's policy and budget are those of its URL's host, in
+// whatever way it is spelled, and not those of its Host header.
+func TestHostsOnTheWire(t *testing.T) {
+	srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
+	book := &ledger{}
+	policy := every(0)
+	policy.MaxAttempts, policy.Budget = 2, book
+	transport := contract.New(t, httpretry.Config{
+		Base:   allTo(t, srv.Addr),
+		Policy: httpretry.Policy{MaxAttempts: 1},
+		Hosts: map[string]httpretry.Policy{"example.com:80": policy, "[::1]:80": policy, "127.0.0.1": policy, "faß.example": policy,
+			"evil.com": policy, "[fe80::1%eth0]": policy},
+	})
+	for raw, want := range map[string]string{
+		"http://example.com": "example.com", "http://EXAMPLE.com": "example.com", "http://example.com.": "example.com",
+		"http://example.com:": "example.com", "http://example.com:80": "example.com", "http://example.com:080/": "example.com",
+		"http://Example.COM.:0080": "example.com", "http://ｅｘａｍｐｌｅ.com": "example.com", "http://example。com": "example.com",
+		"http://[::1]": "[::1]", "http://[0:0:0:0:0:0:0:1]:080": "[::1]", "http://[0000::0001]:": "[::1]",
+		"http://１２７.0.0.1": "127.0.0.1", "http://127.0.0.1:8080": "127.0.0.1:8080", "http://[FE80::1%25eth0]": "[fe80::1%eth0]",
+		"http://faß.example": "xn--fa-hia.example", "http://xn--fa-hia.example": "xn--fa-hia.example", "http://FAß.example.:80": "xn--fa-hia.example",
+		"http://good.com@evil.com": "evil.com", "http://example.com:80@EVIL.com": "evil.com",
+		"http://example.com:81": "", "http://example.com:8080": "", "http://sub.example.com": "", "http://example.com.evil.test": "",
+		"http://evil.com@good.com": "", "http://fass.example": "", "http://[::2]": "", "http://[fe80::1%25eth1]": "", "http://example.comm": "",
+	} {
+		for _, host := range []string{"", "example.com", "other.test"} {
+			book.entries = nil
+			before := srv.Requests.Load()
+			req := request(t, "GET", raw, "")
+			if host != "" {
+				req.Host = host
+			}
+			resp, err := transport.RoundTrip(req)
+			require.NoError(t, err, raw)
+			finish(t, resp)
+			if want == "" {
+				assert.EqualValues(t, 1, srv.Requests.Load()-before, "%s, Host %s", raw, host)
+				assert.Empty(t, book.entries)
+			} else {
+				assert.EqualValues(t, 2, srv.Requests.Load()-before, "%s, Host %s", raw, host)
+				assert.Equal(t, []string{"withdraw " + want}, book.entries, "%s, Host %s", raw, host)
+			}
+		}
+	}
+}
+
+// Hazard H8: a signer below sees each attempt unsigned, and its signatures
+// arrive one at a time.
+func TestSignerBelow(t *testing.T) {
+	for _, method := range []string{"GET", "POST"} {
+		var mu sync.Mutex
+		var arrived [][]string
+		srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+			body, _ := io.ReadAll(req.Body)
+			mu.Lock()
+			defer mu.Unlock()
+			arrived = append(arrived, append(req.Header["Signature"], req.Header["Retry-Attempt"]...))
+			assert.Equal(t, map[string]string{"POST": "payload"}[method], string(body))
+			c.Respond(503, "")
+			return true
+		})
+		next, signed := faults.Base(t, nil), 0
+		signer := baseFunc(func(req *http.Request) (*http.Response, error) {
+			assert.Empty(t, req.Header["Signature"])
+			signed++
+			req = req.WithContext(req.Context())
+			req.Header = req.Header.Clone()
+			req.Header.Add("Signature", fmt.Sprintf("number %d", signed))
+			return next.RoundTrip(req)
+		})
+		policy := every(0)
+		policy.MaxAttempts = 3
+		body := map[string]string{"POST": "payload"}[method]
+		req := request(t, method, srv.URL(), body)
+		req.Header.Set("Idempotency-Key", "k")
+		resp, err := contract.New(t, httpretry.Config{Base: signer, Policy: policy}).RoundTrip(req)
+		require.NoError(t, err)
+		finish(t, resp)
+		assert.Equal(t, [][]string{{"number 1"}, {"number 2", "1"}, {"number 3", "2"}}, arrived)
+	}
+}
+
+// Hazard H10: what all programs share is neither used nor changed.
+func TestSharedGlobalsAreLeftAlone(t *testing.T) {
+	srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
+	shared, client := http.DefaultTransport, *http.DefaultClient
+	t.Cleanup(func() { http.DefaultTransport = shared })
+	trap := &closer{RoundTripper: baseFunc(func(*http.Request) (*http.Response, error) {
+		t.Error("http.DefaultTransport was used")
+		return nil, errors.New("not this one")
+	})}
+	http.DefaultTransport = trap
+
+	var transport httpretry.RetryTransport
+	ctx := httpretry.WithPolicy(t.Context(), every(0))
+	resp, err := transport.RoundTrip(request(t, "GET", srv.URL(), "").WithContext(ctx))
+	require.NoError(t, err)
+	finish(t, resp)
+	transport.CloseIdleConnections()
+
+	assert.EqualValues(t, 5, srv.Requests.Load())
+	assert.Zero(t, trap.closed)
+	assert.True(t, http.DefaultTransport == http.RoundTripper(trap))
+	assert.Equal(t, client, *http.DefaultClient)
 }
