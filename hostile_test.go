@@ -981,3 +981,41 @@ func TestSharedGlobalsAreLeftAlone(t *testing.T) {
 	assert.True(t, http.DefaultTransport == http.RoundTripper(trap))
 	assert.Equal(t, client, *http.DefaultClient)
 }
+
+// Hazard H6: an error can hold megabytes of what a server or a proxy sent. A log
+// entry does not, and does not take long to make either.
+func TestLogsAreBounded(t *testing.T) {
+	for name, text := range map[string]string{
+		"controls": times(kilo*kilo, "\x1b"),
+		"quotes":   `"` + times(2*kilo*kilo, `\"`),
+		"words":    times(kilo*kilo, `" "`),
+	} {
+		proxy := faults.Proxy(t, "", func(c *faults.Conn, _ *http.Request) bool {
+			c.Send("HTTP/1.1 503 " + text + "\r\n\r\n")
+			return false
+		})
+		base := faults.Base(t, nil)
+		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
+		observe, out := logs()
+		policy := every(0)
+		policy.MaxAttempts = 2
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: observe})
+		req := request(t, "GET", "https://a.test/"+times(10*kilo, "\u2028"), "")
+		failed := make(chan error, 1)
+		go func() {
+			_, err := transport.RoundTrip(req)
+			failed <- err
+		}()
+		select {
+		case err := <-failed:
+			require.Error(t, err)
+			require.Greater(t, len(err.Error()), kilo*kilo, "or this test shows nothing")
+		case <-time.After(20 * time.Second): // where milliseconds are enough
+			t.Fatal("still logging ", name)
+		}
+		assertPrintable(t, out())
+		for line := range strings.SplitSeq(out(), "\n") {
+			assert.Less(t, len(line), 4*kilo)
+		}
+	}
+}
