@@ -242,6 +242,7 @@ func TestManyWait(t *testing.T) {
 		base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Retry-Attempt") == "" && r.URL.Path != "/ok" {
 				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = io.WriteString(w, "not now") // what holds a connection until it is read
 			}
 		})
 		base.MaxConnsPerHost = 5
@@ -326,7 +327,7 @@ func settles(t *testing.T, goroutines int, base *http.Transport, open *atomic.In
 		base.CloseIdleConnections()
 		return leftovers() <= goroutines && open.Load() == 0
 	}
-	if !assert.Eventually(t, nothing, 10*time.Second, 10*time.Millisecond) {
+	if !assert.Eventually(t, nothing, 30*time.Second, 10*time.Millisecond) {
 		buf := make([]byte, 1<<20)
 		t.Fatalf("%d goroutines, %d before; %d connections:\n%s", leftovers(), goroutines, open.Load(), buf[:runtime.Stack(buf, true)])
 	}
