@@ -12,6 +12,10 @@ const (
 	redacted    = "REDACTED"
 	ellipsis    = "…"
 	longestText = 512 // bytes that redactURL and redactError return at most, the ellipsis included
+
+	// longestRead is how many bytes of an error's text are looked at. A server, or a proxy, can put megabytes there, and quotation
+	// marks without end make each word cost as much as all of the rest.
+	longestRead = 16 << 10
 )
 
 // redactURL returns u for logs: scheme, host and path. User information goes entirely, since tokens are sent as user names too
@@ -102,13 +106,18 @@ func redactRawURL(s string) string {
 	return strings.ReplaceAll(redactURL(u), "@", "%40")
 }
 
-// redactText redacts each word of s, and each quoted string as a whole.
+// redactText redacts each word of s, and each quoted string as a whole. One whose end is out of sight may be anything.
 func redactText(s string) string {
 	var b strings.Builder
+	long := len(s) > longestRead
+	s = s[:min(len(s), longestRead)]
 	for s != "" && b.Len() <= longestText {
 		token := s[:tokenLen(s)]
 		s = s[len(token):]
 		safe, more := redactQuoted(token)
+		if long && (s == "" || isOpenQuote(token)) {
+			safe, more = redacted, false
+		}
 		b.WriteString(safe)
 		if !more {
 			b.WriteString(ellipsis)
@@ -116,6 +125,12 @@ func redactText(s string) string {
 		}
 	}
 	return b.String() // printable cuts what is too long
+}
+
+// isOpenQuote reports whether a quoted string begins with token and does not end there.
+func isOpenQuote(token string) bool {
+	_, err := strconv.Unquote(token)
+	return token[0] == '"' && err != nil
 }
 
 // redactQuoted is redactToken for a token that may be quoted.

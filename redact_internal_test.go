@@ -308,3 +308,19 @@ func checkRedacted(t *testing.T, got, secret string) {
 		}
 	}
 }
+
+// Not all of a long text is looked at, and what is only half seen is taken for a secret.
+func TestRedactErrorOfALongText(t *testing.T) {
+	long := strings.Repeat("x", 20<<10)
+	for _, text := range []string{
+		"dial user:SECRET" + long + "@h",
+		"dial http://user:SECRET" + long + "@h/",
+		`dial "user SECRET ` + long + `@h"`,
+		`dial "user ` + strings.Repeat(`\"`, 20<<10) + ` SECRET@h"`,
+		`dial "` + strings.Repeat(`\"`, 20<<10) + " SECRET",
+		"dial SECRET" + long,
+	} {
+		assert.Equal(t, "dial REDACTED…", redactError(errors.New(text)), "%.40s", text)
+	}
+	assert.Equal(t, "a "+strings.Repeat("b", 507)+"…", redactError(errors.New("a "+strings.Repeat("b", 1000)+" "+long)))
+}

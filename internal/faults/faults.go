@@ -32,8 +32,8 @@ type Server struct {
 func (s *Server) URL() string { return "http://" + s.Addr }
 
 // Conn is a connection that a server has accepted. Its writes may fail once
-// the client has left, which the client's side of a test shows: the methods
-// below do not report it.
+// the client has left, which the client's side of a test shows: of the methods
+// below, only those report it by which a test may go on sending.
 type Conn struct {
 	net.Conn
 	Reader *bufio.Reader // of Conn: use it for all that is read
@@ -95,8 +95,11 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// Send writes text as it is.
-func (c *Conn) Send(text string) { _, _ = io.WriteString(c, text) }
+// Send writes text as it is, and reports whether it could.
+func (c *Conn) Send(text string) bool {
+	_, err := io.WriteString(c, text)
+	return err == nil
+}
 
 // Reset closes the connection so that the client sees a reset, not an end.
 func (c *Conn) Reset() {

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"encoding/binary"
-	"fmt"
 	"io"
 	"strconv"
 	"sync/atomic"
@@ -18,6 +17,7 @@ const (
 	FramePing      = 0x6
 	FrameGoAway    = 0x7
 	FrameWindow    = 0x8
+	FrameContinue  = 0x9
 
 	FlagEndStream  = 0x1
 	FlagAck        = 0x1
@@ -107,13 +107,14 @@ func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 	}
 }
 
-// Frame sends one frame.
-func (c *Conn) Frame(kind, flags byte, stream uint32, payload []byte) {
+// Frame sends one frame, and reports whether it could.
+func (c *Conn) Frame(kind, flags byte, stream uint32, payload []byte) bool {
 	b := make([]byte, 9, 9+len(payload))
 	b[0], b[1], b[2] = byte(len(payload)>>16), byte(len(payload)>>8), byte(len(payload))
 	b[3], b[4] = kind, flags
 	binary.BigEndian.PutUint32(b[5:], stream)
-	_, _ = c.Write(append(b, payload...))
+	_, err := c.Write(append(b, payload...))
+	return err == nil
 }
 
 // GoAway announces that no stream after last will be processed.
@@ -127,24 +128,40 @@ func (s Stream) ResetStream(code uint32) {
 }
 
 // Header sends a header, or trailers: names in lower case and values, in
-// turn, that are shorter than 127 bytes, each a literal of its own (RFC 7541
-// section 6.2.2).
+// turn, each a literal of its own (RFC 7541 section 6.2.2).
 func (s Stream) Header(end bool, namesAndValues ...string) {
-	flags := byte(FlagEndHeaders)
-	if end {
-		flags |= FlagEndStream
-	}
 	var block []byte
 	for i, text := range namesAndValues {
 		if i%2 == 0 {
 			block = append(block, 0)
 		}
-		if len(text) >= 127 {
-			panic(fmt.Sprintf("faults: too long for one byte of length: %q", text))
-		}
-		block = append(append(block, byte(len(text))), text...)
+		block = append(appendLength(block, len(text)), text...)
 	}
-	s.Frame(FrameHeaders, flags, s.ID, block)
+	s.HeaderBlock(end, block)
+}
+
+// HeaderBlock sends a header that is encoded already, in as many frames as it
+// takes.
+func (s Stream) HeaderBlock(end bool, block []byte) {
+	const most = 16 << 10 // of a frame's payload, unless agreed otherwise
+	kind, flags := byte(FrameHeaders), byte(0)
+	if end {
+		flags = FlagEndStream
+	}
+	for len(block) > most {
+		s.Frame(kind, flags, s.ID, block[:most])
+		kind, flags, block = FrameContinue, 0, block[most:]
+	}
+	s.Frame(kind, flags|FlagEndHeaders, s.ID, block)
+}
+
+// appendLength appends n with a prefix of seven bits (RFC 7541 section 5.1).
+func appendLength(b []byte, n int) []byte {
+	const prefix = 1<<7 - 1
+	if n < prefix {
+		return append(b, byte(n))
+	}
+	return binary.AppendUvarint(append(b, prefix), uint64(n-prefix))
 }
 
 // Respond sends a status without a body.

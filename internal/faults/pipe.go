@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bufio"
 	"context"
 	"net"
 	"net/http"
@@ -33,6 +34,41 @@ func Pipe(t testing.TB, handler http.HandlerFunc) *http.Transport {
 	}
 	t.Cleanup(func() { base.CloseIdleConnections(); _ = srv.Close(); running.Wait() })
 	return base
+}
+
+// PipeConns is Pipe with a server that a test plays itself, as for [Listen]. A
+// pipe can neither be reset nor be closed for writing only.
+func PipeConns(t testing.TB, serve func(*Conn)) (*http.Transport, *Server) {
+	t.Helper()
+	s := &Server{Addr: "pipe.test"}
+	var (
+		running sync.WaitGroup
+		mu      sync.Mutex
+		conns   []net.Conn
+	)
+	base := Base(t, nil)
+	base.DialContext = func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		mu.Lock()
+		conns = append(conns, server)
+		mu.Unlock()
+		number := int(s.Conns.Add(1))
+		running.Go(func() {
+			defer server.Close()
+			serve(&Conn{server, bufio.NewReader(server), number, nil, s})
+		})
+		return client, nil
+	}
+	t.Cleanup(func() {
+		base.CloseIdleConnections()
+		mu.Lock()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+		mu.Unlock()
+		running.Wait()
+	})
+	return base, s
 }
 
 type pipeListener struct {
