@@ -63,7 +63,23 @@ func redactError(err error) string {
 	if err == nil {
 		return ""
 	}
-	return printable(redactText(redactURLErrors(err.Error(), err)))
+	return printable(redactText(redactResponse(redactURLErrors(err.Error(), err))))
+}
+
+// redactResponse cuts s where net/http goes on to quote what a server sent instead of a response: if the two have lost step, that
+// may be the body of another.
+func redactResponse(s string) string {
+	const malformed = "malformed "
+	start := strings.Index(s, malformed)
+	if start < 0 {
+		return s
+	}
+	start += len(malformed)
+	quote := strings.IndexAny(s[start:], ":\"")
+	if quote < 0 {
+		return s
+	}
+	return strings.TrimRight(s[:start+quote], " ") + " " + redacted + ellipsis
 }
 
 // redactURLErrors redacts, in text, what each *url.Error in err's tree has contributed to it. What is known to be a URL is better
