@@ -550,10 +550,6 @@ func TestDropIsBounded(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 		},
-		"stalls": func(w http.ResponseWriter, r *http.Request) {
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		},
 		"never ends": func(w http.ResponseWriter, r *http.Request) {
 			for {
 				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
@@ -907,29 +903,38 @@ func TestAttemptContextEndsUnclosed(t *testing.T) {
 	}
 }
 
-// Hazard D1: net/http's decompression waits for a header of its own.
-func TestDropOfStalledGzip(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Hour} { // without and with a context of the attempt's own
-		synctest.Test(t, func(t *testing.T) {
-			base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
-				if httpretryAttempt(r) == 1 {
-					w.Header().Set("Content-Encoding", "gzip")
+// Hazard D1, D2: a response that stalls, and net/http's decompression of one,
+// which waits for a header of its own. In real time: Close waits for a mutex
+// here (since Go 1.27 even without decompression), which stops a bubble.
+func TestDropOfStalledResponse(t *testing.T) {
+	for _, encoding := range []string{"", "gzip"} {
+		for _, timeout := range []time.Duration{0, time.Hour} { // without and with a context of the attempt's own
+			t.Run(fmt.Sprintf("%s/%v", encoding, timeout), func(t *testing.T) {
+				t.Parallel()
+				srv := newServer(t, func(w http.ResponseWriter, r *http.Request) {
+					if httpretryAttempt(r) > 1 {
+						return
+					}
+					if encoding != "" {
+						w.Header().Set("Content-Encoding", encoding)
+					}
 					w.WriteHeader(http.StatusServiceUnavailable)
 					_, _ = io.WriteString(w, "\x1f\x8b")
 					_ = http.NewResponseController(w).Flush()
 					<-r.Context().Done()
-				}
+				})
+				policy := every(0)
+				policy.AttemptTimeout = timeout
+				// Many times what it takes, and nothing beside what it would take unbounded.
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				resp, err := contract.New(t, httpretry.Config{Policy: policy}).RoundTrip(request(t, "GET", srv.URL, "").WithContext(ctx))
+				require.NoError(t, err)
+				finish(t, resp)
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.NoError(t, ctx.Err())
 			})
-			policy := every(0)
-			policy.AttemptTimeout = timeout
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			start := time.Now()
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
-			require.NoError(t, err)
-			finish(t, resp)
-			assert.LessOrEqual(t, time.Since(start), 60*time.Millisecond)
-		})
+		}
 	}
 }
 
