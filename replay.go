@@ -118,6 +118,16 @@ func (b *payload) failure() error {
 	return b.rec.failure()
 }
 
+// closeFailed reports whether err is that of closing the caller's own reader.
+func (b *payload) closeFailed(err error) bool {
+	if b.rec == nil {
+		return false
+	}
+	b.rec.mu.Lock()
+	defer b.rec.mu.Unlock()
+	return b.rec.unclean != nil && errors.Is(err, b.rec.unclean)
+}
+
 // cut reports whether the body was closed before Base had read it to its end.
 func (b *payload) cut() bool {
 	if b.rec == nil {
@@ -199,6 +209,7 @@ type recorder struct {
 	held    bool     // nothing may be lost now
 	last    bool     // no view follows the current one
 	closed  bool     // src is, or is being
+	unclean error    // what closing src returned
 }
 
 func newRecorder(src io.ReadCloser, limit int64) *recorder {
@@ -277,7 +288,13 @@ func (r *recorder) closeSource() error {
 	if closed {
 		return nil
 	}
-	return r.src.Close()
+	err := r.src.Close()
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.unclean = err
+	}
+	return err
 }
 
 // failure leaves out what came of closing the source.
