@@ -383,7 +383,7 @@ func TestAttemptTimeout(t *testing.T) {
 	}
 }
 
-// Headers that arrive as the time is up are too late.
+// Hazard E1: headers that arrive as the time is up are too late.
 func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := contract.Counted("")
@@ -398,7 +398,7 @@ func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
 	})
 }
 
-// The caller's deadline is not an attempt's.
+// Hazard E5: the caller's deadline is not an attempt's.
 func TestAttemptTimeoutAndDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

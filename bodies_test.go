@@ -3,6 +3,7 @@ package httpretry_test
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -1103,3 +1104,53 @@ type badCloser struct {
 }
 
 func (b badCloser) Close() error { return b.err }
+
+// Hazard A9: the response that comes after retries is what the base alone would
+// have returned.
+func TestResponseIsUntouched(t *testing.T) {
+	for _, proto := range []string{http1, http2} {
+		for _, packed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/gzip=%v", proto, packed), func(t *testing.T) {
+				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Retry-Attempt") == "" && r.Header.Get("X-Plain") == "" {
+						w.WriteHeader(http.StatusServiceUnavailable)
+						return
+					}
+					w.Header()["Date"] = nil
+					w.Header()["X-Many"] = []string{"b", "a", ""}
+					w.Header().Set("Trailer", "X-Sum")
+					var body io.Writer = w
+					if packed {
+						w.Header().Set("Content-Encoding", "gzip")
+						z := gzip.NewWriter(w)
+						defer func() { _ = z.Close(); w.Header().Set("X-Sum", "42") }()
+						body = z
+					}
+					w.WriteHeader(http.StatusPartialContent)
+					_, _ = body.Write(pattern(1, 100_000))
+					w.Header().Set("X-Sum", "42")
+				}))
+				srv.EnableHTTP2 = proto == http2
+				srv.StartTLS()
+				t.Cleanup(srv.Close)
+				base := srv.Client().Transport
+				plain := request(t, "GET", srv.URL, "")
+				plain.Header.Set("X-Plain", "1")
+				want, err := base.RoundTrip(plain)
+				require.NoError(t, err)
+				wantBody := finish(t, want)
+
+				got, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "GET", srv.URL, ""))
+				require.NoError(t, err)
+				assert.True(t, wantBody == finish(t, got), "the body")
+				assert.Equal(t, packed, got.Uncompressed)
+				assert.NotNil(t, got.TLS)
+				assert.Equal(t, "42", got.Trailer.Get("X-Sum"))
+				for _, r := range []*http.Response{want, got} {
+					r.Body, r.Request, r.TLS = nil, nil, nil
+				}
+				assert.Equal(t, want, got)
+			})
+		}
+	}
+}
