@@ -540,53 +540,6 @@ func TestSwitchingProtocols(t *testing.T) {
 	assert.Equal(t, "you said hello\n", line)
 }
 
-// Hazard D1, D2, D5: a response that is dropped costs at most 64 KiB and 50 ms.
-func TestDropIsBounded(t *testing.T) {
-	for name, body := range map[string]func(w http.ResponseWriter, r *http.Request){
-		"drips": func(w http.ResponseWriter, r *http.Request) {
-			for r.Context().Err() == nil {
-				_, _ = io.WriteString(w, ".")
-				_ = http.NewResponseController(w).Flush()
-				time.Sleep(10 * time.Millisecond)
-			}
-		},
-		"never ends": func(w http.ResponseWriter, r *http.Request) {
-			for {
-				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
-					return
-				}
-			}
-		},
-		"claims to be huge": func(w http.ResponseWriter, r *http.Request) {
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
-					if r.Header.Get("Retry-Attempt") == "" {
-						w.Header()["Content-Type"] = nil // no sniffing, which would wait for bytes
-						if name == "claims to be huge" {
-							w.Header().Set("Content-Length", "1000000000")
-						}
-						w.WriteHeader(http.StatusServiceUnavailable)
-						body(w, r)
-					}
-				})
-				start := time.Now()
-				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "GET", "http://a.test/", ""))
-				require.NoError(t, err)
-				finish(t, resp)
-				assert.LessOrEqual(t, time.Since(start), 60*time.Millisecond)
-				if name == "claims to be huge" {
-					assert.Zero(t, time.Since(start), "there is no point in trying")
-				}
-			})
-		})
-	}
-}
-
 // Hazard D4: a small response that is dropped leaves its connection usable.
 func TestDropKeepsConnection(t *testing.T) {
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
