@@ -123,8 +123,8 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	case err != nil && failure != nil:
 		c.bodyFailed = true
 		return resp, failure
-	case err != nil && c.body.closeFailed(err):
-		c.bodyFailed = true
+	case err != nil:
+		err, c.bodyFailed = c.body.withCloseFailure(err)
 		return resp, err
 	case err == nil && c.body.cut() && c.gone():
 		closeResponse(resp) // to what the server took for the request

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -118,14 +119,19 @@ func (b *payload) failure() error {
 	return b.rec.failure()
 }
 
-// closeFailed reports whether err is that of closing the caller's own reader.
-func (b *payload) closeFailed(err error) bool {
+// withCloseFailure adds to err, of an attempt, that of closing the caller's own
+// reader, if there is one. It may have come of that, and HTTP/1 reports either.
+func (b *payload) withCloseFailure(err error) (all error, failed bool) {
 	if b.rec == nil {
-		return false
+		return err, false
 	}
 	b.rec.mu.Lock()
 	defer b.rec.mu.Unlock()
-	return b.rec.unclean != nil && errors.Is(err, b.rec.unclean)
+	unclean := b.rec.unclean
+	if unclean != nil && !errors.Is(err, unclean) {
+		err = fmt.Errorf("%w: %w", unclean, err)
+	}
+	return err, unclean != nil
 }
 
 // cut reports whether the body was closed before Base had read it to its end.
@@ -230,7 +236,7 @@ func (r *recorder) open() io.ReadCloser {
 	if r.current != nil {
 		r.current.end()
 	}
-	r.held = false
+	r.held, r.unclean = false, nil
 	r.current = &view{rec: r}
 	r.wake.Broadcast()
 	return r.current
