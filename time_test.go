@@ -431,12 +431,15 @@ func TestWaitHoldsNothing(t *testing.T) {
 			t.Cleanup(srv.Close)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
-			transport := contract.New(t, httpretry.Config{Policy: every(time.Hour)})
+			decided := make(chan struct{}, 10) // to wait, and, when canceled, not to
+			observe := func(context.Context, httpretry.Event) { decided <- struct{}{} }
+			transport := contract.New(t, httpretry.Config{Policy: every(time.Hour), Observe: observe})
 			go func() {
 				_, err := transport.RoundTrip(request(t, "GET", srv.URL, "").WithContext(ctx))
 				done <- err
 			}()
 			soon(t, "the end of the connection's use", func() {
+				<-decided
 				for s := range states {
 					if s == http.StateIdle || s == http.StateClosed {
 						return
