@@ -123,6 +123,9 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	case err != nil && failure != nil:
 		c.bodyFailed = true
 		return resp, failure
+	case err != nil:
+		err, c.bodyFailed = c.body.withCloseFailure(err)
+		return resp, err
 	case err == nil && c.body.cut() && c.gone():
 		closeResponse(resp) // to what the server took for the request
 		return nil, c.canceled(nil)
@@ -396,33 +399,32 @@ func (c *call) discard(resp *http.Response) {
 	}
 	release := c.attempt.release
 	drop := sync.OnceFunc(func() { release(); closeResponse(resp) })
-	if resp.ContentLength > maxDrainBytes {
-		drop()
-		return
-	}
-	late := time.AfterFunc(maxDrainTime, drop)
 	drain := func() {
+		late := time.AfterFunc(maxDrainTime, drop)
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxDrainBytes+1))
 		late.Stop()
 		drop()
 	}
-	if c.attempt != nil || resp.ProtoMajor < 2 && !resp.Uncompressed {
+	if resp.ContentLength > maxDrainBytes {
+		drain = drop
+	}
+	if resp.ProtoMajor < 2 && (c.attempt != nil || !resp.Uncompressed) {
 		drain()
 		return
 	}
-	// Over HTTP/2, Close waits for the writing of the request, which may be
-	// stuck behind another's; net/http's decompression holds it up while it
-	// reads. Without a context of its own that cannot be cut short, only left
-	// behind.
-	drained := make(chan any, 1)
+	// Over HTTP/2, Read and Close wait for their turn to write on the
+	// connection, where another request may be stuck, and Close for the writing
+	// of its own; net/http's decompression holds Close up while it reads. What
+	// cannot be cut short is left behind.
+	done := make(chan any, 1)
 	go func() {
-		defer func() { drained <- recover() }()
+		defer func() { done <- recover() }()
 		drain()
 	}()
 	timer := time.NewTimer(maxDrainTime)
 	defer timer.Stop()
 	select {
-	case p := <-drained:
+	case p := <-done:
 		if p != nil {
 			panic(p)
 		}

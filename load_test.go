@@ -333,8 +333,8 @@ func settles(t *testing.T, goroutines int, base *http.Transport, open *atomic.In
 	}
 }
 
-// countConns has srv, which is not started, count its open connections.
-func countConns(srv *httptest.Server) *atomic.Int32 {
+// countOpen has srv, which is not started, count its open connections.
+func countOpen(srv *httptest.Server) *atomic.Int32 {
 	open := new(atomic.Int32)
 	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		switch state {
@@ -427,7 +427,7 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 		w.WriteHeader(code)
 		_, _ = w.Write(make([]byte, 200<<10)) // too much to be drained
 	}))
-	open := countConns(srv)
+	open := countOpen(srv)
 	srv.Start()
 	t.Cleanup(srv.Close)
 	for name := range panics(nil) {
@@ -553,7 +553,7 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			goroutines, files := leftovers(), openFiles(t)
 			srv := httptest.NewUnstartedServer(http.HandlerFunc(serveMixed))
-			open, base := countConns(srv), faults.Base(t, nil)
+			open, base := countOpen(srv), faults.Base(t, nil)
 			if protocol == "HTTP/2" {
 				base = faults.HTTP2Base(t)
 				srv.Config.Protocols = base.Protocols

@@ -15,8 +15,8 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// Every bad field is named at once, with its path and value, in a stable order.
-// Hazard A11: no zero, negative or inverted value means "for ever".
+// Hazard A11: every bad field is named at once, with its path and value, in a
+// stable order.
 func TestNewReportsEverything(t *testing.T) {
 	bad := httpretry.Policy{
 		MaxAttempts:    -3,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -118,6 +119,21 @@ func (b *payload) failure() error {
 	return b.rec.failure()
 }
 
+// withCloseFailure adds to err, of an attempt, that of closing the caller's own
+// reader, if there is one. It may have come of that, and HTTP/1 reports either.
+func (b *payload) withCloseFailure(err error) (all error, failed bool) {
+	if b.rec == nil {
+		return err, false
+	}
+	b.rec.mu.Lock()
+	defer b.rec.mu.Unlock()
+	unclean := b.rec.unclean
+	if unclean != nil && !errors.Is(err, unclean) {
+		err = fmt.Errorf("%w: %w", unclean, err)
+	}
+	return err, unclean != nil
+}
+
 // cut reports whether the body was closed before Base had read it to its end.
 func (b *payload) cut() bool {
 	if b.rec == nil {
@@ -199,6 +215,7 @@ type recorder struct {
 	held    bool     // nothing may be lost now
 	last    bool     // no view follows the current one
 	closed  bool     // src is, or is being
+	unclean error    // what closing src returned
 }
 
 func newRecorder(src io.ReadCloser, limit int64) *recorder {
@@ -219,7 +236,7 @@ func (r *recorder) open() io.ReadCloser {
 	if r.current != nil {
 		r.current.end()
 	}
-	r.held = false
+	r.held, r.unclean = false, nil
 	r.current = &view{rec: r}
 	r.wake.Broadcast()
 	return r.current
@@ -277,7 +294,13 @@ func (r *recorder) closeSource() error {
 	if closed {
 		return nil
 	}
-	return r.src.Close()
+	err := r.src.Close()
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.unclean = err
+	}
+	return err
 }
 
 // failure leaves out what came of closing the source.

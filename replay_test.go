@@ -192,7 +192,7 @@ func TestFileReplay(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
-// A file that cannot be read is the caller's failure.
+// Hazard B7: a file that cannot be read is the caller's failure.
 func TestFileFails(t *testing.T) {
 	dir, err := os.Open(t.TempDir())
 	require.NoError(t, err)
@@ -247,7 +247,7 @@ func TestReaderFails(t *testing.T) {
 	}
 }
 
-// The same on a retry, whose body came from GetBody.
+// Hazard B7: the same on a retry, whose body came from GetBody.
 func TestReaderFailsLater(t *testing.T) {
 	failure := errors.New("disk")
 	base := play(status(503), status(200))
@@ -361,7 +361,7 @@ func newDuplexServer(t *testing.T) *httptest.Server {
 	return srv
 }
 
-// The body is not read ahead: the server has the first byte before the
+// Hazard B4: the body is not read ahead: the server has the first byte before the
 // caller's reader has the second.
 func TestStreaming(t *testing.T) {
 	first := make(chan struct{})
@@ -510,7 +510,8 @@ func TestPipeWriterIsToldTheEnd(t *testing.T) {
 	require.ErrorIs(t, <-written, io.ErrClosedPipe)
 }
 
-// What is kept for replay never exceeds ReplayBuffer, not even for a moment.
+// Hazard B4: what is kept for replay never exceeds ReplayBuffer, not even for a
+// moment.
 func TestReplayBufferIsABound(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -536,7 +537,8 @@ func TestReplayBufferIsABound(t *testing.T) {
 	assert.Less(t, result.AllocedBytesPerOp(), int64(2*buffer+16<<10), "all that was ever allocated while the record grew")
 }
 
-// A body that panics while Base reads it in the request's own goroutine.
+// Hazard B8: a body that panics while Base reads it in the request's own
+// goroutine. In one of net/http's, nothing can keep the process from its end.
 func TestBodyPanics(t *testing.T) {
 	body := &contract.Body{ReadCloser: io.NopCloser(readerFunc(func([]byte) (int, error) { panic("boom") }))}
 	transport := contractless(t, httpretry.Config{Base: play(status(200))})
@@ -702,7 +704,7 @@ func (f refusing) Withdraw(context.Context, string) bool {
 	return false
 }
 
-// An attempt that is over gets no more of the body, and its Close takes
+// Hazard A5: an attempt that is over gets no more of the body, and its Close takes
 // nothing from the one that follows.
 func TestReplayOldAttempt(t *testing.T) {
 	var first io.ReadCloser
@@ -731,7 +733,7 @@ func TestReplayOldAttempt(t *testing.T) {
 	assert.Equal(t, 200, resp.StatusCode)
 }
 
-// A body longer than the bound can be sent again as long as no more than the
+// Hazard B4: a body longer than the bound can be sent again as long as no more than the
 // bound was read, however much a Read asks for.
 func TestReplayUpToTheBound(t *testing.T) {
 	base := answering(func(body io.ReadCloser, attempt int) int {
@@ -844,7 +846,7 @@ func (f allowing) Withdraw(context.Context, string) bool {
 	return true
 }
 
-// Hazard D2: a response over HTTP/2 is dropped at once although the caller's
+// Hazard D2, D7: a response over HTTP/2 is dropped at once although the caller's
 // body, which its stream is still waiting for, has no more to give for now.
 func TestDropDuringUpload(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
@@ -877,7 +879,7 @@ func TestDropDuringUpload(t *testing.T) {
 	}
 }
 
-// A body may be a file with a Read of its own, which is the one that counts.
+// Hazard B5: a body may be a file with a Read of its own, which is the one that counts.
 func TestReadOverride(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, []byte("hello"), 0o600))

@@ -26,7 +26,8 @@ var (
 	errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 )
 
-// TestFlow plays one request through every exit of the decision.
+// TestFlow plays one request through every exit of the decision. Hazard D3: a
+// response that ends the retries is the caller's, unread.
 func TestFlow(t *testing.T) {
 	keyed := func(req *http.Request) { req.Header.Set("Idempotency-Key", "k") }
 	tests := []struct {
@@ -285,7 +286,7 @@ func TestHeaderPerAttempt(t *testing.T) {
 	assert.Equal(t, http.Header{"X-Given": {"given"}}, req.Header)
 }
 
-// Hazard A11.
+// Hazard A11: the zero value works.
 func TestZeroTransport(t *testing.T) {
 	srv := newServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 	var transport httpretry.RetryTransport
@@ -614,7 +615,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// A strategy's negative wait is none, and its waits may be absurd.
+// Hazard A11: a strategy's negative wait is none, and its waits may be absurd.
 func TestOddWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, wait := range []time.Duration{-time.Hour, 0, 1 << 62, 1<<63 - 1} {
@@ -769,7 +770,7 @@ func (b panicBudget) Withdraw(context.Context, string) bool {
 	return true
 }
 
-// Hazard A8: one transport, many goroutines, one request without a body.
+// Hazard A1, A8: one transport, many goroutines, one request without a body.
 func TestConcurrentUse(t *testing.T) {
 	srv := newServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Retry-Attempt") == "" {

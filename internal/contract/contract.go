@@ -70,6 +70,7 @@ func (b *base) check() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, body := range b.bodies {
+		body.await() // one that was left behind may be closed a moment later
 		assert.NotZero(b.t, body.Closes(), "response %d of %d was never closed", i+1, len(b.bodies))
 	}
 }
@@ -108,9 +109,7 @@ func (c *caller) RoundTrip(req *http.Request) (*http.Response, error) {
 		assert.EqualValues(c.t, 1, body.Closes(), "closes of the request's body, after an error")
 	default:
 		c.t.Cleanup(func() { // RoundTrip may return before
-			for i := 0; body.Closes() == 0 && i < 1000; i++ {
-				time.Sleep(time.Millisecond)
-			}
+			body.await()
 			assert.EqualValues(c.t, 1, body.Closes(), "closes of the request's body")
 		})
 	}
@@ -138,6 +137,13 @@ func (b *Body) Close() error {
 
 // Closes returns how often b was closed so far.
 func (b *Body) Closes() int { return int(b.closes.Load()) }
+
+// await waits for b to be closed, for up to a second or so.
+func (b *Body) await() {
+	for i := 0; b.Closes() == 0 && i < 1000; i++ {
+		time.Sleep(time.Millisecond)
+	}
+}
 
 // Counted returns a request body for which there is no GetBody.
 func Counted(body string) *Body {

@@ -40,6 +40,7 @@ type HTTP2Server struct {
 	*Server
 	Received atomic.Int32  // bytes of request bodies
 	Complete chan struct{} // gets a value for each request whose body has ended, up to 1000
+	Stingy   atomic.Bool   // does not let clients send more than the 65535 bytes they begin with
 }
 
 // Stream is a request over HTTP/2 whose header has arrived, and the connection
@@ -90,7 +91,7 @@ func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 			answer(Stream{c, stream, int(s.Requests.Add(1))})
 		case kind == FrameData:
 			s.Received.Add(int32(len(payload)))
-			if len(payload) > 0 { // let the client send as much again
+			if len(payload) > 0 && !s.Stingy.Load() { // let the client send as much again
 				window := binary.BigEndian.AppendUint32(nil, uint32(len(payload)))
 				c.Frame(FrameWindow, 0, 0, window)
 				if !end {

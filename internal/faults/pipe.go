@@ -14,15 +14,26 @@ import (
 // virtual time.
 func Pipe(t testing.TB, handler http.HandlerFunc) *http.Transport {
 	t.Helper()
+	return pipe(t, Base(t, nil), handler)
+}
+
+// HTTP2Pipe is a Pipe over HTTP/2.
+func HTTP2Pipe(t testing.TB, handler http.HandlerFunc) *http.Transport {
+	t.Helper()
+	return pipe(t, HTTP2Base(t), handler)
+}
+
+// pipe leads base to a server that speaks the same protocols.
+func pipe(t testing.TB, base *http.Transport, handler http.HandlerFunc) *http.Transport {
+	t.Helper()
 	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	var running sync.WaitGroup
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := &http.Server{Protocols: base.Protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		running.Add(1)
 		defer running.Done()
 		handler(w, r)
 	})}
 	running.Go(func() { _ = srv.Serve(l) })
-	base := Base(t, nil)
 	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		client, server := net.Pipe()
 		select {
