@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -251,43 +252,67 @@ type load struct {
 	clients, requests int
 	method, url, key  string
 	kind              bodyKind
+	pause             func() // before each request
 }
 
 // run sends the load, with an id for each request, and returns how many
-// succeeded, and how often each error was met.
-func (l load) run(t testing.TB, rt http.RoundTripper) (succeeded int, failures map[string]int) {
+// succeeded. What became of the others is logged.
+func (l load) run(t testing.TB, rt http.RoundTripper) (succeeded int) {
 	t.Helper()
 	var (
-		ctx  = patient(t)
-		next atomic.Int64
-		wg   sync.WaitGroup
-		mu   sync.Mutex
+		ctx      = patient(t)
+		next     atomic.Int64
+		wg       sync.WaitGroup
+		mu       sync.Mutex
+		outcomes = map[string]int{}
 	)
-	failures = map[string]int{}
 	for range l.clients {
 		wg.Go(func() {
 			for n := next.Add(1); n <= int64(l.requests); n = next.Add(1) {
 				req := newRequest(ctx, t, l.method, l.url, l.kind)
-				req.Header.Set(idHeader, fmt.Sprintf("%d", n))
+				req.Header.Set(idHeader, strconv.FormatInt(n, 10))
 				if l.key != "" {
 					req.Header.Set("Idempotency-Key", fmt.Sprintf("%s-%d", l.key, n))
 				}
-				code, err := status(rt, req)
-				mu.Lock()
-				switch {
-				case err != nil:
-					failures[withoutPorts(err)]++
-				case code != http.StatusOK:
-					failures[fmt.Sprintf("status %d", code)]++
-				default:
-					succeeded++
+				if l.pause != nil {
+					l.pause()
 				}
+				outcome := "succeeded"
+				if code, err := status(rt, req); err != nil {
+					outcome = withoutPorts(err)
+				} else if code != http.StatusOK {
+					outcome = fmt.Sprintf("status %d", code)
+				}
+				mu.Lock()
+				outcomes[outcome]++
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	return succeeded, failures
+	logCounts(t, outcomes)
+	return outcomes["succeeded"]
+}
+
+func logCounts(t testing.TB, counts map[string]int) {
+	t.Helper()
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		t.Logf("%6d × %s", counts[what], what)
+	}
+}
+
+// during calls do now and then while work is done.
+func during(work func(), every time.Duration, do func()) {
+	done := make(chan struct{})
+	go func() { defer close(done); work() }()
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(every):
+			do()
+		}
+	}
 }
 
 // withoutPorts makes equal errors look equal.
@@ -301,19 +326,13 @@ func withoutPorts(err error) string {
 	return strings.Join(words, " ")
 }
 
-// logLoad shows what became of a load.
-func logLoad(t testing.TB, l load, succeeded int, failures map[string]int) {
+// assertExecuted checks how often the requests of a load were executed.
+func assertExecuted(t testing.TB, executions map[string]int, succeeded int, once bool) {
 	t.Helper()
-	t.Logf("%d of %d succeeded", succeeded, l.requests)
-	for _, failure := range slices.Sorted(maps.Keys(failures)) {
-		t.Logf("%6d × %s", failures[failure], failure)
-	}
-}
-
-// assertNoneTwice checks how often the requests of a load were executed.
-func assertNoneTwice(t testing.TB, executions map[string]int) {
-	t.Helper()
+	assert.GreaterOrEqual(t, len(executions), succeeded, "requests that were executed")
 	for id, n := range executions {
-		assert.LessOrEqual(t, n, 1, "executions of request %s", id)
+		if once {
+			assert.Equal(t, 1, n, "executions of request %s", id)
+		}
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	mathrand "math/rand/v2"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
@@ -22,22 +26,25 @@ import (
 type haproxy struct {
 	*process
 	identity
-	url string
+	url    string
+	config func(ready string) string
 }
 
 // startHaproxy starts one with rules for its frontend, in front of a server
 // at upstream.
 func startHaproxy(t testing.TB, upstream string, rules ...string) *haproxy {
 	t.Helper()
-	path, id, addr := program(t, "haproxy"), newIdentity(t), freeAddr(t)
-	config := fmt.Sprintf(`
+	id, addr := newIdentity(t), freeAddr(t)
+	certificate := writeFile(t, "haproxy.pem", id.certificate+id.key)
+	h := &haproxy{identity: id, url: "https://" + addr}
+	h.config = func(ready string) string {
+		return fmt.Sprintf(`
 global
 	log stdout format raw daemon
 	maxconn 1000
 	hard-stop-after 10s
 defaults
 	mode http
-	log global
 	log-format "request %%HM %%HU %%[capture.req.hdr(0)] %%ST"
 	timeout connect 2s
 	timeout client 10s
@@ -45,14 +52,32 @@ defaults
 	retries 0
 frontend tls
 	bind %s ssl crt %s alpn h2
+	log global
 	http-request capture req.hdr(Retry-Attempt) len 8
 	%s
 	default_backend upstream
+frontend ready
+	bind %s
 backend upstream
 	server only %s
-`, addr, writeFile(t, "haproxy.pem", id.certificate+id.key), strings.Join(rules, "\n\t"), upstream)
-	p := start(t, addr, path, "-db", "-f", writeFile(t, "haproxy.cfg", config))
-	return &haproxy{process: p, identity: id, url: "https://" + addr}
+`, addr, certificate, strings.Join(rules, "\n\t"), ready, upstream)
+	}
+	h.process = h.launch(t)
+	return h
+}
+
+// launch starts a process that listens beside those that do already.
+func (h *haproxy) launch(t testing.TB, args ...string) *process {
+	t.Helper()
+	ready := freeAddr(t)
+	config := writeFile(t, "haproxy.cfg", h.config(ready))
+	return start(t, ready, program(t, "haproxy"), append([]string{"-db", "-f", config}, args...)...)
+}
+
+// reload replaces the process by a new one, which tells the old one to stop.
+func (h *haproxy) reload(t testing.TB) {
+	t.Helper()
+	h.process = h.launch(t, "-sf", strconv.Itoa(h.Process.Pid))
 }
 
 // arrivals stops haproxy and returns how often each path was asked for,
@@ -192,5 +217,36 @@ func TestHaproxyReject(t *testing.T) {
 		} else {
 			assert.Zero(t, arrived[path+" retry 1"], "%s is not repeated", path)
 		}
+	}
+}
+
+// A reload starts a new haproxy, and the old one says goodbye to its clients.
+func TestHaproxyReload(t *testing.T) {
+	t.Parallel()
+	kinds := bodyKinds()
+	for _, tt := range []struct {
+		method  string
+		kind    bodyKind
+		atLeast int // of a thousand
+		once    bool
+	}{
+		{http.MethodPost, kinds[1], 900, true},
+		{http.MethodPost, kinds[0], 500, true},
+		{http.MethodGet, kinds[0], 1000, false},
+	} {
+		t.Run(tt.method+"/"+tt.kind.name, func(t *testing.T) {
+			upstream := newOrigin(t)
+			h := startHaproxy(t, upstream.addr())
+			transport := contract.New(t, httpretry.Config{Base: faults.Base(t, h.client), Policy: eager()})
+
+			l := load{clients: 20, requests: 1000, method: tt.method, url: h.url, kind: tt.kind}
+			l.pause = func() { time.Sleep(mathrand.N(20 * time.Millisecond)) } // so that it lasts some reloads
+			var succeeded, reloads int
+			during(func() { succeeded = l.run(t, transport) }, 100*time.Millisecond, func() { h.reload(t); reloads++ })
+			t.Logf("%d reloads", reloads)
+			assert.NotZero(t, reloads)
+			assert.GreaterOrEqual(t, succeeded, tt.atLeast)
+			assertExecuted(t, upstream.executions(), succeeded, tt.once)
+		})
 	}
 }
