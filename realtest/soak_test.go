@@ -34,7 +34,9 @@ import (
 
 const (
 	soakClients  = 64
-	sumHeader    = "Body-Sum" // SHA-256 of the request's body
+	sumHeader    = "Body-Sum"   // SHA-256 of the request's body
+	busyHeader   = "Busy-After" // bytes of the body, after which an attempt is answered 503
+	untilHeader  = "Busy-Until" // the first attempt that is not
 	soakPatience = 3 * time.Second
 )
 
@@ -157,12 +159,12 @@ func (s *soak) count(outcome string) {
 func (s *soak) check(duration time.Duration) {
 	logCounts(s.t, s.outcomes)
 	h := s.handler
-	s.t.Logf("%d requests, %.0f a second; %d arrivals, %d of them retries; %d bodies arrived whole",
-		s.requests.Load(), float64(s.requests.Load())/duration.Seconds(), h.total.Load(), h.retries.Load(), h.whole.Load())
+	s.t.Logf("%d requests, %.0f a second; %d arrivals, %d of them retries; %d bodies arrived whole, %d of them in retries",
+		s.requests.Load(), float64(s.requests.Load())/duration.Seconds(), h.total.Load(), h.retries.Load(), h.whole.Load(), h.replayed.Load())
 
 	assert.Equal(s.t, s.requests.Load(), s.reasons.Load(), "each request ends with one event that has a reason")
 	assert.Zero(s.t, h.corrupted.Load(), "request bodies that arrived whole, but wrong")
-	assert.NotZero(s.t, h.retries.Load(), "the network did no harm")
+	assert.NotZero(s.t, h.replayed.Load(), "request bodies that arrived whole in a retry")
 	for _, kind := range s.kinds() {
 		assert.NotZero(s.t, s.outcomes[kind.name+": "+kind.good], "%s: %s", kind.name, kind.good)
 	}
@@ -177,8 +179,8 @@ func (s *soak) check(duration time.Duration) {
 
 // verifier checks and counts what reaches httpbin.
 type verifier struct {
-	next                             http.Handler
-	total, retries, whole, corrupted atomic.Int64
+	next                                       http.Handler
+	total, retries, whole, replayed, corrupted atomic.Int64
 
 	mu       sync.Mutex
 	arrivals map[string]int // of keyless POSTs, by id
@@ -186,13 +188,20 @@ type verifier struct {
 
 func (v *verifier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v.total.Add(1)
-	if r.Header.Get("Retry-Attempt") != "" {
+	retry := r.Header.Get("Retry-Attempt") != ""
+	if retry {
 		v.retries.Add(1)
 	}
 	if r.Method == http.MethodPost && r.Header.Get("Idempotency-Key") == "" {
 		v.mu.Lock()
 		v.arrivals[r.Header.Get(idHeader)]++
 		v.mu.Unlock()
+	}
+	if busy(r.Header) {
+		after, _ := strconv.ParseInt(r.Header.Get(busyHeader), 10, 64) // as meetBusy has it
+		_, _ = io.CopyN(io.Discard, r.Body, after)                     // how it ends is the client's to see
+		http.Error(w, strings.Repeat("busy ", 200), http.StatusServiceUnavailable)
+		return
 	}
 	if want := r.Header.Get(sumHeader); want != "" {
 		var echo bytes.Buffer
@@ -205,12 +214,21 @@ func (v *verifier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return // the network broke it, and the client is told
 		}
 		v.whole.Add(1)
+		if retry {
+			v.replayed.Add(1)
+		}
 		if hex.EncodeToString(got.Sum(nil)) != want {
 			v.corrupted.Add(1)
 		}
 		r.Body = io.NopCloser(&echo)
 	}
 	v.next.ServeHTTP(w, r)
+}
+
+func busy(h http.Header) bool {
+	retry, _ := strconv.Atoi(h.Get("Retry-Attempt")) // none is the first attempt
+	until, err := strconv.Atoi(h.Get(untilHeader))
+	return err == nil && retry+1 < until
 }
 
 func sum(body []byte) string {
@@ -225,8 +243,8 @@ type closeCounts struct {
 }
 
 // body returns a reader of data that is none of those that net/http knows.
-func (c *closeCounts) body(data []byte) io.ReadCloser {
-	b := &closeCounter{Reader: struct{ io.Reader }{bytes.NewReader(data)}, closes: new(atomic.Int32)}
+func (c *closeCounts) body(data []byte) *closeCounter {
+	b := &closeCounter{src: bytes.NewReader(data), closes: new(atomic.Int32)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closes = append(c.closes, b.closes)
@@ -248,9 +266,18 @@ func (c *closeCounts) check(t testing.TB) {
 	assert.Equal(t, map[int32]int{1: len(c.closes)}, counts, "request bodies by how often they were closed")
 }
 
+// closeCounter is a body that counts how often it is closed.
 type closeCounter struct {
-	io.Reader
+	src    io.Reader
+	pause  time.Duration // of each Read
 	closes *atomic.Int32
+}
+
+func (b *closeCounter) Read(p []byte) (int, error) {
+	if b.pause > 0 {
+		time.Sleep(b.pause)
+	}
+	return b.src.Read(p)
 }
 
 func (b *closeCounter) Close() error { b.closes.Add(1); return nil }
@@ -340,8 +367,10 @@ func (c *soakCall) setBody(req *http.Request, body []byte) {
 		req.GetBody = func() (io.ReadCloser, error) { return c.bodies.body(body), nil }
 	case 2: // which cannot
 		req.Body = c.bodies.body(body)
-	case 3: // and of which nobody knows the length
-		req.Body, req.ContentLength = c.bodies.body(body), -1
+	case 3: // and of which nobody knows the length, and that comes slowly
+		slow := c.bodies.body(body)
+		slow.pause = 10 * time.Millisecond
+		req.Body, req.ContentLength = slow, -1
 	}
 }
 
@@ -447,7 +476,7 @@ func (c *soakCall) head() string {
 }
 
 func (c *soakCall) unavailable() string {
-	req, cancel := c.request(http.MethodGet, "/status/503", nil)
+	req, cancel := c.request(http.MethodGet, "/drip?code=503&duration=0s&delay=0s&numbytes=1000", nil)
 	defer cancel()
 	return c.expect(req, func([]byte, bool) bool { return false })
 }
@@ -496,6 +525,7 @@ func (c *soakCall) postKeyed() string {
 	defer cancel()
 	req.Header.Set("Content-Type", "text/plain")
 	req.Header.Set("Idempotency-Key", c.id)
+	c.meetBusy(req, len(body))
 	return c.echo(req, body)
 }
 
@@ -509,12 +539,23 @@ func (c *soakCall) put() string {
 func (c *soakCall) putRequest() (*http.Request, context.CancelFunc) {
 	body := c.uploads[c.rnd.IntN(len(c.uploads))]
 	req, cancel := c.request(http.MethodPut, "/upload", body)
+	c.meetBusy(req, len(body))
 	if c.rnd.IntN(2) == 0 {
 		policy := eager()
 		policy.ReplayBuffer = 2 << 20
 		req = req.WithContext(httpretry.WithPolicy(req.Context(), policy))
 	}
 	return req, cancel
+}
+
+// meetBusy has the server answer every third request, once or until it gives
+// up, before it has read all of the body, whose length is size: the body may
+// still be on its way when it is sent again.
+func (c *soakCall) meetBusy(req *http.Request, size int) {
+	if c.rnd.IntN(3) == 0 {
+		req.Header.Set(busyHeader, strconv.Itoa(c.rnd.IntN(size+1)))
+		req.Header.Set(untilHeader, strconv.Itoa(2+c.rnd.IntN(eager().MaxAttempts)))
+	}
 }
 
 func (c *soakCall) cancelGet() string {

@@ -127,7 +127,8 @@ func (x *toxiproxy) change(t testing.TB, rnd *mathrand.Rand) {
 		err = x.call(http.MethodPost, "/proxies/"+p.Name+"/toxics", add)
 		p.toxics = append(p.toxics, add.Name)
 	}
-	if err != nil { // it may lock up, over a toxic of a connection that ends just then
+	if err != nil { // a toxic for a connection that ends just then may crash it, or lock it up
+		t.Logf("toxiproxy is restarted: %v", err)
 		x.restart(t, rnd.Uint64())
 	}
 }
