@@ -227,19 +227,19 @@ func TestHaproxyReload(t *testing.T) {
 	for _, tt := range []struct {
 		method  string
 		kind    bodyKind
-		atLeast int // of a thousand
+		atLeast int // of five hundred
 		once    bool
 	}{
-		{http.MethodPost, kinds[1], 900, true},
-		{http.MethodPost, kinds[0], 500, true},
-		{http.MethodGet, kinds[0], 1000, false},
+		{http.MethodPost, kinds[1], 450, true},
+		{http.MethodPost, kinds[0], 250, true},
+		{http.MethodGet, kinds[0], 500, false},
 	} {
 		t.Run(tt.method+"/"+tt.kind.name, func(t *testing.T) {
 			upstream := newOrigin(t)
 			h := startHaproxy(t, upstream.addr())
 			transport := contract.New(t, httpretry.Config{Base: faults.Base(t, h.client), Policy: eager()})
 
-			l := load{clients: 20, requests: 1000, method: tt.method, url: h.url, kind: tt.kind}
+			l := load{clients: 20, requests: 500, method: tt.method, url: h.url, kind: tt.kind}
 			l.pause = func() { time.Sleep(mathrand.N(20 * time.Millisecond)) } // so that it lasts some reloads
 			var succeeded, reloads int
 			during(func() { succeeded = l.run(t, transport) }, 100*time.Millisecond, func() { h.reload(t); reloads++ })
