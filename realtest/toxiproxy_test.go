@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -119,10 +120,8 @@ func (x *toxiproxy) change(t testing.TB, rnd *mathrand.Rand) {
 		}
 	default:
 		add := drawToxic(rnd)
-		for _, name := range p.toxics {
-			if name == add.Name {
-				return
-			}
+		if slices.Contains(p.toxics, add.Name) {
+			return
 		}
 		err = x.call(http.MethodPost, "/proxies/"+p.Name+"/toxics", add)
 		p.toxics = append(p.toxics, add.Name)
