@@ -485,7 +485,7 @@ func (c *soakCall) unavailable() string {
 func (c *soakCall) drip() string {
 	req, cancel := c.request(http.MethodGet, "/drip?duration=400ms&delay=0s&numbytes=20", nil)
 	defer cancel()
-	return c.expect(impatient(req, 200*time.Millisecond), func(body []byte, whole bool) bool {
+	return c.expect(impatient(req, 300*time.Millisecond), func(body []byte, whole bool) bool {
 		return bytes.HasPrefix(bytes.Repeat([]byte("*"), 20), body) && (!whole || len(body) == 20)
 	})
 }
@@ -493,7 +493,7 @@ func (c *soakCall) drip() string {
 func (c *soakCall) events() string {
 	req, cancel := c.request(http.MethodGet, "/sse?count=4&duration=400ms&delay=0s", nil)
 	defer cancel()
-	return c.expect(impatient(req, 200*time.Millisecond), func(body []byte, whole bool) bool {
+	return c.expect(impatient(req, 300*time.Millisecond), func(body []byte, whole bool) bool {
 		return !whole || bytes.Count(body, []byte("event: ping")) == 4
 	})
 }
