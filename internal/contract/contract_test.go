@@ -75,7 +75,7 @@ func TestNewShowsWhatIsBroken(t *testing.T) {
 		want string
 	}{
 		{"nothing", baseFunc(answer), closed, ""},
-		{"response left open", baseFunc(answer), func(*http.Response) {}, "response 1 of 1 was never closed"},
+		{"response left open", baseFunc(answer), func(*http.Response) {}, "a response was never closed"},
 		{"URL", meddling(func(r *http.Request) { r.URL.Path = "/else" }), closed, "the request's URL was modified"},
 		{"header", meddling(func(r *http.Request) { r.Header.Set("A", "b") }), closed, "the request's header was modified"},
 		{"GetBody", meddling(func(r *http.Request) { r.GetBody = nil }), closed, "GetBody was modified"},

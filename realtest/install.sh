@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Installs from Debian what the tests of this module need and is missing. The
+# tests start the programs themselves, so none of them stays running as a
+# service.
+set -euo pipefail
+
+missing=()
+for program in haproxy nginx; do
+	PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || missing+=("$program")
+done
+if [ ${#missing[@]} -eq 0 ]; then
+	echo "haproxy and nginx are there"
+	exit 0
+fi
+
+sudo=()
+[ "$(id -u)" -eq 0 ] || sudo=(sudo)
+
+# While this file is there, the packages' scripts do not start services.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+	trap '"${sudo[@]}" rm -f "$policy"' EXIT
+	printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" >/dev/null
+	"${sudo[@]}" chmod +x "$policy"
+fi
+
+"${sudo[@]}" apt-get update -q
+"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+
+# Nor are they started with the system.
+if [ -d /run/systemd/system ]; then
+	"${sudo[@]}" systemctl disable --now "${missing[@]}"
+fi
