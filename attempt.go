@@ -118,7 +118,7 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	}
 	switch failure := c.body.failure(); {
 	case ours(cause):
-		closeResponse(resp) // it ends with the attempt's context
+		closeNow(resp)
 		return nil, cause
 	case err != nil && failure != nil:
 		c.bodyFailed = true
@@ -127,7 +127,7 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 		err, c.bodyFailed = c.body.withCloseFailure(err)
 		return resp, err
 	case err == nil && c.body.cut() && c.gone():
-		closeResponse(resp) // to what the server took for the request
+		closeNow(resp) // to what the server took for the request
 		return nil, c.canceled(nil)
 	}
 	return resp, err
@@ -149,12 +149,13 @@ func (c *call) newAttempt() *attempt {
 		once:       !c.safe,
 		replayable: replayable(c.req),
 	}
+	body := c.body.open()
+	a.rec = c.body.rec
 	ctx, cancel := context.WithCancelCause(a)
 	a.cancel = cancel
 	a.req = c.req.WithContext(a.watched(ctx))
 	a.req.Header = c.req.Header.Clone()
-	a.req.Body = c.body.open()
-	a.rec = c.body.rec
+	a.req.Body = body
 	if a.once || !c.body.direct() {
 		a.req.GetBody = nil // with it net/http repeats by itself, past our own eyes
 	}
@@ -206,6 +207,9 @@ func (a *attempt) watched(ctx context.Context) context.Context {
 	if a.hasBody {
 		a.hooks.WroteRequest = a.wroteRequest
 	}
+	if a.rec != nil {
+		a.hooks.WroteHeaders = a.wroteHeaders
+	}
 	if a.once {
 		a.hooks.GetConn = a.getConn
 		a.hooks.WroteHeaderField = a.wroteHeaderField
@@ -227,6 +231,9 @@ func (a *attempt) getConn(string) { a.reported.Store(true) }
 func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 	sends := a.sends.Add(1)
 	a.uploaded.Store(false)
+	if a.rec != nil && sends > 1 && !a.everWrote.Load() {
+		a.rec.reopen()
+	}
 	switch {
 	case a.once && a.wrote.Load() && (a.http2.Load() || a.replayable):
 		a.cancel(errResent)
@@ -412,14 +419,27 @@ func (c *call) discard(resp *http.Response) {
 		drain()
 		return
 	}
-	// Over HTTP/2, Read and Close wait for their turn to write on the
-	// connection, where another request may be stuck, and Close for the writing
-	// of its own; net/http's decompression holds Close up while it reads. What
-	// cannot be cut short is left behind.
+	orLeave(drain)
+}
+
+// closeNow closes a response whose attempt's context has ended.
+func closeNow(resp *http.Response) {
+	if resp != nil && resp.ProtoMajor >= 2 {
+		orLeave(func() { closeResponse(resp) })
+		return
+	}
+	closeResponse(resp)
+}
+
+// orLeave runs f, and leaves it behind if it takes too long. Over HTTP/2, Read
+// and Close wait for their turn to write on the connection, where another
+// request may be stuck, and Close for the writing of its own; net/http's
+// decompression holds Close up while it reads. Nothing can cut that short.
+func orLeave(f func()) {
 	done := make(chan any, 1)
 	go func() {
 		defer func() { done <- recover() }()
-		drain()
+		f()
 	}()
 	timer := time.NewTimer(maxDrainTime)
 	defer timer.Stop()

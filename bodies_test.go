@@ -11,8 +11,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"mime/multipart"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -1159,4 +1161,63 @@ func TestResponseIsUntouched(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Hazard C2: net/http may find the HTTP/2 connection that it chose unusable
+// before it writes anything. It then sends the request on another, although it
+// has closed the body.
+func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
+	var servers sync.Map
+	srv := faults.HTTP2(t, func(s faults.Stream) {
+		servers.Store(s.Conn.Number, s.Conn)
+		s.Respond(http.StatusOK)
+	})
+	clients := make(chan *noisyConn, 10)
+	base := faults.HTTP2Base(t)
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		told := &noisyConn{Conn: conn, closed: make(chan struct{})}
+		clients <- told
+		return told, err
+	}
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: every(0)})
+	warmUp(t, base, srv)
+
+	var once sync.Once
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		once.Do(func() {
+			conn, _ := servers.Load(1)
+			_ = conn.(*faults.Conn).Close()
+			<-(<-clients).closed // net/http has noticed
+			warmUp(t, base, srv) // and has another connection
+		})
+	}})
+	body := contract.Counted("the whole body")
+	req := streamed(t, http.MethodPost, srv.URL(), body).WithContext(ctx)
+	resp, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	finish(t, resp)
+	<-srv.Complete
+	assert.EqualValues(t, len("the whole body"), srv.Received.Load())
+	assert.EqualValues(t, 3, srv.Requests.Load(), "two GETs and the POST")
+}
+
+func warmUp(t testing.TB, base http.RoundTripper, srv *faults.HTTP2Server) {
+	t.Helper()
+	resp, err := base.RoundTrip(request(t, http.MethodGet, srv.URL(), ""))
+	require.NoError(t, err)
+	finish(t, resp)
+	<-srv.Complete
+}
+
+// noisyConn tells when it is closed.
+type noisyConn struct {
+	net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *noisyConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
 }

@@ -270,18 +270,33 @@ func (r *recorder) finish() {
 	}
 }
 
+// reopen takes back the close of a view that Base has read nothing of. net/http
+// closes the body of a request that it cannot begin on the HTTP/2 connection
+// which it chose, and then sends the request, with that body, on another. It
+// does not close it again.
+func (r *recorder) reopen() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if v := r.current; v != nil && v.closed && v.spurned && !r.closed {
+		v.closed, v.orphan = false, true
+	}
+}
+
 // interrupt ends the current view. A Read that is inside the source can only
 // be ended by closing that, and with it the chance to send the body again.
 func (r *recorder) interrupt() {
 	r.mu.Lock()
-	if r.current != nil {
-		r.current.end()
+	forgotten := false
+	if v := r.current; v != nil {
+		forgotten = r.last && v.orphan && !v.closed
+		v.end()
+		v.spurned = false
 	}
 	r.wake.Broadcast()
 	blocking := r.reading || r.lost
 	r.mu.Unlock()
-	if blocking {
-		_ = r.closeSource() // the reader gets the error of its Read
+	if blocking || forgotten {
+		_ = r.closeSource() // a reader gets the error of its Read
 	}
 }
 
@@ -321,6 +336,9 @@ type view struct {
 	skip   int   // what of the piece has been read
 
 	closed   bool        // guarded by rec.mu
+	touched  bool        // Base has read; guarded by rec.mu
+	spurned  bool        // Base has closed it untouched; guarded by rec.mu
+	orphan   bool        // it was opened again, and Base does not close it; guarded by rec.mu
 	alone    atomic.Bool // nothing is kept any more, so no other view follows this one
 	complete atomic.Bool // all was read
 }
@@ -339,7 +357,16 @@ func (v *view) Read(p []byte) (n int, err error) {
 	if err == io.EOF {
 		v.complete.Store(true)
 	}
+	if err != nil && v.isOrphan() {
+		_ = v.Close() // as Base would, which does not look at the error either
+	}
 	return n, err
+}
+
+func (v *view) isOrphan() bool {
+	v.rec.mu.Lock()
+	defer v.rec.mu.Unlock()
+	return v.orphan
 }
 
 func (v *view) read(p []byte) (n int, err error) {
@@ -368,10 +395,11 @@ func (v *view) recorded(p []byte) (n int, err error, done bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
-		switch {
-		case v.closed, r.at != nil && r.closed:
+		if v.closed || r.at != nil && r.closed {
 			return 0, errBodyClosed, true
-		case r.at != nil:
+		}
+		v.touched = true
+		if r.at != nil {
 			return 0, nil, false
 		}
 		if n = v.replay(p); n > 0 {
@@ -479,6 +507,7 @@ func (v *view) Close() error {
 	r := v.rec
 	r.mu.Lock()
 	v.end()
+	v.spurned = !v.touched
 	unneeded := v == r.current && (r.last || r.lost) || r.err != nil && r.at == nil
 	r.wake.Broadcast()
 	r.mu.Unlock()
