@@ -3,12 +3,14 @@ package faults
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // Refused returns an address at which nothing listens.
@@ -42,17 +44,19 @@ func Backlog(t testing.TB) string {
 	}
 	at := name.(*syscall.SockaddrInet4)
 	addr := &net.TCPAddr{IP: at.Addr[:], Port: at.Port}
-	// More than the queue holds: those over it are left waiting.
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	for range 4 {
-		go func() {
-			conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr.String())
-			if err == nil {
-				<-ctx.Done()
-				_ = conn.Close()
-			}
-		}()
+	// The queue holds one. Whether that has taken its place is seen by the next.
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	for {
+		conn, err := dialer.Dial("tcp", addr.String())
+		if err == nil {
+			t.Cleanup(func() { _ = conn.Close() })
+			dialer.Timeout = 50 * time.Millisecond
+			continue
+		}
+		if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
+			t.Fatal(err)
+		}
+		break
 	}
 	return addr.String()
 }
@@ -64,6 +68,7 @@ const (
 	DNSNameError     = 3
 	DNSQueryRefused  = 5
 	DNSSilent        = -1 // no answer at all
+	DNSLame          = -2 // no error, no records, and nobody else to ask
 )
 
 const dnsHeader = 12 // bytes
@@ -106,7 +111,13 @@ func dnsReply(query []byte, code int) []byte {
 	}
 	end = min(end+1+4, len(query)) // the root, type and class
 	reply := append([]byte(nil), query[:end]...)
-	binary.BigEndian.PutUint16(reply[2:], uint16(answer|recursionDesired|recursionAvailable|code))
+	flags := answer | recursionDesired
+	if code == DNSLame {
+		code = DNSNoError
+	} else {
+		flags |= recursionAvailable
+	}
+	binary.BigEndian.PutUint16(reply[2:], uint16(flags|code))
 	clear(reply[6:dnsHeader]) // answer, authority and additional records: none
 	return reply
 }
