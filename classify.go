@@ -141,6 +141,8 @@ func classifyError(err error) Outcome {
 		return Final
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return Final
+	case errors.As(err, &op) && isAlert(op) && !strings.HasSuffix(err.Error(), "tls: internal error"):
+		return Final // all other TLS alerts say that the two sides do not fit
 	}
 	if outcome, known := classifyText(err.Error()); known {
 		return outcome // even of a wrapped OpError, whose text says when it happened
@@ -159,11 +161,13 @@ func classifyOp(op *net.OpError, err error) Outcome {
 		return Final // no such port
 	case isDial(op):
 		return Unprocessed
-	case op.Op == "remote error" && !strings.HasSuffix(err.Error(), "tls: internal error"):
-		return Final // all other TLS alerts say that the two sides do not fit
 	}
 	return Transient
 }
+
+// isAlert reports whether op is what the other side of TLS had to say. It may
+// come after the handshake, when net/http holds the connection for idle.
+func isAlert(op *net.OpError) bool { return op.Op == "remote error" }
 
 func isDial(op *net.OpError) bool {
 	return op.Op == "dial" || op.Op == "proxyconnect" || op.Op == "socks connect"
