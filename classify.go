@@ -188,7 +188,6 @@ func errorTexts() []errorText {
 		{"readLoopPeekFailLocked: ", "", Unprocessed},            // the same, with the error of the read
 		{handshakeTimeout, "", Unprocessed},
 		{"http2: Transport: cannot retry err [", "GOAWAY]", Unprocessed},
-		{"http2: Transport: cannot retry err [", "GOAWAY from server", Unprocessed},
 		{"http2: Transport received ", "GOAWAY", Unprocessed}, // for streams the server will not process
 		{"net/http: cannot rewind body after connection loss", "", Unprocessed},
 
@@ -205,12 +204,17 @@ func errorTexts() []errorText {
 }
 
 func classifyText(text string) (outcome Outcome, known bool) {
-	// net/http wraps what happens while it writes on a connection.
-	inner := strings.TrimPrefix(text, "net/http: HTTP/1.x transport connection broken: ")
 	for _, e := range errorTexts() {
-		if (strings.HasPrefix(text, e.prefix) || strings.HasPrefix(inner, e.prefix)) && strings.Contains(text, e.contains) {
+		if e.matches(text) {
 			return e.outcome, true
 		}
 	}
 	return 0, false
+}
+
+// matches takes into account that net/http wraps what happens while it writes
+// on a connection.
+func (e errorText) matches(text string) bool {
+	inner := strings.TrimPrefix(text, "net/http: HTTP/1.x transport connection broken: ")
+	return (strings.HasPrefix(text, e.prefix) || strings.HasPrefix(inner, e.prefix)) && strings.Contains(text, e.contains)
 }
