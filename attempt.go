@@ -74,6 +74,7 @@ type attempt struct {
 	everWrote     atomic.Bool  // a part of the request
 	wrote         atomic.Bool  // a part of the request, and nothing was answered since
 	http2         atomic.Bool  // some of it over HTTP/2
+	connecting    atomic.Bool  // a connection was asked for, and is not there
 	sends         atomic.Int32 // connections that the request was given
 	uploaded      atomic.Bool  // the whole request is written, or never will be
 	informational atomic.Int32 // 1xx responses
@@ -220,7 +221,10 @@ func (a *attempt) watched(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &a.hooks)
 }
 
-func (a *attempt) getConn(string) { a.reported.Store(true) }
+func (a *attempt) getConn(string) {
+	a.reported.Store(true)
+	a.connecting.Store(true)
+}
 
 // gotConn is called before each sending. It stops what would be a second one:
 // over HTTP/2 the request notices its canceled context before it is written;
@@ -230,6 +234,7 @@ func (a *attempt) getConn(string) { a.reported.Store(true) }
 // nothing at all was written on that.
 func (a *attempt) gotConn(info httptrace.GotConnInfo) {
 	sends := a.sends.Add(1)
+	a.connecting.Store(false)
 	a.uploaded.Store(false)
 	if a.rec != nil && sends > 1 && !a.everWrote.Load() {
 		a.rec.reopen()
@@ -292,11 +297,14 @@ func (a *attempt) neverSent() bool {
 }
 
 // dialedAgain reports whether err is of a connection that could not be made
-// after the request had been written on another.
+// after the request had been written on another. While one is being made, any
+// error is: a proxy words its own.
 func (a *attempt) dialedAgain(err error) bool {
+	if a == nil || !a.everWrote.Load() {
+		return false
+	}
 	var op *net.OpError
-	return a != nil && a.everWrote.Load() &&
-		(errors.As(err, &op) && isDial(op) || strings.HasPrefix(err.Error(), handshakeTimeout))
+	return a.connecting.Load() || errors.As(err, &op) && isDial(op) || strings.HasPrefix(err.Error(), handshakeTimeout)
 }
 
 func (a *attempt) wroteRequest(httptrace.WroteRequestInfo) {

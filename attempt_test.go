@@ -187,26 +187,6 @@ func TestInformationalFlood(t *testing.T) {
 	require.ErrorContains(t, err, "more than 32 informational responses")
 }
 
-// Hazard 1.1, C1, K9: a connection that was closed while idle took nothing
-// with it, whatever the method.
-func TestStaleConnection(t *testing.T) {
-	for _, reset := range []bool{false, true} {
-		for _, body := range []string{"", "payload"} {
-			t.Run(fmt.Sprintf("reset=%v/body=%q", reset, body), func(t *testing.T) {
-				stale := faults.Stale(t, reset)
-				transport := contract.New(t, httpretry.Config{Base: stale.Base, Policy: every(0)})
-				resp, err := transport.RoundTrip(request(t, "GET", stale.URL(), ""))
-				require.NoError(t, err)
-				finish(t, resp)
-				resp, err = transport.RoundTrip(request(t, "POST", stale.URL(), body).WithContext(stale.Context))
-				require.NoError(t, err)
-				finish(t, resp)
-				assert.EqualValues(t, 2, stale.Requests.Load())
-			})
-		}
-	}
-}
-
 // Over HTTP/1, net/http gives a request that it does not hold for replayable a
 // second connection only if not a byte went out on the first: that is let be.
 func TestNothingWritten(t *testing.T) {
@@ -801,13 +781,13 @@ func TestDialedAgainTimesOut(t *testing.T) {
 		}
 	})
 	base := faults.Base(t, client)
-	base.TLSHandshakeTimeout = 20 * time.Millisecond
 	policy := every(0)
 	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/act" }
 	transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 	resp, err := transport.RoundTrip(request(t, "GET", "https://"+srv.Addr, ""))
 	require.NoError(t, err)
 	finish(t, resp)
+	base.TLSHandshakeTimeout = 20 * time.Millisecond
 	_, err = transport.RoundTrip(request(t, "GET", "https://"+srv.Addr+"/act", ""))
 	require.Error(t, err)
 	assert.EqualValues(t, 1, delivered.Load())

@@ -141,6 +141,8 @@ func classifyError(err error) Outcome {
 		return Final
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return Final
+	case errors.As(err, &op) && isAlert(op) && !strings.HasSuffix(err.Error(), "tls: internal error"):
+		return Final // all other TLS alerts say that the two sides do not fit
 	}
 	if outcome, known := classifyText(err.Error()); known {
 		return outcome // even of a wrapped OpError, whose text says when it happened
@@ -159,11 +161,13 @@ func classifyOp(op *net.OpError, err error) Outcome {
 		return Final // no such port
 	case isDial(op):
 		return Unprocessed
-	case op.Op == "remote error" && !strings.HasSuffix(err.Error(), "tls: internal error"):
-		return Final // all other TLS alerts say that the two sides do not fit
 	}
 	return Transient
 }
+
+// isAlert reports whether op is what the other side of TLS had to say. It may
+// come after the handshake, when net/http holds the connection for idle.
+func isAlert(op *net.OpError) bool { return op.Op == "remote error" }
 
 func isDial(op *net.OpError) bool {
 	return op.Op == "dial" || op.Op == "proxyconnect" || op.Op == "socks connect"
@@ -184,7 +188,6 @@ func errorTexts() []errorText {
 		{"readLoopPeekFailLocked: ", "", Unprocessed},            // the same, with the error of the read
 		{handshakeTimeout, "", Unprocessed},
 		{"http2: Transport: cannot retry err [", "GOAWAY]", Unprocessed},
-		{"http2: Transport: cannot retry err [", "GOAWAY from server", Unprocessed},
 		{"http2: Transport received ", "GOAWAY", Unprocessed}, // for streams the server will not process
 		{"net/http: cannot rewind body after connection loss", "", Unprocessed},
 
@@ -201,12 +204,17 @@ func errorTexts() []errorText {
 }
 
 func classifyText(text string) (outcome Outcome, known bool) {
-	// net/http wraps what happens while it writes on a connection.
-	inner := strings.TrimPrefix(text, "net/http: HTTP/1.x transport connection broken: ")
 	for _, e := range errorTexts() {
-		if (strings.HasPrefix(text, e.prefix) || strings.HasPrefix(inner, e.prefix)) && strings.Contains(text, e.contains) {
+		if e.matches(text) {
 			return e.outcome, true
 		}
 	}
 	return 0, false
+}
+
+// matches takes into account that net/http wraps what happens while it writes
+// on a connection.
+func (e errorText) matches(text string) bool {
+	inner := strings.TrimPrefix(text, "net/http: HTTP/1.x transport connection broken: ")
+	return (strings.HasPrefix(text, e.prefix) || strings.HasPrefix(inner, e.prefix)) && strings.Contains(text, e.contains)
 }

@@ -8,3 +8,15 @@ func DepositMany(b *HostBudget, host string, n uint64) {
 	w.turn()
 	w.tally().successes += n
 }
+
+// KnownText returns the number of the entry of errorTexts that decides what
+// err is, or -1, and how many there are.
+func KnownText(err error) (entry, entries int) {
+	texts := errorTexts()
+	for i, e := range texts {
+		if e.matches(err.Error()) {
+			return i, len(texts)
+		}
+	}
+	return -1, len(texts)
+}

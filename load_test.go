@@ -259,7 +259,7 @@ func TestManyWait(t *testing.T) {
 		memory, goroutines := inUse(), runtime.NumGoroutine()
 		var wg sync.WaitGroup
 		for _, req := range reqs {
-			wg.Go(func() { succeeds(t, transport, req) })
+			wg.Go(func() { assertSuccess(t, transport, req) })
 		}
 		synctest.Wait() // all of them wait
 		perRequest := (inUse() - memory) / int64(requests)
@@ -276,7 +276,7 @@ func TestManyWait(t *testing.T) {
 	})
 }
 
-func succeeds(t *testing.T, transport http.RoundTripper, req *http.Request) {
+func assertSuccess(t *testing.T, transport http.RoundTripper, req *http.Request) {
 	resp, err := transport.RoundTrip(req)
 	if assert.NoError(t, err) {
 		assert.Equal(t, 200, resp.StatusCode)
@@ -649,7 +649,7 @@ func TestSharedRequests(t *testing.T) {
 					req = shared.WithContext(shared.Context())
 					req.Body, _ = shared.GetBody()
 				}
-				succeeds(t, transport, req)
+				assertSuccess(t, transport, req)
 			})
 		}
 		wg.Wait()

@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -43,15 +44,20 @@ func Backlog(t testing.TB) string {
 	}
 	at := name.(*syscall.SockaddrInet4)
 	addr := &net.TCPAddr{IP: at.Addr[:], Port: at.Port}
-	for range 16 { // more than the queue holds
-		conn, err := net.DialTimeout("tcp", addr.String(), 50*time.Millisecond)
-		if err != nil {
-			return addr.String()
+	// The queue holds one. Whether that has taken its place is seen by the next.
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	for {
+		conn, err := dialer.Dial("tcp", addr.String())
+		if err == nil {
+			t.Cleanup(func() { _ = conn.Close() })
+			dialer.Timeout = 50 * time.Millisecond
+			continue
 		}
-		t.Cleanup(func() { _ = conn.Close() })
+		if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
+			t.Fatal(err)
+		}
+		return addr.String()
 	}
-	t.Fatal("the queue of connections does not fill up")
-	return ""
 }
 
 // Response codes of the DNS (RFC 1035 section 4.1.1).
@@ -61,6 +67,7 @@ const (
 	DNSNameError     = 3
 	DNSQueryRefused  = 5
 	DNSSilent        = -1 // no answer at all
+	DNSLame          = -2 // no error, no records, and nobody else to ask
 )
 
 const dnsHeader = 12 // bytes
@@ -103,7 +110,13 @@ func dnsReply(query []byte, code int) []byte {
 	}
 	end = min(end+1+4, len(query)) // the root, type and class
 	reply := append([]byte(nil), query[:end]...)
-	binary.BigEndian.PutUint16(reply[2:], uint16(answer|recursionDesired|recursionAvailable|code))
+	flags := answer | recursionDesired
+	if code == DNSLame {
+		code = DNSNoError
+	} else {
+		flags |= recursionAvailable
+	}
+	binary.BigEndian.PutUint16(reply[2:], uint16(flags|code))
 	clear(reply[6:dnsHeader]) // answer, authority and additional records: none
 	return reply
 }

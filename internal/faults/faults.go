@@ -19,6 +19,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // Server counts what reached it.
@@ -26,6 +27,31 @@ type Server struct {
 	Addr     string       // host and port
 	Conns    atomic.Int32 // connections that were accepted
 	Requests atomic.Int32 // requests whose header arrived whole
+
+	arrived chan struct{} // gets a value for each request, unless it has one
+}
+
+func (s *Server) arrive() int32 {
+	n := s.Requests.Add(1)
+	signal(s.arrived)
+	return n
+}
+
+// Await waits until n requests have arrived: a client that gave up on an
+// answer may be told so before the server has read what it gave up on. One
+// goroutine may wait at a time.
+func (s *Server) Await(t testing.TB, n int32) {
+	t.Helper()
+	late := time.NewTimer(10 * time.Second)
+	defer late.Stop()
+	for s.Requests.Load() < n {
+		select {
+		case <-s.arrived:
+		case <-late.C:
+			t.Errorf("%d of %d requests arrived", s.Requests.Load(), n)
+			return
+		}
+	}
 }
 
 // URL returns the server's address as a URL without TLS.
@@ -47,7 +73,7 @@ type Conn struct {
 func Listen(t testing.TB, serve func(*Conn)) *Server {
 	t.Helper()
 	l := listen(t)
-	s := &Server{Addr: l.Addr().String()}
+	s := &Server{Addr: l.Addr().String(), arrived: make(chan struct{}, 1)}
 	var (
 		wg    sync.WaitGroup
 		mu    sync.Mutex
@@ -114,7 +140,7 @@ func (c *Conn) CloseWrite() { _ = c.tcp.CloseWrite() }
 func (c *Conn) Request() (*http.Request, error) {
 	req, err := http.ReadRequest(c.Reader)
 	if err == nil {
-		c.server.Requests.Add(1)
+		c.server.arrive()
 	}
 	return req, err
 }

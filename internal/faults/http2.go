@@ -41,6 +41,11 @@ type HTTP2Server struct {
 	Received atomic.Int32  // bytes of request bodies
 	Complete chan struct{} // gets a value for each request whose body has ended, up to 1000
 	Stingy   atomic.Bool   // does not let clients send more than the 65535 bytes they begin with
+	Pongs    chan struct{} // gets a value for each ping of ours that was answered, and connection that ended, up to 1000
+}
+
+func newHTTP2Server(s *Server) *HTTP2Server {
+	return &HTTP2Server{Server: s, Complete: make(chan struct{}, 1000), Pongs: make(chan struct{}, 1000)}
 }
 
 // Stream is a request over HTTP/2 whose header has arrived, and the connection
@@ -55,17 +60,18 @@ type Stream struct {
 // each request's header; while answer runs, the connection is not read.
 func HTTP2(t testing.TB, answer func(Stream)) *HTTP2Server {
 	t.Helper()
-	s := &HTTP2Server{Complete: make(chan struct{}, 1000)}
+	s := newHTTP2Server(nil)
 	s.Server = Listen(t, func(c *Conn) { c.http2(s, answer) })
 	return s
 }
 
 // HTTP2 serves one connection as the function HTTP2 does.
 func (c *Conn) HTTP2(answer func(Stream)) {
-	c.http2(&HTTP2Server{Server: c.server, Complete: make(chan struct{}, 1000)}, answer)
+	c.http2(newHTTP2Server(c.server), answer)
 }
 
 func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
+	defer signal(s.Pongs)
 	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 	if _, err := io.CopyN(io.Discard, c.Reader, int64(len(preface))); err != nil {
 		return
@@ -87,8 +93,10 @@ func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 			c.Frame(FrameSettings, FlagAck, 0, nil)
 		case kind == FramePing && !ack:
 			c.Frame(FramePing, FlagAck, 0, payload)
+		case kind == FramePing:
+			signal(s.Pongs)
 		case kind == FrameHeaders:
-			answer(Stream{c, stream, int(s.Requests.Add(1))})
+			answer(Stream{c, stream, int(s.arrive())})
 		case kind == FrameData:
 			s.Received.Add(int32(len(payload)))
 			if len(payload) > 0 && !s.Stingy.Load() { // let the client send as much again
@@ -100,11 +108,16 @@ func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 			}
 		}
 		if end && (kind == FrameHeaders || kind == FrameData) {
-			select {
-			case s.Complete <- struct{}{}:
-			default:
-			}
+			signal(s.Complete)
 		}
+	}
+}
+
+// signal does not wait for anybody.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -117,6 +130,10 @@ func (c *Conn) Frame(kind, flags byte, stream uint32, payload []byte) bool {
 	_, err := c.Write(append(b, payload...))
 	return err == nil
 }
+
+// Ping asks for an answer, which comes after all that was sent before is taken
+// in.
+func (c *Conn) Ping() { c.Frame(FramePing, 0, 0, make([]byte, 8)) }
 
 // GoAway announces that no stream after last will be processed.
 func (c *Conn) GoAway(last, code uint32) {

@@ -8,6 +8,7 @@ import (
 	"net/http/httptrace"
 	"sync"
 	"testing"
+	"time"
 )
 
 // StaleServer answers every request, until one with its Context is given a
@@ -21,6 +22,15 @@ type StaleServer struct {
 
 // Stale starts a StaleServer, which closes with a reset or without.
 func Stale(t testing.TB, reset bool) *StaleServer {
+	t.Helper()
+	if reset {
+		return StaleWith(t, (*Conn).Reset)
+	}
+	return StaleWith(t, func(*Conn) {})
+}
+
+// StaleWith starts a StaleServer that calls end before it closes the connection.
+func StaleWith(t testing.TB, end func(*Conn)) *StaleServer {
 	t.Helper()
 	s := new(StaleServer)
 	servers, clients := make(chan *Conn, 10), make(chan *toldConn, 10)
@@ -45,9 +55,7 @@ func Stale(t testing.TB, reset bool) *StaleServer {
 	s.Context = httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		if info.Reused {
 			server := <-servers
-			if reset {
-				server.Reset()
-			}
+			end(server)
 			_ = server.Close()
 			<-(<-clients).closed // net/http has noticed
 		}
@@ -55,7 +63,9 @@ func Stale(t testing.TB, reset bool) *StaleServer {
 	return s
 }
 
-// toldConn tells when it is closed.
+// toldConn tells when it is closed. net/http may not have seen that
+// everywhere, and try to write: it hears late that this failed, and first that
+// the connection is gone.
 type toldConn struct {
 	net.Conn
 	closed chan struct{}
@@ -65,4 +75,12 @@ type toldConn struct {
 func (c *toldConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
+}
+
+func (c *toldConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		<-time.After(50 * time.Millisecond)
+	}
+	return n, err
 }
