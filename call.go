@@ -46,7 +46,7 @@ func (c *call) begin() error {
 	if c.gone() {
 		return &Error{Reason: ReasonCanceled, Err: c.canceled(nil)}
 	}
-	c.safe = p.Idempotent(c.req) || hasKey(c.req.Header, p.KeyHeader)
+	c.safe = p.Idempotent(c.req) || hasKey(c.req.Header, p.KeyHeader) || saidIdempotent(c.req.Context())
 	if !c.safe && p.NewKey != nil {
 		c.key = p.NewKey(c.req)
 		if err := checkKey(c.key); err != nil {

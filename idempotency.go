@@ -1,6 +1,7 @@
 package httpretry
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"net/http"
@@ -24,6 +25,18 @@ func Idempotent(req *http.Request) bool {
 	}
 	return hasStandardKey(req.Header)
 }
+
+type idempotentKey struct{}
+
+// WithIdempotent returns a context whose requests are safe to send twice, on
+// the caller's word and whatever their method: a POST that only searches, say.
+// It is for the one request; [Policy.Idempotent] is for those that can be told
+// by their looks.
+func WithIdempotent(ctx context.Context) context.Context {
+	return context.WithValue(ctx, idempotentKey{}, true)
+}
+
+func saidIdempotent(ctx context.Context) bool { return ctx.Value(idempotentKey{}) != nil }
 
 func hasStandardKey(h http.Header) bool {
 	return hasKey(h, "Idempotency-Key") || hasKey(h, "X-Idempotency-Key")

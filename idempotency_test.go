@@ -38,6 +38,20 @@ func TestIdempotent(t *testing.T) {
 	}
 }
 
+// A caller may say of one request what its looks do not.
+func TestWithIdempotent(t *testing.T) {
+	base, events := play(status(503), status(200)), new(record)
+	policy := every(0)
+	policy.NewKey = func(*http.Request) string { t.Error("a key is made for a request that needs none"); return "key" }
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe})
+	req := request(t, "POST", "http://a.test/_search", "query")
+	resp, err := transport.RoundTrip(req.WithContext(httpretry.WithIdempotent(req.Context())))
+	require.NoError(t, err)
+	finish(t, resp)
+	assert.Len(t, base.attempts(), 2)
+	assert.Equal(t, httpretry.ReasonFinal, events.reason())
+}
+
 // Hazard J4.
 func TestRandomKey(t *testing.T) {
 	seen := map[string]bool{}

@@ -228,6 +228,10 @@ func (t *RetryTransport) CloseIdleConnections() {
 	}
 }
 
+// Unwrap returns Base, or the transport that stands for a nil one: for code
+// that looks through transports for what lies below them.
+func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base }
+
 // RoundTrip sends req, and sends it again as the policy for its host or its
 // context says. It returns either a response or an error. It does not modify
 // req, and closes its body on every path.

@@ -297,6 +297,15 @@ func TestZeroTransport(t *testing.T) {
 	assert.Equal(t, "hello", finish(t, resp))
 }
 
+// Hazard K2.
+func TestUnwrap(t *testing.T) {
+	base := play(status(200))
+	transport, err := httpretry.New(httpretry.Config{Base: base})
+	require.NoError(t, err)
+	assert.Same(t, base, transport.Unwrap())
+	assert.IsType(t, new(http.Transport), new(httpretry.RetryTransport).Unwrap())
+}
+
 // Hazard K1.
 func TestCloseIdleConnections(t *testing.T) {
 	base := &closer{}

@@ -1,0 +1,273 @@
+package otelretry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/otelretry"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// flaky answers 503 to the attempts before the one that the path names.
+func flaky(t *testing.T) *httptest.Server {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		attempt, _ := strconv.Atoi(r.Header.Get("Retry-Attempt")) // none on the first
+		if succeeds, _ := strconv.Atoi(strings.Trim(r.URL.Path, "/")); attempt+1 < succeeds {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+func policy() httpretry.Policy {
+	return httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}, Budget: httpretry.Unlimited{}}
+}
+
+// recorded sends requests with an observer for cfg, and returns what was
+// recorded.
+func recorded(t *testing.T, cfg otelretry.Config, base http.RoundTripper, send func(*http.Client)) map[string]metricdata.Aggregation {
+	t.Helper()
+	reader := sdkmetric.NewManualReader()
+	cfg.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	observe, err := otelretry.Observe(cfg)
+	require.NoError(t, err)
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy(), Observe: observe})
+	require.NoError(t, err)
+	client := &http.Client{Transport: transport}
+	send(client)
+	client.CloseIdleConnections()
+
+	var data metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &data))
+	metrics := map[string]metricdata.Aggregation{}
+	for _, scope := range data.ScopeMetrics {
+		assert.Equal(t, otelretry.Scope, scope.Scope.Name)
+		for _, m := range scope.Metrics {
+			metrics[m.Name] = m.Data
+		}
+	}
+	return metrics
+}
+
+func do(t *testing.T, client *http.Client, method, url string) error {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	require.NoError(t, err)
+	resp, err := client.Do(req)
+	if err == nil {
+		require.NoError(t, resp.Body.Close())
+	}
+	return err
+}
+
+// text returns a set of labels as "name=value" in the order of their names.
+func text(set attribute.Set) string {
+	var parts []string
+	for _, kv := range set.ToSlice() {
+		parts = append(parts, fmt.Sprintf("%s=%s", kv.Key, kv.Value.String()))
+	}
+	return strings.Join(parts, " ")
+}
+
+func counts(t *testing.T, data metricdata.Aggregation) map[string]int64 {
+	t.Helper()
+	got := map[string]int64{}
+	sum, ok := data.(metricdata.Sum[int64])
+	require.True(t, ok, "%T", data)
+	for _, point := range sum.DataPoints {
+		got[text(point.Attributes)] = point.Value
+	}
+	return got
+}
+
+func TestRetriesAndRequests(t *testing.T) {
+	srv := flaky(t)
+	metrics := recorded(t, otelretry.Config{}, nil, func(client *http.Client) {
+		for _, succeedsOn := range []int{1, 1, 1, 2, 3, 9} {
+			require.NoError(t, do(t, client, "GET", fmt.Sprintf("%s/%d", srv.URL, succeedsOn)))
+		}
+		require.NoError(t, do(t, client, "POST", srv.URL+"/2"))
+	})
+
+	assert.Equal(t, map[string]int64{
+		"http.request.method=GET http.response.status_code=503": 1 + 2 + 2,
+	}, counts(t, metrics["httpretry.retries"]))
+
+	buckets := map[string][]uint64{}
+	sums := map[string]int64{}
+	for _, point := range metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints {
+		buckets[text(point.Attributes)] = point.BucketCounts[:4]
+		sums[text(point.Attributes)] = point.Sum
+	}
+	assert.Equal(t, map[string][]uint64{
+		"http.request.method=GET http.response.status_code=200 httpretry.reason=final":              {3, 1, 1, 0},
+		"http.request.method=GET http.response.status_code=503 httpretry.reason=attempts exhausted": {0, 0, 1, 0},
+		"http.request.method=POST http.response.status_code=503 httpretry.reason=not idempotent":    {1, 0, 0, 0},
+	}, buckets)
+	assert.Equal(t, map[string]int64{
+		"http.request.method=GET http.response.status_code=200 httpretry.reason=final":              3 + 2 + 3,
+		"http.request.method=GET http.response.status_code=503 httpretry.reason=attempts exhausted": 3,
+		"http.request.method=POST http.response.status_code=503 httpretry.reason=not idempotent":    1,
+	}, sums)
+
+	waits := metrics["httpretry.wait"].(metricdata.Histogram[float64]).DataPoints
+	require.Len(t, waits, 1)
+	assert.EqualValues(t, 5, waits[0].Count)
+	assert.InDelta(t, 0.005, waits[0].Sum, 1e-9)
+	assert.Len(t, metrics["httpretry.request.duration"].(metricdata.Histogram[float64]).DataPoints, 3)
+}
+
+// Labels are bounded, whatever is asked for and from whom.
+func TestLabelsAreBounded(t *testing.T) {
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
+		if strings.HasPrefix(req.URL.Host, "fails") {
+			return nil, errors.New("dial " + req.URL.Host)
+		}
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+	})
+	metrics := recorded(t, otelretry.Config{Hosts: []string{"API.example.", "::1"}}, base, func(client *http.Client) {
+		for i := range 100 {
+			require.NoError(t, do(t, client, "GET", fmt.Sprintf("http://host%d.example/path%d?q=%d", i, i, i)))
+			require.Error(t, do(t, client, "GET", fmt.Sprintf("http://fails%d.example/", i)))
+			require.NoError(t, do(t, client, fmt.Sprintf("METHOD%d", i), "http://api.example:8080/"))
+			require.NoError(t, do(t, client, "QUERY", "http://[::1]:8080/"))
+		}
+	})
+	assert.Equal(t, map[string]int64{
+		"error.type=_OTHER http.request.method=GET server.address=_OTHER": 200,
+	}, counts(t, metrics["httpretry.retries"]))
+	var labels []string
+	for _, point := range metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints {
+		labels = append(labels, text(point.Attributes))
+	}
+	assert.ElementsMatch(t, []string{
+		"http.request.method=GET http.response.status_code=200 httpretry.reason=final server.address=_OTHER",
+		"error.type=_OTHER http.request.method=GET httpretry.reason=attempts exhausted server.address=_OTHER",
+		"http.request.method=_OTHER http.response.status_code=200 httpretry.reason=final server.address=api.example",
+		"http.request.method=QUERY http.response.status_code=200 httpretry.reason=final server.address=::1",
+	}, labels)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// A request that is canceled while it waits is one request, and its attempts
+// are counted once.
+func TestCanceledWhileWaiting(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	reader := sdkmetric.NewManualReader()
+	observe, err := otelretry.Observe(otelretry.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
+	require.NoError(t, err)
+	patient := policy()
+	patient.Backoff = strategies.Constant{Wait: time.Hour}
+	transport, err := httpretry.New(httpretry.Config{Policy: patient, Observe: func(ctx context.Context, e httpretry.Event) {
+		observe(ctx, e)
+		if e.Reason == 0 {
+			cancel()
+		}
+	}})
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(ctx, "GET", flaky(t).URL+"/9", nil)
+	require.NoError(t, err)
+	_, err = transport.RoundTrip(req)
+	require.ErrorIs(t, err, context.Canceled)
+	transport.CloseIdleConnections()
+
+	var data metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &data))
+	for _, m := range data.ScopeMetrics[0].Metrics {
+		if m.Name == "httpretry.request.attempts" {
+			points := m.Data.(metricdata.Histogram[int64]).DataPoints
+			require.Len(t, points, 1)
+			assert.EqualValues(t, 1, points[0].Count)
+			assert.EqualValues(t, 1, points[0].Sum)
+			assert.Equal(t, "error.type=canceled http.request.method=GET httpretry.reason=canceled", text(points[0].Attributes))
+		}
+	}
+}
+
+func TestTimeouts(t *testing.T) {
+	base := roundTripper(func(*http.Request) (*http.Response, error) { return nil, context.DeadlineExceeded })
+	metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
+		require.Error(t, do(t, client, "GET", "http://a.test/"))
+	})
+	assert.Equal(t, map[string]int64{"error.type=timeout http.request.method=GET": 2}, counts(t, metrics["httpretry.retries"]))
+}
+
+func TestBadHosts(t *testing.T) {
+	_, err := otelretry.Observe(otelretry.Config{Hosts: []string{"a.example", "", "b.example:80", "http://c.example"}})
+	require.EqualError(t, err, `otelretry: Config.Hosts[1]: "" is not a host name without a port
+otelretry: Config.Hosts[2]: "b.example:80" is not a host name without a port
+otelretry: Config.Hosts[3]: "http://c.example" is not a host name without a port`)
+}
+
+func TestGlobalProvider(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
+	observe, err := otelretry.Observe(otelretry.Config{})
+	require.NoError(t, err)
+	observe(t.Context(), httpretry.Event{Request: new(http.Request), Attempt: 1, Reason: httpretry.ReasonFinal, Response: &http.Response{StatusCode: 200}})
+	var data metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &data))
+	require.Len(t, data.ScopeMetrics, 1)
+}
+
+// Each attempt has a span of its own, and each but the first says which it is.
+func TestResendCount(t *testing.T) {
+	srv := flaky(t)
+	spans := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+	base := otelhttp.NewTransport(otelretry.ResendCount(nil), otelhttp.WithTracerProvider(provider))
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy()})
+	require.NoError(t, err)
+	client := &http.Client{Transport: transport}
+	require.NoError(t, do(t, client, "GET", srv.URL+"/3"))
+	http.DefaultClient.CloseIdleConnections()
+
+	var got []string
+	for _, span := range spans.Ended() {
+		count := "none"
+		for _, kv := range span.Attributes() {
+			if kv.Key == "http.request.resend_count" {
+				count = kv.Value.String()
+			}
+		}
+		got = append(got, count)
+	}
+	assert.Equal(t, []string{"none", "1", "2"}, got)
+}
+
+func TestResendCountForwardsCloseIdleConnections(t *testing.T) {
+	base := &closer{}
+	(&http.Client{Transport: otelretry.ResendCount(base)}).CloseIdleConnections()
+	assert.Equal(t, 1, base.closed)
+	(&http.Client{Transport: otelretry.ResendCount(roundTripper(nil))}).CloseIdleConnections()
+}
+
+type closer struct {
+	http.Transport
+	closed int
+}
+
+func (c *closer) CloseIdleConnections() { c.closed++ }
