@@ -7,6 +7,7 @@ replace github.com/seed421102f4/httpretry => ../../
 require (
 	github.com/google/go-github/v89 v89.0.0
 	github.com/seed421102f4/httpretry v0.0.0-00010101000000-000000000000
+	github.com/stripe/stripe-go/v85 v85.0.0
 )
 
 require (
