@@ -11,8 +11,11 @@ require (
 	github.com/stripe/stripe-go/v85 v85.0.0
 )
 
+require golang.org/x/net v0.60.0 // indirect
+
 require (
 	github.com/coder/websocket v1.8.15 // indirect
+	github.com/go-resty/resty/v2 v2.17.2
 	github.com/google/go-querystring v1.2.0 // indirect
 	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
 	github.com/tidwall/gjson v1.20.0 // indirect
