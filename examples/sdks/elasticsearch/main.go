@@ -57,9 +57,9 @@ func repeatable(ctx context.Context, p httpretry.Policy) context.Context {
 	return httpretry.WithPolicy(ctx, p)
 }
 
-// newClient returns a client of a cluster. With several endpoints, attempts of
-// one request go to the same one; the next request goes to the next. Certificates
-// belong into Config.Base: the SDK's options for them need an *http.Transport.
+// newClient returns a client of a cluster. Of several endpoints, all attempts of
+// a request would go to the same. Certificates belong into Config.Base: options
+// for them, those of more too, need an *http.Transport.
 func newClient(endpoint, key string, policy httpretry.Policy, more ...elasticsearch.Option) (*elasticsearch.Client, error) {
 	transport, err := httpretry.New(httpretry.Config{Policy: policy})
 	if err != nil {
@@ -81,14 +81,10 @@ func show(out io.Writer, what string, res *esapi.Response, err error) error {
 		return err
 	}
 	defer res.Body.Close()
-	answer, err := io.ReadAll(res.Body)
-	if err == nil && res.IsError() {
-		err = fmt.Errorf("%s: %s: %s", what, res.Status(), answer)
+	if res.IsError() {
+		return fmt.Errorf("%s: %s", what, res)
 	}
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "%s: %s: %s\n", what, res.Status(), answer)
+	fmt.Fprintf(out, "%s: %s\n", what, res)
 	return nil
 }
 

@@ -113,7 +113,7 @@ func TestRun(t *testing.T) {
 	if err := run(t.Context(), client, quick(), "i", &out); err != nil {
 		t.Fatal(err)
 	}
-	if want := "search: 200 OK: {\"errors\":false}\nbulk: 200 OK: {\"errors\":false}\n"; out.String() != want {
+	if want := "search: [200 OK] {\"errors\":false}\nbulk: [200 OK] {\"errors\":false}\n"; out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
 	want := "POST /i/_search \"\"\nPOST /i/_search \"1\"\nPOST /i/_bulk \"\"\nPOST /i/_bulk \"1\"\n"

@@ -39,19 +39,14 @@ func classify(resp *http.Response, err error) httpretry.Outcome {
 	return outcome
 }
 
-// idempotent names the POSTs that leave nothing behind: to repeat one may cost
-// its tokens twice, but that is all. A chat completion is stored if it asks for
-// that. Everything else that is POSTed makes something: files, batches,
-// fine-tuning jobs, and responses, which are stored unless told otherwise.
-// openai-go by itself would repeat all of these, and there are no idempotency
-// keys that would make it safe.
+// idempotent names the POSTs that leave nothing behind: a repeat may cost their
+// tokens twice, and stores a chat completion twice that asks to be stored. All
+// others make something: files, batches, fine-tuning jobs, and responses, which
+// are stored unless told otherwise. There are no keys that make those safe.
 func idempotent(req *http.Request) bool {
-	for _, path := range []string{"/chat/completions", "/embeddings", "/moderations"} {
-		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, path) {
-			return true
-		}
-	}
-	return httpretry.Idempotent(req)
+	return strings.HasSuffix(req.URL.Path, "/chat/completions") ||
+		strings.HasSuffix(req.URL.Path, "/embeddings") ||
+		strings.HasSuffix(req.URL.Path, "/moderations") || httpretry.Idempotent(req)
 }
 
 // newClient returns a client of OpenAI or, at an endpoint, of a server that
@@ -68,8 +63,8 @@ func newClient(endpoint, key string, policy httpretry.Policy) (openai.Client, er
 	options := []option.RequestOption{
 		option.WithAPIKey(key),
 		option.WithHTTPClient(&http.Client{Transport: transport}),
-		// openai-go makes up to three attempts itself: of three each, that
-		// would be nine.
+		// openai-go makes up to three attempts itself, of any POST: of three
+		// each, that would be nine.
 		option.WithMaxRetries(0),
 	}
 	if endpoint != "" {
