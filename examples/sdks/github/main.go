@@ -1,0 +1,99 @@
+// Github reads a repository and opens an issue in it with go-github, and sits
+// out GitHub's rate limits where that does not take long:
+//
+//	GITHUB_TOKEN=... go run ./github -owner me -repo mine -title "An issue"
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/google/go-github/v89/github"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// policy is for docs.github.com, "Best practices for using the REST API",
+// section "Handle rate limit errors appropriately".
+func policy() httpretry.Policy {
+	return httpretry.Policy{
+		Classify: classify,
+		// The primary limit is reset once an hour. A call that would have to
+		// wait longer than this fails at once, with go-github's own error.
+		MaxRetryAfter: 2 * time.Minute,
+		// A 429 that does not say when to come back asks for a minute or more.
+		Throttled: strategies.Decorrelated{Base: time.Minute, Max: 10 * time.Minute},
+	}
+}
+
+// classify knows GitHub's rate limits, which are a 403 as often as a 429, from
+// the 403s of missing permissions: only they say when to come back. They refuse
+// the request, so that even a POST may be sent again.
+func classify(resp *http.Response, err error) httpretry.Outcome {
+	if err == nil && (resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusTooManyRequests) {
+		if _, limited := httpretry.RetryAfter(resp.Header, time.Now()); limited {
+			return httpretry.Unprocessed
+		}
+	}
+	return httpretry.Classify(resp, err)
+}
+
+// newClient returns a client of GitHub or, at an endpoint, of a GitHub
+// Enterprise Server.
+func newClient(endpoint, token string, policy httpretry.Policy) (*github.Client, error) {
+	transport, err := httpretry.New(httpretry.Config{Policy: policy})
+	if err != nil {
+		return nil, err
+	}
+	// go-github has no retries that would have to be turned off, as long as no
+	// context has its SleepUntilPrimaryRateLimitResetWhenRateLimited: then it
+	// repeats what was repeated here, and sends the body of a POST but once.
+	options := []github.ClientOptionsFunc{
+		github.WithTransport(transport),
+		github.WithAuthToken(token), // a header that is good for every attempt
+	}
+	if endpoint != "" {
+		options = append(options, github.WithEnterpriseURLs(endpoint, endpoint))
+	}
+	return github.NewClient(options...)
+}
+
+func run(ctx context.Context, client *github.Client, owner, name, title string, out io.Writer) error {
+	repo, _, err := client.Repositories.Get(ctx, owner, name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s has %d open issues\n", repo.GetFullName(), repo.GetOpenIssuesCount())
+
+	// GitHub has no idempotency keys. An answer of 502 or 503, or none, leaves
+	// open whether there is a new issue, so this is not repeated then.
+	issue, _, err := client.Issues.Create(ctx, owner, name, &github.IssueRequest{Title: &title})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "opened #%d, %q\n", issue.GetNumber(), issue.GetTitle())
+	return nil
+}
+
+func main() {
+	endpoint := flag.String("url", "", "URL of a GitHub Enterprise Server; empty means GitHub")
+	owner := flag.String("owner", "", "owner of the repository")
+	name := flag.String("repo", "", "name of the repository")
+	title := flag.String("title", "Hello", "title of the new issue")
+	flag.Parse()
+
+	client, err := newClient(*endpoint, os.Getenv("GITHUB_TOKEN"), policy())
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := run(context.Background(), client, *owner, *name, *title, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}

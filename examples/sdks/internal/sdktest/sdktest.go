@@ -1,0 +1,142 @@
+// Package sdktest has a server that fails as real services do before it lets a
+// request through to a handler that speaks enough of a service's API.
+package sdktest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+)
+
+// Request is one that arrived whole at a Server.
+type Request struct {
+	*http.Request        // its Body is spent
+	Content       []byte // of the body
+	Executed      bool   // it got as far as the handler
+}
+
+// Server counts what arrives.
+type Server struct {
+	*httptest.Server
+
+	handler http.Handler
+	faults  []Fault
+
+	mu       sync.Mutex
+	requests []*Request
+	seen     map[string]int // requests by operation
+}
+
+// Fault does something else than to execute a request, or more than that.
+type Fault func(s *Server, w http.ResponseWriter, r *Request)
+
+// New returns a server that ends with the test. Each operation, which is a
+// method and a request URI, meets the faults in turn, one a request, and from
+// then on the handler.
+func New(t testing.TB, handler http.Handler, faults ...Fault) *Server {
+	t.Helper()
+	s := &Server{handler: handler, faults: faults, seen: map[string]int{}}
+	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	content, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // it did not arrive whole
+	}
+	req := &Request{Request: r, Content: content}
+	operation := r.Method + " " + r.RequestURI
+	s.mu.Lock()
+	n := s.seen[operation]
+	s.seen[operation]++
+	s.requests = append(s.requests, req)
+	s.mu.Unlock()
+	if n < len(s.faults) {
+		s.faults[n](s, w, req)
+		return
+	}
+	s.execute(w, req)
+}
+
+// execute gives the request to the handler, which can read its body again.
+func (s *Server) execute(w http.ResponseWriter, r *Request) {
+	s.mu.Lock()
+	r.Executed = true
+	s.mu.Unlock()
+	r.Body = io.NopCloser(bytes.NewReader(r.Content))
+	s.handler.ServeHTTP(w, r.Request)
+}
+
+// Requests returns what arrived so far, in that order.
+func (s *Server) Requests() []*Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]*Request(nil), s.requests...)
+}
+
+// Executed returns how many requests with a method got as far as the handler;
+// "" is any.
+func (s *Server) Executed(method string) int {
+	n := 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.requests {
+		if r.Executed && (method == "" || r.Method == method) {
+			n++
+		}
+	}
+	return n
+}
+
+// Summary returns method, URI and Retry-Attempt of each request, a line each.
+func (s *Server) Summary() string {
+	var b bytes.Buffer
+	for _, r := range s.Requests() {
+		fmt.Fprintf(&b, "%s %s %q\n", r.Method, r.RequestURI, r.Header.Get("Retry-Attempt"))
+	}
+	return b.String()
+}
+
+// Answer answers with a status, a body and headers, in turn names and values,
+// and executes nothing.
+func Answer(status int, body string, header ...string) Fault {
+	return func(_ *Server, w http.ResponseWriter, _ *Request) {
+		for i := 0; i+1 < len(header); i += 2 {
+			w.Header().Add(header[i], header[i+1])
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body) // the client may be gone
+	}
+}
+
+// Reset resets the connection instead of answering.
+func Reset() Fault {
+	return func(_ *Server, w http.ResponseWriter, _ *Request) { reset(w) }
+}
+
+// Lost executes the request, and then resets the connection instead of
+// answering: the client cannot know that it was executed.
+func Lost() Fault {
+	return func(s *Server, w http.ResponseWriter, r *Request) {
+		s.execute(httptest.NewRecorder(), r)
+		reset(w)
+	}
+}
+
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler) // HTTP/2: resets the stream
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}

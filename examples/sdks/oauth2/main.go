@@ -1,0 +1,110 @@
+// Oauth2 reads from an API and writes to it with tokens that golang.org/x/oauth2
+// gets and renews, and repeats what fails in passing, here and there:
+//
+//	CLIENT_ID=... CLIENT_SECRET=... go run ./oauth2 -url https://api.test -tokens https://login.test/token
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/url"
+	"os"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// tokenPolicy is for the token endpoint. Its requests are POSTs without a key,
+// but for this grant a second token does no harm. For a refresh token it may:
+// where those are rotated, one that is used twice is taken for stolen (RFC
+// 9700, section 4.14.2). Leave Idempotent nil then.
+func tokenPolicy() httpretry.Policy {
+	return httpretry.Policy{Idempotent: func(*http.Request) bool { return true }}
+}
+
+// apiPolicy is for the API itself.
+func apiPolicy() httpretry.Policy { return httpretry.Policy{Classify: classify} }
+
+// classify tells a token that could not be had from a failure of the API: only
+// the token's request has an http.Client of its own, or a RetrieveError. It has
+// been repeated already.
+func classify(resp *http.Response, err error) httpretry.Outcome {
+	_, refused := errors.AsType[*oauth2.RetrieveError](err)
+	_, failed := errors.AsType[*url.Error](err)
+	if refused || failed {
+		return httpretry.Final
+	}
+	return httpretry.Classify(resp, err)
+}
+
+// newClient returns a client that retries on the outside and adds the token on
+// the inside: so each attempt gets one that is valid then. The other order,
+// which config.Client and oauth2.NewClient make of a retrying client, sends the
+// first attempt's token after every wait.
+func newClient(config clientcredentials.Config, tokens, api httpretry.Policy) (*http.Client, error) {
+	// Left to find out where the secret belongs, oauth2 takes any failure for a
+	// wrong guess, and does all attempts over again. If yours wants it in the
+	// form, this is oauth2.AuthStyleInParams.
+	config.AuthStyle = oauth2.AuthStyleInHeader
+
+	inner, err := httpretry.New(httpretry.Config{Policy: tokens})
+	if err != nil {
+		return nil, err
+	}
+	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{Transport: inner})
+	outer, err := httpretry.New(httpretry.Config{
+		Base:   &oauth2.Transport{Source: config.TokenSource(ctx), Base: http.DefaultTransport},
+		Policy: api,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: outer}, nil
+}
+
+func run(ctx context.Context, client *http.Client, api string, out io.Writer) error {
+	for _, call := range []struct{ method, path, body string }{
+		{http.MethodGet, "/items", ""},
+		{http.MethodPost, "/items", `{"name":"new"}`},
+	} {
+		req, err := http.NewRequestWithContext(ctx, call.method, api+call.path, bytes.NewBufferString(call.body))
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		answer, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "%s %s: %s: %s\n", call.method, call.path, resp.Status, answer)
+	}
+	return nil
+}
+
+func main() {
+	api := flag.String("url", "http://localhost:8080", "URL of the API")
+	tokens := flag.String("tokens", "http://localhost:8080/token", "URL of the token endpoint")
+	flag.Parse()
+
+	client, err := newClient(clientcredentials.Config{
+		ClientID: os.Getenv("CLIENT_ID"), ClientSecret: os.Getenv("CLIENT_SECRET"), TokenURL: *tokens,
+	}, tokenPolicy(), apiPolicy())
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := run(context.Background(), client, *api, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,110 @@
+// Openai looks up a model and asks it something with openai-go, and repeats
+// what fails in passing:
+//
+//	OPENAI_API_KEY=sk-... go run ./openai -ask "What is a retry budget?"
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// policy is for platform.openai.com/docs/guides/error-codes and
+// platform.openai.com/docs/guides/rate-limits.
+func policy() httpretry.Policy {
+	return httpretry.Policy{Classify: classify, Idempotent: idempotent}
+}
+
+// classify knows that a 429 refuses a request, so that any may be sent again.
+// The default heeds X-Should-Retry, and Retry-After-Ms and Retry-After are
+// obeyed. What is short of quota, rather than time, looks the same: its
+// attempts are spent in vain.
+func classify(resp *http.Response, err error) httpretry.Outcome {
+	outcome := httpretry.Classify(resp, err)
+	if outcome == httpretry.Transient && err == nil && resp.StatusCode == http.StatusTooManyRequests {
+		return httpretry.Unprocessed
+	}
+	return outcome
+}
+
+// idempotent names the POSTs that leave nothing behind: a repeat may cost their
+// tokens twice, and stores a chat completion twice that asks to be stored. All
+// others make something: files, batches, fine-tuning jobs, and responses, which
+// are stored unless told otherwise. There are no keys that make those safe.
+func idempotent(req *http.Request) bool {
+	return strings.HasSuffix(req.URL.Path, "/chat/completions") ||
+		strings.HasSuffix(req.URL.Path, "/embeddings") ||
+		strings.HasSuffix(req.URL.Path, "/moderations") || httpretry.Idempotent(req)
+}
+
+// newClient returns a client of OpenAI or, at an endpoint, of a server that
+// speaks for it.
+func newClient(endpoint, key string, policy httpretry.Policy) (openai.Client, error) {
+	transport, err := httpretry.New(httpretry.Config{
+		Policy: policy,
+		// openai-go sends this header with a 0, and no longer counts itself.
+		AttemptHeader: "X-Stainless-Retry-Count",
+	})
+	if err != nil {
+		return openai.Client{}, err
+	}
+	options := []option.RequestOption{
+		option.WithAPIKey(key),
+		option.WithHTTPClient(&http.Client{Transport: transport}),
+		// openai-go makes up to three attempts itself, of any POST: of three
+		// each, that would be nine.
+		option.WithMaxRetries(0),
+	}
+	if endpoint != "" {
+		options = append(options, option.WithBaseURL(endpoint))
+	}
+	return openai.NewClient(options...), nil
+}
+
+func run(ctx context.Context, client openai.Client, model, question string, out io.Writer) error {
+	known, err := client.Models.Get(ctx, model)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s is by %s\n", known.ID, known.OwnedBy)
+
+	completion, err := client.Chat.Completions.New(ctx, openai.ChatCompletionNewParams{
+		Model:    known.ID,
+		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(question)},
+	})
+	if err != nil {
+		return err
+	}
+	if len(completion.Choices) == 0 {
+		return errors.New("no answer")
+	}
+	fmt.Fprintf(out, "it says: %s\n", completion.Choices[0].Message.Content)
+	return nil
+}
+
+func main() {
+	endpoint := flag.String("url", "", "base URL of a server that speaks for OpenAI; empty means OpenAI")
+	model := flag.String("model", "gpt-4o-mini", "name of the model")
+	question := flag.String("ask", "Say hello.", "the question")
+	flag.Parse()
+
+	client, err := newClient(*endpoint, os.Getenv("OPENAI_API_KEY"), policy())
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := run(context.Background(), client, *model, *question, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}

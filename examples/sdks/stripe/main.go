@@ -1,0 +1,90 @@
+// Stripe reads an account's balance and creates a payment with stripe-go, and
+// repeats what fails in passing; the payment is made once all the same:
+//
+//	STRIPE_API_KEY=sk_test_... go run ./stripe -order 4711
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/stripe/stripe-go/v85"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// policy is for docs.stripe.com/error-low-level and docs.stripe.com/rate-limits.
+func policy() httpretry.Policy {
+	return httpretry.Policy{Classify: classify} // no NewKey: stripe-go gives every write an Idempotency-Key
+}
+
+// classify heeds Stripe-Should-Retry: true, which comes with statuses that
+// would be final otherwise. The default knows its false, which comes with most
+// 500s, and repeats a 409, a 429 and the other 5xx.
+func classify(resp *http.Response, err error) httpretry.Outcome {
+	if err == nil && resp.StatusCode >= 400 && resp.Header.Get("Stripe-Should-Retry") == "true" {
+		return httpretry.Transient
+	}
+	return httpretry.Classify(resp, err)
+}
+
+// newClient returns a client of Stripe or, at an endpoint, of a server that
+// speaks for it.
+func newClient(endpoint, key string, policy httpretry.Policy) (*stripe.Client, error) {
+	transport, err := httpretry.New(httpretry.Config{Policy: policy})
+	if err != nil {
+		return nil, err
+	}
+	config := &stripe.BackendConfig{
+		// All attempts and waits together; stripe-go's own client has as much.
+		HTTPClient: &http.Client{Transport: transport, Timeout: 80 * time.Second},
+		// stripe-go makes three attempts itself where a connection breaks or an
+		// answer is not JSON: of three each, that would be nine.
+		MaxNetworkRetries: stripe.Int64(0),
+	}
+	if endpoint != "" {
+		config.URL = &endpoint // with it, for uploads as well
+	}
+	return stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(config))), nil
+}
+
+func run(ctx context.Context, client *stripe.Client, order string, out io.Writer) error {
+	balance, err := client.V1Balance.Retrieve(ctx, nil)
+	if err != nil {
+		return err
+	}
+	for _, amount := range balance.Available {
+		fmt.Fprintf(out, "available: %d %s\n", amount.Amount, amount.Currency)
+	}
+
+	params := &stripe.PaymentIntentCreateParams{Amount: stripe.Int64(999), Currency: stripe.String("eur")}
+	// The key that stripe-go would make is another with every call. One that is
+	// the order's own also holds when this program is started again.
+	params.SetIdempotencyKey("order-" + order)
+	intent, err := client.V1PaymentIntents.Create(ctx, params)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "payment %s of %d %s\n", intent.ID, intent.Amount, intent.Currency)
+	return nil
+}
+
+func main() {
+	endpoint := flag.String("url", "", "URL of a server that speaks for Stripe; empty means Stripe")
+	order := flag.String("order", "", "number of the order to be paid")
+	flag.Parse()
+
+	client, err := newClient(*endpoint, os.Getenv("STRIPE_API_KEY"), policy())
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := run(context.Background(), client, *order, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
