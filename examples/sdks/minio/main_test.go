@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,8 +175,7 @@ func TestMultipartUpload(t *testing.T) {
 // This is why MaxRetries is 1.
 func TestRetriesMultiply(t *testing.T) {
 	for attempts, want := range map[int]int{1: 2, 3: 6} {
-		s := sdktest.New(t, http.HandlerFunc(s3), sdktest.Answer(503, ""), sdktest.Answer(503, ""), sdktest.Answer(503, ""),
-			sdktest.Answer(503, ""), sdktest.Answer(503, ""), sdktest.Answer(503, ""), sdktest.Answer(503, ""))
+		s := sdktest.New(t, http.HandlerFunc(s3), slices.Repeat([]sdktest.Fault{slowDown()}, 10)...)
 		p := quick()
 		p.MaxAttempts, p.Budget = 2, httpretry.Unlimited{}
 		transport, err := httpretry.New(httpretry.Config{Policy: p})
