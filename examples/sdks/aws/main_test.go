@@ -270,4 +270,3 @@ func random(n int) []byte {
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
 	return content
 }
-
