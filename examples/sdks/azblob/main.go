@@ -46,9 +46,9 @@ func newClient(endpoint string, key *azblob.SharedKeyCredential, p httpretry.Pol
 	transport, err := httpretry.New(httpretry.Config{
 		Policy:  p,
 		Observe: httpretry.LogEvents(slog.Default()),
-		// Not a name that begins with x-ms-: those are signed, above. The
-		// default, Retry-Attempt, is not. Each attempt has the same x-ms-date
-		// and signature, which the service takes for 15 minutes.
+		// The SDK signs above, so each attempt has the same x-ms-date and
+		// signature, good for 15 minutes. It covers all headers that begin with
+		// x-ms-: an AttemptHeader must not.
 	})
 	if err != nil {
 		return nil, err
