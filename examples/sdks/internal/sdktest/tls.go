@@ -1,0 +1,20 @@
+package sdktest
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// NewTLS is New with TLS, and HTTP/2 for clients that ask for it. The
+// transport of its Client trusts it and does; a reset is then one of the
+// stream.
+func NewTLS(t testing.TB, handler http.Handler, faults ...Fault) *Server {
+	t.Helper()
+	s := &Server{handler: handler, faults: faults, seen: map[string]int{}}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
