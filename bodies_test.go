@@ -1221,3 +1221,72 @@ func (c *noisyConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
 }
+
+// seeker is a body as the SDK of Azure makes it: there is one, GetBody seeks in
+// it, and Close does nothing.
+type seeker struct{ *bytes.Reader }
+
+func (seeker) Close() error { return nil }
+
+// Hazard A5, B2: a GetBody that seeks in the body that an attempt may still be
+// sending gives each attempt all of it.
+func TestGetBodySeeks(t *testing.T) {
+	data := make([]byte, 1<<20)
+	for i := range data {
+		data[i] = byte(i >> 10)
+	}
+	for _, kind := range []string{"the same", "a new wrapper"} {
+		for _, length := range []int64{int64(len(data)), -1} {
+			t.Run(fmt.Sprintf("%s/length %d", kind, length), func(t *testing.T) {
+				accepted := make(chan []byte, 1)
+				url := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+					if c.Number < 4 {
+						_, _ = io.CopyN(io.Discard, req.Body, 1000)
+						c.Respond(503, "later", "Connection: close")
+						c.Drain()
+						return false
+					}
+					body, err := io.ReadAll(req.Body)
+					assert.NoError(t, err)
+					accepted <- body
+					c.Respond(200, "")
+					return false
+				}).URL()
+				body := seeker{bytes.NewReader(data)}
+				req := streamed(t, "PUT", url, body)
+				req.ContentLength = length
+				req.GetBody = func() (io.ReadCloser, error) {
+					_, err := body.Seek(0, io.SeekStart)
+					if kind == "the same" {
+						return body, err
+					}
+					return &contract.Body{ReadCloser: body}, err
+				}
+				resp, err := contract.New(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
+				require.NoError(t, err)
+				finish(t, resp)
+				require.True(t, bytes.Equal(data, <-accepted))
+			})
+		}
+	}
+}
+
+// A body that cannot be paused, because a Read of it blocks, cannot be shared.
+func TestGetBodySharesABlockedBody(t *testing.T) {
+	body, events := newBlocked(), new(record)
+	url := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+		<-body.begun
+		c.Respond(503, "later")
+		c.Drain()
+		return false
+	}).URL()
+	req := streamed(t, "PUT", url, body)
+	req.ContentLength = 10
+	req.GetBody = func() (io.ReadCloser, error) { return body, nil }
+	resp, err := contract.New(t, httpretry.Config{Policy: every(0), Observe: events.observe}).RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, "later", finish(t, resp))
+	assert.Equal(t, httpretry.ReasonNotReplayable, events.reason())
+	require.ErrorContains(t, events.events[0].Err, "GetBody returned a body that is still being read")
+	<-body.closed
+}

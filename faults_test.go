@@ -401,7 +401,7 @@ func tlsFaults() []fault {
 			c.Respond(400, "")
 			c.Drain()
 		}), "tls: first record does not look like a TLS handshake", final, permanent},
-		{"no TLS, server wants it", func(t *testing.T) *scene {
+		{"no TLS, server wants it", racing(func(t *testing.T) *scene {
 			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("delivered") }))
 			srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 			srv.StartTLS()
@@ -409,7 +409,7 @@ func tlsFaults() []fault {
 			s := newScene(t, nil)
 			s.url = strings.Replace(srv.URL, "https:", "http:", 1)
 			return s
-		}, "400 Bad Request", final, wants{aGet: succeeds(1, 0), aPost: succeeds(1, 0)}},
+		}), "400 Bad Request", final, wants{aGet: succeeds(1, 0), aPost: succeeds(1, 0)}},
 		{"no TLS, alert", answering1(func(c *faults.Conn) { c.Send("\x15\x03\x01\x00\x02\x02\x46") }),
 			"malformed HTTP response", transient, wants{aGet: exhausted(5), aPost: once(1)}},
 		{"TLS, handshake timeout", func(t *testing.T) *scene {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // payload is the body of a request as its attempts see it.
@@ -33,6 +34,7 @@ func (b *payload) prepare(req *http.Request, limit int64) {
 		b.rec = newRecorder(req.Body, limit)
 	case !inMemory(req.Body):
 		b.rec = newRecorder(req.Body, 0)
+		b.rec.again = true
 	}
 }
 
@@ -53,12 +55,17 @@ func (b *payload) open() io.ReadCloser {
 		return b.rec.open()
 	}
 	b.next = nil
-	b.abort() // the attempt before may still be reading
+	if b.shared(next) {
+		b.rec.end()
+	} else {
+		b.abort() // the attempt before may still be reading
+	}
 	if inMemory(next) {
 		b.rec = nil
 		return next
 	}
 	b.rec = newRecorder(next, 0)
+	b.rec.again = true
 	return b.rec.open()
 }
 
@@ -74,9 +81,14 @@ func (b *payload) hold() bool {
 	case b.req.GetBody == nil:
 		return b.rec.hold()
 	}
+	idle := b.rec == nil || b.rec.pause()
 	next, err := b.req.GetBody()
-	if err == nil && next == nil {
+	switch {
+	case err != nil:
+	case next == nil:
 		err = errors.New("GetBody returned neither a body nor an error")
+	case !idle && b.shared(next):
+		err = errors.New("GetBody returned a body that is still being read")
 	}
 	b.err = err
 	if err == nil {
@@ -87,13 +99,23 @@ func (b *payload) hold() bool {
 
 // release takes back a hold, when no attempt follows.
 func (b *payload) release() {
-	if b.next != nil {
+	if b.next != nil && !b.shared(b.next) {
 		_ = b.next.Close() // nobody read it
-		b.next = nil
 	}
+	b.next = nil
 	if b.rec != nil {
 		b.rec.release()
 	}
+}
+
+// shared reports whether GetBody has returned the body that the attempt before
+// was given: some seek in it, and take that for a copy.
+func (b *payload) shared(next io.ReadCloser) bool {
+	if b.rec == nil {
+		return false
+	}
+	old := reflect.ValueOf(b.rec.src)
+	return old.Comparable() && old.Type() == reflect.TypeOf(next) && b.rec.src == next
 }
 
 // finish says that the body is not needed beyond the current attempt, which
@@ -203,6 +225,7 @@ type recorder struct {
 	at    io.ReaderAt // src, if it is a file
 	start int64       // where src stood
 	limit int64       // most bytes kept
+	again bool        // there is GetBody, which may seek in src
 
 	mu      sync.Mutex
 	wake    sync.Cond
@@ -253,10 +276,39 @@ func (r *recorder) hold() bool {
 	return r.held
 }
 
+// pause keeps Base from reading, as hold does, and waits until it does not, for
+// GetBody may be about to seek in what it reads. Only a Read that blocks is not
+// waited for: then pause returns false.
+func (r *recorder) pause() (idle bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held = true
+	late := false
+	timer := time.AfterFunc(maxDrainTime, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		late = true
+		r.wake.Broadcast()
+	})
+	defer timer.Stop()
+	for r.reading && !late {
+		r.wake.Wait()
+	}
+	return !r.reading
+}
+
 func (r *recorder) release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held = false
+	r.wake.Broadcast()
+}
+
+// end ends the current view, and leaves the source as it is.
+func (r *recorder) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current.end()
 	r.wake.Broadcast()
 }
 
@@ -293,7 +345,7 @@ func (r *recorder) interrupt() {
 		v.spurned = false
 	}
 	r.wake.Broadcast()
-	blocking := r.reading || r.lost
+	blocking := r.reading || r.lost && !r.again
 	r.mu.Unlock()
 	if blocking || forgotten {
 		_ = r.closeSource() // a reader gets the error of its Read
@@ -459,7 +511,7 @@ func (v *view) pulled(p []byte, err error) {
 	} else {
 		r.lost = true
 		r.record = nil
-		v.alone.Store(!v.closed)
+		v.alone.Store(!v.closed && !r.again)
 	}
 	switch {
 	case err == nil || r.err != nil:
