@@ -47,7 +47,7 @@ func (o Outcome) String() string {
 // and 409 if the request, as Response.Request has it, carries an idempotency
 // key: its first copy is still at work. 421 and 425 are Unprocessed. All
 // others are Final. X-Should-Retry or Stripe-Should-Retry: false makes any
-// response Final, and X-Should-Retry: true makes a 4xx or 5xx Transient.
+// response Final, and true makes a 4xx or 5xx Transient.
 //
 // Of errors, those that happen before the request can reach the server are
 // Unprocessed, those that would repeat themselves are Final (certificates,
@@ -70,7 +70,7 @@ func classify(resp *http.Response, err error, keyed func() bool) Outcome {
 		return Final
 	}
 	outcome := classifyStatus(resp, keyed)
-	if outcome == Final && says(resp, "X-Should-Retry", "true") {
+	if outcome == Final && (says(resp, "X-Should-Retry", "true") || says(resp, "Stripe-Should-Retry", "true")) {
 		return Transient
 	}
 	return outcome

@@ -72,7 +72,8 @@ func TestClassifyResponse(t *testing.T) {
 		{"too large for now", 413, map[string]string{"Retry-After": "10"}, nil, transient},
 		{"too large, garbage", 413, map[string]string{"Retry-After": "soon"}, nil, final},
 		{"Stripe's refusal", 503, map[string]string{"Stripe-Should-Retry": "false"}, nil, final},
-		{"Stripe's wish", 404, map[string]string{"Stripe-Should-Retry": "true"}, nil, final},
+		{"Stripe's wish", 404, map[string]string{"Stripe-Should-Retry": "true"}, nil, transient},
+		{"Stripe's wish, on a success", 204, map[string]string{"Stripe-Should-Retry": "true"}, nil, final},
 		{"key reuse", 422, nil, keyed("Idempotency-Key", "k"), final},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

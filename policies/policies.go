@@ -24,14 +24,14 @@ import (
 
 // GitHub is for GitHub's REST API. It answers 403 as well as 429 when a limit
 // is reached: with X-RateLimit-Remaining: 0 and the time of the reset for the
-// hourly limit, with Retry-After for a secondary one. Both are repeated then, no
-// earlier than that. Without either, the service asks for a wait of a minute or
-// more without giving a number, and such an answer is returned; so is a 403
-// that is about permissions.
+// hourly limit, with Retry-After for a secondary one. Such a request was refused,
+// and is repeated whatever its method, no earlier than that. Without either, the
+// service asks for a wait of a minute or more without giving a number, and such
+// an answer is returned; so is a 403 that is about permissions.
 //
-// The hourly limit can be up to an hour away. The default MaxRetryAfter returns
-// such an answer at once; a batch job may set it to an hour. A POST is not
-// repeated: GitHub does not say that a limited request was not begun.
+// The reset of the hourly limit can be up to an hour away. The default
+// MaxRetryAfter returns such an answer at once; a batch job may set it to an
+// hour.
 //
 // Source: docs.github.com, "Rate limits for the REST API" and "Best practices
 // for using the REST API".
@@ -41,36 +41,30 @@ func GitHub() httpretry.Policy {
 			return httpretry.Classify(resp, err)
 		}
 		if _, ok := httpretry.RetryAfter(resp.Header, time.Now()); ok {
-			return httpretry.Transient
+			return httpretry.Unprocessed
 		}
 		return httpretry.Final
 	}}
 }
 
-// Stripe is for Stripe's API. Every POST without an Idempotency-Key is given
-// one, so that it can be repeated; Stripe-Should-Retry: true makes an error
-// Transient, as false makes it final. A 409 is repeated with its key, which
-// tells Stripe that it is the same request.
+// Stripe is for Stripe's API without its SDK, which makes keys of its own. Every
+// POST without an Idempotency-Key is given one, so that it can be repeated; a
+// 409, too, whose first copy is still at work. Stripe-Should-Retry needs nothing
+// of this policy.
 //
 // Source: docs.stripe.com, "Idempotent requests" and "Advanced error handling".
 func Stripe() httpretry.Policy {
-	return httpretry.Policy{
-		NewKey: httpretry.RandomKey,
-		Classify: func(resp *http.Response, err error) httpretry.Outcome {
-			if err == nil && resp.StatusCode >= 400 && strings.EqualFold(resp.Header.Get("Stripe-Should-Retry"), "true") {
-				return httpretry.Transient
-			}
-			return httpretry.Classify(resp, err)
-		},
-	}
+	return httpretry.Policy{NewKey: httpretry.RandomKey}
 }
 
 // OpenAI is for OpenAI's API and those that copy it. They have no idempotency
-// keys. A POST that only computes something (completions, responses,
-// embeddings, moderations, images, audio) is repeated like a GET: at worst it is
-// paid for twice, which is what OpenAI's own libraries accept for every POST.
-// All other POSTs, such as those that create files or jobs, are sent once. A 409
-// is a lock that was not free, and is repeated.
+// keys. A POST that only computes something (completions, embeddings,
+// moderations, images, audio) is repeated like a GET: at worst it is paid for
+// twice, which is what OpenAI's own libraries accept for every POST. All other
+// POSTs are sent once, such as those that create files or jobs, and responses,
+// which are stored unless told otherwise. A 429 refuses a request, so that any
+// is repeated; one that is out of quota looks the same. A 409 is a lock that was
+// not free, and is repeated where that is safe.
 //
 // X-Should-Retry and Retry-After-Ms need nothing of this policy.
 //
@@ -83,8 +77,11 @@ func OpenAI() httpretry.Policy {
 		},
 		Classify: func(resp *http.Response, err error) httpretry.Outcome {
 			outcome := httpretry.Classify(resp, err)
-			if err == nil && resp.StatusCode == http.StatusConflict && outcome == httpretry.Final &&
-				!strings.EqualFold(resp.Header.Get("X-Should-Retry"), "false") {
+			switch {
+			case err != nil:
+			case resp.StatusCode == http.StatusTooManyRequests && outcome == httpretry.Transient:
+				return httpretry.Unprocessed
+			case resp.StatusCode == http.StatusConflict && !strings.EqualFold(resp.Header.Get("X-Should-Retry"), "false"):
 				return httpretry.Transient
 			}
 			return outcome
@@ -97,7 +94,6 @@ func computes(path string) bool {
 	path = strings.TrimSuffix(path, "/")
 	return slices.ContainsFunc([]string{
 		"/completions", // and chat/completions
-		"/responses",
 		"/embeddings",
 		"/moderations",
 		"/images/generations", "/images/edits", "/images/variations",

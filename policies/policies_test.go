@@ -77,7 +77,8 @@ func TestGitHub(t *testing.T) {
 		{"secondary limit as 429", "GET", func() answer { return say(429, "Retry-After", "60") }, 200, 2, time.Minute},
 		{"secondary limit, nothing said", "GET", func() answer { return say(429, "X-RateLimit-Remaining", "4000") }, 429, 1, 0},
 		{"no permission", "GET", func() answer { return say(403, "X-RateLimit-Remaining", "4000", "X-RateLimit-Reset", in(time.Minute)) }, 403, 1, 0},
-		{"secondary limit, POST", "POST", func() answer { return say(403, "Retry-After", "60") }, 403, 1, 0},
+		{"secondary limit, POST", "POST", func() answer { return say(403, "Retry-After", "60") }, 200, 2, time.Minute},
+		{"bad gateway, POST", "POST", func() answer { return say(502) }, 502, 1, 0},
 		{"bad gateway", "GET", func() answer { return say(502) }, 200, 2, 0},
 		{"not found", "GET", func() answer { return say(404) }, 404, 1, 0},
 	} {
@@ -134,15 +135,17 @@ func TestOpenAI(t *testing.T) {
 		atMost   time.Duration
 	}{
 		{"overloaded", "/v1/chat/completions", say(503), 200, 2, 10 * time.Second},
-		{"told when", "/v1/responses", say(429, "Retry-After-Ms", "20", "Retry-After", "1"), 200, 2, 30 * time.Second},
+		{"told when", "/v1/embeddings", say(429, "Retry-After-Ms", "20", "Retry-After", "1"), 200, 2, 30 * time.Second},
 		{"told not to", "/v1/chat/completions", say(429, "X-Should-Retry", "false"), 429, 1, 0},
 		{"told to", "/v1/embeddings", say(400, "X-Should-Retry", "true"), 200, 2, 10 * time.Second},
-		{"locked", "/v1/responses", say(409), 200, 2, 10 * time.Second},
-		{"locked, told not to", "/v1/responses", say(409, "X-Should-Retry", "false"), 409, 1, 0},
+		{"locked", "/v1/moderations", say(409), 200, 2, 10 * time.Second},
+		{"locked, told not to", "/v1/moderations", say(409, "X-Should-Retry", "false"), 409, 1, 0},
 		{"a gateway's path", "/openai/deployments/gpt/chat/completions", say(500), 200, 2, 10 * time.Second},
 		{"a job", "/v1/fine_tuning/jobs", say(503), 503, 1, 0},
 		{"a file", "/v1/files", say(503), 503, 1, 0},
-		{"a batch", "/v1/batches", say(429), 429, 1, 0},
+		{"a batch that is refused", "/v1/batches", say(429), 200, 2, 30 * time.Second},
+		{"a batch that is locked", "/v1/batches", say(409), 409, 1, 0},
+		{"a response that is stored", "/v1/responses", say(503), 503, 1, 0},
 		{"a job, told to", "/v1/batches", say(500, "X-Should-Retry", "true"), 500, 1, 0},
 		{"bad request", "/v1/embeddings", say(400), 400, 1, 0},
 	} {

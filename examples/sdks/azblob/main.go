@@ -54,7 +54,7 @@ func newClient(endpoint string, key *azblob.SharedKeyCredential, p httpretry.Pol
 		return nil, err
 	}
 	return azblob.NewClientWithSharedKeyCredential(endpoint, key, &azblob.ClientOptions{ClientOptions: azcore.ClientOptions{
-		Transport: transporter{&http.Client{Transport: transport}},
+		Transport: &http.Client{Transport: transport},
 		// Below zero turns the SDK's own retries off. By default it makes 4
 		// attempts, each of which would be 4 here; and it repeats every
 		// request, whether or not that is safe.

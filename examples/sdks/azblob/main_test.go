@@ -162,8 +162,8 @@ func TestUploadsArriveWhole(t *testing.T) {
 	}
 }
 
-// A server that is busy answers before it has read what is sent. Without the
-// transporter, attempts would meet in the one body.
+// A server that is busy answers before it has read what is sent. The SDK has
+// one body for all attempts, which its GetBody seeks in.
 func TestUploadsArriveWholeAfterAnEarlyAnswer(t *testing.T) {
 	content := random(8 << 20)
 	for name, upload := range uploads(t, content) {

@@ -10,39 +10,22 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"net/http"
 	"os"
 	"time"
 
 	"github.com/google/go-github/v89/github"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/strategies"
+	"github.com/seed421102f4/httpretry/policies"
 )
 
-// policy is for docs.github.com, "Best practices for using the REST API",
-// section "Handle rate limit errors appropriately".
+// policy waits longer than the default for the reset of the primary limit,
+// which comes once an hour. A call that would have to wait longer than this
+// fails at once, with go-github's own error.
 func policy() httpretry.Policy {
-	return httpretry.Policy{
-		Classify: classify,
-		// The primary limit is reset once an hour. A call that would have to
-		// wait longer than this fails at once, with go-github's own error.
-		MaxRetryAfter: 2 * time.Minute,
-		// A 429 that does not say when to come back asks for a minute or more.
-		Throttled: strategies.Decorrelated{Base: time.Minute, Max: 10 * time.Minute},
-	}
-}
-
-// classify knows GitHub's rate limits, which are a 403 as often as a 429, from
-// the 403s of missing permissions: only they say when to come back. They refuse
-// the request, so that even a POST may be sent again.
-func classify(resp *http.Response, err error) httpretry.Outcome {
-	if err == nil && (resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusTooManyRequests) {
-		if _, limited := httpretry.RetryAfter(resp.Header, time.Now()); limited {
-			return httpretry.Unprocessed
-		}
-	}
-	return httpretry.Classify(resp, err)
+	p := policies.GitHub()
+	p.MaxRetryAfter = 2 * time.Minute
+	return p
 }
 
 // newClient returns a client of GitHub or, at an endpoint, of a GitHub

@@ -112,7 +112,7 @@ func TestFailures(t *testing.T) {
 		"primary limit, 429":     {primary(429, past), 2, 2},
 		"secondary limit, 403":   {secondary(403, "0"), 2, 2},
 		"secondary limit, 429":   {secondary(429, "0"), 2, 2},
-		"429 that says nothing":  {sdktest.Answer(429, `{"message":"slow down"}`), 2, 1},
+		"429 that says nothing":  {sdktest.Answer(429, `{"message":"slow down"}`), 1, 1},
 		"403 without permission": {sdktest.Answer(403, `{"message":"Forbidden"}`, "X-RateLimit-Remaining", "4000"), 1, 1},
 		"503":                    {sdktest.Answer(503, `{"message":"No server is currently available"}`), 2, 1},
 		"reset":                  {sdktest.Reset(), 2, 1},

@@ -13,41 +13,13 @@ import (
 	"log"
 	"net/http"
 	"os"
-	"strings"
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policies"
 )
-
-// policy is for platform.openai.com/docs/guides/error-codes and
-// platform.openai.com/docs/guides/rate-limits.
-func policy() httpretry.Policy {
-	return httpretry.Policy{Classify: classify, Idempotent: idempotent}
-}
-
-// classify knows that a 429 refuses a request, so that any may be sent again.
-// The default heeds X-Should-Retry, and Retry-After-Ms and Retry-After are
-// obeyed. What is short of quota, rather than time, looks the same: its
-// attempts are spent in vain.
-func classify(resp *http.Response, err error) httpretry.Outcome {
-	outcome := httpretry.Classify(resp, err)
-	if outcome == httpretry.Transient && err == nil && resp.StatusCode == http.StatusTooManyRequests {
-		return httpretry.Unprocessed
-	}
-	return outcome
-}
-
-// idempotent names the POSTs that leave nothing behind: a repeat may cost their
-// tokens twice, and stores a chat completion twice that asks to be stored. All
-// others make something: files, batches, fine-tuning jobs, and responses, which
-// are stored unless told otherwise. There are no keys that make those safe.
-func idempotent(req *http.Request) bool {
-	return strings.HasSuffix(req.URL.Path, "/chat/completions") ||
-		strings.HasSuffix(req.URL.Path, "/embeddings") ||
-		strings.HasSuffix(req.URL.Path, "/moderations") || httpretry.Idempotent(req)
-}
 
 // newClient returns a client of OpenAI or, at an endpoint, of a server that
 // speaks for it.
@@ -100,7 +72,7 @@ func main() {
 	question := flag.String("ask", "Say hello.", "the question")
 	flag.Parse()
 
-	client, err := newClient(*endpoint, os.Getenv("OPENAI_API_KEY"), policy())
+	client, err := newClient(*endpoint, os.Getenv("OPENAI_API_KEY"), policies.OpenAI())
 	if err != nil {
 		log.Fatal(err)
 	}

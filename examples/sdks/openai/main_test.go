@@ -20,6 +20,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/examples/sdks/internal/sdktest"
+	"github.com/seed421102f4/httpretry/policies"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -27,7 +28,7 @@ const apiKey = "sk-test"
 
 // quick is the recommended policy without its waits.
 func quick() httpretry.Policy {
-	p := policy()
+	p := policies.OpenAI()
 	p.Backoff = strategies.Constant{Wait: time.Millisecond}
 	return p
 }

@@ -19,21 +19,6 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// policy is for docs.stripe.com/error-low-level and docs.stripe.com/rate-limits.
-func policy() httpretry.Policy {
-	return httpretry.Policy{Classify: classify} // no NewKey: stripe-go gives every write an Idempotency-Key
-}
-
-// classify heeds Stripe-Should-Retry: true, which comes with statuses that
-// would be final otherwise. The default knows its false, which comes with most
-// 500s, and repeats a 409, a 429 and the other 5xx.
-func classify(resp *http.Response, err error) httpretry.Outcome {
-	if err == nil && resp.StatusCode >= 400 && resp.Header.Get("Stripe-Should-Retry") == "true" {
-		return httpretry.Transient
-	}
-	return httpretry.Classify(resp, err)
-}
-
 // newClient returns a client of Stripe or, at an endpoint, of a server that
 // speaks for it.
 func newClient(endpoint, key string, policy httpretry.Policy) (*stripe.Client, error) {
@@ -80,7 +65,7 @@ func main() {
 	order := flag.String("order", "", "number of the order to be paid")
 	flag.Parse()
 
-	client, err := newClient(*endpoint, os.Getenv("STRIPE_API_KEY"), policy())
+	client, err := newClient(*endpoint, os.Getenv("STRIPE_API_KEY"), httpretry.Policy{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -26,7 +26,7 @@ const apiKey = "sk_test_1"
 
 // quick is the recommended policy without its waits.
 func quick() httpretry.Policy {
-	p := policy()
+	p := httpretry.Policy{}
 	p.Backoff = strategies.Constant{Wait: time.Millisecond}
 	return p
 }
