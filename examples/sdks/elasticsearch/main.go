@@ -48,15 +48,6 @@ func idempotent(req *http.Request) bool {
 	return httpretry.Idempotent(req)
 }
 
-// repeatable is for requests of which the caller knows more: a _bulk that
-// indexes and deletes documents by their ids ends the same however often it is
-// sent. One that creates them does, too, but answers 409 for what it has
-// created before.
-func repeatable(ctx context.Context, p httpretry.Policy) context.Context {
-	p.Idempotent = func(*http.Request) bool { return true }
-	return httpretry.WithPolicy(ctx, p)
-}
-
 // newClient returns a client of a cluster. Of several endpoints, all attempts of
 // a request would go to the same. Certificates belong into Config.Base: options
 // for them, those of more too, need an *http.Transport.
@@ -88,15 +79,18 @@ func show(out io.Writer, what string, res *esapi.Response, err error) error {
 	return nil
 }
 
-func run(ctx context.Context, client *elasticsearch.Client, p httpretry.Policy, index string, out io.Writer) error {
+func run(ctx context.Context, client *elasticsearch.Client, index string, out io.Writer) error {
 	res, err := client.Search(client.Search.WithContext(ctx), client.Search.WithIndex(index),
 		client.Search.WithBody(strings.NewReader(`{"query":{"match_all":{}}}`)))
 	if err := show(out, "search", res, err); err != nil {
 		return err
 	}
 	actions := `{"index":{"_id":"1"}}` + "\n" + `{"name":"One"}` + "\n" + `{"delete":{"_id":"2"}}` + "\n"
+	// A _bulk that indexes and deletes documents by their ids ends the same
+	// however often it is sent. One that creates them does, too, but answers 409
+	// for what it has created before.
 	res, err = client.Bulk(strings.NewReader(actions),
-		client.Bulk.WithContext(repeatable(ctx, p)), client.Bulk.WithIndex(index))
+		client.Bulk.WithContext(httpretry.WithIdempotent(ctx)), client.Bulk.WithIndex(index))
 	return show(out, "bulk", res, err)
 }
 
@@ -109,7 +103,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := run(context.Background(), client, policy(), *index, os.Stdout); err != nil {
+	if err := run(context.Background(), client, *index, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -81,7 +81,7 @@ func bulk(ctx context.Context, client *elasticsearch.Client) (*esapi.Response, e
 }
 
 func bulkByID(ctx context.Context, client *elasticsearch.Client) (*esapi.Response, error) {
-	return bulk(repeatable(ctx, quick()), client)
+	return bulk(httpretry.WithIdempotent(ctx), client)
 }
 
 func scroll(ctx context.Context, client *elasticsearch.Client) (*esapi.Response, error) {
@@ -110,7 +110,7 @@ func (c call) ok(t *testing.T, ctx context.Context, client *elasticsearch.Client
 func TestRun(t *testing.T) {
 	server, client := start(t, quick(), sdktest.Answer(503, "no node"))
 	var out bytes.Buffer
-	if err := run(t.Context(), client, quick(), "i", &out); err != nil {
+	if err := run(t.Context(), client, "i", &out); err != nil {
 		t.Fatal(err)
 	}
 	if want := "search: [200 OK] {\"errors\":false}\nbulk: [200 OK] {\"errors\":false}\n"; out.String() != want {
@@ -215,7 +215,7 @@ func TestUpload(t *testing.T) {
 				t.Fatal(err)
 			}
 			ok := call(func(ctx context.Context, client *elasticsearch.Client) (*esapi.Response, error) {
-				return client.Bulk(test.body, client.Bulk.WithContext(repeatable(ctx, quick())))
+				return client.Bulk(test.body, client.Bulk.WithContext(httpretry.WithIdempotent(ctx)))
 			}).ok(t, t.Context(), client)
 			if got := len(server.Requests()); got != test.want || ok != (test.want == 3) {
 				t.Errorf("%d requests, want %d; success %v", got, test.want, ok)
