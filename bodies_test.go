@@ -1290,3 +1290,32 @@ func TestGetBodySharesABlockedBody(t *testing.T) {
 	require.ErrorContains(t, events.events[0].Err, "GetBody returned a body that is still being read")
 	<-body.closed
 }
+
+// An attempt that was paused for GetBody's sake ends when the next begins: the
+// bubble would not end with a Read that waits for ever.
+func TestGetBodyEndsWhatItPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := make(chan error, 1)
+		attempts := 0
+		base := baseFunc(func(req *http.Request) (*http.Response, error) {
+			attempts++
+			if attempts == 1 { // answers early, and reads on
+				_, _ = io.ReadFull(req.Body, make([]byte, 1))
+				go func() {
+					time.Sleep(time.Second)
+					_, err := io.Copy(io.Discard, req.Body)
+					left <- err
+				}()
+				return &http.Response{StatusCode: 503, Body: http.NoBody}, nil
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			_ = req.Body.Close()
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		})
+		req := streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
+		req.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: every(time.Minute)}).RoundTrip(req)
+		require.NoError(t, err)
+		require.Error(t, <-left)
+	})
+}

@@ -55,10 +55,11 @@ func (b *payload) open() io.ReadCloser {
 		return b.rec.open()
 	}
 	b.next = nil
-	if b.shared(next) {
-		b.rec.end()
-	} else {
-		b.abort() // the attempt before may still be reading
+	if b.rec != nil {
+		b.rec.end() // the attempt before may still be reading
+	}
+	if !b.shared(next) {
+		b.abort()
 	}
 	if inMemory(next) {
 		b.rec = nil
@@ -357,6 +358,7 @@ func (r *recorder) closeSource() error {
 	r.mu.Lock()
 	closed := r.closed
 	r.closed = true
+	r.wake.Broadcast()
 	r.mu.Unlock()
 	if closed {
 		return nil
