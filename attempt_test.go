@@ -256,15 +256,16 @@ func TestNeverSentUnknown(t *testing.T) {
 // any for one, so it does not get to see it.
 func TestEmptyKeyOverHTTP1(t *testing.T) {
 	var requests atomic.Int32
-	url := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 		if req.Method == "POST" {
 			requests.Add(1)
 			return false
 		}
 		c.Respond(200, "")
 		return true
-	}).URL()
-	transport := contract.New(t, httpretry.Config{Policy: every(0)})
+	})
+	url, base := srv.URL(), faults.Base(t, nil)
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: every(0)})
 	for range 5 {
 		resp, err := transport.RoundTrip(request(t, "GET", url, "")) // leaves a connection to be reused
 		require.NoError(t, err)
@@ -275,30 +276,35 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 		_, err = transport.RoundTrip(req)
 		require.Error(t, err)
 	}
+	base.CloseIdleConnections()
+	srv.Settle(t)
 	assert.EqualValues(t, 5, requests.Load())
 }
 
 // A GET that the policy does not hold for safe is not net/http's to repeat.
 func TestUnsafeGet(t *testing.T) {
 	var unsafe atomic.Int32
-	url := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 		if req.URL.Path == "/unsafe" {
 			unsafe.Add(1)
 			return false
 		}
 		c.Respond(200, "")
 		return true
-	}).URL()
+	})
+	url, base := srv.URL(), faults.Base(t, nil)
 	policy := every(0)
 	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/unsafe" }
 	for range 20 {
 		unsafe.Store(0)
-		transport := contract.New(t, httpretry.Config{Policy: policy})
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 		resp, err := transport.RoundTrip(request(t, "GET", url, ""))
 		require.NoError(t, err)
 		finish(t, resp)
 		_, err = transport.RoundTrip(request(t, "GET", url+"/unsafe", ""))
 		require.Error(t, err)
+		base.CloseIdleConnections()
+		srv.Settle(t)
 		assert.EqualValues(t, 1, unsafe.Load())
 	}
 }
@@ -424,7 +430,14 @@ func TestUploadOutlivesAnswer(t *testing.T) {
 			if header != "" {
 				req.Header.Set("Idempotency-Key", header)
 			}
-			resp, err := contract.New(t, httpretry.Config{Base: faults.HTTP2Base(t)}).RoundTrip(req)
+			inner := faults.HTTP2Base(t)
+			var attempt context.Context
+			base := baseFunc(func(req *http.Request) (*http.Response, error) {
+				attempt = req.Context()
+				return inner.RoundTrip(req)
+			})
+			policy := httpretry.Policy{AttemptTimeout: time.Hour} // so that every attempt has a context of its own
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			for range 3 {
@@ -434,8 +447,51 @@ func TestUploadOutlivesAnswer(t *testing.T) {
 			require.NoError(t, w.Close())
 			<-srv.Complete
 			assert.EqualValues(t, 3000, srv.Received.Load())
+			soon(t, "the end of the attempt's context", func() { <-attempt.Done() })
 		})
 	}
+}
+
+// The same for what net/http has sent again: that the first upload has ended
+// does not end the second.
+func TestSecondUploadOutlivesAnswer(t *testing.T) {
+	const size = 1 << 20 // more than may be sent at once
+	var srv *faults.HTTP2Server
+	srv = faults.HTTP2(t, func(s faults.Stream) {
+		if s.Request == 1 {
+			s.ResetStream(faults.RefusedStream)
+			return
+		}
+		srv.Received.Store(0)
+		s.Respond(204)
+	})
+	policy := httpretry.Policy{AttemptTimeout: time.Hour}
+	transport := contract.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+	resp, err := transport.RoundTrip(request(t, "PUT", srv.URL(), strings.Repeat("x", size)))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	soon(t, "the end of the upload", func() { <-srv.Complete })
+	assert.EqualValues(t, size, srv.Received.Load())
+	assert.EqualValues(t, 2, srv.Requests.Load())
+}
+
+// To stop a repeat over HTTP/2 does not cost the connection, which others use.
+func TestStoppedRepeatKeepsConnection(t *testing.T) {
+	srv := faults.HTTP2(t, func(s faults.Stream) {
+		if s.Request == 2 {
+			s.ResetStream(faults.RefusedStream)
+			return
+		}
+		s.Respond(204)
+	})
+	base := faults.HTTP2Base(t)
+	warmUp(t, base, srv)
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: every(0)})
+	_, err := transport.RoundTrip(request(t, "POST", srv.URL(), ""))
+	require.ErrorContains(t, err, "was stopped")
+	warmUp(t, base, srv)
+	assert.EqualValues(t, 3, srv.Requests.Load())
+	assert.EqualValues(t, 1, srv.Conns.Load())
 }
 
 // Hazard E3: a tunnel comes through as it is, and outlives the attempt's timeout.
@@ -616,7 +672,7 @@ func TestNeverSentProof(t *testing.T) {
 // same, and still no leave to send twice.
 func TestForeignKey(t *testing.T) {
 	var requests atomic.Int32
-	url := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 		if req.Method == "POST" {
 			requests.Add(1)
 			assert.Equal(t, "foreign", req.Header.Get("X-Idempotency-Key"))
@@ -624,12 +680,13 @@ func TestForeignKey(t *testing.T) {
 		}
 		c.Respond(200, "")
 		return true
-	}).URL()
+	})
+	url, base := srv.URL(), faults.Base(t, nil)
 	policy := every(0)
 	policy.Idempotent = func(req *http.Request) bool { return req.Method == "GET" }
 	for range 10 {
 		requests.Store(0)
-		transport := contract.New(t, httpretry.Config{Policy: policy})
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 		resp, err := transport.RoundTrip(request(t, "GET", url, ""))
 		require.NoError(t, err)
 		finish(t, resp)
@@ -637,6 +694,8 @@ func TestForeignKey(t *testing.T) {
 		req.Header.Set("X-Idempotency-Key", "foreign")
 		_, err = transport.RoundTrip(req)
 		require.Error(t, err)
+		base.CloseIdleConnections()
+		srv.Settle(t)
 		assert.EqualValues(t, 1, requests.Load())
 	}
 }
