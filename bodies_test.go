@@ -19,7 +19,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -510,7 +509,7 @@ func TestMemoryOfManyStreams(t *testing.T) {
 	policy := every(0)
 	policy.ReplayBuffer = buffer
 	transport := contractless(t, httpretry.Config{Base: base, Policy: policy})
-	before := liveHeap()
+	before := heap()
 	full.Add(requests)
 	past.Add(requests)
 	for range requests {
@@ -522,24 +521,15 @@ func TestMemoryOfManyStreams(t *testing.T) {
 		})
 	}
 	full.Wait()
-	held := liveHeap() - before
+	held := heap() - before
 	assert.LessOrEqual(t, held, int64(requests*buffer+overhead), "with all records full")
 	close(goOn)
 	past.Wait()
-	left := liveHeap() - before
+	left := heap() - before
 	assert.LessOrEqual(t, left, int64(overhead), "with all records given up")
 	assert.GreaterOrEqual(t, held-left, int64(requests*buffer-overhead), "or else this measures nothing")
 	close(goOut)
 	end.Wait()
-}
-
-// liveHeap is what a collection leaves.
-func liveHeap() int64 {
-	runtime.GC()
-	runtime.GC() // what sync.Pool keeps goes with the second
-	var stats runtime.MemStats
-	runtime.ReadMemStats(&stats)
-	return int64(stats.HeapAlloc)
 }
 
 // Hazard B6: whoever writes a multipart form into a pipe comes to an end,

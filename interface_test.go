@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -138,31 +139,31 @@ func recovering(t testing.TB, proto string, failures int, text string) (base *ht
 }
 
 // Hazard C6: neither a retry nor giving up costs a connection, of the same host
-// or another.
+// or another. In virtual time, since a drop that takes long gives up the connection.
 func TestConnectionsAreKept(t *testing.T) {
-	var closing atomic.Int32
-	counting := func(status int) *faults.Server {
-		return faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
-			if req.Close {
-				closing.Add(1)
+	synctest.Test(t, func(t *testing.T) {
+		requests := map[string]int{}
+		base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
+			requests[r.Host]++
+			assert.False(t, r.Close, "the client asks for the connection's end")
+			if r.Host == "bad.test" {
+				w.WriteHeader(http.StatusServiceUnavailable)
 			}
-			c.Respond(status, "text")
-			return true
+			_, _ = io.WriteString(w, "text")
 		})
-	}
-	bad, good := counting(503), counting(200)
-	transport := contract.New(t, httpretry.Config{Policy: every(0)})
-	for range 3 {
-		for _, srv := range []*faults.Server{good, bad} {
-			resp, err := transport.RoundTrip(request(t, "GET", srv.URL(), ""))
-			require.NoError(t, err)
-			finish(t, resp)
+		var conns atomic.Int32
+		countDials(base, &conns)
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: every(0)})
+		for range 3 {
+			for _, host := range []string{"good.test", "bad.test"} {
+				resp, err := transport.RoundTrip(request(t, "GET", "http://"+host+"/", ""))
+				require.NoError(t, err)
+				finish(t, resp)
+			}
 		}
-	}
-	assert.EqualValues(t, 15, bad.Requests.Load())
-	assert.EqualValues(t, 1, bad.Conns.Load())
-	assert.EqualValues(t, 1, good.Conns.Load())
-	assert.Zero(t, closing.Load())
+		assert.Equal(t, map[string]int{"good.test": 3, "bad.test": 15}, requests)
+		assert.EqualValues(t, 2, conns.Load(), "one for each host")
+	})
 }
 
 // Hazard J6: a conflict may be the first copy still at work, if there is a key
@@ -189,23 +190,4 @@ func TestConflicts(t *testing.T) {
 		assert.Equal(t, "text", finish(t, resp))
 		assert.Equal(t, tt.deliveries, srv.Requests.Load(), "%d, key %q", tt.status, tt.key)
 	}
-}
-
-// Hazard I7: what an empty budget leaves is the answer as it came, at once, and
-// a name for it.
-func TestEmptyBudget(t *testing.T) {
-	srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
-		c.Respond(503, "original", "Retry-After: 1", "X-Kept: yes")
-		return true
-	})
-	events := new(record)
-	policy := every(0)
-	policy.Budget = &httpretry.HostBudget{Floor: -1}
-	resp, err := contract.New(t, httpretry.Config{Policy: policy, Observe: events.observe}).RoundTrip(request(t, "GET", srv.URL(), ""))
-	require.NoError(t, err)
-	assert.Equal(t, "yes", resp.Header.Get("X-Kept"))
-	assert.Equal(t, "1", resp.Header.Get("Retry-After"))
-	assert.Equal(t, "original", finish(t, resp))
-	assert.Equal(t, httpretry.ReasonBudget, events.reason())
-	assert.EqualValues(t, 1, srv.Requests.Load())
 }

@@ -108,23 +108,6 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// Hazard B1: what was no body does not become one of unknown length.
-func TestNoBodyFraming(t *testing.T) {
-	var framing []string
-	srv := newServer(t, func(w http.ResponseWriter, r *http.Request) {
-		framing = append(framing, fmt.Sprint(r.ContentLength, r.TransferEncoding))
-		if len(framing) < 3 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})
-	req := request(t, "PUT", srv.URL, "")
-	req.Body = http.NoBody
-	resp, err := contract.New(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
-	require.NoError(t, err)
-	finish(t, resp)
-	assert.Equal(t, []string{"0 []", "0 []", "0 []"}, framing)
-}
-
 // Hazard B2: an error of GetBody is told, beside the attempt's own.
 func TestGetBodyError(t *testing.T) {
 	gone := errors.New("the file is gone")
@@ -359,51 +342,6 @@ func newDuplexServer(t *testing.T) *httptest.Server {
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	return srv
-}
-
-// Hazard B4: the body is not read ahead: the server has the first byte before the
-// caller's reader has the second.
-func TestStreaming(t *testing.T) {
-	first := make(chan struct{})
-	srv := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
-		var b [1]byte
-		_, err := io.ReadFull(r.Body, b[:])
-		assert.NoError(t, err)
-		close(first)
-		_, _ = io.Copy(io.Discard, r.Body)
-	})
-	r, w := io.Pipe()
-	go func() {
-		_, _ = io.WriteString(w, "1")
-		<-first
-		_, _ = io.WriteString(w, "2")
-		_ = w.Close()
-	}()
-	resp, err := contract.New(t, httpretry.Config{}).RoundTrip(streamed(t, "PUT", srv.URL, r))
-	require.NoError(t, err)
-	finish(t, resp)
-}
-
-// Hazard A3: trailers whose values are set while the body is read.
-func TestTrailers(t *testing.T) {
-	var got []string
-	srv := newServer(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		got = append(got, r.Trailer.Get("X-Sum"))
-		if len(got) < 3 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})
-	req := streamed(t, "PUT", srv.URL, nil)
-	req.Trailer = http.Header{"X-Sum": nil}
-	req.Body = io.NopCloser(io.MultiReader(strings.NewReader("text"), readerFunc(func([]byte) (int, error) {
-		req.Trailer.Set("X-Sum", "42")
-		return 0, io.EOF
-	})))
-	resp, err := contract.New(t, httpretry.Config{Policy: every(0)}).RoundTrip(req)
-	require.NoError(t, err)
-	finish(t, resp)
-	assert.Equal(t, []string{"42", "42", "42"}, got)
 }
 
 type readerFunc func([]byte) (int, error)

@@ -544,19 +544,6 @@ func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 	})
 }
 
-func TestRetryAfterPastDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 39*time.Second)
-		defer cancel()
-		events := new(record)
-		resp, err := contract.New(t, httpretry.Config{Base: play(status(503, "Retry-After", "40")), Policy: every(0), Observe: events.observe}).
-			RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
-		require.NoError(t, err)
-		finish(t, resp)
-		assert.Equal(t, httpretry.ReasonDeadline, events.reason())
-	})
-}
-
 // Retry-After counts on errors only.
 func TestRetryAfterOnSuccess(t *testing.T) {
 	policy := every(time.Second)
@@ -777,31 +764,4 @@ func (b panicBudget) Withdraw(context.Context, string) bool {
 		panic("boom")
 	}
 	return true
-}
-
-// Hazard A1, A8: one transport, many goroutines, one request without a body.
-func TestConcurrentUse(t *testing.T) {
-	srv := newServer(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Retry-Attempt") == "" {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})
-	transport := contract.New(t, httpretry.Config{Policy: every(0)})
-	req := request(t, "GET", srv.URL, "")
-	done := make(chan error)
-	for range 100 {
-		go func() {
-			resp, err := transport.RoundTrip(req)
-			if err == nil {
-				err = resp.Body.Close()
-				if resp.StatusCode != 200 {
-					err = errors.New(resp.Status)
-				}
-			}
-			done <- err
-		}()
-	}
-	for range 100 {
-		require.NoError(t, <-done)
-	}
 }

@@ -29,6 +29,8 @@ type Server struct {
 	Requests atomic.Int32 // requests whose header arrived whole
 
 	arrived chan struct{} // gets a value for each request, unless it has one
+	ended   chan struct{} // gets a value for each connection that ended, unless it has one
+	open    atomic.Int32  // connections that have not
 }
 
 func (s *Server) arrive() int32 {
@@ -54,6 +56,31 @@ func (s *Server) Await(t testing.TB, n int32) {
 	}
 }
 
+// Settle waits until all connections made so far have ended, so that whatever
+// was sent on them has been counted. The client has to close its own first. One
+// goroutine may wait at a time.
+func (s *Server) Settle(t testing.TB) {
+	t.Helper()
+	last, err := net.Dial("tcp", s.Addr) // is accepted after all others
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer last.Close()
+	_ = last.(*net.TCPConn).CloseWrite()
+	_ = last.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_, _ = io.Copy(io.Discard, last)
+	late := time.NewTimer(10 * time.Second)
+	defer late.Stop()
+	for s.open.Load() > 0 {
+		select {
+		case <-s.ended:
+		case <-late.C:
+			t.Errorf("%d connections have not ended", s.open.Load())
+			return
+		}
+	}
+}
+
 // URL returns the server's address as a URL without TLS.
 func (s *Server) URL() string { return "http://" + s.Addr }
 
@@ -73,7 +100,7 @@ type Conn struct {
 func Listen(t testing.TB, serve func(*Conn)) *Server {
 	t.Helper()
 	l := listen(t)
-	s := &Server{Addr: l.Addr().String(), arrived: make(chan struct{}, 1)}
+	s := &Server{Addr: l.Addr().String(), arrived: make(chan struct{}, 1), ended: make(chan struct{}, 1)}
 	var (
 		wg    sync.WaitGroup
 		mu    sync.Mutex
@@ -93,8 +120,9 @@ func Listen(t testing.TB, serve func(*Conn)) *Server {
 			}
 			mu.Unlock()
 			number := int(s.Conns.Add(1))
+			s.open.Add(1)
 			wg.Go(func() {
-				defer conn.Close()
+				defer func() { _ = conn.Close(); s.open.Add(-1); signal(s.ended) }()
 				serve(&Conn{conn, bufio.NewReader(conn), number, conn.(*net.TCPConn), s})
 			})
 		}
