@@ -363,6 +363,33 @@ func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
 	})
 }
 
+// Over HTTP/2 the Close of a response may wait for what another request writes:
+// nobody waits for one that came too late.
+func TestAttemptTimeoutBeforeAStuckClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		defer close(free)
+		body := stuckCloser{strings.NewReader(""), free}
+		base := baseFunc(func(*http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second)
+			return &http.Response{StatusCode: 200, ProtoMajor: 2, Body: body}, nil
+		})
+		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
+		start := time.Now()
+		_, err := contractless(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+		require.ErrorContains(t, err, "attempt timed out after 2s")
+		assert.LessOrEqual(t, time.Since(start), 2*time.Second+100*time.Millisecond)
+	})
+}
+
+// stuckCloser closes when it is free to.
+type stuckCloser struct {
+	io.Reader
+	free <-chan struct{}
+}
+
+func (c stuckCloser) Close() error { <-c.free; return nil }
+
 // Hazard E5: the caller's deadline is not an attempt's.
 func TestAttemptTimeoutAndDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
