@@ -286,14 +286,17 @@ func (a *attempt) informed(int, textproto.MIMEHeader) error {
 	return nil
 }
 
-// neverSent reports whether the attempt provably ended before a byte of its
-// request was written. If its context ended it, that shows only while it had no
-// connection: an HTTP/2 stream may go on to be written after RoundTrip returned.
-func (a *attempt) neverSent() bool {
+// neverSent reports whether the attempt, which failed with err, provably ended
+// before a byte of its request was written. If a context ended it, its own or
+// one of a layer of Base, that shows only while it had no connection: an HTTP/2
+// stream may go on to be written after RoundTrip returned.
+func (a *attempt) neverSent(err error) bool {
 	if a == nil || !a.once || !a.reported.Load() || a.everWrote.Load() {
 		return false
 	}
-	return a.sends.Load() == 0 || a.req.Context().Err() == nil
+	gaveUp := a.req.Context().Err() != nil ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return a.sends.Load() == 0 || !gaveUp
 }
 
 // dialedAgain reports whether err is of a connection that could not be made

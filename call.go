@@ -111,7 +111,7 @@ func (c *call) classify(resp *http.Response, err error) Outcome {
 	switch {
 	case outcome > Unprocessed:
 		return Final
-	case outcome == Transient && err != nil && c.attempt.neverSent():
+	case outcome == Transient && err != nil && c.attempt.neverSent(err):
 		return Unprocessed
 	case outcome == Unprocessed && err != nil && c.attempt.dialedAgain(err):
 		return Transient
