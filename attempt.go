@@ -294,8 +294,10 @@ func (a *attempt) neverSent(err error) bool {
 	if a == nil || !a.once || !a.reported.Load() || a.everWrote.Load() {
 		return false
 	}
+	var timeout interface{ Timeout() bool }
 	gaveUp := a.req.Context().Err() != nil ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.As(err, &timeout) && timeout.Timeout()
 	return a.sends.Load() == 0 || !gaveUp
 }
 

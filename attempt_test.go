@@ -669,6 +669,7 @@ func TestNeverSentProof(t *testing.T) {
 		// An HTTP/2 stream may still be written when RoundTrip has returned.
 		{"a connection, and out of time", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, true, nil, 1},
 		{"a connection, and out of a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, fmt.Errorf("layer: %w", context.DeadlineExceeded), 1},
+		{"a connection, and a layer's own timeout", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, &oddError{timeout: true}, 1},
 		{"no connection in a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, false, context.DeadlineExceeded, 5},
 		{"a field", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaderField("Host", nil) }, false, io.EOF, 1},
 		{"a header, but not its fields", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaders() }, false, io.EOF, 1},

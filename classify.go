@@ -141,7 +141,7 @@ func classifyError(err error) Outcome {
 		return Final
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return Final
-	case errors.As(err, &op) && isAlert(op) && !strings.HasSuffix(err.Error(), "tls: internal error"):
+	case errors.As(err, &op) && isAlert(op) && !isPassing(err.Error()):
 		return Final // all other TLS alerts say that the two sides do not fit
 	}
 	if outcome, known := classifyText(err.Error()); known {
@@ -163,6 +163,12 @@ func classifyOp(op *net.OpError, err error) Outcome {
 		return Unprocessed
 	}
 	return Transient
+}
+
+// isPassing reports whether an alert is one of those that do not say that the
+// two sides do not fit: the peer broke, or bytes did on their way to it.
+func isPassing(alert string) bool {
+	return strings.HasSuffix(alert, "tls: internal error") || strings.HasSuffix(alert, "tls: bad record MAC")
 }
 
 // isAlert reports whether op is what the other side of TLS had to say. It may

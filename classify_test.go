@@ -128,6 +128,7 @@ func TestClassifyError(t *testing.T) {
 		{&net.OpError{Op: "readfrom", Err: net.ErrClosed}, transient},
 		{&net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, final},
 		{&net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}, transient},
+		{&net.OpError{Op: "remote error", Err: errors.New("tls: bad record MAC")}, transient},
 		{fmt.Errorf("readLoopPeekFailLocked: %w", &net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}), final},
 		{fmt.Errorf("readLoopPeekFailLocked: %w", &net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}), unprocessed},
 		{&tls.CertificateVerificationError{Err: errors.New("expired")}, final},

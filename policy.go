@@ -49,7 +49,9 @@ type Policy struct {
 	// headers are there: connecting, sending the body, waiting. It never cuts
 	// a response's body. 0 means none. An attempt that is still waiting for
 	// the next bytes of a body without GetBody when the time is up ends the
-	// request, whose body is late.
+	// request, whose body is late: the body is closed, which has to end its
+	// Read, as it does for a pipe or a socket. For the body of a server's
+	// incoming request over HTTP/1 it does not: give that a read deadline.
 	AttemptTimeout time.Duration
 
 	// MaxElapsed bounds when retries may start: none starts later than this
