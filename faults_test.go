@@ -30,7 +30,7 @@ import (
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
-// go127 is where net/http may differ between the versions of Go that are
+// Hazard C5: go127 is where net/http may differ between the versions of Go that are
 // supported: what differs is asked of it alone.
 var go127 = slices.Contains(build.Default.ReleaseTags, "go1.27")
 

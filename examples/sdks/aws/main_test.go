@@ -10,8 +10,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -123,11 +121,7 @@ func TestGetObjectIsRepeatedWithTheSameSignature(t *testing.T) {
 
 func TestUploadsArriveWhole(t *testing.T) {
 	content := random(3 << 20)
-	path := filepath.Join(t.TempDir(), "upload")
-	require.NoError(t, os.WriteFile(path, content, 0o600))
-	file, err := os.Open(path)
-	require.NoError(t, err)
-	defer file.Close()
+	file := sdktest.File(t, "upload", content)
 
 	for name, body := range map[string]io.Reader{"memory": bytes.NewReader(content), "file": file} {
 		t.Run(name, func(t *testing.T) {

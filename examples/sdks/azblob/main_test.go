@@ -10,8 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -117,25 +115,17 @@ func TestReadIsRepeatedWithTheSameSignature(t *testing.T) {
 // uploads are the SDK's ways to send a blob.
 func uploads(t *testing.T, content []byte) map[string]func(*azblob.Client) error {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "upload")
-	require.NoError(t, os.WriteFile(path, content, 0o600))
-	open := func() *os.File {
-		file, err := os.Open(path)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = file.Close() })
-		return file
-	}
 	return map[string]func(*azblob.Client) error{
 		"memory": func(c *azblob.Client) error {
 			_, err := c.UploadBuffer(t.Context(), "container", "blob", content, nil)
 			return err
 		},
 		"file": func(c *azblob.Client) error {
-			_, err := c.UploadFile(t.Context(), "container", "blob", open(), nil)
+			_, err := c.UploadFile(t.Context(), "container", "blob", sdktest.File(t, "upload", content), nil)
 			return err
 		},
 		"file, as it is": func(c *azblob.Client) error {
-			_, err := c.ServiceClient().NewContainerClient("container").NewBlockBlobClient("blob").Upload(t.Context(), open(), nil)
+			_, err := c.ServiceClient().NewContainerClient("container").NewBlockBlobClient("blob").Upload(t.Context(), sdktest.File(t, "upload", content), nil)
 			return err
 		},
 		"seeker": func(c *azblob.Client) error {

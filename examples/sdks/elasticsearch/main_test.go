@@ -7,8 +7,6 @@ import (
 	"crypto/sha256"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -189,15 +187,7 @@ func TestProductCheck(t *testing.T) {
 // once, unless something keeps it: Policy.ReplayBuffer, or compression.
 func TestUpload(t *testing.T) {
 	content := bytes.Repeat([]byte("{\"index\":{\"_id\":\"1\"}}\n{}\n"), 20_000)
-	name := filepath.Join(t.TempDir(), "bulk.ndjson")
-	if err := os.WriteFile(name, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
+	file := sdktest.File(t, "bulk.ndjson", content)
 	for name, test := range map[string]struct {
 		body    io.Reader
 		options []elasticsearch.Option

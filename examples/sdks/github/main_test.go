@@ -6,8 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -171,21 +169,13 @@ func TestLongLimit(t *testing.T) {
 // The POST of an upload is repeated where it was refused, with the whole file.
 func TestUpload(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
-	path := filepath.Join(t.TempDir(), "asset.bin")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	for _, test := range []struct {
 		fault sdktest.Fault
 		want  int
 	}{{secondary(403, "0"), 2}, {sdktest.Answer(503, ""), 1}} {
 		server, client := start(t, quick(), test.fault)
-		file, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		_, _, err = client.Repositories.UploadReleaseAsset(t.Context(), "o", "r", 1, &github.UploadOptions{Name: "asset.bin"}, file)
+		file := sdktest.File(t, "asset.bin", content)
+		_, _, err := client.Repositories.UploadReleaseAsset(t.Context(), "o", "r", 1, &github.UploadOptions{Name: "asset.bin"}, file)
 		requests := server.Requests()
 		if len(requests) != test.want || (err == nil) != (test.want == 2) {
 			t.Errorf("%d requests, want %d; error %v", len(requests), test.want, err)

@@ -9,8 +9,6 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -108,11 +106,7 @@ func media(t *testing.T, r *sdktest.Request) []byte {
 // library reads each into chunks of its own, which can be sent again.
 func bodies(t *testing.T, content []byte) map[string]io.Reader {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "upload")
-	require.NoError(t, os.WriteFile(path, content, 0o600))
-	file, err := os.Open(path)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = file.Close() })
+	file := sdktest.File(t, "upload", content)
 	return map[string]io.Reader{
 		"memory": bytes.NewReader(content),
 		"file":   file,

@@ -8,8 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -106,11 +104,7 @@ func TestReadIsRepeatedWithTheSameSignature(t *testing.T) {
 
 func TestUploadsArriveWhole(t *testing.T) {
 	content := random(3 << 20)
-	path := filepath.Join(t.TempDir(), "upload")
-	require.NoError(t, os.WriteFile(path, content, 0o600))
-	file, err := os.Open(path)
-	require.NoError(t, err)
-	defer file.Close()
+	file := sdktest.File(t, "upload", content)
 
 	for name, body := range map[string]io.Reader{
 		"memory": bytes.NewReader(content),

@@ -6,8 +6,6 @@ import (
 	"crypto/sha256"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -140,15 +138,7 @@ func TestLostAnswerIsNotDoubled(t *testing.T) {
 // Bodies arrive whole. resty reads those that are not in memory into it first.
 func TestUpload(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
-	path := filepath.Join(t.TempDir(), "content.bin")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
+	file := sdktest.File(t, "content.bin", content)
 	for name, body := range map[string]any{
 		"memory": content,
 		"file":   file,

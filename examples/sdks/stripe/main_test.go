@@ -6,11 +6,8 @@ import (
 	"crypto/sha256"
 	"io"
 	"maps"
-	"mime"
-	"mime/multipart"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -159,48 +156,17 @@ func TestLostAnswerIsNotDoubled(t *testing.T) {
 // stripe-go reads a file into memory before it sends it.
 func TestUpload(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
-	path := filepath.Join(t.TempDir(), "evidence.pdf")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
+	file := sdktest.File(t, "evidence.pdf", content)
 	server, client := start(t, quick(), failed(503, "api_error"))
-	_, err = client.V1Files.Create(t.Context(), &stripe.FileCreateParams{
+	_, err := client.V1Files.Create(t.Context(), &stripe.FileCreateParams{
 		FileReader: file, Filename: stripe.String("evidence.pdf"), Purpose: stripe.String("dispute_evidence"),
 	})
 	if requests := server.Requests(); err != nil || len(requests) != 2 {
 		t.Fatalf("%d requests, want 2; error %v", len(requests), err)
 	}
 	for _, r := range server.Requests() {
-		if got := part(t, r, "file"); sha256.Sum256(got) != sha256.Sum256(content) {
+		if got := r.Part(t, "file"); sha256.Sum256(got) != sha256.Sum256(content) {
 			t.Errorf("the server got %d bytes, which are not the file's %d", len(got), len(content))
-		}
-	}
-}
-
-// part returns a part of a multipart request.
-func part(t *testing.T, r *sdktest.Request, name string) []byte {
-	t.Helper()
-	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader := multipart.NewReader(bytes.NewReader(r.Content), params["boundary"])
-	for {
-		p, err := reader.NextPart()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if p.FormName() == name {
-			content, err := io.ReadAll(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return content
 		}
 	}
 }

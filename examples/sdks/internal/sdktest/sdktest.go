@@ -6,9 +6,13 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"mime"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 )
@@ -18,6 +22,44 @@ type Request struct {
 	*http.Request        // its Body is spent
 	Content       []byte // of the body
 	Executed      bool   // it got as far as the handler
+}
+
+// Part returns a part of a multipart request.
+func (r *Request) Part(t testing.TB, name string) []byte {
+	t.Helper()
+	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := multipart.NewReader(bytes.NewReader(r.Content), params["boundary"])
+	for {
+		part, err := reader.NextPart()
+		if err != nil {
+			t.Fatalf("no part %q: %v", name, err)
+		}
+		if part.FormName() == name {
+			content, err := io.ReadAll(part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return content
+		}
+	}
+}
+
+// File returns a file to upload, which is closed with the test if not before.
+func File(t testing.TB, name string, content []byte) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return file
 }
 
 // Server counts what arrives.
