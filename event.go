@@ -26,7 +26,8 @@ type Event struct {
 	Attempt int
 
 	// Elapsed is the time from the beginning of the first attempt to the end
-	// of this one.
+	// of this one, or to the cancel of a request that is canceled while it
+	// waits.
 	Elapsed time.Duration
 
 	// Wait is the time until the next attempt, if Reason is zero.

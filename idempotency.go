@@ -31,7 +31,9 @@ type idempotentKey struct{}
 // WithIdempotent returns a context whose requests are safe to send twice, on
 // the caller's word and whatever their method: a POST that only searches, say.
 // It is for the one request; [Policy.Idempotent] is for those that can be told
-// by their looks.
+// by their looks. What Base or an SDK sends with the same context, such as a
+// request for a token, is taken for safe as well if it goes through a
+// RetryTransport.
 func WithIdempotent(ctx context.Context) context.Context {
 	return context.WithValue(ctx, idempotentKey{}, true)
 }

@@ -61,9 +61,9 @@ type Config struct {
 	// MeterProvider makes the instruments. Nil means otel.GetMeterProvider().
 	MeterProvider metric.MeterProvider
 
-	// Hosts are the host names, without ports, that the label server.address
-	// may have; all others are "_OTHER". Empty means that there is no such
-	// label.
+	// Hosts are the host names, without ports or wildcards, that the label
+	// server.address may have; all others are "_OTHER". Empty means that there
+	// is no such label.
 	Hosts []string
 }
 
@@ -86,7 +86,7 @@ func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 	o := &observer{hosts: make(map[string]bool, len(cfg.Hosts))}
 	var problems []error
 	for i, host := range cfg.Hosts {
-		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && (host == "" || strings.ContainsAny(host, "/:@[] ")) {
+		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && (host == "" || strings.ContainsAny(host, "/:@[]* ")) {
 			problems = append(problems, fmt.Errorf("otelretry: Config.Hosts[%d]: %q is not a host name without a port", i, host))
 		}
 		o.hosts[canonical(host)] = true
@@ -130,11 +130,15 @@ func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 	o.duration.Record(ctx, e.Elapsed.Seconds(), set)
 }
 
-// result says what an attempt ended with: a status, of which there are at most
-// 900, or one of a few kinds of errors.
+// result says what an attempt ended with: a status of three digits, of which
+// there are at most 900, or one of a few kinds of errors. Over HTTP/2, net/http
+// takes any number that a server sends for a status.
 func result(e httpretry.Event) attribute.KeyValue {
 	if e.Response != nil {
-		return statusKey.Int(e.Response.StatusCode)
+		if status := e.Response.StatusCode; 100 <= status && status <= 999 {
+			return statusKey.Int(status)
+		}
+		return errorKey.String(other)
 	}
 	var timeout interface{ Timeout() bool }
 	switch {

@@ -83,7 +83,11 @@ func do(t *testing.T, client *http.Client, method, url string) error {
 func text(set attribute.Set) string {
 	var parts []string
 	for _, kv := range set.ToSlice() {
-		parts = append(parts, fmt.Sprintf("%s=%s", kv.Key, kv.Value.String()))
+		value := kv.Value.String()
+		if isNumber := kv.Value.Type() == attribute.INT64; isNumber != (kv.Key == "http.response.status_code") {
+			value += " of the wrong type"
+		}
+		parts = append(parts, fmt.Sprintf("%s=%s", kv.Key, value))
 	}
 	return strings.Join(parts, " ")
 }
@@ -142,6 +146,9 @@ func TestLabelsAreBounded(t *testing.T) {
 		if strings.HasPrefix(req.URL.Host, "fails") {
 			return nil, errors.New("dial " + req.URL.Host)
 		}
+		if invented, err := strconv.Atoi(strings.TrimPrefix(req.URL.Path, "/status")); err == nil {
+			return &http.Response{StatusCode: invented, Body: http.NoBody, Request: req}, nil
+		}
 		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
 	})
 	metrics := recorded(t, otelretry.Config{Hosts: []string{"API.example.", "::1"}}, base, func(client *http.Client) {
@@ -150,6 +157,7 @@ func TestLabelsAreBounded(t *testing.T) {
 			require.Error(t, do(t, client, "GET", fmt.Sprintf("http://fails%d.example/", i)))
 			require.NoError(t, do(t, client, fmt.Sprintf("METHOD%d", i), "http://api.example:8080/"))
 			require.NoError(t, do(t, client, "QUERY", "http://[::1]:8080/"))
+			require.NoError(t, do(t, client, "PUT", fmt.Sprintf("http://api.example/status%d", 1000+i)))
 		}
 	})
 	assert.Equal(t, map[string]int64{
@@ -164,6 +172,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		"error.type=_OTHER http.request.method=GET httpretry.reason=attempts exhausted server.address=_OTHER",
 		"http.request.method=_OTHER http.response.status_code=200 httpretry.reason=final server.address=api.example",
 		"http.request.method=QUERY http.response.status_code=200 httpretry.reason=final server.address=::1",
+		"error.type=_OTHER http.request.method=PUT httpretry.reason=final server.address=api.example",
 	}, labels)
 }
 
@@ -196,8 +205,10 @@ func TestCanceledWhileWaiting(t *testing.T) {
 
 	var data metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &data))
+	found := false
 	for _, m := range data.ScopeMetrics[0].Metrics {
 		if m.Name == "httpretry.request.attempts" {
+			found = true
 			points := m.Data.(metricdata.Histogram[int64]).DataPoints
 			require.Len(t, points, 1)
 			assert.EqualValues(t, 1, points[0].Count)
@@ -205,6 +216,7 @@ func TestCanceledWhileWaiting(t *testing.T) {
 			assert.Equal(t, "error.type=canceled http.request.method=GET httpretry.reason=canceled", text(points[0].Attributes))
 		}
 	}
+	assert.True(t, found)
 }
 
 func TestTimeouts(t *testing.T) {
@@ -216,10 +228,11 @@ func TestTimeouts(t *testing.T) {
 }
 
 func TestBadHosts(t *testing.T) {
-	_, err := otelretry.Observe(otelretry.Config{Hosts: []string{"a.example", "", "b.example:80", "http://c.example"}})
+	_, err := otelretry.Observe(otelretry.Config{Hosts: []string{"a.example", "", "b.example:80", "http://c.example", "*.d.example"}})
 	require.EqualError(t, err, `otelretry: Config.Hosts[1]: "" is not a host name without a port
 otelretry: Config.Hosts[2]: "b.example:80" is not a host name without a port
-otelretry: Config.Hosts[3]: "http://c.example" is not a host name without a port`)
+otelretry: Config.Hosts[3]: "http://c.example" is not a host name without a port
+otelretry: Config.Hosts[4]: "*.d.example" is not a host name without a port`)
 }
 
 func TestGlobalProvider(t *testing.T) {
@@ -250,7 +263,7 @@ func TestResendCount(t *testing.T) {
 		count := "none"
 		for _, kv := range span.Attributes() {
 			if kv.Key == "http.request.resend_count" {
-				count = kv.Value.String()
+				count = strconv.FormatInt(kv.Value.AsInt64(), 10) // 0 if it is no number
 			}
 		}
 		got = append(got, count)

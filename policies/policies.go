@@ -60,11 +60,12 @@ func Stripe() httpretry.Policy {
 // OpenAI is for OpenAI's API and those that copy it. They have no idempotency
 // keys. A POST that only computes something (completions, embeddings,
 // moderations, images, audio) is repeated like a GET: at worst it is paid for
-// twice, which is what OpenAI's own libraries accept for every POST. All other
-// POSTs are sent once, such as those that create files or jobs, and responses,
-// which are stored unless told otherwise. A 429 refuses a request, so that any
-// is repeated; one that is out of quota looks the same. A 409 is a lock that was
-// not free, and is repeated where that is safe.
+// twice, and a chat completion that is stored is stored twice, which is what
+// OpenAI's own libraries accept for every POST. All other POSTs are sent once,
+// such as those that create files or jobs, and responses, which are stored unless
+// told otherwise. A 429 refuses a request, so that any is repeated; one that is
+// out of quota looks the same. A 409 is a lock that was not free, and is repeated
+// where that is safe.
 //
 // X-Should-Retry and Retry-After-Ms need nothing of this policy.
 //
@@ -104,7 +105,8 @@ func computes(path string) bool {
 // AWS is for services of AWS, and those that answer as they do, which are called
 // without an SDK of AWS: its SDKs retry by themselves, better than a transport
 // can. Many answer a throttled request with 400 and name the error in
-// X-Amzn-ErrorType; that header is read. Others name it only in the body
+// X-Amzn-ErrorType; that header is read, and the request repeated if that is
+// safe, which a POST is not by itself. Others name it only in the body
 // (DynamoDB and the other JSON protocols do, and S3's XML), which is out of
 // reach: there, a throttled request is repeated only if its status says so, as
 // S3's 503 does.

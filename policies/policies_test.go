@@ -148,6 +148,14 @@ func TestOpenAI(t *testing.T) {
 		{"a response that is stored", "/v1/responses", say(503), 503, 1, 0},
 		{"a job, told to", "/v1/batches", say(500, "X-Should-Retry", "true"), 500, 1, 0},
 		{"bad request", "/v1/embeddings", say(400), 400, 1, 0},
+		{"without a chat", "/v1/completions/", say(503), 200, 2, 10 * time.Second},
+		{"an image", "/v1/images/generations", say(503), 200, 2, 10 * time.Second},
+		{"an edited image", "/v1/images/edits", say(503), 200, 2, 10 * time.Second},
+		{"another image", "/v1/images/variations", say(503), 200, 2, 10 * time.Second},
+		{"speech", "/v1/audio/speech", say(503), 200, 2, 10 * time.Second},
+		{"a transcription", "/v1/audio/transcriptions", say(503), 200, 2, 10 * time.Second},
+		{"a translation", "/v1/audio/translations", say(503), 200, 2, 10 * time.Second},
+		{"a stored completion that is changed", "/v1/chat/completions/c", say(503), 503, 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

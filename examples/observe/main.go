@@ -58,7 +58,7 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer client.CloseIdleConnections()
+	defer http.DefaultClient.CloseIdleConnections() // client's own does not get past otelhttp
 
 	fmt.Fprintln(out, "What log/slog is told:")
 	for _, r := range []struct{ method, path string }{

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -28,14 +29,20 @@ func recommended() httpretry.Policy {
 }
 
 // idempotent takes out the PUTs that do more when they arrive twice: a snapshot,
-// and a block that is appended wherever the end is. With a condition on its
-// position it is appended once (learn.microsoft.com/rest/api/storageservices,
-// Append Block).
+// a sequence number that counts up, and a block that is appended wherever the
+// end is. With a condition on its position it is appended once
+// (learn.microsoft.com/rest/api/storageservices, Append Block, Set Blob
+// Properties).
 func idempotent(req *http.Request) bool {
 	switch req.URL.Query().Get("comp") {
 	case "appendblock":
 		//lint:ignore SA1008 the SDK writes its headers in lower case, where Get finds nothing
 		return len(req.Header["x-ms-blob-condition-appendpos"]) > 0
+	case "properties":
+		//lint:ignore SA1008 as above
+		if slices.Equal(req.Header["x-ms-sequence-number-action"], []string{"increment"}) {
+			return false
+		}
 	case "snapshot":
 		return false
 	}

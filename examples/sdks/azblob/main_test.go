@@ -19,9 +19,11 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/appendblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/pageblob"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -227,6 +229,39 @@ func TestBlockIsAppendedOnce(t *testing.T) {
 	})
 	assert.True(t, bloberror.HasCode(err, bloberror.AppendPositionConditionNotMet), "%v", err)
 	assert.Len(t, s.Requests(), 2)
+}
+
+// Two of these would be two snapshots, and a number that is too high by one.
+func TestSnapshotsAndIncrementsAreSentOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		do   func(*pageblob.Client) error
+		want int
+	}{
+		"snapshot": {func(c *pageblob.Client) error {
+			_, err := c.CreateSnapshot(t.Context(), nil)
+			return err
+		}, 1},
+		"increment": {func(c *pageblob.Client) error {
+			_, err := c.UpdateSequenceNumber(t.Context(), &pageblob.UpdateSequenceNumberOptions{
+				ActionType: to.Ptr(pageblob.SequenceNumberActionTypeIncrement),
+			})
+			return err
+		}, 1},
+		"maximum": {func(c *pageblob.Client) error {
+			_, err := c.UpdateSequenceNumber(t.Context(), &pageblob.UpdateSequenceNumberOptions{
+				ActionType: to.Ptr(pageblob.SequenceNumberActionTypeMax), SequenceNumber: to.Ptr[int64](7),
+			})
+			return err
+		}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := sdktest.New(t, http.HandlerFunc(storage), sdktest.Lost())
+			blob := connect(t, s.URL).ServiceClient().NewContainerClient("container").NewPageBlobClient("blob")
+			_ = test.do(blob) // the answer, if any, is not as the SDK wants it
+			assert.Len(t, s.Requests(), test.want, s.Summary())
+			assert.Equal(t, test.want, s.Executed(http.MethodPut))
+		})
+	}
 }
 
 // This is why MaxRetries is below zero.

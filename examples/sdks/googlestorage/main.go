@@ -28,13 +28,20 @@ func policy() httpretry.Policy {
 
 // idempotent adds what Cloud Storage lists as idempotent under a condition, and
 // the chunks of a resumable upload, of which it ignores bytes that it has
-// (cloud.google.com/storage/docs/performing-resumable-uploads). The library's
-// X-Goog-Gcs-Idempotency-Token is not documented to prevent a second insert, so
-// it is no KeyHeader.
+// (cloud.google.com/storage/docs/performing-resumable-uploads). Each condition is
+// good for its own methods: every generation that an insert makes begins with
+// metageneration 1, so ifMetagenerationMatch=1 lets its copy in too. The
+// library's X-Goog-Gcs-Idempotency-Token is not documented to prevent a second
+// insert, so it is no KeyHeader.
 func idempotent(req *http.Request) bool {
 	query := req.URL.Query()
-	return query.Has("upload_id") || query.Has("ifGenerationMatch") || query.Has("ifMetagenerationMatch") ||
-		httpretry.Idempotent(req)
+	switch req.Method {
+	case http.MethodPost:
+		return query.Has("upload_id") || query.Has("ifGenerationMatch")
+	case http.MethodPatch:
+		return query.Has("ifMetagenerationMatch")
+	}
+	return httpretry.Idempotent(req)
 }
 
 func newClient(ctx context.Context, endpoint string, tokens oauth2.TokenSource, p httpretry.Policy) (*storage.Service, error) {

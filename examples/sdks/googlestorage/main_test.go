@@ -9,6 +9,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -183,6 +184,24 @@ func TestInsertWithoutAConditionIsSentOnce(t *testing.T) {
 		require.Error(t, err)
 		assert.Len(t, s.Requests(), 1, s.Summary())
 		assert.LessOrEqual(t, s.Executed(http.MethodPost), 1)
+	}
+}
+
+// A condition is good for the methods that change what it is on.
+func TestConditions(t *testing.T) {
+	for request, want := range map[string]bool{
+		"POST /upload/storage/v1/b/bucket/o?ifGenerationMatch=0":                         true,
+		"POST /upload/storage/v1/b/bucket/o?ifMetagenerationMatch=1":                     false,
+		"POST /upload/storage/v1/b/bucket/o?uploadType=resumable":                        false,
+		"POST /upload/storage/v1/b/bucket/o?uploadType=resumable&upload_id=u":            true,
+		"POST /storage/v1/b/bucket/o/a/rewriteTo/b/bucket/o/b?ifSourceGenerationMatch=1": false,
+		"PATCH /storage/v1/b/bucket/o/a?ifMetagenerationMatch=1":                         true,
+		"PATCH /storage/v1/b/bucket/o/a":                                                 false,
+		"DELETE /storage/v1/b/bucket/o/a":                                                true,
+		"PUT /storage/v1/b/bucket/o/a":                                                   true,
+	} {
+		method, uri, _ := strings.Cut(request, " ")
+		assert.Equal(t, want, idempotent(httptest.NewRequest(method, uri, nil)), request)
 	}
 }
 

@@ -64,6 +64,9 @@ func main() {
 	endpoint := flag.String("url", "", "URL of a server that speaks for Stripe; empty means Stripe")
 	order := flag.String("order", "", "number of the order to be paid")
 	flag.Parse()
+	if *order == "" {
+		log.Fatal("-order is missing: without a number, all orders would have the same key, and one payment")
+	}
 
 	client, err := newClient(*endpoint, os.Getenv("STRIPE_API_KEY"), httpretry.Policy{})
 	if err != nil {
