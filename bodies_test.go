@@ -1097,6 +1097,19 @@ func TestCloseFails(t *testing.T) {
 	})
 }
 
+// Hazard A4: a request that is refused before it is sent has its body closed,
+// and says how that went.
+func TestCloseFailsOfARefusedRequest(t *testing.T) {
+	failure := errors.New("close failed")
+	body := &contract.Body{ReadCloser: badCloser{strings.NewReader("text"), failure}}
+	req := streamed(t, "PUT", "http://a.test/", body)
+	req = req.WithContext(httpretry.WithPolicy(req.Context(), httpretry.Policy{MaxAttempts: -1}))
+	_, err := contract.New(t, httpretry.Config{Base: play(status(200))}).RoundTrip(req)
+	require.ErrorIs(t, err, failure)
+	require.ErrorContains(t, err, "MaxAttempts: -1 is negative")
+	assert.Equal(t, 1, body.Closes())
+}
+
 type badCloser struct {
 	io.Reader
 	err error
