@@ -127,7 +127,7 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	case err != nil:
 		err, c.bodyFailed = c.body.withCloseFailure(err)
 		return resp, err
-	case err == nil && c.body.cut() && c.gone():
+	case c.body.cut() && c.gone():
 		closeNow(resp) // to what the server took for the request
 		return nil, c.canceled(nil)
 	}
@@ -208,13 +208,12 @@ func (a *attempt) watched(ctx context.Context) context.Context {
 	if a.hasBody {
 		a.hooks.WroteRequest = a.wroteRequest
 	}
-	if a.rec != nil {
+	if a.once || a.rec != nil {
 		a.hooks.WroteHeaders = a.wroteHeaders
 	}
 	if a.once {
 		a.hooks.GetConn = a.getConn
 		a.hooks.WroteHeaderField = a.wroteHeaderField
-		a.hooks.WroteHeaders = a.wroteHeaders
 		a.hooks.GotFirstResponseByte = a.answered
 		a.hooks.Got1xxResponse = a.informed
 	}
@@ -294,10 +293,8 @@ func (a *attempt) neverSent(err error) bool {
 	if a == nil || !a.once || !a.reported.Load() || a.everWrote.Load() {
 		return false
 	}
-	var timeout interface{ Timeout() bool }
-	gaveUp := a.req.Context().Err() != nil ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
-		errors.As(err, &timeout) && timeout.Timeout()
+	gaveUp := a.req.Context().Err() != nil || isTimeout(err) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	return a.sends.Load() == 0 || !gaveUp
 }
 
@@ -417,8 +414,8 @@ func (c *call) discard(resp *http.Response) {
 		c.attempt.release()
 		return
 	}
-	release := c.attempt.release
-	drop := sync.OnceFunc(func() { release(); closeResponse(resp) })
+	attempt := c.attempt // c does not outlive its RoundTrip
+	drop := sync.OnceFunc(func() { attempt.release(); closeResponse(resp) })
 	drain := func() {
 		late := time.AfterFunc(maxDrainTime, drop)
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxDrainBytes+1))

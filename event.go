@@ -107,9 +107,11 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Timeout reports whether the error inside is a timeout. http.Client's errors
 // ask for it by a type assertion, not by errors.As.
-func (e *Error) Timeout() bool {
+func (e *Error) Timeout() bool { return isTimeout(e.Err) }
+
+func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }
-	return errors.As(e.Err, &t) && t.Timeout()
+	return errors.As(err, &t) && t.Timeout()
 }
 
 // Temporary reports what the error inside does, for code that still asks.
