@@ -191,11 +191,8 @@ func TestNothingWritten(t *testing.T) {
 	var requests atomic.Int32
 	srv := newServer(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
 	var broken atomic.Bool
-	base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		return &brittleConn{Conn: conn, broken: &broken}, err
-	}}
-	t.Cleanup(base.CloseIdleConnections)
+	base := faults.Base(t, nil)
+	faults.WrapConns(base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
 	transport := contract.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
 	resp, err := transport.RoundTrip(request(t, "GET", srv.URL, ""))
 	require.NoError(t, err)
@@ -638,10 +635,7 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 	t.Run("stale HTTP/1, then HTTP/2", func(t *testing.T) {
 		base, url, posts := changing(t, func(conn int) string { return map[bool]string{true: "http/1.1", false: "h2"}[conn == 1] })
 		var broken atomic.Bool
-		base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-			return &brittleConn{Conn: conn, broken: &broken}, err
-		}
+		faults.WrapConns(base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
 		transport := contract.New(t, httpretry.Config{Base: base, Policy: every(0)})
 		resp, err := transport.RoundTrip(request(t, "GET", url, ""))
 		require.NoError(t, err)

@@ -11,7 +11,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"mime/multipart"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -1176,14 +1175,8 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 		servers.Store(s.Conn.Number, s.Conn)
 		s.Respond(http.StatusOK)
 	})
-	clients := make(chan *noisyConn, 10)
 	base := faults.HTTP2Base(t)
-	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		told := &noisyConn{Conn: conn, closed: make(chan struct{})}
-		clients <- told
-		return told, err
-	}
+	clients := faults.Tell(base)
 	transport := contract.New(t, httpretry.Config{Base: base, Policy: every(0)})
 	warmUp(t, base, srv)
 
@@ -1192,7 +1185,7 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 		once.Do(func() {
 			conn, _ := servers.Load(1)
 			_ = conn.(*faults.Conn).Close()
-			<-(<-clients).closed // net/http has noticed
+			<-(<-clients).Closed // net/http has noticed
 			warmUp(t, base, srv) // and has another connection
 		})
 	}})
@@ -1212,18 +1205,6 @@ func warmUp(t testing.TB, base http.RoundTripper, srv *faults.HTTP2Server) {
 	require.NoError(t, err)
 	finish(t, resp)
 	<-srv.Complete
-}
-
-// noisyConn tells when it is closed.
-type noisyConn struct {
-	net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (c *noisyConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
 }
 
 // seeker is a body as the SDK of Azure makes it: there is one, GetBody seeks in

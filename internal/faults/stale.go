@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"sync"
 	"testing"
 	"time"
 )
@@ -33,7 +32,7 @@ func Stale(t testing.TB, reset bool) *StaleServer {
 func StaleWith(t testing.TB, end func(*Conn)) *StaleServer {
 	t.Helper()
 	s := new(StaleServer)
-	servers, clients := make(chan *Conn, 10), make(chan *toldConn, 10)
+	servers := make(chan *Conn, 10)
 	s.Server = Listen(t, func(c *Conn) {
 		servers <- c
 		c.HTTP1(func(c *Conn, req *http.Request) bool {
@@ -43,41 +42,25 @@ func StaleWith(t testing.TB, end func(*Conn)) *StaleServer {
 		})
 	})
 	s.Base = Base(t, nil)
-	s.Base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		told := &toldConn{Conn: conn, closed: make(chan struct{})}
-		clients <- told
-		return told, nil
-	}
+	WrapConns(s.Base, func(conn net.Conn) net.Conn { return lateConn{conn} })
+	clients := Tell(s.Base)
 	s.Context = httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		if info.Reused {
 			server := <-servers
 			end(server)
 			_ = server.Close()
-			<-(<-clients).closed // net/http has noticed
+			<-(<-clients).Closed // net/http has noticed
 		}
 	}})
 	return s
 }
 
-// toldConn tells when it is closed. net/http may not have seen that
-// everywhere, and try to write: it hears late that this failed, and first that
-// the connection is gone.
-type toldConn struct {
-	net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
+// lateConn tells late that a write has failed. net/http may not have seen
+// everywhere that the connection is closed, and try to write: it hears first
+// that the connection is gone.
+type lateConn struct{ net.Conn }
 
-func (c *toldConn) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
-}
-
-func (c *toldConn) Write(p []byte) (int, error) {
+func (c lateConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil {
 		<-time.After(50 * time.Millisecond)
