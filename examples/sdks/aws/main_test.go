@@ -8,7 +8,6 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"testing"
@@ -120,7 +119,7 @@ func TestGetObjectIsRepeatedWithTheSameSignature(t *testing.T) {
 }
 
 func TestUploadsArriveWhole(t *testing.T) {
-	content := random(3 << 20)
+	content := sdktest.Random(3 << 20)
 	file := sdktest.File(t, "upload", content)
 
 	for name, body := range map[string]io.Reader{"memory": bytes.NewReader(content), "file": file} {
@@ -140,7 +139,7 @@ func TestUploadsArriveWhole(t *testing.T) {
 
 // A stream is sent with its checksum behind it, which takes TLS.
 func TestStreamArrivesWholeWithItsChecksum(t *testing.T) {
-	content := random(3 << 20)
+	content := sdktest.Random(3 << 20)
 	sum := binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(content))
 	s := sdktest.NewTLS(t, http.HandlerFunc(api), slowDown, sdktest.Reset())
 	_, err := objects(t, s).PutObject(t.Context(), &s3.PutObjectInput{
@@ -161,7 +160,7 @@ func TestStreamArrivesWholeWithItsChecksum(t *testing.T) {
 func TestUploadBeyondTheBufferIsSentOnce(t *testing.T) {
 	s := sdktest.New(t, http.HandlerFunc(api), slowDown)
 	_, err := objects(t, s).PutObject(t.Context(), &s3.PutObjectInput{
-		Bucket: aws.String("bucket"), Key: aws.String("key"), Body: bytes.NewReader(random(7 << 20)),
+		Bucket: aws.String("bucket"), Key: aws.String("key"), Body: bytes.NewReader(sdktest.Random(7 << 20)),
 	})
 	assert.ErrorContains(t, err, "SlowDown")
 	assert.Len(t, s.Requests(), 1)
@@ -256,11 +255,4 @@ func TestRetriesMultiply(t *testing.T) {
 	assert.Equal(t, 3, get(nil))
 	assert.Equal(t, 3, get(retry.NewStandard(throttlesOnly, quick)))
 	assert.Equal(t, 9, get(retry.NewStandard(quick)))
-}
-
-// random returns n bytes that are the same each time.
-func random(n int) []byte {
-	content := make([]byte, n)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
-	return content
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -139,7 +138,7 @@ func uploads(t *testing.T, content []byte) map[string]func(*azblob.Client) error
 }
 
 func TestUploadsArriveWhole(t *testing.T) {
-	content := random(3 << 20)
+	content := sdktest.Random(3 << 20)
 	for name, upload := range uploads(t, content) {
 		t.Run(name, func(t *testing.T) {
 			s := sdktest.New(t, http.HandlerFunc(storage), busy, sdktest.Reset(), busy)
@@ -157,7 +156,7 @@ func TestUploadsArriveWhole(t *testing.T) {
 // A server that is busy answers before it has read what is sent. The SDK has
 // one body for all attempts, which its GetBody seeks in.
 func TestUploadsArriveWholeAfterAnEarlyAnswer(t *testing.T) {
-	content := random(8 << 20)
+	content := sdktest.Random(8 << 20)
 	for name, upload := range uploads(t, content) {
 		t.Run(name, func(t *testing.T) {
 			var requests atomic.Int32
@@ -180,7 +179,7 @@ func TestUploadsArriveWholeAfterAnEarlyAnswer(t *testing.T) {
 
 // A stream is sent in blocks, each of which is repeated by itself.
 func TestStreamArrivesWhole(t *testing.T) {
-	content := random(2<<20 + 5)
+	content := sdktest.Random(2<<20 + 5)
 	blocks := map[string]bool{}
 	s := sdktest.New(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		block, _ := io.ReadAll(r.Body)
@@ -285,11 +284,4 @@ func TestRetriesMultiply(t *testing.T) {
 			assert.Len(t, s.Requests(), want)
 		})
 	}
-}
-
-// random returns n bytes that are the same each time.
-func random(n int) []byte {
-	content := make([]byte, n)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
-	return content
 }

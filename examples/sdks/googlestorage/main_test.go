@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"mime"
 	"mime/multipart"
 	"net/http"
@@ -116,7 +115,7 @@ func bodies(t *testing.T, content []byte) map[string]io.Reader {
 }
 
 func TestUploadsArriveWhole(t *testing.T) {
-	content := random(3 << 20)
+	content := sdktest.Random(3 << 20)
 	for name, body := range bodies(t, content) {
 		t.Run(name, func(t *testing.T) {
 			s := sdktest.New(t, http.HandlerFunc(gcs), unavailable, sdktest.Reset())
@@ -137,7 +136,7 @@ func TestUploadsArriveWhole(t *testing.T) {
 
 func TestChunksOfAResumableUploadAreRepeated(t *testing.T) {
 	const chunk = 256 << 10
-	content := random(3*chunk + 5)
+	content := sdktest.Random(3*chunk + 5)
 	for name, body := range bodies(t, content) {
 		t.Run(name, func(t *testing.T) {
 			// The answer to each chunk is lost once. All have one URL, so the
@@ -227,7 +226,7 @@ func TestRetriesMultiply(t *testing.T) {
 		if off {
 			call = insert(service, "bucket", "object")
 		}
-		_, err = call.Media(bytes.NewReader(random(256<<10+1)), googleapi.ChunkSize(256<<10)).Context(t.Context()).Do()
+		_, err = call.Media(bytes.NewReader(sdktest.Random(256<<10+1)), googleapi.ChunkSize(256<<10)).Context(t.Context()).Do()
 		return chunks, err
 	}
 	chunks, err := upload(true)
@@ -236,11 +235,4 @@ func TestRetriesMultiply(t *testing.T) {
 	chunks, err = upload(false)
 	require.NoError(t, err)
 	assert.Equal(t, 5, chunks) // 4 for the first, as two attempts of two, and one for the second
-}
-
-// random returns n bytes that are the same each time.
-func random(n int) []byte {
-	content := make([]byte, n)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
-	return content
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -78,13 +77,6 @@ func signed(t *testing.T, s *sdktest.Server) [][]byte {
 	return payloads
 }
 
-// random returns n bytes that are the same each time.
-func random(n int) []byte {
-	content := make([]byte, n)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
-	return content
-}
-
 func TestReadIsRepeatedWithTheSameSignature(t *testing.T) {
 	// The reset comes first: of one on a connection in use net/http makes an
 	// attempt of its own.
@@ -103,7 +95,7 @@ func TestReadIsRepeatedWithTheSameSignature(t *testing.T) {
 }
 
 func TestUploadsArriveWhole(t *testing.T) {
-	content := random(3 << 20)
+	content := sdktest.Random(3 << 20)
 	file := sdktest.File(t, "upload", content)
 
 	for name, body := range map[string]io.Reader{
@@ -130,7 +122,7 @@ func TestUploadsArriveWhole(t *testing.T) {
 func TestUploadBeyondTheBufferIsSentOnce(t *testing.T) {
 	p := quick()
 	p.ReplayBuffer = 1 << 20
-	content := random(2 << 20)
+	content := sdktest.Random(2 << 20)
 	s := sdktest.New(t, http.HandlerFunc(s3), slowDown())
 	_, err := connect(t, s, p).PutObject(t.Context(), "bucket", "key", bytes.NewReader(content), int64(len(content)), minio.PutObjectOptions{})
 	assert.Equal(t, "SlowDown", minio.ToErrorResponse(err).Code)
@@ -138,7 +130,7 @@ func TestUploadBeyondTheBufferIsSentOnce(t *testing.T) {
 }
 
 func TestMultipartUpload(t *testing.T) {
-	content := random(11 << 20)
+	content := sdktest.Random(11 << 20)
 	upload := func(s *sdktest.Server) error {
 		_, err := connect(t, s, quick()).PutObject(t.Context(), "bucket", "key", bytes.NewReader(content), int64(len(content)),
 			minio.PutObjectOptions{PartSize: 8 << 20, NumThreads: 1})

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"mime"
 	"mime/multipart"
 	"net"
@@ -45,6 +46,13 @@ func (r *Request) Part(t testing.TB, name string) []byte {
 			return content
 		}
 	}
+}
+
+// Random returns n bytes that are the same each time and have no pattern.
+func Random(n int) []byte {
+	content := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(content) // it never fails
+	return content
 }
 
 // File returns a file to upload, which is closed with the test if not before.
