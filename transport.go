@@ -37,13 +37,14 @@
 // # At most once
 //
 // A request that is not safe to repeat (see [Idempotent]) is sent again only
-// if the first copy provably did not reach the server ([Unprocessed]). That
-// holds for net/http's own hidden re-sends too: over HTTP/2 an [http.Transport]
-// repeats any request, as often as the server resets or refuses it (Go issue
-// 52459). Such a request is therefore sent as a copy without GetBody whose
-// connections are watched, and a second sending is stopped before it is
-// written. The price, where a server announced the end of a connection just as
-// a request without a body went out, is an error instead of a silent repeat.
+// if the first copy never left, or the server says that it has not acted on it
+// ([Unprocessed]). That holds for net/http's own hidden re-sends too: over
+// HTTP/2 an [http.Transport] repeats any request, as often as the server resets
+// or refuses it (Go issue 52459). Such a request is therefore sent as a copy
+// without GetBody whose connections are watched, and a second sending is
+// stopped before it is written. The price, where a server announced the end of
+// a connection just as a request without a body went out, is an error instead
+// of a silent repeat.
 //
 // A request that is safe to repeat and goes to Base as it is, as on its first
 // attempt most do, is left to net/http: that costs nothing, and its re-sends are
