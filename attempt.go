@@ -40,24 +40,24 @@ const (
 	maxEmpty = time.Second
 )
 
-type attemptKey struct{}
-
 // Attempt returns the number, from 1, of the attempt that ctx belongs to: the
 // context of a request that Base is given, or of a Response's Request. For
 // any other context it returns 1.
 func Attempt(ctx context.Context) int {
-	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+	if a := marksOf(ctx).attempt; a != nil {
 		return a.number
 	}
 	return 1
 }
 
 // attempt is the sending of a copy of the caller's request. As a context it is
-// the caller's, with the attempt's number; the request has one derived from it
+// the caller's, marked with the attempt; the request has one derived from it
 // that ends with the attempt.
 type attempt struct {
 	context.Context
+	marks   marks
 	number  int
+	before  int // copies of the request that were sent before this one
 	req     *http.Request
 	hasBody bool
 	rec     *recorder // what req's body is read through, or nil
@@ -65,6 +65,11 @@ type attempt struct {
 	timer   *time.Timer // nil without a timeout
 	header  [1]string
 	over    atomic.Bool // the response that was handed over has ended
+
+	// What a RetryTransport below has to know.
+	above     *attempt    // of one above this
+	mayRepeat bool        // the request is sent again, if it can be
+	sending   atomic.Bool // Base is at work
 
 	// What net/http tells about this attempt, from its own goroutines.
 	hooks         httptrace.ClientTrace
@@ -82,8 +87,8 @@ type attempt struct {
 
 // Value implements context.Context.
 func (a *attempt) Value(key any) any {
-	if key == (attemptKey{}) {
-		return a
+	if key == (marksKey{}) {
+		return &a.marks
 	}
 	return a.Context.Value(key)
 }
@@ -92,7 +97,8 @@ func (a *attempt) Value(key any) any {
 // caller's own request.
 func (c *call) send() (resp *http.Response, err error) {
 	c.attempts++
-	if c.attempts == 1 && c.safe && c.key == "" && c.policy.AttemptTimeout == 0 && c.body.direct() {
+	c.turn = c.settings.cooldowns.turn()
+	if c.plain() {
 		resp, err = c.settings.base.RoundTrip(c.req)
 	} else {
 		c.attempt = c.newAttempt()
@@ -107,6 +113,12 @@ func (c *call) send() (resp *http.Response, err error) {
 	}
 	c.resp = resp
 	return resp, err
+}
+
+// plain reports whether the attempt needs nothing of ours.
+func (c *call) plain() bool {
+	return c.attempts == 1 && c.safe && c.key == "" && c.policy.AttemptTimeout == 0 && c.body.direct() &&
+		!c.settings.nested && c.announced()
 }
 
 // sendCopy sends an attempt's request and says what ended it where Base
@@ -136,6 +148,8 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 
 func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 	defer c.body.watch(a.req)()
+	a.sending.Store(true)
+	defer a.sending.Store(false)
 	return c.settings.base.RoundTrip(a.req)
 }
 
@@ -145,10 +159,18 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 func (c *call) newAttempt() *attempt {
 	a := &attempt{
 		Context:    c.req.Context(),
+		marks:      marksOf(c.req.Context()),
 		number:     c.attempts,
+		before:     c.before + c.attempts - 1,
+		above:      c.above,
+		mayRepeat:  c.policy.MaxAttempts > 1,
 		hasBody:    hasBody(c.req),
 		once:       !c.safe,
 		replayable: replayable(c.req),
+	}
+	a.marks.attempt = a
+	if c.above != nil {
+		a.number += c.above.number - 1
 	}
 	body := c.body.open()
 	a.rec = c.body.rec
@@ -167,8 +189,8 @@ func (c *call) newAttempt() *attempt {
 	if c.key != "" {
 		a.setHeader(c.policy.KeyHeader, []string{c.key})
 	}
-	if a.number > 1 && c.settings.header != "" {
-		a.header[0] = strconv.Itoa(a.number - 1)
+	if a.before > 0 && c.settings.header != "" {
+		a.header[0] = strconv.Itoa(a.before)
 		a.setHeader(c.settings.header, a.header[:])
 	}
 	if timeout := c.policy.AttemptTimeout; timeout > 0 {

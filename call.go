@@ -21,6 +21,9 @@ type call struct {
 	key      string        // the idempotency key that was made, if any
 	safe     bool          // to repeat
 	body     payload
+	inbound  *inbound // what the request is sent on behalf of, nil if that is nothing
+	above    *attempt // of a RetryTransport that has this one below it, nil without
+	before   int      // copies of the request that were sent before its first attempt
 
 	attempts   int       // begun so far
 	began      time.Time // zero unless somebody asks
@@ -31,22 +34,29 @@ type call struct {
 	misdirect  bool // a 421 was retried
 	backoff    strategies.Sequence
 	throttled  strategies.Sequence
-	bodyFailed bool // the last error is the request body's own
+	bodyFailed bool   // the last error is the request body's own
+	turn       uint64 // of the cooldowns, before the last attempt
+	coolKey    string // of what is said of all requests, once it matters
 	over       bool
 }
 
 // begin asks what does not depend on an attempt. An error ends the request
 // before anything is sent.
-func (c *call) begin() error {
-	p, err := c.settings.policyFor(c.req)
-	if err != nil {
-		return &Error{Reason: ReasonFinal, Err: err}
+func (c *call) begin() *Error {
+	m := marksOf(c.req.Context())
+	c.policy = m.policy
+	if m.policy == nil {
+		c.policy = c.settings.policyFor(c.req)
 	}
-	c.policy = p
+	p := c.policy
+	if p.err != nil {
+		return &Error{Reason: ReasonFinal, Err: p.err}
+	}
 	if c.gone() {
 		return &Error{Reason: ReasonCanceled, Err: c.canceled(nil)}
 	}
-	c.safe = p.Idempotent(c.req) || hasKey(c.req.Header, p.KeyHeader) || saidIdempotent(c.req.Context())
+	c.link(m)
+	c.safe = p.Idempotent(c.req) || hasKey(c.req.Header, p.KeyHeader) || m.idempotent
 	if !c.safe && p.NewKey != nil {
 		c.key = p.NewKey(c.req)
 		if err := checkKey(c.key); err != nil {
@@ -59,16 +69,25 @@ func (c *call) begin() error {
 	if c.settings.observe != nil || p.MaxElapsed > 0 {
 		c.began = time.Now()
 	}
-	return nil
+	if p.Cooldown == CooldownOff {
+		return nil
+	}
+	reason, err := c.cool(nil)
+	if reason == 0 {
+		return nil
+	}
+	c.report(nil, err, 0, reason)
+	return &Error{Reason: reason, Err: err}
 }
 
 // refuse ends a request that was never sent.
-func (c *call) refuse(err error) (*http.Response, error) {
+func (c *call) refuse(e *Error) (*http.Response, error) {
+	c.tellInbound(e.Reason)
 	c.over = true
-	if closeErr := closeBody(c.req.Body); closeErr != nil {
-		err = errors.Join(err, closeErr)
+	if err := closeBody(c.req.Body); err != nil {
+		return nil, errors.Join(e, err)
 	}
-	return nil, err
+	return nil, e
 }
 
 // gone reports whether the caller has given up. The error of an attempt does
@@ -175,18 +194,26 @@ func (c *call) report(resp *http.Response, err error, wait time.Duration, reason
 	})
 }
 
-// finish hands the last attempt's result to the caller.
-func (c *call) finish(resp *http.Response, err error, reason Reason) (*http.Response, error) {
+// finish hands the last attempt's result to the caller, after a wait that holds
+// nothing either.
+func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
+	c.tellInbound(reason)
 	if err != nil {
-		return nil, c.fail(err, reason)
+		err = c.fail(err, reason)
+		c.sleep(wait, nil)
+		return nil, err
 	}
 	if reason == ReasonFinal {
-		c.budget().Deposit(c.host)
+		c.succeeded(resp)
 	}
 	c.body.release()
 	c.body.finish()
 	c.handOver(resp)
 	c.over = true
+	if wait > 0 {
+		setAside(resp)
+		c.sleep(wait, nil)
+	}
 	return resp, nil
 }
 
@@ -217,13 +244,25 @@ func (c *call) hidesCancel(err error, reason Reason) bool {
 		!(errors.Is(err, ctx.Err()) && errors.Is(err, context.Cause(ctx)))
 }
 
-// sleep waits and reports whether the caller is still there.
-func (c *call) sleep(wait time.Duration) bool {
+// pause waits before the next attempt, and until its host has cooled down. If
+// none follows after all, it returns the reason and the error that the request
+// ends with; last is the error of the attempt before.
+func (c *call) pause(wait time.Duration, last error) (Reason, error) {
+	if !c.sleep(wait, nil) {
+		return ReasonCanceled, c.canceled(last)
+	}
+	return c.cool(last)
+}
+
+// sleep waits, or until early is closed, and reports whether the caller is
+// still there.
+func (c *call) sleep(wait time.Duration, early <-chan struct{}) bool {
 	if wait > 0 {
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
 		case <-timer.C:
+		case <-early:
 		case <-c.req.Context().Done():
 		case <-legacyCancel(c.req):
 		}
@@ -247,6 +286,11 @@ func (c *call) canceled(last error) error {
 	if !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", gaveUp, cause)
 	}
+	return c.after(last, err)
+}
+
+// after adds what the last attempt ended with to err, which came later.
+func (c *call) after(last, err error) error {
 	switch {
 	case last != nil && !errors.Is(err, last):
 		return fmt.Errorf("%w (last attempt: %w)", err, last)

@@ -22,15 +22,18 @@ type Event struct {
 	// ReasonNotReplayable it is GetBody's error, if there was one.
 	Err error
 
-	// Attempt is the attempt's number, from 1.
+	// Attempt is the attempt's number, from 1. It is 0 for a request that was
+	// never sent, since its host was cooling down.
 	Attempt int
 
 	// Elapsed is the time from the beginning of the first attempt to the end
-	// of this one, or to the cancel of a request that is canceled while it
-	// waits.
+	// of this one, or to the end of a request that ends while it waits. Where
+	// a first attempt waits for its host to cool down, that counts too.
 	Elapsed time.Duration
 
-	// Wait is the time until the next attempt, if Reason is zero.
+	// Wait is the time until the next attempt, if Reason is zero: a longer one
+	// if the host asks for it meanwhile (see Cooldown). With ReasonBudget it is
+	// the time until the failure is handed back (see Policy.BudgetBackoff).
 	Wait time.Duration
 
 	// Reason says why no attempt follows. It is zero if one does.
@@ -51,6 +54,8 @@ const (
 	ReasonRetryAfter           // the server asks for a longer wait than the policy allows
 	ReasonDeadline             // the wait would end after the deadline, or after MaxElapsed
 	ReasonBudget               // too many retries to this host
+	ReasonChain                // somebody up the chain of calls retries this: see Middleware
+	ReasonCooldown             // the host asked all requests to leave it alone
 )
 
 // String returns the reason in words, such as "budget exhausted".
@@ -76,6 +81,10 @@ func (r Reason) String() string {
 		return "deadline too near"
 	case ReasonBudget:
 		return "budget exhausted"
+	case ReasonChain:
+		return "retried up the chain"
+	case ReasonCooldown:
+		return "host cooling down"
 	default:
 		return fmt.Sprintf("Reason(%d)", uint8(r))
 	}

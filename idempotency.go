@@ -26,8 +26,6 @@ func Idempotent(req *http.Request) bool {
 	return hasStandardKey(req.Header)
 }
 
-type idempotentKey struct{}
-
 // WithIdempotent returns a context whose requests are safe to send twice, on
 // the caller's word and whatever their method: a POST that only searches, say.
 // It is for the one request; [Policy.Idempotent] is for those that can be told
@@ -35,10 +33,10 @@ type idempotentKey struct{}
 // request for a token, is taken for safe as well if it goes through a
 // RetryTransport.
 func WithIdempotent(ctx context.Context) context.Context {
-	return context.WithValue(ctx, idempotentKey{}, true)
+	m := marksOf(ctx)
+	m.idempotent = true
+	return m.in(ctx)
 }
-
-func saidIdempotent(ctx context.Context) bool { return ctx.Value(idempotentKey{}) != nil }
 
 func hasStandardKey(h http.Header) bool {
 	return hasKey(h, "Idempotency-Key") || hasKey(h, "X-Idempotency-Key")

@@ -40,9 +40,9 @@ type Policy struct {
 	// strategies.DecorrelatedV2{Median: 1s, Max: 30s}.
 	Throttled strategies.Strategy
 
-	// MaxRetryAfter is the longest wait that a server may ask for. If it asks
-	// for a longer one, retrying ends at once: the wait is never shortened.
-	// 0 means 60s.
+	// MaxRetryAfter is the longest wait that a server may ask for, in response
+	// to this request or to another (see Cooldown). If it asks for a longer
+	// one, retrying ends at once: the wait is never shortened. 0 means 60s.
 	MaxRetryAfter time.Duration
 
 	// AttemptTimeout bounds one attempt, from its start until its response
@@ -63,6 +63,25 @@ type Policy struct {
 	// that the policies of one RetryTransport share. See [HostBudget] for
 	// what it allows.
 	Budget Budget
+
+	// BudgetBackoff makes a request whose retry the Budget refuses wait for as
+	// long as it would have waited for the retry by Backoff, before its failure
+	// is handed back. Without, a loop that sends the next request as soon as one
+	// has failed turns as fast as the failures come. A cancel ends that wait,
+	// and no longer than a retry might have waits are made. Meanwhile a response
+	// holds no connection, unless its body is longer than 64 KiB or slow.
+	BudgetBackoff bool
+
+	// Cooldown says what the first attempt does while its host is cooling down.
+	// The zero value means CooldownOff: it is sent. Retries wait in any case.
+	Cooldown Cooldown
+
+	// CooldownKey returns what a host's wish to be left alone is about, where
+	// that is less than all requests to it: the credential whose quota is used
+	// up, say, or the route. Only requests to the same host for which it returns
+	// the same hear of it; "" is a value like any other. It is called only when
+	// there is something to hear or to say. Nil means that it is about the host.
+	CooldownKey func(*http.Request) string
 
 	// Classify says what an attempt's response or error means. Exactly one of
 	// its arguments is not nil; it must not read the response's body. Nil
@@ -100,6 +119,14 @@ type Policy struct {
 type policy struct {
 	Policy
 	err error // why a policy from a context is not valid
+}
+
+// slowdown returns how long a failure whose retry the budget refused is held.
+func (p *policy) slowdown(backoff time.Duration) time.Duration {
+	if !p.BudgetBackoff {
+		return 0
+	}
+	return backoff
 }
 
 func (p Policy) resolve() *policy {
@@ -153,6 +180,7 @@ func (p Policy) problems(path string) []error {
 	add("MaxRetryAfter", notNegative(p.MaxRetryAfter))
 	add("AttemptTimeout", notNegative(p.AttemptTimeout))
 	add("MaxElapsed", notNegative(p.MaxElapsed))
+	add("Cooldown", p.Cooldown.problem())
 	if v, ok := p.Budget.(interface{ Validate() error }); ok {
 		add("Budget", v.Validate())
 	}
@@ -184,8 +212,6 @@ func lines(err error) []error {
 	return all
 }
 
-type policyKey struct{}
-
 // WithPolicy returns a context whose requests follow p, the whole of it,
 // whatever their host. If p is not valid, such a request fails before it is
 // sent, with what p.Validate says.
@@ -194,21 +220,20 @@ type policyKey struct{}
 func WithPolicy(ctx context.Context, p Policy) context.Context {
 	resolved := p.resolve()
 	resolved.err = errors.Join(p.problems("Policy")...)
-	return context.WithValue(ctx, policyKey{}, resolved)
+	m := marksOf(ctx)
+	m.policy = resolved
+	return m.in(ctx)
 }
 
-// policyFor returns the policy of a request: its context's, or its host's, or
-// the one for all others.
-func (s *settings) policyFor(req *http.Request) (*policy, error) {
-	if p, ok := req.Context().Value(policyKey{}).(*policy); ok {
-		return p, p.err
-	}
+// policyFor returns the policy of a request whose context has none: its host's,
+// or the one for all others.
+func (s *settings) policyFor(req *http.Request) *policy {
 	if s.hosts != nil {
 		if p, ok := s.hosts.matchURL(req.URL); ok {
-			return p, nil
+			return p
 		}
 	}
-	return s.policy, nil
+	return s.policy
 }
 
 // askedWait returns the wait that a response asks for and the range of what is

@@ -19,6 +19,7 @@
 //	  │ transient?              no → ReasonFinal, ReasonServerRefused
 //	  │ caller still there?     no → ReasonCanceled
 //	  │ attempts left?          no → ReasonAttempts
+//	  │ nobody above repeats?   no → ReasonChain
 //	  │ safe to repeat?         no → ReasonNotIdempotent
 //	  │ body replayable?        no → ReasonNotReplayable
 //	  │ wait acceptable?        no → ReasonRetryAfter
@@ -26,6 +27,7 @@
 //	  │ budget?                 no → ReasonBudget
 //	  ▼
 //	wait, holding no connection → next attempt
+//	                              └ while the host cools down: ReasonCooldown, if that is too long
 //
 // When retrying ends on a response, that response is returned as it came, with
 // a nil error and its body unread, whatever its status. When it ends on an
@@ -51,6 +53,40 @@
 // bounded by the request's context alone. Where an attempt is a copy (every
 // retry, or with an AttemptTimeout, a made key, or a body that is read through
 // this package) they are bounded to ten.
+//
+// # Retries that add up
+//
+// Three services that call one another with three attempts each send the last
+// one 27 requests for one that fails. [Middleware] around each service's handler
+// makes that 3: services tell those below that a request is a retry, which is
+// then sent on once, and those above that starting over is of no use.
+//
+//	edge ──▶ shop ──▶ bank ──▶▶▶ ledger: 503
+//	     ◀── 503  ◀── 503, X-Should-Retry: false
+//
+// Within a process, a RetryTransport that has another one below it does the
+// repeating alone, if the layers between them keep a request's method and path.
+// The one below is known from the first attempt on if those layers have an Unwrap
+// method like [RetryTransport.Unwrap], so that there are as many attempts as the
+// upper one makes; without, the lower one repeats within the upper one's first
+// attempt, too, and three attempts of each make 5, not 9.
+//
+// # Not now
+//
+// A host that answers 429 or 503 with a wait is heard by all requests to it: their
+// retries do not begin before that time is over. First attempts are sent, wait
+// or fail at once, as [Policy.Cooldown] says. A success ends it early, and what
+// has waited comes back spread out. See [Cooldown] for a picture.
+//
+// # No hot loop
+//
+// When a budget refuses retries, requests to a dead host fail at once, and a
+// worker that takes the next job after each failure would send them as fast as
+// the host fails. With [Policy.BudgetBackoff] the failure is handed back after the
+// wait that the retry would have had, without the retry.
+//
+//	failure ── budget? no ─────────────▶ handed back            by default
+//	failure ── budget? no ── backoff ──▶ handed back            BudgetBackoff
 //
 // # What is not done
 //
@@ -99,16 +135,18 @@ type Config struct {
 	Hosts map[string]Policy
 
 	// Observe is called after each attempt with what was decided, and once
-	// more for a request that is canceled while it waits. So every request
-	// that was sent ends with one Event that has a Reason: count requests by
-	// those, and attempts by their Attempt. It runs on the request's
-	// goroutine, so it delays the request and may run concurrently with
-	// itself. Nil means none.
+	// more for a request that ends while it waits, because it is canceled or
+	// its host cools down for too long. So every request that was sent, or that
+	// waited to be, ends with one Event that has a Reason: count requests by
+	// those, and attempts by their Attempt, which is 0 if none was made. It
+	// runs on the request's goroutine, so it delays the request and may run
+	// concurrently with itself. Nil means none.
 	Observe func(context.Context, Event)
 
 	// AttemptHeader names the header that tells the server which retry this
 	// is. Its value is the number of attempts before this one: the header is
-	// absent on the first and "1" on the first retry. "" means
+	// absent on the first and "1" on the first retry. It counts on from that of
+	// the inbound request that this one is sent for: see Middleware. "" means
 	// DefaultAttemptHeader, "-" means none.
 	AttemptHeader string
 
@@ -130,6 +168,9 @@ type settings struct {
 	budget  Budget // of policies that have none
 	observe func(context.Context, Event)
 	header  string // "": none
+	nested  bool   // base ends in another RetryTransport
+
+	cooldowns cooldowns
 }
 
 // New returns a RetryTransport that works as cfg says, or an error that names
@@ -155,6 +196,7 @@ func newSettings(cfg Config) (*settings, error) {
 	if s.base == nil {
 		s.base = cleanhttp.DefaultPooledTransport()
 	}
+	s.nested = transportBelow(s.base)
 
 	problems := cfg.Policy.problems("Config.Policy")
 	hosts, bad := hostPolicies(cfg.Hosts)
@@ -252,24 +294,24 @@ func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	for {
 		resp, err := c.send()
-		wait, reason := c.decide(resp, err)
+		outcome := c.classify(resp, err)
+		c.heed(resp, outcome)
+		wait, reason := c.decide(resp, err, outcome)
 		c.report(resp, err, wait, reason)
 		if reason != 0 {
-			return c.finish(resp, err, reason)
+			return c.finish(resp, err, wait, reason)
 		}
 		c.drop(resp)
-		if !c.sleep(wait) {
-			err = c.canceled(err)
-			c.report(nil, err, 0, ReasonCanceled)
-			return c.finish(nil, err, ReasonCanceled)
+		if reason, err = c.pause(wait, err); reason != 0 {
+			c.report(nil, err, 0, reason)
+			return c.finish(nil, err, 0, reason)
 		}
 	}
 }
 
 // decide says that another attempt follows, and after what wait, or for what
 // reason none does. The package documentation shows the order.
-func (c *call) decide(resp *http.Response, err error) (time.Duration, Reason) {
-	outcome := c.classify(resp, err)
+func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Duration, Reason) {
 	switch {
 	case outcome == Final && err == nil:
 		return 0, finalReason(resp)
@@ -279,6 +321,8 @@ func (c *call) decide(resp *http.Response, err error) (time.Duration, Reason) {
 		return 0, ReasonFinal
 	case c.attempts >= c.policy.MaxAttempts:
 		return 0, ReasonAttempts
+	case c.retriedAbove(outcome):
+		return 0, ReasonChain
 	case !c.safe && outcome != Unprocessed:
 		return 0, ReasonNotIdempotent
 	case !c.body.hold():
@@ -286,15 +330,16 @@ func (c *call) decide(resp *http.Response, err error) (time.Duration, Reason) {
 	}
 
 	now := time.Now()
-	asked, spread := askedWait(resp, now)
-	wait, left := max(asked, c.nextBackoff(resp)), c.left(now)
+	asked, spread := c.askedWait(resp, now)
+	backoff := c.nextBackoff(resp)
+	wait, left := max(asked, backoff), c.left(now)
 	switch {
 	case asked > c.policy.MaxRetryAfter:
 		return 0, ReasonRetryAfter
 	case wait > left:
 		return 0, ReasonDeadline
 	case !c.budget().Withdraw(c.req.Context(), c.host):
-		return 0, ReasonBudget
+		return c.policy.slowdown(backoff), ReasonBudget
 	}
 	c.misdirect = c.misdirect || statusIs(resp, http.StatusMisdirectedRequest)
 	return wait + uniform(min(spread, left-wait)), 0
