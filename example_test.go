@@ -275,3 +275,90 @@ func (t tag) RoundTrip(req *http.Request) (*http.Response, error) {
 	req.Header.Set("X-Trace", fmt.Sprintf("attempt %d", httpretry.Attempt(req.Context())))
 	return t.next.RoundTrip(req)
 }
+
+// Services that call one another do not multiply their retries: the shop makes
+// three attempts, and the edge none beyond its first.
+func ExampleMiddleware() {
+	requests := 0
+	bank := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		http.Error(w, "down", http.StatusServiceUnavailable)
+	}))
+	defer bank.Close()
+	transport, err := httpretry.New(httpretry.Config{
+		Policy: httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+
+	shop := httptest.NewServer(httpretry.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, bank.URL, nil)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		w.WriteHeader(resp.StatusCode)
+	})))
+	defer shop.Close()
+
+	resp, err := client.Get(shop.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.StatusCode, "X-Should-Retry:", resp.Header.Get("X-Should-Retry"))
+	fmt.Println("requests to the bank:", requests)
+	// Output:
+	// 503 X-Should-Retry: false
+	// requests to the bank: 3
+}
+
+// A host that asked for a minute's rest is not asked again meanwhile, by any
+// request.
+func ExampleCooldownError() {
+	requests := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		w.Header().Set("Retry-After", "120")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	defer srv.Close()
+	transport, err := httpretry.New(httpretry.Config{
+		Policy: httpretry.Policy{Cooldown: httpretry.CooldownFail},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+
+	for range 3 {
+		resp, err := client.Get(srv.URL)
+		var cooling *httpretry.CooldownError
+		switch {
+		case errors.As(err, &cooling):
+			fmt.Println("not sent, for", time.Until(cooling.Until).Round(time.Minute))
+		case err != nil:
+			fmt.Println(err)
+		default:
+			fmt.Println(resp.Status)
+			_ = resp.Body.Close()
+		}
+	}
+	fmt.Println("requests:", requests)
+	// Output:
+	// 429 Too Many Requests
+	// not sent, for 2m0s
+	// not sent, for 2m0s
+	// requests: 1
+}
