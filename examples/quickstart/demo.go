@@ -75,6 +75,7 @@ func runDemo(ctx context.Context, _ options, out *screen, counts *counters) erro
 		}
 	}
 	d.outage(ctx, len(all)+1)
+	d.rests(ctx, len(all)+2)
 	if d.failed > 0 {
 		return fmt.Errorf("%s did not do what the title says", count(d.failed, "scenario"))
 	}

@@ -18,7 +18,7 @@ import (
 const helpText = `Quickstart shows what httpretry does with requests that fail.
 
 Usage:
-  quickstart                    a demo with a server of its own, about five seconds
+  quickstart                    a demo with a server of its own, about six seconds
   quickstart -url URL [flags]   the same client against a real server
 
 Flags that go with -url:

@@ -4,7 +4,7 @@
 // By itself it starts a server on this machine that fails in a dozen ways,
 // sends requests through an [http.Client] with a RetryTransport, and checks
 // by the server's own count that each scenario did what its title says. It
-// needs no network and takes about five seconds:
+// needs no network and takes about six seconds:
 //
 //	go run ./examples/quickstart
 //
