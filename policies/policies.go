@@ -10,6 +10,12 @@
 //
 // They go by statuses and headers alone. What a service says only in a body is
 // out of reach of a transport, which must leave the body to the caller.
+//
+// The limits of GitHub, Stripe and OpenAI are those of a credential, so their
+// policies have a CooldownKey: a limit that one Authorization header has reached
+// holds no request with another. A credential that is added below, by Base, does
+// not show; there the limit is taken for the host's. Set [httpretry.Policy.Cooldown]
+// in the copy to hold first attempts as well, as GitHub asks its clients to.
 package policies
 
 import (
@@ -36,7 +42,7 @@ import (
 // Source: docs.github.com, "Rate limits for the REST API" and "Best practices
 // for using the REST API".
 func GitHub() httpretry.Policy {
-	return httpretry.Policy{Classify: func(resp *http.Response, err error) httpretry.Outcome {
+	return httpretry.Policy{CooldownKey: credential, Classify: func(resp *http.Response, err error) httpretry.Outcome {
 		if err != nil || resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
 			return httpretry.Classify(resp, err)
 		}
@@ -47,6 +53,8 @@ func GitHub() httpretry.Policy {
 	}}
 }
 
+func credential(req *http.Request) string { return req.Header.Get("Authorization") }
+
 // Stripe is for Stripe's API without its SDK, which makes keys of its own. Every
 // POST without an Idempotency-Key is given one, so that it can be repeated; a
 // 409, too, whose first copy is still at work. Stripe-Should-Retry needs nothing
@@ -54,7 +62,7 @@ func GitHub() httpretry.Policy {
 //
 // Source: docs.stripe.com, "Idempotent requests" and "Advanced error handling".
 func Stripe() httpretry.Policy {
-	return httpretry.Policy{NewKey: httpretry.RandomKey}
+	return httpretry.Policy{NewKey: httpretry.RandomKey, CooldownKey: credential}
 }
 
 // OpenAI is for OpenAI's API and those that copy it. They have no idempotency
@@ -72,7 +80,8 @@ func Stripe() httpretry.Policy {
 // Source: openai-go, requestconfig.go; platform.openai.com, "Error codes".
 func OpenAI() httpretry.Policy {
 	return httpretry.Policy{
-		Backoff: strategies.DecorrelatedV2{Median: 500 * time.Millisecond, Max: 8 * time.Second},
+		Backoff:     strategies.DecorrelatedV2{Median: 500 * time.Millisecond, Max: 8 * time.Second},
+		CooldownKey: credential,
 		Idempotent: func(req *http.Request) bool {
 			return httpretry.Idempotent(req) || req.Method == http.MethodPost && req.URL != nil && computes(req.URL.Path)
 		},

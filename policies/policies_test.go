@@ -202,3 +202,43 @@ func TestValid(t *testing.T) {
 		require.NoError(t, policy.Validate(), name)
 	}
 }
+
+// One credential's limit is not another's, nor that of a host where a credential
+// is no part of the request yet.
+func TestLimitsAreOfACredential(t *testing.T) {
+	for name, policy := range map[string]httpretry.Policy{
+		"GitHub": policies.GitHub(), "Stripe": policies.Stripe(), "OpenAI": policies.OpenAI(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Authorization") == "Bearer spent" {
+						w.Header().Set("Retry-After", "3600")
+						w.WriteHeader(http.StatusTooManyRequests)
+					}
+				})
+				policy.Cooldown = httpretry.CooldownFail
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+				send := func(authorization string) (int, error) {
+					req, err := http.NewRequestWithContext(t.Context(), "GET", "http://service.test/", nil)
+					require.NoError(t, err)
+					req.Header.Set("Authorization", authorization)
+					resp, err := transport.RoundTrip(req)
+					if err != nil {
+						return 0, err
+					}
+					return resp.StatusCode, resp.Body.Close()
+				}
+				for _, token := range []string{"Bearer spent", "Bearer other", ""} {
+					status, err := send(token)
+					require.NoError(t, err)
+					assert.Equal(t, token == "Bearer spent", status == http.StatusTooManyRequests, token)
+				}
+				_, err := send("Bearer spent")
+				var cooling *httpretry.CooldownError
+				require.ErrorAs(t, err, &cooling)
+				assert.NotContains(t, err.Error(), "spent")
+			})
+		})
+	}
+}
