@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// leavesNothing fails the test if f leaves a goroutine behind.
+func leavesNothing(t *testing.T, f func()) {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	f()
+	for range 500 { // not with assert.Eventually, which has a goroutine of its own
+		if runtime.NumGoroutine() <= before {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	assert.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines are left")
+}
+
+// launch runs the program.
+func launch(t *testing.T, ctx context.Context, stdout io.Writer, args ...string) (code int, stderr string) {
+	t.Helper()
+	var errs bytes.Buffer
+	leavesNothing(t, func() { code = run(ctx, args, stdout, &errs) })
+	return code, errs.String()
+}
+
+func TestRetriesAddUp(t *testing.T) {
+	var outputs [2]bytes.Buffer
+	for i := range outputs {
+		code, stderr := launch(t, t.Context(), &outputs[i])
+		require.Equal(t, 0, code, "%s%s", outputs[i].String(), stderr)
+		assert.Empty(t, stderr)
+	}
+	stdout := outputs[0].String()
+	assert.Equal(t, stdout, outputs[1].String(), "what it prints depends on chance")
+
+	for _, line := range []string{
+		`3 services
+  before: no Middleware +27 +1 → 3 → 9 → 27
+  Middleware, behind proxies +7 +1 → 3 → 5 → 7
+  after: Middleware +3 +1 → 1 → 1 → 3
+5 services
+  before: no Middleware +243 +1 → 3 → 9 → 27 → 81 → 243
+  Middleware, behind proxies +11 +1 → 3 → 5 → 7 → 9 → 11
+  after: Middleware +3 +1 → 1 → 1 → 1 → 1 → 3
+`,
+		`only once: 200 after 2 calls without Middleware, 200 after 2 calls with it\.`,
+	} {
+		assert.Regexp(t, line, stdout)
+	}
+	for line := range strings.Lines(stdout) {
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 100, line)
+	}
+	assert.LessOrEqual(t, strings.Count(stdout, "\n"), 24, "more than a screen")
+}
+
+func TestWhatIsNotExpectedIsAnError(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*experiment)
+		want   string
+	}{
+		{"without Middleware", func(e *experiment) { e.middleware = without },
+			"3 services, after: Middleware: the answer was 502 and the servers saw 1 → 3 → 9 → 27 requests, expected 502 and 1 → 1 → 1 → 3"},
+		{"a bottom that recovers", func(e *experiment) { e.failures = 2 },
+			"3 services, after: Middleware: the answer was 200 and the servers saw 1 → 1 → 1 → 3 requests, expected 502 and 1 → 1 → 1 → 3"},
+	} {
+		for _, control := range []bool{false, true} {
+			e := outages()[2]
+			c.change(&e)
+			table, recovered := []experiment{e}, []experiment(nil)
+			if control {
+				table, recovered = nil, table
+			}
+			leavesNothing(t, func() {
+				assert.EqualError(t, show(t.Context(), io.Discard, table, recovered), c.want, c.name)
+			})
+		}
+	}
+}
+
+// TestConnectionsAreKept: 121 requests reach the five services, 80 of them
+// retries, and each service needs one connection for them.
+func TestConnectionsAreKept(t *testing.T) {
+	var mu sync.Mutex
+	clients := make(map[string]map[string]bool) // by server
+	e := outages()[3]
+	e.middleware = func(handler http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			if clients[r.Host] == nil {
+				clients[r.Host] = make(map[string]bool)
+			}
+			clients[r.Host][r.RemoteAddr] = true
+			mu.Unlock()
+			handler.ServeHTTP(w, r)
+		})
+	}
+	_, _, err := e.make(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, clients, 5)
+	for server, addrs := range clients {
+		assert.Len(t, addrs, 1, server)
+	}
+}
+
+func TestArgumentsAreRefused(t *testing.T) {
+	for _, args := range [][]string{{"5"}, {"-n", "5"}} {
+		var stdout bytes.Buffer
+		code, stderr := launch(t, t.Context(), &stdout, args...)
+		assert.Equal(t, 2, code)
+		assert.Empty(t, stdout.String())
+		assert.Contains(t, stderr, "chain -h for help")
+	}
+	var stdout bytes.Buffer
+	code, stderr := launch(t, t.Context(), &stdout, "-h")
+	assert.Equal(t, 0, code)
+	assert.Contains(t, stdout.String(), "Usage:")
+	assert.Empty(t, stderr)
+}
+
+// tripwire cancels a context as soon as a text was printed.
+type tripwire struct {
+	bytes.Buffer
+	text   string
+	cancel context.CancelFunc
+}
+
+func (w *tripwire) Write(p []byte) (int, error) {
+	n, err := w.Buffer.Write(p)
+	if strings.Contains(w.String(), w.text) {
+		w.cancel()
+	}
+	return n, err
+}
+
+func TestInterrupted(t *testing.T) {
+	for _, c := range []struct{ name, when, last string }{
+		{"before it begins", "", "AT THE BOTTOM"},
+		{"during the table", "1 → 3 → 5 → 7\n", "1 → 3 → 5 → 7"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			stdout := &tripwire{text: c.when, cancel: cancel}
+			if c.when == "" {
+				cancel()
+			}
+			code, stderr := launch(t, ctx, stdout)
+			assert.Equal(t, 130, code)
+			assert.Empty(t, stderr)
+			assert.Regexp(t, c.last+`.*\nInterrupted\.\n$`, stdout.String())
+		})
+	}
+}
+
+// TestInterruptedRequest: the request is canceled when it has reached the last
+// service, and those above wait for it.
+func TestInterruptedRequest(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	e := outages()[0]
+	services, reached := 0, 0
+	e.middleware = func(handler http.Handler) http.Handler {
+		if services++; services > 1 { // the last service is made first
+			return handler
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			reached++
+			cancel()
+			<-r.Context().Done() // since all above have gone
+			handler.ServeHTTP(w, r)
+		})
+	}
+	leavesNothing(t, func() {
+		_, _, err := e.make(ctx)
+		assert.ErrorIs(t, err, context.Canceled)
+	})
+	assert.Equal(t, 1, reached)
+}
