@@ -236,10 +236,10 @@ func (c *call) cool(last error) (Reason, error) {
 			rest.until.Sub(began) > c.policy.MaxRetryAfter || rest.wait > left {
 			return ReasonCooldown, c.after(last, &CooldownError{Host: c.host, Until: rest.until})
 		}
-		spread := min(rest.spread, left-rest.wait)
-		there := c.sleep(rest.wait+uniform(spread), rest.early)
-		if now := time.Now(); there && now.Before(rest.until) { // it ended early
-			there = c.sleep(uniform(min(spread, rest.until.Sub(now))), nil)
+		extra := uniform(min(rest.spread, left-rest.wait))
+		there := c.sleep(rest.wait+extra, rest.early)
+		if there { // if it ended early, the extra still spreads out what waits
+			there = c.sleep(min(extra, time.Until(rest.until.Add(extra))), nil)
 		}
 		if !there {
 			return ReasonCanceled, c.canceled(last)

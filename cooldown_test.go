@@ -488,6 +488,8 @@ func TestSuccessEndsCooldowns(t *testing.T) {
 		{"success", []coolSent{{20 * time.Second, "a.test/200?takes=1s"}}, 21 * time.Second},
 		{"success, spelled otherwise", []coolSent{{20 * time.Second, "A.TEST.:80/204"}}, 20 * time.Second},
 		{"redirect", []coolSent{{20 * time.Second, "a.test/304"}}, 20 * time.Second},
+		{"success at the last moment", []coolSent{{end - time.Millisecond, "a.test/200"}}, end - time.Millisecond},
+		{"success when it is over", []coolSent{{0, "b.test/429?Retry-After=600"}, {end + 10*time.Millisecond, "a.test/200"}}, end},
 		{"another's success", []coolSent{{20 * time.Second, "b.test/200"}, {20 * time.Second, "a.test:81/200"}}, end},
 		{"failures", []coolSent{
 			{20 * time.Second, "a.test/400"}, {21 * time.Second, "a.test/404"}, {22 * time.Second, "a.test/500"},
