@@ -799,6 +799,40 @@ func TestSuccessElsewhereEndsNothing(t *testing.T) {
 	})
 }
 
+// The key is asked for only while there is something to hear or to say, and once
+// by each request.
+func TestCooldownKeyIsAskedSparingly(t *testing.T) {
+	calls := 0
+	policy := every(time.Second)
+	policy.CooldownKey = func(*http.Request) string { calls++; return "key" }
+	for _, mode := range []httpretry.Cooldown{httpretry.CooldownOff, httpretry.CooldownWait, httpretry.CooldownFail} {
+		t.Run(mode.String(), func(t *testing.T) {
+			policy.Cooldown = mode
+			coolScenes(t, policy, func(s *coolScene) {
+				asks := func(want int, paths ...string) {
+					s.Helper()
+					calls = 0
+					for _, path := range paths {
+						s.get(s.Context(), path)
+					}
+					assert.Equal(s, want, calls, paths)
+				}
+				asks(0, "/200", "/404", "/500", "/error", "/429", "/503?Retry-After=0", "/500/429?Retry-After=0&again=")
+				const refused = "?Retry-After=30&X-Should-Retry=false"
+				asks(1, "/429"+refused)
+				time.Sleep(time.Minute)
+				asks(0, "/200", "/200", "/500") // although nobody has looked since
+				s.do(request(s, "GET", "http://b.test/503"+refused, ""))
+				time.Sleep(time.Minute)
+				asks(0, "/500", "/404", "/200")
+				s.do(request(s, "GET", "http://c.test/503"+refused, ""))
+				asks(1, "/200")
+				asks(1, "/500")
+			})
+		})
+	}
+}
+
 // Hazard H4, H7: ten thousand hosts that want to be left alone fill no memory.
 // Who waits for one that is forgotten waits as long as it was told to.
 func TestManyHostsCoolDown(t *testing.T) {
