@@ -320,7 +320,7 @@ func (c *call) abandon() {
 	}
 	closeResponse(c.resp)
 	c.letGo()
-	if c.attempts == 0 {
+	if c.attempts == 0 && c.body.direct() {
 		_ = closeBody(c.req.Body)
 	}
 }

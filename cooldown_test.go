@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -832,6 +833,80 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 		})
 	}
 }
+
+// Hazard K4: a panic of the key function, or of an observer that hears of a
+// request which was not sent, reaches the caller, and nothing is left open.
+func TestCooldownPanics(t *testing.T) {
+	for name, tt := range map[string]struct {
+		path     string
+		mode     httpretry.Cooldown
+		observer bool          // panics, or the key function
+		later    time.Duration // until the host cools down
+	}{
+		"before the first attempt":   {"/200", httpretry.CooldownWait, false, 0},
+		"refused":                    {"/200", httpretry.CooldownFail, true, 0},
+		"with the answer":            {"/429?Retry-After=30", httpretry.CooldownOff, false, 0},
+		"with a success":             {"/200", httpretry.CooldownOff, false, 0},
+		"before a retry":             {"/500", httpretry.CooldownOff, false, 0},
+		"after the wait for a retry": {"/500", httpretry.CooldownOff, false, time.Second / 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				policy := every(time.Second)
+				policy.Cooldown = tt.mode
+				policy.CooldownKey = func(*http.Request) string { return coolPanics(!tt.observer) }
+				var open atomic.Int32
+				base := coolOpen(&coolBase{start: time.Now(), asked: map[string][]time.Duration{}}, &open)
+				// The checks do not expect a panic.
+				transport := contractless(t, httpretry.Config{Base: base, Policy: policy, Observe: func(_ context.Context, e httpretry.Event) {
+					coolPanics(tt.observer && e.Attempt == 0)
+				}})
+				time.AfterFunc(tt.later, func() { coolOther(t, transport) })
+				time.Sleep(time.Nanosecond)
+				body := contract.Counted("text")
+				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(streamed(t, "PUT", "http://a.test"+tt.path, body)) })
+				assert.Zero(t, open.Load())
+				assert.Equal(t, 1, body.Closes())
+				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(request(t, "PUT", "http://a.test"+tt.path, "text")) })
+			})
+		})
+	}
+}
+
+func coolPanics(now bool) string {
+	if now {
+		panic("boom")
+	}
+	return ""
+}
+
+// coolOther lets a.test cool down, by a request whose policy has no key.
+func coolOther(t *testing.T, transport http.RoundTripper) {
+	plain := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
+	resp, err := transport.RoundTrip(request(t, "GET", "http://a.test/429?Retry-After=30", "").WithContext(plain))
+	if assert.NoError(t, err) {
+		assert.NoError(t, resp.Body.Close())
+	}
+}
+
+// coolOpen counts the responses of next that are open.
+func coolOpen(next http.RoundTripper, open *atomic.Int32) http.RoundTripper {
+	return baseFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if resp != nil {
+			open.Add(1)
+			resp.Body = &coolBody{resp.Body, sync.OnceFunc(func() { open.Add(-1) })}
+		}
+		return resp, err
+	})
+}
+
+type coolBody struct {
+	io.ReadCloser
+	closed func()
+}
+
+func (b *coolBody) Close() error { b.closed(); return b.ReadCloser.Close() }
 
 // Hazard H4, H7: ten thousand hosts that want to be left alone fill no memory.
 // Who waits for one that is forgotten waits as long as it was told to.
