@@ -990,6 +990,12 @@ func TestCooldownValidates(t *testing.T) {
 	assert.EqualError(t, bad.Validate(), "httpretry: Policy."+problem)
 	_, err := httpretry.New(httpretry.Config{Policy: bad, Hosts: map[string]httpretry.Policy{"a.test": bad}})
 	assert.EqualError(t, err, "httpretry: Config.Policy."+problem+"\nhttpretry: Config.Hosts[\"a.test\"]."+problem)
+	bad.Budget, bad.KeyHeader = &httpretry.HostBudget{Ratio: -1}, " "
+	fields := []string{"MaxElapsed", "Budget", "Cooldown", "KeyHeader"}
+	bad.MaxElapsed = -1
+	for i, line := range strings.Split(bad.Validate().Error(), "\n") {
+		assert.True(t, strings.HasPrefix(line, "httpretry: Policy."+fields[i]+":"), "in the order of the fields: %s", line)
+	}
 	for c, want := range map[httpretry.Cooldown]string{0: "off", 1: "wait", 2: "fail", 3: "Cooldown(3)", 255: "Cooldown(255)"} {
 		assert.Equal(t, want, c.String())
 		assert.Equal(t, c > httpretry.CooldownFail, httpretry.Policy{Cooldown: c}.Validate() != nil)

@@ -180,10 +180,10 @@ func (p Policy) problems(path string) []error {
 	add("MaxRetryAfter", notNegative(p.MaxRetryAfter))
 	add("AttemptTimeout", notNegative(p.AttemptTimeout))
 	add("MaxElapsed", notNegative(p.MaxElapsed))
-	add("Cooldown", p.Cooldown.problem())
 	if v, ok := p.Budget.(interface{ Validate() error }); ok {
 		add("Budget", v.Validate())
 	}
+	add("Cooldown", p.Cooldown.problem())
 	if p.KeyHeader != "" {
 		add("KeyHeader", checkHeaderName(p.KeyHeader))
 	}
