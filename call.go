@@ -211,7 +211,7 @@ func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason
 	c.handOver(resp)
 	c.over = true
 	if wait > 0 {
-		setAside(resp)
+		resp = setAside(resp)
 		c.sleep(wait, nil)
 	}
 	return resp, nil
