@@ -261,11 +261,11 @@ func coolAssertRefused(t testing.TB, err error, earliest, latest time.Time) {
 	}
 }
 
-// What a retry that fails at 0 s and would begin at 1 s makes of a host that, to
-// another request, says at 0 s, before that was decided, or at 0.5 s that it
-// wants to be left alone for 30 s.
+// What a request that fails at 0 s and would be repeated at 1 s makes of a host
+// that, to another request, says just before that was decided, or at 0.5 s, that
+// it wants to be left alone for 30 s.
 func TestRetriesHearOfCooldowns(t *testing.T) {
-	const soon, later = 0, 500 * time.Millisecond
+	const soon, later = time.Nanosecond, 500 * time.Millisecond
 	second := every(time.Second)
 	short, elapsed := second, second
 	short.MaxRetryAfter = 10 * time.Second
@@ -311,8 +311,8 @@ func coolRetry(s *coolScene, at, deadline time.Duration, path string, want coolR
 		defer cancel()
 	}
 	time.AfterFunc(at, func() { s.once("/429?Retry-After=30") })
-	if at == 0 { // the other is answered while this one is
-		path += "?takes=1ns"
+	if at == time.Nanosecond { // the other is answered while this one is on its way
+		path += "?takes=2ns"
 	}
 	got := s.get(ctx, path)
 	if want.err == nil {
@@ -322,7 +322,7 @@ func coolRetry(s *coolScene, at, deadline time.Duration, path string, want coolR
 	last := want.at + time.Millisecond
 	if want.status == 200 {
 		last = want.at + 7500*time.Millisecond + 1
-		assert.Len(s, s.at("a.test"+strings.TrimSuffix(path, "?takes=1ns")), 2)
+		assert.Len(s, s.at("a.test"+strings.TrimSuffix(path, "?takes=2ns")), 2)
 	}
 	assert.True(s, got.at >= want.at && got.at <= last, "%v, not from %v to %v", got.at, want.at, last)
 	assert.Equal(s, reason, s.reason())
