@@ -211,7 +211,7 @@ func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason
 	c.handOver(resp)
 	c.over = true
 	if wait > 0 {
-		setAside(resp)
+		resp = setAside(resp)
 		c.sleep(wait, nil)
 	}
 	return resp, nil
@@ -320,7 +320,7 @@ func (c *call) abandon() {
 	}
 	closeResponse(c.resp)
 	c.letGo()
-	if c.attempts == 0 {
+	if c.attempts == 0 && c.body.direct() {
 		_ = closeBody(c.req.Body)
 	}
 }

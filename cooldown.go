@@ -116,6 +116,16 @@ func (cs *cooldowns) turn() uint64 {
 	return cs.turns.Load()
 }
 
+// cooling reports whether a host is cooling down. Where none is any more, turn
+// says so from then on.
+func (cs *cooldowns) cooling(now time.Time) bool {
+	latest := cs.latest.Load()
+	if latest != nil && !latest.After(now) && cs.latest.CompareAndSwap(latest, nil) {
+		return false
+	}
+	return latest != nil
+}
+
 // begin notes that a host wants to be left alone for some time from now.
 func (cs *cooldowns) begin(key string, now time.Time, asked, spread time.Duration) {
 	until := now.Add(min(asked, maxCooldown))
@@ -155,9 +165,6 @@ func (cs *cooldowns) end(key string, turn uint64) {
 
 // rest returns what is left of a host's cooldown.
 func (cs *cooldowns) rest(key string, now time.Time) rest {
-	if latest := cs.latest.Load(); latest != nil && !latest.After(now) {
-		cs.latest.CompareAndSwap(latest, nil)
-	}
 	c := cs.hosts.peek(key)
 	if c == nil {
 		return rest{}
@@ -199,8 +206,8 @@ func (c *call) heed(resp *http.Response, outcome Outcome) {
 // succeeded tells of an answer that is not a transient failure.
 func (c *call) succeeded(resp *http.Response) {
 	c.budget().Deposit(c.host)
-	if c.turn > 0 && resp.StatusCode < 400 {
-		c.settings.cooldowns.end(c.cooldownKey(), c.turn)
+	if cs := &c.settings.cooldowns; c.turn > 0 && resp.StatusCode < 400 && cs.cooling(time.Now()) {
+		cs.end(c.cooldownKey(), c.turn)
 	}
 }
 
@@ -208,13 +215,18 @@ func (c *call) succeeded(resp *http.Response) {
 // response, and the range of what is added to it.
 func (c *call) askedWait(resp *http.Response, now time.Time) (asked, spread time.Duration) {
 	asked, spread = askedWait(resp, now)
-	if c.settings.cooldowns.turn() == 0 {
-		return asked, spread
-	}
-	if rest := c.settings.cooldowns.rest(c.cooldownKey(), now); rest.wait > asked {
+	if rest := c.rest(now); rest.wait > asked {
 		return rest.wait, rest.spread
 	}
 	return asked, spread
+}
+
+// rest returns what is left of what concerns the request.
+func (c *call) rest(now time.Time) rest {
+	if cs := &c.settings.cooldowns; cs.cooling(now) {
+		return cs.rest(c.cooldownKey(), now)
+	}
+	return rest{}
 }
 
 // cool waits until the host has cooled down, before an attempt that follows one
@@ -224,7 +236,7 @@ func (c *call) cool(last error) (Reason, error) {
 	var began time.Time
 	for c.settings.cooldowns.turn() > 0 {
 		now := time.Now()
-		rest := c.settings.cooldowns.rest(c.cooldownKey(), now)
+		rest := c.rest(now)
 		if rest.wait == 0 {
 			break
 		}
@@ -236,10 +248,10 @@ func (c *call) cool(last error) (Reason, error) {
 			rest.until.Sub(began) > c.policy.MaxRetryAfter || rest.wait > left {
 			return ReasonCooldown, c.after(last, &CooldownError{Host: c.host, Until: rest.until})
 		}
-		spread := min(rest.spread, left-rest.wait)
-		there := c.sleep(rest.wait+uniform(spread), rest.early)
-		if now := time.Now(); there && now.Before(rest.until) { // it ended early
-			there = c.sleep(uniform(min(spread, rest.until.Sub(now))), nil)
+		extra := uniform(min(rest.spread, left-rest.wait))
+		there := c.sleep(rest.wait+extra, rest.early)
+		if there { // if it ended early, the extra still spreads out what waits
+			there = c.sleep(min(extra, time.Until(rest.until.Add(extra))), nil)
 		}
 		if !there {
 			return ReasonCanceled, c.canceled(last)

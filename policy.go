@@ -69,7 +69,8 @@ type Policy struct {
 	// is handed back. Without, a loop that sends the next request as soon as one
 	// has failed turns as fast as the failures come. A cancel ends that wait,
 	// and no longer than a retry might have waits are made. Meanwhile a response
-	// holds no connection, unless its body is longer than 64 KiB or slow.
+	// holds no connection, unless its body is longer than 64 KiB, slow, or one
+	// that net/http unpacks.
 	BudgetBackoff bool
 
 	// Cooldown says what the first attempt does while its host is cooling down.
@@ -126,7 +127,7 @@ func (p *policy) slowdown(backoff time.Duration) time.Duration {
 	if !p.BudgetBackoff {
 		return 0
 	}
-	return backoff
+	return max(backoff, 0)
 }
 
 func (p Policy) resolve() *policy {
@@ -180,10 +181,10 @@ func (p Policy) problems(path string) []error {
 	add("MaxRetryAfter", notNegative(p.MaxRetryAfter))
 	add("AttemptTimeout", notNegative(p.AttemptTimeout))
 	add("MaxElapsed", notNegative(p.MaxElapsed))
-	add("Cooldown", p.Cooldown.problem())
 	if v, ok := p.Budget.(interface{ Validate() error }); ok {
 		add("Budget", v.Validate())
 	}
+	add("Cooldown", p.Cooldown.problem())
 	if p.KeyHeader != "" {
 		add("KeyHeader", checkHeaderName(p.KeyHeader))
 	}
