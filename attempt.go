@@ -59,6 +59,7 @@ type attempt struct {
 	number  int
 	before  int // copies of the request that were sent before this one
 	req     *http.Request
+	path    string // of req's URL, which is the caller's to change after the attempt
 	hasBody bool
 	rec     *recorder // what req's body is read through, or nil
 	cancel  context.CancelCauseFunc
@@ -67,9 +68,10 @@ type attempt struct {
 	over    atomic.Bool // the response that was handed over has ended
 
 	// What a RetryTransport below has to know.
-	above     *attempt    // of one above this
-	mayRepeat bool        // the request is sent again, if it can be
-	sending   atomic.Bool // Base is at work
+	above    *attempt // of one above this
+	policy   *policy
+	sending  atomic.Bool // Base is at work
+	repeated atomic.Bool // the one below has sent the request more than once
 
 	// What net/http tells about this attempt, from its own goroutines.
 	hooks         httptrace.ClientTrace
@@ -96,7 +98,9 @@ func (a *attempt) Value(key any) any {
 // send makes the next attempt. A first one that needs nothing of ours is the
 // caller's own request.
 func (c *call) send() (resp *http.Response, err error) {
-	c.attempts++
+	if c.attempts++; c.attempts > 1 {
+		c.above.startOver()
+	}
 	c.turn = c.settings.cooldowns.turn()
 	if c.plain() {
 		resp, err = c.settings.base.RoundTrip(c.req)
@@ -118,7 +122,7 @@ func (c *call) send() (resp *http.Response, err error) {
 // plain reports whether the attempt needs nothing of ours.
 func (c *call) plain() bool {
 	return c.attempts == 1 && c.safe && c.key == "" && c.policy.AttemptTimeout == 0 && c.body.direct() &&
-		!c.settings.nested && c.announced()
+		!c.foreign && !(c.settings.nested && c.policy.mayRepeat()) && c.announced()
 }
 
 // sendCopy sends an attempt's request and says what ended it where Base
@@ -162,8 +166,9 @@ func (c *call) newAttempt() *attempt {
 		marks:      marksOf(c.req.Context()),
 		number:     c.attempts,
 		before:     c.before + c.attempts - 1,
+		path:       pathOf(c.req.URL),
 		above:      c.above,
-		mayRepeat:  c.policy.MaxAttempts > 1,
+		policy:     c.policy,
 		hasBody:    hasBody(c.req),
 		once:       !c.safe,
 		replayable: replayable(c.req),
@@ -319,6 +324,10 @@ func (a *attempt) neverSent(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	return a.sends.Load() == 0 || !gaveUp
 }
+
+// repeatedBelow reports whether the attempt was more than one: what its result
+// says of the last of them, the others may not share.
+func (a *attempt) repeatedBelow() bool { return a != nil && a.repeated.Load() }
 
 // dialedAgain reports whether err is of a connection that could not be made
 // after the request had been written on another. While one is being made, any

@@ -1,8 +1,10 @@
 package httpretry
 
 import (
+	"cmp"
 	"math"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 )
@@ -36,10 +38,14 @@ import (
 // All this ends when the handler returns: work that it leaves behind with its
 // context is retried as ever.
 //
-// The handler's ResponseWriter is an http.Flusher and an http.Hijacker if the server's is,
-// sends files and pushes as that does, and http.ResponseController sees
-// through it. The headers can be forged. Whoever does so gets fewer retries for
-// the request that has them, and for no other.
+// The handler's ResponseWriter is an http.Flusher and an http.Hijacker if the
+// server's is, sends files and pushes as that does, and http.ResponseController
+// sees through it. Only http.MaxBytesReader wants the server's own, to end a
+// connection on which too much arrives: put http.MaxBytesHandler around
+// Middleware, not inside.
+//
+// The headers can be forged. Whoever does so gets fewer retries for the request
+// that has them, and for no other.
 func Middleware(next http.Handler) http.Handler {
 	return middleware(next, DefaultAttemptHeader)
 }
@@ -52,9 +58,12 @@ func (t *RetryTransport) Middleware(next http.Handler) http.Handler {
 
 func middleware(next http.Handler, headers ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		in := &inbound{retries: inboundRetries(r.Header, headers)}
-		defer in.over.Store(true)
 		m := marksOf(r.Context())
+		in := &inbound{retries: inboundRetries(r.Header, headers)}
+		if m.inbound.open() { // a Middleware around this one, which may know another header
+			in.outer, in.retries = m.inbound, max(in.retries, m.inbound.retries)
+		}
+		defer in.over.Store(true)
 		m.inbound = in
 		marked := r.WithContext(m.in(r.Context()))
 		defer func() {
@@ -70,6 +79,7 @@ func middleware(next http.Handler, headers ...string) http.Handler {
 // inbound is a request that a server is handling.
 type inbound struct {
 	retries int         // how many copies of it were sent before this one
+	outer   *inbound    // of a Middleware around its own, nil without
 	gaveUp  atomic.Bool // a request on its behalf was given up
 	over    atomic.Bool // its handler has returned
 }
@@ -109,34 +119,71 @@ func (c *call) link(m marks) {
 	if m.inbound.open() {
 		c.inbound, c.before = m.inbound, m.inbound.retries
 	}
-	if a := m.attempt; a != nil && a.sending.Load() && sameRequest(a.req, c.req) {
+	switch a := m.attempt; {
+	case a == nil:
+	case a.sending.Load() && sameRequest(a, c.req):
 		c.above, c.before = a, a.before
+	default:
+		c.foreign = true
 	}
 }
 
-// sameRequest reports whether b is what layers made of a on its way down, and
-// not a request of their own, for a token, say. Hosts are theirs to choose.
-func sameRequest(a, b *http.Request) bool {
-	return a.Method == b.Method && a.URL != nil && b.URL != nil && a.URL.Path == b.URL.Path
+// sameRequest reports whether b is what layers made of a's request on its way
+// down, and not a request of their own, for a token, say. Hosts are theirs to
+// choose.
+func sameRequest(a *attempt, b *http.Request) bool {
+	return cmp.Or(a.req.Method, http.MethodGet) == cmp.Or(b.Method, http.MethodGet) && a.path == pathOf(b.URL)
+}
+
+// pathOf returns the path as it goes over the wire.
+func pathOf(u *url.URL) string {
+	if u == nil || u.Path == "" {
+		return "/"
+	}
+	return u.Path
 }
 
 // retriedAbove reports whether somebody up the chain repeats the request after
-// such an outcome: another RetryTransport, of which this one is a Base, or
-// whoever sent the request that this one is sent for. A service up there would
+// an attempt that ended so: another RetryTransport, of which this one is a Base,
+// or whoever sent the request that this one is sent for. A service up there would
 // have to start over for what was not even processed here.
-func (c *call) retriedAbove(outcome Outcome) bool {
-	return c.above.repeats(outcome) || outcome != Unprocessed && c.inbound.isRetry()
+func (c *call) retriedAbove(resp *http.Response, err error, outcome Outcome) bool {
+	return c.above.repeats(resp, err) || outcome != Unprocessed && c.inbound.isRetry()
 }
 
 // repeats reports whether the transport that made the attempt, or one above it,
-// repeats its request after such an outcome.
-func (a *attempt) repeats(outcome Outcome) bool {
-	return a != nil && (a.mayRepeat && (outcome == Unprocessed || !a.once) || a.above.repeats(outcome))
+// repeats its request if this is what it ends with.
+func (a *attempt) repeats(resp *http.Response, err error) bool {
+	return a != nil && (a.mayRepeat(resp, err) || a.above.repeats(resp, err))
 }
 
-// tellInbound notes that a request was given up, for such a reason, on behalf
-// of an inbound one.
-func (c *call) tellInbound(reason Reason) {
+// mayRepeat asks what decide would, as far as that shows here.
+func (a *attempt) mayRepeat(resp *http.Response, err error) bool {
+	if !a.policy.mayRepeat() || a.rec != nil && !a.rec.replayable() {
+		return false
+	}
+	outcome := a.policy.outcome(a, resp, err, func() bool { return a.policy.keyed(a.req.Header) })
+	return outcome == Unprocessed || outcome == Transient && !a.once
+}
+
+// startOver says that a RetryTransport below is about to send the request again,
+// which that has to answer for, with a key of its own, say: here net/http's own
+// repeats are watched.
+func (a *attempt) startOver() {
+	for ; a != nil; a = a.above {
+		a.repeated.Store(true)
+		if a.once {
+			a.wrote.Store(false)
+			a.informational.Store(0)
+		} else {
+			a.sends.Store(0)
+		}
+	}
+}
+
+// tellInbound notes that a request was given up, for such a reason, with err or
+// a response, on behalf of an inbound one.
+func (c *call) tellInbound(reason Reason, err error) {
 	if !c.inbound.open() {
 		return
 	}
@@ -145,11 +192,17 @@ func (c *call) tellInbound(reason Reason) {
 		if c.attempts == 1 {
 			return // nobody has tried again yet, as the policy wants it: let those above
 		}
-	case ReasonBudget, ReasonServerRefused, ReasonRetryAfter, ReasonDeadline, ReasonCooldown:
+	case ReasonCooldown:
+		if c.above.repeats(nil, err) {
+			return // it may yet succeed
+		}
+	case ReasonBudget, ReasonServerRefused, ReasonRetryAfter, ReasonDeadline:
 	default:
 		return
 	}
-	c.inbound.gaveUp.Store(true)
+	for in := c.inbound; in != nil; in = in.outer {
+		in.gaveUp.Store(true)
+	}
 }
 
 // announced reports whether the request says itself which retry it is, before

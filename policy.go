@@ -122,6 +122,32 @@ type policy struct {
 	err error // why a policy from a context is not valid
 }
 
+// mayRepeat reports whether there are retries at all.
+func (p *policy) mayRepeat() bool { return p.MaxAttempts > 1 }
+
+// keyed reports whether a header has an idempotency key.
+func (p *policy) keyed(h http.Header) bool { return hasKey(h, p.KeyHeader) || hasStandardKey(h) }
+
+// outcome says what the result of an attempt means, and adds what only that
+// knows: a is nil if it was the caller's own request.
+func (p *policy) outcome(a *attempt, resp *http.Response, err error, keyed func() bool) Outcome {
+	var outcome Outcome
+	if p.Classify != nil {
+		outcome = p.Classify(resp, err)
+	} else {
+		outcome = classify(resp, err, keyed)
+	}
+	switch {
+	case outcome > Unprocessed:
+		return Final
+	case outcome == Transient && err != nil && a.neverSent(err):
+		return Unprocessed
+	case outcome == Unprocessed && (a.repeatedBelow() || err != nil && a.dialedAgain(err)):
+		return Transient
+	}
+	return outcome
+}
+
 // slowdown returns how long a failure whose retry the budget refused is held.
 func (p *policy) slowdown(backoff time.Duration) time.Duration {
 	if !p.BudgetBackoff {
