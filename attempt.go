@@ -72,6 +72,7 @@ type attempt struct {
 	policy   *policy
 	sending  atomic.Bool // Base is at work
 	repeated atomic.Bool // the one below has sent the request more than once
+	refused  atomic.Bool // the one below has not sent it, since the host is cooling down
 
 	// What net/http tells about this attempt, from its own goroutines.
 	hooks         httptrace.ClientTrace
@@ -328,6 +329,13 @@ func (a *attempt) neverSent(err error) bool {
 // repeatedBelow reports whether the attempt was more than one: what its result
 // says of the last of them, the others may not share.
 func (a *attempt) repeatedBelow() bool { return a != nil && a.repeated.Load() }
+
+// refusedBelow reports whether the attempt was not sent by the RetryTransport
+// below this one. A layer between may have sent it all the same, and then
+// another request that was refused.
+func (a *attempt) refusedBelow() bool {
+	return a != nil && a.refused.Load() && !a.everWrote.Load() && !a.repeated.Load()
+}
 
 // dialedAgain reports whether err is of a connection that could not be made
 // after the request had been written on another. While one is being made, any

@@ -78,12 +78,13 @@ func (c *call) begin() *Error {
 		return nil
 	}
 	c.report(nil, err, 0, reason)
+	c.above.refuse()
 	return &Error{Reason: reason, Err: err}
 }
 
 // refuse ends a request that was never sent.
 func (c *call) refuse(e *Error) (*http.Response, error) {
-	c.tellInbound(e.Reason, e)
+	c.tellInbound(nil, e, e.Reason)
 	c.over = true
 	if err := closeBody(c.req.Body); err != nil {
 		return nil, errors.Join(e, err)
@@ -182,7 +183,7 @@ func (c *call) report(resp *http.Response, err error, wait time.Duration, reason
 // finish hands the last attempt's result to the caller, after a wait that holds
 // nothing either.
 func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
-	c.tellInbound(reason, err)
+	c.tellInbound(resp, err, reason)
 	if err != nil {
 		err = c.fail(err, reason)
 		c.sleep(wait, nil)

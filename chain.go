@@ -33,7 +33,9 @@ import (
 // and many SDKs obey. That is so for [ReasonAttempts] after more than one
 // attempt, [ReasonBudget], [ReasonServerRefused], [ReasonRetryAfter],
 // [ReasonDeadline] and [ReasonCooldown]. A failure that the handler makes good,
-// by answering anything else, is nobody's business.
+// by answering anything else, is nobody's business. But one such request is
+// enough, whatever others, or an SDK's repetition of it, came to, and whatever
+// the 5xx or 429 is about.
 //
 // All this ends when the handler returns: work that it leaves behind with its
 // context is retried as ever.
@@ -67,10 +69,12 @@ func middleware(next http.Handler, headers ...string) http.Handler {
 		m.inbound = in
 		marked := r.WithContext(m.in(r.Context()))
 		defer func() {
-			// Files of a form are removed by the server, which knows r only.
+			// Files of a form are removed by the server, which knows r only; and
+			// layers around this one ask r what a mux has matched.
 			if r.MultipartForm == nil {
 				r.MultipartForm = marked.MultipartForm
 			}
+			r.Pattern = marked.Pattern
 		}()
 		next.ServeHTTP(in.writer(w), marked)
 	})
@@ -181,9 +185,16 @@ func (a *attempt) startOver() {
 	}
 }
 
-// tellInbound notes that a request was given up, for such a reason, with err or
-// a response, on behalf of an inbound one.
-func (c *call) tellInbound(reason Reason, err error) {
+// refuse says that a RetryTransport below does not send the request.
+func (a *attempt) refuse() {
+	for ; a != nil; a = a.above {
+		a.refused.Store(true)
+	}
+}
+
+// tellInbound notes that a request that was sent on behalf of an inbound one was
+// given up.
+func (c *call) tellInbound(resp *http.Response, err error, reason Reason) {
 	if !c.inbound.open() {
 		return
 	}
@@ -193,7 +204,7 @@ func (c *call) tellInbound(reason Reason, err error) {
 			return // nobody has tried again yet, as the policy wants it: let those above
 		}
 	case ReasonCooldown:
-		if c.above.repeats(nil, err) {
+		if c.above.repeats(resp, err) {
 			return // it may yet succeed
 		}
 	case ReasonBudget, ReasonServerRefused, ReasonRetryAfter, ReasonDeadline:

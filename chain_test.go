@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -1267,10 +1268,10 @@ func TestNestedLeftBehind(t *testing.T) {
 	assert.Equal(t, []string{"", "1", "2"}, headers)
 }
 
-// While a host cools down, the lower transport says so, and the upper one tries
-// again: only when that gives up is the request given up.
+// While a host cools down, the lower transport says so, and the upper one waits
+// as long: only when that gives up is the request given up.
 func TestNestedCooldown(t *testing.T) {
-	for attempts, marks := range map[int]bool{1: true, 2: true, 3: false} {
+	for attempts, marks := range map[int]bool{1: true, 2: false} {
 		synctest.Test(t, func(t *testing.T) {
 			fail := chainPolicy(3)
 			fail.Cooldown = httpretry.CooldownFail
@@ -1282,7 +1283,6 @@ func TestNestedCooldown(t *testing.T) {
 			finish(t, resp)
 
 			policy := chainPolicy(attempts)
-			policy.Backoff = strategies.Constant{Wait: 20 * time.Second}
 			policy.MaxElapsed = time.Hour // so that it is seen to be one request
 			upper := contract.New(t, httpretry.Config{Base: lower, Policy: policy})
 			header := chainAnswer("0", func(ctx context.Context) {
@@ -1497,3 +1497,55 @@ func TestOddUnwraps(t *testing.T) {
 type chainNothing struct{ http.RoundTripper }
 
 func (chainNothing) Unwrap() http.RoundTripper { return nil }
+
+// A request that a lower transport refuses, since a host is cooling down, was not
+// sent by that; but a layer between may have sent it before it asked for something
+// else, with the same context or its own.
+func TestRefusedBelowIsNoProof(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		bottom := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(200, "done"); return true })
+		lower := contract.New(t, httpretry.Config{
+			Base: play(status(429, "Retry-After", "3600")), Policy: httpretry.Policy{Cooldown: httpretry.CooldownFail},
+		})
+		resp, err := lower.RoundTrip(request(t, "GET", "http://audit.test/", ""))
+		require.NoError(t, err)
+		finish(t, resp)
+
+		sender := faults.Base(t, nil)
+		upper := contract.New(t, httpretry.Config{Policy: every(0), Base: baseFunc(func(r *http.Request) (*http.Response, error) {
+			sent := r
+			if own {
+				sent = r.WithContext(t.Context())
+			}
+			resp, err := sender.RoundTrip(sent)
+			if err != nil {
+				return nil, err
+			}
+			finish(t, resp)
+			_, err = lower.RoundTrip(request(t, "GET", "http://audit.test/", "").WithContext(r.Context()))
+			return nil, err
+		})})
+		_, err = upper.RoundTrip(request(t, "POST", bottom.URL(), "order"))
+		var cooling *httpretry.CooldownError
+		require.ErrorAs(t, err, &cooling)
+		assert.EqualValues(t, 1, bottom.Requests.Load(), "own context: %v", own)
+	}
+}
+
+// Layers around Middleware learn from their request what a mux inside has matched.
+func TestPatternIsSeenOutside(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /a/{id}", func(http.ResponseWriter, *http.Request) {})
+	r := httptest.NewRequest("GET", "/a/7", nil)
+	httpretry.Middleware(mux).ServeHTTP(httptest.NewRecorder(), r)
+	assert.Equal(t, "GET /a/{id}", r.Pattern)
+}
+
+// A retry that is left to others is no reason to worry.
+func TestLogOfAChain(t *testing.T) {
+	var log strings.Builder
+	observe := httpretry.LogEvents(slog.New(slog.NewTextHandler(&log, nil)))
+	observe(t.Context(), httpretry.Event{Request: request(t, "GET", "http://a.test/", ""), Attempt: 1, Reason: httpretry.ReasonChain})
+	assert.Contains(t, log.String(), "level=INFO")
+	assert.Contains(t, log.String(), `msg="left the retry to those up the chain"`)
+}

@@ -131,11 +131,8 @@ func classifyError(err error) Outcome {
 		record    tls.RecordHeaderError
 		dns       *net.DNSError
 		op        *net.OpError
-		below     *Error
 	)
 	switch {
-	case errors.As(err, &below) && below.Attempts == 0 && below.Reason == ReasonCooldown:
-		return Unprocessed // by a RetryTransport that is a Base
 	case errors.As(err, &cert), errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid):
 		return Final
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):

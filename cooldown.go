@@ -2,6 +2,7 @@ package httpretry
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -24,13 +25,14 @@ import (
 //
 // Retries always wait until their host has cooled down, or give up if that is
 // longer than Policy.MaxRetryAfter or their deadline allows. All requests of a
-// RetryTransport hear of it, whatever their policies.
+// RetryTransport hear of it, whatever their policies, but for those of another
+// Policy.CooldownKey.
 //
 // A host cools down for as long as its longest answer says, but for at most an
 // hour after the last such answer: what it says of a longer time, or by mistake,
 // is to be heard again. A success ends it early, if it was begun after the last
-// such answer; what was on its way before says nothing new. The 1024 hosts that
-// spoke last are remembered.
+// such answer; what was on its way before says nothing new. The 1024 hosts, or
+// parts of hosts by CooldownKey, that spoke last are remembered.
 type Cooldown uint8
 
 const (
@@ -42,7 +44,9 @@ const (
 	// the request's context allow, it fails at once, as CooldownFail does.
 	CooldownWait
 	// CooldownFail fails at once, with a [*CooldownError] in an [*Error] whose
-	// Reason is ReasonCooldown.
+	// Reason is ReasonCooldown. Nothing probes a host meanwhile: where all
+	// requests fail so, or wait, no success ends the time early, and one answer
+	// of one route can silence a host for that hour. See Policy.CooldownKey.
 	CooldownFail
 )
 
@@ -71,7 +75,7 @@ func (c Cooldown) problem() error {
 // because its host had asked to be left alone.
 type CooldownError struct {
 	Host  string    // in canonical form, as a Budget gets it
-	Until time.Time // the earliest time at which the host wants to hear more
+	Until time.Time // when the host has cooled down, an hour ahead at most
 }
 
 // Error names the host and the time.
@@ -212,13 +216,21 @@ func (c *call) succeeded(resp *http.Response) {
 }
 
 // askedWait returns the wait that the host asks for, in resp or in another's
-// response, and the range of what is added to it.
-func (c *call) askedWait(resp *http.Response, now time.Time) (asked, spread time.Duration) {
+// response, the range of what is added to it, and what to call a wait that is
+// too long.
+func (c *call) askedWait(resp *http.Response, err error, now time.Time) (asked, spread time.Duration, why Reason) {
 	asked, spread = askedWait(resp, now)
 	if rest := c.rest(now); rest.wait > asked {
-		return rest.wait, rest.spread
+		return rest.wait, rest.spread, ReasonCooldown
 	}
-	return asked, spread
+	if err == nil {
+		return asked, spread, ReasonRetryAfter
+	}
+	if below, ok := errors.AsType[*CooldownError](err); ok { // of a RetryTransport below this one
+		asked = max(below.Until.Sub(now), 0)
+		return asked, spreadFor(asked, time.Second), ReasonCooldown
+	}
+	return asked, spread, ReasonRetryAfter
 }
 
 // rest returns what is left of what concerns the request.

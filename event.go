@@ -55,7 +55,7 @@ const (
 	ReasonDeadline             // the wait would end after the deadline, or after MaxElapsed
 	ReasonBudget               // too many retries to this host
 	ReasonChain                // somebody up the chain of calls retries this: see Middleware
-	ReasonCooldown             // the host asked all requests to leave it alone
+	ReasonCooldown             // the host asks all requests to leave it alone, for too long
 )
 
 // String returns the reason in words, such as "budget exhausted".
@@ -129,11 +129,11 @@ func (e *Error) Temporary() bool {
 	return errors.As(e.Err, &t) && t.Temporary()
 }
 
-// LogEvents returns a [Config.Observe] that logs each retry, at level Info,
-// and each request that was given up, at level Warn: not those that a success
-// or a final failure ended. URLs are logged without user, query and fragment,
-// headers not at all, and control characters are escaped. Nil means
-// slog.Default at the time of the event.
+// LogEvents returns a [Config.Observe] that logs each retry, and each that is
+// left to those up the chain, at level Info, and each request that was given up,
+// at level Warn: not those that a success or a final failure ended. URLs are
+// logged without user, query and fragment, headers not at all, and control
+// characters are escaped. Nil means slog.Default at the time of the event.
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	return func(ctx context.Context, e Event) {
 		level, message := slog.LevelInfo, "retrying request"
@@ -141,6 +141,8 @@ func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 		case ReasonFinal:
 			return
 		case 0:
+		case ReasonChain:
+			message = "left the retry to those up the chain"
 		default:
 			level, message = slog.LevelWarn, "gave up on request"
 		}

@@ -55,8 +55,9 @@ type Policy struct {
 	AttemptTimeout time.Duration
 
 	// MaxElapsed bounds when retries may start: none starts later than this
-	// after the first attempt began. 0 means no such bound; the deadline of a
-	// request's context always bounds them.
+	// after the first attempt began, or after that began to wait for its host
+	// to cool down. 0 means no such bound; the deadline of a request's context
+	// always bounds them.
 	MaxElapsed time.Duration
 
 	// Budget says whether a retry may be sent at all. Nil means a HostBudget
@@ -68,7 +69,9 @@ type Policy struct {
 	// long as it would have waited for the retry by Backoff, before its failure
 	// is handed back. Without, a loop that sends the next request as soon as one
 	// has failed turns as fast as the failures come. A cancel ends that wait,
-	// and no longer than a retry might have waits are made. Meanwhile a response
+	// and no longer than a retry might have waits are made. What ends for another
+	// Reason is handed back at once: where the deadline is nearer than the wait,
+	// or MaxAttempts is 1, that is the budget's business no more. Meanwhile a response
 	// holds no connection, unless its body is longer than 64 KiB, slow, or one
 	// that net/http unpacks.
 	BudgetBackoff bool
@@ -80,8 +83,8 @@ type Policy struct {
 	// CooldownKey returns what a host's wish to be left alone is about, where
 	// that is less than all requests to it: the credential whose quota is used
 	// up, say, or the route. Only requests to the same host for which it returns
-	// the same hear of it; "" is a value like any other. It is called only when
-	// there is something to hear or to say. Nil means that it is about the host.
+	// the same hear of it; "" is a value like any other. It is called only while
+	// some host is cooling down, or begins to. Nil means that it is about the host.
 	CooldownKey func(*http.Request) string
 
 	// Classify says what an attempt's response or error means. Exactly one of
@@ -140,7 +143,7 @@ func (p *policy) outcome(a *attempt, resp *http.Response, err error, keyed func(
 	switch {
 	case outcome > Unprocessed:
 		return Final
-	case outcome == Transient && err != nil && a.neverSent(err):
+	case outcome == Transient && err != nil && (a.neverSent(err) || a.refusedBelow()):
 		return Unprocessed
 	case outcome == Unprocessed && (a.repeatedBelow() || err != nil && a.dialedAgain(err)):
 		return Transient

@@ -22,7 +22,7 @@
 //	  │ nobody above repeats?   no → ReasonChain
 //	  │ safe to repeat?         no → ReasonNotIdempotent
 //	  │ body replayable?        no → ReasonNotReplayable
-//	  │ wait acceptable?        no → ReasonRetryAfter
+//	  │ wait acceptable?        no → ReasonRetryAfter, ReasonCooldown
 //	  │ before the deadline?    no → ReasonDeadline
 //	  │ budget?                 no → ReasonBudget
 //	  ▼
@@ -51,8 +51,9 @@
 // A request that is safe to repeat and goes to Base as it is, as on its first
 // attempt most do, is left to net/http: that costs nothing, and its re-sends are
 // bounded by the request's context alone. Where an attempt is a copy (every
-// retry, or with an AttemptTimeout, a made key, or a body that is read through
-// this package) they are bounded to ten.
+// retry, or with an AttemptTimeout, a made key, a body that is read through
+// this package, another RetryTransport below, or on behalf of an inbound retry)
+// they are bounded to ten.
 //
 // # Retries that add up
 //
@@ -85,7 +86,8 @@
 // When a budget refuses retries, requests to a dead host fail at once, and a
 // worker that takes the next job after each failure would send them as fast as
 // the host fails. With [Policy.BudgetBackoff] the failure is handed back after the
-// wait that the retry would have had, without the retry.
+// wait that the retry would have had, without the retry. Where another question
+// ends a request first, such as a deadline that is near, nothing is held.
 //
 //	failure ── budget? no ─────────────▶ handed back            by default
 //	failure ── budget? no ── backoff ──▶ handed back            BudgetBackoff
@@ -284,7 +286,8 @@ func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base }
 // A request that needs one attempt and whose repetition is safe goes to Base
 // as it is, and what Base returns is returned as it is: unless its body is not
 // one in memory for which http.NewRequest sets GetBody, or the policy has an
-// AttemptTimeout, or a key was made for it.
+// AttemptTimeout, or a key was made for it, or it is sent on behalf of an inbound
+// retry (see Middleware), or Base ends in another RetryTransport.
 //
 // Why a request was not repeated does not show in a response, nor in the error
 // of a single attempt: Config.Observe is told.
@@ -332,12 +335,12 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	}
 
 	now := time.Now()
-	asked, spread := c.askedWait(resp, now)
+	asked, spread, why := c.askedWait(resp, err, now)
 	backoff := c.nextBackoff(resp)
 	wait, left := max(asked, backoff), c.left(now)
 	switch {
 	case asked > c.policy.MaxRetryAfter:
-		return 0, ReasonRetryAfter
+		return 0, why
 	case wait > left:
 		return 0, ReasonDeadline
 	case !c.budget().Withdraw(c.req.Context(), c.host):

@@ -13,7 +13,7 @@
 //
 // The limits of GitHub, Stripe and OpenAI are those of a credential, so their
 // policies have a CooldownKey: a limit that one Authorization header has reached
-// holds no request with another. A credential that is added below, by Base, does
+// holds no request with another, nor does a 503 that was meant for all. A credential that is added below, by Base, does
 // not show; there the limit is taken for the host's. Set [httpretry.Policy.Cooldown]
 // in the copy to hold first attempts as well, as GitHub asks its clients to.
 package policies
