@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -585,6 +586,57 @@ func TestCooldownSpreadsRetries(t *testing.T) {
 		assert.LessOrEqual(s, at[39], 50*time.Second)
 		assert.Greater(s, at[39]-at[0], 5*time.Second, "spread out: %v", at)
 		assert.Greater(s, at[30]-at[10], time.Second, "spread out: %v", at)
+	})
+}
+
+// Whatever answers come in whatever order, a host is left alone when it has to
+// be, and at no other time: requests that are not to be sent then agree with a
+// model of a few lines.
+func TestCooldownsKeepToTheirModel(t *testing.T) {
+	type event struct {
+		begin, end  time.Duration
+		code, asked int
+	}
+	seed := rand.Uint64()
+	t.Log("seed ", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	events := make([]event, 300)
+	for i := range events {
+		e := &events[i]
+		e.begin = time.Duration(random.IntN(1000)*1000+i+1) * time.Millisecond // no two of these, or of their ends, at once
+		e.end = e.begin + time.Duration(random.IntN(30))*time.Second + 500*time.Microsecond
+		e.code = []int{200, 200, 200, 204, 404, 429, 500, 503}[random.IntN(8)]
+		e.asked = random.IntN(60)
+	}
+	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.end, b.end) })
+	until := func(now time.Duration) (until time.Duration) {
+		last := time.Duration(0)
+		for _, e := range events {
+			switch {
+			case e.end > now:
+				return until
+			case e.code < 400 && e.begin > last:
+				until = 0
+			case (e.code == 429 || e.code == 503) && e.asked > 0:
+				until, last = max(until, e.end+time.Duration(e.asked)*time.Second), e.end
+			}
+		}
+		return until
+	}
+	coolScenes(t, httpretry.Policy{MaxAttempts: 1}, func(s *coolScene) {
+		var wg sync.WaitGroup
+		for _, e := range events {
+			wg.Go(func() {
+				time.Sleep(e.begin)
+				s.once(fmt.Sprintf("/%d?Retry-After=%d&takes=%v", e.code, e.asked, e.end-e.begin))
+			})
+		}
+		for range 1100 {
+			time.Sleep(time.Second)
+			now := time.Since(s.start)
+			assert.Equal(s, max(until(now)-now, 0), s.leftOf(s.Context(), httpretry.Policy{}, "http://a.test/404"), now)
+		}
+		wg.Wait()
 	})
 }
 
