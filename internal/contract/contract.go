@@ -67,6 +67,9 @@ func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (b *base) CloseIdleConnections() { closeIdle(b.next) }
 
+// Unwrap lets a RetryTransport see another one below it.
+func (b *base) Unwrap() http.RoundTripper { return b.next }
+
 // follow keeps no body beyond its end: a test may send many requests.
 func (b *base) follow(body *Body, open bool) {
 	b.mu.Lock()
@@ -95,6 +98,9 @@ type caller struct {
 }
 
 func (c *caller) CloseIdleConnections() { closeIdle(c.next) }
+
+// Unwrap returns the transport that is checked.
+func (c *caller) Unwrap() http.RoundTripper { return c.next }
 
 func closeIdle(rt http.RoundTripper) {
 	if c, ok := rt.(interface{ CloseIdleConnections() }); ok {
