@@ -13,19 +13,17 @@ import (
 	"time"
 )
 
-// Refused returns an address at which nothing listens.
+// Refused returns an address at which nothing listens. It stays taken until the
+// test ends, so that no other server gets it.
 func Refused(t testing.TB) string {
 	t.Helper()
-	l := listen(t)
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return l.Addr().String()
+	_, addr := bound(t)
+	return addr
 }
 
-// Backlog returns an address at which connections are neither accepted nor
-// refused: its queue is full.
-func Backlog(t testing.TB) string {
+// bound returns a socket with an address of its own, at which it does not listen
+// yet.
+func bound(t testing.TB) (fd int, addr string) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
@@ -35,19 +33,26 @@ func Backlog(t testing.TB) string {
 	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
 	name, err := syscall.Getsockname(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := name.(*syscall.SockaddrInet4)
-	addr := &net.TCPAddr{IP: at.Addr[:], Port: at.Port}
+	return fd, (&net.TCPAddr{IP: at.Addr[:], Port: at.Port}).String()
+}
+
+// Backlog returns an address at which connections are neither accepted nor
+// refused: its queue is full.
+func Backlog(t testing.TB) string {
+	t.Helper()
+	fd, addr := bound(t)
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
 	// The queue holds one. Whether that has taken its place is seen by the next.
 	dialer := net.Dialer{Timeout: 10 * time.Second}
 	for {
-		conn, err := dialer.Dial("tcp", addr.String())
+		conn, err := dialer.Dial("tcp", addr)
 		if err == nil {
 			t.Cleanup(func() { _ = conn.Close() })
 			dialer.Timeout = 50 * time.Millisecond
@@ -56,7 +61,7 @@ func Backlog(t testing.TB) string {
 		if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
 			t.Fatal(err)
 		}
-		return addr.String()
+		return addr
 	}
 }
 
