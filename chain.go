@@ -36,10 +36,14 @@ import (
 // All this ends when the handler returns: work that it leaves behind with its
 // context is retried as ever.
 //
-// The handler's ResponseWriter is an http.Flusher and an http.Hijacker if the server's is,
-// sends files and pushes as that does, and http.ResponseController sees
-// through it. The headers can be forged. Whoever does so gets fewer retries for
-// the request that has them, and for no other.
+// The handler's ResponseWriter is an http.Flusher and an http.Hijacker if the
+// server's is, sends files and pushes as that does, and http.ResponseController
+// sees through it. Only http.MaxBytesReader wants the server's own, to end a
+// connection on which too much arrives: put http.MaxBytesHandler around
+// Middleware, not inside.
+//
+// The headers can be forged. Whoever does so gets fewer retries for the request
+// that has them, and for no other.
 func Middleware(next http.Handler) http.Handler {
 	return middleware(next, DefaultAttemptHeader)
 }
