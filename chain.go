@@ -56,9 +56,12 @@ func (t *RetryTransport) Middleware(next http.Handler) http.Handler {
 
 func middleware(next http.Handler, headers ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		in := &inbound{retries: inboundRetries(r.Header, headers)}
-		defer in.over.Store(true)
 		m := marksOf(r.Context())
+		in := &inbound{retries: inboundRetries(r.Header, headers)}
+		if m.inbound.open() { // a Middleware around this one, which may know another header
+			in.outer, in.retries = m.inbound, max(in.retries, m.inbound.retries)
+		}
+		defer in.over.Store(true)
 		m.inbound = in
 		marked := r.WithContext(m.in(r.Context()))
 		defer func() {
@@ -74,6 +77,7 @@ func middleware(next http.Handler, headers ...string) http.Handler {
 // inbound is a request that a server is handling.
 type inbound struct {
 	retries int         // how many copies of it were sent before this one
+	outer   *inbound    // of a Middleware around its own, nil without
 	gaveUp  atomic.Bool // a request on its behalf was given up
 	over    atomic.Bool // its handler has returned
 }
@@ -153,7 +157,9 @@ func (c *call) tellInbound(reason Reason) {
 	default:
 		return
 	}
-	c.inbound.gaveUp.Store(true)
+	for in := c.inbound; in != nil; in = in.outer {
+		in.gaveUp.Store(true)
+	}
 }
 
 // announced reports whether the request says itself which retry it is, before

@@ -383,6 +383,8 @@ func TestMiddlewareHeaders(t *testing.T) {
 		{"transport", transport.Middleware, "X-My-Try", 1},
 		{"zero transport", zero.Middleware, "Retry-Attempt", 1},
 		{"zero transport", zero.Middleware, "X-My-Try", 3},
+		{"nested", func(h http.Handler) http.Handler { return transport.Middleware(zero.Middleware(h)) }, "X-My-Try", 1},
+		{"nested", func(h http.Handler) http.Handler { return zero.Middleware(transport.Middleware(h)) }, "X-My-Try", 1},
 	} {
 		t.Run(tt.name+", "+tt.header, func(t *testing.T) {
 			call := chainCall{cfg: httpretry.Config{Policy: chainPolicy(3)}}

@@ -358,6 +358,8 @@ func TestTimeoutHandler(t *testing.T) {
 		"inside, no time to wait": {around(http.TimeoutHandler(hopes, time.Hour, "late")), 502, []string{"false"}},
 		"outside":                 {http.TimeoutHandler(around(fails), time.Hour, "late"), 502, []string{"false"}},
 		"outside, late":           {http.TimeoutHandler(around(hangs), time.Second/20, "late"), 503, nil},
+		"between":                 {around(http.TimeoutHandler(around(fails), time.Hour, "late")), 502, []string{"false"}},
+		"between, late":           {around(http.TimeoutHandler(around(hangs), time.Second/20, "late")), 503, []string{"false"}},
 		"none":                    {around(around(fails)), 502, []string{"false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
