@@ -59,6 +59,7 @@ type attempt struct {
 	number  int
 	before  int // copies of the request that were sent before this one
 	req     *http.Request
+	path    string // of req's URL, which is the caller's to change after the attempt
 	hasBody bool
 	rec     *recorder // what req's body is read through, or nil
 	cancel  context.CancelCauseFunc
@@ -162,6 +163,7 @@ func (c *call) newAttempt() *attempt {
 		marks:      marksOf(c.req.Context()),
 		number:     c.attempts,
 		before:     c.before + c.attempts - 1,
+		path:       pathOf(c.req.URL),
 		above:      c.above,
 		mayRepeat:  c.policy.MaxAttempts > 1,
 		hasBody:    hasBody(c.req),

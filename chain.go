@@ -1,8 +1,10 @@
 package httpretry
 
 import (
+	"cmp"
 	"math"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 )
@@ -117,15 +119,24 @@ func (c *call) link(m marks) {
 	if m.inbound.open() {
 		c.inbound, c.before = m.inbound, m.inbound.retries
 	}
-	if a := m.attempt; a != nil && a.sending.Load() && sameRequest(a.req, c.req) {
+	if a := m.attempt; a != nil && a.sending.Load() && sameRequest(a, c.req) {
 		c.above, c.before = a, a.before
 	}
 }
 
-// sameRequest reports whether b is what layers made of a on its way down, and
-// not a request of their own, for a token, say. Hosts are theirs to choose.
-func sameRequest(a, b *http.Request) bool {
-	return a.Method == b.Method && a.URL != nil && b.URL != nil && a.URL.Path == b.URL.Path
+// sameRequest reports whether b is what layers made of a's request on its way
+// down, and not a request of their own, for a token, say. Hosts are theirs to
+// choose.
+func sameRequest(a *attempt, b *http.Request) bool {
+	return cmp.Or(a.req.Method, http.MethodGet) == cmp.Or(b.Method, http.MethodGet) && a.path == pathOf(b.URL)
+}
+
+// pathOf returns the path as it goes over the wire.
+func pathOf(u *url.URL) string {
+	if u == nil || u.Path == "" {
+		return "/"
+	}
+	return u.Path
 }
 
 // retriedAbove reports whether somebody up the chain repeats the request after

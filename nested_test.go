@@ -1,0 +1,161 @@
+package httpretry_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+)
+
+// chainLayer is what a process has between two RetryTransports.
+type chainLayer func(http.RoundTripper) http.RoundTripper
+
+// chainThrough is a layer that changes requests; it lets see what is below it.
+type chainThrough struct {
+	next   http.RoundTripper
+	change func(*http.Request) *http.Request
+}
+
+func (l chainThrough) RoundTrip(req *http.Request) (*http.Response, error) {
+	return l.next.RoundTrip(l.change(req))
+}
+
+func (l chainThrough) Unwrap() http.RoundTripper { return l.next }
+
+func chainChanging(change func(*http.Request) *http.Request) chainLayer {
+	return func(next http.RoundTripper) http.RoundTripper { return chainThrough{next, change} }
+}
+
+func chainOpaque(next http.RoundTripper) http.RoundTripper { return baseFunc(next.RoundTrip) }
+
+// chainStack is RetryTransports below one another, and a base that fails.
+type chainStack struct {
+	top    http.RoundTripper
+	bottom *script
+	events []*record // of each transport, the topmost first
+}
+
+func newChainStack(t testing.TB, layer chainLayer, cfgs []httpretry.Config, steps ...step) *chainStack {
+	t.Helper()
+	s := &chainStack{bottom: play(steps...), events: make([]*record, len(cfgs))}
+	s.top = s.bottom
+	for i := len(cfgs) - 1; i >= 0; i-- {
+		s.events[i] = new(record)
+		cfg := cfgs[i]
+		cfg.Base, cfg.Observe = s.top, s.events[i].observe
+		if layer != nil && i < len(cfgs)-1 {
+			cfg.Base = layer(cfg.Base)
+		}
+		s.top = contract.New(t, cfg)
+	}
+	return s
+}
+
+func (s *chainStack) send(t testing.TB, req *http.Request) *http.Response {
+	t.Helper()
+	resp, err := s.top.RoundTrip(req)
+	require.NoError(t, err)
+	finish(t, resp)
+	return resp
+}
+
+// trail returns the attempt header and the number of each attempt at the bottom.
+func (s *chainStack) trail() (headers []string, numbers []int) {
+	for _, a := range s.bottom.attempts() {
+		headers = append(headers, a.header.Get("Retry-Attempt"))
+		numbers = append(numbers, a.number)
+	}
+	return headers, numbers
+}
+
+func chainConfigs(attempts ...int) []httpretry.Config {
+	cfgs := make([]httpretry.Config, len(attempts))
+	for i, n := range attempts {
+		cfgs[i].Policy = chainPolicy(n)
+	}
+	return cfgs
+}
+
+// The lower transport says why it does not retry, the upper one why it gives up.
+func TestNestedReasons(t *testing.T) {
+	s := newChainStack(t, nil, chainConfigs(3, 3), status(503))
+	s.send(t, request(t, "GET", "http://a.test/", ""))
+	for i, want := range [][]httpretry.Reason{
+		{0, 0, httpretry.ReasonAttempts},
+		{httpretry.ReasonChain, httpretry.ReasonChain, httpretry.ReasonChain},
+	} {
+		var got []httpretry.Reason
+		for _, event := range s.events[i].events {
+			got = append(got, event.Reason)
+		}
+		assert.Equal(t, want, got)
+	}
+}
+
+// What is only alike is not the same: a layer may choose another host, and may
+// word the request otherwise. With another path or method it is another request,
+// which the lower transport repeats.
+func TestNestedRequestIsKnown(t *testing.T) {
+	edited := func(edit func(*http.Request)) chainLayer {
+		return chainChanging(func(req *http.Request) *http.Request {
+			clone := req.Clone(req.Context())
+			edit(clone)
+			return clone
+		})
+	}
+	for name, tt := range map[string]struct {
+		layer chainLayer
+		want  int
+	}{
+		"host":       {edited(func(r *http.Request) { r.URL.Host, r.Host = "b.test", "" }), 3},
+		"scheme":     {edited(func(r *http.Request) { r.URL.Scheme = "https" }), 3},
+		"query":      {edited(func(r *http.Request) { r.URL.RawQuery = "signature=1" }), 3},
+		"header":     {edited(func(r *http.Request) { r.Header = http.Header{"Authorization": {"x"}} }), 3},
+		"GET":        {edited(func(r *http.Request) { r.Method = "GET" }), 3},
+		"no method":  {edited(func(r *http.Request) { r.Method = "" }), 3},
+		"slash":      {edited(func(r *http.Request) { r.URL.Path = "/" }), 3},
+		"no slash":   {edited(func(r *http.Request) { r.URL.Path = "" }), 3},
+		"path":       {edited(func(r *http.Request) { r.URL.Path = "/base/" }), 9},
+		"method":     {edited(func(r *http.Request) { r.Method = "PUT" }), 9},
+		"no URL":     {edited(func(r *http.Request) { r.URL = nil }), 3},
+		"no context": {chainChanging(func(r *http.Request) *http.Request { return r.WithContext(t.Context()) }), 9},
+		"own context": {chainChanging(func(r *http.Request) *http.Request {
+			return r.WithContext(httpretry.WithPolicy(httpretry.WithIdempotent(r.Context()), chainPolicy(5)))
+		}), 3},
+	} {
+		for _, method := range []string{"", "GET"} {
+			for _, path := range []string{"", "/"} {
+				s := newChainStack(t, tt.layer, chainConfigs(3, 3), status(503))
+				req := request(t, "GET", "http://a.test"+path, "")
+				req.Method = method
+				s.send(t, req)
+				assert.Len(t, s.bottom.attempts(), tt.want, "%s: %q %q", name, method, path)
+			}
+		}
+	}
+}
+
+// chainRing is a transport that says it is below itself.
+type chainRing struct{ http.RoundTripper }
+
+func (r *chainRing) Unwrap() http.RoundTripper { return r }
+
+// Transports that say nothing of use about what they wrap do no harm.
+func TestOddUnwraps(t *testing.T) {
+	for name, layer := range map[string]chainLayer{
+		"itself":  func(next http.RoundTripper) http.RoundTripper { return &chainRing{next} },
+		"nothing": func(next http.RoundTripper) http.RoundTripper { return chainNothing{next} },
+	} {
+		s := newChainStack(t, layer, chainConfigs(3, 3), status(503))
+		s.send(t, request(t, "GET", "http://a.test/", ""))
+		assert.Len(t, s.bottom.attempts(), 5, name)
+	}
+}
+
+type chainNothing struct{ http.RoundTripper }
+
+func (chainNothing) Unwrap() http.RoundTripper { return nil }
