@@ -119,7 +119,7 @@ func (c *call) send() (resp *http.Response, err error) {
 // plain reports whether the attempt needs nothing of ours.
 func (c *call) plain() bool {
 	return c.attempts == 1 && c.safe && c.key == "" && c.policy.AttemptTimeout == 0 && c.body.direct() &&
-		!c.settings.nested && c.announced()
+		!c.foreign && !c.settings.nested && c.announced()
 }
 
 // sendCopy sends an attempt's request and says what ended it where Base

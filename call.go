@@ -24,6 +24,7 @@ type call struct {
 	inbound  *inbound // what the request is sent on behalf of, nil if that is nothing
 	above    *attempt // of a RetryTransport that has this one below it, nil without
 	before   int      // copies of the request that were sent before its first attempt
+	foreign  bool     // the context is that of another request's attempt
 
 	attempts   int       // begun so far
 	began      time.Time // zero unless somebody asks

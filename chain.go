@@ -119,8 +119,12 @@ func (c *call) link(m marks) {
 	if m.inbound.open() {
 		c.inbound, c.before = m.inbound, m.inbound.retries
 	}
-	if a := m.attempt; a != nil && a.sending.Load() && sameRequest(a, c.req) {
+	switch a := m.attempt; {
+	case a == nil:
+	case a.sending.Load() && sameRequest(a, c.req):
 		c.above, c.before = a, a.before
+	default:
+		c.foreign = true
 	}
 }
 

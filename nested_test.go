@@ -1,7 +1,10 @@
 package httpretry_test
 
 import (
+	"context"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -137,6 +140,113 @@ func TestNestedRequestIsKnown(t *testing.T) {
 			}
 		}
 	}
+}
+
+// chainTokens is a layer that gets a token for each request, with its context,
+// from a server that is not well.
+type chainTokens struct {
+	next, tokens http.RoundTripper
+	t            testing.TB
+}
+
+func (l chainTokens) RoundTrip(req *http.Request) (*http.Response, error) {
+	token := request(l.t, "GET", "http://tokens.test/token", "").WithContext(req.Context())
+	resp, err := l.tokens.RoundTrip(token)
+	if err != nil {
+		return nil, err
+	}
+	finish(l.t, resp)
+	return l.next.RoundTrip(req)
+}
+
+func (l chainTokens) Unwrap() http.RoundTripper { return l.next }
+
+// What a layer sends for itself has retries of its own, though it has the
+// request's context, and what is sent later with a response's context as well.
+func TestNestedButAnother(t *testing.T) {
+	tokens := newChainStack(t, nil, chainConfigs(3), status(503), status(503), status(200))
+	s := newChainStack(t, func(next http.RoundTripper) http.RoundTripper {
+		return chainTokens{next, tokens.top, t}
+	}, chainConfigs(3, 3), status(503))
+	resp := s.send(t, request(t, "GET", "http://a.test/", ""))
+	headers, numbers := tokens.trail()
+	assert.Equal(t, []string{"", "1", "2", "", ""}, headers, "three for the first attempt, and one for each other")
+	assert.Equal(t, []int{1, 2, 3, 1, 1}, numbers)
+	headers, numbers = s.trail()
+	assert.Equal(t, []string{"", "1", "2"}, headers)
+	assert.Equal(t, []int{1, 2, 3}, numbers)
+
+	require.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
+	s.send(t, request(t, "GET", "http://a.test/", "").WithContext(resp.Request.Context()))
+	headers, numbers = s.trail()
+	assert.Equal(t, []string{"", "1", "2"}, headers[3:])
+	assert.Equal(t, []int{1, 2, 3}, numbers[3:])
+
+	plain := newChainStack(t, nil, chainConfigs(3), status(503))
+	plain.send(t, request(t, "GET", "http://a.test/", "").WithContext(resp.Request.Context()))
+	_, numbers = plain.trail()
+	assert.Equal(t, []int{1, 2, 3}, numbers, "and not those of the request before")
+}
+
+// Layers may leave work behind, too: it is no part of the attempt any more.
+func TestNestedLeftBehind(t *testing.T) {
+	left := newChainStack(t, nil, chainConfigs(3), status(503))
+	var ctx context.Context
+	s := newChainStack(t, chainChanging(func(req *http.Request) *http.Request {
+		ctx = context.WithoutCancel(req.Context())
+		return req
+	}), chainConfigs(3, 3), status(200))
+	s.send(t, request(t, "GET", "http://a.test/", ""))
+	left.send(t, request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	headers, _ := left.trail()
+	assert.Equal(t, []string{"", "1", "2"}, headers)
+}
+
+// Whatever a context is marked with, and in whatever order, it keeps all of it.
+func TestMarksInAnyOrder(t *testing.T) {
+	with := func(mark func(context.Context) context.Context) func(http.Handler) http.Handler {
+		return func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r.WithContext(mark(r.Context()))) })
+		}
+	}
+	marks := []func(http.Handler) http.Handler{
+		httpretry.Middleware,
+		with(httpretry.WithIdempotent),
+		with(func(ctx context.Context) context.Context { return httpretry.WithPolicy(ctx, chainPolicy(4)) }),
+		with(func(ctx context.Context) context.Context { return chainAttempt(t, ctx) }),
+	}
+	for i := range 24 {
+		order, rest := []int{}, []int{0, 1, 2, 3}
+		for n := 4; n > 0; i, n = i/n, n-1 {
+			order, rest = append(order, rest[i%n]), slices.Delete(slices.Clone(rest), i%n, i%n+1)
+		}
+		call := chainCall{method: "POST"}
+		var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			assert.Equal(t, 2, httpretry.Attempt(r.Context()), "%v", order)
+			call.send(t, r.Context(), status(503))
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})
+		for _, mark := range order {
+			handler = marks[mark](handler)
+		}
+		rec := httptest.NewRecorder()
+		handler.ServeHTTP(rec, chainInbound(nil))
+		var numbers []int
+		for _, a := range call.base.attempts() {
+			numbers = append(numbers, a.number)
+		}
+		assert.Equal(t, []int{1, 2, 3, 4}, numbers, "%v", order)
+		assert.Equal(t, "false", rec.Result().Header.Get("X-Should-Retry"), "%v", order)
+	}
+}
+
+// chainAttempt returns the context of a second attempt.
+func chainAttempt(t testing.TB, ctx context.Context) context.Context {
+	base := play(status(503), status(200))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: chainPolicy(2)}).RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	require.NoError(t, err)
+	finish(t, resp)
+	return resp.Request.Context()
 }
 
 // chainRing is a transport that says it is below itself.
