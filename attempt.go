@@ -119,7 +119,7 @@ func (c *call) send() (resp *http.Response, err error) {
 // plain reports whether the attempt needs nothing of ours.
 func (c *call) plain() bool {
 	return c.attempts == 1 && c.safe && c.key == "" && c.policy.AttemptTimeout == 0 && c.body.direct() &&
-		!c.foreign && !c.settings.nested && c.announced()
+		!c.foreign && !(c.settings.nested && c.policy.mayRepeat()) && c.announced()
 }
 
 // sendCopy sends an attempt's request and says what ended it where Base
@@ -165,7 +165,7 @@ func (c *call) newAttempt() *attempt {
 		before:     c.before + c.attempts - 1,
 		path:       pathOf(c.req.URL),
 		above:      c.above,
-		mayRepeat:  c.policy.MaxAttempts > 1,
+		mayRepeat:  c.policy.mayRepeat(),
 		hasBody:    hasBody(c.req),
 		once:       !c.safe,
 		replayable: replayable(c.req),

@@ -2,9 +2,12 @@ package httpretry_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -81,6 +84,54 @@ func chainConfigs(attempts ...int) []httpretry.Config {
 		cfgs[i].Policy = chainPolicy(n)
 	}
 	return cfgs
+}
+
+// RetryTransports of one process do not multiply: those below others send once,
+// for as long as those above repeat. What is sent is numbered throughout.
+func TestNested(t *testing.T) {
+	direct := chainChanging(func(req *http.Request) *http.Request { return req })
+	counted := func(n int) (headers []string) {
+		for i := range n {
+			headers = append(headers, strings.TrimPrefix(strconv.Itoa(i), "0"))
+		}
+		return headers
+	}
+	for name, tt := range map[string]struct {
+		layer    chainLayer
+		attempts []int
+		headers  []string
+		numbers  []int
+	}{
+		"two":                 {nil, []int{3, 3}, counted(3), []int{1, 2, 3}},
+		"three":               {nil, []int{3, 3, 3}, counted(3), []int{1, 2, 3}},
+		"four":                {nil, []int{3, 3, 3, 3}, counted(3), []int{1, 2, 3}},
+		"layer":               {direct, []int{3, 3}, counted(3), []int{1, 2, 3}},
+		"layers":              {direct, []int{4, 2, 5}, counted(4), []int{1, 2, 3, 4}},
+		"upper twice":         {nil, []int{2, 9}, counted(2), []int{1, 2}},
+		"lower never":         {nil, []int{3, 1}, counted(3), []int{1, 2, 3}},
+		"upper never":         {nil, []int{1, 3}, counted(3), []int{1, 2, 3}},
+		"middle never":        {nil, []int{3, 1, 3}, counted(3), []int{1, 2, 3}},
+		"only the lowest":     {nil, []int{1, 1, 3}, counted(3), []int{1, 2, 3}},
+		"opaque":              {chainOpaque, []int{3, 3}, []string{"", "1", "2", "1", "2"}, []int{1, 2, 3, 2, 3}},
+		"opaque, upper twice": {chainOpaque, []int{2, 3}, []string{"", "1", "2", "1"}, []int{1, 2, 3, 2}},
+		"opaque, upper never": {chainOpaque, []int{1, 3}, counted(3), []int{1, 2, 3}},
+		"opaque, three":       {chainOpaque, []int{3, 3, 3}, []string{"", "1", "2", "1", "2", "1", "2"}, []int{1, 2, 3, 2, 3, 2, 3}},
+	} {
+		for _, code := range []int{503, 425} { // what is unprocessed is the upper one's, too
+			t.Run(fmt.Sprintf("%s, %d", name, code), func(t *testing.T) {
+				s := newChainStack(t, tt.layer, chainConfigs(tt.attempts...), status(code))
+				resp := s.send(t, request(t, "GET", "http://a.test/path", ""))
+				headers, numbers := s.trail()
+				assert.Equal(t, tt.headers, headers)
+				assert.Equal(t, tt.numbers, numbers)
+				want := tt.attempts[0]
+				if want == 1 {
+					want = tt.numbers[len(tt.numbers)-1] // the lower transport's response is returned as it came
+				}
+				assert.Equal(t, want, httpretry.Attempt(resp.Request.Context()))
+			})
+		}
+	}
 }
 
 // The lower transport says why it does not retry, the upper one why it gives up.

@@ -121,6 +121,9 @@ type policy struct {
 	err error // why a policy from a context is not valid
 }
 
+// mayRepeat reports whether there are retries at all.
+func (p *policy) mayRepeat() bool { return p.MaxAttempts > 1 }
+
 // slowdown returns how long a failure whose retry the budget refused is held.
 func (p *policy) slowdown(backoff time.Duration) time.Duration {
 	if !p.BudgetBackoff {
