@@ -68,9 +68,9 @@ type attempt struct {
 	over    atomic.Bool // the response that was handed over has ended
 
 	// What a RetryTransport below has to know.
-	above     *attempt    // of one above this
-	mayRepeat bool        // the request is sent again, if it can be
-	sending   atomic.Bool // Base is at work
+	above   *attempt // of one above this
+	policy  *policy
+	sending atomic.Bool // Base is at work
 
 	// What net/http tells about this attempt, from its own goroutines.
 	hooks         httptrace.ClientTrace
@@ -165,7 +165,7 @@ func (c *call) newAttempt() *attempt {
 		before:     c.before + c.attempts - 1,
 		path:       pathOf(c.req.URL),
 		above:      c.above,
-		mayRepeat:  c.policy.mayRepeat(),
+		policy:     c.policy,
 		hasBody:    hasBody(c.req),
 		once:       !c.safe,
 		replayable: replayable(c.req),

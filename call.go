@@ -83,7 +83,7 @@ func (c *call) begin() *Error {
 
 // refuse ends a request that was never sent.
 func (c *call) refuse(e *Error) (*http.Response, error) {
-	c.tellInbound(e.Reason)
+	c.tellInbound(e.Reason, e)
 	c.over = true
 	if err := closeBody(c.req.Body); err != nil {
 		return nil, errors.Join(e, err)
@@ -122,27 +122,11 @@ func (c *call) classify(resp *http.Response, err error) Outcome {
 	if c.bodyFailed || (c.misdirect && statusIs(resp, http.StatusMisdirectedRequest)) {
 		return Final
 	}
-	var outcome Outcome
-	if c.policy.Classify != nil {
-		outcome = c.policy.Classify(resp, err)
-	} else {
-		outcome = classify(resp, err, c.keyed)
-	}
-	switch {
-	case outcome > Unprocessed:
-		return Final
-	case outcome == Transient && err != nil && c.attempt.neverSent(err):
-		return Unprocessed
-	case outcome == Unprocessed && err != nil && c.attempt.dialedAgain(err):
-		return Transient
-	}
-	return outcome
+	return c.policy.outcome(c.attempt, resp, err, c.keyed)
 }
 
 // keyed reports whether the request has an idempotency key.
-func (c *call) keyed() bool {
-	return c.key != "" || hasKey(c.req.Header, c.policy.KeyHeader) || hasStandardKey(c.req.Header)
-}
+func (c *call) keyed() bool { return c.key != "" || c.policy.keyed(c.req.Header) }
 
 // nextBackoff returns the policy's wait before the next attempt. A negative one
 // is none to those who compare it with what the server asked for.
@@ -198,7 +182,7 @@ func (c *call) report(resp *http.Response, err error, wait time.Duration, reason
 // finish hands the last attempt's result to the caller, after a wait that holds
 // nothing either.
 func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
-	c.tellInbound(reason)
+	c.tellInbound(reason, err)
 	if err != nil {
 		err = c.fail(err, reason)
 		c.sleep(wait, nil)

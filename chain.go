@@ -144,22 +144,31 @@ func pathOf(u *url.URL) string {
 }
 
 // retriedAbove reports whether somebody up the chain repeats the request after
-// such an outcome: another RetryTransport, of which this one is a Base, or
-// whoever sent the request that this one is sent for. A service up there would
+// an attempt that ended so: another RetryTransport, of which this one is a Base,
+// or whoever sent the request that this one is sent for. A service up there would
 // have to start over for what was not even processed here.
-func (c *call) retriedAbove(outcome Outcome) bool {
-	return c.above.repeats(outcome) || outcome != Unprocessed && c.inbound.isRetry()
+func (c *call) retriedAbove(resp *http.Response, err error, outcome Outcome) bool {
+	return c.above.repeats(resp, err) || outcome != Unprocessed && c.inbound.isRetry()
 }
 
 // repeats reports whether the transport that made the attempt, or one above it,
-// repeats its request after such an outcome.
-func (a *attempt) repeats(outcome Outcome) bool {
-	return a != nil && (a.mayRepeat && (outcome == Unprocessed || !a.once) || a.above.repeats(outcome))
+// repeats its request if this is what it ends with.
+func (a *attempt) repeats(resp *http.Response, err error) bool {
+	return a != nil && (a.mayRepeat(resp, err) || a.above.repeats(resp, err))
 }
 
-// tellInbound notes that a request was given up, for such a reason, on behalf
-// of an inbound one.
-func (c *call) tellInbound(reason Reason) {
+// mayRepeat asks what decide would, as far as that shows here.
+func (a *attempt) mayRepeat(resp *http.Response, err error) bool {
+	if !a.policy.mayRepeat() || a.rec != nil && !a.rec.replayable() {
+		return false
+	}
+	outcome := a.policy.outcome(a, resp, err, func() bool { return a.policy.keyed(a.req.Header) })
+	return outcome == Unprocessed || outcome == Transient && !a.once
+}
+
+// tellInbound notes that a request was given up, for such a reason, with err or
+// a response, on behalf of an inbound one.
+func (c *call) tellInbound(reason Reason, err error) {
 	if !c.inbound.open() {
 		return
 	}
@@ -168,7 +177,11 @@ func (c *call) tellInbound(reason Reason) {
 		if c.attempts == 1 {
 			return // nobody has tried again yet, as the policy wants it: let those above
 		}
-	case ReasonBudget, ReasonServerRefused, ReasonRetryAfter, ReasonDeadline, ReasonCooldown:
+	case ReasonCooldown:
+		if c.above.repeats(nil, err) {
+			return // it may yet succeed
+		}
+	case ReasonBudget, ReasonServerRefused, ReasonRetryAfter, ReasonDeadline:
 	default:
 		return
 	}

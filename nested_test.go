@@ -1,20 +1,27 @@
 package httpretry_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // chainLayer is what a process has between two RetryTransports.
@@ -193,6 +200,104 @@ func TestNestedRequestIsKnown(t *testing.T) {
 	}
 }
 
+// chainPair is two transports, one below the other, what they send, and why
+// each of them ends.
+type chainPair struct {
+	upper, lower   func(*httpretry.Policy)
+	method, stream string
+	code           int
+	want           int
+	reasons        [2]httpretry.Reason
+}
+
+func chainPairs() map[string]chainPair {
+	keys := func(p *httpretry.Policy) { p.NewKey = httpretry.RandomKey }
+	forgets := func(p *httpretry.Policy) { p.ReplayBuffer = -1 }
+	small := func(p *httpretry.Policy) { p.ReplayBuffer = 3 }
+	broke := func(p *httpretry.Policy) { p.Budget = chainGone{} }
+	none := func(*httpretry.Policy) {}
+	takes := func(code int, outcome httpretry.Outcome) func(*httpretry.Policy) {
+		return func(p *httpretry.Policy) {
+			p.Classify = func(resp *http.Response, err error) httpretry.Outcome {
+				if err == nil && resp.StatusCode == code {
+					return outcome
+				}
+				return httpretry.Classify(resp, err)
+			}
+		}
+	}
+	limited, passing, standing := takes(403, httpretry.Unprocessed), takes(404, httpretry.Transient), takes(503, httpretry.Final)
+	const attempts, chained = httpretry.ReasonAttempts, httpretry.ReasonChain
+	const unsafe, once, final = httpretry.ReasonNotIdempotent, httpretry.ReasonNotReplayable, httpretry.ReasonFinal
+	return map[string]chainPair{
+		"nothing may be repeated":     {none, none, "POST", "", 503, 1, [2]httpretry.Reason{unsafe, unsafe}},
+		"unprocessed":                 {none, none, "POST", "", 425, 3, [2]httpretry.Reason{attempts, chained}},
+		"lower has keys":              {none, keys, "POST", "", 503, 3, [2]httpretry.Reason{unsafe, attempts}},
+		"lower has keys, unprocessed": {none, keys, "POST", "", 425, 3, [2]httpretry.Reason{attempts, chained}},
+		"upper has keys":              {keys, none, "POST", "", 503, 3, [2]httpretry.Reason{attempts, chained}},
+		"both keep":                   {none, none, "PUT", "stream", 503, 3, [2]httpretry.Reason{attempts, chained}},
+		"upper can have it again":     {forgets, none, "PUT", "again", 503, 3, [2]httpretry.Reason{attempts, chained}},
+		"upper forgets":               {forgets, none, "PUT", "stream", 503, 3, [2]httpretry.Reason{once, attempts}},
+		"upper keeps too little":      {small, none, "PUT", "stream", 503, 3, [2]httpretry.Reason{once, attempts}},
+		"lower forgets":               {none, forgets, "PUT", "stream", 503, 3, [2]httpretry.Reason{attempts, chained}},
+		"both forget":                 {forgets, forgets, "PUT", "stream", 503, 1, [2]httpretry.Reason{once, once}},
+		"upper is broke":              {broke, none, "GET", "", 503, 1, [2]httpretry.Reason{httpretry.ReasonBudget, chained}},
+		"lower takes 403 for a limit": {none, limited, "POST", "", 403, 3, [2]httpretry.Reason{final, attempts}},
+		"both take 403 for a limit":   {limited, limited, "POST", "", 403, 3, [2]httpretry.Reason{attempts, chained}},
+		"lower takes 404 for passing": {none, passing, "GET", "", 404, 3, [2]httpretry.Reason{final, attempts}},
+		"upper takes 404 for passing": {passing, none, "GET", "", 404, 3, [2]httpretry.Reason{attempts, final}},
+		"upper takes 503 for final":   {standing, none, "GET", "", 503, 3, [2]httpretry.Reason{final, attempts}},
+		"lower is broke":              {none, broke, "GET", "", 503, 3, [2]httpretry.Reason{attempts, chained}},
+	}
+}
+
+// Whether the upper transport repeats a request depends on its policy and on the
+// body. Where it does not, the lower one does, if its own policy allows.
+func TestNestedPolicies(t *testing.T) {
+	for name, tt := range chainPairs() {
+		t.Run(name, func(t *testing.T) {
+			cfgs := chainConfigs(3, 3)
+			tt.upper(&cfgs[0].Policy)
+			tt.lower(&cfgs[1].Policy)
+			s := newChainStack(t, nil, cfgs, status(tt.code))
+			req := request(t, tt.method, "http://a.test/", "")
+			if tt.stream != "" {
+				req.Body = contract.Counted(tt.stream)
+			}
+			if tt.stream == "again" {
+				req.GetBody = func() (io.ReadCloser, error) { return contract.Counted(tt.stream), nil }
+			}
+			s.send(t, req)
+			sent := s.bottom.attempts()
+			assert.Len(t, sent, tt.want)
+			for _, a := range sent {
+				assert.Equal(t, tt.stream, a.body)
+				if tt.code == 503 {
+					assert.Equal(t, sent[0].header.Get("Idempotency-Key"), a.header.Get("Idempotency-Key"))
+				}
+			}
+			assert.Equal(t, tt.reasons, [2]httpretry.Reason{s.events[0].reason(), s.events[1].reason()})
+		})
+	}
+}
+
+// A policy of the context is everybody's, and an inbound retry is sent once by
+// all together, unless it was not processed.
+func TestNestedContexts(t *testing.T) {
+	for _, tt := range []struct {
+		inbound string
+		code    int
+		want    int
+	}{{"0", 503, 4}, {"0", 425, 4}, {"1", 503, 1}, {"1", 425, 4}} {
+		s := newChainStack(t, nil, chainConfigs(3, 3, 3), status(tt.code))
+		header := chainAnswer(tt.inbound, func(ctx context.Context) {
+			s.send(t, request(t, "GET", "http://a.test/", "").WithContext(httpretry.WithPolicy(ctx, chainPolicy(4))))
+		})
+		assert.Len(t, s.bottom.attempts(), tt.want, "%v", tt)
+		assert.Equal(t, tt.want == 4, header.Get("X-Should-Retry") == "false", "%v", tt)
+	}
+}
+
 // chainTokens is a layer that gets a token for each request, with its context,
 // from a server that is not well.
 type chainTokens struct {
@@ -253,6 +358,36 @@ func TestNestedLeftBehind(t *testing.T) {
 	assert.Equal(t, []string{"", "1", "2"}, headers)
 }
 
+// While a host cools down, the lower transport says so, and the upper one tries
+// again: only when that gives up is the request given up.
+func TestNestedCooldown(t *testing.T) {
+	for attempts, marks := range map[int]bool{1: true, 2: true, 3: false} {
+		synctest.Test(t, func(t *testing.T) {
+			fail := chainPolicy(3)
+			fail.Cooldown = httpretry.CooldownFail
+			bottom := play(status(429, "Retry-After", "30"), status(200))
+			lower := contract.New(t, httpretry.Config{Base: bottom, Policy: fail})
+			single := request(t, "GET", "http://a.test/", "")
+			resp, err := lower.RoundTrip(single.WithContext(httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})))
+			require.NoError(t, err)
+			finish(t, resp)
+
+			policy := chainPolicy(attempts)
+			policy.Backoff = strategies.Constant{Wait: 20 * time.Second}
+			policy.MaxElapsed = time.Hour // so that it is seen to be one request
+			upper := contract.New(t, httpretry.Config{Base: lower, Policy: policy})
+			header := chainAnswer("0", func(ctx context.Context) {
+				resp, err := upper.RoundTrip(single.WithContext(ctx))
+				require.Equal(t, marks, err != nil, "%v", err)
+				if err == nil {
+					finish(t, resp)
+				}
+			})
+			assert.Equal(t, marks, header.Get("X-Should-Retry") == "false", "%d attempts", attempts)
+		})
+	}
+}
+
 // Whatever a context is marked with, and in whatever order, it keeps all of it.
 func TestMarksInAnyOrder(t *testing.T) {
 	with := func(mark func(context.Context) context.Context) func(http.Handler) http.Handler {
@@ -298,6 +433,44 @@ func chainAttempt(t testing.TB, ctx context.Context) context.Context {
 	require.NoError(t, err)
 	finish(t, resp)
 	return resp.Request.Context()
+}
+
+// A body goes through all transports as it is, though it is answered before it
+// has been sent, and again with the next attempt.
+func TestNestedUploads(t *testing.T) {
+	const size = 200 << 10
+	forProtocols(t, func(t *testing.T, proto string) {
+		var deliveries atomic.Int32
+		base, srv := serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+			deliveries.Add(1)
+			if httpretryAttempt(r) < 3 {
+				answerEarly(w, r, http.StatusServiceUnavailable)
+				return
+			}
+			seed, err := strconv.ParseUint(r.URL.Path[1:], 10, 64)
+			assert.NoError(t, err)
+			body, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			assert.True(t, bytes.Equal(pattern(seed, size), body), "another body")
+		})
+		policy := chainPolicy(3)
+		policy.ReplayBuffer = size
+		lower := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+		upper := contract.New(t, httpretry.Config{Base: lower, Policy: policy})
+		var uploads sync.WaitGroup
+		for i := range 12 {
+			uploads.Go(func() {
+				kind := []string{"stream", "GetBody", "file"}[i%3]
+				resp, err := upper.RoundTrip(upload(t, kind, fmt.Sprintf("%s/%d", srv.URL, i), pattern(uint64(i), size)))
+				if assert.NoError(t, err) {
+					assert.Equal(t, http.StatusOK, resp.StatusCode)
+					finish(t, resp)
+				}
+			})
+		}
+		uploads.Wait()
+		assert.EqualValues(t, 36, deliveries.Load())
+	})
 }
 
 // chainRing is a transport that says it is below itself.

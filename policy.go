@@ -84,8 +84,8 @@ type Policy struct {
 	CooldownKey func(*http.Request) string
 
 	// Classify says what an attempt's response or error means. Exactly one of
-	// its arguments is not nil; it must not read the response's body. Nil
-	// means [Classify].
+	// its arguments is not nil; it must not read the response's body. It may be
+	// asked more than once about the same. Nil means [Classify].
 	Classify func(*http.Response, error) Outcome
 
 	// Idempotent says whether a request may reach the server twice. A request
@@ -123,6 +123,29 @@ type policy struct {
 
 // mayRepeat reports whether there are retries at all.
 func (p *policy) mayRepeat() bool { return p.MaxAttempts > 1 }
+
+// keyed reports whether a header has an idempotency key.
+func (p *policy) keyed(h http.Header) bool { return hasKey(h, p.KeyHeader) || hasStandardKey(h) }
+
+// outcome says what the result of an attempt means, and adds what only that
+// knows: a is nil if it was the caller's own request.
+func (p *policy) outcome(a *attempt, resp *http.Response, err error, keyed func() bool) Outcome {
+	var outcome Outcome
+	if p.Classify != nil {
+		outcome = p.Classify(resp, err)
+	} else {
+		outcome = classify(resp, err, keyed)
+	}
+	switch {
+	case outcome > Unprocessed:
+		return Final
+	case outcome == Transient && err != nil && a.neverSent(err):
+		return Unprocessed
+	case outcome == Unprocessed && err != nil && a.dialedAgain(err):
+		return Transient
+	}
+	return outcome
+}
 
 // slowdown returns how long a failure whose retry the budget refused is held.
 func (p *policy) slowdown(backoff time.Duration) time.Duration {

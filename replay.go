@@ -271,10 +271,22 @@ func (r *recorder) open() io.ReadCloser {
 func (r *recorder) hold() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	whole := r.err == io.EOF // all of src is in the record
-	losing := r.reading && r.kept == r.limit
-	r.held = !r.lost && !losing && (r.err == nil || whole) && (!r.closed || whole)
+	r.held = r.whole()
 	return r.held
+}
+
+// replayable reports what hold would, and holds nothing.
+func (r *recorder) replayable() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.again || r.whole()
+}
+
+// whole is called with r.mu held.
+func (r *recorder) whole() bool {
+	ended := r.err == io.EOF // all of src is in the record
+	losing := r.reading && r.kept == r.limit
+	return !r.lost && !losing && (r.err == nil || ended) && (!r.closed || ended)
 }
 
 // pause keeps Base from reading, as hold does, and waits until it does not, for

@@ -69,7 +69,9 @@
 // The one below is known from the first attempt on if those layers have an Unwrap
 // method like [RetryTransport.Unwrap], so that there are as many attempts as the
 // upper one makes; without, the lower one repeats within the upper one's first
-// attempt, too, and three attempts of each make 5, not 9.
+// attempt, too, and three attempts of each make 5, not 9. What the upper one would
+// never repeat, by its MaxAttempts, Classify or Idempotent, or since it has not
+// kept the body, is left to the lower one.
 //
 // # Not now
 //
@@ -321,7 +323,7 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 		return 0, ReasonFinal
 	case c.attempts >= c.policy.MaxAttempts:
 		return 0, ReasonAttempts
-	case c.retriedAbove(outcome):
+	case c.retriedAbove(resp, err, outcome):
 		return 0, ReasonChain
 	case !c.safe && outcome != Unprocessed:
 		return 0, ReasonNotIdempotent
