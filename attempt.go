@@ -97,7 +97,9 @@ func (a *attempt) Value(key any) any {
 // send makes the next attempt. A first one that needs nothing of ours is the
 // caller's own request.
 func (c *call) send() (resp *http.Response, err error) {
-	c.attempts++
+	if c.attempts++; c.attempts > 1 {
+		c.above.startOver()
+	}
 	c.turn = c.settings.cooldowns.turn()
 	if c.plain() {
 		resp, err = c.settings.base.RoundTrip(c.req)

@@ -166,6 +166,19 @@ func (a *attempt) mayRepeat(resp *http.Response, err error) bool {
 	return outcome == Unprocessed || outcome == Transient && !a.once
 }
 
+// startOver says that a RetryTransport below is about to send the request again,
+// which that has to answer for: here net/http's own repeats are watched.
+func (a *attempt) startOver() {
+	for ; a != nil; a = a.above {
+		if a.once {
+			a.wrote.Store(false)
+			a.informational.Store(0)
+		} else {
+			a.sends.Store(0)
+		}
+	}
+}
+
 // tellInbound notes that a request was given up, for such a reason, with err or
 // a response, on behalf of an inbound one.
 func (c *call) tellInbound(reason Reason, err error) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -295,6 +296,68 @@ func TestNestedContexts(t *testing.T) {
 		})
 		assert.Len(t, s.bottom.attempts(), tt.want, "%v", tt)
 		assert.Equal(t, tt.want == 4, header.Get("X-Should-Retry") == "false", "%v", tt)
+	}
+}
+
+// chainServer starts a server, and returns a transport to it.
+type chainServer func(*testing.T) (*faults.Server, http.RoundTripper)
+
+func chainHTTP1(answer func(*faults.Conn) bool) chainServer {
+	return func(t *testing.T) (*faults.Server, http.RoundTripper) {
+		return faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { return answer(c) }), faults.Base(t, nil)
+	}
+}
+
+func chainHTTP2(answer func(faults.Stream)) chainServer {
+	return func(t *testing.T) (*faults.Server, http.RoundTripper) {
+		return faults.HTTP2(t, answer).Server, faults.HTTP2Base(t)
+	}
+}
+
+// Hazard A1, A2: the upper transport watches what net/http repeats. What the
+// lower one repeats, since that is safe by what it knows, is not stopped.
+func TestNestedRepeatsAreNotStopped(t *testing.T) {
+	never, unsafe, keys := chainPolicy(1), chainPolicy(3), chainPolicy(3)
+	never.AttemptTimeout = time.Minute // so that all is watched
+	unsafe.Idempotent = func(*http.Request) bool { return false }
+	keys.NewKey = httpretry.RandomKey
+	reset := chainHTTP2(func(s faults.Stream) { s.ResetStream(faults.InternalError) })
+	leaves := chainHTTP2(func(s faults.Stream) { s.GoAway(0, faults.NoError) })
+	closed := chainHTTP1(func(*faults.Conn) bool { return false })
+	failed := chainHTTP1(func(c *faults.Conn) bool { c.Respond(503, ""); return true })
+	informed := chainHTTP1(func(c *faults.Conn) bool {
+		c.Send(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 20))
+		c.Respond(425, "")
+		return true
+	})
+	for name, tt := range map[string]struct {
+		method       string
+		upper, lower httpretry.Policy
+		server       chainServer
+		want         int32
+	}{
+		"more than net/http may":   {"GET", never, chainPolicy(20), failed, 20},
+		"reset, lower has keys":    {"POST", chainPolicy(3), keys, reset, 3},
+		"reset, upper is careful":  {"GET", unsafe, chainPolicy(3), reset, 3},
+		"reset, both are careful":  {"POST", chainPolicy(3), chainPolicy(3), reset, 1},
+		"reset, upper never":       {"POST", never, chainPolicy(3), reset, 1},
+		"closed, lower has keys":   {"POST", chainPolicy(3), keys, closed, 3},
+		"closed, upper is careful": {"GET", unsafe, chainPolicy(3), closed, 3},
+		"closed, upper never":      {"POST", never, chainPolicy(3), closed, 1},
+		"GOAWAY, upper never":      {"POST", never, chainPolicy(3), leaves, 3},
+		"1xx, upper never":         {"POST", never, chainPolicy(3), informed, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv, base := tt.server(t)
+			lower := contract.New(t, httpretry.Config{Base: base, Policy: tt.lower})
+			resp, err := contract.New(t, httpretry.Config{Base: lower, Policy: tt.upper}).RoundTrip(request(t, tt.method, srv.URL(), "payload"))
+			assert.Equal(t, tt.want, srv.Requests.Load())
+			if err == nil {
+				finish(t, resp)
+			} else {
+				assert.NotContains(t, err.Error(), "was stopped")
+			}
+		})
 	}
 }
 
