@@ -68,9 +68,10 @@ type attempt struct {
 	over    atomic.Bool // the response that was handed over has ended
 
 	// What a RetryTransport below has to know.
-	above   *attempt // of one above this
-	policy  *policy
-	sending atomic.Bool // Base is at work
+	above    *attempt // of one above this
+	policy   *policy
+	sending  atomic.Bool // Base is at work
+	repeated atomic.Bool // the one below has sent the request more than once
 
 	// What net/http tells about this attempt, from its own goroutines.
 	hooks         httptrace.ClientTrace
@@ -323,6 +324,10 @@ func (a *attempt) neverSent(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	return a.sends.Load() == 0 || !gaveUp
 }
+
+// repeatedBelow reports whether the attempt was more than one: what its result
+// says of the last of them, the others may not share.
+func (a *attempt) repeatedBelow() bool { return a != nil && a.repeated.Load() }
 
 // dialedAgain reports whether err is of a connection that could not be made
 // after the request had been written on another. While one is being made, any

@@ -167,9 +167,11 @@ func (a *attempt) mayRepeat(resp *http.Response, err error) bool {
 }
 
 // startOver says that a RetryTransport below is about to send the request again,
-// which that has to answer for: here net/http's own repeats are watched.
+// which that has to answer for, with a key of its own, say: here net/http's own
+// repeats are watched.
 func (a *attempt) startOver() {
 	for ; a != nil; a = a.above {
+		a.repeated.Store(true)
 		if a.once {
 			a.wrote.Store(false)
 			a.informational.Store(0)

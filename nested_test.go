@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -278,6 +280,76 @@ func TestNestedPolicies(t *testing.T) {
 				}
 			}
 			assert.Equal(t, tt.reasons, [2]httpretry.Reason{s.events[0].reason(), s.events[1].reason()})
+		})
+	}
+}
+
+// Hazard J: a key that the lower transport made is known to nobody else. Once it
+// has repeated a request with it that the server may have acted on, the upper one
+// does not repeat that with another key, whatever the last answer says.
+func TestNestedKeyIsTheOnlyOne(t *testing.T) {
+	dead := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	for name, tt := range map[string]struct {
+		lower int
+		steps []step
+		want  int
+	}{
+		"then unprocessed":          {3, []step{status(503), status(425), status(200)}, 3},
+		"then always unprocessed":   {3, []step{status(503), status(425)}, 3},
+		"unprocessed at the end":    {2, []step{status(503), status(425)}, 2},
+		"misdirected at the end":    {2, []step{status(503), status(421)}, 2},
+		"no connection at the end":  {2, []step{fails(io.EOF), fails(dead)}, 2},
+		"no connection, then again": {3, []step{fails(io.EOF), fails(dead), status(200)}, 3},
+	} {
+		for layers, cfgs := range [][]httpretry.Config{chainConfigs(3, tt.lower), chainConfigs(3, tt.lower, 3), chainConfigs(3, 3, tt.lower)} {
+			keyed := &cfgs[1]
+			if layers == 2 {
+				keyed = &cfgs[2]
+			}
+			keyed.Policy.NewKey = httpretry.RandomKey
+			s := newChainStack(t, nil, cfgs, tt.steps...)
+			if resp, err := s.top.RoundTrip(request(t, "POST", "http://a.test/", "payload")); err == nil {
+				finish(t, resp)
+			}
+			sent := s.bottom.attempts()
+			assert.Len(t, sent, tt.want, "%s, %d", name, layers)
+			for _, a := range sent {
+				assert.Equal(t, sent[0].header.Get("Idempotency-Key"), a.header.Get("Idempotency-Key"), "%s, %d", name, layers)
+			}
+		}
+	}
+}
+
+// Attempts are numbered throughout, whichever transport makes them and whatever
+// each calls its header. Who cannot repeat a request does not keep those above
+// it from that.
+func TestNestedAttemptsAreCounted(t *testing.T) {
+	unsafe, keys := chainPolicy(3), chainPolicy(3)
+	unsafe.Idempotent = func(*http.Request) bool { return false }
+	keys.NewKey = httpretry.RandomKey
+	for name, tt := range map[string]struct {
+		method  string
+		cfgs    []httpretry.Config
+		steps   []step
+		headers []string
+	}{
+		"both repeat": {"POST", []httpretry.Config{{Policy: chainPolicy(3)}, {Policy: keys}},
+			[]step{status(425), status(503)}, []string{"", "1", "2", "3"}},
+		"silent above": {"GET", []httpretry.Config{{Policy: chainPolicy(3), AttemptHeader: "-"}, {Policy: chainPolicy(3)}},
+			[]step{status(503)}, []string{"", "1", "2"}},
+		"other name above": {"GET", []httpretry.Config{{Policy: chainPolicy(3), AttemptHeader: "X-Try"}, {Policy: chainPolicy(3)}},
+			[]step{status(503)}, []string{"", "1", "2"}},
+		"silent below": {"GET", []httpretry.Config{{Policy: chainPolicy(3)}, {Policy: chainPolicy(3), AttemptHeader: "-"}},
+			[]step{status(503)}, []string{"", "1", "2"}},
+		"unsafe between": {"GET", []httpretry.Config{{Policy: chainPolicy(3)}, {Policy: unsafe}, {Policy: chainPolicy(3)}},
+			[]step{status(503)}, []string{"", "1", "2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newChainStack(t, nil, tt.cfgs, tt.steps...)
+			s.send(t, request(t, tt.method, "http://a.test/", ""))
+			headers, numbers := s.trail()
+			assert.Equal(t, tt.headers, headers)
+			assert.Equal(t, []int{1, 2, 3, 4}[:len(tt.headers)], numbers)
 		})
 	}
 }

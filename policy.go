@@ -141,7 +141,7 @@ func (p *policy) outcome(a *attempt, resp *http.Response, err error, keyed func(
 		return Final
 	case outcome == Transient && err != nil && a.neverSent(err):
 		return Unprocessed
-	case outcome == Unprocessed && err != nil && a.dialedAgain(err):
+	case outcome == Unprocessed && (a.repeatedBelow() || err != nil && a.dialedAgain(err)):
 		return Transient
 	}
 	return outcome
