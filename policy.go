@@ -88,8 +88,8 @@ type Policy struct {
 	CooldownKey func(*http.Request) string
 
 	// Classify says what an attempt's response or error means. Exactly one of
-	// its arguments is not nil; it must not read the response's body. Nil
-	// means [Classify].
+	// its arguments is not nil; it must not read the response's body. It may be
+	// asked more than once about the same. Nil means [Classify].
 	Classify func(*http.Response, error) Outcome
 
 	// Idempotent says whether a request may reach the server twice. A request
