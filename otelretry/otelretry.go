@@ -5,7 +5,7 @@
 //	httpretry.retries            counter    retries that were decided on
 //	httpretry.wait               histogram  waits before them, in seconds
 //	httpretry.request.attempts   histogram  attempts of each request that has ended
-//	httpretry.request.duration   histogram  from its first attempt to its end, in seconds
+//	httpretry.request.duration   histogram  from its beginning to the end of its last attempt, in seconds
 //
 // The sum of httpretry.request.attempts is the number of attempts, its count
 // that of requests, and its buckets say on which attempt requests ended: with
@@ -108,9 +108,9 @@ func (o *observer) instruments(meter metric.Meter) error {
 		metric.WithDescription("Waits before retries."))
 	o.attempts, errs[2] = meter.Int64Histogram("httpretry.request.attempts", metric.WithUnit("{attempt}"),
 		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5, 7, 10),
-		metric.WithDescription("Attempts of a request that has ended, by why it did."))
+		metric.WithDescription("Attempts of a request that has ended, by why it did; 0 if its host was cooling down."))
 	o.duration, errs[3] = meter.Float64Histogram("httpretry.request.duration", metric.WithUnit("s"), seconds,
-		metric.WithDescription("Time from a request's first attempt to its end."))
+		metric.WithDescription("Time from a request's beginning, with what it waited before its first attempt, to the end of its last."))
 	return errors.Join(errs[:]...)
 }
 
