@@ -513,9 +513,10 @@ func TestStoppedRepeatKeepsConnection(t *testing.T) {
 	transport := contract.New(t, httpretry.Config{Base: base, Policy: every(0)})
 	_, err := transport.RoundTrip(request(t, "POST", srv.URL(), ""))
 	require.ErrorContains(t, err, "was stopped")
+	conns := srv.Conns.Load() // 2 if net/http had not pooled the first yet, a moment after its first request
 	warmUp(t, base, srv)
 	assert.EqualValues(t, 3, srv.Requests.Load())
-	assert.EqualValues(t, 1, srv.Conns.Load())
+	assert.Equal(t, conns, srv.Conns.Load())
 }
 
 // Hazard E3: a tunnel comes through as it is, and outlives the attempt's timeout.
