@@ -56,7 +56,9 @@ func (c *call) begin() *Error {
 	if c.gone() {
 		return &Error{Reason: ReasonCanceled, Err: c.canceled(nil)}
 	}
-	c.link(m)
+	if m.inbound != nil || m.attempt != nil {
+		c.link(m)
+	}
 	c.safe = p.Idempotent(c.req) || hasKey(c.req.Header, p.KeyHeader) || m.idempotent
 	if !c.safe && p.NewKey != nil {
 		c.key = p.NewKey(c.req)
@@ -84,7 +86,9 @@ func (c *call) begin() *Error {
 
 // refuse ends a request that was never sent.
 func (c *call) refuse(e *Error) (*http.Response, error) {
-	c.tellInbound(nil, e, e.Reason)
+	if c.inbound != nil {
+		c.tellInbound(nil, e, e.Reason)
+	}
 	c.over = true
 	if err := closeBody(c.req.Body); err != nil {
 		return nil, errors.Join(e, err)
@@ -120,6 +124,9 @@ func legacyCancel(req *http.Request) <-chan struct{} {
 // classify asks the policy what an attempt's result means, and adds what only
 // this call knows.
 func (c *call) classify(resp *http.Response, err error) Outcome {
+	if err == nil && resp.StatusCode < 400 && c.policy.Classify == nil {
+		return Final // as classify says, at less cost
+	}
 	if c.bodyFailed || (c.misdirect && statusIs(resp, http.StatusMisdirectedRequest)) {
 		return Final
 	}
@@ -183,7 +190,9 @@ func (c *call) report(resp *http.Response, err error, wait time.Duration, reason
 // finish hands the last attempt's result to the caller, after a wait that holds
 // nothing either.
 func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
-	c.tellInbound(resp, err, reason)
+	if c.inbound != nil {
+		c.tellInbound(resp, err, reason)
+	}
 	if err != nil {
 		err = c.fail(err, reason)
 		c.sleep(wait, nil)

@@ -195,9 +195,6 @@ func (a *attempt) refuse() {
 // tellInbound notes that a request that was sent on behalf of an inbound one was
 // given up.
 func (c *call) tellInbound(resp *http.Response, err error, reason Reason) {
-	if !c.inbound.open() {
-		return
-	}
 	switch reason {
 	case ReasonAttempts:
 		if c.attempts == 1 {
@@ -211,7 +208,7 @@ func (c *call) tellInbound(resp *http.Response, err error, reason Reason) {
 	default:
 		return
 	}
-	for in := c.inbound; in != nil; in = in.outer {
+	for in := c.inbound; in.open(); in = in.outer {
 		in.gaveUp.Store(true)
 	}
 }

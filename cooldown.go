@@ -195,9 +195,18 @@ func (c *call) cooldownKey() string {
 
 // heed lets the host's other requests know what its response says of them.
 func (c *call) heed(resp *http.Response, outcome Outcome) {
-	switch {
-	case statusIs(resp, http.StatusTooManyRequests), statusIs(resp, http.StatusServiceUnavailable):
-	case statusIs(resp, http.StatusForbidden) && outcome != Final:
+	if resp != nil && resp.StatusCode >= 400 {
+		c.share(resp, outcome)
+	}
+}
+
+func (c *call) share(resp *http.Response, outcome Outcome) {
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	case http.StatusForbidden:
+		if outcome == Final {
+			return
+		}
 	default:
 		return
 	}
