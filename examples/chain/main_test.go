@@ -5,36 +5,22 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
 
-// leavesNothing fails the test if f leaves a goroutine behind.
-func leavesNothing(t *testing.T, f func()) {
-	t.Helper()
-	before := runtime.NumGoroutine()
-	f()
-	for range 500 { // not with assert.Eventually, which has a goroutine of its own
-		if runtime.NumGoroutine() <= before {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	assert.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines are left")
-}
+	"github.com/seed421102f4/httpretry/examples/internal/frametest"
+)
 
 // launch runs the program.
 func launch(t *testing.T, ctx context.Context, stdout io.Writer, args ...string) (code int, stderr string) {
 	t.Helper()
 	var errs bytes.Buffer
-	leavesNothing(t, func() { code = run(ctx, args, stdout, &errs) })
+	frametest.LeavesNothing(t, func() { code = program.Run(ctx, args, stdout, &errs) })
 	return code, errs.String()
 }
 
@@ -86,7 +72,7 @@ func TestWhatIsNotExpectedIsAnError(t *testing.T) {
 			if control {
 				table, recovered = nil, table
 			}
-			leavesNothing(t, func() {
+			frametest.LeavesNothing(t, func() {
 				assert.EqualError(t, show(t.Context(), io.Discard, table, recovered), c.want, c.name)
 			})
 		}
@@ -186,7 +172,7 @@ func TestInterruptedRequest(t *testing.T) {
 			handler.ServeHTTP(w, r)
 		})
 	}
-	leavesNothing(t, func() {
+	frametest.LeavesNothing(t, func() {
 		_, _, err := e.make(ctx)
 		assert.ErrorIs(t, err, context.Canceled)
 	})

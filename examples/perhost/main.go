@@ -19,17 +19,14 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/signal"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/examples/internal/frame"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -45,41 +42,9 @@ Exit status:
   130   interrupted by Ctrl-C (SIGINT) or SIGTERM
 `
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C ends in order, a second one at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
+var program = frame.Program{Name: "perhost", Help: helpText, Show: show}
 
-// run is the program: main without what a test cannot have twice. It returns
-// the exit code.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("perhost", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	err := fs.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, helpText)
-		return 0
-	case err == nil && fs.NArg() > 0:
-		err = fmt.Errorf("%q: no arguments are allowed", fs.Arg(0))
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "perhost: %v\nRun perhost -h for help.\n", err)
-		return 2
-	}
-
-	err = show(ctx, stdout)
-	switch {
-	case ctx.Err() != nil:
-		fmt.Fprintln(stdout, "Interrupted.")
-		return 130
-	case err != nil:
-		fmt.Fprintf(stderr, "perhost: %v\n", err)
-		return 1
-	}
-	return 0
-}
+func main() { frame.Main(program.Run) }
 
 // policies is what this program is about. Policies do not inherit from one
 // another: a field that is not set has its default, in each of them.

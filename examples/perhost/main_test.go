@@ -4,27 +4,20 @@ import (
 	"bytes"
 	"context"
 	"regexp"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/examples/internal/frametest"
 )
 
 // launch runs the program and fails the test if it leaves a goroutine behind.
 func launch(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	before := runtime.NumGoroutine()
 	var out, errs bytes.Buffer
-	code = run(ctx, args, &out, &errs)
-	for range 500 { // not with assert.Eventually, which has a goroutine of its own
-		if runtime.NumGoroutine() <= before {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	assert.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines are left")
+	frametest.LeavesNothing(t, func() { code = program.Run(ctx, args, &out, &errs) })
 	return code, out.String(), errs.String()
 }
 

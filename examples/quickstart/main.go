@@ -22,23 +22,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/seed421102f4/httpretry/examples/internal/frame"
 )
 
-const (
-	exitOK          = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitInterrupted = 130 // what shells report of a program that Ctrl-C ended
-)
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C ends in order, a second one at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
+func main() { frame.Main(run) }
 
 // run is the program: main without what a test cannot have twice. It returns
 // the exit code.
@@ -47,10 +35,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, helpText)
-		return exitOK
+		return frame.OK
 	case err != nil:
 		fmt.Fprintf(stderr, "quickstart: %v\nRun quickstart -h for help.\n", err)
-		return exitUsage
+		return frame.Usage
 	}
 
 	out, counts := newScreen(stdout), new(counters)
@@ -67,12 +55,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 	switch {
 	case errors.Is(err, errInterrupted):
-		return exitInterrupted
+		return frame.Interrupted
 	case err != nil:
 		fmt.Fprintf(stderr, "quickstart: %v\n", err)
-		return exitFailed
+		return frame.Failed
 	}
-	return exitOK
+	return frame.OK
 }
 
 var errInterrupted = errors.New("interrupted")

@@ -7,31 +7,24 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/examples/internal/frame"
+	"github.com/seed421102f4/httpretry/examples/internal/frametest"
 )
 
 // launch runs the program and fails the test if it leaves a goroutine behind.
 func launch(t *testing.T, ctx context.Context, stdout io.Writer, args ...string) (code int, stderr string) {
 	t.Helper()
-	before := runtime.NumGoroutine()
 	var errs bytes.Buffer
-	code = run(ctx, args, stdout, &errs)
-	for range 500 { // not with assert.Eventually, which has a goroutine of its own
-		if runtime.NumGoroutine() <= before {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	assert.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines are left")
+	frametest.LeavesNothing(t, func() { code = run(ctx, args, stdout, &errs) })
 	return code, errs.String()
 }
 
@@ -44,7 +37,7 @@ func TestDemoDoesWhatItsTitlesSay(t *testing.T) {
 	var stdout bytes.Buffer
 	code, stderr := launch(t, t.Context(), &stdout)
 	out := stdout.String()
-	require.Equal(t, exitOK, code, "%s%s", out, stderr)
+	require.Equal(t, frame.OK, code, "%s%s", out, stderr)
 	assert.Empty(t, stderr)
 
 	assert.Equal(t, 13, matches(out, `^\d+\. `), "scenarios")
@@ -118,7 +111,7 @@ func TestInterruptedProgramPrintsTheSummary(t *testing.T) {
 			}
 			stdout := &tripwire{text: c.when, cancel: cancel}
 			code, stderr := launch(t, ctx, stdout, c.args...)
-			assert.Equal(t, exitInterrupted, code)
+			assert.Equal(t, frame.Interrupted, code)
 			assert.Empty(t, stderr)
 			assert.Contains(t, stdout.String(), "\nInterrupted.\n")
 			assert.NotContains(t, stdout.String(), "FAIL")
@@ -140,7 +133,7 @@ func TestInterruptCancelsRequestsUnderWay(t *testing.T) {
 	defer server.Close()
 	var stdout bytes.Buffer
 	code, _ := launch(t, ctx, &stdout, "-url", server.URL, "-n", "5", "-rate", "1000")
-	assert.Equal(t, exitInterrupted, code)
+	assert.Equal(t, frame.Interrupted, code)
 	assert.Equal(t, 5, matches(stdout.String(), `canceled +gave up: canceled$`), stdout.String())
 	assert.Equal(t, 1, matches(stdout.String(), `^  given up +5  canceled: 5$`), stdout.String())
 }
@@ -178,7 +171,7 @@ func TestURLSendsToARealServer(t *testing.T) {
 		code, stderr := launch(t, t.Context(), &stdout,
 			"-url", server.URL+"/?token=secret", "-n", "3", "-rate", "500", "-base", "1ms", "-max", "5ms")
 		out := stdout.String()
-		assert.Equal(t, exitOK, code, stderr)
+		assert.Equal(t, frame.OK, code, stderr)
 		assert.Equal(t, 1, matches(out, `#\d GET / +1  502 Bad Gateway +retry in `), out)
 		assert.Equal(t, 3, matches(out, `200 OK +done$`), out)
 		assert.Equal(t, 1, matches(out, `^  attempts +4$`), out)
@@ -188,14 +181,14 @@ func TestURLSendsToARealServer(t *testing.T) {
 	t.Run("failure", func(t *testing.T) {
 		var stdout bytes.Buffer
 		code, stderr := launch(t, t.Context(), &stdout, "-url", server.URL+"/missing", "-n", "2", "-rate", "500")
-		assert.Equal(t, exitFailed, code)
+		assert.Equal(t, frame.Failed, code)
 		assert.Contains(t, stderr, "2 of 2 requests did not succeed")
 		assert.Equal(t, 2, matches(stdout.String(), `404 Not Found +gave up: final$`), stdout.String())
 	})
 	t.Run("redirects are not followed", func(t *testing.T) {
 		var stdout bytes.Buffer
 		code, _ := launch(t, t.Context(), &stdout, "-url", server.URL+"/moved", "-n", "1")
-		assert.Equal(t, exitOK, code)
+		assert.Equal(t, frame.OK, code)
 		assert.Equal(t, 1, matches(stdout.String(), `302 Found +done$`), stdout.String())
 	})
 }
@@ -210,7 +203,7 @@ func TestEveryStrategyWorks(t *testing.T) {
 		}
 		var stdout bytes.Buffer
 		code, stderr := launch(t, t.Context(), &stdout, args...)
-		assert.Equal(t, exitFailed, code, "%s: %s", name, stderr)
+		assert.Equal(t, frame.Failed, code, "%s: %s", name, stderr)
 		assert.Equal(t, 1, matches(stdout.String(), `retry in [0-4]`), "%s: %s", name, stdout.String())
 		assert.Equal(t, 1, matches(stdout.String(), `gave up: attempts exhausted$`), "%s: %s", name, stdout.String())
 		assert.Contains(t, helpText, name)
@@ -243,7 +236,7 @@ func TestBadFlagsAreNamedWithValueAndLimits(t *testing.T) {
 	} {
 		var stdout bytes.Buffer
 		code, stderr := launch(t, t.Context(), &stdout, strings.Fields(args)...)
-		assert.Equal(t, exitUsage, code, args)
+		assert.Equal(t, frame.Usage, code, args)
 		assert.Contains(t, stderr, want, args)
 		assert.Contains(t, stderr, "-h for help", args)
 		assert.Empty(t, stdout.String(), args)
@@ -253,7 +246,7 @@ func TestBadFlagsAreNamedWithValueAndLimits(t *testing.T) {
 func TestHelpNamesEveryFlag(t *testing.T) {
 	var stdout bytes.Buffer
 	code, stderr := launch(t, t.Context(), &stdout, "-h")
-	assert.Equal(t, exitOK, code)
+	assert.Equal(t, frame.OK, code)
 	assert.Empty(t, stderr)
 	for _, name := range []string{"-url", "-n", "-rate", "-method", "-attempts", "-timeout", "-strategy", "-base", "-max"} {
 		assert.Equal(t, 1, matches(stdout.String(), `^  `+name+` [A-Z]`), name)
