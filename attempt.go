@@ -164,7 +164,7 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 func (c *call) newAttempt() *attempt {
 	a := &attempt{
 		Context:    c.req.Context(),
-		marks:      marksOf(c.req.Context()),
+		marks:      c.marks,
 		number:     c.attempts,
 		before:     c.before + c.attempts - 1,
 		path:       pathOf(c.req.URL),

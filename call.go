@@ -15,6 +15,7 @@ import (
 // stack: nothing may keep a pointer to it.
 type call struct {
 	settings *settings
+	marks    marks // of the request's context
 	policy   *policy
 	req      *http.Request // the caller's, never modified
 	host     string        // key of what is kept per host
@@ -44,9 +45,9 @@ type call struct {
 // begin asks what does not depend on an attempt. An error ends the request
 // before anything is sent.
 func (c *call) begin() *Error {
-	m := marksOf(c.req.Context())
-	c.policy = m.policy
-	if m.policy == nil {
+	c.marks = marksOf(c.req.Context())
+	c.policy = c.marks.policy
+	if c.policy == nil {
 		c.policy = c.settings.policyFor(c.req)
 	}
 	p := c.policy
@@ -56,10 +57,8 @@ func (c *call) begin() *Error {
 	if c.gone() {
 		return &Error{Reason: ReasonCanceled, Err: c.canceled(nil)}
 	}
-	if m.inbound != nil || m.attempt != nil {
-		c.link(m)
-	}
-	c.safe = p.Idempotent(c.req) || hasKey(c.req.Header, p.KeyHeader) || m.idempotent
+	c.link()
+	c.safe = p.Idempotent(c.req) || hasKey(c.req.Header, p.KeyHeader) || c.marks.idempotent
 	if !c.safe && p.NewKey != nil {
 		c.key = p.NewKey(c.req)
 		if err := checkKey(c.key); err != nil {
@@ -75,20 +74,12 @@ func (c *call) begin() *Error {
 	if p.Cooldown == CooldownOff {
 		return nil
 	}
-	reason, err := c.cool(nil)
-	if reason == 0 {
-		return nil
-	}
-	c.report(nil, err, 0, reason)
-	c.above.refuse()
-	return &Error{Reason: reason, Err: err}
+	return c.admit()
 }
 
 // refuse ends a request that was never sent.
 func (c *call) refuse(e *Error) (*http.Response, error) {
-	if c.inbound != nil {
-		c.tellInbound(nil, e, e.Reason)
-	}
+	c.tellInbound(nil, e, e.Reason)
 	c.over = true
 	if err := closeBody(c.req.Body); err != nil {
 		return nil, errors.Join(e, err)
@@ -190,9 +181,7 @@ func (c *call) report(resp *http.Response, err error, wait time.Duration, reason
 // finish hands the last attempt's result to the caller, after a wait that holds
 // nothing either.
 func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
-	if c.inbound != nil {
-		c.tellInbound(resp, err, reason)
-	}
+	c.tellInbound(resp, err, reason)
 	if err != nil {
 		err = c.fail(err, reason)
 		c.sleep(wait, nil)

@@ -119,11 +119,11 @@ func largest(values []string) int {
 }
 
 // link finds what c's context says of who else repeats its request.
-func (c *call) link(m marks) {
-	if m.inbound.open() {
-		c.inbound, c.before = m.inbound, m.inbound.retries
+func (c *call) link() {
+	if in := c.marks.inbound; in.open() {
+		c.inbound, c.before = in, in.retries
 	}
-	switch a := m.attempt; {
+	switch a := c.marks.attempt; {
 	case a == nil:
 	case a.sending.Load() && sameRequest(a, c.req):
 		c.above, c.before = a, a.before
@@ -195,6 +195,9 @@ func (a *attempt) refuse() {
 // tellInbound notes that a request that was sent on behalf of an inbound one was
 // given up.
 func (c *call) tellInbound(resp *http.Response, err error, reason Reason) {
+	if c.inbound == nil {
+		return
+	}
 	switch reason {
 	case ReasonAttempts:
 		if c.attempts == 1 {

@@ -250,6 +250,18 @@ func (c *call) rest(now time.Time) rest {
 	return rest{}
 }
 
+// admit waits before the first attempt, if the host is cooling down. An error
+// ends the request.
+func (c *call) admit() *Error {
+	reason, err := c.cool(nil)
+	if reason == 0 {
+		return nil
+	}
+	c.report(nil, err, 0, reason)
+	c.above.refuse()
+	return &Error{Reason: reason, Err: err}
+}
+
 // cool waits until the host has cooled down, before an attempt that follows one
 // with the error last. If that takes too long, or the caller leaves, it returns
 // the reason and the error that the request ends with.
