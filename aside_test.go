@@ -26,16 +26,9 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// coolEmpty is a budget that refuses every retry.
-type coolEmpty struct{}
-
-func (coolEmpty) Deposit(string) {}
-
-func (coolEmpty) Withdraw(context.Context, string) bool { return false }
-
 // coolBroke is a policy whose failures are held for a while.
 func coolBroke(wait time.Duration) httpretry.Policy {
-	return httpretry.Policy{Backoff: strategies.Constant{Wait: wait}, Budget: coolEmpty{}, BudgetBackoff: true}
+	return httpretry.Policy{Backoff: strategies.Constant{Wait: wait}, Budget: usedUp{}, BudgetBackoff: true}
 }
 
 // coolRate returns the requests per second that 256 workers send which ask again

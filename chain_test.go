@@ -474,12 +474,6 @@ func TestSingleShotNeverSent(t *testing.T) {
 	}
 }
 
-// chainGone is a budget that is used up.
-type chainGone struct{}
-
-func (chainGone) Deposit(string)                        {}
-func (chainGone) Withdraw(context.Context, string) bool { return false }
-
 // chainEnd is how a request ended, and whether its handler's answer tells.
 type chainEnd struct {
 	method string
@@ -491,8 +485,8 @@ type chainEnd struct {
 
 func chainEnds() map[string]chainEnd {
 	one := func(p *httpretry.Policy) { p.MaxAttempts = 1 }
-	broke := func(p *httpretry.Policy) { p.Budget = chainGone{} }
-	slow := func(p *httpretry.Policy) { p.Budget, p.BudgetBackoff = chainGone{}, true }
+	broke := func(p *httpretry.Policy) { p.Budget = usedUp{} }
+	slow := func(p *httpretry.Policy) { p.Budget, p.BudgetBackoff = usedUp{}, true }
 	short := func(p *httpretry.Policy) { p.MaxElapsed = time.Second }
 	unavailable, later := []step{status(503)}, []step{status(503, "Retry-After", "30")}
 	refused := func(code int, header string) []step { return []step{status(code, header, "false")} }

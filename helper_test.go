@@ -160,6 +160,12 @@ func every(wait time.Duration) httpretry.Policy {
 	}
 }
 
+// usedUp is a budget that refuses every retry.
+type usedUp struct{}
+
+func (usedUp) Deposit(string)                        {}
+func (usedUp) Withdraw(context.Context, string) bool { return false }
+
 // record collects events.
 type record struct {
 	mu     sync.Mutex

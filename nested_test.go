@@ -216,7 +216,7 @@ func chainPairs() map[string]chainPair {
 	keys := func(p *httpretry.Policy) { p.NewKey = httpretry.RandomKey }
 	forgets := func(p *httpretry.Policy) { p.ReplayBuffer = -1 }
 	small := func(p *httpretry.Policy) { p.ReplayBuffer = 3 }
-	broke := func(p *httpretry.Policy) { p.Budget = chainGone{} }
+	broke := func(p *httpretry.Policy) { p.Budget = usedUp{} }
 	none := func(*httpretry.Policy) {}
 	takes := func(code int, outcome httpretry.Outcome) func(*httpretry.Policy) {
 		return func(p *httpretry.Policy) {

@@ -68,12 +68,11 @@ type Policy struct {
 	// BudgetBackoff makes a request whose retry the Budget refuses wait for as
 	// long as it would have waited for the retry by Backoff, before its failure
 	// is handed back. Without, a loop that sends the next request as soon as one
-	// has failed turns as fast as the failures come. A cancel ends that wait,
-	// and no longer than a retry might have waits are made. What ends for another
-	// Reason is handed back at once: where the deadline is nearer than the wait,
-	// or MaxAttempts is 1, that is the budget's business no more. Meanwhile a response
-	// holds no connection, unless its body is longer than 64 KiB, slow, or one
-	// that net/http unpacks.
+	// has failed turns as fast as the failures come. A cancel ends that wait.
+	// Meanwhile a response holds no connection, unless its body is longer than
+	// 64 KiB, slow, or one that net/http unpacks. What ends for another Reason
+	// is handed back at once, such as a request whose deadline is nearer than
+	// the wait, or one that has had its MaxAttempts.
 	BudgetBackoff bool
 
 	// Cooldown says what the first attempt does while its host is cooling down.
