@@ -7,32 +7,41 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/time/rate"
+
+	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
 
-// A Budget decides how many retries a host may get. It bounds the load that retries add when a host fails for
-// everybody, which no limit on the attempts of one request can do. Successes deposit, retries withdraw; the words are
-// those of Finagle's RetryBudget.
+// A Budget decides how many retries a host gets, and so limits the load that
+// retries add to a failing host.
 //
-// Every retry withdraws, those of requests that never reached the host too.
+// The host is the origin of the request's URL: the scheme and the host in lower
+// case, and the port unless it is the scheme's default. Examples are
+// "https://a.test", "http://a.test:8080" and "https://[::1]:8443".
 //
-// Both methods may be called concurrently. Their host is that of the request's URL in canonical form: lower case, ASCII,
-// without a trailing dot, an IPv6 address in brackets, and with the port unless it is the scheme's default: "a.test" for
-// https://A.test:443/, "a.test:8443" for another port.
+// All methods may be called concurrently.
 type Budget interface {
-	// Deposit records that a request to host got an answer that is not a transient failure. It is called once for such
-	// a request, however many attempts it took. It is on the path of every request, so it must not wait.
-	Deposit(host string)
-
-	// Withdraw reports whether one retry may go to host, and takes the price of the retry if so. It is asked last, when
-	// nothing else stands in the way of the retry. ctx is the request's context: a budget that has to ask elsewhere
-	// must not take longer than ctx lasts.
+	// Withdraw reports whether one retry may be sent to host, and charges for
+	// the retry if so. It is called for each retry that no other check
+	// prevents, except after a 429 (Too Many Requests) that asks for a wait.
+	// It must return when ctx is done.
 	Withdraw(ctx context.Context, host string) bool
+
+	// Refund cancels one charge for host: the retry succeeded, or it was never
+	// sent. If the Budget has a method ChargesSuccess() bool that returns true,
+	// Refund is called only for retries that were never sent.
+	Refund(host string)
+
+	// Deposit records that a request to host got a response that is not a
+	// transient failure. It is called once for each such request, before any
+	// Refund, and must not block. A resume that delivers bytes counts as a
+	// request (see [Policy.Resume]).
+	Deposit(host string)
 }
 
 var (
@@ -40,292 +49,383 @@ var (
 	_ Budget = Unlimited{}
 )
 
-// Unlimited is a [Budget] that never refuses. It is for tests, and for clients too few to overload a host.
-type Unlimited struct{}
+// refundSuccess cancels the charge of a retry that succeeded, unless b charges
+// for those, too.
+func refundSuccess(b Budget, host string) {
+	if c, ok := b.(interface{ ChargesSuccess() bool }); ok && c.ChargesSuccess() {
+		return
+	}
+	b.Refund(host)
+}
 
-// Deposit does nothing.
-func (Unlimited) Deposit(string) {}
+// Unlimited is a [Budget] that allows every retry. It is for tests, and for
+// clients that are too few to overload a host.
+type Unlimited struct{}
 
 // Withdraw returns true.
 func (Unlimited) Withdraw(context.Context, string) bool { return true }
 
-// A HostBudget is a [Budget] that allows each host retries in proportion to the successes it had lately, and a few
-// whatever it had. The zero value is ready to use. A HostBudget is safe for concurrent use, may be shared by any number
-// of transports and must not be copied. Its fields must not change after first use: they are read when a host is first
-// seen, so some hosts would follow the change and others not.
+// Refund does nothing.
+func (Unlimited) Refund(string) {}
+
+// Deposit does nothing.
+func (Unlimited) Deposit(string) {}
+
+// A HostBudget is a [Budget] that limits the failed retries of each host. Its
+// zero value is ready to use. A HostBudget may be shared by any number of
+// transports. It must not be copied or changed after first use.
 //
-// A retry is allowed if, counting it, the retries of the last Window are at most Ratio times the successes of the last
-// Window; or else if the Floor, a token bucket that holds Floor tokens and gains Floor tokens per Window, has one left
-// to spend. All retries count, those from the Floor too. The bucket is asked only when the ratio refuses.
+// A host gets a retry if its failed retries of the last Window, this retry
+// included, are at most Ratio times its successes of the last Window. Otherwise
+// the retry takes a token from the host's bucket, if any is left. The bucket
+// starts with Burst tokens and gains Burst tokens per Window, but none between
+// a failure and the next success. A retry counts as failed until it succeeds. A
+// success is a request whose response is not a transient failure.
 //
-// # Why
+// So a host that is down gets only Burst retries from each process, and a host
+// that fails at random gets almost every retry that helps: if 20 % of attempts
+// fail, 99.1 % of requests succeed. With Strict, retries that succeed count,
+// too, and 88 % succeed. A retry after a 429 that waits as long as the response
+// asks is always free. The file docs/choosing.md in the repository has more
+// figures, and says how to choose the fields.
 //
-// Successes, because they are what an overloaded host runs out of. A budget that counts requests, as many do, grants
-// most when it ought to grant least: every new request that fails brings its share of retries along, and they keep the
-// host overloaded after the cause is gone. Here, a host that answers nothing gets the Floor and no more.
-//
-// A window, because credit must not be hoarded. Successes of an hour ago say nothing about the host now; saved up, they
-// would pay for a storm of retries in the first seconds of an outage.
-//
-// A small floor, because a client that has just started, or is seldom used, has no successes, and its first request
-// deserves a retry all the same. Small, because the floor is what each client sends to a host that is down: ten retries
-// a second from every client, a common value, can be all it takes to keep it down.
-//
-// # Guarantee
-//
-// For any interleaving of calls and any interval of length T, a host gets, as long as it is remembered, at most
-//
-//	Ratio × (successes in the interval and the Window before it, plus 64) + Floor × (1 + T/Window)
-//
-// retries. The ratio is kept in integers, without drift: 0.1 allows 3 retries for 30 successes and 2 for 29. Time is
-// monotonic, and exact to a nanosecond.
-//
-// The 64 are the price of a Deposit that, fifteen times out of sixteen, takes no lock and does not look at the clock:
-// fewer than 64 successes wait to be counted at any time, and count from the moment when their batch is full or the
-// host's next Withdraw or Balance comes. Withdraw sees every success whose Deposit has returned. The window moves in
-// tenths of its length, so a success counts for at least nine tenths of a Window, and a retry for as long as a success
-// counted with it.
-//
-// # Hosts
-//
-// Each host has a window and a Floor of its own, so one that is down takes nothing from another. The 1024 hosts used
-// last are remembered; a host that was forgotten starts afresh, with no successes and a full Floor. So whoever can
-// choose the hosts of requests gets Floor retries for every new one, and can make the budget forget hosts that others
-// have not used in between. Where that is a danger, limit the hosts before requests are made.
+// The 1024 hosts that were used last are remembered, each with its own budget.
+// Any other host starts with a full Burst, so code that can choose the hosts of
+// requests gets Burst retries for each new one.
 type HostBudget struct {
-	// Ratio is the number of retries per success, from 0.000001 to 1000000. 0 means 0.1. It stands for the simplest
-	// fraction with this floating-point value: 0.1 is one tenth and 1.0/3 one third, exactly.
+	// Ratio is the number of failed retries per success, from 0.000001 to
+	// 1000000. 0 means 0.1.
 	Ratio float64
 
-	// Floor is the number of retries per Window that are allowed whatever the successes, at most 1000000. 0 means 3;
+	// Burst is the number of retries beyond Ratio, at most 1000000. 0 means 5;
 	// negative means none.
-	Floor int
+	Burst int
 
-	// Window is how long successes and retries count, from a millisecond to a year of 365 days. 0 means 10 seconds.
+	// Window is how long successes and retries count, from a millisecond to
+	// 365 days. 0 means 10 seconds.
 	Window time.Duration
 
-	hosts perHost[window]
+	// Strict charges for retries that succeed, too.
+	Strict bool
+
+	hosts hosttable.Table[window]
 }
 
 const (
 	defaultRatio  = 0.1
-	defaultFloor  = 3
+	defaultBurst  = 5
 	defaultWindow = 10 * time.Second
 
-	// Within these, the fraction for Ratio and the Floor's tokens, which are floats, are exact by a wide margin.
+	// Within these, the fraction for Ratio and the tokens of the Burst, which
+	// are floats, are exact by a wide margin.
 	maxRatio = 1e6
 	minRatio = 1 / maxRatio
-	maxFloor = 1_000_000
+	maxBurst = 1_000_000
 
-	// A shorter window is all but certainly a number that lost its unit. In a much longer one the time until the next
-	// token overflows.
+	// A shorter window is most likely a number without its unit. With a much
+	// longer one, the time until the next token overflows.
 	minWindow = time.Millisecond
 	maxWindow = 365 * 24 * time.Hour
 )
 
-// Validate reports all problems of b's fields, one on each line, each line beginning with the field, such as
-// "HostBudget.Ratio: -0.1 is negative". A HostBudget that is used although it is not valid refuses every retry.
+// Validate returns an error with one line for each invalid field, as [New]
+// does. A HostBudget that is not valid allows no retries.
 func (b *HostBudget) Validate() error {
 	if b == nil {
-		return errors.New("HostBudget: is nil")
+		return errors.New("HostBudget: nil: want a usable HostBudget, or no Budget for the default")
 	}
 	var errs []error
-	switch r := b.Ratio; {
-	case math.IsNaN(r):
-		errs = append(errs, errors.New("HostBudget.Ratio: NaN is not a number"))
-	case r < 0:
-		errs = append(errs, fmt.Errorf("HostBudget.Ratio: %v is negative", r))
-	case r > 0 && r < minRatio:
-		errs = append(errs, fmt.Errorf("HostBudget.Ratio: %v is less than %v", r, minRatio))
-	case r > maxRatio:
-		errs = append(errs, fmt.Errorf("HostBudget.Ratio: %v is more than %v", r, maxRatio))
+	// NaN is neither zero nor within the range.
+	if r := b.Ratio; r != 0 && !(r >= minRatio && r <= maxRatio) {
+		errs = append(errs, fmt.Errorf("HostBudget.Ratio: %v: want 0 (the default, %v) or a number from %s to %d",
+			r, defaultRatio, strconv.FormatFloat(minRatio, 'f', -1, 64), int(maxRatio)))
 	}
-	if b.Floor > maxFloor {
-		errs = append(errs, fmt.Errorf("HostBudget.Floor: %d is more than %d", b.Floor, maxFloor))
+	if b.Burst > maxBurst {
+		errs = append(errs, fmt.Errorf("HostBudget.Burst: %d: want 0 (the default, %d), a negative number (none) or at most %d",
+			b.Burst, defaultBurst, maxBurst))
 	}
-	switch w := b.Window; {
-	case w < 0:
-		errs = append(errs, fmt.Errorf("HostBudget.Window: %v is negative", w))
-	case w > 0 && w < minWindow:
-		errs = append(errs, fmt.Errorf("HostBudget.Window: %v is less than %v", w, minWindow))
-	case w > maxWindow:
-		errs = append(errs, fmt.Errorf("HostBudget.Window: %v is more than %v", w, maxWindow))
+	if w := b.Window; w != 0 && (w < minWindow || w > maxWindow) {
+		errs = append(errs, fmt.Errorf("HostBudget.Window: %v: want 0 (the default, %v) or a duration from %v to %v",
+			w, defaultWindow, minWindow, maxWindow))
 	}
 	return errors.Join(errs...)
 }
 
-// Deposit counts a success of host. It waits for nothing but, now and then, another goroutine that is counting.
-func (b *HostBudget) Deposit(host string) { b.hosts.get(host, b.open).deposit() }
-
-// Withdraw reports whether one retry may go to host, and counts it if so. The answer is at hand and depends on the
-// budget alone: ctx is not used, not even if it is done.
+// Withdraw reports whether one retry may be sent to host, and charges for it if
+// so. It ignores its context.
 func (b *HostBudget) Withdraw(_ context.Context, host string) bool {
-	return b.hosts.get(host, b.open).withdraw()
+	return b.hosts.Get(host, b.open).withdraw()
 }
 
-// Balance returns how many retries host, in the canonical form that [Budget] describes, has left at the moment: that many
-// calls of Withdraw would return true. A host that is not remembered has what a new one gets, the Floor. Asking takes nothing and does not count as a use of host.
+// Refund cancels the latest charge for host within the last Window, if any.
+func (b *HostBudget) Refund(host string) {
+	if w := b.hosts.Peek(host); w != nil {
+		w.refund()
+	}
+}
+
+// Deposit records a success of host.
+func (b *HostBudget) Deposit(host string) { b.hosts.Get(host, b.open).deposit() }
+
+// hostWindow is the window of one host in one HostBudget, which a transport
+// keeps. It is nil until it is used.
+type hostWindow struct {
+	atomic.Pointer[hosttable.Entry[window]]
+}
+
+// depositTo is Deposit for a caller that keeps the window of host.
+func (b *HostBudget) depositTo(w *hostWindow, host string) {
+	e := w.Load()
+	if e == nil || !e.Use() {
+		e = b.hosts.Entry(host, b.open)
+		w.Store(e)
+	}
+	e.Value.deposit()
+}
+
+// ChargesSuccess returns b.Strict. See [Budget].
+func (b *HostBudget) ChargesSuccess() bool { return b.Strict }
+
+// Balance returns the number of retries that host (see [Budget]) has left: as
+// many calls of Withdraw would return true now. It returns the Burst if host is
+// not remembered, and does not count as a use of host.
 func (b *HostBudget) Balance(host string) int {
-	if w := b.hosts.peek(host); w != nil {
+	if w := b.hosts.Peek(host); w != nil {
 		return w.balance()
 	}
-	_, floor, _ := b.settings()
-	return floor
+	_, burst, _ := b.settings()
+	return burst
 }
 
-// settings returns the fields with their defaults, and what refuses every retry if they are not valid.
-func (b *HostBudget) settings() (ratio float64, floor int, length time.Duration) {
+// settings returns the fields with their defaults. If they are not valid, the
+// result allows no retries.
+func (b *HostBudget) settings() (ratio float64, burst int, length time.Duration) {
 	if b.Validate() != nil {
 		return 0, 0, defaultWindow
 	}
-	return cmp.Or(b.Ratio, defaultRatio), max(cmp.Or(b.Floor, defaultFloor), 0), cmp.Or(b.Window, defaultWindow)
+	return cmp.Or(b.Ratio, defaultRatio), max(cmp.Or(b.Burst, defaultBurst), 0), cmp.Or(b.Window, defaultWindow)
 }
 
 // open makes w, which is zero, the window of a new host.
 func (b *HostBudget) open(w *window) {
-	ratio, floor, length := b.settings()
+	ratio, burst, length := b.settings()
 	w.start = time.Now()
 	w.step = length / windowSteps
 	w.num, w.den = fraction(ratio)
-	w.floor = rate.NewLimiter(rate.Limit(float64(floor)/length.Seconds()), floor)
+	w.burst = rate.NewLimiter(rate.Limit(float64(burst)/length.Seconds()), burst)
 }
 
 const (
 	// windowSteps is the number of parts of a Window that expire together.
 	windowSteps = 10
 
-	// A deposit is counted in one of so many stripes, and the one that fills a batch moves it into the window. The
-	// product is the slack in HostBudget's guarantee. More stripes keep cores apart in the counters, larger batches
-	// keep them apart at the lock and save looks at the clock.
-	windowStripes = 4
-	stripeBatch   = 16
+	// maxBatch is the maximum number of calls of Deposit for one reading of the
+	// clock.
+	maxBatch = 16
 )
 
-// A window is the budget of one host.
+// A window is the budget of one host. It keeps this law, for any interleaving
+// of calls and any interval of length T:
+//
+//	charges - refunds <= Ratio * (successes in T and the Window before)
+//	                     + Burst * (1 + T/Window)
+//
+// and while the host answers nothing but failures, however long that lasts:
+//
+//	charges - refunds <= Ratio * (successes in the Window before) + Burst
+//
+// Why successes: they are what an overloaded host runs out of. A budget that
+// counts requests allows most retries when it should allow fewest.
+//
+// Why a window: successes of an hour ago do not show how the host is now. If
+// they were saved up, they would allow a storm of retries when it fails.
+//
+// Why only failed retries: 20 % of random failures need more retries than any
+// ratio that protects a host in an outage. Those retries succeed, so they are
+// work that somebody wanted. Retries that fail are what overloads a host.
+//
+// Why the burst stops: it is what each process sends to a host that is down. If
+// time alone refilled it, enough processes could keep the host down.
+//
+// All charges of a step expire together with the successes of that step. That
+// is why the law holds for intervals longer than a Window: cut into windows
+// that do not overlap, each window keeps it by itself.
 type window struct {
 	// Set by open, and only read from then on.
 	start    time.Time
-	step     time.Duration // Window/windowSteps, rounded down: all steps together must not exceed the Window
+	step     time.Duration // Window/windowSteps, rounded down so that all steps fit in the Window
 	num, den uint64        // Ratio
-	floor    *rate.Limiter // used with mu held, so that its time never goes back
-
-	_       [64]byte // deposits read what is above and write what is below, which must not share a cache line
-	pending [windowStripes]stripe
 
 	mu  sync.Mutex
-	now time.Duration // since start: the latest time seen
-	// tallies are those of the last steps, each at its number modulo windowSteps. Successes and retries expire
-	// together. That is what makes the guarantee hold for intervals longer than a window: cut into windows that do not
-	// overlap, each of them holds by itself.
+	now time.Duration // since start: when the clock was last read
+
+	burst *rate.Limiter // guarded by mu, so that its time never goes back
+	// The clock of the burst is the time that the host was not failing. A
+	// Withdraw shows that the host fails and stops the clock, and the next
+	// Deposit starts it.
+	burstTime time.Duration
+	failing   bool
+
+	// tallies are those of the last steps, each at its number modulo
+	// windowSteps.
 	tallies [windowSteps]tally
+
+	// pending counts the deposits since the clock was last read. They count as
+	// made at that time, so none of them counts for too long. The deposit that
+	// fills the batch reads the clock.
+	pending atomic.Uint64
+	batch   atomic.Uint64
 }
 
-// A tally is what happened in one step. It cannot wrap around: each call adds at most one, and nobody lives to make
-// 2⁶⁴.
-type tally struct{ successes, retries uint64 }
-
-// A stripe counts deposits that are not in the window yet, in a cache line of its own.
-type stripe struct {
-	n atomic.Uint64
-	_ [56]byte
+// A tally is what happened in one step.
+type tally struct {
+	successes uint64
+	charges   uint64 // that were not refunded
+	fromBurst uint64 // of the charges, those that took a token
 }
 
+// deposit takes the lock and reads the clock once per batch. Batches grow while
+// they are filled within one step, so that a host with few requests has exact
+// times. The first deposit after a withdrawal is always a batch.
 func (w *window) deposit() {
-	s := &w.pending[stripeIndex()]
-	// Not just the one that makes it exactly batch: if its goroutine is held up here, the next one does the work.
-	if s.n.Add(1) < stripeBatch {
-		return
+	if w.pending.Add(1) >= w.batch.Load() {
+		w.endBatch()
 	}
+}
+
+// endBatch is apart from deposit, so that the compiler inlines deposit.
+func (w *window) endBatch() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.turn()
-	w.collect(s)
+	before := w.now / w.step
+	w.look(1)
+	w.failing = false
+	// A batch that is filled within one step may be larger.
+	if w.now/w.step == before {
+		w.batch.Store(min(2*w.batch.Load()+1, maxBatch))
+	} else {
+		w.batch.Store(1)
+	}
 }
 
+// withdraw charges for a retry if the ratio or a token allows it, and reports
+// whether one does.
 func (w *window) withdraw() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.refresh()
-	if w.left() == 0 && !w.floor.AllowN(now, 1) {
+	w.look(0)
+	w.failing = true
+	w.batch.Store(1)
+	t := w.tally()
+	switch {
+	// The ratio comes first, so that the tokens remain for an outage.
+	case w.left() > 0:
+	case w.burst.AllowN(w.burstNow(), 1):
+		t.fromBurst++
+	default:
 		return false
 	}
-	w.tally().retries++
+	t.charges++
 	return true
+}
+
+// refund cancels the latest charge. It is not known which charge a refund is
+// for. Most refunds follow soon after their charge, so the latest is the best
+// guess. If the oldest were canceled, the remaining charges would seem to be
+// later and later, and never expire. A refund without a charge in the window
+// does nothing. A refund whose own charge has expired cancels another one: the
+// law allows that, because the expired charge was within its own window.
+func (w *window) refund() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.look(0)
+	step := w.now / w.step
+	for i := range time.Duration(windowSteps) {
+		t := &w.tallies[(step+windowSteps-i)%windowSteps]
+		if t.charges == 0 {
+			continue
+		}
+		t.charges--
+		if t.fromBurst > 0 {
+			t.fromBurst--
+			// Taking -1 token puts one back. The limiter does not exceed its
+			// own maximum.
+			w.burst.AllowN(w.burstNow(), -1)
+		}
+		return
+	}
 }
 
 func (w *window) balance() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.refresh()
-	return int(min(w.left(), math.MaxInt-maxFloor)) + tokens(w.floor, now)
+	w.look(0)
+	return int(min(w.left(), math.MaxInt-maxBurst)) + tokens(w.burst, w.burstNow())
 }
 
-// tokens returns how many tokens l would hand out at now. Like l it takes a token that is less than a nanosecond away
-// for one that is there, so that roundings on the way to a token make no difference.
+// look updates w to the present and counts the pending deposits. The last
+// current of them are made now, by the caller. mu is held, so times are in
+// order. If the clock goes back all the same, now stays as it is.
+func (w *window) look(current uint64) {
+	// The clock is read before the swap: a deposit after the swap is later than
+	// now, the time for which it will count.
+	now := max(w.now, time.Since(w.start))
+	pending := w.pending.Swap(0)
+	// Another look may have counted the caller's deposit already.
+	current = min(current, pending)
+	w.tally().successes += pending - current
+
+	first, last := w.now/w.step, now/w.step
+	for i := range min(last-first, windowSteps) {
+		w.tallies[(first+1+i)%windowSteps] = tally{}
+	}
+	if !w.failing {
+		w.burstTime += now - w.now
+	}
+	w.now = now
+	w.tally().successes += current
+}
+
+// tally returns the tally of the current step. mu is held.
+func (w *window) tally() *tally { return &w.tallies[w.now/w.step%windowSteps] }
+
+// burstNow returns the time of the burst's clock. mu is held.
+func (w *window) burstNow() time.Time { return w.start.Add(w.burstTime) }
+
+// left returns how many more retries the ratio allows. mu is held and w is up
+// to date.
+func (w *window) left() uint64 {
+	var successes, charges uint64
+	for _, t := range w.tallies {
+		successes += t.successes
+		charges += t.charges
+	}
+	// This is successes * num / den in 128 bits, saturated to 64.
+	quota := uint64(math.MaxUint64)
+	if hi, lo := bits.Mul64(successes, w.num); hi < w.den {
+		quota, _ = bits.Div64(hi, lo, w.den)
+	}
+	return quota - min(quota, charges)
+}
+
+// tokens returns how many tokens l has at now. Like l, it counts a token that
+// is less than a nanosecond away, so that rounding makes no difference.
 func tokens(l *rate.Limiter, now time.Time) int {
-	there := l.TokensAt(now)
-	whole := math.Floor(there)
-	if (whole+1-there)/float64(l.Limit())*float64(time.Second) < 1 {
+	exact := l.TokensAt(now)
+	whole := math.Floor(exact)
+	if (whole+1-exact)/float64(l.Limit())*float64(time.Second) < 1 {
 		whole++
 	}
 	return int(whole)
 }
 
-// refresh moves w to the present, which it returns, and counts all deposits made so far. mu is held.
-func (w *window) refresh() time.Time {
-	w.turn()
-	for i := range w.pending {
-		if s := &w.pending[i]; s.n.Load() > 0 {
-			w.collect(s)
-		}
-	}
-	return w.start.Add(w.now)
-}
-
-// turn moves w to the present and drops the steps that are too old. mu is held, which keeps time in order; should the
-// clock go back all the same, it stands still here. turn comes before collect: if time passes in between, the successes
-// collected count as older than they are, which is the safe side.
-func (w *window) turn() {
-	before := w.now
-	w.now = max(before, time.Since(w.start))
-	first, last := before/w.step, w.now/w.step
-	for i := range min(last-first, windowSteps) {
-		w.tallies[(first+1+i)%windowSteps] = tally{}
-	}
-}
-
-// collect moves the deposits of s into the current step. mu is held.
-func (w *window) collect(s *stripe) { w.tally().successes += s.n.Swap(0) }
-
-// tally returns the tally of the current step. mu is held.
-func (w *window) tally() *tally { return &w.tallies[w.now/w.step%windowSteps] }
-
-// left returns how many more retries the ratio allows. mu is held and w is up to date.
-func (w *window) left() uint64 {
-	var successes, retries uint64
-	for _, t := range w.tallies {
-		successes += t.successes
-		retries += t.retries
-	}
-	quota := uint64(math.MaxUint64)
-	if hi, lo := bits.Mul64(successes, w.num); hi < w.den {
-		quota, _ = bits.Div64(hi, lo, w.den)
-	}
-	return quota - min(quota, retries)
-}
-
-// stripeIndex spreads goroutines over the stripes, by the addresses of their stacks. The same goroutine tends to get
-// the same stripe, which therefore tends to stay in the cache of one core; a random one would not, and costs more to
-// draw. Nothing but speed depends on it.
-func stripeIndex() uint64 {
-	var here byte
-	return uint64(uintptr(unsafe.Pointer(&here))) * 0x9e3779b97f4a7c15 >> 32 % windowStripes // 2⁶⁴ over the golden ratio
-}
-
-// fraction returns the simplest fraction that rounds to ratio, a float64: 1/10 for 0.1, though the float64 is a bit
-// more than that. It is the first convergent of ratio's continued fraction that does. By Legendre's theorem, that finds
-// every fraction up to one with a denominator below 2²⁶, such as all decimals of seven places; any other is as close to
-// ratio as a float64 can tell. Remainders are exact in floating point, hence so is Euclid's algorithm.
+// fraction returns the simplest fraction that rounds to ratio, a float64: 1/10
+// for 0.1, although the float64 is a little more than that. It is the first
+// convergent of ratio's continued fraction that does. By Legendre's theorem,
+// that finds every fraction up to one with a denominator below 2^26, such as
+// all decimals of seven places. Any other fraction is as close to ratio as a
+// float64 can tell. Remainders are exact in floating point, and so is Euclid's
+// algorithm.
 func fraction(ratio float64) (num, den uint64) {
 	n0, d0, n, d := 0.0, 1.0, 1.0, 0.0
 	for a, b := ratio, 1.0; n/d != ratio && b != 0; {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,26 +17,26 @@ import (
 // A setting is a HostBudget in whole numbers.
 type setting struct {
 	num, den int64 // ratio
-	floor    int64
+	burst    int64
 	window   time.Duration
 }
 
 func (s setting) String() string {
-	return fmt.Sprintf("%d:%d, %d in %v", s.num, s.den, s.floor, s.window)
+	return fmt.Sprintf("%d:%d, %d in %v", s.num, s.den, s.burst, s.window)
 }
 
 func (s setting) budget() *httpretry.HostBudget {
-	floor := int(s.floor)
-	if floor == 0 {
-		floor = -1
+	burst := int(s.burst)
+	if burst == 0 {
+		burst = -1
 	}
-	return &httpretry.HostBudget{Ratio: float64(s.num) / float64(s.den), Floor: floor, Window: s.window}
+	return &httpretry.HostBudget{Ratio: float64(s.num) / float64(s.den), Burst: burst, Window: s.window}
 }
 
 var settings = []setting{
-	{1, 10, 3, 10 * time.Second}, // the default
+	{1, 10, 5, 10 * time.Second}, // the default
 	{1, 10, 0, 10 * time.Second},
-	{1, 10, 5, 10 * time.Second},
+	{1, 10, 3, 10 * time.Second},
 	{2, 5, 0, time.Second},
 	{2, 5, 2, time.Second},
 	{1, 3, 1, time.Second},
@@ -44,63 +45,9 @@ var settings = []setting{
 	{1, 100, 10, 7 * time.Second},
 }
 
-// A model is the budget of one host in the plainest form: a record of all that happened, counted from its beginning
-// each time. Tokens are in units of 1/window; one that is less than a nanosecond away is there.
-type model struct {
-	setting
-	successes, retries []time.Duration
-	tokens             int64
-	refilled           time.Duration
-}
-
-// left returns how many retries the ratio and the floor allow at now.
-func (m *model) left(now time.Duration) (byRatio, byFloor int64) {
-	step := m.window / 10
-	recent := func(events []time.Duration) (n int64) {
-		for _, at := range events {
-			if at/step > now/step-10 {
-				n++
-			}
-		}
-		return n
-	}
-	m.tokens = min(m.tokens+m.floor*int64(min(now-m.refilled, m.window)), m.floor*int64(m.window))
-	m.refilled = now
-	return max(m.num*recent(m.successes)/m.den-recent(m.retries), 0), (m.tokens + max(m.floor-1, 0)) / int64(m.window)
-}
-
-func (m *model) withdraw(now time.Duration) bool {
-	byRatio, byFloor := m.left(now)
-	if byRatio == 0 && byFloor == 0 {
-		return false
-	}
-	if byRatio == 0 {
-		m.tokens -= int64(m.window)
-	}
-	m.retries = append(m.retries, now)
-	return true
-}
-
-// requireLaw looks at every interval that begins and ends with a retry: a longer one with the same retries is allowed
-// more.
-func (m *model) requireLaw(t *testing.T, slack int) {
-	t.Helper()
-	for i, from := range m.retries {
-		first, _ := slices.BinarySearch(m.successes, from-m.window)
-		for j, to := range m.retries[i:] {
-			last, _ := slices.BinarySearch(m.successes, to+1)
-			successes := int64(last - first + slack)
-			window, length := int64(m.window), int64(to-from)+1 // exact to a nanosecond
-			most := m.num*successes*window + m.floor*m.den*(window+length)
-			if int64(j+1)*m.den*window > most {
-				require.Failf(t, "too many", "%d retries for %d successes from %v to %v", j+1, successes, from, to)
-			}
-		}
-	}
-}
-
-// pause returns a wait of the kind that finds mistakes: none, short, or at the edge of a step or window. The edges are
-// two nanoseconds wide, because tokens may come one nanosecond early.
+// pause returns a wait of the kind that finds mistakes: none, short, or at the
+// edge of a step or window. The edges are two nanoseconds wide, because tokens
+// may come one nanosecond early.
 func (s setting) pause(r *rand.Rand) time.Duration {
 	switch r.IntN(12) {
 	case 0:
@@ -115,109 +62,287 @@ func (s setting) pause(r *rand.Rand) time.Duration {
 	return 0
 }
 
-// When the time of each success is known, because Balance has asked, the budget is the model and has no slack at all.
+// A model is the budget of one host in the plainest form: a record of all that
+// happened, which is counted from its beginning each time.
+type model struct {
+	setting
+	successes []time.Duration
+	charges   []modelCharge // that were not refunded
+
+	tokens  int64         // in units of 1/window
+	now     time.Duration // when tokens was right
+	failing bool
+}
+
+type modelCharge struct {
+	at        time.Duration
+	fromBurst bool
+}
+
+// recent reports whether something of a certain time counts at now.
+func (m *model) recent(at, now time.Duration) bool {
+	step := m.window / 10
+	return at/step > now/step-10
+}
+
+// left returns how many retries the ratio and the burst allow at now. A token
+// that is less than a nanosecond away is there.
+func (m *model) left(now time.Duration) (byRatio, byBurst int64) {
+	if !m.failing {
+		m.tokens = min(m.tokens+m.burst*int64(min(now-m.now, m.window)), m.burst*int64(m.window))
+	}
+	m.now = now
+	var successes, charges int64
+	for _, at := range m.successes {
+		if m.recent(at, now) {
+			successes++
+		}
+	}
+	for _, c := range m.charges {
+		if m.recent(c.at, now) {
+			charges++
+		}
+	}
+	return max(m.num*successes/m.den-charges, 0), (m.tokens + max(m.burst-1, 0)) / int64(m.window)
+}
+
+func (m *model) withdraw(now time.Duration) bool {
+	byRatio, byBurst := m.left(now)
+	m.failing = true
+	if byRatio == 0 && byBurst == 0 {
+		return false
+	}
+	if byRatio == 0 {
+		m.tokens -= int64(m.window)
+	}
+	m.charges = append(m.charges, modelCharge{now, byRatio == 0})
+	return true
+}
+
+func (m *model) deposit(now time.Duration) {
+	m.left(now)
+	m.failing = false
+	m.successes = append(m.successes, now)
+}
+
+// refund cancels a charge of the latest step, one that took a token if there
+// is one.
+func (m *model) refund(now time.Duration) {
+	m.left(now)
+	step := m.window / 10
+	found := -1
+	for i, c := range m.charges {
+		switch {
+		case !m.recent(c.at, now):
+		case found < 0 || c.at/step > m.charges[found].at/step || c.fromBurst:
+			found = i
+		}
+	}
+	if found < 0 {
+		return
+	}
+	if m.charges[found].fromBurst {
+		m.tokens = min(m.tokens+int64(m.window), m.burst*int64(m.window))
+	}
+	m.charges = append(m.charges[:found:found], m.charges[found+1:]...)
+}
+
+// Where Balance looks at the clock before each deposit, the time of each
+// success is known, and the budget is the model.
 func TestHostBudgetEqualsTheModel(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.String(), func(t *testing.T) {
 			for seed := range uint64(15) {
-				synctest.Test(t, func(t *testing.T) {
-					r := rand.New(rand.NewPCG(seed, 5))
-					b, m := s.budget(), &model{setting: s}
-					begin := time.Now()
-					require.EqualValues(t, s.floor, withdrawals(t, b, budgetHost, int(s.floor)+1)) // begins the first step
-					m.retries, m.tokens = make([]time.Duration, s.floor), 0
-					for range 100 {
-						time.Sleep(s.pause(r))
-						now := time.Since(begin)
-						for range r.IntN(2) * r.IntN(30) {
-							b.Deposit(budgetHost)
-							m.successes = append(m.successes, now)
-						}
-						byRatio, byFloor := m.left(now)
-						require.EqualValues(t, byRatio+byFloor, b.Balance(budgetHost), "at %v", now)
-						for range r.IntN(2) * r.IntN(10) {
-							require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), budgetHost), "at %v", now)
-						}
-					}
-					m.requireLaw(t, 0)
-				})
+				synctest.Test(t, func(t *testing.T) { equalsTheModel(t, s, rand.New(rand.NewPCG(seed, 5))) })
 			}
 		})
 	}
 }
 
-// Nobody asks here, so that successes are counted whenever their batches are full, from several goroutines.
+func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
+	b, m := s.budget(), &model{setting: s, tokens: s.burst * int64(s.window)}
+	begin := time.Now()
+	b.Refund(budgetHost)
+	require.Equal(t, m.withdraw(0), b.Withdraw(t.Context(), budgetHost)) // begins the first step
+	for range 150 {
+		time.Sleep(s.pause(r))
+		now := time.Since(begin)
+		byRatio, byBurst := m.left(now)
+		require.EqualValues(t, byRatio+byBurst, b.Balance(budgetHost), "at %v", now)
+		switch r.IntN(3) {
+		case 0:
+			for range r.IntN(30) {
+				b.Deposit(budgetHost)
+				m.deposit(now)
+			}
+		case 1:
+			for range r.IntN(10) {
+				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), budgetHost), "at %v", now)
+			}
+		case 2:
+			for range r.IntN(6) {
+				b.Refund(budgetHost)
+				m.refund(now)
+			}
+		}
+		byRatio, byBurst = m.left(now)
+		require.EqualValues(t, byRatio+byBurst, b.Balance(budgetHost), "at %v", now)
+	}
+}
+
+// A moment is what happened at one time, in any order.
+type moment struct {
+	at                 time.Duration
+	successes, charges int64
+	refunds            int64
+	wasted             int64 // of the charges, those that are never refunded
+	failures           int64 // calls of Withdraw, allowed or not
+}
+
+// A history is what happened to one host.
+type history struct {
+	setting
+	moments []moment
+}
+
+// successesFrom returns the successes of the moments up to number to, those of
+// the window before from included.
+func (h *history) successesFrom(from time.Duration, to int) (n int64) {
+	for i := to; i >= 0 && h.moments[i].at > from-h.window; i-- {
+		n += h.moments[i].successes
+	}
+	return n
+}
+
+// requireLaw looks at every interval that begins and ends with a charge: a
+// longer one with the same charges is allowed more.
+func (h *history) requireLaw(t *testing.T) {
+	t.Helper()
+	h.requireWithin(t, 0, func(m moment) int64 { return m.charges - m.refunds })
+}
+
+// requireWithin looks at every interval, and at some time before it.
+func (h *history) requireWithin(t *testing.T, before time.Duration, count func(moment) int64) {
+	t.Helper()
+	window := int64(h.window)
+	for i, first := range h.moments {
+		if first.charges == 0 {
+			continue
+		}
+		var net int64
+		successes := h.successesFrom(first.at-before, i-1)
+		for _, last := range h.moments[i:] {
+			successes += last.successes
+			net += count(last)
+			length := int64(before+last.at-first.at) + 1 // exact to a nanosecond
+			most := h.num*successes*window + h.burst*h.den*(window+length)
+			if net*h.den*window > most {
+				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes, first.at, last.at)
+			}
+		}
+	}
+}
+
+// requireOutageLaw looks at every interval without a success that begins with a
+// failure.
+func (h *history) requireOutageLaw(t *testing.T) {
+	t.Helper()
+	for i, first := range h.moments {
+		if first.failures == 0 {
+			continue
+		}
+		var net int64
+		successes := h.successesFrom(first.at, i-1)
+		for _, last := range h.moments[i:] {
+			if last.successes > 0 {
+				break
+			}
+			if net += last.charges - last.refunds; net*h.den > h.num*successes+h.burst*h.den {
+				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes, first.at, last.at)
+			}
+		}
+	}
+}
+
+// Deposits, withdrawals and refunds come from several goroutines at once, and
+// nobody asks for the balance, so that batches are at work.
 func TestHostBudgetKeepsTheLaw(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.String(), func(t *testing.T) {
-			for seed := range uint64(15) {
-				synctest.Test(t, func(t *testing.T) {
-					r := rand.New(rand.NewPCG(seed, 6))
-					b, m := s.budget(), &model{setting: s}
-					begin := time.Now()
-					for range 60 {
-						time.Sleep(s.pause(r))
-						now := time.Since(begin)
-						for range r.IntN(3) {
-							n := r.IntN(40)
-							go deposit(b, budgetHost, n)
-							for range n {
-								m.successes = append(m.successes, now)
-							}
-						}
-						synctest.Wait()
-						for range r.IntN(2) * r.IntN(20) {
-							if b.Withdraw(t.Context(), budgetHost) {
-								m.retries = append(m.retries, now)
-							}
-						}
-					}
-					m.requireLaw(t, 63)
-				})
+			for seed := range uint64(20) {
+				for _, latest := range []time.Duration{s.window / 5, s.window * 9 / 10, 3 * s.window} {
+					synctest.Test(t, func(t *testing.T) {
+						h := playRetries(t, s, rand.New(rand.NewPCG(seed, 6)), latest)
+						h.requireLaw(t)
+						h.requireOutageLaw(t)
+						// The retries that are never refunded keep the law,
+						// too, except that a refund may stand for a charge that
+						// is younger than its own. So they do with that much
+						// more time. What comes after its charge has expired
+						// was paid for a Window earlier.
+						h.requireWithin(t, latest, func(m moment) int64 { return m.wasted })
+					})
+				}
 			}
 		})
 	}
 }
 
-// A host that can answer 100 requests per tick gets 90, and for a while answers none. When overloaded it works on more
-// requests than it finishes, as hosts do. Without a budget the retries keep it overloaded for good; with one, they do
-// not.
-func TestHostBudgetLetsAnOverloadedHostRecover(t *testing.T) {
-	const outageEnds, ends = 100, 400 // ticks
-	answered := func(b httpretry.Budget) (last int) {
-		var due [3]int // requests of this tick by the number of retries they have had
-		for tick := range ends {
-			due[0] = 90
-			load := due[0] + due[1] + due[2]
-			capacity := 100
-			if load > capacity {
-				capacity = capacity * capacity / load
-			}
-			if tick < outageEnds {
-				capacity = 0
-			}
-			var next [3]int
-			last = 0
-			for retries, n := range due {
-				ok := min(n, n*capacity/load)
-				if load <= capacity {
-					ok = n
-				}
-				deposit(b, budgetHost, ok)
-				last += ok
-				for range n - ok {
-					if retries < 2 && b.Withdraw(t.Context(), budgetHost) {
-						next[retries+1]++
-					}
-				}
-			}
-			due = next
-			time.Sleep(100 * time.Millisecond)
+// playRetries makes random requests. A retry that is refunded is so within at
+// most latest.
+func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *history {
+	b, h := s.budget(), &history{setting: s}
+	type open struct{ at, charges int } // to be refunded; at is a moment's number
+	var refunds []open
+	begin := time.Now()
+	share := r.IntN(100) // of retries that are refunded
+	for i := range 150 {
+		time.Sleep(s.pause(r))
+		now := moment{at: time.Since(begin)}
+
+		for range r.IntN(2) * r.IntN(3) * r.IntN(2) {
+			n := r.IntN(40)
+			now.successes += int64(n)
+			go deposit(b, budgetHost, n)
 		}
-		return last
+		refunds = slices.DeleteFunc(refunds, func(o open) bool {
+			age := now.at - h.moments[o.at].at
+			switch {
+			case age > latest: // it is too late
+				h.moments[o.at].wasted += int64(o.charges)
+				return true
+			case age < latest/2 && r.IntN(4) > 0:
+				return false
+			}
+			now.refunds += int64(o.charges)
+			for range o.charges {
+				go b.Refund(budgetHost)
+			}
+			return true
+		})
+		var charges atomic.Int64
+		for range r.IntN(2) * r.IntN(20) {
+			now.failures++
+			go func() {
+				if b.Withdraw(t.Context(), budgetHost) {
+					charges.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		now.charges = charges.Load()
+		failed := 0
+		for range now.charges {
+			if r.IntN(100) >= share {
+				failed++
+			}
+		}
+		now.wasted = int64(failed)
+		refunds = append(refunds, open{i, int(now.charges) - failed})
+		h.moments = append(h.moments, now)
 	}
-	synctest.Test(t, func(t *testing.T) {
-		require.Less(t, answered(httpretry.Unlimited{}), 60, "still overloaded half a minute later")
-		require.Equal(t, 90, answered(&httpretry.HostBudget{}), "recovered")
-	})
+	for _, o := range refunds {
+		h.moments[o.at].wasted += int64(o.charges)
+	}
+	return h
 }

@@ -2,9 +2,12 @@ package httpretry_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"net/http"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,11 +19,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
 const (
-	budgetHost = "api.example.com"
-	otherHost  = "api.example.com:8443"
+	budgetHost = "https://api.example.com"
+	otherHost  = "https://api.example.com:8443"
 )
 
 func deposit(b httpretry.Budget, host string, n int) {
@@ -29,7 +33,8 @@ func deposit(b httpretry.Budget, host string, n int) {
 	}
 }
 
-// withdrawals returns how many retries b allows host, and gives up counting at most.
+// withdrawals returns how many retries b allows host, and gives up counting at
+// most.
 func withdrawals(t testing.TB, b httpretry.Budget, host string, most int) int {
 	t.Helper()
 	for n := range most {
@@ -63,7 +68,7 @@ func TestHostBudgetRatioIsExact(t *testing.T) {
 	} {
 		t.Run(strconv.FormatFloat(c.ratio, 'g', 4, 64)+" of "+strconv.Itoa(c.successes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := httpretry.HostBudget{Ratio: c.ratio, Floor: -1}
+				b := httpretry.HostBudget{Ratio: c.ratio, Burst: -1}
 				require.NoError(t, b.Validate())
 				deposit(&b, budgetHost, c.successes)
 				assert.Equal(t, c.want, b.Balance(budgetHost))
@@ -76,7 +81,7 @@ func TestHostBudgetRatioIsExact(t *testing.T) {
 
 func TestHostBudgetRatioStaysExactWhileItIsSpent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Ratio: 0.4, Floor: -1}
+		b := httpretry.HostBudget{Ratio: 0.4, Burst: -1}
 		retries := 0
 		for n := range 1000 {
 			b.Deposit(budgetHost)
@@ -86,7 +91,7 @@ func TestHostBudgetRatioStaysExactWhileItIsSpent(t *testing.T) {
 	})
 }
 
-// The expected values come from integers and big ones, so no rounding of floats is at work in them.
+// The expected values are computed with integers, so that no float is rounded.
 func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
@@ -95,7 +100,7 @@ func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
 			num := 1 + den/1_000_000 + r.Int64N(den)
 			successes := r.Uint64() >> r.IntN(64)
 
-			b := httpretry.HostBudget{Ratio: float64(num) / float64(den), Floor: -1}
+			b := httpretry.HostBudget{Ratio: float64(num) / float64(den), Burst: -1}
 			httpretry.DepositMany(&b, budgetHost, successes)
 			want := new(big.Int).SetUint64(successes)
 			want.Div(want.Mul(want, big.NewInt(num)), big.NewInt(den))
@@ -107,17 +112,17 @@ func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
 	})
 }
 
-// A ratio that is no short fraction is met to within the rounding of a float64.
+// Any other ratio is exact to within the rounding of a float64.
 func TestHostBudgetRatioIsCloseForAnyFloat(t *testing.T) {
 	const successes = 1 << 40
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(3, 4))
 		for i := range 20_000 {
 			ratio := math.Pow(10, -6+12*r.Float64())
-			if i%4 == 0 { // the neighbours of whole numbers have the longest fractions
+			if i%4 == 0 { // numbers next to whole numbers have the longest fractions
 				ratio = math.Nextafter(math.Round(ratio)+1, float64(r.IntN(2))*1e9)
 			}
-			b := httpretry.HostBudget{Ratio: min(ratio, 1e6), Floor: -1}
+			b := httpretry.HostBudget{Ratio: min(ratio, 1e6), Burst: -1}
 			httpretry.DepositMany(&b, budgetHost, successes)
 			want := min(b.Ratio*successes, math.MaxInt-1_000_000)
 			require.InDelta(t, want, b.Balance(budgetHost), 1+want*0x1p-51, "%v", b.Ratio)
@@ -128,7 +133,7 @@ func TestHostBudgetRatioIsCloseForAnyFloat(t *testing.T) {
 // Hazard I2.
 func TestHostBudgetDoesNotWrapAround(t *testing.T) {
 	for _, ratio := range []float64{0.000001, 0.1, 1, 2, 1_000_000} {
-		b := httpretry.HostBudget{Ratio: ratio, Floor: -1}
+		b := httpretry.HostBudget{Ratio: ratio, Burst: -1}
 		last := 0
 		for shift := range 64 {
 			httpretry.DepositMany(&b, budgetHost, 1<<shift) // 2⁶⁴−1 in the end
@@ -141,44 +146,37 @@ func TestHostBudgetDoesNotWrapAround(t *testing.T) {
 	}
 }
 
-// Hazard I4: the first failure of a fresh process gets its retry.
+// Hazard I4: the first failure of a new process gets its retry.
 func TestHostBudgetDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b httpretry.HostBudget
-		assert.Equal(t, 3, withdrawals(t, &b, budgetHost, 10), "the floor")
-		deposit(&b, budgetHost, 39)
-		assert.Zero(t, b.Balance(budgetHost), "the retries of the floor count")
+		assert.Equal(t, 5, withdrawals(t, &b, budgetHost, 10), "the burst")
+		deposit(&b, budgetHost, 59)
+		assert.Zero(t, b.Balance(budgetHost), "the retries of the burst count")
 		b.Deposit(budgetHost)
-		assert.Equal(t, 1, b.Balance(budgetHost), "4 of 40")
+		assert.Equal(t, 1, b.Balance(budgetHost), "6 of 60")
 		time.Sleep(9 * time.Second)
-		assert.Equal(t, 3, b.Balance(budgetHost), "and 2 that the floor has regained")
+		assert.Equal(t, 1+4, b.Balance(budgetHost), "and what the burst has gained")
 		time.Sleep(time.Second)
-		assert.Equal(t, 3, b.Balance(budgetHost), "the floor alone, in a new window")
+		assert.Equal(t, 5, b.Balance(budgetHost), "the burst alone, in a new window")
 	})
 }
 
-func TestHostBudgetFloorIsSpentOnlyWhenTheRatioRefuses(t *testing.T) {
+func TestHostBudgetBurstIsSpentOnlyWhenTheRatioRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Ratio: 0.5, Floor: 2}
+		b := httpretry.HostBudget{Ratio: 0.5, Burst: 2}
 		deposit(&b, budgetHost, 8)
-		assert.Equal(t, 6, b.Balance(budgetHost))
-		assert.Equal(t, 4, withdrawals(t, &b, budgetHost, 4))
-		time.Sleep(10 * time.Second) // had it been spent, it would be back by now; so look at the rest as well
-		assert.Equal(t, 2, b.Balance(budgetHost))
-	})
-	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Ratio: 0.5, Floor: 2}
-		deposit(&b, budgetHost, 8)
-		for left := 6; left > 0; left-- {
+		for left := 6; left > 2; left-- {
 			require.Equal(t, left, b.Balance(budgetHost))
 			require.True(t, b.Withdraw(t.Context(), budgetHost))
 		}
-		require.Zero(t, b.Balance(budgetHost))
-		require.False(t, b.Withdraw(t.Context(), budgetHost))
+		time.Sleep(10 * time.Second) // nothing is gained, because the host fails
+		assert.Equal(t, 2, withdrawals(t, &b, budgetHost, 5))
+		assert.Zero(t, b.Balance(budgetHost))
 	})
 }
 
-func TestHostBudgetFloorRefills(t *testing.T) {
+func TestHostBudgetBurstRefills(t *testing.T) {
 	const third = time.Second / 3 // a little less than a third: refills are exact to a nanosecond
 	for _, c := range []struct {
 		name string
@@ -187,6 +185,7 @@ func TestHostBudgetFloorRefills(t *testing.T) {
 	}{
 		{"not at once", 0, 0},
 		{"not early", third - time.Nanosecond, 0},
+		{"less than a nanosecond early", third, 1},
 		{"one by one", third + time.Nanosecond, 1},
 		{"in proportion", 2*third + 2*time.Nanosecond, 2},
 		{"not early in the end", time.Second - 2*time.Nanosecond, 2},
@@ -196,8 +195,9 @@ func TestHostBudgetFloorRefills(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := httpretry.HostBudget{Floor: 3, Window: time.Second}
+				b := httpretry.HostBudget{Burst: 3, Window: time.Second}
 				require.Equal(t, 3, withdrawals(t, &b, budgetHost, 4))
+				b.Deposit(budgetHost)
 				time.Sleep(c.wait)
 				assert.Equal(t, c.want, b.Balance(budgetHost))
 				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, 4))
@@ -206,14 +206,164 @@ func TestHostBudgetFloorRefills(t *testing.T) {
 	}
 }
 
+func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Burst: 4, Window: time.Second}
+		require.Equal(t, 4, withdrawals(t, &b, budgetHost, 5))
+		time.Sleep(time.Hour)
+		assert.Zero(t, withdrawals(t, &b, budgetHost, 5), "no success since")
+
+		b.Deposit(budgetHost)
+		time.Sleep(500 * time.Millisecond)
+		assert.Equal(t, 2, b.Balance(budgetHost), "half a window after a success")
+		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 1))
+		time.Sleep(time.Hour)
+		assert.Equal(t, 1, b.Balance(budgetHost), "after another failure")
+
+		for range 9 { // what is gained between failures adds up
+			b.Deposit(budgetHost)
+			time.Sleep(50 * time.Millisecond)
+			require.True(t, b.Withdraw(t.Context(), budgetHost))
+			b.Refund(budgetHost)
+			time.Sleep(time.Hour)
+		}
+		assert.Equal(t, 2, b.Balance(budgetHost), "1 and 4 * 0.45")
+	})
+}
+
+func TestHostBudgetRefusedWithdrawalShowsAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Burst: 1, Window: time.Second}
+		require.Equal(t, 1, withdrawals(t, &b, budgetHost, 1))
+		b.Deposit(budgetHost)
+		require.False(t, b.Withdraw(t.Context(), budgetHost))
+		time.Sleep(time.Hour)
+		assert.Zero(t, b.Balance(budgetHost))
+	})
+}
+
+func TestHostBudgetRefund(t *testing.T) {
+	const window = 10 * time.Second // the default
+	for _, c := range []struct {
+		name  string
+		burst int
+		play  func(t *testing.T, b *httpretry.HostBudget)
+		want  int // the balance in the end
+	}{
+		{"of a charge by the ratio", -1, func(t *testing.T, b *httpretry.HostBudget) {
+			deposit(b, budgetHost, 2)
+			require.Equal(t, 2, withdrawals(t, b, budgetHost, 3))
+			b.Refund(budgetHost)
+		}, 1},
+		{"of a charge by the burst", 3, func(t *testing.T, b *httpretry.HostBudget) {
+			require.Equal(t, 3, withdrawals(t, b, budgetHost, 4))
+			b.Refund(budgetHost)
+			b.Refund(budgetHost)
+		}, 2},
+		{"to the burst and to the ratio", 3, func(t *testing.T, b *httpretry.HostBudget) {
+			deposit(b, budgetHost, 2)
+			require.Equal(t, 5, withdrawals(t, b, budgetHost, 6))
+			for range 5 {
+				b.Refund(budgetHost)
+			}
+		}, 5},
+		{"without a charge", 3, func(t *testing.T, b *httpretry.HostBudget) {
+			deposit(b, budgetHost, 2)
+			for range 10 {
+				b.Refund(budgetHost)
+			}
+		}, 5},
+		{"more often than charged", 3, func(t *testing.T, b *httpretry.HostBudget) {
+			require.Equal(t, 2, withdrawals(t, b, budgetHost, 2))
+			for range 10 {
+				b.Refund(budgetHost)
+			}
+		}, 3},
+		{"for a host that is not known", 3, func(t *testing.T, b *httpretry.HostBudget) {
+			b.Refund(budgetHost)
+			b.Refund(otherHost)
+		}, 3},
+		{"for another host", 3, func(t *testing.T, b *httpretry.HostBudget) {
+			require.Equal(t, 2, withdrawals(t, b, budgetHost, 2))
+			b.Deposit(otherHost)
+			b.Refund(otherHost)
+		}, 1},
+		{"after the burst was refilled", 3, func(t *testing.T, b *httpretry.HostBudget) {
+			require.Equal(t, 1, withdrawals(t, b, budgetHost, 1))
+			b.Deposit(budgetHost)
+			time.Sleep(window * 9 / 10)
+			b.Refund(budgetHost)
+		}, 3 + 1},
+		{"after the charge has expired", 3, func(t *testing.T, b *httpretry.HostBudget) {
+			require.Equal(t, 2, withdrawals(t, b, budgetHost, 2))
+			time.Sleep(window)
+			b.Refund(budgetHost)
+		}, 1},
+		{"of the latest charge", -1, func(t *testing.T, b *httpretry.HostBudget) {
+			deposit(b, budgetHost, 1)
+			require.Equal(t, 1, withdrawals(t, b, budgetHost, 1))
+			time.Sleep(window / 2)
+			deposit(b, budgetHost, 1)
+			require.Equal(t, 1, withdrawals(t, b, budgetHost, 1))
+			b.Refund(budgetHost)
+			time.Sleep(window / 2) // now no charge and one success are left
+		}, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &httpretry.HostBudget{Ratio: 1, Burst: c.burst}
+				c.play(t, b)
+				assert.Equal(t, c.want, b.Balance(budgetHost))
+				assert.Equal(t, c.want, withdrawals(t, b, budgetHost, c.want+1))
+			})
+		})
+	}
+}
+
+// A client whose retries all succeed gets any number of them.
+func TestHostBudgetBoundsOnlyFailedRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Burst: 1}
+		for range 1000 {
+			require.True(t, b.Withdraw(t.Context(), budgetHost))
+			b.Deposit(budgetHost)
+			b.Refund(budgetHost)
+		}
+	})
+}
+
+// Refunds do not keep charges that stand from expiring.
+func TestHostBudgetFailedRetriesExpireAmongRefunds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Burst: -1}
+		deposit(&b, budgetHost, 100)
+		for tick := range 1000 { // 100 successes and 5 failed retries in each window
+			b.Deposit(budgetHost)
+			require.True(t, b.Withdraw(t.Context(), budgetHost), tick)
+			time.Sleep(50 * time.Millisecond)
+			if tick%20 > 0 {
+				b.Refund(budgetHost)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+}
+
+func TestHostBudgetChargesSuccessIfStrict(t *testing.T) {
+	assert.False(t, (&httpretry.HostBudget{}).ChargesSuccess())
+	assert.True(t, (&httpretry.HostBudget{Strict: true}).ChargesSuccess())
+}
+
 func TestHostBudgetRefusalsCostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Floor: 1, Window: time.Second}
+		b := httpretry.HostBudget{Ratio: 0.0001, Burst: 1, Window: time.Second}
 		require.True(t, b.Withdraw(t.Context(), budgetHost))
 		for range 999 {
+			b.Deposit(budgetHost)
 			time.Sleep(time.Millisecond)
 			require.False(t, b.Withdraw(t.Context(), budgetHost))
 		}
+		b.Deposit(budgetHost)
 		time.Sleep(time.Millisecond)
 		assert.True(t, b.Withdraw(t.Context(), budgetHost))
 	})
@@ -236,7 +386,7 @@ func TestHostBudgetWindowExpires(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := httpretry.HostBudget{Ratio: 1, Floor: -1}
+				b := httpretry.HostBudget{Ratio: 1, Burst: -1}
 				require.False(t, b.Withdraw(t.Context(), budgetHost)) // begins the window
 				time.Sleep(c.first)
 				deposit(&b, budgetHost, 10)
@@ -250,7 +400,7 @@ func TestHostBudgetWindowExpires(t *testing.T) {
 
 func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Ratio: 1, Floor: -1, Window: time.Second}
+		b := httpretry.HostBudget{Ratio: 1, Burst: -1, Window: time.Second}
 		retries := 0
 		for range 1000 { // a success each 10 ms: after any number of windows, one retry for each and no more
 			b.Deposit(budgetHost)
@@ -271,33 +421,46 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 	})
 }
 
-// Deposits whose time was never looked at count when somebody looks, which is the slack of the guarantee: below 64.
-func TestHostBudgetSuccessesOfUnknownAgeAreFew(t *testing.T) {
+// Most deposits do not read the clock. They count as made when it was last
+// read, so none counts for too long.
+func TestHostBudgetSuccessesOfUnknownAgeDoNotCountForTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Ratio: 1, Floor: -1}
-		var wg sync.WaitGroup
-		for range 100 { // many goroutines, so that deposits spread over all stripes
-			wg.Go(func() { deposit(&b, budgetHost, 99) })
+		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
+		for range 100 {
+			deposit(&b, budgetHost, 99)
+			time.Sleep(10 * time.Second)
+			require.Zero(t, b.Balance(budgetHost))
 		}
-		wg.Wait()
-		time.Sleep(time.Hour)
-		assert.Less(t, b.Balance(budgetHost), 64)
 	})
 }
 
-// Hazard I1: to ask and to take are one step.
+func TestHostBudgetCountsFewSuccessesAtTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
+		deposit(&b, budgetHost, 100) // grows the batch
+		time.Sleep(time.Hour)
+		for range 100 {
+			b.Deposit(budgetHost)
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, 9, b.Balance(budgetHost), "a step has passed since the last one")
+	})
+}
+
+// Hazard I1: no goroutine can come between the check of the balance and the
+// charge.
 func TestHostBudgetNeverOvershootsUnderConcurrency(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		budget *httpretry.HostBudget
 		known  int // successes beforehand
 	}{
-		{"ratio", &httpretry.HostBudget{Floor: -1}, 100},
-		{"floor", &httpretry.HostBudget{Floor: 10}, 0},
-		{"both", &httpretry.HostBudget{Floor: 4}, 60},
+		{"ratio", &httpretry.HostBudget{Burst: -1}, 100},
+		{"burst", &httpretry.HostBudget{Burst: 10}, 0},
+		{"both", &httpretry.HostBudget{Burst: 4}, 60},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // time stands still, so no floor refills
+			synctest.Test(t, func(t *testing.T) { // time stands still, so no burst refills
 				deposit(c.budget, budgetHost, c.known)
 				var wg sync.WaitGroup
 				var retries atomic.Int64
@@ -321,7 +484,7 @@ func TestHostBudgetNeverOvershootsUnderConcurrency(t *testing.T) {
 
 func TestHostBudgetLosesNoDepositUnderConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Ratio: 0.5, Floor: -1}
+		b := httpretry.HostBudget{Ratio: 0.5, Burst: -1}
 		var wg sync.WaitGroup
 		var retries atomic.Int64
 		for range 8 {
@@ -341,8 +504,8 @@ func TestHostBudgetLosesNoDepositUnderConcurrency(t *testing.T) {
 
 func TestHostBudgetWithdrawSeesAllDepositsBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Ratio: 1, Floor: -1}
-		for n := range 100 { // each from another goroutine, hence from another stripe
+		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
+		for n := range 100 { // each from another goroutine
 			var wg sync.WaitGroup
 			wg.Go(func() { b.Deposit(budgetHost) })
 			wg.Wait()
@@ -356,17 +519,17 @@ func TestHostBudgetKeepsHostsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b httpretry.HostBudget
 		deposit(&b, otherHost, 100)
-		assert.Equal(t, 3, withdrawals(t, &b, budgetHost, 20), "others' successes do not count")
-		assert.Equal(t, 13, withdrawals(t, &b, otherHost, 20), "others' retries do not count")
-		assert.Equal(t, 3, b.Balance(""))
+		assert.Equal(t, 5, withdrawals(t, &b, budgetHost, 20), "others' successes do not count")
+		assert.Equal(t, 15, withdrawals(t, &b, otherHost, 20), "others' retries do not count")
+		assert.Equal(t, 5, b.Balance(""))
 	})
 }
 
 // Hazard H4.
 func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Floor: 1}
-		hosts := hostNames(1025)
+		b := httpretry.HostBudget{Burst: 1}
+		hosts := hostNames(1024 + 512)
 		for _, h := range hosts[:1024] {
 			require.True(t, b.Withdraw(t.Context(), h))
 		}
@@ -374,17 +537,93 @@ func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 			require.Zero(t, b.Balance(h), "1024 hosts are remembered") // and this is no use of them
 		}
 		b.Deposit(hosts[0]) // but this is
-		b.Deposit(hosts[1024])
+		for _, h := range hosts[1024:] {
+			b.Deposit(h)
+		}
 		assert.Zero(t, b.Balance(hosts[0]))
-		assert.Zero(t, b.Balance(hosts[2]))
+		assert.Zero(t, b.Balance(hosts[1023]))
 		assert.Equal(t, 1, b.Balance(hosts[1]), "it starts afresh")
 		assert.True(t, b.Withdraw(t.Context(), hosts[1]))
+		b.Refund(hosts[2]) // forgotten, too, so that there is no charge
+		assert.Equal(t, 1, b.Balance(hosts[2]))
 	})
+}
+
+// A transport keeps the place of each host in its HostBudget. Its successes
+// still count for the budget of the request, and where the budget has the host
+// now.
+func TestHostBudgetGetsTheSuccessesOfTransports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		newBudget := func() *httpretry.HostBudget { return &httpretry.HostBudget{Ratio: 1, Burst: -1} }
+		shared, other := newBudget(), newBudget()
+		cfg := httpretry.Config{Base: answering(200), Policy: httpretry.Policy{Budget: shared}}
+		first, second := retrytest.New(t, cfg), retrytest.New(t, cfg)
+		send := func(transport http.RoundTripper, ctx context.Context, url string) {
+			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, "").WithContext(ctx))
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+		}
+		const url = "http://a.test/"
+		withOther := httpretry.WithPolicy(t.Context(), httpretry.Policy{Budget: other})
+		withShared := httpretry.WithPolicy(t.Context(), httpretry.Policy{Budget: shared})
+		for range 2 {
+			send(first, t.Context(), url)
+			send(first, t.Context(), "http://A.test:80/")
+			send(second, t.Context(), url)
+			send(second, withOther, url)
+			send(second, withShared, url)
+		}
+		assert.Equal(t, 8, shared.Balance("http://a.test"))
+		assert.Equal(t, 2, other.Balance("http://a.test"))
+
+		for _, host := range hostNames(1024) {
+			shared.Deposit(host)
+		}
+		require.Zero(t, shared.Balance("http://a.test"), "evicted")
+		send(first, t.Context(), url)
+		send(second, t.Context(), url)
+		send(first, t.Context(), url)
+		assert.Equal(t, 3, shared.Balance("http://a.test"))
+	})
+}
+
+// answering returns a base that may be used concurrently.
+func answering(status int) retrytest.BaseFunc {
+	return func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
+	}
+}
+
+// Hosts may be evicted at any time.
+func TestHostBudgetSharedByTransports(t *testing.T) {
+	budget := &httpretry.HostBudget{Ratio: 1, Burst: -1, Window: time.Hour}
+	cfg := httpretry.Config{
+		Base:   answering(200),
+		Policy: httpretry.Policy{Budget: budget},
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		transport := retrytest.Unchecked(t, cfg)
+		for range 2 {
+			wg.Go(func() {
+				for i, host := range hostNames(3000) {
+					for _, h := range []string{host, fmt.Sprintf("often-%d.test", i%3)} {
+						_, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://"+h+"/", ""))
+						assert.NoError(t, err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for i := range 3 {
+		assert.Equal(t, 4*1000, budget.Balance(fmt.Sprintf("http://often-%d.test", i)), "never evicted, and no success is lost")
+	}
 }
 
 func TestHostBudgetBalanceLeavesNoTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Floor: 5}
+		b := httpretry.HostBudget{Burst: 5}
 		require.True(t, b.Withdraw(t.Context(), budgetHost))
 		for _, h := range hostNames(2000) {
 			require.Equal(t, 5, b.Balance(h), "what a new host has")
@@ -397,15 +636,15 @@ func TestHostBudgetBalanceLeavesNoTrace(t *testing.T) {
 func TestHostBudgetAnswersWhenTheContextIsDone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b := httpretry.HostBudget{Floor: 1}
+	b := httpretry.HostBudget{Burst: 1}
 	assert.True(t, b.Withdraw(ctx, budgetHost))
 	assert.False(t, b.Withdraw(ctx, budgetHost))
 }
 
-// Each bubble's clock begins at the same time, so the second one seems to go back.
-// Hazard I3.
+// Each bubble's clock begins at the same time, so the second one seems to go
+// back. Hazard I3.
 func TestHostBudgetSurvivesAClockThatGoesBack(t *testing.T) {
-	b := httpretry.HostBudget{Ratio: 0.1, Floor: 1}
+	b := httpretry.HostBudget{Ratio: 0.1, Burst: 1}
 	synctest.Test(t, func(t *testing.T) {
 		deposit(&b, budgetHost, 100)
 		require.Equal(t, 11, b.Balance(budgetHost))
@@ -417,6 +656,7 @@ func TestHostBudgetSurvivesAClockThatGoesBack(t *testing.T) {
 		deposit(&b, budgetHost, 20)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 10), "12 of 120, nothing lost")
 		time.Sleep(5 * time.Second)
+		b.Deposit(budgetHost)
 		assert.Zero(t, b.Balance(budgetHost), "no time has passed yet")
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, 1, b.Balance(budgetHost), "now it has")
@@ -425,27 +665,32 @@ func TestHostBudgetSurvivesAClockThatGoesBack(t *testing.T) {
 
 func TestHostBudgetValidate(t *testing.T) {
 	type budget = httpretry.HostBudget
+	const (
+		ratio  = ": want 0 (the default, 0.1) or a number from 0.000001 to 1000000"
+		burst  = ": want 0 (the default, 5), a negative number (none) or at most 1000000"
+		window = ": want 0 (the default, 10s) or a duration from 1ms to 8760h0m0s"
+	)
 	for _, c := range []struct {
 		budget *httpretry.HostBudget
 		want   string
 	}{
 		{&budget{}, ""},
-		{&budget{Ratio: 0.000001, Floor: 1_000_000, Window: time.Millisecond}, ""},
-		{&budget{Ratio: 1_000_000, Floor: math.MinInt, Window: 365 * 24 * time.Hour}, ""},
-		{nil, "HostBudget: is nil"},
-		{&budget{Ratio: -0.1}, "HostBudget.Ratio: -0.1 is negative"},
-		{&budget{Ratio: math.Inf(-1)}, "HostBudget.Ratio: -Inf is negative"},
-		{&budget{Ratio: math.NaN()}, "HostBudget.Ratio: NaN is not a number"},
-		{&budget{Ratio: math.Inf(1)}, "HostBudget.Ratio: +Inf is more than 1e+06"},
-		{&budget{Ratio: 1_000_001}, "HostBudget.Ratio: 1.000001e+06 is more than 1e+06"},
-		{&budget{Ratio: 9e-7}, "HostBudget.Ratio: 9e-07 is less than 1e-06"},
-		{&budget{Floor: 1_000_001}, "HostBudget.Floor: 1000001 is more than 1000000"},
-		{&budget{Window: -time.Second}, "HostBudget.Window: -1s is negative"},
-		{&budget{Window: 10}, "HostBudget.Window: 10ns is less than 1ms"},
-		{&budget{Window: math.MaxInt64}, "HostBudget.Window: 2562047h47m16.854775807s is more than 8760h0m0s"},
-		{&budget{Ratio: -1, Floor: math.MaxInt32, Window: math.MinInt64}, "HostBudget.Ratio: -1 is negative\n" +
-			"HostBudget.Floor: 2147483647 is more than 1000000\n" +
-			"HostBudget.Window: -2562047h47m16.854775808s is negative"},
+		{&budget{Ratio: 0.000001, Burst: 1_000_000, Window: time.Millisecond, Strict: true}, ""},
+		{&budget{Ratio: 1_000_000, Burst: math.MinInt, Window: 365 * 24 * time.Hour}, ""},
+		{nil, "HostBudget: nil: want a usable HostBudget, or no Budget for the default"},
+		{&budget{Ratio: -0.1}, "HostBudget.Ratio: -0.1" + ratio},
+		{&budget{Ratio: math.Inf(-1)}, "HostBudget.Ratio: -Inf" + ratio},
+		{&budget{Ratio: math.NaN()}, "HostBudget.Ratio: NaN" + ratio},
+		{&budget{Ratio: math.Inf(1)}, "HostBudget.Ratio: +Inf" + ratio},
+		{&budget{Ratio: 1_000_001}, "HostBudget.Ratio: 1.000001e+06" + ratio},
+		{&budget{Ratio: 9e-7}, "HostBudget.Ratio: 9e-07" + ratio},
+		{&budget{Burst: 1_000_001}, "HostBudget.Burst: 1000001" + burst},
+		{&budget{Window: -time.Second}, "HostBudget.Window: -1s" + window},
+		{&budget{Window: 10}, "HostBudget.Window: 10ns" + window},
+		{&budget{Window: math.MaxInt64}, "HostBudget.Window: 2562047h47m16.854775807s" + window},
+		{&budget{Ratio: -1, Burst: math.MaxInt32, Window: math.MinInt64}, "HostBudget.Ratio: -1" + ratio + "\n" +
+			"HostBudget.Burst: 2147483647" + burst + "\n" +
+			"HostBudget.Window: -2562047h47m16.854775808s" + window},
 	} {
 		if c.want == "" {
 			assert.NoError(t, c.budget.Validate())
@@ -463,7 +708,7 @@ func TestHostBudgetValidate(t *testing.T) {
 
 func TestHostBudgetBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := httpretry.HostBudget{Floor: 1_000_000, Window: time.Millisecond}
+		b := httpretry.HostBudget{Burst: 1_000_000, Window: time.Millisecond}
 		assert.Equal(t, 1_000_000, b.Balance(budgetHost))
 		for range 1000 {
 			require.True(t, b.Withdraw(t.Context(), budgetHost))
@@ -472,13 +717,15 @@ func TestHostBudgetBounds(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		const year = 365 * 24 * time.Hour
-		b := httpretry.HostBudget{Ratio: 1, Floor: 1, Window: year}
+		b := httpretry.HostBudget{Ratio: 1, Burst: 1, Window: year}
 		deposit(&b, budgetHost, 2)
 		assert.Equal(t, 3, withdrawals(t, &b, budgetHost, 5))
+		b.Deposit(budgetHost)
 		time.Sleep(year - time.Hour)
 		assert.Zero(t, b.Balance(budgetHost))
 		time.Sleep(time.Hour)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 5))
+		b.Deposit(budgetHost)
 		time.Sleep(200 * year)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 5))
 	})
@@ -487,14 +734,51 @@ func TestHostBudgetBounds(t *testing.T) {
 func TestUnlimitedNeverRefuses(t *testing.T) {
 	var b httpretry.Unlimited
 	b.Deposit(budgetHost)
+	b.Refund(budgetHost)
 	assert.Equal(t, 1000, withdrawals(t, b, budgetHost, 1000))
 }
 
 func TestHostBudgetAllocatesNothingForAKnownHost(t *testing.T) {
-	b := httpretry.HostBudget{Floor: 500, Ratio: 0.5}
+	b := httpretry.HostBudget{Burst: 500, Ratio: 0.5}
 	ctx := t.Context()
 	b.Deposit(budgetHost)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(budgetHost) }))
 	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, budgetHost) })) // allowed by both, then refused
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(budgetHost) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Balance(budgetHost) }))
+}
+
+// Goroutines that use one host. More than there are cores share them.
+func BenchmarkHostBudgetContention(b *testing.B) {
+	for _, c := range []struct {
+		name     string
+		failures int // one in so many requests has a retry, which succeeds; 0: none
+	}{
+		{"all succeed", 0},
+		{"1 in 100 retried", 100},
+		{"1 in 10 retried", 10},
+	} {
+		for _, goroutines := range []int{1, 2, 4, 8, 16} {
+			b.Run(fmt.Sprintf("%s/goroutines=%d", c.name, goroutines), func(b *testing.B) {
+				var budget httpretry.HostBudget
+				procs := min(runtime.GOMAXPROCS(0), goroutines)
+				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+				b.SetParallelism(goroutines / procs)
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					for i := 1; pb.Next(); i++ {
+						if c.failures == 0 || i%c.failures > 0 {
+							budget.Deposit(budgetHost)
+							continue
+						}
+						charged := budget.Withdraw(b.Context(), budgetHost)
+						budget.Deposit(budgetHost)
+						if charged {
+							budget.Refund(budgetHost)
+						}
+					}
+				})
+			})
+		}
+	}
 }

@@ -5,23 +5,26 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
-// Outcome is what the result of an attempt means for the next one.
+// Outcome is what the result of an attempt means for a retry.
 type Outcome uint8
 
 const (
-	// Final stands: a success, or a failure that would repeat itself.
+	// Final means that a retry would not change the result.
 	Final Outcome = iota
-	// Transient may be different next time. The server may have acted on the
-	// request, so only one that is safe to repeat is sent again.
+	// Transient means that a retry may succeed, but that the server may have
+	// processed the request. The request must be idempotent to be retried.
 	Transient
-	// Unprocessed may be different next time, and the server has not acted on
-	// the request, so any request may be sent again.
+	// Unprocessed means that a retry may succeed, and that the server has not
+	// processed the request. The request need not be idempotent to be retried.
 	Unprocessed
 )
 
@@ -35,48 +38,85 @@ func (o Outcome) String() string {
 	case Unprocessed:
 		return "unprocessed"
 	default:
-		return "invalid outcome"
+		return fmt.Sprintf("Outcome(%d)", uint8(o))
 	}
 }
 
-// Classify is the default of [Policy.Classify]. Exactly one of its arguments
-// is not nil. It does not read the response's body.
+// Classify is the default for [Policy.Classify]. It returns the Outcome of an
+// attempt that sent req and got either resp or err.
 //
-// Of responses, 408, 429 and 5xx are Transient, except 501, 505, 506, 507,
-// 508, 510 and 511; so is 413 with a Retry-After (RFC 9110 section 15.5.14),
-// and 409 if the request, as Response.Request has it, carries an idempotency
-// key: its first copy is still at work. 421 and 425 are Unprocessed. All
-// others are Final. X-Should-Retry or Stripe-Should-Retry: false makes any
-// response Final, and true makes a 4xx or 5xx Transient.
+// Transient responses are 408, 429, and 5xx except 501, 505, 506, 507, 508,
+// 510 and 511; 413 with a Retry-After (RFC 9110 section 15.5.14); and 409 if
+// req has an idempotency key, because another attempt with that key may be in
+// progress. 421 and 425 are Unprocessed. Other responses are Final. The header
+// X-Should-Retry or Stripe-Should-Retry makes any response Final if it is
+// "false", and a Final 4xx or 5xx Transient if it is "true".
 //
-// Of errors, those that happen before the request can reach the server are
-// Unprocessed, those that would repeat themselves are Final (certificates,
-// unknown hosts, requests that net/http refuses, a canceled context), and the
-// others are Transient. That a caller gave up does not show in an error:
-// RetryTransport looks at the request's context instead.
-func Classify(resp *http.Response, err error) Outcome {
-	return classify(resp, err, func() bool {
-		return resp.Request != nil && hasStandardKey(resp.Request.Header)
-	})
+// An error that has an Outcome() Outcome method, or wraps one that has,
+// determines its own Outcome: circuit breakers and rate limiters in Base use
+// that. Errors that occur before the request can reach the server are
+// Unprocessed. Errors that would occur again are Final: untrusted certificates,
+// unknown hosts, invalid requests, a canceled context, an
+// [http.MaxBytesError]. Others are Transient.
+func Classify(req *http.Request, resp *http.Response, err error) Outcome {
+	return classify(req, resp, err, defaultIdempotencyHeader)
 }
 
-func classify(resp *http.Response, err error, keyed func() bool) Outcome {
+// classify is Classify for a policy with the IdempotencyHeader keyHeader.
+func classify(req *http.Request, resp *http.Response, err error, keyHeader string) Outcome {
 	switch {
 	case err != nil:
 		return classifyError(err)
-	case resp.StatusCode < 400:
-		return Final
-	case refused(resp):
+	case resp.StatusCode < 400 || serverForbidsRetry(resp):
 		return Final
 	}
-	outcome := classifyStatus(resp, keyed)
-	if outcome == Final && (says(resp, "X-Should-Retry", "true") || says(resp, "Stripe-Should-Retry", "true")) {
+	outcome := classifyStatus(req, resp, keyHeader)
+	if outcome == Final && (headerIs(resp, "X-Should-Retry", "true") || headerIs(resp, "Stripe-Should-Retry", "true")) {
 		return Transient
 	}
 	return outcome
 }
 
-func classifyStatus(resp *http.Response, keyed func() bool) Outcome {
+// outcome returns what the result of c's last attempt means.
+func (c *call) outcome(resp *http.Response, err error) (outcome Outcome) {
+	p := c.policy
+	switch {
+	// This is what classify returns, at less cost.
+	case err == nil && resp.StatusCode < 400 && p.Classify == nil:
+		return Final
+	// A body that cannot be read will not be readable on a retry, and what a
+	// server makes of a part of it means nothing.
+	case c.attempt.bodyFailed():
+		return Final
+	case p.Classify != nil:
+		outcome = p.Classify(c.sentRequest(), resp, err)
+	default:
+		outcome = classify(c.sentRequest(), resp, err, p.IdempotencyHeader)
+		// What was unprocessed is not the attempt's own request. A layer that
+		// states an Outcome knows that itself.
+		if outcome == Unprocessed && !statesOutcome(err) && c.attempt.isOfAnother(resp, err) {
+			outcome = Transient
+		}
+	}
+	switch {
+	case outcome > Unprocessed:
+		return Final
+	// Another connection has been tried; once is enough.
+	case c.retried421 && statusIs(resp, http.StatusMisdirectedRequest):
+		return Final
+	// net/http has retried often enough for all attempts.
+	case errors.Is(err, wire.ErrTooManySends):
+		return Final
+	case outcome == Transient && err != nil && c.attempt.neverSent(err):
+		return Unprocessed
+	case outcome == Unprocessed && err != nil && c.attempt.failedToReconnect(err):
+		return Transient
+	}
+	return outcome
+}
+
+// classifyStatus decides by the status, whatever X-Should-Retry says.
+func classifyStatus(req *http.Request, resp *http.Response, keyHeader string) Outcome {
 	switch status := resp.StatusCode; status {
 	case http.StatusMisdirectedRequest, // RFC 9110 section 15.5.20
 		http.StatusTooEarly: // RFC 8470 section 5.2
@@ -84,10 +124,12 @@ func classifyStatus(resp *http.Response, keyed func() bool) Outcome {
 	case http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return Transient
 	case http.StatusConflict:
-		if keyed() {
+		// Another attempt with the same key may be in progress.
+		if req != nil && isKeyed(req.Header, keyHeader) {
 			return Transient
 		}
 	case http.StatusRequestEntityTooLarge:
+		// RFC 9110 section 15.5.14: then the condition is temporary.
 		if _, ok := RetryAfter(resp.Header, time.Time{}); ok {
 			return Transient
 		}
@@ -102,25 +144,31 @@ func classifyStatus(resp *http.Response, keyed func() bool) Outcome {
 	return Final
 }
 
-// finalReason says why a response is the last.
+// finalReason returns why a Final response ends its request.
 func finalReason(resp *http.Response) Reason {
-	if resp.StatusCode >= 400 && refused(resp) {
-		return ReasonServerRefused
+	switch {
+	case resp.StatusCode < 400:
+		return ReasonSuccess
+	case serverForbidsRetry(resp):
+		return ReasonDoNotRetry
 	}
-	return ReasonFinal
+	return ReasonPermanent
 }
 
-// refused reports whether the server asks not to be asked again.
-func refused(resp *http.Response) bool {
-	return says(resp, "X-Should-Retry", "false") || says(resp, "Stripe-Should-Retry", "false")
+func serverForbidsRetry(resp *http.Response) bool {
+	return headerIs(resp, "X-Should-Retry", "false") || headerIs(resp, "Stripe-Should-Retry", "false")
 }
 
-func says(resp *http.Response, header, value string) bool {
+func headerIs(resp *http.Response, header, value string) bool {
 	values := resp.Header[header]
 	return len(values) > 0 && strings.EqualFold(strings.TrimSpace(values[0]), value)
 }
 
-// classifyError goes by types, and by errorTexts where net/http has only a
+func statusIs(resp *http.Response, status int) bool {
+	return resp != nil && resp.StatusCode == status
+}
+
+// classifyError decides by types, and by errorTexts where net/http has only a
 // text.
 func classifyError(err error) Outcome {
 	var (
@@ -129,23 +177,34 @@ func classifyError(err error) Outcome {
 		hostname  x509.HostnameError
 		invalid   x509.CertificateInvalidError
 		record    tls.RecordHeaderError
+		tooLong   *http.MaxBytesError
 		dns       *net.DNSError
 		op        *net.OpError
 	)
+	if own, ok := errors.AsType[outcomer](err); ok {
+		return own.Outcome()
+	}
 	switch {
 	case errors.As(err, &cert), errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid):
 		return Final
+	// A plain HTTP answer to a TLS handshake.
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
-		return Final // a plain-HTTP answer to TLS
-	case errors.Is(err, context.Canceled):
+		return Final
+	// If the rest of a body were requested, a layer's limit would start over.
+	case errors.Is(err, context.Canceled), errors.As(err, &tooLong):
 		return Final
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return Final
-	case errors.As(err, &op) && isAlert(op) && !isPassing(err.Error()):
-		return Final // all other TLS alerts say that the two sides do not fit
+	// Most TLS alerts mean that client and server do not fit.
+	case errors.As(err, &op) && isAlert(op) && !isTransientAlert(err.Error()):
+		return Final
+	case hasFinalText(err):
+		return Final
 	}
-	if outcome, known := classifyText(err.Error()); known {
-		return outcome // even of a wrapped OpError, whose text says when it happened
+	// The text of a wrapped OpError may say when it occurred, so it precedes
+	// the OpError.
+	if text := err.Error(); isUnprocessedText(text) || isNothingWritten(err) {
+		return Unprocessed
 	}
 	if errors.As(err, &op) {
 		return classifyOp(op, err)
@@ -153,34 +212,58 @@ func classifyError(err error) Outcome {
 	return Transient
 }
 
-// classifyOp goes by the operation that failed on a connection.
+// outcomer is an error that determines its own Outcome.
+type outcomer interface {
+	error
+	Outcome() Outcome
+}
+
+func statesOutcome(err error) bool {
+	_, ok := errors.AsType[outcomer](err)
+	return ok
+}
+
+// classifyOp decides by the operation that failed on a connection.
 func classifyOp(op *net.OpError, err error) Outcome {
 	var addr *net.AddrError
 	switch {
+	// There is no such port.
 	case isDial(op) && errors.As(err, &addr):
-		return Final // no such port
+		return Final
 	case isDial(op):
 		return Unprocessed
 	}
 	return Transient
 }
 
-// isPassing reports whether an alert is one of those that do not say that the
-// two sides do not fit: the peer broke, or bytes did on their way to it.
-func isPassing(alert string) bool {
+// isTransientAlert reports whether an alert is one of those that do not mean
+// that client and server do not fit: the peer failed, or bytes were damaged.
+func isTransientAlert(alert string) bool {
 	return strings.HasSuffix(alert, "tls: internal error") || strings.HasSuffix(alert, "tls: bad record MAC")
 }
 
-// isAlert reports whether op is what the other side of TLS had to say. It may
-// come after the handshake, when net/http holds the connection for idle.
+// isAlert reports whether op is a TLS alert of the peer. With TLS 1.3 it may
+// arrive after the handshake, when net/http considers the connection idle.
 func isAlert(op *net.OpError) bool { return op.Op == "remote error" }
 
 func isDial(op *net.OpError) bool {
 	return op.Op == "dial" || op.Op == "proxyconnect" || op.Op == "socks connect"
 }
 
-// errorText is a text by which an error of net/http is known where it has no
-// type that can be tested for. The tests produce each from a real server.
+// isNothingWritten reports whether err is net/http's nothingWrittenError: a
+// connection failed before a byte of the request was written on it. The type is
+// not exported, but RoundTrip returns it (persistConn.mapRoundTripError).
+func isNothingWritten(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if fmt.Sprintf("%T", err) == "http.nothingWrittenError" {
+			return true
+		}
+	}
+	return false
+}
+
+// errorText is a text by which an error of net/http is known if it has no type
+// that can be tested for. The tests produce each of them from a real server.
 type errorText struct {
 	prefix, contains string
 	outcome          Outcome
@@ -188,13 +271,14 @@ type errorText struct {
 
 const handshakeTimeout = "net/http: TLS handshake timeout"
 
+// errorTexts returns all of them, the unprocessed before the final ones.
 func errorTexts() []errorText {
 	return []errorText{
 		{"http: server closed idle connection", "", Unprocessed}, // set only while no response was expected
 		{"readLoopPeekFailLocked: ", "", Unprocessed},            // the same, with the error of the read
 		{handshakeTimeout, "", Unprocessed},
 		{"http2: Transport: cannot retry err [", "GOAWAY]", Unprocessed},
-		{"http2: Transport received ", "GOAWAY", Unprocessed}, // for streams the server will not process
+		{"http2: Transport received ", "GOAWAY", Unprocessed}, // for streams that the server will not process
 		{"net/http: cannot rewind body after connection loss", "", Unprocessed},
 
 		{"unsupported protocol scheme", "", Final},
@@ -202,24 +286,49 @@ func errorTexts() []errorText {
 		{"http: nil Request.", "", Final},
 		{"net/http: invalid ", "", Final}, // method, header, trailer
 		{"net/http: can't write control character in Request.URL", "", Final},
+		{"net/http: request canceled", "", Final}, // Transport.CancelRequest
 		{"http: Request.ContentLength=", "with nil Body", Final},
 		{"http: ContentLength=", "with Body length", Final},
-		{"http2: request ", "larger than", Final}, // body than stated, headers than the server takes
+		{"http2: request ", "larger than", Final}, // body than stated, headers than the server accepts
 		{"net/http: HTTP/1.x transport connection broken: ", "server response headers exceeded", Final},
+		{"Proxy Authentication Required", "", Final}, // the status text of a proxy's answer to CONNECT
 	}
 }
 
-func classifyText(text string) (outcome Outcome, known bool) {
+// isUnprocessedText considers the outermost error only: an error inside may be
+// about another request of a layer in Base.
+func isUnprocessedText(text string) bool {
 	for _, e := range errorTexts() {
-		if e.matches(text) {
-			return e.outcome, true
+		if e.outcome == Unprocessed && e.matches(text) {
+			return true
 		}
 	}
-	return 0, false
+	return false
 }
 
-// matches takes into account that net/http wraps what happens while it writes
-// on a connection.
+// hasFinalText considers err and all errors that it wraps.
+func hasFinalText(err error) bool {
+	for _, e := range errorTexts() {
+		if e.outcome == Final && e.matches(err.Error()) {
+			return true
+		}
+	}
+	switch wrapper := err.(type) {
+	case interface{ Unwrap() error }:
+		inner := wrapper.Unwrap()
+		return inner != nil && hasFinalText(inner)
+	case interface{ Unwrap() []error }:
+		for _, inner := range wrapper.Unwrap() {
+			if inner != nil && hasFinalText(inner) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// matches allows for the prefix that net/http puts before errors that occur
+// while it writes on a connection.
 func (e errorText) matches(text string) bool {
 	inner := strings.TrimPrefix(text, "net/http: HTTP/1.x transport connection broken: ")
 	return (strings.HasPrefix(text, e.prefix) || strings.HasPrefix(inner, e.prefix)) && strings.Contains(text, e.contains)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -18,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 	unprocessed = httpretry.Unprocessed
 )
 
-// Hazard K8: every status there can be.
+// Hazard K8: every possible status.
 func TestClassifyStatus(t *testing.T) {
 	want := map[int]httpretry.Outcome{408: transient, 421: unprocessed, 425: unprocessed, 429: transient}
 	for status := 500; status <= 599; status++ {
@@ -38,17 +39,17 @@ func TestClassifyStatus(t *testing.T) {
 	}
 	for status := -1; status <= 1000; status++ {
 		resp := &http.Response{StatusCode: status, Header: http.Header{}}
-		assert.Equal(t, want[status], httpretry.Classify(resp, nil), status)
+		assert.Equal(t, want[status], httpretry.Classify(resp.Request, resp, nil), status)
 
 		resp.Header.Set("X-Should-Retry", "false")
-		assert.Equal(t, final, httpretry.Classify(resp, nil), "%d, refused", status)
+		assert.Equal(t, final, httpretry.Classify(resp.Request, resp, nil), "%d, refused", status)
 
 		resp.Header.Set("X-Should-Retry", " True ")
 		promoted := want[status]
 		if promoted == final && status >= 400 {
 			promoted = transient
 		}
-		assert.Equal(t, promoted, httpretry.Classify(resp, nil), "%d, asked for", status)
+		assert.Equal(t, promoted, httpretry.Classify(resp.Request, resp, nil), "%d, asked for", status)
 	}
 }
 
@@ -77,29 +78,30 @@ func TestClassifyResponse(t *testing.T) {
 		{"key reuse", 422, nil, keyed("Idempotency-Key", "k"), final},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			resp := &http.Response{StatusCode: tt.status, Header: headerOf(tt.header), Request: tt.request}
-			assert.Equal(t, tt.want, httpretry.Classify(resp, nil))
+			resp := &http.Response{StatusCode: tt.status, Header: headerFrom(tt.header), Request: tt.request}
+			assert.Equal(t, tt.want, httpretry.Classify(resp.Request, resp, nil))
 		})
 	}
 }
 
-// A key of the policy's own header, or a made one, counts for a conflict too.
+// A 409 is retried for any idempotency key: in the policy's own header, or made
+// by the policy.
 func TestConflictWithPolicysKey(t *testing.T) {
 	for name, set := range map[string]func(*httpretry.Policy, *http.Request){
 		"own header": func(p *httpretry.Policy, r *http.Request) {
-			p.KeyHeader = "request-id"
+			p.IdempotencyHeader = "request-id"
 			r.Header.Set("Request-Id", "k")
 		},
 		"other standard header": func(_ *httpretry.Policy, r *http.Request) { r.Header.Set("X-Idempotency-Key", "k") },
-		"made key":              func(p *httpretry.Policy, _ *http.Request) { p.NewKey = httpretry.RandomKey },
+		"made key":              func(p *httpretry.Policy, _ *http.Request) { p.NewIdempotencyKey = httpretry.RandomKey },
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy, req := every(0), request(t, "POST", "http://a.test/", "body")
+			policy, req := retrytest.RetryEvery(0), retrytest.Request(t, "POST", "http://a.test/", "body")
 			set(&policy, req)
-			base := play(status(409), status(201))
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			base := retrytest.Play(retrytest.Status(409), retrytest.Status(201))
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
-			finish(t, resp)
+			retrytest.ReadBody(t, resp)
 			assert.Equal(t, 201, resp.StatusCode)
 		})
 	}
@@ -118,7 +120,7 @@ func TestClassifyError(t *testing.T) {
 		{dial(&net.DNSError{IsTimeout: true}), unprocessed},
 		{dial(&net.DNSError{Err: "server misbehaving"}), unprocessed},
 		{dial(&net.DNSError{IsNotFound: true}), final},
-		{&net.DNSError{IsNotFound: true}, final}, // of a dialler of the base's own
+		{&net.DNSError{IsNotFound: true}, final}, // of a dial function
 		{&net.DNSError{IsTemporary: true}, transient},
 		{dial(&net.AddrError{Err: "invalid port"}), final},
 		{&net.OpError{Op: "proxyconnect", Err: dial(syscall.ECONNREFUSED)}, unprocessed},
@@ -139,6 +141,7 @@ func TestClassifyError(t *testing.T) {
 		{http.ErrSchemeMismatch, final},
 		{context.Canceled, final},
 		{fmt.Errorf("wrapped: %w", context.Canceled), final},
+		{fmt.Errorf("wrapped: %w", &http.MaxBytesError{Limit: 10}), final},
 		{context.DeadlineExceeded, transient}, // net/http's own timeouts look like it
 		{io.EOF, transient},
 		{io.ErrUnexpectedEOF, transient},
@@ -146,44 +149,71 @@ func TestClassifyError(t *testing.T) {
 		{errors.New("http2: Transport: cannot retry err [stream error: stream ID 1; REFUSED_STREAM; received from peer] after Request.Body was written; define Request.GetBody to avoid this error"), transient},
 	} {
 		t.Run(tt.err.Error(), func(t *testing.T) {
-			assert.Equal(t, tt.want, httpretry.Classify(nil, tt.err))
+			assert.Equal(t, tt.want, httpretry.Classify(nil, nil, tt.err))
 		})
+	}
+}
+
+// Each entry of errorTexts matches a line of test/testdata/errortexts.txt, and
+// each line an entry. TestFaults in package test shows that net/http returns
+// errors with these texts.
+func TestErrorTexts(t *testing.T) {
+	texts, err := os.ReadFile("test/testdata/errortexts.txt")
+	require.NoError(t, err)
+	matched, entries := map[int]bool{}, 0
+	for line := range strings.Lines(string(texts)) {
+		var entry int
+		entry, entries = httpretry.KnownText(errors.New(strings.TrimSuffix(line, "\n")))
+		assert.NotEqual(t, -1, entry, "no entry matches %s", line)
+		matched[entry] = true
+	}
+	for entry := range entries {
+		assert.True(t, matched[entry], "no line matches entry %d", entry)
 	}
 }
 
 func TestOutcomeString(t *testing.T) {
 	for outcome, want := range map[httpretry.Outcome]string{
-		final: "final", transient: "transient", unprocessed: "unprocessed", 3: "invalid outcome",
+		final: "final", transient: "transient", unprocessed: "unprocessed", 3: "Outcome(3)",
 	} {
 		assert.Equal(t, want, outcome.String())
 	}
 }
 
-// What a policy's own classification cannot mean stands.
+// An Outcome out of range counts as Final.
 func TestClassifyOutOfRange(t *testing.T) {
-	policy := every(0)
-	policy.Classify = func(*http.Response, error) httpretry.Outcome { return 7 }
-	base := play(status(503))
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+	policy := retrytest.RetryEvery(0)
+	policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return 7 }
+	base := retrytest.Play(retrytest.Status(503))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 	require.NoError(t, err)
-	finish(t, resp)
-	assert.Len(t, base.attempts(), 1)
+	retrytest.ReadBody(t, resp)
+	assert.Len(t, base.Attempts(), 1)
 }
 
-// A response's body is there for the classification that must not read it, and
-// is the caller's afterwards.
+// Policy.Classify gets the response. The caller can still read its body
+// afterward.
 func TestClassifySeesTheResponse(t *testing.T) {
-	policy := every(0)
-	policy.Classify = func(resp *http.Response, err error) httpretry.Outcome {
+	policy := retrytest.RetryEvery(0)
+	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 		assert.NoError(t, err)
 		if bytes.Equal([]byte(resp.Header.Get("X-State")), []byte("warming up")) {
 			return httpretry.Unprocessed
 		}
-		return httpretry.Classify(resp, err)
+		return httpretry.Classify(req, resp, err)
 	}
-	base := play(status(200, "X-State", "warming up"), status(200))
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "POST", "http://a.test/", "text"))
+	base := retrytest.Play(retrytest.Status(200, "X-State", "warming up"), retrytest.Status(200))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
-	assert.Equal(t, "body of 200", finish(t, resp))
-	assert.Len(t, base.attempts(), 2)
+	assert.Equal(t, "body of 200", retrytest.ReadBody(t, resp))
+	assert.Len(t, base.Attempts(), 2)
+}
+
+// headerFrom returns the header that a server would send.
+func headerFrom(pairs map[string]string) http.Header {
+	h := http.Header{}
+	for name, value := range pairs {
+		h.Set(name, value)
+	}
+	return h
 }

@@ -2,59 +2,61 @@ package httpretry
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/seed421102f4/httpretry/internal/cooldown"
+	"github.com/seed421102f4/httpretry/internal/redact"
 )
 
-// Cooldown says what a request does, before its first attempt, while its host
-// is cooling down: that is, after the host answered 429 (Too Many Requests) or
-// 503 (Service Unavailable) and asked for a wait, by Retry-After or a quota that
-// is used up (see [RetryAfter]). A 403 counts as well if Policy.Classify takes
-// it for something that will pass, as GitHub's.
+// Cooldown determines what the first attempt of a request does while its host
+// is cooling down. Retries always wait. They are given up if that takes longer
+// than Policy.MaxRetryAfter or their deadline allows.
 //
-//	one request   ──▶ 429, Retry-After: 30
-//	its retry     ────────────── waits ──────────────▶│ ─────▶
-//	other retries ────────────── wait ────────────────│─▶ ──▶   spread out
-//	others, Off   ──▶ ──▶ ──▶ ──▶ ──▶ ──▶ a success ends it for all
-//	others, Wait  ────────────── wait ────────────────│──▶ ─▶
-//	others, Fail  ──▶ *CooldownError, at once
+// A host cools down if it answers 429 (Too Many Requests) or 503 (Service
+// Unavailable) and asks for a wait (see [RetryAfter]). A 403 counts, too, if
+// Policy.Classify does not return Final for it.
 //
-// Retries always wait until their host has cooled down, or give up if that is
-// longer than Policy.MaxRetryAfter or their deadline allows. All requests of a
-// RetryTransport hear of it, whatever their policies, but for those of another
-// Policy.CooldownKey.
+//	one request              ──▶ 429, Retry-After: 30
+//	its retry                ───────────── waits ────────────▶│ ────▶
+//	retries of others        ───────────── wait ──────────────│─▶ ─▶
+//	others, CooldownRetries  ──▶ ──▶ ──▶ ──▶ a success ends it early
+//	others, CooldownWait     ───────────── wait ──────────────│──▶ ─▶
+//	others, CooldownFail     ──▶ *CooldownError, at once
 //
-// A host cools down for as long as its longest answer says, but for at most an
-// hour after the last such answer: what it says of a longer time, or by mistake,
-// is to be heard again. A success ends it early, if it was begun after the last
-// such answer; what was on its way before says nothing new. The 1024 hosts, or
-// parts of hosts by CooldownKey, that spoke last are remembered.
+// A cool-down lasts as long as the server asks, at most one hour. It ends early
+// if an attempt that was sent after it began gets a response below 400. It
+// applies to all requests of a RetryTransport to the same scheme, host and
+// port, whatever their policies. [Policy.CooldownKey] partitions it. A
+// RetryTransport keeps the 1024 latest cool-downs.
 type Cooldown uint8
 
 const (
-	// CooldownOff sends the first attempt regardless.
-	CooldownOff Cooldown = iota
-	// CooldownWait waits until the host has cooled down, and a little longer,
-	// so that the requests that wait do not arrive at once. If that would take
-	// longer than Policy.MaxRetryAfter, Policy.MaxElapsed or the deadline of
-	// the request's context allow, it fails at once, as CooldownFail does.
+	// CooldownRetries sends the first attempt.
+	CooldownRetries Cooldown = iota
+
+	// CooldownWait makes the first attempt wait. After the cool-down, waiting
+	// attempts are spread evenly over its length, at most Policy.MaxRetryAfter.
+	// If the wait would exceed Policy.MaxRetryAfter or the deadline, the
+	// request fails as with CooldownFail.
+	//
+	// Use CooldownWait for limits of this client, such as a quota. If a host
+	// sheds load at random and all its clients wait, the host is idle.
 	CooldownWait
-	// CooldownFail fails at once, with a [*CooldownError] in an [*Error] whose
-	// Reason is ReasonCooldown. Nothing probes a host meanwhile: where all
-	// requests fail so, or wait, no success ends the time early, and one answer
-	// of one route can silence a host for that hour. See Policy.CooldownKey.
+
+	// CooldownFail makes the request fail at once with a [*CooldownError]. If
+	// all requests to a host use CooldownFail or CooldownWait, none of them can
+	// end the cool-down early.
 	CooldownFail
 )
 
-// String returns "off", "wait" or "fail".
+// String returns "retries", "wait" or "fail".
 func (c Cooldown) String() string {
 	switch c {
-	case CooldownOff:
-		return "off"
+	case CooldownRetries:
+		return "retries"
 	case CooldownWait:
 		return "wait"
 	case CooldownFail:
@@ -66,143 +68,57 @@ func (c Cooldown) String() string {
 
 func (c Cooldown) problem() error {
 	if c > CooldownFail {
-		return fmt.Errorf("%v is none of CooldownOff, CooldownWait and CooldownFail", c)
+		return fmt.Errorf("%v: want CooldownRetries, CooldownWait or CooldownFail", c)
 	}
 	return nil
 }
 
-// CooldownError is the error of a request, or of a retry, that was not sent
-// because its host had asked to be left alone.
+// CooldownError is the error of a request or a retry that was not sent because
+// its host is cooling down. It is wrapped in an [*Error].
 type CooldownError struct {
-	Host  string    // in canonical form, as a Budget gets it
-	Until time.Time // when the host has cooled down, an hour ahead at most
+	Host  string    // in the form that Budget documents
+	Until time.Time // when the host has cooled down, at most an hour ahead
 }
 
-// Error names the host and the time.
+// Error returns a text with the host and the time.
 func (e *CooldownError) Error() string {
-	return fmt.Sprintf("%s asked to be left alone until %s", printable(e.Host), e.Until.Format(time.RFC3339))
+	return fmt.Sprintf("%s asked for a pause until %s", redact.Text(e.Host), e.Until.Format(time.RFC3339))
 }
 
-// maxCooldown bounds what one answer can do to all other requests.
-const maxCooldown = time.Hour
-
-// cooldowns is what hosts have said of all their requests. Its zero value is
-// ready.
-type cooldowns struct {
-	latest atomic.Pointer[time.Time] // when the last of them is over; nil: no host is cooling down
-	turns  atomic.Uint64             // how often hosts have asked
-	hosts  perHost[cooldown]
+// callCooldown is what a call knows of its host's cool-down.
+type callCooldown struct {
+	generation uint64 // of the transport's cool-downs, before the last attempt
+	key        string // "" until it matters
 }
 
-// cooldown is what one host has said.
-type cooldown struct {
-	mu     sync.Mutex
-	until  time.Time
-	spread time.Duration // range of what requests that wait add
-	turn   uint64        // in which the host last asked
-	early  chan struct{} // closed when a success ends it
-}
-
-// rest is what is left of a cooldown.
-type rest struct {
-	wait   time.Duration // 0: the host is not cooling down
-	until  time.Time
-	spread time.Duration
-	early  <-chan struct{}
-}
-
-// turn returns how often hosts have asked, or 0 if none is cooling down. It is
-// all that a success costs then.
-func (cs *cooldowns) turn() uint64 {
-	if cs.latest.Load() == nil {
-		return 0
-	}
-	return cs.turns.Load()
-}
-
-// cooling reports whether a host is cooling down. Where none is any more, turn
-// says so from then on.
-func (cs *cooldowns) cooling(now time.Time) bool {
-	latest := cs.latest.Load()
-	if latest != nil && !latest.After(now) && cs.latest.CompareAndSwap(latest, nil) {
-		return false
-	}
-	return latest != nil
-}
-
-// begin notes that a host wants to be left alone for some time from now.
-func (cs *cooldowns) begin(key string, now time.Time, asked, spread time.Duration) {
-	until := now.Add(min(asked, maxCooldown))
-	c := cs.hosts.get(key, func(*cooldown) {})
-	c.mu.Lock()
-	c.turn = cs.turns.Add(1)
-	if until.After(c.until) {
-		c.until, c.spread = until, spread
-	}
-	if c.early == nil {
-		c.early = make(chan struct{})
-	}
-	c.mu.Unlock()
-	for {
-		latest := cs.latest.Load()
-		if latest != nil && !latest.Before(until) || cs.latest.CompareAndSwap(latest, &until) {
-			return
-		}
-	}
-}
-
-// end notes a success of a host with an attempt that began in some turn.
-func (cs *cooldowns) end(key string, turn uint64) {
-	c := cs.hosts.peek(key)
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.turn > turn || c.early == nil {
-		return
-	}
-	c.until = time.Time{}
-	close(c.early)
-	c.early = nil
-}
-
-// rest returns what is left of a host's cooldown.
-func (cs *cooldowns) rest(key string, now time.Time) rest {
-	c := cs.hosts.peek(key)
-	if c == nil {
-		return rest{}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return rest{max(c.until.Sub(now), 0), c.until, c.spread, c.early}
-}
-
-// cooldownKey returns the key of what the request's host says. Credentials and
-// the like are not kept, only their hash.
+// cooldownKey returns the key of the cool-down that concerns c. Only a hash of
+// a CooldownKey is kept: it may be a credential.
 func (c *call) cooldownKey() string {
-	if c.coolKey == "" {
-		c.coolKey = c.host
-		if of := c.policy.CooldownKey; of != nil {
-			if part := of(c.req); part != "" {
+	if c.cooldown.key == "" {
+		// Most policies have no CooldownKey: the key is the host.
+		c.cooldown.key = c.host
+		if c.policy.CooldownKey != nil {
+			if part := c.policy.CooldownKey(c.req); part != "" {
 				sum := sha256.Sum256([]byte(part))
-				c.coolKey += " " + string(sum[:])
+				c.cooldown.key += " " + string(sum[:])
 			}
 		}
 	}
-	return c.coolKey
+	return c.cooldown.key
 }
 
-// heed lets the host's other requests know what its response says of them.
-func (c *call) heed(resp *http.Response, outcome Outcome) {
+// noteCooldown begins a cool-down if the response asks for one.
+func (c *call) noteCooldown(resp *http.Response, outcome Outcome) {
 	if resp != nil && resp.StatusCode >= 400 {
-		c.share(resp, outcome)
+		c.noteRefusal(resp, outcome)
 	}
 }
 
-func (c *call) share(resp *http.Response, outcome Outcome) {
+// noteRefusal is noteCooldown for a status of 400 or above.
+func (c *call) noteRefusal(resp *http.Response, outcome Outcome) {
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	// Most 403s are about permissions. Those that a policy retries are limits.
 	case http.StatusForbidden:
 		if outcome == Final {
 			return
@@ -210,85 +126,93 @@ func (c *call) share(resp *http.Response, outcome Outcome) {
 	default:
 		return
 	}
-	now := time.Now()
-	if asked, spread := askedWait(resp, now); asked > 0 {
-		c.settings.cooldowns.begin(c.cooldownKey(), now, asked, spread)
+	if asked, spread := c.askedWait(resp); asked > 0 {
+		c.settings.cooldowns.Begin(c.cooldownKey(), time.Now(), asked, spread)
 	}
 }
 
-// succeeded tells of an answer that is not a transient failure.
-func (c *call) succeeded(resp *http.Response) {
-	c.budget().Deposit(c.host)
-	if cs := &c.settings.cooldowns; c.turn > 0 && resp.StatusCode < 400 && cs.cooling(time.Now()) {
-		cs.end(c.cooldownKey(), c.turn)
+// noteSuccess ends the cool-down of a host that answered a request sent after
+// it began.
+func (c *call) noteSuccess() {
+	cooldowns := &c.settings.cooldowns
+	if c.cooldown.generation > 0 && cooldowns.Active(time.Now()) {
+		cooldowns.Clear(c.cooldownKey(), c.cooldown.generation)
 	}
 }
 
-// askedWait returns the wait that the host asks for, in resp or in another's
-// response, the range of what is added to it, and what to call a wait that is
-// too long.
-func (c *call) askedWait(resp *http.Response, err error, now time.Time) (asked, spread time.Duration, why Reason) {
-	asked, spread = askedWait(resp, now)
-	if rest := c.rest(now); rest.wait > asked {
-		return rest.wait, rest.spread, ReasonCooldown
+// acceptWait returns the wait that the server asks for, in resp or in the
+// response to another request, the range of the jitter that is added to it,
+// and the Reason if it is too long.
+func (c *call) acceptWait(resp *http.Response, now time.Time) (asked, spread time.Duration, reason Reason) {
+	asked, spread = c.askedWait(resp)
+	reason = ReasonRetryAfter
+	if remaining := c.remainingCooldown(now); remaining.Wait > asked {
+		asked, spread, reason = remaining.Wait, remaining.Spread, ReasonCooldown
 	}
-	if err == nil {
-		return asked, spread, ReasonRetryAfter
+	if asked <= c.policy.MaxRetryAfter {
+		reason = ReasonNone
 	}
-	if below, ok := errors.AsType[*CooldownError](err); ok { // of a RetryTransport below this one
-		asked = max(below.Until.Sub(now), 0)
-		return asked, spreadFor(asked, time.Second), ReasonCooldown
-	}
-	return asked, spread, ReasonRetryAfter
+	return asked, spread, reason
 }
 
-// rest returns what is left of what concerns the request.
-func (c *call) rest(now time.Time) rest {
-	if cs := &c.settings.cooldowns; cs.cooling(now) {
-		return cs.rest(c.cooldownKey(), now)
+func (c *call) remainingCooldown(now time.Time) cooldown.Remaining {
+	if c.settings.cooldowns.Active(now) {
+		return c.settings.cooldowns.Remaining(c.cooldownKey(), now)
 	}
-	return rest{}
+	return cooldown.Remaining{}
 }
 
-// admit waits before the first attempt, if the host is cooling down. An error
-// ends the request.
-func (c *call) admit() *Error {
-	reason, err := c.cool(nil)
-	if reason == 0 {
-		return nil
-	}
-	c.report(nil, err, 0, reason)
-	c.above.refuse()
-	return &Error{Reason: reason, Err: err}
-}
-
-// cool waits until the host has cooled down, before an attempt that follows one
-// with the error last. If that takes too long, or the caller leaves, it returns
-// the reason and the error that the request ends with.
-func (c *call) cool(last error) (Reason, error) {
-	var began time.Time
-	for c.settings.cooldowns.turn() > 0 {
+// awaitCooldown waits until the host has cooled down, before an attempt that
+// follows one with the error last. If that takes too long or the caller
+// cancels, it returns the Reason and the error that the request ends with.
+func (c *call) awaitCooldown(last error) (Reason, error) {
+	var start time.Time
+	for c.settings.cooldowns.Generation() > 0 {
 		now := time.Now()
-		rest := c.rest(now)
-		if rest.wait == 0 {
+		remaining := c.remainingCooldown(now)
+		if remaining.Wait == 0 {
 			break
 		}
-		if began.IsZero() {
-			began = now // hosts may ask again and again
+		// Hosts may ask again and again: MaxRetryAfter limits the total.
+		if start.IsZero() {
+			start = now
 		}
-		left := c.left(now)
-		if c.attempts == 0 && c.policy.Cooldown == CooldownFail ||
-			rest.until.Sub(began) > c.policy.MaxRetryAfter || rest.wait > left {
-			return ReasonCooldown, c.after(last, &CooldownError{Host: c.host, Until: rest.until})
+		left := c.timeLeft(now)
+		first := c.attempts == 0
+		if first && c.policy.Cooldown == CooldownFail ||
+			remaining.Until.Sub(start) > c.policy.MaxRetryAfter || remaining.Wait > left {
+			return ReasonCooldown, c.afterAttempt(last, &CooldownError{Host: c.host, Until: remaining.Until})
 		}
-		extra := uniform(min(rest.spread, left-rest.wait))
-		there := c.sleep(rest.wait+extra, rest.early)
-		if there { // if it ended early, the extra still spreads out what waits
-			there = c.sleep(min(extra, time.Until(rest.until.Add(extra))), nil)
-		}
-		if !there {
+		// After the wait, the host may be cooling down again.
+		if !c.sleepCooldown(remaining, left-remaining.Wait, first) {
 			return ReasonCanceled, c.canceled(last)
 		}
 	}
-	return 0, nil
+	return ReasonNone, nil
+}
+
+// sleepCooldown waits for the end of a cool-down and then for at most room,
+// and reports whether the caller is still waiting.
+func (c *call) sleepCooldown(remaining cooldown.Remaining, room time.Duration, first bool) bool {
+	place, width, length := rand.Float64(), remaining.Spread, remaining.Length
+	// The first attempts of all requests that arrived meanwhile are far more
+	// than the retries. Over the time in which they arrived, they add their own
+	// rate to that of new requests. None has waited for longer than
+	// MaxRetryAfter, even if the cool-down was extended many times.
+	if first {
+		length = min(length, c.policy.MaxRetryAfter)
+		place, width = c.settings.cooldowns.Place(c.cooldownKey()), length
+	}
+	asked := time.Now()
+	if !c.sleep(remaining.Wait, remaining.Cleared) {
+		return false
+	}
+	// If a success has ended the cool-down early, it lasted less long, and so
+	// does the time over which requests return.
+	early := max(remaining.Wait-time.Since(asked), 0)
+	return c.sleep(scale(min(width, length-early, room), place), nil)
+}
+
+func scale(d time.Duration, factor float64) time.Duration {
+	return time.Duration(float64(max(d, 0)) * factor)
 }

@@ -21,21 +21,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// coolBase answers as a request's URL says: its path is the status of the first
-// attempt, and that of those that follow if there is a second, else 200; its
-// query is the header of the first answer, with "again" of all, and "takes" is how
-// long they take. It notes when each host and path was asked.
-type coolBase struct {
+// urlBase answers as the request's URL says. The first element of the path is
+// the status of the first attempt. The second one, or else 200, is the status
+// of the attempts after it. The query is the header of the first response, and
+// with "again" of all of them. The query's "takes" is the time that a response
+// takes. A path that is no number is an error. urlBase records when each host
+// and path was requested.
+type urlBase struct {
 	start time.Time
 	mu    sync.Mutex
 	asked map[string][]time.Duration
 }
 
-func (b *coolBase) RoundTrip(req *http.Request) (*http.Response, error) {
+func (b *urlBase) RoundTrip(req *http.Request) (*http.Response, error) {
 	b.mu.Lock()
 	place := req.URL.Host + req.URL.Path
 	b.asked[place] = append(b.asked[place], time.Since(b.start))
@@ -62,14 +64,14 @@ func (b *coolBase) RoundTrip(req *http.Request) (*http.Response, error) {
 	query.Del("takes")
 	var code int
 	if _, err := fmt.Sscan(first, &code); err != nil {
-		return nil, errCoolBase
+		return nil, errConnectionLost
 	}
-	return coolAnswer(code, http.Header(query)), nil
+	return newResponse(code, http.Header(query)), nil
 }
 
-var errCoolBase = errors.New("connection lost")
+var errConnectionLost = errors.New("connection lost")
 
-func coolAnswer(code int, header http.Header) *http.Response {
+func newResponse(code int, header http.Header) *http.Response {
 	if header == nil {
 		header = http.Header{}
 	}
@@ -77,41 +79,41 @@ func coolAnswer(code int, header http.Header) *http.Response {
 	return &http.Response{StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Header: header, Body: body, ContentLength: 4}
 }
 
-// at returns when a host and path was asked.
-func (b *coolBase) at(place string) []time.Duration {
+// at returns when a host and path was requested.
+func (b *urlBase) at(place string) []time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.asked[place])
 }
 
-// coolScene is a transport over a coolBase, in virtual time.
-type coolScene struct {
+// scene is a transport over a urlBase, in virtual time.
+type scene struct {
 	*testing.T
-	*coolBase
-	record
+	*urlBase
+	retrytest.Record
 	transport http.RoundTripper
 }
 
-func coolScenes(t *testing.T, policy httpretry.Policy, play func(*coolScene)) {
+func playScene(t *testing.T, policy httpretry.Policy, play func(*scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &coolScene{T: t, coolBase: &coolBase{start: time.Now(), asked: map[string][]time.Duration{}}}
-		s.transport = contract.New(t, httpretry.Config{Base: s.coolBase, Policy: policy, Observe: s.observe})
+		s := &scene{T: t, urlBase: &urlBase{start: time.Now(), asked: map[string][]time.Duration{}}}
+		s.transport = retrytest.New(t, httpretry.Config{Base: s.urlBase, Policy: policy, Observe: s.Observe})
 		play(s)
 		synctest.Wait()
 	})
 }
 
-// coolResult is what a request ended with, and when.
-type coolResult struct {
+// result is how a request ended, and when.
+type result struct {
 	status int
 	err    error
 	at     time.Duration
 }
 
-func (s *coolScene) do(req *http.Request) coolResult {
+func (s *scene) do(req *http.Request) result {
 	resp, err := s.transport.RoundTrip(req)
-	r := coolResult{err: err, at: time.Since(s.start)}
+	r := result{err: err, at: time.Since(s.start)}
 	if err == nil {
 		r.status = resp.StatusCode
 		assert.NoError(s, resp.Body.Close())
@@ -119,32 +121,32 @@ func (s *coolScene) do(req *http.Request) coolResult {
 	return r
 }
 
-// get asks a.test.
-func (s *coolScene) get(ctx context.Context, path string) coolResult {
-	return s.do(request(s, "GET", "http://a.test"+path, "").WithContext(ctx))
+// get sends a GET to a.test.
+func (s *scene) get(ctx context.Context, path string) result {
+	return s.do(retrytest.Request(s, "GET", "http://a.test"+path, "").WithContext(ctx))
 }
 
-// get with a policy of its own.
-func (s *coolScene) with(p httpretry.Policy, path string) coolResult {
+// getWith is get with a policy.
+func (s *scene) getWith(p httpretry.Policy, path string) result {
 	return s.get(httpretry.WithPolicy(s.Context(), p), path)
 }
 
-// once asks a.test without a retry, whatever cools down.
-func (s *coolScene) once(path string) coolResult {
-	return s.with(httpretry.Policy{MaxAttempts: 1}, path)
+// sendOnce sends a GET to a.test that is not retried, whatever the cool-downs.
+func (s *scene) sendOnce(path string) result {
+	return s.getWith(httpretry.Policy{MaxAttempts: 1}, path)
 }
 
-// left asks how long a.test still wants to be left alone.
-func (s *coolScene) left() time.Duration {
-	return s.leftOf(s.Context(), httpretry.Policy{}, "http://a.test/200")
+// remaining returns the rest of the cool-down of a.test.
+func (s *scene) remaining() time.Duration {
+	return s.remainingOf(s.Context(), httpretry.Policy{}, "http://a.test/200")
 }
 
-// leftOf sends nothing if the answer is not 0: or else it would end what it
-// asks for.
-func (s *coolScene) leftOf(ctx context.Context, p httpretry.Policy, url string) time.Duration {
+// remainingOf returns the rest of a host's cool-down. It sends a request only
+// if that is 0, since a success would end the cool-down.
+func (s *scene) remainingOf(ctx context.Context, p httpretry.Policy, url string) time.Duration {
 	s.Helper()
 	p.Cooldown = httpretry.CooldownFail
-	got := s.do(request(s, "GET", url, "").WithContext(httpretry.WithPolicy(ctx, p)))
+	got := s.do(retrytest.Request(s, "GET", url, "").WithContext(httpretry.WithPolicy(ctx, p)))
 	var cooling *httpretry.CooldownError
 	if !errors.As(got.err, &cooling) {
 		require.NoError(s, got.err)
@@ -153,10 +155,10 @@ func (s *coolScene) leftOf(ctx context.Context, p httpretry.Policy, url string) 
 	return time.Until(cooling.Until)
 }
 
-func (s *coolScene) asleep(d time.Duration) { time.Sleep(d); synctest.Wait() }
+func (s *scene) sleep(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-// coolPath is a path to an answer with a status and a header.
-func coolPath(path string, header ...string) string {
+// pathWithHeader returns a path for which urlBase answers with a header.
+func pathWithHeader(path string, header ...string) string {
 	values := url.Values{}
 	for i := 0; i < len(header); i += 2 {
 		values.Add(header[i], header[i+1])
@@ -164,35 +166,37 @@ func coolPath(path string, header ...string) string {
 	return path + "?" + values.Encode()
 }
 
-// coolCrowd sends 100 requests a second for 30 seconds to a host that answers
-// 429 with a wait of 30 seconds until those are over. It returns their errors,
-// and when requests arrived at the host.
-func coolCrowd(t *testing.T, cooldown httpretry.Cooldown) (errs []error, arrivals []time.Duration) {
-	const requests = 3000
+// crowdRate is how many requests a second sendCrowd sends.
+const crowdRate = 100
+
+// sendCrowd sends 100 requests a second for the given time to a host that
+// answers 429 with Retry-After: 30 until 30 seconds are over. It returns the
+// requests' errors and the times at which they arrived.
+func sendCrowd(t *testing.T, cooldown httpretry.Cooldown, length time.Duration) (errs []error, arrivals []time.Duration) {
 	began := time.Now()
 	over := began.Add(30*time.Second + 10*time.Millisecond)
 	var mu sync.Mutex
-	base := baseFunc(func(*http.Request) (*http.Response, error) {
+	base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
 		mu.Lock()
 		arrivals = append(arrivals, time.Since(began))
 		mu.Unlock()
 		time.Sleep(10 * time.Millisecond)
 		if time.Now().Before(over) {
-			return coolAnswer(429, header("Retry-After", "30")), nil
+			return newResponse(429, newHeader("Retry-After", "30")), nil
 		}
-		return coolAnswer(200, nil), nil
+		return newResponse(200, nil), nil
 	})
-	client := &http.Client{Transport: contract.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{Cooldown: cooldown}})}
-	errs = make([]error, requests)
+	client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{Cooldown: cooldown}})}
+	errs = make([]error, length/(time.Second/crowdRate))
 	var wg sync.WaitGroup
-	for i := range requests {
-		time.Sleep(10 * time.Millisecond)
+	for i := range errs {
+		time.Sleep(time.Second / crowdRate)
 		wg.Go(func() {
 			resp, err := client.Get("http://A.test:80/")
 			if err == nil {
 				err = resp.Body.Close()
 				if resp.StatusCode != 200 {
-					err = errCoolBase
+					err = errConnectionLost
 				}
 			}
 			errs[i] = err
@@ -202,45 +206,47 @@ func coolCrowd(t *testing.T, cooldown httpretry.Cooldown) (errs []error, arrival
 	return errs, arrivals
 }
 
-// A host that says "30 s" is asked by 100 requests a second. It hears next to
-// nothing meanwhile, and all of them afterwards, not at once.
+// A host that answers 429 with Retry-After: 30 is the target of 100 requests a
+// second. With CooldownWait and CooldownFail, it receives almost none of them
+// during the cool-down. With CooldownWait, it receives all of them afterward,
+// at no more than 2.2 times the normal rate in any second, although new
+// requests continue to arrive.
 func TestCooldownMeasured(t *testing.T) {
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownOff, httpretry.CooldownWait, httpretry.CooldownFail} {
+	const over, length = 30 * time.Second, 75 * time.Second
+	for _, mode := range []httpretry.Cooldown{httpretry.CooldownRetries, httpretry.CooldownWait, httpretry.CooldownFail} {
 		t.Run(mode.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				errs, arrivals := coolCrowd(t, mode)
-				const over = 30 * time.Second
-				meanwhile := 0
-				buckets := map[time.Duration]int{}
+				errs, arrivals := sendCrowd(t, mode, length)
+				perSecond := make([]int, slices.Max(arrivals)/time.Second+1)
 				for _, at := range arrivals {
-					if at < over {
-						meanwhile++
-					} else {
-						buckets[at/(100*time.Millisecond)]++
-					}
+					perSecond[at/time.Second]++
 				}
-				fullest := 0
-				for _, n := range buckets {
-					fullest = max(fullest, n)
+				meanwhile := 0
+				for _, n := range perSecond[:30] {
+					meanwhile += n
 				}
 				failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
-				last := slices.Max(arrivals)
-				t.Logf("%d requests: %d sent within 30 s, %d after until %v, at most %d in 100 ms; %d failed",
-					len(errs), meanwhile, len(arrivals)-meanwhile, last, fullest, len(failed))
+				t.Logf("%d requests: %d sent within 30 s, then each second %v; %d failed",
+					len(errs), meanwhile, perSecond[30:], len(failed))
 				switch mode {
-				case httpretry.CooldownOff:
+				case httpretry.CooldownRetries:
 					assert.GreaterOrEqual(t, meanwhile, 2990, "first attempts are sent")
 				case httpretry.CooldownWait:
 					assert.LessOrEqual(t, meanwhile, 5)
 					assert.Empty(t, failed)
-					assert.LessOrEqual(t, last, over+7600*time.Millisecond, "a quarter of what was asked")
-					assert.LessOrEqual(t, fullest, 4*len(errs)/75, "of 75 such buckets")
+					for i, n := range perSecond[30:] {
+						assert.LessOrEqual(t, n, crowdRate*22/10, "second %d", 30+i)
+					}
+					// The requests that waited return within 30 seconds.
+					for i, n := range perSecond[62:75] {
+						assert.LessOrEqual(t, n, crowdRate+1, "second %d", 62+i)
+					}
 				case httpretry.CooldownFail:
 					assert.LessOrEqual(t, meanwhile, 5)
-					assert.Greater(t, len(failed), 2950)
+					assert.InDelta(t, 2999, len(failed), 10)
 					for _, err := range failed {
-						coolAssertRefused(t, err, began.Add(30*time.Second), began.Add(31*time.Second))
+						assertNotSent(t, err, began.Add(over), began.Add(over+time.Second))
 					}
 				}
 			})
@@ -248,26 +254,27 @@ func TestCooldownMeasured(t *testing.T) {
 	}
 }
 
-// coolAssertRefused checks the error of a request to a.test that was not sent.
-func coolAssertRefused(t testing.TB, err error, earliest, latest time.Time) {
+// assertNotSent checks the error of a request to a.test that was not sent
+// because of a cool-down.
+func assertNotSent(t testing.TB, err error, earliest, latest time.Time) {
 	t.Helper()
 	var e *httpretry.Error
 	var cooling *httpretry.CooldownError
 	if assert.ErrorAs(t, err, &e) && assert.ErrorAs(t, err, &cooling) {
 		assert.Equal(t, []any{0, httpretry.ReasonCooldown}, []any{e.Attempts, e.Reason})
-		assert.Equal(t, "a.test", cooling.Host)
+		assert.Equal(t, "http://a.test", cooling.Host)
 		assert.False(t, cooling.Until.Before(earliest) || cooling.Until.After(latest), "until %v", cooling.Until)
-		assert.Contains(t, err.Error(), "httpretry: not sent: a.test asked to be left alone until 2000-01-01T")
+		assert.Contains(t, err.Error(), "httpretry: not sent: http://a.test asked for a pause until 2000-01-01T")
 		assert.False(t, e.Timeout())
 	}
 }
 
-// What a request that fails at 0 s and would be repeated at 1 s makes of a host
-// that, to another request, says just before that was decided, or at 0.5 s, that
-// it wants to be left alone for 30 s.
-func TestRetriesHearOfCooldowns(t *testing.T) {
+// A request fails at 0 s, and its retry is due at 1 s. Another request to the
+// host begins a cool-down of 30 s, either just before the decision to retry or
+// at 0.5 s.
+func TestRetriesWaitForCooldowns(t *testing.T) {
 	const soon, later = time.Nanosecond, 500 * time.Millisecond
-	second := every(time.Second)
+	second := retrytest.RetryEvery(time.Second)
 	short, elapsed := second, second
 	short.MaxRetryAfter = 10 * time.Second
 	elapsed.MaxElapsed = 20 * time.Second
@@ -275,44 +282,44 @@ func TestRetriesHearOfCooldowns(t *testing.T) {
 		name     string
 		policy   httpretry.Policy
 		deadline time.Duration
-		at       time.Duration // of the other answer
+		at       time.Duration // of the other response
 		path     string
 		reason   httpretry.Reason
-		want     coolResult // at: the earliest
+		want     result // at: the earliest
 	}{
-		{"waits", second, 0, soon, "/500", httpretry.ReasonFinal, coolResult{200, nil, 30 * time.Second}},
-		{"waits", second, 0, later, "/500", httpretry.ReasonFinal, coolResult{200, nil, 30500 * time.Millisecond}},
-		{"waits after an error", second, 0, later, "/error", httpretry.ReasonFinal, coolResult{200, nil, 30500 * time.Millisecond}},
-		{"too long", short, 0, soon, "/500", httpretry.ReasonCooldown, coolResult{500, nil, 0}},
-		{"too long", short, 0, soon, "/error", httpretry.ReasonCooldown, coolResult{0, errCoolBase, 0}},
-		{"too long", short, 0, later, "/500", httpretry.ReasonCooldown, coolResult{0, &httpretry.CooldownError{}, time.Second}},
-		{"too long", short, 0, later, "/error", httpretry.ReasonCooldown, coolResult{0, errCoolBase, time.Second}},
-		{"deadline", second, 20 * time.Second, soon, "/500", httpretry.ReasonDeadline, coolResult{500, nil, 0}},
-		{"deadline", second, 20 * time.Second, later, "/500", httpretry.ReasonCooldown, coolResult{0, &httpretry.CooldownError{}, time.Second}},
-		{"at the deadline", second, 30*time.Second + later, later, "/500", httpretry.ReasonCooldown, coolResult{0, &httpretry.CooldownError{}, time.Second}},
-		{"deadline is later", second, 31*time.Second + later, later, "/500", httpretry.ReasonFinal, coolResult{200, nil, 30500 * time.Millisecond}},
-		{"elapsed", elapsed, 0, soon, "/500", httpretry.ReasonDeadline, coolResult{500, nil, 0}},
-		{"elapsed", elapsed, 0, later, "/500", httpretry.ReasonCooldown, coolResult{0, &httpretry.CooldownError{}, time.Second}},
+		{"waits", second, 0, soon, "/500", httpretry.ReasonSuccess, result{200, nil, 30 * time.Second}},
+		{"waits", second, 0, later, "/500", httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
+		{"waits after an error", second, 0, later, "/error", httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
+		{"too long", short, 0, soon, "/500", httpretry.ReasonCooldown, result{500, nil, 0}},
+		{"too long", short, 0, soon, "/error", httpretry.ReasonCooldown, result{0, errConnectionLost, 0}},
+		{"too long", short, 0, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
+		{"too long", short, 0, later, "/error", httpretry.ReasonCooldown, result{0, errConnectionLost, time.Second}},
+		{"deadline", second, 20 * time.Second, soon, "/500", httpretry.ReasonDeadline, result{500, nil, 0}},
+		{"deadline", second, 20 * time.Second, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
+		{"at the deadline", second, 30*time.Second + later, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
+		{"deadline is later", second, 31*time.Second + later, later, "/500", httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
+		{"elapsed", elapsed, 0, soon, "/500", httpretry.ReasonDeadline, result{500, nil, 0}},
+		{"elapsed", elapsed, 0, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
 	} {
-		for _, mode := range []httpretry.Cooldown{httpretry.CooldownOff, httpretry.CooldownWait, httpretry.CooldownFail} {
+		for _, mode := range []httpretry.Cooldown{httpretry.CooldownRetries, httpretry.CooldownWait, httpretry.CooldownFail} {
 			t.Run(fmt.Sprintf("%s/%v/%v/%v", tt.name, tt.at, tt.path, mode), func(t *testing.T) {
 				tt.policy.Cooldown = mode
-				coolScenes(t, tt.policy, func(s *coolScene) { coolRetry(s, tt.at, tt.deadline, tt.path, tt.want, tt.reason) })
+				playScene(t, tt.policy, func(s *scene) { playRetry(s, tt.at, tt.deadline, tt.path, tt.want, tt.reason) })
 			})
 		}
 	}
 }
 
-// coolRetry plays a row of the table above.
-func coolRetry(s *coolScene, at, deadline time.Duration, path string, want coolResult, reason httpretry.Reason) {
+// playRetry plays a row of TestRetriesWaitForCooldowns.
+func playRetry(s *scene, at, deadline time.Duration, path string, want result, reason httpretry.Reason) {
 	ctx := s.Context()
 	if deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, deadline)
 		defer cancel()
 	}
-	time.AfterFunc(at, func() { s.once("/429?Retry-After=30") })
-	if at == time.Nanosecond { // the other is answered while this one is on its way
+	time.AfterFunc(at, func() { s.sendOnce("/429?Retry-After=30") })
+	if at == time.Nanosecond { // the other response arrives while this request is in flight
 		path += "?takes=2ns"
 	}
 	got := s.get(ctx, path)
@@ -326,25 +333,26 @@ func coolRetry(s *coolScene, at, deadline time.Duration, path string, want coolR
 		assert.Len(s, s.at("a.test"+strings.TrimSuffix(path, "?takes=2ns")), 2)
 	}
 	assert.True(s, got.at >= want.at && got.at <= last, "%v, not from %v to %v", got.at, want.at, last)
-	assert.Equal(s, reason, s.reason())
+	assert.Equal(s, reason, s.Reason())
 	if reason == httpretry.ReasonCooldown && want.at > 0 {
 		var e *httpretry.Error
 		var cooling *httpretry.CooldownError
 		require.ErrorAs(s, got.err, &e)
 		assert.Equal(s, []any{1, reason}, []any{e.Attempts, e.Reason})
 		assert.ErrorAs(s, got.err, &cooling)
-		assert.Regexp(s, `^httpretry: gave up after 1 attempt \(host cooling down\): a.test asked .* \(last attempt: (status 500|connection lost)\)$`, got.err.Error())
+		assert.Regexp(s, `^httpretry: gave up after 1 attempt \(host_cooling_down\): http://a\.test asked for a pause until \S+ \(last attempt: (status 500|connection lost)\)$`, got.err.Error())
 	}
-	if want.err == errCoolBase {
-		assert.ErrorIs(s, got.err, errCoolBase)
+	if want.err == errConnectionLost {
+		assert.ErrorIs(s, got.err, errConnectionLost)
 	}
 }
 
-// A host that asks for more again and again does not hold a retry for ever.
+// A host that extends its cool-down again and again does not hold up a retry
+// forever.
 func TestRollingCooldown(t *testing.T) {
-	policy := every(time.Second)
+	policy := retrytest.RetryEvery(time.Second)
 	policy.MaxRetryAfter = 2 * time.Minute
-	coolScenes(t, policy, func(s *coolScene) {
+	playScene(t, policy, func(s *scene) {
 		var wg sync.WaitGroup
 		over := make(chan struct{})
 		wg.Go(func() {
@@ -353,17 +361,17 @@ func TestRollingCooldown(t *testing.T) {
 				case <-over:
 					return
 				default:
-					s.once("/429?Retry-After=30")
+					s.sendOnce("/429?Retry-After=30")
 				}
 			}
 		})
 		defer wg.Wait()
 		defer close(over)
 		time.Sleep(4500 * time.Millisecond)
-		for i, mode := range []httpretry.Cooldown{httpretry.CooldownWait, httpretry.CooldownOff, httpretry.CooldownWait} {
+		for i, mode := range []httpretry.Cooldown{httpretry.CooldownWait, httpretry.CooldownRetries, httpretry.CooldownWait} {
 			began := time.Since(s.start)
 			policy.Cooldown = mode
-			got := s.with(policy, "/500")
+			got := s.getWith(policy, "/500")
 			var e *httpretry.Error
 			require.ErrorAs(s, got.err, &e)
 			assert.Equal(s, httpretry.ReasonCooldown, e.Reason)
@@ -374,8 +382,41 @@ func TestRollingCooldown(t *testing.T) {
 	})
 }
 
-// coolAnswers are answers to a request, and what they begin.
-type coolAnswers struct {
+// The requests that wait when a long cool-down ends began to wait at most
+// MaxRetryAfter ago. They return within as long a time.
+func TestReturnIsBoundedByMaxRetryAfter(t *testing.T) {
+	for _, ended := range []bool{false, true} {
+		t.Run(fmt.Sprintf("ended early %v", ended), func(t *testing.T) {
+			playScene(t, httpretry.Policy{}, func(s *scene) {
+				// A cool-down of 1,010 seconds, extended again and again.
+				for range 50 {
+					s.sendOnce("/429?Retry-After=30")
+					time.Sleep(20 * time.Second)
+				}
+				end, longest := 1010*time.Second, time.Minute
+				if ended {
+					end, longest = 1005*time.Second, time.Minute-5*time.Second
+					time.AfterFunc(5*time.Second, func() { s.sendOnce("/200") })
+				}
+				require.Equal(s, 10*time.Second, s.remaining())
+				var wg sync.WaitGroup
+				for range 40 {
+					wg.Go(func() {
+						assert.Equal(s, 200, s.getWith(httpretry.Policy{Cooldown: httpretry.CooldownWait}, "/200/waited").status)
+					})
+				}
+				wg.Wait()
+				at := s.at("a.test/200/waited")
+				assert.GreaterOrEqual(s, slices.Min(at), end)
+				assert.LessOrEqual(s, slices.Max(at), end+longest)
+				assert.Greater(s, slices.Max(at)-slices.Min(at), longest*9/10, "spread out: %v", at)
+			})
+		})
+	}
+}
+
+// beginning is a response, or several, and the cool-down that it begins.
+type beginning struct {
 	policy httpretry.Policy
 	method string
 	header []string
@@ -383,16 +424,16 @@ type coolAnswers struct {
 	want   time.Duration
 }
 
-func coolBeginnings() []coolAnswers {
+func beginnings() []beginning {
 	const none, some = 0, 30 * time.Second
-	github := func(resp *http.Response, err error) httpretry.Outcome {
+	github := func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 		if err == nil && resp.StatusCode == 403 {
 			return httpretry.Transient
 		}
-		return httpretry.Classify(resp, err)
+		return httpretry.Classify(req, resp, err)
 	}
-	final := func(*http.Response, error) httpretry.Outcome { return httpretry.Final }
-	return []coolAnswers{
+	final := func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
+	return []beginning{
 		{codes: "429 503", header: []string{"Retry-After", "30"}, want: some},
 		{codes: "200 301 400 403 404 408 413 425 500 502 504 529", header: []string{"Retry-After", "30"}, want: none},
 		{codes: "403", header: []string{"Retry-After", "30"}, policy: httpretry.Policy{Classify: github}, want: some},
@@ -415,7 +456,7 @@ func coolBeginnings() []coolAnswers {
 		{codes: "429 503", header: []string{"Retry-After", "3600"}, want: time.Hour},
 		{codes: "429 503", header: []string{"Retry-After", "3601"}, want: time.Hour},
 		{codes: "429 503", header: []string{"Retry-After", "99999999999999999999999"}, want: time.Hour},
-		// Those that nobody repeats say so, too.
+		// Responses that are not retried begin one, too.
 		{codes: "429 503", method: "POST", header: []string{"Retry-After", "30"}, want: some},
 		{codes: "429 503", header: []string{"Retry-After", "30", "X-Should-Retry", "false"}, want: some},
 		{codes: "429 503", header: []string{"Retry-After", "30"}, policy: httpretry.Policy{MaxAttempts: 1}, want: some},
@@ -423,29 +464,30 @@ func coolBeginnings() []coolAnswers {
 	}
 }
 
-// Which answers begin a cool-down, and how long it lasts.
+// Which responses begin a cool-down, and how long it lasts.
 func TestWhatBeginsCooldowns(t *testing.T) {
-	for _, tt := range coolBeginnings() {
+	for _, tt := range beginnings() {
 		tt.policy.Backoff = strategies.Constant{}
-		tt.policy.MaxRetryAfter = cmp.Or(tt.policy.MaxRetryAfter, time.Nanosecond) // so that nothing is repeated
+		tt.policy.MaxRetryAfter = cmp.Or(tt.policy.MaxRetryAfter, time.Nanosecond) // so that nothing is retried
 		for code := range strings.FieldsSeq(tt.codes) {
 			t.Run(fmt.Sprint(code, tt.header, tt.method, tt.policy.MaxAttempts), func(t *testing.T) {
-				coolScenes(t, tt.policy, func(s *coolScene) {
-					s.do(request(s, cmp.Or(tt.method, "GET"), coolPath("http://a.test/"+code, tt.header...), ""))
-					assert.Equal(s, tt.want, s.left())
+				playScene(t, tt.policy, func(s *scene) {
+					s.do(retrytest.Request(s, cmp.Or(tt.method, "GET"), pathWithHeader("http://a.test/"+code, tt.header...), ""))
+					assert.Equal(s, tt.want, s.remaining())
 					time.Sleep(tt.want)
-					assert.Zero(s, s.left())
+					assert.Zero(s, s.remaining())
 				})
 			})
 		}
 	}
 }
 
-// The longest answer counts, and none for more than an hour after the last.
+// The longest wait counts, but no cool-down lasts more than an hour after the
+// last response that asked for one.
 func TestCooldownsAddUp(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		asked []int // seconds, one answer every ten
+		asked []int // seconds; one response every ten seconds
 		want  time.Duration
 	}{
 		{"longer", []int{30, 60}, 60 * time.Second},
@@ -457,98 +499,104 @@ func TestCooldownsAddUp(t *testing.T) {
 		{"absurd, once", []int{1e6, 30}, time.Hour - 10*time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			coolScenes(t, httpretry.Policy{}, func(s *coolScene) {
+			playScene(t, httpretry.Policy{}, func(s *scene) {
 				for i, asked := range tt.asked {
 					if i > 0 {
 						time.Sleep(10 * time.Second)
 					}
-					s.once(fmt.Sprintf("/429?Retry-After=%d", asked))
+					s.sendOnce(fmt.Sprintf("/429?Retry-After=%d", asked))
 				}
-				assert.Equal(s, tt.want, s.left())
+				assert.Equal(s, tt.want, s.remaining())
 			})
 		})
 	}
 }
 
-// coolSent is a request without a retry, to any host.
-type coolSent struct {
+// timedRequest is a request to any host that is not retried.
+type timedRequest struct {
 	at  time.Duration
 	url string
 }
 
-// What ends a cool-down that begins at 10 s and lasts until 60 s: a success that
-// was begun after the last answer that asks for one. Forty requests that wait for
-// it then arrive spread out, as they do when nothing ends it.
+// A cool-down begins at 10 s and lasts until 60 s. A success ends it early if
+// its request was sent after the last response that asked for the cool-down.
+// Forty requests that wait for the cool-down then arrive spread out over as
+// long as it lasted, whether or not it ended early.
 func TestSuccessEndsCooldowns(t *testing.T) {
 	const end = 60 * time.Second
 	for _, tt := range []struct {
 		name string
-		sent []coolSent
+		sent []timedRequest
 		want time.Duration // when the cool-down ends
 	}{
 		{"nothing", nil, end},
-		{"success", []coolSent{{20 * time.Second, "a.test/200?takes=1s"}}, 21 * time.Second},
-		{"success, spelled otherwise", []coolSent{{20 * time.Second, "A.TEST.:80/204"}}, 20 * time.Second},
-		{"redirect", []coolSent{{20 * time.Second, "a.test/304"}}, 20 * time.Second},
-		{"success at the last moment", []coolSent{{end - time.Millisecond, "a.test/200"}}, end - time.Millisecond},
-		{"success when it is over", []coolSent{{0, "b.test/429?Retry-After=600"}, {end + 10*time.Millisecond, "a.test/200"}}, end},
-		{"another's success", []coolSent{{20 * time.Second, "b.test/200"}, {20 * time.Second, "a.test:81/200"}}, end},
-		{"failures", []coolSent{
+		{"success", []timedRequest{{20 * time.Second, "a.test/200?takes=1s"}}, 21 * time.Second},
+		{"success, spelled otherwise", []timedRequest{{20 * time.Second, "A.TEST.:80/204"}}, 20 * time.Second},
+		{"redirect", []timedRequest{{20 * time.Second, "a.test/304"}}, 20 * time.Second},
+		{"success at the last moment", []timedRequest{{end - time.Millisecond, "a.test/200"}}, end - time.Millisecond},
+		{"success when it is over", []timedRequest{{0, "b.test/429?Retry-After=600"}, {end + 10*time.Millisecond, "a.test/200"}}, end},
+		{"another's success", []timedRequest{{20 * time.Second, "b.test/200"}, {20 * time.Second, "a.test:81/200"}}, end},
+		{"failures", []timedRequest{
 			{20 * time.Second, "a.test/400"}, {21 * time.Second, "a.test/404"}, {22 * time.Second, "a.test/500"},
 			{23 * time.Second, "a.test/429"}, {24 * time.Second, "a.test/error"}}, end},
-		{"success that was on its way", []coolSent{{5 * time.Second, "a.test/200?takes=10s"}}, end},
-		{"another cool-down on its way", []coolSent{{5 * time.Second, "a.test/429?Retry-After=40&takes=15s"}}, end},
-		{"success that was on its way at the last answer", []coolSent{
+		{"success that was on its way", []timedRequest{{5 * time.Second, "a.test/200?takes=10s"}}, end},
+		{"another cool-down on its way", []timedRequest{{5 * time.Second, "a.test/429?Retry-After=40&takes=15s"}}, end},
+		{"success that was on its way at the last answer", []timedRequest{
 			{12 * time.Second, "a.test/200?takes=10s"}, {15 * time.Second, "a.test/429?Retry-After=1"}}, end},
-		{"success after the last answer", []coolSent{
+		{"success after the last answer", []timedRequest{
 			{12 * time.Second, "a.test/429?Retry-After=1"}, {15 * time.Second, "a.test/200"}}, 15 * time.Second},
-		{"success, and another cool-down", []coolSent{
+		{"success, and another cool-down", []timedRequest{
 			{20 * time.Second, "a.test/200"}, {20*time.Second + 1, "a.test/429?Retry-After=40"}}, end},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			coolScenes(t, httpretry.Policy{}, func(s *coolScene) { coolEnd(s, tt.sent, tt.want) })
+			playScene(t, httpretry.Policy{}, func(s *scene) { playEnd(s, tt.sent, tt.want) })
 		})
 	}
 }
 
-// coolEnd plays a row of the table above.
-func coolEnd(s *coolScene, others []coolSent, want time.Duration) {
-	const spread = 12500 * time.Millisecond // a quarter of what was asked
+// playEnd plays a row of TestSuccessEndsCooldowns.
+func playEnd(s *scene, others []timedRequest, want time.Duration) {
 	off := httpretry.WithPolicy(s.Context(), httpretry.Policy{MaxAttempts: 1})
 	wait := httpretry.WithPolicy(s.Context(), httpretry.Policy{Cooldown: httpretry.CooldownWait})
 	var wg sync.WaitGroup
-	for _, other := range append(others, coolSent{10 * time.Second, "a.test/429?Retry-After=50"}) {
+	for _, other := range append(others, timedRequest{10 * time.Second, "a.test/429?Retry-After=50"}) {
 		wg.Go(func() {
 			time.Sleep(other.at)
-			s.do(request(s, "GET", "http://"+other.url, "").WithContext(off))
+			s.do(retrytest.Request(s, "GET", "http://"+other.url, "").WithContext(off))
 		})
 	}
 	time.Sleep(11 * time.Second)
 	for range 40 {
 		wg.Go(func() { assert.Equal(s, 200, s.get(wait, "/200/waited").status) })
 	}
-	s.asleep(want - 11*time.Second - 1)
-	assert.NotZero(s, s.left())
-	s.asleep(2)
-	assert.Zero(s, s.left())
+	s.sleep(want - 11*time.Second - 1)
+	assert.NotZero(s, s.remaining())
+	s.sleep(2)
+	assert.Zero(s, s.remaining())
 	wg.Wait()
 	at := s.at("a.test/200/waited")
 	require.Len(s, at, 40)
 	slices.Sort(at)
+	// A second cool-down that begins just before its end lasts less long.
+	shortest, longest := min(want-20*time.Second, 40*time.Second), want-10*time.Second
+	if want < 60*time.Second {
+		shortest = longest
+	}
 	assert.GreaterOrEqual(s, at[0], want)
-	assert.LessOrEqual(s, at[39], want+spread)
-	assert.Greater(s, at[39]-at[0], spread/2, "spread out: %v", at)
-	assert.Greater(s, at[30]-at[10], spread/10, "spread out: %v", at)
+	assert.LessOrEqual(s, at[39], want+longest)
+	assert.Greater(s, at[39]-at[0], shortest*9/10, "spread out: %v", at)
+	assert.Greater(s, at[30]-at[10], shortest*4/10, "spread out: %v", at)
 }
 
-// A retry whose wait began before the cool-down is woken by its end, too. One
-// that was told to wait that long is not: the answer was its own. A success of a
-// retry that was on its way ends nothing.
+// The end of a cool-down also ends the wait of a retry that began to wait
+// before the cool-down. It does not end the wait of a request whose own
+// response asked for that wait. A success of a retry that was sent before the
+// cool-down ends nothing.
 func TestSuccessWakesRetries(t *testing.T) {
-	coolScenes(t, every(time.Second), func(s *coolScene) {
+	playScene(t, retrytest.RetryEvery(time.Second), func(s *scene) {
 		var wg sync.WaitGroup
-		results := make([]coolResult, 4)
-		for i, r := range []coolSent{
+		results := make([]result, 4)
+		for i, r := range []timedRequest{
 			{9500 * time.Millisecond, "/500"},
 			{11 * time.Second, "/500/204"},
 			{10 * time.Second, "/429/201?Retry-After=50"},
@@ -559,9 +607,9 @@ func TestSuccessWakesRetries(t *testing.T) {
 				results[i] = s.get(s.Context(), r.url)
 			})
 		}
-		s.asleep(20 * time.Second)
-		assert.NotZero(s, s.left(), "although there was a success")
-		s.once("/200")
+		s.sleep(20 * time.Second)
+		assert.NotZero(s, s.remaining(), "although there was a success")
+		s.sendOnce("/200")
 		wg.Wait()
 		assert.Equal(s, []int{200, 204, 201, 202}, []int{results[0].status, results[1].status, results[2].status, results[3].status})
 		assert.Equal(s, 12*time.Second, results[3].at)
@@ -571,10 +619,11 @@ func TestSuccessWakesRetries(t *testing.T) {
 	})
 }
 
-// Hazard I9: retries that wait for another's cool-down come back spread out, too.
+// Hazard I9: retries that wait for a cool-down that another request began
+// arrive spread out.
 func TestCooldownSpreadsRetries(t *testing.T) {
-	coolScenes(t, every(time.Second), func(s *coolScene) {
-		s.once("/429?Retry-After=40")
+	playScene(t, retrytest.RetryEvery(time.Second), func(s *scene) {
+		s.sendOnce("/429?Retry-After=40")
 		var wg sync.WaitGroup
 		at := make([]time.Duration, 40)
 		for i := range at {
@@ -589,9 +638,8 @@ func TestCooldownSpreadsRetries(t *testing.T) {
 	})
 }
 
-// Whatever answers come in whatever order, a host is left alone when it has to
-// be, and at no other time: requests that are not to be sent then agree with a
-// model of a few lines.
+// Responses begin and end cool-downs in random order. At any time, the rest of
+// the cool-down agrees with a model of a few lines.
 func TestCooldownsKeepToTheirModel(t *testing.T) {
 	type event struct {
 		begin, end  time.Duration
@@ -603,7 +651,7 @@ func TestCooldownsKeepToTheirModel(t *testing.T) {
 	events := make([]event, 300)
 	for i := range events {
 		e := &events[i]
-		e.begin = time.Duration(random.IntN(1000)*1000+i+1) * time.Millisecond // no two of these, or of their ends, at once
+		e.begin = time.Duration(random.IntN(1000)*1000+i+1) * time.Millisecond // no two of these times, and of the ends, are equal
 		e.end = e.begin + time.Duration(random.IntN(30))*time.Second + 500*time.Microsecond
 		e.code = []int{200, 200, 200, 204, 404, 429, 500, 503}[random.IntN(8)]
 		e.asked = random.IntN(60)
@@ -623,29 +671,30 @@ func TestCooldownsKeepToTheirModel(t *testing.T) {
 		}
 		return until
 	}
-	coolScenes(t, httpretry.Policy{MaxAttempts: 1}, func(s *coolScene) {
+	playScene(t, httpretry.Policy{MaxAttempts: 1}, func(s *scene) {
 		var wg sync.WaitGroup
 		for _, e := range events {
 			wg.Go(func() {
 				time.Sleep(e.begin)
-				s.once(fmt.Sprintf("/%d?Retry-After=%d&takes=%v", e.code, e.asked, e.end-e.begin))
+				s.sendOnce(fmt.Sprintf("/%d?Retry-After=%d&takes=%v", e.code, e.asked, e.end-e.begin))
 			})
 		}
 		for range 1100 {
 			time.Sleep(time.Second)
 			now := time.Since(s.start)
-			assert.Equal(s, max(until(now)-now, 0), s.leftOf(s.Context(), httpretry.Policy{}, "http://a.test/404"), now)
+			assert.Equal(s, max(until(now)-now, 0), s.remainingOf(s.Context(), httpretry.Policy{}, "http://a.test/404"), now)
 		}
 		wg.Wait()
 	})
 }
 
-// Hazard A8, I8: many requests whose answers begin and end cool-downs at the same time: each of
-// them ends, nothing is sent by who was refused, and afterwards all is as before.
+// Hazard A8, I8: many requests begin and end cool-downs concurrently. Each of
+// them ends, a request that fails because of a cool-down is not sent, and no
+// cool-down remains.
 func TestCooldownsRace(t *testing.T) {
-	policy := every(time.Millisecond)
+	policy := retrytest.RetryEvery(time.Millisecond)
 	policy.MaxAttempts = 2
-	coolScenes(t, policy, func(s *coolScene) {
+	playScene(t, policy, func(s *scene) {
 		paths := []string{"/200", "/404", "/200?takes=1ms", "/429/429?Retry-After-Ms=5&again=", "/429?Retry-After-Ms=3&takes=1ms", "/503?Retry-After-Ms=1"}
 		var wg sync.WaitGroup
 		for i := range 600 {
@@ -657,7 +706,7 @@ func TestCooldownsRace(t *testing.T) {
 				}
 				time.Sleep(time.Duration(i%50) * time.Millisecond)
 				began := time.Now()
-				got := s.with(p, paths[i%len(paths)])
+				got := s.getWith(p, paths[i%len(paths)])
 				var cooling *httpretry.CooldownError
 				if got.err != nil && assert.ErrorAs(s, got.err, &cooling) {
 					assert.True(s, cooling.Until.After(began))
@@ -667,12 +716,12 @@ func TestCooldownsRace(t *testing.T) {
 		}
 		wg.Wait()
 		time.Sleep(time.Second)
-		assert.Zero(s, s.left())
+		assert.Zero(s, s.remaining())
 	})
 }
 
-// Hazard A4, G2, G5: a first attempt that would have to wait too long is not sent, and fails before
-// the wait.
+// Hazard A4, G2, G5: a first attempt is not sent, and fails at once, if the
+// wait for its host would end too late.
 func TestCooldownWaitThatDoesNotFit(t *testing.T) {
 	const asked = 30 * time.Second
 	for _, tt := range []struct {
@@ -694,70 +743,71 @@ func TestCooldownWaitThatDoesNotFit(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.policy.Cooldown = httpretry.CooldownWait
-			coolScenes(t, tt.policy, func(s *coolScene) { coolFit(s, cmp.Or(tt.ctx, time.Hour), tt.client, tt.fits) })
+			playScene(t, tt.policy, func(s *scene) { playWait(s, cmp.Or(tt.ctx, time.Hour), tt.client, tt.fits) })
 		})
 	}
 }
 
-// coolFit plays a row of the table above.
-func coolFit(s *coolScene, deadline, timeout time.Duration, fits bool) {
-	s.once("/429?Retry-After=30")
-	s.events = nil
+// playWait plays a row of TestCooldownWaitThatDoesNotFit.
+func playWait(s *scene, deadline, timeout time.Duration, fits bool) {
+	s.sendOnce("/429?Retry-After=30")
+	s.Events = nil
 	ctx, cancel := context.WithTimeout(s.Context(), deadline)
 	defer cancel()
-	body := contract.Counted("text")
-	req := streamed(s, "PUT", "http://a.test/200", body).WithContext(ctx)
+	body := retrytest.Counted("text")
+	req := retrytest.Streamed(s, "PUT", "http://a.test/200", body).WithContext(ctx)
 	resp, err := (&http.Client{Transport: s.transport, Timeout: timeout}).Do(req)
 	assert.Equal(s, 1, body.Closes())
 	end := s.start.Add(30 * time.Second)
 	if fits {
 		require.NoError(s, err)
-		finish(s, resp)
+		retrytest.ReadBody(s, resp)
 		assert.False(s, time.Now().Before(end))
 		return
 	}
-	coolAssertRefused(s, err, end, end)
+	assertNotSent(s, err, end, end)
 	assert.Zero(s, time.Since(s.start))
 	assert.Empty(s, s.at("a.test/200"))
-	coolAssertOneEvent(s, req, httpretry.ReasonCooldown)
+	assertOneEvent(s, req, httpretry.ReasonCooldown)
 }
 
-// coolAssertOneEvent checks the event of a request that was never sent.
-func coolAssertOneEvent(s *coolScene, req *http.Request, reason httpretry.Reason) {
+// assertOneEvent checks the event of a request that was never sent.
+func assertOneEvent(s *scene, req *http.Request, reason httpretry.Reason) {
 	s.Helper()
-	require.Len(s, s.events, 1)
-	e := s.events[0]
+	require.Len(s, s.Events, 1)
+	e := s.Events[0]
 	assert.Equal(s, []any{0, reason, time.Duration(0)}, []any{e.Attempt, e.Reason, e.Wait})
 	assert.Equal(s, req.URL, e.Request.URL)
 	assert.Nil(s, e.Response)
 	assert.Error(s, e.Err)
 }
 
-// Hazard G1, G4: a cancel ends the wait before a first attempt at once. Nothing is sent, and the
-// body is closed, unread.
+// Hazard G1, G4: a cancel ends the wait before a first attempt at once. The
+// request is not sent, and its body is closed unread.
 func TestCancelDuringCooldown(t *testing.T) {
 	for _, legacy := range []bool{false, true} {
 		for _, ended := range []bool{false, true} {
 			t.Run(fmt.Sprintf("Request.Cancel %v/ended early %v", legacy, ended), func(t *testing.T) {
-				coolScenes(t, httpretry.Policy{Cooldown: httpretry.CooldownWait}, func(s *coolScene) { coolCancel(s, legacy, ended) })
+				playScene(t, httpretry.Policy{Cooldown: httpretry.CooldownWait}, func(s *scene) { playCancel(s, legacy, ended) })
 			})
 		}
 	}
 }
 
-// coolCancel cancels a request after ten seconds, by its context or its Cancel,
-// while it waits or, after a success, is to come back spread out.
-func coolCancel(s *coolScene, legacy, ended bool) {
+// playCancel cancels a request after ten seconds, by its context or by
+// Request.Cancel. By then the request waits for a cool-down, or, if a success
+// ended that, for its turn.
+func playCancel(s *scene, legacy, ended bool) {
 	const after = 10 * time.Second
-	s.once("/429?Retry-After=40")
+	s.sendOnce("/429?Retry-After=40")
 	if ended {
-		time.AfterFunc(after-1, func() { s.once("/200") })
+		time.AfterFunc(after-1, func() { s.sendOnce("/200") })
 	}
 	cause := errors.New("cause")
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
-	body := contract.Counted("text")
-	req := streamed(s, "PUT", "http://a.test/200/x", body).WithContext(ctx)
+	body := retrytest.Counted("text")
+	req := retrytest.Streamed(s, "PUT", "http://a.test/200/x", body).WithContext(ctx)
 	if legacy {
 		canceled := make(chan struct{})
 		//lint:ignore SA1019 http.Client sets it
@@ -767,35 +817,37 @@ func coolCancel(s *coolScene, legacy, ended bool) {
 		time.AfterFunc(after, func() { cancel(cause) })
 	}
 	got := s.do(req)
+	// The error of a context is its own, because nothing was sent.
 	var e *httpretry.Error
-	require.ErrorAs(s, got.err, &e)
-	assert.Equal(s, []any{0, httpretry.ReasonCanceled}, []any{e.Attempts, e.Reason})
-	if !legacy {
+	assert.Equal(s, legacy, errors.As(got.err, &e))
+	if legacy {
+		assert.EqualError(s, got.err, "httpretry: not sent: request canceled")
+	} else {
 		assert.ErrorIs(s, got.err, context.Canceled)
 		assert.ErrorIs(s, got.err, cause)
 	}
 	assert.Equal(s, after, got.at)
 	assert.Equal(s, 1, body.Closes())
 	assert.Empty(s, s.at("a.test/200/x"))
-	assert.Equal(s, httpretry.ReasonCanceled, s.reason())
-	assert.Zero(s, s.events[len(s.events)-1].Attempt)
+	assert.Equal(s, httpretry.ReasonCanceled, s.Reason())
+	assert.Zero(s, s.Events[len(s.Events)-1].Attempt)
 }
 
-// Hazard A5: while a first attempt waits, nobody touches its body.
+// Hazard A5: the request's body is not touched while a first attempt waits.
 func TestCooldownLeavesBodiesAlone(t *testing.T) {
-	coolScenes(t, httpretry.Policy{Cooldown: httpretry.CooldownWait}, func(s *coolScene) {
+	playScene(t, httpretry.Policy{Cooldown: httpretry.CooldownWait}, func(s *scene) {
 		touched := func(what string) { assert.GreaterOrEqual(s, time.Since(s.start), 30*time.Second, what) }
-		s.once("/429?Retry-After=30")
-		body := &contract.Body{ReadCloser: io.NopCloser(readerFunc(func([]byte) (int, error) { touched("Read"); return 0, io.EOF }))}
-		req := streamed(s, "PUT", "http://a.test/500", body)
-		req.GetBody = func() (io.ReadCloser, error) { touched("GetBody"); return contract.Counted("text"), nil }
+		s.sendOnce("/429?Retry-After=30")
+		body := &retrytest.Body{ReadCloser: io.NopCloser(retrytest.ReaderFunc(func([]byte) (int, error) { touched("Read"); return 0, io.EOF }))}
+		req := retrytest.Streamed(s, "PUT", "http://a.test/500", body)
+		req.GetBody = func() (io.ReadCloser, error) { touched("GetBody"); return retrytest.Counted("text"), nil }
 		assert.Equal(s, 200, s.do(req).status)
 		assert.Len(s, s.at("a.test/500"), 2)
 	})
 }
 
-// Hazard H3, H5: what a cool-down is about: the host, however it is spelled, or that and what
-// the policy's key says.
+// Hazard H3, H5: a cool-down is that of an origin, however it is spelled, and
+// of Policy.CooldownKey's key if there is one.
 func TestCooldownKeys(t *testing.T) {
 	const credential = "Bearer hunter2"
 	byCredential := func(r *http.Request) string { return r.Header.Get("Authorization") }
@@ -811,9 +863,10 @@ func TestCooldownKeys(t *testing.T) {
 		{"same", nil, "http://a.test/429", "http://a.test/200", "", true},
 		{"path and query", nil, "http://a.test/429", "http://a.test/200/x?y=z", "", true},
 		{"case, dot, port, user", nil, "http://a.test/429", "http://me:pw@A.tESt.:80/200", "", true},
-		{"IDN", nil, "http://bücher.test/429", "http://xn--bcher-kva.test/200", "", true},
+		{"IDN, case", nil, "http://bücher.test/429", "http://BÜCHER.test/200", "", true},
+		{"IDN, encoded", nil, "http://bücher.test/429", "http://xn--bcher-kva.test/200", "", false},
 		{"port", nil, "http://a.test/429", "http://a.test:8080/200", "", false},
-		{"scheme", nil, "http://a.test/429", "https://a.test/200", "", true},
+		{"scheme", nil, "http://a.test/429", "https://a.test/200", "", false},
 		{"scheme and port", nil, "http://a.test/429", "https://a.test:80/200", "", false},
 		{"subdomain", nil, "http://a.test/429", "http://b.a.test/200", "", false},
 		{"same credential", byCredential, "http://a.test/429", "http://a.test/200", credential, true},
@@ -826,15 +879,15 @@ func TestCooldownKeys(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			policy := httpretry.Policy{MaxAttempts: 1, CooldownKey: tt.key}
-			coolScenes(t, policy, func(s *coolScene) {
-				first, other := request(s, "GET", tt.first+"?Retry-After=30", ""), request(s, "GET", tt.other, "")
+			playScene(t, policy, func(s *scene) {
+				first, other := retrytest.Request(s, "GET", tt.first+"?Retry-After=30", ""), retrytest.Request(s, "GET", tt.other, "")
 				first.Header.Set("Authorization", credential)
 				other.Header.Set("Authorization", tt.header)
 				s.do(first)
 				policy.Cooldown = httpretry.CooldownFail
 				got := s.do(other.WithContext(httpretry.WithPolicy(s.Context(), policy)))
 				assert.Equal(s, tt.cools, got.err != nil, got.err)
-				for _, e := range append(s.events, httpretry.Event{Err: got.err}) {
+				for _, e := range append(s.Events, httpretry.Event{Err: got.err}) {
 					assert.NotContains(s, fmt.Sprintf("%+v %q", e.Err, e.Err), "hunter2")
 				}
 			})
@@ -842,26 +895,48 @@ func TestCooldownKeys(t *testing.T) {
 	}
 }
 
-// A success of another key ends nothing.
+// A forged response over http does not silence https: the schemes of a host
+// share neither a cool-down nor a budget, in either direction.
+func TestSchemesShareNothing(t *testing.T) {
+	for bad, good := range map[string]string{"http": "https", "https": "http"} {
+		t.Run(bad, func(t *testing.T) {
+			policy := httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}, Cooldown: httpretry.CooldownFail}
+			playScene(t, policy, func(s *scene) {
+				// The shared default budget has five retries for a host.
+				for range 10 {
+					s.do(retrytest.Request(s, "GET", bad+"://a.test/500/500", ""))
+				}
+				assert.Equal(s, httpretry.ReasonBudget, s.Reason())
+				s.do(retrytest.Request(s, "GET", bad+"://a.test/503?Retry-After=3600", ""))
+				assert.Equal(s, time.Hour, s.remainingOf(s.Context(), policy, bad+"://a.test/200"))
+
+				assert.Equal(s, 200, s.do(retrytest.Request(s, "GET", good+"://a.test/503", "")).status)
+				assert.Zero(s, s.remainingOf(s.Context(), policy, good+"://a.test/200"))
+			})
+		})
+	}
+}
+
+// A success under another key does not end a cool-down.
 func TestSuccessElsewhereEndsNothing(t *testing.T) {
 	policy := httpretry.Policy{MaxAttempts: 1, CooldownKey: func(r *http.Request) string { return r.URL.Path }}
-	coolScenes(t, policy, func(s *coolScene) {
+	playScene(t, policy, func(s *scene) {
 		s.get(s.Context(), "/429?Retry-After=30")
 		s.get(s.Context(), "/200")
-		assert.Equal(s, 30*time.Second, s.leftOf(s.Context(), policy, "http://a.test/429"))
+		assert.Equal(s, 30*time.Second, s.remainingOf(s.Context(), policy, "http://a.test/429"))
 	})
 }
 
-// The key is asked for only while there is something to hear or to say, and once
-// by each request.
+// CooldownKey is called only if a cool-down exists or begins, and at most once
+// for each request.
 func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 	calls := 0
-	policy := every(time.Second)
+	policy := retrytest.RetryEvery(time.Second)
 	policy.CooldownKey = func(*http.Request) string { calls++; return "key" }
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownOff, httpretry.CooldownWait, httpretry.CooldownFail} {
+	for _, mode := range []httpretry.Cooldown{httpretry.CooldownRetries, httpretry.CooldownWait, httpretry.CooldownFail} {
 		t.Run(mode.String(), func(t *testing.T) {
 			policy.Cooldown = mode
-			coolScenes(t, policy, func(s *coolScene) {
+			playScene(t, policy, func(s *scene) {
 				asks := func(want int, paths ...string) {
 					s.Helper()
 					calls = 0
@@ -874,11 +949,11 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 				const refused = "?Retry-After=30&X-Should-Retry=false"
 				asks(1, "/429"+refused)
 				time.Sleep(time.Minute)
-				asks(0, "/200", "/200", "/500") // although nobody has looked since
-				s.do(request(s, "GET", "http://b.test/503"+refused, ""))
+				asks(0, "/200", "/200", "/500") // although no request has looked at the cool-down since
+				s.do(retrytest.Request(s, "GET", "http://b.test/503"+refused, ""))
 				time.Sleep(time.Minute)
 				asks(0, "/500", "/404", "/200")
-				s.do(request(s, "GET", "http://c.test/503"+refused, ""))
+				s.do(retrytest.Request(s, "GET", "http://c.test/503"+refused, ""))
 				asks(1, "/200")
 				asks(1, "/500")
 			})
@@ -886,92 +961,94 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 	}
 }
 
-// Hazard K4: a panic of the key function, or of an observer that hears of a
-// request which was not sent, reaches the caller, and nothing is left open.
+// Hazard K4: a panic in CooldownKey, or in an observer of a request that was
+// not sent, reaches the caller and leaves nothing open.
 func TestCooldownPanics(t *testing.T) {
 	for name, tt := range map[string]struct {
 		path     string
 		mode     httpretry.Cooldown
-		observer bool          // panics, or the key function
+		observer bool          // the observer panics; false: the key function
 		later    time.Duration // until the host cools down
 	}{
 		"before the first attempt":   {"/200", httpretry.CooldownWait, false, 0},
 		"refused":                    {"/200", httpretry.CooldownFail, true, 0},
-		"with the answer":            {"/429?Retry-After=30", httpretry.CooldownOff, false, 0},
-		"with a success":             {"/200", httpretry.CooldownOff, false, 0},
-		"before a retry":             {"/500", httpretry.CooldownOff, false, 0},
-		"after the wait for a retry": {"/500", httpretry.CooldownOff, false, time.Second / 2},
+		"with the answer":            {"/429?Retry-After=30", httpretry.CooldownRetries, false, 0},
+		"with a success":             {"/200", httpretry.CooldownRetries, false, 0},
+		"before a retry":             {"/500", httpretry.CooldownRetries, false, 0},
+		"after the wait for a retry": {"/500", httpretry.CooldownRetries, false, time.Second / 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy := every(time.Second)
+				policy := retrytest.RetryEvery(time.Second)
 				policy.Cooldown = tt.mode
-				policy.CooldownKey = func(*http.Request) string { return coolPanics(!tt.observer) }
+				policy.CooldownKey = func(*http.Request) string { return panicIf(!tt.observer) }
 				var open atomic.Int32
-				base := coolOpen(&coolBase{start: time.Now(), asked: map[string][]time.Duration{}}, &open)
+				base := countOpen(&urlBase{start: time.Now(), asked: map[string][]time.Duration{}}, &open)
 				// The checks do not expect a panic.
-				transport := contractless(t, httpretry.Config{Base: base, Policy: policy, Observe: func(_ context.Context, e httpretry.Event) {
-					coolPanics(tt.observer && e.Attempt == 0)
+				transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy, Observe: func(_ context.Context, e httpretry.Event) {
+					panicIf(tt.observer && e.Attempt == 0)
 				}})
-				time.AfterFunc(tt.later, func() { coolOther(t, transport) })
+				time.AfterFunc(tt.later, func() { beginCooldown(t, transport) })
 				time.Sleep(time.Nanosecond)
-				body := contract.Counted("text")
-				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(streamed(t, "PUT", "http://a.test"+tt.path, body)) })
+				body := retrytest.Counted("text")
+				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test"+tt.path, body)) })
 				assert.Zero(t, open.Load())
 				assert.Equal(t, 1, body.Closes())
-				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(request(t, "PUT", "http://a.test"+tt.path, "text")) })
+				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test"+tt.path, "text")) })
 			})
 		})
 	}
 }
 
-func coolPanics(now bool) string {
+func panicIf(now bool) string {
 	if now {
 		panic("boom")
 	}
 	return ""
 }
 
-// coolOther lets a.test cool down, by a request whose policy has no key.
-func coolOther(t *testing.T, transport http.RoundTripper) {
+// beginCooldown begins a cool-down of a.test by a request whose policy has no
+// CooldownKey.
+func beginCooldown(t *testing.T, transport http.RoundTripper) {
 	plain := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
-	resp, err := transport.RoundTrip(request(t, "GET", "http://a.test/429?Retry-After=30", "").WithContext(plain))
+	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/429?Retry-After=30", "").WithContext(plain))
 	if assert.NoError(t, err) {
 		assert.NoError(t, resp.Body.Close())
 	}
 }
 
-// coolOpen counts the responses of next that are open.
-func coolOpen(next http.RoundTripper, open *atomic.Int32) http.RoundTripper {
-	return baseFunc(func(req *http.Request) (*http.Response, error) {
+// countOpen counts the open responses of next.
+func countOpen(next http.RoundTripper, open *atomic.Int32) http.RoundTripper {
+	return retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if resp != nil {
 			open.Add(1)
-			resp.Body = &coolBody{resp.Body, sync.OnceFunc(func() { open.Add(-1) })}
+			resp.Body = &countedBody{resp.Body, sync.OnceFunc(func() { open.Add(-1) })}
 		}
 		return resp, err
 	})
 }
 
-type coolBody struct {
+type countedBody struct {
 	io.ReadCloser
 	closed func()
 }
 
-func (b *coolBody) Close() error { b.closed(); return b.ReadCloser.Close() }
+func (b *countedBody) Close() error { b.closed(); return b.ReadCloser.Close() }
 
-// Hazard H4, H7: ten thousand hosts that want to be left alone fill no memory.
-// Who waits for one that is forgotten waits as long as it was told to.
+// Hazard H4, H7: ten thousand hosts that cool down do not fill the memory. A
+// request that waits for a host whose entry was evicted waits as long as
+// before.
 func TestManyHostsCoolDown(t *testing.T) {
-	coolScenes(t, every(time.Second), func(s *coolScene) {
-		s.transport = contractless(s, httpretry.Config{Base: s.coolBase, Policy: every(time.Second)}) // the checks keep too much
+	playScene(t, retrytest.RetryEvery(time.Second), func(s *scene) {
+		s.transport = retrytest.Unchecked(s, httpretry.Config{Base: s.urlBase, Policy: retrytest.RetryEvery(time.Second)}) // the checks keep too much in memory
 		var wg sync.WaitGroup
-		s.once("/429?Retry-After=30")
+		s.sendOnce("/429?Retry-After=30")
 		for i := range 20 {
-			policy := every(time.Second)
+			policy := retrytest.RetryEvery(time.Second)
 			policy.Cooldown = httpretry.Cooldown(i % 2)
 			wg.Go(func() {
-				got := s.with(policy, "/500")
+				got := s.getWith(policy, "/500")
 				assert.Equal(s, 200, got.status)
 				assert.GreaterOrEqual(s, got.at, 30*time.Second)
 			})
@@ -980,43 +1057,44 @@ func TestManyHostsCoolDown(t *testing.T) {
 		cool := func(from, to int) {
 			for i := range to - from {
 				url := fmt.Sprintf("http://h%d.test/503?Retry-After=3000", from+i)
-				s.do(request(s, "GET", url, "").WithContext(httpretry.WithPolicy(s.Context(), httpretry.Policy{MaxAttempts: 1})))
+				s.do(retrytest.Request(s, "GET", url, "").WithContext(httpretry.WithPolicy(s.Context(), httpretry.Policy{MaxAttempts: 1})))
 			}
-			s.coolBase.mu.Lock()
+			s.urlBase.mu.Lock()
 			s.asked = map[string][]time.Duration{}
-			s.coolBase.mu.Unlock()
+			s.urlBase.mu.Unlock()
 		}
 		hosts := 10_000
-		if raceEnabled {
+		if retrytest.RaceEnabled {
 			hosts = 500 // eviction takes a hundred times as long
 		}
 		cool(0, 1100)
-		before := heap()
+		before := retrytest.HeapInUse()
 		cool(1100, 1100+hosts)
-		grown := heap() - before
+		grown := retrytest.HeapInUse() - before
 		s.Logf("%d hosts more: %d KiB", hosts, grown>>10)
 		assert.Less(s, grown, int64(256<<10))
-		assert.Zero(s, s.left(), "forgotten")
+		assert.Zero(s, s.remaining(), "forgotten")
 		wg.Wait()
 	})
 }
 
-// A success costs no allocation while its host, another, or none cools down.
+// A success allocates nothing while its host, another host, or no host cools
+// down.
 func TestCooldownAllocatesNothing(t *testing.T) {
-	if raceEnabled {
+	if retrytest.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownOff, httpretry.CooldownWait, httpretry.CooldownFail} {
+	for _, mode := range []httpretry.Cooldown{httpretry.CooldownRetries, httpretry.CooldownWait, httpretry.CooldownFail} {
 		ok := newInstant().ok
-		cfg := everything(baseFunc(func(req *http.Request) (*http.Response, error) {
+		cfg := fullConfig(retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/429" {
-				return coolAnswer(429, header("Retry-After", "3600")), nil
+				return newResponse(429, newHeader("Retry-After", "3600")), nil
 			}
 			return ok, nil
 		}))
 		cfg.Policy.Cooldown, cfg.Policy.MaxAttempts = mode, 1
-		transport := contractless(t, cfg)
-		req := request(t, "GET", "http://a.test/", "")
+		transport := retrytest.Unchecked(t, cfg)
+		req := retrytest.Request(t, "GET", "http://a.test/", "")
 		success := func() {
 			if _, err := transport.RoundTrip(req); err != nil {
 				t.Error(err)
@@ -1024,10 +1102,10 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 		}
 		for _, cooling := range []string{"", "http://b.test/429", "http://a.test/429"} {
 			if cooling != "" {
-				_, err := transport.RoundTrip(request(t, "GET", cooling, ""))
+				_, err := transport.RoundTrip(retrytest.Request(t, "GET", cooling, ""))
 				require.NoError(t, err)
 			}
-			if cooling == "http://a.test/429" && mode != httpretry.CooldownOff {
+			if cooling == "http://a.test/429" && mode != httpretry.CooldownRetries {
 				break // nothing is sent
 			}
 			assert.Zero(t, testing.AllocsPerRun(1000, success), "%v %v", mode, cooling)
@@ -1035,47 +1113,21 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Cooldown is refused if it is none of the three.
+// A value of Cooldown that is none of the three is invalid.
 func TestCooldownValidates(t *testing.T) {
-	const problem = "Cooldown: Cooldown(7) is none of CooldownOff, CooldownWait and CooldownFail"
+	const problem = "Cooldown: Cooldown(7): want CooldownRetries, CooldownWait or CooldownFail"
 	bad := httpretry.Policy{Cooldown: 7}
 	assert.EqualError(t, bad.Validate(), "httpretry: Policy."+problem)
 	_, err := httpretry.New(httpretry.Config{Policy: bad, Hosts: map[string]httpretry.Policy{"a.test": bad}})
 	assert.EqualError(t, err, "httpretry: Config.Policy."+problem+"\nhttpretry: Config.Hosts[\"a.test\"]."+problem)
-	bad.Budget, bad.KeyHeader = &httpretry.HostBudget{Ratio: -1}, " "
-	fields := []string{"MaxElapsed", "Budget", "Cooldown", "KeyHeader"}
+	bad.Budget, bad.IdempotencyHeader = &httpretry.HostBudget{Ratio: -1}, " "
+	fields := []string{"MaxElapsed", "Budget", "Cooldown", "IdempotencyHeader"}
 	bad.MaxElapsed = -1
 	for i, line := range strings.Split(bad.Validate().Error(), "\n") {
 		assert.True(t, strings.HasPrefix(line, "httpretry: Policy."+fields[i]+":"), "in the order of the fields: %s", line)
 	}
-	for c, want := range map[httpretry.Cooldown]string{0: "off", 1: "wait", 2: "fail", 3: "Cooldown(3)", 255: "Cooldown(255)"} {
+	for c, want := range map[httpretry.Cooldown]string{0: "retries", 1: "wait", 2: "fail", 3: "Cooldown(3)", 255: "Cooldown(255)"} {
 		assert.Equal(t, want, c.String())
 		assert.Equal(t, c > httpretry.CooldownFail, httpretry.Policy{Cooldown: c}.Validate() != nil)
 	}
-}
-
-// A RetryTransport that has another below it takes a request that was refused
-// there for one that nobody has processed, so that a POST is sent again, too, and
-// sends it when the host has cooled down.
-func TestCooldownBelow(t *testing.T) {
-	for _, method := range []string{"GET", "POST"} {
-		t.Run(method, func(t *testing.T) {
-			coolScenes(t, httpretry.Policy{MaxAttempts: 1, Cooldown: httpretry.CooldownFail}, func(s *coolScene) {
-				var events record
-				upper := contract.New(s, httpretry.Config{Base: s.transport, Policy: every(10 * time.Second), Observe: events.observe})
-				s.once("/429?Retry-After=15")
-				resp, err := upper.RoundTrip(request(s, method, "http://a.test/200", ""))
-				require.NoError(s, err)
-				finish(s, resp)
-				require.Len(s, s.at("a.test/200"), 1)
-				assert.GreaterOrEqual(s, s.at("a.test/200")[0], 15*time.Second)
-				assert.LessOrEqual(s, s.at("a.test/200")[0], 18750*time.Millisecond)
-				require.Len(s, events.events, 2)
-				coolAssertRefused(s, events.events[0].Err, s.start.Add(15*time.Second), s.start.Add(15*time.Second))
-			})
-		})
-	}
-	// By itself, such an error proves nothing: it may be another request's.
-	unsent := &httpretry.Error{Reason: httpretry.ReasonCooldown, Err: &httpretry.CooldownError{}}
-	assert.Equal(t, httpretry.Transient, httpretry.Classify(nil, fmt.Errorf("below: %w", unsent)))
 }

@@ -1,121 +1,133 @@
 package httpretry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
+
+	"github.com/seed421102f4/httpretry/internal/redact"
 )
 
-// Event tells what was decided after an attempt.
+// Event describes an attempt and the decision after it.
 type Event struct {
-	// Request is the request as it was passed to RoundTrip.
+	// Request is the caller's request.
 	Request *http.Request
 
-	// Response is the attempt's, nil if it ended with an error. Its body is
-	// off limits.
+	// Response is the attempt's response, or nil if there is none. Its body
+	// must not be used.
 	Response *http.Response
 
-	// Err is the attempt's error, nil if it ended with a response. With
-	// ReasonNotReplayable it is GetBody's error, if there was one.
+	// Err is the error of the attempt, or of the wait after it. With
+	// ReasonNotReplayable, it is GetBody's error, if there was one. With
+	// ReasonNotResumable, it is why Response is not the rest of the body.
 	Err error
 
-	// Attempt is the attempt's number, from 1. It is 0 for a request that was
-	// never sent, since its host was cooling down.
+	// Attempt is the attempt's number, from 1, or 0 for a request that was
+	// never sent because its host was cooling down.
 	Attempt int
 
-	// Elapsed is the time from the beginning of the first attempt to the end
-	// of this one, or to the end of a request that ends while it waits. Where
-	// a first attempt waits for its host to cool down, that counts too.
+	// Elapsed is the time since the start of the request.
 	Elapsed time.Duration
 
-	// Wait is the time until the next attempt, if Reason is zero: a longer one
-	// if the host asks for it meanwhile (see Cooldown). With ReasonBudget it is
-	// the time until the failure is handed back (see Policy.BudgetBackoff).
+	// Wait is the time until the next attempt, which a cool-down may extend.
+	// With ReasonBudget it is the time until RoundTrip returns.
 	Wait time.Duration
 
-	// Reason says why no attempt follows. It is zero if one does.
+	// Reason is why no attempt follows, or ReasonNone if one does.
 	Reason Reason
+
+	// Resuming reports whether the response's body broke off after RoundTrip
+	// had returned. See Policy.Resume.
+	Resuming bool
+
+	// Offset is the number of bytes that were read of that body.
+	Offset int64
 }
 
-// Reason names what ended a request. Its zero value means that nothing has.
+// Reason is why a request ended.
 type Reason uint8
 
 const (
-	_                   Reason = iota
-	ReasonFinal                // success, or a failure that would repeat itself
-	ReasonCanceled             // the caller's context is done, or its Request.Cancel closed
-	ReasonAttempts             // as many attempts as the policy allows
-	ReasonNotIdempotent        // the server may have acted, and must not act twice
-	ReasonNotReplayable        // the body cannot be sent again
-	ReasonServerRefused        // the server asks not to be asked again
-	ReasonRetryAfter           // the server asks for a longer wait than the policy allows
-	ReasonDeadline             // the wait would end after the deadline, or after MaxElapsed
-	ReasonBudget               // too many retries to this host
-	ReasonChain                // somebody up the chain of calls retries this: see Middleware
-	ReasonCooldown             // the host asks all requests to leave it alone, for too long
+	ReasonNone          Reason = iota // the request has not ended
+	ReasonSuccess                     // a response below 400
+	ReasonPermanent                   // a failure that would occur again
+	ReasonCanceled                    // the request's context is done
+	ReasonAttempts                    // Policy.MaxAttempts, or WithoutRetries
+	ReasonCallerRetries               // a caller retries: see Middleware
+	ReasonNotIdempotent               // the server may have processed it
+	ReasonNotReplayable               // the body cannot be sent again
+	ReasonDoNotRetry                  // X-Should-Retry: false
+	ReasonRetryAfter                  // a wait longer than Policy.MaxRetryAfter
+	ReasonCooldown                    // the host is cooling down: see Cooldown
+	ReasonDeadline                    // too late for the deadline or MaxElapsed
+	ReasonBudget                      // Policy.Budget refused the retry
+	ReasonNotResumable                // no rest of the body: see Policy.Resume
 )
 
-// String returns the reason in words, such as "budget exhausted".
+// String returns a name for use as a label, such as "budget_exhausted".
 func (r Reason) String() string {
-	switch r {
-	case 0:
-		return "none"
-	case ReasonFinal:
-		return "final"
-	case ReasonCanceled:
-		return "canceled"
-	case ReasonAttempts:
-		return "attempts exhausted"
-	case ReasonNotIdempotent:
-		return "not idempotent"
-	case ReasonNotReplayable:
-		return "body not replayable"
-	case ReasonServerRefused:
-		return "server refused"
-	case ReasonRetryAfter:
-		return "Retry-After too long"
-	case ReasonDeadline:
-		return "deadline too near"
-	case ReasonBudget:
-		return "budget exhausted"
-	case ReasonChain:
-		return "retried up the chain"
-	case ReasonCooldown:
-		return "host cooling down"
-	default:
+	names := [...]string{
+		ReasonNone:          "none",
+		ReasonSuccess:       "success",
+		ReasonPermanent:     "permanent",
+		ReasonCanceled:      "canceled",
+		ReasonAttempts:      "attempts_exhausted",
+		ReasonCallerRetries: "caller_retries",
+		ReasonNotIdempotent: "not_idempotent",
+		ReasonNotReplayable: "not_replayable",
+		ReasonDoNotRetry:    "do_not_retry",
+		ReasonRetryAfter:    "retry_after_too_long",
+		ReasonCooldown:      "host_cooling_down",
+		ReasonDeadline:      "deadline_too_near",
+		ReasonBudget:        "budget_exhausted",
+		ReasonNotResumable:  "not_resumable",
+	}
+	if int(r) >= len(names) {
 		return fmt.Sprintf("Reason(%d)", uint8(r))
 	}
+	return names[r]
 }
 
-// Error is the error of a request that took more than one attempt, or that
-// this package itself ended. errors.Is and errors.As see the error inside.
+// Error is the error of a request that took more than one attempt, of a request
+// that the transport itself ended, or of a response's body that broke off (see
+// [Policy.Resume]).
 type Error struct {
-	Attempts int    // that were begun; 0 if the request was never sent
-	Reason   Reason // why none followed
+	Attempts int    // attempts that were started; 0 if the request was never sent
+	Reason   Reason // why no other attempt followed
 	Err      error  // of the last attempt, or of what ended the request
 }
 
-// Error returns the number of attempts, the reason and the error inside. It
-// adds nothing of the request.
+// Error returns the number of attempts, the reason and the text of e.Err.
 func (e *Error) Error() string {
-	switch e.Attempts {
-	case 0:
+	attempts := "1 attempt"
+	switch {
+	case e.Attempts == 0:
 		return fmt.Sprintf("httpretry: not sent: %v", e.Err)
-	case 1:
-		return fmt.Sprintf("httpretry: gave up after 1 attempt (%v): %v", e.Reason, e.Err)
-	default:
-		return fmt.Sprintf("httpretry: gave up after %d attempts (%v): %v", e.Attempts, e.Reason, e.Err)
+	case e.Attempts > 1:
+		attempts = strconv.Itoa(e.Attempts) + " attempts"
 	}
+	hint := ""
+	// Without the hint, users look for the reason in MaxAttempts.
+	if e.Reason == ReasonBudget {
+		hint = "; " + budgetHint
+	}
+	return fmt.Sprintf("httpretry: gave up after %s (%v%s): %v", attempts, e.Reason, hint, e.Err)
 }
 
-// Unwrap returns the error inside.
+const (
+	budgetHint = "Policy.Budget refused a retry to this host"
+	resumeHint = "the response is not the rest of the body: see Policy.Resume"
+)
+
+// Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Timeout reports whether the error inside is a timeout. http.Client's errors
-// ask for it by a type assertion, not by errors.As.
+// Timeout reports whether e.Err is a timeout. http.Client uses it.
 func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 
 func isTimeout(err error) bool {
@@ -123,30 +135,31 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// Temporary reports what the error inside does, for code that still asks.
-func (e *Error) Temporary() bool {
-	var t interface{ Temporary() bool }
-	return errors.As(e.Err, &t) && t.Temporary()
-}
-
-// LogEvents returns a [Config.Observe] that logs each retry, and each that is
-// left to those up the chain, at level Info, and each request that was given up,
-// at level Warn: not those that a success or a final failure ended. URLs are
-// logged without user, query and fragment, headers not at all, and control
-// characters are escaped. Nil means slog.Default at the time of the event.
+// LogEvents returns a function for [Config.Observe]. The function logs retries
+// and ReasonCallerRetries at level Info, and other reasons at level Warn. It
+// does not log an Event with ReasonSuccess or ReasonPermanent. It logs
+// URLs without user, query and fragment, escapes control characters, and logs
+// no headers. A nil logger means slog.Default().
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	return func(ctx context.Context, e Event) {
-		level, message := slog.LevelInfo, "retrying request"
+		level, message := slog.LevelWarn, "gave up on request"
 		switch e.Reason {
-		case ReasonFinal:
+		case ReasonSuccess, ReasonPermanent:
 			return
-		case 0:
-		case ReasonChain:
-			message = "left the retry to those up the chain"
-		default:
-			level, message = slog.LevelWarn, "gave up on request"
+		case ReasonNone:
+			level, message = slog.LevelInfo, "retrying request"
+		case ReasonCallerRetries:
+			level, message = slog.LevelInfo, "left the retry to the caller"
+		}
+		// RoundTrip has returned, so the request did not fail.
+		switch {
+		case e.Resuming && e.Reason == ReasonNone:
+			message = "resuming response"
+		case e.Resuming && level == slog.LevelWarn:
+			message = "gave up on response"
 		}
 		log := logger
+		// slog.SetDefault may be called after LogEvents.
 		if log == nil {
 			log = slog.Default()
 		}
@@ -156,26 +169,30 @@ func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	}
 }
 
-// attrs returns what may be logged of an event.
+// attrs returns what LogEvents logs of an event.
 func (e Event) attrs() []slog.Attr {
-	method := e.Request.Method
-	if method == "" {
-		method = http.MethodGet
-	}
 	attrs := []slog.Attr{
-		slog.String("method", printable(method)),
-		slog.String("url", redactURL(e.Request.URL)),
+		slog.String("method", redact.Text(cmp.Or(e.Request.Method, http.MethodGet))),
+		slog.String("url", redact.URL(e.Request.URL)),
 		slog.Int("attempt", e.Attempt),
 		slog.Duration("elapsed", e.Elapsed),
+	}
+	if e.Resuming {
+		attrs = append(attrs, slog.Int64("offset", e.Offset))
 	}
 	if e.Response != nil {
 		attrs = append(attrs, slog.Int("status", e.Response.StatusCode))
 	}
 	if e.Err != nil {
-		attrs = append(attrs, slog.String("error", redactError(e.Err)))
+		attrs = append(attrs, slog.String("error", redact.Error(e.Err)))
 	}
-	if e.Reason == 0 {
+	switch e.Reason {
+	case ReasonNone:
 		return append(attrs, slog.Duration("wait", e.Wait))
+	case ReasonBudget:
+		attrs = append(attrs, slog.String("hint", budgetHint))
+	case ReasonNotResumable:
+		attrs = append(attrs, slog.String("hint", resumeHint))
 	}
 	return append(attrs, slog.String("reason", e.Reason.String()))
 }

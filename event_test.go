@@ -19,17 +19,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
 func TestReasonString(t *testing.T) {
 	seen := map[string]bool{}
-	for r := range httpretry.ReasonBudget + 1 {
+	for r := range httpretry.ReasonNotResumable + 1 {
 		assert.NotContains(t, r.String(), "Reason(")
 		assert.False(t, seen[r.String()], r)
 		seen[r.String()] = true
 	}
-	assert.Equal(t, "budget exhausted", httpretry.ReasonBudget.String())
+	assert.Equal(t, "budget_exhausted", httpretry.ReasonBudget.String())
 	assert.Equal(t, "Reason(200)", httpretry.Reason(200).String())
 }
 
@@ -45,13 +45,12 @@ func TestErrorType(t *testing.T) {
 	} {
 		err := &httpretry.Error{Attempts: 2, Reason: httpretry.ReasonAttempts, Err: tt.err}
 		assert.Equal(t, tt.timeout, err.Timeout(), tt.err)
-		assert.Equal(t, tt.temporary, err.Temporary(), tt.err)
 		assert.ErrorIs(t, err, tt.err)
 	}
 }
 
-// logged returns a logger without times, and what it has written.
-func logged() (*slog.Logger, *bytes.Buffer) {
+// newLogger returns a logger without times, and its output.
+func newLogger() (*slog.Logger, *bytes.Buffer) {
 	var buf bytes.Buffer
 	return slog.New(slog.NewTextHandler(&buf, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -65,24 +64,24 @@ func logged() (*slog.Logger, *bytes.Buffer) {
 
 func TestLogEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logger, out := logged()
+		logger, out := newLogger()
 		for _, tt := range []struct {
 			method string
-			steps  []step
+			steps  []retrytest.Step
 			want   string
 		}{
-			{"GET", []step{status(200)}, ""},
-			{"GET", []step{status(404)}, ""},
-			{"", []step{status(503), status(200)},
+			{"GET", []retrytest.Step{retrytest.Status(200)}, ""},
+			{"GET", []retrytest.Step{retrytest.Status(404)}, ""},
+			{"", []retrytest.Step{retrytest.Status(503), retrytest.Status(200)},
 				"level=INFO msg=\"retrying request\" method=GET url=http://a.test/path attempt=1 elapsed=0s status=503 wait=1s\n"},
-			{"POST", []step{fails(errReset)},
-				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path attempt=1 elapsed=0s error=\"read tcp: connection reset by peer\" reason=\"not idempotent\"\n"},
+			{"POST", []retrytest.Step{retrytest.Fails(retrytest.ErrReset)},
+				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path attempt=1 elapsed=0s error=\"read tcp: connection reset by peer\" reason=not_idempotent\n"},
 		} {
 			out.Reset()
-			resp, err := contract.New(t, httpretry.Config{Base: play(tt.steps...), Policy: every(time.Second), Observe: httpretry.LogEvents(logger)}).
-				RoundTrip(request(t, tt.method, "http://a.test/path", ""))
+			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: retrytest.RetryEvery(time.Second), Observe: httpretry.LogEvents(logger)}).
+				RoundTrip(retrytest.Request(t, tt.method, "http://a.test/path", ""))
 			if err == nil {
-				finish(t, resp)
+				retrytest.ReadBody(t, resp)
 			}
 			assert.Equal(t, tt.want, out.String())
 		}
@@ -90,11 +89,11 @@ func TestLogEvents(t *testing.T) {
 }
 
 func TestLogEventsDefaults(t *testing.T) {
-	logger, out := logged()
+	logger, out := newLogger()
 	previous := slog.Default()
 	slog.SetDefault(logger)
 	t.Cleanup(func() { slog.SetDefault(previous) })
-	e := httpretry.Event{Request: request(t, "GET", "http://a.test/", ""), Attempt: 1}
+	e := httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 1}
 	httpretry.LogEvents(nil)(t.Context(), e)
 	assert.Contains(t, out.String(), "retrying request")
 
@@ -104,23 +103,23 @@ func TestLogEventsDefaults(t *testing.T) {
 	assert.Empty(t, out.String())
 }
 
-// Hazard H5, H6: no secret and no control character reaches a log, an error or
-// an event's text.
+// Hazard H5, H6: logs, errors and the texts of events contain no secrets and no
+// control characters.
 func TestNoSecrets(t *testing.T) {
 	const secret = "hunter2"
-	logger, out := logged()
-	base := baseFunc(func(req *http.Request) (*http.Response, error) {
+	logger, out := newLogger()
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("proxy says: \x1b[31mgo away\r\nlevel=ERROR\u2028msg=forged")
 	})
 	for _, method := range []string{"GET", "POST", "EVIL\nMETHOD"} {
-		req := request(t, "GET", "http://"+secret+":"+secret+"@a.test/path?token="+secret+"#"+secret, "")
+		req := retrytest.Request(t, "GET", "http://"+secret+":"+secret+"@a.test/path?token="+secret+"#"+secret, "")
 		req.Method = method
 		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
 			req.Header.Set(name, secret)
 		}
-		policy := every(0)
-		policy.NewKey = func(*http.Request) string { return secret }
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
+		policy := retrytest.RetryEvery(0)
+		policy.NewIdempotencyKey = func(*http.Request) string { return secret }
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
 		require.Error(t, err)
 		assert.NotContains(t, err.Error(), secret)
 	}
@@ -134,13 +133,13 @@ func TestNoSecrets(t *testing.T) {
 	assert.Contains(t, out.String(), "http://a.test/path")
 }
 
-// An event's response can be looked at; its body is the caller's.
-// Hazard K10: an observer is given a nil response or a nil error.
+// Hazard K10: an observer gets either a response or an error. It can look at
+// the response, whose body stays the caller's.
 func TestEventResponse(t *testing.T) {
 	var statuses []int
 	cfg := httpretry.Config{
-		Base:   play(status(503), fails(errReset), status(200)),
-		Policy: every(0),
+		Base:   retrytest.Play(retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(200)),
+		Policy: retrytest.RetryEvery(0),
 		Observe: func(_ context.Context, e httpretry.Event) {
 			if e.Response != nil {
 				statuses = append(statuses, e.Response.StatusCode)
@@ -149,11 +148,59 @@ func TestEventResponse(t *testing.T) {
 			}
 		},
 	}
-	resp, err := contract.New(t, cfg).RoundTrip(request(t, "GET", "http://a.test/", ""))
+	resp, err := retrytest.New(t, cfg).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, "body of 200", string(body))
 	assert.Equal(t, []int{503, 0, 200}, statuses)
+}
+
+// If the budget ends a request, the error and the log name the field that sets
+// it, so that nobody looks for the reason in MaxAttempts.
+func TestBudgetIsNamed(t *testing.T) {
+	for _, steps := range [][]retrytest.Step{
+		{retrytest.Fails(retrytest.ErrReset)},
+		{retrytest.Status(503), retrytest.Fails(retrytest.ErrReset)},
+	} {
+		attempts := len(steps)
+		t.Run(fmt.Sprintf("%d attempts", attempts), func(t *testing.T) {
+			logger, out := newLogger()
+			policy := retrytest.RetryEvery(0)
+			policy.MaxAttempts, policy.Budget = 10, &httpretry.HostBudget{Burst: attempts - 1}
+			if attempts == 1 {
+				policy.Budget = retrytest.UsedUp{}
+			}
+			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...), Policy: policy, Observe: httpretry.LogEvents(logger)}).
+				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			require.ErrorIs(t, err, retrytest.ErrReset)
+			require.ErrorContains(t, err, "(budget_exhausted; Policy.Budget refused a retry to this host)")
+			var all *httpretry.Error
+			require.ErrorAs(t, err, &all)
+			assert.Equal(t, attempts, all.Attempts)
+			assert.Contains(t, out.String(), `hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
+		})
+	}
+	t.Run("response", func(t *testing.T) {
+		logger, out := newLogger()
+		policy := retrytest.RetryEvery(0)
+		policy.Budget = retrytest.UsedUp{}
+		resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: policy, Observe: httpretry.LogEvents(logger)}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		assert.Contains(t, out.String(), `status=503 hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
+	})
+}
+
+// No other reason names the budget.
+func TestOtherReasonsDoNotNameTheBudget(t *testing.T) {
+	for reason := range httpretry.ReasonBudget {
+		err := &httpretry.Error{Attempts: 2, Reason: reason, Err: io.EOF}
+		assert.NotContains(t, err.Error(), "Policy.Budget", reason)
+		logger, out := newLogger()
+		httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 1, Reason: reason})
+		assert.NotContains(t, out.String(), "hint", reason)
+	}
 }

@@ -1,22 +1,31 @@
 package httpretry_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
+	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policies"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// unreliable is a server that fails the first n requests.
+// unreliable returns a server that fails the first n requests.
 func unreliable(n int) *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if n--; n >= 0 {
@@ -24,10 +33,11 @@ func unreliable(n int) *httptest.Server {
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintf(w, "%s after %s retries", r.Method, r.Header.Get(httpretry.DefaultAttemptHeader))
+		fmt.Fprintf(w, "%s after %s retries", r.Method, r.Header.Get("Retry-Attempt"))
 	}))
 }
 
+// show prints the result of a request.
 func show(resp *http.Response, err error) {
 	if err != nil {
 		fmt.Println(err)
@@ -42,7 +52,7 @@ func show(resp *http.Response, err error) {
 	fmt.Println(resp.StatusCode, strings.TrimSpace(string(body)))
 }
 
-// One field of the client is all there is to set.
+// A client needs one field to retry requests.
 func Example() {
 	srv := unreliable(2)
 	defer srv.Close()
@@ -53,49 +63,50 @@ func Example() {
 	// Output: 200 GET after 2 retries
 }
 
-// Each host can have a policy of its own.
+// Each host can have its own policy. A request to any other host follows
+// Config.Policy.
 func ExampleNew_hosts() {
-	srv := unreliable(1)
-	defer srv.Close()
-
 	transport, err := httpretry.New(httpretry.Config{
-		Policy: httpretry.Policy{MaxAttempts: 2},
+		Observe: httpretry.LogEvents(slog.Default()),
 		Hosts: map[string]httpretry.Policy{
-			"127.0.0.1":     {Backoff: strategies.FullJitter{Base: 10 * time.Millisecond, Max: time.Second}},
-			"*.example.com": {MaxAttempts: 5, AttemptTimeout: 2 * time.Second},
+			"api.stripe.com": policies.Stripe(),
+			"*.example.com":  {MaxAttempts: 5, AttemptTimeout: 2 * time.Second},
+			"127.0.0.1":      {Backoff: strategies.FullJitter{Base: 10 * time.Millisecond}},
 		},
 	})
 	if err != nil {
-		fmt.Println(err)
-		return
+		log.Fatal(err)
 	}
+	srv := unreliable(1)
+	defer srv.Close()
 	client := &http.Client{Transport: transport}
 
 	show(client.Get(srv.URL))
 	// Output: 200 GET after 1 retries
 }
 
-// All that is wrong with a Config is reported at once.
+// New reports every invalid field of a Config.
 func ExampleNew_errors() {
 	_, err := httpretry.New(httpretry.Config{
-		Policy: httpretry.Policy{MaxAttempts: -1, Backoff: strategies.FullJitter{Base: time.Minute}},
+		Policy: httpretry.Policy{Backoff: strategies.Constant{Wait: -1}},
 		Hosts:  map[string]httpretry.Policy{"a.test": {MaxElapsed: -time.Second}},
 	})
-	fmt.Println(err)
+	fmt.Println(strings.ReplaceAll(err.Error(), " want", "\n    want"))
 	// Output:
-	// httpretry: Config.Policy.MaxAttempts: -1 is negative
-	// httpretry: Config.Policy.Backoff: FullJitter.Max: 30s (the default) is below Base (1m0s)
-	// httpretry: Config.Hosts["a.test"].MaxElapsed: -1s is negative
+	// httpretry: Config.Policy.Backoff: Constant.Wait: -1ns:
+	//     want a positive duration, or 0 for no wait
+	// httpretry: Config.Hosts["a.test"].MaxElapsed: -1s:
+	//     want a positive duration, or 0 for no limit
 }
 
-// A POST is repeated only with a key by which its server recognises it. Set
-// the header yourself, or let the policy make one.
+// A POST with an idempotency key is retried. Set the header yourself, or let
+// the policy make a key.
 func ExampleRandomKey() {
 	srv := unreliable(1)
 	defer srv.Close()
 
 	transport, err := httpretry.New(httpretry.Config{
-		Policy: httpretry.Policy{NewKey: httpretry.RandomKey},
+		Policy: httpretry.Policy{NewIdempotencyKey: httpretry.RandomKey},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -107,13 +118,31 @@ func ExampleRandomKey() {
 	// Output: 200 POST after 1 retries
 }
 
-// One request can have a policy of its own, such as none at all.
+// A context can change the policy of one request.
 func ExampleWithPolicy() {
 	srv := unreliable(1)
 	defer srv.Close()
 	client := &http.Client{Transport: new(httpretry.RetryTransport)}
 
-	ctx := httpretry.WithPolicy(context.Background(), httpretry.Policy{MaxAttempts: 1})
+	policy := httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}}
+	ctx := httpretry.WithPolicy(context.Background(), policy)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	show(client.Do(req))
+	// Output: 200 GET after 1 retries
+}
+
+// A context can also turn off the retries of one request.
+func ExampleWithoutRetries() {
+	srv := unreliable(1)
+	defer srv.Close()
+	client := &http.Client{Transport: new(httpretry.RetryTransport)}
+
+	ctx := httpretry.WithoutRetries(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
 	if err != nil {
 		fmt.Println(err)
@@ -124,14 +153,48 @@ func ExampleWithPolicy() {
 	// Output: 503 try again
 }
 
-// An observer sees each attempt and what was decided after it.
+// A POST that only reads may be sent twice.
+func ExampleWithIdempotent() {
+	srv := unreliable(1)
+	defer srv.Close()
+	client := &http.Client{Transport: new(httpretry.RetryTransport)}
+
+	ctx := httpretry.WithIdempotent(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL+"/_search", strings.NewReader("query"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	show(client.Do(req))
+	// Output: 200 POST after 1 retries
+}
+
+// Result tells how a request ended.
+func ExampleResult() {
+	srv := unreliable(1)
+	defer srv.Close()
+	client := &http.Client{Transport: new(httpretry.RetryTransport)}
+
+	resp, err := client.Post(srv.URL, "text/plain", strings.NewReader("charge 10"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	attempts, reason := httpretry.Result(resp)
+	fmt.Println(resp.Status, attempts, reason)
+	// Output: 503 Service Unavailable 1 not_idempotent
+}
+
+// Observe is called after each attempt.
 func ExampleConfig_observe() {
 	srv := unreliable(1)
 	defer srv.Close()
 
 	transport, err := httpretry.New(httpretry.Config{
 		Observe: func(_ context.Context, e httpretry.Event) {
-			if e.Reason == 0 {
+			if e.Reason == httpretry.ReasonNone {
 				fmt.Printf("attempt %d: status %d, another follows\n", e.Attempt, e.Response.StatusCode)
 			} else {
 				fmt.Printf("attempt %d: status %d, %v\n", e.Attempt, e.Response.StatusCode, e.Reason)
@@ -147,11 +210,11 @@ func ExampleConfig_observe() {
 	show(client.Get(srv.URL))
 	// Output:
 	// attempt 1: status 503, another follows
-	// attempt 2: status 200, final
+	// attempt 2: status 200, success
 	// 200 GET after 1 retries
 }
 
-// LogEvents is an observer that writes to a slog.Logger.
+// LogEvents logs to a slog.Logger.
 func ExampleLogEvents() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -174,16 +237,17 @@ func ExampleLogEvents() {
 	_, err = client.Post("http://user:secret@api.example.com/charge?token=secret", "text/plain", nil)
 	fmt.Println(errors.Is(err, io.ErrUnexpectedEOF))
 	// Output:
-	// level=WARN msg="gave up on request" method=POST url=http://api.example.com/charge?REDACTED attempt=1 error="unexpected EOF" reason="not idempotent"
+	// level=WARN msg="gave up on request" method=POST url=http://api.example.com/charge?REDACTED attempt=1 error="unexpected EOF" reason=not_idempotent
 	// true
 }
 
-// notThere is a base whose connection ends after the request was sent.
+// notThere is a base transport whose connection ends after the request was
+// sent.
 type notThere struct{}
 
 func (notThere) RoundTrip(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }
 
-// A strategy is a function of the retry's number.
+// A function of the retry's number can be a strategy.
 func ExamplePolicy_backoff() {
 	srv := unreliable(2)
 	defer srv.Close()
@@ -204,17 +268,18 @@ func ExamplePolicy_backoff() {
 	// Output: 200 GET after 2 retries
 }
 
-// A policy's own classification adds to the default one.
+// A Classify function can handle some cases and leave the others to the
+// default.
 func ExamplePolicy_classify() {
 	srv := unreliable(1)
 	defer srv.Close()
 
 	transport, err := httpretry.New(httpretry.Config{Policy: httpretry.Policy{
-		Classify: func(resp *http.Response, err error) httpretry.Outcome {
+		Classify: func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 			if resp != nil && resp.StatusCode == http.StatusServiceUnavailable {
-				return httpretry.Unprocessed // of this server we know that it does nothing before it says so
+				return httpretry.Unprocessed // by the documentation of this API
 			}
-			return httpretry.Classify(resp, err)
+			return httpretry.Classify(req, resp, err)
 		},
 	}})
 	if err != nil {
@@ -227,7 +292,7 @@ func ExamplePolicy_classify() {
 	// Output: 200 POST after 1 retries
 }
 
-// What a server asks for can be had without a transport, too.
+// RetryAfter works without a RetryTransport, too.
 func ExampleRetryAfter() {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for _, value := range []string{"120", "Sat, 21 Nov 2026 12:01:00 GMT", "soon"} {
@@ -240,7 +305,7 @@ func ExampleRetryAfter() {
 	// 0s false
 }
 
-// The attempt's number is in the context of what the base is given.
+// A base transport finds the attempt's number in the request's context.
 func ExampleAttempt() {
 	base := tag{http.DefaultTransport}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -267,7 +332,7 @@ func ExampleAttempt() {
 	// 200
 }
 
-// tag is a base that marks each attempt.
+// tag is a base transport that adds a header to each attempt.
 type tag struct{ next http.RoundTripper }
 
 func (t tag) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -276,8 +341,9 @@ func (t tag) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(req)
 }
 
-// Services that call one another do not multiply their retries: the shop makes
-// three attempts, and the edge none beyond its first.
+// The edge and the shop make three attempts each. Without Middleware, the bank
+// would get nine requests. With it, the shop sends one request for each retry
+// of the edge.
 func ExampleMiddleware() {
 	requests := 0
 	bank := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -316,15 +382,14 @@ func ExampleMiddleware() {
 		return
 	}
 	defer resp.Body.Close()
-	fmt.Println(resp.StatusCode, "X-Should-Retry:", resp.Header.Get("X-Should-Retry"))
+	fmt.Println(resp.StatusCode)
 	fmt.Println("requests to the bank:", requests)
 	// Output:
-	// 503 X-Should-Retry: false
-	// requests to the bank: 3
+	// 503
+	// requests to the bank: 5
 }
 
-// A host that asked for a minute's rest is not asked again meanwhile, by any
-// request.
+// With CooldownFail, requests to a host that asked for a wait fail at once.
 func ExampleCooldownError() {
 	requests := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -344,9 +409,8 @@ func ExampleCooldownError() {
 
 	for range 3 {
 		resp, err := client.Get(srv.URL)
-		var cooling *httpretry.CooldownError
-		switch {
-		case errors.As(err, &cooling):
+		switch cooling, ok := errors.AsType[*httpretry.CooldownError](err); {
+		case ok:
 			fmt.Println("not sent, for", time.Until(cooling.Until).Round(time.Minute))
 		case err != nil:
 			fmt.Println(err)
@@ -361,4 +425,282 @@ func ExampleCooldownError() {
 	// not sent, for 2m0s
 	// not sent, for 2m0s
 	// requests: 1
+}
+
+// A background job has time. Its requests are retried until they succeed.
+func Example_backgroundJob() {
+	srv := unreliable(3)
+	defer srv.Close()
+	client := &http.Client{Transport: new(httpretry.RetryTransport)}
+
+	policy := policies.Background(time.Hour)
+	policy.Backoff = strategies.Constant{Wait: time.Millisecond} // for this example only
+	ctx := httpretry.WithPolicy(context.Background(), policy)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	show(client.Do(req))
+	// Output: 200 GET after 3 retries
+}
+
+// A layer in Base sends retries to another host.
+func Example_fallbackHost() {
+	main := unreliable(1000)
+	defer main.Close()
+	replica := unreliable(0)
+	defer replica.Close()
+
+	transport, err := httpretry.New(httpretry.Config{
+		Base: fallback{http.DefaultTransport, replica.Listener.Addr().String()},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+
+	show(client.Get(main.URL))
+	// Output: 200 GET after 1 retries
+}
+
+type fallback struct {
+	next http.RoundTripper
+	host string
+}
+
+func (f fallback) RoundTrip(req *http.Request) (*http.Response, error) {
+	if httpretry.Attempt(req.Context()) > 1 {
+		req = req.Clone(req.Context())
+		req.URL.Host, req.Host = f.host, ""
+	}
+	return f.next.RoundTrip(req)
+}
+
+// The error of a circuit breaker in Base says what it means for a retry.
+func Example_circuitBreaker() {
+	transport, err := httpretry.New(httpretry.Config{Base: openBreaker{}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+
+	_, err = client.Get("https://api.example.com/")
+	fmt.Println(err)
+	// Output: Get "https://api.example.com/": circuit breaker is open
+}
+
+// openBreaker is a circuit breaker that is always open.
+type openBreaker struct{}
+
+func (openBreaker) RoundTrip(*http.Request) (*http.Response, error) { return nil, errBreakerOpen{} }
+
+type errBreakerOpen struct{}
+
+func (errBreakerOpen) Error() string              { return "circuit breaker is open" }
+func (errBreakerOpen) Outcome() httpretry.Outcome { return httpretry.Final }
+
+// Some APIs report errors in the body of a response with status 200. A layer in
+// Base reads the body and returns an error, which is then retried.
+func Example_errorInBody() {
+	requests := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests++; requests == 1 {
+			fmt.Fprint(w, `{"ok": false, "error": "ratelimited"}`)
+			return
+		}
+		fmt.Fprint(w, `{"ok": true}`)
+	}))
+	defer srv.Close()
+
+	transport, err := httpretry.New(httpretry.Config{Base: checkBody{http.DefaultTransport}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+
+	show(client.Get(srv.URL))
+	fmt.Println("requests:", requests)
+	// Output:
+	// 200 {"ok": true}
+	// requests: 2
+}
+
+// checkBody returns the errors in responses as errors of Go.
+type checkBody struct{ next http.RoundTripper }
+
+func (c checkBody) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := c.next.RoundTrip(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, 1<<20))
+	if err != nil {
+		return nil, err
+	}
+	var result struct{ Error string }
+	if json.Unmarshal(body, &result) == nil && result.Error == "ratelimited" {
+		return nil, errRateLimited{}
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
+}
+
+type errRateLimited struct{}
+
+func (errRateLimited) Error() string              { return "rate limited" }
+func (errRateLimited) Outcome() httpretry.Outcome { return httpretry.Unprocessed }
+
+// With GetBody, each attempt opens the file again, and the progress starts
+// again at 0.
+func Example_uploadProgress() {
+	srv := unreliable(1)
+	defer srv.Close()
+	name, err := temporaryFile("twelve bytes")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.Remove(name)
+	client := &http.Client{Transport: new(httpretry.RetryTransport)}
+
+	open := func() (io.ReadCloser, error) {
+		file, err := os.Open(name)
+		return &progress{ReadCloser: file}, err
+	}
+	body, err := open()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req, err := http.NewRequest(http.MethodPut, srv.URL, body)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	req.GetBody, req.ContentLength = open, 12
+
+	show(client.Do(req))
+	// Output:
+	// 12 bytes
+	// 12 bytes
+	// 200 PUT after 1 retries
+}
+
+// progress shows how much of a file was read.
+type progress struct {
+	io.ReadCloser
+	sum int
+}
+
+func (p *progress) Read(b []byte) (int, error) {
+	n, err := p.ReadCloser.Read(b)
+	if p.sum += n; n > 0 {
+		fmt.Println(p.sum, "bytes")
+	}
+	return n, err
+}
+
+func temporaryFile(text string) (name string, err error) {
+	file, err := os.CreateTemp("", "")
+	if err != nil {
+		return "", err
+	}
+	_, err = file.WriteString(text)
+	return file.Name(), errors.Join(err, file.Close())
+}
+
+// A download that breaks off fails while its body is read. The request has
+// ended by then, so it is not retried.
+func Example_brokenDownload() {
+	requests := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		w.Header().Set("Content-Length", "1000")
+		fmt.Fprint(w, "the first part")
+	}))
+	defer srv.Close()
+	client := &http.Client{Transport: new(httpretry.RetryTransport)}
+
+	resp, err := client.Get(srv.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	fmt.Println(n, "of", resp.ContentLength, "bytes:", err)
+	fmt.Println("requests:", requests)
+	// Output:
+	// 14 of 1000 bytes: unexpected EOF
+	// requests: 1
+}
+
+// With Resume, a download that breaks off continues where it broke off.
+func ExamplePolicy_resume() {
+	file := strings.NewReader("the first part and the rest")
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Printf("request: Range %q, If-Range %q\n", r.Header.Get("Range"), r.Header.Get("If-Range"))
+		w.Header().Set("ETag", `"v1"`)
+		if r.Header.Get("Range") == "" {
+			w.Header().Set("Content-Length", fmt.Sprint(file.Size()))
+			fmt.Fprint(w, "the first part")
+			return // the connection breaks
+		}
+		http.ServeContent(w, r, "", time.Time{}, file)
+	}))
+	defer srv.Close()
+	transport, err := httpretry.New(httpretry.Config{
+		Policy: httpretry.Policy{Resume: true, ResumeIdle: time.Minute, Backoff: strategies.Constant{}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	resp, err := (&http.Client{Transport: transport}).Get(srv.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	fmt.Printf("%s, error: %v\n", content, err)
+	attempts, _ := httpretry.Result(resp)
+	fmt.Println("attempts:", attempts)
+	// Output:
+	// request: Range "", If-Range ""
+	// request: Range "bytes=14-26", If-Range "\"v1\""
+	// the first part and the rest, error: <nil>
+	// attempts: 2
+}
+
+// roundTripFunc is a function that is used as a base transport.
+type roundTripFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// The README shows this test of code that uses a RetryTransport.
+func TestFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		statuses := []int{503, 503, 200}
+		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			w.WriteHeader(statuses[0])
+			statuses = statuses[1:]
+			return w.Result(), nil
+		})
+		transport, err := httpretry.New(httpretry.Config{Base: base})
+		require.NoError(t, err)
+		client := &http.Client{Transport: transport}
+		resp, err := client.Get("https://api.example.com/") // waits in virtual time
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		assert.Equal(t, 200, resp.StatusCode)
+	})
 }

@@ -1,7 +1,6 @@
 package httpretry
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"net/http"
@@ -9,65 +8,77 @@ import (
 	"strings"
 )
 
-// Idempotent reports whether a request is safe to send twice: by its method,
-// GET, HEAD, OPTIONS, TRACE, PUT, DELETE (RFC 9110 section 9.2.2) or QUERY
-// (RFC 10008), or because it has an idempotency key, a non-empty
-// Idempotency-Key or X-Idempotency-Key header. Methods are compared as they go
-// over the wire: "get" is not GET.
-//
-// A key header that is present without any value counts too: net/http takes it
-// for the caller's word that the request is idempotent, and does not send it.
+// Idempotent reports whether req is safe to send twice: because its method is
+// GET, HEAD, OPTIONS, TRACE, PUT, DELETE (RFC 9110 section 9.2.2) or QUERY (RFC
+// 10008), or because it has a non-empty Idempotency-Key or X-Idempotency-Key
+// header. As in net/http, such a header also counts if req.Header maps it to an
+// empty slice. Methods are case-sensitive: "get" is not GET.
 func Idempotent(req *http.Request) bool {
+	return hasIdempotentMethod(req) || hasStandardKey(req.Header)
+}
+
+// isIdempotent reports whether p considers req idempotent. A key in the
+// policy's own header counts whatever Policy.Idempotent returns.
+func (p *resolvedPolicy) isIdempotent(req *http.Request) bool {
+	if p.Idempotent != nil {
+		return p.Idempotent(req) || hasKey(req.Header, p.IdempotencyHeader)
+	}
+	return hasIdempotentMethod(req) || isKeyed(req.Header, p.IdempotencyHeader)
+}
+
+func hasIdempotentMethod(req *http.Request) bool {
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,
 		http.MethodPut, http.MethodDelete, "QUERY":
 		return true
 	}
-	return hasStandardKey(req.Header)
+	return false
 }
 
-// WithIdempotent returns a context whose requests are safe to send twice, on
-// the caller's word and whatever their method: a POST that only searches, say.
-// It is for the one request; [Policy.Idempotent] is for those that can be told
-// by their looks. What Base or an SDK sends with the same context, such as a
-// request for a token, is taken for safe as well if it goes through a
-// RetryTransport.
-func WithIdempotent(ctx context.Context) context.Context {
-	m := marksOf(ctx)
-	m.idempotent = true
-	return m.in(ctx)
+// isKeyed reports whether h has an idempotency key, in the header of that name
+// or a standard one.
+func isKeyed(h http.Header, name string) bool {
+	return hasStandardKey(h) || name != defaultIdempotencyHeader && hasKey(h, name)
 }
 
 func hasStandardKey(h http.Header) bool {
-	return hasKey(h, "Idempotency-Key") || hasKey(h, "X-Idempotency-Key")
+	return hasKey(h, "Idempotency-Key", "X-Idempotency-Key")
 }
 
 // RandomKey returns a new idempotency key with 130 random bits, for
-// [Policy.NewKey]. It looks at nothing of the request.
+// [Policy.NewIdempotencyKey]. It ignores its argument.
 func RandomKey(*http.Request) string {
 	return rand.Text()
 }
 
-// hasKey reports whether h has the idempotency key that name, in canonical
-// form, stands for: a value that is not empty, or no value at all.
-func hasKey(h http.Header, name string) bool {
-	if values, ok := h[name]; ok {
-		return isKey(values)
-	}
-	for other, values := range h { // a map may be filled past http.Header's methods
-		if len(other) == len(name) && strings.EqualFold(other, name) && isKey(values) {
+// hasKey reports whether h has an idempotency key in one of the headers, whose
+// names are in canonical form.
+func hasKey(h http.Header, names ...string) bool {
+	for _, name := range names {
+		if values, ok := h[name]; ok && isKey(values) {
 			return true
+		}
+	}
+	// Code that writes to the map directly may use another spelling.
+	for other, values := range h {
+		for _, name := range names {
+			// What the canonical name has counts first.
+			if len(other) == len(name) && strings.EqualFold(other, name) && h[name] == nil && isKey(values) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
+// isKey reports whether one of the values of a header is not empty, or there
+// are no values.
 func isKey(values []string) bool {
 	return len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return v != "" })
 }
 
-// checkKey refuses a key that a header value may not hold (RFC 9110 section
-// 5.5). The key is not shown: it may be all it takes to read a response.
+// checkKey returns an error if key is not a valid header value (RFC 9110
+// section 5.5). The error does not contain the key, which may be a secret.
 func checkKey(key string) error {
 	for i := range len(key) {
 		if b := key[i]; b < ' ' || b > '~' {
@@ -80,17 +91,17 @@ func checkKey(key string) error {
 	return nil
 }
 
-// checkHeaderName refuses what is not a field name (RFC 9110 section 5.1), and
-// the names that net/http takes from elsewhere.
+// checkHeaderName returns an error if name is not a field name (RFC 9110
+// section 5.1), or is a header that net/http does not take from Request.Header.
 func checkHeaderName(name string) error {
 	for i := range len(name) {
 		if !isTokenByte(name[i]) {
-			return fmt.Errorf("%q is not a header name", name)
+			return fmt.Errorf("%q: want a header name, such as X-Request-Id", name)
 		}
 	}
 	switch canonical := http.CanonicalHeaderKey(name); canonical {
 	case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection":
-		return fmt.Errorf("%q is a header that net/http writes itself", name)
+		return fmt.Errorf("%q: want a header that net/http does not write itself", name)
 	}
 	return nil
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
-// Hazard J1, J3.
+// Hazard J1, J3: methods and keys that make a request idempotent.
 func TestIdempotent(t *testing.T) {
 	for method, want := range map[string]bool{
 		"": true, "GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true, "QUERY": true,
@@ -32,27 +32,29 @@ func TestIdempotent(t *testing.T) {
 		{"net/http's form of a promise", http.Header{"Idempotency-Key": {}}, true},
 		{"lower case in the map", http.Header{"idempotency-key": {"k"}}, true},
 		{"empty, lower case in the map", http.Header{"idempotency-key": {""}}, false},
+		{"empty, and one in lower case", http.Header{"Idempotency-Key": {""}, "idempotency-key": {"k"}}, false},
+		{"empty, and another key", http.Header{"Idempotency-Key": {""}, "x-idempotency-key": {"k"}}, true},
 		{"another of that length", http.Header{"Idempotency-Kex": {"k"}}, false},
 	} {
 		assert.Equal(t, tt.want, httpretry.Idempotent(&http.Request{Method: "POST", Header: tt.header}), tt.name)
 	}
 }
 
-// A caller may say of one request what its looks do not.
+// WithIdempotent makes one POST idempotent.
 func TestWithIdempotent(t *testing.T) {
-	base, events := play(status(503), status(200)), new(record)
-	policy := every(0)
-	policy.NewKey = func(*http.Request) string { t.Error("a key is made for a request that needs none"); return "key" }
-	transport := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe})
-	req := request(t, "POST", "http://a.test/_search", "query")
+	base, events := retrytest.Play(retrytest.Status(503), retrytest.Status(200)), new(retrytest.Record)
+	policy := retrytest.RetryEvery(0)
+	policy.NewIdempotencyKey = func(*http.Request) string { t.Error("a key is made for a request that needs none"); return "key" }
+	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+	req := retrytest.Request(t, "POST", "http://a.test/_search", "query")
 	resp, err := transport.RoundTrip(req.WithContext(httpretry.WithIdempotent(req.Context())))
 	require.NoError(t, err)
-	finish(t, resp)
-	assert.Len(t, base.attempts(), 2)
-	assert.Equal(t, httpretry.ReasonFinal, events.reason())
+	retrytest.ReadBody(t, resp)
+	assert.Len(t, base.Attempts(), 2)
+	assert.Equal(t, httpretry.ReasonSuccess, events.Reason())
 }
 
-// Hazard J4.
+// Hazard J4: keys are long and differ.
 func TestRandomKey(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
@@ -63,12 +65,12 @@ func TestRandomKey(t *testing.T) {
 	}
 }
 
-// Hazard J2, J3, J8: a key is made once, for the requests that need one, and
-// the request is not touched.
+// Hazard J2, J3, J8: a key is made once for each request that needs one. The
+// request is not modified.
 func TestNewKey(t *testing.T) {
 	made := 0
-	policy := every(0)
-	policy.NewKey = func(*http.Request) string { made++; return httpretry.RandomKey(nil) }
+	policy := retrytest.RetryEvery(0)
+	policy.NewIdempotencyKey = func(*http.Request) string { made++; return httpretry.RandomKey(nil) }
 	var last string
 	for _, tt := range []struct {
 		name   string
@@ -86,17 +88,17 @@ func TestNewKey(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			made = 0
-			base := play(status(503), fails(errReset), status(201))
-			req := request(t, tt.method, "http://a.test/", "text")
+			base := retrytest.Play(retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(201))
+			req := retrytest.Request(t, tt.method, "http://a.test/", "text")
 			req.Header = tt.header
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
-			finish(t, resp)
-			require.Len(t, base.attempts(), 3)
+			retrytest.ReadBody(t, resp)
+			require.Len(t, base.Attempts(), 3)
 			assert.Equal(t, tt.made, made)
-			key := base.attempts()[0].header["Idempotency-Key"]
-			for _, a := range base.attempts() {
-				assert.Equal(t, key, a.header["Idempotency-Key"], "the same on each attempt")
+			key := base.Attempts()[0].Header["Idempotency-Key"]
+			for _, a := range base.Attempts() {
+				assert.Equal(t, key, a.Header["Idempotency-Key"], "the same on each attempt")
 			}
 			if tt.made == 1 {
 				require.Len(t, key, 1)
@@ -110,30 +112,31 @@ func TestNewKey(t *testing.T) {
 }
 
 func TestNewKeyMayDecline(t *testing.T) {
-	policy := every(0)
-	policy.NewKey = func(*http.Request) string { return "" }
-	base := play(status(503))
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "POST", "http://a.test/", "text"))
+	policy := retrytest.RetryEvery(0)
+	policy.NewIdempotencyKey = func(*http.Request) string { return "" }
+	base := retrytest.Play(retrytest.Status(503))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
-	finish(t, resp)
-	require.Len(t, base.attempts(), 1)
-	assert.NotContains(t, base.attempts()[0].header, "Idempotency-Key")
+	retrytest.ReadBody(t, resp)
+	require.Len(t, base.Attempts(), 1)
+	assert.NotContains(t, base.Attempts()[0].Header, "Idempotency-Key")
 }
 
-// Hazard J5, J7: a key that a header may not hold is an error that does not
-// show it.
+// Hazard J5, J7: a key that is not a valid header value is an error, whose text
+// does not contain the key.
 func TestBadKey(t *testing.T) {
 	for key, want := range map[string]string{
-		"secret\r\nX-Evil: 1": "httpretry: not sent: Policy.NewKey: byte 0x0d at position 6 of the key: want printable ASCII only",
-		"s\x00":               "httpretry: not sent: Policy.NewKey: byte 0x00 at position 1 of the key: want printable ASCII only",
-		"é":                   "httpretry: not sent: Policy.NewKey: byte 0xc3 at position 0 of the key: want printable ASCII only",
-		" s":                  "httpretry: not sent: Policy.NewKey: the key begins or ends with a space: want none",
+		"secret\r\nX-Evil: 1": "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x0d at position 6 of the key: want printable ASCII only",
+		"s\x00":               "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x00 at position 1 of the key: want printable ASCII only",
+		"é":                   "httpretry: not sent: Policy.NewIdempotencyKey: byte 0xc3 at position 0 of the key: want printable ASCII only",
+		"s\x7f":               "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x7f at position 1 of the key: want printable ASCII only",
+		" s":                  "httpretry: not sent: Policy.NewIdempotencyKey: the key begins or ends with a space: want none",
 	} {
-		policy := every(0)
-		policy.NewKey = func(*http.Request) string { return key }
-		base, body := play(status(200)), contract.Counted("text")
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(streamed(t, "POST", "http://a.test/", body))
+		policy := retrytest.RetryEvery(0)
+		policy.NewIdempotencyKey = func(*http.Request) string { return key }
+		base, body := retrytest.Play(retrytest.Status(200)), retrytest.Counted("text")
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Streamed(t, "POST", "http://a.test/", body))
 		require.EqualError(t, err, want)
-		assert.Empty(t, base.attempts())
+		assert.Empty(t, base.Attempts())
 	}
 }

@@ -1,295 +1,229 @@
 package httpretry
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net/http"
-	"strings"
+	"reflect"
 	"time"
 
+	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-const maxDuration = math.MaxInt64 // as a time.Duration, about 292 years
-
-// Defaults of the fields of [Policy].
 const (
-	DefaultMaxAttempts   = 3
-	DefaultMaxRetryAfter = 60 * time.Second
-	DefaultReplayBuffer  = 64 << 10
-	DefaultKeyHeader     = "Idempotency-Key"
+	defaultMaxAttempts       = 3
+	defaultMaxRetryAfter     = 60 * time.Second
+	defaultReplayBuffer      = 64 << 10
+	defaultIdempotencyHeader = "Idempotency-Key"
+	defaultAttemptHeader     = "Retry-Attempt"
 )
 
-// Policy says when and how requests to a host are repeated. Its zero value is
-// sensible; every zero field means the default named on it. Policies are
-// values: copy one and change the copy.
+// Policy determines when and how requests to a host are retried. A zero field
+// means the default that its comment names. Negative values are not valid,
+// except for these fields:
+//
+//	MaxAttempts     negative: no limit; 1: no retries
+//	MaxRetryAfter   negative: no limit
+//	ReplayBuffer    negative: nothing is kept
 type Policy struct {
-	// MaxAttempts is the most attempts a request gets, the first included.
-	// 0 means 3, and 1 means that nothing is ever retried.
+	_ [0]func() // no unkeyed literals, no comparison
+
+	// MaxAttempts is the maximum number of attempts, the first included. The
+	// Budget may end a request earlier. 0 means 3; 1 means no retries; negative
+	// means no limit.
 	MaxAttempts int
 
-	// Backoff makes the waits between attempts. Nil means
+	// Backoff determines the waits between attempts. Nil means
 	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}.
 	Backoff strategies.Strategy
 
-	// Throttled makes the waits after a 429 (Too Many Requests). Nil means
-	// Backoff if that is set, else
+	// ThrottledBackoff determines the waits after a 429 (Too Many Requests).
+	// Nil means Backoff if that is set, else
 	// strategies.DecorrelatedV2{Median: 1s, Max: 30s}.
-	Throttled strategies.Strategy
+	ThrottledBackoff strategies.Strategy
 
-	// MaxRetryAfter is the longest wait that a server may ask for, in response
-	// to this request or to another (see Cooldown). If it asks for a longer
-	// one, retrying ends at once: the wait is never shortened. 0 means 60s.
+	// MaxRetryAfter is the longest wait that a server may ask for, in the
+	// response to this request or to another one (see [Cooldown]). A longer
+	// wait is not shortened: it ends the request. 0 means 60s; negative means
+	// no limit.
 	MaxRetryAfter time.Duration
 
-	// AttemptTimeout bounds one attempt, from its start until its response
-	// headers are there: connecting, sending the body, waiting. It never cuts
-	// a response's body. 0 means none. An attempt that is still waiting for
-	// the next bytes of a body without GetBody when the time is up ends the
-	// request, whose body is late: the body is closed, which has to end its
-	// Read, as it does for a pipe or a socket. For the body of a server's
-	// incoming request over HTTP/1 it does not: give that a read deadline.
+	// AttemptTimeout limits the time from the start of an attempt until its
+	// response headers arrive. It does not limit the response's body. 0 means
+	// no timeout. If it expires while Base reads a request body without
+	// GetBody, the transport closes that body, and the request fails. Close
+	// must then unblock Read, which the body of an HTTP/1 server's Request does
+	// not do: set a read deadline.
 	AttemptTimeout time.Duration
 
-	// MaxElapsed bounds when retries may start: none starts later than this
-	// after the first attempt began, or after that began to wait for its host
-	// to cool down. 0 means no such bound; the deadline of a request's context
-	// always bounds them.
+	// MaxElapsed limits the time from the start of a request to the start of
+	// its last retry. It does not cancel an attempt. 0 means no limit.
 	MaxElapsed time.Duration
 
-	// Budget says whether a retry may be sent at all. Nil means a HostBudget
-	// that the policies of one RetryTransport share. See [HostBudget] for
-	// what it allows.
+	// Budget decides whether a retry may be sent. Nil means a [HostBudget] that
+	// the policies of one RetryTransport share.
 	Budget Budget
 
-	// BudgetBackoff makes a request whose retry the Budget refuses wait for as
-	// long as it would have waited for the retry by Backoff, before its failure
-	// is handed back. Without, a loop that sends the next request as soon as one
-	// has failed turns as fast as the failures come. A cancel ends that wait.
-	// Meanwhile a response holds no connection, unless its body is longer than
-	// 64 KiB, slow, or one that net/http unpacks. What ends for another Reason
-	// is handed back at once, such as a request whose deadline is nearer than
-	// the wait, or one that has had its MaxAttempts.
-	BudgetBackoff bool
+	// WaitOnBudget delays the return of RoundTrip by the backoff if the Budget
+	// refuses a retry. It slows down callers in a loop. During the wait, a
+	// response of up to 64 KiB holds no connection.
+	WaitOnBudget bool
 
-	// Cooldown says what the first attempt does while its host is cooling down.
-	// The zero value means CooldownOff: it is sent. Retries wait in any case.
+	// Cooldown determines what the first attempt of a request does while its
+	// host is cooling down. The default, CooldownRetries, sends it.
 	Cooldown Cooldown
 
-	// CooldownKey returns what a host's wish to be left alone is about, where
-	// that is less than all requests to it: the credential whose quota is used
-	// up, say, or the route. Only requests to the same host for which it returns
-	// the same hear of it; "" is a value like any other. It is called only while
-	// some host is cooling down, or begins to. Nil means that it is about the host.
+	// CooldownKey partitions a host's cool-down: only requests with the same
+	// key share one. Set it if a host has several limits, such as one for each
+	// credential. Nil means one cool-down for the host.
 	CooldownKey func(*http.Request) string
 
-	// Classify says what an attempt's response or error means. Exactly one of
-	// its arguments is not nil; it must not read the response's body. It may be
-	// asked more than once about the same. Nil means [Classify].
-	Classify func(*http.Response, error) Outcome
+	// Classify returns the Outcome of an attempt that got either a response,
+	// whose body it must not read, or an error. Nil means [Classify].
+	Classify func(*http.Request, *http.Response, error) Outcome
 
-	// Idempotent says whether a request may reach the server twice. A request
-	// with a non-empty KeyHeader may, whatever it says. Nil means
-	// [Idempotent].
+	// Idempotent reports whether a request is safe to send twice. A request
+	// with a non-empty IdempotencyHeader always is. Nil means [Idempotent].
 	Idempotent func(*http.Request) bool
 
-	// NewKey makes the idempotency key of a request that may not be repeated
-	// without one. It is asked once per request; every attempt carries the
-	// same key. A request's own key is never overwritten. If it returns ""
-	// the request goes without. Nil means that none is made;
-	// [RandomKey] makes random ones.
-	NewKey func(*http.Request) string
+	// NewIdempotencyKey returns a key for all attempts of a request that is not
+	// idempotent without one, or "" for none. [RandomKey] makes random keys.
+	// Nil means that no keys are made.
+	NewIdempotencyKey func(*http.Request) string
 
-	// KeyHeader is the header of the idempotency key. "" means
-	// "Idempotency-Key".
-	KeyHeader string
+	// IdempotencyHeader is the name of the header for the idempotency key. ""
+	// means "Idempotency-Key".
+	IdempotencyHeader string
 
-	// ReplayBuffer is how many bytes of a body without GetBody are kept, so
-	// that it can be sent again. They are kept as they are sent, not read
-	// ahead; a request whose body turns out longer is sent once. A body that
-	// is an *os.File is read again instead, from where it stood. 0 means
-	// 64 KiB, negative means that nothing is kept.
+	// ReplayBuffer is the maximum number of bytes that are kept of a body
+	// without GetBody while it is sent, so that it can be sent again. A request
+	// with a longer body is sent once. An *os.File is read again instead. 0
+	// means 64 KiB; negative means no buffer.
 	ReplayBuffer int64
 
-	_ [0]func() // no unkeyed literals, no comparison
+	// Resume requests the rest of a response's body if a Read of it fails and
+	// Classify does not return Final for the error. It applies to the 200 of a
+	// GET, and to the 206 of a GET for a single range, if the response has a
+	// Content-Length, and a strong ETag or, without any ETag, a Last-Modified
+	// at least 60 s before its Date. The server must send the same validator
+	// with exactly the rest, or with a 200 of which at most 1 MiB has to be
+	// skipped. Otherwise, Read returns the error that broke the body off, in an
+	// [*Error] with ReasonNotResumable.
+	//
+	// The policy limits resumes as it limits retries, MaxElapsed included. An
+	// attempt that delivers 64 KiB or the rest starts MaxAttempts and Backoff
+	// over. A body that net/http unpacks (Response.Uncompressed) is not
+	// resumed, because its position in the compressed one is unknown. A request
+	// with Accept-Encoding: identity asks for a body that can be resumed. Of
+	// nested RetryTransports, only the outermost resumes.
+	Resume bool
+
+	// ResumeSame reports whether next is of the same version as first if no
+	// validator shows it, such as for a URL that contains a hash of the
+	// content. It must not read the bodies. Nil means no.
+	ResumeSame func(first, next *http.Response) bool
+
+	// ResumeIdle limits how long a Read of a body that can be resumed waits for
+	// bytes, before the body counts as broken off. The Close of Base's body
+	// must unblock its Read, as in net/http. 0 means no limit.
+	ResumeIdle time.Duration
 }
 
-// policy is a Policy with its defaults filled in. Its Classify stays nil for
-// the default, and its Budget for the transport's own.
-type policy struct {
+// resolvedPolicy is a Policy with its defaults filled in. Its Classify and its
+// Idempotent stay nil for the default, and its Budget for the transport's own.
+type resolvedPolicy struct {
 	Policy
-	err error // why a policy from a context is not valid
+	err error // of WithPolicy, if the policy is not valid
 }
 
-// mayRepeat reports whether there are retries at all.
-func (p *policy) mayRepeat() bool { return p.MaxAttempts > 1 }
-
-// keyed reports whether a header has an idempotency key.
-func (p *policy) keyed(h http.Header) bool { return hasKey(h, p.KeyHeader) || hasStandardKey(h) }
-
-// outcome says what the result of an attempt means, and adds what only that
-// knows: a is nil if it was the caller's own request.
-func (p *policy) outcome(a *attempt, resp *http.Response, err error, keyed func() bool) Outcome {
-	var outcome Outcome
-	if p.Classify != nil {
-		outcome = p.Classify(resp, err)
-	} else {
-		outcome = classify(resp, err, keyed)
-	}
+// resolve fills in the defaults.
+func (p Policy) resolve() *resolvedPolicy {
 	switch {
-	case outcome > Unprocessed:
-		return Final
-	case outcome == Transient && err != nil && (a.neverSent(err) || a.refusedBelow()):
-		return Unprocessed
-	case outcome == Unprocessed && (a.repeatedBelow() || err != nil && a.dialedAgain(err)):
-		return Transient
-	}
-	return outcome
-}
-
-// slowdown returns how long a failure whose retry the budget refused is held.
-func (p *policy) slowdown(backoff time.Duration) time.Duration {
-	if !p.BudgetBackoff {
-		return 0
-	}
-	return max(backoff, 0)
-}
-
-func (p Policy) resolve() *policy {
-	if p.MaxAttempts == 0 {
-		p.MaxAttempts = DefaultMaxAttempts
+	case p.MaxAttempts == 0:
+		p.MaxAttempts = defaultMaxAttempts
+	case p.MaxAttempts < 0:
+		p.MaxAttempts = math.MaxInt
 	}
 	if p.Backoff == nil {
 		p.Backoff = strategies.DecorrelatedV2{Median: 500 * time.Millisecond, Max: 30 * time.Second}
-		if p.Throttled == nil {
-			p.Throttled = strategies.DecorrelatedV2{Median: time.Second, Max: 30 * time.Second}
+		// A Backoff that is set also applies after a 429.
+		if p.ThrottledBackoff == nil {
+			p.ThrottledBackoff = strategies.DecorrelatedV2{Median: time.Second, Max: 30 * time.Second}
 		}
 	}
-	if p.MaxRetryAfter == 0 {
-		p.MaxRetryAfter = DefaultMaxRetryAfter
+	switch {
+	case p.MaxRetryAfter == 0:
+		p.MaxRetryAfter = defaultMaxRetryAfter
+	case p.MaxRetryAfter < 0:
+		p.MaxRetryAfter = math.MaxInt64
 	}
-	if p.Idempotent == nil {
-		p.Idempotent = Idempotent
+	if p.IdempotencyHeader == "" {
+		p.IdempotencyHeader = defaultIdempotencyHeader
 	}
-	if p.KeyHeader == "" {
-		p.KeyHeader = DefaultKeyHeader
-	}
-	p.KeyHeader = http.CanonicalHeaderKey(p.KeyHeader)
+	p.IdempotencyHeader = http.CanonicalHeaderKey(p.IdempotencyHeader)
 	if p.ReplayBuffer == 0 {
-		p.ReplayBuffer = DefaultReplayBuffer
+		p.ReplayBuffer = defaultReplayBuffer
 	}
-	return &policy{Policy: p}
+	return &resolvedPolicy{Policy: p}
 }
 
-// Validate returns an error that names every field out of range, one line
-// each, with its value and what is allowed. New and WithPolicy call it.
+// budgetWait returns how long a request waits whose retry the Budget refused.
+func (p *resolvedPolicy) budgetWait(backoff time.Duration) time.Duration {
+	if p.WaitOnBudget {
+		return backoff
+	}
+	return 0
+}
+
+// Validate returns an error with one line for each invalid field, as [New]
+// does.
 func (p Policy) Validate() error {
-	return joined(p.problems("Policy"))
+	return fielderr.At("httpretry", p.problems("Policy"))
 }
 
-// problems lists what is wrong with p, in the order of its fields, each with
+// problems returns what is wrong with p, in the order of its fields, each with
 // its path below path.
-func (p Policy) problems(path string) []error {
+func (p Policy) problems(path string) error {
 	var problems []error
-	add := func(field string, err error) {
-		for _, line := range lines(err) {
-			problems = append(problems, fmt.Errorf("%s.%s: %w", path, field, line))
+	check := func(field string, err error) {
+		if err != nil {
+			problems = append(problems, fielderr.At(path+"."+field, err))
 		}
 	}
-	add("MaxAttempts", notNegative(p.MaxAttempts))
 	if p.Backoff != nil {
-		add("Backoff", strategies.Validate(p.Backoff))
+		check("Backoff", strategies.Validate(p.Backoff))
 	}
-	if p.Throttled != nil {
-		add("Throttled", strategies.Validate(p.Throttled))
+	if p.ThrottledBackoff != nil {
+		check("ThrottledBackoff", strategies.Validate(p.ThrottledBackoff))
 	}
-	add("MaxRetryAfter", notNegative(p.MaxRetryAfter))
-	add("AttemptTimeout", notNegative(p.AttemptTimeout))
-	add("MaxElapsed", notNegative(p.MaxElapsed))
-	if v, ok := p.Budget.(interface{ Validate() error }); ok {
-		add("Budget", v.Validate())
+	check("AttemptTimeout", checkLimit(p.AttemptTimeout, "timeout"))
+	check("MaxElapsed", checkLimit(p.MaxElapsed, "limit"))
+	// A nil pointer in an interface is not nil, and would panic only later.
+	if isNil(p.Budget) {
+		check("Budget", fmt.Errorf("a nil %T: want no value for the default, or a usable Budget", p.Budget))
+	} else if v, ok := p.Budget.(interface{ Validate() error }); ok {
+		check("Budget", v.Validate())
 	}
-	add("Cooldown", p.Cooldown.problem())
-	if p.KeyHeader != "" {
-		add("KeyHeader", checkHeaderName(p.KeyHeader))
+	check("Cooldown", p.Cooldown.problem())
+	if p.IdempotencyHeader != "" {
+		check("IdempotencyHeader", checkHeaderName(p.IdempotencyHeader))
 	}
-	return problems
+	check("ResumeIdle", checkLimit(p.ResumeIdle, "limit"))
+	return errors.Join(problems...)
 }
 
-func notNegative[N int | time.Duration](n N) error {
-	if n < 0 {
-		return fmt.Errorf("%v is negative", n)
+func checkLimit(d time.Duration, what string) error {
+	if d < 0 {
+		return fmt.Errorf("%v: want a positive duration, or 0 for no %s", d, what)
 	}
 	return nil
 }
 
-// lines takes apart an error that lists problems one per line.
-func lines(err error) []error {
-	if err == nil {
-		return nil
-	}
-	if !strings.Contains(err.Error(), "\n") {
-		return []error{err}
-	}
-	var all []error
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		all = append(all, errors.New(line))
-	}
-	return all
+// isNil reports whether v is an interface value that holds a nil pointer or a
+// nil function.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return (r.Kind() == reflect.Pointer || r.Kind() == reflect.Func) && r.IsNil()
 }
-
-// WithPolicy returns a context whose requests follow p, the whole of it,
-// whatever their host. If p is not valid, such a request fails before it is
-// sent, with what p.Validate says.
-//
-// A Policy whose MaxAttempts is 1 sends a request without retries.
-func WithPolicy(ctx context.Context, p Policy) context.Context {
-	resolved := p.resolve()
-	resolved.err = errors.Join(p.problems("Policy")...)
-	m := marksOf(ctx)
-	m.policy = resolved
-	return m.in(ctx)
-}
-
-// policyFor returns the policy of a request whose context has none: its host's,
-// or the one for all others.
-func (s *settings) policyFor(req *http.Request) *policy {
-	if s.hosts != nil {
-		if p, ok := s.hosts.matchURL(req.URL); ok {
-			return p
-		}
-	}
-	return s.policy
-}
-
-// askedWait returns the wait that a response asks for and the range of what is
-// added to it, so that clients that were told the same do not come back
-// together. It reads errors only: elsewhere Retry-After means something else.
-func askedWait(resp *http.Response, now time.Time) (asked, spread time.Duration) {
-	if resp == nil || resp.StatusCode < 400 {
-		return 0, 0
-	}
-	asked, grain, ok := retryAfter(resp.Header, now)
-	if !ok {
-		return 0, 0
-	}
-	return asked, spreadFor(asked, grain)
-}
-
-// uniform draws from (0, width].
-func uniform(width time.Duration) time.Duration {
-	if width <= 0 {
-		return 0
-	}
-	return time.Duration(rand.Int64N(int64(width))) + 1
-}
-
-func statusIs(resp *http.Response, status int) bool {
-	return resp != nil && resp.StatusCode == status
-}
-
-// errRequestCanceled stands for a closed Request.Cancel, which has no error.
-var errRequestCanceled = errors.New("request canceled")

@@ -1,39 +1,40 @@
 package httpretry_test
 
 import (
+	"context"
 	"math"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// Hazard A11: every bad field is named at once, with its path and value, in a
-// stable order.
+// Hazard A11: New reports every bad field at once, with its path and value, in
+// a stable order.
 func TestNewReportsEverything(t *testing.T) {
 	bad := httpretry.Policy{
-		MaxAttempts:    -3,
-		Backoff:        strategies.FullJitter{Base: time.Second, Max: time.Millisecond},
-		Throttled:      strategies.Capped{Of: strategies.Spread{Of: strategies.Constant{Wait: -1}, Fraction: math.NaN()}},
-		MaxRetryAfter:  -time.Second,
-		AttemptTimeout: -2,
-		MaxElapsed:     -time.Hour,
-		Budget:         &httpretry.HostBudget{Ratio: -0.5},
-		KeyHeader:      "Idempotency Key",
-		ReplayBuffer:   -1, // means none
+		Backoff:           strategies.FullJitter{Base: time.Second, Max: time.Millisecond},
+		ThrottledBackoff:  strategies.Capped{Of: strategies.Spread{Of: strategies.Constant{Wait: -1}, Fraction: math.NaN()}},
+		AttemptTimeout:    -2,
+		MaxElapsed:        -time.Hour,
+		Budget:            &httpretry.HostBudget{Ratio: -0.5},
+		IdempotencyHeader: "Idempotency Key",
+		ReplayBuffer:      -1, // means none
+		ResumeIdle:        -3,
 	}
 	_, err := httpretry.New(httpretry.Config{
 		Policy: bad,
 		Hosts: map[string]httpretry.Policy{
-			"a.test":          {MaxAttempts: -1},
-			"b.test":          {KeyHeader: "Host"},
+			"a.test":          {MaxAttempts: -1}, // no limit
+			"b.test":          {IdempotencyHeader: "Host"},
 			"EXAMPLE.com.":    {},
 			"example.com":     {},
 			"http://c.test":   {},
@@ -51,29 +52,27 @@ func TestNewReportsEverything(t *testing.T) {
 		got = append(got, strings.TrimPrefix(line, "httpretry: Config."))
 	}
 	want := []string{
-		"Policy.MaxAttempts: -3 is negative",
-		"Policy.Backoff: FullJitter.Max: 1ms is below Base (1s)",
-		"Policy.Throttled: Capped.Of: Spread.Of: Constant.Wait: -1ns is negative",
-		"Policy.Throttled: Capped.Of: Spread.Fraction: NaN is not a number",
-		"Policy.MaxRetryAfter: -1s is negative",
-		"Policy.AttemptTimeout: -2ns is negative",
-		"Policy.MaxElapsed: -1h0m0s is negative",
-		"Policy.Budget: HostBudget.Ratio: -0.5 is negative",
-		`Policy.KeyHeader: "Idempotency Key" is not a header name`,
-		`Hosts["a.test"].MaxAttempts: -1 is negative`,
-		`Hosts["b.test"].KeyHeader: "Host" is a header that net/http writes itself`,
+		"Policy.Backoff: FullJitter.Max: 1ms: want at least Base (1s), or 0 for the default (30s)",
+		"Policy.ThrottledBackoff: Capped.Of: Spread.Of: Constant.Wait: -1ns: want a positive duration, or 0 for no wait",
+		"Policy.ThrottledBackoff: Capped.Of: Spread.Fraction: NaN: want a positive number of at most 1, or 0 for the default (0.25)",
+		"Policy.AttemptTimeout: -2ns: want a positive duration, or 0 for no timeout",
+		"Policy.MaxElapsed: -1h0m0s: want a positive duration, or 0 for no limit",
+		"Policy.Budget: HostBudget.Ratio: -0.5: want 0 (the default, 0.1) or a number from 0.000001 to 1000000",
+		`Policy.IdempotencyHeader: "Idempotency Key": want a header name`,
+		"Policy.ResumeIdle: -3ns: want a positive duration, or 0 for no limit",
+		`Hosts["b.test"].IdempotencyHeader: "Host": want a header that net/http does not write itself`,
 		`Hosts["bad host:99999"]: `,
-		`Hosts["bad host:99999"].AttemptTimeout: -1ns is negative`,
-		`Hosts["example.com"]: means the same as "EXAMPLE.com."; only one of them may stay`,
+		`Hosts["bad host:99999"].AttemptTimeout: -1ns: want a positive duration, or 0 for no timeout`,
+		`Hosts["example.com"]: means the same as "EXAMPLE.com.": want only one of them`,
 		`Hosts["http://c.test"]: `,
-		`AttemptHeader: "a b" is not a header name`,
+		`AttemptHeader: "a b": want a header name`,
 	}
 	require.Len(t, got, len(want), err.Error())
 	for i := range want {
 		assert.True(t, strings.HasPrefix(got[i], want[i]), "%q\nwant %q", got[i], want[i])
 	}
 
-	for range 20 { // of a map
+	for range 20 { // the order of a map changes
 		_, again := httpretry.New(httpretry.Config{Policy: bad, Hosts: map[string]httpretry.Policy{"b.test": bad, "a.test": bad, "c.test": bad}})
 		_, err := httpretry.New(httpretry.Config{Policy: bad, Hosts: map[string]httpretry.Policy{"c.test": bad, "b.test": bad, "a.test": bad}})
 		require.EqualError(t, err, again.Error())
@@ -83,8 +82,9 @@ func TestNewReportsEverything(t *testing.T) {
 func TestPolicyValidate(t *testing.T) {
 	require.NoError(t, httpretry.Policy{}.Validate())
 	require.NoError(t, httpretry.Policy{ReplayBuffer: -1, Budget: httpretry.Unlimited{}}.Validate())
-	require.EqualError(t, httpretry.Policy{MaxAttempts: -3, MaxElapsed: -1}.Validate(),
-		"httpretry: Policy.MaxAttempts: -3 is negative\nhttpretry: Policy.MaxElapsed: -1ns is negative")
+	require.EqualError(t, httpretry.Policy{MaxAttempts: -3, AttemptTimeout: -1, MaxElapsed: -1}.Validate(),
+		"httpretry: Policy.AttemptTimeout: -1ns: want a positive duration, or 0 for no timeout\n"+
+			"httpretry: Policy.MaxElapsed: -1ns: want a positive duration, or 0 for no limit")
 }
 
 func TestHeaderNames(t *testing.T) {
@@ -98,33 +98,36 @@ func TestHeaderNames(t *testing.T) {
 	}
 }
 
-// An invalid policy fails its requests before anything is sent.
+// A request with an invalid policy fails before anything is sent.
 func TestInvalidContextPolicy(t *testing.T) {
-	base, body := play(status(200)), contract.Counted("text")
-	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: -1, MaxElapsed: -1})
-	_, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
-	require.EqualError(t, err, "httpretry: not sent: Policy.MaxAttempts: -1 is negative\nPolicy.MaxElapsed: -1ns is negative")
+	base, body := retrytest.Play(retrytest.Status(200)), retrytest.Counted("text")
+	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{AttemptTimeout: -1, MaxElapsed: -1})
+	_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
+	require.EqualError(t, err, "httpretry: not sent: Policy.AttemptTimeout: -1ns: want a positive duration, or 0 for no timeout\n"+
+		"Policy.MaxElapsed: -1ns: want a positive duration, or 0 for no limit")
 	var all *httpretry.Error
 	require.ErrorAs(t, err, &all)
 	assert.Zero(t, all.Attempts)
-	assert.Empty(t, base.attempts())
+	assert.Empty(t, base.Attempts())
 }
 
-// The most specific policy applies, and a context's is the whole of it.
+// The most specific policy of Hosts applies. A context's policy replaces it as
+// a whole.
 func TestPolicyChoice(t *testing.T) {
 	attempts := func(n int) httpretry.Policy {
-		p := every(0)
+		p := retrytest.RetryEvery(0)
 		p.MaxAttempts = n
 		return p
 	}
 	cfg := httpretry.Config{
 		Policy: attempts(2),
 		Hosts: map[string]httpretry.Policy{
-			"api.test":     attempts(3),
-			"*.test":       attempts(4),
-			"api.test:444": attempts(5),
-			"[::1]:8080":   attempts(6),
-			"bücher.de":    attempts(7),
+			"api.test":          attempts(3),
+			"*.test":            attempts(4),
+			"api.test:444":      attempts(5),
+			"[::1]:8080":        attempts(6),
+			"bücher.de":         attempts(7),
+			"xn--pple-43d.test": attempts(8),
 		},
 	}
 	for url, want := range map[string]int{
@@ -134,54 +137,54 @@ func TestPolicyChoice(t *testing.T) {
 		"http://b.api.test/":               4,
 		"https://api.test:444/":            5,
 		"http://[0:0:0:0:0:0:0:1]:8080/":   6,
-		"http://xn--bcher-kva.de/":         7,
+		"http://xn--pple-43d.test/":        8,
 		"http://BÜCHER.de/":                7,
 		"http://api.test:443@example.com/": 2,
 	} {
-		base := play(status(503))
+		base := retrytest.Play(retrytest.Status(503))
 		cfg.Base = base
-		transport := contract.New(t, cfg)
-		resp, err := transport.RoundTrip(request(t, "GET", url, ""))
+		transport := retrytest.New(t, cfg)
+		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
 		require.NoError(t, err)
-		finish(t, resp)
-		assert.Len(t, base.attempts(), want, url)
+		retrytest.ReadBody(t, resp)
+		assert.Len(t, base.Attempts(), want, url)
 
 		ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
-		resp, err = transport.RoundTrip(request(t, "GET", url, "").WithContext(ctx))
+		resp, err = transport.RoundTrip(retrytest.Request(t, "GET", url, "").WithContext(ctx))
 		require.NoError(t, err)
-		finish(t, resp)
-		assert.Len(t, base.attempts(), want+1, "one request without retries")
+		retrytest.ReadBody(t, resp)
+		assert.Len(t, base.Attempts(), want+1, "one request without retries")
 	}
 }
 
 // A policy in Hosts inherits nothing.
 func TestNoInheritance(t *testing.T) {
-	base := play(status(503))
-	cfg := httpretry.Config{Base: base, Policy: every(0), Hosts: map[string]httpretry.Policy{
+	base := retrytest.Play(retrytest.Status(503))
+	cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Hosts: map[string]httpretry.Policy{
 		"a.test": {Backoff: strategies.Constant{}},
 	}}
-	resp, err := contract.New(t, cfg).RoundTrip(request(t, "GET", "http://a.test/", ""))
+	resp, err := retrytest.New(t, cfg).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 	require.NoError(t, err)
-	finish(t, resp)
-	assert.Len(t, base.attempts(), 3, "the default, not Config.Policy's five")
+	retrytest.ReadBody(t, resp)
+	assert.Len(t, base.Attempts(), 3, "the default, not Config.Policy's five")
 }
 
-// What New was given may change afterwards.
+// A Config may be modified after New.
 func TestConfigIsCopied(t *testing.T) {
-	base := play(status(503))
-	hosts := map[string]httpretry.Policy{"a.test": every(0)}
+	base := retrytest.Play(retrytest.Status(503))
+	hosts := map[string]httpretry.Policy{"a.test": retrytest.RetryEvery(0)}
 	cfg := httpretry.Config{Base: base, Hosts: hosts}
-	transport := contract.New(t, cfg)
+	transport := retrytest.New(t, cfg)
 	hosts["a.test"] = httpretry.Policy{MaxAttempts: 1}
-	resp, err := transport.RoundTrip(request(t, "GET", "http://a.test/", ""))
+	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 	require.NoError(t, err)
-	finish(t, resp)
-	assert.Len(t, base.attempts(), 5)
+	retrytest.ReadBody(t, resp)
+	assert.Len(t, base.Attempts(), 5)
 }
 
 func TestPolicysIdempotent(t *testing.T) {
-	policy := every(0)
-	policy.KeyHeader = "request-id"
+	policy := retrytest.RetryEvery(0)
+	policy.IdempotencyHeader = "request-id"
 	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path == "/safe" }
 	for _, tt := range []struct {
 		method, path, key string
@@ -191,14 +194,127 @@ func TestPolicysIdempotent(t *testing.T) {
 		{"POST", "/safe", "", 5},
 		{"POST", "/", "k", 5},
 	} {
-		base := play(status(503))
-		req := request(t, tt.method, "http://a.test"+tt.path, "")
+		base := retrytest.Play(retrytest.Status(503))
+		req := retrytest.Request(t, tt.method, "http://a.test"+tt.path, "")
 		if tt.key != "" {
 			req.Header.Set("Request-Id", tt.key)
 		}
-		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 		require.NoError(t, err)
-		finish(t, resp)
-		assert.Len(t, base.attempts(), tt.attempts, tt)
+		retrytest.ReadBody(t, resp)
+		assert.Len(t, base.Attempts(), tt.attempts, tt)
 	}
+}
+
+// A nil pointer in an interface value is not nil, and would panic on first use.
+// New and Validate report it.
+func TestNilValues(t *testing.T) {
+	var (
+		base      *http.Transport
+		retrying  *httpretry.RetryTransport
+		budget    *httpretry.HostBudget
+		unlimited *httpretry.Unlimited
+	)
+	for name, tt := range map[string]struct {
+		cfg  httpretry.Config
+		want string
+	}{
+		"Base":           {httpretry.Config{Base: base}, "httpretry: Config.Base: a nil *http.Transport: want "},
+		"function":       {httpretry.Config{Base: retrytest.BaseFunc(nil)}, "httpretry: Config.Base: a nil retrytest.BaseFunc: want "},
+		"RetryTransport": {httpretry.Config{Base: retrying}, "httpretry: Config.Base: a nil *httpretry.RetryTransport: want "},
+		"Budget":         {httpretry.Config{Policy: httpretry.Policy{Budget: budget}}, "httpretry: Config.Policy.Budget: a nil *httpretry.HostBudget: want "},
+		"another Budget": {httpretry.Config{Policy: httpretry.Policy{Budget: unlimited}}, "httpretry: Config.Policy.Budget: a nil *httpretry.Unlimited: want "},
+		"a host's Budget": {httpretry.Config{Hosts: map[string]httpretry.Policy{"a.test": {Budget: budget}}},
+			`httpretry: Config.Hosts["a.test"].Budget: a nil *httpretry.HostBudget: want `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			transport, err := httpretry.New(tt.cfg)
+			assert.Nil(t, transport)
+			require.Error(t, err)
+			assert.True(t, strings.HasPrefix(err.Error(), tt.want), "%v", err)
+			assert.NotContains(t, err.Error(), "\n", "one problem")
+		})
+	}
+	require.ErrorContains(t, httpretry.Policy{Budget: budget}.Validate(), "httpretry: Policy.Budget: a nil *httpretry.HostBudget: want ")
+}
+
+// Each text says what is allowed.
+func TestTextsSayWhatIsAllowed(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cfg  httpretry.Config
+		want []string // in the text
+	}{
+		"AttemptTimeout":  {httpretry.Config{Policy: httpretry.Policy{AttemptTimeout: -1}}, []string{"Config.Policy.AttemptTimeout: -1ns: ", "want a positive duration, or 0 for no timeout"}},
+		"ResumeIdle":      {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: -1}}, []string{"Config.Policy.ResumeIdle: -1ns: ", "want a positive duration, or 0 for no limit"}},
+		"MaxElapsed":      {httpretry.Config{Policy: httpretry.Policy{MaxElapsed: -1}}, []string{"Config.Policy.MaxElapsed: -1ns: ", "want a positive duration, or 0 for no limit"}},
+		"Cooldown":        {httpretry.Config{Policy: httpretry.Policy{Cooldown: 7}}, []string{"Config.Policy.Cooldown: Cooldown(7): ", "want CooldownRetries, CooldownWait or CooldownFail"}},
+		"every host":      {httpretry.Config{Hosts: map[string]httpretry.Policy{"*": {}}}, []string{`Config.Hosts["*"]: `, "use Config.Policy"}},
+		"part of a label": {httpretry.Config{Hosts: map[string]httpretry.Policy{"api*.test": {}}}, []string{`Config.Hosts["api*.test"]: `}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := httpretry.New(tt.cfg)
+			require.Error(t, err)
+			for _, want := range tt.want {
+				assert.Contains(t, err.Error(), want)
+			}
+			assert.NotContains(t, err.Error(), "\n", "one problem")
+		})
+	}
+}
+
+// A negative MaxAttempts means no limit.
+func TestUnlimitedAttempts(t *testing.T) {
+	policy := retrytest.RetryEvery(0)
+	policy.MaxAttempts = -1
+	require.NoError(t, policy.Validate())
+	var steps []retrytest.Step
+	for range 1000 {
+		steps = append(steps, retrytest.Status(503))
+	}
+	base := retrytest.Play(append(steps, retrytest.Status(200))...)
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(retrytest.Request(t, "PUT", "http://a.test/", "text"))
+	require.NoError(t, err)
+	assert.Equal(t, "body of 200", retrytest.ReadBody(t, resp))
+	assert.Len(t, base.Attempts(), 1001)
+}
+
+// A negative MaxRetryAfter means no limit: what the server asks for is waited
+// for, in the response to the request or to another one.
+func TestUnlimitedRetryAfter(t *testing.T) {
+	for _, cooldown := range []httpretry.Cooldown{httpretry.CooldownRetries, httpretry.CooldownWait} {
+		t.Run(cooldown.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const day = 24 * time.Hour
+				base := retrytest.Play(retrytest.Status(429, "Retry-After", "864000"), retrytest.Status(200))
+				policy := retrytest.RetryEvery(time.Second)
+				policy.MaxRetryAfter, policy.Cooldown = -1, cooldown
+				require.NoError(t, policy.Validate())
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				require.Len(t, base.Waits(), 1)
+				assert.GreaterOrEqual(t, base.Waits()[0], 10*day)
+				assert.LessOrEqual(t, base.Waits()[0], 10*day+30*time.Second)
+			})
+		})
+	}
+}
+
+// The request's deadline still holds if there are no other limits.
+func TestUnlimitedUntilTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+		defer cancel()
+		base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
+		policy := retrytest.RetryEvery(time.Second)
+		policy.MaxAttempts, policy.MaxRetryAfter = -1, -1
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
+		assert.Len(t, base.Attempts(), 90)
+	})
 }

@@ -6,101 +6,106 @@ import (
 	"time"
 )
 
-// longestWait bounds every wait that a server can ask for. A hundred years is as good as "never", and two such waits
-// with any jitter on top can be added without wrapping around: time.Duration ends at 292 years.
-const longestWait = 100 * 365 * 24 * time.Hour
+// maxWait limits every wait that a server can ask for. A hundred years is as
+// good as never. Two such waits and their jitter can be added without overflow:
+// a time.Duration holds 292 years.
+const maxWait = 100 * 365 * 24 * time.Hour
 
-// Numbers from here on are points in time, not spans: seconds since 1970 from 1e9 (2001), milliseconds from 1e12 (also 2001).
-// A wait of 1e9 seconds would be 31 years, which nobody means.
+// Numbers from here on are points in time: seconds since 1970 from 1e9 (2001),
+// and milliseconds from 1e12 (2001, too). As a wait, 1e9 seconds would be 31
+// years.
 const (
 	epochSeconds = 1_000_000_000
 	epochMillis  = 1_000_000_000_000
 )
 
-// RetryAfter returns how long the server asks to be left alone, as said by the header h of a response that arrived at now.
-// ok tells whether it asks at all; without ok, wait is 0. A wait of 0 with ok is a server that says "at any time".
+// RetryAfter returns how long a server asks its client to wait, according to
+// the header h of a response that arrived at now. ok reports whether the server
+// asks for a wait at all. The wait is at least 0 and at most 100 years.
 //
-// The status is not looked at. Ask for responses with a 4xx or 5xx status only: in a 3xx, Retry-After has another meaning
-// (RFC 9110, section 10.2.3), and rate-limit headers come with successes too.
+// The first of these headers that has a valid value determines the wait:
 //
-// The first of these that has a valid value decides:
+//   - Retry-After-Ms, X-Ms-Retry-After-Ms: milliseconds.
+//   - Retry-After: seconds, a date (RFC 9110 section 10.2.3) or a Unix time.
+//   - RateLimit: the seconds t of a policy with r=0, such as
+//     "default";r=0;t=30 (draft-ietf-httpapi-ratelimit-headers).
+//   - RateLimit-Reset if RateLimit-Remaining is 0, X-RateLimit-Reset if
+//     X-RateLimit-Remaining is 0: seconds or a Unix time.
 //
-//   - Retry-After-Ms, then X-Ms-Retry-After-Ms: milliseconds.
-//   - Retry-After: seconds (RFC 9110, section 10.2.3), or a date in any of the three forms of RFC 9110, section 5.6.7.
-//     Servers also send fractions (1.5) and Unix time, so these are understood: a number from 1e9 is seconds
-//     since 1970, one from 1e12 milliseconds since then.
-//   - RateLimit: t, in seconds, of each policy with r=0, as in "default";r=0;t=30 (draft-ietf-httpapi-ratelimit-headers).
-//   - RateLimit-Reset if RateLimit-Remaining is 0, then X-RateLimit-Reset if X-RateLimit-Remaining is 0: seconds or
-//     Unix time, as above.
+// Numbers may have a fraction. Instead of seconds, a number of at least 1e9 is
+// a Unix time in seconds, and one of at least 1e12 is a Unix time in
+// milliseconds. If a header has several valid values, the longest wait counts.
 //
-// Of several lines, or several policies, the longest wait counts. A value that is none of the above (signs, exponents,
-// hexadecimal digits, lists in one line, anything after the number) is passed over as if it had not been sent.
+// The wait until a date or Unix time is counted from the response's Date. If
+// there is no valid Date, or an Age shows that a cache answered, it is counted
+// from now. A time in the past means a wait of 0.
 //
-// Dates and Unix times count from the response's own Date, so that it does not matter what the clock here says. They count
-// from now if there is no valid Date, or if there is an Age: then a cache answered and Date is older than the response.
-// What is past is a wait of 0.
-//
-// The wait is never negative and at most 100 years, however large the number, so that a moderate time can be added to it. What
-// is not 0 never becomes 0: fractions are rounded up to whole nanoseconds.
-//
-// RetryAfter expects the canonical keys that net/http puts into a header, changes nothing, and may be called concurrently.
+// RetryAfter does not know the status. It is for 4xx and 5xx responses: in a
+// 3xx, Retry-After has another meaning, and a 2xx may have rate-limit headers.
+// The keys of h must be canonical.
 func RetryAfter(h http.Header, now time.Time) (wait time.Duration, ok bool) {
-	wait, _, ok = retryAfter(h, now)
+	wait, _, ok = retryAfter(h, func() time.Time { return now })
 	return wait, ok
 }
 
-// retryAfter is RetryAfter and also reports how finely the source counts: in whole seconds or in milliseconds.
-func retryAfter(h http.Header, now time.Time) (wait, grain time.Duration, ok bool) {
-	// Header.Get would canonicalise each key, and an http.Header from a server has no other. "Ratelimit" is canonical.
-	r := reply{h, now}
-	a, ok := longest(h["Retry-After-Ms"], r.millis)
+// retryAfter is RetryAfter and also returns the resolution of the header: a
+// second or a millisecond. Few headers need the time, which costs 40 ns.
+func retryAfter(h http.Header, now func() time.Time) (wait, resolution time.Duration, ok bool) {
+	// Header.Get would canonicalize each key. The keys of a header that
+	// net/http has read are canonical, and so is "Ratelimit".
+	p := headerParser{h, now}
+	w, ok := longest(h["Retry-After-Ms"], p.millis)
 	if !ok {
-		a, ok = longest(h["X-Ms-Retry-After-Ms"], r.millis)
+		w, ok = longest(h["X-Ms-Retry-After-Ms"], p.millis)
 	}
 	if !ok {
-		a, ok = longest(h["Retry-After"], r.secondsOrDate)
+		w, ok = longest(h["Retry-After"], p.secondsOrDate)
 	}
 	if !ok {
-		a, ok = longest(h["Ratelimit"], r.rateLimit)
+		w, ok = longest(h["Ratelimit"], p.rateLimit)
 	}
+	// A reset time alone is no request to wait: successes have it, too.
 	if !ok && anyZero(h["Ratelimit-Remaining"]) {
-		a, ok = longest(h["Ratelimit-Reset"], r.seconds)
+		w, ok = longest(h["Ratelimit-Reset"], p.seconds)
 	}
 	if !ok && anyZero(h["X-Ratelimit-Remaining"]) {
-		a, ok = longest(h["X-Ratelimit-Reset"], r.seconds)
+		w, ok = longest(h["X-Ratelimit-Reset"], p.seconds)
 	}
-	return a.wait, a.grain, ok
+	return w.wait, w.resolution, ok
 }
 
-// spreadFor returns within how much time after the wait that a server asked for the retries of all its clients should be
-// spread: they were told the same thing, and would otherwise come back in the same instant. Whole seconds hide up to one
-// second of difference, and servers that say "1" say it to everyone, hence the minimum.
-func spreadFor(asked, grain time.Duration) time.Duration {
+// spreadFor returns the range of the jitter that is added to a wait that a
+// server asked for: all its clients got the same wait, and would otherwise
+// return at the same moment.
+func spreadFor(asked, resolution time.Duration) time.Duration {
 	if asked <= 0 {
 		return 0
 	}
 	spread := asked / 4
-	if grain >= time.Second {
+	// A whole number of seconds hides differences of up to one second, and
+	// servers that send "1" send it to everyone.
+	if resolution >= time.Second {
 		spread = max(spread, time.Second)
 	}
 	return min(spread, 30*time.Second)
 }
 
-// asked is one answer to "when may I come back?".
-type asked struct{ wait, grain time.Duration }
+// serverWait is a wait that a header asks for.
+type serverWait struct{ wait, resolution time.Duration }
 
-// longest returns the longest wait among the lines that parse understands; of equal waits, the one that counts more coarsely.
-func longest(lines []string, parse func(string) (asked, bool)) (most asked, ok bool) {
+// longest returns the longest wait of the lines that parse understands. Of
+// equal waits, it returns the one with the coarser resolution.
+func longest(lines []string, parse func(string) (serverWait, bool)) (most serverWait, ok bool) {
 	for _, line := range lines {
-		a, valid := parse(strings.Trim(line, " \t"))
-		if valid && (!ok || a.wait > most.wait || a.wait == most.wait && a.grain > most.grain) {
-			most, ok = a, true
+		w, valid := parse(strings.Trim(line, " \t"))
+		if valid && (!ok || w.wait > most.wait || w.wait == most.wait && w.resolution > most.resolution) {
+			most, ok = w, true
 		}
 	}
 	return most, ok
 }
 
-// anyZero reports whether a line says that nothing remains. Some servers write 0.0.
+// anyZero reports whether a line is the number 0. Some servers send 0.0.
 func anyZero(lines []string) bool {
 	for _, line := range lines {
 		if n, ok := parseNumber(strings.Trim(line, " \t")); ok && n.times(time.Second) == 0 {
@@ -110,69 +115,83 @@ func anyZero(lines []string) bool {
 	return false
 }
 
-// reply is what its methods need to know of a response to read one value in its header.
-type reply struct {
+// headerParser parses values of a header that arrives now.
+type headerParser struct {
 	header http.Header
-	now    time.Time
+	now    func() time.Time
 }
 
-func (r reply) millis(v string) (asked, bool) {
+// millis parses a number of milliseconds.
+func (p headerParser) millis(v string) (serverWait, bool) {
 	n, ok := parseNumber(v)
-	return asked{n.times(time.Millisecond), time.Millisecond}, ok
+	return serverWait{n.times(time.Millisecond), time.Millisecond}, ok
 }
 
-func (r reply) secondsOrDate(v string) (asked, bool) {
-	// The three forms begin with the day's name. http.ParseTime copies what it does not understand into its error, so it
-	// sees neither numbers nor anything far longer than the longest date, "Wednesday, 09-Nov-94 08:49:37 GMT".
+// secondsOrDate parses a Retry-After.
+func (p headerParser) secondsOrDate(v string) (serverWait, bool) {
+	// All three forms of a date start with the name of a day. http.ParseTime
+	// copies a value that it does not understand into its error, so it does not
+	// get values that are far longer than the longest date, "Wednesday,
+	// 09-Nov-94 08:49:37 GMT".
 	if v == "" || len(v) > 64 || isDigit(v[0]) {
-		return r.seconds(v)
+		return p.seconds(v)
 	}
 	date, err := http.ParseTime(v)
 	if err != nil {
-		return asked{}, false
+		return serverWait{}, false
 	}
-	return asked{r.until(date), time.Second}, true
+	return serverWait{p.until(date), time.Second}, true
 }
 
-// seconds reads a number of seconds, or a Unix time in seconds or milliseconds.
-func (r reply) seconds(v string) (asked, bool) {
+// seconds parses a number of seconds, or a Unix time in seconds or
+// milliseconds.
+func (p headerParser) seconds(v string) (serverWait, bool) {
 	n, ok := parseNumber(v)
 	switch {
 	case !ok:
-		return asked{}, false
+		return serverWait{}, false
 	case n.whole >= epochMillis:
-		return asked{r.until(time.UnixMilli(n.whole).Add(n.part(time.Millisecond))), time.Millisecond}, true
+		date := time.UnixMilli(n.whole).Add(n.fractionOf(time.Millisecond))
+		return serverWait{p.until(date), time.Millisecond}, true
 	case n.whole >= epochSeconds:
-		return asked{r.until(time.Unix(n.whole, 0).Add(n.part(time.Second))), n.grain()}, true
+		date := time.Unix(n.whole, 0).Add(n.fractionOf(time.Second))
+		return serverWait{p.until(date), n.resolution()}, true
 	}
-	return asked{n.times(time.Second), n.grain()}, true
+	return serverWait{n.times(time.Second), n.resolution()}, true
 }
 
-// rateLimit reads one line of policies, such as `"burst";r=0;t=1, "daily";r=0;t=3600;pk=:dXNlcg==:`, a list in terms of RFC
-// 9651 whose names may hold commas and semicolons. Only policies without remaining quota say when to come back.
-func (r reply) rateLimit(line string) (most asked, ok bool) {
+// rateLimit parses one line of policies, such as
+//
+//	"burst";r=0;t=1, "daily";r=0;t=3600;pk=:dXNlcg==:
+//
+// It is a list of RFC 9651, in whose names commas and semicolons may occur.
+func (p headerParser) rateLimit(line string) (most serverWait, ok bool) {
 	for line != "" {
 		var policy string
 		var balanced bool
+		// A field that cannot be parsed is ignored as a whole (RFC 9651 section
+		// 4.2).
 		if policy, line, balanced = cutUnquoted(line, ','); !balanced {
-			return asked{}, false // RFC 9651, section 4.2: a field that does not parse is ignored as a whole
+			return serverWait{}, false
 		}
-		if reset, out := exhausted(policy); out {
-			most, ok = asked{max(most.wait, reset), time.Second}, true
+		if reset, exhausted := resetIfExhausted(policy); exhausted {
+			most, ok = serverWait{max(most.wait, reset), time.Second}, true
 		}
 	}
 	return most, ok
 }
 
-// exhausted returns the time to reset of a policy with r=0. Both are integers: no fractions here. If a parameter is repeated,
-// its last value counts (RFC 9651, section 4.2.3.2).
-func exhausted(policy string) (reset time.Duration, ok bool) {
+// resetIfExhausted returns the time t until a policy resets, and reports
+// whether the policy has no quota left (r=0).
+func resetIfExhausted(policy string) (reset time.Duration, exhausted bool) {
 	name, params, _ := cutUnquoted(policy, ';')
 	var r, t number
 	var hasR, hasT bool
 	for params != "" {
 		var param string
 		param, params, _ = cutUnquoted(params, ';')
+		// If a parameter is repeated, its last value counts (RFC 9651 section
+		// 4.2.3.2).
 		switch key, value, _ := strings.Cut(strings.Trim(param, " \t"), "="); key {
 		case "r":
 			r, hasR = parseNumber(value)
@@ -180,12 +199,13 @@ func exhausted(policy string) (reset time.Duration, ok bool) {
 			t, hasT = parseNumber(value)
 		}
 	}
-	named := strings.Trim(name, " \t") != ""
-	whole := hasR && hasT && !r.decimal && !t.decimal
-	return t.times(time.Second), named && whole && r.whole == 0
+	hasName := strings.Trim(name, " \t") != ""
+	hasIntegers := hasR && hasT && !r.decimal && !t.decimal
+	return t.times(time.Second), hasName && hasIntegers && r.whole == 0
 }
 
-// cutUnquoted cuts s around the first sep outside of double quotes. balanced is false if a quote is left open.
+// cutUnquoted cuts s around the first sep outside of double quotes. balanced
+// is false if a quote is not closed.
 func cutUnquoted(s string, sep byte) (before, after string, balanced bool) {
 	quoted := false
 	for i := 0; i < len(s); i++ {
@@ -201,29 +221,41 @@ func cutUnquoted(s string, sep byte) (before, after string, balanced bool) {
 	return s, "", !quoted
 }
 
-// until returns how long it takes until t, by the clock that t was read from.
-func (r reply) until(t time.Time) time.Duration {
-	start := r.now
-	if dates := r.header["Date"]; len(dates) > 0 && len(r.header["Age"]) == 0 {
-		if date, err := http.ParseTime(strings.Trim(dates[0], " \t")); err == nil {
-			start = date
-		}
+// until returns the time until t.
+func (p headerParser) until(t time.Time) time.Duration {
+	// The server's own clock makes the result independent of the local one.
+	start, ok := p.date()
+	if !ok {
+		start = p.now()
 	}
-	return min(max(t.Sub(start), 0), longestWait) // Sub saturates
+	return min(max(t.Sub(start), 0), maxWait) // Sub saturates
+}
+
+// date returns the time at which the server made the response, if that is
+// known. If a cache answered, Date is older than the response.
+func (p headerParser) date() (date time.Time, ok bool) {
+	dates := p.header["Date"]
+	if len(dates) == 0 || len(p.header["Age"]) > 0 {
+		return time.Time{}, false
+	}
+	date, err := http.ParseTime(strings.Trim(dates[0], " \t"))
+	return date, err == nil
 }
 
 // number is an unsigned decimal number, as precise as it was sent.
 type number struct {
-	whole    int64 // saturates at wholeMost
+	whole    int64 // at most maxWhole
 	fraction string
-	decimal  bool // has a fraction, which may be 0
+	decimal  bool // it has a fraction, which may be 0
 }
 
-// wholeMost is far beyond longestWait in any unit, and small enough to be multiplied by ten.
-const wholeMost = 100_000_000_000_000_000
+// maxWhole is far greater than maxWait in any unit, and can be multiplied by
+// ten.
+const maxWhole = 100_000_000_000_000_000
 
-// parseNumber reads digits, or digits, a point and digits. strconv would do too much: it takes signs, exponents, underscores,
-// hexadecimal digits, Inf and NaN, and reports what is too large as an error.
+// parseNumber parses digits, or digits, a point and digits. strconv accepts
+// more: signs, exponents, underscores, hexadecimal digits, Inf and NaN. It also
+// returns an error if a number is too large.
 func parseNumber(v string) (number, bool) {
 	whole, fraction, decimal := strings.Cut(v, ".")
 	if !isDigits(whole) || decimal && !isDigits(fraction) {
@@ -231,21 +263,22 @@ func parseNumber(v string) (number, bool) {
 	}
 	n := number{fraction: fraction, decimal: decimal}
 	for i := range len(whole) {
-		n.whole = min(n.whole*10+int64(whole[i]-'0'), wholeMost)
+		n.whole = min(n.whole*10+int64(whole[i]-'0'), maxWhole)
 	}
 	return n, true
 }
 
-// times returns n units of time, at most longestWait.
+// times returns n units of time, at most maxWait.
 func (n number) times(unit time.Duration) time.Duration {
-	if n.whole >= int64(longestWait/unit) {
-		return longestWait
+	if n.whole >= int64(maxWait/unit) {
+		return maxWait
 	}
-	return time.Duration(n.whole)*unit + n.part(unit)
+	return time.Duration(n.whole)*unit + n.fractionOf(unit)
 }
 
-// part returns what n's fraction is of unit. It is rounded up: to come back a nanosecond early is early.
-func (n number) part(unit time.Duration) (d time.Duration) {
+// fractionOf returns n's fraction of unit, rounded up to whole nanoseconds: a
+// retry must not be early.
+func (n number) fractionOf(unit time.Duration) (d time.Duration) {
 	for i := range len(n.fraction) {
 		digit := time.Duration(n.fraction[i] - '0')
 		if unit /= 10; unit == 0 {
@@ -259,8 +292,8 @@ func (n number) part(unit time.Duration) (d time.Duration) {
 	return d
 }
 
-// grain returns how finely a server counts that sends n as seconds.
-func (n number) grain() time.Duration {
+// resolution returns the resolution of a header that is n seconds.
+func (n number) resolution() time.Duration {
 	if n.decimal {
 		return time.Millisecond
 	}
@@ -269,7 +302,7 @@ func (n number) grain() time.Duration {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// isDigits reports whether s is 1*DIGIT. Other scripts' digits are none (RFC 5234, appendix B.1).
+// isDigits reports whether s is 1*DIGIT (RFC 5234 appendix B.1).
 func isDigits(s string) bool {
 	for i := range len(s) {
 		if !isDigit(s[i]) {

@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestRetryAfterReportsHowFinelyTheSourceCounts(t *testing.T) {
+func TestRetryAfterReportsResolution(t *testing.T) {
 	none := []string{"0"}
 	for name, test := range map[string]struct {
-		header      http.Header
-		wait, grain time.Duration
+		header           http.Header
+		wait, resolution time.Duration
 	}{
 		"nothing":          {http.Header{}, 0, 0},
 		"milliseconds":     {http.Header{"Retry-After-Ms": {"2000"}}, 2 * time.Second, time.Millisecond},
@@ -32,28 +32,28 @@ func TestRetryAfterReportsHowFinelyTheSourceCounts(t *testing.T) {
 		"coarsest, first":  {http.Header{"Retry-After": {"2", "2.0"}}, 2 * time.Second, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wait, grain, ok := retryAfter(test.header, time.Unix(0, 0))
+			wait, resolution, ok := retryAfter(test.header, func() time.Time { return time.Unix(0, 0) })
 			assert.Equal(t, test.wait, wait)
-			assert.Equal(t, test.grain, grain)
-			assert.Equal(t, grain != 0, ok)
+			assert.Equal(t, test.resolution, resolution)
+			assert.Equal(t, resolution != 0, ok)
 		})
 	}
 }
 
-func TestSpreadForAQuarterWithinBounds(t *testing.T) {
+func TestSpreadFor(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
-	for _, test := range []struct{ asked, grain, want time.Duration }{
+	for _, test := range []struct{ asked, resolution, want time.Duration }{
 		{0, s, 0}, {0, ms, 0}, {-s, s, 0}, {math.MinInt64, ms, 0},
 		{1, s, s}, {s, s, s}, {4 * s, s, s}, {4*s + 4, s, s + 1}, {60 * s, s, 15 * s}, {120 * s, s, 30 * s}, {121 * s, s, 30 * s},
 		{3, ms, 0}, {4, ms, 1}, {s, ms, 250 * ms}, {60 * s, ms, 15 * s}, {121 * s, ms, 30 * s},
-		{longestWait, s, 30 * s}, {longestWait, ms, 30 * s}, {math.MaxInt64, s, 30 * s},
+		{maxWait, s, 30 * s}, {maxWait, ms, 30 * s}, {math.MaxInt64, s, 30 * s},
 	} {
-		assert.Equal(t, test.want, spreadFor(test.asked, test.grain), "%v, %v", test.asked, test.grain)
+		assert.Equal(t, test.want, spreadFor(test.asked, test.resolution), "%v, %v", test.asked, test.resolution)
 	}
 }
 
-func TestLongestWaitsCanBeAdded(t *testing.T) {
-	wait := longestWait // not constant: a constant would not compile
+func TestMaxWaitsCanBeAdded(t *testing.T) {
+	wait := maxWait // not constant: a constant would not compile
 	wait += wait + wait/2
 	assert.Positive(t, wait)
 }

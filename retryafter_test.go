@@ -17,14 +17,14 @@ import (
 const (
 	century = 100 * 365 * 24 * time.Hour
 	day     = 24 * time.Hour
-	none    = -1 // the server does not ask
+	none    = -1 // the server asks for no wait
 )
 
-// here is what the client's clock says in these tests: Wed, 06 May 2026 07:08:09 GMT.
+// here is the client's clock in these tests: Wed, 06 May 2026 07:08:09 GMT.
 var here = time.Date(2026, time.May, 6, 7, 8, 9, 0, time.UTC)
 
-// header takes keys and values in turn.
-func header(pairs ...string) http.Header {
+// newHeader returns a header of names and values in turn.
+func newHeader(pairs ...string) http.Header {
 	h := http.Header{}
 	for i := 0; i < len(pairs); i += 2 {
 		h.Add(pairs[i], pairs[i+1])
@@ -32,7 +32,7 @@ func header(pairs ...string) http.Header {
 	return h
 }
 
-// Hazard F: what naive parsers make of these.
+// Hazard F: values that naive parsers get wrong.
 func TestRetryAfterUnderstandsSecondsAndDatesOnly(t *testing.T) {
 	for value, want := range map[string]time.Duration{
 		"0": 0, "00": 0, "1": time.Second, "120": 2 * time.Minute, "0120": 2 * time.Minute, "000000000000000000000120": 2 * time.Minute,
@@ -68,7 +68,7 @@ func TestRetryAfterUnderstandsSecondsAndDatesOnly(t *testing.T) {
 		"Wed, 06 May 2026 07:09:09." + strings.Repeat("0", 34) + " GMT": time.Minute,
 		"Wed, 06 May 2026 07:09:09." + strings.Repeat("0", 35) + " GMT": none, // though http.ParseTime would go on for megabytes
 	} {
-		wait, ok := httpretry.RetryAfter(header("Retry-After", value), here)
+		wait, ok := httpretry.RetryAfter(newHeader("Retry-After", value), here)
 		if want == none {
 			assert.False(t, ok, "%.80q", value)
 			assert.Zero(t, wait, "%.80q", value)
@@ -79,7 +79,7 @@ func TestRetryAfterUnderstandsSecondsAndDatesOnly(t *testing.T) {
 	}
 }
 
-// waitTests are headers and the waits they ask for, or none.
+// waitTests maps headers to the waits they ask for, or none.
 type waitTests map[string]struct {
 	header http.Header
 	want   time.Duration
@@ -99,114 +99,114 @@ func TestRetryAfterLooksUpCanonicalKeys(t *testing.T) {
 	waitTests{
 		"nothing":                   {http.Header{}, none},
 		"no header":                 {nil, none},
-		"unrelated":                 {header("Content-Type", "text/plain", "Date", "Wed, 06 May 2026 07:08:09 GMT"), none},
+		"unrelated":                 {newHeader("Content-Type", "text/plain", "Date", "Wed, 06 May 2026 07:08:09 GMT"), none},
 		"key without values":        {http.Header{"Retry-After": nil}, none},
 		"key that is not canonical": {http.Header{"retry-after": {"5"}}, none},
-		"key in any case":           {header("rETRY-aFTER", "5"), 5 * time.Second},
+		"key in any case":           {newHeader("rETRY-aFTER", "5"), 5 * time.Second},
 	}.run(t)
 }
 
 func TestRetryAfterReadsMilliseconds(t *testing.T) {
 	waitTests{
-		"milliseconds":                {header("retry-after-ms", "1500"), 1500 * time.Millisecond},
-		"milliseconds, zero":          {header("retry-after-ms", "0"), 0},
-		"milliseconds, fraction":      {header("retry-after-ms", "1.5"), 1500 * time.Microsecond},
-		"milliseconds, tiny fraction": {header("retry-after-ms", "0.0000001"), 1},
-		"milliseconds, last digit":    {header("retry-after-ms", "0.000001"), 1},
-		"milliseconds, no epoch":      {header("retry-after-ms", "1778051349000"), 1778051349 * time.Second},
-		"milliseconds, below the cap": {header("retry-after-ms", "3153599999999"), century - time.Millisecond},
-		"milliseconds, at the cap":    {header("retry-after-ms", "3153600000000"), century},
-		"milliseconds, a bit more":    {header("retry-after-ms", "3153600000000.5"), century},
-		"milliseconds, beyond":        {header("retry-after-ms", "9223372036854775808"), century},
-		"milliseconds, no date":       {header("retry-after-ms", "Wed, 06 May 2026 07:09:09 GMT"), none},
-		"milliseconds, negative":      {header("retry-after-ms", "-1"), none},
-		"other milliseconds":          {header("x-ms-retry-after-ms", "250"), 250 * time.Millisecond},
+		"milliseconds":                {newHeader("retry-after-ms", "1500"), 1500 * time.Millisecond},
+		"milliseconds, zero":          {newHeader("retry-after-ms", "0"), 0},
+		"milliseconds, fraction":      {newHeader("retry-after-ms", "1.5"), 1500 * time.Microsecond},
+		"milliseconds, tiny fraction": {newHeader("retry-after-ms", "0.0000001"), 1},
+		"milliseconds, last digit":    {newHeader("retry-after-ms", "0.000001"), 1},
+		"milliseconds, no epoch":      {newHeader("retry-after-ms", "1778051349000"), 1778051349 * time.Second},
+		"milliseconds, below the cap": {newHeader("retry-after-ms", "3153599999999"), century - time.Millisecond},
+		"milliseconds, at the cap":    {newHeader("retry-after-ms", "3153600000000"), century},
+		"milliseconds, a bit more":    {newHeader("retry-after-ms", "3153600000000.5"), century},
+		"milliseconds, beyond":        {newHeader("retry-after-ms", "9223372036854775808"), century},
+		"milliseconds, no date":       {newHeader("retry-after-ms", "Wed, 06 May 2026 07:09:09 GMT"), none},
+		"milliseconds, negative":      {newHeader("retry-after-ms", "-1"), none},
+		"other milliseconds":          {newHeader("x-ms-retry-after-ms", "250"), 250 * time.Millisecond},
 	}.run(t)
 }
 
 func TestRetryAfterReadsPoliciesWithoutQuota(t *testing.T) {
 	waitTests{
-		"policy":                     {header("RateLimit", `"default";r=0;t=30`), 30 * time.Second},
-		"policy, zero reset":         {header("RateLimit", `"default";r=0;t=0`), 0},
-		"policy, spaces":             {header("RateLimit", "\t\"default\"; r=0;  t=30 "), 30 * time.Second},
-		"policy, order":              {header("RateLimit", `"default";t=30;pk=:cHVibGlj:;r=0`), 30 * time.Second},
-		"policy, token":              {header("RateLimit", `default;r=0;t=30`), 30 * time.Second},
-		"policy, zeros":              {header("RateLimit", `"default";r=000;t=030`), 30 * time.Second},
-		"policy, absurd":             {header("RateLimit", `"default";r=0;t=99999999999999999999`), century},
-		"policy, no epoch":           {header("RateLimit", `"default";r=0;t=1778051349`), 1778051349 * time.Second},
-		"policies":                   {header("RateLimit", `"a";r=0;t=5, "b";r=0;t=50, "c";r=0;t=20`), 50 * time.Second},
-		"policies, some with quota":  {header("RateLimit", `"a";r=10;t=500, "b";r=0;t=5,"c";r=1;t=50`), 5 * time.Second},
-		"policies, one malformed":    {header("RateLimit", `"a";r=0;t=x, "b";r=0;t=5, ,`), 5 * time.Second},
-		"policies on several lines":  {header("RateLimit", `"a";r=0;t=5`, "RateLimit", `"b";r=0;t=7`, "RateLimit", `"c`), 7 * time.Second},
-		"policy with quota":          {header("RateLimit", `"default";r=1;t=30`), none},
-		"policy with ten":            {header("RateLimit", `"default";r=10;t=30`), none},
-		"policy, no t":               {header("RateLimit", `"default";r=0`), none},
-		"policy, no r":               {header("RateLimit", `"default";t=30`), none},
-		"policy, bare":               {header("RateLimit", `"default";r;t`), none},
-		"policy, empty values":       {header("RateLimit", `"default";r=;t=`), none},
-		"policy, no name":            {header("RateLimit", `;r=0;t=30`), none},
-		"policy, blank name":         {header("RateLimit", `"a";r=1;t=5, ;r=0;t=30, r=0;t=30`), none},
-		"policy, upper case":         {header("RateLimit", `"default";R=0;T=30`), none},
-		"policy, fraction t":         {header("RateLimit", `"default";r=0;t=30.5`), none},
-		"policy, fraction r":         {header("RateLimit", `"default";r=0.0;t=30`), none},
-		"policy, negative t":         {header("RateLimit", `"default";r=0;t=-30`), none},
-		"policy, negative r":         {header("RateLimit", `"default";r=-1;t=30`), none},
-		"policy, junk after t":       {header("RateLimit", `"default";r=0;t=30 x`), none},
-		"policy, last r counts":      {header("RateLimit", `"default";r=0;t=30;r=1`), none},
-		"policy, last t counts":      {header("RateLimit", `"default";r=0;t=30;t=40`), 40 * time.Second},
-		"policy, last r is none":     {header("RateLimit", `"default";r=0;t=30;r=x`), none},
-		"name that reads like one":   {header("RateLimit", `"a;r=0;t=30, b;r=0;t=40";r=1;t=5`), none},
-		"name with escaped quotes":   {header("RateLimit", `"a\";r=0;t=30;\\";r=0;t=5`), 5 * time.Second},
-		"backslash outside of names": {header("RateLimit", `a\;r=0;t=5`), 5 * time.Second},
-		"value that reads like one":  {header("RateLimit", `"a";r=1;t=5;x=",b;r=0;t=40;"`), none},
-		"open quote":                 {header("RateLimit", `"a";r=0;t=5, "b;r=0;t=30`), none},
-		"open quote at the end":      {header("RateLimit", `"a";r=0;t=5;x="\`), none},
-		"older draft":                {header("RateLimit", `limit=100, remaining=0, reset=30`), none},
+		"policy":                     {newHeader("RateLimit", `"default";r=0;t=30`), 30 * time.Second},
+		"policy, zero reset":         {newHeader("RateLimit", `"default";r=0;t=0`), 0},
+		"policy, spaces":             {newHeader("RateLimit", "\t\"default\"; r=0;  t=30 "), 30 * time.Second},
+		"policy, order":              {newHeader("RateLimit", `"default";t=30;pk=:cHVibGlj:;r=0`), 30 * time.Second},
+		"policy, token":              {newHeader("RateLimit", `default;r=0;t=30`), 30 * time.Second},
+		"policy, zeros":              {newHeader("RateLimit", `"default";r=000;t=030`), 30 * time.Second},
+		"policy, absurd":             {newHeader("RateLimit", `"default";r=0;t=99999999999999999999`), century},
+		"policy, no epoch":           {newHeader("RateLimit", `"default";r=0;t=1778051349`), 1778051349 * time.Second},
+		"policies":                   {newHeader("RateLimit", `"a";r=0;t=5, "b";r=0;t=50, "c";r=0;t=20`), 50 * time.Second},
+		"policies, some with quota":  {newHeader("RateLimit", `"a";r=10;t=500, "b";r=0;t=5,"c";r=1;t=50`), 5 * time.Second},
+		"policies, one malformed":    {newHeader("RateLimit", `"a";r=0;t=x, "b";r=0;t=5, ,`), 5 * time.Second},
+		"policies on several lines":  {newHeader("RateLimit", `"a";r=0;t=5`, "RateLimit", `"b";r=0;t=7`, "RateLimit", `"c`), 7 * time.Second},
+		"policy with quota":          {newHeader("RateLimit", `"default";r=1;t=30`), none},
+		"policy with ten":            {newHeader("RateLimit", `"default";r=10;t=30`), none},
+		"policy, no t":               {newHeader("RateLimit", `"default";r=0`), none},
+		"policy, no r":               {newHeader("RateLimit", `"default";t=30`), none},
+		"policy, bare":               {newHeader("RateLimit", `"default";r;t`), none},
+		"policy, empty values":       {newHeader("RateLimit", `"default";r=;t=`), none},
+		"policy, no name":            {newHeader("RateLimit", `;r=0;t=30`), none},
+		"policy, blank name":         {newHeader("RateLimit", `"a";r=1;t=5, ;r=0;t=30, r=0;t=30`), none},
+		"policy, upper case":         {newHeader("RateLimit", `"default";R=0;T=30`), none},
+		"policy, fraction t":         {newHeader("RateLimit", `"default";r=0;t=30.5`), none},
+		"policy, fraction r":         {newHeader("RateLimit", `"default";r=0.0;t=30`), none},
+		"policy, negative t":         {newHeader("RateLimit", `"default";r=0;t=-30`), none},
+		"policy, negative r":         {newHeader("RateLimit", `"default";r=-1;t=30`), none},
+		"policy, junk after t":       {newHeader("RateLimit", `"default";r=0;t=30 x`), none},
+		"policy, last r counts":      {newHeader("RateLimit", `"default";r=0;t=30;r=1`), none},
+		"policy, last t counts":      {newHeader("RateLimit", `"default";r=0;t=30;t=40`), 40 * time.Second},
+		"policy, last r is none":     {newHeader("RateLimit", `"default";r=0;t=30;r=x`), none},
+		"name that reads like one":   {newHeader("RateLimit", `"a;r=0;t=30, b;r=0;t=40";r=1;t=5`), none},
+		"name with escaped quotes":   {newHeader("RateLimit", `"a\";r=0;t=30;\\";r=0;t=5`), 5 * time.Second},
+		"backslash outside of names": {newHeader("RateLimit", `a\;r=0;t=5`), 5 * time.Second},
+		"value that reads like one":  {newHeader("RateLimit", `"a";r=1;t=5;x=",b;r=0;t=40;"`), none},
+		"open quote":                 {newHeader("RateLimit", `"a";r=0;t=5, "b;r=0;t=30`), none},
+		"open quote at the end":      {newHeader("RateLimit", `"a";r=0;t=5;x="\`), none},
+		"older draft":                {newHeader("RateLimit", `limit=100, remaining=0, reset=30`), none},
 	}.run(t)
 }
 
 func TestRetryAfterReadsResetsOfUsedUpQuotas(t *testing.T) {
 	waitTests{
-		"reset":                       {header("RateLimit-Reset", "30", "RateLimit-Remaining", "0"), 30 * time.Second},
-		"reset, spaces":               {header("RateLimit-Reset", " 30", "RateLimit-Remaining", "\t0 "), 30 * time.Second},
-		"reset, epoch":                {header("RateLimit-Reset", "1778051349", "RateLimit-Remaining", "0"), time.Minute},
-		"reset, fractions":            {header("RateLimit-Reset", "30.5", "RateLimit-Remaining", "0.0"), 30500 * time.Millisecond},
-		"reset, nearly no quota":      {header("RateLimit-Reset", "30", "RateLimit-Remaining", "0.00000000001"), none},
-		"reset with quota":            {header("RateLimit-Reset", "30", "RateLimit-Remaining", "1"), none},
-		"reset without remaining":     {header("RateLimit-Reset", "30"), none},
-		"reset, remaining is garbage": {header("RateLimit-Reset", "30", "RateLimit-Remaining", "none"), none},
-		"reset, remaining is empty":   {header("RateLimit-Reset", "30", "RateLimit-Remaining", ""), none},
-		"reset, remaining is -0":      {header("RateLimit-Reset", "30", "RateLimit-Remaining", "-0"), none},
-		"reset, one quota is out": {header("RateLimit-Reset", "30", "RateLimit-Remaining", "5",
+		"reset":                       {newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "0"), 30 * time.Second},
+		"reset, spaces":               {newHeader("RateLimit-Reset", " 30", "RateLimit-Remaining", "\t0 "), 30 * time.Second},
+		"reset, epoch":                {newHeader("RateLimit-Reset", "1778051349", "RateLimit-Remaining", "0"), time.Minute},
+		"reset, fractions":            {newHeader("RateLimit-Reset", "30.5", "RateLimit-Remaining", "0.0"), 30500 * time.Millisecond},
+		"reset, nearly no quota":      {newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "0.00000000001"), none},
+		"reset with quota":            {newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "1"), none},
+		"reset without remaining":     {newHeader("RateLimit-Reset", "30"), none},
+		"reset, remaining is garbage": {newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "none"), none},
+		"reset, remaining is empty":   {newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", ""), none},
+		"reset, remaining is -0":      {newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "-0"), none},
+		"reset, one quota is out": {newHeader("RateLimit-Reset", "30", "RateLimit-Remaining", "5",
 			"RateLimit-Remaining", "0"), 30 * time.Second},
-		"reset, date":         {header("RateLimit-Reset", "Wed, 06 May 2026 07:09:09 GMT", "RateLimit-Remaining", "0"), none},
-		"reset of the other":  {header("X-RateLimit-Reset", "30", "RateLimit-Remaining", "0"), none},
-		"reset by the other":  {header("RateLimit-Reset", "30", "X-RateLimit-Remaining", "0"), none},
-		"x reset":             {header("X-RateLimit-Reset", "30", "X-RateLimit-Remaining", "0"), 30 * time.Second},
-		"x reset, epoch":      {header("X-RateLimit-Reset", "1778051349", "X-RateLimit-Remaining", "0"), time.Minute},
-		"x reset, millis":     {header("X-RateLimit-Reset", "1778051349000", "X-RateLimit-Remaining", "0"), time.Minute},
-		"x reset, past":       {header("X-RateLimit-Reset", "1778051000", "X-RateLimit-Remaining", "0"), 0},
-		"x reset with quota":  {header("X-RateLimit-Reset", "30", "X-RateLimit-Remaining", "99"), none},
-		"x reset, absurd":     {header("X-RateLimit-Reset", "999999999999999999999", "X-RateLimit-Remaining", "0"), century},
-		"x reset, not a time": {header("X-RateLimit-Reset", "1h30m", "X-RateLimit-Remaining", "0"), none},
+		"reset, date":         {newHeader("RateLimit-Reset", "Wed, 06 May 2026 07:09:09 GMT", "RateLimit-Remaining", "0"), none},
+		"reset of the other":  {newHeader("X-RateLimit-Reset", "30", "RateLimit-Remaining", "0"), none},
+		"reset by the other":  {newHeader("RateLimit-Reset", "30", "X-RateLimit-Remaining", "0"), none},
+		"x reset":             {newHeader("X-RateLimit-Reset", "30", "X-RateLimit-Remaining", "0"), 30 * time.Second},
+		"x reset, epoch":      {newHeader("X-RateLimit-Reset", "1778051349", "X-RateLimit-Remaining", "0"), time.Minute},
+		"x reset, millis":     {newHeader("X-RateLimit-Reset", "1778051349000", "X-RateLimit-Remaining", "0"), time.Minute},
+		"x reset, past":       {newHeader("X-RateLimit-Reset", "1778051000", "X-RateLimit-Remaining", "0"), 0},
+		"x reset with quota":  {newHeader("X-RateLimit-Reset", "30", "X-RateLimit-Remaining", "99"), none},
+		"x reset, absurd":     {newHeader("X-RateLimit-Reset", "999999999999999999999", "X-RateLimit-Remaining", "0"), century},
+		"x reset, not a time": {newHeader("X-RateLimit-Reset", "1h30m", "X-RateLimit-Remaining", "0"), none},
 	}.run(t)
 }
 
 func TestRetryAfterTakesTheLongestOfSeveralLines(t *testing.T) {
 	waitTests{
-		"longest of several lines":      {header("Retry-After", "5", "Retry-After", "120", "Retry-After", "7"), 2 * time.Minute},
-		"longest of seconds and dates":  {header("Retry-After", "5", "Retry-After", "Wed, 06 May 2026 07:09:09 GMT"), time.Minute},
-		"garbage among several lines":   {header("Retry-After", "soon", "Retry-After", "5", "Retry-After", "5, 10"), 5 * time.Second},
-		"zero among several lines":      {header("Retry-After", "0", "Retry-After", "-1"), 0},
-		"nothing but garbage":           {header("Retry-After", "soon", "Retry-After", "-1"), none},
-		"longest of milliseconds":       {header("Retry-After-Ms", "5", "Retry-After-Ms", "120"), 120 * time.Millisecond},
-		"longest of resets":             {header("X-RateLimit-Reset", "5", "X-RateLimit-Reset", "9", "X-RateLimit-Remaining", "0"), 9 * time.Second},
-		"every source invalid":          {header(everySource("garbage")...), none},
-		"every source out of its range": {header(everySource("-1")...), none},
+		"longest of several lines":      {newHeader("Retry-After", "5", "Retry-After", "120", "Retry-After", "7"), 2 * time.Minute},
+		"longest of seconds and dates":  {newHeader("Retry-After", "5", "Retry-After", "Wed, 06 May 2026 07:09:09 GMT"), time.Minute},
+		"garbage among several lines":   {newHeader("Retry-After", "soon", "Retry-After", "5", "Retry-After", "5, 10"), 5 * time.Second},
+		"zero among several lines":      {newHeader("Retry-After", "0", "Retry-After", "-1"), 0},
+		"nothing but garbage":           {newHeader("Retry-After", "soon", "Retry-After", "-1"), none},
+		"longest of milliseconds":       {newHeader("Retry-After-Ms", "5", "Retry-After-Ms", "120"), 120 * time.Millisecond},
+		"longest of resets":             {newHeader("X-RateLimit-Reset", "5", "X-RateLimit-Reset", "9", "X-RateLimit-Remaining", "0"), 9 * time.Second},
+		"every source invalid":          {newHeader(everySource("garbage")...), none},
+		"every source out of its range": {newHeader(everySource("-1")...), none},
 	}.run(t)
 }
 
-// sources are all that a wait can come from, the first one first.
+// sources are all headers that can ask for a wait, the first one first.
 var sources = [][]string{
 	{"Retry-After-Ms", "1000"}, {"X-Ms-Retry-After-Ms", "2000"}, {"Retry-After", "3"}, {"RateLimit", `"a";r=0;t=4`},
 	{"RateLimit-Reset", "5", "RateLimit-Remaining", "0"}, {"X-RateLimit-Reset", "6", "X-RateLimit-Remaining", "0"},
@@ -220,59 +220,60 @@ func everySource(value string) (pairs []string) {
 	return pairs
 }
 
-// Every earlier source beats every later one, whether its wait is shorter or longer, and gives way to it if it is garbage.
+// A valid source wins over those after it, whether its wait is shorter or
+// longer. An invalid one does not.
 func TestRetryAfterTakesTheFirstValidSource(t *testing.T) {
 	for i, first := range sources {
 		for j, second := range sources[i+1:] {
-			wait, ok := httpretry.RetryAfter(header(append(second, first...)...), here)
+			wait, ok := httpretry.RetryAfter(newHeader(append(second, first...)...), here)
 			assert.True(t, ok)
 			assert.Equal(t, time.Duration(i+1)*time.Second, wait, "%v, %v", first, second)
 
 			garbled := append([]string{first[0], "garbage"}, first[2:]...)
-			wait, ok = httpretry.RetryAfter(header(append(garbled, second...)...), here)
+			wait, ok = httpretry.RetryAfter(newHeader(append(garbled, second...)...), here)
 			assert.True(t, ok)
 			assert.Equal(t, time.Duration(i+j+2)*time.Second, wait, "%v, %v", garbled, second)
 		}
 	}
-	wait, ok := httpretry.RetryAfter(header("Retry-After-Ms", "0", "Retry-After", "60"), here)
+	wait, ok := httpretry.RetryAfter(newHeader("Retry-After-Ms", "0", "Retry-After", "60"), here)
 	assert.True(t, ok)
 	assert.Zero(t, wait, "zero is a value")
-	wait, _ = httpretry.RetryAfter(header("RateLimit", `"a";r=0`, "RateLimit-Reset", "5", "RateLimit-Remaining", "0"), here)
+	wait, _ = httpretry.RetryAfter(newHeader("RateLimit", `"a";r=0`, "RateLimit-Reset", "5", "RateLimit-Remaining", "0"), here)
 	assert.Equal(t, 5*time.Second, wait)
 }
 
-// Hazard F: the server's dates are by the server's clock.
+// Hazard F: the server's dates are relative to the server's clock.
 func TestRetryAfterCountsFromTheResponsesDate(t *testing.T) {
 	const (
 		at     = "Wed, 06 May 2026 07:08:09 GMT"
 		minute = "Wed, 06 May 2026 07:09:09 GMT"
 	)
 	waitTests{
-		"server slow by a year":    {header("Date", "Tue, 06 May 2025 07:08:09 GMT", "Retry-After", "Tue, 06 May 2025 07:09:09 GMT"), time.Minute},
-		"server fast by a year":    {header("Date", "Thu, 06 May 2027 07:08:09 GMT", "Retry-After", "Thu, 06 May 2027 07:09:09 GMT"), time.Minute},
-		"server at the epoch":      {header("Date", "Thu, 01 Jan 1970 00:00:01 GMT", "Retry-After", "Thu, 01 Jan 1970 00:00:31 GMT"), 30 * time.Second},
-		"past by its own clock":    {header("Date", minute, "Retry-After", at), 0},
-		"now by its own clock":     {header("Date", minute, "Retry-After", minute), 0},
-		"epoch by its own clock":   {header("Date", "Wed, 06 May 2026 07:07:09 GMT", "Retry-After", "1778051349"), 2 * time.Minute},
-		"millis by its own clock":  {header("Date", "Wed, 06 May 2026 07:07:09 GMT", "Retry-After", "1778051349000"), 2 * time.Minute},
-		"reset by its own clock":   {header("Date", "Wed, 06 May 2026 07:07:09 GMT", "X-RateLimit-Reset", "1778051349", "X-RateLimit-Remaining", "0"), 2 * time.Minute},
-		"seconds need no clock":    {header("Date", "Tue, 06 May 2025 07:08:09 GMT", "Retry-After", "60"), time.Minute},
-		"another form of date":     {header("Date", "Tue May  6 07:08:09 2025", "Retry-After", "Tuesday, 06-May-25 07:09:09 GMT"), time.Minute},
-		"spaces around the date":   {header("Date", " Tue, 06 May 2025 07:08:09 GMT\t", "Retry-After", "Tue, 06 May 2025 07:09:09 GMT"), time.Minute},
-		"answer of a cache":        {header("Date", "Wed, 06 May 2026 07:00:00 GMT", "Age", "489", "Retry-After", minute), time.Minute},
-		"answer of a cache, fresh": {header("Date", "Wed, 06 May 2026 07:00:00 GMT", "Age", "0", "Retry-After", minute), time.Minute},
-		"epoch of a cache":         {header("Date", "Wed, 06 May 2026 07:00:00 GMT", "Age", "489", "Retry-After", "1778051349"), time.Minute},
-		"invalid date":             {header("Date", "today", "Retry-After", minute), time.Minute},
-		"empty date":               {header("Date", "", "Retry-After", minute), time.Minute},
+		"server slow by a year":    {newHeader("Date", "Tue, 06 May 2025 07:08:09 GMT", "Retry-After", "Tue, 06 May 2025 07:09:09 GMT"), time.Minute},
+		"server fast by a year":    {newHeader("Date", "Thu, 06 May 2027 07:08:09 GMT", "Retry-After", "Thu, 06 May 2027 07:09:09 GMT"), time.Minute},
+		"server at the epoch":      {newHeader("Date", "Thu, 01 Jan 1970 00:00:01 GMT", "Retry-After", "Thu, 01 Jan 1970 00:00:31 GMT"), 30 * time.Second},
+		"past by its own clock":    {newHeader("Date", minute, "Retry-After", at), 0},
+		"now by its own clock":     {newHeader("Date", minute, "Retry-After", minute), 0},
+		"epoch by its own clock":   {newHeader("Date", "Wed, 06 May 2026 07:07:09 GMT", "Retry-After", "1778051349"), 2 * time.Minute},
+		"millis by its own clock":  {newHeader("Date", "Wed, 06 May 2026 07:07:09 GMT", "Retry-After", "1778051349000"), 2 * time.Minute},
+		"reset by its own clock":   {newHeader("Date", "Wed, 06 May 2026 07:07:09 GMT", "X-RateLimit-Reset", "1778051349", "X-RateLimit-Remaining", "0"), 2 * time.Minute},
+		"seconds need no clock":    {newHeader("Date", "Tue, 06 May 2025 07:08:09 GMT", "Retry-After", "60"), time.Minute},
+		"another form of date":     {newHeader("Date", "Tue May  6 07:08:09 2025", "Retry-After", "Tuesday, 06-May-25 07:09:09 GMT"), time.Minute},
+		"spaces around the date":   {newHeader("Date", " Tue, 06 May 2025 07:08:09 GMT\t", "Retry-After", "Tue, 06 May 2025 07:09:09 GMT"), time.Minute},
+		"answer of a cache":        {newHeader("Date", "Wed, 06 May 2026 07:00:00 GMT", "Age", "489", "Retry-After", minute), time.Minute},
+		"answer of a cache, fresh": {newHeader("Date", "Wed, 06 May 2026 07:00:00 GMT", "Age", "0", "Retry-After", minute), time.Minute},
+		"epoch of a cache":         {newHeader("Date", "Wed, 06 May 2026 07:00:00 GMT", "Age", "489", "Retry-After", "1778051349"), time.Minute},
+		"invalid date":             {newHeader("Date", "today", "Retry-After", minute), time.Minute},
+		"empty date":               {newHeader("Date", "", "Retry-After", minute), time.Minute},
 		"date without values":      {http.Header{"Date": {}, "Retry-After": {minute}}, time.Minute},
-		"first date counts":        {header("Date", at, "Date", minute, "Retry-After", minute), time.Minute},
-		"across all of time":       {header("Date", "Sat, 01 Jan 0000 00:00:00 GMT", "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"), century},
-		"across time backwards":    {header("Date", "Fri, 31 Dec 9999 23:59:59 GMT", "Retry-After", "Sat, 01 Jan 0000 00:00:00 GMT"), 0},
+		"first date counts":        {newHeader("Date", at, "Date", minute, "Retry-After", minute), time.Minute},
+		"across all of time":       {newHeader("Date", "Sat, 01 Jan 0000 00:00:00 GMT", "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"), century},
+		"across time backwards":    {newHeader("Date", "Fri, 31 Dec 9999 23:59:59 GMT", "Retry-After", "Sat, 01 Jan 0000 00:00:00 GMT"), 0},
 	}.run(t)
 }
 
 func TestRetryAfterTakesAnyNow(t *testing.T) {
-	h := header("Retry-After", "Wed, 06 May 2026 07:09:09 GMT")
+	h := newHeader("Retry-After", "Wed, 06 May 2026 07:09:09 GMT")
 	wait, _ := httpretry.RetryAfter(h, here.Add(400*time.Millisecond))
 	assert.Equal(t, 59600*time.Millisecond, wait)
 	wait, _ = httpretry.RetryAfter(h, here.In(time.FixedZone("", 5*3600)))
@@ -283,13 +284,13 @@ func TestRetryAfterTakesAnyNow(t *testing.T) {
 }
 
 func TestRetryAfterLeavesTheHeaderAlone(t *testing.T) {
-	h := header(append(everySource("garbage"), "Date", "today", "Retry-After", " 5 ")...)
+	h := newHeader(append(everySource("garbage"), "Date", "today", "Retry-After", " 5 ")...)
 	before := h.Clone()
 	_, _ = httpretry.RetryAfter(h, here)
 	assert.Equal(t, before, h)
 }
 
-// A fraction is exact to the nanosecond, and never early.
+// A fraction is exact to the nanosecond, rounded up.
 func TestRetryAfterRoundsFractionsUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -298,7 +299,7 @@ func TestRetryAfterRoundsFractionsUp(t *testing.T) {
 		for key, unit := range map[string]time.Duration{"Retry-After": time.Second, "Retry-After-Ms": time.Millisecond} {
 			exact, _ := new(big.Rat).SetString(value)
 			exact.Mul(exact, big.NewRat(int64(unit), 1))
-			wait, ok := httpretry.RetryAfter(header(key, value), here)
+			wait, ok := httpretry.RetryAfter(newHeader(key, value), here)
 			got := big.NewRat(int64(wait), 1)
 			assert.True(t, ok && got.Cmp(exact) >= 0, "%s: %s is early: %v", key, value, wait)
 			assert.Negative(t, got.Sub(got, big.NewRat(1, 1)).Cmp(exact), "%s: %s is late: %v", key, value, wait)
@@ -307,12 +308,12 @@ func TestRetryAfterRoundsFractionsUp(t *testing.T) {
 }
 
 var benchmarkHeaders = map[string]http.Header{
-	"none":   header("Date", "Wed, 06 May 2026 07:08:09 GMT", "Content-Type", "text/plain", "Content-Length", "5"),
-	"digits": header("Date", "Wed, 06 May 2026 07:08:09 GMT", "Retry-After", "120"),
-	"date":   header("Date", "Wed, 06 May 2026 07:08:09 GMT", "Retry-After", "Wed, 06 May 2026 07:09:09 GMT"),
-	"millis": header("Retry-After-Ms", "1500"),
-	"policy": header("RateLimit", `"burst";r=0;t=1, "daily";r=0;t=3600`),
-	"reset":  header("X-RateLimit-Reset", "1778051349", "X-RateLimit-Remaining", "0"),
+	"none":   newHeader("Date", "Wed, 06 May 2026 07:08:09 GMT", "Content-Type", "text/plain", "Content-Length", "5"),
+	"digits": newHeader("Date", "Wed, 06 May 2026 07:08:09 GMT", "Retry-After", "120"),
+	"date":   newHeader("Date", "Wed, 06 May 2026 07:08:09 GMT", "Retry-After", "Wed, 06 May 2026 07:09:09 GMT"),
+	"millis": newHeader("Retry-After-Ms", "1500"),
+	"policy": newHeader("RateLimit", `"burst";r=0;t=1, "daily";r=0;t=3600`),
+	"reset":  newHeader("X-RateLimit-Reset", "1778051349", "X-RateLimit-Remaining", "0"),
 }
 
 func TestRetryAfterDoesNotAllocate(t *testing.T) {
@@ -346,7 +347,7 @@ func FuzzRetryAfter(f *testing.F) {
 	f.Add(uint8(2), "9999999999", "", true, int64(1<<63-1))
 	f.Fuzz(func(t *testing.T, at uint8, value, date string, cached bool, unix int64) {
 		source := sources[int(at)%len(sources)]
-		h := header(append([]string{"Date", date, source[0], value}, source[2:]...)...)
+		h := newHeader(append([]string{"Date", date, source[0], value}, source[2:]...)...)
 		if cached {
 			h.Set("Age", "1")
 		}
@@ -355,14 +356,15 @@ func FuzzRetryAfter(f *testing.F) {
 		if wait < 0 || wait > century || !ok && wait != 0 {
 			t.Fatalf("%v: %v, %v", h, wait, ok)
 		}
-		if longer, _ := httpretry.RetryAfter(header(append([]string{source[0], "garbage", source[0], value}, source[2:]...)...), now); !ok && longer != 0 {
+		if longer, _ := httpretry.RetryAfter(newHeader(append([]string{source[0], "garbage", source[0], value}, source[2:]...)...), now); !ok && longer != 0 {
 			t.Fatalf("%v: garbage made it valid", h)
 		}
 		checkDigits(t, source[0], strings.Trim(value, " \t"), wait, ok)
 	})
 }
 
-// checkDigits checks wait against arithmetic that cannot overflow, where value is a span in digits.
+// checkDigits checks wait against arithmetic that cannot overflow. value is a
+// number of seconds in digits.
 func checkDigits(t *testing.T, key, value string, wait time.Duration, ok bool) {
 	unit, limit := time.Second, int64(1e9)
 	switch key {

@@ -3,12 +3,12 @@ package httpretry_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,16 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-var (
-	errReset   = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
-	errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
-)
-
-// TestFlow plays one request through every exit of the decision. Hazard D3: a
+// TestFlow plays one request through every exit of the decision. Hazard D3: the
 // response that ends the retries is the caller's, unread.
 func TestFlow(t *testing.T) {
 	keyed := func(req *http.Request) { req.Header.Set("Idempotency-Key", "k") }
@@ -35,50 +30,51 @@ func TestFlow(t *testing.T) {
 		method   string
 		prepare  func(*http.Request)
 		policy   func(*httpretry.Policy)
-		steps    []step
+		steps    []retrytest.Step
 		attempts int
 		reason   httpretry.Reason
 		status   int // of the response, 0: an error
 	}{
-		{name: "success", steps: []step{status(200)}, attempts: 1, reason: httpretry.ReasonFinal, status: 200},
-		{name: "client's fault", steps: []step{status(404)}, attempts: 1, reason: httpretry.ReasonFinal, status: 404},
-		{name: "503 then success", steps: []step{status(503), status(200)}, attempts: 2, reason: httpretry.ReasonFinal, status: 200},
-		{name: "reset then success", steps: []step{fails(errReset), status(200)}, attempts: 2, reason: httpretry.ReasonFinal, status: 200},
-		{name: "always 503", steps: []step{status(503)}, attempts: 5, reason: httpretry.ReasonAttempts, status: 503},
-		{name: "always reset", steps: []step{fails(errReset)}, attempts: 5, reason: httpretry.ReasonAttempts},
-		{name: "error then 503s", steps: []step{fails(errReset), status(503)}, attempts: 5, reason: httpretry.ReasonAttempts, status: 503},
-		{name: "POST 503", method: "POST", steps: []step{status(503)}, attempts: 1, reason: httpretry.ReasonNotIdempotent, status: 503},
-		{name: "POST reset", method: "POST", steps: []step{fails(errReset)}, attempts: 1, reason: httpretry.ReasonNotIdempotent},
-		{name: "POST refused", method: "POST", steps: []step{fails(errRefused), status(201)}, attempts: 2, reason: httpretry.ReasonFinal, status: 201},
-		{name: "POST too early", method: "POST", steps: []step{status(425), status(201)}, attempts: 2, reason: httpretry.ReasonFinal, status: 201},
-		{name: "POST misdirected twice", method: "POST", steps: []step{status(421)}, attempts: 2, reason: httpretry.ReasonFinal, status: 421},
-		{name: "keyed POST", method: "POST", prepare: keyed, steps: []step{status(503), status(201)}, attempts: 2, reason: httpretry.ReasonFinal, status: 201},
-		{name: "keyed POST in conflict with itself", method: "POST", prepare: keyed, steps: []step{status(409), status(201)}, attempts: 2, reason: httpretry.ReasonFinal, status: 201},
-		{name: "conflict without key", method: "PUT", steps: []step{status(409)}, attempts: 1, reason: httpretry.ReasonFinal, status: 409},
-		{name: "server refuses", steps: []step{status(503, "X-Should-Retry", "false")}, attempts: 1, reason: httpretry.ReasonServerRefused, status: 503},
-		{name: "server insists", steps: []step{status(404, "X-Should-Retry", "true"), status(200)}, attempts: 2, reason: httpretry.ReasonFinal, status: 200},
-		{name: "server insists on a POST", method: "POST", steps: []step{status(404, "X-Should-Retry", "true")}, attempts: 1, reason: httpretry.ReasonNotIdempotent, status: 404},
-		{name: "success that refuses", steps: []step{status(200, "X-Should-Retry", "false")}, attempts: 1, reason: httpretry.ReasonFinal, status: 200},
-		{name: "Retry-After too long", steps: []step{status(503, "Retry-After", "61")}, attempts: 1, reason: httpretry.ReasonRetryAfter, status: 503},
-		{name: "no retries wanted", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }, steps: []step{status(503)}, attempts: 1, reason: httpretry.ReasonAttempts, status: 503},
-		{name: "too late", policy: func(p *httpretry.Policy) { p.MaxElapsed = 2500 * time.Millisecond }, steps: []step{status(503)}, attempts: 3, reason: httpretry.ReasonDeadline, status: 503},
-		{name: "just in time", policy: func(p *httpretry.Policy) { p.MaxElapsed = 2 * time.Second }, steps: []step{status(503)}, attempts: 3, reason: httpretry.ReasonDeadline, status: 503},
-		{name: "no budget", policy: func(p *httpretry.Policy) { p.Budget = &httpretry.HostBudget{Floor: 2} }, steps: []step{status(503)}, attempts: 3, reason: httpretry.ReasonBudget, status: 503},
-		{name: "no budget, error", policy: func(p *httpretry.Policy) { p.Budget = &httpretry.HostBudget{Floor: -1} }, steps: []step{fails(errReset)}, attempts: 1, reason: httpretry.ReasonBudget},
-		{name: "certain failure", steps: []step{fails(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}})}, attempts: 1, reason: httpretry.ReasonFinal},
+		{name: "success", steps: []retrytest.Step{retrytest.Status(200)}, attempts: 1, reason: httpretry.ReasonSuccess, status: 200},
+		{name: "client's fault", steps: []retrytest.Step{retrytest.Status(404)}, attempts: 1, reason: httpretry.ReasonPermanent, status: 404},
+		{name: "503 then success", steps: []retrytest.Step{retrytest.Status(503), retrytest.Status(200)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 200},
+		{name: "reset then success", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset), retrytest.Status(200)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 200},
+		{name: "always 503", steps: []retrytest.Step{retrytest.Status(503)}, attempts: 5, reason: httpretry.ReasonAttempts, status: 503},
+		{name: "always reset", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, attempts: 5, reason: httpretry.ReasonAttempts},
+		{name: "error then 503s", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset), retrytest.Status(503)}, attempts: 5, reason: httpretry.ReasonAttempts, status: 503},
+		{name: "POST 503", method: "POST", steps: []retrytest.Step{retrytest.Status(503)}, attempts: 1, reason: httpretry.ReasonNotIdempotent, status: 503},
+		{name: "POST reset", method: "POST", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, attempts: 1, reason: httpretry.ReasonNotIdempotent},
+		{name: "POST refused", method: "POST", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrRefused), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
+		{name: "POST too early", method: "POST", steps: []retrytest.Step{retrytest.Status(425), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
+		{name: "POST misdirected twice", method: "POST", steps: []retrytest.Step{retrytest.Status(421)}, attempts: 2, reason: httpretry.ReasonPermanent, status: 421},
+		{name: "keyed POST", method: "POST", prepare: keyed, steps: []retrytest.Step{retrytest.Status(503), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
+		{name: "keyed POST in conflict with itself", method: "POST", prepare: keyed, steps: []retrytest.Step{retrytest.Status(409), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
+		{name: "conflict without key", method: "PUT", steps: []retrytest.Step{retrytest.Status(409)}, attempts: 1, reason: httpretry.ReasonPermanent, status: 409},
+		{name: "server refuses", steps: []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, attempts: 1, reason: httpretry.ReasonDoNotRetry, status: 503},
+		{name: "server insists", steps: []retrytest.Step{retrytest.Status(404, "X-Should-Retry", "true"), retrytest.Status(200)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 200},
+		{name: "server insists on a POST", method: "POST", steps: []retrytest.Step{retrytest.Status(404, "X-Should-Retry", "true")}, attempts: 1, reason: httpretry.ReasonNotIdempotent, status: 404},
+		{name: "success that refuses", steps: []retrytest.Step{retrytest.Status(200, "X-Should-Retry", "false")}, attempts: 1, reason: httpretry.ReasonSuccess, status: 200},
+		{name: "Retry-After too long", steps: []retrytest.Step{retrytest.Status(503, "Retry-After", "61")}, attempts: 1, reason: httpretry.ReasonRetryAfter, status: 503},
+		{name: "Retry-After too long and too late", policy: func(p *httpretry.Policy) { p.MaxElapsed = time.Second }, steps: []retrytest.Step{retrytest.Status(503, "Retry-After", "61")}, attempts: 1, reason: httpretry.ReasonRetryAfter, status: 503},
+		{name: "no retries wanted", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 1, reason: httpretry.ReasonAttempts, status: 503},
+		{name: "too late", policy: func(p *httpretry.Policy) { p.MaxElapsed = 2500 * time.Millisecond }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 3, reason: httpretry.ReasonDeadline, status: 503},
+		{name: "just in time", policy: func(p *httpretry.Policy) { p.MaxElapsed = 2 * time.Second }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 3, reason: httpretry.ReasonDeadline, status: 503},
+		{name: "no budget", policy: func(p *httpretry.Policy) { p.Budget = &httpretry.HostBudget{Burst: 2} }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 3, reason: httpretry.ReasonBudget, status: 503},
+		{name: "no budget, error", policy: func(p *httpretry.Policy) { p.Budget = &httpretry.HostBudget{Burst: -1} }, steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, attempts: 1, reason: httpretry.ReasonBudget},
+		{name: "certain failure", steps: []retrytest.Step{retrytest.Fails(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}})}, attempts: 1, reason: httpretry.ReasonPermanent},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy := every(time.Second)
+				policy := retrytest.RetryEvery(time.Second)
 				if tt.policy != nil {
 					tt.policy(&policy)
 				}
-				base, events := play(tt.steps...), new(record)
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.observe})
-				req := request(t, tt.method, "http://a.test/", "")
+				base, events := retrytest.Play(tt.steps...), new(retrytest.Record)
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+				req := retrytest.Request(t, tt.method, "http://a.test/", "")
 				if tt.method != "" && tt.method != "GET" {
-					req = request(t, tt.method, "http://a.test/", "payload")
+					req = retrytest.Request(t, tt.method, "http://a.test/", "payload")
 				}
 				if tt.prepare != nil {
 					tt.prepare(req)
@@ -86,29 +82,29 @@ func TestFlow(t *testing.T) {
 
 				resp, err := transport.RoundTrip(req)
 
-				assert.Len(t, base.attempts(), tt.attempts)
-				assert.Equal(t, tt.reason.String(), events.reason().String())
+				assert.Len(t, base.Attempts(), tt.attempts)
+				assert.Equal(t, tt.reason.String(), events.Reason().String())
 				if tt.status != 0 {
 					require.NoError(t, err)
 					assert.Equal(t, tt.status, resp.StatusCode)
-					assert.Equal(t, "body of "+strconv.Itoa(tt.status), finish(t, resp))
+					assert.Equal(t, "body of "+strconv.Itoa(tt.status), retrytest.ReadBody(t, resp))
 				} else {
-					wantErr := tt.steps[len(tt.steps)-1].err
+					wantErr := tt.steps[len(tt.steps)-1].Err
 					require.ErrorIs(t, err, wantErr)
 					var all *httpretry.Error
-					if tt.attempts == 1 {
+					if tt.attempts == 1 && tt.reason != httpretry.ReasonBudget {
 						assert.True(t, err == wantErr, "a single attempt's error is returned as it came")
 					} else if assert.ErrorAs(t, err, &all) {
 						assert.Equal(t, tt.attempts, all.Attempts)
 						assert.Equal(t, tt.reason, all.Reason)
 					}
 				}
-				for _, wait := range base.waits() {
+				for _, wait := range base.Waits() {
 					assert.Equal(t, time.Second, wait)
 				}
 				assertEvents(t, events, tt.attempts, req)
-				for _, a := range base.attempts() {
-					assert.Equal(t, a.body, map[bool]string{true: "payload"}[req.Body != nil])
+				for _, a := range base.Attempts() {
+					assert.Equal(t, a.Body, map[bool]string{true: "payload"}[req.Body != nil])
 				}
 			})
 		})
@@ -116,10 +112,10 @@ func TestFlow(t *testing.T) {
 }
 
 // assertEvents checks what holds for the events of every request.
-func assertEvents(t *testing.T, events *record, attempts int, req *http.Request) {
+func assertEvents(t *testing.T, events *retrytest.Record, attempts int, req *http.Request) {
 	t.Helper()
-	require.Len(t, events.events, attempts)
-	for i, e := range events.events {
+	require.Len(t, events.Events, attempts)
+	for i, e := range events.Events {
 		assert.Same(t, req, e.Request)
 		assert.Equal(t, i+1, e.Attempt)
 		assert.Equal(t, e.Response == nil, e.Err != nil)
@@ -129,21 +125,22 @@ func assertEvents(t *testing.T, events *record, attempts int, req *http.Request)
 	}
 }
 
-// A request that needs nothing of ours is left alone: Hazard A1, A9.
+// Hazard A1, A9: a request that needs one attempt is sent as it is, and the
+// base's response or error is returned as it is.
 func TestSuccessIsLeftAlone(t *testing.T) {
 	want := &http.Response{StatusCode: 200, Body: http.NoBody}
 	var got *http.Request
-	base := baseFunc(func(req *http.Request) (*http.Response, error) { got = req; return want, nil })
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) { got = req; return want, nil })
 	for name, req := range map[string]*http.Request{
-		"GET":        request(t, "GET", "http://a.test/", ""),
-		"PUT":        request(t, "PUT", "http://a.test/", "body"),
-		"keyed POST": request(t, "POST", "http://a.test/", "body"),
+		"GET":        retrytest.Request(t, "GET", "http://a.test/", ""),
+		"PUT":        retrytest.Request(t, "PUT", "http://a.test/", "body"),
+		"keyed POST": retrytest.Request(t, "POST", "http://a.test/", "body"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if req.Method == "POST" {
 				req.Header.Set("Idempotency-Key", "k")
 			}
-			resp, err := contractless(t, httpretry.Config{Base: base}).RoundTrip(req)
+			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base}).RoundTrip(req)
 			require.NoError(t, err)
 			assert.Same(t, want, resp)
 			assert.Same(t, req, got)
@@ -151,19 +148,11 @@ func TestSuccessIsLeftAlone(t *testing.T) {
 	}
 	t.Run("error", func(t *testing.T) {
 		want := errors.New("x509: certificate is not good")
-		base := baseFunc(func(*http.Request) (*http.Response, error) { return nil, want })
+		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, want })
 		policy := httpretry.Policy{MaxAttempts: 1}
-		_, err := contractless(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 		assert.True(t, err == want)
 	})
-}
-
-// contractless is a transport without the checks, for tests of identity.
-func contractless(t testing.TB, cfg httpretry.Config) *httpretry.RetryTransport {
-	t.Helper()
-	transport, err := httpretry.New(cfg)
-	require.NoError(t, err)
-	return transport
 }
 
 func TestAttemptHeader(t *testing.T) {
@@ -176,35 +165,36 @@ func TestAttemptHeader(t *testing.T) {
 		{"-", ""},
 	} {
 		t.Run(tt.configured, func(t *testing.T) {
-			base := play(status(503), status(503), status(200))
-			transport := contract.New(t, httpretry.Config{Base: base, Policy: every(0), AttemptHeader: tt.configured})
-			resp, err := transport.RoundTrip(request(t, "GET", "http://a.test/", ""))
+			base := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
+			transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), AttemptHeader: tt.configured})
+			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 			require.NoError(t, err)
-			finish(t, resp)
+			retrytest.ReadBody(t, resp)
 			want := []http.Header{{}, {tt.name: {"1"}}, {tt.name: {"2"}}}
 			if tt.name == "" {
 				want = []http.Header{{}, {}, {}}
 			}
-			for i, a := range base.attempts() {
-				assert.Equal(t, want[i], a.header)
-				assert.Equal(t, i+1, a.number)
+			for i, a := range base.Attempts() {
+				assert.Equal(t, want[i], a.Header)
+				assert.Equal(t, i+1, a.Attempt)
 			}
 		})
 	}
 }
 
-// Hazard A9: the response's request is the caller's, whose context lives on.
+// Hazard A9: Response.Request is the caller's request, with a context that is
+// still alive.
 func TestResponseRequest(t *testing.T) {
 	type key struct{}
-	for _, steps := range [][]step{{status(200)}, {status(503), status(200)}, {status(503), status(503), status(200)}} {
+	for _, steps := range [][]retrytest.Step{{retrytest.Status(200)}, {retrytest.Status(503), retrytest.Status(200)}, {retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}} {
 		t.Run(strconv.Itoa(len(steps)), func(t *testing.T) {
-			policy := every(0)
+			policy := retrytest.RetryEvery(0)
 			policy.AttemptTimeout = time.Minute
 			ctx := context.WithValue(t.Context(), key{}, "value")
-			req := request(t, "GET", "http://a.test/path", "").WithContext(ctx)
-			resp, err := contract.New(t, httpretry.Config{Base: play(steps...), Policy: policy}).RoundTrip(req)
+			req := retrytest.Request(t, "GET", "http://a.test/path", "").WithContext(ctx)
+			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...), Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
-			finish(t, resp)
+			retrytest.ReadBody(t, resp)
 			require.NoError(t, resp.Request.Context().Err())
 			assert.Equal(t, "value", resp.Request.Context().Value(key{}))
 			assert.Equal(t, len(steps), httpretry.Attempt(resp.Request.Context()))
@@ -218,113 +208,176 @@ func TestResponseRequest(t *testing.T) {
 	assert.Equal(t, 1, httpretry.Attempt(t.Context()))
 }
 
-// Hazard A7, D6: what Base must not return, and what fakes do.
+// Hazard A7, D6: results that a base must not return, and results of fakes.
 func TestBadBase(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
-		base := baseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
 		assert.Equal(t, 5, all.Attempts)
-		assert.EqualError(t, err, "httpretry: gave up after 5 attempts (attempts exhausted): the base transport returned neither a response nor an error")
+		assert.EqualError(t, err, "httpretry: gave up after 5 attempts (attempts_exhausted): the base transport returned neither a response nor an error")
 	})
 	t.Run("both", func(t *testing.T) {
-		body := contract.Counted("")
-		base := baseFunc(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Body: body}, errReset
+		body := retrytest.Counted("")
+		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: body}, retrytest.ErrReset
 		})
-		_, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(request(t, "POST", "http://a.test/", ""))
-		assert.True(t, err == error(errReset))
+		_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+		assert.True(t, err == error(retrytest.ErrReset))
 		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("no body", func(t *testing.T) {
 		n := 0
-		base := baseFunc(func(*http.Request) (*http.Response, error) {
+		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
 			n++
 			return &http.Response{StatusCode: map[bool]int{true: 200, false: 503}[n > 2]}, nil
 		})
-		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Nil(t, resp.Body)
 	})
+	t.Run("one response for all", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			resp, seconds, start := &http.Response{StatusCode: 503}, 1, time.Now()
+			base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+				resp.Header = http.Header{"Retry-After": {strconv.Itoa(seconds)}}
+				seconds *= 10
+				return resp, nil
+			})
+			policy := retrytest.RetryEvery(0)
+			policy.MaxAttempts = 3
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, time.Since(start), 11*time.Second)
+		})
+	})
 	t.Run("header nil", func(t *testing.T) {
-		base := play(status(503), status(200))
-		req := request(t, "GET", "http://a.test/", "")
+		base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+		req := retrytest.Request(t, "GET", "http://a.test/", "")
 		req.Header = nil
-		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).RoundTrip(req)
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 		require.NoError(t, err)
-		finish(t, resp)
-		assert.Equal(t, http.Header{"Retry-Attempt": {"1"}}, base.attempts()[1].header)
+		retrytest.ReadBody(t, resp)
+		assert.Equal(t, http.Header{"Retry-Attempt": {"1"}}, base.Attempts()[1].Header)
 	})
 	t.Run("URL nil", func(t *testing.T) {
-		_, err := contract.New(t, httpretry.Config{}).RoundTrip(&http.Request{Header: http.Header{}})
+		_, err := retrytest.New(t, httpretry.Config{}).RoundTrip(&http.Request{Header: http.Header{}})
 		assert.EqualError(t, err, "http: nil Request.URL")
 	})
 }
 
-// Hazard A2: what a base does to an attempt's header stays there.
+// Hazard A2: what a base does to the header of an attempt affects no other
+// attempt.
 func TestHeaderPerAttempt(t *testing.T) {
-	inner := play(status(503), status(503), status(200))
-	base := baseFunc(func(req *http.Request) (*http.Response, error) {
-		req.Header.Add("X-Added", "1")
-		if v := req.Header["X-Given"]; v != nil {
-			v[0] = "changed"
-		}
-		return inner.RoundTrip(req)
-	})
-	req := request(t, "POST", "http://a.test/", "")
-	req.Header.Set("X-Given", "given")
-	policy := every(0)
-	policy.NewKey = httpretry.RandomKey // so that even the first attempt is a copy
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
-	require.NoError(t, err)
-	finish(t, resp)
-	for _, a := range inner.attempts() {
-		assert.Equal(t, []string{"1"}, a.header["X-Added"])
+	// With each of these, even the first attempt is a copy.
+	for name, set := range map[string]func(*httpretry.Policy){
+		"NewIdempotencyKey": func(p *httpretry.Policy) { p.NewIdempotencyKey = httpretry.RandomKey },
+		"AttemptTimeout":    func(p *httpretry.Policy) { p.AttemptTimeout = time.Hour },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := retrytest.Play(retrytest.Status(425), retrytest.Status(425), retrytest.Status(200))
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				req.Header.Add("X-Added", "1")
+				if v := req.Header["X-Given"]; v != nil {
+					v[0] = "changed"
+				}
+				return inner.RoundTrip(req)
+			})
+			req := retrytest.Request(t, "POST", "http://a.test/", "")
+			req.Header.Set("X-Given", "given")
+			policy := retrytest.RetryEvery(0)
+			set(&policy)
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+			require.Len(t, inner.Attempts(), 3)
+			for _, a := range inner.Attempts() {
+				assert.Equal(t, []string{"1"}, a.Header["X-Added"])
+			}
+			assert.Equal(t, http.Header{"X-Given": {"given"}}, req.Header)
+		})
 	}
-	assert.Equal(t, http.Header{"X-Given": {"given"}}, req.Header)
+}
+
+// Hazard A2: an attempt has the caller's header, and shares nothing with it.
+func TestHeaderCopy(t *testing.T) {
+	many := http.Header{}
+	for i := range 8 {
+		many[fmt.Sprintf("X-%d", i)] = []string{"a", "b"}
+	}
+	for name, given := range map[string]http.Header{
+		"nil":              nil,
+		"empty":            {},
+		"one":              {"X-One": {"1"}},
+		"nil or no values": {"User-Agent": nil, "X-None": {}, "X-One": {"1"}},
+		"several values":   {"X-One": {"1"}, "X-Six": {"1", "2", "3", "4", "5", "6"}, "X-Two": {"1", "2"}},
+		"room for more":    {"X-One": append(make([]string, 0, 4), "1"), "X-Two": append(make([]string, 0, 4), "1", "2")},
+		"many":             many,
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := retrytest.Request(t, "POST", "http://a.test/", "")
+			req.Header = given
+			want := given.Clone()
+			base := retrytest.BaseFunc(func(sent *http.Request) (*http.Response, error) {
+				assert.Equal(t, want, sent.Header)
+				for name, values := range sent.Header {
+					sent.Header[name] = append(values, "added")
+					for i := range values {
+						values[i] = "changed"
+					}
+				}
+				for _, values := range sent.Header {
+					assert.Equal(t, []string{"added"}, values[len(values)-1:])
+					assert.NotContains(t, values[:len(values)-1], "added", "of another field")
+				}
+				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+			})
+			resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+			assert.Equal(t, want, req.Header)
+			for _, values := range req.Header {
+				assert.NotContains(t, values[:cap(values)], "added")
+			}
+		})
+	}
 }
 
 // Hazard A11: the zero value works.
 func TestZeroTransport(t *testing.T) {
-	srv := newServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	srv := retrytest.NewServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 	var transport httpretry.RetryTransport
 	client := &http.Client{Transport: &transport}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
-	assert.Equal(t, "hello", finish(t, resp))
+	assert.Equal(t, "hello", retrytest.ReadBody(t, resp))
+	assert.Same(t, transport.Unwrap(), transport.Unwrap(), "all requests have the same base")
 }
 
-// Hazard K2.
+// Hazard K2: Unwrap returns the base.
 func TestUnwrap(t *testing.T) {
-	base := play(status(200))
+	base := retrytest.Play(retrytest.Status(200))
 	transport, err := httpretry.New(httpretry.Config{Base: base})
 	require.NoError(t, err)
 	assert.Same(t, base, transport.Unwrap())
 	assert.IsType(t, new(http.Transport), new(httpretry.RetryTransport).Unwrap())
 }
 
-// Hazard K1.
+// Hazard K1: CloseIdleConnections is forwarded.
 func TestCloseIdleConnections(t *testing.T) {
-	base := &closer{}
-	client := &http.Client{Transport: contractless(t, httpretry.Config{Base: base})}
+	base := &retrytest.IdleCloser{}
+	client := &http.Client{Transport: retrytest.Unchecked(t, httpretry.Config{Base: base})}
 	client.CloseIdleConnections()
-	assert.Equal(t, 1, base.closed)
+	assert.Equal(t, 1, base.Closed)
 
-	client.Transport = contractless(t, httpretry.Config{Base: baseFunc(nil)}) // which cannot
+	client.Transport = retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play()}) // which has no such method
 	client.CloseIdleConnections()
 }
 
-type closer struct {
-	http.RoundTripper
-	closed int
-}
-
-func (c *closer) CloseIdleConnections() { c.closed++ }
-
-// Hazard G1: a wait ends with the caller's interest.
+// Hazard G1: a cancel ends a wait at once.
 func TestCancelDuringWait(t *testing.T) {
 	cause := errors.New("the user closed the window")
 	tests := map[string]struct {
@@ -363,9 +416,9 @@ func TestCancelDuringWait(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base, events := play(status(503)), new(record)
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: every(time.Hour), Observe: events.observe})
-				req, cancel := tt.cancel(request(t, "GET", "http://a.test/", ""))
+				base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Hour), Observe: events.Observe})
+				req, cancel := tt.cancel(retrytest.Request(t, "GET", "http://a.test/", ""))
 				time.AfterFunc(time.Minute, cancel)
 				start := time.Now()
 				_, err := transport.RoundTrip(req)
@@ -374,17 +427,18 @@ func TestCancelDuringWait(t *testing.T) {
 				for _, want := range tt.want {
 					assert.ErrorIs(t, err, want)
 				}
-				assert.Len(t, base.attempts(), 1)
-				require.Len(t, events.events, 2)
-				assert.Equal(t, time.Hour, events.events[0].Wait)
-				assert.Equal(t, httpretry.ReasonCanceled, events.events[1].Reason)
-				assert.Equal(t, 1, events.events[1].Attempt)
+				assert.Len(t, base.Attempts(), 1)
+				require.Len(t, events.Events, 2)
+				assert.Equal(t, time.Hour, events.Events[0].Wait)
+				assert.Equal(t, httpretry.ReasonCanceled, events.Events[1].Reason)
+				assert.Equal(t, 1, events.Events[1].Attempt)
 			})
 		})
 	}
 }
 
-// Hazard G6: the caller's context wins over whatever error it leads to.
+// Hazard G6: a request whose context is done ends with the context's error,
+// whatever the attempt's.
 func TestCanceled(t *testing.T) {
 	cause := errors.New("cause")
 	canceled := func(t *testing.T) context.Context {
@@ -393,47 +447,47 @@ func TestCanceled(t *testing.T) {
 		return ctx
 	}
 	t.Run("before the first attempt", func(t *testing.T) {
-		base, body := play(status(200)), contract.Counted("x")
-		req := streamed(t, "POST", "http://a.test/", body).WithContext(canceled(t))
-		_, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+		base, body := retrytest.Play(retrytest.Status(200)), retrytest.Counted("x")
+		req := retrytest.Streamed(t, "POST", "http://a.test/", body).WithContext(canceled(t))
+		_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 		require.ErrorIs(t, err, cause)
 		require.ErrorIs(t, err, context.Canceled)
-		assert.EqualError(t, err, "httpretry: not sent: context canceled: cause")
-		assert.Empty(t, base.attempts())
+		assert.EqualError(t, err, "context canceled: cause")
+		assert.Empty(t, base.Attempts())
 	})
 	for n, when := range []string{"during the first attempt", "during the second attempt"} {
 		t.Run(when, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
-				slow := step{status: 200, takes: time.Hour}
-				base := play([][]step{{slow}, {status(503), slow}}[n]...)
-				events := new(record)
+				slow := retrytest.Step{Status: 200, Takes: time.Hour}
+				base := retrytest.Play([][]retrytest.Step{{slow}, {retrytest.Status(503), slow}}[n]...)
+				events := new(retrytest.Record)
 				time.AfterFunc(time.Minute, func() { cancel(cause) })
-				_, err := contract.New(t, httpretry.Config{Base: base, Policy: every(time.Second), Observe: events.observe}).
-					RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
+					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 				require.ErrorIs(t, err, cause)
-				assert.Equal(t, httpretry.ReasonCanceled, events.reason())
-				assert.Len(t, base.attempts(), n+1)
+				assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
+				assert.Len(t, base.Attempts(), n+1)
 				assert.ErrorIs(t, err, context.Canceled, "which HTTP/1 alone would not say")
 			})
 		})
 	}
 	t.Run("as a response comes", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		base := baseFunc(func(req *http.Request) (*http.Response, error) {
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			cancel()
-			return play(status(503)).RoundTrip(req)
+			return retrytest.Play(retrytest.Status(503)).RoundTrip(req)
 		})
-		events := new(record)
-		resp, err := contract.New(t, httpretry.Config{Base: base, Observe: events.observe}).
-			RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		events := new(retrytest.Record)
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Observe: events.Observe}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 		require.NoError(t, err)
-		assert.Equal(t, "body of 503", finish(t, resp))
-		assert.Equal(t, httpretry.ReasonCanceled, events.reason())
+		assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
+		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 	})
 }
 
-// Hazard G2: no wait that would end at or after the deadline is begun.
+// Hazard G2: no wait begins that would end at or after the deadline.
 func TestDeadline(t *testing.T) {
 	for _, tt := range []struct {
 		deadline time.Duration
@@ -448,27 +502,27 @@ func TestDeadline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 				defer cancel()
-				base, events := play(status(503)), new(record)
+				base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
 				start := time.Now()
-				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(time.Second), Observe: events.observe}).
-					RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
+					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 				require.NoError(t, err)
-				assert.Equal(t, "body of 503", finish(t, resp))
-				assert.Len(t, base.attempts(), tt.attempts)
-				assert.Equal(t, httpretry.ReasonDeadline, events.reason())
+				assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
+				assert.Len(t, base.Attempts(), tt.attempts)
+				assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 				assert.Equal(t, time.Duration(tt.attempts-1)*time.Second, time.Since(start))
 			})
 		})
 	}
 }
 
-// Hazard G5: http.Client's Timeout is a bound over all attempts.
+// Hazard G5: http.Client's Timeout bounds all attempts together.
 func TestClientTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, wait := range []time.Duration{time.Second, time.Hour} {
-			base := play(step{err: errReset, takes: time.Second})
+			base := retrytest.Play(retrytest.Step{Err: retrytest.ErrReset, Takes: time.Second})
 			client := &http.Client{
-				Transport: contract.New(t, httpretry.Config{Base: base, Policy: every(wait)}),
+				Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(wait)}),
 				Timeout:   3500 * time.Millisecond,
 			}
 			start := time.Now()
@@ -476,13 +530,13 @@ func TestClientTimeout(t *testing.T) {
 			require.Error(t, err)
 			assert.LessOrEqual(t, time.Since(start), 3500*time.Millisecond)
 		}
-		slow := play(step{status: 200, takes: time.Hour})
-		client := &http.Client{Transport: contract.New(t, httpretry.Config{Base: slow}), Timeout: time.Minute}
+		slow := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
+		client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: slow}), Timeout: time.Minute}
 		_, err := client.Get("http://a.test/")
 		var timeout net.Error
 		require.ErrorAs(t, err, &timeout)
 		assert.True(t, timeout.Timeout())
-		assert.Len(t, slow.attempts(), 1)
+		assert.Len(t, slow.Attempts(), 1)
 	})
 }
 
@@ -504,12 +558,12 @@ func TestRetryAfterWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := map[time.Duration]bool{}
 				for range 50 {
-					base := play(status(503, tt.header...), status(200))
-					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(2 * time.Second)}).
-						RoundTrip(request(t, "GET", "http://a.test/", ""))
+					base := retrytest.Play(retrytest.Status(503, tt.header...), retrytest.Status(200))
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(2 * time.Second)}).
+						RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 					require.NoError(t, err)
-					finish(t, resp)
-					wait := base.waits()[0]
+					retrytest.ReadBody(t, resp)
+					wait := base.Waits()[0]
 					assert.GreaterOrEqual(t, wait, tt.min, "never earlier than told")
 					assert.LessOrEqual(t, wait, tt.max)
 					seen[wait] = true
@@ -522,20 +576,20 @@ func TestRetryAfterWait(t *testing.T) {
 	}
 }
 
-// The spread is what the deadline leaves, not an early or a clamped wait.
+// The spread is shortened to what the deadline leaves. The wait is not.
 func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]bool{}
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), 41*time.Second)
-			base := play(status(503, "Retry-After", "40"), status(200))
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: every(0)}).
-				RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			base := retrytest.Play(retrytest.Status(503, "Retry-After", "40"), retrytest.Status(200))
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 			require.NoError(t, err)
-			finish(t, resp)
+			retrytest.ReadBody(t, resp)
 			cancel()
-			require.Len(t, base.attempts(), 2)
-			wait := base.waits()[0]
+			require.Len(t, base.Attempts(), 2)
+			wait := base.Waits()[0]
 			assert.GreaterOrEqual(t, wait, 40*time.Second)
 			assert.Less(t, wait, 41*time.Second)
 			seen[wait] = true
@@ -544,21 +598,21 @@ func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 	})
 }
 
-// Retry-After counts on errors only.
+// Retry-After counts only in responses that are errors.
 func TestRetryAfterOnSuccess(t *testing.T) {
-	policy := every(time.Second)
-	policy.Classify = func(resp *http.Response, _ error) httpretry.Outcome {
+	policy := retrytest.RetryEvery(time.Second)
+	policy.Classify = func(_ *http.Request, resp *http.Response, _ error) httpretry.Outcome {
 		if resp.Header.Get("Retry-After") != "" {
 			return httpretry.Transient
 		}
 		return httpretry.Final
 	}
 	synctest.Test(t, func(t *testing.T) {
-		base := play(status(202, "Retry-After", "30"), status(200))
-		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+		base := retrytest.Play(retrytest.Status(202, "Retry-After", "30"), retrytest.Status(200))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 		require.NoError(t, err)
-		finish(t, resp)
-		assert.Equal(t, []time.Duration{time.Second}, base.waits())
+		retrytest.ReadBody(t, resp)
+		assert.Equal(t, []time.Duration{time.Second}, base.Waits())
 	})
 }
 
@@ -566,7 +620,7 @@ func TestThrottledBackoff(t *testing.T) {
 	count := func(unit time.Duration) strategies.Func {
 		return func(retry int) time.Duration { return time.Duration(retry+1) * unit }
 	}
-	steps := []step{status(503), status(429), status(503), status(429), status(200)}
+	steps := []retrytest.Step{retrytest.Status(503), retrytest.Status(429), retrytest.Status(503), retrytest.Status(429), retrytest.Status(200)}
 	for _, tt := range []struct {
 		name      string
 		throttled strategies.Strategy
@@ -577,19 +631,20 @@ func TestThrottledBackoff(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy := every(0)
-				policy.Backoff, policy.Throttled = count(time.Second), tt.throttled
-				base := play(steps...)
-				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+				policy := retrytest.RetryEvery(0)
+				policy.Backoff, policy.ThrottledBackoff = count(time.Second), tt.throttled
+				base := retrytest.Play(steps...)
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 				require.NoError(t, err)
-				finish(t, resp)
-				assert.Equal(t, tt.want, base.waits())
+				retrytest.ReadBody(t, resp)
+				assert.Equal(t, tt.want, base.Waits())
 			})
 		})
 	}
 }
 
-// The defaults: three attempts, V2 around half a second, a second after 429.
+// The defaults: three attempts, a wait of about half a second, and of about a
+// second after 429.
 func TestDefaults(t *testing.T) {
 	for _, tt := range []struct {
 		status int
@@ -598,12 +653,12 @@ func TestDefaults(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			longest := time.Duration(0)
 			for range 200 {
-				base := play(status(tt.status))
-				resp, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(request(t, "GET", "http://a.test/", ""))
+				base := retrytest.Play(retrytest.Status(tt.status))
+				resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 				require.NoError(t, err)
-				finish(t, resp)
-				require.Len(t, base.attempts(), 3)
-				longest = max(longest, base.waits()[0])
+				retrytest.ReadBody(t, resp)
+				require.Len(t, base.Attempts(), 3)
+				longest = max(longest, base.Waits()[0])
 			}
 			assert.LessOrEqual(t, longest, tt.limit, "first wait of %d", tt.status)
 			assert.Greater(t, longest, tt.limit/2)
@@ -611,104 +666,103 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Hazard A11: a strategy's negative wait is none, and its waits may be absurd.
+// Hazard A11: a negative wait of a strategy counts as 0, and a very long one
+// does not overflow.
 func TestOddWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, wait := range []time.Duration{-time.Hour, 0, 1 << 62, 1<<63 - 1} {
-			policy := every(0)
+			policy := retrytest.RetryEvery(0)
 			policy.Backoff = strategies.Func(func(int) time.Duration { return wait })
 			policy.MaxRetryAfter = 1<<63 - 1
-			base := play(status(503, "Retry-After", "99999999999999999999"), status(200))
+			base := retrytest.Play(retrytest.Status(503, "Retry-After", "99999999999999999999"), retrytest.Status(200))
 			if wait <= 0 {
-				base = play(status(503), status(200))
+				base = retrytest.Play(retrytest.Status(503), retrytest.Status(200))
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Hour, cancel)
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 			if wait > 0 {
 				require.ErrorIs(t, err, context.Canceled)
-				assert.Len(t, base.attempts(), 1)
+				assert.Len(t, base.Attempts(), 1)
 				continue
 			}
 			require.NoError(t, err)
-			finish(t, resp)
-			assert.Equal(t, []time.Duration{0}, base.waits())
+			retrytest.ReadBody(t, resp)
+			assert.Equal(t, []time.Duration{0}, base.Waits())
 		}
 	})
 }
 
-// What is deposited and withdrawn, once per request and under which name.
-// Hazard I6: only retries cost.
+// Deposits and withdrawals, and the host's name in them. Hazard I6: only
+// retries are charged.
 func TestBudgetCalls(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		steps []step
+		steps []retrytest.Step
 		want  string
 	}{
-		{"success", []step{status(200)}, "deposit a.test"},
-		{"refusal that stands", []step{status(404)}, "deposit a.test"},
-		{"success in the end", []step{status(503), status(503), status(200)}, "withdraw a.test, withdraw a.test, deposit a.test"},
-		{"failure", []step{status(503), status(501)}, "withdraw a.test, deposit a.test"},
-		{"server refuses", []step{status(503, "X-Should-Retry", "false")}, ""},
-		{"certain error", []step{fails(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}})}, ""},
-		{"not safe", []step{fails(errReset)}, ""},
+		{"success", []retrytest.Step{retrytest.Status(200)}, "deposit http://a.test"},
+		{"refusal that stands", []retrytest.Step{retrytest.Status(404)}, "deposit http://a.test"},
+		{"success in the end", []retrytest.Step{retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}, "withdraw http://a.test, withdraw http://a.test, deposit http://a.test, refund http://a.test"},
+		{"failure", []retrytest.Step{retrytest.Status(503), retrytest.Status(501)}, "withdraw http://a.test, deposit http://a.test, refund http://a.test"},
+		{"failure in the end", []retrytest.Step{retrytest.Status(503)}, "withdraw http://a.test, withdraw http://a.test, withdraw http://a.test, withdraw http://a.test"},
+		{"429 whose wait is obeyed", []retrytest.Step{retrytest.Status(429, "Retry-After", "0.001"), retrytest.Status(200)}, "deposit http://a.test"},
+		{"429 without a wait", []retrytest.Step{retrytest.Status(429), retrytest.Status(200)}, "withdraw http://a.test, deposit http://a.test, refund http://a.test"},
+		{"server refuses", []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, ""},
+		{"server refuses a final failure", []retrytest.Step{retrytest.Status(402, "X-Should-Retry", "false")}, "deposit http://a.test"},
+		{"certain error", []retrytest.Step{retrytest.Fails(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}})}, ""},
+		{"not safe", []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			budget := &ledger{}
-			policy := every(0)
+			budget := &retrytest.Ledger{}
+			policy := retrytest.RetryEvery(0)
 			policy.Budget = budget
 			method := "GET"
 			if tt.name == "not safe" {
 				method = "POST"
 			}
-			resp, err := contract.New(t, httpretry.Config{Base: play(tt.steps...), Policy: policy}).
-				RoundTrip(request(t, method, "http://A.test:80/", ""))
+			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: policy}).
+				RoundTrip(retrytest.Request(t, method, "http://A.test:80/", ""))
 			if err == nil {
-				finish(t, resp)
+				retrytest.ReadBody(t, resp)
 			}
-			assert.Equal(t, tt.want, strings.Join(budget.entries, ", "))
+			assert.Equal(t, tt.want, strings.Join(budget.Entries, ", "))
 		})
 	}
 }
 
-type ledger struct{ entries []string }
-
-func (l *ledger) Deposit(host string) { l.entries = append(l.entries, "deposit "+host) }
-func (l *ledger) Withdraw(_ context.Context, host string) bool {
-	l.entries = append(l.entries, "withdraw "+host)
-	return true
-}
-
-// Policies without a budget share the transport's.
+// Policies without a Budget share that of the transport.
 func TestSharedBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := play(status(503))
+		base := retrytest.Play(retrytest.Status(503))
 		policy := httpretry.Policy{MaxAttempts: 3}
-		transport := contract.New(t, httpretry.Config{Base: base, Hosts: map[string]httpretry.Policy{"a.test": policy}})
+		transport := retrytest.New(t, httpretry.Config{Base: base, Hosts: map[string]httpretry.Policy{"a.test": policy}})
 		ctx := httpretry.WithPolicy(t.Context(), policy)
 		for _, ctx := range []context.Context{t.Context(), ctx, t.Context()} {
-			resp, err := transport.RoundTrip(request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 			require.NoError(t, err)
-			finish(t, resp)
+			retrytest.ReadBody(t, resp)
 		}
-		assert.Len(t, base.attempts(), 3+3, "three requests and a floor of three retries")
+		assert.Len(t, base.Attempts(), 3+5, "three requests and a burst of five retries")
 	})
 }
 
-// Hazard K4: a panic reaches the caller, and nothing is left behind.
+// Hazard K4: a panic reaches the caller, and nothing leaks.
 func TestPanics(t *testing.T) {
 	boom := func() { panic("boom") }
 	tests := map[string]func(*httpretry.Config){
 		"Base": func(c *httpretry.Config) {
-			c.Base = baseFunc(func(*http.Request) (*http.Response, error) { boom(); return nil, nil })
+			c.Base = retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { boom(); return nil, nil })
 		},
 		"Observe": func(c *httpretry.Config) { c.Observe = func(context.Context, httpretry.Event) { boom() } },
 		"Classify": func(c *httpretry.Config) {
-			c.Policy.Classify = func(*http.Response, error) httpretry.Outcome { boom(); return 0 }
+			c.Policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { boom(); return 0 }
 		},
 		"Idempotent": func(c *httpretry.Config) { c.Policy.Idempotent = func(*http.Request) bool { boom(); return false } },
-		"NewKey":     func(c *httpretry.Config) { c.Policy.NewKey = func(*http.Request) string { boom(); return "" } },
+		"NewIdempotencyKey": func(c *httpretry.Config) {
+			c.Policy.NewIdempotencyKey = func(*http.Request) string { boom(); return "" }
+		},
 		"Backoff": func(c *httpretry.Config) {
 			c.Policy.Backoff = strategies.Func(func(int) time.Duration { boom(); return 0 })
 		},
@@ -717,32 +771,32 @@ func TestPanics(t *testing.T) {
 	}
 	for name, set := range tests {
 		t.Run(name, func(t *testing.T) {
-			var bodies []*contract.Body
+			var bodies []*retrytest.Body
 			code := 503
 			if name == "Deposit" {
 				code = 200
 			}
-			inner := play(status(code))
-			cfg := httpretry.Config{Policy: every(0), Base: baseFunc(func(req *http.Request) (*http.Response, error) {
+			inner := retrytest.Play(retrytest.Status(code))
+			cfg := httpretry.Config{Policy: retrytest.RetryEvery(0), Base: retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := inner.RoundTrip(req)
-				body := &contract.Body{ReadCloser: resp.Body}
+				body := &retrytest.Body{ReadCloser: resp.Body}
 				resp.Body = body
 				bodies = append(bodies, body)
 				return resp, err
 			})}
-			cfg.Policy.AttemptTimeout = time.Hour // so that there is something to let go of
+			cfg.Policy.AttemptTimeout = time.Hour // so that each attempt has a context to cancel
 			set(&cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			body := contract.Counted("x")
-			req := streamed(t, "POST", "http://a.test/", body).WithContext(ctx)
-			if name != "NewKey" {
+			body := retrytest.Counted("x")
+			req := retrytest.Streamed(t, "POST", "http://a.test/", body).WithContext(ctx)
+			if name != "NewIdempotencyKey" {
 				req.Header.Set("Idempotency-Key", "k")
 			}
 			if name == "Idempotent" {
 				req.Header.Del("Idempotency-Key")
 			}
-			assert.PanicsWithValue(t, "boom", func() { _, _ = contractless(t, cfg).RoundTrip(req) })
+			assert.PanicsWithValue(t, "boom", func() { _, _ = retrytest.Unchecked(t, cfg).RoundTrip(req) })
 			assert.EqualValues(t, 1, body.Closes(), "closes of the request's body")
 			for _, b := range bodies {
 				assert.EqualValues(t, 1, b.Closes(), "closes of a response's body")
@@ -758,6 +812,8 @@ func (b panicBudget) Deposit(string) {
 		panic("boom")
 	}
 }
+
+func (panicBudget) Refund(string) {}
 
 func (b panicBudget) Withdraw(context.Context, string) bool {
 	if !b.deposit {

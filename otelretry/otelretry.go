@@ -1,27 +1,39 @@
-// Package otelretry tells OpenTelemetry what httpretry does.
+// Package otelretry records what httpretry does with OpenTelemetry.
 //
-// [Observe] returns a [httpretry.Config] Observe function that records metrics:
+// [Observe] returns a function for [httpretry.Config.Observe] that records four
+// metrics:
 //
-//	httpretry.retries            counter    retries that were decided on
-//	httpretry.wait               histogram  waits before them, in seconds
-//	httpretry.request.attempts   histogram  attempts of each request that has ended
-//	httpretry.request.duration   histogram  from its beginning to the end of its last attempt, in seconds
+//	httpretry.retries           counter    retries
+//	httpretry.wait              histogram  waits before them, in seconds
+//	httpretry.request.attempts  histogram  attempts of each request that ended
+//	httpretry.request.duration  histogram  from the start of a request to the
+//	                                       end of its last attempt, in seconds
+//
+// Retries include the requests for the rest of a body that broke off (see
+// [httpretry.Policy.Resume]). Attempts and durations do not.
 //
 // The sum of httpretry.request.attempts is the number of attempts, its count
-// that of requests, and its buckets say on which attempt requests ended: with
-// httpretry.reason "final" and a status below 400 they succeeded, with another
-// reason they were given up.
+// the number of requests, and its buckets show how many attempts requests took.
+// The label httpretry.reason is "success" for requests that succeeded,
+// "permanent" for those that failed in a way that no retry can change, and the
+// reason for giving up for all others: see [httpretry.Reason].
 //
-// [ResendCount] goes below otelhttp's transport, and sets the attribute
-// http.request.resend_count on the span of each retry:
+// [ObserveBudget] returns a function that counts the decisions of a budget that
+// processes share, such as a redisbudget.Budget:
 //
-//	httpretry.Config{Base: otelhttp.NewTransport(otelretry.ResendCount(base))}
+//	httpretry.budget.decisions  counter    calls of Withdraw, by their result,
+//	                                       and by the budget that decided
 //
-// # Labels
+// [ResendCount] sets the attribute http.request.resend_count on the span of
+// each retry. It goes below otelhttp's transport:
 //
-// Every set of labels is bounded: methods that are not well known are
-// "_OTHER", and a server's address is a label only if it is configured.
-// Neither paths nor headers are recorded.
+//	httpretry.Config{
+//		Base: otelhttp.NewTransport(otelretry.ResendCount(base)),
+//	}
+//
+// The number of label sets is bounded: methods that are not well known are
+// recorded as "_OTHER", and so are hosts that [Config.Hosts] does not name.
+// Paths and headers are not recorded.
 package otelretry
 
 import (
@@ -43,8 +55,8 @@ import (
 // Scope is the name of the instrumentation scope.
 const Scope = "github.com/seed421102f4/httpretry/otelretry"
 
-// The attributes' names. All but the reason are those of OpenTelemetry's
-// semantic conventions.
+// Names of attributes. Those that do not begin with httpretry are from
+// OpenTelemetry's semantic conventions.
 const (
 	methodKey  = attribute.Key("http.request.method")
 	statusKey  = attribute.Key("http.response.status_code")
@@ -52,18 +64,22 @@ const (
 	errorKey   = attribute.Key("error.type")
 	addressKey = attribute.Key("server.address")
 	reasonKey  = attribute.Key("httpretry.reason")
+	budgetKey  = attribute.Key("httpretry.budget")
+	allowedKey = attribute.Key("httpretry.allowed")
 
-	other = "_OTHER"
+	otherValue = "_OTHER"
 )
 
-// Config says what Observe records. Its zero value is valid.
+// Config configures [Observe] and [ObserveBudget]. Its zero value is valid.
 type Config struct {
-	// MeterProvider makes the instruments. Nil means otel.GetMeterProvider().
+	// MeterProvider creates the instruments. Nil means otel.GetMeterProvider().
 	MeterProvider metric.MeterProvider
 
-	// Hosts are the host names, without ports or wildcards, that the label
-	// server.address may have; all others are "_OTHER". Empty means that there
-	// is no such label.
+	// Hosts lists the values that the label server.address may have: names or
+	// IP addresses, without ports or wildcards. As in httpretry.Config.Hosts,
+	// case and a trailing dot do not matter, and a name outside ASCII must be
+	// written as requests have it. All other hosts are recorded as "_OTHER".
+	// If Hosts is empty, server.address is not recorded.
 	Hosts []string
 }
 
@@ -75,9 +91,9 @@ type observer struct {
 	duration metric.Float64Histogram
 }
 
-// Observe returns a function for httpretry's Config.Observe. It is safe for
-// concurrent use. The error is that of the meter provider, or names a host
-// that cannot be one.
+// Observe returns a function for [httpretry.Config.Observe]. The function is
+// safe for concurrent use. The error lists the values of Config.Hosts that are
+// not valid, and what the meter provider returned.
 func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 	provider := cfg.MeterProvider
 	if provider == nil {
@@ -86,10 +102,11 @@ func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 	o := &observer{hosts: make(map[string]bool, len(cfg.Hosts))}
 	var problems []error
 	for i, host := range cfg.Hosts {
-		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && (host == "" || strings.ContainsAny(host, "/:@[]* ")) {
-			problems = append(problems, fmt.Errorf("otelretry: Config.Hosts[%d]: %q is not a host name without a port", i, host))
+		if !isHost(host) {
+			problems = append(problems, fmt.Errorf("otelretry: Config.Hosts[%d]: "+
+				"%q: want a name or an IP address, without a port", i, host))
 		}
-		o.hosts[canonical(host)] = true
+		o.hosts[canonicalHost(host)] = true
 	}
 	meter := provider.Meter(Scope)
 	problems = append(problems, o.instruments(meter))
@@ -99,86 +116,156 @@ func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 	return o.observe, nil
 }
 
+// ObserveBudget returns a function for redisbudget.Config.OnDecision. It counts
+// decisions in httpretry.budget.decisions, with the labels httpretry.budget
+// ("shared", or "local" while Redis fails) and httpretry.allowed. Of cfg, it
+// uses MeterProvider only. The function is safe for concurrent use.
+func ObserveBudget(cfg Config) (func(ctx context.Context, decidedBy string, allowed bool), error) {
+	provider := cfg.MeterProvider
+	if provider == nil {
+		provider = otel.GetMeterProvider()
+	}
+	decisions, err := provider.Meter(Scope).Int64Counter("httpretry.budget.decisions",
+		metric.WithUnit("{decision}"),
+		metric.WithDescription("Retries that were asked for, by the budget that decided."))
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, decidedBy string, allowed bool) {
+		if decidedBy != "shared" && decidedBy != "local" {
+			decidedBy = otherValue
+		}
+		decisions.Add(ctx, 1, metric.WithAttributes(
+			budgetKey.String(decidedBy), allowedKey.Bool(allowed)))
+	}, nil
+}
+
+// instruments creates the instruments of o.
 func (o *observer) instruments(meter metric.Meter) error {
-	seconds := metric.WithExplicitBucketBoundaries(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+	seconds := metric.WithExplicitBucketBoundaries(
+		0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 	var errs [4]error
-	o.retries, errs[0] = meter.Int64Counter("httpretry.retries", metric.WithUnit("{retry}"),
-		metric.WithDescription("Retries that were decided on, by what the attempt before ended with."))
-	o.waits, errs[1] = meter.Float64Histogram("httpretry.wait", metric.WithUnit("s"), seconds,
+	o.retries, errs[0] = meter.Int64Counter("httpretry.retries",
+		metric.WithUnit("{retry}"),
+		metric.WithDescription("Retries, by the result of the attempt before."))
+	o.waits, errs[1] = meter.Float64Histogram("httpretry.wait",
+		metric.WithUnit("s"), seconds,
 		metric.WithDescription("Waits before retries."))
-	o.attempts, errs[2] = meter.Int64Histogram("httpretry.request.attempts", metric.WithUnit("{attempt}"),
+	o.attempts, errs[2] = meter.Int64Histogram("httpretry.request.attempts",
+		metric.WithUnit("{attempt}"),
 		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5, 7, 10),
-		metric.WithDescription("Attempts of a request that has ended, by why it did; 0 if its host was cooling down."))
-	o.duration, errs[3] = meter.Float64Histogram("httpretry.request.duration", metric.WithUnit("s"), seconds,
-		metric.WithDescription("Time from a request's beginning, with what it waited before its first attempt, to the end of its last."))
+		metric.WithDescription("Attempts of a request that ended; 0 if it was "+
+			"not sent because its host was cooling down."))
+	o.duration, errs[3] = meter.Float64Histogram("httpretry.request.duration",
+		metric.WithUnit("s"), seconds,
+		metric.WithDescription("Time from the start of a request, including a "+
+			"wait before its first attempt, to the end of its last attempt."))
 	return errors.Join(errs[:]...)
 }
 
 func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 	labels := make([]attribute.KeyValue, 0, 5)
-	labels = append(labels, methodKey.String(method(e.Request.Method)))
+	labels = append(labels, methodKey.String(methodLabel(e.Request.Method)))
 	if len(o.hosts) > 0 {
-		labels = append(labels, addressKey.String(o.host(e.Request)))
+		labels = append(labels, addressKey.String(o.addressLabel(e.Request)))
 	}
-	if e.Reason == 0 {
+	if e.Reason == httpretry.ReasonNone {
 		o.waits.Record(ctx, e.Wait.Seconds(), metric.WithAttributes(labels...))
-		o.retries.Add(ctx, 1, metric.WithAttributes(append(labels, result(e))...))
+		o.retries.Add(ctx, 1, metric.WithAttributes(append(labels, resultLabel(e))...))
 		return
 	}
-	set := metric.WithAttributes(append(labels, reasonKey.String(e.Reason.String()), result(e))...)
+	// The request of a body that broke off was recorded when it ended.
+	if e.Resuming {
+		return
+	}
+	set := metric.WithAttributes(append(labels,
+		reasonKey.String(e.Reason.String()), resultLabel(e))...)
 	o.attempts.Record(ctx, int64(e.Attempt), set)
 	o.duration.Record(ctx, e.Elapsed.Seconds(), set)
 }
 
-// result says what an attempt ended with: a status of three digits, of which
-// there are at most 900, or one of a few kinds of errors. Over HTTP/2, net/http
-// takes any number that a server sends for a status.
-func result(e httpretry.Event) attribute.KeyValue {
+// resultLabel returns the status or the kind of error that an attempt ended
+// with.
+func resultLabel(e httpretry.Event) attribute.KeyValue {
 	if e.Response != nil {
+		// Over HTTP/2, net/http accepts any number as a status. Those of three
+		// digits are at most 900.
 		if status := e.Response.StatusCode; 100 <= status && status <= 999 {
 			return statusKey.Int(status)
 		}
-		return errorKey.String(other)
+		return errorKey.String(otherValue)
+	}
+	// A canceled request may have ended with the error of an earlier attempt.
+	if e.Reason == httpretry.ReasonCanceled {
+		return errorKey.String("canceled")
 	}
 	var timeout interface{ Timeout() bool }
-	switch {
-	case e.Reason == httpretry.ReasonCanceled:
-		return errorKey.String("canceled")
-	case errors.As(e.Err, &timeout) && timeout.Timeout():
+	if errors.As(e.Err, &timeout) && timeout.Timeout() {
 		return errorKey.String("timeout")
 	}
-	return errorKey.String(other)
+	return errorKey.String(otherValue)
 }
 
-func method(m string) string {
-	switch m {
+// methodLabel returns a method, or "_OTHER" if it is not well known.
+func methodLabel(method string) string {
+	switch method {
 	case "":
 		return http.MethodGet
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
-		http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace, "QUERY":
-		return m
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
+		http.MethodPatch, http.MethodDelete, http.MethodConnect,
+		http.MethodOptions, http.MethodTrace, "QUERY":
+		return method
 	}
-	return other
+	return otherValue
 }
 
-func (o *observer) host(req *http.Request) string {
+// addressLabel returns the host of a request, or "_OTHER" if it is not one of
+// Config.Hosts.
+func (o *observer) addressLabel(req *http.Request) string {
 	if req.URL != nil {
-		if host := canonical(req.URL.Hostname()); o.hosts[host] {
+		if host := canonicalHost(req.URL.Hostname()); o.hosts[host] {
 			return host
 		}
 	}
-	return other
+	return otherValue
 }
 
-func canonical(host string) string {
-	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+// isHost reports whether host can be the host of a URL, without a port.
+func isHost(host string) bool {
+	if _, err := netip.ParseAddr(withoutBrackets(host)); err == nil {
+		return true
+	}
+	return host != "" && !strings.ContainsAny(host, "/:@[]* ")
 }
 
-// ResendCount returns a base transport that sets http.request.resend_count on
-// the span in the context of each retry that it sends, which is otelhttp's if
-// it stands below otelhttp's transport and that below httpretry's. A first
-// attempt has no such attribute, as the semantic conventions ask. Nil means
-// http.DefaultTransport.
+// canonicalHost returns the same value for all spellings of a host that
+// httpretry considers equal: a name in lower case without trailing dots, or an
+// IP address in its shortest form. Unlike httpretry's, an IPv6 address has no
+// brackets, as the semantic conventions want it.
+func canonicalHost(host string) string {
+	host = strings.ToLower(withoutBrackets(host))
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.String()
+	}
+	return strings.TrimRight(host, ".")
+}
+
+// withoutBrackets removes the brackets around an IPv6 address.
+func withoutBrackets(host string) string {
+	if inner, ok := strings.CutPrefix(host, "["); ok {
+		if inner, ok = strings.CutSuffix(inner, "]"); ok {
+			return inner
+		}
+	}
+	return host
+}
+
+// ResendCount returns an [http.RoundTripper] that sets the attribute
+// http.request.resend_count on the span in the context of each retry, and sends
+// the request with base. Below otelhttp's transport, which itself is below
+// httpretry's, that is the span of the attempt. First attempts get no such
+// attribute, as the semantic conventions require. If base is nil,
+// http.DefaultTransport is used.
 func ResendCount(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -188,6 +275,7 @@ func ResendCount(base http.RoundTripper) http.RoundTripper {
 
 type resendCount struct{ base http.RoundTripper }
 
+// RoundTrip implements [http.RoundTripper].
 func (t *resendCount) RoundTrip(req *http.Request) (*http.Response, error) {
 	if n := httpretry.Attempt(req.Context()); n > 1 {
 		trace.SpanFromContext(req.Context()).SetAttributes(resendKey.Int(n - 1))
@@ -195,6 +283,7 @@ func (t *resendCount) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(req)
 }
 
+// CloseIdleConnections closes the idle connections of the base.
 func (t *resendCount) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

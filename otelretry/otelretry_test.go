@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,14 +125,14 @@ func TestRetriesAndRequests(t *testing.T) {
 		sums[text(point.Attributes)] = point.Sum
 	}
 	assert.Equal(t, map[string][]uint64{
-		"http.request.method=GET http.response.status_code=200 httpretry.reason=final":              {3, 1, 1, 0},
-		"http.request.method=GET http.response.status_code=503 httpretry.reason=attempts exhausted": {0, 0, 1, 0},
-		"http.request.method=POST http.response.status_code=503 httpretry.reason=not idempotent":    {1, 0, 0, 0},
+		"http.request.method=GET http.response.status_code=200 httpretry.reason=success":            {3, 1, 1, 0},
+		"http.request.method=GET http.response.status_code=503 httpretry.reason=attempts_exhausted": {0, 0, 1, 0},
+		"http.request.method=POST http.response.status_code=503 httpretry.reason=not_idempotent":    {1, 0, 0, 0},
 	}, buckets)
 	assert.Equal(t, map[string]int64{
-		"http.request.method=GET http.response.status_code=200 httpretry.reason=final":              3 + 2 + 3,
-		"http.request.method=GET http.response.status_code=503 httpretry.reason=attempts exhausted": 3,
-		"http.request.method=POST http.response.status_code=503 httpretry.reason=not idempotent":    1,
+		"http.request.method=GET http.response.status_code=200 httpretry.reason=success":            3 + 2 + 3,
+		"http.request.method=GET http.response.status_code=503 httpretry.reason=attempts_exhausted": 3,
+		"http.request.method=POST http.response.status_code=503 httpretry.reason=not_idempotent":    1,
 	}, sums)
 
 	waits := metrics["httpretry.wait"].(metricdata.Histogram[float64]).DataPoints
@@ -138,6 +140,38 @@ func TestRetriesAndRequests(t *testing.T) {
 	assert.EqualValues(t, 5, waits[0].Count)
 	assert.InDelta(t, 0.005, waits[0].Sum, 1e-9)
 	assert.Len(t, metrics["httpretry.request.duration"].(metricdata.Histogram[float64]).DataPoints, 3)
+}
+
+// A body that is resumed adds retries, and no request.
+func TestResumes(t *testing.T) {
+	var requests atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Etag", `"v1"`)
+		if requests.Add(1) == 1 {
+			w.Header().Set("Content-Length", "7")
+			_, _ = io.WriteString(w, "con")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader("content"))
+	}))
+	defer srv.Close()
+	metrics := recorded(t, otelretry.Config{}, nil, func(client *http.Client) {
+		resuming := policy()
+		resuming.Resume = true
+		req, err := http.NewRequestWithContext(httpretry.WithPolicy(t.Context(), resuming), "GET", srv.URL, nil)
+		require.NoError(t, err)
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		content, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "content", string(content))
+	})
+	assert.Equal(t, map[string]int64{"error.type=_OTHER http.request.method=GET": 1}, counts(t, metrics["httpretry.retries"]))
+	points := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints
+	require.Len(t, points, 1)
+	assert.EqualValues(t, 1, points[0].Count)
 }
 
 // Labels are bounded, whatever is asked for and from whom.
@@ -168,11 +202,11 @@ func TestLabelsAreBounded(t *testing.T) {
 		labels = append(labels, text(point.Attributes))
 	}
 	assert.ElementsMatch(t, []string{
-		"http.request.method=GET http.response.status_code=200 httpretry.reason=final server.address=_OTHER",
-		"error.type=_OTHER http.request.method=GET httpretry.reason=attempts exhausted server.address=_OTHER",
-		"http.request.method=_OTHER http.response.status_code=200 httpretry.reason=final server.address=api.example",
-		"http.request.method=QUERY http.response.status_code=200 httpretry.reason=final server.address=::1",
-		"error.type=_OTHER http.request.method=PUT httpretry.reason=final server.address=api.example",
+		"http.request.method=GET http.response.status_code=200 httpretry.reason=success server.address=_OTHER",
+		"error.type=_OTHER http.request.method=GET httpretry.reason=attempts_exhausted server.address=_OTHER",
+		"http.request.method=_OTHER http.response.status_code=200 httpretry.reason=success server.address=api.example",
+		"http.request.method=QUERY http.response.status_code=200 httpretry.reason=success server.address=::1",
+		"error.type=_OTHER http.request.method=PUT httpretry.reason=permanent server.address=api.example",
 	}, labels)
 }
 
@@ -192,7 +226,7 @@ func TestCanceledWhileWaiting(t *testing.T) {
 	patient.Backoff = strategies.Constant{Wait: time.Hour}
 	transport, err := httpretry.New(httpretry.Config{Policy: patient, Observe: func(ctx context.Context, e httpretry.Event) {
 		observe(ctx, e)
-		if e.Reason == 0 {
+		if e.Reason == httpretry.ReasonNone {
 			cancel()
 		}
 	}})
@@ -228,11 +262,12 @@ func TestTimeouts(t *testing.T) {
 }
 
 func TestBadHosts(t *testing.T) {
-	_, err := otelretry.Observe(otelretry.Config{Hosts: []string{"a.example", "", "b.example:80", "http://c.example", "*.d.example"}})
-	require.EqualError(t, err, `otelretry: Config.Hosts[1]: "" is not a host name without a port
-otelretry: Config.Hosts[2]: "b.example:80" is not a host name without a port
-otelretry: Config.Hosts[3]: "http://c.example" is not a host name without a port
-otelretry: Config.Hosts[4]: "*.d.example" is not a host name without a port`)
+	_, err := otelretry.Observe(otelretry.Config{Hosts: []string{"a.example", "", "b.example:80", "http://c.example", "*.d.example", "[e.example]"}})
+	require.EqualError(t, err, `otelretry: Config.Hosts[1]: "": want a name or an IP address, without a port
+otelretry: Config.Hosts[2]: "b.example:80": want a name or an IP address, without a port
+otelretry: Config.Hosts[3]: "http://c.example": want a name or an IP address, without a port
+otelretry: Config.Hosts[4]: "*.d.example": want a name or an IP address, without a port
+otelretry: Config.Hosts[5]: "[e.example]": want a name or an IP address, without a port`)
 }
 
 func TestGlobalProvider(t *testing.T) {
@@ -240,7 +275,7 @@ func TestGlobalProvider(t *testing.T) {
 	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
 	observe, err := otelretry.Observe(otelretry.Config{})
 	require.NoError(t, err)
-	observe(t.Context(), httpretry.Event{Request: new(http.Request), Attempt: 1, Reason: httpretry.ReasonFinal, Response: &http.Response{StatusCode: 200}})
+	observe(t.Context(), httpretry.Event{Request: new(http.Request), Attempt: 1, Reason: httpretry.ReasonSuccess, Response: &http.Response{StatusCode: 200}})
 	var data metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &data))
 	require.Len(t, data.ScopeMetrics, 1)
@@ -284,3 +319,76 @@ type closer struct {
 }
 
 func (c *closer) CloseIdleConnections() { c.closed++ }
+
+// The spellings that httpretry takes for one host have one label, and two that
+// it tells apart have two.
+func TestSpellingsOfAHost(t *testing.T) {
+	for _, tt := range []struct{ configured, requested, want string }{
+		{"api.example", "api.example", "api.example"},
+		{"API.example.", "api.EXAMPLE", "api.example"},
+		{"api.example", "Api.Example.:8443", "api.example"},
+		{"api.example", "api.example..", "api.example"},
+		{"::1", "[::1]:8080", "::1"},
+		{"[::1]", "[0:0:0:0:0:0:0:1]", "::1"},
+		{"2001:DB8::A", "[2001:db8:0::a]", "2001:db8::a"},
+		{"fe80::1%eth0", "[fe80::1%25ETH0]", "fe80::1%eth0"},
+		{"127.0.0.1", "127.0.0.1:80", "127.0.0.1"},
+		{"bücher.example", "bücher.example", "bücher.example"},
+		{"BÜCHER.example", "bücher.example", "bücher.example"},
+		{"bücher.example", "xn--bcher-kva.example", "_OTHER"},
+		{"api.example", "api.example.test", "_OTHER"},
+		{"fe80::1%eth0", "[fe80::1%25eth1]", "_OTHER"},
+	} {
+		t.Run(tt.configured+" "+tt.requested, func(t *testing.T) {
+			ok := roundTripper(func(req *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+			})
+			cfg := otelretry.Config{Hosts: []string{tt.configured}}
+			metrics := recorded(t, cfg, ok, func(client *http.Client) {
+				require.NoError(t, do(t, client, "GET", "http://"+tt.requested+"/"))
+			})
+			points := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints
+			require.Len(t, points, 1)
+			address, found := points[0].Attributes.Value("server.address")
+			require.True(t, found)
+			assert.Equal(t, tt.want, address.AsString())
+		})
+	}
+}
+
+func TestObserveBudget(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	decided, err := otelretry.ObserveBudget(otelretry.Config{
+		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
+	})
+	require.NoError(t, err)
+	decided(t.Context(), "shared", true)
+	decided(t.Context(), "shared", true)
+	decided(t.Context(), "shared", false)
+	decided(t.Context(), "local", true)
+	decided(t.Context(), "https://a.test/any", false)
+
+	var data metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &data))
+	require.Len(t, data.ScopeMetrics, 1)
+	require.Len(t, data.ScopeMetrics[0].Metrics, 1)
+	m := data.ScopeMetrics[0].Metrics[0]
+	assert.Equal(t, "httpretry.budget.decisions", m.Name)
+	counts := map[string]int64{}
+	for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+		counts[p.Attributes.Encoded(attribute.DefaultEncoder())] = p.Value
+	}
+	assert.Equal(t, map[string]int64{
+		"httpretry.allowed=true,httpretry.budget=shared":  2,
+		"httpretry.allowed=false,httpretry.budget=shared": 1,
+		"httpretry.allowed=true,httpretry.budget=local":   1,
+		"httpretry.allowed=false,httpretry.budget=_OTHER": 1,
+	}, counts)
+}
+
+// The default meter provider is the global one.
+func TestObserveBudgetWithGlobalProvider(t *testing.T) {
+	decided, err := otelretry.ObserveBudget(otelretry.Config{})
+	require.NoError(t, err)
+	assert.NotPanics(t, func() { decided(t.Context(), "shared", true) })
+}

@@ -1,25 +1,32 @@
-// Package policies has policies for services whose rules are not those that
-// [httpretry.Classify] and [httpretry.Idempotent] take from HTTP. Each function
-// returns a value to start from: change a copy, or put it into
-// [httpretry.Config.Hosts] as it is.
+// Package policies provides a [httpretry.Policy] for well-known services and
+// for common kinds of work. Each function returns a new value, to be used as it
+// is or changed first:
 //
 //	Hosts: map[string]httpretry.Policy{
 //		"api.github.com": policies.GitHub(),
 //		"api.stripe.com": policies.Stripe(),
 //	}
 //
-// They go by statuses and headers alone. What a service says only in a body is
-// out of reach of a transport, which must leave the body to the caller.
+// The policies for services differ from the defaults only where a service
+// documents rules of its own. They use statuses and headers. Errors that a
+// service reports only in a response body are not visible to a RoundTripper,
+// which must leave the body to its caller.
 //
-// The limits of GitHub, Stripe and OpenAI are those of a credential, so their
-// policies have a CooldownKey: a limit that one Authorization header has reached
-// holds no request with another, nor does a 503 that was meant for all. A credential that is added below, by Base, does
-// not show; there the limit is taken for the host's. Set [httpretry.Policy.Cooldown]
-// in the copy to hold first attempts as well, as GitHub asks its clients to.
+// Where a service limits each credential, its policy has a CooldownKey: a limit
+// that one credential has reached does not delay requests with another. This
+// works for credentials in a header of the request that RetryTransport gets. A
+// credential that Base adds is not known, and the limit then counts for the
+// whole host.
+//
+// The documentation of each function says when its rules were last checked, and
+// against which pages.
 package policies
 
 import (
+	"fmt"
 	"net/http"
+	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -28,121 +35,147 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// GitHub is for GitHub's REST API. It answers 403 as well as 429 when a limit
-// is reached: with X-RateLimit-Remaining: 0 and the time of the reset for the
-// hourly limit, with Retry-After for a secondary one. Such a request was refused,
-// and is repeated whatever its method, no earlier than that. Without either, the
-// service asks for a wait of a minute or more without giving a number, and such
-// an answer is returned; so is a 403 that is about permissions.
+// Background returns a policy for jobs that nobody waits for. A request is
+// retried until it succeeds, fails for good, or maxElapsed has passed since its
+// first attempt.
+// Zero means no limit: then only the context of the request ends it. A negative
+// maxElapsed is reported by [httpretry.New].
 //
-// The reset of the hourly limit can be up to an hour away. The default
-// MaxRetryAfter returns such an answer at once; a batch job may set it to an
-// hour.
+// There is no limit on the number of attempts or on Retry-After, and no retry
+// budget. The waits grow from between 0.5 and 1 seconds to between 30 and 60
+// seconds. Which requests may be retried does not change: a POST without an
+// idempotency key is still sent once, unless it is certain that the server did
+// not process it.
 //
-// Source: docs.github.com, "Rate limits for the REST API" and "Best practices
-// for using the REST API".
-func GitHub() httpretry.Policy {
-	return httpretry.Policy{CooldownKey: credential, Classify: func(resp *http.Response, err error) httpretry.Outcome {
-		if err != nil || resp.StatusCode != http.StatusForbidden && resp.StatusCode != http.StatusTooManyRequests {
-			return httpretry.Classify(resp, err)
+// Set AttemptTimeout as well, since an attempt without an answer would
+// otherwise wait until the context is done.
+func Background(maxElapsed time.Duration) httpretry.Policy {
+	return httpretry.Policy{
+		MaxAttempts:   -1,
+		MaxRetryAfter: -1,
+		MaxElapsed:    maxElapsed,
+		Budget:        httpretry.Unlimited{},
+		// Not FullJitter, whose waits may be near zero: without a budget, only
+		// the waits protect a host that is down.
+		Backoff: strategies.EqualJitter{Base: time.Second, Max: time.Minute},
+	}
+}
+
+// Reads returns a policy for APIs in which some POST requests only read, such
+// as searches. A POST whose path matches one of the patterns is idempotent, in
+// addition to the requests that [httpretry.Idempotent] accepts.
+//
+// A pattern begins with a slash and has one or more segments, each in the
+// syntax of [path.Match]. It is compared with the last segments of the
+// request's path, so that a prefix such as a version does not matter:
+//
+//	"/_search"           matches /_search and /books/_search
+//	"/indexes/*/search"  matches /indexes/books/search and
+//	                     /v1/indexes/books/search, but not /indexes/search
+//
+// A star does not match a slash, not even an escaped one. One slash at the end
+// of the request's path is ignored.
+//
+// A GraphQL endpoint takes queries and mutations at the same path. Use
+// Reads("/graphql") only for a client that sends queries and nothing else. For
+// others, mark the queries with [httpretry.WithIdempotent].
+//
+// Reads panics if a pattern is malformed, as [net/http.ServeMux] does: patterns
+// are part of a program, and a function with a second result could not be used
+// in a map of policies.
+//
+// To add reads to another policy, copy the field Idempotent.
+func Reads(patterns ...string) httpretry.Policy {
+	for i, pattern := range patterns {
+		if err := checkPattern(pattern); err != nil {
+			panic(fmt.Errorf("policies: Reads: patterns[%d]: %w", i, err))
 		}
-		if _, ok := httpretry.RetryAfter(resp.Header, time.Now()); ok {
+	}
+	patterns = slices.Clone(patterns)
+	return httpretry.Policy{Idempotent: func(req *http.Request) bool {
+		return httpretry.Idempotent(req) || postsTo(req, patterns)
+	}}
+}
+
+// Unprocessed429 returns p changed for an API that answers 429 (Too Many
+// Requests) before it processes a request. Every request that gets a 429 may
+// then be retried, a POST without an idempotency key included.
+//
+// A 429 that p classifies as [httpretry.Final] remains final.
+func Unprocessed429(p httpretry.Policy) httpretry.Policy {
+	classify := p.Classify
+	if classify == nil {
+		classify = httpretry.Classify
+	}
+	p.Classify = func(
+		req *http.Request, resp *http.Response, err error,
+	) httpretry.Outcome {
+		outcome := classify(req, resp, err)
+		if outcome == httpretry.Transient && statusOf(resp) == http.StatusTooManyRequests {
 			return httpretry.Unprocessed
 		}
-		return httpretry.Final
-	}}
-}
-
-func credential(req *http.Request) string { return req.Header.Get("Authorization") }
-
-// Stripe is for Stripe's API without its SDK, which makes keys of its own. Every
-// POST without an Idempotency-Key is given one, so that it can be repeated; a
-// 409, too, whose first copy is still at work. Stripe-Should-Retry needs nothing
-// of this policy.
-//
-// Source: docs.stripe.com, "Idempotent requests" and "Advanced error handling".
-func Stripe() httpretry.Policy {
-	return httpretry.Policy{NewKey: httpretry.RandomKey, CooldownKey: credential}
-}
-
-// OpenAI is for OpenAI's API and those that copy it. They have no idempotency
-// keys. A POST that only computes something (completions, embeddings,
-// moderations, images, audio) is repeated like a GET: at worst it is paid for
-// twice, and a chat completion that is stored is stored twice, which is what
-// OpenAI's own libraries accept for every POST. All other POSTs are sent once,
-// such as those that create files or jobs, and responses, which are stored unless
-// told otherwise. A 429 refuses a request, so that any is repeated; one that is
-// out of quota looks the same. A 409 is a lock that was not free, and is repeated
-// where that is safe.
-//
-// X-Should-Retry and Retry-After-Ms need nothing of this policy.
-//
-// Source: openai-go, requestconfig.go; platform.openai.com, "Error codes".
-func OpenAI() httpretry.Policy {
-	return httpretry.Policy{
-		Backoff:     strategies.DecorrelatedV2{Median: 500 * time.Millisecond, Max: 8 * time.Second},
-		CooldownKey: credential,
-		Idempotent: func(req *http.Request) bool {
-			return httpretry.Idempotent(req) || req.Method == http.MethodPost && req.URL != nil && computes(req.URL.Path)
-		},
-		Classify: func(resp *http.Response, err error) httpretry.Outcome {
-			outcome := httpretry.Classify(resp, err)
-			switch {
-			case err != nil:
-			case resp.StatusCode == http.StatusTooManyRequests && outcome == httpretry.Transient:
-				return httpretry.Unprocessed
-			case resp.StatusCode == http.StatusConflict && !strings.EqualFold(resp.Header.Get("X-Should-Retry"), "false"):
-				return httpretry.Transient
-			}
-			return outcome
-		},
-	}
-}
-
-// computes reports whether a POST to path leaves nothing behind that matters.
-func computes(path string) bool {
-	path = strings.TrimSuffix(path, "/")
-	return slices.ContainsFunc([]string{
-		"/completions", // and chat/completions
-		"/embeddings",
-		"/moderations",
-		"/images/generations", "/images/edits", "/images/variations",
-		"/audio/speech", "/audio/transcriptions", "/audio/translations",
-	}, func(suffix string) bool { return strings.HasSuffix(path, suffix) })
-}
-
-// AWS is for services of AWS, and those that answer as they do, which are called
-// without an SDK of AWS: its SDKs retry by themselves, better than a transport
-// can. Many answer a throttled request with 400 and name the error in
-// X-Amzn-ErrorType; that header is read, and the request repeated if that is
-// safe, which a POST is not by itself. Others name it only in the body
-// (DynamoDB and the other JSON protocols do, and S3's XML), which is out of
-// reach: there, a throttled request is repeated only if its status says so, as
-// S3's 503 does.
-//
-// Source: the reference guide of AWS's SDKs and tools, "Retry behavior"; the
-// restJson1 protocol in Smithy's documentation.
-func AWS() httpretry.Policy {
-	return httpretry.Policy{Classify: func(resp *http.Response, err error) httpretry.Outcome {
-		outcome := httpretry.Classify(resp, err)
-		if err == nil && outcome == httpretry.Final && resp.StatusCode >= 400 && throttled(resp.Header.Get("X-Amzn-ErrorType")) {
-			return httpretry.Transient
-		}
 		return outcome
-	}}
+	}
+	return p
 }
 
-// throttled takes the header's value, which may have a namespace before the
-// name and a URL after it.
-func throttled(errorType string) bool {
-	name, _, _ := strings.Cut(errorType, ":")
-	name = name[strings.LastIndexByte(name, '#')+1:]
-	switch strings.TrimSpace(name) {
-	case "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottledException", "RequestThrottled",
-		"TooManyRequestsException", "ProvisionedThroughputExceededException", "TransactionInProgressException",
-		"RequestLimitExceeded", "BandwidthLimitExceeded", "LimitExceededException", "SlowDown",
-		"PriorRequestNotComplete", "EC2ThrottledException":
-		return true
+// statusOf returns the status of a response, and 0 for an error.
+func statusOf(resp *http.Response) int {
+	if resp == nil {
+		return 0
 	}
-	return false
+	return resp.StatusCode
+}
+
+// checkPattern returns an error that says what is wrong with a pattern of
+// [Reads].
+func checkPattern(pattern string) error {
+	rest, ok := strings.CutPrefix(pattern, "/")
+	if !ok {
+		return fmt.Errorf("%q: want a slash at the beginning", pattern)
+	}
+	for segment := range strings.SplitSeq(rest, "/") {
+		if segment == "" {
+			return fmt.Errorf("%q has an empty segment: want segments "+
+				`such as "search" or "*"`, pattern)
+		}
+		if _, err := path.Match(segment, ""); err != nil {
+			return fmt.Errorf("%q has the segment %q: %w: want the syntax of path.Match", pattern, segment, err)
+		}
+	}
+	return nil
+}
+
+// postsTo reports whether a request is a POST whose path ends with one of the
+// patterns.
+func postsTo(req *http.Request, patterns []string) bool {
+	if req.Method != http.MethodPost || req.URL == nil {
+		return false
+	}
+	// Escaped, since %2F is part of a segment: a record that is called
+	// "x/_search" is not a search.
+	escaped := strings.TrimSuffix(req.URL.EscapedPath(), "/")
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		return endsWith(escaped, pattern)
+	})
+}
+
+// endsWith reports whether the last segments of an escaped path match pattern,
+// which checkPattern accepts.
+func endsWith(escaped, pattern string) bool {
+	for pattern != "" {
+		at, slash := strings.LastIndexByte(escaped, '/'), strings.LastIndexByte(pattern, '/')
+		if at < 0 {
+			return false
+		}
+		segment, err := url.PathUnescape(escaped[at+1:])
+		if err != nil {
+			return false
+		}
+		if ok, err := path.Match(pattern[slash+1:], segment); err != nil || !ok {
+			return false
+		}
+		escaped, pattern = escaped[:at], pattern[:slash]
+	}
+	return true
 }

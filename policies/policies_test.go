@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,12 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/policies"
 )
 
-// answer is what a service says to one request.
+// answer is how a service answers one request.
 type answer struct {
 	status int
 	header map[string]string
@@ -33,18 +33,28 @@ func say(status int, header ...string) answer {
 	return a
 }
 
-// in returns a header's value for a reset that is so far away.
-func in(wait time.Duration) string { return strconv.FormatInt(time.Now().Add(wait).Unix(), 10) }
+// in returns a header's value for a reset after that time.
+func in(wait time.Duration) string {
+	return strconv.FormatInt(time.Now().Add(wait).Unix(), 10)
+}
 
-// exchange sends one request under a policy to a service that gives the
-// answers in turn and then 200, in virtual time. It returns the last status,
-// the keys of the requests that arrived, and the time it took.
-func exchange(t *testing.T, policy httpretry.Policy, method, path string, answers ...answer) (status int, keys []string, took time.Duration) {
+// outcome is what an exchange came to.
+type outcome struct {
+	status   int           // of the last response
+	requests int           // that arrived
+	keys     []string      // their idempotency keys
+	took     time.Duration // until the last response
+}
+
+// exchange sends one request under a policy, in virtual time, to a service that
+// gives the answers in turn and then 200.
+func exchange(t *testing.T, policy httpretry.Policy, method, path string, answers ...answer) (o outcome) {
 	t.Helper()
 	base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		n := len(keys)
-		keys = append(keys, r.Header.Get("Idempotency-Key"))
+		n := o.requests
+		o.requests++
+		o.keys = append(o.keys, r.Header.Get("Idempotency-Key"))
 		if n < len(answers) {
 			for name, value := range answers[n].header {
 				w.Header().Set(name, value)
@@ -54,11 +64,14 @@ func exchange(t *testing.T, policy httpretry.Policy, method, path string, answer
 	})
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://service.test"+path, strings.NewReader("{}"))
 	require.NoError(t, err)
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
+	require.NoError(t, err)
 	start := time.Now()
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+	resp, err := transport.RoundTrip(req)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	return resp.StatusCode, keys, time.Since(start)
+	o.status, o.took = resp.StatusCode, time.Since(start)
+	return o
 }
 
 func TestGitHub(t *testing.T) {
@@ -84,11 +97,13 @@ func TestGitHub(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				time.Sleep(10 * 365 * 24 * time.Hour) // a bubble's time begins in 2000, which no epoch of a header can be
-				status, keys, took := exchange(t, policies.GitHub(), tt.method, "/repos/a/b", tt.answer())
-				assert.Equal(t, tt.status, status)
-				assert.Len(t, keys, tt.requests)
-				assert.GreaterOrEqual(t, took, tt.atLeast-time.Second, "the reset counts in whole seconds")
+				// Virtual time begins in 2000. Unix time in a header is
+				// understood from 2001 on.
+				time.Sleep(10 * 365 * 24 * time.Hour)
+				got := exchange(t, policies.GitHub(), tt.method, "/repos/a/b", tt.answer())
+				assert.Equal(t, tt.status, got.status)
+				assert.Equal(t, tt.requests, got.requests)
+				assert.GreaterOrEqual(t, got.took, tt.atLeast-time.Second, "the reset counts in whole seconds")
 			})
 		})
 	}
@@ -113,11 +128,11 @@ func TestStripe(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s/%v", tt.method, tt.answer), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				status, keys, _ := exchange(t, policies.Stripe(), tt.method, "/v1/charges", tt.answer)
-				assert.Equal(t, tt.status, status)
-				require.Len(t, keys, tt.requests)
-				for _, key := range keys {
-					assert.Equal(t, keys[0], key)
+				got := exchange(t, policies.Stripe(), tt.method, "/v1/charges", tt.answer)
+				assert.Equal(t, tt.status, got.status)
+				require.Equal(t, tt.requests, got.requests)
+				for _, key := range got.keys {
+					assert.Equal(t, got.keys[0], key)
 					assert.Equal(t, tt.method == "POST", key != "")
 				}
 			})
@@ -159,10 +174,10 @@ func TestOpenAI(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				status, keys, took := exchange(t, policies.OpenAI(), "POST", tt.path, tt.answer)
-				assert.Equal(t, tt.status, status)
-				assert.Len(t, keys, tt.requests)
-				assert.LessOrEqual(t, took, tt.atMost)
+				got := exchange(t, policies.OpenAI(), "POST", tt.path, tt.answer)
+				assert.Equal(t, tt.status, got.status)
+				assert.Equal(t, tt.requests, got.requests)
+				assert.LessOrEqual(t, got.took, tt.atMost)
 			})
 		})
 	}
@@ -186,59 +201,312 @@ func TestAWS(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s/%v", tt.method, tt.answer), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				status, keys, _ := exchange(t, policies.AWS(), tt.method, "/", tt.answer)
-				assert.Equal(t, tt.status, status)
-				assert.Len(t, keys, tt.requests)
+				got := exchange(t, policies.AWS(), tt.method, "/", tt.answer)
+				assert.Equal(t, tt.status, got.status)
+				assert.Equal(t, tt.requests, got.requests)
 			})
 		})
 	}
 }
 
-// All are valid, whatever else is set in them.
-func TestValid(t *testing.T) {
-	for name, policy := range map[string]httpretry.Policy{
-		"GitHub": policies.GitHub(), "Stripe": policies.Stripe(), "OpenAI": policies.OpenAI(), "AWS": policies.AWS(),
+func TestAnthropic(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		path     string
+		answer   answer
+		status   int
+		requests int
+		atLeast  time.Duration
+	}{
+		{"overloaded", "/v1/messages", say(529), 200, 2, 0},
+		{"error of the API", "/v1/messages", say(500), 200, 2, 0},
+		{"timeout", "/v1/messages", say(504), 200, 2, 0},
+		{"rate limit", "/v1/messages", say(429, "Retry-After", "7"), 200, 2, 7 * time.Second},
+		{"monthly spend limit", "/v1/messages", say(429), 429, 1, 0},
+		{"count tokens", "/v1/messages/count_tokens?beta=true", say(529), 200, 2, 0},
+		{"behind a gateway", "/anthropic/v1/messages", say(529), 200, 2, 0},
+		{"X-Should-Retry: false", "/v1/messages", say(500, "X-Should-Retry", "false"), 500, 1, 0},
+		{"X-Should-Retry: false on 429", "/v1/messages", say(429, "Retry-After", "1", "X-Should-Retry", "false"), 429, 1, 0},
+		{"X-Should-Retry: true", "/v1/messages", say(400, "X-Should-Retry", "true"), 200, 2, 0},
+		{"bad request", "/v1/messages", say(400), 400, 1, 0},
+		{"too large", "/v1/messages", say(413), 413, 1, 0},
+		{"batch, overloaded", "/v1/messages/batches", say(529), 529, 1, 0},
+		{"batch, rate limit", "/v1/messages/batches", say(429, "Retry-After", "7"), 200, 2, 7 * time.Second},
+		{"batch that is canceled", "/v1/messages/batches/b/cancel", say(500), 500, 1, 0},
+		{"file", "/v1/files", say(529), 529, 1, 0},
 	} {
-		require.NoError(t, policy.Validate(), name)
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := exchange(t, policies.Anthropic(), "POST", tt.path, tt.answer)
+				assert.Equal(t, tt.status, got.status)
+				assert.Equal(t, tt.requests, got.requests)
+				assert.GreaterOrEqual(t, got.took, tt.atLeast)
+			})
+		})
 	}
 }
 
-// One credential's limit is not another's, nor that of a host where a credential
-// is no part of the request yet.
-func TestLimitsAreOfACredential(t *testing.T) {
-	for name, policy := range map[string]httpretry.Policy{
+func TestSlack(t *testing.T) {
+	for _, tt := range []struct {
+		path     string
+		answer   answer
+		status   int
+		requests int
+	}{
+		{"/api/conversations.list", say(503), 200, 2},
+		{"/api/conversations.history", say(500), 200, 2},
+		{"/api/users.info", say(503), 200, 2},
+		{"/api/users.profile.get", say(503), 200, 2},
+		{"/api/auth.test", say(503), 200, 2},
+		{"/api/chat.getPermalink", say(503), 200, 2},
+		{"/api/chat.postMessage", say(503), 503, 1},
+		{"/api/users.profile.set", say(503), 503, 1},
+		{"/api/conversations.listen", say(503), 503, 1},
+		{"/api/chat.postMessage", say(429, "Retry-After", "30"), 200, 2},
+		{"/api/conversations.list", say(429, "Retry-After", "30"), 200, 2},
+		{"/api/conversations.list", say(429, "Retry-After", "3600"), 429, 1},
+		{"/services/T0/B0/secret", say(429, "Retry-After", "1"), 200, 2},
+		{"/services/T0/B0/secret", say(500), 500, 1},
+	} {
+		t.Run(fmt.Sprintf("%s/%v", tt.path, tt.answer), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := exchange(t, policies.Slack(), "POST", tt.path, tt.answer)
+				assert.Equal(t, tt.status, got.status)
+				assert.Equal(t, tt.requests, got.requests)
+			})
+		})
+	}
+}
+
+func TestReads(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, method, path string
+		idempotent            bool
+	}{
+		{"/_search", "POST", "/_search", true},
+		{"/_search", "POST", "/books/_search", true},
+		{"/_search", "POST", "/books/_search/", true},
+		{"/_search", "POST", "/books/_search?routing=a/b", true},
+		{"/_search", "POST", "/books/_search//", false},
+		{"/_search", "POST", "/books/my_search", false},
+		{"/_search", "POST", "/_search/template", false},
+		{"/_search", "POST", "/_SEARCH", false},
+		{"/_search", "POST", "/records/x%2F_search", false},
+		{"/_search", "POST", "/%5Fsearch", true},
+		{"/_search", "PATCH", "/_search", false},
+		{"/_search", "PUT", "/books/1", true},
+		{"/_search", "POST", "/", false},
+		{"/indexes/*/search", "POST", "/indexes/books/search", true},
+		{"/indexes/*/search", "POST", "/v1/indexes/books/search", true},
+		{"/indexes/*/search", "POST", "/indexes/my%20books/search", true},
+		{"/indexes/*/search", "POST", "/indexes/search", false},
+		{"/indexes/*/search", "POST", "/indexes/a/b/search", false},
+		{"/indexes/*/search", "POST", "/indexes/a%2Fb/search", false},
+		{"/indexes/*/search", "POST", "/indexes/books/documents", false},
+		{"/v[12]/read", "POST", "/v2/read", true},
+		{"/v[12]/read", "POST", "/v3/read", false},
+	} {
+		t.Run(fmt.Sprintf("%s/%s %s", tt.pattern, tt.method, tt.path), func(t *testing.T) {
+			policy := policies.Reads("/elsewhere", tt.pattern)
+			req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://service.test"+tt.path, nil)
+			require.NoError(t, err)
+			assert.Equal(t, tt.idempotent, policy.Idempotent(req))
+			req.Header.Set("Idempotency-Key", "k")
+			assert.True(t, policy.Idempotent(req), "with a key")
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		got := exchange(t, policies.Reads("/graphql"), "POST", "/graphql", say(503))
+		assert.Equal(t, 200, got.status)
+		assert.Equal(t, 2, got.requests)
+	})
+}
+
+// Reads keeps no reference to its arguments, and matches no request without a
+// URL.
+func TestReadsIsIndependent(t *testing.T) {
+	patterns := []string{"/_search"}
+	policy := policies.Reads(patterns...)
+	patterns[0] = "/_bulk"
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://service.test/_search", nil)
+	require.NoError(t, err)
+	assert.True(t, policy.Idempotent(req))
+	assert.False(t, policy.Idempotent(&http.Request{Method: "POST"}))
+	assert.Zero(t, testing.AllocsPerRun(100, func() { policy.Idempotent(req) }))
+}
+
+func TestReadsPanics(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"":              `policies: Reads: patterns[1]: "": want a slash at the beginning`,
+		"_search":       `policies: Reads: patterns[1]: "_search": want a slash at the beginning`,
+		"/":             `policies: Reads: patterns[1]: "/" has an empty segment: want segments such as "search" or "*"`,
+		"/a//b":         `policies: Reads: patterns[1]: "/a//b" has an empty segment: want segments such as "search" or "*"`,
+		"/indexes/[a/b": `policies: Reads: patterns[1]: "/indexes/[a/b" has the segment "[a": syntax error in pattern: want the syntax of path.Match`,
+	} {
+		assert.PanicsWithError(t, want, func() { policies.Reads("/ok", pattern) })
+	}
+}
+
+func TestUnprocessed429(t *testing.T) {
+	final := func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
+	for _, tt := range []struct {
+		name     string
+		policy   httpretry.Policy
+		answer   answer
+		status   int
+		requests int
+	}{
+		{"429", httpretry.Policy{}, say(429), 200, 2},
+		{"429 with a time", httpretry.Policy{}, say(429, "Retry-After", "1"), 200, 2},
+		{"429 that forbids it", httpretry.Policy{}, say(429, "X-Should-Retry", "false"), 429, 1},
+		{"429 that the policy takes for final", httpretry.Policy{Classify: final}, say(429), 429, 1},
+		{"503", httpretry.Policy{}, say(503), 503, 1},
+		{"200", httpretry.Policy{}, say(200), 200, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := exchange(t, policies.Unprocessed429(tt.policy), "POST", "/", tt.answer)
+				assert.Equal(t, tt.status, got.status)
+				assert.Equal(t, tt.requests, got.requests)
+			})
+		})
+	}
+	plain := httpretry.Policy{MaxAttempts: 7}
+	changed := policies.Unprocessed429(plain)
+	assert.Equal(t, 7, changed.MaxAttempts)
+	assert.Nil(t, plain.Classify, "the argument is not changed")
+	assert.Equal(t, httpretry.Transient, changed.Classify(nil, nil, io.ErrUnexpectedEOF), "errors are as before")
+}
+
+// An outage of six hours is survived, and the last wait is obeyed although it
+// is much longer than the default limit.
+func TestBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const down = 6 * time.Hour
+		var arrivals []time.Duration
+		start := time.Now()
+		base := faults.Pipe(t, func(w http.ResponseWriter, _ *http.Request) {
+			arrivals = append(arrivals, time.Since(start))
+			switch since := time.Since(start); {
+			case since < down:
+				w.WriteHeader(http.StatusServiceUnavailable)
+			case since < down+time.Minute+time.Second:
+				w.Header().Set("Retry-After", "7200")
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		})
+		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policies.Background(0)})
+		require.NoError(t, err)
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://service.test/", nil)
+		require.NoError(t, err)
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 200, resp.StatusCode)
+
+		last := len(arrivals) - 1
+		assert.InDelta(t, down/(45*time.Second), last, 40, "one attempt in 30 to 60 s")
+		assert.GreaterOrEqual(t, arrivals[last]-arrivals[last-1], 2*time.Hour)
+		for i := 1; i < last; i++ {
+			wait := arrivals[i] - arrivals[i-1]
+			assert.GreaterOrEqual(t, wait, min(time.Second<<min(i-1, 6), time.Minute)/2, "wait %d", i)
+			assert.Less(t, wait, time.Minute, "wait %d", i)
+		}
+	})
+}
+
+// MaxElapsed ends a request that would otherwise be retried without end.
+func TestBackgroundEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := slices.Repeat([]answer{say(503)}, 100)
+		got := exchange(t, policies.Background(10*time.Minute), "GET", "/", answers...)
+		assert.Equal(t, 503, got.status)
+		assert.LessOrEqual(t, got.took, 10*time.Minute)
+		assert.Greater(t, got.took, 9*time.Minute, "and not much earlier")
+		assert.Greater(t, got.requests, 10)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		got := exchange(t, policies.Background(10*time.Minute), "POST", "/", say(503))
+		assert.Equal(t, 503, got.status)
+		assert.Equal(t, 1, got.requests, "a POST is not made safe by waiting")
+	})
+	_, err := httpretry.New(httpretry.Config{Policy: policies.Background(-time.Second)})
+	assert.ErrorContains(t, err, "Config.Policy.MaxElapsed: -1s")
+}
+
+// services are the policies that are complete as they are.
+func services() map[string]httpretry.Policy {
+	return map[string]httpretry.Policy{
 		"GitHub": policies.GitHub(), "Stripe": policies.Stripe(), "OpenAI": policies.OpenAI(),
+		"Anthropic": policies.Anthropic(), "Slack": policies.Slack(), "AWS": policies.AWS(),
+	}
+}
+
+func TestValid(t *testing.T) {
+	for name, policy := range services() {
+		require.NoError(t, policy.Validate(), name)
+	}
+	require.NoError(t, policies.Reads().Validate())
+	require.NoError(t, policies.Background(0).Validate())
+	require.NoError(t, policies.Unprocessed429(policies.Background(time.Hour)).Validate())
+}
+
+// A limit that one credential has reached does not delay requests with another,
+// nor requests without one.
+func TestCooldownKeys(t *testing.T) {
+	for name, header := range map[string]string{
+		"GitHub": "Authorization", "Stripe": "Authorization", "OpenAI": "Authorization",
+		"Slack": "Authorization", "Anthropic": "X-Api-Key",
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
-					if r.Header.Get("Authorization") == "Bearer spent" {
-						w.Header().Set("Retry-After", "3600")
-						w.WriteHeader(http.StatusTooManyRequests)
-					}
-				})
-				policy.Cooldown = httpretry.CooldownFail
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
-				send := func(authorization string) (int, error) {
-					req, err := http.NewRequestWithContext(t.Context(), "GET", "http://service.test/", nil)
-					require.NoError(t, err)
-					req.Header.Set("Authorization", authorization)
-					resp, err := transport.RoundTrip(req)
-					if err != nil {
-						return 0, err
-					}
-					return resp.StatusCode, resp.Body.Close()
-				}
-				for _, token := range []string{"Bearer spent", "Bearer other", ""} {
-					status, err := send(token)
-					require.NoError(t, err)
-					assert.Equal(t, token == "Bearer spent", status == http.StatusTooManyRequests, token)
-				}
-				_, err := send("Bearer spent")
-				var cooling *httpretry.CooldownError
-				require.ErrorAs(t, err, &cooling)
-				assert.NotContains(t, err.Error(), "spent")
+				checkCooldownKey(t, services()[name], header)
 			})
 		})
 	}
+}
+
+func checkCooldownKey(t *testing.T, policy httpretry.Policy, header string) {
+	base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(header) == "Bearer spent" && r.URL.Path == "/one" {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	})
+	policy.Cooldown = httpretry.CooldownFail
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
+	require.NoError(t, err)
+	send := func(path, credential string) (int, error) {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://service.test"+path, nil)
+		require.NoError(t, err)
+		req.Header.Set(header, credential)
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			return 0, err
+		}
+		return resp.StatusCode, resp.Body.Close()
+	}
+	for _, token := range []string{"Bearer spent", "Bearer other", ""} {
+		status, err := send("/one", token)
+		require.NoError(t, err)
+		assert.Equal(t, token == "Bearer spent", status == http.StatusTooManyRequests, token)
+	}
+	_, err = send("/one", "Bearer spent")
+	var cooling *httpretry.CooldownError
+	require.ErrorAs(t, err, &cooling)
+	assert.NotContains(t, err.Error(), "spent", "the key is a secret")
+}
+
+// Slack's limits are those of a method.
+func TestSlackLimitsAMethod(t *testing.T) {
+	key := policies.Slack().CooldownKey
+	post := func(path string) *http.Request {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "https://slack.com"+path, nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer t")
+		return req
+	}
+	assert.Equal(t, key(post("/api/users.list")), key(post("/api/users.list?cursor=c")))
+	assert.NotEqual(t, key(post("/api/users.list")), key(post("/api/users.info")))
+	assert.NotPanics(t, func() { key(&http.Request{}) })
 }

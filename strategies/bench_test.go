@@ -9,8 +9,8 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// costs lists what Start may allocate: the sequence, and the variables that it changes. Strategies over others add one,
-// FastFirst two.
+// costs lists what Start may allocate: the sequence, and the variables that it
+// changes. Strategies over others allocate once more, FastFirst twice.
 var costs = []struct {
 	name   string
 	s      strategies.Strategy
@@ -45,7 +45,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkStart is what the first retry of a request costs: a sequence and its first wait.
+// BenchmarkStart measures the first retry of a request: a sequence and its
+// first wait.
 func BenchmarkStart(b *testing.B) {
 	for _, c := range costs {
 		b.Run(c.name, func(b *testing.B) {
@@ -57,7 +58,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkWait is what each further retry costs.
+// BenchmarkWait measures each further retry.
 func BenchmarkWait(b *testing.B) {
 	for _, c := range costs {
 		b.Run(c.name, func(b *testing.B) {

@@ -18,7 +18,7 @@ func always(u float64) strategies.Rand {
 	return func() float64 { return u }
 }
 
-// retries are numbers at which shifts, products and powers overflow, here or there.
+// retries returns numbers at which shifts, products or powers overflow.
 func retries() []int {
 	var ks []int
 	for k := range 131 {
@@ -27,7 +27,8 @@ func retries() []int {
 	return append(ks, 1000, 1001, 1022, 1023, 1024, 1025, 1026, math.MaxInt32, math.MaxInt)
 }
 
-// forExtremes runs f for bases and caps from a nanosecond to the longest duration.
+// forExtremes calls f for bases and maxima from a nanosecond to the longest
+// duration.
 func forExtremes(f func(b, c time.Duration)) {
 	for _, b := range []time.Duration{1, ms, 100 * ms, time.Second, 30 * time.Second, time.Hour, math.MaxInt64} {
 		twice := time.Duration(math.MaxInt64)
@@ -42,7 +43,8 @@ func forExtremes(f func(b, c time.Duration)) {
 
 // Hazard K5.
 func TestDeterministicWaitsAreExactAndNeverOverflow(t *testing.T) {
-	// capped returns min(c, x) for k small enough to compute x, else c, which x has passed.
+	// capped returns min(c, x) for a k that is small enough to compute x, else
+	// c.
 	capped := func(x *big.Int, c time.Duration) float64 {
 		if x.Cmp(big.NewInt(int64(c))) > 0 {
 			x = big.NewInt(int64(c))
@@ -108,13 +110,14 @@ func TestRandomWaitsNeverOverflow(t *testing.T) {
 	})
 }
 
-// The distance from Base to Max, as a float64, may be more than what is left up to the longest duration.
+// The distance from Base to Max, as a float64, may be greater than what remains
+// to the longest duration.
 func TestAWSDecorrelatedAtTheLongestDuration(t *testing.T) {
 	s := strategies.AWSDecorrelated{Base: 1 << 62, Max: math.MaxInt64, Rand: always(0.5)}
 	assert.Equal(t, time.Duration(math.MaxInt64), s.Start()())
 }
 
-// 1s<<55 is 0 in 64 bits: a crowd that retries without any wait.
+// 1s<<55 is 0 in 64 bits, which would be a retry without a wait.
 func TestWaitsDoNotVanish(t *testing.T) {
 	for k := 50; k <= 70; k++ {
 		for _, limit := range []time.Duration{30 * time.Second, math.MaxInt64} {
@@ -125,7 +128,8 @@ func TestWaitsDoNotVanish(t *testing.T) {
 	}
 }
 
-// The ends of each formula's interval, where the random number is 0 or as good as 1.
+// TestIntervals shows the ends of each formula's interval, where the random
+// number is 0 or almost 1.
 func TestIntervals(t *testing.T) {
 	const s = time.Second
 	tests := map[string]struct {
@@ -188,7 +192,8 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// A wait over Max is drawn anew, with a number of its own, between half of Max and Max.
+// A wait above Max is drawn again, with another random number, between half of
+// Max and Max.
 func TestDecorrelatedV2RedrawsAtTheCap(t *testing.T) {
 	numbers := []float64{0.5, 0.25} // the first puts the wait at 0.897s
 	r := func() float64 {
@@ -199,12 +204,14 @@ func TestDecorrelatedV2RedrawsAtTheCap(t *testing.T) {
 	low := strategies.DecorrelatedV2{Median: time.Second, Max: 800 * ms, Rand: r} // invalid, but shows it at once
 	assert.Equal(t, 500*ms, low.Start()())
 
-	// Max itself is over the cap. So far out every float64 is a whole number, and a wait can be met exactly.
+	// Max itself is above the maximum. For numbers as large as this, every
+	// float64 is a whole number, so a wait can equal Max exactly.
 	far := strategies.DecorrelatedV2{Median: 1 << 58, Max: math.MaxInt64, Rand: always(0.5)}
 	far.Max = far.Start()()
 	assert.Equal(t, far.Max-far.Max/2+far.Max/4, far.Start()())
 
-	// At the cap the waits never leave the upper half, and the last window is long past.
+	// At the maximum, the waits stay in the upper half. The last window was
+	// long before.
 	s := strategies.DecorrelatedV2{Median: time.Second, Rand: source(1)}
 	for _, k := range []int{20, 999, 1000, 1001, 1024, math.MaxInt} {
 		next := strategies.StartAt(s, k)
@@ -215,7 +222,8 @@ func TestDecorrelatedV2RedrawsAtTheCap(t *testing.T) {
 	}
 }
 
-// From retry 1001 on nothing but the redraw is left: one number per wait, not two.
+// From retry 1001 on, only the second draw remains: one random number per wait,
+// not two.
 func TestDecorrelatedV2StopsComputing(t *testing.T) {
 	draws := 0
 	s := strategies.DecorrelatedV2{Rand: func() float64 { draws++; return 0.5 }}
@@ -226,7 +234,9 @@ func TestDecorrelatedV2StopsComputing(t *testing.T) {
 	}
 }
 
-// One sequence without end. DecorrelatedV2 without a cap keeps to its windows until they exceed the longest duration.
+// TestLongRun reads one sequence for a long time. The waits of DecorrelatedV2
+// without a maximum stay in their windows until they exceed the longest
+// duration.
 func TestLongRun(t *testing.T) {
 	t.Parallel()
 	const b, c = time.Second, 30 * time.Second

@@ -11,23 +11,25 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// The checks below reject a correct strategy less than three times in 10⁹, each of them, by tails of the normal
-// distribution beyond 6σ and by Massart's bound on the Kolmogorov-Smirnov statistic. They allow for the nanosecond to
-// which waits are cut.
+// Each of the checks below rejects a correct strategy less than three times in
+// 10⁹, by the tails of the normal distribution beyond 6σ and by Massart's bound
+// on the Kolmogorov-Smirnov statistic. They allow for waits being truncated to
+// nanoseconds.
 
 const (
 	sigmas  = 6
 	massart = 3.2724 // P(√n·D > 3.2724) ≤ 2·exp(−2·3.2724²) = 10⁻⁹
 )
 
-// A sample holds the waits of many sequences, by the number of the retry, next to what they should look like.
+// A sample contains the waits of many sequences, by the number of the retry,
+// and the distributions that they should have.
 type sample struct {
 	waits  [][]int64
 	laws   []law
-	serial []float64 // the true correlations of neighbours
+	serial []float64 // the true correlations of consecutive waits
 }
 
-// collect takes waits from n sequences, each from a Start of its own.
+// collect returns waits of n sequences, each of its own Start.
 func collect(n, waits int, start func(i int) strategies.Sequence) [][]int64 {
 	all := make([][]int64, waits)
 	for k := range all {
@@ -42,11 +44,11 @@ func collect(n, waits int, start func(i int) strategies.Sequence) [][]int64 {
 	return all
 }
 
-// sorter sorts by radix, an order of magnitude faster than slices.Sort under the race detector, for which new memory is
-// expensive too.
+// sorter sorts by radix. Under the race detector, that is an order of magnitude
+// faster than slices.Sort, and new memory is slow, too.
 type sorter struct{ from, to []int64 }
 
-// sort returns waits in order. The result is good until the next call.
+// sort returns waits in order. The result is valid until the next call.
 func (s *sorter) sort(waits []int64) []int64 {
 	const bits = 12
 	s.from, s.to = append(s.from[:0], waits...), append(s.to[:0], waits...)
@@ -69,7 +71,8 @@ func (s *sorter) sort(waits []int64) []int64 {
 	return s.from
 }
 
-// A check returns what speaks against the waits before one retry, which are sorted, or against a sample as a whole.
+// A check returns what is wrong with the waits before one retry, which are
+// sorted, or with a sample as a whole.
 type check struct {
 	name  string
 	wait  func(sorted []int64, l law) error
@@ -88,7 +91,8 @@ var checks = []check{
 	{name: "serial", whole: checkSerial},
 }
 
-// verdicts returns the errors of the named checks, of all if there are no names, by their names.
+// verdicts returns the errors of the named checks by their names. No names
+// means all checks.
 func (s sample) verdicts(names ...string) map[string]error {
 	errs := make(map[string]error)
 	var order sorter
@@ -120,7 +124,7 @@ func (s sample) against(names ...string) error {
 	return errors.Join(slices.Collect(maps.Values(errs))...)
 }
 
-// checkBound finds waits outside of what the formula can yield.
+// checkBound finds waits outside the range of the formula.
 func checkBound(sorted []int64, l law) error {
 	if least, most := float64(sorted[0]), float64(sorted[len(sorted)-1]); least < l.inf()-1 || most > l.sup()+1 {
 		return fmt.Errorf("[%v, %v] is not within [%v, %v]", least, most, l.inf(), l.sup())
@@ -154,12 +158,12 @@ func checkQuantiles(sorted []int64, l law) error {
 	return nil
 }
 
-// checkKS compares with the CDF: Kolmogorov and Smirnov.
+// checkKS compares the waits with the CDF (Kolmogorov-Smirnov).
 func checkKS(sorted []int64, l law) error {
 	cdf, n, d := l.walk(), float64(len(sorted)), 0.0
 	for i, w := range sorted {
 		if float64(w) >= l.sup() {
-			// In an atom only its lower edge says anything.
+			// Within an atom, only its lower edge counts.
 			d = max(d, math.Abs(1-l.atom()-float64(i)/n))
 			break
 		}
@@ -172,7 +176,8 @@ func checkKS(sorted []int64, l law) error {
 	return nil
 }
 
-// checkAtom counts the waits at the one value that the law gives a probability of its own.
+// checkAtom counts the waits at the one value to which the law assigns a
+// probability of its own.
 func checkAtom(sorted []int64, l law) error {
 	n, mass := float64(len(sorted)), l.atom()
 	if mass == 0 {
@@ -186,7 +191,8 @@ func checkAtom(sorted []int64, l law) error {
 	return nil
 }
 
-// checkMultiplicity finds values that come up too often: another atom, or a grid coarser than nanoseconds.
+// checkMultiplicity finds values that occur too often: another atom, or a grid
+// coarser than nanoseconds.
 func checkMultiplicity(sorted []int64, l law) error {
 	n, density := float64(len(sorted)), l.density()
 	limit := 2.0 // the least m for which n^m/m!·density^(m−1) < 10⁻⁹: a union over all m-tuples
@@ -210,7 +216,7 @@ func checkMultiplicity(sorted []int64, l law) error {
 	return nil
 }
 
-// checkReach finds uniform waits that stop short of the ends of their interval.
+// checkReach finds uniform waits that do not reach the ends of their interval.
 func checkReach(sorted []int64, l law) error {
 	if !l.isUniform() {
 		return nil
@@ -243,7 +249,8 @@ func checkSerial(s sample) error {
 	return nil
 }
 
-// pearson returns the correlation of every step-th x with the y at the same place.
+// pearson returns the correlation of every step-th x with the y at the same
+// index.
 func pearson[T int64 | float64](x, y []T, step int) float64 {
 	var n, sumX, sumY float64
 	for i := 0; i < len(y); i += step {
@@ -271,7 +278,8 @@ func checkUniform(u []float64) error {
 	return checkKS(order.sort(scaled), uniformLaw(0, 1<<36))
 }
 
-// checkPeak counts arrivals at the server, of all retries of clients that failed at once at time 0.
+// checkPeak counts arrivals at the server: all retries of clients that failed
+// together at time 0.
 func checkPeak(waits [][]int64, width time.Duration, share float64) error {
 	var counts []int
 	at := make([]int64, len(waits[0]))
@@ -292,7 +300,8 @@ func checkPeak(waits [][]int64, width time.Duration, share float64) error {
 	return nil
 }
 
-// checkConditional looks at each wait given the one before: uniform between b and what top makes of that.
+// checkConditional compares each wait with the one before it, p: it should be
+// uniform between b and top(p).
 func checkConditional(waits [][]int64, b float64, top func(p float64) (hi float64, ok bool)) error {
 	for k := range len(waits) - 1 {
 		u := make([]float64, 0, len(waits[k]))
@@ -308,8 +317,8 @@ func checkConditional(waits [][]int64, b float64, top func(p float64) (hi float6
 	return nil
 }
 
-// windows returns the positions of the retries of DecorrelatedV2 within their windows, or the first that is outside of
-// its own.
+// windows returns the positions of the retries of DecorrelatedV2 within their
+// windows. A retry outside its window is an error.
 func windows(waits [][]int64, median float64) ([][]float64, error) {
 	table := newSoftTable(float64(len(waits)))
 	scale := median / 1.4
@@ -329,7 +338,8 @@ func windows(waits [][]int64, median float64) ([][]float64, error) {
 	return u, nil
 }
 
-// checkScale compares waits, drawn with the same random numbers, of which one kind is ratio times as long as the other.
+// checkScale compares two kinds of waits that were drawn with the same random
+// numbers. One kind should be ratio times as long as the other.
 func checkScale(short, long [][]int64, ratio float64) error {
 	slack := ratio // the short waits are cut to a nanosecond; a walk may triple the difference at each step
 	for k := range short {

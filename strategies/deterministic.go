@@ -3,12 +3,12 @@ package strategies
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"math"
 	"time"
 )
 
-// Constant waits the same time before every retry. All clients that failed together come back together, each time.
+// Constant waits the same time before every retry. All clients that failed at
+// the same moment retry at the same moment, each time.
 type Constant struct {
 	Wait time.Duration // 0: no wait
 }
@@ -23,14 +23,15 @@ func (s Constant) Start() Sequence {
 
 // Validate reports a negative Wait.
 func (s Constant) Validate() error {
-	return validateNotNegative("Constant.Wait", s.Wait)
+	return validateDuration("Constant.Wait", s.Wait, "no wait")
 }
 
-// Linear waits min(Max, Base·(1 + Factor·k)) before retry k, which counts from 0: with a Base of 100ms 100ms, 200ms,
-// 300ms and so on, with a Factor of 2 as well 100ms, 300ms, 500ms. The waits lie in [Base, Max]. They are not random;
-// [Jitter] and [Spread] make them so.
+// Linear waits min(Max, Base·(1 + Factor·k)) before retry k, which counts from
+// 0. With the defaults the waits are 100ms, 200ms, 300ms and so on, and with a
+// Factor of 2 they are 100ms, 300ms, 500ms. The waits are in [Base, Max]. They
+// are not random; use [Jitter] or [Spread] to make them so.
 //
-// It is LinearBackoff of Polly.Contrib.WaitAndRetry, with a cap.
+// It is LinearBackoff of Polly.Contrib.WaitAndRetry, with a maximum.
 type Linear struct {
 	Base   time.Duration // the first wait; 0: 100ms
 	Factor float64       // by how much of Base each wait exceeds the one before; 0: 1 (for no growth use Constant)
@@ -48,26 +49,26 @@ func (s Linear) from(k int) Sequence {
 	limit := max(0, cmp.Or(s.Max, defaultMax))
 	n := counter(k)
 	return func() time.Duration {
-		// The conversion forbids a fused multiply-add, which would round differently on other processors.
+		// The conversion forbids a fused multiply-add, which would round
+		// differently on other processors.
 		return bounded(base*(1+float64(slope*float64(n.next()))), limit)
 	}
 }
 
-// Validate reports negative fields, a Factor that is not finite, and a Max below Base.
+// Validate reports negative fields, a Factor that is not finite, and a Max
+// below Base.
 func (s Linear) Validate() error {
-	factorErr := validateFinite("Linear.Factor", s.Factor)
-	if factorErr == nil && s.Factor < 0 {
-		factorErr = fmt.Errorf("Linear.Factor: %v is negative", s.Factor)
-	}
 	return errors.Join(
-		validateNotNegative("Linear.Base", s.Base),
-		factorErr,
+		validateDuration("Linear.Base", s.Base, byDefault(defaultBase)),
+		validateNumber("Linear.Factor", s.Factor, s.Factor > 0, "a positive finite number", defaultSlope),
 		validateMax("Linear", "Base", s.Base, defaultBase, s.Max),
 	)
 }
 
-// Exponential waits min(Max, Base·Factor^k) before retry k, which counts from 0: 100ms, 200ms, 400ms and so on by
-// default. The waits lie in [Base, Max]. They are not random; [Jitter] and [Spread] make them so.
+// Exponential waits min(Max, Base·Factor^k) before retry k, which counts from
+// 0. With the defaults the waits are 100ms, 200ms, 400ms and so on. The waits
+// are in [Base, Max]. They are not random; use [Jitter] or [Spread] to make
+// them so.
 type Exponential struct {
 	Base   time.Duration // the first wait; 0: 100ms
 	Factor float64       // the ratio of one wait to the one before, 1 or more; 0: 2
@@ -87,12 +88,14 @@ func (s Exponential) from(k int) Sequence {
 	}
 }
 
-// Validate reports negative durations, a Factor below 1 or not finite, and a Max below Base.
+// Validate reports negative durations, a Factor below 1 or not finite, and a
+// Max below Base.
 func (s Exponential) Validate() error {
 	return validateGrowth("Exponential", s.Base, s.Factor, s.Max)
 }
 
-// growth is min(limit, base·factor^k), with the defaults filled in and nothing negative but possibly factor.
+// growth is min(limit, base·factor^k), with defaults filled in. Only factor may
+// be negative.
 type growth struct {
 	base, limit time.Duration
 	factor      float64
@@ -110,16 +113,18 @@ func (g growth) at(k int) time.Duration {
 	if g.factor != 2 {
 		return bounded(float64(g.base)*math.Pow(g.factor, float64(k)), g.limit)
 	}
-	// Comparing before shifting: 1s<<34 is negative, and 1s<<55 is 0, a retry at once that no test of the sign would see.
+	// The comparison precedes the shift, whose result would not show an
+	// overflow: 1s<<34 is negative, but 1s<<55 is 0, a retry without a wait.
 	if g.base > g.limit>>k {
 		return g.limit
 	}
 	return g.base << k
 }
 
-// bounded converts ns to the nearest duration in [0, limit]. Go leaves open what converting a float64 beyond int64 or a
-// NaN yields, so the comparison comes first, and in the form that is false for NaN.
+// bounded converts ns to the nearest duration in [0, limit].
 func bounded(ns float64, limit time.Duration) time.Duration {
+	// Go does not specify the conversion of NaN, or of a float64 beyond int64.
+	// The comparison is in the form that is false for NaN.
 	if !(ns < float64(limit)) {
 		return limit
 	}

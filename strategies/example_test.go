@@ -56,13 +56,13 @@ func ExampleFastFirst() {
 	// [0s 1s 2s 4s]
 }
 
-// A schedule of one's own, with the jitter of gRPC around it.
+// Spread adds jitter to a fixed schedule, here as much as gRPC does.
 func ExampleSpread() {
 	steps := []time.Duration{time.Second, 5 * time.Second, 20 * time.Second}
 	s := strategies.Spread{
 		Of:       strategies.Func(func(retry int) time.Duration { return steps[min(retry, len(steps)-1)] }),
 		Fraction: 0.2,
-		Rand:     strategies.Seeded(1), // leave it out in production
+		Rand:     strategies.Seeded(1), // for the output below; leave it nil in production
 	}
 	for _, wait := range strategies.Take(s, 4) {
 		fmt.Println(wait.Round(time.Millisecond))
@@ -74,7 +74,8 @@ func ExampleSpread() {
 	// 18.779s
 }
 
-// What httpx-retries computes: jitter first, the cap last.
+// Capped around Jitter computes what httpx-retries does: the jitter is drawn
+// first, and the result is cut.
 func ExampleCapped() {
 	s := strategies.Capped{
 		Of: strategies.Jitter{
@@ -98,6 +99,6 @@ func ExampleValidate() {
 	s := strategies.Capped{Of: strategies.FullJitter{Base: time.Second, Factor: 0.5, Max: 10}}
 	fmt.Println(strategies.Validate(s))
 	// Output:
-	// Capped.Of: FullJitter.Factor: 0.5 is below 1
-	// Capped.Of: FullJitter.Max: 10ns is below Base (1s)
+	// Capped.Of: FullJitter.Factor: 0.5: want a finite number of at least 1, or 0 for the default (2)
+	// Capped.Of: FullJitter.Max: 10ns: want at least Base (1s), or 0 for the default (30s)
 }

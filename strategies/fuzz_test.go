@@ -9,7 +9,8 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// FuzzWaits builds every strategy of the same fields, sound or not, and looks for waits outside of [0, Max].
+// FuzzWaits makes every strategy from the same fields, valid or not, and looks
+// for waits outside [0, Max].
 func FuzzWaits(f *testing.F) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, u := range []float64{0, 0.5, belowOne, 1, -1, nan, inf} {
@@ -65,7 +66,8 @@ func FuzzWaits(f *testing.F) {
 	})
 }
 
-// boundedBy returns strategies of all kinds whose longest wait is c, and those that count once more from k on.
+// boundedBy returns strategies of all kinds whose longest wait is c. Those that
+// count retries appear a second time, counting from k.
 func boundedBy(
 	b, c time.Duration, factor, fraction float64, r strategies.Rand, k int, raw strategies.Strategy,
 ) []strategies.Strategy {
@@ -92,7 +94,8 @@ func boundedBy(
 	return all
 }
 
-// unclamped returns the first n waits as they come, where Take would hide negative ones.
+// unclamped returns the first n waits as they are. Take would hide negative
+// ones.
 func unclamped(s strategies.Strategy, n int) []time.Duration {
 	waits, next := make([]time.Duration, n), s.Start()
 	for i := range waits {
@@ -101,7 +104,7 @@ func unclamped(s strategies.Strategy, n int) []time.Duration {
 	return waits
 }
 
-// checkErrorLines asserts that each line of an error says which field it is about.
+// checkErrorLines asserts that each line of an error names its field.
 func checkErrorLines(t *testing.T, s strategies.Strategy) {
 	t.Helper()
 	err := strategies.Validate(s)

@@ -12,8 +12,9 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// A law is the distribution of a wait in nanoseconds: a CDF that is linear between the points (x, f), and, if the last f
-// is below 1, an atom at the last x. It comes from formulas, never from the code under test.
+// A law is the distribution of a wait in nanoseconds: a CDF that is linear
+// between the points (x, f), with an atom at the last x if the last f is below
+// 1. It is computed from formulas, never by the code under test.
 type law struct{ x, f []float64 }
 
 func uniformLaw(lo, hi float64) law {
@@ -33,7 +34,7 @@ func (l law) sup() float64    { return l.x[len(l.x)-1] }
 func (l law) atom() float64   { return 1 - l.f[len(l.f)-1] }
 func (l law) isUniform() bool { return len(l.x) == 2 && l.atom() == 0 }
 
-// walk returns the CDF at ascending arguments, in constant time each.
+// walk returns the CDF for ascending arguments, in constant time each.
 func (l law) walk() func(x float64) float64 {
 	i := 1
 	return func(x float64) float64 {
@@ -72,7 +73,8 @@ func (l law) moments() (mean, sd float64) {
 	return mean, math.Sqrt(square - mean*mean)
 }
 
-// density returns a bound of the density. Where the law is a table it is four times the largest slope seen.
+// density returns a bound of the density. For a law that is a table, it is four
+// times the largest slope of the table.
 func (l law) density() float64 {
 	slope := 0.0
 	for i := 1; i < len(l.x); i++ {
@@ -84,7 +86,8 @@ func (l law) density() float64 {
 	return slope
 }
 
-// points stands for the law by n equally likely waits, and one more for the atom.
+// points approximates the law by n equally likely waits, and one more for the
+// atom.
 func (l law) points(n int) (x, weight []float64) {
 	rest := 1 - l.atom()
 	for i := range n {
@@ -97,8 +100,9 @@ func (l law) points(n int) (x, weight []float64) {
 	return x, weight
 }
 
-// chain holds the laws of a walk whose next wait is uniform in [b, 3p), where p is the wait before, cut to c before the
-// draw (ceiling) or after it; and the correlations of neighbours in it.
+// chain returns the laws of waits that are uniform in [b, 3p), where p is the
+// wait before. c limits them before the random number is drawn (ceiling) or
+// after it. chain also returns the correlations of consecutive waits.
 func chain(b, c float64, ceiling bool, n int) (laws []law, serial []float64) {
 	top := func(p float64) float64 { return 3 * p }
 	if ceiling {
@@ -120,7 +124,8 @@ func chain(b, c float64, ceiling bool, n int) (laws []law, serial []float64) {
 	return laws, serial
 }
 
-// chainLaw mixes the laws of the waits after each p, which ascend. No wait is longer than hi.
+// chainLaw mixes the laws of the waits after each p. The ps ascend. No wait is
+// longer than hi.
 func chainLaw(p, weight []float64, b, hi float64, top func(float64) float64) law {
 	const grid = 1000
 	slopes := 0.0 // of the CDFs that do not reach 1 before x
@@ -149,10 +154,11 @@ func correlation(meanProduct float64, x, y law) float64 {
 	return (meanProduct - meanX*meanY) / (sdX * sdY)
 }
 
-// soft is the function that DecorrelatedV2 takes differences of.
+// soft is the function whose differences are the waits of DecorrelatedV2.
 func soft(t float64) float64 { return math.Pow(2, t) * math.Tanh(math.Sqrt(4*t)) }
 
-// softTable inverts soft by a table over the root of its argument, where it is smooth.
+// softTable inverts soft. It is a table over the root of the argument of soft,
+// in which soft is smooth.
 type softTable struct{ h []float64 }
 
 const softStep = 1.0 / 4096
@@ -172,13 +178,13 @@ func (t softTable) inverse(h float64) float64 {
 	return s * s
 }
 
-// v2 holds what DecorrelatedV2 is made of: Median/1.4 and Max.
+// v2 contains the parameters of DecorrelatedV2: Median/1.4 and Max.
 type v2 struct{ scale, limit float64 }
 
 const v2Points = 400 // of a window, for integration by the midpoint rule
 
-// window returns scale·soft at n points of window k, the first of which is at, from 0 to 1, of the way to the second; of
-// the window before the first retry, nothing but 0.
+// window returns scale·soft at n points of window k. Point i is at the share
+// (i+at)/n of the window. Before the first retry, the only value is 0.
 func (v v2) window(k, n int, at float64) []float64 {
 	if k < 0 {
 		return []float64{0}
@@ -190,8 +196,8 @@ func (v v2) window(k, n int, at float64) []float64 {
 	return h
 }
 
-// law integrates over the position of the retry before, which the wait depends on. A wait of Max or more is drawn again
-// between Max/2 and Max.
+// law integrates over the position of the retry before, on which the wait
+// depends. A wait of Max or more is drawn again between Max/2 and Max.
 func (v v2) law(k int) law {
 	const steps, grid = 800, 400
 	edges := append(v.window(k, steps, 0), v.scale*soft(float64(k+1)))
@@ -218,7 +224,8 @@ func (v v2) law(k int) law {
 	return l
 }
 
-// meanProduct returns the mean of the product of wait k and the next, which share the position of retry k.
+// meanProduct returns the mean of the product of wait k and the next. Both
+// depend on the position of retry k.
 func (v v2) meanProduct(k int) float64 {
 	wait := func(d float64) float64 { // on average
 		if d >= v.limit {
@@ -252,15 +259,16 @@ func v2Laws(median, limit float64, n int) (laws []law, serial []float64) {
 	return laws, serial
 }
 
-// A model is a random strategy together with what is known about it.
+// A model is a random strategy and what is known about it.
 type model struct {
 	name string
 	make func(b, c time.Duration, r strategies.Rand) strategies.Strategy
-	laws func(b, c float64, n int) ([]law, []float64) // of n waits, and the correlations of neighbours, nil for 0
+	laws func(b, c float64, n int) ([]law, []float64) // of n waits, and the correlations of consecutive waits, nil for 0
 	next transition                                   // for the expected peak; nil for DecorrelatedV2, where it is known
 }
 
-// independent builds the laws of a strategy whose waits do not depend on one another.
+// independent returns the laws of a strategy whose waits do not depend on one
+// another.
 func independent(at func(b, c float64, k int) law) func(b, c float64, n int) ([]law, []float64) {
 	return func(b, c float64, n int) ([]law, []float64) {
 		laws := make([]law, n)
@@ -282,7 +290,8 @@ func spreadLaw(b, c float64, k int) law {
 }
 func cutLaw(b, c float64, k int) law { return uniformCutLaw(0, math.Ldexp(b, k), c) }
 
-// jitterAfterCap is what httpx-retries computes: jitter first, then the cap, with an atom at it.
+// jitterAfterCap is the formula of httpx-retries: jitter first, then the
+// maximum, which is an atom.
 func jitterAfterCap(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 	return strategies.Capped{
 		Of:  strategies.Jitter{Of: strategies.Exponential{Base: b, Max: math.MaxInt64}, Rand: r},
@@ -338,8 +347,9 @@ var models = []model{
 	{"CappedJitter", jitterAfterCap, independent(cutLaw), memoryless(cutLaw)},
 }
 
-// A transition returns the probabilities of the cells of wait k, given weights of the cells of the wait before, or nil
-// before the first. Cells are 50ms wide; Base is 1s, Max 30s.
+// A transition returns the probabilities of the cells of wait k, given weights
+// of the cells of the wait before, or nil before the first. Cells are 50ms
+// wide. Base is 1s, Max 30s.
 type transition func(k int, before []float64) []float64
 
 const (
@@ -350,8 +360,8 @@ const (
 	second   = 1e9
 )
 
-// A spread adds up masses over cells.
-type spread struct{ mass, slope []float64 } // slope: differences between neighbours, for masses over many cells
+// A spread adds masses to cells.
+type spread struct{ mass, slope []float64 } // slope: differences between adjacent cells, for masses over many cells
 
 func newSpread() spread {
 	return spread{make([]float64, cells), make([]float64, cells+1)}
@@ -422,8 +432,9 @@ func chained(ceiling bool) transition {
 	}
 }
 
-// peakShare returns the largest share of all clients that one cell of time gets, of all first n retries together, if all
-// fail at once at time 0.
+// peakShare returns the largest share of all clients that retry within one cell
+// of time, counting each client's first n retries, if all clients fail together
+// at time 0.
 func (m model) peakShare(n int) float64 {
 	if m.next == nil {
 		return 1.0919 * cell / second // the maximum of the density of DecorrelatedV2, at 0.9655 of Median
@@ -450,7 +461,8 @@ func (m model) peakShare(n int) float64 {
 			}
 			for i, mass := range m.next(k, before) {
 				if mass > 1e-12 {
-					// Within cells everything is taken for uniform: the sum of two falls into either of two cells.
+					// Within a cell, times count as uniform, so the sum of two
+					// times is in either of two cells.
 					arrive(at+i, i, mass/2)
 					arrive(at+i+1, i, mass/2)
 				}
@@ -461,7 +473,8 @@ func (m model) peakShare(n int) float64 {
 	return slices.Max(arrivals)
 }
 
-// The laws that the checks rest on agree with what is known of them in closed form.
+// The laws on which the checks depend agree with what is known of them in
+// closed form.
 func TestLaws(t *testing.T) {
 	const b, c = 1 * second, 30 * second
 

@@ -19,7 +19,8 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// childEnv makes the test binary print waits and exit, for tests that compare processes.
+// childEnv makes the test binary print waits and exit, for tests that compare
+// processes.
 const childEnv = "STRATEGIES_TEST_PRINT_WAITS"
 
 func TestMain(m *testing.M) {
@@ -30,7 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// printWaits prints waits of each model, seeded, and then waits of each model from the shared source.
+// printWaits prints waits of each model with a seed, and then waits of each
+// model from the shared source.
 func printWaits(out io.Writer) {
 	for _, m := range models {
 		fmt.Fprintln(out, "seeded", m.name, waitsOf(m, strategies.Seeded(42)))
@@ -49,8 +51,8 @@ func waitsOf(m model, r strategies.Rand) []int64 {
 	return waits
 }
 
-// Processes that start at the same time agree where they are seeded, on one processor and on many, and only there.
-// Hazard I9.
+// Processes that start at the same time get the same waits with a seed, on one
+// processor and on many, and different waits without one. Hazard I9.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	const processes = 16
@@ -87,7 +89,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// Simulations that were published with a seed can be run again with any later version.
+// Simulations that were published with a seed can be repeated with any later
+// version.
 func TestSeededNeverChanges(t *testing.T) {
 	for seed, want := range map[uint64][]float64{
 		0:              {0.6935515115613659, 0.8399114091804404, 0.3149854098439504},
@@ -118,7 +121,7 @@ func TestSeededHasAllBitsOfAFloat64(t *testing.T) {
 	assert.Equal(t, uint64(1<<53-1), bits)
 }
 
-// Goroutines that share a Seeded take its numbers from one another: none is lost, none comes twice.
+// Goroutines that share a Seeded get different numbers, and none is lost.
 func TestSeededIsSafeForConcurrentUse(t *testing.T) {
 	const goroutines, each = 8, 1000
 	r, got := strategies.Seeded(1), make([]float64, goroutines*each)

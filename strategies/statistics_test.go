@@ -17,8 +17,9 @@ const (
 	waitsEach = 8
 )
 
-// source returns numbers that are the same in every run, for one goroutine: what passes once passes always. It is
-// SplitMix64, which costs less than PCG under the race detector.
+// source returns a Rand for one goroutine. Its numbers are the same in every
+// run, so a test that passes once passes always. It is SplitMix64, which is
+// faster than PCG under the race detector.
 func source(seed uint64) strategies.Rand {
 	return func() float64 {
 		seed += 0x9e3779b97f4a7c15
@@ -28,15 +29,15 @@ func source(seed uint64) strategies.Rand {
 	}
 }
 
-// sampleOf draws from a model.
+// sampleOf draws waits of a model.
 func sampleOf(m model, b, c time.Duration) sample {
 	s := m.make(b, c, source(uint64(b)))
 	laws, serial := m.laws(float64(b), float64(c), waitsEach)
 	return sample{collect(sequences, waitsEach, func(int) strategies.Sequence { return s.Start() }), laws, serial}
 }
 
-// unseeded judges first waits that come from the shared source. checks are chosen whose chance to be wrong is below 10⁻⁸
-// together.
+// unseeded checks first waits from the shared source. Together, its checks
+// reject a correct strategy with a probability below 10⁻⁸.
 func unseeded(t *testing.T, m model, waits []int64) {
 	t.Helper()
 	laws, _ := m.laws(1*second, 30*second, 1)
@@ -88,7 +89,8 @@ func TestDecorrelatedV2FillsOneWindowPerRetry(t *testing.T) {
 	}
 }
 
-// The medians that the documentation of DecorrelatedV2 states.
+// TestDecorrelatedV2Medians checks the medians in the documentation of
+// DecorrelatedV2.
 func TestDecorrelatedV2Medians(t *testing.T) {
 	t.Parallel()
 	s := strategies.DecorrelatedV2{Median: time.Second, Rand: func() float64 { return 0.5 }}
@@ -108,7 +110,8 @@ func TestAWSDecorrelatedPilesUpAtALowMax(t *testing.T) {
 	assert.NoError(t, first.against())
 }
 
-// After many retries the walks forget where they began; 40 are plenty, as TestLaws shows.
+// After many retries, the waits no longer depend on the first. 40 are enough,
+// as TestLaws shows.
 func TestDecorrelatedInTheLongRun(t *testing.T) {
 	for _, ceiling := range []bool{false, true} {
 		name, mean, mass := "AWSDecorrelated", 18.5806, 0.381123
@@ -179,7 +182,7 @@ func TestStrategiesMadeInALoop(t *testing.T) {
 	}
 }
 
-func TestNeighbouringSeedsAreUnrelated(t *testing.T) {
+func TestConsecutiveSeedsAreUnrelated(t *testing.T) {
 	for _, m := range models {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
@@ -191,7 +194,7 @@ func TestNeighbouringSeedsAreUnrelated(t *testing.T) {
 	}
 }
 
-// control is a flawed strategy that the checks must tell from the sound one it poses as.
+// A control is a flawed strategy that the checks must distinguish from a model.
 type control struct {
 	name  string
 	poses string                                                  // the model
@@ -217,8 +220,8 @@ func startWith(rand func(r strategies.Rand, i int) strategies.Rand) func(strateg
 	}
 }
 
-// wikiClamp is a decorrelated jitter that a wiki once recommended: draws below Base become Base, so that a third of all
-// clients come back at one moment.
+// wikiClamp is a decorrelated jitter that a wiki once recommended. Draws below
+// Base become Base, so a third of all clients retry at the same moment.
 func wikiClamp(r strategies.Rand) func(int) strategies.Sequence {
 	return func(int) strategies.Sequence {
 		p := 1.0 * second
@@ -229,7 +232,7 @@ func wikiClamp(r strategies.Rand) func(int) strategies.Sequence {
 	}
 }
 
-// firstUndrawn is a walk whose first wait is where it begins.
+// firstUndrawn is Decorrelated, but its first wait is not random.
 func firstUndrawn(r strategies.Rand) func(int) strategies.Sequence {
 	return func(int) strategies.Sequence {
 		of, first := strategies.Decorrelated{Base: time.Second, Rand: r}.Start(), true
@@ -330,7 +333,8 @@ func TestSpecialChecksRejectFlawedStrategies(t *testing.T) {
 		_, err := windows(waits, second*1.4/wrong)
 		assert.Error(t, err, "a divisor of %v", wrong)
 	}
-	// A wrong scale shows in the distribution within the windows too, though in single waits it may not.
+	// A wrong scale shows in the distribution within the windows, too, although
+	// single waits may not show it.
 	u, err := windows(waits, 1*second)
 	require.NoError(t, err)
 	table := newSoftTable(4)
@@ -339,7 +343,7 @@ func TestSpecialChecksRejectFlawedStrategies(t *testing.T) {
 	}
 	assert.Error(t, checkUniform(u[0]))
 
-	// 5ms in whole milliseconds is the herd again.
+	// 5ms in whole milliseconds leaves only five different waits.
 	tiny := strategies.FullJitter{Base: 5 * time.Millisecond, Rand: r}
 	truncated := collect(sequences, 1, func(int) strategies.Sequence {
 		wait := tiny.Start()().Truncate(time.Millisecond)

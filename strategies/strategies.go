@@ -1,60 +1,69 @@
-// Package strategies computes how long to wait between the attempts of a request.
+// Package strategies computes how long to wait between the attempts of a
+// request.
 //
-// A [Strategy] is a value that any number of requests share. Its Start method opens a [Sequence], the waits of one
-// request: the wait before the first retry, before the second, and so on without end. How many retries there are is
-// not a strategy's business, nor does it sleep.
+// A [Strategy] is a value that any number of requests share. Its Start method
+// returns a [Sequence]: a function that returns the waits of one request, one
+// after the other. A strategy does not limit the number of retries, and it does
+// not sleep.
 //
-//	for _, wait := range strategies.Take(strategies.Exponential{Base: time.Second}, 4) {
+//	s := strategies.Exponential{Base: time.Second}
+//	for _, wait := range strategies.Take(s, 4) {
 //		fmt.Println(wait) // 1s, 2s, 4s, 8s
 //	}
 //
 // # Which one
 //
-// Clients that failed together come back together, unless chance sets them apart. [DecorrelatedV2] is the one to
-// take if nothing speaks for another: it spreads a crowd most evenly. In the table k counts retries from 0, b is Base
-// (in DecorrelatedV2 Median), f is Factor, p is the wait before (at first b), and uniform(x, y) is a random number
-// from x up to, but not including, y.
+// Clients that failed at the same moment retry at the same moment, unless their
+// waits are random. Use [DecorrelatedV2] if you have no reason to prefer
+// another: it spreads clients smoothly over time. In the tables, k is the
+// number of the retry, from 0; b is Base, or Median; f is Factor; p is the wait
+// before, at first b; and uniform(x, y) is a random number from x up to, but
+// not including, y.
 //
-//	Constant         Wait                                    for tests, and for one lone client
-//	Linear           min(Max, b·(1 + f·k))                   the same
-//	Exponential      min(Max, b·f^k)                         the same, and as the Of of Jitter and Spread
-//	FullJitter       uniform(0, min(Max, b·f^k))             few calls, some of them after hardly any wait
-//	EqualJitter      uniform(½, 1) · min(Max, b·f^k)         never less than half of the wait; less spread
-//	Decorrelated     uniform(b, min(Max, 3·p))               each wait grows from the one before
-//	AWSDecorrelated  min(Max, uniform(b, 3·p))               the same as AWS published it; piles up at Max
-//	DecorrelatedV2   see there                               smooth: neither peaks nor gaps, and waits near 0 are rare
+//	Constant         Wait                             not random
+//	Linear           min(Max, b·(1 + f·k))            not random
+//	Exponential      min(Max, b·f^k)                  not random
+//	FullJitter       uniform(0, min(Max, b·f^k))      few calls, waits near 0
+//	EqualJitter      uniform(½, 1) · min(Max, b·f^k)  no waits near 0
+//	Decorrelated     uniform(b, min(Max, 3·p))        waits grow on average
+//	AWSDecorrelated  min(Max, uniform(b, 3·p))        for comparison
+//	DecorrelatedV2   see its documentation            the default of httpretry
 //
-// These change what another strategy, their Of, says:
+// The following strategies change the wait w of another one, their field Of:
 //
 //	Jitter           w · uniform(1−Fraction, 1)
 //	Spread           w · uniform(1−Fraction, 1+Fraction)
 //	Capped           min(Max, w)
-//	FastFirst        0 first, then Of from its start
+//	FastFirst        0 first, then the waits of Of
 //
-// [Func] makes a strategy of a function. A type of your own needs nothing but a Start method.
+// The file docs/choosing.md in the repository shows how the strategies spread
+// clients, and says when to use which.
+//
+// [Func] makes a strategy of a function. Any type with a Start method is a
+// strategy.
 //
 // # Values
 //
-// Strategies are plain structs to be written as literals and copied freely. A zero field means the default that its
-// comment names: Base 100ms, Max 30s, Factor 2 (in Linear 1), Median 500ms. The zero value of every struct here is
-// usable.
+// Strategies are plain structs. Their zero values are usable: a zero field
+// means the default that its comment names. Base is 100ms by default, Max 30s,
+// Factor 2 (1 in Linear), and Median 500ms.
 //
-// Values out of range are never corrected silently: the Validate method of each type, and the function [Validate],
-// report all of them, one per line. A strategy that does not validate does not panic either; its waits are then
-// unspecified, but still between 0 and Max.
+// The Validate method of each type, and the function [Validate], report all
+// fields that are out of range, one per line. A strategy that is not valid does
+// not panic. Its waits are unspecified, but between 0 and Max.
 //
-// Waits are in whole nanoseconds, never negative, and never overflow, however large the fields and however many the
-// retries.
+// Waits are whole nanoseconds. They are never negative and never overflow.
 //
-// # Chance
+// # Randomness
 //
-// Random strategies draw from the shared source of [math/rand/v2], which differs from process to process and needs no
-// seed. Set their Rand field to [Seeded] where runs must be repeatable.
+// Random strategies use the shared source of [math/rand/v2], which differs from
+// process to process and needs no seed. Set their Rand field to [Seeded] where
+// runs must be repeatable.
 //
 // # Concurrency
 //
-// Strategies are safe for concurrent use, provided that the functions in them are. A Sequence belongs to one request
-// and must not be called concurrently.
+// Strategies are safe for concurrent use, provided that the functions in them
+// are. A Sequence belongs to one request and must not be called concurrently.
 package strategies
 
 import (
@@ -68,33 +77,40 @@ const (
 	defaultMax    = 30 * time.Second
 	defaultMedian = 500 * time.Millisecond
 	defaultFactor = 2.0
-	defaultSlope  = 1.0 // Linear's Factor
+	defaultSlope  = 1.0  // Linear's Factor
+	defaultJitter = 1.0  // Jitter's Fraction
+	defaultSpread = 0.25 // Spread's Fraction
 )
 
-// A Strategy decides how long to wait before each retry of a request.
+// A Strategy determines how long to wait before each retry of a request.
 //
-// Start opens the waits of one request, independent of those of every other. It must be safe for concurrent use.
+// Start returns the waits of one request, independent of those of any other.
+// It must be safe for concurrent use.
 type Strategy interface {
 	Start() Sequence
 }
 
-// A Sequence returns the wait before the first retry of a request when it is called for the first time, the wait before
-// the second retry when it is called again, and so on. It never ends. A negative result counts as 0. It is used by one
-// goroutine at a time.
+// A Sequence returns the wait before the first retry of a request when it is
+// called for the first time, the wait before the second retry when it is called
+// again, and so on. It never ends. A negative result counts as 0. It is used by
+// one goroutine at a time.
 //
-// The sequences of this package allocate nothing when they are called, and their results are never negative.
+// The sequences of this package do not allocate when they are called, and their
+// results are never negative.
 type Sequence func() time.Duration
 
-// wait is how strategies read a sequence that may not be of this package.
+// wait reads a sequence that may be of another package.
 func (s Sequence) wait() time.Duration {
 	return max(0, s())
 }
 
-// Func is a [Strategy] whose wait depends on nothing but the number of the retry, which counts from 0. A negative
-// result counts as 0. The function must be safe for concurrent use; a nil one does not validate.
+// Func is a [Strategy] whose wait depends only on the number of the retry, from
+// 0. A negative result counts as 0. The function must be safe for concurrent
+// use. A nil Func is not valid.
 type Func func(retry int) time.Duration
 
-// Start implements [Strategy]. The count of its sequence stops at [math.MaxInt].
+// Start implements [Strategy]. The count of its sequence stops at
+// [math.MaxInt].
 func (f Func) Start() Sequence {
 	return f.from(0)
 }
@@ -117,8 +133,9 @@ func (f Func) Validate() error {
 	return nil
 }
 
-// Take returns the first n waits of a new sequence of s, negative ones as 0: for documentation, tests and plots. It
-// panics if n is negative.
+// Take returns the first n waits of a new sequence of s, with 0 for those that
+// are negative. It is for documentation, tests and plots. It panics if n is
+// negative.
 func Take(s Strategy, n int) []time.Duration {
 	if n < 0 {
 		panic("strategies: Take: negative number of waits")
@@ -131,8 +148,8 @@ func Take(s Strategy, n int) []time.Duration {
 	return waits
 }
 
-// counter numbers retries. It saturates: a number that wrapped around would begin the sequence anew, with the shortest
-// waits of all.
+// counter numbers retries. It saturates: after an overflow the sequence would
+// start again with its shortest waits.
 type counter int
 
 func (c *counter) next() int {

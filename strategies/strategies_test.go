@@ -13,7 +13,7 @@ import (
 
 const ms = time.Millisecond
 
-// milli makes the waits that a table states in milliseconds.
+// milli converts the milliseconds of a table to waits.
 func milli(waits ...time.Duration) []time.Duration {
 	for i := range waits {
 		waits[i] *= ms
@@ -21,7 +21,8 @@ func milli(waits ...time.Duration) []time.Duration {
 	return waits
 }
 
-// lazy is a strategy of another package: no Validate, and waits that may be negative.
+// lazy is a strategy of another package. It has no Validate, and its waits may
+// be negative.
 type lazy struct{ waits []time.Duration }
 
 func (l lazy) Start() strategies.Sequence {
@@ -32,7 +33,7 @@ func (l lazy) Start() strategies.Sequence {
 	}
 }
 
-// startAt starts within a sequence, for strategies that count.
+// startAt starts within a sequence, for strategies that count retries.
 type startAt struct {
 	s strategies.Strategy
 	k int
@@ -72,7 +73,8 @@ func TestTake(t *testing.T) {
 	assert.PanicsWithValue(t, "strategies: Take: negative number of waits", func() { strategies.Take(s, -1) })
 }
 
-// zero returns the zero value of each type, and what it stands for, drawing from sources of equal numbers.
+// zero has the zero value of each type and its equivalent, with equal random
+// numbers.
 func zero() map[string][2]strategies.Strategy {
 	const base, median, limit = 100 * time.Millisecond, 500 * time.Millisecond, 30 * time.Second
 	r := func() strategies.Rand { return strategies.Seeded(1) }
@@ -93,7 +95,8 @@ func zero() map[string][2]strategies.Strategy {
 		},
 		"Jitter": {strategies.Jitter{Rand: r()}, strategies.Jitter{Of: exponential, Fraction: 1, Rand: r()}},
 		"Spread": {strategies.Spread{Rand: r()}, strategies.Spread{Of: exponential, Fraction: 0.25, Rand: r()}},
-		// The default of these two draws from the shared source: its test is below.
+		// The default of these two uses the shared source:
+		// TestDefaultOfIsDecorrelatedV2 covers it.
 		"Capped":    {strategies.Capped{}, strategies.Capped{Of: v2, Max: limit}},
 		"FastFirst": {strategies.FastFirst{}, strategies.FastFirst{Of: v2}},
 	}
@@ -105,14 +108,15 @@ func TestZeroFieldsMeanTheDefaults(t *testing.T) {
 			assert.NoError(t, strategies.Validate(s[0]))
 			assert.NoError(t, strategies.Validate(s[1]))
 			if name != "Capped" && name != "FastFirst" {
-				// Waits enough to see Max: Linear needs 300.
+				// Enough waits to reach Max: Linear needs 300.
 				assert.Equal(t, strategies.Take(s[1], 400), strategies.Take(s[0], 400))
 			}
 		})
 	}
 }
 
-// The zero Capped and FastFirst draw from the shared source, so that their default shows in what its waits are like.
+// The zero Capped and FastFirst use the shared source, so their waits show
+// which strategy the default is.
 func TestDefaultOfIsDecorrelatedV2(t *testing.T) {
 	const most = 1.3773 * 500 * float64(time.Millisecond)
 	laws, _ := v2Laws(0.5*second, 30*second, 8)

@@ -10,21 +10,23 @@ import (
 	"time"
 )
 
-var errNilFunc = errors.New("Func: nil is not a function")
+var errNilFunc = errors.New("Func: nil: want a function")
 
-// Validate returns what the Validate() error method of s returns, or nil if s has none. A nil s is an error, and so is a
-// nil pointer to a type that cannot be used through one.
+// Validate returns the result of the Validate() error method of s, or nil if s
+// has no such method. A nil s is an error, and so is a nil pointer to a type
+// whose Start method would dereference it.
 //
-// Errors hold one problem per line, in the order of the fields, each beginning with the type and the field:
+// Errors have one line per problem, in the order of the fields. Each line has
+// the type and the field, the value and what is allowed:
 //
-//	FullJitter.Max: 1ms is below Base (100ms)
-//	Capped.Of: Linear.Factor: -1 is negative
+//	FullJitter.Max: 1ms: want at least Base (1s), or 0 for the default (30s)
+//	Capped.Of: Constant.Wait: -1s: want a positive duration, or 0 for no wait
 func Validate(s Strategy) error {
 	if s == nil {
-		return errors.New("nil is not a strategy")
+		return errors.New("nil: want a strategy")
 	}
 	if v := reflect.ValueOf(s); v.Kind() == reflect.Pointer && v.IsNil() && v.Type().Elem().Implements(strategyType) {
-		return fmt.Errorf("nil %T is not a strategy", s)
+		return fmt.Errorf("a nil %T: want a pointer that is not nil", s)
 	}
 	if v, ok := s.(interface{ Validate() error }); ok {
 		return v.Validate()
@@ -34,7 +36,7 @@ func Validate(s Strategy) error {
 
 var strategyType = reflect.TypeFor[Strategy]()
 
-// validateOf reports the problems of a wrapped strategy. Nil is none: it means the default.
+// validateOf reports the problems of a wrapped strategy. Nil means the default.
 func validateOf(path string, of Strategy) error {
 	if of == nil {
 		return nil
@@ -45,8 +47,8 @@ func validateOf(path string, of Strategy) error {
 	return nil
 }
 
-// pathError puts a path before each line of an error, so that a line says by itself which field it is about, and leaves
-// the error for errors.Is and errors.As to find.
+// pathError puts a path before each line of an error, so that every line names
+// its field. errors.Is and errors.As find the error itself.
 type pathError struct {
 	path string
 	err  error
@@ -60,62 +62,60 @@ func (e *pathError) Unwrap() error {
 	return e.err
 }
 
-func validateNotNegative(path string, d time.Duration) error {
+// validateDuration checks a duration for which 0 means zero.
+func validateDuration(path string, d time.Duration, zero string) error {
 	if d < 0 {
-		return fmt.Errorf("%s: %v is negative", path, d)
+		return fmt.Errorf("%s: %v: want a positive duration, or 0 for %s", path, d, zero)
 	}
 	return nil
 }
 
-// validateMax checks the field Max of the type typ, and that it is not below the shortest wait, which the field low holds.
-// A limit that contradicts the rest is more likely a slip of units than an intention.
+// validateMax checks the field Max of the type typ. It must not be below the
+// shortest wait, which the field low holds: that is most likely a wrong unit.
 func validateMax(typ, low string, least, leastDefault, limit time.Duration) error {
-	if err := validateNotNegative(typ+".Max", limit); err != nil {
+	if err := validateDuration(typ+".Max", limit, byDefault(defaultMax)); err != nil {
 		return err
 	}
-	if cmp.Or(limit, defaultMax) >= cmp.Or(least, leastDefault) {
+	lowest := cmp.Or(least, leastDefault)
+	if cmp.Or(limit, defaultMax) >= lowest {
 		return nil
 	}
-	limitNote, leastNote := "", ""
+	limitNote, leastNote, alternative := "", "", ""
 	if limit == 0 {
 		limitNote = " (the default)"
 	}
 	if least == 0 {
 		leastNote = ", the default"
 	}
-	return fmt.Errorf("%s.Max: %v%s is below %s (%v%s)",
-		typ, cmp.Or(limit, defaultMax), limitNote, low, cmp.Or(least, leastDefault), leastNote)
-}
-
-func validateFinite(path string, x float64) error {
-	switch {
-	case math.IsNaN(x):
-		return fmt.Errorf("%s: %v is not a number", path, x)
-	case math.IsInf(x, 0):
-		return fmt.Errorf("%s: %v is not finite", path, x)
+	// The default is no alternative if it is below the shortest wait, too.
+	if defaultMax >= lowest {
+		alternative = ", or 0 for " + byDefault(defaultMax)
 	}
-	return nil
+	return fmt.Errorf("%s.Max: %v%s: want at least %s (%v%s)%s",
+		typ, cmp.Or(limit, defaultMax), limitNote, low, lowest, leastNote, alternative)
 }
 
-// validateGrowth checks the fields that Exponential, FullJitter and EqualJitter share.
+// validateNumber checks a number for which 0 means the default. ok is whether
+// it is in its range, and want describes the range.
+func validateNumber(path string, x float64, ok bool, want string, zero float64) error {
+	if x == 0 || ok && !math.IsInf(x, 0) {
+		return nil
+	}
+	return fmt.Errorf("%s: %v: want %s, or 0 for %s", path, x, want, byDefault(zero))
+}
+
+// validateGrowth checks the fields that Exponential, FullJitter and EqualJitter
+// share.
 func validateGrowth(typ string, base time.Duration, factor float64, limit time.Duration) error {
-	factorErr := validateFinite(typ+".Factor", factor)
-	if factorErr == nil && factor != 0 && factor < 1 {
-		factorErr = fmt.Errorf("%s.Factor: %v is below 1", typ, factor)
-	}
 	return errors.Join(
-		validateNotNegative(typ+".Base", base),
-		factorErr,
+		validateDuration(typ+".Base", base, byDefault(defaultBase)),
+		validateNumber(typ+".Factor", factor, factor >= 1, "a finite number of at least 1", defaultFactor),
 		validateMax(typ, "Base", base, defaultBase, limit),
 	)
 }
 
-func validateFraction(path string, x float64) error {
-	switch {
-	case math.IsNaN(x):
-		return fmt.Errorf("%s: %v is not a number", path, x)
-	case x < 0 || x > 1:
-		return fmt.Errorf("%s: %v is outside [0, 1]", path, x)
-	}
-	return nil
+func validateFraction(path string, x, zero float64) error {
+	return validateNumber(path, x, x > 0 && x <= 1, "a positive number of at most 1", zero)
 }
+
+func byDefault(value any) string { return fmt.Sprintf("the default (%v)", value) }

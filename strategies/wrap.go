@@ -7,22 +7,24 @@ import (
 	"time"
 )
 
-// Jitter waits w·uniform(1−Fraction, 1), w being what Of waits: never longer than Of, and with a Fraction of 1, the
-// default, anything from no wait to Of's. It is "full jitter" over any strategy, with a Fraction of 0.5 "equal jitter".
+// Jitter waits w·uniform(1−Fraction, 1), where w is the wait of Of. It never
+// waits longer than Of. With a Fraction of 1, the default, it is "full jitter"
+// over any strategy; with a Fraction of 0.5 it is "equal jitter".
 //
-// It has no cap of its own. Over an [Exponential] with its own Max, waits do not pile up at the cap. To have what
-// httpx-retries computes with its backoff_jitter, where they do, give the Exponential a huge Max and put [Capped] around
-// the Jitter.
+// It has no maximum of its own. Over an [Exponential] with a Max, waits do not
+// accumulate at Max. In httpx-retries with its backoff_jitter they do: to
+// compute the same, give the Exponential a huge Max and put [Capped] around the
+// Jitter.
 type Jitter struct {
 	Of       Strategy // nil: Exponential{}
-	Fraction float64  // the share of the wait that is left to chance, up to 1; 0: 1
+	Fraction float64  // the random share of the wait, up to 1; 0: 1
 	Rand     Rand     // nil: the shared source of math/rand/v2
 }
 
 // Start implements [Strategy].
 func (s Jitter) Start() Sequence {
 	of := startOr(s.Of, Exponential{})
-	share := fraction(s.Fraction, 1)
+	share := fraction(s.Fraction, defaultJitter)
 	r := s.Rand
 	return func() time.Duration {
 		w := of.wait()
@@ -34,25 +36,27 @@ func (s Jitter) Start() Sequence {
 func (s Jitter) Validate() error {
 	return errors.Join(
 		validateOf("Jitter.Of", s.Of),
-		validateFraction("Jitter.Fraction", s.Fraction),
+		validateFraction("Jitter.Fraction", s.Fraction, defaultJitter),
 	)
 }
 
-// Spread waits w·uniform(1−Fraction, 1+Fraction), w being what Of waits, so that the mean is Of's. A Fraction of 0.25, the
-// default, is the jitter of Polly v8 for constant and linear backoff; gRPC has 0.2.
+// Spread waits w·uniform(1−Fraction, 1+Fraction), where w is the wait of Of.
+// The mean is w. A Fraction of 0.25, the default, is the jitter of Polly v8 for
+// constant and linear backoff. gRPC uses 0.2.
 //
-// It has no cap of its own: waits exceed Of's by up to Fraction, and the longest [time.Duration] never. Put [Capped]
-// around it to keep a limit exactly.
+// It has no maximum of its own, except the longest [time.Duration]: waits
+// exceed those of Of by up to Fraction. Put [Capped] around it for an exact
+// limit.
 type Spread struct {
 	Of       Strategy // nil: Exponential{}
-	Fraction float64  // how far a wait may be from Of's, as a share of it, up to 1; 0: 0.25
+	Fraction float64  // how far a wait may be from that of Of, as a share of it, up to 1; 0: 0.25
 	Rand     Rand     // nil: the shared source of math/rand/v2
 }
 
 // Start implements [Strategy].
 func (s Spread) Start() Sequence {
 	of := startOr(s.Of, Exponential{})
-	share := fraction(s.Fraction, 0.25)
+	share := fraction(s.Fraction, defaultSpread)
 	r := s.Rand
 	return func() time.Duration {
 		w := of.wait()
@@ -66,12 +70,12 @@ func (s Spread) Start() Sequence {
 func (s Spread) Validate() error {
 	return errors.Join(
 		validateOf("Spread.Of", s.Of),
-		validateFraction("Spread.Fraction", s.Fraction),
+		validateFraction("Spread.Fraction", s.Fraction, defaultSpread),
 	)
 }
 
-// Capped waits as Of does, but no longer than Max. Where Of is random, all waits over Max become equal; a Max of Of's own
-// is better if it has one.
+// Capped waits as long as Of, but no longer than Max. If Of is random, all
+// waits above Max become equal. If Of has a Max of its own, use that instead.
 type Capped struct {
 	Of  Strategy      // nil: DecorrelatedV2{}
 	Max time.Duration // the longest wait; 0: 30s
@@ -90,22 +94,23 @@ func (s Capped) Start() Sequence {
 func (s Capped) Validate() error {
 	return errors.Join(
 		validateOf("Capped.Of", s.Of),
-		validateNotNegative("Capped.Max", s.Max),
+		validateDuration("Capped.Max", s.Max, byDefault(defaultMax)),
 	)
 }
 
-// FastFirst does not wait before the first retry, and from the second on waits as Of does from its start: over
-// Exponential{} 0, 100ms, 200ms, 400ms and so on. The first retry counts as any other.
+// FastFirst does not wait before the first retry. Before the second it waits as
+// Of does before its first, and so on. Over Exponential{} the waits are 0,
+// 100ms, 200ms, 400ms and so on. The first retry counts like any other.
 //
-// It suits failures of one connection, which a second attempt gets past. When a server fails for all, the whole crowd is
-// back at once.
+// It suits failures of a single connection, where a second attempt succeeds.
+// When a server fails for all clients, all of them retry at once.
 type FastFirst struct {
 	Of Strategy // nil: DecorrelatedV2{}
 }
 
 // Start implements [Strategy].
 func (s FastFirst) Start() Sequence {
-	// Not when the first wait is over: sequences allocate nothing.
+	// Of starts here and not after the first wait: sequences do not allocate.
 	of := startOr(s.Of, DecorrelatedV2{})
 	first := true
 	return func() time.Duration {
@@ -122,7 +127,8 @@ func (s FastFirst) Validate() error {
 	return validateOf("FastFirst.Of", s.Of)
 }
 
-// startOr starts of, or a fallback if it is nil. The type parameter spares the fallback an allocation.
+// startOr starts of, or fallback if of is nil. The type parameter saves the
+// allocation of fallback as a Strategy.
 func startOr[S Strategy](of Strategy, fallback S) Sequence {
 	if of == nil {
 		return fallback.Start()
@@ -130,8 +136,8 @@ func startOr[S Strategy](of Strategy, fallback S) Sequence {
 	return of.Start()
 }
 
-// fraction returns x, or what it means when it is 0, or the nearest number in [0, 1] when it is outside, where NaN counts
-// as 0.
+// fraction returns x, or zero if x is 0, or the nearest number in [0, 1] if x
+// is outside. NaN counts as 0.
 func fraction(x, zero float64) float64 {
 	switch {
 	case x == 0:

@@ -41,7 +41,7 @@ func TestSpreadSaturates(t *testing.T) {
 	top := strategies.Take(strategies.Spread{Of: longest, Fraction: 1, Rand: always(belowOne)}, 1)[0]
 	assert.InEpsilon(t, float64(math.MaxInt64), float64(top), 1e-15)
 	assert.Equal(t, milli(0), strategies.Take(strategies.Spread{Of: longest, Fraction: 1, Rand: always(0)}, 1))
-	// Without jitter, nothing is lost to rounding.
+	// Without jitter, no wait is rounded.
 	for _, s := range []strategies.Strategy{
 		strategies.Jitter{Of: longest, Fraction: 1e-300, Rand: always(0.5)},
 		strategies.Spread{Of: longest, Fraction: 1e-300, Rand: always(0.5)},

@@ -1,13 +1,19 @@
-// Chain shows with real servers how retries multiply through services that
-// call one another, and how [httpretry.Middleware] makes them add up.
+// Chain shows with real servers how retries multiply in a chain of services
+// that call one another, and how [httpretry.Middleware] makes them add up.
 //
-// Services stand in a row, each makes up to three attempts to reach the next,
-// and what is at the bottom is down. One request comes in at the top. The
-// servers are all on this machine, so it needs no network:
+// Each service makes up to three attempts to reach the next one, and the last
+// server is down. A client sends one request to the first service:
+//
+//	                   requests to the last server
+//	services   without Middleware   with Middleware
+//	       3                   27                 7
+//	       5                  243                11
+//
+// The servers are all on this machine, so it needs no network:
 //
 //	go run ./examples/chain
 //
-// It ends with exit status 0 if the servers counted what is expected.
+// It ends with exit status 0 if the servers counted the expected numbers.
 package main
 
 import (
@@ -21,21 +27,23 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// newService puts a service together. This is what the program is about: the
-// handler is inside Middleware, and what it sends has the context of what it
-// was asked.
-func newService(next string, middleware layer) (http.Handler, error) {
+// newService returns a service that calls the next one. It shows the two things
+// that a service has to do: its handler is inside Middleware, and the requests
+// that it sends have the context of the request that it handles.
+func newService(next string, wrap wrapper) (http.Handler, error) {
 	transport, err := httpretry.New(httpretry.Config{Policy: httpretry.Policy{
 		MaxAttempts: 3,
-		Backoff:     strategies.Constant{Wait: 100 * time.Microsecond}, // nobody else is at these servers
-		Budget:      httpretry.Unlimited{},                             // the default would hide how bad it can get
+		// Short, since nobody else uses these servers.
+		Backoff: strategies.Constant{Wait: 100 * time.Microsecond},
+		// The default budget would stop most of the retries to show.
+		Budget: httpretry.Unlimited{},
 	}})
 	if err != nil {
 		return nil, err
 	}
 	client := &http.Client{Transport: transport}
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// r's context says on whose behalf the request is sent.
+		// The context of r says whether r is a retry.
 		req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, next, nil)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -48,39 +56,45 @@ func newService(next string, middleware layer) (http.Handler, error) {
 		}
 		defer resp.Body.Close()
 		if resp.StatusCode >= 500 {
-			_, _ = io.Copy(io.Discard, resp.Body) // to the end, so that the connection is kept
+			// Read to its end, a body leaves its connection to the next
+			// request.
+			_, _ = io.Copy(io.Discard, resp.Body)
 			http.Error(w, "the next service failed", http.StatusBadGateway)
 			return
 		}
 		w.WriteHeader(resp.StatusCode)
 		_, _ = io.Copy(w, resp.Body)
 	})
-	return middleware(handler), nil
+	return wrap(handler), nil
 }
 
-// layer is what a service has around its handler.
-type layer func(http.Handler) http.Handler
+// wrapper returns a handler that calls another one.
+type wrapper func(http.Handler) http.Handler
 
 // with is the one line that a service needs.
 func with(handler http.Handler) http.Handler { return httpretry.Middleware(handler) }
 
 func without(handler http.Handler) http.Handler { return handler }
 
-const helpText = `Chain shows how retries multiply through services that call one another, and
-how httpretry.Middleware makes them add up.
+const helpText = `Chain shows how retries multiply in a chain of services that call one another,
+and how httpretry.Middleware makes them add up.
 
 Usage:
-  chain         it has no flags, needs no network and takes less than a second
+  chain         takes less than a second; has no flags, needs no network
 
 Exit status:
-  0     the servers counted what is expected
-  1     some server did not
+  0     the servers counted the expected numbers
+  1     a server did not
   2     there were arguments
   130   interrupted by Ctrl-C (SIGINT) or SIGTERM
 `
 
-var program = frame.Program{Name: "chain", Help: helpText, Show: func(ctx context.Context, stdout io.Writer) error {
-	return show(ctx, stdout, outages(), recoveries())
-}}
+var program = frame.Program{
+	Name: "chain",
+	Help: helpText,
+	Show: func(ctx context.Context, stdout io.Writer) error {
+		return show(ctx, stdout, outages(), recoveries())
+	},
+}
 
 func main() { frame.Main(program.Run) }

@@ -1,13 +1,12 @@
-// Observe shows what httpretry tells of its work, in two ways side by side: as
-// lines of log/slog, and as metrics and spans of OpenTelemetry.
+// Observe shows how to see what httpretry does: as lines of log/slog, and as
+// metrics and spans of OpenTelemetry.
 //
-// An embedded server fails as services do, so it needs no network:
+// A server on this machine fails in several ways, so it needs no network:
 //
 //	go run .
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -40,29 +39,35 @@ func main() {
 	}
 }
 
-// telemetry keeps in memory what a program would export.
+// telemetry keeps metrics and spans in memory. Other programs export them.
 type telemetry struct {
 	metrics *sdkmetric.ManualReader
 	spans   *tracetest.SpanRecorder
 }
 
+// run sends the requests and prints what was recorded.
 func run(ctx context.Context, out io.Writer) error {
 	srv := httptest.NewServer(http.HandlerFunc(serve))
 	defer srv.Close()
 
 	tel := telemetry{sdkmetric.NewManualReader(), tracetest.NewSpanRecorder()}
-	logger := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: steady(srv.Listener.Addr().String())}))
+	logger := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{
+		ReplaceAttr: reproducible(srv.Listener.Addr().String()),
+	}))
 	client, err := newClient(logger,
 		sdkmetric.NewMeterProvider(sdkmetric.WithReader(tel.metrics)),
 		sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(tel.spans)))
 	if err != nil {
 		return err
 	}
-	defer http.DefaultClient.CloseIdleConnections() // client's own does not get past otelhttp
+	// Not client.CloseIdleConnections: otelhttp's transport does not forward
+	// it.
+	defer http.DefaultClient.CloseIdleConnections()
 
-	fmt.Fprintln(out, "What log/slog is told:")
+	fmt.Fprintln(out, "The log:")
 	for _, r := range []struct{ method, path string }{
-		{"GET", "/steady"}, {"GET", "/flaky?token=secret"}, {"POST", "/flaky"}, {"GET", "/down"}, {"GET", "/refuses"}, {"GET", "/tomorrow"},
+		{"GET", "/steady"}, {"GET", "/flaky?token=secret"}, {"POST", "/flaky"},
+		{"GET", "/down"}, {"GET", "/refuses"}, {"GET", "/tomorrow"},
 	} {
 		req, err := http.NewRequestWithContext(ctx, r.method, srv.URL+r.path, nil)
 		if err != nil {
@@ -79,10 +84,11 @@ func run(ctx context.Context, out io.Writer) error {
 	return tel.print(ctx, out)
 }
 
-// newClient is what a program does to be told: one function for all that
-// listens, and otelhttp between httpretry and the network, so that each attempt
-// has a span.
-func newClient(logger *slog.Logger, meters *sdkmetric.MeterProvider, tracers *sdktrace.TracerProvider) (*http.Client, error) {
+// newClient shows what a program has to do: Observe calls all observers, and
+// otelhttp is below httpretry, so that each attempt has a span.
+func newClient(
+	logger *slog.Logger, meters *sdkmetric.MeterProvider, tracers *sdktrace.TracerProvider,
+) (*http.Client, error) {
 	toMetrics, err := otelretry.Observe(otelretry.Config{MeterProvider: meters})
 	if err != nil {
 		return nil, err
@@ -103,9 +109,9 @@ func newClient(logger *slog.Logger, meters *sdkmetric.MeterProvider, tracers *sd
 	return &http.Client{Transport: transport}, nil
 }
 
-// serve fails in the way that the path names.
+// serve fails as the path says.
 func serve(w http.ResponseWriter, r *http.Request) {
-	first := r.Header.Get(httpretry.DefaultAttemptHeader) == ""
+	first := r.Header.Get("Retry-Attempt") == ""
 	switch r.URL.Path {
 	case "/flaky":
 		if first {
@@ -122,8 +128,8 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// steady leaves out of a log what differs between two runs.
-func steady(addr string) func([]string, slog.Attr) slog.Attr {
+// reproducible removes from a log what differs between two runs.
+func reproducible(addr string) func([]string, slog.Attr) slog.Attr {
 	return func(_ []string, a slog.Attr) slog.Attr {
 		switch a.Key {
 		case slog.TimeKey, "elapsed":
@@ -135,17 +141,18 @@ func steady(addr string) func([]string, slog.Attr) slog.Attr {
 	}
 }
 
+// print prints the metrics of httpretry, and all spans.
 func (t telemetry) print(ctx context.Context, out io.Writer) error {
 	var data metricdata.ResourceMetrics
 	if err := t.metrics.Collect(ctx, &data); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "\nWhat OpenTelemetry is told, as metrics:")
+	fmt.Fprintln(out, "\nThe metrics:")
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	var rows []string
 	for _, scope := range data.ScopeMetrics {
 		if scope.Scope.Name != otelretry.Scope {
-			continue // otelhttp's own
+			continue // metrics of otelhttp
 		}
 		for _, m := range scope.Metrics {
 			rows = append(rows, points(m)...)
@@ -158,7 +165,7 @@ func (t telemetry) print(ctx context.Context, out io.Writer) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "\n... and as spans, one for each attempt:")
+	fmt.Fprintln(out, "\nThe spans, one for each attempt:")
 	for _, span := range t.spans.Ended() {
 		attrs := attribute.NewSet(span.Attributes()...)
 		fmt.Fprintf(table, "%s\tstatus %s\tresend_count %s\n", span.Name(),
@@ -167,7 +174,7 @@ func (t telemetry) print(ctx context.Context, out io.Writer) error {
 	return table.Flush()
 }
 
-// points returns a line for each set of labels.
+// points returns one line for each set of labels.
 func points(m metricdata.Metrics) []string {
 	var rows []string
 	add := func(set attribute.Set, what string) {
@@ -183,7 +190,8 @@ func points(m metricdata.Metrics) []string {
 			add(p.Attributes, fmt.Sprintf("%d in %d requests", p.Sum, p.Count))
 		}
 	case metricdata.Histogram[float64]:
-		if m.Name == "httpretry.wait" { // a duration differs between two runs
+		// The duration of requests differs between two runs.
+		if m.Name == "httpretry.wait" {
 			for _, p := range data.DataPoints {
 				add(p.Attributes, fmt.Sprintf("%.2f s in %d waits", p.Sum, p.Count))
 			}
@@ -192,6 +200,7 @@ func points(m metricdata.Metrics) []string {
 	return rows
 }
 
+// labels formats a set of labels, by the last part of their names.
 func labels(set attribute.Set) string {
 	var parts []string
 	for _, kv := range set.ToSlice() {
@@ -201,7 +210,10 @@ func labels(set attribute.Set) string {
 	return strings.Join(parts, ", ")
 }
 
+// value returns the value of an attribute, or "-" if there is none.
 func value(set attribute.Set, key attribute.Key) string {
-	v, ok := set.Value(key)
-	return cmp.Or(map[bool]string{true: v.String()}[ok], "-")
+	if v, ok := set.Value(key); ok {
+		return v.String()
+	}
+	return "-"
 }

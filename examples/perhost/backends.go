@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// backends are the servers behind the host names.
+// backends holds the servers for the host names.
 type backends struct {
 	api, search, cdn *backend
 }
@@ -37,14 +37,14 @@ func (b *backends) stop() {
 }
 
 func (b *backends) tally(host string) tally {
-	one := b.behind(host)
+	one := b.serving(host)
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	return one.tallies[host]
 }
 
-// behind returns the server of a host name.
-func (b *backends) behind(host string) *backend {
+// serving returns the server for a host name.
+func (b *backends) serving(host string) *backend {
 	switch {
 	case host == "api.example.test":
 		return b.api
@@ -56,8 +56,9 @@ func (b *backends) behind(host string) *backend {
 	return nil
 }
 
-// transport returns a base that finds the hosts without DNS, whose .test names
-// do not exist (RFC 6761). It has no Proxy: a proxy would be asked for them.
+// transport returns a base that connects to the servers without DNS, where
+// names below .test do not exist (RFC 6761). It has no Proxy, since a proxy
+// would look the names up.
 func (b *backends) transport() *http.Transport {
 	var dialer net.Dialer
 	return &http.Transport{
@@ -66,7 +67,7 @@ func (b *backends) transport() *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			one := b.behind(host)
+			one := b.serving(host)
 			if one == nil {
 				return nil, fmt.Errorf("no server for %q", host)
 			}
@@ -75,10 +76,10 @@ func (b *backends) transport() *http.Transport {
 	}
 }
 
-// tally is what a server knows about a host name.
+// tally is what a server counted for a host name.
 type tally struct {
-	requests int // that reached it
-	charges  int // that it made
+	requests int // requests that arrived
+	charges  int // payments that were charged
 }
 
 func (t tally) String() string {
@@ -92,7 +93,7 @@ func (t tally) String() string {
 	return text
 }
 
-// backend is a server that fails at first, and counts what reached it.
+// backend is a server that counts its requests and then answers them.
 type backend struct {
 	addr   string
 	http   http.Server
@@ -141,25 +142,24 @@ func (b *backend) count(r *http.Request) int {
 	return t.requests
 }
 
-// charge fails after the charge was made: the client cannot know whether it
-// was.
+// charge fails after the payment was charged, which the client cannot know.
 func charge(w http.ResponseWriter, _ *http.Request, n int) {
 	if n == 1 {
-		http.Error(w, "the answer was lost", http.StatusServiceUnavailable)
+		http.Error(w, "unavailable", http.StatusServiceUnavailable)
 	}
 }
 
-// searching hangs, then is busy, then answers.
+// searching does not answer, then is busy, then answers.
 func searching(w http.ResponseWriter, r *http.Request, n int) {
 	switch n {
 	case 1:
-		<-r.Context().Done() // until the client has gone
+		<-r.Context().Done() // the client closed the connection
 	case 2:
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 	}
 }
 
-// mirror is down in Europe.
+// mirror fails for the European host name.
 func mirror(w http.ResponseWriter, r *http.Request, _ int) {
 	if strings.HasPrefix(r.Host, "eu.") {
 		http.Error(w, "down", http.StatusServiceUnavailable)

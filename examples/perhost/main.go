@@ -1,19 +1,19 @@
-// Perhost shows one http.Client that treats three hosts in three ways, by the
-// policies in [httpretry.Config.Hosts]:
+// Perhost shows one http.Client with a policy for each of three hosts, set in
+// [httpretry.Config.Hosts]:
 //
-//   - api.example.test takes payments: two attempts at most, and every POST
-//     gets an idempotency key, so that it can be repeated without being done
-//     twice.
-//   - search.example.test answers at once or not at all: short attempts, quick
-//     retries.
-//   - *.cdn.example.test is a set of mirrors: one attempt, since asking the
-//     next mirror is better than asking the same one again.
+//   - api.example.test takes payments. A request has at most two attempts, and
+//     every POST gets an idempotency key, so it may be retried.
+//   - search.example.test either answers at once or not at all. Attempts are
+//     short, and so are the waits between them.
+//   - *.cdn.example.test is a set of mirrors. A request has one attempt, since
+//     the next mirror is a better choice than the same mirror again.
 //
 // The hosts are three servers on this machine, so it needs no network:
 //
 //	go run ./examples/perhost
 //
-// It ends with exit status 0 if the servers saw what the policies promise.
+// It ends with exit status 0 if the servers counted the requests that the
+// policies allow.
 package main
 
 import (
@@ -30,14 +30,14 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-const helpText = `Perhost shows one http.Client with a policy of its own for each of three hosts.
+const helpText = `Perhost shows one http.Client with a policy for each of three hosts.
 
 Usage:
-  perhost       it has no flags, needs no network and takes a second
+  perhost       takes a second; has no flags, needs no network
 
 Exit status:
-  0     each host was treated as its policy says
-  1     some host was not
+  0     the servers counted what the policies allow
+  1     a server did not
   2     there were arguments
   130   interrupted by Ctrl-C (SIGINT) or SIGTERM
 `
@@ -46,39 +46,39 @@ var program = frame.Program{Name: "perhost", Help: helpText, Show: show}
 
 func main() { frame.Main(program.Run) }
 
-// policies is what this program is about. Policies do not inherit from one
-// another: a field that is not set has its default, in each of them.
+// policies returns what this program shows. Policies do not inherit from one
+// another: in each of them, a field that is not set has its default.
 func policies() map[string]httpretry.Policy {
 	return map[string]httpretry.Policy{
 		"api.example.test": {
-			MaxAttempts: 2,
-			Backoff:     strategies.DecorrelatedV2{Median: 100 * time.Millisecond},
-			NewKey:      httpretry.RandomKey,
+			MaxAttempts:       2,
+			Backoff:           strategies.DecorrelatedV2{Median: 100 * time.Millisecond},
+			NewIdempotencyKey: httpretry.RandomKey,
 		},
 		"search.example.test": {
 			MaxAttempts:    4,
-			Backoff:        strategies.FullJitter{Base: 20 * time.Millisecond, Max: 200 * time.Millisecond},
+			Backoff:        strategies.FullJitter{Base: 20 * time.Millisecond},
 			AttemptTimeout: 400 * time.Millisecond,
 		},
 		"*.cdn.example.test": {MaxAttempts: 1},
 	}
 }
 
-// visit is a request to one host, and what is expected of it.
+// visit is a request to one host and its expected result.
 type visit struct {
 	method, host, path string
 	want               result
 }
 
-// result is how a visit went, as seen from both ends.
+// result is the result of a visit: what the client and the server counted.
 type result struct {
 	status   int
 	attempts int
-	tally    // of the server
+	tally    // the server's
 }
 
-// visits returns the requests of this program. Those of one group are
-// alternatives: the first that succeeds is enough.
+// visits returns the requests of this program. The requests of one group are
+// alternatives, and the first that succeeds is the last.
 func visits() [][]visit {
 	return [][]visit{
 		{{http.MethodPost, "api.example.test", "/charge", result{200, 2, tally{requests: 2, charges: 1}}}},
@@ -86,12 +86,12 @@ func visits() [][]visit {
 		{
 			{http.MethodGet, "eu.cdn.example.test", "/logo.png", result{503, 1, tally{requests: 1}}},
 			{http.MethodGet, "us.cdn.example.test", "/logo.png", result{200, 1, tally{requests: 1}}},
-			{http.MethodGet, "ap.cdn.example.test", "/logo.png", result{}}, // never asked
+			{http.MethodGet, "ap.cdn.example.test", "/logo.png", result{}}, // not reached
 		},
 	}
 }
 
-// show sends the requests and prints a table of what each host got.
+// show sends the requests and prints a table of the results.
 func show(ctx context.Context, stdout io.Writer) error {
 	backends, err := startBackends()
 	if err != nil {
@@ -102,7 +102,7 @@ func show(ctx context.Context, stdout io.Writer) error {
 	transport, err := httpretry.New(httpretry.Config{
 		Base:  backends.transport(),
 		Hosts: policies(),
-		// Policy, which is not set here, is for all other hosts.
+		// Policy is for all other hosts. It is not set, so it has the defaults.
 	})
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func show(ctx context.Context, stdout io.Writer) error {
 
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	defer table.Flush()
-	fmt.Fprintln(table, "HOST\tREQUEST\tANSWER\tATTEMPTS\tTHE SERVER SAW")
+	fmt.Fprintln(table, "HOST\tREQUEST\tSTATUS\tATTEMPTS\tTHE SERVER SAW")
 	var problems []error
 	for _, alternatives := range visits() {
 		for _, v := range alternatives {
@@ -121,9 +121,11 @@ func show(ctx context.Context, stdout io.Writer) error {
 				return ctx.Err()
 			}
 			got.tally = backends.tally(v.host)
-			fmt.Fprintf(table, "%s\t%s %s\t%d\t%d\t%v\n", v.host, v.method, v.path, got.status, got.attempts, got.tally)
+			fmt.Fprintf(table, "%s\t%s %s\t%d\t%d\t%v\n",
+				v.host, v.method, v.path, got.status, got.attempts, got.tally)
 			if got != v.want {
-				problems = append(problems, fmt.Errorf("%s: got %+v, expected %+v (error: %v)", v.host, got, v.want, err))
+				problems = append(problems, fmt.Errorf("%s: got %+v, expected %+v (error: %v)",
+					v.host, got, v.want, err))
 			}
 			if got.status == http.StatusOK {
 				break
@@ -133,7 +135,7 @@ func show(ctx context.Context, stdout io.Writer) error {
 	return errors.Join(problems...)
 }
 
-// send makes the request and returns the client's half of the result.
+// send sends the request and returns the client's part of the result.
 func (v visit) send(ctx context.Context, client *http.Client) (result, error) {
 	req, err := http.NewRequestWithContext(ctx, v.method, "http://"+v.host+v.path, nil)
 	if err != nil {
@@ -144,6 +146,7 @@ func (v visit) send(ctx context.Context, client *http.Client) (result, error) {
 		return result{}, err
 	}
 	defer resp.Body.Close()
-	// A response knows which attempt it is the answer to.
-	return result{status: resp.StatusCode, attempts: httpretry.Attempt(resp.Request.Context())}, nil
+	// The context of a response's request tells its attempt.
+	attempts := httpretry.Attempt(resp.Request.Context())
+	return result{status: resp.StatusCode, attempts: attempts}, nil
 }

@@ -33,7 +33,7 @@ func TestEachHostIsTreatedAsItsPolicySays(t *testing.T) {
 	} {
 		assert.Regexp(t, regexp.MustCompile(`(?m)^`+line), stdout)
 	}
-	assert.NotContains(t, stdout, "ap.cdn", "the mirror before it answered")
+	assert.NotContains(t, stdout, "ap.cdn", "the mirror before it succeeded")
 }
 
 func TestArgumentsAreRefused(t *testing.T) {
@@ -50,7 +50,7 @@ func TestArgumentsAreRefused(t *testing.T) {
 }
 
 func TestInterrupted(t *testing.T) {
-	// The search hangs until its AttemptTimeout, so this ends in its middle.
+	// The first search takes until its AttemptTimeout of 400 ms.
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	code, stdout, stderr := launch(t, ctx)

@@ -11,50 +11,48 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// counters counts requests by how they ended.
+// counters counts requests by how they ended. It is safe for concurrent use.
 type counters struct {
 	mu        sync.Mutex
 	requests  int
 	attempts  int
-	succeeded map[int]int              // by the number of attempts it took
-	gaveUp    map[httpretry.Reason]int // the others
+	succeeded map[int]int              // by the number of attempts
+	failed    map[httpretry.Reason]int // the others
 }
 
-// observe counts an event. It is meant to be called by Config.Observe.
+// observe counts an event. It is called by Config.Observe.
 //
-// A request that was sent ends in exactly one event with a Reason, whose
-// Attempt is the number of attempts that were made. So this event is all that
-// has to be counted; counting every event would count one attempt too many
-// for a request that is canceled during a wait, which reports that as well.
+// Each request ends in exactly one event with a Reason, whose Attempt is the
+// number of attempts. No other event needs to be counted.
 func (c *counters) observe(_ context.Context, e httpretry.Event) {
-	if e.Reason == 0 {
+	if e.Reason == httpretry.ReasonNone {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.requests++
 	c.attempts += e.Attempt
-	if succeeded(e) {
+	if e.Reason == httpretry.ReasonSuccess {
 		if c.succeeded == nil {
 			c.succeeded = make(map[int]int)
 		}
 		c.succeeded[e.Attempt]++
 		return
 	}
-	if c.gaveUp == nil {
-		c.gaveUp = make(map[httpretry.Reason]int)
+	if c.failed == nil {
+		c.failed = make(map[httpretry.Reason]int)
 	}
-	c.gaveUp[e.Reason]++
+	c.failed[e.Reason]++
 }
 
-// retries returns how many attempts were not the first of their request.
+// retries returns the number of attempts that were not first attempts.
 func (c *counters) retries() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.attempts - c.requests
 }
 
-// successes returns how many requests succeeded.
+// successes returns the number of requests that succeeded.
 func (c *counters) successes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,7 +63,7 @@ func (c *counters) successes() int {
 	return total
 }
 
-// summary prints what was counted.
+// summary prints the counters.
 func (s *screen) summary(c *counters) {
 	succeeded, retries := c.successes(), c.retries()
 	c.mu.Lock()
@@ -78,15 +76,15 @@ func (s *screen) summary(c *counters) {
 	s.print("  succeeded  %5d%s\n", succeeded, list(c.succeeded, func(attempts, n int) string {
 		return fmt.Sprintf("on attempt %d: %d", attempts, n)
 	}))
-	s.print("  given up   %5d%s\n", c.requests-succeeded, list(c.gaveUp, func(r httpretry.Reason, n int) string {
+	s.print("  failed     %5d%s\n", c.requests-succeeded, list(c.failed, func(r httpretry.Reason, n int) string {
 		return fmt.Sprintf("%v: %d", r, n)
 	}))
 }
 
-// list returns the entries of a count in the order of their keys, in lines
-// that continue below the first.
+// list formats the entries of a count in the order of their keys. Lines after
+// the first are indented.
 func list[K int | httpretry.Reason](counts map[K]int, entry func(K, int) string) string {
-	const perLine, indent = 3, "\n                    "
+	const perLine, indent = 2, "\n                    "
 	var b strings.Builder
 	for i, key := range slices.Sorted(maps.Keys(counts)) {
 		switch {

@@ -14,22 +14,22 @@ import (
 // scenario is one request to a server that fails in some way.
 type scenario struct {
 	title   string
-	method  string // "": GET
+	method  string // "" means GET
 	path    string
 	key     string                 // idempotency key, if any
 	script  script                 // how the server fails
-	policy  httpretry.Policy       // defaults are filled in by client
-	timeout time.Duration          // of the request with all its attempts; 0: none
-	base    func() *http.Transport // nil: the library's own
+	policy  httpretry.Policy       // see client for the defaults
+	timeout time.Duration          // for the request; 0 means none
+	base    func() *http.Transport // nil means the library's default
 	want    result
 }
 
-// result is how a request went, as seen from both ends.
+// result is the result of a request: what the client and the server counted.
 type result struct {
-	status   int              // that the caller got, 0 with an error
-	reason   httpretry.Reason // why there was no further attempt
-	attempts int              // by the client's count
-	tally                     // by the server's
+	status   int // 0 for an error
+	reason   httpretry.Reason
+	attempts int
+	tally    // the server's
 }
 
 func (r result) String() string {
@@ -48,7 +48,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// demo is what the scenarios share.
+// demo runs the scenarios.
 type demo struct {
 	server *server
 	out    *screen
@@ -56,7 +56,7 @@ type demo struct {
 	failed int
 }
 
-// runDemo plays the scenarios, one after the other, until ctx is done.
+// runDemo runs the scenarios, one after the other, until ctx is done.
 func runDemo(ctx context.Context, _ options, out *screen, counts *counters) error {
 	server, err := startServer()
 	if err != nil {
@@ -75,14 +75,14 @@ func runDemo(ctx context.Context, _ options, out *screen, counts *counters) erro
 		}
 	}
 	d.outage(ctx, len(all)+1)
-	d.rests(ctx, len(all)+2)
+	d.cooldowns(ctx, len(all)+2)
 	if d.failed > 0 {
-		return fmt.Errorf("%s did not do what the title says", count(d.failed, "scenario"))
+		return fmt.Errorf("%s did not do what its title says", count(d.failed, "scenario"))
 	}
 	return nil
 }
 
-// report prints how a scenario went, unless it was interrupted.
+// report prints the result of a scenario, unless it was interrupted.
 func (d *demo) report(ctx context.Context, err error, text string) {
 	if ctx.Err() != nil {
 		return
@@ -93,18 +93,17 @@ func (d *demo) report(ctx context.Context, err error, text string) {
 	d.out.verdict(err, text)
 }
 
-// run plays a scenario and returns an error if it went otherwise than
-// expected.
+// run runs a scenario and returns an error if its result is not as expected.
 func (d *demo) run(ctx context.Context, s scenario) error {
 	d.server.play(s.path, s.script)
 	var last httpretry.Event
 	var early error
 	client, err := d.client(s.base, s.policy, func(ctx context.Context, e httpretry.Event) {
 		d.out.observe(ctx, e)
-		// No lock is needed: Observe runs on the goroutine of its request, and
-		// here there is just the one.
+		// There is no lock, since Observe runs on the goroutine of its
+		// request, and here is only one.
 		last = e
-		if asked, ok := askedWait(e); ok && e.Reason == 0 && e.Wait < asked {
+		if asked, ok := askedWait(e); ok && e.Reason == httpretry.ReasonNone && e.Wait < asked {
 			early = fmt.Errorf("waits %v where the server asks for %v", e.Wait, asked)
 		}
 	})
@@ -126,18 +125,21 @@ func (d *demo) run(ctx context.Context, s scenario) error {
 
 	got := result{code, last.Reason, last.Attempt, d.server.tally(s.path)}
 	if got != s.want {
-		return errors.Join(fmt.Errorf("%v (%v); expected: %v (%v)", got, got.reason, s.want, s.want.reason), early, err)
+		return errors.Join(fmt.Errorf("%v (%v); expected: %v (%v)",
+			got, got.reason, s.want, s.want.reason), early, err)
 	}
 	return early
 }
 
 type observer = func(context.Context, httpretry.Event)
 
-// client returns a client of its own for each scenario: no connection, and no
-// retry budget, is left over from the one before.
-func (d *demo) client(base func() *http.Transport, p httpretry.Policy, observe observer) (*http.Client, error) {
+// client returns a new client, so that no connection and no retry budget
+// remains from the scenario before.
+func (d *demo) client(
+	base func() *http.Transport, p httpretry.Policy, observe observer,
+) (*http.Client, error) {
 	if p.Backoff == nil {
-		// The default waits three times as long.
+		// A third of the default, for a short demo.
 		p.Backoff = strategies.DecorrelatedV2{Median: 150 * time.Millisecond, Max: time.Second}
 	}
 	cfg := httpretry.Config{

@@ -19,6 +19,7 @@ func runLive(ctx context.Context, opts options, out *screen, counts *counters) e
 			MaxAttempts:    opts.attempts,
 			Backoff:        opts.backoff,
 			AttemptTimeout: opts.timeout,
+			Budget:         opts.budget,
 		},
 		Observe: func(ctx context.Context, e httpretry.Event) {
 			counts.observe(ctx, e)
@@ -30,23 +31,26 @@ func runLive(ctx context.Context, opts options, out *screen, counts *counters) e
 	}
 	client := &http.Client{
 		Transport: transport,
-		// Each hop of a redirect would be a request of its own. Not following
-		// them keeps the count at -n.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		// A redirect would be another request, beyond -n.
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
 	}
 	defer client.CloseIdleConnections()
 
-	out.print("%s, %v per second: %s %s\n\n", count(opts.n, "request"), opts.rate, opts.method, printable(opts.url))
+	out.print("%s, %v per second: %s %s\n\n",
+		count(opts.n, "request"), opts.rate, opts.method, printable(opts.url))
 	out.heading()
 	sendAll(ctx, client, opts)
+	out.advice(counts)
 	if n := counts.successes(); n < opts.n {
 		return fmt.Errorf("%d of %d requests did not succeed", opts.n-n, opts.n)
 	}
 	return nil
 }
 
-// sendAll starts the requests at the rate that was asked for, whether or not
-// those before have ended, and waits for all of them.
+// sendAll starts the requests at the rate of -rate, whether or not the ones
+// before have ended, and waits for all of them.
 func sendAll(ctx context.Context, client *http.Client, opts options) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -63,15 +67,18 @@ func sendAll(ctx context.Context, client *http.Client, opts options) {
 			return
 		}
 		wg.Go(func() {
-			// The observer prints and counts, so there is nothing to do here
-			// with the result. A program of your own would look at it.
-			_, _ = send(withLabel(ctx, fmt.Sprintf("#%d", i+1)), client, opts.method, opts.url, nil)
+			// The observer prints and counts the results. Another program would
+			// use them here.
+			_, _ = send(withLabel(ctx, fmt.Sprintf("#%d", i+1)),
+				client, opts.method, opts.url, nil)
 		})
 	}
 }
 
-// send makes a request and returns the status of its response.
-func send(ctx context.Context, client *http.Client, method, target string, header http.Header) (int, error) {
+// send sends a request and returns the status of its response.
+func send(
+	ctx context.Context, client *http.Client, method, target string, header http.Header,
+) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, method, target, nil)
 	if err != nil {
 		return 0, err
@@ -84,14 +91,13 @@ func send(ctx context.Context, client *http.Client, method, target string, heade
 		return 0, err
 	}
 	defer resp.Body.Close()
-	// Read to its end, a body leaves its connection to the next request. One
-	// that is too long for that is cut.
+	// A body that is read to its end leaves its connection to the next request.
+	// A longer body than this is not worth it.
 	_, _ = io.CopyN(io.Discard, resp.Body, 1<<20)
 	return resp.StatusCode, nil
 }
 
-// printable returns a URL without its password and its query, which may hold
-// secrets too.
+// printable returns a URL without its user and query, which may be secrets.
 func printable(target string) string {
 	u, err := url.Parse(target)
 	if err != nil {

@@ -1,19 +1,20 @@
-// Quickstart shows, line by line as it happens, what httpretry does with
-// requests that fail.
+// Quickstart shows what httpretry does with requests that fail, one line for
+// each attempt.
 //
-// By itself it starts a server on this machine that fails in a dozen ways,
-// sends requests through an [http.Client] with a RetryTransport, and checks
-// by the server's own count that each scenario did what its title says. It
-// needs no network and takes about six seconds:
+// Without flags it starts a server on this machine that fails in several ways,
+// sends requests through an [http.Client] with a RetryTransport, and compares
+// the numbers of client and server with what each scenario promises. It needs
+// no network and takes about six seconds:
 //
 //	go run ./examples/quickstart
 //
-// With -url the same client sends its requests to a real server:
+// With -url the same client sends requests to your server. Then it also prints
+// why requests that failed were not retried, and which field to change:
 //
 //	go run ./examples/quickstart -url https://example.com/ -n 20 -rate 5
 //
-// The scenarios are in scenarios.go; live.go is the shortest complete use of
-// the library.
+// The scenarios are in scenarios.go. live.go shows how to use the library, as
+// does examples/basic.
 package main
 
 import (
@@ -28,8 +29,7 @@ import (
 
 func main() { frame.Main(run) }
 
-// run is the program: main without what a test cannot have twice. It returns
-// the exit code.
+// run runs the program and returns the exit code. It is a [frame.RunFunc].
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	opts, err := parseFlags(args)
 	switch {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/examples/internal/frame"
 	"github.com/seed421102f4/httpretry/examples/internal/frametest"
 )
@@ -43,32 +44,32 @@ func TestDemoDoesWhatItsTitlesSay(t *testing.T) {
 	assert.Equal(t, 13, matches(out, `^\d+\. `), "scenarios")
 	assert.Equal(t, 13, matches(out, `^  ok  `), "verdicts")
 	for _, line := range []string{
-		`GET /busy +1  503 Service Unavailable +retry in `,
-		`GET /maintenance +1  503, asks to wait 250ms +retry in `,
-		`GET /throttled +1  429, asks to wait 1s +retry in [12]`,
-		`GET /throttled +2  200 OK +done$`,
-		`GET /slow +1  attempt timed out after 500ms +retry in `,
-		`POST /charge +1  503 Service Unavailable +gave up: not idempotent$`,
-		`POST /charge-keyed +2  200 OK +done$`,
+		`GET /busy +1 503 Service Unavailable +retry in `,
+		`GET /maintenance +1 503, asks to wait 250ms +retry in `,
+		`GET /throttled +1 429, asks to wait 1s +retry in [12]`,
+		`GET /throttled +2 200 OK +done$`,
+		`GET /slow +1 timed out after 1s +retry in `,
+		`POST /charge +1 503 Service Unavailable +stop: not_idempotent$`,
+		`POST /keyed +2 200 OK +done$`,
 		`server saw 2 requests, made 1 charge$`,
-		`POST /charge-refused +1  dial: .* +retry in `,
-		`GET /refusing +1  503 Service Unavailable +gave up: server refused$`,
-		`GET /closed +1  503, asks to wait 1h0m0s +gave up: Retry-After too long$`,
-		`GET /hurry +1  503, asks to wait 5s +gave up: deadline too near$`,
+		`POST /refused +1 dial: .* +retry in `,
+		`GET /refusing +1 503 Service Unavailable +stop: do_not_retry$`,
+		`GET /closed +1 503, asks to wait 1h0m0s +stop: retry_after_too_long$`,
+		`GET /hurry +1 503, asks to wait 40s +stop: deadline_too_near$`,
 		`without a budget +40 +120 +80 +-$`,
-		`CooldownOff: .* +40 +[0-9]+ +40 +0$`,
-		`CooldownWait: .* +40 +0 +40 +0$`,
-		`CooldownFail: .* +40 +0 +0 +40$`,
-		`a single 503.* 1 +2 +1 +\d+$`,
+		`Retries: .* +40 +[0-9]+ +40 +0$`,
+		`Wait: .* +40 +0 +40 +0$`,
+		`Fail: .* +40 +0 +0 +40$`,
+		`one 503: .* 1 +2 +1 +\d+$`,
 		`^  requests +275$`,
 		`^  succeeded +148  on attempt 1: [0-9]+, on attempt 2: [0-9]+$`,
-		`budget exhausted: [0-9]+,$`,
+		`\bbudget_exhausted: [0-9]+`,
 	} {
 		assert.NotZero(t, matches(out, line), "no line matches %s in\n%s", line, out)
 	}
-	assert.NotContains(t, out, "\x1b", "colours are for terminals")
+	assert.NotContains(t, out, "\x1b", "colors are for terminals")
 	for line := range strings.Lines(out) {
-		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 100, line)
+		assert.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 80, line)
 	}
 }
 
@@ -100,8 +101,8 @@ func TestInterruptedProgramPrintsTheSummary(t *testing.T) {
 		want       string
 	}{
 		{"before it begins", "", nil, `^  requests +0$`},
-		{"during a wait", "retry in", nil, `^  given up +1  canceled: 1$`},
-		{"between two requests", "gave up: not idempotent", []string{"-url", failing.URL, "-n", "5", "-rate", "0.001", "-method", "POST"}, `^  requests +1$`},
+		{"during a wait", "retry in", nil, `^  failed +1  canceled: 1$`},
+		{"between two requests", "stop: not_idempotent", []string{"-url", failing.URL, "-n", "5", "-rate", "0.001", "-method", "POST"}, `^  requests +1$`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -134,8 +135,8 @@ func TestInterruptCancelsRequestsUnderWay(t *testing.T) {
 	var stdout bytes.Buffer
 	code, _ := launch(t, ctx, &stdout, "-url", server.URL, "-n", "5", "-rate", "1000")
 	assert.Equal(t, frame.Interrupted, code)
-	assert.Equal(t, 5, matches(stdout.String(), `canceled +gave up: canceled$`), stdout.String())
-	assert.Equal(t, 1, matches(stdout.String(), `^  given up +5  canceled: 5$`), stdout.String())
+	assert.Equal(t, 5, matches(stdout.String(), `canceled +stop: canceled$`), stdout.String())
+	assert.Equal(t, 1, matches(stdout.String(), `^  failed +5  canceled: 5$`), stdout.String())
 }
 
 func TestInterruptDuringTheOutage(t *testing.T) {
@@ -149,7 +150,7 @@ func TestInterruptDuringTheOutage(t *testing.T) {
 	d.outage(ctx, 1)
 	assert.Zero(t, d.failed)
 	assert.NotContains(t, stdout.String(), "with the default budget")
-	assert.Equal(t, burst, d.counts.requests)
+	assert.Equal(t, concurrent, d.counts.requests)
 }
 
 func TestURLSendsToARealServer(t *testing.T) {
@@ -172,7 +173,7 @@ func TestURLSendsToARealServer(t *testing.T) {
 			"-url", server.URL+"/?token=secret", "-n", "3", "-rate", "500", "-base", "1ms", "-max", "5ms")
 		out := stdout.String()
 		assert.Equal(t, frame.OK, code, stderr)
-		assert.Equal(t, 1, matches(out, `#\d GET / +1  502 Bad Gateway +retry in `), out)
+		assert.Equal(t, 1, matches(out, `#\d GET / +1 502 Bad Gateway +retry in `), out)
 		assert.Equal(t, 3, matches(out, `200 OK +done$`), out)
 		assert.Equal(t, 1, matches(out, `^  attempts +4$`), out)
 		assert.NotContains(t, out, "secret")
@@ -183,7 +184,7 @@ func TestURLSendsToARealServer(t *testing.T) {
 		code, stderr := launch(t, t.Context(), &stdout, "-url", server.URL+"/missing", "-n", "2", "-rate", "500")
 		assert.Equal(t, frame.Failed, code)
 		assert.Contains(t, stderr, "2 of 2 requests did not succeed")
-		assert.Equal(t, 2, matches(stdout.String(), `404 Not Found +gave up: final$`), stdout.String())
+		assert.Equal(t, 2, matches(stdout.String(), `404 Not Found +stop: permanent$`), stdout.String())
 	})
 	t.Run("redirects are not followed", func(t *testing.T) {
 		var stdout bytes.Buffer
@@ -191,6 +192,86 @@ func TestURLSendsToARealServer(t *testing.T) {
 		assert.Equal(t, frame.OK, code)
 		assert.Equal(t, 1, matches(stdout.String(), `302 Found +done$`), stdout.String())
 	})
+}
+
+// Each reason that a request can end with is explained, and printed once.
+func TestAdvice(t *testing.T) {
+	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/closed" {
+			w.Header().Set("Retry-After", "3600")
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer failing.Close()
+	const title = "Why requests were not retried, and what to change"
+	for _, c := range []struct {
+		name string
+		args string
+		want []string
+	}{
+		{"POST", "/ -n 2 -rate 500 -method POST", []string{
+			`not_idempotent: the server may have processed the request`,
+			`    Policy\.NewIdempotencyKey, or Policy\.Idempotent if it only reads`,
+		}},
+		{"Retry-After", "/closed -n 2", []string{
+			`retry_after_too_long: the server asks for a longer wait than allowed`,
+			`    Policy\.MaxRetryAfter`,
+		}},
+		{"the default budget", "/ -n 30 -rate 1000 -attempts 2 -base 1ms -max 1ms", []string{
+			`attempts_exhausted: every attempt failed`,
+			`    Policy\.MaxAttempts \(-attempts\)`,
+			`budget_exhausted: too many retries of this client have failed`,
+			`    Policy\.Budget \(-budget\)`,
+		}},
+		{"no budget", "/ -n 30 -rate 1000 -attempts 2 -base 1ms -max 1ms -budget unlimited", []string{
+			`attempts_exhausted: every attempt failed`,
+			`    Policy\.MaxAttempts \(-attempts\)`,
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var stdout bytes.Buffer
+			args := strings.Fields("-url " + failing.URL + c.args)
+			code, _ := launch(t, t.Context(), &stdout, args...)
+			assert.Equal(t, frame.Failed, code)
+			_, advice, _ := strings.Cut(stdout.String(), title)
+			advice, _, _ = strings.Cut(advice, "Summary")
+			assert.Regexp(t, `^\n  `+strings.Join(c.want, `\n  `)+`\n\n$`, advice)
+		})
+	}
+	for reason := range httpretry.Reason(100) {
+		if strings.HasPrefix(reason.String(), "Reason(") {
+			break
+		}
+		why, fields := explain(reason)
+		skip := reason == httpretry.ReasonNone || reason == httpretry.ReasonSuccess ||
+			reason == httpretry.ReasonCanceled
+		assert.Equal(t, skip, why == "", "%v", reason)
+		assert.Equal(t, skip, fields == "", "%v", reason)
+		assert.LessOrEqual(t, len("  : "+reason.String()+why), 80)
+		assert.LessOrEqual(t, len("      "+fields), 80)
+	}
+}
+
+func TestBudgets(t *testing.T) {
+	for text, want := range map[string]httpretry.Budget{
+		"":           nil,
+		"default":    nil,
+		"unlimited":  httpretry.Unlimited{},
+		"0.25":       &httpretry.HostBudget{Ratio: 0.25},
+		"not-a-flag": nil,
+	} {
+		args := []string{"-url", "http://a.test"}
+		if text != "" {
+			args = append(args, "-budget", text)
+		}
+		opts, err := parseFlags(args)
+		if text == "not-a-flag" {
+			assert.ErrorContains(t, err, "for flag -budget: want default, unlimited or a number from 0.001 to 1000")
+			continue
+		}
+		require.NoError(t, err)
+		assert.Equal(t, want, opts.budget, text)
+	}
 }
 
 func TestEveryStrategyWorks(t *testing.T) {
@@ -205,7 +286,7 @@ func TestEveryStrategyWorks(t *testing.T) {
 		code, stderr := launch(t, t.Context(), &stdout, args...)
 		assert.Equal(t, frame.Failed, code, "%s: %s", name, stderr)
 		assert.Equal(t, 1, matches(stdout.String(), `retry in [0-4]`), "%s: %s", name, stdout.String())
-		assert.Equal(t, 1, matches(stdout.String(), `gave up: attempts exhausted$`), "%s: %s", name, stdout.String())
+		assert.Equal(t, 1, matches(stdout.String(), `stop: attempts_exhausted$`), "%s: %s", name, stdout.String())
 		assert.Contains(t, helpText, name)
 	}
 }
@@ -213,8 +294,8 @@ func TestEveryStrategyWorks(t *testing.T) {
 func TestBadFlagsAreNamedWithValueAndLimits(t *testing.T) {
 	const durations = "want a duration such as 250ms or 2s, not negative"
 	for args, want := range map[string]string{
-		"-n 5":                              "-n 5: goes with -url only",
-		"demo":                              `"demo": not a flag`,
+		"-n 5":                              "-n 5: want a -url as well",
+		"demo":                              `"demo": want flags only`,
 		"-bogus":                            "-bogus",
 		"-url":                              "-url",
 		"-url example.com":                  `"example.com" for flag -url: want an absolute http:// or https:// URL`,
@@ -224,6 +305,8 @@ func TestBadFlagsAreNamedWithValueAndLimits(t *testing.T) {
 		"-url http://a.test -n x":           `"x" for flag -n: want a whole number from 1 to 100000`,
 		"-url http://a.test -rate 0":        `"0" for flag -rate: want a number from 0.001 to 1000`,
 		"-url http://a.test -rate NaN":      `"NaN" for flag -rate`,
+		"-url http://a.test -budget 0":      `"0" for flag -budget: want default, unlimited or a number`,
+		"-url http://a.test -budget NaN":    `"NaN" for flag -budget`,
 		"-url http://a.test -attempts 101":  `"101" for flag -attempts: want a whole number from 1 to 100`,
 		"-url http://a.test -method A/B":    `"A/B" for flag -method: want an HTTP method`,
 		"-url http://a.test -method=":       `"" for flag -method: want an HTTP method`,
@@ -231,7 +314,7 @@ func TestBadFlagsAreNamedWithValueAndLimits(t *testing.T) {
 		"-url http://a.test -base -1s":      `"-1s" for flag -base: ` + durations,
 		"-url http://a.test -max -1s":       `"-1s" for flag -max: ` + durations,
 		"-url http://a.test -strategy fast": `"fast" for flag -strategy: want one of constant, linear, exponential,`,
-		"-url http://a.test -base 2s -max 1s -strategy full": "-base 2s -max 1s: FullJitter.Max: 1s is below Base (2s)",
+		"-url http://a.test -base 2s -max 1s -strategy full": "-base 2s -max 1s: FullJitter.Max: 1s: want at least Base (2s)",
 		"-url http://a.test -max 1s -strategy constant":      "-max 1s: -strategy constant",
 	} {
 		var stdout bytes.Buffer
@@ -248,13 +331,12 @@ func TestHelpNamesEveryFlag(t *testing.T) {
 	code, stderr := launch(t, t.Context(), &stdout, "-h")
 	assert.Equal(t, frame.OK, code)
 	assert.Empty(t, stderr)
-	for _, name := range []string{"-url", "-n", "-rate", "-method", "-attempts", "-timeout", "-strategy", "-base", "-max"} {
+	for _, name := range []string{"-url", "-n", "-rate", "-method", "-attempts", "-timeout", "-budget", "-strategy", "-base", "-max"} {
 		assert.Equal(t, 1, matches(stdout.String(), `^  `+name+` [A-Z]`), name)
 	}
 }
 
-// What goes wrong has to be seen: a scenario that expects something else fails
-// the demo.
+// A scenario with another result than expected fails the demo.
 func TestScenarioThatDoesNotDoWhatItSaysFails(t *testing.T) {
 	server, err := startServer()
 	require.NoError(t, err)
@@ -265,13 +347,13 @@ func TestScenarioThatDoesNotDoWhatItSaysFails(t *testing.T) {
 	s.want.requests = 1
 	d.report(t.Context(), d.run(t.Context(), s), "")
 	assert.Equal(t, 1, d.failed)
-	assert.Contains(t, stdout.String(), "FAIL  caller got 200 after 2 attempts; server saw 2 requests (final); expected:")
+	assert.Contains(t, stdout.String(), "FAIL  caller got 200 after 2 attempts; server saw 2 requests (success); expected:")
 }
 
-func TestColoursAreForTerminals(t *testing.T) {
-	s := &screen{colour: true}
+func TestColorsAreForTerminals(t *testing.T) {
+	s := &screen{color: true}
 	assert.Equal(t, "\x1b[31mx\x1b[0m", s.paint(red, "x"))
-	s.colour = false
+	s.color = false
 	assert.Equal(t, "x", s.paint(red, "x"))
 	assert.False(t, isTerminal(new(bytes.Buffer)))
 }

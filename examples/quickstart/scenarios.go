@@ -11,27 +11,27 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// scenarios returns the single requests of the demo, in their order. Each has
-// its own path, by which the server knows how to fail.
+// scenarios returns the scenarios with one request, in their order. Each has a
+// path of its own, by which the server knows its script.
 func scenarios() []scenario {
-	return slices.Concat(passing(), payments(), hopeless())
+	return slices.Concat(recoveries(), payments(), failures())
 }
 
-// passing failures: the request may be repeated, and then succeeds.
-func passing() []scenario {
-	twice := result{200, httpretry.ReasonFinal, 2, tally{requests: 2}}
+// recoveries are requests that succeed because they are retried.
+func recoveries() []scenario {
+	twice := result{200, httpretry.ReasonSuccess, 2, tally{requests: 2}}
 	return []scenario{{
-		title:  "A 503 that passes: GET is safe to repeat",
+		title:  "A 503: a GET may be retried",
 		path:   "/busy",
 		script: script{status(503)},
 		want:   twice,
 	}, {
-		title:  "A 503 with Retry-After-Ms: 250: never sooner than told, and a little spread",
+		title:  "A 503 with Retry-After-Ms: 250: the wait is at least that long",
 		path:   "/maintenance",
 		script: script{status(503, "Retry-After-Ms", "250")},
 		want:   twice,
 	}, {
-		title:  "A 429 with Retry-After as a date: counted from the response's Date",
+		title:  "A 429 whose Retry-After is a date: counted from the response's Date",
 		path:   "/throttled",
 		script: script{throttle(time.Second)},
 		want:   twice,
@@ -41,62 +41,64 @@ func passing() []scenario {
 		script: script{reset},
 		want:   twice,
 	}, {
-		title:  "A server that hangs: AttemptTimeout cuts one attempt, not the request",
+		title:  "A server that does not answer: AttemptTimeout ends the attempt",
 		path:   "/slow",
 		script: script{hang},
-		policy: httpretry.Policy{AttemptTimeout: 500 * time.Millisecond},
+		policy: httpretry.Policy{AttemptTimeout: time.Second},
 		want:   twice,
 	}}
 }
 
-// payments are POSTs, which must not be done twice.
+// payments are POSTs, which must not be processed twice.
 func payments() []scenario {
 	return []scenario{{
-		title:  "A POST without a key: it may have been done, so its 503 is handed back",
+		title:  "A POST without a key: it may have been processed, so it is sent once",
 		method: http.MethodPost,
 		path:   "/charge",
 		script: script{status(503)},
 		want:   result{503, httpretry.ReasonNotIdempotent, 1, tally{requests: 1, charges: 1}},
 	}, {
-		title:  "The same POST with an Idempotency-Key: repeated, and charged once",
+		title:  "The same POST with an Idempotency-Key: retried, and charged once",
 		method: http.MethodPost,
-		path:   "/charge-keyed",
+		path:   "/keyed",
 		key:    "order-4711",
 		script: script{status(503)},
-		want:   result{200, httpretry.ReasonFinal, 2, tally{requests: 2, charges: 1}},
+		want:   result{200, httpretry.ReasonSuccess, 2, tally{requests: 2, charges: 1}},
 	}, {
-		title:  "A POST whose connection is refused: never sent, so safe to repeat without a key",
+		title:  "A POST whose connection is refused: never sent, so it is retried",
 		method: http.MethodPost,
-		path:   "/charge-refused",
+		path:   "/refused",
 		base:   refusedOnce,
-		want:   result{200, httpretry.ReasonFinal, 2, tally{requests: 1, charges: 1}},
+		want:   result{200, httpretry.ReasonSuccess, 2, tally{requests: 1, charges: 1}},
 	}}
 }
 
-// hopeless cases: another attempt would be useless or unwelcome.
-func hopeless() []scenario {
-	once := func(why httpretry.Reason) result { return result{503, why, 1, tally{requests: 1}} }
+// failures are requests for which another attempt is useless or unwelcome.
+func failures() []scenario {
+	once := func(why httpretry.Reason) result {
+		return result{503, why, 1, tally{requests: 1}}
+	}
 	return []scenario{{
-		title:  "A server that says X-Should-Retry: false",
+		title:  "A server that answers X-Should-Retry: false",
 		path:   "/refusing",
 		script: script{status(503, "X-Should-Retry", "false")},
-		want:   once(httpretry.ReasonServerRefused),
+		want:   once(httpretry.ReasonDoNotRetry),
 	}, {
-		title:  "A Retry-After of an hour: over MaxRetryAfter, so given up at once, not cut short",
+		title:  "A Retry-After of an hour: more than MaxRetryAfter, never shortened",
 		path:   "/closed",
 		script: script{status(503, "Retry-After", "3600")},
 		want:   once(httpretry.ReasonRetryAfter),
 	}, {
-		title:   "A deadline in 2s and a Retry-After of 5s: given up now, not when the time is up",
+		title:   "A deadline in 20s, a Retry-After of 40s: ended now, not in 20s",
 		path:    "/hurry",
-		script:  script{status(503, "Retry-After", "5")},
-		timeout: 2 * time.Second,
+		script:  script{status(503, "Retry-After", "40")},
+		timeout: 20 * time.Second,
 		want:    once(httpretry.ReasonDeadline),
 	}}
 }
 
 // refusedOnce returns a base whose first connection is refused, as by a server
-// that is being restarted: it goes to a port on which nobody listens any more.
+// that restarts: it goes to a port on which nothing listens any more.
 func refusedOnce() *http.Transport {
 	var dialed atomic.Bool
 	var dialer net.Dialer

@@ -17,10 +17,10 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// Widths of the columns, for a terminal of 100.
+// Widths of the columns, for a terminal with 80.
 const (
-	requestWidth = 20
-	resultWidth  = 31
+	requestWidth = 16
+	resultWidth  = 24
 )
 
 const (
@@ -32,18 +32,18 @@ const (
 
 // screen prints whole lines, from any goroutine.
 type screen struct {
-	mu     sync.Mutex
-	w      io.Writer
-	start  time.Time
-	colour bool
+	mu    sync.Mutex
+	w     io.Writer
+	start time.Time
+	color bool
 }
 
 func newScreen(w io.Writer) *screen {
-	return &screen{w: w, start: time.Now(), colour: isTerminal(w) && os.Getenv("NO_COLOR") == ""}
+	return &screen{w: w, start: time.Now(), color: isTerminal(w) && os.Getenv("NO_COLOR") == ""}
 }
 
-// isTerminal reports whether w shows colours. The Windows console needs to be
-// told first, which is more than an example should do.
+// isTerminal reports whether w shows colors. A Windows console does not by
+// itself, and to change that is beyond an example.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok || runtime.GOOS == "windows" || os.Getenv("TERM") == "dumb" {
@@ -59,9 +59,9 @@ func (s *screen) print(format string, args ...any) {
 	fmt.Fprintf(s.w, format, args...)
 }
 
-// paint colours text. Padding has to be done before: it counts characters.
+// paint colors text. Padding comes first, since it counts characters.
 func (s *screen) paint(code, text string) string {
-	if !s.colour {
+	if !s.color {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
@@ -69,7 +69,7 @@ func (s *screen) paint(code, text string) string {
 
 func (s *screen) title(text string) { s.print("\n%s\n", s.paint(bold, text)) }
 
-// verdict says whether a scenario did what its title says.
+// verdict prints whether a scenario did what its title says.
 func (s *screen) verdict(err error, text string) {
 	if err != nil {
 		s.print("  %s  %v\n", s.paint(red, "FAIL"), err)
@@ -79,22 +79,23 @@ func (s *screen) verdict(err error, text string) {
 }
 
 func (s *screen) heading() {
-	s.print("%9s  %-*s  %3s  %-*s  %s\n", "at", requestWidth, "request", "try", resultWidth, "result", "decision")
+	s.print("%7s %-*s %3s %-*s %s\n",
+		"at", requestWidth, "request", "try", resultWidth, "result", "decision")
 }
 
-// observe prints an attempt with what was decided after it. It is meant to be
-// called by Config.Observe, which runs on the goroutine of each request.
+// observe prints an attempt and the decision after it. It is called by
+// Config.Observe, which runs on the goroutine of each request.
 func (s *screen) observe(ctx context.Context, e httpretry.Event) {
-	colour, decision := describe(e)
-	s.print("%8.3fs  %-*s  %3d  %-*s  %s\n", time.Since(s.start).Seconds(),
+	color, decision := describe(e)
+	s.print("%6.2fs %-*s %3d %-*s %s\n", time.Since(s.start).Seconds(),
 		requestWidth, fit(label(ctx, e.Request), requestWidth), e.Attempt,
-		resultWidth, fit(outcome(e), resultWidth), s.paint(colour, decision))
+		resultWidth, fit(outcome(e), resultWidth), s.paint(color, decision))
 }
 
 type labelKey struct{}
 
-// withLabel names a request where its method and path do not tell it from the
-// others. Observe gets the request's context, and so the name.
+// withLabel returns a context whose requests have a name on the screen, for
+// requests with the same method and path.
 func withLabel(ctx context.Context, text string) context.Context {
 	return context.WithValue(ctx, labelKey{}, text)
 }
@@ -107,25 +108,20 @@ func label(ctx context.Context, req *http.Request) string {
 	return name
 }
 
-// describe returns the decision in words, and its colour. A Reason of zero
-// means that another attempt follows.
-func describe(e httpretry.Event) (colour, text string) {
-	switch {
-	case e.Reason == 0:
+// describe returns the decision and its color.
+func describe(e httpretry.Event) (color, text string) {
+	switch e.Reason {
+	case httpretry.ReasonNone:
 		return yellow, "retry in " + e.Wait.Round(time.Millisecond).String()
-	case succeeded(e):
+	case httpretry.ReasonSuccess:
 		return green, "done"
 	default:
-		return red, "gave up: " + e.Reason.String()
+		return red, "stop: " + e.Reason.String()
 	}
 }
 
-func succeeded(e httpretry.Event) bool {
-	return e.Reason == httpretry.ReasonFinal && e.Response != nil && e.Response.StatusCode < 400
-}
-
-// outcome returns what came back: a status, with the wait that the server asks
-// for in whichever header, or an error.
+// outcome returns the result of an attempt: a status, with the wait that the
+// server asks for, or an error.
 func outcome(e httpretry.Event) string {
 	if e.Err != nil {
 		return short(e.Err)
@@ -137,8 +133,8 @@ func outcome(e httpretry.Event) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
 }
 
-// askedWait returns the wait that the server asks for, if it does. On a
-// success the headers have another meaning.
+// askedWait returns the wait that the server asks for, if it does. In a
+// response without an error, the headers have another meaning.
 func askedWait(e httpretry.Event) (time.Duration, bool) {
 	if e.Response == nil || e.Response.StatusCode < 400 {
 		return 0, false
@@ -146,8 +142,8 @@ func askedWait(e httpretry.Event) (time.Duration, bool) {
 	return httpretry.RetryAfter(e.Response.Header, time.Now())
 }
 
-// short returns the part of an error that tells what happened. The addresses
-// and wrappers around it are the same on every line.
+// short returns the part of an error that says what happened, without the
+// addresses, which are the same on every line.
 func short(err error) string {
 	if errors.Is(err, context.Canceled) {
 		return "canceled"
@@ -162,7 +158,8 @@ func short(err error) string {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
 	}
-	return prefix + err.Error()
+	text := strings.TrimPrefix(err.Error(), "attempt ")
+	return prefix + strings.TrimSuffix(text, " by peer")
 }
 
 // fit cuts text to a width in characters.

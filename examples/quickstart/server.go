@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// tally is what the server knows about a path.
+// tally is what the server counted for a path.
 type tally struct {
-	requests int // that reached it
-	charges  int // that it made for the POSTs among them
+	requests int // requests that arrived
+	charges  int // payments that were charged for the POSTs among them
 }
 
-// server is the other side of the demo. It fails as its scripts say, and
-// counts what really reached it: the scenarios are judged by that.
+// server is the server of the demo. It fails as its scripts say and counts its
+// requests. The scenarios are checked by these numbers.
 type server struct {
 	url  string
 	host string
@@ -28,8 +28,8 @@ type server struct {
 	keys    map[string]bool   // idempotency keys that were charged
 }
 
-// script is how a path fails: its first request gets the first answer, and so
-// on. Requests after the last one get a 200.
+// script has a handler for each of the first requests to a path. Later requests
+// get a 200.
 type script []http.HandlerFunc
 
 func startServer() (*server, error) {
@@ -55,7 +55,7 @@ func startServer() (*server, error) {
 }
 
 func (s *server) stop() {
-	_ = s.http.Close() // whoever still waits for an answer has given up
+	_ = s.http.Close() // all clients are done
 	<-s.done
 }
 
@@ -63,7 +63,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next(r)(w, r)
 }
 
-// next counts a request and returns how it is answered.
+// next counts a request and returns its handler.
 func (s *server) next(r *http.Request) http.HandlerFunc {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +80,8 @@ func (s *server) next(r *http.Request) http.HandlerFunc {
 	return func(http.ResponseWriter, *http.Request) {} // 200
 }
 
-// isNew is how a server keeps its side of the bargain: it acts once for each
-// key, and the client may repeat a request that has one.
+// isNew reports whether a POST is to be charged: one without a key always, one
+// with a key the first time. That is what makes retries with a key safe.
 func (s *server) isNew(key string) bool {
 	if key == "" {
 		return true
@@ -91,21 +91,22 @@ func (s *server) isNew(key string) bool {
 	return !known
 }
 
-// play sets the script of a path.
+// play sets the script for a path.
 func (s *server) play(path string, sc script) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.scripts[path] = sc
 }
 
-// tally returns what reached a path so far.
+// tally returns what the server counted for a path.
 func (s *server) tally(path string) tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.tallies[path]
 }
 
-// status answers with a status and headers, given as name, value, name, value.
+// status responds with a status and with headers, given as names and values in
+// turn.
 func status(code int, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for i := 0; i+1 < len(header); i += 2 {
@@ -116,8 +117,8 @@ func status(code int, header ...string) http.HandlerFunc {
 	}
 }
 
-// throttle answers 429 with a date, in whole seconds as HTTP has them. Such a
-// date counts from the response's own Date, so a wrong clock does no harm.
+// throttle responds with 429 and a date in Retry-After. The client compares it
+// with the Date of the same response, so its own clock does not matter.
 func throttle(after time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		now := time.Now().UTC()
@@ -127,8 +128,7 @@ func throttle(after time.Duration) http.HandlerFunc {
 	}
 }
 
-// reset drops the connection without an answer: with a linger of zero, Close
-// sends a RST.
+// reset resets the connection: with a linger of zero, Close sends a RST.
 func reset(w http.ResponseWriter, _ *http.Request) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -140,5 +140,5 @@ func reset(w http.ResponseWriter, _ *http.Request) {
 	_ = conn.Close()
 }
 
-// hang does not answer before the client has gone.
+// hang waits until the client closes the connection.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }

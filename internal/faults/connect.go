@@ -3,65 +3,42 @@ package faults
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 )
 
-// Refused returns an address at which nothing listens. It stays taken until the
-// test ends, so that no other server gets it.
+// Refused returns an address at which nothing listens. The address stays in
+// use until the test ends, so that no other server is given it.
 func Refused(t testing.TB) string {
 	t.Helper()
-	_, addr := bound(t)
-	return addr
-}
-
-// bound returns a socket with an address of its own, at which it does not listen
-// yet.
-func bound(t testing.TB) (fd int, addr string) {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	needSockets(t)
+	l := listen(t)
+	defer l.Close()
+	// A connected socket holds its local port without listening there. That
+	// works on every system, unlike binding a socket through package syscall.
+	conn, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	name, err := syscall.Getsockname(fd)
+	t.Cleanup(func() { _ = conn.Close() })
+	peer, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := name.(*syscall.SockaddrInet4)
-	return fd, (&net.TCPAddr{IP: at.Addr[:], Port: at.Port}).String()
+	t.Cleanup(func() { _ = peer.Close() })
+	return conn.LocalAddr().String()
 }
 
-// Backlog returns an address at which connections are neither accepted nor
-// refused: its queue is full.
-func Backlog(t testing.TB) string {
+// needSockets skips the test where package net imitates a network in memory:
+// there, connections are not reset, and errors do not say what happened.
+func needSockets(t testing.TB) {
 	t.Helper()
-	fd, addr := bound(t)
-	if err := syscall.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
-	// The queue holds one. Whether that has taken its place is seen by the next.
-	dialer := net.Dialer{Timeout: 10 * time.Second}
-	for {
-		conn, err := dialer.Dial("tcp", addr)
-		if err == nil {
-			t.Cleanup(func() { _ = conn.Close() })
-			dialer.Timeout = 50 * time.Millisecond
-			continue
-		}
-		if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
-			t.Fatal(err)
-		}
-		return addr
+	if runtime.GOOS == "js" || runtime.GOOS == "wasip1" {
+		t.Skipf("faults: package net has no sockets on %s", runtime.GOOS)
 	}
 }
 
@@ -71,14 +48,14 @@ const (
 	DNSServerFailure = 2
 	DNSNameError     = 3
 	DNSQueryRefused  = 5
-	DNSSilent        = -1 // no answer at all
-	DNSLame          = -2 // no error, no records, and nobody else to ask
+	DNSSilent        = -1 // no answer
+	DNSLame          = -2 // no error and no records, without recursion
 )
 
 const dnsHeader = 12 // bytes
 
-// DNS returns a resolver that asks a server which answers every question with
-// code and without records.
+// DNS returns a resolver for a server that answers every question with code and
+// without records.
 func DNS(t testing.TB, code int) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -106,7 +83,7 @@ func DNS(t testing.TB, code int) *net.Resolver {
 	}}
 }
 
-// dnsReply repeats the question, without the records that may follow it.
+// dnsReply returns the answer to a query: the same question without records.
 func dnsReply(query []byte, code int) []byte {
 	const answer, recursionDesired, recursionAvailable = 1 << 15, 1 << 8, 1 << 7
 	end := dnsHeader
@@ -126,8 +103,8 @@ func dnsReply(query []byte, code int) []byte {
 	return reply
 }
 
-// Proxy is an HTTP proxy that gives answer each CONNECT. If answer returns
-// true, it connects the client to addr from then on.
+// Proxy starts an HTTP proxy that calls answer for each CONNECT. If answer
+// returns true, the proxy connects the client to addr.
 func Proxy(t testing.TB, addr string, answer func(c *Conn, connect *http.Request) bool) *Server {
 	t.Helper()
 	return Listen(t, func(c *Conn) {
@@ -139,13 +116,14 @@ func Proxy(t testing.TB, addr string, answer func(c *Conn, connect *http.Request
 	})
 }
 
-// SOCKS is a SOCKS5 proxy that answers every request to connect with reply
-// (RFC 1928 section 6), and if that is 0 connects the client to addr.
+// SOCKS starts a SOCKS5 proxy that answers every request with reply (RFC 1928
+// section 6). If reply is 0, the proxy connects the client to addr.
 func SOCKS(t testing.TB, addr string, reply byte) *Server {
 	t.Helper()
 	return Listen(t, func(c *Conn) {
+		// The greeting ends with the methods that the client offers.
 		greeting := c.take(2)
-		if greeting == nil || c.take(int(greeting[1])) == nil { // the methods that the client offers
+		if greeting == nil || c.take(int(greeting[1])) == nil {
 			return
 		}
 		c.Send("\x05\x00") // no authentication
@@ -154,7 +132,7 @@ func SOCKS(t testing.TB, addr string, reply byte) *Server {
 			return
 		}
 		length := map[byte]int{1: net.IPv4len, 4: net.IPv6len}[head[3]]
-		if length == 0 { // a name, after its length
+		if length == 0 { // a name with its length in front
 			if name := c.take(1); name != nil {
 				length = int(name[0])
 			}
@@ -169,7 +147,7 @@ func SOCKS(t testing.TB, addr string, reply byte) *Server {
 	})
 }
 
-// take reads n bytes, or returns nil.
+// take returns the next n bytes, or nil if there are not as many.
 func (c *Conn) take(n int) []byte {
 	b := make([]byte, n)
 	if _, err := io.ReadFull(c.Reader, b); err != nil {
@@ -178,7 +156,7 @@ func (c *Conn) take(n int) []byte {
 	return b
 }
 
-// relay connects the client to addr until one of them leaves.
+// relay connects the client to addr until one of them closes.
 func (c *Conn) relay(addr string) {
 	upstream, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -1,12 +1,15 @@
-// Package faults has servers that misbehave on purpose, for the tests of what
-// has to live with them. Each listens on the loopback interface, ends with the
-// test that started it, and counts what reached it.
+// Package faults provides servers that misbehave on purpose, for tests of
+// clients. Each server listens on the loopback interface, ends with the test
+// that started it, and counts the requests that arrive.
 //
-// They speak as little of their protocols as it takes, so that a test can stop
-// at any byte: [HTTP1] and [HTTP2] give a test every request, [Listen] every
-// connection. [Refused], [Backlog], [DNS] and [Proxy] fail before there is
-// one. [Stale] closes a connection at the worst moment, and [Pipe] connects a
-// real server without a network, so that both sides run in virtual time.
+// The servers implement as little of their protocols as possible, so that a
+// test can stop at any byte. [HTTP1] and [HTTP2] pass every request to a test,
+// and [Listen] every connection. [Refused], [Backlog], [DNS] and [Proxy] fail
+// before there is a connection. [Stale] closes a connection just before a
+// request is written. [Pipe] connects to a real server without a network, so
+// that both sides can run in virtual time.
+//
+// What a system does not support skips the test, with the reason.
 package faults
 
 import (
@@ -22,15 +25,16 @@ import (
 	"time"
 )
 
-// Server counts what reached it.
+// Server counts its connections and requests.
 type Server struct {
 	Addr     string       // host and port
 	Conns    atomic.Int32 // connections that were accepted
-	Requests atomic.Int32 // requests whose header arrived whole
+	Requests atomic.Int32 // requests whose header arrived
 
-	arrived chan struct{} // gets a value for each request, unless it has one
-	ended   chan struct{} // gets a value for each connection that ended, unless it has one
-	open    atomic.Int32  // connections that have not
+	// The channels hold one value, which says that the number has changed.
+	arrived chan struct{} // of requests
+	ended   chan struct{} // of open connections
+	open    atomic.Int32  // connections that have not ended
 }
 
 func (s *Server) arrive() int32 {
@@ -39,9 +43,9 @@ func (s *Server) arrive() int32 {
 	return n
 }
 
-// Await waits until n requests have arrived: a client that gave up on an
-// answer may be told so before the server has read what it gave up on. One
-// goroutine may wait at a time.
+// Await waits until n requests have arrived. A request that the client canceled
+// may have ended before the server has read it. Only one goroutine may wait at
+// a time.
 func (s *Server) Await(t testing.TB, n int32) {
 	t.Helper()
 	late := time.NewTimer(10 * time.Second)
@@ -56,12 +60,13 @@ func (s *Server) Await(t testing.TB, n int32) {
 	}
 }
 
-// Settle waits until all connections made so far have ended, so that whatever
-// was sent on them has been counted. The client has to close its own first. One
-// goroutine may wait at a time.
+// Settle waits until all connections so far have ended, so that all requests
+// that were sent have been counted. The client must have closed its
+// connections. Only one goroutine may wait at a time.
 func (s *Server) Settle(t testing.TB) {
 	t.Helper()
-	last, err := net.Dial("tcp", s.Addr) // is accepted after all others
+	// This connection is accepted after all others.
+	last, err := net.Dial("tcp", s.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,19 +89,20 @@ func (s *Server) Settle(t testing.TB) {
 // URL returns the server's address as a URL without TLS.
 func (s *Server) URL() string { return "http://" + s.Addr }
 
-// Conn is a connection that a server has accepted. Its writes may fail once
-// the client has left, which the client's side of a test shows: of the methods
-// below, only those report it by which a test may go on sending.
+// Conn is a connection that a server has accepted. Most of its methods do not
+// report errors of writing: these mean that the client has closed the
+// connection, which the test sees on the client's side.
 type Conn struct {
 	net.Conn
-	Reader *bufio.Reader // of Conn: use it for all that is read
+	Reader *bufio.Reader // reads from Conn; use it for all reading
 	Number int           // of the connection on its server, from 1
 	tcp    *net.TCPConn
 	server *Server
 }
 
-// Listen serves each connection with serve, and closes it when that returns.
-// When the test ends, it closes all of them and waits.
+// Listen starts a server that calls serve for each connection, and closes the
+// connection when serve returns. At the end of the test it closes all
+// connections and waits for serve.
 func Listen(t testing.TB, serve func(*Conn)) *Server {
 	t.Helper()
 	l := listen(t)
@@ -115,6 +121,7 @@ func Listen(t testing.TB, serve func(*Conn)) *Server {
 			}
 			mu.Lock()
 			conns = append(conns, conn)
+			// The cleanup has closed the others already.
 			if over {
 				_ = conn.Close()
 			}
@@ -149,22 +156,23 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// Send writes text as it is, and reports whether it could.
+// Send writes text as it is, and reports whether that succeeded.
 func (c *Conn) Send(text string) bool {
 	_, err := io.WriteString(c, text)
 	return err == nil
 }
 
-// Reset closes the connection so that the client sees a reset, not an end.
+// Reset closes the connection with a reset.
 func (c *Conn) Reset() {
+	// Without lingering, Close discards what is unsent and sends a reset.
 	_ = c.tcp.SetLinger(0)
 	_ = c.tcp.Close()
 }
 
-// CloseWrite ends what is sent, but not what is received.
+// CloseWrite closes the connection for writing.
 func (c *Conn) CloseWrite() { _ = c.tcp.CloseWrite() }
 
-// Request reads the header of the next request over HTTP/1 and counts it.
+// Request reads the header of the next HTTP/1 request and counts the request.
 func (c *Conn) Request() (*http.Request, error) {
 	req, err := http.ReadRequest(c.Reader)
 	if err == nil {
@@ -176,8 +184,8 @@ func (c *Conn) Request() (*http.Request, error) {
 // Drain reads until the client closes the connection.
 func (c *Conn) Drain() { _, _ = io.Copy(io.Discard, c.Reader) }
 
-// Respond answers over HTTP/1, with header lines such as "Retry-After: 1". The
-// connection stays usable.
+// Respond sends an HTTP/1 response, with header lines such as "Retry-After: 1".
+// The connection remains usable.
 func (c *Conn) Respond(status int, body string, header ...string) {
 	lines := append([]string{fmt.Sprintf("HTTP/1.1 %03d %s", status, http.StatusText(status))}, header...)
 	if status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified {
@@ -186,15 +194,15 @@ func (c *Conn) Respond(status int, body string, header ...string) {
 	c.Send(strings.Join(lines, "\r\n") + "\r\n\r\n" + body)
 }
 
-// HTTP1 serves HTTP/1 without TLS: it gives answer the header of each request,
-// and goes on to the connection's next if answer returns true. What is left of
-// a body is read before that.
+// HTTP1 starts an HTTP/1 server without TLS that calls answer for the header of
+// each request. If answer returns true, it discards the rest of the body and
+// reads the next request of the connection.
 func HTTP1(t testing.TB, answer func(c *Conn, req *http.Request) bool) *Server {
 	t.Helper()
 	return Listen(t, func(c *Conn) { c.HTTP1(answer) })
 }
 
-// HTTP1 serves one connection as the function HTTP1 does.
+// HTTP1 serves one connection like the function HTTP1.
 func (c *Conn) HTTP1(answer func(c *Conn, req *http.Request) bool) {
 	for {
 		req, err := c.Request()

@@ -35,29 +35,39 @@ const (
 	HTTP11Required  = 0xd
 )
 
-// HTTP2Server is a server that speaks just enough HTTP/2 to misbehave.
+// HTTP2Server implements as much of HTTP/2 as it takes to misbehave.
 type HTTP2Server struct {
 	*Server
-	Received atomic.Int32  // bytes of request bodies
-	Complete chan struct{} // gets a value for each request whose body has ended, up to 1000
-	Stingy   atomic.Bool   // does not let clients send more than the 65535 bytes they begin with
-	Pongs    chan struct{} // gets a value for each ping of ours that was answered, and connection that ended, up to 1000
+
+	// Received is the number of bytes of request bodies.
+	Received atomic.Int32
+
+	// Complete receives a value for each request whose body has ended. It holds
+	// 1000 values.
+	Complete chan struct{}
+
+	// Stingy keeps the flow-control window at the initial 65535 bytes.
+	Stingy atomic.Bool
+
+	// Pongs receives a value for each answer to a ping of the server, and for
+	// each connection that ended. It holds 1000 values.
+	Pongs chan struct{}
 }
 
 func newHTTP2Server(s *Server) *HTTP2Server {
 	return &HTTP2Server{Server: s, Complete: make(chan struct{}, 1000), Pongs: make(chan struct{}, 1000)}
 }
 
-// Stream is a request over HTTP/2 whose header has arrived, and the connection
-// it came on.
+// Stream is an HTTP/2 request whose header has arrived, and its connection.
 type Stream struct {
 	*Conn
 	ID      uint32
 	Request int // its number on the server, from 1
 }
 
-// HTTP2 serves HTTP/2 without TLS, with prior knowledge. It calls answer for
-// each request's header; while answer runs, the connection is not read.
+// HTTP2 starts an HTTP/2 server without TLS, for clients with prior knowledge.
+// It calls answer for the header of each request. While answer runs, the server
+// does not read from the connection.
 func HTTP2(t testing.TB, answer func(Stream)) *HTTP2Server {
 	t.Helper()
 	s := newHTTP2Server(nil)
@@ -65,7 +75,7 @@ func HTTP2(t testing.TB, answer func(Stream)) *HTTP2Server {
 	return s
 }
 
-// HTTP2 serves one connection as the function HTTP2 does.
+// HTTP2 serves one connection like the function HTTP2.
 func (c *Conn) HTTP2(answer func(Stream)) {
 	c.http2(newHTTP2Server(c.server), answer)
 }
@@ -86,6 +96,7 @@ func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 		if _, err := io.ReadFull(c.Reader, payload); err != nil {
 			return
 		}
+		// The highest bit of the number is reserved (RFC 9113 section 4.1).
 		stream := binary.BigEndian.Uint32(head[5:]) & (1<<31 - 1)
 		kind, ack, end := head[3], head[4]&FlagAck != 0, head[4]&FlagEndStream != 0
 		switch {
@@ -99,12 +110,8 @@ func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 			answer(Stream{c, stream, int(s.arrive())})
 		case kind == FrameData:
 			s.Received.Add(int32(len(payload)))
-			if len(payload) > 0 && !s.Stingy.Load() { // let the client send as much again
-				window := binary.BigEndian.AppendUint32(nil, uint32(len(payload)))
-				c.Frame(FrameWindow, 0, 0, window)
-				if !end {
-					c.Frame(FrameWindow, 0, stream, window)
-				}
+			if len(payload) > 0 && !s.Stingy.Load() {
+				c.widenWindows(stream, len(payload), end)
 			}
 		}
 		if end && (kind == FrameHeaders || kind == FrameData) {
@@ -113,7 +120,17 @@ func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 	}
 }
 
-// signal does not wait for anybody.
+// widenWindows lets the client send n more bytes on the connection, and on the
+// stream unless that has ended.
+func (c *Conn) widenWindows(stream uint32, n int, ended bool) {
+	window := binary.BigEndian.AppendUint32(nil, uint32(n))
+	c.Frame(FrameWindow, 0, 0, window)
+	if !ended {
+		c.Frame(FrameWindow, 0, stream, window)
+	}
+}
+
+// signal sends a value to c unless c is full.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -121,7 +138,7 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// Frame sends one frame, and reports whether it could.
+// Frame sends one frame, and reports whether that succeeded.
 func (c *Conn) Frame(kind, flags byte, stream uint32, payload []byte) bool {
 	b := make([]byte, 9, 9+len(payload))
 	b[0], b[1], b[2] = byte(len(payload)>>16), byte(len(payload)>>8), byte(len(payload))
@@ -131,8 +148,8 @@ func (c *Conn) Frame(kind, flags byte, stream uint32, payload []byte) bool {
 	return err == nil
 }
 
-// Ping asks for an answer, which comes after all that was sent before is taken
-// in.
+// Ping sends a ping. The client answers when it has processed all frames
+// before.
 func (c *Conn) Ping() { c.Frame(FramePing, 0, 0, make([]byte, 8)) }
 
 // GoAway announces that no stream after last will be processed.
@@ -145,8 +162,8 @@ func (s Stream) ResetStream(code uint32) {
 	s.Frame(FrameRSTStream, 0, s.ID, binary.BigEndian.AppendUint32(nil, code))
 }
 
-// Header sends a header, or trailers: names in lower case and values, in
-// turn, each a literal of its own (RFC 7541 section 6.2.2).
+// Header sends a header, or trailers, given as names in lower case and values
+// in turn. Each is encoded as a literal (RFC 7541 section 6.2.2).
 func (s Stream) Header(end bool, namesAndValues ...string) {
 	var block []byte
 	for i, text := range namesAndValues {
@@ -158,10 +175,9 @@ func (s Stream) Header(end bool, namesAndValues ...string) {
 	s.HeaderBlock(end, block)
 }
 
-// HeaderBlock sends a header that is encoded already, in as many frames as it
-// takes.
+// HeaderBlock sends an encoded header, in as many frames as it needs.
 func (s Stream) HeaderBlock(end bool, block []byte) {
-	const most = 16 << 10 // of a frame's payload, unless agreed otherwise
+	const most = 16 << 10 // the default of SETTINGS_MAX_FRAME_SIZE
 	kind, flags := byte(FrameHeaders), byte(0)
 	if end {
 		flags = FlagEndStream
@@ -182,12 +198,12 @@ func appendLength(b []byte, n int) []byte {
 	return binary.AppendUvarint(append(b, prefix), uint64(n-prefix))
 }
 
-// Respond sends a status without a body.
+// Respond sends a response without a body.
 func (s Stream) Respond(status int, namesAndValues ...string) {
 	s.Header(true, append([]string{":status", strconv.Itoa(status)}, namesAndValues...)...)
 }
 
-// Data sends a part of a body.
+// Data sends a part of the body.
 func (s Stream) Data(end bool, data string) {
 	var flags byte
 	if end {

@@ -9,21 +9,21 @@ import (
 	"testing"
 )
 
-// Pipe returns a transport whose connections all lead to handler, over HTTP/1
-// and without a network: in a bubble of testing/synctest both sides run in
-// virtual time.
+// Pipe returns a transport whose connections all lead to a server with this
+// handler, over HTTP/1 and without a network. In a bubble of testing/synctest,
+// both sides run in virtual time.
 func Pipe(t testing.TB, handler http.HandlerFunc) *http.Transport {
 	t.Helper()
 	return pipe(t, Base(t, nil), handler)
 }
 
-// HTTP2Pipe is a Pipe over HTTP/2.
+// HTTP2Pipe is Pipe over HTTP/2.
 func HTTP2Pipe(t testing.TB, handler http.HandlerFunc) *http.Transport {
 	t.Helper()
 	return pipe(t, HTTP2Base(t), handler)
 }
 
-// pipe leads base to a server that speaks the same protocols.
+// pipe connects base to a server with the same protocols.
 func pipe(t testing.TB, base *http.Transport, handler http.HandlerFunc) *http.Transport {
 	t.Helper()
 	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
@@ -47,8 +47,8 @@ func pipe(t testing.TB, base *http.Transport, handler http.HandlerFunc) *http.Tr
 	return base
 }
 
-// PipeConns is Pipe with a server that a test plays itself, as for [Listen]. A
-// pipe can neither be reset nor be closed for writing only.
+// PipeConns is Pipe with a function that serves each connection, as for
+// [Listen]. A pipe cannot be reset, nor closed for writing only.
 func PipeConns(t testing.TB, serve func(*Conn)) (*http.Transport, *Server) {
 	t.Helper()
 	s := &Server{Addr: "pipe.test"}

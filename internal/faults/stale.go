@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// StaleServer answers every request, until one with its Context is given a
-// connection that was used before: that connection is closed, and seen to be
-// closed, before the request is written.
+// StaleServer answers every request until one with its Context gets a
+// connection that was used before. It then closes that connection, and waits
+// until the client has noticed, before the request is written.
 type StaleServer struct {
 	*Server
 	Base    *http.Transport
 	Context context.Context
 }
 
-// Stale starts a StaleServer, which closes with a reset or without.
+// Stale starts a StaleServer that closes connections with or without a reset.
 func Stale(t testing.TB, reset bool) *StaleServer {
 	t.Helper()
 	if reset {
@@ -28,9 +28,11 @@ func Stale(t testing.TB, reset bool) *StaleServer {
 	return StaleWith(t, func(*Conn) {})
 }
 
-// StaleWith starts a StaleServer that calls end before it closes the connection.
+// StaleWith starts a StaleServer that calls end before it closes the
+// connection.
 func StaleWith(t testing.TB, end func(*Conn)) *StaleServer {
 	t.Helper()
+	needSockets(t)
 	s := new(StaleServer)
 	servers := make(chan *Conn, 10)
 	s.Server = Listen(t, func(c *Conn) {
@@ -43,21 +45,21 @@ func StaleWith(t testing.TB, end func(*Conn)) *StaleServer {
 	})
 	s.Base = Base(t, nil)
 	WrapConns(s.Base, func(conn net.Conn) net.Conn { return lateConn{conn} })
-	clients := Tell(s.Base)
+	clients := ObserveConns(s.Base)
 	s.Context = httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		if info.Reused {
 			server := <-servers
 			end(server)
 			_ = server.Close()
-			<-(<-clients).Closed // net/http has noticed
+			<-(<-clients).Closed // by net/http
 		}
 	}})
 	return s
 }
 
-// lateConn tells late that a write has failed. net/http may not have seen
-// everywhere that the connection is closed, and try to write: it hears first
-// that the connection is gone.
+// lateConn delays the errors of writes. One goroutine of net/http may write
+// before it knows that another one has seen the end of the connection, whose
+// error then comes first.
 type lateConn struct{ net.Conn }
 
 func (c lateConn) Write(p []byte) (int, error) {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Certificates returns the configuration of a server whose certificate is for
-// 127.0.0.1 and example.com, and of clients that trust it. Both are the
-// caller's to change; neither names a protocol to negotiate.
+// Certificates returns the configuration of a server, and of clients that trust
+// it. The certificate is for 127.0.0.1 and example.com. The caller may change
+// both configurations. Neither has protocols to negotiate.
 func Certificates(t testing.TB) (server, client *tls.Config) {
 	t.Helper()
 	srv := httptest.NewTLSServer(nil)
@@ -21,15 +21,16 @@ func Certificates(t testing.TB) (server, client *tls.Config) {
 	return &tls.Config{Certificates: srv.TLS.Certificates}, &tls.Config{RootCAs: roots}
 }
 
-// StartTLS goes on with TLS, and reports whether the handshake succeeded.
+// StartTLS changes the connection to TLS, and reports whether the handshake
+// succeeded.
 func (c *Conn) StartTLS(cfg *tls.Config) bool {
 	conn := tls.Server(c.Conn, cfg)
 	c.Conn, c.Reader = conn, bufio.NewReader(conn)
 	return conn.Handshake() == nil
 }
 
-// Base returns a transport that trusts what client trusts, goes through no
-// proxy, and whose idle connections close with the test.
+// Base returns a transport with the TLS configuration client and without a
+// proxy. Its idle connections are closed at the end of the test.
 func Base(t testing.TB, client *tls.Config) *http.Transport {
 	t.Helper()
 	base := http.DefaultTransport.(*http.Transport).Clone()
@@ -39,7 +40,7 @@ func Base(t testing.TB, client *tls.Config) *http.Transport {
 	return base
 }
 
-// HTTP2Base returns a transport that speaks HTTP/2 without TLS.
+// HTTP2Base is Base for HTTP/2 without TLS.
 func HTTP2Base(t testing.TB) *http.Transport {
 	t.Helper()
 	base := Base(t, nil)

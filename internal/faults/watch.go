@@ -8,28 +8,31 @@ import (
 	"sync/atomic"
 )
 
-// Wire watches and stalls what a transport has on its connections.
+// Wire counts what a transport reads, and can stop what it writes.
 type Wire struct {
-	Read    atomic.Int64  // bytes that the transport has taken from its connections
-	Stalled chan struct{} // is closed when a write has begun to wait
+	Read    atomic.Int64  // bytes that the transport has read
+	Stalled chan struct{} // closed when a write has begun to wait
 
 	stall atomic.Bool
 	once  sync.Once
 }
 
-// Watch puts a Wire under base, which must not have been used.
+// Watch returns a Wire for base, which must not have been used.
 func Watch(base *http.Transport) *Wire {
 	w := &Wire{Stalled: make(chan struct{})}
 	WrapConns(base, func(conn net.Conn) net.Conn {
-		return &wiredConn{ToldConn: told(conn), wire: w}
+		return &wiredConn{ObservedConn: observed(conn), wire: w}
 	})
 	return w
 }
 
-// WrapConns puts what wrap returns in place of each connection that base makes
-// from now on.
+// WrapConns replaces each new connection of base with the result of wrap.
 func WrapConns(base *http.Transport, wrap func(net.Conn) net.Conn) {
 	dial := base.DialContext
+	if dial == nil {
+		// As for http.DefaultTransport on js/wasm.
+		dial = new(net.Dialer).DialContext
+	}
 	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
@@ -39,23 +42,23 @@ func WrapConns(base *http.Transport, wrap func(net.Conn) net.Conn) {
 	}
 }
 
-// ToldConn tells when it is closed.
-type ToldConn struct {
+// ObservedConn is a connection with a channel that says when it is closed.
+type ObservedConn struct {
 	net.Conn
-	Closed chan struct{} // is closed with it
+	Closed chan struct{} // closed by Close
 	once   sync.Once
 }
 
-func told(conn net.Conn) *ToldConn {
-	return &ToldConn{Conn: conn, Closed: make(chan struct{})}
+func observed(conn net.Conn) *ObservedConn {
+	return &ObservedConn{Conn: conn, Closed: make(chan struct{})}
 }
 
-// Tell returns a channel that gets each connection that base makes from now on,
-// up to 10.
-func Tell(base *http.Transport) <-chan *ToldConn {
-	conns := make(chan *ToldConn, 10)
+// ObserveConns returns a channel that receives each new connection of base. It
+// holds 10.
+func ObserveConns(base *http.Transport) <-chan *ObservedConn {
+	conns := make(chan *ObservedConn, 10)
 	WrapConns(base, func(conn net.Conn) net.Conn {
-		c := told(conn)
+		c := observed(conn)
 		conns <- c
 		return c
 	})
@@ -63,17 +66,17 @@ func Tell(base *http.Transport) <-chan *ToldConn {
 }
 
 // Close implements net.Conn.
-func (c *ToldConn) Close() error {
+func (c *ObservedConn) Close() error {
 	c.once.Do(func() { close(c.Closed) })
 	return c.Conn.Close()
 }
 
-// Stall makes each write wait from now on until its connection is closed, as
-// when the other side does not read any more.
+// Stall makes each later write wait until its connection is closed, as if the
+// server had stopped reading.
 func (w *Wire) Stall() { w.stall.Store(true) }
 
 type wiredConn struct {
-	*ToldConn
+	*ObservedConn
 	wire *Wire
 }
 

@@ -1,5 +1,5 @@
-// Package frame is what the example programs have around what they show:
-// signals, arguments and exit codes.
+// Package frame handles signals, arguments and exit codes for the example
+// programs.
 package frame
 
 import (
@@ -18,26 +18,30 @@ const (
 	OK          = 0
 	Failed      = 1
 	Usage       = 2
-	Interrupted = 130 // what shells report of a program that Ctrl-C ended
+	Interrupted = 130 // what shells report after Ctrl-C
 )
 
-// Main runs a program, which gets a context that SIGINT and SIGTERM end, and
-// exits with the code that it returns.
-func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer) int) {
+// RunFunc is a program without its signals. It returns the exit code.
+type RunFunc func(ctx context.Context, args []string, stdout, stderr io.Writer) int
+
+// Main runs a program and exits with the code that it returns. SIGINT and
+// SIGTERM cancel the context of the program.
+func Main(run RunFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C ends in order, a second one at once
+	// After the first Ctrl-C the program ends by itself, after a second one at
+	// once.
+	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// Program is a program that takes no arguments but -h.
+// Program is a program whose only flag is -h.
 type Program struct {
 	Name string
 	Help string // what -h prints
 	Show func(ctx context.Context, stdout io.Writer) error
 }
 
-// Run is the program: main without what a test cannot have twice. It returns
-// the exit code.
+// Run runs the program and returns the exit code. It is a [RunFunc].
 func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet(p.Name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -47,7 +51,7 @@ func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Write
 		fmt.Fprint(stdout, p.Help)
 		return OK
 	case err == nil && fs.NArg() > 0:
-		err = fmt.Errorf("%q: no arguments are allowed", fs.Arg(0))
+		err = fmt.Errorf("%q: want no arguments", fs.Arg(0))
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\nRun %s -h for help.\n", p.Name, err, p.Name)

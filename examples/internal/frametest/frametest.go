@@ -1,4 +1,4 @@
-// Package frametest has what the tests of the example programs share.
+// Package frametest is shared by the tests of the example programs.
 package frametest
 
 import (
@@ -14,7 +14,8 @@ func LeavesNothing(t *testing.T, f func()) {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	f()
-	for range 500 { // not with assert.Eventually, which has a goroutine of its own
+	// Not with assert.Eventually, which starts a goroutine.
+	for range 500 {
 		if runtime.NumGoroutine() <= before {
 			break
 		}

@@ -1,5 +1,5 @@
-// Aws stores an object in S3 and reads an item of DynamoDB, with the retries
-// of httpretry in place of the SDK's.
+// Aws stores an object in S3 and reads an item of DynamoDB. httpretry retries
+// instead of the SDK.
 package main
 
 import (
@@ -24,41 +24,44 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// configure returns cfg with httpretry at work. In a program of yours, cfg is
-// what config.LoadDefaultConfig returned.
+// configure returns cfg changed to use httpretry. In other programs, cfg is the
+// result of config.LoadDefaultConfig.
 func configure(cfg aws.Config, retries httpretry.Config) (aws.Config, error) {
 	transport, err := httpretry.New(retries)
 	if err != nil {
 		return cfg, err
 	}
-	// The SDK signs above the transport, so each attempt has the same
-	// signature: valid for 15 minutes in S3 and 5 elsewhere, which all the waits
-	// of a request must fit into. It does not cover Retry-Attempt. The SDK's own
-	// Amz-Sdk-Request says attempt=1 on each.
+	// The SDK signs a request before it reaches the transport, so all attempts
+	// have the same signature. It is valid for 15 minutes in S3 and for 5
+	// elsewhere: keep the waits of a request shorter. Retry-Attempt is not
+	// signed. The SDK's header Amz-Sdk-Request says attempt=1 in each.
 	cfg.HTTPClient = &http.Client{Transport: transport}
-	// The SDK makes up to 3 attempts, each of which would be as many of these.
+	// The SDK makes up to 3 attempts. Each of them would be up to 3 here.
 	cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
 	return cfg, nil
 }
 
-// policy is for 500 and 503, which AWS says to repeat
+// policy retries 500 and 503, as AWS recommends
 // (docs.aws.amazon.com/AmazonS3/latest/userguide, Best practices for Amazon S3
 // errors; docs.aws.amazon.com/amazondynamodb/latest/developerguide, Error
 // handling with DynamoDB).
 func policy() httpretry.Policy {
 	return httpretry.Policy{
 		Idempotent: idempotent,
-		// The SDK's bodies have no GetBody, so what is to be sent again is
-		// kept. This takes parts of 5 MiB, as S3's upload manager makes them;
-		// what is longer is sent once.
+		// The SDK's bodies have no GetBody, so the transport keeps a copy to
+		// send again. This is enough for the parts of 5 MiB that S3's upload
+		// manager sends. A longer body is sent once.
 		ReplayBuffer: 6 << 20,
+		// An object whose transfer breaks off is continued where it broke off,
+		// as long as the signature is valid. Range is not signed.
+		Resume: true,
 	}
 }
 
-// idempotent knows the POSTs that may be repeated: those of S3 that delete
-// objects or end a multipart upload, and those of DynamoDB that only read, or
-// that have a ClientRequestToken, which the SDK sees to. PutItem and DeleteItem
-// may be added if yours have no conditions; UpdateItem may not.
+// idempotent accepts some POSTs as well: those of S3 that delete objects or
+// complete a multipart upload, and those of DynamoDB that only read or have a
+// ClientRequestToken, which the SDK sets. PutItem and DeleteItem without
+// conditions may be added, UpdateItem may not.
 func idempotent(req *http.Request) bool {
 	if req.Method != http.MethodPost {
 		return httpretry.Idempotent(req)
@@ -69,17 +72,19 @@ func idempotent(req *http.Request) bool {
 		return query.Has("delete") || query.Has("uploadId")
 	}
 	switch operation {
-	case "GetItem", "BatchGetItem", "TransactGetItems", "Query", "Scan", "TransactWriteItems", "ExecuteTransaction":
+	case "GetItem", "BatchGetItem", "TransactGetItems", "Query", "Scan",
+		"TransactWriteItems", "ExecuteTransaction":
 		return true
 	}
 	return strings.HasPrefix(operation, "Describe") || strings.HasPrefix(operation, "List")
 }
 
-// throttlesOnly leaves to the SDK's retryer what a transport cannot see:
-// DynamoDB throttles by a code in the body of a 400. Nothing was executed then,
-// so writes are repeated too, and nothing multiplies, since no 400 is repeated
-// below. For the adaptive mode, or to have the SDK correct its clock before it
-// tries again, leave cfg.Retryer alone and set MaxAttempts: 1 in the Policy.
+// throttlesOnly configures the SDK's retryer for the errors that a transport
+// cannot see: DynamoDB reports throttling in the body of a 400. Such a request
+// was not processed, so writes are retried as well. Attempts do not multiply,
+// since httpretry does not retry a 400. For the adaptive mode, or to let the
+// SDK correct its clock before a retry, keep cfg.Retryer and set MaxAttempts: 1
+// in the Policy.
 func throttlesOnly(o *retry.StandardOptions) {
 	o.Retryables = []retry.IsErrorRetryable{retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
 		var response *awshttp.ResponseError
@@ -99,14 +104,15 @@ func main() {
 		Region: *region,
 		Credentials: credentials.NewStaticCredentialsProvider(
 			os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY"), os.Getenv("AWS_SESSION_TOKEN")),
-		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenSupported, // as LoadDefaultConfig has it
+		// The default of LoadDefaultConfig.
+		RequestChecksumCalculation: aws.RequestChecksumCalculationWhenSupported,
 	}, httpretry.Config{Policy: policy(), Observe: httpretry.LogEvents(slog.Default())})
 	if err != nil {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
 	stored, err := s3.NewFromConfig(cfg).PutObject(ctx, &s3.PutObjectInput{
-		Bucket: bucket, Key: aws.String("hello.txt"), Body: strings.NewReader("Stored once, however often it was sent.\n"),
+		Bucket: bucket, Key: aws.String("hello.txt"), Body: strings.NewReader("Stored once, even if it was sent twice.\n"),
 	})
 	if err != nil {
 		log.Fatal(err)

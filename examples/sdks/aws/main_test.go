@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	types3 "github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -29,7 +30,7 @@ import (
 
 const secret = "a secret of the tests"
 
-// api answers as S3 and DynamoDB do to what the tests ask.
+// api responds like S3 and DynamoDB to the requests of the tests.
 func api(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Header.Get("X-Amz-Target") != "":
@@ -54,13 +55,13 @@ var (
 		"Content-Type", "application/x-amz-json-1.0")
 )
 
-// config returns a configuration for a server.
+// config returns a configuration for a test server.
 func config(t *testing.T, s *sdktest.Server) aws.Config {
 	t.Helper()
 	p := policy()
 	p.Backoff = strategies.Constant{Wait: time.Millisecond}
 	base := &http.Transport{}
-	if s.TLS != nil { // HTTP/1.1, as S3 speaks
+	if s.TLS != nil { // HTTP/1.1, as with S3
 		base.TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 		base.TLSClientConfig.NextProtos = nil
 	}
@@ -99,7 +100,7 @@ func signed(t *testing.T, s *sdktest.Server) {
 	}
 }
 
-func TestGetObjectIsRepeatedWithTheSameSignature(t *testing.T) {
+func TestGetObjectIsRetriedWithTheSameSignature(t *testing.T) {
 	s := sdktest.New(t, http.HandlerFunc(api), sdktest.Reset(), slowDown)
 	out, err := objects(t, s).GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("bucket"), Key: aws.String("a key")})
 	require.NoError(t, err)
@@ -116,6 +117,32 @@ func TestGetObjectIsRepeatedWithTheSameSignature(t *testing.T) {
 		assert.Equal(t, "attempt=1; max=1", r.Header.Get("Amz-Sdk-Request"))
 		assert.Equal(t, []string{"", "1", "2"}[i], r.Header.Get("Retry-Attempt"))
 	}
+}
+
+// A large object survives connections that break in the middle of it. Each
+// request for the rest has the signature of the first.
+func TestGetObjectIsResumed(t *testing.T) {
+	content := sdktest.Random(3 << 20)
+	sum := binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(content))
+	s := sdktest.New(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"e"`)
+		if r.Header.Get("Range") == "" {
+			w.Header().Set("X-Amz-Checksum-Crc32", base64.StdEncoding.EncodeToString(sum))
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	}), sdktest.Cut(1<<20), sdktest.Reset(), sdktest.Cut(100_000))
+	p := s3.GetObjectInput{Bucket: aws.String("bucket"), Key: aws.String("key"), ChecksumMode: types3.ChecksumModeEnabled}
+	out, err := objects(t, s).GetObject(t.Context(), &p)
+	require.NoError(t, err)
+	defer out.Body.Close()
+	got, err := io.ReadAll(out.Body) // which the SDK checks against the checksum
+	require.NoError(t, err)
+	assert.Equal(t, sha256.Sum256(content), sha256.Sum256(got))
+
+	signed(t, s)
+	require.Len(t, s.Requests(), 4, s.Summary())
+	assert.Equal(t, "bytes=1048576-3145727", s.Requests()[1].Header.Get("Range"))
+	assert.Equal(t, "bytes=1148576-3145727", s.Requests()[3].Header.Get("Range"))
 }
 
 func TestUploadsArriveWhole(t *testing.T) {
@@ -137,7 +164,7 @@ func TestUploadsArriveWhole(t *testing.T) {
 	}
 }
 
-// A stream is sent with its checksum behind it, which takes TLS.
+// A stream is sent with its checksum in a trailer, which needs TLS.
 func TestStreamArrivesWholeWithItsChecksum(t *testing.T) {
 	content := sdktest.Random(3 << 20)
 	sum := binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(content))
@@ -156,7 +183,7 @@ func TestStreamArrivesWholeWithItsChecksum(t *testing.T) {
 	}
 }
 
-// Neither memory nor a file has a GetBody here.
+// Bodies from memory and from files have no GetBody here.
 func TestUploadBeyondTheBufferIsSentOnce(t *testing.T) {
 	s := sdktest.New(t, http.HandlerFunc(api), slowDown)
 	_, err := objects(t, s).PutObject(t.Context(), &s3.PutObjectInput{
@@ -201,7 +228,7 @@ func TestItemsAreReadAgainAndNotWrittenTwice(t *testing.T) {
 	}
 }
 
-func TestTransactionIsRepeatedWithItsToken(t *testing.T) {
+func TestTransactionIsRetriedWithItsToken(t *testing.T) {
 	s := sdktest.New(t, http.HandlerFunc(api), sdktest.Lost())
 	_, err := items(t, s).TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{
 		TransactItems: []types.TransactWriteItem{{Delete: &types.Delete{TableName: aws.String("table"), Key: key("1")}}},
@@ -214,9 +241,9 @@ func TestTransactionIsRepeatedWithItsToken(t *testing.T) {
 	assert.Equal(t, string(requests[0].Content), string(requests[1].Content))
 }
 
-// Throttling is the SDK's, and of writes too: each of its attempts is signed
-// afresh and counted.
-func TestThrottledWriteIsRepeatedByTheSDK(t *testing.T) {
+// The SDK retries throttled requests, writes as well. Each of its attempts has
+// a new signature and a new attempt number.
+func TestThrottledWriteIsRetriedByTheSDK(t *testing.T) {
 	s := sdktest.New(t, http.HandlerFunc(api), throttled)
 	require.NoError(t, update(t, items(t, s)))
 	signed(t, s)
@@ -231,8 +258,7 @@ func TestThrottledWriteIsRepeatedByTheSDK(t *testing.T) {
 	assert.Len(t, s.Requests(), 1)
 }
 
-// This is why the retryer is aws.NopRetryer, or one that leaves alone what the
-// transport repeats.
+// With the SDK's default retryer, attempts multiply.
 func TestRetriesMultiply(t *testing.T) {
 	get := func(retryer aws.Retryer) int {
 		s := sdktest.New(t, http.HandlerFunc(api), slices.Repeat([]sdktest.Fault{internal}, 20)...)

@@ -1,5 +1,5 @@
-// Azblob stores a blob in Azure Storage, and reads it back, with the retries
-// of httpretry in place of the SDK's.
+// Azblob stores a blob in Azure Storage and reads it back. httpretry retries
+// instead of the SDK.
 package main
 
 import (
@@ -20,23 +20,22 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// recommended is for 500 InternalError and OperationTimedOut, and 503
+// recommended retries 500 InternalError and OperationTimedOut, and 503
 // ServerBusy (learn.microsoft.com/rest/api/storageservices, Status and error
-// codes), which are repeated by default. X-Ms-Retry-After-Ms and Retry-After
-// are obeyed.
+// codes), as the default does. It follows X-Ms-Retry-After-Ms and Retry-After.
 func recommended() httpretry.Policy {
 	return httpretry.Policy{MaxAttempts: 4, Idempotent: idempotent}
 }
 
-// idempotent takes out the PUTs that do more when they arrive twice: a snapshot,
-// a sequence number that counts up, and a block that is appended wherever the
-// end is. With a condition on its position it is appended once
+// idempotent excludes the PUTs that must not be processed twice: one that takes
+// a snapshot, one that increments a sequence number, and one that appends a
+// block without a condition on its position
 // (learn.microsoft.com/rest/api/storageservices, Append Block, Set Blob
 // Properties).
 func idempotent(req *http.Request) bool {
 	switch req.URL.Query().Get("comp") {
 	case "appendblock":
-		//lint:ignore SA1008 the SDK writes its headers in lower case, where Get finds nothing
+		//lint:ignore SA1008 the SDK's keys are in lower case, and Get does not find them
 		return len(req.Header["x-ms-blob-condition-appendpos"]) > 0
 	case "properties":
 		//lint:ignore SA1008 as above
@@ -53,18 +52,19 @@ func newClient(endpoint string, key *azblob.SharedKeyCredential, p httpretry.Pol
 	transport, err := httpretry.New(httpretry.Config{
 		Policy:  p,
 		Observe: httpretry.LogEvents(slog.Default()),
-		// The SDK signs above, so each attempt has the same x-ms-date and
-		// signature, good for 15 minutes. It covers all headers that begin with
-		// x-ms-: an AttemptHeader must not.
+		// The SDK signs a request before it reaches the transport, so all
+		// attempts have the same x-ms-date and signature, valid for 15 minutes.
+		// The signature covers all headers that begin with x-ms-. AttemptHeader
+		// must not begin so.
 	})
 	if err != nil {
 		return nil, err
 	}
 	return azblob.NewClientWithSharedKeyCredential(endpoint, key, &azblob.ClientOptions{ClientOptions: azcore.ClientOptions{
 		Transport: &http.Client{Transport: transport},
-		// Below zero turns the SDK's own retries off. By default it makes 4
-		// attempts, each of which would be 4 here; and it repeats every
-		// request, whether or not that is safe.
+		// A negative value turns the SDK's retries off. By default it makes up
+		// to 4 attempts, each of which would be up to 4 here, and it retries
+		// every request, even if that is not safe.
 		Retry: policy.RetryOptions{MaxRetries: -1},
 	}})
 }
@@ -82,7 +82,7 @@ func main() {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	if _, err := client.UploadBuffer(ctx, *container, "hello.txt", []byte("Stored once, however often it was sent.\n"), nil); err != nil {
+	if _, err := client.UploadBuffer(ctx, *container, "hello.txt", []byte("Stored once, even if it was sent twice.\n"), nil); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("stored hello.txt")

@@ -84,7 +84,7 @@ func signed(t *testing.T, s *sdktest.Server) {
 		}
 		slices.Sort(own)
 		lines = append(append(lines, own...), "/account"+r.URL.EscapedPath())
-		for name, values := range r.URL.Query() { // in the tests there is one at most
+		for name, values := range r.URL.Query() { // at most one in these tests
 			lines = append(lines, strings.ToLower(name)+":"+strings.Join(values, ","))
 		}
 		mac := hmac.New(sha256.New, []byte(secret))
@@ -94,7 +94,7 @@ func signed(t *testing.T, s *sdktest.Server) {
 	}
 }
 
-func TestReadIsRepeatedWithTheSameSignature(t *testing.T) {
+func TestReadIsRetriedWithTheSameSignature(t *testing.T) {
 	s := sdktest.New(t, http.HandlerFunc(storage), sdktest.Reset(), busy)
 	out, err := connect(t, s.URL).DownloadStream(t.Context(), "container", "blob", nil)
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestReadIsRepeatedWithTheSameSignature(t *testing.T) {
 	}
 }
 
-// uploads are the SDK's ways to send a blob.
+// uploads are the ways in which the SDK sends a blob.
 func uploads(t *testing.T, content []byte) map[string]func(*azblob.Client) error {
 	t.Helper()
 	return map[string]func(*azblob.Client) error{
@@ -153,8 +153,8 @@ func TestUploadsArriveWhole(t *testing.T) {
 	}
 }
 
-// A server that is busy answers before it has read what is sent. The SDK has
-// one body for all attempts, which its GetBody seeks in.
+// A busy server responds before it has read the body. The SDK has one body for
+// all attempts, in which its GetBody seeks.
 func TestUploadsArriveWholeAfterAnEarlyAnswer(t *testing.T) {
 	content := sdktest.Random(8 << 20)
 	for name, upload := range uploads(t, content) {
@@ -177,7 +177,7 @@ func TestUploadsArriveWholeAfterAnEarlyAnswer(t *testing.T) {
 	}
 }
 
-// A stream is sent in blocks, each of which is repeated by itself.
+// A stream is sent in blocks, each of which is retried separately.
 func TestStreamArrivesWhole(t *testing.T) {
 	content := sdktest.Random(2<<20 + 5)
 	blocks := map[string]bool{}
@@ -192,7 +192,7 @@ func TestStreamArrivesWhole(t *testing.T) {
 			busy(s, w, r)
 			return
 		}
-		sdktest.Lost()(s, w, r) // a block that is stored twice is stored once
+		sdktest.Lost()(s, w, r) // a second copy of a block replaces the first
 	})
 	_, err := connect(t, s.URL).UploadStream(t.Context(), "container", "blob", io.MultiReader(bytes.NewReader(content)),
 		&azblob.UploadStreamOptions{BlockSize: 1536 << 10, Concurrency: 1})
@@ -210,8 +210,8 @@ func TestBlockIsAppendedOnce(t *testing.T) {
 	assert.Equal(t, 1, s.Executed(http.MethodPut))
 	assert.Len(t, s.Requests(), 1)
 
-	// With a condition the repeated block meets one that is in its place, and
-	// the caller can see that it is.
+	// With a condition, a second copy of the block fails, because the first is
+	// in its place. The caller can see that.
 	var appended atomic.Bool
 	s = sdktest.New(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if appended.Swap(true) {
@@ -230,7 +230,7 @@ func TestBlockIsAppendedOnce(t *testing.T) {
 	assert.Len(t, s.Requests(), 2)
 }
 
-// Two of these would be two snapshots, and a number that is too high by one.
+// Sent twice, these would take two snapshots, or increment a number twice.
 func TestSnapshotsAndIncrementsAreSentOnce(t *testing.T) {
 	for name, test := range map[string]struct {
 		do   func(*pageblob.Client) error
@@ -256,14 +256,14 @@ func TestSnapshotsAndIncrementsAreSentOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := sdktest.New(t, http.HandlerFunc(storage), sdktest.Lost())
 			blob := connect(t, s.URL).ServiceClient().NewContainerClient("container").NewPageBlobClient("blob")
-			_ = test.do(blob) // the answer, if any, is not as the SDK wants it
+			_ = test.do(blob) // the SDK does not accept the response
 			assert.Len(t, s.Requests(), test.want, s.Summary())
 			assert.Equal(t, test.want, s.Executed(http.MethodPut))
 		})
 	}
 }
 
-// This is why MaxRetries is below zero.
+// With the default of MaxRetries, attempts multiply.
 func TestRetriesMultiply(t *testing.T) {
 	for retries, want := range map[int32]int{-1: 2, 2: 6} {
 		t.Run(fmt.Sprint(retries), func(t *testing.T) {

@@ -1,5 +1,5 @@
 // Elasticsearch searches an index and adds documents to it with
-// go-elasticsearch, and repeats what fails in passing and may be repeated:
+// go-elasticsearch. httpretry retries instead of go-elasticsearch:
 //
 //	ELASTIC_API_KEY=... go run ./elasticsearch -url https://search.test -index items
 package main
@@ -12,7 +12,6 @@ import (
 	"log"
 	"net/http"
 	"os"
-	"path"
 	"strings"
 
 	"github.com/elastic/elastic-transport-go/v8/elastictransport"
@@ -20,49 +19,46 @@ import (
 	"github.com/elastic/go-elasticsearch/v9/esapi"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policies"
 )
 
-// policy is for elastic.co/docs/troubleshoot/elasticsearch/rejected-requests,
-// which is about 429, and what else go-elasticsearch would repeat: 502 to 504.
+// policy retries 429, as elastic.co/docs/troubleshoot/elasticsearch describes
+// in "Rejected requests", and 502 to 504, as go-elasticsearch does. The POSTs
+// that only read are retried like GETs. A scroll is none of them: it moves on
+// each time. Neither is _bulk: documents without an id would be added twice,
+// and scripts would run twice.
 func policy() httpretry.Policy {
-	return httpretry.Policy{Classify: classify, Idempotent: idempotent}
+	p := policies.Reads("/_search", "/_msearch", "/_count", "/_mget")
+	p.Classify = classify
+	return p
 }
 
-// classify leaves 500 alone: it is an error of the request's, such as one in a
-// script, as often as one of the cluster.
-func classify(resp *http.Response, err error) httpretry.Outcome {
+// classify does not retry a 500, which is as often an error of the request,
+// such as one in a script, as an error of the cluster.
+func classify(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 	if err == nil && resp.StatusCode == http.StatusInternalServerError {
 		return httpretry.Final
 	}
-	return httpretry.Classify(resp, err)
+	return httpretry.Classify(req, resp, err)
 }
 
-// idempotent knows the POSTs that only read. A scroll is not among them: it
-// moves on each time. Nor is _bulk: documents without an id would be added
-// twice, and scripts run twice.
-func idempotent(req *http.Request) bool {
-	switch path.Base(req.URL.Path) {
-	case "_search", "_msearch", "_count", "_mget":
-		return true
-	}
-	return httpretry.Idempotent(req)
-}
-
-// newClient returns a client of a cluster. Of several endpoints, all attempts of
-// a request would go to the same. Certificates belong into Config.Base: options
-// for them, those of more too, need an *http.Transport.
-func newClient(endpoint, key string, policy httpretry.Policy, more ...elasticsearch.Option) (*elasticsearch.Client, error) {
+// newClient returns a client for a cluster. With several endpoints, all
+// attempts of a request would go to the same one. Set certificates in
+// Config.Base: the options for them, in more as well, need an *http.Transport.
+func newClient(
+	endpoint, key string, policy httpretry.Policy, more ...elasticsearch.Option,
+) (*elasticsearch.Client, error) {
 	transport, err := httpretry.New(httpretry.Config{Policy: policy})
 	if err != nil {
 		return nil, err
 	}
 	return elasticsearch.New(append(more,
 		elasticsearch.WithAddresses(endpoint),
-		elasticsearch.WithAPIKey(key), // a header that is good for every attempt
+		elasticsearch.WithAPIKey(key), // a header, valid for all attempts
 		elasticsearch.WithTransportOptions(
 			elastictransport.WithTransport(transport),
-			// go-elasticsearch makes up to four attempts itself, without a
-			// wait, and of any POST: of three each, that would be twelve.
+			// go-elasticsearch makes up to 4 attempts, without waits and for
+			// every POST. With 3 attempts each here, that would be 12.
 			elastictransport.WithDisableRetry(),
 		))...)
 }
@@ -86,9 +82,9 @@ func run(ctx context.Context, client *elasticsearch.Client, index string, out io
 		return err
 	}
 	actions := `{"index":{"_id":"1"}}` + "\n" + `{"name":"One"}` + "\n" + `{"delete":{"_id":"2"}}` + "\n"
-	// A _bulk that indexes and deletes documents by their ids ends the same
-	// however often it is sent. One that creates them does, too, but answers 409
-	// for what it has created before.
+	// A _bulk that indexes and deletes documents by their ids has the same
+	// effect if it is processed twice. One that creates documents has, too, but
+	// reports 409 for those that exist.
 	res, err = client.Bulk(strings.NewReader(actions),
 		client.Bulk.WithContext(httpretry.WithIdempotent(ctx)), client.Bulk.WithIndex(index))
 	return show(out, "bulk", res, err)

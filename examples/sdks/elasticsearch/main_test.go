@@ -23,15 +23,15 @@ import (
 
 const apiKey = "a2V5"
 
-// quick is the recommended policy without its waits.
+// quick is the recommended policy without waits.
 func quick() httpretry.Policy {
 	p := policy()
 	p.Backoff = strategies.Constant{Wait: time.Millisecond}
 	return p
 }
 
-// listen starts a server that takes anything for granted. It checks in the end
-// that every attempt was authorized.
+// listen starts a server that accepts all requests. At the end it
+// checks that every attempt was authorized.
 func listen(t *testing.T, faults ...sdktest.Fault) *sdktest.Server {
 	t.Helper()
 	server := sdktest.New(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -49,7 +49,7 @@ func listen(t *testing.T, faults ...sdktest.Fault) *sdktest.Server {
 	return server
 }
 
-// start returns a server and a client of it.
+// start returns a server and a client for it.
 func start(t *testing.T, p httpretry.Policy, faults ...sdktest.Fault) (*sdktest.Server, *elasticsearch.Client) {
 	t.Helper()
 	server := listen(t, faults...)
@@ -60,13 +60,13 @@ func start(t *testing.T, p httpretry.Policy, faults ...sdktest.Fault) (*sdktest.
 	return server, client
 }
 
-// rejected is the answer of a cluster with full queues.
+// rejected is the response of a cluster with full queues.
 func rejected() sdktest.Fault {
 	return sdktest.Answer(429, `{"error":{"type":"es_rejected_execution_exception"},"status":429}`,
 		"X-Elastic-Product", "Elasticsearch", "Content-Type", "application/json")
 }
 
-// call is a request, which succeeds if res is no error.
+// call sends a request, which succeeds if res is not an error.
 type call func(ctx context.Context, client *elasticsearch.Client) (*esapi.Response, error)
 
 func search(ctx context.Context, client *elasticsearch.Client) (*esapi.Response, error) {
@@ -173,8 +173,8 @@ func TestLostAnswerIsNotDoubled(t *testing.T) {
 	}
 }
 
-// The check of the product is go-elasticsearch's, and after the retries: an
-// answer that fails it is not asked for again.
+// go-elasticsearch checks the product after the retries, so a response that
+// fails the check is not retried.
 func TestProductCheck(t *testing.T) {
 	server, client := start(t, quick(), sdktest.Answer(503, ""), sdktest.Answer(200, `{}`))
 	if call(search).ok(t, t.Context(), client) || len(server.Requests()) != 2 {
@@ -182,9 +182,9 @@ func TestProductCheck(t *testing.T) {
 	}
 }
 
-// Bodies arrive whole, a file's without being read into memory, which
-// go-elasticsearch would do if it had retries of its own. A long stream is sent
-// once, unless something keeps it: Policy.ReplayBuffer, or compression.
+// Bodies arrive complete. A file is not read into memory, as go-elasticsearch
+// does for retries of its own. A long stream is sent once, unless
+// Policy.ReplayBuffer is large enough, or it is compressed, in memory.
 func TestUpload(t *testing.T) {
 	content := bytes.Repeat([]byte("{\"index\":{\"_id\":\"1\"}}\n{}\n"), 20_000)
 	file := sdktest.File(t, "bulk.ndjson", content)
@@ -236,15 +236,15 @@ func plain(t *testing.T, r *sdktest.Request) []byte {
 	return content
 }
 
-// What WithDisableRetry is for: attempts multiply, and go-elasticsearch repeats
-// a _bulk that was executed.
+// Without WithDisableRetry, attempts multiply, and go-elasticsearch sends a
+// _bulk again that was executed.
 func TestRetriesMultiply(t *testing.T) {
 	p := quick()
-	p.Budget = httpretry.Unlimited{} // the default one would be spent before
+	p.Budget = httpretry.Unlimited{} // the default would end this earlier
 	lost := slices.Repeat([]sdktest.Fault{sdktest.Lost()}, 20)
 	for name, test := range map[string]struct {
 		do            call
-		with, without int // the line
+		with, without int // with and without that option
 	}{"search": {search, 3, 12}, "bulk": {bulk, 1, 4}} {
 		server, client := start(t, p, lost...)
 		if test.do.ok(t, t.Context(), client) || server.Executed("") != test.with {

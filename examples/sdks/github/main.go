@@ -1,5 +1,5 @@
-// Github reads a repository and opens an issue in it with go-github, and sits
-// out GitHub's rate limits where that does not take long:
+// Github reads a repository and opens an issue in it with go-github. It waits
+// for GitHub's rate limits if that does not take long:
 //
 //	GITHUB_TOKEN=... go run ./github -owner me -repo mine -title "An issue"
 package main
@@ -20,27 +20,27 @@ import (
 )
 
 // policy waits longer than the default for the reset of the primary limit,
-// which comes once an hour. A call that would have to wait longer than this
-// fails at once, with go-github's own error.
+// which happens once an hour. A call that would have to wait even longer fails
+// at once, with go-github's own error.
 func policy() httpretry.Policy {
 	p := policies.GitHub()
 	p.MaxRetryAfter = 2 * time.Minute
 	return p
 }
 
-// newClient returns a client of GitHub or, at an endpoint, of a GitHub
-// Enterprise Server.
+// newClient returns a client for GitHub or, if endpoint is not empty, for a
+// GitHub Enterprise Server.
 func newClient(endpoint, token string, policy httpretry.Policy) (*github.Client, error) {
 	transport, err := httpretry.New(httpretry.Config{Policy: policy})
 	if err != nil {
 		return nil, err
 	}
-	// go-github has no retries that would have to be turned off, as long as no
-	// context has its SleepUntilPrimaryRateLimitResetWhenRateLimited: then it
-	// repeats what was repeated here, and sends the body of a POST but once.
+	// go-github has no retries to turn off, except if a context has its
+	// SleepUntilPrimaryRateLimitResetWhenRateLimited. Then it retries what was
+	// retried here, and does not rewind the body of a POST.
 	options := []github.ClientOptionsFunc{
 		github.WithTransport(transport),
-		github.WithAuthToken(token), // a header that is good for every attempt
+		github.WithAuthToken(token), // a header, valid for all attempts
 	}
 	if endpoint != "" {
 		options = append(options, github.WithEnterpriseURLs(endpoint, endpoint))
@@ -55,8 +55,8 @@ func run(ctx context.Context, client *github.Client, owner, name, title string, 
 	}
 	fmt.Fprintf(out, "%s has %d open issues\n", repo.GetFullName(), repo.GetOpenIssuesCount())
 
-	// GitHub has no idempotency keys. An answer of 502 or 503, or none, leaves
-	// open whether there is a new issue, so this is not repeated then.
+	// GitHub has no idempotency keys. After a 502, a 503 or no response at all,
+	// the issue may exist, so the request is not retried.
 	issue, _, err := client.Issues.Create(ctx, owner, name, &github.IssueRequest{Title: &title})
 	if err != nil {
 		return err

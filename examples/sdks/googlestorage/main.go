@@ -1,5 +1,5 @@
-// Googlestorage stores an object in Google Cloud Storage, and reads it back,
-// with the retries of httpretry in place of the client library's.
+// Googlestorage stores an object in Google Cloud Storage and reads it back.
+// httpretry retries instead of the client library.
 package main
 
 import (
@@ -20,19 +20,19 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// policy is for 408, 429 and 5xx (cloud.google.com/storage/docs/retry-strategy),
-// which are repeated by default.
+// policy retries 408, 429 and 5xx, as the default does and
+// cloud.google.com/storage/docs/retry-strategy recommends.
 func policy() httpretry.Policy {
 	return httpretry.Policy{MaxAttempts: 5, Idempotent: idempotent}
 }
 
-// idempotent adds what Cloud Storage lists as idempotent under a condition, and
-// the chunks of a resumable upload, of which it ignores bytes that it has
-// (cloud.google.com/storage/docs/performing-resumable-uploads). Each condition is
-// good for its own methods: every generation that an insert makes begins with
-// metageneration 1, so ifMetagenerationMatch=1 lets its copy in too. The
-// library's X-Goog-Gcs-Idempotency-Token is not documented to prevent a second
-// insert, so it is no KeyHeader.
+// idempotent accepts as well what Cloud Storage documents as idempotent with a
+// condition, and the chunks of a resumable upload, where it ignores bytes that
+// it has (cloud.google.com/storage/docs/performing-resumable-uploads). The
+// condition has to fit the method: each insert creates a generation with
+// metageneration 1, so ifMetagenerationMatch=1 does not prevent a second
+// insert. Nor is the library's X-Goog-Gcs-Idempotency-Token documented to
+// prevent one, so it is not used as IdempotencyHeader.
 func idempotent(req *http.Request) bool {
 	query := req.URL.Query()
 	switch req.Method {
@@ -44,19 +44,21 @@ func idempotent(req *http.Request) bool {
 	return httpretry.Idempotent(req)
 }
 
-func newClient(ctx context.Context, endpoint string, tokens oauth2.TokenSource, p httpretry.Policy) (*storage.Service, error) {
+func newClient(
+	ctx context.Context, endpoint string, tokens oauth2.TokenSource, p httpretry.Policy,
+) (*storage.Service, error) {
 	transport, err := httpretry.New(httpretry.Config{
 		Policy:  p,
 		Observe: httpretry.LogEvents(slog.Default()),
-		// Below, so that each attempt has a token that is still good, and a
-		// token that cannot be had is asked for again.
+		// In Base, so that each attempt has a valid token, and a failed request
+		// for a token is retried.
 		Base: &oauth2.Transport{Source: tokens},
 	})
 	if err != nil {
 		return nil, err
 	}
-	// With a client of yours the library leaves out all that it would do to a
-	// request on its way: credentials, a quota project, telemetry.
+	// With WithHTTPClient, the library does not add credentials, a quota
+	// project or telemetry to requests.
 	options := []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: transport})}
 	if endpoint != "" {
 		options = append(options, option.WithEndpoint(endpoint))
@@ -64,12 +66,12 @@ func newClient(ctx context.Context, endpoint string, tokens oauth2.TokenSource, 
 	return storage.NewService(ctx, options...)
 }
 
-// insert is the upload of an object that is not there yet.
+// insert returns the upload of an object that does not exist yet.
 func insert(service *storage.Service, bucket, name string) *storage.ObjectsInsertCall {
 	return service.Objects.Insert(bucket, &storage.Object{Name: name}).
 		IfGenerationMatch(0).
-		// This turns the library's own retries off, which are those of chunks: for
-		// 32 s each, where every attempt would be 5 here. No other call has any.
+		// Turns the library's retries off. It only retries chunks, each for up
+		// to 32 s, where every attempt would be up to 5 here.
 		WithRetry(nil, func(error) bool { return false })
 }
 
@@ -86,9 +88,9 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// A 412 means that it is there: stored before, or by an attempt whose answer
-	// was lost.
-	text := strings.NewReader("Stored once, however often it was sent.\n")
+	// A 412 means that the object exists: it was stored before, or by an
+	// attempt whose response was lost.
+	text := strings.NewReader("Stored once, even if it was sent twice.\n")
 	stored, err := insert(service, *bucket, "hello.txt").Media(text).Context(ctx).Do()
 	if err != nil {
 		log.Fatal(err)

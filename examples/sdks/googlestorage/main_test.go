@@ -27,15 +27,15 @@ import (
 
 const key = "X-Goog-Gcs-Idempotency-Token"
 
-// gcs answers what the tests ask. A resumable upload goes to a URL that the
-// answer to its first request names.
+// gcs responds to the requests of the tests. A resumable upload goes to a URL
+// in the response to its first request.
 func gcs(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	switch {
 	case query.Get("uploadType") == "resumable" && !query.Has("upload_id"):
 		w.Header().Set("Location", "http://"+r.Host+r.URL.Path+"?upload_id=u1")
 	case strings.HasSuffix(r.Header.Get("Content-Range"), "/*"):
-		// The library asks for this in place of a 308, which clients follow.
+		// The library requests this instead of a 308, which clients follow.
 		w.Header().Set("X-Http-Status-Code-Override", "308")
 	case r.Method == http.MethodPost:
 		_, _ = io.WriteString(w, `{"name": "object", "generation": "1"}`)
@@ -47,7 +47,7 @@ func gcs(w http.ResponseWriter, r *http.Request) {
 var unavailable = sdktest.Answer(http.StatusServiceUnavailable,
 	`{"error": {"code": 503, "message": "Service Unavailable"}}`, "X-Guploader-Uploadid", "some", "Retry-After", "0")
 
-// tokens are new each time.
+// tokens returns a new token each time.
 type tokens struct{ issued atomic.Int32 }
 
 func (s *tokens) Token() (*oauth2.Token, error) {
@@ -74,7 +74,7 @@ func authorized(t *testing.T, s *sdktest.Server) {
 	}
 }
 
-func TestReadIsRepeatedWithAFreshToken(t *testing.T) {
+func TestReadIsRetriedWithAFreshToken(t *testing.T) {
 	s := sdktest.New(t, http.HandlerFunc(gcs), sdktest.Reset(), unavailable,
 		sdktest.Answer(http.StatusTooManyRequests, `{"error": {"code": 429}}`, "Retry-After", "0"))
 	object, err := connect(t, s, 0).Objects.Get("bucket", "object").Context(t.Context()).Download()
@@ -102,8 +102,8 @@ func media(t *testing.T, r *sdktest.Request) []byte {
 	return content
 }
 
-// bodies gives the same content from memory, from a file and as a stream. The
-// library reads each into chunks of its own, which can be sent again.
+// bodies returns the same content from memory, from a file and as a stream. The
+// library copies each into chunks, which can be sent again.
 func bodies(t *testing.T, content []byte) map[string]io.Reader {
 	t.Helper()
 	file := sdktest.File(t, "upload", content)
@@ -134,13 +134,13 @@ func TestUploadsArriveWhole(t *testing.T) {
 	}
 }
 
-func TestChunksOfAResumableUploadAreRepeated(t *testing.T) {
+func TestChunksOfAResumableUploadAreRetried(t *testing.T) {
 	const chunk = 256 << 10
 	content := sdktest.Random(3*chunk + 5)
 	for name, body := range bodies(t, content) {
 		t.Run(name, func(t *testing.T) {
-			// The answer to each chunk is lost once. All have one URL, so the
-			// faults are chosen here.
+			// The response to each chunk is lost once. All chunks have one URL,
+			// so the faults are here.
 			lost := map[string]bool{}
 			received := make([]byte, len(content))
 			fault := func(s *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
@@ -160,11 +160,11 @@ func TestChunksOfAResumableUploadAreRepeated(t *testing.T) {
 			}
 			s := sdktest.New(t, http.HandlerFunc(gcs), slices.Repeat([]sdktest.Fault{fault}, 20)...)
 			service := connect(t, s, 0)
-			// The budget allows three retries at once and, after that, one for
-			// each ten successes: this takes four.
+			// These successes let the default budget allow the four retries of
+			// the upload.
 			for range 10 {
 				_, err := service.Objects.Get("bucket", "object").Context(t.Context()).Do()
-				require.Error(t, err) // the content is no JSON
+				require.Error(t, err) // the content is not JSON
 			}
 			_, err := insert(service, "bucket", "object").Media(body, googleapi.ChunkSize(chunk)).Context(t.Context()).Do()
 			require.NoError(t, err, s.Summary())
@@ -186,7 +186,7 @@ func TestInsertWithoutAConditionIsSentOnce(t *testing.T) {
 	}
 }
 
-// A condition is good for the methods that change what it is on.
+// A condition only makes the methods idempotent that change its subject.
 func TestConditions(t *testing.T) {
 	for request, want := range map[string]bool{
 		"POST /upload/storage/v1/b/bucket/o?ifGenerationMatch=0":                         true,
@@ -204,8 +204,9 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// This is why insert turns the library's retries off: three failures of a
-// chunk are more than the two attempts of the policy, and end the upload.
+// Without the line in insert that turns the library's retries off, attempts
+// multiply. With it, three failures of a chunk end the upload, since the policy
+// has two attempts.
 func TestRetriesMultiply(t *testing.T) {
 	upload := func(off bool) (chunks int, err error) {
 		fault := func(s *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {

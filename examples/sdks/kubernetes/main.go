@@ -1,5 +1,5 @@
-// Kubernetes reads and writes a ConfigMap, with the retries of httpretry in
-// place of client-go's.
+// Kubernetes reads and writes a ConfigMap. httpretry retries instead of
+// client-go.
 package main
 
 import (
@@ -18,48 +18,47 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policies"
 )
 
+// policy retries a 429 of any request, a POST included, since the API server
+// refuses it before it processes the request
+// (kubernetes.io/docs/concepts/cluster-administration, API Priority and
+// Fairness). A 409 is final: a conflict has to be solved by the program, which
+// reads the object again.
 func policy() httpretry.Policy {
-	return httpretry.Policy{
+	return policies.Unprocessed429(httpretry.Policy{
 		MaxAttempts: 5,
-		Classify:    classify,
 		Idempotent:  idempotent,
-		// A watch is safe from it: it ends with the response's header, which the
-		// server sends before the first event.
+		// This does not end a watch: it counts until the response header, which
+		// the server sends before the first event.
 		AttemptTimeout: 70 * time.Second,
-	}
+	})
 }
 
-// classify takes a 429 for what it is here: turned away from the queue before
-// it was executed (kubernetes.io/docs/concepts/cluster-administration, API
-// Priority and Fairness), so that POSTs may be repeated too. A 409 stays final:
-// a conflict is solved by who reads the object again.
-func classify(resp *http.Response, err error) httpretry.Outcome {
-	if err == nil && resp.StatusCode == http.StatusTooManyRequests {
-		return httpretry.Unprocessed
-	}
-	return httpretry.Classify(resp, err)
-}
-
-// idempotent adds server-side apply, which says what is to be and not what is
-// to change (kubernetes.io/docs/reference/using-api/server-side-apply).
+// idempotent accepts server-side apply as well. It sends the intended state,
+// not a change (kubernetes.io/docs/reference/using-api/server-side-apply).
 func idempotent(req *http.Request) bool {
-	apply := req.Method == http.MethodPatch && strings.HasPrefix(req.Header.Get("Content-Type"), "application/apply-patch")
+	apply := req.Method == http.MethodPatch &&
+		strings.HasPrefix(req.Header.Get("Content-Type"), "application/apply-patch")
 	return apply || httpretry.Idempotent(req)
 }
 
-// wrap returns a copy of cfg with httpretry at work, below client-go's
-// credentials: each attempt has the same token, which client-go reads again in
-// time. The TLS of cfg, and with it HTTP/2, stays below.
+// wrap returns a copy of cfg that uses httpretry, below client-go's
+// credentials: all attempts have the same token, which client-go renews in
+// time. The TLS configuration of cfg, and HTTP/2 with it, is in Base.
 func wrap(cfg *rest.Config, p httpretry.Policy) (*rest.Config, error) {
+	// The function for Wrap cannot return an error.
 	if _, err := httpretry.New(httpretry.Config{Policy: p}); err != nil {
-		return nil, err // Wrap's function has no error to return
+		return nil, err
 	}
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(base http.RoundTripper) http.RoundTripper {
-		transport, _ := httpretry.New(httpretry.Config{Base: base, Policy: p, Observe: httpretry.LogEvents(slog.Default())})
-		return last{transport} // without last, client-go makes 11 attempts of it
+		transport, _ := httpretry.New(httpretry.Config{
+			Base: base, Policy: p, Observe: httpretry.LogEvents(slog.Default()),
+		})
+		// Without noRetries, client-go makes up to 11 attempts.
+		return noRetries{transport}
 	})
 	return cfg, nil
 }
@@ -87,7 +86,7 @@ func main() {
 	}
 	fmt.Println("read", config.Name, config.Data)
 	config.Data = map[string]string{"seen": time.Now().Format(time.RFC3339)}
-	// The resourceVersion makes a second copy of this fail with a 409.
+	// Because of its resourceVersion, a second copy of this fails with a 409.
 	config, err = client.ConfigMaps(*namespace).Update(ctx, config, metav1.UpdateOptions{})
 	if err != nil {
 		log.Fatal(err)

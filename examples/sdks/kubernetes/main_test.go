@@ -44,7 +44,7 @@ var (
 	conflict    = status(http.StatusConflict, "Conflict")
 )
 
-// connect returns a client of a server, over HTTP/2 if that speaks TLS.
+// connect returns a client for a server, over HTTP/2 if the server has TLS.
 func connect(t *testing.T, s *sdktest.Server, change func(*httpretry.Policy)) corev1.ConfigMapInterface {
 	t.Helper()
 	p := policy()
@@ -75,7 +75,7 @@ func configMaps(t *testing.T, cfg *rest.Config) corev1.ConfigMapInterface {
 	return core.ConfigMaps("default")
 }
 
-// servers are what an API server may be reached through.
+// servers are the protocols of API servers.
 func servers(t *testing.T, test func(*testing.T, func(http.HandlerFunc, ...sdktest.Fault) *sdktest.Server)) {
 	t.Run("HTTP/1", func(t *testing.T) {
 		test(t, func(h http.HandlerFunc, faults ...sdktest.Fault) *sdktest.Server { return sdktest.New(t, h, faults...) })
@@ -87,7 +87,7 @@ func servers(t *testing.T, test func(*testing.T, func(http.HandlerFunc, ...sdkte
 	})
 }
 
-func TestReadsUpdatesDeletesAndAppliesAreRepeated(t *testing.T) {
+func TestReadsUpdatesDeletesAndAppliesAreRetried(t *testing.T) {
 	config := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", ResourceVersion: "1"}}
 	servers(t, func(t *testing.T, serve func(http.HandlerFunc, ...sdktest.Fault) *sdktest.Server) {
 		for name, call := range map[string]func(context.Context, corev1.ConfigMapInterface) error{
@@ -133,7 +133,7 @@ func TestWhatIsNotSafeIsSentOnce(t *testing.T) {
 		assert.Len(t, s.Requests(), 1, s.Summary())
 		assert.Equal(t, 1, s.Executed(http.MethodPost))
 
-		// client-go itself would repeat this one, ten times.
+		// client-go itself would retry this ten times.
 		s = serve(api, unavailable)
 		assert.True(t, apierrors.IsServiceUnavailable(create(s)))
 		assert.Len(t, s.Requests(), 1, s.Summary())
@@ -155,8 +155,8 @@ func TestWhatIsNotSafeIsSentOnce(t *testing.T) {
 	})
 }
 
-// A watch is begun again until it is answered, and from then on left alone,
-// for longer than an attempt may take.
+// A watch is retried until it has a response, which AttemptTimeout does not
+// end.
 func TestWatchIsNotCut(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	servers(t, func(t *testing.T, serve func(http.HandlerFunc, ...sdktest.Fault) *sdktest.Server) {
@@ -182,7 +182,7 @@ func TestWatchIsNotCut(t *testing.T) {
 	})
 }
 
-// This is why there is a last.
+// Without noRetries, attempts multiply.
 func TestRetriesMultiply(t *testing.T) {
 	two := func(p *httpretry.Policy) { p.MaxAttempts, p.Budget = 2, httpretry.Unlimited{} }
 	get := func(c corev1.ConfigMapInterface) error {

@@ -1,5 +1,5 @@
-// Minio stores an object in a server that speaks S3, and reads it back, with
-// the retries of httpretry in place of the SDK's.
+// Minio stores an object in a server with S3's API and reads it back. httpretry
+// retries instead of the SDK.
 package main
 
 import (
@@ -20,29 +20,32 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// policy is for S3 and what speaks like it. 500 InternalError and
-// 503 SlowDown are to be repeated (docs.aws.amazon.com/AmazonS3/latest/userguide,
-// Best practices for Amazon S3 errors), which is the default.
+// policy is for S3 and compatible servers. It retries 500 InternalError and 503
+// SlowDown (docs.aws.amazon.com/AmazonS3/latest/userguide, Best practices for
+// Amazon S3 errors), as the default does.
 func policy() httpretry.Policy {
 	return httpretry.Policy{
 		MaxAttempts: 5,
 		Idempotent:  idempotent,
-		// S3 sends no Retry-After. MinIO does with each 429 and 503: 60 s, or
-		// 120 s in older versions.
+		// S3 sends no Retry-After. MinIO sends one with each 429 and 503, of
+		// 60 s, or 120 s in older versions.
 		MaxRetryAfter: 2 * time.Minute,
-		// The SDK's bodies have no GetBody, so what is to be sent again is
-		// kept: up to a part of 16 MiB with the signatures of its chunks. It
-		// costs that much memory for each upload under way. What is longer,
-		// by PartSize or DisableMultipart, is sent once.
+		// The SDK's bodies have no GetBody, so the transport keeps a copy to
+		// send again. This is enough for a part of 16 MiB with the signatures
+		// of its chunks, and takes as much memory for each concurrent upload. A
+		// longer body, by PartSize or DisableMultipart, is sent once.
 		ReplayBuffer: 17 << 20,
+		// An object whose transfer breaks off is continued where it broke off,
+		// as long as the signature is valid.
+		Resume: true,
 	}
 }
 
-// idempotent adds the two POSTs that may be repeated: the end of a multipart
-// upload ("applications should be prepared to retry",
-// docs.aws.amazon.com/AmazonS3/latest/API, CompleteMultipartUpload) and
-// DeleteObjects. The POST that begins an upload may not: each that arrives
-// begins another, which is paid for until it is aborted.
+// idempotent accepts two POSTs as well: CompleteMultipartUpload, which
+// applications should be prepared to retry
+// (docs.aws.amazon.com/AmazonS3/latest/API, CompleteMultipartUpload), and
+// DeleteObjects. The POST that begins an upload may not be retried: each one
+// begins another upload, which costs money until it is aborted.
 func idempotent(req *http.Request) bool {
 	if req.Method == http.MethodPost {
 		query := req.URL.Query()
@@ -63,15 +66,15 @@ func newClient(endpoint string, creds *credentials.Credentials, p httpretry.Poli
 	return minio.New(u.Host, &minio.Options{
 		Creds:  creds,
 		Secure: u.Scheme == "https",
-		// The SDK signs above the transport, so each attempt has the same
-		// signature. S3 takes it for 15 minutes, so keep all the waits of a
-		// request shorter than that. The signature does not cover Retry-Attempt.
+		// The SDK signs a request before it reaches the transport, so all
+		// attempts have the same signature. It is valid for 15 minutes: keep
+		// the waits of a request shorter. Retry-Attempt is not signed.
 		Transport: transport,
-		// 1 turns the SDK's own retries off. By default it makes 10 attempts,
-		// each of which would be 5 here, and does not look at Retry-After.
+		// 1 turns the SDK's retries off. By default it makes up to 10 attempts,
+		// each of which would be up to 5 here, and ignores Retry-After.
 		MaxRetries: 1,
-		// Without a region the SDK asks for the bucket's, and needs a retry of
-		// its own if it was wrong.
+		// Without a region the SDK requests the bucket's, and needs a retry of
+		// its own if that is out of date.
 		Region: "us-east-1",
 	})
 }
@@ -80,13 +83,13 @@ func main() {
 	endpoint := flag.String("endpoint", "http://localhost:9000", "`URL` of the server")
 	bucket := flag.String("bucket", "example", "`name` of a bucket to write to")
 	flag.Parse()
-	// MINIO_ACCESS_KEY and MINIO_SECRET_KEY have the credentials.
+	// The credentials are in MINIO_ACCESS_KEY and MINIO_SECRET_KEY.
 	client, err := newClient(*endpoint, credentials.NewEnvMinio(), policy())
 	if err != nil {
 		log.Fatal(err)
 	}
 	ctx := context.Background()
-	text := strings.NewReader("Stored once, however often it was sent.\n")
+	text := strings.NewReader("Stored once, even if it was sent twice.\n")
 	stored, err := client.PutObject(ctx, *bucket, "hello.txt", text, text.Size(), minio.PutObjectOptions{})
 	if err != nil {
 		log.Fatal(err)

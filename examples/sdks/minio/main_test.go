@@ -24,7 +24,7 @@ import (
 
 const secret = "a secret of the tests"
 
-// s3 answers the operations of the tests. GET and HEAD know one object.
+// s3 responds to the operations of the tests. It has one object.
 func s3(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	switch {
@@ -44,8 +44,8 @@ func s3(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// slowDown is how S3 and MinIO refuse what is too much. MinIO adds a
-// Retry-After, which in these tests is no wait.
+// slowDown is how S3 and MinIO refuse a request if there are too many. MinIO
+// adds a Retry-After, which is 0 in these tests.
 func slowDown() sdktest.Fault {
 	return sdktest.Answer(http.StatusServiceUnavailable,
 		`<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>`,
@@ -77,9 +77,9 @@ func signed(t *testing.T, s *sdktest.Server) [][]byte {
 	return payloads
 }
 
-func TestReadIsRepeatedWithTheSameSignature(t *testing.T) {
-	// The reset comes first: of one on a connection in use net/http makes an
-	// attempt of its own.
+func TestReadIsRetriedWithTheSameSignature(t *testing.T) {
+	// The reset is first: net/http itself retries after a reset on a connection
+	// that was used before.
 	s := sdktest.New(t, http.HandlerFunc(s3), sdktest.Reset(), slowDown())
 	info, err := connect(t, s, quick()).StatObject(t.Context(), "bucket", "key", minio.StatObjectOptions{})
 	require.NoError(t, err)
@@ -92,6 +92,25 @@ func TestReadIsRepeatedWithTheSameSignature(t *testing.T) {
 		assert.Equal(t, requests[0].Header["Authorization"], r.Header["Authorization"])
 		assert.Equal(t, []string{"", "1", "2"}[i], r.Header.Get("Retry-Attempt"))
 	}
+}
+
+// A large object survives connections that break in the middle of it.
+func TestGetObjectIsResumed(t *testing.T) {
+	content := sdktest.Random(3 << 20)
+	s := sdktest.New(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"e"`)
+		http.ServeContent(w, r, "", time.Unix(1e9, 0), bytes.NewReader(content))
+	}), sdktest.Cut(1<<20), sdktest.Reset(), slowDown(), sdktest.Cut(100_000))
+	object, err := connect(t, s, quick()).GetObject(t.Context(), "bucket", "key", minio.GetObjectOptions{})
+	require.NoError(t, err)
+	defer object.Close()
+	got, err := io.ReadAll(object)
+	require.NoError(t, err)
+	assert.Equal(t, sha256.Sum256(content), sha256.Sum256(got))
+
+	signed(t, s)
+	require.Len(t, s.Requests(), 5, s.Summary())
+	assert.Equal(t, "bytes=1048576-3145727", s.Requests()[1].Header.Get("Range"))
 }
 
 func TestUploadsArriveWhole(t *testing.T) {
@@ -117,8 +136,8 @@ func TestUploadsArriveWhole(t *testing.T) {
 	}
 }
 
-// An upload longer than the ReplayBuffer is sent once: the SDK gives its
-// bodies no GetBody, those from memory and files neither.
+// An upload that is longer than the ReplayBuffer is sent once: bodies of the
+// SDK have no GetBody, not even those from memory and from files.
 func TestUploadBeyondTheBufferIsSentOnce(t *testing.T) {
 	p := quick()
 	p.ReplayBuffer = 1 << 20
@@ -137,7 +156,7 @@ func TestMultipartUpload(t *testing.T) {
 		return err
 	}
 
-	// Only the POST that begins the upload is not safe to repeat.
+	// Only the POST that begins the upload is not safe to retry.
 	s := sdktest.New(t, http.HandlerFunc(s3), func(s *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
 		if r.URL.Query().Has("uploads") {
 			s3(w, r.Request)
@@ -158,7 +177,7 @@ func TestMultipartUpload(t *testing.T) {
 	}
 }
 
-// This is why MaxRetries is 1.
+// With the default of MaxRetries, attempts multiply.
 func TestRetriesMultiply(t *testing.T) {
 	for attempts, want := range map[int]int{1: 2, 3: 6} {
 		s := sdktest.New(t, http.HandlerFunc(s3), slices.Repeat([]sdktest.Fault{slowDown()}, 10)...)

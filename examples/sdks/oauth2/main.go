@@ -1,5 +1,6 @@
-// Oauth2 reads from an API and writes to it with tokens that golang.org/x/oauth2
-// gets and renews, and repeats what fails in passing, here and there:
+// Oauth2 reads from an API and writes to it with tokens that
+// golang.org/x/oauth2 requests and renews. Requests to the API and for tokens
+// are retried:
 //
 //	CLIENT_ID=... CLIENT_SECRET=... go run ./oauth2 -url https://api.test -tokens https://login.test/token
 package main
@@ -23,9 +24,9 @@ import (
 )
 
 // tokenPolicy is for the token endpoint. Its requests are POSTs without a key,
-// but for this grant a second token does no harm. For a refresh token it may:
-// where those are rotated, one that is used twice is taken for stolen (RFC
-// 9700, section 4.14.2). Leave Idempotent nil then.
+// but with client credentials a second token does no harm. With a refresh token
+// it may: where refresh tokens are rotated, one that is used twice counts as
+// stolen (RFC 9700, section 4.14.2). Leave Idempotent nil then.
 func tokenPolicy() httpretry.Policy {
 	return httpretry.Policy{Idempotent: func(*http.Request) bool { return true }}
 }
@@ -33,26 +34,27 @@ func tokenPolicy() httpretry.Policy {
 // apiPolicy is for the API itself.
 func apiPolicy() httpretry.Policy { return httpretry.Policy{Classify: classify} }
 
-// classify tells a token that could not be had from a failure of the API: only
-// the token's request has an http.Client of its own, or a RetrieveError. It has
-// been repeated already.
-func classify(resp *http.Response, err error) httpretry.Outcome {
+// classify does not retry a failed request for a token, which has been retried
+// already. Its error is a RetrieveError, or comes from the http.Client that
+// sends it.
+func classify(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 	_, refused := errors.AsType[*oauth2.RetrieveError](err)
 	_, failed := errors.AsType[*url.Error](err)
 	if refused || failed {
 		return httpretry.Final
 	}
-	return httpretry.Classify(resp, err)
+	return httpretry.Classify(req, resp, err)
 }
 
-// newClient returns a client that retries on the outside and adds the token on
-// the inside: so each attempt gets one that is valid then. The other order,
-// which config.Client and oauth2.NewClient make of a retrying client, sends the
-// first attempt's token after every wait.
+// newClient returns a client whose oauth2.Transport is below its
+// RetryTransport, so that each attempt gets a valid token. In the other order,
+// which config.Client and oauth2.NewClient create, all attempts have the token
+// of the first.
 func newClient(config clientcredentials.Config, tokens, api httpretry.Policy) (*http.Client, error) {
-	// Left to find out where the secret belongs, oauth2 takes any failure for a
-	// wrong guess, and does all attempts over again. If yours wants it in the
-	// form, this is oauth2.AuthStyleInParams.
+	// By default, oauth2 tries where the server expects the secret. It takes
+	// any failure for a wrong place, and sends all attempts again with the
+	// other one. For a server that expects the secret in the form, set
+	// oauth2.AuthStyleInParams.
 	config.AuthStyle = oauth2.AuthStyleInHeader
 
 	inner, err := httpretry.New(httpretry.Config{Policy: tokens})

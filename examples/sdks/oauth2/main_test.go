@@ -21,18 +21,18 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// quick is a policy without its waits.
+// quick is a policy without waits.
 func quick(p httpretry.Policy) httpretry.Policy {
 	p.Backoff = strategies.Constant{Wait: time.Millisecond}
 	return p
 }
 
-// service is a token endpoint, and an API that takes a token once: as if it
-// expired with the request that it came with, and the next one came late.
+// service is a token endpoint, and an API that accepts a token once, as if each
+// token expired before the next request.
 type service struct {
 	tokens, api *sdktest.Server
 	issued      atomic.Int64
-	lasting     bool // the tokens are good for an hour
+	lasting     bool // the tokens are valid for an hour
 }
 
 func newService(t *testing.T, tokens, api []sdktest.Fault) *service {
@@ -90,7 +90,7 @@ func (s *service) client(t *testing.T, tokens, api httpretry.Policy) *http.Clien
 	return client
 }
 
-// authorizations returns what the API got, by attempt.
+// authorizations returns the tokens that the API got, by attempt.
 func (s *service) authorizations() (all []string) {
 	for _, r := range s.api.Requests() {
 		all = append(all, r.Header.Get("Authorization"))
@@ -139,7 +139,7 @@ func TestEachAttemptHasAValidToken(t *testing.T) {
 	}
 }
 
-// A token that lasts is got once.
+// A token that remains valid is requested once.
 func TestTokenIsReused(t *testing.T) {
 	s := newService(t, nil, []sdktest.Fault{unavailable})
 	s.lasting = true
@@ -154,8 +154,8 @@ func TestTokenIsReused(t *testing.T) {
 	}
 }
 
-// The wrong order, as oauth2 makes it of a client in the context: the second
-// attempt has the token of the first, and that has expired.
+// In the wrong order, which oauth2 creates from a client in the context, the
+// second attempt has the token of the first, which has expired.
 func TestWrongOrder(t *testing.T) {
 	s := newService(t, nil, []sdktest.Fault{unavailable})
 	transport, err := httpretry.New(httpretry.Config{Policy: quick(apiPolicy())})
@@ -174,8 +174,8 @@ func TestWrongOrder(t *testing.T) {
 	}
 }
 
-// A token that the API no longer takes, though its time is not up, is for the
-// caller to deal with: oauth2 has no way to drop it.
+// A token that the API rejects before it expires is a case for the caller:
+// oauth2 has no way to discard it.
 func TestRevokedToken(t *testing.T) {
 	s := newService(t, nil, []sdktest.Fault{sdktest.Answer(401, "")})
 	s.lasting = true
@@ -203,8 +203,8 @@ func TestTokenEndpointFails(t *testing.T) {
 			"Content-Type", "application/json")}, tokenPolicy(), 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// A POST without a key: without a token it was not sent, and with
-			// one it is sent once.
+			// A POST without a key is not sent without a token, and sent once
+			// with one.
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
 				s := newService(t, test.faults, nil)
 				status, err := send(t.Context(), s.client(t, test.policy, apiPolicy()), method, s.api.URL)
@@ -219,7 +219,7 @@ func TestTokenEndpointFails(t *testing.T) {
 	}
 }
 
-// What classify is for: otherwise, attempts for tokens multiply.
+// Without classify, attempts for tokens multiply.
 func TestWithoutClassify(t *testing.T) {
 	s := newService(t, slices.Repeat([]sdktest.Fault{unavailable}, 20), nil)
 	tokens, api := tokenPolicy(), apiPolicy()
@@ -230,8 +230,8 @@ func TestWithoutClassify(t *testing.T) {
 	}
 }
 
-// What AuthStyle is set for: otherwise, oauth2 does all attempts again with the
-// secret in the form.
+// Without AuthStyle, oauth2 sends all attempts again, with the secret in the
+// form.
 func TestWithoutAuthStyle(t *testing.T) {
 	for style, want := range map[oauth2.AuthStyle]int{oauth2.AuthStyleAutoDetect: 6, oauth2.AuthStyleInParams: 3} {
 		tokens := sdktest.New(t, http.NotFoundHandler(), slices.Repeat([]sdktest.Fault{unavailable}, 20)...)
@@ -249,7 +249,7 @@ func TestWithoutAuthStyle(t *testing.T) {
 	}
 }
 
-// Nobody can know what the API did, so it is not asked again.
+// The client cannot know what the API did, so there is no retry.
 func TestLostAnswerIsNotDoubled(t *testing.T) {
 	s := newService(t, nil, []sdktest.Fault{sdktest.Lost()})
 	_, err := send(t.Context(), s.client(t, tokenPolicy(), apiPolicy()), http.MethodPost, s.api.URL)
@@ -258,12 +258,12 @@ func TestLostAnswerIsNotDoubled(t *testing.T) {
 	}
 }
 
-// With a key it is asked again, with the same one, a new token and all of the
+// With a key there is a retry, with the same key, a new token and the complete
 // body.
 func TestKey(t *testing.T) {
 	s := newService(t, nil, []sdktest.Fault{sdktest.Reset()})
 	api := apiPolicy()
-	api.NewKey = httpretry.RandomKey
+	api.NewIdempotencyKey = httpretry.RandomKey
 	status, err := send(t.Context(), s.client(t, tokenPolicy(), api), http.MethodPost, s.api.URL)
 	requests := s.api.Requests()
 	if err != nil || status != 200 || len(requests) != 2 {

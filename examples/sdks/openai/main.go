@@ -1,5 +1,5 @@
-// Openai looks up a model and asks it something with openai-go, and repeats
-// what fails in passing:
+// Openai looks up a model and sends it a question with openai-go. httpretry
+// retries instead of openai-go:
 //
 //	OPENAI_API_KEY=sk-... go run ./openai -ask "What is a retry budget?"
 package main
@@ -21,12 +21,12 @@ import (
 	"github.com/seed421102f4/httpretry/policies"
 )
 
-// newClient returns a client of OpenAI or, at an endpoint, of a server that
-// speaks for it.
+// newClient returns a client for OpenAI or, if endpoint is not empty, for a
+// compatible server.
 func newClient(endpoint, key string, policy httpretry.Policy) (openai.Client, error) {
 	transport, err := httpretry.New(httpretry.Config{
 		Policy: policy,
-		// openai-go sends this header with a 0, and no longer counts itself.
+		// openai-go sets this header to 0. The transport counts in it.
 		AttemptHeader: "X-Stainless-Retry-Count",
 	})
 	if err != nil {
@@ -35,8 +35,8 @@ func newClient(endpoint, key string, policy httpretry.Policy) (openai.Client, er
 	options := []option.RequestOption{
 		option.WithAPIKey(key),
 		option.WithHTTPClient(&http.Client{Transport: transport}),
-		// openai-go makes up to three attempts itself, of any POST: of three
-		// each, that would be nine.
+		// openai-go makes up to 3 attempts, for every POST. With 3 attempts
+		// each here, that would be 9.
 		option.WithMaxRetries(0),
 	}
 	if endpoint != "" {
@@ -67,7 +67,7 @@ func run(ctx context.Context, client openai.Client, model, question string, out 
 }
 
 func main() {
-	endpoint := flag.String("url", "", "base URL of a server that speaks for OpenAI; empty means OpenAI")
+	endpoint := flag.String("url", "", "base URL of a compatible server; empty means OpenAI")
 	model := flag.String("model", "gpt-4o-mini", "name of the model")
 	question := flag.String("ask", "Say hello.", "the question")
 	flag.Parse()

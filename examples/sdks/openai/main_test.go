@@ -22,15 +22,15 @@ import (
 
 const apiKey = "sk-test"
 
-// quick is the recommended policy without its waits.
+// quick is the recommended policy without waits.
 func quick() httpretry.Policy {
 	p := policies.OpenAI()
 	p.Backoff = strategies.Constant{Wait: time.Millisecond}
 	return p
 }
 
-// start returns a server that speaks enough of OpenAI's API, and a client. It
-// checks in the end that every attempt was authorized.
+// start returns a server that supports enough of OpenAI's API, and a client. At
+// the end it checks that every attempt was authorized.
 func start(t *testing.T, p httpretry.Policy, faults ...sdktest.Fault) (*sdktest.Server, openai.Client) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -65,7 +65,7 @@ func start(t *testing.T, p httpretry.Policy, faults ...sdktest.Fault) (*sdktest.
 	return server, client
 }
 
-// limited is the answer to too many requests, or tokens, in a minute.
+// limited is the response to too many requests, or tokens, in a minute.
 func limited() sdktest.Fault {
 	return sdktest.Answer(429, `{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}`,
 		"Retry-After-Ms", "1", "Retry-After", "1", "X-Should-Retry", "true", "X-Ratelimit-Remaining-Requests", "0")
@@ -91,7 +91,7 @@ func upload(ctx context.Context, client openai.Client) error {
 	return err
 }
 
-// counts returns what the server was told about retries.
+// counts returns the attempt numbers that the server got.
 func counts(server *sdktest.Server) (all []string) {
 	for _, r := range server.Requests() {
 		all = append(all, r.Header.Get("X-Stainless-Retry-Count"))
@@ -116,7 +116,7 @@ func TestRun(t *testing.T) {
 func TestFailures(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault            sdktest.Fault
-		complete, upload int // requests until the call ends; it succeeds if there are two
+		complete, upload int // requests; the call succeeds if there are two
 	}{
 		"429":                   {limited(), 2, 2},
 		"503":                   {overloaded(), 2, 1},
@@ -143,7 +143,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A file would be there twice; an answer is only given twice.
+// A file would exist twice. An answer is only computed twice.
 func TestLostAnswer(t *testing.T) {
 	server, client := start(t, quick(), sdktest.Lost())
 	if err := upload(t.Context(), client); err == nil || server.Executed("POST") != 1 {
@@ -155,7 +155,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// A stream is repeated until it begins, and then left alone.
+// A stream is retried until its response begins.
 func TestStream(t *testing.T) {
 	server, client := start(t, quick(), overloaded(), limited())
 	stream := client.Chat.Completions.NewStreaming(t.Context(), question())
@@ -185,15 +185,15 @@ func TestUpload(t *testing.T) {
 	}
 }
 
-// What WithMaxRetries(0) is for: attempts multiply, and openai-go would repeat
-// the upload.
+// Without WithMaxRetries(0), attempts multiply, and openai-go retries the
+// upload.
 func TestRetriesMultiply(t *testing.T) {
 	p := quick()
-	p.Budget = httpretry.Unlimited{} // the default one would be spent before
+	p.Budget = httpretry.Unlimited{} // the default would end this earlier
 	down := slices.Repeat([]sdktest.Fault{overloaded("Retry-After-Ms", "1")}, 20)
 	for _, test := range []struct {
 		do            func(context.Context, openai.Client) error
-		with, without int // the line
+		with, without int // with and without that option
 	}{{complete, 3, 9}, {upload, 1, 3}} {
 		server, client := start(t, p, down...)
 		if err := test.do(t.Context(), client); err == nil || len(server.Requests()) != test.with {

@@ -1,5 +1,5 @@
-// Resty reads an item from an API and adds another with resty, and repeats what
-// fails in passing:
+// Resty reads an item from an API and adds another one with resty. httpretry
+// retries instead of resty:
 //
 //	API_TOKEN=... go run ./resty -url https://api.test -name "Another"
 package main
@@ -19,16 +19,16 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// policy is for an API of which no more is known than that it honours the
-// Idempotency-Key. An attempt may take ten seconds until its answer begins;
-// resty's SetTimeout would bound all attempts and waits together.
+// policy is for an API that supports the Idempotency-Key. An attempt may take
+// ten seconds until its response begins. resty's SetTimeout would bound all
+// attempts and waits together.
 func policy() httpretry.Policy {
 	return httpretry.Policy{AttemptTimeout: 10 * time.Second}
 }
 
-// newClient returns a client whose transport retries. What resty would set up
-// in its own transport, a proxy or TLS, has to be set in Config.Base: resty's
-// methods for it only log that they cannot.
+// newClient returns a client whose transport retries. Set a proxy or TLS in
+// Config.Base: resty's methods for them need its own transport, and only log an
+// error otherwise.
 func newClient(endpoint, token string, policy httpretry.Policy) (*resty.Client, error) {
 	transport, err := httpretry.New(httpretry.Config{Policy: policy})
 	if err != nil {
@@ -36,8 +36,8 @@ func newClient(endpoint, token string, policy httpretry.Policy) (*resty.Client, 
 	}
 	return resty.New().
 		SetTransport(transport).
-		// That is its default, here to be seen: a count of two and three
-		// attempts here would make nine, and POSTs are no exception.
+		// The default, set here to be visible: with 2 retries in resty and 3
+		// attempts here there would be 9 attempts, for POSTs as well.
 		SetRetryCount(0).
 		SetBaseURL(endpoint).
 		SetAuthToken(token), nil
@@ -48,11 +48,12 @@ type item struct {
 	Name string `json:"name"`
 }
 
-// describe counts attempts as the response knows them: resty's own
-// Request.Attempt is always 1 now.
+// describe returns the result of a call, with the number of attempts from the
+// context of the response: resty's Request.Attempt is always 1.
 func describe(resp *resty.Response) string {
-	return fmt.Sprintf("%s %s: %s after %d attempts", resp.Request.Method, resp.Request.URL, resp.Status(),
-		httpretry.Attempt(resp.RawResponse.Request.Context()))
+	attempts := httpretry.Attempt(resp.RawResponse.Request.Context())
+	return fmt.Sprintf("%s %s: %s after %d attempts",
+		resp.Request.Method, resp.Request.URL, resp.Status(), attempts)
 }
 
 func run(ctx context.Context, client *resty.Client, name, key string, out io.Writer) error {
@@ -63,7 +64,8 @@ func run(ctx context.Context, client *resty.Client, name, key string, out io.Wri
 	}
 	fmt.Fprintf(out, "%s: %q\n", describe(resp), first.Name)
 
-	// Without the key, this is sent once, unless it cannot have arrived.
+	// Without the key, this would be sent once, unless it certainly did not
+	// arrive.
 	resp, err = client.R().SetContext(ctx).SetHeader("Idempotency-Key", key).
 		SetBody(item{Name: name}).SetResult(&added).Post("/items")
 	if err != nil {
@@ -76,7 +78,7 @@ func run(ctx context.Context, client *resty.Client, name, key string, out io.Wri
 func main() {
 	endpoint := flag.String("url", "http://localhost:8080", "URL of the API")
 	name := flag.String("name", "Another", "name of the new item")
-	key := flag.String("key", rand.Text(), "idempotency key: the same one for the same item, should this be run again")
+	key := flag.String("key", rand.Text(), "idempotency key; use the same one to run this again for the same item")
 	flag.Parse()
 
 	client, err := newClient(*endpoint, os.Getenv("API_TOKEN"), policy())

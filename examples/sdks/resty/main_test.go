@@ -20,22 +20,22 @@ import (
 
 const token = "secret"
 
-// quick is the recommended policy without its waits.
+// quick is the recommended policy without waits.
 func quick() httpretry.Policy {
 	p := policy()
 	p.Backoff = strategies.Constant{Wait: time.Millisecond}
 	return p
 }
 
-// silent is a logger that does not log.
+// silent is a logger without output.
 type silent struct{}
 
 func (silent) Errorf(string, ...any) {}
 func (silent) Warnf(string, ...any)  {}
 func (silent) Debugf(string, ...any) {}
 
-// start returns a server with a little API, and a client. It checks in the end
-// that every attempt was authorized.
+// start returns a server with a little API, and a client. At the end it
+// checks that every attempt was authorized.
 func start(t *testing.T, p httpretry.Policy, faults ...sdktest.Fault) (*sdktest.Server, *resty.Client) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -91,7 +91,7 @@ func TestRun(t *testing.T) {
 func TestFailures(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault            sdktest.Fault
-		get, post, keyed int // requests until the call ends; it succeeds if there are two
+		get, post, keyed int // requests; the call succeeds if there are two
 	}{
 		"503":            {sdktest.Answer(503, ""), 2, 1, 2},
 		"429":            {sdktest.Answer(429, "", "Retry-After", "0"), 2, 1, 2},
@@ -128,14 +128,14 @@ func TestLostAnswerIsNotDoubled(t *testing.T) {
 	if _, err := postWithKey(t.Context(), client); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range server.Requests() { // a server that honours it executes one of these
+	for _, r := range server.Requests() { // a server with such keys executes one of these
 		if r.Header.Get("Idempotency-Key") != "k" || string(r.Content) != `{"name":"Two"}` {
 			t.Errorf("the server got %q with key %q", r.Content, r.Header.Get("Idempotency-Key"))
 		}
 	}
 }
 
-// Bodies arrive whole. resty reads those that are not in memory into it first.
+// Bodies arrive complete. resty reads them into memory first.
 func TestUpload(t *testing.T) {
 	content := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
 	file := sdktest.File(t, "content.bin", content)
@@ -159,15 +159,15 @@ func TestUpload(t *testing.T) {
 	}
 }
 
-// What SetRetryCount(0) is for: attempts multiply, and resty repeats a POST
+// With another SetRetryCount, attempts multiply, and resty sends a POST again
 // that was executed.
 func TestRetriesMultiply(t *testing.T) {
 	p := quick()
-	p.Budget = httpretry.Unlimited{} // the default one would be spent before
+	p.Budget = httpretry.Unlimited{} // the default would end this earlier
 	lost := slices.Repeat([]sdktest.Fault{sdktest.Lost()}, 20)
 	for _, test := range []struct {
 		do            func(context.Context, *resty.Client) (*resty.Response, error)
-		with, without int // the line
+		with, without int // with and without that option
 	}{{get, 3, 9}, {post, 1, 3}} {
 		server, client := start(t, p, lost...)
 		if _, err := test.do(t.Context(), client); err == nil || server.Executed("") != test.with {

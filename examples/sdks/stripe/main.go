@@ -1,5 +1,5 @@
-// Stripe reads an account's balance and creates a payment with stripe-go, and
-// repeats what fails in passing; the payment is made once all the same:
+// Stripe reads an account's balance and creates a payment with stripe-go.
+// httpretry retries instead of stripe-go, and the payment is made once:
 //
 //	STRIPE_API_KEY=sk_test_... go run ./stripe -order 4711
 package main
@@ -19,22 +19,22 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// newClient returns a client of Stripe or, at an endpoint, of a server that
-// speaks for it.
+// newClient returns a client for Stripe or, if endpoint is not empty, for a
+// compatible server.
 func newClient(endpoint, key string, policy httpretry.Policy) (*stripe.Client, error) {
 	transport, err := httpretry.New(httpretry.Config{Policy: policy})
 	if err != nil {
 		return nil, err
 	}
 	config := &stripe.BackendConfig{
-		// All attempts and waits together; stripe-go's own client has as much.
+		// For all attempts and waits, as in stripe-go's own client.
 		HTTPClient: &http.Client{Transport: transport, Timeout: 80 * time.Second},
-		// stripe-go makes three attempts itself where a connection breaks or an
-		// answer is not JSON: of three each, that would be nine.
+		// stripe-go makes up to 3 attempts if a connection breaks or a response
+		// is not JSON. With 3 attempts each here, that would be 9.
 		MaxNetworkRetries: stripe.Int64(0),
 	}
 	if endpoint != "" {
-		config.URL = &endpoint // with it, for uploads as well
+		config.URL = &endpoint // for uploads as well
 	}
 	return stripe.NewClient(key, stripe.WithBackends(stripe.NewBackendsWithConfig(config))), nil
 }
@@ -49,8 +49,8 @@ func run(ctx context.Context, client *stripe.Client, order string, out io.Writer
 	}
 
 	params := &stripe.PaymentIntentCreateParams{Amount: stripe.Int64(999), Currency: stripe.String("eur")}
-	// The key that stripe-go would make is another with every call. One that is
-	// the order's own also holds when this program is started again.
+	// stripe-go would make a new key for every call. A key that belongs to the
+	// order also works if this program is started again.
 	params.SetIdempotencyKey("order-" + order)
 	intent, err := client.V1PaymentIntents.Create(ctx, params)
 	if err != nil {
@@ -61,11 +61,11 @@ func run(ctx context.Context, client *stripe.Client, order string, out io.Writer
 }
 
 func main() {
-	endpoint := flag.String("url", "", "URL of a server that speaks for Stripe; empty means Stripe")
+	endpoint := flag.String("url", "", "URL of a compatible server; empty means Stripe")
 	order := flag.String("order", "", "number of the order to be paid")
 	flag.Parse()
 	if *order == "" {
-		log.Fatal("-order is missing: without a number, all orders would have the same key, and one payment")
+		log.Fatal("-order \"\": want a number: without one, all orders would have the same key and one payment")
 	}
 
 	client, err := newClient(*endpoint, os.Getenv("STRIPE_API_KEY"), httpretry.Policy{})

@@ -21,20 +21,20 @@ import (
 
 const apiKey = "sk_test_1"
 
-// quick is the recommended policy without its waits.
+// quick is the recommended policy without waits.
 func quick() httpretry.Policy {
 	p := httpretry.Policy{}
 	p.Backoff = strategies.Constant{Wait: time.Millisecond}
 	return p
 }
 
-// TestMain silences stripe-go, which logs every error.
+// TestMain turns off the log of stripe-go, which logs every error.
 func TestMain(m *testing.M) {
 	stripe.DefaultLeveledLogger = &stripe.LeveledLogger{Level: stripe.LevelNull}
 	os.Exit(m.Run())
 }
 
-// start returns a server and a client of it.
+// start returns a server and a client for it.
 func start(t *testing.T, p httpretry.Policy, faults ...sdktest.Fault) (*sdktest.Server, *stripe.Client) {
 	t.Helper()
 	server := listen(t, faults...)
@@ -45,8 +45,8 @@ func start(t *testing.T, p httpretry.Policy, faults ...sdktest.Fault) (*sdktest.
 	return server, client
 }
 
-// listen starts a server that speaks enough of Stripe's API. It checks in the
-// end that every attempt was authorized.
+// listen starts a server that supports enough of Stripe's API. At the
+// end it checks that every attempt was authorized.
 func listen(t *testing.T, faults ...sdktest.Fault) *sdktest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -67,7 +67,7 @@ func listen(t *testing.T, faults ...sdktest.Fault) *sdktest.Server {
 	return server
 }
 
-// failed is an answer as Stripe makes it.
+// failed is a response like Stripe's.
 func failed(status int, kind string, header ...string) sdktest.Fault {
 	return sdktest.Answer(status, `{"error":{"type":"`+kind+`","message":"m"}}`, header...)
 }
@@ -79,7 +79,7 @@ func create(ctx context.Context, client *stripe.Client) error {
 	return err
 }
 
-// keys returns the different keys that a server got, sorted.
+// keys returns the distinct keys that a server got, sorted.
 func keys(server *sdktest.Server) []string {
 	set := map[string]bool{}
 	for _, r := range server.Requests() {
@@ -109,13 +109,13 @@ func TestRun(t *testing.T) {
 func TestFailures(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault sdktest.Fault
-		want  int // requests until the call ends; it succeeds if there are two
+		want  int // requests; the call succeeds if there are two
 	}{
 		"409: the first copy is still at work": {failed(409, "idempotency_error"), 2},
 		"429":                                  {failed(429, "invalid_request_error", "Retry-After", "0"), 2},
 		"503":                                  {failed(503, "api_error"), 2},
 		"reset":                                {sdktest.Reset(), 2},
-		"lost":                                 {sdktest.Lost(), 2}, // the key keeps Stripe from paying twice
+		"lost":                                 {sdktest.Lost(), 2}, // the key prevents a second payment
 		"500, replayed for its key":            {failed(500, "api_error", "Stripe-Should-Retry", "false"), 1},
 		"409 that will not go away":            {failed(409, "api_error", "Stripe-Should-Retry", "false"), 1},
 		"400, but Stripe says so":              {failed(400, "invalid_request_error", "Stripe-Should-Retry", "true"), 2},
@@ -141,8 +141,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// The key is all that makes a write safe to repeat: with one that was emptied,
-// a lost answer is the end.
+// Only the key makes a write idempotent: with an empty key, a request whose
+// response is lost is not retried.
 func TestLostAnswerIsNotDoubled(t *testing.T) {
 	server, client := start(t, quick(), sdktest.Lost())
 	params := &stripe.PaymentIntentCreateParams{Amount: stripe.Int64(999), Currency: stripe.String("eur")}
@@ -172,10 +172,11 @@ func TestUpload(t *testing.T) {
 }
 
 // What MaxNetworkRetries is turned off for: attempts multiply. Errors in JSON
-// are an exception, since stripe-go itself repeats none of them but lock_timeout.
+// are an exception, since stripe-go itself retries none of them but
+// lock_timeout.
 func TestRetriesMultiply(t *testing.T) {
 	p := quick()
-	p.Budget = httpretry.Unlimited{} // the default one would be spent before
+	p.Budget = httpretry.Unlimited{} // the default would end this earlier
 	for name, test := range map[string]struct {
 		fault sdktest.Fault
 		want  int // requests without the line

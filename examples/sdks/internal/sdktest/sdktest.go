@@ -1,5 +1,5 @@
-// Package sdktest has a server that fails as real services do before it lets a
-// request through to a handler that speaks enough of a service's API.
+// Package sdktest provides a server that fails as real services do, and then
+// calls a handler that supports enough of a service's API.
 package sdktest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"testing"
 )
 
-// Request is one that arrived whole at a Server.
+// Request is a request that arrived complete at a Server.
 type Request struct {
 	*http.Request        // its Body is spent
 	Content       []byte // of the body
@@ -48,14 +48,14 @@ func (r *Request) Part(t testing.TB, name string) []byte {
 	}
 }
 
-// Random returns n bytes that are the same each time and have no pattern.
+// Random returns n bytes without a pattern, the same in each call.
 func Random(n int) []byte {
 	content := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content) // it never fails
 	return content
 }
 
-// File returns a file to upload, which is closed with the test if not before.
+// File returns a file to upload, which is closed at the end of the test.
 func File(t testing.TB, name string, content []byte) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -70,7 +70,7 @@ func File(t testing.TB, name string, content []byte) *os.File {
 	return file
 }
 
-// Server counts what arrives.
+// Server counts the requests that arrive.
 type Server struct {
 	*httptest.Server
 
@@ -82,12 +82,12 @@ type Server struct {
 	seen     map[string]int // requests by operation
 }
 
-// Fault does something else than to execute a request, or more than that.
+// Fault handles a request in another way than the handler.
 type Fault func(s *Server, w http.ResponseWriter, r *Request)
 
-// New returns a server that ends with the test. Each operation, which is a
-// method and a request URI, meets the faults in turn, one a request, and from
-// then on the handler.
+// New returns a server that ends with the test. The first requests of each
+// operation, which is a method and a request URI, get the faults in turn. Later
+// requests are passed to the handler.
 func New(t testing.TB, handler http.Handler, faults ...Fault) *Server {
 	t.Helper()
 	s := &Server{handler: handler, faults: faults, seen: map[string]int{}}
@@ -115,7 +115,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.execute(w, req)
 }
 
-// execute gives the request to the handler, which can read its body again.
+// execute calls the handler with a copy of the body.
 func (s *Server) execute(w http.ResponseWriter, r *Request) {
 	s.mu.Lock()
 	r.Executed = true
@@ -124,15 +124,15 @@ func (s *Server) execute(w http.ResponseWriter, r *Request) {
 	s.handler.ServeHTTP(w, r.Request)
 }
 
-// Requests returns what arrived so far, in that order.
+// Requests returns the requests so far, in their order.
 func (s *Server) Requests() []*Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]*Request(nil), s.requests...)
 }
 
-// Executed returns how many requests with a method got as far as the handler;
-// "" is any.
+// Executed returns the number of requests with a method that were passed to the
+// handler. "" means any method.
 func (s *Server) Executed(method string) int {
 	n := 0
 	s.mu.Lock()
@@ -145,7 +145,7 @@ func (s *Server) Executed(method string) int {
 	return n
 }
 
-// Summary returns method, URI and Retry-Attempt of each request, a line each.
+// Summary returns one line with method, URI and Retry-Attempt for each request.
 func (s *Server) Summary() string {
 	var b bytes.Buffer
 	for _, r := range s.Requests() {
@@ -154,8 +154,8 @@ func (s *Server) Summary() string {
 	return b.String()
 }
 
-// Answer answers with a status, a body and headers, in turn names and values,
-// and executes nothing.
+// Answer responds with a status, a body and headers, given as names and values
+// in turn, and does not call the handler.
 func Answer(status int, body string, header ...string) Fault {
 	return func(_ *Server, w http.ResponseWriter, _ *Request) {
 		for i := 0; i+1 < len(header); i += 2 {
@@ -166,18 +166,39 @@ func Answer(status int, body string, header ...string) Fault {
 	}
 }
 
-// Reset resets the connection instead of answering.
+// Reset resets the connection without a response.
 func Reset() Fault {
 	return func(_ *Server, w http.ResponseWriter, _ *Request) { reset(w) }
 }
 
-// Lost executes the request, and then resets the connection instead of
-// answering: the client cannot know that it was executed.
+// Lost calls the handler and then resets the connection without a response, so
+// the client cannot know that the request was executed.
 func Lost() Fault {
 	return func(s *Server, w http.ResponseWriter, r *Request) {
 		s.execute(httptest.NewRecorder(), r)
 		reset(w)
 	}
+}
+
+// Cut calls the handler, and closes the connection after n bytes of the
+// response's body.
+func Cut(n int) Fault {
+	return func(s *Server, w http.ResponseWriter, r *Request) { s.execute(&cutWriter{w, n}, r) }
+}
+
+type cutWriter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (w *cutWriter) Write(p []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(p[:min(len(p), w.left)])
+	w.left -= n
+	if w.left > 0 || err != nil {
+		return n, err
+	}
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // the client may be gone
+	panic(http.ErrAbortHandler)
 }
 
 func reset(w http.ResponseWriter) {

@@ -93,8 +93,8 @@ func (s *sigV4) sign(algorithm string, rest ...string) string {
 	return hex.EncodeToString(mac(s.key, strings.Join(append([]string{algorithm, s.date, s.scope}, rest...), "\n")))
 }
 
-// chunks takes a body in the encoding aws-chunked apart. Each chunk is its
-// length in hexadecimal digits, with its signature if signed, and the data.
+// chunks decodes a body in the encoding aws-chunked. Each chunk is its length
+// in hexadecimal digits, its signature if signed, and the data.
 func (s *sigV4) chunks(content []byte, signed bool) (payload []byte, trailers map[string]string, err error) {
 	for {
 		head, rest, _ := bytes.Cut(content, []byte("\r\n"))

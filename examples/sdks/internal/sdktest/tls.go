@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// NewTLS is New with TLS, and HTTP/2 for clients that ask for it. The
-// transport of its Client trusts it and does; a reset is then one of the
-// stream.
+// NewTLS is New with TLS, and HTTP/2 for clients that support it, as the
+// transport of its Client does. With HTTP/2, Reset resets the stream.
 func NewTLS(t testing.TB, handler http.Handler, faults ...Fault) *Server {
 	t.Helper()
 	s := &Server{handler: handler, faults: faults, seen: map[string]int{}}

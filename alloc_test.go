@@ -1,0 +1,403 @@
+package httpretry_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// instant is a base that answers without any work, so that a benchmark measures
+// only the transport above it.
+type instant struct{ ok, failed *http.Response }
+
+func newInstant() *instant {
+	return &instant{
+		ok:     &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody},
+		failed: &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody},
+	}
+}
+
+func (b *instant) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return nil, err
+		}
+		if err := req.Body.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return b.ok, nil
+}
+
+// flaky answers every other request with 503 and a body of 512 bytes.
+type flaky struct {
+	*instant
+	n int
+}
+
+func (b *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.instant.RoundTrip(req)
+	if b.n++; err == nil && b.n%2 == 1 {
+		b.failed.Body = io.NopCloser(strings.NewReader(errorPage))
+		return b.failed, nil
+	}
+	return resp, err
+}
+
+var errorPage = strings.Repeat("x", 512)
+
+// fullConfig returns a Config with every feature that could cost something on
+// the path of a success: an observer, policies per host and a budget.
+func fullConfig(base http.RoundTripper) httpretry.Config {
+	return httpretry.Config{
+		Base:    base,
+		Observe: func(context.Context, httpretry.Event) {},
+		Policy:  httpretry.Policy{Backoff: strategies.Constant{}},
+		Hosts: map[string]httpretry.Policy{
+			"api.example.com":      {MaxAttempts: 5},
+			"*.example.com":        {MaxAttempts: 4},
+			"*.cdn.example.com":    {MaxAttempts: 2},
+			"other.example.com:81": {MaxAttempts: 1},
+		},
+	}
+}
+
+func newKeyedPost(t testing.TB) *http.Request {
+	req, err := http.NewRequest("POST", "https://api.example.com/v1/charges", bytes.NewReader(make([]byte, 1<<10)))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", "0123456789")
+	return req
+}
+
+func newGet(t testing.TB) *http.Request {
+	req, err := http.NewRequest("GET", "https://api.example.com/v1/charges", nil)
+	require.NoError(t, err)
+	req.Header.Set("Accept", "application/json")
+	return req
+}
+
+// a success allocates nothing, with every feature on.
+func TestSuccessAllocatesNothing(t *testing.T) {
+	if retrytest.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: time.Minute})
+	for name, req := range map[string]*http.Request{
+		"GET":                   newGet(t),
+		"GET, other host":       retrytest.Request(t, "GET", "http://www.example.org/", ""),
+		"GET, wildcard":         retrytest.Request(t, "GET", "http://a.b.cdn.example.com:8080/", ""),
+		"GET, IPv6":             retrytest.Request(t, "GET", "http://[::1]:8080/", ""),
+		"GET, context's policy": newGet(t).WithContext(ctx),
+		"keyed POST":            newKeyedPost(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := &instant{ok: newInstant().ok}
+			cfg := fullConfig(retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return base.ok, nil }))
+			transport := retrytest.Unchecked(t, cfg)
+			assert.Zero(t, testing.AllocsPerRun(1000, func() {
+				if _, err := transport.RoundTrip(req); err != nil {
+					t.Error(err)
+				}
+			}))
+		})
+	}
+}
+
+// the allocations of an attempt that is a copy of the request are bounded.
+func TestAllocations(t *testing.T) {
+	if retrytest.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	ok := newInstant().ok
+	keyless := newKeyedPost(t)
+	keyless.Header.Del("Idempotency-Key")
+	for _, tt := range []struct {
+		name string
+		base http.RoundTripper
+		req  *http.Request
+		most float64
+	}{
+		// Two of these are the base's, for the body of the 503.
+		{"one retry", &flaky{instant: newInstant()}, newGet(t), 11},
+		{"keyless POST", retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			transport := retrytest.Unchecked(t, httpretry.Config{Base: tt.base, Policy: httpretry.Policy{
+				Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{},
+			}})
+			allocs := testing.AllocsPerRun(1000, func() {
+				if _, err := transport.RoundTrip(tt.req); err != nil {
+					t.Error(err)
+				}
+			})
+			assert.LessOrEqual(t, allocs, tt.most)
+		})
+	}
+}
+
+// benchmarkAgainst measures a transport and its base, so that the difference is
+// what the transport adds.
+func benchmarkAgainst(b *testing.B, base http.RoundTripper, cfg httpretry.Config, req func() *http.Request) {
+	cfg.Base = base
+	for _, c := range []struct {
+		name string
+		rt   http.RoundTripper
+	}{{"base", base}, {"httpretry", retrytest.Unchecked(b, cfg)}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := c.rt.RoundTrip(req())
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}
+
+func BenchmarkSuccess(b *testing.B) {
+	empty := retrytest.BaseFunc(func(base *http.Response) retrytest.BaseFunc {
+		return func(*http.Request) (*http.Response, error) { return base, nil }
+	}(newInstant().ok))
+	getReq, postReq := newGet(b), newKeyedPost(b)
+	keyless := postReq.Clone(b.Context())
+	keyless.Header.Del("Idempotency-Key")
+	timed := fullConfig(nil)
+	timed.Policy.MaxElapsed = time.Minute
+
+	for _, c := range []struct {
+		name string
+		cfg  httpretry.Config
+		req  *http.Request
+	}{
+		{"GET/plain", httpretry.Config{}, getReq},
+		{"GET/everything", fullConfig(nil), getReq},
+		{"KeyedPOST/plain", httpretry.Config{}, postReq},
+		{"KeyedPOST/everything", fullConfig(nil), postReq},
+		{"KeylessPOST/plain", httpretry.Config{}, keyless},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			benchmarkAgainst(b, empty, c.cfg, func() *http.Request { return c.req })
+		})
+	}
+}
+
+// With a body, most of the time goes into copying it. The ratio to the base is
+// what counts.
+func BenchmarkBody(b *testing.B) {
+	data := make([]byte, 1<<20)
+	stream := func(size int64) func() io.Reader {
+		return func() io.Reader { return io.LimitReader(retrytest.Zeros{}, size) }
+	}
+	for _, c := range []struct {
+		name string
+		body func() io.Reader
+	}{
+		{"1MiB", func() io.Reader { return bytes.NewReader(data) }},
+		{"Stream1MiB", stream(1 << 20)},
+		{"Stream64KiB", stream(64 << 10)},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			benchmarkAgainst(b, newInstant(), httpretry.Config{}, func() *http.Request {
+				req, err := http.NewRequest("PUT", "http://a.test/", c.body())
+				if err != nil {
+					b.Fatal(err)
+				}
+				return req
+			})
+		})
+	}
+}
+
+// naive is the loop that people write by hand.
+type naive struct{ base http.RoundTripper }
+
+func (n naive) RoundTrip(req *http.Request) (resp *http.Response, err error) {
+	for attempt := range 3 {
+		again := req.Clone(req.Context())
+		if attempt > 0 && req.GetBody != nil {
+			if again.Body, err = req.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+		resp, err = n.base.RoundTrip(again)
+		if err == nil && resp.StatusCode < 500 || attempt == 2 {
+			break
+		}
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+		select {
+		case <-time.After(0):
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+	}
+	return resp, err
+}
+
+func BenchmarkOneRetry(b *testing.B) {
+	policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+	for _, c := range []struct {
+		name string
+		req  *http.Request
+		rt   http.RoundTripper
+	}{
+		{"GET/naive", newGet(b), naive{&flaky{instant: newInstant()}}},
+		{"GET/httpretry", newGet(b), retrytest.Unchecked(b, httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
+		{"KeyedPOST/naive", newKeyedPost(b), naive{&flaky{instant: newInstant()}}},
+		{"KeyedPOST/httpretry", newKeyedPost(b), retrytest.Unchecked(b, httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				// The body of the request before was sent.
+				if c.req.GetBody != nil {
+					c.req.Body, _ = c.req.GetBody()
+				}
+				resp, err := c.rt.RoundTrip(c.req)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}
+
+func BenchmarkParallel(b *testing.B) {
+	ok := newInstant().ok
+	base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })
+	for _, c := range []struct {
+		name string
+		rt   http.RoundTripper
+	}{{"base", base}, {"httpretry", retrytest.Unchecked(b, fullConfig(base))}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				req := newGet(b)
+				for pb.Next() {
+					if _, err := c.rt.RoundTrip(req); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkLoopback uses a real server on the loopback interface and 64
+// clients. A tenth of the responses are 503.
+func BenchmarkLoopback(b *testing.B) {
+	for _, name := range []string{"naive", "httpretry"} {
+		b.Run(name, func(b *testing.B) {
+			var n atomic.Int64
+			srv := retrytest.NewServer(b, func(w http.ResponseWriter, _ *http.Request) {
+				if n.Add(1)%10 == 0 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+				_, _ = io.WriteString(w, strings.Repeat("x", 100))
+			})
+			base := http.DefaultTransport.(*http.Transport).Clone()
+			base.MaxIdleConnsPerHost = 128
+			b.Cleanup(base.CloseIdleConnections)
+			var rt http.RoundTripper = naive{base}
+			if name == "httpretry" {
+				rt = retrytest.Unchecked(b, httpretry.Config{Base: base, Policy: httpretry.Policy{
+					Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{},
+				}})
+			}
+			b.ReportAllocs()
+			b.SetParallelism(32)
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					resp, err := rt.RoundTrip(retrytest.Request(b, "GET", srv.URL, ""))
+					if err != nil {
+						b.Error(err)
+						continue
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+					_ = resp.Body.Close()
+				}
+			})
+		})
+	}
+}
+
+func hostNames(n int) []string {
+	hosts := make([]string, n)
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("host-%d.example.com", i)
+	}
+	return hosts
+}
+
+func BenchmarkHostBudget(b *testing.B) {
+	b.Run("deposit", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		b.ReportAllocs()
+		for b.Loop() {
+			budget.Deposit("api.example.com")
+		}
+	})
+	b.Run("deposit in parallel", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		b.ReportAllocs()
+		b.SetParallelism(32) // a client has many more goroutines than cores
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				budget.Deposit("api.example.com")
+			}
+		})
+	})
+	b.Run("deposit to 1024 hosts", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		hosts := hostNames(1024)
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			budget.Deposit(hosts[i%len(hosts)])
+		}
+	})
+	b.Run("deposit to hosts that never repeat", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		hosts := hostNames(20_000) // far more than the table has room for
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			budget.Deposit(hosts[i%len(hosts)])
+		}
+	})
+	b.Run("withdraw", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		ctx := b.Context()
+		b.ReportAllocs()
+		for b.Loop() {
+			budget.Withdraw(ctx, "api.example.com")
+		}
+	})
+	b.Run("withdraw in parallel", func(b *testing.B) {
+		var budget httpretry.HostBudget
+		ctx := b.Context()
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				budget.Withdraw(ctx, "api.example.com")
+			}
+		})
+	})
+}

@@ -1,0 +1,315 @@
+package httpretry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// A request of WithoutRetries is sent once, whatever its outcome, and keeps the
+// rest of its host's policy.
+func TestWithoutRetries(t *testing.T) {
+	for name, step := range map[string]retrytest.Step{
+		"503":     retrytest.Status(503),
+		"425":     retrytest.Status(425),
+		"reset":   retrytest.Fails(retrytest.ErrReset),
+		"refused": retrytest.Fails(retrytest.ErrRefused),
+		"timeout": {Status: 200, Takes: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base, events := retrytest.Play(step), new(retrytest.Record)
+				policy := retrytest.RetryEvery(time.Second)
+				policy.AttemptTimeout = time.Minute
+				policy.IdempotencyHeader = "X-Key"
+				policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
+				transport := retrytest.New(t, httpretry.Config{
+					Base:    base,
+					Policy:  httpretry.Policy{MaxAttempts: 9},
+					Hosts:   map[string]httpretry.Policy{"a.test": policy},
+					Observe: events.Observe,
+				})
+				ctx := httpretry.WithoutRetries(t.Context())
+				start := time.Now()
+				resp, err := transport.RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+				if step.Status == 0 || step.Takes > 0 {
+					require.Error(t, err)
+				} else {
+					require.NoError(t, err)
+					assert.Equal(t, fmt.Sprintf("body of %d", step.Status), retrytest.ReadBody(t, resp))
+				}
+				assert.Equal(t, min(step.Takes, time.Minute), time.Since(start), "the policy's timeout")
+				require.Len(t, base.Attempts(), 1)
+				assert.Equal(t, "k", base.Attempts()[0].Header.Get("X-Key"), "the policy's key")
+				require.Len(t, events.Events, 1)
+				assert.Equal(t, httpretry.ReasonAttempts, events.Reason())
+			})
+		})
+	}
+}
+
+// WithoutRetries, WithPolicy and WithIdempotent can be combined in any order.
+// None of them changes a context that it was derived from.
+func TestContextsCombine(t *testing.T) {
+	three := retrytest.RetryEvery(0)
+	three.MaxAttempts = 3
+	withPolicy := func(ctx context.Context) context.Context { return httpretry.WithPolicy(ctx, three) }
+	for name, tt := range map[string]struct {
+		derive   []func(context.Context) context.Context
+		attempts int // of a POST that fails
+	}{
+		"none":                       {nil, 1},
+		"WithIdempotent":             {[]func(context.Context) context.Context{httpretry.WithIdempotent}, 5},
+		"WithPolicy":                 {[]func(context.Context) context.Context{withPolicy}, 1},
+		"WithPolicy, WithIdempotent": {[]func(context.Context) context.Context{withPolicy, httpretry.WithIdempotent}, 3},
+		"WithIdempotent, WithPolicy": {[]func(context.Context) context.Context{httpretry.WithIdempotent, withPolicy}, 3},
+		"all":                        {[]func(context.Context) context.Context{withPolicy, httpretry.WithoutRetries, httpretry.WithIdempotent}, 1},
+		"all, in another order":      {[]func(context.Context) context.Context{httpretry.WithoutRetries, httpretry.WithIdempotent, withPolicy}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctxs := []context.Context{t.Context()}
+			for _, derive := range tt.derive {
+				ctxs = append(ctxs, derive(ctxs[len(ctxs)-1]))
+			}
+			send := func(ctx context.Context) int {
+				base := retrytest.Play(retrytest.Status(503))
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+					RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				return len(base.Attempts())
+			}
+			assert.Equal(t, tt.attempts, send(ctxs[len(ctxs)-1]))
+			assert.Equal(t, 1, send(ctxs[0]), "the context that the others were derived from")
+		})
+	}
+}
+
+func TestResult(t *testing.T) {
+	withTimeout := retrytest.RetryEvery(0)
+	withTimeout.AttemptTimeout = time.Hour
+	short := retrytest.RetryEvery(0)
+	short.MaxAttempts = 2
+	broke := retrytest.RetryEvery(0)
+	broke.Budget = retrytest.UsedUp{}
+	for _, tt := range []struct {
+		name     string
+		method   string
+		policy   httpretry.Policy
+		steps    []retrytest.Step
+		attempts int
+		reason   httpretry.Reason
+	}{
+		{"success", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(200)}, 1, httpretry.ReasonSuccess},
+		{"success of a copy", "GET", withTimeout, []retrytest.Step{retrytest.Status(200)}, 1, httpretry.ReasonSuccess},
+		{"success of a POST", "POST", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(200)}, 1, httpretry.ReasonSuccess},
+		{"failure", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(404)}, 1, httpretry.ReasonPermanent},
+		{"failure of a copy", "GET", withTimeout, []retrytest.Step{retrytest.Status(404)}, 1, httpretry.ReasonPermanent},
+		{"success of a retry", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(200)}, 3, httpretry.ReasonSuccess},
+		{"failure of a retry", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503), retrytest.Status(404)}, 2, httpretry.ReasonPermanent},
+		{"attempts", "GET", short, []retrytest.Step{retrytest.Status(503)}, 2, httpretry.ReasonAttempts},
+		{"not idempotent", "POST", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503)}, 1, httpretry.ReasonNotIdempotent},
+		{"server asks not to retry", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
+		{"Retry-After", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
+		{"budget", "GET", broke, []retrytest.Step{retrytest.Status(503)}, 1, httpretry.ReasonBudget},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: tt.policy}
+			req := retrytest.Request(t, tt.method, "http://a.test/", "")
+			resp, err := retrytest.New(t, cfg).RoundTrip(req)
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+			attempts, reason := httpretry.Result(resp)
+			assert.Equal(t, tt.attempts, attempts)
+			assert.Equal(t, tt.reason, reason)
+			if attempts > 1 {
+				assert.Equal(t, attempts, httpretry.Attempt(resp.Request.Context()))
+			}
+			assert.Equal(t, req.URL, resp.Request.URL)
+		})
+	}
+}
+
+// A response that no RetryTransport returned tells its status only.
+func TestResultOfOtherResponses(t *testing.T) {
+	for _, req := range []*http.Request{nil, retrytest.Request(t, "GET", "http://a.test/", "")} {
+		attempts, reason := httpretry.Result(&http.Response{StatusCode: 204, Request: req})
+		assert.Equal(t, 1, attempts)
+		assert.Equal(t, httpretry.ReasonSuccess, reason)
+		attempts, reason = httpretry.Result(&http.Response{StatusCode: 503, Request: req})
+		assert.Equal(t, 1, attempts)
+		assert.Equal(t, httpretry.ReasonPermanent, reason)
+	}
+}
+
+// The context of a response's request may be used for another request, whose
+// attempts and reason are its own. It is not sent on behalf of the first one.
+func TestResultOfNextRequest(t *testing.T) {
+	base := retrytest.Play(retrytest.Status(503), retrytest.Status(200), retrytest.Status(503), retrytest.Status(404))
+	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+	first, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, first)
+	second, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(first.Request.Context()))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, second)
+
+	attempts, reason := httpretry.Result(first)
+	assert.Equal(t, 2, attempts)
+	assert.Equal(t, httpretry.ReasonSuccess, reason)
+	attempts, reason = httpretry.Result(second)
+	assert.Equal(t, 2, attempts)
+	assert.Equal(t, httpretry.ReasonPermanent, reason)
+	for i, a := range base.Attempts() {
+		assert.Equal(t, i%2+1, a.Attempt)
+	}
+}
+
+// http.Client follows redirects with requests of its own. Result tells about
+// the last one.
+func TestResultAfterRedirect(t *testing.T) {
+	failed := false
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/":
+			http.Redirect(w, r, "/next", http.StatusFound)
+		case !failed:
+			failed = true
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(srv.Close)
+	client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)})}
+	resp, err := client.Get(srv.URL)
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	attempts, reason := httpretry.Result(resp)
+	assert.Equal(t, 2, attempts)
+	assert.Equal(t, httpretry.ReasonSuccess, reason)
+}
+
+// Result works for a response whose request the layer in Base has replaced.
+func TestResultOfALayer(t *testing.T) {
+	inner := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		own := req.Clone(req.Context())
+		own.URL.Path = "/final"
+		return inner.RoundTrip(own)
+	})
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, "/final", resp.Request.URL.Path)
+	attempts, reason := httpretry.Result(resp)
+	assert.Equal(t, 2, attempts)
+	assert.Equal(t, httpretry.ReasonSuccess, reason)
+}
+
+// outcomeError is an error of a layer in Base, such as a circuit breaker, that
+// determines its own Outcome.
+type outcomeError struct{ outcome httpretry.Outcome }
+
+func (e outcomeError) Error() string              { return "the breaker is open" }
+func (e outcomeError) Outcome() httpretry.Outcome { return e.outcome }
+
+// An error that has an Outcome is classified by it, also if it is wrapped,
+// and whatever else it wraps.
+func TestErrorWithOutcome(t *testing.T) {
+	wraps := map[string]func(error) error{
+		"itself":                func(err error) error { return err },
+		"wrapped":               func(err error) error { return fmt.Errorf("layer: %w", err) },
+		"joined with a reset":   func(err error) error { return errors.Join(retrytest.ErrReset, err) },
+		"joined with a refusal": func(err error) error { return errors.Join(retrytest.ErrRefused, err) },
+		"joined with a cancel":  func(err error) error { return errors.Join(context.Canceled, err) },
+	}
+	for name, wrap := range wraps {
+		for _, tt := range []struct {
+			outcome   httpretry.Outcome
+			get, post int // attempts
+			reason    httpretry.Reason
+		}{
+			{final, 1, 1, httpretry.ReasonPermanent},
+			{transient, 5, 1, httpretry.ReasonNotIdempotent},
+			{unprocessed, 5, 5, httpretry.ReasonAttempts},
+			{unprocessed + 1, 1, 1, httpretry.ReasonPermanent},
+		} {
+			t.Run(fmt.Sprintf("%s/%v", name, tt.outcome), func(t *testing.T) {
+				err := wrap(outcomeError{tt.outcome})
+				assert.Equal(t, tt.outcome, httpretry.Classify(nil, nil, err))
+				for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
+					base, events := retrytest.Play(retrytest.Fails(err)), new(retrytest.Record)
+					_, got := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
+						RoundTrip(retrytest.Request(t, method, "http://a.test/", "text"))
+					require.ErrorIs(t, got, outcomeError{tt.outcome})
+					assert.Len(t, base.Attempts(), want, method)
+					if method == "POST" {
+						assert.Equal(t, tt.reason, events.Reason())
+					}
+				}
+			})
+		}
+	}
+}
+
+// Policy.Classify gets the request as the attempt has sent it, and either its
+// response or its error.
+func TestClassifyGetsTheRequest(t *testing.T) {
+	type seen struct {
+		path, key, attempt string
+		status             int
+		err                error
+	}
+	var got []seen
+	policy := retrytest.RetryEvery(0)
+	policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
+	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		s := seen{path: req.URL.Path, key: req.Header.Get("Idempotency-Key"), attempt: req.Header.Get("Retry-Attempt"), err: err}
+		if resp != nil {
+			s.status = resp.StatusCode
+		}
+		got = append(got, s)
+		return httpretry.Classify(req, resp, err)
+	}
+	base := retrytest.Play(retrytest.Status(409), retrytest.Fails(io.EOF), retrytest.Status(201))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(retrytest.Request(t, "POST", "http://a.test/orders", "text"))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, []seen{
+		{"/orders", "k", "", 409, nil},
+		{"/orders", "k", "1", 0, io.EOF},
+		{"/orders", "k", "2", 201, nil},
+	}, got)
+}
+
+// A Classify may decide by the method or the path of the request.
+func TestClassifyByRequest(t *testing.T) {
+	policy := retrytest.RetryEvery(0)
+	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		if req.URL.Path == "/eventually" && resp != nil && resp.StatusCode == 404 {
+			return httpretry.Transient
+		}
+		return httpretry.Classify(req, resp, err)
+	}
+	for path, want := range map[string]int{"/eventually": 5, "/": 1} {
+		base := retrytest.Play(retrytest.Status(404))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test"+path, ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		assert.Len(t, base.Attempts(), want, path)
+	}
+}

@@ -1,0 +1,51 @@
+// Package httpretry provides an [http.RoundTripper] that retries failed HTTP
+// requests: with jittered backoff, within a retry budget for each host,
+// honoring Retry-After, and only if the request is safe to send again.
+//
+// Use a [RetryTransport] as the Transport of an [http.Client]:
+//
+//	client := &http.Client{Transport: new(httpretry.RetryTransport)}
+//
+// The zero RetryTransport makes up to three attempts. Use [New] to choose a
+// base transport, policies for particular hosts, or an observer.
+//
+// # When a request is retried
+//
+// After each attempt, the transport makes the following checks, in this order.
+// The first check that fails ends the request and determines its [Reason].
+//
+//	can a retry succeed?      ReasonSuccess, ReasonPermanent, ReasonDoNotRetry
+//	is the caller waiting?    ReasonCanceled
+//	are attempts left?        ReasonAttempts
+//	does no caller retry it?  ReasonCallerRetries
+//	is it safe to resend?     ReasonNotIdempotent
+//	can its body be resent?   ReasonNotReplayable
+//	is the wait acceptable?   ReasonRetryAfter, ReasonCooldown
+//	does it end in time?      ReasonDeadline
+//	is any budget left?       ReasonBudget
+//
+// Then the transport waits, without holding a connection, and makes the next
+// attempt. [Policy.Resume] extends that to response bodies that break off.
+//
+// If a check fails after a response, RoundTrip returns that response, whatever
+// its status, with its body unread. If a check fails after an error, or if a
+// request ends while it waits for a retry, RoundTrip returns an [*Error]. The
+// error of a request's only attempt is returned unchanged, unless the budget
+// ended the request. Use [Result] or [Config.Observe] to learn the Reason.
+//
+// # Non-idempotent requests
+//
+// A request that is not idempotent (see [Idempotent]) is retried only if it was
+// never sent, or if the server did not process it (see [Unprocessed]). The
+// transport also prevents net/http from resending such a request over HTTP/2
+// (Go issue 52459). As a consequence, a request without a body that coincides
+// with an HTTP/2 GOAWAY can fail where net/http would have resent it.
+//
+// # Limitations
+//
+// Each hop of a redirect is a separate request. Cookies in discarded responses
+// are lost. A request that is signed above the transport is resent with the
+// same signature. To sign each attempt, put the signer below, as Base. Do not
+// stack RetryTransports: the inner one sends each request once, if the layers
+// between them have an Unwrap method.
+package httpretry

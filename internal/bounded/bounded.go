@@ -1,0 +1,76 @@
+// Package bounded runs functions that may block for longer than their caller
+// can wait, and knows bodies that cannot block.
+package bounded
+
+import (
+	"bytes"
+	"io"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// Run calls f in a goroutine of its own and waits until f returns, but not for
+// longer than limit. It reports whether f returned in time. If f panics in
+// time, Run panics with the same value; a later panic is discarded, because
+// nobody is left to receive it.
+func Run(limit time.Duration, f func()) bool {
+	r := &run{f: f, done: make(chan bool, 2)}
+	go r.work(limit)
+	if !<-r.done {
+		return false
+	}
+	if r.panicked != nil {
+		panic(r.panicked)
+	}
+	return true
+}
+
+type run struct {
+	f        func()
+	done     chan bool // true: f returned or panicked; false: the limit is over
+	panicked any       // set before true is sent
+}
+
+func (r *run) work(limit time.Duration) {
+	// The limit counts from the start of f: a busy machine may take longer than
+	// that to start a goroutine.
+	timer := time.AfterFunc(limit, r.expire)
+	defer func() {
+		timer.Stop()
+		r.panicked = recover()
+		r.done <- true
+	}()
+	r.f()
+}
+
+func (r *run) expire() { r.done <- false }
+
+// Close closes c as Run calls a function. It returns the error of a Close that
+// returned in time, and nil otherwise.
+func Close(limit time.Duration, c io.Closer) error {
+	var err error
+	if !Run(limit, func() { err = c.Close() }) {
+		return nil // err may be written later
+	}
+	return err
+}
+
+// InMemory reports whether body is io.NopCloser of a reader in memory: one of
+// those for which http.NewRequest sets GetBody. Such a body does not block.
+func InMemory(body io.ReadCloser) bool {
+	if t := reflect.TypeOf(body); t != nopCloserWriterTo && t != nopCloser {
+		return false
+	}
+	switch reflect.ValueOf(body).Field(0).Interface().(type) {
+	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
+		return true
+	}
+	return false
+}
+
+// The types of io.NopCloser's results.
+var (
+	nopCloser         = reflect.TypeOf(io.NopCloser(nil))
+	nopCloserWriterTo = reflect.TypeOf(io.NopCloser(new(bytes.Buffer)))
+)

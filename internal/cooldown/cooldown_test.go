@@ -1,0 +1,281 @@
+package cooldown_test
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/internal/cooldown"
+	"github.com/seed421102f4/httpretry/internal/hosttable"
+)
+
+const host, other = "http://a.test", "http://b.test"
+
+// start is the time at which tests begin. Table has no clock of its own.
+var start = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// after returns the time so many seconds after start.
+func after(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+
+// isClosed reports whether a channel is closed. A nil channel is not.
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestZeroTable(t *testing.T) {
+	var table cooldown.Table
+	assert.Zero(t, table.Generation())
+	assert.False(t, table.Active(start))
+	assert.Equal(t, cooldown.Remaining{}, table.Remaining(host, start))
+	table.Clear(host, math.MaxUint64)
+	place := table.Place(host)
+	assert.True(t, place >= 0 && place < 1, "%v", place)
+	assert.Zero(t, table.Generation())
+}
+
+func TestBegin(t *testing.T) {
+	type request struct{ at, length, spread int } // seconds
+	type remaining struct{ wait, length, spread int }
+	for _, tt := range []struct {
+		name     string
+		requests []request
+		at       int
+		want     remaining
+	}{
+		{"begins", []request{{0, 30, 7}}, 0, remaining{30, 30, 7}},
+		{"goes on", []request{{0, 30, 7}}, 29, remaining{1, 30, 7}},
+		{"is over", []request{{0, 30, 7}}, 30, remaining{0, 30, 7}},
+		{"a longer one extends it", []request{{0, 30, 7}, {10, 40, 9}}, 10, remaining{40, 50, 9}},
+		{"a shorter one does not", []request{{0, 30, 7}, {10, 10, 9}}, 10, remaining{20, 30, 7}},
+		{"nor does one that ends at the same time", []request{{0, 30, 7}, {10, 20, 9}}, 10, remaining{20, 30, 7}},
+		{"it counts from its beginning", []request{{0, 30, 7}, {20, 30, 7}, {40, 30, 7}}, 60, remaining{10, 70, 7}},
+		{"a new one after its end", []request{{0, 30, 7}, {30, 10, 3}}, 30, remaining{10, 10, 3}},
+		{"an hour", []request{{0, 3600, 30}}, 0, remaining{3600, 3600, 30}},
+		{"no more than an hour", []request{{0, 3601, 30}}, 0, remaining{3600, 3600, 30}},
+		{"an hour after the last request", []request{{0, 9999, 30}, {10, 9999, 30}}, 10, remaining{3600, 3610, 30}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var table cooldown.Table
+			for i, r := range tt.requests {
+				table.Begin(host, after(r.at), time.Duration(r.length)*time.Second, time.Duration(r.spread)*time.Second)
+				assert.EqualValues(t, i+1, table.Generation())
+			}
+			got := table.Remaining(host, after(tt.at))
+			assert.Equal(t, tt.want, remaining{int(got.Wait.Seconds()), int(got.Length.Seconds()), int(got.Spread.Seconds())})
+			assert.False(t, isClosed(got.Cleared))
+			if tt.want.wait > 0 {
+				assert.Equal(t, after(tt.at+tt.want.wait), got.Until)
+			}
+			assert.Equal(t, cooldown.Remaining{}, table.Remaining(other, after(tt.at)))
+			assert.Equal(t, tt.want.wait > 0, table.Active(after(tt.at)))
+		})
+	}
+}
+
+// An absurd length does not overflow.
+func TestLongestCooldown(t *testing.T) {
+	var table cooldown.Table
+	table.Begin(host, start, math.MaxInt64, math.MaxInt64)
+	assert.Equal(t, cooldown.MaxLength, table.Remaining(host, start).Wait)
+}
+
+// Generation counts requests for a pause by all hosts, but is 0 once Active has
+// found that no host is cooling down any more.
+func TestGeneration(t *testing.T) {
+	var table cooldown.Table
+	table.Begin(host, start, 30*time.Second, 0)
+	assert.EqualValues(t, 1, table.Generation())
+	table.Begin(other, after(10), 10*time.Second, 0)
+	assert.EqualValues(t, 2, table.Generation())
+
+	assert.True(t, table.Active(after(29)), "the first lasts longer")
+	assert.EqualValues(t, 2, table.Generation())
+	assert.False(t, table.Active(after(30)))
+	assert.Zero(t, table.Generation())
+	assert.False(t, table.Active(after(30)))
+
+	table.Begin(other, after(40), time.Second, 0)
+	assert.EqualValues(t, 3, table.Generation(), "no number is used twice")
+	assert.True(t, table.Active(after(40)))
+}
+
+func TestClear(t *testing.T) {
+	var table cooldown.Table
+	table.Begin(host, start, 30*time.Second, time.Second)
+	table.Begin(other, start, 30*time.Second, time.Second)
+	first := table.Remaining(host, start)
+
+	// The generation is that of the attempt that succeeded: one from before the
+	// host asked does not count.
+	table.Clear(host, 0)
+	assert.Equal(t, 30*time.Second, table.Remaining(host, start).Wait)
+	assert.False(t, isClosed(first.Cleared))
+
+	table.Clear(host, 1)
+	assert.Zero(t, table.Remaining(host, after(1)).Wait)
+	assert.True(t, isClosed(first.Cleared))
+	assert.Equal(t, 29*time.Second, table.Remaining(other, after(1)).Wait)
+	assert.False(t, isClosed(table.Remaining(other, after(1)).Cleared))
+	table.Clear(host, 2) // is not cooling down
+
+	table.Begin(host, after(2), 10*time.Second, time.Second)
+	second := table.Remaining(host, after(2))
+	assert.Equal(t, []time.Duration{10 * time.Second, 10 * time.Second}, []time.Duration{second.Wait, second.Length})
+	assert.False(t, isClosed(second.Cleared), "a cool-down of its own")
+	table.Clear(host, 2)
+	assert.Equal(t, 10*time.Second, table.Remaining(host, after(2)).Wait, "the host has asked again since")
+	table.Clear(host, 3)
+	assert.True(t, isClosed(second.Cleared))
+}
+
+// Extending a cool-down keeps the channel on which requests wait.
+func TestExtendedCooldownIsCleared(t *testing.T) {
+	var table cooldown.Table
+	table.Begin(host, start, 30*time.Second, 0)
+	first := table.Remaining(host, start).Cleared
+	table.Begin(host, after(10), time.Minute, 0)
+	table.Clear(host, 1)
+	assert.False(t, isClosed(first))
+	table.Clear(host, 2)
+	assert.True(t, isClosed(first))
+}
+
+// However many requests wait, each part of the time after a cool-down gets its
+// share of them, give or take three. Independent random places would differ by
+// the square root of the share: 60 of 400.
+func TestPlacesAreEven(t *testing.T) {
+	for _, requests := range []int{10, 100, 3000, 12_000} {
+		for _, buckets := range []int{2, 7, 30} {
+			t.Run(fmt.Sprintf("%d/%d", requests, buckets), func(t *testing.T) {
+				for range 20 { // starts are random
+					var table cooldown.Table
+					table.Begin(host, start, time.Minute, 0)
+					counts := make([]int, buckets)
+					for range requests {
+						counts[int(table.Place(host)*float64(buckets))]++ // panics unless it is in [0, 1)
+					}
+					for _, n := range counts {
+						assert.InDelta(t, float64(requests)/float64(buckets), n, 3)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A part of the requests in a row is spread as evenly as all of them: places
+// do not ascend with the time of arrival.
+func TestPlacesOfARunAreEven(t *testing.T) {
+	var table cooldown.Table
+	table.Begin(host, start, time.Minute, 0)
+	for range 100 {
+		var counts [10]int
+		for range 100 {
+			counts[int(table.Place(host)*10)]++
+		}
+		for _, n := range counts {
+			assert.InDelta(t, 10, n, 3)
+		}
+	}
+}
+
+// The first place is random, so that requests of several processes do not
+// return together.
+func TestFirstPlaceIsRandom(t *testing.T) {
+	var halves [2]int
+	for range 1000 {
+		var table cooldown.Table
+		table.Begin(host, start, time.Minute, 0)
+		halves[int(table.Place(host)*2)]++
+	}
+	// The probability that one of 1000 fair coins' sides comes up fewer than
+	// 350 times is below 1e-20.
+	assert.Greater(t, min(halves[0], halves[1]), 350)
+}
+
+// Only the hosts that asked last are remembered.
+func TestHostsAreBounded(t *testing.T) {
+	var table cooldown.Table
+	for i := range 2 * hosttable.MaxEntries {
+		table.Begin(fmt.Sprint(i), start, time.Minute, 0)
+	}
+	cooling := 0
+	for i := range 2 * hosttable.MaxEntries {
+		if table.Remaining(fmt.Sprint(i), start).Wait > 0 {
+			cooling++
+		}
+	}
+	assert.Equal(t, hosttable.MaxEntries, cooling)
+	assert.Equal(t, time.Minute, table.Remaining(fmt.Sprint(2*hosttable.MaxEntries-1), start).Wait)
+}
+
+// Hosts begin and end cool-downs concurrently. Afterward, the table works as
+// before.
+func TestRace(t *testing.T) {
+	var table cooldown.Table
+	var running sync.WaitGroup
+	for i := range 8 {
+		running.Go(func() {
+			key := []string{host, other}[i%2]
+			for j := range 2000 {
+				now := start.Add(time.Duration(j) * time.Millisecond)
+				switch i / 2 {
+				case 0:
+					table.Begin(key, now, 10*time.Millisecond, time.Millisecond)
+				case 1:
+					table.Clear(key, table.Generation())
+				case 2:
+					r := table.Remaining(key, now)
+					if r.Wait < 0 || r.Wait > 2*time.Second+10*time.Millisecond {
+						t.Errorf("a wait of %v", r.Wait)
+					}
+				default:
+					table.Active(now)
+					if p := table.Place(key); p < 0 || p >= 1 {
+						t.Errorf("place %v", p)
+					}
+				}
+			}
+		})
+	}
+	running.Wait()
+	for _, key := range []string{host, other} {
+		table.Begin(key, after(10), time.Second, 0)
+		require.True(t, table.Active(after(10)))
+		r := table.Remaining(key, after(10))
+		assert.Equal(t, time.Second, r.Wait)
+		table.Clear(key, table.Generation())
+		assert.Zero(t, table.Remaining(key, after(10)).Wait)
+		assert.True(t, isClosed(r.Cleared))
+	}
+	assert.False(t, table.Active(after(11)))
+	assert.Zero(t, table.Generation())
+}
+
+// What a successful request calls allocates nothing, whether or not a host is
+// cooling down.
+func TestAllocations(t *testing.T) {
+	for _, cooling := range []string{"", host, other} {
+		var table cooldown.Table
+		if cooling != "" {
+			table.Begin(cooling, start, time.Hour, time.Second)
+		}
+		assert.Zero(t, testing.AllocsPerRun(1000, func() {
+			if table.Generation() > 0 && table.Active(start) {
+				table.Remaining(host, start)
+				table.Place(host)
+				table.Clear(host, 0)
+			}
+		}), cooling)
+	}
+}

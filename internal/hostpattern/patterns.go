@@ -1,0 +1,320 @@
+// Package hostpattern finds the value of the pattern that matches a URL's host,
+// and the key under which to keep state about that host.
+//
+// The package knows how hosts can be spelled. It does not resolve names, and
+// does not convert names outside ASCII to the xn-- form that net/http connects
+// to: they are compared as they are, in lower case.
+package hostpattern
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A Set holds one P per pattern. It does not change, and is safe for concurrent
+// use. A nil Set matches nothing.
+//
+// A pattern is one of:
+//
+//   - a host name, as in "example.com"
+//   - "*." and a host name, as in "*.example.com", which matches all names that
+//     have at least one label before that name
+//   - an IPv6 address in brackets, as in "[::1]"
+//
+// each with or without a port, as in "example.com:8443". A pattern without a
+// port matches all ports. Case, a trailing dot, leading zeros of a port, and
+// the spelling of an address do not matter.
+//
+// Names outside ASCII are compared as they are, in lower case. A pattern has to
+// be in the form that requests have: "bücher.example" does not match a request
+// to "xn--bcher-kva.example", nor the other way around.
+type Set[P any] struct {
+	byPort  map[string]*names[P] // patterns with a port
+	anyPort names[P]             // patterns without one
+}
+
+// names holds the patterns that have the same port.
+type names[P any] struct {
+	exact     map[string]P
+	wildcards map[string]P // by what follows "*."
+
+	// wildcardLens has the lengths of the keys of wildcards, longest first. A
+	// lookup tries one suffix per length, however many labels a host has.
+	wildcardLens []int
+}
+
+// A Problem says what is wrong with a pattern.
+type Problem struct {
+	Pattern string // as given to Parse
+	Text    string // what is wrong, and what to write instead
+}
+
+// Parse returns a Set with the patterns that are the keys of m. If any key is
+// not a valid pattern, or means the same as another key, Parse returns a nil
+// Set and all problems, sorted by pattern. If m is empty, Parse returns a nil
+// Set and no problems.
+func Parse[P any](m map[string]P) (*Set[P], []Problem) {
+	if len(m) == 0 {
+		return nil, nil
+	}
+	var problems []Problem
+	set := new(Set[P])
+	firstKeys := make(map[pattern]string, len(m)) // first key for each pattern
+	// The order of a map is random, and that of problems must not be.
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		p, text := parsePattern(key)
+		if first, ok := firstKeys[p]; ok && text == "" {
+			text = fmt.Sprintf("means the same as %q: want only one of them", first)
+		}
+		if text != "" {
+			problems = append(problems, Problem{Pattern: key, Text: text})
+			continue
+		}
+		firstKeys[p] = key
+		set.add(p, m[key])
+	}
+	if problems != nil {
+		return nil, problems
+	}
+	return set, nil
+}
+
+// add adds a pattern that s does not have.
+func (s *Set[P]) add(p pattern, value P) {
+	if p.port == "" {
+		s.anyPort.add(p, value)
+		return
+	}
+	if s.byPort == nil {
+		s.byPort = make(map[string]*names[P])
+	}
+	if s.byPort[p.port] == nil {
+		s.byPort[p.port] = new(names[P])
+	}
+	s.byPort[p.port].add(p, value)
+}
+
+// add adds a pattern, whose port does not matter.
+func (n *names[P]) add(p pattern, value P) {
+	if !p.wildcard {
+		if n.exact == nil {
+			n.exact = make(map[string]P)
+		}
+		n.exact[p.name] = value
+		return
+	}
+	if n.wildcards == nil {
+		n.wildcards = make(map[string]P)
+	}
+	n.wildcards[p.name] = value
+	longestFirst := func(a, b int) int { return cmp.Compare(b, a) }
+	at, found := slices.BinarySearchFunc(n.wildcardLens, len(p.name), longestFirst)
+	if !found {
+		n.wildcardLens = slices.Insert(n.wildcardLens, at, len(p.name))
+	}
+}
+
+// Match returns the value of the most specific pattern that matches the host of
+// u, and whether there is one. A URL without a port has the default port of its
+// scheme. A nil URL matches nothing.
+//
+// Patterns with the port of u are more specific than patterns without a port.
+// Among these, a name is more specific than a wildcard, and a long wildcard is
+// more specific than a short one. For a request to port 8443,
+// "*.example.com:8443" is more specific than "api.example.com".
+func (s *Set[P]) Match(u *url.URL) (value P, ok bool) {
+	if s == nil || u == nil {
+		return value, false
+	}
+	name, port := splitHost(u.Host)
+	port = cmp.Or(port, defaultPort(lower(u.Scheme)))
+	// A port is more specific than any name.
+	if withPort := s.byPort[port]; withPort != nil {
+		if value, ok = withPort.match(name); ok {
+			return value, true
+		}
+	}
+	return s.anyPort.match(name)
+}
+
+// match returns the value of the most specific pattern that matches name.
+func (n *names[P]) match(name string) (value P, ok bool) {
+	if value, ok = n.exact[name]; ok {
+		return value, true
+	}
+	for _, suffixLen := range n.wildcardLens {
+		// At least one byte has to be before the dot.
+		dot := len(name) - suffixLen - 1
+		if dot <= 0 || name[dot] != '.' {
+			continue
+		}
+		if value, ok = n.wildcards[name[dot+1:]]; ok {
+			return value, true
+		}
+	}
+	return value, false
+}
+
+// A pattern is in canonical form: patterns that mean the same are equal.
+type pattern struct {
+	name     string // without "*."; an IPv6 address is in brackets
+	port     string // "" for all ports
+	wildcard bool
+}
+
+const (
+	wantPattern = `want a host and, if it matters, its port, ` +
+		`as in "example.com", "example.com:8443", "*.example.com" or "[::1]:8080"`
+	wildcardAddress = "has a * before an address: " +
+		"want a * before a name, as in *.example.com"
+)
+
+// parsePattern returns s in canonical form, or else what is wrong with s and
+// what is wanted.
+func parsePattern(s string) (p pattern, problem string) {
+	if problem := nonHostPart(s); problem != "" {
+		return p, problem + ": " + wantPattern
+	}
+	host, wildcard := strings.CutPrefix(s, "*.")
+	if problem := misplacedStar(host); problem != "" {
+		return p, problem
+	}
+	p.wildcard = wildcard
+	var port string
+	// Only an IPv6 address has colons before its port.
+	if strings.HasPrefix(host, "[") {
+		p.name, port, problem = patternIPv6(host, wildcard)
+	} else {
+		p.name, port, problem = patternName(host, wildcard)
+	}
+	if problem == "" {
+		p.port, problem = patternPort(port)
+	}
+	return p, problem
+}
+
+// nonHostPart returns what is in s that cannot be in a host. That is often
+// another part of a URL.
+func nonHostPart(s string) string {
+	isBlank := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+	switch {
+	case s == "":
+		return "is empty"
+	case !utf8.ValidString(s):
+		return "is not UTF-8"
+	case strings.ContainsFunc(s, isBlank):
+		return "has a space or a control character in it"
+	case strings.Contains(s, "://"):
+		return "has a scheme in it"
+	case strings.Contains(s, "@"):
+		return "has user information in it"
+	case strings.ContainsAny(s, `/?#\`):
+		return "has a path, query or fragment in it"
+	}
+	return ""
+}
+
+// misplacedStar returns what is wrong with a star in host, which is a pattern
+// without the "*." that it may begin with.
+func misplacedStar(host string) string {
+	if host == "*" {
+		return "matches every host: use Config.Policy for that"
+	}
+	if strings.HasPrefix(host, "*:") {
+		return "matches every host: use Config.Policy for that, " +
+			`or write the hosts that use the port, as in "*.example.com:8443"`
+	}
+	if strings.Contains(host, "*") {
+		return "has a * that is not the whole first label of a name: " + wantPattern
+	}
+	return ""
+}
+
+// patternIPv6 returns the canonical form of the address at the beginning of s,
+// and what follows it.
+func patternIPv6(s string, wildcard bool) (name, port, problem string) {
+	if wildcard {
+		return "", "", wildcardAddress
+	}
+	end := strings.LastIndexByte(s, ']') + 1
+	name, ok := canonicalIPv6(s[:end])
+	if !ok {
+		return "", "", "has brackets around what is not an IPv6 address: " +
+			"want one as in [2001:db8::1] or [fe80::1%eth0]"
+	}
+	return name, s[end:], ""
+}
+
+// patternName returns the canonical form of the name at the beginning of s, and
+// what follows it. It is stricter than net/http, which tries to connect to any
+// name: a pattern that no working URL can match is a mistake.
+func patternName(s string, wildcard bool) (name, port, problem string) {
+	name, _, _ = strings.Cut(s, ":")
+	port = s[len(name):]
+	// That is most likely an IPv6 address without brackets.
+	if strings.Count(port, ":") > 1 {
+		return "", "", "has more than one colon: " +
+			"want an IPv6 address in brackets, as in [::1]:8080"
+	}
+	name = lower(strings.TrimSuffix(name, "."))
+	if len(name) > 253 {
+		return "", "", fmt.Sprintf("has a name of %d bytes: "+
+			"want at most 253 (RFC 1035, section 2.3.4)", len(name))
+	}
+	last := ""
+	for last = range strings.SplitSeq(name, ".") {
+		if !isLabel(last) {
+			return "", "", fmt.Sprintf("has the label %q in its name: "+
+				"want 1 to 63 letters, digits, hyphens and underscores, "+
+				"without a hyphen at either end", last)
+		}
+	}
+	// No top-level domain consists of digits, but the last part of an IPv4
+	// address does (RFC 3696, section 2).
+	if wildcard && isDigits(last) {
+		return "", "", wildcardAddress
+	}
+	return name, port, ""
+}
+
+// isLabel reports whether s, in lower case, is a label that can be resolved. It
+// allows underscores, as package net does, since many internal names have them.
+// The limit of 63 bytes is that of the xn-- form if s is outside ASCII. That
+// form has at least one byte per character.
+func isLabel(s string) bool {
+	for i, r := range s {
+		switch {
+		case 'a' <= r && r <= 'z', '0' <= r && r <= '9', r == '_':
+		case r == '-' && 0 < i && i < len(s)-1:
+		case r >= utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r)):
+		default:
+			return false
+		}
+	}
+	n := utf8.RuneCountInString(s)
+	return 1 <= n && n <= 63
+}
+
+// patternPort returns the canonical form of the port in s, which is what
+// follows the name.
+func patternPort(s string) (port, problem string) {
+	if s == "" {
+		return "", ""
+	}
+	// A URL may end in a colon without a port. A pattern that does so probably
+	// lacks its port.
+	port, ok := parsePort(s)
+	n, err := strconv.ParseUint(port, 10, 16)
+	if !ok || err != nil || n == 0 {
+		return "", fmt.Sprintf("has the port %q: "+
+			"want a number from 1 to 65535", strings.TrimPrefix(s, ":"))
+	}
+	return port, ""
+}

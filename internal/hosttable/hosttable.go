@@ -1,0 +1,220 @@
+// Package hosttable provides Table, a map from hosts to state. Hosts can come
+// from redirects and from user input, so a Table is bounded in entries and in
+// bytes.
+//
+// The package knows when a host was last used, and nothing else about it: it
+// compares hosts byte by byte. Callers pass each host in one canonical form,
+// and make their values safe for concurrent use.
+package hosttable
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	// MaxEntries is the maximum number of entries in a [Table].
+	MaxEntries = 1024
+
+	// MaxNameLen is the length in bytes of the longest host that has an entry
+	// of its own. All longer hosts share one entry.
+	MaxNameLen = 512
+
+	// sharedName is the name of the entry for longer hosts. No valid host
+	// contains a space.
+	sharedName = "(name too long)"
+)
+
+// A Table holds one T per host, for the [MaxEntries] hosts that were used last.
+// Hosts longer than [MaxNameLen] bytes share one entry. The zero value is empty
+// and ready to use. A Table is safe for concurrent use, but it does not
+// synchronize access to the values. A Table must not be copied after first use.
+//
+// Looking up a host takes no lock and allocates nothing. It writes nothing
+// either while no host is added, so goroutines that use the same hosts do not
+// contend for a cache line. Adding a host takes a lock. If the table is full,
+// it also visits hosts that were used since they were last visited. Each use of
+// a host causes at most one such visit.
+type Table[T any] struct {
+	mu sync.Mutex // held while a host is added
+
+	// table is nil until the first host is added, and constant after that.
+	table atomic.Pointer[hashTable[T]]
+}
+
+// A hashTable has a fixed number of buckets. The entries of one bucket form a
+// linked list, which readers follow without a lock.
+type hashTable[T any] struct {
+	// seed is random, so that nobody can choose hosts that share a bucket.
+	seed maphash.Seed
+
+	byUse      useHeap[T] // all entries, guarded by Table.mu
+	generation atomic.Uint64
+	newest     atomic.Pointer[Entry[T]] // that was added last
+	buckets    [MaxEntries]atomic.Pointer[Entry[T]]
+}
+
+// An Entry is the place of a host in a [Table]. Whoever keeps it can use the
+// host again without looking it up.
+type Entry[T any] struct {
+	// Value is the value of the host.
+	Value T
+
+	// The rest is constant but for next, lastUsed and evicted.
+	table *hashTable[T]
+	next  atomic.Pointer[Entry[T]]
+	hash  uint64
+	host  string
+
+	// lastUsed is the generation in which the host was last used. A generation
+	// lasts from one addition to the next. Eviction needs no finer order, and
+	// lookups in the same generation write only once.
+	lastUsed atomic.Uint64
+	evicted  atomic.Bool
+}
+
+// Use records that the host was used, and reports whether the table still holds
+// e. If it does not, the host may have another Entry.
+func (e *Entry[T]) Use() bool {
+	e.table.markUsed(e)
+	return !e.evicted.Load()
+}
+
+// Get returns the value of host and records that host was used. If the table
+// has no such host, Get adds it with a zero value, and calls init if it is not
+// nil to initialize that value. Get holds a lock while init runs, so init must
+// not use the table. If init panics, the table remains as it was.
+//
+// If the table is full, Get evicts the host that was least recently used.
+// Pointers to an evicted value remain valid, but the next Get for that host
+// creates a new value.
+func (t *Table[T]) Get(host string, init func(*T)) *T {
+	return &t.Entry(host, init).Value
+}
+
+// Entry does what Get does, and returns the Entry of host.
+func (t *Table[T]) Entry(host string, init func(*T)) *Entry[T] {
+	host = boundedName(host)
+	if table := t.table.Load(); table != nil {
+		if e := table.lookUp(host); e != nil {
+			table.markUsed(e)
+			return e
+		}
+	}
+	return t.add(host, init)
+}
+
+// Peek returns the value of host, or nil if the table has no such host. It does
+// not count as a use of host.
+func (t *Table[T]) Peek(host string) *T {
+	host = boundedName(host)
+	if table := t.table.Load(); table != nil {
+		if e := table.lookUp(host); e != nil {
+			return &e.Value
+		}
+	}
+	return nil
+}
+
+// boundedName returns the name of host's entry.
+func boundedName(host string) string {
+	if len(host) > MaxNameLen {
+		return sharedName
+	}
+	return host
+}
+
+// add is the slow path of Entry.
+func (t *Table[T]) add(host string, init func(*T)) *Entry[T] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	table := t.table.Load()
+	if table == nil {
+		table = &hashTable[T]{seed: maphash.MakeSeed()}
+		t.table.Store(table)
+	}
+	hash := maphash.String(table.seed, host)
+	// Another goroutine may have added host since Get looked.
+	if e := table.find(host, hash); e != nil {
+		table.markUsed(e)
+		return e
+	}
+	// A clone of host does not keep the whole URL in memory that host may be a
+	// part of.
+	e := &Entry[T]{table: table, hash: hash, host: strings.Clone(host)}
+	// init runs before the table changes, because it may panic.
+	if init != nil {
+		init(&e.Value)
+	}
+	table.insert(e)
+	return e
+}
+
+// lookUp returns the entry of host, or nil if there is none.
+func (t *hashTable[T]) lookUp(host string) *Entry[T] {
+	// Many clients have one host. Comparing it takes 6 ns less than hashing it.
+	if e := t.newest.Load(); e != nil && e.host == host {
+		return e
+	}
+	return t.find(host, maphash.String(t.seed, host))
+}
+
+// find returns the entry of host, whose hash is hash, or nil if there is none.
+func (t *hashTable[T]) find(host string, hash uint64) *Entry[T] {
+	e := t.buckets[hash%MaxEntries].Load()
+	for e != nil && (e.hash != hash || e.host != host) {
+		e = e.next.Load()
+	}
+	return e
+}
+
+// markUsed records that e was used in this generation.
+func (t *hashTable[T]) markUsed(e *Entry[T]) {
+	// Storing an equal value would still take the cache line from other
+	// processors.
+	if now := t.generation.Load(); e.lastUsed.Load() < now {
+		e.raiseLastUsed(now)
+	}
+}
+
+// raiseLastUsed never lowers lastUsed: a goroutine that was interrupted may be
+// late.
+func (e *Entry[T]) raiseLastUsed(now uint64) {
+	for {
+		last := e.lastUsed.Load()
+		if last >= now || e.lastUsed.CompareAndSwap(last, now) {
+			return
+		}
+	}
+}
+
+// insert begins a generation and adds e. If t is full, it evicts the least
+// recently used entry. Table.mu is held.
+func (t *hashTable[T]) insert(e *Entry[T]) {
+	newest := use[T]{t.generation.Add(1), e}
+	e.lastUsed.Store(newest.generation)
+	if len(t.byUse) < MaxEntries {
+		t.byUse = append(t.byUse, newest) // a heap still: no use is later
+	} else {
+		t.remove(t.byUse.replaceOldest(newest))
+	}
+	head := &t.buckets[e.hash%MaxEntries]
+	e.next.Store(head.Load())
+	// The entry is complete before readers can see it.
+	head.Store(e)
+	t.newest.Store(e)
+}
+
+// remove removes e from its bucket. Table.mu is held.
+func (t *hashTable[T]) remove(e *Entry[T]) {
+	link := &t.buckets[e.hash%MaxEntries]
+	for link.Load() != e {
+		link = &link.Load().next
+	}
+	// e.next stays as it is: a reader that is at e still reaches the rest of
+	// the list.
+	link.Store(e.next.Load())
+	e.evicted.Store(true)
+}

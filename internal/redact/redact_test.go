@@ -1,0 +1,417 @@
+package redact_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/internal/redact"
+)
+
+func TestURLKeepsSchemeHostAndPathOnly(t *testing.T) {
+	for raw, want := range map[string]string{
+		"":                                             "",
+		"http://example.com":                           "http://example.com",
+		"http://example.com/":                          "http://example.com/",
+		"https://example.com:8443/a/b%2Fc;d=e":         "https://example.com:8443/a/b%2Fc;d=e",
+		"https://user:secret@example.com/a":            "https://example.com/a",
+		"https://secret@example.com/a":                 "https://example.com/a",
+		"https://:secret@example.com":                  "https://example.com",
+		"https://user:secret@/a":                       "https:///a",
+		"https://example.com/a?token=secret":           "https://example.com/a?REDACTED",
+		"https://example.com?secret":                   "https://example.com?REDACTED",
+		"https://example.com/a?":                       "https://example.com/a",
+		"https://example.com/a#secret":                 "https://example.com/a",
+		"https://u:secret@example.com/a?secret#secret": "https://example.com/a?REDACTED",
+		"https://[fe80::1%25eth0]:443/":                "https://[fe80::1%eth0]:443/",
+		"https://b%C3%BCcher.example/ü":                "https://bücher.example/%C3%BC",
+		"/a/b?secret":                                  "/a/b?REDACTED",
+		"//user:secret@example.com/a":                  "//example.com/a",
+		"a/b?secret":                                   "a/b?REDACTED",
+		"?secret":                                      "?REDACTED",
+		"#secret":                                      "",
+		"*":                                            "*",
+		"mailto:secret@example.com":                    "mailto:REDACTED",
+		"http:secret?secret":                           "http:REDACTED?REDACTED",
+		"http://example.com/a%0D%0Ab%1B%00%E2%80%A8c":  "http://example.com/a%0D%0Ab%1B%00%E2%80%A8c",
+		"http://example.com/@scope/what%3Fever":        "http://example.com/@scope/what%3Fever",
+	} {
+		u, err := url.Parse(raw)
+		require.NoError(t, err)
+		assert.Equal(t, want, redact.URL(u), raw)
+	}
+	assert.Empty(t, redact.URL(nil))
+}
+
+// No parser returns these, but a program can.
+func TestURLMadeByHand(t *testing.T) {
+	for want, u := range map[string]*url.URL{
+		"http://REDACTED/a": {
+			Scheme: "http", Host: "user:secret@example.com", Path: "/a",
+		},
+		"http://REDACTED":               {Scheme: "http", Host: "example.com?token=secret"},
+		"http://REDACTED/b":             {Scheme: "http", Host: "example.com/secret", Path: "/b"},
+		"https://REDACTED":              {Scheme: "https", Host: `example.com\secret`},
+		"ftp://REDACTED":                {Scheme: "ftp", Host: "example.com#secret"},
+		"REDACTED:":                     {Scheme: "http://user:secret@example.com"},
+		"http://h/%0D%0AGET%20%1B%5B0m": {Scheme: "http", Host: "h", Path: "/\r\nGET \x1b[0m"},
+		"http://h/%00%7F%E2%80%AEa":     {Scheme: "http", Host: "h", Path: "/\x00\x7f\u202ea"},
+		"http://h/a%3Fb":                {Scheme: "http", Host: "h", Path: "/a?b"},
+		"http://h/evil.com":             {Scheme: "http", Host: "h", Path: "evil.com"},
+		`http://h\r\nforged: line\x1b`:  {Scheme: "http", Host: "h\r\nforged: line\x1b"},
+		`h\x00\u2028\u202e:`:            {Scheme: "h\x00\u2028\u202e"},
+		`//\xff\u200b\u00a0`:            {Host: "\xff\u200b\u00a0"},
+		"http://hREDACTED?REDACTED": {
+			Scheme: "http", Host: "h", Opaque: "//user:secret@example.com/a?secret",
+			RawQuery: "secret",
+		},
+		"http:///a": {
+			Scheme: "http", User: url.UserPassword("secret", "secret"), Path: "/a",
+		},
+		"http://h/a": {
+			Scheme: "http", Host: "h", Path: "/a", RawPath: "/\r\nsecret", Fragment: "secret",
+			RawFragment: "secret",
+		},
+	} {
+		assert.Equal(t, want, redact.URL(u))
+	}
+}
+
+func TestURLIsBounded(t *testing.T) {
+	const base = "http://example.com/"
+	for n := 400; n < 600; n++ {
+		u := &url.URL{Scheme: "http", Host: "example.com", Path: "/" + strings.Repeat("a", n)}
+		got := redact.URL(u)
+		if len(base)+n <= 512 {
+			assert.Equal(t, base+strings.Repeat("a", n), got)
+		} else {
+			assert.Equal(t, base+strings.Repeat("a", 509-len(base))+"…", got)
+		}
+	}
+	got := redact.URL(&url.URL{Host: strings.Repeat("ü", 1000)})
+	assert.Equal(t, "//"+strings.Repeat("ü", 253)+"…", got, "no half of a letter")
+	got = redact.URL(&url.URL{Host: strings.Repeat("\n", 1000)})
+	assert.Equal(t, "//"+strings.Repeat(`\n`, 253)+"…", got, "no half of an escape")
+}
+
+// secretError is an error that wraps another one without adding text.
+type secretError struct{ error }
+
+func (e secretError) Unwrap() error { return e.error }
+
+func TestErrorKeepsWhatHappened(t *testing.T) {
+	for want, err := range map[string]error{
+		"":     nil,
+		"EOF":  errors.New("EOF"),
+		"a  b": errors.New("a  b"),
+		"dial tcp [::1]:80: connect: connection refused": &net.OpError{Op: "dial", Net: "tcp",
+			Addr: &net.TCPAddr{IP: net.IPv6loopback, Port: 80},
+			Err:  errors.New("connect: connection refused")},
+		"context deadline exceeded":               context.DeadlineExceeded,
+		"is this h2c? or what?!":                  errors.New("is this h2c? or what?!"),
+		"dial unix @docker: refused":              errors.New("dial unix @docker: refused"),
+		"malformed URL":                           errors.New("malformed URL"),
+		`Get "http://h/": EOF`:                    &url.Error{Op: "Get", URL: "http://h/", Err: errors.New("EOF")},
+		`Get "": EOF`:                             &url.Error{Op: "Get", Err: errors.New("EOF")},
+		`Get "http://h/%40scope": EOF`:            &url.Error{Op: "Get", URL: "http://h/@scope", Err: errors.New("EOF")},
+		"see http://example.com/a, or else (EOF)": errors.New("see http://example.com/a, or else (EOF)"),
+		"(see http://example.com:80/a): EOF":      errors.New("(see http://example.com:80/a): EOF"),
+		"proxy http://[::1]: EOF":                 errors.New("proxy http://[::1]: EOF"),
+		`an "open quote`:                          errors.New(`an "open quote`),
+		`bücher "größe" 日本`:                       errors.New(`bücher "größe" 日本`),
+	} {
+		assert.Equal(t, want, redact.Error(err))
+	}
+}
+
+// redactTests are errors and the text that may be logged for them. All that has
+// to be removed is SECRET.
+type redactTests []struct {
+	err  error
+	want string
+}
+
+func (tests redactTests) run(t *testing.T) {
+	for _, test := range tests {
+		got := redact.Error(test.err)
+		assert.Equal(t, test.want, got)
+		assert.NotContains(t, got, "SECRET", "%v", test.err)
+	}
+}
+
+func TestErrorRemovesSecretsFromURLErrors(t *testing.T) {
+	get := func(raw string, err error) error { return &url.Error{Op: "Get", URL: raw, Err: err} }
+	eof := errors.New("EOF")
+	redactTests{
+		{get("http://u:SECRET@h/a?SECRET#SECRET", eof), `Get "http://h/a?REDACTED": EOF`},
+		{get("http://SECRET@h", eof), `Get "http://h": EOF`},
+		{get("/a?SECRET", eof), `Get "/a?REDACTED": EOF`},
+		{get(`http://h/?a b"SECRET" c`, eof), `Get "http://h/?REDACTED": EOF`},
+		{get("http://u:SECRET SECRET@h/", eof), `Get "REDACTED": invalid URL`},
+		{
+			get("http://h/", get("http://h/?SECRET", eof)),
+			`Get "http://h/": Get "http://h/?REDACTED": EOF`,
+		},
+		{get("http://h/", errors.New("line\nforged")), `Get "http://h/": line\nforged`},
+		{get("http://h/", errors.New("token?SECRET and")), `Get "http://h/": token?REDACTED and`},
+		{get("http://h/", nil), `Get "http://h/": `},
+		{
+			fmt.Errorf("x: %w", get("http://u:SECRET@h/?SECRET", eof)),
+			`x: Get "http://h/?REDACTED": EOF`,
+		},
+		{
+			fmt.Errorf("x http://u:SECRET@h/?SECRET: %w", get("http://u:SECRET@h/?SECRET", eof)),
+			`x http://h/?REDACTED: Get "http://h/?REDACTED": EOF`,
+		},
+		{
+			fmt.Errorf("x http://h/?a SECRET: %w", get("http://h/?a SECRET", eof)),
+			`x http://h/?REDACTED: Get "http://h/?REDACTED": EOF`,
+		},
+		{secretError{get("http://u:SECRET@h/", eof)}, `Get "http://h/": EOF`},
+		{
+			errors.Join(eof, get("http://SECRET@a/", eof), get("http://u:SECRET@b/", eof)),
+			`EOF\nGet "http://a/": EOF\nGet "http://b/": EOF`,
+		},
+		{
+			errors.Join(parse("http://u:SECRET/SECRET@a"), parse("http://u:SECRET%zzSECRET@b")),
+			`parse "REDACTED": invalid URL\nparse "REDACTED": invalid URL`,
+		},
+		{parse("http://u:SECRET/SECRET@h"), `parse "REDACTED": invalid URL`},
+		{&url.Error{
+			Op: "parse", URL: "SECRET@h?SECRET", Err: errors.New("SECRET")}, `parse "REDACTED"…`,
+		},
+	}.run(t)
+}
+
+func TestErrorRemovesSecretsFromText(t *testing.T) {
+	redactTests{
+		{errors.New("see http://u:SECRET@h/a?SECRET#SECRET: EOF"), "see http://h/a?REDACTED: EOF"},
+		{errors.New("see http://SECRET@h/a: EOF"), "see http://h/a: EOF"},
+		{errors.New("see http://h/#SECRET: EOF"), "see http://h/: EOF"},
+		{errors.New("see http://u:SECRET/SECRET@h/a: SECRET"), "see REDACTED…"},
+		{errors.New("see http://u:12/SECRET@h/a: SECRET"), "see REDACTED…"},
+		{errors.New("see http://u:SECRET SECRET@h/a: SECRET"), "see REDACTED…"},
+		{errors.New("see ://u:SECRET@h/a: SECRET"), "see REDACTED…"},
+		{errors.New("see http://h/SECRET@a"), "see REDACTED…"},
+		{errors.New("see http:///a:SECRET?@h"), "see REDACTED…"},
+		{errors.New("see http://h/?SECRET@a"), "see REDACTED…"},
+		{errors.New("see http://u:SECRET@SECRET?@h"), "see REDACTED…"},
+		{errors.New("see http://u:p@SECRET@h"), "see REDACTED…"},
+		{errors.New("see http://a/http://u:SECRET@h/"), "see REDACTED…"},
+		{errors.New("see http://a/,http://u:SECRET@h/"), "see REDACTED…"},
+		{errors.New("see u:SECRET@a,http://h/"), "see REDACTED…"},
+		{errors.New("see /a?SECRET,http://h/"), "see REDACTED…"},
+		{errors.New("see ühttp://u:SECRET@h/"), "see ühttp://h/"},
+		{errors.New("url=http://u:SECRET@h/"), "url=http://h/"},
+		{errors.New("git+http.x-1://u:SECRET@h/"), "git+http.x-1://h/"},
+		{errors.New("see /a?token=SECRET&b: EOF"), "see /a?REDACTED EOF"},
+		{errors.New("see u:SECRET@h:80: SECRET"), "see REDACTED…"},
+		{errors.New("see <u:SECRET@h>"), "see REDACTED…"},
+		{errors.New(`see "http://u:SECRET@h/a?SECRET": EOF`), `see "http://h/a?REDACTED": EOF`},
+		{errors.New(`see "http://h/a?a b SECRET": EOF`), `see "http://h/a?REDACTED": EOF`},
+		{errors.New(`see "u:SECRET SECRET@h": EOF`), `see "REDACTED"…`},
+		{errors.New(`see "a \"SECRET@h": EOF`), `see "REDACTED"…`},
+		{
+			errors.New(`see "GET http://u:SECRET@h/ HTTP/1.1": EOF`),
+			`see "GET http://h/%20HTTP/1.1": EOF`,
+		},
+		{errors.New(`see"http://u:SECRET@h/": EOF`), `see"http://h/": EOF`},
+		{errors.New(`see http://h/?SECRET"SECRET@h`), `see http://h/?REDACTEDREDACTED…`},
+		{
+			fmt.Errorf("invalid proxy address %q: %v", "u:SECRET%zz@proxy:3128", parse("u:SECRET%zz@proxy:3128")),
+			`invalid proxy address "REDACTED"…`,
+		},
+		{
+			fmt.Errorf("failed to parse Location header %q: %v",
+				"http://u:SECRET/a@h", parse("http://u:SECRET/a@h")),
+			`failed to parse Location header "REDACTED"…`,
+		},
+	}.run(t)
+}
+
+// parse returns the error of parsing raw.
+func parse(raw string) error {
+	_, err := url.Parse(raw)
+	return err
+}
+
+// Hazard H5: a log contains no bytes of a body, and a malformed response may be
+// a part of one.
+func TestErrorRemovesResponses(t *testing.T) {
+	const broken = "net/http: HTTP/1.x transport connection broken: "
+	redactTests{
+		{
+			errors.New(broken + `malformed HTTP response "SECRET"`),
+			broken + "malformed HTTP response REDACTED…",
+		},
+		{
+			errors.New(broken + `malformed HTTP status code "SECRET"`),
+			broken + "malformed HTTP status code REDACTED…",
+		},
+		{
+			errors.New(broken + `malformed MIME header: missing colon: "SECRET"`),
+			broken + "malformed MIME header REDACTED…",
+		},
+		{
+			errors.New("malformed MIME header line: SECRET SECRET"),
+			"malformed MIME header line REDACTED…",
+		},
+	}.run(t)
+}
+
+func TestErrorOfAClient(t *testing.T) {
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("no network")
+	}
+	transport := &http.Transport{DialContext: dial}
+	client := &http.Client{Transport: transport}
+	_, err := client.Get("http://SECRET:SECRET@example.com/a?token=SECRET#SECRET")
+	assert.Equal(t, `Get "http://example.com/a?REDACTED": no network`, redact.Error(err))
+	_, err = client.Get("http://u:SECRET/x@example.com")
+	assert.Equal(t, `parse "REDACTED": invalid URL`, redact.Error(err))
+	_, err = client.Get("secret://u:SECRET@example.com?SECRET")
+	assert.Equal(t, `Get "secret://example.com?REDACTED": unsupported protocol scheme "secret"`, redact.Error(err))
+	transport.Proxy = func(*http.Request) (*url.URL, error) {
+		const proxy = "http://u:SECRET%zz@proxy"
+		return nil, fmt.Errorf("invalid proxy address %q: %v", proxy, parse(proxy))
+	}
+	_, err = client.Get("http://example.com")
+	assert.Equal(t, `Get "http://example.com": invalid proxy address "REDACTED"…`, redact.Error(err))
+}
+
+// Hazard H6.
+func TestErrorCannotForgeALogLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\r\nlevel=ERROR msg=forged":             `a\r\nlevel=ERROR msg=forged`,
+		"\x1b[2J\x07\x00\x7f":                     `\x1b[2J\a\x00\x7f`,
+		"a\u2028b\u2029c\u0085d":                  `a\u2028b\u2029c\u0085d`,
+		"\u202eabc\u202c\u2066\u2069\u200f\u061c": `\u202eabc\u202c\u2066\u2069\u200f\u061c`,
+		"\ufeff\u200b\u00ad\u00a0\U000e0041":      `\ufeff\u200b\u00ad\u00a0\U000e0041`,
+		"\xff\xc3(\xe2\x80":                       `\xff\xc3(\xe2\x80`,
+		"\uFFFD":                                  "\uFFFD",
+		"it's a \\ \"tab\"\t":                     `it's a \ "tab"\t`,
+		"日本語 é 👍":                                 "日本語 é 👍",
+		"\"quoted\nline\"":                        `"quoted\nline"`,
+		"CONNECT: 407 \x1b]0;title\x07":           `CONNECT: 407 \x1b]0;title\a`,
+	} {
+		got := redact.Error(errors.New(text))
+		assert.Equal(t, want, got)
+		assert.Equal(t, got, redact.Error(errors.New(got)), "a second time")
+	}
+}
+
+func TestErrorIsBounded(t *testing.T) {
+	for n := 500; n < 530; n++ {
+		text := strings.Repeat("a", n)
+		want := text
+		if n > 512 {
+			want = strings.Repeat("a", 509) + "…"
+		}
+		assert.Equal(t, want, redact.Error(errors.New(text)))
+	}
+	words := errors.New(strings.Repeat("a ", 1<<20))
+	assert.Equal(t, strings.Repeat("a ", 254)+"a…", redact.Error(words))
+	lines := errors.New(strings.Repeat("\n", 1<<20))
+	assert.Equal(t, strings.Repeat(`\n`, 254)+"…", redact.Error(lines))
+	longURL := "http://h/" + strings.Repeat("a", 1000) + "?SECRET"
+	long := redact.Error(&url.Error{Op: "Get", URL: longURL, Err: errors.New("EOF")})
+	assert.Len(t, long, 512)
+	assert.NotContains(t, long, "SECRET")
+	// The cut must not make a secret look like something else.
+	for n := 480; n < 520; n++ {
+		got := redact.Error(errors.New(strings.Repeat("a", n) + " http://u:SECRET@h/?SECRET"))
+		assert.NotContains(t, got, "SECRET")
+		assert.LessOrEqual(t, len(got), 512)
+	}
+}
+
+func TestTextEscapesAndBounds(t *testing.T) {
+	assert.Empty(t, redact.Text(""))
+	assert.Equal(t, "http://u:p@h/?q", redact.Text("http://u:p@h/?q"), "nothing is redacted")
+	assert.Equal(t, `a\r\n\x1b[2J\u202e\xff`, redact.Text("a\r\n\x1b[2J\u202e\xff"))
+	for n := 500; n < 520; n++ {
+		got := redact.Text(strings.Repeat("a", n))
+		assert.Len(t, got, min(n, 512))
+		assert.Equal(t, n > 512, strings.HasSuffix(got, "…"))
+		assert.Equal(t, got, redact.Text(got), "a second time")
+	}
+}
+
+func FuzzRedact(f *testing.F) {
+	f.Add("http", "example.com", "/a", "q=1", "", uint8(0))
+	f.Add("https", "[::1]:80", "/@a", "a?b=c&d", " see ", uint8(1))
+	f.Add("http", "h\r\n", "/\x1b\u202e", "\x00", "\"", uint8(2))
+	f.Add("a b", "a@b", "/ü?", "a b\"c", "x://", uint8(3))
+	f.Add("", "", "", "", "", uint8(4))
+	f.Add("http", "h", "?", "/a", "", uint8(6)) // a password that reads like a path
+	f.Add("http", strings.Repeat("h", 600), "", "", strings.Repeat("\n", 300), uint8(5))
+	f.Fuzz(func(t *testing.T, scheme, host, path, query, around string, how uint8) {
+		const secret = "sEcReT7"
+		if strings.Contains(scheme+host+path+query+around, "sEcReT") {
+			t.Skip()
+		}
+		u := &url.URL{
+			Scheme: scheme, Host: host, Path: path, RawQuery: query + secret, Fragment: secret,
+			User: url.UserPassword(secret, secret),
+		}
+		checkRedacted(t, redact.URL(u), secret)
+		checkRedacted(t, redact.URL(&url.URL{Scheme: scheme, Host: secret + "@" + host, Opaque: secret}), secret)
+		// A URL that was put together by hand, and the parser's error for it.
+		raw := scheme + "://" + query + ":" + secret + path + "@" + host
+		checkRedacted(t, redact.Error(parse(raw)), secret)
+		proxyErr := fmt.Errorf("invalid proxy address %q: %v", raw, parse(raw))
+		checkRedacted(t, redact.Error(proxyErr), secret)
+		raw = u.String()
+		cause := errors.New(around)
+		known := &url.Error{Op: "Get", URL: raw, Err: cause}
+		checkRedacted(t, redact.Error(known), secret)
+		checkRedacted(t, redact.Error(fmt.Errorf("%s%w%s", around, known, around)), secret)
+		checkRedacted(t, redact.Error(errors.Join(cause, known)), secret)
+		if how%2 == 0 {
+			raw = fmt.Sprintf("%q", raw)
+		} else if strings.Contains(raw, `"`) || strings.ContainsFunc(raw, unicode.IsSpace) {
+			return // nobody can tell where such a URL ends
+		}
+		checkRedacted(t, redact.Error(errors.New("see "+raw+" "+around)), secret)
+	})
+}
+
+func checkRedacted(t *testing.T, got, secret string) {
+	t.Helper()
+	if strings.Contains(got, secret) || len(got) > 512 || !utf8.ValidString(got) {
+		t.Errorf("%d bytes: %q", len(got), got)
+	}
+	for _, r := range got {
+		if unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) {
+			t.Errorf("%q holds %U", got, r)
+		}
+	}
+}
+
+// Only the beginning of a long text is read. A token that does not end there is
+// redacted.
+func TestErrorOfALongText(t *testing.T) {
+	long := strings.Repeat("x", 20<<10)
+	for _, text := range []string{
+		"dial user:SECRET" + long + "@h",
+		"dial http://user:SECRET" + long + "@h/",
+		`dial "user SECRET ` + long + `@h"`,
+		`dial "user ` + strings.Repeat(`\"`, 20<<10) + ` SECRET@h"`,
+		`dial "` + strings.Repeat(`\"`, 20<<10) + " SECRET",
+		"dial SECRET" + long,
+	} {
+		assert.Equal(t, "dial REDACTED…", redact.Error(errors.New(text)), "%.40s", text)
+	}
+	text := "a " + strings.Repeat("b", 1000) + " " + long
+	assert.Equal(t, "a "+strings.Repeat("b", 507)+"…", redact.Error(errors.New(text)))
+}

@@ -1,0 +1,46 @@
+package replay
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A view that was about to read when a retry was decided reads no more than
+// fits, even if the next attempt is the last and records nothing itself.
+func TestEarlierViewReadsWhatFits(t *testing.T) {
+	r := newRecorder(io.NopCloser(strings.NewReader("abcdef")), 3)
+	first, ok := r.open(false).(*view)
+	require.True(t, ok)
+	buf := make([]byte, 6)
+	_, done, err := first.readRecord(buf)
+	require.NoError(t, err)
+	require.False(t, done, "the source is to be read")
+	require.True(t, r.pin())
+	last := r.open(true)
+	n, err := first.readSource(buf)
+	require.NoError(t, err)
+	assert.Equal(t, 3, n)
+	all, err := io.ReadAll(last)
+	require.NoError(t, err)
+	assert.Equal(t, "abcdef", string(all))
+}
+
+// net/http may close a body unread and send it on another connection, on the
+// last attempt, too.
+func TestReopenOnTheLastAttempt(t *testing.T) {
+	r := newRecorder(io.NopCloser(strings.NewReader("text")), 0)
+	v := r.open(true)
+	r.setInRoundTrip(true)
+	require.NoError(t, v.Close())
+	r.Reopen()
+	all, err := io.ReadAll(v)
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(all))
+	r.setInRoundTrip(false)
+	r.finish()
+	assert.True(t, r.closed)
+}

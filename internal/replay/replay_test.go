@@ -1,0 +1,776 @@
+package replay_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/internal/replay"
+)
+
+// source is a request body that counts its closes.
+type source struct {
+	io.Reader
+	closes     atomic.Int32
+	closeErr   error
+	closeTakes time.Duration
+}
+
+func newSource(r io.Reader) *source { return &source{Reader: r} }
+
+func newText(text string) *source { return newSource(struct{ io.Reader }{strings.NewReader(text)}) }
+
+func (s *source) Close() error {
+	s.closes.Add(1)
+	time.Sleep(s.closeTakes)
+	return s.closeErr
+}
+
+// blocked is a source whose Read gives what is sent to it, and blocks until
+// then or until it is closed.
+type blocked struct {
+	source
+	data   chan string
+	closed chan struct{}
+}
+
+func newBlocked() *blocked {
+	return &blocked{data: make(chan string), closed: make(chan struct{})}
+}
+
+func (b *blocked) Read(p []byte) (int, error) {
+	select {
+	case text, ok := <-b.data:
+		if !ok {
+			return 0, io.EOF
+		}
+		return copy(p, text), nil
+	case <-b.closed:
+		return 0, errors.New("read of a closed source")
+	}
+}
+
+func (b *blocked) Close() error {
+	if b.closes.Add(1) == 1 {
+		close(b.closed)
+	}
+	return nil
+}
+
+func request(body io.ReadCloser, getBody func() (io.ReadCloser, error)) *http.Request {
+	return &http.Request{Method: "PUT", Body: body, GetBody: getBody}
+}
+
+func prepare(body io.ReadCloser, limit int64) *replay.Body {
+	b := new(replay.Body)
+	b.Prepare(request(body, nil), limit)
+	return b
+}
+
+func readAll(t testing.TB, r io.ReadCloser) string {
+	t.Helper()
+	text, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	return string(text)
+}
+
+func readN(t testing.TB, r io.Reader, n int) string {
+	t.Helper()
+	p := make([]byte, n)
+	_, err := io.ReadFull(r, p)
+	require.NoError(t, err)
+	return string(p)
+}
+
+func TestNoBody(t *testing.T) {
+	for _, none := range []io.ReadCloser{nil, http.NoBody} {
+		b := prepare(none, 100)
+		assert.False(t, replay.Has(request(none, nil)))
+		assert.True(t, b.Direct())
+		assert.Nil(t, b.Recorder())
+		for range 3 {
+			stop := b.Watch(t.Context())
+			assert.Equal(t, none, b.Open(false))
+			stop()
+			assert.True(t, b.Reserve(false))
+		}
+		b.Unreserve()
+		b.Finish()
+		b.Abort()
+		require.NoError(t, b.Err())
+		require.NoError(t, b.Failure())
+		assert.False(t, b.ClosedEarly())
+	}
+}
+
+// A body in memory is sent as it is, if there is GetBody.
+func TestDirect(t *testing.T) {
+	getBody := func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("text")), nil }
+	for name, tt := range map[string]struct {
+		body    io.ReadCloser
+		getBody func() (io.ReadCloser, error)
+		want    bool
+	}{
+		"strings.Reader":  {io.NopCloser(strings.NewReader("text")), getBody, true},
+		"bytes.Reader":    {io.NopCloser(bytes.NewReader([]byte("text"))), getBody, true},
+		"bytes.Buffer":    {io.NopCloser(bytes.NewBufferString("text")), getBody, true},
+		"another reader":  {io.NopCloser(struct{ io.Reader }{strings.NewReader("text")}), getBody, false},
+		"another closer":  {newSource(strings.NewReader("text")), getBody, false},
+		"without GetBody": {io.NopCloser(strings.NewReader("text")), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := new(replay.Body)
+			b.Prepare(request(tt.body, tt.getBody), 100)
+			assert.Equal(t, tt.want, b.Direct())
+			assert.Equal(t, tt.want, b.Open(false) == tt.body)
+		})
+	}
+}
+
+// Whatever an attempt has read, the next one gets the whole body, as long as
+// that fits. The source is closed once, in the end.
+func TestRecord(t *testing.T) {
+	const text = "0123456789"
+	for limit := range int64(len(text) + 2) {
+		for read := range len(text) + 1 {
+			checkRecord(t, newSource(iotest.OneByteReader(strings.NewReader(text))), text, limit, read)
+			checkRecord(t, newSource(iotest.DataErrReader(strings.NewReader(text))), text, limit, read)
+		}
+	}
+}
+
+// checkRecord lets three attempts read a part of s, which contains text, and
+// then one more read all of it.
+func checkRecord(t *testing.T, s *source, text string, limit int64, read int) {
+	t.Helper()
+	b := prepare(s, limit)
+	attempts := 0
+	for ; attempts < 3; attempts++ {
+		view := b.Open(false)
+		assert.Equal(t, text[:read], readN(t, view, read))
+		require.NoError(t, view.Close())
+		if !b.Reserve(false) {
+			break
+		}
+	}
+	if int64(read) > limit {
+		assert.Equal(t, 0, attempts, "limit %d, %d read", limit, read)
+	} else if assert.Equal(t, 3, attempts, "limit %d, %d read", limit, read) {
+		assert.Equal(t, text, readAll(t, b.Open(true)), "limit %d, %d read", limit, read)
+	}
+	b.Finish()
+	require.EqualValues(t, 1, s.closes.Load())
+}
+
+// A body that was read to its end can be sent again even after it was closed.
+func TestRecordOfClosedSource(t *testing.T) {
+	s := newText("text")
+	b := prepare(s, 100)
+	assert.Equal(t, "text", readAll(t, b.Open(false)))
+	assert.EqualValues(t, 1, s.closes.Load())
+	for range 3 {
+		require.True(t, b.Reserve(true))
+		assert.Equal(t, "text", readAll(t, b.Open(false)))
+	}
+	b.Finish()
+	b.Abort()
+	assert.EqualValues(t, 1, s.closes.Load())
+}
+
+// The last attempt records nothing.
+func TestLastAttempt(t *testing.T) {
+	s := newText("some text")
+	b := prepare(s, 100)
+	view := b.Open(true)
+	assert.Equal(t, "some", readN(t, view, 4))
+	require.NoError(t, view.Close())
+	assert.EqualValues(t, 1, s.closes.Load(), "with the last view")
+	assert.True(t, b.ClosedEarly())
+}
+
+// The failure of the source is that of every later view. There is nothing to
+// send again then.
+func TestSourceFails(t *testing.T) {
+	boom := errors.New("boom")
+	for _, last := range []bool{false, true} {
+		s := newSource(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(boom)))
+		b := prepare(s, 100)
+		_, err := io.ReadAll(b.Open(last))
+		require.ErrorIs(t, err, boom)
+		require.ErrorIs(t, b.Failure(), boom)
+		assert.False(t, b.Reserve(true))
+		b.Abort()
+		assert.EqualValues(t, 1, s.closes.Load())
+		require.ErrorIs(t, b.Failure(), boom, "not the result of the close")
+	}
+}
+
+// The result of closing the source is not its failure.
+func TestClosedSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocked()
+		b := prepare(s, 100)
+		view := b.Open(false)
+		go b.Abort()
+		_, err := view.Read(make([]byte, 10))
+		require.Error(t, err)
+		require.NoError(t, b.Failure())
+		assert.False(t, b.Reserve(false), "what follows is lost")
+	})
+}
+
+// An error of Close is reported once, together with the attempt's own.
+func TestCloseFails(t *testing.T) {
+	boom := errors.New("boom")
+	s := newText("text")
+	s.closeErr = boom
+	b := prepare(s, 100)
+	view := b.Open(true)
+	require.ErrorIs(t, view.Close(), boom)
+	all, failed := b.WithCloseFailure(io.EOF)
+	assert.True(t, failed)
+	require.ErrorIs(t, all, boom)
+	require.ErrorIs(t, all, io.EOF)
+	all, failed = b.WithCloseFailure(boom)
+	assert.True(t, failed)
+	assert.Equal(t, boom, all)
+
+	b = prepare(newText("text"), 100)
+	b.Open(false)
+	all, failed = b.WithCloseFailure(io.EOF)
+	assert.False(t, failed)
+	assert.Equal(t, io.EOF, all)
+	all, failed = new(replay.Body).WithCloseFailure(io.EOF)
+	assert.False(t, failed)
+	assert.Equal(t, io.EOF, all)
+}
+
+// A new view may begin while the one before is inside Read of the source. It
+// gets what that Read returns, and the old view gets an error.
+func TestViewsShareARead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocked()
+		b := prepare(s, 100)
+		old := b.Open(false)
+		oldDone := make(chan error, 1)
+		go func() { _, err := io.ReadAll(old); oldDone <- err }()
+		s.data <- "some "
+		synctest.Wait()
+		require.True(t, b.Reserve(false))
+		view := b.Open(false)
+		result := make(chan string)
+		go func() { text, _ := io.ReadAll(view); result <- string(text) }()
+		synctest.Wait()
+		s.data <- "more "
+		s.data <- "text"
+		close(s.data)
+		assert.Equal(t, "some more text", <-result)
+		require.Error(t, <-oldDone)
+		b.Finish()
+	})
+}
+
+// While a retry is being decided, the attempt before reads no more than is
+// kept. If no retry follows, it goes on.
+func TestReserveHoldsReads(t *testing.T) {
+	for _, follows := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := prepare(newSource(iotest.OneByteReader(strings.NewReader("0123456789"))), 5)
+			view := b.Open(false)
+			assert.Equal(t, "0123", readN(t, view, 4))
+			require.True(t, b.Reserve(false))
+			rest := make(chan string, 1)
+			go func() { text, _ := io.ReadAll(view); rest <- string(text) }()
+			synctest.Wait()
+			assert.Empty(t, rest, "it waits")
+			if follows {
+				assert.Equal(t, "0123456789", readAll(t, b.Open(true)))
+				assert.Equal(t, "4", <-rest)
+			} else {
+				b.Unreserve()
+				assert.Equal(t, "456789", <-rest)
+				assert.False(t, b.Reserve(false), "more was read than is kept")
+			}
+			b.Finish()
+		})
+	}
+}
+
+// A Read is under way whose result will not fit.
+func TestReserveDuringAReadPastTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocked()
+		b := prepare(s, 4)
+		view := b.Open(false)
+		go func() { _, _ = io.ReadAll(view) }()
+		s.data <- "text"
+		synctest.Wait()
+		assert.False(t, b.Reserve(false))
+		b.Abort()
+	})
+}
+
+// An attempt that still sends the body when its response is returned goes on
+// with it.
+func TestFinishLetsTheUploadGoOn(t *testing.T) {
+	s := newText("some text")
+	b := prepare(s, 100)
+	view := b.Open(false)
+	assert.Equal(t, "some", readN(t, view, 4))
+	b.Finish()
+	assert.Zero(t, s.closes.Load())
+	assert.Equal(t, " text", readAll(t, view))
+	assert.EqualValues(t, 1, s.closes.Load())
+
+	s = newText("some text")
+	b = prepare(s, 100)
+	b.Finish()
+	assert.EqualValues(t, 1, s.closes.Load(), "no attempt was made")
+}
+
+// A file is read from where it stood, by each attempt, and nothing is kept.
+func TestFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, []byte("skipped0123456789"), 0o600))
+	file, err := os.Open(name)
+	require.NoError(t, err)
+	_, err = file.Seek(int64(len("skipped")), io.SeekStart)
+	require.NoError(t, err)
+	b := prepare(file, 0)
+	for read := range 10 {
+		view := b.Open(false)
+		assert.Equal(t, "0123456789"[:read], readN(t, view, read))
+		require.NoError(t, view.Close())
+		_, err := view.Read(make([]byte, 1))
+		require.Error(t, err, "of a closed view")
+		require.True(t, b.Reserve(false))
+	}
+	assert.Equal(t, "0123456789", readAll(t, b.Open(true)))
+	_, err = file.Stat()
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// A pipe is an *os.File that cannot be read at an offset.
+func TestPipe(t *testing.T) {
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	_, err = writer.WriteString("text")
+	require.NoError(t, err)
+	require.NoError(t, writer.Close())
+	b := prepare(reader, 100)
+	view := b.Open(false)
+	assert.Equal(t, "te", readN(t, view, 2))
+	require.NoError(t, view.Close())
+	require.True(t, b.Reserve(false))
+	assert.Equal(t, "text", readAll(t, b.Open(true)))
+}
+
+func TestGetBody(t *testing.T) {
+	var made []*source
+	first := newText("text")
+	req := request(first, func() (io.ReadCloser, error) {
+		made = append(made, newText("text"))
+		return made[len(made)-1], nil
+	})
+	b := new(replay.Body)
+	b.Prepare(req, 0)
+	for range 3 {
+		assert.Equal(t, "te", readN(t, b.Open(false), 2))
+		require.True(t, b.Reserve(false))
+	}
+	require.Len(t, made, 3)
+	b.Unreserve() // the last body is not needed
+	b.Finish()
+	assert.EqualValues(t, 1, made[2].closes.Load())
+	b.Abort()
+	assert.EqualValues(t, 1, first.closes.Load())
+	assert.EqualValues(t, 1, made[0].closes.Load())
+	assert.EqualValues(t, 1, made[1].closes.Load())
+}
+
+// GetBody may return a body in memory, which is sent as it is.
+func TestGetBodyInMemory(t *testing.T) {
+	first := newText("text")
+	next := io.NopCloser(strings.NewReader("text"))
+	b := new(replay.Body)
+	b.Prepare(request(first, func() (io.ReadCloser, error) { return next, nil }), 0)
+	b.Open(false)
+	require.True(t, b.Reserve(true))
+	assert.Equal(t, next, b.Open(false))
+	assert.True(t, b.Direct())
+	assert.EqualValues(t, 1, first.closes.Load())
+	assert.False(t, b.Reserve(false), "the same reader, which may still be read")
+	require.ErrorContains(t, b.Err(), "still being read")
+	assert.True(t, b.Reserve(true))
+	require.NoError(t, b.Err())
+	b.Unreserve()
+}
+
+func TestGetBodyFails(t *testing.T) {
+	boom := errors.New("boom")
+	for name, tt := range map[string]struct {
+		getBody func() (io.ReadCloser, error)
+		want    string
+	}{
+		"error":   {func() (io.ReadCloser, error) { return nil, boom }, "boom"},
+		"nothing": {func() (io.ReadCloser, error) { return nil, nil }, "GetBody returned neither a body nor an error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newText("text")
+			b := new(replay.Body)
+			b.Prepare(request(s, tt.getBody), 0)
+			b.Open(false)
+			assert.False(t, b.Reserve(true))
+			require.EqualError(t, b.Err(), tt.want)
+			b.Unreserve()
+			b.Abort()
+			assert.EqualValues(t, 1, s.closes.Load())
+		})
+	}
+}
+
+// seekable is a body for which GetBody seeks and returns the same body.
+type seekable struct {
+	*strings.Reader
+	*source
+}
+
+func (s seekable) Read(p []byte) (int, error) { return s.Reader.Read(p) }
+
+// If GetBody has moved the position of the body that an attempt is sending, and
+// no retry follows, the attempt gets an error instead of the wrong bytes.
+func TestGetBodySeeks(t *testing.T) {
+	for _, follows := range []bool{false, true} {
+		t.Run(fmt.Sprint(follows), func(t *testing.T) {
+			s := &seekable{strings.NewReader("0123456789"), newText("")}
+			b := new(replay.Body)
+			b.Prepare(request(s, func() (io.ReadCloser, error) {
+				_, err := s.Seek(0, io.SeekStart)
+				return s, err
+			}), 0)
+			view := b.Open(false)
+			assert.Equal(t, "0123", readN(t, view, 4))
+			require.True(t, b.Reserve(false), "it is not inside Read")
+			if follows {
+				next := b.Open(true)
+				assert.Equal(t, "0123456789", readAll(t, next))
+			} else {
+				b.Unreserve()
+			}
+			_, err := view.Read(make([]byte, 4))
+			require.Error(t, err)
+			b.Finish()
+			assert.EqualValues(t, 1, s.closes.Load())
+		})
+	}
+}
+
+// The base transport may close the body of an attempt after GetBody has made
+// that body ready for the next one. It is closed once the next one has ended.
+func TestGetBodySeeksBeforeLateClose(t *testing.T) {
+	for name, closeView := range map[string]func(b *replay.Body, view io.Closer){
+		"before Open": func(b *replay.Body, view io.Closer) {
+			_ = view.Close()
+			b.Open(false)
+		},
+		"after Open": func(b *replay.Body, view io.Closer) {
+			b.Open(false)
+			_ = view.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &seekable{strings.NewReader("0123456789"), newText("")}
+			b := new(replay.Body)
+			b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
+			view := b.Open(false)
+			assert.Equal(t, "0123", readN(t, view, 4))
+			require.True(t, b.Reserve(false))
+			closeView(b, view)
+			assert.Zero(t, s.closes.Load())
+			b.Abort()
+			assert.EqualValues(t, 1, s.closes.Load())
+		})
+	}
+	t.Run("no retry", func(t *testing.T) {
+		s := &seekable{strings.NewReader("0123456789"), newText("")}
+		b := new(replay.Body)
+		b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
+		view := b.Open(false)
+		assert.Equal(t, "0123", readN(t, view, 4))
+		require.True(t, b.Reserve(false))
+		require.NoError(t, view.Close())
+		b.Finish()
+		assert.EqualValues(t, 1, s.closes.Load())
+	})
+}
+
+// While a Read of the body blocks, GetBody must not return the same body.
+func TestGetBodyOfABlockedBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocked()
+		b := new(replay.Body)
+		b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
+		view := b.Open(false)
+		go func() { _, _ = io.ReadAll(view) }()
+		synctest.Wait()
+		start := time.Now()
+		assert.False(t, b.Reserve(false))
+		assert.LessOrEqual(t, time.Since(start), 100*time.Millisecond)
+		require.ErrorContains(t, b.Err(), "still being read")
+		b.Abort()
+	})
+}
+
+// A body of a type that cannot be compared is never the same body.
+func TestGetBodyIncomparable(t *testing.T) {
+	type incomparable struct {
+		io.ReadCloser
+		_ []int
+	}
+	body := func() (io.ReadCloser, error) { return incomparable{ReadCloser: newText("text")}, nil }
+	first, _ := body()
+	b := new(replay.Body)
+	b.Prepare(request(first, body), 0)
+	b.Open(false)
+	require.True(t, b.Reserve(false))
+	assert.Equal(t, "text", readAll(t, b.Open(true)))
+}
+
+// net/http closes the body of a request that it cannot begin on a connection,
+// and sends it on another.
+func TestReopen(t *testing.T) {
+	s := newText("text")
+	b := prepare(s, 100)
+	view := b.Open(false)
+	require.NoError(t, view.Close())
+	_, err := view.Read(make([]byte, 1))
+	require.Error(t, err)
+	b.Recorder().Reopen()
+	assert.Equal(t, "text", readAll(t, view))
+
+	b = prepare(newText("text"), 100)
+	view = b.Open(false)
+	readN(t, view, 2)
+	require.NoError(t, view.Close())
+	b.Recorder().Reopen()
+	_, err = view.Read(make([]byte, 1))
+	require.Error(t, err, "what was read in part is not reopened")
+}
+
+// net/http does not close a reopened body again: at its end, it closes itself.
+func TestReopenedCloses(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, b *replay.Body, view io.ReadCloser){
+		"read to its end": func(t *testing.T, _ *replay.Body, view io.ReadCloser) {
+			_, err := io.ReadAll(view)
+			require.NoError(t, err)
+		},
+		"interrupted after the last attempt": func(_ *testing.T, b *replay.Body, _ io.ReadCloser) {
+			b.Finish()
+			b.Recorder().Interrupt()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newText("text")
+			b := prepare(s, 100)
+			view := b.Open(false)
+			b.Recorder().Reopen() // does nothing to a view that is open
+			require.NoError(t, view.Close())
+			b.Recorder().Reopen()
+			assert.Zero(t, s.closes.Load())
+			end(t, b, view)
+			assert.EqualValues(t, 1, s.closes.Load())
+		})
+	}
+}
+
+// Interrupt ends a Read that blocks, by closing the source. Otherwise the
+// source stays open for the next attempt.
+func TestInterrupt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, last := range []bool{false, true} {
+			s := newBlocked()
+			b := prepare(s, 100)
+			view := b.Open(last)
+			done := make(chan error, 1)
+			go func() { _, err := io.ReadAll(view); done <- err }()
+			synctest.Wait()
+			b.Recorder().Interrupt()
+			require.Error(t, <-done)
+			assert.EqualValues(t, 1, s.closes.Load())
+			assert.False(t, b.Reserve(false))
+		}
+		s := newText("text")
+		b := prepare(s, 100)
+		view := b.Open(false)
+		readN(t, view, 2)
+		b.Recorder().Interrupt()
+		_, err := view.Read(make([]byte, 1))
+		require.Error(t, err)
+		assert.Zero(t, s.closes.Load())
+		require.True(t, b.Reserve(false))
+		assert.Equal(t, "text", readAll(t, b.Open(true)))
+	})
+}
+
+// Interrupt also ends a Read of a source of which nothing is kept any more.
+func TestInterruptUnrecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocked()
+		b := prepare(s, 4)
+		view := b.Open(false)
+		done := make(chan error, 1)
+		go func() { _, err := io.ReadAll(view); done <- err }()
+		s.data <- "some text"
+		s.data <- "and more"
+		synctest.Wait()
+		b.Recorder().Interrupt()
+		require.Error(t, <-done)
+		assert.EqualValues(t, 1, s.closes.Load())
+	})
+}
+
+// The end of the context ends a Read that blocks, while the base transport's
+// RoundTrip runs.
+func TestWatch(t *testing.T) {
+	for _, canceled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newBlocked()
+			b := prepare(s, 100)
+			view := b.Open(false)
+			ctx, cancel := context.WithCancel(t.Context())
+			stop := b.Watch(ctx)
+			done := make(chan error, 1)
+			go func() { _, err := io.ReadAll(view); done <- err }()
+			synctest.Wait()
+			if canceled {
+				cancel()
+				require.Error(t, <-done)
+				stop()
+				return
+			}
+			stop()
+			cancel()
+			synctest.Wait()
+			assert.Empty(t, done, "RoundTrip has returned")
+			b.Abort()
+		})
+	}
+}
+
+// net/http closes the body of an HTTP/2 stream that was reset, and waits for
+// its Read. If RoundTrip does not return in a moment, the source is closed.
+func TestCloseDuringARead(t *testing.T) {
+	for _, returns := range []bool{false, true} {
+		for _, last := range []bool{false, true} {
+			t.Run(fmt.Sprintf("returns=%v/last=%v", returns, last), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newBlocked()
+					b := prepare(s, 100)
+					view := b.Open(last)
+					stop := b.Watch(t.Context())
+					done := make(chan error, 1)
+					go func() { _, err := io.ReadAll(view); done <- err }()
+					synctest.Wait()
+					require.NoError(t, view.Close())
+					if returns {
+						stop()
+					}
+					time.Sleep(time.Second)
+					synctest.Wait()
+					closed := !returns || last // with the last view, the source is closed at once
+					assert.Equal(t, closed, len(done) == 1)
+					assert.Equal(t, closed, s.closes.Load() == 1)
+					if !returns {
+						stop()
+					}
+					b.Abort()
+				})
+			})
+		}
+	}
+}
+
+// A Close of the source that blocks is waited for no longer than a moment.
+func TestCloseBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, end := range map[string]func(b *replay.Body){
+			"Abort":  func(b *replay.Body) { b.Abort() },
+			"Finish": func(b *replay.Body) { b.Finish() },
+			"Unreserve": func(b *replay.Body) {
+				require.True(t, b.Reserve(true))
+				b.Unreserve()
+			},
+			"Open": func(b *replay.Body) {
+				require.True(t, b.Reserve(true))
+				b.Open(false)
+			},
+		} {
+			slow := func() (io.ReadCloser, error) {
+				s := newText("text")
+				s.closeTakes = time.Hour
+				return s, nil
+			}
+			first, _ := slow()
+			b := new(replay.Body)
+			b.Prepare(request(first, slow), 0)
+			view := b.Open(false)
+			readN(t, view, 2)
+			if name == "Finish" {
+				_ = b.Open(false).Close()
+			}
+			start := time.Now()
+			end(b)
+			assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond, name)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// A source that panics leaves nobody waiting for its Read.
+func TestSourcePanics(t *testing.T) {
+	b := prepare(newSource(panicking{}), 100)
+	view := b.Open(false)
+	assert.PanicsWithValue(t, "boom", func() { _, _ = view.Read(make([]byte, 1)) })
+	_, err := view.Read(make([]byte, 1))
+	require.Error(t, err)
+	b.Abort()
+}
+
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic("boom") }
+
+func TestClosedEarly(t *testing.T) {
+	for read, want := range map[int]bool{0: true, 2: true, 4: true, 5: false} { // 5: and its end
+		b := prepare(newText("text"), 100)
+		view := b.Open(false)
+		assert.False(t, b.ClosedEarly())
+		_, _ = io.ReadFull(view, make([]byte, read))
+		require.NoError(t, view.Close())
+		assert.Equal(t, want, b.ClosedEarly(), read)
+	}
+}
+
+// An empty Read reads nothing.
+func TestEmptyRead(t *testing.T) {
+	b := prepare(newSource(iotest.ErrReader(errors.New("boom"))), 100)
+	n, err := b.Open(false).Read(nil)
+	require.NoError(t, err)
+	assert.Zero(t, n)
+	require.NoError(t, b.Failure())
+}

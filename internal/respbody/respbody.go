@@ -1,0 +1,195 @@
+// Package respbody discards, buffers and follows response bodies.
+//
+// It knows responses and what net/http's bodies do when they are read and
+// closed. It does not know attempts. Nothing in it waits for a Read or a Close
+// for longer than a moment: over HTTP/2, both wait for their turn to write on
+// the connection, where another request may be stuck; a body that unpacks or
+// measures another may hold one lock for both.
+package respbody
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed421102f4/httpretry/internal/bounded"
+)
+
+// A body is read to its end, so that its connection can be used again, but no
+// further and no longer than this.
+const (
+	MaxBytes = 64 << 10
+	MaxTime  = 50 * time.Millisecond
+)
+
+// IsEmpty reports whether body has no bytes, no trailers and nothing to close.
+// A body whose type has no state is empty: http.NoBody, and the one that
+// net/http gives a response that ended with its header over HTTP/2.
+func IsEmpty(resp *http.Response) bool {
+	return resp.Body == nil || resp.Body == http.NoBody || isStateless(resp.Body)
+}
+
+func isStateless(body io.ReadCloser) bool {
+	t := reflect.TypeOf(body)
+	return t.Kind() == reflect.Struct && t.Size() == 0
+}
+
+// Releaser ends whatever holds a response's connection: the context of its
+// request, for example. It may be called several times.
+type Releaser interface{ Release() }
+
+// Discard drains and closes the body of resp, and calls r.Release. A body that
+// is too long or too slow is closed before its end, which costs the
+// connection. A Read or Close that blocks all the same continues in a goroutine
+// of its own.
+func Discard(resp *http.Response, r Releaser) {
+	if IsEmpty(resp) {
+		r.Release()
+		return
+	}
+	// A body in memory has no connection to drain, and nothing to close.
+	if bounded.InMemory(resp.Body) {
+		r.Release()
+		return
+	}
+	d := &discard{body: resp.Body, length: resp.ContentLength, releaser: r}
+	if !bounded.Run(MaxTime, d.drain) {
+		bounded.Run(MaxTime, d.end) // which ends a Read that is still waiting
+	}
+}
+
+type discard struct {
+	body     io.ReadCloser
+	limited  io.LimitedReader // of body
+	length   int64
+	releaser Releaser
+	ending   atomic.Bool
+}
+
+func (d *discard) drain() {
+	// A length that is known to be too long is not read at all. It is -1 if
+	// unknown.
+	if d.length <= MaxBytes {
+		d.limited = io.LimitedReader{R: d.body, N: MaxBytes + 1}
+		// An error costs the connection, which is the alternative anyway.
+		_, _ = io.Copy(io.Discard, &d.limited)
+	}
+	d.end()
+}
+
+func (d *discard) end() {
+	// Not a sync.Once, which would wait for a Close that blocks. In a bubble of
+	// testing/synctest, a wait for a mutex stops the time.
+	if d.ending.Swap(true) {
+		return
+	}
+	d.releaser.Release()
+	_ = d.body.Close() // nobody reads it
+}
+
+// Close closes the body of resp, if there is one. A Close that blocks continues
+// in a goroutine of its own.
+func Close(resp *http.Response) {
+	if resp == nil || IsEmpty(resp) {
+		return
+	}
+	_ = bounded.Close(MaxTime, resp.Body) // nobody reads it
+}
+
+// Buffer reads ahead of the caller, so that a short body that arrives at once
+// holds no connection until the caller reads it. The body of a response that is
+// too long or too slow for that continues where Buffer stopped.
+func Buffer(resp *http.Response) {
+	if IsEmpty(resp) {
+		return
+	}
+	b := &buffered{ReadCloser: resp.Body, idle: make(chan struct{})}
+	resp.Body = b
+	if !bounded.Run(MaxTime, b.fill) {
+		b.late.Store(true)
+	}
+}
+
+// buffered is a body whose beginning has been read.
+type buffered struct {
+	io.ReadCloser
+	idle   chan struct{} // closed when fill has returned
+	start  bytes.Buffer
+	err    error       // after start, nil: the rest of the body
+	late   atomic.Bool // fill is to return after its current Read
+	closed atomic.Bool
+}
+
+func (b *buffered) fill() {
+	defer close(b.idle)
+	chunk := make([]byte, 4<<10)
+	// Once it is late, the caller reads the rest.
+	for b.err == nil && b.start.Len() < MaxBytes && !b.late.Load() {
+		var n int
+		n, b.err = b.ReadCloser.Read(chunk)
+		b.start.Write(chunk[:n])
+	}
+}
+
+// Read waits for a Read of Buffer that is still running.
+func (b *buffered) Read(p []byte) (int, error) {
+	<-b.idle
+	switch {
+	case b.closed.Load():
+		return 0, http.ErrBodyReadAfterClose
+	case b.start.Len() > 0:
+		return b.start.Read(p)
+	case b.err != nil:
+		return 0, b.err
+	}
+	return b.ReadCloser.Read(p)
+}
+
+// Close does not wait for a Read of Buffer that is still running, which may
+// hold a lock that Close takes.
+func (b *buffered) Close() error {
+	b.closed.Store(true)
+	select {
+	case <-b.idle:
+		return b.ReadCloser.Close()
+	default:
+	}
+	return bounded.Close(MaxTime, b.ReadCloser)
+}
+
+// Follower is called when the body of a response ends.
+type Follower interface{ ResponseEnded(resp *http.Response) }
+
+// Followed makes a response call a Follower once its body has ended. Its zero
+// value is ready for Follow.
+type Followed struct {
+	io.ReadCloser
+	resp     *http.Response
+	follower Follower
+}
+
+// Follow replaces the body of resp with b, which calls f.ResponseEnded when a
+// Read returns an error, and when Close returns. It may call it several times.
+func (b *Followed) Follow(resp *http.Response, f Follower) {
+	b.ReadCloser, b.resp, b.follower = resp.Body, resp, f
+	resp.Body = b
+}
+
+// Read implements io.Reader.
+func (b *Followed) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.follower.ResponseEnded(b.resp)
+	}
+	return n, err
+}
+
+// Close implements io.Closer.
+func (b *Followed) Close() error {
+	err := b.ReadCloser.Close()
+	b.follower.ResponseEnded(b.resp)
+	return err
+}

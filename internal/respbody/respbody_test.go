@@ -1,0 +1,282 @@
+package respbody_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/internal/respbody"
+)
+
+// body counts what is done with it. Read and Close block for as long as the
+// fields say.
+type body struct {
+	io.Reader
+	readTakes, closeTakes time.Duration
+	closeErr              error
+	read, closes          atomic.Int64
+}
+
+func newBody(r io.Reader) *body { return &body{Reader: r} }
+
+func (b *body) Read(p []byte) (int, error) {
+	time.Sleep(b.readTakes)
+	n, err := b.Reader.Read(p)
+	b.read.Add(int64(n))
+	return n, err
+}
+
+func (b *body) Close() error {
+	b.closes.Add(1)
+	time.Sleep(b.closeTakes)
+	return b.closeErr
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+type statelessBody struct{}
+
+func (statelessBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (statelessBody) Close() error             { return nil }
+
+// releases counts the calls of Release.
+type releases struct{ n atomic.Int32 }
+
+func (r *releases) Release() { r.n.Add(1) }
+
+func TestIsEmpty(t *testing.T) {
+	for name, tt := range map[string]struct {
+		body io.ReadCloser
+		want bool
+	}{
+		"none":      {nil, true},
+		"NoBody":    {http.NoBody, true},
+		"stateless": {statelessBody{}, true},
+		"by value":  {io.NopCloser(strings.NewReader("")), false},
+		"pointer":   {&statelessBody{}, false},
+		"body":      {newBody(strings.NewReader("")), false},
+	} {
+		assert.Equal(t, tt.want, respbody.IsEmpty(&http.Response{Body: tt.body}), name)
+	}
+}
+
+func TestDiscard(t *testing.T) {
+	const forever = time.Hour
+	for _, tt := range []struct {
+		name   string
+		body   *body
+		length int64
+		read   int64         // at most
+		takes  time.Duration // at most
+	}{
+		{"short", newBody(strings.NewReader("text")), 4, 4, 0},
+		{"short, of unknown length", newBody(strings.NewReader("text")), -1, 4, 0},
+		{"as long as is read", newBody(io.LimitReader(zeros{}, respbody.MaxBytes)), respbody.MaxBytes, respbody.MaxBytes, 0},
+		{"longer", newBody(zeros{}), respbody.MaxBytes + 1, 0, 0},
+		{"endless", newBody(zeros{}), -1, respbody.MaxBytes + 1, 0},
+		{"broken", newBody(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(errors.New("boom")))), 4, 2, 0},
+		{"slow", &body{Reader: strings.NewReader("text"), readTakes: respbody.MaxTime / 4}, 4, 4, respbody.MaxTime},
+		{"stalled", &body{Reader: strings.NewReader("text"), readTakes: forever}, 4, 0, respbody.MaxTime},
+		{"stuck in Close", &body{Reader: strings.NewReader("text"), closeTakes: forever}, 4, 4, respbody.MaxTime},
+		{"stuck in both", &body{Reader: strings.NewReader("text"), readTakes: forever, closeTakes: forever}, 4, 0, 2 * respbody.MaxTime},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				released, start := new(releases), time.Now()
+				respbody.Discard(&http.Response{Body: tt.body, ContentLength: tt.length}, released)
+				assert.LessOrEqual(t, time.Since(start), tt.takes)
+				assert.LessOrEqual(t, tt.body.read.Load(), tt.read)
+				assert.EqualValues(t, 1, tt.body.closes.Load(), "closed")
+				assert.Positive(t, released.n.Load(), "released")
+				time.Sleep(3 * forever) // what is still running ends
+			})
+		})
+	}
+}
+
+// A body in which nothing is held is not touched.
+func TestDiscardEmpty(t *testing.T) {
+	for _, empty := range []io.ReadCloser{nil, http.NoBody, statelessBody{}} {
+		released := new(releases)
+		respbody.Discard(&http.Response{Body: empty}, released)
+		assert.EqualValues(t, 1, released.n.Load())
+	}
+}
+
+// A body is drained before what holds its connection is released: that would
+// cost the connection.
+func TestDiscardReleasesAfterTheEnd(t *testing.T) {
+	b := newBody(strings.NewReader("text"))
+	respbody.Discard(&http.Response{Body: b, ContentLength: 4}, releaser(func() { assert.EqualValues(t, 4, b.read.Load()) }))
+}
+
+type releaser func()
+
+func (r releaser) Release() { r() }
+
+func TestDiscardPanics(t *testing.T) {
+	boom := readerFunc(func([]byte) (int, error) { panic("boom") })
+	assert.PanicsWithValue(t, "boom", func() { respbody.Discard(&http.Response{Body: newBody(boom)}, new(releases)) })
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		respbody.Close(nil)
+		respbody.Close(&http.Response{})
+		respbody.Close(&http.Response{Body: http.NoBody})
+
+		b := newBody(strings.NewReader("text"))
+		respbody.Close(&http.Response{Body: b})
+		assert.EqualValues(t, 1, b.closes.Load())
+		assert.Zero(t, b.read.Load())
+
+		start := time.Now()
+		respbody.Close(&http.Response{Body: &body{closeTakes: time.Hour}})
+		assert.Equal(t, respbody.MaxTime, time.Since(start))
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestBuffer(t *testing.T) {
+	long := bytes.Repeat([]byte("0123456789"), respbody.MaxBytes/5)
+	for _, tt := range []struct {
+		name   string
+		reader io.Reader
+		want   string
+		err    error
+		ahead  int64 // bytes that Buffer reads, at least
+	}{
+		{"empty", strings.NewReader(""), "", nil, 0},
+		{"short", strings.NewReader("text"), "text", nil, 4},
+		{"in pieces", iotest.OneByteReader(strings.NewReader("text")), "text", nil, 4},
+		{"long", bytes.NewReader(long), string(long), nil, respbody.MaxBytes},
+		{"broken", io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF)), "te", io.ErrUnexpectedEOF, 2},
+		{"broken with the data", iotest.DataErrReader(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF))), "te", io.ErrUnexpectedEOF, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBody(tt.reader)
+				resp := &http.Response{Body: b}
+				respbody.Buffer(resp)
+				assert.GreaterOrEqual(t, b.read.Load(), tt.ahead)
+				assert.LessOrEqual(t, b.read.Load(), int64(respbody.MaxBytes+4<<10), "no more than a chunk too much")
+				got, err := io.ReadAll(resp.Body)
+				require.ErrorIs(t, err, tt.err)
+				assert.Equal(t, tt.want, string(got))
+				_, again := resp.Body.Read(make([]byte, 1))
+				require.Error(t, again, "the end stays the end")
+				require.NoError(t, resp.Body.Close())
+				assert.EqualValues(t, 1, b.closes.Load())
+			})
+		})
+	}
+}
+
+// A body that arrives slowly continues where Buffer stopped.
+func TestBufferSlowBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &body{Reader: iotest.OneByteReader(strings.NewReader("some text")), readTakes: time.Second}
+		resp, start := &http.Response{Body: b}, time.Now()
+		respbody.Buffer(resp)
+		assert.Equal(t, respbody.MaxTime, time.Since(start))
+		got, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "some text", string(got))
+	})
+}
+
+// A caller may close the body while Buffer's Read still blocks. A Read fails
+// after that.
+func TestBufferCloseUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &body{Reader: strings.NewReader("text"), readTakes: time.Hour}
+		resp, start := &http.Response{Body: b}, time.Now()
+		respbody.Buffer(resp)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, respbody.MaxTime, time.Since(start))
+		assert.EqualValues(t, 1, b.closes.Load())
+		_, err := resp.Body.Read(make([]byte, 10))
+		require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+	})
+}
+
+// Close of a body may wait for a Read of Buffer that is still running.
+func TestBufferCloseBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &body{Reader: strings.NewReader("text"), readTakes: time.Hour, closeTakes: time.Hour}
+		resp, start := &http.Response{Body: b}, time.Now()
+		respbody.Buffer(resp)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 2*respbody.MaxTime, time.Since(start))
+		time.Sleep(2 * time.Hour)
+		assert.EqualValues(t, 1, b.closes.Load())
+	})
+}
+
+func TestBufferEmpty(t *testing.T) {
+	resp := &http.Response{Body: http.NoBody}
+	respbody.Buffer(resp)
+	assert.Equal(t, http.NoBody, resp.Body)
+}
+
+// follower records the responses that have ended.
+type follower struct{ ended []*http.Response }
+
+func (f *follower) ResponseEnded(resp *http.Response) { f.ended = append(f.ended, resp) }
+
+func TestFollow(t *testing.T) {
+	boom := errors.New("boom")
+	for name, tt := range map[string]struct {
+		reader   io.Reader
+		closeErr error
+		use      func(*testing.T, *http.Response)
+		ended    bool
+	}{
+		"left open": {strings.NewReader("text"), nil, func(*testing.T, *http.Response) {}, false},
+		"read in part": {strings.NewReader("text"), nil, func(t *testing.T, resp *http.Response) {
+			n, err := resp.Body.Read(make([]byte, 4))
+			require.NoError(t, err)
+			assert.Equal(t, 4, n)
+		}, false},
+		"read to its end": {strings.NewReader("text"), nil, func(t *testing.T, resp *http.Response) {
+			text, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, "text", string(text))
+		}, true},
+		"broken": {iotest.ErrReader(boom), nil, func(t *testing.T, resp *http.Response) {
+			_, err := io.ReadAll(resp.Body)
+			require.Equal(t, boom, err)
+		}, true},
+		"closed": {strings.NewReader("text"), boom, func(t *testing.T, resp *http.Response) {
+			require.Equal(t, boom, resp.Body.Close())
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBody(tt.reader)
+			b.closeErr = tt.closeErr
+			f, resp := new(follower), &http.Response{Body: b}
+			new(respbody.Followed).Follow(resp, f)
+			tt.use(t, resp)
+			require.Equal(t, tt.ended, len(f.ended) > 0)
+			for _, ended := range f.ended {
+				assert.Same(t, resp, ended)
+			}
+		})
+	}
+}

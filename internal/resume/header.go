@@ -1,0 +1,115 @@
+package resume
+
+import (
+	"math"
+	"net/http"
+	"strings"
+)
+
+// byteRange is what a Content-Range states.
+type byteRange struct {
+	first, last int64
+	complete    int64 // -1 for "*"
+}
+
+func (r byteRange) length() int64 { return r.last - r.first + 1 }
+
+// contentRange returns the range in h, which has to have exactly one.
+func contentRange(h http.Header) (byteRange, bool) {
+	lines := h["Content-Range"]
+	if len(lines) != 1 {
+		return byteRange{}, false
+	}
+	return parseContentRange(lines[0])
+}
+
+// parseContentRange parses a range of bytes (RFC 9110 section 14.4), such as
+// "bytes 42-1233/1234". It accepts nothing that the grammar does not allow, and
+// no range that is not satisfied.
+func parseContentRange(v string) (byteRange, bool) {
+	unit, v, _ := strings.Cut(v, " ")
+	positions, complete, _ := strings.Cut(v, "/")
+	first, last, _ := strings.Cut(positions, "-")
+	r := byteRange{complete: -1}
+	var ok [3]bool
+	r.first, ok[0] = parsePosition(first)
+	r.last, ok[1] = parsePosition(last)
+	// The length of the whole may be unknown.
+	ok[2] = true
+	if complete != "*" {
+		r.complete, ok[2] = parsePosition(complete)
+	}
+	isRange := ok == [3]bool{true, true, true} && strings.EqualFold(unit, "bytes") && r.first <= r.last &&
+		(r.complete < 0 || r.last < r.complete)
+	if !isRange {
+		return byteRange{}, false
+	}
+	return r, true
+}
+
+// parsePosition parses 1*DIGIT. strconv also accepts signs. The largest int64
+// is no position, so that lengths do not overflow.
+func parsePosition(v string) (int64, bool) {
+	n := int64(0)
+	for i := range len(v) {
+		if v[i] < '0' || v[i] > '9' || n > (math.MaxInt64-10)/10 {
+			return 0, false
+		}
+		n = n*10 + int64(v[i]-'0')
+	}
+	return n, v != ""
+}
+
+// validators returns the strong validator in h: the entity tag or, if there is
+// none, Last-Modified. With a weak entity tag, Last-Modified must not be used
+// (RFC 9110 section 13.1.5).
+func validators(h http.Header) (etag, lastModified string) {
+	if lines, found := h["Etag"]; found {
+		// Of several lines, it is not known which one counts.
+		if len(lines) == 1 && isStrongTag(lines[0]) {
+			return lines[0], ""
+		}
+		return "", ""
+	}
+	modified, dates := h["Last-Modified"], h["Date"]
+	if len(modified) != 1 || len(dates) != 1 {
+		return "", ""
+	}
+	from, err := http.ParseTime(modified[0])
+	to, dateErr := http.ParseTime(dates[0])
+	if err != nil || dateErr != nil || to.Sub(from) < minAge {
+		return "", ""
+	}
+	return "", modified[0]
+}
+
+// isStrongTag reports whether v is an opaque-tag (RFC 9110 section 8.8.3),
+// without the W/ of a weak one. The grammar allows an empty one, but some
+// servers send that for everything.
+func isStrongTag(v string) bool {
+	if len(v) < 3 || v[0] != '"' || v[len(v)-1] != '"' {
+		return false
+	}
+	// The quotation marks at the ends are not part of the tag.
+	for _, c := range []byte(v[1 : len(v)-1]) {
+		if c <= ' ' || c == '"' || c == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// contentEncoding returns the content codings in h, in order. "identity" is
+// none (RFC 9110 section 8.4.1).
+func contentEncoding(h http.Header) string {
+	lines := h["Content-Encoding"]
+	if len(lines) == 0 {
+		return ""
+	}
+	codings := strings.ToLower(strings.Join(lines, ","))
+	codings = strings.NewReplacer(" ", "", "\t", "").Replace(codings)
+	if codings == "identity" {
+		return ""
+	}
+	return codings
+}

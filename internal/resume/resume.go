@@ -1,0 +1,239 @@
+// Package resume makes the headers of a request for the rest of a response's
+// body whose transfer broke off, and checks the response to it (RFC 9110
+// sections 8.8, 13.1.5, 14 and 15.3.7).
+//
+// It does not send requests, read bodies, or decide whether to resume.
+package resume
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// MaxSkip is the maximum number of bytes of a 200 that are read and discarded
+// before the position where a body broke off. A link that breaks again and
+// again would otherwise transfer the square of the length.
+const MaxSkip = 1 << 20
+
+// minAge is the time that has to lie between Last-Modified and Date for
+// Last-Modified to be a strong validator. A client does not know whether both
+// are from the same clock, so one second is not enough (RFC 9110 section
+// 8.8.2.2; RFC 7232 section 2.2.2 has the 60 seconds).
+const minAge = 60 * time.Second
+
+// Part is the part of a representation that a response transfers: all of it
+// for a 200, a range for a 206.
+type Part struct {
+	first, last  int64  // positions of the first and the last byte
+	complete     int64  // length of the representation, -1 if unknown
+	etag         string // if it is strong
+	lastModified string // if it is strong and there is no entity tag
+	encoding     string
+}
+
+// Of returns what resp, the response to req, transfers. ok reports whether the
+// rest of it can be requested: req is a GET without a body and resp has a body
+// of a known length that is transferred as it is, in one part.
+func Of(req *http.Request, resp *http.Response) (p Part, ok bool) {
+	if !isPlainGet(req) || !isPlainBody(resp) {
+		return Part{}, false
+	}
+	// A layer may have sent another request than req.
+	if resp.Request != nil && !isPlainGet(resp.Request) {
+		return Part{}, false
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		// Some servers send a range with a 200.
+		if len(resp.Header["Content-Range"]) > 0 {
+			return Part{}, false
+		}
+		p.last, p.complete = resp.ContentLength-1, resp.ContentLength
+	case http.StatusPartialContent:
+		r, valid := contentRange(resp.Header)
+		if !valid || !asksForOneRange(req.Header) || r.length() != resp.ContentLength {
+			return Part{}, false
+		}
+		p.first, p.last, p.complete = r.first, r.last, r.complete
+	default:
+		return Part{}, false
+	}
+	p.etag, p.lastModified = validators(resp.Header)
+	p.encoding = contentEncoding(resp.Header)
+	return p, true
+}
+
+func isPlainGet(req *http.Request) bool {
+	return (req.Method == "" || req.Method == http.MethodGet) && (req.Body == nil || req.Body == http.NoBody)
+}
+
+// isPlainBody reports whether resp has a body whose bytes are those of the
+// representation, and all that the caller gets.
+func isPlainBody(resp *http.Response) bool {
+	// The length is that of what net/http has unpacked. Trailers of another
+	// response would not be those that this one has announced.
+	if resp.ContentLength <= 0 || resp.Uncompressed || len(resp.Trailer) > 0 || resp.Body == nil {
+		return false
+	}
+	if _, tunnel := resp.Body.(io.Writer); tunnel {
+		return false
+	}
+	// An event stream has no end, and the parts of a multipart body have ranges
+	// of their own.
+	switch mediaType(resp.Header) {
+	case "text/event-stream", "multipart/byteranges":
+		return false
+	}
+	return true
+}
+
+func mediaType(h http.Header) string {
+	t, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.ToLower(strings.Trim(t, " \t"))
+}
+
+// asksForOneRange reports whether a request has a Range with a single range of
+// bytes.
+func asksForOneRange(h http.Header) bool {
+	lines := h["Range"]
+	if len(lines) != 1 {
+		return false
+	}
+	unit, ranges, found := strings.Cut(lines[0], "=")
+	return found && strings.EqualFold(unit, "bytes") && !strings.Contains(ranges, ",")
+}
+
+// HasValidator reports whether the response had a validator that tells one
+// version of the representation from any other.
+func (p Part) HasValidator() bool { return p.etag != "" || p.lastModified != "" }
+
+// Length returns the number of bytes of the part.
+func (p Part) Length() int64 { return p.last - p.first + 1 }
+
+// Headers returns the values of Range and If-Range of a request for the rest
+// of the part from offset, which is less than its length. ifRange is "" if
+// there is no validator. The range is closed, because some servers answer 416
+// to an open one.
+func (p Part) Headers(offset int64) (byteRange, ifRange string) {
+	byteRange = fmt.Sprintf("bytes=%d-%d", p.first+offset, p.last)
+	if p.etag != "" {
+		return byteRange, p.etag
+	}
+	return byteRange, p.lastModified
+}
+
+// A Verdict is what the response to a request for the rest is.
+type Verdict uint8
+
+const (
+	Rest          Verdict = iota // what was asked for
+	OtherStatus                  // neither a 206 nor a 200
+	OtherVersion                 // of another version, or of an unknown one
+	OtherEncoding                // in another content coding
+	OtherRange                   // of another range
+	OtherLength                  // not as long as the rest, or the whole
+	TooLong                      // a 200 of which more than MaxSkip is known
+)
+
+// A Mismatch is the error for a response that is not the rest.
+type Mismatch struct {
+	Verdict      Verdict // not Rest
+	Status       int
+	ContentRange string // of a response with OtherRange
+	Skip         int64  // of a response with TooLong
+}
+
+// Error returns the status, and how the response differs from the rest.
+func (e *Mismatch) Error() string {
+	switch e.Verdict {
+	case OtherVersion:
+		return fmt.Sprintf("status %d without the validator of the first response", e.Status)
+	case OtherEncoding:
+		return fmt.Sprintf("status %d in another content coding", e.Status)
+	case OtherRange:
+		return fmt.Sprintf("status %d with Content-Range %.100q", e.Status, e.ContentRange)
+	case OtherLength:
+		return fmt.Sprintf("status %d with another length", e.Status)
+	case TooLong:
+		return fmt.Sprintf("status %d, of which %d bytes would have to be discarded", e.Status, e.Skip)
+	default:
+		return fmt.Sprintf("status %d", e.Status)
+	}
+}
+
+// Check decides whether resp is the rest of the part from offset. If so, it
+// returns the number of bytes that precede it in the body of resp. Otherwise it
+// returns a *Mismatch. If the validators do not decide, same does, unless it is
+// nil.
+func (p Part) Check(resp *http.Response, offset int64, same func() bool) (skip int64, err error) {
+	position := p.first + offset
+	mismatch := &Mismatch{Status: resp.StatusCode}
+	switch {
+	case resp.StatusCode != http.StatusPartialContent && resp.StatusCode != http.StatusOK:
+		mismatch.Verdict = OtherStatus
+	case !p.isOf(resp.Header) && (same == nil || !same()):
+		mismatch.Verdict = OtherVersion
+	case !p.hasEncoding(resp):
+		mismatch.Verdict = OtherEncoding
+	case resp.StatusCode == http.StatusOK:
+		mismatch.Verdict = p.checkWhole(resp)
+		if mismatch.Verdict == Rest && position > MaxSkip {
+			mismatch.Verdict, mismatch.Skip = TooLong, position
+		}
+		skip = position
+	default:
+		mismatch.Verdict = p.checkRange(resp, position)
+		mismatch.ContentRange = strings.Join(resp.Header["Content-Range"], ", ")
+	}
+	if mismatch.Verdict != Rest {
+		return 0, mismatch
+	}
+	return skip, nil
+}
+
+// isOf reports whether h has the validator of the part.
+func (p Part) isOf(h http.Header) bool {
+	if p.etag != "" {
+		return len(h["Etag"]) == 1 && h["Etag"][0] == p.etag
+	}
+	lines := h["Last-Modified"]
+	return p.lastModified != "" && len(lines) == 1 && lines[0] == p.lastModified
+}
+
+// hasEncoding reports whether resp is in the content coding of the part. A 206
+// with the validator that If-Range has may omit it (RFC 9110 section 15.3.7).
+func (p Part) hasEncoding(resp *http.Response) bool {
+	omitted := resp.StatusCode == http.StatusPartialContent && p.isOf(resp.Header) && len(resp.Header["Content-Encoding"]) == 0
+	return !resp.Uncompressed && (omitted || contentEncoding(resp.Header) == p.encoding)
+}
+
+// checkWhole checks a 200. An event stream or a part of a form would not be a
+// whole representation.
+func (p Part) checkWhole(resp *http.Response) Verdict {
+	switch {
+	case len(resp.Header["Content-Range"]) > 0:
+		return OtherRange
+	case resp.ContentLength <= p.last || p.complete >= 0 && resp.ContentLength != p.complete || resp.Body == nil:
+		return OtherLength
+	}
+	return Rest
+}
+
+// checkRange checks a 206. Content-Range and Content-Length must both have the
+// length of the rest.
+func (p Part) checkRange(resp *http.Response, position int64) Verdict {
+	r, valid := contentRange(resp.Header)
+	switch {
+	case !valid || r.first != position || r.last != p.last || p.complete >= 0 && r.complete != p.complete:
+		return OtherRange
+	// A single range is not sent as multipart (RFC 9110 section 15.3.7.2).
+	case mediaType(resp.Header) == "multipart/byteranges":
+		return OtherRange
+	case resp.ContentLength != r.length() || resp.Body == nil:
+		return OtherLength
+	}
+	return Rest
+}

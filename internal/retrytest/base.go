@@ -1,0 +1,31 @@
+package retrytest
+
+import (
+	"net"
+	"net/http"
+	"syscall"
+)
+
+// Errors of a base transport, as net/http returns them.
+var (
+	// ErrReset is Transient: the request may have been processed.
+	ErrReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+
+	// ErrRefused is Unprocessed: the request was never sent.
+	ErrRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+)
+
+// BaseFunc is a function as a base transport.
+type BaseFunc func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f BaseFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// IdleCloser counts the calls of CloseIdleConnections.
+type IdleCloser struct {
+	http.RoundTripper
+	Closed int
+}
+
+// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+func (c *IdleCloser) CloseIdleConnections() { c.Closed++ }

@@ -1,0 +1,7 @@
+//go:build !race
+
+package retrytest
+
+// RaceEnabled reports whether the test binary was built with -race, which
+// allocates and is slow.
+const RaceEnabled = false

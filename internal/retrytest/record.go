@@ -1,0 +1,32 @@
+package retrytest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// Record collects events. The zero Record is empty.
+type Record struct {
+	Events []httpretry.Event // read it when no request is running
+
+	mu sync.Mutex
+}
+
+// Observe is a Config.Observe.
+func (r *Record) Observe(_ context.Context, e httpretry.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Events = append(r.Events, e)
+}
+
+// Reason returns the Reason of the last event.
+func (r *Record) Reason() httpretry.Reason {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.Events) == 0 {
+		return httpretry.ReasonNone
+	}
+	return r.Events[len(r.Events)-1].Reason
+}

@@ -1,0 +1,80 @@
+package httpretry
+
+import (
+	"math"
+	"net/http"
+	"strings"
+	"sync/atomic"
+)
+
+// Middleware returns a handler that keeps the retries of services that call one
+// another from multiplying. If an inbound request is itself a retry, its client
+// retries, so requests that next sends in its context are not retried
+// ([ReasonCallerRetries]), unless they were [Unprocessed]. If three services in
+// a chain make up to three attempts each, the server behind them gets 7
+// requests for one that fails, not 27.
+//
+// An inbound request is a retry if its X-Envoy-Attempt-Count is at least 2, or
+// its Retry-Attempt, its Grpc-Previous-Rpc-Attempts or one of headers is at
+// least 1. Clients can forge these headers, but that affects no other request.
+// Requests that are sent after next has returned are retried as usual.
+func Middleware(next http.Handler, headers ...string) http.Handler {
+	names := []string{defaultAttemptHeader}
+	for _, name := range headers {
+		names = append(names, http.CanonicalHeaderKey(name))
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v := copyFromContext(r.Context())
+		in := &inbound{priorAttempts: inboundRetries(r.Header, names)}
+		// A Middleware around this one may know another header.
+		if v.inbound.isOpen() {
+			in.priorAttempts = max(in.priorAttempts, v.inbound.priorAttempts)
+		}
+		defer in.done.Store(true)
+		v.inbound = in
+		marked := r.WithContext(v.withContext(r.Context()))
+		// The server removes a form's files, and handlers around this one read
+		// the pattern that a mux has matched. Both know r only.
+		defer func() {
+			if r.MultipartForm == nil {
+				r.MultipartForm = marked.MultipartForm
+			}
+			r.Pattern = marked.Pattern
+		}()
+		next.ServeHTTP(w, marked)
+	})
+}
+
+// inbound is a request that a server is handling.
+type inbound struct {
+	priorAttempts int         // how often its caller has sent it before
+	done          atomic.Bool // its handler has returned
+}
+
+// isOpen reports whether requests in the inbound one's context are sent on its
+// behalf.
+func (in *inbound) isOpen() bool { return in != nil && !in.done.Load() }
+
+// inboundRetries returns how often a request was sent before, by any of the
+// headers in use for that.
+func inboundRetries(h http.Header, names []string) int {
+	retries := max(
+		maxCount(h["X-Envoy-Attempt-Count"])-1, // which counts from 1
+		maxCount(h["Grpc-Previous-Rpc-Attempts"]),
+	)
+	for _, name := range names {
+		retries = max(retries, maxCount(h[name]))
+	}
+	return retries
+}
+
+// maxCount returns the largest of values that are whole numbers, or 0.
+func maxCount(values []string) int {
+	most := int64(0)
+	for _, v := range values {
+		if n, ok := parseNumber(strings.Trim(v, " \t")); ok && !n.decimal {
+			most = max(most, n.whole)
+		}
+	}
+	return int(min(most, math.MaxInt32/2)) // to which attempts can be added
+}

@@ -1,0 +1,529 @@
+package httpretry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime/multipart"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// immediateRetries returns a policy of n attempts without waits.
+func immediateRetries(n int) httpretry.Policy {
+	return httpretry.Policy{MaxAttempts: n, Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+}
+
+// outboundCall is a request that a handler sends, and its result.
+type outboundCall struct {
+	cfg    httpretry.Config
+	method string // "" is GET
+	key    string // Idempotency-Key
+	base   *retrytest.Script
+	rt     http.RoundTripper
+	retrytest.Record
+	err error
+}
+
+// send sends a request with ctx. If cfg has no Base, the base plays steps.
+func (c *outboundCall) send(t testing.TB, ctx context.Context, steps ...retrytest.Step) {
+	if c.rt == nil {
+		if c.base = retrytest.Play(steps...); c.cfg.Base == nil {
+			c.cfg.Base = c.base
+		}
+		c.cfg.Observe = c.Observe
+		c.rt = retrytest.New(t, c.cfg)
+	}
+	req := retrytest.Request(t, c.method, "http://a.test/path", "").WithContext(ctx)
+	if c.key != "" {
+		req.Header.Set("Idempotency-Key", c.key)
+	}
+	var resp *http.Response
+	if resp, c.err = c.rt.RoundTrip(req); c.err == nil {
+		retrytest.ReadBody(t, resp)
+	}
+}
+
+// handle sends a request on behalf of an inbound one.
+func (c *outboundCall) handle(t testing.TB, inboundRetry string, steps ...retrytest.Step) {
+	httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		c.send(t, r.Context(), steps...)
+	})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {inboundRetry}}))
+}
+
+// headers returns the attempt header of each attempt, "" where there is none.
+func (c *outboundCall) headers(name string) []string {
+	var all []string
+	for _, s := range c.base.Attempts() {
+		all = append(all, s.Header.Get(name))
+	}
+	return all
+}
+
+// inboundRequest returns an inbound request with a header.
+func inboundRequest(header http.Header) *http.Request {
+	r := httptest.NewRequest("GET", "/", nil)
+	for name, values := range header {
+		r.Header[http.CanonicalHeaderKey(name)] = values
+	}
+	return r
+}
+
+// Hazard I10: which headers make an inbound request a retry, and which number
+// they give it. The requests that are sent for it then have one attempt, with
+// that number in their header.
+func TestInboundRetries(t *testing.T) {
+	const own, envoy, grpc = "Retry-Attempt", "X-Envoy-Attempt-Count", "Grpc-Previous-Rpc-Attempts"
+	for _, tt := range []struct {
+		header  http.Header
+		retries int
+	}{
+		{nil, 0},
+		{http.Header{own: {}}, 0},
+		{http.Header{own: {""}}, 0},
+		{http.Header{own: {"0"}}, 0},
+		{http.Header{own: {"1"}}, 1},
+		{http.Header{own: {"17"}}, 17},
+		{http.Header{own: {"007"}}, 7},
+		{http.Header{own: {"2147483648"}}, 1<<30 - 1},
+		{http.Header{own: {"99999999999999999999999999"}}, 1<<30 - 1},
+		{http.Header{own: {" 2 "}}, 2},
+		{http.Header{own: {"\t2"}}, 2},
+		{http.Header{own: {"0", "3", "1"}}, 3},
+		{http.Header{own: {"x", "2", ""}}, 2},
+		{http.Header{"X-Retry-Attempt": {"1"}}, 0},
+		{http.Header{envoy: {"0"}}, 0},
+		{http.Header{envoy: {"1"}}, 0},
+		{http.Header{envoy: {"2"}}, 1},
+		{http.Header{envoy: {"1", "5"}}, 4},
+		{http.Header{envoy: {"99999999999999999999"}}, 1<<30 - 2},
+		{http.Header{envoy: {"many"}}, 0},
+		{http.Header{grpc: {"0"}}, 0},
+		{http.Header{grpc: {"1"}}, 1},
+		{http.Header{grpc: {"4"}}, 4},
+		{http.Header{own: {"1"}, envoy: {"5"}, grpc: {"3"}}, 4},
+		{http.Header{own: {"1"}, envoy: {"1"}}, 1},
+	} {
+		checkInbound(t, "", tt.header, tt.retries)
+	}
+	for _, garbage := range []string{
+		"-1", "+1", "abc", "1.0", "1.5", "1.", ".1", "0x1", "1e3", "1_0", "1, 2", "1;q=1", "\u0661", "1 1", "\u00a01", "NaN", "true",
+	} {
+		checkInbound(t, "", http.Header{own: {garbage}, envoy: {garbage}, grpc: {garbage}}, 0)
+	}
+}
+
+// The transport's AttemptHeader and the header that is given to Middleware are
+// independent of each other. Retry-Attempt always counts.
+func TestInboundRetriesByName(t *testing.T) {
+	for _, tt := range []struct {
+		name, header string
+		retries      int
+	}{
+		{"x-my-try", "X-My-Try", 2},
+		{"x-my-try", "Retry-Attempt", 2},
+		{"x-my-try", "X-Envoy-Attempt-Count", 1},
+		{"x-my-try", "X-Other", 0},
+		{"-", "Retry-Attempt", 2},
+		{"-", "-", 0},
+	} {
+		checkInbound(t, tt.name, http.Header{tt.header: {"2"}}, tt.retries)
+	}
+}
+
+// checkInbound checks that Middleware takes a header for that many retries. If
+// name is not "", it is that of the transport's attempt header and, unless it
+// stands for none, is given to Middleware.
+func checkInbound(t *testing.T, name string, in http.Header, retries int) {
+	t.Helper()
+	t.Run(fmt.Sprintf("%s %q", name, in), func(t *testing.T) {
+		call := outboundCall{cfg: httpretry.Config{AttemptHeader: name, Policy: immediateRetries(3)}}
+		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			call.send(t, r.Context(), retrytest.Status(503))
+		})
+		out, middleware := "Retry-Attempt", httpretry.Middleware(handler)
+		if name != "" && name != "-" {
+			out, middleware = name, httpretry.Middleware(handler, name)
+		}
+		middleware.ServeHTTP(httptest.NewRecorder(), inboundRequest(in))
+
+		want, reason := []string{"", "1", "2"}, httpretry.ReasonAttempts
+		if retries > 0 {
+			want, reason = []string{strconv.Itoa(retries)}, httpretry.ReasonCallerRetries
+		}
+		if name == "-" {
+			want = make([]string, len(want))
+		}
+		assert.Equal(t, want, call.headers(out))
+		assert.Equal(t, reason, call.Reason())
+	})
+}
+
+// Middleware knows the default header and those that it is given, whatever
+// their spelling. A Middleware inside another one adds its headers.
+func TestMiddlewareHeaders(t *testing.T) {
+	own, other := "x-my-try", "X-OTHER-TRY"
+	with := func(headers ...string) func(http.Handler) http.Handler {
+		return func(h http.Handler) http.Handler { return httpretry.Middleware(h, headers...) }
+	}
+	for _, tt := range []struct {
+		name       string
+		middleware func(http.Handler) http.Handler
+		header     string
+		attempts   int
+	}{
+		{"none", with(), "Retry-Attempt", 1},
+		{"none", with(), "X-My-Try", 3},
+		{"one", with(own), "Retry-Attempt", 1},
+		{"one", with(own), "X-My-Try", 1},
+		{"one", with(own), "X-Other-Try", 3},
+		{"two", with(own, other), "X-My-Try", 1},
+		{"two", with(own, other), "X-Other-Try", 1},
+		{"inside another", func(h http.Handler) http.Handler { return with()(with(own)(h)) }, "X-My-Try", 1},
+		{"around another", func(h http.Handler) http.Handler { return with(own)(with()(h)) }, "X-My-Try", 1},
+	} {
+		t.Run(tt.name+", "+tt.header, func(t *testing.T) {
+			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			tt.middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				call.send(t, r.Context(), retrytest.Status(503))
+			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{tt.header: {"1"}}))
+			assert.Len(t, call.base.Attempts(), tt.attempts)
+		})
+	}
+}
+
+// Middleware does not write to the caller's slice of headers.
+func TestMiddlewareKeepsTheCallersHeaders(t *testing.T) {
+	all := []string{"x-my-try", "x-other-try"}
+	httpretry.Middleware(http.NotFoundHandler(), all[:1]...)
+	assert.Equal(t, []string{"x-my-try", "x-other-try"}, all)
+}
+
+// The number that counts among those of two Middlewares, one inside the other,
+// is the largest.
+func TestMiddlewareInsideAnother(t *testing.T) {
+	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+	inner := httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		call.send(t, r.Context(), retrytest.Status(503))
+	}))
+	outer := httpretry.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Set("Retry-Attempt", "2") // such as a gateway in the same process
+		inner.ServeHTTP(w, r)
+	}), "X-My-Try")
+	outer.ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"X-My-Try": {"5"}}))
+	assert.Equal(t, []string{"5"}, call.headers("Retry-Attempt"))
+}
+
+// Hazard I10: for an inbound retry, each request has one attempt, except if it
+// is Unprocessed. Otherwise a service that retries would have to start again
+// from the top.
+func TestSingleShot(t *testing.T) {
+	never := retrytest.Fails(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
+	once, twice, thrice := []string{"2"}, []string{"2", "3"}, []string{"2", "3", "4"}
+	for name, tt := range map[string]struct {
+		method, key string
+		steps       []retrytest.Step
+		headers     []string
+		reason      httpretry.Reason
+	}{
+		"GET, 503":                {"GET", "", []retrytest.Step{retrytest.Status(503)}, once, httpretry.ReasonCallerRetries},
+		"GET, 429":                {"GET", "", []retrytest.Step{retrytest.Status(429, "Retry-After", "1")}, once, httpretry.ReasonCallerRetries},
+		"GET, error":              {"GET", "", []retrytest.Step{retrytest.Fails(io.ErrUnexpectedEOF)}, once, httpretry.ReasonCallerRetries},
+		"POST, 503":               {"POST", "", []retrytest.Step{retrytest.Status(503)}, once, httpretry.ReasonCallerRetries},
+		"POST with a key, 503":    {"POST", "key", []retrytest.Step{retrytest.Status(503)}, once, httpretry.ReasonCallerRetries},
+		"POST with a key, 409":    {"POST", "key", []retrytest.Step{retrytest.Status(409)}, once, httpretry.ReasonCallerRetries},
+		"GET, 200":                {"GET", "", []retrytest.Step{retrytest.Status(200)}, once, httpretry.ReasonSuccess},
+		"GET, 404":                {"GET", "", []retrytest.Step{retrytest.Status(404)}, once, httpretry.ReasonPermanent},
+		"GET, do not retry":       {"GET", "", []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, once, httpretry.ReasonDoNotRetry},
+		"GET, 425":                {"GET", "", []retrytest.Step{retrytest.Status(425)}, thrice, httpretry.ReasonAttempts},
+		"POST, 425":               {"POST", "", []retrytest.Step{retrytest.Status(425)}, thrice, httpretry.ReasonAttempts},
+		"POST, 425, success":      {"POST", "", []retrytest.Step{retrytest.Status(425), retrytest.Status(200)}, twice, httpretry.ReasonSuccess},
+		"POST, 421":               {"POST", "", []retrytest.Step{retrytest.Status(421)}, twice, httpretry.ReasonPermanent},
+		"GET, 425, 503":           {"GET", "", []retrytest.Step{retrytest.Status(425), retrytest.Status(503)}, twice, httpretry.ReasonCallerRetries},
+		"POST, no connection":     {"POST", "", []retrytest.Step{never}, thrice, httpretry.ReasonAttempts},
+		"GET, no connection, 503": {"GET", "", []retrytest.Step{never, retrytest.Status(503)}, twice, httpretry.ReasonCallerRetries},
+	} {
+		t.Run(name, func(t *testing.T) {
+			call := outboundCall{method: tt.method, key: tt.key, cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			call.handle(t, "2", tt.steps...)
+			assert.Equal(t, tt.headers, call.headers("Retry-Attempt"))
+			assert.Equal(t, tt.reason, call.Reason())
+		})
+	}
+}
+
+// A request that has one attempt ends with that attempt's response or error,
+// and the observer gets the reason.
+func TestSingleShotIsReported(t *testing.T) {
+	broken := errors.New("broken")
+	for _, s := range []retrytest.Step{retrytest.Status(503), retrytest.Fails(broken)} {
+		call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+		call.handle(t, "1", s)
+		assert.Equal(t, s.Err, call.err, "as it came")
+		require.Len(t, call.Events, 1)
+		event := call.Events[0]
+		assert.Equal(t, "caller_retries", event.Reason.String())
+		assert.Equal(t, 1, event.Attempt)
+		assert.Equal(t, s.Err, event.Err)
+		assert.Equal(t, s.Err == nil, event.Response != nil)
+		assert.Zero(t, event.Wait)
+		assert.Empty(t, event.Request.Header.Get("Retry-Attempt"), "the caller's own")
+	}
+	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+	call.cfg.Policy.AttemptTimeout = time.Millisecond
+	call.handle(t, "1", retrytest.Step{Status: 200, Takes: time.Hour})
+	require.EqualError(t, call.err, "httpretry: gave up after 1 attempt (caller_retries): attempt timed out after 1ms")
+}
+
+// A POST that was provably never sent is retried for an inbound retry, too,
+// whatever the error's text.
+func TestSingleShotNeverSent(t *testing.T) {
+	dials := 0
+	base := faults.Base(t, nil)
+	base.DialContext = func(context.Context, string, string) (net.Conn, error) {
+		dials++
+		return nil, errors.New("odd")
+	}
+	for method, want := range map[string]int{"POST": 3, "GET": 1} { // only requests that are not idempotent are watched
+		dials = 0
+		call := outboundCall{method: method, cfg: httpretry.Config{Base: base, Policy: immediateRetries(3)}}
+		call.handle(t, "1")
+		assert.Equal(t, want, dials, method)
+	}
+}
+
+// The handler gets the server's own ResponseWriter, and Middleware adds nothing
+// to the response, however the handler's requests end.
+func TestMiddlewareLeavesResponsesAlone(t *testing.T) {
+	for _, inbound := range []string{"0", "1"} {
+		for _, s := range []retrytest.Step{
+			retrytest.Status(200), retrytest.Status(503), retrytest.Status(429, "Retry-After", "3600"),
+			retrytest.Status(500, "X-Should-Retry", "false"), retrytest.Fails(io.EOF),
+		} {
+			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			rec := httptest.NewRecorder()
+			httpretry.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				assert.Same(t, rec, w)
+				call.send(t, r.Context(), s)
+				w.WriteHeader(http.StatusServiceUnavailable)
+			})).ServeHTTP(rec, inboundRequest(http.Header{"Retry-Attempt": {inbound}}))
+			assert.Equal(t, 503, rec.Code)
+			assert.Empty(t, rec.Result().Header, "%s %v", inbound, s)
+		}
+	}
+}
+
+// The inbound request itself is not changed, and the handler may change its
+// header without effect on the mark.
+func TestMiddlewareLeavesRequestsAlone(t *testing.T) {
+	r := inboundRequest(http.Header{"Retry-Attempt": {"1"}, "Accept": {"*/*"}})
+	before := *r
+	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+	httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, marked *http.Request) {
+		assert.Equal(t, r.Header, marked.Header)
+		assert.Same(t, r.URL, marked.URL)
+		marked.Header.Del("Retry-Attempt")
+		call.send(t, marked.Context(), retrytest.Status(503))
+	})).ServeHTTP(httptest.NewRecorder(), r)
+	assert.Equal(t, []string{"1"}, call.headers("Retry-Attempt"))
+	assert.Equal(t, before.Context(), r.Context())
+}
+
+// A request that outlives its handler is retried, and its attempt header starts
+// from 1, whatever the inbound request's.
+func TestMarkerEndsWithHandler(t *testing.T) {
+	for name, leave := range map[string]func(){
+		"returns": func() {},
+		"panics":  func() { panic(http.ErrAbortHandler) },
+		"exits":   runtime.Goexit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var left *http.Request
+			var handling sync.WaitGroup
+			handling.Go(func() {
+				defer func() { _ = recover() }()
+				httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					left = r.WithContext(context.WithoutCancel(r.Context()))
+					leave()
+				})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
+			})
+			handling.Wait()
+			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			call.send(t, left.Context(), retrytest.Status(503))
+			assert.Equal(t, []string{"", "1", "2"}, call.headers("Retry-Attempt"))
+			assert.Equal(t, httpretry.ReasonAttempts, call.Reason())
+
+			// The mark of a later inbound request in that context is its own.
+			another := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				another.send(t, r.Context(), retrytest.Status(503))
+			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(nil).WithContext(left.Context()))
+			assert.Len(t, another.base.Attempts(), 3)
+		})
+	}
+}
+
+// A panic of the handler reaches the server as it is.
+func TestMiddlewarePassesPanicsOn(t *testing.T) {
+	handler := httpretry.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() { handler.ServeHTTP(httptest.NewRecorder(), inboundRequest(nil)) })
+}
+
+// A request that is in flight when the handler returns is retried from then on.
+func TestHandlerReturnsDuringCall(t *testing.T) {
+	var calls sync.WaitGroup
+	returned := make(chan struct{})
+	script := retrytest.Play(retrytest.Status(503))
+	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+	sent := make(chan struct{}, 3)
+	call.cfg.Base = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		sent <- struct{}{}
+		<-returned
+		return script.RoundTrip(req)
+	})
+	httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		calls.Go(func() { call.send(t, context.WithoutCancel(r.Context())) })
+		<-sent
+	})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
+	close(returned)
+	calls.Wait()
+	assert.Len(t, script.Attempts(), 3)
+	assert.Equal(t, httpretry.ReasonAttempts, call.Reason())
+}
+
+// Requests that a handler sends concurrently share its mark, and handlers of
+// other inbound requests do not see it.
+func TestManyInbound(t *testing.T) {
+	var handlers sync.WaitGroup
+	for i := range 40 {
+		handlers.Go(func() {
+			retries := i % 4
+			want := []string{"", "1", "2"}
+			header := http.Header{}
+			if retries > 0 {
+				want = []string{strconv.Itoa(retries)}
+				header.Set("Retry-Attempt", want[0])
+			}
+			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				var calls sync.WaitGroup
+				for range 4 {
+					calls.Go(func() {
+						call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
+						call.send(t, r.Context(), retrytest.Status(503))
+						assert.Equal(t, want, call.headers("Retry-Attempt"))
+					})
+					r.Header.Set("Retry-Attempt", "9") // the handler's to change
+				}
+				calls.Wait()
+			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(header))
+		})
+	}
+	handlers.Wait()
+}
+
+// discardWriter is a ResponseWriter that does nothing.
+type discardWriter struct{ header http.Header }
+
+func (w *discardWriter) Header() http.Header         { return w.header }
+func (w *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (w *discardWriter) WriteHeader(int)             {}
+
+// Middleware costs a handler few allocations, and the requests that it sends
+// none: the first attempt for an inbound request that is no retry is the
+// caller's own request.
+func TestMiddlewareAllocations(t *testing.T) {
+	if retrytest.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	ok := newInstant().ok
+	transport := retrytest.Unchecked(t, fullConfig(retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })))
+	var sends float64
+	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		if r.Header.Get("Measure") != "" {
+			req := newGet(t).WithContext(r.Context())
+			sends = testing.AllocsPerRun(1000, func() {
+				if _, err := transport.RoundTrip(req); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+	handler, w, r := httpretry.Middleware(inner), &discardWriter{http.Header{}}, inboundRequest(nil)
+	added := testing.AllocsPerRun(1000, func() { handler.ServeHTTP(w, r) })
+	assert.LessOrEqual(t, added, 4.0)
+	handler.ServeHTTP(w, inboundRequest(http.Header{"Measure": {"1"}}))
+	assert.Zero(t, sends)
+}
+
+func BenchmarkMiddleware(b *testing.B) {
+	inner := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	w, r := &discardWriter{http.Header{}}, inboundRequest(http.Header{"Accept": {"*/*"}})
+	for _, c := range []struct {
+		name    string
+		handler http.Handler
+	}{{"bare", inner}, {"Middleware", httpretry.Middleware(inner)}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				c.handler.ServeHTTP(w, r)
+			}
+		})
+	}
+}
+
+// A handler around Middleware sees the pattern that a mux inside has matched.
+func TestPatternIsSeenOutside(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /a/{id}", func(http.ResponseWriter, *http.Request) {})
+	r := httptest.NewRequest("GET", "/a/7", nil)
+	httpretry.Middleware(mux).ServeHTTP(httptest.NewRecorder(), r)
+	assert.Equal(t, "GET /a/{id}", r.Pattern)
+}
+
+// The server removes the temporary files of a form that a handler has parsed.
+func TestFormFilesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	t.Setenv("TMP", dir) // on Windows
+	srv := retrytest.NewServer(t, httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.NoError(t, r.ParseMultipartForm(1))
+		files, err := os.ReadDir(dir)
+		assert.NoError(t, err)
+		assert.Len(t, files, 1)
+	})).ServeHTTP)
+	var body strings.Builder
+	form := multipart.NewWriter(&body)
+	part, err := form.CreateFormFile("file", "name")
+	require.NoError(t, err)
+	_, err = part.Write(make([]byte, 11<<20)) // more than ParseMultipartForm keeps in memory
+	require.NoError(t, err)
+	require.NoError(t, form.Close())
+	req := retrytest.Request(t, "POST", srv.URL, body.String())
+	req.Header.Set("Content-Type", form.FormDataContentType())
+	resp, err := srv.Client().Do(req)
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	srv.Close() // waits for the handler
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, files)
+}

@@ -1,0 +1,228 @@
+package policies
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// GitHub returns a policy for GitHub's REST API.
+//
+// GitHub answers 403 or 429 when a limit is reached. The hourly limit has
+// X-RateLimit-Remaining: 0 and the time of the reset, a secondary limit has
+// Retry-After. Both refuse a request before it is processed, so it is retried
+// whatever its method, and not before the time that the response names. A 403
+// or 429 that names no time is final: GitHub then asks for a wait of at least
+// one minute, or the 403 is about permissions.
+//
+// The reset of the hourly limit can be an hour away. With the default
+// MaxRetryAfter such a response is returned at once. A batch job may set
+// MaxRetryAfter to an hour. GitHub asks clients to send no requests at all
+// until a limit is reset: set [httpretry.Policy.Cooldown] to delay first
+// attempts as well.
+//
+// Checked in November 2026: docs.github.com, "Rate limits for the REST API" and
+// "Troubleshooting the REST API".
+func GitHub() httpretry.Policy {
+	return httpretry.Policy{CooldownKey: authorization, Classify: classifyGitHub}
+}
+
+func classifyGitHub(
+	req *http.Request, resp *http.Response, err error,
+) httpretry.Outcome {
+	switch statusOf(resp) {
+	case http.StatusForbidden, http.StatusTooManyRequests:
+		// Only limits name a time.
+		if _, ok := httpretry.RetryAfter(resp.Header, time.Now()); ok {
+			return httpretry.Unprocessed
+		}
+		return httpretry.Final
+	}
+	return httpretry.Classify(req, resp, err)
+}
+
+// Stripe returns a policy for Stripe's API v1 without Stripe's SDK, which makes
+// idempotency keys of its own.
+//
+// Every POST without an Idempotency-Key gets one, so it may be retried. A 409
+// means that a request with the same key is still in progress, and is retried
+// too. The default classification already follows Stripe-Should-Retry.
+//
+// Once Stripe has begun to execute a request, it stores the response under the
+// key, a 500 included, and answers retries with the stored response.
+//
+// Checked in November 2026: docs.stripe.com, "Idempotent requests" and
+// "Advanced error handling".
+func Stripe() httpretry.Policy {
+	return httpretry.Policy{
+		NewIdempotencyKey: httpretry.RandomKey,
+		CooldownKey:       authorization,
+	}
+}
+
+// OpenAI returns a policy for OpenAI's API and for compatible ones. They have
+// no idempotency keys.
+//
+// A POST that only computes is retried like a GET: completions, embeddings,
+// moderations, images, audio. At worst it is billed twice, and a chat
+// completion with "store" is stored twice. All other POSTs are sent once, such
+// as those that create files, jobs or responses. (OpenAI's own SDKs retry every
+// POST.)
+//
+// A 429 refuses a request before it is processed, so any request is retried. An
+// exhausted quota is a 429 too, and only the body tells them apart. A 409
+// reports a lock that was not free: it is retried where that is safe. The
+// default classification already follows X-Should-Retry and Retry-After-Ms.
+//
+// Checked in November 2026: openai-go v3.95.0, requestconfig.go.
+func OpenAI() httpretry.Policy {
+	p := Reads(
+		"/completions", // and /chat/completions
+		"/embeddings",
+		"/moderations",
+		"/images/generations", "/images/edits", "/images/variations",
+		"/audio/speech", "/audio/transcriptions", "/audio/translations",
+	)
+	p.Backoff = sdkBackoff()
+	p.CooldownKey = authorization
+	p.Classify = func(
+		req *http.Request, resp *http.Response, err error,
+	) httpretry.Outcome {
+		// A lock was not free: another attempt may get it.
+		if statusOf(resp) == http.StatusConflict &&
+			!strings.EqualFold(resp.Header.Get("X-Should-Retry"), "false") {
+			return httpretry.Transient
+		}
+		return httpretry.Classify(req, resp, err)
+	}
+	return Unprocessed429(p)
+}
+
+// Anthropic returns a policy for Anthropic's Claude API, which has no
+// idempotency keys.
+//
+// A POST that creates a message or counts tokens is retried like a GET: at
+// worst it is billed twice. If a message lets the server call tools that change
+// something, such as those of an MCP server, send it with
+// [httpretry.WithoutRetries]. All other POSTs are sent once, such as those that
+// create batches or files.
+//
+// A 429 with Retry-After refuses a request before it is processed, so any
+// request is retried. A 429 without Retry-After is final: the organization has
+// reached its monthly spend limit, and retries fail until the next month. A 529
+// means that the API is overloaded, and is retried like any other 5xx. The
+// default classification already follows X-Should-Retry. The
+// anthropic-ratelimit headers are not used: Retry-After says how long to wait.
+//
+// Limits count for each model. The model is in the body, so a limit that one
+// model has reached delays the retries for other models with the same key.
+//
+// Checked in November 2026: platform.claude.com, "Claude API errors" and "Rate
+// limits".
+func Anthropic() httpretry.Policy {
+	p := Reads("/messages", "/messages/count_tokens", "/complete")
+	p.Backoff = sdkBackoff()
+	// There are two kinds of credentials.
+	p.CooldownKey = func(req *http.Request) string {
+		return req.Header.Get("X-Api-Key") + " " + authorization(req)
+	}
+	p.Classify = func(
+		req *http.Request, resp *http.Response, err error,
+	) httpretry.Outcome {
+		if statusOf(resp) == http.StatusTooManyRequests {
+			// The monthly limit is the only one without a time.
+			if _, ok := httpretry.RetryAfter(resp.Header, time.Now()); !ok {
+				return httpretry.Final
+			}
+		}
+		return httpretry.Classify(req, resp, err)
+	}
+	return Unprocessed429(p)
+}
+
+// Slack returns a policy for Slack's Web API and incoming webhooks, which have
+// no idempotency keys.
+//
+// Most methods of the Web API accept POST, those that only read included. A
+// POST to a method that reads, such as conversations.list or users.info, is
+// retried like a GET. All others are sent once, such as chat.postMessage. A 429
+// refuses a request before it is processed, so any request is retried.
+//
+// Slack limits each method for each workspace and app, so the CooldownKey is
+// the path and the Authorization header. A token in the body is not visible:
+// then one limit counts for all workspaces.
+//
+// Slack answers most errors with status 200 and "ok": false in the body. Those
+// responses are returned as they are.
+//
+// Checked in November 2026: docs.slack.dev, "Rate limits"; the names of the
+// methods in the request types of @slack/web-api 7.9.3.
+func Slack() httpretry.Policy {
+	p := Reads(
+		"/*.list", "/*.info", "/*.get", "/*.test",
+		"/conversations.history", "/conversations.replies", "/conversations.members",
+		"/users.conversations", "/users.identity", "/users.lookupByEmail",
+		"/users.getPresence", "/chat.getPermalink", "/dnd.teamInfo",
+		"/search.all", "/search.files", "/search.messages",
+		"/team.accessLogs", "/team.billableInfo", "/team.integrationLogs",
+	)
+	p.CooldownKey = func(req *http.Request) string {
+		if req.URL == nil {
+			return authorization(req)
+		}
+		return req.URL.Path + " " + authorization(req)
+	}
+	return Unprocessed429(p)
+}
+
+// sdkBackoff returns waits with the bounds of OpenAI's and Anthropic's own
+// SDKs.
+func sdkBackoff() strategies.Strategy {
+	return strategies.DecorrelatedV2{Median: 500 * time.Millisecond, Max: 8 * time.Second}
+}
+
+func authorization(req *http.Request) string { return req.Header.Get("Authorization") }
+
+// AWS returns a policy for services of AWS, and compatible ones, that are
+// called without an AWS SDK. The SDKs have retries of their own, which know
+// each service's errors.
+//
+// Many services answer a throttled request with 400 and name the error in the
+// header X-Amzn-ErrorType. Such a request is retried if that is safe, which a
+// POST is not by itself. Services that name the error only in the body, such as
+// DynamoDB and S3, are retried by their status: S3 answers 503.
+//
+// Checked in November 2026: aws-sdk-go-v2 v1.47.6, aws/retry/standard.go, and
+// smithy-go v1.28.8, restjson1.go.
+func AWS() httpretry.Policy {
+	return httpretry.Policy{Classify: func(
+		req *http.Request, resp *http.Response, err error,
+	) httpretry.Outcome {
+		outcome := httpretry.Classify(req, resp, err)
+		if outcome == httpretry.Final && statusOf(resp) >= 400 &&
+			isThrottling(resp.Header.Get("X-Amzn-ErrorType")) {
+			return httpretry.Transient
+		}
+		return outcome
+	}}
+}
+
+// isThrottling reports whether the value of X-Amzn-ErrorType names an error of
+// a throttled request. A namespace may precede the name, and a URL may follow.
+func isThrottling(errorType string) bool {
+	name, _, _ := strings.Cut(errorType, ":")
+	name = name[strings.LastIndexByte(name, '#')+1:]
+	switch strings.TrimSpace(name) {
+	case "Throttling", "ThrottlingException", "ThrottledException",
+		"RequestThrottled", "RequestThrottledException",
+		"TooManyRequestsException", "ProvisionedThroughputExceededException",
+		"TransactionInProgressException", "RequestLimitExceeded",
+		"BandwidthLimitExceeded", "LimitExceededException", "SlowDown",
+		"PriorRequestNotComplete", "EC2ThrottledException":
+		return true
+	}
+	return false
+}

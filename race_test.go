@@ -1,5 +1,0 @@
-//go:build race
-
-package httpretry_test
-
-const raceEnabled = true

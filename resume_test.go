@@ -1,0 +1,1400 @@
+package httpretry_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// origin is a base that serves data from http.ServeContent, and cuts bodies.
+type origin struct {
+	data    []byte
+	etag    string
+	cut     func(attempt int) int // bytes of the body, or -1
+	failure error                 // of a body that is cut; nil: io.ErrUnexpectedEOF
+	answer  func(attempt int, w http.ResponseWriter) bool
+
+	mu       sync.Mutex
+	requests []*http.Request
+	open     atomic.Int32 // responses that were not closed
+	again    atomic.Int32 // closes of responses that were closed
+}
+
+func newOrigin(size int, cuts ...int) *origin {
+	data := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
+	return &origin{data: data, etag: `"v1"`, cut: func(attempt int) int {
+		if attempt <= len(cuts) {
+			return cuts[attempt-1]
+		}
+		return -1
+	}}
+}
+
+// recording is an http.ResponseWriter.
+type recording struct {
+	header http.Header
+	status int
+	bytes.Buffer
+}
+
+func (r *recording) Header() http.Header { return r.header }
+func (r *recording) WriteHeader(code int) {
+	if r.status == 0 {
+		r.status = code
+	}
+}
+
+func (r *recording) Write(p []byte) (int, error) {
+	r.WriteHeader(http.StatusOK)
+	return r.Buffer.Write(p)
+}
+
+func (o *origin) RoundTrip(req *http.Request) (*http.Response, error) {
+	o.mu.Lock()
+	o.requests = append(o.requests, req)
+	attempt := len(o.requests)
+	o.mu.Unlock()
+	o.open.Add(1)
+	w := &recording{header: http.Header{}}
+	if o.answer == nil || !o.answer(attempt, w) {
+		if o.etag != "" {
+			w.Header().Set("Etag", o.etag)
+		}
+		http.ServeContent(w, req, "file.bin", time.Time{}, bytes.NewReader(o.data))
+	}
+	w.WriteHeader(http.StatusOK)
+	length := int64(w.Len())
+	body := &cutBody{origin: o, rest: w.Bytes(), ctx: req.Context()}
+	if n := o.cut(attempt); n >= 0 && n < w.Len() {
+		body.rest, body.err = body.rest[:n], io.ErrUnexpectedEOF
+		if o.failure != nil {
+			body.err = o.failure
+		}
+	}
+	return &http.Response{
+		StatusCode: w.status, ProtoMajor: 1, ProtoMinor: 1, Header: w.header,
+		ContentLength: length, Body: body, Request: req,
+	}, nil
+}
+
+func (o *origin) sent() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var ranges []string
+	for _, r := range o.requests {
+		ranges = append(ranges, r.Header.Get("Range"))
+	}
+	return ranges
+}
+
+type cutBody struct {
+	origin *origin
+	ctx    context.Context
+	rest   []byte
+	err    error
+	closed atomic.Bool
+}
+
+func (b *cutBody) Read(p []byte) (int, error) {
+	if err := b.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	switch {
+	case len(b.rest) > 0:
+		return n, nil
+	case b.err != nil:
+		return n, b.err
+	}
+	return n, io.EOF
+}
+
+func (b *cutBody) Close() error {
+	if b.closed.Swap(true) {
+		b.origin.again.Add(1)
+	} else {
+		b.origin.open.Add(-1)
+	}
+	return nil
+}
+
+// resuming returns a policy that resumes without a wait.
+func resuming() httpretry.Policy {
+	return httpretry.Policy{Resume: true, Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+}
+
+func get(t testing.TB, rt http.RoundTripper, header ...string) *http.Response {
+	t.Helper()
+	req := retrytest.Request(t, "GET", "http://a.test/file", "")
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := rt.RoundTrip(req)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, resp.Body.Close()) })
+	return resp
+}
+
+// A body that breaks off continues where it broke off, and the caller sees one
+// response.
+func TestResume(t *testing.T) {
+	const size = 300_000
+	for _, tt := range []struct {
+		name   string
+		cuts   []int
+		header []string
+		want   [2]int // of data
+		ranges []string
+	}{
+		{"whole", nil, nil, [2]int{0, size}, []string{""}},
+		{"once", []int{100_000}, nil, [2]int{0, size}, []string{"", "bytes=100000-299999"}},
+		{"before the first byte", []int{0}, nil, [2]int{0, size}, []string{"", "bytes=0-299999"}},
+		{"before the last byte", []int{size - 1}, nil, [2]int{0, size}, []string{"", "bytes=299999-299999"}},
+		{"twice", []int{100, 100}, nil, [2]int{0, size}, []string{"", "bytes=100-299999", "bytes=200-299999"}},
+		{"often, with progress", []int{70_000, 70_000, 70_000, 70_000}, nil, [2]int{0, size},
+			[]string{"", "bytes=70000-299999", "bytes=140000-299999", "bytes=210000-299999", "bytes=280000-299999"}},
+		{"caller's range", []int{10, 10}, []string{"Range", "bytes=1000-1999"}, [2]int{1000, 2000},
+			[]string{"bytes=1000-1999", "bytes=1010-1999", "bytes=1020-1999"}},
+		{"caller's open range", []int{10}, []string{"Range", "bytes=299000-"}, [2]int{299_000, size},
+			[]string{"bytes=299000-", "bytes=299010-299999"}},
+		{"caller's suffix range", []int{10}, []string{"Range", "bytes=-50"}, [2]int{size - 50, size},
+			[]string{"bytes=-50", "bytes=299960-299999"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOrigin(size, tt.cuts...)
+			events := new(retrytest.Record)
+			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: resuming(), Observe: events.Observe}), tt.header...)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, sha256.Sum256(o.data[tt.want[0]:tt.want[1]]), sha256.Sum256(got))
+			assert.Equal(t, tt.ranges, o.sent())
+			attempts, reason := httpretry.Result(resp)
+			assert.Equal(t, len(tt.ranges), attempts)
+			assert.Equal(t, httpretry.ReasonSuccess, reason)
+			for i, r := range o.requests[1:] {
+				assert.Equal(t, []string{`"v1"`}, r.Header["If-Range"])
+				assert.Equal(t, fmt.Sprint(i+1), r.Header.Get("Retry-Attempt"))
+				assert.Equal(t, i+2, httpretry.Attempt(r.Context()))
+			}
+			assert.Len(t, events.Events, 2*len(tt.cuts)+1)
+			require.NoError(t, resp.Body.Close())
+			assert.Zero(t, o.open.Load())
+		})
+	}
+}
+
+// readAll returns what a body delivers, and its error.
+func readAll(t testing.TB, o *origin, resp *http.Response) (got []byte, err error) {
+	t.Helper()
+	got, err = io.ReadAll(resp.Body)
+	assert.True(t, bytes.HasPrefix(o.data, got), "bytes of something else")
+	_, again := resp.Body.Read(make([]byte, 1))
+	if err == nil {
+		assert.Equal(t, io.EOF, again)
+	} else {
+		assert.Equal(t, err, again, "the error remains")
+	}
+	return got, err
+}
+
+// Nothing is changed if a body cannot be resumed: the caller gets Base's own
+// body, and its error.
+func TestResumeNever(t *testing.T) {
+	weak := func(o *origin) { o.etag = `W/"v1"` }
+	for _, tt := range []struct {
+		name   string
+		method string
+		header []string
+		origin func(*origin)
+		policy func(*httpretry.Policy)
+		ctx    func(context.Context) context.Context
+	}{
+		{name: "off", policy: func(p *httpretry.Policy) { p.Resume = false }},
+		{name: "one attempt", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }},
+		{name: "without retries", ctx: httpretry.WithoutRetries},
+		{name: "weak", origin: weak},
+		{name: "no validator", origin: func(o *origin) { o.etag = "" }},
+		{name: "POST", method: "POST"},
+		{name: "not idempotent", policy: func(p *httpretry.Policy) { p.Idempotent = func(*http.Request) bool { return false } }},
+		{name: "two ranges", header: []string{"Range", "bytes=0-9,20-29"}},
+		{name: "not a success", origin: func(o *origin) {
+			o.answer = func(_ int, w http.ResponseWriter) bool {
+				w.Header().Set("Etag", `"v1"`)
+				w.WriteHeader(404)
+				_, _ = w.Write(o.data)
+				return true
+			}
+		}},
+		{name: "a success that the policy retries", policy: func(p *httpretry.Policy) {
+			p.MaxElapsed = 1
+			p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Transient }
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOrigin(1000, 10)
+			policy := resuming()
+			if tt.origin != nil {
+				tt.origin(o)
+			}
+			if tt.policy != nil {
+				tt.policy(&policy)
+			}
+			req := retrytest.Request(t, cmp.Or(tt.method, "GET"), "http://a.test/", "")
+			for i := 0; i < len(tt.header); i += 2 {
+				req.Header.Set(tt.header[i], tt.header[i+1])
+			}
+			if tt.ctx != nil {
+				req = req.WithContext(tt.ctx(req.Context()))
+			}
+			events := new(retrytest.Record)
+			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			assert.Equal(t, io.ErrUnexpectedEOF, err)
+			assert.Len(t, o.sent(), 1)
+			assert.Len(t, events.Events, 1, "none is for the body")
+			require.NoError(t, resp.Body.Close())
+		})
+	}
+}
+
+// Whatever comes back instead of the rest, the caller gets the first error, and
+// no byte of it. Hazard 0.7.
+func TestResumeRejects(t *testing.T) {
+	const size = 3 << 20
+	for _, tt := range []struct {
+		name   string
+		cut    int
+		status int
+		header []string
+		length int
+		text   string
+	}{
+		{"another version", 10, 200, []string{"Etag", `"v2"`}, size, "status 200 without the validator"},
+		{"the same, but far", 2 << 20, 200, []string{"Etag", `"v1"`}, size, "2097152 bytes would have to be discarded"},
+		{"the same, but shorter", 10, 200, []string{"Etag", `"v1"`}, size - 1, "status 200 with another length"},
+		{"the rest of another version", 10, 206, []string{"Etag", `"v2"`, "Content-Range", "bytes 10-3145727/3145728"}, size - 10, "status 206 without the validator"},
+		{"a shifted range", 10, 206, []string{"Etag", `"v1"`, "Content-Range", "bytes 11-3145727/3145728"}, size - 11, `"bytes 11-3145727/3145728"`},
+		{"a range that is packed", 10, 206, []string{"Etag", `"v1"`, "Content-Range", "bytes 10-3145727/3145728", "Content-Encoding", "br"}, size - 10, "another content coding"},
+		{"no range", 10, 206, []string{"Etag", `"v1"`}, size - 10, "status 206 with Content-Range"},
+		{"a redirect", 10, 302, []string{"Etag", `"v1"`, "Location", "http://b.test/"}, 0, "status 302"},
+		{"not modified", 10, 304, []string{"Etag", `"v1"`}, 0, "status 304"},
+		{"an expired signature", 10, 403, nil, 30, "status 403"},
+		{"gone", 10, 404, nil, 30, "status 404"},
+		{"a failed precondition", 10, 412, nil, 30, "status 412"},
+		{"a range that cannot be satisfied", 10, 416, []string{"Content-Range", "bytes */5"}, 30, "status 416"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOrigin(size, tt.cut)
+			o.answer = func(attempt int, w http.ResponseWriter) bool {
+				for i := 0; attempt > 1 && i < len(tt.header); i += 2 {
+					w.Header().Set(tt.header[i], tt.header[i+1])
+				}
+				if attempt > 1 {
+					w.WriteHeader(tt.status)
+					_, _ = w.Write(make([]byte, tt.length))
+				}
+				return attempt > 1
+			}
+			events := new(retrytest.Record)
+			var ledger retrytest.Ledger
+			policy := resuming()
+			policy.Budget = &ledger
+			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
+			got, err := readAll(t, o, resp)
+			assert.Len(t, got, tt.cut)
+			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			e, ok := errors.AsType[*httpretry.Error](err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, httpretry.ReasonNotResumable, e.Reason)
+			assert.Equal(t, 2, e.Attempts)
+			assert.Contains(t, err.Error(), tt.text)
+			assert.Equal(t, httpretry.ReasonNotResumable, events.Reason())
+			assert.Equal(t, tt.status, events.Events[2].Response.StatusCode)
+			assert.ErrorContains(t, events.Events[2].Err, tt.text)
+			attempts, reason := httpretry.Result(resp)
+			assert.Equal(t, 2, attempts)
+			assert.Equal(t, httpretry.ReasonNotResumable, reason)
+			assert.Zero(t, o.open.Load(), "nothing is held")
+			// The answer is not a transient failure.
+			assert.Equal(t, []string{"deposit http://a.test", "withdraw http://a.test", "deposit http://a.test", "refund http://a.test"}, ledger.Entries)
+		})
+	}
+}
+
+// A server without ranges sends everything again. The body continues with that
+// if it broke off early.
+func TestResumeSkips(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		cut    int
+		header []string
+		want   [2]int
+	}{
+		{"a little", 1000, nil, [2]int{0, 3 << 20}},
+		{"1 MiB", 1 << 20, nil, [2]int{0, 3 << 20}},
+		{"of a range", 10, []string{"Range", "bytes=1000-1999"}, [2]int{1000, 2000}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOrigin(3<<20, tt.cut, 100, 500) // the second cut is in what is skipped
+			o.answer = func(attempt int, w http.ResponseWriter) bool {
+				if attempt > 1 {
+					w.Header().Set("Etag", `"v1"`)
+					_, _ = w.Write(o.data)
+				}
+				return attempt > 1
+			}
+			policy := resuming()
+			policy.MaxAttempts = 5
+			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy}), tt.header...)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			assert.Equal(t, sha256.Sum256(o.data[tt.want[0]:tt.want[1]]), sha256.Sum256(got))
+			assert.Len(t, o.sent(), 4)
+			require.NoError(t, resp.Body.Close())
+			assert.Zero(t, o.open.Load())
+		})
+	}
+}
+
+// Nothing that follows the caller's range is waited for.
+func TestResumeStopsAtTheEndOfTheRange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOrigin(3000, 10)
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			resp, err := o.RoundTrip(req)
+			if len(o.sent()) == 2 {
+				resp.StatusCode, resp.ContentLength, resp.Body = 200, 3000, newStalling(o.data[:2000])
+				resp.Header.Del("Content-Range")
+			}
+			return resp, err
+		})
+		got, err := io.ReadAll(get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()}), "Range", "bytes=1000-1999").Body)
+		require.NoError(t, err)
+		assert.Equal(t, o.data[1000:2000], got)
+	})
+}
+
+// ResumeSame replaces a validator.
+func TestResumeSame(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		t.Run(fmt.Sprint(same), func(t *testing.T) {
+			o := newOrigin(1000, 100)
+			o.etag = ""
+			policy := resuming()
+			policy.ResumeSame = func(first, next *http.Response) bool {
+				assert.Equal(t, 200, first.StatusCode)
+				assert.Equal(t, 206, next.StatusCode)
+				return same
+			}
+			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy}), "If-Range", `"mine"`)
+			got, err := readAll(t, o, resp)
+			if same {
+				assert.NoError(t, err)
+				assert.Len(t, got, 1000)
+			} else {
+				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				assert.Len(t, got, 100)
+			}
+			assert.Empty(t, o.requests[1].Header["If-Range"])
+		})
+	}
+}
+
+// unavailable answers all requests but the first with 503.
+func unavailable(header ...string) func(int, http.ResponseWriter) bool {
+	return func(attempt int, w http.ResponseWriter) bool {
+		if attempt == 1 {
+			return false
+		}
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.WriteHeader(503)
+		return true
+	}
+}
+
+// Hazard D11: the policy limits resumes as it limits retries.
+func TestResumeLimits(t *testing.T) {
+	never := func(int) int { return 10 }
+	for _, tt := range []struct {
+		name     string
+		policy   func(*httpretry.Policy)
+		cut      func(int) int
+		answer   func(int, http.ResponseWriter) bool
+		failure  error
+		deadline time.Duration
+		reason   httpretry.Reason
+		attempts int
+		elapsed  time.Duration
+		text     string
+	}{
+		{name: "attempts", reason: httpretry.ReasonAttempts, attempts: 3, elapsed: 2 * time.Second},
+		{name: "attempts that are answered", answer: unavailable(), reason: httpretry.ReasonAttempts, attempts: 3, elapsed: 2 * time.Second, text: "(last attempt: status 503)"},
+		{name: "backoff", policy: func(p *httpretry.Policy) {
+			p.Backoff = strategies.Exponential{Base: time.Second, Max: time.Hour}
+		}, reason: httpretry.ReasonAttempts, attempts: 3, elapsed: 3 * time.Second},
+		{name: "MaxElapsed", policy: func(p *httpretry.Policy) { p.MaxElapsed = 500 * time.Millisecond }, reason: httpretry.ReasonDeadline, attempts: 1},
+		{name: "MaxElapsed, later", policy: func(p *httpretry.Policy) { p.MaxElapsed = 1500 * time.Millisecond }, reason: httpretry.ReasonDeadline, attempts: 2, elapsed: time.Second},
+		{name: "deadline", deadline: 1500 * time.Millisecond, reason: httpretry.ReasonDeadline, attempts: 2, elapsed: time.Second},
+		{name: "budget", policy: func(p *httpretry.Policy) { p.Budget = &httpretry.HostBudget{Burst: 1} }, reason: httpretry.ReasonBudget, attempts: 2, elapsed: time.Second, text: "Policy.Budget refused"},
+		{name: "budget at once", policy: func(p *httpretry.Policy) { p.Budget = retrytest.UsedUp{} }, reason: httpretry.ReasonBudget, attempts: 1, text: "Policy.Budget refused"},
+		{name: "WaitOnBudget", policy: func(p *httpretry.Policy) { p.Budget, p.WaitOnBudget = retrytest.UsedUp{}, true }, reason: httpretry.ReasonBudget, attempts: 1, elapsed: time.Second},
+		{name: "Retry-After", answer: unavailable("Retry-After", "120"), reason: httpretry.ReasonRetryAfter, attempts: 2, elapsed: time.Second},
+		{name: "X-Should-Retry", answer: unavailable("X-Should-Retry", "false"), reason: httpretry.ReasonDoNotRetry, attempts: 2, elapsed: time.Second},
+		{name: "not transient", failure: context.Canceled, reason: httpretry.ReasonPermanent, attempts: 1},
+		{name: "a limit of a layer", failure: &http.MaxBytesError{Limit: 10}, reason: httpretry.ReasonPermanent, attempts: 1},
+		{name: "not transient for the policy", policy: func(p *httpretry.Policy) {
+			p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
+		}, reason: httpretry.ReasonPermanent, attempts: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOrigin(1000)
+				o.cut, o.answer, o.failure = never, tt.answer, tt.failure
+				policy := resuming()
+				policy.Backoff = strategies.Constant{Wait: time.Second}
+				if tt.policy != nil {
+					tt.policy(&policy)
+				}
+				events := new(retrytest.Record)
+				start := time.Now()
+				req := retrytest.Request(t, "GET", "http://a.test/", "")
+				if tt.deadline > 0 {
+					ctx, cancel := context.WithTimeout(req.Context(), tt.deadline)
+					defer cancel()
+					req = req.WithContext(ctx)
+				}
+				resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+				require.NoError(t, err)
+				defer resp.Body.Close()
+				_, err = readAll(t, o, resp)
+				assert.Equal(t, tt.elapsed, time.Since(start).Truncate(time.Second))
+				assert.ErrorIs(t, err, cmp.Or(tt.failure, io.ErrUnexpectedEOF))
+				assert.Len(t, o.sent(), tt.attempts)
+				assert.Equal(t, tt.reason, events.Reason())
+				attempts, reason := httpretry.Result(resp)
+				assert.Equal(t, tt.reason, reason)
+				assert.Equal(t, tt.attempts, attempts)
+				// As from RoundTrip, the error of an only attempt is its own.
+				if e, ok := errors.AsType[*httpretry.Error](err); ok {
+					assert.Equal(t, tt.reason, e.Reason)
+					assert.Equal(t, tt.attempts, e.Attempts)
+				} else {
+					assert.Equal(t, 1, tt.attempts)
+					assert.NotEqual(t, httpretry.ReasonBudget, tt.reason)
+				}
+				assert.ErrorContains(t, err, tt.text)
+			})
+		})
+	}
+}
+
+// An attempt that delivers 64 KiB, or all the rest, starts over the number of
+// attempts and their waits.
+func TestResumeProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const chunk = 64 << 10
+		cuts := []int{chunk, 10, chunk - 1, chunk, 5, chunk, chunk}
+		o := newOrigin(1<<20, cuts...)
+		policy := resuming()
+		policy.Backoff = strategies.Exponential{Base: time.Second, Max: time.Hour}
+		policy.MaxAttempts = 4
+		events := new(retrytest.Record)
+		resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
+		got, err := readAll(t, o, resp)
+		require.NoError(t, err)
+		assert.Len(t, got, 1<<20)
+		var waits []time.Duration
+		for _, e := range events.Events {
+			if e.Reason == httpretry.ReasonNone {
+				waits = append(waits, e.Wait/time.Second)
+			}
+		}
+		assert.Equal(t, []time.Duration{1, 2, 4, 1, 2, 1, 1}, waits)
+	})
+}
+
+// The attempt that made progress is the first of those that count.
+func TestResumeStopsAfterProgress(t *testing.T) {
+	for _, tt := range []struct {
+		cuts []int
+		want int
+	}{
+		{[]int{100_000, 0, 0, 0, 0}, 3},
+		{[]int{10, 100_000, 0, 0, 0}, 4},
+	} {
+		o := newOrigin(1<<20, tt.cuts...)
+		policy := resuming()
+		policy.MaxAttempts = 3
+		_, err := readAll(t, o, get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy})))
+		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		assert.Len(t, o.sent(), tt.want)
+	}
+}
+
+// A retry that makes progress is refunded, one that does not is not.
+func TestResumeBudget(t *testing.T) {
+	const chunk = 64 << 10
+	for _, tt := range []struct {
+		name string
+		cuts []int
+		read int
+		want string
+	}{
+		{"rest", []int{100}, 1 << 20, "deposit withdraw deposit refund"},
+		{"short rest", []int{1<<20 - 10}, 1 << 20, "deposit withdraw deposit refund"},
+		{"progress", []int{100, chunk, chunk}, 1 << 20, "deposit withdraw deposit refund withdraw deposit refund withdraw deposit refund"},
+		{"no progress", []int{100, chunk - 1}, 1 << 20, "deposit withdraw withdraw deposit refund"},
+		{"caller reads so far", []int{100}, 100 + chunk, "deposit withdraw deposit refund"},
+		{"caller closes", []int{100}, 200, "deposit withdraw deposit refund"},
+		{"caller closes before", []int{100}, 100, "deposit"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOrigin(1<<20, tt.cuts...)
+			var ledger retrytest.Ledger
+			policy := resuming()
+			policy.Budget = &ledger
+			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy}))
+			_, err := io.ReadFull(resp.Body, make([]byte, tt.read))
+			require.NoError(t, err)
+			entries := func() string { return strings.ReplaceAll(strings.Join(ledger.Entries, " "), " http://a.test", "") }
+			// A body that was read to its end need not be closed for that.
+			if tt.read == len(o.data) {
+				assert.Equal(t, tt.want, entries())
+			}
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, tt.want, entries())
+		})
+	}
+}
+
+// Attempts that break off before they make progress stay charged, whatever
+// follows.
+func TestResumeWithoutProgressIsCharged(t *testing.T) {
+	o := newOrigin(1000, 10, 10, 10)
+	var ledger retrytest.Ledger
+	policy := resuming()
+	policy.Budget = &ledger
+	resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy}))
+	_, err := readAll(t, o, resp)
+	require.Error(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, []string{"deposit http://a.test", "withdraw http://a.test", "withdraw http://a.test"}, ledger.Entries)
+}
+
+// A cool-down that another request has begun delays a resume.
+func TestResumeRespectsCooldowns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOrigin(1000, 10)
+		o.answer = func(attempt int, w http.ResponseWriter) bool {
+			if attempt == 2 {
+				w.Header().Set("Retry-After", "20")
+				w.WriteHeader(429)
+			}
+			return attempt == 2
+		}
+		transport := retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()})
+		resp := get(t, transport)
+		other, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(httpretry.WithoutRetries(t.Context())))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, other)
+		start := time.Now()
+		got, err := readAll(t, o, resp)
+		require.NoError(t, err)
+		assert.Len(t, got, 1000)
+		assert.GreaterOrEqual(t, time.Since(start), 20*time.Second)
+	})
+}
+
+// A response to a resume begins a cool-down for the other requests to its host.
+func TestResumeBeginsCooldowns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOrigin(1000, 10)
+		o.answer = unavailable("Retry-After", "20")
+		policy := resuming()
+		policy.MaxAttempts, policy.Cooldown = 2, httpretry.CooldownFail
+		transport := retrytest.New(t, httpretry.Config{Base: o, Policy: policy})
+		_, err := readAll(t, o, get(t, transport))
+		require.Error(t, err)
+		_, err = transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		_, cooling := errors.AsType[*httpretry.CooldownError](err)
+		assert.True(t, cooling, "%v", err)
+	})
+}
+
+var errMine = errors.New("mine")
+
+// A cancel ends a Read that waits for a retry at once, with the context's error
+// and its cause. Close ends it from another goroutine.
+func TestResumeEndsWhileItWaits(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(cancel context.CancelCauseFunc, body io.Closer)
+		want []error
+	}{
+		{"cancel", func(cancel context.CancelCauseFunc, _ io.Closer) { cancel(errMine) }, []error{context.Canceled, errMine}},
+		{"Close", func(_ context.CancelCauseFunc, body io.Closer) { _ = body.Close() }, []error{http.ErrBodyReadAfterClose}},
+	} {
+		// Either in the wait, or while Base sends the request.
+		for _, inRoundTrip := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/in RoundTrip: %t", tt.name, inRoundTrip), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o := newOrigin(1000, 10)
+					var base http.RoundTripper = o
+					policy := resuming()
+					policy.Backoff = strategies.Constant{Wait: time.Hour}
+					policy.MaxElapsed = 24 * time.Hour
+					var ledger retrytest.Ledger
+					policy.Budget = &ledger
+					if inRoundTrip {
+						policy.Backoff = strategies.Constant{}
+						base = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+							if req.Header.Get("Range") != "" {
+								<-req.Context().Done()
+								return nil, req.Context().Err()
+							}
+							return o.RoundTrip(req)
+						})
+					}
+					ctx, cancel := context.WithCancelCause(t.Context())
+					defer cancel(nil)
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					require.NoError(t, err)
+					start := time.Now()
+					ended := make(chan error)
+					go func() {
+						_, err := readAll(t, o, resp)
+						ended <- err
+					}()
+					time.Sleep(time.Second)
+					assert.Zero(t, o.open.Load(), "no connection is held during the wait")
+					tt.end(cancel, resp.Body)
+					err = <-ended
+					assert.Equal(t, time.Second, time.Since(start))
+					for _, want := range tt.want {
+						assert.ErrorIs(t, err, want)
+					}
+					assert.NotErrorIs(t, err, io.ErrUnexpectedEOF, "it is in the text only")
+					require.NoError(t, resp.Body.Close())
+					if inRoundTrip {
+						assert.NotContains(t, ledger.Entries, "refund http://a.test")
+					} else {
+						assert.Contains(t, ledger.Entries, "refund http://a.test", "it was never sent")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A Read after Close fails, whether or not the body was resumed, and even if it
+// had ended.
+func TestResumeReadAfterClose(t *testing.T) {
+	for _, read := range []int{0, 5, 10, 500, 1000} {
+		o := newOrigin(1000, 10)
+		resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()}))
+		_, err := io.ReadFull(resp.Body, make([]byte, read))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.NoError(t, resp.Body.Close(), "again")
+		sent := len(o.sent())
+		for range 3 {
+			_, err = io.ReadAll(resp.Body)
+			assert.Equal(t, http.ErrBodyReadAfterClose, err, "after %d bytes", read)
+		}
+		assert.Len(t, o.sent(), sent, "nothing is sent for a closed body")
+		assert.Zero(t, o.open.Load())
+	}
+}
+
+// stalling is a body that blocks after its bytes, until it is closed. It must
+// not be closed twice.
+type stalling struct {
+	io.Reader
+	ended chan struct{}
+}
+
+func newStalling(data []byte) *stalling {
+	return &stalling{bytes.NewReader(data), make(chan struct{})}
+}
+
+func (b *stalling) Read(p []byte) (int, error) {
+	if n, _ := b.Reader.Read(p); n > 0 {
+		return n, nil
+	}
+	<-b.ended
+	return 0, errors.New("read of a closed body")
+}
+
+func (b *stalling) Close() error { close(b.ended); return nil }
+
+// stallingBase answers like o, but bodies stall after n bytes on attempts up
+// to last.
+func stallingBase(o *origin, n, last int) retrytest.BaseFunc {
+	return func(req *http.Request) (*http.Response, error) {
+		resp, err := o.RoundTrip(req)
+		if attempt := len(o.sent()); attempt <= last {
+			data := make([]byte, n)
+			if _, err := io.ReadFull(resp.Body, data); err != nil {
+				return nil, err
+			}
+			if err := resp.Body.Close(); err != nil {
+				return nil, err
+			}
+			resp.Body = newStalling(data)
+		}
+		return resp, err
+	}
+}
+
+// ResumeIdle ends a Read that gets nothing, and does not count the time of the
+// caller.
+func TestResumeIdle(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		t.Run(fmt.Sprintf("AttemptTimeout %v", timeout), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOrigin(1000)
+				policy := resuming()
+				policy.ResumeIdle, policy.AttemptTimeout = 5*time.Second, timeout
+				policy.MaxAttempts = 4
+				events := new(retrytest.Record)
+				start := time.Now()
+				resp := get(t, retrytest.New(t, httpretry.Config{Base: stallingBase(o, 100, 2), Policy: policy, Observe: events.Observe}))
+				_, err := io.ReadFull(resp.Body, make([]byte, 50))
+				require.NoError(t, err)
+				time.Sleep(time.Hour) // between two Reads
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.Equal(t, o.data[50:], got)
+				assert.Equal(t, time.Hour+10*time.Second, time.Since(start))
+				assert.Equal(t, []string{"", "bytes=100-999", "bytes=200-999"}, o.sent())
+				assert.ErrorContains(t, events.Events[1].Err, "no byte of the body for 5s")
+				assert.ErrorIs(t, events.Events[1].Err, context.DeadlineExceeded)
+			})
+		})
+	}
+	t.Run("never ends", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOrigin(1000)
+			policy := resuming()
+			policy.ResumeIdle = 5 * time.Second
+			resp := get(t, retrytest.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
+			_, err := readAll(t, o, resp)
+			e, ok := errors.AsType[*httpretry.Error](err)
+			require.True(t, ok, "%v", err)
+			assert.True(t, e.Timeout())
+			assert.Equal(t, httpretry.ReasonAttempts, e.Reason)
+		})
+	})
+	// No byte is missing, so there is nothing to wait for.
+	t.Run("after the last byte", func(t *testing.T) {
+		for last := range 2 {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOrigin(1000, 990)
+				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					resp, err := o.RoundTrip(req)
+					if n := len(o.sent()); n == 2-last {
+						o.open.Add(-1)
+						resp.Body = newStalling(o.data[1000-resp.ContentLength:])
+					}
+					return resp, err
+				})
+				policy := resuming()
+				policy.ResumeIdle = 5 * time.Second
+				start := time.Now()
+				got, err := readAll(t, o, get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: policy})))
+				require.NoError(t, err)
+				assert.Len(t, got, 1000)
+				assert.Len(t, o.sent(), 2-last)
+				assert.Equal(t, 5*time.Second, time.Since(start))
+			})
+		}
+	})
+	// As from RoundTrip, a timeout of the policy's is never the error itself.
+	t.Run("and no time for a retry", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOrigin(1000)
+			policy := resuming()
+			policy.ResumeIdle, policy.MaxElapsed = 5*time.Second, time.Second
+			resp := get(t, retrytest.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
+			_, err := readAll(t, o, resp)
+			e, ok := errors.AsType[*httpretry.Error](err)
+			require.True(t, ok, "%v", err)
+			assert.Equal(t, httpretry.ReasonDeadline, e.Reason)
+			assert.ErrorContains(t, err, "no byte of the body for 5s")
+		})
+	})
+	t.Run("without a limit", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := newOrigin(1000)
+			resp := get(t, retrytest.New(t, httpretry.Config{Base: stallingBase(o, 10, 1), Policy: resuming()}))
+			ended := make(chan error)
+			go func() {
+				_, err := readAll(t, o, resp)
+				ended <- err
+			}()
+			time.Sleep(24 * time.Hour)
+			require.NoError(t, resp.Body.Close())
+			assert.ErrorIs(t, <-ended, http.ErrBodyReadAfterClose)
+			assert.Len(t, o.sent(), 1)
+		})
+	})
+}
+
+// AttemptTimeout limits the time until the header of each request for the
+// rest, and no body.
+func TestResumeAttemptTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOrigin(1000, 10)
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			if httpretry.Attempt(req.Context()) == 2 {
+				<-req.Context().Done()
+				return nil, req.Context().Err()
+			}
+			return o.RoundTrip(req)
+		})
+		policy := resuming()
+		policy.AttemptTimeout = time.Second
+		events := new(retrytest.Record)
+		start := time.Now()
+		resp := get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}))
+		_, err := io.ReadFull(resp.Body, make([]byte, 20))
+		require.NoError(t, err)
+		assert.Equal(t, time.Second, time.Since(start))
+		time.Sleep(time.Minute)
+		_, err = io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.ErrorContains(t, events.Events[2].Err, "attempt timed out after 1s")
+	})
+}
+
+// Each resume has an event before it and one after it, with the bytes so far.
+func TestResumeEvents(t *testing.T) {
+	o := newOrigin(1000, 10, 20)
+	events, log := new(retrytest.Record), new(bytes.Buffer)
+	logEvent := httpretry.LogEvents(slog.New(slog.NewTextHandler(log, nil)))
+	observe := func(ctx context.Context, e httpretry.Event) { events.Observe(ctx, e); logEvent(ctx, e) }
+	req := retrytest.Request(t, "GET", "http://a.test/file?secret", "")
+	resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: resuming(), Observe: observe}).RoundTrip(req)
+	require.NoError(t, err)
+	for want := 1; want <= 3; want++ {
+		attempts, reason := httpretry.Result(resp)
+		assert.Equal(t, want, attempts)
+		assert.Equal(t, httpretry.ReasonSuccess, reason)
+		_, err := io.ReadFull(resp.Body, make([]byte, 11*min(want, 2)))
+		require.NoError(t, err)
+	}
+	require.NoError(t, resp.Body.Close())
+	type event struct {
+		attempt  int
+		reason   httpretry.Reason
+		resuming bool
+		offset   int64
+		status   int
+	}
+	var got []event
+	for _, e := range events.Events {
+		assert.Same(t, req, e.Request)
+		status := 0
+		if e.Response != nil {
+			status = e.Response.StatusCode
+		}
+		assert.Equal(t, status == 0, e.Err != nil)
+		got = append(got, event{e.Attempt, e.Reason, e.Resuming, e.Offset, status})
+	}
+	assert.Equal(t, []event{
+		{1, httpretry.ReasonSuccess, false, 0, 200},
+		{1, httpretry.ReasonNone, true, 10, 0},
+		{2, httpretry.ReasonSuccess, true, 10, 206},
+		{2, httpretry.ReasonNone, true, 30, 0},
+		{3, httpretry.ReasonSuccess, true, 30, 206},
+	}, got)
+	assert.Equal(t, 2, strings.Count(log.String(), `msg="resuming response"`), log)
+	assert.Contains(t, log.String(), "offset=30")
+	assert.NotContains(t, log.String(), "secret")
+
+	log.Reset()
+	logEvent(t.Context(), httpretry.Event{Request: req, Reason: httpretry.ReasonNotResumable, Resuming: true, Offset: 30})
+	assert.Contains(t, log.String(), "hint=")
+	assert.Contains(t, log.String(), "reason=not_resumable")
+	assert.Contains(t, log.String(), `msg="gave up on response"`)
+}
+
+// A failure after the last byte is ignored. A body that is longer than its
+// stated length is not resumed.
+func TestResumeAtTheEnd(t *testing.T) {
+	body := func(text string, err error) *http.Response {
+		return &http.Response{
+			StatusCode: 200, ContentLength: 5, Header: http.Header{"Etag": {`"v1"`}},
+			Body: io.NopCloser(io.MultiReader(strings.NewReader(text), iotest.ErrReader(err))),
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		text string
+		err  error
+		want error
+	}{
+		{"reset after the end", "12345", retrytest.ErrReset, nil},
+		{"end of the connection after the end", "12345", io.ErrUnexpectedEOF, nil},
+		{"connection error of HTTP/2 after the end", "12345", errors.New("connection error: PROTOCOL_ERROR"), nil},
+		{"loss of the connection of HTTP/2 after the end", "12345", errors.New("http2: client connection lost"), nil},
+		{"too long for net/http", "12345", errors.New("net/http: server replied with more than declared Content-Length; truncated"),
+			errors.New("net/http: server replied with more than declared Content-Length; truncated")},
+		{"canceled after the end", "12345", context.Canceled, context.Canceled},
+		{"reset after too much", "123456", retrytest.ErrReset, retrytest.ErrReset},
+		{"a layer that finds the bytes wrong", "12345", errMine, errMine},
+		{"end", "12345", io.EOF, nil},
+		{"early end of a base that does not check", "1234", io.EOF, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			sent := 0
+			base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { sent++; return body(tt.text, tt.err), nil })
+			got, err := io.ReadAll(get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})).Body)
+			assert.Equal(t, tt.text, string(got))
+			assert.Equal(t, tt.want, err)
+			assert.Equal(t, 1, sent)
+		})
+	}
+}
+
+// verifying is a body that ends with err, as one of a layer that checks a
+// digest does.
+type verifying struct {
+	io.ReadCloser
+	err error
+}
+
+func (b verifying) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		err = b.err
+	}
+	return n, err
+}
+
+// The error of a layer in Base that has checked a body, or its rest, reaches
+// the caller. All bytes have arrived then, so there is no rest to request.
+func TestResumeKeepsErrorsAtTheEnd(t *testing.T) {
+	for name, cuts := range map[string][]int{"not broken": nil, "rest": {10}, "rest of the rest": {10, 10}} {
+		for _, ranges := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/ranges: %t", name, ranges), func(t *testing.T) {
+				o := newOrigin(1000, cuts...)
+				o.answer = func(attempt int, w http.ResponseWriter) bool {
+					if attempt == 1 || ranges {
+						return false
+					}
+					w.Header().Set("Etag", o.etag)
+					_, _ = w.Write(o.data)
+					return true
+				}
+				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					resp, err := o.RoundTrip(req)
+					if err == nil {
+						resp.Body = verifying{resp.Body, errMine}
+					}
+					return resp, err
+				})
+				got, err := readAll(t, o, get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})))
+				assert.Equal(t, errMine, err)
+				assert.Len(t, got, 1000)
+				assert.Len(t, o.sent(), len(cuts)+1)
+			})
+		}
+	}
+}
+
+// A panic of a callback or of Base reaches the caller's Read, and ends the
+// body.
+func TestResumePanics(t *testing.T) {
+	for _, in := range []string{"Base", "Observe", "Observe, later", "ResumeSame", "Classify"} {
+		t.Run(in, func(t *testing.T) {
+			o := newOrigin(1000, 10, 10)
+			o.etag = ""
+			panics := func(where string) {
+				if in == where {
+					panic(errMine)
+				}
+			}
+			var ledger retrytest.Ledger
+			policy := resuming()
+			policy.Budget = &ledger
+			policy.ResumeSame = func(*http.Response, *http.Response) bool { panics("ResumeSame"); return true }
+			policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+				if resp != nil && resp.StatusCode == 206 {
+					panics("Classify")
+				}
+				return httpretry.Classify(req, resp, err)
+			}
+			transport := retrytest.Unchecked(t, httpretry.Config{
+				Base: retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					if req.Header.Get("Range") != "" {
+						panics("Base")
+					}
+					return o.RoundTrip(req)
+				}),
+				Policy: policy,
+				Observe: func(_ context.Context, e httpretry.Event) {
+					if e.Resuming {
+						panics("Observe")
+					}
+					if e.Offset == 20 {
+						panics("Observe, later")
+					}
+				},
+			})
+			resp := get(t, transport)
+			assert.PanicsWithValue(t, errMine, func() { _, _ = io.ReadAll(resp.Body) })
+			_, err := resp.Body.Read(make([]byte, 1))
+			assert.ErrorIs(t, err, io.ErrUnexpectedEOF, "not a byte after a panic")
+			require.NoError(t, resp.Body.Close())
+			assert.Zero(t, o.open.Load())
+			assert.Zero(t, o.again.Load(), "closed twice")
+		})
+	}
+}
+
+type panickingClose struct{ io.ReadCloser }
+
+func (panickingClose) Close() error { panic(errMine) }
+
+// The same applies to the Close of a body that has broken off.
+func TestResumeClosePanics(t *testing.T) {
+	o := newOrigin(1000, 10)
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := o.RoundTrip(req)
+		resp.Body = panickingClose{resp.Body}
+		return resp, err
+	})
+	resp := get(t, retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: resuming()}))
+	assert.PanicsWithValue(t, errMine, func() { _, _ = io.ReadAll(resp.Body) })
+	_, err := resp.Body.Read(make([]byte, 1))
+	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+}
+
+// The error of Base's Close reaches the caller, before a resume and after it.
+func TestResumeCloseFails(t *testing.T) {
+	for _, read := range []int{5, 20} {
+		o := newOrigin(1000, 10)
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			resp, err := o.RoundTrip(req)
+			resp.Body = failingClose{resp.Body}
+			return resp, err
+		})
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		_, err = io.ReadFull(resp.Body, make([]byte, read))
+		require.NoError(t, err)
+		assert.ErrorIs(t, resp.Body.Close(), errMine)
+	}
+}
+
+type failingClose struct{ io.ReadCloser }
+
+func (b failingClose) Close() error { return errors.Join(errMine, b.ReadCloser.Close()) }
+
+// Of nested transports, the outer one resumes.
+func TestResumeNested(t *testing.T) {
+	o := newOrigin(1000, 10)
+	inner := retrytest.Unchecked(t, httpretry.Config{Base: o, Policy: resuming()})
+	outer := retrytest.New(t, httpretry.Config{Base: inner, Policy: resuming()})
+	got, err := readAll(t, o, get(t, outer))
+	require.NoError(t, err)
+	assert.Len(t, got, 1000)
+	assert.Len(t, o.sent(), 2)
+	t.Run("only the inner one could", func(t *testing.T) {
+		o := newOrigin(1000, 10)
+		inner := retrytest.Unchecked(t, httpretry.Config{Base: o, Policy: resuming()})
+		outer := retrytest.New(t, httpretry.Config{Base: inner})
+		_, err := io.ReadAll(get(t, outer).Body)
+		assert.Equal(t, io.ErrUnexpectedEOF, err)
+		assert.Len(t, o.sent(), 1)
+	})
+}
+
+// The retries of an inbound request's client are not multiplied by resumes.
+func TestResumeLeftToCaller(t *testing.T) {
+	o := newOrigin(1000, 10)
+	o.failure = retrytest.ErrRefused // that the body was not sent does not undo the request
+	transport := retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()})
+	handler := httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(r.Context()))
+		if !assert.NoError(t, err) {
+			return
+		}
+		defer resp.Body.Close()
+		_, err = readAll(t, o, resp)
+		assert.Equal(t, o.failure, err)
+		_, reason := httpretry.Result(resp)
+		assert.Equal(t, httpretry.ReasonCallerRetries, reason)
+	}))
+	inbound := retrytest.Request(t, "GET", "http://service.test/", "")
+	inbound.Header.Set("Retry-Attempt", "1")
+	handler.ServeHTTP(&recording{header: http.Header{}}, inbound)
+	assert.Len(t, o.sent(), 1)
+}
+
+// http.Client.Timeout limits the body, its resumes included.
+func TestResumeClientTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOrigin(1000, 10, 10)
+		policy := resuming()
+		policy.Backoff = strategies.Constant{Wait: 2 * time.Second}
+		client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: o, Policy: policy}), Timeout: 3 * time.Second}
+		start := time.Now()
+		resp, err := client.Get("http://a.test/")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		_, err = io.ReadAll(resp.Body)
+		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		assert.ErrorContains(t, err, "deadline_too_near")
+		assert.Equal(t, 2*time.Second, time.Since(start))
+		attempts, _ := httpretry.Result(resp)
+		assert.Equal(t, 2, attempts)
+	})
+}
+
+// The request for the rest is the one that was sent, but for its range.
+func TestResumeSendsTheSameRequest(t *testing.T) {
+	o := newOrigin(1000, 10)
+	type key struct{}
+	req := retrytest.Request(t, "GET", "http://user@a.test/file?q=1", "")
+	req.Method = "" // GET
+	req = req.WithContext(context.WithValue(req.Context(), key{}, "value"))
+	req.Host = "b.test"
+	req.Header = http.Header{"Authorization": {"Bearer x"}, "X-Two": {"1", "2"}, "range": {"bytes=0-"}, "if-range": {"z"}}
+	resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()}).RoundTrip(req)
+	require.NoError(t, err)
+	_, err = readAll(t, o, resp)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	again := o.requests[1]
+	assert.Equal(t, req.URL, again.URL)
+	assert.Equal(t, "b.test", again.Host)
+	assert.Equal(t, "", again.Method)
+	assert.Equal(t, "value", again.Context().Value(key{}))
+	assert.Equal(t, http.Header{
+		"Authorization": {"Bearer x"}, "X-Two": {"1", "2"}, "Retry-Attempt": {"1"},
+		"Range": {"bytes=10-999"}, "If-Range": {`"v1"`},
+	}, again.Header)
+}
+
+// A body that is closed while Base still answers the request for its rest is
+// not read. The answer is closed.
+func TestResumeClosedTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOrigin(1000, 10)
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			if req.Header.Get("Range") != "" {
+				time.Sleep(time.Hour) // whatever the context says
+				req = req.WithContext(context.WithoutCancel(req.Context()))
+			}
+			return o.RoundTrip(req)
+		})
+		var ledger retrytest.Ledger
+		policy := resuming()
+		policy.Budget = &ledger
+		resp := get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: policy}))
+		ended := make(chan error)
+		go func() {
+			_, err := readAll(t, o, resp)
+			ended <- err
+		}()
+		time.Sleep(time.Second)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, http.ErrBodyReadAfterClose, <-ended)
+		assert.Zero(t, o.open.Load())
+		assert.Contains(t, ledger.Entries, "refund http://a.test", "the host has answered")
+	})
+}
+
+// The rest is not complete because a base without checks says so.
+func TestResumeShortRest(t *testing.T) {
+	o := newOrigin(1000, 10, 20)
+	o.failure = io.EOF
+	sent := 0
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := o.RoundTrip(req)
+		if sent++; sent == 1 {
+			resp.Body.(*cutBody).err = retrytest.ErrReset
+		}
+		return resp, err
+	})
+	got, err := readAll(t, o, get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})))
+	require.NoError(t, err)
+	assert.Len(t, got, 1000)
+	assert.Equal(t, 3, sent)
+}
+
+// foreignContext is of a type that package context does not know: a context
+// derived from it holds a goroutine until it is canceled.
+type foreignContext struct {
+	context.Context
+	done chan struct{}
+}
+
+func (c foreignContext) Done() <-chan struct{} { return c.done }
+
+// Hazard E6: nothing is held once a body has ended, whichever way it ends.
+func TestResumeLeavesNothing(t *testing.T) {
+	for name, cuts := range map[string][]int{"end": {10, 10}, "failure": {10, 10, 10}, "Close": {10}} {
+		t.Run(name, func(t *testing.T) {
+			// At its end, a bubble has to have no goroutine left.
+			synctest.Test(t, func(t *testing.T) {
+				o := newOrigin(1000, cuts...)
+				policy := resuming()
+				policy.ResumeIdle = time.Minute
+				req := retrytest.Request(t, "GET", "http://a.test/", "")
+				req = req.WithContext(foreignContext{req.Context(), make(chan struct{})})
+				resp, err := retrytest.Unchecked(t, httpretry.Config{Base: o, Policy: policy}).RoundTrip(req)
+				require.NoError(t, err)
+				if name == "Close" {
+					_, err = io.ReadFull(resp.Body, make([]byte, 20))
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					return
+				}
+				_, err = io.ReadAll(resp.Body)
+				assert.Equal(t, name == "failure", err != nil)
+			})
+		})
+	}
+}
+
+// The first response of a retry is resumed as well, and attempts count on.
+func TestResumeAfterRetry(t *testing.T) {
+	o := newOrigin(1000, -1, 10)
+	o.answer = func(attempt int, w http.ResponseWriter) bool {
+		if attempt == 1 {
+			w.WriteHeader(503)
+		}
+		return attempt == 1
+	}
+	resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()}))
+	got, err := readAll(t, o, resp)
+	require.NoError(t, err)
+	assert.Len(t, got, 1000)
+	attempts, _ := httpretry.Result(resp)
+	assert.Equal(t, 3, attempts)
+	assert.Equal(t, "2", o.requests[2].Header.Get("Retry-Attempt"))
+}
+
+// A response that can be resumed costs one wrapper.
+func TestResumeAllocations(t *testing.T) {
+	if retrytest.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	body := new(bytes.Reader)
+	data := make([]byte, 1<<10)
+	ok := &http.Response{StatusCode: 200, ContentLength: int64(len(data)), Header: http.Header{"Etag": {`"v1"`}}}
+	base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+		body.Reset(data)
+		resp := *ok
+		resp.Body = io.NopCloser(body)
+		return &resp, nil
+	})
+	buf := make([]byte, 512)
+	measure := func(p httpretry.Policy) float64 {
+		transport, req := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: p}), newGet(t)
+		return testing.AllocsPerRun(100, func() {
+			resp, err := transport.RoundTrip(req)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for err == nil {
+				_, err = resp.Body.Read(buf)
+			}
+			_ = resp.Body.Close()
+		})
+	}
+	plain := measure(httpretry.Policy{})
+	assert.LessOrEqual(t, measure(httpretry.Policy{Resume: true})-plain, 3.0, "the body, and the context and request that Result uses")
+	assert.LessOrEqual(t, measure(httpretry.Policy{Resume: true, ResumeIdle: time.Minute})-plain, 5.0, "a timer")
+}
+
+// BenchmarkDownload copies 64 MiB over the loopback interface. The ratio to
+// Base is what counts.
+func BenchmarkDownload(b *testing.B) {
+	data := make([]byte, 64<<20)
+	srv := retrytest.NewServer(b, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Etag", `"v1"`)
+		http.ServeContent(w, r, "file.bin", time.Time{}, bytes.NewReader(data))
+	})
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	b.Cleanup(base.CloseIdleConnections)
+	for _, c := range []struct {
+		name string
+		rt   http.RoundTripper
+	}{
+		{"base", base},
+		{"off", retrytest.Unchecked(b, httpretry.Config{Base: base})},
+		{"Resume", retrytest.Unchecked(b, httpretry.Config{Base: base, Policy: httpretry.Policy{Resume: true}})},
+		{"ResumeIdle", retrytest.Unchecked(b, httpretry.Config{Base: base, Policy: httpretry.Policy{Resume: true, ResumeIdle: time.Minute}})},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := c.rt.RoundTrip(retrytest.Request(b, "GET", srv.URL, ""))
+				if err != nil {
+					b.Fatal(err)
+				}
+				if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != int64(len(data)) {
+					b.Fatal(n, err)
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}
+
+// BenchmarkResumable is the cost of a response that can be resumed and is not
+// broken off.
+func BenchmarkResumable(b *testing.B) {
+	base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: 200, ContentLength: 4, Header: http.Header{"Etag": {`"v1"`}},
+			Body: io.NopCloser(strings.NewReader("body")),
+		}, nil
+	})
+	req, buf := newGet(b), make([]byte, 512)
+	for name, policy := range map[string]httpretry.Policy{"off": {}, "Resume": {Resume: true}, "ResumeIdle": {Resume: true, ResumeIdle: time.Minute}} {
+		b.Run(name, func(b *testing.B) {
+			transport := retrytest.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := transport.RoundTrip(req)
+				for err == nil {
+					_, err = resp.Body.Read(buf)
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+}

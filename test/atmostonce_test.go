@@ -1,0 +1,1065 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// Hazard 0.1, 0.2, C2, C3: net/http resends requests over HTTP/2 by itself. A
+// request that is not idempotent still reaches the server at most once, unless
+// the server says that it did not process it.
+func TestAtMostOnceHTTP2(t *testing.T) {
+	answers := map[string]struct {
+		answer func(faults.Stream)
+		body   int32 // deliveries of a POST with a body: several if the server says that it did nothing
+	}{
+		"REFUSED_STREAM":     {func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 1},
+		"PROTOCOL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.ProtocolError) }, 1},
+		"INTERNAL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.InternalError) }, 1},
+		"ENHANCE_YOUR_CALM":  {func(s faults.Stream) { s.ResetStream(faults.EnhanceYourCalm) }, 1},
+		"GOAWAY(0)":          {func(s faults.Stream) { s.GoAway(0, faults.NoError) }, 5},
+		"GOAWAY(0), calm":    {func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) }, 5},
+		"GOAWAY(id) + close": {func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1},
+		"close":              {func(s faults.Stream) { s.Close() }, 1},
+	}
+	for name, tt := range answers {
+		// What is above net/http's Transport: nothing, a layer with Unwrap, or
+		// one without.
+		for _, layer := range []string{"none", "known", "unknown"} {
+			for _, body := range []string{"", "payload"} {
+				t.Run(fmt.Sprintf("%s/layer=%s/body=%q", name, layer, body), func(t *testing.T) {
+					srv := faults.HTTP2(t, tt.answer)
+					cfg := httpretry.Config{Base: faults.HTTP2Base(t), Policy: retrytest.RetryEvery(0)}
+					var transport http.RoundTripper
+					switch layer {
+					case "none":
+						transport = retrytest.Unchecked(t, cfg)
+					case "unknown":
+						cfg.Base = retrytest.BaseFunc(cfg.Base.RoundTrip)
+						fallthrough
+					default:
+						transport = retrytest.New(t, cfg)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
+					require.Error(t, err)
+					require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
+					want := int32(1)
+					switch {
+					// A layer may need GetBody, and net/http's resend is
+					// stopped when it asks for the body. Then it does not say
+					// why it would have resent the request.
+					case body != "" && layer == "unknown" && name == "GOAWAY(0)":
+					case body != "":
+						want = tt.body
+					case strings.HasSuffix(name, "calm"):
+						want = 5 // net/http does not resend this one, so its error says why
+					}
+					assert.Equal(t, want, srv.Requests.Load(), "deliveries; %v", err)
+				})
+			}
+		}
+	}
+}
+
+// Hazard C2: a request with a body that a GOAWAY left unprocessed is resent by
+// the RetryTransport, not by net/http.
+func TestGoAwayReplay(t *testing.T) {
+	var once atomic.Bool
+	srv := faults.HTTP2(t, func(s faults.Stream) {
+		if once.CompareAndSwap(false, true) {
+			s.GoAway(0, faults.NoError)
+		} else {
+			s.Respond(204)
+		}
+	})
+	events := new(retrytest.Record)
+	transport := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: retrytest.RetryEvery(0), Observe: events.Observe})
+	resp, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), "payload"))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, 204, resp.StatusCode)
+	assert.Len(t, events.Events, 2)
+	assert.EqualValues(t, 2, srv.Requests.Load())
+}
+
+// Hazard C4: the number of times that net/http sends one attempt is bounded.
+func TestSendsPerAttempt(t *testing.T) {
+	srv := faults.HTTP2(t, func(s faults.Stream) {
+		if s.Request == 1 {
+			s.Respond(500)
+		} else {
+			s.GoAway(0, faults.NoError)
+		}
+	})
+	policy := retrytest.RetryEvery(0)
+	policy.MaxAttempts = 3
+	transport := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+	require.NoError(t, ctx.Err())
+	assert.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): net/http sent the request 10 times in one attempt, and was stopped")
+	assert.LessOrEqual(t, srv.Requests.Load(), int32(1+10))
+	assert.Greater(t, srv.Requests.Load(), int32(3))
+}
+
+// A base that sends several requests with the attempt's context, for example to
+// log in, is not mistaken for net/http resending the attempt.
+func TestLayerThatLogsIn(t *testing.T) {
+	var charges atomic.Int32
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/token":
+			_, _ = io.WriteString(w, "secret")
+		case r.Header.Get("Authorization") != "secret":
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			charges.Add(1)
+		}
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	inner := srv.Client().Transport
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := inner.RoundTrip(req)
+		if err != nil || resp.StatusCode != http.StatusUnauthorized {
+			return resp, err
+		}
+		retrytest.ReadBody(t, resp)
+		token, err := inner.RoundTrip(retrytest.Request(t, "GET", srv.URL+"/token", "").WithContext(req.Context()))
+		if err != nil {
+			return nil, err
+		}
+		req = req.Clone(req.Context())
+		req.Header.Set("Authorization", retrytest.ReadBody(t, token))
+		return inner.RoundTrip(req)
+	})
+	resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", srv.URL+"/charge", ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, 2, resp.ProtoMajor)
+	assert.EqualValues(t, 1, charges.Load())
+}
+
+// A 1xx response is not an answer: net/http may still resend the request after
+// it, which must not happen. It also shows that the server has begun with the
+// request, whatever a GOAWAY says.
+func TestAtMostOnceAfterInformational(t *testing.T) {
+	for name, end := range map[string]func(faults.Stream){
+		"REFUSED_STREAM":  func(s faults.Stream) { s.ResetStream(faults.RefusedStream) },
+		"GOAWAY(0)":       func(s faults.Stream) { s.GoAway(0, faults.NoError) },
+		"GOAWAY(0), calm": func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) },
+	} {
+		for _, layers := range []string{"none", "known", "unknown"} {
+			for _, body := range []string{"", "payload"} {
+				t.Run(fmt.Sprintf("%s/layers=%s/body=%q", name, layers, body), func(t *testing.T) {
+					srv := faults.HTTP2(t, func(s faults.Stream) { s.Header(false, ":status", "103"); end(s) })
+					cfg := httpretry.Config{Base: faults.HTTP2Base(t), Policy: retrytest.RetryEvery(0)}
+					transport := http.RoundTripper(retrytest.Unchecked(t, cfg))
+					switch layers {
+					case "known": // New adds a layer that can be looked through
+						transport = retrytest.New(t, cfg)
+					case "unknown":
+						cfg.Base = retrytest.BaseFunc(cfg.Base.RoundTrip)
+						transport = retrytest.New(t, cfg)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
+					require.Error(t, err)
+					require.NoError(t, ctx.Err())
+					assert.EqualValues(t, 1, srv.Requests.Load(), "%v", err)
+				})
+			}
+		}
+	}
+}
+
+// A Transport may send requests of its own with the attempt's context. They are
+// not mistaken for resends of the attempt.
+func TestRequestsInsideTransport(t *testing.T) {
+	posts, url, known := newHTTP2Handler(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	})
+	get := func(ctx context.Context, url string) {
+		resp, err := known.RoundTrip(retrytest.Request(t, "GET", url, "").WithContext(ctx))
+		if assert.NoError(t, err) {
+			retrytest.ReadBody(t, resp)
+		}
+	}
+	for name, set := range map[string]func(base *http.Transport){
+		"a dial function that looks up addresses over HTTPS": func(base *http.Transport) {
+			_, resolver, _ := newHTTP2Handler(t, func(http.ResponseWriter, *http.Request) {})
+			base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				get(ctx, resolver+"/a")
+				get(ctx, resolver+"/aaaa")
+				return new(net.Dialer).DialContext(ctx, network, strings.TrimPrefix(url, "https://"))
+			}
+		},
+		"a protocol that authenticates": func(base *http.Transport) {
+			base.RegisterProtocol("https", retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				get(req.Context(), url)
+				req = req.Clone(req.Context())
+				req.Header.Set("Authorization", "secret")
+				return known.RoundTrip(req)
+			}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			posts.Store(0)
+			base := known.Clone()
+			t.Cleanup(base.CloseIdleConnections)
+			set(base)
+			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", url, ""))
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+			assert.EqualValues(t, 1, posts.Load())
+		})
+	}
+}
+
+// newHTTP2Handler starts a TLS server that counts its POSTs, and returns a
+// transport that trusts it.
+func newHTTP2Handler(t *testing.T, h http.HandlerFunc) (posts *atomic.Int32, url string, client *http.Transport) {
+	t.Helper()
+	posts = new(atomic.Int32)
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "POST" {
+			posts.Add(1)
+		}
+		h(w, r)
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return posts, srv.URL, srv.Client().Transport.(*http.Transport)
+}
+
+// Watching 1xx responses disables net/http's bound on their size. There is a
+// bound of the RetryTransport's own. Like that of net/http, it is no bound on
+// their number: a server may send one every few seconds while it works.
+func TestInformationalFlood(t *testing.T) {
+	for number, want := range map[int]string{100: "", 5000: "too many 1xx responses"} {
+		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+			base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, _ *http.Request) {
+				for range number {
+					w.WriteHeader(http.StatusProcessing)
+				}
+			})
+			base.MaxResponseHeaderBytes = 100_000
+			resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", srv.URL, ""))
+			if want != "" {
+				require.ErrorContains(t, err, want)
+				return
+			}
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+		})
+	}
+}
+
+// Over HTTP/1, net/http resends a request that it considers not replayable only
+// if it has written nothing of it. That is allowed.
+func TestNothingWritten(t *testing.T) {
+	var requests atomic.Int32
+	srv := retrytest.NewServer(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
+	var broken atomic.Bool
+	base := faults.Base(t, nil)
+	faults.WrapConns(base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
+	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
+	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	broken.Store(true)
+	resp, err = transport.RoundTrip(retrytest.Request(t, "POST", srv.URL, ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.False(t, broken.Load(), "a write has failed")
+	assert.EqualValues(t, 2, requests.Load())
+}
+
+// The same over TLS, for a request that has only one attempt. net/http resends
+// it with a body from GetBody.
+func TestNothingWrittenOnTheLastAttempt(t *testing.T) {
+	var sent atomic.Int32
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); string(body) == "payload" {
+			sent.Add(1)
+		}
+	}))
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	base := srv.Client().Transport.(*http.Transport).Clone()
+	t.Cleanup(base.CloseIdleConnections)
+	var broken atomic.Bool
+	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
+		return &brittleConn{Conn: conn, broken: &broken}, err
+	}
+	transport := retrytest.New(t, httpretry.Config{Base: base})
+	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	for i, req := range []*http.Request{
+		retrytest.Request(t, "POST", srv.URL, "payload"),
+		newUpload(t, "GetBody", srv.URL, []byte("payload")),
+		newUpload(t, "GetBody", srv.URL, []byte("payload")),
+	} {
+		if i == 1 {
+			req.Method = "POST"
+		}
+		broken.Store(true)
+		resp, err = transport.RoundTrip(req.WithContext(httpretry.WithoutRetries(req.Context())))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		assert.False(t, broken.Load(), "a write has failed")
+		assert.EqualValues(t, i+1, sent.Load())
+	}
+}
+
+// On the last attempt, net/http has GetBody, but must not use it once the
+// request was written.
+func TestAtMostOnceOnTheLastAttempt(t *testing.T) {
+	for name, answer := range map[string]func(faults.Stream){
+		"REFUSED_STREAM": func(s faults.Stream) { s.ResetStream(faults.RefusedStream) },
+		"GOAWAY(0)":      func(s faults.Stream) { s.GoAway(0, faults.NoError) },
+	} {
+		for _, kind := range []string{"memory", "GetBody"} {
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				srv := faults.HTTP2(t, answer)
+				req := retrytest.Request(t, "POST", srv.URL(), "payload")
+				if kind == "GetBody" {
+					req = newUpload(t, kind, srv.URL(), []byte("payload"))
+					req.Method = "POST"
+				}
+				policy := httpretry.Policy{MaxAttempts: 1}
+				_, err := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy}).RoundTrip(req)
+				require.ErrorContains(t, err, "was stopped")
+				assert.EqualValues(t, 1, srv.Requests.Load())
+			})
+		}
+	}
+}
+
+// brittleConn fails the first write after broken is set.
+type brittleConn struct {
+	net.Conn
+	broken *atomic.Bool
+}
+
+func (c *brittleConn) Write(p []byte) (int, error) {
+	if c.broken.CompareAndSwap(true, false) {
+		return 0, syscall.EPIPE
+	}
+	return c.Conn.Write(p)
+}
+
+// Hazard 1.3: a request that was provably never sent may be sent again,
+// whatever the error.
+func TestNeverSent(t *testing.T) {
+	var posts, conns atomic.Int32
+	handler := http.HandlerFunc(func(_ http.ResponseWriter, _ *http.Request) { posts.Add(1) })
+	srv := httptest.NewUnstartedServer(handler)
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	base := srv.Client().Transport.(*http.Transport).Clone()
+	t.Cleanup(base.CloseIdleConnections)
+	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
+		if err == nil && conns.Add(1) < 3 {
+			_ = conn.Close() // so that the TLS handshake fails with an error that proves nothing
+		}
+		return conn, err
+	}
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", srv.URL, "payload"))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.EqualValues(t, 3, conns.Load())
+	assert.EqualValues(t, 1, posts.Load())
+}
+
+// A base that does not call the hooks of httptrace proves nothing.
+func TestNeverSentUnknown(t *testing.T) {
+	base := retrytest.Play(retrytest.Fails(io.EOF))
+	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+	require.Equal(t, io.EOF, err)
+	assert.Len(t, base.Attempts(), 1)
+}
+
+// If net/http could not connect, a layer may have sent the body in another way,
+// which the hooks do not report.
+func TestNeverSentByNetHTTP(t *testing.T) {
+	unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("no route")
+	}}
+	for _, usesGetBody := range []bool{false, true} {
+		sent := 0
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			body, _ := io.ReadAll(req.Body)
+			_ = req.Body.Close()
+			sent++
+			again := req.Clone(req.Context())
+			again.Body = io.NopCloser(bytes.NewReader(body))
+			if usesGetBody {
+				again.Body, _ = req.GetBody()
+			}
+			return unreachable.RoundTrip(again)
+		})
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "payload"))
+		require.ErrorContains(t, err, "no route")
+		assert.Equal(t, 1, sent)
+	}
+}
+
+// Hazard C1: an empty key counts as none, and with a Policy.Idempotent, so does
+// a key without any value. net/http takes any key as permission to resend, so
+// such a key is removed.
+func TestEmptyKeyOverHTTP1(t *testing.T) {
+	for name, tt := range map[string]struct {
+		values     []string
+		idempotent func(*http.Request) bool
+	}{
+		"empty value":      {[]string{""}, nil},
+		"no value":         {[]string{}, isGet},
+		"no slice for it":  {nil, isGet},
+		"empty, by policy": {[]string{""}, isGet},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int32
+			srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+				if req.Method == "POST" {
+					requests.Add(1)
+					return false
+				}
+				c.Respond(200, "")
+				return true
+			})
+			url, base := srv.URL(), faults.Base(t, nil)
+			policy := retrytest.RetryEvery(0)
+			policy.Idempotent = tt.idempotent
+			policy.IdempotencyHeader = "X-Request-Id"
+			transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+			for range 5 {
+				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, "")) // leaves a connection to be reused
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				req := retrytest.Request(t, "POST", url, "")
+				req.Header["Idempotency-Key"] = tt.values
+				req.Header["X-Idempotency-Key"] = tt.values
+				_, err = transport.RoundTrip(req)
+				require.Error(t, err)
+			}
+			base.CloseIdleConnections()
+			srv.Settle(t)
+			assert.EqualValues(t, 5, requests.Load())
+		})
+	}
+}
+
+func isGet(req *http.Request) bool { return req.Method == "GET" }
+
+// net/http does not resend a GET that the policy considers not idempotent.
+func TestUnsafeGet(t *testing.T) {
+	var unsafe atomic.Int32
+	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		if req.URL.Path == "/unsafe" {
+			unsafe.Add(1)
+			return false
+		}
+		c.Respond(200, "")
+		return true
+	})
+	url, base := srv.URL(), faults.Base(t, nil)
+	policy := retrytest.RetryEvery(0)
+	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/unsafe" }
+	for range 20 {
+		unsafe.Store(0)
+		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		_, err = transport.RoundTrip(retrytest.Request(t, "GET", url+"/unsafe", ""))
+		require.Error(t, err)
+		base.CloseIdleConnections()
+		srv.Settle(t)
+		assert.EqualValues(t, 1, unsafe.Load())
+	}
+}
+
+// Stopping net/http from resending a request over HTTP/2 does not close the
+// connection, which other requests use.
+func TestStoppedResendKeepsConnection(t *testing.T) {
+	srv := faults.HTTP2(t, func(s faults.Stream) {
+		if s.Request == 2 {
+			s.ResetStream(faults.RefusedStream)
+			return
+		}
+		s.Respond(204)
+	})
+	base := faults.HTTP2Base(t)
+	warmUp(t, base, srv)
+	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+	_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), ""))
+	require.ErrorContains(t, err, "was stopped")
+	conns := srv.Conns.Load() // 2 if net/http had not pooled the first one yet
+	warmUp(t, base, srv)
+	assert.EqualValues(t, 3, srv.Requests.Load())
+	assert.Equal(t, conns, srv.Conns.Load())
+}
+
+// newChangingServer starts a TLS server. speaks returns the protocol of each
+// connection by its number. The server resets HTTP/2 requests and answers
+// HTTP/1 ones.
+func newChangingServer(t testing.TB, speaks func(conn int) string) (base *http.Transport, url string, posts *atomic.Int32) {
+	t.Helper()
+	server, client := faults.Certificates(t)
+	posts = new(atomic.Int32)
+	srv := faults.Listen(t, func(c *faults.Conn) {
+		cfg := server.Clone()
+		cfg.NextProtos = []string{speaks(c.Number)}
+		switch {
+		case !c.StartTLS(cfg):
+		case speaks(c.Number) == "h2":
+			c.HTTP2(func(s faults.Stream) {
+				posts.Add(1)
+				s.ResetStream(faults.ProtocolError)
+			})
+		default:
+			c.HTTP1(func(c *faults.Conn, req *http.Request) bool {
+				if req.Method == "POST" {
+					posts.Add(1)
+				}
+				c.Respond(200, "")
+				return true
+			})
+		}
+	})
+	return faults.Base(t, client), "https://" + srv.Addr, posts
+}
+
+// Hazard C3: a server may use another protocol on the next connection.
+func TestAtMostOnceAcrossProtocols(t *testing.T) {
+	t.Run("HTTP/2, then HTTP/1", func(t *testing.T) {
+		for range 20 {
+			base, url, posts := newChangingServer(t, func(conn int) string { return map[bool]string{true: "h2", false: "http/1.1"}[conn == 1] })
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", url, ""))
+			require.Error(t, err)
+			base.CloseIdleConnections()
+			assert.EqualValues(t, 1, posts.Load())
+		}
+	})
+	t.Run("stale HTTP/1, then HTTP/2", func(t *testing.T) {
+		base, url, posts := newChangingServer(t, func(conn int) string { return map[bool]string{true: "http/1.1", false: "h2"}[conn == 1] })
+		var broken atomic.Bool
+		faults.WrapConns(base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
+		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		broken.Store(true)
+		_, err = transport.RoundTrip(retrytest.Request(t, "POST", url, ""))
+		require.Error(t, err)
+		assert.EqualValues(t, 1, posts.Load())
+	})
+}
+
+// Hazard 1.3: the hooks of httptrace that a base calls, and what they prove
+// about a POST whose error proves nothing.
+func TestNeverSentProof(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		reports  func(*httptrace.ClientTrace)
+		timeout  bool // wait for the attempt's timeout; false: return err at once
+		err      error
+		attempts int
+	}{
+		{"no connection", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, false, io.EOF, 5},
+		{"no connection in time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, true, nil, 5},
+		{"a connection", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, io.EOF, 5},
+		// An HTTP/2 stream may still be written when RoundTrip has returned.
+		{"a connection, and out of time", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, true, nil, 1},
+		{"a connection, and out of a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, fmt.Errorf("layer: %w", context.DeadlineExceeded), 1},
+		{"a connection, and a layer's own timeout", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, &oddError{timeout: true}, 1},
+		{"no connection in a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, false, context.DeadlineExceeded, 5},
+		{"a field", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaderField("Host", nil) }, false, io.EOF, 1},
+		{"a header, but not its fields", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaders() }, false, io.EOF, 1},
+		{"sent, then dialled elsewhere", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaderField("Host", nil) }, false, retrytest.ErrRefused, 1},
+		{"nothing", func(*httptrace.ClientTrace) {}, false, io.EOF, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				attempts := 0
+				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					attempts++
+					tt.reports(httptrace.ContextClientTrace(req.Context()))
+					if tt.timeout {
+						<-req.Context().Done()
+						return nil, req.Context().Err()
+					}
+					return nil, tt.err
+				})
+				policy := retrytest.RetryEvery(0)
+				policy.AttemptTimeout = time.Second
+				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+				require.Error(t, err)
+				assert.Equal(t, tt.attempts, attempts)
+			})
+		})
+	}
+}
+
+// An idempotency key that the policy does not accept is sent to the server, but
+// does not permit net/http to resend the request.
+func TestForeignKey(t *testing.T) {
+	var requests atomic.Int32
+	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		if req.Method == "POST" {
+			requests.Add(1)
+			assert.Equal(t, "foreign", req.Header.Get("X-Idempotency-Key"))
+			return false
+		}
+		c.Respond(200, "")
+		return true
+	})
+	url, base := srv.URL(), faults.Base(t, nil)
+	policy := retrytest.RetryEvery(0)
+	policy.Idempotent = func(req *http.Request) bool { return req.Method == "GET" }
+	for range 10 {
+		requests.Store(0)
+		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		req := retrytest.Request(t, "POST", url, "")
+		req.Header.Set("X-Idempotency-Key", "foreign")
+		_, err = transport.RoundTrip(req)
+		require.Error(t, err)
+		base.CloseIdleConnections()
+		srv.Settle(t)
+		assert.EqualValues(t, 1, requests.Load())
+	}
+}
+
+// A dial function may send requests of its own with the attempt's context.
+func TestDialThatLogsIn(t *testing.T) {
+	newH2 := func(handler http.HandlerFunc) *httptest.Server {
+		srv := httptest.NewUnstartedServer(handler)
+		srv.EnableHTTP2 = true
+		srv.StartTLS()
+		t.Cleanup(srv.Close)
+		return srv
+	}
+	var posts atomic.Int32
+	srv := newH2(func(http.ResponseWriter, *http.Request) { posts.Add(1) })
+	login := newH2(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "token") })
+	base := srv.Client().Transport.(*http.Transport).Clone()
+	t.Cleanup(base.CloseIdleConnections)
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		resp, err := login.Client().Transport.RoundTrip(retrytest.Request(t, "GET", login.URL, "").WithContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		retrytest.ReadBody(t, resp)
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", srv.URL, "text"))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.EqualValues(t, 1, posts.Load())
+}
+
+// If net/http has written a request on one connection and then fails to dial
+// another one, the request was not provably unsent.
+func TestDialedAgainTimesOut(t *testing.T) {
+	var delivered atomic.Int32
+	server, client := faults.Certificates(t)
+	srv := faults.Listen(t, func(c *faults.Conn) {
+		switch {
+		case c.Number > 1:
+			c.Drain() // and never a TLS handshake
+		case c.StartTLS(server):
+			c.HTTP1(func(c *faults.Conn, req *http.Request) bool {
+				if req.URL.Path == "/act" {
+					delivered.Add(1)
+					return false
+				}
+				c.Respond(200, "")
+				return true
+			})
+		}
+	})
+	base := faults.Base(t, client)
+	policy := retrytest.RetryEvery(0)
+	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/act" }
+	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "https://"+srv.Addr, ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	base.TLSHandshakeTimeout = 20 * time.Millisecond
+	_, err = transport.RoundTrip(retrytest.Request(t, "GET", "https://"+srv.Addr+"/act", ""))
+	require.Error(t, err)
+	assert.EqualValues(t, 1, delivered.Load())
+}
+
+// digest returns a layer that answers a 401 as digest authentication does: it
+// sends the request again, with a body from GetBody.
+func digest(next http.RoundTripper) retrytest.BaseFunc {
+	return func(req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if err != nil || resp.StatusCode != http.StatusUnauthorized {
+			return resp, err
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		again := req.Clone(req.Context())
+		again.Header.Set("Authorization", "Digest")
+		if req.GetBody != nil {
+			if again.Body, err = req.GetBody(); err != nil {
+				return nil, err
+			}
+		}
+		return next.RoundTrip(again)
+	}
+}
+
+// A layer in Base may use GetBody, also for a request that is not idempotent.
+// What it sends after an answer is a request of its own.
+func TestLayerThatUsesGetBody(t *testing.T) {
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			for _, method := range []string{"POST", "PUT"} {
+				t.Run(fmt.Sprintf("%s/timeout %v", method, timeout), func(t *testing.T) {
+					var requests atomic.Int32
+					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+						requests.Add(1)
+						body, err := io.ReadAll(r.Body)
+						assert.NoError(t, err)
+						assert.Equal(t, "payload", string(body))
+						if r.Header.Get("Authorization") == "" {
+							w.WriteHeader(http.StatusUnauthorized)
+						}
+					})
+					policy := retrytest.RetryEvery(0)
+					policy.AttemptTimeout = timeout
+					resp, err := retrytest.New(t, httpretry.Config{Base: digest(base), Policy: policy}).
+						RoundTrip(retrytest.Request(t, method, srv.URL, "payload"))
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+					assert.Equal(t, 200, resp.StatusCode)
+					assert.EqualValues(t, 2, requests.Load())
+				})
+			}
+		}
+	})
+}
+
+// Hazard 0.1: GetBody for a layer is not GetBody for net/http, which would use
+// it to resend a request over HTTP/2.
+func TestLayerThatUsesGetBodyAtMostOnce(t *testing.T) {
+	srv := faults.HTTP2(t, func(s faults.Stream) {
+		if s.Request == 1 {
+			s.Respond(401)
+			return
+		}
+		s.ResetStream(faults.RefusedStream)
+	})
+	events := new(retrytest.Record)
+	_, err := retrytest.New(t, httpretry.Config{Base: digest(faults.HTTP2Base(t)), Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
+		RoundTrip(retrytest.Request(t, "POST", srv.URL(), "payload"))
+	require.Error(t, err)
+	assert.Equal(t, httpretry.ReasonNotIdempotent, events.Reason())
+	assert.EqualValues(t, 2, srv.Requests.Load(), "%v", err)
+}
+
+// staleResetConn is a connection that is reset while it is idle. net/http
+// notices only when it uses the connection again: the write takes nothing, and
+// a Read fails.
+type staleResetConn struct {
+	net.Conn
+	stale *atomic.Bool
+	reset atomic.Bool
+}
+
+func (c *staleResetConn) Write(p []byte) (int, error) {
+	if !c.stale.CompareAndSwap(true, false) {
+		return c.Conn.Write(p)
+	}
+	c.reset.Store(true)
+	_ = c.SetReadDeadline(time.Unix(1, 0))
+	// The failure of the Read is what net/http sees first.
+	<-time.After(50 * time.Millisecond)
+	return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
+}
+
+func (c *staleResetConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil && c.reset.Load() {
+		err = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	}
+	return n, err
+}
+
+// A request of which no byte was written on a connection that had been reset
+// was not processed.
+func TestNothingWrittenAfterReset(t *testing.T) {
+	var requests atomic.Int32
+	srv := retrytest.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.Method == "POST" && string(body) == "payload" {
+			requests.Add(1)
+		}
+	})
+	for _, layered := range []bool{false, true} {
+		t.Run(fmt.Sprintf("layered=%v", layered), func(t *testing.T) {
+			requests.Store(0)
+			var stale atomic.Bool
+			transport := faults.Base(t, nil)
+			faults.WrapConns(transport, func(conn net.Conn) net.Conn { return &staleResetConn{Conn: conn, stale: &stale} })
+			var base http.RoundTripper = transport
+			if layered {
+				base = retrytest.BaseFunc(transport.RoundTrip)
+			}
+			retrying := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+			for range 3 {
+				resp, err := retrying.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				stale.Store(true)
+				resp, err = retrying.RoundTrip(retrytest.Request(t, "POST", srv.URL, "payload"))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				assert.False(t, stale.Load(), "a write has failed")
+			}
+			assert.EqualValues(t, 3, requests.Load())
+		})
+	}
+}
+
+// lateReadConn is a brittleConn on which net/http sees the failure of the write
+// before the end of the reading that follows.
+type lateReadConn struct{ brittleConn }
+
+func (c *lateReadConn) Read(p []byte) (int, error) {
+	n, err := c.brittleConn.Read(p)
+	if err != nil {
+		<-time.After(200 * time.Millisecond)
+	}
+	return n, err
+}
+
+// The same over TLS, where net/http gets no GetBody, and with a body for which
+// there is none. Then it does not resend the request itself, but its error
+// tells that nothing was written.
+func TestNothingWrittenWithoutGetBody(t *testing.T) {
+	for _, secure := range []bool{false, true} {
+		for _, kind := range []string{"memory", "stream", "stream below a layer"} {
+			t.Run(fmt.Sprintf("TLS=%v/%s", secure, kind), func(t *testing.T) {
+				var posts atomic.Int32
+				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body)
+					if r.Method == "POST" && string(body) == "payload" {
+						posts.Add(1)
+					}
+				}))
+				if secure {
+					srv.StartTLS()
+				} else {
+					srv.Start()
+				}
+				t.Cleanup(srv.Close)
+				base := srv.Client().Transport.(*http.Transport).Clone()
+				t.Cleanup(base.CloseIdleConnections)
+				var broken atomic.Bool
+				base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+					conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
+					return &lateReadConn{brittleConn{Conn: conn, broken: &broken}}, err
+				}
+				layer := http.RoundTripper(base)
+				if kind == "stream below a layer" {
+					layer = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						resp, err := base.RoundTrip(req)
+						if err != nil {
+							err = fmt.Errorf("layer: %w", err)
+						}
+						return resp, err
+					})
+				}
+				transport := retrytest.New(t, httpretry.Config{Base: layer, Policy: retrytest.RetryEvery(0)})
+				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				broken.Store(true)
+				req := retrytest.Request(t, "POST", srv.URL, "payload")
+				if kind != "memory" {
+					req.GetBody = nil
+					req.Body = retrytest.Counted("payload")
+				}
+				resp, err = transport.RoundTrip(req)
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				assert.False(t, broken.Load(), "a write has failed")
+				assert.EqualValues(t, 1, posts.Load())
+			})
+		}
+	}
+}
+
+// Hazard C4: the bound on how often net/http sends an attempt is about requests
+// without an answer. A layer may send many requests of its own.
+func TestLayerThatSendsManyRequests(t *testing.T) {
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		for _, method := range []string{"GET", "POST"} {
+			t.Run(method, func(t *testing.T) {
+				var ranges atomic.Int32
+				inner, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					ranges.Add(1)
+					_, _ = io.WriteString(w, r.Header.Get("Range"))
+				})
+				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					for i := range 12 {
+						part := req.Clone(req.Context())
+						part.Header.Set("Range", fmt.Sprintf("bytes=%d-", i))
+						resp, err := inner.RoundTrip(part)
+						if err != nil {
+							return nil, err
+						}
+						_, _ = io.Copy(io.Discard, resp.Body)
+						_ = resp.Body.Close()
+					}
+					return inner.RoundTrip(req)
+				})
+				policy := retrytest.RetryEvery(0)
+				policy.AttemptTimeout = time.Minute
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, method, srv.URL, ""))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.EqualValues(t, 13, ranges.Load())
+			})
+		}
+	})
+}
+
+// Hazard C4: an attempt that net/http has sent as often as the bound allows is
+// the last one of its request.
+func TestGoAwayStorm(t *testing.T) {
+	srv := faults.HTTP2(t, func(s faults.Stream) { s.GoAway(0, faults.NoError) })
+	policy, events := retrytest.RetryEvery(0), new(retrytest.Record)
+	policy.AttemptTimeout = time.Minute
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	_, err := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy, Observe: events.Observe}).
+		RoundTrip(retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+	require.ErrorContains(t, err, "net/http sent the request 10 times in one attempt")
+	require.NoError(t, ctx.Err())
+	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
+	assert.Len(t, events.Events, 1)
+	assert.LessOrEqual(t, srv.Requests.Load(), int32(10))
+}
+
+// A layer may send a request of its own with the attempt's context while the
+// attempt is on its way. That does not end the attempt, whose answer may be
+// that of a request which was processed.
+func TestLayerThatSendsMeanwhile(t *testing.T) {
+	for _, body := range []string{"", "payload"} {
+		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+			t.Run(fmt.Sprintf("body %q", body), func(t *testing.T) {
+				if body == "" && proto == retrytest.HTTP2 {
+					t.Skip("net/http's resend of a request without a body and a request of a layer to the same host look the same: see wire.Trace.gotConn")
+				}
+				var posts atomic.Int32
+				processing, reported := make(chan struct{}), make(chan struct{})
+				inner, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					if r.Method != "POST" {
+						return
+					}
+					_, _ = io.Copy(io.Discard, r.Body)
+					if posts.Add(1) == 1 {
+						close(processing)
+					}
+					select {
+					case <-reported:
+						w.WriteHeader(http.StatusCreated)
+					case <-r.Context().Done():
+					}
+				})
+				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					go func() { // reports the progress of the upload
+						defer close(reported)
+						<-processing
+						side, err := http.NewRequestWithContext(req.Context(), "GET", srv.URL+"/progress", nil)
+						if !assert.NoError(t, err) {
+							return
+						}
+						if resp, err := inner.RoundTrip(side); err == nil { // it may fail, the attempt must not
+							_ = resp.Body.Close()
+						}
+					}()
+					return inner.RoundTrip(req)
+				})
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				waitFor(t, "the response", func() {
+					resp, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL, body))
+					if assert.NoError(t, err) {
+						assert.Equal(t, 201, resp.StatusCode)
+						retrytest.ReadBody(t, resp)
+					}
+				})
+				assert.EqualValues(t, 1, posts.Load())
+			})
+		})
+	}
+}
+
+// A base that reports connections may have none to show.
+func TestConnectionUnknown(t *testing.T) {
+	for _, field := range []string{":authority", "Host"} {
+		t.Run(field, func(t *testing.T) {
+			attempts := 0
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				attempts++
+				trace := httptrace.ContextClientTrace(req.Context())
+				for range 3 {
+					trace.GetConn("a.test:80")
+					trace.GotConn(httptrace.GotConnInfo{})
+					if req.Context().Err() != nil {
+						return nil, context.Cause(req.Context())
+					}
+					trace.WroteHeaderField(field, []string{"a.test"})
+				}
+				return nil, io.EOF
+			})
+			policy := retrytest.RetryEvery(0)
+			policy.Idempotent = func(*http.Request) bool { return false } // but net/http resends a GET
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			require.ErrorContains(t, err, "and was stopped")
+			assert.Equal(t, 1, attempts)
+		})
+	}
+}

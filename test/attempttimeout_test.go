@@ -1,0 +1,277 @@
+package test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// Hazard E1, E4: an attempt ends when its timeout expires.
+func TestAttemptTimeout(t *testing.T) {
+	for _, tt := range []struct {
+		method   string
+		attempts int
+		want     string
+	}{
+		{"GET", 5, "httpretry: gave up after 5 attempts (attempts_exhausted): attempt timed out after 2s"},
+		{"POST", 1, "httpretry: gave up after 1 attempt (not_idempotent): attempt timed out after 2s"},
+	} {
+		t.Run(tt.method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
+				policy := retrytest.RetryEvery(time.Second)
+				policy.AttemptTimeout = 2 * time.Second
+				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
+				require.EqualError(t, err, tt.want)
+				assert.Len(t, base.Attempts(), tt.attempts)
+				for _, wait := range base.Waits() {
+					assert.Equal(t, 3*time.Second, wait)
+				}
+				var timeout net.Error
+				require.ErrorAs(t, err, &timeout)
+				assert.True(t, timeout.Timeout())
+				//lint:ignore SA1019 old code asks
+				assert.True(t, timeout.Temporary())
+				require.NotErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, err, context.DeadlineExceeded, "as net/http's own timeouts are")
+			})
+		})
+	}
+}
+
+// Hazard E1: response headers that arrive exactly when the timeout expires are
+// too late.
+func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := retrytest.Counted("")
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second)
+			return &http.Response{StatusCode: 200, Body: body}, nil
+		})
+		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		require.EqualError(t, err, "httpretry: gave up after 1 attempt (attempts_exhausted): attempt timed out after 2s")
+		assert.EqualValues(t, 1, body.Closes())
+	})
+}
+
+// Over HTTP/2, closing a response may wait for another request's write.
+// RoundTrip does not wait for the Close of a response that came too late.
+func TestAttemptTimeoutBeforeAStuckClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		defer close(free)
+		body := stuckCloser{strings.NewReader(""), free}
+		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second)
+			return &http.Response{StatusCode: 200, ProtoMajor: 2, Body: body}, nil
+		})
+		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
+		start := time.Now()
+		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		require.ErrorContains(t, err, "attempt timed out after 2s")
+		assert.LessOrEqual(t, time.Since(start), 2*time.Second+100*time.Millisecond)
+	})
+}
+
+// stuckCloser is a body whose Close blocks until free is closed.
+type stuckCloser struct {
+	io.Reader
+	free <-chan struct{}
+}
+
+func (c stuckCloser) Close() error { <-c.free; return nil }
+
+// Hazard E5: the caller's deadline is not taken for the attempt's timeout.
+func TestAttemptTimeoutAndDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		policy := retrytest.RetryEvery(0)
+		policy.AttemptTimeout = time.Second + 1
+		base := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
+		events := new(retrytest.Record)
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		require.Error(t, err)
+		assert.Len(t, base.Attempts(), 1)
+		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
+	})
+}
+
+// Hazard D6, E6: the context of an attempt ends when the response's body is
+// closed or read to its end, or at once if there is no body.
+func TestAttemptContextEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name, method string
+		status       int
+		body         string
+		use          func(*http.Response) error
+	}{
+		{"HEAD", "HEAD", 200, "", nil},
+		{"no content", "GET", 204, "", nil},
+		{"not modified", "GET", 304, "", nil},
+		{"empty", "GET", 200, "", nil},
+		{"read", "GET", 200, "body", func(r *http.Response) error { _, err := io.Copy(io.Discard, r.Body); return err }},
+		{"closed", "GET", 200, "body", func(r *http.Response) error { return r.Body.Close() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var ctx context.Context
+			inner := retrytest.Play(retrytest.Status(503), retrytest.Step{Status: tt.status, Body: tt.body})
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				resp, err := inner.RoundTrip(req)
+				if tt.body == "" { // over HTTP/1, with a layer that wraps net/http's http.NoBody
+					resp.Body, resp.ProtoMajor = struct{ io.ReadCloser }{http.NoBody}, 1
+				}
+				if tt.method == "HEAD" {
+					resp.ContentLength = 5
+				}
+				return resp, err
+			})
+			policy := retrytest.RetryEvery(0)
+			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
+			require.NoError(t, err)
+			if tt.use != nil {
+				require.NoError(t, ctx.Err())
+				require.NoError(t, tt.use(resp))
+			}
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+		})
+	}
+}
+
+// Hazard D6: over HTTP/2 an empty body is not http.NoBody. The context of an
+// attempt lives until such a body ends: there may be trailers yet.
+func TestAttemptContextEndsUnclosed(t *testing.T) {
+	for _, tt := range []struct {
+		method string
+		status int
+	}{{"HEAD", 200}, {"POST", 204}, {"POST", 304}, {"POST", 200}} {
+		synctest.Test(t, func(t *testing.T) {
+			var ctx context.Context
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				return &http.Response{StatusCode: tt.status, ProtoMajor: 2, Body: io.NopCloser(strings.NewReader(""))}, nil
+			})
+			policy := httpretry.Policy{AttemptTimeout: time.Hour}
+			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
+			require.NoError(t, err)
+			require.NoError(t, ctx.Err())
+			assert.Equal(t, tt.status, resp.StatusCode)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			require.NoError(t, ctx.Err(), "there may be trailers yet")
+			require.NoError(t, resp.Body.Close())
+			synctest.Wait()
+			require.ErrorIs(t, ctx.Err(), context.Canceled)
+		})
+	}
+}
+
+// What ends an attempt does not affect the body of the next attempt.
+func TestTimeoutsInARow(t *testing.T) {
+	policy := retrytest.RetryEvery(0)
+	policy.MaxAttempts = 50
+	policy.AttemptTimeout = 100 * time.Microsecond
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(req.Body)
+		if err == nil && string(body) != "text" {
+			t.Errorf("attempt %d read %q", httpretry.Attempt(req.Context()), body)
+		}
+		_ = req.Body.Close()
+		if err != nil && req.Context().Err() == nil {
+			t.Errorf("attempt %d: %v", httpretry.Attempt(req.Context()), err)
+		}
+		<-req.Context().Done()
+		return nil, context.Cause(req.Context())
+	})
+	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")))
+	require.ErrorContains(t, err, "after 50 attempts")
+}
+
+// Hazard 0.6, E1, E2: a body of 5 MB that takes a second, and events that
+// arrive for a day, outlive the timeout of their attempt, also after a retry.
+func TestAttemptTimeoutSparesResponses(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		chunks  int
+		size    int
+		every   time.Duration
+		content string
+	}{
+		{"5 MB in a second", 100, 50_000, 10 * time.Millisecond, "application/octet-stream"},
+		{"events for a day", 24, 100, time.Hour, "text/event-stream"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+				base := start(func(w http.ResponseWriter, r *http.Request) {
+					if attemptOf(r) == 1 {
+						w.WriteHeader(http.StatusServiceUnavailable)
+						return
+					}
+					w.Header().Set("Content-Type", tt.content)
+					for i := range tt.chunks {
+						_, _ = w.Write(randomBytes(uint64(i), tt.size))
+						_ = http.NewResponseController(w).Flush()
+						time.Sleep(tt.every)
+					}
+				})
+				policy := retrytest.RetryEvery(0)
+				policy.AttemptTimeout = 100 * time.Millisecond
+				began := time.Now()
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				require.NoError(t, err)
+				assert.Less(t, time.Since(began), policy.AttemptTimeout)
+				body := retrytest.ReadBody(t, resp)
+				assert.GreaterOrEqual(t, time.Since(began), time.Duration(tt.chunks)*tt.every)
+				require.Len(t, body, tt.chunks*tt.size)
+				for i := range tt.chunks {
+					require.True(t, body[i*tt.size:(i+1)*tt.size] == string(randomBytes(uint64(i), tt.size)), "chunk %d", i)
+				}
+			})
+		})
+	}
+}
+
+// Hazard E5, G2: if the caller's deadline expires right after an attempt's
+// timeout, there is no time for a wait. A retry without a wait is still made.
+func TestDeadlineAfterAttemptTimeout(t *testing.T) {
+	for _, tt := range []struct {
+		name, method string
+		wait         time.Duration
+		attempts     int
+		reason       httpretry.Reason
+	}{
+		{"wait", "GET", 1, 1, httpretry.ReasonDeadline},
+		{"no wait", "GET", 0, 2, httpretry.ReasonCanceled},
+		{"not safe to retry", "POST", 0, 1, httpretry.ReasonNotIdempotent},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second+1)
+				defer cancel()
+				base, events := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour}), new(retrytest.Record)
+				policy := retrytest.RetryEvery(tt.wait)
+				policy.AttemptTimeout = time.Second
+				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+					RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", "").WithContext(ctx))
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Len(t, base.Attempts(), tt.attempts)
+				assert.Equal(t, tt.reason.String(), events.Reason().String())
+				assert.Equal(t, time.Second+time.Duration(tt.attempts-1), time.Since(base.Start))
+			})
+		})
+	}
+}

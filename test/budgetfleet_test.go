@@ -1,0 +1,428 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// The tests in this file simulate clients of one host in virtual time. The
+// clients are RetryTransports, and the host is a simulatedHost.
+
+// A simulatedHost answers requests one after another, in their order. It works
+// off requests whose clients have given up, as servers do.
+type simulatedHost struct {
+	service time.Duration // that one request takes
+	latency time.Duration // of the network, added to each answer
+
+	// Requests that would wait for longer than queue are refused with 503. A
+	// refusal takes the share refusal of a service. 0: none are.
+	queue   time.Duration
+	refusal float64
+
+	failures func() bool // tells whether the next request fails with 503; nil: none does
+
+	mu       sync.Mutex
+	free     time.Time // when the host has worked off all requests so far
+	attempts int
+}
+
+func (h *simulatedHost) RoundTrip(req *http.Request) (*http.Response, error) {
+	wait, status := h.admit(time.Now())
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-req.Context().Done():
+		return nil, context.Cause(req.Context())
+	}
+	resp := &http.Response{
+		StatusCode: status,
+		ProtoMajor: 1,
+		Header:     http.Header{},
+		Body:       io.NopCloser(strings.NewReader("")),
+		Request:    req,
+	}
+	return resp, nil
+}
+
+// admit returns when and how a request that arrives now is answered.
+func (h *simulatedHost) admit(now time.Time) (wait time.Duration, status int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.attempts++
+	if h.free.Before(now) {
+		h.free = now
+	}
+	status = http.StatusOK
+	switch waiting := h.free.Sub(now); {
+	case h.failures != nil && h.failures():
+		status = http.StatusServiceUnavailable
+	case h.queue > 0 && waiting > h.queue:
+		h.free = h.free.Add(time.Duration(h.refusal * float64(h.service)))
+		return h.latency, http.StatusServiceUnavailable
+	}
+	h.free = h.free.Add(h.service)
+	return h.free.Sub(now) + h.latency, status
+}
+
+// stall keeps the host from working for some time.
+func (h *simulatedHost) stall(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := time.Now(); h.free.Before(now) {
+		h.free = now
+	}
+	h.free = h.free.Add(d)
+}
+
+// A fleet is processes that send requests to one host at random times.
+type fleet struct {
+	processes int
+	rate      float64 // of requests per second, of all processes together
+	seed      uint64
+	strict    bool // each process has a strict budget
+
+	mu       sync.Mutex
+	requests []simulatedRequest
+}
+
+type simulatedRequest struct {
+	began, ended time.Duration
+	ok           bool
+}
+
+// run sends requests until the time is over, and waits for their answers.
+func (f *fleet) run(t *testing.T, base http.RoundTripper, policy httpretry.Policy, length time.Duration) {
+	t.Helper()
+	begin := time.Now()
+	var wg sync.WaitGroup
+	for i := range f.processes {
+		policy := policy
+		if f.strict {
+			policy.Budget = &httpretry.HostBudget{Strict: true}
+		}
+		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
+		require.NoError(t, err)
+		r := rand.New(rand.NewPCG(f.seed, uint64(i)))
+		gap := func() time.Duration {
+			return time.Duration(r.ExpFloat64() * float64(f.processes) / f.rate * float64(time.Second))
+		}
+		wg.Go(func() {
+			for time.Sleep(gap()); time.Since(begin) < length; time.Sleep(gap()) {
+				wg.Go(func() {
+					began := time.Since(begin)
+					ok := fetch(t, transport) == nil
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					f.requests = append(f.requests, simulatedRequest{began, time.Since(begin), ok})
+				})
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// success returns the share of the requests that began in some time and
+// succeeded.
+func (f *fleet) success(from, to time.Duration) float64 {
+	var all, ok float64
+	for _, r := range f.requests {
+		if r.began >= from && r.began < to {
+			all++
+			if r.ok {
+				ok++
+			}
+		}
+	}
+	return ok / max(all, 1)
+}
+
+var errStatus = errors.New("not 200")
+
+// fetch sends one request and returns an error if it did not succeed.
+func fetch(t *testing.T, transport http.RoundTripper) error {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://host.test/", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	if err := resp.Body.Close(); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return errStatus
+	}
+	return nil
+}
+
+// requireNear requires a figure within 20 % of the one that is documented.
+func requireNear(t *testing.T, want, got float64, what string) {
+	t.Helper()
+	t.Logf("%s: %.3g, documented %.3g", what, got, want)
+	assert.InEpsilon(t, want, got, 0.2, what)
+}
+
+// One in so many attempts fails, at random.
+func TestFleetRandomFailures(t *testing.T) {
+	for _, c := range []struct {
+		failures, success, strict float64
+	}{
+		{0.1, 0.999, 0.99},
+		{0.2, 0.99, 0.88},
+		{0.3, 0.91, 0.76},
+	} {
+		for _, strict := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				want := c.success
+				if strict {
+					want = c.strict
+				}
+				r := rand.New(rand.NewPCG(1, 2))
+				host := &simulatedHost{
+					latency:  50 * time.Millisecond,
+					failures: func() bool { return r.Float64() < c.failures },
+				}
+				f := &fleet{processes: 10, rate: 50, strict: strict}
+				f.run(t, host, httpretry.Policy{}, 300*time.Second)
+				got := f.success(0, time.Hour)
+				t.Logf("%.0f %% fail, strict %v: success %.4f, load %.3f", 100*c.failures, strict, got,
+					float64(host.attempts)/float64(len(f.requests)))
+				assert.InDelta(t, want, got, 0.02)
+			})
+		}
+	}
+}
+
+// recovery returns how long after a stall requests go on to fail. A host that
+// can answer 100 requests a second gets 80, from all processes together, and
+// stalls for ten seconds. Then it works off 800 requests, of which the clients
+// wait for 2 s each, so that a fleet without retries recovers after about
+// (800 - 2*100)/(100 - 80) = 30 s.
+func recovery(t *testing.T, processes int, policy httpretry.Policy, length time.Duration) time.Duration {
+	const warmUp, stall = 20 * time.Second, 10 * time.Second
+	var last time.Duration
+	synctest.Test(t, func(t *testing.T) {
+		host := &simulatedHost{service: 10 * time.Millisecond}
+		f := &fleet{processes: processes, rate: 80, seed: 3}
+		time.AfterFunc(warmUp, func() { host.stall(stall) })
+		policy.AttemptTimeout = 2 * time.Second
+		f.run(t, host, policy, warmUp+stall+length)
+		for at := time.Duration(0); at < length; at += time.Second {
+			if f.success(warmUp+stall+at, warmUp+stall+at+time.Second) < 0.99 {
+				last = at + time.Second
+			}
+		}
+	})
+	return last
+}
+
+// A metastable overload: the same load comes from few processes or from many.
+func TestFleetRecoversFromOverload(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		processes int
+		policy    httpretry.Policy
+		want      float64 // seconds
+	}{
+		{"no retries", 100, httpretry.Policy{MaxAttempts: 1}, 27},
+		{"5 processes", 5, httpretry.Policy{}, 34},
+		{"20 processes", 20, httpretry.Policy{}, 39},
+		{"100 processes", 100, httpretry.Policy{}, 58},
+		{"200 processes", 200, httpretry.Policy{}, 80},
+		{"400 processes", 400, httpretry.Policy{}, 128},
+	} {
+		got := recovery(t, c.processes, c.policy, time.Duration(c.want*1.3+5)*time.Second)
+		requireNear(t, c.want, got.Seconds(), c.name)
+	}
+	const length = 100 * time.Second
+	never := recovery(t, 100, httpretry.Policy{Budget: httpretry.Unlimited{}}, length)
+	assert.Equal(t, length, never, "without a budget the host does not recover")
+}
+
+// Each process sends five requests a second to a host that fails for ten
+// seconds.
+func TestFleetLoadInAnOutage(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const from, to = 20 * time.Second, 30 * time.Second
+			begin, attempts := time.Now(), 0
+			host := &simulatedHost{latency: 50 * time.Millisecond, failures: func() bool {
+				down := time.Since(begin) > from
+				if down {
+					attempts++
+				}
+				return down
+			}}
+			f := &fleet{processes: 100, rate: 500, strict: strict}
+			timer := time.AfterFunc(to, func() {
+				host.mu.Lock()
+				defer host.mu.Unlock()
+				host.failures = nil
+			})
+			defer timer.Stop()
+			f.run(t, host, httpretry.Policy{MaxAttempts: 6}, to)
+			requests := 0
+			for _, r := range f.requests {
+				if r.began > from {
+					requests++
+				}
+			}
+			requireNear(t, 1.17, float64(attempts)/float64(requests), "load")
+		})
+	}
+}
+
+// A host that can answer 100 requests a second gets 150. It refuses the rest
+// with 503, and a refusal costs it half as much as an answer.
+func TestFleetGoodputAtOverload(t *testing.T) {
+	const length = 120 * time.Second
+	for _, c := range []struct {
+		processes int
+		attempts  int
+		want      float64
+	}{{20, 1, 0.5}, {1, 3, 0.46}, {5, 3, 0.46}, {20, 3, 0.44}} {
+		synctest.Test(t, func(t *testing.T) {
+			host := &simulatedHost{service: 10 * time.Millisecond, queue: time.Second, refusal: 0.5}
+			f := &fleet{processes: c.processes, rate: 150}
+			f.run(t, host, httpretry.Policy{AttemptTimeout: 2 * time.Second, MaxAttempts: c.attempts}, length)
+			served := 0
+			for _, r := range f.requests {
+				if r.ok && r.ended < length {
+					served++
+				}
+			}
+			requireNear(t, c.want, float64(served)/(100*length.Seconds()),
+				fmt.Sprintf("goodput of %d processes with %d attempts", c.processes, c.attempts))
+		})
+	}
+}
+
+// limitedAPI answers ten requests a second, and 429 to more.
+type limitedAPI struct{ limit *rate.Limiter }
+
+func (a limitedAPI) RoundTrip(req *http.Request) (*http.Response, error) {
+	time.Sleep(50 * time.Millisecond)
+	resp := &http.Response{StatusCode: 200, ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody, Request: req}
+	if !a.limit.Allow() {
+		resp.StatusCode = http.StatusTooManyRequests
+		resp.Header.Set("Retry-After", "1")
+	}
+	return resp, nil
+}
+
+// 200 jobs for an API that takes ten a second. Retries after a 429 are not
+// charged, so that each job gets all its attempts.
+func TestJobsForALimitedAPI(t *testing.T) {
+	for _, workers := range []int{8, 200} {
+		for _, attempts := range []int{3, 10} {
+			synctest.Test(t, func(t *testing.T) {
+				var ok, exhausted atomic.Int64
+				policy := httpretry.Policy{MaxAttempts: attempts}
+				transport, err := httpretry.New(httpretry.Config{
+					Base:   limitedAPI{rate.NewLimiter(10, 10)},
+					Policy: policy,
+					Observe: func(_ context.Context, e httpretry.Event) {
+						switch e.Reason {
+						case httpretry.ReasonNone, httpretry.ReasonSuccess:
+						case httpretry.ReasonAttempts:
+							exhausted.Add(1)
+						default:
+							assert.Fail(t, "ended early", "%v", e.Reason)
+						}
+					},
+				})
+				require.NoError(t, err)
+				jobs := make(chan int, 200)
+				for i := range cap(jobs) {
+					jobs <- i
+				}
+				close(jobs)
+				var wg sync.WaitGroup
+				for range workers {
+					wg.Go(func() {
+						for range jobs {
+							if fetch(t, transport) == nil {
+								ok.Add(1)
+							}
+						}
+					})
+				}
+				wg.Wait()
+				t.Logf("%d workers, %d attempts: %d of 200 succeed", workers, attempts, ok.Load())
+				assert.EqualValues(t, 200, ok.Load()+exhausted.Load())
+				if attempts == 10 {
+					assert.EqualValues(t, 200, ok.Load())
+				} else {
+					assert.GreaterOrEqual(t, ok.Load(), int64(150))
+				}
+			})
+		}
+	}
+}
+
+// failedOf100 returns how many of 100 calls fail that a client makes one after
+// another, with a pause between them.
+func failedOf100(t *testing.T, pause time.Duration, failures func() bool) (failed int) {
+	synctest.Test(t, func(t *testing.T) {
+		host := &simulatedHost{latency: 50 * time.Millisecond, failures: failures}
+		transport, err := httpretry.New(httpretry.Config{Base: host})
+		require.NoError(t, err)
+		for range 100 {
+			if fetch(t, transport) != nil {
+				failed++
+			}
+			time.Sleep(pause)
+		}
+	})
+	return failed
+}
+
+// One client, with the default of three attempts.
+func TestHundredCalls(t *testing.T) {
+	const seeds = 60
+	for _, c := range []struct{ oneIn, most int }{{3, 16}, {5, 2}, {10, 1}} {
+		for first := range c.oneIn {
+			n := first
+			assert.Zero(t, failedOf100(t, 0, func() bool { n++; return n%c.oneIn == 0 }), "each %d. fails", c.oneIn)
+		}
+		for _, pause := range []time.Duration{0, 200 * time.Millisecond, time.Second} {
+			sum, within := 0, 0
+			for seed := range uint64(seeds) {
+				r := rand.New(rand.NewPCG(seed, 8))
+				failed := failedOf100(t, pause, func() bool { return r.IntN(c.oneIn) == 0 })
+				sum += failed
+				if failed <= c.most {
+					within++
+				}
+			}
+			t.Logf("1 in %d, pause %v: %.1f of 100 fail on average; at most %d in %d of %d cases",
+				c.oneIn, pause, float64(sum)/seeds, c.most, within, seeds)
+			// Calls that follow one another at once leave the burst no time to
+			// refill.
+			slack := 1.0
+			if pause == 0 {
+				slack = 1.2
+			}
+			assert.LessOrEqual(t, float64(sum)/seeds, slack*float64(c.most))
+		}
+	}
+}

@@ -1,0 +1,361 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// Hazard B2: a GetBody that panics leaves nothing open.
+func TestGetBodyPanics(t *testing.T) {
+	body := retrytest.Counted("text")
+	req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
+	req.GetBody = func() (io.ReadCloser, error) { panic("boom") }
+	answer := retrytest.Counted("later")
+	inner := retrytest.Play(retrytest.Status(503))
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := inner.RoundTrip(req)
+		resp.Body = answer
+		return resp, err
+	})
+	transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
+	assert.Equal(t, 1, body.Closes())
+	assert.Equal(t, 1, answer.Closes())
+}
+
+// Hazard B2, D3: a body from GetBody is closed if the retry that it was made
+// for is not sent. The caller then gets the response, unread.
+func TestGetBodyNeverSent(t *testing.T) {
+	for name, prepare := range map[string]func(context.Context, *httpretry.Policy, *retrytest.Step) (context.Context, context.CancelFunc){
+		"Retry-After too long": func(ctx context.Context, _ *httpretry.Policy, s *retrytest.Step) (context.Context, context.CancelFunc) {
+			s.Header["Retry-After"] = "3600"
+			return ctx, func() {}
+		},
+		"deadline too near": func(ctx context.Context, _ *httpretry.Policy, _ *retrytest.Step) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Second)
+		},
+		"too long in all": func(ctx context.Context, p *httpretry.Policy, _ *retrytest.Step) (context.Context, context.CancelFunc) {
+			p.MaxElapsed = time.Second
+			return ctx, func() {}
+		},
+		"budget empty": func(ctx context.Context, p *httpretry.Policy, _ *retrytest.Step) (context.Context, context.CancelFunc) {
+			p.Budget = refusingBudget(func() {})
+			return ctx, func() {}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				policy, answer := retrytest.RetryEvery(time.Minute), retrytest.Status(503)
+				ctx, cancel := prepare(t.Context(), &policy, &answer)
+				defer cancel()
+				var made []*retrytest.Body
+				req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")).WithContext(ctx)
+				req.GetBody = func() (io.ReadCloser, error) {
+					made = append(made, retrytest.Counted("text"))
+					return made[len(made)-1], nil
+				}
+				resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(answer), Policy: policy}).RoundTrip(req)
+				require.NoError(t, err)
+				assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
+				require.Len(t, made, 1)
+				assert.Equal(t, 1, made[0].Closes())
+			})
+		})
+	}
+}
+
+// seekableBody is a body as Azure's SDK makes it: GetBody seeks in it and
+// returns the same body, whose Close does nothing.
+type seekableBody struct{ *bytes.Reader }
+
+func (seekableBody) Close() error { return nil }
+
+// Hazard A5, B2: GetBody may seek in a body that the attempt before may still
+// be sending. Each attempt sends all of it.
+func TestGetBodySeeks(t *testing.T) {
+	data := make([]byte, 1<<20)
+	for i := range data {
+		data[i] = byte(i >> 10)
+	}
+	for _, kind := range []string{"the same", "a new wrapper"} {
+		for _, length := range []int64{int64(len(data)), -1} {
+			t.Run(fmt.Sprintf("%s/length %d", kind, length), func(t *testing.T) {
+				accepted := make(chan []byte, 1)
+				url := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+					if c.Number < 4 {
+						_, _ = io.CopyN(io.Discard, req.Body, 1000)
+						c.Respond(503, "later", "Connection: close")
+						c.Drain()
+						return false
+					}
+					body, err := io.ReadAll(req.Body)
+					assert.NoError(t, err)
+					accepted <- body
+					c.Respond(200, "")
+					return false
+				}).URL()
+				body := seekableBody{bytes.NewReader(data)}
+				req := retrytest.Streamed(t, "PUT", url, body)
+				req.ContentLength = length
+				req.GetBody = func() (io.ReadCloser, error) {
+					_, err := body.Seek(0, io.SeekStart)
+					if kind == "the same" {
+						return body, err
+					}
+					return &retrytest.Body{ReadCloser: body}, err
+				}
+				resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				require.True(t, bytes.Equal(data, <-accepted))
+			})
+		}
+	}
+}
+
+// A body cannot be shared while a Read of it blocks.
+func TestGetBodySharesABlockedBody(t *testing.T) {
+	body, events := newBlockedBody(), new(retrytest.Record)
+	url := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+		<-body.reading
+		c.Respond(503, "later")
+		c.Drain()
+		return false
+	}).URL()
+	req := retrytest.Streamed(t, "PUT", url, body)
+	req.ContentLength = 10
+	req.GetBody = func() (io.ReadCloser, error) { return body, nil }
+	resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, "later", retrytest.ReadBody(t, resp))
+	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
+	require.ErrorContains(t, events.Events[0].Err, "GetBody returned a body that is still being read")
+	<-body.closed
+}
+
+// An attempt whose body was paused for a call of GetBody gets an error from
+// Read when the next attempt begins. If its Read blocked forever, the bubble
+// would not end.
+func TestGetBodyEndsWhatItPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := make(chan error, 1)
+		attempts := 0
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			attempts++
+			if attempts == 1 { // responds early and continues to read
+				_, _ = io.ReadFull(req.Body, make([]byte, 1))
+				go func() {
+					time.Sleep(time.Second)
+					_, err := io.Copy(io.Discard, req.Body)
+					left <- err
+				}()
+				return &http.Response{StatusCode: 503, Body: http.NoBody}, nil
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			_ = req.Body.Close()
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		})
+		req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
+		req.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)}).RoundTrip(req)
+		require.NoError(t, err)
+		require.Error(t, <-left)
+	})
+}
+
+// Hazard B2: an error of GetBody is returned together with that of the attempt.
+func TestGetBodyError(t *testing.T) {
+	gone := errors.New("the file is gone")
+	req := retrytest.Request(t, "PUT", "http://a.test/", "text")
+	req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
+	events := new(retrytest.Record)
+	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(retrytest.ErrReset)), Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+	require.ErrorIs(t, err, gone)
+	require.ErrorIs(t, err, retrytest.ErrReset)
+	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
+	assert.Equal(t, gone, events.Events[0].Err)
+}
+
+// Hazard B2: a body from GetBody is closed if no retry follows.
+func TestGetBodyUnused(t *testing.T) {
+	for name, use := range map[string]func(*httpretry.Policy, context.CancelFunc){
+		"budget": func(p *httpretry.Policy, _ context.CancelFunc) { p.Budget = &httpretry.HostBudget{Burst: -1} },
+		"cancel": func(_ *httpretry.Policy, cancel context.CancelFunc) { time.AfterFunc(time.Second, cancel) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				policy := retrytest.RetryEvery(time.Hour)
+				use(&policy, cancel)
+				body := retrytest.Counted("text")
+				req := retrytest.Request(t, "PUT", "http://a.test/", "text").WithContext(ctx)
+				req.GetBody = func() (io.ReadCloser, error) { return body, nil }
+				resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: policy}).RoundTrip(req)
+				if err == nil {
+					retrytest.ReadBody(t, resp)
+				}
+				assert.EqualValues(t, 1, body.Closes())
+			})
+		})
+	}
+}
+
+// unwrapped is a layer that shows what it wraps.
+type unwrapped struct {
+	http.RoundTripper
+	next http.RoundTripper
+}
+
+func (u unwrapped) Unwrap() http.RoundTripper { return u.next }
+
+// Layers in Base get GetBody. If each of them has an Unwrap method, and the
+// last one returns net/http's Transport, only that would use GetBody, to resend
+// the body over HTTP/2. Then it is hidden, unless the attempt is the caller's
+// request.
+func TestGetBodyIsHidden(t *testing.T) {
+	http2 := &http.Transport{Protocols: new(http.Protocols)}
+	http2.Protocols.SetUnencryptedHTTP2(true)
+	for _, tt := range []struct {
+		name, method, url string
+		stream            bool // the body is not in memory
+		wraps             http.RoundTripper
+		want              bool
+	}{
+		{"PUT", "PUT", "http://a.test/", false, nil, true},
+		{"PUT, stream", "PUT", "http://a.test/", true, nil, true},
+		{"POST", "POST", "http://a.test/", false, nil, true},
+		{"Transport, HTTP/1", "POST", "http://a.test/", false, &http.Transport{}, true},
+		{"Transport, HTTP/1, stream", "PUT", "http://a.test/", true, &http.Transport{}, true},
+		{"Transport, HTTPS", "POST", "https://a.test/", false, &http.Transport{}, false},
+		{"Transport, HTTPS, stream", "PUT", "https://a.test/", true, &http.Transport{}, false},
+		{"Transport, HTTPS, PUT", "PUT", "https://a.test/", false, &http.Transport{}, true},
+		{"Transport, HTTP/2", "POST", "http://a.test/", false, http2, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			open := func() io.ReadCloser {
+				if tt.stream {
+					return io.NopCloser(iotest.OneByteReader(strings.NewReader("text")))
+				}
+				return io.NopCloser(strings.NewReader("text"))
+			}
+			script := retrytest.Play(retrytest.Fails(retrytest.ErrRefused), retrytest.Status(200))
+			var base http.RoundTripper = script
+			if tt.wraps != nil {
+				base = unwrapped{script, tt.wraps}
+			}
+			req := retrytest.Streamed(t, tt.method, tt.url, open())
+			req.ContentLength = 4
+			req.GetBody = func() (io.ReadCloser, error) { return open(), nil }
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+			require.Len(t, script.Attempts(), 2)
+			for _, a := range script.Attempts() {
+				assert.Equal(t, "text", a.Body)
+				assert.Equal(t, tt.want, a.Request.GetBody != nil)
+			}
+		})
+	}
+}
+
+// A body that GetBody replaces is closed even if it was never read.
+func TestGetBodyReplacesUnread(t *testing.T) {
+	body := retrytest.Counted("text")
+	req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
+	req.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
+	base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, retrytest.Status(200))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, "text", base.Attempts()[1].Body)
+}
+
+// GetBody may seek in the reader of a body in memory and return that reader.
+// While an attempt may still read it, the body cannot be sent again: the server
+// would get less than the whole body.
+func TestGetBodyReturnsTheSameReader(t *testing.T) {
+	if retrytest.RaceEnabled {
+		t.Skip("such a GetBody races with the Read of net/http, whoever calls it")
+	}
+	data := randomBytes(1, 16<<20)
+	for _, length := range []int64{int64(len(data)), -1} {
+		for _, timeout := range []time.Duration{0, time.Hour} { // with it, each attempt sends a copy of the request
+			t.Run(fmt.Sprintf("length %d/timeout %v", length, timeout), func(t *testing.T) {
+				srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+					if c.Number == 1 {
+						_, _ = io.CopyN(io.Discard, req.Body, 1000)
+						c.Respond(503, "later", "Connection: close")
+						<-t.Context().Done() // until then, the upload is not over
+						return false
+					}
+					body, err := io.ReadAll(req.Body)
+					assert.NoError(t, err)
+					assert.True(t, bytes.Equal(data, body), "%d bytes were accepted as the body", len(body))
+					c.Respond(200, "")
+					return false
+				})
+				policy, events := retrytest.RetryEvery(0), new(retrytest.Record)
+				policy.AttemptTimeout = timeout
+				resp, err := retrytest.New(t, httpretry.Config{Policy: policy, Observe: events.Observe}).RoundTrip(seekingRequest(t, srv.URL(), data, length))
+				require.NoError(t, err)
+				assert.Equal(t, 503, resp.StatusCode)
+				assert.Equal(t, "later", retrytest.ReadBody(t, resp))
+				assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
+				assert.ErrorContains(t, events.Events[0].Err, "GetBody returned a body that is still being read")
+				assert.EqualValues(t, 1, srv.Conns.Load())
+			})
+		}
+	}
+}
+
+// Once an attempt has sent all of its body, GetBody may return the same reader.
+func TestGetBodyReturnsTheSameReaderLater(t *testing.T) {
+	data := randomBytes(1, 1<<20)
+	inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+		base := start(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			assert.True(t, bytes.Equal(data, body), "%d bytes were accepted as the body", len(body))
+			time.Sleep(time.Second) // the client knows by then that it has written the request
+			if attemptOf(r) < 3 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		})
+		policy := retrytest.RetryEvery(time.Second)
+		policy.AttemptTimeout = time.Minute
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(seekingRequest(t, "http://a.test/", data, -1))
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		retrytest.ReadBody(t, resp)
+	})
+}
+
+// seekingRequest returns a PUT of data whose GetBody seeks in the reader of
+// its body.
+func seekingRequest(t testing.TB, url string, data []byte, length int64) *http.Request {
+	reader := bytes.NewReader(data)
+	req := retrytest.Streamed(t, "PUT", url, io.NopCloser(reader))
+	req.ContentLength = length
+	req.GetBody = func() (io.ReadCloser, error) {
+		_, err := reader.Seek(0, io.SeekStart)
+		return io.NopCloser(reader), err
+	}
+	return req
+}

@@ -1,0 +1,171 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// attemptOf returns the number of the attempt that a server received.
+func attemptOf(r *http.Request) int {
+	n := 0
+	_, _ = fmt.Sscan(r.Header.Get("Retry-Attempt"), &n)
+	return n + 1
+}
+
+// waitLimit is how long a test waits for an event: far longer than the event
+// takes, and less than the timeout of the test binary.
+const waitLimit = 20 * time.Second
+
+// answerEarly responds while the request is still being sent. Over HTTP/1 it
+// also asks for the connection to be closed.
+func answerEarly(w http.ResponseWriter, r *http.Request, code int) {
+	if r.ProtoMajor < 2 {
+		_ = http.NewResponseController(w).EnableFullDuplex() // or else the server first reads the whole request
+		w.Header().Set("Connection", "close")
+	}
+	w.WriteHeader(code)
+}
+
+// waitFor fails the test if f does not return within waitLimit.
+func waitFor(t testing.TB, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(waitLimit):
+		t.Fatalf("%s: not within %v", what, waitLimit)
+	}
+}
+
+// randomBytes returns size bytes. Bytes from different seeds differ.
+func randomBytes(seed uint64, size int) []byte {
+	data := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(data)
+	return data
+}
+
+// newUpload returns a PUT of data as a stream, as a file, or with GetBody.
+func newUpload(t testing.TB, kind, url string, data []byte) *http.Request {
+	t.Helper()
+	req := retrytest.Streamed(t, "PUT", url, nil)
+	open := func() (io.ReadCloser, error) {
+		return &retrytest.Body{ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}, nil
+	}
+	req.Body, _ = open()
+	switch kind {
+	case "GetBody":
+		req.GetBody = open
+		req.ContentLength = int64(len(data))
+	case "file":
+		name := filepath.Join(t.TempDir(), "file")
+		assert.NoError(t, os.WriteFile(name, data, 0o600))
+		file, err := os.Open(name)
+		assert.NoError(t, err)
+		req.Body = file
+	}
+	return req
+}
+
+// warmUp sends a request, so that base has a connection to srv.
+func warmUp(t testing.TB, base http.RoundTripper, srv *faults.HTTP2Server) {
+	t.Helper()
+	resp, err := base.RoundTrip(retrytest.Request(t, http.MethodGet, srv.URL(), ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	<-srv.Complete
+}
+
+// connectTo returns a transport that connects to addr, whatever the URL's host.
+func connectTo(t *testing.T, addr string) *http.Transport {
+	base := faults.Base(t, nil)
+	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+	return base
+}
+
+// blockedBody is a body whose Read blocks until it is closed.
+type blockedBody struct {
+	reading, closed chan struct{}
+	begin, end      sync.Once
+	closes          atomic.Int32
+}
+
+func newBlockedBody() *blockedBody {
+	return &blockedBody{reading: make(chan struct{}), closed: make(chan struct{})}
+}
+
+func (b *blockedBody) Read([]byte) (int, error) {
+	b.begin.Do(func() { close(b.reading) })
+	<-b.closed
+	return 0, errors.New("read of a closed body")
+}
+
+func (b *blockedBody) Close() error {
+	b.closes.Add(1)
+	b.end.Do(func() { close(b.closed) })
+	return nil
+}
+
+func (b *blockedBody) Closes() int { return int(b.closes.Load()) }
+
+// newBodyBase returns a base that calls f with the body and the number of each
+// attempt, and responds with the status that f returns. f may keep the body.
+func newBodyBase(f func(body io.ReadCloser, attempt int) int) retrytest.BaseFunc {
+	return func(req *http.Request) (*http.Response, error) {
+		status := f(req.Body, httpretry.Attempt(req.Context()))
+		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
+	}
+}
+
+// readN reads n bytes.
+func readN(t testing.TB, r io.Reader, n int) string {
+	t.Helper()
+	p := make([]byte, n)
+	_, err := io.ReadFull(r, p)
+	require.NoError(t, err)
+	return string(p)
+}
+
+// inVirtualTime runs a test over both protocols, each in a synctest bubble.
+// start starts a server and returns a transport that is connected to it.
+func inVirtualTime(t *testing.T, test func(t *testing.T, start func(http.HandlerFunc) *http.Transport)) {
+	t.Helper()
+	for proto, pipe := range map[string]func(testing.TB, http.HandlerFunc) *http.Transport{retrytest.HTTP1: faults.Pipe, retrytest.HTTP2: faults.HTTP2Pipe} {
+		t.Run(proto, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				test(t, func(handler http.HandlerFunc) *http.Transport { return pipe(t, handler) })
+			})
+		})
+	}
+}
+
+// countDials counts the connections that base dials.
+func countDials(base *http.Transport, conns *atomic.Int32) {
+	dial := base.DialContext
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conns.Add(1)
+		return dial(ctx, network, addr)
+	}
+}

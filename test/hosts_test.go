@@ -1,0 +1,176 @@
+package test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// Hazard H3: the policy and the budget of a request are those of its URL's
+// host, however that is spelled. Its Host header does not count.
+func TestHostsOnTheWire(t *testing.T) {
+	srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
+	book := &retrytest.Ledger{}
+	policy := retrytest.RetryEvery(0)
+	policy.MaxAttempts, policy.Budget = 2, book
+	transport := retrytest.New(t, httpretry.Config{
+		Base:   connectTo(t, srv.Addr),
+		Policy: httpretry.Policy{MaxAttempts: 1},
+		Hosts: map[string]httpretry.Policy{"example.com:80": policy, "[::1]:80": policy, "127.0.0.1": policy, "faß.example": policy,
+			"evil.com": policy, "[fe80::1%eth0]": policy},
+	})
+	for raw, want := range map[string]string{
+		"http://example.com": "example.com", "http://EXAMPLE.com": "example.com", "http://example.com.": "example.com",
+		"http://example.com:": "example.com", "http://example.com:80": "example.com", "http://example.com:080/": "example.com",
+		"http://Example.COM.:0080": "example.com",
+		"http://[::1]":             "[::1]", "http://[0:0:0:0:0:0:0:1]:080": "[::1]", "http://[0000::0001]:": "[::1]",
+		"http://127.0.0.1:8080": "127.0.0.1:8080", "http://[FE80::1%25eth0]": "[fe80::1%eth0]",
+		"http://faß.example": "faß.example", "http://FAß.example.:80": "faß.example",
+		"http://good.com@evil.com": "evil.com", "http://example.com:80@EVIL.com": "evil.com",
+		"http://example.com:81": "", "http://example.com:8080": "", "http://sub.example.com": "", "http://example.com.evil.test": "",
+		"http://evil.com@good.com": "", "http://fass.example": "", "http://[::2]": "", "http://[fe80::1%25eth1]": "", "http://example.comm": "",
+		// Other spellings of a name outside ASCII are other names.
+		"http://xn--fa-hia.example": "", "http://ｅｘａｍｐｌｅ.com": "", "http://example。com": "", "http://１２７.0.0.1": "",
+	} {
+		for _, host := range []string{"", "example.com", "other.test"} {
+			book.Entries = nil
+			before := srv.Requests.Load()
+			req := retrytest.Request(t, "GET", raw, "")
+			if host != "" {
+				req.Host = host
+			}
+			resp, err := transport.RoundTrip(req)
+			require.NoError(t, err, raw)
+			retrytest.ReadBody(t, resp)
+			if want == "" {
+				assert.EqualValues(t, 1, srv.Requests.Load()-before, "%s, Host %s", raw, host)
+				assert.Empty(t, book.Entries)
+			} else {
+				assert.EqualValues(t, 2, srv.Requests.Load()-before, "%s, Host %s", raw, host)
+				assert.Equal(t, []string{"withdraw http://" + want}, book.Entries, "%s, Host %s", raw, host)
+			}
+		}
+	}
+}
+
+// Hazard H4, H7: requests to ever new hosts, as an attacker can provoke with
+// redirects, do not fill the memory.
+func TestManyHosts(t *testing.T) {
+	hosts := 200_000
+	if retrytest.RaceEnabled {
+		hosts = 2_000 // eviction takes a hundred times as long
+	}
+	shared := &httpretry.HostBudget{}
+	for name, cfg := range map[string]httpretry.Config{
+		"budget of its own": {},
+		"shared budget":     {Policy: httpretry.Policy{Budget: shared}},
+		"policies":          {Hosts: map[string]httpretry.Policy{"*.test": {MaxAttempts: 2}, "*.7.test": {MaxAttempts: 2, Budget: shared}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sends atomic.Int64
+			cfg.Base = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				sends.Add(1)
+				if req.URL.Path == "/flaky" && httpretry.Attempt(req.Context()) == 1 {
+					return &http.Response{StatusCode: 503, Body: http.NoBody}, nil
+				}
+				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+			})
+			cfg.Policy.Backoff = strategies.Constant{}
+			for pattern, p := range cfg.Hosts {
+				p.Backoff = strategies.Constant{}
+				cfg.Hosts[pattern] = p
+			}
+			transport := retrytest.Unchecked(t, cfg) // the checks would keep the responses in memory
+			before := retrytest.HeapInUse()
+			visitHosts(t, transport, hosts)
+			grown := retrytest.HeapInUse() - before
+			t.Logf("%d hosts: %d KiB", hosts, grown>>10)
+			assert.EqualValues(t, 3*hosts, sends.Load(), "each host has its own first retry")
+			assert.Less(t, grown, int64(64<<20))
+			runtime.KeepAlive(transport)
+		})
+	}
+}
+
+// visitHosts sends two requests to each host: one that fails at first, and one
+// that does not.
+func visitHosts(t *testing.T, transport http.RoundTripper, hosts int) {
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			for i := worker; i < hosts; i += 4 {
+				for _, path := range []string{"/flaky", "/"} {
+					u := &url.URL{Scheme: "http", Host: fmt.Sprintf("h%d.%d.test", i, i%10), Path: path}
+					resp, err := transport.RoundTrip((&http.Request{Method: "GET", URL: u, Header: http.Header{}}).WithContext(t.Context()))
+					if err != nil || resp.StatusCode != 200 {
+						t.Errorf("%v: %v, %v", u, resp, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A redirect may lead to a host name of any length, and a proxy answers for it.
+// What is kept of hosts is bounded in bytes, too.
+func TestHugeHostNames(t *testing.T) {
+	const size, hosts = 128 << 10, 128
+	for name, answer := range map[string]retrytest.Step{
+		"success":   retrytest.Status(200),
+		"failure":   retrytest.Status(503),
+		"cool-down": retrytest.Status(429, "Retry-After", "3600"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := httpretry.Policy{Backoff: strategies.Constant{}}
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				return retrytest.Play(answer).RoundTrip(req)
+			})
+			transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+			before := retrytest.HeapInUse()
+			for i := range hosts {
+				scheme := []string{"http", "https"}[i%2]
+				host := fmt.Sprintf("%d.%s", i, strings.Repeat("a", size))
+				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", scheme+"://"+host+"/", ""))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+			}
+			assert.Less(t, retrytest.HeapInUse()-before, int64(hosts*size/8))
+			runtime.KeepAlive(transport)
+		})
+	}
+}
+
+// The budget of an origin is that of its scheme, host and port: a response over
+// HTTP, which anybody on the way may forge, does not concern HTTPS.
+func TestBudgetOfScheme(t *testing.T) {
+	keys := map[string]string{}
+	for _, url := range []string{"http://a.test/", "https://a.test/", "http://a.test:8080/", "https://a.test:8080/"} {
+		book := &retrytest.Ledger{}
+		policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: book}
+		base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", url, ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		require.Len(t, book.Entries, 3)
+		key := strings.TrimPrefix(book.Entries[0], "withdraw ")
+		assert.Equal(t, "deposit "+key, book.Entries[1])
+		assert.Equal(t, "refund "+key, book.Entries[2])
+		assert.Empty(t, keys[key], "%s has the key of %s", url, keys[key])
+		keys[key] = url
+	}
+}

@@ -1,0 +1,201 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// requireSentOnce sends a POST through base, and fails the test if the server,
+// which refuses all streams, gets it more than once.
+func requireSentOnce(t *testing.T, base http.RoundTripper, srv *faults.HTTP2Server, body string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
+	require.Error(t, err)
+	require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
+	assert.EqualValues(t, 1, srv.Requests.Load(), "%v", err)
+}
+
+func refuseStreams(t *testing.T) *faults.HTTP2Server {
+	return faults.HTTP2(t, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) })
+}
+
+// Hazard 0.1: a layer that signs or logs requests may read the body and make a
+// request of its own, with a GetBody that the RetryTransport does not know.
+func TestAtMostOnceWithLayerThatReplacesTheBody(t *testing.T) {
+	for name, streamed := range map[string]bool{"GetBody": false, "stream": true} {
+		for _, unwraps := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				srv, inner := refuseStreams(t), faults.HTTP2Base(t)
+				layer := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					body, err := io.ReadAll(req.Body)
+					if err != nil {
+						return nil, err
+					}
+					_ = req.Body.Close()
+					own, err := http.NewRequestWithContext(req.Context(), req.Method, req.URL.String(), bytes.NewReader(body))
+					if err != nil {
+						return nil, err
+					}
+					return inner.RoundTrip(own)
+				})
+				if streamed {
+					withGetBody := layer
+					layer = func(req *http.Request) (*http.Response, error) {
+						req = req.WithContext(req.Context())
+						req.Body, req.GetBody = io.NopCloser(struct{ io.Reader }{req.Body}), nil
+						return withGetBody(req)
+					}
+				}
+				var base http.RoundTripper = layer
+				if unwraps {
+					base = &unwrappable{layer, inner}
+				}
+				requireSentOnce(t, base, srv, "payload")
+			})
+		}
+	}
+}
+
+// unwrappable is a layer that tells what it is around.
+type unwrappable struct {
+	http.RoundTripper
+	inner http.RoundTripper
+}
+
+func (u *unwrappable) Unwrap() http.RoundTripper { return u.inner }
+
+// Hazard 0.1: a layer may get a token from another host first, with the context
+// of the attempt.
+func TestAtMostOnceAfterRequestToAnotherHost(t *testing.T) {
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		for _, body := range []string{"", "payload"} {
+			tokens, tokenServer := retrytest.Serve(t, proto, func(http.ResponseWriter, *http.Request) {})
+			srv, inner := refuseStreams(t), faults.HTTP2Base(t)
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				resp, err := tokens.RoundTrip(retrytest.Request(t, "GET", tokenServer.URL, "").WithContext(req.Context()))
+				if err != nil {
+					return nil, err
+				}
+				retrytest.ReadBody(t, resp)
+				return inner.RoundTrip(req)
+			})
+			requireSentOnce(t, base, srv, body)
+		}
+	})
+}
+
+// Hazard 0.1: a request to another host may be on its way when the attempt's
+// own is written, and be answered before that one is refused.
+func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		for name, tt := range map[string]struct {
+			body     string
+			replaced bool // by the layer
+		}{
+			"no body":       {"", false},
+			"body":          {"payload", false},
+			"replaced body": {"payload", true},
+		} {
+			t.Run(name, func(t *testing.T) {
+				arrived, written, answered := make(chan struct{}), make(chan struct{}), make(chan struct{})
+				others, otherServer := retrytest.Serve(t, proto, func(http.ResponseWriter, *http.Request) {
+					close(arrived)
+					<-written
+				})
+				var once sync.Once
+				srv := faults.HTTP2(t, func(s faults.Stream) {
+					once.Do(func() { close(written) })
+					<-answered
+					s.ResetStream(faults.RefusedStream)
+				})
+				inner := faults.HTTP2Base(t)
+				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					go func() {
+						defer close(answered)
+						resp, err := others.RoundTrip(retrytest.Request(t, "GET", otherServer.URL, "").WithContext(req.Context()))
+						if assert.NoError(t, err) {
+							retrytest.ReadBody(t, resp)
+						}
+					}()
+					<-arrived
+					if tt.replaced {
+						body, err := io.ReadAll(req.Body)
+						assert.NoError(t, err)
+						_ = req.Body.Close()
+						req = retrytest.Request(t, req.Method, req.URL.String(), string(body)).WithContext(req.Context())
+					}
+					return inner.RoundTrip(req)
+				})
+				requireSentOnce(t, base, srv, tt.body)
+			})
+		}
+	})
+}
+
+// A layer that follows redirects or polls for a result sends requests of its
+// own after the attempt's. If those were not processed, that does not hold for
+// the attempt's, which was answered.
+func TestUnprocessedRequestOfALayer(t *testing.T) {
+	for name, tt := range map[string]struct {
+		followUp func(inner http.RoundTripper, next *http.Request) (*http.Response, error)
+		posts    int32
+	}{
+		"425": {func(inner http.RoundTripper, next *http.Request) (*http.Response, error) {
+			return inner.RoundTrip(next)
+		}, 1},
+		"error": {func(http.RoundTripper, *http.Request) (*http.Response, error) {
+			return nil, errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
+		}, 1},
+		"error with an Outcome": {func(http.RoundTripper, *http.Request) (*http.Response, error) {
+			return nil, unprocessedError{}
+		}, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var posts atomic.Int32
+			inner, srv := retrytest.Serve(t, retrytest.HTTP1, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == "POST" {
+					posts.Add(1)
+					http.Redirect(w, r, "/result", http.StatusSeeOther)
+					return
+				}
+				w.WriteHeader(http.StatusTooEarly)
+			})
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				resp, err := inner.RoundTrip(req)
+				if err != nil {
+					return nil, err
+				}
+				retrytest.ReadBody(t, resp)
+				return tt.followUp(inner, retrytest.Request(t, "GET", srv.URL+"/result", "").WithContext(req.Context()))
+			})
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(retrytest.Request(t, "POST", srv.URL, "payload"))
+			if err == nil {
+				retrytest.ReadBody(t, resp)
+			}
+			assert.Equal(t, tt.posts, posts.Load())
+		})
+	}
+}
+
+// unprocessedError is the error of a layer that knows what it means.
+type unprocessedError struct{}
+
+func (unprocessedError) Error() string              { return "the limiter is full" }
+func (unprocessedError) Outcome() httpretry.Outcome { return httpretry.Unprocessed }

@@ -1,0 +1,611 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// sendCrowd sends n concurrent requests to each URL. The first attempts return
+// only when all have been answered, so that all requests ask for a retry at the
+// same time.
+func sendCrowd(t *testing.T, cfg httpretry.Config, n int, urls ...string) {
+	var gate sync.WaitGroup
+	gate.Add(n * len(urls))
+	next := cfg.Base
+	cfg.Base = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(req)
+		if req.Header.Get("Retry-Attempt") == "" {
+			gate.Done()
+			gate.Wait()
+		}
+		return resp, err
+	})
+	transport := retrytest.New(t, cfg)
+	var wg sync.WaitGroup
+	for _, url := range urls {
+		for range n {
+			wg.Go(func() {
+				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
+				if assert.NoError(t, err) {
+					assert.Equal(t, 503, resp.StatusCode)
+					assert.NoError(t, resp.Body.Close())
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// countRetries starts a server that counts the retries that arrive, by Host
+// header.
+func countRetries(t *testing.T, answer func(r *http.Request) int) (base *http.Transport, retries func(host string) int) {
+	var mu sync.Mutex
+	seen := map[string]int{}
+	srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Retry-Attempt") != "" {
+			mu.Lock()
+			seen[r.Host]++
+			mu.Unlock()
+		}
+		w.WriteHeader(answer(r))
+	})
+	base = connectTo(t, strings.TrimPrefix(srv.URL, "http://"))
+	base.MaxConnsPerHost, base.MaxIdleConns, base.MaxIdleConnsPerHost = 50, 0, 50
+	return base, func(host string) int { mu.Lock(); defer mu.Unlock(); return seen[host] }
+}
+
+// Hazard I1, I5: of a thousand requests that fail at the same time, ten are
+// retried. Retries to one host do not use up another host's budget.
+func TestCrowdAtTheBudget(t *testing.T) {
+	fails := func(r *http.Request) int {
+		if r.URL.Path == "/ok" {
+			return 200
+		}
+		return 503
+	}
+	for name, budget := range map[string]*httpretry.HostBudget{
+		"floor": {Burst: 10, Window: time.Hour},
+		"ratio": {Ratio: 0.1, Burst: -1, Window: time.Hour},
+		"both":  {Ratio: 0.05, Burst: 5, Window: time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base, retries := countRetries(t, fails)
+			policy := retrytest.RetryEvery(0)
+			policy.Budget = budget
+			cfg := httpretry.Config{Base: base, Policy: policy}
+			if name != "floor" {
+				sendSuccesses(t, cfg, "http://a.test/ok", 100)
+			}
+			sendCrowd(t, cfg, 1000, "http://a.test/")
+			assert.Equal(t, 10, retries("a.test"))
+			assert.Zero(t, budget.Balance("http://a.test"))
+		})
+	}
+	t.Run("several hosts", func(t *testing.T) {
+		base, retries := countRetries(t, fails)
+		policy := retrytest.RetryEvery(0)
+		policy.Budget = &httpretry.HostBudget{Burst: 10, Window: time.Hour}
+		sendCrowd(t, httpretry.Config{Base: base, Policy: policy}, 200, "http://a.test/", "http://b.test/", "http://c.test:81/", "http://A.test./")
+		assert.Equal(t, []int{10, 10, 10}, []int{retries("a.test") + retries("A.test.") + retries("A.test"), retries("b.test"), retries("c.test:81")})
+		sendCrowd(t, httpretry.Config{Base: base, Policy: policy}, 1, "http://d.test/")
+		assert.Equal(t, 4, retries("d.test"), "which nobody has asked before")
+	})
+}
+
+// sendSuccesses sends n requests that succeed.
+func sendSuccesses(t *testing.T, cfg httpretry.Config, url string, n int) {
+	transport := retrytest.New(t, cfg)
+	for range n {
+		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+	}
+}
+
+// Hazard I7: when the budget is used up, a request ends at once with the result
+// that it would have without retries.
+func TestBudgetExhaustedOnTheWire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := strings.Repeat("x", 1<<20)
+		attempts := 0
+		base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
+			attempts++
+			if r.URL.Path == "/drop" {
+				panic(http.ErrAbortHandler)
+			}
+			w.Header().Set("X-Header", "kept")
+			w.Header().Set("Retry-After", "30")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, body)
+		})
+		policy := retrytest.RetryEvery(time.Minute)
+		policy.Budget = &httpretry.HostBudget{Burst: -1}
+		events := new(retrytest.Record)
+		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+		start := time.Now()
+
+		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		assert.Equal(t, httpretry.ReasonBudget, events.Reason())
+		assert.Equal(t, []string{"kept"}, resp.Header["X-Header"])
+		assert.Equal(t, body, retrytest.ReadBody(t, resp))
+
+		_, err = transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test/drop", ""))
+		require.ErrorIs(t, err, io.EOF)
+		assert.Equal(t, httpretry.ReasonBudget, events.Reason())
+		assert.Zero(t, time.Since(start))
+		assert.Equal(t, 2, attempts)
+	})
+}
+
+// Hazard I8, D5: thousands of requests wait. Each holds a goroutine and a few
+// kilobytes, but no lock and no connection.
+func TestManyWait(t *testing.T) {
+	const each = 12 << 10
+	requests := 10_000
+	if retrytest.RaceEnabled {
+		requests = 2_000 // to save time
+	}
+	synctest.Test(t, func(t *testing.T) {
+		base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Retry-Attempt") == "" && r.URL.Path != "/ok" {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = io.WriteString(w, "not now") // holds the connection until it is read
+			}
+		})
+		base.MaxConnsPerHost = 5
+		budget := &httpretry.HostBudget{Burst: requests}
+		policy := retrytest.RetryEvery(time.Hour)
+		policy.Budget = budget
+		transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		reqs := make([]*http.Request, requests)
+		for i := range reqs {
+			reqs[i] = retrytest.Request(t, "GET", "http://a.test/", "")
+		}
+		sendSuccesses(t, httpretry.Config{Base: base, Policy: policy}, "http://a.test/ok", 1)
+		synctest.Wait()
+		memory, goroutines := memoryInUse(), runtime.NumGoroutine()
+		var wg sync.WaitGroup
+		for _, req := range reqs {
+			wg.Go(func() { assertSuccess(t, transport, req) })
+		}
+		synctest.Wait() // until all of them wait
+		perRequest := (memoryInUse() - memory) / int64(requests)
+		t.Logf("%d requests wait: %d bytes each, the caller's goroutine included", requests, perRequest)
+		if !retrytest.RaceEnabled {
+			assert.Less(t, perRequest, int64(each))
+		}
+		assert.LessOrEqual(t, runtime.NumGoroutine()-goroutines, requests+5*5, "and the connections' own")
+		assert.Zero(t, budget.Balance("http://a.test"))
+		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/ok", ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		wg.Wait()
+	})
+}
+
+func assertSuccess(t *testing.T, transport http.RoundTripper, req *http.Request) {
+	resp, err := transport.RoundTrip(req)
+	if assert.NoError(t, err) {
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.NoError(t, resp.Body.Close())
+	}
+}
+
+// memoryInUse returns the number of bytes in live objects and in stacks.
+func memoryInUse() int64 {
+	live := retrytest.HeapInUse()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return live + int64(m.StackInuse)
+}
+
+// leftoverGoroutines counts the goroutines that may outlive their requests:
+// those of package httpretry, of contexts that were not canceled, and of
+// connections.
+func leftoverGoroutines() int {
+	buf := make([]byte, 1<<20)
+	for n := runtime.Stack(buf, true); n == len(buf); n = runtime.Stack(buf, true) {
+		buf = make([]byte, 2*len(buf))
+	}
+	count := 0
+	for stack := range strings.SplitSeq(strings.TrimRight(string(buf), "\x00"), "\n\n") {
+		for _, mark := range []string{"/httpretry.(", "context.(*cancelCtx).propagateCancel", "net/http.(*persistConn)", "net/http.(*http2ClientConn)",
+			"net/http.(*conn).serve", "net/http.(*http2serverConn)"} {
+			if strings.Contains(stack, mark) {
+				count++
+				break
+			}
+		}
+	}
+	return count
+}
+
+func openFiles(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("no way to count open files here: ", err)
+	}
+	return len(entries)
+}
+
+// requireSettled fails the test unless the goroutines and connections of its
+// requests end.
+func requireSettled(t *testing.T, goroutines int, base *http.Transport, open *atomic.Int32) {
+	t.Helper()
+	nothing := func() bool {
+		base.CloseIdleConnections()
+		return leftoverGoroutines() <= goroutines && open.Load() == 0
+	}
+	if !assert.Eventually(t, nothing, 30*time.Second, 10*time.Millisecond) {
+		buf := make([]byte, 1<<20)
+		t.Fatalf("%d goroutines, %d before; %d connections:\n%s", leftoverGoroutines(), goroutines, open.Load(), buf[:runtime.Stack(buf, true)])
+	}
+}
+
+// countOpen makes srv, which must not be started yet, count its open
+// connections.
+func countOpen(srv *httptest.Server) *atomic.Int32 {
+	open := new(atomic.Int32)
+	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			open.Add(-1)
+		}
+	}
+	return open
+}
+
+// panicTrap panics in every method while it is armed.
+type panicTrap struct {
+	armed atomic.Bool
+	slog.Handler
+}
+
+func (p *panicTrap) spring() {
+	if p.armed.Load() {
+		panic("boom")
+	}
+}
+
+func (p *panicTrap) Deposit(string) { p.spring() }
+
+func (*panicTrap) Refund(string) {}
+
+func (p *panicTrap) Withdraw(context.Context, string) bool { p.spring(); return true }
+
+func (p *panicTrap) Start() strategies.Sequence { p.spring(); return strategies.Constant{}.Start() }
+
+func (p *panicTrap) Enabled(context.Context, slog.Level) bool { return true }
+
+func (p *panicTrap) Handle(context.Context, slog.Record) error { p.spring(); return nil }
+
+// panicPlaces returns the places at which code of the caller runs.
+func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request) {
+	type cfg = *httpretry.Config
+	type req = *http.Request
+	keyless := func(r req) { r.Header.Del("Idempotency-Key") }
+	return map[string]func(cfg, req){
+		"Base": func(c cfg, _ req) {
+			next := c.Base
+			c.Base = retrytest.BaseFunc(func(r req) (*http.Response, error) { p.spring(); return next.RoundTrip(r) })
+		},
+		"Classify": func(c cfg, _ req) {
+			c.Policy.Classify = func(req *http.Request, r *http.Response, err error) httpretry.Outcome {
+				p.spring()
+				return httpretry.Classify(req, r, err)
+			}
+		},
+		"Idempotent": func(c cfg, r req) {
+			keyless(r)
+			c.Policy.Idempotent = func(req) bool { p.spring(); return true }
+		},
+		"NewIdempotencyKey": func(c cfg, r req) {
+			keyless(r)
+			c.Policy.NewIdempotencyKey = func(req) string { p.spring(); return "k" }
+		},
+		"Observe": func(c cfg, _ req) {
+			c.Observe = func(context.Context, httpretry.Event) { p.spring() }
+		},
+		"slog handler":     func(c cfg, _ req) { c.Observe = httpretry.LogEvents(slog.New(p)) },
+		"Backoff":          func(c cfg, _ req) { c.Policy.Backoff = p },
+		"ThrottledBackoff": func(c cfg, r req) { r.URL.Path = "/429"; c.Policy.ThrottledBackoff = p },
+		"sequence": func(c cfg, _ req) {
+			c.Policy.Backoff = strategies.Func(func(int) time.Duration { p.spring(); return 0 })
+		},
+		"Withdraw": func(c cfg, _ req) { c.Policy.Budget = p },
+		"Deposit":  func(c cfg, r req) { r.URL.Path = "/404"; c.Policy.Budget = p },
+		"GetBody": func(_ cfg, r req) {
+			next := r.GetBody
+			r.GetBody = func() (io.ReadCloser, error) { p.spring(); return next() }
+		},
+		"Observe, after a drop": func(c cfg, r req) {
+			r.URL.Path = "/drop"
+			c.Observe = func(context.Context, httpretry.Event) { p.spring() }
+		},
+		"second attempt": func(c cfg, _ req) {
+			c.Observe = func(_ context.Context, e httpretry.Event) {
+				if e.Attempt == 2 {
+					p.spring()
+				}
+			}
+		},
+	}
+}
+
+// Hazard K4: a panic in the caller's code affects only its own request. The
+// next request can use the only connection of the same transport.
+func TestPanicsLeaveNothingBehind(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		code, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(code)
+		_, _ = w.Write(make([]byte, 200<<10)) // too much to be drained
+	}))
+	open := countOpen(srv)
+	srv.Start()
+	t.Cleanup(srv.Close)
+	for name := range panicPlaces(nil) {
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			t.Run(fmt.Sprintf("%s/timeout %v", name, timeout), func(t *testing.T) {
+				goroutines := leftoverGoroutines()
+				base := faults.Base(t, nil)
+				base.MaxConnsPerHost = 1
+				parent := &foreignContext{done: make(chan struct{})}
+				p := new(panicTrap)
+				policy := retrytest.RetryEvery(0)
+				policy.AttemptTimeout = timeout
+				policy.ThrottledBackoff = strategies.Constant{}
+				cfg := httpretry.Config{Policy: policy, Base: base}
+				body := retrytest.Body{ReadCloser: io.NopCloser(strings.NewReader("payload"))}
+				req := retrytest.Request(t, "POST", srv.URL+"/503", "payload").WithContext(parent)
+				if timeout > 0 { // otherwise the first attempt is the caller's own request
+					req.Body = &body
+				}
+				req.Header.Set("Idempotency-Key", "k")
+				panicPlaces(p)[name](&cfg, req)
+				transport := retrytest.Unchecked(t, cfg) // the checks do not expect a panic
+
+				p.armed.Store(true)
+				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
+				p.armed.Store(false)
+				assert.Eventually(t, func() bool { return timeout == 0 || body.Closes() == 1 }, 5*time.Second, time.Millisecond, "closes of the request's body")
+
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL+"/200", "").WithContext(ctx))
+				require.NoError(t, err)
+				assert.Len(t, retrytest.ReadBody(t, resp), 200<<10)
+				requireSettled(t, goroutines, base, open)
+			})
+		}
+	}
+}
+
+// foreignContext is a context of a type that package context does not know.
+// Each context derived from it costs a goroutine until it is canceled.
+type foreignContext struct{ done chan struct{} }
+
+func (*foreignContext) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (c *foreignContext) Done() <-chan struct{}     { return c.done }
+func (*foreignContext) Value(any) any               { return nil }
+func (c *foreignContext) Err() error {
+	select {
+	case <-c.done:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
+// mixedRequests are requests, and what callers do with their responses.
+var mixedRequests = []struct {
+	method, path string
+	use          func(*http.Response)
+	cancel       bool // while it waits
+	http1        bool // only
+}{
+	{method: "GET", path: "/200", use: readAll},
+	{method: "GET", path: "/200", use: closeUnread},
+	{method: "PUT", path: "/200", use: readAll},
+	{method: "POST", path: "/200", use: closeUnread}, // not retried
+	{method: "GET", path: "/always", use: closeUnread},
+	{method: "GET", path: "/404", use: readAll},
+	{method: "HEAD", path: "/200"},
+	{method: "GET", path: "/204"},
+	{method: "GET", path: "/304"},
+	{method: "GET", path: "/drop", use: readAll},
+	{method: "POST", path: "/drop"},
+	{method: "GET", path: "/slow", use: readAll},
+	{method: "POST", path: "/slow"},
+	{method: "PUT", path: "/big", use: closeUnread},
+	{method: "GET", path: "/big", use: readAll},
+	{method: "GET", path: "/200", cancel: true},
+	{method: "PUT", path: "/big", cancel: true},
+	{method: "GET", path: "/101", use: closeUnread, http1: true},
+}
+
+func readAll(resp *http.Response)     { _, _ = io.Copy(io.Discard, resp.Body); _ = resp.Body.Close() }
+func closeUnread(resp *http.Response) { _ = resp.Body.Close() }
+
+// serveMixed fails the first attempt of each request, in different ways.
+func serveMixed(w http.ResponseWriter, r *http.Request) {
+	first := r.Header.Get("Retry-Attempt") == ""
+	switch path := strings.TrimPrefix(r.URL.Path, "/"); {
+	case path == "drop" && first:
+		panic(http.ErrAbortHandler)
+	case path == "slow" && first:
+		_, _ = io.Copy(io.Discard, r.Body) // before, net/http does not watch the connection
+		<-r.Context().Done()
+	case path == "101" && !first:
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_ = rw.Flush()
+			_, _ = io.Copy(io.Discard, conn)
+			_ = conn.Close()
+		}
+	case first || path == "always":
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "not now")
+	default:
+		_, _ = io.Copy(io.Discard, r.Body)
+		if code, err := strconv.Atoi(path); err == nil {
+			w.WriteHeader(code)
+		}
+		if path == "big" {
+			_, _ = w.Write(make([]byte, 1<<20))
+		} else if path != "204" && path != "304" {
+			_, _ = io.WriteString(w, "the body")
+		}
+	}
+}
+
+// Hazard E6, E7, K6, D6: however requests end, no goroutine, context,
+// connection or file of theirs remains.
+func TestNothingIsLeft(t *testing.T) {
+	for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
+		t.Run(protocol, func(t *testing.T) {
+			goroutines, files := leftoverGoroutines(), openFiles(t)
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(serveMixed))
+			open, base := countOpen(srv), faults.Base(t, nil)
+			if protocol == "HTTP/2" {
+				base = faults.HTTP2Base(t)
+				srv.Config.Protocols = base.Protocols
+			}
+			srv.Start()
+			parent := &foreignContext{done: make(chan struct{})} // nothing cancels it
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() {
+					for i, m := range mixedRequests {
+						if !m.http1 || protocol == "HTTP/1" {
+							sendMixed(t, base, srv.URL, parent, i)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			requireSettled(t, goroutines, base, open)
+			srv.Close()
+			assert.Eventually(t, func() bool { return openFiles(t) <= files }, 5*time.Second, 10*time.Millisecond, "open files")
+		})
+	}
+}
+
+func sendMixed(t *testing.T, base http.RoundTripper, url string, parent context.Context, i int) {
+	m := mixedRequests[i]
+	policy := retrytest.RetryEvery(0)
+	policy.MaxAttempts = 2
+	policy.AttemptTimeout = 5 * time.Second
+	if m.path == "/slow" {
+		policy.AttemptTimeout = 20 * time.Millisecond
+	}
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	use := ctx
+	if m.cancel {
+		policy.Backoff = strategies.Constant{Wait: time.Hour}
+	} else {
+		use = parent
+	}
+	body := ""
+	if m.method == "PUT" || m.method == "POST" {
+		body = strings.Repeat("x", 10<<10)
+	}
+	req := retrytest.Request(t, m.method, url+m.path, body).WithContext(use)
+	if i%2 == 0 && body != "" {
+		req.GetBody = nil
+		req.Body = io.NopCloser(struct{ io.Reader }{strings.NewReader(body)})
+	}
+	if m.path == "/101" {
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "echo")
+	}
+	resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy, Observe: func(context.Context, httpretry.Event) {
+		if m.cancel {
+			cancel()
+		}
+	}}).RoundTrip(req)
+	if m.cancel && !errors.Is(err, context.Canceled) {
+		t.Errorf("%v: %v", m, err)
+	}
+	if err == nil && m.use != nil {
+		m.use(resp)
+	}
+}
+
+// Hazard K5: in a hundred attempts no wait overflows.
+func TestHundredAttempts(t *testing.T) {
+	const least, most = 100 * time.Millisecond, 30 * time.Second
+	for name, s := range map[string]strategies.Strategy{
+		"Exponential":        strategies.Exponential{},
+		"Exponential by 10":  strategies.Exponential{Factor: 10},
+		"Exponential by 1e9": strategies.Exponential{Factor: 1e9},
+		"long":               strategies.Exponential{Max: 1<<63 - 1},
+		"FullJitter":         strategies.FullJitter{Factor: 10},
+		"EqualJitter":        strategies.EqualJitter{Factor: 10},
+		"DecorrelatedV2":     strategies.DecorrelatedV2{},
+		"naive":              strategies.Func(func(k int) time.Duration { return time.Second << k }), // negative from 34 on, 0 from 55 on
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var seen []time.Duration
+				start := time.Now()
+				pipe := faults.Pipe(t, func(w http.ResponseWriter, _ *http.Request) {
+					seen = append(seen, time.Since(start))
+					w.WriteHeader(http.StatusServiceUnavailable)
+				})
+				policy := retrytest.RetryEvery(0)
+				policy.MaxAttempts, policy.Backoff = 100, s
+				ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+				defer cancel()
+				resp, err := retrytest.New(t, httpretry.Config{Base: pipe, Policy: policy}).
+					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				if name == "long" || name == "naive" {
+					assert.Less(t, len(seen), 30, "the deadline, not a wait that has wrapped around")
+					return
+				}
+				require.Len(t, seen, 100)
+				for i := range seen[1:] {
+					wait := seen[i+1] - seen[i]
+					assert.LessOrEqual(t, wait, most)
+					assert.GreaterOrEqual(t, wait, time.Duration(0))
+					if strings.HasPrefix(name, "Exponential") {
+						assert.GreaterOrEqual(t, wait, least)
+						assert.True(t, i == 0 || wait >= seen[i]-seen[i-1], "waits only grow")
+					}
+				}
+			})
+		})
+	}
+}

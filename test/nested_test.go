@@ -1,0 +1,429 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// unwrapper is a layer that shows what it contains.
+type unwrapper struct{ http.RoundTripper }
+
+func (u unwrapper) Unwrap() http.RoundTripper { return u.RoundTripper }
+
+// nesting is a way to put a RetryTransport into the Base of another one.
+type nesting struct {
+	name string
+	wrap func(inner http.RoundTripper) http.RoundTripper
+	// hidden: the outer transport cannot see the inner one. So it sends the
+	// caller's own request in the first attempt, and the inner transport does
+	// not know that it is in an attempt: it retries.
+	hidden bool
+}
+
+func nestings() []nesting {
+	return []nesting{
+		{"direct", func(inner http.RoundTripper) http.RoundTripper { return inner }, false},
+		{"Unwrap", func(inner http.RoundTripper) http.RoundTripper { return unwrapper{unwrapper{inner}} }, false},
+		{"no Unwrap", func(inner http.RoundTripper) http.RoundTripper { return retrytest.BaseFunc(inner.RoundTrip) }, true},
+	}
+}
+
+// nested is a RetryTransport in another one, both with three attempts.
+type nested struct {
+	retrytest.Record // of the inner transport
+	outerEvents      retrytest.Record
+	outer            http.RoundTripper
+}
+
+func (n nesting) over(t *testing.T, base http.RoundTripper) *nested {
+	t.Helper()
+	s := &nested{}
+	inner := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: threeAttempts, Observe: s.Observe})
+	s.outer = retrytest.New(t, httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts, Observe: s.outerEvents.Observe})
+	return s
+}
+
+// attemptsOf returns what the base saw of each attempt: its number in the
+// context, and the values of the attempt header.
+func attemptsOf(script *retrytest.Script) (seen []string) {
+	for _, s := range script.Attempts() {
+		seen = append(seen, fmt.Sprint(s.Attempt, s.Header["Retry-Attempt"]))
+	}
+	return seen
+}
+
+// The inner one of two RetryTransports sends each attempt of the outer one
+// once. If the outer one cannot see it, that does not hold for the first
+// attempt of a request that is sent as it is: then 3 × 3 attempts are 5.
+func TestNestedTransports(t *testing.T) {
+	once, hidden := []string{"1 []", "2 [1]", "3 [2]"}, []string{"1 []", "2 [1]", "3 [2]", "2 [1]", "3 [2]"}
+	for _, n := range nestings() {
+		for name, tt := range map[string]struct {
+			step    retrytest.Step
+			method  string
+			key     string
+			watched bool // not idempotent, so that even the first attempt is a copy
+			want    int  // attempts; 0: all
+		}{
+			"GET, 503":             {step: retrytest.Status(503), method: "GET"},
+			"GET, 425":             {step: retrytest.Status(425), method: "GET"},
+			"GET, 429":             {step: retrytest.Status(429, "Retry-After-Ms", "1"), method: "GET"},
+			"GET, error":           {step: retrytest.Fails(retrytest.ErrReset), method: "GET"},
+			"GET, no connection":   {step: retrytest.Fails(retrytest.ErrRefused), method: "GET"},
+			"POST with a key, 503": {step: retrytest.Status(503), method: "POST", key: "key"},
+			"POST, 503":            {step: retrytest.Status(503), method: "POST", watched: true, want: 1},
+			"POST, error":          {step: retrytest.Fails(retrytest.ErrReset), method: "POST", watched: true, want: 1},
+			"POST, 425":            {step: retrytest.Status(425), method: "POST", watched: true},
+			"POST, no connection":  {step: retrytest.Fails(retrytest.ErrRefused), method: "POST", watched: true},
+			"GET, 404":             {step: retrytest.Status(404), method: "GET", want: 1},
+			"GET, 200":             {step: retrytest.Status(200), method: "GET", want: 1},
+		} {
+			t.Run(n.name+"/"+name, func(t *testing.T) {
+				script := retrytest.Play(tt.step)
+				s := n.over(t, script)
+				req := retrytest.Request(t, tt.method, "http://a.test/", "payload")
+				if tt.key != "" {
+					req.Header.Set("Idempotency-Key", tt.key)
+				}
+				resp, err := s.outer.RoundTrip(req)
+
+				want := once
+				switch {
+				case tt.want > 0:
+					want = once[:tt.want]
+				case n.hidden && !tt.watched:
+					want = hidden
+				}
+				assert.Equal(t, want, attemptsOf(script))
+				for _, sent := range script.Attempts() {
+					assert.Equal(t, "payload", sent.Body)
+					assert.Equal(t, tt.key, sent.Header.Get("Idempotency-Key"))
+				}
+				checkNestedResult(t, tt.step, resp, err)
+			})
+		}
+	}
+}
+
+// checkNestedResult checks that the base's result is the caller's.
+func checkNestedResult(t *testing.T, step retrytest.Step, resp *http.Response, err error) {
+	t.Helper()
+	if step.Err != nil {
+		assert.ErrorIs(t, err, step.Err)
+		return
+	}
+	require.NoError(t, err)
+	assert.Equal(t, step.Status, resp.StatusCode)
+	assert.Equal(t, step.Body, retrytest.ReadBody(t, resp))
+}
+
+// Both observers learn who retries, and only the outer transport's budget is
+// charged.
+func TestNestedReasons(t *testing.T) {
+	var ledger retrytest.Ledger
+	policy := threeAttempts
+	policy.Budget = &ledger
+	for _, n := range nestings()[:2] {
+		t.Run(n.name, func(t *testing.T) {
+			ledger.Entries = nil
+			var events [2]retrytest.Record
+			script := retrytest.Play(retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(200))
+			inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: policy, Observe: events[0].Observe})
+			outer := retrytest.New(t, httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts, Observe: events[1].Observe})
+			resp, err := outer.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+			var reasons [2][]httpretry.Reason
+			for i := range events {
+				for _, e := range events[i].Events {
+					reasons[i] = append(reasons[i], e.Reason)
+				}
+			}
+			assert.Equal(t, []httpretry.Reason{httpretry.ReasonCallerRetries, httpretry.ReasonCallerRetries, httpretry.ReasonSuccess}, reasons[0])
+			assert.Equal(t, []httpretry.Reason{httpretry.ReasonNone, httpretry.ReasonNone, httpretry.ReasonSuccess}, reasons[1])
+			assert.Equal(t, []string{"deposit http://a.test"}, ledger.Entries)
+		})
+	}
+}
+
+// On behalf of an inbound retry, the outer transport counts on from that, and
+// the inner one does not change the count.
+func TestNestedInInboundRetry(t *testing.T) {
+	for _, n := range nestings() {
+		for status, want := range map[int][]string{503: {"1 [2]"}, 425: {"1 [2]", "2 [3]", "3 [4]"}} {
+			t.Run(fmt.Sprintf("%s/%d", n.name, status), func(t *testing.T) {
+				script := retrytest.Play(retrytest.Status(status))
+				transport := n.over(t, script).outer
+				inbound := httptest.NewRequest("POST", "/", nil)
+				inbound.Header.Set("Retry-Attempt", "2")
+				httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					req := retrytest.Request(t, "POST", "http://a.test/", "payload").WithContext(r.Context())
+					resp, err := transport.RoundTrip(req)
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+				})).ServeHTTP(httptest.NewRecorder(), inbound)
+				assert.Equal(t, want, attemptsOf(script))
+			})
+		}
+	}
+}
+
+// An error of the base is wrapped by the outer transport only, and the result
+// of a response is the outer transport's.
+func TestNestedResult(t *testing.T) {
+	for _, n := range nestings() {
+		for _, method := range []string{"GET", "PUT"} {
+			t.Run(n.name+"/"+method, func(t *testing.T) {
+				var e *httpretry.Error
+				_, err := n.over(t, retrytest.Play(retrytest.Fails(retrytest.ErrReset))).outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
+				require.ErrorAs(t, err, &e)
+				assert.Equal(t, &httpretry.Error{Attempts: 3, Reason: httpretry.ReasonAttempts, Err: retrytest.ErrReset}, e)
+
+				// Without GetBody, the inner transport copies requests.
+				req := retrytest.Streamed(t, method, "http://a.test/", retrytest.Counted("payload"))
+				resp, err := n.over(t, retrytest.Play(retrytest.Status(503))).outer.RoundTrip(req)
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				attempts, reason := httpretry.Result(resp)
+				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
+				assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
+
+				resp, err = n.over(t, retrytest.Play(retrytest.Status(503))).outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				attempts, reason = httpretry.Result(resp)
+				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
+				assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
+			})
+		}
+	}
+}
+
+// A body without GetBody is read through two recorders. Each attempt sends it
+// from its beginning, and it is closed once.
+func TestNestedStream(t *testing.T) {
+	for _, n := range nestings() {
+		t.Run(n.name, func(t *testing.T) {
+			script := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
+			body := retrytest.Counted("payload")
+			resp, err := n.over(t, script).outer.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
+			require.NoError(t, err)
+			assert.Equal(t, "body of 200", retrytest.ReadBody(t, resp))
+			assert.Len(t, script.Attempts(), 3)
+			for _, sent := range script.Attempts() {
+				assert.Equal(t, "payload", sent.Body)
+			}
+			assert.Equal(t, 1, body.Closes())
+		})
+	}
+}
+
+// The innermost of three transports sends once, too, and knows the number of
+// the outermost one's attempt.
+func TestThreeNestedTransports(t *testing.T) {
+	script := retrytest.Play(retrytest.Status(503))
+	var transport http.RoundTripper = script
+	for range 3 {
+		transport = retrytest.New(t, httpretry.Config{Base: transport, Policy: threeAttempts})
+	}
+	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
+}
+
+// The inner transport's timeout ends an attempt of the outer one.
+func TestNestedAttemptTimeout(t *testing.T) {
+	for _, n := range nestings()[:2] {
+		t.Run(n.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				policy := threeAttempts
+				policy.AttemptTimeout = time.Second
+				script := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
+				inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: policy})
+				outer := retrytest.New(t, httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts})
+				_, err := outer.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				var e *httpretry.Error
+				require.ErrorAs(t, err, &e)
+				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{e.Attempts, e.Reason})
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
+				assert.Equal(t, 3*time.Second, time.Since(script.Start))
+			})
+		})
+	}
+}
+
+// A request that a layer of Base sends in the context of an attempt, such as a
+// request for a token, is sent once by any RetryTransport. So is one that the
+// same RetryTransport sends.
+func TestRequestInContextOfAttempt(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		t.Run(fmt.Sprintf("same transport %v", own), func(t *testing.T) {
+			tokens, script := retrytest.Play(retrytest.Status(503)), retrytest.Play(retrytest.Status(200))
+			var side http.RoundTripper = retrytest.New(t, httpretry.Config{Base: tokens, Policy: threeAttempts})
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				if req.URL.Host == "tokens.test" {
+					return tokens.RoundTrip(req)
+				}
+				token, err := side.RoundTrip(retrytest.Request(t, "GET", "http://tokens.test/", "").WithContext(req.Context()))
+				if err != nil {
+					return nil, err
+				}
+				retrytest.ReadBody(t, token)
+				if token.StatusCode != http.StatusOK {
+					return nil, errors.New("no token")
+				}
+				return script.RoundTrip(req)
+			})
+			policy := threeAttempts
+			policy.AttemptTimeout = time.Hour // makes each attempt a copy
+			transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+			if own {
+				side = transport
+			}
+			_, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			require.ErrorContains(t, err, "no token")
+			assert.Equal(t, []int{1, 2, 3}, []int{tokens.Attempts()[0].Attempt, tokens.Attempts()[1].Attempt, tokens.Attempts()[2].Attempt})
+			assert.Len(t, tokens.Attempts(), 3)
+			assert.Empty(t, script.Attempts())
+		})
+	}
+}
+
+// A request that is sent in the context of a finished attempt, that of a
+// response's request, is one like any other: it is retried, and its attempts
+// count from 1.
+func TestRequestInContextOfFinishedAttempt(t *testing.T) {
+	for _, n := range nestings() {
+		for _, first := range []retrytest.Step{retrytest.Status(200), retrytest.Status(503)} {
+			t.Run(fmt.Sprintf("%s/%d", n.name, first.Status), func(t *testing.T) {
+				transport := n.over(t, retrytest.Play(retrytest.Status(503), first)).outer
+				resp, err := transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test/", "payload"))
+				require.NoError(t, err)
+				ctx := resp.Request.Context() // while the body is open, the attempt's context lives
+				require.Greater(t, httpretry.Attempt(ctx), 1)
+				defer retrytest.ReadBody(t, resp)
+
+				script := retrytest.Play(retrytest.Status(503))
+				second := retrytest.New(t, httpretry.Config{Base: script, Policy: threeAttempts})
+				next, err := second.RoundTrip(retrytest.Request(t, "GET", "http://a.test/next", "").WithContext(ctx))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, next)
+				assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
+				attempts, reason := httpretry.Result(next)
+				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
+			})
+		}
+	}
+}
+
+// A request from a goroutine of Base that outlives its attempt is not sent on
+// behalf of that attempt.
+func TestRequestAfterAttempt(t *testing.T) {
+	var left context.Context
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		left = context.WithoutCancel(req.Context())
+		return nil, retrytest.ErrReset
+	})
+	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: threeAttempts})
+	_, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	require.Error(t, err)
+	require.Equal(t, 3, httpretry.Attempt(left))
+
+	script := retrytest.Play(retrytest.Status(503))
+	resp, err := retrytest.New(t, httpretry.Config{Base: script, Policy: threeAttempts}).
+		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(left))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
+}
+
+// For the outer transport, a request that the inner one does not send because
+// of a cool-down failed with an ordinary error: a GET is retried after the
+// outer transport's own wait, and a POST is not.
+func TestNestedCooldown(t *testing.T) {
+	for method, want := range map[string][]time.Duration{"GET": {20 * time.Second}, "POST": nil} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				script := retrytest.Play(retrytest.Status(429, "Retry-After", "15"), retrytest.Status(200))
+				inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: httpretry.Policy{MaxAttempts: 1, Cooldown: httpretry.CooldownFail}})
+				outer := retrytest.New(t, httpretry.Config{Base: inner, Policy: retrytest.RetryEvery(10 * time.Second)})
+				resp, err := inner.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+
+				resp, err = outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", "payload"))
+				if want != nil {
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+				} else {
+					var cooling *httpretry.CooldownError
+					require.ErrorAs(t, err, &cooling)
+					assert.Equal(t, "http://a.test", cooling.Host)
+				}
+				assert.Equal(t, want, script.Waits())
+			})
+		})
+	}
+}
+
+// Real servers: a keyless POST that fails after it was delivered is delivered
+// once. One that could not be delivered is retried by the outer transport.
+func TestNestedOnTheWire(t *testing.T) {
+	for _, n := range nestings() {
+		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+			for _, tt := range []struct {
+				method, key  string
+				want, hidden int32
+			}{{"POST", "", 1, 1}, {"POST", "key", 3, 5}, {"GET", "", 3, 5}} {
+				t.Run(fmt.Sprintf("%s/%s %s", n.name, tt.method, tt.key), func(t *testing.T) {
+					var deliveries atomic.Int32
+					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, _ *http.Request) {
+						deliveries.Add(1)
+						w.WriteHeader(http.StatusServiceUnavailable)
+					})
+					req := retrytest.Request(t, tt.method, srv.URL, "payload")
+					if tt.key != "" {
+						req.Header.Set("Idempotency-Key", tt.key)
+					}
+					resp, err := n.over(t, base).outer.RoundTrip(req)
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+					want := tt.want
+					if n.hidden {
+						want = tt.hidden
+					}
+					assert.Equal(t, want, deliveries.Load())
+				})
+			}
+		})
+		t.Run(n.name+"/POST, refused", func(t *testing.T) {
+			var dials atomic.Int32
+			base := faults.Base(t, nil)
+			countDials(base, &dials)
+			s := n.over(t, base)
+			_, err := s.outer.RoundTrip(retrytest.Request(t, "POST", "http://"+faults.Refused(t), "payload"))
+			var op *net.OpError
+			require.ErrorAs(t, err, &op)
+			assert.EqualValues(t, 3, dials.Load())
+			assert.Equal(t, httpretry.ReasonAttempts, s.outerEvents.Reason())
+			assert.Equal(t, httpretry.ReasonCallerRetries, s.Reason())
+		})
+	}
+}

@@ -1,0 +1,1022 @@
+package test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"go/build"
+	"io"
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// A plain-HTTP response to a TLS handshake is http.ErrSchemeMismatch.
+func TestPlainAnswerToTLS(t *testing.T) {
+	srv := retrytest.NewServer(t, func(http.ResponseWriter, *http.Request) {})
+	client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)})}
+	_, err := client.Get(strings.Replace(srv.URL, "http:", "https:", 1))
+	require.ErrorIs(t, err, http.ErrSchemeMismatch)
+	var record tls.RecordHeaderError
+	assert.False(t, errors.As(err, &record))
+}
+
+const (
+	final       = httpretry.Final
+	transient   = httpretry.Transient
+	unprocessed = httpretry.Unprocessed
+)
+
+// Hazard C5: go127 reports whether the Go version is at least 1.27, where
+// net/http does some of this differently.
+var go127 = slices.Contains(build.Default.ReleaseTags, "go1.27")
+
+// fault is something that goes wrong in or below net/http, or in the request.
+type fault struct {
+	name  string
+	setUp func(*testing.T) *scene
+	text  string            // of net/http's own error or status; " | " separates what wins a race
+	class httpretry.Outcome // of that
+	want  wants
+}
+
+// wants is the verdict on each kind of request. The verdict on a kindPost is
+// also that on the other kinds of POST without a key, unless they have their
+// own.
+type wants map[kind]verdict
+
+type kind string
+
+const (
+	kindGet          kind = "GET"
+	kindPut          kind = "PUT"
+	kindDelete       kind = "DELETE"
+	kindPost         kind = "POST"
+	kindPostStreamed kind = "POST without GetBody"
+	kindPostEmpty    kind = "POST without a body"
+	kindPostKeyed    kind = "POST with a key"
+)
+
+func (w wants) all() wants {
+	all := maps.Clone(w)
+	if v, ok := w[kindPost]; ok {
+		all[kindPostStreamed], all[kindPostEmpty] = v, v
+		maps.Copy(all, w)
+	}
+	return all
+}
+
+// verdict is how a request ends. Deliveries are counted by the server.
+type verdict struct {
+	reason     httpretry.Reason
+	attempts   int
+	deliveries int32
+	answered   bool // the request ends with a response
+}
+
+// exhausted is the verdict on a request that was retried as often as the policy
+// allows.
+func exhausted(deliveries int32) verdict {
+	return verdict{httpretry.ReasonAttempts, 5, deliveries, false}
+}
+
+// sentOnce is the verdict on a request that is not idempotent.
+func sentOnce(deliveries int32) verdict {
+	return verdict{httpretry.ReasonNotIdempotent, 1, deliveries, false}
+}
+
+// permanentFailure is the verdict on an error that is Final.
+func permanentFailure(deliveries int32) verdict {
+	return verdict{httpretry.ReasonPermanent, 1, deliveries, false}
+}
+
+// canceled is the verdict on a request whose caller gave up.
+func canceled(deliveries int32) verdict {
+	return verdict{httpretry.ReasonCanceled, 1, deliveries, false}
+}
+
+// succeeds is also the verdict on a success whose body breaks off.
+func succeeds(attempts int, deliveries int32) verdict {
+	return verdict{httpretry.ReasonSuccess, attempts, deliveries, true}
+}
+
+// rejected is the verdict on a final status that is not a success.
+func rejected(deliveries int32) verdict {
+	return verdict{httpretry.ReasonPermanent, 1, deliveries, true}
+}
+
+// scene is what a fault sets up for one request.
+type scene struct {
+	base      *http.Transport
+	url       string
+	server    *faults.Server // of the request; nil: none
+	body      string         // of the request
+	modify    func(*http.Request) *http.Request
+	is        []error // errors.Is holds for each of them
+	truncated bool    // the response's body ends too soon
+	racing    bool    // a race decides which error is reported; only the deliveries are certain
+	timeout   time.Duration
+}
+
+func newScene(t *testing.T, server *faults.Server) *scene {
+	s := &scene{base: faults.Base(t, nil), server: server, url: "http://127.0.0.1/"}
+	if server != nil {
+		s.url = server.URL()
+	}
+	return s
+}
+
+func (s *scene) request(t *testing.T, k kind) *http.Request {
+	var req *http.Request
+	body := s.body
+	if body == "" {
+		body = "payload"
+	}
+	switch k {
+	case kindGet, kindDelete:
+		req = retrytest.Request(t, string(k), s.url, "")
+	case kindPostEmpty:
+		req = retrytest.Request(t, "POST", s.url, "")
+	case kindPostStreamed:
+		req = retrytest.Streamed(t, "POST", s.url, retrytest.Counted(body))
+	case kindPut:
+		req = retrytest.Request(t, "PUT", s.url, body)
+	default:
+		req = retrytest.Request(t, "POST", s.url, body)
+	}
+	if k == kindPostKeyed {
+		req.Header.Set("Idempotency-Key", "k")
+	}
+	if s.modify != nil {
+		req = s.modify(req)
+	}
+	return req
+}
+
+// send calls rt.RoundTrip, or http.Client.Do if there is a timeout.
+func (s *scene) send(rt http.RoundTripper, req *http.Request) (*http.Response, error) {
+	if s.timeout > 0 {
+		return (&http.Client{Transport: rt, Timeout: s.timeout}).Do(req)
+	}
+	return rt.RoundTrip(req)
+}
+
+func (s *scene) requests() int32 {
+	if s.server == nil {
+		return 0
+	}
+	return s.server.Requests.Load()
+}
+
+// Hazard 1.1: each row is an error of net/http that a real fault provokes. The
+// test checks the error's text, its Outcome, and how often the request is
+// delivered. TestErrorTexts in package httpretry relies on the texts in
+// testdata/errortexts.txt, so each of them must occur in an error here.
+func TestFaults(t *testing.T) {
+	rows := faultTable()
+	var texts []string
+	ran := 0
+	for _, f := range rows {
+		t.Run(f.name, func(t *testing.T) {
+			ran++
+			all := f.want.all()
+			t.Run("net/http", func(t *testing.T) { texts = append(texts, f.checkBase(t)) })
+			for _, k := range slices.Sorted(maps.Keys(all)) {
+				t.Run(string(k), func(t *testing.T) { f.check(t, k, all[k]) })
+			}
+		})
+	}
+	if ran < len(rows) {
+		return // -run selected some of them
+	}
+	known, err := os.ReadFile("testdata/errortexts.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(known)) {
+		line = strings.TrimSuffix(line, "\n")
+		occurs := func(text string) bool { return strings.Contains(text, line) }
+		assert.True(t, slices.ContainsFunc(texts, occurs), "no fault provokes %q", line)
+	}
+}
+
+// checkBase checks what net/http alone makes of the fault. It returns the text
+// of the error, or the status.
+func (f fault) checkBase(t *testing.T) string {
+	for range 100 {
+		s := f.setUp(t)
+		resp, err := s.send(s.base, s.request(t, f.plain()))
+		text := ""
+		if err == nil {
+			text = resp.Status
+			require.NoError(t, resp.Body.Close())
+		} else {
+			text = err.Error()
+		}
+		if s.racing && !matches(f.text, text) {
+			continue
+		}
+		assert.True(t, matches(f.text, text), "%q is not %q", text, f.text)
+		assert.Equal(t, f.class, httpretry.Classify(nil, resp, err), "%T: %s", err, text)
+		return text
+	}
+	t.Errorf("%q has never won its race", f.text)
+	return ""
+}
+
+// plain returns the kind of request that net/http sends once if it can.
+func (f fault) plain() kind {
+	all := f.want.all()
+	for _, k := range []kind{kindPostStreamed, kindGet, kindPut} {
+		if _, ok := all[k]; ok {
+			return k
+		}
+	}
+	return kindPostKeyed
+}
+
+func matches(alternatives, text string) bool {
+	return slices.ContainsFunc(strings.Split(alternatives, " | "), func(alternative string) bool {
+		return strings.Contains(text, alternative)
+	})
+}
+
+// check checks how a request through a RetryTransport ends.
+func (f fault) check(t *testing.T, k kind, want verdict) {
+	var (
+		s      *scene
+		before int32
+	)
+	t.Cleanup(func() { // after the server has ended
+		assert.Equal(t, want.deliveries, s.requests()-before, "deliveries, in the end")
+	})
+	s = f.setUp(t)
+	before = s.requests()
+	events := new(retrytest.Record)
+	transport := retrytest.New(t, httpretry.Config{Base: s.base, Policy: retrytest.RetryEvery(0), Observe: events.Observe})
+	resp, err := s.send(transport, s.request(t, k))
+	text := ""
+	switch {
+	case err == nil:
+		text = resp.Status
+		_, readErr := io.ReadAll(resp.Body)
+		assert.Equal(t, s.truncated, readErr != nil && !s.racing, "reading the response: %v", readErr)
+		assert.NoError(t, resp.Body.Close())
+	default:
+		text = err.Error()
+		for _, target := range s.is {
+			assert.ErrorIs(t, err, target)
+		}
+	}
+	if s.server != nil {
+		s.server.Await(t, before+want.deliveries)
+	}
+	got := verdict{events.Reason(), len(events.Events), s.requests() - before, err == nil}
+	if s.racing {
+		got = verdict{want.reason, want.attempts, got.deliveries, want.answered}
+	}
+	assert.Equal(t, want, got, text)
+	if !want.answered && !s.racing {
+		assert.True(t, matches(f.text, text), "%q is not %q", text, f.text)
+	}
+}
+
+func faultTable() []fault {
+	return slices.Concat(dialFaults(), dnsFaults(), tlsFaults(), proxyFaults(), closeFaults(), answerFaults(),
+		timeFaults(), uploadFaults(), idleFaults(), requestFaults(), callerFaults(), http2Faults(), http2GoAwayFaults())
+}
+
+// racing marks a scene in which a race decides which error is reported.
+func racing(setUp func(*testing.T) *scene) func(*testing.T) *scene {
+	return func(t *testing.T) *scene {
+		s := setUp(t)
+		s.racing = true
+		return s
+	}
+}
+
+// withoutServer returns a scene without a server.
+func withoutServer(modify func(*scene)) func(*testing.T) *scene {
+	return func(t *testing.T) *scene {
+		s := newScene(t, nil)
+		modify(s)
+		return s
+	}
+}
+
+func dialFaults() []fault {
+	never := wants{kindGet: exhausted(0), kindPost: exhausted(0)}
+	return []fault{
+		{"dial refused", func(t *testing.T) *scene {
+			s := newScene(t, nil)
+			s.url = "http://" + faults.Refused(t)
+			return s
+		}, "connect: connection refused", unprocessed, never},
+		{"dial timeout", func(t *testing.T) *scene {
+			s := newScene(t, nil)
+			s.url = "http://" + faults.Backlog(t)
+			s.base.DialContext = (&net.Dialer{Timeout: 10 * time.Millisecond}).DialContext
+			return s
+		}, "i/o timeout", unprocessed, never},
+		{"dial, caller's deadline", func(t *testing.T) *scene {
+			s := newScene(t, nil)
+			s.url = "http://" + faults.Backlog(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			t.Cleanup(cancel)
+			s.modify = func(r *http.Request) *http.Request { return r.WithContext(ctx) }
+			s.is = []error{context.DeadlineExceeded}
+			return s
+		}, "context deadline exceeded | i/o timeout", transient, wants{kindGet: canceled(0), kindPost: canceled(0)}},
+		// The kernel refuses a TCP connection to the broadcast address. An
+		// EHOSTUNREACH cannot be provoked without a network.
+		{"network unreachable", withoutServer(func(s *scene) { s.url = "http://255.255.255.255:80/" }), "connect: network is unreachable", unprocessed, never},
+		{"port out of range", withoutServer(func(s *scene) { s.url = "http://127.0.0.1:99999/" }), "address 99999: invalid port", final, wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}},
+		{"no Unix socket", func(t *testing.T) *scene {
+			s, path := newScene(t, nil), filepath.Join(t.TempDir(), "none")
+			s.base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", path)
+			}
+			return s
+		}, "connect: no such file or directory", unprocessed, never},
+		// The error proves nothing, but the trace shows that dialing failed.
+		{"error of a dial function", withoutServer(func(s *scene) {
+			s.base.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no luck") }
+		}), "no luck", transient, never},
+	}
+}
+
+func dnsFaults() []fault {
+	asking := func(code int, timeout time.Duration) func(*testing.T) *scene {
+		return func(t *testing.T) *scene {
+			s := newScene(t, nil)
+			s.url = "http://host.test.:80/" // the final dot prevents a search in other domains
+			s.base.DialContext = (&net.Dialer{Resolver: faults.DNS(t, code), Timeout: timeout}).DialContext
+			return s
+		}
+	}
+	never, permanent := wants{kindGet: exhausted(0), kindPost: exhausted(0)}, wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}
+	return []fault{
+		{"DNS, no such name", asking(faults.DNSNameError, time.Minute), "no such host", final, permanent},
+		{"DNS, no records", asking(faults.DNSNoError, time.Minute), "no such host", final, permanent},
+		{"DNS, server failure", asking(faults.DNSServerFailure, time.Minute), "server misbehaving", unprocessed, never},
+		{"DNS, query refused", asking(faults.DNSQueryRefused, time.Minute), "server misbehaving", unprocessed, never},
+		{"DNS, lame referral", asking(faults.DNSLame, time.Minute), "lame referral", unprocessed, never},
+		{"DNS, timeout", asking(faults.DNSSilent, 20*time.Millisecond), "i/o timeout", unprocessed, never},
+	}
+}
+
+// overTLS returns a scene whose server uses TLS. If the handshake fails, the
+// server reads on, so that no reset hides the TLS alert.
+func overTLS(change func(server, client *tls.Config)) func(*testing.T) *scene {
+	return func(t *testing.T) *scene {
+		server, client := faults.Certificates(t)
+		change(server, client)
+		s := newScene(t, faults.Listen(t, func(c *faults.Conn) {
+			raw := c.Conn
+			if !c.StartTLS(server) {
+				_, _ = io.Copy(io.Discard, raw)
+				return
+			}
+			c.HTTP1(func(c *faults.Conn, _ *http.Request) bool { c.Respond(200, ""); return true })
+		}))
+		s.base.TLSClientConfig = client
+		s.url = "https://" + s.server.Addr
+		return s
+	}
+}
+
+// withoutTLS returns a scene in which the client uses TLS and the server runs
+// raw on the connection.
+func withoutTLS(raw func(*faults.Conn)) func(*testing.T) *scene {
+	return func(t *testing.T) *scene {
+		s := newScene(t, faults.Listen(t, raw))
+		s.url = "https://" + s.server.Addr
+		return s
+	}
+}
+
+func tlsFaults() []fault {
+	never, permanent := wants{kindGet: exhausted(0), kindPost: exhausted(0)}, wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}
+	return []fault{
+		{"TLS, unknown authority", overTLS(func(_, client *tls.Config) { client.RootCAs = nil }), "certificate signed by unknown authority", final, permanent},
+		{"TLS, wrong host", overTLS(func(_, client *tls.Config) { client.ServerName = "other.test" }), "certificate is valid for example.com", final, permanent},
+		{"TLS, expired", overTLS(func(_, client *tls.Config) {
+			client.Time = func() time.Time { return time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC) }
+		}), "certificate has expired", final, permanent},
+		{"TLS, alert", overTLS(func(server, client *tls.Config) {
+			server.MinVersion, client.MaxVersion = tls.VersionTLS13, tls.VersionTLS12
+		}), "remote error: tls: protocol version not supported", final, permanent},
+		{"TLS 1.2, client certificate wanted", overTLS(func(server, _ *tls.Config) {
+			server.MaxVersion, server.ClientAuth = tls.VersionTLS12, tls.RequireAnyClientCert
+		}), "remote error: tls: ", final, permanent},
+		// The alert arrives after the client has finished the handshake.
+		{"TLS 1.3, client certificate wanted", racing(overTLS(func(server, _ *tls.Config) {
+			server.ClientAuth = tls.RequireAnyClientCert
+		})), "remote error: tls: certificate required", final, permanent},
+		{"TLS, plain answer", withoutTLS(func(c *faults.Conn) {
+			_, _ = c.Reader.Peek(1)
+			c.Respond(400, "")
+			c.Drain()
+		}), "tls: first record does not look like a TLS handshake", final, permanent},
+		{"no TLS, server wants it", racing(func(t *testing.T) *scene {
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("delivered") }))
+			srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+			srv.StartTLS()
+			t.Cleanup(srv.Close)
+			s := newScene(t, nil)
+			s.url = strings.Replace(srv.URL, "https:", "http:", 1)
+			return s
+		}), "400 Bad Request", final, wants{kindGet: rejected(0), kindPost: rejected(0)}},
+		{"no TLS, alert", answerHTTP1(func(c *faults.Conn) { c.Send("\x15\x03\x01\x00\x02\x02\x46") }),
+			"malformed HTTP response", transient, wants{kindGet: exhausted(5), kindPost: sentOnce(1)}},
+		{"TLS, handshake timeout", func(t *testing.T) *scene {
+			s := withoutTLS((*faults.Conn).Drain)(t)
+			s.base.TLSHandshakeTimeout = 10 * time.Millisecond
+			return s
+		}, "net/http: TLS handshake timeout", unprocessed, never},
+		{"TLS, end during the handshake", withoutTLS(func(c *faults.Conn) {
+			_, _ = c.Reader.Peek(1)
+			c.CloseWrite()
+			c.Drain()
+		}), "EOF", transient, never},
+		{"TLS, reset during the handshake", withoutTLS(func(c *faults.Conn) {
+			_, _ = c.Reader.Peek(1)
+			c.Reset()
+		}), "connection reset by peer", transient, never},
+	}
+}
+
+// throughProxy returns a scene with an HTTPS server behind a proxy that
+// responds to CONNECT with answer.
+func throughProxy(answer func(*faults.Conn)) func(*testing.T) *scene {
+	return func(t *testing.T) *scene {
+		s := overTLS(func(_, _ *tls.Config) {})(t)
+		proxy := faults.Proxy(t, s.server.Addr, func(c *faults.Conn, _ *http.Request) bool { answer(c); return false })
+		s.base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
+		return s
+	}
+}
+
+func proxyFaults() []fault {
+	never := wants{kindGet: exhausted(0), kindPost: exhausted(0)}
+	refuses := func(status int) func(*testing.T) *scene {
+		return throughProxy(func(c *faults.Conn) { c.Respond(status, "") })
+	}
+	return []fault{
+		{"proxy refuses to be dialed", func(t *testing.T) *scene {
+			s := overTLS(func(_, _ *tls.Config) {})(t)
+			s.base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: faults.Refused(t)})
+			return s
+		}, "proxyconnect tcp: dial tcp", unprocessed, never},
+		{"CONNECT, 407", refuses(407), "Proxy Authentication Required", final, wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}},
+		{"CancelRequest", func(t *testing.T) *scene {
+			s := newScene(t, nil)
+			s.url = "http://" + faults.Refused(t)
+			// The transport keys its cancels by the request that it was given,
+			// which is the one that Proxy gets if there is no body to rewind.
+			s.base.Proxy = func(req *http.Request) (*url.URL, error) {
+				//lint:ignore SA1019 its error must be classified
+				s.base.CancelRequest(req)
+				return nil, nil
+			}
+			return s
+		}, "net/http: request canceled", final, wants{kindGet: permanentFailure(0)}},
+		{"CONNECT, 429", refuses(429), "Too Many Requests", transient, never},
+		{"CONNECT, 502", refuses(502), "Bad Gateway", transient, never},
+		{"CONNECT, 503", refuses(503), "Service Unavailable", transient, never},
+		{"CONNECT, control bytes", throughProxy(func(c *faults.Conn) { c.Send("HTTP/1.1 503 red \x1b[31m\x07\r\nContent-Length: 0\r\n\r\n") }), "red \x1b[31m\x07", transient, never},
+		// The proxy's text is one by which errors are classified.
+		{"CONNECT, words of net/http", throughProxy(func(c *faults.Conn) {
+			c.Send("HTTP/1.1 503 http: server closed idle connection\r\nContent-Length: 0\r\n\r\n")
+		}), "http: server closed idle connection", unprocessed, never},
+		{"CONNECT, end", throughProxy(func(*faults.Conn) {}), "unexpected EOF", transient, never},
+		{"CONNECT, reset", throughProxy((*faults.Conn).Reset), "connection reset by peer", transient, never},
+		{"SOCKS, refused", func(t *testing.T) *scene {
+			s := overTLS(func(_, _ *tls.Config) {})(t)
+			proxy := faults.SOCKS(t, s.server.Addr, 5)
+			s.base.Proxy = http.ProxyURL(&url.URL{Scheme: "socks5", Host: proxy.Addr})
+			return s
+		}, "socks connect tcp", unprocessed, never},
+	}
+}
+
+// answerHTTP1 returns a scene with an HTTP/1 server that reads a request, calls
+// answer, and closes the connection.
+func answerHTTP1(answer func(*faults.Conn)) func(*testing.T) *scene {
+	return func(t *testing.T) *scene {
+		return newScene(t, faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+			_, _ = io.Copy(io.Discard, req.Body)
+			answer(c)
+			return false
+		}))
+	}
+}
+
+func closeFaults() []fault {
+	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1), kindPut: exhausted(5), kindDelete: exhausted(5), kindPostKeyed: exhausted(5)}
+	var rows []fault
+	for _, said := range []struct{ name, text, endErr, resetErr string }{
+		{"the request", "", "EOF", "connection reset by peer"},
+		{"a part of the status line", "HTT", `malformed HTTP response "HTT"`, `malformed HTTP response "HTT" | connection reset by peer`},
+		{"a part of the status", "HTTP/1.1 20", `malformed HTTP status code "20"`, `malformed HTTP status code "20" | connection reset by peer`},
+		{"the status line", "HTTP/1.1 200 OK\r\n", "unexpected EOF", "unexpected EOF | connection reset by peer"},
+		{"a part of the header", "HTTP/1.1 200 OK\r\nContent-Le", `malformed MIME header: missing colon: "Content-Le"`, `malformed MIME header: missing colon: "Content-Le" | connection reset by peer`},
+		{"a header line", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "unexpected EOF", "unexpected EOF | connection reset by peer"},
+		{"a 103", "HTTP/1.1 103 Early Hints\r\n\r\n", "unexpected EOF", "unexpected EOF | connection reset by peer"},
+	} {
+		rows = append(rows,
+			fault{"end after " + said.name, answerHTTP1(func(c *faults.Conn) { c.Send(said.text) }), said.endErr, transient, maybe},
+			fault{"reset after " + said.name, answerHTTP1(func(c *faults.Conn) { c.Send(said.text); c.Reset() }), said.resetErr, transient, maybe})
+	}
+	return rows
+}
+
+func answerFaults() []fault {
+	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1), kindPut: exhausted(5)}
+	say := func(text string) func(*testing.T) *scene {
+		return answerHTTP1(func(c *faults.Conn) { c.Send(text + "\r\n\r\n") })
+	}
+	const ok = "HTTP/1.1 200 OK\r\n"
+	truncated := func(serve func(*testing.T) *scene) func(*testing.T) *scene {
+		return func(t *testing.T) *scene {
+			s := serve(t)
+			s.truncated = true
+			return s
+		}
+	}
+	cut := wants{kindGet: succeeds(1, 1), kindPost: succeeds(1, 1), kindPut: succeeds(1, 1)}
+	return []fault{
+		{"garbage", say("SSH-2.0-OpenSSH"), "malformed HTTP response", transient, maybe},
+		{"bad version", say("HTTP/x.y 200 OK"), "malformed HTTP version", transient, maybe},
+		{"bad Content-Length", say(ok + "Content-Length: ten"), "bad Content-Length", transient, maybe},
+		{"two Content-Lengths", say(ok + "Content-Length: 1\r\nContent-Length: 2"), "multiple Content-Length headers", transient, maybe},
+		{"bad Transfer-Encoding", say(ok + "Transfer-Encoding: zip"), "unsupported transfer encoding", transient, maybe},
+		{"large response header", func(t *testing.T) *scene {
+			s := say(ok + "A: " + strings.Repeat("a", 10<<10))(t)
+			s.base.MaxResponseHeaderBytes = 1000
+			return s
+		}, "net/http: server response headers exceeded 1000 bytes; aborted", final, wants{kindGet: permanentFailure(1), kindPost: permanentFailure(1)}},
+		{"truncated body", truncated(say(ok + "Content-Length: 10\r\n\r\nten?")), "200 OK", final, cut},
+		{"truncated chunk", truncated(say(ok + "Transfer-Encoding: chunked\r\n\r\na\r\nten?")), "200 OK", final, cut},
+		{"reset in the body", truncated(answerHTTP1(func(c *faults.Conn) {
+			c.Send(ok + "Content-Length: 10\r\n\r\nten?")
+			c.Reset()
+		})), "200 OK", final, cut},
+	}
+}
+
+func timeFaults() []fault {
+	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1)}
+	return []fault{
+		{"response header timeout", func(t *testing.T) *scene {
+			s := answerHTTP1((*faults.Conn).Drain)(t)
+			s.base.ResponseHeaderTimeout = 10 * time.Millisecond
+			return s
+		}, "net/http: timeout awaiting response headers", transient, maybe},
+		{"HTTP/2, response header timeout", func(t *testing.T) *scene {
+			s := answerHTTP2(func(faults.Stream) {})(t)
+			s.base.ResponseHeaderTimeout = 10 * time.Millisecond
+			return s
+		}, "http2: timeout awaiting response headers", transient, maybe},
+		{"http.Client's Timeout", func(t *testing.T) *scene {
+			s := answerHTTP1((*faults.Conn).Drain)(t)
+			s.timeout = 250 * time.Millisecond
+			s.is = []error{context.DeadlineExceeded}
+			return s
+		}, "Client.Timeout exceeded | context deadline exceeded", transient, wants{kindGet: canceled(1), kindPost: canceled(1)}},
+		{"HTTP/2, lost ping", func(t *testing.T) *scene {
+			s := answerHTTP2(func(c faults.Stream) { c.Drain() })(t)
+			s.base.HTTP2 = &http.HTTP2Config{SendPingTimeout: 10 * time.Millisecond, PingTimeout: 10 * time.Millisecond}
+			return s
+		}, "http2: client connection lost", transient, maybe},
+	}
+}
+
+func uploadFaults() []fault {
+	large := func(answer func(*faults.Conn)) func(*testing.T) *scene {
+		return func(t *testing.T) *scene {
+			s := newScene(t, faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { answer(c); return false }))
+			s.body = strings.Repeat("x", 8<<20)
+			return s
+		}
+	}
+	const broken = "connection reset by peer | broken pipe | use of closed network connection | EOF"
+	return []fault{
+		{"reset in the upload", large((*faults.Conn).Reset), broken, transient,
+			wants{kindPost: sentOnce(1), kindPostEmpty: sentOnce(1), kindPut: exhausted(5), kindPostKeyed: exhausted(5)}},
+		// Either the response or the reset after it arrives first.
+		{"early answer and close in the upload", racing(large(func(c *faults.Conn) { c.Respond(503, "", "Connection: close") })), broken + " | 503 Service Unavailable", transient,
+			wants{kindPut: exhausted(5), kindPostKeyed: exhausted(5), kindPost: sentOnce(1)}},
+	}
+}
+
+// reusedConn returns a scene in which the request uses a connection for the
+// second time. The server ends the connection after that request.
+func reusedConn(end func(*faults.Conn)) func(*testing.T) *scene {
+	return func(t *testing.T) *scene {
+		s := newScene(t, faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+			if req.URL.Path == "/first" {
+				c.Respond(200, "")
+				return true
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			end(c)
+			return false
+		}))
+		s.first(t)
+		return s
+	}
+}
+
+// first sends a request that leaves a connection to be reused.
+func (s *scene) first(t *testing.T) {
+	resp, err := s.base.RoundTrip(retrytest.Request(t, "GET", s.url+"/first", ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+}
+
+// staleConn returns a scene with a server that closes a connection just before
+// it is used again.
+func staleConn(end func(*faults.Conn)) func(*testing.T) *scene {
+	return func(t *testing.T) *scene {
+		server := faults.StaleWith(t, end)
+		s := newScene(t, server.Server)
+		s.base = server.Base
+		s.first(t)
+		s.modify = func(r *http.Request) *http.Request { return r.WithContext(server.Context) }
+		return s
+	}
+}
+
+func idleFaults() []fault {
+	// net/http resends a GET once by itself, and a POST with a key that it can
+	// rewind, but no PUT or DELETE (isReplayable in its request.go).
+	maybe := wants{kindGet: exhausted(6), kindPostKeyed: exhausted(6), kindPut: exhausted(5), kindDelete: exhausted(5), kindPost: sentOnce(1)}
+	// Nothing was written. Whether net/http resends it depends on the request.
+	ended := wants{kindGet: succeeds(1, 1), kindPostKeyed: succeeds(1, 1), kindPut: succeeds(2, 1), kindDelete: succeeds(2, 1), kindPost: succeeds(2, 1)}
+	reset := wants{kindGet: succeeds(1, 1), kindPostKeyed: succeeds(1, 1), kindPut: succeeds(1, 1), kindDelete: succeeds(1, 1), kindPost: succeeds(1, 1), kindPostStreamed: succeeds(2, 1), kindPostEmpty: succeeds(1, 1)}
+	return []fault{
+		{"reused connection, end after the request", reusedConn(func(*faults.Conn) {}), "EOF", transient, maybe},
+		{"reused connection, reset after the request", reusedConn((*faults.Conn).Reset), "connection reset by peer", transient, maybe},
+		{"idle connection, end", staleConn(func(*faults.Conn) {}), "http: server closed idle connection", unprocessed, ended},
+		{"idle connection, 408", staleConn(func(c *faults.Conn) { c.Respond(408, "") }), "http: server closed idle connection", unprocessed, ended},
+		{"idle connection, garbage", func(t *testing.T) *scene {
+			writer := log.Writer()
+			log.SetOutput(io.Discard) // net/http logs it
+			t.Cleanup(func() { log.SetOutput(writer) })
+			return staleConn(func(c *faults.Conn) { c.Send("garbage") })(t)
+		}, "readLoopPeekFailLocked: %!w(<nil>)", unprocessed, reset},
+		{"idle connection, reset", staleConn((*faults.Conn).Reset), "readLoopPeekFailLocked: ", unprocessed, reset},
+	}
+}
+
+// badRequest returns a scene with an invalid request. The server waits for what
+// may be sent of it.
+func badRequest(modify func(*http.Request)) func(*testing.T) *scene {
+	return func(t *testing.T) *scene {
+		s := newScene(t, faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool { c.Drain(); return false }))
+		s.modify = func(r *http.Request) *http.Request { modify(r); return r }
+		return s
+	}
+}
+
+func requestFaults() []fault {
+	all := wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0), kindPut: permanentFailure(0)}
+	// If the body is not in memory, its header is sent first.
+	withBody := wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(0), kindPostKeyed: permanentFailure(0)}
+	return []fault{
+		{"scheme", badRequest(func(r *http.Request) { r.URL.Scheme = "ftp" }), `unsupported protocol scheme "ftp"`, final, all},
+		{"no host", badRequest(func(r *http.Request) { r.URL.Host = "" }), "http: no Host in request URL", final, all},
+		{"no URL", badRequest(func(r *http.Request) { r.URL = nil }), "http: nil Request.URL", final, all},
+		{"no header", badRequest(func(r *http.Request) { r.Header = nil }), "http: nil Request.Header", final, all},
+		{"method", badRequest(func(r *http.Request) { r.Method = "A B" }), `net/http: invalid method "A B"`, final, all},
+		{"header name", badRequest(func(r *http.Request) { r.Header["A B"] = []string{"c"} }), `net/http: invalid header field name "A B"`, final, all},
+		{"header value", badRequest(func(r *http.Request) { r.Header["A"] = []string{"\n"} }), `net/http: invalid header field value for "A"`, final, all},
+		{"trailer", badRequest(func(r *http.Request) { r.Trailer = http.Header{"A B": nil} }), `net/http: invalid trailer field name "A B"`, final, all},
+		{"URL", racing(badRequest(func(r *http.Request) { r.URL.Opaque = "\n" })), "net/http: can't write control character in Request.URL", final, all},
+		{"length of a body that is not there", racing(badRequest(func(r *http.Request) { r.ContentLength = 5; r.Body, r.GetBody = nil, nil })), "http: Request.ContentLength=5 with nil Body", final, all},
+		{"short body", racing(badRequest(func(r *http.Request) { r.ContentLength = 10 })), "http: ContentLength=10 with Body length 7", final, withBody},
+		{"long body", racing(badRequest(func(r *http.Request) { r.ContentLength = 1 })), "http: ContentLength=1 with Body length 7", final, withBody},
+		{"HTTP/2, long body", func(t *testing.T) *scene {
+			s := answerHTTP2(func(faults.Stream) {})(t)
+			s.modify = func(r *http.Request) *http.Request { r.ContentLength = 1; return r }
+			return s
+		}, "http2: request body larger than specified content length", final, wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1)}},
+		{"HTTP/2, large header", func(t *testing.T) *scene {
+			s := answerHTTP2(func(c faults.Stream) {
+				c.Frame(faults.FrameSettings, 0, 0, []byte{0, 6, 0, 0, 4, 0}) // SETTINGS_MAX_HEADER_LIST_SIZE: 1024
+				c.Respond(200)
+			})(t)
+			s.first(t)
+			s.modify = func(r *http.Request) *http.Request { r.Header.Set("A", strings.Repeat("a", 2000)); return r }
+			return s
+		}, "http2: request header list larger than peer's advertised limit", final, all},
+	}
+}
+
+// failingBody is a request body whose Read or Close fails.
+type failingBody struct {
+	io.Reader
+	closeErr error
+}
+
+func (b *failingBody) Close() error { return b.closeErr }
+
+func callerFaults() []fault {
+	var rows []fault
+	for _, failure := range []error{errors.New("disk"), syscall.ECONNRESET, io.ErrUnexpectedEOF, context.DeadlineExceeded, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}} {
+		rows = append(rows, fault{"body fails: " + failure.Error(), badRequest(func(r *http.Request) {
+			r.Body, r.GetBody = &failingBody{io.MultiReader(strings.NewReader("pay"), iotest.ErrReader(failure)), nil}, nil
+			r.ContentLength = 7
+		}), failure.Error(), transient, wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1), kindPostKeyed: permanentFailure(1)}})
+	}
+	rows = append(rows, fault{"body fails to close", racing(func(t *testing.T) *scene {
+		s := newScene(t, faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+			if c.Number > 1 {
+				c.Respond(200, "")
+			}
+			c.Drain()
+			return false
+		}))
+		s.modify = func(r *http.Request) *http.Request {
+			r.Body, r.GetBody = &failingBody{strings.NewReader("payload"), errors.New("close failed")}, nil
+			r.ContentLength = 7
+			return r
+		}
+		return s
+	}), "close failed", transient, wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1)}})
+	errCause := errors.New("my cause")
+	for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
+		rows = append(rows, fault{protocol + ", canceled", func(t *testing.T) *scene {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			s := answerHTTP1(func(c *faults.Conn) { cancel(errCause); c.Drain() })
+			if protocol == "HTTP/2" {
+				s = answerHTTP2(func(faults.Stream) { cancel(errCause) })
+			}
+			sc := s(t)
+			sc.modify = func(r *http.Request) *http.Request { return r.WithContext(ctx) }
+			sc.is = []error{context.Canceled, errCause}
+			return sc
+		}, map[string]string{"HTTP/1": "my cause", "HTTP/2": "context canceled"}[protocol],
+			map[string]httpretry.Outcome{"HTTP/1": transient, "HTTP/2": final}[protocol], wants{kindGet: canceled(1), kindPost: canceled(1)}})
+	}
+	return append(rows, fault{"Request.Cancel", func(t *testing.T) *scene {
+		cancel := make(chan struct{})
+		s := answerHTTP1(func(c *faults.Conn) { close(cancel); c.Drain() })(t)
+		//lint:ignore SA1019 old code sets it
+		s.modify = func(r *http.Request) *http.Request { r.Cancel = cancel; return r }
+		return s
+	}, "request canceled", final, wants{kindGet: canceled(1), kindPost: canceled(1)}})
+}
+
+// answerHTTP2 returns a scene with an HTTP/2 server.
+func answerHTTP2(answer func(faults.Stream)) func(*testing.T) *scene {
+	return func(t *testing.T) *scene {
+		s := newScene(t, faults.HTTP2(t, answer).Server)
+		s.base = faults.HTTP2Base(t)
+		return s
+	}
+}
+
+// largeHeader returns a scene with an HTTP/2 server whose response header has
+// about 14 KB as the client counts them.
+func largeHeader(limit int64) func(*testing.T) *scene {
+	return func(t *testing.T) *scene {
+		s := answerHTTP2(func(s faults.Stream) {
+			header := []string{":status", "200"}
+			for i := range 100 {
+				header = append(header, fmt.Sprintf("a%d", i), strings.Repeat("a", 100))
+			}
+			s.Header(true, header...)
+		})(t)
+		s.base.MaxResponseHeaderBytes = limit
+		return s
+	}
+}
+
+func http2Faults() []fault {
+	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1), kindPut: exhausted(5), kindPostKeyed: exhausted(5)}
+	reset := func(code uint32) func(*testing.T) *scene {
+		return answerHTTP2(func(s faults.Stream) { s.ResetStream(code) })
+	}
+	// Before Go 1.27, net/http resends a request that was reset with
+	// PROTOCOL_ERROR any number of times, unless it cannot rewind the body.
+	protocolError := wants{kindPostStreamed: sentOnce(1)}
+	if go127 {
+		protocolError = maybe
+	}
+	var rows []fault
+	for code, name := range map[uint32]string{
+		faults.InternalError: "INTERNAL_ERROR", faults.Cancel: "CANCEL", faults.EnhanceYourCalm: "ENHANCE_YOUR_CALM",
+		faults.HTTP11Required: "HTTP_1_1_REQUIRED", faults.NoError: "NO_ERROR", 0x3: "FLOW_CONTROL_ERROR", 0xc: "INADEQUATE_SECURITY",
+	} {
+		rows = append(rows, fault{"RST_STREAM, " + name, reset(code), name + "; received from peer", transient, maybe})
+	}
+	return append(rows,
+		fault{"RST_STREAM, PROTOCOL_ERROR, not rewindable", reset(faults.ProtocolError),
+			"PROTOCOL_ERROR; received from peer", transient, protocolError},
+		fault{"RST_STREAM, REFUSED_STREAM, not rewindable", reset(faults.RefusedStream),
+			"REFUSED_STREAM; received from peer] after Request.Body was written", transient, wants{kindPostStreamed: sentOnce(1)}},
+		fault{"HTTP/2, end", answerHTTP2(func(s faults.Stream) { s.CloseWrite(); s.Drain() }), "unexpected EOF", transient, maybe},
+		fault{"HTTP/2, reset", answerHTTP2(func(s faults.Stream) { s.Reset() }), "unexpected EOF | connection reset by peer", transient, maybe},
+		fault{"HTTP/2, large response header", largeHeader(10000), "http2: response header list larger than advertised limit", transient, maybe},
+		fault{"HTTP/2, larger response header", largeHeader(1000), "connection error: PROTOCOL_ERROR", transient, maybe},
+		fault{"HTTP/2, truncated body", func(t *testing.T) *scene {
+			s := answerHTTP2(func(s faults.Stream) {
+				s.Header(false, ":status", "200", "content-length", "10")
+				s.Data(false, "ten?")
+				s.ResetStream(faults.InternalError)
+			})(t)
+			s.truncated = true
+			return s
+		}, "200", final, wants{kindGet: succeeds(1, 1), kindPost: succeeds(1, 1)}},
+	)
+}
+
+func http2GoAwayFaults() []fault {
+	away := func(last, code uint32) func(*testing.T) *scene {
+		return answerHTTP2(func(s faults.Stream) { s.GoAway(last, code) })
+	}
+	return []fault{
+		{"GOAWAY, not rewindable", away(0, faults.NoError),
+			"http2: Transport: cannot retry err [http2: Transport received Server's graceful shutdown GOAWAY]", unprocessed, wants{kindPostStreamed: exhausted(5)}},
+		{"GOAWAY, error on the first stream", away(0, faults.EnhanceYourCalm),
+			"http2: Transport received GOAWAY from server ErrCode:ENHANCE_YOUR_CALM", unprocessed, wants{kindGet: exhausted(5), kindPost: exhausted(5)}},
+		{"GOAWAY after the stream, and end", answerHTTP2(func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.CloseWrite(); s.Drain() }),
+			"http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR", transient, wants{kindGet: exhausted(5), kindPost: sentOnce(1)}},
+		// GOAWAY arrives when the request already has its connection.
+		{"GOAWAY just before the request", func(t *testing.T) *scene {
+			var conn *faults.Conn
+			server := faults.HTTP2(t, func(s faults.Stream) {
+				if conn == nil {
+					conn = s.Conn
+				}
+				s.Respond(200)
+			})
+			s := newScene(t, server.Server)
+			s.base = faults.HTTP2Base(t)
+			s.first(t)
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+				if info.Reused {
+					conn.GoAway(1<<31-1, faults.NoError)
+					conn.Ping()
+					<-server.Pongs
+				}
+			}})
+			s.modify = func(r *http.Request) *http.Request { return r.WithContext(ctx) }
+			s.racing = true // net/http may look at the body before it closes it
+			return s
+		}, "net/http: cannot rewind body after connection loss", unprocessed, wants{kindPostStreamed: succeeds(2, 1)}},
+	}
+}
+
+// A proxy that refuses the client's credentials does so again.
+func TestProxyAuthenticationRequired(t *testing.T) {
+	server, client := faults.Certificates(t)
+	backend := faults.Listen(t, func(c *faults.Conn) { c.StartTLS(server) })
+	proxy := faults.Proxy(t, backend.Addr, func(c *faults.Conn, _ *http.Request) bool {
+		c.Respond(http.StatusProxyAuthRequired, "", "Proxy-Authenticate: Basic")
+		return false
+	})
+	base, events := faults.Base(t, client), new(retrytest.Record)
+	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
+	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
+		RoundTrip(retrytest.Request(t, "GET", "https://"+backend.Addr, ""))
+	require.ErrorContains(t, err, "Proxy Authentication Required")
+	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
+	assert.EqualValues(t, 1, proxy.Requests.Load())
+}
+
+// Transport.CancelRequest cancels a request without its context. The request is
+// not retried.
+func TestTransportCancelRequest(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			arrived := make(chan struct{}, 5)
+			srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+				arrived <- struct{}{}
+				c.Drain()
+				return false
+			})
+			transport, events := faults.Base(t, nil), new(retrytest.Record)
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				go func() {
+					<-arrived
+					//lint:ignore SA1019 old code calls it
+					transport.CancelRequest(req)
+				}()
+				return transport.RoundTrip(req)
+			})
+			policy := retrytest.RetryEvery(0)
+			policy.AttemptTimeout = timeout
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+				RoundTrip(retrytest.Request(t, "GET", srv.URL(), ""))
+			require.ErrorContains(t, err, "request canceled")
+			assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
+			assert.EqualValues(t, 1, srv.Requests.Load())
+		})
+	}
+}
+
+// A layer may wrap the errors of net/http. An error by which a retry is
+// pointless is found inside. One that proves that the request was not processed
+// is not: it may be about another request of the layer.
+func TestWrappedTexts(t *testing.T) {
+	wraps := map[string]func(error) error{
+		"fmt.Errorf":  func(err error) error { return fmt.Errorf("layer: %w", err) },
+		"url.Error":   func(err error) error { return &url.Error{Op: "Get", URL: "http://a.test/", Err: err} },
+		"errors.Join": func(err error) error { return errors.Join(errors.New("layer failed"), err) },
+		"twice":       func(err error) error { return fmt.Errorf("outer: %w", fmt.Errorf("inner: %w", err)) },
+	}
+	for name, wrap := range wraps {
+		for what, modify := range map[string]func(*http.Request){
+			"scheme":         func(r *http.Request) { r.URL.Scheme = "ftp" },
+			"no host":        func(r *http.Request) { r.URL.Host = "" },
+			"invalid header": func(r *http.Request) { r.Header["A"] = []string{"\n"} },
+			"invalid method": func(r *http.Request) { r.Method = "A B" },
+		} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				inner, events := faults.Base(t, nil), new(retrytest.Record)
+				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					resp, err := inner.RoundTrip(req)
+					return resp, wrap(err)
+				})
+				policy := retrytest.RetryEvery(0)
+				policy.Idempotent = func(*http.Request) bool { return true }
+				req := retrytest.Request(t, "GET", "http://a.test/", "")
+				modify(req)
+				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+				require.Error(t, err)
+				assert.Equal(t, httpretry.ReasonPermanent, events.Reason(), "%v", err)
+				assert.Len(t, events.Events, 1)
+			})
+		}
+		assert.Equal(t, transient, httpretry.Classify(nil, nil, wrap(errors.New("http: server closed idle connection"))), name)
+	}
+}
+
+// What Windows calls its errors. The numbers are those of Winsock, in package
+// syscall on Windows; other systems have no text for them.
+func TestWindowsErrors(t *testing.T) {
+	const (
+		wsaeNetUnreach  = syscall.Errno(10051)
+		wsaeConnAborted = syscall.Errno(10053)
+		wsaeConnReset   = syscall.Errno(10054)
+		wsaeTimedOut    = syscall.Errno(10060)
+		wsaeConnRefused = syscall.Errno(10061)
+		wsaeHostUnreach = syscall.Errno(10065)
+		wsaHostNotFound = syscall.Errno(11001)
+	)
+	failed := func(op, call string, errno syscall.Errno) error {
+		return &net.OpError{Op: op, Net: "tcp", Err: os.NewSyscallError(call, errno)}
+	}
+	for _, tt := range []struct {
+		name string
+		err  error
+		want httpretry.Outcome
+	}{
+		{"connection reset", failed("read", "wsarecv", wsaeConnReset), transient},
+		{"connection aborted", failed("read", "wsarecv", wsaeConnAborted), transient},
+		{"reset while writing", failed("write", "wsasend", wsaeConnReset), transient},
+		{"aborted while writing", failed("write", "wsasend", wsaeConnAborted), transient},
+		{"timeout of a read", failed("read", "wsarecv", wsaeTimedOut), transient},
+		{"connection refused", failed("dial", "connectex", wsaeConnRefused), unprocessed},
+		{"dial timed out", failed("dial", "connectex", wsaeTimedOut), unprocessed},
+		{"network unreachable", failed("dial", "connectex", wsaeNetUnreach), unprocessed},
+		{"host unreachable", failed("dial", "connectex", wsaeHostUnreach), unprocessed},
+		{"unknown host", &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{
+			Err: "no such host", Name: "a.test", IsNotFound: true, UnwrapErr: os.NewSyscallError("getaddrinfow", wsaHostNotFound),
+		}}, final},
+		{"idle connection reset", fmt.Errorf("readLoopPeekFailLocked: %w", failed("read", "wsarecv", wsaeConnReset)), unprocessed},
+		{"wrapped", fmt.Errorf("layer: %w", failed("dial", "connectex", wsaeConnRefused)), unprocessed},
+		{"through a proxy", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: failed("dial", "connectex", wsaeConnRefused)}, unprocessed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			assert.Equal(t, tt.want, httpretry.Classify(nil, nil, tt.err), "%v", tt.err)
+			sent := map[httpretry.Outcome]int{final: 1, transient: 1, unprocessed: 5}[tt.want]
+			base := retrytest.Play(retrytest.Fails(tt.err))
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
+			require.ErrorIs(t, err, tt.err)
+			assert.Len(t, base.Attempts(), sent)
+		})
+	}
+}

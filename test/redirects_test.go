@@ -1,0 +1,160 @@
+package test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// Hazard B10: a client that follows a 307 or 308 finds the request's GetBody
+// unchanged, and each hop has its own attempts.
+func TestRedirectsWithBody(t *testing.T) {
+	for _, code := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		for _, kind := range []string{"GetBody", "in memory", "stream"} {
+			t.Run(fmt.Sprintf("%d/%s", code, kind), func(t *testing.T) {
+				var got []string
+				srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+					body, err := io.ReadAll(r.Body)
+					assert.NoError(t, err)
+					got = append(got, fmt.Sprintf("%s %d %s", r.URL.Path, attemptOf(r), body))
+					switch {
+					case attemptOf(r) < 3:
+						w.WriteHeader(http.StatusServiceUnavailable)
+					case r.URL.Path == "/a":
+						http.Redirect(w, r, "/b", code)
+					}
+				})
+				req := retrytest.Request(t, "PUT", srv.URL+"/a", "text")
+				switch kind {
+				case "GetBody":
+					// Not counted, since a client that follows a redirect
+					// closes it again.
+					req.GetBody = func() (io.ReadCloser, error) {
+						return io.NopCloser(iotest.OneByteReader(strings.NewReader("text"))), nil
+					}
+					req.Body, _ = req.GetBody()
+				case "stream":
+					req.GetBody = nil
+					req.Body = retrytest.Counted("text")
+				}
+				client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)})}
+				resp, err := client.Do(req)
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				want := []string{"/a 1 text", "/a 2 text", "/a 3 text", "/b 1 text", "/b 2 text", "/b 3 text"}
+				if kind == "stream" { // without GetBody a client cannot follow the redirect
+					assert.Equal(t, code, resp.StatusCode)
+					want = want[:3]
+				}
+				assert.Equal(t, want, got)
+			})
+		}
+	}
+}
+
+// sentHop is a request as a server received it.
+type sentHop struct{ host, path, method, key, attempt, auth, cookie, body string }
+
+// recordHops starts a server that records requests. It responds with 503 to the
+// first request for each host and path, and with answer to the others.
+func recordHops(t *testing.T, answer func(c *faults.Conn, req *http.Request)) (*faults.Server, func() []sentHop) {
+	var mu sync.Mutex
+	var seen []sentHop
+	failed := map[string]bool{}
+	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		body, _ := io.ReadAll(req.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		h := req.Header
+		seen = append(seen, sentHop{req.Host, req.URL.Path, req.Method, h.Get("Idempotency-Key"), h.Get("Retry-Attempt"),
+			h.Get("Authorization"), h.Get("Cookie"), string(body)})
+		if target := req.Host + req.URL.Path; !failed[target] {
+			failed[target] = true
+			c.Respond(503, "")
+		} else {
+			answer(c, req)
+		}
+		return true
+	})
+	return srv, func() []sentHop { mu.Lock(); defer mu.Unlock(); return slices.Clone(seen) }
+}
+
+// Hazard H1, H2: each hop of a redirect is a request of its own, with its own
+// attempts and its own key. It has only the headers that the client gives it.
+func TestRedirectHops(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		srv, seen := recordHops(t, func(c *faults.Conn, req *http.Request) {
+			if req.Host == "a.test" {
+				c.Respond(307, "", "Location: http://b.test/second", "Retry-After: 3600")
+			} else {
+				c.Respond(200, "done")
+			}
+		})
+		policy := retrytest.RetryEvery(0)
+		policy.MaxAttempts = 2
+		policy.NewIdempotencyKey = httpretry.RandomKey
+		client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: connectTo(t, srv.Addr), Policy: policy})}
+		req := retrytest.Request(t, "POST", "http://a.test/first", "payload")
+		req.Header.Set("Authorization", "secret")
+		req.Header.Set("Cookie", "secret=1")
+		if own {
+			req.Header.Set("Idempotency-Key", "mine")
+		}
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		assert.Equal(t, "done", retrytest.ReadBody(t, resp))
+
+		got := seen()
+		require.Len(t, got, 4)
+		first, second := got[0].key, got[2].key
+		assert.NotEmpty(t, first)
+		assert.NotEmpty(t, second)
+		if own {
+			assert.Equal(t, []string{"mine", "mine"}, []string{first, second}, "the client passes it on")
+		} else {
+			assert.NotEqual(t, first, second)
+		}
+		assert.Equal(t, []sentHop{
+			{"a.test", "/first", "POST", first, "", "secret", "secret=1", "payload"},
+			{"a.test", "/first", "POST", first, "1", "secret", "secret=1", "payload"},
+			{"b.test", "/second", "POST", second, "", "", "", "payload"},
+			{"b.test", "/second", "POST", second, "1", "", "", "payload"},
+		}, got)
+	}
+}
+
+// Hazard H9: only the client follows redirects and other references to other
+// URLs.
+func TestNothingIsFollowed(t *testing.T) {
+	for _, code := range []int{300, 301, 302, 303, 305, 307, 308, 399, 201, 503} {
+		var elsewhere atomic.Int32
+		other := retrytest.NewServer(t, func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })
+		srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+			c.Respond(code, "the body", "Location: "+other.URL, "Content-Location: "+other.URL, "Refresh: 0;url="+other.URL,
+				"Alt-Svc: http/1.1="+strings.TrimPrefix(other.URL, "http://"), "Link: <"+other.URL+">; rel=alternate")
+			return true
+		})
+		policy := retrytest.RetryEvery(0)
+		policy.MaxAttempts = 2
+		resp, err := retrytest.New(t, httpretry.Config{Policy: policy}).RoundTrip(retrytest.Request(t, "GET", srv.URL(), ""))
+		require.NoError(t, err)
+		assert.Equal(t, code, resp.StatusCode)
+		assert.Equal(t, other.URL, resp.Header.Get("Location"))
+		assert.Equal(t, "the body", retrytest.ReadBody(t, resp))
+		assert.Equal(t, map[bool]int32{false: 1, true: 2}[code == 503], srv.Requests.Load())
+		assert.Zero(t, elsewhere.Load())
+	}
+}

@@ -1,0 +1,733 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// Hazard A3: trailers that are set while the body is read are sent with every
+// attempt.
+func TestTrailersOfEveryAttempt(t *testing.T) {
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		for _, withGetBody := range []bool{false, true} {
+			t.Run(fmt.Sprintf("GetBody=%v", withGetBody), func(t *testing.T) {
+				var mu sync.Mutex
+				var got []string
+				base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					_, err := io.Copy(io.Discard, r.Body)
+					assert.NoError(t, err)
+					mu.Lock()
+					defer mu.Unlock()
+					got = append(got, r.Trailer.Get("X-Sum"))
+					if len(got) < 3 {
+						w.WriteHeader(http.StatusServiceUnavailable)
+					}
+				})
+				req := retrytest.Streamed(t, "PUT", srv.URL, nil)
+				req.Trailer = http.Header{"X-Sum": nil}
+				open := func() (io.ReadCloser, error) {
+					return io.NopCloser(io.MultiReader(strings.NewReader("text"), retrytest.ReaderFunc(func([]byte) (int, error) {
+						req.Trailer.Set("X-Sum", "42")
+						return 0, io.EOF
+					}))), nil
+				}
+				req.Body, _ = open()
+				if withGetBody {
+					req.GetBody = open
+				}
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				assert.Equal(t, []string{"42", "42", "42"}, got)
+			})
+		}
+	})
+}
+
+// Hazard B5: a file that changes between attempts is sent as it is at the time,
+// from its original offset. If it no longer has the stated length, the request
+// fails and is not sent again.
+func TestFileChanges(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(name string) error
+		length int64  // stated
+		want   string // what is accepted, "": an error
+		err    string
+	}{
+		{"grows", appendTo("more"), 0, "3456789more", ""},
+		{"shrinks", func(name string) error { return os.Truncate(name, 5) }, 0, "34", ""},
+		{"is removed", os.Remove, 7, "3456789", ""},
+		{"is replaced", func(name string) error { _ = os.Remove(name); return os.WriteFile(name, []byte("other"), 0o600) }, 7, "3456789", ""},
+		{"grows past its length", appendTo("more"), 7, "", "http: ContentLength=7 with Body length"},
+		{"shrinks below its length", func(name string) error { return os.Truncate(name, 5) }, 7, "", "http: ContentLength=7 with Body length 2"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			name := filepath.Join(t.TempDir(), "file")
+			require.NoError(t, os.WriteFile(name, []byte("0123456789"), 0o600))
+			base := faults.Base(t, nil)
+			var requests atomic.Int32
+			var accepted string
+			srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				body, err := io.ReadAll(r.Body)
+				if err == nil && attemptOf(r) == 1 {
+					assert.Equal(t, "3456789", string(body))
+					assert.NoError(t, tt.change(name))
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
+				}
+				if err == nil {
+					accepted = string(body)
+				}
+			})
+			file, err := os.Open(name)
+			require.NoError(t, err)
+			_, err = file.Seek(3, io.SeekStart)
+			require.NoError(t, err)
+			req := retrytest.Streamed(t, "PUT", srv.URL, file)
+			req.ContentLength = tt.length
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+			if tt.err == "" {
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				assert.Equal(t, tt.want, accepted)
+			} else if err != nil { // if the file is too long, the response may come first
+				require.ErrorContains(t, err, tt.err)
+			}
+			assert.LessOrEqual(t, requests.Load(), int32(2))
+			_, err = file.Stat()
+			require.ErrorIs(t, err, os.ErrClosed)
+		})
+	}
+}
+
+func appendTo(text string) func(name string) error {
+	return func(name string) error {
+		f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.WriteString(text)
+		return errors.Join(err, f.Close())
+	}
+}
+
+// Hazard B4: a request keeps at most ReplayBuffer bytes of its body, and none
+// once it has read more.
+func TestMemoryOfManyStreams(t *testing.T) {
+	const requests, buffer = 100, 256 << 10
+	const overhead = requests * (16 << 10)
+	var full, past, end sync.WaitGroup
+	goOn, goOut := make(chan struct{}), make(chan struct{})
+	base := newBodyBase(func(body io.ReadCloser, _ int) int {
+		defer body.Close()
+		_, err := io.CopyN(io.Discard, body, buffer)
+		assert.NoError(t, err)
+		full.Done()
+		<-goOn
+		_, err = io.Copy(io.Discard, body)
+		assert.NoError(t, err)
+		past.Done()
+		<-goOut
+		return 200
+	})
+	policy := retrytest.RetryEvery(0)
+	policy.ReplayBuffer = buffer
+	transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	before := retrytest.HeapInUse()
+	full.Add(requests)
+	past.Add(requests)
+	for range requests {
+		end.Go(func() {
+			resp, err := transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", io.NopCloser(io.LimitReader(retrytest.Zeros{}, 16*buffer))))
+			if assert.NoError(t, err) {
+				assert.Equal(t, 200, resp.StatusCode)
+			}
+		})
+	}
+	full.Wait()
+	held := retrytest.HeapInUse() - before
+	assert.LessOrEqual(t, held, int64(requests*buffer+overhead), "with all records full")
+	close(goOn)
+	past.Wait()
+	left := retrytest.HeapInUse() - before
+	assert.LessOrEqual(t, left, int64(overhead), "with all records given up")
+	assert.GreaterOrEqual(t, held-left, int64(requests*buffer-overhead), "or else this measures nothing")
+	close(goOut)
+	end.Wait()
+}
+
+// Hazard B1, B3: Content-Length or Transfer-Encoding is what the caller chose,
+// on every attempt.
+func TestFraming(t *testing.T) {
+	stream := func() io.ReadCloser {
+		return io.NopCloser(struct{ io.Reader }{strings.NewReader("text")})
+	}
+	for _, tt := range []struct {
+		name   string
+		body   func() io.ReadCloser
+		length int64
+		want   string
+	}{
+		{"nil", func() io.ReadCloser { return nil }, 0, "Content-Length: 0"},
+		{"http.NoBody", func() io.ReadCloser { return http.NoBody }, 0, "Content-Length: 0"},
+		{"known length", stream, 4, "Content-Length: 4"},
+		{"unknown length", stream, -1, "Transfer-Encoding: chunked"},
+		{"length not stated", stream, 0, "Transfer-Encoding: chunked"},
+		{"unknown length, empty", func() io.ReadCloser { return io.NopCloser(struct{ io.Reader }{strings.NewReader("")}) }, -1, "Transfer-Encoding: chunked"},
+	} {
+		for _, withGetBody := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/GetBody=%v", tt.name, withGetBody), func(t *testing.T) {
+				var got []string
+				srv := faults.Listen(t, func(c *faults.Conn) {
+					for {
+						lines, err := framingOf(c.Reader)
+						if err != nil {
+							return
+						}
+						got = append(got, lines)
+						if strings.Contains(lines, "chunked") {
+							_, err = io.Copy(io.Discard, httputil.NewChunkedReader(c.Reader))
+							assert.NoError(t, err)
+							_, _ = c.Reader.ReadString('\n') // the line after the last chunk
+						} else {
+							_, _ = io.CopyN(io.Discard, c.Reader, tt.length)
+						}
+						c.Respond(map[bool]int{true: 503, false: 200}[len(got) < 3], "")
+					}
+				})
+				req := retrytest.Streamed(t, "POST", srv.URL(), tt.body())
+				req.Header.Set("Idempotency-Key", "k")
+				req.ContentLength = tt.length
+				if withGetBody {
+					req.GetBody = func() (io.ReadCloser, error) { return tt.body(), nil }
+				}
+				resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				assert.Equal(t, []string{tt.want, tt.want, tt.want}, got)
+			})
+		}
+	}
+}
+
+// framingOf reads the header of a request and returns its Content-Length and
+// Transfer-Encoding lines.
+func framingOf(r *bufio.Reader) (string, error) {
+	var found []string
+	for {
+		line, err := r.ReadString('\n')
+		line = strings.TrimRight(line, "\r\n")
+		if err != nil || line == "" {
+			return strings.Join(found, ", "), err
+		}
+		if name, _, _ := strings.Cut(line, ":"); name == "Content-Length" || name == "Transfer-Encoding" {
+			found = append(found, line)
+		}
+	}
+}
+
+// Hazard B1, B3: a body of any type is sent three times without changes.
+func TestBodyTypes(t *testing.T) {
+	const text = "the quick brown fox"
+	for name, body := range map[string]func() io.ReadCloser{
+		"limited":            func() io.ReadCloser { return http.MaxBytesReader(nil, io.NopCloser(strings.NewReader(text)), 100) },
+		"buffered":           func() io.ReadCloser { return io.NopCloser(bufio.NewReader(strings.NewReader(text))) },
+		"section":            func() io.ReadCloser { return io.NopCloser(io.NewSectionReader(strings.NewReader(text), 0, 100)) },
+		"half used":          func() io.ReadCloser { r := strings.NewReader("---" + text); readN(t, r, 3); return io.NopCloser(r) },
+		"writes itself":      func() io.ReadCloser { return io.NopCloser(writerToFails{strings.NewReader(text)}) },
+		"data with the end":  func() io.ReadCloser { return io.NopCloser(iotest.DataErrReader(strings.NewReader(text))) },
+		"byte by byte":       func() io.ReadCloser { return io.NopCloser(iotest.OneByteReader(strings.NewReader(text))) },
+		"empty reads":        func() io.ReadCloser { return io.NopCloser(&emptyReads{r: strings.NewReader(text)}) },
+		"by value":           func() io.ReadCloser { return bodyByValue{strings.NewReader(text), [1]int{}} },
+		"cannot be compared": func() io.ReadCloser { return incomparableBody{strings.NewReader(text), nil} },
+		"tee":                func() io.ReadCloser { return io.NopCloser(io.TeeReader(strings.NewReader(text), io.Discard)) },
+	} {
+		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+			t.Run(name, func(t *testing.T) {
+				var mu sync.Mutex
+				var got []string
+				base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					body, err := io.ReadAll(r.Body)
+					assert.NoError(t, err)
+					mu.Lock()
+					defer mu.Unlock()
+					got = append(got, string(body))
+					if len(got) < 3 {
+						w.WriteHeader(http.StatusServiceUnavailable)
+					}
+				})
+				// Unchecked, since the checks compare bodies.
+				resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, body()))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				assert.Equal(t, []string{text, text, text}, got)
+			})
+		})
+	}
+}
+
+// writerToFails has a WriteTo that disagrees with its Read.
+type writerToFails struct{ io.Reader }
+
+func (writerToFails) WriteTo(io.Writer) (int64, error) { return 0, errors.New("nobody asked") }
+
+// emptyReads returns 0 bytes from every other Read.
+type emptyReads struct {
+	r     io.Reader
+	reads int
+}
+
+func (h *emptyReads) Read(p []byte) (int, error) {
+	if h.reads++; h.reads%2 == 1 {
+		return 0, nil
+	}
+	return h.r.Read(p)
+}
+
+// bodyByValue is a body whose type is no pointer.
+type bodyByValue struct {
+	io.Reader
+	_ [1]int
+}
+
+func (bodyByValue) Close() error { return nil }
+
+// incomparableBody is a body that panics if it is compared.
+type incomparableBody struct {
+	io.Reader
+	_ []int
+}
+
+func (incomparableBody) Close() error { return nil }
+
+// Hazard B1 to B5: a body is the same on every attempt, or else it is sent only
+// once.
+func TestReplay(t *testing.T) {
+	const text = "the quick brown fox"
+	stream := func(s string) io.ReadCloser { return io.NopCloser(iotest.OneByteReader(strings.NewReader(s))) }
+	tests := []struct {
+		name     string
+		body     func() io.ReadCloser
+		getBody  func() (io.ReadCloser, error)
+		buffer   int64
+		steps    []retrytest.Step
+		attempts int
+		reason   httpretry.Reason
+	}{
+		{name: "no body", body: func() io.ReadCloser { return nil }, attempts: 3, reason: httpretry.ReasonSuccess},
+		{name: "http.NoBody", body: func() io.ReadCloser { return http.NoBody }, attempts: 3, reason: httpretry.ReasonSuccess},
+		{name: "stream", body: func() io.ReadCloser { return stream(text) }, attempts: 3, reason: httpretry.ReasonSuccess},
+		{name: "stream that just fits", body: func() io.ReadCloser { return stream(text) }, buffer: int64(len(text)), attempts: 3, reason: httpretry.ReasonSuccess},
+		{name: "stream too long by one", body: func() io.ReadCloser { return stream(text) }, buffer: int64(len(text)) - 1, attempts: 1, reason: httpretry.ReasonNotReplayable},
+		{name: "stream not kept", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 1, reason: httpretry.ReasonNotReplayable},
+		{name: "stream not kept but not read", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 3, reason: httpretry.ReasonSuccess,
+			steps: []retrytest.Step{{Status: 503, Unread: true}, {Status: 503, Unread: true}, retrytest.Status(200)}},
+		{name: "stream not kept, error", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 1, reason: httpretry.ReasonNotReplayable,
+			steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}},
+		{name: "GetBody", body: func() io.ReadCloser { return stream(text) }, attempts: 3, reason: httpretry.ReasonSuccess, buffer: -1,
+			getBody: func() (io.ReadCloser, error) { return stream(text), nil }},
+		{name: "GetBody in memory", body: func() io.ReadCloser { return stream(text) }, attempts: 3, reason: httpretry.ReasonSuccess, buffer: -1,
+			getBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewBufferString(text)), nil }},
+		{name: "stream not read, error", body: func() io.ReadCloser { return stream(text) }, attempts: 2, reason: httpretry.ReasonPermanent,
+			steps: []retrytest.Step{{Err: retrytest.ErrReset, Unread: true}, {Err: &net.DNSError{IsNotFound: true}, Unread: true}}},
+		{name: "GetBody fails", body: func() io.ReadCloser { return stream(text) }, attempts: 1, reason: httpretry.ReasonNotReplayable,
+			getBody: func() (io.ReadCloser, error) { return nil, errors.New("no more") }},
+		{name: "GetBody returns nothing", body: func() io.ReadCloser { return stream(text) }, attempts: 1, reason: httpretry.ReasonNotReplayable,
+			getBody: func() (io.ReadCloser, error) { return nil, nil }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			steps := tt.steps
+			if steps == nil {
+				steps = []retrytest.Step{retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}
+			}
+			base, events := retrytest.Play(steps...), new(retrytest.Record)
+			policy := retrytest.RetryEvery(0)
+			policy.ReplayBuffer = tt.buffer
+			req := retrytest.Streamed(t, "PUT", "http://a.test/", tt.body())
+			var body *retrytest.Body
+			want := text
+			if req.Body == nil || req.Body == http.NoBody {
+				want = ""
+			} else {
+				body = &retrytest.Body{ReadCloser: req.Body}
+				req.Body = body
+			}
+			req.GetBody = tt.getBody
+
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+
+			assert.Len(t, base.Attempts(), tt.attempts)
+			assert.Equal(t, tt.reason.String(), events.Reason().String())
+			if last := steps[tt.attempts-1]; last.Err != nil {
+				require.ErrorIs(t, err, last.Err)
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, last.Body, retrytest.ReadBody(t, resp))
+			}
+			for i, a := range base.Attempts() {
+				if !steps[i].Unread {
+					assert.Equal(t, want, a.Body, "attempt %d", i+1)
+				}
+			}
+			if body != nil {
+				assert.EqualValues(t, 1, body.Closes(), "closes of the request's body")
+			}
+		})
+	}
+}
+
+// Hazard B5: a file is sent again from its original offset, and closed once.
+func TestFileReplay(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	text := strings.Repeat("0123456789", 20_000) // more than the replay buffer holds
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	var bodies []string
+	srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		bodies = append(bodies, string(body))
+		if len(bodies) < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	file, err := os.Open(name)
+	require.NoError(t, err)
+	_, err = file.Seek(7, io.SeekStart)
+	require.NoError(t, err)
+	resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, file))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	require.Len(t, bodies, 3)
+	for _, body := range bodies {
+		assert.True(t, body == text[7:])
+	}
+	_, err = file.Stat()
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// Hazard B5: an os.File that cannot seek is recorded like any other stream.
+func TestPipeReplay(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	_, err = w.WriteString("from a pipe")
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	base := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", r))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	for _, a := range base.Attempts() {
+		assert.Equal(t, "from a pipe", a.Body)
+	}
+}
+
+// Hazard B4: the record of a body never takes more than ReplayBuffer, not even
+// while it grows.
+func TestReplayBufferIsABound(t *testing.T) {
+	if retrytest.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	const buffer = 1 << 20
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		_, err := io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, err
+	})
+	policy := retrytest.RetryEvery(0)
+	policy.ReplayBuffer = buffer
+	transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	result := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			resp, err := transport.RoundTrip(retrytest.Streamed(b, "PUT", "http://a.test/", io.NopCloser(io.LimitReader(retrytest.Zeros{}, 10*buffer))))
+			if err != nil || resp.StatusCode != 200 {
+				b.Fatal(resp, err)
+			}
+		}
+	})
+	assert.Less(t, result.AllocedBytesPerOp(), int64(2*buffer+16<<10), "all that was ever allocated while the record grew")
+}
+
+// The body cannot be replayed while an attempt is in a Read that goes past the
+// bound.
+func TestReplayWhileReadingPastTheBound(t *testing.T) {
+	source := newBlockedBody()
+	events := new(retrytest.Record)
+	read := make(chan error)
+	base := newBodyBase(func(body io.ReadCloser, _ int) int {
+		go func() {
+			_, err := io.ReadAll(body)
+			_ = body.Close()
+			read <- err
+		}()
+		<-source.reading
+		return 503
+	})
+	policy := retrytest.RetryEvery(0)
+	policy.ReplayBuffer = 4
+	body := &retrytest.Body{ReadCloser: struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(strings.NewReader("1234"), source), source}}
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
+	require.NoError(t, err)
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
+	require.Error(t, <-read)
+}
+
+// If no retry follows after all, the upload of a body that was reserved for one
+// continues.
+func TestReplayHoldIsReleased(t *testing.T) {
+	var rest chan string
+	base := newBodyBase(func(body io.ReadCloser, _ int) int {
+		assert.Equal(t, "1234", readN(t, body, 4))
+		go func() {
+			all, err := io.ReadAll(body)
+			assert.NoError(t, err)
+			assert.NoError(t, body.Close())
+			rest <- string(all)
+		}()
+		return 503
+	})
+	policy := retrytest.RetryEvery(0)
+	policy.ReplayBuffer = 4
+	policy.Budget = refusingBudget(func() { time.Sleep(time.Millisecond) }) // while the body is held
+	synctest.Test(t, func(t *testing.T) {
+		rest = make(chan string, 1)
+		r, w := io.Pipe()
+		go func() {
+			_, _ = io.WriteString(w, "1234")
+			time.Sleep(time.Millisecond / 2)
+			_, _ = io.WriteString(w, "5678")
+			_ = w.Close()
+		}()
+		traced := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			// As net/http does. The attempt then does not end before its
+			// request is sent.
+			httptrace.ContextClientTrace(req.Context()).GotConn(httptrace.GotConnInfo{})
+			resp, err := base.RoundTrip(req)
+			resp.ProtoMajor = 2
+			return resp, err
+		})
+		resp, err := retrytest.New(t, httpretry.Config{Base: traced, Policy: policy}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", r))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, "5678", <-rest)
+	})
+}
+
+// refusingBudget is a budget that calls f and refuses the retry.
+type refusingBudget func()
+
+func (refusingBudget) Deposit(string) {}
+func (refusingBudget) Refund(string)  {}
+
+func (f refusingBudget) Withdraw(context.Context, string) bool {
+	f()
+	return false
+}
+
+// Hazard A5: an attempt that has ended reads no more of the body, and its Close
+// does not affect the next attempt.
+func TestReplayOldAttempt(t *testing.T) {
+	var first io.ReadCloser
+	base := newBodyBase(func(body io.ReadCloser, attempt int) int {
+		switch attempt {
+		case 1:
+			first = body
+			assert.Equal(t, "12", readN(t, body, 2))
+			return 503
+		case 2:
+			_, err := first.Read(make([]byte, 1))
+			assert.Error(t, err)
+			assert.Equal(t, "1234", readN(t, body, 4))
+			assert.NoError(t, first.Close())
+			assert.Equal(t, "56", readN(t, body, 2))
+			return 503
+		}
+		assert.Equal(t, "12345678", readN(t, body, 8))
+		_, err := body.Read(make([]byte, 1))
+		assert.Equal(t, io.EOF, err)
+		assert.NoError(t, body.Close())
+		return 200
+	})
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("12345678")))
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+}
+
+// Hazard B4: a body longer than the bound can be replayed as long as no more
+// than the bound was read. A Read returns no more than that, however much it is
+// asked for.
+func TestReplayUpToTheBound(t *testing.T) {
+	base := newBodyBase(func(body io.ReadCloser, attempt int) int {
+		defer func() { assert.NoError(t, body.Close()) }()
+		if attempt == 1 {
+			n, err := body.Read(make([]byte, 512))
+			assert.NoError(t, err)
+			assert.LessOrEqual(t, n, 10)
+			return 503
+		}
+		all, err := io.ReadAll(body)
+		assert.NoError(t, err)
+		assert.Equal(t, "the quick brown fox", string(all))
+		return 503
+	})
+	policy, events := retrytest.RetryEvery(0), new(retrytest.Record)
+	policy.ReplayBuffer = 10
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+		RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("the quick brown fox")))
+	require.NoError(t, err)
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.Len(t, events.Events, 2)
+	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
+}
+
+// The same past the bound: then the current attempt reads the source directly,
+// and no other attempt does.
+func TestReplayOldAttemptPastTheBound(t *testing.T) {
+	const text = "0123456789abcdefghijklmnopqrstuvwxyz"
+	var first io.ReadCloser
+	base := newBodyBase(func(body io.ReadCloser, attempt int) int {
+		if attempt == 1 {
+			first = body
+			assert.Equal(t, text[:4], readN(t, body, 4))
+			return 503
+		}
+		assert.Equal(t, text[:12], readN(t, body, 12))
+		n, err := first.Read(make([]byte, 5))
+		assert.Zero(t, n)
+		assert.Error(t, err)
+		assert.NoError(t, first.Close())
+		rest, err := io.ReadAll(body)
+		assert.NoError(t, err)
+		assert.Equal(t, text[12:], string(rest))
+		assert.NoError(t, body.Close())
+		return 200
+	})
+	policy := retrytest.RetryEvery(0)
+	policy.ReplayBuffer = 8
+	body := &retrytest.Body{ReadCloser: &closableBody{r: strings.NewReader(text)}}
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+}
+
+// closableBody is a body whose Read fails after Close.
+type closableBody struct {
+	r      io.Reader
+	closed atomic.Bool
+	late   atomic.Int32 // reads after Close
+}
+
+func (c *closableBody) Read(p []byte) (int, error) {
+	if c.closed.Load() {
+		c.late.Add(1)
+		return 0, os.ErrClosed
+	}
+	return c.r.Read(p)
+}
+
+func (c *closableBody) Close() error { c.closed.Store(true); return nil }
+
+// allowingBudget is a budget that calls f and allows the retry.
+type allowingBudget func()
+
+func (allowingBudget) Deposit(string) {}
+func (allowingBudget) Refund(string)  {}
+
+func (f allowingBudget) Withdraw(context.Context, string) bool {
+	f()
+	return true
+}
+
+// Hazard B5: a body may embed a file and have a Read of its own, which is the
+// one that counts.
+func TestReadOverride(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, []byte("hello"), 0o600))
+	file, err := os.Open(name)
+	require.NoError(t, err)
+	base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", upperCaseFile{file}))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	for _, a := range base.Attempts() {
+		assert.Equal(t, "HELLO", a.Body)
+	}
+}
+
+// upperCaseFile is a file with a Read of its own.
+type upperCaseFile struct{ *os.File }
+
+func (s upperCaseFile) Read(p []byte) (int, error) {
+	n, err := s.File.Read(p)
+	copy(p, bytes.ToUpper(p[:n]))
+	return n, err
+}
+
+// What was kept of a body is not needed once a response has been returned: the
+// caller may keep that open for hours.
+func TestOpenResponsesKeepNoReplay(t *testing.T) {
+	const size, responses = 1 << 20, 32
+	for _, tt := range []struct {
+		name     string
+		statuses []int
+	}{
+		{"first attempt", []int{200}},
+		{"retry", []int{503, 200}},
+		{"failure", []int{403}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				_, _ = io.Copy(io.Discard, req.Body)
+				_ = req.Body.Close()
+				status := tt.statuses[httpretry.Attempt(req.Context())-1]
+				return &http.Response{StatusCode: status, ContentLength: -1, Body: io.NopCloser(strings.NewReader("text"))}, nil
+			})
+			policy := retrytest.RetryEvery(0)
+			policy.ReplayBuffer = 2 * size
+			transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+			before := retrytest.HeapInUse()
+			var open []*http.Response
+			for range responses {
+				body := io.NopCloser(io.LimitReader(retrytest.Zeros{}, size))
+				resp, err := transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
+				require.NoError(t, err)
+				open = append(open, resp)
+			}
+			assert.Less(t, retrytest.HeapInUse()-before, int64(responses*size/8))
+			for _, resp := range open {
+				retrytest.ReadBody(t, resp)
+			}
+		})
+	}
+}

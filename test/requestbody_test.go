@@ -1,0 +1,607 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// Hazard A6, B12: a body whose Read blocks forever does not hold up RoundTrip,
+// over either protocol, and is closed.
+func TestBlockedReader(t *testing.T) {
+	cause := errors.New("cause")
+	for name, tt := range map[string]struct {
+		prepare func(*blockedBody, *http.Request, *httpretry.Policy) *http.Request
+		status  int // of the response, 0: an error
+		want    error
+	}{
+		"cancel": {func(b *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
+			ctx, cancel := context.WithCancelCause(req.Context())
+			go func() { <-b.reading; cancel(cause) }()
+			return req.WithContext(ctx)
+		}, 0, cause},
+		"deadline": {func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
+			ctx, cancel := context.WithTimeout(req.Context(), 30*time.Millisecond)
+			time.AfterFunc(2*waitLimit, cancel) // vet asks for it
+			return req.WithContext(ctx)
+		}, 0, context.DeadlineExceeded},
+		"attempt timeout": {func(_ *blockedBody, req *http.Request, p *httpretry.Policy) *http.Request {
+			p.AttemptTimeout = 30 * time.Millisecond
+			return req
+		}, 0, context.DeadlineExceeded},
+		"early answer": {func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
+			req.Header.Set("X-Answer", "early")
+			return req
+		}, 503, nil},
+		"early answer that is final": {func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
+			req.Header.Set("X-Answer", "final")
+			return req
+		}, 403, nil},
+	} {
+		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+			t.Run(name, func(t *testing.T) {
+				base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					switch r.Header.Get("X-Answer") {
+					case "early":
+						answerEarly(w, r, http.StatusServiceUnavailable)
+					case "final":
+						answerEarly(w, r, http.StatusForbidden)
+					default:
+						_, _ = io.Copy(io.Discard, r.Body)
+					}
+				})
+				body, policy := newBlockedBody(), retrytest.RetryEvery(0)
+				req := retrytest.Streamed(t, "PUT", srv.URL, body)
+				req.ContentLength = 10 // otherwise net/http waits for the first byte
+				req = tt.prepare(body, req, &policy)
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				waitFor(t, "the end of the request", func() {
+					resp, err := transport.RoundTrip(req)
+					if tt.status == 0 {
+						assert.Error(t, err)
+						assert.True(t, tt.want == nil || errors.Is(err, tt.want), "%v", err)
+						return
+					}
+					if assert.NoError(t, err) {
+						assert.Equal(t, tt.status, resp.StatusCode)
+						assert.NoError(t, resp.Body.Close())
+					}
+				})
+				waitFor(t, "the closing of the body", func() { <-body.closed })
+				assert.EqualValues(t, 1, body.Closes())
+			})
+		})
+	}
+}
+
+// Hazard B7: an error of the caller's body is returned as it is, whatever it
+// looks like, and the request is not sent again. That holds for both protocols,
+// on the first attempt and on one whose body came from GetBody.
+func TestReaderFailsAnywhere(t *testing.T) {
+	failures := []error{
+		syscall.ECONNRESET, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, retrytest.ErrRefused,
+		fmt.Errorf("disk: %w", io.EOF), errors.New("http: server closed idle connection"),
+	}
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		for _, failure := range failures {
+			for _, attempt := range []int{1, 2} {
+				t.Run(fmt.Sprintf("%v/%d", failure, attempt), func(t *testing.T) {
+					var requests, accepted atomic.Int32
+					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+						requests.Add(1)
+						if _, err := io.Copy(io.Discard, r.Body); err != nil {
+							return
+						}
+						if attemptOf(r) < attempt {
+							w.WriteHeader(http.StatusServiceUnavailable)
+							return
+						}
+						accepted.Add(1)
+					})
+					failing := func() io.ReadCloser {
+						return &retrytest.Body{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure)))}
+					}
+					req := retrytest.Streamed(t, "PUT", srv.URL, failing())
+					if attempt == 2 {
+						req.Body = retrytest.Counted("some more")
+						req.GetBody = func() (io.ReadCloser, error) { return failing(), nil }
+					}
+					events := new(retrytest.Record)
+					_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					var all *httpretry.Error
+					if attempt == 1 {
+						assert.True(t, err == failure, "the very error: %v", err)
+					} else if assert.ErrorAs(t, err, &all) {
+						assert.True(t, all.Err == failure, "the very error: %v", err)
+					}
+					assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
+					assert.LessOrEqual(t, requests.Load(), int32(attempt))
+					assert.Zero(t, accepted.Load(), "half a body is none")
+				})
+			}
+		}
+	})
+}
+
+// Hazard B3: a body that does not have the stated length is not sent again once
+// that is known.
+func TestWrongContentLength(t *testing.T) {
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		for _, length := range []int64{1, 10} {
+			for _, withGetBody := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%d/GetBody=%v", length, withGetBody), func(t *testing.T) {
+					var requests atomic.Int32
+					base, srv := retrytest.Serve(t, proto, func(_ http.ResponseWriter, r *http.Request) {
+						requests.Add(1)
+						_, _ = io.Copy(io.Discard, r.Body)
+					})
+					req := retrytest.Streamed(t, "PUT", srv.URL, retrytest.Counted("text"))
+					req.ContentLength = length
+					if withGetBody {
+						req.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
+					}
+					events := new(retrytest.Record)
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					if err == nil { // the server may respond to the part that it got
+						assert.True(t, length == 1 || proto == retrytest.HTTP2)
+						retrytest.ReadBody(t, resp)
+					}
+					for _, e := range events.Events { // over HTTP/1 another error may come first
+						switch {
+						case e.Err == nil:
+							assert.Equal(t, httpretry.ReasonSuccess, e.Reason)
+						case strings.Contains(strings.ToLower(e.Err.Error()), "length"):
+							assert.Equal(t, httpretry.ReasonPermanent, e.Reason, "%v", e.Err)
+						}
+					}
+					assert.LessOrEqual(t, int(requests.Load()), len(events.Events))
+				})
+			}
+		}
+	})
+}
+
+// Hazard A4: however RoundTrip ends, it closes the body once. The checks of
+// retrytest count that.
+func TestBodyIsClosedOnEveryExit(t *testing.T) {
+	canceled := func(req *http.Request) *http.Request {
+		ctx, cancel := context.WithCancel(req.Context())
+		cancel()
+		return req.WithContext(ctx)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*http.Request, *httpretry.Policy) *http.Request
+	}{
+		{"context over", func(r *http.Request, _ *httpretry.Policy) *http.Request { return canceled(r) }},
+		{"Request.Cancel closed", func(r *http.Request, _ *httpretry.Policy) *http.Request {
+			ch := make(chan struct{})
+			close(ch)
+			//lint:ignore SA1019 http.Client sets it
+			r.Cancel = ch
+			return r
+		}},
+		{"invalid policy", func(r *http.Request, _ *httpretry.Policy) *http.Request {
+			return r.WithContext(httpretry.WithPolicy(r.Context(), httpretry.Policy{MaxElapsed: -1}))
+		}},
+		{"invalid key", func(r *http.Request, p *httpretry.Policy) *http.Request {
+			r.Method = "POST"
+			p.NewIdempotencyKey = func(*http.Request) string { return "\n" }
+			return r
+		}},
+		{"no URL", func(r *http.Request, _ *httpretry.Policy) *http.Request { r.URL = nil; return r }},
+		{"no host", func(r *http.Request, _ *httpretry.Policy) *http.Request { r.URL.Host = ""; return r }},
+		{"invalid method", func(r *http.Request, _ *httpretry.Policy) *http.Request { r.Method = "A B"; return r }},
+		{"invalid header", func(r *http.Request, _ *httpretry.Policy) *http.Request { r.Header["A"] = []string{"\n"}; return r }},
+		{"no header", func(r *http.Request, _ *httpretry.Policy) *http.Request { r.Header = nil; return r }},
+		{"refused connections", func(r *http.Request, _ *httpretry.Policy) *http.Request { return r }},
+		{"refused connections, once", func(r *http.Request, p *httpretry.Policy) *http.Request { p.MaxAttempts = 1; return r }},
+		{"no budget", func(r *http.Request, p *httpretry.Policy) *http.Request {
+			p.Budget = refusingBudget(func() {})
+			return r
+		}},
+		{"nothing kept", func(r *http.Request, p *httpretry.Policy) *http.Request { p.ReplayBuffer = -1; return r }},
+		{"GetBody fails", func(r *http.Request, _ *httpretry.Policy) *http.Request {
+			r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
+			return r
+		}},
+		{"GetBody works", func(r *http.Request, _ *httpretry.Policy) *http.Request {
+			r.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
+			return r
+		}},
+		{"deadline too near", func(r *http.Request, p *httpretry.Policy) *http.Request {
+			p.MaxElapsed = 1
+			return r
+		}},
+	} {
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			t.Run(fmt.Sprintf("%s/%v", tt.name, timeout), func(t *testing.T) {
+				policy := retrytest.RetryEvery(0)
+				policy.AttemptTimeout = timeout
+				req := tt.change(retrytest.Streamed(t, "PUT", "http://"+faults.Refused(t), retrytest.Counted("text")), &policy)
+				_, err := retrytest.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
+				require.Error(t, err)
+			})
+		}
+	}
+}
+
+// Hazard 1.1: a failing Close of the body is the caller's error. net/http
+// reports it over HTTP/1, where it would fail each attempt, and ignores it over
+// HTTP/2.
+func TestCloseFails(t *testing.T) {
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		for _, method := range []string{"PUT", "POST"} {
+			for _, withGetBody := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/GetBody=%v", method, withGetBody), func(t *testing.T) {
+					var requests atomic.Int32
+					base, srv := retrytest.Serve(t, proto, func(_ http.ResponseWriter, r *http.Request) {
+						requests.Add(1)
+						_, _ = io.Copy(io.Discard, r.Body)
+					})
+					failure := errors.New("close failed")
+					body := func() io.ReadCloser {
+						return &retrytest.Body{ReadCloser: failingCloser{strings.NewReader("text"), failure}}
+					}
+					req := retrytest.Streamed(t, method, srv.URL, body())
+					if withGetBody {
+						req.GetBody = func() (io.ReadCloser, error) { t.Error("GetBody was called"); return body(), nil }
+					}
+					events := new(retrytest.Record)
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					if proto == retrytest.HTTP2 {
+						require.NoError(t, err)
+						retrytest.ReadBody(t, resp)
+						assert.Equal(t, httpretry.ReasonSuccess, events.Reason())
+					} else {
+						require.ErrorIs(t, err, failure)
+						assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
+					}
+					assert.LessOrEqual(t, requests.Load(), int32(1))
+				})
+			}
+		}
+	})
+}
+
+// Hazard A4: the body of a request that is not sent is closed, and the error of
+// its Close is returned.
+func TestCloseFailsOfARefusedRequest(t *testing.T) {
+	failure := errors.New("close failed")
+	body := &retrytest.Body{ReadCloser: failingCloser{strings.NewReader("text"), failure}}
+	req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
+	req = req.WithContext(httpretry.WithPolicy(req.Context(), httpretry.Policy{MaxElapsed: -1}))
+	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(200))}).RoundTrip(req)
+	require.ErrorIs(t, err, failure)
+	require.ErrorContains(t, err, "MaxElapsed: -1ns: want a positive duration")
+	assert.Equal(t, 1, body.Closes())
+}
+
+// failingCloser is a body whose Close fails.
+type failingCloser struct {
+	io.Reader
+	err error
+}
+
+func (b failingCloser) Close() error { return b.err }
+
+// Hazard B7: a file that cannot be read is the caller's error.
+func TestFileFails(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	require.NoError(t, err)
+	srv := retrytest.NewServer(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	events := new(retrytest.Record)
+	_, err = retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, dir))
+	require.ErrorIs(t, err, syscall.EISDIR)
+	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
+	_, err = dir.Stat()
+	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// Hazard B7: an error of the caller's body is returned as it is, whatever it
+// looks like, and ends the request.
+func TestReaderFails(t *testing.T) {
+	for _, failure := range []error{syscall.ECONNRESET, io.ErrUnexpectedEOF, context.DeadlineExceeded, retrytest.ErrRefused, errors.New("disk")} {
+		for _, withGetBody := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v/GetBody=%v", failure, withGetBody), func(t *testing.T) {
+				var requests atomic.Int32
+				srv := retrytest.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+					requests.Add(1)
+					_, _ = io.Copy(io.Discard, r.Body)
+				})
+				body := &retrytest.Body{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure)))}
+				req := retrytest.Streamed(t, "PUT", srv.URL, body)
+				if withGetBody {
+					req.GetBody = func() (io.ReadCloser, error) { t.Error("GetBody was called"); return nil, nil }
+				}
+				events := new(retrytest.Record)
+				_, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+				assert.True(t, err == failure, "the very error: %v", err)
+				assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
+				assert.LessOrEqual(t, requests.Load(), int32(1))
+			})
+		}
+	}
+}
+
+// Hazard B7: the same on a retry, whose body came from GetBody.
+func TestReaderFailsLater(t *testing.T) {
+	failure := errors.New("disk")
+	base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+	req := retrytest.Request(t, "PUT", "http://a.test/", "text")
+	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(iotest.ErrReader(failure)), nil }
+	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+	require.ErrorIs(t, err, failure)
+	require.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): disk")
+	assert.Len(t, base.Attempts(), 2)
+}
+
+// Hazard A6, B12: a body whose Read blocks forever does not hold up the caller.
+func TestBlockedBody(t *testing.T) {
+	slow := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
+	t.Run("cancel", func(t *testing.T) {
+		srv := retrytest.NewServer(t, slow)
+		cause := errors.New("cause")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		body := newBlockedBody()
+		go func() { <-body.reading; cancel(cause) }()
+		_, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, body).WithContext(ctx))
+		require.ErrorIs(t, err, cause)
+		assert.EqualValues(t, 1, body.Closes())
+	})
+	t.Run("attempt timeout", func(t *testing.T) {
+		srv := retrytest.NewServer(t, slow)
+		body, events := newBlockedBody(), new(retrytest.Record)
+		policy := retrytest.RetryEvery(0)
+		policy.AttemptTimeout = 20 * time.Millisecond
+		_, err := retrytest.New(t, httpretry.Config{Policy: policy, Observe: events.Observe}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, body))
+		require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable): attempt timed out after 20ms")
+		assert.EqualValues(t, 1, body.Closes())
+	})
+	t.Run("early answer", func(t *testing.T) {
+		url := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+			c.Respond(503, "later")
+			c.Drain()
+			return false
+		}).URL()
+		body, events := newBlockedBody(), new(retrytest.Record)
+		req := retrytest.Streamed(t, "PUT", url, body)
+		req.ContentLength = 10 // otherwise net/http waits for the first byte
+		resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, "later", retrytest.ReadBody(t, resp))
+		assert.Len(t, events.Events, 5, "the second attempt inherits the Read of the first")
+		<-body.closed
+	})
+}
+
+// Hazard B8: a body panics while Base reads it in the goroutine of RoundTrip. A
+// panic in a goroutine of net/http ends the process, and nothing can prevent
+// that.
+func TestBodyPanics(t *testing.T) {
+	body := &retrytest.Body{ReadCloser: io.NopCloser(retrytest.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
+	transport := retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(200))})
+	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body)) })
+	assert.EqualValues(t, 1, body.Closes())
+}
+
+// A request whose body failed is not sent again, even if the server responded.
+func TestReaderFailsBeforeAnswer(t *testing.T) {
+	events := new(retrytest.Record)
+	base := newBodyBase(func(body io.ReadCloser, _ int) int {
+		_, err := io.ReadAll(body)
+		assert.Error(t, err)
+		assert.NoError(t, body.Close())
+		return 503
+	})
+	for _, withGetBody := range []bool{false, true} {
+		req := retrytest.Streamed(t, "PUT", "http://a.test/", &retrytest.Body{ReadCloser: io.NopCloser(iotest.ErrReader(errors.New("disk")))})
+		if withGetBody {
+			req.GetBody = func() (io.ReadCloser, error) { t.Error("GetBody was called"); return nil, nil }
+		}
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
+	}
+	assert.Len(t, events.Events, 2)
+}
+
+// Hazard A5: a body that was closed because its caller canceled is not read
+// again, even by an attempt that was paused until then.
+func TestNoReadAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := &closableBody{r: strings.NewReader("0123456789abcdef")}
+		var first io.ReadCloser
+		base := newBodyBase(func(b io.ReadCloser, _ int) int {
+			first = b
+			readN(t, b, 8)
+			return 503
+		})
+		late := make(chan error)
+		policy := retrytest.RetryEvery(time.Hour)
+		policy.ReplayBuffer = 8
+		policy.Budget = allowingBudget(func() {
+			go func() {
+				_, err := first.Read(make([]byte, 4))
+				late <- err
+			}()
+			synctest.Wait()
+		})
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Hour, io.EOF)
+		time.AfterFunc(time.Minute, cancel)
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Error(t, <-late)
+		assert.Zero(t, body.late.Load())
+	})
+}
+
+// A response is not returned if a cancel had cut off the body of its request.
+func TestAnswerToCutBody(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		body io.ReadCloser
+		fail bool
+	}{
+		{"cut", newBlockedBody(), true},
+		{"complete", retrytest.Counted("text"), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cause := errors.New("cause")
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				if b, ok := tt.body.(*blockedBody); ok {
+					go func() { <-b.reading; cancel(cause) }()
+				}
+				_, _ = io.Copy(io.Discard, req.Body)
+				cancel(cause)
+				_ = req.Body.Close()
+				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+			})
+			resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", tt.body).WithContext(ctx))
+			if !tt.fail {
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				return
+			}
+			require.ErrorIs(t, err, cause)
+			require.ErrorIs(t, err, context.Canceled)
+		})
+	}
+}
+
+// A body whose Read waits for the response does not hold up RoundTrip if an
+// HTTP/2 stream ends without one. net/http closes the body then, and waits for
+// its Read (clientStream.cleanupWriteRequest).
+func TestBlockedReaderOfABrokenStream(t *testing.T) {
+	ends := map[string]func(faults.Stream){
+		"INTERNAL_ERROR": func(s faults.Stream) { s.ResetStream(faults.InternalError) },
+		"REFUSED_STREAM": func(s faults.Stream) { s.ResetStream(faults.RefusedStream) },
+		"GOAWAY":         func(s faults.Stream) { s.GoAway(0, faults.NoError) },
+		"close":          func(s faults.Stream) { _ = s.Close() },
+	}
+	once := retrytest.RetryEvery(0)
+	once.MaxAttempts, once.ReplayBuffer = 1, -1
+	for name, end := range ends {
+		for _, method := range []string{"PUT", "POST"} {
+			for _, policy := range []httpretry.Policy{retrytest.RetryEvery(0), once} {
+				t.Run(fmt.Sprintf("%s/%s/%d attempts", name, method, policy.MaxAttempts), func(t *testing.T) {
+					t.Parallel()
+					reader, writer := io.Pipe()
+					answered := make(chan struct{})
+					t.Cleanup(func() { _ = writer.Close() }) // which ends a Read that blocks
+					body := &reportingReader{Reader: reader, reading: make(chan struct{})}
+					srv := faults.HTTP2(t, func(s faults.Stream) {
+						select {
+						case <-body.reading:
+							end(s)
+						case <-t.Context().Done():
+						}
+					})
+					written := make(chan error, 1)
+					go func() { // which waits for the response, as in a full-duplex call
+						<-answered
+						_, err := io.WriteString(writer, "text")
+						written <- err
+					}()
+					req := retrytest.Streamed(t, method, srv.URL(), struct {
+						io.Reader
+						io.Closer
+					}{body, reader})
+					req.ContentLength = -1
+					transport := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+					waitFor(t, "the end of the request", func() {
+						_, err := transport.RoundTrip(req)
+						assert.Error(t, err)
+					})
+					close(answered)
+					waitFor(t, "the end of the writer", func() { assert.ErrorIs(t, <-written, io.ErrClosedPipe) })
+					assert.EqualValues(t, 1, srv.Requests.Load())
+				})
+			}
+		}
+	}
+}
+
+// reportingReader closes reading when the first Read begins.
+type reportingReader struct {
+	io.Reader
+	reading chan struct{}
+	once    sync.Once
+}
+
+func (r *reportingReader) Read(p []byte) (int, error) {
+	r.once.Do(func() { close(r.reading) })
+	return r.Reader.Read(p)
+}
+
+// A gateway forwards the body of an inbound HTTP/1 request, of which the client
+// has sent a part. Close of that body waits for its Read, and Read waits for
+// the client. Neither a response nor a retry waits for them.
+func TestStalledInboundBody(t *testing.T) {
+	for _, tt := range []struct {
+		name, method string
+		statuses     []int // of the upstream server, for each attempt
+		withGetBody  bool
+		want         int
+	}{
+		{"success", "PUT", []int{200}, false, 200},
+		{"success of a POST", "POST", []int{200}, false, 200},
+		{"permanent failure", "PUT", []int{403}, false, 403},
+		{"failure without retries", "POST", []int{503}, false, 503},
+		{"retry with GetBody", "PUT", []int{503, 503, 200}, true, 200},
+	} {
+		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				base, upstream := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					answerEarly(w, r, tt.statuses[attemptOf(r)-1])
+				})
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				returned := make(chan struct{})
+				gateway := retrytest.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+					defer close(returned)
+					req := retrytest.Streamed(t, tt.method, upstream.URL, r.Body)
+					req.ContentLength = r.ContentLength
+					if tt.withGetBody {
+						req.GetBody = func() (io.ReadCloser, error) {
+							return io.NopCloser(strings.NewReader(strings.Repeat("a", 1000))), nil
+						}
+					}
+					resp, err := transport.RoundTrip(req)
+					if assert.NoError(t, err) {
+						assert.Equal(t, tt.want, resp.StatusCode)
+						assert.NoError(t, resp.Body.Close())
+					}
+				})
+				client, err := net.Dial("tcp", gateway.Listener.Addr().String())
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = client.Close() })
+				_, err = io.WriteString(client, "PUT / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1000\r\n\r\n0123456789")
+				require.NoError(t, err)
+				waitFor(t, "the response", func() { <-returned })
+			})
+		})
+	}
+}

@@ -1,0 +1,946 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// Hazard E3: a 101 response is returned as it is, and outlives the timeout of
+// its attempt.
+func TestSwitchingProtocols(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := faults.Pipe(t, func(w http.ResponseWriter, _ *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer conn.Close()
+			_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_ = rw.Flush()
+			line, _ := rw.ReadString('\n')
+			time.Sleep(time.Hour)
+			_, _ = rw.WriteString("you said " + line)
+			_ = rw.Flush()
+		})
+		policy := httpretry.Policy{AttemptTimeout: time.Minute}
+		req := retrytest.Request(t, "GET", "http://a.test/", "")
+		req.Header.Set("Connection", "Upgrade")
+		req.Header.Set("Upgrade", "echo")
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, 101, resp.StatusCode)
+		tunnel, ok := resp.Body.(io.ReadWriteCloser)
+		require.True(t, ok, "%T", resp.Body)
+		_, err = io.WriteString(tunnel, "hello\n")
+		require.NoError(t, err)
+		line, err := bufio.NewReader(tunnel).ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, "you said hello\n", line)
+		require.NoError(t, tunnel.Close())
+	})
+}
+
+// Hazard D5: while a request waits, another one can use its connection.
+func TestWaitHoldsNoConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" && r.Header.Get("Retry-Attempt") == "" {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = w.Write(make([]byte, 1<<20))
+			}
+		})
+		base.MaxConnsPerHost = 1
+		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Hour)})
+		done := make(chan error)
+		go func() {
+			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/slow", ""))
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			done <- err
+		}()
+		time.Sleep(time.Minute)
+		start := time.Now()
+		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/fast", ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		assert.Zero(t, time.Since(start))
+		require.NoError(t, <-done)
+		assert.Equal(t, 59*time.Minute, time.Since(start).Round(time.Second))
+	})
+}
+
+// Over HTTP/2, the trailers of a response with Content-Length: 0 may come after
+// its header.
+func TestEmptyResponseWithTrailers(t *testing.T) {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		w.Header().Set("Content-Length", "0")
+		_ = http.NewResponseController(w).Flush()
+		w.Header().Set("X-Sum", "42")
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	resp, err := retrytest.New(t, httpretry.Config{Base: srv.Client().Transport}).RoundTrip(retrytest.Request(t, "POST", srv.URL, "text"))
+	require.NoError(t, err)
+	assert.Empty(t, retrytest.ReadBody(t, resp))
+	assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
+}
+
+// A base that is not net/http's may leave a response's ContentLength and
+// protocol unset. Its body still needs the attempt's context.
+func TestResponseWithoutContentLength(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			r, w := io.Pipe()
+			go func() {
+				time.Sleep(time.Second)
+				_, _ = io.WriteString(w, "text")
+				_ = w.CloseWithError(req.Context().Err())
+			}()
+			return &http.Response{StatusCode: 200, Body: r}, nil
+		})
+		resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+		require.NoError(t, err)
+		assert.Equal(t, "text", retrytest.ReadBody(t, resp))
+	})
+}
+
+// Hazard D1, D2: a response that stalls is discarded within a bound, also while
+// net/http's decompression waits for the gzip header. This runs in real time:
+// Close waits for a mutex, which stops the time of a bubble. Since Go 1.27 it
+// does so without decompression, too.
+func TestDropOfStalledResponse(t *testing.T) {
+	for _, encoding := range []string{"", "gzip"} {
+		for _, timeout := range []time.Duration{0, time.Hour} { // without and with a context of the attempt's own
+			t.Run(fmt.Sprintf("%s/%v", encoding, timeout), func(t *testing.T) {
+				t.Parallel()
+				srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+					if attemptOf(r) > 1 {
+						return
+					}
+					if encoding != "" {
+						w.Header().Set("Content-Encoding", encoding)
+					}
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = io.WriteString(w, "\x1f\x8b")
+					_ = http.NewResponseController(w).Flush()
+					<-r.Context().Done()
+				})
+				policy := retrytest.RetryEvery(0)
+				policy.AttemptTimeout = timeout
+				// Far longer than it takes, and far less than without a bound.
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				resp, err := retrytest.New(t, httpretry.Config{Policy: policy}).RoundTrip(retrytest.Request(t, "GET", srv.URL, "").WithContext(ctx))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.NoError(t, ctx.Err())
+			})
+		}
+	}
+}
+
+// Hazard K4: a panic in the body of a response that is discarded reaches the
+// caller, whichever goroutine reads the body.
+func TestPanicWhileDropping(t *testing.T) {
+	for _, major := range []int{1, 2} {
+		body := &retrytest.Body{ReadCloser: io.NopCloser(retrytest.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
+		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 503, ProtoMajor: major, ContentLength: -1, Body: body}, nil
+		})
+		transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "")) })
+		assert.EqualValues(t, 1, body.Closes())
+	}
+}
+
+// Hazard A9: the response after retries is the one that the base alone would
+// return.
+func TestResponseIsUntouched(t *testing.T) {
+	for _, proto := range []string{retrytest.HTTP1, retrytest.HTTP2} {
+		for _, packed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/gzip=%v", proto, packed), func(t *testing.T) {
+				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Header.Get("Retry-Attempt") == "" && r.Header.Get("X-Plain") == "" {
+						w.WriteHeader(http.StatusServiceUnavailable)
+						return
+					}
+					w.Header()["Date"] = nil
+					w.Header()["X-Many"] = []string{"b", "a", ""}
+					w.Header().Set("Trailer", "X-Sum")
+					var body io.Writer = w
+					if packed {
+						w.Header().Set("Content-Encoding", "gzip")
+						z := gzip.NewWriter(w)
+						defer func() { _ = z.Close(); w.Header().Set("X-Sum", "42") }()
+						body = z
+					}
+					w.WriteHeader(http.StatusPartialContent)
+					_, _ = body.Write(randomBytes(1, 100_000))
+					w.Header().Set("X-Sum", "42")
+				}))
+				srv.EnableHTTP2 = proto == retrytest.HTTP2
+				srv.StartTLS()
+				t.Cleanup(srv.Close)
+				base := srv.Client().Transport
+				plain := retrytest.Request(t, "GET", srv.URL, "")
+				plain.Header.Set("X-Plain", "1")
+				want, err := base.RoundTrip(plain)
+				require.NoError(t, err)
+				wantBody := retrytest.ReadBody(t, want)
+
+				got, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
+				require.NoError(t, err)
+				assert.True(t, wantBody == retrytest.ReadBody(t, got), "the body")
+				assert.Equal(t, packed, got.Uncompressed)
+				assert.NotNil(t, got.TLS)
+				assert.Equal(t, "42", got.Trailer.Get("X-Sum"))
+				for _, r := range []*http.Response{want, got} {
+					r.Body, r.Request, r.TLS = nil, nil, nil
+				}
+				assert.Equal(t, want, got)
+			})
+		}
+	}
+}
+
+// Hazard D2, D7: a response is discarded at once even if its stream waits for
+// the rest of a request body that the caller has yet to write.
+func TestDropDuringUpload(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP/2=%v", http2), func(t *testing.T) {
+			second := make(chan struct{})
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if attemptOf(r) == 1 {
+					_ = http.NewResponseController(w).EnableFullDuplex() // otherwise the HTTP/1 server first reads the request
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = io.WriteString(w, "later")
+					return
+				}
+				close(second)
+				_, _ = io.Copy(io.Discard, r.Body)
+			}))
+			srv.EnableHTTP2 = http2
+			srv.StartTLS()
+			t.Cleanup(srv.Close)
+			r, w := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(w, "some")
+				<-second // written only after the first response was discarded
+				_ = w.Close()
+			}()
+			resp, err := retrytest.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, r))
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+			assert.Equal(t, 200, resp.StatusCode)
+		})
+	}
+}
+
+// Hazard E3: a 101 response to a second attempt carries both directions, and
+// each of them can end by itself.
+func TestTunnelOnRetry(t *testing.T) {
+	backend := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		if attemptOf(req) == 1 {
+			c.Respond(503, "")
+			return true
+		}
+		c.Respond(101, "", "Connection: Upgrade", "Upgrade: echo")
+		lines := bufio.NewScanner(c.Reader)
+		for lines.Scan() {
+			c.Send("you said " + lines.Text() + "\n")
+		}
+		c.Send("you ended\n") // arrives only if the client still reads
+		c.CloseWrite()
+		c.Drain()
+		return false
+	})
+	target, err := url.Parse(backend.URL())
+	require.NoError(t, err)
+	policy := retrytest.RetryEvery(0)
+	policy.AttemptTimeout = waitLimit
+	front := retrytest.NewServer(t, (&httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: retrytest.New(t, httpretry.Config{Policy: policy}),
+	}).ServeHTTP)
+	conn, err := net.Dial("tcp", front.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(waitLimit)))
+	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	require.NoError(t, err)
+	br := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(br, nil)
+	require.NoError(t, err)
+	require.Equal(t, 101, resp.StatusCode)
+	for i := range 3 {
+		_, err = fmt.Fprintf(conn, "line %d\n", i)
+		require.NoError(t, err)
+		line, err := br.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, fmt.Sprintf("you said line %d\n", i), line)
+	}
+	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+	rest, err := io.ReadAll(br)
+	require.NoError(t, err)
+	assert.Equal(t, "you ended\n", string(rest))
+	assert.EqualValues(t, 2, backend.Requests.Load())
+}
+
+// Hazard D6, E6: a response without a body need not be closed: the context of
+// its attempt ends, and its connection is used again.
+func TestEmptyResponsesLeftOpen(t *testing.T) {
+	for _, tt := range []struct {
+		method string
+		status int
+	}{{"HEAD", 200}, {"GET", 204}, {"GET", 304}, {"GET", 200}, {"PUT", 200}} {
+		for _, proto := range []string{retrytest.HTTP1, retrytest.HTTP2} {
+			t.Run(fmt.Sprintf("%s %d/%s", tt.method, tt.status, proto), func(t *testing.T) {
+				t.Parallel() // over HTTP/2 it waits for trailers
+				base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					_, _ = io.Copy(io.Discard, r.Body)
+					if attemptOf(r) == 1 {
+						w.WriteHeader(http.StatusServiceUnavailable)
+						return
+					}
+					w.WriteHeader(tt.status)
+				})
+				var conns atomic.Int32
+				countDials(base, &conns)
+				var ended []<-chan struct{}
+				watched := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					ended = append(ended, req.Context().Done())
+					return base.RoundTrip(req)
+				})
+				policy := retrytest.RetryEvery(0)
+				policy.AttemptTimeout = time.Hour
+				// Unchecked, since the checks require that responses are
+				// closed.
+				transport := retrytest.Unchecked(t, httpretry.Config{Base: watched, Policy: policy})
+				for range 3 {
+					body := ""
+					if tt.method == "PUT" {
+						body = "text"
+					}
+					resp, err := transport.RoundTrip(retrytest.Request(t, tt.method, srv.URL, body))
+					require.NoError(t, err)
+					assert.Equal(t, tt.status, resp.StatusCode)
+				}
+				require.Len(t, ended, 6)
+				for _, done := range ended {
+					waitFor(t, "the end of an attempt's context", func() { <-done })
+				}
+				assert.EqualValues(t, 1, conns.Load())
+			})
+		}
+	}
+}
+
+// endlessResponses never end.
+var endlessResponses = map[string]func(w http.ResponseWriter, r *http.Request){
+	"drips": func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, ".")
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-r.Context().Done():
+			}
+		}
+	},
+	"gushes": func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		writeForever(w)
+	},
+	"says that it is huge": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "1000000000000")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		writeForever(w)
+	},
+	"says that it is huge, and hangs": func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "1000000000000")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	},
+	"is a gzip bomb": func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.WriteHeader(http.StatusServiceUnavailable)
+		packed := gzipBomb()
+		_, _ = w.Write(packed)
+		for {
+			if _, err := w.Write(packed[10:]); err != nil { // without the header
+				return
+			}
+		}
+	},
+}
+
+// gzipBomb returns the beginning of a gzip stream that unpacks to a MiB. All of
+// it but the header (RFC 1952 section 2.3) may follow it any number of times.
+func gzipBomb() []byte {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = z.Write(make([]byte, 1<<20))
+	_ = z.Flush()
+	return packed.Bytes()
+}
+
+// writeForever writes until the client leaves.
+func writeForever(w io.Writer) {
+	zeros := make([]byte, 1<<16)
+	for {
+		if _, err := w.Write(zeros); err != nil {
+			return
+		}
+	}
+}
+
+// Hazard D1, D2: at most 64 KiB of a discarded response are read, counted after
+// decompression. At most what the protocol has in flight is read from the
+// connection.
+func TestDropIsBoundedInBytes(t *testing.T) {
+	const limit = 64 << 10
+	onTheWire := map[string]int64{
+		retrytest.HTTP1: limit + 256<<10 + 16<<10, // 256 KiB: Close reads as much since Go 1.27
+		retrytest.HTTP2: limit + 4<<20 + 64<<10,   // 4 MiB: net/http's window of a stream
+	}
+	for name, answer := range endlessResponses {
+		for _, timeout := range []time.Duration{0, time.Hour} { // without and with a context of the attempt's own
+			retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+				t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
+					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+						if attemptOf(r) == 1 {
+							answer(w, r)
+						}
+					})
+					wire := faults.Watch(base)
+					var unpacked atomic.Int64
+					counted := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						resp, err := base.RoundTrip(req)
+						if err == nil && resp.StatusCode == 503 {
+							resp.Body = &countedBody{resp.Body, &unpacked}
+						}
+						return resp, err
+					})
+					policy := retrytest.RetryEvery(0)
+					policy.AttemptTimeout = timeout
+					transport := retrytest.New(t, httpretry.Config{Base: counted, Policy: policy})
+					waitFor(t, "the second attempt", func() {
+						resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
+						if assert.NoError(t, err) {
+							retrytest.ReadBody(t, resp)
+							assert.Equal(t, 200, resp.StatusCode)
+						}
+					})
+					assert.LessOrEqual(t, unpacked.Load(), int64(limit+1))
+					assert.LessOrEqual(t, wire.Read.Load(), onTheWire[proto])
+				})
+			})
+		}
+	}
+}
+
+// countedBody counts the bytes that are read.
+type countedBody struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
+}
+
+// Hazard D2: discarding a response takes at most 100 ms. It takes no time if
+// the response is known to be too long.
+func TestDropIsBoundedInTime(t *testing.T) {
+	for name, answer := range endlessResponses {
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+					base := start(func(w http.ResponseWriter, r *http.Request) {
+						if attemptOf(r) == 1 {
+							answer(w, r)
+						}
+					})
+					if base.Protocols == nil && closeDrains {
+						t.Skip("TestDropIsBoundedInBytes does it in real time")
+					}
+					policy := retrytest.RetryEvery(0)
+					policy.AttemptTimeout = timeout
+					began := time.Now()
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+					assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
+					if strings.HasPrefix(name, "says that it is huge") {
+						assert.Zero(t, time.Since(began))
+					}
+				})
+			})
+		}
+	}
+}
+
+// Hazard D2: the same for a base whose bodies react only to Close.
+func TestDropOfStalledBody(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			var bodies []*blockedBody
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				if httpretry.Attempt(req.Context()) == 3 {
+					return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+				}
+				bodies = append(bodies, newBlockedBody())
+				return &http.Response{StatusCode: 503, ProtoMajor: 1, ContentLength: -1, Body: bodies[len(bodies)-1]}, nil
+			})
+			policy := retrytest.RetryEvery(0)
+			policy.AttemptTimeout = timeout
+			began := time.Now()
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			require.NoError(t, err)
+			assert.Equal(t, 100*time.Millisecond, time.Since(began), "50 ms each")
+			require.Len(t, bodies, 2)
+			for _, body := range bodies {
+				assert.Equal(t, 1, body.Closes())
+			}
+		})
+	}
+}
+
+// Hazard D4: after a small response is discarded, its connection can be used
+// again, however the end of the body is marked.
+func TestSmallDropKeepsConnection(t *testing.T) {
+	for name, answer := range map[string]func(w http.ResponseWriter){
+		"empty": func(w http.ResponseWriter) { w.WriteHeader(503) },
+		"known length": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "5")
+			w.WriteHeader(503)
+			writeAndFlush(w, "later")
+		},
+		"flushed": func(w http.ResponseWriter) {
+			w.WriteHeader(503)
+			writeAndFlush(w, "later")
+			writeAndFlush(w, "perhaps")
+		},
+		"64 KiB": func(w http.ResponseWriter) { w.WriteHeader(503); writeAndFlush(w, strings.Repeat("x", 64<<10)) },
+		"64 KiB, known length": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "65536")
+			w.WriteHeader(503)
+			writeAndFlush(w, strings.Repeat("x", 64<<10))
+		},
+		"gzip": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Encoding", "gzip")
+			w.WriteHeader(503)
+			z := gzip.NewWriter(w)
+			_, _ = io.WriteString(z, strings.Repeat("later ", 1000))
+			_ = z.Close()
+		},
+	} {
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
+				// In virtual time, since discarding that takes too long closes
+				// the connection.
+				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+					base := start(func(w http.ResponseWriter, r *http.Request) {
+						_, _ = io.Copy(io.Discard, r.Body)
+						if attemptOf(r) < 3 {
+							answer(w)
+						}
+					})
+					var conns atomic.Int32
+					countDials(base, &conns)
+					policy := retrytest.RetryEvery(time.Millisecond) // net/http pools a new connection a moment later
+					policy.AttemptTimeout = timeout
+					transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+					for _, body := range []string{"", "text"} {
+						resp, err := transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test/", body))
+						require.NoError(t, err)
+						retrytest.ReadBody(t, resp)
+						assert.Equal(t, 200, resp.StatusCode)
+					}
+					assert.EqualValues(t, 1, conns.Load())
+				})
+			})
+		}
+	}
+}
+
+// writeAndFlush writes and flushes. Without a Content-Length, over HTTP/1, that
+// makes a chunk.
+func writeAndFlush(w http.ResponseWriter, text string) {
+	_, _ = io.WriteString(w, text)
+	_ = http.NewResponseController(w).Flush()
+}
+
+// Hazard D5: for the server, the connection of a request that waits is idle or
+// closed.
+func TestWaitHoldsNothing(t *testing.T) {
+	for _, size := range []int{5, 1 << 20} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			states := make(chan http.ConnState, 100)
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = w.Write(make([]byte, size))
+			}))
+			srv.Config.ConnState = func(_ net.Conn, s http.ConnState) { states <- s }
+			srv.Start()
+			t.Cleanup(srv.Close)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			decided := make(chan struct{}, 10) // first to wait; after the cancel, to stop
+			observe := func(context.Context, httpretry.Event) { decided <- struct{}{} }
+			transport := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(time.Hour), Observe: observe})
+			go func() {
+				_, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, "").WithContext(ctx))
+				done <- err
+			}()
+			waitFor(t, "the end of the connection's use", func() {
+				<-decided
+				for s := range states {
+					if s == http.StateIdle || s == http.StateClosed {
+						return
+					}
+				}
+			})
+			assert.Empty(t, done, "it still waits")
+			cancel()
+			require.ErrorIs(t, <-done, context.Canceled)
+		})
+	}
+}
+
+// Hazard D7: a response is discarded within 100 ms even if its request is still
+// being sent.
+func TestDropWhileUploading(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		for _, length := range []int64{-1, 100_000} {
+			t.Run(fmt.Sprintf("%v/%d", timeout, length), func(t *testing.T) {
+				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+					r, w := io.Pipe()
+					var came []time.Time
+					base := start(func(rw http.ResponseWriter, req *http.Request) {
+						came = append(came, time.Now())
+						if len(came) == 1 {
+							assert.Equal(t, "some", readN(t, req.Body, 4))
+							answerEarly(rw, req, http.StatusServiceUnavailable)
+							return
+						}
+						go func() { _, _ = w.Write(make([]byte, 100_000-4)); _ = w.Close() }()
+						n, err := io.Copy(io.Discard, req.Body)
+						assert.NoError(t, err)
+						assert.EqualValues(t, 100_000, n)
+					})
+					go func() { _, _ = io.WriteString(w, "some") }()
+					policy := retrytest.RetryEvery(0)
+					policy.AttemptTimeout = timeout
+					req := retrytest.Streamed(t, "PUT", "http://a.test/", r)
+					req.ContentLength = length
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+					require.Len(t, came, 2)
+					assert.LessOrEqual(t, came[1].Sub(came[0]), 100*time.Millisecond)
+					time.Sleep(time.Second) // a server delays the close of its connection, and the bubble ends at once
+				})
+			})
+		}
+	}
+}
+
+// Hazard D7: over HTTP/2 a server may respond and never let the client send the
+// rest of its request. The response is still discarded.
+func TestDropOfUploadWithoutWindow(t *testing.T) {
+	for _, kind := range []string{"stream", "in memory"} {
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			for _, ends := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%v/END_STREAM=%v", kind, timeout, ends), func(t *testing.T) {
+					srv := faults.HTTP2(t, func(s faults.Stream) {
+						if s.Request > 1 {
+							s.Respond(204)
+							s.ResetStream(faults.NoError) // and ignores the rest of this request, too
+							return
+						}
+						s.Header(false, ":status", "503")
+						s.Data(ends, strings.Repeat("x", 8<<10))
+					})
+					srv.Stingy.Store(true)
+					data := randomBytes(3, 1<<20)
+					req := retrytest.Request(t, "PUT", srv.URL(), string(data))
+					if kind == "stream" {
+						req = newUpload(t, kind, srv.URL(), data)
+					}
+					policy := retrytest.RetryEvery(0)
+					policy.AttemptTimeout, policy.ReplayBuffer = timeout, 2<<20
+					transport := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+					waitFor(t, "the second attempt", func() {
+						resp, err := transport.RoundTrip(req)
+						if assert.NoError(t, err) {
+							assert.Equal(t, 204, resp.StatusCode)
+							assert.NoError(t, resp.Body.Close())
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// Hazard D7: all requests on an HTTP/2 connection share its writes. If the
+// upload of another request blocks in a write, discarding a response does not
+// block RoundTrip after the caller has canceled.
+func TestDropBehindStalledUpload(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		for _, ends := range []bool{false, true} {
+			for _, size := range []int{0, 8 << 10} { // enough for net/http to send a WINDOW_UPDATE
+				t.Run(fmt.Sprintf("%v/END_STREAM=%v/%d", timeout, ends, size), func(t *testing.T) {
+					more := make(chan struct{})
+					base := faults.HTTP2Base(t)
+					wire := faults.Watch(base)
+					srv := faults.HTTP2(t, func(s faults.Stream) {
+						switch s.Request {
+						case 1: // the client has then sent its frames about the connection itself
+							s.Respond(204)
+							return
+						case 2: // the upload
+							return
+						}
+						wire.Stall()
+						close(more)
+						<-wire.Stalled
+						s.Header(false, ":status", "503")
+						s.Data(ends, strings.Repeat("x", size))
+					})
+					resp, err := base.RoundTrip(retrytest.Request(t, "GET", srv.URL(), ""))
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					first := make(chan struct{})
+					others, cancel := context.WithCancel(t.Context())
+					var other sync.WaitGroup
+					defer other.Wait()
+					defer cancel()
+					other.Go(func() {
+						chunks := 0
+						body := io.NopCloser(retrytest.ReaderFunc(func(p []byte) (int, error) {
+							if chunks++; chunks == 2 {
+								close(first)
+								<-more
+							}
+							return min(len(p), 1000), nil
+						}))
+						_, _ = base.RoundTrip(retrytest.Streamed(t, "PUT", srv.URL(), body).WithContext(others))
+					})
+					<-first
+					policy := retrytest.RetryEvery(0)
+					policy.AttemptTimeout = timeout
+					ctx, leave := context.WithCancel(t.Context())
+					defer leave()
+					// Unchecked: the blocked response is closed when its
+					// connection is.
+					transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy, Observe: func(_ context.Context, e httpretry.Event) {
+						if e.Attempt == 1 && e.Response != nil { // it is about to be discarded
+							time.AfterFunc(100*time.Millisecond, leave)
+						}
+					}})
+					waitFor(t, "the end of a canceled request", func() {
+						_, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+						assert.ErrorIs(t, err, context.Canceled)
+					})
+				})
+			}
+		}
+	}
+}
+
+// Hazard D8: cookies of discarded responses are lost.
+func TestCookiesOfDroppedResponses(t *testing.T) {
+	srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: fmt.Sprintf("c%d", attemptOf(r)), Value: "v"})
+		if attemptOf(r) < 3 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	client := &http.Client{Jar: jar, Transport: retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)})}
+	resp, err := client.Get(srv.URL)
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	cookies := jar.Cookies(resp.Request.URL)
+	require.Len(t, cookies, 1)
+	assert.Equal(t, "c3", cookies[0].Name)
+}
+
+// Over HTTP/2, a response without a body may be followed by trailers, however
+// long that takes. The attempt's context lives until then: its end would cancel
+// what the server is doing.
+func TestTrailersAfterAnHour(t *testing.T) {
+	for _, status := range []int{200, 204} {
+		for _, method := range []string{"POST", "PUT"} {
+			t.Run(fmt.Sprintf("%s/%d", method, status), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := faults.HTTP2Pipe(t, func(w http.ResponseWriter, r *http.Request) {
+						w.Header().Set("Trailer", "X-Sum")
+						if status == 200 {
+							w.Header().Set("Content-Length", "0")
+						}
+						w.WriteHeader(status)
+						assert.NoError(t, http.NewResponseController(w).Flush())
+						time.Sleep(time.Hour)
+						assert.NoError(t, r.Context().Err(), "the request was canceled")
+						w.Header().Set("X-Sum", "42")
+					})
+					policy := httpretry.Policy{AttemptTimeout: time.Minute}
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+						RoundTrip(retrytest.Request(t, method, "http://a.test/", "text"))
+					require.NoError(t, err)
+					assert.Equal(t, status, resp.StatusCode)
+					assert.Empty(t, retrytest.ReadBody(t, resp))
+					assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
+				})
+			})
+		}
+	}
+}
+
+// meteredBody is a body that uses one lock for Read and Close, as meters and
+// decompressors do. Its Read blocks until free is closed. The lock is a
+// channel, because a mutex would stop the time of a bubble.
+type meteredBody struct {
+	lock chan struct{}
+	free <-chan struct{}
+}
+
+func (b meteredBody) Read([]byte) (int, error) {
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
+	<-b.free
+	return 0, io.ErrUnexpectedEOF
+}
+
+func (b meteredBody) Close() error {
+	b.lock <- struct{}{}
+	defer func() { <-b.lock }()
+	return nil
+}
+
+// Hazard D1: the body of a response that is discarded, or kept during a wait,
+// may block in Close while it blocks in Read. RoundTrip waits for neither.
+func TestDropOfLockedBody(t *testing.T) {
+	waiting := retrytest.RetryEvery(time.Second)
+	waiting.Budget, waiting.WaitOnBudget = refusingBudget(func() {}), true
+	for name, policy := range map[string]httpretry.Policy{"discarded": retrytest.RetryEvery(time.Second), "kept": waiting} {
+		for _, method := range []string{"GET", "PUT"} {
+			for _, proto := range []int{1, 2} {
+				t.Run(fmt.Sprintf("%s/%s/HTTP %d", name, method, proto), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						free := make(chan struct{})
+						// A RoundTrip that waits for the body ends after a
+						// minute.
+						release := sync.OnceFunc(func() { close(free) })
+						defer release()
+						defer time.AfterFunc(time.Minute, release).Stop()
+						attempts := 0
+						base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+							if req.Body != nil {
+								_ = req.Body.Close()
+							}
+							if attempts++; attempts > 1 {
+								return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+							}
+							body := meteredBody{make(chan struct{}, 1), free}
+							return &http.Response{StatusCode: 503, ProtoMajor: proto, ContentLength: -1, Body: body}, nil
+						})
+						start := time.Now()
+						_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+							RoundTrip(retrytest.Request(t, method, "http://a.test/", map[string]string{"PUT": "text"}[method]))
+						require.NoError(t, err)
+						assert.LessOrEqual(t, time.Since(start), time.Second+100*time.Millisecond)
+					})
+				})
+			}
+		}
+	}
+}
+
+// duplexBody is a body that can also be written to. It fails once its request's
+// context has ended.
+type duplexBody struct {
+	io.Reader
+	io.Writer
+	ctx    context.Context
+	closed *bool
+}
+
+func (b duplexBody) Read(p []byte) (int, error) {
+	if b.ctx.Err() != nil {
+		return 0, b.ctx.Err()
+	}
+	return b.Reader.Read(p)
+}
+
+func (b duplexBody) Close() error { *b.closed = true; return nil }
+
+// Only a 101 response, and a 2xx response to CONNECT, is a tunnel, whose body
+// is returned as it is. Any other response ends with its body, whatever methods
+// that has.
+func TestBodyWithWrite(t *testing.T) {
+	for _, tt := range []struct {
+		method string
+		status int
+		tunnel bool
+	}{
+		{"GET", 200, false}, {"POST", 201, false}, {"CONNECT", 403, false},
+		{"GET", 101, true}, {"CONNECT", 200, true}, {"CONNECT", 299, true},
+	} {
+		t.Run(fmt.Sprintf("%s/%d", tt.method, tt.status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				closed := false
+				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					body := duplexBody{strings.NewReader("text"), io.Discard, req.Context(), &closed}
+					if tt.tunnel {
+						body.ctx = context.Background() // net/http does not need it any more
+					}
+					return &http.Response{StatusCode: tt.status, ProtoMajor: 1, ContentLength: -1, Body: body}, nil
+				})
+				policy := httpretry.Policy{AttemptTimeout: time.Minute}
+				resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
+				require.NoError(t, err)
+				_, writes := resp.Body.(io.Writer)
+				assert.True(t, writes || !tt.tunnel, "%T", resp.Body)
+				time.Sleep(time.Hour)
+				assert.Equal(t, "text", retrytest.ReadBody(t, resp))
+				assert.True(t, closed)
+			})
+		})
+	}
+}

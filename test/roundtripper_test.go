@@ -1,0 +1,374 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// Hazard H8: a base that signs requests gets each attempt unsigned, and each
+// attempt arrives with one signature.
+func TestSignerBelow(t *testing.T) {
+	for _, method := range []string{"GET", "POST"} {
+		var mu sync.Mutex
+		var arrived [][]string
+		srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+			body, _ := io.ReadAll(req.Body)
+			mu.Lock()
+			defer mu.Unlock()
+			arrived = append(arrived, append(req.Header["Signature"], req.Header["Retry-Attempt"]...))
+			assert.Equal(t, map[string]string{"POST": "payload"}[method], string(body))
+			c.Respond(503, "")
+			return true
+		})
+		next, signed := faults.Base(t, nil), 0
+		signer := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			assert.Empty(t, req.Header["Signature"])
+			signed++
+			req = req.WithContext(req.Context())
+			req.Header = req.Header.Clone()
+			req.Header.Add("Signature", fmt.Sprintf("number %d", signed))
+			return next.RoundTrip(req)
+		})
+		policy := retrytest.RetryEvery(0)
+		policy.MaxAttempts = 3
+		body := map[string]string{"POST": "payload"}[method]
+		req := retrytest.Request(t, method, srv.URL(), body)
+		req.Header.Set("Idempotency-Key", "k")
+		resp, err := retrytest.New(t, httpretry.Config{Base: signer, Policy: policy}).RoundTrip(req)
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		assert.Equal(t, [][]string{{"number 1"}, {"number 2", "1"}, {"number 3", "2"}}, arrived)
+	}
+}
+
+// Hazard H10: http.DefaultTransport and http.DefaultClient are neither used nor
+// modified.
+func TestSharedGlobalsAreLeftAlone(t *testing.T) {
+	srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
+	shared, client := http.DefaultTransport, *http.DefaultClient
+	t.Cleanup(func() { http.DefaultTransport = shared })
+	trap := &retrytest.IdleCloser{RoundTripper: retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+		t.Error("http.DefaultTransport was used")
+		return nil, errors.New("not this one")
+	})}
+	http.DefaultTransport = trap
+
+	var transport httpretry.RetryTransport
+	ctx := httpretry.WithPolicy(t.Context(), retrytest.RetryEvery(0))
+	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	transport.CloseIdleConnections()
+
+	assert.EqualValues(t, 5, srv.Requests.Load())
+	assert.Zero(t, trap.Closed)
+	assert.True(t, http.DefaultTransport == http.RoundTripper(trap))
+	assert.Equal(t, client, *http.DefaultClient)
+}
+
+// Hazard G5, K2: http.Client calls a CancelRequest method if there is one, and
+// embedded fields would add methods of theirs. There are only the documented
+// methods.
+func TestMethodSet(t *testing.T) {
+	typ := reflect.TypeFor[*httpretry.RetryTransport]()
+	var methods []string
+	for method := range typ.Methods() {
+		methods = append(methods, method.Name)
+	}
+	assert.Equal(t, []string{"CloseIdleConnections", "RoundTrip", "Unwrap"}, methods)
+	for field := range typ.Elem().Fields() {
+		assert.False(t, field.Anonymous, "embedded: %s", field.Name)
+	}
+}
+
+// oddError is an error with the methods that url.Error calls.
+type oddError struct{ timeout, temporary bool }
+
+func (e *oddError) Error() string   { return "odd" }
+func (e *oddError) Timeout() bool   { return e.timeout }
+func (e *oddError) Temporary() bool { return e.temporary }
+
+// Hazard E4, K3: url.Error asks the error directly inside it whether it is a
+// timeout. The answer is that of the base's error.
+func TestErrorsStayTransparent(t *testing.T) {
+	for _, odd := range []*oddError{{false, false}, {true, false}, {false, true}, {true, true}} {
+		for attempts := 1; attempts <= 3; attempts++ {
+			t.Run(fmt.Sprintf("%v/%d", *odd, attempts), func(t *testing.T) {
+				policy := retrytest.RetryEvery(0)
+				policy.MaxAttempts = attempts
+				client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(odd)), Policy: policy})}
+				_, err := client.Get("http://a.test/")
+				var (
+					outer *url.Error
+					inner *oddError
+					own   *httpretry.Error
+				)
+				require.ErrorAs(t, err, &outer)
+				assert.Equal(t, odd.timeout, outer.Timeout())
+				assert.Equal(t, odd.temporary && attempts == 1, outer.Temporary(), "Error has no Temporary")
+				require.ErrorAs(t, err, &inner)
+				assert.Same(t, odd, inner)
+				assert.Equal(t, attempts > 1, errors.As(err, &own))
+			})
+		}
+	}
+}
+
+// Hazard K7: the body of a response after retries may be closed twice, read
+// after that, and closed while it is read.
+func TestBodyIsUsedOddly(t *testing.T) {
+	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		base, url := newRecoveringServer(t, proto, 2, strings.Repeat("text", 1<<18))
+		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+		get := func(t *testing.T) *http.Response {
+			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
+			require.NoError(t, err)
+			require.Equal(t, 200, resp.StatusCode)
+			require.Equal(t, proto, resp.Proto)
+			return resp
+		}
+		t.Run(proto+"/closed twice", func(t *testing.T) {
+			resp := get(t)
+			require.NoError(t, resp.Body.Close())
+			_ = resp.Body.Close() // net/http may return an error
+			_, err := resp.Body.Read(make([]byte, 1))
+			require.Error(t, err)
+			require.NotErrorIs(t, err, io.EOF)
+		})
+		t.Run(proto+"/read to its end, and on", func(t *testing.T) {
+			resp := get(t)
+			assert.Len(t, retrytest.ReadBody(t, resp), 4<<18)
+			n, err := resp.Body.Read(make([]byte, 1))
+			assert.Zero(t, n)
+			require.Error(t, err)
+		})
+		t.Run(proto+"/closed while it is read", func(t *testing.T) {
+			resp := get(t)
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() { _, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) })
+				wg.Go(func() { _ = resp.Body.Close() })
+			}
+			wg.Wait()
+			_, err := resp.Body.Read(make([]byte, 1))
+			require.Error(t, err)
+		})
+	}
+}
+
+// newRecoveringServer starts a server that responds with 503 to the first
+// attempts of each request, and then with text.
+func newRecoveringServer(t testing.TB, proto string, failures int, text string) (base *http.Transport, url string) {
+	t.Helper()
+	server, client := faults.Certificates(t)
+	srv := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if attemptOf(r) <= failures {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			_, _ = io.WriteString(w, text)
+		}),
+		TLSConfig: server,
+		Protocols: new(http.Protocols),
+	}
+	srv.Protocols.SetHTTP1(proto == "HTTP/1.1")
+	srv.Protocols.SetHTTP2(proto == "HTTP/2.0")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = srv.ServeTLS(l, "", "") })
+	t.Cleanup(func() { _ = srv.Close(); serving.Wait() })
+	base = faults.Base(t, client)
+	base.Protocols = srv.Protocols
+	return base, "https://" + l.Addr().String()
+}
+
+// Hazard C6: neither a retry nor giving up closes a connection. This runs in
+// virtual time, since discarding a response that takes too long closes its
+// connection.
+func TestConnectionsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		requests := map[string]int{}
+		base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
+			requests[r.Host]++
+			assert.False(t, r.Close, "the client asks for the connection's end")
+			if r.Host == "bad.test" {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			_, _ = io.WriteString(w, "text")
+		})
+		var conns atomic.Int32
+		countDials(base, &conns)
+		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+		for range 3 {
+			for _, host := range []string{"good.test", "bad.test"} {
+				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://"+host+"/", ""))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+			}
+		}
+		assert.Equal(t, map[string]int{"good.test": 3, "bad.test": 15}, requests)
+		assert.EqualValues(t, 2, conns.Load(), "one for each host")
+	})
+}
+
+// Hazard J6: a 409 to a request with a key may mean that the first attempt is
+// still being processed. A 422 means that the key was used for another request,
+// so it is final.
+func TestConflicts(t *testing.T) {
+	for _, tt := range []struct {
+		status     int
+		key        string
+		deliveries int32
+	}{
+		{409, "", 1},
+		{409, "key", 5},
+		{422, "", 1},
+		{422, "key", 1},
+	} {
+		srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(tt.status, "text"); return true })
+		req := retrytest.Request(t, "POST", srv.URL(), "payload")
+		if tt.key != "" {
+			req.Header.Set("Idempotency-Key", tt.key)
+		}
+		resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, tt.status, resp.StatusCode)
+		assert.Equal(t, "text", retrytest.ReadBody(t, resp))
+		assert.Equal(t, tt.deliveries, srv.Requests.Load(), "%d, key %q", tt.status, tt.key)
+	}
+}
+
+// Hazard A1, A8: goroutines may share a request, and the parts of one.
+func TestSharedRequests(t *testing.T) {
+	srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		assert.Equal(t, map[string]string{"GET": "", "PUT": "payload", "POST": "payload"}[r.Method], string(body))
+		assert.Equal(t, "1", r.Header.Get("X-Shared"))
+		if r.Header.Get("Retry-Attempt") == "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	})
+	policy := retrytest.RetryEvery(0)
+	policy.AttemptTimeout = time.Minute
+	policy.NewIdempotencyKey = httpretry.RandomKey
+	base := faults.Base(t, nil)
+	base.MaxConnsPerHost = 20
+	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+	for method, body := range map[string]string{"GET": "", "PUT": "payload", "POST": "payload"} {
+		shared := retrytest.Request(t, method, srv.URL, body)
+		shared.Header.Set("X-Shared", "1")
+		header := shared.Header.Clone()
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				req := shared
+				if body != "" { // the body cannot be shared
+					req = shared.WithContext(shared.Context())
+					req.Body, _ = shared.GetBody()
+				}
+				assertSuccess(t, transport, req)
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, header, shared.Header)
+	}
+}
+
+// A layer that follows redirects tells the final URL in Response.Request. That
+// stays, also if the attempt was a copy. The attempt and the reason are found
+// in the context of that request.
+func TestResponseRequestOfALayer(t *testing.T) {
+	for _, method := range []string{"GET", "POST", "PUT"} {
+		for _, timeout := range []time.Duration{0, time.Minute} {
+			for _, attempts := range []int{1, 2} {
+				t.Run(fmt.Sprintf("%s/timeout %v/%d attempts", method, timeout, attempts), func(t *testing.T) {
+					srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+						switch {
+						case r.URL.Path != "/final":
+							http.Redirect(w, r, "/final", http.StatusSeeOther)
+						case attempts == 2 && r.Header.Get("Retry-Attempt") == "":
+							w.WriteHeader(http.StatusServiceUnavailable)
+						}
+					})
+					inner := http.Client{Transport: faults.Base(t, nil)}
+					var last *http.Response
+					base := retrytest.BaseFunc(func(req *http.Request) (resp *http.Response, err error) {
+						last, err = inner.Do(req) // which copies the header to the request that it sends next
+						return last, err
+					})
+					policy := retrytest.RetryEvery(0)
+					policy.AttemptTimeout = timeout
+					req := retrytest.Request(t, method, srv.URL, "")
+					if attempts == 2 { // the answer is not that of a POST, which was processed
+						req = req.WithContext(httpretry.WithIdempotent(req.Context()))
+					}
+					req.RequestURI = ""
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+					assert.Equal(t, 200, resp.StatusCode)
+					assert.Equal(t, "/final", resp.Request.URL.Path)
+					assert.Same(t, last.Request, resp.Request)
+					assert.Equal(t, attempts, httpretry.Attempt(resp.Request.Context()))
+				})
+			}
+		}
+	}
+}
+
+// A header map may be filled past the methods of http.Header, with keys that
+// are not canonical. What the library sets replaces them, and is sent once.
+func TestHeaderKeysThatAreNotCanonical(t *testing.T) {
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		var headers []http.Header
+		base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+			headers = append(headers, r.Header.Clone())
+			if len(headers) < 3 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		})
+		policy := retrytest.RetryEvery(0)
+		policy.NewIdempotencyKey = func(*http.Request) string { return "made" }
+		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+		for name, tt := range map[string]struct{ given, want string }{
+			"a key":        {"mine", "mine"},
+			"an empty key": {"", "made"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				headers = nil
+				req := retrytest.Request(t, "POST", srv.URL, "text")
+				req.Header["idempotency-key"] = []string{tt.given}
+				req.Header["RETRY-attempt"] = []string{"0"}
+				resp, err := transport.RoundTrip(req)
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				require.Len(t, headers, 3)
+				for i, h := range headers {
+					assert.Equal(t, []string{tt.want}, h["Idempotency-Key"], "attempt %d", i+1)
+					assert.Equal(t, []string{fmt.Sprint(i)}, h["Retry-Attempt"], "attempt %d", i+1)
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,570 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+)
+
+// An HTTP/2 server may respond before it has read the request, and continue to
+// read. The end of the attempt's context does not cut that off.
+func TestUploadOutlivesAnswer(t *testing.T) {
+	for _, header := range []string{"", "key"} {
+		t.Run(header, func(t *testing.T) {
+			srv := faults.HTTP2(t, func(s faults.Stream) { s.Respond(204) })
+			r, w := io.Pipe()
+			req := retrytest.Streamed(t, "POST", srv.URL(), r)
+			if header != "" {
+				req.Header.Set("Idempotency-Key", header)
+			}
+			inner := faults.HTTP2Base(t)
+			var attempt context.Context
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				attempt = req.Context()
+				return inner.RoundTrip(req)
+			})
+			policy := httpretry.Policy{AttemptTimeout: time.Hour} // gives every attempt a context of its own
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			for range 3 {
+				_, err = w.Write(make([]byte, 1000))
+				require.NoError(t, err)
+			}
+			require.NoError(t, w.Close())
+			<-srv.Complete
+			assert.EqualValues(t, 3000, srv.Received.Load())
+			waitFor(t, "the end of the attempt's context", func() { <-attempt.Done() })
+		})
+	}
+}
+
+// The same for a request that net/http has resent: the end of the first upload
+// does not end the second.
+func TestSecondUploadOutlivesAnswer(t *testing.T) {
+	const size = 1 << 20 // more than may be sent at once
+	var srv *faults.HTTP2Server
+	srv = faults.HTTP2(t, func(s faults.Stream) {
+		if s.Request == 1 {
+			s.ResetStream(faults.RefusedStream)
+			return
+		}
+		srv.Received.Store(0)
+		s.Respond(204)
+	})
+	policy := httpretry.Policy{AttemptTimeout: time.Hour}
+	transport := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+	resp, err := transport.RoundTrip(retrytest.Request(t, "PUT", srv.URL(), strings.Repeat("x", size)))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	waitFor(t, "the end of the upload", func() { <-srv.Complete })
+	assert.EqualValues(t, size, srv.Received.Load())
+	assert.EqualValues(t, 2, srv.Requests.Load())
+}
+
+// Hazard 0.4, A5, A10, B11: concurrent uploads get early responses. Every byte
+// that a server reads, also on failed attempts, belongs to the request and is
+// in its place. The accepted body is complete.
+func TestEarlyAnswersToMany(t *testing.T) {
+	const requests, size = 3, 4 << 20
+	for _, kind := range []string{"stream", "GetBody", "file"} {
+		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+			t.Run(kind, func(t *testing.T) {
+				bodies := make([][]byte, requests)
+				for i := range bodies {
+					bodies[i] = randomBytes(uint64(i), size-i)
+				}
+				var accepted atomic.Int32
+				base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					var number int
+					_, _ = fmt.Sscan(r.Header.Get("X-Body"), &number)
+					want := bodies[number]
+					if attemptOf(r) < 4 {
+						part, _ := io.ReadAll(io.LimitReader(r.Body, rand.Int64N(size/4)))
+						assert.True(t, bytes.HasPrefix(want, part), "a refused part of body %d", number)
+						answerEarly(w, r, http.StatusServiceUnavailable)
+						return
+					}
+					body, err := io.ReadAll(r.Body)
+					if assert.NoError(t, err) && assert.True(t, bytes.Equal(want, body), "body %d", number) {
+						accepted.Add(1)
+					}
+				})
+				policy := retrytest.RetryEvery(0)
+				policy.MaxAttempts, policy.ReplayBuffer = 8, 2*size
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				var wg sync.WaitGroup
+				for i, body := range bodies {
+					wg.Go(func() {
+						req := newUpload(t, kind, srv.URL, body)
+						req.Header.Set("X-Body", fmt.Sprint(i))
+						resp, err := transport.RoundTrip(req)
+						if assert.NoError(t, err) {
+							assert.Equal(t, 200, resp.StatusCode)
+							assert.NoError(t, resp.Body.Close())
+						}
+					})
+				}
+				wg.Wait()
+				assert.EqualValues(t, requests, accepted.Load())
+			})
+		})
+	}
+}
+
+// Hazard B4: nothing is read ahead. The server has the first byte before the
+// caller's reader returns more, on the first attempt and on a retry.
+func TestStreamingFirstByte(t *testing.T) {
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		for _, timeout := range []time.Duration{0, time.Hour} {
+			for _, refusals := range []int{0, 1} {
+				t.Run(fmt.Sprintf("timeout=%v/refusals=%d", timeout, refusals), func(t *testing.T) {
+					first := make(chan struct{})
+					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+						assert.Equal(t, "1", readN(t, r.Body, 1))
+						if attemptOf(r) <= refusals {
+							answerEarly(w, r, http.StatusServiceUnavailable)
+							return
+						}
+						close(first)
+						rest, err := io.ReadAll(r.Body)
+						assert.NoError(t, err)
+						assert.Equal(t, "234", string(rest))
+					})
+					r, w := io.Pipe()
+					go func() {
+						_, _ = io.WriteString(w, "1")
+						<-first
+						_, _ = io.WriteString(w, "234")
+						_ = w.Close()
+					}()
+					policy := retrytest.RetryEvery(0)
+					policy.AttemptTimeout = timeout
+					transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+					waitFor(t, "the response", func() {
+						resp, err := transport.RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, r))
+						if assert.NoError(t, err) {
+							retrytest.ReadBody(t, resp)
+						}
+					})
+				})
+			}
+		}
+	})
+}
+
+// Hazard B4: full duplex on a retry, while the first attempt is still in a Read
+// of the body.
+func TestFullDuplexOnRetry(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		base, srv := retrytest.Serve(t, retrytest.HTTP2, func(w http.ResponseWriter, r *http.Request) {
+			if attemptOf(r) == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			rc := http.NewResponseController(w)
+			_ = rc.Flush()
+			lines := bufio.NewScanner(r.Body)
+			for lines.Scan() {
+				_, _ = fmt.Fprintln(w, lines.Text())
+				_ = rc.Flush()
+			}
+		})
+		r, w := io.Pipe()
+		policy := retrytest.RetryEvery(0)
+		policy.AttemptTimeout = timeout
+		waitFor(t, "the dialogue", func() {
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, &retrytest.Body{ReadCloser: r}))
+			if !assert.NoError(t, err) || !assert.Equal(t, 200, resp.StatusCode) {
+				return
+			}
+			echo := bufio.NewReader(resp.Body)
+			for i := range 20 {
+				line := fmt.Sprintf("line %d %s\n", i, strings.Repeat("-", 10_000))
+				_, err := io.WriteString(w, line)
+				assert.NoError(t, err)
+				got, err := echo.ReadString('\n')
+				assert.NoError(t, err)
+				assert.Equal(t, line, got)
+			}
+			assert.NoError(t, w.Close())
+			retrytest.ReadBody(t, resp)
+		})
+	}
+}
+
+// Hazard B6: a goroutine that writes a multipart form into a pipe ends, however
+// the request ends.
+func TestMultipartPipe(t *testing.T) {
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		for name, tt := range map[string]struct {
+			size    int
+			handler http.HandlerFunc
+			told    bool // the writer gets an error
+		}{
+			"accepted": {1000, func(w http.ResponseWriter, r *http.Request) {
+				file, _, err := r.FormFile("file")
+				if assert.NoError(t, err) {
+					body, _ := io.ReadAll(file)
+					assert.Equal(t, strings.Repeat("x", 1000), string(body))
+				}
+				if attemptOf(r) < 3 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+			}, false},
+			"refused early": {64 << 20, func(w http.ResponseWriter, r *http.Request) {
+				answerEarly(w, r, http.StatusForbidden)
+			}, true},
+			"too busy, and too large to retry": {64 << 20, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.CopyN(io.Discard, r.Body, 1<<20)
+				answerEarly(w, r, http.StatusServiceUnavailable)
+			}, true},
+			"broken off": {64 << 20, func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.CopyN(io.Discard, r.Body, 1<<20)
+				panic(http.ErrAbortHandler)
+			}, true},
+		} {
+			t.Run(name, func(t *testing.T) {
+				base, srv := retrytest.Serve(t, proto, tt.handler)
+				r, w := io.Pipe()
+				form := multipart.NewWriter(w)
+				written := make(chan error, 1)
+				go func() { written <- writeForm(form, w, tt.size) }()
+				req := retrytest.Streamed(t, "PUT", srv.URL, &retrytest.Body{ReadCloser: r})
+				req.Header.Set("Content-Type", form.FormDataContentType())
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+				if err == nil {
+					retrytest.ReadBody(t, resp)
+				}
+				waitFor(t, "the end of the writer", func() {
+					if err := <-written; tt.told {
+						assert.Error(t, err)
+					} else {
+						assert.NoError(t, err)
+					}
+				})
+			})
+		}
+	})
+}
+
+// writeForm writes a form with a file of size bytes.
+func writeForm(form *multipart.Writer, w *io.PipeWriter, size int) error {
+	part, err := form.CreateFormFile("file", "name")
+	if err != nil {
+		return err
+	}
+	chunk := []byte(strings.Repeat("x", 1000))
+	for range size / len(chunk) {
+		if _, err := part.Write(chunk); err != nil {
+			return err
+		}
+	}
+	return errors.Join(form.Close(), w.Close())
+}
+
+// Hazard B9: a body that waits for 100 Continue is not read if the server
+// responds with 503 instead. It is sent again after a 503 that follows the 100.
+// A 417 is final.
+func TestExpectContinue(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		steps    []int // status of each attempt; negative: after reading the body
+		close    bool  // the connection, so that the body need not be sent
+		want     int
+		requests int32
+	}{
+		{"503 before 100", []int{503, 503, -200}, false, 200, 3},
+		{"503 before 100, and close", []int{503, 503, -200}, true, 200, 3},
+		{"503 after 100", []int{-503, -503, -200}, false, 200, 3},
+		{"503 before and after 100", []int{503, -503, 503, -503, -200}, true, 200, 5},
+		{"417", []int{417}, true, 417, 1},
+	} {
+		for _, kind := range []string{"stream", "GetBody", "file"} {
+			t.Run(tt.name+"/"+kind, func(t *testing.T) {
+				data := randomBytes(1, 50_000) // within the replay buffer
+				srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+					assert.Equal(t, "100-continue", req.Header.Get("Expect"))
+					code := tt.steps[min(attemptOf(req), len(tt.steps))-1]
+					if code < 0 {
+						c.Respond(100, "")
+						body, err := io.ReadAll(req.Body)
+						assert.NoError(t, err)
+						assert.Equal(t, sha256.Sum256(data), sha256.Sum256(body))
+						c.Respond(-code, "")
+						return true
+					}
+					if tt.close {
+						c.Respond(code, "", "Connection: close")
+						return false
+					}
+					c.Respond(code, "")
+					return true
+				})
+				base := faults.Base(t, nil)
+				base.ExpectContinueTimeout = time.Hour
+				req := newUpload(t, kind, srv.URL(), data)
+				req.Header.Set("Expect", "100-continue")
+				waitFor(t, "the response", func() {
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+					if assert.NoError(t, err) {
+						retrytest.ReadBody(t, resp)
+						assert.Equal(t, tt.want, resp.StatusCode)
+					}
+				})
+				assert.Equal(t, tt.requests, srv.Requests.Load())
+			})
+		}
+	}
+}
+
+// Hazard B13: in a reverse proxy, the request's body is not read after the
+// handler has returned, and the inbound connection stays intact.
+func TestReverseProxyBody(t *testing.T) {
+	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		const size = 1 << 20
+		data := randomBytes(7, size)
+		base, backend := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/early" {
+				part, _ := io.ReadAll(io.LimitReader(r.Body, rand.Int64N(100_000)))
+				assert.True(t, bytes.HasPrefix(data, part))
+				answerEarly(w, r, http.StatusServiceUnavailable)
+				return
+			}
+			body, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			assert.True(t, bytes.Equal(data, body))
+		})
+		target, err := url.Parse(backend.URL)
+		require.NoError(t, err)
+		proxy := &httputil.ReverseProxy{
+			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+			Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}),
+		}
+		var late atomic.Int64
+		front := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+			var over atomic.Bool
+			body := r.Body
+			r.Body = &struct { // a pointer, since net/http may compare bodies
+				io.Reader
+				io.Closer
+			}{retrytest.ReaderFunc(func(p []byte) (int, error) {
+				after := over.Load()
+				n, err := body.Read(p)
+				if after {
+					late.Add(int64(n))
+				}
+				return n, err
+			}), body}
+			proxy.ServeHTTP(w, r)
+			over.Store(true)
+		})
+		client := faults.Base(t, nil)
+		for i := range 10 {
+			path, want := "/whole", 200
+			if i%2 == 0 {
+				path, want = "/early", 503
+			}
+			resp, err := client.RoundTrip(retrytest.Request(t, "PUT", front.URL+path, string(data)))
+			if err != nil { // the front server ended a connection that was still uploading
+				assert.Equal(t, "/early", path, "%v", err)
+				continue
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			if path == "/whole" {
+				assert.Equal(t, want, resp.StatusCode)
+			} else {
+				assert.GreaterOrEqual(t, resp.StatusCode, 502)
+			}
+		}
+		assert.Zero(t, late.Load(), "bytes read after the handler returned")
+	})
+}
+
+// Hazard C2: net/http may find that the HTTP/2 connection that it chose is
+// unusable before it writes anything. It then sends the request on another
+// connection, although it has closed the body.
+func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
+	var servers sync.Map
+	srv := faults.HTTP2(t, func(s faults.Stream) {
+		servers.Store(s.Conn.Number, s.Conn)
+		s.Respond(http.StatusOK)
+	})
+	base := faults.HTTP2Base(t)
+	clients := faults.ObserveConns(base)
+	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+	warmUp(t, base, srv)
+
+	var once sync.Once
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		once.Do(func() {
+			conn, _ := servers.Load(1)
+			_ = conn.(*faults.Conn).Close()
+			<-(<-clients).Closed // until net/http has noticed
+			warmUp(t, base, srv) // opens another connection
+		})
+	}})
+	body := retrytest.Counted("the whole body")
+	req := retrytest.Streamed(t, http.MethodPost, srv.URL(), body).WithContext(ctx)
+	resp, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	<-srv.Complete
+	assert.EqualValues(t, len("the whole body"), srv.Received.Load())
+	assert.EqualValues(t, 3, srv.Requests.Load(), "two GETs and the POST")
+}
+
+// Hazard 0.4, A5, A10: after an early response net/http may still be reading
+// the body. The next attempt neither races with that nor misses a byte.
+func TestEarlyAnswer(t *testing.T) {
+	for _, size := range []int{60_000, 4 << 20} {
+		for _, kind := range []string{"stream", "GetBody", "file"} {
+			t.Run(fmt.Sprintf("%s/%d", kind, size), func(t *testing.T) {
+				data := make([]byte, size)
+				for i := range data {
+					data[i] = byte(rand.Uint32())
+				}
+				var accepted [][sha256.Size]byte
+				url := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+					if c.Number < 4 {
+						_, _ = io.CopyN(io.Discard, req.Body, int64(rand.IntN(64)))
+						c.Respond(503, "later", "Connection: close")
+						c.Drain() // so that the upload continues
+						return false
+					}
+					body, err := io.ReadAll(req.Body)
+					assert.NoError(t, err)
+					accepted = append(accepted, sha256.Sum256(body))
+					c.Respond(200, "")
+					return false
+				}).URL()
+				req := retrytest.Streamed(t, "PUT", url, nil)
+				policy := retrytest.RetryEvery(0)
+				policy.ReplayBuffer = 8 << 20
+				switch kind {
+				case "stream":
+					req.Body = &retrytest.Body{ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}
+				case "GetBody":
+					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
+					req.Body, _ = req.GetBody()
+				case "file":
+					name := filepath.Join(t.TempDir(), "file")
+					require.NoError(t, os.WriteFile(name, data, 0o600))
+					file, err := os.Open(name)
+					require.NoError(t, err)
+					req.Body = file
+				}
+				req.ContentLength = int64(size)
+				resp, err := retrytest.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				require.Equal(t, 200, resp.StatusCode)
+				require.Equal(t, [][sha256.Size]byte{sha256.Sum256(data)}, accepted)
+			})
+		}
+	}
+}
+
+// Hazard B4: the response that ends the retries is returned while the request's
+// body is still being sent, and the upload continues.
+func TestFullDuplex(t *testing.T) {
+	for _, buffer := range []int64{0, -1} {
+		t.Run(fmt.Sprint(buffer), func(t *testing.T) {
+			srv := newDuplexServer(t)
+			r, w := io.Pipe()
+			policy := retrytest.RetryEvery(0)
+			policy.ReplayBuffer = buffer
+			body := &retrytest.Body{ReadCloser: r}
+			resp, err := retrytest.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: policy}).
+				RoundTrip(retrytest.Streamed(t, "POST", srv.URL, body))
+			require.NoError(t, err)
+			echo := bufio.NewReader(resp.Body)
+			for i := range 20 {
+				line := fmt.Sprintf("line %d%s\n", i, strings.Repeat("-", 10_000))
+				_, err := io.WriteString(w, line)
+				require.NoError(t, err)
+				got, err := echo.ReadString('\n')
+				require.NoError(t, err)
+				require.Equal(t, line, got)
+			}
+			require.NoError(t, w.Close())
+			_, err = io.Copy(io.Discard, echo)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		})
+	}
+}
+
+// newDuplexServer starts an HTTP/2 server that echoes the request's body while
+// it arrives.
+func newDuplexServer(t *testing.T) *httptest.Server {
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		_ = rc.Flush()
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := r.Body.Read(buf)
+			_, _ = w.Write(buf[:n])
+			_ = rc.Flush()
+			if err != nil {
+				return
+			}
+		}
+	}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// Hazard B6: the writer of a pipe gets an error when the body is not read any
+// more.
+func TestPipeWriterGetsTheError(t *testing.T) {
+	r, w := io.Pipe()
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		_, _ = io.ReadFull(req.Body, make([]byte, 4))
+		_ = req.Body.Close()
+		return nil, retrytest.ErrReset
+	})
+	written := make(chan error)
+	go func() {
+		for {
+			if _, err := io.WriteString(w, "some more"); err != nil {
+				written <- err
+				return
+			}
+		}
+	}()
+	policy := retrytest.RetryEvery(0)
+	policy.ReplayBuffer = 2
+	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", r))
+	require.ErrorIs(t, err, retrytest.ErrReset)
+	require.ErrorIs(t, <-written, io.ErrClosedPipe)
+}
