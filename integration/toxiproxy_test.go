@@ -1,4 +1,4 @@
-package realtest
+package integration
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package realtest
+package integration
 
 import (
 	"bytes"
@@ -28,8 +28,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
 const (
@@ -41,23 +41,24 @@ const (
 )
 
 // TestSoak has many clients send requests of all kinds through a network that
-// breaks in all ways. Nothing may be corrupted, executed twice without leave,
-// or left behind (hazards A8, K6).
+// breaks in all ways. Nothing may be corrupted, be executed twice without
+// permission, or leak (hazards A8, K6).
 //
-// REALTEST_SOAK is how long it lasts, REALTEST_SEED repeats what it draws.
+// INTEGRATION_SOAK is how long it lasts. INTEGRATION_SEED repeats its random
+// choices.
 func TestSoak(t *testing.T) {
 	duration, seed := 10*time.Second, mathrand.Uint64()
-	if text := os.Getenv("REALTEST_SOAK"); text != "" {
+	if text := os.Getenv("INTEGRATION_SOAK"); text != "" {
 		var err error
 		duration, err = time.ParseDuration(text)
 		require.NoError(t, err)
 	}
-	if text := os.Getenv("REALTEST_SEED"); text != "" {
+	if text := os.Getenv("INTEGRATION_SEED"); text != "" {
 		var err error
 		seed, err = strconv.ParseUint(text, 10, 64)
 		require.NoError(t, err)
 	}
-	t.Logf("REALTEST_SOAK=%v REALTEST_SEED=%d", duration, seed)
+	t.Logf("INTEGRATION_SOAK=%v INTEGRATION_SEED=%d", duration, seed)
 
 	binary := buildToxiproxy(t)
 	faults.Refused(t) // the runtime's own descriptors are there from now on
@@ -119,7 +120,7 @@ func newSoak(t *testing.T) *soak {
 	base := faults.Base(t, nil)
 	base.MaxIdleConnsPerHost = soakClients
 	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dial(ctx) }
-	s.transport = contract.New(t, httpretry.Config{Base: base, Policy: eager(), Observe: func(_ context.Context, e httpretry.Event) {
+	s.transport = retrytest.New(t, httpretry.Config{Base: base, Policy: eager(), Observe: func(_ context.Context, e httpretry.Event) {
 		if e.Reason != 0 {
 			s.reasons.Add(1)
 		}
@@ -211,7 +212,7 @@ func (v *verifier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			to = io.MultiWriter(got, &echo)
 		}
 		if _, err := io.Copy(to, r.Body); err != nil {
-			return // the network broke it, and the client is told
+			return // the network broke it, and the client gets an error
 		}
 		v.whole.Add(1)
 		if retry {
@@ -398,7 +399,8 @@ func (c *soakCall) send(req *http.Request) (status int, body []byte, outcome str
 
 var errLeft = errors.New("the caller left")
 
-// failed says what an error is, and checks those of a caller that gave up.
+// failed returns the kind of an error. It checks the error of a request that
+// its caller canceled.
 func (c *soakCall) failed(ctx context.Context, err error) string {
 	switch {
 	case errors.Is(err, context.Canceled):
@@ -412,8 +414,8 @@ func (c *soakCall) failed(ctx context.Context, err error) string {
 	return "error"
 }
 
-// expect sends a request and compares the response's body with what is right
-// of all of it, or of what there is.
+// expect sends a request and checks the response's body with want, whose whole
+// tells whether all of the body arrived.
 func (c *soakCall) expect(req *http.Request, want func(body []byte, whole bool) bool) string {
 	status, body, outcome := c.send(req)
 	if status == 0 {
@@ -439,7 +441,7 @@ func (c *soakCall) fetch(req *http.Request) string {
 	})
 }
 
-// path draws one whose content is known.
+// path draws a path whose content is known.
 func (c *soakCall) path() string {
 	n := c.rnd.IntN(len(c.download))
 	for path := range c.download {
@@ -494,8 +496,8 @@ func (c *soakCall) events() string {
 	req, cancel := c.request(http.MethodGet, "/sse?count=4&duration=400ms&delay=0s", nil)
 	defer cancel()
 	return c.expect(impatient(req, 300*time.Millisecond), func(body []byte, whole bool) bool {
-		// go-httpbin ends a response in order, but early, if the network has cut
-		// the way to it: there may be less than four events, but no halves.
+		// go-httpbin ends a response in order, but early, if the network has
+		// cut the way to it: there may be less than four events, but no halves.
 		events := bytes.Count(body, []byte("event: ping"))
 		return !whole || events <= 4 && events == bytes.Count(body, []byte("\n\n")) && (len(body) == 0 || bytes.HasSuffix(body, []byte("\n\n")))
 	})

@@ -1,4 +1,4 @@
-package realtest
+package integration
 
 import (
 	"context"
@@ -24,8 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -64,7 +64,7 @@ func bodyKinds() []bodyKind {
 			req.Body, req.ContentLength = body(), int64(len(payload))
 			req.GetBody = func() (io.ReadCloser, error) { return body(), nil }
 		}},
-		{"body without GetBody", func(req *http.Request) { req.Body = contract.Counted(payload) }},
+		{"body without GetBody", func(req *http.Request) { req.Body = retrytest.Counted(payload) }},
 	}
 }
 
@@ -104,7 +104,7 @@ func stacks() []stack {
 			return transport
 		}},
 		{"over a layer", func(t testing.TB, client *tls.Config, policy httpretry.Policy) http.RoundTripper {
-			return contract.New(t, httpretry.Config{Base: layer{faults.Base(t, client)}, Policy: policy})
+			return retrytest.New(t, httpretry.Config{Base: layer{faults.Base(t, client)}, Policy: policy})
 		}},
 	}
 }
@@ -156,7 +156,8 @@ func assertOnlySafeIsRetried(t *testing.T, url string, client *tls.Config, want 
 }
 
 // sendAll sends GETs and keyless POSTs with all kinds of bodies, each to a path
-// of its own, which it returns. It expects the status for each, or for 0 an error.
+// of its own, which it returns. It expects the status for each, or for 0 an
+// error.
 func sendAll(t *testing.T, url string, client *tls.Config, want int) (paths []string) {
 	t.Helper()
 	policy := eager()

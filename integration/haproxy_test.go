@@ -1,4 +1,4 @@
-package realtest
+package integration
 
 import (
 	"fmt"
@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
 // haproxy is a running haproxy that speaks HTTP/2 with its clients.
@@ -112,8 +112,8 @@ type fatal struct {
 	executed map[string]int
 }
 
-// newFatal starts one whose connections end with a reset, or without. It
-// spares requests that are a retry if told so.
+// newFatal starts one whose connections end with a reset, or without. With
+// sparesRetries, it answers requests that are retries.
 func newFatal(t testing.TB, reset, sparesRetries bool) *fatal {
 	f := &fatal{executed: map[string]int{}}
 	f.Server = faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
@@ -178,7 +178,7 @@ func TestHaproxyRefusedStream(t *testing.T) {
 func assertGETSucceeds(t *testing.T, h *haproxy, upstream *fatal) {
 	t.Helper()
 	policy := eager()
-	policy.AttemptTimeout = 400 * time.Millisecond // net/http waits ever longer before it repeats
+	policy.AttemptTimeout = 400 * time.Millisecond // net/http waits ever longer before it resends
 	for _, stack := range stacks() {
 		path := "/" + hyphened(stack.name)
 		req := newRequest(patient(t), t, http.MethodGet, h.url+path, bodyKinds()[0])
@@ -192,7 +192,7 @@ func assertGETSucceeds(t *testing.T, h *haproxy, upstream *fatal) {
 	}
 }
 
-// A server that is down makes haproxy answer 503: what is safe is repeated,
+// A server that is down makes haproxy answer 503: what is safe is retried,
 // and nothing else.
 func TestHaproxyBackendDown(t *testing.T) {
 	t.Parallel()
@@ -200,8 +200,8 @@ func TestHaproxyBackendDown(t *testing.T) {
 	assertOnlySafeIsRetried(t, h.url, h.client, http.StatusServiceUnavailable, h.arrivals)
 }
 
-// haproxy's rejections reset the stream, with a code that says nothing of what
-// was executed.
+// haproxy's rejections reset the stream, with a code that does not show
+// what was executed.
 func TestHaproxyReject(t *testing.T) {
 	t.Parallel()
 	h := startHaproxy(t, faults.Refused(t), "http-request reject")
@@ -213,14 +213,14 @@ func TestHaproxyReject(t *testing.T) {
 		assert.LessOrEqual(t, arrived[path], 1, path)
 		assert.LessOrEqual(t, arrived[path+" retry 1"], 1, path)
 		if strings.Contains(path, "/GET/") {
-			assert.NotZero(t, arrived[path+" retry 1"]+arrived[path+" retry 2"], "%s is repeated", path)
+			assert.NotZero(t, arrived[path+" retry 1"]+arrived[path+" retry 2"], "%s is retried", path)
 		} else {
-			assert.Zero(t, arrived[path+" retry 1"], "%s is not repeated", path)
+			assert.Zero(t, arrived[path+" retry 1"], "%s is not retried", path)
 		}
 	}
 }
 
-// A reload starts a new haproxy, and the old one says goodbye to its clients.
+// A reload starts a new haproxy, and the old one closes its connections.
 func TestHaproxyReload(t *testing.T) {
 	t.Parallel()
 	kinds := bodyKinds()
@@ -237,7 +237,7 @@ func TestHaproxyReload(t *testing.T) {
 		t.Run(tt.method+"/"+tt.kind.name, func(t *testing.T) {
 			upstream := newOrigin(t)
 			h := startHaproxy(t, upstream.addr())
-			transport := contract.New(t, httpretry.Config{Base: faults.Base(t, h.client), Policy: eager()})
+			transport := retrytest.New(t, httpretry.Config{Base: faults.Base(t, h.client), Policy: eager()})
 
 			l := load{clients: 20, requests: 500, method: tt.method, url: h.url, kind: tt.kind}
 			l.pause = func() { time.Sleep(mathrand.N(20 * time.Millisecond)) } // so that it lasts some reloads

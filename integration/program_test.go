@@ -1,4 +1,4 @@
-package realtest
+package integration
 
 import (
 	"crypto/ecdsa"
@@ -32,9 +32,9 @@ func program(t testing.TB, name string) string {
 		}
 	}
 	if os.Getenv("CI") != "" {
-		t.Fatalf("%s is not installed: run realtest/install.sh", name)
+		t.Fatalf("%s is not installed: run integration/install.sh", name)
 	}
-	t.Skipf("%s is not installed: run realtest/install.sh", name)
+	t.Skipf("%s is not installed: run integration/install.sh", name)
 	return ""
 }
 
@@ -137,7 +137,8 @@ func writeFile(t testing.TB, name, content string) (path string) {
 	return path
 }
 
-// identity is a certificate for 127.0.0.1, from an authority that client trusts.
+// identity is a certificate for 127.0.0.1, from an authority that client
+// trusts.
 type identity struct {
 	certificate, key string // PEM
 	client           *tls.Config
@@ -149,7 +150,7 @@ func newIdentity(t testing.TB) identity {
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign,
-		Subject:               pkix.Name{CommonName: "realtest authority"},
+		Subject:               pkix.Name{CommonName: "integration authority"},
 	}, nil, nil)
 	key, cert := issue(t, &x509.Certificate{
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},

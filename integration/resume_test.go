@@ -1,0 +1,214 @@
+package integration
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	mathrand "math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
+)
+
+// links is the number of proxies of a broken link.
+const links = 32
+
+// startBrokenLink starts a toxiproxy whose connections break after a random
+// number of bytes, up to most. reset breaks them with a reset. Toxics that are
+// changed while connections end may crash toxiproxy, so each proxy keeps its
+// limit, and a connection draws a proxy.
+func startBrokenLink(t testing.TB, binary, upstream string, most int, reset bool) *toxiproxy {
+	t.Helper()
+	x := &toxiproxy{binary: binary, api: freeAddr(t), client: &http.Client{Transport: faults.Base(t, nil), Timeout: 5 * time.Second}}
+	for n := range links {
+		x.proxies = append(x.proxies, &toxicProxy{fmt.Sprint(n), freeAddr(t), upstream, true, nil})
+	}
+	config, err := json.Marshal(x.proxies)
+	require.NoError(t, err)
+	x.config = writeFile(t, "toxiproxy.json", string(config))
+	x.launch(t, 1)
+	for _, p := range x.proxies {
+		if reset {
+			// Without toxicity, it only makes the end of a connection a reset.
+			require.NoError(t, x.call(http.MethodPost, "/proxies/"+p.Name+"/toxics",
+				toxic{Name: "reset", Type: "reset_peer", Stream: "downstream", Attributes: map[string]int{"timeout": 0}}))
+		}
+		require.NoError(t, x.call(http.MethodPost, "/proxies/"+p.Name+"/toxics",
+			toxic{Name: "limit", Type: "limit_data", Stream: "downstream", Toxicity: 1, Attributes: map[string]int{"bytes": mathrand.IntN(most)}}))
+	}
+	return x
+}
+
+// setting returns a number from the environment.
+func setting(t testing.TB, name string, byDefault int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return byDefault
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, name)
+	require.Positive(t, n, name)
+	return n
+}
+
+// countedConn counts what arrives over a link.
+type countedConn struct {
+	net.Conn
+	bytes *atomic.Int64
+}
+
+func (c countedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// downloads is what came of many downloads.
+type downloads struct {
+	complete, resumed, failed int
+	received                  int64 // bytes over the link
+}
+
+// run downloads a file n times.
+func (d *downloads) run(t testing.TB, x *toxiproxy, n *nginx, times int, policy httpretry.Policy, want []byte) {
+	t.Helper()
+	var received atomic.Int64
+	base := faults.Base(t, n.client)
+	base.ForceAttemptHTTP2 = true
+	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := x.dial(ctx)
+		return countedConn{conn, &received}, err
+	}
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
+	require.NoError(t, err)
+	client := &http.Client{Transport: transport}
+	for range times {
+		sum := sha256.New()
+		resp, err := client.Get(n.url + "/file")
+		if err == nil {
+			_, err = io.Copy(sum, resp.Body)
+			require.NoError(t, resp.Body.Close())
+		}
+		if err != nil {
+			d.failed++
+			continue
+		}
+		require.Equal(t, want, sum.Sum(nil))
+		d.complete++
+		if attempts, _ := httpretry.Result(resp); attempts > 1 {
+			d.resumed++
+		}
+	}
+	base.CloseIdleConnections()
+	d.received += received.Load()
+}
+
+// Hazards 0.7 and D10: nginx's files arrive complete over connections that
+// break after a random number of bytes, and little is sent twice.
+// INTEGRATION_DOWNLOADS and INTEGRATION_DOWNLOAD_SIZE change how many and how
+// large they are.
+func TestNginxDownloads(t *testing.T) {
+	const modes = 4
+	times, size := setting(t, "INTEGRATION_DOWNLOADS", 100)/modes, setting(t, "INTEGRATION_DOWNLOAD_SIZE", 1<<20)
+	data := make([]byte, size)
+	_, _ = mathrand.NewChaCha8([32]byte{7}).Read(data)
+	sum := sha256.Sum256(data)
+	binary := buildToxiproxy(t)
+	var on, off downloads
+	for _, scheme := range []string{overHTTP1, overHTTP2} {
+		for _, reset := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, reset: %t", scheme, reset), func(t *testing.T) {
+				n := startNginx(t, scheme, "root files;")
+				require.NoError(t, os.Mkdir(filepath.Join(n.dir, "files"), 0o755))
+				require.NoError(t, os.WriteFile(filepath.Join(n.dir, "files", "file"), data, 0o644))
+				x := startBrokenLink(t, binary, n.url[len(scheme+"://"):], size*3/2, reset)
+				policy := eager()
+				off.run(t, x, n, times, policy, sum[:])
+				policy.Resume = true
+				on.run(t, x, n, times, policy, sum[:])
+				x.client.CloseIdleConnections()
+				x.process.finish(t, syscall.SIGTERM)
+			})
+		}
+	}
+	ratio := float64(on.received) / float64(on.complete) / float64(size)
+	t.Logf("with Resume: %d of %d downloads of %d bytes complete, %d of them after several requests; %.3f of the size sent",
+		on.complete, on.complete+on.failed, size, on.resumed, ratio)
+	t.Logf("without: %d of %d failed", off.failed, off.complete+off.failed)
+	assert.Zero(t, on.failed)
+	assert.Greater(t, on.resumed, times)
+	assert.Less(t, ratio, 1.1)
+	assert.Greater(t, off.failed, times)
+}
+
+// The blobs of a registry have no validator, but their names are hashes of
+// their content: ResumeSame says so. Layers that go-containerregistry pulls
+// survive the breaks.
+func TestRegistryPulls(t *testing.T) {
+	srv := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(srv.Close)
+	host := srv.Listener.Addr().String()
+	ref, err := name.ParseReference(host + "/test/image:latest")
+	require.NoError(t, err)
+	const layers, size = 3, 1 << 20
+	image, err := random.Image(size, layers)
+	require.NoError(t, err)
+	require.NoError(t, remote.Write(ref, image))
+
+	x := startBrokenLink(t, buildToxiproxy(t), host, size*3/2, false)
+	policy := eager()
+	pull := func() error {
+		base := faults.Base(t, nil)
+		base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return x.dial(ctx) }
+		defer base.CloseIdleConnections()
+		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
+		require.NoError(t, err)
+		pulled, err := remote.Image(ref, remote.WithTransport(transport), remote.WithContext(t.Context()))
+		if err != nil {
+			return err
+		}
+		return validate.Image(pulled) // reads and hashes all layers
+	}
+	const pulls = 20
+	failed := 0
+	for range pulls {
+		if pull() != nil {
+			failed++
+		}
+	}
+	t.Logf("without Resume: %d of %d pulls of %d layers failed", failed, pulls, layers)
+	assert.Greater(t, failed, pulls/2)
+
+	policy.Resume = true
+	policy.ResumeSame = func(first, _ *http.Response) bool {
+		return strings.Contains(first.Request.URL.Path, "/blobs/sha256:")
+	}
+	for range pulls {
+		assert.NoError(t, pull())
+	}
+	x.client.CloseIdleConnections()
+	x.process.finish(t, syscall.SIGTERM)
+}
