@@ -1,0 +1,131 @@
+package peers_test
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/bench/internal/peers"
+)
+
+// each peer but a bare client retries a GET and returns the whole body.
+func TestPeersRetryGET(t *testing.T) {
+	whole := strings.Repeat("body ", 1000)
+	for _, peer := range peers.All() {
+		t.Run(peer.Name, func(t *testing.T) {
+			var requests atomic.Int32
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if requests.Add(1) == 1 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+				io.WriteString(w, whole)
+			}))
+			defer server.Close()
+			client := peer.New(peers.Options{Base: server.Client().Transport, Attempts: 2, Wait: time.Millisecond})
+
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+			require.NoError(t, err)
+			resp, err := client.Do(req)
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+
+			wantStatus, wantRequests := http.StatusOK, int32(2)
+			if peer.Name == "http.Client" {
+				wantStatus, wantRequests = http.StatusServiceUnavailable, 1
+			}
+			assert.Equal(t, wantStatus, resp.StatusCode)
+			assert.Equal(t, wantRequests, requests.Load())
+			assert.Equal(t, whole, string(body))
+		})
+	}
+}
+
+// each peer sends the body of a request that succeeds as a whole.
+func TestPeersSendBody(t *testing.T) {
+	whole := strings.Repeat("body ", 1000)
+	for _, peer := range peers.All() {
+		for name, body := range map[string]io.Reader{
+			"in memory": strings.NewReader(whole),
+			"a stream":  io.MultiReader(strings.NewReader(whole)),
+		} {
+			t.Run(peer.Name+"/"+name, func(t *testing.T) {
+				received := make(chan string, 1)
+				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					data, _ := io.ReadAll(r.Body)
+					received <- string(data)
+				}))
+				defer server.Close()
+				client := peer.New(peers.Options{Base: server.Client().Transport, Attempts: 2, Wait: time.Millisecond})
+
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, body)
+				require.NoError(t, err)
+				resp, err := client.Do(req)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, http.StatusOK, resp.StatusCode)
+				assert.Equal(t, whole, <-received)
+			})
+		}
+	}
+}
+
+// README.md has these figures: what go-retryablehttp's own Client and Request
+// allocate beyond a plain http.Client. The peer is its StandardClient, which
+// has an http.Client around it.
+func TestRetryablehttpOwnClient(t *testing.T) {
+	data := make([]byte, 1024)
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.Body != nil {
+			_, _ = io.Copy(io.Discard, req.Body)
+			_ = req.Body.Close()
+		}
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}, nil
+	})
+	plain := &http.Client{Transport: base}
+	own := retryablehttp.NewClient()
+	own.HTTPClient, own.Logger = plain, nil
+
+	get := addedAllocs(func() (*http.Response, error) {
+		req, err := http.NewRequest(http.MethodGet, "http://a.test/", nil)
+		require.NoError(t, err)
+		return plain.Do(req)
+	}, func() (*http.Response, error) {
+		req, err := retryablehttp.NewRequest(http.MethodGet, "http://a.test/", nil)
+		require.NoError(t, err)
+		return own.Do(req)
+	})
+	assert.Equal(t, 1.0, get)
+	post := addedAllocs(func() (*http.Response, error) {
+		req, err := http.NewRequest(http.MethodPost, "http://a.test/", bytes.NewReader(data))
+		require.NoError(t, err)
+		return plain.Do(req)
+	}, func() (*http.Response, error) {
+		req, err := retryablehttp.NewRequest(http.MethodPost, "http://a.test/", data)
+		require.NoError(t, err)
+		return own.Do(req)
+	})
+	assert.Equal(t, 3.0, post)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// addedAllocs returns how many more allocations own takes than plain.
+func addedAllocs(plain, own func() (*http.Response, error)) float64 {
+	allocs := func(send func() (*http.Response, error)) float64 {
+		return testing.AllocsPerRun(100, func() { _, _ = send() })
+	}
+	return allocs(own) - allocs(plain)
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// table is a table of Markdown.
+type table struct {
+	title string
+	note  string
+	head  []string
+	rows  [][]string
+}
+
+func (t table) print(w io.Writer) {
+	fmt.Fprintf(w, "\n### %s\n\n", t.title)
+	if t.note != "" {
+		fmt.Fprintf(w, "%s\n\n", t.note)
+	}
+	line := func(cells []string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
+	line(t.head)
+	line(strings.Split(strings.Repeat("---,", len(t.head)-1)+"---", ","))
+	for _, row := range t.rows {
+		line(row)
+	}
+}
+
+const none = "–" // a cell without a value
+
+// verdict is the last cell of a row.
+func verdict(problems []string) string {
+	return cmp.Or(strings.Join(problems, "; "), "ok")
+}
+
+// compare returns the cell for what a costs in comparison with the reference.
+func compare(a, reference *contestant, asRatio bool, cost func(sample) float64) string {
+	switch {
+	case a == nil || reference == nil || len(a.samples) == 0 || len(reference.samples) == 0:
+		return none
+	case a == reference:
+		return formatTime(median(a, cost)) + " in all"
+	case asRatio:
+		s := summarize(pairwise(a.samples, reference.samples, func(a, b sample) float64 { return cost(a) / cost(b) }))
+		return formatRatio(s) + ", " + formatTime(median(a, cost))
+	}
+	s := summarize(pairwise(a.samples, reference.samples, func(a, b sample) float64 { return cost(a) - cost(b) }))
+	return formatTimes(s)
+}
+
+func median(c *contestant, cost func(sample) float64) float64 {
+	return summarize(pairwise(c.samples, c.samples, func(a, _ sample) float64 { return cost(a) })).median
+}
+
+// allocations returns the cell for what a allocates more than the reference,
+// or in all if that is nil.
+func allocations(a, reference *contestant) string {
+	if a == nil || len(a.samples) == 0 {
+		return none
+	}
+	count, size := median(a, allocsOf), median(a, bytesOf)
+	if reference != nil && reference != a {
+		count -= median(reference, allocsOf)
+		size -= median(reference, bytesOf)
+	}
+	return fmt.Sprintf("%s, %s", formatCount(int(math.Round(count))), formatSize(size))
+}
+
+// formatTime formats a time.
+func formatTime(ns float64) string {
+	if math.Abs(ns) >= 10_000 {
+		return fmt.Sprintf("%.1f µs", ns/1000)
+	}
+	return formatCount(int(math.Round(ns))) + " ns"
+}
+
+// formatTimes formats a time and its quartiles.
+func formatTimes(s spread) string {
+	if math.Abs(s.median) >= 10_000 {
+		return fmt.Sprintf("%.1f (%.1f to %.1f) µs", s.median/1000, s.low/1000, s.high/1000)
+	}
+	round := func(ns float64) string { return formatCount(int(math.Round(ns))) }
+	return fmt.Sprintf("%s (%s to %s) ns", round(s.median), round(s.low), round(s.high))
+}
+
+// formatSize formats a size.
+func formatSize(n float64) string {
+	if math.Abs(n) >= 10_000 {
+		return fmt.Sprintf("%.1f KiB", n/1024)
+	}
+	return formatCount(int(math.Round(n))) + " B"
+}
+
+// formatRatio formats a ratio and its quartiles.
+func formatRatio(s spread) string {
+	format := "%.2f× (%.2f to %.2f)"
+	if s.median >= 10 {
+		format = "%.0f× (%.0f to %.0f)"
+	}
+	return fmt.Sprintf(format, s.median, s.low, s.high)
+}
+
+// formatCount separates groups of three digits.
+func formatCount(n int) string {
+	digits := strconv.Itoa(max(n, -n))
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	if n < 0 {
+		return "-" + digits
+	}
+	return digits
+}
