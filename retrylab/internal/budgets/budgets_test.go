@@ -1,0 +1,70 @@
+package budgets_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
+)
+
+// allowed returns how many retries in a row the budget of a process allows.
+func allowed(of func(int) (httpretry.Budget, string), process int) (n int) {
+	budget, host := of(process)
+	for n < 10_000 && budget.Withdraw(context.Background(), host) {
+		n++
+	}
+	return n
+}
+
+func TestBurst(t *testing.T) {
+	const processes = 3000
+	for kind, want := range map[string]int{"default": 7, "strict": 7, "shared": 7, "unlimited": 10_000, "aws": 100, "grpc": 4} {
+		of, err := budgets.Of(kind, processes, &httpretry.HostBudget{Burst: 7})
+		require.NoError(t, err)
+		// Those of one table, of the next, and the last.
+		for i, p := range []int{0, 1, 1024, processes - 1} {
+			n := want
+			if kind == "shared" && i > 0 {
+				n = 0
+			}
+			assert.Equal(t, n, allowed(of, p), "%s, process %d", kind, p)
+		}
+	}
+	_, err := budgets.Of("free", 1, new(httpretry.HostBudget))
+	assert.ErrorContains(t, err, `budget "free": want one of default, `)
+}
+
+func TestTokensComeBack(t *testing.T) {
+	aws, err := budgets.Of("aws", 1, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 100, allowed(aws, 0))
+	budget, host := aws(0)
+	budget.Refund(host)
+	assert.Equal(t, 1, allowed(aws, 0), "a retry that succeeds returns its tokens")
+	for range 10 {
+		budget.Deposit(host)
+	}
+	assert.Equal(t, 2, allowed(aws, 0), "ten successes are worth two retries")
+
+	for range 500 {
+		budget.Deposit(host)
+	}
+	n := 0
+	for budget.(interface{ WithdrawAfterTimeout() bool }).WithdrawAfterTimeout() {
+		n++
+	}
+	assert.Equal(t, 50, n, "retries after timeouts cost twice as much")
+
+	grpc, err := budgets.Of("grpc", 1, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 4, allowed(grpc, 0), "the fifth failure leaves half of the tokens")
+	budget, host = grpc(0)
+	for range 20 {
+		budget.Deposit(host)
+	}
+	assert.Equal(t, 1, allowed(grpc, 0))
+}

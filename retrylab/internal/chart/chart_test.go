@@ -1,0 +1,117 @@
+package chart_test
+
+import (
+	"encoding/xml"
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
+)
+
+func line(name string, xy ...float64) chart.Series {
+	s := chart.Series{Name: name}
+	for i := 0; i < len(xy); i += 2 {
+		s.X, s.Y = append(s.X, xy[i]), append(s.Y, xy[i+1])
+	}
+	return s
+}
+
+var ticks = regexp.MustCompile(`class="tick"[^>]*text-anchor="(\w+)">([^<]*)<`)
+
+// labels returns the ticks of the axes of a drawing.
+func labels(svg string) (x, y []string) {
+	for _, m := range ticks.FindAllStringSubmatch(svg, -1) {
+		if m[1] == "end" {
+			y = append(y, m[2])
+			continue
+		}
+		x = append(x, m[2])
+	}
+	return x, y
+}
+
+func TestTicks(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		c    chart.Chart
+		x, y string
+	}{
+		{"from zero", chart.Chart{Series: []chart.Series{line("a", 0, 20, 80, 97)}}, "0 10 20 30 40 50 60 70 80", "0 20 40 60 80 100"},
+		{"whole numbers", chart.Chart{Series: []chart.Series{line("a", 1, 1, 4, 3)}}, "1 2 3 4", "0 0.5 1 1.5 2 2.5 3"},
+		{"fractions", chart.Chart{Series: []chart.Series{line("a", 0.5, 1, 1.5, 3)}}, "0.6 0.8 1 1.2 1.4", "0 0.5 1 1.5 2 2.5 3"},
+		{"logarithms", chart.Chart{X: chart.Axis{Log: true}, Y: chart.Axis{Log: true}, Series: []chart.Series{line("a", 0.3, 7, 15, 0)}},
+			"0.2 0.5 1 2 5 10 20", "5 10"},
+		{"a range", chart.Chart{Y: chart.Axis{Min: 0.1, Max: 100, Log: true}, Series: []chart.Series{line("a", 1, 7, 2, 0)}},
+			"1 2", "0.1 0.2 0.5 1 2 5 10 20 50 100"},
+		{"one point", chart.Chart{Series: []chart.Series{line("a", 3, 0)}}, "3 4", "0 0.2 0.4 0.6 0.8 1"},
+		{"no points", chart.Chart{Series: []chart.Series{line("a")}}, "0 1", "0 0.2 0.4 0.6 0.8 1"},
+		{"thousands", chart.Chart{Series: []chart.Series{line("a", 0, 0, 1, 2.5e6)}}, "0 1", "0 500k 1M 1.5M 2M 2.5M"},
+	} {
+		svg, plot := chart.Draw(c.c, chart.Wide, "")
+		x, y := labels(svg)
+		assert.Equal(t, c.x, strings.Join(x, " "), c.name)
+		assert.Equal(t, c.y, strings.Join(y, " "), c.name)
+		assert.Less(t, plot.XMin, plot.XMax, c.name)
+		assert.NotContains(t, svg, "NaN", c.name)
+		assert.NotContains(t, svg, "Inf", c.name)
+	}
+}
+
+// A drawing is XML, whatever the names are, and its numbers are finite.
+func TestSVG(t *testing.T) {
+	svg := chart.SVG(chart.Chart{
+		Title: `<script>"a" & b`, X: chart.Axis{Label: "x < 1"}, Y: chart.Axis{Label: "y"},
+		Series: []chart.Series{line("<a>", 0, 1, 1, math.NaN(), 2, 3)},
+		Bands:  []chart.Band{{"out & age", 0.5, 1.5}, {"elsewhere", 7, 9}},
+	})
+	d := xml.NewDecoder(strings.NewReader(svg))
+	for {
+		token, err := d.Token()
+		if token == nil {
+			require.ErrorContains(t, err, "EOF")
+			break
+		}
+		if e, ok := token.(xml.StartElement); ok {
+			assert.NotEqual(t, "script", e.Name.Local)
+		}
+	}
+	assert.NotContains(t, svg, "NaN")
+	assert.NotContains(t, svg, "elsewhere", "a band outside of the range is not drawn")
+	assert.Contains(t, svg, "prefers-color-scheme: dark")
+	assert.Equal(t, 1, strings.Count(svg, "<style>"))
+	assert.Contains(t, svg, ".chart .page { fill: #fff; fill: var(--page); }", "a viewer without variables has colors, too")
+	assert.Regexp(t, `\.s7 \{ stroke: #4d535c; stroke: var\(--s7\); \}`, svg)
+}
+
+// A legend that does not fit on one line has several.
+func TestLegend(t *testing.T) {
+	c := chart.Chart{Title: "t"}
+	for range 7 {
+		c.Series = append(c.Series, line("a name of some length", 0, 0, 1, 1))
+	}
+	_, wide := chart.Draw(c, chart.Wide, "")
+	_, narrow := chart.Draw(c, chart.Narrow, "")
+	assert.Greater(t, narrow.Top, wide.Top)
+}
+
+// The legend says which lines coincide, and a dashed line lies on a solid one.
+func TestCoincidingLines(t *testing.T) {
+	svg, _ := chart.Draw(chart.Chart{Series: []chart.Series{line("a", 0, 1, 1, 2), line("b", 0, 1, 1, 2), line("c", 0, 1, 1, 3)}}, chart.Wide, "")
+	assert.Contains(t, svg, ">b = a<")
+	assert.Contains(t, svg, ">c<")
+	drawn := svg[strings.LastIndex(svg, `class="axis"`):]
+	assert.Less(t, strings.Index(drawn, `line s2`), strings.Index(drawn, `line s1`))
+}
+
+func TestNumber(t *testing.T) {
+	for v, want := range map[float64]string{
+		0: "0", 1: "1", 0.5: "0.5", 12.345: "12.3", 123.4: "123", 9999: "9999", 12345: "12.3k", 2e6: "2M", -0.25: "-0.25", 0.00123: "0.00123",
+	} {
+		assert.Equal(t, want, chart.Number(v))
+	}
+}

@@ -1,0 +1,186 @@
+package outage_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
+	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
+	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// stall is the server of TestFleetRecoversFromOverload, which runs
+// RetryTransports: 80 requests a second, of which it can answer 100, and ten
+// seconds in which it answers none.
+var stall = outage.Scenario{
+	Rate: 80, Capacity: 100, Fault: "stall", From: 20 * time.Second, To: 30 * time.Second, Length: 230 * time.Second,
+}
+
+func client(t *testing.T, processes, attempts int, kind string) outage.Client {
+	t.Helper()
+	budget, err := budgets.Of(kind, processes, &httpretry.HostBudget{})
+	require.NoError(t, err)
+	random := rand.New(rand.NewPCG(1, uint64(processes))).Float64
+	return outage.Client{Processes: processes, Budget: budget, Policy: httpretry.Policy{
+		MaxAttempts: attempts, AttemptTimeout: 2 * time.Second,
+		Backoff: strategies.DecorrelatedV2{Rand: random},
+	}}
+}
+
+func run(t *testing.T, s outage.Scenario, c outage.Client) *outage.Result {
+	t.Helper()
+	var r *outage.Result
+	virtual.New(t)(func() {
+		var err error
+		r, err = s.Run(c, func(float64) {})
+		require.NoError(t, err)
+	})
+	return r
+}
+
+// The README has these figures, which are those of RetryTransports. Without
+// retries, (800 - 2*100)/(100 - 80) = 30 s are expected, because clients wait
+// for two seconds of the ten.
+func TestRecoversAsFleetsOfRetryTransports(t *testing.T) {
+	for _, c := range []struct {
+		processes, attempts int
+		want                float64
+	}{{100, 1, 30}, {5, 3, 34}, {20, 3, 39}, {100, 3, 58}, {200, 3, 80}, {400, 3, 128}} {
+		sum := 0.0
+		const seeds = 5
+		for seed := range uint64(seeds) {
+			s := stall
+			s.Seed = seed
+			after, ok := run(t, s, client(t, c.processes, c.attempts, "default")).Recovered()
+			assert.True(t, ok)
+			sum += after.Seconds() / seeds
+		}
+		t.Logf("%d processes, %d attempts: %.0f s, documented %.0f s", c.processes, c.attempts, sum, c.want)
+		assert.InEpsilon(t, c.want, sum, 0.2, "%d processes, %d attempts", c.processes, c.attempts)
+	}
+	s := stall
+	s.Length = 130 * time.Second
+	_, ok := run(t, s, client(t, 100, 3, "unlimited")).Recovered()
+	assert.False(t, ok, "without a budget the server does not recover")
+}
+
+// The table in the documentation of HostBudget.
+func TestRandomFailuresAsDocumented(t *testing.T) {
+	for _, c := range []struct{ failing, success, strict float64 }{{0.1, 0.999, 0.988}, {0.2, 0.99, 0.88}, {0.3, 0.91, 0.76}} {
+		for kind, want := range map[string]float64{"default": c.success, "strict": c.strict} {
+			s := outage.Scenario{Rate: 50, Capacity: 1e6, Fault: "errors", Failing: c.failing, Latency: 50 * time.Millisecond, Length: 600 * time.Second}
+			begun, ok := run(t, s, client(t, 10, 3, kind)).Total(0, s.Length)
+			assert.InDelta(t, want, float64(ok)/float64(begun), 0.02, "%s, %v", kind, c.failing)
+		}
+	}
+}
+
+// Without a budget, the share of requests that succeed has a closed form, and
+// so has the load.
+func TestRandomFailuresWithoutBudget(t *testing.T) {
+	for _, p := range []float64{0.05, 0.3, 0.5} {
+		s := outage.Scenario{Rate: 200, Capacity: 1e6, Fault: "errors", Failing: p, Latency: time.Millisecond, Length: 500 * time.Second}
+		r := run(t, s, client(t, 10, 3, "unlimited"))
+		begun, ok := r.Total(0, s.Length)
+		// Within five standard deviations of 100,000 requests.
+		assert.InDelta(t, 1-p*p*p, float64(ok)/float64(begun), 0.006, "success at %v", p)
+		assert.InDelta(t, 1+p+p*p, r.Load(0, s.Length), 0.015, "load at %v", p)
+		assert.InDelta(t, 1+p+p*p, r.MeanAttempts(), 0.015, "attempts at %v", p)
+		assert.InDelta(t, 1-p*p*p, r.Success(), 0.006)
+		// Of 500 seconds, the busiest is about three deviations above the mean.
+		assert.InEpsilon(t, s.Rate*(1+p+p*p)+3*math.Sqrt(s.Rate*(1+p+p*p)), r.Busiest(), 0.15)
+	}
+}
+
+// A server that fails at random all the time recovers to that. The attempts
+// that it fails cost it nothing, so it is back sooner than the 30 s above.
+func TestRecoversToRandomFailures(t *testing.T) {
+	for _, failing := range []float64{0, 0.02, 0.1, 0.3} {
+		s := stall
+		s.Failing = failing
+		after, ok := run(t, s, client(t, 100, 1, "unlimited")).Recovered()
+		assert.True(t, ok, "%v", failing)
+		rate := s.Rate * (1 - failing)
+		assert.InDelta(t, (10*rate-2*s.Capacity)/(s.Capacity-rate), after.Seconds(), 6, "%v", failing)
+	}
+}
+
+func TestOutageLoad(t *testing.T) {
+	for kind, most := range map[string]float64{"default": 1.2, "strict": 1.2, "shared": 1.11, "unlimited": 6.1} {
+		t.Run(kind, func(t *testing.T) {
+			s := outage.Scenario{Rate: 500, Capacity: 1e6, Fault: "errors", Latency: 50 * time.Millisecond,
+				From: 20 * time.Second, To: 30 * time.Second, Length: 40 * time.Second}
+			load := run(t, s, client(t, 100, 6, kind)).Load(s.From, s.To)
+			t.Logf("%.3f", load)
+			assert.LessOrEqual(t, load, most)
+			assert.Greater(t, load, 1.0)
+		})
+	}
+}
+
+func TestReproducible(t *testing.T) {
+	s := stall
+	s.Length = 60 * time.Second
+	first, second := run(t, s, client(t, 50, 3, "default")), run(t, s, client(t, 50, 3, "default"))
+	assert.Equal(t, first, second)
+	s.Seed++
+	assert.NotEqual(t, first, run(t, s, client(t, 50, 3, "default")))
+}
+
+func TestHistogram(t *testing.T) {
+	var h outage.Histogram
+	_, ok := h.Quantile(0.5)
+	assert.False(t, ok)
+	for i := range 1000 {
+		h.Add(time.Duration(i+1) * time.Millisecond)
+	}
+	for _, p := range []float64{0, 0.5, 0.99} {
+		got, ok := h.Quantile(p)
+		assert.True(t, ok)
+		assert.InEpsilon(t, 1+1000*p, float64(got)/1e6, 0.011, fmt.Sprint(p))
+	}
+}
+
+// The cost is that of events, however many processes they belong to.
+func TestEventsDoNotGrowWithProcesses(t *testing.T) {
+	s := stall
+	s.Length = 60 * time.Second
+	few, many := run(t, s, client(t, 10, 3, "unlimited")), run(t, s, client(t, 5_000_000, 3, "unlimited"))
+	assert.InEpsilon(t, few.Events, many.Events, 0.1)
+	assert.Less(t, many.Events, 20_000)
+}
+
+// An outage may be shorter than a second, and nobody may have sent a request in
+// it.
+func TestShortOutage(t *testing.T) {
+	s := stall
+	s.From, s.To, s.Length = 20200*time.Millisecond, 20900*time.Millisecond, 40*time.Second
+	r := run(t, s, client(t, 100, 3, "default"))
+	begun, ok := r.Total(s.From, s.To)
+	assert.InDelta(t, 56, begun, 25, "80 a second in 0.7 s")
+	assert.Equal(t, begun, ok)
+	assert.Equal(t, 1.0, r.Load(s.From, s.To))
+	after, recovers := r.Recovered()
+	assert.True(t, recovers)
+	assert.Zero(t, after)
+	assert.True(t, math.IsNaN(r.Load(s.From, s.From)))
+}
+
+// Answers that come long after the end need no memory.
+func TestLateAnswers(t *testing.T) {
+	s := stall
+	s.Capacity, s.Length = 0.01, 40*time.Second
+	c := client(t, 100, 1, "unlimited")
+	c.Policy.AttemptTimeout = 0
+	r := run(t, s, c)
+	assert.Greater(t, r.Events, 3000)
+	assert.LessOrEqual(t, len(r.Successes), int(s.Length/outage.Bucket))
+}

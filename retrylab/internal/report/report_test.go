@@ -1,0 +1,101 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
+	"github.com/seed421102f4/httpretry/retrylab/internal/report"
+)
+
+func TestShow(t *testing.T) {
+	for _, c := range []struct {
+		kind report.Kind
+		v    any
+		want string
+	}{
+		{report.Text, "a", "a"},
+		{report.Count, 1234567, "1,234,567"},
+		{report.Count, -123, "-123"},
+		{report.Number, 1.005, "1"},
+		{report.Number, math.NaN(), "-"},
+		{report.Share, 0.0109, "1.09%"},
+		{report.Share, 0.336, "33.6%"},
+		{report.Share, 0.999, "99.90%"},
+		{report.Share, 1.0, "100%"},
+		{report.Share, 0.0, "0%"},
+		{report.Seconds, time.Duration(0), "0"},
+		{report.Seconds, 12500 * time.Microsecond, "12ms"},
+		{report.Seconds, 999600 * time.Microsecond, "1.00s"},
+		{report.Seconds, 9996 * time.Millisecond, "10.0s"},
+		{report.Seconds, 1234 * time.Millisecond, "1.23s"},
+		{report.Seconds, 51 * time.Second, "51.0s"},
+		{report.Seconds, 120 * time.Second, "2m0s"},
+		{report.Seconds, 150 * time.Second, "2m30s"},
+		{report.Seconds, report.Never, "never"},
+		{report.Seconds, report.Unknown, "-"},
+	} {
+		assert.Equal(t, c.want, c.kind.Show(c.v))
+	}
+}
+
+var example = report.Report{
+	Title: "A title", About: strings.Repeat("words ", 30), Command: "retrylab <x>",
+	Tables: []report.Table{{
+		Title: "A table",
+		Columns: []report.Column{
+			{Name: "name"}, {Name: "count", Kind: report.Count}, {Name: "wait", Kind: report.Seconds}, {Name: "share", Kind: report.Share},
+		},
+		Rows: [][]any{
+			{"<a>", 12345, 1500 * time.Millisecond, 0.25},
+			{strings.Repeat("long ", 30), 1, report.Never, math.NaN()},
+		},
+	}},
+	Charts: []chart.Chart{{Title: "</script>", Series: []chart.Series{{Name: "a", X: []float64{1, 2}, Y: []float64{3, math.NaN()}}}}},
+	Notes:  []string{strings.Repeat("notes ", 30)},
+}
+
+func TestText(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, report.WriteText(&b, example))
+	assert.Contains(t, b.String(), "\n<a>", "names are on the left")
+	assert.Contains(t, b.String(), "  12,345  1.50s  25.0%\n", "numbers are on the right")
+	assert.Contains(t, b.String(), "…       1  never      -\n")
+	for line := range strings.SplitSeq(b.String(), "\n") {
+		assert.LessOrEqual(t, len([]rune(line)), 80)
+	}
+}
+
+func TestCSV(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, report.WriteCSV(&b, example))
+	assert.Equal(t, "name,count,wait (s),share\n<a>,12345,1.5,0.25\n"+strings.Repeat("long ", 30)+",1,,\n", b.String())
+}
+
+func TestJSON(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, report.WriteJSON(&b, example))
+	var got map[string]any
+	require.NoError(t, json.Unmarshal(b.Bytes(), &got))
+	rows := got["tables"].([]any)[0].(map[string]any)["rows"].([]any)
+	assert.Equal(t, map[string]any{"name": "<a>", "count": 12345.0, "wait (s)": 1.5, "share": 0.25}, rows[0])
+	assert.Nil(t, rows[1].(map[string]any)["share"])
+	assert.Equal(t, "retrylab <x>", got["command"])
+}
+
+// What is in a report cannot end an element of the page.
+func TestHTML(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, report.WriteHTML(&b, example))
+	assert.Equal(t, strings.Count(b.String(), "<script"), strings.Count(b.String(), "</script>"))
+	assert.NotContains(t, b.String(), "<a>")
+	assert.Contains(t, b.String(), "<td>&lt;a&gt;</td>")
+	assert.Contains(t, b.String(), `"y":[3,null]`)
+}

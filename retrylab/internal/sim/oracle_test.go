@@ -1,0 +1,366 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrylab/internal/sim"
+	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// A history is a policy, requests at random times, and what the server answers
+// to each attempt.
+type history struct {
+	seed     uint64
+	policy   func() httpretry.Policy // with strategies that start anew
+	deadline time.Duration
+	budget   httpretry.HostBudget
+	arrivals []arrival
+	failing  float64
+	exact    bool
+}
+
+type arrival struct {
+	at      time.Duration
+	process int
+}
+
+const processes = 2
+
+func newHistory(seed uint64) *history {
+	r := rand.New(rand.NewPCG(seed, 1))
+	h := &history{seed: seed, failing: r.Float64()}
+	h.policy = func() httpretry.Policy { return randomPolicy(seed) }
+	if r.IntN(3) == 0 {
+		h.deadline = time.Duration(r.Int64N(int64(20 * time.Second)))
+	}
+	h.budget = httpretry.HostBudget{Ratio: r.Float64() + 0.01, Burst: r.IntN(8) - 1, Strict: r.IntN(2) == 0}
+	if r.IntN(3) == 0 {
+		h.budget.Window = time.Duration(1+r.IntN(20)) * time.Second
+	}
+	// In some histories, one request fails, and waits end exactly at the
+	// deadline or at MaxElapsed. Attempts do not: then it would not be
+	// determined which comes first.
+	if h.exact = seed%8 == 0; h.exact {
+		h.failing = 1
+		h.deadline = time.Duration(r.IntN(2)) * (30 + 100*time.Duration(10+r.IntN(6))) * time.Millisecond
+		h.arrivals = []arrival{{0, 0}}
+		return h
+	}
+	at := time.Duration(0)
+	for range 5 + r.IntN(40) {
+		at += time.Duration(r.ExpFloat64() * float64(time.Second))
+		h.arrivals = append(h.arrivals, arrival{at, r.IntN(processes)})
+	}
+	return h
+}
+
+func randomPolicy(seed uint64) httpretry.Policy {
+	r := rand.New(rand.NewPCG(seed, 2))
+	one := func(choices ...int) int { return choices[r.IntN(len(choices))] }
+	backoff := func() strategies.Strategy {
+		random := strategies.Seeded(r.Uint64())
+		return []strategies.Strategy{
+			strategies.FullJitter{Base: time.Second, Rand: random},
+			strategies.DecorrelatedV2{Median: time.Second, Max: 10 * time.Second, Rand: random},
+			strategies.AWSDecorrelated{Base: 300 * time.Millisecond, Rand: random},
+			strategies.FastFirst{Of: strategies.EqualJitter{Rand: random}},
+			strategies.Exponential{Base: 700 * time.Millisecond},
+		}[r.IntN(5)]
+	}
+	p := httpretry.Policy{
+		MaxAttempts: one(-1, 0, 1, 2, 5),
+		Backoff:     backoff(),
+		// In exact histories, no sum of these ends at the deadline.
+		AttemptTimeout: time.Duration(one(0, 0, 420, 920)) * time.Millisecond,
+		MaxElapsed:     time.Duration(one(0, 0, 3, 15)) * time.Second,
+		MaxRetryAfter:  time.Duration(one(0, -1, 2, 5)) * time.Second,
+		Cooldown:       httpretry.Cooldown(r.IntN(3)),
+	}
+	if r.IntN(2) == 0 {
+		p.ThrottledBackoff = backoff()
+	}
+	if seed%8 == 0 {
+		p.Backoff = strategies.Constant{Wait: time.Duration(1+r.IntN(9)) * 100 * time.Millisecond}
+		p.MaxElapsed = time.Duration(r.IntN(2)) * (30 + 100*time.Duration(r.IntN(15))) * time.Millisecond
+		p.MaxAttempts, p.ThrottledBackoff = one(2, 3), nil
+	}
+	// Without a limit of attempts, something else must end each request.
+	if p.MaxAttempts < 0 && p.MaxElapsed == 0 {
+		p.MaxElapsed = 20 * time.Second
+	}
+	return p
+}
+
+// answer returns what the server answers to an attempt. It depends on nothing
+// else, so that requests at the same time need no order.
+func (h *history) answer(request, attempt int) sim.Answer {
+	r := rand.New(rand.NewPCG(h.seed, uint64(request)<<20+uint64(attempt)))
+	a := sim.Answer{After: time.Duration(1 + r.Int64N(int64(1200*time.Millisecond))), Status: http.StatusOK}
+	if h.exact {
+		return sim.Answer{After: time.Duration(30+100*r.IntN(10)) * time.Millisecond, Status: http.StatusBadGateway}
+	}
+	if r.Float64() > h.failing {
+		return a
+	}
+	a.Status = []int{429, 429, 503, 503, 500, 404, 421, sim.Refused}[r.IntN(8)]
+	// The engine has no rule for a second 421, which is Final.
+	if a.Status == 421 && attempt > 1 {
+		a.Status = 502
+	}
+	if (a.Status == 429 || a.Status == 503) && r.IntN(2) == 0 {
+		a.RetryAfter = []time.Duration{time.Second, 3 * time.Second, 250 * time.Millisecond, 8 * time.Second}[r.IntN(4)]
+	}
+	return a
+}
+
+// An oracle records what RetryTransports do in a history.
+type oracle struct {
+	*history
+	mu     sync.Mutex
+	began  time.Time
+	starts []time.Duration
+	events [][]sim.Event
+	sent   [][]time.Duration
+	awake  [][]time.Duration // when a request was sent, or computed how long it may wait
+}
+
+type numberKey struct{}
+
+// A watchedContext notes when a RetryTransport asks for its deadline, which it
+// does before each wait for the end of a cool-down.
+type watchedContext struct {
+	context.Context
+	o      *oracle
+	number int
+}
+
+func (c watchedContext) Deadline() (time.Time, bool) {
+	c.o.mu.Lock()
+	defer c.o.mu.Unlock()
+	c.o.awake[c.number] = append(c.o.awake[c.number], time.Since(c.o.began))
+	return c.Context.Deadline()
+}
+
+func (o *oracle) RoundTrip(req *http.Request) (*http.Response, error) {
+	number := req.Context().Value(numberKey{}).(int)
+	o.mu.Lock()
+	now := time.Since(o.began)
+	o.sent[number], o.awake[number] = append(o.sent[number], now), append(o.awake[number], now)
+	o.mu.Unlock()
+	a := o.answer(number, httpretry.Attempt(req.Context()))
+	timer := time.NewTimer(a.After)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-req.Context().Done():
+		return nil, context.Cause(req.Context())
+	}
+	if a.Status == sim.Refused {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	resp := &http.Response{StatusCode: a.Status, ProtoMajor: 1, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: req}
+	switch {
+	case a.RetryAfter == 0:
+	case a.RetryAfter%time.Second == 0:
+		resp.Header.Set("Retry-After", strconv.Itoa(int(a.RetryAfter.Seconds())))
+	default:
+		resp.Header.Set("Retry-After-Ms", strconv.Itoa(int(a.RetryAfter.Milliseconds())))
+	}
+	return resp, nil
+}
+
+func (o *oracle) observe(ctx context.Context, e httpretry.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	number := ctx.Value(numberKey{}).(int)
+	status := 0
+	switch {
+	case e.Response != nil:
+		status = e.Response.StatusCode
+	// A wait has no response either, but the attempt before it has its event.
+	case len(o.sent[number]) > len(o.attemptsOf(number)):
+		status = sim.TimedOut
+		if opErr, ok := e.Err.(*net.OpError); ok && opErr.Op == "dial" {
+			status = sim.Refused
+		}
+	}
+	o.events[number] = append(o.events[number], sim.Event{
+		Request: number, Process: o.arrivals[number].process, Start: o.starts[number], At: o.starts[number] + e.Elapsed,
+		Status: status, Attempt: e.Attempt, Wait: e.Wait, Reason: e.Reason,
+	})
+}
+
+// attemptsOf returns the events of a request that are about an attempt.
+func (o *oracle) attemptsOf(number int) (events []sim.Event) {
+	for _, e := range o.events[number] {
+		if e.Status != 0 {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// run sends the requests of the history through one RetryTransport for each
+// process.
+func (o *oracle) run(t *testing.T) {
+	o.began = time.Now()
+	n := len(o.arrivals)
+	o.starts, o.events = make([]time.Duration, n), make([][]sim.Event, n)
+	o.sent, o.awake = make([][]time.Duration, n), make([][]time.Duration, n)
+	budgets := make([]httpretry.HostBudget, processes)
+	transports := make([]*httpretry.RetryTransport, processes)
+	policy := o.policy()
+	for i := range transports {
+		b := &budgets[i]
+		b.Ratio, b.Burst, b.Window, b.Strict = o.budget.Ratio, o.budget.Burst, o.budget.Window, o.budget.Strict
+		policy.Budget = b
+		var err error
+		transports[i], err = httpretry.New(httpretry.Config{Base: o, Policy: policy, Observe: o.observe})
+		require.NoError(t, err)
+	}
+	var wg sync.WaitGroup
+	for i, a := range o.arrivals {
+		wg.Go(func() {
+			time.Sleep(a.at)
+			o.starts[i] = time.Since(o.began)
+			// The context of t belongs to another bubble.
+			ctx := context.WithValue(context.Background(), numberKey{}, i)
+			if o.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, o.deadline)
+				defer cancel()
+			}
+			ctx = watchedContext{ctx, o, i}
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://a.test/", nil)
+			if !assert.NoError(t, err) {
+				return
+			}
+			if resp, err := transports[a.process].RoundTrip(req); err == nil {
+				assert.NoError(t, resp.Body.Close())
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A replay is a Fleet that goes through the same history, with what the
+// RetryTransports drew from the source of random numbers that has no seed.
+type replay struct {
+	*oracle
+	t      *testing.T
+	events [][]sim.Event
+	drawn  []float64 // jitters and places, as shares of their ranges
+}
+
+func (r *replay) fleet() *sim.Fleet {
+	r.events = make([][]sim.Event, len(r.arrivals))
+	next := 0
+	budgets := make([]httpretry.HostBudget, 1)
+	b := &budgets[0]
+	b.Ratio, b.Burst, b.Window, b.Strict = r.budget.Ratio, r.budget.Burst, r.budget.Window, r.budget.Strict
+	f := &sim.Fleet{
+		Policy:   r.policy(),
+		Deadline: r.deadline,
+		// The processes are hosts of one HostBudget, as in large fleets.
+		Budget: func(process int) (httpretry.Budget, string) { return b, fmt.Sprint(process) },
+		Arrival: func() (time.Duration, int, bool) {
+			if next == len(r.arrivals) {
+				return 0, 0, false
+			}
+			a := r.arrivals[next]
+			next++
+			return a.at, a.process, true
+		},
+		Server:  r,
+		Jitter:  r.jitter,
+		Spread:  r.spread,
+		Observe: func(e sim.Event) { e.Sent = 0; r.events[e.Request] = append(r.events[e.Request], e) },
+	}
+	return f
+}
+
+// Answer implements sim.Server.
+func (r *replay) Answer(_ time.Duration, request, attempt int) sim.Answer {
+	return r.answer(request, attempt)
+}
+
+// jitter returns what the RetryTransport added to the wait.
+func (r *replay) jitter(request int, wait, width time.Duration) time.Duration {
+	if i := len(r.events[request]); i < len(r.oracle.events[request]) {
+		if added := r.oracle.events[request][i].Wait - wait; added >= 1 && added <= width {
+			r.drawn = append(r.drawn, float64(added)/float64(width))
+			return added
+		}
+	}
+	assert.Fail(r.t, "a RetryTransport adds another jitter", "request %d, a wait of %v and from 1 to %v", request, wait, width)
+	return width
+}
+
+// spread returns how long the RetryTransport waited after a cool-down, until it
+// sent the request or found the next cool-down.
+func (r *replay) spread(request int, now, width time.Duration, _ float64) time.Duration {
+	for _, at := range r.awake[request] {
+		if waited := at - now; waited >= 0 && waited <= width {
+			if width > 0 {
+				r.drawn = append(r.drawn, float64(waited)/float64(width))
+			}
+			return waited
+		}
+	}
+	assert.Fail(r.t, "a RetryTransport waits for another time after a cool-down", "request %d, from 0 to %v", request, width)
+	return width
+}
+
+// Each decision of the simulation is that of a RetryTransport.
+func TestDecidesAsARetryTransport(t *testing.T) {
+	clock := virtual.New(t)
+	const histories = 1000
+	reasons, events := map[httpretry.Reason]int{}, 0
+	var drawn []float64
+	for seed := range uint64(histories) {
+		o := &oracle{history: newHistory(seed)}
+		clock(func() { o.run(t) })
+		r := &replay{oracle: o, t: t}
+		clock(func() { require.NoError(t, r.fleet().Run()) })
+		require.Equal(t, o.events, r.events, "history %d", seed)
+		drawn = append(drawn, r.drawn...)
+		for _, es := range o.events {
+			for _, e := range es {
+				reasons[e.Reason]++
+				events++
+			}
+		}
+	}
+	t.Logf("%d events, %v", events, reasons)
+	// If the simulation had other ranges than the RetryTransports, what those
+	// drew would not be uniform in them.
+	slices.Sort(drawn)
+	require.Greater(t, len(drawn), 1500)
+	for _, p := range []float64{0.1, 0.25, 0.5, 0.75, 0.9} {
+		assert.InDelta(t, p, drawn[int(p*float64(len(drawn)))], 0.06)
+	}
+	for reason := httpretry.ReasonNone; reason <= httpretry.ReasonBudget; reason++ {
+		switch reason {
+		case httpretry.ReasonCallerRetries, httpretry.ReasonNotIdempotent, httpretry.ReasonNotReplayable, httpretry.ReasonDoNotRetry:
+		default:
+			assert.NotZero(t, reasons[reason], "no request ended with %v", reason)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package spread_test
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
+	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
+)
+
+func sample(t *testing.T, text string, clients int) *spread.Sample {
+	t.Helper()
+	s, err := spec.Parse(text, rand.New(rand.NewPCG(1, 2)).Float64, map[string]time.Duration{"Base": time.Second, "Median": time.Second})
+	require.NoError(t, err)
+	return spread.Take(s.Strategy, clients, 5)
+}
+
+// The peaks of Polly's issue 530. 400,000 clients give them within 5 %.
+func TestPeaksAsPublished(t *testing.T) {
+	for _, c := range []struct {
+		strategy string
+		peak     float64
+	}{
+		{"Exponential", 1}, {"Clamp", 0.336}, {"EqualJitter", 0.02}, {"FullJitter", 0.0156},
+		{"DecorrelatedV2", 0.0109}, {"AWSDecorrelated", 0.0065},
+	} {
+		got := sample(t, c.strategy, 400_000).Peak(10 * time.Millisecond)
+		t.Logf("%s: %.2f %%, published %.2f %%", c.strategy, 100*got, 100*c.peak)
+		assert.InEpsilon(t, c.peak, got, 0.05, c.strategy)
+	}
+}
+
+// The means have closed forms.
+func TestMeans(t *testing.T) {
+	for strategy, mean := range map[string]func(growth, k float64) float64{
+		"FullJitter":              func(growth, _ float64) float64 { return growth / 2 },
+		"EqualJitter":             func(growth, _ float64) float64 { return growth * 3 / 4 },
+		"Exponential":             func(growth, _ float64) float64 { return growth },
+		"AWSDecorrelated Max=10m": func(_, k float64) float64 { return 2*math.Pow(1.5, k+1) - 1 },
+	} {
+		s := sample(t, strategy, 100_000)
+		for k := range 5 {
+			want := mean(math.Exp2(float64(k)), float64(k))
+			assert.InEpsilon(t, want, s.Mean(k).Seconds(), 0.015, "%s, retry %d", strategy, k+1)
+		}
+	}
+}
+
+func TestQuantiles(t *testing.T) {
+	s := sample(t, "FullJitter", 100_000)
+	for _, p := range []float64{0.05, 0.5, 0.95} {
+		assert.InDelta(t, p, s.Quantile(0, p).Seconds(), 0.008)
+		assert.InDelta(t, 4*p, s.Quantile(2, p).Seconds(), 0.04)
+	}
+	assert.Less(t, s.Quantile(0, 1), time.Second)
+	// As the documentation of DecorrelatedV2 has it.
+	assert.InDelta(t, 0.897, sample(t, "DecorrelatedV2", 100_000).Quantile(0, 0.5).Seconds(), 0.008)
+}
+
+// The shares of all buckets add up to the retries.
+func TestDensities(t *testing.T) {
+	s := sample(t, "EqualJitter", 100_000)
+	sum := 0.0
+	x, y := s.Arriving(100*time.Millisecond, time.Minute)
+	assert.Len(t, y, 600)
+	assert.InDelta(t, 0.05, x[0], 1e-9)
+	for _, v := range y {
+		sum += v
+	}
+	assert.InDelta(t, 5, sum, 1e-6)
+	// The first retries are uniform in half a second.
+	assert.InDelta(t, 0.2, y[6], 0.007)
+	sum = 0
+	_, y = s.Waiting(0, 100*time.Millisecond, 2*time.Second)
+	for _, v := range y {
+		sum += v
+	}
+	assert.InDelta(t, 1, sum, 1e-6)
+}

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
+)
+
+// retrylab runs the command and returns what it prints.
+func retrylab(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	l := lab{clock: virtual.New(t), stdout: &out, stderr: &errs}
+	status = l.run(args)
+	return out.String(), errs.String(), status
+}
+
+// quick are arguments with which each command takes little time.
+var quick = map[string][]string{
+	"plot":       {"-failures=20000"},
+	"contention": {"-runs=3", "-clients=10,20"},
+	"outage":     {"-length=60s", "-cooldowns=wait,retries", "-fault=errors", "-retry-after=3s", "-budgets=default,grpc,aws,shared"},
+	"layers":     {"-users=100"},
+	"policy":     {"-rate=2000"},
+}
+
+func TestEveryCommandShowsSomething(t *testing.T) {
+	for _, c := range commands() {
+		t.Run(c.name, func(t *testing.T) {
+			stdout, stderr, status := retrylab(t, append([]string{c.name}, quick[c.name]...)...)
+			assert.Zero(t, status)
+			assert.Empty(t, stderr, "what is not a terminal gets no progress bar")
+			assert.Greater(t, strings.Count(stdout, "\n"), 10)
+			for line := range strings.SplitSeq(stdout, "\n") {
+				assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%s", line)
+			}
+		})
+	}
+}
+
+// files runs a command with all formats and returns what it wrote, by name.
+func files(t *testing.T, seed, command string) map[string]string {
+	t.Helper()
+	dir := t.TempDir()
+	args := append([]string{command, "-seed=" + seed, "-o=" + dir + "/report.html", "-csv=" + dir + "/tables.csv",
+		"-json=" + dir + "/data.json", "-svg=" + dir}, quick[command]...)
+	stdout, stderr, status := retrylab(t, args...)
+	require.Zero(t, status, stderr)
+	written := map[string]string{"": stdout}
+	names, err := filepath.Glob(dir + "/*")
+	require.NoError(t, err)
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		written[filepath.Base(name)] = string(text)
+	}
+	return written
+}
+
+func TestReproducible(t *testing.T) {
+	for _, c := range commands() {
+		t.Run(c.name, func(t *testing.T) {
+			first := files(t, "7", c.name)
+			assert.Equal(t, first, files(t, "7", c.name))
+			assert.NotEqual(t, first["data.json"], files(t, "8", c.name)["data.json"])
+		})
+	}
+}
+
+func TestFormats(t *testing.T) {
+	for _, c := range commands() {
+		t.Run(c.name, func(t *testing.T) {
+			written := files(t, "1", c.name)
+			var data struct {
+				Tables []struct{ Rows []map[string]any }
+				Charts []struct{ Series []struct{ X, Y []any } }
+			}
+			require.NoError(t, json.Unmarshal([]byte(written["data.json"]), &data))
+			assert.NotEmpty(t, data.Tables)
+			rows := 0
+			for i, table := range strings.Split(strings.TrimSpace(written["tables.csv"]), "\n\n") {
+				records, err := csv.NewReader(strings.NewReader(table)).ReadAll()
+				require.NoError(t, err)
+				assert.Len(t, data.Tables[i].Rows, len(records)-1)
+				rows += len(records) - 1
+			}
+			assert.Positive(t, rows)
+			for i, c := range data.Charts {
+				for _, s := range c.Series {
+					assert.NotEmpty(t, s.X, "chart %d", i)
+					assert.Len(t, s.Y, len(s.X))
+				}
+			}
+			svgs := regexp.MustCompile(`-\d+\.svg$`)
+			drawn := 0
+			for name := range written {
+				if svgs.MatchString(name) {
+					drawn++
+				}
+			}
+			assert.Len(t, data.Charts, drawn)
+			// A page that needs no network names no other place, but for the
+			// name of a format.
+			page := strings.ReplaceAll(written["report.html"], "http://www.w3.org/2000/svg", "")
+			assert.NotRegexp(t, `(src|href)="?(https?:)?//|@import|url\(`, page)
+			assert.NotContains(t, page, "https://")
+		})
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"Attempts": 3}`), 0o600))
+	for _, c := range []struct{ args, want string }{
+		{"nothing", `"nothing": want plot, contention, outage, layers or policy`},
+		{"plot -x", `-x: want one of -base -csv -failures`},
+		{"plot extra", `"extra": want flags only`},
+		{"plot -failures=1", `-failures 1: want a number from 1000 to 10000000`},
+		{"plot -retries=x", `-retries "x": want a whole number`},
+		{"plot -seed=-1", `-seed "-1": want a whole number of at least 0`},
+		{"plot -base=5", `-base "5": want a duration such as 100ms or 2s`},
+		{"plot -strategies=Foo", `-strategies: strategy "Foo": want one of AWSDecorrelated, `},
+		{"plot -strategies=FullJitter_Median=1s", `-strategies: FullJitter: "Median=1s": want Base=, Factor=, Max=`},
+		{"plot -strategies=FullJitter_Base=1", `-strategies: FullJitter: Base="1": want a duration such as 100ms or 2s`},
+		{"plot -strategies=FullJitter_Factor=x", `-strategies: FullJitter: Factor="x": want a number`},
+		{"plot -strategies=FullJitter_Max=1ms", `-strategies: FullJitter.Max: 1ms: want at least Base (1s)`},
+		{"plot -strategies=Clamp_Base=-1s", `-strategies: Clamp.Base: -1s: want a positive duration`},
+		{"plot -base=-1s", `-base -1s: want a duration from 0s to 100h0m0s`},
+		{"plot -max=101h", `-max 101h0m0s: want a duration from 0s to 100h0m0s`},
+		{"plot -failures=10000000 -retries=50", `want at most 100000000 retries of all 8 strategies together`},
+		{"plot -csv=- -json=-", `-csv - -json -: want different files`},
+		{"plot -csv", `-csv: want a value after it`},
+		{"plot -o=/nonexistent/x", `-o /nonexistent/x: want a file in a directory that exists`},
+		{"plot -csv=/", `-csv /: want a file, not a directory`},
+		{"plot -svg=" + file, `: want a directory, not a file`},
+		{"plot -strategies=FullJitter,FullJitter", `-strategies "FullJitter": want it once`},
+		{"plot -strategies=FullJitter_Max=101h", `-strategies: FullJitter: Max="101h": want at most 100h0m0s`},
+		{"contention -hop=-1ms", `-hop -1ms: want a duration from 0s`},
+		{"contention -deviation=-1ms", `-deviation -1ms: want a duration from 0s`},
+		{"contention -max=-1s", `-max -1s: want a duration from 0s`},
+		{"contention -clients=5,x", `-clients "x": want whole numbers from 1 to 10000, separated by commas`},
+		{"contention -strategies=", `-strategies: an empty strategy: want one of`},
+		{"contention -strategies=x", `Linear, Spread, or none`},
+		{"outage -rate=x", `-rate "x": want a number`},
+		{"outage -rate=NaN", `-rate NaN: want a number from 0.001`},
+		{"outage -fault=fire", `-fault "fire": want one of errors, stall, throttle, refuse`},
+		{"outage -budgets=free", `-budgets: budget "free": want one of default, strict, unlimited, shared, aws, grpc or none`},
+		{"outage -cooldowns=never", `-cooldowns "never": want retries, wait or fail`},
+		{"outage -to=5s", `-from 20s -to 5s -length 2m30s: want times in this order`},
+		{"outage -to=25.05s", `-from 20s -to 25.05s -length 2m30s: want multiples of 100ms`},
+		{"outage -length=900ms -from=0s -to=100ms", `-length 900ms: want a duration from 1s to 24h`},
+		{"outage -timeout=2562047h", `-timeout 2562047h0m0s: want a duration from 0s to 100h0m0s`},
+		{"outage -retry-after=1s", `-retry-after 1s: want -fault errors or throttle`},
+		{"outage -processes=7,7", `-processes "7": want it once`},
+		{"outage -ratio=-1 -burst=9999999", `-ratio -1: want 0`},
+		{"layers -failures=fire", `-failures "fire": want one of random, replica, down`},
+		{"layers -latency=10us", `-latency 10µs: want a multiple of 1ms`},
+		{"layers -services=8 -attempts=10", `-users 3000 -attempts 10 -services 8: want at most 10000000 calls`},
+		{"layers -services=0", `-services 0: want a number from 1 to 8`},
+		{"policy -strict=maybe", `-strict "maybe": want true or false`},
+		{"policy -timeout=-1s", `-timeout -1s: want a duration from 0s`},
+		{"policy -file=" + file, `unknown field "Attempts": want a JSON object with MaxAttempts, `},
+		{"policy -file=/nonexistent", `no such file`},
+		{"policy -window=-1s", `-window -1s: want 0 (the default, 10s) or a duration from`},
+	} {
+		args := strings.Fields(c.args)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "_", " ")
+		}
+		stdout, stderr, status := retrylab(t, args...)
+		assert.Equal(t, 2, status, c.args)
+		assert.Empty(t, stdout, c.args)
+		assert.Contains(t, stderr, c.want, c.args)
+		assert.Equal(t, 1, strings.Count(stderr, "\n"), "%s: want one line: %s", c.args, stderr)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{}, {"-h"}, {"help"}} {
+		stdout, _, status := retrylab(t, args...)
+		assert.Zero(t, status)
+		for _, c := range commands() {
+			assert.Contains(t, stdout, "retrylab "+c.name)
+		}
+	}
+	for _, c := range commands() {
+		stdout, stderr, status := retrylab(t, c.name, "-h")
+		assert.Zero(t, status)
+		assert.Empty(t, stderr)
+		assert.Contains(t, stdout, "\n  -seed number\n      all random numbers follow from this number (default 1)\n")
+		for line := range strings.SplitSeq(stdout, "\n") {
+			assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%s", line)
+		}
+	}
+}
+
+// Zero fields of a budget are the library's defaults.
+func TestPolicyDefaultsOfBudget(t *testing.T) {
+	want, _, _ := retrylab(t, "policy")
+	zero, _, _ := retrylab(t, "policy", "-window=0", "-ratio=0", "-burst=0")
+	assert.Equal(t, want, zero)
+}
+
+// Conclusions are drawn only from the experiments that show them.
+func TestNotesOnDefaults(t *testing.T) {
+	for _, c := range []struct{ quick, other []string }{
+		{[]string{"plot", "-failures=1000"}, []string{"-strategies=FullJitter"}},
+		{[]string{"contention", "-runs=1"}, []string{"-clients=10"}},
+		{[]string{"outage"}, []string{"-burst=1"}},
+		{[]string{"layers", "-users=20"}, []string{"-attempts=2"}},
+	} {
+		stdout, _, _ := retrylab(t, c.quick...)
+		assert.Regexp(t, `\n- .*(DecorrelatedV2|budget)`, stdout)
+		stdout, _, _ = retrylab(t, append(c.quick, c.other...)...)
+		assert.NotRegexp(t, `\n[- ] .*(DecorrelatedV2|budget)`, stdout)
+	}
+}
+
+// A page on standard output has no text before it.
+func TestPageOnStandardOutput(t *testing.T) {
+	stdout, _, status := retrylab(t, "plot", "-failures=1000", "-o=-")
+	assert.Zero(t, status)
+	assert.True(t, strings.HasPrefix(stdout, "<!"), "%.40s", stdout)
+}
+
+// The command in a report makes the same report.
+func TestCommandLine(t *testing.T) {
+	stdout, _, _ := retrylab(t, "plot", "-failures=2000", "-retries=2", "-strategies=FullJitter Base=1s", "-json=-")
+	var data struct{ Command string }
+	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
+	assert.Equal(t, "retrylab plot -failures=2000 -retries=2 -strategies='FullJitter Base=1s'", data.Command)
+}
+
+func TestPolicyFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"MaxAttempts": 4, "Backoff": "FullJitter Base=1s Max=9s",
+		"AttemptTimeout": "2s", "MaxElapsed": "10s", "Budget": {"Kind": "shared", "Burst": 7, "Window": "5s"}}`), 0o600))
+	stdout, stderr, status := retrylab(t, "policy", "-file="+file, "-attempts=6")
+	require.Zero(t, status, stderr)
+	stdout = strings.Join(strings.Fields(stdout), " ")
+	assert.Contains(t, stdout, `Up to 6 attempts with waits of FullJitter Base=1s Max=9s and the budget "shared"`)
+	assert.Contains(t, stdout, "however long it lasts 7 7")
+}
+
+// Files that are not one policy are errors.
+func TestBadPolicyFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.json")
+	for text, want := range map[string]string{
+		``:                                   `EOF: want a JSON object`,
+		`{`:                                  `unexpected EOF: want a JSON object`,
+		`null`:                               `not one object: want a JSON object`,
+		`{"MaxAttempts": 3} {}`:              `not one object: want a JSON object`,
+		`{"MaxElapsed": "5"}`:                `durations are text such as "2s"`,
+		`{"MaxAttempts": -1}`:                `-attempts -1: want a number from 0 to 100`,
+		`{"Budget": {"Ratio": -1}}`:          `-ratio -1: want 0`,
+		`{"Budget": {"Kind": "free"}}`:       `budget "free": want one of`,
+		`{"MaxAttempts": 3, "Resume": true}`: `unknown field "Resume"`,
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		stdout, stderr, status := retrylab(t, "policy", "-file="+file)
+		assert.Equal(t, 2, status, text)
+		assert.Empty(t, stdout, text)
+		assert.Contains(t, stderr, want, text)
+		assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
+	}
+}
+
+// A deadline limits the success that is possible without a budget, too.
+func TestPolicyWithoutBudget(t *testing.T) {
+	for _, limit := range []string{"-deadline=10ms", "-timeout=10ms"} {
+		stdout, _, _ := retrylab(t, "policy", "-budget=unlimited", "-latency=50ms", "-rate=50", limit, "-json=-")
+		var data struct {
+			Tables []struct{ Rows []map[string]any }
+		}
+		require.NoError(t, json.Unmarshal([]byte(stdout), &data))
+		for _, row := range data.Tables[0].Rows {
+			assert.Zero(t, row["success"], limit)
+			assert.Equal(t, row["success"], row["without budget"], limit)
+		}
+	}
+}
+
+// Random failures may be too many for a server that has capacity to spare.
+func TestPolicyOverload(t *testing.T) {
+	for capacity, want := range map[string]string{
+		"600": "if 20.0% of the attempts fail, the server gets ",
+		"460": "no spare capacity",
+		"800": "No warnings.",
+	} {
+		stdout, _, _ := retrylab(t, "policy", "-processes=10", "-timeout=1s", "-capacity="+capacity)
+		assert.Contains(t, strings.Join(strings.Fields(stdout), " "), want, capacity)
+		assert.Equal(t, capacity == "600", strings.Contains(stdout, "the server gets"), capacity)
+	}
+}
+
+// Waits of no length have a place in the charts.
+func TestPlotOfShortWaits(t *testing.T) {
+	for _, strategies := range []string{"Constant Wait=0s", "Constant Wait=1ns,FullJitter Base=1ns", "Constant Wait=0,FastFirst Of=FullJitter"} {
+		_, stderr, status := retrylab(t, "plot", "-failures=1000", "-base=0", "-strategies="+strategies)
+		assert.Zero(t, status, stderr)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"-attempts=1", "there are no retries"},
+		{"-backoff=Constant Wait=1s", "use a strategy that is random"},
+		{"-attempts=8_-backoff=Decorrelated Base=1s Max=2s", "Max is too near Base"},
+		{"-attempts=8_-backoff=AWSDecorrelated Base=1s Max=4s", "many of the last waits are exactly 4.00s"},
+		{"-attempts=10_-deadline=3s", "of 10 attempts, the deadline or MaxElapsed holds"},
+		{"-processes=1000_-capacity=800", "use a smaller Burst"},
+		{"-budget=aws", "100 budgets of 100 retries each allow 10k retries"},
+		{"-budget=grpc_-processes=126_-timeout=1s", "126 budgets of 4 retries each allow 504 retries"},
+		{"-budget=grpc_-processes=125_-timeout=1s", ""},
+		{"-capacity=400", "no spare capacity"},
+		{"-budget=unlimited", "it may never recover"},
+		{"-timeout=0", "an attempt without an answer never ends"},
+		{"-deadline=9s", "without an AttemptTimeout"},
+		{"-timeout=1s", ""},
+	} {
+		o := newOptions("policy", strings.Split(c.args, "_"), nil)
+		var f policyFlags
+		f.add(o)
+		require.NoError(t, f.parse(o))
+		backoff, err := f.strategy(rand.New(rand.NewPCG(1, 2)).Float64)
+		require.NoError(t, err)
+		warnings := f.warnings(f.draw(backoff))
+		if c.want == "" {
+			assert.Empty(t, warnings, c.args)
+			continue
+		}
+		assert.Contains(t, strings.Join(warnings, " "), c.want, c.args)
+	}
+}

@@ -1,0 +1,94 @@
+// Command retrylab shows what a retry policy does to a fleet of clients and to
+// their server. It simulates both with the strategies and the budgets of
+// package httpretry, and chains of services with its transport. Run it without
+// arguments for a list of what it can show.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/seed421102f4/httpretry/retrylab/internal/report"
+	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
+)
+
+func main() {
+	virtual.Main(func(clock virtual.Clock) int {
+		l := lab{clock: clock, stdout: os.Stdout, stderr: os.Stderr}
+		return l.run(os.Args[1:])
+	})
+}
+
+// A lab runs commands.
+type lab struct {
+	clock          virtual.Clock
+	stdout, stderr io.Writer
+}
+
+// A command makes a report from its arguments.
+type command struct {
+	name, about string
+	run         func(l lab, o *options) (report.Report, error)
+}
+
+func commands() []command {
+	return []command{
+		{"plot", "how strategies spread the retries of clients that fail at once", plot},
+		{"contention", "calls and time that clients need to change one row", contend},
+		{"outage", "a fleet and a server that fails for a while and recovers", simulateOutage},
+		{"layers", "retries in a chain of services", simulateLayers},
+		{"policy", "what a policy does, before it is used", checkPolicy},
+	}
+}
+
+// errUsage is returned after the usage was printed.
+var errUsage = errors.New("usage")
+
+func (l lab) run(args []string) int {
+	if len(args) == 0 || args[0] == "-h" || args[0] == "-help" || args[0] == "--help" || args[0] == "help" {
+		l.usage(l.stdout)
+		return 0
+	}
+	for _, c := range commands() {
+		if c.name != args[0] {
+			continue
+		}
+		switch err := l.make(c, args[1:]); {
+		case errors.Is(err, errUsage):
+			return 0
+		case err != nil:
+			fmt.Fprintf(l.stderr, "retrylab %s: %v\n", c.name, err)
+			return 2
+		}
+		return 0
+	}
+	fmt.Fprintf(l.stderr, "retrylab: %q: want plot, contention, outage, layers or policy\n", args[0])
+	return 2
+}
+
+func (l lab) usage(w io.Writer) {
+	fmt.Fprintln(w, "retrylab shows what a retry policy does to a fleet, before the fleet does it.")
+	fmt.Fprintln(w)
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  retrylab %-10s  %s\n", c.name, c.about)
+	}
+	fmt.Fprintln(w, "\nEach of them shows something without flags. -h lists the flags.")
+}
+
+// make runs a command and writes its report.
+func (l lab) make(c command, args []string) error {
+	o := newOptions(c.name, args, l.stderr)
+	r, err := c.run(l, o)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		o.help(l.stdout, c.about)
+		return errUsage
+	case err != nil:
+		return err
+	}
+	r.Command = o.commandLine()
+	return o.write(l.stdout, r)
+}

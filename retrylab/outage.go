@@ -1,0 +1,332 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
+	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
+	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
+	"github.com/seed421102f4/httpretry/retrylab/internal/report"
+	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
+)
+
+// outageFlags are the flags of outage.
+type outageFlags struct {
+	processes, budgets, strategies, cooldowns string
+	attempts, burst                           int
+	ratio                                     float64
+	timeout, deadline                         time.Duration
+	scenario                                  outage.Scenario
+}
+
+// simulateOutage shows fleets whose server fails for a while.
+func simulateOutage(l lab, o *options) (report.Report, error) {
+	var f outageFlags
+	s := &f.scenario
+	o.StringVar(&f.processes, "processes", "100", "`numbers` of processes that make the load, separated by commas")
+	o.StringVar(&f.budgets, "budgets", "none,default,strict,shared,aws,grpc,unlimited", "`budgets`, separated by commas; none makes no retries")
+	o.StringVar(&f.strategies, "strategies", "DecorrelatedV2", "`strategies`, separated by commas")
+	o.StringVar(&f.cooldowns, "cooldowns", "retries", "`cool-downs`, separated by commas: retries, wait or fail")
+	o.IntVar(&f.attempts, "attempts", 3, "MaxAttempts")
+	o.Float64Var(&f.ratio, "ratio", 0.1, "Ratio of the library's budgets")
+	o.IntVar(&f.burst, "burst", 5, "Burst of the library's budgets; negative: none")
+	o.DurationVar(&f.timeout, "timeout", 2*time.Second, "AttemptTimeout; 0: none")
+	o.DurationVar(&f.deadline, "deadline", 0, "deadline of a request, attempts and waits together; 0: none")
+	o.Float64Var(&s.Rate, "rate", 80, "requests per second, of all processes together")
+	o.Float64Var(&s.Capacity, "capacity", 100, "requests per second that the server can answer")
+	o.DurationVar(&s.Latency, "latency", 0, "latency of the network")
+	o.DurationVar(&s.Queue, "queue", 0, "the server refuses requests that would wait for longer; 0: none")
+	o.Float64Var(&s.Refusal, "refusal", 0.5, "what a refusal costs the server, as a share of an answer")
+	o.StringVar(&s.Fault, "fault", "stall", "`kind` of failure: "+outage.Faults)
+	o.DurationVar(&s.From, "from", 20*time.Second, "when the failure begins")
+	o.DurationVar(&s.To, "to", 30*time.Second, "when the failure ends")
+	o.DurationVar(&s.Length, "length", 150*time.Second, "length of the simulation")
+	o.DurationVar(&s.RetryAfter, "retry-after", 0, "Retry-After of the failing server's answers; 0: none")
+	o.Float64Var(&s.Failing, "failing", 0, "share of all other attempts that fail at random")
+	if err := o.parse(); err != nil {
+		return report.Report{}, err
+	}
+	if err := f.check(o); err != nil {
+		return report.Report{}, err
+	}
+	s.Seed = o.seed
+	variants, err := f.variants(o.seed)
+	if err != nil {
+		return report.Report{}, err
+	}
+	if err := l.runOutages(*s, variants); err != nil {
+		return report.Report{}, err
+	}
+	r := outageReport(f, variants)
+	if !o.isSet(scenarioFlags...) {
+		r.Notes = outageNotes()
+	}
+	return r, nil
+}
+
+const aboutBudgets = "The fleets differ in their budgets: none makes no retries; default is a HostBudget for each process; strict charges retries that succeed, too; shared is one HostBudget for all processes; aws and grpc are those of their SDKs; unlimited refuses nothing."
+
+// scenarioFlags are those on which the conclusions depend.
+var scenarioFlags = []string{
+	"attempts", "burst", "ratio", "timeout", "deadline", "rate", "capacity", "latency", "queue", "fault", "from", "to", "failing", "strategies",
+}
+
+func (f *outageFlags) check(o *options) error {
+	s := f.scenario
+	if !slices.Contains(strings.Split(outage.Faults, ", "), s.Fault) {
+		return fmt.Errorf("-fault %q: want one of %s", s.Fault, outage.Faults)
+	}
+	if s.From < 0 || s.To <= s.From || s.Length <= s.To {
+		return fmt.Errorf("-from %v -to %v -length %v: want times in this order", s.From, s.To, s.Length)
+	}
+	for _, d := range []time.Duration{s.From, s.To, s.Length} {
+		if d%outage.Bucket != 0 {
+			return fmt.Errorf("-from %v -to %v -length %v: want multiples of %v", s.From, s.To, s.Length, outage.Bucket)
+		}
+	}
+	if s.Length < time.Second || s.Length > 24*time.Hour {
+		return fmt.Errorf("-length %v: want a duration from 1s to 24h", s.Length)
+	}
+	if s.RetryAfter > 0 && s.Fault != "errors" && s.Fault != "throttle" {
+		return fmt.Errorf("-retry-after %v: want -fault errors or throttle, because nothing else answers in the outage", s.RetryAfter)
+	}
+	return cmp.Or(
+		o.durations("timeout", "deadline", "latency", "queue", "retry-after"),
+		within("rate", s.Rate, 0.001, 10_000_000),
+		within("capacity", s.Capacity, 0.001, 100_000_000),
+		within("failing", s.Failing, 0, 1),
+		within("refusal", s.Refusal, 0, 1000),
+		within("attempts", f.attempts, 1, 1000),
+		checkBudget(f.hostBudget()),
+	)
+}
+
+func (f *outageFlags) hostBudget() *httpretry.HostBudget {
+	return &httpretry.HostBudget{Ratio: f.ratio, Burst: f.burst}
+}
+
+// A variant is one fleet, and what happened to it.
+type variant struct {
+	name   string
+	client outage.Client
+	result *outage.Result
+}
+
+const maxProcesses = 5_000_000
+
+// variants returns a fleet for each combination of the lists. Its name has
+// what differs.
+func (f *outageFlags) variants(seed uint64) ([]*variant, error) {
+	counts, err := parseCounts("processes", f.processes, maxProcesses)
+	if err != nil {
+		return nil, err
+	}
+	cooldowns, err1 := split("cooldowns", f.cooldowns)
+	strategies, err2 := split("strategies", f.strategies)
+	kinds, err3 := split("budgets", f.budgets)
+	if err := cmp.Or(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	var all []*variant
+	for _, c := range combinations(cooldowns, strategies, kinds) {
+		for _, n := range counts {
+			v, err := f.variant(c[0], c[1], c[2], n, seed)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, v)
+		}
+	}
+	return all, nil
+}
+
+// combinations returns each combination of parts of the lists.
+func combinations(lists ...[]string) [][]string {
+	if len(lists) == 0 {
+		return [][]string{nil}
+	}
+	var all [][]string
+	for _, part := range lists[0] {
+		for _, rest := range combinations(lists[1:]...) {
+			all = append(all, append([]string{part}, rest...))
+		}
+	}
+	return all
+}
+
+func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, seed uint64) (*variant, error) {
+	v := &variant{client: outage.Client{Processes: processes, Deadline: f.deadline}}
+	p := &v.client.Policy
+	p.MaxAttempts, p.AttemptTimeout = f.attempts, f.timeout
+	random := rand.New(rand.NewPCG(seed, 20)).Float64
+	s, err := spec.Parse(strategy, random, nil)
+	if err != nil {
+		return nil, fmt.Errorf("-strategies: %w", err)
+	}
+	p.Backoff = s.Strategy
+	c, ok := map[string]httpretry.Cooldown{
+		"retries": httpretry.CooldownRetries, "wait": httpretry.CooldownWait, "fail": httpretry.CooldownFail,
+	}[cooldown]
+	if !ok {
+		return nil, fmt.Errorf("-cooldowns %q: want retries, wait or fail", cooldown)
+	}
+	p.Cooldown = c
+	budget := kind
+	if kind == "none" {
+		p.MaxAttempts, budget = 1, "unlimited"
+	}
+	if v.client.Budget, err = budgets.Of(budget, processes, f.hostBudget()); err != nil {
+		return nil, fmt.Errorf("-budgets: %w or none", err)
+	}
+	// Above this, advancing the clock takes most of the time, and a millisecond
+	// is little of a step of the budget's window, which is a second.
+	if processes > 100_000 {
+		v.client.Lag = time.Millisecond
+	}
+	v.name = f.name(cooldown, s.Name, kind, processes)
+	return v, nil
+}
+
+// name joins those parts of which there are several.
+func (f *outageFlags) name(cooldown, strategy, kind string, processes int) string {
+	var parts []string
+	add := func(list, part string) {
+		if strings.Contains(list, ",") {
+			parts = append(parts, part)
+		}
+	}
+	add(f.processes, fmt.Sprintf("%d procs", processes))
+	add(f.budgets, kind)
+	add(f.strategies, strategy)
+	add(f.cooldowns, cooldown)
+	if len(parts) == 0 {
+		return kind
+	}
+	return strings.Join(parts, ", ")
+}
+
+// runOutages simulates the variants, as many at once as there are processors.
+// Large fleets run one after another, to use less memory.
+func (l lab) runOutages(s outage.Scenario, variants []*variant) error {
+	bar := newProgress(l.stderr, len(variants))
+	defer bar.finish()
+	parallel := runtime.GOMAXPROCS(0)
+	if slices.ContainsFunc(variants, func(v *variant) bool { return v.client.Processes > 200_000 }) {
+		parallel = 1
+	}
+	slots := make(chan struct{}, parallel)
+	errs := make([]error, len(variants))
+	var wg sync.WaitGroup
+	for i, v := range variants {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			l.clock(func() {
+				v.result, errs[i] = s.Run(v.client, func(share float64) { bar.set(i, min(share, 1)) })
+			})
+			v.client.Budget = nil // it may be large
+		})
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
+}
+
+func outageReport(f outageFlags, variants []*variant) report.Report {
+	s := f.scenario
+	table := report.Table{
+		Title: "What happened",
+		Note:  "Success is the share of the requests from the outage on that succeed; load, the attempts per request in the outage; peak, the most attempts in 100 ms; back, the time after the outage until as many requests succeed as before it, which is never if the simulation ends sooner; p50 and p99, the time to success of requests that began in the outage.",
+		Columns: []report.Column{
+			{Name: "fleet"}, {Name: "success", Kind: report.Share}, {Name: "retries", Kind: report.Count},
+			{Name: "load", Kind: report.Number}, {Name: "peak", Kind: report.Count}, {Name: "back", Kind: report.Seconds},
+			{Name: "p50", Kind: report.Seconds}, {Name: "p99", Kind: report.Seconds},
+		},
+	}
+	for _, v := range variants {
+		r := v.result
+		begun, ok := r.Total(s.From, s.Length)
+		back, recovers := r.Recovered()
+		if !recovers {
+			back = report.Never
+		}
+		table.Rows = append(table.Rows, []any{v.name, float64(ok) / float64(begun), r.Retries, r.Load(s.From, s.To), r.Peak(), back,
+			quantile(r, 0.5), quantile(r, 0.99)})
+	}
+	timeout := "without a timeout"
+	if f.timeout > 0 {
+		timeout = fmt.Sprintf("each with a timeout of %v", f.timeout)
+	}
+	r := report.Report{
+		Title: "A fleet and a server that fails for a while",
+		About: fmt.Sprintf("Processes send %s requests a second to a server that can answer %s. From %v to %v it %s. A request has up to %d attempts, %s. The server goes on with requests whose clients have given up.",
+			chart.Number(s.Rate), chart.Number(s.Capacity), s.From, s.To, faults()[s.Fault], f.attempts, timeout),
+		Tables: []report.Table{table},
+		Charts: outageCharts(s, variants),
+	}
+	if strings.Contains(f.budgets, ",") {
+		r.About += " " + aboutBudgets
+	}
+	return r
+}
+
+func faults() map[string]string {
+	return map[string]string{
+		"errors":   "answers 503",
+		"stall":    "does not answer, and then works off what it has got",
+		"throttle": "answers 429",
+		"refuse":   "refuses connections",
+	}
+}
+
+func outageNotes() []string {
+	return []string{
+		"If a fleet never gets back, its retries keep the server overloaded after the cause is gone: it works on requests that have been abandoned.",
+		"A budget bounds that. The default one allows each process five retries in an outage, so the more processes share a load, the longer they take: try -processes=5,20,100,200,400 -budgets=default. With hundreds of processes, use a smaller Burst.",
+		"A budget that all processes share is the best protection, if there is a place to keep it.",
+	}
+}
+
+func quantile(r *outage.Result, p float64) time.Duration {
+	d, ok := r.ToSuccess.Quantile(p)
+	if !ok {
+		return report.Unknown
+	}
+	return d
+}
+
+// outageCharts shows attempts and successes per second.
+func outageCharts(s outage.Scenario, variants []*variant) []chart.Chart {
+	band := []chart.Band{{Name: "outage", From: s.From.Seconds(), To: s.To.Seconds()}}
+	time := chart.Axis{Label: "time (s)", Min: 0, Max: s.Length.Seconds()}
+	attempts := chart.Chart{Title: "Attempts that reach the server", X: time, Y: chart.Axis{Label: "attempts per second"}, Bands: band}
+	successes := chart.Chart{Title: "Requests that succeed", X: time, Y: chart.Axis{Label: "successes per second, by their end"}, Bands: band}
+	for _, v := range variants {
+		attempts.Series = append(attempts.Series, perSecond(v.name, v.result.Attempts, s.Length))
+		successes.Series = append(successes.Series, perSecond(v.name, v.result.Successes, s.Length))
+	}
+	return []chart.Chart{attempts, successes}
+}
+
+// perSecond returns at most 300 points, each the mean of some seconds.
+func perSecond(name string, buckets []int, length time.Duration) chart.Series {
+	seconds := int(length / time.Second)
+	step := (seconds + 299) / 300
+	c := chart.Series{Name: name}
+	for from := 0; from+step <= seconds; from += step {
+		sum := 0
+		for i := from * 10; i < (from+step)*10 && i < len(buckets); i++ {
+			sum += buckets[i]
+		}
+		c.X = append(c.X, float64(from)+float64(step)/2)
+		c.Y = append(c.Y, float64(sum)/float64(step))
+	}
+	return c
+}

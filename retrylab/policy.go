@@ -1,0 +1,186 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
+	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
+	"github.com/seed421102f4/httpretry/retrylab/internal/giveup"
+	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
+	"github.com/seed421102f4/httpretry/retrylab/internal/report"
+	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
+	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
+)
+
+// samples is the number of requests whose waits are drawn.
+const samples = 20_000
+
+// checkPolicy answers what matters before a policy is used.
+func checkPolicy(l lab, o *options) (report.Report, error) {
+	var f policyFlags
+	f.add(o)
+	if err := f.parse(o); err != nil {
+		return report.Report{}, err
+	}
+	backoff, err := f.strategy(rand.New(rand.NewPCG(o.seed, 40)).Float64)
+	if err != nil {
+		return report.Report{}, err
+	}
+	failures, charts, err := l.underFailures(f, o.seed)
+	if err != nil {
+		return report.Report{}, err
+	}
+	drawn, ends := f.draw(backoff)
+	r := report.Report{
+		Title: "What a policy does",
+		About: fmt.Sprintf("Up to %d attempts with waits of %s and the budget %q, in %d processes that send %s requests a second to a server that can answer %s.",
+			f.attempts, backoff.Name, f.budget, f.processes, chart.Number(f.rate), chart.Number(f.capacity)),
+		Tables: append([]report.Table{failures, ends.table()}, f.budgetTables()...),
+		Charts: charts,
+		Notes:  append(f.warnings(drawn, ends), f.overload(failures)...),
+	}
+	if f.attempts > 1 {
+		r.Tables = append(r.Tables, waitTable(drawn))
+	}
+	if len(r.Notes) == 0 {
+		r.Notes = []string{"No warnings."}
+	}
+	return r, nil
+}
+
+// draw returns the waits of requests, and how they end that never succeed.
+func (f *policyFlags) draw(backoff spec.Named) (*spread.Sample, ends) {
+	return spread.Take(backoff.Strategy, samples, max(f.attempts-1, 1)), f.ends(backoff)
+}
+
+// underFailures simulates the fleet while a share of the attempts fails.
+func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Chart, error) {
+	t := report.Table{
+		Title: "If a share of the attempts fails at random",
+		Note:  "Without budget is the success if no budget refuses a retry; load, the attempts per request; retries/s, those of all processes on average; peak/s, the most attempts in a second. The server is never too slow here.",
+		Columns: []report.Column{
+			{Name: "failing", Kind: report.Share}, {Name: "success", Kind: report.Share},
+			{Name: "without budget", Kind: report.Share}, {Name: "load", Kind: report.Number}, {Name: "retries/s", Kind: report.Number},
+			{Name: "peak/s", Kind: report.Count},
+		},
+	}
+	success := chart.Chart{
+		Title: "Success and load by the share of attempts that fail",
+		X:     chart.Axis{Label: "attempts that fail (%)"}, Y: chart.Axis{Label: "% of the requests"},
+		Series: []chart.Series{{Name: "success", Points: true}, {Name: "success without a budget", Points: true}, {Name: "retries", Points: true}},
+	}
+	s := outage.Scenario{Rate: f.rate, Capacity: 1e9, Fault: "errors", Latency: f.latency, Seed: seed}
+	// Long enough for a window, and for about 50,000 requests.
+	s.Length = min(max(time.Duration(50_000/f.rate)*time.Second, 30*time.Second), 10*time.Minute)
+	s.From, s.To = s.Length, s.Length
+	shares := []float64{0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1}
+	bar := newProgress(l.stderr, 2*len(shares))
+	defer bar.finish()
+	unlimited := f
+	unlimited.budget = "unlimited"
+	for i, p := range shares {
+		s.Failing = p
+		r, err := l.fleet(s, f, func(share float64) { bar.set(2*i, min(share, 1)) })
+		if err != nil {
+			return t, nil, err
+		}
+		all := r
+		if f.budget != unlimited.budget {
+			if all, err = l.fleet(s, unlimited, func(share float64) { bar.set(2*i+1, min(share, 1)) }); err != nil {
+				return t, nil, err
+			}
+		}
+		got, without, load := r.Success(), all.Success(), r.MeanAttempts()
+		t.Rows = append(t.Rows, []any{p, got, without, load, (load - 1) * f.rate, r.Busiest()})
+		for j, y := range []float64{got, without, load - 1} {
+			c := &success.Series[j]
+			c.X, c.Y = append(c.X, 100*p), append(c.Y, 100*y)
+		}
+	}
+	return t, []chart.Chart{success}, nil
+}
+
+// fleet simulates a fleet with the policy.
+func (l lab) fleet(s outage.Scenario, f policyFlags, progress func(float64)) (*outage.Result, error) {
+	client, err := f.client(s.Seed)
+	if err != nil {
+		return nil, err
+	}
+	var r *outage.Result
+	l.clock(func() { r, err = s.Run(client, progress) })
+	return r, err
+}
+
+// client returns a fleet with the policy.
+func (f *policyFlags) client(seed uint64) (outage.Client, error) {
+	c := outage.Client{Processes: f.processes, Deadline: f.deadline, Policy: httpretry.Policy{
+		MaxAttempts: f.attempts, MaxElapsed: f.maxElapsed, AttemptTimeout: f.timeout,
+	}}
+	backoff, err := f.strategy(rand.New(rand.NewPCG(seed, 41)).Float64)
+	if err != nil {
+		return c, err
+	}
+	c.Policy.Backoff = backoff.Strategy
+	if c.Budget, err = budgets.Of(f.budget, f.processes, f.hostBudget()); err != nil {
+		return c, fmt.Errorf("-budget: %w", err)
+	}
+	return c, nil
+}
+
+// ends are how requests end that never succeed, with attempts that fail after
+// the usual latency, and with attempts that get no answer.
+type ends struct {
+	fast, slow giveup.Result
+	noTimeout  bool // nothing ends an attempt without an answer
+}
+
+func (f *policyFlags) ends(backoff spec.Named) ends {
+	p := giveup.Policy{Backoff: backoff.Strategy, Attempts: f.attempts, MaxElapsed: f.maxElapsed, Deadline: f.deadline}
+	e := ends{fast: p.Run(samples, f.latency), noTimeout: f.timeout == 0 && f.deadline == 0}
+	if !e.noTimeout {
+		timeout := f.timeout
+		if timeout == 0 {
+			timeout = f.deadline
+		}
+		e.slow = p.Run(samples, timeout)
+	}
+	return e
+}
+
+func (e ends) table() report.Table {
+	t := report.Table{
+		Title: "Time until a request gives up that never succeeds",
+		Note:  "The budget allows all its retries here; if it refuses one, the request ends sooner.",
+		Columns: []report.Column{
+			{Name: "attempts"}, {Name: "p50", Kind: report.Seconds}, {Name: "p99", Kind: report.Seconds},
+			{Name: "worst", Kind: report.Seconds}, {Name: "made", Kind: report.Number},
+		},
+	}
+	row := func(name string, r giveup.Result) {
+		t.Rows = append(t.Rows, []any{name, r.Quantile(0.5), r.Quantile(0.99), r.Quantile(1), r.Attempts})
+	}
+	row("fail after the latency", e.fast)
+	if e.noTimeout {
+		t.Rows = append(t.Rows, []any{"get no answer", report.Never, report.Never, report.Never, 1.0})
+		return t
+	}
+	row("get no answer", e.slow)
+	return t
+}
+
+func waitTable(s *spread.Sample) report.Table {
+	t := report.Table{
+		Title: "Waits before each retry",
+		Columns: []report.Column{
+			{Name: "retry", Kind: report.Count}, {Name: "mean", Kind: report.Seconds}, {Name: "p5", Kind: report.Seconds},
+			{Name: "median", Kind: report.Seconds}, {Name: "p95", Kind: report.Seconds},
+		},
+	}
+	for k := range min(len(s.Waits), 15) {
+		t.Rows = append(t.Rows, []any{k + 1, s.Mean(k), s.Quantile(k, 0.05), s.Quantile(k, 0.5), s.Quantile(k, 0.95)})
+	}
+	return t
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Opens the reports of all commands in headless Chromium, in light and dark and
+# on a phone. It fails on messages in the console and on charts that are not
+# drawn. The screenshots are in the folder that is given, or in screenshots.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+if ! command -v chromium >/dev/null; then
+	apt-get update -q && apt-get install -y -q chromium fonts-dejavu-core
+fi
+RETRYLAB_SCREENSHOTS=$(realpath -m "${1:-screenshots}")
+export RETRYLAB_SCREENSHOTS
+mkdir -p "$RETRYLAB_SCREENSHOTS"
+go test -count=1 -run TestReportsInBrowser -timeout 5m .
+ls "$RETRYLAB_SCREENSHOTS"

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
+	"github.com/seed421102f4/httpretry/retrylab/internal/report"
+	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
+)
+
+// usesHostBudget reports whether the budget has a Ratio and a Burst, and how
+// many of it there are.
+func (f *policyFlags) usesHostBudget() (count int, ok bool) {
+	switch f.budget {
+	case "default", "strict":
+		return f.processes, true
+	case "shared":
+		return 1, true
+	}
+	return 0, false
+}
+
+// budgetTables shows what the budget allows, if it has a Ratio and a Burst.
+func (f *policyFlags) budgetTables() []report.Table {
+	n, ok := f.usesHostBudget()
+	if !ok {
+		return nil
+	}
+	t := report.Table{
+		Title: "What the budget allows",
+		Note:  "The lines are Ratio, Burst / Window, Burst, and Ratio x Window.",
+		Columns: []report.Column{
+			{Name: "retries"}, {Name: "per budget", Kind: report.Number}, {Name: "all together", Kind: report.Number},
+		},
+	}
+	burst, ratio, window := f.burstSize(), f.ratio, f.window
+	if ratio == 0 {
+		ratio = 0.1
+	}
+	if window == 0 {
+		window = 10 * time.Second
+	}
+	all := float64(n)
+	succeeding := ratio * f.rate / all
+	t.Rows = [][]any{
+		{"failed retries per second, while the server works", succeeding, succeeding * all},
+		{"beyond that, per second", burst / window.Seconds(), all * burst / window.Seconds()},
+		{"in an outage, however long it lasts", burst, all * burst},
+		{"in an outage, for the successes before it", succeeding * window.Seconds(), succeeding * window.Seconds() * all},
+	}
+	return []report.Table{t}
+}
+
+func (f *policyFlags) burstSize() float64 {
+	switch {
+	case f.burst < 0:
+		return 0
+	case f.burst == 0:
+		return 5
+	}
+	return float64(f.burst)
+}
+
+// warnings returns what is likely to be a mistake.
+func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
+	var all []string
+	warn := func(format string, args ...any) { all = append(all, "Warning: "+fmt.Sprintf(format, args...)) }
+	if f.attempts == 1 {
+		warn("with MaxAttempts 1 there are no retries.")
+		return all
+	}
+	f.warnAboutWaits(warn, drawn)
+	if held := e.fast.Attempts; held < float64(f.attempts)-0.5 {
+		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts fail after %v.", f.attempts, held, f.latency)
+	}
+	switch {
+	case e.noTimeout:
+		warn("an attempt without an answer never ends: set AttemptTimeout, or a deadline.")
+	case f.timeout > 0 && e.slow.Attempts < float64(f.attempts)-0.5:
+		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts time out.", f.attempts, e.slow.Attempts)
+	case f.timeout == 0:
+		warn("without an AttemptTimeout, one attempt without an answer takes all the time until the deadline.")
+	}
+	f.warnAboutLoad(warn)
+	return all
+}
+
+func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *spread.Sample) {
+	const width = 10 * time.Millisecond
+	if peak := drawn.Peak(width); peak > 0.05 && drawn.Quantile(0, 0.99) > 2*width {
+		warn("%s of the clients that fail at once retry within the same %v: use a strategy that is random.", report.Share.Show(peak), width)
+	}
+	last := len(drawn.Waits) - 1
+	first, most := drawn.Mean(0), drawn.Mean(last)
+	if last >= 2 && most < first*3/2 {
+		warn("waits do not grow: %s on average before the first retry, and %s before the last. Max is too near Base or Median.",
+			report.Duration(first), report.Duration(most))
+	}
+	if last >= 1 && drawn.Quantile(last, 0.99) == drawn.Quantile(last, 0.9) && drawn.Quantile(last, 0.9) > drawn.Quantile(last, 0.1) {
+		warn("many of the last waits are exactly %s: Max is too near Base, or is applied after the randomness.", report.Duration(drawn.Quantile(last, 0.99)))
+	}
+}
+
+func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
+	spare := f.capacity - f.rate
+	if spare <= 0 {
+		warn("the server has no spare capacity for retries: it gets %s requests a second and can answer %s.", chart.Number(f.rate), chart.Number(f.capacity))
+		return
+	}
+	n, ok := f.usesHostBudget()
+	if !ok {
+		f.warnAboutTokens(warn, spare)
+		if f.budget == "unlimited" && f.rate*float64(f.attempts) > f.capacity {
+			warn("without a budget, an outage multiplies the load by %d, and the server can answer %s times its load: it may never recover.",
+				f.attempts, chart.Number(f.capacity/f.rate))
+		}
+		return
+	}
+	// Retries of a burst come within about a second of one another.
+	if burst := f.burstSize() * float64(n); burst > spare {
+		warn("%d budgets with a Burst of %g allow %s retries at the start of an outage, and the server can answer %s requests a second more than it gets: use a smaller Burst, or share the budget.",
+			n, f.burstSize(), chart.Number(burst), chart.Number(spare))
+	}
+}
+
+// overload warns if the retries of random failures are too many for the server.
+func (f *policyFlags) overload(failures report.Table) []string {
+	for _, row := range failures.Rows {
+		failing, load := row[0].(float64), row[3].(float64)*f.rate
+		if failing < 1 && f.rate < f.capacity && f.capacity < load {
+			return []string{fmt.Sprintf("Warning: if %s of the attempts fail, the server gets %s requests a second with the retries, and can answer %s.",
+				report.Share.Show(failing), chart.Number(load), chart.Number(f.capacity))}
+		}
+	}
+	return nil
+}
+
+// warnAboutTokens warns about budgets of other clients, which are full when an
+// outage begins.
+func (f *policyFlags) warnAboutTokens(warn func(string, ...any), spare float64) {
+	// 500 tokens for 5 each, and 10 tokens of which more than 5 must be left.
+	each := map[string]int{"aws": 100, "grpc": 4}[f.budget]
+	if retries := each * f.processes; float64(retries) > spare {
+		warn("%d budgets of %d retries each allow %s retries at the start of an outage, and the server can answer %s requests a second more than it gets.",
+			f.processes, each, chart.Number(float64(retries)), chart.Number(spare))
+	}
+}
