@@ -1,0 +1,163 @@
+// Fleet shows what short-lived processes do to a server that is down: with a
+// budget for each process, and with one that all of them share in Redis.
+//
+// It starts the processes, the server, and redis-server on this machine, or an
+// embedded server if redis-server is not installed:
+//
+//	go run .
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/redisbudget"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// The environment of the processes of the fleet.
+const (
+	serverEnv = "FLEET_SERVER"
+	redisEnv  = "FLEET_REDIS" // the address; empty: each process has its own budget
+)
+
+func main() {
+	processes := flag.Int("processes", 60, "in the fleet")
+	requests := flag.Int("requests", 3, "of each process")
+	flag.Parse()
+	var err error
+	if server := os.Getenv(serverEnv); server != "" {
+		err = work(context.Background(), server, os.Getenv(redisEnv), *requests)
+	} else {
+		err = run(os.Stdout, *processes, *requests)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
+// work is what one process does.
+func work(ctx context.Context, server, redisAddr string, requests int) error {
+	policy := httpretry.Policy{Backoff: strategies.Constant{Wait: 10 * time.Millisecond}}
+	if redisAddr != "" {
+		client := redis.NewClient(&redis.Options{Addr: redisAddr})
+		defer client.Close()
+		budget, err := redisbudget.New(redisbudget.Config{
+			Client: client,
+			// A machine that starts so many processes at once is slow.
+			Timeout: 2 * time.Second,
+		})
+		if err != nil {
+			return err
+		}
+		defer budget.Close()
+		policy.Budget = budget
+	}
+	transport, err := httpretry.New(httpretry.Config{Policy: policy})
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: transport}
+	for range requests {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, server, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		if err := resp.Body.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run runs the fleet with each kind of budget.
+func run(out io.Writer, processes, requests int) error {
+	addr, kind, stop, err := startRedis()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	fmt.Fprintf(out, "A server is down. %d processes send it %d requests each.\n", processes, requests)
+	for _, f := range []*fleet{
+		{title: "Each process has a budget of its own"},
+		{title: "All processes share a budget in " + kind, redisAddr: addr},
+	} {
+		fmt.Fprintf(out, "\n%s:\n", f.title)
+		if err := f.run(out, processes, requests); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A fleet is processes with one kind of budget.
+type fleet struct {
+	title     string
+	redisAddr string
+	attempts  atomic.Int64 // that the server has seen
+}
+
+func (f *fleet) run(out io.Writer, processes, requests int) error {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		f.attempts.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	const atATime, rows = 8, 5
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	started, ended := 0, 0
+	for range atATime {
+		wg.Go(func() {
+			mu.Lock()
+			defer mu.Unlock()
+			for started < processes {
+				started++
+				mu.Unlock()
+				err := f.process(server.URL, requests)
+				mu.Lock()
+				errs = append(errs, err)
+				if ended++; ended%max(processes/rows, 1) == 0 || ended == processes {
+					f.print(out, ended, ended*requests)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// process runs one process.
+func (f *fleet) process(server string, requests int) error {
+	cmd := exec.Command(os.Args[0], "-requests", fmt.Sprint(requests))
+	cmd.Env = append(os.Environ(), serverEnv+"="+server, redisEnv+"="+f.redisAddr)
+	cmd.Stderr = os.Stderr
+	return cmd.Run()
+}
+
+// print prints what has happened so far. Processes that still run have made
+// attempts, too.
+func (f *fleet) print(out io.Writer, processes, requests int) {
+	attempts := f.attempts.Load()
+	fmt.Fprintf(out, "  %4d processes, %5d requests, %5d attempts: load %.2f\n",
+		processes, requests, attempts, float64(attempts)/float64(requests))
+}

@@ -1,0 +1,242 @@
+package redisbudget_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/redisbudget"
+)
+
+// childEnv is set in processes that a test starts. It has the address of Redis.
+const childEnv = "REDISBUDGET_CHILD"
+
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(childEnv); addr != "" {
+		if err := beChild(addr, os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	childGoroutines = 20
+	healthy         = 3 * time.Second // one of three attempts fails
+	outage          = 2 * time.Second // all fail
+
+	fleetWindow   = time.Minute
+	fleetInterval = 50 * time.Millisecond
+	fleetTimeout  = 10 * time.Second // fifty processes make a machine busy
+)
+
+// records are the times of what a process did, in nanoseconds.
+type records struct {
+	Deposits []int64
+	Wasted   []int64 // retries that were not refunded
+	Refunded int
+	Local    int // decisions of the local budget
+}
+
+// beChild runs a process of the fleet, and writes its records.
+func beChild(addr string, in io.Reader, out io.Writer) error {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	var mu sync.Mutex
+	var all records
+	budget, err := redisbudget.New(redisbudget.Config{
+		Client: client, Timeout: fleetTimeout, Window: fleetWindow, FlushInterval: fleetInterval,
+		OnDecision: func(_ context.Context, by string, _ bool) {
+			if by == redisbudget.DecidedLocal {
+				mu.Lock()
+				all.Local++
+				mu.Unlock()
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	// The processes begin together.
+	fmt.Fprintln(out, "ready")
+	if _, err := bufio.NewReader(in).ReadString('\n'); err != nil {
+		return err
+	}
+	began := time.Now()
+	var wg sync.WaitGroup
+	for range childGoroutines {
+		wg.Go(func() {
+			var own records
+			for time.Since(began) < healthy+outage {
+				own.request(budget, time.Since(began) < healthy)
+				time.Sleep(rand.N(200 * time.Millisecond))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all.Deposits = append(all.Deposits, own.Deposits...)
+			all.Wasted = append(all.Wasted, own.Wasted...)
+			all.Refunded += own.Refunded
+		})
+	}
+	wg.Wait()
+	if err := budget.Close(); err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(all)
+}
+
+// request does what a transport does for a request with one retry.
+func (r *records) request(b *redisbudget.Budget, isHealthy bool) {
+	fails := func() bool { return !isHealthy || rand.IntN(3) == 0 }
+	if fails() {
+		if !b.Withdraw(context.Background(), target) {
+			return
+		}
+		at := time.Now().UnixNano()
+		if fails() {
+			r.Wasted = append(r.Wasted, at)
+			return
+		}
+		defer b.Refund(target)
+		r.Refunded++
+	}
+	r.Deposits = append(r.Deposits, time.Now().UnixNano())
+	b.Deposit(target)
+}
+
+// A child is a process of the fleet.
+type child struct {
+	*exec.Cmd
+	in  io.Writer
+	out *bufio.Reader
+}
+
+// startChildren starts processes and returns when all are ready.
+func startChildren(t *testing.T, n int, addr string) (children []child) {
+	t.Helper()
+	for range n {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childEnv+"="+addr)
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill() // if it has not ended
+			_ = cmd.Wait()
+		})
+		children = append(children, child{cmd, in, bufio.NewReader(out)})
+	}
+	for _, c := range children {
+		line, err := c.out.ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "ready\n", line)
+	}
+	return children
+}
+
+// begin lets a process begin.
+func (c child) begin(t *testing.T) {
+	t.Helper()
+	_, err := io.WriteString(c.in, "go\n")
+	require.NoError(t, err)
+}
+
+// run lets processes begin, and returns what they did.
+func run(t *testing.T, children []child) (all records) {
+	t.Helper()
+	for _, c := range children {
+		c.begin(t)
+	}
+	for _, c := range children {
+		var r records
+		require.NoError(t, json.NewDecoder(c.out).Decode(&r))
+		all.Deposits = append(all.Deposits, r.Deposits...)
+		all.Wasted = append(all.Wasted, r.Wasted...)
+		all.Refunded += r.Refunded
+		all.Local += r.Local
+	}
+	slices.Sort(all.Deposits)
+	slices.Sort(all.Wasted)
+	return all
+}
+
+func TestFiftyProcessesKeepTheLaw(t *testing.T) {
+	addr := freeAddr(t)
+	startRedis(t, addr)
+	all := run(t, startChildren(t, 50, addr))
+	t.Logf("%d successes, %d retries refunded, %d wasted", len(all.Deposits), all.Refunded, len(all.Wasted))
+	require.Zero(t, all.Local, "decisions of local budgets")
+	require.NotEmpty(t, all.Wasted)
+
+	// Between the charge and the retry may be as long as a lease, and between
+	// the retry and its refund in Redis an interval and a round trip.
+	const before = fleetWindow/10 + fleetInterval + fleetTimeout
+	for i, from := range all.Wasted {
+		first, _ := slices.BinarySearch(all.Deposits, from-int64(before+fleetWindow))
+		last := first
+		for j, to := range all.Wasted[i:] {
+			for last < len(all.Deposits) && all.Deposits[last] <= to {
+				last++
+			}
+			length := float64(time.Duration(to-from)+before) / float64(fleetWindow)
+			if most := 0.1*float64(last-first) + 5*(1+length); float64(j+1) > most {
+				require.Fail(t, "too many", "%d retries, at most %v are allowed", j+1, most)
+			}
+		}
+	}
+	most := float64(len(all.Deposits))*0.1 + 5
+	assert.LessOrEqual(t, float64(len(all.Wasted)), most*1.001, "within one window")
+	assert.GreaterOrEqual(t, float64(len(all.Wasted)), 0.7*most, "the outage uses what is left")
+}
+
+// A process that is killed loses at most what it counted since its last report.
+// What it leased is charged.
+func TestCrash(t *testing.T) {
+	addr := freeAddr(t)
+	startRedis(t, addr)
+	client := newClient(t, addr)
+	b := newBudget(t, redisbudget.Config{Client: client, Timeout: patient, Window: fleetWindow})
+	children := startChildren(t, 1, addr)
+	children[0].begin(t)
+	var successes, charges int
+	read := func() bool {
+		successes, charges = counts(t, client, b.Key(target))
+		return successes > 20
+	}
+	require.Eventually(t, read, 20*time.Second, 50*time.Millisecond)
+	require.NoError(t, children[0].Process.Kill())
+	assert.True(t, read())
+	assert.LessOrEqual(t, float64(charges), float64(successes)/10+5)
+}
+
+// counts returns what a key says of the last Window.
+func counts(t *testing.T, client *redis.Client, key string) (successes, charges int) {
+	t.Helper()
+	for slot := range strings.FieldsSeq(client.HGet(context.Background(), key, "slots").Val()) {
+		var n, s, c, fromBurst int
+		_, err := fmt.Sscanf(slot, "%d:%d:%d:%d", &n, &s, &c, &fromBurst)
+		assert.NoError(t, err)
+		successes += s
+		charges += c
+	}
+	return successes, charges
+}

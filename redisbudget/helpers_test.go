@@ -1,0 +1,140 @@
+package redisbudget_test
+
+import (
+	"bytes"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/redisbudget"
+)
+
+// patient is a timeout that ends no test on a busy machine.
+const patient = 4 * time.Second
+
+// year is a Window of which no slot ends during a test.
+const year = 365 * 24 * time.Hour
+
+func newBudget(t testing.TB, cfg redisbudget.Config) *redisbudget.Budget {
+	t.Helper()
+	b, err := redisbudget.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.Close() }) // tests that look at its error close it before
+	return b
+}
+
+func newClient(t testing.TB, addr string) *redis.Client {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { assert.NoError(t, client.Close()) })
+	return client
+}
+
+// A fake is a Redis that counts scripts, and fails on demand.
+type fake struct {
+	*miniredis.Miniredis
+	withdrawals, reports, commands atomic.Int64
+	failure                        atomic.Pointer[func(*server.Peer)]
+}
+
+func newFake(t testing.TB) *fake {
+	t.Helper()
+	f := &fake{Miniredis: miniredis.RunT(t)}
+	f.Server().SetPreHook(func(p *server.Peer, name string, args ...string) bool {
+		f.commands.Add(1)
+		if fail := f.failure.Load(); fail != nil && strings.HasPrefix(name, "EVAL") {
+			(*fail)(p)
+			return true
+		}
+		// A script that is not known yet is sent twice, but executed once.
+		if name == "EVALSHA" {
+			if args[len(args)-3] == "0" {
+				f.reports.Add(1)
+			} else {
+				f.withdrawals.Add(1)
+			}
+		}
+		return false
+	})
+	return f
+}
+
+// fail lets the server answer to all scripts as answer does. Nil means as it
+// should.
+func (f *fake) fail(answer func(*server.Peer)) {
+	if answer == nil {
+		f.failure.Store(nil)
+		return
+	}
+	f.failure.Store(&answer)
+}
+
+// A logBuffer is what was logged, one entry for each line.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *logBuffer) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.FieldsFunc(l.text.String(), func(r rune) bool { return r == '\n' })
+}
+
+// requireLines waits for n lines, and requires that there are not more. The
+// goroutine that changes the state of a budget logs it later.
+func (l *logBuffer) requireLines(t testing.TB, n int) []string {
+	t.Helper()
+	require.Eventually(t, func() bool { return len(l.lines()) >= n }, 10*time.Second, 5*time.Millisecond)
+	lines := l.lines()
+	require.Len(t, lines, n, "%q", lines)
+	return lines
+}
+
+// withdrawn returns how many of n retries b allows.
+func withdrawn(t testing.TB, b *redisbudget.Budget, host string, n int) (allowed int) {
+	t.Helper()
+	for range n {
+		if b.Withdraw(t.Context(), host) {
+			allowed++
+		}
+	}
+	return allowed
+}
+
+func deposit(b *redisbudget.Budget, host string, n int) {
+	for range n {
+		b.Deposit(host)
+	}
+}
+
+// requireGoroutines requires that there are not more goroutines than n, soon.
+func requireGoroutines(t testing.TB, n int) {
+	t.Helper()
+	for range 500 {
+		if runtime.NumGoroutine() <= n {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	stacks := make([]byte, 1<<20)
+	require.Fail(t, "goroutines are left", "%s", stacks[:runtime.Stack(stacks, true)])
+}

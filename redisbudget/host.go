@@ -1,0 +1,205 @@
+package redisbudget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A host is the state of one host in this process.
+type host struct {
+	key string // in Redis; constant
+
+	deposits atomic.Int64 // since the last report
+	refunds  atomic.Int64 // since the last report
+	lease    atomic.Pointer[lease]
+	refused  atomic.Int64 // until then, on the clock of the Budget
+
+	// The list of active hosts.
+	listed atomic.Bool
+	next   *host
+
+	resting int // turns in a row without anything to report
+
+	// No deposit is older than since, on the clock of the Budget, except the
+	// one that makes the host active, by the time until activate reads the
+	// clock.
+	since atomic.Int64
+
+	mu      sync.Mutex // not for deposits and refunds
+	running *call      // the call to Redis for withdrawals, if any
+	waiting *call      // the one after that
+}
+
+// A lease holds retries that are charged and may be made until it ends.
+type lease struct {
+	ends time.Duration // on the clock of the Budget
+	left atomic.Int64  // negative: closed
+}
+
+// take takes a retry, if any is left.
+func (l *lease) take() bool {
+	for {
+		n := l.left.Load()
+		if n <= 0 {
+			return false
+		}
+		if l.left.CompareAndSwap(n, n-1) {
+			return true
+		}
+	}
+}
+
+// put puts a retry back, unless l is closed.
+func (l *lease) put() bool {
+	for {
+		n := l.left.Load()
+		if n < 0 {
+			return false
+		}
+		if l.left.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// close ends l, and returns what was left.
+func (l *lease) close() int64 { return max(l.left.Swap(-1), 0) }
+
+// A call is one round trip for the withdrawals that wait for it.
+type call struct {
+	need int64         // withdrawals; guarded by host.mu until the call runs
+	done chan struct{} // closed when the result is set
+	result
+}
+
+// A result is what a call has found.
+type result struct {
+	lease   *lease // what the withdrawals share; nil: nothing
+	refused bool   // there is less than they need
+	err     error  // the shared budget did not decide
+}
+
+var errNotShared = errors.New("the shared budget does not decide")
+
+// withdrawShared asks the shared budget for a retry. An error means that it did
+// not decide.
+func (b *Budget) withdrawShared(ctx context.Context, h *host) (bool, error) {
+	var timeout <-chan time.Time
+	for {
+		if b.state.load() != shared {
+			return false, errNotShared
+		}
+		now := b.now()
+		if l := h.lease.Load(); l != nil && now < l.ends && l.take() {
+			return true, nil
+		}
+		if now < time.Duration(h.refused.Load()) {
+			return false, nil
+		}
+		if timeout == nil {
+			timer := time.NewTimer(b.timeout)
+			defer timer.Stop()
+			timeout = timer.C
+		}
+		c := b.join(h)
+		select {
+		case <-c.done:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-timeout:
+			err := fmt.Errorf("no answer within %v", b.timeout)
+			b.fail(h.key, err)
+			return false, err
+		}
+		if c.err != nil {
+			return false, c.err
+		}
+		// The retries of this call are for those who waited, even if the slot
+		// has ended meanwhile. Another goroutine may have taken them, though.
+		if c.lease != nil && c.lease.take() {
+			return true, nil
+		}
+		if c.refused {
+			return false, nil
+		}
+	}
+}
+
+// join adds a withdrawal to the next call of h. Withdrawals that arrive during
+// a call share the one after it, so that each host has one call at a time.
+func (b *Budget) join(h *host) *call {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.waiting == nil {
+		h.waiting = &call{done: make(chan struct{})}
+	}
+	c := h.waiting
+	c.need++
+	if h.running == nil {
+		h.running, h.waiting = c, nil
+		// The goroutine is not bound to the context of one of the withdrawals.
+		if !b.workers.start(func() { b.serve(h, c) }) {
+			h.running = nil
+			c.err = errNotShared
+			close(c.done)
+		}
+	}
+	return c
+}
+
+// serve makes calls for h as long as withdrawals wait.
+func (b *Budget) serve(h *host, c *call) {
+	for c != nil {
+		c.result = b.withdraw(h, c.need)
+		close(c.done)
+		h.mu.Lock()
+		c, h.waiting = h.waiting, nil
+		h.running = c
+		h.mu.Unlock()
+	}
+}
+
+// withdraw asks Redis for need retries.
+func (b *Budget) withdraw(h *host, need int64) result {
+	sent := b.now()
+	l := h.lease.Load()
+	switch {
+	case b.state.load() != shared:
+		return result{err: errNotShared}
+	// The call before may have left enough, or found that there is nothing.
+	case l != nil && sent < l.ends && l.left.Load() >= need:
+		return result{lease: l}
+	case sent < time.Duration(h.refused.Load()):
+		return result{refused: true}
+	}
+	// The timeout begins before the report, which relies on it.
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
+	defer cancel()
+	r := b.report(h)
+	r.need, r.extra = need, max(b.lease-need, 0)
+	replies, err := b.exchange(ctx, []request{r})
+	if err != nil {
+		b.fail(r.key, err)
+		return result{err: err}
+	}
+	got := replies[0]
+	// The server has looked at its clock after sent. So neither a refusal nor
+	// a lease lasts longer than the server expects.
+	if got.granted < need {
+		h.refused.Store(int64(sent + b.flushInterval))
+	}
+	if got.granted == 0 {
+		return result{refused: true}
+	}
+	l = &lease{ends: sent + got.left}
+	l.left.Store(got.granted)
+	if old := h.lease.Swap(l); old != nil {
+		h.refunds.Add(old.close())
+	}
+	b.activate(h)
+	return result{lease: l, refused: got.granted < need}
+}

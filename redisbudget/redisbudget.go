@@ -1,0 +1,395 @@
+// Package redisbudget provides an [httpretry.Budget] that many processes share
+// through Redis or Valkey.
+//
+// A [httpretry.HostBudget] limits the retries of one process. A thousand
+// processes that each send a few requests bring a thousand Bursts to a host
+// that is down. With a [Budget], they have one Burst together:
+//
+//	budget, err := redisbudget.New(redisbudget.Config{Client: client})
+//	if err != nil {
+//		return err
+//	}
+//	defer budget.Close()
+//	transport, err := httpretry.New(httpretry.Config{
+//		Policy: httpretry.Policy{Budget: budget},
+//	})
+//
+// # What it limits
+//
+// All processes of a namespace together keep the law of a HostBudget: for each
+// host and any interval of length T,
+//
+//	charges - refunds <= Ratio * (successes in T and the Window before)
+//	                     + Burst * (1 + T/Window)
+//
+// and while the host answers nothing but failures, however long that lasts:
+//
+//	charges - refunds <= Ratio * (successes in the Window before) + Burst
+//
+// The times are those at which the server charges. Only the clock of the server
+// counts, and if it goes back, the time of a budget stops instead. Where this
+// package cannot know something exactly, such as the time of a success, it
+// assumes what allows fewer retries. In particular, a withdrawal by any process
+// stops the refill of the Burst. The refill begins again with a report whose
+// successes are all later than the last withdrawal and its slot. A slot is a
+// tenth of the Window.
+//
+// There are two exceptions. If a server executes a report later than the
+// Timeout, for example because it was stopped, the successes in it count for
+// that much longer. If the clock of the server goes back, the time since the
+// last call for a host does not count, so its successes count for that much
+// longer.
+//
+// A host whose last withdrawal was followed by no success is remembered for a
+// day, any other host for a little more than a Window. After that, and also
+// if the server has lost its data or evicts keys, a host has a full Burst.
+//
+// # What it costs
+//
+// Deposit and Refund count in memory, without a lock or an allocation. A
+// goroutine reports the counts of all hosts in one pipeline per FlushInterval,
+// and sends nothing if there are none. Withdraw takes a retry that was leased,
+// or needs one round trip, after that of another retry to the host if there is
+// one. A lease has up to Lease retries, at most a quarter of what the successes
+// still allow and none of the Burst, and ends with its slot. What is left of it
+// is refunded then, or on Close. After a refusal, further retries to the host
+// are refused without a round trip for one FlushInterval.
+//
+// # When Redis fails
+//
+// If Redis returns an error or does not answer within the Timeout, a HostBudget
+// of this process with the same settings decides instead, for all hosts. This
+// includes an error for a single key, such as a key of another type. The
+// HostBudget gets all deposits, so it is up to date. One probe at a time, at
+// growing intervals of up to five seconds, finds out when Redis works again for
+// the key that failed. Reports that fail are lost and never sent again, so the
+// shared budget becomes stricter. Each change is one line in the log.
+package redisbudget
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"reflect"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/fielderr"
+	"github.com/seed421102f4/httpretry/internal/hosttable"
+)
+
+// Config configures a [Budget]. All processes of a namespace must have the same
+// Ratio, Burst, Window and Strict. Those with another Window have a budget of
+// their own.
+type Config struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
+	// Client is for a server, a cluster or a failover group: Redis 6 or later,
+	// or Valkey. A Budget copies the options of a redis.Client or
+	// redis.ClusterClient for connections of its own, without the hooks, so
+	// that it can bound their timeouts and send nothing twice. It uses a Client
+	// of any other type as it is. Its timeouts then also determine how long
+	// probes and Close wait. Close does not close Client, and Client must not
+	// be closed before the Budget.
+	Client redis.UniversalClient
+
+	// Namespace names the budget that processes share, in up to 64 letters,
+	// digits, dots, dashes, underscores and slashes. "" means "httpretry".
+	Namespace string
+
+	// Ratio, Burst, Window and Strict are as in httpretry.HostBudget, and for
+	// all processes together. Window must be at least twice FlushInterval and
+	// Timeout together.
+	Ratio  float64
+	Burst  int
+	Window time.Duration
+	Strict bool
+
+	// FlushInterval is the time between reports to Redis, at least a
+	// millisecond. 0 means 100 milliseconds.
+	FlushInterval time.Duration
+
+	// FlushSize is the number of deposits for one host that are reported
+	// without waiting for the FlushInterval, at least 1. 0 means 1000.
+	FlushSize int
+
+	// Lease is the number of retries that a process takes for one host at a
+	// time, from 1 to 1000. 0 means 8.
+	Lease int
+
+	// Timeout is how long a retry waits for Redis, and how long a report may
+	// take, from a millisecond to a minute. For each host, a process makes one
+	// call at a time. The Timeout of a retry includes the rest of the call that
+	// is running. 0 means 50 milliseconds.
+	Timeout time.Duration
+
+	// Logger logs when Redis fails and when it works again. Nil means
+	// slog.Default().
+	Logger *slog.Logger
+
+	// OnDecision is called at the end of each Withdraw with what it returns and
+	// which budget decided: DecidedShared or DecidedLocal. It is not called if
+	// the context was done first. It may be called concurrently. Nil means
+	// none. otelretry.ObserveBudget returns one that records a metric.
+	OnDecision func(ctx context.Context, decidedBy string, allowed bool)
+}
+
+// Values for the argument decidedBy of Config.OnDecision.
+const (
+	DecidedShared = "shared" // the budget in Redis
+	DecidedLocal  = "local"  // the HostBudget of this process
+)
+
+const (
+	defaultNamespace     = "httpretry"
+	defaultFlushInterval = 100 * time.Millisecond
+	defaultFlushSize     = 1000
+	defaultLease         = 8
+	maxLease             = 1000
+	defaultTimeout       = 50 * time.Millisecond
+	maxTimeout           = time.Minute
+
+	// As in httpretry.HostBudget.
+	defaultRatio  = 0.1
+	defaultBurst  = 5
+	defaultWindow = 10 * time.Second
+)
+
+var namespaces = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,64}$`)
+
+// validate returns an error with one line for each invalid field.
+func (c *Config) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	// A typed nil would panic on first use.
+	switch v := reflect.ValueOf(c.Client); {
+	case !v.IsValid():
+		bad("Config.Client: nil: want a usable client")
+	case v.Kind() == reflect.Pointer && v.IsNil():
+		bad("Config.Client: a nil %T: want a usable client", c.Client)
+	}
+	if c.Namespace != "" && !namespaces.MatchString(c.Namespace) {
+		bad(`Config.Namespace: %q: want "" (the default, %q) or up to 64 of A-Z a-z 0-9 . _ / -`, c.Namespace, defaultNamespace)
+	}
+	local := httpretry.HostBudget{Ratio: c.Ratio, Burst: c.Burst, Window: c.Window}
+	settingsErr := local.Validate()
+	if settingsErr != nil {
+		bad("%s", strings.ReplaceAll(settingsErr.Error(), "HostBudget.", "Config."))
+	}
+	if f := c.FlushInterval; f != 0 && f < time.Millisecond {
+		bad("Config.FlushInterval: %v: want 0 (the default, %v) or at least %v", f, defaultFlushInterval, time.Millisecond)
+	}
+	if c.FlushSize < 0 {
+		bad("Config.FlushSize: %d: want 0 (the default, %d) or at least 1", c.FlushSize, defaultFlushSize)
+	}
+	if c.Lease < 0 || c.Lease > maxLease {
+		bad("Config.Lease: %d: want 0 (the default, %d) or a number from 1 to %d", c.Lease, defaultLease, maxLease)
+	}
+	if t := c.Timeout; t != 0 && (t < time.Millisecond || t > maxTimeout) {
+		bad("Config.Timeout: %v: want 0 (the default, %v) or a duration from %v to %v",
+			t, defaultTimeout, time.Millisecond, maxTimeout)
+	}
+	// A success counts from the earliest time at which it may have been, so
+	// with a shorter Window it would hardly count.
+	window := cmp.Or(c.Window, defaultWindow)
+	// Twice a very long interval would overflow.
+	interval := min(cmp.Or(c.FlushInterval, defaultFlushInterval), math.MaxInt64/4)
+	least := 2 * (interval + cmp.Or(c.Timeout, defaultTimeout))
+	if len(errs) == 0 && window < least {
+		bad("Config.Window: %v: want at least %v, twice FlushInterval and Timeout together", window, least)
+	}
+	return fielderr.At("redisbudget", errors.Join(errs...))
+}
+
+// A Budget is an [httpretry.Budget] that all processes of a namespace share. It
+// has a goroutine that ends with Close.
+type Budget struct {
+	settings
+
+	client     redis.UniversalClient
+	ownsClient bool
+	local      httpretry.HostBudget
+	hosts      hosttable.Table[host]
+
+	begin  time.Time // the zero of now
+	state  state
+	active list          // hosts to report
+	wake   chan struct{} // there is something to do after an idle time
+	full   chan struct{} // there are FlushSize deposits
+	stop   context.CancelFunc
+
+	workers  workers
+	closing  sync.Once
+	closeErr error
+}
+
+// settings is a Config with its defaults.
+type settings struct {
+	namespace     string
+	ratio         float64
+	burst         int
+	window        time.Duration
+	flushInterval time.Duration
+	flushSize     int64
+	lease         int64
+	timeout       time.Duration
+	logger        *slog.Logger
+	onDecision    func(context.Context, string, bool)
+}
+
+var _ httpretry.Budget = (*Budget)(nil)
+
+// New returns a Budget for cfg, or an error with one line for each invalid
+// field: its path, its value and what is allowed. New does not wait for Redis.
+// It connects in the background, so that the first retry need not.
+func New(cfg Config) (*Budget, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	b := &Budget{
+		settings: settings{
+			namespace:     cmp.Or(cfg.Namespace, defaultNamespace),
+			ratio:         cmp.Or(cfg.Ratio, defaultRatio),
+			burst:         max(cmp.Or(cfg.Burst, defaultBurst), 0),
+			window:        cmp.Or(cfg.Window, defaultWindow),
+			flushInterval: cmp.Or(cfg.FlushInterval, defaultFlushInterval),
+			flushSize:     int64(cmp.Or(cfg.FlushSize, defaultFlushSize)),
+			lease:         int64(cmp.Or(cfg.Lease, defaultLease)),
+			timeout:       cmp.Or(cfg.Timeout, defaultTimeout),
+			logger:        cfg.Logger,
+			onDecision:    cfg.OnDecision,
+		},
+		begin: time.Now(),
+		wake:  make(chan struct{}, 1),
+		full:  make(chan struct{}, 1),
+	}
+	b.local.Ratio, b.local.Burst, b.local.Window, b.local.Strict = cfg.Ratio, cfg.Burst, cfg.Window, cfg.Strict
+	b.client, b.ownsClient = ownClient(cfg.Client, b.timeout)
+	ctx, stop := context.WithCancel(context.Background())
+	b.stop = stop
+	b.workers.start(func() { b.run(ctx) })
+	return b, nil
+}
+
+// Withdraw reports whether one retry may be sent to host, and charges for it if
+// so. It returns within the Timeout, and when ctx is done.
+func (b *Budget) Withdraw(ctx context.Context, host string) bool {
+	decidedBy := DecidedShared
+	allowed, err := b.withdrawShared(ctx, b.host(host))
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return false
+	// Redis has failed, so the budget of this process decides.
+	default:
+		decidedBy, allowed = DecidedLocal, b.local.Withdraw(ctx, host)
+	}
+	if b.onDecision != nil {
+		b.onDecision(ctx, decidedBy, allowed)
+	}
+	return allowed
+}
+
+// Refund cancels the latest charge for host within the last Window, if any. It
+// does not block.
+func (b *Budget) Refund(host string) {
+	if b.state.load() != shared {
+		b.local.Refund(host)
+		return
+	}
+	h := b.host(host)
+	// The latest charge of this process may be of the current slot. Then it is
+	// the lease that gets its retry back.
+	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put() {
+		h.refunds.Add(1)
+		b.activate(h)
+	}
+}
+
+// Deposit records a success of host. It does not block.
+func (b *Budget) Deposit(host string) {
+	b.local.Deposit(host)
+	// After Close, no goroutine takes hosts from the list.
+	if b.state.load() == closed {
+		return
+	}
+	h := b.host(host)
+	n := h.deposits.Add(1)
+	b.activate(h)
+	if n == b.flushSize {
+		notify(b.full)
+	}
+}
+
+// ChargesSuccess returns Config.Strict. See [httpretry.Budget].
+func (b *Budget) ChargesSuccess() bool { return b.local.Strict }
+
+// Close reports what is not reported yet, returns all leases and ends the
+// goroutine. It returns an error if that could not be reported. After Close,
+// the HostBudget of this process decides. Close may be called more than once.
+func (b *Budget) Close() error {
+	b.closing.Do(func() {
+		before := b.state.close()
+		b.stop()
+		b.workers.finish()
+		if before == shared {
+			b.closeErr = b.flush(true)
+		}
+		if b.ownsClient {
+			b.closeErr = errors.Join(b.closeErr, b.client.Close())
+		}
+		b.closeErr = fielderr.At("redisbudget: close", b.closeErr)
+	})
+	return b.closeErr
+}
+
+// now returns the time since b began. It never goes back.
+func (b *Budget) now() time.Duration { return time.Since(b.begin) }
+
+// host returns the state of a host.
+func (b *Budget) host(name string) *host {
+	// The table has one entry for all longer names. A name with the prefix of a
+	// digest is replaced, so that it cannot be the digest of another name.
+	if len(name) > hosttable.MaxNameLen || strings.HasPrefix(name, digestPrefix) {
+		name = digest(name)
+	}
+	return b.hosts.Get(name, func(h *host) { h.key = b.key(name) })
+}
+
+// key returns the key of a host in Redis. The braces make a cluster put all
+// keys of a host, should there ever be several, on one server. A name that is
+// long or has unusual bytes is replaced by its digest.
+func (b *Budget) key(name string) string {
+	kind := "host"
+	if !plainNames.MatchString(name) {
+		kind = "sha256"
+		if !digests.MatchString(name) {
+			name = digest(name)
+		}
+		name = name[len(digestPrefix):]
+	}
+	return fmt.Sprintf("{%s:%d:%s:%s}", b.namespace, b.window.Microseconds(), kind, name)
+}
+
+const digestPrefix = "\x00sha256:"
+
+var (
+	plainNames = regexp.MustCompile(`^[!-z]{1,128}$`)
+	digests    = regexp.MustCompile("^\x00sha256:[0-9a-f]{64}$")
+)
+
+// digest returns a short name that no other name has.
+func digest(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	return digestPrefix + hex.EncodeToString(sum[:])
+}

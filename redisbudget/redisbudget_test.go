@@ -1,0 +1,511 @@
+package redisbudget_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/redisbudget"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+func TestNewReportsAllProblems(t *testing.T) {
+	client := newClient(t, "127.0.0.1:1")
+	_, err := redisbudget.New(redisbudget.Config{
+		Client:        (*redis.Client)(nil),
+		Namespace:     "a b",
+		Ratio:         math.NaN(),
+		Burst:         1 << 30,
+		Window:        time.Microsecond,
+		FlushInterval: 1,
+		FlushSize:     -1,
+		Lease:         1001,
+		Timeout:       -time.Second,
+	})
+	assert.EqualError(t, err, `redisbudget: Config.Client: a nil *redis.Client: want a usable client
+redisbudget: Config.Namespace: "a b": want "" (the default, "httpretry") or up to 64 of A-Z a-z 0-9 . _ / -
+redisbudget: Config.Ratio: NaN: want 0 (the default, 0.1) or a number from 0.000001 to 1000000
+redisbudget: Config.Burst: 1073741824: want 0 (the default, 5), a negative number (none) or at most 1000000
+redisbudget: Config.Window: 1µs: want 0 (the default, 10s) or a duration from 1ms to 8760h0m0s
+redisbudget: Config.FlushInterval: 1ns: want 0 (the default, 100ms) or at least 1ms
+redisbudget: Config.FlushSize: -1: want 0 (the default, 1000) or at least 1
+redisbudget: Config.Lease: 1001: want 0 (the default, 8) or a number from 1 to 1000
+redisbudget: Config.Timeout: -1s: want 0 (the default, 50ms) or a duration from 1ms to 1m0s`)
+
+	for _, c := range []struct {
+		cfg  redisbudget.Config
+		want string
+	}{
+		{redisbudget.Config{}, "redisbudget: Config.Client: nil: want a usable client"},
+		{redisbudget.Config{Client: client, Window: 299 * time.Millisecond},
+			"redisbudget: Config.Window: 299ms: want at least 300ms, twice FlushInterval and Timeout together"},
+		{redisbudget.Config{Client: client, FlushInterval: 5 * time.Second},
+			"redisbudget: Config.Window: 10s: want at least 10.1s, twice FlushInterval and Timeout together"},
+		{redisbudget.Config{Client: client, FlushInterval: math.MaxInt64},
+			"redisbudget: Config.Window: 10s: want at least 1281023h53m38.527387902s, twice FlushInterval and Timeout together"},
+	} {
+		_, err := redisbudget.New(c.cfg)
+		assert.EqualError(t, err, c.want)
+	}
+}
+
+// Names of any bytes have keys of their own, which are bounded and printable.
+func TestKeys(t *testing.T) {
+	b := newBudget(t, redisbudget.Config{Client: newClient(t, "127.0.0.1:1"), Namespace: "shop"})
+	assert.Equal(t, "{shop:10000000:host:https://a.test:8443}", b.Key("https://a.test:8443"))
+	seen := map[string]string{}
+	long := strings.Repeat("x", 128)
+	sum := sha256.Sum256([]byte(strings.Repeat(long, 5)))
+	for _, name := range []string{
+		"", " ", "a", "A", "a}", "{a", "}{", "a\x00", "a\n", "\xff", "ä", long, long + "x", long + "y",
+		strings.Repeat(long, 4), strings.Repeat(long, 5), strings.Repeat(long, 5) + "y", "sha256:" + long,
+		"\x00sha256:" + hex.EncodeToString(sum[:]), "\x00sha256:" + strings.Repeat("0", 64), "sha256:" + strings.Repeat("0", 64), strings.Repeat("0", 64),
+	} {
+		key := b.Key(name)
+		assert.Regexp(t, `^\{shop:10000000:(host:[!-z]{1,128}|sha256:[0-9a-f]{64})\}$`, key)
+		assert.Equal(t, key, b.Key(name))
+		assert.NotContains(t, seen, key, "%q and %q", name, seen[key])
+		seen[key] = name
+	}
+}
+
+func TestLeasesNeedFewRoundTrips(t *testing.T) {
+	f := newFake(t)
+	cfg := redisbudget.Config{Client: newClient(t, f.Addr()), Burst: -1, Window: 20 * time.Second, Timeout: patient}
+	a, b := newBudget(t, cfg), newBudget(t, cfg)
+	deposit(a, target, 1000) // for 100 retries
+	require.Eventually(t, func() bool { return a.Withdraw(t.Context(), target) }, 20*time.Second, 10*time.Millisecond)
+	before := f.withdrawals.Load()
+	assert.Equal(t, 63, withdrawn(t, a, target, 63))
+	assert.LessOrEqual(t, f.withdrawals.Load()-before, int64(63/8+2), "a slot may have ended meanwhile")
+
+	// A lease ends with its slot. Then what is left is for others.
+	assert.Equal(t, 1, withdrawn(t, a, target, 1))
+	others := 0
+	require.Eventually(t, func() bool {
+		others += withdrawn(t, b, target, 40)
+		return others >= 35
+	}, 20*time.Second, 10*time.Millisecond)
+	assert.Equal(t, 35, others)
+	assert.Zero(t, withdrawn(t, a, target, 1))
+}
+
+// A lease ends before its slot does at the server, also if no report is due.
+func TestLeaseEndsWithItsSlot(t *testing.T) {
+	f := newFake(t)
+	b := newBudget(t, redisbudget.Config{
+		Client: newClient(t, f.Addr()), Window: 18 * time.Second, FlushInterval: 5 * time.Second, Timeout: patient})
+	deposit(b, target, 999)
+	for range 3 {
+		before := f.withdrawals.Load()
+		require.True(t, b.Withdraw(t.Context(), target))
+		assert.Equal(t, before+1, f.withdrawals.Load())
+		time.Sleep(1850 * time.Millisecond) // longer than a slot
+	}
+}
+
+// All retries of a budget are used, no more and no less, however many processes
+// want them at once.
+func TestConcurrentWithdrawals(t *testing.T) {
+	f := newFake(t)
+	var allowed atomic.Int64
+	var wg sync.WaitGroup
+	for range 5 {
+		b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: time.Minute, Timeout: patient})
+		deposit(b, target, 100)
+		for range 20 {
+			wg.Go(func() {
+				allowed.Add(int64(withdrawn(t, b, target, 5)))
+			})
+		}
+	}
+	wg.Wait()
+	assert.LessOrEqual(t, allowed.Load(), int64(55))
+	// Some of them may be in leases, and some deposits are reported later.
+	assert.GreaterOrEqual(t, allowed.Load(), int64(5))
+}
+
+func TestRefundsGoToTheLease(t *testing.T) {
+	f := newFake(t)
+	b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: year, Timeout: patient})
+	require.Equal(t, 5, withdrawn(t, b, target, 9))
+	before := f.withdrawals.Load()
+	for range 50 {
+		b.Refund(target)
+		require.True(t, b.Withdraw(t.Context(), target))
+	}
+	assert.Equal(t, before, f.withdrawals.Load())
+}
+
+// For a short time after a refusal, retries are refused without a round trip.
+func TestRefusalsNeedFewRoundTrips(t *testing.T) {
+	f := newFake(t)
+	b := newBudget(t, redisbudget.Config{
+		Client: newClient(t, f.Addr()), Burst: -1, Window: year, FlushInterval: time.Minute, Timeout: patient})
+	assert.Zero(t, withdrawn(t, b, target, 1000))
+	assert.EqualValues(t, 1, f.withdrawals.Load())
+}
+
+// A refusal ends by itself, and the deposits of another process count.
+func TestDepositsOfOthersCount(t *testing.T) {
+	f := newFake(t)
+	cfg := redisbudget.Config{
+		Client: newClient(t, f.Addr()), Burst: -1, FlushInterval: 10 * time.Millisecond, Timeout: patient}
+	a, b := newBudget(t, cfg), newBudget(t, cfg)
+	require.False(t, a.Withdraw(t.Context(), target))
+	deposit(b, target, 10)
+	assert.Eventually(t, func() bool { return a.Withdraw(t.Context(), target) }, 20*time.Second, 5*time.Millisecond)
+}
+
+// FlushSize deposits are reported at once.
+func TestFlushSize(t *testing.T) {
+	f := newFake(t)
+	b := newBudget(t, redisbudget.Config{
+		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, FlushSize: 10, Timeout: patient})
+	deposit(b, target, 9)
+	time.Sleep(20 * time.Millisecond) // nothing happens, however long this is
+	assert.Zero(t, f.reports.Load())
+	deposit(b, target, 1)
+	assert.Eventually(t, func() bool { return f.reports.Load() == 1 }, 20*time.Second, time.Millisecond)
+}
+
+// Many hosts are reported in one pipeline, and a host that rests needs nothing.
+func TestReports(t *testing.T) {
+	f := newFake(t)
+	b := newBudget(t, redisbudget.Config{
+		Client: newClient(t, f.Addr()), Burst: -1, FlushInterval: time.Millisecond, Window: year, Timeout: time.Minute})
+	for round := range 3 {
+		for i := range 300 {
+			deposit(b, fmt.Sprintf("https://%d.test", i), 10)
+		}
+		require.Eventually(t, func() bool { return f.reports.Load() >= int64(300*(round+1)) }, time.Minute, time.Millisecond)
+		time.Sleep(150 * time.Millisecond) // about as long as it takes until they rest
+	}
+	for i := range 300 {
+		require.True(t, b.Withdraw(t.Context(), fmt.Sprintf("https://%d.test", i)))
+	}
+}
+
+// Many hosts are reported without waiting for the FlushInterval.
+func TestManyHostsAreReportedAtOnce(t *testing.T) {
+	f := newFake(t)
+	b := newBudget(t, redisbudget.Config{
+		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: time.Minute})
+	for i := range 1024 {
+		b.Deposit(fmt.Sprintf("https://%d.test", i))
+	}
+	assert.Eventually(t, func() bool { return f.reports.Load() >= 1024 }, time.Minute, 10*time.Millisecond)
+}
+
+// Hosts that were used once take no memory for long, also while Redis is down.
+func TestManyHostsAreForgotten(t *testing.T) {
+	b := watch(t, redisbudget.Config{Client: newClient(t, "127.0.0.1:1"), Window: year, FlushInterval: time.Minute})
+	b.requireDecidedBy(t, redisbudget.DecidedLocal)
+	for i := range 20_000 {
+		b.Deposit(fmt.Sprintf("https://%d.test", i))
+	}
+	time.Sleep(2 * time.Second) // for some turns
+	require.NoError(t, b.Close())
+	assert.LessOrEqual(t, b.Listed(), 1024)
+}
+
+// Probes do not wait for the FlushInterval.
+func TestProbesWithALongFlushInterval(t *testing.T) {
+	f := newFake(t)
+	f.fail(func(p *server.Peer) { p.WriteError("LOADING") })
+	b := watch(t, redisbudget.Config{
+		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
+	b.requireDecidedBy(t, redisbudget.DecidedLocal)
+	f.fail(nil)
+	b.requireDecidedBy(t, redisbudget.DecidedShared)
+}
+
+func TestCloseReturnsEverything(t *testing.T) {
+	f := newFake(t)
+	before := runtime.NumGoroutine()
+	cfg := redisbudget.Config{
+		Client: newClient(t, f.Addr()), Burst: -1, Window: year, FlushInterval: time.Minute, Timeout: patient}
+	var decidedBy []string
+	cfg.OnDecision = func(_ context.Context, by string, allowed bool) {
+		decidedBy = append(decidedBy, fmt.Sprint(by, " ", allowed))
+	}
+	a := newBudget(t, cfg)
+	deposit(a, target, 990)
+	require.Equal(t, 1, withdrawn(t, a, target, 1)) // and seven in a lease
+	deposit(a, "https://b.test", 10)
+	var wg sync.WaitGroup
+	for range 5 {
+		wg.Go(func() { assert.NoError(t, a.Close()) })
+	}
+	wg.Wait()
+
+	// The HostBudget has no Burst, and knows of the deposits.
+	assert.True(t, a.Withdraw(t.Context(), "https://b.test"))
+	assert.False(t, a.Withdraw(t.Context(), "https://b.test"))
+	assert.False(t, a.Withdraw(t.Context(), "https://c.test"))
+	a.Refund("https://b.test")
+	assert.True(t, a.Withdraw(t.Context(), "https://b.test"))
+	assert.Equal(t, []string{"shared true", "local true", "local false", "local false", "local true"}, decidedBy)
+	requireGoroutines(t, before+5) // miniredis has one for each connection of the client
+
+	cfg.OnDecision = nil
+	b := newBudget(t, cfg)
+	assert.Equal(t, 98, withdrawn(t, b, target, 200))
+	assert.True(t, b.Withdraw(t.Context(), "https://b.test"))
+	assert.NoError(t, b.Close())
+}
+
+// After Close, hosts are not remembered for a report.
+func TestDepositsAfterClose(t *testing.T) {
+	b := newBudget(t, redisbudget.Config{Client: newClient(t, newFake(t).Addr()), Timeout: patient})
+	require.NoError(t, b.Close())
+	for i := range 100 {
+		b.Deposit(fmt.Sprintf("https://%d.test", i))
+	}
+	assert.Zero(t, b.Listed())
+}
+
+func TestStrict(t *testing.T) {
+	f := newFake(t)
+	b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Strict: true, Timeout: patient})
+	assert.True(t, b.ChargesSuccess())
+	b = newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Timeout: patient})
+	assert.False(t, b.ChargesSuccess())
+}
+
+func TestPathOfASuccessAllocatesNothing(t *testing.T) {
+	f := newFake(t)
+	b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
+	deposit(b, target, 10)
+	require.True(t, b.Withdraw(t.Context(), target))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(target) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(target) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Withdraw(t.Context(), target) }), "from a lease")
+}
+
+// Each of these failures makes the local budget decide, without a round trip,
+// until Redis works again.
+func TestRedisFails(t *testing.T) {
+	failures := map[string]func(*server.Peer){
+		"out of memory": func(p *server.Peer) { p.WriteError("OOM command not allowed when used memory > 'maxmemory'.") },
+		"loading":       func(p *server.Peer) { p.WriteError("LOADING Redis is loading the dataset in memory") },
+		"read only":     func(p *server.Peer) { p.WriteError("READONLY You can't write against a read only replica.") },
+		"busy":          func(p *server.Peer) { p.WriteError("BUSY Redis is busy running a script.") },
+		"no script":     func(p *server.Peer) { p.WriteError("NOSCRIPT No matching script.") },
+		"a word":        func(p *server.Peer) { p.WriteInline("OK") },
+		"one number":    func(p *server.Peer) { p.WriteInt(1) },
+		"three numbers": func(p *server.Peer) { p.WriteLen(3); p.WriteInt(1); p.WriteInt(1); p.WriteInt(1) },
+		"too many":      func(p *server.Peer) { p.WriteLen(2); p.WriteInt(1_000_000); p.WriteInt(1) },
+		"too few":       func(p *server.Peer) { p.WriteLen(2); p.WriteInt(-1); p.WriteInt(1) },
+		"too long":      func(p *server.Peer) { p.WriteLen(2); p.WriteInt(1); p.WriteInt(1 << 60) },
+		"garbage":       func(p *server.Peer) { p.WriteRaw("\x00\xff<html>\r\n") },
+		"closes":        func(p *server.Peer) { p.Close() },
+		"hangs":         func(*server.Peer) {},
+	}
+	for name, failure := range failures {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			var lines logBuffer
+			decisions := map[string]int{}
+			b := newBudget(t, redisbudget.Config{
+				Client: newClient(t, f.Addr()), Logger: lines.logger(), Timeout: 150 * time.Millisecond, Lease: 1,
+				Window: year, OnDecision: func(_ context.Context, by string, allowed bool) {
+					decisions[fmt.Sprint(by, " ", allowed)]++
+				},
+			})
+			f.fail(failure)
+			deposit(b, target, 50)
+			assert.Equal(t, 10, withdrawn(t, b, target, 1000), "as HostBudget: 5 of 50 successes, and the burst")
+			assert.Equal(t, map[string]int{"local true": 10, "local false": 990}, decisions)
+			assert.Less(t, f.commands.Load(), int64(200), "of which some greet")
+			assert.Contains(t, lines.requireLines(t, 1)[0], "level=WARN msg=\"redisbudget: Redis failed, so the local budget decides\" error=")
+
+			f.fail(nil)
+			require.Eventually(t, func() bool { return len(lines.lines()) >= 2 }, 20*time.Second, 10*time.Millisecond)
+			if len(lines.lines()) == 2 { // a busy machine may be too slow for the timeout
+				assert.Contains(t, lines.lines()[1], "level=INFO msg=\"redisbudget: Redis works again, so the shared budget decides\"")
+			}
+		})
+	}
+}
+
+// A key with another type does not stop a process.
+func TestKeyOfAnotherType(t *testing.T) {
+	f := newFake(t)
+	var lines logBuffer
+	b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Logger: lines.logger(), Timeout: patient})
+	require.NoError(t, f.Set(b.Key(target), "something"))
+	assert.Equal(t, 5, withdrawn(t, b, target, 50))
+	time.Sleep(500 * time.Millisecond) // for some probes
+	lines.requireLines(t, 1)
+	f.Del(b.Key(target))
+	lines.requireLines(t, 2)
+}
+
+// While Redis hangs, a retry waits for the Timeout once, and probes are rare.
+func TestWaitIsBounded(t *testing.T) {
+	f := newFake(t)
+	f.fail(func(*server.Peer) {})
+	b := watch(t, redisbudget.Config{Client: newClient(t, f.Addr()), Timeout: time.Second})
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	assert.False(t, b.Withdraw(ctx, target))
+	assert.Nil(t, b.decidedBy.Load(), "the context is done first")
+
+	began := time.Now()
+	assert.Equal(t, 5, withdrawn(t, b.Budget, target, 1000))
+	assert.Less(t, time.Since(began), 20*time.Second)
+	time.Sleep(time.Second)
+	assert.LessOrEqual(t, f.commands.Load(), int64(100), "requests and greetings")
+	b.log.requireLines(t, 1)
+	assert.NoError(t, b.Close(), "nothing was sent")
+}
+
+// A retry that has to wait for the call before its own waits for the Timeout
+// all the same, and not once for each call.
+func TestWaitBehindACall(t *testing.T) {
+	f := newFake(t)
+	var calls atomic.Int64
+	answer := make(chan struct{})
+	f.fail(func(p *server.Peer) {
+		if calls.Add(1) == 1 {
+			<-answer
+			p.WriteLen(2)
+			p.WriteInt(1)
+			p.WriteInt(9_000_000) // microseconds until the end of the lease
+		}
+	})
+	b := watch(t, redisbudget.Config{Client: newClient(t, f.Addr()), Timeout: 2 * time.Second})
+	var first, second bool
+	var wg sync.WaitGroup
+	wg.Go(func() { first = b.Withdraw(t.Context(), target) })
+	require.Eventually(t, func() bool { return calls.Load() == 1 }, 20*time.Second, time.Millisecond)
+	wg.Go(func() { second = b.Withdraw(t.Context(), target) })
+	time.Sleep(time.Second) // half of the Timeout
+	close(answer)
+	wg.Wait()
+	assert.True(t, first)
+	assert.True(t, second)
+	assert.EqualValues(t, 1, b.shared.Load())
+	assert.EqualValues(t, 1, b.local.Load())
+	// The second call has another error, a second later.
+	assert.Contains(t, b.log.requireLines(t, 1)[0], `error="no answer within 2s"`)
+}
+
+func TestCloseReturnsAnError(t *testing.T) {
+	f := newFake(t)
+	b := newBudget(t, redisbudget.Config{
+		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
+	deposit(b, target, 1)
+	f.SetError("OOM no memory")
+	assert.ErrorContains(t, b.Close(), "redisbudget: close: OOM no memory")
+	assert.ErrorContains(t, b.Close(), "redisbudget: close: OOM no memory")
+}
+
+// other is a client of a type that the package does not know.
+type other struct{ redis.UniversalClient }
+
+// A client of another type is used as it is.
+func TestOtherClients(t *testing.T) {
+	f := newFake(t)
+	client := newClient(t, f.Addr())
+	require.NoError(t, client.Ping(t.Context()).Err())
+	before := runtime.NumGoroutine()
+	b := newBudget(t, redisbudget.Config{Client: other{client}, Timeout: patient})
+	assert.Equal(t, 5, withdrawn(t, b, target, 9))
+	require.NoError(t, b.Close())
+	assert.NoError(t, client.Ping(t.Context()).Err(), "Close does not close it")
+	requireGoroutines(t, before+2)
+}
+
+// The client reaches Redis through the transport that asks the budget.
+func TestRedisIsTheHostItself(t *testing.T) {
+	var transport http.RoundTripper
+	ready := make(chan struct{})
+	gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer gateway.Close()
+	get := func(ctx context.Context) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, gateway.URL, nil)
+		if err != nil {
+			return nil, err
+		}
+		return transport.RoundTrip(req)
+	}
+	client := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+		<-ready
+		resp, err := get(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%s: %w", resp.Status, resp.Body.Close())
+	}})
+	defer client.Close()
+	var lines logBuffer
+	budget := newBudget(t, redisbudget.Config{Client: client, Logger: lines.logger()})
+	var err error
+	transport, err = httpretry.New(httpretry.Config{Policy: httpretry.Policy{
+		Budget: budget, Backoff: strategies.Constant{Wait: time.Millisecond}}})
+	require.NoError(t, err)
+	close(ready)
+
+	for range 10 {
+		resp, err := get(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+		require.NoError(t, resp.Body.Close())
+	}
+	lines.requireLines(t, 1)
+	transport.(*httpretry.RetryTransport).CloseIdleConnections()
+}
+
+// The successes in a report that has to wait for another one are older when it
+// is sent.
+func TestLateReportsHaveTheirAge(t *testing.T) {
+	f := miniredis.RunT(t)
+	const wait = 300 * time.Millisecond
+	var once sync.Once
+	var mu sync.Mutex
+	var ages []time.Duration
+	f.Server().SetPreHook(func(_ *server.Peer, name string, args ...string) bool {
+		if name == "EVALSHA" {
+			once.Do(func() { time.Sleep(wait) })
+			age, err := strconv.ParseInt(args[len(args)-5], 10, 64)
+			assert.NoError(t, err)
+			mu.Lock()
+			defer mu.Unlock()
+			ages = append(ages, time.Duration(age)*time.Microsecond)
+		}
+		return false
+	})
+	b := newBudget(t, redisbudget.Config{
+		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
+	for i := range 200 {
+		b.Deposit(fmt.Sprintf("https://%d.test", i))
+	}
+	require.NoError(t, b.Close())
+	require.Len(t, ages, 200)
+	assert.GreaterOrEqual(t, slices.Max(ages)-slices.Min(ages), wait)
+}
