@@ -1,7 +1,9 @@
 package httpretry_test
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"net/http"
 	"strings"
@@ -96,6 +98,25 @@ func TestHeaderNames(t *testing.T) {
 		_, err := httpretry.New(httpretry.Config{AttemptHeader: name})
 		require.ErrorContains(t, err, "httpretry: Config.AttemptHeader: ", name)
 	}
+}
+
+// A retry with an idempotency key may be sent any number of times, so the
+// attempt header must not be taken for one.
+func TestAttemptHeaderIsNoKey(t *testing.T) {
+	keyed := httpretry.Policy{IdempotencyHeader: "Request-ID"}
+	for _, cfg := range []httpretry.Config{
+		{AttemptHeader: "idempotency-key"},
+		{AttemptHeader: "X-Idempotency-Key"},
+		{AttemptHeader: "request-id", Policy: keyed},
+		{AttemptHeader: "Request-Id", Hosts: map[string]httpretry.Policy{"a.test": {}, "b.test": keyed}},
+		{Policy: httpretry.Policy{IdempotencyHeader: "retry-attempt"}}, // the default
+	} {
+		_, err := httpretry.New(cfg)
+		name := cmp.Or(cfg.AttemptHeader, "Retry-Attempt")
+		require.EqualError(t, err, fmt.Sprintf("httpretry: Config.AttemptHeader: %q: want a header that is not for idempotency keys", name))
+	}
+	_, err := httpretry.New(httpretry.Config{AttemptHeader: "-", Policy: httpretry.Policy{IdempotencyHeader: "Retry-Attempt"}})
+	require.NoError(t, err)
 }
 
 // A request with an invalid policy fails before anything is sent.

@@ -1,6 +1,7 @@
 package httpretry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,17 +128,35 @@ func newSettings(cfg Config) (*settings, error) {
 	}
 	patterns, bad := hostPolicies(cfg.Hosts)
 	s.patterns, problems = patterns, append(problems, bad...)
-	switch cfg.AttemptHeader {
-	case "":
-		s.attemptHeader = defaultAttemptHeader
-	case "-": // none
-	default:
-		s.attemptHeader = http.CanonicalHeaderKey(cfg.AttemptHeader)
-		if err := checkHeaderName(cfg.AttemptHeader); err != nil {
-			problems = append(problems, fielderr.At("Config.AttemptHeader", err))
-		}
+	header, err := cfg.attemptHeader()
+	if err != nil {
+		problems = append(problems, fielderr.At("Config.AttemptHeader", err))
 	}
+	s.attemptHeader = header
 	return s, fielderr.At("httpretry", errors.Join(problems...))
+}
+
+// attemptHeader returns the canonical name of the attempt header, or "" if
+// retries are to have none.
+func (cfg *Config) attemptHeader() (string, error) {
+	if cfg.AttemptHeader == "-" {
+		return "", nil
+	}
+	name := cmp.Or(cfg.AttemptHeader, defaultAttemptHeader)
+	if err := checkHeaderName(name); err != nil {
+		return "", err
+	}
+	canonical := http.CanonicalHeaderKey(name)
+	// A request that may be retried only because it was never sent must not
+	// look as if it could be sent any number of times.
+	forKeys := []string{"Idempotency-Key", "X-Idempotency-Key", cfg.Policy.IdempotencyHeader}
+	for _, p := range cfg.Hosts {
+		forKeys = append(forKeys, p.IdempotencyHeader)
+	}
+	if slices.ContainsFunc(forKeys, func(h string) bool { return http.CanonicalHeaderKey(h) == canonical }) {
+		return "", fmt.Errorf("%q: want a header that is not for idempotency keys", name)
+	}
+	return canonical, nil
 }
 
 // hostPolicies prepares the policies of hosts, and lists what is wrong with

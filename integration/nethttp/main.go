@@ -37,7 +37,7 @@ func main() {
 	run := flag.String("run", "", "run only the tests that match this pattern, as in go test")
 	skip := flag.String("skip", "", "do not run the tests that match this pattern, as in go test")
 	short := flag.Bool("short", false, "run the tests in their short form, as in go test")
-	timeout := flag.Duration("timeout", 2*time.Minute, "the time limit of one package's tests in one mode")
+	timeout := flag.Duration("timeout", 4*time.Minute, "the time limit of one package's tests in one mode")
 	keep := flag.String("keep", "", "append the output of the tests to files in this folder")
 	flag.Parse()
 
