@@ -90,7 +90,7 @@ func newGet(t testing.TB) *http.Request {
 	return req
 }
 
-// a success allocates nothing, with every feature on.
+// A success allocates nothing, with every feature on.
 func TestSuccessAllocatesNothing(t *testing.T) {
 	if retrytest.RaceEnabled {
 		t.Skip("the race detector allocates")
@@ -117,7 +117,7 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 	}
 }
 
-// the allocations of an attempt that is a copy of the request are bounded.
+// The allocations of an attempt that is a copy of the request are bounded.
 func TestAllocations(t *testing.T) {
 	if retrytest.RaceEnabled {
 		t.Skip("the race detector allocates")

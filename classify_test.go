@@ -12,13 +12,13 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
@@ -113,8 +113,8 @@ func TestClassifyError(t *testing.T) {
 		err  error
 		want httpretry.Outcome
 	}{
-		{dial(syscall.ECONNREFUSED), unprocessed},
-		{dial(syscall.EHOSTUNREACH), unprocessed},
+		{dial(faults.ConnRefused), unprocessed},
+		{dial(errors.New("no route to host")), unprocessed},
 		{dial(os.ErrDeadlineExceeded), unprocessed},
 		{dial(&net.DNSError{IsTemporary: true}), unprocessed},
 		{dial(&net.DNSError{IsTimeout: true}), unprocessed},
@@ -123,10 +123,10 @@ func TestClassifyError(t *testing.T) {
 		{&net.DNSError{IsNotFound: true}, final}, // of a dial function
 		{&net.DNSError{IsTemporary: true}, transient},
 		{dial(&net.AddrError{Err: "invalid port"}), final},
-		{&net.OpError{Op: "proxyconnect", Err: dial(syscall.ECONNREFUSED)}, unprocessed},
+		{&net.OpError{Op: "proxyconnect", Err: dial(faults.ConnRefused)}, unprocessed},
 		{&net.OpError{Op: "socks connect", Err: errors.New("unknown error connection refused")}, unprocessed},
-		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, transient},
-		{&net.OpError{Op: "write", Err: syscall.EPIPE}, transient},
+		{&net.OpError{Op: "read", Err: faults.ConnReset}, transient},
+		{&net.OpError{Op: "write", Err: faults.BrokenPipe}, transient},
 		{&net.OpError{Op: "readfrom", Err: net.ErrClosed}, transient},
 		{&net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, final},
 		{&net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}, transient},

@@ -38,7 +38,7 @@ func (v *contextValues) withContext(ctx context.Context) context.Context {
 
 // WithPolicy returns a context whose requests follow p, whatever their host. It
 // replaces the whole policy: a zero field means its default. If p is not valid,
-// its requests are not sent and fail with the error of p.Validate.
+// its requests are not sent and fail with an [*Error] that says why.
 func WithPolicy(ctx context.Context, p Policy) context.Context {
 	v := copyFromContext(ctx)
 	v.policy = p.resolve()

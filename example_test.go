@@ -685,7 +685,7 @@ type roundTripFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// The README shows this test of code that uses a RetryTransport.
+// docs/recipes.md shows this test of code that uses a RetryTransport.
 func TestFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		statuses := []int{503, 503, 200}

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -236,7 +235,7 @@ func TestMiddlewareInsideAnother(t *testing.T) {
 // is Unprocessed. Otherwise a service that retries would have to start again
 // from the top.
 func TestSingleShot(t *testing.T) {
-	never := retrytest.Fails(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
+	never := retrytest.Fails(&net.OpError{Op: "dial", Err: faults.ConnRefused})
 	once, twice, thrice := []string{"2"}, []string{"2", "3"}, []string{"2", "3", "4"}
 	for name, tt := range map[string]struct {
 		method, key string

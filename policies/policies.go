@@ -1,4 +1,4 @@
-// Package policies provides a [httpretry.Policy] for well-known services and
+// Package policies provides an [httpretry.Policy] for well-known services and
 // for common kinds of work. Each function returns a new value, to be used as it
 // is or changed first:
 //
@@ -37,9 +37,8 @@ import (
 
 // Background returns a policy for jobs that nobody waits for. A request is
 // retried until it succeeds, fails for good, or maxElapsed has passed since its
-// first attempt.
-// Zero means no limit: then only the context of the request ends it. A negative
-// maxElapsed is reported by [httpretry.New].
+// first attempt. Zero means no limit: then only the context of the request ends
+// it. A negative maxElapsed is reported by [httpretry.New].
 //
 // There is no limit on the number of attempts or on Retry-After, and no retry
 // budget. The waits grow from between 0.5 and 1 seconds to between 30 and 60

@@ -192,8 +192,9 @@ func authorization(req *http.Request) string { return req.Header.Get("Authorizat
 //
 // Many services answer a throttled request with 400 and name the error in the
 // header X-Amzn-ErrorType. Such a request is retried if that is safe, which a
-// POST is not by itself. Services that name the error only in the body, such as
-// DynamoDB and S3, are retried by their status: S3 answers 503.
+// POST is not by itself. If a service names the error only in the body, the
+// status decides: S3 answers 503, which is retried, and DynamoDB answers 400,
+// which is not.
 //
 // Checked in November 2026: aws-sdk-go-v2 v1.47.6, aws/retry/standard.go, and
 // smithy-go v1.28.8, restjson1.go.

@@ -12,7 +12,6 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -374,7 +373,7 @@ type brittleConn struct {
 
 func (c *brittleConn) Write(p []byte) (int, error) {
 	if c.broken.CompareAndSwap(true, false) {
-		return 0, syscall.EPIPE
+		return 0, faults.BrokenPipe
 	}
 	return c.Conn.Write(p)
 }
@@ -813,13 +812,13 @@ func (c *staleResetConn) Write(p []byte) (int, error) {
 	_ = c.SetReadDeadline(time.Unix(1, 0))
 	// The failure of the Read is what net/http sees first.
 	<-time.After(50 * time.Millisecond)
-	return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
+	return 0, &net.OpError{Op: "write", Net: "tcp", Err: faults.BrokenPipe}
 }
 
 func (c *staleResetConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil && c.reset.Load() {
-		err = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+		err = &net.OpError{Op: "read", Net: "tcp", Err: faults.ConnReset}
 	}
 	return n, err
 }

@@ -23,12 +23,13 @@ var (
 
 // TestHazards checks docs/hazards.md against all tests of the repository, those
 // of nested modules included: each code in a comment has an entry, and each
-// entry names tests, all of which exist. Limits, L1 and so on, need none.
+// entry names tests, all of which exist, those among them whose comments cite
+// it. Limits, L1 and so on, need no tests.
 func TestHazards(t *testing.T) {
 	data, err := os.ReadFile("../docs/hazards.md")
 	require.NoError(t, err)
 	doc := string(data)
-	cited, tests := map[string]string{}, map[string]bool{}
+	cited, tests := map[string]string{}, map[string][]string{}
 	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
@@ -37,41 +38,53 @@ func TestHazards(t *testing.T) {
 	}))
 	require.NotEmpty(t, cited)
 
-	entries := map[string]bool{}
+	entries := map[string]string{}
 	for _, entry := range strings.Split(doc, "\n- **")[1:] {
 		code, text, _ := strings.Cut(entry, ". ")
-		assert.False(t, entries[code], "docs/hazards.md has two entries %s", code)
-		entries[code] = true
+		assert.NotContains(t, entries, code, "docs/hazards.md has two entries %s", code)
+		entries[code] = text
 		limit := strings.HasPrefix(code, "L")
 		assert.True(t, limit || testName.MatchString(text), "docs/hazards.md: entry %s names no test", code)
 	}
 	for _, name := range testName.FindAllStringSubmatch(doc, -1) {
-		assert.True(t, tests[name[1]], "docs/hazards.md names %s, which does not exist", name[1])
+		assert.Contains(t, tests, name[1], "docs/hazards.md names %s, which does not exist", name[1])
 	}
 	for code, position := range cited {
-		assert.True(t, entries[code], "%s: docs/hazards.md has no entry %s", position, code)
+		assert.Contains(t, entries, code, "%s: docs/hazards.md has no entry %s", position, code)
+	}
+	for name, codes := range tests {
+		for _, code := range codes {
+			assert.Contains(t, entries[code], "`"+name+"`", "docs/hazards.md: entry %s does not name %s, which cites it", code, name)
+		}
 	}
 }
 
-// readTests adds the codes that comments of a file cite, and its functions.
-func readTests(path string, cited map[string]string, tests map[string]bool) error {
+// readTests adds the codes that comments of a file cite, with the position of
+// one comment, and the tests of the file, with the codes that each cites.
+func readTests(path string, cited map[string]string, tests map[string][]string) error {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
 	if err != nil {
 		return err
 	}
 	for _, decl := range file.Decls {
-		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil {
-			tests[fn.Name.Name] = true
+		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && testName.MatchString("`"+fn.Name.Name+"`") {
+			tests[fn.Name.Name] = append(tests[fn.Name.Name], codesIn(fn.Doc)...)
 		}
 	}
 	for _, comment := range file.Comments {
-		text := strings.Join(strings.Fields(comment.Text()), " ") // a list of codes may be wrapped
-		for _, list := range hazardCited.FindAllStringSubmatch(text, -1) {
-			for _, code := range hazardCode.FindAllString(list[1], -1) {
-				cited[code] = fset.Position(comment.Pos()).String()
-			}
+		for _, code := range codesIn(comment) {
+			cited[code] = fset.Position(comment.Pos()).String()
 		}
 	}
 	return nil
+}
+
+// codesIn returns the codes that a comment cites. The comment may be nil.
+func codesIn(comment *ast.CommentGroup) (codes []string) {
+	text := strings.Join(strings.Fields(comment.Text()), " ") // a list of codes may be wrapped
+	for _, list := range hazardCited.FindAllStringSubmatch(text, -1) {
+		codes = append(codes, hazardCode.FindAllString(list[1], -1)...)
+	}
+	return codes
 }

@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -742,7 +741,7 @@ func (b *failingBody) Close() error { return b.closeErr }
 
 func callerFaults() []fault {
 	var rows []fault
-	for _, failure := range []error{errors.New("disk"), syscall.ECONNRESET, io.ErrUnexpectedEOF, context.DeadlineExceeded, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}} {
+	for _, failure := range []error{errors.New("disk"), faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, &net.OpError{Op: "dial", Err: faults.ConnRefused}} {
 		rows = append(rows, fault{"body fails: " + failure.Error(), badRequest(func(r *http.Request) {
 			r.Body, r.GetBody = &failingBody{io.MultiReader(strings.NewReader("pay"), iotest.ErrReader(failure)), nil}, nil
 			r.ContentLength = 7
@@ -970,53 +969,5 @@ func TestWrappedTexts(t *testing.T) {
 			})
 		}
 		assert.Equal(t, transient, httpretry.Classify(nil, nil, wrap(errors.New("http: server closed idle connection"))), name)
-	}
-}
-
-// What Windows calls its errors. The numbers are those of Winsock, in package
-// syscall on Windows; other systems have no text for them.
-func TestWindowsErrors(t *testing.T) {
-	const (
-		wsaeNetUnreach  = syscall.Errno(10051)
-		wsaeConnAborted = syscall.Errno(10053)
-		wsaeConnReset   = syscall.Errno(10054)
-		wsaeTimedOut    = syscall.Errno(10060)
-		wsaeConnRefused = syscall.Errno(10061)
-		wsaeHostUnreach = syscall.Errno(10065)
-		wsaHostNotFound = syscall.Errno(11001)
-	)
-	failed := func(op, call string, errno syscall.Errno) error {
-		return &net.OpError{Op: op, Net: "tcp", Err: os.NewSyscallError(call, errno)}
-	}
-	for _, tt := range []struct {
-		name string
-		err  error
-		want httpretry.Outcome
-	}{
-		{"connection reset", failed("read", "wsarecv", wsaeConnReset), transient},
-		{"connection aborted", failed("read", "wsarecv", wsaeConnAborted), transient},
-		{"reset while writing", failed("write", "wsasend", wsaeConnReset), transient},
-		{"aborted while writing", failed("write", "wsasend", wsaeConnAborted), transient},
-		{"timeout of a read", failed("read", "wsarecv", wsaeTimedOut), transient},
-		{"connection refused", failed("dial", "connectex", wsaeConnRefused), unprocessed},
-		{"dial timed out", failed("dial", "connectex", wsaeTimedOut), unprocessed},
-		{"network unreachable", failed("dial", "connectex", wsaeNetUnreach), unprocessed},
-		{"host unreachable", failed("dial", "connectex", wsaeHostUnreach), unprocessed},
-		{"unknown host", &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{
-			Err: "no such host", Name: "a.test", IsNotFound: true, UnwrapErr: os.NewSyscallError("getaddrinfow", wsaHostNotFound),
-		}}, final},
-		{"idle connection reset", fmt.Errorf("readLoopPeekFailLocked: %w", failed("read", "wsarecv", wsaeConnReset)), unprocessed},
-		{"wrapped", fmt.Errorf("layer: %w", failed("dial", "connectex", wsaeConnRefused)), unprocessed},
-		{"through a proxy", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: failed("dial", "connectex", wsaeConnRefused)}, unprocessed},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			assert.Equal(t, tt.want, httpretry.Classify(nil, nil, tt.err), "%v", tt.err)
-			sent := map[httpretry.Outcome]int{final: 1, transient: 1, unprocessed: 5}[tt.want]
-			base := retrytest.Play(retrytest.Fails(tt.err))
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-				RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
-			require.ErrorIs(t, err, tt.err)
-			assert.Len(t, base.Attempts(), sent)
-		})
 	}
 }

@@ -98,7 +98,7 @@ func TestBlockedReader(t *testing.T) {
 // on the first attempt and on one whose body came from GetBody.
 func TestReaderFailsAnywhere(t *testing.T) {
 	failures := []error{
-		syscall.ECONNRESET, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, retrytest.ErrRefused,
+		faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, retrytest.ErrRefused,
 		fmt.Errorf("disk: %w", io.EOF), errors.New("http: server closed idle connection"),
 	}
 	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
@@ -320,7 +320,7 @@ func TestFileFails(t *testing.T) {
 // Hazard B7: an error of the caller's body is returned as it is, whatever it
 // looks like, and ends the request.
 func TestReaderFails(t *testing.T) {
-	for _, failure := range []error{syscall.ECONNRESET, io.ErrUnexpectedEOF, context.DeadlineExceeded, retrytest.ErrRefused, errors.New("disk")} {
+	for _, failure := range []error{faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, retrytest.ErrRefused, errors.New("disk")} {
 		for _, withGetBody := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v/GetBody=%v", failure, withGetBody), func(t *testing.T) {
 				var requests atomic.Int32

@@ -31,10 +31,10 @@ func lastResponse(t *trial) cell {
 	return judge(r.status == 503 && r.body == why, "%d, body readable", r.status)
 }
 
-// droppedBodies gets two 503 with an error page of 2 KiB, then a 200. The body
-// of each dropped response must be closed, and read before, so that all
+// discardedBodies gets two 503 with an error page of 2 KiB, then a 200. The
+// body of each discarded response must be closed, and read before, so that all
 // attempts use one connection.
-func droppedBodies(t *trial) cell {
+func discardedBodies(t *trial) cell {
 	page := strings.Repeat("x", 2<<10)
 	srv := t.serve(func(n int, c *faults.Conn, _ string) bool {
 		status := 200
@@ -93,7 +93,7 @@ func (b *countedBody) Close() error {
 }
 
 // drippingBody gets a 503 whose body has a byte every 10 ms and no end, then a
-// 200. The body of a dropped response has no value, so reading it must not
+// 200. The body of a discarded response has no value, so reading it must not
 // delay the retry for long.
 func drippingBody(t *trial) cell {
 	srv := t.serve(func(n int, c *faults.Conn, _ string) bool {

@@ -37,7 +37,7 @@ func responseRows() []row {
 		{name: "503 on every attempt", right: "503, body readable", run: lastResponse, options: options{
 			"go-retryablehttp": retryablehttpPassthrough, "failsafehttp": failsafeLast,
 		}},
-		{name: "bodies of dropped responses", right: "closed, 1 connection", run: droppedBodies, options: options{
+		{name: "bodies of discarded responses", right: "closed, 1 connection", run: discardedBodies, options: options{
 			"failsafehttp": failsafeClose,
 		}},
 		{name: "503 whose body drips: retried", right: "within 1 s", run: drippingBody, options: options{

@@ -28,7 +28,7 @@ func again(req *http.Request, base http.RoundTripper) (*http.Response, error) {
 	return base.RoundTrip(req)
 }
 
-// the checks notice each flaw that a client can have.
+// The checks notice each flaw that a client can have.
 func TestChecks(t *testing.T) {
 	keyed := row{method: "POST", keyed: true, size: 32, reference: bare}
 	keyless := row{method: "POST", size: 32, unsafe: true, reference: bare}
@@ -85,7 +85,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// the checks of what is measured notice flaws in a success, too.
+// The checks of what is measured notice flaws in a success, too.
 func TestChecksOfSuccess(t *testing.T) {
 	r := row{method: "PUT", size: 32, streamed: true, reference: bare}
 	for _, tt := range []struct {
@@ -118,7 +118,7 @@ func TestChecksOfSuccess(t *testing.T) {
 	}
 }
 
-// a table has the peer's problems once, and a failure is one of httpretry.
+// A table has the peer's problems once, and a failure is one of httpretry.
 func TestProblems(t *testing.T) {
 	found := entrants{
 		"Do":        {"p": {problems: []string{"after a 503: x", "y"}}},

@@ -31,7 +31,7 @@ import (
 )
 
 // TestRedirects checks at which URL a retry after a redirect starts, and what
-// becomes of the cookies in dropped responses.
+// becomes of the cookies in discarded responses.
 func TestRedirects(t *testing.T) {
 	want := map[string][]string{
 		"httpretry":     {"/", "/next", "/next", "/next"},

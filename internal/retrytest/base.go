@@ -3,16 +3,17 @@ package retrytest
 import (
 	"net"
 	"net/http"
-	"syscall"
+
+	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
 // Errors of a base transport, as net/http returns them.
 var (
 	// ErrReset is Transient: the request may have been processed.
-	ErrReset = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	ErrReset = &net.OpError{Op: "read", Net: "tcp", Err: faults.ConnReset}
 
 	// ErrRefused is Unprocessed: the request was never sent.
-	ErrRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	ErrRefused = &net.OpError{Op: "dial", Net: "tcp", Err: faults.ConnRefused}
 )
 
 // BaseFunc is a function as a base transport.

@@ -17,7 +17,7 @@ import (
 	"github.com/seed421102f4/httpretry/bench/internal/peers"
 )
 
-// each peer but a bare client retries a GET and returns the whole body.
+// Each peer but a bare client retries a GET and returns the whole body.
 func TestPeersRetryGET(t *testing.T) {
 	whole := strings.Repeat("body ", 1000)
 	for _, peer := range peers.All() {
@@ -51,7 +51,7 @@ func TestPeersRetryGET(t *testing.T) {
 	}
 }
 
-// each peer sends the body of a request that succeeds as a whole.
+// Each peer sends the body of a request that succeeds as a whole.
 func TestPeersSendBody(t *testing.T) {
 	whole := strings.Repeat("body ", 1000)
 	for _, peer := range peers.All() {
