@@ -2,6 +2,7 @@ package httpretry
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 )
 
@@ -44,6 +45,15 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 	v.policy = p.resolve()
 	v.policy.err = p.problems("Policy")
 	return v.withContext(ctx)
+}
+
+// problemWith returns what is wrong with a policy of WithPolicy, on its own or
+// with the settings of the RetryTransport that is to follow it.
+func (p *resolvedPolicy) problemWith(s *settings) error {
+	if p.err == nil && p.IdempotencyHeader == s.attemptHeader {
+		return fmt.Errorf("Policy.IdempotencyHeader: %q: want another header than Config.AttemptHeader", p.IdempotencyHeader)
+	}
+	return p.err
 }
 
 // WithoutRetries returns a context whose requests are sent once. Otherwise they

@@ -132,6 +132,25 @@ func TestInvalidContextPolicy(t *testing.T) {
 	assert.Empty(t, base.Attempts())
 }
 
+// A context's policy is not known to New, which checks the others for this.
+func TestContextPolicysKeyIsNoAttempt(t *testing.T) {
+	base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+	policy := retrytest.RetryEvery(0)
+	policy.IdempotencyHeader, policy.NewIdempotencyKey = "retry-attempt", httpretry.RandomKey
+	req := retrytest.Request(t, "POST", "http://a.test/", "text")
+	req = req.WithContext(httpretry.WithPolicy(req.Context(), policy))
+	_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+	require.EqualError(t, err, `httpretry: not sent: Policy.IdempotencyHeader: "Retry-Attempt": want another header than Config.AttemptHeader`)
+	assert.Empty(t, base.Attempts())
+
+	req = retrytest.Request(t, "POST", "http://a.test/", "text")
+	req = req.WithContext(httpretry.WithPolicy(req.Context(), policy))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Len(t, base.Attempts(), 2)
+}
+
 // The most specific policy of Hosts applies. A context's policy replaces it as
 // a whole.
 func TestPolicyChoice(t *testing.T) {

@@ -72,11 +72,11 @@ func (c *call) begin() error {
 	// The policy of WithPolicy replaces the host's.
 	if c.values != nil && c.values.policy != nil {
 		c.policy = c.values.policy
+		if err := c.policy.problemWith(c.settings); err != nil {
+			return &Error{Reason: ReasonPermanent, Err: err}
+		}
 	}
 	p := c.policy
-	if p.err != nil {
-		return &Error{Reason: ReasonPermanent, Err: p.err}
-	}
 	if c.callerCanceled() {
 		// The error of a context that is done is its own, as from net/http.
 		if ctx.Err() != nil {
