@@ -97,7 +97,7 @@ func (p *process) finish(t testing.TB, signal os.Signal) {
 	select {
 	case <-p.exited:
 		return
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 	}
 	_ = p.Process.Kill()
 	<-p.exited
