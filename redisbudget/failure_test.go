@@ -251,8 +251,9 @@ func moveSlot(t *testing.T, client *redis.ClusterClient, key string) {
 
 // Sentinel makes a replica the master.
 func TestFailover(t *testing.T) {
-	master, replica, sentinel := freeAddr(t), freeAddr(t), freeAddr(t)
+	master := freeAddr(t)
 	startRedis(t, master)
+	replica := freeAddr(t) // not the same
 	host, port, err := net.SplitHostPort(master)
 	require.NoError(t, err)
 	startRedis(t, replica, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")
@@ -261,6 +262,7 @@ func TestFailover(t *testing.T) {
 		info, err := client.Info(context.Background(), "replication").Result()
 		return err == nil && strings.Contains(info, "master_link_status:up")
 	}, 20*time.Second, 20*time.Millisecond)
+	sentinel := freeAddr(t)
 	startSentinel(t, sentinel, master)
 
 	failover := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "budget", SentinelAddrs: []string{sentinel}})
