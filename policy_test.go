@@ -100,8 +100,8 @@ func TestHeaderNames(t *testing.T) {
 	}
 }
 
-// A retry with an idempotency key may be sent any number of times, so the
-// attempt header must not be taken for one.
+// A request with an idempotency key may be sent any number of times, so the
+// attempt header must not have the name of one.
 func TestAttemptHeaderIsNoKey(t *testing.T) {
 	keyed := httpretry.Policy{IdempotencyHeader: "Request-ID"}
 	for _, cfg := range []httpretry.Config{
