@@ -101,7 +101,7 @@ func TestHeaderNames(t *testing.T) {
 }
 
 // A request with an idempotency key may be sent any number of times, so the
-// attempt header must not have the name of one.
+// attempt header must not count as one.
 func TestAttemptHeaderIsNoKey(t *testing.T) {
 	keyed := httpretry.Policy{IdempotencyHeader: "Request-ID"}
 	for _, cfg := range []httpretry.Config{
