@@ -46,9 +46,9 @@ func run(t *testing.T, s outage.Scenario, c outage.Client) *outage.Result {
 	return r
 }
 
-// The README has these figures, which are those of RetryTransports. Without
-// retries, (800 - 2*100)/(100 - 80) = 30 s are expected, because clients wait
-// for two seconds of the ten.
+// TestFleetRecoversFromOverload has these figures of RetryTransports. Without
+// retries, it has 27 s; here (800 - 2*100)/(100 - 80) = 30 s are expected,
+// because clients wait for two seconds of the ten.
 func TestRecoversAsFleetsOfRetryTransports(t *testing.T) {
 	for _, c := range []struct {
 		processes, attempts int
@@ -72,7 +72,7 @@ func TestRecoversAsFleetsOfRetryTransports(t *testing.T) {
 	assert.False(t, ok, "without a budget the server does not recover")
 }
 
-// The table in the documentation of HostBudget.
+// The table in docs/choosing.md.
 func TestRandomFailuresAsDocumented(t *testing.T) {
 	for _, c := range []struct{ failing, success, strict float64 }{{0.1, 0.999, 0.988}, {0.2, 0.99, 0.88}, {0.3, 0.91, 0.76}} {
 		for kind, want := range map[string]float64{"default": c.success, "strict": c.strict} {
