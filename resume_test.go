@@ -206,6 +206,44 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// Without an ETag, a Last-Modified that is old enough is the validator.
+func TestResumeByDate(t *testing.T) {
+	const rest = "bytes=10-999"
+	for _, tt := range []struct {
+		name    string
+		age     time.Duration // of the first response
+		changed time.Duration // between the responses
+		ranges  []string
+		text    string
+	}{
+		{"same", time.Minute, 0, []string{"", rest}, ""},
+		{"changed", time.Minute, time.Second, []string{"", rest}, "status 200 without the validator"},
+		{"too young", time.Minute - time.Second, 0, []string{""}, "unexpected EOF"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOrigin(1000, 10)
+			o.etag = ""
+			modified := time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC)
+			o.answer = func(attempt int, w http.ResponseWriter) bool {
+				w.Header().Set("Date", modified.Add(tt.age).Format(http.TimeFormat))
+				http.ServeContent(w, o.requests[attempt-1], "file.bin", modified, bytes.NewReader(o.data))
+				modified = modified.Add(tt.changed)
+				return true
+			}
+			got, err := readAll(t, o, get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()})))
+			assert.Equal(t, tt.ranges, o.sent())
+			if tt.text != "" {
+				assert.ErrorContains(t, err, tt.text)
+				assert.Len(t, got, 10)
+				return
+			}
+			require.NoError(t, err)
+			assert.Len(t, got, 1000)
+			assert.Equal(t, []string{"Mon, 02 Jan 2006 15:04:05 GMT"}, o.requests[1].Header["If-Range"])
+		})
+	}
+}
+
 // readAll returns what a body delivers, and its error.
 func readAll(t testing.TB, o *origin, resp *http.Response) (got []byte, err error) {
 	t.Helper()

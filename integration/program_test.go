@@ -97,7 +97,7 @@ func (p *process) finish(t testing.TB, signal os.Signal) {
 	select {
 	case <-p.exited:
 		return
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 	}
 	_ = p.Process.Kill()
 	<-p.exited
@@ -118,15 +118,24 @@ func showLog(t testing.TB, name, path string) {
 // not give to outgoing connections meanwhile.
 func freeAddr(t testing.TB) string {
 	t.Helper()
-	for range 100 {
+	return freeAddrs(t, 1)[0]
+}
+
+// freeAddrs returns n different addresses.
+func freeAddrs(t testing.TB, n int) (addrs []string) {
+	t.Helper()
+	for range 100 * n {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 15000+mathrand.IntN(15000)))
-		if err == nil {
-			defer l.Close()
-			return l.Addr().String()
+		if err != nil {
+			continue
+		}
+		defer l.Close() // later, so that no address is drawn twice
+		if addrs = append(addrs, l.Addr().String()); len(addrs) == n {
+			return addrs
 		}
 	}
 	t.Fatal("no free port")
-	return ""
+	return nil
 }
 
 // writeFile writes a file that lives as long as the test.

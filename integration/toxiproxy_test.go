@@ -65,13 +65,14 @@ func buildToxiproxy(t testing.TB) (binary string) {
 // startToxiproxy starts one whose proxies all lead to upstream.
 func startToxiproxy(t testing.TB, binary, upstream string, seed uint64) *toxiproxy {
 	t.Helper()
+	addrs := freeAddrs(t, toxiproxies+1)
 	x := &toxiproxy{
 		binary: binary,
-		api:    freeAddr(t),
+		api:    addrs[toxiproxies],
 		client: &http.Client{Transport: faults.Base(t, nil), Timeout: 2 * time.Second},
 	}
 	for n := range toxiproxies {
-		x.proxies = append(x.proxies, &toxicProxy{fmt.Sprint(n), freeAddr(t), upstream, true, nil})
+		x.proxies = append(x.proxies, &toxicProxy{fmt.Sprint(n), addrs[n], upstream, true, nil})
 	}
 	config, err := json.Marshal(x.proxies)
 	require.NoError(t, err)

@@ -59,7 +59,7 @@ func (w *watched) requireDecidedBy(t testing.TB, by string) {
 			return w.decidedBy.Load() == by && by == redisbudget.DecidedShared
 		}
 		return strings.Contains(lines[len(lines)-1], last)
-	}, 20*time.Second, 5*time.Millisecond, "decided by %s", by)
+	}, time.Minute, 5*time.Millisecond, "decided by %s", by)
 }
 
 // A server is killed and started again while goroutines of several budgets make
@@ -174,7 +174,7 @@ func TestNetworkFails(t *testing.T) {
 		b.log.requireLines(t, logged)
 		began := time.Now()
 		withdrawn(t, b.Budget, target, 1000)
-		assert.Less(t, time.Since(began), 10*timeout, "%s: retries do not wait", f.name)
+		assert.Less(t, time.Since(began), 100*timeout, "%s: a thousand retries do not wait", f.name)
 		proxy.call(t, f.undoMethod, f.undoPath, f.undoBody)
 	}
 	b.requireDecidedBy(t, redisbudget.DecidedShared)
@@ -188,9 +188,10 @@ func TestCluster(t *testing.T) {
 	for range 3 {
 		budgets = append(budgets, watch(t, redisbudget.Config{Client: client, Window: year, Timeout: patient}))
 	}
-	masters := map[string]bool{}
+	masters, hosts := map[string]bool{}, map[string]bool{}
 	for i := range uint32(30) {
 		host, allowed := fmt.Sprintf("https://%08x.test", i*0x9e3779b9), 0
+		hosts[host] = true
 		master, err := client.MasterForKey(t.Context(), budgets[0].Key(host))
 		require.NoError(t, err)
 		masters[master.Options().Addr] = true
@@ -202,7 +203,12 @@ func TestCluster(t *testing.T) {
 	}
 	assert.Len(t, masters, 3)
 	// One report has hosts of all nodes.
-	time.Sleep(250 * time.Millisecond)
+	for host := range hosts {
+		require.Eventually(t, func() bool {
+			successes, _ := counts(t, client, budgets[0].Key(host))
+			return successes == len(budgets)
+		}, 20*time.Second, 10*time.Millisecond, host)
+	}
 	for _, b := range budgets {
 		assert.Empty(t, b.log.lines())
 		assert.Zero(t, b.local.Load())
@@ -243,10 +249,11 @@ func moveSlot(t *testing.T, client *redis.ClusterClient, key string) {
 	}
 }
 
-// Sentinel makes a replica the master.
+// Sentinel makes a replica the master, and the old master is gone.
 func TestFailover(t *testing.T) {
-	master, replica, sentinel := freeAddr(t), freeAddr(t), freeAddr(t)
-	startRedis(t, master)
+	master := freeAddr(t)
+	old := startRedis(t, master)
+	replica := freeAddr(t) // not the same
 	host, port, err := net.SplitHostPort(master)
 	require.NoError(t, err)
 	startRedis(t, replica, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")
@@ -255,6 +262,7 @@ func TestFailover(t *testing.T) {
 		info, err := client.Info(context.Background(), "replication").Result()
 		return err == nil && strings.Contains(info, "master_link_status:up")
 	}, 20*time.Second, 20*time.Millisecond)
+	sentinel := freeAddr(t)
 	startSentinel(t, sentinel, master)
 
 	failover := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "budget", SentinelAddrs: []string{sentinel}})
@@ -278,11 +286,13 @@ func TestFailover(t *testing.T) {
 		_ = s.Failover(context.Background(), "budget").Err()
 		return false
 	}, 60*time.Second, 100*time.Millisecond)
-	began := time.Now()
-	for time.Since(began) < time.Second {
-		b.Withdraw(t.Context(), target)
-	}
+	old.kill()
+	b.requireDecidedBy(t, redisbudget.DecidedLocal)
 	b.requireDecidedBy(t, redisbudget.DecidedShared)
+	withdrawn(t, b.Budget, target, 9)
+	stats, err := client.Info(t.Context(), "commandstats").Result()
+	require.NoError(t, err)
+	assert.Contains(t, stats, "cmdstat_evalsha:", "the new master decides")
 	assert.LessOrEqual(t, b.shared.Load(), int64(5), "the replica knows the charges")
 	assert.LessOrEqual(t, b.local.Load(), int64(5))
 }

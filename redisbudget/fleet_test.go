@@ -229,7 +229,7 @@ func TestCrash(t *testing.T) {
 }
 
 // counts returns what a key says of the last Window.
-func counts(t *testing.T, client *redis.Client, key string) (successes, charges int) {
+func counts(t *testing.T, client redis.UniversalClient, key string) (successes, charges int) {
 	t.Helper()
 	for slot := range strings.FieldsSeq(client.HGet(context.Background(), key, "slots").Val()) {
 		var n, s, c, fromBurst int

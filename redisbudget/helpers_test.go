@@ -103,7 +103,7 @@ func (l *logBuffer) lines() []string {
 // goroutine that changes the state of a budget logs it later.
 func (l *logBuffer) requireLines(t testing.TB, n int) []string {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(l.lines()) >= n }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(l.lines()) >= n }, time.Minute, 5*time.Millisecond)
 	lines := l.lines()
 	require.Len(t, lines, n, "%q", lines)
 	return lines

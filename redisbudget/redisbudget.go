@@ -46,14 +46,16 @@
 //
 // # What it costs
 //
-// Deposit and Refund count in memory, without a lock or an allocation. A
-// goroutine reports the counts of all hosts in one pipeline per FlushInterval,
-// and sends nothing if there are none. Withdraw takes a retry that was leased,
-// or needs one round trip, after that of another retry to the host if there is
-// one. A lease has up to Lease retries, at most a quarter of what the successes
-// still allow and none of the Burst, and ends with its slot. What is left of it
-// is refunded then, or on Close. After a refusal, further retries to the host
-// are refused without a round trip for one FlushInterval.
+// Deposit and Refund count in memory, without an allocation. They take no lock,
+// except that Deposit also counts in the HostBudget that decides when Redis
+// fails, which takes its lock once for up to 16 deposits. A goroutine reports
+// the counts of all hosts in one pipeline per FlushInterval, and sends nothing
+// if there are none. Withdraw takes a retry that was leased, or needs one round
+// trip, after that of another retry to the host if there is one. A lease has up
+// to Lease retries, at most a quarter of what the successes still allow and
+// none of the Burst, and ends with its slot. What is left of it is refunded
+// then, or on Close. After a refusal, further retries to the host are refused
+// without a round trip for one FlushInterval.
 //
 // # When Redis fails
 //

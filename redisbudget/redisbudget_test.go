@@ -189,7 +189,8 @@ func TestFlushSize(t *testing.T) {
 	assert.Eventually(t, func() bool { return f.reports.Load() == 1 }, 20*time.Second, time.Millisecond)
 }
 
-// Many hosts are reported in one pipeline, and a host that rests needs nothing.
+// Hosts are reported again after they have rested, and nothing is sent while
+// they rest.
 func TestReports(t *testing.T) {
 	f := newFake(t)
 	b := newBudget(t, redisbudget.Config{
@@ -201,6 +202,11 @@ func TestReports(t *testing.T) {
 		require.Eventually(t, func() bool { return f.reports.Load() >= int64(300*(round+1)) }, time.Minute, time.Millisecond)
 		time.Sleep(150 * time.Millisecond) // about as long as it takes until they rest
 	}
+	require.Eventually(t, func() bool {
+		before := f.commands.Load()
+		time.Sleep(300 * time.Millisecond)
+		return f.commands.Load() == before
+	}, 10*time.Second, time.Millisecond)
 	for i := range 300 {
 		require.True(t, b.Withdraw(t.Context(), fmt.Sprintf("https://%d.test", i)))
 	}
@@ -219,12 +225,18 @@ func TestManyHostsAreReportedAtOnce(t *testing.T) {
 
 // Hosts that were used once take no memory for long, also while Redis is down.
 func TestManyHostsAreForgotten(t *testing.T) {
-	b := watch(t, redisbudget.Config{Client: newClient(t, "127.0.0.1:1"), Window: year, FlushInterval: time.Minute})
+	f := newFake(t)
+	var probes atomic.Int64
+	f.fail(func(p *server.Peer) { probes.Add(1); p.WriteError("LOADING") })
+	b := watch(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
 	b.requireDecidedBy(t, redisbudget.DecidedLocal)
 	for i := range 20_000 {
 		b.Deposit(fmt.Sprintf("https://%d.test", i))
 	}
-	time.Sleep(2 * time.Second) // for some turns
+	// A turn ends with a probe, if one is due. The first turn may have begun
+	// before the last deposit, and the second finds that a host rests.
+	turns := probes.Load() + 3
+	require.Eventually(t, func() bool { return probes.Load() >= turns }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, b.Close())
 	assert.LessOrEqual(t, b.Listed(), 1024)
 }
@@ -342,7 +354,7 @@ func TestRedisFails(t *testing.T) {
 			assert.Contains(t, lines.requireLines(t, 1)[0], "level=WARN msg=\"redisbudget: Redis failed, so the local budget decides\" error=")
 
 			f.fail(nil)
-			require.Eventually(t, func() bool { return len(lines.lines()) >= 2 }, 20*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { return len(lines.lines()) >= 2 }, time.Minute, 10*time.Millisecond)
 			if len(lines.lines()) == 2 { // a busy machine may be too slow for the timeout
 				assert.Contains(t, lines.lines()[1], "level=INFO msg=\"redisbudget: Redis works again, so the shared budget decides\"")
 			}
@@ -366,10 +378,9 @@ func TestKeyOfAnotherType(t *testing.T) {
 // While Redis hangs, a retry waits for the Timeout once, and probes are rare.
 func TestWaitIsBounded(t *testing.T) {
 	f := newFake(t)
-	f.fail(func(*server.Peer) {})
-	b := watch(t, redisbudget.Config{Client: newClient(t, f.Addr()), Timeout: time.Second})
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(10*time.Millisecond, cancel)
+	f.fail(func(*server.Peer) { cancel() })
+	b := watch(t, redisbudget.Config{Client: newClient(t, f.Addr()), Timeout: patient})
 	assert.False(t, b.Withdraw(ctx, target))
 	assert.Nil(t, b.decidedBy.Load(), "the context is done first")
 
@@ -396,21 +407,21 @@ func TestWaitBehindACall(t *testing.T) {
 			p.WriteInt(9_000_000) // microseconds until the end of the lease
 		}
 	})
-	b := watch(t, redisbudget.Config{Client: newClient(t, f.Addr()), Timeout: 2 * time.Second})
+	b := watch(t, redisbudget.Config{Client: newClient(t, f.Addr()), Timeout: patient})
 	var first, second bool
 	var wg sync.WaitGroup
 	wg.Go(func() { first = b.Withdraw(t.Context(), target) })
 	require.Eventually(t, func() bool { return calls.Load() == 1 }, 20*time.Second, time.Millisecond)
 	wg.Go(func() { second = b.Withdraw(t.Context(), target) })
-	time.Sleep(time.Second) // half of the Timeout
+	time.Sleep(patient / 2)
 	close(answer)
 	wg.Wait()
 	assert.True(t, first)
 	assert.True(t, second)
 	assert.EqualValues(t, 1, b.shared.Load())
 	assert.EqualValues(t, 1, b.local.Load())
-	// The second call has another error, a second later.
-	assert.Contains(t, b.log.requireLines(t, 1)[0], `error="no answer within 2s"`)
+	// The second call has another error, half of the Timeout later.
+	assert.Contains(t, b.log.requireLines(t, 1)[0], fmt.Sprintf(`error="no answer within %v"`, patient))
 }
 
 func TestCloseReturnsAnError(t *testing.T) {

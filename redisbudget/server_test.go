@@ -189,11 +189,12 @@ func startToxiproxy(t testing.TB, upstream string) *proxy {
 	build.Dir = "../integration"
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	p := &proxy{freeAddr(t), freeAddr(t)}
+	p := &proxy{api: freeAddr(t)}
 	host, port, err := net.SplitHostPort(p.api)
 	require.NoError(t, err)
 	t.Setenv("LOG_LEVEL", "error")
 	start(t, p.api, binary, "-host", host, "-port", port)
+	p.listen = freeAddr(t) // not the same
 	p.call(t, http.MethodPost, "/proxies",
 		fmt.Sprintf(`{"name": "redis", "listen": %q, "upstream": %q, "enabled": true}`, p.listen, upstream))
 	return p

@@ -33,7 +33,7 @@ var quick = map[string][]string{
 	"contention": {"-runs=3", "-clients=10,20"},
 	"outage":     {"-length=60s", "-cooldowns=wait,retries", "-fault=errors", "-retry-after=3s", "-budgets=default,grpc,aws,shared"},
 	"layers":     {"-users=100"},
-	"policy":     {"-rate=2000"},
+	"policy":     {"-rate=20"},
 }
 
 func TestEveryCommandShowsSomething(t *testing.T) {
@@ -208,8 +208,8 @@ func TestHelp(t *testing.T) {
 
 // Zero fields of a budget are the library's defaults.
 func TestPolicyDefaultsOfBudget(t *testing.T) {
-	want, _, _ := retrylab(t, "policy")
-	zero, _, _ := retrylab(t, "policy", "-window=0", "-ratio=0", "-burst=0")
+	want, _, _ := retrylab(t, "policy", "-rate=20")
+	zero, _, _ := retrylab(t, "policy", "-rate=20", "-window=0", "-ratio=0", "-burst=0")
 	assert.Equal(t, want, zero)
 }
 
@@ -247,7 +247,7 @@ func TestPolicyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"MaxAttempts": 4, "Backoff": "FullJitter Base=1s Max=9s",
 		"AttemptTimeout": "2s", "MaxElapsed": "10s", "Budget": {"Kind": "shared", "Burst": 7, "Window": "5s"}}`), 0o600))
-	stdout, stderr, status := retrylab(t, "policy", "-file="+file, "-attempts=6")
+	stdout, stderr, status := retrylab(t, "policy", "-rate=20", "-file="+file, "-attempts=6")
 	require.Zero(t, status, stderr)
 	stdout = strings.Join(strings.Fields(stdout), " ")
 	assert.Contains(t, stdout, `Up to 6 attempts with waits of FullJitter Base=1s Max=9s and the budget "shared"`)
@@ -295,13 +295,13 @@ func TestPolicyWithoutBudget(t *testing.T) {
 // Random failures may be too many for a server that has capacity to spare.
 func TestPolicyOverload(t *testing.T) {
 	for capacity, want := range map[string]string{
-		"600": "if 20.0% of the attempts fail, the server gets ",
-		"460": "no spare capacity",
-		"800": "No warnings.",
+		"24": "if 20.0% of the attempts fail, the server gets ",
+		"18": "no spare capacity",
+		"32": "No warnings.",
 	} {
-		stdout, _, _ := retrylab(t, "policy", "-processes=10", "-timeout=1s", "-capacity="+capacity)
+		stdout, _, _ := retrylab(t, "policy", "-processes=1", "-rate=20", "-timeout=1s", "-capacity="+capacity)
 		assert.Contains(t, strings.Join(strings.Fields(stdout), " "), want, capacity)
-		assert.Equal(t, capacity == "600", strings.Contains(stdout, "the server gets"), capacity)
+		assert.Equal(t, capacity == "24", strings.Contains(stdout, "the server gets"), capacity)
 	}
 }
 

@@ -289,7 +289,7 @@ func faults() map[string]string {
 func outageNotes() []string {
 	return []string{
 		"If a fleet never gets back, its retries keep the server overloaded after the cause is gone: it works on requests that have been abandoned.",
-		"A budget bounds that. The default one allows each process five retries in an outage, so the more processes share a load, the longer they take: try -processes=5,20,100,200,400 -budgets=default. With hundreds of processes, use a smaller Burst.",
+		"A budget bounds that. The default one allows each process five retries in an outage, so the more processes share a load, the longer they take: try -processes=5,20,100,200,400 -budgets=default -length=200s. With hundreds of processes, use a smaller Burst.",
 		"A budget that all processes share is the best protection, if there is a place to keep it.",
 	}
 }

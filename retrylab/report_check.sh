@@ -11,5 +11,5 @@ fi
 RETRYLAB_SCREENSHOTS=$(realpath -m "${1:-screenshots}")
 export RETRYLAB_SCREENSHOTS
 mkdir -p "$RETRYLAB_SCREENSHOTS"
-go test -count=1 -run TestReportsInBrowser -timeout 5m .
+go test -count=1 -run TestReportsInBrowser -timeout 10m .
 ls "$RETRYLAB_SCREENSHOTS"

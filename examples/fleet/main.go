@@ -39,6 +39,10 @@ func main() {
 	processes := flag.Int("processes", 60, "in the fleet")
 	requests := flag.Int("requests", 3, "of each process")
 	flag.Parse()
+	if flag.NArg() > 0 || *processes < 1 || *requests < 1 {
+		fmt.Fprintln(os.Stderr, "fleet: want flags only, and numbers of at least 1")
+		os.Exit(2)
+	}
 	var err error
 	if server := os.Getenv(serverEnv); server != "" {
 		err = work(context.Background(), server, os.Getenv(redisEnv), *requests)
@@ -113,11 +117,15 @@ type fleet struct {
 	title     string
 	redisAddr string
 	attempts  atomic.Int64 // that the server has seen
+	retries   atomic.Int64 // of those
 }
 
 func (f *fleet) run(out io.Writer, processes, requests int) error {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.attempts.Add(1)
+		if r.Header.Get("Retry-Attempt") != "" {
+			f.retries.Add(1)
+		}
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer server.Close()
@@ -137,7 +145,7 @@ func (f *fleet) run(out io.Writer, processes, requests int) error {
 				mu.Lock()
 				errs = append(errs, err)
 				if ended++; ended%max(processes/rows, 1) == 0 || ended == processes {
-					f.print(out, ended, ended*requests)
+					f.print(out, ended)
 				}
 			}
 		})
@@ -154,10 +162,11 @@ func (f *fleet) process(server string, requests int) error {
 	return cmd.Run()
 }
 
-// print prints what has happened so far. Processes that still run have made
-// attempts, too.
-func (f *fleet) print(out io.Writer, processes, requests int) {
-	attempts := f.attempts.Load()
+// print prints what has happened so far. Processes that still run have sent
+// requests, too.
+func (f *fleet) print(out io.Writer, processes int) {
+	retries, attempts := f.retries.Load(), f.attempts.Load()
+	requests := attempts - retries
 	fmt.Fprintf(out, "  %4d processes, %5d requests, %5d attempts: load %.2f\n",
 		processes, requests, attempts, float64(attempts)/float64(requests))
 }

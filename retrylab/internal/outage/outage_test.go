@@ -46,9 +46,9 @@ func run(t *testing.T, s outage.Scenario, c outage.Client) *outage.Result {
 	return r
 }
 
-// These are the figures of RetryTransports in test/budgetfleet_test.go. Without
-// retries, (800 - 2*100)/(100 - 80) = 30 s are expected, because clients wait
-// for two seconds of the ten.
+// TestFleetRecoversFromOverload has these figures of RetryTransports. Without
+// retries, it has 27 s; here (800 - 2*100)/(100 - 80) = 30 s are expected,
+// because clients wait for two seconds of the ten.
 func TestRecoversAsFleetsOfRetryTransports(t *testing.T) {
 	for _, c := range []struct {
 		processes, attempts int
