@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -586,6 +587,67 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 		require.Error(t, err)
 		assert.EqualValues(t, 1, posts.Load())
 	})
+}
+
+// Hazard 0.1: through a proxy, net/http names the proxy in GetConn when it opens
+// a connection, and the server when it uses an HTTP/2 connection again. The
+// second name does not make a resend a request to another host.
+func TestAtMostOnceThroughProxy(t *testing.T) {
+	server, client := faults.Certificates(t)
+	server.NextProtos = []string{"h2"}
+	for _, kind := range []string{"HTTP", "SOCKS"} {
+		for name, tt := range map[string]struct {
+			reused bool // the request is sent on a connection that is open already
+			refuse func(faults.Stream)
+		}{
+			"new connection, which stays open":    {false, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
+			"reused connection, which stays open": {true, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
+			"reused connection, which ends": {true, func(s faults.Stream) {
+				s.GoAway(s.ID, faults.NoError)
+				s.ResetStream(faults.RefusedStream)
+			}},
+		} {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				var posts atomic.Int32
+				srv := faults.Listen(t, func(c *faults.Conn) {
+					if !c.StartTLS(server) {
+						return
+					}
+					warm := tt.reused && c.Number == 1
+					c.HTTP2(func(s faults.Stream) {
+						if warm {
+							warm = false
+							s.Header(true, ":status", "200")
+							return
+						}
+						posts.Add(1)
+						tt.refuse(s)
+					})
+				})
+				base := faults.Base(t, client)
+				base.ForceAttemptHTTP2 = true
+				proxy := &url.URL{Scheme: "http", Host: faults.Proxy(t, srv.Addr, func(c *faults.Conn, _ *http.Request) bool {
+					c.Respond(200, "")
+					return true
+				}).Addr}
+				if kind == "SOCKS" {
+					proxy = &url.URL{Scheme: "socks5", Host: faults.SOCKS(t, srv.Addr, 0).Addr}
+				}
+				base.Proxy = http.ProxyURL(proxy)
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				if tt.reused {
+					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "https://"+srv.Addr, ""))
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+				defer cancel()
+				_, err := transport.RoundTrip(retrytest.Request(t, "POST", "https://"+srv.Addr, "").WithContext(ctx))
+				require.ErrorContains(t, err, "was stopped")
+				assert.EqualValues(t, 1, posts.Load())
+			})
+		}
+	}
 }
 
 // Hazard 1.3: the hooks of httptrace that a base calls, and what they prove
