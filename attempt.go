@@ -169,16 +169,17 @@ func (c *call) newAttempt() *attempt {
 	body := c.body.Open(c.attempts >= c.maxAttempts())
 	// Open may have replaced the Recorder.
 	a.rec = c.body.Recorder()
-	header := c.headerFor(a, prior)
+	header, bare := c.headerFor(a, prior), c.settings.isNetHTTP(c.req.URL)
 	a.req = *c.req.WithContext(a.watch(c.settings, wire.Options{
 		AtMostOnce: !c.idempotent,
 		HasBody:    a.hasBody,
+		NoLayers:   bare,
 		Resendable: isResendable(c.req.Method, header),
 		Restarts:   a.rec != nil,
 	}))
 	a.req.Header = header
 	a.req.Body = body
-	if _, bare := c.settings.base.(*http.Transport); !bare && !c.idempotent && a.hasBody {
+	if !bare && !c.idempotent && a.hasBody {
 		a.req.Body = a.reads.watch(&a.reads.first, body)
 	}
 	a.req.GetBody = c.getBodyFor(a)

@@ -1,8 +1,10 @@
 package test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -436,6 +438,67 @@ func TestNeverSentByNetHTTP(t *testing.T) {
 		assert.Equal(t, 1, sent)
 	}
 }
+
+// A protocol that is registered with net/http's Transport, or that TLS has
+// negotiated, may not call the hooks, so they prove nothing.
+func TestNeverSentByAnotherProtocol(t *testing.T) {
+	t.Run("registered", func(t *testing.T) {
+		sent := 0
+		unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("no route")
+		}}
+		base := new(http.Transport)
+		base.RegisterProtocol("two", retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			body, _ := io.ReadAll(req.Body)
+			_ = req.Body.Close()
+			sent++
+			return unreachable.RoundTrip(retrytest.Request(t, "POST", "http://a.test/", string(body)).WithContext(req.Context()))
+		}))
+		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			RoundTrip(retrytest.Request(t, "POST", "two://a.test/", "payload"))
+		require.ErrorContains(t, err, "no route")
+		assert.Equal(t, 1, sent)
+	})
+	for _, body := range []string{"", "payload"} {
+		t.Run(fmt.Sprintf("negotiated/body %q", body), func(t *testing.T) {
+			server, client := faults.Certificates(t)
+			server.NextProtos, client.NextProtos = []string{"mine"}, []string{"mine"}
+			srv := faults.Listen(t, func(c *faults.Conn) {
+				if c.StartTLS(server) {
+					_, _ = c.Request() // which is processed, and not answered
+				}
+			})
+			base := faults.Base(t, client)
+			var sent atomic.Int32
+			base.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{
+				"mine": func(_ string, conn *tls.Conn) http.RoundTripper {
+					var used atomic.Bool
+					return retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						if used.Swap(true) {
+							return nil, noCachedConnError{}
+						}
+						sent.Add(1)
+						// Write would call the hooks that are in the context.
+						if err := req.WithContext(context.Background()).Write(conn); err != nil {
+							return nil, err
+						}
+						return http.ReadResponse(bufio.NewReader(conn), req)
+					})
+				},
+			}
+			_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(retrytest.Request(t, "POST", "https://"+srv.Addr, body))
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			assert.EqualValues(t, 1, sent.Load())
+		})
+	}
+}
+
+// noCachedConnError makes net/http open another connection.
+type noCachedConnError struct{}
+
+func (noCachedConnError) Error() string             { return "the connection was used" }
+func (noCachedConnError) IsHTTP2NoCachedConnError() {}
 
 // Hazard C1: an empty key counts as none, and with a Policy.Idempotent, so does
 // a key without any value. net/http takes any key as permission to resend, so

@@ -53,6 +53,11 @@ type Options struct {
 	// layer has read and replaced, because the layer's GetBody does not ask.
 	HasBody bool
 
+	// NoLayers tells that no layer above net/http is known. Then only a protocol
+	// that was registered with net/http's Transport can send a body again
+	// without asking ForbidsResend.
+	NoLayers bool
+
 	// Resendable tells that net/http may resend the request over HTTP/1 after
 	// it was written (Request.isReplayable in net/http).
 	Resendable bool
@@ -134,6 +139,7 @@ type host struct {
 // from an earlier attempt once more for each attempt.
 func (t *Trace) Start(ctx context.Context, attempt Attempt, options Options) context.Context {
 	t.attempt, t.options = attempt, options
+	t.replaced.Store(options.NoLayers)
 	t.hooks.GotConn = t.gotConn
 	t.hooks.GotFirstResponseByte = t.gotFirstResponseByte
 	// Each hook costs an allocation, so only those are set that are needed.

@@ -144,6 +144,7 @@ func TestStops(t *testing.T) {
 	var (
 		once       = wire.Options{AtMostOnce: true}
 		withBody   = wire.Options{AtMostOnce: true, HasBody: true}
+		noLayers   = wire.Options{AtMostOnce: true, HasBody: true, NoLayers: true}
 		resendable = wire.Options{AtMostOnce: true, Resendable: true}
 		idempotent = wire.Options{UnencryptedHTTP2: true}
 		http1      = wire.Options{}
@@ -166,6 +167,7 @@ func TestStops(t *testing.T) {
 		{"over HTTP/1, but resendable", resendable, send1 + "get got", wire.ErrResent, true},
 		{"over HTTP/1, resendable, answered", resendable, send1 + "answer get got", nil, false},
 		{"a body is for GetBody to refuse", withBody, send2 + "get got", nil, true},
+		{"a body of a registered protocol", noLayers, send2 + "get got", wire.ErrResent, true},
 		{"a body, answered", withBody, send2 + "answer get got", nil, false},
 		{"another host's request", once, send2 + "get-other got-other", nil, true},
 		{"another host's request, written", once, send2 + "get-other got-other field2 wrote get got", wire.ErrResent, true},
