@@ -428,8 +428,9 @@ func (a *attempt) ResponseEnded(resp *http.Response) {
 		return
 	}
 	switch {
-	// A Base that does not report connections does not report uploads either.
-	case !a.hasBody || a.trace.Uploaded() || a.trace.Connections() == 0:
+	// A Base that does not report answers does not report uploads either.
+	// http.ClientConn reports both, and no connections.
+	case !a.hasBody || a.trace.Uploaded() || a.trace.Connections() == 0 && !a.trace.Answered():
 		a.end()
 	case resp.ProtoMajor < 2:
 		time.AfterFunc(maxLinger, a.end)
