@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,16 +169,17 @@ func (c *call) newAttempt() *attempt {
 	body := c.body.Open(c.attempts >= c.maxAttempts())
 	// Open may have replaced the Recorder.
 	a.rec = c.body.Recorder()
-	header := c.headerFor(a, prior)
+	header, bare := c.headerFor(a, prior), c.settings.isNetHTTP(c.req.URL)
 	a.req = *c.req.WithContext(a.watch(c.settings, wire.Options{
 		AtMostOnce: !c.idempotent,
 		HasBody:    a.hasBody,
+		NoLayers:   bare,
 		Resendable: isResendable(c.req.Method, header),
 		Restarts:   a.rec != nil,
 	}))
 	a.req.Header = header
 	a.req.Body = body
-	if _, bare := c.settings.base.(*http.Transport); !bare && !c.idempotent && a.hasBody {
+	if !bare && !c.idempotent && a.hasBody {
 		a.req.Body = a.reads.watch(&a.reads.first, body)
 	}
 	a.req.GetBody = c.getBodyFor(a)
@@ -426,8 +428,9 @@ func (a *attempt) ResponseEnded(resp *http.Response) {
 		return
 	}
 	switch {
-	// A Base that does not report connections does not report uploads either.
-	case !a.hasBody || a.trace.Uploaded() || a.trace.Connections() == 0:
+	// A Base that does not report answers does not report uploads either.
+	// http.ClientConn reports both, and no connections.
+	case !a.hasBody || a.trace.Uploaded() || a.trace.Connections() == 0 && !a.trace.Answered():
 		a.end()
 	case resp.ProtoMajor < 2:
 		time.AfterFunc(maxLinger, a.end)
@@ -450,8 +453,8 @@ func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) *att
 		a.values.attempt = a
 	}
 	a.result.reason.Store(uint32(reason))
-	// Base may have followed a redirect: then the request is its own.
-	if resp.Request == nil || resp.Request == &a.req || resp.Request == c.req {
+	switch {
+	case resp.Request == nil, c.isOwn(resp.Request):
 		resp.Request = c.req
 		// An outer RetryTransport sets Response.Request itself, once it has
 		// decided how the request ended.
@@ -459,11 +462,59 @@ func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) *att
 			a.result.req = *c.req.WithContext(a)
 			resp.Request = &a.result.req
 		}
+	// Base may have followed a redirect: then the request is its own. Its
+	// context must not end with the attempt.
+	case c.attempt != nil && a.isIn(resp.Request.Context()):
+		resp.Request = resp.Request.WithContext(&detachedContext{
+			Context: c.req.Context(),
+			values:  context.WithoutCancel(resp.Request.Context()),
+		})
 	}
 	if c.attempt != nil {
 		a.followBody(resp)
 	}
 	return a
+}
+
+// isOwn reports whether req is the request that the last attempt sent, or the
+// copy that net/http makes of one with a body (setupRewindBody). That copy is
+// the Response.Request if an HTTP/2 connection was open already.
+func (c *call) isOwn(req *http.Request) bool {
+	sent := c.sentRequest()
+	return req == sent || req == c.req ||
+		req.URL == sent.URL && req.Method == sent.Method && req.Host == sent.Host &&
+			reflect.ValueOf(req.Header).Pointer() == reflect.ValueOf(sent.Header).Pointer() &&
+			sameContext(req.Context(), sent.Context())
+}
+
+// sameContext compares contexts, some of which cannot be compared by ==.
+func sameContext(a, b context.Context) bool {
+	return reflect.ValueOf(a).Comparable() && a == b
+}
+
+// isIn reports whether ctx is the context of the attempt, or derived from it.
+func (a *attempt) isIn(ctx context.Context) bool {
+	v := fromContext(ctx)
+	for v != nil && v.attempt != nil && v.attempt != a {
+		v = fromContext(v.attempt.Context) // of a nested RetryTransport
+	}
+	return v != nil && v.attempt == a
+}
+
+// detachedContext has the values of a context that was derived from that of an
+// attempt, and ends when the caller's context does.
+type detachedContext struct {
+	context.Context // the caller's
+	values          context.Context
+}
+
+// Value implements context.Context.
+func (c *detachedContext) Value(key any) any {
+	if v := c.values.Value(key); v != nil {
+		return v
+	}
+	// Package context finds out how the caller's context ended by a value.
+	return c.Context.Value(key)
 }
 
 // followBody ends the attempt with the body of its response. Until then, the

@@ -107,7 +107,7 @@ func (c *call) outcome(resp *http.Response, err error) (outcome Outcome) {
 	// net/http has retried often enough for all attempts.
 	case errors.Is(err, wire.ErrTooManySends):
 		return Final
-	case outcome == Transient && err != nil && c.attempt.neverSent(err):
+	case outcome == Transient && err != nil && c.attempt.neverSent(err) && !c.settings.hasOtherProtocols():
 		return Unprocessed
 	case outcome == Unprocessed && err != nil && c.attempt.failedToReconnect(err):
 		return Transient
@@ -289,6 +289,8 @@ func errorTexts() []errorText {
 		{"net/http: request canceled", "", Final}, // Transport.CancelRequest
 		{"http: Request.ContentLength=", "with nil Body", Final},
 		{"http: ContentLength=", "with Body length", Final},
+		{"http2: invalid ", "", Final},            // host, path, header of a connection, trailer
+		{"invalid Trailer key ", "", Final},       // over HTTP/1
 		{"http2: request ", "larger than", Final}, // body than stated, headers than the server accepts
 		{"net/http: HTTP/1.x transport connection broken: ", "server response headers exceeded", Final},
 		{"Proxy Authentication Required", "", Final}, // the status text of a proxy's answer to CONNECT

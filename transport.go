@@ -212,6 +212,29 @@ func (s *settings) hidesGetBody(u *url.URL) bool {
 	return s.transport != nil && u != nil && (u.Scheme == "https" || s.unencryptedHTTP2())
 }
 
+// isNetHTTP reports whether Base is net/http's Transport itself, and u has a
+// scheme of its own. Other schemes are of protocols that were registered with
+// it (http.Transport.RegisterProtocol), which are layers.
+func (s *settings) isNetHTTP(u *url.URL) bool {
+	_, ok := s.base.(*http.Transport)
+	return ok && u != nil && (u.Scheme == "http" || u.Scheme == "https")
+}
+
+// hasOtherProtocols reports whether Base may send requests by a protocol that
+// TLS has negotiated and that does not call the hooks of httptrace. It is asked
+// after an attempt: Clone prepares HTTP/2 as the first RoundTrip does.
+func (s *settings) hasOtherProtocols() bool {
+	if s.transport == nil {
+		return false
+	}
+	for name := range s.transport.Clone().TLSNextProto {
+		if name != "h2" && name != "unencrypted_http2" {
+			return true
+		}
+	}
+	return false
+}
+
 // unencryptedHTTP2 reports whether Base is known to speak HTTP/2 without TLS.
 func (s *settings) unencryptedHTTP2() bool {
 	return s.transport != nil && s.transport.Protocols != nil && s.transport.Protocols.UnencryptedHTTP2()

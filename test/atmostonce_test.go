@@ -1,8 +1,10 @@
 package test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -435,6 +438,67 @@ func TestNeverSentByNetHTTP(t *testing.T) {
 	}
 }
 
+// A protocol that is registered with net/http's Transport, or that TLS has
+// negotiated, may not call the hooks, so they prove nothing.
+func TestNeverSentByAnotherProtocol(t *testing.T) {
+	t.Run("registered", func(t *testing.T) {
+		sent := 0
+		unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("no route")
+		}}
+		base := new(http.Transport)
+		base.RegisterProtocol("two", retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			body, _ := io.ReadAll(req.Body)
+			_ = req.Body.Close()
+			sent++
+			return unreachable.RoundTrip(retrytest.Request(t, "POST", "http://a.test/", string(body)).WithContext(req.Context()))
+		}))
+		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			RoundTrip(retrytest.Request(t, "POST", "two://a.test/", "payload"))
+		require.ErrorContains(t, err, "no route")
+		assert.Equal(t, 1, sent)
+	})
+	for _, body := range []string{"", "payload"} {
+		t.Run(fmt.Sprintf("negotiated/body %q", body), func(t *testing.T) {
+			server, client := faults.Certificates(t)
+			server.NextProtos, client.NextProtos = []string{"mine"}, []string{"mine"}
+			srv := faults.Listen(t, func(c *faults.Conn) {
+				if c.StartTLS(server) {
+					_, _ = c.Request() // which is processed, and not answered
+				}
+			})
+			base := faults.Base(t, client)
+			var sent atomic.Int32
+			base.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{
+				"mine": func(_ string, conn *tls.Conn) http.RoundTripper {
+					var used atomic.Bool
+					return retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						if used.Swap(true) {
+							return nil, noCachedConnError{}
+						}
+						sent.Add(1)
+						// Write would call the hooks that are in the context.
+						if err := req.WithContext(context.Background()).Write(conn); err != nil {
+							return nil, err
+						}
+						return http.ReadResponse(bufio.NewReader(conn), req)
+					})
+				},
+			}
+			_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(retrytest.Request(t, "POST", "https://"+srv.Addr, body))
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			assert.EqualValues(t, 1, sent.Load())
+		})
+	}
+}
+
+// noCachedConnError makes net/http open another connection.
+type noCachedConnError struct{}
+
+func (noCachedConnError) Error() string             { return "the connection was used" }
+func (noCachedConnError) IsHTTP2NoCachedConnError() {}
+
 // Hazard C1: an empty key counts as none, and with a Policy.Idempotent, so does
 // a key without any value. net/http takes any key as permission to resend, so
 // such a key is removed.
@@ -585,6 +649,67 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 		require.Error(t, err)
 		assert.EqualValues(t, 1, posts.Load())
 	})
+}
+
+// Hazard 0.1: through a proxy, net/http names the proxy in GetConn when it opens
+// a connection, and the server when it uses an HTTP/2 connection again. The
+// second name does not make a resend a request to another host.
+func TestAtMostOnceThroughProxy(t *testing.T) {
+	server, client := faults.Certificates(t)
+	server.NextProtos = []string{"h2"}
+	for _, kind := range []string{"HTTP", "SOCKS"} {
+		for name, tt := range map[string]struct {
+			reused bool // the request is sent on a connection that is open already
+			refuse func(faults.Stream)
+		}{
+			"new connection, which stays open":    {false, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
+			"reused connection, which stays open": {true, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
+			"reused connection, which ends": {true, func(s faults.Stream) {
+				s.GoAway(s.ID, faults.NoError)
+				s.ResetStream(faults.RefusedStream)
+			}},
+		} {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				var posts atomic.Int32
+				srv := faults.Listen(t, func(c *faults.Conn) {
+					if !c.StartTLS(server) {
+						return
+					}
+					warm := tt.reused && c.Number == 1
+					c.HTTP2(func(s faults.Stream) {
+						if warm {
+							warm = false
+							s.Header(true, ":status", "200")
+							return
+						}
+						posts.Add(1)
+						tt.refuse(s)
+					})
+				})
+				base := faults.Base(t, client)
+				base.ForceAttemptHTTP2 = true
+				proxy := &url.URL{Scheme: "http", Host: faults.Proxy(t, srv.Addr, func(c *faults.Conn, _ *http.Request) bool {
+					c.Respond(200, "")
+					return true
+				}).Addr}
+				if kind == "SOCKS" {
+					proxy = &url.URL{Scheme: "socks5", Host: faults.SOCKS(t, srv.Addr, 0).Addr}
+				}
+				base.Proxy = http.ProxyURL(proxy)
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				if tt.reused {
+					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "https://"+srv.Addr, ""))
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+				defer cancel()
+				_, err := transport.RoundTrip(retrytest.Request(t, "POST", "https://"+srv.Addr, "").WithContext(ctx))
+				require.ErrorContains(t, err, "was stopped")
+				assert.EqualValues(t, 1, posts.Load())
+			})
+		}
+	}
 }
 
 // Hazard 1.3: the hooks of httptrace that a base calls, and what they prove

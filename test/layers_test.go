@@ -199,3 +199,28 @@ type unprocessedError struct{}
 
 func (unprocessedError) Error() string              { return "the limiter is full" }
 func (unprocessedError) Outcome() httpretry.Outcome { return httpretry.Unprocessed }
+
+// Hazard 0.1: a layer may also be a protocol that is registered with net/http's
+// Transport.
+func TestAtMostOnceWithRegisteredProtocol(t *testing.T) {
+	for _, scheme := range []string{"http", "signed"} {
+		t.Run(scheme, func(t *testing.T) {
+			srv, inner := refuseStreams(t), faults.HTTP2Base(t)
+			base := new(http.Transport)
+			base.RegisterProtocol(scheme, retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				body, err := io.ReadAll(req.Body)
+				if err != nil {
+					return nil, err
+				}
+				_ = req.Body.Close()
+				return inner.RoundTrip(retrytest.Request(t, req.Method, srv.URL(), string(body)).WithContext(req.Context()))
+			}))
+			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+			defer cancel()
+			_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(retrytest.Request(t, "POST", scheme+"://a.test/", "payload").WithContext(ctx))
+			require.ErrorContains(t, err, "was stopped")
+			assert.EqualValues(t, 1, srv.Requests.Load())
+		})
+	}
+}

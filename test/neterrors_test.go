@@ -701,6 +701,14 @@ func requestFaults() []fault {
 	all := wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0), kindPut: permanentFailure(0)}
 	// If the body is not in memory, its header is sent first.
 	withBody := wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(0), kindPostKeyed: permanentFailure(0)}
+	overHTTP2 := func(modify func(*http.Request)) func(*testing.T) *scene {
+		return func(t *testing.T) *scene {
+			s := answerHTTP2(func(s faults.Stream) { s.Respond(200) })(t)
+			s.modify = func(r *http.Request) *http.Request { modify(r); return r }
+			return s
+		}
+	}
+	badTrailer := func(r *http.Request) { r.Trailer = http.Header{"Content-Length": nil} }
 	return []fault{
 		{"scheme", badRequest(func(r *http.Request) { r.URL.Scheme = "ftp" }), `unsupported protocol scheme "ftp"`, final, all},
 		{"no host", badRequest(func(r *http.Request) { r.URL.Host = "" }), "http: no Host in request URL", final, all},
@@ -714,6 +722,11 @@ func requestFaults() []fault {
 		{"length of a body that is not there", racing(badRequest(func(r *http.Request) { r.ContentLength = 5; r.Body, r.GetBody = nil, nil })), "http: Request.ContentLength=5 with nil Body", final, all},
 		{"short body", racing(badRequest(func(r *http.Request) { r.ContentLength = 10 })), "http: ContentLength=10 with Body length 7", final, withBody},
 		{"long body", racing(badRequest(func(r *http.Request) { r.ContentLength = 1 })), "http: ContentLength=1 with Body length 7", final, withBody},
+		{"trailer that is not allowed", racing(badRequest(badTrailer)), `invalid Trailer key "Content-Length"`, final, wants{kindPostStreamed: permanentFailure(0)}},
+		{"HTTP/2, trailer that is not allowed", overHTTP2(badTrailer), `http2: invalid Trailer key "Content-Length"`, final, all},
+		{"HTTP/2, host", overHTTP2(func(r *http.Request) { r.Host = "a b" }), "http2: invalid Host header", final, all},
+		{"HTTP/2, path", overHTTP2(func(r *http.Request) { r.URL.Opaque = "a" }), `http2: invalid request :path "a" from URL.Opaque = "a"`, final, all},
+		{"HTTP/2, header of a connection", overHTTP2(func(r *http.Request) { r.Header.Set("Connection", "x") }), `http2: invalid Connection request header: ["x"]`, final, all},
 		{"HTTP/2, long body", func(t *testing.T) *scene {
 			s := answerHTTP2(func(faults.Stream) {})(t)
 			s.modify = func(r *http.Request) *http.Request { r.ContentLength = 1; return r }

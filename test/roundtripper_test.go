@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -333,6 +334,79 @@ func TestResponseRequestOfALayer(t *testing.T) {
 					assert.Equal(t, attempts, httpretry.Attempt(resp.Request.Context()))
 				})
 			}
+		}
+	}
+}
+
+// Hazard A9: over an HTTP/2 connection that is open already, Response.Request of
+// net/http is a copy that it has made of a request with a body. Through a
+// RetryTransport it is the caller's request, with a context that is still alive
+// after the body has ended, and that Result knows.
+func TestResponseRequestOverReusedConnection(t *testing.T) {
+	for name, newRequest := range map[string]func(url string) *http.Request{
+		"POST": func(url string) *http.Request { return retrytest.Request(t, "POST", url, "payload") },
+		"keyed POST": func(url string) *http.Request {
+			req := retrytest.Request(t, "POST", url, "payload")
+			req.Header.Set("Idempotency-Key", "k")
+			return req
+		},
+		"stream": func(url string) *http.Request {
+			return retrytest.Streamed(t, "PUT", url, retrytest.Counted("payload"))
+		},
+	} {
+		for status, want := range map[int]httpretry.Reason{200: httpretry.ReasonSuccess, 204: httpretry.ReasonSuccess, 503: httpretry.ReasonBudget} {
+			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
+				_, url, base := newHTTP2Handler(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+				policy := httpretry.Policy{Budget: retrytest.UsedUp{}}
+				if status == 503 {
+					policy.Idempotent = func(*http.Request) bool { return true }
+				}
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				for range 3 {
+					req := newRequest(url)
+					resp, err := transport.RoundTrip(req)
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+					require.NoError(t, resp.Request.Context().Err())
+					require.NoError(t, context.Cause(resp.Request.Context()))
+					assert.Same(t, req.URL, resp.Request.URL)
+					assert.Equal(t, req.GetBody != nil, resp.Request.GetBody != nil)
+					attempts, reason := httpretry.Result(resp)
+					assert.Equal(t, 1, attempts)
+					assert.Equal(t, want, reason)
+				}
+			})
+		}
+	}
+}
+
+// Hazard A9: the context of a request that a layer has made from the attempt's
+// has the layer's values, and ends with the caller's context only.
+func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
+	type key struct{}
+	for _, background := range []bool{false, true} {
+		inner := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			return inner.RoundTrip(req.WithContext(context.WithValue(req.Context(), key{}, "of the layer")))
+		})
+		ctx, cancel := context.WithCancelCause(t.Context())
+		if background {
+			ctx = context.Background()
+		}
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		got := resp.Request.Context()
+		require.NoError(t, got.Err())
+		require.NoError(t, context.Cause(got))
+		assert.Equal(t, "of the layer", got.Value(key{}))
+		assert.Equal(t, 2, httpretry.Attempt(got))
+		cause := errors.New("the caller's cause")
+		cancel(cause)
+		if !background {
+			require.ErrorIs(t, got.Err(), context.Canceled)
+			require.Equal(t, cause, context.Cause(got))
 		}
 	}
 }

@@ -34,6 +34,21 @@ import (
 // An HTTP/2 server may respond before it has read the request, and continue to
 // read. The end of the attempt's context does not cut that off.
 func TestUploadOutlivesAnswer(t *testing.T) {
+	t.Run("Transport", func(t *testing.T) {
+		testUploadOutlivesAnswer(t, func(base *http.Transport, _ string) http.RoundTripper { return base })
+	})
+	// It is given no connection, so the hook GotConn is not called.
+	t.Run("ClientConn", func(t *testing.T) {
+		testUploadOutlivesAnswer(t, func(base *http.Transport, addr string) http.RoundTripper {
+			conn, err := base.NewClientConn(t.Context(), "http", addr)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = conn.Close() })
+			return conn
+		})
+	})
+}
+
+func testUploadOutlivesAnswer(t *testing.T, newBase func(base *http.Transport, addr string) http.RoundTripper) {
 	for _, header := range []string{"", "key"} {
 		t.Run(header, func(t *testing.T) {
 			srv := faults.HTTP2(t, func(s faults.Stream) { s.Respond(204) })
@@ -42,7 +57,7 @@ func TestUploadOutlivesAnswer(t *testing.T) {
 			if header != "" {
 				req.Header.Set("Idempotency-Key", header)
 			}
-			inner := faults.HTTP2Base(t)
+			inner := newBase(faults.HTTP2Base(t), srv.Addr)
 			var attempt context.Context
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				attempt = req.Context()

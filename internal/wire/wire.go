@@ -53,6 +53,11 @@ type Options struct {
 	// layer has read and replaced, because the layer's GetBody does not ask.
 	HasBody bool
 
+	// NoLayers tells that no layer above net/http is known. Then only a protocol
+	// that was registered with net/http's Transport can send a body again
+	// without asking ForbidsResend.
+	NoLayers bool
+
 	// Resendable tells that net/http may resend the request over HTTP/1 after
 	// it was written (Request.isReplayable in net/http).
 	Resendable bool
@@ -114,9 +119,11 @@ type Trace struct {
 // pending counts the connections that net/http has requested and not yet got.
 type pending struct {
 	mu    sync.Mutex
-	hosts []host // for which a connection was requested
-	first int    // hosts that wait for their first connection
-	again bool   // a host waits for a further connection
+	hosts []host     // for which a connection was requested
+	first int        // hosts that wait for their first connection
+	again bool       // a host waits for a further connection
+	conns []net.Conn // that requests were given, if AtMostOnce is set
+	conn1 [1]net.Conn
 }
 
 // host is a host that a connection was asked for.
@@ -132,6 +139,7 @@ type host struct {
 // from an earlier attempt once more for each attempt.
 func (t *Trace) Start(ctx context.Context, attempt Attempt, options Options) context.Context {
 	t.attempt, t.options = attempt, options
+	t.replaced.Store(options.NoLayers)
 	t.hooks.GotConn = t.gotConn
 	t.hooks.GotFirstResponseByte = t.gotFirstResponseByte
 	// Each hook costs an allocation, so only those are set that are needed.
@@ -222,7 +230,7 @@ func (t *Trace) gotConn(info httptrace.GotConnInfo) {
 	if t.options.Restarts && sends > 1 && !t.wrote.Load() {
 		t.attempt.Restarted()
 	}
-	mayResend := t.connected()
+	mayResend := t.connected(info.Conn)
 	switch {
 	// Over HTTP/1, net/http resends only what failed on a reused connection,
 	// and a layer may well send ten requests of its own at the same time.
@@ -239,20 +247,46 @@ func (t *Trace) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// connected takes back what getConn counted, and reports whether the
-// connection may be for a request that was sent before. While several
-// connections are outstanding, that is not known: then it may be.
-func (t *Trace) connected() (mayResend bool) {
+// connected takes back what getConn counted, and reports whether conn may be
+// for a request that was sent before. While several connections are
+// outstanding, that is not known: then it may be.
+func (t *Trace) connected(conn net.Conn) (mayResend bool) {
 	t.pending.mu.Lock()
-	defer t.pending.mu.Unlock()
-	switch {
-	case t.pending.again:
-		t.pending.again = false
-	case t.pending.first > 0:
+	first := !t.pending.again && t.pending.first > 0
+	if first {
 		t.pending.first--
-		return false
 	}
-	return true
+	t.pending.again = false
+	before := t.pending.conns
+	if conn != nil && t.options.AtMostOnce {
+		if before == nil {
+			t.pending.conns = t.pending.conn1[:0]
+		}
+		t.pending.conns = append(t.pending.conns, conn)
+	}
+	t.pending.mu.Unlock()
+	// Through a proxy, GetConn gets the name of the proxy for a new connection,
+	// and that of the server for an HTTP/2 connection that is open already.
+	return !first || conn != nil && slices.ContainsFunc(before, func(c net.Conn) bool { return maySharePeer(c, conn) })
+}
+
+// maySharePeer reports whether two connections may lead to the same server.
+// Those through a proxy have the proxy's address, whatever the server.
+func maySharePeer(a, b net.Conn) bool {
+	if nameA, nameB := serverName(a), serverName(b); nameA != "" && nameB != "" {
+		return nameA == nameB
+	}
+	addrA, addrB := a.RemoteAddr(), b.RemoteAddr()
+	return addrA == nil || addrB == nil || addrA.String() == addrB.String()
+}
+
+// serverName returns the name that a client has sent to the server in the TLS
+// handshake. It is "" for an IP address.
+func serverName(conn net.Conn) string {
+	if c, ok := conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
+		return c.ConnectionState().ServerName
+	}
+	return ""
 }
 
 // stop ends a sending before it is written. Over HTTP/2, net/http looks at the

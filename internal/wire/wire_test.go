@@ -42,34 +42,44 @@ func (a *attempt) Restarted()        { a.mu.Lock(); defer a.mu.Unlock(); a.resta
 func (a *attempt) Uploaded()         { a.mu.Lock(); defer a.mu.Unlock(); a.uploads++ }
 func (a *attempt) BodyWasRead() bool { return a.bodyRead }
 
-// conn is a connection that notes whether it was closed. Its protocol is what
-// TLS has negotiated, if not "".
+// conn is a connection that notes whether it was closed. Its address is not
+// known if it is "".
 type conn struct {
 	net.Conn
+	addr   string
 	closed bool
 }
 
 func (c *conn) Close() error { c.closed = true; return nil }
 
+func (c *conn) RemoteAddr() net.Addr {
+	if c.addr == "" {
+		return nil
+	}
+	return &net.UnixAddr{Name: c.addr}
+}
+
+// tlsConn has negotiated the protocol, if that is not "", and has sent the
+// server's name, if that is not "".
 type tlsConn struct {
 	*conn
-	protocol string
+	protocol, name string
 }
 
 func (c tlsConn) ConnectionState() tls.ConnectionState {
-	return tls.ConnectionState{NegotiatedProtocol: c.protocol}
+	return tls.ConnectionState{NegotiatedProtocol: c.protocol, ServerName: c.name}
 }
 
 // player calls the hooks that net/http would call.
 type player struct {
 	*attempt
 	*wire.Trace
-	hooks *httptrace.ClientTrace
-	conn  net.Conn
+	hooks       *httptrace.ClientTrace
+	conn, other net.Conn
 }
 
 func newPlayer(t *testing.T, options wire.Options) *player {
-	p := &player{attempt: new(attempt), Trace: new(wire.Trace), conn: &conn{}}
+	p := &player{attempt: new(attempt), Trace: new(wire.Trace), conn: &conn{addr: "a"}, other: &conn{addr: "b"}}
 	p.hooks = httptrace.ContextClientTrace(p.Start(t.Context(), p.attempt, options))
 	return p
 }
@@ -84,6 +94,8 @@ func (p *player) play(hooks string) {
 			call(p.hooks.GetConn, "b.test:443")
 		case "got":
 			p.hooks.GotConn(httptrace.GotConnInfo{Conn: p.conn})
+		case "got-other":
+			p.hooks.GotConn(httptrace.GotConnInfo{Conn: p.other})
 		case "field1":
 			p.field("Host")
 		case "field2":
@@ -132,6 +144,7 @@ func TestStops(t *testing.T) {
 	var (
 		once       = wire.Options{AtMostOnce: true}
 		withBody   = wire.Options{AtMostOnce: true, HasBody: true}
+		noLayers   = wire.Options{AtMostOnce: true, HasBody: true, NoLayers: true}
 		resendable = wire.Options{AtMostOnce: true, Resendable: true}
 		idempotent = wire.Options{UnencryptedHTTP2: true}
 		http1      = wire.Options{}
@@ -154,13 +167,14 @@ func TestStops(t *testing.T) {
 		{"over HTTP/1, but resendable", resendable, send1 + "get got", wire.ErrResent, true},
 		{"over HTTP/1, resendable, answered", resendable, send1 + "answer get got", nil, false},
 		{"a body is for GetBody to refuse", withBody, send2 + "get got", nil, true},
+		{"a body of a registered protocol", noLayers, send2 + "get got", wire.ErrResent, true},
 		{"a body, answered", withBody, send2 + "answer get got", nil, false},
-		{"another host's request", once, send2 + "get-other got", nil, true},
-		{"another host's request, written", once, send2 + "get-other got field2 wrote get got", wire.ErrResent, true},
+		{"another host's request", once, send2 + "get-other got-other", nil, true},
+		{"another host's request, written", once, send2 + "get-other got-other field2 wrote get got", wire.ErrResent, true},
 		{"another host's request, and a resend", once, send2 + "get-other get got", wire.ErrResent, true},
-		{"another host's request first, and a resend", once, "get-other got field2 wrote answer " + send2 + "get got", wire.ErrResent, true},
-		{"another host's request over HTTP/1 meanwhile, answered", once, "get-other got field1 wrote " + send2 + "answer get got", wire.ErrResent, true},
-		{"asked for twice, as net/http does to reuse a connection", once, "get " + send2 + "get-other got", nil, true},
+		{"another host's request first, and a resend", once, "get-other got-other field2 wrote answer " + send2 + "get got", wire.ErrResent, true},
+		{"another host's request over HTTP/1 meanwhile, answered", once, "get-other got-other field1 wrote " + send2 + "answer get got", wire.ErrResent, true},
+		{"asked for twice, as net/http does to reuse a connection", once, "get " + send2 + "get-other got-other", nil, true},
 		{"two requests, one answered", once, "get got " + send2 + "field2 answer get got", wire.ErrResent, true},
 		{"two requests, both answered", once, "get got " + send2 + "field2 answer answer get got", nil, false},
 		{"more answers than requests", once, "answer answer " + send2, nil, true},
@@ -196,7 +210,7 @@ func TestStopsReplacedBodies(t *testing.T) {
 		{"read by net/http", send2, "get got", 0},
 		{"read by a layer", "", send2 + "get got", 1},
 		{"read by a layer, answered", "", send2 + "answer get got", 0},
-		{"read by a layer while it sends another request", "get-other got field2", "get got field2-post get got", 1},
+		{"read by a layer while it sends another request", "get-other got-other field2", "get got field2-post get got", 1},
 		{"read by net/http, and another request meanwhile", send2, "get got field2 answer get got", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -204,6 +218,33 @@ func TestStopsReplacedBodies(t *testing.T) {
 			p.play(tt.before)
 			p.bodyRead = true
 			p.play(tt.after)
+			assert.Len(t, p.stops, tt.stops)
+		})
+	}
+}
+
+// GetConn may get two names for one server: its own and that of a proxy. The
+// connections tell whether it may be the same server.
+func TestStopsUnderAnotherName(t *testing.T) {
+	for name, tt := range map[string]struct {
+		first, next net.Conn
+		stops       int
+	}{
+		"another address":                {&conn{addr: "a"}, &conn{addr: "b"}, 0},
+		"the same address":               {&conn{addr: "a"}, &conn{addr: "a"}, 1},
+		"an unknown address":             {&conn{addr: "a"}, &conn{}, 1},
+		"an unknown address before":      {&conn{}, &conn{addr: "a"}, 1},
+		"an unknown connection":          {&conn{addr: "a"}, nil, 0},
+		"an unknown connection before":   {nil, &conn{addr: "a"}, 0},
+		"the same address, another name": {tlsConn{&conn{addr: "a"}, "h2", "a"}, tlsConn{&conn{addr: "a"}, "h2", "b"}, 0},
+		"another address, the same name": {tlsConn{&conn{addr: "a"}, "h2", "a"}, tlsConn{&conn{addr: "b"}, "h2", "a"}, 1},
+		"the same address, one name":     {tlsConn{&conn{addr: "a"}, "h2", "a"}, tlsConn{&conn{addr: "a"}, "h2", ""}, 1},
+		"another address, one name":      {tlsConn{&conn{addr: "a"}, "h2", "a"}, tlsConn{&conn{addr: "b"}, "h2", ""}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlayer(t, wire.Options{AtMostOnce: true})
+			p.conn, p.other = tt.first, tt.next
+			p.play(send2 + "get-other got-other")
 			assert.Len(t, p.stops, tt.stops)
 		})
 	}
@@ -220,9 +261,9 @@ func TestStopClosesConnections(t *testing.T) {
 	}{
 		"HTTP/1":            {send1, func(c *conn) net.Conn { return c }, true},
 		"HTTP/2":            {send2, func(c *conn) net.Conn { return c }, false},
-		"TLS, HTTP/1":       {send2, func(c *conn) net.Conn { return tlsConn{c, "http/1.1"} }, true},
-		"TLS, no agreement": {send2, func(c *conn) net.Conn { return tlsConn{c, ""} }, true},
-		"TLS, HTTP/2":       {send1, func(c *conn) net.Conn { return tlsConn{c, "h2"} }, false},
+		"TLS, HTTP/1":       {send2, func(c *conn) net.Conn { return tlsConn{c, "http/1.1", ""} }, true},
+		"TLS, no agreement": {send2, func(c *conn) net.Conn { return tlsConn{c, "", ""} }, true},
+		"TLS, HTTP/2":       {send1, func(c *conn) net.Conn { return tlsConn{c, "h2", ""} }, false},
 		"unknown":           {send1, func(*conn) net.Conn { return nil }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +291,7 @@ func TestFacts(t *testing.T) {
 		{name: "connected", hooks: "get got", unsent: true, connections: 1},
 		{name: "connecting elsewhere", hooks: "get get-other", unsent: true, connecting: true},
 		{name: "connecting elsewhere, in the end", hooks: "get got get-other", unsent: true, connecting: true, connections: 1},
-		{name: "connected elsewhere", hooks: "get got get-other got", unsent: true, connections: 2},
+		{name: "connected elsewhere", hooks: "get got get-other got-other", unsent: true, connections: 2},
 		{name: "a field of HTTP/1", hooks: "get got field1", wrote: true, connections: 1},
 		{name: "a field of HTTP/2", hooks: "get got field2", wrote: true, connections: 1},
 		{name: "headers alone", hooks: "get got headers", wrote: true, connections: 1},
@@ -342,7 +383,7 @@ func TestConcurrentHooks(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
-				p.play(send2 + "1xx answer " + send1 + "get-other got answer")
+				p.play(send2 + "1xx answer " + send1 + "get-other got-other answer")
 			}
 		})
 		wg.Go(func() {
