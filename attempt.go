@@ -339,13 +339,21 @@ func (a *attempt) BodyWasRead() bool { return a.reads.begun.Load() }
 // own reader.
 func (a *attempt) bodyFailed() bool { return a != nil && a.readerFailed }
 
-// neverSent reports whether the attempt, which failed with err, provably ended
-// before a byte of its request was written. A layer in Base that has read a
-// body may have sent it without net/http. If a context ended the attempt, its
-// own or one of a layer, this is certain only if it had no connection: over
-// HTTP/2, net/http may write the request after RoundTrip has returned.
-func (a *attempt) neverSent(err error) bool {
-	if a == nil || !a.trace.ProvesUnsent() || a.reads.ever.Load() {
+// neverSent reports whether the current attempt, which failed with err,
+// provably ended before a byte of its request was written. If a context ended
+// the attempt, its own or one of a layer, this is certain only if it had no
+// connection: over HTTP/2, net/http may write the request after RoundTrip has
+// returned.
+func (c *call) neverSent(err error) bool {
+	a := c.attempt
+	switch {
+	case a == nil || !a.trace.ProvesUnsent():
+		return false
+	// A layer in Base that has read a body may have sent it without net/http.
+	// Without a body, nothing shows whether a layer has sent the request.
+	case a.reads.ever.Load(), !a.hasBody && c.settings.transport == nil:
+		return false
+	case c.settings.hasOtherProtocols():
 		return false
 	}
 	timedOut := a.req.Context().Err() != nil || isTimeout(err) ||

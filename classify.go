@@ -107,7 +107,7 @@ func (c *call) outcome(resp *http.Response, err error) (outcome Outcome) {
 	// net/http has retried often enough for all attempts.
 	case errors.Is(err, wire.ErrTooManySends):
 		return Final
-	case outcome == Transient && err != nil && c.attempt.neverSent(err) && !c.settings.hasOtherProtocols():
+	case outcome == Transient && err != nil && c.neverSent(err):
 		return Unprocessed
 	case outcome == Unprocessed && err != nil && c.attempt.failedToReconnect(err):
 		return Transient

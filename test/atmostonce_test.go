@@ -438,6 +438,36 @@ func TestNeverSentByNetHTTP(t *testing.T) {
 	}
 }
 
+// A request without a body may have been sent in another way, too. That of an
+// http.Transport, which a layer with an Unwrap method uses, has not.
+func TestNeverSentWithoutBody(t *testing.T) {
+	dials := 0
+	unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		dials++
+		return nil, errors.New("no route")
+	}}
+	fallback := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		_, _ = unreachable.RoundTrip(req)
+		return nil, io.ErrUnexpectedEOF // of a transport that does not call the hooks
+	})
+	for name, tt := range map[string]struct {
+		base     http.RoundTripper
+		attempts int
+	}{
+		"layer":             {fallback, 1},
+		"layer with Unwrap": {unwrapper{unreachable}, 5},
+		"http.Transport":    {unreachable, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dials = 0
+			_, err := retrytest.New(t, httpretry.Config{Base: tt.base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+			require.Error(t, err)
+			assert.Equal(t, tt.attempts, dials)
+		})
+	}
+}
+
 // A protocol that is registered with net/http's Transport, or that TLS has
 // negotiated, may not call the hooks, so they prove nothing.
 func TestNeverSentByAnotherProtocol(t *testing.T) {
@@ -651,9 +681,9 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 	})
 }
 
-// Hazard 0.1: through a proxy, net/http names the proxy in GetConn when it opens
-// a connection, and the server when it uses an HTTP/2 connection again. The
-// second name does not make a resend a request to another host.
+// Hazard 0.1: through a proxy, net/http names the proxy in GetConn when it
+// opens a connection, and the server when it uses an HTTP/2 connection again.
+// The second name does not make a resend a request to another host.
 func TestAtMostOnceThroughProxy(t *testing.T) {
 	server, client := faults.Certificates(t)
 	server.NextProtos = []string{"h2"}
@@ -749,7 +779,7 @@ func TestNeverSentProof(t *testing.T) {
 				})
 				policy := retrytest.RetryEvery(0)
 				policy.AttemptTimeout = time.Second
-				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "payload"))
 				require.Error(t, err)
 				assert.Equal(t, tt.attempts, attempts)
 			})

@@ -338,8 +338,8 @@ func TestResponseRequestOfALayer(t *testing.T) {
 	}
 }
 
-// Hazard A9: over an HTTP/2 connection that is open already, Response.Request of
-// net/http is a copy that it has made of a request with a body. Through a
+// Hazard A9: over an HTTP/2 connection that is open already, Response.Request
+// of net/http is a copy that it has made of a request with a body. Through a
 // RetryTransport it is the caller's request, with a context that is still alive
 // after the body has ended, and that Result knows.
 func TestResponseRequestOverReusedConnection(t *testing.T) {

@@ -53,9 +53,9 @@ type Options struct {
 	// layer has read and replaced, because the layer's GetBody does not ask.
 	HasBody bool
 
-	// NoLayers tells that no layer above net/http is known. Then only a protocol
-	// that was registered with net/http's Transport can send a body again
-	// without asking ForbidsResend.
+	// NoLayers tells that no layer above net/http is known. Then only a
+	// protocol that was registered with net/http's Transport can send a body
+	// again without asking ForbidsResend.
 	NoLayers bool
 
 	// Resendable tells that net/http may resend the request over HTTP/1 after
