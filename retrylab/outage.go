@@ -243,7 +243,7 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 	s := f.scenario
 	table := report.Table{
 		Title: "What happened",
-		Note:  "Success is the share of the requests from the outage on that succeed; load, the attempts per request in the outage; peak, the most attempts in 100 ms; back, the time after the outage until as many requests succeed as before it, which is never if the simulation ends sooner; p50 and p99, the time to success of requests that began in the outage.",
+		Note:  "Success is the share of the requests from the outage on that succeed; load, the attempts per request in the outage; peak, the most attempts in 100 ms; back, the time after the outage until as many requests succeed as before it, which is never if the simulation ends sooner; p50 and p99, the time to success of those requests that succeed.",
 		Columns: []report.Column{
 			{Name: "fleet"}, {Name: "success", Kind: report.Share}, {Name: "retries", Kind: report.Count},
 			{Name: "load", Kind: report.Number}, {Name: "peak", Kind: report.Count}, {Name: "back", Kind: report.Seconds},

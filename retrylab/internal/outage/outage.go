@@ -54,7 +54,7 @@ type Result struct {
 	Begun, OK           []int
 	Retries             int
 	Events              int
-	ToSuccess           Histogram // of requests that began in the outage
+	ToSuccess           Histogram // of requests that began in the outage or after it
 	scenario            Scenario
 }
 
@@ -129,7 +129,7 @@ func (r *Result) observe(e sim.Event) {
 	}
 	r.OK[start]++
 	r.count(&r.Successes, e.At)
-	if e.Start >= r.scenario.From && e.Start < r.scenario.To {
+	if e.Start >= r.scenario.From {
 		r.ToSuccess.Add(e.At - e.Start)
 	}
 }

@@ -126,6 +126,23 @@ func TestOutageLoad(t *testing.T) {
 	}
 }
 
+// The time to success counts from the outage on: in a stall that is longer than
+// all attempts together, no request succeeds that began in it.
+func TestTimeToSuccess(t *testing.T) {
+	r := run(t, stall, client(t, 5, 1, "default"))
+	median, ok := r.ToSuccess.Quantile(0.5)
+	assert.True(t, ok)
+	assert.Less(t, median, 100*time.Millisecond)
+	slowest, ok := r.ToSuccess.Quantile(0.99)
+	assert.True(t, ok)
+	assert.Greater(t, slowest, time.Second, "while the server works off what it has got")
+
+	s := stall
+	s.Length = s.To
+	_, ok = run(t, s, client(t, 5, 1, "default")).ToSuccess.Quantile(0.5)
+	assert.False(t, ok)
+}
+
 func TestReproducible(t *testing.T) {
 	s := stall
 	s.Length = 60 * time.Second
