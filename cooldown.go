@@ -13,7 +13,9 @@ import (
 
 // Cooldown determines what the first attempt of a request does while its host
 // is cooling down. Retries always wait. They are given up if that takes longer
-// than Policy.MaxRetryAfter or their deadline allows.
+// than Policy.MaxRetryAfter or their deadline allows. If a host has several
+// limits, such as one for each credential, set [Policy.CooldownKey]: only
+// requests with the same key share a cool-down.
 //
 // A host cools down if it answers 429 (Too Many Requests) or 503 (Service
 // Unavailable) and asks for a wait (see [RetryAfter]). A 403 counts, too, if
@@ -29,8 +31,8 @@ import (
 // A cool-down lasts as long as the server asks, at most one hour. It ends early
 // if an attempt that was sent after it began gets a response below 400. It
 // applies to all requests of a RetryTransport to the same scheme, host and
-// port, whatever their policies. [Policy.CooldownKey] partitions it. A
-// RetryTransport keeps the 1024 latest cool-downs.
+// port, whatever their policies. A RetryTransport keeps the 1024 latest
+// cool-downs.
 type Cooldown uint8
 
 const (

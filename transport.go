@@ -320,7 +320,8 @@ func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base }
 //   - req is not idempotent, or its idempotency key is new,
 //   - req has a body for which http.NewRequest does not set GetBody,
 //   - the policy has an AttemptTimeout,
-//   - a caller retries req (see [Middleware]), or
+//   - a caller retries req (see [Middleware]),
+//   - req has the context of a request that a RetryTransport has sent, or
 //   - Base contains another RetryTransport.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := call{settings: t.config(), req: req}

@@ -186,7 +186,7 @@ func TestFleetRandomFailures(t *testing.T) {
 	for _, c := range []struct {
 		failures, success, strict float64
 	}{
-		{0.1, 0.999, 0.99},
+		{0.1, 0.999, 0.988},
 		{0.2, 0.99, 0.88},
 		{0.3, 0.91, 0.76},
 	} {
@@ -206,7 +206,8 @@ func TestFleetRandomFailures(t *testing.T) {
 				got := f.success(0, time.Hour)
 				t.Logf("%.0f %% fail, strict %v: success %.4f, load %.3f", 100*c.failures, strict, got,
 					float64(host.attempts)/float64(len(f.requests)))
-				assert.InDelta(t, want, got, 0.02)
+				// The fewer fail, the less chance matters.
+				assert.InDelta(t, want, got, min(0.003+0.17*(1-want), 0.02))
 			})
 		}
 	}

@@ -78,7 +78,8 @@ func TestRandomFailuresAsDocumented(t *testing.T) {
 		for kind, want := range map[string]float64{"default": c.success, "strict": c.strict} {
 			s := outage.Scenario{Rate: 50, Capacity: 1e6, Fault: "errors", Failing: c.failing, Latency: 50 * time.Millisecond, Length: 600 * time.Second}
 			begun, ok := run(t, s, client(t, 10, 3, kind)).Total(0, s.Length)
-			assert.InDelta(t, want, float64(ok)/float64(begun), 0.02, "%s, %v", kind, c.failing)
+			// The fewer fail, the less chance matters.
+			assert.InDelta(t, want, float64(ok)/float64(begun), min(0.003+0.17*(1-want), 0.02), "%s, %v", kind, c.failing)
 		}
 	}
 }
