@@ -245,11 +245,6 @@ func (t *RetryTransport) config() *settings {
 	if s := t.settings.Load(); s != nil {
 		return s
 	}
-	return t.useDefaults()
-}
-
-// useDefaults is apart from config, so that the compiler inlines config.
-func (t *RetryTransport) useDefaults() *settings {
 	s, err := newSettings(Config{})
 	if err != nil {
 		panic(err) // the zero Config is valid, which a test shows

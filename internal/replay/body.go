@@ -52,6 +52,8 @@ func (b *Body) Prepare(req *http.Request, limit int64) {
 	}
 }
 
+// prepare is Prepare for a request with a body. It is apart, as finish is, so
+// that the compiler inlines its caller, which saves 2 ns.
 func (b *Body) prepare(limit int64) {
 	req := b.req
 	b.source = req.Body
