@@ -55,7 +55,8 @@ type Config struct {
 
 	// AttemptHeader is the name of a header that each retry has, with the
 	// number of attempts before it. It is for services that use [Middleware].
-	// "" means "Retry-Attempt"; "-" means none.
+	// It must not be a header for idempotency keys. "" means "Retry-Attempt";
+	// "-" means none.
 	AttemptHeader string
 }
 
