@@ -351,7 +351,7 @@ func (c *call) neverSent(err error) bool {
 		return false
 	// A layer in Base that has read a body may have sent it without net/http.
 	// Without a body, nothing shows whether a layer has sent the request.
-	case a.reads.ever.Load(), !a.hasBody && c.settings.transport == nil:
+	case a.reads.ever.Load(), !a.hasBody && (c.settings.transport == nil || !isOfNetHTTP(c.req.URL)):
 		return false
 	case c.settings.hasOtherProtocols():
 		return false

@@ -55,7 +55,8 @@ type Config struct {
 
 	// AttemptHeader is the name of a header that each retry has, with the
 	// number of attempts before it. It is for services that use [Middleware].
-	// "" means "Retry-Attempt"; "-" means none.
+	// It must not be a header for idempotency keys. "" means "Retry-Attempt";
+	// "-" means none.
 	AttemptHeader string
 }
 
@@ -212,12 +213,18 @@ func (s *settings) hidesGetBody(u *url.URL) bool {
 	return s.transport != nil && u != nil && (u.Scheme == "https" || s.unencryptedHTTP2())
 }
 
-// isNetHTTP reports whether Base is net/http's Transport itself, and u has a
-// scheme of its own. Other schemes are of protocols that were registered with
-// it (http.Transport.RegisterProtocol), which are layers.
+// isNetHTTP reports whether Base is net/http's Transport itself, with no layer
+// that a request to u is known to pass.
 func (s *settings) isNetHTTP(u *url.URL) bool {
 	_, ok := s.base.(*http.Transport)
-	return ok && u != nil && (u.Scheme == "http" || u.Scheme == "https")
+	return ok && isOfNetHTTP(u)
+}
+
+// isOfNetHTTP reports whether net/http's Transport implements the scheme of u.
+// Other schemes are those of protocols that were registered with it
+// (http.Transport.RegisterProtocol), which are layers.
+func isOfNetHTTP(u *url.URL) bool {
+	return u != nil && (u.Scheme == "http" || u.Scheme == "https")
 }
 
 // hasOtherProtocols reports whether Base may send requests by a protocol that

@@ -384,13 +384,17 @@ func TestResponseRequestOverReusedConnection(t *testing.T) {
 // has the layer's values, and ends with the caller's context only.
 func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
 	type key struct{}
-	for _, background := range []bool{false, true} {
+	for _, tt := range []struct{ background, nested bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		inner := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
-		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		var base http.RoundTripper = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			return inner.RoundTrip(req.WithContext(context.WithValue(req.Context(), key{}, "of the layer")))
 		})
+		if tt.nested {
+			// It makes a copy of the request if there is a timeout.
+			base = retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: httpretry.Policy{AttemptTimeout: time.Minute}})
+		}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		if background {
+		if tt.background {
 			ctx = context.Background()
 		}
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
@@ -404,11 +408,31 @@ func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
 		assert.Equal(t, 2, httpretry.Attempt(got))
 		cause := errors.New("the caller's cause")
 		cancel(cause)
-		if !background {
+		if !tt.background {
 			require.ErrorIs(t, got.Err(), context.Canceled)
 			require.Equal(t, cause, context.Cause(got))
 		}
 	}
+}
+
+// Hazard A9: Response.Request may be a copy of the caller's request, whose
+// context may be of a type that cannot be compared.
+func TestResponseRequestWithIncomparableContext(t *testing.T) {
+	type incomparable struct {
+		context.Context
+		_ func()
+	}
+	inner := retrytest.Play(retrytest.Status(503))
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		return inner.RoundTrip(req.WithContext(req.Context())) // which is a copy
+	})
+	req := retrytest.Request(t, "GET", "http://a.test/", "")
+	req = req.WithContext(incomparable{Context: req.Context()})
+	// The checks of retrytest.New compare contexts.
+	resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}}).RoundTrip(req)
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Same(t, req.URL, resp.Request.URL)
 }
 
 // A header map may be filled past the methods of http.Header, with keys that

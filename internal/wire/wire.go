@@ -139,6 +139,7 @@ type host struct {
 // from an earlier attempt once more for each attempt.
 func (t *Trace) Start(ctx context.Context, attempt Attempt, options Options) context.Context {
 	t.attempt, t.options = attempt, options
+	// Without a known layer, nothing tells whether the body is replaced.
 	t.replaced.Store(options.NoLayers)
 	t.hooks.GotConn = t.gotConn
 	t.hooks.GotFirstResponseByte = t.gotFirstResponseByte
