@@ -154,7 +154,7 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 // not one of Request.Clone, which copies the trailers: their values are set in
 // the caller's map while the body is read.
 func (c *call) newAttempt() *attempt {
-	a := &attempt{Context: c.req.Context(), number: c.attempts, hasBody: replay.Has(c.req)}
+	a := &attempt{Context: c.callerContext(), number: c.attempts, hasBody: replay.Has(c.req)}
 	a.result.made = c.attempts
 	if c.values != nil {
 		a.values = *c.values
@@ -431,7 +431,7 @@ func (a *attempt) end() {
 
 // ResponseEnded ends the attempt once its request has been sent, too: over
 // HTTP/2, a server may answer and continue to read the request.
-func (a *attempt) ResponseEnded(resp *http.Response) {
+func (a *attempt) ResponseEnded(protoMajor int) {
 	if a.ended.Swap(true) {
 		return
 	}
@@ -440,7 +440,7 @@ func (a *attempt) ResponseEnded(resp *http.Response) {
 	// http.ClientConn reports both, and no connections.
 	case !a.hasBody || a.trace.Uploaded() || a.trace.Connections() == 0 && !a.trace.Answered():
 		a.end()
-	case resp.ProtoMajor < 2:
+	case protoMajor < 2:
 		time.AfterFunc(maxLinger, a.end)
 	}
 }
@@ -455,7 +455,7 @@ func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) *att
 		if isDefault {
 			return nil
 		}
-		a = &attempt{Context: c.req.Context(), number: 1}
+		a = &attempt{Context: c.callerContext(), number: 1}
 		a.result.made = 1
 		a.values = copyFromContext(c.req.Context())
 		a.values.attempt = a
@@ -473,10 +473,7 @@ func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) *att
 	// Base may have followed a redirect: then the request is its own. Its
 	// context must not end with the attempt.
 	case c.attempt != nil && a.isIn(resp.Request.Context()):
-		resp.Request = resp.Request.WithContext(&detachedContext{
-			Context: c.req.Context(),
-			values:  context.WithoutCancel(resp.Request.Context()),
-		})
+		resp.Request = resp.Request.WithContext(a.detach(resp.Request.Context()))
 	}
 	if c.attempt != nil {
 		a.followBody(resp)
@@ -509,6 +506,18 @@ func (a *attempt) isIn(ctx context.Context) bool {
 	return v != nil && v.attempt == a
 }
 
+// detach returns a context with the values of ctx, which is the context of the
+// attempt or derived from it, that ends when the caller's context does.
+func (a *attempt) detach(ctx context.Context) context.Context {
+	if sameContext(ctx, a.req.Context()) {
+		return a
+	}
+	// The values include the hooks. What the caller sends with them must not
+	// end the attempt, whose response it may still be reading.
+	a.trace.Detach()
+	return &detachedContext{Context: a.Context, values: context.WithoutCancel(ctx)}
+}
+
 // detachedContext has the values of a context that was derived from that of an
 // attempt, and ends when the caller's context does.
 type detachedContext struct {
@@ -516,13 +525,25 @@ type detachedContext struct {
 	values          context.Context
 }
 
-// Value implements context.Context.
-func (c *detachedContext) Value(key any) any {
-	if v := c.values.Value(key); v != nil {
-		return v
+// Value implements context.Context. It does not look in the caller's context
+// as well, which may be a detachedContext in turn, and so on: the time would
+// double with each. So context.Cause returns the error of the caller's context.
+func (c *detachedContext) Value(key any) any { return c.values.Value(key) }
+
+// AfterFunc spares package context a goroutine for each derived context (see
+// [context.AfterFunc]).
+func (c *detachedContext) AfterFunc(f func()) func() bool { return context.AfterFunc(c.Context, f) }
+
+// callerContext returns the context that attempts of c are derived from. If
+// that is the context of an earlier Response's Request, it is the one which
+// that was derived from: otherwise a caller that makes each request in the
+// context of the response before would keep all of them in memory.
+func (c *call) callerContext() context.Context {
+	ctx := c.req.Context()
+	if earlier, ok := ctx.(*attempt); ok {
+		return earlier.Context
 	}
-	// Package context finds out how the caller's context ended by a value.
-	return c.Context.Value(key)
+	return ctx
 }
 
 // followBody ends the attempt with the body of its response. Until then, the
@@ -532,13 +553,13 @@ func (a *attempt) followBody(resp *http.Response) {
 	// The body of a tunnel also writes, and net/http does not need its context
 	// any more (RFC 9110 sections 9.3.6 and 15.2.2).
 	case isTunnel(&a.req, resp):
-		a.ResponseEnded(resp)
+		a.ResponseEnded(resp.ProtoMajor)
 	// Callers often leave these open. A layer may have wrapped http.NoBody.
 	// Over HTTP/2, a response without a body may still have trailers, which
 	// end it.
 	case respbody.IsEmpty(resp),
 		resp.ProtoMajor == 1 && (resp.ContentLength == 0 || a.req.Method == http.MethodHead):
-		a.ResponseEnded(resp)
+		a.ResponseEnded(resp.ProtoMajor)
 	default:
 		a.result.body.Follow(resp, a)
 	}

@@ -15,7 +15,8 @@ import (
 
 // Event describes an attempt and the decision after it.
 type Event struct {
-	// Request is the caller's request.
+	// Request is the caller's request. If Resuming is true, it is a copy: the
+	// caller may change its own once the body is closed.
 	Request *http.Request
 
 	// Response is the attempt's response, or nil if there is none. Its body

@@ -76,7 +76,7 @@ func (c *call) countedAttempts() int {
 // goroutine in Read uses the fields above mu.
 type resumingBody struct {
 	call  call           // its req is a copy, with a context that Close cancels
-	req   *http.Request  // the caller's
+	req   *http.Request  // the caller's, or a copy after the first resume
 	first *http.Response // the caller's
 	part  resume.Part
 
@@ -233,6 +233,9 @@ func (b *resumingBody) detach() bool {
 	if b.cancel == nil && !closed {
 		var ctx context.Context
 		ctx, b.cancel = context.WithCancelCause(b.req.Context())
+		// Once Close has returned, the caller may change the request, while a
+		// Read may still be sending it.
+		b.req = b.req.Clone(b.req.Context())
 		c.req = b.req.WithContext(ctx)
 	}
 	b.mu.Unlock()

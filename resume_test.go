@@ -770,6 +770,41 @@ func TestResumeReadAfterClose(t *testing.T) {
 	}
 }
 
+// Hazard D13: once Close has returned, the caller may change its request, as
+// the documentation of http.RoundTripper says, even if a Read is still
+// resuming.
+func TestResumeReuseOfTheRequest(t *testing.T) {
+	o := newOrigin(1000, 10)
+	sending := make(chan struct{})
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		if req.Header.Get("Range") == "" {
+			return o.RoundTrip(req)
+		}
+		close(sending)
+		<-req.Context().Done()
+		// A base transport may look at the request until it returns, and
+		// Observe after that.
+		return nil, errors.New(req.URL.Path + req.Header.Get("Other"))
+	})
+	observe := func(_ context.Context, e httpretry.Event) {
+		assert.Equal(t, "/file", e.Request.URL.Path)
+		assert.Empty(t, e.Request.Header)
+	}
+	req := retrytest.Request(t, "GET", "http://a.test/file", "")
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: resuming(), Observe: observe}).RoundTrip(req)
+	require.NoError(t, err)
+	var read sync.WaitGroup
+	read.Go(func() {
+		_, err := io.ReadAll(resp.Body)
+		assert.Equal(t, http.ErrBodyReadAfterClose, err)
+	})
+	<-sending
+	require.NoError(t, resp.Body.Close())
+	req.URL.Path = "/other"
+	req.Header.Set("Other", "value")
+	read.Wait()
+}
+
 // stalling is a body that blocks after its bytes, until it is closed. It must
 // not be closed twice.
 type stalling struct {
@@ -957,7 +992,8 @@ func TestResumeEvents(t *testing.T) {
 	}
 	var got []event
 	for _, e := range events.Events {
-		assert.Same(t, req, e.Request)
+		assert.Equal(t, !e.Resuming, req == e.Request)
+		assert.Equal(t, req.URL, e.Request.URL)
 		status := 0
 		if e.Response != nil {
 			status = e.Response.StatusCode

@@ -9,12 +9,14 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -390,7 +392,7 @@ func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
 			// It makes a copy of the request if there is a timeout.
 			base = retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: httpretry.Policy{AttemptTimeout: time.Minute}})
 		}
-		ctx, cancel := context.WithCancelCause(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
 		if tt.background {
 			ctx = context.Background()
 		}
@@ -403,11 +405,82 @@ func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
 		require.NoError(t, context.Cause(got))
 		assert.Equal(t, "of the layer", got.Value(key{}))
 		assert.Equal(t, 2, httpretry.Attempt(got))
-		cause := errors.New("the caller's cause")
-		cancel(cause)
+		goroutines := runtime.NumGoroutine()
+		derived, cancelDerived := context.WithCancel(got)
+		assert.Equal(t, goroutines, runtime.NumGoroutine())
+		cancel()
 		if !tt.background {
 			require.ErrorIs(t, got.Err(), context.Canceled)
-			require.Equal(t, cause, context.Cause(got))
+			require.ErrorIs(t, context.Cause(got), context.Canceled)
+			waitFor(t, "the end of a derived context", func() { <-derived.Done() })
+		}
+		cancelDerived()
+	}
+}
+
+// countingContext counts the values that it is asked for.
+type countingContext struct {
+	context.Context
+	lookups *int
+}
+
+func (c countingContext) Value(key any) any {
+	*c.lookups++
+	return c.Context.Value(key)
+}
+
+// layerKey is the key of a value that a layer adds to a context.
+type layerKey struct{}
+
+// Hazard A9: a caller may make each request in the context of the response
+// before it, such as for the next page. That takes no longer from page to page,
+// and keeps no earlier response in memory unless a layer's values do.
+func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
+	retry := retrytest.RetryEvery(0)
+	retry.Budget = httpretry.Unlimited{}
+	timeout := httpretry.Policy{AttemptTimeout: time.Hour}
+	resume := httpretry.Policy{Resume: true}
+	for name, policy := range map[string]httpretry.Policy{"retry": retry, "timeout": timeout, "resume": resume} {
+		for layer, change := range map[string]func(*http.Request) *http.Request{
+			"no layer": func(req *http.Request) *http.Request { return req },
+			"signer":   func(req *http.Request) *http.Request { return req.Clone(req.Context()) },
+			"tracer": func(req *http.Request) *http.Request {
+				return req.WithContext(context.WithValue(req.Context(), layerKey{}, "span"))
+			},
+		} {
+			t.Run(name+"/"+layer, func(t *testing.T) {
+				sends := 0
+				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					sends++
+					status := 200
+					if name == "retry" && sends%2 == 1 {
+						status = 503
+					}
+					return &http.Response{
+						StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: change(req),
+						Header: http.Header{"Etag": {`"v1"`}}, ContentLength: 4, Body: io.NopCloser(strings.NewReader("page")),
+					}, nil
+				})
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				lookups := 0
+				var ctx context.Context = countingContext{context.Background(), &lookups}
+				var pages []weak.Pointer[http.Request]
+				for range 10 {
+					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					require.NoError(t, err)
+					assert.Equal(t, "page", retrytest.ReadBody(t, resp))
+					pages = append(pages, weak.Make(resp.Request))
+					ctx = resp.Request.Context()
+				}
+				lookups = 0
+				assert.Nil(t, ctx.Value("missing"))
+				assert.Equal(t, 1, lookups)
+				runtime.GC()
+				if layer != "tracer" {
+					assert.Nil(t, pages[len(pages)-2].Value())
+				}
+				runtime.KeepAlive(ctx)
+			})
 		}
 	}
 }
@@ -430,6 +503,42 @@ func TestResponseRequestWithIncomparableContext(t *testing.T) {
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Same(t, req.URL, resp.Request.URL)
+}
+
+// Hazard A9: what a caller sends in the context of a Response's Request does
+// not end the attempt, whose response it may still be reading.
+func TestSendsInTheContextOfAnOpenResponse(t *testing.T) {
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	_, url, base := newHTTP2Handler(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "GET" {
+			arrived <- struct{}{}
+			<-answer
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-answer
+		_, _ = io.WriteString(w, "text")
+	})
+	layer := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		return base.RoundTrip(req.Clone(context.WithValue(req.Context(), layerKey{}, "span")))
+	})
+	transport := retrytest.New(t, httpretry.Config{Base: layer})
+	stream, err := transport.RoundTrip(retrytest.Request(t, "POST", url, ""))
+	require.NoError(t, err)
+	var others sync.WaitGroup
+	for range 2 {
+		others.Go(func() {
+			req := retrytest.Request(t, "GET", url, "").WithContext(stream.Request.Context())
+			resp, err := transport.RoundTrip(req)
+			if assert.NoError(t, err) {
+				retrytest.ReadBody(t, resp)
+			}
+		})
+		<-arrived // the second is sent while the first is unanswered
+	}
+	close(answer)
+	others.Wait()
+	assert.Equal(t, "text", retrytest.ReadBody(t, stream))
 }
 
 // A header map may be filled past the methods of http.Header, with keys that

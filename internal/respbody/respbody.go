@@ -160,21 +160,22 @@ func (b *buffered) Close() error {
 	return bounded.Close(MaxTime, b.ReadCloser)
 }
 
-// Follower is called when the body of a response ends.
-type Follower interface{ ResponseEnded(resp *http.Response) }
+// Follower is called when the body of a response ends, with the ProtoMajor of
+// the response.
+type Follower interface{ ResponseEnded(protoMajor int) }
 
 // Followed makes a response call a Follower once its body has ended. Its zero
 // value is ready for Follow.
 type Followed struct {
 	io.ReadCloser
-	resp     *http.Response
-	follower Follower
+	protoMajor int // not the response, whose body may contain this one
+	follower   Follower
 }
 
 // Follow replaces the body of resp with b, which calls f.ResponseEnded when a
 // Read returns an error, and when Close returns. It may call it several times.
 func (b *Followed) Follow(resp *http.Response, f Follower) {
-	b.ReadCloser, b.resp, b.follower = resp.Body, resp, f
+	b.ReadCloser, b.protoMajor, b.follower = resp.Body, resp.ProtoMajor, f
 	resp.Body = b
 }
 
@@ -182,7 +183,7 @@ func (b *Followed) Follow(resp *http.Response, f Follower) {
 func (b *Followed) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		b.follower.ResponseEnded(b.resp)
+		b.follower.ResponseEnded(b.protoMajor)
 	}
 	return n, err
 }
@@ -190,6 +191,6 @@ func (b *Followed) Read(p []byte) (int, error) {
 // Close implements io.Closer.
 func (b *Followed) Close() error {
 	err := b.ReadCloser.Close()
-	b.follower.ResponseEnded(b.resp)
+	b.follower.ResponseEnded(b.protoMajor)
 	return err
 }

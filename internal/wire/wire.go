@@ -109,6 +109,7 @@ type Trace struct {
 	answered    atomic.Bool  // some request was answered
 	replaced    atomic.Bool  // the body that is being sent may be that of a layer
 
+	detached    atomic.Bool  // Detach was called
 	reported    atomic.Bool  // a hook was called: Base is, or contains, net/http's Transport
 	wrote       atomic.Bool  // some part of a request
 	http2       atomic.Bool  // some of it over HTTP/2
@@ -159,6 +160,10 @@ func (t *Trace) Start(ctx context.Context, attempt Attempt, options Options) con
 	return httptrace.WithClientTrace(ctx, &t.hooks)
 }
 
+// Detach ends the watch: what is sent in the context from now on is not the
+// attempt's. Only Attempt.Uploaded is still called.
+func (t *Trace) Detach() { t.detached.Store(true) }
+
 // ProvesUnsent reports whether it is certain that no part of a request was
 // written so far. That takes AtMostOnce, and a base transport that reports
 // what it does.
@@ -206,6 +211,9 @@ func (t *Trace) Uploaded() bool { return t.uploaded.Load() }
 //
 // For an HTTP/2 connection that is reused, net/http may call it twice.
 func (t *Trace) getConn(hostPort string) {
+	if t.detached.Load() {
+		return
+	}
 	t.reported.Store(true)
 	connections := t.connections.Load()
 	t.pending.mu.Lock()
@@ -222,6 +230,9 @@ func (t *Trace) getConn(hostPort string) {
 
 // gotConn is called before each sending.
 func (t *Trace) gotConn(info httptrace.GotConnInfo) {
+	if t.detached.Load() {
+		return
+	}
 	t.reported.Store(true)
 	t.connections.Add(1)
 	sends := t.sends.Add(1)
@@ -314,6 +325,9 @@ func speaksHTTP2(conn net.Conn, before bool) bool {
 // The header of HTTP/2 begins with pseudo-header fields (RFC 9113 section
 // 8.3), that of HTTP/1 with Host.
 func (t *Trace) wroteHeaderField(name string, values []string) {
+	if t.detached.Load() {
+		return
+	}
 	switch name {
 	case ":authority":
 		t.http2.Store(true)
@@ -347,9 +361,16 @@ func (t *Trace) noteBody() {
 }
 
 // wroteHeaders is for transports that do not report each field.
-func (t *Trace) wroteHeaders() { t.wrote.Store(true) }
+func (t *Trace) wroteHeaders() {
+	if !t.detached.Load() {
+		t.wrote.Store(true)
+	}
+}
 
 func (t *Trace) gotFirstResponseByte() {
+	if t.detached.Load() {
+		return
+	}
 	t.answered.Store(true)
 	// Only resends without an answer in between are limited.
 	t.sends.Store(0)
@@ -365,6 +386,9 @@ func (t *Trace) gotFirstResponseByte() {
 // too. The final response that follows is not reported, so whatever a layer
 // sends after that is stopped.
 func (t *Trace) got1xxResponse(_ int, header textproto.MIMEHeader) error {
+	if t.detached.Load() {
+		return nil
+	}
 	size := int64(informationalBytes)
 	for name, values := range header {
 		for _, value := range values {

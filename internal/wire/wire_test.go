@@ -250,6 +250,17 @@ func TestStopsUnderAnotherName(t *testing.T) {
 	}
 }
 
+// What is sent after Detach is not the attempt's.
+func TestDetach(t *testing.T) {
+	p := newPlayer(t, wire.Options{AtMostOnce: true})
+	p.play(send2 + "answer")
+	p.Detach()
+	p.play(send2 + send2 + "1xx answer get got-other")
+	assert.Empty(t, p.stops)
+	assert.Equal(t, 1, p.Connections())
+	assert.False(t, p.ForbidsResend())
+}
+
 // A connection of HTTP/1 is this request's alone. It is closed, because
 // net/http would write on it. One of HTTP/2 stays open for the requests that
 // share it.
