@@ -744,6 +744,99 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 	}
 }
 
+// The function for the proxy may choose another one for each resend. Without a
+// server name in a TLS handshake, neither the name in GetConn nor the address
+// tells that the second connection leads to the same server.
+func TestAtMostOnceThroughProxies(t *testing.T) {
+	server, client := faults.Certificates(t)
+	server.NextProtos = []string{"h2"}
+	for scheme, serve := range map[string]func(*faults.Conn, func()){
+		"https": func(c *faults.Conn, arrived func()) {
+			if c.StartTLS(server) {
+				c.HTTP2(func(s faults.Stream) {
+					arrived()
+					s.GoAway(s.ID, faults.NoError)
+					s.ResetStream(faults.RefusedStream)
+				})
+			}
+		},
+		"http": func(c *faults.Conn, arrived func()) {
+			c.HTTP1(func(c *faults.Conn, req *http.Request) bool {
+				if req.Method == "POST" {
+					arrived()
+					return false
+				}
+				c.Respond(200, "")
+				return true
+			})
+		},
+	} {
+		t.Run(scheme, func(t *testing.T) {
+			var posts atomic.Int32
+			arrived := func() { posts.Add(1) }
+			srv := faults.Listen(t, func(c *faults.Conn) { serve(c, arrived) })
+			var proxies []string
+			for range 3 {
+				if scheme == "http" {
+					// The proxy itself answers.
+					proxies = append(proxies, faults.Listen(t, func(c *faults.Conn) { serve(c, arrived) }).Addr)
+					continue
+				}
+				proxies = append(proxies, faults.Proxy(t, srv.Addr, func(c *faults.Conn, _ *http.Request) bool {
+					c.Respond(200, "")
+					return true
+				}).Addr)
+			}
+			base := faults.Base(t, client)
+			base.ForceAttemptHTTP2 = true
+			var chosen atomic.Int32
+			base.Proxy = func(*http.Request) (*url.URL, error) {
+				return &url.URL{Scheme: "http", Host: proxies[int(chosen.Add(1))%len(proxies)]}, nil
+			}
+			policy := retrytest.RetryEvery(0)
+			policy.Idempotent = isGet
+			transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+			defer cancel()
+			if scheme == "http" {
+				for range proxies { // net/http resends only what failed on a connection that was used before
+					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://"+srv.Addr, ""))
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+				}
+			}
+			req := retrytest.Request(t, "POST", scheme+"://"+srv.Addr, "").WithContext(ctx)
+			req.Header.Set("X-Idempotency-Key", "foreign")
+			_, err := transport.RoundTrip(req)
+			require.ErrorContains(t, err, "was stopped")
+			assert.EqualValues(t, 1, posts.Load())
+		})
+	}
+}
+
+// A layer may detach a request from the attempt's context. net/http then does
+// not see that the context ends before it would resend the request.
+func TestAtMostOnceInDetachedContext(t *testing.T) {
+	for _, body := range []string{"", "payload"} {
+		t.Run(fmt.Sprintf("body=%q", body), func(t *testing.T) {
+			srv := faults.HTTP2(t, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) })
+			base := faults.HTTP2Base(t)
+			transport := retrytest.New(t, httpretry.Config{
+				Base: retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), waitLimit)
+					defer cancel()
+					return base.RoundTrip(req.WithContext(ctx))
+				}),
+				Policy: retrytest.RetryEvery(0),
+			})
+			_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), body))
+			require.ErrorContains(t, err, "was stopped")
+			base.CloseIdleConnections()
+			assert.EqualValues(t, 1, srv.Requests.Load())
+		})
+	}
+}
+
 // Hazard 1.3: the hooks of httptrace that a base calls, and what they prove
 // about a POST whose error proves nothing.
 func TestNeverSentProof(t *testing.T) {

@@ -115,6 +115,10 @@ type Trace struct {
 	http2       atomic.Bool  // some of it over HTTP/2
 	uploaded    atomic.Bool  // the whole request is written, or never will be
 	headerBytes atomic.Int64 // of all 1xx responses
+
+	// stopped is the HTTP/2 connection of a sending that was stopped, until
+	// another one begins.
+	stopped atomic.Pointer[net.Conn]
 }
 
 // pending counts the connections that net/http has requested and not yet got.
@@ -237,6 +241,7 @@ func (t *Trace) gotConn(info httptrace.GotConnInfo) {
 	t.connections.Add(1)
 	sends := t.sends.Add(1)
 	t.uploaded.Store(false)
+	t.stopped.Store(nil)
 	// net/http closed the body without having read it, and sends it again
 	// (http2shouldRetryRequest).
 	if t.options.Restarts && sends > 1 && !t.wrote.Load() {
@@ -279,14 +284,19 @@ func (t *Trace) connected(conn net.Conn) (mayResend bool) {
 	t.pending.mu.Unlock()
 	// Through a proxy, GetConn gets the name of the proxy for a new connection,
 	// and that of the server for an HTTP/2 connection that is open already.
-	return !first || conn != nil && slices.ContainsFunc(before, func(c net.Conn) bool { return maySharePeer(c, conn) })
+	return !first || conn != nil && slices.ContainsFunc(before, func(c net.Conn) bool { return t.maySharePeer(c, conn) })
 }
 
 // maySharePeer reports whether two connections may lead to the same server.
-// Those through a proxy have the proxy's address, whatever the server.
-func maySharePeer(a, b net.Conn) bool {
+// Those through a proxy have the proxy's address, whatever the server, and
+// net/http chooses a proxy again for each resend.
+func (t *Trace) maySharePeer(a, b net.Conn) bool {
 	if nameA, nameB := serverName(a), serverName(b); nameA != "" && nameB != "" {
 		return nameA == nameB
+	}
+	// Without layers, hardly anything but a resend takes another connection.
+	if t.options.NoLayers {
+		return true
 	}
 	addrA, addrB := a.RemoteAddr(), b.RemoteAddr()
 	return addrA == nil || addrB == nil || addrA.String() == addrB.String()
@@ -307,8 +317,21 @@ func serverName(conn net.Conn) string {
 // to be closed.
 func (t *Trace) stop(conn net.Conn) {
 	t.attempt.Stop(ErrResent)
-	if conn != nil && !speaksHTTP2(conn, t.http2.Load()) {
+	switch {
+	case conn == nil:
+	case speaksHTTP2(conn, t.http2.Load()):
+		t.stopped.Store(&conn)
+	default:
 		_ = conn.Close() // nothing was written on it that could be lost
+	}
+}
+
+// enforceStop closes the connection of a sending that goes on although it was
+// stopped: a layer has detached it from the attempt's context
+// (context.WithoutCancel). Other requests may lose the connection, too.
+func (t *Trace) enforceStop() {
+	if conn := t.stopped.Swap(nil); conn != nil {
+		_ = (*conn).Close()
 	}
 }
 
@@ -330,6 +353,7 @@ func (t *Trace) wroteHeaderField(name string, values []string) {
 	}
 	switch name {
 	case ":authority":
+		t.enforceStop()
 		t.http2.Store(true)
 		t.beginRequest()
 	case "Host":

@@ -11,6 +11,7 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -47,10 +48,10 @@ func (a *attempt) BodyWasRead() bool { return a.bodyRead }
 type conn struct {
 	net.Conn
 	addr   string
-	closed bool
+	closed atomic.Bool
 }
 
-func (c *conn) Close() error { c.closed = true; return nil }
+func (c *conn) Close() error { c.closed.Store(true); return nil }
 
 func (c *conn) RemoteAddr() net.Addr {
 	if c.addr == "" {
@@ -261,6 +262,45 @@ func TestDetach(t *testing.T) {
 	assert.False(t, p.ForbidsResend())
 }
 
+// Without a layer, a second connection is for a resend, unless TLS shows that
+// it is for another server. The address may be that of another proxy.
+func TestStopsWithoutLayers(t *testing.T) {
+	for name, tt := range map[string]struct {
+		first, next net.Conn
+		stops       int
+	}{
+		"another address":              {&conn{addr: "a"}, &conn{addr: "b"}, 1},
+		"another address, no names":    {tlsConn{&conn{addr: "a"}, "h2", ""}, tlsConn{&conn{addr: "b"}, "h2", ""}, 1},
+		"another address, other names": {tlsConn{&conn{addr: "a"}, "h2", "a"}, tlsConn{&conn{addr: "b"}, "h2", "b"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlayer(t, wire.Options{AtMostOnce: true, NoLayers: true})
+			p.conn, p.other = tt.first, tt.next
+			p.play(send2 + "get-other got-other")
+			assert.Len(t, p.stops, tt.stops)
+		})
+	}
+}
+
+// The connection of HTTP/2 is closed if a request is written on it although it
+// was stopped, but not for a request on another connection.
+func TestStopIsEnforced(t *testing.T) {
+	for hooks, closed := range map[string]bool{
+		"":                           false,
+		"field2":                     true,
+		"get-other got-other field2": false,
+	} {
+		p := newPlayer(t, wire.Options{AtMostOnce: true})
+		p.play(send2)
+		c := new(conn)
+		p.conn = tlsConn{c, "h2", "a"}
+		p.other = tlsConn{&conn{addr: "b"}, "h2", "b"}
+		p.play("get got " + hooks)
+		assert.Equal(t, []error{wire.ErrResent}, p.stops)
+		assert.Equal(t, closed, c.closed.Load(), hooks)
+	}
+}
+
 // A connection of HTTP/1 is this request's alone. It is closed, because
 // net/http would write on it. One of HTTP/2 stays open for the requests that
 // share it.
@@ -284,7 +324,7 @@ func TestStopClosesConnections(t *testing.T) {
 			p.conn = tt.conn(c)
 			p.play("get got")
 			assert.Equal(t, []error{wire.ErrResent}, p.stops)
-			assert.Equal(t, tt.closed, c.closed)
+			assert.Equal(t, tt.closed, c.closed.Load())
 		})
 	}
 }
