@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 )
 
 // contextValues is all that this package stores in contexts. There is one key,
@@ -102,4 +103,58 @@ func Result(resp *http.Response) (attempts int, reason Reason) {
 		return 1, ReasonPermanent
 	}
 	return 1, ReasonSuccess
+}
+
+// sameContext compares contexts, some of which cannot be compared by ==.
+func sameContext(a, b context.Context) bool {
+	return reflect.ValueOf(a).Comparable() && a == b
+}
+
+// isIn reports whether ctx is the context of the attempt, or derived from it.
+func (a *attempt) isIn(ctx context.Context) bool {
+	v := fromContext(ctx)
+	for v != nil && v.attempt != nil && v.attempt != a {
+		v = fromContext(v.attempt.Context) // of a nested RetryTransport
+	}
+	return v != nil && v.attempt == a
+}
+
+// detach returns a context with the values of ctx, which is the context of the
+// attempt or derived from it, that ends when the caller's context does.
+func (a *attempt) detach(ctx context.Context) context.Context {
+	if sameContext(ctx, a.req.Context()) {
+		return a
+	}
+	// The values include the hooks. What the caller sends with them must not
+	// end the attempt, whose response it may still be reading.
+	a.trace.Detach()
+	return &detachedContext{Context: a.Context, values: context.WithoutCancel(ctx)}
+}
+
+// detachedContext has the values of a context that was derived from that of an
+// attempt, and ends when the caller's context does.
+type detachedContext struct {
+	context.Context // the caller's
+	values          context.Context
+}
+
+// Value implements context.Context. It does not look in the caller's context
+// as well, which may be a detachedContext in turn, and so on: the time would
+// double with each. So context.Cause returns the error of the caller's context.
+func (c *detachedContext) Value(key any) any { return c.values.Value(key) }
+
+// AfterFunc spares package context a goroutine for each derived context (see
+// [context.AfterFunc]).
+func (c *detachedContext) AfterFunc(f func()) func() bool { return context.AfterFunc(c.Context, f) }
+
+// callerContext returns the context that attempts of c are derived from. If
+// that is the context of an earlier Response's Request, it is the one which
+// that was derived from: otherwise a caller that makes each request in the
+// context of the response before would keep all of them in memory.
+func (c *call) callerContext() context.Context {
+	ctx := c.req.Context()
+	if earlier, ok := ctx.(*attempt); ok {
+		return earlier.Context
+	}
+	return ctx
 }
