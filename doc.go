@@ -29,8 +29,8 @@
 //
 // If a check fails after a response, RoundTrip returns that response, whatever
 // its status, with its body unread. If a check fails after an error, or if a
-// request ends while it waits for a retry, RoundTrip returns an [*Error]. The
-// error of Base in a single attempt is unchanged, unless the context, GetBody
+// request ends while it waits for a retry, RoundTrip returns an [*Error]. It
+// returns the error of a single attempt unchanged, unless the context, GetBody
 // or the budget ended the request. [Result] and [Event] have the Reason.
 //
 // # Non-idempotent requests

@@ -150,11 +150,12 @@ func (cfg *Config) attemptHeader() (string, error) {
 	canonical := http.CanonicalHeaderKey(name)
 	// A request that may be retried only because it was never sent must not
 	// look as if it could be sent any number of times.
-	forKeys := []string{"Idempotency-Key", "X-Idempotency-Key", cfg.Policy.IdempotencyHeader}
+	retry := http.Header{canonical: {"1"}}
+	forKeys := isKeyed(retry, cfg.Policy.resolve().IdempotencyHeader)
 	for _, p := range cfg.Hosts {
-		forKeys = append(forKeys, p.IdempotencyHeader)
+		forKeys = forKeys || isKeyed(retry, p.resolve().IdempotencyHeader)
 	}
-	if slices.ContainsFunc(forKeys, func(h string) bool { return http.CanonicalHeaderKey(h) == canonical }) {
+	if forKeys {
 		return "", fmt.Errorf("%q: want a header that is not for idempotency keys", name)
 	}
 	return canonical, nil

@@ -124,11 +124,11 @@ type Trace struct {
 // pending counts the connections that net/http has requested and not yet got.
 type pending struct {
 	mu    sync.Mutex
-	hosts []host     // for which a connection was requested
-	first int        // hosts that wait for their first connection
-	again bool       // a host waits for a further connection
-	conns []net.Conn // that requests were given, if AtMostOnce is set
-	conn1 [1]net.Conn
+	hosts []host      // for which a connection was requested
+	first int         // hosts that wait for their first connection
+	again bool        // a host waits for a further connection
+	conns []net.Conn  // that requests were given, if AtMostOnce is set
+	conn1 [1]net.Conn // of conns, as long as there is one; saves an allocation
 }
 
 // host is a host that a connection was asked for.
@@ -160,6 +160,7 @@ func (t *Trace) Start(ctx context.Context, attempt Attempt, options Options) con
 		t.hooks.GetConn = t.getConn
 		t.hooks.WroteHeaderField = t.wroteHeaderField
 		t.hooks.Got1xxResponse = t.got1xxResponse
+		t.pending.conns = t.pending.conn1[:0]
 	}
 	return httptrace.WithClientTrace(ctx, &t.hooks)
 }
@@ -276,9 +277,6 @@ func (t *Trace) connected(conn net.Conn) (mayResend bool) {
 	t.pending.again = false
 	before := t.pending.conns
 	if conn != nil && t.options.AtMostOnce {
-		if before == nil {
-			t.pending.conns = t.pending.conn1[:0]
-		}
 		t.pending.conns = append(t.pending.conns, conn)
 	}
 	t.pending.mu.Unlock()
@@ -385,11 +383,7 @@ func (t *Trace) noteBody() {
 }
 
 // wroteHeaders is for transports that do not report each field.
-func (t *Trace) wroteHeaders() {
-	if !t.detached.Load() {
-		t.wrote.Store(true)
-	}
-}
+func (t *Trace) wroteHeaders() { t.wrote.Store(true) }
 
 func (t *Trace) gotFirstResponseByte() {
 	if t.detached.Load() {
