@@ -36,6 +36,7 @@ type attempt struct {
 
 	req     http.Request
 	rec     *replay.Recorder // that req's body is read through, or nil
+	copies  *replay.Copies   // that req's GetBody makes, or nil
 	hasBody bool
 	cancel  context.CancelCauseFunc
 	timer   *time.Timer // nil without an AttemptTimeout
@@ -168,7 +169,7 @@ func (c *call) newAttempt() *attempt {
 
 	body := c.body.Open(c.attempts >= c.maxAttempts())
 	// Open may have replaced the Recorder.
-	a.rec = c.body.Recorder()
+	a.rec, a.copies = c.body.Recorder(), c.body.Copies()
 	header, bare := c.headerFor(a, prior), c.settings.isNetHTTP(c.req.URL)
 	a.req = *c.req.WithContext(a.watch(c.settings, wire.Options{
 		AtMostOnce: !c.idempotent,
@@ -279,7 +280,7 @@ func isResendable(method string, h http.Header) bool {
 // signer, or digest authentication after a 401. net/http uses it to resend a
 // request over HTTP/2 (http2shouldRetryRequest).
 func (c *call) getBodyFor(a *attempt) func() (io.ReadCloser, error) {
-	getBody := c.req.GetBody
+	getBody := c.body.GetBody()
 	switch {
 	case getBody == nil || c.idempotent && c.body.Direct():
 		return getBody
@@ -427,6 +428,7 @@ func (a *attempt) end() {
 	if a.rec != nil {
 		a.rec.Interrupt()
 	}
+	a.copies.End()
 }
 
 // ResponseEnded ends the attempt once its request has been sent, too: over

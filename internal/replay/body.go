@@ -21,7 +21,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"reflect"
+	"slices"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
@@ -37,6 +37,7 @@ type Body struct {
 	req    *http.Request
 	source io.ReadCloser // what the current attempt's body is, or is read from
 	rec    *Recorder     // between source and the base transport; nil: source is used as it is
+	copies *Copies       // that the current attempt gets from GetBody; nil: its GetBody is the caller's own
 	next   io.ReadCloser // from GetBody, between Reserve and Open
 	err    error         // why GetBody did not return a body
 }
@@ -46,7 +47,7 @@ type Body struct {
 // other body is read through a Recorder, which keeps at most limit bytes if
 // there is no GetBody.
 func (b *Body) Prepare(req *http.Request, limit int64) {
-	b.req = req
+	b.req, b.source = req, req.Body
 	if Has(req) {
 		b.prepare(limit)
 	}
@@ -56,7 +57,6 @@ func (b *Body) Prepare(req *http.Request, limit int64) {
 // that the compiler inlines its caller, which saves 2 ns.
 func (b *Body) prepare(limit int64) {
 	req := b.req
-	b.source = req.Body
 	switch {
 	// Only a record of what was sent can replace it.
 	case req.GetBody == nil:
@@ -81,39 +81,61 @@ func (b *Body) Direct() bool { return b.rec == nil }
 // Recorder returns the Recorder of the current attempt, or nil.
 func (b *Body) Recorder() *Recorder { return b.rec }
 
+// Copies returns the bodies that the current attempt gets from GetBody, or nil
+// if its GetBody is the caller's own or it has none.
+func (b *Body) Copies() *Copies { return b.copies }
+
+// GetBody returns GetBody for the request of the current attempt, or nil.
+func (b *Body) GetBody() func() (io.ReadCloser, error) {
+	if b.copies != nil {
+		return b.copies.Get
+	}
+	return b.req.GetBody
+}
+
 // Err returns why the last Reserve got no body from GetBody, or nil.
 func (b *Body) Err() error { return b.err }
 
 // Open returns the body of the next attempt. If that is the last attempt that
 // can be made, nothing is recorded any more.
 func (b *Body) Open(last bool) io.ReadCloser {
-	next := b.next
-	if next == nil {
-		// The first attempt, or no body at all.
-		if b.rec == nil {
-			return b.req.Body
-		}
-		return b.rec.open(last)
+	if b.next != nil {
+		b.replaceSource()
 	}
-	b.next = nil
-	if b.rec != nil {
-		b.rec.endView() // the attempt before may still be reading
-	}
-	// The source before is closed, unless GetBody returned it again.
 	switch {
-	case !b.returnedSource(next):
-		b.Abort()
-	case b.rec != nil:
-		b.rec.leaveSource()
+	case b.rec == nil:
+		return b.source
+	case b.rec.hasGetBody:
+		b.copies = newCopies(b.req.GetBody, b.rec)
 	}
-	b.source, b.rec = next, nil
-	// A body in memory needs no Recorder.
-	if bounded.InMemory(next) {
-		return next
-	}
-	b.rec = newRecorder(next, 0)
-	b.rec.hasGetBody = true
 	return b.rec.open(last)
+}
+
+// replaceSource ends the bodies of the attempt before, and takes the one that
+// GetBody has returned.
+func (b *Body) replaceSource() {
+	next := b.next
+	for _, r := range b.recorders() {
+		r.endView() // the attempt before may still be reading
+		if sameBody(r.source, next) {
+			r.leaveSource()
+		}
+		_ = r.closeSource() // net/http has no use for the error either
+	}
+	b.source, b.rec, b.copies, b.next = next, nil, nil, nil
+	// A body in memory needs no Recorder.
+	if !bounded.InMemory(next) {
+		b.rec = newRecorder(next, 0)
+		b.rec.hasGetBody = true
+	}
+}
+
+// recorders returns the Recorders that the current attempt reads through.
+func (b *Body) recorders() []*Recorder {
+	if b.copies == nil && b.rec != nil {
+		return []*Recorder{b.rec}
+	}
+	return b.copies.all()
 }
 
 // Reserve makes sure that the body can be sent again, and reports whether it
@@ -126,61 +148,45 @@ func (b *Body) Reserve(uploaded bool) bool {
 	case !Has(b.req):
 		return true
 	// A reader that has failed would fail again.
-	case b.rec != nil && b.rec.failure() != nil:
+	case b.Failure() != nil:
 		return false
 	case b.req.GetBody == nil:
 		return b.rec.pin()
+	case b.copies != nil:
+		b.next, b.err = b.copies.reserve()
+	default:
+		b.next, b.err = b.reserveInMemory(uploaded)
 	}
-	// GetBody may seek in the body that the attempt before is reading.
-	idle := uploaded
-	if b.rec != nil {
-		idle = b.rec.pause()
-	}
-	b.next, b.err = b.getBody(idle)
 	return b.err == nil
 }
 
-// getBody calls GetBody. Some implementations seek in the body that they are
-// given for and return that body itself. This is fine only if nothing reads it.
-func (b *Body) getBody(idle bool) (io.ReadCloser, error) {
-	next, err := b.req.GetBody()
-	switch {
-	case err != nil:
-		return nil, err
-	case next == nil:
-		return nil, errors.New("GetBody returned neither a body nor an error")
-	case !idle && b.returnedSource(next):
-		return nil, errors.New("GetBody returned a body that is still being read")
+// reserveInMemory calls GetBody for a body in memory. Some implementations seek
+// in the reader that they are given for and return it again. This is fine only
+// if nothing reads it.
+func (b *Body) reserveInMemory(uploaded bool) (io.ReadCloser, error) {
+	next, err := callGetBody(b.req.GetBody)
+	if err == nil && !uploaded && sameBody(b.source, next) {
+		return nil, errStillRead
 	}
-	return next, nil
-}
-
-// returnedSource reports whether next, from GetBody, is the body of the
-// attempt before.
-func (b *Body) returnedSource(next io.ReadCloser) bool {
-	// These contain pointers, which can be compared.
-	if bounded.InMemory(next) {
-		return b.source == next
-	}
-	source := reflect.ValueOf(b.source)
-	return source.IsValid() && source.Comparable() && source.Type() == reflect.TypeOf(next) && b.source == next
+	return next, err
 }
 
 // Unreserve takes back a Reserve, when no attempt follows.
 func (b *Body) Unreserve() {
 	next := b.next
 	b.next = nil
-	switch {
-	case next == nil:
-	case !b.returnedSource(next):
-		_ = bounded.Close(patience, next) // nobody has read it
-	case b.rec != nil:
-		// GetBody has moved the position of the body that the attempt is
-		// sending. What would follow is not what belongs there.
-		b.rec.endView()
+	owned := false // a Recorder closes next
+	for _, r := range b.recorders() {
+		if next != nil && sameBody(r.source, next) {
+			// GetBody has moved the position of the body that the attempt is
+			// sending, so it would send wrong bytes.
+			r.endView()
+			owned = owned || !r.isClosed()
+		}
+		r.unpin()
 	}
-	if b.rec != nil {
-		b.rec.unpin()
+	if next != nil && !owned {
+		_ = bounded.Close(patience, next) // nobody has read it
 	}
 }
 
@@ -199,68 +205,72 @@ func (b *Body) finish() {
 	}
 }
 
-// Abort closes the body that attempts read through a Recorder.
+// Abort closes the bodies that attempts read through a Recorder.
 func (b *Body) Abort() {
-	if b.rec != nil {
-		_ = b.rec.closeSource() // net/http has no use for the error either
+	for _, r := range b.recorders() {
+		_ = r.closeSource() // net/http has no use for the error either
 	}
 }
 
 // Failure returns the error of the caller's own reader, if that has failed.
 func (b *Body) Failure() error {
-	if b.rec == nil {
-		return nil
+	for _, r := range b.recorders() {
+		if err := r.failure(); err != nil {
+			return err
+		}
 	}
-	return b.rec.failure()
+	return nil
 }
 
 // WithCloseFailure adds to err, of an attempt, the error of closing the
 // caller's own reader, if there is one, and reports whether there is. HTTP/1
 // returns either of them.
 func (b *Body) WithCloseFailure(err error) (all error, failed bool) {
-	if b.rec == nil {
-		return err, false
+	for _, r := range b.recorders() {
+		closeErr := r.closeFailure()
+		if closeErr == nil {
+			continue
+		}
+		failed = true
+		// net/http returns it only if nothing failed before
+		// (transferWriter.writeBody).
+		if !errors.Is(err, closeErr) {
+			err = fmt.Errorf("%w: %w", closeErr, err)
+		}
 	}
-	b.rec.mu.Lock()
-	defer b.rec.mu.Unlock()
-	// net/http returns it only if nothing failed before
-	// (transferWriter.writeBody).
-	closeErr := b.rec.closeErr
-	if closeErr != nil && !errors.Is(err, closeErr) {
-		err = fmt.Errorf("%w: %w", closeErr, err)
-	}
-	return err, closeErr != nil
+	return err, failed
 }
 
-// ClosedEarly reports whether the body was closed before the base transport
-// had read it to its end.
+// ClosedEarly reports whether a body was closed before the base transport had
+// read it to its end.
 func (b *Body) ClosedEarly() bool {
-	if b.rec == nil {
-		return false
-	}
-	b.rec.mu.Lock()
-	defer b.rec.mu.Unlock()
-	v := b.rec.current
-	return v.isClosed() && !v.complete.Load()
+	return slices.ContainsFunc(b.recorders(), (*Recorder).closedEarly)
 }
 
 // Watch is called before the base transport's RoundTrip, and stop after it. In
 // between, the end of ctx ends the reading of the body: over HTTP/1, net/http
 // waits for a Read that blocks even after the request was canceled.
 func (b *Body) Watch(ctx context.Context) (stop func()) {
-	rec := b.rec
+	rec, copies := b.rec, b.copies
 	if rec == nil {
 		return func() {}
 	}
 	rec.setInRoundTrip(true)
+	copies.setRoundTrip(ctx)
 	// An interrupt that has begun is waited for, because it must not end the
 	// next attempt's view.
 	interrupted := make(chan struct{})
-	stopInterrupt := context.AfterFunc(ctx, func() { defer close(interrupted); rec.Interrupt() })
+	stopInterrupt := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		rec.Interrupt()
+		copies.Interrupt()
+	})
 	return func() {
 		rec.setInRoundTrip(false)
+		copies.setRoundTrip(nil)
 		if !stopInterrupt() {
 			<-interrupted
 		}
 	}
+
 }

@@ -279,6 +279,27 @@ func (r *Recorder) failure() error {
 	return r.err
 }
 
+// closeFailure returns the error of closing the source.
+func (r *Recorder) closeFailure() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closeErr
+}
+
+// closedEarly reports whether the current view was closed before its end.
+func (r *Recorder) closedEarly() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current.isClosed() && !r.current.complete.Load()
+}
+
+// isClosed reports whether the source is closed, or left to another Recorder.
+func (r *Recorder) isClosed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closed
+}
+
 // ended notes how a source failed of which nothing is recorded.
 func (r *Recorder) ended(err error) error {
 	if err != nil && err != io.EOF {
@@ -472,10 +493,10 @@ func (v *view) store(p []byte, err error) {
 	r.reading = false
 	switch {
 	// No view follows, so nothing is recorded and Read needs no lock from now
-	// on.
+	// on, unless it has to pause for GetBody.
 	case r.last && v == r.current:
 		r.record = nil
-		v.unrecorded.Store(!v.isClosed() && err == nil)
+		v.unrecorded.Store(!v.isClosed() && err == nil && !r.hasGetBody)
 	case r.recorded+int64(len(p)) <= r.limit:
 		r.keep(p)
 		v.piece = max(len(r.record)-1, 0)

@@ -1,0 +1,232 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed421102f4/httpretry/internal/bounded"
+)
+
+var (
+	errStillRead   = errors.New("GetBody returned a body that is still being read")
+	errStillCalled = errors.New("a call of GetBody has not returned")
+	errNeither     = errors.New("GetBody returned neither a body nor an error")
+	errOver        = errors.New("httpretry: GetBody was called after its attempt")
+)
+
+// Copies are the bodies of one attempt whose request has GetBody: the body that
+// it begins with, and a copy for each call of GetBody by the base transport.
+// net/http calls GetBody to send the request once more, and layers do, too.
+//
+// GetBody may seek in the reader of a body that it has returned before. So the
+// attempt's readers pause while it runs, and no reader is read for two
+// sendings. net/http does not close every body that it gets: over HTTP/2, it
+// asks for one before it knows whether a connection is there
+// (http2Transport.RoundTripOpt, then Transport.roundTrip with rewindBody). So
+// the copies that are still open are closed with the attempt.
+//
+// Copies are safe for concurrent use. A nil *Copies has no bodies.
+type Copies struct {
+	getBody func() (io.ReadCloser, error)
+
+	// turn contains a value while GetBody is called for the base transport. It
+	// is no mutex, because a GetBody that blocks must not hold up the end of
+	// the attempt.
+	turn chan struct{}
+
+	mu   sync.Mutex
+	ctx  context.Context // of the attempt while RoundTrip is running, else nil
+	recs []*Recorder     // of the body that the attempt begins with, then of the copies
+}
+
+func newCopies(getBody func() (io.ReadCloser, error), first *Recorder) *Copies {
+	return &Copies{getBody: getBody, turn: make(chan struct{}, 1), recs: []*Recorder{first}}
+}
+
+// Get is GetBody for the attempt's request. It works until the base transport's
+// RoundTrip returns or its context ends.
+func (c *Copies) Get() (io.ReadCloser, error) {
+	ctx, err := c.running()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	// RoundTrip may have returned meanwhile. After the end of the context,
+	// net/http would look at a body that is still being read (rewindBody).
+	if _, err := c.running(); err != nil {
+		return nil, err
+	}
+	recs, idle := c.pause()
+	defer unpin(recs)
+	next, err := callGetBody(c.getBody)
+	if err != nil || next == http.NoBody {
+		return next, err
+	}
+	for i, r := range recs {
+		if !sameBody(r.source, next) {
+			continue
+		}
+		// GetBody has moved its position.
+		r.endView()
+		if !idle[i] {
+			return nil, errStillRead
+		}
+		r.leaveSource()
+	}
+	return c.add(next)
+}
+
+// running returns the attempt's context, or an error if the attempt is over.
+func (c *Copies) running() (context.Context, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.ctx == nil:
+		return nil, errOver
+	case c.ctx.Err() != nil:
+		return nil, context.Cause(c.ctx)
+	}
+	return c.ctx, nil
+}
+
+// add makes a copy that is read from source.
+func (c *Copies) add(source io.ReadCloser) (io.ReadCloser, error) {
+	r := newRecorder(source, 0)
+	r.hasGetBody = true
+	body := r.open(true)
+	r.setInRoundTrip(true)
+	c.mu.Lock()
+	// If GetBody returns after the end of the attempt, nobody else ends the
+	// copy.
+	over := c.ctx == nil || c.ctx.Err() != nil
+	if !over {
+		c.recs = append(c.recs, r)
+	}
+	c.mu.Unlock()
+	if over {
+		_ = r.closeSource() // errOver is what matters
+		return nil, errOver
+	}
+	return body, nil
+}
+
+// reserve calls GetBody for the next attempt. All readers are paused from then
+// on.
+func (c *Copies) reserve() (io.ReadCloser, error) {
+	// RoundTrip has returned, but a goroutine of a layer may be in GetBody.
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case c.turn <- struct{}{}:
+		<-c.turn
+	case <-timer.C:
+		return nil, errStillCalled
+	}
+	recs, idle := c.pause()
+	next, err := callGetBody(c.getBody)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range recs {
+		if !idle[i] && sameBody(r.source, next) {
+			return nil, errStillRead
+		}
+	}
+	return next, nil
+}
+
+// setRoundTrip notes that the base transport's RoundTrip begins, with the
+// context of the attempt, or that it ends, with nil.
+func (c *Copies) setRoundTrip(ctx context.Context) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	c.ctx = ctx
+	c.mu.Unlock()
+	for _, r := range c.made() {
+		r.setInRoundTrip(ctx != nil)
+	}
+}
+
+// pause pauses all readers, and reports which of them are idle.
+func (c *Copies) pause() (recs []*Recorder, idle []bool) {
+	recs = c.all()
+	idle = make([]bool, len(recs))
+	for i, r := range recs {
+		idle[i] = r.pause()
+	}
+	return recs, idle
+}
+
+func unpin(recs []*Recorder) {
+	for _, r := range recs {
+		r.unpin()
+	}
+}
+
+// all returns the Recorders of all bodies so far.
+func (c *Copies) all() []*Recorder {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.recs)
+}
+
+// made returns the Recorders of the copies so far.
+func (c *Copies) made() []*Recorder {
+	if c == nil {
+		return nil
+	}
+	return c.all()[1:]
+}
+
+// Interrupt ends the copies, as Recorder.Interrupt ends one body.
+func (c *Copies) Interrupt() {
+	for _, r := range c.made() {
+		r.Interrupt()
+	}
+}
+
+// End ends and closes the copies.
+func (c *Copies) End() {
+	for _, r := range c.made() {
+		r.endView()
+		_ = r.closeSource() // nobody is left who could use the error
+	}
+}
+
+// callGetBody calls GetBody, which must return a body or an error.
+func callGetBody(getBody func() (io.ReadCloser, error)) (io.ReadCloser, error) {
+	next, err := getBody()
+	switch {
+	case err != nil:
+		return nil, err
+	case next == nil:
+		return nil, errNeither
+	}
+	return next, nil
+}
+
+// sameBody reports whether GetBody returned a body that is known already.
+func sameBody(source, next io.ReadCloser) bool {
+	// These contain pointers, which can be compared.
+	if bounded.InMemory(next) {
+		return source == next
+	}
+	v := reflect.ValueOf(source)
+	return v.IsValid() && v.Comparable() && v.Type() == reflect.TypeOf(next) && source == next
+}

@@ -1,0 +1,412 @@
+package replay_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/internal/replay"
+)
+
+// makes is a GetBody that returns its bodies one after the other.
+type makes struct {
+	bodies []io.ReadCloser
+	calls  int
+}
+
+func (m *makes) getBody() (io.ReadCloser, error) {
+	m.calls++
+	if m.calls > len(m.bodies) {
+		return nil, errors.New("no more")
+	}
+	return m.bodies[m.calls-1], nil
+}
+
+// inRoundTrip calls f during the first attempt of a request with body and
+// getBody. f may end the context of the attempt.
+func inRoundTrip(t *testing.T, body io.ReadCloser, getBody func() (io.ReadCloser, error),
+	f func(b *replay.Body, first io.ReadCloser, end context.CancelCauseFunc),
+) *replay.Body {
+	t.Helper()
+	b := new(replay.Body)
+	b.Prepare(request(body, getBody), 0)
+	first := b.Open(false)
+	ctx, end := context.WithCancelCause(t.Context())
+	defer end(nil)
+	stop := b.Watch(ctx)
+	defer stop()
+	f(b, first, end)
+	return b
+}
+
+// closesOnce are sources of which each is closed once in the end.
+func closesOnce(t *testing.T, sources ...*source) {
+	t.Helper()
+	for i, s := range sources {
+		assert.EqualValues(t, 1, s.closes.Load(), "source %d", i)
+	}
+}
+
+// A body in memory needs no Copies, and neither does one without GetBody.
+func TestCopiesOfOtherBodies(t *testing.T) {
+	getBody := func() (io.ReadCloser, error) { return http.NoBody, nil }
+	b := new(replay.Body)
+	b.Prepare(request(io.NopCloser(strings.NewReader("text")), getBody), 0)
+	b.Open(false)
+	assert.Nil(t, b.Copies())
+	body, err := b.GetBody()()
+	require.NoError(t, err)
+	assert.Equal(t, http.NoBody, body, "the caller's own")
+	b.Copies().End() // nil is valid
+
+	b = prepare(newText("text"), 100)
+	b.Open(false)
+	assert.Nil(t, b.Copies())
+	assert.Nil(t, b.GetBody())
+}
+
+// net/http gets copies that it reads, copies that it leaves unread, and closes
+// some of them. All of them are closed once in the end.
+func TestCopiesAreClosed(t *testing.T) {
+	first, read, left := newText("text"), newText("text"), newText("text")
+	m := &makes{bodies: []io.ReadCloser{read, left}}
+	b := inRoundTrip(t, first, m.getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+		require.NoError(t, view.Close())
+		body, err := b.GetBody()()
+		require.NoError(t, err)
+		assert.Equal(t, "text", readAll(t, body))
+		_, err = b.GetBody()()
+		require.NoError(t, err)
+	})
+	b.Finish()
+	closesOnce(t, first, read)
+	assert.Zero(t, left.closes.Load(), "the attempt goes on")
+	b.Copies().End()
+	closesOnce(t, first, read, left)
+}
+
+// The copies of an attempt end with the request, and when another attempt
+// begins.
+func TestCopiesOfAnAttemptBefore(t *testing.T) {
+	for _, follows := range []bool{false, true} {
+		first, left, next := newText("text"), newText("text"), newText("text")
+		m := &makes{bodies: []io.ReadCloser{left, next}}
+		b := inRoundTrip(t, first, m.getBody, func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
+			_, err := b.GetBody()()
+			require.NoError(t, err)
+		})
+		require.True(t, b.Reserve(false))
+		if follows {
+			assert.Equal(t, "text", readAll(t, b.Open(true)))
+		} else {
+			b.Abort()
+			b.Unreserve()
+		}
+		closesOnce(t, first, left, next)
+	}
+}
+
+// GetBody may return a body in memory. It is read like any other, because
+// another one may share its reader.
+func TestCopiesInMemory(t *testing.T) {
+	m := &makes{bodies: []io.ReadCloser{io.NopCloser(strings.NewReader("text")), http.NoBody}}
+	inRoundTrip(t, newText("text"), m.getBody, func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
+		body, err := b.GetBody()()
+		require.NoError(t, err)
+		assert.NotEqual(t, m.bodies[0], body)
+		assert.Equal(t, "text", readAll(t, body))
+		body, err = b.GetBody()()
+		require.NoError(t, err)
+		assert.Equal(t, http.NoBody, body, "net/http compares with it")
+		_, err = b.GetBody()()
+		require.EqualError(t, err, "no more")
+	})
+}
+
+// A GetBody that seeks returns the reader that it has. The sending before ends
+// there, and the reader is closed once.
+func TestCopiesOfOneReader(t *testing.T) {
+	for _, kind := range []string{"finished", "aborted", "sent again"} {
+		s := newSource(strings.NewReader("0123456789"))
+		getBody := func() (io.ReadCloser, error) {
+			_, err := s.Reader.(io.Seeker).Seek(0, io.SeekStart)
+			return s, err
+		}
+		var views []io.ReadCloser
+		b := inRoundTrip(t, s, getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+			assert.Equal(t, "0123", readN(t, view, 4))
+			for range 2 {
+				views = append(views, view)
+				var err error
+				view, err = b.GetBody()()
+				require.NoError(t, err)
+				assert.Equal(t, "01", readN(t, view, 2))
+			}
+			views = append(views, view)
+		})
+		for _, v := range views[:2] {
+			_, err := v.Read(make([]byte, 1))
+			require.ErrorContains(t, err, "closed")
+			require.NoError(t, v.Close())
+		}
+		assert.Zero(t, s.closes.Load())
+		assert.Equal(t, "23", readN(t, views[2], 2))
+		switch kind {
+		case "finished":
+			b.Finish()
+			assert.Equal(t, "456789", readAll(t, views[2]))
+			b.Copies().End()
+		case "aborted":
+			b.Abort()
+		case "sent again":
+			require.True(t, b.Reserve(false))
+			assert.Equal(t, "0123456789", readAll(t, b.Open(true)))
+			_, err := views[2].Read(make([]byte, 1))
+			require.ErrorContains(t, err, "closed")
+		}
+		closesOnce(t, s)
+	}
+}
+
+// The reader that GetBody returns again is closed once, too, if the retry that
+// it was made for is not sent. If GetBody has opened it again, it is closed
+// again.
+func TestCopiesUnreserved(t *testing.T) {
+	for _, closed := range []bool{false, true} {
+		s := newText("text")
+		getBody := func() (io.ReadCloser, error) { return s, nil }
+		var last io.ReadCloser
+		b := inRoundTrip(t, s, getBody, func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
+			var err error
+			last, err = b.GetBody()()
+			require.NoError(t, err)
+			if closed {
+				assert.Equal(t, "t", readN(t, last, 1))
+				require.NoError(t, last.Close())
+			}
+		})
+		require.True(t, b.Reserve(false))
+		b.Finish()
+		_, err := last.Read(make([]byte, 1))
+		require.ErrorContains(t, err, "closed", "its position has moved")
+		b.Copies().End()
+		want := int32(1)
+		if closed {
+			want = 2
+		}
+		assert.Equal(t, want, s.closes.Load())
+	}
+}
+
+// While GetBody runs, nothing reads. A reader that cannot pause is not read for
+// a second sending.
+func TestCopiesPauseReaders(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s, again := newBlocked(), newText("again")
+			getBody := func() (io.ReadCloser, error) {
+				if same {
+					return s, nil
+				}
+				return again, nil
+			}
+			b := inRoundTrip(t, s, getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+				rest := make(chan string, 1)
+				go func() { text, _ := io.ReadAll(view); rest <- string(text) }()
+				synctest.Wait()
+				start := time.Now()
+				body, err := b.GetBody()()
+				assert.Equal(t, 50*time.Millisecond, time.Since(start), "it waits for the Read, but not for long")
+				s.data <- "text"
+				if same {
+					require.EqualError(t, err, "GetBody returned a body that is still being read")
+					assert.Equal(t, "text", <-rest, "the position of what follows has moved")
+					return
+				}
+				require.NoError(t, err)
+				assert.Equal(t, "again", readAll(t, body))
+				s.data <- " and more"
+				close(s.data)
+				assert.Equal(t, "text and more", <-rest)
+			})
+			b.Abort()
+			assert.EqualValues(t, 1, s.closes.Load())
+		})
+	}
+}
+
+// A Read that begins while GetBody runs waits for it.
+func TestCopiesHoldReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		running := make(chan struct{})
+		getBody := func() (io.ReadCloser, error) {
+			running <- struct{}{}
+			running <- struct{}{}
+			return newText("again"), nil
+		}
+		b := inRoundTrip(t, newText("text"), getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+			var bodies []io.ReadCloser
+			for range 2 {
+				go func() {
+					body, err := b.GetBody()()
+					assert.NoError(t, err)
+					bodies = append(bodies, body)
+				}()
+			}
+			read := make(chan string, 1)
+			for i := range 2 { // the calls come one after the other
+				<-running
+				synctest.Wait()
+				assert.Len(t, bodies, i)
+				if i == 0 {
+					go func() { text, _ := io.ReadAll(view); read <- string(text) }()
+					synctest.Wait()
+					assert.Empty(t, read)
+				}
+				<-running
+				synctest.Wait()
+			}
+			assert.Equal(t, "text", <-read)
+			for _, body := range bodies {
+				assert.Equal(t, "again", readAll(t, body))
+			}
+		})
+		b.Abort()
+	})
+}
+
+// GetBody belongs to the attempt: it is not called once that has ended, and
+// what a call that is late returns is closed.
+func TestCopiesOfAnEndedAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reason, m := errors.New("the reason"), new(makes)
+		b := inRoundTrip(t, newText("text"), m.getBody, func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
+			end(reason)
+			_, err := b.GetBody()()
+			require.ErrorIs(t, err, reason)
+		})
+		_, err := b.GetBody()()
+		require.ErrorContains(t, err, "after its attempt")
+		assert.Zero(t, m.calls)
+		b.Abort()
+	})
+	for _, canceled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			called, late, first := make(chan struct{}), newText("late"), newText("text")
+			getBody := func() (io.ReadCloser, error) { <-called; return late, nil }
+			errs := make(chan error, 2)
+			b := inRoundTrip(t, first, getBody, func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
+				for range 2 {
+					go func() { _, err := b.GetBody()(); errs <- err }()
+					synctest.Wait()
+				}
+				end(nil)
+				require.ErrorIs(t, <-errs, context.Canceled, "the second call does not wait for the first")
+				if canceled {
+					close(called)
+					require.ErrorContains(t, <-errs, "after its attempt")
+					closesOnce(t, late)
+				}
+			})
+			b.Copies().End() // does not wait for GetBody
+			if !canceled {
+				start := time.Now()
+				assert.False(t, b.Reserve(true), "GetBody is still running")
+				assert.Equal(t, 50*time.Millisecond, time.Since(start))
+				require.EqualError(t, b.Err(), "a call of GetBody has not returned")
+				close(called)
+				require.ErrorContains(t, <-errs, "after its attempt")
+			}
+			b.Abort()
+			b.Unreserve()
+			closesOnce(t, first, late)
+		})
+	}
+}
+
+// The end of the attempt's context ends a Read of a copy.
+func TestCopiesAreInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocked()
+		m := &makes{bodies: []io.ReadCloser{s}}
+		b := inRoundTrip(t, newText("text"), m.getBody, func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
+			body, err := b.GetBody()()
+			require.NoError(t, err)
+			read := make(chan error, 1)
+			go func() { _, err := body.Read(make([]byte, 1)); read <- err }()
+			synctest.Wait()
+			end(nil)
+			require.Error(t, <-read)
+		})
+		b.Abort()
+		assert.EqualValues(t, 1, s.closes.Load())
+	})
+}
+
+// Over HTTP/2, net/http closes the body of a stream that was reset and waits
+// for its Read. RoundTrip must not hang there, for a copy either.
+func TestCopiesAreClosedDuringARead(t *testing.T) {
+	for _, returned := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newBlocked()
+			m := &makes{bodies: []io.ReadCloser{s}}
+			read := make(chan error, 1)
+			var body io.ReadCloser
+			b := inRoundTrip(t, newText("text"), m.getBody, func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
+				var err error
+				body, err = b.GetBody()()
+				require.NoError(t, err)
+				go func() { _, err := body.Read(make([]byte, 1)); read <- err }()
+				synctest.Wait()
+				if !returned {
+					require.NoError(t, body.Close())
+					require.Error(t, <-read)
+				}
+			})
+			b.Finish()
+			if returned {
+				require.NoError(t, body.Close())
+				require.Error(t, <-read)
+			}
+			assert.EqualValues(t, 1, s.closes.Load())
+		})
+	}
+}
+
+// The failures of a copy are those of the caller's own reader.
+func TestCopiesFail(t *testing.T) {
+	broken, stuck := errors.New("broken"), errors.New("stuck")
+	s := newSource(io.MultiReader(strings.NewReader("te"), failing{broken}))
+	s.closeErr = stuck
+	m := &makes{bodies: []io.ReadCloser{s, newText("text")}}
+	b := inRoundTrip(t, newText("text"), m.getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+		assert.Equal(t, "text", readAll(t, view))
+		body, err := b.GetBody()()
+		require.NoError(t, err)
+		_, err = io.ReadAll(body)
+		require.ErrorIs(t, err, broken)
+		assert.False(t, b.ClosedEarly())
+		require.ErrorIs(t, body.Close(), stuck)
+	})
+	require.ErrorIs(t, b.Failure(), broken)
+	other := errors.New("of the attempt")
+	err, failed := b.WithCloseFailure(other)
+	assert.True(t, failed)
+	require.ErrorIs(t, err, stuck)
+	require.ErrorIs(t, err, other)
+	assert.True(t, b.ClosedEarly(), "the copy was not read to its end")
+	assert.False(t, b.Reserve(false), "it would fail again")
+	require.NoError(t, b.Err())
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
