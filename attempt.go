@@ -425,10 +425,12 @@ func (a *attempt) Release() {
 // its body that nothing else would end.
 func (a *attempt) end() {
 	a.Release()
-	if a.rec != nil {
+	switch {
+	case a.copies != nil:
+		a.copies.End()
+	case a.rec != nil:
 		a.rec.Interrupt()
 	}
-	a.copies.End()
 }
 
 // ResponseEnded ends the attempt once its request has been sent, too: over

@@ -255,19 +255,19 @@ func (b *Body) Watch(ctx context.Context) (stop func()) {
 	if rec == nil {
 		return func() {}
 	}
+	interrupt := rec.Interrupt
+	if copies != nil {
+		interrupt = copies.Interrupt
+	}
 	rec.setInRoundTrip(true)
-	copies.setRoundTrip(ctx)
+	copies.setContext(ctx)
 	// An interrupt that has begun is waited for, because it must not end the
 	// next attempt's view.
 	interrupted := make(chan struct{})
-	stopInterrupt := context.AfterFunc(ctx, func() {
-		defer close(interrupted)
-		rec.Interrupt()
-		copies.Interrupt()
-	})
+	stopInterrupt := context.AfterFunc(ctx, func() { defer close(interrupted); interrupt() })
 	return func() {
 		rec.setInRoundTrip(false)
-		copies.setRoundTrip(nil)
+		copies.setContext(nil)
 		if !stopInterrupt() {
 			<-interrupted
 		}

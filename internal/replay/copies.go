@@ -29,7 +29,7 @@ var (
 // sendings. net/http does not close every body that it gets: over HTTP/2, it
 // asks for one before it knows whether a connection is there
 // (http2Transport.RoundTripOpt, then Transport.roundTrip with rewindBody). So
-// the copies that are still open are closed with the attempt.
+// what is still open is closed with the attempt.
 //
 // Copies are safe for concurrent use. A nil *Copies has no bodies.
 type Copies struct {
@@ -105,7 +105,6 @@ func (c *Copies) add(source io.ReadCloser) (io.ReadCloser, error) {
 	r := newRecorder(source, 0)
 	r.hasGetBody = true
 	body := r.open(true)
-	r.setInRoundTrip(true)
 	c.mu.Lock()
 	// If GetBody returns after the end of the attempt, nobody else ends the
 	// copy.
@@ -146,18 +145,15 @@ func (c *Copies) reserve() (io.ReadCloser, error) {
 	return next, nil
 }
 
-// setRoundTrip notes that the base transport's RoundTrip begins, with the
-// context of the attempt, or that it ends, with nil.
-func (c *Copies) setRoundTrip(ctx context.Context) {
+// setContext notes that the base transport's RoundTrip begins, with the context
+// of the attempt, or that it has returned, with nil.
+func (c *Copies) setContext(ctx context.Context) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.ctx = ctx
-	c.mu.Unlock()
-	for _, r := range c.made() {
-		r.setInRoundTrip(ctx != nil)
-	}
 }
 
 // pause pauses all readers, and reports which of them are idle.
@@ -186,25 +182,16 @@ func (c *Copies) all() []*Recorder {
 	return slices.Clone(c.recs)
 }
 
-// made returns the Recorders of the copies so far.
-func (c *Copies) made() []*Recorder {
-	if c == nil {
-		return nil
-	}
-	return c.all()[1:]
-}
-
-// Interrupt ends the copies, as Recorder.Interrupt ends one body.
+// Interrupt ends all bodies, as Recorder.Interrupt ends one.
 func (c *Copies) Interrupt() {
-	for _, r := range c.made() {
+	for _, r := range c.all() {
 		r.Interrupt()
 	}
 }
 
-// End ends and closes the copies.
+// End closes all bodies, and thereby ends their Reads.
 func (c *Copies) End() {
-	for _, r := range c.made() {
-		r.endView()
+	for _, r := range c.all() {
 		_ = r.closeSource() // nobody is left who could use the error
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -36,11 +37,19 @@ func inRoundTrip(t *testing.T, body io.ReadCloser, getBody func() (io.ReadCloser
 	f func(b *replay.Body, first io.ReadCloser, end context.CancelCauseFunc),
 ) *replay.Body {
 	t.Helper()
+	return inAttempt(t, false, body, getBody, f)
+}
+
+// inAttempt is inRoundTrip for an attempt that may be the last.
+func inAttempt(t *testing.T, last bool, body io.ReadCloser, getBody func() (io.ReadCloser, error),
+	f func(b *replay.Body, first io.ReadCloser, end context.CancelCauseFunc),
+) *replay.Body {
+	t.Helper()
 	b := new(replay.Body)
 	b.Prepare(request(body, getBody), 0)
-	first := b.Open(false)
+	first := b.Open(last)
 	ctx, end := context.WithCancelCause(t.Context())
-	defer end(nil)
+	t.Cleanup(func() { end(nil) })
 	stop := b.Watch(ctx)
 	defer stop()
 	f(b, first, end)
@@ -168,9 +177,11 @@ func TestCopiesOfOneReader(t *testing.T) {
 			b.Abort()
 		case "sent again":
 			require.True(t, b.Reserve(false))
+			paused := make(chan error)
+			go func() { _, err := views[2].Read(make([]byte, 1)); paused <- err }()
+			runtime.Gosched()
 			assert.Equal(t, "0123456789", readAll(t, b.Open(true)))
-			_, err := views[2].Read(make([]byte, 1))
-			require.ErrorContains(t, err, "closed")
+			require.ErrorContains(t, <-paused, "closed")
 		}
 		closesOnce(t, s)
 	}
@@ -209,33 +220,34 @@ func TestCopiesUnreserved(t *testing.T) {
 // While GetBody runs, nothing reads. A reader that cannot pause is not read for
 // a second sending.
 func TestCopiesPauseReaders(t *testing.T) {
-	for _, same := range []bool{false, true} {
+	for _, tt := range []struct{ last, same bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			s, again := newBlocked(), newText("again")
 			getBody := func() (io.ReadCloser, error) {
-				if same {
+				if tt.same {
 					return s, nil
 				}
 				return again, nil
 			}
-			b := inRoundTrip(t, s, getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+			b := inAttempt(t, tt.last, s, getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
 				rest := make(chan string, 1)
 				go func() { text, _ := io.ReadAll(view); rest <- string(text) }()
+				s.data <- "some "
 				synctest.Wait()
 				start := time.Now()
 				body, err := b.GetBody()()
 				assert.Equal(t, 50*time.Millisecond, time.Since(start), "it waits for the Read, but not for long")
 				s.data <- "text"
-				if same {
+				if tt.same {
 					require.EqualError(t, err, "GetBody returned a body that is still being read")
-					assert.Equal(t, "text", <-rest, "the position of what follows has moved")
+					assert.Equal(t, "some text", <-rest, "the position of what follows has moved")
 					return
 				}
 				require.NoError(t, err)
 				assert.Equal(t, "again", readAll(t, body))
 				s.data <- " and more"
 				close(s.data)
-				assert.Equal(t, "text and more", <-rest)
+				assert.Equal(t, "some text and more", <-rest)
 			})
 			b.Abort()
 			assert.EqualValues(t, 1, s.closes.Load())
@@ -298,26 +310,30 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 		assert.Zero(t, m.calls)
 		b.Abort()
 	})
-	for _, canceled := range []bool{false, true} {
+	for _, when := range []string{"canceled", "canceled and returned", "returned"} {
 		synctest.Test(t, func(t *testing.T) {
 			called, late, first := make(chan struct{}), newText("late"), newText("text")
-			getBody := func() (io.ReadCloser, error) { <-called; return late, nil }
+			calls := 0
+			getBody := func() (io.ReadCloser, error) { calls++; <-called; return late, nil }
 			errs := make(chan error, 2)
 			b := inRoundTrip(t, first, getBody, func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
 				for range 2 {
 					go func() { _, err := b.GetBody()(); errs <- err }()
 					synctest.Wait()
 				}
+				if when == "returned" {
+					return
+				}
 				end(nil)
 				require.ErrorIs(t, <-errs, context.Canceled, "the second call does not wait for the first")
-				if canceled {
+				if when == "canceled" {
 					close(called)
 					require.ErrorContains(t, <-errs, "after its attempt")
 					closesOnce(t, late)
 				}
 			})
 			b.Copies().End() // does not wait for GetBody
-			if !canceled {
+			if when != "canceled" {
 				start := time.Now()
 				assert.False(t, b.Reserve(true), "GetBody is still running")
 				assert.Equal(t, 50*time.Millisecond, time.Since(start))
@@ -325,6 +341,10 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 				close(called)
 				require.ErrorContains(t, <-errs, "after its attempt")
 			}
+			if when == "returned" {
+				require.ErrorContains(t, <-errs, "after its attempt", "the second call, whose turn it is")
+			}
+			assert.Equal(t, 1, calls)
 			b.Abort()
 			b.Unreserve()
 			closesOnce(t, first, late)
@@ -349,36 +369,6 @@ func TestCopiesAreInterrupted(t *testing.T) {
 		b.Abort()
 		assert.EqualValues(t, 1, s.closes.Load())
 	})
-}
-
-// Over HTTP/2, net/http closes the body of a stream that was reset and waits
-// for its Read. RoundTrip must not hang there, for a copy either.
-func TestCopiesAreClosedDuringARead(t *testing.T) {
-	for _, returned := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newBlocked()
-			m := &makes{bodies: []io.ReadCloser{s}}
-			read := make(chan error, 1)
-			var body io.ReadCloser
-			b := inRoundTrip(t, newText("text"), m.getBody, func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
-				var err error
-				body, err = b.GetBody()()
-				require.NoError(t, err)
-				go func() { _, err := body.Read(make([]byte, 1)); read <- err }()
-				synctest.Wait()
-				if !returned {
-					require.NoError(t, body.Close())
-					require.Error(t, <-read)
-				}
-			})
-			b.Finish()
-			if returned {
-				require.NoError(t, body.Close())
-				require.Error(t, <-read)
-			}
-			assert.EqualValues(t, 1, s.closes.Load())
-		})
-	}
 }
 
 // The failures of a copy are those of the caller's own reader.
