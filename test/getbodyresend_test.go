@@ -73,9 +73,10 @@ func sendsGet(t *testing.T, base *http.Transport) {
 	synctest.Wait() // until the connection is idle
 }
 
-// net/http reads the body that it got from GetBody to resend a request. An
-// answer that arrives meanwhile is retried: GetBody seeks in the one reader
-// that there is. The server must not accept anything but the whole body.
+// Hazard B2: net/http reads the body that it got from GetBody to resend a
+// request. An answer that arrives meanwhile is retried: GetBody seeks in the
+// one reader that there is. The server must not accept anything but the whole
+// body.
 func TestGetBodySeeksDuringResend(t *testing.T) {
 	data := randomBytes(1, 10_000)
 	for name, read := range map[string]time.Duration{"short Reads": 10 * time.Millisecond, "long Reads": time.Second} {
