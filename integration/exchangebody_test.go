@@ -24,6 +24,7 @@ type bodies struct {
 	files    []*os.File
 	shared   int  // position in the one reader of a source that is shared
 	seeking  bool // GetBody is running
+	overlaps int  // calls of GetBody during a Read that took long
 	problems []string
 }
 
@@ -120,7 +121,11 @@ func (b *bodies) checkSeek() {
 		b.report("GetBody is called while it is running")
 	}
 	for _, body := range b.all {
-		if !body.begun.IsZero() && time.Since(body.begun) < longRead {
+		switch {
+		case body.begun.IsZero():
+		case time.Since(body.begun) >= longRead:
+			b.overlaps++
+		default:
 			b.report("GetBody is called during a Read of body %d, which began %v ago", body.number, time.Since(body.begun))
 		}
 	}
@@ -146,6 +151,14 @@ func (b *bodies) isClosed() bool {
 		}
 	}
 	return true
+}
+
+// isLost reports whether GetBody has moved the reader of a body during a Read
+// of it that took too long to wait for.
+func (b *bodies) isLost() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.x.body == seeksWraps && b.overlaps > 0
 }
 
 // check returns what was wrong, once all bodies are closed, or are not going to

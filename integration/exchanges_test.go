@@ -169,12 +169,13 @@ func runExchange(t *testing.T, x *exchange, certificates exchangeCertificates) [
 		require.NoError(t, resp.Body.Close())
 	}
 	outcomes := r.run()
-	r.problems = append(r.problems, r.server.check(r.bodies.data)...)
+	r.problems = append(r.problems, r.server.check(r.bodies)...)
 	r.problems = append(r.problems, r.bodies.check()...)
 	for _, problem := range r.problems {
 		t.Error(problem)
 	}
 	if len(r.problems) > 0 {
+		t.Logf("%d calls of GetBody during a long Read", r.bodies.overlaps)
 		t.Logf("INTEGRATION_EXCHANGE_SEED=%d: %v", x.seed, x)
 	}
 	return append(outcomes, r.server.outcomes(int(r.attempts.Load()))...)

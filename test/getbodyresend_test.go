@@ -27,6 +27,7 @@ type seekedSource struct {
 	mu   sync.Mutex // a test looks at the bytes, not at the race detector's report
 	data *bytes.Reader
 	read time.Duration
+	wrap bool
 }
 
 func (s *seekedSource) Read(p []byte) (int, error) {
@@ -41,6 +42,9 @@ func (s *seekedSource) rewound() (io.ReadCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, err := s.data.Seek(0, io.SeekStart)
+	if s.wrap {
+		return &retrytest.Body{ReadCloser: io.NopCloser(s)}, err
+	}
 	return io.NopCloser(s), err
 }
 
@@ -79,14 +83,23 @@ func sendsGet(t *testing.T, base *http.Transport) {
 // body.
 func TestGetBodySeeksDuringResend(t *testing.T) {
 	data := randomBytes(1, 10_000)
-	for name, read := range map[string]time.Duration{"short Reads": 10 * time.Millisecond, "long Reads": time.Second} {
-		t.Run(name, func(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		read time.Duration
+		wrap bool // GetBody returns another body each time
+	}{
+		{"short Reads", 10 * time.Millisecond, false},
+		{"long Reads", time.Second, false},
+		{"short Reads, wrapped", 10 * time.Millisecond, true},
+		{"long Reads, wrapped", time.Second, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var accepted [][]byte
 				base := resendServer(t, func(c *faults.Conn, req *http.Request) bool {
 					if c.Number == 2 {
 						_, _ = io.ReadFull(req.Body, make([]byte, 1000))
-						time.Sleep(read / 2) // into the next Read
+						time.Sleep(tt.read / 2) // into the next Read
 						c.Respond(503, "later", "Connection: close")
 						c.Drain()
 						return false
@@ -97,7 +110,7 @@ func TestGetBodySeeksDuringResend(t *testing.T) {
 					c.Respond(200, "")
 					return true
 				})
-				source := &seekedSource{data: bytes.NewReader(data), read: read}
+				source := &seekedSource{data: bytes.NewReader(data), read: tt.read, wrap: tt.wrap}
 				body, err := source.rewound()
 				require.NoError(t, err)
 				req := retrytest.Streamed(t, http.MethodPut, "http://a.test/", body)
@@ -110,10 +123,11 @@ func TestGetBodySeeksDuringResend(t *testing.T) {
 				for _, body := range accepted {
 					assert.True(t, bytes.Equal(data, body), "%d bytes were accepted as the body", len(body))
 				}
-				// Nobody waits for a long Read, so that body is not sent again.
-				if read < time.Second {
+				switch {
+				case tt.read < time.Second:
 					assert.Equal(t, 200, resp.StatusCode)
-				} else {
+				// Nobody waits for a long Read, so that body is not sent again.
+				case !tt.wrap:
 					assert.Equal(t, 503, resp.StatusCode)
 				}
 				time.Sleep(time.Minute) // until the last Read has ended
