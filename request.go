@@ -280,6 +280,19 @@ func (c *call) chargeBudget(resp *http.Response) bool {
 	return c.charged
 }
 
+// rewindBody prepares the body of the next attempt, and takes back the charge
+// for that attempt if there is none.
+func (c *call) rewindBody(err error, outcome Outcome) bool {
+	// If GetBody panics, the charge is taken back, too.
+	c.progress = progressWaiting
+	if c.body.Rewind(c.uploadIsOver(err, outcome)) {
+		return true
+	}
+	c.progress = progressAttempt
+	c.refundUnsent()
+	return false
+}
+
 // refundUnsent takes back the charge for a retry that is not sent.
 func (c *call) refundUnsent() {
 	if c.charged {

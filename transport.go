@@ -375,7 +375,7 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	// From here on, there are actions that finish takes back. The body is
 	// reserved, so that an attempt that is still sending it cannot read more
 	// than is kept.
-	if !c.body.Reserve(c.uploadIsOver(err, outcome)) {
+	if !c.body.Reserve() {
 		return 0, ReasonNotReplayable
 	}
 	now := time.Now()
@@ -388,11 +388,14 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	case wait > left:
 		return 0, ReasonDeadline
 	}
-	// The budget is charged last, when nothing else prevents the retry.
+	// The budget is charged when nothing else prevents the retry. GetBody comes
+	// last, because it may seek in the body that the attempt is still sending.
 	if !c.chargeBudget(resp) {
 		return c.policy.budgetWait(backoff), ReasonBudget
 	}
-	c.progress = progressWaiting
+	if !c.rewindBody(err, outcome) {
+		return 0, ReasonNotReplayable
+	}
 	// A 421 may be retried on another connection (RFC 9110 section 15.5.20).
 	c.retried421 = c.retried421 || statusIs(resp, http.StatusMisdirectedRequest)
 	// Clients that got the same wait must not return together.

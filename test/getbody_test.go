@@ -39,8 +39,9 @@ func TestGetBodyPanics(t *testing.T) {
 	assert.Equal(t, 1, answer.Closes())
 }
 
-// Hazard B2, D3: a body from GetBody is closed if the retry that it was made
-// for is not sent. The caller then gets the response, unread.
+// Hazard B2, D3: GetBody is not called for a retry that is not made, because it
+// may seek in the body that is still being sent. The caller then gets the
+// response, unread.
 func TestGetBodyNeverSent(t *testing.T) {
 	for name, prepare := range map[string]func(context.Context, *httpretry.Policy, *retrytest.Step) (context.Context, context.CancelFunc){
 		"Retry-After too long": func(ctx context.Context, _ *httpretry.Policy, s *retrytest.Step) (context.Context, context.CancelFunc) {
@@ -73,8 +74,7 @@ func TestGetBodyNeverSent(t *testing.T) {
 				resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(answer), Policy: policy}).RoundTrip(req)
 				require.NoError(t, err)
 				assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
-				require.Len(t, made, 1)
-				assert.Equal(t, 1, made[0].Closes())
+				assert.Empty(t, made)
 			})
 		})
 	}
@@ -192,30 +192,60 @@ func TestGetBodyError(t *testing.T) {
 	assert.Equal(t, gone, events.Events[0].Err)
 }
 
-// Hazard B2: a body from GetBody is closed if no retry follows.
+// Hazard B2: a body from GetBody is closed if the retry that it was made for
+// is canceled while it waits.
 func TestGetBodyUnused(t *testing.T) {
-	for name, use := range map[string]func(*httpretry.Policy, context.CancelFunc){
-		"budget": func(p *httpretry.Policy, _ context.CancelFunc) { p.Budget = &httpretry.HostBudget{Burst: -1} },
-		"cancel": func(_ *httpretry.Policy, cancel context.CancelFunc) { time.AfterFunc(time.Second, cancel) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				policy := retrytest.RetryEvery(time.Hour)
-				use(&policy, cancel)
-				body := retrytest.Counted("text")
-				req := retrytest.Request(t, "PUT", "http://a.test/", "text").WithContext(ctx)
-				req.GetBody = func() (io.ReadCloser, error) { return body, nil }
-				resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: policy}).RoundTrip(req)
-				if err == nil {
-					retrytest.ReadBody(t, resp)
-				}
-				assert.EqualValues(t, 1, body.Closes())
-			})
+	for _, inMemory := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			body := retrytest.Counted("text")
+			req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
+			if inMemory {
+				req = retrytest.Request(t, "PUT", "http://a.test/", "text")
+			}
+			req.GetBody = func() (io.ReadCloser, error) { time.AfterFunc(time.Second, cancel); return body, nil }
+			transport := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: retrytest.RetryEvery(time.Minute)})
+			_, err := transport.RoundTrip(req.WithContext(ctx))
+			require.ErrorIs(t, err, context.Canceled)
+			assert.Equal(t, 1, body.Closes())
 		})
 	}
 }
+
+// Hazard B2: if GetBody fails or panics, the budget takes back the charge for
+// the retry that is not made.
+func TestGetBodyFailsAfterTheCharge(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		refunds := 0
+		policy := retrytest.RetryEvery(0)
+		policy.Budget = countingBudget{refunds: &refunds}
+		req := retrytest.Request(t, "PUT", "http://a.test/", "text")
+		req.GetBody = func() (io.ReadCloser, error) {
+			if panics {
+				panic("boom")
+			}
+			return nil, errors.New("the file is gone")
+		}
+		transport := retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: policy})
+		if panics {
+			assert.Panics(t, func() { _, _ = transport.RoundTrip(req) })
+		} else {
+			resp, err := transport.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, 503, resp.StatusCode)
+			assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
+		}
+		assert.Equal(t, 1, refunds)
+	}
+}
+
+// countingBudget allows every retry and counts refunds.
+type countingBudget struct{ refunds *int }
+
+func (countingBudget) Withdraw(context.Context, string) bool { return true }
+func (countingBudget) Deposit(string)                        {}
+func (b countingBudget) Refund(string)                       { *b.refunds++ }
 
 // unwrapped is a layer that shows what it wraps.
 type unwrapped struct {

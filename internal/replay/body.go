@@ -10,7 +10,7 @@
 //
 //	Prepare                       once, before the first attempt
 //	Open, Watch, stop             for each attempt
-//	Reserve                       after an attempt that may be retried
+//	Reserve, Rewind               after an attempt that may be retried
 //	Finish                        before a response is returned, or
 //	Abort, Unreserve              after the request failed
 package replay
@@ -38,7 +38,7 @@ type Body struct {
 	source io.ReadCloser // what the current attempt's body is, or is read from
 	rec    *Recorder     // between source and the base transport; nil: source is used as it is
 	copies *Copies       // that the current attempt gets from GetBody; nil: its GetBody is the caller's own
-	next   io.ReadCloser // from GetBody, between Reserve and Open
+	next   io.ReadCloser // from GetBody, between Rewind and Open
 	err    error         // why GetBody did not return a body
 }
 
@@ -93,7 +93,7 @@ func (b *Body) GetBody() func() (io.ReadCloser, error) {
 	return b.req.GetBody
 }
 
-// Err returns why the last Reserve got no body from GetBody, or nil.
+// Err returns why Rewind got no body from GetBody, or nil.
 func (b *Body) Err() error { return b.err }
 
 // Open returns the body of the next attempt. If that is the last attempt that
@@ -138,11 +138,11 @@ func (b *Body) recorders() []*Recorder {
 	return b.copies.all()
 }
 
-// Reserve makes sure that the body can be sent again, and reports whether it
-// can. uploaded tells that the attempt before is known not to read its body
-// any more. Otherwise it may still be sending the body, and has to go on with
-// that if its response turns out to be the last: Unreserve lets it.
-func (b *Body) Reserve(uploaded bool) bool {
+// Reserve reports whether the body can be sent again, as far as that is known
+// without GetBody. Until Unreserve or Open, no attempt reads more than is kept:
+// the attempt before may still be sending the body, and has to go on with that
+// if its response turns out to be the last.
+func (b *Body) Reserve() bool {
 	b.err = nil
 	switch {
 	case !Has(b.req):
@@ -152,18 +152,31 @@ func (b *Body) Reserve(uploaded bool) bool {
 		return false
 	case b.req.GetBody == nil:
 		return b.rec.pin()
+	}
+	return true
+}
+
+// Rewind calls GetBody for the next attempt, if there is GetBody, and reports
+// whether there is a body. It comes after Reserve, and when nothing else
+// prevents the retry: GetBody may seek in the body that the attempt before is
+// still sending. uploaded tells that the attempt is known not to read its body
+// any more.
+func (b *Body) Rewind(uploaded bool) bool {
+	switch {
+	case !Has(b.req) || b.req.GetBody == nil:
+		return true
 	case b.copies != nil:
-		b.next, b.err = b.copies.reserve()
+		b.next, b.err = b.copies.rewind()
 	default:
-		b.next, b.err = b.reserveInMemory(uploaded)
+		b.next, b.err = b.rewindInMemory(uploaded)
 	}
 	return b.err == nil
 }
 
-// reserveInMemory calls GetBody for a body in memory. Some implementations seek
+// rewindInMemory calls GetBody for a body in memory. Some implementations seek
 // in the reader that they are given for and return it again. This is fine only
 // if nothing reads it.
-func (b *Body) reserveInMemory(uploaded bool) (io.ReadCloser, error) {
+func (b *Body) rewindInMemory(uploaded bool) (io.ReadCloser, error) {
 	next, err := callGetBody(b.req.GetBody)
 	if err == nil && !uploaded && sameBody(b.source, next) {
 		return nil, errStillRead
@@ -171,7 +184,7 @@ func (b *Body) reserveInMemory(uploaded bool) (io.ReadCloser, error) {
 	return next, err
 }
 
-// Unreserve takes back a Reserve, when no attempt follows.
+// Unreserve takes back Reserve and Rewind, when no attempt follows.
 func (b *Body) Unreserve() {
 	next := b.next
 	b.next = nil

@@ -15,6 +15,7 @@ import (
 
 var (
 	errStillRead   = errors.New("GetBody returned a body that is still being read")
+	errUnended     = errors.New("a Read of the body is under way, and closing the body does not end it")
 	errStillCalled = errors.New("a call of GetBody has not returned")
 	errNeither     = errors.New("GetBody returned neither a body nor an error")
 	errOver        = errors.New("httpretry: GetBody was called after its attempt")
@@ -120,9 +121,9 @@ func (c *Copies) add(source io.ReadCloser) (io.ReadCloser, error) {
 	return body, nil
 }
 
-// reserve calls GetBody for the next attempt. All readers are paused from then
+// rewind calls GetBody for the next attempt. All readers are paused from then
 // on.
-func (c *Copies) reserve() (io.ReadCloser, error) {
+func (c *Copies) rewind() (io.ReadCloser, error) {
 	// RoundTrip has returned, but a goroutine of a layer may be in GetBody.
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -133,14 +134,28 @@ func (c *Copies) reserve() (io.ReadCloser, error) {
 		return nil, errStillCalled
 	}
 	recs, idle := c.pause()
+	ended := true
+	for i, r := range recs {
+		if !idle[i] {
+			_ = r.closeSource() // the Read gets the error
+			ended = r.pause() && ended
+		}
+	}
 	next, err := callGetBody(c.getBody)
 	if err != nil {
 		return nil, err
 	}
 	for i, r := range recs {
+		// It is closed.
 		if !idle[i] && sameBody(r.source, next) {
 			return nil, errStillRead
 		}
+	}
+	// Nothing shows whether another body reads from the same source in the end,
+	// of which the Read would take bytes. No Read in memory takes that long.
+	if !ended && !bounded.InMemory(next) {
+		_ = bounded.Close(patience, next) // errUnended is what matters
+		return nil, errUnended
 	}
 	return next, nil
 }

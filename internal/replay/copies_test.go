@@ -112,7 +112,7 @@ func TestCopiesOfAnAttemptBefore(t *testing.T) {
 			_, err := b.GetBody()()
 			require.NoError(t, err)
 		})
-		require.True(t, b.Reserve(false))
+		require.True(t, reserve(b, false))
 		if follows {
 			assert.Equal(t, "text", readAll(t, b.Open(true)))
 		} else {
@@ -176,7 +176,7 @@ func TestCopiesOfOneReader(t *testing.T) {
 		case "aborted":
 			b.Abort()
 		case "sent again":
-			require.True(t, b.Reserve(false))
+			require.True(t, reserve(b, false))
 			paused := make(chan error)
 			go func() { _, err := views[2].Read(make([]byte, 1)); paused <- err }()
 			runtime.Gosched()
@@ -204,7 +204,7 @@ func TestCopiesUnreserved(t *testing.T) {
 				require.NoError(t, last.Close())
 			}
 		})
-		require.True(t, b.Reserve(false))
+		require.True(t, reserve(b, false))
 		b.Finish()
 		_, err := last.Read(make([]byte, 1))
 		require.ErrorContains(t, err, "closed", "its position has moved")
@@ -335,7 +335,7 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 			b.Copies().End() // does not wait for GetBody
 			if when != "canceled" {
 				start := time.Now()
-				assert.False(t, b.Reserve(true), "GetBody is still running")
+				assert.False(t, reserve(b, true), "GetBody is still running")
 				assert.Equal(t, 50*time.Millisecond, time.Since(start))
 				require.EqualError(t, b.Err(), "a call of GetBody has not returned")
 				close(called)
@@ -393,7 +393,7 @@ func TestCopiesFail(t *testing.T) {
 	require.ErrorIs(t, err, stuck)
 	require.ErrorIs(t, err, other)
 	assert.True(t, b.ClosedEarly(), "the copy was not read to its end")
-	assert.False(t, b.Reserve(false), "it would fail again")
+	assert.False(t, reserve(b, false), "it would fail again")
 	require.NoError(t, b.Err())
 }
 

@@ -81,6 +81,9 @@ func prepare(body io.ReadCloser, limit int64) *replay.Body {
 	return b
 }
 
+// reserve prepares the body for another attempt.
+func reserve(b *replay.Body, uploaded bool) bool { return b.Reserve() && b.Rewind(uploaded) }
+
 func readAll(t testing.TB, r io.ReadCloser) string {
 	t.Helper()
 	text, err := io.ReadAll(r)
@@ -107,7 +110,7 @@ func TestNoBody(t *testing.T) {
 			stop := b.Watch(t.Context())
 			assert.Equal(t, none, b.Open(false))
 			stop()
-			assert.True(t, b.Reserve(false))
+			assert.True(t, reserve(b, false))
 		}
 		b.Unreserve()
 		b.Finish()
@@ -164,7 +167,7 @@ func checkRecord(t *testing.T, s *source, text string, limit int64, read int) {
 		view := b.Open(false)
 		assert.Equal(t, text[:read], readN(t, view, read))
 		require.NoError(t, view.Close())
-		if !b.Reserve(false) {
+		if !reserve(b, false) {
 			break
 		}
 	}
@@ -184,7 +187,7 @@ func TestRecordOfClosedSource(t *testing.T) {
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
 	assert.EqualValues(t, 1, s.closes.Load())
 	for range 3 {
-		require.True(t, b.Reserve(true))
+		require.True(t, reserve(b, true))
 		assert.Equal(t, "text", readAll(t, b.Open(false)))
 	}
 	b.Finish()
@@ -213,7 +216,7 @@ func TestSourceFails(t *testing.T) {
 		_, err := io.ReadAll(b.Open(last))
 		require.ErrorIs(t, err, boom)
 		require.ErrorIs(t, b.Failure(), boom)
-		assert.False(t, b.Reserve(true))
+		assert.False(t, reserve(b, true))
 		b.Abort()
 		assert.EqualValues(t, 1, s.closes.Load())
 		require.ErrorIs(t, b.Failure(), boom, "not the result of the close")
@@ -230,7 +233,7 @@ func TestClosedSource(t *testing.T) {
 		_, err := view.Read(make([]byte, 10))
 		require.Error(t, err)
 		require.NoError(t, b.Failure())
-		assert.False(t, b.Reserve(false), "what follows is lost")
+		assert.False(t, reserve(b, false), "what follows is lost")
 	})
 }
 
@@ -271,7 +274,7 @@ func TestViewsShareARead(t *testing.T) {
 		go func() { _, err := io.ReadAll(old); oldDone <- err }()
 		s.data <- "some "
 		synctest.Wait()
-		require.True(t, b.Reserve(false))
+		require.True(t, reserve(b, false))
 		view := b.Open(false)
 		result := make(chan string)
 		go func() { text, _ := io.ReadAll(view); result <- string(text) }()
@@ -293,7 +296,7 @@ func TestReserveHoldsReads(t *testing.T) {
 			b := prepare(newSource(iotest.OneByteReader(strings.NewReader("0123456789"))), 5)
 			view := b.Open(false)
 			assert.Equal(t, "0123", readN(t, view, 4))
-			require.True(t, b.Reserve(false))
+			require.True(t, reserve(b, false))
 			rest := make(chan string, 1)
 			go func() { text, _ := io.ReadAll(view); rest <- string(text) }()
 			synctest.Wait()
@@ -304,7 +307,7 @@ func TestReserveHoldsReads(t *testing.T) {
 			} else {
 				b.Unreserve()
 				assert.Equal(t, "456789", <-rest)
-				assert.False(t, b.Reserve(false), "more was read than is kept")
+				assert.False(t, reserve(b, false), "more was read than is kept")
 			}
 			b.Finish()
 		})
@@ -320,7 +323,7 @@ func TestReserveDuringAReadPastTheLimit(t *testing.T) {
 		go func() { _, _ = io.ReadAll(view) }()
 		s.data <- "text"
 		synctest.Wait()
-		assert.False(t, b.Reserve(false))
+		assert.False(t, reserve(b, false))
 		b.Abort()
 	})
 }
@@ -358,7 +361,7 @@ func TestFile(t *testing.T) {
 		require.NoError(t, view.Close())
 		_, err := view.Read(make([]byte, 1))
 		require.Error(t, err, "of a closed view")
-		require.True(t, b.Reserve(false))
+		require.True(t, reserve(b, false))
 	}
 	assert.Equal(t, "0123456789", readAll(t, b.Open(true)))
 	_, err = file.Stat()
@@ -376,7 +379,7 @@ func TestPipe(t *testing.T) {
 	view := b.Open(false)
 	assert.Equal(t, "te", readN(t, view, 2))
 	require.NoError(t, view.Close())
-	require.True(t, b.Reserve(false))
+	require.True(t, reserve(b, false))
 	assert.Equal(t, "text", readAll(t, b.Open(true)))
 }
 
@@ -391,7 +394,7 @@ func TestGetBody(t *testing.T) {
 	b.Prepare(req, 0)
 	for range 3 {
 		assert.Equal(t, "te", readN(t, b.Open(false), 2))
-		require.True(t, b.Reserve(false))
+		require.True(t, reserve(b, false))
 	}
 	require.Len(t, made, 3)
 	b.Unreserve() // the last body is not needed
@@ -410,13 +413,13 @@ func TestGetBodyInMemory(t *testing.T) {
 	b := new(replay.Body)
 	b.Prepare(request(first, func() (io.ReadCloser, error) { return next, nil }), 0)
 	b.Open(false)
-	require.True(t, b.Reserve(true))
+	require.True(t, reserve(b, true))
 	assert.Equal(t, next, b.Open(false))
 	assert.True(t, b.Direct())
 	assert.EqualValues(t, 1, first.closes.Load())
-	assert.False(t, b.Reserve(false), "the same reader, which may still be read")
+	assert.False(t, reserve(b, false), "the same reader, which may still be read")
 	require.ErrorContains(t, b.Err(), "still being read")
-	assert.True(t, b.Reserve(true))
+	assert.True(t, reserve(b, true))
 	require.NoError(t, b.Err())
 	b.Unreserve()
 }
@@ -435,7 +438,7 @@ func TestGetBodyFails(t *testing.T) {
 			b := new(replay.Body)
 			b.Prepare(request(s, tt.getBody), 0)
 			b.Open(false)
-			assert.False(t, b.Reserve(true))
+			assert.False(t, reserve(b, true))
 			require.EqualError(t, b.Err(), tt.want)
 			b.Unreserve()
 			b.Abort()
@@ -465,7 +468,7 @@ func TestGetBodySeeks(t *testing.T) {
 			}), 0)
 			view := b.Open(false)
 			assert.Equal(t, "0123", readN(t, view, 4))
-			require.True(t, b.Reserve(false), "it is not inside Read")
+			require.True(t, reserve(b, false), "it is not inside Read")
 			if follows {
 				next := b.Open(true)
 				assert.Equal(t, "0123456789", readAll(t, next))
@@ -499,7 +502,7 @@ func TestGetBodySeeksBeforeLateClose(t *testing.T) {
 			b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
 			view := b.Open(false)
 			assert.Equal(t, "0123", readN(t, view, 4))
-			require.True(t, b.Reserve(false))
+			require.True(t, reserve(b, false))
 			closeView(b, view)
 			assert.Zero(t, s.closes.Load())
 			b.Abort()
@@ -512,7 +515,7 @@ func TestGetBodySeeksBeforeLateClose(t *testing.T) {
 		b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
 		view := b.Open(false)
 		assert.Equal(t, "0123", readN(t, view, 4))
-		require.True(t, b.Reserve(false))
+		require.True(t, reserve(b, false))
 		require.NoError(t, view.Close())
 		b.Finish()
 		assert.EqualValues(t, 1, s.closes.Load())
@@ -529,7 +532,7 @@ func TestGetBodyOfABlockedBody(t *testing.T) {
 		go func() { _, _ = io.ReadAll(view) }()
 		synctest.Wait()
 		start := time.Now()
-		assert.False(t, b.Reserve(false))
+		assert.False(t, reserve(b, false))
 		assert.LessOrEqual(t, time.Since(start), 100*time.Millisecond)
 		require.ErrorContains(t, b.Err(), "still being read")
 		b.Abort()
@@ -547,7 +550,7 @@ func TestGetBodyIncomparable(t *testing.T) {
 	b := new(replay.Body)
 	b.Prepare(request(first, body), 0)
 	b.Open(false)
-	require.True(t, b.Reserve(false))
+	require.True(t, reserve(b, false))
 	assert.Equal(t, "text", readAll(t, b.Open(true)))
 }
 
@@ -612,7 +615,7 @@ func TestInterrupt(t *testing.T) {
 			b.Recorder().Interrupt()
 			require.Error(t, <-done)
 			assert.EqualValues(t, 1, s.closes.Load())
-			assert.False(t, b.Reserve(false))
+			assert.False(t, reserve(b, false))
 		}
 		s := newText("text")
 		b := prepare(s, 100)
@@ -622,7 +625,7 @@ func TestInterrupt(t *testing.T) {
 		_, err := view.Read(make([]byte, 1))
 		require.Error(t, err)
 		assert.Zero(t, s.closes.Load())
-		require.True(t, b.Reserve(false))
+		require.True(t, reserve(b, false))
 		assert.Equal(t, "text", readAll(t, b.Open(true)))
 	})
 }
@@ -712,11 +715,11 @@ func TestCloseBlocks(t *testing.T) {
 			"Abort":  func(b *replay.Body) { b.Abort() },
 			"Finish": func(b *replay.Body) { b.Finish() },
 			"Unreserve": func(b *replay.Body) {
-				require.True(t, b.Reserve(true))
+				require.True(t, reserve(b, true))
 				b.Unreserve()
 			},
 			"Open": func(b *replay.Body) {
-				require.True(t, b.Reserve(true))
+				require.True(t, reserve(b, true))
 				b.Open(false)
 			},
 		} {
