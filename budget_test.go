@@ -595,6 +595,32 @@ func answering(status int) retrytest.BaseFunc {
 }
 
 // Hosts may be evicted at any time.
+// contextBudget records the contexts of withdrawals.
+type contextBudget struct {
+	retrytest.Ledger
+	got []context.Context
+}
+
+func (b *contextBudget) Withdraw(ctx context.Context, host string) bool {
+	b.got = append(b.got, ctx)
+	return b.Ledger.Withdraw(ctx, host)
+}
+
+// A Budget gets the request's own context, whose end is that of the request and
+// not of an attempt.
+func TestWithdrawGetsTheRequestsContext(t *testing.T) {
+	budget := new(contextBudget)
+	policy := retrytest.RetryEvery(0)
+	policy.AttemptTimeout, policy.Budget = time.Hour, budget
+	type key struct{}
+	ctx := context.WithValue(t.Context(), key{}, "value")
+	resp, err := retrytest.New(t, httpretry.Config{Base: answering(503), Policy: policy}).
+		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, []context.Context{ctx, ctx, ctx, ctx}, budget.got)
+}
+
 func TestHostBudgetSharedByTransports(t *testing.T) {
 	budget := &httpretry.HostBudget{Ratio: 1, Burst: -1, Window: time.Hour}
 	cfg := httpretry.Config{

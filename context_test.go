@@ -97,6 +97,89 @@ func TestContextsCombine(t *testing.T) {
 	}
 }
 
+// The contexts of attempts and of responses have the marks of the request's
+// context. So a request that is sent in one of them is treated as the first.
+func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
+	two := immediateRetries(2)
+	two.Idempotent = func(*http.Request) bool { return true }
+	marks := map[string]struct {
+		in   func(ctx context.Context, f func(context.Context))
+		want []string // the attempt headers of a POST that fails
+	}{
+		"none":           {func(ctx context.Context, f func(context.Context)) { f(ctx) }, []string{""}},
+		"WithIdempotent": {func(ctx context.Context, f func(context.Context)) { f(httpretry.WithIdempotent(ctx)) }, []string{"", "1", "2"}},
+		"WithPolicy":     {func(ctx context.Context, f func(context.Context)) { f(httpretry.WithPolicy(ctx, two)) }, []string{"", "1"}},
+		"WithoutRetries": {func(ctx context.Context, f func(context.Context)) {
+			f(httpretry.WithoutRetries(httpretry.WithPolicy(ctx, two)))
+		}, []string{""}},
+		"Middleware": {func(ctx context.Context, f func(context.Context)) {
+			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { f(r.Context()) })).
+				ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"7"}}).WithContext(ctx))
+		}, []string{"7"}},
+	}
+	for _, body := range []string{"", "text"} { // without a copy and with one
+		for name, tt := range marks {
+			t.Run(fmt.Sprintf("%s/body %q", name, body), func(t *testing.T) {
+				tt.in(t.Context(), func(ctx context.Context) {
+					var attempt context.Context
+					script := retrytest.Play(retrytest.Status(503, "X-Should-Retry", "false"))
+					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						attempt = context.WithoutCancel(req.Context())
+						return script.RoundTrip(req)
+					})
+					req := retrytest.Request(t, "PUT", "http://a.test/", "").WithContext(ctx)
+					if body != "" {
+						req.Body = retrytest.Counted(body)
+					}
+					// With an attempt header, Middleware causes a copy.
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).RoundTrip(req)
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+					for place, ctx := range map[string]context.Context{"attempt": attempt, "response": resp.Request.Context()} {
+						call := outboundCall{method: "POST", cfg: httpretry.Config{Policy: immediateRetries(3)}}
+						call.send(t, ctx, retrytest.Status(503))
+						assert.Equal(t, tt.want, call.headers("Retry-Attempt"), place)
+					}
+				})
+			})
+		}
+	}
+}
+
+// WithIdempotent also applies to requests that a layer in Base sends in the
+// context of an attempt: they need no key.
+func TestWithIdempotentCoversLayers(t *testing.T) {
+	policy := retrytest.RetryEvery(0)
+	policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
+	for name, tt := range map[string]struct {
+		ctx  context.Context
+		want []string
+	}{
+		"marked":   {httpretry.WithIdempotent(t.Context()), nil},
+		"unmarked": {t.Context(), []string{"k"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tokens := retrytest.Play(retrytest.Status(200))
+			inner := retrytest.New(t, httpretry.Config{Base: tokens, Policy: policy})
+			script := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				token, err := inner.RoundTrip(retrytest.Request(t, "POST", "http://b.test/token", "").WithContext(req.Context()))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, token)
+				return script.RoundTrip(req)
+			})
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(tt.ctx))
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+			require.Len(t, tokens.Attempts(), 2)
+			for _, sent := range tokens.Attempts() {
+				assert.Equal(t, tt.want, sent.Header["Idempotency-Key"])
+			}
+		})
+	}
+}
+
 func TestResult(t *testing.T) {
 	withTimeout := retrytest.RetryEvery(0)
 	withTimeout.AttemptTimeout = time.Hour
@@ -152,6 +235,27 @@ func TestResultOfOtherResponses(t *testing.T) {
 		assert.Equal(t, 1, attempts)
 		assert.Equal(t, httpretry.ReasonPermanent, reason)
 	}
+}
+
+// For a layer in Base, the request of a response has not ended: Result tells it
+// the status only.
+func TestResultBelow(t *testing.T) {
+	script := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
+	var reasons []httpretry.Reason
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := script.RoundTrip(req)
+		attempts, reason := httpretry.Result(resp)
+		assert.Equal(t, 1, attempts)
+		reasons = append(reasons, reason)
+		return resp, err
+	})
+	policy := retrytest.RetryEvery(0)
+	policy.AttemptTimeout = time.Hour // a copy even of the first attempt
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, []httpretry.Reason{httpretry.ReasonPermanent, httpretry.ReasonPermanent, httpretry.ReasonSuccess}, reasons)
 }
 
 // The context of a response's request may be used for another request, whose

@@ -846,6 +846,30 @@ func TestCooldownLeavesBodiesAlone(t *testing.T) {
 	})
 }
 
+// Elapsed and MaxElapsed include the wait of a first attempt.
+func TestCooldownCountsAsElapsed(t *testing.T) {
+	policy := retrytest.RetryEvery(11 * time.Second)
+	policy.Cooldown, policy.MaxElapsed = httpretry.CooldownWait, 40*time.Second
+	playScene(t, policy, func(s *scene) {
+		s.sendOnce("/429?Retry-After=30")
+		s.sleep(time.Second)
+		s.Events = nil
+		s.get(s.Context(), "/503")
+		require.Len(s, s.at("a.test/503"), 1)
+		require.Len(s, s.Events, 1)
+		assert.Equal(s, httpretry.ReasonDeadline, s.Reason())
+		waited := s.at("a.test/503")[0] - time.Second
+		assert.GreaterOrEqual(s, waited, 29*time.Second)
+		assert.Equal(s, waited, s.Events[0].Elapsed)
+	})
+}
+
+// Hazard H6: the host of a CooldownError comes from a URL.
+func TestCooldownErrorEscapesTheHost(t *testing.T) {
+	err := &httpretry.CooldownError{Host: "http://a.test\x1b[31m\n\u2028", Until: time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC)}
+	assert.EqualError(t, err, `http://a.test\x1b[31m\n\u2028 asked for a pause until 2006-01-02T15:04:05Z`)
+}
+
 // Hazard H3, H5: a cool-down is that of an origin, however it is spelled, and
 // of Policy.CooldownKey's key if there is one.
 func TestCooldownKeys(t *testing.T) {

@@ -88,14 +88,74 @@ func TestLogEvents(t *testing.T) {
 	})
 }
 
+// Only failures that end a request are warnings. A retry is expected, and a
+// request that a caller retries has not failed.
+func TestLogEventsLevels(t *testing.T) {
+	for reason := range httpretry.ReasonNotResumable + 1 {
+		want := `level=WARN msg="gave up on request"`
+		switch reason {
+		case httpretry.ReasonSuccess, httpretry.ReasonPermanent:
+			want = ""
+		case httpretry.ReasonNone:
+			want = `level=INFO msg="retrying request"`
+		case httpretry.ReasonCallerRetries:
+			want = `level=INFO msg="left the retry to the caller"`
+		}
+		logger, out := newLogger()
+		httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 1, Reason: reason})
+		logged, _, _ := strings.Cut(out.String(), " method=")
+		assert.Equal(t, want, logged, reason)
+	}
+}
+
+// contextHandler is a slog.Handler that records the contexts it gets.
+type contextHandler struct {
+	slog.Handler
+	got     []context.Context
+	handled int
+}
+
+func (h *contextHandler) Enabled(ctx context.Context, _ slog.Level) bool {
+	h.got = append(h.got, ctx)
+	return true
+}
+
+func (h *contextHandler) Handle(ctx context.Context, r slog.Record) error {
+	h.got = append(h.got, ctx)
+	h.handled++
+	return h.Handler.Handle(ctx, r)
+}
+
+// The handler of a log gets the request's context, in which it may find the
+// span that the request belongs to.
+func TestLogEventsContext(t *testing.T) {
+	type key struct{}
+	handler := &contextHandler{Handler: slog.DiscardHandler}
+	ctx := context.WithValue(t.Context(), key{}, "span")
+	_, err := retrytest.New(t, httpretry.Config{
+		Base:    retrytest.Play(retrytest.Fails(retrytest.ErrReset)),
+		Policy:  retrytest.RetryEvery(0),
+		Observe: httpretry.LogEvents(slog.New(handler)),
+	}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	require.Error(t, err)
+	assert.Equal(t, 5, handler.handled)
+	for _, got := range handler.got {
+		assert.Equal(t, ctx, got)
+	}
+}
+
 func TestLogEventsDefaults(t *testing.T) {
 	logger, out := newLogger()
 	previous := slog.Default()
-	slog.SetDefault(logger)
 	t.Cleanup(func() { slog.SetDefault(previous) })
 	e := httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 1}
-	httpretry.LogEvents(nil)(t.Context(), e)
+	early, none := newLogger()
+	slog.SetDefault(early)
+	observe := httpretry.LogEvents(nil)
+	slog.SetDefault(logger)
+	observe(t.Context(), e)
 	assert.Contains(t, out.String(), "retrying request")
+	assert.Empty(t, none.String(), "the default changed before the event")
 
 	out.Reset()
 	quiet := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -155,6 +215,120 @@ func TestEventResponse(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, "body of 200", string(body))
 	assert.Equal(t, []int{503, 0, 200}, statuses)
+}
+
+// An observer gets the request's own context, not that of an attempt.
+func TestObserveContext(t *testing.T) {
+	policy := retrytest.RetryEvery(0)
+	policy.AttemptTimeout = time.Hour
+	req, events := retrytest.Request(t, "GET", "http://a.test/", ""), 0
+	type key struct{}
+	req = req.WithContext(context.WithValue(t.Context(), key{}, "value"))
+	resp, err := retrytest.New(t, httpretry.Config{
+		Base:   retrytest.Play(retrytest.Status(503), retrytest.Status(200)),
+		Policy: policy,
+		Observe: func(ctx context.Context, e httpretry.Event) {
+			assert.Equal(t, req.Context(), ctx)
+			events++
+		},
+	}).RoundTrip(req)
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, 2, events)
+}
+
+// The Event of a request that ends while it waits for a retry has the error of
+// the wait.
+func TestEventOfAWait(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		end    func(s *scene, cancel context.CancelCauseFunc) // 1 s after the first attempt
+		reason httpretry.Reason
+		check  func(*testing.T, error)
+	}{
+		{"canceled", func(_ *scene, cancel context.CancelCauseFunc) { cancel(errMine) }, httpretry.ReasonCanceled, func(t *testing.T, err error) {
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.ErrorIs(t, err, errMine)
+		}},
+		{"cool-down", func(s *scene, _ context.CancelCauseFunc) { s.sendOnce("/429?Retry-After=3600") }, httpretry.ReasonCooldown, func(t *testing.T, err error) {
+			var cooling *httpretry.CooldownError
+			assert.ErrorAs(t, err, &cooling)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			playScene(t, retrytest.RetryEvery(time.Minute), func(s *scene) {
+				ctx, cancel := context.WithCancelCause(s.Context())
+				defer cancel(nil)
+				time.AfterFunc(time.Second, func() { tt.end(s, cancel) })
+				got := s.get(ctx, "/503")
+				tt.check(s.T, got.err)
+				last := s.Events[len(s.Events)-1]
+				assert.Equal(s, tt.reason, last.Reason)
+				assert.Equal(s, 1, last.Attempt)
+				tt.check(s.T, last.Err)
+			})
+		})
+	}
+}
+
+// A request that fails before its first attempt has no Event, unless its host
+// is cooling down.
+func TestNoEventBeforeTheFirstAttempt(t *testing.T) {
+	closed := make(chan struct{})
+	close(closed)
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, tt := range map[string]struct {
+		ctx    context.Context
+		cancel chan struct{}
+		key    string
+		text   string
+	}{
+		"policy":         {ctx: httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: -1}), text: "Policy.MaxElapsed"},
+		"key":            {ctx: t.Context(), key: "a\nb", text: "Policy.NewIdempotencyKey"},
+		"context":        {ctx: done, text: "context canceled"},
+		"Request.Cancel": {ctx: t.Context(), cancel: closed, text: "request canceled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base, events := retrytest.Play(retrytest.Status(200)), new(retrytest.Record)
+			policy := httpretry.Policy{NewIdempotencyKey: func(*http.Request) string { return tt.key }}
+			req := retrytest.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
+			//lint:ignore SA1019 http.Client sets it
+			req.Cancel = tt.cancel
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			require.ErrorContains(t, err, tt.text)
+			assert.Empty(t, base.Attempts())
+			assert.Empty(t, events.Events)
+		})
+	}
+}
+
+// Elapsed and MaxElapsed count from the start of the request, however old the
+// transport is.
+func TestElapsedOfAnOldTransport(t *testing.T) {
+	for _, limit := range []time.Duration{0, 2 * time.Second} {
+		for _, observed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("MaxElapsed=%v/observed=%t", limit, observed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
+					cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second)}
+					cfg.Policy.MaxElapsed = limit
+					if observed {
+						cfg.Observe = events.Observe
+					}
+					transport := retrytest.New(t, cfg)
+					time.Sleep(time.Hour)
+					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+					assert.Len(t, base.Attempts(), map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
+					for i, e := range events.Events {
+						assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
+					}
+				})
+			})
+		}
+	}
 }
 
 // If the budget ends a request, the error and the log name the field that sets

@@ -231,6 +231,36 @@ func TestMiddlewareInsideAnother(t *testing.T) {
 	assert.Equal(t, []string{"5"}, call.headers("Retry-Attempt"))
 }
 
+// The mark of Middleware and those of the other functions combine, whichever
+// comes first.
+func TestMiddlewareCombinesWithContexts(t *testing.T) {
+	for name, tt := range map[string]struct {
+		mark   func(context.Context) context.Context
+		method string
+		alone  []string // the attempt headers without an inbound retry
+	}{
+		"WithPolicy": {func(ctx context.Context) context.Context {
+			return httpretry.WithPolicy(ctx, immediateRetries(2))
+		}, "GET", []string{"", "1"}},
+		"WithIdempotent": {httpretry.WithIdempotent, "POST", []string{"", "1", "2"}},
+		"WithoutRetries": {httpretry.WithoutRetries, "GET", []string{""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inside := outboundCall{method: tt.method, cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				inside.send(t, tt.mark(r.Context()), retrytest.Status(503))
+			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"7"}}))
+			assert.Equal(t, []string{"7"}, inside.headers("Retry-Attempt"))
+
+			around := outboundCall{method: tt.method, cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				around.send(t, r.Context(), retrytest.Status(503))
+			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(nil).WithContext(tt.mark(t.Context())))
+			assert.Equal(t, tt.alone, around.headers("Retry-Attempt"))
+		})
+	}
+}
+
 // Hazard I10: for an inbound retry, each request has one attempt, except if it
 // is Unprocessed. Otherwise a service that retries would have to start again
 // from the top.
@@ -496,6 +526,21 @@ func TestPatternIsSeenOutside(t *testing.T) {
 	r := httptest.NewRequest("GET", "/a/7", nil)
 	httpretry.Middleware(mux).ServeHTTP(httptest.NewRecorder(), r)
 	assert.Equal(t, "GET /a/{id}", r.Pattern)
+}
+
+// The same applies if the handler panics, and to a form that it has parsed.
+func TestPatternAndFormAreSeenAfterAPanic(t *testing.T) {
+	mux, form := http.NewServeMux(), new(multipart.Form)
+	mux.HandleFunc("GET /a/{id}", func(_ http.ResponseWriter, r *http.Request) {
+		r.MultipartForm = form
+		panic(http.ErrAbortHandler)
+	})
+	r := httptest.NewRequest("GET", "/a/7", nil)
+	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
+		httpretry.Middleware(mux).ServeHTTP(httptest.NewRecorder(), r)
+	})
+	assert.Equal(t, "GET /a/{id}", r.Pattern)
+	assert.Same(t, form, r.MultipartForm)
 }
 
 // The server removes the temporary files of a form that a handler has parsed.

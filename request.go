@@ -352,13 +352,16 @@ func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason
 	} else {
 		c.handOver(resp, reason, false)
 	}
-	c.progress = progressDone
-	// Only WaitOnBudget makes a response wait. A short body then needs no
-	// connection.
+	// Only WaitOnBudget makes a response wait.
 	if wait > 0 {
-		respbody.Buffer(resp)
+		// Reading ahead frees a connection. It would hide a tunnel's Write.
+		if !isTunnel(c.sentRequest(), resp) {
+			respbody.Buffer(resp)
+		}
 		c.sleep(wait, nil)
 	}
+	// This is after Buffer, so that a body that panics there is closed.
+	c.progress = progressDone
 	return resp, nil
 }
 

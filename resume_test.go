@@ -750,6 +750,36 @@ func TestResumeEndsWhileItWaits(t *testing.T) {
 	}
 }
 
+// The same applies to a Read that WaitOnBudget delays. After a cancel, its
+// error is that of the body.
+func TestResumeEndsWhileItWaitsOnBudget(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(cancel func(), body io.Closer)
+		want error
+	}{
+		"cancel": {func(cancel func(), _ io.Closer) { cancel() }, io.ErrUnexpectedEOF},
+		"Close":  {func(_ func(), body io.Closer) { _ = body.Close() }, http.ErrBodyReadAfterClose},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, policy := newOrigin(1000, 10), resuming()
+				policy.Backoff, policy.Budget, policy.WaitOnBudget = strategies.Constant{Wait: time.Hour}, retrytest.UsedUp{}, true
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: policy}).
+					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				require.NoError(t, err)
+				start := time.Now()
+				time.AfterFunc(time.Second, func() { tt.end(cancel, resp.Body) })
+				_, err = readAll(t, o, resp)
+				assert.Equal(t, time.Second, time.Since(start))
+				require.ErrorIs(t, err, tt.want)
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
 // A Read after Close fails, whether or not the body was resumed, and even if it
 // had ended.
 func TestResumeReadAfterClose(t *testing.T) {

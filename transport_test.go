@@ -366,6 +366,28 @@ func TestUnwrap(t *testing.T) {
 	assert.IsType(t, new(http.Transport), new(httpretry.RetryTransport).Unwrap())
 }
 
+// cycle is a transport that contains itself.
+type cycle struct {
+	http.RoundTripper
+	asked int
+}
+
+func (c *cycle) Unwrap() http.RoundTripper {
+	if c.asked++; c.asked > 10_000 {
+		panic("New does not end")
+	}
+	return c
+}
+
+// New returns even if transports contain each other in a cycle.
+func TestUnwrapCycle(t *testing.T) {
+	base := &cycle{RoundTripper: retrytest.Play(retrytest.Status(503), retrytest.Status(200))}
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	require.NoError(t, err)
+	assert.Equal(t, "body of 200", retrytest.ReadBody(t, resp))
+}
+
 // Hazard K1: CloseIdleConnections is forwarded.
 func TestCloseIdleConnections(t *testing.T) {
 	base := &retrytest.IdleCloser{}

@@ -101,7 +101,9 @@ func Close(resp *http.Response) {
 
 // Buffer reads ahead of the caller, so that a short body that arrives at once
 // holds no connection until the caller reads it. The body of a response that is
-// too long or too slow for that continues where Buffer stopped.
+// too long or too slow for that continues where Buffer stopped. If a Read
+// panics in time, Buffer panics with the same value; if it panics later, so
+// does the caller's Read.
 func Buffer(resp *http.Response) {
 	if IsEmpty(resp) {
 		return
@@ -116,18 +118,26 @@ func Buffer(resp *http.Response) {
 // buffered is a body whose beginning has been read.
 type buffered struct {
 	io.ReadCloser
-	idle   chan struct{} // closed when fill has returned
-	start  bytes.Buffer
-	err    error       // after start, nil: the rest of the body
-	late   atomic.Bool // fill is to return after its current Read
-	closed atomic.Bool
+	idle     chan struct{} // closed when fill has returned
+	start    bytes.Buffer
+	err      error       // after start, nil: the rest of the body
+	panicked any         // after start, nil: fill did not panic
+	late     atomic.Bool // fill is to return after its current Read
+	closed   atomic.Bool
 }
 
 func (b *buffered) fill() {
 	defer close(b.idle)
+	defer func() {
+		// If it is late, nobody but the caller's Read can pass this on.
+		if b.panicked = recover(); b.panicked != nil {
+			panic(b.panicked)
+		}
+	}()
 	chunk := make([]byte, 4<<10)
-	// Once it is late, the caller reads the rest.
-	for b.err == nil && b.start.Len() < MaxBytes && !b.late.Load() {
+	// A body of MaxBytes may need one more Read to show that it has ended. Once
+	// it is late, the caller reads the rest.
+	for b.err == nil && b.start.Len() <= MaxBytes && !b.late.Load() {
 		var n int
 		n, b.err = b.ReadCloser.Read(chunk)
 		b.start.Write(chunk[:n])
@@ -142,6 +152,8 @@ func (b *buffered) Read(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	case b.start.Len() > 0:
 		return b.start.Read(p)
+	case b.panicked != nil:
+		panic(b.panicked)
 	case b.err != nil:
 		return 0, b.err
 	}

@@ -195,9 +195,13 @@ func TestBufferSlowBody(t *testing.T) {
 		resp, start := &http.Response{Body: b}, time.Now()
 		respbody.Buffer(resp)
 		assert.Equal(t, respbody.MaxTime, time.Since(start))
-		got, err := io.ReadAll(resp.Body)
+		first := make([]byte, 1)
+		_, err := resp.Body.Read(first)
 		require.NoError(t, err)
-		assert.Equal(t, "some text", string(got))
+		assert.Equal(t, time.Second, time.Since(start), "Buffer reads no more")
+		rest, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "some text", string(first)+string(rest))
 	})
 }
 
@@ -227,6 +231,36 @@ func TestBufferCloseBlocks(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		assert.EqualValues(t, 1, b.closes.Load())
 	})
+}
+
+// A panic is that of Buffer or, if it comes too late for that, of the caller's
+// Read. What was read before is not lost.
+func TestBufferPanics(t *testing.T) {
+	for _, takes := range []time.Duration{0, time.Second} {
+		t.Run(takes.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rest := strings.NewReader("text")
+				resp := &http.Response{Body: newBody(readerFunc(func(p []byte) (int, error) {
+					if rest.Len() == 0 {
+						time.Sleep(takes)
+						panic("boom")
+					}
+					return rest.Read(p)
+				}))}
+				if takes == 0 {
+					assert.PanicsWithValue(t, "boom", func() { respbody.Buffer(resp) })
+				} else {
+					respbody.Buffer(resp)
+				}
+				got := make([]byte, 4)
+				_, err := io.ReadFull(resp.Body, got)
+				require.NoError(t, err)
+				assert.Equal(t, "text", string(got))
+				assert.PanicsWithValue(t, "boom", func() { _, _ = resp.Body.Read(got) })
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
 }
 
 func TestBufferEmpty(t *testing.T) {
