@@ -4,7 +4,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null # nothing here may wait for an answer
 export LC_ALL=C.UTF-8
 # The limit of ten minutes is for a test that hangs, not for a busy machine.
-export GOFLAGS="${GOFLAGS:-} -timeout=30m"
+[[ ${GOFLAGS:-} == *-timeout=* ]] || export GOFLAGS="${GOFLAGS:-} -timeout=30m"
 
 work=$(mktemp -d)
 # The table of steps, one line each: seconds, seconds of processors, and name,
