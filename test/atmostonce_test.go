@@ -62,7 +62,7 @@ func TestAtMostOnceHTTP2(t *testing.T) {
 					default:
 						transport = retrytest.New(t, cfg)
 					}
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 					defer cancel()
 					_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
 					require.Error(t, err)
@@ -118,7 +118,7 @@ func TestSendsPerAttempt(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.MaxAttempts = 3
 	transport := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	_, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 	require.NoError(t, ctx.Err())
@@ -188,7 +188,7 @@ func TestAtMostOnceAfterInformational(t *testing.T) {
 						cfg.Base = retrytest.BaseFunc(cfg.Base.RoundTrip)
 						transport = retrytest.New(t, cfg)
 					}
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 					defer cancel()
 					_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
 					require.Error(t, err)

@@ -260,7 +260,7 @@ func requireSettled(t *testing.T, goroutines int, base *http.Transport, open *at
 		base.CloseIdleConnections()
 		return leftoverGoroutines() <= goroutines && open.Load() == 0
 	}
-	if !assert.Eventually(t, nothing, 30*time.Second, 10*time.Millisecond) {
+	if !assert.Eventually(t, nothing, waitLimit, 10*time.Millisecond) {
 		buf := make([]byte, 1<<20)
 		t.Fatalf("%d goroutines, %d before; %d connections:\n%s", leftoverGoroutines(), goroutines, open.Load(), buf[:runtime.Stack(buf, true)])
 	}
@@ -396,9 +396,9 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 				p.armed.Store(true)
 				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 				p.armed.Store(false)
-				assert.Eventually(t, func() bool { return timeout == 0 || body.Closes() == 1 }, 5*time.Second, time.Millisecond, "closes of the request's body")
+				assert.Eventually(t, func() bool { return timeout == 0 || body.Closes() == 1 }, waitLimit, time.Millisecond, "closes of the request's body")
 
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 				defer cancel()
 				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL+"/200", "").WithContext(ctx))
 				require.NoError(t, err)
@@ -442,9 +442,9 @@ var mixedRequests = []struct {
 	{method: "GET", path: "/204"},
 	{method: "GET", path: "/304"},
 	{method: "GET", path: "/drop", use: readAll},
-	{method: "POST", path: "/drop"},
+	{method: "POST", path: "/drop", use: readAll},
 	{method: "GET", path: "/slow", use: readAll},
-	{method: "POST", path: "/slow"},
+	{method: "POST", path: "/slow", use: readAll}, // retried if its first attempt ends before it is sent
 	{method: "PUT", path: "/big", use: closeUnread},
 	{method: "GET", path: "/big", use: readAll},
 	{method: "GET", path: "/200", cancel: true},
@@ -515,7 +515,7 @@ func TestNothingIsLeft(t *testing.T) {
 			wg.Wait()
 			requireSettled(t, goroutines, base, open)
 			srv.Close()
-			assert.Eventually(t, func() bool { return openFiles(t) <= files }, 5*time.Second, 10*time.Millisecond, "open files")
+			assert.Eventually(t, func() bool { return openFiles(t) <= files }, waitLimit, 10*time.Millisecond, "open files")
 		})
 	}
 }

@@ -377,7 +377,7 @@ func TestLogsAreBounded(t *testing.T) {
 		case err := <-failed:
 			require.Error(t, err)
 			require.Greater(t, len(err.Error()), kilo*kilo, "or this test shows nothing")
-		case <-time.After(20 * time.Second): // milliseconds are enough
+		case <-time.After(waitLimit): // milliseconds are enough
 			t.Fatal("still logging ", name)
 		}
 		assertPrintable(t, out())

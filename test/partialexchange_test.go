@@ -205,21 +205,26 @@ func TestBrokenExchange(t *testing.T) {
 }
 
 func checkExchange(t *testing.T, p breakPoint, e connEnd, reused bool, k kind) {
-	x, base := newExchange(t, p, e, reused)
-	t.Cleanup(func() { base.CloseIdleConnections() })
-	s := &scene{base: base, url: x.URL()}
-	if p.tls {
-		s.url = "https://" + x.Addr
-	}
-	if p.name == "a part of the body" {
-		s.body = strings.Repeat("x", 1<<20) // so that the server ends in the middle of it
+	var x *exchange
+	setUp := func(t *testing.T) *scene {
+		s := new(scene)
+		x, s.base = newExchange(t, p, e, reused)
+		s.url = x.URL()
+		if p.tls {
+			s.url = "https://" + x.Addr
+		}
+		if p.name == "a part of the body" {
+			s.body = strings.Repeat("x", 1<<20) // so that the server ends in the middle of it
+		}
+		return s
 	}
 	if reused {
-		s.first(t)
+		setUp = idle(setUp)
 	}
+	s := setUp(t)
 	safe := k == kindGet || k == kindPut || k == kindPostKeyed
 	events := new(retrytest.Record)
-	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe})
+	transport := retrytest.New(t, httpretry.Config{Base: s.base, Policy: retrytest.RetryEvery(0), Observe: events.Observe})
 	resp, err := transport.RoundTrip(s.request(t, k))
 	body, broken := "", false
 	if err == nil {

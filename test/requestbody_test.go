@@ -369,13 +369,15 @@ func TestBlockedBody(t *testing.T) {
 		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("attempt timeout", func(t *testing.T) {
-		srv := retrytest.NewServer(t, slow)
-		body, events := newBlockedBody(), new(retrytest.Record)
-		policy := retrytest.RetryEvery(0)
-		policy.AttemptTimeout = 20 * time.Millisecond
-		_, err := retrytest.New(t, httpretry.Config{Policy: policy, Observe: events.Observe}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, body))
-		require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable): attempt timed out after 20ms")
-		assert.EqualValues(t, 1, body.Closes())
+		inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			body := newBlockedBody()
+			policy := retrytest.RetryEvery(0)
+			policy.AttemptTimeout = 20 * time.Millisecond
+			req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
+			_, err := retrytest.New(t, httpretry.Config{Base: start(slow), Policy: policy}).RoundTrip(req)
+			require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable): attempt timed out after 20ms")
+			assert.EqualValues(t, 1, body.Closes())
+		})
 	})
 	t.Run("early answer", func(t *testing.T) {
 		url := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {

@@ -454,7 +454,7 @@ func TestBombs(t *testing.T) {
 
 // sendToBomb sends a request to a server that responds with b.
 func sendToBomb(t *testing.T, b bomb, srv *faults.Server, base *http.Transport, method string) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	policy := retrytest.RetryEvery(0)
 	policy.MaxAttempts = 2

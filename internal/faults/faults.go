@@ -43,12 +43,16 @@ func (s *Server) arrive() int32 {
 	return n
 }
 
+// patience is how long a test waits for an event: far longer than the event
+// takes, and less than the timeout of the test binary.
+const patience = time.Minute
+
 // Await waits until n requests have arrived. A request that the client canceled
 // may have ended before the server has read it. Only one goroutine may wait at
 // a time.
 func (s *Server) Await(t testing.TB, n int32) {
 	t.Helper()
-	late := time.NewTimer(10 * time.Second)
+	late := time.NewTimer(patience)
 	defer late.Stop()
 	for s.Requests.Load() < n {
 		select {
@@ -72,9 +76,9 @@ func (s *Server) Settle(t testing.TB) {
 	}
 	defer last.Close()
 	_ = last.(*net.TCPConn).CloseWrite()
-	_ = last.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = last.SetReadDeadline(time.Now().Add(patience))
 	_, _ = io.Copy(io.Discard, last)
-	late := time.NewTimer(10 * time.Second)
+	late := time.NewTimer(patience)
 	defer late.Stop()
 	for s.open.Load() > 0 {
 		select {

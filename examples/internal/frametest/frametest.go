@@ -15,7 +15,7 @@ func LeavesNothing(t *testing.T, f func()) {
 	before := runtime.NumGoroutine()
 	f()
 	// Not with assert.Eventually, which starts a goroutine.
-	for range 500 {
+	for range 3000 {
 		if runtime.NumGoroutine() <= before {
 			break
 		}

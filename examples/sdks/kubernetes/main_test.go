@@ -158,13 +158,14 @@ func TestWhatIsNotSafeIsSentOnce(t *testing.T) {
 // A watch is retried until it has a response, which AttemptTimeout does not
 // end.
 func TestWatchIsNotCut(t *testing.T) {
-	const timeout = 200 * time.Millisecond
+	t.Parallel() // it waits more than it works
+	const timeout = 3 * time.Second
 	servers(t, func(t *testing.T, serve func(http.HandlerFunc, ...sdktest.Fault) *sdktest.Server) {
 		s := serve(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_ = http.NewResponseController(w).Flush()
+			time.Sleep(timeout)
 			for range 3 {
-				time.Sleep(timeout)
 				fmt.Fprintf(w, `{"type": "MODIFIED", "object": %s}`+"\n", object)
 				_ = http.NewResponseController(w).Flush()
 			}
