@@ -57,8 +57,8 @@ func strict(o *redis.Options, timeout time.Duration) *redis.Options {
 	return &s
 }
 
-// connectTimeout is how long it may take to connect: up to ten round trips, in a
-// cluster with TLS. A round trip must not take longer than the timeout anyway.
+// connectTimeout is how long it may take to connect. That takes up to ten round
+// trips, in a cluster with TLS, each of which must be within the timeout.
 func (s *settings) connectTimeout() time.Duration { return 10 * s.timeout }
 
 // connect opens a connection to the server, or to each master of a cluster, and
