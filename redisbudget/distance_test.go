@@ -256,9 +256,9 @@ func TestFirstWithdrawalsInACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := map[string]*farServer{}
 		var slots []any
-		for i, addr := range []string{"192.0.2.1:6379", "192.0.2.2:6379"} {
+		for i, addr := range []string{"192.0.2.1:6379", "192.0.2.2:6379", "192.0.2.3:6379"} {
 			nodes[addr] = newFarServer(t, 20*time.Millisecond)
-			slots = append(slots, []any{i * 8192, i*8192 + 8191, []any{addr[:len(addr)-5], 6379}})
+			slots = append(slots, []any{i * 5462, min(i*5462+5461, 16383), []any{addr[:len(addr)-5], 6379}})
 		}
 		for _, node := range nodes {
 			node.Server().SetPreHook(func(p *server.Peer, name string, _ ...string) bool {

@@ -16,11 +16,11 @@
 //
 // # What it limits
 //
-// For example, a thousand processes have the default Ratio of 0.1, Burst of 5
-// and Window of ten seconds. A host answers them 200 requests a second, and then
-// fails. The last Window had 2,000 successes, so all processes together make at
-// most 0.1 * 2,000 + 5 = 205 retries that fail. After that, they send no retry
-// until the host answers a request.
+// For example, a thousand processes have the default Ratio of 0.1, Burst of
+// 5 and Window of ten seconds. A host answers them 200 requests a second,
+// and then fails. The last Window had 2,000 successes, so all processes
+// together make at most 0.1 * 2,000 + 5 = 205 retries that fail. After that,
+// they send no retry until the host answers a request.
 //
 // In general, all processes of a namespace together keep the law of a
 // HostBudget: for each host and any interval of length T,
