@@ -1,6 +1,7 @@
 package redisbudget
 
 import (
+	"context"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,4 +55,19 @@ func strict(o *redis.Options, timeout time.Duration) *redis.Options {
 	s.ClientSideCache, s.ClientSideCacheConfig = nil, nil
 	s.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return &s
+}
+
+// connectTimeout is how long it may take to connect. That takes up to ten round
+// trips, in a cluster with TLS, each of which must be within the timeout.
+func (s *settings) connectTimeout() time.Duration { return 10 * s.timeout }
+
+// connect opens a connection to the server, or to each master of a cluster, and
+// leaves it in the pool. It uses one that is there.
+func (b *Budget) connect(ctx context.Context) error {
+	if cluster, ok := b.client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {
+			return master.Ping(ctx).Err()
+		})
+	}
+	return b.client.Ping(ctx).Err()
 }

@@ -101,6 +101,11 @@ func (b *Budget) withdrawShared(ctx context.Context, h *host) (bool, error) {
 			return false, nil
 		}
 		if timeout == nil {
+			select {
+			case <-b.connected:
+			case <-ctx.Done():
+				return false, ctx.Err()
+			}
 			timer := time.NewTimer(b.timeout)
 			defer timer.Stop()
 			timeout = timer.C

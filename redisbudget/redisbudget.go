@@ -16,8 +16,14 @@
 //
 // # What it limits
 //
-// All processes of a namespace together keep the law of a HostBudget: for each
-// host and any interval of length T,
+// For example, a thousand processes have the default Ratio of 0.1, Burst of
+// 5 and Window of ten seconds. A host answers them 200 requests a second,
+// and then fails. The last Window had 2,000 successes, so all processes
+// together make at most 0.1 * 2,000 + 5 = 205 retries that fail. After that,
+// they send no retry until the host answers a request.
+//
+// In general, all processes of a namespace together keep the law of a
+// HostBudget: for each host and any interval of length T,
 //
 //	charges - refunds <= Ratio * (successes in T and the Window before)
 //	                     + Burst * (1 + T/Window)
@@ -66,6 +72,11 @@
 // growing intervals of up to five seconds, finds out when Redis works again for
 // the key that failed. Reports that fail are lost and never sent again, so the
 // shared budget becomes stricter. Each change is one line in the log.
+//
+// To connect takes several round trips, and so may take longer than the
+// Timeout. The retries of a new process wait for that, all at the same time and
+// up to ten times the Timeout after New. If Redis does not answer at all, a
+// process waits that long once.
 package redisbudget
 
 import (
@@ -133,6 +144,12 @@ type Config struct {
 	// take, from a millisecond to a minute. For each host, a process makes one
 	// call at a time. The Timeout of a retry includes the rest of the call that
 	// is running. 0 means 50 milliseconds.
+	//
+	// The first connection has more time: up to ten times the Timeout after
+	// New, retries wait for it before their own Timeout begins. Retries to
+	// several hosts at once need further connections, which are opened within
+	// the Timeout. So it should be at least eight times the round trip to
+	// Redis.
 	Timeout time.Duration
 
 	// Logger logs when Redis fails and when it works again. Nil means
@@ -223,12 +240,13 @@ type Budget struct {
 	local      httpretry.HostBudget
 	hosts      hosttable.Table[host]
 
-	begin  time.Time // the zero of now
-	state  state
-	active list          // hosts to report
-	wake   chan struct{} // there is something to do after an idle time
-	full   chan struct{} // there are FlushSize deposits
-	stop   context.CancelFunc
+	begin     time.Time       // the zero of now
+	connected <-chan struct{} // closed when connect of New has ended or may not take longer
+	state     state
+	active    list          // hosts to report
+	wake      chan struct{} // there is something to do after an idle time
+	full      chan struct{} // there are FlushSize deposits
+	stop      context.CancelFunc
 
 	workers  workers
 	closing  sync.Once
@@ -253,7 +271,7 @@ var _ httpretry.Budget = (*Budget)(nil)
 
 // New returns a Budget for cfg, or an error with one line for each invalid
 // field: its path, its value and what is allowed. New does not wait for Redis.
-// It connects in the background, so that the first retry need not.
+// It connects in the background, in a cluster to each master.
 func New(cfg Config) (*Budget, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -279,12 +297,20 @@ func New(cfg Config) (*Budget, error) {
 	b.client, b.ownsClient = ownClient(cfg.Client, b.timeout)
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
-	b.workers.start(func() { b.run(ctx) })
+	connecting, connected := context.WithTimeout(ctx, b.connectTimeout())
+	b.connected = connecting.Done()
+	b.workers.start(func() {
+		// The first report or withdrawal finds the same error.
+		_ = b.connect(connecting)
+		connected()
+		b.run(ctx)
+	})
 	return b, nil
 }
 
 // Withdraw reports whether one retry may be sent to host, and charges for it if
-// so. It returns within the Timeout, and when ctx is done.
+// so. It returns within the Timeout, and when ctx is done. While New connects,
+// it waits for that first: see Config.Timeout.
 func (b *Budget) Withdraw(ctx context.Context, host string) bool {
 	decidedBy := DecidedShared
 	allowed, err := b.withdrawShared(ctx, b.host(host))

@@ -78,8 +78,6 @@ func (l *list) takeAdded() {
 
 // run is the goroutine of a Budget.
 func (b *Budget) run(ctx context.Context) {
-	// The first report or withdrawal handles a failure.
-	_ = b.client.Ping(ctx).Err()
 	// A ticker from whose channel no goroutine receives costs nothing.
 	flushes, probes := time.NewTicker(b.flushInterval), time.NewTicker(minProbe)
 	defer flushes.Stop()
@@ -108,7 +106,7 @@ func (b *Budget) run(ctx context.Context) {
 			// What was counted meanwhile is lost, so that it does not count
 			// later than it happened.
 			b.collect(false)
-			b.probe()
+			b.probe(ctx)
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (s *state) delayProbe(now time.Duration) {
 }
 
 // probe lets the shared budget decide again if Redis works.
-func (b *Budget) probe() {
+func (b *Budget) probe(ctx context.Context) {
 	s := &b.state
 	s.mu.Lock()
 	key, due := s.key, s.load() == local && b.now() >= s.probeAt
@@ -92,13 +92,25 @@ func (b *Budget) probe() {
 	if !due {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
-	defer cancel()
-	_, err := b.exchange(ctx, []request{{key: key}})
-
+	err := b.probeKey(ctx, key)
 	if b.state.probed(b.now(), err) {
 		b.log(slog.LevelInfo, "redisbudget: Redis works again, so the shared budget decides")
 	}
+}
+
+// probeKey returns nil if the script works for key within the Timeout.
+func (b *Budget) probeKey(ctx context.Context, key string) error {
+	connecting, connected := context.WithTimeout(ctx, b.connectTimeout())
+	defer connected()
+	// To connect may take longer than the timeout, and go-redis drops a
+	// connection that is not ready in time: no probe would ever succeed. The
+	// error may be about another server of the cluster, so the script decides.
+	_ = b.connect(connecting)
+
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	_, err := b.exchange(ctx, []request{{key: key}})
+	return err
 }
 
 // probed notes the result of a probe, and reports whether it ended local.

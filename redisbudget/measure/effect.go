@@ -105,50 +105,67 @@ func get(transport http.RoundTripper, url string) int {
 
 // The environment of a short-lived process.
 const (
-	serverEnv   = "MEASURE_SERVER"
-	redisEnv    = "MEASURE_REDIS" // empty: local budgets
-	spaceEnv    = "MEASURE_NAMESPACE"
-	requestsEnv = "MEASURE_REQUESTS"
+	serverEnv    = "MEASURE_SERVER"
+	redisEnv     = "MEASURE_REDIS" // empty: local budgets
+	spaceEnv     = "MEASURE_NAMESPACE"
+	requestsEnv  = "MEASURE_REQUESTS"
+	roundTripEnv = "MEASURE_ROUND_TRIP" // to Redis, in addition
 )
 
+// shortLived are short-lived processes, which are processes of the system.
+type shortLived struct {
+	redisAddr           string // "": local budgets
+	namespace           string
+	roundTrip           time.Duration
+	processes, requests int
+}
+
 // measureOutage prints the load on a host that is down: the attempts per
-// request of short-lived processes, which are processes of the system.
+// request of short-lived processes.
 func measureOutage(out io.Writer, addr string, processes int) error {
-	var attempts atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		attempts.Add(1)
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}))
-	defer server.Close()
 	for _, requests := range []int{1, 3} {
 		for _, redisAddr := range []string{"", addr} {
 			name := "local budgets"
 			if redisAddr != "" {
 				name = "a shared budget"
 			}
-			attempts.Store(0)
-			local, err := runShortLived(processes, []string{
-				serverEnv + "=" + server.URL, redisEnv + "=" + redisAddr, spaceEnv + "=" + strconv.Itoa(requests),
-				requestsEnv + "=" + strconv.Itoa(requests),
+			attempts, local, err := measureShortLived(shortLived{
+				redisAddr: redisAddr, namespace: strconv.Itoa(requests), processes: processes, requests: requests,
 			})
 			if err != nil {
 				return err
 			}
 			fmt.Fprintf(out, "outage, %d processes of %d requests, %s: load %.3f, %d decisions without Redis\n",
-				processes, requests, name, float64(attempts.Load())/float64(processes*requests), local)
+				processes, requests, name, float64(attempts)/float64(processes*requests), local)
 		}
 	}
 	return nil
 }
 
-// runShortLived runs processes, four at a time. It returns how often a local
-// budget decided although there is a shared one.
-func runShortLived(processes int, env []string) (local int64, err error) {
+// measureShortLived runs s with a host that is down. It returns how many
+// attempts the host got, and how often a local budget decided although there is
+// a shared one.
+func measureShortLived(s shortLived) (attempts, local int64, err error) {
+	var count atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		count.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer server.Close()
+	local, err = s.run(server.URL)
+	return count.Load(), local, err
+}
+
+// run runs the processes, four at a time.
+func (s shortLived) run(url string) (local int64, err error) {
+	env := append(os.Environ(),
+		serverEnv+"="+url, redisEnv+"="+s.redisAddr, spaceEnv+"="+s.namespace,
+		requestsEnv+"="+strconv.Itoa(s.requests), roundTripEnv+"="+s.roundTrip.String())
 	var mu sync.Mutex
 	var sum atomic.Int64
 	var wg sync.WaitGroup
-	todo := make(chan struct{}, processes)
-	for range processes {
+	todo := make(chan struct{}, s.processes)
+	for range s.processes {
 		todo <- struct{}{}
 	}
 	close(todo)
@@ -156,7 +173,7 @@ func runShortLived(processes int, env []string) (local int64, err error) {
 		wg.Go(func() {
 			for range todo {
 				cmd := exec.Command(os.Args[0])
-				cmd.Env = append(os.Environ(), env...)
+				cmd.Env = env
 				cmd.Stderr = os.Stderr
 				text, failed := cmd.Output()
 				n, bad := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
@@ -178,7 +195,11 @@ func beShortLived() {
 	policy := httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}}
 	var c counts
 	if addr := os.Getenv(redisEnv); addr != "" {
-		client := redis.NewClient(&redis.Options{Addr: addr})
+		roundTrip, err := time.ParseDuration(os.Getenv(roundTripEnv))
+		if err != nil {
+			panic(err) // it is a duration
+		}
+		client := redis.NewClient(&redis.Options{Addr: addr, Dialer: dialFar(roundTrip)})
 		b, err := newBudget(client, redisbudget.Config{Namespace: os.Getenv(spaceEnv)}, &c)
 		if err != nil {
 			panic(err) // the configuration is valid

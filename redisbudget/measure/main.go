@@ -58,6 +58,7 @@ func run(out io.Writer, length time.Duration, processes int) error {
 		func() error { return measureCommands(out, client) },
 		func() error { return measureFailures(out, client, length) },
 		func() error { return measureOutage(out, addr, processes) },
+		func() error { return measureDistance(out, addr) },
 	} {
 		// Each begins with a host that is not known.
 		if err := client.FlushDB(context.Background()).Err(); err != nil {
