@@ -85,7 +85,9 @@ func (c *call) begin() error {
 		return &Error{Reason: ReasonCanceled, Err: errRequestCanceled}
 	}
 	c.idempotent = p.isIdempotent(c.req) || c.values != nil && c.values.idempotent
-	if !c.idempotent && p.NewIdempotencyKey != nil {
+	// Without a header map, there is no place for a key. net/http fails such a
+	// request.
+	if !c.idempotent && p.NewIdempotencyKey != nil && c.req.Header != nil {
 		if err := c.makeKey(); err != nil {
 			return &Error{Reason: ReasonPermanent, Err: err}
 		}
