@@ -96,7 +96,7 @@ func ExampleNew_errors() {
 	// httpretry: Config.Policy.Backoff: Constant.Wait: -1ns:
 	//     want a positive duration, or 0 for no wait
 	// httpretry: Config.Hosts["a.test"].MaxElapsed: -1s:
-	//     want a positive duration, or 0 for no limit
+	//     want at least 1ms, or 0 for no limit
 }
 
 // A POST with an idempotency key is retried. Set the header yourself, or let

@@ -18,6 +18,9 @@ const (
 	defaultReplayBuffer      = 64 << 10
 	defaultIdempotencyHeader = "Idempotency-Key"
 	defaultAttemptHeader     = "Retry-Attempt"
+
+	// A shorter limit is most likely a number without its unit.
+	minLimit = time.Millisecond
 )
 
 // Policy determines when and how requests to a host are retried. A zero field
@@ -27,6 +30,9 @@ const (
 //	MaxAttempts     negative: no limit; 1: no retries
 //	MaxRetryAfter   negative: no limit
 //	ReplayBuffer    negative: nothing is kept
+//
+// A positive duration below a millisecond is not valid: most likely, it is a
+// number without its unit.
 type Policy struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -198,6 +204,10 @@ func (p Policy) problems(path string) error {
 	if p.ThrottledBackoff != nil {
 		check("ThrottledBackoff", strategies.Validate(p.ThrottledBackoff))
 	}
+	if d := p.MaxRetryAfter; 0 < d && d < minLimit {
+		check("MaxRetryAfter", fmt.Errorf("%v: want at least %v, 0 for the default (%v) or a negative duration for no limit",
+			d, minLimit, defaultMaxRetryAfter))
+	}
 	check("AttemptTimeout", checkLimit(p.AttemptTimeout, "timeout"))
 	check("MaxElapsed", checkLimit(p.MaxElapsed, "limit"))
 	// A nil pointer in an interface is not nil, and would panic only later.
@@ -215,8 +225,8 @@ func (p Policy) problems(path string) error {
 }
 
 func checkLimit(d time.Duration, what string) error {
-	if d < 0 {
-		return fmt.Errorf("%v: want a positive duration, or 0 for no %s", d, what)
+	if d != 0 && d < minLimit {
+		return fmt.Errorf("%v: want at least %v, or 0 for no %s", d, minLimit, what)
 	}
 	return nil
 }

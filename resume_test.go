@@ -287,7 +287,7 @@ func TestResumeNever(t *testing.T) {
 			}
 		}},
 		{name: "a success that the policy retries", policy: func(p *httpretry.Policy) {
-			p.MaxElapsed = 1
+			p.Backoff, p.MaxElapsed = strategies.Constant{Wait: time.Hour}, time.Minute
 			p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Transient }
 		}},
 	} {
