@@ -141,6 +141,10 @@ func isTimeout(err error) bool {
 // does not log an Event with ReasonSuccess or ReasonPermanent. It logs
 // URLs without user, query and fragment, escapes control characters, and logs
 // no headers. A nil logger means slog.Default().
+//
+// It also removes user, query and fragment from URLs in the text of an error.
+// It cannot recognize other secrets there, such as a header or a token that the
+// error of a layer in Base quotes.
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	return func(ctx context.Context, e Event) {
 		level, message := slog.LevelWarn, "gave up on request"
