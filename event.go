@@ -95,15 +95,17 @@ func (r Reason) String() string {
 }
 
 // Error is the error of a request that took more than one attempt, of a request
-// that the transport itself ended, or of a response's body that broke off (see
-// [Policy.Resume]).
+// that the transport itself ended, of a request whose retry the budget or its
+// body prevented, or of a response's body that broke off (see [Policy.Resume]).
+// Any other error of a single attempt is Base's own.
 type Error struct {
 	Attempts int    // attempts that were started; 0 if the request was never sent
 	Reason   Reason // why no other attempt followed
 	Err      error  // of the last attempt, or of what ended the request
 }
 
-// Error returns the number of attempts, the reason and the text of e.Err.
+// Error returns the number of attempts, the reason and the text of e.Err. With
+// ReasonBudget and ReasonNotReplayable, it names the fields that decide.
 func (e *Error) Error() string {
 	attempts := "1 attempt"
 	switch {
@@ -112,18 +114,26 @@ func (e *Error) Error() string {
 	case e.Attempts > 1:
 		attempts = strconv.Itoa(e.Attempts) + " attempts"
 	}
-	hint := ""
-	// Without the hint, users look for the reason in MaxAttempts.
-	if e.Reason == ReasonBudget {
-		hint = "; " + budgetHint
+	hint := e.Reason.hint()
+	if hint != "" {
+		hint = "; " + hint
 	}
 	return fmt.Sprintf("httpretry: gave up after %s (%v%s): %v", attempts, e.Reason, hint, e.Err)
 }
 
-const (
-	budgetHint = "Policy.Budget refused a retry to this host"
-	resumeHint = "the response is not the rest of the body: see Policy.Resume"
-)
+// hint returns the fields that let a request be retried. Without it, users look
+// for the cause in MaxAttempts.
+func (r Reason) hint() string {
+	switch r {
+	case ReasonBudget:
+		return "Policy.Budget refused a retry to this host"
+	case ReasonNotReplayable:
+		return "a retry needs Request.GetBody, or a Policy.ReplayBuffer that holds the body"
+	}
+	return ""
+}
+
+const resumeHint = "the response is not the rest of the body: see Policy.Resume"
 
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
@@ -191,13 +201,16 @@ func (e Event) attrs() []slog.Attr {
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", redact.Error(e.Err)))
 	}
-	switch e.Reason {
-	case ReasonNone:
+	if e.Reason == ReasonNone {
 		return append(attrs, slog.Duration("wait", e.Wait))
-	case ReasonBudget:
-		attrs = append(attrs, slog.String("hint", budgetHint))
-	case ReasonNotResumable:
-		attrs = append(attrs, slog.String("hint", resumeHint))
+	}
+	hint := e.Reason.hint()
+	// The Error of a body that is not resumed says why by itself.
+	if e.Reason == ReasonNotResumable {
+		hint = resumeHint
+	}
+	if hint != "" {
+		attrs = append(attrs, slog.String("hint", hint))
 	}
 	return append(attrs, slog.String("reason", e.Reason.String()))
 }

@@ -390,7 +390,8 @@ func (c *call) fail(err error, reason Reason) error {
 	sentOnce := c.attempts == 1 && c.progress == progressAttempt
 	c.progress = progressDone
 
-	unchanged := sentOnce && reason != ReasonBudget && !isOwnError(err) && !c.hidesCancel(err, reason)
+	// An error with a hint tells users which field to set.
+	unchanged := sentOnce && reason.hint() == "" && !isOwnError(err) && !c.hidesCancel(err, reason)
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())

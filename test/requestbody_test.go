@@ -375,7 +375,7 @@ func TestBlockedBody(t *testing.T) {
 		policy := retrytest.RetryEvery(0)
 		policy.AttemptTimeout = 20 * time.Millisecond
 		_, err := retrytest.New(t, httpretry.Config{Policy: policy, Observe: events.Observe}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, body))
-		require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable): attempt timed out after 20ms")
+		require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; a retry needs Request.GetBody, or a Policy.ReplayBuffer that holds the body): attempt timed out after 20ms")
 		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("early answer", func(t *testing.T) {
