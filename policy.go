@@ -31,8 +31,8 @@ const (
 //	MaxRetryAfter   negative: no limit
 //	ReplayBuffer    negative: nothing is kept
 //
-// A positive duration below a millisecond is not valid: most likely, it is a
-// number without its unit.
+// AttemptTimeout, MaxElapsed and ResumeIdle are at least a millisecond, or 0. A
+// shorter one is most likely a number without its unit.
 type Policy struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -203,10 +203,6 @@ func (p Policy) problems(path string) error {
 	}
 	if p.ThrottledBackoff != nil {
 		check("ThrottledBackoff", strategies.Validate(p.ThrottledBackoff))
-	}
-	if d := p.MaxRetryAfter; 0 < d && d < minLimit {
-		check("MaxRetryAfter", fmt.Errorf("%v: want at least %v, 0 for the default (%v) or a negative duration for no limit",
-			d, minLimit, defaultMaxRetryAfter))
 	}
 	check("AttemptTimeout", checkLimit(p.AttemptTimeout, "timeout"))
 	check("MaxElapsed", checkLimit(p.MaxElapsed, "limit"))

@@ -126,14 +126,12 @@ func TestDurationsWithoutUnit(t *testing.T) {
 	for field, of := range map[string]func(time.Duration) policy{
 		"AttemptTimeout": func(d time.Duration) policy { return policy{AttemptTimeout: d} },
 		"MaxElapsed":     func(d time.Duration) policy { return policy{MaxElapsed: d} },
-		"MaxRetryAfter":  func(d time.Duration) policy { return policy{MaxRetryAfter: d} },
 		"ResumeIdle":     func(d time.Duration) policy { return policy{ResumeIdle: d} },
 	} {
-		want := map[string]string{
-			"AttemptTimeout": "want at least 1ms, or 0 for no timeout",
-			"MaxRetryAfter":  "want at least 1ms, 0 for the default (1m0s) or a negative duration for no limit",
-		}[field]
-		want = cmp.Or(want, "want at least 1ms, or 0 for no limit")
+		want := "want at least 1ms, or 0 for no limit"
+		if field == "AttemptTimeout" {
+			want = "want at least 1ms, or 0 for no timeout"
+		}
 		for _, d := range []time.Duration{1, 30, time.Millisecond - 1} {
 			problem := fmt.Sprintf("%s: %v: %s", field, d, want)
 			require.EqualError(t, of(d).Validate(), "httpretry: Policy."+problem)
