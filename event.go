@@ -35,8 +35,15 @@ type Event struct {
 	// Elapsed is the time since the start of the request.
 	Elapsed time.Duration
 
-	// Wait is the time until the next attempt, which a cool-down may extend.
-	// With ReasonBudget it is the time until RoundTrip returns.
+	// Waited is how long the request waited since its last Event, or since its
+	// start: before this attempt, or until what ended the wait. Cool-downs are
+	// included. The sum over a request's Events is all that it waited, except
+	// for the wait of Policy.WaitOnBudget, which follows the last one.
+	Waited time.Duration
+
+	// Wait is the wait that begins now, before the next attempt. A cool-down
+	// may extend it, as Waited of the next Event shows. With ReasonBudget it is
+	// the time until RoundTrip returns.
 	Wait time.Duration
 
 	// Reason is why no attempt follows, or ReasonNone if one does.
@@ -191,6 +198,9 @@ func (e Event) attrs() []slog.Attr {
 		slog.String("url", redact.URL(e.Request.URL)),
 		slog.Int("attempt", e.Attempt),
 		slog.Duration("elapsed", e.Elapsed),
+	}
+	if e.Waited > 0 {
+		attrs = append(attrs, slog.Duration("waited", e.Waited))
 	}
 	if e.Resuming {
 		attrs = append(attrs, slog.Int64("offset", e.Offset))

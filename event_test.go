@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,6 +156,80 @@ func TestEventResponse(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, "body of 200", string(body))
 	assert.Equal(t, []int{503, 0, 200}, statuses)
+}
+
+// Waited is how long requests really waited: for another request's cool-down,
+// before a first attempt, and until a cancel. The base takes no time, so the
+// sum is the time that a request took.
+func TestWaited(t *testing.T) {
+	patient := retrytest.RetryEvery(time.Second)
+	patient.Cooldown = httpretry.CooldownWait
+	playScene(t, retrytest.RetryEvery(time.Second), func(s *scene) {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		took := map[string]time.Duration{} // by path
+		send := func(path string, p httpretry.Policy, limit time.Duration) {
+			wg.Go(func() {
+				begun := time.Now()
+				ctx, cancel := context.WithCancel(httpretry.WithPolicy(s.Context(), p))
+				defer cancel()
+				time.AfterFunc(limit, cancel)
+				_ = s.get(ctx, path) // its end shows in the events
+				mu.Lock()
+				defer mu.Unlock()
+				took[path] = time.Since(begun)
+			})
+		}
+		retries := retrytest.RetryEvery(time.Second)
+		send("/503", retries, time.Hour)
+		time.Sleep(500 * time.Millisecond)
+		send("/429?Retry-After=8", retries, time.Hour)
+		synctest.Wait()
+		send("/200", patient, time.Hour)
+		send("/200/canceled", patient, 2*time.Second)
+		send("/500/canceled", retries, 3*time.Second)
+		send("/503/503", retries, time.Hour)
+		wg.Wait()
+
+		events := map[string][]httpretry.Event{}
+		for _, e := range s.Events {
+			path := strings.TrimPrefix(e.Request.URL.RequestURI(), "/")
+			events["/"+path] = append(events["/"+path], e)
+		}
+		require.Len(s, events, 6)
+		for path, list := range events {
+			var sum time.Duration
+			for _, e := range list {
+				sum += e.Waited
+			}
+			assert.Equal(s, took[path], sum, path)
+			assert.Equal(s, took[path], list[len(list)-1].Elapsed, path)
+		}
+		extended := events["/503"]
+		require.Len(s, extended, 2)
+		assert.Zero(s, extended[0].Waited)
+		assert.Equal(s, time.Second, extended[0].Wait, "as planned")
+		assert.Greater(s, extended[1].Waited, 8*time.Second)
+		assert.Zero(s, extended[1].Wait)
+		assert.Greater(s, events["/200"][0].Waited, 8*time.Second-1)
+		assert.Equal(s, 2*time.Second, events["/200/canceled"][0].Waited)
+		assert.Zero(s, events["/200/canceled"][0].Attempt)
+		assert.Equal(s, time.Second, events["/503/503"][4].Waited, "the last of four waits")
+		assert.Equal(s, []time.Duration{0, 3 * time.Second}, []time.Duration{events["/500/canceled"][0].Waited, events["/500/canceled"][1].Waited})
+	})
+}
+
+// LogEvents logs how long a request waited, which a cool-down may have made
+// longer than the line before said.
+func TestWaitedIsLogged(t *testing.T) {
+	logger, out := newLogger()
+	e := httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 2, Waited: 8500 * time.Millisecond, Elapsed: 9 * time.Second, Wait: time.Second}
+	httpretry.LogEvents(logger)(t.Context(), e)
+	assert.Equal(t, "level=INFO msg=\"retrying request\" method=GET url=http://a.test/ attempt=2 elapsed=9s waited=8.5s wait=1s\n", out.String())
+	out.Reset()
+	e.Waited = 0
+	httpretry.LogEvents(logger)(t.Context(), e)
+	assert.NotContains(t, out.String(), "waited")
 }
 
 // If the budget ends a request, the error and the log name the field that sets

@@ -218,7 +218,7 @@ func ExampleConfig_observe() {
 func ExampleLogEvents() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey || a.Key == "elapsed" {
+			if a.Key == slog.TimeKey || a.Key == "elapsed" || a.Key == "waited" {
 				return slog.Attr{} // they differ from run to run
 			}
 			return a

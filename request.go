@@ -54,12 +54,14 @@ const (
 	progressDone
 )
 
-// waits are what determines the waits of a request.
+// waits are what determines the waits of a request, and how long they took.
 type waits struct {
 	backoff, throttled strategies.Sequence // nil until they are needed
 
 	of            *http.Response // the response that asked for the next ones
 	asked, spread time.Duration
+
+	waited time.Duration // since the last Event
 }
 
 // begin prepares c before its first attempt. An error ends the request before
@@ -312,9 +314,11 @@ func (c *call) observe(resp *http.Response, err error, wait time.Duration, reaso
 		Err:      err,
 		Attempt:  c.attempts,
 		Elapsed:  time.Since(c.settings.created) - c.start,
+		Waited:   c.waits.waited,
 		Wait:     wait,
 		Reason:   reason,
 	}
+	c.waits.waited = 0
 	if c.resumed != nil {
 		e.Request, e.Resuming, e.Offset = c.resumed.req, true, c.resumed.offset
 	}
@@ -433,6 +437,7 @@ func (c *call) pause(wait time.Duration, last error) (Reason, error) {
 // is still waiting.
 func (c *call) sleep(wait time.Duration, early <-chan struct{}) bool {
 	if wait > 0 {
+		begun := time.Since(c.settings.created)
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
@@ -441,6 +446,7 @@ func (c *call) sleep(wait time.Duration, early <-chan struct{}) bool {
 		case <-c.req.Context().Done():
 		case <-cancelChannel(c.req):
 		}
+		c.waits.waited += time.Since(c.settings.created) - begun
 	}
 	return !c.callerCanceled()
 }
