@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -19,6 +21,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/examples/internal/frame"
 	"github.com/seed421102f4/httpretry/examples/internal/frametest"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // launch runs the program and fails the test if it leaves a goroutine behind.
@@ -349,6 +352,49 @@ func TestScenarioThatDoesNotDoWhatItSaysFails(t *testing.T) {
 	d.report(t.Context(), d.run(t.Context(), s), "")
 	assert.Equal(t, 1, d.failed)
 	assert.Contains(t, stdout.String(), "FAIL  caller got 200 after 2 attempts; server saw 2 requests (success); expected:")
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// The response to another request extends a wait that was printed.
+func TestExtendedWaitIsPrinted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
+			if httpretry.Attempt(req.Context()) == 1 {
+				resp.StatusCode = 503
+				if req.URL.Path == "/limited" {
+					resp.Header.Set("Retry-After-Ms", "8000")
+				}
+			}
+			return resp, nil
+		})
+		var stdout bytes.Buffer
+		out := newScreen(&stdout)
+		transport, err := httpretry.New(httpretry.Config{
+			Base:    base,
+			Policy:  httpretry.Policy{Backoff: strategies.Constant{Wait: time.Second}},
+			Observe: out.observe,
+		})
+		require.NoError(t, err)
+		client := &http.Client{Transport: transport}
+		var wg sync.WaitGroup
+		for _, path := range []string{"/other", "/limited"} {
+			wg.Go(func() {
+				_, err := send(t.Context(), client, http.MethodGet, "http://a.test"+path, nil)
+				assert.NoError(t, err)
+			})
+			time.Sleep(500 * time.Millisecond)
+		}
+		wg.Wait()
+		printed := stdout.String()
+		assert.Equal(t, 1, matches(printed, `^  0\.00s GET /other +1 503 Service Unavailable +retry in 1s$`), printed)
+		assert.Equal(t, 1, matches(printed, `^ [ 1]\d\.\d\ds GET /other +2 a cool-down extended the wait to (8\.[5-9]|9|1[01])[.\d]*s$`), printed)
+		assert.Equal(t, 1, matches(printed, `cool-down`), printed)
+		assert.Empty(t, out.planned)
+	})
 }
 
 func TestColorsAreForTerminals(t *testing.T) {
