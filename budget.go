@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"net/url"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,15 +15,14 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/seed421102f4/httpretry/internal/hostpattern"
 	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
 
 // A Budget decides how many retries a host gets, and so limits the load that
 // retries add to a failing host.
 //
-// The host is the origin of the request's URL: the scheme and the host in lower
-// case, and the port unless it is the scheme's default. Examples are
-// "https://a.test", "http://a.test:8080" and "https://[::1]:8443".
+// The host is the origin of the request's URL, as [Origin] returns it.
 //
 // All methods may be called concurrently.
 type Budget interface {
@@ -43,6 +43,13 @@ type Budget interface {
 	// request (see [Policy.Resume]).
 	Deposit(host string)
 }
+
+// Origin returns the origin of u, by which budgets and cool-downs know a host:
+// the scheme and the host in lower case, and the port unless it is the scheme's
+// default. Examples are "https://a.test", "http://a.test:8080" and
+// "https://[::1]:8443". All hosts with a name of more than 255 bytes share one
+// origin per scheme. The origin of a nil URL is "".
+func Origin(u *url.URL) string { return hostpattern.Canonical(u) }
 
 var (
 	_ Budget = (*HostBudget)(nil)
@@ -186,15 +193,17 @@ func (b *HostBudget) depositTo(w *hostWindow, host string) {
 // ChargesSuccess returns b.Strict. See [Budget].
 func (b *HostBudget) ChargesSuccess() bool { return b.Strict }
 
-// Balance returns the number of retries that host (see [Budget]) has left: as
-// many calls of Withdraw would return true now. It returns the Burst if host is
-// not remembered, and does not count as a use of host.
-func (b *HostBudget) Balance(host string) int {
-	if w := b.hosts.Peek(host); w != nil {
-		return w.balance()
+// Balance returns the number of retries that origin (see [Origin]) has left: as
+// many calls of Withdraw would return true now. It reports whether origin is
+// known. If it is not, because it was not used or is no longer remembered, the
+// number is the Burst, with which it starts. Balance does not count as a use of
+// origin.
+func (b *HostBudget) Balance(origin string) (retries int, known bool) {
+	if w := b.hosts.Peek(origin); w != nil {
+		return w.balance(), true
 	}
 	_, burst, _ := b.settings()
-	return burst
+	return burst, false
 }
 
 // settings returns the fields with their defaults. If they are not valid, the
