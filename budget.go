@@ -22,9 +22,8 @@ import (
 // A Budget decides how many retries a host gets, and so limits the load that
 // retries add to a failing host.
 //
-// The host is the origin of the request's URL, as [Origin] returns it.
-//
-// All methods may be called concurrently.
+// The host is the [Origin] of the request's URL. All methods may be called
+// concurrently.
 type Budget interface {
 	// Withdraw reports whether one retry may be sent to host, and charges for
 	// the retry if so. It is called for each retry that no other check
@@ -44,11 +43,9 @@ type Budget interface {
 	Deposit(host string)
 }
 
-// Origin returns the origin of u, by which budgets and cool-downs know a host:
-// the scheme and the host in lower case, and the port unless it is the scheme's
-// default. Examples are "https://a.test", "http://a.test:8080" and
-// "https://[::1]:8443". All hosts with a name of more than 255 bytes share one
-// origin per scheme. The origin of a nil URL is "".
+// Origin returns by what budgets and cool-downs know the host of u: the scheme
+// and the host in lower case, and the port unless it is the default, such as
+// "https://a.test" and "http://[::1]:8080". For nil it returns "".
 func Origin(u *url.URL) string { return hostpattern.Canonical(u) }
 
 var (
@@ -93,12 +90,10 @@ func (Unlimited) Deposit(string) {}
 // that fails at random gets almost every retry that helps: if 20 % of attempts
 // fail, 99.1 % of requests succeed. With Strict, retries that succeed count,
 // too, and 88 % succeed. A retry after a 429 that waits as long as the response
-// asks is always free. The file docs/choosing.md in the repository has more
-// figures, and says how to choose the fields.
+// asks is always free. See docs/choosing.md in the repository for more figures.
 //
-// The 1024 hosts that were used last are remembered, each with its own budget.
-// Any other host starts with a full Burst, so code that can choose the hosts of
-// requests gets Burst retries for each new one.
+// The 1024 hosts that were used last are remembered. Any other host starts with
+// a full Burst.
 type HostBudget struct {
 	// Ratio is the number of failed retries per success, from 0.000001 to
 	// 1000000. 0 means 0.1.
@@ -193,11 +188,9 @@ func (b *HostBudget) depositTo(w *hostWindow, host string) {
 // ChargesSuccess returns b.Strict. See [Budget].
 func (b *HostBudget) ChargesSuccess() bool { return b.Strict }
 
-// Balance returns the number of retries that origin (see [Origin]) has left: as
-// many calls of Withdraw would return true now. It reports whether origin is
-// known. If it is not, because it was not used or is no longer remembered, the
-// number is the Burst, with which it starts. Balance does not count as a use of
-// origin.
+// Balance returns how many calls of Withdraw for origin (see [Origin]) would
+// return true now, and whether origin is remembered. One that is not starts
+// with the Burst. Balance does not count as a use of origin.
 func (b *HostBudget) Balance(origin string) (retries int, known bool) {
 	if w := b.hosts.Peek(origin); w != nil {
 		return w.balance(), true

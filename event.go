@@ -35,15 +35,12 @@ type Event struct {
 	// Elapsed is the time since the start of the request.
 	Elapsed time.Duration
 
-	// Waited is how long the request waited since its last Event, or since its
-	// start: before this attempt, or until what ended the wait. Cool-downs are
-	// included. The sum over a request's Events is all that it waited, except
-	// for the wait of Policy.WaitOnBudget, which follows the last one.
+	// Waited is how long the request has waited since its last Event, or since
+	// its start, cool-downs included.
 	Waited time.Duration
 
-	// Wait is the wait that begins now, before the next attempt. A cool-down
-	// may extend it, as Waited of the next Event shows. With ReasonBudget it is
-	// the time until RoundTrip returns.
+	// Wait is the wait that begins now, which a cool-down may extend. With
+	// ReasonBudget it is the time until RoundTrip returns.
 	Wait time.Duration
 
 	// Reason is why no attempt follows, or ReasonNone if one does.
@@ -102,17 +99,15 @@ func (r Reason) String() string {
 }
 
 // Error is the error of a request that took more than one attempt, of a request
-// that the transport itself ended, of a request whose retry the budget or its
-// body prevented, or of a response's body that broke off (see [Policy.Resume]).
-// Any other error of a single attempt is Base's own.
+// that the transport itself, its budget or its body ended, or of a response's
+// body that broke off (see [Policy.Resume]). Any other error is Base's own.
 type Error struct {
 	Attempts int    // attempts that were started; 0 if the request was never sent
 	Reason   Reason // why no other attempt followed
 	Err      error  // of the last attempt, or of what ended the request
 }
 
-// Error returns the number of attempts, the reason and the text of e.Err. With
-// ReasonBudget and ReasonNotReplayable, it names the fields that decide.
+// Error returns the number of attempts, the reason and the text of e.Err.
 func (e *Error) Error() string {
 	attempts := "1 attempt"
 	switch {
@@ -157,11 +152,8 @@ func isTimeout(err error) bool {
 // and ReasonCallerRetries at level Info, and other reasons at level Warn. It
 // does not log an Event with ReasonSuccess or ReasonPermanent. It logs
 // URLs without user, query and fragment, escapes control characters, and logs
-// no headers. A nil logger means slog.Default().
-//
-// It also removes user, query and fragment from URLs in the text of an error.
-// It cannot recognize other secrets there, such as a header or a token that the
-// error of a layer in Base quotes.
+// no headers. In the text of an error, it recognizes no other secrets than
+// those in URLs. A nil logger means slog.Default().
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	return func(ctx context.Context, e Event) {
 		level, message := slog.LevelWarn, "gave up on request"

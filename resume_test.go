@@ -552,6 +552,37 @@ func TestResumeLimits(t *testing.T) {
 	}
 }
 
+// Hazard D11: a server that breaks off after each 64 KiB gets a request for
+// each of them, until MaxElapsed or the deadline.
+func TestResumeProgressWithoutEnd(t *testing.T) {
+	for _, limit := range []string{"MaxElapsed", "deadline"} {
+		t.Run(limit, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOrigin(40 * (64 << 10))
+				o.cut = func(int) int { return 64 << 10 }
+				policy, events := resuming(), new(retrytest.Record)
+				policy.Backoff = strategies.Constant{Wait: time.Second}
+				ctx := t.Context()
+				if limit == "MaxElapsed" {
+					policy.MaxElapsed = 10500 * time.Millisecond
+				} else {
+					deadline, cancel := context.WithTimeout(ctx, 10500*time.Millisecond)
+					defer cancel()
+					ctx = deadline
+				}
+				resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).
+					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				require.NoError(t, err)
+				defer resp.Body.Close()
+				_, err = readAll(t, o, resp)
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
+				assert.Len(t, o.sent(), 11)
+			})
+		})
+	}
+}
+
 // An attempt that delivers 64 KiB, or all the rest, starts over the number of
 // attempts and their waits.
 func TestResumeProgress(t *testing.T) {
