@@ -201,6 +201,11 @@ func (a *attempt) watch(settings *settings, options wire.Options) context.Contex
 
 // headerFor returns the header of a's request.
 func (c *call) headerFor(a *attempt, prior int) http.Header {
+	// net/http fails a request without a header map, which must not become one
+	// that it sends. A retry shows that Base sends it all the same.
+	if c.req.Header == nil && c.attempts == 1 {
+		return nil
+	}
 	// Even if nothing is changed, a layer in Base may add to its header, which
 	// then would be in the caller's, and in that of each further attempt.
 	header := a.cloneHeader(c.req.Header)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"net/url"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,17 +15,15 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/seed421102f4/httpretry/internal/hostpattern"
 	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
 
 // A Budget decides how many retries a host gets, and so limits the load that
 // retries add to a failing host.
 //
-// The host is the origin of the request's URL: the scheme and the host in lower
-// case, and the port unless it is the scheme's default. Examples are
-// "https://a.test", "http://a.test:8080" and "https://[::1]:8443".
-//
-// All methods may be called concurrently.
+// The host is the [Origin] of the request's URL. All methods may be called
+// concurrently.
 type Budget interface {
 	// Withdraw reports whether one retry may be sent to host, and charges for
 	// the retry if so. It is called for each retry that no other check
@@ -43,6 +42,11 @@ type Budget interface {
 	// request (see [Policy.Resume]).
 	Deposit(host string)
 }
+
+// Origin returns by what budgets and cool-downs know the host of u: the scheme
+// and the host in lower case, and the port unless it is the default, such as
+// "https://a.test" and "http://[::1]:8080". For nil it returns "".
+func Origin(u *url.URL) string { return hostpattern.Canonical(u) }
 
 var (
 	_ Budget = (*HostBudget)(nil)
@@ -86,12 +90,10 @@ func (Unlimited) Deposit(string) {}
 // that fails at random gets almost every retry that helps: if 20 % of attempts
 // fail, 99.1 % of requests succeed. With Strict, retries that succeed count,
 // too, and 88 % succeed. A retry after a 429 that waits as long as the response
-// asks is always free. The file docs/choosing.md in the repository has more
-// figures, and says how to choose the fields.
+// asks is always free. See docs/choosing.md in the repository for more figures.
 //
-// The 1024 hosts that were used last are remembered, each with its own budget.
-// Any other host starts with a full Burst, so code that can choose the hosts of
-// requests gets Burst retries for each new one.
+// The 1024 hosts that were used last are remembered. Any other host starts with
+// a full Burst.
 type HostBudget struct {
 	// Ratio is the number of failed retries per success, from 0.000001 to
 	// 1000000. 0 means 0.1.
@@ -186,15 +188,15 @@ func (b *HostBudget) depositTo(w *hostWindow, host string) {
 // ChargesSuccess returns b.Strict. See [Budget].
 func (b *HostBudget) ChargesSuccess() bool { return b.Strict }
 
-// Balance returns the number of retries that host (see [Budget]) has left: as
-// many calls of Withdraw would return true now. It returns the Burst if host is
-// not remembered, and does not count as a use of host.
-func (b *HostBudget) Balance(host string) int {
-	if w := b.hosts.Peek(host); w != nil {
-		return w.balance()
+// Balance returns how many calls of Withdraw for origin (see [Origin]) would
+// return true now, and whether origin is remembered. One that is not starts
+// with the Burst. Balance does not count as a use of origin.
+func (b *HostBudget) Balance(origin string) (retries int, known bool) {
+	if w := b.hosts.Peek(origin); w != nil {
+		return w.balance(), true
 	}
 	_, burst, _ := b.settings()
-	return burst
+	return burst, false
 }
 
 // settings returns the fields with their defaults. If they are not valid, the

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
 // A setting is a HostBudget in whole numbers.
@@ -168,7 +169,7 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 		time.Sleep(s.pause(r))
 		now := time.Since(begin)
 		byRatio, byBurst := m.left(now)
-		require.EqualValues(t, byRatio+byBurst, b.Balance(budgetHost), "at %v", now)
+		require.EqualValues(t, byRatio+byBurst, retrytest.Balance(b, budgetHost), "at %v", now)
 		switch r.IntN(3) {
 		case 0:
 			for range r.IntN(30) {
@@ -186,7 +187,7 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 			}
 		}
 		byRatio, byBurst = m.left(now)
-		require.EqualValues(t, byRatio+byBurst, b.Balance(budgetHost), "at %v", now)
+		require.EqualValues(t, byRatio+byBurst, retrytest.Balance(b, budgetHost), "at %v", now)
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -71,9 +73,9 @@ func TestHostBudgetRatioIsExact(t *testing.T) {
 				b := httpretry.HostBudget{Ratio: c.ratio, Burst: -1}
 				require.NoError(t, b.Validate())
 				deposit(&b, budgetHost, c.successes)
-				assert.Equal(t, c.want, b.Balance(budgetHost))
+				assert.Equal(t, c.want, retrytest.Balance(&b, budgetHost))
 				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, c.want+1))
-				assert.Zero(t, b.Balance(budgetHost))
+				assert.Zero(t, retrytest.Balance(&b, budgetHost))
 			})
 		})
 	}
@@ -107,7 +109,7 @@ func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
 			if want.Cmp(big.NewInt(math.MaxInt-1_000_000)) > 0 {
 				want.SetInt64(math.MaxInt - 1_000_000)
 			}
-			require.Equal(t, want.Int64(), int64(b.Balance(budgetHost)), "%d/%d of %d", num, den, successes)
+			require.Equal(t, want.Int64(), int64(retrytest.Balance(&b, budgetHost)), "%d/%d of %d", num, den, successes)
 		}
 	})
 }
@@ -125,7 +127,7 @@ func TestHostBudgetRatioIsCloseForAnyFloat(t *testing.T) {
 			b := httpretry.HostBudget{Ratio: min(ratio, 1e6), Burst: -1}
 			httpretry.DepositMany(&b, budgetHost, successes)
 			want := min(b.Ratio*successes, math.MaxInt-1_000_000)
-			require.InDelta(t, want, b.Balance(budgetHost), 1+want*0x1p-51, "%v", b.Ratio)
+			require.InDelta(t, want, retrytest.Balance(&b, budgetHost), 1+want*0x1p-51, "%v", b.Ratio)
 		}
 	})
 }
@@ -137,7 +139,7 @@ func TestHostBudgetDoesNotWrapAround(t *testing.T) {
 		last := 0
 		for shift := range 64 {
 			httpretry.DepositMany(&b, budgetHost, 1<<shift) // 2⁶⁴−1 in the end
-			balance := b.Balance(budgetHost)
+			balance := retrytest.Balance(&b, budgetHost)
 			require.GreaterOrEqual(t, balance, last, "ratio %v, shift %d", ratio, shift)
 			require.Equal(t, balance > 0, b.Withdraw(t.Context(), budgetHost))
 			last = max(balance-1, 0)
@@ -152,13 +154,13 @@ func TestHostBudgetDefaults(t *testing.T) {
 		var b httpretry.HostBudget
 		assert.Equal(t, 5, withdrawals(t, &b, budgetHost, 10), "the burst")
 		deposit(&b, budgetHost, 59)
-		assert.Zero(t, b.Balance(budgetHost), "the retries of the burst count")
+		assert.Zero(t, retrytest.Balance(&b, budgetHost), "the retries of the burst count")
 		b.Deposit(budgetHost)
-		assert.Equal(t, 1, b.Balance(budgetHost), "6 of 60")
+		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "6 of 60")
 		time.Sleep(9 * time.Second)
-		assert.Equal(t, 1+4, b.Balance(budgetHost), "and what the burst has gained")
+		assert.Equal(t, 1+4, retrytest.Balance(&b, budgetHost), "and what the burst has gained")
 		time.Sleep(time.Second)
-		assert.Equal(t, 5, b.Balance(budgetHost), "the burst alone, in a new window")
+		assert.Equal(t, 5, retrytest.Balance(&b, budgetHost), "the burst alone, in a new window")
 	})
 }
 
@@ -167,12 +169,12 @@ func TestHostBudgetBurstIsSpentOnlyWhenTheRatioRefuses(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.5, Burst: 2}
 		deposit(&b, budgetHost, 8)
 		for left := 6; left > 2; left-- {
-			require.Equal(t, left, b.Balance(budgetHost))
+			require.Equal(t, left, retrytest.Balance(&b, budgetHost))
 			require.True(t, b.Withdraw(t.Context(), budgetHost))
 		}
 		time.Sleep(10 * time.Second) // nothing is gained, because the host fails
 		assert.Equal(t, 2, withdrawals(t, &b, budgetHost, 5))
-		assert.Zero(t, b.Balance(budgetHost))
+		assert.Zero(t, retrytest.Balance(&b, budgetHost))
 	})
 }
 
@@ -199,7 +201,7 @@ func TestHostBudgetBurstRefills(t *testing.T) {
 				require.Equal(t, 3, withdrawals(t, &b, budgetHost, 4))
 				b.Deposit(budgetHost)
 				time.Sleep(c.wait)
-				assert.Equal(t, c.want, b.Balance(budgetHost))
+				assert.Equal(t, c.want, retrytest.Balance(&b, budgetHost))
 				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, 4))
 			})
 		})
@@ -215,10 +217,10 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 
 		b.Deposit(budgetHost)
 		time.Sleep(500 * time.Millisecond)
-		assert.Equal(t, 2, b.Balance(budgetHost), "half a window after a success")
+		assert.Equal(t, 2, retrytest.Balance(&b, budgetHost), "half a window after a success")
 		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 1))
 		time.Sleep(time.Hour)
-		assert.Equal(t, 1, b.Balance(budgetHost), "after another failure")
+		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "after another failure")
 
 		for range 9 { // what is gained between failures adds up
 			b.Deposit(budgetHost)
@@ -227,7 +229,7 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 			b.Refund(budgetHost)
 			time.Sleep(time.Hour)
 		}
-		assert.Equal(t, 2, b.Balance(budgetHost), "1 and 4 * 0.45")
+		assert.Equal(t, 2, retrytest.Balance(&b, budgetHost), "1 and 4 * 0.45")
 	})
 }
 
@@ -238,7 +240,7 @@ func TestHostBudgetRefusedWithdrawalShowsAFailure(t *testing.T) {
 		b.Deposit(budgetHost)
 		require.False(t, b.Withdraw(t.Context(), budgetHost))
 		time.Sleep(time.Hour)
-		assert.Zero(t, b.Balance(budgetHost))
+		assert.Zero(t, retrytest.Balance(&b, budgetHost))
 	})
 }
 
@@ -313,7 +315,7 @@ func TestHostBudgetRefund(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &httpretry.HostBudget{Ratio: 1, Burst: c.burst}
 				c.play(t, b)
-				assert.Equal(t, c.want, b.Balance(budgetHost))
+				assert.Equal(t, c.want, retrytest.Balance(b, budgetHost))
 				assert.Equal(t, c.want, withdrawals(t, b, budgetHost, c.want+1))
 			})
 		})
@@ -390,7 +392,7 @@ func TestHostBudgetWindowExpires(t *testing.T) {
 				require.False(t, b.Withdraw(t.Context(), budgetHost)) // begins the window
 				time.Sleep(c.first)
 				deposit(&b, budgetHost, 10)
-				require.Equal(t, 10, b.Balance(budgetHost)) // from here on their time is known
+				require.Equal(t, 10, retrytest.Balance(&b, budgetHost)) // from here on their time is known
 				time.Sleep(c.wait)
 				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, 11))
 			})
@@ -410,7 +412,7 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 		assert.Equal(t, 1000, retries)
 
 		deposit(&b, budgetHost, 5)
-		require.Equal(t, 5, b.Balance(budgetHost))
+		require.Equal(t, 5, retrytest.Balance(&b, budgetHost))
 		time.Sleep(500 * time.Millisecond)
 		require.Equal(t, 5, withdrawals(t, &b, budgetHost, 6))
 		time.Sleep(500 * time.Millisecond)
@@ -429,7 +431,7 @@ func TestHostBudgetSuccessesOfUnknownAgeDoNotCountForTooLong(t *testing.T) {
 		for range 100 {
 			deposit(&b, budgetHost, 99)
 			time.Sleep(10 * time.Second)
-			require.Zero(t, b.Balance(budgetHost))
+			require.Zero(t, retrytest.Balance(&b, budgetHost))
 		}
 	})
 }
@@ -443,7 +445,7 @@ func TestHostBudgetCountsFewSuccessesAtTheirTime(t *testing.T) {
 			b.Deposit(budgetHost)
 			time.Sleep(time.Second)
 		}
-		assert.Equal(t, 9, b.Balance(budgetHost), "a step has passed since the last one")
+		assert.Equal(t, 9, retrytest.Balance(&b, budgetHost), "a step has passed since the last one")
 	})
 }
 
@@ -492,7 +494,7 @@ func TestHostBudgetLosesNoDepositUnderConcurrency(t *testing.T) {
 			wg.Go(func() { retries.Add(int64(withdrawals(t, &b, budgetHost, 300))) })
 			wg.Go(func() {
 				for range 100 {
-					assert.GreaterOrEqual(t, b.Balance(budgetHost), 0)
+					assert.GreaterOrEqual(t, retrytest.Balance(&b, budgetHost), 0)
 				}
 			})
 		}
@@ -521,7 +523,7 @@ func TestHostBudgetKeepsHostsApart(t *testing.T) {
 		deposit(&b, otherHost, 100)
 		assert.Equal(t, 5, withdrawals(t, &b, budgetHost, 20), "others' successes do not count")
 		assert.Equal(t, 15, withdrawals(t, &b, otherHost, 20), "others' retries do not count")
-		assert.Equal(t, 5, b.Balance(""))
+		assert.Equal(t, 5, retrytest.Balance(&b, ""))
 	})
 }
 
@@ -534,18 +536,18 @@ func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 			require.True(t, b.Withdraw(t.Context(), h))
 		}
 		for _, h := range hosts[:1024] {
-			require.Zero(t, b.Balance(h), "1024 hosts are remembered") // and this is no use of them
+			require.Zero(t, retrytest.Balance(&b, h), "1024 hosts are remembered") // and this is no use of them
 		}
 		b.Deposit(hosts[0]) // but this is
 		for _, h := range hosts[1024:] {
 			b.Deposit(h)
 		}
-		assert.Zero(t, b.Balance(hosts[0]))
-		assert.Zero(t, b.Balance(hosts[1023]))
-		assert.Equal(t, 1, b.Balance(hosts[1]), "it starts afresh")
+		assert.Zero(t, retrytest.Balance(&b, hosts[0]))
+		assert.Zero(t, retrytest.Balance(&b, hosts[1023]))
+		assert.Equal(t, 1, retrytest.Balance(&b, hosts[1]), "it starts afresh")
 		assert.True(t, b.Withdraw(t.Context(), hosts[1]))
 		b.Refund(hosts[2]) // forgotten, too, so that there is no charge
-		assert.Equal(t, 1, b.Balance(hosts[2]))
+		assert.Equal(t, 1, retrytest.Balance(&b, hosts[2]))
 	})
 }
 
@@ -573,17 +575,17 @@ func TestHostBudgetGetsTheSuccessesOfTransports(t *testing.T) {
 			send(second, withOther, url)
 			send(second, withShared, url)
 		}
-		assert.Equal(t, 8, shared.Balance("http://a.test"))
-		assert.Equal(t, 2, other.Balance("http://a.test"))
+		assert.Equal(t, 8, retrytest.Balance(shared, "http://a.test"))
+		assert.Equal(t, 2, retrytest.Balance(other, "http://a.test"))
 
 		for _, host := range hostNames(1024) {
 			shared.Deposit(host)
 		}
-		require.Zero(t, shared.Balance("http://a.test"), "evicted")
+		require.Zero(t, retrytest.Balance(shared, "http://a.test"), "evicted")
 		send(first, t.Context(), url)
 		send(second, t.Context(), url)
 		send(first, t.Context(), url)
-		assert.Equal(t, 3, shared.Balance("http://a.test"))
+		assert.Equal(t, 3, retrytest.Balance(shared, "http://a.test"))
 	})
 }
 
@@ -643,8 +645,52 @@ func TestHostBudgetSharedByTransports(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range 3 {
-		assert.Equal(t, 4*1000, budget.Balance(fmt.Sprintf("http://often-%d.test", i)), "never evicted, and no success is lost")
+		assert.Equal(t, 4*1000, retrytest.Balance(budget, fmt.Sprintf("http://often-%d.test", i)), "never evicted, and no success is lost")
 	}
+}
+
+// Balance says whether it knows an origin, which is that of a URL in any
+// spelling, and not its host alone.
+func TestBalanceOfAnOrigin(t *testing.T) {
+	b := httpretry.HostBudget{Burst: 3, Window: time.Hour}
+	policy := retrytest.RetryEvery(0)
+	policy.Budget = &b
+	resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: policy}).
+		RoundTrip(retrytest.Request(t, "GET", "HTTP://A.test.:080/path?query", ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	for raw, isKnown := range map[string]bool{
+		"http://a.test":           true,
+		"HTTP://A.TEST.:80/other": true,
+		"https://a.test":          false,
+		"http://a.test:81":        false,
+		"//a.test":                false,
+	} {
+		u, err := url.Parse(raw)
+		require.NoError(t, err)
+		retries, known := b.Balance(httpretry.Origin(u))
+		assert.Equal(t, isKnown, known, raw)
+		assert.Equal(t, isKnown, retries == 0, raw)
+	}
+	for _, notAnOrigin := range []string{"", "a.test", "a.test:80", "http://a.test/"} {
+		retries, known := b.Balance(notAnOrigin)
+		assert.False(t, known, notAnOrigin)
+		assert.Equal(t, 3, retries, "the Burst, with which each starts")
+	}
+}
+
+func TestOrigin(t *testing.T) {
+	for raw, want := range map[string]string{
+		"https://a.test:443/path?q#f":        "https://a.test",
+		"http://u:p@A.test:8080":             "http://a.test:8080",
+		"https://[0:0::1]:8443":              "https://[::1]:8443",
+		"http://" + strings.Repeat("a", 256): "http://(name too long)",
+	} {
+		u, err := url.Parse(raw)
+		require.NoError(t, err)
+		assert.Equal(t, want, httpretry.Origin(u))
+	}
+	assert.Empty(t, httpretry.Origin(nil))
 }
 
 func TestHostBudgetBalanceLeavesNoTrace(t *testing.T) {
@@ -652,10 +698,10 @@ func TestHostBudgetBalanceLeavesNoTrace(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 5}
 		require.True(t, b.Withdraw(t.Context(), budgetHost))
 		for _, h := range hostNames(2000) {
-			require.Equal(t, 5, b.Balance(h), "what a new host has")
+			require.Equal(t, 5, retrytest.Balance(&b, h), "what a new host has")
 		}
-		assert.Equal(t, 4, b.Balance(budgetHost), "remembered")
-		assert.Equal(t, 4, b.Balance(budgetHost), "and not spent")
+		assert.Equal(t, 4, retrytest.Balance(&b, budgetHost), "remembered")
+		assert.Equal(t, 4, retrytest.Balance(&b, budgetHost), "and not spent")
 	})
 }
 
@@ -673,19 +719,19 @@ func TestHostBudgetSurvivesAClockThatGoesBack(t *testing.T) {
 	b := httpretry.HostBudget{Ratio: 0.1, Burst: 1}
 	synctest.Test(t, func(t *testing.T) {
 		deposit(&b, budgetHost, 100)
-		require.Equal(t, 11, b.Balance(budgetHost))
+		require.Equal(t, 11, retrytest.Balance(&b, budgetHost))
 		time.Sleep(5 * time.Second)
 		require.Equal(t, 11, withdrawals(t, &b, budgetHost, 20))
 	})
 	synctest.Test(t, func(t *testing.T) {
-		assert.Zero(t, b.Balance(budgetHost), "nothing gained")
+		assert.Zero(t, retrytest.Balance(&b, budgetHost), "nothing gained")
 		deposit(&b, budgetHost, 20)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 10), "12 of 120, nothing lost")
 		time.Sleep(5 * time.Second)
 		b.Deposit(budgetHost)
-		assert.Zero(t, b.Balance(budgetHost), "no time has passed yet")
+		assert.Zero(t, retrytest.Balance(&b, budgetHost), "no time has passed yet")
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, 1, b.Balance(budgetHost), "now it has")
+		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "now it has")
 	})
 }
 
@@ -724,10 +770,10 @@ func TestHostBudgetValidate(t *testing.T) {
 		}
 		require.EqualError(t, c.budget.Validate(), c.want)
 		if c.budget != nil { // used all the same
-			assert.Zero(t, c.budget.Balance(budgetHost), "not known")
+			assert.Zero(t, retrytest.Balance(c.budget, budgetHost), "not known")
 			deposit(c.budget, budgetHost, 1000)
 			assert.False(t, c.budget.Withdraw(t.Context(), budgetHost), c.want)
-			assert.Zero(t, c.budget.Balance(budgetHost), "known")
+			assert.Zero(t, retrytest.Balance(c.budget, budgetHost), "known")
 		}
 	}
 }
@@ -735,11 +781,11 @@ func TestHostBudgetValidate(t *testing.T) {
 func TestHostBudgetBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1_000_000, Window: time.Millisecond}
-		assert.Equal(t, 1_000_000, b.Balance(budgetHost))
+		assert.Equal(t, 1_000_000, retrytest.Balance(&b, budgetHost))
 		for range 1000 {
 			require.True(t, b.Withdraw(t.Context(), budgetHost))
 		}
-		assert.InDelta(t, 999_000, b.Balance(budgetHost), 1)
+		assert.InDelta(t, 999_000, retrytest.Balance(&b, budgetHost), 1)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		const year = 365 * 24 * time.Hour
@@ -748,7 +794,7 @@ func TestHostBudgetBounds(t *testing.T) {
 		assert.Equal(t, 3, withdrawals(t, &b, budgetHost, 5))
 		b.Deposit(budgetHost)
 		time.Sleep(year - time.Hour)
-		assert.Zero(t, b.Balance(budgetHost))
+		assert.Zero(t, retrytest.Balance(&b, budgetHost))
 		time.Sleep(time.Hour)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 5))
 		b.Deposit(budgetHost)
@@ -771,7 +817,7 @@ func TestHostBudgetAllocatesNothingForAKnownHost(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(budgetHost) }))
 	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, budgetHost) })) // allowed by both, then refused
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(budgetHost) }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Balance(budgetHost) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { retrytest.Balance(&b, budgetHost) }))
 }
 
 // Goroutines that use one host. More than there are cores share them.

@@ -35,8 +35,12 @@ type Event struct {
 	// Elapsed is the time since the start of the request.
 	Elapsed time.Duration
 
-	// Wait is the time until the next attempt, which a cool-down may extend.
-	// With ReasonBudget it is the time until RoundTrip returns.
+	// Waited is how long the request has waited since its last Event, or since
+	// its start, cool-downs included.
+	Waited time.Duration
+
+	// Wait is the wait that begins now, which a cool-down may extend. With
+	// ReasonBudget it is the time until RoundTrip returns.
 	Wait time.Duration
 
 	// Reason is why no attempt follows, or ReasonNone if one does.
@@ -95,8 +99,8 @@ func (r Reason) String() string {
 }
 
 // Error is the error of a request that took more than one attempt, of a request
-// that the transport itself ended, or of a response's body that broke off (see
-// [Policy.Resume]).
+// that the transport itself, its budget or its body ended, or of a response's
+// body that broke off (see [Policy.Resume]). Any other error is Base's own.
 type Error struct {
 	Attempts int    // attempts that were started; 0 if the request was never sent
 	Reason   Reason // why no other attempt followed
@@ -112,18 +116,26 @@ func (e *Error) Error() string {
 	case e.Attempts > 1:
 		attempts = strconv.Itoa(e.Attempts) + " attempts"
 	}
-	hint := ""
-	// Without the hint, users look for the reason in MaxAttempts.
-	if e.Reason == ReasonBudget {
-		hint = "; " + budgetHint
+	hint := e.Reason.hint()
+	if hint != "" {
+		hint = "; " + hint
 	}
 	return fmt.Sprintf("httpretry: gave up after %s (%v%s): %v", attempts, e.Reason, hint, e.Err)
 }
 
-const (
-	budgetHint = "Policy.Budget refused a retry to this host"
-	resumeHint = "the response is not the rest of the body: see Policy.Resume"
-)
+// hint returns the fields that let a request be retried. Without it, users look
+// for the cause in MaxAttempts.
+func (r Reason) hint() string {
+	switch r {
+	case ReasonBudget:
+		return "Policy.Budget refused a retry to this host"
+	case ReasonNotReplayable:
+		return "a retry needs Request.GetBody, or a Policy.ReplayBuffer that holds the body"
+	}
+	return ""
+}
+
+const resumeHint = "the response is not the rest of the body: see Policy.Resume"
 
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
@@ -140,7 +152,8 @@ func isTimeout(err error) bool {
 // and ReasonCallerRetries at level Info, and other reasons at level Warn. It
 // does not log an Event with ReasonSuccess or ReasonPermanent. It logs
 // URLs without user, query and fragment, escapes control characters, and logs
-// no headers. A nil logger means slog.Default().
+// no headers. In the text of an error, it recognizes no other secrets than
+// those in URLs. A nil logger means slog.Default().
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	return func(ctx context.Context, e Event) {
 		level, message := slog.LevelWarn, "gave up on request"
@@ -178,6 +191,9 @@ func (e Event) attrs() []slog.Attr {
 		slog.Int("attempt", e.Attempt),
 		slog.Duration("elapsed", e.Elapsed),
 	}
+	if e.Waited > 0 {
+		attrs = append(attrs, slog.Duration("waited", e.Waited))
+	}
 	if e.Resuming {
 		attrs = append(attrs, slog.Int64("offset", e.Offset))
 	}
@@ -187,13 +203,16 @@ func (e Event) attrs() []slog.Attr {
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", redact.Error(e.Err)))
 	}
-	switch e.Reason {
-	case ReasonNone:
+	if e.Reason == ReasonNone {
 		return append(attrs, slog.Duration("wait", e.Wait))
-	case ReasonBudget:
-		attrs = append(attrs, slog.String("hint", budgetHint))
-	case ReasonNotResumable:
-		attrs = append(attrs, slog.String("hint", resumeHint))
+	}
+	hint := e.Reason.hint()
+	// The Error of a body that is not resumed says why by itself.
+	if e.Reason == ReasonNotResumable {
+		hint = resumeHint
+	}
+	if hint != "" {
+		attrs = append(attrs, slog.String("hint", hint))
 	}
 	return append(attrs, slog.String("reason", e.Reason.String()))
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -331,6 +332,80 @@ func TestElapsedOfAnOldTransport(t *testing.T) {
 	}
 }
 
+// Waited is how long requests really waited: for another request's cool-down,
+// before a first attempt, and until a cancel. The base takes no time, so the
+// sum is the time that a request took.
+func TestWaited(t *testing.T) {
+	patient := retrytest.RetryEvery(time.Second)
+	patient.Cooldown = httpretry.CooldownWait
+	playScene(t, retrytest.RetryEvery(time.Second), func(s *scene) {
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		took := map[string]time.Duration{} // by path
+		send := func(path string, p httpretry.Policy, limit time.Duration) {
+			wg.Go(func() {
+				begun := time.Now()
+				ctx, cancel := context.WithCancel(httpretry.WithPolicy(s.Context(), p))
+				defer cancel()
+				time.AfterFunc(limit, cancel)
+				_ = s.get(ctx, path) // its end shows in the events
+				mu.Lock()
+				defer mu.Unlock()
+				took[path] = time.Since(begun)
+			})
+		}
+		retries := retrytest.RetryEvery(time.Second)
+		send("/503", retries, time.Hour)
+		time.Sleep(500 * time.Millisecond)
+		send("/429?Retry-After=8", retries, time.Hour)
+		synctest.Wait()
+		send("/200", patient, time.Hour)
+		send("/200/canceled", patient, 2*time.Second)
+		send("/500/canceled", retries, 3*time.Second)
+		send("/503/503", retries, time.Hour)
+		wg.Wait()
+
+		events := map[string][]httpretry.Event{}
+		for _, e := range s.Events {
+			path := strings.TrimPrefix(e.Request.URL.RequestURI(), "/")
+			events["/"+path] = append(events["/"+path], e)
+		}
+		require.Len(s, events, 6)
+		for path, list := range events {
+			var sum time.Duration
+			for _, e := range list {
+				sum += e.Waited
+			}
+			assert.Equal(s, took[path], sum, path)
+			assert.Equal(s, took[path], list[len(list)-1].Elapsed, path)
+		}
+		extended := events["/503"]
+		require.Len(s, extended, 2)
+		assert.Zero(s, extended[0].Waited)
+		assert.Equal(s, time.Second, extended[0].Wait, "as planned")
+		assert.Greater(s, extended[1].Waited, 8*time.Second)
+		assert.Zero(s, extended[1].Wait)
+		assert.Greater(s, events["/200"][0].Waited, 8*time.Second-1)
+		assert.Equal(s, 2*time.Second, events["/200/canceled"][0].Waited)
+		assert.Zero(s, events["/200/canceled"][0].Attempt)
+		assert.Equal(s, time.Second, events["/503/503"][4].Waited, "the last of four waits")
+		assert.Equal(s, []time.Duration{0, 3 * time.Second}, []time.Duration{events["/500/canceled"][0].Waited, events["/500/canceled"][1].Waited})
+	})
+}
+
+// LogEvents logs how long a request waited, which a cool-down may have made
+// longer than the line before said.
+func TestWaitedIsLogged(t *testing.T) {
+	logger, out := newLogger()
+	e := httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 2, Waited: 8500 * time.Millisecond, Elapsed: 9 * time.Second, Wait: time.Second}
+	httpretry.LogEvents(logger)(t.Context(), e)
+	assert.Equal(t, "level=INFO msg=\"retrying request\" method=GET url=http://a.test/ attempt=2 elapsed=9s waited=8.5s wait=1s\n", out.String())
+	out.Reset()
+	e.Waited = 0
+	httpretry.LogEvents(logger)(t.Context(), e)
+	assert.NotContains(t, out.String(), "waited")
+}
+
 // If the budget ends a request, the error and the log name the field that sets
 // it, so that nobody looks for the reason in MaxAttempts.
 func TestBudgetIsNamed(t *testing.T) {
@@ -368,11 +443,80 @@ func TestBudgetIsNamed(t *testing.T) {
 	})
 }
 
-// No other reason names the budget.
-func TestOtherReasonsDoNotNameTheBudget(t *testing.T) {
+// If the body ends a request, the error and the log name the fields that let it
+// be sent again. A GetBody that fails has an error of its own besides.
+func TestBodyIsNamed(t *testing.T) {
+	const hint = "a retry needs Request.GetBody, or a Policy.ReplayBuffer that holds the body"
+	gone := errors.New("the file is gone")
+	send := func(getBody func() (io.ReadCloser, error), steps ...retrytest.Step) (err error, log string) {
+		logger, out := newLogger()
+		policy := retrytest.RetryEvery(0)
+		policy.ReplayBuffer = -1
+		req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
+		req.GetBody = getBody
+		resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...), Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
+		if err == nil {
+			retrytest.ReadBody(t, resp)
+		}
+		return err, out.String()
+	}
+	unread := retrytest.Step{Status: 503, Unread: true}
+	for attempts, steps := range map[int][]retrytest.Step{
+		1: {retrytest.Fails(retrytest.ErrReset)},
+		2: {unread, retrytest.Fails(retrytest.ErrReset)},
+	} {
+		err, log := send(nil, steps...)
+		text := fmt.Sprintf("%d attempts", attempts)
+		require.EqualError(t, err, "httpretry: gave up after "+strings.Replace(text, "1 attempts", "1 attempt", 1)+
+			" (not_replayable; "+hint+"): read tcp: connection reset by peer")
+		require.ErrorIs(t, err, retrytest.ErrReset)
+		var all *httpretry.Error
+		require.ErrorAs(t, err, &all)
+		assert.Equal(t, httpretry.ReasonNotReplayable, all.Reason)
+		assert.Equal(t, attempts, all.Attempts)
+		assert.Equal(t, error(retrytest.ErrReset), all.Err)
+		assert.Contains(t, log, `hint="`+hint+`" reason=not_replayable`)
+	}
+	err, log := send(func() (io.ReadCloser, error) { return nil, gone }, retrytest.Fails(retrytest.ErrReset))
+	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; "+hint+
+		"): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
+	require.ErrorIs(t, err, gone)
+	assert.Contains(t, log, `error="the file is gone" hint="`+hint+`" reason=not_replayable`)
+
+	err, log = send(nil, retrytest.Status(503))
+	require.NoError(t, err, "a response is the caller's")
+	assert.Contains(t, log, `status=503 hint="`+hint+`" reason=not_replayable`)
+}
+
+// The error of a single attempt is Base's own for all other reasons that
+// prevent a retry.
+func TestErrorOfOneAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for reason, set := range map[httpretry.Reason]func(*http.Request, *httpretry.Policy){
+			httpretry.ReasonPermanent: func(_ *http.Request, p *httpretry.Policy) {
+				p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
+			},
+			httpretry.ReasonAttempts:      func(_ *http.Request, p *httpretry.Policy) { p.MaxAttempts = 1 },
+			httpretry.ReasonNotIdempotent: func(r *http.Request, _ *httpretry.Policy) { r.Method = "POST" },
+			httpretry.ReasonDeadline:      func(_ *http.Request, p *httpretry.Policy) { p.MaxElapsed = time.Millisecond },
+		} {
+			policy, req, events := retrytest.RetryEvery(time.Second), retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")), new(retrytest.Record)
+			set(req, &policy)
+			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(retrytest.ErrReset)), Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			assert.Equal(t, error(retrytest.ErrReset), err)
+			assert.Equal(t, reason.String(), events.Reason().String())
+		}
+	})
+}
+
+// Only the reasons whose text names a field have a hint.
+func TestOtherReasonsHaveNoHint(t *testing.T) {
 	for reason := range httpretry.ReasonBudget {
+		if reason == httpretry.ReasonNotReplayable {
+			continue
+		}
 		err := &httpretry.Error{Attempts: 2, Reason: reason, Err: io.EOF}
-		assert.NotContains(t, err.Error(), "Policy.Budget", reason)
+		assert.EqualError(t, err, fmt.Sprintf("httpretry: gave up after 2 attempts (%v): EOF", reason))
 		logger, out := newLogger()
 		httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 1, Reason: reason})
 		assert.NotContains(t, out.String(), "hint", reason)

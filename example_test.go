@@ -96,7 +96,7 @@ func ExampleNew_errors() {
 	// httpretry: Config.Policy.Backoff: Constant.Wait: -1ns:
 	//     want a positive duration, or 0 for no wait
 	// httpretry: Config.Hosts["a.test"].MaxElapsed: -1s:
-	//     want a positive duration, or 0 for no limit
+	//     want at least 1ms, or 0 for no limit
 }
 
 // A POST with an idempotency key is retried. Set the header yourself, or let
@@ -189,16 +189,21 @@ func ExampleResult() {
 
 // Observe is called after each attempt.
 func ExampleConfig_observe() {
-	srv := unreliable(1)
-	defer srv.Close()
+	working := unreliable(1)
+	defer working.Close()
+	down := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler) // closes the connection
+	}))
+	defer down.Close()
 
 	transport, err := httpretry.New(httpretry.Config{
+		Policy: httpretry.Policy{MaxAttempts: 2, Backoff: strategies.Constant{Wait: time.Millisecond}},
 		Observe: func(_ context.Context, e httpretry.Event) {
-			if e.Reason == httpretry.ReasonNone {
-				fmt.Printf("attempt %d: status %d, another follows\n", e.Attempt, e.Response.StatusCode)
-			} else {
-				fmt.Printf("attempt %d: status %d, %v\n", e.Attempt, e.Response.StatusCode, e.Reason)
+			result := fmt.Sprint(e.Err)
+			if e.Response != nil { // it is nil if the attempt failed with an error
+				result = e.Response.Status
 			}
+			fmt.Printf("attempt %d: %s, %v\n", e.Attempt, result, e.Reason)
 		},
 	})
 	if err != nil {
@@ -207,18 +212,23 @@ func ExampleConfig_observe() {
 	}
 	client := &http.Client{Transport: transport}
 
-	show(client.Get(srv.URL))
+	show(client.Get(working.URL))
+	_, err = client.Get(down.URL)
+	fmt.Println(errors.Unwrap(err))
 	// Output:
-	// attempt 1: status 503, another follows
-	// attempt 2: status 200, success
+	// attempt 1: 503 Service Unavailable, none
+	// attempt 2: 200 OK, success
 	// 200 GET after 1 retries
+	// attempt 1: EOF, none
+	// attempt 2: EOF, attempts_exhausted
+	// httpretry: gave up after 2 attempts (attempts_exhausted): EOF
 }
 
 // LogEvents logs to a slog.Logger.
 func ExampleLogEvents() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey || a.Key == "elapsed" {
+			if a.Key == slog.TimeKey || a.Key == "elapsed" || a.Key == "waited" {
 				return slog.Attr{} // they differ from run to run
 			}
 			return a

@@ -18,11 +18,15 @@ const (
 	defaultReplayBuffer      = 64 << 10
 	defaultIdempotencyHeader = "Idempotency-Key"
 	defaultAttemptHeader     = "Retry-Attempt"
+
+	// A shorter limit is most likely a number without its unit.
+	minLimit = time.Millisecond
 )
 
 // Policy determines when and how requests to a host are retried. A zero field
-// means the default that its comment names. Negative values are not valid,
-// except for these fields:
+// means the default that its comment names. An AttemptTimeout, MaxElapsed or
+// ResumeIdle of less than a millisecond is not valid. Negative values are not
+// valid, except for these fields:
 //
 //	MaxAttempts     negative: no limit; 1: no retries
 //	MaxRetryAfter   negative: no limit
@@ -114,10 +118,12 @@ type Policy struct {
 	//
 	// The policy limits resumes as it limits retries, MaxElapsed included. An
 	// attempt that delivers 64 KiB or the rest starts MaxAttempts and Backoff
-	// over. A body that net/http unpacks (Response.Uncompressed) is not
-	// resumed, because its position in the compressed one is unknown. A request
-	// with Accept-Encoding: identity asks for a body that can be resumed. Of
-	// nested RetryTransports, only the outermost resumes.
+	// over, so MaxElapsed or the context must end resumes of a server that
+	// always breaks off later. If content changes but not its strong ETag (that
+	// of nginx is its size and second), only a digest shows that versions mix.
+	// A body that net/http unpacks (Response.Uncompressed) is not resumed,
+	// unlike that of a request with Accept-Encoding: identity. Of nested
+	// RetryTransports, only the outermost resumes.
 	Resume bool
 
 	// ResumeSame reports whether next is of the same version as first if no
@@ -215,8 +221,8 @@ func (p Policy) problems(path string) error {
 }
 
 func checkLimit(d time.Duration, what string) error {
-	if d < 0 {
-		return fmt.Errorf("%v: want a positive duration, or 0 for no %s", d, what)
+	if d != 0 && d < minLimit {
+		return fmt.Errorf("%v: want at least %v, or 0 for no %s", d, minLimit, what)
 	}
 	return nil
 }

@@ -57,14 +57,14 @@ func TestNewReportsEverything(t *testing.T) {
 		"Policy.Backoff: FullJitter.Max: 1ms: want at least Base (1s), or 0 for the default (30s)",
 		"Policy.ThrottledBackoff: Capped.Of: Spread.Of: Constant.Wait: -1ns: want a positive duration, or 0 for no wait",
 		"Policy.ThrottledBackoff: Capped.Of: Spread.Fraction: NaN: want a positive number of at most 1, or 0 for the default (0.25)",
-		"Policy.AttemptTimeout: -2ns: want a positive duration, or 0 for no timeout",
-		"Policy.MaxElapsed: -1h0m0s: want a positive duration, or 0 for no limit",
+		"Policy.AttemptTimeout: -2ns: want at least 1ms, or 0 for no timeout",
+		"Policy.MaxElapsed: -1h0m0s: want at least 1ms, or 0 for no limit",
 		"Policy.Budget: HostBudget.Ratio: -0.5: want 0 (the default, 0.1) or a number from 0.000001 to 1000000",
 		`Policy.IdempotencyHeader: "Idempotency Key": want a header name`,
-		"Policy.ResumeIdle: -3ns: want a positive duration, or 0 for no limit",
+		"Policy.ResumeIdle: -3ns: want at least 1ms, or 0 for no limit",
 		`Hosts["b.test"].IdempotencyHeader: "Host": want a header that net/http does not write itself`,
 		`Hosts["bad host:99999"]: `,
-		`Hosts["bad host:99999"].AttemptTimeout: -1ns: want a positive duration, or 0 for no timeout`,
+		`Hosts["bad host:99999"].AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout`,
 		`Hosts["example.com"]: means the same as "EXAMPLE.com.": want only one of them`,
 		`Hosts["http://c.test"]: `,
 		`AttemptHeader: "a b": want a header name`,
@@ -85,8 +85,8 @@ func TestPolicyValidate(t *testing.T) {
 	require.NoError(t, httpretry.Policy{}.Validate())
 	require.NoError(t, httpretry.Policy{ReplayBuffer: -1, Budget: httpretry.Unlimited{}}.Validate())
 	require.EqualError(t, httpretry.Policy{MaxAttempts: -3, AttemptTimeout: -1, MaxElapsed: -1}.Validate(),
-		"httpretry: Policy.AttemptTimeout: -1ns: want a positive duration, or 0 for no timeout\n"+
-			"httpretry: Policy.MaxElapsed: -1ns: want a positive duration, or 0 for no limit")
+		"httpretry: Policy.AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout\n"+
+			"httpretry: Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit")
 }
 
 func TestHeaderNames(t *testing.T) {
@@ -119,13 +119,46 @@ func TestAttemptHeaderIsNoKey(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A duration that is a number without its unit is an error, not a limit that
+// nothing keeps.
+func TestDurationsWithoutUnit(t *testing.T) {
+	type policy = httpretry.Policy
+	for field, of := range map[string]func(time.Duration) policy{
+		"AttemptTimeout": func(d time.Duration) policy { return policy{AttemptTimeout: d} },
+		"MaxElapsed":     func(d time.Duration) policy { return policy{MaxElapsed: d} },
+		"ResumeIdle":     func(d time.Duration) policy { return policy{ResumeIdle: d} },
+	} {
+		want := "want at least 1ms, or 0 for no limit"
+		if field == "AttemptTimeout" {
+			want = "want at least 1ms, or 0 for no timeout"
+		}
+		for _, d := range []time.Duration{1, 30, time.Millisecond - 1} {
+			problem := fmt.Sprintf("%s: %v: %s", field, d, want)
+			require.EqualError(t, of(d).Validate(), "httpretry: Policy."+problem)
+			_, err := httpretry.New(httpretry.Config{Policy: of(d)})
+			require.EqualError(t, err, "httpretry: Config.Policy."+problem)
+			_, err = httpretry.New(httpretry.Config{Hosts: map[string]policy{"a.test": of(d)}})
+			require.EqualError(t, err, `httpretry: Config.Hosts["a.test"].`+problem)
+
+			base := retrytest.Play(retrytest.Status(200))
+			req := retrytest.Request(t, "GET", "http://a.test/", "")
+			_, err = retrytest.New(t, httpretry.Config{Base: base}).
+				RoundTrip(req.WithContext(httpretry.WithPolicy(t.Context(), of(d))))
+			require.EqualError(t, err, "httpretry: not sent: Policy."+problem)
+			assert.Empty(t, base.Attempts())
+		}
+		require.NoError(t, of(time.Millisecond).Validate())
+		require.NoError(t, of(0).Validate())
+	}
+}
+
 // A request with an invalid policy fails before anything is sent.
 func TestInvalidContextPolicy(t *testing.T) {
 	base, body := retrytest.Play(retrytest.Status(200)), retrytest.Counted("text")
 	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{AttemptTimeout: -1, MaxElapsed: -1})
 	_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
-	require.EqualError(t, err, "httpretry: not sent: Policy.AttemptTimeout: -1ns: want a positive duration, or 0 for no timeout\n"+
-		"Policy.MaxElapsed: -1ns: want a positive duration, or 0 for no limit")
+	require.EqualError(t, err, "httpretry: not sent: Policy.AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout\n"+
+		"Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit")
 	var all *httpretry.Error
 	require.ErrorAs(t, err, &all)
 	assert.Zero(t, all.Attempts)
@@ -284,9 +317,9 @@ func TestTextsSayWhatIsAllowed(t *testing.T) {
 		cfg  httpretry.Config
 		want []string // in the text
 	}{
-		"AttemptTimeout":  {httpretry.Config{Policy: httpretry.Policy{AttemptTimeout: -1}}, []string{"Config.Policy.AttemptTimeout: -1ns: ", "want a positive duration, or 0 for no timeout"}},
-		"ResumeIdle":      {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: -1}}, []string{"Config.Policy.ResumeIdle: -1ns: ", "want a positive duration, or 0 for no limit"}},
-		"MaxElapsed":      {httpretry.Config{Policy: httpretry.Policy{MaxElapsed: -1}}, []string{"Config.Policy.MaxElapsed: -1ns: ", "want a positive duration, or 0 for no limit"}},
+		"AttemptTimeout":  {httpretry.Config{Policy: httpretry.Policy{AttemptTimeout: -1}}, []string{"Config.Policy.AttemptTimeout: -1ns: ", "want at least 1ms, or 0 for no timeout"}},
+		"ResumeIdle":      {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: -1}}, []string{"Config.Policy.ResumeIdle: -1ns: ", "want at least 1ms, or 0 for no limit"}},
+		"MaxElapsed":      {httpretry.Config{Policy: httpretry.Policy{MaxElapsed: -1}}, []string{"Config.Policy.MaxElapsed: -1ns: ", "want at least 1ms, or 0 for no limit"}},
 		"Cooldown":        {httpretry.Config{Policy: httpretry.Policy{Cooldown: 7}}, []string{"Config.Policy.Cooldown: Cooldown(7): ", "want CooldownRetries, CooldownWait or CooldownFail"}},
 		"every host":      {httpretry.Config{Hosts: map[string]httpretry.Policy{"*": {}}}, []string{`Config.Hosts["*"]: `, "use Config.Policy"}},
 		"part of a label": {httpretry.Config{Hosts: map[string]httpretry.Policy{"api*.test": {}}}, []string{`Config.Hosts["api*.test"]: `}},

@@ -54,12 +54,14 @@ const (
 	progressDone
 )
 
-// waits are what determines the waits of a request.
+// waits are what determines the waits of a request, and how long they took.
 type waits struct {
 	backoff, throttled strategies.Sequence // nil until they are needed
 
 	of            *http.Response // the response that asked for the next ones
 	asked, spread time.Duration
+
+	waited time.Duration // since the last Event
 }
 
 // begin prepares c before its first attempt. An error ends the request before
@@ -85,7 +87,9 @@ func (c *call) begin() error {
 		return &Error{Reason: ReasonCanceled, Err: errRequestCanceled}
 	}
 	c.idempotent = p.isIdempotent(c.req) || c.values != nil && c.values.idempotent
-	if !c.idempotent && p.NewIdempotencyKey != nil {
+	// Without a header map, there is no place for a key. net/http fails such a
+	// request.
+	if !c.idempotent && p.NewIdempotencyKey != nil && c.req.Header != nil {
 		if err := c.makeKey(); err != nil {
 			return &Error{Reason: ReasonPermanent, Err: err}
 		}
@@ -323,9 +327,11 @@ func (c *call) observe(resp *http.Response, err error, wait time.Duration, reaso
 		Err:      err,
 		Attempt:  c.attempts,
 		Elapsed:  time.Since(c.settings.created) - c.start,
+		Waited:   c.waits.waited,
 		Wait:     wait,
 		Reason:   reason,
 	}
+	c.waits.waited = 0
 	if c.resumed != nil {
 		e.Request, e.Resuming, e.Offset = c.resumed.req, true, c.resumed.offset
 	}
@@ -404,7 +410,8 @@ func (c *call) fail(err error, reason Reason) error {
 	sentOnce := c.attempts == 1 && c.progress == progressAttempt
 	c.progress = progressDone
 
-	unchanged := sentOnce && reason != ReasonBudget && !isOwnError(err) && !c.hidesCancel(err, reason)
+	// An error with a hint tells users which field to set.
+	unchanged := sentOnce && reason.hint() == "" && !isOwnError(err) && !c.hidesCancel(err, reason)
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())
@@ -446,6 +453,7 @@ func (c *call) pause(wait time.Duration, last error) (Reason, error) {
 // is still waiting.
 func (c *call) sleep(wait time.Duration, early <-chan struct{}) bool {
 	if wait > 0 {
+		begun := time.Since(c.settings.created)
 		timer := time.NewTimer(wait)
 		defer timer.Stop()
 		select {
@@ -454,6 +462,7 @@ func (c *call) sleep(wait time.Duration, early <-chan struct{}) bool {
 		case <-c.req.Context().Done():
 		case <-cancelChannel(c.req):
 		}
+		c.waits.waited += time.Since(c.settings.created) - begun
 	}
 	return !c.callerCanceled()
 }

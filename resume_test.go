@@ -287,7 +287,7 @@ func TestResumeNever(t *testing.T) {
 			}
 		}},
 		{name: "a success that the policy retries", policy: func(p *httpretry.Policy) {
-			p.MaxElapsed = 1
+			p.Backoff, p.MaxElapsed = strategies.Constant{Wait: time.Hour}, time.Minute
 			p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Transient }
 		}},
 	} {
@@ -547,6 +547,37 @@ func TestResumeLimits(t *testing.T) {
 					assert.NotEqual(t, httpretry.ReasonBudget, tt.reason)
 				}
 				assert.ErrorContains(t, err, tt.text)
+			})
+		})
+	}
+}
+
+// Hazard D11: a server that breaks off after each 64 KiB gets a request for
+// each of them, until MaxElapsed or the deadline.
+func TestResumeProgressWithoutEnd(t *testing.T) {
+	for _, limit := range []string{"MaxElapsed", "deadline"} {
+		t.Run(limit, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := newOrigin(40 * (64 << 10))
+				o.cut = func(int) int { return 64 << 10 }
+				policy, events := resuming(), new(retrytest.Record)
+				policy.Backoff = strategies.Constant{Wait: time.Second}
+				ctx := t.Context()
+				if limit == "MaxElapsed" {
+					policy.MaxElapsed = 10500 * time.Millisecond
+				} else {
+					deadline, cancel := context.WithTimeout(ctx, 10500*time.Millisecond)
+					defer cancel()
+					ctx = deadline
+				}
+				resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).
+					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				require.NoError(t, err)
+				defer resp.Body.Close()
+				_, err = readAll(t, o, resp)
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
+				assert.Len(t, o.sent(), 11)
 			})
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -266,6 +267,39 @@ func TestBadBase(t *testing.T) {
 		_, err := retrytest.New(t, httpretry.Config{}).RoundTrip(&http.Request{Header: http.Header{}})
 		assert.EqualError(t, err, "http: nil Request.URL")
 	})
+}
+
+// A request without a header map fails as in net/http: no header makes it one
+// that is sent.
+func TestNoHeaderMap(t *testing.T) {
+	keyed, copied := retrytest.RetryEvery(0), retrytest.RetryEvery(0)
+	keyed.NewIdempotencyKey = httpretry.RandomKey
+	copied.AttemptTimeout = time.Minute
+	srv := retrytest.NewServer(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
+	send := func(ctx context.Context) {
+		for _, policy := range []httpretry.Policy{{}, keyed, copied} {
+			for _, method := range []string{"PUT", "POST"} {
+				body := retrytest.Counted("text")
+				req := retrytest.Streamed(t, method, srv.URL, body).WithContext(httpretry.WithPolicy(ctx, policy))
+				req.Header = nil
+				_, err := retrytest.New(t, httpretry.Config{}).RoundTrip(req)
+				require.EqualError(t, err, "http: nil Request.Header")
+				assert.EqualValues(t, 1, body.Closes())
+			}
+		}
+	}
+	send(t.Context())
+	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { send(r.Context()) })
+	httpretry.Middleware(handler).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
+
+	// A Base that sends it gets no key, so it must get the request once.
+	base := retrytest.Play(retrytest.Status(503))
+	req := retrytest.Request(t, "POST", "http://a.test/", "")
+	req.Header = nil
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: keyed}).RoundTrip(req)
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Len(t, base.Attempts(), 1)
 }
 
 // Hazard A2: what a base does to the header of an attempt affects no other

@@ -4,13 +4,19 @@
 // metrics:
 //
 //	httpretry.retries           counter    retries
-//	httpretry.wait              histogram  waits before them, in seconds
+//	httpretry.wait              histogram  waits, in seconds
 //	httpretry.request.attempts  histogram  attempts of each request that ended
 //	httpretry.request.duration  histogram  from the start of a request to the
 //	                                       end of its last attempt, in seconds
 //
+// Waits are recorded when they have ended, as long as they really were: with a
+// cool-down that has extended one or has delayed a first attempt, and up to the
+// cancel that has ended one. The wait of httpretry.Policy.WaitOnBudget, which
+// no attempt follows, is not recorded.
+//
 // Retries include the requests for the rest of a body that broke off (see
-// [httpretry.Policy.Resume]). Attempts and durations do not.
+// [httpretry.Policy.Resume]), and waits those before them. Attempts and
+// durations do not.
 //
 // The sum of httpretry.request.attempts is the number of attempts, its count
 // the number of requests, and its buckets show how many attempts requests took.
@@ -150,7 +156,7 @@ func (o *observer) instruments(meter metric.Meter) error {
 		metric.WithDescription("Retries, by the result of the attempt before."))
 	o.waits, errs[1] = meter.Float64Histogram("httpretry.wait",
 		metric.WithUnit("s"), seconds,
-		metric.WithDescription("Waits before retries."))
+		metric.WithDescription("Waits for retries and for hosts to cool down."))
 	o.attempts, errs[2] = meter.Int64Histogram("httpretry.request.attempts",
 		metric.WithUnit("{attempt}"),
 		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5, 7, 10),
@@ -169,8 +175,11 @@ func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 	if len(o.hosts) > 0 {
 		labels = append(labels, addressKey.String(o.addressLabel(e.Request)))
 	}
+	// Event.Wait is only the wait that was planned.
+	if e.Waited > 0 {
+		o.waits.Record(ctx, e.Waited.Seconds(), metric.WithAttributes(labels...))
+	}
 	if e.Reason == httpretry.ReasonNone {
-		o.waits.Record(ctx, e.Wait.Seconds(), metric.WithAttributes(labels...))
 		o.retries.Add(ctx, 1, metric.WithAttributes(append(labels, resultLabel(e))...))
 		return
 	}

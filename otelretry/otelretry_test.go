@@ -9,8 +9,10 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -138,8 +140,60 @@ func TestRetriesAndRequests(t *testing.T) {
 	waits := metrics["httpretry.wait"].(metricdata.Histogram[float64]).DataPoints
 	require.Len(t, waits, 1)
 	assert.EqualValues(t, 5, waits[0].Count)
-	assert.InDelta(t, 0.005, waits[0].Sum, 1e-9)
+	assert.GreaterOrEqual(t, waits[0].Sum, 0.005)
 	assert.Len(t, metrics["httpretry.request.duration"].(metricdata.Histogram[float64]).DataPoints, 3)
+}
+
+// Waits are recorded as long as they were: those that another request's
+// cool-down extends, those of first attempts, and those that a cancel ends.
+func TestWaitsWithCooldowns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
+			if httpretry.Attempt(req.Context()) == 1 && req.URL.Path != "/first" {
+				resp.StatusCode = 503
+			}
+			if req.URL.Path == "/limited" {
+				resp.Header.Set("Retry-After", "8")
+			}
+			return resp, nil
+		})
+		var waited atomic.Int64 // of all requests: the base takes no time
+		slow, waits := policy(), policy()
+		slow.Backoff = strategies.Constant{Wait: time.Second}
+		waits.Cooldown = httpretry.CooldownWait
+		metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
+			var wg sync.WaitGroup
+			send := func(path string, p httpretry.Policy, limit time.Duration, want error) {
+				wg.Go(func() {
+					begun := time.Now()
+					ctx, cancel := context.WithCancel(httpretry.WithPolicy(t.Context(), p))
+					defer cancel()
+					time.AfterFunc(limit, cancel)
+					req, err := http.NewRequestWithContext(ctx, "GET", "http://a.test"+path, nil)
+					assert.NoError(t, err)
+					resp, err := client.Do(req)
+					waited.Add(int64(time.Since(begun)))
+					if assert.ErrorIs(t, err, want) && err == nil {
+						assert.NoError(t, resp.Body.Close())
+					}
+				})
+			}
+			send("/extended", slow, time.Hour, nil)
+			time.Sleep(500 * time.Millisecond)
+			send("/limited", slow, time.Hour, nil)
+			synctest.Wait()
+			send("/first", waits, time.Hour, nil)
+			send("/first", waits, 3*time.Second, context.Canceled)
+			send("/canceled", slow, 2*time.Second, context.Canceled)
+			wg.Wait()
+		})
+		points := metrics["httpretry.wait"].(metricdata.Histogram[float64]).DataPoints
+		require.Len(t, points, 1)
+		assert.EqualValues(t, 5, points[0].Count)
+		assert.InDelta(t, time.Duration(waited.Load()).Seconds(), points[0].Sum, 1e-6)
+		assert.Greater(t, points[0].Sum, 8.+8+8+3+2-1, "with what the cool-down added")
+	})
 }
 
 // A body that is resumed adds retries, and no request.

@@ -184,7 +184,7 @@ func TestAttemptContextEndsUnclosed(t *testing.T) {
 func TestTimeoutsInARow(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.MaxAttempts = 50
-	policy.AttemptTimeout = 100 * time.Microsecond
+	policy.AttemptTimeout = time.Millisecond
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		body, err := io.ReadAll(req.Body)
 		if err == nil && string(body) != "text" {

@@ -43,11 +43,11 @@ func TestPanicRefundsUnsentRetry(t *testing.T) {
 				Base: base, Policy: policy,
 				Observe: func(context.Context, httpretry.Event) { spring("observer") },
 			})
-			full := budget.Balance(host)
+			full := retrytest.Balance(budget, host)
 			assert.PanicsWithValue(t, "boom", func() {
 				_, _ = transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 			})
-			assert.Equal(t, full-tt.charges, budget.Balance(host))
+			assert.Equal(t, full-tt.charges, retrytest.Balance(budget, host))
 		})
 	}
 }

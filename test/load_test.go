@@ -101,7 +101,7 @@ func TestCrowdAtTheBudget(t *testing.T) {
 			}
 			sendCrowd(t, cfg, 1000, "http://a.test/")
 			assert.Equal(t, 10, retries("a.test"))
-			assert.Zero(t, budget.Balance("http://a.test"))
+			assert.Zero(t, retrytest.Balance(budget, "http://a.test"))
 		})
 	}
 	t.Run("several hosts", func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestManyWait(t *testing.T) {
 			assert.Less(t, perRequest, int64(each))
 		}
 		assert.LessOrEqual(t, runtime.NumGoroutine()-goroutines, requests+5*5, "and the connections' own")
-		assert.Zero(t, budget.Balance("http://a.test"))
+		assert.Zero(t, retrytest.Balance(budget, "http://a.test"))
 		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/ok", ""))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)

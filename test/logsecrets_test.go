@@ -20,6 +20,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // controlBytes control terminals, end lines or hide text.
@@ -222,8 +223,10 @@ func TestSecretsStaySecret(t *testing.T) {
 		httpretry.ReasonNotReplayable: func(r *secretRequest) { r.req.GetBody = nil; r.policy.ReplayBuffer = -1 },
 		httpretry.ReasonDoNotRetry:    func(r *secretRequest) { r.answer = refuse },
 		httpretry.ReasonRetryAfter:    func(r *secretRequest) { r.answer = later },
-		httpretry.ReasonDeadline:      func(r *secretRequest) { r.policy.MaxElapsed = 1 },
-		httpretry.ReasonBudget:        func(r *secretRequest) { r.policy.Budget = &httpretry.HostBudget{Burst: -1} },
+		httpretry.ReasonDeadline: func(r *secretRequest) {
+			r.policy.Backoff, r.policy.MaxElapsed = strategies.Constant{Wait: time.Hour}, time.Minute
+		},
+		httpretry.ReasonBudget: func(r *secretRequest) { r.policy.Budget = &httpretry.HostBudget{Burst: -1} },
 	}
 	for reason, set := range exits {
 		for kind, answer := range answers {
@@ -335,7 +338,7 @@ func TestSecretsOfRequestsNotSent(t *testing.T) {
 	assert.NotContains(t, err.Error(), secret)
 
 	policy = retrytest.RetryEvery(0)
-	policy.AttemptTimeout = 1
+	policy.AttemptTimeout = time.Millisecond
 	slow := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())

@@ -23,6 +23,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // Hazard A6, B12: a body whose Read blocks forever does not hold up RoundTrip,
@@ -229,7 +230,7 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 			return r
 		}},
 		{"deadline too near", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			p.MaxElapsed = 1
+			p.Backoff, p.MaxElapsed = strategies.Constant{Wait: time.Hour}, time.Minute
 			return r
 		}},
 	} {
@@ -292,7 +293,7 @@ func TestCloseFailsOfARefusedRequest(t *testing.T) {
 	req = req.WithContext(httpretry.WithPolicy(req.Context(), httpretry.Policy{MaxElapsed: -1}))
 	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(200))}).RoundTrip(req)
 	require.ErrorIs(t, err, failure)
-	require.ErrorContains(t, err, "MaxElapsed: -1ns: want a positive duration")
+	require.ErrorContains(t, err, "MaxElapsed: -1ns: want at least 1ms")
 	assert.Equal(t, 1, body.Closes())
 }
 
@@ -375,7 +376,7 @@ func TestBlockedBody(t *testing.T) {
 			policy.AttemptTimeout = 20 * time.Millisecond
 			req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
 			_, err := retrytest.New(t, httpretry.Config{Base: start(slow), Policy: policy}).RoundTrip(req)
-			require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable): attempt timed out after 20ms")
+			require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; a retry needs Request.GetBody, or a Policy.ReplayBuffer that holds the body): attempt timed out after 20ms")
 			assert.EqualValues(t, 1, body.Closes())
 		})
 	})

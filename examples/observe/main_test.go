@@ -26,7 +26,7 @@ httpretry.request.attempts  method=GET, status_code=503, reason=do_not_retry    
 httpretry.request.attempts  method=POST, status_code=503, reason=not_idempotent       1 in 1 requests
 httpretry.retries           method=GET, status_code=502                               2
 httpretry.retries           method=GET, status_code=503                               1
-httpretry.wait              method=GET                                                0.06 s in 3 waits
+httpretry.wait              method=GET                                                3 waits
 
 The spans, one for each attempt:
 HTTP GET   status 200  resend_count -

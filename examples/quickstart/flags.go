@@ -74,7 +74,7 @@ func parseFlags(args []string) (options, error) {
 	define(fs, "rate", &opts.rate, parseFloat, within(0.001, 1000), "a number from 0.001 to 1000")
 	define(fs, "method", &opts.method, parseString, validMethod, "an HTTP method such as GET")
 	define(fs, "attempts", &opts.attempts, strconv.Atoi, within(1, 100), "a whole number from 1 to 100")
-	define(fs, "timeout", &opts.timeout, time.ParseDuration, notNegative, duration)
+	define(fs, "timeout", &opts.timeout, time.ParseDuration, validTimeout, "a duration of at least 1ms, or 0 for no limit")
 	define(fs, "budget", &budget, parseString, validBudget, "default, unlimited or a number from 0.001 to 1000")
 	define(fs, "strategy", &strategy, parseString, validStrategy, "one of "+strings.Join(strategyNames(), ", "))
 	define(fs, "base", &base, time.ParseDuration, notNegative, duration)
@@ -153,6 +153,8 @@ func within[N int | float64](low, high N) func(N) bool {
 }
 
 func notNegative(d time.Duration) bool { return d >= 0 }
+
+func validTimeout(d time.Duration) bool { return d == 0 || d >= time.Millisecond }
 
 func validURL(text string) bool {
 	u, err := url.Parse(text)

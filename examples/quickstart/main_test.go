@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -19,6 +21,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/examples/internal/frame"
 	"github.com/seed421102f4/httpretry/examples/internal/frametest"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // launch runs the program and fails the test if it leaves a goroutine behind.
@@ -60,7 +63,11 @@ func TestDemoDoesWhatItsTitlesSay(t *testing.T) {
 		`Retries: .* +40 +[0-9]+ +40 +0$`,
 		`Wait: .* +40 +0 +40 +0$`,
 		`Fail: .* +40 +0 +0 +40$`,
-		`one 503: .* 1 +2 +1 +\d+$`,
+		// The balance is what the outage has left. Successes add to it, and so
+		// does the time on a slow machine.
+		`with the default budget +40 +45 +5 +0$`,
+		`the server works again +60 +60 +0 +[1-9]\d*$`,
+		`one 503: .* 1 +2 +1 +[1-9]\d*$`,
 		`^  requests +275$`,
 		`^  succeeded +148  on attempt 1: [0-9]+, on attempt 2: [0-9]+$`,
 		`\bbudget_exhausted: [0-9]+`,
@@ -294,26 +301,27 @@ func TestEveryStrategyWorks(t *testing.T) {
 func TestBadFlagsAreNamedWithValueAndLimits(t *testing.T) {
 	const durations = "want a duration such as 250ms or 2s, not negative"
 	for args, want := range map[string]string{
-		"-n 5":                              "-n 5: want a -url as well",
-		"demo":                              `"demo": want flags only`,
-		"-bogus":                            "-bogus",
-		"-url":                              "-url",
-		"-url example.com":                  `"example.com" for flag -url: want an absolute http:// or https:// URL`,
-		"-url ftp://a.test":                 `"ftp://a.test" for flag -url`,
-		"-url http://:80":                   `"http://:80" for flag -url`,
-		"-url http://a.test -n 0":           `"0" for flag -n: want a whole number from 1 to 100000`,
-		"-url http://a.test -n x":           `"x" for flag -n: want a whole number from 1 to 100000`,
-		"-url http://a.test -rate 0":        `"0" for flag -rate: want a number from 0.001 to 1000`,
-		"-url http://a.test -rate NaN":      `"NaN" for flag -rate`,
-		"-url http://a.test -budget 0":      `"0" for flag -budget: want default, unlimited or a number`,
-		"-url http://a.test -budget NaN":    `"NaN" for flag -budget`,
-		"-url http://a.test -attempts 101":  `"101" for flag -attempts: want a whole number from 1 to 100`,
-		"-url http://a.test -method A/B":    `"A/B" for flag -method: want an HTTP method`,
-		"-url http://a.test -method=":       `"" for flag -method: want an HTTP method`,
-		"-url http://a.test -timeout 5":     `"5" for flag -timeout: ` + durations,
-		"-url http://a.test -base -1s":      `"-1s" for flag -base: ` + durations,
-		"-url http://a.test -max -1s":       `"-1s" for flag -max: ` + durations,
-		"-url http://a.test -strategy fast": `"fast" for flag -strategy: want one of constant, linear, exponential,`,
+		"-n 5":                                               "-n 5: want a -url as well",
+		"demo":                                               `"demo": want flags only`,
+		"-bogus":                                             "-bogus",
+		"-url":                                               "-url",
+		"-url example.com":                                   `"example.com" for flag -url: want an absolute http:// or https:// URL`,
+		"-url ftp://a.test":                                  `"ftp://a.test" for flag -url`,
+		"-url http://:80":                                    `"http://:80" for flag -url`,
+		"-url http://a.test -n 0":                            `"0" for flag -n: want a whole number from 1 to 100000`,
+		"-url http://a.test -n x":                            `"x" for flag -n: want a whole number from 1 to 100000`,
+		"-url http://a.test -rate 0":                         `"0" for flag -rate: want a number from 0.001 to 1000`,
+		"-url http://a.test -rate NaN":                       `"NaN" for flag -rate`,
+		"-url http://a.test -budget 0":                       `"0" for flag -budget: want default, unlimited or a number`,
+		"-url http://a.test -budget NaN":                     `"NaN" for flag -budget`,
+		"-url http://a.test -attempts 101":                   `"101" for flag -attempts: want a whole number from 1 to 100`,
+		"-url http://a.test -method A/B":                     `"A/B" for flag -method: want an HTTP method`,
+		"-url http://a.test -method=":                        `"" for flag -method: want an HTTP method`,
+		"-url http://a.test -timeout 5":                      `"5" for flag -timeout: want a duration of at least 1ms, or 0 for no limit`,
+		"-url http://a.test -timeout 5us":                    `"5us" for flag -timeout: want a duration of at least 1ms, or 0 for no limit`,
+		"-url http://a.test -base -1s":                       `"-1s" for flag -base: ` + durations,
+		"-url http://a.test -max -1s":                        `"-1s" for flag -max: ` + durations,
+		"-url http://a.test -strategy fast":                  `"fast" for flag -strategy: want one of constant, linear, exponential,`,
 		"-url http://a.test -base 2s -max 1s -strategy full": "-base 2s -max 1s: FullJitter.Max: 1s: want at least Base (2s)",
 		"-url http://a.test -max 1s -strategy constant":      "-max 1s: -strategy constant",
 	} {
@@ -348,6 +356,49 @@ func TestScenarioThatDoesNotDoWhatItSaysFails(t *testing.T) {
 	d.report(t.Context(), d.run(t.Context(), s), "")
 	assert.Equal(t, 1, d.failed)
 	assert.Contains(t, stdout.String(), "FAIL  caller got 200 after 2 attempts; server saw 2 requests (success); expected:")
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// The response to another request extends a wait that was printed.
+func TestExtendedWaitIsPrinted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
+			if httpretry.Attempt(req.Context()) == 1 {
+				resp.StatusCode = 503
+				if req.URL.Path == "/limited" {
+					resp.Header.Set("Retry-After-Ms", "8000")
+				}
+			}
+			return resp, nil
+		})
+		var stdout bytes.Buffer
+		out := newScreen(&stdout)
+		transport, err := httpretry.New(httpretry.Config{
+			Base:    base,
+			Policy:  httpretry.Policy{Backoff: strategies.Constant{Wait: time.Second}},
+			Observe: out.observe,
+		})
+		require.NoError(t, err)
+		client := &http.Client{Transport: transport}
+		var wg sync.WaitGroup
+		for _, path := range []string{"/other", "/limited"} {
+			wg.Go(func() {
+				_, err := send(t.Context(), client, http.MethodGet, "http://a.test"+path, nil)
+				assert.NoError(t, err)
+			})
+			time.Sleep(500 * time.Millisecond)
+		}
+		wg.Wait()
+		printed := stdout.String()
+		assert.Equal(t, 1, matches(printed, `^  0\.00s GET /other +1 503 Service Unavailable +retry in 1s$`), printed)
+		assert.Equal(t, 1, matches(printed, `^ [ 1]\d\.\d\ds GET /other +2 a cool-down extended the wait to (8\.[5-9]|9|1[01])[.\d]*s$`), printed)
+		assert.Equal(t, 1, matches(printed, `cool-down`), printed)
+		assert.Empty(t, out.planned)
+	})
 }
 
 func TestColorsAreForTerminals(t *testing.T) {

@@ -35,7 +35,7 @@ func (d *demo) outage(ctx context.Context, number int) {
 
 	// The default. Its balance is the number of retries that it allows now.
 	budget := new(httpretry.HostBudget)
-	allowed := budget.Balance(d.server.host)
+	allowed, _ := budget.Balance(d.server.origin)
 	none := httpretry.Unlimited{}
 	down := slices.Repeat(script{status(503)}, concurrent*3)
 	var problems []error
@@ -77,7 +77,10 @@ func (d *demo) phase(ctx context.Context, p phase) error {
 
 	saw, balance := d.server.tally(p.path).requests, "-"
 	if b, ok := p.budget.(*httpretry.HostBudget); ok {
-		balance = strconv.Itoa(b.Balance(d.server.host))
+		// A host that the budget does not know has had no failure.
+		if retries, known := b.Balance(d.server.origin); known {
+			balance = strconv.Itoa(retries)
+		}
 	}
 	d.out.print("  %-26s  %8d  %10d  %7d  %12s\n", p.name, p.requests, saw, counts.retries(), balance)
 

@@ -32,10 +32,11 @@ const (
 
 // screen prints whole lines, from any goroutine.
 type screen struct {
-	mu    sync.Mutex
-	w     io.Writer
-	start time.Time
-	color bool
+	mu      sync.Mutex
+	w       io.Writer
+	start   time.Time
+	color   bool
+	planned map[*http.Request]time.Duration // the wait that was printed last
 }
 
 func newScreen(w io.Writer) *screen {
@@ -87,9 +88,32 @@ func (s *screen) heading() {
 // Config.Observe, which runs on the goroutine of each request.
 func (s *screen) observe(ctx context.Context, e httpretry.Event) {
 	color, decision := describe(e)
-	s.print("%6.2fs %-*s %3d %-*s %s\n", time.Since(s.start).Seconds(),
-		requestWidth, fit(label(ctx, e.Request), requestWidth), e.Attempt,
-		resultWidth, fit(outcome(e), resultWidth), s.paint(color, decision))
+	row := fmt.Sprintf("%6.2fs %-*s %3d ", time.Since(s.start).Seconds(),
+		requestWidth, fit(label(ctx, e.Request), requestWidth), e.Attempt)
+	if s.wasExtended(e) {
+		s.print("%s%s\n", row, s.paint(yellow, fmt.Sprintf("a cool-down extended the wait to %v",
+			e.Waited.Round(time.Millisecond))))
+	}
+	s.print("%s%-*s %s\n", row, resultWidth, fit(outcome(e), resultWidth), s.paint(color, decision))
+}
+
+// wasExtended reports whether a request has waited for longer than it was going
+// to: the response to another request asked all of them to wait.
+func (s *screen) wasExtended(e httpretry.Event) bool {
+	// Timers are late on a busy machine.
+	const late = 100 * time.Millisecond
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	planned := s.planned[e.Request]
+	if e.Reason != httpretry.ReasonNone {
+		delete(s.planned, e.Request)
+		return e.Waited > planned+late
+	}
+	if s.planned == nil {
+		s.planned = make(map[*http.Request]time.Duration)
+	}
+	s.planned[e.Request] = e.Wait
+	return e.Waited > planned+late
 }
 
 type labelKey struct{}

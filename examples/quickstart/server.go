@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
+
+	"github.com/seed421102f4/httpretry"
 )
 
 // tally is what the server counted for a path.
@@ -17,10 +20,10 @@ type tally struct {
 // server is the server of the demo. It fails as its scripts say and counts its
 // requests. The scenarios are checked by these numbers.
 type server struct {
-	url  string
-	host string
-	http http.Server
-	done chan struct{} // closed when the server has stopped serving
+	url    string
+	origin string // by which a budget knows it
+	http   http.Server
+	done   chan struct{} // closed when the server has stopped serving
 
 	mu      sync.Mutex
 	scripts map[string]script // by path
@@ -37,10 +40,10 @@ func startServer() (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	host := listener.Addr().String()
+	address := url.URL{Scheme: "http", Host: listener.Addr().String()}
 	s := &server{
-		url:     "http://" + host,
-		host:    host,
+		url:     address.String(),
+		origin:  httpretry.Origin(&address),
 		done:    make(chan struct{}),
 		scripts: make(map[string]script),
 		tallies: make(map[string]tally),

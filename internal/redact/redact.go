@@ -4,7 +4,8 @@
 //
 // The package knows URLs, and where net/http quotes a URL or a response in the
 // text of an error. It does not know the secrets: it keeps the path of a URL,
-// even if a service has tokens there.
+// even if a service has tokens there, and what an error of another package
+// quotes in words of its own, such as a header or a token.
 package redact
 
 import (
@@ -74,9 +75,9 @@ func urlPart(s string) string {
 // Error returns the text of err, in at most 512 bytes. It returns "" for nil.
 //
 // Error replaces each URL with what [URL] returns for it. It also redacts what
-// looks like user information or a query outside of a URL. If something may be
-// a secret but cannot be parsed, then the rest of the text may quote it again,
-// so Error removes the rest, too.
+// looks like user information, a query or a fragment outside of a URL. If
+// something may be a secret but cannot be parsed, then the rest of the text may
+// quote it again, so Error removes the rest, too.
 func Error(err error) string {
 	if err == nil {
 		return ""
@@ -227,21 +228,22 @@ func redactToken(s string) (safe string, more bool) {
 	if err == nil && u.User != nil {
 		ends = 1
 	}
-	if err != nil || strings.Count(s, "@") > ends || strings.Contains(s[:start], "?") {
+	if err != nil || strings.Count(s, "@") > ends || strings.ContainsAny(s[:start], "?#") {
 		return redacted, false
 	}
 	return s[:start] + URL(u) + s[end:], true
 }
 
-// redactQuery redacts what follows the first question mark in s, unless that is
-// only punctuation.
+// redactQuery redacts what follows the first question mark or number sign in s,
+// unless that is only punctuation. A token of OAuth 2.0 comes in a fragment
+// (RFC 6749, section 4.2.2).
 func redactQuery(s string) string {
-	before, after, _ := strings.Cut(s, "?")
+	end := strings.IndexAny(s, "?#") + 1
 	isWordRune := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
-	if !strings.ContainsFunc(after, isWordRune) {
+	if end == 0 || !strings.ContainsFunc(s[end:], isWordRune) {
 		return s
 	}
-	return before + "?" + redacted
+	return s[:end] + redacted
 }
 
 // isSchemeRune reports whether r can be in a scheme (RFC 3986, section 3.1).

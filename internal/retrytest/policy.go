@@ -45,3 +45,9 @@ func (l *Ledger) Withdraw(_ context.Context, host string) bool {
 	l.Entries = append(l.Entries, "withdraw "+host)
 	return true
 }
+
+// Balance returns how many retries b would allow to origin now.
+func Balance(b *httpretry.HostBudget, origin string) int {
+	retries, _ := b.Balance(origin)
+	return retries
+}
