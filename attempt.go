@@ -108,7 +108,7 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	switch {
 	case cause != nil && isOwnError(cause):
 		respbody.Close(resp)
-		return nil, cause
+		return nil, withOutcomeOf(err, cause)
 	// net/http cannot tell the error of a body's reader from one of its own
 	// (transferWriter.doBodyCopy).
 	case err != nil && failure != nil:
@@ -509,18 +509,44 @@ var errNoResponse = errors.New("the base transport returned neither a response n
 type attemptTimeout struct {
 	what  string
 	after time.Duration
+	layer error // of a layer in Base that states an Outcome, or nil
 }
 
 func newAttemptTimeout(after time.Duration) *attemptTimeout {
-	return &attemptTimeout{"attempt timed out after", after}
+	return &attemptTimeout{what: "attempt timed out after", after: after}
 }
 
-func (e *attemptTimeout) Error() string   { return fmt.Sprintf("%s %v", e.what, e.after) }
+// withOutcomeOf returns cause, which ended an attempt whose own error is err. If
+// a timeout ended the attempt in a layer that states an Outcome, such as a
+// limiter that has sent nothing, that still is the Outcome.
+func withOutcomeOf(err, cause error) error {
+	timeout, ok := cause.(*attemptTimeout)
+	if !ok || err == nil || !statesOutcome(err) {
+		return cause
+	}
+	return &attemptTimeout{timeout.what, timeout.after, err}
+}
+
+func (e *attemptTimeout) Error() string {
+	text := fmt.Sprintf("%s %v", e.what, e.after)
+	if e.layer != nil {
+		text += ": " + e.layer.Error()
+	}
+	return text
+}
+
 func (e *attemptTimeout) Timeout() bool   { return true }
 func (e *attemptTimeout) Temporary() bool { return true } // as net.Error has it
 
-// Is makes the error what the timeouts of net/http are.
-func (e *attemptTimeout) Is(target error) bool { return target == context.DeadlineExceeded }
+// Is makes the error what the timeouts of net/http are, and what the layer's
+// error is. That may wrap the cancel of the attempt, which is not the caller's.
+func (e *attemptTimeout) Is(target error) bool {
+	return target == context.DeadlineExceeded ||
+		e.layer != nil && target != context.Canceled && errors.Is(e.layer, target)
+}
+
+// As finds what the layer's error is.
+func (e *attemptTimeout) As(target any) bool { return e.layer != nil && errors.As(e.layer, target) }
 
 // isOwnError reports whether err was made here, not by Base. net/http wraps
 // some of the errors that it gets from hooks.

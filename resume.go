@@ -426,7 +426,7 @@ func (s *bodySource) readOnce(p []byte, idle time.Duration) (int, error) {
 	}
 	n, err := s.ReadCloser.Read(p)
 	if !s.timer.Stop() {
-		err = &attemptTimeout{"no byte of the body for", idle}
+		err = &attemptTimeout{what: "no byte of the body for", after: idle}
 	}
 	return n, err
 }
