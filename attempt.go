@@ -516,8 +516,8 @@ func newAttemptTimeout(after time.Duration) *attemptTimeout {
 	return &attemptTimeout{what: "attempt timed out after", after: after}
 }
 
-// withOutcomeOf returns cause, which ended an attempt whose own error is err. If
-// a timeout ended the attempt in a layer that states an Outcome, such as a
+// withOutcomeOf returns cause, which ended an attempt whose own error is err.
+// If a timeout ended the attempt in a layer that states an Outcome, such as a
 // limiter that has sent nothing, that still is the Outcome.
 func withOutcomeOf(err, cause error) error {
 	timeout, ok := cause.(*attemptTimeout)

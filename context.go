@@ -35,8 +35,8 @@ func copyFromContext(ctx context.Context) contextValues {
 	return contextValues{}
 }
 
-// hasAttempt reports whether v, which may be nil, are the values of an attempt's
-// context or of a Response's.
+// hasAttempt reports whether v, which may be nil, are the values of an
+// attempt's context or of a Response's.
 func (v *contextValues) hasAttempt() bool { return v != nil && v.attempt != nil }
 
 func (v *contextValues) withContext(ctx context.Context) context.Context {

@@ -41,8 +41,8 @@ const (
 
 	// CooldownWait makes the first attempt wait. After the cool-down, waiting
 	// attempts are spread evenly over the time for which the oldest has waited.
-	// None waits for longer than Policy.MaxRetryAfter in total. If the cool-down
-	// exceeds that or the deadline, the request fails as with CooldownFail.
+	// None waits for longer than Policy.MaxRetryAfter in total. If the
+	// cool-down exceeds that or the deadline, it fails as with CooldownFail.
 	//
 	// Use CooldownWait for limits of this client, such as a quota. If a host
 	// sheds load at random and all its clients wait, the host is idle.

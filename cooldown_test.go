@@ -394,7 +394,7 @@ func TestReturnTakesAsLongAsTheWait(t *testing.T) {
 	}
 }
 
-// playLongCooldown plays a cool-down of 1,010 seconds, extended again and again.
+// playLongCooldown plays a cool-down of 1,010 seconds, extended many times.
 func playLongCooldown(s *scene, ended bool, before string) {
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
