@@ -26,13 +26,9 @@ import (
 const maxLinger = 100 * time.Millisecond
 
 // attempt is the sending of a copy of the caller's request. A nil *attempt is
-// one that sent the caller's own request. As a context, an attempt is the
-// caller's context with the attempt's values; that saves an allocation.
+// one that sent the caller's own request.
 type attempt struct {
-	context.Context
-	number int // what Attempt returns
-	values contextValues
-	result result
+	attemptContext
 
 	req     http.Request
 	rec     *replay.Recorder // that req's body is read through, or nil
@@ -45,27 +41,13 @@ type attempt struct {
 	fields  [4]string // the values of req's header, if it has at most four fields
 	reads   bodyReads
 
-	inRoundTrip  atomic.Bool // Base's RoundTrip is running
+	// What the caller gets with the response. It is here because each
+	// allocation counts.
+	respReq  http.Request
+	respBody respbody.Followed
+
 	ended        atomic.Bool // the response that was handed over has ended
 	readerFailed bool        // the error is that of the request body's own reader
-}
-
-// result is how a request ended, with what its last attempt needs for that. It
-// is a part of the attempt because each allocation counts.
-type result struct {
-	made    int           // attempts of this RetryTransport, this one included
-	resumes atomic.Int32  // attempts since the response was handed over
-	reason  atomic.Uint32 // the Reason that ended the request, or ReasonNone
-	req     http.Request  // Response.Request
-	body    respbody.Followed
-}
-
-// Value implements context.Context.
-func (a *attempt) Value(key any) any {
-	if key == (contextKey{}) {
-		return &a.values
-	}
-	return a.Context.Value(key)
 }
 
 // send makes the next attempt. A first attempt that needs nothing of this
@@ -127,7 +109,7 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	switch {
 	case cause != nil && isOwnError(cause):
 		respbody.Close(resp)
-		return nil, cause
+		return nil, withOutcomeOf(err, cause)
 	// net/http cannot tell the error of a body's reader from one of its own
 	// (transferWriter.doBodyCopy).
 	case err != nil && failure != nil:
@@ -155,17 +137,13 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 // not one of Request.Clone, which copies the trailers: their values are set in
 // the caller's map while the body is read.
 func (c *call) newAttempt() *attempt {
-	a := &attempt{Context: c.callerContext(), number: c.attempts, hasBody: replay.Has(c.req)}
-	a.result.made = c.attempts
-	if c.values != nil {
-		a.values = *c.values
-	}
+	a := &attempt{hasBody: replay.Has(c.req)}
+	a.init(c.callerContext(), c.values, c.attempts)
 	prior := c.priorAttempts() + c.attempts - 1
 	// The outer RetryTransport has set the attempt header.
 	if outer := c.outer(); outer != nil {
 		a.number, prior = outer.number, 0
 	}
-	a.values.attempt = a
 
 	body := c.body.Open(c.attempts >= c.maxAttempts())
 	// Open may have replaced the Recorder.
@@ -192,7 +170,7 @@ func (c *call) newAttempt() *attempt {
 
 // watch returns the context of a's request, which ends with the attempt.
 func (a *attempt) watch(settings *settings, options wire.Options) context.Context {
-	ctx, cancel := context.WithCancelCause(a)
+	ctx, cancel := context.WithCancelCause(&a.attemptContext)
 	a.cancel = cancel
 	options.UnencryptedHTTP2 = settings.unencryptedHTTP2()
 	options.MaxHeaderBytes = settings.maxHeaderBytes()
@@ -455,39 +433,44 @@ func (a *attempt) ResponseEnded(protoMajor int) {
 }
 
 // handOver makes resp, of the last attempt, the caller's. It returns the
-// attempt that Result uses, or nil.
-func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) *attempt {
+// context that Result looks for, or nil.
+func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) (end *attemptContext) {
 	a := c.attempt
-	// Result returns these values by default, so they need not be recorded.
 	isDefault := c.attempts == 1 && (reason == ReasonSuccess || reason == ReasonPermanent) && !resumable
-	if a == nil {
-		if isDefault {
-			return nil
-		}
-		a = &attempt{Context: c.callerContext(), number: 1}
-		a.result.made = 1
-		a.values = copyFromContext(c.req.Context())
-		a.values.attempt = a
+	// Result returns the default anyway, unless the request's context is that
+	// of an earlier response. An outer RetryTransport sets Response.Request
+	// itself, once it has decided how the request ended.
+	records := c.outer() == nil && (!isDefault || c.values.hasAttempt())
+	if records {
+		end = c.endContext()
 	}
-	a.result.reason.Store(uint32(reason))
 	switch {
 	case resp.Request == nil, c.isOwn(resp.Request):
 		resp.Request = c.req
-		// An outer RetryTransport sets Response.Request itself, once it has
-		// decided how the request ended.
-		if c.outer() == nil && (a.number > 1 || !isDefault) {
-			a.result.req = *c.req.WithContext(a)
-			resp.Request = &a.result.req
+		if records {
+			resp.Request = c.requestWith(end)
 		}
 	// Base may have followed a redirect: then the request is its own. Its
 	// context must not end with the attempt.
-	case c.attempt != nil && a.isIn(resp.Request.Context()):
-		resp.Request = resp.Request.WithContext(a.detach(resp.Request.Context()))
+	case a != nil && a.isIn(resp.Request.Context()):
+		var ctx context.Context
+		ctx, end = c.detach(resp.Request.Context())
+		resp.Request = resp.Request.WithContext(ctx)
+	// A layer, such as a tracer, has cloned the caller's own request. If the
+	// context is that of an attempt, it is of another request: Base may use one
+	// Response again and again.
+	case records && a == nil && !fromContext(resp.Request.Context()).hasAttempt():
+		ctx := resp.Request.Context()
+		end.init(ctx, fromContext(ctx), c.attempts)
+		resp.Request = resp.Request.WithContext(end)
 	}
-	if c.attempt != nil {
+	if end != nil {
+		end.reason.Store(uint32(reason))
+	}
+	if a != nil {
 		a.followBody(resp)
 	}
-	return a
+	return end
 }
 
 // isOwn reports whether req is the request that the last attempt sent, or the
@@ -516,7 +499,7 @@ func (a *attempt) followBody(resp *http.Response) {
 		resp.ProtoMajor == 1 && (resp.ContentLength == 0 || a.req.Method == http.MethodHead):
 		a.ResponseEnded(resp.ProtoMajor)
 	default:
-		a.result.body.Follow(resp, a)
+		a.respBody.Follow(resp, a)
 	}
 }
 
@@ -535,18 +518,44 @@ var errNoResponse = errors.New("the base transport returned neither a response n
 type attemptTimeout struct {
 	what  string
 	after time.Duration
+	layer error // of a layer in Base that states an Outcome, or nil
 }
 
 func newAttemptTimeout(after time.Duration) *attemptTimeout {
-	return &attemptTimeout{"attempt timed out after", after}
+	return &attemptTimeout{what: "attempt timed out after", after: after}
 }
 
-func (e *attemptTimeout) Error() string   { return fmt.Sprintf("%s %v", e.what, e.after) }
+// withOutcomeOf returns cause, which ended an attempt whose own error is err.
+// If a timeout ended the attempt in a layer that states an Outcome, such as a
+// limiter that has sent nothing, that still is the Outcome.
+func withOutcomeOf(err, cause error) error {
+	timeout, ok := cause.(*attemptTimeout)
+	if !ok || err == nil || !statesOutcome(err) {
+		return cause
+	}
+	return &attemptTimeout{timeout.what, timeout.after, err}
+}
+
+func (e *attemptTimeout) Error() string {
+	text := fmt.Sprintf("%s %v", e.what, e.after)
+	if e.layer != nil {
+		text += ": " + e.layer.Error()
+	}
+	return text
+}
+
 func (e *attemptTimeout) Timeout() bool   { return true }
 func (e *attemptTimeout) Temporary() bool { return true } // as net.Error has it
 
-// Is makes the error what the timeouts of net/http are.
-func (e *attemptTimeout) Is(target error) bool { return target == context.DeadlineExceeded }
+// Is makes the error what the timeouts of net/http are, and what the layer's
+// error is. That may wrap the cancel of the attempt, which is not the caller's.
+func (e *attemptTimeout) Is(target error) bool {
+	return target == context.DeadlineExceeded ||
+		e.layer != nil && target != context.Canceled && errors.Is(e.layer, target)
+}
+
+// As finds what the layer's error is.
+func (e *attemptTimeout) As(target any) bool { return e.layer != nil && errors.As(e.layer, target) }
 
 // isOwnError reports whether err was made here, not by Base. net/http wraps
 // some of the errors that it gets from hooks.

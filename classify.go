@@ -161,7 +161,12 @@ func serverForbidsRetry(resp *http.Response) bool {
 
 func headerIs(resp *http.Response, header, value string) bool {
 	values := resp.Header[header]
-	return len(values) > 0 && strings.EqualFold(strings.TrimSpace(values[0]), value)
+	if len(values) == 0 {
+		return false
+	}
+	// The first line counts, also if a proxy has joined several.
+	first, _, _ := strings.Cut(values[0], ",")
+	return strings.EqualFold(strings.TrimSpace(first), value)
 }
 
 func statusIs(resp *http.Response, status int) bool {

@@ -43,6 +43,8 @@ func TestClassifyStatus(t *testing.T) {
 
 		resp.Header.Set("X-Should-Retry", "false")
 		assert.Equal(t, final, httpretry.Classify(resp.Request, resp, nil), "%d, refused", status)
+		resp.Header.Set("X-Should-Retry", "false, false") // two lines that a proxy has joined
+		assert.Equal(t, final, httpretry.Classify(resp.Request, resp, nil), "%d, refused twice", status)
 
 		resp.Header.Set("X-Should-Retry", " True ")
 		promoted := want[status]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"sync/atomic"
 )
 
 // contextValues is all that this package stores in contexts. There is one key,
@@ -15,7 +16,7 @@ type contextValues struct {
 	withoutRetries bool            // WithoutRetries
 	idempotent     bool            // WithIdempotent
 	inbound        *inbound        // Middleware
-	attempt        *attempt        // the attempt that the context belongs to
+	attempt        *attemptContext // the attempt that the context belongs to
 }
 
 type contextKey struct{}
@@ -33,6 +34,10 @@ func copyFromContext(ctx context.Context) contextValues {
 	}
 	return contextValues{}
 }
+
+// hasAttempt reports whether v, which may be nil, are the values of an
+// attempt's context or of a Response's.
+func (v *contextValues) hasAttempt() bool { return v != nil && v.attempt != nil }
 
 func (v *contextValues) withContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextKey{}, v)
@@ -79,7 +84,7 @@ func WithIdempotent(ctx context.Context) context.Context {
 // context of a request that Base is sending, or of a Response's Request. For
 // any other context it returns 1.
 func Attempt(ctx context.Context) int {
-	if v := fromContext(ctx); v != nil && v.attempt != nil {
+	if v := fromContext(ctx); v.hasAttempt() {
 		return v.attempt.number
 	}
 	return 1
@@ -87,15 +92,15 @@ func Attempt(ctx context.Context) int {
 
 // Result returns the number of attempts of the request that ended with resp,
 // and the reason why no other attempt followed. If resp is not the response of
-// a RetryTransport, or Base changed its Request, the result is 1 and
+// a RetryTransport, or its Request was replaced, the result is 1 and
 // ReasonSuccess, or ReasonPermanent if the status is 400 or above. With
 // [Policy.Resume], the number of attempts grows while the body is read.
 func Result(resp *http.Response) (attempts int, reason Reason) {
 	if resp.Request != nil {
-		if v := fromContext(resp.Request.Context()); v != nil && v.attempt != nil {
+		if v := fromContext(resp.Request.Context()); v.hasAttempt() {
 			// For a layer in Base, the request has not ended.
-			if reason := Reason(v.attempt.result.reason.Load()); reason != ReasonNone {
-				return v.attempt.result.made + int(v.attempt.result.resumes.Load()), reason
+			if reason := Reason(v.attempt.reason.Load()); reason != ReasonNone {
+				return v.attempt.made + int(v.attempt.resumes.Load()), reason
 			}
 		}
 	}
@@ -110,25 +115,86 @@ func sameContext(a, b context.Context) bool {
 	return reflect.ValueOf(a).Comparable() && a == b
 }
 
+// attemptContext is the context of an attempt, or that of a Response's Request:
+// the caller's context with the values of the attempt. It is small, because
+// contexts that a caller derives from it keep it in memory.
+type attemptContext struct {
+	context.Context // the caller's
+
+	values  contextValues
+	number  int           // what Attempt returns
+	made    int           // attempts of this RetryTransport, this one included
+	resumes atomic.Int32  // attempts since the response was handed over
+	reason  atomic.Uint32 // the Reason that ended the request, or ReasonNone
+
+	inRoundTrip atomic.Bool // Base's RoundTrip is running
+}
+
+// init makes a the context of the attempt with the given number. The values are
+// those of ctx, or nil.
+func (a *attemptContext) init(ctx context.Context, values *contextValues, number int) {
+	a.Context, a.number, a.made = ctx, number, number
+	if values != nil {
+		a.values = *values
+	}
+	a.values.attempt = a
+}
+
+// Value implements context.Context.
+func (a *attemptContext) Value(key any) any {
+	if key == (contextKey{}) {
+		return &a.values
+	}
+	return a.Context.Value(key)
+}
+
 // isIn reports whether ctx is the context of the attempt, or derived from it.
-func (a *attempt) isIn(ctx context.Context) bool {
+func (a *attemptContext) isIn(ctx context.Context) bool {
 	v := fromContext(ctx)
-	for v != nil && v.attempt != nil && v.attempt != a {
+	for v.hasAttempt() && v.attempt != a {
 		v = fromContext(v.attempt.Context) // of a nested RetryTransport
 	}
-	return v != nil && v.attempt == a
+	return v.hasAttempt()
+}
+
+// endContext returns a context for Response.Request. It is the attempt's, which
+// saves an allocation. If the caller derives contexts from those of responses,
+// it is a new one, because each of them keeps those before it in memory.
+func (c *call) endContext() *attemptContext {
+	a := c.attempt
+	if a != nil && !c.values.hasAttempt() {
+		return &a.attemptContext
+	}
+	end := new(attemptContext)
+	end.init(c.callerContext(), c.values, c.attempts)
+	if a != nil {
+		end.number = a.number
+	}
+	return end
+}
+
+// requestWith returns a copy of the caller's request with another context.
+func (c *call) requestWith(ctx context.Context) *http.Request {
+	if c.attempt == nil {
+		return c.req.WithContext(ctx)
+	}
+	c.attempt.respReq = *c.req.WithContext(ctx)
+	return &c.attempt.respReq
 }
 
 // detach returns a context with the values of ctx, which is the context of the
-// attempt or derived from it, that ends when the caller's context does.
-func (a *attempt) detach(ctx context.Context) context.Context {
+// attempt or derived from it, that ends when the caller's context does, and the
+// context that Result finds in it.
+func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
+	a := c.attempt
 	if sameContext(ctx, a.req.Context()) {
-		return a
+		end := c.endContext()
+		return end, end
 	}
 	// The values include the hooks. What the caller sends with them must not
 	// end the attempt, whose response it may still be reading.
 	a.trace.Detach()
-	return &detachedContext{Context: a.Context, values: context.WithoutCancel(ctx)}
+	return &detachedContext{Context: a.Context, values: context.WithoutCancel(ctx)}, &a.attemptContext
 }
 
 // detachedContext has the values of a context that was derived from that of an
@@ -153,7 +219,7 @@ func (c *detachedContext) AfterFunc(f func()) func() bool { return context.After
 // context of the response before would keep all of them in memory.
 func (c *call) callerContext() context.Context {
 	ctx := c.req.Context()
-	if earlier, ok := ctx.(*attempt); ok {
+	if earlier, ok := ctx.(*attemptContext); ok {
 		return earlier.Context
 	}
 	return ctx

@@ -281,6 +281,44 @@ func TestResultOfNextRequest(t *testing.T) {
 	}
 }
 
+// So are those of a request that needs a single attempt, also if it is sent in
+// a context that was derived from that of the response.
+func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
+	withTimeout := retrytest.RetryEvery(0)
+	withTimeout.AttemptTimeout = time.Hour
+	for name, derive := range map[string]func(context.Context) context.Context{
+		"itself":         func(ctx context.Context) context.Context { return ctx },
+		"derived":        func(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, 1) },
+		"WithPolicy":     func(ctx context.Context) context.Context { return httpretry.WithPolicy(ctx, withTimeout) },
+		"WithoutRetries": httpretry.WithoutRetries,
+	} {
+		for status, want := range map[int]httpretry.Reason{200: httpretry.ReasonSuccess, 404: httpretry.ReasonPermanent} {
+			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
+				base := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(404), retrytest.Status(status))
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				first, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, first)
+				ctx := derive(first.Request.Context())
+				second, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, second)
+				assert.Len(t, base.Attempts(), 4)
+
+				attempts, reason := httpretry.Result(second)
+				assert.Equal(t, []any{1, want}, []any{attempts, reason})
+				assert.Equal(t, 1, httpretry.Attempt(second.Request.Context()))
+				assert.Equal(t, ctx.Value(derivedKey{}), second.Request.Context().Value(derivedKey{}))
+				attempts, reason = httpretry.Result(first)
+				assert.Equal(t, []any{3, httpretry.ReasonPermanent}, []any{attempts, reason})
+			})
+		}
+	}
+}
+
+// derivedKey is the key of a value in a context that was derived from another.
+type derivedKey struct{}
+
 // http.Client follows redirects with requests of its own. Result tells about
 // the last one.
 func TestResultAfterRedirect(t *testing.T) {
@@ -320,6 +358,65 @@ func TestResultOfALayer(t *testing.T) {
 	attempts, reason := httpretry.Result(resp)
 	assert.Equal(t, 2, attempts)
 	assert.Equal(t, httpretry.ReasonSuccess, reason)
+}
+
+// A layer such as a tracer sends a clone of the request, in a context of its
+// own. Result knows how the request ended, whether or not the first attempt was
+// a copy already, and the layer's values and policy stay in the context.
+func TestResultOfACloningLayer(t *testing.T) {
+	own := retrytest.RetryEvery(0)
+	own.MaxAttempts = 2
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		for _, tt := range []struct {
+			name     string
+			change   func(*httpretry.Policy)
+			step     retrytest.Step
+			attempts int
+			reason   httpretry.Reason
+		}{
+			{"success", func(*httpretry.Policy) {}, retrytest.Status(200), 1, httpretry.ReasonSuccess},
+			{"failure", func(*httpretry.Policy) {}, retrytest.Status(404), 1, httpretry.ReasonPermanent},
+			{"budget", func(p *httpretry.Policy) { p.Budget = retrytest.UsedUp{} }, retrytest.Status(503), 1, httpretry.ReasonBudget},
+			{"attempts", func(p *httpretry.Policy) { p.MaxAttempts = 1 }, retrytest.Status(503), 1, httpretry.ReasonAttempts},
+			{"Retry-After", func(*httpretry.Policy) {}, retrytest.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
+			{"retries", func(p *httpretry.Policy) { p.MaxAttempts = 3 }, retrytest.Status(503), 3, httpretry.ReasonAttempts},
+		} {
+			t.Run(fmt.Sprintf("%s/timeout %v", tt.name, timeout), func(t *testing.T) {
+				policy := retrytest.RetryEvery(0)
+				policy.AttemptTimeout = timeout
+				tt.change(&policy)
+				inner := retrytest.Play(tt.step)
+				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					ctx := httpretry.WithPolicy(context.WithValue(req.Context(), derivedKey{}, "span"), own)
+					sent := req.Clone(ctx)
+					resp, err := inner.RoundTrip(sent)
+					resp.Request = sent
+					return resp, err
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				attempts, reason := httpretry.Result(resp)
+				assert.Equal(t, []any{tt.attempts, tt.reason}, []any{attempts, reason})
+				got := resp.Request.Context()
+				assert.Equal(t, tt.attempts, httpretry.Attempt(got))
+				assert.Equal(t, "span", got.Value(derivedKey{}))
+				require.NoError(t, got.Err())
+
+				next := retrytest.Play(retrytest.Status(503))
+				second, err := retrytest.New(t, httpretry.Config{Base: next}).
+					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(got))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, second)
+				assert.Len(t, next.Attempts(), 2, "the layer's policy")
+				cancel()
+				assert.ErrorIs(t, got.Err(), context.Canceled)
+			})
+		}
+	}
 }
 
 // outcomeError is an error of a layer in Base, such as a circuit breaker, that

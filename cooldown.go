@@ -40,9 +40,9 @@ const (
 	CooldownRetries Cooldown = iota
 
 	// CooldownWait makes the first attempt wait. After the cool-down, waiting
-	// attempts are spread evenly over its length, at most Policy.MaxRetryAfter.
-	// If the wait would exceed Policy.MaxRetryAfter or the deadline, the
-	// request fails as with CooldownFail.
+	// attempts are spread evenly over the time for which the oldest has waited.
+	// None waits for longer than Policy.MaxRetryAfter in total. If the
+	// cool-down exceeds that or the deadline, it fails as with CooldownFail.
 	//
 	// Use CooldownWait for limits of this client, such as a quota. If a host
 	// sheds load at random and all its clients wait, the host is idle.
@@ -169,51 +169,62 @@ func (c *call) remainingCooldown(now time.Time) cooldown.Remaining {
 // follows one with the error last. If that takes too long or the caller
 // cancels, it returns the Reason and the error that the request ends with.
 func (c *call) awaitCooldown(last error) (Reason, error) {
-	var start time.Time
-	for c.settings.cooldowns.Generation() > 0 {
+	var (
+		start  time.Time
+		waiter cooldown.Waiter
+	)
+	defer waiter.Leave()
+	for cooldowns := &c.settings.cooldowns; cooldowns.Generation() > 0; {
 		now := time.Now()
-		remaining := c.remainingCooldown(now)
-		if remaining.Wait == 0 {
+		if !cooldowns.Active(now) {
 			break
 		}
 		// Hosts may ask again and again: MaxRetryAfter limits the total.
 		if start.IsZero() {
 			start = now
 		}
-		left := c.timeLeft(now)
 		first := c.attempts == 0
+		remaining := cooldowns.Join(&waiter, c.cooldownKey(), now, start, first)
+		if remaining.Wait == 0 {
+			break
+		}
 		if first && c.policy.Cooldown == CooldownFail ||
-			remaining.Until.Sub(start) > c.policy.MaxRetryAfter || remaining.Wait > left {
+			remaining.Until.Sub(start) > c.policy.MaxRetryAfter || remaining.Wait > c.timeLeft(now) {
 			return ReasonCooldown, c.afterAttempt(last, &CooldownError{Host: c.host, Until: remaining.Until})
 		}
 		// After the wait, the host may be cooling down again.
-		if !c.sleepCooldown(remaining, left-remaining.Wait, first) {
+		if !c.sleepCooldown(&waiter, remaining, start) {
 			return ReasonCanceled, c.canceled(last)
 		}
 	}
 	return ReasonNone, nil
 }
 
-// sleepCooldown waits for the end of a cool-down and then for at most room,
-// and reports whether the caller is still waiting.
-func (c *call) sleepCooldown(remaining cooldown.Remaining, room time.Duration, first bool) bool {
-	place, width, length := rand.Float64(), remaining.Spread, remaining.Length
-	// The first attempts of all requests that arrived meanwhile are far more
-	// than the retries. Over the time in which they arrived, they add their own
-	// rate to that of new requests. None has waited for longer than
-	// MaxRetryAfter, even if the cool-down was extended many times.
+// sleepCooldown waits for the end of a cool-down, and then a moment more. It
+// reports whether the caller is still waiting. The request has been waiting
+// since start.
+func (c *call) sleepCooldown(waiter *cooldown.Waiter, remaining cooldown.Remaining, start time.Time) bool {
+	first, place := c.attempts == 0, rand.Float64()
+	// Places are taken in the order of arrival.
 	if first {
-		length = min(length, c.policy.MaxRetryAfter)
-		place, width = c.settings.cooldowns.Place(c.cooldownKey()), length
+		place = c.settings.cooldowns.Place(c.cooldownKey())
 	}
-	asked := time.Now()
 	if !c.sleep(remaining.Wait, remaining.Cleared) {
 		return false
 	}
+	now := time.Now()
 	// If a success has ended the cool-down early, it lasted less long, and so
-	// does the time over which requests return.
-	early := max(remaining.Wait-time.Since(asked), 0)
-	return c.sleep(scale(min(width, length-early, room), place), nil)
+	// does the time over which retries return.
+	early := max(remaining.Until.Sub(now), 0)
+	width := min(remaining.Spread, remaining.Length-early)
+	// The first attempts of all requests that arrived meanwhile are far more
+	// than the retries. Over the time in which they arrived, they add their own
+	// rate to that of new requests.
+	if first {
+		arrived := waiter.Arrived(now)
+		width = min(now.Sub(arrived), c.policy.MaxRetryAfter-now.Sub(start))
+	}
+	return c.sleep(scale(min(width, c.timeLeft(now)), place), nil)
 }
 
 func scale(d time.Duration, factor float64) time.Duration {

@@ -382,37 +382,141 @@ func TestRollingCooldown(t *testing.T) {
 	})
 }
 
-// The requests that wait when a long cool-down ends began to wait at most
-// MaxRetryAfter ago. They return within as long a time.
-func TestReturnIsBoundedByMaxRetryAfter(t *testing.T) {
+// The requests that wait when a long cool-down ends return within the time for
+// which the oldest of them has waited. Those that gave up before do not count.
+func TestReturnTakesAsLongAsTheWait(t *testing.T) {
 	for _, ended := range []bool{false, true} {
-		t.Run(fmt.Sprintf("ended early %v", ended), func(t *testing.T) {
+		for _, before := range []string{"nobody", "canceled", "failed"} {
+			t.Run(fmt.Sprintf("ended early %v/%s before", ended, before), func(t *testing.T) {
+				playScene(t, httpretry.Policy{}, func(s *scene) { playLongCooldown(s, ended, before) })
+			})
+		}
+	}
+}
+
+// playLongCooldown plays a cool-down of 1,010 seconds, extended many times.
+func playLongCooldown(s *scene, ended bool, before string) {
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range 50 {
+		s.sendOnce("/429?Retry-After=30")
+		if i == 0 && before != "nobody" {
+			wg.Go(func() {
+				policy := httpretry.Policy{Cooldown: httpretry.CooldownWait}
+				if before == "canceled" {
+					policy.MaxRetryAfter = -1
+				}
+				assert.Error(s, s.get(httpretry.WithPolicy(ctx, policy), "/200/gave-up").err)
+			})
+		}
+		time.Sleep(20 * time.Second)
+		if i == 40 {
+			cancel()
+		}
+	}
+	end, took := 1010*time.Second, 10*time.Second
+	if ended {
+		end, took = 1005*time.Second, 5*time.Second
+		time.AfterFunc(took, func() { s.sendOnce("/200") })
+	}
+	require.Equal(s, 10*time.Second, s.remaining())
+	for range 40 {
+		wg.Go(func() {
+			assert.Equal(s, 200, s.getWith(httpretry.Policy{Cooldown: httpretry.CooldownWait}, "/200/waited").status)
+		})
+	}
+	wg.Wait()
+	at := s.at("a.test/200/waited")
+	assert.GreaterOrEqual(s, slices.Min(at), end)
+	assert.LessOrEqual(s, slices.Max(at), end+took)
+	assert.Greater(s, slices.Max(at)-slices.Min(at), took*9/10, "spread out: %v", at)
+}
+
+// A host answers "Retry-After: 1" to everybody for a minute, and recovers. The
+// requests that have waited for 0.7 s by then do not wait for much longer.
+func TestWaitAfterManyShortCooldowns(t *testing.T) {
+	for _, max := range []time.Duration{0, -1} {
+		t.Run(fmt.Sprintf("MaxRetryAfter %v", max), func(t *testing.T) {
 			playScene(t, httpretry.Policy{}, func(s *scene) {
-				// A cool-down of 1,010 seconds, extended again and again.
-				for range 50 {
-					s.sendOnce("/429?Retry-After=30")
-					time.Sleep(20 * time.Second)
-				}
-				end, longest := 1010*time.Second, time.Minute
-				if ended {
-					end, longest = 1005*time.Second, time.Minute-5*time.Second
-					time.AfterFunc(5*time.Second, func() { s.sendOnce("/200") })
-				}
-				require.Equal(s, 10*time.Second, s.remaining())
 				var wg sync.WaitGroup
-				for range 40 {
+				wg.Go(func() {
+					for range 120 {
+						s.sendOnce("/429?Retry-After=1")
+						time.Sleep(500 * time.Millisecond)
+					}
+					s.sendOnce("/200")
+				})
+				time.Sleep(59300 * time.Millisecond)
+				for range 8 {
 					wg.Go(func() {
-						assert.Equal(s, 200, s.getWith(httpretry.Policy{Cooldown: httpretry.CooldownWait}, "/200/waited").status)
+						policy := httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: max}
+						assert.Equal(s, 200, s.getWith(policy, "/200/waited").status)
 					})
 				}
 				wg.Wait()
 				at := s.at("a.test/200/waited")
-				assert.GreaterOrEqual(s, slices.Min(at), end)
-				assert.LessOrEqual(s, slices.Max(at), end+longest)
-				assert.Greater(s, slices.Max(at)-slices.Min(at), longest*9/10, "spread out: %v", at)
+				assert.Len(s, at, 8)
+				assert.GreaterOrEqual(s, slices.Min(at), time.Minute)
+				assert.LessOrEqual(s, slices.Max(at), time.Minute+700*time.Millisecond)
+				assert.Greater(s, slices.Max(at)-slices.Min(at), 500*time.Millisecond, "spread out: %v", at)
 			})
 		})
 	}
+}
+
+// No first attempt waits for longer than MaxRetryAfter in total, however often
+// the host asks again.
+func TestWaitIsBoundedByMaxRetryAfter(t *testing.T) {
+	for _, asked := range []int{1, 10, 29} {
+		t.Run(fmt.Sprint(asked), func(t *testing.T) {
+			playScene(t, httpretry.Policy{}, func(s *scene) {
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					for range 400 {
+						s.sendOnce(fmt.Sprintf("/429?Retry-After=%d", asked))
+						time.Sleep(500 * time.Millisecond)
+					}
+				})
+				for range 50 {
+					time.Sleep(time.Second)
+					wg.Go(func() {
+						began := time.Since(s.start)
+						got := s.getWith(httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: 30 * time.Second}, "/200")
+						var e *httpretry.Error
+						if assert.ErrorAs(s, got.err, &e) {
+							assert.Equal(s, []any{0, httpretry.ReasonCooldown}, []any{e.Attempts, e.Reason})
+						}
+						assert.LessOrEqual(s, got.at-began, 30*time.Second)
+					})
+				}
+				wg.Wait()
+				assert.Empty(s, s.at("a.test/200"))
+			})
+		})
+	}
+}
+
+// A transport may be used in several bubbles of testing/synctest, one after the
+// other, although a cool-down goes on from one to the next.
+func TestCooldownInSeveralBubbles(t *testing.T) {
+	base := &urlBase{asked: map[string][]time.Duration{}}
+	transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxRetryAfter: 5 * time.Minute}})
+	send := func(path string, cooldown httpretry.Cooldown) (took time.Duration) {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1, Cooldown: cooldown, MaxRetryAfter: 5 * time.Minute})
+			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test"+path, "").WithContext(ctx))
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+			took = time.Since(began)
+		})
+		return took
+	}
+	send("/503?Retry-After=120", httpretry.CooldownRetries)
+	assert.GreaterOrEqual(t, send("/404", httpretry.CooldownWait), 2*time.Minute, "the clock of each bubble starts at the same time")
+	send("/200", httpretry.CooldownRetries) // ends the cool-down
+	assert.Zero(t, send("/404", httpretry.CooldownWait))
 }
 
 // beginning is a response, or several, and the cool-down that it begins.
@@ -520,8 +624,8 @@ type timedRequest struct {
 
 // A cool-down begins at 10 s and lasts until 60 s. A success ends it early if
 // its request was sent after the last response that asked for the cool-down.
-// Forty requests that wait for the cool-down then arrive spread out over as
-// long as it lasted, whether or not it ended early.
+// Forty requests that have waited for it since 11 s then arrive spread out over
+// as long as they have waited, whether or not it ended early.
 func TestSuccessEndsCooldowns(t *testing.T) {
 	const end = 60 * time.Second
 	for _, tt := range []struct {
@@ -557,7 +661,7 @@ func TestSuccessEndsCooldowns(t *testing.T) {
 // playEnd plays a row of TestSuccessEndsCooldowns.
 func playEnd(s *scene, others []timedRequest, want time.Duration) {
 	off := httpretry.WithPolicy(s.Context(), httpretry.Policy{MaxAttempts: 1})
-	wait := httpretry.WithPolicy(s.Context(), httpretry.Policy{Cooldown: httpretry.CooldownWait})
+	wait := httpretry.WithPolicy(s.Context(), httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: 2 * time.Minute})
 	var wg sync.WaitGroup
 	for _, other := range append(others, timedRequest{10 * time.Second, "a.test/429?Retry-After=50"}) {
 		wg.Go(func() {
@@ -578,7 +682,7 @@ func playEnd(s *scene, others []timedRequest, want time.Duration) {
 	require.Len(s, at, 40)
 	slices.Sort(at)
 	// A second cool-down that begins just before its end lasts less long.
-	shortest, longest := min(want-20*time.Second, 40*time.Second), want-10*time.Second
+	shortest, longest := min(want-20*time.Second, 40*time.Second), want-11*time.Second
 	if want < 60*time.Second {
 		shortest = longest
 	}

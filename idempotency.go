@@ -92,18 +92,38 @@ func checkKey(key string) error {
 }
 
 // checkHeaderName returns an error if name is not a field name (RFC 9110
-// section 5.1), or is a header that net/http does not take from Request.Header.
+// section 5.1), or that of a header with a meaning of its own, which a request
+// would lose.
 func checkHeaderName(name string) error {
 	for i := range len(name) {
 		if !isTokenByte(name[i]) {
 			return fmt.Errorf("%q: want a header name, such as X-Request-Id", name)
 		}
 	}
-	switch canonical := http.CanonicalHeaderKey(name); canonical {
-	case "Host", "Content-Length", "Transfer-Encoding", "Trailer", "Connection":
-		return fmt.Errorf("%q: want a header that net/http does not write itself", name)
+	if hasMeaning(http.CanonicalHeaderKey(name)) {
+		return fmt.Errorf("%q: want a header that HTTP does not define", name)
 	}
 	return nil
+}
+
+// hasMeaning reports whether HTTP defines a header, whose name is canonical:
+// RFC 9110 to 9114 and the standards for cookies, forwarding, CORS and
+// WebSocket. Those of responses are not worth an exception.
+func hasMeaning(name string) bool {
+	for _, prefix := range []string{"Accept", "Access-Control-", "Content-", "If-", "Proxy-", "Sec-", "X-Forwarded-"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	switch name {
+	case "Age", "Allow", "Alt-Svc", "Alt-Used", "Authentication-Info", "Authorization", "Cache-Control", "Close",
+		"Connection", "Cookie", "Date", "Early-Data", "Etag", "Expect", "Expires", "Forwarded", "From", "Host",
+		"Http2-Settings", "Keep-Alive", "Last-Modified", "Location", "Max-Forwards", "Mime-Version", "Origin", "Pragma",
+		"Priority", "Range", "Referer", "Retry-After", "Server", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding",
+		"Upgrade", "Upgrade-Insecure-Requests", "User-Agent", "Vary", "Via", "Warning", "Www-Authenticate":
+		return true
+	}
+	return false
 }
 
 func isTokenByte(b byte) bool {

@@ -154,7 +154,7 @@ func (c *call) maxAttempts() int {
 // outer returns the attempt of another RetryTransport in whose context the
 // request is sent, or nil. A context that outlives its attempt, such as that
 // of a Response's Request, does not count.
-func (c *call) outer() *attempt {
+func (c *call) outer() *attemptContext {
 	if c.values != nil && c.values.attempt != nil && c.values.attempt.inRoundTrip.Load() {
 		return c.values.attempt
 	}

@@ -37,21 +37,21 @@ func (c *call) resumable(resp *http.Response, reason Reason) (resume.Part, bool)
 // handOverResumable is handOver for a policy with Resume.
 func (c *call) handOverResumable(resp *http.Response, reason Reason) {
 	part, resumable := c.resumable(resp, reason)
-	a := c.handOver(resp, reason, resumable)
+	end := c.handOver(resp, reason, resumable)
 	if resumable {
-		c.resumeLater(resp, a, part)
+		c.resumeLater(resp, end, part)
 	}
 }
 
-// resumeLater wraps the body of resp, so that it is resumed if it breaks off. a
-// is the attempt that Result uses.
-func (c *call) resumeLater(resp *http.Response, a *attempt, part resume.Part) {
+// resumeLater wraps the body of resp, so that it is resumed if it breaks off.
+// end is the context that Result looks for.
+func (c *call) resumeLater(resp *http.Response, end *attemptContext, part resume.Part) {
 	b := &resumingBody{
 		call:    *c,
 		req:     c.req,
 		first:   resp,
 		part:    part,
-		counter: a,
+		counter: end,
 		initial: bodySource{ReadCloser: resp.Body, rest: -1},
 	}
 	b.source = &b.initial
@@ -81,13 +81,13 @@ type resumingBody struct {
 	part  resume.Part
 
 	initial   bodySource
-	counter   *attempt // has the number of attempts that Result returns
-	offset    int64    // bytes that the caller has got
-	start     int64    // offset at the start of the current attempt
-	settleAt  int64    // offset at which the current attempt counts as a success
-	uncounted int      // attempts that do not count toward MaxAttempts
-	broken    error    // the source's error; the next Read replaces the source
-	err       error    // the end of the body
+	counter   *attemptContext // has the number of attempts that Result returns
+	offset    int64           // bytes that the caller has got
+	start     int64           // offset at the start of the current attempt
+	settleAt  int64           // offset at which the current attempt counts as a success
+	uncounted int             // attempts that do not count toward MaxAttempts
+	broken    error           // the source's error; the next Read replaces the source
+	err       error           // the end of the body
 
 	unsettled atomic.Bool // a resume is not yet a success; finish settles the first attempt
 	mu        sync.Mutex
@@ -289,7 +289,7 @@ func (b *resumingBody) send() (*http.Response, error) {
 		delete(header, "If-Range")
 	}
 	b.call.req.Header = header
-	b.counter.result.resumes.Add(1)
+	b.counter.resumes.Add(1)
 	return b.call.send()
 }
 
@@ -348,7 +348,7 @@ func (b *resumingBody) fail(resp *http.Response, err error, wait time.Duration, 
 	if resp != nil {
 		c.discard(resp)
 	}
-	b.counter.result.reason.Store(uint32(reason))
+	b.counter.reason.Store(uint32(reason))
 	switch {
 	case reason == ReasonCanceled || errors.Is(err, b.broken):
 	// io.EOF, with which net/http's RoundTrip may fail, would be the end of the
@@ -426,7 +426,7 @@ func (s *bodySource) readOnce(p []byte, idle time.Duration) (int, error) {
 	}
 	n, err := s.ReadCloser.Read(p)
 	if !s.timer.Stop() {
-		err = &attemptTimeout{"no byte of the body for", idle}
+		err = &attemptTimeout{what: "no byte of the body for", after: idle}
 	}
 	return n, err
 }

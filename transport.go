@@ -24,10 +24,11 @@ import (
 type Config struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
-	// Base sends the attempts. A Base with a method Unwrap() http.RoundTripper
-	// must not send a request twice, and may get requests without GetBody. Nil
-	// means a new pooled transport, so share a RetryTransport rather than
-	// making one for each request.
+	// Base sends the attempts. It must not modify a request, nor its URL, which
+	// all attempts share. A Base with a method Unwrap() http.RoundTripper must
+	// not send a request twice, and may get requests without GetBody. Nil means
+	// a new pooled transport, so share a RetryTransport rather than making one
+	// for each request.
 	Base http.RoundTripper
 
 	// Policy applies to hosts that no key of Hosts matches.
@@ -55,8 +56,8 @@ type Config struct {
 
 	// AttemptHeader is the name of a header that each retry has, with the
 	// number of attempts before it. It is for services that use [Middleware].
-	// It must not be a header for idempotency keys. "" means "Retry-Attempt";
-	// "-" means none.
+	// It must not be one for idempotency keys or one that HTTP defines. ""
+	// means "Retry-Attempt"; "-" means none.
 	AttemptHeader string
 }
 

@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -63,6 +64,81 @@ func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
 		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 		require.EqualError(t, err, "httpretry: gave up after 1 attempt (attempts_exhausted): attempt timed out after 2s")
 		assert.EqualValues(t, 1, body.Closes())
+	})
+}
+
+// limiterError is the error of a limiter in Base that has sent nothing.
+type limiterError struct {
+	outcome httpretry.Outcome
+	err     error
+}
+
+func (e *limiterError) Error() string              { return "limiter: " + e.err.Error() }
+func (e *limiterError) Unwrap() error              { return e.err }
+func (e *limiterError) Outcome() httpretry.Outcome { return e.outcome }
+
+// If the timeout ends an attempt in a layer of Base that states an Outcome, the
+// attempt has that Outcome: a limiter that has sent nothing is asked again,
+// also for a POST. The error is still that of a timeout.
+func TestAttemptTimeoutInALimiter(t *testing.T) {
+	for _, tt := range []struct {
+		outcome   httpretry.Outcome
+		get, post int // attempts
+	}{
+		{httpretry.Final, 1, 1},
+		{httpretry.Transient, 5, 1},
+		{httpretry.Unprocessed, 5, 5},
+	} {
+		for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
+			t.Run(fmt.Sprintf("%v/%s", tt.outcome, method), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var errLimiter *limiterError
+					sends := 0
+					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						sends++
+						<-req.Context().Done()
+						errLimiter = &limiterError{tt.outcome, fmt.Errorf("%w: %w", io.ErrNoProgress, req.Context().Err())}
+						return nil, fmt.Errorf("layer: %w", errLimiter)
+					})
+					policy := retrytest.RetryEvery(time.Second)
+					policy.AttemptTimeout = 2 * time.Second
+					_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+						RoundTrip(retrytest.Request(t, method, "http://a.test/", "text"))
+					assert.Equal(t, want, sends)
+					require.ErrorContains(t, err, "attempt timed out after 2s: layer: limiter: ")
+					var e *httpretry.Error
+					require.ErrorAs(t, err, &e)
+					assert.Equal(t, want, e.Attempts)
+					assert.True(t, e.Timeout())
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.ErrorIs(t, err, io.ErrNoProgress, "of the limiter")
+					require.NotErrorIs(t, err, context.Canceled, "the caller has not canceled")
+					var got *limiterError
+					require.ErrorAs(t, err, &got)
+					assert.Same(t, errLimiter, got)
+				})
+			})
+		}
+	}
+}
+
+// An Outcome does not hide that the caller has canceled the request.
+func TestCancelInALimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, &limiterError{httpretry.Unprocessed, req.Context().Err()}
+		})
+		events := new(retrytest.Record)
+		policy := retrytest.RetryEvery(time.Second)
+		policy.AttemptTimeout = 2 * time.Second
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
+		assert.Len(t, events.Events, 1)
 	})
 }
 

@@ -485,6 +485,58 @@ func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 	}
 }
 
+// Hazard A9: a caller may also derive the context of each request from that of
+// the response before. All of them stay in memory then, but no attempt after
+// the first does, and a page adds one link to what a lookup passes.
+func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
+	retry := retrytest.RetryEvery(0)
+	timeout := httpretry.Policy{AttemptTimeout: time.Hour}
+	refused := retrytest.RetryEvery(0)
+	refused.Budget = retrytest.UsedUp{}
+	for name, policy := range map[string]httpretry.Policy{"retry": retry, "timeout": timeout, "refused": refused} {
+		for layer, change := range map[string]func(*http.Request) *http.Request{
+			"no layer": func(req *http.Request) *http.Request { return req },
+			"signer":   func(req *http.Request) *http.Request { return req.Clone(req.Context()) },
+		} {
+			t.Run(name+"/"+layer, func(t *testing.T) {
+				const pages = 10
+				var sent weak.Pointer[http.Request] // of the last attempt
+				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					sent = weak.Make(req)
+					status := 200
+					if name == "refused" || name == "retry" && httpretry.Attempt(req.Context()) == 1 {
+						status = 503
+					}
+					return &http.Response{
+						StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: change(req),
+						ContentLength: 4, Body: io.NopCloser(strings.NewReader("page")),
+					}, nil
+				})
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				lookups := 0
+				var ctx context.Context = countingContext{context.Background(), &lookups}
+				var requests []weak.Pointer[http.Request]
+				for range pages {
+					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+					requests = append(requests, sent)
+					// Each page adds one context that counts.
+					ctx = countingContext{resp.Request.Context(), &lookups}
+				}
+				lookups = 0
+				assert.Nil(t, ctx.Value("missing"))
+				assert.Equal(t, pages+1, lookups)
+				runtime.GC()
+				for i, req := range requests[1 : pages-1] {
+					assert.Nil(t, req.Value(), "page %d", i+1)
+				}
+				runtime.KeepAlive(ctx)
+			})
+		}
+	}
+}
+
 // Hazard A9: Response.Request may be a copy of the caller's request, whose
 // context may be of a type that cannot be compared.
 func TestResponseRequestWithIncomparableContext(t *testing.T) {

@@ -6,6 +6,7 @@
 package cooldown
 
 import (
+	"container/list"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -33,19 +34,25 @@ type host struct {
 	begun      time.Time
 	until      time.Time
 	spread     time.Duration
-	generation uint64        // in which the host last asked
-	cleared    chan struct{} // closed when a success ends the cool-down
-	places     uint64        // taken by requests that wait
-	offset     float64       // of the first place
+	generation uint64  // in which the host last asked
+	places     uint64  // taken by requests that wait
+	offset     float64 // of the first place
+
+	waiters int           // that wait, of any kind
+	firsts  list.List     // of them, the arrivals of first attempts, in order
+	cleared chan struct{} // closed when a success ends the cool-down; nil without waiters
 }
 
 // Remaining is what remains of a cool-down.
 type Remaining struct {
-	Wait    time.Duration   // 0: the host is not cooling down
-	Until   time.Time       // when it ends
-	Spread  time.Duration   // range of what a retry adds to Wait
-	Length  time.Duration   // from its beginning to its end
-	Cleared <-chan struct{} // closed when a success ends it early
+	Wait   time.Duration // 0: the host is not cooling down
+	Until  time.Time     // when it ends
+	Spread time.Duration // range of what a retry adds to Wait
+	Length time.Duration // from its beginning to its end
+
+	// Cleared is closed when a success ends the cool-down early. Only Join
+	// returns it.
+	Cleared <-chan struct{}
 }
 
 // Generation returns how often hosts have asked for a pause, or 0 if none is
@@ -86,9 +93,6 @@ func (t *Table) Begin(key string, now time.Time, length, spread time.Duration) {
 	if until.After(h.until) {
 		h.until, h.spread = until, spread
 	}
-	if h.cleared == nil {
-		h.cleared = make(chan struct{})
-	}
 	h.mu.Unlock()
 	// latest only grows, whichever of two concurrent calls comes first.
 	for {
@@ -109,12 +113,14 @@ func (t *Table) Clear(key string, generation uint64) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.generation > generation || h.cleared == nil {
+	if h.generation > generation {
 		return
 	}
 	h.until = time.Time{}
-	close(h.cleared)
-	h.cleared = nil
+	if h.cleared != nil {
+		close(h.cleared)
+		h.cleared = nil
+	}
 }
 
 // Remaining returns what remains of a host's cool-down.
@@ -125,7 +131,85 @@ func (t *Table) Remaining(key string, now time.Time) Remaining {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Remaining{max(h.until.Sub(now), 0), h.until, h.spread, h.until.Sub(h.begun), h.cleared}
+	return h.remaining(now)
+}
+
+func (h *host) remaining(now time.Time) Remaining {
+	return Remaining{Wait: max(h.until.Sub(now), 0), Until: h.until, Spread: h.spread, Length: h.until.Sub(h.begun)}
+}
+
+// Waiter is a request that waits for the end of a host's cool-down. Its zero
+// value is ready for Join.
+type Waiter struct {
+	host  *host
+	first *list.Element // in host.firsts; nil if it is a retry
+}
+
+// Join returns what remains of a host's cool-down for a request that has been
+// waiting since it arrived. isFirst tells that it waits for its first attempt.
+// Join may be called again while the request waits. Leave must be called at the
+// end.
+func (t *Table) Join(w *Waiter, key string, now, arrived time.Time, isFirst bool) Remaining {
+	h := t.hosts.Peek(key)
+	// The host may have been evicted, and have asked again since.
+	if h != w.host {
+		w.Leave()
+	}
+	if h == nil {
+		return Remaining{}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.remaining(now)
+	if r.Wait == 0 {
+		return r
+	}
+	if w.host == nil {
+		w.host = h
+		h.waiters++
+		if isFirst {
+			w.first = h.firsts.PushBack(arrived)
+		}
+	}
+	if h.cleared == nil {
+		h.cleared = make(chan struct{})
+	}
+	r.Cleared = h.cleared
+	return r
+}
+
+// Leave notes that the request does not wait any more.
+func (w *Waiter) Leave() {
+	h := w.host
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.first != nil {
+		h.firsts.Remove(w.first)
+	}
+	// A channel belongs to the bubble of testing/synctest in which it was made,
+	// and a success in another one must not close it.
+	if h.waiters--; h.waiters == 0 {
+		h.cleared = nil
+	}
+	*w = Waiter{}
+}
+
+// Arrived returns when the request arrived that waits for its first attempt for
+// longest, or now if none does.
+func (w *Waiter) Arrived(now time.Time) time.Time {
+	h := w.host
+	if h == nil {
+		return now
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if oldest := h.firsts.Front(); oldest != nil {
+		return oldest.Value.(time.Time)
+	}
+	return now
 }
 
 // Place returns the place, from 0 to 1, at which one more request that waits

@@ -72,7 +72,6 @@ func TestBegin(t *testing.T) {
 			}
 			got := table.Remaining(host, after(tt.at))
 			assert.Equal(t, tt.want, remaining{int(got.Wait.Seconds()), int(got.Length.Seconds()), int(got.Spread.Seconds())})
-			assert.False(t, isClosed(got.Cleared))
 			if tt.want.wait > 0 {
 				assert.Equal(t, after(tt.at+tt.want.wait), got.Until)
 			}
@@ -111,43 +110,91 @@ func TestGeneration(t *testing.T) {
 
 func TestClear(t *testing.T) {
 	var table cooldown.Table
+	var first, second, elsewhere cooldown.Waiter
 	table.Begin(host, start, 30*time.Second, time.Second)
 	table.Begin(other, start, 30*time.Second, time.Second)
-	first := table.Remaining(host, start)
+	cleared := table.Join(&first, host, start, start, true).Cleared
+	defer first.Leave()
 
 	// The generation is that of the attempt that succeeded: one from before the
 	// host asked does not count.
 	table.Clear(host, 0)
 	assert.Equal(t, 30*time.Second, table.Remaining(host, start).Wait)
-	assert.False(t, isClosed(first.Cleared))
+	assert.False(t, isClosed(cleared))
 
 	table.Clear(host, 1)
 	assert.Zero(t, table.Remaining(host, after(1)).Wait)
-	assert.True(t, isClosed(first.Cleared))
-	assert.Equal(t, 29*time.Second, table.Remaining(other, after(1)).Wait)
-	assert.False(t, isClosed(table.Remaining(other, after(1)).Cleared))
+	assert.True(t, isClosed(cleared))
+	r := table.Join(&elsewhere, other, after(1), after(1), true)
+	assert.Equal(t, 29*time.Second, r.Wait)
+	assert.False(t, isClosed(r.Cleared))
+	elsewhere.Leave()
 	table.Clear(host, 2) // is not cooling down
 
 	table.Begin(host, after(2), 10*time.Second, time.Second)
-	second := table.Remaining(host, after(2))
-	assert.Equal(t, []time.Duration{10 * time.Second, 10 * time.Second}, []time.Duration{second.Wait, second.Length})
-	assert.False(t, isClosed(second.Cleared), "a cool-down of its own")
+	r = table.Join(&second, host, after(2), after(2), false)
+	assert.Equal(t, []time.Duration{10 * time.Second, 10 * time.Second}, []time.Duration{r.Wait, r.Length})
+	assert.False(t, isClosed(r.Cleared), "a cool-down of its own")
 	table.Clear(host, 2)
 	assert.Equal(t, 10*time.Second, table.Remaining(host, after(2)).Wait, "the host has asked again since")
 	table.Clear(host, 3)
-	assert.True(t, isClosed(second.Cleared))
+	assert.True(t, isClosed(r.Cleared))
+	second.Leave()
 }
 
-// Extending a cool-down keeps the channel on which requests wait.
+// Extending a cool-down keeps the channel on which requests wait. The last of
+// them drops it.
 func TestExtendedCooldownIsCleared(t *testing.T) {
 	var table cooldown.Table
+	var first, second cooldown.Waiter
 	table.Begin(host, start, 30*time.Second, 0)
-	first := table.Remaining(host, start).Cleared
+	cleared := table.Join(&first, host, start, start, true).Cleared
 	table.Begin(host, after(10), time.Minute, 0)
+	assert.Equal(t, cleared, table.Join(&first, host, after(10), start, true).Cleared)
+	assert.Equal(t, cleared, table.Join(&second, host, after(11), after(11), true).Cleared)
+	first.Leave()
+	first.Leave() // without effect
 	table.Clear(host, 1)
-	assert.False(t, isClosed(first))
+	assert.False(t, isClosed(cleared))
 	table.Clear(host, 2)
-	assert.True(t, isClosed(first))
+	assert.True(t, isClosed(cleared))
+
+	table.Begin(host, after(12), time.Minute, 0)
+	dropped := table.Join(&second, host, after(12), after(11), true).Cleared
+	second.Leave()
+	table.Clear(host, 3)
+	assert.False(t, isClosed(dropped), "nobody waits")
+}
+
+// Arrived is when the oldest of the first attempts arrived that still wait.
+func TestArrived(t *testing.T) {
+	var table cooldown.Table
+	var nobody, retry, first, second cooldown.Waiter
+	assert.Equal(t, after(1), nobody.Arrived(after(1)))
+	assert.Zero(t, table.Join(&nobody, host, start, start, true).Wait, "nothing to wait for")
+	table.Begin(host, start, time.Hour, 0)
+	table.Join(&retry, host, after(2), after(2), false)
+	assert.Equal(t, after(3), retry.Arrived(after(3)), "retries do not count")
+	table.Join(&first, host, after(4), after(4), true)
+	table.Join(&second, host, after(5), after(5), true)
+	table.Join(&first, host, after(6), after(4), true)
+	assert.Equal(t, after(4), second.Arrived(after(7)))
+	first.Leave()
+	assert.Equal(t, after(5), retry.Arrived(after(7)))
+	second.Leave()
+	assert.Equal(t, after(7), retry.Arrived(after(7)))
+
+	// The host is evicted, and asks again.
+	for i := range hosttable.MaxEntries {
+		table.Begin(fmt.Sprint(i), after(8), time.Minute, 0)
+	}
+	assert.Zero(t, table.Join(&retry, host, after(8), after(2), false).Wait)
+	table.Begin(host, after(8), time.Minute, 0)
+	r := table.Join(&retry, host, after(8), after(2), false)
+	assert.Equal(t, time.Minute, r.Wait)
+	table.Clear(host, table.Generation())
+	assert.True(t, isClosed(r.Cleared))
+	retry.Leave()
 }
 
 // However many requests wait, each part of the time after a cool-down gets its
@@ -235,7 +282,10 @@ func TestRace(t *testing.T) {
 				case 1:
 					table.Clear(key, table.Generation())
 				case 2:
-					r := table.Remaining(key, now)
+					var w cooldown.Waiter
+					r := table.Join(&w, key, now, now, j%2 == 0)
+					w.Arrived(now)
+					w.Leave()
 					if r.Wait < 0 || r.Wait > 2*time.Second+10*time.Millisecond {
 						t.Errorf("a wait of %v", r.Wait)
 					}
@@ -252,7 +302,9 @@ func TestRace(t *testing.T) {
 	for _, key := range []string{host, other} {
 		table.Begin(key, after(10), time.Second, 0)
 		require.True(t, table.Active(after(10)))
-		r := table.Remaining(key, after(10))
+		var w cooldown.Waiter
+		r := table.Join(&w, key, after(10), after(10), true)
+		assert.Equal(t, after(10), w.Arrived(after(11)), "all others have left")
 		assert.Equal(t, time.Second, r.Wait)
 		table.Clear(key, table.Generation())
 		assert.Zero(t, table.Remaining(key, after(10)).Wait)
