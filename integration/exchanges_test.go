@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	exchangeCount   = 400
+	exchangeCount   = 800
 	exchangeClients = 8
 	exchangeLimit   = 5 * time.Second  // of the context of an exchange
 	exchangeHang    = 10 * time.Second // how much later it must be over, on a busy machine
