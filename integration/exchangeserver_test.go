@@ -158,22 +158,13 @@ type exchangeConn struct {
 }
 
 func (c *exchangeConn) serve() {
-	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-	if _, err := io.CopyN(io.Discard, c.Reader, int64(len(preface))); err != nil {
+	if c.ReadPreface() != nil {
 		return
 	}
 	c.Frame(faults.FrameSettings, 0, 0, nil)
 	for {
-		var head [9]byte
-		if _, err := io.ReadFull(c.Reader, head[:]); err != nil {
-			return
-		}
-		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
-		if _, err := io.ReadFull(c.Reader, payload); err != nil {
-			return
-		}
-		id := binary.BigEndian.Uint32(head[5:]) & (1<<31 - 1)
-		if !c.frame(head[3], head[4], faults.Stream{Conn: c.Conn, ID: id}, payload) {
+		kind, flags, id, payload, err := c.ReadFrame()
+		if err != nil || !c.frame(kind, flags, faults.Stream{Conn: c.Conn, ID: id}, payload) {
 			return
 		}
 	}

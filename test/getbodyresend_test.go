@@ -69,6 +69,27 @@ func resendServer(t *testing.T, answer func(c *faults.Conn, req *http.Request) b
 	return base
 }
 
+// busyResendServer is a resendServer that answers the resend with a 503, in the
+// middle of the second Read of its body, of which each takes read. It answers
+// later requests with a 200, and returns their bodies.
+func busyResendServer(t *testing.T, read time.Duration) (base *http.Transport, accepted *[][]byte) {
+	accepted = new([][]byte)
+	return resendServer(t, func(c *faults.Conn, req *http.Request) bool {
+		if c.Number == 2 {
+			_, _ = io.ReadFull(req.Body, make([]byte, 1000))
+			time.Sleep(read / 2)
+			c.Respond(503, "later", "Connection: close")
+			c.Drain()
+			return false
+		}
+		body, err := io.ReadAll(req.Body)
+		assert.NoError(t, err)
+		*accepted = append(*accepted, body)
+		c.Respond(200, "")
+		return true
+	}), accepted
+}
+
 // sendsGet sends a request, so that base has a connection.
 func sendsGet(t *testing.T, base *http.Transport) {
 	resp, err := base.RoundTrip(retrytest.Request(t, http.MethodGet, "http://a.test/", ""))
@@ -95,21 +116,7 @@ func TestGetBodySeeksDuringResend(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var accepted [][]byte
-				base := resendServer(t, func(c *faults.Conn, req *http.Request) bool {
-					if c.Number == 2 {
-						_, _ = io.ReadFull(req.Body, make([]byte, 1000))
-						time.Sleep(tt.read / 2) // into the next Read
-						c.Respond(503, "later", "Connection: close")
-						c.Drain()
-						return false
-					}
-					body, err := io.ReadAll(req.Body)
-					assert.NoError(t, err)
-					accepted = append(accepted, body)
-					c.Respond(200, "")
-					return true
-				})
+				base, accepted := busyResendServer(t, tt.read)
 				source := &seekedSource{data: bytes.NewReader(data), read: tt.read, wrap: tt.wrap}
 				body, err := source.rewound()
 				require.NoError(t, err)
@@ -120,7 +127,7 @@ func TestGetBodySeeksDuringResend(t *testing.T) {
 				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
-				for _, body := range accepted {
+				for _, body := range *accepted {
 					assert.True(t, bytes.Equal(data, body), "%d bytes were accepted as the body", len(body))
 				}
 				// Nobody waits for a long Read, so that body is not sent again.

@@ -82,23 +82,16 @@ func (c *Conn) HTTP2(answer func(Stream)) {
 
 func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 	defer signal(s.Pongs)
-	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-	if _, err := io.CopyN(io.Discard, c.Reader, int64(len(preface))); err != nil {
+	if c.ReadPreface() != nil {
 		return
 	}
 	c.Frame(FrameSettings, 0, 0, nil)
 	for {
-		var head [9]byte
-		if _, err := io.ReadFull(c.Reader, head[:]); err != nil {
+		kind, flags, stream, payload, err := c.ReadFrame()
+		if err != nil {
 			return
 		}
-		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
-		if _, err := io.ReadFull(c.Reader, payload); err != nil {
-			return
-		}
-		// The highest bit of the number is reserved (RFC 9113 section 4.1).
-		stream := binary.BigEndian.Uint32(head[5:]) & (1<<31 - 1)
-		kind, ack, end := head[3], head[4]&FlagAck != 0, head[4]&FlagEndStream != 0
+		ack, end := flags&FlagAck != 0, flags&FlagEndStream != 0
 		switch {
 		case kind == FrameSettings && !ack:
 			c.Frame(FrameSettings, FlagAck, 0, nil)
@@ -118,6 +111,27 @@ func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 			signal(s.Complete)
 		}
 	}
+}
+
+// ReadPreface reads what an HTTP/2 client sends before its first frame.
+func (c *Conn) ReadPreface() error {
+	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	_, err := io.CopyN(io.Discard, c.Reader, int64(len(preface)))
+	return err
+}
+
+// ReadFrame reads one frame.
+func (c *Conn) ReadFrame() (kind, flags byte, stream uint32, payload []byte, err error) {
+	var head [9]byte
+	if _, err := io.ReadFull(c.Reader, head[:]); err != nil {
+		return 0, 0, 0, nil, err
+	}
+	payload = make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+	if _, err := io.ReadFull(c.Reader, payload); err != nil {
+		return 0, 0, 0, nil, err
+	}
+	// The highest bit of the number is reserved (RFC 9113 section 4.1).
+	return head[3], head[4], binary.BigEndian.Uint32(head[5:]) & (1<<31 - 1), payload, nil
 }
 
 // widenWindows lets the client send n more bytes on the connection, and on the
