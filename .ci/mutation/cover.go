@@ -62,6 +62,7 @@ type project struct {
 	packages map[string]*goPackage
 	suites   []*suite
 	blocks   map[string][]block // of each file, whether a test reaches them or not
+	tests    string             // folders of the suites that are used; "": all
 	jobs     int
 	limit    time.Duration
 }
@@ -95,7 +96,8 @@ func (pr *project) load() error {
 		}
 	}
 	for _, p := range pr.packages {
-		if len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 {
+		used := pr.tests == "" || slices.Contains(strings.Split(pr.tests, ","), pr.relative(p.Dir))
+		if used && len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 {
 			key, err := pr.key(p)
 			if err != nil {
 				return err

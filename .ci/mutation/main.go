@@ -33,6 +33,7 @@ var (
 	seed   = flag.Uint64("seed", 1, "draw the places by this seed")
 	count  = flag.Int("n", 50, "change this many places; 0: all")
 	only   = flag.String("only", "", "change only these: files, folders, or file:line, with commas between them")
+	tests  = flag.String("tests", "", "run only the tests in these folders, with commas between them")
 	limit  = flag.Duration("timeout", 5*time.Minute, "a change is killed after this time")
 	jobs   = flag.Int("j", runtime.NumCPU(), "try this many changes at a time")
 	output = flag.String("o", "", "write the survivors to this file, too")
@@ -57,7 +58,7 @@ func main() {
 func goVersion() string { return runtime.Version() }
 
 func run() (survivors int, err error) {
-	pr := &project{jobs: *jobs, limit: *limit, cache: *cache}
+	pr := &project{jobs: *jobs, limit: *limit, cache: *cache, tests: *tests}
 	if pr.root, err = os.Getwd(); err != nil {
 		return 0, err
 	}
@@ -254,8 +255,11 @@ func (s *sample) done(p *place, r *result, err error) {
 	if r.Result != notCompile {
 		s.counted++
 	}
-	first := func(names string) string { name, _, _ := strings.Cut(names, "|"); return name }
-	fmt.Printf("%d/%d %s: %s %s (%.1f s)\n", s.counted, *count, r.Result, strings.TrimSpace(p.String()), first(r.By), r.Took.Seconds())
+	by, others, _ := strings.Cut(r.By, "|")
+	if others != "" {
+		by += " or one run with it"
+	}
+	fmt.Printf("%d/%d %s (%.1f s) %s\n%s", s.counted, *count, r.Result, r.Took.Seconds(), by, p)
 	for _, name := range r.Flaky {
 		fmt.Printf("\tfailed once in three runs: %s\n", name)
 	}

@@ -1,0 +1,47 @@
+package replay_test
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A Read that waits while a retry is being decided ends with its view, also if
+// the next attempt reads nothing.
+func TestOpenEndsAWaitingRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := prepare(newSource(iotest.OneByteReader(strings.NewReader("0123456789"))), 4)
+		view := b.Open(false)
+		assert.Equal(t, "0123", readN(t, view, 4))
+		require.True(t, b.Reserve(false))
+		done := make(chan error, 1)
+		go func() { _, err := view.Read(make([]byte, 1)); done <- err }()
+		synctest.Wait()
+		require.Empty(t, done, "it waits")
+		b.Open(false)
+		require.Error(t, <-done)
+		b.Abort()
+	})
+}
+
+// A view that no other follows reads without a lock. Interrupt ends such a
+// Read, too.
+func TestInterruptTheLastAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocked()
+		b := prepare(s, 100)
+		view := b.Open(true)
+		done := make(chan error, 1)
+		go func() { _, err := io.ReadAll(view); done <- err }()
+		s.data <- "some "
+		synctest.Wait()
+		b.Recorder().Interrupt()
+		require.Error(t, <-done)
+		assert.EqualValues(t, 1, s.closes.Load())
+	})
+}
