@@ -34,7 +34,7 @@ var (
 	count  = flag.Int("n", 50, "change this many places; 0: all")
 	only   = flag.String("only", "", "change only these: files, folders, or file:line, with commas between them")
 	tests  = flag.String("tests", "", "run only the tests in these folders, with commas between them")
-	limit  = flag.Duration("timeout", 5*time.Minute, "a change is killed after this time")
+	limit  = flag.Duration("timeout", 20*time.Second, "a run of tests may take this and ten times what it took without a change")
 	jobs   = flag.Int("j", runtime.NumCPU(), "try this many changes at a time")
 	output = flag.String("o", "", "write the survivors to this file, too")
 	show   = flag.Bool("show", false, "print the places without trying them")

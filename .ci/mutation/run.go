@@ -57,6 +57,7 @@ type trial struct {
 	*place
 	work    string // a folder
 	overlay string // the file for -overlay
+	used    bool   // what the change leaves unused has another use
 	started time.Time
 	result  *result
 }
@@ -70,13 +71,8 @@ func (pr *project) try(p *place) (*result, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(t.work)
-	err = t.compile()
-	if err == nil {
-		for _, s := range pr.ordered(p) {
-			if err = t.suite(s); err != nil || t.result.Result == byTest || t.result.Result == byTimeout {
-				break
-			}
-		}
+	if err = t.change(""); err == nil {
+		err = t.suites()
 	}
 	if errors.Is(err, errNotCompile) {
 		t.result.Result, err = notCompile, nil
@@ -84,35 +80,48 @@ func (pr *project) try(p *place) (*result, error) {
 	return t.result, err
 }
 
+// suites runs the tests that reach the change, until one notices it.
+func (t *trial) suites() error {
+	for _, s := range t.ordered(t.place) {
+		if err := t.suite(s); err != nil || t.result.Result == byTest || t.result.Result == byTimeout {
+			return err
+		}
+	}
+	if t.result.Result == unreached { // no test was built
+		return t.build("build", "./"+t.Dir)
+	}
+	return nil
+}
+
 var unused = regexp.MustCompile(`declared and not used: (\w+)`)
 
-// compile builds the changed package. If the change removes the only use of a
-// variable, it builds it once more with another use.
-func (t *trial) compile() error {
-	if err := t.change(""); err != nil {
-		return err
-	}
-	build := []string{"build", "-overlay", t.overlay, "./" + t.Dir}
-	_, err := command(t.root, "go", build...)
+// build runs go build or go test with the change. If the change removes the
+// only use of a variable, it adds another use and builds once more.
+func (t *trial) build(args ...string) error {
+	args = slices.Insert(args, 1, "-overlay", t.overlay)
+	_, err := command(t.root, "go", args...)
 	if err == nil {
 		return nil
 	}
-	if names := unused.FindAllStringSubmatch(err.Error(), -1); names != nil && strings.HasSuffix(t.Kind, " removed") && t.clause == (position{}) {
-		extra := ""
-		for _, name := range names {
-			extra += "_ = " + name[1] + ";"
-		}
-		if err := t.change(extra); err != nil {
-			return err
-		}
-		_, err = command(t.root, "go", build...)
+	names := unused.FindAllStringSubmatch(err.Error(), -1)
+	if names == nil || t.used || t.clause != (position{}) || !strings.HasSuffix(t.Kind, " removed") {
+		return t.broken(err)
 	}
+	t.used = true
+	extra := ""
+	for _, name := range names {
+		extra += "_ = " + name[1] + ";"
+	}
+	if err := t.change(extra); err != nil {
+		return err
+	}
+	_, err = command(t.root, "go", args...)
 	return t.broken(err)
 }
 
 // broken tells a change that does not compile from a build that failed.
 func (t *trial) broken(err error) error {
-	if err != nil && regexp.MustCompile(`(?m)^(\./|/|\w)\S*\.go:\d+:\d+: `).MatchString(err.Error()) {
+	if err != nil && regexp.MustCompile(`(?m)^\S*\.go:\d+:\d+: `).MatchString(err.Error()) {
 		return errNotCompile
 	}
 	return err
@@ -167,8 +176,8 @@ func (t *trial) suite(s *suite) error {
 	t.result.Result = survived
 	slices.SortStableFunc(tests, func(a, b *test) int { return cmp.Compare(a.Cost, b.Cost) })
 	binary := filepath.Join(t.work, "changed.test")
-	if _, err := command(t.root, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", t.overlay, "-o", binary, s.Path); err != nil {
-		return t.broken(err)
+	if err := t.build("test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary, s.Path); err != nil {
+		return err
 	}
 	for allowed := 500 * time.Millisecond; len(tests) > 0; allowed *= 2 {
 		n, cost := 1, tests[0].Cost
@@ -218,8 +227,7 @@ var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: ([^\s/]+)`)
 // run runs tests together. It returns the one that failed, or all of them if
 // the output does not say which.
 func (t *trial) run(s *suite, binary string, tests []*test, cost time.Duration) ([]*test, error) {
-	limit := min(t.limit-time.Since(t.started), 20*time.Second+10*cost)
-	ctx, cancel := context.WithTimeout(context.Background(), max(limit, time.Second))
+	ctx, cancel := context.WithTimeout(context.Background(), t.limit+10*cost)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.run", "^("+names(tests)+")$")
 	cmd.Dir = filepath.Join(t.root, s.Dir)
