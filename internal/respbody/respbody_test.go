@@ -171,6 +171,7 @@ func TestBuffer(t *testing.T) {
 		{"in pieces", iotest.OneByteReader(strings.NewReader("text")), "text", nil, 4},
 		{"long", bytes.NewReader(long), string(long), nil, respbody.MaxBytes},
 		{"broken", io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF)), "te", io.ErrUnexpectedEOF, 2},
+		{"broken once", iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("text"))), "t", iotest.ErrTimeout, 1},
 		{"broken with the data", iotest.DataErrReader(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF))), "te", io.ErrUnexpectedEOF, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
