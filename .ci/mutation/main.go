@@ -37,7 +37,7 @@ var (
 	limit  = flag.Duration("timeout", 20*time.Second, "a run of tests may take this and ten times what it took without a change")
 	jobs   = flag.Int("j", runtime.NumCPU(), "try this many changes at a time")
 	output = flag.String("o", "", "write the survivors to this file, too")
-	show   = flag.Bool("show", false, "print the places without trying them")
+	show   = flag.Bool("show", false, "print the places, and how many tests reach them, without trying them")
 	fresh  = flag.Bool("fresh", false, "do not use earlier results")
 	list   = flag.String("equivalent", ".ci/mutate.equivalent", "the list of changes that make no difference")
 	cache  = flag.String("cache", "", "the folder for what tests reach and for results (default: in os.UserCacheDir)")
@@ -84,15 +84,12 @@ func run() (survivors int, err error) {
 	s.ended.L = &s.mu
 	stale := s.stale(places)
 	s.draw()
-	if *show {
-		for _, p := range s.places {
-			fmt.Print(p)
-		}
-		fmt.Println(len(s.places), "places")
-		return stale, nil
-	}
 	if err := pr.cover(); err != nil {
 		return 0, err
+	}
+	if *show {
+		s.show()
+		return stale, nil
 	}
 	if err := s.run(); err != nil {
 		return 0, err
@@ -163,6 +160,21 @@ func (s *sample) stale(places []*place) (n int) {
 		}
 	}
 	return n
+}
+
+func (s *sample) show() {
+	for _, p := range s.places[:min(*count, len(s.places))] {
+		tests := 0
+		for _, suite := range s.suites {
+			for _, t := range suite.Tests {
+				if s.reaches(t, p) {
+					tests++
+				}
+			}
+		}
+		fmt.Printf("%d tests reach %s", tests, p)
+	}
+	fmt.Println(len(s.places), "places")
 }
 
 func (s *sample) draw() {
