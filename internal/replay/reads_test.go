@@ -45,3 +45,16 @@ func TestInterruptTheLastAttempt(t *testing.T) {
 		assert.EqualValues(t, 1, s.closes.Load())
 	})
 }
+
+// A source that has failed is not read again, also by the last attempt.
+func TestLastAttemptAfterAFailure(t *testing.T) {
+	reader := iotest.TimeoutReader(strings.NewReader("text"))
+	_, _ = reader.Read(nil) // the second Read fails, and no other
+	b := prepare(newSource(reader), 100)
+	view := b.Open(true)
+	for range 2 {
+		_, err := view.Read(make([]byte, 10))
+		require.Equal(t, iotest.ErrTimeout, err)
+	}
+	require.NoError(t, view.Close())
+}
