@@ -9,24 +9,33 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/internal/replay"
 )
 
 // A Read that waits while a retry is being decided ends with its view, also if
-// the next attempt reads nothing.
-func TestOpenEndsAWaitingRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := prepare(newSource(iotest.OneByteReader(strings.NewReader("0123456789"))), 4)
-		view := b.Open(false)
-		assert.Equal(t, "0123", readN(t, view, 4))
-		require.True(t, b.Reserve(false))
-		done := make(chan error, 1)
-		go func() { _, err := view.Read(make([]byte, 1)); done <- err }()
-		synctest.Wait()
-		require.Empty(t, done, "it waits")
-		b.Open(false)
-		require.Error(t, <-done)
-		b.Abort()
-	})
+// the next attempt reads nothing, and with the source.
+func TestWaitingReadEnds(t *testing.T) {
+	for name, end := range map[string]func(b *replay.Body){
+		"Open":  func(b *replay.Body) { b.Open(false) },
+		"Abort": func(b *replay.Body) { b.Abort() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := prepare(newSource(iotest.OneByteReader(strings.NewReader("0123456789"))), 4)
+				view := b.Open(false)
+				assert.Equal(t, "0123", readN(t, view, 4))
+				require.True(t, b.Reserve(false))
+				done := make(chan error, 1)
+				go func() { _, err := view.Read(make([]byte, 1)); done <- err }()
+				synctest.Wait()
+				require.Empty(t, done, "it waits")
+				end(b)
+				require.Error(t, <-done)
+				b.Abort()
+			})
+		})
+	}
 }
 
 // A view that no other follows reads without a lock. Interrupt ends such a

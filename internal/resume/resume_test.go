@@ -119,6 +119,7 @@ func TestValidators(t *testing.T) {
 			require.True(t, ok)
 			assert.Equal(t, tt.want != "", p.HasValidator())
 			byteRange, ifRange := p.Headers(3)
+			assert.EqualValues(t, 10, p.Length())
 			assert.Equal(t, "bytes=3-9", byteRange)
 			assert.Equal(t, tt.want, ifRange)
 		})
