@@ -1386,6 +1386,40 @@ func TestResumeShortRest(t *testing.T) {
 	assert.Equal(t, 3, sent)
 }
 
+// restarting is a body whose Reads return one part each, io.EOF for an empty
+// one.
+type restarting struct {
+	io.ReadCloser
+	parts [][]byte
+}
+
+func (b *restarting) Read(p []byte) (n int, err error) {
+	if n = copy(p, b.parts[0]); n == 0 {
+		err = io.EOF
+	}
+	b.parts = b.parts[1:]
+	return n, err
+}
+
+// A body that ends in what is skipped is not read any further, whatever would
+// follow.
+func TestResumeEndInWhatIsSkipped(t *testing.T) {
+	o := newOrigin(1000, 10)
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := o.RoundTrip(req)
+		if len(o.sent()) == 2 {
+			resp.StatusCode, resp.ContentLength = 200, 1000
+			resp.Header.Del("Content-Range")
+			resp.Body = &restarting{ReadCloser: resp.Body, parts: [][]byte{o.data[:5], nil, o.data}}
+		}
+		return resp, err
+	})
+	got, err := readAll(t, o, get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})))
+	require.NoError(t, err)
+	assert.Equal(t, o.data, got)
+	assert.Len(t, o.sent(), 3)
+}
+
 // foreignContext is of a type that package context does not know: a context
 // derived from it holds a goroutine until it is canceled.
 type foreignContext struct {

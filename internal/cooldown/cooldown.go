@@ -225,6 +225,6 @@ func (t *Table) Place(key string) float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.places++
-	_, place := math.Modf(h.offset + float64(h.places)*(math.Phi-1))
+	_, place := math.Modf(h.offset + float64(h.places)*math.Phi)
 	return place
 }

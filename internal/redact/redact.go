@@ -89,13 +89,11 @@ func Error(err error) string {
 // and everything after it. If a connection is out of step, then such a response
 // can be the body of another one.
 func redactResponse(s string) string {
-	const malformed = "malformed "
-	start := strings.Index(s, malformed)
+	start := strings.Index(s, "malformed ")
 	if start < 0 {
 		return s
 	}
 	// The quote begins after a colon or with a quotation mark.
-	start += len(malformed)
 	quote := strings.IndexAny(s[start:], ":\"")
 	if quote < 0 {
 		return s

@@ -415,9 +415,13 @@ func TestErrorOfALongText(t *testing.T) {
 		`dial "user ` + strings.Repeat(`\"`, 20<<10) + ` SECRET@h"`,
 		`dial "` + strings.Repeat(`\"`, 20<<10) + " SECRET",
 		"dial SECRET" + long,
+		"dial SECRET" + long + " and more",
 	} {
 		assert.Equal(t, "dial REDACTED…", redact.Error(errors.New(text)), "%.40s", text)
 	}
+	whole := strings.Repeat("x", 16<<10) // which is read to its end
+	assert.Equal(t, whole[:509]+"…", redact.Error(errors.New(whole)))
+	assert.Equal(t, "REDACTED…", redact.Error(errors.New(whole+"x")))
 	text := "a " + strings.Repeat("b", 1000) + " " + long
 	assert.Equal(t, "a "+strings.Repeat("b", 507)+"…", redact.Error(errors.New(text)))
 }

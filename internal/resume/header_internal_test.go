@@ -21,6 +21,8 @@ func TestParseContentRange(t *testing.T) {
 		{"bytes 0-0/1", byteRange{0, 0, 1}, true},
 		{"bytes 007-8/10", byteRange{7, 8, 10}, true},
 		{"bytes 0-922337203685477579/922337203685477580", byteRange{0, 922337203685477579, 922337203685477580}, true},
+		{"bytes 0-9223372036854775799/*", byteRange{0, 9223372036854775799, -1}, true},
+		{"bytes 0-0/0", byteRange{}, false},
 		{"bytes */1234", byteRange{}, false},
 		{"bytes */*", byteRange{}, false},
 		{"bytes 5-4/10", byteRange{}, false},

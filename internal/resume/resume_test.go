@@ -64,6 +64,9 @@ func TestOf(t *testing.T) {
 		{"206 to two ranges", request(header("Range", "bytes=5-9,11-12")), response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
 		{"206 to two lines", request(header("Range", "bytes=5-9", "Range", "bytes=11-12")), response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
 		{"206 in another unit", request(header("Range", "lines=5-9")), response(206, 5, strong("Content-Range", "lines 5-9/20")), false},
+		{"206 to bytes without positions", request(header("Range", "bytes")), response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
+		{"206 to another unit", request(header("Range", "lines=5-9")), response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
+		{"206 of one byte without Content-Range", one, response(206, 1, strong()), false},
 		{"206 without Content-Range", one, response(206, 5, strong()), false},
 		{"206 with two", one, response(206, 5, strong("Content-Range", "bytes 5-9/20", "Content-Range", "bytes 5-9/20")), false},
 		{"206 of another length", one, response(206, 6, strong("Content-Range", "bytes 5-9/20")), false},
@@ -116,6 +119,7 @@ func TestValidators(t *testing.T) {
 			require.True(t, ok)
 			assert.Equal(t, tt.want != "", p.HasValidator())
 			byteRange, ifRange := p.Headers(3)
+			assert.EqualValues(t, 10, p.Length())
 			assert.Equal(t, "bytes=3-9", byteRange)
 			assert.Equal(t, tt.want, ifRange)
 		})
@@ -167,6 +171,7 @@ func TestCheck(t *testing.T) {
 		{"rest without a tag", whole, 10, response(206, 90, header("Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
 		{"rest with two tags", whole, 10, response(206, 90, v1("ETag", `"v1"`, "Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
 		{"rest, modified", dated, 10, response(206, 90, header("Last-Modified", "Mon, 02 Jan 2006 15:04:06 GMT", "Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
+		{"rest, modified twice", dated, 10, response(206, 90, header("Last-Modified", modified, "Last-Modified", modified, "Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
 		{"rest, packed now", whole, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "gzip")), resume.OtherEncoding, 0},
 		{"rest, packed otherwise", packed, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "gzip")), resume.OtherEncoding, 0},
 		{"rest, packed twice", packed, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "br", "Content-Encoding", "gzip")), resume.OtherEncoding, 0},
@@ -228,6 +233,22 @@ func TestSame(t *testing.T) {
 	packed, _ := resume.Of(request(nil), response(200, 100, header("Content-Encoding", "br")))
 	_, err = packed.Check(rest, 10, yes)
 	assert.Error(t, err)
+}
+
+func TestMismatchTexts(t *testing.T) {
+	p, _ := resume.Of(request(nil), response(200, 3<<20, header("ETag", `"v1"`)))
+	v1 := func(name, value string) http.Header { return header("ETag", `"v1"`, name, value) }
+	for want, resp := range map[string]*http.Response{
+		"status 404": response(404, 9, nil),
+		"status 206 without the validator of the first response":        response(206, 9, nil),
+		"status 206 in another content coding":                          response(206, 9, v1("Content-Encoding", "br")),
+		`status 206 with Content-Range "bytes 0-8/9"`:                   response(206, 9, v1("Content-Range", "bytes 0-8/9")),
+		"status 200 with another length":                                response(200, 9, v1("Server", "a")),
+		"status 200, of which 2000000 bytes would have to be discarded": response(200, 3<<20, v1("Server", "a")),
+	} {
+		_, err := p.Check(resp, 2_000_000, nil)
+		assert.EqualError(t, err, want)
+	}
 }
 
 // What a server sends does not flood an error.

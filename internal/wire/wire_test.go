@@ -340,6 +340,7 @@ func TestFacts(t *testing.T) {
 		{name: "nothing", hooks: ""},
 		{name: "connecting", hooks: "get", unsent: true, connecting: true},
 		{name: "connected", hooks: "get got", unsent: true, connections: 1},
+		{name: "connected, by a pool that does not ask", hooks: "got", unsent: true, connections: 1},
 		{name: "connecting elsewhere", hooks: "get get-other", unsent: true, connecting: true},
 		{name: "connecting elsewhere, in the end", hooks: "get got get-other", unsent: true, connecting: true, connections: 1},
 		{name: "connected elsewhere", hooks: "get got get-other got-other", unsent: true, connections: 2},
