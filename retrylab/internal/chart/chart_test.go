@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -143,12 +144,19 @@ func TestDashedOverSolid(t *testing.T) {
 	assert.Less(t, strings.Index(svg, `line s2`), strings.Index(svg, `line s1`))
 }
 
-// The axis is drawn over lines at the bottom.
+// A line at the bottom does not hide the axis.
 func TestAxisIsVisible(t *testing.T) {
 	svg, plot := chart.Draw(chart.Chart{Series: []chart.Series{line("a", 0, 0, 1, 0)}}, chart.Wide, "")
 	bottom := plot.Top + plot.Height
-	axis := strings.Index(svg, fmt.Sprintf(`<line class="axis" x1="%g" x2="%g" y1="%g" y2="%g"/>`, plot.Left, plot.Left+plot.Width, bottom, bottom))
-	assert.Greater(t, axis, strings.LastIndex(svg, `class="line s0"`))
+	assert.Equal(t, fmt.Sprintf("M%g %gL%g %g", plot.Left, bottom, plot.Left+plot.Width, bottom), drawn(svg)["s0"])
+	axis := regexp.MustCompile(`class="axis" x1="[\d.]+" x2="[\d.]+" y1="([\d.]+)"`).FindAllStringSubmatch(svg, -1)
+	require.NotEmpty(t, axis)
+	for _, m := range axis {
+		y, err := strconv.ParseFloat(m[1], 64)
+		require.NoError(t, err)
+		// Half of a line of two pixels, and half of one of one.
+		assert.Greater(t, y, bottom+1.5)
+	}
 }
 
 // A logarithmic axis has no place for 0, so there is no line between zeros.

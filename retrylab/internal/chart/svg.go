@@ -27,7 +27,8 @@ const (
 	lineHeight    = 18
 	charWidth     = 7 // of text, at most
 	titleChar     = 8.5
-	axisHeight    = 44
+	axisHeight    = 44 + axisGap
+	axisGap       = 3  // between the plot and the X axis
 	labelGap      = 13 // between the label of the Y axis and its highest tick
 	titleHeight   = 26
 	legendGap     = 22 // for the swatch of a series
@@ -107,8 +108,6 @@ func draw(c Chart, width float64, attributes string, margin float64) (string, Pl
 			}
 		}
 	}
-	// A line at the bottom must not hide the axis.
-	d.baseline()
 	b.WriteString("</svg>")
 	return b.String(), p
 }
@@ -128,7 +127,8 @@ func (d drawing) axes(xTicks, yTicks []float64, label string) {
 		fmt.Fprintf(d.b, `<line class="grid" x1="%g" x2="%g" y1="%g" y2="%g"/>`, d.p.Left, d.p.Left+d.p.Width, y, y)
 		text(d.b, "tick", d.p.Left-6, y+4, "end", Number(t))
 	}
-	bottom, free := d.p.Top+d.p.Height, math.Inf(-1)
+	// A line at the bottom of the plot does not hide the axis below it.
+	bottom, free := d.p.Top+d.p.Height+axisGap, math.Inf(-1)
 	for _, t := range xTicks {
 		x := d.px(t)
 		fmt.Fprintf(d.b, `<line class="axis" x1="%g" x2="%g" y1="%g" y2="%g"/>`, x, x, bottom, bottom+5)
@@ -140,12 +140,8 @@ func (d drawing) axes(xTicks, yTicks []float64, label string) {
 		free = x + half + 6
 		text(d.b, "tick", x, bottom+19, "middle", Number(t))
 	}
-	text(d.b, "label", d.p.Left+d.p.Width, bottom+38, "end", label)
-}
-
-func (d drawing) baseline() {
-	bottom := d.p.Top + d.p.Height
 	fmt.Fprintf(d.b, `<line class="axis" x1="%g" x2="%g" y1="%g" y2="%g"/>`, d.p.Left, d.p.Left+d.p.Width, bottom, bottom)
+	text(d.b, "label", d.p.Left+d.p.Width, bottom+38, "end", label)
 }
 
 func (d drawing) band(band Band, i int) {

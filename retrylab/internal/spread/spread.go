@@ -163,6 +163,7 @@ type density struct {
 
 type atom struct {
 	at    time.Duration
+	bin   int
 	share float64
 }
 
@@ -179,7 +180,7 @@ func (d *density) add(times []time.Duration, clients int, bin func(time.Duration
 		switch {
 		case i < 0 || i >= len(d.bins):
 		case share >= atomShare:
-			d.atoms = append(d.atoms, atom{at, share})
+			d.atoms = append(d.atoms, atom{at, i, share})
 		default:
 			d.bins[i] += share
 		}
@@ -187,15 +188,14 @@ func (d *density) add(times []time.Duration, clients int, bin func(time.Duration
 }
 
 // points returns the shares in the order of time. Those of bins are at their
-// middles.
+// middles, and atoms stand on their bins.
 func (d *density) points(middle func(bin int) float64) (x, y []float64) {
 	shares := map[float64]float64{}
 	for i, share := range d.bins {
 		shares[middle(i)] = share
 	}
-	// An atom may be in the middle of a bin.
 	for _, a := range d.atoms {
-		shares[a.at.Seconds()] += a.share
+		shares[a.at.Seconds()] = d.bins[a.bin] + a.share
 	}
 	x = slices.Sorted(maps.Keys(shares))
 	for _, at := range x {

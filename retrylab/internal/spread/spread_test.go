@@ -148,16 +148,19 @@ func TestAtoms(t *testing.T) {
 	x, y = constant.Waiting(2, 500*time.Millisecond, 8*time.Second)
 	assert.Equal(t, 1.0, at(t, x, y, 4))
 
-	// A third of the first waits is at Base, and the rest of the bin is not.
+	// A third of the first waits is at Base, and the rest of its bin is not. The
+	// atom stands on the rest.
 	clamp := sample(t, "Clamp", 100_000)
-	x, y = clamp.Waiting(0, 900*time.Millisecond, 4*time.Second)
-	assert.InDelta(t, 1.0/3, at(t, x, y, 1), 0.01)
-	sum := 0.0
+	x, y = clamp.Waiting(0, 970*time.Millisecond, 4*time.Second)
+	rest := y[1]
+	assert.InDelta(t, 1.0/3+rest, at(t, x, y, 1), 0.01)
+	// 1 to 1.058 s, of 3 s.
+	assert.InDelta(t, 0.058/3, rest, 0.003)
+	sum := -rest
 	for _, v := range y {
 		sum += v
 	}
 	assert.InDelta(t, 1, sum, 1e-9)
-	assert.Less(t, slices.Max(y[slices.Index(x, 1)+1:]), 0.15)
 
 	// An atom in the middle of a bin adds to it.
 	x, y = constant.Arriving(400*time.Millisecond, 10*time.Second)
