@@ -314,7 +314,8 @@ func outageNotes(s outage.Scenario, variants []*variant) []string {
 func growthNotes(variants []*variant) []string {
 	var notes []string
 	for i, v := range variants {
-		// All processes have the same shared budget, and unlimited ones are equal.
+		// All processes have the same shared budget, and unlimited ones are
+		// equal.
 		if i == 0 || v.kind == "shared" || v.kind == "unlimited" || v.kind == "none" || v.kind != variants[i-1].kind || v.client.Processes < 2*variants[i-1].client.Processes {
 			continue
 		}

@@ -148,8 +148,8 @@ func TestAtoms(t *testing.T) {
 	x, y = constant.Waiting(2, 500*time.Millisecond, 8*time.Second)
 	assert.Equal(t, 1.0, at(t, x, y, 4))
 
-	// A third of the first waits is at Base, and the rest of its bin is not. The
-	// atom stands on the rest.
+	// A third of the first waits is at Base, and the rest of its bin is not.
+	// The atom stands on the rest.
 	clamp := sample(t, "Clamp", 100_000)
 	x, y = clamp.Waiting(0, 970*time.Millisecond, 4*time.Second)
 	rest := y[1]
