@@ -239,6 +239,7 @@ func TestNotes(t *testing.T) {
 		{"contention -runs=5 -clients=2", nil, []string{"collide again"}},
 		{"contention -runs=1 -strategies=FullJitter", nil, []string{"With"}},
 		{"outage", []string{"unlimited: the retries keep the server overloaded", "shared is the first to get back"}, []string{"takes longer"}},
+		{"outage -budgets=none,default -to=140s -burst=-1", nil, []string{"overloaded", "first to get back"}},
 		{"outage -fault=errors -length=60s", nil, []string{"overloaded", "first to get back"}},
 		{"outage -budgets=default,shared -processes=100,400", []string{"400 procs, default takes longer to get back than 100 procs, default"},
 			[]string{"400 procs, shared takes"}},
@@ -366,7 +367,7 @@ func TestWarnings(t *testing.T) {
 		{"-timeout=1s_-burst=-1_-processes=501", "of which there are enough for 0.998: use a Burst"},
 		{"-timeout=1s_-burst=-1_-processes=501_-window=0_-ratio=0", "of which there are enough for 0.998: use a Burst"},
 		{"-timeout=1s_-burst=-1_-processes=500", ""},
-		{"-timeout=1s_-burst=1_-processes=499", ""},
+		{"-timeout=1s_-burst=1_-processes=501_-capacity=2000", ""},
 		{"-timeout=1s_-burst=-1_-processes=501_-budget=shared", ""},
 		{"-timeout=1s_-burst=-1_-processes=501_-window=11s", ""},
 		// Short waits are near one another.
@@ -417,6 +418,11 @@ func TestAnyNumberOfAttempts(t *testing.T) {
 	assert.Equal(t, half("-attempts=3"), half("-attempts=0"))
 	assert.Equal(t, 1.0, half("-attempts=-1"))
 	assert.Equal(t, 1.0, half("-attempts=-7"))
+
+	// One attempt takes 50 ms.
+	for _, row := range rows(t, "policy", "-rate=20", "-budget=unlimited", "-attempts=-1", "-deadline=60ms") {
+		assert.InDelta(t, 1-row["failing"].(float64), row["success"], 0.03)
+	}
 
 	// Nothing ends these requests, and still the command does.
 	stdout, stderr, status := retrylab(t, "policy", "-rate=20", "-attempts=-1", "-budget=unlimited", "-timeout=1s")

@@ -182,8 +182,9 @@ func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, se
 	if v.client.Budget, err = budgets.Of(budget, processes, f.hostBudget()); err != nil {
 		return nil, fmt.Errorf("-budgets: %w or none", err)
 	}
-	// Above this, advancing the clock takes most of the time, and a millisecond
-	// is little of a step of the budget's window, which is a second.
+	// Above this, advancing the clock takes much of the time, and ten
+	// milliseconds are little of a step of the budget's window, which is a
+	// second.
 	if processes > 100_000 {
 		v.client.Lag = 10 * time.Millisecond
 	}

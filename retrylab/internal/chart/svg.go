@@ -216,8 +216,7 @@ func legendRows(all []Line, width float64) [][]entry {
 	for _, l := range all {
 		for i, part := range wrap(l.Name, int((width-legendWidth(""))/charWidth)) {
 			l.Name = part
-			// What is left of a name begins a row.
-			if i > 0 || used+legendWidth(part) > width {
+			if used+legendWidth(part) > width {
 				rows, used = append(rows, nil), 0
 			}
 			rows[len(rows)-1] = append(rows[len(rows)-1], entry{l, i == 0})
