@@ -165,6 +165,9 @@ func TestBadFlags(t *testing.T) {
 		{"outage -retry-after=1s", `-retry-after 1s: want -fault errors or throttle`},
 		{"outage -processes=7,7", `-processes "7": want it once`},
 		{"outage -ratio=-1 -burst=9999999", `-ratio -1: want 0`},
+		{"outage -attempts=1001", `-attempts 1001: want a number from 0 to 1000`},
+		{"outage -attempts=-1 -strategies=Constant_Wait=9us", `-attempts -1: want a number from 0, or waits longer than those of Constant Wait=9us`},
+		{"policy -attempts=-1 -backoff=Constant_Wait=0", `-attempts -1: want a number from 0, or waits longer than those of Constant Wait=0`},
 		{"layers -failures=fire", `-failures "fire": want one of random, replica, down`},
 		{"layers -latency=10us", `-latency 10µs: want a multiple of 1ms`},
 		{"layers -services=8 -attempts=10", `-users 3000 -attempts 10 -services 8: want at most 10000000 calls`},
@@ -213,18 +216,46 @@ func TestPolicyDefaultsOfBudget(t *testing.T) {
 	assert.Equal(t, want, zero)
 }
 
-// Conclusions are drawn only from the experiments that show them.
-func TestNotesOnDefaults(t *testing.T) {
-	for _, c := range []struct{ quick, other []string }{
-		{[]string{"plot", "-failures=1000"}, []string{"-strategies=FullJitter"}},
-		{[]string{"contention", "-runs=1"}, []string{"-clients=10"}},
-		{[]string{"outage"}, []string{"-burst=1"}},
-		{[]string{"layers", "-users=20"}, []string{"-attempts=2"}},
+// notes returns the conclusions of a report.
+func notes(t *testing.T, args ...string) string {
+	t.Helper()
+	stdout, stderr, status := retrylab(t, append(args, "-json=-")...)
+	require.Zero(t, status, stderr)
+	var data struct{ Notes []string }
+	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
+	return strings.Join(data.Notes, "\n")
+}
+
+// Conclusions are drawn only from figures that show them.
+func TestNotes(t *testing.T) {
+	for _, c := range []struct {
+		args      string
+		want, not []string
+	}{
+		{"plot -failures=50000 -strategies=Exponential,FullJitter,DecorrelatedV2,AWSDecorrelated",
+			[]string{"Exponential: all clients come back", "\nDecorrelatedV2: the retries follow one another", "\nAWSDecorrelated: the peak is lower than"}, nil},
+		{"plot -failures=5000 -strategies=FullJitter", nil, []string{"all clients come back", "follow one another", "the peak is lower"}},
+		{"contention -runs=5", []string{"With 100 clients, Exponential Base=10ms makes 7", "collide again", "FullJitter Base=10ms is the fastest"}, nil},
+		{"contention -runs=5 -clients=2", nil, []string{"collide again"}},
+		{"contention -runs=1 -strategies=FullJitter", nil, []string{"With"}},
+		{"outage", []string{"unlimited: the retries keep the server overloaded", "shared is the first to get back"}, []string{"takes longer"}},
+		{"outage -budgets=none,default -to=140s -burst=-1", nil, []string{"overloaded", "first to get back"}},
+		{"outage -fault=errors -length=60s", nil, []string{"overloaded", "first to get back"}},
+		{"outage -budgets=default,shared -processes=100,400", []string{"400 procs, default takes longer to get back than 100 procs, default"},
+			[]string{"400 procs, shared takes"}},
+		{"layers -users=500 -failures=random", []string{"at most 90.0% of the users can succeed", "Middleware costs little"}, []string{"costs success", "multiply"}},
+		{"layers -users=500 -failures=random -failing=0.3", []string{"at most 70.0%", "the budget costs success"}, nil},
+		{"layers -users=100 -failures=down", []string{"to 27 calls", "to 7:", "within 15ms instead of 1"}, []string{"costs", "at most"}},
+		{"layers -users=100 -failures=down -attempts=1", nil, []string{"multiply", "with a budget"}},
+		{"layers -users=500 -failures=replica", []string{"replica: Middleware costs little"}, []string{"at most", "multiply"}},
 	} {
-		stdout, _, _ := retrylab(t, c.quick...)
-		assert.Regexp(t, `\n- .*(DecorrelatedV2|budget)`, stdout)
-		stdout, _, _ = retrylab(t, append(c.quick, c.other...)...)
-		assert.NotRegexp(t, `\n[- ] .*(DecorrelatedV2|budget)`, stdout)
+		got := notes(t, strings.Fields(c.args)...)
+		for _, want := range c.want {
+			assert.Contains(t, got, want, c.args)
+		}
+		for _, not := range c.not {
+			assert.NotContains(t, got, not, c.args)
+		}
 	}
 }
 
@@ -263,7 +294,7 @@ func TestBadPolicyFile(t *testing.T) {
 		`null`:                               `not one object: want a JSON object`,
 		`{"MaxAttempts": 3} {}`:              `not one object: want a JSON object`,
 		`{"MaxElapsed": "5"}`:                `durations are text such as "2s"`,
-		`{"MaxAttempts": -1}`:                `-attempts -1: want a number from 0 to 100`,
+		`{"MaxAttempts": 101}`:               `-attempts 101: want a number from 0 to 100`,
 		`{"Budget": {"Ratio": -1}}`:          `-ratio -1: want 0`,
 		`{"Budget": {"Kind": "free"}}`:       `budget "free": want one of`,
 		`{"MaxAttempts": 3, "Resume": true}`: `unknown field "Resume"`,
@@ -329,6 +360,25 @@ func TestWarnings(t *testing.T) {
 		{"-timeout=0", "an attempt without an answer never ends"},
 		{"-deadline=9s", "without an AttemptTimeout"},
 		{"-timeout=1s", ""},
+		{"-timeout=50ms", "AttemptTimeout is 50ms and the latency is 50ms: each attempt times out"},
+		{"-timeout=51ms", ""},
+		{"-timeout=50ms_-deadline=1s_-latency=60ms", "each attempt times out"},
+		// 0.1 x 500 x 10 s / 501 processes.
+		{"-timeout=1s_-burst=-1_-processes=501", "of which there are enough for 0.998: use a Burst"},
+		{"-timeout=1s_-burst=-1_-processes=501_-window=0_-ratio=0", "of which there are enough for 0.998: use a Burst"},
+		{"-timeout=1s_-burst=-1_-processes=500", ""},
+		{"-timeout=1s_-burst=1_-processes=501_-capacity=2000", ""},
+		{"-timeout=1s_-burst=-1_-processes=501_-budget=shared", ""},
+		{"-timeout=1s_-burst=-1_-processes=501_-window=11s", ""},
+		// Short waits are near one another.
+		{"-timeout=1s_-backoff=FullJitter Base=100ms Max=10s", ""},
+		{"-timeout=1s_-backoff=EqualJitter Base=100ms Max=10s", ""},
+		{"-backoff=Spread Fraction=0.05 Of=Exponential Base=1s", "retry within the same 10ms: use a strategy that is more random"},
+		{"-backoff=Clamp Base=1s", "retry at the same moment: their waits are cut off at a bound"},
+		{"-attempts=-1_-timeout=1s", "only the budget ends a request that never succeeds"},
+		{"-attempts=-1_-timeout=1s_-max-elapsed=20s", ""},
+		{"-attempts=-1_-timeout=1s_-deadline=20s", ""},
+		{"-attempts=-1_-timeout=1s_-deadline=20s_-budget=unlimited", "the load grows as long as an outage lasts"},
 	} {
 		o := newOptions("policy", strings.Split(c.args, "_"), nil)
 		var f policyFlags
@@ -343,4 +393,48 @@ func TestWarnings(t *testing.T) {
 		}
 		assert.Contains(t, strings.Join(warnings, " "), c.want, c.args)
 	}
+}
+
+// rows returns the rows of the first table of a report.
+func rows(t *testing.T, args ...string) []map[string]any {
+	t.Helper()
+	stdout, stderr, status := retrylab(t, append(args, "-json=-")...)
+	require.Zero(t, status, stderr)
+	var data struct {
+		Tables []struct{ Rows []map[string]any }
+	}
+	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
+	return data.Tables[0].Rows
+}
+
+// As in the library, a negative MaxAttempts is no limit, and 0 is the default.
+func TestAnyNumberOfAttempts(t *testing.T) {
+	half := func(attempts string) float64 {
+		all := rows(t, "policy", "-rate=20", "-budget=unlimited", "-timeout=1s", attempts)
+		require.Equal(t, 0.5, all[5]["failing"])
+		return all[5]["success"].(float64)
+	}
+	assert.InDelta(t, 0.875, half("-attempts=3"), 0.02)
+	assert.Equal(t, half("-attempts=3"), half("-attempts=0"))
+	assert.Equal(t, 1.0, half("-attempts=-1"))
+	assert.Equal(t, 1.0, half("-attempts=-7"))
+
+	// One attempt takes 50 ms.
+	for _, row := range rows(t, "policy", "-rate=20", "-budget=unlimited", "-attempts=-1", "-deadline=60ms") {
+		assert.InDelta(t, 1-row["failing"].(float64), row["success"], 0.03)
+	}
+
+	// Nothing ends these requests, and still the command does.
+	stdout, stderr, status := retrylab(t, "policy", "-rate=20", "-attempts=-1", "-budget=unlimited", "-timeout=1s")
+	require.Zero(t, status, stderr)
+	assert.Contains(t, stdout, "Any number of attempts with waits of DecorrelatedV2")
+	assert.Regexp(t, `fail after the latency +never +never +never +-\n`, stdout)
+	assert.Contains(t, strings.Join(strings.Fields(stdout), " "), "A request that has not ended after 10m0s counts as failed.")
+
+	outage := func(attempts string) map[string]any {
+		return rows(t, "outage", "-fault=errors", "-budgets=unlimited", "-capacity=10000", "-length=60s", attempts)[0]
+	}
+	assert.Equal(t, 1.0, outage("-attempts=-1")["success"])
+	assert.Less(t, outage("-attempts=0")["success"], 0.95)
+	assert.Equal(t, outage("-attempts=3"), outage("-attempts=0"))
 }

@@ -193,6 +193,24 @@ func parseStrategies(list string, parse func(string) (spec.Named, error)) ([]spe
 	return all, nil
 }
 
+// checkEndless finds attempts that nothing ends and that take no time, with
+// which a simulation would not end.
+func checkEndless(attempts int, backoff spec.Named) error {
+	// Drawing waits changes those of the simulation.
+	if attempts >= 0 {
+		return nil
+	}
+	const waits = 100
+	total, next := time.Duration(0), backoff.Strategy.Start()
+	for range waits {
+		total += max(next(), 0)
+	}
+	if total < waits*time.Millisecond {
+		return fmt.Errorf("-attempts %d: want a number from 0, or waits longer than those of %s", attempts, backoff.Name)
+	}
+	return nil
+}
+
 // checkBudget returns the first problem of a budget, by the name of its flag.
 func checkBudget(b *httpretry.HostBudget) error {
 	err := b.Validate()

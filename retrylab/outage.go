@@ -35,7 +35,7 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	o.StringVar(&f.budgets, "budgets", "none,default,strict,shared,aws,grpc,unlimited", "`budgets`, separated by commas; none makes no retries")
 	o.StringVar(&f.strategies, "strategies", "DecorrelatedV2", "`strategies`, separated by commas")
 	o.StringVar(&f.cooldowns, "cooldowns", "retries", "`cool-downs`, separated by commas: retries, wait or fail")
-	o.IntVar(&f.attempts, "attempts", 3, "MaxAttempts")
+	o.IntVar(&f.attempts, "attempts", 3, "MaxAttempts; 0: the library's default; negative: no limit")
 	o.Float64Var(&f.ratio, "ratio", 0.1, "Ratio of the library's budgets")
 	o.IntVar(&f.burst, "burst", 5, "Burst of the library's budgets; negative: none")
 	o.DurationVar(&f.timeout, "timeout", 2*time.Second, "AttemptTimeout; 0: none")
@@ -58,6 +58,7 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 		return report.Report{}, err
 	}
 	s.Seed = o.seed
+	f.attempts = cmp.Or(f.attempts, 3) // the library's default
 	variants, err := f.variants(o.seed)
 	if err != nil {
 		return report.Report{}, err
@@ -65,19 +66,10 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	if err := l.runOutages(*s, variants); err != nil {
 		return report.Report{}, err
 	}
-	r := outageReport(f, variants)
-	if !o.isSet(scenarioFlags...) {
-		r.Notes = outageNotes()
-	}
-	return r, nil
+	return outageReport(f, variants), nil
 }
 
 const aboutBudgets = "The fleets differ in their budgets: none makes no retries; default is a HostBudget for each process; strict charges retries that succeed, too; shared is one HostBudget for all processes; aws and grpc are those of their SDKs; unlimited refuses nothing."
-
-// scenarioFlags are those on which the conclusions depend.
-var scenarioFlags = []string{
-	"attempts", "burst", "ratio", "timeout", "deadline", "rate", "capacity", "latency", "queue", "fault", "from", "to", "failing", "strategies",
-}
 
 func (f *outageFlags) check(o *options) error {
 	s := f.scenario
@@ -104,7 +96,7 @@ func (f *outageFlags) check(o *options) error {
 		within("capacity", s.Capacity, 0.001, 100_000_000),
 		within("failing", s.Failing, 0, 1),
 		within("refusal", s.Refusal, 0, 1000),
-		within("attempts", f.attempts, 1, 1000),
+		within("attempts", max(f.attempts, 0), 0, 1000),
 		checkBudget(f.hostBudget()),
 	)
 }
@@ -116,6 +108,7 @@ func (f *outageFlags) hostBudget() *httpretry.HostBudget {
 // A variant is one fleet, and what happened to it.
 type variant struct {
 	name   string
+	kind   string // of its budget
 	client outage.Client
 	result *outage.Result
 }
@@ -163,13 +156,16 @@ func combinations(lists ...[]string) [][]string {
 }
 
 func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, seed uint64) (*variant, error) {
-	v := &variant{client: outage.Client{Processes: processes, Deadline: f.deadline}}
+	v := &variant{kind: kind, client: outage.Client{Processes: processes, Deadline: f.deadline}}
 	p := &v.client.Policy
 	p.MaxAttempts, p.AttemptTimeout = f.attempts, f.timeout
 	random := rand.New(rand.NewPCG(seed, 20)).Float64
 	s, err := spec.Parse(strategy, random, nil)
 	if err != nil {
 		return nil, fmt.Errorf("-strategies: %w", err)
+	}
+	if err := checkEndless(f.attempts, s); err != nil {
+		return nil, err
 	}
 	p.Backoff = s.Strategy
 	c, ok := map[string]httpretry.Cooldown{
@@ -186,10 +182,11 @@ func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, se
 	if v.client.Budget, err = budgets.Of(budget, processes, f.hostBudget()); err != nil {
 		return nil, fmt.Errorf("-budgets: %w or none", err)
 	}
-	// Above this, advancing the clock takes most of the time, and a millisecond
-	// is little of a step of the budget's window, which is a second.
+	// Above this, advancing the clock takes much of the time, and ten
+	// milliseconds are little of a step of the budget's window, which is a
+	// second.
 	if processes > 100_000 {
-		v.client.Lag = time.Millisecond
+		v.client.Lag = 10 * time.Millisecond
 	}
 	v.name = f.name(cooldown, s.Name, kind, processes)
 	return v, nil
@@ -266,10 +263,14 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 	}
 	r := report.Report{
 		Title: "A fleet and a server that fails for a while",
-		About: fmt.Sprintf("Processes send %s requests a second to a server that can answer %s. From %v to %v it %s. A request has up to %d attempts, %s. The server goes on with requests whose clients have given up.",
-			chart.Number(s.Rate), chart.Number(s.Capacity), s.From, s.To, faults()[s.Fault], f.attempts, timeout),
+		About: fmt.Sprintf("Processes send %s requests a second to a server that can answer %s. From %v to %v it %s. %s for a request, %s. The server goes on with requests whose clients have given up.",
+			chart.Number(s.Rate), chart.Number(s.Capacity), s.From, s.To, faults()[s.Fault], attemptsText(f.attempts), timeout),
 		Tables: []report.Table{table},
 		Charts: outageCharts(s, variants),
+		Notes:  outageNotes(s, variants),
+	}
+	if f.attempts < 0 && f.deadline == 0 {
+		r.About += fmt.Sprintf(" A request that has not ended after %v counts as failed.", s.Length)
 	}
 	if strings.Contains(f.budgets, ",") {
 		r.About += " " + aboutBudgets
@@ -286,12 +287,47 @@ func faults() map[string]string {
 	}
 }
 
-func outageNotes() []string {
-	return []string{
-		"If a fleet never gets back, its retries keep the server overloaded after the cause is gone: it works on requests that have been abandoned.",
-		"A budget bounds that. The default one allows each process five retries in an outage, so the more processes share a load, the longer they take: try -processes=5,20,100,200,400 -budgets=default -length=200s. With hundreds of processes, use a smaller Burst.",
-		"A budget that all processes share is the best protection, if there is a place to keep it.",
+// outageNotes says what the fleets show.
+func outageNotes(s outage.Scenario, variants []*variant) []string {
+	var notes, stuck []string
+	var best *variant
+	var bestBack time.Duration
+	for _, v := range variants {
+		back, ok := v.result.Recovered()
+		switch {
+		case !ok && v.result.AtEnd() > s.Capacity:
+			stuck = append(stuck, v.name)
+		case ok && v.kind != "none" && (best == nil || back < bestBack):
+			best, bestBack = v, back
+		}
 	}
+	if len(stuck) > 0 {
+		notes = append(notes, strings.Join(stuck, "; ")+": the retries keep the server overloaded after the cause is gone.")
+	}
+	if len(stuck) > 0 && best != nil {
+		notes = append(notes, fmt.Sprintf("Of the fleets with retries, %s is the first to get back, after %s.", best.name, report.Duration(bestBack)))
+	}
+	return append(notes, growthNotes(variants)...)
+}
+
+// growthNotes says for which budgets more processes take longer. Variants of
+// the same kind follow one another, in the order of their processes.
+func growthNotes(variants []*variant) []string {
+	var notes []string
+	for i, v := range variants {
+		// All processes have the same shared budget, and unlimited ones are
+		// equal.
+		if i == 0 || v.kind == "shared" || v.kind == "unlimited" || v.kind == "none" || v.kind != variants[i-1].kind || v.client.Processes < 2*variants[i-1].client.Processes {
+			continue
+		}
+		before, ok := variants[i-1].result.Recovered()
+		after, recovers := v.result.Recovered()
+		if ok && (!recovers || after > before*3/2+2*time.Second) {
+			notes = append(notes, fmt.Sprintf("%s takes longer to get back than %s: each process has a budget of its own. Use a smaller Burst, or share the budget.",
+				v.name, variants[i-1].name))
+		}
+	}
+	return notes
 }
 
 func quantile(r *outage.Result, p float64) time.Duration {

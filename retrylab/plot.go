@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
@@ -13,7 +15,8 @@ import (
 
 const allStrategies = "Constant,Exponential,Clamp,EqualJitter,FullJitter,DecorrelatedV2,Decorrelated,AWSDecorrelated"
 
-// maxWaits is the most waits that plot draws. Each takes 16 bytes.
+// maxWaits is the most waits that plot draws. Each takes 16 bytes, and those of
+// one strategy 16 more while its peaks are looked for.
 const maxWaits = 100_000_000
 
 // plot shows how strategies spread retries.
@@ -47,19 +50,13 @@ func plot(l lab, o *options) (report.Report, error) {
 	}
 	bar := newProgress(l.stderr, len(all))
 	defer bar.finish()
-	r := plotReport(all, *failures, *retries, bar)
-	if !o.isSet("strategies", "base", "max", "retries") {
-		r.Notes = append(r.Notes,
-			"DecorrelatedV2 has a low peak and no gaps: its retries follow one another without a second wave.",
-			"AWSDecorrelated and Decorrelated have a lower peak because they wait longer.")
-	}
-	return r, nil
+	return plotReport(all, *failures, *retries, bar), nil
 }
 
 func plotReport(all []spec.Named, failures, retries int, bar *progress) report.Report {
 	peaks := report.Table{
 		Title: "Peaks",
-		Note:  "A peak is the largest share of the clients that retry within 10 ms, or 100 ms.",
+		Note:  "A peak is the largest share of the clients that retry within any 10 ms, or 100 ms.",
 		Columns: []report.Column{
 			{Name: "strategy"}, {Name: "in 10 ms", Kind: report.Share}, {Name: "in 100 ms", Kind: report.Share},
 			{Name: "mean until last retry", Kind: report.Seconds},
@@ -83,7 +80,8 @@ func plotReport(all []spec.Named, failures, retries int, bar *progress) report.R
 			waits.Rows = append(waits.Rows, []any{s.Name, k + 1, sample.Mean(k),
 				sample.Quantile(k, 0.05), sample.Quantile(k, 0.5), sample.Quantile(k, 0.95), sample.Quantile(k, 0.99)})
 		}
-		peaks.Rows = append(peaks.Rows, []any{s.Name, sample.Peak(10 * time.Millisecond), sample.Peak(100 * time.Millisecond), total})
+		largest := sample.Peaks(10*time.Millisecond, 100*time.Millisecond)
+		peaks.Rows = append(peaks.Rows, []any{s.Name, largest[0], largest[1], total})
 		bar.set(i, 1)
 	}
 	return report.Report{
@@ -92,20 +90,52 @@ func plotReport(all []spec.Named, failures, retries int, bar *progress) report.R
 			failures, retries),
 		Tables: []report.Table{peaks, waits},
 		Charts: append([]chart.Chart{arrivalChart(all, samples)}, waitCharts(all, samples)...),
-		Notes: []string{
-			"A strategy without randomness sends all clients back at the same moments, however long it waits.",
-			"The lower the peak, the fewer requests a recovering server gets at once.",
-		},
+		Notes:  plotNotes(all, samples, peaks),
 	}
+}
+
+// plotNotes says what the samples and the table of their peaks show.
+func plotNotes(all []spec.Named, samples []*spread.Sample, peaks report.Table) []string {
+	notes := []string{"The lower the peak, the fewer requests a recovering server gets at once."}
+	note := func(names []string, text string) {
+		if len(names) > 0 {
+			notes = append(notes, strings.Join(names, ", ")+": "+text)
+		}
+	}
+	peak := func(i int) float64 { return peaks.Rows[i][1].(float64) }
+	total := func(i int) time.Duration { return peaks.Rows[i][3].(time.Duration) }
+	var same, steady, longer []string
+	v2 := slices.IndexFunc(all, func(s spec.Named) bool { return s.Name == "DecorrelatedV2" })
+	for i, s := range all {
+		if peak(i) > 0.95 {
+			same = append(same, s.Name)
+		}
+		if samples[i].Steady(arrivalEnd(samples)) {
+			steady = append(steady, s.Name)
+		}
+		if v2 >= 0 && peak(i) < peak(v2) && total(i) > total(v2)*3/2 {
+			longer = append(longer, s.Name)
+		}
+	}
+	note(same, "all clients come back at the same moments.")
+	note(steady, "the retries follow one another without gaps and without a second wave.")
+	note(longer, "the peak is lower than that of DecorrelatedV2, and the waits are longer.")
+	return notes
+}
+
+// arrivalEnd returns the time of the first retries.
+func arrivalEnd(samples []*spread.Sample) time.Duration {
+	end := time.Duration(0)
+	for _, s := range samples {
+		end = max(end, 3*s.Quantile(min(2, len(s.Waits)-1), 0.5))
+	}
+	return end
 }
 
 // arrivalChart shows when the clients of each strategy come back, in the time
 // of the first retries.
 func arrivalChart(all []spec.Named, samples []*spread.Sample) chart.Chart {
-	end := time.Duration(0)
-	for _, s := range samples {
-		end = max(end, 3*s.Quantile(min(2, len(s.Waits)-1), 0.5))
-	}
+	end := arrivalEnd(samples)
 	width := roundUp(max(end/300, 1))
 	c := chart.Chart{
 		Title: "Arrivals of all retries after a failure of all clients at once",
@@ -114,12 +144,16 @@ func arrivalChart(all []spec.Named, samples []*spread.Sample) chart.Chart {
 	}
 	for i, s := range samples {
 		x, y := s.Arriving(width, end)
+		most := 100.0
 		for j := range y {
 			y[j] *= 100
+			// Clients may retry more than once in a bin.
+			most = max(most, y[j])
 		}
 		c.Series = append(c.Series, chart.Series{Name: all[i].Name, X: x, Y: y})
+		c.Y.Max = max(c.Y.Max, most)
 	}
-	c.Y.Min, c.Y.Max = 0.1, 100
+	c.Y.Min = 0.1
 	return c
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -29,6 +30,9 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	if err != nil {
 		return report.Report{}, err
 	}
+	if err := checkEndless(f.attempts, backoff); err != nil {
+		return report.Report{}, err
+	}
 	failures, charts, err := l.underFailures(f, o.seed)
 	if err != nil {
 		return report.Report{}, err
@@ -36,13 +40,13 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	drawn, ends := f.draw(backoff)
 	r := report.Report{
 		Title: "What a policy does",
-		About: fmt.Sprintf("Up to %d attempts with waits of %s and the budget %q, in %d processes that send %s requests a second to a server that can answer %s.",
-			f.attempts, backoff.Name, f.budget, f.processes, chart.Number(f.rate), chart.Number(f.capacity)),
+		About: fmt.Sprintf("%s with waits of %s and the budget %q, in %d processes that send %s requests a second to a server that can answer %s.",
+			attemptsText(f.attempts), backoff.Name, f.budget, f.processes, chart.Number(f.rate), chart.Number(f.capacity)),
 		Tables: append([]report.Table{failures, ends.table()}, f.budgetTables()...),
 		Charts: charts,
 		Notes:  append(f.warnings(drawn, ends), f.overload(failures)...),
 	}
-	if f.attempts > 1 {
+	if f.attempts != 1 {
 		r.Tables = append(r.Tables, waitTable(drawn))
 	}
 	if len(r.Notes) == 0 {
@@ -53,8 +57,27 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 
 // draw returns the waits of requests, and how they end that never succeed.
 func (f *policyFlags) draw(backoff spec.Named) (*spread.Sample, ends) {
-	return spread.Take(backoff.Strategy, samples, max(f.attempts-1, 1)), f.ends(backoff)
+	retries := max(f.attempts-1, 1)
+	if f.attempts < 0 {
+		retries = shownRetries
+	}
+	return spread.Take(backoff.Strategy, samples, retries), f.ends(backoff)
 }
+
+// shownRetries is the most retries whose waits are shown.
+const shownRetries = 15
+
+// attemptsText describes a MaxAttempts.
+func attemptsText(attempts int) string {
+	if attempts < 0 {
+		return "Any number of attempts"
+	}
+	return fmt.Sprintf("Up to %d attempts", attempts)
+}
+
+// endless reports whether nothing but the budget ends a request that never
+// succeeds.
+func (f *policyFlags) endless() bool { return f.attempts < 0 && f.maxElapsed == 0 && f.deadline == 0 }
 
 // underFailures simulates the fleet while a share of the attempts fails.
 func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Chart, error) {
@@ -76,6 +99,9 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Ch
 	// Long enough for a window, and for about 50,000 requests.
 	s.Length = min(max(time.Duration(50_000/f.rate)*time.Second, 30*time.Second), 10*time.Minute)
 	s.From, s.To = s.Length, s.Length
+	if f.endless() {
+		t.Note += fmt.Sprintf(" A request that has not ended after %v counts as failed.", s.Length)
+	}
 	shares := []float64{0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1}
 	bar := newProgress(l.stderr, 2*len(shares))
 	defer bar.finish()
@@ -135,11 +161,16 @@ func (f *policyFlags) client(seed uint64) (outage.Client, error) {
 type ends struct {
 	fast, slow giveup.Result
 	noTimeout  bool // nothing ends an attempt without an answer
+	endless    bool // nothing ends a request; then fast and slow are not known
 }
 
 func (f *policyFlags) ends(backoff spec.Named) ends {
 	p := giveup.Policy{Backoff: backoff.Strategy, Attempts: f.attempts, MaxElapsed: f.maxElapsed, Deadline: f.deadline}
-	e := ends{fast: p.Run(samples, f.latency), noTimeout: f.timeout == 0 && f.deadline == 0}
+	e := ends{noTimeout: f.timeout == 0 && f.deadline == 0, endless: f.endless()}
+	if e.endless {
+		return e
+	}
+	e.fast = p.Run(samples, f.latency)
 	if !e.noTimeout {
 		timeout := f.timeout
 		if timeout == 0 {
@@ -162,12 +193,22 @@ func (e ends) table() report.Table {
 	row := func(name string, r giveup.Result) {
 		t.Rows = append(t.Rows, []any{name, r.Quantile(0.5), r.Quantile(0.99), r.Quantile(1), r.Attempts})
 	}
-	row("fail after the latency", e.fast)
-	if e.noTimeout {
-		t.Rows = append(t.Rows, []any{"get no answer", report.Never, report.Never, report.Never, 1.0})
-		return t
+	never := func(name string, made float64) {
+		t.Rows = append(t.Rows, []any{name, report.Never, report.Never, report.Never, made})
 	}
-	row("get no answer", e.slow)
+	if e.endless {
+		never("fail after the latency", math.NaN())
+	} else {
+		row("fail after the latency", e.fast)
+	}
+	switch {
+	case e.noTimeout:
+		never("get no answer", 1)
+	case e.endless:
+		never("get no answer", math.NaN())
+	default:
+		row("get no answer", e.slow)
+	}
 	return t
 }
 
@@ -179,7 +220,7 @@ func waitTable(s *spread.Sample) report.Table {
 			{Name: "median", Kind: report.Seconds}, {Name: "p95", Kind: report.Seconds},
 		},
 	}
-	for k := range min(len(s.Waits), 15) {
+	for k := range min(len(s.Waits), shownRetries) {
 		t.Rows = append(t.Rows, []any{k + 1, s.Mean(k), s.Quantile(k, 0.05), s.Quantile(k, 0.5), s.Quantile(k, 0.95)})
 	}
 	return t

@@ -59,7 +59,7 @@ type policyFlags struct {
 func (f *policyFlags) add(o *options) {
 	o.StringVar(&f.file, "file", "", "JSON `file` with a policy; other flags replace its values; - is standard input")
 	o.StringVar(&f.backoff, "backoff", "DecorrelatedV2", "Backoff, a `strategy` with its fields")
-	o.IntVar(&f.attempts, "attempts", 3, "MaxAttempts; 0: the library's default")
+	o.IntVar(&f.attempts, "attempts", 3, "MaxAttempts; 0: the library's default; negative: no limit")
 	o.DurationVar(&f.timeout, "timeout", 0, "AttemptTimeout; 0: none")
 	o.DurationVar(&f.maxElapsed, "max-elapsed", 0, "MaxElapsed; 0: none")
 	o.StringVar(&f.budget, "budget", "default", "`budget`: "+budgets.Names)
@@ -101,7 +101,7 @@ func (f *policyFlags) parse(o *options) error {
 func (f *policyFlags) check(o *options) error {
 	return cmp.Or(
 		o.durations("timeout", "max-elapsed", "deadline", "latency"),
-		within("attempts", f.attempts, 0, 100), within("processes", f.processes, 1, maxProcesses),
+		within("attempts", max(f.attempts, 0), 0, 100), within("processes", f.processes, 1, maxProcesses),
 		within("rate", f.rate, 0.001, 1_000_000), checkBudget(f.hostBudget()),
 	)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -34,15 +35,9 @@ func (f *policyFlags) budgetTables() []report.Table {
 			{Name: "retries"}, {Name: "per budget", Kind: report.Number}, {Name: "all together", Kind: report.Number},
 		},
 	}
-	burst, ratio, window := f.burstSize(), f.ratio, f.window
-	if ratio == 0 {
-		ratio = 0.1
-	}
-	if window == 0 {
-		window = 10 * time.Second
-	}
+	burst, window := f.burstSize(), f.windowLength()
 	all := float64(n)
-	succeeding := ratio * f.rate / all
+	succeeding := f.failedRetries(n)
 	t.Rows = [][]any{
 		{"failed retries per second, while the server works", succeeding, succeeding * all},
 		{"beyond that, per second", burst / window.Seconds(), all * burst / window.Seconds()},
@@ -51,6 +46,14 @@ func (f *policyFlags) budgetTables() []report.Table {
 	}
 	return []report.Table{t}
 }
+
+// failedRetries returns how many retries may fail each second, in each of n
+// budgets, while all requests succeed.
+func (f *policyFlags) failedRetries(n int) float64 {
+	return cmp.Or(f.ratio, 0.1) * f.rate / float64(n)
+}
+
+func (f *policyFlags) windowLength() time.Duration { return cmp.Or(f.window, 10*time.Second) }
 
 func (f *policyFlags) burstSize() float64 {
 	switch {
@@ -74,7 +77,15 @@ func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 	if held := e.fast.Attempts; held < float64(f.attempts)-0.5 {
 		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts fail after %v.", f.attempts, held, f.latency)
 	}
+	f.warnAboutEnds(warn, e)
+	f.warnAboutLoad(warn)
+	return all
+}
+
+func (f *policyFlags) warnAboutEnds(warn func(string, ...any), e ends) {
 	switch {
+	case f.timeout > 0 && f.timeout <= f.latency:
+		warn("AttemptTimeout is %v and the latency is %v: each attempt times out.", f.timeout, f.latency)
 	case e.noTimeout:
 		warn("an attempt without an answer never ends: set AttemptTimeout, or a deadline.")
 	case f.timeout > 0 && e.slow.Attempts < float64(f.attempts)-0.5:
@@ -82,14 +93,23 @@ func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 	case f.timeout == 0:
 		warn("without an AttemptTimeout, one attempt without an answer takes all the time until the deadline.")
 	}
-	f.warnAboutLoad(warn)
-	return all
+	if f.endless() {
+		warn("without MaxAttempts, MaxElapsed and a deadline, only the budget ends a request that never succeeds.")
+	}
 }
 
 func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *spread.Sample) {
 	const width = 10 * time.Millisecond
-	if peak := drawn.Peak(width); peak > 0.05 && drawn.Quantile(0, 0.99) > 2*width {
-		warn("%s of the clients that fail at once retry within the same %v: use a strategy that is random.", report.Share.Show(peak), width)
+	peaks := drawn.Peaks(1, width)
+	switch same, near := peaks[0], peaks[1]; {
+	// Short waits are near one another, however random they are.
+	case near <= 0.05 || drawn.Quantile(0, 0.99) <= 2*width:
+	case same > 0.95:
+		warn("%s of the clients that fail at once retry at the same moment: use a strategy that is random.", report.Share.Show(same))
+	case same > 0.05:
+		warn("%s of the clients that fail at once retry at the same moment: their waits are cut off at a bound.", report.Share.Show(same))
+	case drawn.Quantile(0, 0.95)-drawn.Quantile(0, 0.05) < drawn.Mean(0)/3:
+		warn("%s of the clients that fail at once retry within the same %v: use a strategy that is more random.", report.Share.Show(near), width)
 	}
 	last := len(drawn.Waits) - 1
 	first, most := drawn.Mean(0), drawn.Mean(last)
@@ -111,11 +131,19 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 	n, ok := f.usesHostBudget()
 	if !ok {
 		f.warnAboutTokens(warn, spare)
-		if f.budget == "unlimited" && f.rate*float64(f.attempts) > f.capacity {
+		switch {
+		case f.budget != "unlimited":
+		case f.attempts < 0:
+			warn("without a budget and MaxAttempts, the load grows as long as an outage lasts: the server may never recover.")
+		case f.rate*float64(f.attempts) > f.capacity:
 			warn("without a budget, an outage multiplies the load by %d, and the server can answer %s times its load: it may never recover.",
 				f.attempts, chart.Number(f.capacity/f.rate))
 		}
 		return
+	}
+	if allowed := f.failedRetries(n) * f.windowLength().Seconds(); f.burstSize() == 0 && allowed < 1 {
+		warn("the budget allows few retries, or none: without a Burst, a retry needs the successes of a Window, of which there are enough for %s: use a Burst, or share the budget.",
+			chart.Number(allowed))
 	}
 	// Retries of a burst come within about a second of one another.
 	if burst := f.burstSize() * float64(n); burst > spare {

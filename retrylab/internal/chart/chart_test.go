@@ -2,8 +2,12 @@ package chart_test
 
 import (
 	"encoding/xml"
+	"fmt"
+	"maps"
 	"math"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -91,21 +95,75 @@ func TestSVG(t *testing.T) {
 // A legend that does not fit on one line has several.
 func TestLegend(t *testing.T) {
 	c := chart.Chart{Title: "t"}
-	for range 7 {
-		c.Series = append(c.Series, line("a name of some length", 0, 0, 1, 1))
+	for i := range 7 {
+		c.Series = append(c.Series, line("a name of some length", 0, 0, 1, float64(i)))
 	}
 	_, wide := chart.Draw(c, chart.Wide, "")
 	_, narrow := chart.Draw(c, chart.Narrow, "")
 	assert.Greater(t, narrow.Top, wide.Top)
+	// So does a name that does not fit on one line.
+	for i := range c.Series {
+		c.Series[i].Y[1] = 1
+	}
+	svg, _ := chart.Draw(c, chart.Narrow, "")
+	legend := regexp.MustCompile(`class="legend"[^>]*>([^<]*)<`).FindAllStringSubmatch(svg, -1)
+	assert.Len(t, legend, 4)
+	for _, m := range legend {
+		assert.LessOrEqual(t, len(m[1]), 50)
+	}
+	assert.Equal(t, 2, strings.Count(svg, `class="line s0"`), "the line, and one in the legend")
 }
 
-// The legend says which lines coincide, and a dashed line lies on a solid one.
-func TestCoincidingLines(t *testing.T) {
-	svg, _ := chart.Draw(chart.Chart{Series: []chart.Series{line("a", 0, 1, 1, 2), line("b", 0, 1, 1, 2), line("c", 0, 1, 1, 3)}}, chart.Wide, "")
-	assert.Contains(t, svg, ">b = a<")
+var paths = regexp.MustCompile(`<path class="line (s\d)" d="([^"]*)"/>`)
+
+// drawn returns the lines of a drawing by their style, without its legend.
+func drawn(svg string) map[string]string {
+	all := map[string]string{}
+	for _, m := range paths.FindAllStringSubmatch(svg[strings.Index(svg, `class="grid"`):], -1) {
+		all[m[1]] += m[2]
+	}
+	return all
+}
+
+// Equal lines are drawn once, so that the dashes of one do not mix with the
+// color of another. The other lines keep their styles.
+func TestEqualLinesAreDrawnOnce(t *testing.T) {
+	series := []chart.Series{line("a", 0, 1, 1, 2), line("b", 0, 1, 1, 2), line("c", 0, 1, 1, 3)}
+	svg, _ := chart.Draw(chart.Chart{Series: series}, chart.Wide, "")
+	assert.Contains(t, svg, ">a = b<")
 	assert.Contains(t, svg, ">c<")
-	drawn := svg[strings.LastIndex(svg, `class="axis"`):]
-	assert.Less(t, strings.Index(drawn, `line s2`), strings.Index(drawn, `line s1`))
+	assert.Equal(t, 4, strings.Count(svg, `class="line`), "two lines, and two in the legend")
+	assert.ElementsMatch(t, []string{"s0", "s2"}, slices.Collect(maps.Keys(drawn(svg))))
+	assert.Equal(t, "a", series[0].Name)
+}
+
+// A dashed line lies on a solid one.
+func TestDashedOverSolid(t *testing.T) {
+	svg, _ := chart.Draw(chart.Chart{Series: []chart.Series{line("a", 0, 1, 1, 2), line("b", 0, 1, 1, 2.1), line("c", 0, 1, 1, 3)}}, chart.Wide, "")
+	svg = svg[strings.Index(svg, `class="grid"`):]
+	assert.Less(t, strings.Index(svg, `line s2`), strings.Index(svg, `line s1`))
+}
+
+// A line at the bottom does not hide the axis.
+func TestAxisIsVisible(t *testing.T) {
+	svg, plot := chart.Draw(chart.Chart{Series: []chart.Series{line("a", 0, 0, 1, 0)}}, chart.Wide, "")
+	bottom := plot.Top + plot.Height
+	assert.Equal(t, fmt.Sprintf("M%g %gL%g %g", plot.Left, bottom, plot.Left+plot.Width, bottom), drawn(svg)["s0"])
+	axis := regexp.MustCompile(`class="axis" x1="[\d.]+" x2="[\d.]+" y1="([\d.]+)"`).FindAllStringSubmatch(svg, -1)
+	require.NotEmpty(t, axis)
+	for _, m := range axis {
+		y, err := strconv.ParseFloat(m[1], 64)
+		require.NoError(t, err)
+		// Half of a line of two pixels, and half of one of one.
+		assert.Greater(t, y, bottom+1.5)
+	}
+}
+
+// A logarithmic axis has no place for 0, so there is no line between zeros.
+func TestZerosOnALogarithmicAxis(t *testing.T) {
+	c := chart.Chart{Y: chart.Axis{Log: true, Min: 1, Max: 100}, Series: []chart.Series{line("a", 0, 0, 1, 0, 2, 100, 3, 0, 4, 0, 5, 1, 6, 1)}}
+	svg, _ := chart.Draw(c, chart.Wide, "")
+	assert.Equal(t, "MMLLMLL", regexp.MustCompile(`[^ML]`).ReplaceAllString(drawn(svg)["s0"], ""), "it begins anew at 1 and at 4")
 }
 
 func TestNumber(t *testing.T) {

@@ -27,7 +27,8 @@ const (
 	lineHeight    = 18
 	charWidth     = 7 // of text, at most
 	titleChar     = 8.5
-	axisHeight    = 44
+	axisHeight    = 44 + axisGap
+	axisGap       = 3  // between the plot and the X axis
 	labelGap      = 13 // between the label of the Y axis and its highest tick
 	titleHeight   = 26
 	legendGap     = 22 // for the swatch of a series
@@ -77,7 +78,8 @@ func Draw(c Chart, width float64, attributes string) (string, Plot) {
 // draw is Draw with a margin.
 func draw(c Chart, width float64, attributes string, margin float64) (string, Plot) {
 	var b strings.Builder
-	rows := legendRows(legend(c.Series), width)
+	all := Lines(c.Series)
+	rows := legendRows(all, width)
 	titles := wrap(c.Title, int(width/titleChar))
 	p := Plot{Left: left, Width: width - left - right, Height: plotHeight}
 	p.Top = float64(titleHeight + lineHeight*(len(titles)+len(rows)) + labelGap)
@@ -100,9 +102,9 @@ func draw(c Chart, width float64, attributes string, margin float64) (string, Pl
 	}
 	// A solid line shows through the dashed lines that lie on it.
 	for _, dashed := range []bool{false, true} {
-		for i, s := range c.Series {
-			if style := i % styles; (style%2 == 1) == dashed {
-				d.series(s, style)
+		for _, l := range all {
+			if (l.Style%2 == 1) == dashed {
+				d.line(l)
 			}
 		}
 	}
@@ -125,7 +127,8 @@ func (d drawing) axes(xTicks, yTicks []float64, label string) {
 		fmt.Fprintf(d.b, `<line class="grid" x1="%g" x2="%g" y1="%g" y2="%g"/>`, d.p.Left, d.p.Left+d.p.Width, y, y)
 		text(d.b, "tick", d.p.Left-6, y+4, "end", Number(t))
 	}
-	bottom, free := d.p.Top+d.p.Height, math.Inf(-1)
+	// A line at the bottom of the plot does not hide the axis below it.
+	bottom, free := d.p.Top+d.p.Height+axisGap, math.Inf(-1)
 	for _, t := range xTicks {
 		x := d.px(t)
 		fmt.Fprintf(d.b, `<line class="axis" x1="%g" x2="%g" y1="%g" y2="%g"/>`, x, x, bottom, bottom+5)
@@ -151,63 +154,89 @@ func (d drawing) band(band Band, i int) {
 	text(d.b, "band-name", d.px(from)+3, d.p.Top+14+float64(lineHeight*i), "start", band.Name)
 }
 
-func (d drawing) series(s Series, style int) {
+func (d drawing) line(l Line) {
 	var path strings.Builder
-	command := "M"
-	for i := range s.X {
+	pen := false // whether the line goes on
+	for i := range l.X {
 		// A value that is unknown or out of the range interrupts the line.
-		if s.X[i] < d.x.min || s.X[i] > d.x.max || math.IsNaN(s.Y[i]) {
-			command = "M"
+		if l.X[i] < d.x.min || l.X[i] > d.x.max || math.IsNaN(l.Y[i]) {
+			pen = false
 			continue
 		}
-		fmt.Fprintf(&path, "%s%g %g", command, d.px(s.X[i]), d.py(s.Y[i]))
-		command = "L"
-		if s.Points {
-			fmt.Fprintf(d.b, `<circle class="s%d" cx="%g" cy="%g" r="3.5"/>`, style, d.px(s.X[i]), d.py(s.Y[i]))
+		command := "M"
+		// On a logarithmic axis, 0 is a place where there is no line.
+		if pen && !(d.absent(l.Y[i-1]) && d.absent(l.Y[i])) {
+			command = "L"
+		}
+		fmt.Fprintf(&path, "%s%g %g", command, d.px(l.X[i]), d.py(l.Y[i]))
+		pen = true
+		if l.Points {
+			fmt.Fprintf(d.b, `<circle class="s%d" cx="%g" cy="%g" r="3.5"/>`, l.Style, d.px(l.X[i]), d.py(l.Y[i]))
 		}
 	}
-	fmt.Fprintf(d.b, `<path class="line s%d" d="%s"/>`, style, path.String())
+	fmt.Fprintf(d.b, `<path class="line s%d" d="%s"/>`, l.Style, path.String())
 }
 
-// legend returns the series with their names in the legend, which say what
-// coincides.
-func legend(series []Series) []Series {
-	named := slices.Clone(series)
+// absent reports whether a value is too small for a logarithmic axis.
+func (d drawing) absent(v float64) bool { return d.y.log && v < d.y.min }
+
+// A Line is one or more series that are equal, with the number of the style
+// that they are drawn with.
+type Line struct {
+	Series
+	Style int
+}
+
+// Lines returns what is drawn of series: equal ones once, by all their names.
+// The style of a line does not depend on which other series are equal.
+func Lines(series []Series) []Line {
+	var all []Line
 	for i, s := range series {
-		same := slices.IndexFunc(series, func(other Series) bool { return slices.Equal(other.X, s.X) && slices.Equal(other.Y, s.Y) })
-		if same >= 0 && same < i {
-			named[i].Name += " = " + series[same].Name
+		same := slices.IndexFunc(all, func(l Line) bool { return slices.Equal(l.X, s.X) && slices.Equal(l.Y, s.Y) })
+		if same >= 0 {
+			all[same].Name += " = " + s.Name
+			continue
 		}
+		all = append(all, Line{s, i % styles})
 	}
-	return named
+	return all
+}
+
+// An entry is a part of the legend. Only the first part of a long name has a
+// swatch.
+type entry struct {
+	Line
+	swatch bool
 }
 
 // legendRows breaks the legend into rows that fit the width.
-func legendRows(series []Series, width float64) [][]Series {
-	var rows [][]Series
+func legendRows(all []Line, width float64) [][]entry {
+	var rows [][]entry
 	used := math.Inf(1)
-	for _, s := range series {
-		need := legendWidth(s)
-		if used+need > width {
-			rows, used = append(rows, nil), 0
+	for _, l := range all {
+		for i, part := range wrap(l.Name, int((width-legendWidth(""))/charWidth)) {
+			l.Name = part
+			if used+legendWidth(part) > width {
+				rows, used = append(rows, nil), 0
+			}
+			rows[len(rows)-1] = append(rows[len(rows)-1], entry{l, i == 0})
+			used += legendWidth(part)
 		}
-		rows[len(rows)-1] = append(rows[len(rows)-1], s)
-		used += need
 	}
 	return rows
 }
 
-func legendWidth(s Series) float64 { return float64(legendGap + charWidth*len(s.Name) + 14) }
+func legendWidth(name string) float64 { return float64(legendGap + charWidth*len(name) + 14) }
 
-func drawLegend(b *strings.Builder, rows [][]Series, top float64) {
-	i := 0
+func drawLegend(b *strings.Builder, rows [][]entry, top float64) {
 	for n, row := range rows {
 		x, y := 0.0, top+float64(lineHeight*n)+10
-		for _, s := range row {
-			fmt.Fprintf(b, `<path class="line s%d" d="M%g %gh17"/>`, i%styles, x, y-4)
-			text(b, "legend", x+legendGap, y, "start", s.Name)
-			x += legendWidth(s)
-			i++
+		for _, e := range row {
+			if e.swatch {
+				fmt.Fprintf(b, `<path class="line s%d" d="M%g %gh17"/>`, e.Style, x, y-4)
+			}
+			text(b, "legend", x+legendGap, y, "start", e.Name)
+			x += legendWidth(e.Name)
 		}
 	}
 }

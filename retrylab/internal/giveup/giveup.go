@@ -12,7 +12,7 @@ import (
 // A Policy is what determines when a request gives up, if no budget does.
 type Policy struct {
 	Backoff    strategies.Strategy
-	Attempts   int           // at most
+	Attempts   int           // at most; negative: any number, if one of the others is set
 	MaxElapsed time.Duration // 0: none
 	Deadline   time.Duration // 0: none
 }
@@ -59,7 +59,7 @@ func (p Policy) request(attempt time.Duration) (at time.Duration, attempts int) 
 			return deadline, attempts
 		}
 		at += attempt
-		if attempts >= p.Attempts {
+		if attempts == p.Attempts {
 			return at, attempts
 		}
 		wait := max(next(), 0)

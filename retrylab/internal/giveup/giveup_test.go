@@ -25,6 +25,7 @@ func TestGivesUp(t *testing.T) {
 		{"one attempt", 1, 0, 0, s, s, 1},
 		{"MaxElapsed before a wait ends", 4, 5 * s, 0, 0, 3 * s, 3},
 		{"MaxElapsed when a wait ends", 4, 7 * s, 0, 0, 7 * s, 4},
+		{"any number of attempts", -1, 7 * s, 0, 0, 7 * s, 4},
 		{"deadline when a wait ends", 4, 0, 7 * s, 0, 3 * s, 3},
 		{"deadline in an attempt", 4, 0, 5 * s, 2 * s, 5 * s, 2},
 	} {

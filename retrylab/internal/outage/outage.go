@@ -58,13 +58,23 @@ type Result struct {
 	scenario            Scenario
 }
 
+// deadline returns that of a request. Where nothing ends a request that never
+// succeeds, neither would the simulation end. There, a request has as long as
+// all others have together.
+func (s Scenario) deadline(c Client) time.Duration {
+	if c.Policy.MaxAttempts < 0 && c.Policy.MaxElapsed == 0 && c.Deadline == 0 {
+		return s.Length
+	}
+	return c.Deadline
+}
+
 // Run simulates a fleet. progress is called now and then with the share of the
 // time that has passed.
 func (s Scenario) Run(c Client, progress func(float64)) (*Result, error) {
 	r := &Result{scenario: s, Begun: make([]int, s.Length/Bucket+1), OK: make([]int, s.Length/Bucket+1)}
 	random := rand.New(rand.NewPCG(s.Seed, 10))
 	f := &sim.Fleet{
-		Policy: c.Policy, Deadline: c.Deadline, Budget: c.Budget, Lag: c.Lag, Seed: s.Seed,
+		Policy: c.Policy, Deadline: s.deadline(c), Budget: c.Budget, Lag: c.Lag, Seed: s.Seed,
 		Server:  s.server(),
 		Observe: r.observe,
 	}
@@ -203,6 +213,16 @@ func (r *Result) Peak() int {
 		most = max(most, n)
 	}
 	return most
+}
+
+// AtEnd returns the attempts per second in the last tenth of the simulation.
+func (r *Result) AtEnd() float64 {
+	from := r.scenario.Length * 9 / 10 / Bucket
+	attempts := 0
+	for _, n := range r.Attempts[min(int(from), len(r.Attempts)):] {
+		attempts += n
+	}
+	return float64(attempts) / (r.scenario.Length - from*Bucket).Seconds()
 }
 
 // Recovered returns how long after the outage as many of the requests of each

@@ -84,6 +84,47 @@ func TestRandomFailuresAsDocumented(t *testing.T) {
 	}
 }
 
+// Success by the rate of a process, if 30 % of the attempts fail. The table is
+// in docs/choosing.md.
+func TestRandomFailuresByRateAsDocumented(t *testing.T) {
+	for _, c := range []struct{ rate, success float64 }{{0.1, 0.972}, {1, 0.969}, {5, 0.911}, {10, 0.882}, {50, 0.884}} {
+		const processes, requests = 20, 20_000
+		s := outage.Scenario{Rate: c.rate * processes, Capacity: 1e9, Fault: "errors", Failing: 0.3, Latency: 50 * time.Millisecond,
+			Length: time.Duration(requests/(c.rate*processes)) * time.Second}
+		assert.InDelta(t, c.success, run(t, s, client(t, processes, 3, "default")).Success(), 0.015, "%v", c.rate)
+	}
+}
+
+// A server that answers 429 to everybody, and then works off what comes back.
+// The table is in docs/choosing.md. Fleets are chaotic, so seeds differ.
+func TestThrottledFleetsAsDocumented(t *testing.T) {
+	for _, c := range []struct {
+		fault              string
+		processes, retries int
+		cooldown           httpretry.Cooldown
+		least, most        float64
+	}{
+		{"throttle", 100, 0, httpretry.CooldownRetries, 0.91, 0.93},
+		{"throttle", 100, 2, httpretry.CooldownRetries, 0.40, 0.65},
+		{"throttle", 100, 2, httpretry.CooldownFail, 0.92, 0.94},
+		{"throttle", 400, 2, httpretry.CooldownRetries, 0, 0.10},
+		{"throttle", 400, 2, httpretry.CooldownFail, 0.93, 0.95},
+		// Retries after a 503 are charged.
+		{"errors", 100, 2, httpretry.CooldownRetries, 0.70, 0.82},
+	} {
+		for seed := range uint64(3) {
+			s := stall
+			s.Fault, s.RetryAfter, s.Length, s.Seed = c.fault, 2*time.Second, 150*time.Second, seed+1
+			fleet := client(t, c.processes, 1+c.retries, "default")
+			fleet.Policy.Cooldown = c.cooldown
+			begun, ok := run(t, s, fleet).Total(s.From, s.Length)
+			success := float64(ok) / float64(begun)
+			assert.GreaterOrEqual(t, success, c.least, "%+v", c)
+			assert.LessOrEqual(t, success, c.most, "%+v", c)
+		}
+	}
+}
+
 // Without a budget, the share of requests that succeed has a closed form, and
 // so has the load.
 func TestRandomFailuresWithoutBudget(t *testing.T) {

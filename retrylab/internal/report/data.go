@@ -138,11 +138,11 @@ func plainAll(values []float64) []any {
 	return out
 }
 
-// seriesData is what the page's script knows of a series.
-func seriesData(c chart.Chart) []map[string]any {
+// lineData is what the page's script knows of the lines of a chart.
+func lineData(c chart.Chart) []map[string]any {
 	out := []map[string]any{}
-	for _, s := range c.Series {
-		out = append(out, map[string]any{"name": s.Name, "x": plainAll(s.X), "y": plainAll(s.Y)})
+	for _, l := range chart.Lines(c.Series) {
+		out = append(out, map[string]any{"name": l.Name, "style": l.Style, "x": plainAll(l.X), "y": plainAll(l.Y)})
 	}
 	return out
 }

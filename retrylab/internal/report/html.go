@@ -62,7 +62,7 @@ func newFigure(c chart.Chart) (figure, error) {
 	if err != nil {
 		return f, err
 	}
-	data, err := json.Marshal(seriesData(c))
+	data, err := json.Marshal(lineData(c))
 	if err != nil {
 		return f, err
 	}

@@ -31,11 +31,11 @@ for (const figure of document.querySelectorAll("figure")) {
       cross.setAttribute("x2", px);
       svg.append(cross);
       tip.replaceChildren(Object.assign(document.createElement("b"), { textContent: format(x) }));
-      series.forEach((s, i) => {
+      series.forEach((s) => {
         const y = s.y[nearest(s.x, x)];
         if (y === null || y === undefined) return;
         const row = document.createElement("div"), swatch = document.createElement("i");
-        swatch.style.background = `var(--s${i % 8})`;
+        swatch.style.background = `var(--s${s.style})`;
         row.append(swatch, `${s.name} ${format(y)}`);
         tip.append(row);
       });

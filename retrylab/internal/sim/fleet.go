@@ -251,23 +251,29 @@ func (s *simulation) send(id int32) {
 	}
 	r.answer = s.Server.Answer(s.now, r.number, r.attempts)
 	end := s.now + r.answer.After
+	which := answers
 	// The server does not notice a timeout, and works on.
 	if timeout := s.policy.AttemptTimeout; timeout > 0 && end > s.now+timeout {
-		end = s.now + timeout
+		end, which = s.now+timeout, timeouts
 		r.answer = Answer{Status: TimedOut}
 	}
 	if end >= r.deadline {
 		end = r.deadline
 		r.answer = Answer{Status: TimedOut}
 	}
-	s.schedule(id, inAttempt, end)
+	s.enqueue(which, id, inAttempt, end)
 }
 
+// schedule begins a wait that ends at the given time.
 func (s *simulation) schedule(id int32, p phase, at time.Duration) {
+	s.enqueue(noLane, id, p, at)
+}
+
+func (s *simulation) enqueue(which int, id int32, p phase, at time.Duration) {
 	r := &s.requests[id]
 	r.phase = p
 	r.version++
-	s.queue.push(at, id, r.version)
+	s.queue.push(which, at, id, r.version)
 }
 
 // answered decides what follows an attempt.

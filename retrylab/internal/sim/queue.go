@@ -14,44 +14,113 @@ func (e event) before(f event) bool {
 	return e.at < f.at || e.at == f.at && e.order < f.order
 }
 
-// queue is a heap of events with four children to each node. That takes half
-// as many cache misses as two, which is what the time of a large simulation is
-// spent on.
+// queue has events in the order of time.
+//
+// Most events are ends of attempts, and these are known in the order of time:
+// timeouts, because all are equally long, and answers, because a server works
+// off one request after another. They need no sorting and lie in lanes. All
+// other events are in a heap, which then is small enough for a processor's
+// cache.
 type queue struct {
-	events []event
-	order  uint64
+	lanes [lanes]lane
+	rest  heap
+	order uint64
 }
 
-func (q *queue) push(at time.Duration, request int32, version uint32) {
+// What a queue's lanes are for. An event that is earlier than the last one in
+// its lane goes to the heap, so a wrong guess costs time only.
+const (
+	answers = iota
+	timeouts
+	lanes
+	noLane
+)
+
+// push adds an event, and which says in which lane it is likely to be the last.
+func (q *queue) push(which int, at time.Duration, request int32, version uint32) {
 	q.order++
 	e := event{at, q.order, request, version}
-	q.events = append(q.events, e)
-	i := len(q.events) - 1
-	// The event moves up until its parent is not later.
-	for i > 0 {
-		parent := (i - 1) / 4
-		if !e.before(q.events[parent]) {
-			break
-		}
-		q.events[i] = q.events[parent]
-		i = parent
+	if which == noLane || !q.lanes[which].add(e) {
+		q.rest.push(e)
 	}
-	q.events[i] = e
 }
 
 // next returns when the next event happens, if there is one.
 func (q *queue) next() (time.Duration, bool) {
-	if len(q.events) == 0 {
-		return 0, false
-	}
-	return q.events[0].at, true
+	e, _, ok := q.first()
+	return e.at, ok
 }
 
+// pop removes the next event. There must be one.
 func (q *queue) pop() event {
-	first := q.events[0]
-	last := len(q.events) - 1
-	e := q.events[last]
-	q.events = q.events[:last]
+	e, which, _ := q.first()
+	if which == noLane {
+		return q.rest.pop()
+	}
+	q.lanes[which].done++
+	return e
+}
+
+// first returns the next event and its lane.
+func (q *queue) first() (first event, which int, ok bool) {
+	which = noLane
+	if len(q.rest) > 0 {
+		first, ok = q.rest[0], true
+	}
+	for i := range q.lanes {
+		if l := &q.lanes[i]; len(l.events) > l.done && (!ok || l.events[l.done].before(first)) {
+			first, which, ok = l.events[l.done], i, true
+		}
+	}
+	return first, which, ok
+}
+
+// lane has events that were added in the order of time.
+type lane struct {
+	events []event
+	done   int // how many of events have happened
+}
+
+// add adds e and reports whether it is in the order of time.
+func (l *lane) add(e event) bool {
+	if n := len(l.events); n > l.done && e.at < l.events[n-1].at {
+		return false
+	}
+	// Those that are done make room before the slice grows.
+	if len(l.events) == cap(l.events) && l.done > len(l.events)/2 {
+		l.events, l.done = l.events[:copy(l.events, l.events[l.done:])], 0
+	}
+	l.events = append(l.events, e)
+	return true
+}
+
+// heap has four children to each node. That takes half as many cache misses as
+// two.
+type heap []event
+
+func (h *heap) push(e event) {
+	*h = append(*h, e)
+	events := *h
+	i := len(events) - 1
+	// The event moves up until its parent is not later.
+	for i > 0 {
+		parent := (i - 1) / 4
+		if !e.before(events[parent]) {
+			break
+		}
+		events[i] = events[parent]
+		i = parent
+	}
+	events[i] = e
+}
+
+func (h *heap) pop() event {
+	events := *h
+	first := events[0]
+	last := len(events) - 1
+	e := events[last]
+	events = events[:last]
+	*h = events
 	// The last event moves down from the top until no child is earlier.
 	i := 0
 	for {
@@ -60,18 +129,18 @@ func (q *queue) pop() event {
 			break
 		}
 		for c := child + 1; c < min(4*i+5, last); c++ {
-			if q.events[c].before(q.events[child]) {
+			if events[c].before(events[child]) {
 				child = c
 			}
 		}
-		if !q.events[child].before(e) {
+		if !events[child].before(e) {
 			break
 		}
-		q.events[i] = q.events[child]
+		events[i] = events[child]
 		i = child
 	}
 	if last > 0 {
-		q.events[i] = e
+		events[i] = e
 	}
 	return first
 }

@@ -12,35 +12,54 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// Events come out in the order of time, and of their making.
+// Events come out in the order of time, and of their making, whatever lane they
+// were meant for.
 func TestQueueOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var q queue
-	var got, want []event
-	add := func() {
-		// Few different times, so that many are equal.
-		q.push(time.Duration(r.IntN(50)), int32(r.IntN(9)), 0)
-	}
-	for range 300 {
-		add()
-	}
-	want = slices.Clone(q.events)
-	slices.SortFunc(want, func(a, b event) int {
-		if a.before(b) {
-			return -1
+	var want []event
+	now := time.Duration(0)
+	for step := range 5000 {
+		// The queue is long at times and empty at others.
+		if r.IntN(100) < 30+40*(step/500%2) || len(want) == 0 {
+			// Few different times, so that many are equal.
+			e := event{now + time.Duration(r.IntN(50)), q.order + 1, int32(r.IntN(9)), r.Uint32()}
+			q.push([]int{answers, timeouts, noLane}[r.IntN(3)], e.at, e.request, e.version)
+			i, _ := slices.BinarySearchFunc(want, e, func(a, b event) int {
+				if a.before(b) {
+					return -1
+				}
+				return 1
+			})
+			want = slices.Insert(want, i, e)
+			continue
 		}
-		return 1
-	})
-	for len(q.events) > 0 {
 		at, ok := q.next()
 		require.True(t, ok)
-		e := q.pop()
-		assert.Equal(t, at, e.at)
-		got = append(got, e)
+		now = at
+		require.Equal(t, want[0].at, at)
+		require.Equal(t, want[0], q.pop())
+		want = want[1:]
+		_, ok = q.next()
+		require.Equal(t, len(want) > 0, ok)
 	}
-	assert.Equal(t, want, got)
-	_, ok := q.next()
-	assert.False(t, ok)
+}
+
+// Events in the order of time are never sorted, and a lane needs no more room
+// than for those that are to come.
+func TestLane(t *testing.T) {
+	var q queue
+	for at := range time.Duration(10_000) {
+		q.push(timeouts, at+100, 0, 0)
+		q.push(answers, at+1, 0, 0)
+		assert.Empty(t, q.rest)
+		for next, _ := q.next(); next <= at; next, _ = q.next() {
+			q.pop()
+		}
+	}
+	for _, l := range q.lanes {
+		assert.LessOrEqual(t, cap(l.events), 512)
+	}
 }
 
 func TestServerQueue(t *testing.T) {
