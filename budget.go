@@ -43,9 +43,8 @@ type Budget interface {
 	Deposit(host string)
 }
 
-// Origin returns by what budgets and cool-downs know the host of u: the scheme
-// and the host in lower case, and the port unless it is the default, such as
-// "https://a.test" and "http://[::1]:8080". For nil it returns "".
+// Origin returns scheme, host and port of u, which budgets and cool-downs use,
+// in a canonical form: "https://a.test", "http://[::1]:8080"; or "" for nil.
 func Origin(u *url.URL) string { return hostpattern.Canonical(u) }
 
 var (

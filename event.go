@@ -98,9 +98,9 @@ func (r Reason) String() string {
 	return names[r]
 }
 
-// Error is the error of a request that took more than one attempt, of a request
-// that the transport itself, its budget or its body ended, or of a response's
-// body that broke off (see [Policy.Resume]). Any other error is Base's own.
+// Error is the error of a request that took more than one attempt, or that the
+// transport, its budget or its body ended, or of a response's body that broke
+// off (see [Policy.Resume]). Any other error is Base's own.
 type Error struct {
 	Attempts int    // attempts that were started; 0 if the request was never sent
 	Reason   Reason // why no other attempt followed

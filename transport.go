@@ -319,14 +319,8 @@ func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base }
 // either a response or an error. It does not modify req, and closes its body.
 //
 // The first attempt passes req itself to Base and returns Base's own response,
-// except that it passes a copy if
-//
-//   - req is not idempotent, or its idempotency key is new,
-//   - req has a body for which http.NewRequest does not set GetBody,
-//   - the policy has an AttemptTimeout,
-//   - a caller retries req (see [Middleware]),
-//   - req has the context of a request that a RetryTransport has sent, or
-//   - Base contains another RetryTransport.
+// unless it needs a context, a header or a body of its own, such as for an
+// AttemptTimeout. Then it passes a copy.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := call{settings: t.config(), req: req}
 	defer c.cleanUpAfterPanic()

@@ -305,7 +305,7 @@ func TestMaxElapsedEdges(t *testing.T) {
 	for _, tt := range []struct {
 		max      time.Duration
 		attempts int
-	}{{1, 1}, {3*time.Second - 1, 1}, {3 * time.Second, 2}, {3*time.Second + 1, 2}, {6*time.Second - 1, 2}, {6 * time.Second, 3}} {
+	}{{time.Millisecond, 1}, {3*time.Second - 1, 1}, {3 * time.Second, 2}, {3*time.Second + 1, 2}, {6*time.Second - 1, 2}, {6 * time.Second, 3}} {
 		t.Run(tt.max.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base, events := retrytest.Play(retrytest.Step{Status: 503, Takes: time.Second}), new(retrytest.Record)
