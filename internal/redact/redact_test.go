@@ -272,6 +272,7 @@ func TestErrorRemovesResponses(t *testing.T) {
 			errors.New("malformed MIME header line: SECRET SECRET"),
 			"malformed MIME header line REDACTED…",
 		},
+		{errors.New(`malformed "SECRET"`), "malformed REDACTED…"},
 	}.run(t)
 }
 

@@ -357,6 +357,7 @@ func TestFacts(t *testing.T) {
 			p.play(tt.hooks)
 			assert.Equal(t, tt.unsent, p.ProvesUnsent(), "ProvesUnsent")
 			assert.Equal(t, tt.wrote, p.Wrote(), "Wrote")
+			assert.Equal(t, strings.Contains(tt.hooks, "answer"), p.Answered(), "Answered")
 			assert.Equal(t, tt.uploaded, p.Trace.Uploaded(), "Uploaded")
 			assert.Equal(t, tt.connecting, p.Connecting(), "Connecting")
 			assert.Equal(t, tt.connections, p.Connections(), "Connections")
