@@ -153,14 +153,6 @@ func (b *bodies) isClosed() bool {
 	return true
 }
 
-// isLost reports whether GetBody has moved the reader of a body during a Read
-// of it that took too long to wait for.
-func (b *bodies) isLost() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.x.body == seeksWraps && b.overlaps > 0
-}
-
 // check returns what was wrong, once all bodies are closed, or are not going to
 // be.
 func (b *bodies) check() []string {

@@ -169,7 +169,7 @@ func runExchange(t *testing.T, x *exchange, certificates exchangeCertificates) [
 		require.NoError(t, resp.Body.Close())
 	}
 	outcomes := r.run()
-	r.problems = append(r.problems, r.server.check(r.bodies)...)
+	r.problems = append(r.problems, r.server.check(r.bodies.data)...)
 	r.problems = append(r.problems, r.bodies.check()...)
 	for _, problem := range r.problems {
 		t.Error(problem)
