@@ -160,6 +160,7 @@ func TestStops(t *testing.T) {
 		{"one sending", once, send2, nil, true},
 		{"one sending that is answered", once, send2 + "answer", nil, false},
 		{"resent over HTTP/2", once, send2 + "get got", wire.ErrResent, true},
+		{"resent over a connection that nothing asked for", once, send2 + "got-other", wire.ErrResent, true},
 		{"resent after an answer", once, send2 + "answer get got", nil, false},
 		{"resent after a 1xx response", once, send2 + "answer 1xx get got", wire.ErrResent, true},
 		{"resent after several 1xx responses", once, send2 + "answer 1xx 1xx 1xx get got", wire.ErrResent, true},
