@@ -448,7 +448,7 @@ func TestBudgetIsNamed(t *testing.T) {
 func TestBodyIsNamed(t *testing.T) {
 	const hint = "a retry needs Request.GetBody, or a Policy.ReplayBuffer that holds the body"
 	gone := errors.New("the file is gone")
-	send := func(getBody func() (io.ReadCloser, error), steps ...retrytest.Step) (err error, log string) {
+	send := func(getBody func() (io.ReadCloser, error), steps ...retrytest.Step) (log string, err error) {
 		logger, out := newLogger()
 		policy := retrytest.RetryEvery(0)
 		policy.ReplayBuffer = -1
@@ -458,14 +458,14 @@ func TestBodyIsNamed(t *testing.T) {
 		if err == nil {
 			retrytest.ReadBody(t, resp)
 		}
-		return err, out.String()
+		return out.String(), err
 	}
 	unread := retrytest.Step{Status: 503, Unread: true}
 	for attempts, steps := range map[int][]retrytest.Step{
 		1: {retrytest.Fails(retrytest.ErrReset)},
 		2: {unread, retrytest.Fails(retrytest.ErrReset)},
 	} {
-		err, log := send(nil, steps...)
+		log, err := send(nil, steps...)
 		text := fmt.Sprintf("%d attempts", attempts)
 		require.EqualError(t, err, "httpretry: gave up after "+strings.Replace(text, "1 attempts", "1 attempt", 1)+
 			" (not_replayable; "+hint+"): read tcp: connection reset by peer")
@@ -477,13 +477,13 @@ func TestBodyIsNamed(t *testing.T) {
 		assert.Equal(t, error(retrytest.ErrReset), all.Err)
 		assert.Contains(t, log, `hint="`+hint+`" reason=not_replayable`)
 	}
-	err, log := send(func() (io.ReadCloser, error) { return nil, gone }, retrytest.Fails(retrytest.ErrReset))
+	log, err := send(func() (io.ReadCloser, error) { return nil, gone }, retrytest.Fails(retrytest.ErrReset))
 	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; "+hint+
 		"): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
 	require.ErrorIs(t, err, gone)
 	assert.Contains(t, log, `error="the file is gone" hint="`+hint+`" reason=not_replayable`)
 
-	err, log = send(nil, retrytest.Status(503))
+	log, err = send(nil, retrytest.Status(503))
 	require.NoError(t, err, "a response is the caller's")
 	assert.Contains(t, log, `status=503 hint="`+hint+`" reason=not_replayable`)
 }

@@ -127,13 +127,6 @@ func within[T int | float64](name string, value, least, most T) error {
 	return nil
 }
 
-// isSet reports whether any of the flags was given.
-func (o *options) isSet(names ...string) bool {
-	set := false
-	o.Visit(func(f *flag.Flag) { set = set || slices.Contains(names, f.Name) })
-	return set
-}
-
 // durations checks the values of duration flags. The sum of many of them must
 // not overflow.
 func (o *options) durations(names ...string) error {

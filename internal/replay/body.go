@@ -273,17 +273,16 @@ func (b *Body) Watch(ctx context.Context) (stop func()) {
 		interrupt = copies.Interrupt
 	}
 	rec.setInRoundTrip(true)
-	copies.setContext(ctx)
+	copies.begin(ctx)
 	// An interrupt that has begun is waited for, because it must not end the
 	// next attempt's view.
 	interrupted := make(chan struct{})
 	stopInterrupt := context.AfterFunc(ctx, func() { defer close(interrupted); interrupt() })
 	return func() {
 		rec.setInRoundTrip(false)
-		copies.setContext(nil)
+		copies.returned()
 		if !stopInterrupt() {
 			<-interrupted
 		}
 	}
-
 }

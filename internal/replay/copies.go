@@ -160,15 +160,25 @@ func (c *Copies) rewind() (io.ReadCloser, error) {
 	return next, nil
 }
 
-// setContext notes that the base transport's RoundTrip begins, with the context
-// of the attempt, or that it has returned, with nil.
-func (c *Copies) setContext(ctx context.Context) {
+// begin notes that the base transport's RoundTrip begins, with the context of
+// the attempt.
+func (c *Copies) begin(ctx context.Context) {
 	if c == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ctx = ctx
+}
+
+// returned notes that the base transport's RoundTrip has returned.
+func (c *Copies) returned() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ctx = nil
 }
 
 // pause pauses all readers, and reports which of them are idle.
