@@ -1,17 +1,11 @@
 package httpretry
 
 import (
-	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -55,9 +49,9 @@ type attempt struct {
 func (c *call) send() (resp *http.Response, err error) {
 	c.attempts++
 	c.progress = progressAttempt
-	c.cooldown.generation = c.settings.cooldowns.Generation()
+	c.waits.generation = c.settings.cooldowns.Generation()
 	if c.sendsOriginal() {
-		resp, err = c.settings.base.RoundTrip(c.req)
+		resp, err = c.settings.base.RoundTrip(c.caller.req)
 	} else {
 		c.attempt = c.newAttempt()
 		resp, err = c.sendCopy(c.attempt)
@@ -77,23 +71,7 @@ func (c *call) send() (resp *http.Response, err error) {
 // sendsOriginal reports whether the attempt needs no copy of the request.
 func (c *call) sendsOriginal() bool {
 	return c.attempts == 1 && c.idempotent && c.key == "" && c.policy.AttemptTimeout == 0 && c.body.Direct() &&
-		!c.settings.nested && (c.values == nil || c.contextIsAsSent())
-}
-
-// contextIsAsSent reports whether Base may see the request's own context and
-// header: Attempt and the attempt header are correct for it.
-func (c *call) contextIsAsSent() bool {
-	if c.outer() != nil {
-		return true
-	}
-	return c.values.attempt == nil && c.attemptHeaderIsSet()
-}
-
-// attemptHeaderIsSet reports whether the request's own header tells which
-// retry it is, before any was made here.
-func (c *call) attemptHeaderIsSet() bool {
-	prior, name := c.priorAttempts(), c.settings.attemptHeader
-	return prior == 0 || name == "" || maxCount(c.req.Header[name]) == prior
+		!c.settings.base.nested && c.caller.isAsSent(c.settings.attemptHeader)
 }
 
 // sendCopy sends an attempt's request, and returns the error that ended it if
@@ -102,7 +80,7 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	resp, err := c.roundTrip(a)
 	cause := context.Cause(a.req.Context())
 	// The timeout counts even if its cancel is yet to run.
-	if a.timer != nil && !a.timer.Stop() && c.req.Context().Err() == nil {
+	if a.timer != nil && !a.timer.Stop() && c.caller.req.Context().Err() == nil {
 		cause = newAttemptTimeout(c.policy.AttemptTimeout)
 	}
 	failure := c.body.Failure()
@@ -119,7 +97,7 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 		err, a.readerFailed = c.body.WithCloseFailure(err)
 		return resp, err
 	// The server took what was sent until the cancel for the whole request.
-	case c.body.ClosedEarly() && c.callerCanceled():
+	case c.body.ClosedEarly() && c.caller.hasCanceled():
 		respbody.Close(resp)
 		return nil, c.canceled(nil)
 	}
@@ -137,23 +115,23 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 // not one of Request.Clone, which copies the trailers: their values are set in
 // the caller's map while the body is read.
 func (c *call) newAttempt() *attempt {
-	a := &attempt{hasBody: replay.Has(c.req)}
-	a.init(c.callerContext(), c.values, c.attempts)
-	prior := c.priorAttempts() + c.attempts - 1
+	a := &attempt{hasBody: replay.Has(c.caller.req)}
+	a.init(c.caller.attemptContext(), &c.caller.values, c.attempts)
+	prior := c.caller.priorAttempts() + c.attempts - 1
 	// The outer RetryTransport has set the attempt header.
-	if outer := c.outer(); outer != nil {
+	if outer := c.caller.outer(); outer != nil {
 		a.number, prior = outer.number, 0
 	}
 
 	body := c.body.Open(c.attempts >= c.maxAttempts())
 	// Open may have replaced the Recorder.
 	a.rec, a.copies = c.body.Recorder(), c.body.Copies()
-	header, bare := c.headerFor(a, prior), c.settings.isNetHTTP(c.req.URL)
-	a.req = *c.req.WithContext(a.watch(c.settings, wire.Options{
+	header, bare := c.headerFor(a, prior), c.settings.base.isNetHTTP(c.caller.req.URL)
+	a.req = *c.caller.req.WithContext(a.watch(c.settings, wire.Options{
 		AtMostOnce: !c.idempotent,
 		HasBody:    a.hasBody,
 		NoLayers:   bare,
-		Resendable: isResendable(c.req.Method, header),
+		Resendable: isResendable(c.caller.req.Method, header),
 		Restarts:   a.rec != nil,
 	}))
 	a.req.Header = header
@@ -172,8 +150,8 @@ func (c *call) newAttempt() *attempt {
 func (a *attempt) watch(settings *settings, options wire.Options) context.Context {
 	ctx, cancel := context.WithCancelCause(&a.attemptContext)
 	a.cancel = cancel
-	options.UnencryptedHTTP2 = settings.unencryptedHTTP2()
-	options.MaxHeaderBytes = settings.maxHeaderBytes()
+	options.UnencryptedHTTP2 = settings.base.unencryptedHTTP2()
+	options.MaxHeaderBytes = settings.base.maxHeaderBytes()
 	return a.trace.Start(ctx, a, options)
 }
 
@@ -181,12 +159,12 @@ func (a *attempt) watch(settings *settings, options wire.Options) context.Contex
 func (c *call) headerFor(a *attempt, prior int) http.Header {
 	// net/http fails a request without a header map, which must not become one
 	// that it sends. A retry shows that Base sends it all the same.
-	if c.req.Header == nil && c.attempts == 1 {
+	if c.caller.req.Header == nil && c.attempts == 1 {
 		return nil
 	}
 	// Even if nothing is changed, a layer in Base may add to its header, which
 	// then would be in the caller's, and in that of each further attempt.
-	header := a.cloneHeader(c.req.Header)
+	header := a.cloneHeader(c.caller.req.Header)
 	if c.key != "" {
 		header = setHeader(header, c.policy.IdempotencyHeader, []string{c.key})
 	}
@@ -221,21 +199,6 @@ func (a *attempt) cloneHeader(h http.Header) http.Header {
 		}
 	}
 	return clone
-}
-
-// setHeader replaces a header field in whatever spelling it has: a map may be
-// filled past the methods of http.Header.
-func setHeader(h http.Header, name string, values []string) http.Header {
-	if h == nil {
-		h = make(http.Header, 1)
-	}
-	for other := range h {
-		if len(other) == len(name) && strings.EqualFold(other, name) {
-			delete(h, other)
-		}
-	}
-	h[name] = values
-	return h
 }
 
 // hideEmptyKey removes a key header without a value, which net/http does not
@@ -273,7 +236,7 @@ func (c *call) getBodyFor(a *attempt) func() (io.ReadCloser, error) {
 	// On the last attempt, this transport does not retry, whatever the error
 	// says. So GetBody is kept: net/http needs it to resend a request of which
 	// it has written nothing.
-	case c.settings.hidesGetBody(c.req.URL) && c.attempts < c.maxAttempts():
+	case c.settings.base.hidesGetBody(c.caller.req.URL) && c.attempts < c.maxAttempts():
 		return nil
 	case c.idempotent:
 		return getBody
@@ -318,67 +281,6 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 
 // BodyWasRead implements wire.Attempt.
 func (a *attempt) BodyWasRead() bool { return a.reads.begun.Load() }
-
-// bodyFailed reports whether the attempt's error is that of the request body's
-// own reader.
-func (a *attempt) bodyFailed() bool { return a != nil && a.readerFailed }
-
-// neverSent reports whether the current attempt, which failed with err,
-// provably ended before a byte of its request was written. If a context ended
-// the attempt, its own or one of a layer, this is certain only if it had no
-// connection: over HTTP/2, net/http may write the request after RoundTrip has
-// returned.
-func (c *call) neverSent(err error) bool {
-	a := c.attempt
-	switch {
-	case a == nil || !a.trace.ProvesUnsent():
-		return false
-	// A layer in Base that has read a body may have sent it without net/http.
-	// Without a body, nothing shows whether a layer has sent the request.
-	case a.reads.ever.Load(), !a.hasBody && (c.settings.transport == nil || !isOfNetHTTP(c.req.URL)):
-		return false
-	case c.settings.hasOtherProtocols():
-		return false
-	}
-	timedOut := a.req.Context().Err() != nil || isTimeout(err) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	return a.trace.Connections() == 0 || !timedOut
-}
-
-// failedToReconnect reports whether err means that a connection failed to open
-// after the request had been written on another. While a connection is being
-// opened, any error counts, because the texts of proxies differ.
-func (a *attempt) failedToReconnect(err error) bool {
-	if a == nil || !a.trace.Wrote() {
-		return false
-	}
-	var op *net.OpError
-	return a.trace.Connecting() || errors.As(err, &op) && isDial(op) || strings.HasPrefix(err.Error(), handshakeTimeout)
-}
-
-// isOfAnother reports whether the result of an attempt is that of a request
-// which a layer in Base sent after another one was answered: the attempt's own,
-// which was processed then, or one before it. A layer that follows a redirect
-// or polls for a result does so.
-func (a *attempt) isOfAnother(resp *http.Response, err error) bool {
-	switch {
-	case a == nil:
-		return false
-	case err != nil:
-		return a.trace.Answered()
-	}
-	return resp.Request != nil && cmp.Or(resp.Request.Method, http.MethodGet) != cmp.Or(a.req.Method, http.MethodGet)
-}
-
-// uploadIsOver reports whether it is known that Base does not read the
-// attempt's body any more. Without a copy, nothing is known of a first attempt,
-// unless it never had a connection.
-func (c *call) uploadIsOver(err error, outcome Outcome) bool {
-	if err != nil && outcome == Unprocessed {
-		return true
-	}
-	return c.attempt != nil && c.attempt.trace.Uploaded()
-}
 
 // Stop implements wire.Attempt.
 func (a *attempt) Stop(cause error) { a.cancel(cause) }
@@ -430,144 +332,4 @@ func (a *attempt) ResponseEnded(protoMajor int) {
 	case protoMajor < 2:
 		time.AfterFunc(maxLinger, a.end)
 	}
-}
-
-// handOver makes resp, of the last attempt, the caller's. It returns the
-// context that Result looks for, or nil.
-func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) (end *attemptContext) {
-	a := c.attempt
-	isDefault := c.attempts == 1 && (reason == ReasonSuccess || reason == ReasonPermanent) && !resumable
-	// Result returns the default anyway, unless the request's context is that
-	// of an earlier response. An outer RetryTransport sets Response.Request
-	// itself, once it has decided how the request ended.
-	records := c.outer() == nil && (!isDefault || c.values.hasAttempt())
-	if records {
-		end = c.endContext()
-	}
-	switch {
-	case resp.Request == nil, c.isOwn(resp.Request):
-		resp.Request = c.req
-		if records {
-			resp.Request = c.requestWith(end)
-		}
-	// Base may have followed a redirect: then the request is its own. Its
-	// context must not end with the attempt.
-	case a != nil && a.isIn(resp.Request.Context()):
-		var ctx context.Context
-		ctx, end = c.detach(resp.Request.Context())
-		resp.Request = resp.Request.WithContext(ctx)
-	// A layer, such as a tracer, has cloned the caller's own request. If the
-	// context is that of an attempt, it is of another request: Base may use one
-	// Response again and again.
-	case records && a == nil && !fromContext(resp.Request.Context()).hasAttempt():
-		ctx := resp.Request.Context()
-		end.init(ctx, fromContext(ctx), c.attempts)
-		resp.Request = resp.Request.WithContext(end)
-	}
-	if end != nil {
-		end.reason.Store(uint32(reason))
-	}
-	if a != nil {
-		a.followBody(resp)
-	}
-	return end
-}
-
-// isOwn reports whether req is the request that the last attempt sent, or the
-// copy that net/http makes of one with a body (setupRewindBody). That copy is
-// the Response.Request if an HTTP/2 connection was open already.
-func (c *call) isOwn(req *http.Request) bool {
-	sent := c.sentRequest()
-	return req == sent || req == c.req ||
-		req.URL == sent.URL && req.Method == sent.Method && req.Host == sent.Host &&
-			reflect.ValueOf(req.Header).Pointer() == reflect.ValueOf(sent.Header).Pointer() &&
-			sameContext(req.Context(), sent.Context())
-}
-
-// followBody ends the attempt with the body of its response. Until then, the
-// attempt's context must live: it is that of the body, too.
-func (a *attempt) followBody(resp *http.Response) {
-	switch {
-	// The body of a tunnel also writes, and net/http does not need its context
-	// any more (RFC 9110 sections 9.3.6 and 15.2.2).
-	case isTunnel(&a.req, resp):
-		a.ResponseEnded(resp.ProtoMajor)
-	// Callers often leave these open. A layer may have wrapped http.NoBody.
-	// Over HTTP/2, a response without a body may still have trailers, which
-	// end it.
-	case respbody.IsEmpty(resp),
-		resp.ProtoMajor == 1 && (resp.ContentLength == 0 || a.req.Method == http.MethodHead):
-		a.ResponseEnded(resp.ProtoMajor)
-	default:
-		a.respBody.Follow(resp, a)
-	}
-}
-
-// isTunnel reports whether resp is a tunnel whose body also writes. net/http
-// has none for CONNECT: what is sent is the request's body.
-func isTunnel(req *http.Request, resp *http.Response) bool {
-	_, writes := resp.Body.(io.Writer)
-	return resp.StatusCode == http.StatusSwitchingProtocols ||
-		writes && req.Method == http.MethodConnect && resp.StatusCode >= 200 && resp.StatusCode < 300
-}
-
-var errNoResponse = errors.New("the base transport returned neither a response nor an error")
-
-// attemptTimeout is the error of an attempt that took longer than the policy's
-// AttemptTimeout, or of a body that took longer than its ResumeIdle.
-type attemptTimeout struct {
-	what  string
-	after time.Duration
-	layer error // of a layer in Base that states an Outcome, or nil
-}
-
-func newAttemptTimeout(after time.Duration) *attemptTimeout {
-	return &attemptTimeout{what: "attempt timed out after", after: after}
-}
-
-// withOutcomeOf returns cause, which ended an attempt whose own error is err.
-// If a timeout ended the attempt in a layer that states an Outcome, such as a
-// limiter that has sent nothing, that still is the Outcome.
-func withOutcomeOf(err, cause error) error {
-	timeout, ok := cause.(*attemptTimeout)
-	if !ok || err == nil || !statesOutcome(err) {
-		return cause
-	}
-	return &attemptTimeout{timeout.what, timeout.after, err}
-}
-
-func (e *attemptTimeout) Error() string {
-	text := fmt.Sprintf("%s %v", e.what, e.after)
-	if e.layer != nil {
-		text += ": " + e.layer.Error()
-	}
-	return text
-}
-
-func (e *attemptTimeout) Timeout() bool   { return true }
-func (e *attemptTimeout) Temporary() bool { return true } // as net.Error has it
-
-// Is makes the error what the timeouts of net/http are, and what the layer's
-// error is. That may wrap the cancel of the attempt, which is not the caller's.
-func (e *attemptTimeout) Is(target error) bool {
-	return target == context.DeadlineExceeded ||
-		e.layer != nil && target != context.Canceled && errors.Is(e.layer, target)
-}
-
-// As finds what the layer's error is.
-func (e *attemptTimeout) As(target any) bool { return e.layer != nil && errors.As(e.layer, target) }
-
-// isOwnError reports whether err was made here, not by Base. net/http wraps
-// some of the errors that it gets from hooks.
-func isOwnError(err error) bool {
-	// A timeout that Base has wrapped may be that of a nested RetryTransport.
-	if _, timeout := err.(*attemptTimeout); timeout {
-		return true
-	}
-	for _, own := range []error{errNoResponse, errRequestCanceled, wire.ErrResent, wire.ErrTooManySends, wire.ErrInformational} {
-		if errors.Is(err, own) {
-			return true
-		}
-	}
-	return false
 }

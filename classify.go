@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
 // Outcome is what the result of an attempt means for a retry.
@@ -77,44 +75,6 @@ func classify(req *http.Request, resp *http.Response, err error, keyHeader strin
 	return outcome
 }
 
-// outcome returns what the result of c's last attempt means.
-func (c *call) outcome(resp *http.Response, err error) (outcome Outcome) {
-	p := c.policy
-	switch {
-	// This is what classify returns, at less cost.
-	case err == nil && resp.StatusCode < 400 && p.Classify == nil:
-		return Final
-	// A body that cannot be read will not be readable on a retry, and what a
-	// server makes of a part of it means nothing.
-	case c.attempt.bodyFailed():
-		return Final
-	case p.Classify != nil:
-		outcome = p.Classify(c.sentRequest(), resp, err)
-	default:
-		outcome = classify(c.sentRequest(), resp, err, p.IdempotencyHeader)
-		// What was unprocessed is not the attempt's own request. A layer that
-		// states an Outcome knows that itself.
-		if outcome == Unprocessed && !statesOutcome(err) && c.attempt.isOfAnother(resp, err) {
-			outcome = Transient
-		}
-	}
-	switch {
-	case outcome > Unprocessed:
-		return Final
-	// Another connection has been tried; once is enough.
-	case c.retried421 && statusIs(resp, http.StatusMisdirectedRequest):
-		return Final
-	// net/http has retried often enough for all attempts.
-	case errors.Is(err, wire.ErrTooManySends):
-		return Final
-	case outcome == Transient && err != nil && c.neverSent(err):
-		return Unprocessed
-	case outcome == Unprocessed && err != nil && c.attempt.failedToReconnect(err):
-		return Transient
-	}
-	return outcome
-}
-
 // classifyStatus decides by the status, whatever X-Should-Retry says.
 func classifyStatus(req *http.Request, resp *http.Response, keyHeader string) Outcome {
 	switch status := resp.StatusCode; status {
@@ -142,17 +102,6 @@ func classifyStatus(req *http.Request, resp *http.Response, keyHeader string) Ou
 		}
 	}
 	return Final
-}
-
-// finalReason returns why a Final response ends its request.
-func finalReason(resp *http.Response) Reason {
-	switch {
-	case resp.StatusCode < 400:
-		return ReasonSuccess
-	case serverForbidsRetry(resp):
-		return ReasonDoNotRetry
-	}
-	return ReasonPermanent
 }
 
 func serverForbidsRetry(resp *http.Response) bool {

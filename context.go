@@ -2,7 +2,6 @@ package httpretry
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"reflect"
 	"sync/atomic"
@@ -51,15 +50,6 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 	v.policy = p.resolve()
 	v.policy.err = p.problems("Policy")
 	return v.withContext(ctx)
-}
-
-// problemWith returns what is wrong with a policy of WithPolicy, on its own or
-// with the settings of the RetryTransport that is to follow it.
-func (p *resolvedPolicy) problemWith(s *settings) error {
-	if p.err == nil && p.IdempotencyHeader == s.attemptHeader {
-		return fmt.Errorf("Policy.IdempotencyHeader: %q: want another header than Config.AttemptHeader", p.IdempotencyHeader)
-	}
-	return p.err
 }
 
 // WithoutRetries returns a context whose requests are sent once. Otherwise they
@@ -155,72 +145,4 @@ func (a *attemptContext) isIn(ctx context.Context) bool {
 		v = fromContext(v.attempt.Context) // of a nested RetryTransport
 	}
 	return v.hasAttempt()
-}
-
-// endContext returns a context for Response.Request. It is the attempt's, which
-// saves an allocation. If the caller derives contexts from those of responses,
-// it is a new one, because each of them keeps those before it in memory.
-func (c *call) endContext() *attemptContext {
-	a := c.attempt
-	if a != nil && !c.values.hasAttempt() {
-		return &a.attemptContext
-	}
-	end := new(attemptContext)
-	end.init(c.callerContext(), c.values, c.attempts)
-	if a != nil {
-		end.number = a.number
-	}
-	return end
-}
-
-// requestWith returns a copy of the caller's request with another context.
-func (c *call) requestWith(ctx context.Context) *http.Request {
-	if c.attempt == nil {
-		return c.req.WithContext(ctx)
-	}
-	c.attempt.respReq = *c.req.WithContext(ctx)
-	return &c.attempt.respReq
-}
-
-// detach returns a context with the values of ctx, which is the context of the
-// attempt or derived from it, that ends when the caller's context does, and the
-// context that Result finds in it.
-func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
-	a := c.attempt
-	if sameContext(ctx, a.req.Context()) {
-		end := c.endContext()
-		return end, end
-	}
-	// The values include the hooks. What the caller sends with them must not
-	// end the attempt, whose response it may still be reading.
-	a.trace.Detach()
-	return &detachedContext{Context: a.Context, values: context.WithoutCancel(ctx)}, &a.attemptContext
-}
-
-// detachedContext has the values of a context that was derived from that of an
-// attempt, and ends when the caller's context does.
-type detachedContext struct {
-	context.Context // the caller's
-	values          context.Context
-}
-
-// Value implements context.Context. It does not look in the caller's context
-// as well, which may be a detachedContext in turn, and so on: the time would
-// double with each. So context.Cause returns the error of the caller's context.
-func (c *detachedContext) Value(key any) any { return c.values.Value(key) }
-
-// AfterFunc spares package context a goroutine for each derived context (see
-// [context.AfterFunc]).
-func (c *detachedContext) AfterFunc(f func()) func() bool { return context.AfterFunc(c.Context, f) }
-
-// callerContext returns the context that attempts of c are derived from. If
-// that is the context of an earlier Response's Request, it is the one which
-// that was derived from: otherwise a caller that makes each request in the
-// context of the response before would keep all of them in memory.
-func (c *call) callerContext() context.Context {
-	ctx := c.req.Context()
-	if earlier, ok := ctx.(*attemptContext); ok {
-		return earlier.Context
-	}
-	return ctx
 }

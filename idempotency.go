@@ -17,15 +17,6 @@ func Idempotent(req *http.Request) bool {
 	return hasIdempotentMethod(req) || hasStandardKey(req.Header)
 }
 
-// isIdempotent reports whether p considers req idempotent. A key in the
-// policy's own header counts whatever Policy.Idempotent returns.
-func (p *resolvedPolicy) isIdempotent(req *http.Request) bool {
-	if p.Idempotent != nil {
-		return p.Idempotent(req) || hasKey(req.Header, p.IdempotencyHeader)
-	}
-	return hasIdempotentMethod(req) || isKeyed(req.Header, p.IdempotencyHeader)
-}
-
 func hasIdempotentMethod(req *http.Request) bool {
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace,
@@ -129,4 +120,19 @@ func hasMeaning(name string) bool {
 func isTokenByte(b byte) bool {
 	return 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' ||
 		strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
+}
+
+// setHeader replaces a header field in whatever spelling it has: a map may be
+// filled past the methods of http.Header.
+func setHeader(h http.Header, name string, values []string) http.Header {
+	if h == nil {
+		h = make(http.Header, 1)
+	}
+	for other := range h {
+		if len(other) == len(name) && strings.EqualFold(other, name) {
+			delete(h, other)
+		}
+	}
+	h[name] = values
+	return h
 }

@@ -233,3 +233,12 @@ func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	return (r.Kind() == reflect.Pointer || r.Kind() == reflect.Func) && r.IsNil()
 }
+
+// isIdempotent reports whether p considers req idempotent. A key in the
+// policy's own header counts whatever Policy.Idempotent returns.
+func (p *resolvedPolicy) isIdempotent(req *http.Request) bool {
+	if p.Idempotent != nil {
+		return p.Idempotent(req) || hasKey(req.Header, p.IdempotencyHeader)
+	}
+	return hasIdempotentMethod(req) || isKeyed(req.Header, p.IdempotencyHeader)
+}

@@ -27,10 +27,10 @@ const minProgress = 64 << 10
 func (c *call) resumable(resp *http.Response, reason Reason) (resume.Part, bool) {
 	p := c.policy
 	// An outer RetryTransport resumes, as it retries.
-	if !p.Resume || reason != ReasonSuccess || c.maxAttempts() == 1 || !c.idempotent || c.outer() != nil {
+	if !p.Resume || reason != ReasonSuccess || c.maxAttempts() == 1 || !c.idempotent || c.caller.outer() != nil {
 		return resume.Part{}, false
 	}
-	part, ok := resume.Of(c.req, resp)
+	part, ok := resume.Of(c.caller.req, resp)
 	return part, ok && (part.HasValidator() || p.ResumeSame != nil)
 }
 
@@ -48,24 +48,15 @@ func (c *call) handOverResumable(resp *http.Response, reason Reason) {
 func (c *call) resumeLater(resp *http.Response, end *attemptContext, part resume.Part) {
 	b := &resumingBody{
 		call:    *c,
-		req:     c.req,
+		req:     c.caller.req,
 		first:   resp,
 		part:    part,
 		counter: end,
-		initial: bodySource{ReadCloser: resp.Body, rest: -1},
+		initial: resume.Source{Body: resp.Body, Rest: -1, Idle: c.policy.ResumeIdle},
 	}
 	b.source = &b.initial
-	b.call.resumed, b.call.resp = b, nil
+	b.call.resp = nil
 	resp.Body = b
-}
-
-// countedAttempts returns the number of attempts that count toward MaxAttempts:
-// those since the last one that made progress, which is included.
-func (c *call) countedAttempts() int {
-	if c.resumed == nil {
-		return c.attempts
-	}
-	return c.attempts - c.resumed.uncounted
 }
 
 // resumingBody is the body of a response. When it breaks off, the next Read
@@ -80,30 +71,19 @@ type resumingBody struct {
 	first *http.Response // the caller's
 	part  resume.Part
 
-	initial   bodySource
-	counter   *attemptContext // has the number of attempts that Result returns
-	offset    int64           // bytes that the caller has got
-	start     int64           // offset at the start of the current attempt
-	settleAt  int64           // offset at which the current attempt counts as a success
-	uncounted int             // attempts that do not count toward MaxAttempts
-	broken    error           // the source's error; the next Read replaces the source
-	err       error           // the end of the body
+	initial  resume.Source
+	counter  *attemptContext // has the number of attempts that Result returns
+	offset   int64           // bytes that the caller has got
+	start    int64           // offset at the start of the current attempt
+	settleAt int64           // offset at which the current attempt counts as a success
+	broken   error           // the source's error; the next Read replaces the source
+	err      error           // the end of the body
 
 	unsettled atomic.Bool // a resume is not yet a success; finish settles the first attempt
 	mu        sync.Mutex
 	closed    bool                    // guarded by mu
-	source    *bodySource             // written with mu held; nil during a resume
+	source    *resume.Source          // written with mu held; nil during a resume
 	cancel    context.CancelCauseFunc // written with mu held; nil before the first resume
-}
-
-// bodySource is a response that delivers a part of a resumingBody.
-type bodySource struct {
-	io.ReadCloser
-	skip    int64       // bytes to discard first
-	rest    int64       // bytes to deliver; negative: until EOF
-	more    bool        // bytes of something else follow the rest
-	timer   *time.Timer // of ResumeIdle, running during Read
-	closing atomic.Bool
 }
 
 // Read implements io.Reader.
@@ -114,7 +94,7 @@ func (b *resumingBody) Read(p []byte) (int, error) {
 				return 0, err
 			}
 		}
-		n, err := b.source.read(p, b.call.policy.ResumeIdle)
+		n, err := b.source.Read(p)
 		b.offset += int64(n)
 		if b.offset >= b.settleAt {
 			b.settleAt = math.MaxInt64
@@ -125,6 +105,8 @@ func (b *resumingBody) Read(p []byte) (int, error) {
 			return n, nil
 		case err == io.EOF:
 			return n, b.end(io.EOF)
+		case err == resume.ErrIdle:
+			err = &attemptTimeout{what: "no byte of the body for", after: b.call.policy.ResumeIdle}
 		}
 		b.broken = err
 		// What has arrived does not wait for the rest.
@@ -161,7 +143,7 @@ func (b *resumingBody) Close() error {
 	if source == nil {
 		return nil
 	}
-	return source.close()
+	return source.Close()
 }
 
 func (b *resumingBody) isClosed() bool {
@@ -173,7 +155,7 @@ func (b *resumingBody) isClosed() bool {
 // settle records that the current attempt is a success, once.
 func (b *resumingBody) settle() {
 	if b.unsettled.Swap(false) {
-		b.call.settleSuccess(&http.Response{StatusCode: http.StatusPartialContent})
+		b.call.settle(&http.Response{StatusCode: http.StatusPartialContent})
 	}
 }
 
@@ -204,20 +186,32 @@ func (b *resumingBody) resume() error {
 		if resp != nil && c.isSuccess(resp, reason) {
 			return b.conclude(resp, reason)
 		}
-		c.report(resp, err, wait, reason)
+		b.report(resp, err, wait, reason)
 		if reason != ReasonNone {
 			return b.fail(resp, err, wait, reason)
 		}
 		c.discard(resp)
 		// As in RoundTrip, a wait that ends early has a second Event.
 		if reason, err = c.pause(wait, err); reason != ReasonNone {
-			c.report(nil, err, 0, reason)
+			b.report(nil, err, 0, reason)
 			return b.fail(nil, err, 0, reason)
 		}
 		resp, err = b.send()
 		outcome = c.outcome(resp, err)
-		c.noteCooldown(resp, outcome)
+		c.waits.noteCooldown(resp, outcome)
 	}
+}
+
+// report passes the decision after an attempt to Config.Observe, if that is
+// set.
+func (b *resumingBody) report(resp *http.Response, err error, wait time.Duration, reason Reason) {
+	c := &b.call
+	if c.settings.observe == nil {
+		return
+	}
+	e := c.event(resp, err, wait, reason)
+	e.Request, e.Resuming, e.Offset = b.req, true, b.offset
+	c.settings.observe(c.caller.req.Context(), e)
 }
 
 // detach closes the source, and prepares the call for the attempts that follow.
@@ -236,18 +230,19 @@ func (b *resumingBody) detach() bool {
 		// Once Close has returned, the caller may change the request, while a
 		// Read may still be sending it.
 		b.req = b.req.Clone(b.req.Context())
-		c.req = b.req.WithContext(ctx)
+		c.caller.req = b.req.WithContext(ctx)
+		c.waits.req = c.caller.req
 	}
 	b.mu.Unlock()
 	// It has failed, so its connection is of no use. Close may block.
-	_ = bounded.Close(respbody.MaxTime, closeFunc(source.close))
+	_ = bounded.Close(respbody.MaxTime, source)
 	if closed {
 		return false
 	}
 	// An attempt that made progress is the first of those that count.
 	if b.offset-b.start >= minProgress {
-		b.uncounted = c.attempts - 1
-		c.waits = waits{}
+		c.uncounted = c.attempts - 1
+		c.waits.restart()
 	}
 	return true
 }
@@ -288,7 +283,7 @@ func (b *resumingBody) send() (*http.Response, error) {
 	if ifRange == "" {
 		delete(header, "If-Range")
 	}
-	b.call.req.Header = header
+	b.call.caller.req.Header = header
 	b.counter.resumes.Add(1)
 	return b.call.send()
 }
@@ -299,21 +294,27 @@ func (b *resumingBody) conclude(resp *http.Response, reason Reason) error {
 	c := &b.call
 	skip, err := b.part.Check(resp, b.offset, b.same(resp))
 	if err != nil {
-		c.settleSuccess(resp)
-		c.report(resp, err, 0, ReasonNotResumable)
+		c.settle(resp)
+		b.report(resp, err, 0, ReasonNotResumable)
 		return b.fail(resp, err, 0, ReasonNotResumable)
 	}
-	c.report(resp, nil, 0, reason)
+	b.report(resp, nil, 0, reason)
 	c.progress, c.resp = progressDone, nil
 	b.start = b.offset
 	b.settleAt = min(b.offset+minProgress, b.part.Length())
 	rest := b.part.Length() - b.offset
-	source := &bodySource{ReadCloser: resp.Body, skip: skip, rest: rest, more: resp.ContentLength > skip+rest}
+	source := &resume.Source{
+		Body: resp.Body,
+		Skip: skip,
+		Rest: rest,
+		More: resp.ContentLength > skip+rest,
+		Idle: c.policy.ResumeIdle,
+	}
 	b.unsettled.Store(true)
 	b.broken, b.err = nil, nil
 	if !b.attach(source) {
 		b.settle()
-		_ = bounded.Close(respbody.MaxTime, closeFunc(source.close)) // nobody reads it
+		_ = bounded.Close(respbody.MaxTime, source) // nobody reads it
 		return b.end(http.ErrBodyReadAfterClose)
 	}
 	return nil
@@ -321,7 +322,7 @@ func (b *resumingBody) conclude(resp *http.Response, reason Reason) error {
 
 // attach makes source what Read reads from, unless the body is closed. Close
 // has no source to close during a resume.
-func (b *resumingBody) attach(source *bodySource) bool {
+func (b *resumingBody) attach(source *resume.Source) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -359,100 +360,9 @@ func (b *resumingBody) fail(resp *http.Response, err error, wait time.Duration, 
 		err = c.afterAttempt(err, b.broken)
 	}
 	err = c.fail(err, reason)
-	c.sleep(wait, nil)
+	c.caller.sleep(wait, nil)
 	if b.isClosed() {
 		err = http.ErrBodyReadAfterClose
 	}
 	return b.end(err)
 }
-
-// read reads from the source, each Read for at most idle.
-func (s *bodySource) read(p []byte, idle time.Duration) (int, error) {
-	if s.rest < 0 {
-		return s.readOnce(p, idle)
-	}
-	if s.skip > 0 {
-		// io.CopyN would drop an error that comes with the last of the bytes.
-		skipped, err := io.Copy(io.Discard, io.LimitReader(timedReader{s, idle}, s.skip))
-		s.skip -= skipped
-		switch {
-		case err != nil:
-			return 0, err
-		case s.skip > 0:
-			return 0, io.ErrUnexpectedEOF
-		}
-	}
-	if s.rest == 0 {
-		return s.readEnd(idle)
-	}
-	n, err := s.readOnce(p[:min(int64(len(p)), s.rest)], idle)
-	s.rest -= int64(n)
-	switch {
-	case s.rest > 0:
-		return n, noEOF(err)
-	case s.more:
-		return n, io.EOF
-	}
-	return n, err
-}
-
-// readEnd reads what comes after the rest: EOF, or the error of a layer in Base
-// that has checked the bytes. A byte is not of this body.
-func (s *bodySource) readEnd(idle time.Duration) (int, error) {
-	n, err := s.readOnce(make([]byte, 1), idle)
-	if n > 0 {
-		return 0, io.EOF
-	}
-	return 0, err
-}
-
-// noEOF returns the error for a body that is shorter than it has to be.
-func noEOF(err error) error {
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-// readOnce reads for at most idle. 0 means no limit.
-func (s *bodySource) readOnce(p []byte, idle time.Duration) (int, error) {
-	if idle <= 0 {
-		return s.ReadCloser.Read(p)
-	}
-	if s.timer == nil {
-		s.timer = time.AfterFunc(idle, s.interrupt)
-	} else {
-		s.timer.Reset(idle)
-	}
-	n, err := s.ReadCloser.Read(p)
-	if !s.timer.Stop() {
-		err = &attemptTimeout{what: "no byte of the body for", after: idle}
-	}
-	return n, err
-}
-
-// interrupt ends a Read that waits, by closing the body. With net/http's bodies
-// that works over HTTP/1 and HTTP/2.
-func (s *bodySource) interrupt() {
-	_ = s.close() // the Read has an error of its own
-}
-
-func (s *bodySource) close() error {
-	if s.closing.Swap(true) {
-		return nil
-	}
-	return s.ReadCloser.Close()
-}
-
-// timedReader is a bodySource as an io.Reader.
-type timedReader struct {
-	source *bodySource
-	idle   time.Duration
-}
-
-func (r timedReader) Read(p []byte) (int, error) { return r.source.readOnce(p, r.idle) }
-
-// closeFunc is a function as an io.Closer.
-type closeFunc func() error
-
-func (f closeFunc) Close() error { return f() }

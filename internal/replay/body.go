@@ -48,16 +48,8 @@ type Body struct {
 // there is no GetBody.
 func (b *Body) Prepare(req *http.Request, limit int64) {
 	b.req, b.source = req, req.Body
-	if Has(req) {
-		b.prepare(limit)
-	}
-}
-
-// prepare is Prepare for a request with a body. It is apart, as finish is, so
-// that the compiler inlines its caller, which saves 2 ns.
-func (b *Body) prepare(limit int64) {
-	req := b.req
 	switch {
+	case !Has(req):
 	// Only a record of what was sent can replace it.
 	case req.GetBody == nil:
 		b.rec = newRecorder(req.Body, limit)
@@ -206,12 +198,10 @@ func (b *Body) Unreserve() {
 // Finish says that no attempt follows the current one, which may still be
 // sending the body.
 func (b *Body) Finish() {
-	if b.next != nil || b.rec != nil {
-		b.finish()
+	// Most requests end here.
+	if b.next == nil && b.rec == nil {
+		return
 	}
-}
-
-func (b *Body) finish() {
 	b.Unreserve()
 	if b.rec != nil {
 		b.rec.finish()

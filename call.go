@@ -1,0 +1,101 @@
+package httpretry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/seed421102f4/httpretry/internal/replay"
+)
+
+// call is one request on its way through RoundTrip. It lives on RoundTrip's
+// stack, or as a copy in a resumingBody: nothing else may keep a pointer to it.
+// Only the goroutine of RoundTrip, or of the Read that resumes a body, uses it.
+type call struct {
+	settings *settings
+	caller   caller
+	policy   *resolvedPolicy
+	charge   charge
+	waits    waits
+	body     replay.Body
+
+	key        string // the idempotency key that was made, if any
+	idempotent bool   // the request is safe to send twice
+
+	attempts   int            // started so far
+	uncounted  int            // of them, those that do not count toward MaxAttempts
+	start      time.Duration  // since settings.created; 0 unless Observe or MaxElapsed needs it
+	progress   progress       // of the current attempt
+	attempt    *attempt       // the current copy, nil while it is the caller's own request
+	resp       *http.Response // of the current attempt
+	lastStatus int            // of the response that was discarded, or 0
+	retried421 bool           // a 421 was retried
+}
+
+// progress is how far a call has come:
+//
+//	progressAttempt  before or in an attempt, or in the decision after it
+//	progressWaiting  another attempt is to follow
+//	progressDone     no clean-up is left to cleanUpAfterPanic
+type progress uint8
+
+const (
+	progressAttempt progress = iota
+	progressWaiting
+	progressDone
+)
+
+// maxAttempts returns how many attempts the request may have.
+func (c *call) maxAttempts() int {
+	if c.caller.values.withoutRetries {
+		return 1
+	}
+	return c.policy.MaxAttempts
+}
+
+// sentRequest returns the request as the last attempt sent it.
+func (c *call) sentRequest() *http.Request {
+	if c.attempt != nil {
+		return &c.attempt.req
+	}
+	return c.caller.req
+}
+
+// canceled returns the error of a request that its caller canceled. It
+// satisfies errors.Is for the context's error and for its cause, of which
+// net/http returns one or the other. The error of the attempt before the
+// cancel is only in its text: Timeout must not report that.
+func (c *call) canceled(last error) error {
+	ctx := c.caller.req.Context()
+	ctxErr, cause := ctx.Err(), context.Cause(ctx)
+	if ctxErr == nil {
+		ctxErr, cause = errRequestCanceled, errRequestCanceled
+	}
+	// The error of an AttemptTimeout is a context.DeadlineExceeded, too.
+	_, timedOut := errors.AsType[*attemptTimeout](last)
+	if errors.Is(last, ctxErr) && errors.Is(last, cause) && !timedOut {
+		return last
+	}
+	err := ctxErr
+	if !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", ctxErr, cause)
+	}
+	if last != nil {
+		return fmt.Errorf("%w (last attempt: %v)", err, last)
+	}
+	return c.afterAttempt(nil, err)
+}
+
+// afterAttempt adds the result of the last attempt to err, which occurred
+// later.
+func (c *call) afterAttempt(last, err error) error {
+	switch {
+	case last != nil && !errors.Is(err, last):
+		return fmt.Errorf("%w (last attempt: %w)", err, last)
+	case last == nil && c.lastStatus != 0:
+		return fmt.Errorf("%w (last attempt: status %d)", err, c.lastStatus)
+	}
+	return err
+}

@@ -1,0 +1,118 @@
+package httpretry
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// caller is who called RoundTrip: the request, and the values of its context.
+type caller struct {
+	req    *http.Request // never modified
+	values contextValues
+	waited time.Duration // since the last Event
+}
+
+// outer returns the attempt of another RetryTransport in whose context the
+// request is sent, or nil. A context that outlives its attempt, such as that
+// of a Response's Request, does not count.
+func (c *caller) outer() *attemptContext {
+	if a := c.values.attempt; a != nil && a.inRoundTrip.Load() {
+		return a
+	}
+	return nil
+}
+
+// priorAttempts returns how often the inbound request of a Middleware was sent
+// before, if c belongs to one that is still being handled. Otherwise it is 0.
+func (c *caller) priorAttempts() int {
+	if c.values.inbound.isOpen() {
+		return c.values.inbound.priorAttempts
+	}
+	return 0
+}
+
+// retries reports whether a retry is left to a caller: an outer
+// RetryTransport, or the client that has retried the inbound request. An
+// Unprocessed request is retried here even if that client retries, because its
+// retry would repeat the whole inbound request.
+func (c *caller) retries(outcome Outcome) bool {
+	return c.outer() != nil || outcome != Unprocessed && c.priorAttempts() > 0
+}
+
+// isAsSent reports whether Base may see the request's own context and header:
+// Attempt and the attempt header, of that name, are correct for it.
+func (c *caller) isAsSent(attemptHeader string) bool {
+	if c.values.attempt != nil {
+		return c.outer() != nil
+	}
+	prior := c.priorAttempts()
+	return prior == 0 || attemptHeader == "" || maxCount(c.req.Header[attemptHeader]) == prior
+}
+
+// hasCanceled reports whether the caller has canceled the request. The
+// error of an attempt does not tell: a timeout inside net/http looks like one
+// of the caller's.
+func (c *caller) hasCanceled() bool {
+	if c.req.Context().Err() != nil {
+		return true
+	}
+	cancel := cancelChannel(c.req)
+	// Most requests have no Cancel channel.
+	if cancel == nil {
+		return false
+	}
+	select {
+	case <-cancel:
+		return true
+	default:
+		return false
+	}
+}
+
+// cancelChannel returns the request's Cancel channel. http.Client sets it for
+// its Timeout if it does not know the transport (setRequestCancel).
+func cancelChannel(req *http.Request) <-chan struct{} {
+	//lint:ignore SA1019 net/http uses it
+	return req.Cancel
+}
+
+// sleep waits, but only until early is closed, and reports whether the caller
+// is still waiting.
+func (c *caller) sleep(wait time.Duration, early <-chan struct{}) bool {
+	if wait > 0 {
+		begun := time.Now()
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-early:
+		case <-c.req.Context().Done():
+		case <-cancelChannel(c.req):
+		}
+		c.waited += time.Since(begun)
+	}
+	return !c.hasCanceled()
+}
+
+// hidesCancel reports whether err does not show the cancel that caused it:
+// net/http returns the context's error or its cause, never both, or the
+// failure that the cancel led to.
+func (c *caller) hidesCancel(err error, reason Reason) bool {
+	ctx := c.req.Context()
+	return reason == ReasonCanceled && ctx.Err() != nil &&
+		!(errors.Is(err, ctx.Err()) && errors.Is(err, context.Cause(ctx)))
+}
+
+// attemptContext returns the context that attempts of c are derived from. If
+// that is the context of an earlier Response's Request, it is the one which
+// that was derived from: otherwise a caller that makes each request in the
+// context of the response before would keep all of them in memory.
+func (c *caller) attemptContext() context.Context {
+	ctx := c.req.Context()
+	if earlier, ok := ctx.(*attemptContext); ok {
+		return earlier.Context
+	}
+	return ctx
+}

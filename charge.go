@@ -1,0 +1,39 @@
+package httpretry
+
+import "context"
+
+// charge is what a request costs its host's budget.
+type charge struct {
+	budget  Budget
+	origin  string      // of the request's URL
+	window  *hostWindow // of origin in budget, if that is known
+	charged bool        // for the current or next attempt
+}
+
+// withdraw charges for a retry, and reports whether the budget allows it. A
+// retry whose time the server has scheduled is free.
+func (c *charge) withdraw(ctx context.Context, scheduled bool) bool {
+	c.charged = !scheduled && c.budget.Withdraw(ctx, c.origin)
+	return scheduled || c.charged
+}
+
+// refundUnsent takes back the charge for a retry that is not sent.
+func (c *charge) refundUnsent() {
+	if c.charged {
+		c.charged = false
+		c.budget.Refund(c.origin)
+	}
+}
+
+// settle records a response that is not a transient failure.
+func (c *charge) settle() {
+	// The known window saves a second lookup, which costs 25 ns.
+	if b, ok := c.budget.(*HostBudget); ok && c.window != nil {
+		b.depositTo(c.window, c.origin)
+	} else {
+		c.budget.Deposit(c.origin)
+	}
+	if c.charged {
+		refundSuccess(c.budget, c.origin)
+	}
+}

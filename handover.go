@@ -1,0 +1,145 @@
+package httpretry
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"reflect"
+
+	"github.com/seed421102f4/httpretry/internal/respbody"
+)
+
+// handOver makes resp, of the last attempt, the caller's. It returns the
+// context that Result looks for, or nil.
+func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) (end *attemptContext) {
+	a := c.attempt
+	isDefault := c.attempts == 1 && (reason == ReasonSuccess || reason == ReasonPermanent) && !resumable
+	// Result returns the default anyway, unless the request's context is that
+	// of an earlier response. An outer RetryTransport sets Response.Request
+	// itself, once it has decided how the request ended.
+	records := c.caller.outer() == nil && (!isDefault || c.caller.values.hasAttempt())
+	if records {
+		end = c.caller.endContext(a, c.attempts)
+	}
+	switch {
+	case resp.Request == nil, c.isOwn(resp.Request):
+		resp.Request = c.caller.req
+		if records {
+			resp.Request = a.requestWith(c.caller.req, end)
+		}
+	// Base may have followed a redirect: then the request is its own. Its
+	// context must not end with the attempt.
+	case a != nil && a.isIn(resp.Request.Context()):
+		var ctx context.Context
+		ctx, end = c.detach(resp.Request.Context())
+		resp.Request = resp.Request.WithContext(ctx)
+	// A layer, such as a tracer, has cloned the caller's own request. If the
+	// context is that of an attempt, it is of another request: Base may use one
+	// Response again and again.
+	case records && a == nil && !fromContext(resp.Request.Context()).hasAttempt():
+		ctx := resp.Request.Context()
+		end.init(ctx, fromContext(ctx), c.attempts)
+		resp.Request = resp.Request.WithContext(end)
+	}
+	if end != nil {
+		end.reason.Store(uint32(reason))
+	}
+	if a != nil {
+		a.followBody(resp)
+	}
+	return end
+}
+
+// isOwn reports whether req is the request that the last attempt sent, or the
+// copy that net/http makes of one with a body (setupRewindBody). That copy is
+// the Response.Request if an HTTP/2 connection was open already.
+func (c *call) isOwn(req *http.Request) bool {
+	sent := c.sentRequest()
+	return req == sent || req == c.caller.req ||
+		req.URL == sent.URL && req.Method == sent.Method && req.Host == sent.Host &&
+			reflect.ValueOf(req.Header).Pointer() == reflect.ValueOf(sent.Header).Pointer() &&
+			sameContext(req.Context(), sent.Context())
+}
+
+// followBody ends the attempt with the body of its response. Until then, the
+// attempt's context must live: it is that of the body, too.
+func (a *attempt) followBody(resp *http.Response) {
+	switch {
+	// The body of a tunnel also writes, and net/http does not need its context
+	// any more (RFC 9110 sections 9.3.6 and 15.2.2).
+	case isTunnel(&a.req, resp):
+		a.ResponseEnded(resp.ProtoMajor)
+	// Callers often leave these open. A layer may have wrapped http.NoBody.
+	// Over HTTP/2, a response without a body may still have trailers, which
+	// end it.
+	case respbody.IsEmpty(resp),
+		resp.ProtoMajor == 1 && (resp.ContentLength == 0 || a.req.Method == http.MethodHead):
+		a.ResponseEnded(resp.ProtoMajor)
+	default:
+		a.respBody.Follow(resp, a)
+	}
+}
+
+// isTunnel reports whether resp is a tunnel whose body also writes. net/http
+// has none for CONNECT: what is sent is the request's body.
+func isTunnel(req *http.Request, resp *http.Response) bool {
+	_, writes := resp.Body.(io.Writer)
+	return resp.StatusCode == http.StatusSwitchingProtocols ||
+		writes && req.Method == http.MethodConnect && resp.StatusCode >= 200 && resp.StatusCode < 300
+}
+
+// endContext returns a context for Response.Request. It is the attempt's, which
+// saves an allocation. If the caller derives contexts from those of responses,
+// it is a new one, because each of them keeps those before it in memory.
+func (c *caller) endContext(a *attempt, attempts int) *attemptContext {
+	if a != nil && !c.values.hasAttempt() {
+		return &a.attemptContext
+	}
+	end := new(attemptContext)
+	end.init(c.attemptContext(), &c.values, attempts)
+	if a != nil {
+		end.number = a.number
+	}
+	return end
+}
+
+// requestWith returns a copy of req, the caller's, with another context. The
+// attempt has room for it.
+func (a *attempt) requestWith(req *http.Request, ctx context.Context) *http.Request {
+	if a == nil {
+		return req.WithContext(ctx)
+	}
+	a.respReq = *req.WithContext(ctx)
+	return &a.respReq
+}
+
+// detach returns a context with the values of ctx, which is the context of the
+// attempt or derived from it, that ends when the caller's context does, and the
+// context that Result finds in it.
+func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
+	a := c.attempt
+	if sameContext(ctx, a.req.Context()) {
+		end := c.caller.endContext(a, c.attempts)
+		return end, end
+	}
+	// The values include the hooks. What the caller sends with them must not
+	// end the attempt, whose response it may still be reading.
+	a.trace.Detach()
+	return &detachedContext{Context: a.Context, values: context.WithoutCancel(ctx)}, &a.attemptContext
+}
+
+// detachedContext has the values of a context that was derived from that of an
+// attempt, and ends when the caller's context does.
+type detachedContext struct {
+	context.Context // the caller's
+	values          context.Context
+}
+
+// Value implements context.Context. It does not look in the caller's context
+// as well, which may be a detachedContext in turn, and so on: the time would
+// double with each. So context.Cause returns the error of the caller's context.
+func (c *detachedContext) Value(key any) any { return c.values.Value(key) }
+
+// AfterFunc spares package context a goroutine for each derived context (see
+// [context.AfterFunc]).
+func (c *detachedContext) AfterFunc(f func()) func() bool { return context.AfterFunc(c.Context, f) }

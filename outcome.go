@@ -1,0 +1,132 @@
+package httpretry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/seed421102f4/httpretry/internal/wire"
+)
+
+// outcome returns what the result of c's last attempt means.
+func (c *call) outcome(resp *http.Response, err error) (outcome Outcome) {
+	p := c.policy
+	switch {
+	// This is what classify returns, at less cost.
+	case err == nil && resp.StatusCode < 400 && p.Classify == nil:
+		return Final
+	// A body that cannot be read will not be readable on a retry, and what a
+	// server makes of a part of it means nothing.
+	case c.attempt.bodyFailed():
+		return Final
+	case p.Classify != nil:
+		outcome = p.Classify(c.sentRequest(), resp, err)
+	default:
+		outcome = classify(c.sentRequest(), resp, err, p.IdempotencyHeader)
+		// What was unprocessed is not the attempt's own request. A layer that
+		// states an Outcome knows that itself.
+		if outcome == Unprocessed && !statesOutcome(err) && c.attempt.isOfAnother(resp, err) {
+			outcome = Transient
+		}
+	}
+	switch {
+	case outcome > Unprocessed:
+		return Final
+	// Another connection has been tried; once is enough.
+	case c.retried421 && statusIs(resp, http.StatusMisdirectedRequest):
+		return Final
+	// net/http has retried often enough for all attempts.
+	case errors.Is(err, wire.ErrTooManySends):
+		return Final
+	case outcome == Transient && err != nil && c.neverSent(err):
+		return Unprocessed
+	case outcome == Unprocessed && err != nil && c.attempt.failedToReconnect(err):
+		return Transient
+	}
+	return outcome
+}
+
+// finalReason returns why a Final response ends its request.
+func finalReason(resp *http.Response) Reason {
+	switch {
+	case resp.StatusCode < 400:
+		return ReasonSuccess
+	case serverForbidsRetry(resp):
+		return ReasonDoNotRetry
+	}
+	return ReasonPermanent
+}
+
+// isSuccess reports whether resp shows that the host works: it is not a
+// transient failure. One that the server forbids to retry may be either.
+func (c *call) isSuccess(resp *http.Response, reason Reason) bool {
+	return reason == ReasonSuccess || reason == ReasonPermanent || reason == ReasonDoNotRetry &&
+		classifyStatus(c.sentRequest(), resp, c.policy.IdempotencyHeader) == Final
+}
+
+// neverSent reports whether the current attempt, which failed with err,
+// provably ended before a byte of its request was written. If a context ended
+// the attempt, its own or one of a layer, this is certain only if it had no
+// connection: over HTTP/2, net/http may write the request after RoundTrip has
+// returned.
+func (c *call) neverSent(err error) bool {
+	a := c.attempt
+	switch {
+	case a == nil || !a.trace.ProvesUnsent():
+		return false
+	// A layer in Base that has read a body may have sent it without net/http.
+	// Without a body, nothing shows whether a layer has sent the request.
+	case a.reads.ever.Load(), !a.hasBody && (c.settings.base.transport == nil || !isOfNetHTTP(c.caller.req.URL)):
+		return false
+	case c.settings.base.hasOtherProtocols():
+		return false
+	}
+	timedOut := a.req.Context().Err() != nil || isTimeout(err) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	return a.trace.Connections() == 0 || !timedOut
+}
+
+// bodyFailed reports whether the attempt's error is that of the request body's
+// own reader.
+func (a *attempt) bodyFailed() bool { return a != nil && a.readerFailed }
+
+// failedToReconnect reports whether err means that a connection failed to open
+// after the request had been written on another. While a connection is being
+// opened, any error counts, because the texts of proxies differ.
+func (a *attempt) failedToReconnect(err error) bool {
+	if a == nil || !a.trace.Wrote() {
+		return false
+	}
+	var op *net.OpError
+	return a.trace.Connecting() || errors.As(err, &op) && isDial(op) || strings.HasPrefix(err.Error(), handshakeTimeout)
+}
+
+// isOfAnother reports whether the result of an attempt is that of a request
+// which a layer in Base sent after another one was answered: the attempt's own,
+// which was processed then, or one before it. A layer that follows a redirect
+// or polls for a result does so.
+func (a *attempt) isOfAnother(resp *http.Response, err error) bool {
+	switch {
+	case a == nil:
+		return false
+	case err != nil:
+		return a.trace.Answered()
+	}
+	return resp.Request != nil && cmp.Or(resp.Request.Method, http.MethodGet) != cmp.Or(a.req.Method, http.MethodGet)
+}
+
+// hasUploaded reports whether it is known that Base does not read the attempt's
+// body any more. Without a copy, nothing is known.
+func (a *attempt) hasUploaded() bool { return a != nil && a.trace.Uploaded() }
+
+// attempt's body any more. Without a copy, nothing is known of a first attempt,
+// unless it never had a connection.
+func (c *call) uploadIsOver(err error, outcome Outcome) bool {
+	if err != nil && outcome == Unprocessed {
+		return true
+	}
+	return c.attempt != nil && c.attempt.trace.Uploaded()
+}

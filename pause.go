@@ -1,0 +1,128 @@
+package httpretry
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/seed421102f4/httpretry/internal/cooldown"
+)
+
+// pause waits before the next attempt, and until its host has cooled down. If
+// no attempt follows, it returns the Reason and the error that the request
+// ends with; last is the error of the attempt before.
+func (c *call) pause(wait time.Duration, last error) (Reason, error) {
+	reason, err := ReasonCanceled, error(nil)
+	if c.caller.sleep(wait, nil) {
+		reason, err = c.awaitCooldown(last)
+	} else {
+		err = c.canceled(last)
+	}
+	// The retry that the budget has charged for is not sent.
+	if reason != ReasonNone {
+		c.charge.refundUnsent()
+	}
+	return reason, err
+}
+
+// awaitFirstAttempt waits until the host has cooled down. An error ends the
+// request.
+func (c *call) awaitFirstAttempt() error {
+	reason, err := c.awaitCooldown(nil)
+	if reason == ReasonNone {
+		return nil
+	}
+	c.report(nil, err, 0, reason)
+	// As in begin, the error of a context that is done is its own.
+	if reason == ReasonCanceled && c.caller.req.Context().Err() != nil {
+		return err
+	}
+	return &Error{Reason: reason, Err: err}
+}
+
+// awaitCooldown waits until the host has cooled down, before an attempt that
+// follows one with the error last. If that takes too long or the caller
+// cancels, it returns the Reason and the error that the request ends with.
+func (c *call) awaitCooldown(last error) (Reason, error) {
+	var (
+		start  time.Time
+		waiter cooldown.Waiter
+	)
+	defer waiter.Leave()
+	for cooldowns := &c.settings.cooldowns; cooldowns.Generation() > 0; {
+		now := time.Now()
+		if !cooldowns.Active(now) {
+			break
+		}
+		// Hosts may ask again and again: MaxRetryAfter limits the total.
+		if start.IsZero() {
+			start = now
+		}
+		first := c.attempts == 0
+		remaining := cooldowns.Join(&waiter, c.waits.cooldownKey(), now, start, first)
+		if remaining.Wait == 0 {
+			break
+		}
+		if first && c.policy.Cooldown == CooldownFail ||
+			remaining.Until.Sub(start) > c.policy.MaxRetryAfter || remaining.Wait > c.timeLeft(now) {
+			return ReasonCooldown, c.afterAttempt(last, &CooldownError{Host: c.charge.origin, Until: remaining.Until})
+		}
+		// After the wait, the host may be cooling down again.
+		if !c.sleepCooldown(&waiter, remaining, start) {
+			return ReasonCanceled, c.canceled(last)
+		}
+	}
+	return ReasonNone, nil
+}
+
+// sleepCooldown waits for the end of a cool-down, and then a moment more. It
+// reports whether the caller is still waiting. The request has been waiting
+// since start.
+func (c *call) sleepCooldown(waiter *cooldown.Waiter, remaining cooldown.Remaining, start time.Time) bool {
+	first, place := c.attempts == 0, rand.Float64()
+	// Places are taken in the order of arrival.
+	if first {
+		place = c.settings.cooldowns.Place(c.waits.cooldownKey())
+	}
+	if !c.caller.sleep(remaining.Wait, remaining.Cleared) {
+		return false
+	}
+	now := time.Now()
+	// If a success has ended the cool-down early, it lasted less long, and so
+	// does the time over which retries return.
+	early := max(remaining.Until.Sub(now), 0)
+	width := min(remaining.Spread, remaining.Length-early)
+	// The first attempts of all requests that arrived meanwhile are far more
+	// than the retries. Over the time in which they arrived, they add their own
+	// rate to that of new requests.
+	if first {
+		arrived := waiter.Arrived(now)
+		width = min(now.Sub(arrived), c.policy.MaxRetryAfter-now.Sub(start))
+	}
+	return c.caller.sleep(scale(min(width, c.timeLeft(now)), place), nil)
+}
+
+// timeLeft returns the longest wait after which an attempt may still start.
+func (c *call) timeLeft(now time.Time) time.Duration {
+	left := time.Duration(math.MaxInt64)
+	if deadline, ok := c.caller.req.Context().Deadline(); ok {
+		// At the deadline itself, there is no time for an attempt.
+		left = deadline.Add(-1).Sub(now)
+	}
+	if c.policy.MaxElapsed > 0 {
+		left = min(left, c.policy.MaxElapsed-(now.Sub(c.settings.created)-c.start))
+	}
+	return left
+}
+
+// uniform returns a random duration in (0, width].
+func uniform(width time.Duration) time.Duration {
+	if width <= 0 {
+		return 0
+	}
+	return time.Duration(rand.Int64N(int64(width))) + 1
+}
+
+func scale(d time.Duration, factor float64) time.Duration {
+	return time.Duration(float64(max(d, 0)) * factor)
+}

@@ -1,0 +1,295 @@
+package httpretry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/hashicorp/go-cleanhttp"
+	"github.com/seed421102f4/httpretry/internal/cooldown"
+	"github.com/seed421102f4/httpretry/internal/fielderr"
+	"github.com/seed421102f4/httpretry/internal/hostpattern"
+	"github.com/seed421102f4/httpretry/internal/hosttable"
+)
+
+// Config configures a [RetryTransport]. Its zero value is valid.
+type Config struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
+	// Base sends the attempts. It must not modify a request, nor its URL, which
+	// all attempts share. A Base with a method Unwrap() http.RoundTripper must
+	// not send a request twice, and may get requests without GetBody. Nil means
+	// a new pooled transport, so share a RetryTransport rather than making one
+	// for each request.
+	Base http.RoundTripper
+
+	// Policy applies to hosts that no key of Hosts matches.
+	Policy Policy
+
+	// Hosts contains policies for particular hosts. A key is a host
+	// ("api.example.com", any port), a host and port ("[::1]:8080"), or a
+	// wildcard for one or more labels ("*.example.com"). The most specific key
+	// wins: one with a port over one without, an exact one over a wildcard, a
+	// longer wildcard over a shorter one. Policies do not inherit: a zero field
+	// means its default, not the value in Policy.
+	//
+	// Keys are compared with Request.URL.Host. Case and a trailing dot are
+	// ignored. Internationalized names are compared as they are, so use the
+	// xn-- form if requests do.
+	Hosts map[string]Policy
+
+	// Observe is called after each attempt, and when a wait or a cool-down ends
+	// a request. The last Event of a request is the only one whose Reason is
+	// not ReasonNone. A request that fails for another reason before its first
+	// attempt has no Event. A body that breaks off has further Events if it can
+	// be resumed (see Policy.Resume). Observe may be called concurrently. A
+	// slow Observe delays the request.
+	Observe func(context.Context, Event)
+
+	// AttemptHeader is the name of a header that each retry has, with the
+	// number of attempts before it. It is for services that use [Middleware].
+	// It must not be one for idempotency keys or one that HTTP defines. ""
+	// means "Retry-Attempt"; "-" means none.
+	AttemptHeader string
+}
+
+// settings is a Config that was checked, with its defaults filled in, and the
+// state of a RetryTransport.
+type settings struct {
+	created       time.Time
+	base          base
+	policy        *resolvedPolicy
+	patterns      *hostpattern.Set[*resolvedPolicy]
+	budget        Budget // of policies that have none
+	observe       func(context.Context, Event)
+	attemptHeader string // "": none
+
+	// Hosts by the spelling in Request.URL.Host, for each scheme.
+	httpHosts, httpsHosts hosttable.Table[host]
+	cooldowns             cooldown.Table
+}
+
+// host is what lookUp returns for one spelling of a host.
+type host struct {
+	policy *resolvedPolicy
+	origin string // the key of its state
+	window hostWindow
+}
+
+// base is Config.Base, and what is known of it.
+type base struct {
+	http.RoundTripper
+	transport *http.Transport // what it wraps in the end, nil if that is not known
+	nested    bool            // it contains another RetryTransport
+}
+
+// New returns a RetryTransport for a shallow copy of cfg, or an error with one
+// line for each invalid field: its path, its value and what is allowed.
+func New(cfg Config) (*RetryTransport, error) {
+	s, err := newSettings(cfg)
+	if err != nil {
+		return nil, err
+	}
+	t := new(RetryTransport)
+	t.settings.Store(s)
+	return t, nil
+}
+
+// newSettings checks cfg and fills in the defaults.
+func newSettings(cfg Config) (*settings, error) {
+	s := &settings{
+		created: time.Now(),
+		base:    base{RoundTripper: cfg.Base},
+		policy:  cfg.Policy.resolve(),
+		budget:  new(HostBudget),
+		observe: cfg.Observe,
+	}
+	var problems []error
+	switch {
+	case s.base.RoundTripper == nil:
+		s.base.RoundTripper = cleanhttp.DefaultPooledTransport()
+	case isNil(s.base.RoundTripper):
+		problems = append(problems, fmt.Errorf("Config.Base: a nil %T: want no value for the default, or a usable transport", s.base.RoundTripper))
+	}
+	// What Base contains decides whether a first attempt needs a copy.
+	s.base.lookThrough()
+
+	// All problems are collected, so that they can be fixed at once.
+	if err := cfg.Policy.problems("Config.Policy"); err != nil {
+		problems = append(problems, err)
+	}
+	patterns, bad := hostPolicies(cfg.Hosts)
+	s.patterns, problems = patterns, append(problems, bad...)
+	header, err := cfg.attemptHeader()
+	if err != nil {
+		problems = append(problems, fielderr.At("Config.AttemptHeader", err))
+	}
+	s.attemptHeader = header
+	return s, fielderr.At("httpretry", errors.Join(problems...))
+}
+
+// attemptHeader returns the canonical name of the attempt header, or "" if
+// retries are to have none.
+func (cfg *Config) attemptHeader() (string, error) {
+	if cfg.AttemptHeader == "-" {
+		return "", nil
+	}
+	name := cmp.Or(cfg.AttemptHeader, defaultAttemptHeader)
+	if err := checkHeaderName(name); err != nil {
+		return "", err
+	}
+	canonical := http.CanonicalHeaderKey(name)
+	// A request that may be retried only because it was never sent must not
+	// look as if it could be sent any number of times.
+	retry := http.Header{canonical: {"1"}}
+	forKeys := isKeyed(retry, cfg.Policy.resolve().IdempotencyHeader)
+	for _, p := range cfg.Hosts {
+		forKeys = forKeys || isKeyed(retry, p.resolve().IdempotencyHeader)
+	}
+	if forKeys {
+		return "", fmt.Errorf("%q: want a header that is not for idempotency keys", name)
+	}
+	return canonical, nil
+}
+
+// hostPolicies prepares the policies of hosts, and lists what is wrong with
+// them in the order of their patterns.
+func hostPolicies(m map[string]Policy) (*hostpattern.Set[*resolvedPolicy], []error) {
+	resolved := make(map[string]*resolvedPolicy, len(m))
+	for pattern, p := range m {
+		resolved[pattern] = p.resolve()
+	}
+	patterns, bad := hostpattern.Parse(resolved)
+	byPattern := make(map[string]string, len(bad))
+	for _, b := range bad {
+		byPattern[b.Pattern] = b.Text
+	}
+	var problems []error
+	// The order of a map is random, and that of errors must not be.
+	for _, pattern := range slices.Sorted(maps.Keys(m)) {
+		path := fmt.Sprintf("Config.Hosts[%q]", pattern)
+		if problem := byPattern[pattern]; problem != "" {
+			problems = append(problems, fmt.Errorf("%s: %s", path, problem))
+		}
+		if err := m[pattern].problems(path); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return patterns, problems
+}
+
+// lookThrough notes what b contains, as far as transports have an
+// Unwrap method.
+func (b *base) lookThrough() {
+	rt := b.RoundTripper
+	for range 100 { // New must return even if transports wrap each other in a cycle
+		switch t := rt.(type) {
+		case *RetryTransport:
+			b.nested = true
+			return
+		case *http.Transport:
+			b.transport = t
+			return
+		case interface{ Unwrap() http.RoundTripper }:
+			rt = t.Unwrap()
+		default:
+			return
+		}
+	}
+}
+
+// hidesGetBody reports whether only net/http's Transport would use the GetBody
+// of a request to u, and may resend the request over HTTP/2 with it.
+// getBodyFor decides which attempts have no GetBody.
+func (b *base) hidesGetBody(u *url.URL) bool {
+	return b.transport != nil && u != nil && (u.Scheme == "https" || b.unencryptedHTTP2())
+}
+
+// isNetHTTP reports whether Base is net/http's Transport itself, with no layer
+// that a request to u is known to pass.
+func (b *base) isNetHTTP(u *url.URL) bool {
+	_, ok := b.RoundTripper.(*http.Transport)
+	return ok && isOfNetHTTP(u)
+}
+
+// isOfNetHTTP reports whether net/http's Transport implements the scheme of u.
+// Other schemes are those of protocols that were registered with it
+// (http.Transport.RegisterProtocol), which are layers.
+func isOfNetHTTP(u *url.URL) bool {
+	return u != nil && (u.Scheme == "http" || u.Scheme == "https")
+}
+
+// hasOtherProtocols reports whether Base may send requests by a protocol that
+// TLS has negotiated and that does not call the hooks of httptrace. It is asked
+// after an attempt: Clone prepares HTTP/2 as the first RoundTrip does.
+func (b *base) hasOtherProtocols() bool {
+	if b.transport == nil {
+		return false
+	}
+	for name := range b.transport.Clone().TLSNextProto {
+		if name != "h2" && name != "unencrypted_http2" {
+			return true
+		}
+	}
+	return false
+}
+
+// unencryptedHTTP2 reports whether Base is known to speak HTTP/2 without TLS.
+func (b *base) unencryptedHTTP2() bool {
+	return b.transport != nil && b.transport.Protocols != nil && b.transport.Protocols.UnencryptedHTTP2()
+}
+
+// maxHeaderBytes returns the limit of Base for response headers, or 0.
+func (b *base) maxHeaderBytes() int64 {
+	if b.transport == nil {
+		return 0
+	}
+	return b.transport.MaxResponseHeaderBytes
+}
+
+// lookUp returns what is known of a URL's host. Each spelling of a host is
+// resolved once.
+func (s *settings) lookUp(u *url.URL) *host {
+	var hosts *hosttable.Table[host]
+	switch {
+	// Long names share an entry, so they are not kept as spellings.
+	case u == nil || len(u.Host) > hosttable.MaxNameLen:
+	case u.Scheme == "https":
+		hosts = &s.httpsHosts
+	case u.Scheme == "http":
+		hosts = &s.httpHosts
+	}
+	if hosts == nil {
+		h := new(host)
+		s.resolve(h, u)
+		return h
+	}
+	return hosts.Get(u.Host, func(h *host) { s.resolve(h, u) })
+}
+
+// resolve finds the policy and the key for the host of u, which may be nil.
+func (s *settings) resolve(h *host, u *url.URL) {
+	h.policy = s.policy
+	if u == nil {
+		return
+	}
+	if policy, ok := s.patterns.Match(u); ok {
+		h.policy = policy
+	}
+	h.origin = hostpattern.Canonical(u)
+}
+
+// problemWith returns what is wrong with a policy of WithPolicy, on its own or
+// with the settings of the RetryTransport that is to follow it.
+func (p *resolvedPolicy) problemWith(s *settings) error {
+	if p.err == nil && p.IdempotencyHeader == s.attemptHeader {
+		return fmt.Errorf("Policy.IdempotencyHeader: %q: want another header than Config.AttemptHeader", p.IdempotencyHeader)
+	}
+	return p.err
+}

@@ -1,0 +1,127 @@
+package httpretry
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"time"
+
+	"github.com/seed421102f4/httpretry/internal/cooldown"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// waits determine how long a request waits before its next attempt: its
+// backoff, what servers have asked for, and the cool-down of its host.
+type waits struct {
+	policy    *resolvedPolicy
+	cooldowns *cooldown.Table // of the transport
+	req       *http.Request   // call.caller.req
+	origin    string          // of its URL
+
+	backoff, throttled strategies.Sequence // nil until they are needed
+
+	of            *http.Response // the response that asked for the next ones
+	asked, spread time.Duration
+
+	generation uint64 // of cooldowns, before the last attempt
+	key        string // of the host's cool-down, "" until it matters
+}
+
+// nextBackoff returns the policy's wait before the next attempt.
+func (w *waits) nextBackoff(resp *http.Response) time.Duration {
+	strategy, sequence := w.policy.Backoff, &w.backoff
+	if w.policy.ThrottledBackoff != nil && statusIs(resp, http.StatusTooManyRequests) {
+		strategy, sequence = w.policy.ThrottledBackoff, &w.throttled
+	}
+	if *sequence == nil {
+		*sequence = strategy.Start()
+	}
+	return max((*sequence)(), 0)
+}
+
+// askedWait returns the wait that a response asks for, and the range of the
+// jitter that is added to it. A response below 400 asks for no wait: there,
+// Retry-After has another meaning.
+func (w *waits) askedWait(resp *http.Response) (asked, spread time.Duration) {
+	if resp == nil || resp.StatusCode < 400 {
+		return 0, 0
+	}
+	// The cool-down, the decision and the budget need it for one response.
+	if w.of != resp {
+		w.of, w.asked, w.spread = resp, 0, 0
+		if asked, resolution, ok := retryAfter(resp.Header, time.Now); ok {
+			w.asked, w.spread = asked, spreadFor(asked, resolution)
+		}
+	}
+	return w.asked, w.spread
+}
+
+// acceptWait returns the wait that the server asks for, in resp or in the
+// response to another request, the range of the jitter that is added to it,
+// and the Reason if it is too long.
+func (w *waits) acceptWait(resp *http.Response, now time.Time) (asked, spread time.Duration, reason Reason) {
+	asked, spread = w.askedWait(resp)
+	reason = ReasonRetryAfter
+	if remaining := w.remainingCooldown(now); remaining.Wait > asked {
+		asked, spread, reason = remaining.Wait, remaining.Spread, ReasonCooldown
+	}
+	if asked <= w.policy.MaxRetryAfter {
+		reason = ReasonNone
+	}
+	return asked, spread, reason
+}
+
+func (w *waits) remainingCooldown(now time.Time) cooldown.Remaining {
+	if w.cooldowns.Active(now) {
+		return w.cooldowns.Remaining(w.cooldownKey(), now)
+	}
+	return cooldown.Remaining{}
+}
+
+// cooldownKey returns the key of the cool-down that concerns the request. Only a hash of
+// a CooldownKey is kept: it may be a credential.
+func (w *waits) cooldownKey() string {
+	if w.key == "" {
+		// Most policies have no CooldownKey: the key is the host.
+		w.key = w.origin
+		if w.policy.CooldownKey != nil {
+			if part := w.policy.CooldownKey(w.req); part != "" {
+				sum := sha256.Sum256([]byte(part))
+				w.key += " " + string(sum[:])
+			}
+		}
+	}
+	return w.key
+}
+
+// noteCooldown begins a cool-down if the response asks for one.
+func (w *waits) noteCooldown(resp *http.Response, outcome Outcome) {
+	if resp == nil {
+		return
+	}
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	// Most 403s are about permissions. Those that a policy retries are limits.
+	case http.StatusForbidden:
+		if outcome == Final {
+			return
+		}
+	default:
+		return
+	}
+	if asked, spread := w.askedWait(resp); asked > 0 {
+		w.cooldowns.Begin(w.cooldownKey(), time.Now(), asked, spread)
+	}
+}
+
+// noteSuccess ends the cool-down of a host that answered a request sent after
+// it began.
+func (w *waits) noteSuccess() {
+	if w.generation > 0 && w.cooldowns.Active(time.Now()) {
+		w.cooldowns.Clear(w.cooldownKey(), w.generation)
+	}
+}
+
+// restart makes the next backoff the first.
+func (w *waits) restart() {
+	w.backoff, w.throttled, w.of = nil, nil, nil
+}
