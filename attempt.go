@@ -24,24 +24,29 @@ const maxLinger = 100 * time.Millisecond
 type attempt struct {
 	attemptContext
 
+	// Written by newAttempt, before anything else knows the attempt. Base, its
+	// hooks and the timer read them.
 	req     http.Request
 	rec     *replay.Recorder // that req's body is read through, or nil
 	copies  *replay.Copies   // that req's GetBody makes, or nil
 	hasBody bool
 	cancel  context.CancelCauseFunc
 	timer   *time.Timer // nil without an AttemptTimeout
-	trace   wire.Trace
-	prior   [1]string // the value of the attempt header
-	fields  [4]string // the values of req's header, if it has at most four fields
-	reads   bodyReads
+	prior   [1]string   // the value of the attempt header
+	fields  [4]string   // the values of req's header, if it has at most four fields
 
-	// What the caller gets with the response. It is here because each
-	// allocation counts.
+	// Used by any goroutine.
+	trace wire.Trace
+	reads bodyReads
+	ended atomic.Bool // the response that was handed over has ended
+
+	// Used by the goroutine of RoundTrip, after Base's has returned.
+	readerFailed bool // the error is that of the request body's own reader
+
+	// Written by handOver. The caller gets them with the response. They are
+	// here because each allocation counts.
 	respReq  http.Request
 	respBody respbody.Followed
-
-	ended        atomic.Bool // the response that was handed over has ended
-	readerFailed bool        // the error is that of the request body's own reader
 }
 
 // send makes the next attempt. A first attempt that needs nothing of this

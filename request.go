@@ -83,8 +83,8 @@ func (c *call) failUnsent(err error) (*http.Response, error) {
 	return nil, err
 }
 
-// withdraw charges for a retry after resp, and reports whether the budget allows
-// it. A retry after a 429 whose own wait is obeyed is free.
+// withdraw charges for a retry after resp, and reports whether the budget
+// allows it. A retry after a 429 whose own wait is obeyed is free.
 func (c *call) withdraw(resp *http.Response) bool {
 	scheduled := false
 	if statusIs(resp, http.StatusTooManyRequests) {

@@ -63,27 +63,31 @@ func (c *call) resumeLater(resp *http.Response, end *attemptContext, part resume
 // requests the rest, with a copy of the call of RoundTrip, which has returned.
 // The copy makes attempts, waits and decides as RoundTrip does.
 //
-// Read and Close may be called concurrently, as for net/http's bodies. Only the
-// goroutine in Read uses the fields above mu.
+// Read and Close may be called concurrently, as for net/http's bodies.
 type resumingBody struct {
-	call  call           // its req is a copy, with a context that Close cancels
-	req   *http.Request  // the caller's, or a copy after the first resume
-	first *http.Response // the caller's
-	part  resume.Part
+	first   *http.Response // the caller's
+	part    resume.Part
+	initial resume.Source
+	counter *attemptContext // has the number of attempts that Result returns
 
-	initial  resume.Source
-	counter  *attemptContext // has the number of attempts that Result returns
-	offset   int64           // bytes that the caller has got
-	start    int64           // offset at the start of the current attempt
-	settleAt int64           // offset at which the current attempt counts as a success
-	broken   error           // the source's error; the next Read replaces the source
-	err      error           // the end of the body
+	// Used by the goroutine in Read.
+	call     call          // its req is a copy, with a context that Close cancels
+	req      *http.Request // the caller's, or a copy after the first resume
+	offset   int64         // bytes that the caller has got
+	start    int64         // offset at the start of the current attempt
+	settleAt int64         // offset at which the current attempt counts as a success
+	broken   error         // the source's error; the next Read replaces the source
+	err      error         // the end of the body
 
+	// The one of Read and Close that swaps it settles the call.
 	unsettled atomic.Bool // a resume is not yet a success; finish settles the first attempt
-	mu        sync.Mutex
-	closed    bool                    // guarded by mu
-	source    *resume.Source          // written with mu held; nil during a resume
-	cancel    context.CancelCauseFunc // written with mu held; nil before the first resume
+
+	// Read and Close use closed with mu held. Read writes the others with mu
+	// held.
+	mu     sync.Mutex
+	closed bool
+	source *resume.Source          // nil during a resume
+	cancel context.CancelCauseFunc // nil before the first resume
 }
 
 // Read implements io.Reader.

@@ -77,8 +77,8 @@ func (w *waits) remainingCooldown(now time.Time) cooldown.Remaining {
 	return cooldown.Remaining{}
 }
 
-// cooldownKey returns the key of the cool-down that concerns the request. Only a hash of
-// a CooldownKey is kept: it may be a credential.
+// cooldownKey returns the key of the cool-down that concerns the request. Only
+// a hash of a CooldownKey is kept: it may be a credential.
 func (w *waits) cooldownKey() string {
 	if w.key == "" {
 		// Most policies have no CooldownKey: the key is the host.

@@ -2,8 +2,8 @@
 // body whose transfer broke off, and checks the response to it (RFC 9110
 // sections 8.8, 13.1.5, 14 and 15.3.7).
 //
-// Source reads what the response delivers. The package does not send requests or
-// decide whether to resume.
+// Source reads what the response delivers. The package does not send requests
+// or decide whether to resume.
 package resume
 
 import (
