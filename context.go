@@ -202,8 +202,7 @@ func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
 	// A nested RetryTransport has put its own attempt into the context. Result
 	// must not find that one.
 	end := new(attemptContext)
-	end.init(detached, v, c.attempts)
-	end.number = a.number
+	end.init(detached, v, a.number)
 	return end, end
 }
 

@@ -456,6 +456,34 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 	}
 }
 
+// A resume counts as an attempt, also if a layer has cloned the request.
+func TestResultOfACloningLayerAfterAResume(t *testing.T) {
+	timeout := resuming()
+	timeout.AttemptTimeout = time.Hour
+	for name, derive := range map[string]func(context.Context) context.Context{
+		"same context": func(ctx context.Context) context.Context { return ctx },
+		"derived":      func(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, "span") },
+	} {
+		for kind, policy := range map[string]httpretry.Policy{"original": resuming(), "copy": timeout} {
+			for cuts, want := range map[int]httpretry.Reason{1: httpretry.ReasonSuccess, 3: httpretry.ReasonAttempts} {
+				t.Run(fmt.Sprintf("%s/%s/%d cuts", name, kind, cuts), func(t *testing.T) {
+					o := newOrigin(1000, []int{10, 10, 10}[:cuts]...)
+					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						return o.RoundTrip(req.Clone(derive(req.Context())))
+					})
+					resp := get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: policy}))
+					attempts, reason := httpretry.Result(resp)
+					assert.Equal(t, []any{1, httpretry.ReasonSuccess}, []any{attempts, reason})
+					_, err := readAll(t, o, resp)
+					assert.Equal(t, want == httpretry.ReasonSuccess, err == nil, "%v", err)
+					attempts, reason = httpretry.Result(resp)
+					assert.Equal(t, []any{len(o.sent()), want}, []any{attempts, reason})
+				})
+			}
+		}
+	}
+}
+
 // outcomeError is an error of a layer in Base, such as a circuit breaker, that
 // determines its own Outcome.
 type outcomeError struct{ outcome httpretry.Outcome }
