@@ -478,7 +478,7 @@ func TestBudgetIsNamed(t *testing.T) {
 // If the body ends a request, the error and the log name the fields that let it
 // be sent again. A GetBody that fails has an error of its own besides.
 func TestBodyIsNamed(t *testing.T) {
-	const hint = "a retry needs Request.GetBody, or a Policy.ReplayBuffer that holds the body"
+	const hint = "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
 	gone := errors.New("the file is gone")
 	send := func(getBody func() (io.ReadCloser, error), steps ...retrytest.Step) (log string, err error) {
 		logger, out := newLogger()
