@@ -742,7 +742,7 @@ func TestCooldownSpreadsRetries(t *testing.T) {
 	})
 }
 
-// If a success ends a cool-down early, the retries that wait for it return
+// Hazard I9: if a success ends a cool-down early, the retries that wait return
 // within the time that it has lasted, which may be less than a quarter of what
 // the host asked for.
 func TestRetriesAfterAShortenedCooldown(t *testing.T) {
