@@ -38,8 +38,7 @@ type Budget interface {
 
 	// Deposit records that a request to host got a response that is not a
 	// transient failure. It is called once for each such request, before any
-	// Refund, and must not block. A resume that delivers bytes counts as a
-	// request (see [Policy.Resume]).
+	// Refund, and must not block. A resume that delivers bytes counts, too.
 	Deposit(host string)
 }
 
@@ -92,7 +91,8 @@ func (Unlimited) Deposit(string) {}
 // asks is always free. See docs/choosing.md in the repository for more figures.
 //
 // The 1024 hosts that were used last are remembered. Any other host starts with
-// a full Burst.
+// a full Burst, so code that can choose the hosts of requests gets Burst
+// retries for each new one.
 type HostBudget struct {
 	// Ratio is the number of failed retries per success, from 0.000001 to
 	// 1000000. 0 means 0.1.

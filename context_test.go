@@ -419,6 +419,71 @@ func TestResultOfACloningLayer(t *testing.T) {
 	}
 }
 
+// So does it if a nested RetryTransport is between that layer and the one that
+// has decided how the request ended.
+func TestResultOfACloningLayerBelowTwo(t *testing.T) {
+	timeout := retrytest.RetryEvery(0)
+	timeout.AttemptTimeout = time.Hour
+	for name, derive := range map[string]func(context.Context) context.Context{
+		"same context": func(ctx context.Context) context.Context { return ctx },
+		"derived":      func(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, "span") },
+	} {
+		for inner, policy := range map[string]httpretry.Policy{"": retrytest.RetryEvery(0), "timeout": timeout} {
+			for _, steps := range [][]retrytest.Step{
+				{retrytest.Status(200)},
+				{retrytest.Status(503), retrytest.Status(200)},
+				{retrytest.Status(503)},
+			} {
+				t.Run(fmt.Sprintf("%s/%s/%d steps", name, inner, len(steps)), func(t *testing.T) {
+					script := retrytest.Play(steps...)
+					below := retrytest.New(t, httpretry.Config{Policy: policy, Base: retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						return script.RoundTrip(req.Clone(derive(req.Context())))
+					})})
+					resp, err := retrytest.New(t, httpretry.Config{Base: below, Policy: retrytest.RetryEvery(0)}).
+						RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					require.NoError(t, err)
+					retrytest.ReadBody(t, resp)
+					want := httpretry.ReasonSuccess
+					if resp.StatusCode != 200 {
+						want = httpretry.ReasonAttempts
+					}
+					attempts, reason := httpretry.Result(resp)
+					assert.Equal(t, []any{len(script.Attempts()), want}, []any{attempts, reason})
+					assert.Equal(t, attempts, httpretry.Attempt(resp.Request.Context()))
+				})
+			}
+		}
+	}
+}
+
+// A resume counts as an attempt, also if a layer has cloned the request.
+func TestResultOfACloningLayerAfterAResume(t *testing.T) {
+	timeout := resuming()
+	timeout.AttemptTimeout = time.Hour
+	for name, derive := range map[string]func(context.Context) context.Context{
+		"same context": func(ctx context.Context) context.Context { return ctx },
+		"derived":      func(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, "span") },
+	} {
+		for kind, policy := range map[string]httpretry.Policy{"original": resuming(), "copy": timeout} {
+			for cuts, want := range map[int]httpretry.Reason{1: httpretry.ReasonSuccess, 3: httpretry.ReasonAttempts} {
+				t.Run(fmt.Sprintf("%s/%s/%d cuts", name, kind, cuts), func(t *testing.T) {
+					o := newOrigin(1000, []int{10, 10, 10}[:cuts]...)
+					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						return o.RoundTrip(req.Clone(derive(req.Context())))
+					})
+					resp := get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: policy}))
+					attempts, reason := httpretry.Result(resp)
+					assert.Equal(t, []any{1, httpretry.ReasonSuccess}, []any{attempts, reason})
+					_, err := readAll(t, o, resp)
+					assert.Equal(t, want == httpretry.ReasonSuccess, err == nil, "%v", err)
+					attempts, reason = httpretry.Result(resp)
+					assert.Equal(t, []any{len(o.sent()), want}, []any{attempts, reason})
+				})
+			}
+		}
+	}
+}
+
 // outcomeError is an error of a layer in Base, such as a circuit breaker, that
 // determines its own Outcome.
 type outcomeError struct{ outcome httpretry.Outcome }

@@ -74,7 +74,7 @@ func (c Cooldown) problem() error {
 // CooldownError is the error of a request or a retry that was not sent because
 // its host is cooling down. It is wrapped in an [*Error].
 type CooldownError struct {
-	Host  string    // in the form that Budget documents
+	Host  string    // the Origin of the request's URL
 	Until time.Time // when the host has cooled down, at most an hour ahead
 }
 

@@ -742,6 +742,35 @@ func TestCooldownSpreadsRetries(t *testing.T) {
 	})
 }
 
+// Hazard I9: if a success ends a cool-down early, the retries that wait return
+// within the time that it has lasted, which may be less than a quarter of what
+// the host asked for.
+func TestRetriesAfterAShortenedCooldown(t *testing.T) {
+	for ended, took := range map[time.Duration]time.Duration{
+		2 * time.Second:  2 * time.Second,
+		30 * time.Second: 10 * time.Second,
+	} {
+		t.Run(ended.String(), func(t *testing.T) {
+			playScene(t, retrytest.RetryEvery(time.Second), func(s *scene) {
+				var wg sync.WaitGroup
+				at := make([]time.Duration, 40)
+				for i := range at {
+					wg.Go(func() { at[i] = s.get(s.Context(), "/500").at })
+				}
+				synctest.Wait() // their waits begin before the cool-down
+				s.sendOnce("/429?Retry-After=40")
+				s.sleep(ended)
+				s.sendOnce("/200")
+				wg.Wait()
+				slices.Sort(at)
+				assert.GreaterOrEqual(s, at[0], ended)
+				assert.LessOrEqual(s, at[39], ended+took)
+				assert.Greater(s, at[39]-at[0], took/2, "spread out: %v", at)
+			})
+		})
+	}
+}
+
 // Responses begin and end cool-downs in random order. At any time, the rest of
 // the cool-down agrees with a model of a few lines.
 func TestCooldownsKeepToTheirModel(t *testing.T) {

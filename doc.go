@@ -30,7 +30,7 @@
 // If a check fails after a response, RoundTrip returns that response, whatever
 // its status, with its body unread. If a check fails after an error, or if a
 // request ends while it waits for a retry, RoundTrip returns an [*Error]. It
-// returns the error of a single attempt unchanged, unless the context, GetBody
+// returns the error of a single attempt unchanged, unless the context, its body
 // or the budget ended the request. [Result] and [Event] have the Reason.
 //
 // # Non-idempotent requests

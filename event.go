@@ -130,7 +130,7 @@ func (r Reason) hint() string {
 	case ReasonBudget:
 		return "Policy.Budget refused a retry to this host"
 	case ReasonNotReplayable:
-		return "a retry needs Request.GetBody, or a Policy.ReplayBuffer that holds the body"
+		return "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
 	}
 	return ""
 }

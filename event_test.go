@@ -21,6 +21,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 func TestReasonString(t *testing.T) {
@@ -393,6 +394,37 @@ func TestWaited(t *testing.T) {
 	})
 }
 
+// The waits of resumes are in Waited, too, each in the Event that follows it.
+// The time that the caller takes between two Reads is not.
+func TestWaitedOfResumes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		closed time.Duration // when the caller closes the body
+		waited []time.Duration
+	}{
+		"resumes": {time.Hour, []time.Duration{0, 0, 3 * time.Second, 0, 3 * time.Second, 0, 3 * time.Second}},
+		"Close":   {2 * time.Second, []time.Duration{0, 0, 2 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				// The second part is long enough to start the attempts over.
+				o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(), new(retrytest.Record)
+				policy.Backoff = strategies.Constant{Wait: 3 * time.Second}
+				resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
+				time.Sleep(time.Minute)
+				time.AfterFunc(tt.closed, func() { assert.NoError(t, resp.Body.Close()) })
+				_, err := io.Copy(io.Discard, resp.Body)
+				assert.Equal(t, name == "Close", err != nil, "%v", err)
+				var got []time.Duration
+				for _, e := range events.Events {
+					got = append(got, e.Waited)
+				}
+				assert.Equal(t, tt.waited, got)
+				time.Sleep(tt.closed)
+			})
+		})
+	}
+}
+
 // LogEvents logs how long a request waited, which a cool-down may have made
 // longer than the line before said.
 func TestWaitedIsLogged(t *testing.T) {
@@ -446,7 +478,7 @@ func TestBudgetIsNamed(t *testing.T) {
 // If the body ends a request, the error and the log name the fields that let it
 // be sent again. A GetBody that fails has an error of its own besides.
 func TestBodyIsNamed(t *testing.T) {
-	const hint = "a retry needs Request.GetBody, or a Policy.ReplayBuffer that holds the body"
+	const hint = "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
 	gone := errors.New("the file is gone")
 	send := func(getBody func() (io.ReadCloser, error), steps ...retrytest.Step) (log string, err error) {
 		logger, out := newLogger()

@@ -125,7 +125,16 @@ func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
 	// The values include the hooks. What the caller sends with them must not
 	// end the attempt, whose response it may still be reading.
 	a.trace.Detach()
-	return &detachedContext{Context: a.Context, values: context.WithoutCancel(ctx)}, &a.attemptContext
+	detached := &detachedContext{Context: a.Context, values: context.WithoutCancel(ctx)}
+	v := fromContext(ctx)
+	if v.attempt == &a.attemptContext {
+		return detached, v.attempt
+	}
+	// A nested RetryTransport has put its own attempt into the context. Result
+	// must not find that one.
+	end := new(attemptContext)
+	end.init(detached, v, a.number)
+	return end, end
 }
 
 // detachedContext has the values of a context that was derived from that of an

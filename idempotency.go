@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Idempotent reports whether req is safe to send twice: because its method is
-// GET, HEAD, OPTIONS, TRACE, PUT, DELETE (RFC 9110 section 9.2.2) or QUERY (RFC
-// 10008), or because it has a non-empty Idempotency-Key or X-Idempotency-Key
-// header. As in net/http, such a header also counts if req.Header maps it to an
-// empty slice. Methods are case-sensitive: "get" is not GET.
+// Idempotent reports whether req is safe to send twice: its method is GET,
+// HEAD, OPTIONS, TRACE, PUT, DELETE (RFC 9110 section 9.2.2) or QUERY (RFC
+// 10008), or it has a non-empty Idempotency-Key or X-Idempotency-Key header. As
+// in net/http, such a header also counts if req.Header maps it to an empty
+// slice. Methods are case-sensitive: "get" is not GET.
 func Idempotent(req *http.Request) bool {
 	return hasIdempotentMethod(req) || hasStandardKey(req.Header)
 }

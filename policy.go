@@ -72,7 +72,8 @@ type Policy struct {
 
 	// WaitOnBudget delays the return of RoundTrip by the backoff if the Budget
 	// refuses a retry. It slows down callers in a loop. During the wait, a
-	// response of up to 64 KiB holds no connection.
+	// response of up to 64 KiB holds no connection. A cancel ends the wait:
+	// RoundTrip returns that response, with a nil error and ReasonBudget.
 	WaitOnBudget bool
 
 	// Cooldown determines what the first attempt of a request does while its

@@ -136,11 +136,20 @@ func (p headerParser) secondsOrDate(v string) (serverWait, bool) {
 	if v == "" || len(v) > 64 || isDigit(v[0]) {
 		return p.seconds(v)
 	}
-	date, err := http.ParseTime(v)
-	if err != nil {
+	date, ok := parseDate(v)
+	if !ok {
 		return serverWait{}, false
 	}
 	return serverWait{p.until(date), time.Second}, true
+}
+
+// parseDate parses the three forms of a date of RFC 9110 section 5.6.7.
+func parseDate(v string) (date time.Time, ok bool) {
+	date, err := http.ParseTime(v)
+	// In the second form, http.ParseTime accepts any zone, and takes one that
+	// the local time does not have for UTC. The third form names no zone.
+	zone := v[strings.LastIndexByte(v, ' ')+1:]
+	return date, err == nil && (zone == "GMT" || zone == "UTC" || isDigits(zone))
 }
 
 // seconds parses a number of seconds, or a Unix time in seconds or
@@ -238,8 +247,7 @@ func (p headerParser) date() (date time.Time, ok bool) {
 	if len(dates) == 0 || len(p.header["Age"]) > 0 {
 		return time.Time{}, false
 	}
-	date, err := http.ParseTime(strings.Trim(dates[0], " \t"))
-	return date, err == nil
+	return parseDate(strings.Trim(dates[0], " \t"))
 }
 
 // number is an unsigned decimal number, as precise as it was sent.

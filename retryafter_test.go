@@ -64,6 +64,7 @@ func TestRetryAfterUnderstandsSecondsAndDatesOnly(t *testing.T) {
 		"Wed, 06 May 2026 07:09:60 GMT": none, "Wed, 06 May 2026 07:09:09 UTC": none, "Wed, 06 May 2026 07:09:09 +0000": none,
 		"wed, 06 may 2026 07:09:09 gmt": none, "Wed, 06 May 2026 07:09:09": none, "Wed, 31 Feb 2026 07:09:09 GMT": none,
 		"Wed, 06 May 2026 24:00:00 GMT": none, "Wed, 06 May 10000 07:09:09 GMT": none, "2026-05-06T07:09:09Z": none,
+		"Wednesday, 06-May-26 07:09:09 PST": none, "Wednesday, 06-May-26 07:09:09 CET": none, "Wednesday, 06-May-26 07:09:09 UTC": time.Minute,
 		"Wed, 06 May 2026 07:09:09 GMT, 5": none, "GMT": none, "Wed": none,
 		"Wed, 06 May 2026 07:09:09." + strings.Repeat("0", 34) + " GMT": time.Minute,
 		"Wed, 06 May 2026 07:09:09." + strings.Repeat("0", 35) + " GMT": none, // though http.ParseTime would go on for megabytes
@@ -259,6 +260,7 @@ func TestRetryAfterCountsFromTheResponsesDate(t *testing.T) {
 		"reset by its own clock":   {newHeader("Date", "Wed, 06 May 2026 07:07:09 GMT", "X-RateLimit-Reset", "1778051349", "X-RateLimit-Remaining", "0"), 2 * time.Minute},
 		"seconds need no clock":    {newHeader("Date", "Tue, 06 May 2025 07:08:09 GMT", "Retry-After", "60"), time.Minute},
 		"another form of date":     {newHeader("Date", "Tue May  6 07:08:09 2025", "Retry-After", "Tuesday, 06-May-25 07:09:09 GMT"), time.Minute},
+		"a Date in another zone":   {newHeader("Date", "Tuesday, 06-May-25 07:08:09 PST", "Retry-After", minute), time.Minute},
 		"spaces around the date":   {newHeader("Date", " Tue, 06 May 2025 07:08:09 GMT\t", "Retry-After", "Tue, 06 May 2025 07:09:09 GMT"), time.Minute},
 		"answer of a cache":        {newHeader("Date", "Wed, 06 May 2026 07:00:00 GMT", "Age", "489", "Retry-After", minute), time.Minute},
 		"answer of a cache, fresh": {newHeader("Date", "Wed, 06 May 2026 07:00:00 GMT", "Age", "0", "Retry-After", minute), time.Minute},

@@ -261,7 +261,7 @@ func TestBadBase(t *testing.T) {
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
-		assert.Equal(t, http.Header{"Retry-Attempt": {"1"}}, base.Attempts()[1].Header)
+		assert.Nil(t, base.Attempts()[1].Header)
 	})
 	t.Run("URL nil", func(t *testing.T) {
 		_, err := retrytest.New(t, httpretry.Config{}).RoundTrip(&http.Request{Header: http.Header{}})
@@ -292,9 +292,22 @@ func TestNoHeaderMap(t *testing.T) {
 	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { send(r.Context()) })
 	httpretry.Middleware(handler).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
 
+	// A layer that has sent nothing does not make it one that is sent either.
+	script, net := retrytest.Play(retrytest.Fails(retrytest.ErrRefused)), srv.Client().Transport
+	layer := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		if httpretry.Attempt(req.Context()) == 1 {
+			return script.RoundTrip(req)
+		}
+		return net.RoundTrip(req)
+	})
+	req := retrytest.Request(t, "POST", srv.URL, "")
+	req.Header = nil
+	_, err := retrytest.New(t, httpretry.Config{Base: layer, Policy: keyed}).RoundTrip(req)
+	require.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): http: nil Request.Header")
+
 	// A Base that sends it gets no key, so it must get the request once.
 	base := retrytest.Play(retrytest.Status(503))
-	req := retrytest.Request(t, "POST", "http://a.test/", "")
+	req = retrytest.Request(t, "POST", "http://a.test/", "")
 	req.Header = nil
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: keyed}).RoundTrip(req)
 	require.NoError(t, err)

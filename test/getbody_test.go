@@ -188,7 +188,7 @@ func TestGetBodyError(t *testing.T) {
 	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(retrytest.ErrReset)), Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 	require.ErrorIs(t, err, gone)
 	require.ErrorIs(t, err, retrytest.ErrReset)
-	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; a retry needs Request.GetBody, or a Policy.ReplayBuffer that holds the body): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
+	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
 	assert.Equal(t, gone, events.Events[0].Err)
 }
 

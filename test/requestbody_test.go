@@ -376,7 +376,7 @@ func TestBlockedBody(t *testing.T) {
 			policy.AttemptTimeout = 20 * time.Millisecond
 			req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
 			_, err := retrytest.New(t, httpretry.Config{Base: start(slow), Policy: policy}).RoundTrip(req)
-			require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; a retry needs Request.GetBody, or a Policy.ReplayBuffer that holds the body): attempt timed out after 20ms")
+			require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it): attempt timed out after 20ms")
 			assert.EqualValues(t, 1, body.Closes())
 		})
 	})
