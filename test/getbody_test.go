@@ -192,23 +192,34 @@ func TestGetBodyError(t *testing.T) {
 	assert.Equal(t, gone, events.Events[0].Err)
 }
 
-// Hazard B2: a body from GetBody is closed if the retry that it was made for
-// is canceled while it waits.
+// Hazard B2: a body from GetBody is closed once if the retry that it was made
+// for is canceled while it waits.
 func TestGetBodyUnused(t *testing.T) {
-	for _, inMemory := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			defer cancel()
-			body := retrytest.Counted("text")
-			req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
-			if inMemory {
-				req = retrytest.Request(t, "PUT", "http://a.test/", "text")
-			}
-			req.GetBody = func() (io.ReadCloser, error) { time.AfterFunc(time.Second, cancel); return body, nil }
-			transport := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: retrytest.RetryEvery(time.Minute)})
-			_, err := transport.RoundTrip(req.WithContext(ctx))
-			require.ErrorIs(t, err, context.Canceled)
-			assert.Equal(t, 1, body.Closes())
+	for _, kind := range []string{"another", "in memory before", "the same"} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				body := retrytest.Counted("text")
+				req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
+				switch kind {
+				case "in memory before":
+					req = retrytest.Request(t, "PUT", "http://a.test/", "text")
+				case "the same":
+					req.Body = body
+				}
+				req.GetBody = func() (io.ReadCloser, error) { time.AfterFunc(time.Second, cancel); return body, nil }
+				// The body is still open when the attempt has been answered.
+				base := newBodyBase(func(body io.ReadCloser, _ int) int {
+					time.AfterFunc(2*time.Hour, func() { _ = body.Close() })
+					return 503
+				})
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)})
+				_, err := transport.RoundTrip(req.WithContext(ctx))
+				require.ErrorIs(t, err, context.Canceled)
+				time.Sleep(3 * time.Hour)
+				assert.Equal(t, 1, body.Closes())
+			})
 		})
 	}
 }
