@@ -174,14 +174,22 @@ func (b *Body) Rewind(uploaded bool) bool {
 }
 
 // rewindInMemory calls GetBody for a body in memory. Some implementations seek
-// in the reader that they are given for and return it again. This is fine only
-// if nothing reads it.
+// in the reader that they are given for, and return it again or another reader
+// that reads from it. This is fine only if nothing else reads it.
 func (b *Body) rewindInMemory(uploaded bool) (io.ReadCloser, error) {
 	next, err := callGetBody(b.req.GetBody)
-	if err == nil && !uploaded && sameBody(b.source, next) {
+	switch {
+	case err != nil || uploaded:
+		return next, err
+	case sameBody(b.source, next):
 		return nil, errStillRead
+	// Nothing shows what such a body reads from in the end, and no Recorder
+	// can pause the attempt before.
+	case !bounded.InMemory(next):
+		_ = bounded.Close(patience, next) // errMayBeRead is what matters
+		return nil, errMayBeRead
 	}
-	return next, err
+	return next, nil
 }
 
 // Finish says that no attempt follows the current one, which may still be
