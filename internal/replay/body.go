@@ -139,9 +139,9 @@ func (b *Body) recorders() []*Recorder {
 }
 
 // Reserve reports whether the body can be sent again, as far as that is known
-// without GetBody. Until Open or Finish, no attempt reads more than is kept: the
-// attempt before may still be sending the body, and has to go on with that if
-// its response turns out to be the last.
+// without GetBody. Until Open or Finish, no attempt reads more than is kept:
+// the attempt before may still be sending the body, and has to go on with that
+// if its response turns out to be the last.
 func (b *Body) Reserve() bool {
 	b.err = nil
 	switch {
