@@ -539,7 +539,6 @@ func (c *call) cleanUpAfterPanic() {
 func (c *call) release() {
 	c.attempt.Release()
 	c.body.Abort()
-	c.body.Unreserve()
 }
 
 // errRequestCanceled stands for a closed Request.Cancel, which has no error.
