@@ -41,8 +41,8 @@ type attempt struct {
 	fields  [4]string // the values of req's header, if it has at most four fields
 	reads   bodyReads
 
-	// What the caller gets with the response. It is here because each
-	// allocation counts.
+	// Parts of the response that the caller gets. They are here to save
+	// allocations.
 	respReq  http.Request
 	respBody respbody.Followed
 
@@ -179,8 +179,8 @@ func (a *attempt) watch(settings *settings, options wire.Options) context.Contex
 
 // headerFor returns the header of a's request.
 func (c *call) headerFor(a *attempt, prior int) http.Header {
-	// net/http fails a request without a header map, which must not become one
-	// that it sends, not even if a layer in Base has failed before.
+	// net/http fails a request without a header map. If the copy had one,
+	// net/http would send it.
 	if c.req.Header == nil {
 		return nil
 	}
@@ -453,9 +453,9 @@ func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) (end
 		var ctx context.Context
 		ctx, end = c.detach(resp.Request.Context())
 		resp.Request = resp.Request.WithContext(ctx)
-	// A layer, such as a tracer, has cloned the caller's own request. If the
-	// context is that of an attempt, it is of another request: Base may use one
-	// Response again and again.
+	// A layer, such as a tracer, has cloned the caller's own request. A context
+	// of an attempt would be that of another request: Base may return the same
+	// Response several times.
 	case records && a == nil && !fromContext(resp.Request.Context()).hasAttempt():
 		ctx := resp.Request.Context()
 		end.init(ctx, fromContext(ctx), c.attempts)
@@ -523,8 +523,8 @@ func newAttemptTimeout(after time.Duration) *attemptTimeout {
 }
 
 // withOutcomeOf returns cause, which ended an attempt whose own error is err.
-// If a timeout ended the attempt in a layer that states an Outcome, such as a
-// limiter that has sent nothing, that still is the Outcome.
+// If cause is a timeout and err states an Outcome, such as that of a limiter
+// that has sent nothing, the result states that Outcome, too.
 func withOutcomeOf(err, cause error) error {
 	timeout, ok := cause.(*attemptTimeout)
 	if !ok || err == nil || !statesOutcome(err) {
@@ -544,14 +544,15 @@ func (e *attemptTimeout) Error() string {
 func (e *attemptTimeout) Timeout() bool   { return true }
 func (e *attemptTimeout) Temporary() bool { return true } // as net.Error has it
 
-// Is makes the error what the timeouts of net/http are, and what the layer's
-// error is. That may wrap the cancel of the attempt, which is not the caller's.
+// Is reports whether target is context.DeadlineExceeded, as for a timeout of
+// net/http, or in the tree of the layer's error. A context.Canceled in that
+// tree is the cancel of the attempt, not the caller's.
 func (e *attemptTimeout) Is(target error) bool {
 	return target == context.DeadlineExceeded ||
 		e.layer != nil && target != context.Canceled && errors.Is(e.layer, target)
 }
 
-// As finds what the layer's error is.
+// As looks for target in the tree of the layer's error.
 func (e *attemptTimeout) As(target any) bool { return e.layer != nil && errors.As(e.layer, target) }
 
 // isOwnError reports whether err was made here, not by Base. net/http wraps

@@ -284,8 +284,8 @@ func (c *call) chargeBudget(resp *http.Response) bool {
 	return c.charged
 }
 
-// rewindBody prepares the body of the next attempt, and takes back the charge
-// for that attempt if there is none.
+// rewindBody prepares the body of the next attempt. If there is no body to
+// send, it takes back the charge for that attempt and returns false.
 func (c *call) rewindBody(err error, outcome Outcome) bool {
 	// If GetBody panics, the charge is taken back, too.
 	c.progress = progressWaiting
