@@ -162,8 +162,8 @@ func (a *attempt) watch(settings *settings, options wire.Options) context.Contex
 
 // headerFor returns the header of a's request.
 func (c *call) headerFor(a *attempt, prior int) http.Header {
-	// net/http fails a request without a header map, which must not become one
-	// that it sends, not even if a layer in Base has failed before.
+	// net/http fails a request without a header map. If the copy had one,
+	// net/http would send it.
 	if c.caller.req.Header == nil {
 		return nil
 	}

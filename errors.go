@@ -22,8 +22,8 @@ func newAttemptTimeout(after time.Duration) *attemptTimeout {
 }
 
 // withOutcomeOf returns cause, which ended an attempt whose own error is err.
-// If a timeout ended the attempt in a layer that states an Outcome, such as a
-// limiter that has sent nothing, that still is the Outcome.
+// If cause is a timeout and err states an Outcome, such as that of a limiter
+// that has sent nothing, the result states that Outcome, too.
 func withOutcomeOf(err, cause error) error {
 	timeout, ok := cause.(*attemptTimeout)
 	if !ok || err == nil || !statesOutcome(err) {
@@ -44,14 +44,15 @@ func (e *attemptTimeout) Timeout() bool { return true }
 
 func (e *attemptTimeout) Temporary() bool { return true } // as net.Error has it
 
-// Is makes the error what the timeouts of net/http are, and what the layer's
-// error is. That may wrap the cancel of the attempt, which is not the caller's.
+// Is reports whether target is context.DeadlineExceeded, as for a timeout of
+// net/http, or in the tree of the layer's error. A context.Canceled in that
+// tree is the cancel of the attempt, not the caller's.
 func (e *attemptTimeout) Is(target error) bool {
 	return target == context.DeadlineExceeded ||
 		e.layer != nil && target != context.Canceled && errors.Is(e.layer, target)
 }
 
-// As finds what the layer's error is.
+// As looks for target in the tree of the layer's error.
 func (e *attemptTimeout) As(target any) bool { return e.layer != nil && errors.As(e.layer, target) }
 
 var errNoResponse = errors.New("the base transport returned neither a response nor an error")

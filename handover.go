@@ -33,9 +33,9 @@ func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) (end
 		var ctx context.Context
 		ctx, end = c.detach(resp.Request.Context())
 		resp.Request = resp.Request.WithContext(ctx)
-	// A layer, such as a tracer, has cloned the caller's own request. If the
-	// context is that of an attempt, it is of another request: Base may use one
-	// Response again and again.
+	// A layer, such as a tracer, has cloned the caller's own request. A context
+	// of an attempt would be that of another request: Base may return the same
+	// Response several times.
 	case records && a == nil && !fromContext(resp.Request.Context()).hasAttempt():
 		ctx := resp.Request.Context()
 		end.init(ctx, fromContext(ctx), c.attempts)

@@ -83,8 +83,8 @@ func checkKey(key string) error {
 }
 
 // checkHeaderName returns an error if name is not a field name (RFC 9110
-// section 5.1), or that of a header with a meaning of its own, which a request
-// would lose.
+// section 5.1), or if HTTP defines the header: a request may need its own value
+// for that.
 func checkHeaderName(name string) error {
 	for i := range len(name) {
 		if !isTokenByte(name[i]) {
@@ -99,7 +99,7 @@ func checkHeaderName(name string) error {
 
 // hasMeaning reports whether HTTP defines a header, whose name is canonical:
 // RFC 9110 to 9114 and the standards for cookies, forwarding, CORS and
-// WebSocket. Those of responses are not worth an exception.
+// WebSocket. It includes the headers of responses.
 func hasMeaning(name string) bool {
 	for _, prefix := range []string{"Accept", "Access-Control-", "Content-", "If-", "Proxy-", "Sec-", "X-Forwarded-"} {
 		if strings.HasPrefix(name, prefix) {

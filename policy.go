@@ -119,12 +119,12 @@ type Policy struct {
 	//
 	// The policy limits resumes as it limits retries, MaxElapsed included. An
 	// attempt that delivers 64 KiB or the rest starts MaxAttempts and Backoff
-	// over, so MaxElapsed or the context must end resumes of a server that
-	// always breaks off later. If content changes but not its strong ETag (that
-	// of nginx is its size and second), only a digest shows that versions mix.
-	// A body that net/http unpacks (Response.Uncompressed) is not resumed,
-	// unlike that of a request with Accept-Encoding: identity. Of nested
-	// RetryTransports, only the outermost resumes.
+	// over, so set MaxElapsed or a deadline for servers that break off after
+	// each 64 KiB. If a server keeps a strong ETag when the content changes, as
+	// nginx does for the same size and second, the body can be a mixture, which
+	// only a digest shows. A body that net/http unpacks (Response.Uncompressed)
+	// is not resumed; set Accept-Encoding: identity. Of nested RetryTransports,
+	// only the outermost resumes.
 	Resume bool
 
 	// ResumeSame reports whether next is of the same version as first if no

@@ -102,8 +102,8 @@ func (c *call) settle(resp *http.Response) {
 	}
 }
 
-// rewindBody prepares the body of the next attempt, and takes back the charge
-// for that attempt if there is none.
+// rewindBody prepares the body of the next attempt. If there is no body to
+// send, it takes back the charge for that attempt and returns false.
 func (c *call) rewindBody(err error, outcome Outcome) bool {
 	// If GetBody panics, the charge is taken back, too.
 	c.progress = progressWaiting
@@ -235,5 +235,4 @@ func (c *call) cleanUpAfterPanic() {
 func (c *call) release() {
 	c.attempt.Release()
 	c.body.Abort()
-	c.body.Unreserve()
 }

@@ -22,7 +22,7 @@ import (
 type Config struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
-	// Base sends the attempts. It must not modify a request, nor its URL, which
+	// Base sends the attempts. It must not modify a request or its URL, which
 	// all attempts share. A Base with a method Unwrap() http.RoundTripper must
 	// not send a request twice, and may get requests without GetBody. Nil means
 	// a new pooled transport, so share a RetryTransport rather than making one

@@ -317,7 +317,7 @@ func (x *exchange) drawGoAway(d draw) {
 	x.script = append([]step{{read: one(d, 0, 0, d.upTo(x.size)), act: goesAway}}, x.script...)
 }
 
-// limit removes what would take long, or would show nothing.
+// limit removes combinations that take long or that test nothing.
 func (x *exchange) limit(d draw) {
 	if x.body == noBody {
 		x.size = 0

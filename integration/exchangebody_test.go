@@ -29,9 +29,9 @@ type bodies struct {
 }
 
 // longRead is how long a Read has to last before GetBody may be called during
-// it. The RetryTransport waits 50ms for a Read, but GetBody may return a new
-// body, so it then has to be called. What it returns is not sent if it is the
-// body that is read.
+// it. The RetryTransport waits 50 ms for the Read, and then calls GetBody all
+// the same, because it may return another body. If it returns the one that is
+// being read, that is not sent.
 const longRead = 45 * time.Millisecond
 
 // newBodies makes the body of x's request, with bytes of which no two pieces

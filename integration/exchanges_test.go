@@ -30,9 +30,9 @@ const (
 )
 
 // TestExchanges sends requests of all kinds, with bodies of all kinds, to
-// servers that answer early, cut, reset, refuse and say goodbye. It checks at
-// the server that each body that seems to be whole is the one that was meant,
-// and that a request that is not safe to repeat is sent once. It checks at the
+// servers that answer early, cut, reset, refuse and send GOAWAY. It checks at
+// the server that each body that arrives to its end has the right bytes, and
+// that a request that is not safe to repeat is sent once. It checks at the
 // client that each body is read by one reader at a time and closed, that
 // RoundTrip returns, and that nothing is left.
 //

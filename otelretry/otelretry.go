@@ -9,14 +9,14 @@
 //	httpretry.request.duration  histogram  from the start of a request to the
 //	                                       end of its last attempt, in seconds
 //
-// Waits are recorded when they have ended, as long as they really were: with a
-// cool-down that has extended one or has delayed a first attempt, and up to the
-// cancel that has ended one. The wait of httpretry.Policy.WaitOnBudget, which
-// no attempt follows, is not recorded.
+// A wait is recorded when it has ended, with the time that it really took. It
+// includes a cool-down that extended it or delayed a first attempt. If it was
+// canceled, it is the time until then. The wait of
+// httpretry.Policy.WaitOnBudget, which no attempt follows, is not recorded.
 //
 // Retries include the requests for the rest of a body that broke off (see
-// [httpretry.Policy.Resume]), and waits those before them. Attempts and
-// durations do not.
+// [httpretry.Policy.Resume]), and waits include the waits before them. Attempts
+// and durations do not include them.
 //
 // The sum of httpretry.request.attempts is the number of attempts, its count
 // the number of requests, and its buckets show how many attempts requests took.

@@ -57,12 +57,12 @@ func strict(o *redis.Options, timeout time.Duration) *redis.Options {
 	return &s
 }
 
-// connectTimeout is how long it may take to connect. That takes up to ten round
-// trips, in a cluster with TLS, each of which must be within the timeout.
+// connectTimeout returns how long connecting may take. In a cluster with TLS it
+// takes up to ten round trips, and each may take as long as the timeout.
 func (s *settings) connectTimeout() time.Duration { return 10 * s.timeout }
 
 // connect opens a connection to the server, or to each master of a cluster, and
-// leaves it in the pool. It uses one that is there.
+// leaves it in the pool. If the pool has one, it opens none.
 func (b *Budget) connect(ctx context.Context) error {
 	if cluster, ok := b.client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error {

@@ -73,10 +73,10 @@
 // the key that failed. Reports that fail are lost and never sent again, so the
 // shared budget becomes stricter. Each change is one line in the log.
 //
-// To connect takes several round trips, and so may take longer than the
-// Timeout. The retries of a new process wait for that, all at the same time and
-// up to ten times the Timeout after New. If Redis does not answer at all, a
-// process waits that long once.
+// Connecting takes several round trips, which may be longer than the Timeout.
+// So the retries of a new process also wait for the first connection, but not
+// after ten times the Timeout has passed since New. If Redis does not answer at
+// all, a process has that wait once.
 package redisbudget
 
 import (
@@ -145,10 +145,10 @@ type Config struct {
 	// call at a time. The Timeout of a retry includes the rest of the call that
 	// is running. 0 means 50 milliseconds.
 	//
-	// The first connection has more time: up to ten times the Timeout after
+	// The first connection may take longer: until ten times the Timeout after
 	// New, retries wait for it before their own Timeout begins. Retries to
 	// several hosts at once need further connections, which are opened within
-	// the Timeout. So it should be at least eight times the round trip to
+	// the Timeout. So set a Timeout of at least eight times the round trip to
 	// Redis.
 	Timeout time.Duration
 
@@ -271,7 +271,7 @@ var _ httpretry.Budget = (*Budget)(nil)
 
 // New returns a Budget for cfg, or an error with one line for each invalid
 // field: its path, its value and what is allowed. New does not wait for Redis.
-// It connects in the background, in a cluster to each master.
+// It connects in the background; in a cluster, to each master.
 func New(cfg Config) (*Budget, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err

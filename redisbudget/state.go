@@ -102,9 +102,10 @@ func (b *Budget) probe(ctx context.Context) {
 func (b *Budget) probeKey(ctx context.Context, key string) error {
 	connecting, connected := context.WithTimeout(ctx, b.connectTimeout())
 	defer connected()
-	// To connect may take longer than the timeout, and go-redis drops a
-	// connection that is not ready in time: no probe would ever succeed. The
-	// error may be about another server of the cluster, so the script decides.
+	// Connecting may take longer than the timeout, and go-redis drops a
+	// connection that is not ready in time. So without this, no probe would
+	// succeed. The error may be about another server of the cluster: the script
+	// decides.
 	_ = b.connect(connecting)
 
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)

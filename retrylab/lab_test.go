@@ -364,8 +364,9 @@ func TestWarnings(t *testing.T) {
 		{"-timeout=51ms", ""},
 		{"-timeout=50ms_-deadline=1s_-latency=60ms", "each attempt times out"},
 		// 0.1 x 500 x 10 s / 501 processes.
-		{"-timeout=1s_-burst=-1_-processes=501", "of which there are enough for 0.998: use a Burst"},
-		{"-timeout=1s_-burst=-1_-processes=501_-window=0_-ratio=0", "of which there are enough for 0.998: use a Burst"},
+		{"-timeout=1s_-burst=-1_-processes=501", "each budget allows 0.998 failed retries per Window"},
+		{"-timeout=1s_-burst=-1_-processes=501_-window=0_-ratio=0", "each budget allows 0.998 failed retries per Window"},
+		{"-timeout=1s_-burst=-1_-processes=501_-capacity=500", "each budget allows 0.998 failed retries per Window"},
 		{"-timeout=1s_-burst=-1_-processes=500", ""},
 		{"-timeout=1s_-burst=1_-processes=501_-capacity=2000", ""},
 		{"-timeout=1s_-burst=-1_-processes=501_-budget=shared", ""},

@@ -78,8 +78,20 @@ func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts fail after %v.", f.attempts, held, f.latency)
 	}
 	f.warnAboutEnds(warn, e)
+	f.warnAboutBudget(warn)
 	f.warnAboutLoad(warn)
 	return all
+}
+
+func (f *policyFlags) warnAboutBudget(warn func(string, ...any)) {
+	n, ok := f.usesHostBudget()
+	if !ok || f.burstSize() > 0 {
+		return
+	}
+	if allowed := f.failedRetries(n) * f.windowLength().Seconds(); allowed < 1 {
+		warn("without a Burst, each budget allows %s failed retries per Window, which is less than one: use a Burst, or share the budget.",
+			chart.Number(allowed))
+	}
 }
 
 func (f *policyFlags) warnAboutEnds(warn func(string, ...any), e ends) {
@@ -140,10 +152,6 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 				f.attempts, chart.Number(f.capacity/f.rate))
 		}
 		return
-	}
-	if allowed := f.failedRetries(n) * f.windowLength().Seconds(); f.burstSize() == 0 && allowed < 1 {
-		warn("the budget allows few retries, or none: without a Burst, a retry needs the successes of a Window, of which there are enough for %s: use a Burst, or share the budget.",
-			chart.Number(allowed))
 	}
 	// Retries of a burst come within about a second of one another.
 	if burst := f.burstSize() * float64(n); burst > spare {

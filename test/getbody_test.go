@@ -192,23 +192,37 @@ func TestGetBodyError(t *testing.T) {
 	assert.Equal(t, gone, events.Events[0].Err)
 }
 
-// Hazard B2: a body from GetBody is closed if the retry that it was made for
-// is canceled while it waits.
+// Hazard B2: a body from GetBody is closed once if the retry that it was made
+// for is canceled while it waits.
 func TestGetBodyUnused(t *testing.T) {
-	for _, inMemory := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			defer cancel()
-			body := retrytest.Counted("text")
-			req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
-			if inMemory {
-				req = retrytest.Request(t, "PUT", "http://a.test/", "text")
-			}
-			req.GetBody = func() (io.ReadCloser, error) { time.AfterFunc(time.Second, cancel); return body, nil }
-			transport := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: retrytest.RetryEvery(time.Minute)})
-			_, err := transport.RoundTrip(req.WithContext(ctx))
-			require.ErrorIs(t, err, context.Canceled)
-			assert.Equal(t, 1, body.Closes())
+	for _, kind := range []string{"another", "in memory before", "the same"} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				body := retrytest.Counted("text")
+				req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
+				switch kind {
+				case "in memory before":
+					req = retrytest.Request(t, "PUT", "http://a.test/", "text")
+				case "the same":
+					req.Body = body
+				}
+				req.GetBody = func() (io.ReadCloser, error) { time.AfterFunc(time.Second, cancel); return body, nil }
+				// The body is still open when the attempt has been answered.
+				var base http.RoundTripper = newBodyBase(func(body io.ReadCloser, _ int) int {
+					time.AfterFunc(2*time.Hour, func() { _ = body.Close() })
+					return 503
+				})
+				if kind == "in memory before" {
+					base = retrytest.Play(retrytest.Fails(retrytest.ErrRefused))
+				}
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)})
+				_, err := transport.RoundTrip(req.WithContext(ctx))
+				require.ErrorIs(t, err, context.Canceled)
+				time.Sleep(3 * time.Hour)
+				assert.Equal(t, 1, body.Closes())
+			})
 		})
 	}
 }
@@ -353,6 +367,30 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 			})
 		}
 	}
+}
+
+// GetBody may return a reader that reads from that of a body in memory. While
+// an attempt may still read the body, it cannot be sent again: nothing shows
+// what a reader reads from in the end.
+func TestGetBodyWrapsTheSameReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, retrytest.Status(200))
+		reader, events, made := strings.NewReader("text"), new(retrytest.Record), []*retrytest.Body(nil)
+		req := retrytest.Streamed(t, "PUT", "http://a.test/", io.NopCloser(reader))
+		req.GetBody = func() (io.ReadCloser, error) {
+			_, err := reader.Seek(0, io.SeekStart)
+			made = append(made, &retrytest.Body{ReadCloser: io.NopCloser(reader)})
+			return made[len(made)-1], err
+		}
+		resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
+		require.ErrorContains(t, events.Events[0].Err, "may read from the same reader")
+		assert.Len(t, base.Attempts(), 1)
+		require.Len(t, made, 1)
+		assert.Equal(t, 1, made[0].Closes())
+	})
 }
 
 // Once an attempt has sent all of its body, GetBody may return the same reader.

@@ -38,8 +38,8 @@ type host struct {
 	places     uint64  // taken by requests that wait
 	offset     float64 // of the first place
 
-	waiters int           // that wait, of any kind
-	firsts  list.List     // of them, the arrivals of first attempts, in order
+	waiters int           // requests that wait
+	firsts  list.List     // when those of them arrived that wait for their first attempt
 	cleared chan struct{} // closed when a success ends the cool-down; nil without waiters
 }
 
@@ -197,8 +197,8 @@ func (w *Waiter) Leave() {
 	*w = Waiter{}
 }
 
-// Arrived returns when the request arrived that waits for its first attempt for
-// longest, or now if none does.
+// Arrived returns when the request arrived that has waited longest for its
+// first attempt. It returns now if there is none.
 func (w *Waiter) Arrived(now time.Time) time.Time {
 	h := w.host
 	if h == nil {

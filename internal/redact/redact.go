@@ -4,8 +4,8 @@
 //
 // The package knows URLs, and where net/http quotes a URL or a response in the
 // text of an error. It does not know the secrets: it keeps the path of a URL,
-// even if a service has tokens there, and what an error of another package
-// quotes in words of its own, such as a header or a token.
+// even if a service has tokens there, and it keeps a header or a token that an
+// error of another package quotes in another form.
 package redact
 
 import (

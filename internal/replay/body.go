@@ -12,7 +12,7 @@
 //	Open, Watch, stop             for each attempt
 //	Reserve, Rewind               after an attempt that may be retried
 //	Finish                        before a response is returned, or
-//	Abort, Unreserve              after the request failed
+//	Abort                         after the request failed
 package replay
 
 import (
@@ -131,7 +131,7 @@ func (b *Body) recorders() []*Recorder {
 }
 
 // Reserve reports whether the body can be sent again, as far as that is known
-// without GetBody. Until Unreserve or Open, no attempt reads more than is kept:
+// without GetBody. Until Open or Finish, no attempt reads more than is kept:
 // the attempt before may still be sending the body, and has to go on with that
 // if its response turns out to be the last.
 func (b *Body) Reserve() bool {
@@ -166,52 +166,48 @@ func (b *Body) Rewind(uploaded bool) bool {
 }
 
 // rewindInMemory calls GetBody for a body in memory. Some implementations seek
-// in the reader that they are given for and return it again. This is fine only
-// if nothing reads it.
+// in the reader that they are given for, and return it again or another reader
+// that reads from it. This is fine only if nothing else reads it.
 func (b *Body) rewindInMemory(uploaded bool) (io.ReadCloser, error) {
 	next, err := callGetBody(b.req.GetBody)
-	if err == nil && !uploaded && sameBody(b.source, next) {
+	switch {
+	case err != nil || uploaded:
+		return next, err
+	case sameBody(b.source, next):
 		return nil, errStillRead
+	// Nothing shows what such a body reads from in the end, and no Recorder
+	// can pause the attempt before.
+	case !bounded.InMemory(next):
+		_ = bounded.Close(patience, next) // errMayBeRead is what matters
+		return nil, errMayBeRead
 	}
-	return next, err
-}
-
-// Unreserve takes back Reserve and Rewind, when no attempt follows.
-func (b *Body) Unreserve() {
-	next := b.next
-	b.next = nil
-	owned := false // a Recorder closes next
-	for _, r := range b.recorders() {
-		if next != nil && sameBody(r.source, next) {
-			// GetBody has moved the position of the body that the attempt is
-			// sending, so it would send wrong bytes.
-			r.endView()
-			owned = owned || !r.isClosed()
-		}
-		r.unpin()
-	}
-	if next != nil && !owned {
-		_ = bounded.Close(patience, next) // nobody has read it
-	}
+	return next, nil
 }
 
 // Finish says that no attempt follows the current one, which may still be
-// sending the body.
+// sending the body. It takes back Reserve.
 func (b *Body) Finish() {
-	// Most requests end here.
-	if b.next == nil && b.rec == nil {
-		return
-	}
-	b.Unreserve()
 	if b.rec != nil {
+		unpin(b.recorders())
 		b.rec.finish()
 	}
 }
 
-// Abort closes the bodies that attempts read through a Recorder.
+// Abort closes the bodies that attempts read through a Recorder, and the one
+// that Rewind got for an attempt that does not follow.
 func (b *Body) Abort() {
+	next := b.next
+	b.next = nil
 	for _, r := range b.recorders() {
+		// GetBody may have returned a body that is still open. It is closed
+		// here, and must not be closed twice.
+		if next != nil && !r.isClosed() && sameBody(r.source, next) {
+			next = nil
+		}
 		_ = r.closeSource() // net/http has no use for the error either
+	}
+	if next != nil {
+		_ = bounded.Close(patience, next) // nobody has read it
 	}
 }
 

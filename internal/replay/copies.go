@@ -16,6 +16,7 @@ import (
 var (
 	errStillRead   = errors.New("GetBody returned a body that is still being read")
 	errUnended     = errors.New("a Read of the body is under way, and closing the body does not end it")
+	errMayBeRead   = errors.New("the body may still be being read, and GetBody returned one that may read from the same reader")
 	errStillCalled = errors.New("a call of GetBody has not returned")
 	errNeither     = errors.New("GetBody returned neither a body nor an error")
 	errOver        = errors.New("httpretry: GetBody was called after its attempt")

@@ -117,7 +117,6 @@ func TestCopiesOfAnAttemptBefore(t *testing.T) {
 			assert.Equal(t, "text", readAll(t, b.Open(true)))
 		} else {
 			b.Abort()
-			b.Unreserve()
 		}
 		closesOnce(t, first, left, next)
 	}
@@ -190,7 +189,7 @@ func TestCopiesOfOneReader(t *testing.T) {
 // The reader that GetBody returns again is closed once, too, if the retry that
 // it was made for is not sent. If GetBody has opened it again, it is closed
 // again.
-func TestCopiesUnreserved(t *testing.T) {
+func TestCopiesOfARetryThatIsNotSent(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		s := newText("text")
 		getBody := func() (io.ReadCloser, error) { return s, nil }
@@ -205,7 +204,7 @@ func TestCopiesUnreserved(t *testing.T) {
 			}
 		})
 		require.True(t, reserve(b, false))
-		b.Finish()
+		b.Abort()
 		_, err := last.Read(make([]byte, 1))
 		require.ErrorContains(t, err, "closed", "its position has moved")
 		b.Copies().End()
@@ -346,7 +345,6 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 			}
 			assert.Equal(t, 1, calls)
 			b.Abort()
-			b.Unreserve()
 			closesOnce(t, first, late)
 		})
 	}

@@ -93,7 +93,7 @@ func deliver(dst, src net.Conn, delay time.Duration) {
 	_ = dst.Close()
 }
 
-// dialFar dials as if the other side was a round trip away.
+// dialFar returns a dialer that takes a round trip longer.
 func dialFar(roundTrip time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		select {

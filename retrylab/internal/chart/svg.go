@@ -164,7 +164,7 @@ func (d drawing) line(l Line) {
 			continue
 		}
 		command := "M"
-		// On a logarithmic axis, 0 is a place where there is no line.
+		// A logarithmic axis has no place for 0, so no line connects two zeros.
 		if pen && !(d.absent(l.Y[i-1]) && d.absent(l.Y[i])) {
 			command = "L"
 		}
@@ -187,8 +187,9 @@ type Line struct {
 	Style int
 }
 
-// Lines returns what is drawn of series: equal ones once, by all their names.
-// The style of a line does not depend on which other series are equal.
+// Lines returns the lines that show series. Equal series have one line with all
+// their names. The style of a line does not depend on which other series are
+// equal.
 func Lines(series []Series) []Line {
 	var all []Line
 	for i, s := range series {

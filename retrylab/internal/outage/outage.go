@@ -58,9 +58,8 @@ type Result struct {
 	scenario            Scenario
 }
 
-// deadline returns that of a request. Where nothing ends a request that never
-// succeeds, neither would the simulation end. There, a request has as long as
-// all others have together.
+// deadline returns the deadline of a request. If c sets no limit, it is the
+// Length, because a request that never succeeds would never end.
 func (s Scenario) deadline(c Client) time.Duration {
 	if c.Policy.MaxAttempts < 0 && c.Policy.MaxElapsed == 0 && c.Deadline == 0 {
 		return s.Length

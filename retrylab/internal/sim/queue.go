@@ -16,9 +16,9 @@ func (e event) before(f event) bool {
 
 // queue has events in the order of time.
 //
-// Most events are ends of attempts, and these are known in the order of time:
-// timeouts, because all are equally long, and answers, because a server works
-// off one request after another. They need no sorting and lie in lanes. All
+// Most events are ends of attempts, which are added in the order of time:
+// timeouts, because all are equally long, and answers, because a server answers
+// one request after another. They are in lanes, which need no sorting. All
 // other events are in a heap, which then is small enough for a processor's
 // cache.
 type queue struct {
@@ -27,8 +27,8 @@ type queue struct {
 	order uint64
 }
 
-// What a queue's lanes are for. An event that is earlier than the last one in
-// its lane goes to the heap, so a wrong guess costs time only.
+// The lanes of a queue. An event that is earlier than the last one in its lane
+// goes to the heap, so a wrong lane costs only time.
 const (
 	answers = iota
 	timeouts
@@ -36,7 +36,7 @@ const (
 	noLane
 )
 
-// push adds an event, and which says in which lane it is likely to be the last.
+// push adds an event. It adds it to the given lane if it is the last there.
 func (q *queue) push(which int, at time.Duration, request int32, version uint32) {
 	q.order++
 	e := event{at, q.order, request, version}

@@ -150,8 +150,8 @@ func (c *crowd) count(all []arrival, start, width time.Duration) int {
 	return clients
 }
 
-// atomShare is the least share of the clients that has one and the same time
-// for that time to be an atom. Random times are never so equal.
+// atomShare is the least share of the clients at an atom. Random times are
+// never so equal.
 const atomShare = 0.01
 
 // A density is shares of the clients by time: in bins, and at atoms, which are
@@ -224,8 +224,8 @@ const (
 
 // Steady reports whether the retries become fewer and fewer up to end, once
 // half of the clients have made their first. A second wave, or a gap before
-// one, shows as a bin with more of them than a bin before it. It is for waits
-// of the same order as end.
+// one, shows as a bin with more of them than a bin before it. The waits must be
+// of the same order of magnitude as end.
 func (s *Sample) Steady(end time.Duration) bool {
 	from := s.Quantile(0, 0.5)
 	if end-from < steadyBins {
