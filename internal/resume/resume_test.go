@@ -153,6 +153,7 @@ func TestCheck(t *testing.T) {
 		{"rest, dated", dated, 10, response(206, 90, header("Last-Modified", modified, "Content-Range", "bytes 10-99/100")), resume.Rest, 0},
 		{"rest, packed", packed, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "BR")), resume.Rest, 0},
 		{"rest, packed, not repeated", packed, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100")), resume.Rest, 0},
+		{"rest, packed, with space", packed, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", " br\t")), resume.Rest, 0},
 		{"rest, identity", whole, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "identity")), resume.Rest, 0},
 		{"whole", whole, 10, response(200, 100, v1()), resume.Rest, 10},
 		{"whole for a part", part, 10, response(200, 100, v1()), resume.Rest, 60},
