@@ -30,7 +30,7 @@ type call struct {
 	progress   progress       // of the current attempt
 	attempt    *attempt       // the current copy, nil while it is the caller's own request
 	resp       *http.Response // of the current attempt
-	lastStatus int            // of the response that was discarded last, or 0
+	lastStatus int            // of the response that was discarded, or 0
 	retried421 bool           // a 421 was retried
 }
 

@@ -203,6 +203,7 @@ func (c *call) fail(err error, reason Reason) error {
 // discard ends an attempt that is followed by another, so that nothing of it
 // is held while the request waits.
 func (c *call) discard(resp *http.Response) {
+	c.lastStatus = 0
 	if resp != nil {
 		c.lastStatus = resp.StatusCode
 		// The body is drained before the attempt is released, which would end

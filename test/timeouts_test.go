@@ -68,6 +68,35 @@ func TestCanceledUpload(t *testing.T) {
 	}
 }
 
+// The error of a canceled upload has the status of the attempt before, unless
+// that had none.
+func TestCanceledUploadAfterAFailure(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		attempts := 0
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			defer req.Body.Close()
+			attempts++
+			switch {
+			case attempts == 2 && failed:
+				return nil, retrytest.ErrReset
+			case attempts == 3:
+				cancel() // the server takes what has arrived for the whole body
+				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+			}
+			return &http.Response{StatusCode: 503, Body: http.NoBody}, nil
+		})
+		req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")).WithContext(ctx)
+		req.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+		if failed {
+			require.EqualError(t, err, "httpretry: gave up after 3 attempts (canceled): context canceled")
+		} else {
+			require.EqualError(t, err, "httpretry: gave up after 3 attempts (canceled): context canceled (last attempt: status 503)")
+		}
+	}
+}
+
 // Hazard G1: a request that is canceled in flight ends at once with the error
 // and the cause of its context, over both protocols, whether or not the attempt
 // is a copy.
