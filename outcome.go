@@ -121,12 +121,3 @@ func (a *attempt) isOfAnother(resp *http.Response, err error) bool {
 // hasUploaded reports whether it is known that Base does not read the attempt's
 // body any more. Without a copy, nothing is known.
 func (a *attempt) hasUploaded() bool { return a != nil && a.trace.Uploaded() }
-
-// attempt's body any more. Without a copy, nothing is known of a first attempt,
-// unless it never had a connection.
-func (c *call) uploadIsOver(err error, outcome Outcome) bool {
-	if err != nil && outcome == Unprocessed {
-		return true
-	}
-	return c.attempt != nil && c.attempt.trace.Uploaded()
-}
