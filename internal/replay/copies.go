@@ -147,7 +147,7 @@ func (c *Copies) rewind() (io.ReadCloser, error) {
 		return nil, err
 	}
 	for i, r := range recs {
-		// It is closed.
+		// Such a reader is closed, or a Read of it goes on.
 		if !idle[i] && sameBody(r.source, next) {
 			return nil, errStillRead
 		}
