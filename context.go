@@ -138,6 +138,12 @@ func (a *attemptContext) Value(key any) any {
 	return a.Context.Value(key)
 }
 
+// AfterFunc spares package context a goroutine for each derived context, if
+// a.Context is one that package context does not know (see [context.AfterFunc]).
+func (a *attemptContext) AfterFunc(f func()) func() bool {
+	return context.AfterFunc(a.Context, f)
+}
+
 // isIn reports whether ctx is the context of the attempt, or derived from it.
 func (a *attemptContext) isIn(ctx context.Context) bool {
 	v := fromContext(ctx)

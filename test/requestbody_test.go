@@ -347,7 +347,7 @@ func TestReaderFails(t *testing.T) {
 // Hazard B7: the same on a retry, whose body came from GetBody.
 func TestReaderFailsLater(t *testing.T) {
 	failure := errors.New("disk")
-	base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+	base := retrytest.Play(retrytest.Fails(retrytest.ErrRefused), retrytest.Status(200))
 	req := retrytest.Request(t, "PUT", "http://a.test/", "text")
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(iotest.ErrReader(failure)), nil }
 	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
