@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"container/list"
 	"math"
 	"time"
 )
@@ -14,9 +15,10 @@ const maxCooldown = time.Hour
 type cooldown struct {
 	begun, until time.Duration
 	spread       time.Duration
-	generation   uint64  // how often the server has asked for a pause
-	active       bool    // it has asked since it was last cleared
-	sleepers     []int32 // requests that wait for the end of the cool-down
+	generation   uint64    // how often the server has asked for a pause
+	active       bool      // it has asked since it was last cleared
+	sleepers     []int32   // requests that wait for the end of the cool-down
+	firsts       list.List // when those arrived that wait for their first attempt
 	places       uint64
 	offset       float64
 }
@@ -51,7 +53,7 @@ func (c *cooldown) clear(generation uint64) []int32 {
 // the cool-down.
 func (c *cooldown) place() float64 {
 	c.places++
-	_, place := math.Modf(c.offset + float64(c.places)*(math.Phi-1))
+	_, place := math.Modf(c.offset + float64(c.places)*math.Phi)
 	return place
 }
 

@@ -9,6 +9,7 @@
 package sim
 
 import (
+	"container/list"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -109,14 +110,15 @@ type request struct {
 
 	generation    uint64        // of the cool-down, before the attempt
 	cooldownStart time.Duration // when the request began to wait for it; -1: it does not
+	arrived       *list.Element // in cooldown.firsts; nil if it does not wait for its first attempt
 	asleep        sleep
 }
 
 // sleep is a wait for the end of a cool-down.
 type sleep struct {
-	began, wait   time.Duration
-	length, width time.Duration
-	place         float64
+	begun  time.Duration // when the cool-down began
+	spread time.Duration // over which retries return
+	place  float64
 }
 
 // Run simulates all requests until they have ended.

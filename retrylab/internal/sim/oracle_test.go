@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -63,9 +64,9 @@ func newHistory(seed uint64) *history {
 		h.arrivals = []arrival{{0, 0}}
 		return h
 	}
-	at := time.Duration(0)
+	at, gap := time.Duration(0), []float64{1, 0.3, 0.1}[r.IntN(3)]*float64(time.Second)
 	for range 5 + r.IntN(40) {
-		at += time.Duration(r.ExpFloat64() * float64(time.Second))
+		at += time.Duration(r.ExpFloat64() * gap)
 		h.arrivals = append(h.arrivals, arrival{at, r.IntN(processes)})
 	}
 	return h
@@ -138,13 +139,13 @@ type oracle struct {
 	starts []time.Duration
 	events [][]sim.Event
 	sent   [][]time.Duration
-	awake  [][]time.Duration // when a request was sent, or computed how long it may wait
+	awake  [][]time.Duration // when a request was sent, had an event, or computed how long it may wait
 }
 
 type numberKey struct{}
 
 // A watchedContext notes when a RetryTransport asks for its deadline, which it
-// does before each wait for the end of a cool-down.
+// does before each wait for the end of a cool-down and after it.
 type watchedContext struct {
 	context.Context
 	o      *oracle
@@ -190,6 +191,7 @@ func (o *oracle) observe(ctx context.Context, e httpretry.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	number := ctx.Value(numberKey{}).(int)
+	o.awake[number] = append(o.awake[number], time.Since(o.began))
 	status := 0
 	switch {
 	case e.Response != nil:
@@ -266,11 +268,23 @@ type replay struct {
 	*oracle
 	t      *testing.T
 	events [][]sim.Event
-	drawn  []float64 // jitters and places, as shares of their ranges
+	drawn  map[string][]float64 // by kind, as shares of their ranges
+	firsts map[wakeUp]place
+	pairs  int // of first attempts that wake up together
 }
 
+// A wakeUp is the end of a cool-down of one process.
+type wakeUp struct {
+	process int
+	at      time.Duration
+}
+
+// A place is how far a first attempt's place in the RetryTransport is from that
+// in the simulation, and how exactly it is known.
+type place struct{ ahead, exact float64 }
+
 func (r *replay) fleet() *sim.Fleet {
-	r.events = make([][]sim.Event, len(r.arrivals))
+	r.events, r.firsts = make([][]sim.Event, len(r.arrivals)), map[wakeUp]place{}
 	next := 0
 	budgets := make([]httpretry.HostBudget, 1)
 	b := &budgets[0]
@@ -305,7 +319,7 @@ func (r *replay) Answer(_ time.Duration, request, attempt int) sim.Answer {
 func (r *replay) jitter(request int, wait, width time.Duration) time.Duration {
 	if i := len(r.events[request]); i < len(r.oracle.events[request]) {
 		if added := r.oracle.events[request][i].Wait - wait; added >= 1 && added <= width {
-			r.drawn = append(r.drawn, float64(added)/float64(width))
+			r.drawn["jitter"] = append(r.drawn["jitter"], float64(added)/float64(width))
 			return added
 		}
 	}
@@ -315,17 +329,37 @@ func (r *replay) jitter(request int, wait, width time.Duration) time.Duration {
 
 // spread returns how long the RetryTransport waited after a cool-down, until it
 // sent the request or found the next cool-down.
-func (r *replay) spread(request int, now, width time.Duration, _ float64) time.Duration {
-	for _, at := range r.awake[request] {
-		if waited := at - now; waited >= 0 && waited <= width {
-			if width > 0 {
-				r.drawn = append(r.drawn, float64(waited)/float64(width))
+func (r *replay) spread(request int, now, width time.Duration, place float64) time.Duration {
+	awake := r.awake[request]
+	if i := slices.Index(awake, now); i >= 0 && i+1 < len(awake) && awake[i+1]-now <= width {
+		waited := awake[i+1] - now
+		if width > 0 {
+			drawn, kind := float64(waited)/float64(width), "retry"
+			if len(r.events[request]) == 0 {
+				kind = "first attempt"
+				r.comparePlaces(request, now, width, drawn-place)
 			}
-			return waited
+			r.drawn[kind] = append(r.drawn[kind], drawn)
 		}
+		return waited
 	}
 	assert.Fail(r.t, "a RetryTransport waits for another time after a cool-down", "request %d, from 0 to %v", request, width)
 	return width
+}
+
+// comparePlaces compares the range of a first attempt with that of another one
+// that wakes up at the same time. In a RetryTransport, their places are as far
+// from each other as in the simulation.
+func (r *replay) comparePlaces(request int, now, width time.Duration, ahead float64) {
+	key, p := wakeUp{r.arrivals[request].process, now}, place{ahead, 1 / float64(width)}
+	other, ok := r.firsts[key]
+	if !ok {
+		r.firsts[key] = p
+		return
+	}
+	r.pairs++
+	off := p.ahead - other.ahead
+	assert.InDelta(r.t, math.Round(off), off, p.exact+other.exact, "request %d, from 0 to %v", request, width)
 }
 
 // Each decision of the simulation is that of a RetryTransport.
@@ -333,14 +367,14 @@ func TestDecidesAsARetryTransport(t *testing.T) {
 	clock := virtual.New(t)
 	const histories = 1000
 	reasons, events := map[httpretry.Reason]int{}, 0
-	var drawn []float64
+	drawn, pairs := map[string][]float64{}, 0
 	for seed := range uint64(histories) {
 		o := &oracle{history: newHistory(seed)}
 		clock(func() { o.run(t) })
-		r := &replay{oracle: o, t: t}
+		r := &replay{oracle: o, t: t, drawn: drawn}
 		clock(func() { require.NoError(t, r.fleet().Run()) })
 		require.Equal(t, o.events, r.events, "history %d", seed)
-		drawn = append(drawn, r.drawn...)
+		pairs += r.pairs
 		for _, es := range o.events {
 			for _, e := range es {
 				reasons[e.Reason]++
@@ -348,13 +382,18 @@ func TestDecidesAsARetryTransport(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d events, %v", events, reasons)
+	t.Logf("%d events, %v, %d ranges compared", events, reasons, pairs)
+	require.Greater(t, pairs, 400)
 	// If the simulation had other ranges than the RetryTransports, what those
 	// drew would not be uniform in them.
-	slices.Sort(drawn)
-	require.Greater(t, len(drawn), 1500)
-	for _, p := range []float64{0.1, 0.25, 0.5, 0.75, 0.9} {
-		assert.InDelta(t, p, drawn[int(p*float64(len(drawn)))], 0.06)
+	for kind, least := range map[string]int{"jitter": 800, "retry": 150, "first attempt": 700} {
+		d := drawn[kind]
+		slices.Sort(d)
+		require.Greater(t, len(d), least, kind)
+		for _, p := range []float64{0.1, 0.25, 0.5, 0.75, 0.9} {
+			// Five standard deviations of the median.
+			assert.InDelta(t, p, d[int(p*float64(len(d)))], 2.5/math.Sqrt(float64(len(d))), kind)
+		}
 	}
 	for reason := httpretry.ReasonNone; reason <= httpretry.ReasonBudget; reason++ {
 		switch reason {
