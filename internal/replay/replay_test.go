@@ -601,6 +601,35 @@ func TestReopenedCloses(t *testing.T) {
 	}
 }
 
+// A reopened view that is interrupted leaves the source to the next attempt.
+func TestReopenedIsSentAgain(t *testing.T) {
+	s := newText("text")
+	b := prepare(s, 100)
+	view := b.Open(false)
+	require.NoError(t, view.Close())
+	b.Recorder().Reopen()
+	b.Recorder().Interrupt()
+	_, err := view.Read(make([]byte, 1))
+	require.Error(t, err)
+	assert.Zero(t, s.closes.Load())
+	require.True(t, reserve(b, false))
+	assert.Equal(t, "text", readAll(t, b.Open(true)))
+}
+
+// Interrupt of the last attempt leaves closing the source to the base
+// transport, which still has the view.
+func TestInterruptLeavesTheCloseToTheBase(t *testing.T) {
+	s := newText("text")
+	b := prepare(s, 100)
+	view := b.Open(true)
+	b.Recorder().Interrupt()
+	_, err := view.Read(make([]byte, 1))
+	require.Error(t, err)
+	assert.Zero(t, s.closes.Load())
+	require.NoError(t, view.Close())
+	assert.EqualValues(t, 1, s.closes.Load())
+}
+
 // Interrupt ends a Read that blocks, by closing the source. Otherwise the
 // source stays open for the next attempt.
 func TestInterrupt(t *testing.T) {
