@@ -672,6 +672,19 @@ func TestRetryAfterOnSuccess(t *testing.T) {
 	})
 }
 
+// A 400 is an error. The server may ask for a retry of it.
+func TestRetryAfterOnBadRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := retrytest.Play(retrytest.Status(400, "X-Should-Retry", "true", "Retry-After", "30"), retrytest.Status(200))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second)}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		require.Len(t, base.Waits(), 1)
+		assert.GreaterOrEqual(t, base.Waits()[0], 30*time.Second)
+	})
+}
+
 func TestThrottledBackoff(t *testing.T) {
 	count := func(unit time.Duration) strategies.Func {
 		return func(retry int) time.Duration { return time.Duration(retry+1) * unit }
