@@ -209,6 +209,30 @@ func TestResponseRequest(t *testing.T) {
 	assert.Equal(t, 1, httpretry.Attempt(t.Context()))
 }
 
+// A base that serves from memory may return one Response again and again, whose
+// Request is the caller's own since it was returned first.
+func TestResponseOfTheRequestBefore(t *testing.T) {
+	kept := &http.Response{StatusCode: 200, ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody}
+	script := retrytest.Play(retrytest.Status(200), retrytest.Status(503), retrytest.Status(200))
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := script.RoundTrip(req)
+		if err == nil && resp.StatusCode == 200 {
+			return kept, nil
+		}
+		return resp, err
+	})
+	policy := retrytest.RetryEvery(0)
+	policy.AttemptTimeout = time.Minute
+	transport, req := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}), retrytest.Request(t, "GET", "http://a.test/", "")
+	for _, want := range []int{1, 2} {
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		attempts, reason := httpretry.Result(resp)
+		assert.Equal(t, []any{want, httpretry.ReasonSuccess}, []any{attempts, reason})
+		assert.Equal(t, want == 1, resp.Request == req)
+	}
+}
+
 // Hazard A7, D6: results that a base must not return, and results of fakes.
 func TestBadBase(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
