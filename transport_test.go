@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -207,6 +208,55 @@ func TestResponseRequest(t *testing.T) {
 		})
 	}
 	assert.Equal(t, 1, httpretry.Attempt(t.Context()))
+}
+
+// The request of a layer in Base remains Response.Request, whatever it differs
+// in from what the layer was sent.
+func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
+	type key struct{}
+	for name, tt := range map[string]struct {
+		change func(*http.Request) *http.Request
+		get    func(*http.Request) any
+	}{
+		"URL": {
+			func(r *http.Request) *http.Request { r.URL = &url.URL{Scheme: "http", Host: "layer"}; return r },
+			func(r *http.Request) any { return r.URL.Host },
+		},
+		"method": {
+			func(r *http.Request) *http.Request { r.Method = "layer"; return r },
+			func(r *http.Request) any { return r.Method },
+		},
+		"host": {
+			func(r *http.Request) *http.Request { r.Host = "layer"; return r },
+			func(r *http.Request) any { return r.Host },
+		},
+		"header": {
+			func(r *http.Request) *http.Request { r.Header = http.Header{"X-By": {"layer"}}; return r },
+			func(r *http.Request) any { return r.Header.Get("X-By") },
+		},
+		"context": {
+			func(r *http.Request) *http.Request {
+				return r.WithContext(context.WithValue(r.Context(), key{}, "layer"))
+			},
+			func(r *http.Request) any { return r.Context().Value(key{}) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			script := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				resp, err := script.RoundTrip(req)
+				resp.Request = tt.change(req.WithContext(req.Context()))
+				return resp, err
+			})
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+			assert.Equal(t, "layer", tt.get(resp.Request))
+			attempts, reason := httpretry.Result(resp)
+			assert.Equal(t, []any{2, httpretry.ReasonSuccess}, []any{attempts, reason})
+		})
+	}
 }
 
 // A base that serves from memory may return one Response again and again, whose
