@@ -123,6 +123,26 @@ func TestCopiesOfAnAttemptBefore(t *testing.T) {
 	}
 }
 
+// The body of a second attempt comes from GetBody, and has copies, too.
+func TestCopiesOfASecondAttempt(t *testing.T) {
+	m := &makes{bodies: []io.ReadCloser{newText("text"), newText("copy")}}
+	b := new(replay.Body)
+	b.Prepare(request(newText("text"), m.getBody), 0)
+	assert.Equal(t, "text", readAll(t, b.Open(false)))
+	require.True(t, reserve(b, false))
+	view := b.Open(false)
+	require.NotNil(t, b.Copies())
+	stop := b.Watch(t.Context())
+	body, err := b.GetBody()()
+	require.NoError(t, err)
+	assert.NotEqual(t, m.bodies[1], body, "it belongs to the attempt")
+	assert.Equal(t, "text", readAll(t, view))
+	stop()
+	b.Abort()
+	_, err = body.Read(make([]byte, 1))
+	require.Error(t, err)
+}
+
 // GetBody may return a body in memory. It is read like any other, because
 // another one may share its reader.
 func TestCopiesInMemory(t *testing.T) {
