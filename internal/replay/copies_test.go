@@ -275,6 +275,25 @@ func TestCopiesPauseReaders(t *testing.T) {
 	}
 }
 
+// A Read that blocks is ended for the next attempt, by closing its body.
+func TestCopiesOfABlockedBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, next := newBlocked(), newText("text")
+		m := &makes{bodies: []io.ReadCloser{next}}
+		read := make(chan error, 1)
+		b := inRoundTrip(t, s, m.getBody, func(_ *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+			go func() { _, err := view.Read(make([]byte, 1)); read <- err }()
+			synctest.Wait()
+		})
+		require.True(t, reserve(b, false), b.Err())
+		require.Error(t, <-read)
+		assert.EqualValues(t, 1, s.closes.Load())
+		assert.Equal(t, "text", readAll(t, b.Open(true)))
+		b.Finish()
+		closesOnce(t, next)
+	})
+}
+
 // A Read that begins while GetBody runs waits for it.
 func TestCopiesHoldReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
