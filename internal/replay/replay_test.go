@@ -419,6 +419,8 @@ func TestGetBodyInMemory(t *testing.T) {
 	assert.EqualValues(t, 1, first.closes.Load())
 	assert.False(t, reserve(b, false), "the same reader, which may still be read")
 	require.ErrorContains(t, b.Err(), "still being read")
+	require.True(t, b.Reserve())
+	require.NoError(t, b.Err(), "GetBody was not called again")
 	assert.True(t, reserve(b, true))
 	require.NoError(t, b.Err())
 	b.Unreserve()
