@@ -148,6 +148,10 @@ func TestClassifyError(t *testing.T) {
 		{io.EOF, transient},
 		{io.ErrUnexpectedEOF, transient},
 		{errors.New("anything else"), transient},
+		{errors.Join(io.EOF, errors.New("unsupported protocol scheme \"x\"")), final},
+		{errors.Join(io.EOF, io.ErrUnexpectedEOF), transient},
+		{wrapsNothing{io.EOF}, transient},
+		{wrapsNothings{io.EOF}, transient},
 		{errors.New("http2: Transport: cannot retry err [stream error: stream ID 1; REFUSED_STREAM; received from peer] after Request.Body was written; define Request.GetBody to avoid this error"), transient},
 	} {
 		t.Run(tt.err.Error(), func(t *testing.T) {
@@ -155,6 +159,15 @@ func TestClassifyError(t *testing.T) {
 		})
 	}
 }
+
+// wrapsNothing and wrapsNothings have an Unwrap method that returns no error.
+type (
+	wrapsNothing  struct{ error }
+	wrapsNothings struct{ error }
+)
+
+func (wrapsNothing) Unwrap() error    { return nil }
+func (wrapsNothings) Unwrap() []error { return []error{nil} }
 
 // Each entry of errorTexts matches a line of test/testdata/errortexts.txt, and
 // each line an entry. TestFaults in package test shows that net/http returns

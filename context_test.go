@@ -199,6 +199,7 @@ func TestResult(t *testing.T) {
 		{"success of a copy", "GET", withTimeout, []retrytest.Step{retrytest.Status(200)}, 1, httpretry.ReasonSuccess},
 		{"success of a POST", "POST", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(200)}, 1, httpretry.ReasonSuccess},
 		{"failure", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(404)}, 1, httpretry.ReasonPermanent},
+		{"bad request", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503), retrytest.Status(400)}, 2, httpretry.ReasonPermanent},
 		{"failure of a copy", "GET", withTimeout, []retrytest.Step{retrytest.Status(404)}, 1, httpretry.ReasonPermanent},
 		{"success of a retry", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(200)}, 3, httpretry.ReasonSuccess},
 		{"failure of a retry", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503), retrytest.Status(404)}, 2, httpretry.ReasonPermanent},
@@ -231,9 +232,11 @@ func TestResultOfOtherResponses(t *testing.T) {
 		attempts, reason := httpretry.Result(&http.Response{StatusCode: 204, Request: req})
 		assert.Equal(t, 1, attempts)
 		assert.Equal(t, httpretry.ReasonSuccess, reason)
-		attempts, reason = httpretry.Result(&http.Response{StatusCode: 503, Request: req})
-		assert.Equal(t, 1, attempts)
-		assert.Equal(t, httpretry.ReasonPermanent, reason)
+		for _, status := range []int{400, 503} {
+			attempts, reason = httpretry.Result(&http.Response{StatusCode: status, Request: req})
+			assert.Equal(t, 1, attempts)
+			assert.Equal(t, httpretry.ReasonPermanent, reason)
+		}
 	}
 }
 

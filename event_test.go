@@ -541,6 +541,32 @@ func TestErrorOfOneAttempt(t *testing.T) {
 	})
 }
 
+// It is also Base's own if the caller cancels later, or by a Request.Cancel,
+// which has no error that Base's could hide.
+func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
+	policy := retrytest.RetryEvery(0)
+	t.Run("after the decision", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var reasons []httpretry.Reason
+		observe := func(_ context.Context, e httpretry.Event) { reasons = append(reasons, e.Reason); cancel() }
+		_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(retrytest.ErrReset)), Policy: policy, Observe: observe}).
+			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
+		assert.Equal(t, error(retrytest.ErrReset), err)
+		assert.Equal(t, []httpretry.Reason{httpretry.ReasonNotIdempotent}, reasons)
+	})
+	t.Run("by Request.Cancel", func(t *testing.T) {
+		events, canceled := new(retrytest.Record), make(chan struct{})
+		failure := errors.New("net/http: request canceled")
+		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { close(canceled); return nil, failure })
+		req := retrytest.Request(t, "GET", "http://a.test/", "")
+		//lint:ignore SA1019 http.Client sets it
+		req.Cancel = canceled
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+		assert.Equal(t, failure, err)
+		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
+	})
+}
+
 // Only the reasons whose text names a field have a hint.
 func TestOtherReasonsHaveNoHint(t *testing.T) {
 	for reason := range httpretry.ReasonBudget {

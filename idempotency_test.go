@@ -2,6 +2,7 @@ package httpretry_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -120,6 +121,22 @@ func TestNewKeyMayDecline(t *testing.T) {
 	retrytest.ReadBody(t, resp)
 	require.Len(t, base.Attempts(), 1)
 	assert.NotContains(t, base.Attempts()[0].Header, "Idempotency-Key")
+}
+
+// A key may have any printable byte, and a space inside.
+func TestKeyOfAnyPrintableByte(t *testing.T) {
+	var key []byte
+	for b := byte('~'); b > ' '; b-- {
+		key = append(key, b, ' ')
+	}
+	want := strings.TrimSpace(string(key))
+	policy := retrytest.RetryEvery(0)
+	policy.NewIdempotencyKey = func(*http.Request) string { return want }
+	base := retrytest.Play(retrytest.Status(200))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, []string{want}, base.Attempts()[0].Header["Idempotency-Key"])
 }
 
 // Hazard J5, J7: a key that is not a valid header value is an error, whose text

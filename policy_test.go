@@ -98,6 +98,11 @@ func TestHeaderNames(t *testing.T) {
 		_, err := httpretry.New(httpretry.Config{AttemptHeader: name})
 		require.ErrorContains(t, err, "httpretry: Config.AttemptHeader: ", name)
 	}
+	const token = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	for b := range 256 {
+		_, err := httpretry.New(httpretry.Config{AttemptHeader: "X-" + string([]byte{byte(b)})})
+		assert.Equal(t, strings.IndexByte(token, byte(b)) >= 0, err == nil, "byte %#02x", b)
+	}
 }
 
 // A header that means something else is not overwritten.
@@ -106,7 +111,8 @@ func TestHeaderNamesOfHTTP(t *testing.T) {
 		Range Accept Accept-Encoding accept-language User-Agent Expect TE Upgrade Proxy-Connection Proxy-Authorization
 		If-Range If-None-Match Content-Type Content-Encoding Cache-Control Date Forwarded X-Forwarded-For Via Origin
 		Referer Sec-WebSocket-Key Access-Control-Request-Method HTTP2-Settings Keep-Alive Retry-After Max-Forwards
-		Early-Data Priority Pragma From`) {
+		Early-Data Priority Pragma From Age Allow Alt-Svc Alt-Used Authentication-Info Close ETag Expires Last-Modified
+		Location MIME-Version Server Set-Cookie Upgrade-Insecure-Requests Vary Warning WWW-Authenticate`) {
 		want := fmt.Sprintf("%q: want a header that HTTP does not define", name)
 		_, err := httpretry.New(httpretry.Config{AttemptHeader: name})
 		require.EqualError(t, err, "httpretry: Config.AttemptHeader: "+want)

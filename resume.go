@@ -166,10 +166,10 @@ func (b *resumingBody) settle() {
 // resume replaces the source, which is broken, by a response with the rest. An
 // error ends the body.
 func (b *resumingBody) resume() error {
-	switch {
-	case b.isClosed():
-		return http.ErrBodyReadAfterClose
-	case b.err != nil:
+	if b.err != nil {
+		if b.isClosed() {
+			return http.ErrBodyReadAfterClose
+		}
 		return b.err
 	}
 	b.err = b.broken // if a Close or a callback panics

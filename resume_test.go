@@ -187,7 +187,7 @@ func TestResume(t *testing.T) {
 			o := newOrigin(size, tt.cuts...)
 			events := new(retrytest.Record)
 			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: resuming(), Observe: events.Observe}), tt.header...)
-			got, err := io.ReadAll(resp.Body)
+			got, err := io.ReadAll(fullReads{t, resp.Body})
 			require.NoError(t, err)
 			assert.Equal(t, sha256.Sum256(o.data[tt.want[0]:tt.want[1]]), sha256.Sum256(got))
 			assert.Equal(t, tt.ranges, o.sent())
@@ -247,7 +247,7 @@ func TestResumeByDate(t *testing.T) {
 // readAll returns what a body delivers, and its error.
 func readAll(t testing.TB, o *origin, resp *http.Response) (got []byte, err error) {
 	t.Helper()
-	got, err = io.ReadAll(resp.Body)
+	got, err = io.ReadAll(fullReads{t, resp.Body})
 	assert.True(t, bytes.HasPrefix(o.data, got), "bytes of something else")
 	_, again := resp.Body.Read(make([]byte, 1))
 	if err == nil {
@@ -256,6 +256,19 @@ func readAll(t testing.TB, o *origin, resp *http.Response) (got []byte, err erro
 		assert.Equal(t, err, again, "the error remains")
 	}
 	return got, err
+}
+
+// fullReads fails a test if a Read returns neither a byte nor an error, as
+// io.Reader discourages.
+type fullReads struct {
+	t testing.TB
+	io.Reader
+}
+
+func (r fullReads) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	assert.True(r.t, n > 0 || err != nil, "a Read returned nothing")
+	return n, err
 }
 
 // Nothing is changed if a body cannot be resumed: the caller gets Base's own
@@ -408,7 +421,7 @@ func TestResumeSkips(t *testing.T) {
 			policy := resuming()
 			policy.MaxAttempts = 5
 			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy}), tt.header...)
-			got, err := io.ReadAll(resp.Body)
+			got, err := io.ReadAll(fullReads{t, resp.Body})
 			require.NoError(t, err)
 			assert.Equal(t, sha256.Sum256(o.data[tt.want[0]:tt.want[1]]), sha256.Sum256(got))
 			assert.Len(t, o.sent(), 4)

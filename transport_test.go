@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -207,6 +208,79 @@ func TestResponseRequest(t *testing.T) {
 		})
 	}
 	assert.Equal(t, 1, httpretry.Attempt(t.Context()))
+}
+
+// The request of a layer in Base remains Response.Request, whatever it differs
+// in from what the layer was sent.
+func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
+	type key struct{}
+	for name, tt := range map[string]struct {
+		change func(*http.Request) *http.Request
+		get    func(*http.Request) any
+	}{
+		"URL": {
+			func(r *http.Request) *http.Request { r.URL = &url.URL{Scheme: "http", Host: "layer"}; return r },
+			func(r *http.Request) any { return r.URL.Host },
+		},
+		"method": {
+			func(r *http.Request) *http.Request { r.Method = "layer"; return r },
+			func(r *http.Request) any { return r.Method },
+		},
+		"host": {
+			func(r *http.Request) *http.Request { r.Host = "layer"; return r },
+			func(r *http.Request) any { return r.Host },
+		},
+		"header": {
+			func(r *http.Request) *http.Request { r.Header = http.Header{"X-By": {"layer"}}; return r },
+			func(r *http.Request) any { return r.Header.Get("X-By") },
+		},
+		"context": {
+			func(r *http.Request) *http.Request {
+				return r.WithContext(context.WithValue(r.Context(), key{}, "layer"))
+			},
+			func(r *http.Request) any { return r.Context().Value(key{}) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			script := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				resp, err := script.RoundTrip(req)
+				resp.Request = tt.change(req.WithContext(req.Context()))
+				return resp, err
+			})
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			require.NoError(t, err)
+			retrytest.ReadBody(t, resp)
+			assert.Equal(t, "layer", tt.get(resp.Request))
+			attempts, reason := httpretry.Result(resp)
+			assert.Equal(t, []any{2, httpretry.ReasonSuccess}, []any{attempts, reason})
+		})
+	}
+}
+
+// A base that serves from memory may return one Response again and again, whose
+// Request is the caller's own since it was returned first.
+func TestResponseOfTheRequestBefore(t *testing.T) {
+	kept := &http.Response{StatusCode: 200, ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody}
+	script := retrytest.Play(retrytest.Status(200), retrytest.Status(503), retrytest.Status(200))
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		resp, err := script.RoundTrip(req)
+		if err == nil && resp.StatusCode == 200 {
+			return kept, nil
+		}
+		return resp, err
+	})
+	policy := retrytest.RetryEvery(0)
+	policy.AttemptTimeout = time.Minute
+	transport, req := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}), retrytest.Request(t, "GET", "http://a.test/", "")
+	for _, want := range []int{1, 2} {
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		attempts, reason := httpretry.Result(resp)
+		assert.Equal(t, []any{want, httpretry.ReasonSuccess}, []any{attempts, reason})
+		assert.Equal(t, want == 1, resp.Request == req)
+	}
 }
 
 // Hazard A7, D6: results that a base must not return, and results of fakes.
@@ -682,6 +756,19 @@ func TestRetryAfterOnSuccess(t *testing.T) {
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		assert.Equal(t, []time.Duration{time.Second}, base.Waits())
+	})
+}
+
+// A 400 is an error. The server may ask for a retry of it.
+func TestRetryAfterOnBadRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := retrytest.Play(retrytest.Status(400, "X-Should-Retry", "true", "Retry-After", "30"), retrytest.Status(200))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second)}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		require.Len(t, base.Waits(), 1)
+		assert.GreaterOrEqual(t, base.Waits()[0], 30*time.Second)
 	})
 }
 

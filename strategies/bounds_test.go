@@ -110,6 +110,21 @@ func TestRandomWaitsNeverOverflow(t *testing.T) {
 	})
 }
 
+// The ceiling of Decorrelated is exactly three times the wait before, also just
+// below Max.
+func TestDecorrelatedJustBelowMax(t *testing.T) {
+	for limit, want := range map[time.Duration]time.Duration{3: 2, 4: 2, 5: 2} { // the longest in [1, 3)
+		assert.Equal(t, want, strategies.Decorrelated{Base: 1, Max: limit, Rand: always(belowOne)}.Start()(), limit)
+	}
+}
+
+// A wait that would be exactly Max is drawn below Max, too.
+func TestDecorrelatedV2AtMax(t *testing.T) {
+	s := strategies.DecorrelatedV2{Median: 1 << 60, Max: math.MaxInt64, Rand: always(0.5)}
+	s.Max = s.Start()() // so long that it is not rounded
+	assert.Equal(t, s.Max-s.Max/2+s.Max/4, s.Start()())
+}
+
 // The distance from Base to Max, as a float64, may be greater than what remains
 // to the longest duration.
 func TestAWSDecorrelatedAtTheLongestDuration(t *testing.T) {

@@ -52,6 +52,10 @@ func TestValidate(t *testing.T) {
 			"Exponential.Factor: -Inf: want a finite number of at least 1, or 0 for the default (2)",
 		}},
 		{strategies.Exponential{Base: time.Minute}, []string{"Exponential.Max: 30s (the default): want at least Base (1m0s)"}},
+		{strategies.Exponential{Base: 30 * time.Second, Max: ms}, []string{
+			"Exponential.Max: 1ms: want at least Base (30s), or 0 for the default (30s)",
+		}},
+		{strategies.Exponential{Base: 30*time.Second + 1, Max: ms}, []string{"Exponential.Max: 1ms: want at least Base (30.000000001s)"}},
 		{&strategies.Exponential{Max: ms}, []string{
 			"Exponential.Max: 1ms: want at least Base (100ms, the default), or 0 for the default (30s)",
 		}},

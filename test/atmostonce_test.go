@@ -578,31 +578,38 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 
 func isGet(req *http.Request) bool { return req.Method == "GET" }
 
-// net/http does not resend a GET that the policy considers not idempotent.
-func TestUnsafeGet(t *testing.T) {
-	var unsafe atomic.Int32
-	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
-		if req.URL.Path == "/unsafe" {
-			unsafe.Add(1)
-			return false
-		}
-		c.Respond(200, "")
-		return true
-	})
-	url, base := srv.URL(), faults.Base(t, nil)
-	policy := retrytest.RetryEvery(0)
-	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/unsafe" }
-	for range 20 {
-		unsafe.Store(0)
-		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
-		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
-		require.NoError(t, err)
-		retrytest.ReadBody(t, resp)
-		_, err = transport.RoundTrip(retrytest.Request(t, "GET", url+"/unsafe", ""))
-		require.Error(t, err)
-		base.CloseIdleConnections()
-		srv.Settle(t)
-		assert.EqualValues(t, 1, unsafe.Load())
+// net/http resends requests with these methods (Request.isReplayable), but not
+// one that the policy considers not idempotent.
+func TestUnsafeMethods(t *testing.T) {
+	for _, method := range []string{"", "GET", "HEAD", "OPTIONS", "TRACE"} {
+		t.Run(method, func(t *testing.T) {
+			var unsafe atomic.Int32
+			srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+				if req.URL.Path == "/unsafe" {
+					unsafe.Add(1)
+					return false
+				}
+				c.Respond(200, "")
+				return true
+			})
+			url, base := srv.URL(), faults.Base(t, nil)
+			policy := retrytest.RetryEvery(0)
+			policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/unsafe" }
+			for range 5 {
+				unsafe.Store(0)
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
+				require.NoError(t, err)
+				retrytest.ReadBody(t, resp)
+				req := retrytest.Request(t, "GET", url+"/unsafe", "")
+				req.Method = method
+				_, err = transport.RoundTrip(req)
+				require.Error(t, err)
+				base.CloseIdleConnections()
+				srv.Settle(t)
+				assert.EqualValues(t, 1, unsafe.Load())
+			}
+		})
 	}
 }
 

@@ -918,7 +918,7 @@ func TestBodyWithWrite(t *testing.T) {
 		status int
 		tunnel bool
 	}{
-		{"GET", 200, false}, {"POST", 201, false}, {"CONNECT", 403, false},
+		{"GET", 200, false}, {"POST", 201, false}, {"CONNECT", 403, false}, {"CONNECT", 300, false},
 		{"GET", 101, true}, {"CONNECT", 200, true}, {"CONNECT", 299, true},
 	} {
 		t.Run(fmt.Sprintf("%s/%d", tt.method, tt.status), func(t *testing.T) {

@@ -197,6 +197,31 @@ func TestArrived(t *testing.T) {
 	retry.Leave()
 }
 
+// A first attempt that waits for a host that was evicted waits for the new one
+// once that has asked, too.
+func TestWaiterOfAnEvictedHost(t *testing.T) {
+	for _, between := range []bool{false, true} { // it looks while the host is unknown
+		var table cooldown.Table
+		var first, second cooldown.Waiter
+		table.Begin(host, start, time.Hour, 0)
+		table.Join(&first, host, after(1), after(1), true)
+		for i := range hosttable.MaxEntries {
+			table.Begin(fmt.Sprint(i), after(2), time.Minute, 0)
+		}
+		if between {
+			assert.Zero(t, table.Join(&first, host, after(2), after(1), true).Wait)
+			assert.Equal(t, after(2), first.Arrived(after(2)), "it waits for nothing")
+		}
+		table.Begin(host, after(3), time.Minute, 0)
+		table.Join(&first, host, after(3), after(1), true)
+		table.Join(&second, host, after(4), after(4), true)
+		assert.Equal(t, after(1), second.Arrived(after(5)))
+		first.Leave()
+		assert.Equal(t, after(4), second.Arrived(after(5)))
+		second.Leave()
+	}
+}
+
 // However many requests wait, each part of the time after a cool-down gets its
 // share of them, give or take three. Independent random places would differ by
 // the square root of the share: 60 of 400.

@@ -103,13 +103,12 @@ func splitIPv6(host string) (name, port string) {
 }
 
 // canonicalIPv6 returns the shortest form of an IPv6 address. It takes and
-// returns the address in brackets. A zone remains, since the same address in
-// another zone is another host (RFC 4007, section 6).
+// returns the address in brackets, or "" for what has none. A zone remains,
+// since the same address in another zone is another host (RFC 4007, section 6).
 func canonicalIPv6(s string) (string, bool) {
-	inner, opened := strings.CutPrefix(s, "[")
-	inner, closed := strings.CutSuffix(inner, "]")
+	inner := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 	addr, err := netip.ParseAddr(lower(inner))
-	if !opened || !closed || err != nil || addr.Is4() {
+	if err != nil || addr.Is4() {
 		return "", false
 	}
 	// Conversion within a comparison does not allocate, and most addresses are

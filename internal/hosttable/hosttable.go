@@ -97,13 +97,15 @@ func (t *Table[T]) Get(host string, init func(*T)) *T {
 // Entry does what Get does, and returns the Entry of host.
 func (t *Table[T]) Entry(host string, init func(*T)) *Entry[T] {
 	host = boundedName(host)
+	var e *Entry[T]
 	if table := t.table.Load(); table != nil {
-		if e := table.lookUp(host); e != nil {
-			table.markUsed(e)
-			return e
-		}
+		e = table.lookUp(host)
 	}
-	return t.add(host, init)
+	if e == nil {
+		e = t.add(host, init)
+	}
+	e.table.markUsed(e)
+	return e
 }
 
 // Peek returns the value of host, or nil if the table has no such host. It does
@@ -138,7 +140,6 @@ func (t *Table[T]) add(host string, init func(*T)) *Entry[T] {
 	hash := maphash.String(table.seed, host)
 	// Another goroutine may have added host since Get looked.
 	if e := table.find(host, hash); e != nil {
-		table.markUsed(e)
 		return e
 	}
 	// A clone of host does not keep the whole URL in memory that host may be a
@@ -194,7 +195,6 @@ func (e *Entry[T]) raiseLastUsed(now uint64) {
 // recently used entry. Table.mu is held.
 func (t *hashTable[T]) insert(e *Entry[T]) {
 	newest := use[T]{t.generation.Add(1), e}
-	e.lastUsed.Store(newest.generation)
 	if len(t.byUse) < MaxEntries {
 		t.byUse = append(t.byUse, newest) // a heap still: no use is later
 	} else {

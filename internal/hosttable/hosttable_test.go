@@ -216,6 +216,11 @@ func TestPanicInInitChangesNothing(t *testing.T) {
 	assert.Nil(t, table.Peek("bad"))
 	assert.Equal(t, before, table.Hosts(), "no host was evicted")
 	assert.Equal(t, "bad", get(table, "bad").host, "the lock is free")
+
+	var empty hosttable.Table[hostValue]
+	assert.Panics(t, func() { empty.Get("bad", func(*hostValue) { panic("no") }) })
+	assert.Nil(t, empty.Peek("bad"))
+	assert.Equal(t, "bad", get(&empty, "bad").host)
 }
 
 func TestConcurrentGetInitializesOnce(t *testing.T) {
@@ -235,6 +240,32 @@ func TestConcurrentGetInitializesOnce(t *testing.T) {
 	}
 	wg.Wait()
 	assert.EqualValues(t, hosttable.MaxEntries, initialized.Load())
+}
+
+// Goroutines that wait while one of them adds a host get what that one added.
+func TestConcurrentGetOfOneHost(t *testing.T) {
+	var table hosttable.Table[hostValue]
+	const goroutines = 8
+	var begun, initialized atomic.Int32
+	init := func(*hostValue) {
+		initialized.Add(1)
+		for range 1000 { // until most of the others have looked the host up
+			runtime.Gosched()
+		}
+		for begun.Load() < goroutines {
+			runtime.Gosched()
+		}
+	}
+	var values [goroutines]*hostValue
+	var wg sync.WaitGroup
+	for i := range values {
+		wg.Go(func() { begun.Add(1); values[i] = table.Get("a", init) })
+	}
+	wg.Wait()
+	assert.EqualValues(t, 1, initialized.Load())
+	for _, v := range values {
+		assert.Same(t, values[0], v)
+	}
 }
 
 func TestConcurrentEviction(t *testing.T) {

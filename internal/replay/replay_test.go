@@ -415,6 +415,8 @@ func TestGetBodyInMemory(t *testing.T) {
 	assert.EqualValues(t, 1, first.closes.Load())
 	assert.False(t, reserve(b, false), "the same reader, which may still be read")
 	require.ErrorContains(t, b.Err(), "still being read")
+	require.True(t, b.Reserve())
+	require.NoError(t, b.Err(), "GetBody was not called again")
 	assert.True(t, reserve(b, true))
 	require.NoError(t, b.Err())
 	b.Abort()
@@ -596,6 +598,55 @@ func TestReopenedCloses(t *testing.T) {
 	}
 }
 
+// What GetBody returned for a retry that is not sent is closed, also if the
+// body before was in memory.
+func TestFinishInMemory(t *testing.T) {
+	next := newText("text")
+	b := new(replay.Body)
+	b.Prepare(request(io.NopCloser(strings.NewReader("text")), func() (io.ReadCloser, error) { return next, nil }), 0)
+	b.Open(false)
+	require.True(t, reserve(b, true))
+	b.Finish()
+	assert.EqualValues(t, 1, next.closes.Load())
+	b.Finish()
+	assert.EqualValues(t, 1, next.closes.Load())
+}
+
+// A reopened view that is interrupted leaves the source to the next attempt.
+func TestReopenedIsSentAgain(t *testing.T) {
+	s := newText("text")
+	b := prepare(s, 100)
+	view := b.Open(false)
+	require.NoError(t, view.Close())
+	b.Recorder().Reopen()
+	interruptAndSendAgain(t, b, s, view)
+}
+
+// interruptAndSendAgain ends a view, and sends the text of its source again.
+func interruptAndSendAgain(t *testing.T, b *replay.Body, s *source, view io.Reader) {
+	t.Helper()
+	b.Recorder().Interrupt()
+	_, err := view.Read(make([]byte, 1))
+	require.Error(t, err)
+	assert.Zero(t, s.closes.Load())
+	require.True(t, reserve(b, false))
+	assert.Equal(t, "text", readAll(t, b.Open(true)))
+}
+
+// Interrupt of the last attempt leaves closing the source to the base
+// transport, which still has the view.
+func TestInterruptLeavesTheCloseToTheBase(t *testing.T) {
+	s := newText("text")
+	b := prepare(s, 100)
+	view := b.Open(true)
+	b.Recorder().Interrupt()
+	_, err := view.Read(make([]byte, 1))
+	require.Error(t, err)
+	assert.Zero(t, s.closes.Load())
+	require.NoError(t, view.Close())
+	assert.EqualValues(t, 1, s.closes.Load())
+}
+
 // Interrupt ends a Read that blocks, by closing the source. Otherwise the
 // source stays open for the next attempt.
 func TestInterrupt(t *testing.T) {
@@ -616,12 +667,7 @@ func TestInterrupt(t *testing.T) {
 		b := prepare(s, 100)
 		view := b.Open(false)
 		readN(t, view, 2)
-		b.Recorder().Interrupt()
-		_, err := view.Read(make([]byte, 1))
-		require.Error(t, err)
-		assert.Zero(t, s.closes.Load())
-		require.True(t, reserve(b, false))
-		assert.Equal(t, "text", readAll(t, b.Open(true)))
+		interruptAndSendAgain(t, b, s, view)
 	})
 }
 

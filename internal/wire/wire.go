@@ -393,8 +393,9 @@ func (t *Trace) gotFirstResponseByte() {
 	// Only resends without an answer in between are limited.
 	t.sends.Store(0)
 	// Without AtMostOnce, requests are not counted: unanswered stays at 0.
-	for n := t.unanswered.Load(); n > 0; n = t.unanswered.Load() {
-		if t.unanswered.CompareAndSwap(n, n-1) {
+	for {
+		n := t.unanswered.Load()
+		if n == 0 || t.unanswered.CompareAndSwap(n, n-1) {
 			return
 		}
 	}
