@@ -138,8 +138,8 @@ func (a *attemptContext) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// AfterFunc spares package context a goroutine for each derived context, if
-// a.Context is one that package context does not know (see [context.AfterFunc]).
+// AfterFunc spares package context a goroutine for each derived context, if it
+// does not know the type of a.Context (see [context.AfterFunc]).
 func (a *attemptContext) AfterFunc(f func()) func() bool {
 	return context.AfterFunc(a.Context, f)
 }

@@ -330,7 +330,6 @@ func TestCopiesOfAStuckBody(t *testing.T) {
 					closesOnce(t, next)
 				}
 				b.Abort()
-				b.Unreserve()
 				close(s.end)
 			})
 		}

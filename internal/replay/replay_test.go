@@ -600,15 +600,15 @@ func TestReopenedCloses(t *testing.T) {
 
 // What GetBody returned for a retry that is not sent is closed, also if the
 // body before was in memory.
-func TestFinishInMemory(t *testing.T) {
+func TestAbortInMemory(t *testing.T) {
 	next := newText("text")
 	b := new(replay.Body)
 	b.Prepare(request(io.NopCloser(strings.NewReader("text")), func() (io.ReadCloser, error) { return next, nil }), 0)
 	b.Open(false)
 	require.True(t, reserve(b, true))
-	b.Finish()
+	b.Abort()
 	assert.EqualValues(t, 1, next.closes.Load())
-	b.Finish()
+	b.Abort()
 	assert.EqualValues(t, 1, next.closes.Load())
 }
 
