@@ -24,10 +24,10 @@ type call struct {
 	key        string // the idempotency key that was made, if any
 	idempotent bool   // the request is safe to send twice
 
-	attempts   int            // started so far
-	uncounted  int            // of them, those that do not count toward MaxAttempts
-	start      time.Duration  // since settings.created; 0 unless Observe or MaxElapsed needs it
-	progress   progress       // of the current attempt
+	attempts   int           // started so far
+	uncounted  int           // of them, those that do not count toward MaxAttempts
+	start      time.Duration // since settings.created; 0 unless Observe or MaxElapsed needs it
+	progress   progress
 	attempt    *attempt       // the current copy, nil while it is the caller's own request
 	resp       *http.Response // of the current attempt
 	lastStatus int            // of the response that was discarded, or 0

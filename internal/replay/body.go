@@ -56,8 +56,7 @@ func (b *Body) Prepare(req *http.Request, limit int64) {
 	// GetBody returns new bodies, so nothing is recorded. The Recorder knows
 	// whether the attempt before still reads, and how the reader failed.
 	case !bounded.InMemory(req.Body):
-		b.rec = newRecorder(req.Body, 0)
-		b.rec.hasGetBody = true
+		b.rec = newUnrecorded(req.Body)
 	}
 }
 
@@ -117,8 +116,7 @@ func (b *Body) replaceSource() {
 	b.source, b.rec, b.copies, b.next = next, nil, nil, nil
 	// A body in memory needs no Recorder.
 	if !bounded.InMemory(next) {
-		b.rec = newRecorder(next, 0)
-		b.rec.hasGetBody = true
+		b.rec = newUnrecorded(next)
 	}
 }
 

@@ -104,8 +104,7 @@ func (c *Copies) running() (context.Context, error) {
 
 // add makes a copy that is read from source.
 func (c *Copies) add(source io.ReadCloser) (io.ReadCloser, error) {
-	r := newRecorder(source, 0)
-	r.hasGetBody = true
+	r := newUnrecorded(source)
 	body := r.open(true)
 	c.mu.Lock()
 	// If GetBody returns after the end of the attempt, nobody else ends the

@@ -73,6 +73,13 @@ func newRecorder(source io.ReadCloser, limit int64) *Recorder {
 	return r
 }
 
+// newUnrecorded returns a Recorder of a body for which there is GetBody.
+func newUnrecorded(source io.ReadCloser) *Recorder {
+	r := newRecorder(source, 0)
+	r.hasGetBody = true
+	return r
+}
+
 // open returns a new view, and closes the one before it.
 func (r *Recorder) open(last bool) io.ReadCloser {
 	r.mu.Lock()
