@@ -139,6 +139,7 @@ type Policy struct {
 type resolvedPolicy struct {
 	Policy
 	throttled strategies.Strategy // the default after a 429, or nil for Backoff
+	isPlain   bool                // requests may be plain: see settings.isPlain
 	err       error               // of WithPolicy, if the policy is not valid
 }
 
@@ -168,7 +169,7 @@ func (p Policy) resolve() *resolvedPolicy {
 	if p.ReplayBuffer == 0 {
 		p.ReplayBuffer = defaultReplayBuffer
 	}
-	return &resolvedPolicy{Policy: p, throttled: throttled}
+	return &resolvedPolicy{Policy: p, throttled: throttled, isPlain: p.isPlain()}
 }
 
 // budgetWait returns how long a request waits whose retry the Budget refused.

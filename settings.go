@@ -273,6 +273,14 @@ func (s *settings) lookUp(u *url.URL) *host {
 	return hosts.Get(u.Host, func(h *host) { s.resolve(h, u) })
 }
 
+// budgetOf returns the budget of requests that follow p.
+func (s *settings) budgetOf(p *resolvedPolicy) Budget {
+	if p.Budget == nil {
+		return s.budget
+	}
+	return p.Budget
+}
+
 // resolve finds the policy and the key for the host of u, which may be nil.
 func (s *settings) resolve(h *host, u *url.URL) {
 	h.policy = s.policy

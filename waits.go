@@ -55,6 +55,16 @@ func (w *waits) askedWait(resp *http.Response) (asked, spread time.Duration) {
 	return w.asked, w.spread
 }
 
+// isScheduled reports whether the server has scheduled the retry after resp: it
+// is a 429 that asks for a wait.
+func (w *waits) isScheduled(resp *http.Response) bool {
+	if !statusIs(resp, http.StatusTooManyRequests) {
+		return false
+	}
+	asked, _ := w.askedWait(resp)
+	return asked > 0
+}
+
 // acceptWait returns the wait that the server asks for, in resp or in the
 // response to another request, the range of the jitter that is added to it,
 // and the Reason if it is too long.

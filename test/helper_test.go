@@ -155,6 +155,9 @@ func inVirtualTime(t *testing.T, test func(t *testing.T, start func(http.Handler
 	for proto, pipe := range map[string]func(testing.TB, http.HandlerFunc) *http.Transport{retrytest.HTTP1: faults.Pipe, retrytest.HTTP2: faults.HTTP2Pipe} {
 		t.Run(proto, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				// A server sleeps before it closes a connection for good, which
+				// it can do only as long as this goroutine lives.
+				t.Cleanup(func() { time.Sleep(time.Minute) })
 				test(t, func(handler http.HandlerFunc) *http.Transport { return pipe(t, handler) })
 			})
 		})
