@@ -15,7 +15,7 @@
 //		Policy: httpretry.Policy{Budget: budget},
 //	})
 //
-// # What it limits
+// # Limit
 //
 // For example, a thousand processes have the default Ratio of 0.1, Burst of
 // 5 and Window of ten seconds. A host answers 200 of their requests a second,

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeSize limits the README to what a reader takes in.
+// TestReadmeSize limits the README to the length that a reader reads.
 func TestReadmeSize(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(readme(t), "\n"), "\n")
 	assert.LessOrEqual(t, len(lines), 150)
@@ -27,9 +27,8 @@ func TestReadmeSize(t *testing.T) {
 	}
 }
 
-// TestReadmeBegins checks that the README's first ten lines have what a reader
-// needs to decide: the sentence, the command, the version of Go, the reference
-// and the program.
+// TestReadmeBegins checks that the README's first ten lines have the sentence,
+// the command, the version of Go, the reference and the program.
 func TestReadmeBegins(t *testing.T) {
 	mod, err := os.ReadFile("../go.mod")
 	require.NoError(t, err)
@@ -44,9 +43,9 @@ func TestReadmeBegins(t *testing.T) {
 	}
 }
 
-// TestReadmeContrast checks the six rows beside go-retryablehttp: they are
-// directly below the program, bench/behavior has each cell, and a cell is
-// marked as worse if the row there does not judge who is right.
+// TestReadmeContrast checks the six rows beside go-retryablehttp. They are
+// directly below the program, and bench/behavior has each cell. A cell is
+// marked as worse if the row there is not judged.
 func TestReadmeContrast(t *testing.T) {
 	_, after, found := strings.Cut(readme(t), "```go\n")
 	require.True(t, found)
@@ -129,8 +128,7 @@ func TestOneFigure(t *testing.T) {
 }
 
 // TestReadmePrograms checks that CI compiles and runs the code in the README
-// and in the recipes: a program is run here, and other code is part of an
-// example.
+// and in the recipes. A program is run here. Other code is part of an example.
 func TestReadmePrograms(t *testing.T) {
 	recipes, err := os.ReadFile("../docs/recipes.md")
 	require.NoError(t, err)
