@@ -1,6 +1,7 @@
 package test
 
 import (
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -60,6 +61,7 @@ func TestReadmeContrast(t *testing.T) {
 	require.NoError(t, err)
 	behavior := tableRows(string(measured))
 	require.NotEmpty(t, behavior)
+	assert.Contains(t, readme(t), fmt.Sprintf("has %d such rows", len(behavior)-2))
 	ours, theirs := -1, -1
 	for i, title := range behavior[0] {
 		if strings.HasPrefix(title, "httpretry ") {
