@@ -261,7 +261,7 @@ func TestFleetRecoversFromOverload(t *testing.T) {
 		{"200 processes", 200, httpretry.Policy{}, 73, 92},
 		{"400 processes", 400, httpretry.Policy{}, 128, 140},
 	} {
-		got := recovery(t, c.processes, c.policy, time.Duration(c.most*1.3+5)*time.Second)
+		got := recovery(t, c.processes, c.policy, time.Duration(c.most*1.2+5)*time.Second)
 		requireWithin(t, c.least, c.most, got.Seconds(), c.name)
 	}
 	const length = 100 * time.Second
