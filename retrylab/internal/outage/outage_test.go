@@ -54,7 +54,10 @@ func TestRecoversAsDocumented(t *testing.T) {
 	for _, c := range []struct {
 		processes, attempts int
 		least, most         float64
-	}{{100, 1, 30, 37}, {5, 3, 34, 41}, {20, 3, 38, 44}, {100, 3, 51, 66}, {200, 3, 73, 92}, {400, 3, 128, 140}} {
+	}{
+		{100, 1, 30, 37},
+		{5, 3, 34, 41}, {20, 3, 38, 44}, {100, 3, 51, 66}, {200, 3, 73, 92}, {400, 3, 128, 140},
+	} {
 		least, most := math.Inf(1), 0.0
 		for seed := range uint64(6) {
 			s := stall
@@ -64,8 +67,8 @@ func TestRecoversAsDocumented(t *testing.T) {
 			least, most = min(least, after.Seconds()), max(most, after.Seconds())
 		}
 		t.Logf("%d processes, %d attempts: %v to %v s", c.processes, c.attempts, least, most)
-		assert.InEpsilon(t, c.least, least, 0.1, "%d processes, %d attempts", c.processes, c.attempts)
-		assert.InEpsilon(t, c.most, most, 0.1, "%d processes, %d attempts", c.processes, c.attempts)
+		assert.InEpsilon(t, c.least, least, 0.1, "%+v", c)
+		assert.InEpsilon(t, c.most, most, 0.1, "%+v", c)
 	}
 	s := stall
 	s.Length = 130 * time.Second
