@@ -111,7 +111,7 @@ func situations() []situation {
 			send(l.sender(b, 0), newRequest(context.Background(), "GET"))
 			return b.firstWait()
 		}},
-		{name: "PUT of 1 MiB, no GetBody: read ahead", happens: readAhead},
+		{name: "bytes read ahead of a PUT of 1 MiB without GetBody", happens: readAhead},
 		{name: "connections for 3 requests", happens: connections, network: true},
 	}
 }
@@ -279,10 +279,10 @@ func TestOldPolicy(t *testing.T) {
 		return policySender(base, timeout, old)
 	}}
 	want := map[string]string{
-		"POST, always 503: requests":           "4",
-		"POST, connection reset: requests":     "4",
-		"1000 GETs, always 503: requests":      "4000",
-		"PUT of 1 MiB, no GetBody: read ahead": "none, sent 4×",
+		"POST, always 503: requests":                         "4",
+		"POST, connection reset: requests":                   "4",
+		"1000 GETs, always 503: requests":                    "4000",
+		"bytes read ahead of a PUT of 1 MiB without GetBody": "none, sent 4×",
 	}
 	for _, s := range situations() {
 		if w, ok := want[s.name]; ok {
