@@ -26,7 +26,7 @@ func (s *screen) advice(c *counters) {
 	}
 }
 
-// explain returns what a reason means for a request that failed, and which
+// explain returns the meaning of a reason for a request that failed, and the
 // fields to change, or "" if there are none.
 func explain(reason httpretry.Reason) (why, fields string) {
 	switch reason {

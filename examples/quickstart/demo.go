@@ -24,7 +24,7 @@ type scenario struct {
 	want    result
 }
 
-// result is the result of a request: what the client and the server counted.
+// result has the counts of the client and of the server for one request.
 type result struct {
 	status   int // 0 for an error
 	reason   httpretry.Reason

@@ -70,7 +70,7 @@ func (s *screen) paint(code, text string) string {
 
 func (s *screen) title(text string) { s.print("\n%s\n", s.paint(bold, text)) }
 
-// verdict prints whether a scenario did what its title says.
+// verdict prints whether a scenario ended as its title says.
 func (s *screen) verdict(err error, text string) {
 	if err != nil {
 		s.print("  %s  %v\n", s.paint(red, "FAIL"), err)

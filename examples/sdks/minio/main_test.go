@@ -136,8 +136,8 @@ func TestUploadsArriveWhole(t *testing.T) {
 	}
 }
 
-// An upload that is longer than the ReplayBuffer is sent once: bodies of the
-// SDK have no GetBody, not even those from memory and from files.
+// An upload that is longer than the ReplayBuffer is sent once, because bodies
+// of the SDK have no GetBody, not even those from memory and from files.
 func TestUploadBeyondTheBufferIsSentOnce(t *testing.T) {
 	p := quick()
 	p.ReplayBuffer = 1 << 20
