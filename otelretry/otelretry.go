@@ -1,4 +1,4 @@
-// Package otelretry records what httpretry does with OpenTelemetry.
+// Package otelretry records the retries of httpretry with OpenTelemetry.
 //
 // [Observe] returns a function for [httpretry.Config.Observe] that records four
 // metrics:
@@ -37,8 +37,8 @@
 //		Base: otelhttp.NewTransport(otelretry.ResendCount(base)),
 //	}
 //
-// The number of label sets is bounded: methods that are not well known are
-// recorded as "_OTHER", and so are hosts that [Config.Hosts] does not name.
+// The number of label sets is bounded, because methods that are not well known
+// are recorded as "_OTHER", and so are hosts that [Config.Hosts] does not name.
 // Paths and headers are not recorded.
 package otelretry
 
@@ -99,7 +99,7 @@ type observer struct {
 
 // Observe returns a function for [httpretry.Config.Observe]. The function is
 // safe for concurrent use. The error lists the values of Config.Hosts that are
-// not valid, and what the meter provider returned.
+// not valid, and the error of the meter provider.
 func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 	provider := cfg.MeterProvider
 	if provider == nil {

@@ -46,8 +46,7 @@ func policy() httpretry.Policy {
 	return httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}, Budget: httpretry.Unlimited{}}
 }
 
-// recorded sends requests with an observer for cfg, and returns what was
-// recorded.
+// recorded sends requests with an observer for cfg, and returns its records.
 func recorded(t *testing.T, cfg otelretry.Config, base http.RoundTripper, send func(*http.Client)) map[string]metricdata.Aggregation {
 	t.Helper()
 	reader := sdkmetric.NewManualReader()

@@ -66,7 +66,7 @@ func (l *lease) put() bool {
 	}
 }
 
-// close ends l, and returns what was left.
+// close ends l, and returns the retries left.
 func (l *lease) close() int64 { return max(l.left.Swap(-1), 0) }
 
 // A call is one round trip for the withdrawals that wait for it.
@@ -76,9 +76,9 @@ type call struct {
 	result
 }
 
-// A result is what a call has found.
+// A result is the result of a call.
 type result struct {
-	lease   *lease // what the withdrawals share; nil: nothing
+	lease   *lease // shared by the withdrawals; nil: none
 	refused bool   // there is less than they need
 	err     error  // the shared budget did not decide
 }

@@ -145,7 +145,7 @@ type Config struct {
 	// call at a time. The Timeout of a retry includes the rest of the call that
 	// is running. 0 means 50 milliseconds.
 	//
-	// The first connection may take longer: until ten times the Timeout after
+	// The first connection may take longer. Until ten times the Timeout after
 	// New, retries wait for it before their own Timeout begins. Retries to
 	// several hosts at once need further connections, which are opened within
 	// the Timeout. So set a Timeout of at least eight times the round trip to
@@ -156,8 +156,8 @@ type Config struct {
 	// slog.Default().
 	Logger *slog.Logger
 
-	// OnDecision is called at the end of each Withdraw with what it returns and
-	// which budget decided: DecidedShared or DecidedLocal. It is not called if
+	// OnDecision is called at the end of each Withdraw with its result and the
+	// budget that decided: DecidedShared or DecidedLocal. It is not called if
 	// the context was done first. It may be called concurrently. Nil means
 	// none. otelretry.ObserveBudget returns one that records a metric.
 	OnDecision func(ctx context.Context, decidedBy string, allowed bool)
@@ -270,8 +270,8 @@ type settings struct {
 var _ httpretry.Budget = (*Budget)(nil)
 
 // New returns a Budget for cfg, or an error with one line for each invalid
-// field: its path, its value and what is allowed. New does not wait for Redis.
-// It connects in the background; in a cluster, to each master.
+// field: its path, its value and the allowed values. New does not wait for
+// Redis. It connects in the background; in a cluster, to each master.
 func New(cfg Config) (*Budget, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -362,9 +362,9 @@ func (b *Budget) Deposit(host string) {
 // ChargesSuccess returns Config.Strict. See [httpretry.Budget].
 func (b *Budget) ChargesSuccess() bool { return b.local.Strict }
 
-// Close reports what is not reported yet, returns all leases and ends the
-// goroutine. It returns an error if that could not be reported. After Close,
-// the HostBudget of this process decides. Close may be called more than once.
+// Close sends the last report, returns all leases and ends the goroutine. It
+// returns an error if the report fails. After Close, the HostBudget of this
+// process decides. Close may be called more than once.
 func (b *Budget) Close() error {
 	b.closing.Do(func() {
 		before := b.state.close()

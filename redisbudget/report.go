@@ -103,15 +103,15 @@ func (b *Budget) run(ctx context.Context) {
 			// The error is in the log.
 			_ = b.flush(false)
 		} else {
-			// What was counted meanwhile is lost, so that it does not count
-			// later than it happened.
+			// Counts of the meantime are lost, so that they do not count later
+			// than they happened.
 			b.collect(false)
 			b.probe(ctx)
 		}
 	}
 }
 
-// collect returns what is to be reported. If final is true, or if there are too
+// collect returns the requests to send. If final is true, or if there are too
 // many hosts, all leases end.
 func (b *Budget) collect(final bool) []request {
 	b.active.takeAdded()
@@ -173,8 +173,8 @@ func (b *Budget) report(h *host) request {
 	return r
 }
 
-// flush sends what is to be reported, until a request fails. If final is true,
-// all leases end.
+// flush sends the requests of a report, until one fails. If final is true, all
+// leases end.
 func (b *Budget) flush(final bool) error {
 	began := b.now()
 	for some := range slices.Chunk(b.collect(final), chunk) {

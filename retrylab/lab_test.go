@@ -18,7 +18,7 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 )
 
-// retrylab runs the command and returns what it prints.
+// retrylab runs the command and returns its output.
 func retrylab(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -50,7 +50,8 @@ func TestEveryCommandShowsSomething(t *testing.T) {
 	}
 }
 
-// files runs a command with all formats and returns what it wrote, by name.
+// files runs a command with all formats and returns the files that it wrote, by
+// name.
 func files(t *testing.T, seed, command string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,7 +1,7 @@
-// Command retrylab shows what a retry policy does to a fleet of clients and to
-// their server. It simulates both with the strategies and the budgets of
+// Command retrylab shows the effects of a retry policy on a fleet of clients
+// and on their server. It simulates both with the strategies and the budgets of
 // package httpretry, and chains of services with its transport. Run it without
-// arguments for a list of what it can show.
+// arguments for a list of its commands.
 package main
 
 import (

@@ -105,7 +105,7 @@ func (f *outageFlags) hostBudget() *httpretry.HostBudget {
 	return &httpretry.HostBudget{Ratio: f.ratio, Burst: f.burst}
 }
 
-// A variant is one fleet, and what happened to it.
+// A variant is one fleet, and its result.
 type variant struct {
 	name   string
 	kind   string // of its budget
@@ -115,8 +115,8 @@ type variant struct {
 
 const maxProcesses = 5_000_000
 
-// variants returns a fleet for each combination of the lists. Its name has
-// what differs.
+// variants returns a fleet for each combination of the lists. Its name lists
+// the settings that differ.
 func (f *outageFlags) variants(seed uint64) ([]*variant, error) {
 	counts, err := parseCounts("processes", f.processes, maxProcesses)
 	if err != nil {

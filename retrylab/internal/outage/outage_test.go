@@ -95,8 +95,9 @@ func TestRandomFailuresByRateAsDocumented(t *testing.T) {
 	}
 }
 
-// A server that answers 429 to everybody, and then works off what comes back.
-// The table is in docs/choosing.md. Fleets are chaotic, so seeds differ.
+// A server that answers 429 to everybody, and then works off the requests that
+// return. The table is in docs/choosing.md. Fleets are chaotic, so seeds
+// differ.
 func TestThrottledFleetsAsDocumented(t *testing.T) {
 	for _, c := range []struct {
 		fault              string
@@ -168,7 +169,7 @@ func TestOutageLoad(t *testing.T) {
 	}
 }
 
-// The time to success counts from the outage on: in a stall that is longer than
+// The time to success counts from the outage on. In a stall that is longer than
 // all attempts together, no request succeeds that began in it.
 func TestTimeToSuccess(t *testing.T) {
 	r := run(t, stall, client(t, 5, 1, "default"))
