@@ -222,7 +222,7 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "after another failure")
 
-		for range 9 { // what is gained between failures adds up
+		for range 9 { // the gains between failures add up
 			b.Deposit(budgetHost)
 			time.Sleep(50 * time.Millisecond)
 			require.True(t, b.Withdraw(t.Context(), budgetHost))

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeSize limits the README to what a reader takes in.
+// TestReadmeSize limits the length of the README.
 func TestReadmeSize(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(readme(t), "\n"), "\n")
 	assert.LessOrEqual(t, len(lines), 200)
@@ -27,7 +27,7 @@ func TestReadmeSize(t *testing.T) {
 }
 
 // TestReadmePrograms checks that CI compiles and runs the code in the README
-// and in the recipes: a program is run here, and other code is part of an
+// and in the recipes. A program is run here, and other code is part of an
 // example.
 func TestReadmePrograms(t *testing.T) {
 	recipes, err := os.ReadFile("../docs/recipes.md")
