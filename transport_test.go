@@ -773,31 +773,19 @@ func TestRetryAfterOnBadRequest(t *testing.T) {
 	})
 }
 
-func TestThrottledBackoff(t *testing.T) {
-	count := func(unit time.Duration) strategies.Func {
-		return func(retry int) time.Duration { return time.Duration(retry+1) * unit }
-	}
-	steps := []retrytest.Step{retrytest.Status(503), retrytest.Status(429), retrytest.Status(503), retrytest.Status(429), retrytest.Status(200)}
-	for _, tt := range []struct {
-		name      string
-		throttled strategies.Strategy
-		want      []time.Duration
-	}{
-		{"of its own", count(time.Minute), []time.Duration{time.Second, time.Minute, 2 * time.Second, 2 * time.Minute}},
-		{"the same", nil, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := retrytest.RetryEvery(0)
-				policy.Backoff, policy.ThrottledBackoff = count(time.Second), tt.throttled
-				base := retrytest.Play(steps...)
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
-				require.NoError(t, err)
-				retrytest.ReadBody(t, resp)
-				assert.Equal(t, tt.want, base.Waits())
-			})
-		})
-	}
+// A Backoff that is set applies after a 429, too.
+func TestBackoffAfter429(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := retrytest.RetryEvery(0)
+		policy.Backoff = strategies.Func(func(retry int) time.Duration { return time.Duration(retry+1) * time.Second })
+		s503, s429 := retrytest.Status(503), retrytest.Status(429)
+		base := retrytest.Play(s503, s429, s503, s429, retrytest.Status(200))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		assert.Equal(t, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, base.Waits())
+	})
 }
 
 // The defaults: three attempts, a wait of about half a second, and of about a
@@ -861,11 +849,11 @@ func TestBudgetCalls(t *testing.T) {
 	}{
 		{"success", []retrytest.Step{retrytest.Status(200)}, "deposit http://a.test"},
 		{"refusal that stands", []retrytest.Step{retrytest.Status(404)}, "deposit http://a.test"},
-		{"success in the end", []retrytest.Step{retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}, "withdraw http://a.test, withdraw http://a.test, deposit http://a.test, refund http://a.test"},
-		{"failure", []retrytest.Step{retrytest.Status(503), retrytest.Status(501)}, "withdraw http://a.test, deposit http://a.test, refund http://a.test"},
+		{"success in the end", []retrytest.Step{retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}, "withdraw http://a.test, withdraw http://a.test, deposit charged http://a.test"},
+		{"failure", []retrytest.Step{retrytest.Status(503), retrytest.Status(501)}, "withdraw http://a.test, deposit charged http://a.test"},
 		{"failure in the end", []retrytest.Step{retrytest.Status(503)}, "withdraw http://a.test, withdraw http://a.test, withdraw http://a.test, withdraw http://a.test"},
 		{"429 whose wait is obeyed", []retrytest.Step{retrytest.Status(429, "Retry-After", "0.001"), retrytest.Status(200)}, "deposit http://a.test"},
-		{"429 without a wait", []retrytest.Step{retrytest.Status(429), retrytest.Status(200)}, "withdraw http://a.test, deposit http://a.test, refund http://a.test"},
+		{"429 without a wait", []retrytest.Step{retrytest.Status(429), retrytest.Status(200)}, "withdraw http://a.test, deposit charged http://a.test"},
 		{"server refuses", []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, ""},
 		{"server refuses a final failure", []retrytest.Step{retrytest.Status(402, "X-Should-Retry", "false")}, "deposit http://a.test"},
 		{"certain error", []retrytest.Step{retrytest.Fails(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}})}, ""},
@@ -894,7 +882,7 @@ func TestSharedBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := retrytest.Play(retrytest.Status(503))
 		policy := httpretry.Policy{MaxAttempts: 3}
-		transport := retrytest.New(t, httpretry.Config{Base: base, Hosts: map[string]httpretry.Policy{"a.test": policy}})
+		transport := retrytest.New(t, httpretry.Config{Base: base, Policies: map[string]httpretry.Policy{"a.test": policy}})
 		ctx := httpretry.WithPolicy(t.Context(), policy)
 		for _, ctx := range []context.Context{t.Context(), ctx, t.Context()} {
 			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
@@ -964,7 +952,7 @@ func TestPanics(t *testing.T) {
 
 type panicBudget struct{ deposit bool }
 
-func (b panicBudget) Deposit(string) {
+func (b panicBudget) Deposit(string, bool) {
 	if b.deposit {
 		panic("boom")
 	}
