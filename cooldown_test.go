@@ -569,7 +569,7 @@ func beginnings() []beginning {
 }
 
 // Which responses begin a cool-down, and how long it lasts.
-func TestWhatBeginsCooldowns(t *testing.T) {
+func TestResponsesThatBeginCooldowns(t *testing.T) {
 	for _, tt := range beginnings() {
 		tt.policy.Backoff = strategies.Constant{}
 		tt.policy.MaxRetryAfter = cmp.Or(tt.policy.MaxRetryAfter, time.Nanosecond) // so that nothing is retried

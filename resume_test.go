@@ -1415,7 +1415,7 @@ func (b *restarting) Read(p []byte) (n int, err error) {
 
 // A body that ends in the bytes that are skipped is not read any further,
 // whatever would follow.
-func TestResumeEndInWhatIsSkipped(t *testing.T) {
+func TestResumeEndsInSkippedBytes(t *testing.T) {
 	o := newOrigin(1000, 10)
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := o.RoundTrip(req)

@@ -46,7 +46,7 @@ func main() {
 		failed = failed || m.value > m.limit
 	}
 	if failed {
-		fmt.Fprintln(os.Stderr, "shape: a limit is exceeded: give what belongs together a type or a file of its own")
+		fmt.Fprintln(os.Stderr, "shape: a limit is exceeded; give things that belong together a type or a file of their own")
 		os.Exit(1)
 	}
 }

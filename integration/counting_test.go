@@ -212,7 +212,7 @@ func netHTTPAlone(t *testing.T, url string, client *tls.Config, fixed string, ar
 		if fixed != "" && version.Compare(runtime.Version(), fixed) >= 0 {
 			t.Skipf("%s has nothing here to protect from", runtime.Version())
 		}
-		t.Errorf("%s arrived %d times: the servers of this test do not provoke what it is about", path, n)
+		t.Errorf("%s arrived %d times: the servers of this test do not make net/http resend", path, n)
 	}
 }
 

@@ -206,7 +206,7 @@ func TestFiftyProcessesKeepTheLaw(t *testing.T) {
 	}
 	most := float64(len(all.Deposits))*0.1 + 5
 	assert.LessOrEqual(t, float64(len(all.Wasted)), most*1.001, "within one window")
-	assert.GreaterOrEqual(t, float64(len(all.Wasted)), 0.7*most, "the outage uses what is left")
+	assert.GreaterOrEqual(t, float64(len(all.Wasted)), 0.7*most, "the outage uses the rest")
 }
 
 // A process that is killed loses at most its counts since the last report. Its

@@ -345,7 +345,7 @@ var plays = []play{
 		successes(600*time.Millisecond, 1, 0), retries(0, 1, 0), successes(time.Second, 1, 0),
 		retries(400*time.Millisecond, 9, 1),
 	}},
-	{name: "a lease is a quarter of what is left, and no token", moves: []move{
+	{name: "a lease is a quarter of the retries left, and no token", moves: []move{
 		{Report: redisbudget.Report{Need: 1, Extra: 8}, want: 1},
 		{Report: redisbudget.Report{Successes: 101, Need: 1, Extra: 8}, want: 1 + 2},
 		{Report: redisbudget.Report{Need: 4, Extra: 100}, want: 4},

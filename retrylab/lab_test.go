@@ -41,7 +41,7 @@ func TestEveryCommandShowsSomething(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			stdout, stderr, status := retrylab(t, append([]string{c.name}, quick[c.name]...)...)
 			assert.Zero(t, status)
-			assert.Empty(t, stderr, "what is not a terminal gets no progress bar")
+			assert.Empty(t, stderr, "only a terminal gets a progress bar")
 			assert.Greater(t, strings.Count(stdout, "\n"), 10)
 			for line := range strings.SplitSeq(stdout, "\n") {
 				assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%s", line)

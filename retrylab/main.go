@@ -40,7 +40,7 @@ func commands() []command {
 		{"contention", "calls and time that clients need to change one row", contend},
 		{"outage", "a fleet and a server that fails for a while and recovers", simulateOutage},
 		{"layers", "retries in a chain of services", simulateLayers},
-		{"policy", "what a policy does, before it is used", checkPolicy},
+		{"policy", "the effects of a policy, before it is used", checkPolicy},
 	}
 }
 

@@ -152,7 +152,7 @@ func TestGetBodySharesABlockedBody(t *testing.T) {
 // An attempt whose body was paused for a call of GetBody gets an error from
 // Read when the next attempt begins. If its Read blocked forever, the bubble
 // would not end.
-func TestGetBodyEndsWhatItPaused(t *testing.T) {
+func TestGetBodyEndsThePausedRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := make(chan error, 1)
 		attempts := 0

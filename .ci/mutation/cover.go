@@ -193,7 +193,7 @@ func (pr *project) cover() error {
 			pr.report(s)
 			continue
 		}
-		fmt.Printf("measuring what each test of %s reaches\n", s.Path)
+		fmt.Printf("measuring the places that each test of %s reaches\n", s.Path)
 		if err := pr.measure(s); err != nil {
 			return err
 		}

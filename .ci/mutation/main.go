@@ -35,13 +35,13 @@ var (
 	count  = flag.Int("n", 50, "change this many places; 0: all")
 	only   = flag.String("only", "", "change only these: files, folders, or file:line, with commas between them")
 	tests  = flag.String("tests", "", "run only the tests in these folders, with commas between them")
-	limit  = flag.Duration("timeout", 20*time.Second, "a run of tests may take this and ten times what it took without a change")
+	limit  = flag.Duration("timeout", 20*time.Second, "a run of tests may take this and ten times its time without a change")
 	jobs   = flag.Int("j", runtime.NumCPU(), "try this many changes at a time")
 	output = flag.String("o", "", "write the survivors to this file, too")
 	show   = flag.Bool("show", false, "print the places, and how many tests reach them, without trying them")
 	fresh  = flag.Bool("fresh", false, "do not use earlier results")
 	list   = flag.String("equivalent", ".ci/mutate.equivalent", "the list of changes that make no difference")
-	cache  = flag.String("cache", "", "the folder for what tests reach and for results (default: in os.UserCacheDir)")
+	cache  = flag.String("cache", "", "the folder for results and for the places that tests reach (default: in os.UserCacheDir)")
 )
 
 func main() {

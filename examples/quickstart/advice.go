@@ -19,7 +19,7 @@ func (s *screen) advice(c *counters) {
 			continue
 		}
 		if !printed {
-			s.title("Why requests were not retried, and what to change")
+			s.title("Why requests were not retried, and which fields to change")
 			printed = true
 		}
 		s.print("  %s: %s\n      %s\n", reason, why, fields)

@@ -77,7 +77,7 @@ func runDemo(ctx context.Context, _ options, out *screen, counts *counters) erro
 	d.outage(ctx, len(all)+1)
 	d.cooldowns(ctx, len(all)+2)
 	if d.failed > 0 {
-		return fmt.Errorf("%s did not do what its title says", count(d.failed, "scenario"))
+		return fmt.Errorf("%s did not end as its title says", count(d.failed, "scenario"))
 	}
 	return nil
 }

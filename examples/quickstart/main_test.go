@@ -210,7 +210,7 @@ func TestAdvice(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer failing.Close()
-	const title = "Why requests were not retried, and what to change"
+	const title = "Why requests were not retried, and which fields to change"
 	for _, c := range []struct {
 		name string
 		args string

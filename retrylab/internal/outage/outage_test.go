@@ -178,7 +178,7 @@ func TestTimeToSuccess(t *testing.T) {
 	assert.Less(t, median, 100*time.Millisecond)
 	slowest, ok := r.ToSuccess.Quantile(0.99)
 	assert.True(t, ok)
-	assert.Greater(t, slowest, time.Second, "while the server works off what it has got")
+	assert.Greater(t, slowest, time.Second, "while the server works off its queue")
 
 	s := stall
 	s.Length = s.To
