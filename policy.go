@@ -54,7 +54,7 @@ type Policy struct {
 	// no timeout. If it expires while Base reads a request body without
 	// GetBody, the transport closes that body, and the request fails. Close of
 	// that body must unblock its Read. The Body of a request that an HTTP/1
-	// server received does not: set a read deadline on its connection.
+	// server received does not, so set a read deadline on its connection.
 	AttemptTimeout time.Duration
 
 	// MaxElapsed limits the time from the start of a request to the start of

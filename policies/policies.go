@@ -54,7 +54,7 @@ func Background(maxElapsed time.Duration) httpretry.Policy {
 		MaxRetryAfter: -1,
 		MaxElapsed:    maxElapsed,
 		Budget:        httpretry.Unlimited{},
-		// Not FullJitter, whose waits may be near zero: without a budget, only
+		// Not FullJitter, whose waits may be near zero. Without a budget, only
 		// the waits protect a host that is down.
 		Backoff: strategies.EqualJitter{Base: time.Second, Max: time.Minute},
 	}
@@ -151,7 +151,7 @@ func postsTo(req *http.Request, patterns []string) bool {
 	if req.Method != http.MethodPost || req.URL == nil {
 		return false
 	}
-	// Escaped, since %2F is part of a segment: a record that is called
+	// Escaped, since %2F is part of a segment. A record that is called
 	// "x/_search" is not a search.
 	escaped := strings.TrimSuffix(req.URL.EscapedPath(), "/")
 	return slices.ContainsFunc(patterns, func(pattern string) bool {

@@ -104,7 +104,7 @@ func OpenAI() httpretry.Policy {
 // Anthropic returns a policy for Anthropic's Claude API, which has no
 // idempotency keys.
 //
-// A POST that creates a message or counts tokens is retried like a GET: at
+// A POST that creates a message or counts tokens is retried like a GET. At
 // worst it is billed twice. If a message lets the server call tools that change
 // something, such as those of an MCP server, send it with
 // [httpretry.WithoutRetries]. All other POSTs are sent once, such as those that

@@ -163,8 +163,8 @@ func (b *Budget) prune() {
 func (b *Budget) report(h *host) request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// The clock is read before the counts are taken: deposits after that are
-	// in the next report, and not older than now.
+	// The clock is read before the counts are taken. Deposits after that are in
+	// the next report, and not older than now.
 	now := b.now()
 	r := request{key: h.key, successes: h.deposits.Swap(0), refunds: h.refunds.Swap(0)}
 	// The report may arrive as late as the timeout allows. A host that becomes

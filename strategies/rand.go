@@ -7,8 +7,8 @@ import (
 )
 
 // Rand returns random numbers that are uniform in [0, 1) and independent of one
-// another. It must be safe for concurrent use: the sequences of all requests
-// call it. A nil Rand is the shared source of [math/rand/v2].
+// another. It must be safe for concurrent use, because the sequences of all
+// requests call it. A nil Rand is the shared source of [math/rand/v2].
 //
 // A number outside [0, 1) counts as the nearest one inside, and NaN as 0.
 type Rand func() float64

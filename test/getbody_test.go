@@ -80,7 +80,7 @@ func TestGetBodyNeverSent(t *testing.T) {
 	}
 }
 
-// seekableBody is a body as Azure's SDK makes it: GetBody seeks in it and
+// seekableBody is a body as Azure's SDK makes it. GetBody seeks in it and
 // returns the same body, whose Close does nothing.
 type seekableBody struct{ *bytes.Reader }
 

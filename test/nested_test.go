@@ -355,7 +355,7 @@ func TestRequestAfterAttempt(t *testing.T) {
 }
 
 // For the outer transport, a request that the inner one does not send because
-// of a cool-down failed with an ordinary error: a GET is retried after the
+// of a cool-down failed with an ordinary error. So a GET is retried after the
 // outer transport's own wait, and a POST is not.
 func TestNestedCooldown(t *testing.T) {
 	for method, want := range map[string][]time.Duration{"GET": {20 * time.Second}, "POST": nil} {

@@ -611,8 +611,7 @@ func TestReplayUpToTheBound(t *testing.T) {
 	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
 }
 
-// The same past the bound: then the current attempt reads the source directly,
-// and no other attempt does.
+// The same past the bound, where only the current attempt reads the source.
 func TestReplayOldAttemptPastTheBound(t *testing.T) {
 	const text = "0123456789abcdefghijklmnopqrstuvwxyz"
 	var first io.ReadCloser

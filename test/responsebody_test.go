@@ -131,9 +131,9 @@ func TestResponseWithoutContentLength(t *testing.T) {
 }
 
 // Hazard D1, D2: a response that stalls is discarded within a bound, also while
-// net/http's decompression waits for the gzip header. This runs in real time:
-// Close waits for a mutex, which stops the time of a bubble. Since Go 1.27 it
-// does so without decompression, too.
+// net/http's decompression waits for the gzip header. This runs in real time,
+// because Close waits for a mutex, which stops the time of a bubble. Since Go
+// 1.27 it does so without decompression, too.
 func TestDropOfStalledResponse(t *testing.T) {
 	for _, encoding := range []string{"", "gzip"} {
 		for _, timeout := range []time.Duration{0, time.Hour} { // without and with a context of the attempt's own

@@ -98,7 +98,7 @@ func (s *screen) observe(ctx context.Context, e httpretry.Event) {
 }
 
 // wasExtended reports whether a request has waited for longer than it was going
-// to: the response to another request asked all of them to wait.
+// to, because the response to another request asked all of them to wait.
 func (s *screen) wasExtended(e httpretry.Event) bool {
 	// Timers are late on a busy machine.
 	const late = 100 * time.Millisecond

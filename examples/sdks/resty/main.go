@@ -36,8 +36,8 @@ func newClient(endpoint, token string, policy httpretry.Policy) (*resty.Client, 
 	}
 	return resty.New().
 		SetTransport(transport).
-		// The default, set here to be visible: with 2 retries in resty and 3
-		// attempts here there would be 9 attempts, for POSTs as well.
+		// This default is set so that readers see it. With 2 retries in resty
+		// and 3 attempts here there would be 9 attempts, for POSTs as well.
 		SetRetryCount(0).
 		SetBaseURL(endpoint).
 		SetAuthToken(token), nil
