@@ -209,8 +209,8 @@ func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 // with.
 func resultLabel(e httpretry.Event) attribute.KeyValue {
 	if e.Response != nil {
-		// Over HTTP/2, net/http accepts any number as a status. Those of three
-		// digits are at most 900.
+		// Over HTTP/2, net/http accepts any number as a status. Only the 900
+		// numbers of three digits are labels.
 		if status := e.Response.StatusCode; 100 <= status && status <= 999 {
 			return statusKey.Int(status)
 		}

@@ -24,9 +24,9 @@ type host struct {
 
 	resting int // turns in a row without anything to report
 
-	// No deposit is older than since, on the clock of the Budget, except the
-	// one that makes the host active, by the time until activate reads the
-	// clock.
+	// No deposit was made before since, on the clock of the Budget. Only the
+	// one that makes the host active may be a little older, because activate
+	// reads the clock after it.
 	since atomic.Int64
 
 	mu      sync.Mutex // not for deposits and refunds

@@ -334,8 +334,8 @@ func (b *Budget) Refund(origin string) {
 		return
 	}
 	h := b.host(origin)
-	// The latest charge of this process may be of the current slot. Then it is
-	// the lease that gets its retry back.
+	// The latest charge of this process may be of the current slot. Then the
+	// lease gets its retry back.
 	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put() {
 		h.refunds.Add(1)
 		b.activate(h)

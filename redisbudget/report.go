@@ -48,7 +48,7 @@ func (b *Budget) activate(h *host) {
 	if h.listed.Load() {
 		return
 	}
-	// From when listed is set, deposits of others rely on since.
+	// Once listed is set, deposits of other goroutines rely on since.
 	now := b.now()
 	if !h.listed.CompareAndSwap(false, true) {
 		return
@@ -135,8 +135,8 @@ func (b *Budget) collect(final bool) []request {
 	return requests
 }
 
-// prune removes hosts from the list that have nothing to report for long. The
-// host table may have forgotten them already.
+// prune removes hosts from the list that have had nothing to report for a
+// while. The host table may have forgotten them already.
 func (b *Budget) prune() {
 	rest := restAfter
 	if len(b.active.hosts) > crowd {
