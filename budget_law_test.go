@@ -281,10 +281,10 @@ func TestHostBudgetKeepsTheLaw(t *testing.T) {
 						h.requireLaw(t)
 						h.requireOutageLaw(t)
 						// The retries that are never refunded keep the law,
-						// too, except that a refund may stand for a charge that
-						// is younger than its own. So they do with that much
-						// more time. A refund after its charge has expired was
-						// paid for a Window earlier.
+						// too, in an interval that is longer by latest, because
+						// a refund may cancel a charge that is younger than its
+						// own. A refund after its charge has expired was paid
+						// for a Window earlier.
 						h.requireWithin(t, latest, func(m moment) int64 { return m.wasted })
 					})
 				}

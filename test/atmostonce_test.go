@@ -753,7 +753,7 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 
 // The function for the proxy may choose another one for each resend. Without a
 // server name in a TLS handshake, neither the name in GetConn nor the address
-// tells that the second connection leads to the same server.
+// shows that the second connection leads to the same server.
 func TestAtMostOnceThroughProxies(t *testing.T) {
 	server, client := faults.Certificates(t)
 	server.NextProtos = []string{"h2"}
@@ -1130,7 +1130,7 @@ func (c *lateReadConn) Read(p []byte) (int, error) {
 
 // The same over TLS, where net/http gets no GetBody, and with a body for which
 // there is none. Then it does not resend the request itself, but its error
-// tells that nothing was written.
+// shows that nothing was written.
 func TestNothingWrittenWithoutGetBody(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		for _, kind := range []string{"memory", "stream", "stream below a layer"} {

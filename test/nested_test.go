@@ -31,7 +31,7 @@ type nesting struct {
 	wrap func(inner http.RoundTripper) http.RoundTripper
 	// hidden: the outer transport cannot see the inner one. So it sends the
 	// caller's own request in the first attempt, and the inner transport does
-	// not know that it is in an attempt: it retries.
+	// not know that it is in an attempt, so it retries.
 	hidden bool
 }
 

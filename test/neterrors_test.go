@@ -960,8 +960,9 @@ func TestTransportCancelRequest(t *testing.T) {
 }
 
 // A layer may wrap the errors of net/http. An error by which a retry is
-// pointless is found inside. One that proves that the request was not processed
-// is not, since it may be about another request of the layer.
+// pointless is found inside. An error that proves that the request was not
+// processed counts only if it is the outermost, since an inner one may be about
+// another request of the layer.
 func TestWrappedTexts(t *testing.T) {
 	wraps := map[string]func(error) error{
 		"fmt.Errorf":  func(err error) error { return fmt.Errorf("layer: %w", err) },

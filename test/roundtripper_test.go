@@ -298,9 +298,9 @@ func TestSharedRequests(t *testing.T) {
 	}
 }
 
-// A layer that follows redirects tells the final URL in Response.Request. That
-// stays, also if the attempt was a copy. The attempt and the reason are found
-// in the context of that request.
+// A layer that follows redirects returns the final URL in Response.Request.
+// That request remains, even if the attempt was a copy. The attempt and the
+// reason are found in the context of that request.
 func TestResponseRequestOfALayer(t *testing.T) {
 	for _, method := range []string{"GET", "POST", "PUT"} {
 		for _, timeout := range []time.Duration{0, time.Minute} {

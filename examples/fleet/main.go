@@ -1,5 +1,5 @@
-// Fleet shows what short-lived processes do to a server that is down: with a
-// budget for each process, and with one that all of them share in Redis.
+// Fleet shows the load of short-lived processes on a server that is down: with
+// a budget for each process, and with one that all of them share in Redis.
 //
 // It starts the processes, the server, and redis-server on this machine, or an
 // embedded server if redis-server is not installed:

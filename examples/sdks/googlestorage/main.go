@@ -31,9 +31,9 @@ func policy() httpretry.Policy {
 // ignores bytes that it has
 // (cloud.google.com/storage/docs/performing-resumable-uploads). The condition
 // has to fit the method. Each insert creates a generation with metageneration
-// 1, so ifMetagenerationMatch=1 does not prevent a second insert. Nor is the
-// library's X-Goog-Gcs-Idempotency-Token documented to prevent one, so it is
-// not used as IdempotencyHeader.
+// 1, so ifMetagenerationMatch=1 does not prevent a second insert. The library's
+// X-Goog-Gcs-Idempotency-Token is not documented to prevent one either, so it
+// is not used as IdempotencyHeader.
 func idempotent(req *http.Request) bool {
 	query := req.URL.Query()
 	switch req.Method {

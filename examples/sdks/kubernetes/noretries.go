@@ -10,8 +10,8 @@ import (
 )
 
 // noRetries turns client-go's retries off. rest.Config has no setting for that,
-// only rest.Request has: MaxRetries(0). Of any method, client-go retries
-// requests that get a 429 or 5xx with a Retry-After up to ten times. It also
+// only rest.Request has: MaxRetries(0). client-go retries requests of any
+// method up to ten times if they get a 429 or 5xx with a Retry-After. It also
 // retries GETs whose connection broke.
 type noRetries struct{ *httpretry.RetryTransport }
 
