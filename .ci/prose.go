@@ -73,34 +73,39 @@ var (
 
 // The words that isStatement knows.
 var (
-	auxiliary = words(`is are was were has have had does do did can cannot may might must will would should could
-		isn't aren't wasn't weren't hasn't haven't doesn't don't didn't can't won't wouldn't shouldn't it's that's
-		there's came went began broke gave took became knew wrote saw lost kept got`)
+	auxiliary = words(`is are was were has have had does do did can cannot may might must will
+		would should could isn't aren't wasn't weren't hasn't haven't doesn't don't didn't can't
+		won't wouldn't shouldn't it's that's there's came went began broke gave took became knew
+		wrote saw lost kept got`)
 	// These are verbs unless an article, a preposition or the like precedes
 	// them.
-	verbs = words(`accepts accumulate accumulates add adds agree allow allows answers appears applies apply arrive
-		arrives asks begin begins belong belongs bounds breaks calls cancels changes checks closes comes compares
-		concerns considers consists consumes contains continue continues copies costs counts covers decide decides
-		delays depend depends describes determines differ differs drains drops ends exceed exceeds exist exists expires
-		fails finds fits follows gets gives goes happen happens has helps holds ignores includes keeps knows lacks
-		lasts leads leaves lets lies limits logs looks loses makes marks matches matters mean means measures moves
-		multiplies multiply names need needs obtains occurs opens outlives overflows overlap owns panics points passes prefers
-		prevents prints protects proves reaches reads receives recover recovers refers refills refuses rejects
-		releases remain remains removes repeats replaces reports requires resends resets resumes returns runs
-		saves says seems sends sets share shares shows signs sleeps spreads starts stays stops succeed succeeds supplies
-		takes tells tests throws tries turns uses wait waits wants wins works writes`)
-	notBeforeVerb = words(`a an the its his her their our these those this no not of for in on at with by to from as than
-		all any some each both many several most few two three four ten and or own other such first last next same
-		between whose per into without until`)
+	verbs = words(`accepts accumulate accumulates add adds agree allow allows answers appears
+		applies apply arrive arrives asks begin begins belong belongs bounds breaks calls
+		cancels changes checks closes comes compares concerns considers consists consumes
+		contains continue continues copies costs counts covers decide decides delays depend
+		depends describes determines differ differs drains drops ends exceed exceeds exist
+		exists expires fails finds fits follows gets gives goes happen happens has helps holds
+		ignores includes keeps knows lacks lasts leads leaves lets lies limits logs looks loses
+		makes marks matches matters mean means measures moves multiplies multiply names need
+		needs obtains occurs opens outlives overflows overlap owns panics passes points prefers
+		prevents prints protects proves reaches reads receives recover recovers refers refills
+		refuses rejects releases remain remains removes repeats replaces reports requires
+		resends resets resumes returns runs saves says seems sends sets share shares shows signs
+		sleeps spreads starts stays stops succeed succeeds supplies takes tells tests throws
+		tries turns uses wait waits wants wins works writes`)
+	notBeforeVerb = words(`a an the its his her their our these those this no not of for in on
+		at with by to from as than all any some each both many several most few two three four
+		ten and or own other such first last next same between whose per into without until`)
 	// A subordinate clause begins with one of these, and has a verb.
-	subordinate = words(`that which who whose whom if when because while where what how whether unless although though
-		till since whatever whoever wherever so lest once`)
+	subordinate = words(`that which who whose whom if when because while where what how whether
+		unless although though till since whatever whoever wherever so lest once`)
 	pronoun = words(`it they he she you we one this these nobody nothing somebody`)
 	// A command begins with one of these, or is after one of the others and a
 	// comma: "To retry, send it again".
 	beforeImperative = words(`if when where to for with without in before after`)
-	imperative       = words(`add ask avoid call check choose close count do don't give ignore keep leave let limit make
-		never pass prefer put read run send set share start test treat try use wait write`)
+	imperative       = words(`add ask avoid call check choose close count do don't give ignore keep
+		leave let limit make never pass prefer put read run send set share start test treat try
+		use wait write`)
 )
 
 // words returns the set of the words in list.
@@ -148,7 +153,8 @@ func isStatement(text string, beginsSentence bool) bool {
 		isVerb := auxiliary[lower] && token != "May" || i > 0 && !notBeforeVerb[before] &&
 			(verbs[lower] || i == 1 && beginsSentence && strings.HasSuffix(lower, "s"))
 		switch {
-		case imperative[lower] && (i == 0 || before == "," && beforeImperative[strings.ToLower(tokens[0])]):
+		case imperative[lower] &&
+			(i == 0 || before == "," && beforeImperative[strings.ToLower(tokens[0])]):
 			return true
 		case isVerb && (open == 0 || beginsSentence):
 			return true
@@ -217,7 +223,10 @@ func (f findings) paragraphs(path string, number int, lines []string) {
 				line--
 			}
 			around := text.String()[max(0, at-20):min(at+30, text.Len())]
-			message := map[string]string{"what": "use a noun", "colon": "write two sentences, or give the reason"}
+			message := map[string]string{
+				"what":  "use a noun",
+				"colon": "write two sentences, or give the reason",
+			}
 			f.add(path, line, kind, strings.ToValidUTF8(around, ""), message[kind])
 		})
 		text.Reset()
@@ -317,7 +326,7 @@ var examples = []struct{ sentence, kinds string }{
 	{"The budget is empty: no retry is sent.", "colon"},
 	{"Ignore the error: the response has a body.", "colon"},
 	{"Processes that share a seed wait for the same times: leave Rand nil.", "colon"},
-	{"An error does not say that it is the caller's: if the timer fired first, net/http returns its error.", "colon"},
+	{"An error does not say that it is the caller's: if the timer fired first, it is another one.", "colon"},
 	{"The wait ends: RoundTrip returns the response.", "colon"},
 	{"Hazard B7: the server closes the connection.", ""},
 	{"Deprecated: callers should not use it.", ""},

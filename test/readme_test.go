@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeSize limits the length of the README.
+// TestReadmeSize limits the README to the length that a reader reads.
 func TestReadmeSize(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(readme(t), "\n"), "\n")
 	assert.LessOrEqual(t, len(lines), 200)
@@ -27,8 +27,7 @@ func TestReadmeSize(t *testing.T) {
 }
 
 // TestReadmePrograms checks that CI compiles and runs the code in the README
-// and in the recipes. A program is run here, and other code is part of an
-// example.
+// and in the recipes. A program is run here. Other code is part of an example.
 func TestReadmePrograms(t *testing.T) {
 	recipes, err := os.ReadFile("../docs/recipes.md")
 	require.NoError(t, err)

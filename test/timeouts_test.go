@@ -479,7 +479,7 @@ func TestContextDoneBeforeSending(t *testing.T) {
 				var all *httpretry.Error
 				assert.False(t, errors.As(err, &all), "%v", err)
 				_, plain := base.RoundTrip(retrytest.Request(t, method, "http://a.test/", "").WithContext(ctx))
-				assert.ErrorIs(t, err, plain, "the error of net/http")
+				assert.ErrorIs(t, err, plain, "what net/http returns")
 			})
 		}
 	}

@@ -118,7 +118,7 @@ func writeTable(w io.Writer, all []peers.Peer, selected []row, lines [][]cell) {
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w, "\n✗ marks behavior that is not right. An option changes each cell that has a number:")
+	fmt.Fprintln(w, "\n✗ marks a cell that is not right. An option changes each cell that has a number:")
 	for i, note := range n {
 		fmt.Fprintf(w, "\n%d. %s", i+1, note)
 	}
