@@ -154,7 +154,7 @@ func TestAllocations(t *testing.T) {
 }
 
 // benchmarkAgainst measures a transport and its base, so that the difference is
-// what the transport adds.
+// the cost of the transport.
 func benchmarkAgainst(b *testing.B, base http.RoundTripper, cfg httpretry.Config, req func() *http.Request) {
 	cfg.Base = base
 	for _, c := range []struct {
@@ -203,8 +203,8 @@ func BenchmarkSuccess(b *testing.B) {
 	}
 }
 
-// With a body, most of the time goes into copying it. The ratio to the base is
-// what counts.
+// With a body, most of the time goes into copying it. Only the ratio to the
+// base matters.
 func BenchmarkBody(b *testing.B) {
 	data := make([]byte, 1<<20)
 	stream := func(size int64) func() io.Reader {

@@ -2,7 +2,7 @@ package httpretry
 
 import "context"
 
-// charge is what a request costs its host's budget.
+// charge has the budget of a request, and whether a retry is charged to it.
 type charge struct {
 	budget  Budget
 	origin  string      // of the request's URL

@@ -41,7 +41,7 @@ func (c *call) begin(host *host) error {
 		}
 	}
 	c.body.Prepare(req, max(p.ReplayBuffer, 0))
-	// Most requests need no clock. time.Since costs half of what time.Now does.
+	// Most requests need no clock. time.Since costs half as much as time.Now.
 	if c.settings.observe != nil || p.MaxElapsed > 0 {
 		c.start = time.Since(c.settings.created)
 	}
@@ -171,8 +171,8 @@ func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason
 	return resp, nil
 }
 
-// fail ends the request with an error: the attempt's own, if there was just
-// one attempt and nothing is to be added.
+// fail ends the request with an error. It is the attempt's own if there was
+// just one attempt and nothing is to be added.
 func (c *call) fail(err error, reason Reason) error {
 	c.release()
 	// After a wait, the error is of the wait and not of the attempt.
@@ -207,8 +207,8 @@ func (c *call) discard(resp *http.Response) {
 	c.attempt.Release()
 }
 
-// cleanUpAfterPanic runs last. It does nothing unless Base, a callback or a
-// body's reader has panicked: then it releases what the request holds.
+// cleanUpAfterPanic runs last. If Base, a callback or a body's reader has
+// panicked, it releases the resources of the request.
 func (c *call) cleanUpAfterPanic() {
 	if c.progress == progressDone {
 		return
@@ -219,11 +219,11 @@ func (c *call) cleanUpAfterPanic() {
 	respbody.Close(c.resp)
 	c.release()
 	if c.attempts == 0 && c.body.Direct() && c.caller.req.Body != nil {
-		_ = c.caller.req.Body.Close() // the panic is what the caller gets
+		_ = c.caller.req.Body.Close() // the caller gets the panic
 	}
 }
 
-// release ends the attempt, and then what waits for the body.
+// release ends the attempt, and then the goroutines that wait for the body.
 func (c *call) release() {
 	c.attempt.Release()
 	c.body.Abort()

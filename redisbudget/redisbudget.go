@@ -150,7 +150,7 @@ type Config struct {
 	// call at a time. The Timeout of a retry includes the rest of the call that
 	// is running. 0 means 50 milliseconds.
 	//
-	// The first connection may take longer: until ten times the Timeout after
+	// The first connection may take longer. Until ten times the Timeout after
 	// New, retries wait for it before their own Timeout begins. Retries to
 	// several hosts at once need further connections, which are opened within
 	// the Timeout. So set a Timeout of at least eight times the round trip to
@@ -274,8 +274,8 @@ type settings struct {
 var _ httpretry.Budget = (*Budget)(nil)
 
 // New returns a Budget for cfg, or an error with one line for each invalid
-// field: its path, its value and what is allowed. New does not wait for Redis.
-// It connects in the background; in a cluster, to each master.
+// field: its path, its value and the allowed values. New does not wait for
+// Redis. It connects in the background; in a cluster, to each master.
 func New(cfg Config) (*Budget, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -339,8 +339,8 @@ func (b *Budget) Refund(origin string) {
 		return
 	}
 	h := b.host(origin)
-	// The latest charge of this process may be of the current slot. Then it is
-	// the lease that gets its retry back.
+	// The latest charge of this process may be of the current slot. Then the
+	// lease gets its retry back.
 	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put() {
 		h.refunds.Add(1)
 		b.activate(h)
@@ -371,9 +371,9 @@ func (b *Budget) deposit(origin string) {
 	}
 }
 
-// Close reports what is not reported yet, returns all leases and ends the
-// goroutine. It returns an error if that could not be reported. After Close,
-// the HostBudget of this process decides. Close may be called more than once.
+// Close sends the last report, returns all leases and ends the goroutine. It
+// returns an error if the report fails. After Close, the HostBudget of this
+// process decides. Close may be called more than once.
 func (b *Budget) Close() error {
 	b.closing.Do(func() {
 		before := b.state.close()

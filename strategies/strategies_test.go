@@ -108,7 +108,7 @@ func TestZeroFieldsMeanTheDefaults(t *testing.T) {
 			assert.NoError(t, strategies.Validate(s[0]))
 			assert.NoError(t, strategies.Validate(s[1]))
 			if name != "Capped" && name != "FastFirst" {
-				// Enough waits to reach Max: Linear needs 300.
+				// Enough waits to reach Max. Linear needs 300.
 				assert.Equal(t, strategies.Take(s[1], 400), strategies.Take(s[0], 400))
 			}
 		})

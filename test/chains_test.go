@@ -32,7 +32,7 @@ var threeAttempts = httpretry.Policy{MaxAttempts: 3, Backoff: strategies.Constan
 // defaultBudget is the default policy, but without waits.
 var defaultBudget = httpretry.Policy{Backoff: strategies.Constant{}}
 
-// chainKind is what the services of a chain have in common.
+// chainKind has the settings that the services of a chain share.
 type chainKind struct {
 	proto   string
 	method  string

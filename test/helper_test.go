@@ -32,8 +32,8 @@ func attemptOf(r *http.Request) int {
 	return n + 1
 }
 
-// waitLimit is how long a test waits for an event: far longer than the event
-// takes, and less than the timeout of the test binary.
+// waitLimit is how long a test waits for an event. No event takes nearly as
+// long, and it is less than the timeout of the test binary.
 const waitLimit = time.Minute
 
 // answerEarly responds while the request is still being sent. Over HTTP/1 it

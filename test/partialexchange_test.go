@@ -26,7 +26,7 @@ import (
 // connection.
 type breakPoint struct {
 	name string
-	play func(*exchange, *faults.Conn) // what the server does until then
+	play func(*exchange, *faults.Conn) // the server's part until then
 	seen seenByServer
 	tls  bool
 }
@@ -147,7 +147,7 @@ func newExchange(t *testing.T, p breakPoint, e connEnd, reused bool) (*exchange,
 		}
 		p.play(x, c)
 		began := p.seen >= some
-		if p.seen != unreachable && e.name == "end" { // what arrived before, and what still arrives
+		if p.seen != unreachable && e.name == "end" { // the bytes that arrived before, and those that still arrive
 			e.end(c)
 			_, err := c.Reader.Peek(1)
 			began = began || err == nil

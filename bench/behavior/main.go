@@ -1,5 +1,6 @@
-// Command behavior prints a table of what httpretry and its alternatives do
-// when servers fail: other libraries, a naive loop and a bare http.Client.
+// Command behavior prints a table of the behavior of httpretry and its
+// alternatives when servers fail: other libraries, a naive loop and a bare
+// http.Client.
 //
 //	go run ./behavior
 //

@@ -69,7 +69,8 @@ func tableOfDifferences(t *testing.T) map[string][]string {
 	return rows
 }
 
-// A situation is what a library is put in. Its function returns what happens.
+// A situation is a test of a library. Its function returns the library's
+// behavior.
 type situation struct {
 	name    string
 	happens func(library) string
@@ -259,7 +260,7 @@ func connectionsOnce(l library) string {
 	}
 	server.Start()
 	defer server.Close()
-	// What a library has not closed would delay Close.
+	// Connections that a library has not closed would delay Close.
 	defer server.CloseClientConnections()
 	req, err := http.NewRequest("GET", server.URL, nil)
 	if err != nil {

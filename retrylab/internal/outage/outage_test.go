@@ -99,8 +99,9 @@ func TestRandomFailuresByRateAsDocumented(t *testing.T) {
 	}
 }
 
-// A server that answers 429 to everybody, and then works off what comes back.
-// The table is in docs/choosing.md. Fleets are chaotic, so seeds differ.
+// A server that answers 429 to everybody, and then works off the requests that
+// return. The table is in docs/choosing.md. Fleets are chaotic, so seeds
+// differ.
 func TestThrottledFleetsAsDocumented(t *testing.T) {
 	for _, c := range []struct {
 		fault              string
@@ -172,7 +173,7 @@ func TestOutageLoad(t *testing.T) {
 	}
 }
 
-// The time to success counts from the outage on: in a stall that is longer than
+// The time to success counts from the outage on. In a stall that is longer than
 // all attempts together, no request succeeds that began in it.
 func TestTimeToSuccess(t *testing.T) {
 	r := run(t, stall, client(t, 5, 1, "default"))
@@ -181,7 +182,7 @@ func TestTimeToSuccess(t *testing.T) {
 	assert.Less(t, median, 100*time.Millisecond)
 	slowest, ok := r.ToSuccess.Quantile(0.99)
 	assert.True(t, ok)
-	assert.Greater(t, slowest, time.Second, "while the server works off what it has got")
+	assert.Greater(t, slowest, time.Second, "while the server works off its queue")
 
 	s := stall
 	s.Length = s.To
