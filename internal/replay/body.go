@@ -96,7 +96,7 @@ func (b *Body) Open(last bool) io.ReadCloser {
 	switch {
 	case b.rec == nil:
 		return b.source
-	case b.rec.hasGetBody:
+	case b.req.GetBody != nil:
 		b.copies = newCopies(b.req.GetBody, b.rec)
 	}
 	return b.rec.open(last)

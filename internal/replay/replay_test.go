@@ -598,6 +598,32 @@ func TestReopenedCloses(t *testing.T) {
 	}
 }
 
+// The base transport may close a body while its Read blocks and GetBody is
+// called for a copy. Over HTTP/2, it then waits for the Read.
+func TestCloseDuringAReadAndGetBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, called := newBlocked(), make(chan struct{})
+		b := new(replay.Body)
+		b.Prepare(request(s, func() (io.ReadCloser, error) { <-called; return newText("text"), nil }), 0)
+		view := b.Open(false)
+		stop := b.Watch(t.Context())
+		done := make(chan error, 1)
+		go func() { _, err := io.ReadAll(view); done <- err }()
+		s.data <- "some "
+		synctest.Wait()
+		go func() { _, _ = b.GetBody()() }()
+		time.Sleep(time.Second)
+		require.NoError(t, view.Close())
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 1, s.closes.Load())
+		require.Error(t, <-done)
+		close(called)
+		synctest.Wait()
+		stop()
+		b.Abort()
+	})
+}
+
 // What GetBody returned for a retry that is not sent is closed, also if the
 // body before was in memory.
 func TestAbortInMemory(t *testing.T) {

@@ -1,0 +1,266 @@
+package replay
+
+import (
+	"io"
+	"sync/atomic"
+)
+
+// view is the body of one attempt. Close may be called during a Read.
+type view struct {
+	rec *Recorder // set by open
+
+	// The mu of rec guards these.
+	state viewState
+	at    position // of the next byte in the record
+	begun bool     // bytes of a replaceableSource were read
+
+	// Only Read uses offset, and two Reads of a body are never concurrent.
+	offset int64 // of the next byte in a fileSource
+
+	// Read uses these without mu. Changes of unrecorded need mu.
+	unrecorded atomic.Bool // nothing is or will be recorded: Read needs no lock
+	complete   atomic.Bool // Read has returned io.EOF
+}
+
+// viewState is the state of a view:
+//
+//	unread ──▶ read ──▶ closed
+//	   └────▶ closedUnread ──▶ reopened ──▶ closed
+//
+// A view is closed by the base transport, by the next attempt, or with its
+// attempt. Only a view that the base transport closed unread can be reopened.
+type viewState uint8
+
+const (
+	viewUnread viewState = iota
+	viewRead
+	viewClosed
+	viewClosedUnread
+	viewReopened // not closed again by the base transport
+)
+
+// isClosed is called with rec.mu held.
+func (v *view) isClosed() bool { return v.state == viewClosed || v.state == viewClosedUnread }
+
+// isLast reports whether no view follows v. It is called with rec.mu held.
+func (v *view) isLast() bool { return v.rec.last && v == v.rec.current }
+
+// end is called with rec.mu held.
+func (v *view) end() {
+	v.state = viewClosed
+	v.unrecorded.Store(false)
+}
+
+func (v *view) Read(p []byte) (n int, err error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err = v.read(p)
+	if err == io.EOF {
+		v.complete.Store(true)
+	}
+	if err != nil && v.isReopened() {
+		_ = v.Close() // net/http would close it here, and ignores the error, too
+	}
+	return n, err
+}
+
+func (v *view) isReopened() bool {
+	v.rec.mu.Lock()
+	defer v.rec.mu.Unlock()
+	return v.state == viewReopened
+}
+
+func (v *view) read(p []byte) (n int, err error) {
+	switch {
+	case v.unrecorded.Load():
+		n, err = v.rec.source.Read(p)
+		return n, v.rec.noteFailure(err)
+	case v.rec.kind == fileSource:
+		return v.readFile(p)
+	}
+	n, rest, err := v.readRecord(p)
+	if rest != nil {
+		return v.readSource(rest)
+	}
+	return n, err
+}
+
+// begin notes that the view is read. It is called with rec.mu held.
+func (v *view) begin() error {
+	if v.isClosed() {
+		return errClosed
+	}
+	if v.state == viewUnread {
+		v.state = viewRead
+	}
+	return nil
+}
+
+func (v *view) readFile(p []byte) (n int, err error) {
+	if err := v.beginFile(); err != nil {
+		return 0, err
+	}
+	// Reads at offsets do not disturb each other, so no lock is held.
+	n, err = v.rec.source.(io.ReaderAt).ReadAt(p, v.rec.start+v.offset)
+	v.offset += int64(n)
+	return n, v.rec.noteFailure(err)
+}
+
+func (v *view) beginFile() error {
+	v.rec.mu.Lock()
+	defer v.rec.mu.Unlock()
+	if v.rec.closed {
+		return errClosed
+	}
+	return v.begin()
+}
+
+// readRecord serves a Read from the record. If there is nothing more to read
+// there, it returns the rest of p that the caller has to read from the source.
+// Until then, nobody else reads from the source.
+func (v *view) readRecord(p []byte) (n int, rest []byte, err error) {
+	r := v.rec
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		if err := v.begin(); err != nil {
+			return 0, nil, err
+		}
+		if n = v.copyRecord(p); n > 0 {
+			return n, nil, nil
+		}
+		switch {
+		case r.err != nil:
+			return 0, nil, r.err
+		case r.closed:
+			return 0, nil, errClosed
+		case r.mayRead():
+			r.reading = true
+			return 0, v.fitting(p), nil
+		}
+		r.wake.Wait()
+	}
+}
+
+// copyRecord is called with rec.mu held.
+func (v *view) copyRecord(p []byte) int {
+	n := v.rec.record.copyTo(p, &v.at)
+	if v.rec.last {
+		v.rec.record.forgetBefore(v.at) // no view follows that would read it
+	}
+	return n
+}
+
+// mayRead reports whether a view may read from the source now. It is called
+// with r.mu held.
+func (r *Recorder) mayRead() bool {
+	switch {
+	case r.reading:
+		return false
+	case !r.pinned:
+		return true
+	}
+	// Bytes that do not fit would be lost, and GetBody may seek in the source
+	// of which nothing is recorded.
+	return r.kind == recordedSource && r.record.room() > 0
+}
+
+// fitting returns the part of p whose bytes the record can keep, or p if
+// nothing is kept any more. It is called with rec.mu held.
+func (v *view) fitting(p []byte) []byte {
+	if room := v.rec.record.room(); room > 0 && !v.isLast() {
+		return p[:min(int64(len(p)), room)]
+	}
+	return p
+}
+
+// readSource reads from the source, and records the bytes if there is room.
+func (v *view) readSource(p []byte) (n int, err error) {
+	err = errClosed // if Read panics, others must not wait for it
+	defer func() { v.store(p[:n], err) }()
+	n, err = v.rec.source.Read(p)
+	return n, err
+}
+
+// store takes the bytes and the error that a Read of the source returned.
+func (v *view) store(p []byte, err error) {
+	r := v.rec
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reading = false
+	switch {
+	// Each Read needs the lock, because it has to pause while GetBody runs.
+	case r.kind == replaceableSource:
+		v.begun = v.begun || len(p) > 0
+	case v.isLast():
+		r.record.forget()
+		v.unrecorded.Store(!v.isClosed() && err == nil)
+	case r.record.keep(p):
+		v.at = r.record.end()
+	// The record has overflowed.
+	default:
+		v.unrecorded.Store(!v.isClosed() && err == nil)
+	}
+	switch {
+	case err == nil || r.err != nil:
+	case r.closed && err != io.EOF:
+		r.err = errClosed // the Close made here is the cause, not the source
+	default:
+		r.err = err
+	}
+	r.wake.Broadcast()
+}
+
+// Close ends the view. It does not wait for a Read. It closes the source if no
+// later view can read from it.
+func (v *view) Close() error {
+	r := v.rec
+	r.mu.Lock()
+	// net/http may reopen a view of which it has read nothing.
+	switch v.state {
+	case viewClosedUnread:
+	case viewUnread:
+		v.state = viewClosedUnread
+	default:
+		v.end()
+	}
+	if v.isLast() {
+		r.record.forget()
+	}
+	unneeded := r.isUnneeded(v)
+	// A Read is under way for which net/http may be waiting.
+	if !unneeded && v == r.current && r.reading {
+		r.awaitRoundTrip()
+	}
+	r.wake.Broadcast()
+	r.mu.Unlock()
+	if unneeded {
+		return r.closeSource()
+	}
+	return nil
+}
+
+// isUnneeded reports whether nobody will read from source after v, which the
+// base transport has closed. It is called with r.mu held.
+func (r *Recorder) isUnneeded(v *view) bool {
+	switch {
+	// GetBody may have made the source ready for the next attempt. Abort or
+	// finish closes it if there is none, or if GetBody returned another body.
+	case r.pinned && r.kind != recordedSource:
+		return false
+	// The record has all bytes of the source, or the source has failed. Another
+	// view of a file may still read at its own offset.
+	case r.err != nil && r.kind != fileSource:
+		return true
+	case v != r.current:
+		return false
+	// The next attempt gets another body, or there is none.
+	case v.begun || r.record.overflowed:
+		return true
+	// Until RoundTrip returns, net/http may reopen the view.
+	case v.state == viewClosedUnread && r.roundTrip.running:
+		return false
+	}
+	return r.last
+}
