@@ -203,7 +203,9 @@ func (r *Recorder) finish() {
 func (r *Recorder) Reopen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if v := r.current; v != nil && v.state == viewClosedUnread && !r.closed {
+	// A record that has all bytes needs no source.
+	readable := !r.closed || r.err == io.EOF
+	if v := r.current; v != nil && v.state == viewClosedUnread && readable {
 		v.state = viewReopened
 	}
 }

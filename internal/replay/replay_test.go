@@ -598,6 +598,33 @@ func TestReopenedCloses(t *testing.T) {
 	}
 }
 
+// A view that is reopened begins with the bytes that an earlier attempt has
+// read, whether these are all bytes or not.
+func TestReopenAfterAnEarlierAttempt(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		for _, last := range []bool{false, true} {
+			t.Run(fmt.Sprintf("all=%v/last=%v", all, last), func(t *testing.T) {
+				s := newText("some text")
+				b := prepare(s, 100)
+				first := b.Open(false)
+				assert.Equal(t, "some", readN(t, first, 4))
+				if all {
+					assert.Equal(t, " text", readAll(t, first))
+				}
+				require.True(t, reserve(b, false))
+				view := b.Open(last)
+				stop := b.Watch(t.Context())
+				require.NoError(t, view.Close())
+				b.Recorder().Reopen()
+				assert.Equal(t, "some text", readAll(t, view))
+				stop()
+				b.Finish()
+				assert.EqualValues(t, 1, s.closes.Load())
+			})
+		}
+	}
+}
+
 // The base transport may close a body while its Read blocks and GetBody is
 // called for a copy. Over HTTP/2, it then waits for the Read.
 func TestCloseDuringAReadAndGetBody(t *testing.T) {

@@ -225,7 +225,7 @@ func (v *view) Close() error {
 	default:
 		v.end()
 	}
-	if v.isLast() {
+	if v.isLast() && v.state == viewClosed {
 		r.record.forget()
 	}
 	unneeded := r.isUnneeded(v)
