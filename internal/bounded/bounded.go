@@ -33,8 +33,8 @@ type run struct {
 }
 
 func (r *run) work(limit time.Duration) {
-	// The limit counts from the start of f: a busy machine may take longer than
-	// that to start a goroutine.
+	// The limit counts from the start of f, because a busy machine may take
+	// longer than that to start a goroutine.
 	timer := time.AfterFunc(limit, r.expire)
 	defer func() {
 		timer.Stop()
@@ -56,8 +56,9 @@ func Close(limit time.Duration, c io.Closer) error {
 	return err
 }
 
-// InMemory reports whether body is io.NopCloser of a reader in memory: one of
-// those for which http.NewRequest sets GetBody. Such a body does not block.
+// InMemory reports whether body is io.NopCloser of a *bytes.Reader,
+// *bytes.Buffer or *strings.Reader. For these, http.NewRequest sets GetBody.
+// Such a body does not block.
 func InMemory(body io.ReadCloser) bool {
 	if t := reflect.TypeOf(body); t != nopCloserWriterTo && t != nopCloser {
 		return false

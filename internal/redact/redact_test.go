@@ -135,8 +135,8 @@ func TestErrorKeepsWhatHappened(t *testing.T) {
 	}
 }
 
-// redactTests are errors and the text that may be logged for them. All that has
-// to be removed is SECRET.
+// redactTests are errors and the text that may be logged for them. SECRET
+// stands for the parts that must be removed.
 type redactTests []struct {
 	err  error
 	want string

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A view that was about to read when a retry was decided reads no more than
-// fits, even if the next attempt is the last and records nothing itself.
+// A view may be about to read when a retry is decided. It reads no more than
+// fits, even if the next attempt is the last, which records nothing.
 func TestEarlierViewReadsWhatFits(t *testing.T) {
 	r := newRecorder(io.NopCloser(strings.NewReader("abcdef")), 3)
 	first, ok := r.open(false).(*view)
@@ -29,8 +29,8 @@ func TestEarlierViewReadsWhatFits(t *testing.T) {
 	assert.Equal(t, "abcdef", string(all))
 }
 
-// net/http may close a body unread and send it on another connection, on the
-// last attempt, too.
+// net/http may close a body unread and send it on another connection. The last
+// attempt allows that, too.
 func TestReopenOnTheLastAttempt(t *testing.T) {
 	r := newRecorder(io.NopCloser(strings.NewReader("text")), 0)
 	v := r.open(true)

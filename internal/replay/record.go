@@ -1,7 +1,7 @@
 package replay
 
-// record has the first bytes of a source, for views that begin later. It alone
-// refers to its pieces: copyTo copies their bytes.
+// record has the first bytes of a source, for views that begin later. Nothing
+// else refers to its pieces, because copyTo copies their bytes.
 //
 // All methods are called with the Recorder's mu held.
 type record struct {
@@ -27,8 +27,8 @@ const minPiece = 512
 // room returns how many more bytes the record can keep.
 func (r *record) room() int64 { return r.limit - r.size }
 
-// keep adds p. If it does not fit, the record overflows, and keep returns
-// false: a part of a body is of no use.
+// keep adds p. If p does not fit, the record overflows, and keep returns false.
+// A part of a body cannot be sent, so no bytes are kept then.
 func (r *record) keep(p []byte) bool {
 	if int64(len(p)) > r.room() {
 		r.overflowed = true

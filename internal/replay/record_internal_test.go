@@ -107,20 +107,23 @@ func TestRecordCopies(t *testing.T) {
 // The pieces before a position are forgotten, and the others can be read.
 func TestRecordForgets(t *testing.T) {
 	text := letters(4000)
-	r := record{limit: 4096}
-	for chunk := range slices.Chunk([]byte(text), 500) {
-		require.True(t, r.keep(chunk))
-	}
-	require.Equal(t, []int{512, 512, 1024, 2048}, r.sizes())
-	for piece, start := range []int{0, 512, 1024, 2048} {
-		at := position{piece: piece}
-		r.forgetBefore(at)
-		for i, p := range r.pieces {
-			assert.Equal(t, i < piece, p == nil, "piece %d before %d", i, piece)
+	starts := []int{0, 512, 1024, 2048} // of the pieces
+	for _, positions := range [][]int{{0}, {0, 1, 2, 3}, {2}, {3}, {1, 3}} {
+		r := record{limit: 4096}
+		for chunk := range slices.Chunk([]byte(text), 500) {
+			require.True(t, r.keep(chunk))
 		}
-		assert.Equal(t, text[start:], r.read(&at, 300))
+		require.Len(t, r.pieces, len(starts))
+		for _, piece := range positions {
+			at := position{piece: piece}
+			r.forgetBefore(at)
+			for i, p := range r.pieces {
+				assert.Equal(t, i < piece, p == nil, "piece %d before %d", i, piece)
+			}
+			assert.Equal(t, text[starts[piece]:], r.read(&at, 300))
+		}
+		r.forget()
+		r.forgetBefore(position{piece: 4}) // of a reader that was there
+		assert.Nil(t, r.pieces)
 	}
-	r.forget()
-	r.forgetBefore(position{piece: 4})
-	assert.Nil(t, r.pieces)
 }

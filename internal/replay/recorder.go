@@ -41,7 +41,7 @@ type Recorder struct {
 
 	// mu guards all fields below.
 	mu        sync.Mutex
-	wake      sync.Cond // of mu: a Read may be able to continue
+	wake      sync.Cond // of mu; a Read that waits may be able to continue
 	current   *view
 	record    record // of a recordedSource
 	err       error  // io.EOF at the end of source, or its failure
@@ -78,7 +78,8 @@ type roundTrip struct {
 func newRecorder(source io.ReadCloser, limit int64) *Recorder {
 	r := &Recorder{source: source, record: record{limit: limit}}
 	r.wake.L = &r.mu
-	// Only an *os.File itself: a type around a file may have a Read of its own.
+	// Only for an *os.File itself, because a type around a file may have a Read
+	// of its own.
 	if f, ok := source.(*os.File); ok {
 		if start, err := f.Seek(0, io.SeekCurrent); err == nil { // a pipe cannot seek
 			r.kind, r.start = fileSource, start
@@ -134,9 +135,9 @@ func (r *Recorder) isWhole() bool {
 	return r.err == nil && !r.closed
 }
 
-// pause prevents further Reads of the source, and waits for the current one:
-// GetBody may seek in the source. Reads of a file continue, because they do not
-// use its position. If a Read blocks, pause returns false.
+// pause prevents further Reads of the source, in which GetBody may seek, and
+// waits for the current one. If that blocks, pause returns false. Reads of a
+// file continue, because they do not use its position.
 func (r *Recorder) pause() (idle bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -171,15 +172,15 @@ func (r *Recorder) endView() {
 	r.wake.Broadcast()
 }
 
-// leaveSource leaves closing the source to the next Recorder.
+// leaveSource records that the next Recorder closes the source.
 func (r *Recorder) leaveSource() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 }
 
-// finish forgets what the current view has read already, and records no more:
-// the caller may keep its response open for hours.
+// finish forgets the bytes that the current view has read, and records no more,
+// because the caller may keep the response open for hours.
 func (r *Recorder) finish() {
 	r.mu.Lock()
 	r.last = true
@@ -192,27 +193,26 @@ func (r *Recorder) finish() {
 	}
 	r.mu.Unlock()
 	if unused {
-		_ = r.closeSource() // there is nobody left who could use the error
+		_ = r.closeSource() // the request has ended, so nobody can use the error
 	}
 }
 
-// Reopen takes back the close of a view that the base transport has read
-// nothing of. net/http closes the body of a request that it cannot begin on
-// the HTTP/2 connection which it chose, and then sends the request, with that
-// body, on another. It does not close it again.
+// Reopen undoes the Close of a view from which the base transport has read
+// nothing. If net/http cannot begin a request on the HTTP/2 connection that it
+// chose, it closes the body, and then sends the request with the same body on
+// another connection. It does not close the body again.
 func (r *Recorder) Reopen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// A record that has all bytes needs no source.
+	// If the record has all bytes, the source is not needed.
 	readable := !r.closed || r.err == io.EOF
 	if v := r.current; v != nil && v.state == viewClosedUnread && readable {
 		v.state = viewReopened
 	}
 }
 
-// Interrupt ends the current view. A Read that is inside the source can only
-// be ended by closing the source, and with it the chance to send the body
-// again.
+// Interrupt ends the current view. If a Read of the source is under way, only
+// closing the source can end it. Then the body cannot be sent again.
 func (r *Recorder) Interrupt() {
 	r.mu.Lock()
 	abandoned, unrecorded := false, false
@@ -229,11 +229,11 @@ func (r *Recorder) Interrupt() {
 	blocking := r.reading || unrecorded
 	r.mu.Unlock()
 	if blocking || abandoned {
-		_ = r.closeSource() // a reader gets the error of its Read
+		_ = r.closeSource() // the Read returns its error
 	}
 }
 
-// setInRoundTrip notes that the base transport's RoundTrip begins or ends.
+// setInRoundTrip records that the base transport's RoundTrip begins or ends.
 func (r *Recorder) setInRoundTrip(running bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,9 +246,9 @@ func (r *Recorder) setInRoundTrip(running bool) {
 // awaitRoundTrip is called with r.mu held, when the base transport has closed
 // its view while a Read of the source was under way. Over HTTP/2, net/http
 // closes the body of a stream that was reset and then waits for the Read
-// (clientStream.cleanupWriteRequest), which may end only with the answer. A
-// response, for which a view is closed as well, arrives at once. So if
-// RoundTrip is still running a moment later, the source is closed.
+// (clientStream.cleanupWriteRequest), which may end only with the response. If
+// the view was closed because a response has arrived, RoundTrip returns at
+// once. So if it is still running a moment later, the source is closed.
 func (r *Recorder) awaitRoundTrip() {
 	if !r.roundTrip.running || r.roundTrip.stuck != nil {
 		return
@@ -260,15 +260,15 @@ func (r *Recorder) awaitRoundTrip() {
 		stuck := r.roundTrip.stuck == timer && r.reading
 		r.mu.Unlock()
 		if stuck {
-			_ = r.closeSource() // the Read gets the error
+			_ = r.closeSource() // the Read returns the error
 		}
 	})
 	r.roundTrip.stuck = timer
 }
 
-// closeSource closes the source once, whoever comes first. It does not wait
-// for a Close that blocks, as one may that shares a lock with Read or that
-// reads what a client has yet to send.
+// closeSource closes the source, once. It does not wait for a Close that
+// blocks. That may share a lock with Read, or read bytes that a client has not
+// sent yet.
 func (r *Recorder) closeSource() error {
 	r.mu.Lock()
 	if r.closed {
@@ -276,7 +276,8 @@ func (r *Recorder) closeSource() error {
 		return nil
 	}
 	r.closed = true
-	// After its end, a source is not inside Read and has nothing to wait for.
+	// After its end, no Read of the source is under way, so Close does not
+	// block.
 	ended := r.err != nil || r.current != nil && r.current.complete.Load()
 	r.wake.Broadcast()
 	r.mu.Unlock()
@@ -299,8 +300,7 @@ func (r *Recorder) closeSource() error {
 	return r.closeErr
 }
 
-// failure returns the error of the source, but not one that is the result of
-// closing it.
+// failure returns the error of the source, unless closing the source caused it.
 func (r *Recorder) failure() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -324,7 +324,7 @@ func (r *Recorder) closedEarly() bool {
 	return r.current.isClosed() && !r.current.complete.Load()
 }
 
-// isClosed reports whether the source is closed, or left to another Recorder.
+// isClosed reports whether the source is closed, or another Recorder closes it.
 func (r *Recorder) isClosed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

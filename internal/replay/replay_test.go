@@ -40,8 +40,7 @@ func (s *source) Close() error {
 	return s.closeErr
 }
 
-// blocked is a source whose Read gives what is sent to it, and blocks until
-// then or until it is closed.
+// blocked is a source whose Read blocks until it receives data or is closed.
 type blocked struct {
 	source
 	data   chan string
@@ -144,8 +143,8 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// Whatever an attempt has read, the next one gets the whole body, as long as
-// that fits. The source is closed once, in the end.
+// The next attempt gets the whole body if the bytes that attempts have read
+// fit. In the end, the source is closed once.
 func TestRecord(t *testing.T) {
 	const text = "0123456789"
 	for limit := range int64(len(text) + 2) {
@@ -205,8 +204,8 @@ func TestLastAttempt(t *testing.T) {
 	assert.True(t, b.ClosedEarly())
 }
 
-// The failure of the source is that of every later view. There is nothing to
-// send again then.
+// The failure of the source is that of every later view. The body cannot be
+// sent again then.
 func TestSourceFails(t *testing.T) {
 	boom := errors.New("boom")
 	for _, last := range []bool{false, true} {
@@ -232,7 +231,7 @@ func TestClosedSource(t *testing.T) {
 		_, err := view.Read(make([]byte, 10))
 		require.Error(t, err)
 		require.NoError(t, b.Failure())
-		assert.False(t, reserve(b, false), "what follows is lost")
+		assert.False(t, reserve(b, false), "the rest is lost")
 	})
 }
 
@@ -263,7 +262,7 @@ func TestCloseFails(t *testing.T) {
 }
 
 // A new view may begin while the one before is inside Read of the source. It
-// gets what that Read returns, and the old view gets an error.
+// gets the result of that Read, and the old view gets an error.
 func TestViewsShareARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocked()
@@ -287,8 +286,8 @@ func TestViewsShareARead(t *testing.T) {
 	})
 }
 
-// While a retry is being decided, the attempt before reads no more than is
-// kept. If no retry follows, it goes on.
+// While a retry is being decided, the previous attempt reads no bytes that
+// cannot be kept. If no retry follows, it continues.
 func TestReserveHoldsReads(t *testing.T) {
 	for _, follows := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -312,7 +311,7 @@ func TestReserveHoldsReads(t *testing.T) {
 	}
 }
 
-// A Read is under way whose result will not fit.
+// The bytes of a Read that is under way may not fit.
 func TestReserveDuringAReadPastTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocked()
@@ -326,8 +325,8 @@ func TestReserveDuringAReadPastTheLimit(t *testing.T) {
 	})
 }
 
-// An attempt that still sends the body when its response is returned goes on
-// with it.
+// An attempt may still be sending the body when its response is returned. It
+// continues.
 func TestFinishLetsTheUploadGoOn(t *testing.T) {
 	s := newText("some text")
 	b := prepare(s, 100)
@@ -569,10 +568,11 @@ func TestReopen(t *testing.T) {
 	require.NoError(t, view.Close())
 	b.Recorder().Reopen()
 	_, err = view.Read(make([]byte, 1))
-	require.Error(t, err, "what was read in part is not reopened")
+	require.Error(t, err, "a view that was read is not reopened")
 }
 
-// net/http does not close a reopened body again: at its end, it closes itself.
+// net/http does not close a reopened body again, so the body closes itself at
+// its end.
 func TestReopenedCloses(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, b *replay.Body, view io.ReadCloser){
 		"read to its end": func(t *testing.T, _ *replay.Body, view io.ReadCloser) {
@@ -651,8 +651,8 @@ func TestCloseDuringAReadAndGetBody(t *testing.T) {
 	})
 }
 
-// What GetBody returned for a retry that is not sent is closed, also if the
-// body before was in memory.
+// If GetBody has returned a body for a retry that is not sent, that body is
+// closed, also if the one before was in memory.
 func TestAbortInMemory(t *testing.T) {
 	next := newText("text")
 	b := new(replay.Body)
@@ -724,7 +724,7 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// Interrupt also ends a Read of a source of which nothing is kept any more.
+// Interrupt also ends a Read after the record has overflowed.
 func TestInterruptUnrecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocked()
@@ -802,7 +802,7 @@ func TestCloseDuringARead(t *testing.T) {
 	}
 }
 
-// A Close of the source that blocks is waited for no longer than a moment.
+// Nothing waits for a Close of the source that blocks for longer than a moment.
 func TestCloseBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(b *replay.Body){
@@ -842,7 +842,7 @@ func TestCloseBlocks(t *testing.T) {
 	})
 }
 
-// A source that panics leaves nobody waiting for its Read.
+// If Read of the source panics, later Reads do not wait for it.
 func TestSourcePanics(t *testing.T) {
 	b := prepare(newSource(panicking{}), 100)
 	view := b.Open(false)

@@ -86,7 +86,8 @@ func (v *view) read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// begin notes that the view is read. It is called with rec.mu held.
+// begin records that the base transport reads the view. It is called with
+// rec.mu held.
 func (v *view) begin() error {
 	if v.isClosed() {
 		return errClosed

@@ -13,7 +13,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// Step is what a Script does with one attempt.
+// Step is the reaction of a Script to one attempt.
 type Step struct {
 	Status int               // of the response; 0: RoundTrip returns Err
 	Header map[string]string // of the response
