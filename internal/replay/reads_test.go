@@ -38,8 +38,7 @@ func TestWaitingReadEnds(t *testing.T) {
 	}
 }
 
-// A view that no other follows reads without a lock. Interrupt ends such a
-// Read, too.
+// Interrupt ends a Read of the last attempt, too.
 func TestInterruptTheLastAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocked()

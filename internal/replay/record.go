@@ -27,13 +27,13 @@ const minPiece = 512
 // room returns how many more bytes the record can keep.
 func (r *record) room() int64 { return r.limit - r.size }
 
-// keep adds p. If p does not fit, the record overflows, and keep returns false.
-// A part of a body cannot be sent, so no bytes are kept then.
-func (r *record) keep(p []byte) bool {
+// keep adds p. If p does not fit, the record overflows. A part of a body cannot
+// be sent, so no bytes are kept then.
+func (r *record) keep(p []byte) {
 	if int64(len(p)) > r.room() {
 		r.overflowed = true
 		r.forget()
-		return false
+		return
 	}
 	// Each new piece doubles the size of the record. So nothing is copied when
 	// it grows, and all pieces together never exceed the limit.
@@ -48,7 +48,6 @@ func (r *record) keep(p []byte) bool {
 		r.size += int64(n)
 		p = p[n:]
 	}
-	return true
 }
 
 // copyTo copies bytes from a position to p, and moves the position behind them.

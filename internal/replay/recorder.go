@@ -32,9 +32,8 @@ var errClosed = errors.New("httpretry: read of a request body that is closed")
 //
 // A Recorder is safe for concurrent use.
 type Recorder struct {
-	// newRecorder sets these. From then on, they are only read. The view for
-	// which reading is true, or unrecorded, is the only one that calls
-	// source.Read.
+	// newRecorder sets these. From then on, they are only read. Only the view
+	// that has set reading calls source.Read.
 	source io.ReadCloser
 	kind   sourceKind
 	start  int64 // the position of a file when the Recorder was made
@@ -102,7 +101,7 @@ func (r *Recorder) open(last bool) io.ReadCloser {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.current != nil {
-		r.current.end()
+		r.current.state = viewClosed
 	}
 	// The record was pinned for this attempt.
 	r.pinned, r.closeErr, r.last = false, nil, last
@@ -168,7 +167,7 @@ func (r *Recorder) unpin() {
 func (r *Recorder) endView() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.current.end()
+	r.current.state = viewClosed
 	r.wake.Broadcast()
 }
 
@@ -215,20 +214,17 @@ func (r *Recorder) Reopen() {
 // closing the source can end it. Then the body cannot be sent again.
 func (r *Recorder) Interrupt() {
 	r.mu.Lock()
-	abandoned, unrecorded := false, false
+	closes := r.reading
 	if v := r.current; v != nil {
-		unrecorded = v.unrecorded.Load()
 		// net/http does not close a reopened view, so the source is closed
 		// here if no other view would.
-		abandoned = r.last && v.state == viewReopened
-		v.end()
+		closes = closes || r.last && v.state == viewReopened
+		v.state = viewClosed
 	}
 	// A view may be waiting for the Read of another one.
 	r.wake.Broadcast()
-	// An unrecorded view reads without the lock, so it may be inside Read.
-	blocking := r.reading || unrecorded
 	r.mu.Unlock()
-	if blocking || abandoned {
+	if closes {
 		_ = r.closeSource() // the Read returns its error
 	}
 }
@@ -278,7 +274,7 @@ func (r *Recorder) closeSource() error {
 	r.closed = true
 	// After its end, no Read of the source is under way, so Close does not
 	// block.
-	ended := r.err != nil || r.current != nil && r.current.complete.Load()
+	ended := r.err != nil || r.current != nil && r.current.complete
 	r.wake.Broadcast()
 	r.mu.Unlock()
 
@@ -321,7 +317,7 @@ func (r *Recorder) closeFailure() error {
 func (r *Recorder) closedEarly() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.current.isClosed() && !r.current.complete.Load()
+	return r.current.isClosed() && !r.current.complete
 }
 
 // isClosed reports whether the source is closed, or another Recorder closes it.
@@ -331,15 +327,11 @@ func (r *Recorder) isClosed() bool {
 	return r.closed
 }
 
-// noteFailure records the failure of a source that was read without the lock,
-// and returns err.
-func (r *Recorder) noteFailure(err error) error {
-	if err != nil && err != io.EOF {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if !r.closed && r.err == nil {
-			r.err = err
-		}
+// fail records the failure of a file, unless closing the file caused it.
+func (r *Recorder) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed && r.err == nil {
+		r.err = err
 	}
-	return err
 }

@@ -201,6 +201,8 @@ func TestLastAttempt(t *testing.T) {
 	assert.Equal(t, "some", readN(t, view, 4))
 	require.NoError(t, view.Close())
 	assert.EqualValues(t, 1, s.closes.Load(), "with the last view")
+	_, err := view.Read(make([]byte, 1))
+	require.ErrorContains(t, err, "closed")
 	assert.True(t, b.ClosedEarly())
 }
 
@@ -360,9 +362,39 @@ func TestFile(t *testing.T) {
 		require.Error(t, err, "of a closed view")
 		require.True(t, reserve(b, false))
 	}
-	assert.Equal(t, "0123456789", readAll(t, b.Open(true)))
+	view := b.Open(true)
+	text, err := io.ReadAll(iotest.OneByteReader(view))
+	require.NoError(t, err)
+	assert.Equal(t, "0123456789", string(text))
+	require.NoError(t, view.Close())
 	_, err = file.Stat()
 	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// A file that fails is not sent again, and neither is one that is closed. The
+// end of a file is no failure.
+func TestFileEnds(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, []byte("text"), 0o600))
+	file, err := os.Open(name)
+	require.NoError(t, err)
+	b := prepare(file, 0)
+	assert.Equal(t, "text", readAll(t, b.Open(false)))
+	require.NoError(t, b.Failure())
+	require.True(t, reserve(b, true))
+	b.Abort()
+	assert.False(t, reserve(b, true))
+	require.NoError(t, b.Failure())
+
+	file, err = os.OpenFile(name, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	b = prepare(file, 0)
+	_, err = b.Open(false).Read(make([]byte, 1))
+	require.Error(t, err)
+	require.Equal(t, err, b.Failure())
+	assert.False(t, reserve(b, true))
+	b.Abort()
+	require.Equal(t, err, b.Failure())
 }
 
 // A pipe is an *os.File that cannot be read at an offset.
@@ -725,7 +757,7 @@ func TestInterrupt(t *testing.T) {
 }
 
 // Interrupt also ends a Read after the record has overflowed.
-func TestInterruptUnrecorded(t *testing.T) {
+func TestInterruptAfterTheOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocked()
 		b := prepare(s, 4)

@@ -1,25 +1,19 @@
 package replay
 
-import (
-	"io"
-	"sync/atomic"
-)
+import "io"
 
 // view is the body of one attempt. Close may be called during a Read.
 type view struct {
 	rec *Recorder // set by open
 
 	// The mu of rec guards these.
-	state viewState
-	at    position // of the next byte in the record
-	begun bool     // bytes of a replaceableSource were read
+	state    viewState
+	at       position // of the next byte in the record
+	begun    bool     // bytes of a replaceableSource were read
+	complete bool     // Read has returned io.EOF
 
 	// Only Read uses offset, and two Reads of a body are never concurrent.
 	offset int64 // of the next byte in a fileSource
-
-	// Read uses these without mu. Changes of unrecorded need mu.
-	unrecorded atomic.Bool // nothing is or will be recorded: Read needs no lock
-	complete   atomic.Bool // Read has returned io.EOF
 }
 
 // viewState is the state of a view:
@@ -45,38 +39,29 @@ func (v *view) isClosed() bool { return v.state == viewClosed || v.state == view
 // isLast reports whether no view follows v. It is called with rec.mu held.
 func (v *view) isLast() bool { return v.rec.last && v == v.rec.current }
 
-// end is called with rec.mu held.
-func (v *view) end() {
-	v.state = viewClosed
-	v.unrecorded.Store(false)
-}
-
 func (v *view) Read(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	n, err = v.read(p)
-	if err == io.EOF {
-		v.complete.Store(true)
-	}
-	if err != nil && v.isReopened() {
+	if err != nil && v.end(err) {
 		_ = v.Close() // net/http would close it here, and ignores the error, too
 	}
 	return n, err
 }
 
-func (v *view) isReopened() bool {
+// end records the error of a Read, and reports whether the view closes itself.
+func (v *view) end(err error) bool {
 	v.rec.mu.Lock()
 	defer v.rec.mu.Unlock()
+	if err == io.EOF {
+		v.complete = true
+	}
 	return v.state == viewReopened
 }
 
 func (v *view) read(p []byte) (n int, err error) {
-	switch {
-	case v.unrecorded.Load():
-		n, err = v.rec.source.Read(p)
-		return n, v.rec.noteFailure(err)
-	case v.rec.kind == fileSource:
+	if v.rec.kind == fileSource {
 		return v.readFile(p)
 	}
 	n, rest, err := v.readRecord(p)
@@ -105,7 +90,10 @@ func (v *view) readFile(p []byte) (n int, err error) {
 	// Reads at offsets do not disturb each other, so no lock is held.
 	n, err = v.rec.source.(io.ReaderAt).ReadAt(p, v.rec.start+v.offset)
 	v.offset += int64(n)
-	return n, v.rec.noteFailure(err)
+	if err != nil && err != io.EOF {
+		v.rec.fail(err)
+	}
+	return n, err
 }
 
 func (v *view) beginFile() error {
@@ -191,17 +179,13 @@ func (v *view) store(p []byte, err error) {
 	defer r.mu.Unlock()
 	r.reading = false
 	switch {
-	// Each Read needs the lock, because it has to pause while GetBody runs.
 	case r.kind == replaceableSource:
 		v.begun = v.begun || len(p) > 0
 	case v.isLast():
 		r.record.forget()
-		v.unrecorded.Store(!v.isClosed() && err == nil)
-	case r.record.keep(p):
-		v.at = r.record.end()
-	// The record has overflowed.
 	default:
-		v.unrecorded.Store(!v.isClosed() && err == nil)
+		r.record.keep(p)
+		v.at = r.record.end()
 	}
 	switch {
 	case err == nil || r.err != nil:
@@ -224,7 +208,7 @@ func (v *view) Close() error {
 	case viewUnread:
 		v.state = viewClosedUnread
 	default:
-		v.end()
+		v.state = viewClosed
 	}
 	if v.isLast() && v.state == viewClosed {
 		r.record.forget()
