@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// Run calls f in a goroutine of its own and waits until f returns, but not for
-// longer than limit. It reports whether f returned in time. If f panics in
-// time, Run panics with the same value; a later panic is discarded, because
-// nobody is left to receive it.
+// Run calls f in a new goroutine, and waits for at most limit until f returns.
+// It reports whether f returned in time. If f panics in time, Run panics with
+// the same value. A later panic is discarded, because Run has returned.
 func Run(limit time.Duration, f func()) bool {
 	r := &run{f: f, done: make(chan bool, 2)}
 	go r.work(limit)

@@ -85,7 +85,7 @@ func (t *Table) Begin(key string, now time.Time, length, spread time.Duration) {
 	// Each answer starts a generation, so that Clear knows which requests were
 	// sent before it.
 	h.generation = t.generations.Add(1)
-	// The previous cool-down is over, so this one is new and extends nothing.
+	// The previous cool-down is over, so a new one begins.
 	if !h.until.After(now) {
 		h.begun, h.places, h.offset = now, 0, rand.Float64()
 	}
@@ -212,11 +212,12 @@ func (w *Waiter) Arrived(now time.Time) time.Time {
 	return now
 }
 
-// Place returns the place, from 0 to 1, at which one more request that waits
-// for a host is to return in the time after the cool-down. Places are multiples
-// of the golden ratio modulo 1, from a random start. They are spread evenly
-// over that time, whatever the number of requests. Independent random places
-// would fill some seconds by a fifth more than others.
+// Requests that have waited for a host return over a time after the cool-down.
+// Place returns the place in that time, from 0 to 1, for one more of them.
+// Places are multiples of the golden ratio modulo 1, from a random start. They
+// are spread evenly over that time, whatever the number of requests.
+// Independent random places would fill some seconds by a fifth more than
+// others.
 func (t *Table) Place(key string) float64 {
 	h := t.hosts.Peek(key)
 	if h == nil {

@@ -16,7 +16,7 @@ import (
 
 const host, other = "http://a.test", "http://b.test"
 
-// start is the time at which tests begin. Table has no clock of its own.
+// start is the time at which tests begin. Table has no clock.
 var start = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // after returns the time so many seconds after start.

@@ -176,8 +176,8 @@ func (s Stream) ResetStream(code uint32) {
 	s.Frame(FrameRSTStream, 0, s.ID, binary.BigEndian.AppendUint32(nil, code))
 }
 
-// Header sends a header, or trailers, given as names in lower case and values
-// in turn. Each is encoded as a literal (RFC 7541 section 6.2.2).
+// Header sends a header, or trailers, given as pairs of a name in lower case
+// and a value. Each is encoded as a literal (RFC 7541 section 6.2.2).
 func (s Stream) Header(end bool, namesAndValues ...string) {
 	var block []byte
 	for i, text := range namesAndValues {

@@ -36,7 +36,7 @@ const (
 //
 // A malformed host is part of its key as it is, in lower case. All hosts with a
 // name longer than 255 bytes or a port longer than 5 digits share one key per
-// scheme, so a key has at most 300 bytes. The key of a nil URL is "".
+// scheme. So a key has at most 300 bytes. The key of a nil URL is "".
 //
 // The key identifies state. It is not an address, because net/http can connect
 // to another address for the same URL.

@@ -45,8 +45,8 @@ type names[P any] struct {
 	exact     map[string]P
 	wildcards map[string]P // by the name after "*."
 
-	// wildcardLens has the lengths of the keys of wildcards, longest first. A
-	// lookup tries one suffix per length, however many labels a host has.
+	// wildcardLens has the lengths of the keys of wildcards, longest first. So
+	// a lookup tries one suffix per length, and not one per label.
 	wildcardLens []int
 }
 

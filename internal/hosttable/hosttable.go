@@ -47,7 +47,8 @@ type Table[T any] struct {
 // A hashTable has a fixed number of buckets. The entries of one bucket form a
 // linked list, which readers follow without a lock.
 type hashTable[T any] struct {
-	// seed is random, so that nobody can choose hosts that share a bucket.
+	// seed is random, so that an attacker cannot choose hosts that share a
+	// bucket.
 	seed maphash.Seed
 
 	byUse      useHeap[T] // all entries, guarded by Table.mu

@@ -123,7 +123,7 @@ func redactURLErrors(text string, err error) string {
 // urlErrorText returns e.Error() without secrets.
 func urlErrorText(e *url.Error) string {
 	// The error of url.Parse quotes parts of the URL, such as a password that
-	// it took for a port. These parts can look like anything.
+	// it took for a port. These parts can have any form.
 	cause := "invalid URL"
 	if _, err := url.Parse(e.URL); err == nil && e.Op != "parse" {
 		cause = Error(e.Err)
@@ -155,7 +155,7 @@ func redactText(s string) string {
 		token := s[:tokenLen(s)]
 		s = s[len(token):]
 		safe, more := redactQuoted(token)
-		// A token whose end was not read can be anything.
+		// A token whose end was not read may have a secret anywhere.
 		if long && (s == "" || isOpenQuote(token)) {
 			safe, more = redacted, false
 		}

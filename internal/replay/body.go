@@ -55,7 +55,7 @@ func (b *Body) Prepare(req *http.Request, limit int64) {
 	// Only a record of the bytes can replace the body.
 	case req.GetBody == nil:
 		b.rec = newRecorder(req.Body, limit)
-	// GetBody returns new bodies, so nothing is recorded. The Recorder knows
+	// GetBody returns new bodies, so no bytes are recorded. The Recorder knows
 	// whether an attempt still reads, and how the reader failed.
 	case !bounded.InMemory(req.Body):
 		b.rec = newUnrecorded(req.Body)
@@ -149,10 +149,10 @@ func (b *Body) Reserve() bool {
 }
 
 // Rewind calls GetBody for the next attempt, if there is GetBody, and reports
-// whether there is a body. It is called after Reserve, and only if nothing else
-// prevents the retry, because GetBody may seek in the body that the previous
-// attempt is still sending. uploaded means that this attempt does not read its
-// body any more.
+// whether there is a body. Rewind is called after Reserve, and only if no other
+// condition prevents the retry. The reason is that GetBody may seek in the body
+// that the previous attempt is still sending. uploaded means that this attempt
+// does not read its body any more.
 func (b *Body) Rewind(uploaded bool) bool {
 	switch {
 	case !Has(b.req) || b.req.GetBody == nil:
@@ -207,7 +207,7 @@ func (b *Body) Abort() {
 		_ = r.closeSource() // net/http has no use for the error either
 	}
 	if next != nil {
-		_ = bounded.Close(patience, next) // nobody has read it
+		_ = bounded.Close(patience, next) // no attempt has read it
 	}
 }
 
@@ -232,7 +232,7 @@ func (b *Body) WithCloseFailure(err error) (all error, failed bool) {
 			continue
 		}
 		failed = true
-		// net/http returns it only if nothing failed before
+		// net/http returns it only if there was no error before
 		// (transferWriter.writeBody).
 		if !errors.Is(err, closeErr) {
 			err = fmt.Errorf("%w: %w", closeErr, err)
@@ -248,8 +248,8 @@ func (b *Body) ClosedEarly() bool {
 }
 
 // Watch is called before the base transport's RoundTrip, and stop after it. In
-// between, the end of ctx ends the reading of the body, because over HTTP/1,
-// net/http waits for a Read that blocks even after the request was canceled.
+// between, the end of ctx ends the reading of the body. Over HTTP/1, net/http
+// waits for a Read that blocks even after the request was canceled.
 func (b *Body) Watch(ctx context.Context) (stop func()) {
 	rec, copies := b.rec, b.copies
 	if rec == nil {

@@ -65,8 +65,8 @@ func (c *Copies) Get() (io.ReadCloser, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	// RoundTrip may have returned while this call waited. After the end of the
-	// context, net/http would look at a body that is still being read
+	// RoundTrip may have returned while this call waited. If the context has
+	// ended, net/http would use the body while an earlier sending still reads
 	// (rewindBody).
 	if _, err := c.running(); err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (c *Copies) Interrupt() {
 // End closes all bodies, and thereby ends their Reads.
 func (c *Copies) End() {
 	for _, r := range c.all() {
-		_ = r.closeSource() // the attempt has ended, so nobody can use the error
+		_ = r.closeSource() // the attempt has ended and cannot return the error
 	}
 }
 

@@ -12,11 +12,11 @@ import (
 
 var errClosed = errors.New("httpretry: read of a request body that is closed")
 
-// Recorder lets several attempts read one body from its beginning, each
-// through a view of its own, while an earlier attempt may still be inside a
-// Read. Bytes of the source are recorded, and later views read them from the
-// record. The rest is read from the source, by one view at a time and never
-// ahead. A file is read at offsets, so none of its bytes are recorded.
+// Recorder lets several attempts read one body from its beginning. Each attempt
+// has a view. A Read of an earlier attempt may still be under way. Bytes of the
+// source are recorded, and later views read them from the record. The rest is
+// read from the source, by one view at a time and never ahead. A file is read
+// at offsets, so none of its bytes are recorded.
 //
 // Whether the body can be sent again depends on the source and the record:
 //
@@ -42,7 +42,7 @@ type Recorder struct {
 	mu        sync.Mutex
 	wake      sync.Cond // of mu; a Read that waits may be able to continue
 	current   *view
-	record    record // of a recordedSource
+	record    record // of a recordedSource; otherwise, it keeps no bytes
 	err       error  // io.EOF at the end of source, or its failure
 	reading   bool   // a view is inside source.Read
 	pinned    bool   // a retry is being decided, so no byte may be lost
@@ -58,7 +58,7 @@ type sourceKind uint8
 const (
 	// recordedSource is read once, and later views read the record.
 	recordedSource sourceKind = iota
-	// fileSource is an *os.File that each view reads at an offset of its own.
+	// fileSource is an *os.File. Each view reads it at the view's offset.
 	fileSource
 	// replaceableSource is read by one view. GetBody returns the body of the
 	// next attempt, and may seek in this one.
@@ -77,8 +77,8 @@ type roundTrip struct {
 func newRecorder(source io.ReadCloser, limit int64) *Recorder {
 	r := &Recorder{source: source, record: record{limit: limit}}
 	r.wake.L = &r.mu
-	// Only for an *os.File itself, because a type around a file may have a Read
-	// of its own.
+	// A type that wraps a file may have another Read, so only an *os.File
+	// itself counts.
 	if f, ok := source.(*os.File); ok {
 		if start, err := f.Seek(0, io.SeekCurrent); err == nil { // a pipe cannot seek
 			r.kind, r.start = fileSource, start
@@ -192,14 +192,14 @@ func (r *Recorder) finish() {
 	}
 	r.mu.Unlock()
 	if unused {
-		_ = r.closeSource() // the request has ended, so nobody can use the error
+		_ = r.closeSource() // the request has ended and cannot return the error
 	}
 }
 
 // Reopen undoes the Close of a view from which the base transport has read
 // nothing. If net/http cannot begin a request on the HTTP/2 connection that it
-// chose, it closes the body, and then sends the request with the same body on
-// another connection. It does not close the body again.
+// chose, it closes the body. It then sends the request with the same body on
+// another connection, and does not close the body again.
 func (r *Recorder) Reopen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

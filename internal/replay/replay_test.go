@@ -345,7 +345,8 @@ func TestFinishLetsTheUploadGoOn(t *testing.T) {
 	assert.EqualValues(t, 1, s.closes.Load(), "no attempt was made")
 }
 
-// A file is read from where it stood, by each attempt, and nothing is kept.
+// Each attempt reads a file from the position that it had, and no bytes are
+// kept.
 func TestFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, []byte("skipped0123456789"), 0o600))
@@ -395,6 +396,62 @@ func TestFileEnds(t *testing.T) {
 	assert.False(t, reserve(b, true))
 	b.Abort()
 	require.Equal(t, err, b.Failure())
+}
+
+// If no later attempt can read from a source, it is closed with its view, and
+// not only with the request.
+func TestCloseOfAViewClosesTheSource(t *testing.T) {
+	getBody := func() (io.ReadCloser, error) { return newText("text"), nil }
+	for name, tt := range map[string]struct {
+		getBody func() (io.ReadCloser, error)
+		limit   int64
+		read    int
+		want    int32
+	}{
+		"unread, with GetBody":          {getBody, 0, 0, 0},
+		"read in part, with GetBody":    {getBody, 0, 1, 1},
+		"unread":                        {nil, 2, 0, 0},
+		"read in part":                  {nil, 2, 2, 0},
+		"more than the record can keep": {nil, 2, 3, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, b := newText("text"), new(replay.Body)
+			b.Prepare(request(s, tt.getBody), tt.limit)
+			view := b.Open(false)
+			readN(t, view, tt.read)
+			require.NoError(t, view.Close())
+			assert.Equal(t, tt.want, s.closes.Load())
+			b.Abort()
+			assert.EqualValues(t, 1, s.closes.Load())
+		})
+	}
+}
+
+// An earlier attempt may close its body late, while the current one reads.
+func TestLateCloseOfAnEarlierView(t *testing.T) {
+	for _, last := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newBlocked()
+			b := prepare(s, 100)
+			old := b.Open(false)
+			go func() { s.data <- "some " }()
+			readN(t, old, 5)
+			require.True(t, reserve(b, false))
+			view := b.Open(last)
+			stop := b.Watch(t.Context())
+			result := make(chan string, 1)
+			go func() { text, _ := io.ReadAll(view); result <- string(text) }()
+			synctest.Wait()
+			require.NoError(t, old.Close())
+			time.Sleep(time.Second)
+			assert.Zero(t, s.closes.Load())
+			s.data <- "text"
+			close(s.data)
+			assert.Equal(t, "some text", <-result)
+			stop()
+			b.Abort()
+		})
+	}
 }
 
 // A pipe is an *os.File that cannot be read at an offset.
@@ -483,8 +540,8 @@ type seekable struct {
 
 func (s seekable) Read(p []byte) (int, error) { return s.Reader.Read(p) }
 
-// If GetBody has moved the position of the body that an attempt is sending, and
-// no retry follows, the attempt gets an error instead of the wrong bytes.
+// GetBody may move the position of the body that an attempt is sending. If no
+// retry follows, the attempt gets an error instead of wrong bytes.
 func TestGetBodySeeks(t *testing.T) {
 	for _, follows := range []bool{false, true} {
 		t.Run(fmt.Sprint(follows), func(t *testing.T) {
@@ -591,6 +648,7 @@ func TestReopen(t *testing.T) {
 	require.NoError(t, view.Close())
 	_, err := view.Read(make([]byte, 1))
 	require.Error(t, err)
+	require.NoError(t, view.Close())
 	b.Recorder().Reopen()
 	assert.Equal(t, "text", readAll(t, view))
 
@@ -881,6 +939,8 @@ func TestSourcePanics(t *testing.T) {
 	assert.PanicsWithValue(t, "boom", func() { _, _ = view.Read(make([]byte, 1)) })
 	_, err := view.Read(make([]byte, 1))
 	require.Error(t, err)
+	require.NoError(t, b.Failure())
+	assert.False(t, reserve(b, true))
 	b.Abort()
 }
 

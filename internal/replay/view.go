@@ -9,7 +9,6 @@ type view struct {
 	// The mu of rec guards these.
 	state    viewState
 	at       position // of the next byte in the record
-	begun    bool     // bytes of a replaceableSource were read
 	complete bool     // Read has returned io.EOF
 
 	// Only Read uses offset, and two Reads of a body are never concurrent.
@@ -105,9 +104,9 @@ func (v *view) beginFile() error {
 	return v.begin()
 }
 
-// readRecord serves a Read from the record. If there is nothing more to read
-// there, it returns the rest of p that the caller has to read from the source.
-// Until then, nobody else reads from the source.
+// readRecord serves a Read from the record. At the end of the record, it
+// returns the part of p that the caller must read from the source. Until that
+// is done, no other view reads from the source.
 func (v *view) readRecord(p []byte) (n int, rest []byte, err error) {
 	r := v.rec
 	r.mu.Lock()
@@ -150,13 +149,13 @@ func (r *Recorder) mayRead() bool {
 	case !r.pinned:
 		return true
 	}
-	// Bytes that do not fit would be lost, and GetBody may seek in the source
-	// of which nothing is recorded.
+	// Bytes that do not fit would be lost. GetBody may seek in a source that is
+	// not recorded.
 	return r.kind == recordedSource && r.record.room() > 0
 }
 
-// fitting returns the part of p whose bytes the record can keep, or p if
-// nothing is kept any more. It is called with rec.mu held.
+// fitting returns the part of p whose bytes the record can keep. If no bytes
+// are kept any more, it returns p. It is called with rec.mu held.
 func (v *view) fitting(p []byte) []byte {
 	if room := v.rec.record.room(); room > 0 && !v.isLast() {
 		return p[:min(int64(len(p)), room)]
@@ -178,20 +177,14 @@ func (v *view) store(p []byte, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reading = false
-	switch {
-	case r.kind == replaceableSource:
-		v.begun = v.begun || len(p) > 0
-	case v.isLast():
+	if v.isLast() {
 		r.record.forget()
-	default:
+	} else {
 		r.record.keep(p)
 		v.at = r.record.end()
 	}
-	switch {
-	case err == nil || r.err != nil:
-	case r.closed && err != io.EOF:
-		r.err = errClosed // the Close made here is the cause, not the source
-	default:
+	// After the source was closed, its error is the result of that.
+	if !r.closed || err == io.EOF {
 		r.err = err
 	}
 	r.wake.Broadcast()
@@ -202,7 +195,7 @@ func (v *view) store(p []byte, err error) {
 func (v *view) Close() error {
 	r := v.rec
 	r.mu.Lock()
-	// net/http may reopen a view of which it has read nothing.
+	// net/http may reopen a view that it has not read.
 	switch v.state {
 	case viewClosedUnread:
 	case viewUnread:
@@ -226,8 +219,8 @@ func (v *view) Close() error {
 	return nil
 }
 
-// isUnneeded reports whether nobody will read from source after v, which the
-// base transport has closed. It is called with r.mu held.
+// isUnneeded reports whether no view will read from source any more. The base
+// transport has just closed v. It is called with r.mu held.
 func (r *Recorder) isUnneeded(v *view) bool {
 	switch {
 	// GetBody may have made the source ready for the next attempt. Abort or
@@ -240,8 +233,8 @@ func (r *Recorder) isUnneeded(v *view) bool {
 		return true
 	case v != r.current:
 		return false
-	// The next attempt gets another body, or there is none.
-	case v.begun || r.record.overflowed:
+	// Later views cannot get the bytes that were read.
+	case r.record.overflowed:
 		return true
 	// Until RoundTrip returns, net/http may reopen the view.
 	case v.state == viewClosedUnread && r.roundTrip.running:

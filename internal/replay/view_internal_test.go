@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A view may be about to read when a retry is decided. It reads no more than
-// fits, even if the next attempt is the last, which records nothing.
+// A view may be about to read when a retry is decided. It reads no more bytes
+// than fit, even if the next attempt is the last, which does not record.
 func TestEarlierViewReadsWhatFits(t *testing.T) {
 	r := newRecorder(io.NopCloser(strings.NewReader("abcdef")), 3)
 	first, ok := r.open(false).(*view)
@@ -94,4 +94,39 @@ func TestLastViewForgets(t *testing.T) {
 			assert.Equal(t, text, string(p)+string(rest))
 		})
 	}
+}
+
+// The last view keeps no bytes that it reads from the source, and Close forgets
+// those that earlier views have read.
+func TestLastViewRecordsNothing(t *testing.T) {
+	for _, finished := range []bool{false, true} {
+		r := newRecorder(io.NopCloser(strings.NewReader("some text")), 100)
+		p := make([]byte, 4)
+		v := r.open(false)
+		_, err := io.ReadFull(v, p)
+		require.NoError(t, err)
+		require.Equal(t, int64(4), r.record.size)
+		if finished {
+			r.finish()
+		} else {
+			require.True(t, r.pin())
+			v = r.open(true)
+			_, err = io.ReadFull(v, p)
+			require.NoError(t, err)
+			assert.NotNil(t, r.record.pieces)
+		}
+		_, err = io.ReadFull(v, p)
+		require.NoError(t, err)
+		assert.Nil(t, r.record.pieces)
+	}
+
+	r := newRecorder(io.NopCloser(strings.NewReader("text")), 100)
+	_, err := io.ReadFull(r.open(false), make([]byte, 2))
+	require.NoError(t, err)
+	require.True(t, r.pin())
+	v := r.open(true)
+	_, err = io.ReadFull(v, make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, v.Close())
+	assert.Nil(t, r.record.pieces)
 }

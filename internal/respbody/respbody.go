@@ -42,15 +42,14 @@ func isStateless(body io.ReadCloser) bool {
 type Releaser interface{ Release() }
 
 // Discard drains and closes the body of resp, and calls r.Release. A body that
-// is too long or too slow is closed before its end, which costs the
-// connection. A Read or Close that blocks all the same continues in a goroutine
-// of its own.
+// is too long or too slow is closed before its end, which costs the connection.
+// A Read or Close that still blocks continues in another goroutine.
 func Discard(resp *http.Response, r Releaser) {
 	if IsEmpty(resp) {
 		r.Release()
 		return
 	}
-	// A body in memory has no connection to drain, and nothing to close.
+	// A body in memory holds no connection and needs no Close.
 	if bounded.InMemory(resp.Body) {
 		r.Release()
 		return
@@ -91,7 +90,7 @@ func (d *discard) end() {
 }
 
 // Close closes the body of resp, if there is one. A Close that blocks continues
-// in a goroutine of its own.
+// in another goroutine.
 func Close(resp *http.Response) {
 	if resp == nil || IsEmpty(resp) {
 		return

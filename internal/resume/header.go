@@ -24,8 +24,8 @@ func contentRange(h http.Header) (byteRange, bool) {
 }
 
 // parseContentRange parses a range of bytes (RFC 9110 section 14.4), such as
-// "bytes 42-1233/1234". It accepts nothing that the grammar does not allow, and
-// no range that is not satisfied.
+// "bytes 42-1233/1234". It accepts only values that the grammar allows, and
+// only ranges that are satisfied.
 func parseContentRange(v string) (byteRange, bool) {
 	unit, v, _ := strings.Cut(v, " ")
 	positions, complete, _ := strings.Cut(v, "/")

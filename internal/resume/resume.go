@@ -1,6 +1,6 @@
-// Package resume makes the headers of a request for the rest of a response's
-// body whose transfer broke off, and checks the response to it (RFC 9110
-// sections 8.8, 13.1.5, 14 and 15.3.7).
+// Package resume helps to continue a transfer of a response's body that broke
+// off. It makes the headers of a request for the rest, and checks the response
+// to it (RFC 9110 sections 8.8, 13.1.5, 14 and 15.3.7).
 //
 // Source reads the body of that response. The package does not send requests or
 // decide whether to resume.
@@ -22,7 +22,7 @@ const MaxSkip = 1 << 20
 // minAge is the time that has to lie between Last-Modified and Date for
 // Last-Modified to be a strong validator. A client does not know whether both
 // are from the same clock, so one second is not enough (RFC 9110 section
-// 8.8.2.2; RFC 7232 section 2.2.2 has the 60 seconds).
+// 8.8.2.2). The 60 seconds are from RFC 7232 section 2.2.2.
 const minAge = 60 * time.Second
 
 // Part is the part of a representation that a response transfers. A 200
@@ -37,7 +37,7 @@ type Part struct {
 
 // Of returns the part that resp, the response to req, transfers. ok reports
 // whether the rest of it can be requested. For that, req must be a GET without
-// a body, and resp must have a body of a known length that is transferred as it
+// a body. The body of resp must have a known length and be transferred as it
 // is, in one part.
 func Of(req *http.Request, resp *http.Response) (p Part, ok bool) {
 	if !isPlainGet(req) || !isPlainBody(resp) {
@@ -72,8 +72,8 @@ func isPlainGet(req *http.Request) bool {
 	return (req.Method == "" || req.Method == http.MethodGet) && (req.Body == nil || req.Body == http.NoBody)
 }
 
-// isPlainBody reports whether the caller gets the bytes of the representation
-// from resp, and nothing else.
+// isPlainBody reports whether the caller gets exactly the bytes of the
+// representation from resp.
 func isPlainBody(resp *http.Response) bool {
 	// If net/http has unpacked the body, its length is unknown. The trailers of
 	// another response are not the ones that this response has announced.

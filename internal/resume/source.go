@@ -84,7 +84,7 @@ func (s *Source) readOnce(p []byte) (int, error) {
 // interrupt ends a Read that waits, by closing the body. With net/http's bodies
 // that works over HTTP/1 and HTTP/2.
 func (s *Source) interrupt() {
-	_ = s.Close() // the Read has an error of its own
+	_ = s.Close() // the Read returns another error
 }
 
 // Close closes the body once.

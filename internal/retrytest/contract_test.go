@@ -95,7 +95,7 @@ func TestNewReportsViolations(t *testing.T) {
 	}
 }
 
-func TestNewShowsBodiesThatAreNotClosedOnce(t *testing.T) {
+func TestNewReportsBodiesThatAreNotClosedOnce(t *testing.T) {
 	boom := errors.New("boom")
 	for _, tt := range []struct {
 		name string

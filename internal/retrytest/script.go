@@ -24,7 +24,7 @@ type Step struct {
 }
 
 // Status returns a Step that answers with a status and a body that names it.
-// The header is given as names and values in turn.
+// The header is given as pairs of a name and a value.
 func Status(code int, header ...string) Step {
 	s := Step{Status: code, Header: map[string]string{}, Body: fmt.Sprintf("body of %d", code)}
 	for i := 0; i < len(header); i += 2 {
