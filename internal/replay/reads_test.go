@@ -17,9 +17,10 @@ import (
 // begins, even if that reads nothing, or when the body or the source is closed.
 func TestWaitingReadEnds(t *testing.T) {
 	for name, end := range map[string]func(b *replay.Body, view io.Closer){
-		"Open":  func(b *replay.Body, _ io.Closer) { b.Open(false) },
-		"Abort": func(b *replay.Body, _ io.Closer) { b.Abort() },
-		"Close": func(_ *replay.Body, view io.Closer) { _ = view.Close() },
+		"Open":      func(b *replay.Body, _ io.Closer) { b.Open(false) },
+		"Abort":     func(b *replay.Body, _ io.Closer) { b.Abort() },
+		"Interrupt": func(b *replay.Body, _ io.Closer) { b.Recorder().Interrupt() },
+		"Close":     func(_ *replay.Body, view io.Closer) { _ = view.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -510,6 +510,36 @@ func TestGetBodyInMemory(t *testing.T) {
 	b.Abort()
 }
 
+// A body in memory may still be read when GetBody is called. Another body in
+// memory does not share its reader, but any other body may.
+func TestGetBodyOfABodyInMemory(t *testing.T) {
+	for name, tt := range map[string]struct{ inMemory, uploaded, want bool }{
+		"in memory":               {true, false, true},
+		"not in memory":           {false, false, false},
+		"in memory, uploaded":     {true, true, true},
+		"not in memory, uploaded": {false, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newText("text")
+			next := io.ReadCloser(s)
+			if tt.inMemory {
+				next = io.NopCloser(strings.NewReader("text"))
+			}
+			b := new(replay.Body)
+			b.Prepare(request(io.NopCloser(strings.NewReader("text")),
+				func() (io.ReadCloser, error) { return next, nil }), 0)
+			b.Open(false)
+			assert.Equal(t, tt.want, reserve(b, tt.uploaded))
+			if !tt.want {
+				require.ErrorContains(t, b.Err(), "the body may still be being read")
+				assert.EqualValues(t, 1, s.closes.Load())
+				return
+			}
+			assert.Equal(t, "text", readAll(t, b.Open(true)))
+		})
+	}
+}
+
 func TestGetBodyFails(t *testing.T) {
 	boom := errors.New("boom")
 	for name, tt := range map[string]struct {

@@ -129,4 +129,14 @@ func TestLastViewRecordsNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, v.Close())
 	assert.Nil(t, r.record.pieces)
+
+	// A closed view that becomes the last one needs no record either.
+	r = newRecorder(io.NopCloser(strings.NewReader("text")), 100)
+	v = r.open(false)
+	_, err = io.ReadFull(v, make([]byte, 2))
+	require.NoError(t, err)
+	require.NoError(t, v.Close())
+	assert.NotNil(t, r.record.pieces)
+	r.finish()
+	assert.Nil(t, r.record.pieces)
 }
