@@ -922,6 +922,26 @@ func TestCloseDuringARead(t *testing.T) {
 	}
 }
 
+// If the Read ends by itself after the close, the next attempt gets its bytes.
+func TestCloseDuringAReadThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocked()
+		b := prepare(s, 100)
+		view := b.Open(false)
+		stop := b.Watch(t.Context())
+		go func() { _, _ = io.ReadAll(view) }()
+		synctest.Wait()
+		require.NoError(t, view.Close())
+		s.data <- "some "
+		time.Sleep(time.Second)
+		assert.Zero(t, s.closes.Load())
+		stop()
+		require.True(t, reserve(b, true))
+		go func() { s.data <- "text"; close(s.data) }()
+		assert.Equal(t, "some text", readAll(t, b.Open(true)))
+	})
+}
+
 // Nothing waits for a Close of the source that blocks for longer than a moment.
 func TestCloseBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
