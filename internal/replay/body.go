@@ -34,8 +34,8 @@ const patience = 50 * time.Millisecond
 // ready for Prepare. It is not safe for concurrent use; the readers that Open
 // returns are independent of it.
 type Body struct {
-	// Only the goroutine of RoundTrip uses these. Recorders and Copies have
-	// locks of their own, and other goroutines get pointers to them.
+	// Only the goroutine that sends attempts uses these. Other goroutines get
+	// pointers to a Recorder or to Copies, which have locks.
 	req    *http.Request
 	source io.ReadCloser // the body of the current attempt, or of its Recorder
 	rec    *Recorder     // between source and the base transport; nil: source is sent as it is

@@ -922,6 +922,44 @@ func TestCloseDuringARead(t *testing.T) {
 	}
 }
 
+// After RoundTrip has returned, nothing waits for the Read, so the source stays
+// open for the next attempt.
+func TestCloseDuringAReadAfterRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocked()
+		b := prepare(s, 100)
+		view := b.Open(false)
+		stop := b.Watch(t.Context())
+		go func() { _, _ = io.ReadAll(view) }()
+		synctest.Wait()
+		stop()
+		require.NoError(t, view.Close())
+		time.Sleep(time.Second)
+		assert.Zero(t, s.closes.Load())
+		b.Abort()
+	})
+}
+
+// After its end or its failure, no Read of the source is under way. Then Close
+// waits for the Close of the source, and returns its error.
+func TestCloseAfterTheEndWaits(t *testing.T) {
+	for name, read := range map[string]io.Reader{
+		"end":     struct{ io.Reader }{strings.NewReader("text")},
+		"failure": iotest.ErrReader(errors.New("boom")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				closeErr := errors.New("of Close")
+				s := newSource(read)
+				s.closeTakes, s.closeErr = time.Second, closeErr
+				view := prepare(s, 100).Open(false)
+				_, _ = io.ReadAll(view)
+				require.ErrorIs(t, view.Close(), closeErr)
+			})
+		})
+	}
+}
+
 // If the Read ends by itself after the close, the next attempt gets its bytes.
 func TestCloseDuringAReadThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
