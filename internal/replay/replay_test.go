@@ -430,28 +430,28 @@ func TestCloseOfAViewClosesTheSource(t *testing.T) {
 // An earlier attempt may close its body late, while the current one reads.
 func TestLateCloseOfAnEarlierView(t *testing.T) {
 	for _, last := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newBlocked()
-			b := prepare(s, 100)
-			old := b.Open(false)
-			go func() { s.data <- "some " }()
-			readN(t, old, 5)
-			require.True(t, reserve(b, false))
-			view := b.Open(last)
-			stop := b.Watch(t.Context())
-			result := make(chan string, 1)
-			go func() { text, _ := io.ReadAll(view); result <- string(text) }()
-			synctest.Wait()
-			require.NoError(t, old.Close())
-			time.Sleep(time.Second)
-			assert.Zero(t, s.closes.Load())
-			s.data <- "text"
-			close(s.data)
-			assert.Equal(t, "some text", <-result)
-			stop()
-			b.Abort()
-		})
+		synctest.Test(t, func(t *testing.T) { closeLate(t, last) })
 	}
+}
+
+func closeLate(t *testing.T, last bool) {
+	t.Helper()
+	s := newBlocked()
+	b := prepare(s, 100)
+	old := b.Open(false)
+	go func() { s.data <- "some " }()
+	readN(t, old, 5)
+	require.True(t, reserve(b, false))
+	view := b.Open(last)
+	defer b.Watch(t.Context())()
+	go func() {
+		time.Sleep(time.Minute)
+		assert.Zero(t, s.closes.Load(), "the Read is still under way")
+		s.data <- "text"
+		close(s.data)
+	}()
+	time.AfterFunc(time.Second, func() { assert.NoError(t, old.Close()) })
+	assert.Equal(t, "some text", readAll(t, view))
 }
 
 // A pipe is an *os.File that cannot be read at an offset.
