@@ -17,7 +17,7 @@ import (
 	"github.com/seed421102f4/httpretry/internal/replay"
 )
 
-// makes is a GetBody that returns its bodies one after the other.
+// makes has a GetBody that returns its bodies one after the other.
 type makes struct {
 	bodies []io.ReadCloser
 	calls  int
@@ -56,7 +56,7 @@ func inAttempt(t *testing.T, last bool, body io.ReadCloser, getBody func() (io.R
 	return b
 }
 
-// closesOnce are sources of which each is closed once in the end.
+// closesOnce checks that each source was closed once.
 func closesOnce(t *testing.T, sources ...*source) {
 	t.Helper()
 	for i, s := range sources {
@@ -236,8 +236,8 @@ func TestCopiesOfARetryThatIsNotSent(t *testing.T) {
 	}
 }
 
-// While GetBody runs, nothing reads. A reader that cannot pause is not read for
-// a second sending.
+// While GetBody runs, nothing reads. A reader that does not pause is not used
+// for a second sending.
 func TestCopiesPauseReaders(t *testing.T) {
 	for _, tt := range []struct{ last, same bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestCopiesPauseReaders(t *testing.T) {
 				s.data <- "text"
 				if tt.same {
 					require.EqualError(t, err, "GetBody returned a body that is still being read")
-					assert.Equal(t, "some text", <-rest, "the position of what follows has moved")
+					assert.Equal(t, "some text", <-rest, "GetBody has moved the position")
 					return
 				}
 				require.NoError(t, err)
@@ -293,7 +293,8 @@ func TestCopiesOfABlockedBody(t *testing.T) {
 	})
 }
 
-// stuck is a source whose Read blocks until the test ends, whatever is closed.
+// stuck is a source whose Read blocks until the test ends, even if it is
+// closed.
 type stuck struct {
 	source
 	end chan struct{}
@@ -301,8 +302,8 @@ type stuck struct {
 
 func (s *stuck) Read([]byte) (int, error) { <-s.end; return 0, io.EOF }
 
-// Nothing shows whether what GetBody returns shares a reader with a body whose
-// Read does not end. Only a body in memory cannot.
+// A body that GetBody returns may share a reader with a body whose Read does
+// not end. Only a body in memory cannot.
 func TestCopiesOfAStuckBody(t *testing.T) {
 	for _, first := range []bool{false, true} { // the other one ends when it is closed
 		for _, inMemory := range []bool{false, true} {
@@ -376,14 +377,14 @@ func TestCopiesHoldReads(t *testing.T) {
 	})
 }
 
-// GetBody belongs to the attempt: it is not called once that has ended, and
-// what a call that is late returns is closed.
+// After the end of its attempt, GetBody is not called. If a call returns later,
+// its body is closed.
 func TestCopiesOfAnEndedAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reason, m := errors.New("the reason"), new(makes)
 		b := inRoundTrip(t, newText("text"), m.getBody, func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
 			end(reason)
-			for range 20 { // whatever comes first
+			for range 20 { // select is random
 				_, err := b.GetBody()()
 				require.ErrorIs(t, err, reason)
 			}
