@@ -114,7 +114,7 @@ func Listen(t testing.TB, serve func(*Conn)) *Server {
 	var (
 		wg    sync.WaitGroup
 		mu    sync.Mutex
-		conns []net.Conn
+		conns = map[net.Conn]bool{} // those that are open
 		over  bool
 	)
 	wg.Go(func() {
@@ -124,7 +124,7 @@ func Listen(t testing.TB, serve func(*Conn)) *Server {
 				return
 			}
 			mu.Lock()
-			conns = append(conns, conn)
+			conns[conn] = true
 			// The cleanup has closed the others already.
 			if over {
 				_ = conn.Close()
@@ -133,7 +133,14 @@ func Listen(t testing.TB, serve func(*Conn)) *Server {
 			number := int(s.Conns.Add(1))
 			s.open.Add(1)
 			wg.Go(func() {
-				defer func() { _ = conn.Close(); s.open.Add(-1); signal(s.ended) }()
+				defer func() {
+					_ = conn.Close()
+					mu.Lock()
+					delete(conns, conn)
+					mu.Unlock()
+					s.open.Add(-1)
+					signal(s.ended)
+				}()
 				serve(&Conn{conn, bufio.NewReader(conn), number, conn.(*net.TCPConn), s})
 			})
 		}
@@ -142,7 +149,7 @@ func Listen(t testing.TB, serve func(*Conn)) *Server {
 		_ = l.Close()
 		mu.Lock()
 		over = true
-		for _, conn := range conns {
+		for conn := range conns {
 			_ = conn.Close()
 		}
 		mu.Unlock()
