@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/integration/internal/leaks"
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
@@ -54,7 +55,7 @@ func TestExchanges(t *testing.T) {
 	}
 	certificates := newExchangeCertificates(t)
 	faults.Refused(t) // the runtime's own descriptors are there from now on
-	before := resources()
+	before := leaks.Now()
 	var (
 		next  atomic.Uint64
 		wg    sync.WaitGroup

@@ -14,8 +14,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
-	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/integration/internal/leaks"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
@@ -62,7 +61,7 @@ func TestSoak(t *testing.T) {
 
 	binary := buildToxiproxy(t)
 	faults.Refused(t) // the runtime's own descriptors are there from now on
-	before := resources()
+	before := leaks.Now()
 
 	s := newSoak(t)
 	tox := startToxiproxy(t, binary, s.upstream.Listener.Addr().String(), seed)
@@ -89,7 +88,7 @@ type soak struct {
 
 	requests atomic.Int64
 	reasons  atomic.Int64 // events that end a request
-	bodies   closeCounts
+	bodies   leaks.Bodies
 
 	mu       sync.Mutex
 	outcomes map[string]int
@@ -175,7 +174,7 @@ func (s *soak) check(duration time.Duration) {
 	for id, n := range h.arrivals {
 		assert.Equal(s.t, 1, n, "arrivals of the keyless POST %s", id)
 	}
-	s.bodies.check(s.t)
+	assert.NoError(s.t, s.bodies.Check())
 }
 
 // verifier checks and counts the requests that reach httpbin.
@@ -237,75 +236,11 @@ func sum(body []byte) string {
 	return hex.EncodeToString(digest[:])
 }
 
-// closeCounts follows the bodies of requests.
-type closeCounts struct {
-	mu     sync.Mutex
-	closes []*atomic.Int32
-}
-
-// body returns a reader of data that is none of those that net/http knows.
-func (c *closeCounts) body(data []byte) *closeCounter {
-	b := &closeCounter{src: bytes.NewReader(data), closes: new(atomic.Int32)}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closes = append(c.closes, b.closes)
-	return b
-}
-
-// check waits a little, because net/http may close a body after RoundTrip has
-// returned.
-func (c *closeCounts) check(t testing.TB) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	assert.NotEmpty(t, c.closes)
-	counts := map[int32]int{}
-	for _, closes := range c.closes {
-		for polls := 0; closes.Load() == 0 && polls < 100; polls++ {
-			time.Sleep(10 * time.Millisecond)
-		}
-		counts[closes.Load()]++
-	}
-	assert.Equal(t, map[int32]int{1: len(c.closes)}, counts, "request bodies by how often they were closed")
-}
-
-// closeCounter is a body that counts how often it is closed.
-type closeCounter struct {
-	src    io.Reader
-	pause  time.Duration // of each Read
-	closes *atomic.Int32
-}
-
-func (b *closeCounter) Read(p []byte) (int, error) {
-	if b.pause > 0 {
-		time.Sleep(b.pause)
-	}
-	return b.src.Read(p)
-}
-
-func (b *closeCounter) Close() error { b.closes.Add(1); return nil }
-
-// held has counts that must not be larger at the end of a test than before.
-type held struct{ goroutines, descriptors int }
-
-func resources() held {
-	descriptors, _ := os.ReadDir("/proc/self/fd") // includes that of the directory, each time
-	return held{runtime.NumGoroutine(), len(descriptors)}
-}
-
-func assertNothingLeft(t testing.TB, before held) {
+func assertNothingLeft(t testing.TB, before leaks.Held) {
 	t.Helper()
-	var now held
-	for range 500 {
-		now = resources()
-		if now.goroutines <= before.goroutines && now.descriptors <= before.descriptors {
-			t.Logf("goroutines and descriptors: %v before, %v after", before, now)
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	var stacks strings.Builder
-	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
-	t.Errorf("goroutines and descriptors: %v before, %v after\n%s", before, now, stacks.String())
+	now, err := leaks.AwaitNone(before, func() {})
+	assert.NoError(t, err)
+	t.Logf("goroutines and descriptors: %v before, %v after", before, now)
 }
 
 // soakCall is one request of a soak.
@@ -365,13 +300,13 @@ func (c *soakCall) setBody(req *http.Request, body []byte) {
 		}
 		req.Body, req.GetBody = fresh.Body, fresh.GetBody
 	case 1: // a reader of the caller's, which can be had again
-		req.Body = c.bodies.body(body)
-		req.GetBody = func() (io.ReadCloser, error) { return c.bodies.body(body), nil }
+		req.Body = c.bodies.New(bytes.NewReader(body))
+		req.GetBody = func() (io.ReadCloser, error) { return c.bodies.New(bytes.NewReader(body)), nil }
 	case 2: // which cannot
-		req.Body = c.bodies.body(body)
+		req.Body = c.bodies.New(bytes.NewReader(body))
 	case 3: // and of which nobody knows the length, and that comes slowly
-		slow := c.bodies.body(body)
-		slow.pause = 10 * time.Millisecond
+		slow := c.bodies.New(bytes.NewReader(body))
+		slow.Pause = 10 * time.Millisecond
 		req.Body, req.ContentLength = slow, -1
 	}
 }
