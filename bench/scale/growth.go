@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"runtime"
 	"slices"
 	"sync"
@@ -49,9 +50,12 @@ func (b instant) RoundTrip(*http.Request) (*http.Response, error) { return b.res
 // success is the response to every request.
 var success = &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}
 
-// measureGrowth measures the three curves. The windows of a curve alternate
-// with those of Base alone.
-func measureGrowth(p plan) ([]curve, error) {
+// manyHosts is fewer than the tables of hosts have room for.
+const manyHosts = 1000
+
+// measureGrowth measures the curves whose names match. The windows of a curve
+// alternate with those of Base alone.
+func measureGrowth(p plan, match *regexp.Regexp) ([]curve, error) {
 	var curves []curve
 	for _, c := range []struct {
 		name    string
@@ -61,7 +65,11 @@ func measureGrowth(p plan) ([]curve, error) {
 		{"hosts", p.hosts, hostsSetup},
 		{"patterns", p.patterns, patternsSetup},
 		{"goroutines", p.goroutines, goroutinesSetup},
+		{"goroutines that send to 1,000 hosts", p.goroutines, goroutinesToManySetup},
 	} {
+		if !match.MatchString(c.name) {
+			continue
+		}
 		points, err := measureCurve(p, c.numbers, c.setup)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
@@ -129,6 +137,11 @@ func patternsSetup(n int) (*setup, error) {
 // goroutinesSetup sends from n goroutines to one host.
 func goroutinesSetup(n int) (*setup, error) {
 	return newSetup(n, n, hostNames(1), nil)
+}
+
+// goroutinesToManySetup sends from n goroutines to many hosts in turn.
+func goroutinesToManySetup(n int) (*setup, error) {
+	return newSetup(n, n, hostNames(manyHosts), nil)
 }
 
 func hostNames(n int) []string {

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"io"
 	"net/http"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -35,6 +38,7 @@ func TestSetupsSendToAllHostsInTurn(t *testing.T) {
 		{"hosts", hostsSetup, 300, []string{"api-0.example.com", "api-1.example.com"}, 300},
 		{"patterns", patternsSetup, 2, []string{"api-0.0.example.com", "api-1.1.example.com", "api-2.0.example.com"}, 64},
 		{"goroutines", goroutinesSetup, 8, []string{"api-0.example.com", "api-0.example.com"}, 1},
+		{"goroutines, many hosts", goroutinesToManySetup, 8, []string{"api-0.example.com", "api-1.example.com"}, batch},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := test.setup(test.n)
@@ -53,6 +57,29 @@ func TestSetupsSendToAllHostsInTurn(t *testing.T) {
 			assert.Equal(t, test.hosts, sent[:len(test.hosts)])
 			assert.Len(t, count, test.count)
 		})
+	}
+}
+
+// The setups for goroutines send from as many, each with a request of its own.
+func TestSetupsSendFromAllGoroutines(t *testing.T) {
+	for _, newSetup := range []func(int) (*setup, error){goroutinesSetup, goroutinesToManySetup} {
+		const n = 8
+		s, err := newSetup(n)
+		require.NoError(t, err)
+		var mu sync.Mutex
+		sent := map[*http.Request]int{}
+		s.transport = roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			sent[req]++
+			return nil, io.ErrUnexpectedEOF // ends the goroutine
+		})
+		_, err = s.send(time.Minute)
+		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		assert.Len(t, sent, n)
+		for _, requests := range sent {
+			assert.Equal(t, 1, requests)
+		}
 	}
 }
 

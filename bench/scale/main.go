@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"time"
 
 	"github.com/seed421102f4/httpretry/bench/internal/child"
@@ -62,20 +63,37 @@ func main() {
 	child.ServeIfStarted(newHandler)
 	quickly := flag.Bool("quick", false, "measure less, in less than half a minute")
 	file := flag.String("svg", "", "draw the curves of the growth in this `file`")
+	only := flag.String("run", "", "print only the tables of growth that match this regular `expression`")
 	flag.Parse()
-	var err error
+	p := full
+	if *quickly {
+		p = quick
+	}
+	match, err := regexp.Compile(*only)
 	switch {
 	case flag.NArg() > 0:
 		err = fmt.Errorf("%q: want flags only", flag.Arg(0))
-	case *quickly:
-		err = run(os.Stdout, quick, *file)
-	default:
-		err = run(os.Stdout, full, *file)
+	case *only != "" && *file != "":
+		err = errors.New("-svg draws all curves, so it cannot be combined with -run")
+	case err == nil && *only != "":
+		err = runGrowth(os.Stdout, p, match)
+	case err == nil:
+		err = run(os.Stdout, p, *file)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "scale:", err)
 		os.Exit(1)
 	}
+}
+
+// runGrowth prints only the tables of growth that match.
+func runGrowth(w io.Writer, p plan, match *regexp.Regexp) error {
+	describeMachine(w)
+	curves, err := measureGrowth(p, match)
+	for _, c := range curves {
+		writeCurve(w, c)
+	}
+	return err
 }
 
 // run makes the measurements of p, and draws the curves in a file if it has a
@@ -88,7 +106,7 @@ func run(w io.Writer, p plan, file string) (err error) {
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	describeMachine(w)
 
-	curves, err := measureGrowth(p)
+	curves, err := measureGrowth(p, regexp.MustCompile(""))
 	if err != nil {
 		return err
 	}
@@ -115,7 +133,8 @@ func run(w io.Writer, p plan, file string) (err error) {
 	if file == "" {
 		return nil
 	}
-	svg, err := draw(curves)
+	// The drawing has room for the first ones.
+	svg, err := draw(curves[:len(classes)])
 	if err != nil {
 		return err
 	}
