@@ -221,12 +221,8 @@ func (c *caller) check(attempts int) []string {
 	if n := c.base.cutBodies; n > 0 {
 		found = append(found, share(n, c.base.attempts)+"does not send the whole body")
 	}
-	// A client may close a body in another goroutine.
-	for start := time.Now(); c.base.open.Load() > 0 && time.Since(start) < time.Second/10; {
-		time.Sleep(time.Millisecond)
-	}
-	if n := c.base.open.Load(); n > 0 {
-		found = append(found, share(int(n), c.base.failed)+"does not close the 503's body")
+	if n := settled(&c.base.open); n > 0 {
+		found = append(found, share(n, c.base.failed)+"does not close the 503's body")
 	}
 	if n := c.base.undrained.Load(); n > 0 {
 		found = append(found, share(int(n), c.base.failed)+"does not drain the 503's body")
@@ -235,6 +231,15 @@ func (c *caller) check(attempts int) []string {
 		found = append(found, share(int(c.stream.open.Load()), c.requests)+"does not close the request's body")
 	}
 	return found
+}
+
+// settled returns the number of open bodies. It waits a little, because a
+// client may close a body in another goroutine.
+func settled(open *atomic.Int64) int {
+	for start := time.Now(); open.Load() > 0 && time.Since(start) < time.Second/10; {
+		time.Sleep(time.Millisecond)
+	}
+	return int(open.Load())
 }
 
 // share returns the percentage of n in total, or "" if it is all.

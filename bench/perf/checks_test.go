@@ -3,10 +3,16 @@ package main
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry/bench/internal/child"
 	"github.com/seed421102f4/httpretry/bench/internal/peers"
 )
 
@@ -129,4 +135,197 @@ func TestProblems(t *testing.T) {
 	assert.Equal(t, []string{"T: httpretry: x"}, failuresOf("T", ours, []string{"x"}))
 	assert.Equal(t, []string{"T: httpretry, more: x"}, failuresOf("T", ours+", more", []string{"x"}))
 	assert.Empty(t, failuresOf("T", bare, []string{"x"}))
+}
+
+// client returns a peer whose New is f below an http.Client.
+func (f transportFunc) client() peers.Peer {
+	p := f.peer()
+	p.Name = "flawed"
+	p.New = func(o peers.Options) peers.Client { return &http.Client{Transport: p.RoundTripper(o)} }
+	return p
+}
+
+// discard drains and closes the body of a response.
+func discard(resp *http.Response, err error) {
+	if err == nil {
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+}
+
+// twice is a loop that sends each request again after a 503, with body as its
+// content.
+func twice(body string) transportFunc {
+	return func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+		resp, err := base.RoundTrip(req)
+		if err != nil || resp.StatusCode == http.StatusOK {
+			return resp, err
+		}
+		discard(resp, nil)
+		retry := req.Clone(req.Context())
+		if req.Body != nil {
+			retry.Body, retry.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+		}
+		return base.RoundTrip(retry)
+	}
+}
+
+func send(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+	return base.RoundTrip(req)
+}
+
+func newServer(t *testing.T) *child.Server {
+	s := httptest.NewServer(newHandler())
+	t.Cleanup(s.Close)
+	return &child.Server{URL: s.URL}
+}
+
+// The checks of requests over loopback notice each flaw that a client can have.
+func TestChecksOverLoopback(t *testing.T) {
+	gets, keyless, streams := loopbackRows()[0], loopbackRows()[1], loopbackRows()[2]
+	keyless.size, streams.size = 1<<10, 1<<10
+	content := uploadContent(1 << 10)
+	for _, tt := range []struct {
+		name string
+		row  loopbackRow
+		do   transportFunc
+		want []string
+	}{
+		{"no flaw in a GET", gets, twice(""), nil},
+		{"no retry of a GET", gets, send, []string{"10 %: no status 200", "1.000 attempts"}},
+		{"a GET that is sent twice", gets, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+			discard(base.RoundTrip(req))
+			return base.RoundTrip(req)
+		}, []string{"2.000 attempts"}},
+		{"a connection that is not used again", gets, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+			resp, err := base.RoundTrip(req)
+			if err != nil || resp.StatusCode == http.StatusOK {
+				return resp, err
+			}
+			resp.Body.Close()
+			return base.RoundTrip(req)
+		}, []string{needsConnections}},
+		{"a response that is cut off", gets, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+			resp, err := twice("")(req, base)
+			if err == nil {
+				resp.Body = struct {
+					io.Reader
+					io.Closer
+				}{io.LimitReader(resp.Body, 10), resp.Body}
+			}
+			return resp, err
+		}, []string{"response body not whole", needsConnections}},
+		{"no flaw in a POST without a key", keyless, send, nil},
+		{"a POST without a key that is sent twice", keyless, twice(content), []string{"sends it twice after a 503"}},
+		{"no flaw in a stream", streams, twice(content), nil},
+		{"no retry of a stream", streams, send, []string{"does not retry after a 503"}},
+		{"an empty body on the retry", streams, twice(""), []string{"after a 503: does not send the whole body"}},
+		{"a wrong body", streams, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+			retry := req.Clone(req.Context())
+			retry.Body = struct {
+				io.Reader
+				io.Closer
+			}{io.MultiReader(strings.NewReader("wrong"), req.Body), req.Body}
+			retry.ContentLength += 5
+			return twice(content)(retry, base)
+		}, []string{"does not send the whole body"}},
+		{"a stream that is not closed", streams, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+			open := req.Clone(req.Context())
+			open.Body = io.NopCloser(req.Body)
+			return twice(content)(open, base)
+		}, []string{"does not close the request's body"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, err := newLoopback(newServer(t), tt.do.client(), tt.row)
+			require.NoError(t, err)
+			l.send(200)
+			got := l.check()
+			// On a busy machine, net/http makes a few by itself.
+			if !slices.Contains(tt.want, needsConnections) {
+				got = slices.DeleteFunc(got, func(problem string) bool { return problem == needsConnections })
+			}
+			assert.ElementsMatch(t, tt.want, got)
+		})
+	}
+}
+
+// The check of a retry after a body that stalls notices a retry that is too
+// early, one too many, and none.
+func TestChecksOfStalling(t *testing.T) {
+	retry := func(wait time.Duration, retries int) transportFunc {
+		return func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+			resp, err := base.RoundTrip(req)
+			if err != nil {
+				return resp, err
+			}
+			resp.Body.Close()
+			time.Sleep(wait)
+			for range retries - 1 {
+				discard(base.RoundTrip(req))
+			}
+			return base.RoundTrip(req)
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		do   transportFunc
+		want string
+	}{
+		{"no flaw", retry(stallingWait, 1), ""},
+		{"no retry", send, "does not retry after a 503"},
+		{"no wait", retry(0, 1), "retries after "},
+		{"two retries", retry(stallingWait, 2), "3.00 attempts"},
+		{"a wait for the body", twice(""), "waits for the body, for more than 2s"},
+		{"an error", func(*http.Request, http.RoundTripper) (*http.Response, error) {
+			return nil, io.ErrUnexpectedEOF
+		}, "fails: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStalling(newServer(t), tt.do.client())
+			s.measure()
+			if tt.want == "" {
+				assert.Empty(t, s.problems)
+				assert.Len(t, s.retried, 1)
+				return
+			}
+			require.Len(t, s.problems, 1)
+			assert.Contains(t, s.problems[0], tt.want)
+			assert.Empty(t, s.retried)
+		})
+	}
+}
+
+// A crowd whose requests do not wait, or lose their bodies, is not measured.
+func TestChecksOfWaiting(t *testing.T) {
+	row := waitingRows()[1]
+	wait := func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+		discard(base.RoundTrip(req))
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+	for _, tt := range []struct {
+		name, want string
+		do         transportFunc
+	}{
+		{"no flaw", "", wait},
+		{"no wait", "20 of 20 requests do not wait", send},
+		{"an empty body", "20 of 20 requests do not send the whole body",
+			func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+				empty := req.Clone(req.Context())
+				empty.Body, empty.ContentLength = http.NoBody, 0
+				return wait(empty, base)
+			}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, c := range []*crowd{newLocalCrowd(tt.do.client(), row), newCrowd(newServer(t), tt.do.client(), row)} {
+				_, err := c.measure(20)
+				if tt.want == "" {
+					assert.NoError(t, err)
+				} else {
+					assert.ErrorContains(t, err, tt.want)
+				}
+			}
+		})
+	}
 }

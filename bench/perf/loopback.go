@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,41 +21,94 @@ import (
 )
 
 const (
-	loopbackTitle = "Loopback: GET from 64 clients, a tenth get a 503 with 2 KiB first"
-
 	clients      = 64
 	loopbackWait = time.Millisecond
+
+	needsConnections = "needs new connections"
 )
 
-// loopback sends GETs over the loopback interface from many clients at once. A
-// tenth of them get a 503 first.
+// loopbackRow is a request that many clients send over the loopback interface
+// at once.
+type loopbackRow struct {
+	title     string
+	method    string
+	size      int  // of its body
+	streamed  bool // its body has no GetBody
+	failEach  int  // each such request gets a 503 first; 0: none
+	unsafe    bool // it must not be sent again after a 503
+	reference string
+}
+
+func loopbackRows() []loopbackRow {
+	return []loopbackRow{
+		{title: "Loopback: GET from 64 clients, a tenth get a 503 with 2 KiB first", method: "GET", failEach: 10, reference: naive},
+		{title: "Loopback: POST without a key from 64 clients, 1 KiB with GetBody", method: "POST", size: 1 << 10, unsafe: true, reference: bare},
+		{title: "Loopback: PUT from 64 clients of a stream of 64 KiB without GetBody", method: "PUT", size: 64 << 10, streamed: true, reference: bare},
+	}
+}
+
+// loopback sends the requests of a row through one client.
 type loopback struct {
+	row       loopbackRow
 	server    *child.Server
 	client    peers.Client
-	path      string // of the peer
+	path      string // of the row and the peer
+	content   []byte // of each request body
 	sent      int
+	ids       atomic.Int64 // the last one of a request that gets a 503
 	dialed    atomic.Int64
 	failOnce  atomic.Int64
 	notOK     atomic.Int64
 	cut       atomic.Int64
-	warmUp    int // requests that do not count
-	attempted int // by the warm-up
+	uploads   atomic.Int64 // request bodies without GetBody
+	open      atomic.Int64 // those that are not closed
+	warmUp    int          // requests that do not count
+	attempted int          // by the warm-up
+	probed    []string     // problems of a request that gets a 503
 }
 
-func newLoopback(s *child.Server, p peers.Peer) (*loopback, error) {
-	l := &loopback{server: s, path: "/" + strings.ReplaceAll(p.Name, " ", "-")}
+func newLoopback(s *child.Server, p peers.Peer, row loopbackRow) (*loopback, error) {
+	l := &loopback{
+		row: row, server: s, content: []byte(uploadContent(row.size)),
+		path: "/" + row.method + "/" + strings.ReplaceAll(p.Name, " ", "-"),
+	}
 	l.client = p.New(peers.Options{Base: l.transport(), Attempts: attempts, Wait: loopbackWait})
 	// The first requests make the connections that the others are to use, and
 	// the successes that httpretry's budget needs to retry more than a few
 	// requests at once.
 	l.send(20 * clients)
+	var err error
+	// Where requests fail, check sees what happens then.
+	if row.failEach == 0 {
+		l.probed, err = l.probe()
+	}
 	l.warmUp = l.sent
 	for _, n := range []*atomic.Int64{&l.dialed, &l.failOnce, &l.notOK, &l.cut} {
 		n.Store(0)
 	}
-	var err error
-	l.attempted, err = requestCount(s, l.path)
-	return l, err
+	attempted, countErr := requestCount(s, l.path)
+	l.attempted = attempted
+	return l, errors.Join(err, countErr)
+}
+
+// probe sends one request that gets a 503 first, and returns the problems.
+func (l *loopback) probe() ([]string, error) {
+	path := l.path + "/probe"
+	l.sendOne(path, true)
+	made, err1 := requestCount(l.server, path)
+	wrong, err2 := requestCount(l.server, path+wrongPath)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	switch {
+	case l.row.unsafe && made > 1:
+		return []string{fmt.Sprintf("sends it %s after a 503", times(made))}, nil
+	case made == 1 && !l.row.unsafe:
+		return []string{"does not retry after a 503"}, nil
+	case wrong > 0:
+		return []string{afterFailure + "does not send the whole body"}, nil
+	}
+	return nil, nil
 }
 
 // transport returns http.DefaultTransport with enough idle connections, and
@@ -73,7 +129,7 @@ func (l *loopback) send(n int) {
 	for client := range clients {
 		wg.Go(func() {
 			for i := client; i < n; i += clients {
-				l.sendOne(l.sent + i)
+				l.sendOne(l.path, l.row.failEach > 0 && (l.sent+i)%l.row.failEach == 0)
 			}
 		})
 	}
@@ -83,9 +139,10 @@ func (l *loopback) send(n int) {
 
 // check returns the problems of all requests so far.
 func (l *loopback) check() []string {
-	var found []string
-	attempts, err := requestCount(l.server, l.path)
-	if err != nil {
+	found := slices.Clone(l.probed)
+	attempts, err1 := requestCount(l.server, l.path)
+	wrong, err2 := requestCount(l.server, l.path+wrongPath)
+	if err := errors.Join(err1, err2); err != nil {
 		found = append(found, err.Error())
 	}
 	sent := l.sent - l.warmUp
@@ -95,25 +152,29 @@ func (l *loopback) check() []string {
 	if n := int(l.cut.Load()); n > 0 {
 		found = append(found, share(n, sent)+"response body not whole")
 	}
+	if wrong > 0 {
+		found = append(found, share(wrong, attempts)+"does not send the whole body")
+	}
 	if made := attempts - l.attempted; made != sent+int(l.failOnce.Load()) {
 		found = append(found, fmt.Sprintf("%.3f attempts", float64(made)/float64(sent)))
 	}
+	if n := settled(&l.open); n > 0 {
+		found = append(found, share(n, int(l.uploads.Load()))+"does not close the request's body")
+	}
 	// A few are made when all clients happen to wait for a connection. If each
 	// 503 costs its connection, there are a hundred.
-	if l.newConnections() > 10 {
-		found = append(found, "needs new connections")
+	if l.row.failEach > 0 && l.newConnections() > 10 {
+		found = append(found, needsConnections)
 	}
-	return found
+	return withoutRepeats(found)
 }
 
-func (l *loopback) sendOne(i int) {
-	req, err := http.NewRequest(http.MethodGet, l.server.URL+l.path, nil)
-	if err != nil {
-		panic(err) // the URL is the server's
-	}
-	if i%10 == 0 {
-		req.Header.Set(failOnce, l.path+strconv.Itoa(i))
+// sendOne sends a request that gets a 503 first if fails is set.
+func (l *loopback) sendOne(path string, fails bool) {
+	req := l.newRequest(l.server.URL + path)
+	if fails {
 		l.failOnce.Add(1)
+		req.Header.Set(failOnce, path+"/"+strconv.FormatInt(l.ids.Add(1), 10))
 	}
 	resp, err := l.client.Do(req)
 	if err != nil {
@@ -130,31 +191,66 @@ func (l *loopback) sendOne(i int) {
 	}
 }
 
+func (l *loopback) newRequest(url string) *http.Request {
+	var body io.Reader
+	switch {
+	case l.row.streamed:
+		l.uploads.Add(1)
+		l.open.Add(1)
+		body = &upload{stream: stream{size: int64(l.row.size), left: int64(l.row.size), content: l.content}, open: &l.open}
+	case l.row.size > 0:
+		body = bytes.NewReader(l.content)
+	}
+	req, err := http.NewRequest(l.row.method, url, body)
+	if err != nil {
+		panic(err) // the URL is the server's
+	}
+	if l.row.size > 0 {
+		req.ContentLength = int64(l.row.size)
+		req.Header.Set(bodySize, strconv.Itoa(l.row.size))
+	}
+	return req
+}
+
+// upload is a stream that counts as open until it is closed for the first time.
+type upload struct {
+	stream
+	open   *atomic.Int64
+	closed atomic.Bool
+}
+
+func (u *upload) Close() error {
+	if !u.closed.Swap(true) {
+		u.open.Add(-1)
+	}
+	return nil
+}
+
 // newConnections returns how many were made for 1,000 requests.
 func (l *loopback) newConnections() float64 {
 	return 1000 * float64(l.dialed.Load()) / float64(l.sent-l.warmUp)
 }
 
-// runLoopback returns the table, and the problems of httpretry.
-func runLoopback(s *child.Server, p plan, rng *rand.Rand) (table, []string) {
+// run returns the table, and the problems of httpretry.
+func (r loopbackRow) run(s *child.Server, p plan, rng *rand.Rand) (table, []string) {
 	var all []*contestant
 	var ends []*loopback
 	var reference *contestant
 	for _, peer := range contenders() {
-		l, err := newLoopback(s, peer)
+		l, err := newLoopback(s, peer, r)
 		if err != nil {
-			return table{title: loopbackTitle}, []string{loopbackTitle + ": " + err.Error()}
+			return table{title: r.title}, []string{r.title + ": " + err.Error()}
 		}
 		c := &contestant{name: peer.Name, send: l.send, check: l.check, perRun: 10 * clients}
 		all, ends = append(all, c), append(ends, l)
-		if peer.Name == naive {
+		if peer.Name == r.reference {
 			reference = c
 		}
 	}
 	measure(all, p.loopbackRounds, p.loopbackLength, rng)
 	t := table{
-		title: loopbackTitle,
-		head:  []string{"client", "CPU ratio to " + naive, "allocations", "wall clock", "new connections per 1,000 requests", "check"},
+		title: r.title,
+		head:  []string{"client", "CPU ratio to " + r.reference, "allocations", "wall clock", "new connections per 1,000 requests", "check"},
 	}
 	var failures []string
 	for i, c := range all {

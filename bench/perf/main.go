@@ -3,18 +3,15 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"regexp"
-	"runtime"
 	"time"
 
 	"github.com/seed421102f4/httpretry/bench/internal/child"
-	"github.com/seed421102f4/httpretry/bench/internal/peers"
 )
 
 // plan is how much is measured.
@@ -26,6 +23,7 @@ type plan struct {
 	waitingRounds  int
 	waiting        int // requests to a function
 	connected      int // requests to a server
+	stallingRounds int
 }
 
 var (
@@ -33,11 +31,13 @@ var (
 		rounds: 351, length: time.Millisecond,
 		loopbackRounds: 81, loopbackLength: 40 * time.Millisecond,
 		waitingRounds: 3, waiting: 2000, connected: 200,
+		stallingRounds: 21,
 	}
 	quick = plan{
 		rounds: 5, length: time.Millisecond / 4,
 		loopbackRounds: 2, loopbackLength: 20 * time.Millisecond,
 		waitingRounds: 1, waiting: 200, connected: 50,
+		stallingRounds: 2,
 	}
 )
 
@@ -46,6 +46,8 @@ func main() {
 	isQuick := flag.Bool("quick", false, "only check that everything works: the figures mean nothing")
 	seed := flag.Uint64("seed", rand.Uint64(), "seed of the order")
 	only := flag.String("run", "", "run only the tables whose titles match this regular expression")
+	machine := flag.String("machine", "", "describe the processors: \"of an AMD EPYC, otherwise idle\"")
+	file := flag.String("update", "", "replace the tables in this `file`, which is README.md of bench")
 	flag.Parse()
 	match, err := regexp.Compile(*only)
 	if err != nil {
@@ -56,8 +58,12 @@ func main() {
 	if *isQuick {
 		p = quick
 	}
-	printHeader(*seed)
-	failures, err := run(p, match, rand.New(rand.NewPCG(*seed, 0)))
+	r := results{conditions: conditions(*seed, *machine), versions: versions()}
+	fmt.Print(r.head())
+	failures, err := r.measure(p, match, rand.New(rand.NewPCG(*seed, 0)))
+	if *file != "" {
+		err = errors.Join(err, r.update(*file))
+	}
 	if err != nil {
 		failures = append(failures, err.Error())
 	}
@@ -69,34 +75,44 @@ func main() {
 	}
 }
 
-// printHeader prints the conditions of the measurements.
-func printHeader(seed uint64) {
-	fmt.Printf("%s %s/%s, %d CPUs, %s, seed %d\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH,
-		runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly), seed)
-	for _, p := range peers.All() {
-		fmt.Printf("- %s: %s %s\n", p.Name, cmp.Or(p.Module, "net/http"), p.Version())
-	}
+// entry is a table to measure.
+type entry struct {
+	title string
+	run   func(*child.Server, plan, *rand.Rand) (table, []string)
 }
 
-// run prints the tables whose titles match, and returns the problems of
-// httpretry.
-func run(p plan, match *regexp.Regexp, rng *rand.Rand) (failures []string, err error) {
+// entries returns all tables, in the order of the README.
+func entries() []entry {
+	var all []entry
+	for _, r := range rows() {
+		all = append(all, entry{r.title, func(_ *child.Server, p plan, rng *rand.Rand) (table, []string) { return r.run(p, rng) }})
+	}
+	for _, r := range loopbackRows() {
+		all = append(all, entry{r.title, r.run})
+	}
+	all = append(all, entry{stallingTitle, runStalling})
+	for _, r := range waitingRows() {
+		all = append(all, entry{r.title, r.run})
+	}
+	return all
+}
+
+// measure measures and prints the tables whose titles match, and returns the
+// problems of httpretry.
+func (r *results) measure(p plan, match *regexp.Regexp, rng *rand.Rand) (failures []string, err error) {
 	s, err := child.Start()
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.Stop()) }()
-	show := func(title string, f func() (table, []string)) {
-		if match.MatchString(title) {
-			t, bad := f()
-			t.print(os.Stdout)
-			failures = append(failures, bad...)
+	for _, e := range entries() {
+		if !match.MatchString(e.title) {
+			continue
 		}
+		t, bad := e.run(s, p, rng)
+		t.print(os.Stdout)
+		r.tables = append(r.tables, t)
+		failures = append(failures, bad...)
 	}
-	for _, r := range rows() {
-		show(r.title, func() (table, []string) { return r.run(p, rng) })
-	}
-	show(loopbackTitle, func() (table, []string) { return runLoopback(s, p, rng) })
-	show(waitingTitle, func() (table, []string) { return runWaiting(s, p, rng) })
 	return failures, nil
 }

@@ -251,7 +251,12 @@ func (found entrants) problems(name string) []string {
 		}
 	}
 	slices.Sort(all)
-	return slices.DeleteFunc(slices.Compact(all), func(problem string) bool {
+	return withoutRepeats(slices.Compact(all))
+}
+
+// withoutRepeats removes the problems after a 503 that are not only there.
+func withoutRepeats(all []string) []string {
+	return slices.DeleteFunc(all, func(problem string) bool {
 		always, conditional := strings.CutPrefix(problem, afterFailure)
 		return conditional && slices.Contains(all, always)
 	})

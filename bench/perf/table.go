@@ -17,8 +17,11 @@ type table struct {
 	rows  [][]string
 }
 
+// tableTitle is before the title of a table.
+const tableTitle = "\n### "
+
 func (t table) print(w io.Writer) {
-	fmt.Fprintf(w, "\n### %s\n\n", t.title)
+	fmt.Fprintf(w, "%s%s\n\n", tableTitle, t.title)
 	if t.note != "" {
 		fmt.Fprintf(w, "%s\n\n", t.note)
 	}
@@ -85,6 +88,11 @@ func formatTimes(s spread) string {
 	}
 	round := func(ns float64) string { return formatCount(int(math.Round(ns))) }
 	return fmt.Sprintf("%s (%s to %s) ns", round(s.median), round(s.low), round(s.high))
+}
+
+// formatMillis formats a time, in nanoseconds, and its quartiles.
+func formatMillis(s spread) string {
+	return fmt.Sprintf("%.1f (%.1f to %.1f) ms", s.median/1e6, s.low/1e6, s.high/1e6)
 }
 
 // formatSize formats a size.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,29 +21,41 @@ import (
 	"github.com/seed421102f4/httpretry/bench/internal/peers"
 )
 
-const (
-	waitingTitle = "Waiting: many requests wait for their retry after a 503 with 2 KiB"
+// waitingFor is long enough for all requests to get their first response.
+const waitingFor = 3 * time.Second
 
-	// waitingFor is long enough for all requests to get their first response.
-	waitingFor = 3 * time.Second
-)
+// waitingRow is a request of which many wait for their retry.
+type waitingRow struct {
+	title string
+	size  int // of its body, which has no GetBody; 0: a GET
+}
+
+func waitingRows() []waitingRow {
+	return []waitingRow{
+		{title: "Waiting: many requests wait for their retry after a 503 with 2 KiB"},
+		{title: "Waiting: PUT of a stream of 4 KiB without GetBody, after a 503 with 2 KiB", size: 4 << 10},
+	}
+}
 
 // held has the resources that each of many waiting requests holds.
 type held struct{ memory, goroutines, sockets float64 }
 
-// crowd sends many GETs that get a 503, and wait for their retry.
+// crowd sends many requests that get a 503, and wait for their retry.
 type crowd struct {
+	row      waitingRow
 	url      string
+	content  []byte // of each request body
 	client   peers.Client
 	answered func() (int, error) // requests that got a response, so far
+	cut      func() (int, error) // those whose body was not whole
 	sockets  func() int          // that are open and not idle
 	done     atomic.Int64
 	running  sync.WaitGroup
 }
 
 // newCrowd returns a crowd that sends to a server.
-func newCrowd(s *child.Server, p peers.Peer) *crowd {
-	const path = "/waiting"
+func newCrowd(s *child.Server, p peers.Peer, row waitingRow) *crowd {
+	path := fmt.Sprintf("/waiting/%d", row.size)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	open := new(atomic.Int64)
 	dial := transport.DialContext
@@ -54,8 +68,11 @@ func newCrowd(s *child.Server, p peers.Peer) *crowd {
 		return &countedConn{Conn: conn, open: open}, nil
 	}
 	c := &crowd{
+		row:      row,
+		content:  []byte(uploadContent(row.size)),
 		url:      s.URL + path,
 		answered: func() (int, error) { return requestCount(s, path) },
+		cut:      func() (int, error) { return requestCount(s, path+wrongPath) },
 		sockets: func() int {
 			transport.CloseIdleConnections()
 			return int(open.Load())
@@ -67,17 +84,29 @@ func newCrowd(s *child.Server, p peers.Peer) *crowd {
 
 // newLocalCrowd returns a crowd that sends to a function, so that its memory is
 // the client's and not the connections'.
-func newLocalCrowd(p peers.Peer) *crowd {
-	answered, body := new(atomic.Int64), strings.Repeat("b", serverBad)
+func newLocalCrowd(p peers.Peer, row waitingRow) *crowd {
+	answered, cut, body := new(atomic.Int64), new(atomic.Int64), strings.Repeat("b", serverBad)
 	c := &crowd{
+		row:      row,
+		content:  []byte(uploadContent(row.size)),
 		url:      "http://api.example.com/",
 		answered: func() (int, error) { return int(answered.Load()), nil },
+		cut:      func() (int, error) { return int(cut.Load()), nil },
 		sockets:  func() int { return 0 },
 	}
 	c.client = p.New(peers.Options{Attempts: 2, Wait: waitingFor, NoBudget: true, Base: roundTripFunc(
 		func(req *http.Request) (*http.Response, error) {
 			if err := req.Context().Err(); err != nil {
 				return nil, err
+			}
+			if req.Body != nil {
+				size, err := io.Copy(io.Discard, req.Body)
+				if err = errors.Join(err, req.Body.Close()); err != nil {
+					return nil, err
+				}
+				if size != int64(row.size) {
+					cut.Add(1)
+				}
 			}
 			answered.Add(1)
 			return &http.Response{
@@ -99,6 +128,10 @@ func (c *crowd) measure(n int) (held, error) {
 	if err != nil {
 		return held{}, err
 	}
+	cutBefore, err := c.cut()
+	if err != nil {
+		return held{}, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer c.running.Wait()
 	defer cancel()
@@ -117,6 +150,9 @@ func (c *crowd) measure(n int) (held, error) {
 	}
 	if done := c.done.Load(); done > 0 {
 		return held{}, fmt.Errorf("%s of %s requests do not wait", formatCount(int(done)), formatCount(n))
+	}
+	if cut, err := c.cut(); err != nil || cut > cutBefore {
+		return held{}, cmp.Or(err, fmt.Errorf("%s of %s requests do not send the whole body", formatCount(cut-cutBefore), formatCount(n)))
 	}
 	return held{
 		(after.memory - before.memory) / float64(n),
@@ -140,11 +176,19 @@ func await(answered func() (int, error), requests int) error {
 
 func (c *crowd) send(ctx context.Context) {
 	defer c.done.Add(1)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url, nil)
+	method, body := http.MethodGet, io.Reader(nil)
+	if size := c.row.size; size > 0 {
+		method, body = http.MethodPut, &stream{size: int64(size), left: int64(size), content: c.content}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.url, body)
 	if err != nil {
 		panic(err) // the URLs are valid
 	}
 	req.Header.Set(failAlways, "1")
+	if body != nil {
+		req.ContentLength = int64(c.row.size)
+		req.Header.Set(bodySize, strconv.Itoa(c.row.size))
+	}
 	if resp, err := c.client.Do(req); err == nil {
 		io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
@@ -175,19 +219,19 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// runWaiting returns the table, and the problems of httpretry.
-func runWaiting(s *child.Server, p plan, rng *rand.Rand) (table, []string) {
+// run returns the table, and the problems of httpretry.
+func (r waitingRow) run(s *child.Server, p plan, rng *rand.Rand) (table, []string) {
 	all := contenders()
 	// The runtime keeps the memory that it allocates for the first goroutines.
-	if _, err := newLocalCrowd(all[0]).measure(p.waiting); err != nil {
-		return table{title: waitingTitle}, []string{waitingTitle + ": " + err.Error()}
+	if _, err := newLocalCrowd(all[0], r).measure(p.waiting); err != nil {
+		return table{title: r.title}, []string{r.title + ": " + err.Error()}
 	}
 	results, problems := make(map[string][]held), make(map[string][]string)
 	for range p.waitingRounds {
 		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		for _, peer := range all {
-			local, err1 := newLocalCrowd(peer).measure(p.waiting)
-			h, err2 := newCrowd(s, peer).measure(p.connected)
+			local, err1 := newLocalCrowd(peer, r).measure(p.waiting)
+			h, err2 := newCrowd(s, peer, r).measure(p.connected)
 			if err := cmp.Or(err1, err2); err != nil {
 				problems[peer.Name] = []string{err.Error()}
 				continue
@@ -197,7 +241,7 @@ func runWaiting(s *child.Server, p plan, rng *rand.Rand) (table, []string) {
 		}
 	}
 	t := table{
-		title: waitingTitle,
+		title: r.title,
 		head:  []string{"client", "memory per request, of " + formatCount(p.waiting), "goroutines", "sockets", "check"},
 	}
 	var failures []string
