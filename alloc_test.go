@@ -305,7 +305,13 @@ func BenchmarkParallel(b *testing.B) {
 // BenchmarkLoopback uses a real server on the loopback interface and 64
 // clients. A tenth of the responses are 503.
 func BenchmarkLoopback(b *testing.B) {
-	for _, name := range []string{"naive", "httpretry"} {
+	policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+	for name, wrap := range map[string]func(base http.RoundTripper) http.RoundTripper{
+		"naive": func(base http.RoundTripper) http.RoundTripper { return naive{base} },
+		"httpretry": func(base http.RoundTripper) http.RoundTripper {
+			return retrytest.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
+		},
+	} {
 		b.Run(name, func(b *testing.B) {
 			var n atomic.Int64
 			srv := retrytest.NewServer(b, func(w http.ResponseWriter, _ *http.Request) {
@@ -317,12 +323,7 @@ func BenchmarkLoopback(b *testing.B) {
 			base := http.DefaultTransport.(*http.Transport).Clone()
 			base.MaxIdleConnsPerHost = 128
 			b.Cleanup(base.CloseIdleConnections)
-			var rt http.RoundTripper = naive{base}
-			if name == "httpretry" {
-				rt = retrytest.Unchecked(b, httpretry.Config{Base: base, Policy: httpretry.Policy{
-					Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{},
-				}})
-			}
+			rt := wrap(base)
 			b.ReportAllocs()
 			b.SetParallelism(32)
 			b.RunParallel(func(pb *testing.PB) {

@@ -568,21 +568,20 @@ func TestResumeLimits(t *testing.T) {
 // Hazard D11: a server that breaks off after each 64 KiB gets a request for
 // each of them, until MaxElapsed or the deadline.
 func TestResumeProgressWithoutEnd(t *testing.T) {
-	for _, limit := range []string{"MaxElapsed", "deadline"} {
-		t.Run(limit, func(t *testing.T) {
+	const limit = 10500 * time.Millisecond
+	for name, tt := range map[string]struct{ elapsed, deadline time.Duration }{
+		"MaxElapsed": {limit, time.Hour},
+		"deadline":   {0, limit},
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := newOrigin(40 * (64 << 10))
 				o.cut = func(int) int { return 64 << 10 }
 				policy, events := resuming(), new(retrytest.Record)
 				policy.Backoff = strategies.Constant{Wait: time.Second}
-				ctx := t.Context()
-				if limit == "MaxElapsed" {
-					policy.MaxElapsed = 10500 * time.Millisecond
-				} else {
-					deadline, cancel := context.WithTimeout(ctx, 10500*time.Millisecond)
-					defer cancel()
-					ctx = deadline
-				}
+				policy.MaxElapsed = tt.elapsed
+				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+				defer cancel()
 				resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).
 					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 				require.NoError(t, err)
@@ -1444,25 +1443,33 @@ func (c foreignContext) Done() <-chan struct{} { return c.done }
 
 // Hazard E6: nothing is held once a body has ended, whichever way it ends.
 func TestResumeLeavesNothing(t *testing.T) {
-	for name, cuts := range map[string][]int{"end": {10, 10}, "failure": {10, 10, 10}, "Close": {10}} {
+	for name, tt := range map[string]struct {
+		cuts   []int
+		closed bool // after 20 bytes
+		fails  bool
+	}{
+		"end":     {cuts: []int{10, 10}},
+		"failure": {cuts: []int{10, 10, 10}, fails: true},
+		"Close":   {cuts: []int{10}, closed: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			// At its end, a bubble has to have no goroutine left.
 			synctest.Test(t, func(t *testing.T) {
-				o := newOrigin(1000, cuts...)
+				o := newOrigin(1000, tt.cuts...)
 				policy := resuming()
 				policy.ResumeIdle = time.Minute
 				req := retrytest.Request(t, "GET", "http://a.test/", "")
 				req = req.WithContext(foreignContext{req.Context(), make(chan struct{})})
 				resp, err := retrytest.Unchecked(t, httpretry.Config{Base: o, Policy: policy}).RoundTrip(req)
 				require.NoError(t, err)
-				if name == "Close" {
+				if tt.closed {
 					_, err = io.ReadFull(resp.Body, make([]byte, 20))
 					require.NoError(t, err)
 					require.NoError(t, resp.Body.Close())
 					return
 				}
 				_, err = io.ReadAll(resp.Body)
-				assert.Equal(t, name == "failure", err != nil)
+				assert.Equal(t, tt.fails, err != nil)
 			})
 		})
 	}

@@ -74,10 +74,11 @@ func TestFlow(t *testing.T) {
 				}
 				base, events := retrytest.Play(tt.steps...), new(retrytest.Record)
 				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
-				req := retrytest.Request(t, tt.method, "http://a.test/", "")
-				if tt.method != "" && tt.method != "GET" {
-					req = retrytest.Request(t, tt.method, "http://a.test/", "payload")
+				body := ""
+				if tt.method != "" {
+					body = "payload"
 				}
+				req := retrytest.Request(t, tt.method, "http://a.test/", body)
 				if tt.prepare != nil {
 					tt.prepare(req)
 				}
@@ -106,7 +107,7 @@ func TestFlow(t *testing.T) {
 				}
 				assertEvents(t, events, tt.attempts, req)
 				for _, a := range base.Attempts() {
-					assert.Equal(t, a.Body, map[bool]string{true: "payload"}[req.Body != nil])
+					assert.Equal(t, body, a.Body)
 				}
 			})
 		})
@@ -303,10 +304,9 @@ func TestBadBase(t *testing.T) {
 		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("no body", func(t *testing.T) {
-		n := 0
-		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
-			n++
-			return &http.Response{StatusCode: map[bool]int{true: 200, false: 503}[n > 2]}, nil
+		statuses := []int{503, 503, 200}
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: statuses[httpretry.Attempt(req.Context())-1]}, nil
 		})
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 		require.NoError(t, err)
@@ -854,32 +854,28 @@ func TestOddWaits(t *testing.T) {
 // retries are charged.
 func TestBudgetCalls(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		steps []retrytest.Step
-		want  string
+		name, method string
+		steps        []retrytest.Step
+		want         string
 	}{
-		{"success", []retrytest.Step{retrytest.Status(200)}, "deposit http://a.test"},
-		{"refusal that stands", []retrytest.Step{retrytest.Status(404)}, "deposit http://a.test"},
-		{"success in the end", []retrytest.Step{retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}, "withdraw http://a.test, withdraw http://a.test, deposit http://a.test, refund http://a.test"},
-		{"failure", []retrytest.Step{retrytest.Status(503), retrytest.Status(501)}, "withdraw http://a.test, deposit http://a.test, refund http://a.test"},
-		{"failure in the end", []retrytest.Step{retrytest.Status(503)}, "withdraw http://a.test, withdraw http://a.test, withdraw http://a.test, withdraw http://a.test"},
-		{"429 whose wait is obeyed", []retrytest.Step{retrytest.Status(429, "Retry-After", "0.001"), retrytest.Status(200)}, "deposit http://a.test"},
-		{"429 without a wait", []retrytest.Step{retrytest.Status(429), retrytest.Status(200)}, "withdraw http://a.test, deposit http://a.test, refund http://a.test"},
-		{"server refuses", []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, ""},
-		{"server refuses a final failure", []retrytest.Step{retrytest.Status(402, "X-Should-Retry", "false")}, "deposit http://a.test"},
-		{"certain error", []retrytest.Step{retrytest.Fails(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}})}, ""},
-		{"not safe", []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, ""},
+		{"success", "GET", []retrytest.Step{retrytest.Status(200)}, "deposit http://a.test"},
+		{"refusal that stands", "GET", []retrytest.Step{retrytest.Status(404)}, "deposit http://a.test"},
+		{"success in the end", "GET", []retrytest.Step{retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}, "withdraw http://a.test, withdraw http://a.test, deposit http://a.test, refund http://a.test"},
+		{"failure", "GET", []retrytest.Step{retrytest.Status(503), retrytest.Status(501)}, "withdraw http://a.test, deposit http://a.test, refund http://a.test"},
+		{"failure in the end", "GET", []retrytest.Step{retrytest.Status(503)}, "withdraw http://a.test, withdraw http://a.test, withdraw http://a.test, withdraw http://a.test"},
+		{"429 whose wait is obeyed", "GET", []retrytest.Step{retrytest.Status(429, "Retry-After", "0.001"), retrytest.Status(200)}, "deposit http://a.test"},
+		{"429 without a wait", "GET", []retrytest.Step{retrytest.Status(429), retrytest.Status(200)}, "withdraw http://a.test, deposit http://a.test, refund http://a.test"},
+		{"server refuses", "GET", []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, ""},
+		{"server refuses a final failure", "GET", []retrytest.Step{retrytest.Status(402, "X-Should-Retry", "false")}, "deposit http://a.test"},
+		{"certain error", "GET", []retrytest.Step{retrytest.Fails(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}})}, ""},
+		{"not safe", "POST", []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			budget := &retrytest.Ledger{}
 			policy := retrytest.RetryEvery(0)
 			policy.Budget = budget
-			method := "GET"
-			if tt.name == "not safe" {
-				method = "POST"
-			}
 			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: policy}).
-				RoundTrip(retrytest.Request(t, method, "http://A.test:80/", ""))
+				RoundTrip(retrytest.Request(t, tt.method, "http://A.test:80/", ""))
 			if err == nil {
 				retrytest.ReadBody(t, resp)
 			}
@@ -907,51 +903,51 @@ func TestSharedBudget(t *testing.T) {
 // Hazard K4: a panic reaches the caller, and nothing leaks.
 func TestPanics(t *testing.T) {
 	boom := func() { panic("boom") }
-	tests := map[string]func(*httpretry.Config){
-		"Base": func(c *httpretry.Config) {
+	keyed, keyless := http.Header{"Idempotency-Key": {"k"}}, http.Header{}
+	for name, tt := range map[string]struct {
+		status int
+		header http.Header
+		set    func(*httpretry.Config)
+	}{
+		"Base": {503, keyed, func(c *httpretry.Config) {
 			c.Base = retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { boom(); return nil, nil })
-		},
-		"Observe": func(c *httpretry.Config) { c.Observe = func(context.Context, httpretry.Event) { boom() } },
-		"Classify": func(c *httpretry.Config) {
+		}},
+		"Observe": {503, keyed, func(c *httpretry.Config) {
+			c.Observe = func(context.Context, httpretry.Event) { boom() }
+		}},
+		"Classify": {503, keyed, func(c *httpretry.Config) {
 			c.Policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { boom(); return 0 }
-		},
-		"Idempotent": func(c *httpretry.Config) { c.Policy.Idempotent = func(*http.Request) bool { boom(); return false } },
-		"NewIdempotencyKey": func(c *httpretry.Config) {
+		}},
+		"Idempotent": {503, keyless, func(c *httpretry.Config) {
+			c.Policy.Idempotent = func(*http.Request) bool { boom(); return false }
+		}},
+		"NewIdempotencyKey": {503, keyless, func(c *httpretry.Config) {
 			c.Policy.NewIdempotencyKey = func(*http.Request) string { boom(); return "" }
-		},
-		"Backoff": func(c *httpretry.Config) {
+		}},
+		"Backoff": {503, keyed, func(c *httpretry.Config) {
 			c.Policy.Backoff = strategies.Func(func(int) time.Duration { boom(); return 0 })
-		},
-		"Deposit":  func(c *httpretry.Config) { c.Policy.Budget = panicBudget{true} },
-		"Withdraw": func(c *httpretry.Config) { c.Policy.Budget = panicBudget{false} },
-	}
-	for name, set := range tests {
+		}},
+		"Deposit":  {200, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{true} }},
+		"Withdraw": {503, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{false} }},
+	} {
 		t.Run(name, func(t *testing.T) {
 			var bodies []*retrytest.Body
-			code := 503
-			if name == "Deposit" {
-				code = 200
-			}
-			inner := retrytest.Play(retrytest.Status(code))
-			cfg := httpretry.Config{Policy: retrytest.RetryEvery(0), Base: retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			inner := retrytest.Play(retrytest.Status(tt.status))
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := inner.RoundTrip(req)
 				body := &retrytest.Body{ReadCloser: resp.Body}
 				resp.Body = body
 				bodies = append(bodies, body)
 				return resp, err
-			})}
+			})
+			cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}
 			cfg.Policy.AttemptTimeout = time.Hour // so that each attempt has a context to cancel
-			set(&cfg)
+			tt.set(&cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			body := retrytest.Counted("x")
 			req := retrytest.Streamed(t, "POST", "http://a.test/", body).WithContext(ctx)
-			if name != "NewIdempotencyKey" {
-				req.Header.Set("Idempotency-Key", "k")
-			}
-			if name == "Idempotent" {
-				req.Header.Del("Idempotency-Key")
-			}
+			req.Header = tt.header.Clone()
 			assert.PanicsWithValue(t, "boom", func() { _, _ = retrytest.Unchecked(t, cfg).RoundTrip(req) })
 			assert.EqualValues(t, 1, body.Closes(), "closes of the request's body")
 			for _, b := range bodies {

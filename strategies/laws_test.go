@@ -265,6 +265,7 @@ type model struct {
 	make func(b, c time.Duration, r strategies.Rand) strategies.Strategy
 	laws func(b, c float64, n int) ([]law, []float64) // of n waits, and the correlations of consecutive waits, nil for 0
 	next transition                                   // for the expected peak; nil for DecorrelatedV2, where it is known
+	top  func(p float64) (hi float64, ok bool)        // of the waits after p; nil if none depends on p alone
 }
 
 // independent returns the laws of a strategy whose waits do not depend on one
@@ -305,14 +306,14 @@ var models = []model{
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.FullJitter{Base: b, Max: c, Rand: r}
 		},
-		independent(fullLaw), memoryless(fullLaw),
+		independent(fullLaw), memoryless(fullLaw), nil,
 	},
 	{
 		"EqualJitter",
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.EqualJitter{Base: b, Max: c, Rand: r}
 		},
-		independent(halfLaw), memoryless(halfLaw),
+		independent(halfLaw), memoryless(halfLaw), nil,
 	},
 	{
 		"Decorrelated",
@@ -321,6 +322,7 @@ var models = []model{
 		},
 		func(b, c float64, n int) ([]law, []float64) { return chain(b, c, true, n) },
 		chained(true),
+		func(p float64) (float64, bool) { return min(3*p, 30*second), true },
 	},
 	{
 		"AWSDecorrelated",
@@ -329,22 +331,23 @@ var models = []model{
 		},
 		func(b, c float64, n int) ([]law, []float64) { return chain(b, c, false, n) },
 		chained(false),
+		func(p float64) (float64, bool) { return 3 * p, 3*p <= 30*second },
 	},
 	{
 		"DecorrelatedV2",
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.DecorrelatedV2{Median: b, Max: c, Rand: r}
 		},
-		v2Laws, nil,
+		v2Laws, nil, nil,
 	},
 	{
 		"Spread",
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.Spread{Of: strategies.Linear{Base: b, Max: c}, Rand: r}
 		},
-		independent(spreadLaw), memoryless(spreadLaw),
+		independent(spreadLaw), memoryless(spreadLaw), nil,
 	},
-	{"CappedJitter", jitterAfterCap, independent(cutLaw), memoryless(cutLaw)},
+	{"CappedJitter", jitterAfterCap, independent(cutLaw), memoryless(cutLaw), nil},
 }
 
 // A transition returns the probabilities of the cells of wait k, given weights

@@ -2,6 +2,7 @@ package strategies_test
 
 import (
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -61,15 +62,8 @@ func TestRandomStrategiesFollowTheirFormulas(t *testing.T) {
 			assert.NoError(t, checkPeak(long.waits[:5], 10*time.Millisecond, peak/5))
 			assert.NoError(t, checkPeak(long.waits[:5], 100*time.Millisecond, peak*2))
 
-			switch m.name {
-			case "AWSDecorrelated":
-				assert.NoError(t, checkConditional(long.waits, 1*second, func(p float64) (float64, bool) {
-					return 3 * p, 3*p <= 30*second
-				}))
-			case "Decorrelated":
-				assert.NoError(t, checkConditional(long.waits, 1*second, func(p float64) (float64, bool) {
-					return min(3*p, 30*second), true
-				}))
+			if m.top != nil {
+				assert.NoError(t, checkConditional(long.waits, 1*second, m.top))
 			}
 		})
 	}
@@ -300,32 +294,30 @@ func TestChecksRejectFlawedStrategies(t *testing.T) {
 	for _, c := range controls {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			for _, m := range models {
-				if m.name == c.poses {
-					laws, serial := m.laws(1*second, 30*second, c.waits)
-					errs := sample{collect(sequences, c.waits, c.start(source(1))), laws, serial}.verdicts(c.fails...)
-					for _, name := range c.fails {
-						assert.Error(t, errs[name], name)
-					}
-					return
-				}
+			laws, serial := modelOf(t, c.poses).laws(1*second, 30*second, c.waits)
+			errs := sample{collect(sequences, c.waits, c.start(source(1))), laws, serial}.verdicts(c.fails...)
+			for _, name := range c.fails {
+				assert.Error(t, errs[name], name)
 			}
-			t.Fatal("no such model")
 		})
 	}
+}
+
+func modelOf(t *testing.T, name string) model {
+	t.Helper()
+	i := slices.IndexFunc(models, func(m model) bool { return m.name == name })
+	require.GreaterOrEqual(t, i, 0, "no model %s", name)
+	return models[i]
 }
 
 func TestSpecialChecksRejectFlawedStrategies(t *testing.T) {
 	t.Parallel()
 	r := source(1)
 	wiki := collect(sequences, 5, wikiClamp(r))
-	assert.Error(t, checkConditional(wiki, 1*second, func(p float64) (float64, bool) { return 3 * p, 3*p <= 30*second }))
-	for _, m := range models {
-		if m.name == "AWSDecorrelated" {
-			assert.Error(t, checkPeak(wiki, 10*time.Millisecond, m.peakShare(5)/5))
-			assert.Error(t, checkPeak(wiki, 100*time.Millisecond, m.peakShare(5)*2))
-		}
-	}
+	aws := modelOf(t, "AWSDecorrelated")
+	assert.Error(t, checkConditional(wiki, 1*second, aws.top))
+	assert.Error(t, checkPeak(wiki, 10*time.Millisecond, aws.peakShare(5)/5))
+	assert.Error(t, checkPeak(wiki, 100*time.Millisecond, aws.peakShare(5)*2))
 
 	exact := strategies.DecorrelatedV2{Median: time.Second, Max: math.MaxInt64, Rand: r}
 	waits := collect(sequences, 3, func(int) strategies.Sequence { return exact.Start() })

@@ -27,6 +27,26 @@ import (
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
+// A layering is what is between a RetryTransport and net/http's Transport.
+type layering string
+
+const (
+	noLayer      layering = "none"
+	knownLayer   layering = "known" // has Unwrap
+	unknownLayer layering = "unknown"
+)
+
+func (l layering) transport(t *testing.T, base http.RoundTripper) http.RoundTripper {
+	cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}
+	switch l {
+	case noLayer:
+		return retrytest.Unchecked(t, cfg)
+	case unknownLayer:
+		cfg.Base = retrytest.BaseFunc(base.RoundTrip)
+	}
+	return retrytest.New(t, cfg) // which adds a known layer
+}
+
 // Hazard 0.1, 0.2, C2, C3: net/http resends requests over HTTP/2 by itself. A
 // request that is not idempotent still reaches the server at most once, unless
 // the server says that it did not process it.
@@ -34,49 +54,40 @@ func TestAtMostOnceHTTP2(t *testing.T) {
 	answers := map[string]struct {
 		answer func(faults.Stream)
 		body   int32 // deliveries of a POST with a body: several if the server says that it did nothing
+		// Without a body: net/http's resend is stopped, and its error does not
+		// say why it would have resent the request. After ENHANCE_YOUR_CALM,
+		// net/http does not resend it, so its error says why.
+		bodiless int32
+		// Below an unknown layer, with a body: the layer may need GetBody, and
+		// net/http's resend is stopped when it asks for the body.
+		unknown int32
 	}{
-		"REFUSED_STREAM":     {func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 1},
-		"PROTOCOL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.ProtocolError) }, 1},
-		"INTERNAL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.InternalError) }, 1},
-		"ENHANCE_YOUR_CALM":  {func(s faults.Stream) { s.ResetStream(faults.EnhanceYourCalm) }, 1},
-		"GOAWAY(0)":          {func(s faults.Stream) { s.GoAway(0, faults.NoError) }, 5},
-		"GOAWAY(0), calm":    {func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) }, 5},
-		"GOAWAY(id) + close": {func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1},
-		"close":              {func(s faults.Stream) { s.Close() }, 1},
+		"REFUSED_STREAM":     {func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 1, 1, 1},
+		"PROTOCOL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.ProtocolError) }, 1, 1, 1},
+		"INTERNAL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.InternalError) }, 1, 1, 1},
+		"ENHANCE_YOUR_CALM":  {func(s faults.Stream) { s.ResetStream(faults.EnhanceYourCalm) }, 1, 1, 1},
+		"GOAWAY(0)":          {func(s faults.Stream) { s.GoAway(0, faults.NoError) }, 5, 1, 1},
+		"GOAWAY(0), calm":    {func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) }, 5, 5, 5},
+		"GOAWAY(id) + close": {func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1, 1, 1},
+		"close":              {func(s faults.Stream) { s.Close() }, 1, 1, 1},
 	}
 	for name, tt := range answers {
-		// What is above net/http's Transport: nothing, a layer with Unwrap, or
-		// one without.
-		for _, layer := range []string{"none", "known", "unknown"} {
+		for _, above := range []layering{noLayer, knownLayer, unknownLayer} {
 			for _, body := range []string{"", "payload"} {
-				t.Run(fmt.Sprintf("%s/layer=%s/body=%q", name, layer, body), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/layer=%s/body=%q", name, above, body), func(t *testing.T) {
 					srv := faults.HTTP2(t, tt.answer)
-					cfg := httpretry.Config{Base: faults.HTTP2Base(t), Policy: retrytest.RetryEvery(0)}
-					var transport http.RoundTripper
-					switch layer {
-					case "none":
-						transport = retrytest.Unchecked(t, cfg)
-					case "unknown":
-						cfg.Base = retrytest.BaseFunc(cfg.Base.RoundTrip)
-						fallthrough
-					default:
-						transport = retrytest.New(t, cfg)
-					}
+					transport := above.transport(t, faults.HTTP2Base(t))
 					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 					defer cancel()
 					_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
 					require.Error(t, err)
 					require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
-					want := int32(1)
-					switch {
-					// A layer may need GetBody, and net/http's resend is
-					// stopped when it asks for the body. Then it does not say
-					// why it would have resent the request.
-					case body != "" && layer == "unknown" && name == "GOAWAY(0)":
-					case body != "":
+					want := tt.bodiless
+					if body != "" {
 						want = tt.body
-					case strings.HasSuffix(name, "calm"):
-						want = 5 // net/http does not resend this one, so its error says why
+					}
+					if body != "" && above == unknownLayer {
+						want = tt.unknown
 					}
 					assert.Equal(t, want, srv.Requests.Load(), "deliveries; %v", err)
 				})
@@ -175,19 +186,11 @@ func TestAtMostOnceAfterInformational(t *testing.T) {
 		"GOAWAY(0)":       func(s faults.Stream) { s.GoAway(0, faults.NoError) },
 		"GOAWAY(0), calm": func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) },
 	} {
-		for _, layers := range []string{"none", "known", "unknown"} {
+		for _, layers := range []layering{noLayer, knownLayer, unknownLayer} {
 			for _, body := range []string{"", "payload"} {
 				t.Run(fmt.Sprintf("%s/layers=%s/body=%q", name, layers, body), func(t *testing.T) {
 					srv := faults.HTTP2(t, func(s faults.Stream) { s.Header(false, ":status", "103"); end(s) })
-					cfg := httpretry.Config{Base: faults.HTTP2Base(t), Policy: retrytest.RetryEvery(0)}
-					transport := http.RoundTripper(retrytest.Unchecked(t, cfg))
-					switch layers {
-					case "known": // New adds a layer that can be looked through
-						transport = retrytest.New(t, cfg)
-					case "unknown":
-						cfg.Base = retrytest.BaseFunc(cfg.Base.RoundTrip)
-						transport = retrytest.New(t, cfg)
-					}
+					transport := layers.transport(t, faults.HTTP2Base(t))
 					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 					defer cancel()
 					_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
@@ -351,12 +354,12 @@ func TestAtMostOnceOnTheLastAttempt(t *testing.T) {
 		"REFUSED_STREAM": func(s faults.Stream) { s.ResetStream(faults.RefusedStream) },
 		"GOAWAY(0)":      func(s faults.Stream) { s.GoAway(0, faults.NoError) },
 	} {
-		for _, kind := range []string{"memory", "GetBody"} {
+		for kind, hidden := range map[string]bool{"memory": false, "GetBody": true} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				srv := faults.HTTP2(t, answer)
 				req := retrytest.Request(t, "POST", srv.URL(), "payload")
-				if kind == "GetBody" {
-					req = newUpload(t, kind, srv.URL(), []byte("payload"))
+				if hidden { // from net/http, which does not know the type of the body
+					req = newUpload(t, uploadGetBody, srv.URL(), []byte("payload"))
 					req.Method = "POST"
 				}
 				policy := httpretry.Policy{MaxAttempts: 1}
@@ -634,19 +637,22 @@ func TestStoppedResendKeepsConnection(t *testing.T) {
 	assert.Equal(t, conns, srv.Conns.Load())
 }
 
-// newChangingServer starts a TLS server. speaks returns the protocol of each
-// connection by its number. The server resets HTTP/2 requests and answers
-// HTTP/1 ones.
-func newChangingServer(t testing.TB, speaks func(conn int) string) (base *http.Transport, url string, posts *atomic.Int32) {
+// newChangingServer starts a TLS server whose first connection has the first
+// protocol, and all others the second. The server resets HTTP/2 requests and
+// answers HTTP/1 ones.
+func newChangingServer(t testing.TB, first, later string) (base *http.Transport, url string, posts *atomic.Int32) {
 	t.Helper()
 	server, client := faults.Certificates(t)
 	posts = new(atomic.Int32)
 	srv := faults.Listen(t, func(c *faults.Conn) {
-		cfg := server.Clone()
-		cfg.NextProtos = []string{speaks(c.Number)}
+		cfg, proto := server.Clone(), later
+		if c.Number == 1 {
+			proto = first
+		}
+		cfg.NextProtos = []string{proto}
 		switch {
 		case !c.StartTLS(cfg):
-		case speaks(c.Number) == "h2":
+		case proto == "h2":
 			c.HTTP2(func(s faults.Stream) {
 				posts.Add(1)
 				s.ResetStream(faults.ProtocolError)
@@ -668,7 +674,7 @@ func newChangingServer(t testing.TB, speaks func(conn int) string) (base *http.T
 func TestAtMostOnceAcrossProtocols(t *testing.T) {
 	t.Run("HTTP/2, then HTTP/1", func(t *testing.T) {
 		for range 20 {
-			base, url, posts := newChangingServer(t, func(conn int) string { return map[bool]string{true: "h2", false: "http/1.1"}[conn == 1] })
+			base, url, posts := newChangingServer(t, "h2", "http/1.1")
 			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", url, ""))
 			require.Error(t, err)
 			base.CloseIdleConnections()
@@ -676,7 +682,7 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 		}
 	})
 	t.Run("stale HTTP/1, then HTTP/2", func(t *testing.T) {
-		base, url, posts := newChangingServer(t, func(conn int) string { return map[bool]string{true: "http/1.1", false: "h2"}[conn == 1] })
+		base, url, posts := newChangingServer(t, "http/1.1", "h2")
 		var broken atomic.Bool
 		faults.WrapConns(base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
 		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
@@ -696,7 +702,19 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 func TestAtMostOnceThroughProxy(t *testing.T) {
 	server, client := faults.Certificates(t)
 	server.NextProtos = []string{"h2"}
-	for _, kind := range []string{"HTTP", "SOCKS"} {
+	proxies := map[string]func(addr string) *url.URL{
+		"HTTP": func(addr string) *url.URL {
+			proxy := faults.Proxy(t, addr, func(c *faults.Conn, _ *http.Request) bool {
+				c.Respond(200, "")
+				return true
+			})
+			return &url.URL{Scheme: "http", Host: proxy.Addr}
+		},
+		"SOCKS": func(addr string) *url.URL {
+			return &url.URL{Scheme: "socks5", Host: faults.SOCKS(t, addr, 0).Addr}
+		},
+	}
+	for kind, start := range proxies {
 		for name, tt := range map[string]struct {
 			reused bool // the request is sent on a connection that is open already
 			refuse func(faults.Stream)
@@ -727,14 +745,7 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 				})
 				base := faults.Base(t, client)
 				base.ForceAttemptHTTP2 = true
-				proxy := &url.URL{Scheme: "http", Host: faults.Proxy(t, srv.Addr, func(c *faults.Conn, _ *http.Request) bool {
-					c.Respond(200, "")
-					return true
-				}).Addr}
-				if kind == "SOCKS" {
-					proxy = &url.URL{Scheme: "socks5", Host: faults.SOCKS(t, srv.Addr, 0).Addr}
-				}
-				base.Proxy = http.ProxyURL(proxy)
+				base.Proxy = http.ProxyURL(start(srv.Addr))
 				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 				if tt.reused {
 					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "https://"+srv.Addr, ""))
@@ -1133,8 +1144,12 @@ func (c *lateReadConn) Read(p []byte) (int, error) {
 // tells that nothing was written.
 func TestNothingWrittenWithoutGetBody(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		for _, kind := range []string{"memory", "stream", "stream below a layer"} {
-			t.Run(fmt.Sprintf("TLS=%v/%s", secure, kind), func(t *testing.T) {
+		for name, tt := range map[string]struct{ stream, layer bool }{
+			"memory":               {},
+			"stream":               {stream: true},
+			"stream below a layer": {stream: true, layer: true},
+		} {
+			t.Run(fmt.Sprintf("TLS=%v/%s", secure, name), func(t *testing.T) {
 				var posts atomic.Int32
 				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					body, _ := io.ReadAll(r.Body)
@@ -1156,7 +1171,7 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 					return &lateReadConn{brittleConn{Conn: conn, broken: &broken}}, err
 				}
 				layer := http.RoundTripper(base)
-				if kind == "stream below a layer" {
+				if tt.layer {
 					layer = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						resp, err := base.RoundTrip(req)
 						if err != nil {
@@ -1171,7 +1186,7 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 				retrytest.ReadBody(t, resp)
 				broken.Store(true)
 				req := retrytest.Request(t, "POST", srv.URL, "payload")
-				if kind != "memory" {
+				if tt.stream {
 					req.GetBody = nil
 					req.Body = retrytest.Counted("payload")
 				}

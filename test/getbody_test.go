@@ -93,7 +93,7 @@ func TestGetBodySeeks(t *testing.T) {
 	for i := range data {
 		data[i] = byte(i >> 10)
 	}
-	for _, kind := range []string{"the same", "a new wrapper"} {
+	for kind, same := range map[string]bool{"the same": true, "a new wrapper": false} {
 		for _, length := range []int64{int64(len(data)), -1} {
 			t.Run(fmt.Sprintf("%s/length %d", kind, length), func(t *testing.T) {
 				accepted := make(chan []byte, 1)
@@ -115,7 +115,7 @@ func TestGetBodySeeks(t *testing.T) {
 				req.ContentLength = length
 				req.GetBody = func() (io.ReadCloser, error) {
 					_, err := body.Seek(0, io.SeekStart)
-					if kind == "the same" {
+					if same {
 						return body, err
 					}
 					return &retrytest.Body{ReadCloser: body}, err
@@ -195,17 +195,21 @@ func TestGetBodyError(t *testing.T) {
 // Hazard B2: a body from GetBody is closed once if the retry that it was made
 // for is canceled while it waits.
 func TestGetBodyUnused(t *testing.T) {
-	for _, kind := range []string{"another", "in memory before", "the same"} {
-		t.Run(kind, func(t *testing.T) {
+	for name, tt := range map[string]struct{ inMemory, same bool }{ // the first body
+		"another":          {},
+		"in memory before": {inMemory: true},
+		"the same":         {same: true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				body := retrytest.Counted("text")
 				req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
-				switch kind {
-				case "in memory before":
+				switch {
+				case tt.inMemory:
 					req = retrytest.Request(t, "PUT", "http://a.test/", "text")
-				case "the same":
+				case tt.same:
 					req.Body = body
 				}
 				req.GetBody = func() (io.ReadCloser, error) { time.AfterFunc(time.Second, cancel); return body, nil }
@@ -214,7 +218,7 @@ func TestGetBodyUnused(t *testing.T) {
 					time.AfterFunc(2*time.Hour, func() { _ = body.Close() })
 					return 503
 				})
-				if kind == "in memory before" {
+				if tt.inMemory {
 					base = retrytest.Play(retrytest.Fails(retrytest.ErrRefused))
 				}
 				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)})

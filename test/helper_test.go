@@ -65,8 +65,17 @@ func randomBytes(seed uint64, size int) []byte {
 	return data
 }
 
-// newUpload returns a PUT of data as a stream, as a file, or with GetBody.
-func newUpload(t testing.TB, kind, url string, data []byte) *http.Request {
+// An upload is a kind of body that net/http does not know.
+type upload string
+
+const (
+	uploadStream  upload = "stream"
+	uploadGetBody upload = "GetBody"
+	uploadFile    upload = "file"
+)
+
+// newUpload returns a PUT of data.
+func newUpload(t testing.TB, kind upload, url string, data []byte) *http.Request {
 	t.Helper()
 	req := retrytest.Streamed(t, "PUT", url, nil)
 	open := func() (io.ReadCloser, error) {
@@ -74,10 +83,10 @@ func newUpload(t testing.TB, kind, url string, data []byte) *http.Request {
 	}
 	req.Body, _ = open()
 	switch kind {
-	case "GetBody":
+	case uploadGetBody:
 		req.GetBody = open
 		req.ContentLength = int64(len(data))
-	case "file":
+	case uploadFile:
 		name := filepath.Join(t.TempDir(), "file")
 		assert.NoError(t, os.WriteFile(name, data, 0o600))
 		file, err := os.Open(name)

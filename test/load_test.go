@@ -86,22 +86,23 @@ func TestCrowdAtTheBudget(t *testing.T) {
 		}
 		return 503
 	}
-	for name, budget := range map[string]*httpretry.HostBudget{
-		"floor": {Burst: 10, Window: time.Hour},
-		"ratio": {Ratio: 0.1, Burst: -1, Window: time.Hour},
-		"both":  {Ratio: 0.05, Burst: 5, Window: time.Hour},
+	for name, tt := range map[string]struct {
+		successes int // before
+		budget    *httpretry.HostBudget
+	}{
+		"burst": {0, &httpretry.HostBudget{Burst: 10, Window: time.Hour}},
+		"ratio": {100, &httpretry.HostBudget{Ratio: 0.1, Burst: -1, Window: time.Hour}},
+		"both":  {100, &httpretry.HostBudget{Ratio: 0.05, Burst: 5, Window: time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base, retries := countRetries(t, fails)
 			policy := retrytest.RetryEvery(0)
-			policy.Budget = budget
+			policy.Budget = tt.budget
 			cfg := httpretry.Config{Base: base, Policy: policy}
-			if name != "floor" {
-				sendSuccesses(t, cfg, "http://a.test/ok", 100)
-			}
+			sendSuccesses(t, cfg, "http://a.test/ok", tt.successes)
 			sendCrowd(t, cfg, 1000, "http://a.test/")
 			assert.Equal(t, 10, retries("a.test"))
-			assert.Zero(t, retrytest.Balance(budget, "http://a.test"))
+			assert.Zero(t, retrytest.Balance(tt.budget, "http://a.test"))
 		})
 	}
 	t.Run("several hosts", func(t *testing.T) {
@@ -495,12 +496,12 @@ func serveMixed(w http.ResponseWriter, r *http.Request) {
 // Hazard E6, E7, K6, D6: however requests end, no goroutine, context,
 // connection or file of theirs remains.
 func TestNothingIsLeft(t *testing.T) {
-	for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
+	for _, protocol := range []string{retrytest.HTTP1, retrytest.HTTP2} {
 		t.Run(protocol, func(t *testing.T) {
 			goroutines, files := leftoverGoroutines(), openFiles(t)
 			srv := httptest.NewUnstartedServer(http.HandlerFunc(serveMixed))
 			open, base := countOpen(srv), faults.Base(t, nil)
-			if protocol == "HTTP/2" {
+			if protocol == retrytest.HTTP2 {
 				base = faults.HTTP2Base(t)
 				srv.Config.Protocols = base.Protocols
 			}
@@ -510,7 +511,7 @@ func TestNothingIsLeft(t *testing.T) {
 			for range 8 {
 				wg.Go(func() {
 					for i, m := range mixedRequests {
-						if !m.http1 || protocol == "HTTP/1" {
+						if !m.http1 || protocol == retrytest.HTTP1 {
 							sendMixed(t, base, srv.URL, parent, i)
 						}
 					}
@@ -569,15 +570,25 @@ func sendMixed(t *testing.T, base http.RoundTripper, url string, parent context.
 // Hazard K5: in a hundred attempts no wait overflows.
 func TestHundredAttempts(t *testing.T) {
 	const least, most = 100 * time.Millisecond, 30 * time.Second
-	for name, s := range map[string]strategies.Strategy{
-		"Exponential":        strategies.Exponential{},
-		"Exponential by 10":  strategies.Exponential{Factor: 10},
-		"Exponential by 1e9": strategies.Exponential{Factor: 1e9},
-		"long":               strategies.Exponential{Max: 1<<63 - 1},
-		"FullJitter":         strategies.FullJitter{Factor: 10},
-		"EqualJitter":        strategies.EqualJitter{Factor: 10},
-		"DecorrelatedV2":     strategies.DecorrelatedV2{},
-		"naive":              strategies.Func(func(k int) time.Duration { return time.Second << k }), // negative from 34 on, 0 from 55 on
+	type kind int
+	const (
+		anyWait kind = iota
+		grows        // and is least at first
+		endless      // until the deadline
+	)
+	for name, tt := range map[string]struct {
+		kind     kind
+		strategy strategies.Strategy
+	}{
+		"Exponential":        {grows, strategies.Exponential{}},
+		"Exponential by 10":  {grows, strategies.Exponential{Factor: 10}},
+		"Exponential by 1e9": {grows, strategies.Exponential{Factor: 1e9}},
+		"long":               {endless, strategies.Exponential{Max: 1<<63 - 1}},
+		"FullJitter":         {anyWait, strategies.FullJitter{Factor: 10}},
+		"EqualJitter":        {anyWait, strategies.EqualJitter{Factor: 10}},
+		"DecorrelatedV2":     {anyWait, strategies.DecorrelatedV2{}},
+		// Negative from 34 on, 0 from 55 on.
+		"naive": {endless, strategies.Func(func(k int) time.Duration { return time.Second << k })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -588,14 +599,14 @@ func TestHundredAttempts(t *testing.T) {
 					w.WriteHeader(http.StatusServiceUnavailable)
 				})
 				policy := retrytest.RetryEvery(0)
-				policy.MaxAttempts, policy.Backoff = 100, s
+				policy.MaxAttempts, policy.Backoff = 100, tt.strategy
 				ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 				defer cancel()
 				resp, err := retrytest.New(t, httpretry.Config{Base: pipe, Policy: policy}).
 					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
-				if name == "long" || name == "naive" {
+				if tt.kind == endless {
 					assert.Less(t, len(seen), 30, "the deadline, not a wait that has wrapped around")
 					return
 				}
@@ -604,7 +615,7 @@ func TestHundredAttempts(t *testing.T) {
 					wait := seen[i+1] - seen[i]
 					assert.LessOrEqual(t, wait, most)
 					assert.GreaterOrEqual(t, wait, time.Duration(0))
-					if strings.HasPrefix(name, "Exponential") {
+					if tt.kind == grows {
 						assert.GreaterOrEqual(t, wait, least)
 						assert.True(t, i == 0 || wait >= seen[i]-seen[i-1], "waits only grow")
 					}

@@ -218,7 +218,11 @@ func TestFraming(t *testing.T) {
 						} else {
 							_, _ = io.CopyN(io.Discard, c.Reader, tt.length)
 						}
-						c.Respond(map[bool]int{true: 503, false: 200}[len(got) < 3], "")
+						status := 200
+						if len(got) < 3 {
+							status = 503
+						}
+						c.Respond(status, "")
 					}
 				})
 				req := retrytest.Streamed(t, "POST", srv.URL(), tt.body())

@@ -361,9 +361,12 @@ func TestEmptyResponsesLeftOpen(t *testing.T) {
 	}
 }
 
-// endlessResponses never end.
-var endlessResponses = map[string]func(w http.ResponseWriter, r *http.Request){
-	"drips": func(w http.ResponseWriter, r *http.Request) {
+// endlessResponses never end. Some say at once that they are too long.
+var endlessResponses = map[string]struct {
+	tooLong bool
+	answer  http.HandlerFunc
+}{
+	"drips": {false, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		for r.Context().Err() == nil {
 			_, _ = io.WriteString(w, ".")
@@ -373,23 +376,23 @@ var endlessResponses = map[string]func(w http.ResponseWriter, r *http.Request){
 			case <-r.Context().Done():
 			}
 		}
-	},
-	"gushes": func(w http.ResponseWriter, _ *http.Request) {
+	}},
+	"gushes": {false, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		writeForever(w)
-	},
-	"says that it is huge": func(w http.ResponseWriter, _ *http.Request) {
+	}},
+	"says that it is huge": {true, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "1000000000000")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		writeForever(w)
-	},
-	"says that it is huge, and hangs": func(w http.ResponseWriter, r *http.Request) {
+	}},
+	"says that it is huge, and hangs": {true, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "1000000000000")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
-	},
-	"is a gzip bomb": func(w http.ResponseWriter, _ *http.Request) {
+	}},
+	"is a gzip bomb": {false, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		packed := gzipBomb()
@@ -399,7 +402,7 @@ var endlessResponses = map[string]func(w http.ResponseWriter, r *http.Request){
 				return
 			}
 		}
-	},
+	}},
 }
 
 // gzipBomb returns the beginning of a gzip stream that unpacks to a MiB. All of
@@ -431,13 +434,13 @@ func TestDropIsBoundedInBytes(t *testing.T) {
 		retrytest.HTTP1: limit + 256<<10 + 16<<10, // 256 KiB: Close reads as much since Go 1.27
 		retrytest.HTTP2: limit + 4<<20 + 64<<10,   // 4 MiB: net/http's window of a stream
 	}
-	for name, answer := range endlessResponses {
+	for name, tt := range endlessResponses {
 		for _, timeout := range []time.Duration{0, time.Hour} { // without and with a context of the attempt's own
 			retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 				t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
 					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
 						if attemptOf(r) == 1 {
-							answer(w, r)
+							tt.answer(w, r)
 						}
 					})
 					wire := faults.Watch(base)
@@ -482,13 +485,13 @@ func (b *countedBody) Read(p []byte) (int, error) {
 // Hazard D2: discarding a response takes at most 100 ms. It takes no time if
 // the response is known to be too long.
 func TestDropIsBoundedInTime(t *testing.T) {
-	for name, answer := range endlessResponses {
+	for name, tt := range endlessResponses {
 		for _, timeout := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 					base := start(func(w http.ResponseWriter, r *http.Request) {
 						if attemptOf(r) == 1 {
-							answer(w, r)
+							tt.answer(w, r)
 						}
 					})
 					if base.Protocols == nil && closeDrains {
@@ -501,7 +504,7 @@ func TestDropIsBoundedInTime(t *testing.T) {
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
-					if strings.HasPrefix(name, "says that it is huge") {
+					if tt.tooLong {
 						assert.Zero(t, time.Since(began))
 					}
 				})
@@ -679,7 +682,7 @@ func TestDropWhileUploading(t *testing.T) {
 // Hazard D7: over HTTP/2 a server may respond and never let the client send the
 // rest of its request. The response is still discarded.
 func TestDropOfUploadWithoutWindow(t *testing.T) {
-	for _, kind := range []string{"stream", "in memory"} {
+	for kind, inMemory := range map[string]bool{"stream": false, "in memory": true} {
 		for _, timeout := range []time.Duration{0, time.Hour} {
 			for _, ends := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%v/END_STREAM=%v", kind, timeout, ends), func(t *testing.T) {
@@ -694,9 +697,9 @@ func TestDropOfUploadWithoutWindow(t *testing.T) {
 					})
 					srv.Stingy.Store(true)
 					data := randomBytes(3, 1<<20)
-					req := retrytest.Request(t, "PUT", srv.URL(), string(data))
-					if kind == "stream" {
-						req = newUpload(t, kind, srv.URL(), data)
+					req := newUpload(t, uploadStream, srv.URL(), data)
+					if inMemory {
+						req = retrytest.Request(t, "PUT", srv.URL(), string(data))
 					}
 					policy := retrytest.RetryEvery(0)
 					policy.AttemptTimeout, policy.ReplayBuffer = timeout, 2<<20

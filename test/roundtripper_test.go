@@ -438,30 +438,38 @@ type layerKey struct{}
 func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 	retry := retrytest.RetryEvery(0)
 	retry.Budget = httpretry.Unlimited{}
-	timeout := httpretry.Policy{AttemptTimeout: time.Hour}
-	resume := httpretry.Policy{Resume: true}
-	for name, policy := range map[string]httpretry.Policy{"retry": retry, "timeout": timeout, "resume": resume} {
-		for layer, change := range map[string]func(*http.Request) *http.Request{
-			"no layer": func(req *http.Request) *http.Request { return req },
-			"signer":   func(req *http.Request) *http.Request { return req.Clone(req.Context()) },
-			"tracer": func(req *http.Request) *http.Request {
+	for name, tt := range map[string]struct {
+		policy  httpretry.Policy
+		retries bool // each page once
+	}{
+		"retry":   {retry, true},
+		"timeout": {httpretry.Policy{AttemptTimeout: time.Hour}, false},
+		"resume":  {httpretry.Policy{Resume: true}, false},
+	} {
+		for layer, l := range map[string]struct {
+			keeps  bool // earlier responses, by a value of its own
+			change func(*http.Request) *http.Request
+		}{
+			"no layer": {false, func(req *http.Request) *http.Request { return req }},
+			"signer":   {false, func(req *http.Request) *http.Request { return req.Clone(req.Context()) }},
+			"tracer": {true, func(req *http.Request) *http.Request {
 				return req.WithContext(context.WithValue(req.Context(), layerKey{}, "span"))
-			},
+			}},
 		} {
 			t.Run(name+"/"+layer, func(t *testing.T) {
 				sends := 0
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					sends++
 					status := 200
-					if name == "retry" && sends%2 == 1 {
+					if tt.retries && sends%2 == 1 {
 						status = 503
 					}
 					return &http.Response{
-						StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: change(req),
+						StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: l.change(req),
 						Header: http.Header{"Etag": {`"v1"`}}, ContentLength: 4, Body: io.NopCloser(strings.NewReader("page")),
 					}, nil
 				})
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: tt.policy})
 				lookups := 0
 				var ctx context.Context = countingContext{context.Background(), &lookups}
 				var pages []weak.Pointer[http.Request]
@@ -476,7 +484,7 @@ func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 				assert.Nil(t, ctx.Value("missing"))
 				assert.Equal(t, 1, lookups)
 				runtime.GC()
-				if layer != "tracer" {
+				if !l.keeps {
 					assert.Nil(t, pages[len(pages)-2].Value())
 				}
 				runtime.KeepAlive(ctx)
@@ -490,10 +498,16 @@ func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 // the first does, and a page adds one link to what a lookup passes.
 func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 	retry := retrytest.RetryEvery(0)
-	timeout := httpretry.Policy{AttemptTimeout: time.Hour}
 	refused := retrytest.RetryEvery(0)
 	refused.Budget = retrytest.UsedUp{}
-	for name, policy := range map[string]httpretry.Policy{"retry": retry, "timeout": timeout, "refused": refused} {
+	for name, tt := range map[string]struct {
+		policy httpretry.Policy
+		fails  int // attempts of each page
+	}{
+		"retry":   {retry, 1},
+		"timeout": {httpretry.Policy{AttemptTimeout: time.Hour}, 0},
+		"refused": {refused, 1},
+	} {
 		for layer, change := range map[string]func(*http.Request) *http.Request{
 			"no layer": func(req *http.Request) *http.Request { return req },
 			"signer":   func(req *http.Request) *http.Request { return req.Clone(req.Context()) },
@@ -504,7 +518,7 @@ func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					sent = weak.Make(req)
 					status := 200
-					if name == "refused" || name == "retry" && httpretry.Attempt(req.Context()) == 1 {
+					if httpretry.Attempt(req.Context()) <= tt.fails {
 						status = 503
 					}
 					return &http.Response{
@@ -512,7 +526,7 @@ func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 						ContentLength: 4, Body: io.NopCloser(strings.NewReader("page")),
 					}, nil
 				})
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: tt.policy})
 				lookups := 0
 				var ctx context.Context = countingContext{context.Background(), &lookups}
 				var requests []weak.Pointer[http.Request]

@@ -237,10 +237,10 @@ func TestEveryStatus(t *testing.T) {
 		}
 	})
 	for _, method := range []string{"GET", "POST"} {
-		for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
+		for _, protocol := range []string{retrytest.HTTP1, retrytest.HTTP2} {
 			t.Run(protocol+"/"+method, func(t *testing.T) {
 				srv, base, codes := http1, faults.Base(t, nil), 1000
-				if protocol == "HTTP/2" {
+				if protocol == retrytest.HTTP2 {
 					srv, base, codes = http2.Server, faults.HTTP2Base(t), 1200
 				}
 				policy := retrytest.RetryEvery(0)

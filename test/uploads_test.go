@@ -15,8 +15,6 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -107,9 +105,9 @@ func TestSecondUploadOutlivesAnswer(t *testing.T) {
 // in its place. The accepted body is complete.
 func TestEarlyAnswersToMany(t *testing.T) {
 	const requests, size = 3, 4 << 20
-	for _, kind := range []string{"stream", "GetBody", "file"} {
+	for _, kind := range []upload{uploadStream, uploadGetBody, uploadFile} {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
-			t.Run(kind, func(t *testing.T) {
+			t.Run(string(kind), func(t *testing.T) {
 				bodies := make([][]byte, requests)
 				for i := range bodies {
 					bodies[i] = randomBytes(uint64(i), size-i)
@@ -321,8 +319,8 @@ func TestExpectContinue(t *testing.T) {
 		{"503 before and after 100", []int{503, -503, 503, -503, -200}, true, 200, 5},
 		{"417", []int{417}, true, 417, 1},
 	} {
-		for _, kind := range []string{"stream", "GetBody", "file"} {
-			t.Run(tt.name+"/"+kind, func(t *testing.T) {
+		for _, kind := range []upload{uploadStream, uploadGetBody, uploadFile} {
+			t.Run(tt.name+"/"+string(kind), func(t *testing.T) {
 				data := randomBytes(1, 50_000) // within the replay buffer
 				srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 					assert.Equal(t, "100-continue", req.Header.Get("Expect"))
@@ -460,7 +458,7 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 // the body. The next attempt neither races with that nor misses a byte.
 func TestEarlyAnswer(t *testing.T) {
 	for _, size := range []int{60_000, 4 << 20} {
-		for _, kind := range []string{"stream", "GetBody", "file"} {
+		for _, kind := range []upload{uploadStream, uploadGetBody, uploadFile} {
 			t.Run(fmt.Sprintf("%s/%d", kind, size), func(t *testing.T) {
 				data := make([]byte, size)
 				for i := range data {
@@ -480,22 +478,9 @@ func TestEarlyAnswer(t *testing.T) {
 					c.Respond(200, "")
 					return false
 				}).URL()
-				req := retrytest.Streamed(t, "PUT", url, nil)
 				policy := retrytest.RetryEvery(0)
 				policy.ReplayBuffer = 8 << 20
-				switch kind {
-				case "stream":
-					req.Body = &retrytest.Body{ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}
-				case "GetBody":
-					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
-					req.Body, _ = req.GetBody()
-				case "file":
-					name := filepath.Join(t.TempDir(), "file")
-					require.NoError(t, os.WriteFile(name, data, 0o600))
-					file, err := os.Open(name)
-					require.NoError(t, err)
-					req.Body = file
-				}
+				req := newUpload(t, kind, url, data)
 				req.ContentLength = int64(size)
 				resp, err := retrytest.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
 				require.NoError(t, err)

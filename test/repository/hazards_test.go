@@ -1,4 +1,4 @@
-package test
+package repository
 
 import (
 	"go/ast"
@@ -26,11 +26,11 @@ var (
 // entry names tests, all of which exist, those among them whose comments cite
 // it. Limits, L1 and so on, need no tests.
 func TestHazards(t *testing.T) {
-	data, err := os.ReadFile("../docs/hazards.md")
+	data, err := os.ReadFile("../../docs/hazards.md")
 	require.NoError(t, err)
 	doc := string(data)
 	cited, tests := map[string]string{}, map[string][]string{}
-	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}

@@ -1,4 +1,4 @@
-package test
+package repository
 
 import (
 	"io/fs"
@@ -30,7 +30,7 @@ func TestReadmeSize(t *testing.T) {
 // and in the recipes: a program is run here, and other code is part of an
 // example.
 func TestReadmePrograms(t *testing.T) {
-	recipes, err := os.ReadFile("../docs/recipes.md")
+	recipes, err := os.ReadFile("../../docs/recipes.md")
 	require.NoError(t, err)
 	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(readme(t)+string(recipes), -1)
 	require.NotEmpty(t, blocks)
@@ -51,9 +51,9 @@ func TestReadmePrograms(t *testing.T) {
 
 // TestReadmeLinks checks that the files exist to which the documents link.
 func TestReadmeLinks(t *testing.T) {
-	documents, err := filepath.Glob("../docs/*.md")
+	documents, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
-	for _, name := range append(documents, "../README.md", "../CONTRIBUTING.md") {
+	for _, name := range append(documents, "../../README.md", "../../CONTRIBUTING.md") {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		prose := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(string(text), "")
@@ -66,7 +66,7 @@ func TestReadmeLinks(t *testing.T) {
 
 func readme(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	return string(text)
 }
@@ -74,8 +74,8 @@ func readme(t *testing.T) string {
 // exampleSources returns the files whose code the README may show.
 func exampleSources(t *testing.T) []string {
 	t.Helper()
-	paths := []string{"../example_test.go"}
-	require.NoError(t, filepath.WalkDir("../examples", func(path string, _ fs.DirEntry, err error) error {
+	paths := []string{"../../example_test.go"}
+	require.NoError(t, filepath.WalkDir("../../examples", func(path string, _ fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".go") {
 			paths = append(paths, path)
 		}
@@ -137,7 +137,7 @@ func runWithProxy(t *testing.T, code string) string {
 	}
 	require.NoError(t, os.WriteFile(source, []byte(code), 0o600))
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source)
-	build.Dir = ".." // so that the module is known
+	build.Dir = "../.." // so that the module is known
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 
