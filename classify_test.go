@@ -232,3 +232,92 @@ func headerFrom(pairs map[string]string) http.Header {
 	}
 	return h
 }
+
+// An error that has an Outcome is classified by it, also if it is wrapped,
+// and whatever else it wraps.
+func TestErrorWithOutcome(t *testing.T) {
+	wraps := map[string]func(error) error{
+		"itself":                func(err error) error { return err },
+		"wrapped":               func(err error) error { return fmt.Errorf("layer: %w", err) },
+		"joined with a reset":   func(err error) error { return errors.Join(retrytest.ErrReset, err) },
+		"joined with a refusal": func(err error) error { return errors.Join(retrytest.ErrRefused, err) },
+		"joined with a cancel":  func(err error) error { return errors.Join(context.Canceled, err) },
+	}
+	for name, wrap := range wraps {
+		for _, tt := range []struct {
+			outcome   httpretry.Outcome
+			get, post int // attempts
+			reason    httpretry.Reason
+		}{
+			{final, 1, 1, httpretry.ReasonPermanent},
+			{transient, 5, 1, httpretry.ReasonNotIdempotent},
+			{unprocessed, 5, 5, httpretry.ReasonAttempts},
+			{unprocessed + 1, 1, 1, httpretry.ReasonPermanent},
+		} {
+			t.Run(fmt.Sprintf("%s/%v", name, tt.outcome), func(t *testing.T) {
+				err := wrap(outcomeError{tt.outcome})
+				assert.Equal(t, tt.outcome, httpretry.Classify(nil, nil, err))
+				for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
+					base, events := retrytest.Play(retrytest.Fails(err)), new(retrytest.Record)
+					_, got := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
+						RoundTrip(retrytest.Request(t, method, "http://a.test/", "text"))
+					require.ErrorIs(t, got, outcomeError{tt.outcome})
+					assert.Len(t, base.Attempts(), want, method)
+					if method == "POST" {
+						assert.Equal(t, tt.reason, events.Reason())
+					}
+				}
+			})
+		}
+	}
+}
+
+// Policy.Classify gets the request as the attempt has sent it, and either its
+// response or its error.
+func TestClassifyGetsTheRequest(t *testing.T) {
+	type seen struct {
+		path, key, attempt string
+		status             int
+		err                error
+	}
+	var got []seen
+	policy := retrytest.RetryEvery(0)
+	policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
+	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		s := seen{path: req.URL.Path, key: req.Header.Get("Idempotency-Key"), attempt: req.Header.Get("Retry-Attempt"), err: err}
+		if resp != nil {
+			s.status = resp.StatusCode
+		}
+		got = append(got, s)
+		return httpretry.Classify(req, resp, err)
+	}
+	base := retrytest.Play(retrytest.Status(409), retrytest.Fails(io.EOF), retrytest.Status(201))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(retrytest.Request(t, "POST", "http://a.test/orders", "text"))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, []seen{
+		{"/orders", "k", "", 409, nil},
+		{"/orders", "k", "1", 0, io.EOF},
+		{"/orders", "k", "2", 201, nil},
+	}, got)
+}
+
+// A Classify may decide by the method or the path of the request.
+func TestClassifyByRequest(t *testing.T) {
+	policy := retrytest.RetryEvery(0)
+	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		if req.URL.Path == "/eventually" && resp != nil && resp.StatusCode == 404 {
+			return httpretry.Transient
+		}
+		return httpretry.Classify(req, resp, err)
+	}
+	for path, want := range map[string]int{"/eventually": 5, "/": 1} {
+		base := retrytest.Play(retrytest.Status(404))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test"+path, ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		assert.Len(t, base.Attempts(), want, path)
+	}
+}

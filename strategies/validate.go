@@ -48,7 +48,8 @@ func validateOf(path string, of Strategy) error {
 }
 
 // pathError puts a path before each line of an error, so that every line names
-// its field. errors.Is and errors.As find the error itself.
+// its field. errors.Is and errors.As find the error itself. It is a copy of that
+// of internal/fielderr, because this package imports the standard library only.
 type pathError struct {
 	path string
 	err  error
