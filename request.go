@@ -77,7 +77,7 @@ func (c *call) failUnsent(err error) (*http.Response, error) {
 		return nil, err
 	}
 	// A RoundTripper closes the body on errors, too. Close may block.
-	if closeErr := bounded.Close(respbody.MaxTime, c.caller.req.Body); closeErr != nil {
+	if closeErr := bounded.Close(bounded.MaxTime, c.caller.req.Body); closeErr != nil {
 		err = errors.Join(err, closeErr)
 	}
 	return nil, err

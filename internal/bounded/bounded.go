@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// MaxTime is how long a request waits for a Read or Close that blocks.
+const MaxTime = 50 * time.Millisecond
+
 // Run calls f in a goroutine of its own and waits until f returns, but not for
 // longer than limit. It reports whether f returned in time. If f panics in
 // time, Run panics with the same value; a later panic is discarded, because
