@@ -66,7 +66,7 @@ func fullConfig(base http.RoundTripper) httpretry.Config {
 		Base:    base,
 		Observe: func(context.Context, httpretry.Event) {},
 		Policy:  httpretry.Policy{Backoff: strategies.Constant{}},
-		Hosts: map[string]httpretry.Policy{
+		Policies: map[string]httpretry.Policy{
 			"api.example.com":      {MaxAttempts: 5},
 			"*.example.com":        {MaxAttempts: 4},
 			"*.cdn.example.com":    {MaxAttempts: 2},
@@ -354,7 +354,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		var budget httpretry.HostBudget
 		b.ReportAllocs()
 		for b.Loop() {
-			budget.Deposit("api.example.com")
+			budget.Deposit("api.example.com", false)
 		}
 	})
 	b.Run("deposit in parallel", func(b *testing.B) {
@@ -363,7 +363,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		b.SetParallelism(32) // a client has many more goroutines than cores
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				budget.Deposit("api.example.com")
+				budget.Deposit("api.example.com", false)
 			}
 		})
 	})
@@ -372,7 +372,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		hosts := hostNames(1024)
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			budget.Deposit(hosts[i%len(hosts)])
+			budget.Deposit(hosts[i%len(hosts)], false)
 		}
 	})
 	b.Run("deposit to hosts that never repeat", func(b *testing.B) {
@@ -380,7 +380,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		hosts := hostNames(20_000) // far more than the table has room for
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			budget.Deposit(hosts[i%len(hosts)])
+			budget.Deposit(hosts[i%len(hosts)], false)
 		}
 	})
 	b.Run("withdraw", func(b *testing.B) {

@@ -19,27 +19,24 @@ import (
 	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
 
-// A Budget decides how many retries a host gets, and so limits the load that
-// retries add to a failing host.
-//
-// The host is the [Origin] of the request's URL. All methods may be called
-// concurrently.
+// A Budget decides how many retries an origin gets, and so limits the load that
+// retries add to a failing host. An origin is the [Origin] of a request's URL.
+// All methods may be called concurrently.
 type Budget interface {
-	// Withdraw reports whether one retry may be sent to host, and charges for
+	// Withdraw reports whether one retry may be sent to origin, and charges for
 	// the retry if so. It is called for each retry that no other check
 	// prevents, except after a 429 (Too Many Requests) that asks for a wait.
 	// It must return when ctx is done.
-	Withdraw(ctx context.Context, host string) bool
+	Withdraw(ctx context.Context, origin string) bool
 
-	// Refund cancels one charge for host: the retry succeeded, or it was never
-	// sent. If the Budget has a method ChargesSuccess() bool that returns true,
-	// Refund is called only for retries that were never sent.
-	Refund(host string)
+	// Deposit records that a request to origin got a response that is not a
+	// transient failure. It is called once for each such request, and must not
+	// block. Charged reports whether the last attempt was a retry that Withdraw
+	// charged for. A resume that delivers bytes counts, too.
+	Deposit(origin string, charged bool)
 
-	// Deposit records that a request to host got a response that is not a
-	// transient failure. It is called once for each such request, before any
-	// Refund, and must not block. A resume that delivers bytes counts, too.
-	Deposit(host string)
+	// Refund cancels the charge for a retry to origin that was never sent.
+	Refund(origin string)
 }
 
 // Origin returns scheme, host and port of u, which budgets and cool-downs use,
@@ -51,27 +48,18 @@ var (
 	_ Budget = Unlimited{}
 )
 
-// refundSuccess cancels the charge of a retry that succeeded, unless b charges
-// for those, too.
-func refundSuccess(b Budget, host string) {
-	if c, ok := b.(interface{ ChargesSuccess() bool }); ok && c.ChargesSuccess() {
-		return
-	}
-	b.Refund(host)
-}
-
 // Unlimited is a [Budget] that allows every retry. It is for tests, and for
 // clients that are too few to overload a host.
 type Unlimited struct{}
 
 // Withdraw returns true.
-func (Unlimited) Withdraw(context.Context, string) bool { return true }
-
-// Refund does nothing.
-func (Unlimited) Refund(string) {}
+func (Unlimited) Withdraw(ctx context.Context, origin string) bool { return true }
 
 // Deposit does nothing.
-func (Unlimited) Deposit(string) {}
+func (Unlimited) Deposit(origin string, charged bool) {}
+
+// Refund does nothing.
+func (Unlimited) Refund(origin string) {}
 
 // A HostBudget is a [Budget] that limits the failed retries of each host. Its
 // zero value is ready to use. A HostBudget may be shared by any number of
@@ -152,21 +140,24 @@ func (b *HostBudget) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Withdraw reports whether one retry may be sent to host, and charges for it if
-// so. It ignores its context.
-func (b *HostBudget) Withdraw(_ context.Context, host string) bool {
-	return b.hosts.Get(host, b.open).withdraw()
+// Withdraw reports whether one retry may be sent to origin, and charges for it
+// if so. It ignores ctx.
+func (b *HostBudget) Withdraw(ctx context.Context, origin string) bool {
+	return b.hosts.Get(origin, b.open).withdraw()
 }
 
-// Refund cancels the latest charge for host within the last Window, if any.
-func (b *HostBudget) Refund(host string) {
-	if w := b.hosts.Peek(host); w != nil {
+// Deposit records a success of origin. If charged is true, it cancels the
+// latest charge within the last Window, except with Strict.
+func (b *HostBudget) Deposit(origin string, charged bool) {
+	b.hosts.Get(origin, b.open).deposit(charged && !b.Strict)
+}
+
+// Refund cancels the latest charge for origin within the last Window, if any.
+func (b *HostBudget) Refund(origin string) {
+	if w := b.hosts.Peek(origin); w != nil {
 		w.refund()
 	}
 }
-
-// Deposit records a success of host.
-func (b *HostBudget) Deposit(host string) { b.hosts.Get(host, b.open).deposit() }
 
 // hostWindow is the window of one host in one HostBudget, which a transport
 // keeps. It is nil until it is used.
@@ -174,18 +165,15 @@ type hostWindow struct {
 	atomic.Pointer[hosttable.Entry[window]]
 }
 
-// depositTo is Deposit for a caller that keeps the window of host.
-func (b *HostBudget) depositTo(w *hostWindow, host string) {
+// depositTo is Deposit for a caller that keeps the window of origin.
+func (b *HostBudget) depositTo(w *hostWindow, origin string, charged bool) {
 	e := w.Load()
 	if e == nil || !e.Use() {
-		e = b.hosts.Entry(host, b.open)
+		e = b.hosts.Entry(origin, b.open)
 		w.Store(e)
 	}
-	e.Value.deposit()
+	e.Value.deposit(charged && !b.Strict)
 }
-
-// ChargesSuccess returns b.Strict. See [Budget].
-func (b *HostBudget) ChargesSuccess() bool { return b.Strict }
 
 // Balance returns how many calls of Withdraw for origin (see [Origin]) would
 // return true now, and whether origin is remembered. One that is not starts
@@ -287,15 +275,16 @@ type tally struct {
 
 // deposit takes the lock and reads the clock once per batch. Batches grow while
 // they are filled within one step, so that a host with few requests has exact
-// times. The first deposit after a withdrawal is always a batch.
-func (w *window) deposit() {
-	if w.pending.Add(1) >= w.batch.Load() {
-		w.endBatch()
+// times. The first deposit after a withdrawal is always a batch, and so is one
+// that cancels a charge.
+func (w *window) deposit(cancel bool) {
+	if w.pending.Add(1) >= w.batch.Load() || cancel {
+		w.endBatch(cancel)
 	}
 }
 
 // endBatch is apart from deposit, so that the compiler inlines deposit.
-func (w *window) endBatch() {
+func (w *window) endBatch(cancel bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.now / w.step
@@ -306,6 +295,9 @@ func (w *window) endBatch() {
 		w.batch.Store(min(2*w.batch.Load()+1, maxBatch))
 	} else {
 		w.batch.Store(1)
+	}
+	if cancel {
+		w.cancelCharge()
 	}
 }
 
@@ -330,16 +322,21 @@ func (w *window) withdraw() bool {
 	return true
 }
 
-// refund cancels the latest charge. It is not known which charge a refund is
-// for. Most refunds follow soon after their charge, so the latest is the best
-// guess. If the oldest were canceled, the remaining charges would seem to be
-// later and later, and never expire. A refund without a charge in the window
-// does nothing. A refund whose own charge has expired cancels another one: the
-// law allows that, because the expired charge was within its own window.
 func (w *window) refund() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.look(0)
+	w.cancelCharge()
+}
+
+// cancelCharge cancels the latest charge. It is not known which charge a refund
+// is for. Most refunds follow soon after their charge, so the latest is the
+// best guess. If the oldest were canceled, the remaining charges would seem to
+// be later and later, and never expire. A refund without a charge in the window
+// does nothing. A refund whose own charge has expired cancels another one. The
+// law allows that, because the expired charge was within its own window. mu is
+// held and w is up to date.
+func (w *window) cancelCharge() {
 	step := w.now / w.step
 	for i := range time.Duration(windowSteps) {
 		t := &w.tallies[(step+windowSteps-i)%windowSteps]

@@ -173,8 +173,12 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 		switch r.IntN(3) {
 		case 0:
 			for range r.IntN(30) {
-				b.Deposit(budgetHost)
+				charged := r.IntN(5) == 0
+				b.Deposit(budgetHost, charged)
 				m.deposit(now)
+				if charged {
+					m.refund(now)
+				}
 			}
 		case 1:
 			for range r.IntN(10) {

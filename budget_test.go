@@ -31,7 +31,7 @@ const (
 
 func deposit(b httpretry.Budget, host string, n int) {
 	for range n {
-		b.Deposit(host)
+		b.Deposit(host, false)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestHostBudgetRatioStaysExactWhileItIsSpent(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.4, Burst: -1}
 		retries := 0
 		for n := range 1000 {
-			b.Deposit(budgetHost)
+			b.Deposit(budgetHost, false)
 			retries += withdrawals(t, &b, budgetHost, 2)
 			require.Equal(t, 4*(n+1)/10, retries, "after %d successes", n+1)
 		}
@@ -155,7 +155,7 @@ func TestHostBudgetDefaults(t *testing.T) {
 		assert.Equal(t, 5, withdrawals(t, &b, budgetHost, 10), "the burst")
 		deposit(&b, budgetHost, 59)
 		assert.Zero(t, retrytest.Balance(&b, budgetHost), "the retries of the burst count")
-		b.Deposit(budgetHost)
+		b.Deposit(budgetHost, false)
 		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "6 of 60")
 		time.Sleep(9 * time.Second)
 		assert.Equal(t, 1+4, retrytest.Balance(&b, budgetHost), "and what the burst has gained")
@@ -199,7 +199,7 @@ func TestHostBudgetBurstRefills(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := httpretry.HostBudget{Burst: 3, Window: time.Second}
 				require.Equal(t, 3, withdrawals(t, &b, budgetHost, 4))
-				b.Deposit(budgetHost)
+				b.Deposit(budgetHost, false)
 				time.Sleep(c.wait)
 				assert.Equal(t, c.want, retrytest.Balance(&b, budgetHost))
 				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, 4))
@@ -215,7 +215,7 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Zero(t, withdrawals(t, &b, budgetHost, 5), "no success since")
 
-		b.Deposit(budgetHost)
+		b.Deposit(budgetHost, false)
 		time.Sleep(500 * time.Millisecond)
 		assert.Equal(t, 2, retrytest.Balance(&b, budgetHost), "half a window after a success")
 		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 1))
@@ -223,7 +223,7 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "after another failure")
 
 		for range 9 { // what is gained between failures adds up
-			b.Deposit(budgetHost)
+			b.Deposit(budgetHost, false)
 			time.Sleep(50 * time.Millisecond)
 			require.True(t, b.Withdraw(t.Context(), budgetHost))
 			b.Refund(budgetHost)
@@ -237,7 +237,7 @@ func TestHostBudgetRefusedWithdrawalShowsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1, Window: time.Second}
 		require.Equal(t, 1, withdrawals(t, &b, budgetHost, 1))
-		b.Deposit(budgetHost)
+		b.Deposit(budgetHost, false)
 		require.False(t, b.Withdraw(t.Context(), budgetHost))
 		time.Sleep(time.Hour)
 		assert.Zero(t, retrytest.Balance(&b, budgetHost))
@@ -269,6 +269,12 @@ func TestHostBudgetRefund(t *testing.T) {
 				b.Refund(budgetHost)
 			}
 		}, 5},
+		{"by deposits", 3, func(t *testing.T, b *httpretry.HostBudget) {
+			require.Equal(t, 2, withdrawals(t, b, budgetHost, 2))
+			b.Deposit(budgetHost, true)
+			deposit(b, budgetHost, 3)
+			b.Deposit(budgetHost, true) // in the middle of a batch
+		}, 8},
 		{"without a charge", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			deposit(b, budgetHost, 2)
 			for range 10 {
@@ -287,12 +293,12 @@ func TestHostBudgetRefund(t *testing.T) {
 		}, 3},
 		{"for another host", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			require.Equal(t, 2, withdrawals(t, b, budgetHost, 2))
-			b.Deposit(otherHost)
+			b.Deposit(otherHost, false)
 			b.Refund(otherHost)
 		}, 1},
 		{"after the burst was refilled", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			require.Equal(t, 1, withdrawals(t, b, budgetHost, 1))
-			b.Deposit(budgetHost)
+			b.Deposit(budgetHost, false)
 			time.Sleep(window * 9 / 10)
 			b.Refund(budgetHost)
 		}, 3 + 1},
@@ -328,8 +334,7 @@ func TestHostBudgetBoundsOnlyFailedRetries(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1}
 		for range 1000 {
 			require.True(t, b.Withdraw(t.Context(), budgetHost))
-			b.Deposit(budgetHost)
-			b.Refund(budgetHost)
+			b.Deposit(budgetHost, true)
 		}
 	})
 }
@@ -340,7 +345,7 @@ func TestHostBudgetFailedRetriesExpireAmongRefunds(t *testing.T) {
 		b := httpretry.HostBudget{Burst: -1}
 		deposit(&b, budgetHost, 100)
 		for tick := range 1000 { // 100 successes and 5 failed retries in each window
-			b.Deposit(budgetHost)
+			b.Deposit(budgetHost, false)
 			require.True(t, b.Withdraw(t.Context(), budgetHost), tick)
 			time.Sleep(50 * time.Millisecond)
 			if tick%20 > 0 {
@@ -351,9 +356,18 @@ func TestHostBudgetFailedRetriesExpireAmongRefunds(t *testing.T) {
 	})
 }
 
-func TestHostBudgetChargesSuccessIfStrict(t *testing.T) {
-	assert.False(t, (&httpretry.HostBudget{}).ChargesSuccess())
-	assert.True(t, (&httpretry.HostBudget{Strict: true}).ChargesSuccess())
+// A retry that succeeds gives its charge back. With Strict, it does not.
+func TestHostBudgetOfRetriesThatSucceed(t *testing.T) {
+	for strict, want := range map[bool]int{false: 8, true: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			b := httpretry.HostBudget{Ratio: 1, Strict: strict}
+			require.Equal(t, 3, withdrawals(t, &b, budgetHost, 3))
+			for range 3 {
+				b.Deposit(budgetHost, true)
+			}
+			assert.Equal(t, want, retrytest.Balance(&b, budgetHost))
+		})
+	}
 }
 
 func TestHostBudgetRefusalsCostNothing(t *testing.T) {
@@ -361,11 +375,11 @@ func TestHostBudgetRefusalsCostNothing(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.0001, Burst: 1, Window: time.Second}
 		require.True(t, b.Withdraw(t.Context(), budgetHost))
 		for range 999 {
-			b.Deposit(budgetHost)
+			b.Deposit(budgetHost, false)
 			time.Sleep(time.Millisecond)
 			require.False(t, b.Withdraw(t.Context(), budgetHost))
 		}
-		b.Deposit(budgetHost)
+		b.Deposit(budgetHost, false)
 		time.Sleep(time.Millisecond)
 		assert.True(t, b.Withdraw(t.Context(), budgetHost))
 	})
@@ -405,7 +419,7 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1, Window: time.Second}
 		retries := 0
 		for range 1000 { // a success each 10 ms: after any number of windows, one retry for each and no more
-			b.Deposit(budgetHost)
+			b.Deposit(budgetHost, false)
 			retries += withdrawals(t, &b, budgetHost, 2)
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -416,7 +430,7 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		require.Equal(t, 5, withdrawals(t, &b, budgetHost, 6))
 		time.Sleep(500 * time.Millisecond)
-		b.Deposit(budgetHost)
+		b.Deposit(budgetHost, false)
 		assert.False(t, b.Withdraw(t.Context(), budgetHost), "five retries and one success in the window")
 		time.Sleep(500 * time.Millisecond)
 		assert.True(t, b.Withdraw(t.Context(), budgetHost), "no retry and one success in the window")
@@ -442,7 +456,7 @@ func TestHostBudgetCountsFewSuccessesAtTheirTime(t *testing.T) {
 		deposit(&b, budgetHost, 100) // grows the batch
 		time.Sleep(time.Hour)
 		for range 100 {
-			b.Deposit(budgetHost)
+			b.Deposit(budgetHost, false)
 			time.Sleep(time.Second)
 		}
 		assert.Equal(t, 9, retrytest.Balance(&b, budgetHost), "a step has passed since the last one")
@@ -509,7 +523,7 @@ func TestHostBudgetWithdrawSeesAllDepositsBeforeIt(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
 		for n := range 100 { // each from another goroutine
 			var wg sync.WaitGroup
-			wg.Go(func() { b.Deposit(budgetHost) })
+			wg.Go(func() { b.Deposit(budgetHost, false) })
 			wg.Wait()
 			require.True(t, b.Withdraw(t.Context(), budgetHost), n)
 		}
@@ -538,9 +552,9 @@ func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 		for _, h := range hosts[:1024] {
 			require.Zero(t, retrytest.Balance(&b, h), "1024 hosts are remembered") // and this is no use of them
 		}
-		b.Deposit(hosts[0]) // but this is
+		b.Deposit(hosts[0], false) // but this is
 		for _, h := range hosts[1024:] {
-			b.Deposit(h)
+			b.Deposit(h, false)
 		}
 		assert.Zero(t, retrytest.Balance(&b, hosts[0]))
 		assert.Zero(t, retrytest.Balance(&b, hosts[1023]))
@@ -579,7 +593,7 @@ func TestHostBudgetGetsTheSuccessesOfTransports(t *testing.T) {
 		assert.Equal(t, 2, retrytest.Balance(other, "http://a.test"))
 
 		for _, host := range hostNames(1024) {
-			shared.Deposit(host)
+			shared.Deposit(host, false)
 		}
 		require.Zero(t, retrytest.Balance(shared, "http://a.test"), "evicted")
 		send(first, t.Context(), url)
@@ -728,7 +742,7 @@ func TestHostBudgetSurvivesAClockThatGoesBack(t *testing.T) {
 		deposit(&b, budgetHost, 20)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 10), "12 of 120, nothing lost")
 		time.Sleep(5 * time.Second)
-		b.Deposit(budgetHost)
+		b.Deposit(budgetHost, false)
 		assert.Zero(t, retrytest.Balance(&b, budgetHost), "no time has passed yet")
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "now it has")
@@ -792,12 +806,12 @@ func TestHostBudgetBounds(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: 1, Window: year}
 		deposit(&b, budgetHost, 2)
 		assert.Equal(t, 3, withdrawals(t, &b, budgetHost, 5))
-		b.Deposit(budgetHost)
+		b.Deposit(budgetHost, false)
 		time.Sleep(year - time.Hour)
 		assert.Zero(t, retrytest.Balance(&b, budgetHost))
 		time.Sleep(time.Hour)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 5))
-		b.Deposit(budgetHost)
+		b.Deposit(budgetHost, false)
 		time.Sleep(200 * year)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 5))
 	})
@@ -805,7 +819,7 @@ func TestHostBudgetBounds(t *testing.T) {
 
 func TestUnlimitedNeverRefuses(t *testing.T) {
 	var b httpretry.Unlimited
-	b.Deposit(budgetHost)
+	b.Deposit(budgetHost, false)
 	b.Refund(budgetHost)
 	assert.Equal(t, 1000, withdrawals(t, b, budgetHost, 1000))
 }
@@ -813,8 +827,8 @@ func TestUnlimitedNeverRefuses(t *testing.T) {
 func TestHostBudgetAllocatesNothingForAKnownHost(t *testing.T) {
 	b := httpretry.HostBudget{Burst: 500, Ratio: 0.5}
 	ctx := t.Context()
-	b.Deposit(budgetHost)
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(budgetHost) }))
+	b.Deposit(budgetHost, false)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(budgetHost, false) }))
 	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, budgetHost) })) // allowed by both, then refused
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(budgetHost) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { retrytest.Balance(&b, budgetHost) }))
@@ -840,14 +854,10 @@ func BenchmarkHostBudgetContention(b *testing.B) {
 				b.RunParallel(func(pb *testing.PB) {
 					for i := 1; pb.Next(); i++ {
 						if c.failures == 0 || i%c.failures > 0 {
-							budget.Deposit(budgetHost)
+							budget.Deposit(budgetHost, false)
 							continue
 						}
-						charged := budget.Withdraw(b.Context(), budgetHost)
-						budget.Deposit(budgetHost)
-						if charged {
-							budget.Refund(budgetHost)
-						}
+						budget.Deposit(budgetHost, budget.Withdraw(b.Context(), budgetHost))
 					}
 				})
 			})

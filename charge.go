@@ -29,11 +29,8 @@ func (c *charge) refundUnsent() {
 func (c *charge) settle() {
 	// The known window saves a second lookup, which costs 25 ns.
 	if b, ok := c.budget.(*HostBudget); ok && c.window != nil {
-		b.depositTo(c.window, c.origin)
+		b.depositTo(c.window, c.origin, c.charged)
 	} else {
-		c.budget.Deposit(c.origin)
-	}
-	if c.charged {
-		refundSuccess(c.budget, c.origin)
+		c.budget.Deposit(c.origin, c.charged)
 	}
 }

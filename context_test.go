@@ -34,10 +34,10 @@ func TestWithoutRetries(t *testing.T) {
 				policy.IdempotencyHeader = "X-Key"
 				policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
 				transport := retrytest.New(t, httpretry.Config{
-					Base:    base,
-					Policy:  httpretry.Policy{MaxAttempts: 9},
-					Hosts:   map[string]httpretry.Policy{"a.test": policy},
-					Observe: events.Observe,
+					Base:     base,
+					Policy:   httpretry.Policy{MaxAttempts: 9},
+					Policies: map[string]httpretry.Policy{"a.test": policy},
+					Observe:  events.Observe,
 				})
 				ctx := httpretry.WithoutRetries(t.Context())
 				start := time.Now()

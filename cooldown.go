@@ -20,7 +20,7 @@ import (
 //	one request              ──▶ 429, Retry-After: 30
 //	its retry                ───────────── waits ────────────▶│ ────▶
 //	retries of others        ───────────── wait ──────────────│─▶ ─▶
-//	others, CooldownRetries  ──▶ ──▶ ──▶ ──▶ a success ends it early
+//	others, CooldownSend     ──▶ ──▶ ──▶ ──▶ a success ends it early
 //	others, CooldownWait     ───────────── wait ──────────────│──▶ ─▶
 //	others, CooldownFail     ──▶ *CooldownError, at once
 //
@@ -32,8 +32,8 @@ import (
 type Cooldown uint8
 
 const (
-	// CooldownRetries sends the first attempt.
-	CooldownRetries Cooldown = iota
+	// CooldownSend sends the first attempt.
+	CooldownSend Cooldown = iota
 
 	// CooldownWait makes the first attempt wait. After the cool-down, waiting
 	// attempts are spread evenly over the time for which the oldest has waited.
@@ -50,11 +50,11 @@ const (
 	CooldownFail
 )
 
-// String returns "retries", "wait" or "fail".
+// String returns "send", "wait" or "fail".
 func (c Cooldown) String() string {
 	switch c {
-	case CooldownRetries:
-		return "retries"
+	case CooldownSend:
+		return "send"
 	case CooldownWait:
 		return "wait"
 	case CooldownFail:
@@ -66,7 +66,7 @@ func (c Cooldown) String() string {
 
 func (c Cooldown) problem() error {
 	if c > CooldownFail {
-		return fmt.Errorf("%v: want CooldownRetries, CooldownWait or CooldownFail", c)
+		return fmt.Errorf("%v: want CooldownSend, CooldownWait or CooldownFail", c)
 	}
 	return nil
 }
@@ -74,11 +74,11 @@ func (c Cooldown) problem() error {
 // CooldownError is the error of a request or a retry that was not sent because
 // its host is cooling down. It is wrapped in an [*Error].
 type CooldownError struct {
-	Host  string    // the Origin of the request's URL
-	Until time.Time // when the host has cooled down, at most an hour ahead
+	Origin string    // of the request's URL: see the function Origin
+	Until  time.Time // when the cool-down ends, at most an hour ahead
 }
 
-// Error returns a text with the host and the time.
+// Error returns a text with the origin and the time.
 func (e *CooldownError) Error() string {
-	return fmt.Sprintf("%s asked for a pause until %s", redact.Text(e.Host), e.Until.Format(time.RFC3339))
+	return fmt.Sprintf("%s asked for a pause until %s", redact.Text(e.Origin), e.Until.Format(time.RFC3339))
 }

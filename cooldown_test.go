@@ -213,7 +213,7 @@ func sendCrowd(t *testing.T, cooldown httpretry.Cooldown, length time.Duration) 
 // requests continue to arrive.
 func TestCooldownMeasured(t *testing.T) {
 	const over, length = 30 * time.Second, 75 * time.Second
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownRetries, httpretry.CooldownWait, httpretry.CooldownFail} {
+	for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 		t.Run(mode.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
@@ -230,7 +230,7 @@ func TestCooldownMeasured(t *testing.T) {
 				t.Logf("%d requests: %d sent within 30 s, then each second %v; %d failed",
 					len(errs), meanwhile, perSecond[30:], len(failed))
 				switch mode {
-				case httpretry.CooldownRetries:
+				case httpretry.CooldownSend:
 					assert.GreaterOrEqual(t, meanwhile, 2990, "first attempts are sent")
 				case httpretry.CooldownWait:
 					assert.LessOrEqual(t, meanwhile, 5)
@@ -262,7 +262,7 @@ func assertNotSent(t testing.TB, err error, earliest, latest time.Time) {
 	var cooling *httpretry.CooldownError
 	if assert.ErrorAs(t, err, &e) && assert.ErrorAs(t, err, &cooling) {
 		assert.Equal(t, []any{0, httpretry.ReasonCooldown}, []any{e.Attempts, e.Reason})
-		assert.Equal(t, "http://a.test", cooling.Host)
+		assert.Equal(t, "http://a.test", cooling.Origin)
 		assert.False(t, cooling.Until.Before(earliest) || cooling.Until.After(latest), "until %v", cooling.Until)
 		assert.Contains(t, err.Error(), "httpretry: not sent: http://a.test asked for a pause until 2000-01-01T")
 		assert.False(t, e.Timeout())
@@ -301,7 +301,7 @@ func TestRetriesWaitForCooldowns(t *testing.T) {
 		{"elapsed", elapsed, 0, soon, "/500", httpretry.ReasonDeadline, result{500, nil, 0}},
 		{"elapsed", elapsed, 0, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
 	} {
-		for _, mode := range []httpretry.Cooldown{httpretry.CooldownRetries, httpretry.CooldownWait, httpretry.CooldownFail} {
+		for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 			t.Run(fmt.Sprintf("%s/%v/%v/%v", tt.name, tt.at, tt.path, mode), func(t *testing.T) {
 				tt.policy.Cooldown = mode
 				playScene(t, tt.policy, func(s *scene) { playRetry(s, tt.at, tt.deadline, tt.path, tt.want, tt.reason) })
@@ -368,7 +368,7 @@ func TestRollingCooldown(t *testing.T) {
 		defer wg.Wait()
 		defer close(over)
 		time.Sleep(4500 * time.Millisecond)
-		for i, mode := range []httpretry.Cooldown{httpretry.CooldownWait, httpretry.CooldownRetries, httpretry.CooldownWait} {
+		for i, mode := range []httpretry.Cooldown{httpretry.CooldownWait, httpretry.CooldownSend, httpretry.CooldownWait} {
 			began := time.Since(s.start)
 			policy.Cooldown = mode
 			got := s.getWith(policy, "/500")
@@ -513,9 +513,9 @@ func TestCooldownInSeveralBubbles(t *testing.T) {
 		})
 		return took
 	}
-	send("/503?Retry-After=120", httpretry.CooldownRetries)
+	send("/503?Retry-After=120", httpretry.CooldownSend)
 	assert.GreaterOrEqual(t, send("/404", httpretry.CooldownWait), 2*time.Minute, "the clock of each bubble starts at the same time")
-	send("/200", httpretry.CooldownRetries) // ends the cool-down
+	send("/200", httpretry.CooldownSend) // ends the cool-down
 	assert.Zero(t, send("/404", httpretry.CooldownWait))
 }
 
@@ -999,7 +999,7 @@ func TestCooldownCountsAsElapsed(t *testing.T) {
 
 // Hazard H6: the host of a CooldownError comes from a URL.
 func TestCooldownErrorEscapesTheHost(t *testing.T) {
-	err := &httpretry.CooldownError{Host: "http://a.test\x1b[31m\n\u2028", Until: time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC)}
+	err := &httpretry.CooldownError{Origin: "http://a.test\x1b[31m\n\u2028", Until: time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC)}
 	assert.EqualError(t, err, `http://a.test\x1b[31m\n\u2028 asked for a pause until 2006-01-02T15:04:05Z`)
 }
 
@@ -1090,7 +1090,7 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 	calls := 0
 	policy := retrytest.RetryEvery(time.Second)
 	policy.CooldownKey = func(*http.Request) string { calls++; return "key" }
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownRetries, httpretry.CooldownWait, httpretry.CooldownFail} {
+	for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 		t.Run(mode.String(), func(t *testing.T) {
 			policy.Cooldown = mode
 			playScene(t, policy, func(s *scene) {
@@ -1129,10 +1129,10 @@ func TestCooldownPanics(t *testing.T) {
 	}{
 		"before the first attempt":   {"/200", httpretry.CooldownWait, false, 0},
 		"refused":                    {"/200", httpretry.CooldownFail, true, 0},
-		"with the answer":            {"/429?Retry-After=30", httpretry.CooldownRetries, false, 0},
-		"with a success":             {"/200", httpretry.CooldownRetries, false, 0},
-		"before a retry":             {"/500", httpretry.CooldownRetries, false, 0},
-		"after the wait for a retry": {"/500", httpretry.CooldownRetries, false, time.Second / 2},
+		"with the answer":            {"/429?Retry-After=30", httpretry.CooldownSend, false, 0},
+		"with a success":             {"/200", httpretry.CooldownSend, false, 0},
+		"before a retry":             {"/500", httpretry.CooldownSend, false, 0},
+		"after the wait for a retry": {"/500", httpretry.CooldownSend, false, time.Second / 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1241,7 +1241,7 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 	if retrytest.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownRetries, httpretry.CooldownWait, httpretry.CooldownFail} {
+	for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 		ok := newInstant().ok
 		cfg := fullConfig(retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/429" {
@@ -1262,7 +1262,7 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 				_, err := transport.RoundTrip(retrytest.Request(t, "GET", cooling, ""))
 				require.NoError(t, err)
 			}
-			if cooling == "http://a.test/429" && mode != httpretry.CooldownRetries {
+			if cooling == "http://a.test/429" && mode != httpretry.CooldownSend {
 				break // nothing is sent
 			}
 			assert.Zero(t, testing.AllocsPerRun(1000, success), "%v %v", mode, cooling)
@@ -1272,18 +1272,18 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 
 // A value of Cooldown that is none of the three is invalid.
 func TestCooldownValidates(t *testing.T) {
-	const problem = "Cooldown: Cooldown(7): want CooldownRetries, CooldownWait or CooldownFail"
+	const problem = "Cooldown: Cooldown(7): want CooldownSend, CooldownWait or CooldownFail"
 	bad := httpretry.Policy{Cooldown: 7}
 	assert.EqualError(t, bad.Validate(), "httpretry: Policy."+problem)
-	_, err := httpretry.New(httpretry.Config{Policy: bad, Hosts: map[string]httpretry.Policy{"a.test": bad}})
-	assert.EqualError(t, err, "httpretry: Config.Policy."+problem+"\nhttpretry: Config.Hosts[\"a.test\"]."+problem)
+	_, err := httpretry.New(httpretry.Config{Policy: bad, Policies: map[string]httpretry.Policy{"a.test": bad}})
+	assert.EqualError(t, err, "httpretry: Config.Policy."+problem+"\nhttpretry: Config.Policies[\"a.test\"]."+problem)
 	bad.Budget, bad.IdempotencyHeader = &httpretry.HostBudget{Ratio: -1}, " "
 	fields := []string{"MaxElapsed", "Budget", "Cooldown", "IdempotencyHeader"}
 	bad.MaxElapsed = -1
 	for i, line := range strings.Split(bad.Validate().Error(), "\n") {
 		assert.True(t, strings.HasPrefix(line, "httpretry: Policy."+fields[i]+":"), "in the order of the fields: %s", line)
 	}
-	for c, want := range map[httpretry.Cooldown]string{0: "retries", 1: "wait", 2: "fail", 3: "Cooldown(3)", 255: "Cooldown(255)"} {
+	for c, want := range map[httpretry.Cooldown]string{0: "send", 1: "wait", 2: "fail", 3: "Cooldown(3)", 255: "Cooldown(255)"} {
 		assert.Equal(t, want, c.String())
 		assert.Equal(t, c > httpretry.CooldownFail, httpretry.Policy{Cooldown: c}.Validate() != nil)
 	}

@@ -54,27 +54,28 @@ type Event struct {
 	Offset int64
 }
 
-// Reason is why a request ended.
+// Reason is why a request ended. The text of each, for logs and metrics, does
+// not change.
 type Reason uint8
 
 const (
-	ReasonNone          Reason = iota // the request has not ended
-	ReasonSuccess                     // a response below 400
-	ReasonPermanent                   // a failure that would occur again
-	ReasonCanceled                    // the request's context is done
-	ReasonAttempts                    // Policy.MaxAttempts, or WithoutRetries
-	ReasonCallerRetries               // a caller retries: see Middleware
-	ReasonNotIdempotent               // the server may have processed it
-	ReasonNotReplayable               // the body cannot be sent again
-	ReasonDoNotRetry                  // X-Should-Retry: false
-	ReasonRetryAfter                  // a wait longer than Policy.MaxRetryAfter
-	ReasonCooldown                    // the host is cooling down: see Cooldown
-	ReasonDeadline                    // too late for the deadline or MaxElapsed
-	ReasonBudget                      // Policy.Budget refused the retry
-	ReasonNotResumable                // no rest of the body: see Policy.Resume
+	ReasonNone          Reason = iota // "none": the request has not ended
+	ReasonSuccess                     // "success": a response below 400
+	ReasonPermanent                   // "permanent": it would fail again
+	ReasonCanceled                    // "canceled": the context is done
+	ReasonAttempts                    // "attempts_exhausted": MaxAttempts
+	ReasonCallerRetries               // "caller_retries": see Middleware
+	ReasonNotIdempotent               // "not_idempotent": see Idempotent
+	ReasonNotReplayable               // "not_replayable": see ReplayBuffer
+	ReasonDoNotRetry                  // "do_not_retry": X-Should-Retry: false
+	ReasonRetryAfter                  // "retry_after_too_long": MaxRetryAfter
+	ReasonCooldown                    // "host_cooling_down": see Cooldown
+	ReasonDeadline                    // "deadline_too_near": or MaxElapsed
+	ReasonBudget                      // "budget_exhausted": Policy.Budget
+	ReasonNotResumable                // "not_resumable": see Policy.Resume
 )
 
-// String returns a name for use as a label, such as "budget_exhausted".
+// String returns the text of r.
 func (r Reason) String() string {
 	names := [...]string{
 		ReasonNone:          "none",

@@ -68,7 +68,7 @@ func Example() {
 func ExampleNew_hosts() {
 	transport, err := httpretry.New(httpretry.Config{
 		Observe: httpretry.LogEvents(slog.Default()),
-		Hosts: map[string]httpretry.Policy{
+		Policies: map[string]httpretry.Policy{
 			"api.stripe.com": policies.Stripe(),
 			"*.example.com":  {MaxAttempts: 5, AttemptTimeout: 2 * time.Second},
 			"127.0.0.1":      {Backoff: strategies.FullJitter{Base: 10 * time.Millisecond}},
@@ -88,14 +88,14 @@ func ExampleNew_hosts() {
 // New reports every invalid field of a Config.
 func ExampleNew_errors() {
 	_, err := httpretry.New(httpretry.Config{
-		Policy: httpretry.Policy{Backoff: strategies.Constant{Wait: -1}},
-		Hosts:  map[string]httpretry.Policy{"a.test": {MaxElapsed: -time.Second}},
+		Policy:   httpretry.Policy{Backoff: strategies.Constant{Wait: -1}},
+		Policies: map[string]httpretry.Policy{"a.test": {MaxElapsed: -time.Second}},
 	})
 	fmt.Println(strings.ReplaceAll(err.Error(), " want", "\n    want"))
 	// Output:
 	// httpretry: Config.Policy.Backoff: Constant.Wait: -1ns:
 	//     want a positive duration, or 0 for no wait
-	// httpretry: Config.Hosts["a.test"].MaxElapsed: -1s:
+	// httpretry: Config.Policies["a.test"].MaxElapsed: -1s:
 	//     want at least 1ms, or 0 for no limit
 }
 

@@ -1,9 +1,9 @@
 package httpretry
 
-// DepositMany calls b.Deposit(host) n times, for numbers that would take years
-// to count to.
-func DepositMany(b *HostBudget, host string, n uint64) {
-	w := b.hosts.Get(host, b.open)
+// DepositMany calls b.Deposit(origin, false) n times, for numbers that would
+// take years to count to.
+func DepositMany(b *HostBudget, origin string, n uint64) {
+	w := b.hosts.Get(origin, b.open)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.look(0)

@@ -65,7 +65,7 @@ func (c *call) awaitCooldown(last error) (Reason, error) {
 		}
 		if first && c.policy.Cooldown == CooldownFail ||
 			remaining.Until.Sub(start) > c.policy.MaxRetryAfter || remaining.Wait > c.timeLeft(now) {
-			return ReasonCooldown, c.afterAttempt(last, &CooldownError{Host: c.charge.origin, Until: remaining.Until})
+			return ReasonCooldown, c.afterAttempt(last, &CooldownError{Origin: c.charge.origin, Until: remaining.Until})
 		}
 		// After the wait, the host may be cooling down again.
 		if !c.sleepCooldown(&waiter, remaining, start) {

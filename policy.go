@@ -40,13 +40,9 @@ type Policy struct {
 	MaxAttempts int
 
 	// Backoff determines the waits between attempts. Nil means
-	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}.
+	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}, and after a 429 (Too
+	// Many Requests) the same with a Median of 1s.
 	Backoff strategies.Strategy
-
-	// ThrottledBackoff determines the waits after a 429 (Too Many Requests).
-	// Nil means Backoff if that is set, else
-	// strategies.DecorrelatedV2{Median: 1s, Max: 30s}.
-	ThrottledBackoff strategies.Strategy
 
 	// MaxRetryAfter is the longest wait that a server may ask for, in the
 	// response to this request or to another one (see [Cooldown]). A longer
@@ -77,7 +73,7 @@ type Policy struct {
 	WaitOnBudget bool
 
 	// Cooldown determines what the first attempt of a request does while its
-	// host is cooling down. The default, CooldownRetries, sends it.
+	// host is cooling down. The default, CooldownSend, sends it.
 	Cooldown Cooldown
 
 	// CooldownKey partitions a host's cool-down: only requests with the same
@@ -142,7 +138,8 @@ type Policy struct {
 // Idempotent stay nil for the default, and its Budget for the transport's own.
 type resolvedPolicy struct {
 	Policy
-	err error // of WithPolicy, if the policy is not valid
+	throttled strategies.Strategy // the default after a 429, or nil for Backoff
+	err       error               // of WithPolicy, if the policy is not valid
 }
 
 // resolve fills in the defaults.
@@ -153,12 +150,10 @@ func (p Policy) resolve() *resolvedPolicy {
 	case p.MaxAttempts < 0:
 		p.MaxAttempts = math.MaxInt
 	}
+	var throttled strategies.Strategy
 	if p.Backoff == nil {
 		p.Backoff = strategies.DecorrelatedV2{Median: 500 * time.Millisecond, Max: 30 * time.Second}
-		// A Backoff that is set also applies after a 429.
-		if p.ThrottledBackoff == nil {
-			p.ThrottledBackoff = strategies.DecorrelatedV2{Median: time.Second, Max: 30 * time.Second}
-		}
+		throttled = strategies.DecorrelatedV2{Median: time.Second, Max: 30 * time.Second}
 	}
 	switch {
 	case p.MaxRetryAfter == 0:
@@ -173,7 +168,7 @@ func (p Policy) resolve() *resolvedPolicy {
 	if p.ReplayBuffer == 0 {
 		p.ReplayBuffer = defaultReplayBuffer
 	}
-	return &resolvedPolicy{Policy: p}
+	return &resolvedPolicy{Policy: p, throttled: throttled}
 }
 
 // budgetWait returns how long a request waits whose retry the Budget refused.
@@ -201,9 +196,6 @@ func (p Policy) problems(path string) error {
 	}
 	if p.Backoff != nil {
 		check("Backoff", strategies.Validate(p.Backoff))
-	}
-	if p.ThrottledBackoff != nil {
-		check("ThrottledBackoff", strategies.Validate(p.ThrottledBackoff))
 	}
 	check("AttemptTimeout", checkLimit(p.AttemptTimeout, "timeout"))
 	check("MaxElapsed", checkLimit(p.MaxElapsed, "limit"))

@@ -24,7 +24,6 @@ import (
 func TestNewReportsEverything(t *testing.T) {
 	bad := httpretry.Policy{
 		Backoff:           strategies.FullJitter{Base: time.Second, Max: time.Millisecond},
-		ThrottledBackoff:  strategies.Capped{Of: strategies.Spread{Of: strategies.Constant{Wait: -1}, Fraction: math.NaN()}},
 		AttemptTimeout:    -2,
 		MaxElapsed:        -time.Hour,
 		Budget:            &httpretry.HostBudget{Ratio: -0.5},
@@ -32,11 +31,14 @@ func TestNewReportsEverything(t *testing.T) {
 		ReplayBuffer:      -1, // means none
 		ResumeIdle:        -3,
 	}
+	badParts := strategies.Capped{Of: strategies.Spread{
+		Of: strategies.Constant{Wait: -1}, Fraction: math.NaN()}}
 	_, err := httpretry.New(httpretry.Config{
 		Policy: bad,
-		Hosts: map[string]httpretry.Policy{
+		Policies: map[string]httpretry.Policy{
 			"a.test":          {MaxAttempts: -1}, // no limit
 			"b.test":          {IdempotencyHeader: "Host"},
+			"d.test":          {Backoff: badParts},
 			"EXAMPLE.com.":    {},
 			"example.com":     {},
 			"http://c.test":   {},
@@ -55,18 +57,18 @@ func TestNewReportsEverything(t *testing.T) {
 	}
 	want := []string{
 		"Policy.Backoff: FullJitter.Max: 1ms: want at least Base (1s), or 0 for the default (30s)",
-		"Policy.ThrottledBackoff: Capped.Of: Spread.Of: Constant.Wait: -1ns: want a positive duration, or 0 for no wait",
-		"Policy.ThrottledBackoff: Capped.Of: Spread.Fraction: NaN: want a positive number of at most 1, or 0 for the default (0.25)",
 		"Policy.AttemptTimeout: -2ns: want at least 1ms, or 0 for no timeout",
 		"Policy.MaxElapsed: -1h0m0s: want at least 1ms, or 0 for no limit",
 		"Policy.Budget: HostBudget.Ratio: -0.5: want 0 (the default, 0.1) or a number from 0.000001 to 1000000",
 		`Policy.IdempotencyHeader: "Idempotency Key": want a header name`,
 		"Policy.ResumeIdle: -3ns: want at least 1ms, or 0 for no limit",
-		`Hosts["b.test"].IdempotencyHeader: "Host": want a header that HTTP does not define`,
-		`Hosts["bad host:99999"]: `,
-		`Hosts["bad host:99999"].AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout`,
-		`Hosts["example.com"]: means the same as "EXAMPLE.com.": want only one of them`,
-		`Hosts["http://c.test"]: `,
+		`Policies["b.test"].IdempotencyHeader: "Host": want a header that HTTP does not define`,
+		`Policies["bad host:99999"]: `,
+		`Policies["bad host:99999"].AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout`,
+		`Policies["d.test"].Backoff: Capped.Of: Spread.Of: Constant.Wait: -1ns: want a positive duration, or 0 for no wait`,
+		`Policies["d.test"].Backoff: Capped.Of: Spread.Fraction: NaN: want a positive number of at most 1, or 0 for the default (0.25)`,
+		`Policies["example.com"]: means the same as "EXAMPLE.com.": want only one of them`,
+		`Policies["http://c.test"]: `,
 		`AttemptHeader: "a b": want a header name`,
 	}
 	require.Len(t, got, len(want), err.Error())
@@ -75,8 +77,8 @@ func TestNewReportsEverything(t *testing.T) {
 	}
 
 	for range 20 { // the order of a map changes
-		_, again := httpretry.New(httpretry.Config{Policy: bad, Hosts: map[string]httpretry.Policy{"b.test": bad, "a.test": bad, "c.test": bad}})
-		_, err := httpretry.New(httpretry.Config{Policy: bad, Hosts: map[string]httpretry.Policy{"c.test": bad, "b.test": bad, "a.test": bad}})
+		_, again := httpretry.New(httpretry.Config{Policy: bad, Policies: map[string]httpretry.Policy{"b.test": bad, "a.test": bad, "c.test": bad}})
+		_, err := httpretry.New(httpretry.Config{Policy: bad, Policies: map[string]httpretry.Policy{"c.test": bad, "b.test": bad, "a.test": bad}})
 		require.EqualError(t, err, again.Error())
 	}
 }
@@ -133,7 +135,7 @@ func TestAttemptHeaderIsNoKey(t *testing.T) {
 		{AttemptHeader: "idempotency-key"},
 		{AttemptHeader: "X-Idempotency-Key"},
 		{AttemptHeader: "request-id", Policy: keyed},
-		{AttemptHeader: "Request-Id", Hosts: map[string]httpretry.Policy{"a.test": {}, "b.test": keyed}},
+		{AttemptHeader: "Request-Id", Policies: map[string]httpretry.Policy{"a.test": {}, "b.test": keyed}},
 		{Policy: httpretry.Policy{IdempotencyHeader: "retry-attempt"}}, // the default
 	} {
 		_, err := httpretry.New(cfg)
@@ -162,8 +164,8 @@ func TestDurationsWithoutUnit(t *testing.T) {
 			require.EqualError(t, of(d).Validate(), "httpretry: Policy."+problem)
 			_, err := httpretry.New(httpretry.Config{Policy: of(d)})
 			require.EqualError(t, err, "httpretry: Config.Policy."+problem)
-			_, err = httpretry.New(httpretry.Config{Hosts: map[string]policy{"a.test": of(d)}})
-			require.EqualError(t, err, `httpretry: Config.Hosts["a.test"].`+problem)
+			_, err = httpretry.New(httpretry.Config{Policies: map[string]policy{"a.test": of(d)}})
+			require.EqualError(t, err, `httpretry: Config.Policies["a.test"].`+problem)
 
 			base := retrytest.Play(retrytest.Status(200))
 			req := retrytest.Request(t, "GET", "http://a.test/", "")
@@ -209,8 +211,8 @@ func TestContextPolicysKeyIsNoAttempt(t *testing.T) {
 	assert.Len(t, base.Attempts(), 2)
 }
 
-// The most specific policy of Hosts applies. A context's policy replaces it as
-// a whole.
+// The most specific policy of Policies applies. A context's policy replaces it
+// as a whole.
 func TestPolicyChoice(t *testing.T) {
 	attempts := func(n int) httpretry.Policy {
 		p := retrytest.RetryEvery(0)
@@ -219,7 +221,7 @@ func TestPolicyChoice(t *testing.T) {
 	}
 	cfg := httpretry.Config{
 		Policy: attempts(2),
-		Hosts: map[string]httpretry.Policy{
+		Policies: map[string]httpretry.Policy{
 			"api.test":          attempts(3),
 			"*.test":            attempts(4),
 			"api.test:444":      attempts(5),
@@ -255,10 +257,10 @@ func TestPolicyChoice(t *testing.T) {
 	}
 }
 
-// A policy in Hosts inherits nothing.
+// A policy in Policies inherits nothing.
 func TestNoInheritance(t *testing.T) {
 	base := retrytest.Play(retrytest.Status(503))
-	cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Hosts: map[string]httpretry.Policy{
+	cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Policies: map[string]httpretry.Policy{
 		"a.test": {Backoff: strategies.Constant{}},
 	}}
 	resp, err := retrytest.New(t, cfg).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
@@ -270,10 +272,10 @@ func TestNoInheritance(t *testing.T) {
 // A Config may be modified after New.
 func TestConfigIsCopied(t *testing.T) {
 	base := retrytest.Play(retrytest.Status(503))
-	hosts := map[string]httpretry.Policy{"a.test": retrytest.RetryEvery(0)}
-	cfg := httpretry.Config{Base: base, Hosts: hosts}
+	policies := map[string]httpretry.Policy{"a.test": retrytest.RetryEvery(0)}
+	cfg := httpretry.Config{Base: base, Policies: policies}
 	transport := retrytest.New(t, cfg)
-	hosts["a.test"] = httpretry.Policy{MaxAttempts: 1}
+	policies["a.test"] = httpretry.Policy{MaxAttempts: 1}
 	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -322,8 +324,8 @@ func TestNilValues(t *testing.T) {
 		"RetryTransport": {httpretry.Config{Base: retrying}, "httpretry: Config.Base: a nil *httpretry.RetryTransport: want "},
 		"Budget":         {httpretry.Config{Policy: httpretry.Policy{Budget: budget}}, "httpretry: Config.Policy.Budget: a nil *httpretry.HostBudget: want "},
 		"another Budget": {httpretry.Config{Policy: httpretry.Policy{Budget: unlimited}}, "httpretry: Config.Policy.Budget: a nil *httpretry.Unlimited: want "},
-		"a host's Budget": {httpretry.Config{Hosts: map[string]httpretry.Policy{"a.test": {Budget: budget}}},
-			`httpretry: Config.Hosts["a.test"].Budget: a nil *httpretry.HostBudget: want `},
+		"a host's Budget": {httpretry.Config{Policies: map[string]httpretry.Policy{"a.test": {Budget: budget}}},
+			`httpretry: Config.Policies["a.test"].Budget: a nil *httpretry.HostBudget: want `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			transport, err := httpretry.New(tt.cfg)
@@ -345,9 +347,9 @@ func TestTextsSayWhatIsAllowed(t *testing.T) {
 		"AttemptTimeout":  {httpretry.Config{Policy: httpretry.Policy{AttemptTimeout: -1}}, []string{"Config.Policy.AttemptTimeout: -1ns: ", "want at least 1ms, or 0 for no timeout"}},
 		"ResumeIdle":      {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: -1}}, []string{"Config.Policy.ResumeIdle: -1ns: ", "want at least 1ms, or 0 for no limit"}},
 		"MaxElapsed":      {httpretry.Config{Policy: httpretry.Policy{MaxElapsed: -1}}, []string{"Config.Policy.MaxElapsed: -1ns: ", "want at least 1ms, or 0 for no limit"}},
-		"Cooldown":        {httpretry.Config{Policy: httpretry.Policy{Cooldown: 7}}, []string{"Config.Policy.Cooldown: Cooldown(7): ", "want CooldownRetries, CooldownWait or CooldownFail"}},
-		"every host":      {httpretry.Config{Hosts: map[string]httpretry.Policy{"*": {}}}, []string{`Config.Hosts["*"]: `, "use Config.Policy"}},
-		"part of a label": {httpretry.Config{Hosts: map[string]httpretry.Policy{"api*.test": {}}}, []string{`Config.Hosts["api*.test"]: `}},
+		"Cooldown":        {httpretry.Config{Policy: httpretry.Policy{Cooldown: 7}}, []string{"Config.Policy.Cooldown: Cooldown(7): ", "want CooldownSend, CooldownWait or CooldownFail"}},
+		"every host":      {httpretry.Config{Policies: map[string]httpretry.Policy{"*": {}}}, []string{`Config.Policies["*"]: `, "use Config.Policy"}},
+		"part of a label": {httpretry.Config{Policies: map[string]httpretry.Policy{"api*.test": {}}}, []string{`Config.Policies["api*.test"]: `}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := httpretry.New(tt.cfg)
@@ -380,7 +382,7 @@ func TestUnlimitedAttempts(t *testing.T) {
 // A negative MaxRetryAfter means no limit: what the server asks for is waited
 // for, in the response to the request or to another one.
 func TestUnlimitedRetryAfter(t *testing.T) {
-	for _, cooldown := range []httpretry.Cooldown{httpretry.CooldownRetries, httpretry.CooldownWait} {
+	for _, cooldown := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait} {
 		t.Run(cooldown.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const day = 24 * time.Hour

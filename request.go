@@ -54,7 +54,7 @@ func (c *call) begin() error {
 	if c.settings.observe != nil || p.MaxElapsed > 0 {
 		c.start = time.Since(c.settings.created)
 	}
-	if p.Cooldown == CooldownRetries {
+	if p.Cooldown == CooldownSend {
 		return nil
 	}
 	return c.awaitFirstAttempt()

@@ -391,7 +391,7 @@ func TestResumeRejects(t *testing.T) {
 			assert.Equal(t, httpretry.ReasonNotResumable, reason)
 			assert.Zero(t, o.open.Load(), "nothing is held")
 			// The answer is not a transient failure.
-			assert.Equal(t, []string{"deposit http://a.test", "withdraw http://a.test", "deposit http://a.test", "refund http://a.test"}, ledger.Entries)
+			assert.Equal(t, []string{"deposit http://a.test", "withdraw http://a.test", "deposit charged http://a.test"}, ledger.Entries)
 		})
 	}
 }
@@ -647,12 +647,12 @@ func TestResumeBudget(t *testing.T) {
 		read int
 		want string
 	}{
-		{"rest", []int{100}, 1 << 20, "deposit withdraw deposit refund"},
-		{"short rest", []int{1<<20 - 10}, 1 << 20, "deposit withdraw deposit refund"},
-		{"progress", []int{100, chunk, chunk}, 1 << 20, "deposit withdraw deposit refund withdraw deposit refund withdraw deposit refund"},
-		{"no progress", []int{100, chunk - 1}, 1 << 20, "deposit withdraw withdraw deposit refund"},
-		{"caller reads so far", []int{100}, 100 + chunk, "deposit withdraw deposit refund"},
-		{"caller closes", []int{100}, 200, "deposit withdraw deposit refund"},
+		{"rest", []int{100}, 1 << 20, "deposit withdraw deposit charged"},
+		{"short rest", []int{1<<20 - 10}, 1 << 20, "deposit withdraw deposit charged"},
+		{"progress", []int{100, chunk, chunk}, 1 << 20, "deposit withdraw deposit charged withdraw deposit charged withdraw deposit charged"},
+		{"no progress", []int{100, chunk - 1}, 1 << 20, "deposit withdraw withdraw deposit charged"},
+		{"caller reads so far", []int{100}, 100 + chunk, "deposit withdraw deposit charged"},
+		{"caller closes", []int{100}, 200, "deposit withdraw deposit charged"},
 		{"caller closes before", []int{100}, 100, "deposit"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -1376,7 +1376,7 @@ func TestResumeClosedTooLate(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, http.ErrBodyReadAfterClose, <-ended)
 		assert.Zero(t, o.open.Load())
-		assert.Contains(t, ledger.Entries, "refund http://a.test", "the host has answered")
+		assert.Contains(t, ledger.Entries, "deposit charged http://a.test", "the host has answered")
 	})
 }
 

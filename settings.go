@@ -29,10 +29,10 @@ type Config struct {
 	// for each request.
 	Base http.RoundTripper
 
-	// Policy applies to hosts that no key of Hosts matches.
+	// Policy applies to hosts that no key of Policies matches.
 	Policy Policy
 
-	// Hosts contains policies for particular hosts. A key is a host
+	// Policies contains policies for particular hosts. A key is a host
 	// ("api.example.com", any port), a host and port ("[::1]:8080"), or a
 	// wildcard for one or more labels ("*.example.com"). The most specific key
 	// wins: one with a port over one without, an exact one over a wildcard, a
@@ -42,7 +42,7 @@ type Config struct {
 	// Keys are compared with Request.URL.Host. Case and a trailing dot are
 	// ignored. Internationalized names are compared as they are, so use the
 	// xn-- form if requests do.
-	Hosts map[string]Policy
+	Policies map[string]Policy
 
 	// Observe is called after each attempt, and when a wait or a cool-down ends
 	// a request. The last Event of a request is the only one whose Reason is
@@ -124,7 +124,7 @@ func newSettings(cfg Config) (*settings, error) {
 	if err := cfg.Policy.problems("Config.Policy"); err != nil {
 		problems = append(problems, err)
 	}
-	patterns, bad := hostPolicies(cfg.Hosts)
+	patterns, bad := hostPolicies(cfg.Policies)
 	s.patterns, problems = patterns, append(problems, bad...)
 	header, err := cfg.attemptHeader()
 	if err != nil {
@@ -149,7 +149,7 @@ func (cfg *Config) attemptHeader() (string, error) {
 	// look as if it could be sent any number of times.
 	retry := http.Header{canonical: {"1"}}
 	forKeys := isKeyed(retry, cfg.Policy.resolve().IdempotencyHeader)
-	for _, p := range cfg.Hosts {
+	for _, p := range cfg.Policies {
 		forKeys = forKeys || isKeyed(retry, p.resolve().IdempotencyHeader)
 	}
 	if forKeys {
@@ -173,7 +173,7 @@ func hostPolicies(m map[string]Policy) (*hostpattern.Set[*resolvedPolicy], []err
 	var problems []error
 	// The order of a map is random, and that of errors must not be.
 	for _, pattern := range slices.Sorted(maps.Keys(m)) {
-		path := fmt.Sprintf("Config.Hosts[%q]", pattern)
+		path := fmt.Sprintf("Config.Policies[%q]", pattern)
 		if problem := byPattern[pattern]; problem != "" {
 			problems = append(problems, fmt.Errorf("%s: %s", path, problem))
 		}

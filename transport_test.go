@@ -23,49 +23,82 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
+// A script is what a base does with each attempt. Tables use short names.
+type script = []retrytest.Step
+
+var (
+	s200, s201 = retrytest.Status(200), retrytest.Status(201)
+	s404, s501 = retrytest.Status(404), retrytest.Status(501)
+	s503       = retrytest.Status(503)
+	reset      = retrytest.Fails(retrytest.ErrReset)
+	refused    = retrytest.Fails(retrytest.ErrRefused)
+
+	unknownHost = &net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}
+)
+
+// refuses returns the answer of a server that asks not to retry.
+func refuses(status int) retrytest.Step {
+	return retrytest.Status(status, "X-Should-Retry", "false")
+}
+
 // TestFlow plays one request through every exit of the decision. Hazard D3: the
 // response that ends the retries is the caller's, unread.
 func TestFlow(t *testing.T) {
-	keyed := func(req *http.Request) { req.Header.Set("Idempotency-Key", "k") }
-	tests := []struct {
-		name     string
-		method   string
-		prepare  func(*http.Request)
-		policy   func(*httpretry.Policy)
-		steps    []retrytest.Step
-		attempts int
-		reason   httpretry.Reason
-		status   int // of the response, 0: an error
+	type policy = httpretry.Policy
+	const (
+		success       = httpretry.ReasonSuccess
+		permanent     = httpretry.ReasonPermanent
+		attempts      = httpretry.ReasonAttempts
+		notIdempotent = httpretry.ReasonNotIdempotent
+		doNotRetry    = httpretry.ReasonDoNotRetry
+		retryAfter    = httpretry.ReasonRetryAfter
+		deadline      = httpretry.ReasonDeadline
+		budget        = httpretry.ReasonBudget
+	)
+	insists := retrytest.Status(404, "X-Should-Retry", "true")
+	later := retrytest.Status(503, "Retry-After", "61")
+	for _, tt := range []struct {
+		name, method, key string
+		policy            func(*policy)
+		steps             script
+		attempts          int
+		reason            httpretry.Reason
+		status            int // of the response, 0: an error
 	}{
-		{name: "success", steps: []retrytest.Step{retrytest.Status(200)}, attempts: 1, reason: httpretry.ReasonSuccess, status: 200},
-		{name: "client's fault", steps: []retrytest.Step{retrytest.Status(404)}, attempts: 1, reason: httpretry.ReasonPermanent, status: 404},
-		{name: "503 then success", steps: []retrytest.Step{retrytest.Status(503), retrytest.Status(200)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 200},
-		{name: "reset then success", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset), retrytest.Status(200)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 200},
-		{name: "always 503", steps: []retrytest.Step{retrytest.Status(503)}, attempts: 5, reason: httpretry.ReasonAttempts, status: 503},
-		{name: "always reset", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, attempts: 5, reason: httpretry.ReasonAttempts},
-		{name: "error then 503s", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset), retrytest.Status(503)}, attempts: 5, reason: httpretry.ReasonAttempts, status: 503},
-		{name: "POST 503", method: "POST", steps: []retrytest.Step{retrytest.Status(503)}, attempts: 1, reason: httpretry.ReasonNotIdempotent, status: 503},
-		{name: "POST reset", method: "POST", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, attempts: 1, reason: httpretry.ReasonNotIdempotent},
-		{name: "POST refused", method: "POST", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrRefused), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
-		{name: "POST too early", method: "POST", steps: []retrytest.Step{retrytest.Status(425), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
-		{name: "POST misdirected twice", method: "POST", steps: []retrytest.Step{retrytest.Status(421)}, attempts: 2, reason: httpretry.ReasonPermanent, status: 421},
-		{name: "keyed POST", method: "POST", prepare: keyed, steps: []retrytest.Step{retrytest.Status(503), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
-		{name: "keyed POST in conflict with itself", method: "POST", prepare: keyed, steps: []retrytest.Step{retrytest.Status(409), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
-		{name: "conflict without key", method: "PUT", steps: []retrytest.Step{retrytest.Status(409)}, attempts: 1, reason: httpretry.ReasonPermanent, status: 409},
-		{name: "server refuses", steps: []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, attempts: 1, reason: httpretry.ReasonDoNotRetry, status: 503},
-		{name: "server insists", steps: []retrytest.Step{retrytest.Status(404, "X-Should-Retry", "true"), retrytest.Status(200)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 200},
-		{name: "server insists on a POST", method: "POST", steps: []retrytest.Step{retrytest.Status(404, "X-Should-Retry", "true")}, attempts: 1, reason: httpretry.ReasonNotIdempotent, status: 404},
-		{name: "success that refuses", steps: []retrytest.Step{retrytest.Status(200, "X-Should-Retry", "false")}, attempts: 1, reason: httpretry.ReasonSuccess, status: 200},
-		{name: "Retry-After too long", steps: []retrytest.Step{retrytest.Status(503, "Retry-After", "61")}, attempts: 1, reason: httpretry.ReasonRetryAfter, status: 503},
-		{name: "Retry-After too long and too late", policy: func(p *httpretry.Policy) { p.MaxElapsed = time.Second }, steps: []retrytest.Step{retrytest.Status(503, "Retry-After", "61")}, attempts: 1, reason: httpretry.ReasonRetryAfter, status: 503},
-		{name: "no retries wanted", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 1, reason: httpretry.ReasonAttempts, status: 503},
-		{name: "too late", policy: func(p *httpretry.Policy) { p.MaxElapsed = 2500 * time.Millisecond }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 3, reason: httpretry.ReasonDeadline, status: 503},
-		{name: "just in time", policy: func(p *httpretry.Policy) { p.MaxElapsed = 2 * time.Second }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 3, reason: httpretry.ReasonDeadline, status: 503},
-		{name: "no budget", policy: func(p *httpretry.Policy) { p.Budget = &httpretry.HostBudget{Burst: 2} }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 3, reason: httpretry.ReasonBudget, status: 503},
-		{name: "no budget, error", policy: func(p *httpretry.Policy) { p.Budget = &httpretry.HostBudget{Burst: -1} }, steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, attempts: 1, reason: httpretry.ReasonBudget},
-		{name: "certain failure", steps: []retrytest.Step{retrytest.Fails(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}})}, attempts: 1, reason: httpretry.ReasonPermanent},
-	}
-	for _, tt := range tests {
+		{"success", "GET", "", nil, script{s200}, 1, success, 200},
+		{"client's fault", "GET", "", nil, script{s404}, 1, permanent, 404},
+		{"503 then success", "GET", "", nil, script{s503, s200}, 2, success, 200},
+		{"reset then success", "GET", "", nil, script{reset, s200}, 2, success, 200},
+		{"always 503", "GET", "", nil, script{s503}, 5, attempts, 503},
+		{"always reset", "GET", "", nil, script{reset}, 5, attempts, 0},
+		{"error then 503s", "GET", "", nil, script{reset, s503}, 5, attempts, 503},
+		{"POST 503", "POST", "", nil, script{s503}, 1, notIdempotent, 503},
+		{"POST reset", "POST", "", nil, script{reset}, 1, notIdempotent, 0},
+		{"POST refused", "POST", "", nil, script{refused, s201}, 2, success, 201},
+		{"POST too early", "POST", "", nil, script{retrytest.Status(425), s201}, 2, success, 201},
+		{"POST misdirected twice", "POST", "", nil, script{retrytest.Status(421)}, 2, permanent, 421},
+		{"keyed POST", "POST", "k", nil, script{s503, s201}, 2, success, 201},
+		{"keyed POST in conflict with itself", "POST", "k", nil, script{retrytest.Status(409), s201}, 2, success, 201},
+		{"conflict without key", "PUT", "", nil, script{retrytest.Status(409)}, 1, permanent, 409},
+		{"server refuses", "GET", "", nil, script{refuses(503)}, 1, doNotRetry, 503},
+		{"server insists", "GET", "", nil, script{insists, s200}, 2, success, 200},
+		{"server insists on a POST", "POST", "", nil, script{insists}, 1, notIdempotent, 404},
+		{"success that refuses", "GET", "", nil, script{refuses(200)}, 1, success, 200},
+		{"Retry-After too long", "GET", "", nil, script{later}, 1, retryAfter, 503},
+		{"Retry-After too long and too late", "GET", "", func(p *policy) { p.MaxElapsed = time.Second },
+			script{later}, 1, retryAfter, 503},
+		{"no retries wanted", "GET", "", func(p *policy) { p.MaxAttempts = 1 },
+			script{s503}, 1, attempts, 503},
+		{"too late", "GET", "", func(p *policy) { p.MaxElapsed = 2500 * time.Millisecond },
+			script{s503}, 3, deadline, 503},
+		{"just in time", "GET", "", func(p *policy) { p.MaxElapsed = 2 * time.Second },
+			script{s503}, 3, deadline, 503},
+		{"no budget", "GET", "", func(p *policy) { p.Budget = &httpretry.HostBudget{Burst: 2} },
+			script{s503}, 3, budget, 503},
+		{"no budget, error", "GET", "", func(p *policy) { p.Budget = &httpretry.HostBudget{Burst: -1} },
+			script{reset}, 1, budget, 0},
+		{"certain failure", "GET", "", nil, script{retrytest.Fails(unknownHost)}, 1, permanent, 0},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				policy := retrytest.RetryEvery(time.Second)
@@ -75,12 +108,12 @@ func TestFlow(t *testing.T) {
 				base, events := retrytest.Play(tt.steps...), new(retrytest.Record)
 				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
 				body := ""
-				if tt.method != "" {
+				if tt.method != "GET" {
 					body = "payload"
 				}
 				req := retrytest.Request(t, tt.method, "http://a.test/", body)
-				if tt.prepare != nil {
-					tt.prepare(req)
+				if tt.key != "" {
+					req.Header.Set("Idempotency-Key", tt.key)
 				}
 
 				resp, err := transport.RoundTrip(req)
@@ -772,31 +805,19 @@ func TestRetryAfterOnBadRequest(t *testing.T) {
 	})
 }
 
-func TestThrottledBackoff(t *testing.T) {
-	count := func(unit time.Duration) strategies.Func {
-		return func(retry int) time.Duration { return time.Duration(retry+1) * unit }
-	}
-	steps := []retrytest.Step{retrytest.Status(503), retrytest.Status(429), retrytest.Status(503), retrytest.Status(429), retrytest.Status(200)}
-	for _, tt := range []struct {
-		name      string
-		throttled strategies.Strategy
-		want      []time.Duration
-	}{
-		{"of its own", count(time.Minute), []time.Duration{time.Second, time.Minute, 2 * time.Second, 2 * time.Minute}},
-		{"the same", nil, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := retrytest.RetryEvery(0)
-				policy.Backoff, policy.ThrottledBackoff = count(time.Second), tt.throttled
-				base := retrytest.Play(steps...)
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
-				require.NoError(t, err)
-				retrytest.ReadBody(t, resp)
-				assert.Equal(t, tt.want, base.Waits())
-			})
-		})
-	}
+// A Backoff that is set applies after a 429, too.
+func TestBackoffAfter429(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := retrytest.RetryEvery(0)
+		policy.Backoff = strategies.Func(func(retry int) time.Duration { return time.Duration(retry+1) * time.Second })
+		s503, s429 := retrytest.Status(503), retrytest.Status(429)
+		base := retrytest.Play(s503, s429, s503, s429, retrytest.Status(200))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		assert.Equal(t, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, base.Waits())
+	})
 }
 
 // The defaults: three attempts, a wait of about half a second, and of about a
@@ -855,20 +876,20 @@ func TestOddWaits(t *testing.T) {
 func TestBudgetCalls(t *testing.T) {
 	for _, tt := range []struct {
 		name, method string
-		steps        []retrytest.Step
-		want         string
+		steps        script
+		want         string // of the origin
 	}{
-		{"success", "GET", []retrytest.Step{retrytest.Status(200)}, "deposit http://a.test"},
-		{"refusal that stands", "GET", []retrytest.Step{retrytest.Status(404)}, "deposit http://a.test"},
-		{"success in the end", "GET", []retrytest.Step{retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}, "withdraw http://a.test, withdraw http://a.test, deposit http://a.test, refund http://a.test"},
-		{"failure", "GET", []retrytest.Step{retrytest.Status(503), retrytest.Status(501)}, "withdraw http://a.test, deposit http://a.test, refund http://a.test"},
-		{"failure in the end", "GET", []retrytest.Step{retrytest.Status(503)}, "withdraw http://a.test, withdraw http://a.test, withdraw http://a.test, withdraw http://a.test"},
-		{"429 whose wait is obeyed", "GET", []retrytest.Step{retrytest.Status(429, "Retry-After", "0.001"), retrytest.Status(200)}, "deposit http://a.test"},
-		{"429 without a wait", "GET", []retrytest.Step{retrytest.Status(429), retrytest.Status(200)}, "withdraw http://a.test, deposit http://a.test, refund http://a.test"},
-		{"server refuses", "GET", []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, ""},
-		{"server refuses a final failure", "GET", []retrytest.Step{retrytest.Status(402, "X-Should-Retry", "false")}, "deposit http://a.test"},
-		{"certain error", "GET", []retrytest.Step{retrytest.Fails(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}})}, ""},
-		{"not safe", "POST", []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, ""},
+		{"success", "GET", script{s200}, "deposit"},
+		{"refusal that stands", "GET", script{s404}, "deposit"},
+		{"success in the end", "GET", script{s503, s503, s200}, "withdraw, withdraw, deposit charged"},
+		{"failure", "GET", script{s503, s501}, "withdraw, deposit charged"},
+		{"failure in the end", "GET", script{s503}, "withdraw, withdraw, withdraw, withdraw"},
+		{"429 whose wait is obeyed", "GET", script{retrytest.Status(429, "Retry-After", "0.001"), s200}, "deposit"},
+		{"429 without a wait", "GET", script{retrytest.Status(429), s200}, "withdraw, deposit charged"},
+		{"server refuses", "GET", script{refuses(503)}, ""},
+		{"server refuses a final failure", "GET", script{refuses(402)}, "deposit"},
+		{"certain error", "GET", script{retrytest.Fails(unknownHost)}, ""},
+		{"not safe", "POST", script{reset}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			budget := &retrytest.Ledger{}
@@ -879,7 +900,8 @@ func TestBudgetCalls(t *testing.T) {
 			if err == nil {
 				retrytest.ReadBody(t, resp)
 			}
-			assert.Equal(t, tt.want, strings.Join(budget.Entries, ", "))
+			got := strings.ReplaceAll(strings.Join(budget.Entries, ", "), " http://a.test", "")
+			assert.Equal(t, tt.want, got)
 		})
 	}
 }
@@ -889,7 +911,7 @@ func TestSharedBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := retrytest.Play(retrytest.Status(503))
 		policy := httpretry.Policy{MaxAttempts: 3}
-		transport := retrytest.New(t, httpretry.Config{Base: base, Hosts: map[string]httpretry.Policy{"a.test": policy}})
+		transport := retrytest.New(t, httpretry.Config{Base: base, Policies: map[string]httpretry.Policy{"a.test": policy}})
 		ctx := httpretry.WithPolicy(t.Context(), policy)
 		for _, ctx := range []context.Context{t.Context(), ctx, t.Context()} {
 			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
@@ -1000,7 +1022,7 @@ func TestPanicRefundsUnsentRetry(t *testing.T) {
 
 type panicBudget struct{ deposit bool }
 
-func (b panicBudget) Deposit(string) {
+func (b panicBudget) Deposit(string, bool) {
 	if b.deposit {
 		panic("boom")
 	}

@@ -29,8 +29,8 @@ type waits struct {
 // nextBackoff returns the policy's wait before the next attempt.
 func (w *waits) nextBackoff(resp *http.Response) time.Duration {
 	strategy, sequence := w.policy.Backoff, &w.backoff
-	if w.policy.ThrottledBackoff != nil && statusIs(resp, http.StatusTooManyRequests) {
-		strategy, sequence = w.policy.ThrottledBackoff, &w.throttled
+	if w.policy.throttled != nil && statusIs(resp, http.StatusTooManyRequests) {
+		strategy, sequence = w.policy.throttled, &w.throttled
 	}
 	if *sequence == nil {
 		*sequence = strategy.Start()

@@ -82,9 +82,9 @@ type Config struct {
 	MeterProvider metric.MeterProvider
 
 	// Hosts lists the values that the label server.address may have: names or
-	// IP addresses, without ports or wildcards. As in httpretry.Config.Hosts,
-	// case and a trailing dot do not matter, and a name outside ASCII must be
-	// written as requests have it. All other hosts are recorded as "_OTHER".
+	// IP addresses, without ports or wildcards. Case and a trailing dot do not
+	// matter, and a name outside ASCII must be written as requests have it, as
+	// in httpretry.Config.Policies. All other hosts are recorded as "_OTHER".
 	// If Hosts is empty, server.address is not recorded.
 	Hosts []string
 }
@@ -122,11 +122,22 @@ func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 	return o.observe, nil
 }
 
-// ObserveBudget returns a function for redisbudget.Config.OnDecision. It counts
-// decisions in httpretry.budget.decisions, with the labels httpretry.budget
-// ("shared", or "local" while Redis fails) and httpretry.allowed. Of cfg, it
-// uses MeterProvider only. The function is safe for concurrent use.
-func ObserveBudget(cfg Config) (func(ctx context.Context, decidedBy string, allowed bool), error) {
+// ObserveBudget returns a function for the decisions of a redisbudget.Budget:
+//
+//	record, err := otelretry.ObserveBudget(otelretry.Config{})
+//	...
+//	budget, err := redisbudget.New(redisbudget.Config{
+//		Client: client,
+//		Observe: func(ctx context.Context, d redisbudget.Decision) {
+//			record(ctx, d.Shared, d.Allowed)
+//		},
+//	})
+//
+// It counts decisions in httpretry.budget.decisions, with the labels
+// httpretry.budget ("shared", or "local" while Redis fails) and
+// httpretry.allowed. Of cfg, it uses MeterProvider only. The function is safe
+// for concurrent use.
+func ObserveBudget(cfg Config) (func(ctx context.Context, shared, allowed bool), error) {
 	provider := cfg.MeterProvider
 	if provider == nil {
 		provider = otel.GetMeterProvider()
@@ -137,12 +148,13 @@ func ObserveBudget(cfg Config) (func(ctx context.Context, decidedBy string, allo
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, decidedBy string, allowed bool) {
-		if decidedBy != "shared" && decidedBy != "local" {
-			decidedBy = otherValue
+	return func(ctx context.Context, shared, allowed bool) {
+		budget := "local"
+		if shared {
+			budget = "shared"
 		}
 		decisions.Add(ctx, 1, metric.WithAttributes(
-			budgetKey.String(decidedBy), allowedKey.Bool(allowed)))
+			budgetKey.String(budget), allowedKey.Bool(allowed)))
 	}, nil
 }
 

@@ -416,11 +416,11 @@ func TestObserveBudget(t *testing.T) {
 		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
 	})
 	require.NoError(t, err)
-	decided(t.Context(), "shared", true)
-	decided(t.Context(), "shared", true)
-	decided(t.Context(), "shared", false)
-	decided(t.Context(), "local", true)
-	decided(t.Context(), "https://a.test/any", false)
+	decided(t.Context(), true, true)
+	decided(t.Context(), true, true)
+	decided(t.Context(), true, false)
+	decided(t.Context(), false, true)
+	decided(t.Context(), false, false)
 
 	var data metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &data))
@@ -436,7 +436,7 @@ func TestObserveBudget(t *testing.T) {
 		"httpretry.allowed=true,httpretry.budget=shared":  2,
 		"httpretry.allowed=false,httpretry.budget=shared": 1,
 		"httpretry.allowed=true,httpretry.budget=local":   1,
-		"httpretry.allowed=false,httpretry.budget=_OTHER": 1,
+		"httpretry.allowed=false,httpretry.budget=local":  1,
 	}, counts)
 }
 
@@ -444,5 +444,5 @@ func TestObserveBudget(t *testing.T) {
 func TestObserveBudgetWithGlobalProvider(t *testing.T) {
 	decided, err := otelretry.ObserveBudget(otelretry.Config{})
 	require.NoError(t, err)
-	assert.NotPanics(t, func() { decided(t.Context(), "shared", true) })
+	assert.NotPanics(t, func() { decided(t.Context(), true, true) })
 }

@@ -2,7 +2,7 @@
 // for common kinds of work. Each function returns a new value, to be used as it
 // is or changed first:
 //
-//	Hosts: map[string]httpretry.Policy{
+//	Policies: map[string]httpretry.Policy{
 //		"api.github.com": policies.GitHub(),
 //		"api.stripe.com": policies.Stripe(),
 //	}

@@ -219,11 +219,11 @@ func TestProbeFarFromRedis(t *testing.T) {
 		require.Equal(t, 1, withdrawn(t, b.Budget, target, 1))
 		s.Server().SetPreHook(func(p *server.Peer, _ string, _ ...string) bool { p.Close(); return true })
 		withdrawn(t, b.Budget, target, 1)
-		assert.Equal(t, redisbudget.DecidedLocal, b.decidedBy.Load())
+		assert.Equal(t, local, b.decidedBy.Load())
 		s.Server().SetPreHook(nil)
 		time.Sleep(10 * time.Second)
 		withdrawn(t, b.Budget, target, 1)
-		assert.Equal(t, redisbudget.DecidedShared, b.decidedBy.Load())
+		assert.Equal(t, shared, b.decidedBy.Load())
 		require.NoError(t, b.Close())
 	})
 }

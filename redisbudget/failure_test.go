@@ -22,7 +22,20 @@ import (
 	"github.com/seed421102f4/httpretry/redisbudget"
 )
 
-// A watched budget shows who decides.
+// The budgets that decide.
+const (
+	shared = "shared"
+	local  = "local"
+)
+
+func decidedBy(d redisbudget.Decision) string {
+	if d.Shared {
+		return shared
+	}
+	return local
+}
+
+// A watched budget shows which budget decides.
 type watched struct {
 	*redisbudget.Budget
 	log           *logBuffer
@@ -33,11 +46,11 @@ type watched struct {
 func watch(t testing.TB, cfg redisbudget.Config) *watched {
 	w := &watched{log: new(logBuffer)}
 	cfg.Logger = w.log.logger()
-	cfg.OnDecision = func(_ context.Context, by string, allowed bool) {
-		w.decidedBy.Store(by)
+	cfg.Observe = func(_ context.Context, d redisbudget.Decision) {
+		w.decidedBy.Store(decidedBy(d))
 		switch {
-		case !allowed:
-		case by == redisbudget.DecidedShared:
+		case !d.Allowed:
+		case d.Shared:
 			w.shared.Add(1)
 		default:
 			w.local.Add(1)
@@ -51,12 +64,12 @@ func watch(t testing.TB, cfg redisbudget.Config) *watched {
 // the log of that: the goroutine that changes the state logs it later.
 func (w *watched) requireDecidedBy(t testing.TB, by string) {
 	t.Helper()
-	last := map[string]string{redisbudget.DecidedShared: "level=INFO", redisbudget.DecidedLocal: "level=WARN"}[by]
+	last := map[string]string{shared: "level=INFO", local: "level=WARN"}[by]
 	require.Eventually(t, func() bool {
 		w.Withdraw(t.Context(), target)
 		lines := w.log.lines()
 		if w.decidedBy.Load() != by || len(lines) == 0 {
-			return w.decidedBy.Load() == by && by == redisbudget.DecidedShared
+			return w.decidedBy.Load() == by && by == shared
 		}
 		return strings.Contains(lines[len(lines)-1], last)
 	}, time.Minute, 5*time.Millisecond, "decided by %s", by)
@@ -89,7 +102,7 @@ func TestServerRestarts(t *testing.T) {
 	requireBursts := func(n int64) {
 		t.Helper()
 		for _, b := range budgets {
-			b.requireDecidedBy(t, redisbudget.DecidedShared)
+			b.requireDecidedBy(t, shared)
 		}
 		require.Eventually(t, func() bool {
 			var allowed int64
@@ -102,7 +115,7 @@ func TestServerRestarts(t *testing.T) {
 	requireBursts(1)
 	server.kill()
 	for _, b := range budgets {
-		b.requireDecidedBy(t, redisbudget.DecidedLocal)
+		b.requireDecidedBy(t, local)
 	}
 	startRedis(t, addr)
 	requireBursts(2) // the server has lost its data
@@ -125,11 +138,11 @@ func TestServerHangs(t *testing.T) {
 	addr := freeAddr(t)
 	server := startRedis(t, addr)
 	b := watch(t, redisbudget.Config{Client: newClient(t, addr), Timeout: 300 * time.Millisecond})
-	b.requireDecidedBy(t, redisbudget.DecidedShared)
+	b.requireDecidedBy(t, shared)
 	require.NoError(t, server.Process.Signal(syscall.SIGSTOP))
-	b.requireDecidedBy(t, redisbudget.DecidedLocal)
+	b.requireDecidedBy(t, local)
 	require.NoError(t, server.Process.Signal(syscall.SIGCONT))
-	b.requireDecidedBy(t, redisbudget.DecidedShared)
+	b.requireDecidedBy(t, shared)
 	assert.LessOrEqual(t, b.shared.Load(), int64(5), "the server has kept its data")
 	assert.LessOrEqual(t, b.local.Load(), int64(5))
 }
@@ -140,12 +153,12 @@ func TestServerIsOutOfMemory(t *testing.T) {
 	startRedis(t, addr)
 	client := newClient(t, addr)
 	b := watch(t, redisbudget.Config{Client: client, Timeout: patient})
-	b.requireDecidedBy(t, redisbudget.DecidedShared)
+	b.requireDecidedBy(t, shared)
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	b.requireDecidedBy(t, redisbudget.DecidedLocal)
+	b.requireDecidedBy(t, local)
 	assert.Contains(t, b.log.requireLines(t, 1)[0], "OOM")
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
-	b.requireDecidedBy(t, redisbudget.DecidedShared)
+	b.requireDecidedBy(t, shared)
 	assert.LessOrEqual(t, b.shared.Load(), int64(5))
 }
 
@@ -166,10 +179,10 @@ func TestNetworkFails(t *testing.T) {
 		{"reset", toxics, `{"name": "reset", "type": "reset_peer", "attributes": {"timeout": 0}}`,
 			http.MethodDelete, toxics + "/reset", ""},
 	} {
-		b.requireDecidedBy(t, redisbudget.DecidedShared)
+		b.requireDecidedBy(t, shared)
 		logged := len(b.log.lines())
 		proxy.call(t, http.MethodPost, f.path, f.body)
-		b.requireDecidedBy(t, redisbudget.DecidedLocal)
+		b.requireDecidedBy(t, local)
 		logged++
 		b.log.requireLines(t, logged)
 		began := time.Now()
@@ -177,7 +190,7 @@ func TestNetworkFails(t *testing.T) {
 		assert.Less(t, time.Since(began), 100*timeout, "%s: a thousand retries do not wait", f.name)
 		proxy.call(t, f.undoMethod, f.undoPath, f.undoBody)
 	}
-	b.requireDecidedBy(t, redisbudget.DecidedShared)
+	b.requireDecidedBy(t, shared)
 	assert.LessOrEqual(t, b.shared.Load(), int64(5), "the server was there all the time, and the host was down")
 	assert.LessOrEqual(t, b.local.Load(), int64(5))
 }
@@ -221,7 +234,7 @@ func TestCluster(t *testing.T) {
 	// Without one of its masters, a cluster refuses everything.
 	nodes[2].kill()
 	requireCluster(t, newClient(t, nodes[0].addr), "fail")
-	budgets[0].requireDecidedBy(t, redisbudget.DecidedLocal)
+	budgets[0].requireDecidedBy(t, local)
 	assert.LessOrEqual(t, budgets[0].local.Load(), int64(5))
 }
 
@@ -268,7 +281,7 @@ func TestFailover(t *testing.T) {
 	failover := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "budget", SentinelAddrs: []string{sentinel}})
 	t.Cleanup(func() { require.NoError(t, failover.Close()) })
 	b := watch(t, redisbudget.Config{Client: failover, Timeout: time.Second})
-	b.requireDecidedBy(t, redisbudget.DecidedShared)
+	b.requireDecidedBy(t, shared)
 	source, key := newClient(t, master), b.Key(target)
 	require.Eventually(t, func() bool {
 		want := source.HGetAll(context.Background(), key).Val()
@@ -287,8 +300,8 @@ func TestFailover(t *testing.T) {
 		return false
 	}, 60*time.Second, 100*time.Millisecond)
 	old.kill()
-	b.requireDecidedBy(t, redisbudget.DecidedLocal)
-	b.requireDecidedBy(t, redisbudget.DecidedShared)
+	b.requireDecidedBy(t, local)
+	b.requireDecidedBy(t, shared)
 	withdrawn(t, b.Budget, target, 9)
 	stats, err := client.Info(t.Context(), "commandstats").Result()
 	require.NoError(t, err)

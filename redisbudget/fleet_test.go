@@ -62,8 +62,8 @@ func beChild(addr string, in io.Reader, out io.Writer) error {
 	var all records
 	budget, err := redisbudget.New(redisbudget.Config{
 		Client: client, Timeout: fleetTimeout, Window: fleetWindow, FlushInterval: fleetInterval,
-		OnDecision: func(_ context.Context, by string, _ bool) {
-			if by == redisbudget.DecidedLocal {
+		Observe: func(_ context.Context, d redisbudget.Decision) {
+			if !d.Shared {
 				mu.Lock()
 				all.Local++
 				mu.Unlock()
@@ -104,7 +104,8 @@ func beChild(addr string, in io.Reader, out io.Writer) error {
 // request does what a transport does for a request with one retry.
 func (r *records) request(b *redisbudget.Budget, isHealthy bool) {
 	fails := func() bool { return !isHealthy || rand.IntN(3) == 0 }
-	if fails() {
+	charged := fails()
+	if charged {
 		if !b.Withdraw(context.Background(), target) {
 			return
 		}
@@ -113,11 +114,10 @@ func (r *records) request(b *redisbudget.Budget, isHealthy bool) {
 			r.Wasted = append(r.Wasted, at)
 			return
 		}
-		defer b.Refund(target)
 		r.Refunded++
 	}
 	r.Deposits = append(r.Deposits, time.Now().UnixNano())
-	b.Deposit(target)
+	b.Deposit(target, charged)
 }
 
 // A child is a process of the fleet.

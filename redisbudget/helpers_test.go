@@ -122,7 +122,7 @@ func withdrawn(t testing.TB, b *redisbudget.Budget, host string, n int) (allowed
 
 func deposit(b *redisbudget.Budget, host string, n int) {
 	for range n {
-		b.Deposit(host)
+		b.Deposit(host, false)
 	}
 }
 

@@ -156,18 +156,17 @@ type Config struct {
 	// slog.Default().
 	Logger *slog.Logger
 
-	// OnDecision is called at the end of each Withdraw with what it returns and
-	// which budget decided: DecidedShared or DecidedLocal. It is not called if
-	// the context was done first. It may be called concurrently. Nil means
-	// none. otelretry.ObserveBudget returns one that records a metric.
-	OnDecision func(ctx context.Context, decidedBy string, allowed bool)
+	// Observe is called at the end of each Withdraw, unless its context was
+	// done first. It may be called concurrently. Nil means none.
+	Observe func(context.Context, Decision)
 }
 
-// Values for the argument decidedBy of Config.OnDecision.
-const (
-	DecidedShared = "shared" // the budget in Redis
-	DecidedLocal  = "local"  // the HostBudget of this process
-)
+// A Decision is the result of one call of Withdraw.
+type Decision struct {
+	Origin  string // the argument of Withdraw
+	Allowed bool   // the result of Withdraw
+	Shared  bool   // by the budget in Redis, not the HostBudget of this process
+}
 
 const (
 	defaultNamespace     = "httpretry"
@@ -264,7 +263,7 @@ type settings struct {
 	lease         int64
 	timeout       time.Duration
 	logger        *slog.Logger
-	onDecision    func(context.Context, string, bool)
+	observe       func(context.Context, Decision)
 }
 
 var _ httpretry.Budget = (*Budget)(nil)
@@ -287,7 +286,7 @@ func New(cfg Config) (*Budget, error) {
 			lease:         int64(cmp.Or(cfg.Lease, defaultLease)),
 			timeout:       cmp.Or(cfg.Timeout, defaultTimeout),
 			logger:        cfg.Logger,
-			onDecision:    cfg.OnDecision,
+			observe:       cfg.Observe,
 		},
 		begin: time.Now(),
 		wake:  make(chan struct{}, 1),
@@ -308,34 +307,33 @@ func New(cfg Config) (*Budget, error) {
 	return b, nil
 }
 
-// Withdraw reports whether one retry may be sent to host, and charges for it if
-// so. It returns within the Timeout, and when ctx is done. While New connects,
-// it waits for that first: see Config.Timeout.
-func (b *Budget) Withdraw(ctx context.Context, host string) bool {
-	decidedBy := DecidedShared
-	allowed, err := b.withdrawShared(ctx, b.host(host))
+// Withdraw reports whether one retry may be sent to origin, and charges for it
+// if so. It returns within the Timeout, and when ctx is done. While New
+// connects, it waits for that first: see Config.Timeout.
+func (b *Budget) Withdraw(ctx context.Context, origin string) bool {
+	allowed, err := b.withdrawShared(ctx, b.host(origin))
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return false
 	// Redis has failed, so the budget of this process decides.
 	default:
-		decidedBy, allowed = DecidedLocal, b.local.Withdraw(ctx, host)
+		allowed = b.local.Withdraw(ctx, origin)
 	}
-	if b.onDecision != nil {
-		b.onDecision(ctx, decidedBy, allowed)
+	if b.observe != nil {
+		b.observe(ctx, Decision{Origin: origin, Allowed: allowed, Shared: err == nil})
 	}
 	return allowed
 }
 
-// Refund cancels the latest charge for host within the last Window, if any. It
-// does not block.
-func (b *Budget) Refund(host string) {
+// Refund cancels the latest charge for origin within the last Window, if any.
+// It does not block.
+func (b *Budget) Refund(origin string) {
 	if b.state.load() != shared {
-		b.local.Refund(host)
+		b.local.Refund(origin)
 		return
 	}
-	h := b.host(host)
+	h := b.host(origin)
 	// The latest charge of this process may be of the current slot. Then it is
 	// the lease that gets its retry back.
 	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put() {
@@ -344,23 +342,29 @@ func (b *Budget) Refund(host string) {
 	}
 }
 
-// Deposit records a success of host. It does not block.
-func (b *Budget) Deposit(host string) {
-	b.local.Deposit(host)
+// Deposit records a success of origin. If charged is true, it cancels the
+// latest charge within the last Window, except with Strict. It does not block.
+func (b *Budget) Deposit(origin string, charged bool) {
+	b.deposit(origin)
+	if charged && !b.local.Strict {
+		b.Refund(origin)
+	}
+}
+
+func (b *Budget) deposit(origin string) {
+	// The charge, if any, may be of the shared budget.
+	b.local.Deposit(origin, false)
 	// After Close, no goroutine takes hosts from the list.
 	if b.state.load() == closed {
 		return
 	}
-	h := b.host(host)
+	h := b.host(origin)
 	n := h.deposits.Add(1)
 	b.activate(h)
 	if n == b.flushSize {
 		notify(b.full)
 	}
 }
-
-// ChargesSuccess returns Config.Strict. See [httpretry.Budget].
-func (b *Budget) ChargesSuccess() bool { return b.local.Strict }
 
 // Close reports what is not reported yet, returns all leases and ends the
 // goroutine. It returns an error if that could not be reported. After Close,
@@ -384,14 +388,14 @@ func (b *Budget) Close() error {
 // now returns the time since b began. It never goes back.
 func (b *Budget) now() time.Duration { return time.Since(b.begin) }
 
-// host returns the state of a host.
-func (b *Budget) host(name string) *host {
+// host returns the state of an origin.
+func (b *Budget) host(origin string) *host {
 	// The table has one entry for all longer names. A name with the prefix of a
 	// digest is replaced, so that it cannot be the digest of another name.
-	if len(name) > hosttable.MaxNameLen || strings.HasPrefix(name, digestPrefix) {
-		name = digest(name)
+	if len(origin) > hosttable.MaxNameLen || strings.HasPrefix(origin, digestPrefix) {
+		origin = digest(origin)
 	}
-	return b.hosts.Get(name, func(h *host) { h.key = b.key(name) })
+	return b.hosts.Get(origin, func(h *host) { h.key = b.key(origin) })
 }
 
 // key returns the key of a host in Redis. The braces make a cluster put all

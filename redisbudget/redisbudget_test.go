@@ -218,7 +218,7 @@ func TestManyHostsAreReportedAtOnce(t *testing.T) {
 	b := newBudget(t, redisbudget.Config{
 		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: time.Minute})
 	for i := range 1024 {
-		b.Deposit(fmt.Sprintf("https://%d.test", i))
+		b.Deposit(fmt.Sprintf("https://%d.test", i), false)
 	}
 	assert.Eventually(t, func() bool { return f.reports.Load() >= 1024 }, time.Minute, 10*time.Millisecond)
 }
@@ -229,9 +229,9 @@ func TestManyHostsAreForgotten(t *testing.T) {
 	var probes atomic.Int64
 	f.fail(func(p *server.Peer) { probes.Add(1); p.WriteError("LOADING") })
 	b := watch(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
-	b.requireDecidedBy(t, redisbudget.DecidedLocal)
+	b.requireDecidedBy(t, local)
 	for i := range 20_000 {
-		b.Deposit(fmt.Sprintf("https://%d.test", i))
+		b.Deposit(fmt.Sprintf("https://%d.test", i), false)
 	}
 	// A turn ends with a probe, if one is due. The first turn may have begun
 	// before the last deposit, and the second finds that a host rests.
@@ -247,9 +247,9 @@ func TestProbesWithALongFlushInterval(t *testing.T) {
 	f.fail(func(p *server.Peer) { p.WriteError("LOADING") })
 	b := watch(t, redisbudget.Config{
 		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
-	b.requireDecidedBy(t, redisbudget.DecidedLocal)
+	b.requireDecidedBy(t, local)
 	f.fail(nil)
-	b.requireDecidedBy(t, redisbudget.DecidedShared)
+	b.requireDecidedBy(t, shared)
 }
 
 func TestCloseReturnsEverything(t *testing.T) {
@@ -257,10 +257,8 @@ func TestCloseReturnsEverything(t *testing.T) {
 	before := runtime.NumGoroutine()
 	cfg := redisbudget.Config{
 		Client: newClient(t, f.Addr()), Burst: -1, Window: year, FlushInterval: time.Minute, Timeout: patient}
-	var decidedBy []string
-	cfg.OnDecision = func(_ context.Context, by string, allowed bool) {
-		decidedBy = append(decidedBy, fmt.Sprint(by, " ", allowed))
-	}
+	var decisions []redisbudget.Decision
+	cfg.Observe = func(_ context.Context, d redisbudget.Decision) { decisions = append(decisions, d) }
 	a := newBudget(t, cfg)
 	deposit(a, target, 990)
 	require.Equal(t, 1, withdrawn(t, a, target, 1)) // and seven in a lease
@@ -277,10 +275,16 @@ func TestCloseReturnsEverything(t *testing.T) {
 	assert.False(t, a.Withdraw(t.Context(), "https://c.test"))
 	a.Refund("https://b.test")
 	assert.True(t, a.Withdraw(t.Context(), "https://b.test"))
-	assert.Equal(t, []string{"shared true", "local true", "local false", "local false", "local true"}, decidedBy)
+	assert.Equal(t, []redisbudget.Decision{
+		{Origin: target, Allowed: true, Shared: true},
+		{Origin: "https://b.test", Allowed: true},
+		{Origin: "https://b.test"},
+		{Origin: "https://c.test"},
+		{Origin: "https://b.test", Allowed: true},
+	}, decisions)
 	requireGoroutines(t, before+5) // miniredis has one for each connection of the client
 
-	cfg.OnDecision = nil
+	cfg.Observe = nil
 	b := newBudget(t, cfg)
 	assert.Equal(t, 98, withdrawn(t, b, target, 200))
 	assert.True(t, b.Withdraw(t.Context(), "https://b.test"))
@@ -292,17 +296,34 @@ func TestDepositsAfterClose(t *testing.T) {
 	b := newBudget(t, redisbudget.Config{Client: newClient(t, newFake(t).Addr()), Timeout: patient})
 	require.NoError(t, b.Close())
 	for i := range 100 {
-		b.Deposit(fmt.Sprintf("https://%d.test", i))
+		b.Deposit(fmt.Sprintf("https://%d.test", i), false)
 	}
 	assert.Zero(t, b.Listed())
 }
 
-func TestStrict(t *testing.T) {
-	f := newFake(t)
-	b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Strict: true, Timeout: patient})
-	assert.True(t, b.ChargesSuccess())
-	b = newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Timeout: patient})
-	assert.False(t, b.ChargesSuccess())
+// A retry that succeeds gives its charge back, by either budget. With Strict,
+// it does not.
+func TestRetriesThatSucceed(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		for _, redisFails := range []bool{false, true} {
+			f := newFake(t)
+			b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Strict: strict,
+				Window: year, FlushInterval: time.Minute, Timeout: patient})
+			if redisFails {
+				f.Close()
+			}
+			want := 5
+			if !strict {
+				want += 3
+			}
+			allowed := withdrawn(t, b, target, 3)
+			for range 3 {
+				b.Deposit(target, true)
+			}
+			allowed += withdrawn(t, b, target, 10)
+			assert.Equal(t, want, allowed, "strict: %t, Redis fails: %t", strict, redisFails)
+		}
+	}
 }
 
 func TestPathOfASuccessAllocatesNothing(t *testing.T) {
@@ -310,7 +331,7 @@ func TestPathOfASuccessAllocatesNothing(t *testing.T) {
 	b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
 	deposit(b, target, 10)
 	require.True(t, b.Withdraw(t.Context(), target))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(target) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(target, false) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(target) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Withdraw(t.Context(), target) }), "from a lease")
 }
@@ -342,8 +363,8 @@ func TestRedisFails(t *testing.T) {
 			decisions := map[string]int{}
 			b := newBudget(t, redisbudget.Config{
 				Client: newClient(t, f.Addr()), Logger: lines.logger(), Timeout: 150 * time.Millisecond, Lease: 1,
-				Window: year, OnDecision: func(_ context.Context, by string, allowed bool) {
-					decisions[fmt.Sprint(by, " ", allowed)]++
+				Window: year, Observe: func(_ context.Context, d redisbudget.Decision) {
+					decisions[fmt.Sprint(decidedBy(d), " ", d.Allowed)]++
 				},
 			})
 			f.fail(failure)
@@ -514,7 +535,7 @@ func TestLateReportsHaveTheirAge(t *testing.T) {
 	b := newBudget(t, redisbudget.Config{
 		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
 	for i := range 200 {
-		b.Deposit(fmt.Sprintf("https://%d.test", i))
+		b.Deposit(fmt.Sprintf("https://%d.test", i), false)
 	}
 	require.NoError(t, b.Close())
 	require.Len(t, ages, 200)

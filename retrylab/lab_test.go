@@ -31,7 +31,7 @@ func retrylab(t *testing.T, args ...string) (stdout, stderr string, status int) 
 var quick = map[string][]string{
 	"plot":       {"-failures=20000"},
 	"contention": {"-runs=3", "-clients=10,20"},
-	"outage":     {"-length=60s", "-cooldowns=wait,retries", "-fault=errors", "-retry-after=3s", "-budgets=default,grpc,aws,shared"},
+	"outage":     {"-length=60s", "-cooldowns=wait,send", "-fault=errors", "-retry-after=3s", "-budgets=default,grpc,aws,shared"},
 	"layers":     {"-users=100"},
 	"policy":     {"-rate=20"},
 }
@@ -157,7 +157,7 @@ func TestBadFlags(t *testing.T) {
 		{"outage -rate=NaN", `-rate NaN: want a number from 0.001`},
 		{"outage -fault=fire", `-fault "fire": want one of errors, stall, throttle, refuse`},
 		{"outage -budgets=free", `-budgets: budget "free": want one of default, strict, unlimited, shared, aws, grpc or none`},
-		{"outage -cooldowns=never", `-cooldowns "never": want retries, wait or fail`},
+		{"outage -cooldowns=never", `-cooldowns "never": want send, wait or fail`},
 		{"outage -to=5s", `-from 20s -to 5s -length 2m30s: want times in this order`},
 		{"outage -to=25.05s", `-from 20s -to 25.05s -length 2m30s: want multiples of 100ms`},
 		{"outage -length=900ms -from=0s -to=100ms", `-length 900ms: want a duration from 1s to 24h`},

@@ -34,7 +34,7 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	o.StringVar(&f.processes, "processes", "100", "`numbers` of processes that make the load, separated by commas")
 	o.StringVar(&f.budgets, "budgets", "none,default,strict,shared,aws,grpc,unlimited", "`budgets`, separated by commas; none makes no retries")
 	o.StringVar(&f.strategies, "strategies", "DecorrelatedV2", "`strategies`, separated by commas")
-	o.StringVar(&f.cooldowns, "cooldowns", "retries", "`cool-downs`, separated by commas: retries, wait or fail")
+	o.StringVar(&f.cooldowns, "cooldowns", "send", "`cool-downs`, separated by commas: send, wait or fail")
 	o.IntVar(&f.attempts, "attempts", 3, "MaxAttempts; 0: the library's default; negative: no limit")
 	o.Float64Var(&f.ratio, "ratio", 0.1, "Ratio of the library's budgets")
 	o.IntVar(&f.burst, "burst", 5, "Burst of the library's budgets; negative: none")
@@ -169,10 +169,10 @@ func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, se
 	}
 	p.Backoff = s.Strategy
 	c, ok := map[string]httpretry.Cooldown{
-		"retries": httpretry.CooldownRetries, "wait": httpretry.CooldownWait, "fail": httpretry.CooldownFail,
+		"send": httpretry.CooldownSend, "wait": httpretry.CooldownWait, "fail": httpretry.CooldownFail,
 	}[cooldown]
 	if !ok {
-		return nil, fmt.Errorf("-cooldowns %q: want retries, wait or fail", cooldown)
+		return nil, fmt.Errorf("-cooldowns %q: want send, wait or fail", cooldown)
 	}
 	p.Cooldown = c
 	budget := kind

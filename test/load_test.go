@@ -298,7 +298,7 @@ func (p *panicTrap) spring() {
 	}
 }
 
-func (p *panicTrap) Deposit(string) { p.spring() }
+func (p *panicTrap) Deposit(string, bool) { p.spring() }
 
 func (*panicTrap) Refund(string) {}
 
@@ -337,9 +337,9 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 		"Observe": func(c cfg, _ req) {
 			c.Observe = func(context.Context, httpretry.Event) { p.spring() }
 		},
-		"slog handler":     func(c cfg, _ req) { c.Observe = httpretry.LogEvents(slog.New(p)) },
-		"Backoff":          func(c cfg, _ req) { c.Policy.Backoff = p },
-		"ThrottledBackoff": func(c cfg, r req) { r.URL.Path = "/429"; c.Policy.ThrottledBackoff = p },
+		"slog handler":       func(c cfg, _ req) { c.Observe = httpretry.LogEvents(slog.New(p)) },
+		"Backoff":            func(c cfg, _ req) { c.Policy.Backoff = p },
+		"Backoff, after 429": func(c cfg, r req) { r.URL.Path = "/429"; c.Policy.Backoff = p },
 		"sequence": func(c cfg, _ req) {
 			c.Policy.Backoff = strategies.Func(func(int) time.Duration { p.spring(); return 0 })
 		},
@@ -387,7 +387,6 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 				p := new(panicTrap)
 				policy := retrytest.RetryEvery(0)
 				policy.AttemptTimeout = timeout
-				policy.ThrottledBackoff = strategies.Constant{}
 				cfg := httpretry.Config{Policy: policy, Base: base}
 				body := retrytest.Body{ReadCloser: io.NopCloser(strings.NewReader("payload"))}
 				req := retrytest.Request(t, "POST", srv.URL+"/503", "payload").WithContext(parent)

@@ -375,7 +375,7 @@ func TestNestedCooldown(t *testing.T) {
 				} else {
 					var cooling *httpretry.CooldownError
 					require.ErrorAs(t, err, &cooling)
-					assert.Equal(t, "http://a.test", cooling.Host)
+					assert.Equal(t, "http://a.test", cooling.Origin)
 				}
 				assert.Equal(t, want, script.Waits())
 			})

@@ -262,7 +262,7 @@ func TestGetBodyFailsAfterTheCharge(t *testing.T) {
 type countingBudget struct{ refunds *int }
 
 func (countingBudget) Withdraw(context.Context, string) bool { return true }
-func (countingBudget) Deposit(string)                        {}
+func (countingBudget) Deposit(string, bool)                  {}
 func (b countingBudget) Refund(string)                       { *b.refunds++ }
 
 // unwrapped is a layer that shows what it wraps.

@@ -551,8 +551,8 @@ func TestReplayHoldIsReleased(t *testing.T) {
 // refusingBudget is a budget that calls f and refuses the retry.
 type refusingBudget func()
 
-func (refusingBudget) Deposit(string) {}
-func (refusingBudget) Refund(string)  {}
+func (refusingBudget) Deposit(string, bool) {}
+func (refusingBudget) Refund(string)        {}
 
 func (f refusingBudget) Withdraw(context.Context, string) bool {
 	f()
@@ -665,8 +665,8 @@ func (c *closableBody) Close() error { c.closed.Store(true); return nil }
 // allowingBudget is a budget that calls f and allows the retry.
 type allowingBudget func()
 
-func (allowingBudget) Deposit(string) {}
-func (allowingBudget) Refund(string)  {}
+func (allowingBudget) Deposit(string, bool) {}
+func (allowingBudget) Refund(string)        {}
 
 func (f allowingBudget) Withdraw(context.Context, string) bool {
 	f()

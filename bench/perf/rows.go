@@ -78,7 +78,7 @@ func fullTransport(o peers.Options) http.RoundTripper {
 		Base:    o.Base,
 		Observe: func(context.Context, httpretry.Event) {},
 		Policy:  policy,
-		Hosts: map[string]httpretry.Policy{
+		Policies: map[string]httpretry.Policy{
 			"api.example.com":      policy,
 			"*.example.com":        {MaxAttempts: 4},
 			"*.cdn.example.com":    {MaxAttempts: 2},

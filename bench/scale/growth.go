@@ -140,7 +140,7 @@ func hostNames(n int) []string {
 }
 
 func newSetup(n, goroutines int, hosts []string, policies map[string]httpretry.Policy) (*setup, error) {
-	transport, err := httpretry.New(httpretry.Config{Base: instant{success}, Hosts: policies})
+	transport, err := httpretry.New(httpretry.Config{Base: instant{success}, Policies: policies})
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
 // Perhost shows one http.Client with a policy for each of three hosts, set in
-// [httpretry.Config.Hosts]:
+// [httpretry.Config.Policies]:
 //
 //   - api.example.test takes payments. A request has at most two attempts, and
 //     every POST gets an idempotency key, so it may be retried.
@@ -100,8 +100,8 @@ func show(ctx context.Context, stdout io.Writer) error {
 	defer backends.stop()
 
 	transport, err := httpretry.New(httpretry.Config{
-		Base:  backends.transport(),
-		Hosts: policies(),
+		Base:     backends.transport(),
+		Policies: policies(),
 		// Policy is for all other hosts. It is not set, so it has the defaults.
 	})
 	if err != nil {

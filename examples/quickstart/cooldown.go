@@ -38,7 +38,7 @@ func (d *demo) cooldowns(ctx context.Context, number int) {
 	const short = 500 * time.Millisecond
 	var problems []error
 	for _, c := range []cooldown{
-		{"Retries: only retries wait", httpretry.CooldownRetries, short, cooldownCounts{concurrent, concurrent, 0}},
+		{"Send: only retries wait", httpretry.CooldownSend, short, cooldownCounts{concurrent, concurrent, 0}},
 		{"Wait: all wait", httpretry.CooldownWait, short, cooldownCounts{0, concurrent, 0}},
 		// Long, so that it does not end while the requests begin. Nothing waits
 		// for it.

@@ -60,7 +60,7 @@ func TestDemoDoesWhatItsTitlesSay(t *testing.T) {
 		`GET /closed +1 503, asks to wait 1h0m0s +stop: retry_after_too_long$`,
 		`GET /hurry +1 503, asks to wait 40s +stop: deadline_too_near$`,
 		`without a budget +40 +120 +80 +-$`,
-		`Retries: .* +40 +[0-9]+ +40 +0$`,
+		`Send: .* +40 +[0-9]+ +40 +0$`,
 		`Wait: .* +40 +0 +40 +0$`,
 		`Fail: .* +40 +0 +0 +40$`,
 		// The balance is what the outage has left. Successes add to it, and so

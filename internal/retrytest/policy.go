@@ -22,27 +22,33 @@ func RetryEvery(wait time.Duration) httpretry.Policy {
 type UsedUp struct{}
 
 // Deposit implements httpretry.Budget.
-func (UsedUp) Deposit(string) {}
+func (UsedUp) Deposit(origin string, charged bool) {}
 
 // Refund implements httpretry.Budget.
-func (UsedUp) Refund(string) {}
+func (UsedUp) Refund(origin string) {}
 
 // Withdraw implements httpretry.Budget. It returns false.
-func (UsedUp) Withdraw(context.Context, string) bool { return false }
+func (UsedUp) Withdraw(ctx context.Context, origin string) bool { return false }
 
 // Ledger is a budget that allows every retry and lists the calls of its
 // methods. It is not safe for concurrent use.
 type Ledger struct{ Entries []string }
 
 // Deposit implements httpretry.Budget.
-func (l *Ledger) Deposit(host string) { l.Entries = append(l.Entries, "deposit "+host) }
+func (l *Ledger) Deposit(origin string, charged bool) {
+	entry := "deposit "
+	if charged {
+		entry = "deposit charged "
+	}
+	l.Entries = append(l.Entries, entry+origin)
+}
 
 // Refund implements httpretry.Budget.
-func (l *Ledger) Refund(host string) { l.Entries = append(l.Entries, "refund "+host) }
+func (l *Ledger) Refund(origin string) { l.Entries = append(l.Entries, "refund "+origin) }
 
 // Withdraw implements httpretry.Budget. It returns true.
-func (l *Ledger) Withdraw(_ context.Context, host string) bool {
-	l.Entries = append(l.Entries, "withdraw "+host)
+func (l *Ledger) Withdraw(_ context.Context, origin string) bool {
+	l.Entries = append(l.Entries, "withdraw "+origin)
 	return true
 }
 

@@ -27,7 +27,7 @@ func measureLatency(out io.Writer, client redis.UniversalClient) error {
 		return testing.Benchmark(func(tb *testing.B) {
 			tb.ReportAllocs()
 			for tb.Loop() {
-				b.Deposit(target)
+				b.Deposit(target, false)
 			}
 		})
 	}
@@ -53,7 +53,7 @@ func measureWithdrawals(out io.Writer, client redis.UniversalClient, lease int) 
 	}
 	// Enough for all withdrawals, so that none is refused.
 	for range 100_000 {
-		b.Deposit(target)
+		b.Deposit(target, false)
 	}
 	time.Sleep(time.Second)
 	const n = 10_000
@@ -109,10 +109,7 @@ func measureCommands(out io.Writer, client *redis.Client) error {
 func request(b *redisbudget.Budget, failures float64) {
 	for attempt := range 3 {
 		if rand.Float64() >= failures {
-			b.Deposit(target)
-			if attempt > 0 {
-				b.Refund(target)
-			}
+			b.Deposit(target, attempt > 0)
 			return
 		}
 		if attempt < 2 && !b.Withdraw(context.Background(), target) {

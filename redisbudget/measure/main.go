@@ -110,8 +110,8 @@ func newBudget(client redis.UniversalClient, cfg redisbudget.Config, c *counts) 
 	cfg.Client = client
 	cfg.Logger = slog.New(slog.DiscardHandler) // the counts show it
 	if c != nil {
-		cfg.OnDecision = func(_ context.Context, by string, _ bool) {
-			if by == redisbudget.DecidedShared {
+		cfg.Observe = func(_ context.Context, d redisbudget.Decision) {
+			if d.Shared {
 				c.shared++
 			} else {
 				c.local++

@@ -23,7 +23,7 @@ const token = "ghp_test"
 // quick is the recommended policy without waits.
 func quick() httpretry.Policy {
 	p := policy()
-	p.Backoff, p.ThrottledBackoff = strategies.Constant{Wait: time.Millisecond}, nil
+	p.Backoff = strategies.Constant{Wait: time.Millisecond}
 	return p
 }
 

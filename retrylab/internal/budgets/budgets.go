@@ -99,10 +99,12 @@ func (t *tokens) withdraw(cost float64) bool {
 }
 
 // Deposit implements httpretry.Budget.
-func (t *tokens) Deposit(string) { t.left = min(t.left+t.success, t.most) }
+func (t *tokens) Deposit(origin string, charged bool) {
+	t.left = min(t.left+t.success, t.most)
+	if charged {
+		t.Refund(origin)
+	}
+}
 
-// Refund implements httpretry.Budget.
-func (t *tokens) Refund(string) { t.left = min(t.left+t.refund, t.most) }
-
-// ChargesSuccess reports that gRPC does not refund retries that succeed.
-func (t *tokens) ChargesSuccess() bool { return t.refund == 0 }
+// Refund implements httpretry.Budget. gRPC refunds nothing.
+func (t *tokens) Refund(origin string) { t.left = min(t.left+t.refund, t.most) }

@@ -44,14 +44,14 @@ func TestTokensComeBack(t *testing.T) {
 	assert.Equal(t, 100, allowed(aws, 0))
 	budget, host := aws(0)
 	budget.Refund(host)
-	assert.Equal(t, 1, allowed(aws, 0), "a retry that succeeds returns its tokens")
+	assert.Equal(t, 1, allowed(aws, 0), "a retry that is not sent returns its tokens")
 	for range 10 {
-		budget.Deposit(host)
+		budget.Deposit(host, false)
 	}
 	assert.Equal(t, 2, allowed(aws, 0), "ten successes are worth two retries")
 
 	for range 500 {
-		budget.Deposit(host)
+		budget.Deposit(host, false)
 	}
 	n := 0
 	for budget.(interface{ WithdrawAfterTimeout() bool }).WithdrawAfterTimeout() {
@@ -64,7 +64,7 @@ func TestTokensComeBack(t *testing.T) {
 	assert.Equal(t, 4, allowed(grpc, 0), "the fifth failure leaves half of the tokens")
 	budget, host = grpc(0)
 	for range 20 {
-		budget.Deposit(host)
+		budget.Deposit(host, false)
 	}
 	assert.Equal(t, 1, allowed(grpc, 0))
 }

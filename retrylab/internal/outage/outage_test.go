@@ -104,13 +104,13 @@ func TestThrottledFleetsAsDocumented(t *testing.T) {
 		cooldown           httpretry.Cooldown
 		least, most        float64
 	}{
-		{"throttle", 100, 0, httpretry.CooldownRetries, 0.91, 0.93},
-		{"throttle", 100, 2, httpretry.CooldownRetries, 0.40, 0.65},
+		{"throttle", 100, 0, httpretry.CooldownSend, 0.91, 0.93},
+		{"throttle", 100, 2, httpretry.CooldownSend, 0.40, 0.65},
 		{"throttle", 100, 2, httpretry.CooldownFail, 0.92, 0.94},
-		{"throttle", 400, 2, httpretry.CooldownRetries, 0, 0.10},
+		{"throttle", 400, 2, httpretry.CooldownSend, 0, 0.10},
 		{"throttle", 400, 2, httpretry.CooldownFail, 0.93, 0.95},
 		// Retries after a 503 are charged.
-		{"errors", 100, 2, httpretry.CooldownRetries, 0.70, 0.82},
+		{"errors", 100, 2, httpretry.CooldownSend, 0.70, 0.82},
 	} {
 		for seed := range uint64(3) {
 			s := stall

@@ -63,15 +63,11 @@ func (s *simulation) acceptWait(r *request, now time.Duration) (asked, spread ti
 }
 
 func (s *simulation) nextBackoff(r *request) time.Duration {
-	strategy, sequence := s.policy.Backoff, &r.backoff
-	if s.policy.ThrottledBackoff != nil && r.answer.Status == http.StatusTooManyRequests {
-		strategy, sequence = s.policy.ThrottledBackoff, &r.throttled
-	}
 	// Most requests end without a retry.
-	if *sequence == nil {
-		*sequence = strategy.Start()
+	if r.backoff == nil {
+		r.backoff = s.policy.Backoff.Start()
 	}
-	return max((*sequence)(), 0)
+	return max(r.backoff(), 0)
 }
 
 // timeLeft returns the longest wait after which an attempt may still start.
@@ -94,35 +90,27 @@ func (s *simulation) charge(r *request) bool {
 		r.charged = false
 		return true
 	}
-	budget, host := s.budget(r)
+	budget, origin := s.budget(r)
 	// Budgets of other clients may charge more after a timeout.
 	if b, ok := budget.(interface{ WithdrawAfterTimeout() bool }); ok && r.answer.Status == TimedOut {
 		r.charged = b.WithdrawAfterTimeout()
 		return r.charged
 	}
-	r.charged = budget.Withdraw(context.Background(), host)
+	r.charged = budget.Withdraw(context.Background(), origin)
 	return r.charged
 }
 
 // settle records an answer that is not a transient failure.
 func (s *simulation) settle(r *request) {
-	budget, host := s.budget(r)
-	budget.Deposit(host)
-	if !r.charged {
-		return
-	}
-	// A Strict budget charges for retries that succeed, too.
-	if c, ok := budget.(interface{ ChargesSuccess() bool }); ok && c.ChargesSuccess() {
-		return
-	}
-	budget.Refund(host)
+	budget, origin := s.budget(r)
+	budget.Deposit(origin, r.charged)
 }
 
 func (s *simulation) refundUnsent(r *request) {
 	if r.charged {
 		r.charged = false
-		budget, host := s.budget(r)
-		budget.Refund(host)
+		budget, origin := s.budget(r)
+		budget.Refund(origin)
 	}
 }
 

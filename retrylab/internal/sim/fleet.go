@@ -95,18 +95,17 @@ const (
 )
 
 type request struct {
-	number    int
-	process   int32
-	version   uint32
-	attempts  int
-	phase     phase
-	charged   bool
-	start     time.Duration
-	deadline  time.Duration
-	sent      time.Duration
-	answer    Answer
-	backoff   strategies.Sequence
-	throttled strategies.Sequence
+	number   int
+	process  int32
+	version  uint32
+	attempts int
+	phase    phase
+	charged  bool
+	start    time.Duration
+	deadline time.Duration
+	sent     time.Duration
+	answer   Answer
+	backoff  strategies.Sequence
 
 	generation    uint64        // of the cool-down, before the attempt
 	cooldownStart time.Duration // when the request began to wait for it; -1: it does not
@@ -220,7 +219,7 @@ func (s *simulation) arrive(process int) {
 	if s.Deadline > 0 {
 		r.deadline = s.now + s.Deadline
 	}
-	if s.policy.Cooldown == httpretry.CooldownRetries {
+	if s.policy.Cooldown == httpretry.CooldownSend {
 		s.send(id)
 		return
 	}
@@ -307,6 +306,6 @@ func (s *simulation) report(r *request, status int, wait time.Duration, reason h
 func (s *simulation) end(id int32) {
 	r := &s.requests[id]
 	r.version++
-	r.backoff, r.throttled = nil, nil
+	r.backoff = nil
 	s.unused = append(s.unused, id)
 }

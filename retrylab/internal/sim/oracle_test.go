@@ -94,13 +94,10 @@ func randomPolicy(seed uint64) httpretry.Policy {
 		MaxRetryAfter:  time.Duration(one(0, -1, 2, 5)) * time.Second,
 		Cooldown:       httpretry.Cooldown(r.IntN(3)),
 	}
-	if r.IntN(2) == 0 {
-		p.ThrottledBackoff = backoff()
-	}
 	if seed%8 == 0 {
 		p.Backoff = strategies.Constant{Wait: time.Duration(1+r.IntN(9)) * 100 * time.Millisecond}
 		p.MaxElapsed = time.Duration(r.IntN(2)) * (30 + 100*time.Duration(r.IntN(15))) * time.Millisecond
-		p.MaxAttempts, p.ThrottledBackoff = one(2, 3), nil
+		p.MaxAttempts = one(2, 3)
 	}
 	// Without a limit of attempts, something else must end each request.
 	if p.MaxAttempts < 0 && p.MaxElapsed == 0 {
