@@ -83,7 +83,7 @@ func newKeyedPost(t testing.TB) *http.Request {
 	return req
 }
 
-func newGet(t testing.TB) *http.Request {
+func newAPIGet(t testing.TB) *http.Request {
 	req, err := http.NewRequest("GET", "https://api.example.com/v1/charges", nil)
 	require.NoError(t, err)
 	req.Header.Set("Accept", "application/json")
@@ -97,11 +97,11 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 	}
 	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: time.Minute})
 	for name, req := range map[string]*http.Request{
-		"GET":                   newGet(t),
+		"GET":                   newAPIGet(t),
 		"GET, other host":       retrytest.Request(t, "GET", "http://www.example.org/", ""),
 		"GET, wildcard":         retrytest.Request(t, "GET", "http://a.b.cdn.example.com:8080/", ""),
 		"GET, IPv6":             retrytest.Request(t, "GET", "http://[::1]:8080/", ""),
-		"GET, context's policy": newGet(t).WithContext(ctx),
+		"GET, context's policy": newAPIGet(t).WithContext(ctx),
 		"keyed POST":            newKeyedPost(t),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestAllocations(t *testing.T) {
 		most float64
 	}{
 		// Two of these are the base's, for the body of the 503.
-		{"one retry", &flaky{instant: newInstant()}, newGet(t), 11},
+		{"one retry", &flaky{instant: newInstant()}, newAPIGet(t), 11},
 		{"keyless POST", retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -174,7 +174,7 @@ func BenchmarkSuccess(b *testing.B) {
 	empty := retrytest.BaseFunc(func(base *http.Response) retrytest.BaseFunc {
 		return func(*http.Request) (*http.Response, error) { return base, nil }
 	}(newInstant().ok))
-	getReq, postReq := newGet(b), newKeyedPost(b)
+	getReq, postReq := newAPIGet(b), newKeyedPost(b)
 	keyless := postReq.Clone(b.Context())
 	keyless.Header.Del("Idempotency-Key")
 	timed := fullConfig(nil)
@@ -259,8 +259,8 @@ func BenchmarkOneRetry(b *testing.B) {
 		req  *http.Request
 		rt   http.RoundTripper
 	}{
-		{"GET/naive", newGet(b), naive{&flaky{instant: newInstant()}}},
-		{"GET/httpretry", newGet(b), retrytest.Unchecked(b, httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
+		{"GET/naive", newAPIGet(b), naive{&flaky{instant: newInstant()}}},
+		{"GET/httpretry", newAPIGet(b), retrytest.Unchecked(b, httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
 		{"KeyedPOST/naive", newKeyedPost(b), naive{&flaky{instant: newInstant()}}},
 		{"KeyedPOST/httpretry", newKeyedPost(b), retrytest.Unchecked(b, httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
 	} {
@@ -291,7 +291,7 @@ func BenchmarkParallel(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				req := newGet(b)
+				req := newAPIGet(b)
 				for pb.Next() {
 					if _, err := c.rt.RoundTrip(req); err != nil {
 						b.Error(err)

@@ -631,7 +631,7 @@ func TestWithdrawGetsTheRequestsContext(t *testing.T) {
 	type key struct{}
 	ctx := context.WithValue(t.Context(), key{}, "value")
 	resp, err := retrytest.New(t, httpretry.Config{Base: answering(503), Policy: policy}).
-		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		RoundTrip(newGet(t).WithContext(ctx))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, []context.Context{ctx, ctx, ctx, ctx}, budget.got)
@@ -669,7 +669,7 @@ func TestBalanceOfAnOrigin(t *testing.T) {
 	b := httpretry.HostBudget{Burst: 3, Window: time.Hour}
 	policy := retrytest.RetryEvery(0)
 	policy.Budget = &b
-	resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: policy}).
+	resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(s503), Policy: policy}).
 		RoundTrip(retrytest.Request(t, "GET", "HTTP://A.test.:080/path?query", ""))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)

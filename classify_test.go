@@ -100,7 +100,7 @@ func TestConflictWithPolicysKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			policy, req := retrytest.RetryEvery(0), retrytest.Request(t, "POST", "http://a.test/", "body")
 			set(&policy, req)
-			base := retrytest.Play(retrytest.Status(409), retrytest.Status(201))
+			base := retrytest.Play(s409, s201)
 			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
@@ -199,8 +199,8 @@ func TestOutcomeString(t *testing.T) {
 func TestClassifyOutOfRange(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return 7 }
-	base := retrytest.Play(retrytest.Status(503))
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	base := retrytest.Play(s503)
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 1)
@@ -217,7 +217,7 @@ func TestClassifySeesTheResponse(t *testing.T) {
 		}
 		return httpretry.Classify(req, resp, err)
 	}
-	base := retrytest.Play(retrytest.Status(200, "X-State", "warming up"), retrytest.Status(200))
+	base := retrytest.Play(retrytest.Status(200, "X-State", "warming up"), s200)
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
 	assert.Equal(t, "body of 200", retrytest.ReadBody(t, resp))
@@ -291,7 +291,7 @@ func TestClassifyGetsTheRequest(t *testing.T) {
 		got = append(got, s)
 		return httpretry.Classify(req, resp, err)
 	}
-	base := retrytest.Play(retrytest.Status(409), retrytest.Fails(io.EOF), retrytest.Status(201))
+	base := retrytest.Play(s409, retrytest.Fails(io.EOF), s201)
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
 		RoundTrip(retrytest.Request(t, "POST", "http://a.test/orders", "text"))
 	require.NoError(t, err)
@@ -313,7 +313,7 @@ func TestClassifyByRequest(t *testing.T) {
 		return httpretry.Classify(req, resp, err)
 	}
 	for path, want := range map[string]int{"/eventually": 5, "/": 1} {
-		base := retrytest.Play(retrytest.Status(404))
+		base := retrytest.Play(s404)
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(retrytest.Request(t, "GET", "http://a.test"+path, ""))
 		require.NoError(t, err)

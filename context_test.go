@@ -20,10 +20,10 @@ import (
 // rest of its host's policy.
 func TestWithoutRetries(t *testing.T) {
 	for name, step := range map[string]retrytest.Step{
-		"503":     retrytest.Status(503),
-		"425":     retrytest.Status(425),
-		"reset":   retrytest.Fails(retrytest.ErrReset),
-		"refused": retrytest.Fails(retrytest.ErrRefused),
+		"503":     s503,
+		"425":     s425,
+		"reset":   reset,
+		"refused": refused,
 		"timeout": {Status: 200, Takes: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestContextsCombine(t *testing.T) {
 				ctxs = append(ctxs, derive(ctxs[len(ctxs)-1]))
 			}
 			send := func(ctx context.Context) int {
-				base := retrytest.Play(retrytest.Status(503))
+				base := retrytest.Play(s503)
 				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
 					RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 					retrytest.ReadBody(t, resp)
 					for place, ctx := range map[string]context.Context{"attempt": attempt, "response": resp.Request.Context()} {
 						call := outboundCall{method: "POST", cfg: httpretry.Config{Policy: immediateRetries(3)}}
-						call.send(t, ctx, retrytest.Status(503))
+						call.send(t, ctx, s503)
 						assert.Equal(t, tt.want, call.headers("Retry-Attempt"), place)
 					}
 				})
@@ -157,9 +157,9 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 		"unmarked": {t.Context(), []string{"k"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tokens := retrytest.Play(retrytest.Status(200))
+			tokens := retrytest.Play(s200)
 			inner := retrytest.New(t, httpretry.Config{Base: tokens, Policy: policy})
-			script := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+			script := retrytest.Play(s503, s200)
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				token, err := inner.RoundTrip(retrytest.Request(t, "POST", "http://b.test/token", "").WithContext(req.Context()))
 				require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 				return script.RoundTrip(req)
 			})
 			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(tt.ctx))
+				RoundTrip(newGet(t).WithContext(tt.ctx))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			require.Len(t, tokens.Attempts(), 2)
@@ -189,23 +189,23 @@ func TestResult(t *testing.T) {
 		name     string
 		method   string
 		policy   httpretry.Policy
-		steps    []retrytest.Step
+		steps    script
 		attempts int
 		reason   httpretry.Reason
 	}{
-		{"success", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(200)}, 1, httpretry.ReasonSuccess},
-		{"success of a copy", "GET", withTimeout, []retrytest.Step{retrytest.Status(200)}, 1, httpretry.ReasonSuccess},
-		{"success of a POST", "POST", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(200)}, 1, httpretry.ReasonSuccess},
-		{"failure", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(404)}, 1, httpretry.ReasonPermanent},
-		{"bad request", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503), retrytest.Status(400)}, 2, httpretry.ReasonPermanent},
-		{"failure of a copy", "GET", withTimeout, []retrytest.Step{retrytest.Status(404)}, 1, httpretry.ReasonPermanent},
-		{"success of a retry", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(200)}, 3, httpretry.ReasonSuccess},
-		{"failure of a retry", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503), retrytest.Status(404)}, 2, httpretry.ReasonPermanent},
-		{"attempts", "GET", short, []retrytest.Step{retrytest.Status(503)}, 2, httpretry.ReasonAttempts},
-		{"not idempotent", "POST", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503)}, 1, httpretry.ReasonNotIdempotent},
-		{"server asks not to retry", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
-		{"Retry-After", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
-		{"budget", "GET", broke, []retrytest.Step{retrytest.Status(503)}, 1, httpretry.ReasonBudget},
+		{"success", "GET", retrytest.RetryEvery(0), script{s200}, 1, httpretry.ReasonSuccess},
+		{"success of a copy", "GET", withTimeout, script{s200}, 1, httpretry.ReasonSuccess},
+		{"success of a POST", "POST", retrytest.RetryEvery(0), script{s200}, 1, httpretry.ReasonSuccess},
+		{"failure", "GET", retrytest.RetryEvery(0), script{s404}, 1, httpretry.ReasonPermanent},
+		{"bad request", "GET", retrytest.RetryEvery(0), script{s503, s400}, 2, httpretry.ReasonPermanent},
+		{"failure of a copy", "GET", withTimeout, script{s404}, 1, httpretry.ReasonPermanent},
+		{"success of a retry", "GET", retrytest.RetryEvery(0), script{s503, reset, s200}, 3, httpretry.ReasonSuccess},
+		{"failure of a retry", "GET", retrytest.RetryEvery(0), script{s503, s404}, 2, httpretry.ReasonPermanent},
+		{"attempts", "GET", short, script{s503}, 2, httpretry.ReasonAttempts},
+		{"not idempotent", "POST", retrytest.RetryEvery(0), script{s503}, 1, httpretry.ReasonNotIdempotent},
+		{"server asks not to retry", "GET", retrytest.RetryEvery(0), script{retrytest.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
+		{"Retry-After", "GET", retrytest.RetryEvery(0), script{retrytest.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
+		{"budget", "GET", broke, script{s503}, 1, httpretry.ReasonBudget},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: tt.policy}
@@ -226,7 +226,7 @@ func TestResult(t *testing.T) {
 
 // A response that no RetryTransport returned tells its status only.
 func TestResultOfOtherResponses(t *testing.T) {
-	for _, req := range []*http.Request{nil, retrytest.Request(t, "GET", "http://a.test/", "")} {
+	for _, req := range []*http.Request{nil, newGet(t)} {
 		attempts, reason := httpretry.Result(&http.Response{StatusCode: 204, Request: req})
 		assert.Equal(t, 1, attempts)
 		assert.Equal(t, httpretry.ReasonSuccess, reason)
@@ -241,7 +241,7 @@ func TestResultOfOtherResponses(t *testing.T) {
 // For a layer in Base, the request of a response has not ended: Result tells it
 // the status only.
 func TestResultBelow(t *testing.T) {
-	script := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
+	script := retrytest.Play(s503, s503, s200)
 	var reasons []httpretry.Reason
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := script.RoundTrip(req)
@@ -253,7 +253,7 @@ func TestResultBelow(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.AttemptTimeout = time.Hour // a copy even of the first attempt
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, []httpretry.Reason{httpretry.ReasonPermanent, httpretry.ReasonPermanent, httpretry.ReasonSuccess}, reasons)
@@ -262,12 +262,12 @@ func TestResultBelow(t *testing.T) {
 // The context of a response's request may be used for another request, whose
 // attempts and reason are its own. It is not sent on behalf of the first one.
 func TestResultOfNextRequest(t *testing.T) {
-	base := retrytest.Play(retrytest.Status(503), retrytest.Status(200), retrytest.Status(503), retrytest.Status(404))
+	base := retrytest.Play(s503, s200, s503, s404)
 	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
-	first, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	first, err := transport.RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, first)
-	second, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(first.Request.Context()))
+	second, err := transport.RoundTrip(newGet(t).WithContext(first.Request.Context()))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, second)
 
@@ -295,13 +295,13 @@ func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
 	} {
 		for status, want := range map[int]httpretry.Reason{200: httpretry.ReasonSuccess, 404: httpretry.ReasonPermanent} {
 			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
-				base := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(404), retrytest.Status(status))
+				base := retrytest.Play(s503, s503, s404, retrytest.Status(status))
 				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
-				first, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				first, err := transport.RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, first)
 				ctx := derive(first.Request.Context())
-				second, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				second, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, second)
 				assert.Len(t, base.Attempts(), 4)
@@ -345,14 +345,14 @@ func TestResultAfterRedirect(t *testing.T) {
 
 // Result works for a response whose request the layer in Base has replaced.
 func TestResultOfALayer(t *testing.T) {
-	inner := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+	inner := retrytest.Play(s503, s200)
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		own := req.Clone(req.Context())
 		own.URL.Path = "/final"
 		return inner.RoundTrip(own)
 	})
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, "/final", resp.Request.URL.Path)
@@ -375,12 +375,12 @@ func TestResultOfACloningLayer(t *testing.T) {
 			attempts int
 			reason   httpretry.Reason
 		}{
-			{"success", func(*httpretry.Policy) {}, retrytest.Status(200), 1, httpretry.ReasonSuccess},
-			{"failure", func(*httpretry.Policy) {}, retrytest.Status(404), 1, httpretry.ReasonPermanent},
-			{"budget", func(p *httpretry.Policy) { p.Budget = retrytest.UsedUp{} }, retrytest.Status(503), 1, httpretry.ReasonBudget},
-			{"attempts", func(p *httpretry.Policy) { p.MaxAttempts = 1 }, retrytest.Status(503), 1, httpretry.ReasonAttempts},
+			{"success", func(*httpretry.Policy) {}, s200, 1, httpretry.ReasonSuccess},
+			{"failure", func(*httpretry.Policy) {}, s404, 1, httpretry.ReasonPermanent},
+			{"budget", func(p *httpretry.Policy) { p.Budget = retrytest.UsedUp{} }, s503, 1, httpretry.ReasonBudget},
+			{"attempts", func(p *httpretry.Policy) { p.MaxAttempts = 1 }, s503, 1, httpretry.ReasonAttempts},
 			{"Retry-After", func(*httpretry.Policy) {}, retrytest.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
-			{"retries", func(p *httpretry.Policy) { p.MaxAttempts = 3 }, retrytest.Status(503), 3, httpretry.ReasonAttempts},
+			{"retries", func(p *httpretry.Policy) { p.MaxAttempts = 3 }, s503, 3, httpretry.ReasonAttempts},
 		} {
 			t.Run(fmt.Sprintf("%s/timeout %v", tt.name, timeout), func(t *testing.T) {
 				policy := retrytest.RetryEvery(0)
@@ -397,7 +397,7 @@ func TestResultOfACloningLayer(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				attempts, reason := httpretry.Result(resp)
@@ -407,9 +407,9 @@ func TestResultOfACloningLayer(t *testing.T) {
 				assert.Equal(t, "span", got.Value(derivedKey{}))
 				require.NoError(t, got.Err())
 
-				next := retrytest.Play(retrytest.Status(503))
+				next := retrytest.Play(s503)
 				second, err := retrytest.New(t, httpretry.Config{Base: next}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(got))
+					RoundTrip(newGet(t).WithContext(got))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, second)
 				assert.Len(t, next.Attempts(), 2, "the layer's policy")
@@ -430,10 +430,10 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 		"derived":      func(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, "span") },
 	} {
 		for inner, policy := range map[string]httpretry.Policy{"": retrytest.RetryEvery(0), "timeout": timeout} {
-			for _, steps := range [][]retrytest.Step{
-				{retrytest.Status(200)},
-				{retrytest.Status(503), retrytest.Status(200)},
-				{retrytest.Status(503)},
+			for _, steps := range []script{
+				{s200},
+				{s503, s200},
+				{s503},
 			} {
 				t.Run(fmt.Sprintf("%s/%s/%d steps", name, inner, len(steps)), func(t *testing.T) {
 					script := retrytest.Play(steps...)
@@ -441,7 +441,7 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 						return script.RoundTrip(req.Clone(derive(req.Context())))
 					})})
 					resp, err := retrytest.New(t, httpretry.Config{Base: below, Policy: retrytest.RetryEvery(0)}).
-						RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+						RoundTrip(newGet(t))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					want := httpretry.ReasonSuccess

@@ -1251,7 +1251,7 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 		}))
 		cfg.Policy.Cooldown, cfg.Policy.MaxAttempts = mode, 1
 		transport := retrytest.Unchecked(t, cfg)
-		req := retrytest.Request(t, "GET", "http://a.test/", "")
+		req := newGet(t)
 		success := func() {
 			if _, err := transport.RoundTrip(req); err != nil {
 				t.Error(err)

@@ -69,14 +69,14 @@ func TestLogEvents(t *testing.T) {
 		logger, out := newLogger()
 		for _, tt := range []struct {
 			method string
-			steps  []retrytest.Step
+			steps  script
 			want   string
 		}{
-			{"GET", []retrytest.Step{retrytest.Status(200)}, ""},
-			{"GET", []retrytest.Step{retrytest.Status(404)}, ""},
-			{"", []retrytest.Step{retrytest.Status(503), retrytest.Status(200)},
+			{"GET", script{s200}, ""},
+			{"GET", script{s404}, ""},
+			{"", script{s503, s200},
 				"level=INFO msg=\"retrying request\" method=GET url=http://a.test/path attempt=1 elapsed=0s status=503 wait=1s\n"},
-			{"POST", []retrytest.Step{retrytest.Fails(retrytest.ErrReset)},
+			{"POST", script{reset},
 				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path attempt=1 elapsed=0s error=\"read tcp: connection reset by peer\" reason=not_idempotent\n"},
 		} {
 			out.Reset()
@@ -104,7 +104,7 @@ func TestLogEventsLevels(t *testing.T) {
 			want = `level=INFO msg="left the retry to the caller"`
 		}
 		logger, out := newLogger()
-		httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 1, Reason: reason})
+		httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason})
 		logged, _, _ := strings.Cut(out.String(), " method=")
 		assert.Equal(t, want, logged, reason)
 	}
@@ -135,10 +135,10 @@ func TestLogEventsContext(t *testing.T) {
 	handler := &contextHandler{Handler: slog.DiscardHandler}
 	ctx := context.WithValue(t.Context(), key{}, "span")
 	_, err := retrytest.New(t, httpretry.Config{
-		Base:    retrytest.Play(retrytest.Fails(retrytest.ErrReset)),
+		Base:    retrytest.Play(reset),
 		Policy:  retrytest.RetryEvery(0),
 		Observe: httpretry.LogEvents(slog.New(handler)),
-	}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	}).RoundTrip(newGet(t).WithContext(ctx))
 	require.Error(t, err)
 	assert.Equal(t, 5, handler.handled)
 	for _, got := range handler.got {
@@ -150,7 +150,7 @@ func TestLogEventsDefaults(t *testing.T) {
 	logger, out := newLogger()
 	previous := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(previous) })
-	e := httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 1}
+	e := httpretry.Event{Request: newGet(t), Attempt: 1}
 	early, none := newLogger()
 	slog.SetDefault(early)
 	observe := httpretry.LogEvents(nil)
@@ -200,7 +200,7 @@ func TestNoSecrets(t *testing.T) {
 func TestEventResponse(t *testing.T) {
 	var statuses []int
 	cfg := httpretry.Config{
-		Base:   retrytest.Play(retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(200)),
+		Base:   retrytest.Play(s503, reset, s200),
 		Policy: retrytest.RetryEvery(0),
 		Observe: func(_ context.Context, e httpretry.Event) {
 			if e.Response != nil {
@@ -210,7 +210,7 @@ func TestEventResponse(t *testing.T) {
 			}
 		},
 	}
-	resp, err := retrytest.New(t, cfg).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	resp, err := retrytest.New(t, cfg).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -223,11 +223,11 @@ func TestEventResponse(t *testing.T) {
 func TestObserveContext(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.AttemptTimeout = time.Hour
-	req, events := retrytest.Request(t, "GET", "http://a.test/", ""), 0
+	req, events := newGet(t), 0
 	type key struct{}
 	req = req.WithContext(context.WithValue(t.Context(), key{}, "value"))
 	resp, err := retrytest.New(t, httpretry.Config{
-		Base:   retrytest.Play(retrytest.Status(503), retrytest.Status(200)),
+		Base:   retrytest.Play(s503, s200),
 		Policy: policy,
 		Observe: func(ctx context.Context, e httpretry.Event) {
 			assert.Equal(t, req.Context(), ctx)
@@ -292,7 +292,7 @@ func TestNoEventBeforeTheFirstAttempt(t *testing.T) {
 		"Request.Cancel": {ctx: t.Context(), cancel: closed, text: "request canceled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base, events := retrytest.Play(retrytest.Status(200)), new(retrytest.Record)
+			base, events := retrytest.Play(s200), new(retrytest.Record)
 			policy := httpretry.Policy{NewIdempotencyKey: func(*http.Request) string { return tt.key }}
 			req := retrytest.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
 			//lint:ignore SA1019 http.Client sets it
@@ -312,7 +312,7 @@ func TestElapsedOfAnOldTransport(t *testing.T) {
 		for _, observed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("MaxElapsed=%v/observed=%t", limit, observed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
+					base, events := retrytest.Play(s503), new(retrytest.Record)
 					cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second)}
 					cfg.Policy.MaxElapsed = limit
 					if observed {
@@ -320,7 +320,7 @@ func TestElapsedOfAnOldTransport(t *testing.T) {
 					}
 					transport := retrytest.New(t, cfg)
 					time.Sleep(time.Hour)
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					resp, err := transport.RoundTrip(newGet(t))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					assert.Len(t, base.Attempts(), map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
@@ -430,7 +430,7 @@ func TestWaitedOfResumes(t *testing.T) {
 // longer than the line before said.
 func TestWaitedIsLogged(t *testing.T) {
 	logger, out := newLogger()
-	e := httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 2, Waited: 8500 * time.Millisecond, Elapsed: 9 * time.Second, Wait: time.Second}
+	e := httpretry.Event{Request: newGet(t), Attempt: 2, Waited: 8500 * time.Millisecond, Elapsed: 9 * time.Second, Wait: time.Second}
 	httpretry.LogEvents(logger)(t.Context(), e)
 	assert.Equal(t, "level=INFO msg=\"retrying request\" method=GET url=http://a.test/ attempt=2 elapsed=9s waited=8.5s wait=1s\n", out.String())
 	out.Reset()
@@ -442,9 +442,9 @@ func TestWaitedIsLogged(t *testing.T) {
 // If the budget ends a request, the error and the log name the field that sets
 // it, so that nobody looks for the reason in MaxAttempts.
 func TestBudgetIsNamed(t *testing.T) {
-	for _, steps := range [][]retrytest.Step{
-		{retrytest.Fails(retrytest.ErrReset)},
-		{retrytest.Status(503), retrytest.Fails(retrytest.ErrReset)},
+	for _, steps := range []script{
+		{reset},
+		{s503, reset},
 	} {
 		attempts := len(steps)
 		t.Run(fmt.Sprintf("%d attempts", attempts), func(t *testing.T) {
@@ -455,7 +455,7 @@ func TestBudgetIsNamed(t *testing.T) {
 				policy.Budget = retrytest.UsedUp{}
 			}
 			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...), Policy: policy, Observe: httpretry.LogEvents(logger)}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				RoundTrip(newGet(t))
 			require.ErrorIs(t, err, retrytest.ErrReset)
 			require.ErrorContains(t, err, "(budget_exhausted; Policy.Budget refused a retry to this host)")
 			var all *httpretry.Error
@@ -468,8 +468,8 @@ func TestBudgetIsNamed(t *testing.T) {
 		logger, out := newLogger()
 		policy := retrytest.RetryEvery(0)
 		policy.Budget = retrytest.UsedUp{}
-		resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: policy, Observe: httpretry.LogEvents(logger)}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(s503), Policy: policy, Observe: httpretry.LogEvents(logger)}).
+			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		assert.Contains(t, out.String(), `status=503 hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
@@ -494,9 +494,9 @@ func TestBodyIsNamed(t *testing.T) {
 		return out.String(), err
 	}
 	unread := retrytest.Step{Status: 503, Unread: true}
-	for attempts, steps := range map[int][]retrytest.Step{
-		1: {retrytest.Fails(retrytest.ErrReset)},
-		2: {unread, retrytest.Fails(retrytest.ErrReset)},
+	for attempts, steps := range map[int]script{
+		1: {reset},
+		2: {unread, reset},
 	} {
 		log, err := send(nil, steps...)
 		text := fmt.Sprintf("%d attempts", attempts)
@@ -510,13 +510,13 @@ func TestBodyIsNamed(t *testing.T) {
 		assert.Equal(t, error(retrytest.ErrReset), all.Err)
 		assert.Contains(t, log, `hint="`+hint+`" reason=not_replayable`)
 	}
-	log, err := send(func() (io.ReadCloser, error) { return nil, gone }, retrytest.Fails(retrytest.ErrReset))
+	log, err := send(func() (io.ReadCloser, error) { return nil, gone }, reset)
 	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; "+hint+
 		"): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
 	require.ErrorIs(t, err, gone)
 	assert.Contains(t, log, `error="the file is gone" hint="`+hint+`" reason=not_replayable`)
 
-	log, err = send(nil, retrytest.Status(503))
+	log, err = send(nil, s503)
 	require.NoError(t, err, "a response is the caller's")
 	assert.Contains(t, log, `status=503 hint="`+hint+`" reason=not_replayable`)
 }
@@ -535,7 +535,7 @@ func TestErrorOfOneAttempt(t *testing.T) {
 		} {
 			policy, req, events := retrytest.RetryEvery(time.Second), retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")), new(retrytest.Record)
 			set(req, &policy)
-			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(retrytest.ErrReset)), Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(reset), Policy: policy, Observe: events.Observe}).RoundTrip(req)
 			assert.Equal(t, error(retrytest.ErrReset), err)
 			assert.Equal(t, reason.String(), events.Reason().String())
 		}
@@ -550,7 +550,7 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var reasons []httpretry.Reason
 		observe := func(_ context.Context, e httpretry.Event) { reasons = append(reasons, e.Reason); cancel() }
-		_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(retrytest.ErrReset)), Policy: policy, Observe: observe}).
+		_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(reset), Policy: policy, Observe: observe}).
 			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
 		assert.Equal(t, error(retrytest.ErrReset), err)
 		assert.Equal(t, []httpretry.Reason{httpretry.ReasonNotIdempotent}, reasons)
@@ -559,7 +559,7 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 		events, canceled := new(retrytest.Record), make(chan struct{})
 		failure := errors.New("net/http: request canceled")
 		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { close(canceled); return nil, failure })
-		req := retrytest.Request(t, "GET", "http://a.test/", "")
+		req := newGet(t)
 		//lint:ignore SA1019 http.Client sets it
 		req.Cancel = canceled
 		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
@@ -577,7 +577,7 @@ func TestOtherReasonsHaveNoHint(t *testing.T) {
 		err := &httpretry.Error{Attempts: 2, Reason: reason, Err: io.EOF}
 		assert.EqualError(t, err, fmt.Sprintf("httpretry: gave up after 2 attempts (%v): EOF", reason))
 		logger, out := newLogger()
-		httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 1, Reason: reason})
+		httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason})
 		assert.NotContains(t, out.String(), "hint", reason)
 	}
 }

@@ -43,7 +43,7 @@ func TestIdempotent(t *testing.T) {
 
 // WithIdempotent makes one POST idempotent.
 func TestWithIdempotent(t *testing.T) {
-	base, events := retrytest.Play(retrytest.Status(503), retrytest.Status(200)), new(retrytest.Record)
+	base, events := retrytest.Play(s503, s200), new(retrytest.Record)
 	policy := retrytest.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { t.Error("a key is made for a request that needs none"); return "key" }
 	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
@@ -89,7 +89,7 @@ func TestNewKey(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			made = 0
-			base := retrytest.Play(retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(201))
+			base := retrytest.Play(s503, reset, s201)
 			req := retrytest.Request(t, tt.method, "http://a.test/", "text")
 			req.Header = tt.header
 			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
@@ -115,7 +115,7 @@ func TestNewKey(t *testing.T) {
 func TestNewKeyMayDecline(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return "" }
-	base := retrytest.Play(retrytest.Status(503))
+	base := retrytest.Play(s503)
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -132,7 +132,7 @@ func TestKeyOfAnyPrintableByte(t *testing.T) {
 	want := strings.TrimSpace(string(key))
 	policy := retrytest.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return want }
-	base := retrytest.Play(retrytest.Status(200))
+	base := retrytest.Play(s200)
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -151,7 +151,7 @@ func TestBadKey(t *testing.T) {
 	} {
 		policy := retrytest.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return key }
-		base, body := retrytest.Play(retrytest.Status(200)), retrytest.Counted("text")
+		base, body := retrytest.Play(s200), retrytest.Counted("text")
 		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Streamed(t, "POST", "http://a.test/", body))
 		require.EqualError(t, err, want)
 		assert.Empty(t, base.Attempts())

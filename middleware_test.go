@@ -156,7 +156,7 @@ func checkInbound(t *testing.T, name string, in http.Header, retries int) {
 	t.Run(fmt.Sprintf("%s %q", name, in), func(t *testing.T) {
 		call := outboundCall{cfg: httpretry.Config{AttemptHeader: name, Policy: immediateRetries(3)}}
 		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			call.send(t, r.Context(), retrytest.Status(503))
+			call.send(t, r.Context(), s503)
 		})
 		out, middleware := "Retry-Attempt", httpretry.Middleware(handler)
 		if name != "" && name != "-" {
@@ -202,7 +202,7 @@ func TestMiddlewareHeaders(t *testing.T) {
 		t.Run(tt.name+", "+tt.header, func(t *testing.T) {
 			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 			tt.middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				call.send(t, r.Context(), retrytest.Status(503))
+				call.send(t, r.Context(), s503)
 			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{tt.header: {"1"}}))
 			assert.Len(t, call.base.Attempts(), tt.attempts)
 		})
@@ -221,7 +221,7 @@ func TestMiddlewareKeepsTheCallersHeaders(t *testing.T) {
 func TestMiddlewareInsideAnother(t *testing.T) {
 	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 	inner := httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		call.send(t, r.Context(), retrytest.Status(503))
+		call.send(t, r.Context(), s503)
 	}))
 	outer := httpretry.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Retry-Attempt", "2") // such as a gateway in the same process
@@ -248,13 +248,13 @@ func TestMiddlewareCombinesWithContexts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inside := outboundCall{method: tt.method, cfg: httpretry.Config{Policy: immediateRetries(3)}}
 			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				inside.send(t, tt.mark(r.Context()), retrytest.Status(503))
+				inside.send(t, tt.mark(r.Context()), s503)
 			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"7"}}))
 			assert.Equal(t, []string{"7"}, inside.headers("Retry-Attempt"))
 
 			around := outboundCall{method: tt.method, cfg: httpretry.Config{Policy: immediateRetries(3)}}
 			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				around.send(t, r.Context(), retrytest.Status(503))
+				around.send(t, r.Context(), s503)
 			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(nil).WithContext(tt.mark(t.Context())))
 			assert.Equal(t, tt.alone, around.headers("Retry-Attempt"))
 		})
@@ -269,26 +269,26 @@ func TestSingleShot(t *testing.T) {
 	once, twice, thrice := []string{"2"}, []string{"2", "3"}, []string{"2", "3", "4"}
 	for name, tt := range map[string]struct {
 		method, key string
-		steps       []retrytest.Step
+		steps       script
 		headers     []string
 		reason      httpretry.Reason
 	}{
-		"GET, 503":                {"GET", "", []retrytest.Step{retrytest.Status(503)}, once, httpretry.ReasonCallerRetries},
-		"GET, 429":                {"GET", "", []retrytest.Step{retrytest.Status(429, "Retry-After", "1")}, once, httpretry.ReasonCallerRetries},
-		"GET, error":              {"GET", "", []retrytest.Step{retrytest.Fails(io.ErrUnexpectedEOF)}, once, httpretry.ReasonCallerRetries},
-		"POST, 503":               {"POST", "", []retrytest.Step{retrytest.Status(503)}, once, httpretry.ReasonCallerRetries},
-		"POST with a key, 503":    {"POST", "key", []retrytest.Step{retrytest.Status(503)}, once, httpretry.ReasonCallerRetries},
-		"POST with a key, 409":    {"POST", "key", []retrytest.Step{retrytest.Status(409)}, once, httpretry.ReasonCallerRetries},
-		"GET, 200":                {"GET", "", []retrytest.Step{retrytest.Status(200)}, once, httpretry.ReasonSuccess},
-		"GET, 404":                {"GET", "", []retrytest.Step{retrytest.Status(404)}, once, httpretry.ReasonPermanent},
-		"GET, do not retry":       {"GET", "", []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, once, httpretry.ReasonDoNotRetry},
-		"GET, 425":                {"GET", "", []retrytest.Step{retrytest.Status(425)}, thrice, httpretry.ReasonAttempts},
-		"POST, 425":               {"POST", "", []retrytest.Step{retrytest.Status(425)}, thrice, httpretry.ReasonAttempts},
-		"POST, 425, success":      {"POST", "", []retrytest.Step{retrytest.Status(425), retrytest.Status(200)}, twice, httpretry.ReasonSuccess},
-		"POST, 421":               {"POST", "", []retrytest.Step{retrytest.Status(421)}, twice, httpretry.ReasonPermanent},
-		"GET, 425, 503":           {"GET", "", []retrytest.Step{retrytest.Status(425), retrytest.Status(503)}, twice, httpretry.ReasonCallerRetries},
-		"POST, no connection":     {"POST", "", []retrytest.Step{never}, thrice, httpretry.ReasonAttempts},
-		"GET, no connection, 503": {"GET", "", []retrytest.Step{never, retrytest.Status(503)}, twice, httpretry.ReasonCallerRetries},
+		"GET, 503":                {"GET", "", script{s503}, once, httpretry.ReasonCallerRetries},
+		"GET, 429":                {"GET", "", script{retrytest.Status(429, "Retry-After", "1")}, once, httpretry.ReasonCallerRetries},
+		"GET, error":              {"GET", "", script{retrytest.Fails(io.ErrUnexpectedEOF)}, once, httpretry.ReasonCallerRetries},
+		"POST, 503":               {"POST", "", script{s503}, once, httpretry.ReasonCallerRetries},
+		"POST with a key, 503":    {"POST", "key", script{s503}, once, httpretry.ReasonCallerRetries},
+		"POST with a key, 409":    {"POST", "key", script{s409}, once, httpretry.ReasonCallerRetries},
+		"GET, 200":                {"GET", "", script{s200}, once, httpretry.ReasonSuccess},
+		"GET, 404":                {"GET", "", script{s404}, once, httpretry.ReasonPermanent},
+		"GET, do not retry":       {"GET", "", script{retrytest.Status(503, "X-Should-Retry", "false")}, once, httpretry.ReasonDoNotRetry},
+		"GET, 425":                {"GET", "", script{s425}, thrice, httpretry.ReasonAttempts},
+		"POST, 425":               {"POST", "", script{s425}, thrice, httpretry.ReasonAttempts},
+		"POST, 425, success":      {"POST", "", script{s425, s200}, twice, httpretry.ReasonSuccess},
+		"POST, 421":               {"POST", "", script{s421}, twice, httpretry.ReasonPermanent},
+		"GET, 425, 503":           {"GET", "", script{s425, s503}, twice, httpretry.ReasonCallerRetries},
+		"POST, no connection":     {"POST", "", script{never}, thrice, httpretry.ReasonAttempts},
+		"GET, no connection, 503": {"GET", "", script{never, s503}, twice, httpretry.ReasonCallerRetries},
 	} {
 		t.Run(name, func(t *testing.T) {
 			call := outboundCall{method: tt.method, key: tt.key, cfg: httpretry.Config{Policy: immediateRetries(3)}}
@@ -303,7 +303,7 @@ func TestSingleShot(t *testing.T) {
 // and the observer gets the reason.
 func TestSingleShotIsReported(t *testing.T) {
 	broken := errors.New("broken")
-	for _, s := range []retrytest.Step{retrytest.Status(503), retrytest.Fails(broken)} {
+	for _, s := range []retrytest.Step{s503, retrytest.Fails(broken)} {
 		call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 		call.handle(t, "1", s)
 		assert.Equal(t, s.Err, call.err, "as it came")
@@ -344,7 +344,7 @@ func TestSingleShotNeverSent(t *testing.T) {
 func TestMiddlewareLeavesResponsesAlone(t *testing.T) {
 	for _, inbound := range []string{"0", "1"} {
 		for _, s := range []retrytest.Step{
-			retrytest.Status(200), retrytest.Status(503), retrytest.Status(429, "Retry-After", "3600"),
+			s200, s503, retrytest.Status(429, "Retry-After", "3600"),
 			retrytest.Status(500, "X-Should-Retry", "false"), retrytest.Fails(io.EOF),
 		} {
 			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
@@ -370,7 +370,7 @@ func TestMiddlewareLeavesRequestsAlone(t *testing.T) {
 		assert.Equal(t, r.Header, marked.Header)
 		assert.Same(t, r.URL, marked.URL)
 		marked.Header.Del("Retry-Attempt")
-		call.send(t, marked.Context(), retrytest.Status(503))
+		call.send(t, marked.Context(), s503)
 	})).ServeHTTP(httptest.NewRecorder(), r)
 	assert.Equal(t, []string{"1"}, call.headers("Retry-Attempt"))
 	assert.Equal(t, before.Context(), r.Context())
@@ -396,14 +396,14 @@ func TestMarkerEndsWithHandler(t *testing.T) {
 			})
 			handling.Wait()
 			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
-			call.send(t, left.Context(), retrytest.Status(503))
+			call.send(t, left.Context(), s503)
 			assert.Equal(t, []string{"", "1", "2"}, call.headers("Retry-Attempt"))
 			assert.Equal(t, httpretry.ReasonAttempts, call.Reason())
 
 			// The mark of a later inbound request in that context is its own.
 			another := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				another.send(t, r.Context(), retrytest.Status(503))
+				another.send(t, r.Context(), s503)
 			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(nil).WithContext(left.Context()))
 			assert.Len(t, another.base.Attempts(), 3)
 		})
@@ -420,7 +420,7 @@ func TestMiddlewarePassesPanicsOn(t *testing.T) {
 func TestHandlerReturnsDuringCall(t *testing.T) {
 	var calls sync.WaitGroup
 	returned := make(chan struct{})
-	script := retrytest.Play(retrytest.Status(503))
+	script := retrytest.Play(s503)
 	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 	sent := make(chan struct{}, 3)
 	call.cfg.Base = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
@@ -456,7 +456,7 @@ func TestManyInbound(t *testing.T) {
 				for range 4 {
 					calls.Go(func() {
 						call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
-						call.send(t, r.Context(), retrytest.Status(503))
+						call.send(t, r.Context(), s503)
 						assert.Equal(t, want, call.headers("Retry-Attempt"))
 					})
 					r.Header.Set("Retry-Attempt", "9") // the handler's to change

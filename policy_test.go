@@ -167,8 +167,8 @@ func TestDurationsWithoutUnit(t *testing.T) {
 			_, err = httpretry.New(httpretry.Config{Policies: map[string]policy{"a.test": of(d)}})
 			require.EqualError(t, err, `httpretry: Config.Policies["a.test"].`+problem)
 
-			base := retrytest.Play(retrytest.Status(200))
-			req := retrytest.Request(t, "GET", "http://a.test/", "")
+			base := retrytest.Play(s200)
+			req := newGet(t)
 			_, err = retrytest.New(t, httpretry.Config{Base: base}).
 				RoundTrip(req.WithContext(httpretry.WithPolicy(t.Context(), of(d))))
 			require.EqualError(t, err, "httpretry: not sent: Policy."+problem)
@@ -181,7 +181,7 @@ func TestDurationsWithoutUnit(t *testing.T) {
 
 // A request with an invalid policy fails before anything is sent.
 func TestInvalidContextPolicy(t *testing.T) {
-	base, body := retrytest.Play(retrytest.Status(200)), retrytest.Counted("text")
+	base, body := retrytest.Play(s200), retrytest.Counted("text")
 	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{AttemptTimeout: -1, MaxElapsed: -1})
 	_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
 	require.EqualError(t, err, "httpretry: not sent: Policy.AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout\n"+
@@ -194,7 +194,7 @@ func TestInvalidContextPolicy(t *testing.T) {
 
 // A context's policy is not known to New, which checks the others for this.
 func TestContextPolicysKeyIsNoAttempt(t *testing.T) {
-	base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+	base := retrytest.Play(s503, s200)
 	policy := retrytest.RetryEvery(0)
 	policy.IdempotencyHeader, policy.NewIdempotencyKey = "retry-attempt", httpretry.RandomKey
 	req := retrytest.Request(t, "POST", "http://a.test/", "text")
@@ -241,7 +241,7 @@ func TestPolicyChoice(t *testing.T) {
 		"http://BÜCHER.de/":                7,
 		"http://api.test:443@example.com/": 2,
 	} {
-		base := retrytest.Play(retrytest.Status(503))
+		base := retrytest.Play(s503)
 		cfg.Base = base
 		transport := retrytest.New(t, cfg)
 		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
@@ -259,11 +259,11 @@ func TestPolicyChoice(t *testing.T) {
 
 // A policy in Policies inherits nothing.
 func TestNoInheritance(t *testing.T) {
-	base := retrytest.Play(retrytest.Status(503))
+	base := retrytest.Play(s503)
 	cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Policies: map[string]httpretry.Policy{
 		"a.test": {Backoff: strategies.Constant{}},
 	}}
-	resp, err := retrytest.New(t, cfg).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	resp, err := retrytest.New(t, cfg).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 3, "the default, not Config.Policy's five")
@@ -271,12 +271,12 @@ func TestNoInheritance(t *testing.T) {
 
 // A Config may be modified after New.
 func TestConfigIsCopied(t *testing.T) {
-	base := retrytest.Play(retrytest.Status(503))
+	base := retrytest.Play(s503)
 	policies := map[string]httpretry.Policy{"a.test": retrytest.RetryEvery(0)}
 	cfg := httpretry.Config{Base: base, Policies: policies}
 	transport := retrytest.New(t, cfg)
 	policies["a.test"] = httpretry.Policy{MaxAttempts: 1}
-	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	resp, err := transport.RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 5)
@@ -294,7 +294,7 @@ func TestPolicysIdempotent(t *testing.T) {
 		{"POST", "/safe", "", 5},
 		{"POST", "/", "k", 5},
 	} {
-		base := retrytest.Play(retrytest.Status(503))
+		base := retrytest.Play(s503)
 		req := retrytest.Request(t, tt.method, "http://a.test"+tt.path, "")
 		if tt.key != "" {
 			req.Header.Set("Request-Id", tt.key)
@@ -367,11 +367,11 @@ func TestUnlimitedAttempts(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.MaxAttempts = -1
 	require.NoError(t, policy.Validate())
-	var steps []retrytest.Step
+	var steps script
 	for range 1000 {
-		steps = append(steps, retrytest.Status(503))
+		steps = append(steps, s503)
 	}
-	base := retrytest.Play(append(steps, retrytest.Status(200))...)
+	base := retrytest.Play(append(steps, s200)...)
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
 		RoundTrip(retrytest.Request(t, "PUT", "http://a.test/", "text"))
 	require.NoError(t, err)
@@ -386,12 +386,12 @@ func TestUnlimitedRetryAfter(t *testing.T) {
 		t.Run(cooldown.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const day = 24 * time.Hour
-				base := retrytest.Play(retrytest.Status(429, "Retry-After", "864000"), retrytest.Status(200))
+				base := retrytest.Play(retrytest.Status(429, "Retry-After", "864000"), s200)
 				policy := retrytest.RetryEvery(time.Second)
 				policy.MaxRetryAfter, policy.Cooldown = -1, cooldown
 				require.NoError(t, policy.Validate())
 				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
-				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				resp, err := transport.RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				require.Len(t, base.Waits(), 1)
@@ -407,11 +407,11 @@ func TestUnlimitedUntilTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		defer cancel()
-		base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
+		base, events := retrytest.Play(s503), new(retrytest.Record)
 		policy := retrytest.RetryEvery(time.Second)
 		policy.MaxAttempts, policy.MaxRetryAfter = -1, -1
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			RoundTrip(newGet(t).WithContext(ctx))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())

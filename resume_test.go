@@ -534,7 +534,7 @@ func TestResumeLimits(t *testing.T) {
 				}
 				events := new(retrytest.Record)
 				start := time.Now()
-				req := retrytest.Request(t, "GET", "http://a.test/", "")
+				req := newGet(t)
 				if tt.deadline > 0 {
 					ctx, cancel := context.WithTimeout(req.Context(), tt.deadline)
 					defer cancel()
@@ -583,7 +583,7 @@ func TestResumeProgressWithoutEnd(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 				defer cancel()
 				resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				defer resp.Body.Close()
 				_, err = readAll(t, o, resp)
@@ -701,7 +701,7 @@ func TestResumeRespectsCooldowns(t *testing.T) {
 		}
 		transport := retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()})
 		resp := get(t, transport)
-		other, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(httpretry.WithoutRetries(t.Context())))
+		other, err := transport.RoundTrip(newGet(t).WithContext(httpretry.WithoutRetries(t.Context())))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, other)
 		start := time.Now()
@@ -722,7 +722,7 @@ func TestResumeBeginsCooldowns(t *testing.T) {
 		transport := retrytest.New(t, httpretry.Config{Base: o, Policy: policy})
 		_, err := readAll(t, o, get(t, transport))
 		require.Error(t, err)
-		_, err = transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		_, err = transport.RoundTrip(newGet(t))
 		_, cooling := errors.AsType[*httpretry.CooldownError](err)
 		assert.True(t, cooling, "%v", err)
 	})
@@ -764,7 +764,7 @@ func TestResumeEndsWhileItWaits(t *testing.T) {
 					}
 					ctx, cancel := context.WithCancelCause(t.Context())
 					defer cancel(nil)
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t).WithContext(ctx))
 					require.NoError(t, err)
 					start := time.Now()
 					ended := make(chan error)
@@ -810,7 +810,7 @@ func TestResumeEndsWhileItWaitsOnBudget(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: policy}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				start := time.Now()
 				time.AfterFunc(time.Second, func() { tt.end(cancel, resp.Body) })
@@ -1253,7 +1253,7 @@ func TestResumeCloseFails(t *testing.T) {
 			resp.Body = failingClose{resp.Body}
 			return resp, err
 		})
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()}).RoundTrip(newGet(t))
 		require.NoError(t, err)
 		_, err = io.ReadFull(resp.Body, make([]byte, read))
 		require.NoError(t, err)
@@ -1290,7 +1290,7 @@ func TestResumeLeftToCaller(t *testing.T) {
 	o.failure = retrytest.ErrRefused // that the body was not sent does not undo the request
 	transport := retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()})
 	handler := httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(r.Context()))
+		resp, err := transport.RoundTrip(newGet(t).WithContext(r.Context()))
 		if !assert.NoError(t, err) {
 			return
 		}
@@ -1458,7 +1458,7 @@ func TestResumeLeavesNothing(t *testing.T) {
 				o := newOrigin(1000, tt.cuts...)
 				policy := resuming()
 				policy.ResumeIdle = time.Minute
-				req := retrytest.Request(t, "GET", "http://a.test/", "")
+				req := newGet(t)
 				req = req.WithContext(foreignContext{req.Context(), make(chan struct{})})
 				resp, err := retrytest.Unchecked(t, httpretry.Config{Base: o, Policy: policy}).RoundTrip(req)
 				require.NoError(t, err)

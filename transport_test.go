@@ -23,24 +23,6 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// A script is what a base does with each attempt. Tables use short names.
-type script = []retrytest.Step
-
-var (
-	s200, s201 = retrytest.Status(200), retrytest.Status(201)
-	s404, s501 = retrytest.Status(404), retrytest.Status(501)
-	s503       = retrytest.Status(503)
-	reset      = retrytest.Fails(retrytest.ErrReset)
-	refused    = retrytest.Fails(retrytest.ErrRefused)
-
-	unknownHost = &net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}
-)
-
-// refuses returns the answer of a server that asks not to retry.
-func refuses(status int) retrytest.Step {
-	return retrytest.Status(status, "X-Should-Retry", "false")
-}
-
 // TestFlow plays one request through every exit of the decision. Hazard D3: the
 // response that ends the retries is the caller's, unread.
 func TestFlow(t *testing.T) {
@@ -75,11 +57,11 @@ func TestFlow(t *testing.T) {
 		{"POST 503", "POST", "", nil, script{s503}, 1, notIdempotent, 503},
 		{"POST reset", "POST", "", nil, script{reset}, 1, notIdempotent, 0},
 		{"POST refused", "POST", "", nil, script{refused, s201}, 2, success, 201},
-		{"POST too early", "POST", "", nil, script{retrytest.Status(425), s201}, 2, success, 201},
-		{"POST misdirected twice", "POST", "", nil, script{retrytest.Status(421)}, 2, permanent, 421},
+		{"POST too early", "POST", "", nil, script{s425, s201}, 2, success, 201},
+		{"POST misdirected twice", "POST", "", nil, script{s421}, 2, permanent, 421},
 		{"keyed POST", "POST", "k", nil, script{s503, s201}, 2, success, 201},
-		{"keyed POST in conflict with itself", "POST", "k", nil, script{retrytest.Status(409), s201}, 2, success, 201},
-		{"conflict without key", "PUT", "", nil, script{retrytest.Status(409)}, 1, permanent, 409},
+		{"keyed POST in conflict with itself", "POST", "k", nil, script{s409, s201}, 2, success, 201},
+		{"conflict without key", "PUT", "", nil, script{s409}, 1, permanent, 409},
 		{"server refuses", "GET", "", nil, script{refuses(503)}, 1, doNotRetry, 503},
 		{"server insists", "GET", "", nil, script{insists, s200}, 2, success, 200},
 		{"server insists on a POST", "POST", "", nil, script{insists}, 1, notIdempotent, 404},
@@ -168,7 +150,7 @@ func TestSuccessIsLeftAlone(t *testing.T) {
 	var got *http.Request
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) { got = req; return want, nil })
 	for name, req := range map[string]*http.Request{
-		"GET":        retrytest.Request(t, "GET", "http://a.test/", ""),
+		"GET":        newGet(t),
 		"PUT":        retrytest.Request(t, "PUT", "http://a.test/", "body"),
 		"keyed POST": retrytest.Request(t, "POST", "http://a.test/", "body"),
 	} {
@@ -186,7 +168,7 @@ func TestSuccessIsLeftAlone(t *testing.T) {
 		want := errors.New("x509: certificate is not good")
 		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, want })
 		policy := httpretry.Policy{MaxAttempts: 1}
-		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 		assert.True(t, err == want)
 	})
 }
@@ -201,9 +183,9 @@ func TestAttemptHeader(t *testing.T) {
 		{"-", ""},
 	} {
 		t.Run(tt.configured, func(t *testing.T) {
-			base := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
+			base := retrytest.Play(s503, s503, s200)
 			transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), AttemptHeader: tt.configured})
-			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			resp, err := transport.RoundTrip(newGet(t))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			want := []http.Header{{}, {tt.name: {"1"}}, {tt.name: {"2"}}}
@@ -222,7 +204,7 @@ func TestAttemptHeader(t *testing.T) {
 // still alive.
 func TestResponseRequest(t *testing.T) {
 	type key struct{}
-	for _, steps := range [][]retrytest.Step{{retrytest.Status(200)}, {retrytest.Status(503), retrytest.Status(200)}, {retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}} {
+	for _, steps := range []script{{s200}, {s503, s200}, {s503, s503, s200}} {
 		t.Run(strconv.Itoa(len(steps)), func(t *testing.T) {
 			policy := retrytest.RetryEvery(0)
 			policy.AttemptTimeout = time.Minute
@@ -276,14 +258,14 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			script := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+			script := retrytest.Play(s503, s200)
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := script.RoundTrip(req)
 				resp.Request = tt.change(req.WithContext(req.Context()))
 				return resp, err
 			})
 			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				RoundTrip(newGet(t))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			assert.Equal(t, "layer", tt.get(resp.Request))
@@ -297,7 +279,7 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 // Request is the caller's own since it was returned first.
 func TestResponseOfTheRequestBefore(t *testing.T) {
 	kept := &http.Response{StatusCode: 200, ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody}
-	script := retrytest.Play(retrytest.Status(200), retrytest.Status(503), retrytest.Status(200))
+	script := retrytest.Play(s200, s503, s200)
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := script.RoundTrip(req)
 		if err == nil && resp.StatusCode == 200 {
@@ -307,7 +289,7 @@ func TestResponseOfTheRequestBefore(t *testing.T) {
 	})
 	policy := retrytest.RetryEvery(0)
 	policy.AttemptTimeout = time.Minute
-	transport, req := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}), retrytest.Request(t, "GET", "http://a.test/", "")
+	transport, req := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t)
 	for _, want := range []int{1, 2} {
 		resp, err := transport.RoundTrip(req)
 		require.NoError(t, err)
@@ -321,7 +303,7 @@ func TestResponseOfTheRequestBefore(t *testing.T) {
 func TestBadBase(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
 		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(newGet(t))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
 		assert.Equal(t, 5, all.Attempts)
@@ -341,7 +323,7 @@ func TestBadBase(t *testing.T) {
 		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: statuses[httpretry.Attempt(req.Context())-1]}, nil
 		})
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(newGet(t))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Nil(t, resp.Body)
@@ -356,14 +338,14 @@ func TestBadBase(t *testing.T) {
 			})
 			policy := retrytest.RetryEvery(0)
 			policy.MaxAttempts = 3
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 			require.NoError(t, err)
 			assert.GreaterOrEqual(t, time.Since(start), 11*time.Second)
 		})
 	})
 	t.Run("header nil", func(t *testing.T) {
-		base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
-		req := retrytest.Request(t, "GET", "http://a.test/", "")
+		base := retrytest.Play(s503, s200)
+		req := newGet(t)
 		req.Header = nil
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 		require.NoError(t, err)
@@ -400,7 +382,7 @@ func TestNoHeaderMap(t *testing.T) {
 	httpretry.Middleware(handler).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
 
 	// A layer that has sent nothing does not make it one that is sent either.
-	script, net := retrytest.Play(retrytest.Fails(retrytest.ErrRefused)), srv.Client().Transport
+	script, net := retrytest.Play(refused), srv.Client().Transport
 	layer := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		if httpretry.Attempt(req.Context()) == 1 {
 			return script.RoundTrip(req)
@@ -413,7 +395,7 @@ func TestNoHeaderMap(t *testing.T) {
 	require.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): http: nil Request.Header")
 
 	// A Base that sends it gets no key, so it must get the request once.
-	base := retrytest.Play(retrytest.Status(503))
+	base := retrytest.Play(s503)
 	req = retrytest.Request(t, "POST", "http://a.test/", "")
 	req.Header = nil
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: keyed}).RoundTrip(req)
@@ -431,7 +413,7 @@ func TestHeaderPerAttempt(t *testing.T) {
 		"AttemptTimeout":    func(p *httpretry.Policy) { p.AttemptTimeout = time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inner := retrytest.Play(retrytest.Status(425), retrytest.Status(425), retrytest.Status(200))
+			inner := retrytest.Play(s425, s425, s200)
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				req.Header.Add("X-Added", "1")
 				if v := req.Header["X-Given"]; v != nil {
@@ -513,7 +495,7 @@ func TestZeroTransport(t *testing.T) {
 
 // Hazard K2: Unwrap returns the base.
 func TestUnwrap(t *testing.T) {
-	base := retrytest.Play(retrytest.Status(200))
+	base := retrytest.Play(s200)
 	transport, err := httpretry.New(httpretry.Config{Base: base})
 	require.NoError(t, err)
 	assert.Same(t, base, transport.Unwrap())
@@ -535,9 +517,9 @@ func (c *cycle) Unwrap() http.RoundTripper {
 
 // New returns even if transports contain each other in a cycle.
 func TestUnwrapCycle(t *testing.T) {
-	base := &cycle{RoundTripper: retrytest.Play(retrytest.Status(503), retrytest.Status(200))}
+	base := &cycle{RoundTripper: retrytest.Play(s503, s200)}
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		RoundTrip(newGet(t))
 	require.NoError(t, err)
 	assert.Equal(t, "body of 200", retrytest.ReadBody(t, resp))
 }
@@ -592,9 +574,9 @@ func TestCancelDuringWait(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
+				base, events := retrytest.Play(s503), new(retrytest.Record)
 				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Hour), Observe: events.Observe})
-				req, cancel := tt.cancel(retrytest.Request(t, "GET", "http://a.test/", ""))
+				req, cancel := tt.cancel(newGet(t))
 				time.AfterFunc(time.Minute, cancel)
 				start := time.Now()
 				_, err := transport.RoundTrip(req)
@@ -623,7 +605,7 @@ func TestCanceled(t *testing.T) {
 		return ctx
 	}
 	t.Run("before the first attempt", func(t *testing.T) {
-		base, body := retrytest.Play(retrytest.Status(200)), retrytest.Counted("x")
+		base, body := retrytest.Play(s200), retrytest.Counted("x")
 		req := retrytest.Streamed(t, "POST", "http://a.test/", body).WithContext(canceled(t))
 		_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 		require.ErrorIs(t, err, cause)
@@ -636,11 +618,11 @@ func TestCanceled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				slow := retrytest.Step{Status: 200, Takes: time.Hour}
-				base := retrytest.Play([][]retrytest.Step{{slow}, {retrytest.Status(503), slow}}[n]...)
+				base := retrytest.Play([]script{{slow}, {s503, slow}}[n]...)
 				events := new(retrytest.Record)
 				time.AfterFunc(time.Minute, func() { cancel(cause) })
 				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.ErrorIs(t, err, cause)
 				assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 				assert.Len(t, base.Attempts(), n+1)
@@ -652,11 +634,11 @@ func TestCanceled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			cancel()
-			return retrytest.Play(retrytest.Status(503)).RoundTrip(req)
+			return retrytest.Play(s503).RoundTrip(req)
 		})
 		events := new(retrytest.Record)
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Observe: events.Observe}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			RoundTrip(newGet(t).WithContext(ctx))
 		require.NoError(t, err)
 		assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
@@ -678,10 +660,10 @@ func TestDeadline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 				defer cancel()
-				base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
+				base, events := retrytest.Play(s503), new(retrytest.Record)
 				start := time.Now()
 				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
 				assert.Len(t, base.Attempts(), tt.attempts)
@@ -734,9 +716,9 @@ func TestRetryAfterWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := map[time.Duration]bool{}
 				for range 50 {
-					base := retrytest.Play(retrytest.Status(503, tt.header...), retrytest.Status(200))
+					base := retrytest.Play(retrytest.Status(503, tt.header...), s200)
 					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(2 * time.Second)}).
-						RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+						RoundTrip(newGet(t))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					wait := base.Waits()[0]
@@ -758,9 +740,9 @@ func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 		seen := map[time.Duration]bool{}
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), 41*time.Second)
-			base := retrytest.Play(retrytest.Status(503, "Retry-After", "40"), retrytest.Status(200))
+			base := retrytest.Play(retrytest.Status(503, "Retry-After", "40"), s200)
 			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				RoundTrip(newGet(t).WithContext(ctx))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			cancel()
@@ -784,8 +766,8 @@ func TestRetryAfterOnSuccess(t *testing.T) {
 		return httpretry.Final
 	}
 	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.Play(retrytest.Status(202, "Retry-After", "30"), retrytest.Status(200))
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		base := retrytest.Play(retrytest.Status(202, "Retry-After", "30"), s200)
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		assert.Equal(t, []time.Duration{time.Second}, base.Waits())
@@ -795,9 +777,9 @@ func TestRetryAfterOnSuccess(t *testing.T) {
 // A 400 is an error. The server may ask for a retry of it.
 func TestRetryAfterOnBadRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.Play(retrytest.Status(400, "X-Should-Retry", "true", "Retry-After", "30"), retrytest.Status(200))
+		base := retrytest.Play(retrytest.Status(400, "X-Should-Retry", "true", "Retry-After", "30"), s200)
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second)}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		require.Len(t, base.Waits(), 1)
@@ -810,10 +792,9 @@ func TestBackoffAfter429(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := retrytest.RetryEvery(0)
 		policy.Backoff = strategies.Func(func(retry int) time.Duration { return time.Duration(retry+1) * time.Second })
-		s503, s429 := retrytest.Status(503), retrytest.Status(429)
-		base := retrytest.Play(s503, s429, s503, s429, retrytest.Status(200))
+		base := retrytest.Play(s503, s429, s503, s429, s200)
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		assert.Equal(t, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, base.Waits())
@@ -831,7 +812,7 @@ func TestDefaults(t *testing.T) {
 			longest := time.Duration(0)
 			for range 200 {
 				base := retrytest.Play(retrytest.Status(tt.status))
-				resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				require.Len(t, base.Attempts(), 3)
@@ -851,14 +832,14 @@ func TestOddWaits(t *testing.T) {
 			policy := retrytest.RetryEvery(0)
 			policy.Backoff = strategies.Func(func(int) time.Duration { return wait })
 			policy.MaxRetryAfter = 1<<63 - 1
-			base := retrytest.Play(retrytest.Status(503, "Retry-After", "99999999999999999999"), retrytest.Status(200))
+			base := retrytest.Play(retrytest.Status(503, "Retry-After", "99999999999999999999"), s200)
 			if wait <= 0 {
-				base = retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+				base = retrytest.Play(s503, s200)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Hour, cancel)
 			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				RoundTrip(newGet(t).WithContext(ctx))
 			if wait > 0 {
 				require.ErrorIs(t, err, context.Canceled)
 				assert.Len(t, base.Attempts(), 1)
@@ -885,7 +866,7 @@ func TestBudgetCalls(t *testing.T) {
 		{"failure", "GET", script{s503, s501}, "withdraw, deposit charged"},
 		{"failure in the end", "GET", script{s503}, "withdraw, withdraw, withdraw, withdraw"},
 		{"429 whose wait is obeyed", "GET", script{retrytest.Status(429, "Retry-After", "0.001"), s200}, "deposit"},
-		{"429 without a wait", "GET", script{retrytest.Status(429), s200}, "withdraw, deposit charged"},
+		{"429 without a wait", "GET", script{s429, s200}, "withdraw, deposit charged"},
 		{"server refuses", "GET", script{refuses(503)}, ""},
 		{"server refuses a final failure", "GET", script{refuses(402)}, "deposit"},
 		{"certain error", "GET", script{retrytest.Fails(unknownHost)}, ""},
@@ -909,12 +890,12 @@ func TestBudgetCalls(t *testing.T) {
 // Policies without a Budget share that of the transport.
 func TestSharedBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.Play(retrytest.Status(503))
+		base := retrytest.Play(s503)
 		policy := httpretry.Policy{MaxAttempts: 3}
 		transport := retrytest.New(t, httpretry.Config{Base: base, Policies: map[string]httpretry.Policy{"a.test": policy}})
 		ctx := httpretry.WithPolicy(t.Context(), policy)
 		for _, ctx := range []context.Context{t.Context(), ctx, t.Context()} {
-			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 		}
@@ -1013,7 +994,7 @@ func TestPanicRefundsUnsentRetry(t *testing.T) {
 			})
 			full := retrytest.Balance(budget, host)
 			assert.PanicsWithValue(t, "boom", func() {
-				_, _ = transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				_, _ = transport.RoundTrip(newGet(t))
 			})
 			assert.Equal(t, full-tt.charges, retrytest.Balance(budget, host))
 		})

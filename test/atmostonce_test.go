@@ -1328,7 +1328,7 @@ func TestConnectionUnknown(t *testing.T) {
 			policy := retrytest.RetryEvery(0)
 			policy.Idempotent = func(*http.Request) bool { return false } // but net/http resends a GET
 			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				RoundTrip(newGet(t))
 			require.ErrorContains(t, err, "and was stopped")
 			assert.Equal(t, 1, attempts)
 		})

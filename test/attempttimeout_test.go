@@ -61,7 +61,7 @@ func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
 			return &http.Response{StatusCode: 200, Body: body}, nil
 		})
 		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 		require.EqualError(t, err, "httpretry: gave up after 1 attempt (attempts_exhausted): attempt timed out after 2s")
 		assert.EqualValues(t, 1, body.Closes())
 	})
@@ -155,7 +155,7 @@ func TestAttemptTimeoutBeforeAStuckClose(t *testing.T) {
 		})
 		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
 		start := time.Now()
-		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 		require.ErrorContains(t, err, "attempt timed out after 2s")
 		assert.LessOrEqual(t, time.Since(start), 2*time.Second+100*time.Millisecond)
 	})
@@ -179,7 +179,7 @@ func TestAttemptTimeoutAndDeadline(t *testing.T) {
 		base := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
 		events := new(retrytest.Record)
 		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			RoundTrip(newGet(t).WithContext(ctx))
 		require.Error(t, err)
 		assert.Len(t, base.Attempts(), 1)
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
@@ -204,7 +204,7 @@ func TestAttemptContextEnds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var ctx context.Context
-			inner := retrytest.Play(retrytest.Status(503), retrytest.Step{Status: tt.status, Body: tt.body})
+			inner := retrytest.Play(s503, retrytest.Step{Status: tt.status, Body: tt.body})
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
 				resp, err := inner.RoundTrip(req)
@@ -307,7 +307,7 @@ func TestAttemptTimeoutSparesResponses(t *testing.T) {
 				policy := retrytest.RetryEvery(0)
 				policy.AttemptTimeout = 100 * time.Millisecond
 				began := time.Now()
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 				require.NoError(t, err)
 				assert.Less(t, time.Since(began), policy.AttemptTimeout)
 				body := retrytest.ReadBody(t, resp)

@@ -25,6 +25,25 @@ import (
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
+// A script is what a base does with each attempt.
+type script = []retrytest.Step
+
+// Steps of scripts.
+var (
+	s200    = retrytest.Status(200)
+	s204    = retrytest.Status(204)
+	s404    = retrytest.Status(404)
+	s425    = retrytest.Status(425)
+	s503    = retrytest.Status(503)
+	reset   = retrytest.Fails(retrytest.ErrReset)
+	refused = retrytest.Fails(retrytest.ErrRefused)
+)
+
+// newGet returns a GET of http://a.test/.
+func newGet(t testing.TB) *http.Request {
+	return retrytest.Request(t, http.MethodGet, "http://a.test/", "")
+}
+
 // attemptOf returns the number of the attempt that a server received.
 func attemptOf(r *http.Request) int {
 	n := 0

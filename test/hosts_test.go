@@ -131,8 +131,8 @@ func visitHosts(t *testing.T, transport http.RoundTripper, hosts int) {
 func TestHugeHostNames(t *testing.T) {
 	const size, hosts = 128 << 10, 128
 	for name, answer := range map[string]retrytest.Step{
-		"success":   retrytest.Status(200),
-		"failure":   retrytest.Status(503),
+		"success":   s200,
+		"failure":   s503,
 		"cool-down": retrytest.Status(429, "Retry-After", "3600"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestBudgetOfScheme(t *testing.T) {
 	for _, url := range []string{"http://a.test/", "https://a.test/", "http://a.test:8080/", "https://a.test:8080/"} {
 		book := &retrytest.Ledger{}
 		policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: book}
-		base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+		base := retrytest.Play(s503, s200)
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", url, ""))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)

@@ -148,7 +148,7 @@ func TestBudgetExhaustedOnTheWire(t *testing.T) {
 		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
 		start := time.Now()
 
-		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		resp, err := transport.RoundTrip(newGet(t))
 		require.NoError(t, err)
 		assert.Equal(t, httpretry.ReasonBudget, events.Reason())
 		assert.Equal(t, []string{"kept"}, resp.Header["X-Header"])
@@ -184,7 +184,7 @@ func TestManyWait(t *testing.T) {
 		transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 		reqs := make([]*http.Request, requests)
 		for i := range reqs {
-			reqs[i] = retrytest.Request(t, "GET", "http://a.test/", "")
+			reqs[i] = newGet(t)
 		}
 		sendSuccesses(t, httpretry.Config{Base: base, Policy: policy}, "http://a.test/ok", 1)
 		synctest.Wait()
@@ -602,7 +602,7 @@ func TestHundredAttempts(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 				defer cancel()
 				resp, err := retrytest.New(t, httpretry.Config{Base: pipe, Policy: policy}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				if tt.kind == endless {

@@ -322,7 +322,7 @@ func (r *secretRequest) base(t *testing.T) http.RoundTripper {
 // Hazard J7: an error does not contain a key that cannot be sent.
 func TestSecretsOfRequestsNotSent(t *testing.T) {
 	const secret = "hunter2"
-	base := retrytest.Play(retrytest.Status(200))
+	base := retrytest.Play(s200)
 	policy := retrytest.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return secret + "\x1b\r\n" }
 	req := retrytest.Request(t, "POST", "http://"+secret+":"+secret+"@a.test/?"+secret+"#"+secret, secret)

@@ -80,18 +80,18 @@ func TestNestedTransports(t *testing.T) {
 			watched bool // not idempotent, so that even the first attempt is a copy
 			want    int  // attempts; 0: all
 		}{
-			"GET, 503":             {step: retrytest.Status(503), method: "GET"},
-			"GET, 425":             {step: retrytest.Status(425), method: "GET"},
+			"GET, 503":             {step: s503, method: "GET"},
+			"GET, 425":             {step: s425, method: "GET"},
 			"GET, 429":             {step: retrytest.Status(429, "Retry-After-Ms", "1"), method: "GET"},
-			"GET, error":           {step: retrytest.Fails(retrytest.ErrReset), method: "GET"},
-			"GET, no connection":   {step: retrytest.Fails(retrytest.ErrRefused), method: "GET"},
-			"POST with a key, 503": {step: retrytest.Status(503), method: "POST", key: "key"},
-			"POST, 503":            {step: retrytest.Status(503), method: "POST", watched: true, want: 1},
-			"POST, error":          {step: retrytest.Fails(retrytest.ErrReset), method: "POST", watched: true, want: 1},
-			"POST, 425":            {step: retrytest.Status(425), method: "POST", watched: true},
-			"POST, no connection":  {step: retrytest.Fails(retrytest.ErrRefused), method: "POST", watched: true},
-			"GET, 404":             {step: retrytest.Status(404), method: "GET", want: 1},
-			"GET, 200":             {step: retrytest.Status(200), method: "GET", want: 1},
+			"GET, error":           {step: reset, method: "GET"},
+			"GET, no connection":   {step: refused, method: "GET"},
+			"POST with a key, 503": {step: s503, method: "POST", key: "key"},
+			"POST, 503":            {step: s503, method: "POST", watched: true, want: 1},
+			"POST, error":          {step: reset, method: "POST", watched: true, want: 1},
+			"POST, 425":            {step: s425, method: "POST", watched: true},
+			"POST, no connection":  {step: refused, method: "POST", watched: true},
+			"GET, 404":             {step: s404, method: "GET", want: 1},
+			"GET, 200":             {step: s200, method: "GET", want: 1},
 		} {
 			t.Run(n.name+"/"+name, func(t *testing.T) {
 				script := retrytest.Play(tt.step)
@@ -142,10 +142,10 @@ func TestNestedReasons(t *testing.T) {
 		t.Run(n.name, func(t *testing.T) {
 			ledger.Entries = nil
 			var events [2]retrytest.Record
-			script := retrytest.Play(retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(200))
+			script := retrytest.Play(s503, reset, s200)
 			inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: policy, Observe: events[0].Observe})
 			outer := retrytest.New(t, httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts, Observe: events[1].Observe})
-			resp, err := outer.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			resp, err := outer.RoundTrip(newGet(t))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			var reasons [2][]httpretry.Reason
@@ -190,20 +190,20 @@ func TestNestedResult(t *testing.T) {
 		for _, method := range []string{"GET", "PUT"} {
 			t.Run(n.name+"/"+method, func(t *testing.T) {
 				var e *httpretry.Error
-				_, err := n.over(t, retrytest.Play(retrytest.Fails(retrytest.ErrReset))).outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
+				_, err := n.over(t, retrytest.Play(reset)).outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
 				require.ErrorAs(t, err, &e)
 				assert.Equal(t, &httpretry.Error{Attempts: 3, Reason: httpretry.ReasonAttempts, Err: retrytest.ErrReset}, e)
 
 				// Without GetBody, the inner transport copies requests.
 				req := retrytest.Streamed(t, method, "http://a.test/", retrytest.Counted("payload"))
-				resp, err := n.over(t, retrytest.Play(retrytest.Status(503))).outer.RoundTrip(req)
+				resp, err := n.over(t, retrytest.Play(s503)).outer.RoundTrip(req)
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				attempts, reason := httpretry.Result(resp)
 				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
 				assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
 
-				resp, err = n.over(t, retrytest.Play(retrytest.Status(503))).outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
+				resp, err = n.over(t, retrytest.Play(s503)).outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				attempts, reason = httpretry.Result(resp)
@@ -219,7 +219,7 @@ func TestNestedResult(t *testing.T) {
 func TestNestedStream(t *testing.T) {
 	for _, n := range nestings() {
 		t.Run(n.name, func(t *testing.T) {
-			script := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
+			script := retrytest.Play(s503, s503, s200)
 			body := retrytest.Counted("payload")
 			resp, err := n.over(t, script).outer.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
 			require.NoError(t, err)
@@ -236,12 +236,12 @@ func TestNestedStream(t *testing.T) {
 // The innermost of three transports sends once, too, and knows the number of
 // the outermost one's attempt.
 func TestThreeNestedTransports(t *testing.T) {
-	script := retrytest.Play(retrytest.Status(503))
+	script := retrytest.Play(s503)
 	var transport http.RoundTripper = script
 	for range 3 {
 		transport = retrytest.New(t, httpretry.Config{Base: transport, Policy: threeAttempts})
 	}
-	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	resp, err := transport.RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
@@ -257,7 +257,7 @@ func TestNestedAttemptTimeout(t *testing.T) {
 				script := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
 				inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: policy})
 				outer := retrytest.New(t, httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts})
-				_, err := outer.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				_, err := outer.RoundTrip(newGet(t))
 				var e *httpretry.Error
 				require.ErrorAs(t, err, &e)
 				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{e.Attempts, e.Reason})
@@ -275,7 +275,7 @@ func TestNestedAttemptTimeout(t *testing.T) {
 func TestRequestInContextOfAttempt(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		t.Run(fmt.Sprintf("same transport %v", own), func(t *testing.T) {
-			tokens, script := retrytest.Play(retrytest.Status(503)), retrytest.Play(retrytest.Status(200))
+			tokens, script := retrytest.Play(s503), retrytest.Play(s200)
 			var side http.RoundTripper = retrytest.New(t, httpretry.Config{Base: tokens, Policy: threeAttempts})
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Host == "tokens.test" {
@@ -297,7 +297,7 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 			if own {
 				side = transport
 			}
-			_, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			_, err := transport.RoundTrip(newGet(t))
 			require.ErrorContains(t, err, "no token")
 			assert.Equal(t, []int{1, 2, 3}, []int{tokens.Attempts()[0].Attempt, tokens.Attempts()[1].Attempt, tokens.Attempts()[2].Attempt})
 			assert.Len(t, tokens.Attempts(), 3)
@@ -311,16 +311,16 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 // count from 1.
 func TestRequestInContextOfFinishedAttempt(t *testing.T) {
 	for _, n := range nestings() {
-		for _, first := range []retrytest.Step{retrytest.Status(200), retrytest.Status(503)} {
+		for _, first := range []retrytest.Step{s200, s503} {
 			t.Run(fmt.Sprintf("%s/%d", n.name, first.Status), func(t *testing.T) {
-				transport := n.over(t, retrytest.Play(retrytest.Status(503), first)).outer
+				transport := n.over(t, retrytest.Play(s503, first)).outer
 				resp, err := transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test/", "payload"))
 				require.NoError(t, err)
 				ctx := resp.Request.Context() // while the body is open, the attempt's context lives
 				require.Greater(t, httpretry.Attempt(ctx), 1)
 				defer retrytest.ReadBody(t, resp)
 
-				script := retrytest.Play(retrytest.Status(503))
+				script := retrytest.Play(s503)
 				second := retrytest.New(t, httpretry.Config{Base: script, Policy: threeAttempts})
 				next, err := second.RoundTrip(retrytest.Request(t, "GET", "http://a.test/next", "").WithContext(ctx))
 				require.NoError(t, err)
@@ -342,13 +342,13 @@ func TestRequestAfterAttempt(t *testing.T) {
 		return nil, retrytest.ErrReset
 	})
 	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: threeAttempts})
-	_, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	_, err := transport.RoundTrip(newGet(t))
 	require.Error(t, err)
 	require.Equal(t, 3, httpretry.Attempt(left))
 
-	script := retrytest.Play(retrytest.Status(503))
+	script := retrytest.Play(s503)
 	resp, err := retrytest.New(t, httpretry.Config{Base: script, Policy: threeAttempts}).
-		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(left))
+		RoundTrip(newGet(t).WithContext(left))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
@@ -361,10 +361,10 @@ func TestNestedCooldown(t *testing.T) {
 	for method, want := range map[string][]time.Duration{"GET": {20 * time.Second}, "POST": nil} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				script := retrytest.Play(retrytest.Status(429, "Retry-After", "15"), retrytest.Status(200))
+				script := retrytest.Play(retrytest.Status(429, "Retry-After", "15"), s200)
 				inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: httpretry.Policy{MaxAttempts: 1, Cooldown: httpretry.CooldownFail}})
 				outer := retrytest.New(t, httpretry.Config{Base: inner, Policy: retrytest.RetryEvery(10 * time.Second)})
-				resp, err := inner.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				resp, err := inner.RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 

@@ -984,7 +984,7 @@ func TestWrappedTexts(t *testing.T) {
 				})
 				policy := retrytest.RetryEvery(0)
 				policy.Idempotent = func(*http.Request) bool { return true }
-				req := retrytest.Request(t, "GET", "http://a.test/", "")
+				req := newGet(t)
 				modify(req)
 				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 				require.Error(t, err)

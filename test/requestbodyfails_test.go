@@ -291,7 +291,7 @@ func TestCloseFailsOfARefusedRequest(t *testing.T) {
 	body := &retrytest.Body{ReadCloser: failingCloser{strings.NewReader("text"), failure}}
 	req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
 	req = req.WithContext(httpretry.WithPolicy(req.Context(), httpretry.Policy{MaxElapsed: -1}))
-	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(200))}).RoundTrip(req)
+	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(s200)}).RoundTrip(req)
 	require.ErrorIs(t, err, failure)
 	require.ErrorContains(t, err, "MaxElapsed: -1ns: want at least 1ms")
 	assert.Equal(t, 1, body.Closes())
@@ -347,7 +347,7 @@ func TestReaderFails(t *testing.T) {
 // Hazard B7: the same on a retry, whose body came from GetBody.
 func TestReaderFailsLater(t *testing.T) {
 	failure := errors.New("disk")
-	base := retrytest.Play(retrytest.Fails(retrytest.ErrRefused), retrytest.Status(200))
+	base := retrytest.Play(refused, s200)
 	req := retrytest.Request(t, "PUT", "http://a.test/", "text")
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(iotest.ErrReader(failure)), nil }
 	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
@@ -402,7 +402,7 @@ func TestBlockedBody(t *testing.T) {
 // that.
 func TestBodyPanics(t *testing.T) {
 	body := &retrytest.Body{ReadCloser: io.NopCloser(retrytest.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
-	transport := retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(200))})
+	transport := retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play(s200)})
 	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body)) })
 	assert.EqualValues(t, 1, body.Closes())
 }

@@ -27,7 +27,7 @@ func TestGetBodyPanics(t *testing.T) {
 	req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
 	req.GetBody = func() (io.ReadCloser, error) { panic("boom") }
 	answer := retrytest.Counted("later")
-	inner := retrytest.Play(retrytest.Status(503))
+	inner := retrytest.Play(s503)
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := inner.RoundTrip(req)
 		resp.Body = answer
@@ -62,7 +62,7 @@ func TestGetBodyNeverSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy, answer := retrytest.RetryEvery(time.Minute), retrytest.Status(503)
+				policy, answer := retrytest.RetryEvery(time.Minute), s503
 				ctx, cancel := prepare(t.Context(), &policy, &answer)
 				defer cancel()
 				var made []*retrytest.Body
@@ -185,7 +185,7 @@ func TestGetBodyError(t *testing.T) {
 	req := retrytest.Request(t, "PUT", "http://a.test/", "text")
 	req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
 	events := new(retrytest.Record)
-	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(retrytest.ErrReset)), Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(reset), Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 	require.ErrorIs(t, err, gone)
 	require.ErrorIs(t, err, retrytest.ErrReset)
 	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
@@ -219,7 +219,7 @@ func TestGetBodyUnused(t *testing.T) {
 					return 503
 				})
 				if tt.inMemory {
-					base = retrytest.Play(retrytest.Fails(retrytest.ErrRefused))
+					base = retrytest.Play(refused)
 				}
 				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)})
 				_, err := transport.RoundTrip(req.WithContext(ctx))
@@ -245,7 +245,7 @@ func TestGetBodyFailsAfterTheCharge(t *testing.T) {
 			}
 			return nil, errors.New("the file is gone")
 		}
-		transport := retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: policy})
+		transport := retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play(s503), Policy: policy})
 		if panics {
 			assert.Panics(t, func() { _, _ = transport.RoundTrip(req) })
 		} else {
@@ -303,7 +303,7 @@ func TestGetBodyIsHidden(t *testing.T) {
 				}
 				return io.NopCloser(strings.NewReader("text"))
 			}
-			script := retrytest.Play(retrytest.Fails(retrytest.ErrRefused), retrytest.Status(200))
+			script := retrytest.Play(refused, s200)
 			var base http.RoundTripper = script
 			if tt.wraps != nil {
 				base = unwrapped{script, tt.wraps}
@@ -328,7 +328,7 @@ func TestGetBodyReplacesUnread(t *testing.T) {
 	body := retrytest.Counted("text")
 	req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
 	req.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
-	base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, retrytest.Status(200))
+	base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, s200)
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -378,7 +378,7 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 // what a reader reads from in the end.
 func TestGetBodyWrapsTheSameReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, retrytest.Status(200))
+		base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, s200)
 		reader, events, made := strings.NewReader("text"), new(retrytest.Record), []*retrytest.Body(nil)
 		req := retrytest.Streamed(t, "PUT", "http://a.test/", io.NopCloser(reader))
 		req.GetBody = func() (io.ReadCloser, error) {

@@ -340,7 +340,7 @@ func TestReplay(t *testing.T) {
 		body     func() io.ReadCloser
 		getBody  func() (io.ReadCloser, error)
 		buffer   int64
-		steps    []retrytest.Step
+		steps    script
 		attempts int
 		reason   httpretry.Reason
 	}{
@@ -351,15 +351,15 @@ func TestReplay(t *testing.T) {
 		{name: "stream too long by one", body: func() io.ReadCloser { return stream(text) }, buffer: int64(len(text)) - 1, attempts: 1, reason: httpretry.ReasonNotReplayable},
 		{name: "stream not kept", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 1, reason: httpretry.ReasonNotReplayable},
 		{name: "stream not kept but not read", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 3, reason: httpretry.ReasonSuccess,
-			steps: []retrytest.Step{{Status: 503, Unread: true}, {Status: 503, Unread: true}, retrytest.Status(200)}},
+			steps: script{{Status: 503, Unread: true}, {Status: 503, Unread: true}, s200}},
 		{name: "stream not kept, error", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 1, reason: httpretry.ReasonNotReplayable,
-			steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}},
+			steps: script{reset}},
 		{name: "GetBody", body: func() io.ReadCloser { return stream(text) }, attempts: 3, reason: httpretry.ReasonSuccess, buffer: -1,
 			getBody: func() (io.ReadCloser, error) { return stream(text), nil }},
 		{name: "GetBody in memory", body: func() io.ReadCloser { return stream(text) }, attempts: 3, reason: httpretry.ReasonSuccess, buffer: -1,
 			getBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewBufferString(text)), nil }},
 		{name: "stream not read, error", body: func() io.ReadCloser { return stream(text) }, attempts: 2, reason: httpretry.ReasonPermanent,
-			steps: []retrytest.Step{{Err: retrytest.ErrReset, Unread: true}, {Err: &net.DNSError{IsNotFound: true}, Unread: true}}},
+			steps: script{{Err: retrytest.ErrReset, Unread: true}, {Err: &net.DNSError{IsNotFound: true}, Unread: true}}},
 		{name: "GetBody fails", body: func() io.ReadCloser { return stream(text) }, attempts: 1, reason: httpretry.ReasonNotReplayable,
 			getBody: func() (io.ReadCloser, error) { return nil, errors.New("no more") }},
 		{name: "GetBody returns nothing", body: func() io.ReadCloser { return stream(text) }, attempts: 1, reason: httpretry.ReasonNotReplayable,
@@ -369,7 +369,7 @@ func TestReplay(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			steps := tt.steps
 			if steps == nil {
-				steps = []retrytest.Step{retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}
+				steps = script{s503, s503, s200}
 			}
 			base, events := retrytest.Play(steps...), new(retrytest.Record)
 			policy := retrytest.RetryEvery(0)
@@ -443,7 +443,7 @@ func TestPipeReplay(t *testing.T) {
 	_, err = w.WriteString("from a pipe")
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
-	base := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
+	base := retrytest.Play(s503, s503, s200)
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", r))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -680,7 +680,7 @@ func TestReadOverride(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, []byte("hello"), 0o600))
 	file, err := os.Open(name)
 	require.NoError(t, err)
-	base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+	base := retrytest.Play(s503, s200)
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", upperCaseFile{file}))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)

@@ -137,7 +137,7 @@ func TestPanicWhileDropping(t *testing.T) {
 			return &http.Response{StatusCode: 503, ProtoMajor: major, ContentLength: -1, Body: body}, nil
 		})
 		transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
-		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "")) })
+		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(newGet(t)) })
 		assert.EqualValues(t, 1, body.Closes())
 	}
 }
@@ -412,7 +412,7 @@ func TestDropIsBoundedInTime(t *testing.T) {
 					policy := retrytest.RetryEvery(0)
 					policy.AttemptTimeout = timeout
 					began := time.Now()
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
@@ -440,7 +440,7 @@ func TestDropOfStalledBody(t *testing.T) {
 			policy := retrytest.RetryEvery(0)
 			policy.AttemptTimeout = timeout
 			began := time.Now()
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 			require.NoError(t, err)
 			assert.Equal(t, 100*time.Millisecond, time.Since(began), "50 ms each")
 			require.Len(t, bodies, 2)

@@ -142,7 +142,7 @@ func checkResumeModel(t *testing.T, script []byte) (complete bool, requests int)
 	m := &resumeModel{script: script, versions: [][]byte{randomBytes(1, 5000), randomBytes(2, 5000), randomBytes(3, 6000)}}
 	policy := resumeEagerly()
 	policy.MaxAttempts = 6 - m.draw(6)
-	resp, err := retrytest.Unchecked(t, httpretry.Config{Base: m, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	resp, err := retrytest.Unchecked(t, httpretry.Config{Base: m, Policy: policy}).RoundTrip(newGet(t))
 	if err != nil {
 		return false, m.requests
 	}

@@ -384,7 +384,7 @@ func TestResponseRequestOverReusedConnection(t *testing.T) {
 func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
 	type key struct{}
 	for _, tt := range []struct{ background, nested bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
-		inner := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+		inner := retrytest.Play(s503, s200)
 		var base http.RoundTripper = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			return inner.RoundTrip(req.WithContext(context.WithValue(req.Context(), key{}, "of the layer")))
 		})
@@ -397,7 +397,7 @@ func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
 			ctx = context.Background()
 		}
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			RoundTrip(newGet(t).WithContext(ctx))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		got := resp.Request.Context()
@@ -474,7 +474,7 @@ func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 				var ctx context.Context = countingContext{context.Background(), &lookups}
 				var pages []weak.Pointer[http.Request]
 				for range 10 {
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 					require.NoError(t, err)
 					assert.Equal(t, "page", retrytest.ReadBody(t, resp))
 					pages = append(pages, weak.Make(resp.Request))
@@ -531,7 +531,7 @@ func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 				var ctx context.Context = countingContext{context.Background(), &lookups}
 				var requests []weak.Pointer[http.Request]
 				for range pages {
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					requests = append(requests, sent)
@@ -558,11 +558,11 @@ func TestResponseRequestWithIncomparableContext(t *testing.T) {
 		context.Context
 		_ func()
 	}
-	inner := retrytest.Play(retrytest.Status(503))
+	inner := retrytest.Play(s503)
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		return inner.RoundTrip(req.WithContext(req.Context())) // which is a copy
 	})
-	req := retrytest.Request(t, "GET", "http://a.test/", "")
+	req := newGet(t)
 	req = req.WithContext(incomparable{Context: req.Context()})
 	// The checks of retrytest.New compare contexts.
 	resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}}).RoundTrip(req)

@@ -199,9 +199,9 @@ func TestDeadlineAtRetryAfter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 				defer cancel()
-				base, events := retrytest.Play(retrytest.Status(503, "Retry-After", "2"), retrytest.Status(200)), new(retrytest.Record)
+				base, events := retrytest.Play(retrytest.Status(503, "Retry-After", "2"), s200), new(retrytest.Record)
 				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				require.Len(t, base.Attempts(), tt.attempts)
@@ -222,16 +222,16 @@ func TestZeroDeadline(t *testing.T) {
 	t.Run("over", func(t *testing.T) {
 		ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
 		defer cancel()
-		base := retrytest.Play(retrytest.Status(200))
+		base := retrytest.Play(s200)
 		_, err := retrytest.New(t, httpretry.Config{Base: base}).
 			RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("x")).WithContext(ctx))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Empty(t, base.Attempts())
 	})
 	t.Run("not noticed", func(t *testing.T) {
-		base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
+		base, events := retrytest.Play(s503), new(retrytest.Record)
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(zeroDeadline{t.Context()}))
+			RoundTrip(newGet(t).WithContext(zeroDeadline{t.Context()}))
 		require.NoError(t, err)
 		assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
 		assert.Len(t, base.Attempts(), 1)
@@ -341,7 +341,7 @@ func TestMaxElapsedEdges(t *testing.T) {
 				policy := retrytest.RetryEvery(2 * time.Second)
 				policy.MaxElapsed = tt.max
 				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				assert.Len(t, base.Attempts(), tt.attempts)
@@ -365,8 +365,8 @@ func (o hiddenContext) Value(key any) any {
 
 // Hazard E6, K6: the context of every attempt is canceled in the end.
 func TestNoContextIsLost(t *testing.T) {
-	for _, steps := range [][]retrytest.Step{
-		{retrytest.Status(200)}, {retrytest.Status(503)}, {retrytest.Status(425), retrytest.Status(204)}, {retrytest.Fails(retrytest.ErrRefused), retrytest.Status(200)}, {retrytest.Fails(retrytest.ErrReset)}, {{Status: 200, Takes: time.Hour}},
+	for _, steps := range []script{
+		{s200}, {s503}, {s425, s204}, {refused, s200}, {reset}, {{Status: 200, Takes: time.Hour}},
 	} {
 		for _, method := range []string{"GET", "POST", "HEAD"} {
 			synctest.Test(t, func(t *testing.T) {
@@ -498,7 +498,7 @@ func TestCancelAfterAttemptTimeout(t *testing.T) {
 				policy.AttemptTimeout = time.Minute
 				base := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
 				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.ErrorIs(t, err, context.Canceled)
 				require.NotErrorIs(t, err, context.DeadlineExceeded)
 				var all *httpretry.Error
@@ -521,9 +521,9 @@ func TestDeadlineDuringWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
-		base := retrytest.Play(retrytest.Fails(retrytest.ErrReset))
+		base := retrytest.Play(reset)
 		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			RoundTrip(newGet(t).WithContext(ctx))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
 		assert.True(t, all.Timeout(), "as the cause of the cancel is")

@@ -69,7 +69,7 @@ func TestSwitchingProtocols(t *testing.T) {
 			_ = rw.Flush()
 		})
 		policy := httpretry.Policy{AttemptTimeout: time.Minute}
-		req := retrytest.Request(t, "GET", "http://a.test/", "")
+		req := newGet(t)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)

@@ -164,7 +164,7 @@ func askOnTheWire(t *testing.T, code int, lines string, policy httpretry.Policy)
 		}
 		return resp, err
 	})
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	if len(seen) == 1 {
 		assert.Equal(t, code, resp.StatusCode)

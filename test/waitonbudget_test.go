@@ -47,24 +47,24 @@ func TestWaitOnBudget(t *testing.T) {
 		wait     time.Duration
 		reason   httpretry.Reason
 	}{
-		{name: "503", step: retrytest.Status(503), wait: wait, reason: httpretry.ReasonBudget},
-		{name: "503, copied", policy: copied, step: retrytest.Status(503), wait: wait, reason: httpretry.ReasonBudget},
+		{name: "503", step: s503, wait: wait, reason: httpretry.ReasonBudget},
+		{name: "503, copied", policy: copied, step: s503, wait: wait, reason: httpretry.ReasonBudget},
 		{name: "error", step: retrytest.Fails(boom), wait: wait, reason: httpretry.ReasonBudget},
 		{name: "error, copied", policy: copied, step: retrytest.Fails(boom), wait: wait, reason: httpretry.ReasonBudget},
-		{name: "POST", method: "POST", step: retrytest.Status(425), wait: wait, reason: httpretry.ReasonBudget},
+		{name: "POST", method: "POST", step: s425, wait: wait, reason: httpretry.ReasonBudget},
 		{name: "asked for more", step: retrytest.Status(503, "Retry-After", "30"), wait: wait, reason: httpretry.ReasonBudget},
 		{name: "asked for too much", step: retrytest.Status(503, "Retry-After", "61"), reason: httpretry.ReasonRetryAfter},
-		{name: "just before the deadline", step: retrytest.Status(503), deadline: wait + 1, wait: wait, reason: httpretry.ReasonBudget},
-		{name: "at the deadline", step: retrytest.Status(503), deadline: wait, reason: httpretry.ReasonDeadline},
+		{name: "just before the deadline", step: s503, deadline: wait + 1, wait: wait, reason: httpretry.ReasonBudget},
+		{name: "at the deadline", step: s503, deadline: wait, reason: httpretry.ReasonDeadline},
 		{name: "negative backoff", policy: func(p *httpretry.Policy) {
 			p.Backoff = strategies.Func(func(int) time.Duration { return -time.Hour })
-		}, step: retrytest.Status(503), reason: httpretry.ReasonBudget},
-		{name: "off", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false }, step: retrytest.Status(503), reason: httpretry.ReasonBudget},
+		}, step: s503, reason: httpretry.ReasonBudget},
+		{name: "off", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false }, step: s503, reason: httpretry.ReasonBudget},
 		{name: "off, error", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false }, step: retrytest.Fails(boom), reason: httpretry.ReasonBudget},
-		{name: "one attempt", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }, step: retrytest.Status(503), reason: httpretry.ReasonAttempts},
-		{name: "not idempotent", method: "POST", step: retrytest.Status(503), reason: httpretry.ReasonNotIdempotent},
-		{name: "permanent", step: retrytest.Status(404), reason: httpretry.ReasonPermanent},
-		{name: "success", step: retrytest.Status(200), reason: httpretry.ReasonSuccess},
+		{name: "one attempt", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }, step: s503, reason: httpretry.ReasonAttempts},
+		{name: "not idempotent", method: "POST", step: s503, reason: httpretry.ReasonNotIdempotent},
+		{name: "permanent", step: s404, reason: httpretry.ReasonPermanent},
+		{name: "success", step: s200, reason: httpretry.ReasonSuccess},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -110,11 +110,11 @@ func TestCancelDuringWaitOnBudget(t *testing.T) {
 						_, _ = io.WriteString(w, "text")
 					})
 					if fails {
-						base = retrytest.Play(retrytest.Fails(retrytest.ErrReset))
+						base = retrytest.Play(reset)
 					}
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					req := retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
+					req := newGet(t).WithContext(ctx)
 					if legacy {
 						canceled := make(chan struct{})
 						//lint:ignore SA1019 http.Client sets it
@@ -206,7 +206,7 @@ func TestWaitOnBudgetHoldsNoConnection(t *testing.T) {
 						}
 					})
 					time.Sleep(time.Minute)
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					resp, err := transport.RoundTrip(newGet(t))
 					require.NoError(t, err)
 					assert.Equal(t, time.Minute, time.Since(start))
 					retrytest.ReadBody(t, resp)
@@ -249,7 +249,7 @@ func TestWaitOnBudgetKeepsResponses(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 				// get returns all that a caller sees of the response.
 				get := func(rt http.RoundTripper) []any {
-					resp, err := rt.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					resp, err := rt.RoundTrip(newGet(t))
 					require.NoError(t, err)
 					resp.Header.Del("Date")
 					body, err := io.ReadAll(resp.Body)
@@ -358,7 +358,7 @@ func TestPanicOfASlowBodyAfterWaitOnBudget(t *testing.T) {
 			return &http.Response{StatusCode: 503, ProtoMajor: 1, ContentLength: -1, Body: body}, nil
 		})
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: waitOnBudget(time.Second)}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		assert.Equal(t, "text", readN(t, resp.Body, 4))
 		for range 2 { // the body must not seem to end
