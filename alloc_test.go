@@ -76,7 +76,8 @@ func fullConfig(base http.RoundTripper) httpretry.Config {
 }
 
 func newKeyedPost(t testing.TB) *http.Request {
-	req, err := http.NewRequest("POST", "https://api.example.com/v1/charges", bytes.NewReader(make([]byte, 1<<10)))
+	req, err := http.NewRequest(
+		"POST", "https://api.example.com/v1/charges", bytes.NewReader(make([]byte, 1<<10)))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", "0123456789")
@@ -97,16 +98,19 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 	}
 	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: time.Minute})
 	for name, req := range map[string]*http.Request{
-		"GET":                   newAPIGet(t),
-		"GET, other host":       retrytest.Request(t, "GET", "http://www.example.org/", ""),
-		"GET, wildcard":         retrytest.Request(t, "GET", "http://a.b.cdn.example.com:8080/", ""),
+		"GET":             newAPIGet(t),
+		"GET, other host": retrytest.Request(t, "GET", "http://www.example.org/", ""),
+		"GET, wildcard": retrytest.Request(t, "GET",
+			"http://a.b.cdn.example.com:8080/", ""),
 		"GET, IPv6":             retrytest.Request(t, "GET", "http://[::1]:8080/", ""),
 		"GET, context's policy": newAPIGet(t).WithContext(ctx),
 		"keyed POST":            newKeyedPost(t),
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := &instant{ok: newInstant().ok}
-			cfg := fullConfig(retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return base.ok, nil }))
+			cfg := fullConfig(
+				retrytest.BaseFunc(
+					func(*http.Request) (*http.Response, error) { return base.ok, nil }))
 			transport := retrytest.Unchecked(t, cfg)
 			assert.Zero(t, testing.AllocsPerRun(1000, func() {
 				if _, err := transport.RoundTrip(req); err != nil {
@@ -133,12 +137,14 @@ func TestAllocations(t *testing.T) {
 	}{
 		// Two of these are the base's, for the body of the 503.
 		{"one retry", &flaky{instant: newInstant()}, newAPIGet(t), 11},
-		{"keyless POST", retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
+		{"keyless POST", retrytest.BaseFunc(
+			func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			transport := retrytest.Unchecked(t, httpretry.Config{Base: tt.base, Policy: httpretry.Policy{
-				Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{},
-			}})
+			transport :=
+				retrytest.Unchecked(t, httpretry.Config{Base: tt.base, Policy: httpretry.Policy{
+					Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{},
+				}})
 			allocs := testing.AllocsPerRun(1000, func() {
 				if _, err := transport.RoundTrip(tt.req); err != nil {
 					t.Error(err)
@@ -151,7 +157,8 @@ func TestAllocations(t *testing.T) {
 
 // benchmarkAgainst measures a transport and its base, so that the difference is
 // what the transport adds.
-func benchmarkAgainst(b *testing.B, base http.RoundTripper, cfg httpretry.Config, req func() *http.Request) {
+func benchmarkAgainst(
+	b *testing.B, base http.RoundTripper, cfg httpretry.Config, req func() *http.Request) {
 	cfg.Base = base
 	for _, c := range []struct {
 		name string
@@ -260,9 +267,13 @@ func BenchmarkOneRetry(b *testing.B) {
 		rt   http.RoundTripper
 	}{
 		{"GET/naive", newAPIGet(b), naive{&flaky{instant: newInstant()}}},
-		{"GET/httpretry", newAPIGet(b), retrytest.Unchecked(b, httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
+		{"GET/httpretry", newAPIGet(b),
+			retrytest.Unchecked(b,
+				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
 		{"KeyedPOST/naive", newKeyedPost(b), naive{&flaky{instant: newInstant()}}},
-		{"KeyedPOST/httpretry", newKeyedPost(b), retrytest.Unchecked(b, httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
+		{"KeyedPOST/httpretry", newKeyedPost(b),
+			retrytest.Unchecked(b,
+				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()

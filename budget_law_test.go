@@ -31,7 +31,8 @@ func (s setting) budget() *httpretry.HostBudget {
 	if burst == 0 {
 		burst = -1
 	}
-	return &httpretry.HostBudget{Ratio: float64(s.num) / float64(s.den), Burst: burst, Window: s.window}
+	return &httpretry.HostBudget{
+		Ratio: float64(s.num) / float64(s.den), Burst: burst, Window: s.window}
 }
 
 var settings = []setting{
@@ -154,7 +155,8 @@ func TestHostBudgetEqualsTheModel(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.String(), func(t *testing.T) {
 			for seed := range uint64(15) {
-				synctest.Test(t, func(t *testing.T) { equalsTheModel(t, s, rand.New(rand.NewPCG(seed, 5))) })
+				synctest.Test(t,
+					func(t *testing.T) { equalsTheModel(t, s, rand.New(rand.NewPCG(seed, 5))) })
 			}
 		})
 	}
@@ -242,7 +244,8 @@ func (h *history) requireWithin(t *testing.T, before time.Duration, count func(m
 			length := int64(before+last.at-first.at) + 1 // exact to a nanosecond
 			most := h.num*successes*window + h.burst*h.den*(window+length)
 			if net*h.den*window > most {
-				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes, first.at, last.at)
+				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes,
+					first.at, last.at)
 			}
 		}
 	}
@@ -263,7 +266,8 @@ func (h *history) requireOutageLaw(t *testing.T) {
 				break
 			}
 			if net += last.charges - last.refunds; net*h.den > h.num*successes+h.burst*h.den {
-				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes, first.at, last.at)
+				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes,
+					first.at, last.at)
 			}
 		}
 	}
@@ -275,7 +279,8 @@ func TestHostBudgetKeepsTheLaw(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.String(), func(t *testing.T) {
 			for seed := range uint64(20) {
-				for _, latest := range []time.Duration{s.window / 5, s.window * 9 / 10, 3 * s.window} {
+				for _, latest := range []time.Duration{
+					s.window / 5, s.window * 9 / 10, 3 * s.window} {
 					synctest.Test(t, func(t *testing.T) {
 						h := playRetries(t, s, rand.New(rand.NewPCG(seed, 6)), latest)
 						h.requireLaw(t)

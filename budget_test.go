@@ -54,7 +54,8 @@ func TestHostBudgetRatioIsExact(t *testing.T) {
 		want      int
 	}{
 		{0.1, 0, 0}, {0.1, 1, 0}, {0.1, 9, 0}, {0.1, 10, 1}, {0.1, 19, 1},
-		{0.1, 29, 2}, {0.1, 30, 3}, {0.1, 100, 10}, {0.1, 10_000, 1000}, // 0.1*30 is 3.0000000000000004
+		// 0.1*30 is 3.0000000000000004
+		{0.1, 29, 2}, {0.1, 30, 3}, {0.1, 100, 10}, {0.1, 10_000, 1000},
 		{0.2, 4, 0}, {0.2, 5, 1}, {0.2, 100, 20},
 		{0.29, 100, 29}, {0.57, 100, 57}, // 0.29*100 is 28.999999999999996
 		{0.4, 10, 4}, {0.4, 9, 3},
@@ -68,7 +69,8 @@ func TestHostBudgetRatioIsExact(t *testing.T) {
 		{0.0001, 9999, 0}, {0.0001, 10_000, 1},
 		{1000, 1, 1000},
 	} {
-		t.Run(strconv.FormatFloat(c.ratio, 'g', 4, 64)+" of "+strconv.Itoa(c.successes), func(t *testing.T) {
+		title := strconv.FormatFloat(c.ratio, 'g', 4, 64) + " of " + strconv.Itoa(c.successes)
+		t.Run(title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := httpretry.HostBudget{Ratio: c.ratio, Burst: -1}
 				require.NoError(t, b.Validate())
@@ -98,7 +100,8 @@ func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		for range 20_000 {
-			den := []int64{10, 100, 1000, 10_000, 1_000_000, 3, 7, 60, 1 + r.Int64N(1<<26)}[r.IntN(9)]
+			den := []int64{
+				10, 100, 1000, 10_000, 1_000_000, 3, 7, 60, 1 + r.Int64N(1<<26)}[r.IntN(9)]
 			num := 1 + den/1_000_000 + r.Int64N(den)
 			successes := r.Uint64() >> r.IntN(64)
 
@@ -109,7 +112,8 @@ func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
 			if want.Cmp(big.NewInt(math.MaxInt-1_000_000)) > 0 {
 				want.SetInt64(math.MaxInt - 1_000_000)
 			}
-			require.Equal(t, want.Int64(), int64(retrytest.Balance(&b, budgetHost)), "%d/%d of %d", num, den, successes)
+			require.Equal(t, want.Int64(), int64(retrytest.Balance(&b, budgetHost)), "%d/%d of %d",
+				num, den, successes)
 		}
 	})
 }
@@ -127,7 +131,8 @@ func TestHostBudgetRatioIsCloseForAnyFloat(t *testing.T) {
 			b := httpretry.HostBudget{Ratio: min(ratio, 1e6), Burst: -1}
 			httpretry.DepositMany(&b, budgetHost, successes)
 			want := min(b.Ratio*successes, math.MaxInt-1_000_000)
-			require.InDelta(t, want, retrytest.Balance(&b, budgetHost), 1+want*0x1p-51, "%v", b.Ratio)
+			require.InDelta(t, want, retrytest.Balance(&b, budgetHost), 1+want*0x1p-51,
+				"%v", b.Ratio)
 		}
 	})
 }
@@ -144,7 +149,8 @@ func TestHostBudgetDoesNotWrapAround(t *testing.T) {
 			require.Equal(t, balance > 0, b.Withdraw(t.Context(), budgetHost))
 			last = max(balance-1, 0)
 		}
-		require.GreaterOrEqual(t, int64(last), min(int64(18_446_744_073_709), math.MaxInt-1_000_000)-64)
+		require.GreaterOrEqual(t, int64(last),
+			min(int64(18_446_744_073_709), math.MaxInt-1_000_000)-64)
 	}
 }
 
@@ -406,7 +412,8 @@ func TestHostBudgetWindowExpires(t *testing.T) {
 				require.False(t, b.Withdraw(t.Context(), budgetHost)) // begins the window
 				time.Sleep(c.first)
 				deposit(&b, budgetHost, 10)
-				require.Equal(t, 10, retrytest.Balance(&b, budgetHost)) // from here on their time is known
+				// from here on their time is known
+				require.Equal(t, 10, retrytest.Balance(&b, budgetHost))
 				time.Sleep(c.wait)
 				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, 11))
 			})
@@ -418,7 +425,9 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1, Window: time.Second}
 		retries := 0
-		for range 1000 { // a success each 10 ms: after any number of windows, one retry for each and no more
+		// a success each 10 ms: after any number of windows, one retry for each
+		// and no more
+		for range 1000 {
 			b.Deposit(budgetHost, false)
 			retries += withdrawals(t, &b, budgetHost, 2)
 			time.Sleep(10 * time.Millisecond)
@@ -431,9 +440,11 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 		require.Equal(t, 5, withdrawals(t, &b, budgetHost, 6))
 		time.Sleep(500 * time.Millisecond)
 		b.Deposit(budgetHost, false)
-		assert.False(t, b.Withdraw(t.Context(), budgetHost), "five retries and one success in the window")
+		assert.False(t, b.Withdraw(t.Context(), budgetHost),
+			"five retries and one success in the window")
 		time.Sleep(500 * time.Millisecond)
-		assert.True(t, b.Withdraw(t.Context(), budgetHost), "no retry and one success in the window")
+		assert.True(t, b.Withdraw(t.Context(), budgetHost),
+			"no retry and one success in the window")
 	})
 }
 
@@ -459,7 +470,8 @@ func TestHostBudgetCountsFewSuccessesAtTheirTime(t *testing.T) {
 			b.Deposit(budgetHost, false)
 			time.Sleep(time.Second)
 		}
-		assert.Equal(t, 9, retrytest.Balance(&b, budgetHost), "a step has passed since the last one")
+		assert.Equal(t, 9, retrytest.Balance(&b, budgetHost),
+			"a step has passed since the last one")
 	})
 }
 
@@ -550,7 +562,8 @@ func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 			require.True(t, b.Withdraw(t.Context(), h))
 		}
 		for _, h := range hosts[:1024] {
-			require.Zero(t, retrytest.Balance(&b, h), "1024 hosts are remembered") // and this is no use of them
+			// and this is no use of them
+			require.Zero(t, retrytest.Balance(&b, h), "1024 hosts are remembered")
 		}
 		b.Deposit(hosts[0], false) // but this is
 		for _, h := range hosts[1024:] {
@@ -570,7 +583,9 @@ func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 // now.
 func TestHostBudgetGetsTheSuccessesOfTransports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		newBudget := func() *httpretry.HostBudget { return &httpretry.HostBudget{Ratio: 1, Burst: -1} }
+		newBudget := func() *httpretry.HostBudget {
+			return &httpretry.HostBudget{Ratio: 1, Burst: -1}
+		}
 		shared, other := newBudget(), newBudget()
 		cfg := httpretry.Config{Base: answering(200), Policy: httpretry.Policy{Budget: shared}}
 		first, second := retrytest.New(t, cfg), retrytest.New(t, cfg)
@@ -650,7 +665,8 @@ func TestHostBudgetSharedByTransports(t *testing.T) {
 			wg.Go(func() {
 				for i, host := range hostNames(3000) {
 					for _, h := range []string{host, fmt.Sprintf("often-%d.test", i%3)} {
-						_, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://"+h+"/", ""))
+						_, err := transport.RoundTrip(
+							retrytest.Request(t, "GET", "http://"+h+"/", ""))
 						assert.NoError(t, err)
 					}
 				}
@@ -659,7 +675,8 @@ func TestHostBudgetSharedByTransports(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range 3 {
-		assert.Equal(t, 4*1000, retrytest.Balance(budget, fmt.Sprintf("http://often-%d.test", i)), "never evicted, and no success is lost")
+		assert.Equal(t, 4*1000, retrytest.Balance(budget, fmt.Sprintf("http://often-%d.test", i)),
+			"never evicted, and no success is lost")
 	}
 }
 
@@ -774,9 +791,10 @@ func TestHostBudgetValidate(t *testing.T) {
 		{&budget{Window: -time.Second}, "HostBudget.Window: -1s" + window},
 		{&budget{Window: 10}, "HostBudget.Window: 10ns" + window},
 		{&budget{Window: math.MaxInt64}, "HostBudget.Window: 2562047h47m16.854775807s" + window},
-		{&budget{Ratio: -1, Burst: math.MaxInt32, Window: math.MinInt64}, "HostBudget.Ratio: -1" + ratio + "\n" +
-			"HostBudget.Burst: 2147483647" + burst + "\n" +
-			"HostBudget.Window: -2562047h47m16.854775808s" + window},
+		{&budget{Ratio: -1, Burst: math.MaxInt32, Window: math.MinInt64},
+			"HostBudget.Ratio: -1" + ratio + "\n" +
+				"HostBudget.Burst: 2147483647" + burst + "\n" +
+				"HostBudget.Window: -2562047h47m16.854775808s" + window},
 	} {
 		if c.want == "" {
 			assert.NoError(t, c.budget.Validate())
@@ -829,7 +847,8 @@ func TestHostBudgetAllocatesNothingForAKnownHost(t *testing.T) {
 	ctx := t.Context()
 	b.Deposit(budgetHost, false)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(budgetHost, false) }))
-	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, budgetHost) })) // allowed by both, then refused
+	// allowed by both, then refused
+	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, budgetHost) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(budgetHost) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { retrytest.Balance(&b, budgetHost) }))
 }

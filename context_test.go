@@ -41,14 +41,17 @@ func TestWithoutRetries(t *testing.T) {
 				})
 				ctx := httpretry.WithoutRetries(t.Context())
 				start := time.Now()
-				resp, err := transport.RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+				resp, err := transport.RoundTrip(
+					retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				if step.Status == 0 || step.Takes > 0 {
 					require.Error(t, err)
 				} else {
 					require.NoError(t, err)
-					assert.Equal(t, fmt.Sprintf("body of %d", step.Status), retrytest.ReadBody(t, resp))
+					assert.Equal(t, fmt.Sprintf("body of %d", step.Status),
+						retrytest.ReadBody(t, resp))
 				}
-				assert.Equal(t, min(step.Takes, time.Minute), time.Since(start), "the policy's timeout")
+				assert.Equal(t, min(step.Takes, time.Minute), time.Since(start),
+					"the policy's timeout")
 				require.Len(t, base.Attempts(), 1)
 				assert.Equal(t, "k", base.Attempts()[0].Header.Get("X-Key"), "the policy's key")
 				require.Len(t, events.Events, 1)
@@ -63,18 +66,24 @@ func TestWithoutRetries(t *testing.T) {
 func TestContextsCombine(t *testing.T) {
 	three := retrytest.RetryEvery(0)
 	three.MaxAttempts = 3
-	withPolicy := func(ctx context.Context) context.Context { return httpretry.WithPolicy(ctx, three) }
+	withPolicy := func(ctx context.Context) context.Context {
+		return httpretry.WithPolicy(ctx, three)
+	}
 	for name, tt := range map[string]struct {
 		derive   []func(context.Context) context.Context
 		attempts int // of a POST that fails
 	}{
-		"none":                       {nil, 1},
-		"WithIdempotent":             {[]func(context.Context) context.Context{httpretry.WithIdempotent}, 5},
-		"WithPolicy":                 {[]func(context.Context) context.Context{withPolicy}, 1},
-		"WithPolicy, WithIdempotent": {[]func(context.Context) context.Context{withPolicy, httpretry.WithIdempotent}, 3},
-		"WithIdempotent, WithPolicy": {[]func(context.Context) context.Context{httpretry.WithIdempotent, withPolicy}, 3},
-		"all":                        {[]func(context.Context) context.Context{withPolicy, httpretry.WithoutRetries, httpretry.WithIdempotent}, 1},
-		"all, in another order":      {[]func(context.Context) context.Context{httpretry.WithoutRetries, httpretry.WithIdempotent, withPolicy}, 1},
+		"none":           {nil, 1},
+		"WithIdempotent": {[]func(context.Context) context.Context{httpretry.WithIdempotent}, 5},
+		"WithPolicy":     {[]func(context.Context) context.Context{withPolicy}, 1},
+		"WithPolicy, WithIdempotent": {
+			[]func(context.Context) context.Context{withPolicy, httpretry.WithIdempotent}, 3},
+		"WithIdempotent, WithPolicy": {
+			[]func(context.Context) context.Context{httpretry.WithIdempotent, withPolicy}, 3},
+		"all": {[]func(context.Context) context.Context{
+			withPolicy, httpretry.WithoutRetries, httpretry.WithIdempotent}, 1},
+		"all, in another order": {[]func(context.Context) context.Context{
+			httpretry.WithoutRetries, httpretry.WithIdempotent, withPolicy}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctxs := []context.Context{t.Context()}
@@ -83,8 +92,10 @@ func TestContextsCombine(t *testing.T) {
 			}
 			send := func(ctx context.Context) int {
 				base := retrytest.Play(s503)
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-					RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+				resp, err := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+					RoundTrip(
+						retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				return len(base.Attempts())
@@ -104,15 +115,21 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 		in   func(ctx context.Context, f func(context.Context))
 		want []string // the attempt headers of a POST that fails
 	}{
-		"none":           {func(ctx context.Context, f func(context.Context)) { f(ctx) }, []string{""}},
-		"WithIdempotent": {func(ctx context.Context, f func(context.Context)) { f(httpretry.WithIdempotent(ctx)) }, []string{"", "1", "2"}},
-		"WithPolicy":     {func(ctx context.Context, f func(context.Context)) { f(httpretry.WithPolicy(ctx, two)) }, []string{"", "1"}},
+		"none": {func(ctx context.Context, f func(context.Context)) { f(ctx) }, []string{""}},
+		"WithIdempotent": {func(ctx context.Context, f func(context.Context)) {
+			f(httpretry.WithIdempotent(ctx))
+		}, []string{"", "1", "2"}},
+		"WithPolicy": {func(ctx context.Context, f func(context.Context)) {
+			f(httpretry.WithPolicy(ctx, two))
+		}, []string{"", "1"}},
 		"WithoutRetries": {func(ctx context.Context, f func(context.Context)) {
 			f(httpretry.WithoutRetries(httpretry.WithPolicy(ctx, two)))
 		}, []string{""}},
 		"Middleware": {func(ctx context.Context, f func(context.Context)) {
-			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { f(r.Context()) })).
-				ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"7"}}).WithContext(ctx))
+			httpretry.Middleware(
+				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { f(r.Context()) })).
+				ServeHTTP(httptest.NewRecorder(),
+					inboundRequest(http.Header{"Retry-Attempt": {"7"}}).WithContext(ctx))
 		}, []string{"7"}},
 	}
 	for _, body := range []string{"", "text"} { // without a copy and with one
@@ -130,11 +147,14 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 						req.Body = retrytest.Counted(body)
 					}
 					// With an attempt header, Middleware causes a copy.
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).RoundTrip(req)
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).
+						RoundTrip(req)
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
-					for place, ctx := range map[string]context.Context{"attempt": attempt, "response": resp.Request.Context()} {
-						call := outboundCall{method: "POST", cfg: httpretry.Config{Policy: immediateRetries(3)}}
+					for place, ctx := range map[string]context.Context{
+						"attempt": attempt, "response": resp.Request.Context()} {
+						call := outboundCall{
+							method: "POST", cfg: httpretry.Config{Policy: immediateRetries(3)}}
 						call.send(t, ctx, s503)
 						assert.Equal(t, tt.want, call.headers("Retry-Attempt"), place)
 					}
@@ -161,7 +181,9 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 			inner := retrytest.New(t, httpretry.Config{Base: tokens, Policy: policy})
 			script := retrytest.Play(s503, s200)
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				token, err := inner.RoundTrip(retrytest.Request(t, "POST", "http://b.test/token", "").WithContext(req.Context()))
+				token, err := inner.RoundTrip(
+					retrytest.Request(t, "POST", "http://b.test/token", "").
+						WithContext(req.Context()))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, token)
 				return script.RoundTrip(req)
@@ -195,16 +217,23 @@ func TestResult(t *testing.T) {
 	}{
 		{"success", "GET", retrytest.RetryEvery(0), script{s200}, 1, httpretry.ReasonSuccess},
 		{"success of a copy", "GET", withTimeout, script{s200}, 1, httpretry.ReasonSuccess},
-		{"success of a POST", "POST", retrytest.RetryEvery(0), script{s200}, 1, httpretry.ReasonSuccess},
+		{"success of a POST", "POST", retrytest.RetryEvery(0), script{s200}, 1,
+			httpretry.ReasonSuccess},
 		{"failure", "GET", retrytest.RetryEvery(0), script{s404}, 1, httpretry.ReasonPermanent},
-		{"bad request", "GET", retrytest.RetryEvery(0), script{s503, s400}, 2, httpretry.ReasonPermanent},
+		{"bad request", "GET", retrytest.RetryEvery(0), script{s503, s400}, 2,
+			httpretry.ReasonPermanent},
 		{"failure of a copy", "GET", withTimeout, script{s404}, 1, httpretry.ReasonPermanent},
-		{"success of a retry", "GET", retrytest.RetryEvery(0), script{s503, reset, s200}, 3, httpretry.ReasonSuccess},
-		{"failure of a retry", "GET", retrytest.RetryEvery(0), script{s503, s404}, 2, httpretry.ReasonPermanent},
+		{"success of a retry", "GET", retrytest.RetryEvery(0), script{s503, reset, s200}, 3,
+			httpretry.ReasonSuccess},
+		{"failure of a retry", "GET", retrytest.RetryEvery(0), script{s503, s404}, 2,
+			httpretry.ReasonPermanent},
 		{"attempts", "GET", short, script{s503}, 2, httpretry.ReasonAttempts},
-		{"not idempotent", "POST", retrytest.RetryEvery(0), script{s503}, 1, httpretry.ReasonNotIdempotent},
-		{"server asks not to retry", "GET", retrytest.RetryEvery(0), script{retrytest.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
-		{"Retry-After", "GET", retrytest.RetryEvery(0), script{retrytest.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
+		{"not idempotent", "POST", retrytest.RetryEvery(0), script{s503}, 1,
+			httpretry.ReasonNotIdempotent},
+		{"server asks not to retry", "GET", retrytest.RetryEvery(0), script{
+			retrytest.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
+		{"Retry-After", "GET", retrytest.RetryEvery(0),
+			script{retrytest.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
 		{"budget", "GET", broke, script{s503}, 1, httpretry.ReasonBudget},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -256,7 +285,8 @@ func TestResultBelow(t *testing.T) {
 		RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
-	assert.Equal(t, []httpretry.Reason{httpretry.ReasonPermanent, httpretry.ReasonPermanent, httpretry.ReasonSuccess}, reasons)
+	assert.Equal(t, []httpretry.Reason{
+		httpretry.ReasonPermanent, httpretry.ReasonPermanent, httpretry.ReasonSuccess}, reasons)
 }
 
 // The context of a response's request may be used for another request, whose
@@ -288,15 +318,21 @@ func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
 	withTimeout := retrytest.RetryEvery(0)
 	withTimeout.AttemptTimeout = time.Hour
 	for name, derive := range map[string]func(context.Context) context.Context{
-		"itself":         func(ctx context.Context) context.Context { return ctx },
-		"derived":        func(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, 1) },
-		"WithPolicy":     func(ctx context.Context) context.Context { return httpretry.WithPolicy(ctx, withTimeout) },
+		"itself": func(ctx context.Context) context.Context { return ctx },
+		"derived": func(ctx context.Context) context.Context {
+			return context.WithValue(ctx, derivedKey{}, 1)
+		},
+		"WithPolicy": func(ctx context.Context) context.Context {
+			return httpretry.WithPolicy(ctx, withTimeout)
+		},
 		"WithoutRetries": httpretry.WithoutRetries,
 	} {
-		for status, want := range map[int]httpretry.Reason{200: httpretry.ReasonSuccess, 404: httpretry.ReasonPermanent} {
+		for status, want := range map[int]httpretry.Reason{
+			200: httpretry.ReasonSuccess, 404: httpretry.ReasonPermanent} {
 			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
 				base := retrytest.Play(s503, s503, s404, retrytest.Status(status))
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 				first, err := transport.RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, first)
@@ -309,7 +345,8 @@ func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
 				attempts, reason := httpretry.Result(second)
 				assert.Equal(t, []any{1, want}, []any{attempts, reason})
 				assert.Equal(t, 1, httpretry.Attempt(second.Request.Context()))
-				assert.Equal(t, ctx.Value(derivedKey{}), second.Request.Context().Value(derivedKey{}))
+				assert.Equal(t, ctx.Value(derivedKey{}),
+					second.Request.Context().Value(derivedKey{}))
 				attempts, reason = httpretry.Result(first)
 				assert.Equal(t, []any{3, httpretry.ReasonPermanent}, []any{attempts, reason})
 			})
@@ -334,7 +371,9 @@ func TestResultAfterRedirect(t *testing.T) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)})}
+	client := &http.Client{
+		Transport: retrytest.New(t,
+			httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)})}
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -377,10 +416,14 @@ func TestResultOfACloningLayer(t *testing.T) {
 		}{
 			{"success", func(*httpretry.Policy) {}, s200, 1, httpretry.ReasonSuccess},
 			{"failure", func(*httpretry.Policy) {}, s404, 1, httpretry.ReasonPermanent},
-			{"budget", func(p *httpretry.Policy) { p.Budget = retrytest.UsedUp{} }, s503, 1, httpretry.ReasonBudget},
-			{"attempts", func(p *httpretry.Policy) { p.MaxAttempts = 1 }, s503, 1, httpretry.ReasonAttempts},
-			{"Retry-After", func(*httpretry.Policy) {}, retrytest.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
-			{"retries", func(p *httpretry.Policy) { p.MaxAttempts = 3 }, s503, 3, httpretry.ReasonAttempts},
+			{"budget", func(p *httpretry.Policy) { p.Budget = retrytest.UsedUp{} }, s503, 1,
+				httpretry.ReasonBudget},
+			{"attempts", func(p *httpretry.Policy) { p.MaxAttempts = 1 }, s503, 1,
+				httpretry.ReasonAttempts},
+			{"Retry-After", func(*httpretry.Policy) {},
+				retrytest.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
+			{"retries", func(p *httpretry.Policy) { p.MaxAttempts = 3 }, s503, 3,
+				httpretry.ReasonAttempts},
 		} {
 			t.Run(fmt.Sprintf("%s/timeout %v", tt.name, timeout), func(t *testing.T) {
 				policy := retrytest.RetryEvery(0)
@@ -388,7 +431,8 @@ func TestResultOfACloningLayer(t *testing.T) {
 				tt.change(&policy)
 				inner := retrytest.Play(tt.step)
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					ctx := httpretry.WithPolicy(context.WithValue(req.Context(), derivedKey{}, "span"), own)
+					ctx := httpretry.WithPolicy(
+						context.WithValue(req.Context(), derivedKey{}, "span"), own)
 					sent := req.Clone(ctx)
 					resp, err := inner.RoundTrip(sent)
 					resp.Request = sent
@@ -427,9 +471,12 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 	timeout.AttemptTimeout = time.Hour
 	for name, derive := range map[string]func(context.Context) context.Context{
 		"same context": func(ctx context.Context) context.Context { return ctx },
-		"derived":      func(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, "span") },
+		"derived": func(ctx context.Context) context.Context {
+			return context.WithValue(ctx, derivedKey{}, "span")
+		},
 	} {
-		for inner, policy := range map[string]httpretry.Policy{"": retrytest.RetryEvery(0), "timeout": timeout} {
+		for inner, policy := range map[string]httpretry.Policy{
+			"": retrytest.RetryEvery(0), "timeout": timeout} {
 			for _, steps := range []script{
 				{s200},
 				{s503, s200},
@@ -437,10 +484,16 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 			} {
 				t.Run(fmt.Sprintf("%s/%s/%d steps", name, inner, len(steps)), func(t *testing.T) {
 					script := retrytest.Play(steps...)
-					below := retrytest.New(t, httpretry.Config{Policy: policy, Base: retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-						return script.RoundTrip(req.Clone(derive(req.Context())))
-					})})
-					resp, err := retrytest.New(t, httpretry.Config{Base: below, Policy: retrytest.RetryEvery(0)}).
+					below :=
+						retrytest.New(t,
+							httpretry.Config{
+								Policy: policy,
+								Base: retrytest.BaseFunc(
+									func(req *http.Request) (*http.Response, error) {
+										return script.RoundTrip(req.Clone(derive(req.Context())))
+									})})
+					resp, err := retrytest.New(t,
+						httpretry.Config{Base: below, Policy: retrytest.RetryEvery(0)}).
 						RoundTrip(newGet(t))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
@@ -463,10 +516,14 @@ func TestResultOfACloningLayerAfterAResume(t *testing.T) {
 	timeout.AttemptTimeout = time.Hour
 	for name, derive := range map[string]func(context.Context) context.Context{
 		"same context": func(ctx context.Context) context.Context { return ctx },
-		"derived":      func(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, "span") },
+		"derived": func(ctx context.Context) context.Context {
+			return context.WithValue(ctx, derivedKey{}, "span")
+		},
 	} {
-		for kind, policy := range map[string]httpretry.Policy{"original": resuming(), "copy": timeout} {
-			for cuts, want := range map[int]httpretry.Reason{1: httpretry.ReasonSuccess, 3: httpretry.ReasonAttempts} {
+		for kind, policy := range map[string]httpretry.Policy{
+			"original": resuming(), "copy": timeout} {
+			for cuts, want := range map[int]httpretry.Reason{
+				1: httpretry.ReasonSuccess, 3: httpretry.ReasonAttempts} {
 				t.Run(fmt.Sprintf("%s/%s/%d cuts", name, kind, cuts), func(t *testing.T) {
 					o := newOrigin(1000, []int{10, 10, 10}[:cuts]...)
 					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {

@@ -76,7 +76,8 @@ func newResponse(code int, header http.Header) *http.Response {
 		header = http.Header{}
 	}
 	body := io.NopCloser(strings.NewReader("text"))
-	return &http.Response{StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Header: header, Body: body, ContentLength: 4}
+	return &http.Response{StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Header: header,
+		Body: body, ContentLength: 4}
 }
 
 // at returns when a host and path was requested.
@@ -98,7 +99,8 @@ func playScene(t *testing.T, policy httpretry.Policy, play func(*scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{T: t, urlBase: &urlBase{start: time.Now(), asked: map[string][]time.Duration{}}}
-		s.transport = retrytest.New(t, httpretry.Config{Base: s.urlBase, Policy: policy, Observe: s.Observe})
+		s.transport = retrytest.New(t,
+			httpretry.Config{Base: s.urlBase, Policy: policy, Observe: s.Observe})
 		play(s)
 		synctest.Wait()
 	})
@@ -172,7 +174,8 @@ const crowdRate = 100
 // sendCrowd sends 100 requests a second for the given time to a host that
 // answers 429 with Retry-After: 30 until 30 seconds are over. It returns the
 // requests' errors and the times at which they arrived.
-func sendCrowd(t *testing.T, cooldown httpretry.Cooldown, length time.Duration) (errs []error, arrivals []time.Duration) {
+func sendCrowd(t *testing.T, cooldown httpretry.Cooldown,
+	length time.Duration) (errs []error, arrivals []time.Duration) {
 	began := time.Now()
 	over := began.Add(30*time.Second + 10*time.Millisecond)
 	var mu sync.Mutex
@@ -186,7 +189,9 @@ func sendCrowd(t *testing.T, cooldown httpretry.Cooldown, length time.Duration) 
 		}
 		return newResponse(200, nil), nil
 	})
-	client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{Cooldown: cooldown}})}
+	client := &http.Client{
+		Transport: retrytest.New(t,
+			httpretry.Config{Base: base, Policy: httpretry.Policy{Cooldown: cooldown}})}
 	errs = make([]error, length/(time.Second/crowdRate))
 	var wg sync.WaitGroup
 	for i := range errs {
@@ -213,7 +218,8 @@ func sendCrowd(t *testing.T, cooldown httpretry.Cooldown, length time.Duration) 
 // requests continue to arrive.
 func TestCooldownMeasured(t *testing.T) {
 	const over, length = 30 * time.Second, 75 * time.Second
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
+	for _, mode := range []httpretry.Cooldown{
+		httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 		t.Run(mode.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
@@ -226,7 +232,8 @@ func TestCooldownMeasured(t *testing.T) {
 				for _, n := range perSecond[:30] {
 					meanwhile += n
 				}
-				failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+				failed := slices.DeleteFunc(
+					slices.Clone(errs), func(err error) bool { return err == nil })
 				t.Logf("%d requests: %d sent within 30 s, then each second %v; %d failed",
 					len(errs), meanwhile, perSecond[30:], len(failed))
 				switch mode {
@@ -263,8 +270,10 @@ func assertNotSent(t testing.TB, err error, earliest, latest time.Time) {
 	if assert.ErrorAs(t, err, &e) && assert.ErrorAs(t, err, &cooling) {
 		assert.Equal(t, []any{0, httpretry.ReasonCooldown}, []any{e.Attempts, e.Reason})
 		assert.Equal(t, "http://a.test", cooling.Origin)
-		assert.False(t, cooling.Until.Before(earliest) || cooling.Until.After(latest), "until %v", cooling.Until)
-		assert.Contains(t, err.Error(), "httpretry: not sent: http://a.test asked for a pause until 2000-01-01T")
+		assert.False(t, cooling.Until.Before(earliest) || cooling.Until.After(latest), "until %v",
+			cooling.Until)
+		assert.Contains(t, err.Error(),
+			"httpretry: not sent: http://a.test asked for a pause until 2000-01-01T")
 		assert.False(t, e.Timeout())
 	}
 }
@@ -287,31 +296,46 @@ func TestRetriesWaitForCooldowns(t *testing.T) {
 		reason   httpretry.Reason
 		want     result // at: the earliest
 	}{
-		{"waits", second, 0, soon, "/500", httpretry.ReasonSuccess, result{200, nil, 30 * time.Second}},
-		{"waits", second, 0, later, "/500", httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
-		{"waits after an error", second, 0, later, "/error", httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
+		{"waits", second, 0, soon, "/500", httpretry.ReasonSuccess,
+			result{200, nil, 30 * time.Second}},
+		{"waits", second, 0, later, "/500", httpretry.ReasonSuccess,
+			result{200, nil, 30500 * time.Millisecond}},
+		{"waits after an error", second, 0, later, "/error", httpretry.ReasonSuccess,
+			result{200, nil, 30500 * time.Millisecond}},
 		{"too long", short, 0, soon, "/500", httpretry.ReasonCooldown, result{500, nil, 0}},
-		{"too long", short, 0, soon, "/error", httpretry.ReasonCooldown, result{0, errConnectionLost, 0}},
-		{"too long", short, 0, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
-		{"too long", short, 0, later, "/error", httpretry.ReasonCooldown, result{0, errConnectionLost, time.Second}},
-		{"deadline", second, 20 * time.Second, soon, "/500", httpretry.ReasonDeadline, result{500, nil, 0}},
-		{"deadline", second, 20 * time.Second, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
-		{"at the deadline", second, 30*time.Second + later, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
-		{"deadline is later", second, 31*time.Second + later, later, "/500", httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
+		{"too long", short, 0, soon, "/error", httpretry.ReasonCooldown,
+			result{0, errConnectionLost, 0}},
+		{"too long", short, 0, later, "/500", httpretry.ReasonCooldown,
+			result{0, &httpretry.CooldownError{}, time.Second}},
+		{"too long", short, 0, later, "/error", httpretry.ReasonCooldown,
+			result{0, errConnectionLost, time.Second}},
+		{"deadline", second, 20 * time.Second, soon, "/500", httpretry.ReasonDeadline,
+			result{500, nil, 0}},
+		{"deadline", second, 20 * time.Second, later, "/500", httpretry.ReasonCooldown,
+			result{0, &httpretry.CooldownError{}, time.Second}},
+		{"at the deadline", second, 30*time.Second + later, later, "/500", httpretry.ReasonCooldown,
+			result{0, &httpretry.CooldownError{}, time.Second}},
+		{"deadline is later", second, 31*time.Second + later, later, "/500",
+			httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
 		{"elapsed", elapsed, 0, soon, "/500", httpretry.ReasonDeadline, result{500, nil, 0}},
-		{"elapsed", elapsed, 0, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
+		{"elapsed", elapsed, 0, later, "/500", httpretry.ReasonCooldown,
+			result{0, &httpretry.CooldownError{}, time.Second}},
 	} {
-		for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
+		for _, mode := range []httpretry.Cooldown{
+			httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 			t.Run(fmt.Sprintf("%s/%v/%v/%v", tt.name, tt.at, tt.path, mode), func(t *testing.T) {
 				tt.policy.Cooldown = mode
-				playScene(t, tt.policy, func(s *scene) { playRetry(s, tt.at, tt.deadline, tt.path, tt.want, tt.reason) })
+				playScene(t, tt.policy, func(s *scene) {
+					playRetry(s, tt.at, tt.deadline, tt.path, tt.want, tt.reason)
+				})
 			})
 		}
 	}
 }
 
 // playRetry plays a row of TestRetriesWaitForCooldowns.
-func playRetry(s *scene, at, deadline time.Duration, path string, want result, reason httpretry.Reason) {
+func playRetry(s *scene, at, deadline time.Duration, path string, want result,
+	reason httpretry.Reason) {
 	ctx := s.Context()
 	if deadline > 0 {
 		var cancel context.CancelFunc
@@ -332,7 +356,8 @@ func playRetry(s *scene, at, deadline time.Duration, path string, want result, r
 		last = want.at + 7500*time.Millisecond + 1
 		assert.Len(s, s.at("a.test"+strings.TrimSuffix(path, "?takes=2ns")), 2)
 	}
-	assert.True(s, got.at >= want.at && got.at <= last, "%v, not from %v to %v", got.at, want.at, last)
+	assert.True(s, got.at >= want.at && got.at <= last, "%v, not from %v to %v", got.at,
+		want.at, last)
 	assert.Equal(s, reason, s.Reason())
 	if reason == httpretry.ReasonCooldown && want.at > 0 {
 		var e *httpretry.Error
@@ -340,7 +365,8 @@ func playRetry(s *scene, at, deadline time.Duration, path string, want result, r
 		require.ErrorAs(s, got.err, &e)
 		assert.Equal(s, []any{1, reason}, []any{e.Attempts, e.Reason})
 		assert.ErrorAs(s, got.err, &cooling)
-		assert.Regexp(s, `^httpretry: gave up after 1 attempt \(host_cooling_down\): http://a\.test asked for a pause until \S+ \(last attempt: (status 500|connection lost)\)$`, got.err.Error())
+		assert.Regexp(s,
+			`^httpretry: gave up after 1 attempt \(host_cooling_down\): http://a\.test asked for a pause until \S+ \(last attempt: (status 500|connection lost)\)$`, got.err.Error())
 	}
 	if want.err == errConnectionLost {
 		assert.ErrorIs(s, got.err, errConnectionLost)
@@ -368,7 +394,8 @@ func TestRollingCooldown(t *testing.T) {
 		defer wg.Wait()
 		defer close(over)
 		time.Sleep(4500 * time.Millisecond)
-		for i, mode := range []httpretry.Cooldown{httpretry.CooldownWait, httpretry.CooldownSend, httpretry.CooldownWait} {
+		for i, mode := range []httpretry.Cooldown{
+			httpretry.CooldownWait, httpretry.CooldownSend, httpretry.CooldownWait} {
 			began := time.Since(s.start)
 			policy.Cooldown = mode
 			got := s.getWith(policy, "/500")
@@ -388,7 +415,8 @@ func TestReturnTakesAsLongAsTheWait(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		for _, before := range []string{"nobody", "canceled", "failed"} {
 			t.Run(fmt.Sprintf("ended early %v/%s before", ended, before), func(t *testing.T) {
-				playScene(t, httpretry.Policy{}, func(s *scene) { playLongCooldown(s, ended, before) })
+				playScene(t, httpretry.Policy{},
+					func(s *scene) { playLongCooldown(s, ended, before) })
 			})
 		}
 	}
@@ -423,7 +451,8 @@ func playLongCooldown(s *scene, ended bool, before string) {
 	require.Equal(s, 10*time.Second, s.remaining())
 	for range 40 {
 		wg.Go(func() {
-			assert.Equal(s, 200, s.getWith(httpretry.Policy{Cooldown: httpretry.CooldownWait}, "/200/waited").status)
+			assert.Equal(s, 200,
+				s.getWith(httpretry.Policy{Cooldown: httpretry.CooldownWait}, "/200/waited").status)
 		})
 	}
 	wg.Wait()
@@ -450,7 +479,8 @@ func TestWaitAfterManyShortCooldowns(t *testing.T) {
 				time.Sleep(59300 * time.Millisecond)
 				for range 8 {
 					wg.Go(func() {
-						policy := httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: max}
+						policy := httpretry.Policy{
+							Cooldown: httpretry.CooldownWait, MaxRetryAfter: max}
 						assert.Equal(s, 200, s.getWith(policy, "/200/waited").status)
 					})
 				}
@@ -459,7 +489,8 @@ func TestWaitAfterManyShortCooldowns(t *testing.T) {
 				assert.Len(s, at, 8)
 				assert.GreaterOrEqual(s, slices.Min(at), time.Minute)
 				assert.LessOrEqual(s, slices.Max(at), time.Minute+700*time.Millisecond)
-				assert.Greater(s, slices.Max(at)-slices.Min(at), 500*time.Millisecond, "spread out: %v", at)
+				assert.Greater(s, slices.Max(at)-slices.Min(at), 500*time.Millisecond,
+					"spread out: %v", at)
 			})
 		})
 	}
@@ -482,10 +513,13 @@ func TestWaitIsBoundedByMaxRetryAfter(t *testing.T) {
 					time.Sleep(time.Second)
 					wg.Go(func() {
 						began := time.Since(s.start)
-						got := s.getWith(httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: 30 * time.Second}, "/200")
+						got := s.getWith(
+							httpretry.Policy{Cooldown: httpretry.CooldownWait,
+								MaxRetryAfter: 30 * time.Second}, "/200")
 						var e *httpretry.Error
 						if assert.ErrorAs(s, got.err, &e) {
-							assert.Equal(s, []any{0, httpretry.ReasonCooldown}, []any{e.Attempts, e.Reason})
+							assert.Equal(s, []any{0, httpretry.ReasonCooldown},
+								[]any{e.Attempts, e.Reason})
 						}
 						assert.LessOrEqual(s, got.at-began, 30*time.Second)
 					})
@@ -501,12 +535,15 @@ func TestWaitIsBoundedByMaxRetryAfter(t *testing.T) {
 // other, although a cool-down goes on from one to the next.
 func TestCooldownInSeveralBubbles(t *testing.T) {
 	base := &urlBase{asked: map[string][]time.Duration{}}
-	transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxRetryAfter: 5 * time.Minute}})
+	transport := retrytest.Unchecked(t,
+		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxRetryAfter: 5 * time.Minute}})
 	send := func(path string, cooldown httpretry.Cooldown) (took time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1, Cooldown: cooldown, MaxRetryAfter: 5 * time.Minute})
-			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test"+path, "").WithContext(ctx))
+			ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{
+				MaxAttempts: 1, Cooldown: cooldown, MaxRetryAfter: 5 * time.Minute})
+			resp, err := transport.RoundTrip(
+				retrytest.Request(t, "GET", "http://a.test"+path, "").WithContext(ctx))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			took = time.Since(began)
@@ -514,7 +551,8 @@ func TestCooldownInSeveralBubbles(t *testing.T) {
 		return took
 	}
 	send("/503?Retry-After=120", httpretry.CooldownSend)
-	assert.GreaterOrEqual(t, send("/404", httpretry.CooldownWait), 2*time.Minute, "the clock of each bubble starts at the same time")
+	assert.GreaterOrEqual(t, send("/404", httpretry.CooldownWait), 2*time.Minute,
+		"the clock of each bubble starts at the same time")
 	send("/200", httpretry.CooldownSend) // ends the cool-down
 	assert.Zero(t, send("/404", httpretry.CooldownWait))
 }
@@ -539,32 +577,46 @@ func beginnings() []beginning {
 	final := func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
 	return []beginning{
 		{codes: "429 503", header: []string{"Retry-After", "30"}, want: some},
-		{codes: "200 301 400 403 404 408 413 425 500 502 504 529", header: []string{"Retry-After", "30"}, want: none},
-		{codes: "403", header: []string{"Retry-After", "30"}, policy: httpretry.Policy{Classify: github}, want: some},
-		{codes: "403", header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, policy: httpretry.Policy{Classify: github}, want: some},
-		{codes: "403", header: []string{"Retry-After", "30"}, policy: httpretry.Policy{Classify: final}, want: none},
-		{codes: "429 503", header: []string{"Retry-After", "30"}, policy: httpretry.Policy{Classify: final}, want: some},
-		{codes: "200 204 404", header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: none},
+		{codes: "200 301 400 403 404 408 413 425 500 502 504 529",
+			header: []string{"Retry-After", "30"}, want: none},
+		{codes: "403", header: []string{"Retry-After", "30"},
+			policy: httpretry.Policy{Classify: github}, want: some},
+		{codes: "403", header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"},
+			policy: httpretry.Policy{Classify: github}, want: some},
+		{codes: "403", header: []string{"Retry-After", "30"},
+			policy: httpretry.Policy{Classify: final}, want: none},
+		{codes: "429 503", header: []string{"Retry-After", "30"},
+			policy: httpretry.Policy{Classify: final}, want: some},
+		{codes: "200 204 404",
+			header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: none},
 		{codes: "200 404", header: []string{"Ratelimit", `"default";r=0;t=30`}, want: none},
 		{codes: "429 503", header: []string{"Ratelimit", `"default";r=0;t=30`}, want: some},
 		{codes: "429 503", header: []string{"Ratelimit", `"default";r=1;t=30`}, want: none},
-		{codes: "429 503", header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: some},
-		{codes: "429 503", header: []string{"X-Ratelimit-Remaining", "1", "X-Ratelimit-Reset", "30"}, want: none},
+		{codes: "429 503",
+			header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: some},
+		{codes: "429 503",
+			header: []string{"X-Ratelimit-Remaining", "1", "X-Ratelimit-Reset", "30"}, want: none},
 		{codes: "429 503", header: []string{"Retry-After-Ms", "1"}, want: time.Millisecond},
 		{codes: "429 503", want: none},
 		{codes: "429 503", header: []string{"Retry-After", "0"}, want: none},
 		{codes: "429 503", header: []string{"Retry-After", "-30"}, want: none},
 		{codes: "429 503", header: []string{"Retry-After", "soon"}, want: none},
-		{codes: "429 503", header: []string{"Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"}, want: none},
-		{codes: "429 503", header: []string{"Retry-After", "Sat, 01 Jan 2000 00:00:30 GMT"}, want: some},
+		{codes: "429 503", header: []string{"Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"},
+			want: none},
+		{codes: "429 503", header: []string{"Retry-After", "Sat, 01 Jan 2000 00:00:30 GMT"},
+			want: some},
 		{codes: "429 503", header: []string{"Retry-After", "3600"}, want: time.Hour},
 		{codes: "429 503", header: []string{"Retry-After", "3601"}, want: time.Hour},
-		{codes: "429 503", header: []string{"Retry-After", "99999999999999999999999"}, want: time.Hour},
+		{codes: "429 503", header: []string{"Retry-After", "99999999999999999999999"},
+			want: time.Hour},
 		// Responses that are not retried begin one, too.
 		{codes: "429 503", method: "POST", header: []string{"Retry-After", "30"}, want: some},
-		{codes: "429 503", header: []string{"Retry-After", "30", "X-Should-Retry", "false"}, want: some},
-		{codes: "429 503", header: []string{"Retry-After", "30"}, policy: httpretry.Policy{MaxAttempts: 1}, want: some},
-		{codes: "500/429 500/503", header: []string{"Retry-After", "30", "again", ""}, policy: httpretry.Policy{MaxAttempts: 2, MaxRetryAfter: time.Hour}, want: some},
+		{codes: "429 503", header: []string{"Retry-After", "30", "X-Should-Retry", "false"},
+			want: some},
+		{codes: "429 503", header: []string{"Retry-After", "30"},
+			policy: httpretry.Policy{MaxAttempts: 1}, want: some},
+		{codes: "500/429 500/503", header: []string{"Retry-After", "30", "again", ""},
+			policy: httpretry.Policy{MaxAttempts: 2, MaxRetryAfter: time.Hour}, want: some},
 	}
 }
 
@@ -572,11 +624,15 @@ func beginnings() []beginning {
 func TestWhatBeginsCooldowns(t *testing.T) {
 	for _, tt := range beginnings() {
 		tt.policy.Backoff = strategies.Constant{}
-		tt.policy.MaxRetryAfter = cmp.Or(tt.policy.MaxRetryAfter, time.Nanosecond) // so that nothing is retried
+		// so that nothing is retried
+		tt.policy.MaxRetryAfter = cmp.Or(tt.policy.MaxRetryAfter, time.Nanosecond)
 		for code := range strings.FieldsSeq(tt.codes) {
-			t.Run(fmt.Sprint(code, tt.header, tt.method, tt.policy.MaxAttempts), func(t *testing.T) {
+			title := fmt.Sprint(code, tt.header, tt.method, tt.policy.MaxAttempts)
+			t.Run(title, func(t *testing.T) {
 				playScene(t, tt.policy, func(s *scene) {
-					s.do(retrytest.Request(s, cmp.Or(tt.method, "GET"), pathWithHeader("http://a.test/"+code, tt.header...), ""))
+					s.do(
+						retrytest.Request(s, cmp.Or(tt.method, "GET"),
+							pathWithHeader("http://a.test/"+code, tt.header...), ""))
 					assert.Equal(s, tt.want, s.remaining())
 					time.Sleep(tt.want)
 					assert.Zero(s, s.remaining())
@@ -635,22 +691,32 @@ func TestSuccessEndsCooldowns(t *testing.T) {
 	}{
 		{"nothing", nil, end},
 		{"success", []timedRequest{{20 * time.Second, "a.test/200?takes=1s"}}, 21 * time.Second},
-		{"success, spelled otherwise", []timedRequest{{20 * time.Second, "A.TEST.:80/204"}}, 20 * time.Second},
+		{"success, spelled otherwise", []timedRequest{{20 * time.Second, "A.TEST.:80/204"}},
+			20 * time.Second},
 		{"redirect", []timedRequest{{20 * time.Second, "a.test/304"}}, 20 * time.Second},
-		{"success at the last moment", []timedRequest{{end - time.Millisecond, "a.test/200"}}, end - time.Millisecond},
-		{"success when it is over", []timedRequest{{0, "b.test/429?Retry-After=600"}, {end + 10*time.Millisecond, "a.test/200"}}, end},
-		{"another's success", []timedRequest{{20 * time.Second, "b.test/200"}, {20 * time.Second, "a.test:81/200"}}, end},
+		{"success at the last moment", []timedRequest{{end - time.Millisecond, "a.test/200"}},
+			end - time.Millisecond},
+		{"success when it is over", []timedRequest{
+			{0, "b.test/429?Retry-After=600"}, {end + 10*time.Millisecond, "a.test/200"}}, end},
+		{"another's success", []timedRequest{
+			{20 * time.Second, "b.test/200"}, {20 * time.Second, "a.test:81/200"}}, end},
 		{"failures", []timedRequest{
-			{20 * time.Second, "a.test/400"}, {21 * time.Second, "a.test/404"}, {22 * time.Second, "a.test/500"},
+			{20 * time.Second, "a.test/400"}, {21 * time.Second, "a.test/404"},
+			{22 * time.Second, "a.test/500"},
 			{23 * time.Second, "a.test/429"}, {24 * time.Second, "a.test/error"}}, end},
-		{"success that was on its way", []timedRequest{{5 * time.Second, "a.test/200?takes=10s"}}, end},
-		{"another cool-down on its way", []timedRequest{{5 * time.Second, "a.test/429?Retry-After=40&takes=15s"}}, end},
+		{"success that was on its way", []timedRequest{{5 * time.Second, "a.test/200?takes=10s"}},
+			end},
+		{"another cool-down on its way",
+			[]timedRequest{{5 * time.Second, "a.test/429?Retry-After=40&takes=15s"}}, end},
 		{"success that was on its way at the last answer", []timedRequest{
-			{12 * time.Second, "a.test/200?takes=10s"}, {15 * time.Second, "a.test/429?Retry-After=1"}}, end},
+			{12 * time.Second, "a.test/200?takes=10s"},
+			{15 * time.Second, "a.test/429?Retry-After=1"}}, end},
 		{"success after the last answer", []timedRequest{
-			{12 * time.Second, "a.test/429?Retry-After=1"}, {15 * time.Second, "a.test/200"}}, 15 * time.Second},
+			{12 * time.Second, "a.test/429?Retry-After=1"}, {15 * time.Second, "a.test/200"}},
+			15 * time.Second},
 		{"success, and another cool-down", []timedRequest{
-			{20 * time.Second, "a.test/200"}, {20*time.Second + 1, "a.test/429?Retry-After=40"}}, end},
+			{20 * time.Second, "a.test/200"}, {20*time.Second + 1, "a.test/429?Retry-After=40"}},
+			end},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			playScene(t, httpretry.Policy{}, func(s *scene) { playEnd(s, tt.sent, tt.want) })
@@ -661,9 +727,11 @@ func TestSuccessEndsCooldowns(t *testing.T) {
 // playEnd plays a row of TestSuccessEndsCooldowns.
 func playEnd(s *scene, others []timedRequest, want time.Duration) {
 	off := httpretry.WithPolicy(s.Context(), httpretry.Policy{MaxAttempts: 1})
-	wait := httpretry.WithPolicy(s.Context(), httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: 2 * time.Minute})
+	wait := httpretry.WithPolicy(s.Context(),
+		httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: 2 * time.Minute})
 	var wg sync.WaitGroup
-	for _, other := range append(others, timedRequest{10 * time.Second, "a.test/429?Retry-After=50"}) {
+	for _, other := range append(
+		others, timedRequest{10 * time.Second, "a.test/429?Retry-After=50"}) {
 		wg.Go(func() {
 			time.Sleep(other.at)
 			s.do(retrytest.Request(s, "GET", "http://"+other.url, "").WithContext(off))
@@ -715,10 +783,12 @@ func TestSuccessWakesRetries(t *testing.T) {
 		assert.NotZero(s, s.remaining(), "although there was a success")
 		s.sendOnce("/200")
 		wg.Wait()
-		assert.Equal(s, []int{200, 204, 201, 202}, []int{results[0].status, results[1].status, results[2].status, results[3].status})
+		assert.Equal(s, []int{200, 204, 201, 202},
+			[]int{results[0].status, results[1].status, results[2].status, results[3].status})
 		assert.Equal(s, 12*time.Second, results[3].at)
 		for i, from := range []time.Duration{20 * time.Second, 60 * time.Second, 60 * time.Second} {
-			assert.True(s, results[i].at >= from && results[i].at <= from+12500*time.Millisecond, "%d: %v", i, results[i].at)
+			assert.True(s, results[i].at >= from && results[i].at <= from+12500*time.Millisecond,
+				"%d: %v", i, results[i].at)
 		}
 	})
 }
@@ -784,7 +854,8 @@ func TestCooldownsKeepToTheirModel(t *testing.T) {
 	events := make([]event, 300)
 	for i := range events {
 		e := &events[i]
-		e.begin = time.Duration(random.IntN(1000)*1000+i+1) * time.Millisecond // no two of these times, and of the ends, are equal
+		// no two of these times, and of the ends, are equal
+		e.begin = time.Duration(random.IntN(1000)*1000+i+1) * time.Millisecond
 		e.end = e.begin + time.Duration(random.IntN(30))*time.Second + 500*time.Microsecond
 		e.code = []int{200, 200, 200, 204, 404, 429, 500, 503}[random.IntN(8)]
 		e.asked = random.IntN(60)
@@ -809,13 +880,15 @@ func TestCooldownsKeepToTheirModel(t *testing.T) {
 		for _, e := range events {
 			wg.Go(func() {
 				time.Sleep(e.begin)
-				s.sendOnce(fmt.Sprintf("/%d?Retry-After=%d&takes=%v", e.code, e.asked, e.end-e.begin))
+				s.sendOnce(
+					fmt.Sprintf("/%d?Retry-After=%d&takes=%v", e.code, e.asked, e.end-e.begin))
 			})
 		}
 		for range 1100 {
 			time.Sleep(time.Second)
 			now := time.Since(s.start)
-			assert.Equal(s, max(until(now)-now, 0), s.remainingOf(s.Context(), httpretry.Policy{}, "http://a.test/404"), now)
+			assert.Equal(s, max(until(now)-now, 0),
+				s.remainingOf(s.Context(), httpretry.Policy{}, "http://a.test/404"), now)
 		}
 		wg.Wait()
 	})
@@ -828,7 +901,8 @@ func TestCooldownsRace(t *testing.T) {
 	policy := retrytest.RetryEvery(time.Millisecond)
 	policy.MaxAttempts = 2
 	playScene(t, policy, func(s *scene) {
-		paths := []string{"/200", "/404", "/200?takes=1ms", "/429/429?Retry-After-Ms=5&again=", "/429?Retry-After-Ms=3&takes=1ms", "/503?Retry-After-Ms=1"}
+		paths := []string{"/200", "/404", "/200?takes=1ms", "/429/429?Retry-After-Ms=5&again=",
+			"/429?Retry-After-Ms=3&takes=1ms", "/503?Retry-After-Ms=1"}
 		var wg sync.WaitGroup
 		for i := range 600 {
 			wg.Go(func() {
@@ -876,7 +950,8 @@ func TestCooldownWaitThatDoesNotFit(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.policy.Cooldown = httpretry.CooldownWait
-			playScene(t, tt.policy, func(s *scene) { playWait(s, cmp.Or(tt.ctx, time.Hour), tt.client, tt.fits) })
+			playScene(t, tt.policy,
+				func(s *scene) { playWait(s, cmp.Or(tt.ctx, time.Hour), tt.client, tt.fits) })
 		})
 	}
 }
@@ -920,8 +995,10 @@ func assertOneEvent(s *scene, req *http.Request, reason httpretry.Reason) {
 func TestCancelDuringCooldown(t *testing.T) {
 	for _, legacy := range []bool{false, true} {
 		for _, ended := range []bool{false, true} {
-			t.Run(fmt.Sprintf("Request.Cancel %v/ended early %v", legacy, ended), func(t *testing.T) {
-				playScene(t, httpretry.Policy{Cooldown: httpretry.CooldownWait}, func(s *scene) { playCancel(s, legacy, ended) })
+			title := fmt.Sprintf("Request.Cancel %v/ended early %v", legacy, ended)
+			t.Run(title, func(t *testing.T) {
+				playScene(t, httpretry.Policy{Cooldown: httpretry.CooldownWait},
+					func(s *scene) { playCancel(s, legacy, ended) })
 			})
 		}
 	}
@@ -969,11 +1046,19 @@ func playCancel(s *scene, legacy, ended bool) {
 // Hazard A5: the request's body is not touched while a first attempt waits.
 func TestCooldownLeavesBodiesAlone(t *testing.T) {
 	playScene(t, httpretry.Policy{Cooldown: httpretry.CooldownWait}, func(s *scene) {
-		touched := func(what string) { assert.GreaterOrEqual(s, time.Since(s.start), 30*time.Second, what) }
+		touched := func(what string) {
+			assert.GreaterOrEqual(s, time.Since(s.start), 30*time.Second, what)
+		}
 		s.sendOnce("/429?Retry-After=30")
-		body := &retrytest.Body{ReadCloser: io.NopCloser(retrytest.ReaderFunc(func([]byte) (int, error) { touched("Read"); return 0, io.EOF }))}
+		body := &retrytest.Body{
+			ReadCloser: io.NopCloser(
+				retrytest.ReaderFunc(
+					func([]byte) (int, error) { touched("Read"); return 0, io.EOF }))}
 		req := retrytest.Streamed(s, "PUT", "http://a.test/500", body)
-		req.GetBody = func() (io.ReadCloser, error) { touched("GetBody"); return retrytest.Counted("text"), nil }
+		req.GetBody = func() (io.ReadCloser, error) {
+			touched("GetBody")
+			return retrytest.Counted("text"), nil
+		}
 		assert.Equal(s, 200, s.do(req).status)
 		assert.Len(s, s.at("a.test/500"), 2)
 	})
@@ -999,8 +1084,10 @@ func TestCooldownCountsAsElapsed(t *testing.T) {
 
 // Hazard H6: the host of a CooldownError comes from a URL.
 func TestCooldownErrorEscapesTheHost(t *testing.T) {
-	err := &httpretry.CooldownError{Origin: "http://a.test\x1b[31m\n\u2028", Until: time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC)}
-	assert.EqualError(t, err, `http://a.test\x1b[31m\n\u2028 asked for a pause until 2006-01-02T15:04:05Z`)
+	err := &httpretry.CooldownError{Origin: "http://a.test\x1b[31m\n\u2028",
+		Until: time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC)}
+	assert.EqualError(t, err,
+		`http://a.test\x1b[31m\n\u2028 asked for a pause until 2006-01-02T15:04:05Z`)
 }
 
 // Hazard H3, H5: a cool-down is that of an origin, however it is spelled, and
@@ -1019,25 +1106,31 @@ func TestCooldownKeys(t *testing.T) {
 	}{
 		{"same", nil, "http://a.test/429", "http://a.test/200", "", true},
 		{"path and query", nil, "http://a.test/429", "http://a.test/200/x?y=z", "", true},
-		{"case, dot, port, user", nil, "http://a.test/429", "http://me:pw@A.tESt.:80/200", "", true},
+		{"case, dot, port, user", nil, "http://a.test/429",
+			"http://me:pw@A.tESt.:80/200", "", true},
 		{"IDN, case", nil, "http://bücher.test/429", "http://BÜCHER.test/200", "", true},
 		{"IDN, encoded", nil, "http://bücher.test/429", "http://xn--bcher-kva.test/200", "", false},
 		{"port", nil, "http://a.test/429", "http://a.test:8080/200", "", false},
 		{"scheme", nil, "http://a.test/429", "https://a.test/200", "", false},
 		{"scheme and port", nil, "http://a.test/429", "https://a.test:80/200", "", false},
 		{"subdomain", nil, "http://a.test/429", "http://b.a.test/200", "", false},
-		{"same credential", byCredential, "http://a.test/429", "http://a.test/200", credential, true},
-		{"other credential", byCredential, "http://a.test/429", "http://a.test/200", credential + "x", false},
+		{"same credential", byCredential, "http://a.test/429", "http://a.test/200",
+			credential, true},
+		{"other credential", byCredential, "http://a.test/429", "http://a.test/200",
+			credential + "x", false},
 		{"no credential", byCredential, "http://a.test/429", "http://a.test/200", "", false},
-		{"same credential elsewhere", byCredential, "http://a.test/429", "http://b.test/200", credential, false},
+		{"same credential elsewhere", byCredential, "http://a.test/429", "http://b.test/200",
+			credential, false},
 		{"route", byRoute, "http://a.test/429", "http://a.test/200", credential, false},
 		{"same route, any credential", byRoute, "http://a.test/429", "http://a.test/429", "", true},
-		{"nobody's", func(*http.Request) string { return "" }, "http://a.test/429", "http://a.test/200", "", true},
+		{"nobody's", func(*http.Request) string { return "" }, "http://a.test/429",
+			"http://a.test/200", "", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			policy := httpretry.Policy{MaxAttempts: 1, CooldownKey: tt.key}
 			playScene(t, policy, func(s *scene) {
-				first, other := retrytest.Request(s, "GET", tt.first+"?Retry-After=30", ""), retrytest.Request(s, "GET", tt.other, "")
+				first, other := retrytest.Request(s, "GET", tt.first+"?Retry-After=30", ""),
+					retrytest.Request(s, "GET", tt.other, "")
 				first.Header.Set("Authorization", credential)
 				other.Header.Set("Authorization", tt.header)
 				s.do(first)
@@ -1057,7 +1150,8 @@ func TestCooldownKeys(t *testing.T) {
 func TestSchemesShareNothing(t *testing.T) {
 	for bad, good := range map[string]string{"http": "https", "https": "http"} {
 		t.Run(bad, func(t *testing.T) {
-			policy := httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}, Cooldown: httpretry.CooldownFail}
+			policy := httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond},
+				Cooldown: httpretry.CooldownFail}
 			playScene(t, policy, func(s *scene) {
 				// The shared default budget has five retries for a host.
 				for range 10 {
@@ -1067,7 +1161,8 @@ func TestSchemesShareNothing(t *testing.T) {
 				s.do(retrytest.Request(s, "GET", bad+"://a.test/503?Retry-After=3600", ""))
 				assert.Equal(s, time.Hour, s.remainingOf(s.Context(), policy, bad+"://a.test/200"))
 
-				assert.Equal(s, 200, s.do(retrytest.Request(s, "GET", good+"://a.test/503", "")).status)
+				assert.Equal(s, 200,
+					s.do(retrytest.Request(s, "GET", good+"://a.test/503", "")).status)
 				assert.Zero(s, s.remainingOf(s.Context(), policy, good+"://a.test/200"))
 			})
 		})
@@ -1076,7 +1171,8 @@ func TestSchemesShareNothing(t *testing.T) {
 
 // A success under another key does not end a cool-down.
 func TestSuccessElsewhereEndsNothing(t *testing.T) {
-	policy := httpretry.Policy{MaxAttempts: 1, CooldownKey: func(r *http.Request) string { return r.URL.Path }}
+	policy := httpretry.Policy{
+		MaxAttempts: 1, CooldownKey: func(r *http.Request) string { return r.URL.Path }}
 	playScene(t, policy, func(s *scene) {
 		s.get(s.Context(), "/429?Retry-After=30")
 		s.get(s.Context(), "/200")
@@ -1090,7 +1186,8 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 	calls := 0
 	policy := retrytest.RetryEvery(time.Second)
 	policy.CooldownKey = func(*http.Request) string { calls++; return "key" }
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
+	for _, mode := range []httpretry.Cooldown{
+		httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 		t.Run(mode.String(), func(t *testing.T) {
 			policy.Cooldown = mode
 			playScene(t, policy, func(s *scene) {
@@ -1102,11 +1199,13 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 					}
 					assert.Equal(s, want, calls, paths)
 				}
-				asks(0, "/200", "/404", "/500", "/error", "/429", "/503?Retry-After=0", "/500/429?Retry-After=0&again=")
+				asks(0, "/200", "/404", "/500", "/error", "/429", "/503?Retry-After=0",
+					"/500/429?Retry-After=0&again=")
 				const refused = "?Retry-After=30&X-Should-Retry=false"
 				asks(1, "/429"+refused)
 				time.Sleep(time.Minute)
-				asks(0, "/200", "/200", "/500") // although no request has looked at the cool-down since
+				// although no request has looked at the cool-down since
+				asks(0, "/200", "/200", "/500")
 				s.do(retrytest.Request(s, "GET", "http://b.test/503"+refused, ""))
 				time.Sleep(time.Minute)
 				asks(0, "/500", "/404", "/200")
@@ -1140,18 +1239,27 @@ func TestCooldownPanics(t *testing.T) {
 				policy.Cooldown = tt.mode
 				policy.CooldownKey = func(*http.Request) string { return panicIf(!tt.observer) }
 				var open atomic.Int32
-				base := countOpen(&urlBase{start: time.Now(), asked: map[string][]time.Duration{}}, &open)
+				base := countOpen(
+					&urlBase{start: time.Now(), asked: map[string][]time.Duration{}}, &open)
 				// The checks do not expect a panic.
-				transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy, Observe: func(_ context.Context, e httpretry.Event) {
-					panicIf(tt.observer && e.Attempt == 0)
-				}})
+				transport :=
+					retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy,
+						Observe: func(_ context.Context, e httpretry.Event) {
+							panicIf(tt.observer && e.Attempt == 0)
+						}})
 				time.AfterFunc(tt.later, func() { beginCooldown(t, transport) })
 				time.Sleep(time.Nanosecond)
 				body := retrytest.Counted("text")
-				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test"+tt.path, body)) })
+				assert.PanicsWithValue(t, "boom", func() {
+					_, _ = transport.RoundTrip(
+						retrytest.Streamed(t, "PUT", "http://a.test"+tt.path, body))
+				})
 				assert.Zero(t, open.Load())
 				assert.Equal(t, 1, body.Closes())
-				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test"+tt.path, "text")) })
+				assert.PanicsWithValue(t, "boom", func() {
+					_, _ = transport.RoundTrip(
+						retrytest.Request(t, "PUT", "http://a.test"+tt.path, "text"))
+				})
 			})
 		})
 	}
@@ -1168,7 +1276,8 @@ func panicIf(now bool) string {
 // CooldownKey.
 func beginCooldown(t *testing.T, transport http.RoundTripper) {
 	plain := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
-	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/429?Retry-After=30", "").WithContext(plain))
+	resp, err := transport.RoundTrip(
+		retrytest.Request(t, "GET", "http://a.test/429?Retry-After=30", "").WithContext(plain))
 	if assert.NoError(t, err) {
 		assert.NoError(t, resp.Body.Close())
 	}
@@ -1198,7 +1307,9 @@ func (b *countedBody) Close() error { b.closed(); return b.ReadCloser.Close() }
 // before.
 func TestManyHostsCoolDown(t *testing.T) {
 	playScene(t, retrytest.RetryEvery(time.Second), func(s *scene) {
-		s.transport = retrytest.Unchecked(s, httpretry.Config{Base: s.urlBase, Policy: retrytest.RetryEvery(time.Second)}) // the checks keep too much in memory
+		// the checks keep too much in memory
+		s.transport = retrytest.Unchecked(s,
+			httpretry.Config{Base: s.urlBase, Policy: retrytest.RetryEvery(time.Second)})
 		var wg sync.WaitGroup
 		s.sendOnce("/429?Retry-After=30")
 		for i := range 20 {
@@ -1214,7 +1325,8 @@ func TestManyHostsCoolDown(t *testing.T) {
 		cool := func(from, to int) {
 			for i := range to - from {
 				url := fmt.Sprintf("http://h%d.test/503?Retry-After=3000", from+i)
-				s.do(retrytest.Request(s, "GET", url, "").WithContext(httpretry.WithPolicy(s.Context(), httpretry.Policy{MaxAttempts: 1})))
+				s.do(retrytest.Request(s, "GET", url, "").WithContext(
+					httpretry.WithPolicy(s.Context(), httpretry.Policy{MaxAttempts: 1})))
 			}
 			s.urlBase.mu.Lock()
 			s.asked = map[string][]time.Duration{}
@@ -1241,7 +1353,8 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 	if retrytest.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
+	for _, mode := range []httpretry.Cooldown{
+		httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 		ok := newInstant().ok
 		cfg := fullConfig(retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/429" {
@@ -1275,15 +1388,19 @@ func TestCooldownValidates(t *testing.T) {
 	const problem = "Cooldown: Cooldown(7): want CooldownSend, CooldownWait or CooldownFail"
 	bad := httpretry.Policy{Cooldown: 7}
 	assert.EqualError(t, bad.Validate(), "httpretry: Policy."+problem)
-	_, err := httpretry.New(httpretry.Config{Policy: bad, Policies: map[string]httpretry.Policy{"a.test": bad}})
-	assert.EqualError(t, err, "httpretry: Config.Policy."+problem+"\nhttpretry: Config.Policies[\"a.test\"]."+problem)
+	_, err := httpretry.New(
+		httpretry.Config{Policy: bad, Policies: map[string]httpretry.Policy{"a.test": bad}})
+	assert.EqualError(t, err,
+		"httpretry: Config.Policy."+problem+"\nhttpretry: Config.Policies[\"a.test\"]."+problem)
 	bad.Budget, bad.IdempotencyHeader = &httpretry.HostBudget{Ratio: -1}, " "
 	fields := []string{"MaxElapsed", "Budget", "Cooldown", "IdempotencyHeader"}
 	bad.MaxElapsed = -1
 	for i, line := range strings.Split(bad.Validate().Error(), "\n") {
-		assert.True(t, strings.HasPrefix(line, "httpretry: Policy."+fields[i]+":"), "in the order of the fields: %s", line)
+		assert.True(t, strings.HasPrefix(line, "httpretry: Policy."+fields[i]+":"),
+			"in the order of the fields: %s", line)
 	}
-	for c, want := range map[httpretry.Cooldown]string{0: "send", 1: "wait", 2: "fail", 3: "Cooldown(3)", 255: "Cooldown(255)"} {
+	for c, want := range map[httpretry.Cooldown]string{
+		0: "send", 1: "wait", 2: "fail", 3: "Cooldown(3)", 255: "Cooldown(255)"} {
 		assert.Equal(t, want, c.String())
 		assert.Equal(t, c > httpretry.CooldownFail, httpretry.Policy{Cooldown: c}.Validate() != nil)
 	}

@@ -75,12 +75,16 @@ func TestLogEvents(t *testing.T) {
 			{"GET", script{s200}, ""},
 			{"GET", script{s404}, ""},
 			{"", script{s503, s200},
-				"level=INFO msg=\"retrying request\" method=GET url=http://a.test/path attempt=1 elapsed=0s status=503 wait=1s\n"},
+				"level=INFO msg=\"retrying request\" method=GET url=http://a.test/path attempt=1 " +
+					"elapsed=0s status=503 wait=1s\n"},
 			{"POST", script{reset},
-				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path attempt=1 elapsed=0s error=\"read tcp: connection reset by peer\" reason=not_idempotent\n"},
+				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path " +
+					"attempt=1 elapsed=0s error=\"read tcp: connection reset by peer\" " +
+					"reason=not_idempotent\n"},
 		} {
 			out.Reset()
-			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: retrytest.RetryEvery(time.Second), Observe: httpretry.LogEvents(logger)}).
+			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(tt.steps...),
+				Policy: retrytest.RetryEvery(time.Second), Observe: httpretry.LogEvents(logger)}).
 				RoundTrip(retrytest.Request(t, tt.method, "http://a.test/path", ""))
 			if err == nil {
 				retrytest.ReadBody(t, resp)
@@ -104,7 +108,8 @@ func TestLogEventsLevels(t *testing.T) {
 			want = `level=INFO msg="left the retry to the caller"`
 		}
 		logger, out := newLogger()
-		httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason})
+		e := httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason}
+		httpretry.LogEvents(logger)(t.Context(), e)
 		logged, _, _ := strings.Cut(out.String(), " method=")
 		assert.Equal(t, want, logged, reason)
 	}
@@ -174,20 +179,23 @@ func TestNoSecrets(t *testing.T) {
 		return nil, errors.New("proxy says: \x1b[31mgo away\r\nlevel=ERROR\u2028msg=forged")
 	})
 	for _, method := range []string{"GET", "POST", "EVIL\nMETHOD"} {
-		req := retrytest.Request(t, "GET", "http://"+secret+":"+secret+"@a.test/path?token="+secret+"#"+secret, "")
+		req := retrytest.Request(t, "GET",
+			"http://"+secret+":"+secret+"@a.test/path?token="+secret+"#"+secret, "")
 		req.Method = method
 		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
 			req.Header.Set(name, secret)
 		}
 		policy := retrytest.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return secret }
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
+		_, err := retrytest.New(t, httpretry.Config{
+			Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
 		require.Error(t, err)
 		assert.NotContains(t, err.Error(), secret)
 	}
 	assert.NotContains(t, out.String(), secret)
 	for line := range strings.SplitSeq(strings.TrimSpace(out.String()), "\n") {
-		assert.True(t, strings.HasPrefix(line, "level=INFO msg=\"retrying") || strings.HasPrefix(line, "level=WARN msg=\"gave up"), line)
+		assert.True(t, strings.HasPrefix(line, "level=INFO msg=\"retrying") ||
+			strings.HasPrefix(line, "level=WARN msg=\"gave up"), line)
 		assert.NotContains(t, line, "\x1b")
 		assert.NotContains(t, line, "\u2028")
 		assert.NotContains(t, line, "\r")
@@ -248,11 +256,15 @@ func TestEventOfAWait(t *testing.T) {
 		reason httpretry.Reason
 		check  func(*testing.T, error)
 	}{
-		{"canceled", func(_ *scene, cancel context.CancelCauseFunc) { cancel(errMine) }, httpretry.ReasonCanceled, func(t *testing.T, err error) {
+		{"canceled", func(_ *scene, cancel context.CancelCauseFunc) {
+			cancel(errMine)
+		}, httpretry.ReasonCanceled, func(t *testing.T, err error) {
 			assert.ErrorIs(t, err, context.Canceled)
 			assert.ErrorIs(t, err, errMine)
 		}},
-		{"cool-down", func(s *scene, _ context.CancelCauseFunc) { s.sendOnce("/429?Retry-After=3600") }, httpretry.ReasonCooldown, func(t *testing.T, err error) {
+		{"cool-down", func(s *scene, _ context.CancelCauseFunc) {
+			s.sendOnce("/429?Retry-After=3600")
+		}, httpretry.ReasonCooldown, func(t *testing.T, err error) {
 			var cooling *httpretry.CooldownError
 			assert.ErrorAs(t, err, &cooling)
 		}},
@@ -286,18 +298,21 @@ func TestNoEventBeforeTheFirstAttempt(t *testing.T) {
 		key    string
 		text   string
 	}{
-		"policy":         {ctx: httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: -1}), text: "Policy.MaxElapsed"},
+		"policy": {ctx: httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: -1}),
+			text: "Policy.MaxElapsed"},
 		"key":            {ctx: t.Context(), key: "a\nb", text: "Policy.NewIdempotencyKey"},
 		"context":        {ctx: done, text: "context canceled"},
 		"Request.Cancel": {ctx: t.Context(), cancel: closed, text: "request canceled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base, events := retrytest.Play(s200), new(retrytest.Record)
-			policy := httpretry.Policy{NewIdempotencyKey: func(*http.Request) string { return tt.key }}
+			policy := httpretry.Policy{
+				NewIdempotencyKey: func(*http.Request) string { return tt.key }}
 			req := retrytest.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
 			//lint:ignore SA1019 http.Client sets it
 			req.Cancel = tt.cancel
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			_, err := retrytest.New(t, httpretry.Config{
+				Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 			require.ErrorContains(t, err, tt.text)
 			assert.Empty(t, base.Attempts())
 			assert.Empty(t, events.Events)
@@ -323,7 +338,8 @@ func TestElapsedOfAnOldTransport(t *testing.T) {
 					resp, err := transport.RoundTrip(newGet(t))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
-					assert.Len(t, base.Attempts(), map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
+					assert.Len(t, base.Attempts(),
+						map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
 					for i, e := range events.Events {
 						assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
 					}
@@ -390,7 +406,8 @@ func TestWaited(t *testing.T) {
 		assert.Equal(s, 2*time.Second, events["/200/canceled"][0].Waited)
 		assert.Zero(s, events["/200/canceled"][0].Attempt)
 		assert.Equal(s, time.Second, events["/503/503"][4].Waited, "the last of four waits")
-		assert.Equal(s, []time.Duration{0, 3 * time.Second}, []time.Duration{events["/500/canceled"][0].Waited, events["/500/canceled"][1].Waited})
+		assert.Equal(s, []time.Duration{0, 3 * time.Second},
+			[]time.Duration{events["/500/canceled"][0].Waited, events["/500/canceled"][1].Waited})
 	})
 }
 
@@ -402,15 +419,19 @@ func TestWaitedOfResumes(t *testing.T) {
 		fails  bool
 		waited []time.Duration
 	}{
-		"resumes": {time.Hour, false, []time.Duration{0, 0, 3 * time.Second, 0, 3 * time.Second, 0, 3 * time.Second}},
-		"Close":   {2 * time.Second, true, []time.Duration{0, 0, 2 * time.Second}},
+		"resumes": {time.Hour, false,
+			[]time.Duration{0, 0, 3 * time.Second, 0, 3 * time.Second, 0, 3 * time.Second}},
+		"Close": {2 * time.Second, true, []time.Duration{0, 0, 2 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// The second part is long enough to start the attempts over.
-				o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(), new(retrytest.Record)
+				o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(),
+					new(retrytest.Record)
 				policy.Backoff = strategies.Constant{Wait: 3 * time.Second}
-				resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
+				resp := get(t,
+					retrytest.New(t,
+						httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
 				time.Sleep(time.Minute)
 				time.AfterFunc(tt.closed, func() { assert.NoError(t, resp.Body.Close()) })
 				_, err := io.Copy(io.Discard, resp.Body)
@@ -430,9 +451,12 @@ func TestWaitedOfResumes(t *testing.T) {
 // longer than the line before said.
 func TestWaitedIsLogged(t *testing.T) {
 	logger, out := newLogger()
-	e := httpretry.Event{Request: newGet(t), Attempt: 2, Waited: 8500 * time.Millisecond, Elapsed: 9 * time.Second, Wait: time.Second}
+	e := httpretry.Event{Request: newGet(t), Attempt: 2, Waited: 8500 * time.Millisecond,
+		Elapsed: 9 * time.Second, Wait: time.Second}
 	httpretry.LogEvents(logger)(t.Context(), e)
-	assert.Equal(t, "level=INFO msg=\"retrying request\" method=GET url=http://a.test/ attempt=2 elapsed=9s waited=8.5s wait=1s\n", out.String())
+	assert.Equal(t,
+		"level=INFO msg=\"retrying request\" method=GET url=http://a.test/ attempt=2 elapsed=9s "+
+			"waited=8.5s wait=1s\n", out.String())
 	out.Reset()
 	e.Waited = 0
 	httpretry.LogEvents(logger)(t.Context(), e)
@@ -454,25 +478,30 @@ func TestBudgetIsNamed(t *testing.T) {
 			if attempts == 1 {
 				policy.Budget = retrytest.UsedUp{}
 			}
-			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...), Policy: policy, Observe: httpretry.LogEvents(logger)}).
+			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...),
+				Policy: policy, Observe: httpretry.LogEvents(logger)}).
 				RoundTrip(newGet(t))
 			require.ErrorIs(t, err, retrytest.ErrReset)
-			require.ErrorContains(t, err, "(budget_exhausted; Policy.Budget refused a retry to this host)")
+			require.ErrorContains(t, err,
+				"(budget_exhausted; Policy.Budget refused a retry to this host)")
 			var all *httpretry.Error
 			require.ErrorAs(t, err, &all)
 			assert.Equal(t, attempts, all.Attempts)
-			assert.Contains(t, out.String(), `hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
+			assert.Contains(t, out.String(),
+				`hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
 		})
 	}
 	t.Run("response", func(t *testing.T) {
 		logger, out := newLogger()
 		policy := retrytest.RetryEvery(0)
 		policy.Budget = retrytest.UsedUp{}
-		resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(s503), Policy: policy, Observe: httpretry.LogEvents(logger)}).
+		resp, err := retrytest.New(t, httpretry.Config{
+			Base: retrytest.Play(s503), Policy: policy, Observe: httpretry.LogEvents(logger)}).
 			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
-		assert.Contains(t, out.String(), `status=503 hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
+		assert.Contains(t, out.String(),
+			`status=503 hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
 	})
 }
 
@@ -481,13 +510,15 @@ func TestBudgetIsNamed(t *testing.T) {
 func TestBodyIsNamed(t *testing.T) {
 	const hint = "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
 	gone := errors.New("the file is gone")
-	send := func(getBody func() (io.ReadCloser, error), steps ...retrytest.Step) (log string, err error) {
+	send := func(getBody func() (io.ReadCloser, error), steps ...retrytest.Step) (log string,
+		err error) {
 		logger, out := newLogger()
 		policy := retrytest.RetryEvery(0)
 		policy.ReplayBuffer = -1
 		req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
 		req.GetBody = getBody
-		resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...), Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
+		resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...),
+			Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
 		if err == nil {
 			retrytest.ReadBody(t, resp)
 		}
@@ -500,8 +531,9 @@ func TestBodyIsNamed(t *testing.T) {
 	} {
 		log, err := send(nil, steps...)
 		text := fmt.Sprintf("%d attempts", attempts)
-		require.EqualError(t, err, "httpretry: gave up after "+strings.Replace(text, "1 attempts", "1 attempt", 1)+
-			" (not_replayable; "+hint+"): read tcp: connection reset by peer")
+		require.EqualError(t, err,
+			"httpretry: gave up after "+strings.Replace(text, "1 attempts", "1 attempt", 1)+
+				" (not_replayable; "+hint+"): read tcp: connection reset by peer")
 		require.ErrorIs(t, err, retrytest.ErrReset)
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
@@ -527,15 +559,25 @@ func TestErrorOfOneAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for reason, set := range map[httpretry.Reason]func(*http.Request, *httpretry.Policy){
 			httpretry.ReasonPermanent: func(_ *http.Request, p *httpretry.Policy) {
-				p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
+				p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
+					return httpretry.Final
+				}
 			},
-			httpretry.ReasonAttempts:      func(_ *http.Request, p *httpretry.Policy) { p.MaxAttempts = 1 },
-			httpretry.ReasonNotIdempotent: func(r *http.Request, _ *httpretry.Policy) { r.Method = "POST" },
-			httpretry.ReasonDeadline:      func(_ *http.Request, p *httpretry.Policy) { p.MaxElapsed = time.Millisecond },
+			httpretry.ReasonAttempts: func(_ *http.Request, p *httpretry.Policy) {
+				p.MaxAttempts = 1
+			},
+			httpretry.ReasonNotIdempotent: func(r *http.Request, _ *httpretry.Policy) {
+				r.Method = "POST"
+			},
+			httpretry.ReasonDeadline: func(_ *http.Request, p *httpretry.Policy) {
+				p.MaxElapsed = time.Millisecond
+			},
 		} {
-			policy, req, events := retrytest.RetryEvery(time.Second), retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")), new(retrytest.Record)
+			policy, req, events := retrytest.RetryEvery(time.Second), retrytest.Streamed(t, "PUT",
+				"http://a.test/", retrytest.Counted("text")), new(retrytest.Record)
 			set(req, &policy)
-			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(reset), Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(reset), Policy: policy,
+				Observe: events.Observe}).RoundTrip(req)
 			assert.Equal(t, error(retrytest.ErrReset), err)
 			assert.Equal(t, reason.String(), events.Reason().String())
 		}
@@ -549,8 +591,12 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 	t.Run("after the decision", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var reasons []httpretry.Reason
-		observe := func(_ context.Context, e httpretry.Event) { reasons = append(reasons, e.Reason); cancel() }
-		_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(reset), Policy: policy, Observe: observe}).
+		observe := func(_ context.Context, e httpretry.Event) {
+			reasons = append(reasons, e.Reason)
+			cancel()
+		}
+		_, err := retrytest.New(t,
+			httpretry.Config{Base: retrytest.Play(reset), Policy: policy, Observe: observe}).
 			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
 		assert.Equal(t, error(retrytest.ErrReset), err)
 		assert.Equal(t, []httpretry.Reason{httpretry.ReasonNotIdempotent}, reasons)
@@ -558,11 +604,13 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 	t.Run("by Request.Cancel", func(t *testing.T) {
 		events, canceled := new(retrytest.Record), make(chan struct{})
 		failure := errors.New("net/http: request canceled")
-		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { close(canceled); return nil, failure })
+		base := retrytest.BaseFunc(
+			func(*http.Request) (*http.Response, error) { close(canceled); return nil, failure })
 		req := newGet(t)
 		//lint:ignore SA1019 http.Client sets it
 		req.Cancel = canceled
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+		_, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 		assert.Equal(t, failure, err)
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 	})
@@ -575,9 +623,11 @@ func TestOtherReasonsHaveNoHint(t *testing.T) {
 			continue
 		}
 		err := &httpretry.Error{Attempts: 2, Reason: reason, Err: io.EOF}
-		assert.EqualError(t, err, fmt.Sprintf("httpretry: gave up after 2 attempts (%v): EOF", reason))
+		assert.EqualError(t, err,
+			fmt.Sprintf("httpretry: gave up after 2 attempts (%v): EOF", reason))
 		logger, out := newLogger()
-		httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason})
+		e := httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason}
+		httpretry.LogEvents(logger)(t.Context(), e)
 		assert.NotContains(t, out.String(), "hint", reason)
 	}
 }

@@ -148,7 +148,8 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 
 // finish returns the last attempt's result to the caller. With WaitOnBudget it
 // waits first.
-func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
+func (c *call) finish(
+	resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
 	// fail releases the attempt, so it comes before the wait.
 	if err != nil {
 		err = c.fail(err, reason)
@@ -188,7 +189,8 @@ func (c *call) fail(err error, reason Reason) error {
 	c.progress = progressDone
 
 	// An error with a hint tells users which field to set.
-	unchanged := sentOnce && reason.hint() == "" && !isOwnError(err) && !c.caller.hidesCancel(err, reason)
+	unchanged := sentOnce && reason.hint() == "" && !isOwnError(err) &&
+		!c.caller.hidesCancel(err, reason)
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())

@@ -60,14 +60,16 @@ func TestFlow(t *testing.T) {
 		{"POST too early", "POST", "", nil, script{s425, s201}, 2, success, 201},
 		{"POST misdirected twice", "POST", "", nil, script{s421}, 2, permanent, 421},
 		{"keyed POST", "POST", "k", nil, script{s503, s201}, 2, success, 201},
-		{"keyed POST in conflict with itself", "POST", "k", nil, script{s409, s201}, 2, success, 201},
+		{"keyed POST in conflict with itself", "POST", "k", nil, script{s409, s201}, 2,
+			success, 201},
 		{"conflict without key", "PUT", "", nil, script{s409}, 1, permanent, 409},
 		{"server refuses", "GET", "", nil, script{refuses(503)}, 1, doNotRetry, 503},
 		{"server insists", "GET", "", nil, script{insists, s200}, 2, success, 200},
 		{"server insists on a POST", "POST", "", nil, script{insists}, 1, notIdempotent, 404},
 		{"success that refuses", "GET", "", nil, script{refuses(200)}, 1, success, 200},
 		{"Retry-After too long", "GET", "", nil, script{later}, 1, retryAfter, 503},
-		{"Retry-After too long and too late", "GET", "", func(p *policy) { p.MaxElapsed = time.Second },
+		{"Retry-After too long and too late", "GET", "",
+			func(p *policy) { p.MaxElapsed = time.Second },
 			script{later}, 1, retryAfter, 503},
 		{"no retries wanted", "GET", "", func(p *policy) { p.MaxAttempts = 1 },
 			script{s503}, 1, attempts, 503},
@@ -77,7 +79,8 @@ func TestFlow(t *testing.T) {
 			script{s503}, 3, deadline, 503},
 		{"no budget", "GET", "", func(p *policy) { p.Budget = &httpretry.HostBudget{Burst: 2} },
 			script{s503}, 3, budget, 503},
-		{"no budget, error", "GET", "", func(p *policy) { p.Budget = &httpretry.HostBudget{Burst: -1} },
+		{"no budget, error", "GET", "",
+			func(p *policy) { p.Budget = &httpretry.HostBudget{Burst: -1} },
 			script{reset}, 1, budget, 0},
 		{"certain failure", "GET", "", nil, script{retrytest.Fails(unknownHost)}, 1, permanent, 0},
 	} {
@@ -88,7 +91,8 @@ func TestFlow(t *testing.T) {
 					tt.policy(&policy)
 				}
 				base, events := retrytest.Play(tt.steps...), new(retrytest.Record)
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
 				body := ""
 				if tt.method != "GET" {
 					body = "payload"
@@ -111,7 +115,8 @@ func TestFlow(t *testing.T) {
 					require.ErrorIs(t, err, wantErr)
 					var all *httpretry.Error
 					if tt.attempts == 1 && tt.reason != httpretry.ReasonBudget {
-						assert.True(t, err == wantErr, "a single attempt's error is returned as it came")
+						assert.True(t, err == wantErr,
+							"a single attempt's error is returned as it came")
 					} else if assert.ErrorAs(t, err, &all) {
 						assert.Equal(t, tt.attempts, all.Attempts)
 						assert.Equal(t, tt.reason, all.Reason)
@@ -138,7 +143,8 @@ func assertEvents(t *testing.T, events *retrytest.Record, attempts int, req *htt
 		assert.Equal(t, i+1, e.Attempt)
 		assert.Equal(t, e.Response == nil, e.Err != nil)
 		assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
-		assert.Equal(t, i == attempts-1, e.Reason != 0, "the last event, and no other, has a reason")
+		assert.Equal(t, i == attempts-1, e.Reason != 0,
+			"the last event, and no other, has a reason")
 		assert.Equal(t, e.Reason == 0, e.Wait > 0)
 	}
 }
@@ -148,7 +154,8 @@ func assertEvents(t *testing.T, events *retrytest.Record, attempts int, req *htt
 func TestSuccessIsLeftAlone(t *testing.T) {
 	want := &http.Response{StatusCode: 200, Body: http.NoBody}
 	var got *http.Request
-	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) { got = req; return want, nil })
+	base := retrytest.BaseFunc(
+		func(req *http.Request) (*http.Response, error) { got = req; return want, nil })
 	for name, req := range map[string]*http.Request{
 		"GET":        newGet(t),
 		"PUT":        retrytest.Request(t, "PUT", "http://a.test/", "body"),
@@ -168,7 +175,8 @@ func TestSuccessIsLeftAlone(t *testing.T) {
 		want := errors.New("x509: certificate is not good")
 		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, want })
 		policy := httpretry.Policy{MaxAttempts: 1}
-		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
+		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(newGet(t))
 		assert.True(t, err == want)
 	})
 }
@@ -184,7 +192,8 @@ func TestAttemptHeader(t *testing.T) {
 	} {
 		t.Run(tt.configured, func(t *testing.T) {
 			base := retrytest.Play(s503, s503, s200)
-			transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), AttemptHeader: tt.configured})
+			transport := retrytest.New(t, httpretry.Config{
+				Base: base, Policy: retrytest.RetryEvery(0), AttemptHeader: tt.configured})
 			resp, err := transport.RoundTrip(newGet(t))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
@@ -210,7 +219,8 @@ func TestResponseRequest(t *testing.T) {
 			policy.AttemptTimeout = time.Minute
 			ctx := context.WithValue(t.Context(), key{}, "value")
 			req := retrytest.Request(t, "GET", "http://a.test/path", "").WithContext(ctx)
-			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...), Policy: policy}).RoundTrip(req)
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: retrytest.Play(steps...), Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			require.NoError(t, resp.Request.Context().Err())
@@ -235,7 +245,10 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 		get    func(*http.Request) any
 	}{
 		"URL": {
-			func(r *http.Request) *http.Request { r.URL = &url.URL{Scheme: "http", Host: "layer"}; return r },
+			func(r *http.Request) *http.Request {
+				r.URL = &url.URL{Scheme: "http", Host: "layer"}
+				return r
+			},
 			func(r *http.Request) any { return r.URL.Host },
 		},
 		"method": {
@@ -247,7 +260,10 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 			func(r *http.Request) any { return r.Host },
 		},
 		"header": {
-			func(r *http.Request) *http.Request { r.Header = http.Header{"X-By": {"layer"}}; return r },
+			func(r *http.Request) *http.Request {
+				r.Header = http.Header{"X-By": {"layer"}}
+				return r
+			},
 			func(r *http.Request) any { return r.Header.Get("X-By") },
 		},
 		"context": {
@@ -264,7 +280,8 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 				resp.Request = tt.change(req.WithContext(req.Context()))
 				return resp, err
 			})
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
 				RoundTrip(newGet(t))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
@@ -303,18 +320,22 @@ func TestResponseOfTheRequestBefore(t *testing.T) {
 func TestBadBase(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
 		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(newGet(t))
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			RoundTrip(newGet(t))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
 		assert.Equal(t, 5, all.Attempts)
-		assert.EqualError(t, err, "httpretry: gave up after 5 attempts (attempts_exhausted): the base transport returned neither a response nor an error")
+		assert.EqualError(t, err,
+			"httpretry: gave up after 5 attempts (attempts_exhausted): the base transport "+
+				"returned neither a response nor an error")
 	})
 	t.Run("both", func(t *testing.T) {
 		body := retrytest.Counted("")
 		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Body: body}, retrytest.ErrReset
 		})
-		_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+		_, err := retrytest.New(t, httpretry.Config{Base: base}).
+			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
 		assert.True(t, err == error(retrytest.ErrReset))
 		assert.EqualValues(t, 1, body.Closes())
 	})
@@ -323,7 +344,8 @@ func TestBadBase(t *testing.T) {
 		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: statuses[httpretry.Attempt(req.Context())-1]}, nil
 		})
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(newGet(t))
+		resp, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(newGet(t))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Nil(t, resp.Body)
@@ -338,7 +360,8 @@ func TestBadBase(t *testing.T) {
 			})
 			policy := retrytest.RetryEvery(0)
 			policy.MaxAttempts = 3
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(newGet(t))
 			require.NoError(t, err)
 			assert.GreaterOrEqual(t, time.Since(start), 11*time.Second)
 		})
@@ -347,13 +370,15 @@ func TestBadBase(t *testing.T) {
 		base := retrytest.Play(s503, s200)
 		req := newGet(t)
 		req.Header = nil
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+		resp, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		assert.Nil(t, base.Attempts()[1].Header)
 	})
 	t.Run("URL nil", func(t *testing.T) {
-		_, err := retrytest.New(t, httpretry.Config{}).RoundTrip(&http.Request{Header: http.Header{}})
+		_, err := retrytest.New(t, httpretry.Config{}).
+			RoundTrip(&http.Request{Header: http.Header{}})
 		assert.EqualError(t, err, "http: nil Request.URL")
 	})
 }
@@ -364,12 +389,14 @@ func TestNoHeaderMap(t *testing.T) {
 	keyed, copied := retrytest.RetryEvery(0), retrytest.RetryEvery(0)
 	keyed.NewIdempotencyKey = httpretry.RandomKey
 	copied.AttemptTimeout = time.Minute
-	srv := retrytest.NewServer(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
+	srv := retrytest.NewServer(t,
+		func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
 	send := func(ctx context.Context) {
 		for _, policy := range []httpretry.Policy{{}, keyed, copied} {
 			for _, method := range []string{"PUT", "POST"} {
 				body := retrytest.Counted("text")
-				req := retrytest.Streamed(t, method, srv.URL, body).WithContext(httpretry.WithPolicy(ctx, policy))
+				req := retrytest.Streamed(t, method, srv.URL, body).
+					WithContext(httpretry.WithPolicy(ctx, policy))
 				req.Header = nil
 				_, err := retrytest.New(t, httpretry.Config{}).RoundTrip(req)
 				require.EqualError(t, err, "http: nil Request.Header")
@@ -379,7 +406,8 @@ func TestNoHeaderMap(t *testing.T) {
 	}
 	send(t.Context())
 	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { send(r.Context()) })
-	httpretry.Middleware(handler).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
+	httpretry.Middleware(handler).ServeHTTP(
+		httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
 
 	// A layer that has sent nothing does not make it one that is sent either.
 	script, net := retrytest.Play(refused), srv.Client().Transport
@@ -392,7 +420,8 @@ func TestNoHeaderMap(t *testing.T) {
 	req := retrytest.Request(t, "POST", srv.URL, "")
 	req.Header = nil
 	_, err := retrytest.New(t, httpretry.Config{Base: layer, Policy: keyed}).RoundTrip(req)
-	require.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): http: nil Request.Header")
+	require.EqualError(t, err,
+		"httpretry: gave up after 2 attempts (permanent): http: nil Request.Header")
 
 	// A Base that sends it gets no key, so it must get the request once.
 	base := retrytest.Play(s503)
@@ -409,8 +438,10 @@ func TestNoHeaderMap(t *testing.T) {
 func TestHeaderPerAttempt(t *testing.T) {
 	// With each of these, even the first attempt is a copy.
 	for name, set := range map[string]func(*httpretry.Policy){
-		"NewIdempotencyKey": func(p *httpretry.Policy) { p.NewIdempotencyKey = httpretry.RandomKey },
-		"AttemptTimeout":    func(p *httpretry.Policy) { p.AttemptTimeout = time.Hour },
+		"NewIdempotencyKey": func(p *httpretry.Policy) {
+			p.NewIdempotencyKey = httpretry.RandomKey
+		},
+		"AttemptTimeout": func(p *httpretry.Policy) { p.AttemptTimeout = time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inner := retrytest.Play(s425, s425, s200)
@@ -425,7 +456,8 @@ func TestHeaderPerAttempt(t *testing.T) {
 			req.Header.Set("X-Given", "given")
 			policy := retrytest.RetryEvery(0)
 			set(&policy)
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(req)
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			require.Len(t, inner.Attempts(), 3)
@@ -448,9 +480,11 @@ func TestHeaderCopy(t *testing.T) {
 		"empty":            {},
 		"one":              {"X-One": {"1"}},
 		"nil or no values": {"User-Agent": nil, "X-None": {}, "X-One": {"1"}},
-		"several values":   {"X-One": {"1"}, "X-Six": {"1", "2", "3", "4", "5", "6"}, "X-Two": {"1", "2"}},
-		"room for more":    {"X-One": append(make([]string, 0, 4), "1"), "X-Two": append(make([]string, 0, 4), "1", "2")},
-		"many":             many,
+		"several values": {
+			"X-One": {"1"}, "X-Six": {"1", "2", "3", "4", "5", "6"}, "X-Two": {"1", "2"}},
+		"room for more": {"X-One": append(make([]string, 0, 4), "1"),
+			"X-Two": append(make([]string, 0, 4), "1", "2")},
+		"many": many,
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := retrytest.Request(t, "POST", "http://a.test/", "")
@@ -468,7 +502,8 @@ func TestHeaderCopy(t *testing.T) {
 					assert.Equal(t, []string{"added"}, values[len(values)-1:])
 					assert.NotContains(t, values[:len(values)-1], "added", "of another field")
 				}
-				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody},
+					nil
 			})
 			resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 			require.NoError(t, err)
@@ -483,7 +518,8 @@ func TestHeaderCopy(t *testing.T) {
 
 // Hazard A11: the zero value works.
 func TestZeroTransport(t *testing.T) {
-	srv := retrytest.NewServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	srv := retrytest.NewServer(t,
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 	var transport httpretry.RetryTransport
 	client := &http.Client{Transport: &transport}
 	defer client.CloseIdleConnections()
@@ -531,7 +567,8 @@ func TestCloseIdleConnections(t *testing.T) {
 	client.CloseIdleConnections()
 	assert.Equal(t, 1, base.Closed)
 
-	client.Transport = retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play()}) // which has no such method
+	// which has no such method
+	client.Transport = retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play()})
 	client.CloseIdleConnections()
 }
 
@@ -549,7 +586,8 @@ func TestCancelDuringWait(t *testing.T) {
 				return req.WithContext(ctx), func() { cancel(cause) }
 			},
 			[]error{context.Canceled, cause},
-			"httpretry: gave up after 1 attempt (canceled): context canceled: the user closed the window (last attempt: status 503)",
+			"httpretry: gave up after 1 attempt (canceled): context canceled: the user closed " +
+				"the window (last attempt: status 503)",
 		},
 		"without cause": {
 			func(req *http.Request) (*http.Request, func()) {
@@ -557,7 +595,8 @@ func TestCancelDuringWait(t *testing.T) {
 				return req.WithContext(ctx), cancel
 			},
 			[]error{context.Canceled},
-			"httpretry: gave up after 1 attempt (canceled): context canceled (last attempt: status 503)",
+			"httpretry: gave up after 1 attempt (canceled): context canceled (last attempt: " +
+				"status 503)",
 		},
 		"Request.Cancel": { // Hazard G4
 			func(req *http.Request) (*http.Request, func()) {
@@ -568,14 +607,16 @@ func TestCancelDuringWait(t *testing.T) {
 				return req, func() { close(ch) }
 			},
 			nil,
-			"httpretry: gave up after 1 attempt (canceled): request canceled (last attempt: status 503)",
+			"httpretry: gave up after 1 attempt (canceled): request canceled (last attempt: " +
+				"status 503)",
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base, events := retrytest.Play(s503), new(retrytest.Record)
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Hour), Observe: events.Observe})
+				transport := retrytest.New(t, httpretry.Config{
+					Base: base, Policy: retrytest.RetryEvery(time.Hour), Observe: events.Observe})
 				req, cancel := tt.cancel(newGet(t))
 				time.AfterFunc(time.Minute, cancel)
 				start := time.Now()
@@ -621,7 +662,8 @@ func TestCanceled(t *testing.T) {
 				base := retrytest.Play([]script{{slow}, {s503, slow}}[n]...)
 				events := new(retrytest.Record)
 				time.AfterFunc(time.Minute, func() { cancel(cause) })
-				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
+				_, err := retrytest.New(t, httpretry.Config{Base: base,
+					Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
 					RoundTrip(newGet(t).WithContext(ctx))
 				require.ErrorIs(t, err, cause)
 				assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
@@ -662,7 +704,8 @@ func TestDeadline(t *testing.T) {
 				defer cancel()
 				base, events := retrytest.Play(s503), new(retrytest.Record)
 				start := time.Now()
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
+				resp, err := retrytest.New(t, httpretry.Config{Base: base,
+					Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
 					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
@@ -680,8 +723,9 @@ func TestClientTimeout(t *testing.T) {
 		for _, wait := range []time.Duration{time.Second, time.Hour} {
 			base := retrytest.Play(retrytest.Step{Err: retrytest.ErrReset, Takes: time.Second})
 			client := &http.Client{
-				Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(wait)}),
-				Timeout:   3500 * time.Millisecond,
+				Transport: retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(wait)}),
+				Timeout: 3500 * time.Millisecond,
 			}
 			start := time.Now()
 			_, err := client.Get("http://a.test/")
@@ -689,7 +733,8 @@ func TestClientTimeout(t *testing.T) {
 			assert.LessOrEqual(t, time.Since(start), 3500*time.Millisecond)
 		}
 		slow := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
-		client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: slow}), Timeout: time.Minute}
+		client := &http.Client{
+			Transport: retrytest.New(t, httpretry.Config{Base: slow}), Timeout: time.Minute}
 		_, err := client.Get("http://a.test/")
 		var timeout net.Error
 		require.ErrorAs(t, err, &timeout)
@@ -706,8 +751,10 @@ func TestRetryAfterWait(t *testing.T) {
 	}{
 		{"none", nil, 2 * time.Second, 2 * time.Second},
 		{"zero is plain backoff", []string{"Retry-After", "0"}, 2 * time.Second, 2 * time.Second},
-		{"garbage is plain backoff", []string{"Retry-After", "soon"}, 2 * time.Second, 2 * time.Second},
-		{"shorter than the backoff", []string{"Retry-After", "1"}, 2 * time.Second, 3 * time.Second},
+		{"garbage is plain backoff", []string{"Retry-After", "soon"}, 2 * time.Second,
+			2 * time.Second},
+		{"shorter than the backoff", []string{"Retry-After", "1"}, 2 * time.Second,
+			3 * time.Second},
 		{"longer", []string{"Retry-After", "40"}, 40 * time.Second, 50 * time.Second},
 		{"longest", []string{"Retry-After", "60"}, 60 * time.Second, 75 * time.Second},
 		{"milliseconds", []string{"Retry-After-Ms", "4000"}, 4 * time.Second, 5 * time.Second},
@@ -717,7 +764,8 @@ func TestRetryAfterWait(t *testing.T) {
 				seen := map[time.Duration]bool{}
 				for range 50 {
 					base := retrytest.Play(retrytest.Status(503, tt.header...), s200)
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(2 * time.Second)}).
+					resp, err := retrytest.New(t, httpretry.Config{
+						Base: base, Policy: retrytest.RetryEvery(2 * time.Second)}).
 						RoundTrip(newGet(t))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
@@ -727,7 +775,8 @@ func TestRetryAfterWait(t *testing.T) {
 					seen[wait] = true
 				}
 				if tt.max > tt.min {
-					assert.Greater(t, len(seen), 40, "clients that were told the same come back spread out")
+					assert.Greater(t, len(seen), 40,
+						"clients that were told the same come back spread out")
 				}
 			})
 		})
@@ -741,7 +790,8 @@ func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), 41*time.Second)
 			base := retrytest.Play(retrytest.Status(503, "Retry-After", "40"), s200)
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
 				RoundTrip(newGet(t).WithContext(ctx))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
@@ -767,7 +817,8 @@ func TestRetryAfterOnSuccess(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		base := retrytest.Play(retrytest.Status(202, "Retry-After", "30"), s200)
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		assert.Equal(t, []time.Duration{time.Second}, base.Waits())
@@ -777,8 +828,10 @@ func TestRetryAfterOnSuccess(t *testing.T) {
 // A 400 is an error. The server may ask for a retry of it.
 func TestRetryAfterOnBadRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.Play(retrytest.Status(400, "X-Should-Retry", "true", "Retry-After", "30"), s200)
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second)}).
+		base := retrytest.Play(
+			retrytest.Status(400, "X-Should-Retry", "true", "Retry-After", "30"), s200)
+		resp, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second)}).
 			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
@@ -791,13 +844,15 @@ func TestRetryAfterOnBadRequest(t *testing.T) {
 func TestBackoffAfter429(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := retrytest.RetryEvery(0)
-		policy.Backoff = strategies.Func(func(retry int) time.Duration { return time.Duration(retry+1) * time.Second })
+		policy.Backoff = strategies.Func(
+			func(retry int) time.Duration { return time.Duration(retry+1) * time.Second })
 		base := retrytest.Play(s503, s429, s503, s429, s200)
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
-		assert.Equal(t, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, base.Waits())
+		assert.Equal(t, []time.Duration{
+			time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, base.Waits())
 	})
 }
 
@@ -832,7 +887,8 @@ func TestOddWaits(t *testing.T) {
 			policy := retrytest.RetryEvery(0)
 			policy.Backoff = strategies.Func(func(int) time.Duration { return wait })
 			policy.MaxRetryAfter = 1<<63 - 1
-			base := retrytest.Play(retrytest.Status(503, "Retry-After", "99999999999999999999"), s200)
+			base := retrytest.Play(
+				retrytest.Status(503, "Retry-After", "99999999999999999999"), s200)
 			if wait <= 0 {
 				base = retrytest.Play(s503, s200)
 			}
@@ -862,10 +918,12 @@ func TestBudgetCalls(t *testing.T) {
 	}{
 		{"success", "GET", script{s200}, "deposit"},
 		{"refusal that stands", "GET", script{s404}, "deposit"},
-		{"success in the end", "GET", script{s503, s503, s200}, "withdraw, withdraw, deposit charged"},
+		{"success in the end", "GET", script{s503, s503, s200},
+			"withdraw, withdraw, deposit charged"},
 		{"failure", "GET", script{s503, s501}, "withdraw, deposit charged"},
 		{"failure in the end", "GET", script{s503}, "withdraw, withdraw, withdraw, withdraw"},
-		{"429 whose wait is obeyed", "GET", script{retrytest.Status(429, "Retry-After", "0.001"), s200}, "deposit"},
+		{"429 whose wait is obeyed", "GET",
+			script{retrytest.Status(429, "Retry-After", "0.001"), s200}, "deposit"},
 		{"429 without a wait", "GET", script{s429, s200}, "withdraw, deposit charged"},
 		{"server refuses", "GET", script{refuses(503)}, ""},
 		{"server refuses a final failure", "GET", script{refuses(402)}, "deposit"},
@@ -876,7 +934,8 @@ func TestBudgetCalls(t *testing.T) {
 			budget := &retrytest.Ledger{}
 			policy := retrytest.RetryEvery(0)
 			policy.Budget = budget
-			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: policy}).
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: policy}).
 				RoundTrip(retrytest.Request(t, tt.method, "http://A.test:80/", ""))
 			if err == nil {
 				retrytest.ReadBody(t, resp)
@@ -892,7 +951,8 @@ func TestSharedBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := retrytest.Play(s503)
 		policy := httpretry.Policy{MaxAttempts: 3}
-		transport := retrytest.New(t, httpretry.Config{Base: base, Policies: map[string]httpretry.Policy{"a.test": policy}})
+		transport := retrytest.New(t,
+			httpretry.Config{Base: base, Policies: map[string]httpretry.Policy{"a.test": policy}})
 		ctx := httpretry.WithPolicy(t.Context(), policy)
 		for _, ctx := range []context.Context{t.Context(), ctx, t.Context()} {
 			resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
@@ -913,13 +973,17 @@ func TestPanics(t *testing.T) {
 		set    func(*httpretry.Config)
 	}{
 		"Base": {503, keyed, func(c *httpretry.Config) {
-			c.Base = retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { boom(); return nil, nil })
+			c.Base = retrytest.BaseFunc(
+				func(*http.Request) (*http.Response, error) { boom(); return nil, nil })
 		}},
 		"Observe": {503, keyed, func(c *httpretry.Config) {
 			c.Observe = func(context.Context, httpretry.Event) { boom() }
 		}},
 		"Classify": {503, keyed, func(c *httpretry.Config) {
-			c.Policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { boom(); return 0 }
+			c.Policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
+				boom()
+				return 0
+			}
 		}},
 		"Idempotent": {503, keyless, func(c *httpretry.Config) {
 			c.Policy.Idempotent = func(*http.Request) bool { boom(); return false }
@@ -930,8 +994,9 @@ func TestPanics(t *testing.T) {
 		"Backoff": {503, keyed, func(c *httpretry.Config) {
 			c.Policy.Backoff = strategies.Func(func(int) time.Duration { boom(); return 0 })
 		}},
-		"Deposit":  {200, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{true} }},
-		"Withdraw": {503, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{false} }},
+		"Deposit": {200, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{true} }},
+		"Withdraw": {
+			503, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{false} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var bodies []*retrytest.Body
@@ -951,7 +1016,8 @@ func TestPanics(t *testing.T) {
 			body := retrytest.Counted("x")
 			req := retrytest.Streamed(t, "POST", "http://a.test/", body).WithContext(ctx)
 			req.Header = tt.header.Clone()
-			assert.PanicsWithValue(t, "boom", func() { _, _ = retrytest.Unchecked(t, cfg).RoundTrip(req) })
+			assert.PanicsWithValue(t, "boom",
+				func() { _, _ = retrytest.Unchecked(t, cfg).RoundTrip(req) })
 			assert.EqualValues(t, 1, body.Closes(), "closes of the request's body")
 			for _, b := range bodies {
 				assert.EqualValues(t, 1, b.Closes(), "closes of a response's body")
@@ -982,8 +1048,12 @@ func TestPanicRefundsUnsentRetry(t *testing.T) {
 				if httpretry.Attempt(req.Context()) == 2 {
 					spring("second attempt")
 				}
-				body := retrytest.ReaderFunc(func([]byte) (int, error) { spring("response"); return 0, http.ErrAbortHandler })
-				return &http.Response{StatusCode: 503, Body: &retrytest.Body{ReadCloser: io.NopCloser(body)}}, nil
+				body := retrytest.ReaderFunc(func([]byte) (int, error) {
+					spring("response")
+					return 0, http.ErrAbortHandler
+				})
+				return &http.Response{
+					StatusCode: 503, Body: &retrytest.Body{ReadCloser: io.NopCloser(body)}}, nil
 			})
 			budget := new(httpretry.HostBudget)
 			policy := retrytest.RetryEvery(0)

@@ -53,7 +53,9 @@ func (l layering) transport(t *testing.T, base http.RoundTripper) http.RoundTrip
 func TestAtMostOnceHTTP2(t *testing.T) {
 	answers := map[string]struct {
 		answer func(faults.Stream)
-		body   int32 // deliveries of a POST with a body: several if the server says that it did nothing
+		// deliveries of a POST with a body: several if the server says that it
+		// did nothing
+		body int32
 		// Without a body: net/http's resend is stopped, and its error does not
 		// say why it would have resent the request. After ENHANCE_YOUR_CALM,
 		// net/http does not resend it, so its error says why.
@@ -62,14 +64,16 @@ func TestAtMostOnceHTTP2(t *testing.T) {
 		// net/http's resend is stopped when it asks for the body.
 		unknown int32
 	}{
-		"REFUSED_STREAM":     {func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 1, 1, 1},
-		"PROTOCOL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.ProtocolError) }, 1, 1, 1},
-		"INTERNAL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.InternalError) }, 1, 1, 1},
-		"ENHANCE_YOUR_CALM":  {func(s faults.Stream) { s.ResetStream(faults.EnhanceYourCalm) }, 1, 1, 1},
-		"GOAWAY(0)":          {func(s faults.Stream) { s.GoAway(0, faults.NoError) }, 5, 1, 1},
-		"GOAWAY(0), calm":    {func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) }, 5, 5, 5},
-		"GOAWAY(id) + close": {func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1, 1, 1},
-		"close":              {func(s faults.Stream) { s.Close() }, 1, 1, 1},
+		"REFUSED_STREAM": {func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 1, 1, 1},
+		"PROTOCOL_ERROR": {func(s faults.Stream) { s.ResetStream(faults.ProtocolError) }, 1, 1, 1},
+		"INTERNAL_ERROR": {func(s faults.Stream) { s.ResetStream(faults.InternalError) }, 1, 1, 1},
+		"ENHANCE_YOUR_CALM": {
+			func(s faults.Stream) { s.ResetStream(faults.EnhanceYourCalm) }, 1, 1, 1},
+		"GOAWAY(0)":       {func(s faults.Stream) { s.GoAway(0, faults.NoError) }, 5, 1, 1},
+		"GOAWAY(0), calm": {func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) }, 5, 5, 5},
+		"GOAWAY(id) + close": {
+			func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1, 1, 1},
+		"close": {func(s faults.Stream) { s.Close() }, 1, 1, 1},
 	}
 	for name, tt := range answers {
 		for _, above := range []layering{noLayer, knownLayer, unknownLayer} {
@@ -79,7 +83,8 @@ func TestAtMostOnceHTTP2(t *testing.T) {
 					transport := above.transport(t, faults.HTTP2Base(t))
 					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 					defer cancel()
-					_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
+					_, err := transport.RoundTrip(
+						retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
 					require.Error(t, err)
 					require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
 					want := tt.bodiless
@@ -108,7 +113,8 @@ func TestGoAwayReplay(t *testing.T) {
 		}
 	})
 	events := new(retrytest.Record)
-	transport := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: retrytest.RetryEvery(0), Observe: events.Observe})
+	transport := retrytest.New(t, httpretry.Config{
+		Base: faults.HTTP2Base(t), Policy: retrytest.RetryEvery(0), Observe: events.Observe})
 	resp, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), "payload"))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -133,7 +139,9 @@ func TestSendsPerAttempt(t *testing.T) {
 	defer cancel()
 	_, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 	require.NoError(t, ctx.Err())
-	assert.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): net/http sent the request 10 times in one attempt, and was stopped")
+	assert.EqualError(t, err,
+		"httpretry: gave up after 2 attempts (permanent): net/http sent the request 10 times in "+
+			"one attempt, and was stopped")
 	assert.LessOrEqual(t, srv.Requests.Load(), int32(1+10))
 	assert.Greater(t, srv.Requests.Load(), int32(3))
 }
@@ -142,16 +150,17 @@ func TestSendsPerAttempt(t *testing.T) {
 // log in, is not mistaken for net/http resending the attempt.
 func TestLayerThatLogsIn(t *testing.T) {
 	var charges atomic.Int32
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/token":
-			_, _ = io.WriteString(w, "secret")
-		case r.Header.Get("Authorization") != "secret":
-			w.WriteHeader(http.StatusUnauthorized)
-		default:
-			charges.Add(1)
-		}
-	}))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.URL.Path == "/token":
+				_, _ = io.WriteString(w, "secret")
+			case r.Header.Get("Authorization") != "secret":
+				w.WriteHeader(http.StatusUnauthorized)
+			default:
+				charges.Add(1)
+			}
+		}))
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
@@ -162,7 +171,8 @@ func TestLayerThatLogsIn(t *testing.T) {
 			return resp, err
 		}
 		retrytest.ReadBody(t, resp)
-		token, err := inner.RoundTrip(retrytest.Request(t, "GET", srv.URL+"/token", "").WithContext(req.Context()))
+		token, err := inner.RoundTrip(
+			retrytest.Request(t, "GET", srv.URL+"/token", "").WithContext(req.Context()))
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +180,8 @@ func TestLayerThatLogsIn(t *testing.T) {
 		req.Header.Set("Authorization", retrytest.ReadBody(t, token))
 		return inner.RoundTrip(req)
 	})
-	resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", srv.URL+"/charge", ""))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base}).
+		RoundTrip(retrytest.Request(t, "POST", srv.URL+"/charge", ""))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, 2, resp.ProtoMajor)
@@ -189,11 +200,13 @@ func TestAtMostOnceAfterInformational(t *testing.T) {
 		for _, layers := range []layering{noLayer, knownLayer, unknownLayer} {
 			for _, body := range []string{"", "payload"} {
 				t.Run(fmt.Sprintf("%s/layers=%s/body=%q", name, layers, body), func(t *testing.T) {
-					srv := faults.HTTP2(t, func(s faults.Stream) { s.Header(false, ":status", "103"); end(s) })
+					srv := faults.HTTP2(t,
+						func(s faults.Stream) { s.Header(false, ":status", "103"); end(s) })
 					transport := layers.transport(t, faults.HTTP2Base(t))
 					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 					defer cancel()
-					_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
+					_, err := transport.RoundTrip(
+						retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
 					require.Error(t, err)
 					require.NoError(t, ctx.Err())
 					assert.EqualValues(t, 1, srv.Requests.Load(), "%v", err)
@@ -223,16 +236,18 @@ func TestRequestsInsideTransport(t *testing.T) {
 			base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 				get(ctx, resolver+"/a")
 				get(ctx, resolver+"/aaaa")
-				return new(net.Dialer).DialContext(ctx, network, strings.TrimPrefix(url, "https://"))
+				return new(net.Dialer).DialContext(
+					ctx, network, strings.TrimPrefix(url, "https://"))
 			}
 		},
 		"a protocol that authenticates": func(base *http.Transport) {
-			base.RegisterProtocol("https", retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				get(req.Context(), url)
-				req = req.Clone(req.Context())
-				req.Header.Set("Authorization", "secret")
-				return known.RoundTrip(req)
-			}))
+			base.RegisterProtocol(
+				"https", retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					get(req.Context(), url)
+					req = req.Clone(req.Context())
+					req.Header.Set("Authorization", "secret")
+					return known.RoundTrip(req)
+				}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -240,7 +255,8 @@ func TestRequestsInsideTransport(t *testing.T) {
 			base := known.Clone()
 			t.Cleanup(base.CloseIdleConnections)
 			set(base)
-			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", url, ""))
+			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base}).
+				RoundTrip(retrytest.Request(t, "POST", url, ""))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			assert.EqualValues(t, 1, posts.Load())
@@ -250,15 +266,17 @@ func TestRequestsInsideTransport(t *testing.T) {
 
 // newHTTP2Handler starts a TLS server that counts its POSTs, and returns a
 // transport that trusts it.
-func newHTTP2Handler(t *testing.T, h http.HandlerFunc) (posts *atomic.Int32, url string, client *http.Transport) {
+func newHTTP2Handler(
+	t *testing.T, h http.HandlerFunc) (posts *atomic.Int32, url string, client *http.Transport) {
 	t.Helper()
 	posts = new(atomic.Int32)
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == "POST" {
-			posts.Add(1)
-		}
-		h(w, r)
-	}))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == "POST" {
+				posts.Add(1)
+			}
+			h(w, r)
+		}))
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
@@ -277,7 +295,8 @@ func TestInformationalFlood(t *testing.T) {
 				}
 			})
 			base.MaxResponseHeaderBytes = 100_000
-			resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", srv.URL, ""))
+			resp, err := retrytest.New(t, httpretry.Config{Base: base}).
+				RoundTrip(retrytest.Request(t, "POST", srv.URL, ""))
 			if want != "" {
 				require.ErrorContains(t, err, want)
 				return
@@ -295,8 +314,10 @@ func TestNothingWritten(t *testing.T) {
 	srv := retrytest.NewServer(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
 	var broken atomic.Bool
 	base := faults.Base(t, nil)
-	faults.WrapConns(base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
-	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
+	faults.WrapConns(
+		base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
+	transport := retrytest.New(t,
+		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
 	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -312,11 +333,12 @@ func TestNothingWritten(t *testing.T) {
 // it with a body from GetBody.
 func TestNothingWrittenOnTheLastAttempt(t *testing.T) {
 	var sent atomic.Int32
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if body, _ := io.ReadAll(r.Body); string(body) == "payload" {
-			sent.Add(1)
-		}
-	}))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if body, _ := io.ReadAll(r.Body); string(body) == "payload" {
+				sent.Add(1)
+			}
+		}))
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	base := srv.Client().Transport.(*http.Transport).Clone()
@@ -363,7 +385,8 @@ func TestAtMostOnceOnTheLastAttempt(t *testing.T) {
 					req.Method = "POST"
 				}
 				policy := httpretry.Policy{MaxAttempts: 1}
-				_, err := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy}).RoundTrip(req)
+				_, err := retrytest.New(t,
+					httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy}).RoundTrip(req)
 				require.ErrorContains(t, err, "was stopped")
 				assert.EqualValues(t, 1, srv.Requests.Load())
 			})
@@ -401,7 +424,8 @@ func TestNeverSent(t *testing.T) {
 		}
 		return conn, err
 	}
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", srv.URL, "payload"))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Request(t, "POST", srv.URL, "payload"))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.EqualValues(t, 3, conns.Load())
@@ -411,7 +435,8 @@ func TestNeverSent(t *testing.T) {
 // A base that does not call the hooks of httptrace proves nothing.
 func TestNeverSentUnknown(t *testing.T) {
 	base := retrytest.Play(retrytest.Fails(io.EOF))
-	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
 	require.Equal(t, io.EOF, err)
 	assert.Len(t, base.Attempts(), 1)
 }
@@ -419,9 +444,10 @@ func TestNeverSentUnknown(t *testing.T) {
 // If net/http could not connect, a layer may have sent the body in another way,
 // which the hooks do not report.
 func TestNeverSentByNetHTTP(t *testing.T) {
-	unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("no route")
-	}}
+	unreachable := &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("no route")
+		}}
 	for _, usesGetBody := range []bool{false, true} {
 		sent := 0
 		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
@@ -435,7 +461,8 @@ func TestNeverSentByNetHTTP(t *testing.T) {
 			}
 			return unreachable.RoundTrip(again)
 		})
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "payload"))
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "payload"))
 		require.ErrorContains(t, err, "no route")
 		assert.Equal(t, 1, sent)
 	}
@@ -445,10 +472,11 @@ func TestNeverSentByNetHTTP(t *testing.T) {
 // http.Transport, which a layer with an Unwrap method uses, has not.
 func TestNeverSentWithoutBody(t *testing.T) {
 	dials := 0
-	unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		dials++
-		return nil, errors.New("no route")
-	}}
+	unreachable := &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			dials++
+			return nil, errors.New("no route")
+		}}
 	fallback := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		_, _ = unreachable.RoundTrip(req)
 		return nil, io.ErrUnexpectedEOF // of a transport that does not call the hooks
@@ -463,7 +491,8 @@ func TestNeverSentWithoutBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dials = 0
-			_, err := retrytest.New(t, httpretry.Config{Base: tt.base, Policy: retrytest.RetryEvery(0)}).
+			_, err := retrytest.New(t,
+				httpretry.Config{Base: tt.base, Policy: retrytest.RetryEvery(0)}).
 				RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
 			require.Error(t, err)
 			assert.Equal(t, tt.attempts, dials)
@@ -477,19 +506,24 @@ func TestNeverSentByAnotherProtocol(t *testing.T) {
 	for _, body := range []string{"", "payload"} {
 		t.Run(fmt.Sprintf("registered/body %q", body), func(t *testing.T) {
 			sent := 0
-			unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-				return nil, errors.New("no route")
-			}}
+			unreachable := &http.Transport{
+				DialContext: func(context.Context, string, string) (net.Conn, error) {
+					return nil, errors.New("no route")
+				}}
 			base := new(http.Transport)
-			base.RegisterProtocol("two", retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				if req.Body != nil {
-					_, _ = io.Copy(io.Discard, req.Body)
-					_ = req.Body.Close()
-				}
-				sent++
-				return unreachable.RoundTrip(retrytest.Request(t, "POST", "http://a.test/", body).WithContext(req.Context()))
-			}))
-			_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			base.RegisterProtocol(
+				"two", retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					if req.Body != nil {
+						_, _ = io.Copy(io.Discard, req.Body)
+						_ = req.Body.Close()
+					}
+					sent++
+					return unreachable.RoundTrip(
+						retrytest.Request(t, "POST", "http://a.test/", body).
+							WithContext(req.Context()))
+				}))
+			_, err := retrytest.Unchecked(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
 				RoundTrip(retrytest.Request(t, "POST", "two://a.test/", body))
 			require.ErrorContains(t, err, "no route")
 			assert.Equal(t, 1, sent)
@@ -520,7 +554,8 @@ func TestNeverSentByAnotherProtocol(t *testing.T) {
 					})
 				},
 			}
-			_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			_, err := retrytest.Unchecked(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
 				RoundTrip(retrytest.Request(t, "POST", "https://"+srv.Addr, body))
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			assert.EqualValues(t, 1, sent.Load())
@@ -563,7 +598,8 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 			policy.IdempotencyHeader = "X-Request-Id"
 			transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
 			for range 5 {
-				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, "")) // leaves a connection to be reused
+				// leaves a connection to be reused
+				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				req := retrytest.Request(t, "POST", url, "")
@@ -640,7 +676,8 @@ func TestStoppedResendKeepsConnection(t *testing.T) {
 // newChangingServer starts a TLS server whose first connection has the first
 // protocol, and all others the second. The server resets HTTP/2 requests and
 // answers HTTP/1 ones.
-func newChangingServer(t testing.TB, first, later string) (base *http.Transport, url string, posts *atomic.Int32) {
+func newChangingServer(
+	t testing.TB, first, later string) (base *http.Transport, url string, posts *atomic.Int32) {
 	t.Helper()
 	server, client := faults.Certificates(t)
 	posts = new(atomic.Int32)
@@ -675,7 +712,8 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 	t.Run("HTTP/2, then HTTP/1", func(t *testing.T) {
 		for range 20 {
 			base, url, posts := newChangingServer(t, "h2", "http/1.1")
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", url, ""))
+			_, err := retrytest.New(t, httpretry.Config{Base: base,
+				Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", url, ""))
 			require.Error(t, err)
 			base.CloseIdleConnections()
 			assert.EqualValues(t, 1, posts.Load())
@@ -684,7 +722,8 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 	t.Run("stale HTTP/1, then HTTP/2", func(t *testing.T) {
 		base, url, posts := newChangingServer(t, "http/1.1", "h2")
 		var broken atomic.Bool
-		faults.WrapConns(base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
+		faults.WrapConns(
+			base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
 		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
 		require.NoError(t, err)
@@ -719,8 +758,10 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 			reused bool // the request is sent on a connection that is open already
 			refuse func(faults.Stream)
 		}{
-			"new connection, which stays open":    {false, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
-			"reused connection, which stays open": {true, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
+			"new connection, which stays open": {
+				false, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
+			"reused connection, which stays open": {
+				true, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
 			"reused connection, which ends": {true, func(s faults.Stream) {
 				s.GoAway(s.ID, faults.NoError)
 				s.ResetStream(faults.RefusedStream)
@@ -746,15 +787,18 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 				base := faults.Base(t, client)
 				base.ForceAttemptHTTP2 = true
 				base.Proxy = http.ProxyURL(start(srv.Addr))
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 				if tt.reused {
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "https://"+srv.Addr, ""))
+					resp, err := transport.RoundTrip(
+						retrytest.Request(t, "GET", "https://"+srv.Addr, ""))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 				defer cancel()
-				_, err := transport.RoundTrip(retrytest.Request(t, "POST", "https://"+srv.Addr, "").WithContext(ctx))
+				_, err := transport.RoundTrip(
+					retrytest.Request(t, "POST", "https://"+srv.Addr, "").WithContext(ctx))
 				require.ErrorContains(t, err, "was stopped")
 				assert.EqualValues(t, 1, posts.Load())
 			})
@@ -797,13 +841,15 @@ func TestAtMostOnceThroughProxies(t *testing.T) {
 			for range 3 {
 				if scheme == "http" {
 					// The proxy itself answers.
-					proxies = append(proxies, faults.Listen(t, func(c *faults.Conn) { serve(c, arrived) }).Addr)
+					proxies = append(
+						proxies, faults.Listen(t, func(c *faults.Conn) { serve(c, arrived) }).Addr)
 					continue
 				}
-				proxies = append(proxies, faults.Proxy(t, srv.Addr, func(c *faults.Conn, _ *http.Request) bool {
-					c.Respond(200, "")
-					return true
-				}).Addr)
+				proxies = append(
+					proxies, faults.Proxy(t, srv.Addr, func(c *faults.Conn, _ *http.Request) bool {
+						c.Respond(200, "")
+						return true
+					}).Addr)
 			}
 			base := faults.Base(t, client)
 			base.ForceAttemptHTTP2 = true
@@ -817,8 +863,11 @@ func TestAtMostOnceThroughProxies(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
 			if scheme == "http" {
-				for range proxies { // net/http resends only what failed on a connection that was used before
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://"+srv.Addr, ""))
+				// net/http resends only what failed on a connection that was
+				// used before
+				for range proxies {
+					resp, err := transport.RoundTrip(
+						retrytest.Request(t, "GET", "http://"+srv.Addr, ""))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 				}
@@ -841,7 +890,8 @@ func TestAtMostOnceInDetachedContext(t *testing.T) {
 			base := faults.HTTP2Base(t)
 			transport := retrytest.New(t, httpretry.Config{
 				Base: retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), waitLimit)
+					ctx, cancel := context.WithTimeout(
+						context.WithoutCancel(req.Context()), waitLimit)
 					defer cancel()
 					return base.RoundTrip(req.WithContext(ctx))
 				}),
@@ -866,16 +916,39 @@ func TestNeverSentProof(t *testing.T) {
 		attempts int
 	}{
 		{"no connection", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, false, io.EOF, 5},
-		{"no connection in time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, true, nil, 5},
-		{"a connection", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, io.EOF, 5},
+		{"no connection in time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") },
+			true, nil, 5},
+		{"a connection", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.GotConn(httptrace.GotConnInfo{})
+		}, false, io.EOF, 5},
 		// An HTTP/2 stream may still be written when RoundTrip has returned.
-		{"a connection, and out of time", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, true, nil, 1},
-		{"a connection, and out of a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, fmt.Errorf("layer: %w", context.DeadlineExceeded), 1},
-		{"a connection, and a layer's own timeout", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, &oddError{timeout: true}, 1},
-		{"no connection in a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, false, context.DeadlineExceeded, 5},
-		{"a field", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaderField("Host", nil) }, false, io.EOF, 1},
-		{"a header, but not its fields", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaders() }, false, io.EOF, 1},
-		{"sent, then dialled elsewhere", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaderField("Host", nil) }, false, retrytest.ErrRefused, 1},
+		{"a connection, and out of time", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.GotConn(httptrace.GotConnInfo{})
+		}, true, nil, 1},
+		{"a connection, and out of a layer's time", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.GotConn(httptrace.GotConnInfo{})
+		}, false, fmt.Errorf("layer: %w", context.DeadlineExceeded), 1},
+		{"a connection, and a layer's own timeout", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.GotConn(httptrace.GotConnInfo{})
+		}, false, &oddError{timeout: true}, 1},
+		{"no connection in a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") },
+			false, context.DeadlineExceeded, 5},
+		{"a field", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.WroteHeaderField("Host", nil)
+		}, false, io.EOF, 1},
+		{"a header, but not its fields", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.WroteHeaders()
+		}, false, io.EOF, 1},
+		{"sent, then dialled elsewhere", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.WroteHeaderField("Host", nil)
+		}, false, retrytest.ErrRefused, 1},
 		{"nothing", func(*httptrace.ClientTrace) {}, false, io.EOF, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -892,7 +965,8 @@ func TestNeverSentProof(t *testing.T) {
 				})
 				policy := retrytest.RetryEvery(0)
 				policy.AttemptTimeout = time.Second
-				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "payload"))
+				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "payload"))
 				require.Error(t, err)
 				assert.Equal(t, tt.attempts, attempts)
 			})
@@ -943,18 +1017,21 @@ func TestDialThatLogsIn(t *testing.T) {
 	}
 	var posts atomic.Int32
 	srv := newH2(func(http.ResponseWriter, *http.Request) { posts.Add(1) })
-	login := newH2(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "token") })
+	login := newH2(
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "token") })
 	base := srv.Client().Transport.(*http.Transport).Clone()
 	t.Cleanup(base.CloseIdleConnections)
 	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		resp, err := login.Client().Transport.RoundTrip(retrytest.Request(t, "GET", login.URL, "").WithContext(ctx))
+		resp, err := login.Client().Transport.RoundTrip(
+			retrytest.Request(t, "GET", login.URL, "").WithContext(ctx))
 		if err != nil {
 			return nil, err
 		}
 		retrytest.ReadBody(t, resp)
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", srv.URL, "text"))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Request(t, "POST", srv.URL, "text"))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.EqualValues(t, 1, posts.Load())
@@ -1022,18 +1099,20 @@ func TestLayerThatUsesGetBody(t *testing.T) {
 			for _, method := range []string{"POST", "PUT"} {
 				t.Run(fmt.Sprintf("%s/timeout %v", method, timeout), func(t *testing.T) {
 					var requests atomic.Int32
-					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-						requests.Add(1)
-						body, err := io.ReadAll(r.Body)
-						assert.NoError(t, err)
-						assert.Equal(t, "payload", string(body))
-						if r.Header.Get("Authorization") == "" {
-							w.WriteHeader(http.StatusUnauthorized)
-						}
-					})
+					base, srv :=
+						retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+							requests.Add(1)
+							body, err := io.ReadAll(r.Body)
+							assert.NoError(t, err)
+							assert.Equal(t, "payload", string(body))
+							if r.Header.Get("Authorization") == "" {
+								w.WriteHeader(http.StatusUnauthorized)
+							}
+						})
 					policy := retrytest.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					resp, err := retrytest.New(t, httpretry.Config{Base: digest(base), Policy: policy}).
+					resp, err := retrytest.New(t,
+						httpretry.Config{Base: digest(base), Policy: policy}).
 						RoundTrip(retrytest.Request(t, method, srv.URL, "payload"))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
@@ -1056,7 +1135,8 @@ func TestLayerThatUsesGetBodyAtMostOnce(t *testing.T) {
 		s.ResetStream(faults.RefusedStream)
 	})
 	events := new(retrytest.Record)
-	_, err := retrytest.New(t, httpretry.Config{Base: digest(faults.HTTP2Base(t)), Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
+	_, err := retrytest.New(t, httpretry.Config{Base: digest(faults.HTTP2Base(t)),
+		Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
 		RoundTrip(retrytest.Request(t, "POST", srv.URL(), "payload"))
 	require.Error(t, err)
 	assert.Equal(t, httpretry.ReasonNotIdempotent, events.Reason())
@@ -1106,12 +1186,14 @@ func TestNothingWrittenAfterReset(t *testing.T) {
 			requests.Store(0)
 			var stale atomic.Bool
 			transport := faults.Base(t, nil)
-			faults.WrapConns(transport, func(conn net.Conn) net.Conn { return &staleResetConn{Conn: conn, stale: &stale} })
+			faults.WrapConns(transport,
+				func(conn net.Conn) net.Conn { return &staleResetConn{Conn: conn, stale: &stale} })
 			var base http.RoundTripper = transport
 			if layered {
 				base = retrytest.BaseFunc(transport.RoundTrip)
 			}
-			retrying := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+			retrying := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 			for range 3 {
 				resp, err := retrying.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
 				require.NoError(t, err)
@@ -1151,12 +1233,13 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("TLS=%v/%s", secure, name), func(t *testing.T) {
 				var posts atomic.Int32
-				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					body, _ := io.ReadAll(r.Body)
-					if r.Method == "POST" && string(body) == "payload" {
-						posts.Add(1)
-					}
-				}))
+				srv := httptest.NewUnstartedServer(
+					http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+						body, _ := io.ReadAll(r.Body)
+						if r.Method == "POST" && string(body) == "payload" {
+							posts.Add(1)
+						}
+					}))
 				if secure {
 					srv.StartTLS()
 				} else {
@@ -1167,7 +1250,8 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 				t.Cleanup(base.CloseIdleConnections)
 				var broken atomic.Bool
 				base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-					conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
+					conn, err := new(net.Dialer).DialContext(
+						ctx, network, srv.Listener.Addr().String())
 					return &lateReadConn{brittleConn{Conn: conn, broken: &broken}}, err
 				}
 				layer := http.RoundTripper(base)
@@ -1180,7 +1264,8 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 						return resp, err
 					})
 				}
-				transport := retrytest.New(t, httpretry.Config{Base: layer, Policy: retrytest.RetryEvery(0)})
+				transport := retrytest.New(t,
+					httpretry.Config{Base: layer, Policy: retrytest.RetryEvery(0)})
 				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
@@ -1207,10 +1292,11 @@ func TestLayerThatSendsManyRequests(t *testing.T) {
 		for _, method := range []string{"GET", "POST"} {
 			t.Run(method, func(t *testing.T) {
 				var ranges atomic.Int32
-				inner, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-					ranges.Add(1)
-					_, _ = io.WriteString(w, r.Header.Get("Range"))
-				})
+				inner, srv :=
+					retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+						ranges.Add(1)
+						_, _ = io.WriteString(w, r.Header.Get("Range"))
+					})
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					for i := range 12 {
 						part := req.Clone(req.Context())
@@ -1226,7 +1312,8 @@ func TestLayerThatSendsManyRequests(t *testing.T) {
 				})
 				policy := retrytest.RetryEvery(0)
 				policy.AttemptTimeout = time.Minute
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, method, srv.URL, ""))
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(retrytest.Request(t, method, srv.URL, ""))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				assert.Equal(t, 200, resp.StatusCode)
@@ -1244,7 +1331,8 @@ func TestGoAwayStorm(t *testing.T) {
 	policy.AttemptTimeout = time.Minute
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	_, err := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy, Observe: events.Observe}).
+	_, err := retrytest.New(t,
+		httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy, Observe: events.Observe}).
 		RoundTrip(retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 	require.ErrorContains(t, err, "net/http sent the request 10 times in one attempt")
 	require.NoError(t, ctx.Err())
@@ -1261,39 +1349,45 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(fmt.Sprintf("body %q", body), func(t *testing.T) {
 				if body == "" && proto == retrytest.HTTP2 {
-					t.Skip("net/http's resend of a request without a body and a request of a layer to the same host look the same: see wire.Trace.gotConn")
+					t.Skip(
+						"net/http's resend of a request without a body and a request of a layer " +
+							"to the same host look the same: see wire.Trace.gotConn")
 				}
 				var posts atomic.Int32
 				processing, reported := make(chan struct{}), make(chan struct{})
-				inner, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-					if r.Method != "POST" {
-						return
-					}
-					_, _ = io.Copy(io.Discard, r.Body)
-					if posts.Add(1) == 1 {
-						close(processing)
-					}
-					select {
-					case <-reported:
-						w.WriteHeader(http.StatusCreated)
-					case <-r.Context().Done():
-					}
-				})
+				inner, srv :=
+					retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+						if r.Method != "POST" {
+							return
+						}
+						_, _ = io.Copy(io.Discard, r.Body)
+						if posts.Add(1) == 1 {
+							close(processing)
+						}
+						select {
+						case <-reported:
+							w.WriteHeader(http.StatusCreated)
+						case <-r.Context().Done():
+						}
+					})
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					go func() { // reports the progress of the upload
 						defer close(reported)
 						<-processing
-						side, err := http.NewRequestWithContext(req.Context(), "GET", srv.URL+"/progress", nil)
+						side, err := http.NewRequestWithContext(
+							req.Context(), "GET", srv.URL+"/progress", nil)
 						if !assert.NoError(t, err) {
 							return
 						}
-						if resp, err := inner.RoundTrip(side); err == nil { // it may fail, the attempt must not
+						// it may fail, the attempt must not
+						if resp, err := inner.RoundTrip(side); err == nil {
 							_ = resp.Body.Close()
 						}
 					}()
 					return inner.RoundTrip(req)
 				})
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 				waitFor(t, "the response", func() {
 					resp, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL, body))
 					if assert.NoError(t, err) {
@@ -1326,7 +1420,8 @@ func TestConnectionUnknown(t *testing.T) {
 				return nil, io.EOF
 			})
 			policy := retrytest.RetryEvery(0)
-			policy.Idempotent = func(*http.Request) bool { return false } // but net/http resends a GET
+			// but net/http resends a GET
+			policy.Idempotent = func(*http.Request) bool { return false }
 			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(newGet(t))
 			require.ErrorContains(t, err, "and was stopped")

@@ -5,9 +5,9 @@
 //
 // Request bodies have five files:
 //
-//   - requestbodyreplay: each attempt sends the same bytes, within ReplayBuffer;
-//   - requestbodygetbody: a retry gets its body from Request.GetBody;
-//   - requestbodyresend: so does net/http, when it resends an attempt;
-//   - requestbodyduplex: a response arrives while the body is still being sent;
-//   - requestbodyfails: the caller's body blocks, fails, panics or is too short.
+//   - requestbodyreplay: each attempt sends the same bytes, within ReplayBuffer
+//   - requestbodygetbody: a retry gets its body from Request.GetBody
+//   - requestbodyresend: net/http gets it from GetBody to resend an attempt
+//   - requestbodyduplex: a response arrives while the body is being sent
+//   - requestbodyfails: the caller's body blocks, fails, panics or is short
 package test

@@ -59,7 +59,8 @@ const waitLimit = time.Minute
 // also asks for the connection to be closed.
 func answerEarly(w http.ResponseWriter, r *http.Request, code int) {
 	if r.ProtoMajor < 2 {
-		_ = http.NewResponseController(w).EnableFullDuplex() // or else the server first reads the whole request
+		// or else the server first reads the whole request
+		_ = http.NewResponseController(w).EnableFullDuplex()
 		w.Header().Set("Connection", "close")
 	}
 	w.WriteHeader(code)
@@ -98,7 +99,8 @@ func newUpload(t testing.TB, kind upload, url string, data []byte) *http.Request
 	t.Helper()
 	req := retrytest.Streamed(t, "PUT", url, nil)
 	open := func() (io.ReadCloser, error) {
-		return &retrytest.Body{ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}, nil
+		return &retrytest.Body{
+			ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}, nil
 	}
 	req.Body, _ = open()
 	switch kind {
@@ -178,9 +180,11 @@ func readN(t testing.TB, r io.Reader, n int) string {
 
 // inVirtualTime runs a test over both protocols, each in a synctest bubble.
 // start starts a server and returns a transport that is connected to it.
-func inVirtualTime(t *testing.T, test func(t *testing.T, start func(http.HandlerFunc) *http.Transport)) {
+func inVirtualTime(
+	t *testing.T, test func(t *testing.T, start func(http.HandlerFunc) *http.Transport)) {
 	t.Helper()
-	for proto, pipe := range map[string]func(testing.TB, http.HandlerFunc) *http.Transport{retrytest.HTTP1: faults.Pipe, retrytest.HTTP2: faults.HTTP2Pipe} {
+	for proto, pipe := range map[string]func(testing.TB, http.HandlerFunc) *http.Transport{
+		retrytest.HTTP1: faults.Pipe, retrytest.HTTP2: faults.HTTP2Pipe} {
 		t.Run(proto, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				test(t, func(handler http.HandlerFunc) *http.Transport { return pipe(t, handler) })

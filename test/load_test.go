@@ -61,7 +61,8 @@ func sendCrowd(t *testing.T, cfg httpretry.Config, n int, urls ...string) {
 
 // countRetries starts a server that counts the retries that arrive, by Host
 // header.
-func countRetries(t *testing.T, answer func(r *http.Request) int) (base *http.Transport, retries func(host string) int) {
+func countRetries(t *testing.T,
+	answer func(r *http.Request) int) (base *http.Transport, retries func(host string) int) {
 	var mu sync.Mutex
 	seen := map[string]int{}
 	srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -109,8 +110,11 @@ func TestCrowdAtTheBudget(t *testing.T) {
 		base, retries := countRetries(t, fails)
 		policy := retrytest.RetryEvery(0)
 		policy.Budget = &httpretry.HostBudget{Burst: 10, Window: time.Hour}
-		sendCrowd(t, httpretry.Config{Base: base, Policy: policy}, 200, "http://a.test/", "http://b.test/", "http://c.test:81/", "http://A.test./")
-		assert.Equal(t, []int{10, 10, 10}, []int{retries("a.test") + retries("A.test.") + retries("A.test"), retries("b.test"), retries("c.test:81")})
+		sendCrowd(t, httpretry.Config{Base: base, Policy: policy}, 200, "http://a.test/",
+			"http://b.test/", "http://c.test:81/", "http://A.test./")
+		assert.Equal(t, []int{10, 10, 10},
+			[]int{retries("a.test") + retries("A.test.") + retries("A.test"), retries("b.test"),
+				retries("c.test:81")})
 		sendCrowd(t, httpretry.Config{Base: base, Policy: policy}, 1, "http://d.test/")
 		assert.Equal(t, 4, retries("d.test"), "which nobody has asked before")
 	})
@@ -145,7 +149,8 @@ func TestBudgetExhaustedOnTheWire(t *testing.T) {
 		policy := retrytest.RetryEvery(time.Minute)
 		policy.Budget = &httpretry.HostBudget{Burst: -1}
 		events := new(retrytest.Record)
-		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+		transport := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
 		start := time.Now()
 
 		resp, err := transport.RoundTrip(newGet(t))
@@ -195,11 +200,13 @@ func TestManyWait(t *testing.T) {
 		}
 		synctest.Wait() // until all of them wait
 		perRequest := (memoryInUse() - memory) / int64(requests)
-		t.Logf("%d requests wait: %d bytes each, the caller's goroutine included", requests, perRequest)
+		t.Logf("%d requests wait: %d bytes each, the caller's goroutine included",
+			requests, perRequest)
 		if !retrytest.RaceEnabled {
 			assert.Less(t, perRequest, int64(each))
 		}
-		assert.LessOrEqual(t, runtime.NumGoroutine()-goroutines, requests+5*5, "and the connections' own")
+		assert.LessOrEqual(t, runtime.NumGoroutine()-goroutines, requests+5*5,
+			"and the connections' own")
 		assert.Zero(t, retrytest.Balance(budget, "http://a.test"))
 		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/ok", ""))
 		require.NoError(t, err)
@@ -234,7 +241,8 @@ func leftoverGoroutines() int {
 	}
 	count := 0
 	for stack := range strings.SplitSeq(strings.TrimRight(string(buf), "\x00"), "\n\n") {
-		for _, mark := range []string{"/httpretry.(", "context.(*cancelCtx).propagateCancel", "net/http.(*persistConn)", "net/http.(*http2ClientConn)",
+		for _, mark := range []string{"/httpretry.(", "context.(*cancelCtx).propagateCancel",
+			"net/http.(*persistConn)", "net/http.(*http2ClientConn)",
 			"net/http.(*conn).serve", "net/http.(*http2serverConn)"} {
 			if strings.Contains(stack, mark) {
 				count++
@@ -267,7 +275,8 @@ func requireSettled(t *testing.T, goroutines int, base *http.Transport, open *at
 	}
 	if !assert.Eventually(t, nothing, waitLimit, 10*time.Millisecond) {
 		buf := make([]byte, 1<<20)
-		t.Fatalf("%d goroutines, %d before; %d connections:\n%s", leftoverGoroutines(), goroutines, open.Load(), buf[:runtime.Stack(buf, true)])
+		t.Fatalf("%d goroutines, %d before; %d connections:\n%s", leftoverGoroutines(), goroutines,
+			open.Load(), buf[:runtime.Stack(buf, true)])
 	}
 }
 
@@ -318,13 +327,15 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 	return map[string]func(cfg, req){
 		"Base": func(c cfg, _ req) {
 			next := c.Base
-			c.Base = retrytest.BaseFunc(func(r req) (*http.Response, error) { p.spring(); return next.RoundTrip(r) })
+			c.Base = retrytest.BaseFunc(
+				func(r req) (*http.Response, error) { p.spring(); return next.RoundTrip(r) })
 		},
 		"Classify": func(c cfg, _ req) {
-			c.Policy.Classify = func(req *http.Request, r *http.Response, err error) httpretry.Outcome {
-				p.spring()
-				return httpretry.Classify(req, r, err)
-			}
+			c.Policy.Classify =
+				func(req *http.Request, r *http.Response, err error) httpretry.Outcome {
+					p.spring()
+					return httpretry.Classify(req, r, err)
+				}
 		},
 		"Idempotent": func(c cfg, r req) {
 			keyless(r)
@@ -366,14 +377,15 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 // Hazard K4: a panic in the caller's code affects only its own request. The
 // next request can use the only connection of the same transport.
 func TestPanicsLeaveNothingBehind(t *testing.T) {
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		code, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
-		if err != nil {
-			panic(http.ErrAbortHandler)
-		}
-		w.WriteHeader(code)
-		_, _ = w.Write(make([]byte, 200<<10)) // too much to be drained
-	}))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			code, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			w.WriteHeader(code)
+			_, _ = w.Write(make([]byte, 200<<10)) // too much to be drained
+		}))
 	open := countOpen(srv)
 	srv.Start()
 	t.Cleanup(srv.Close)
@@ -400,11 +412,13 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 				p.armed.Store(true)
 				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 				p.armed.Store(false)
-				assert.Eventually(t, func() bool { return timeout == 0 || body.Closes() == 1 }, waitLimit, time.Millisecond, "closes of the request's body")
+				assert.Eventually(t, func() bool { return timeout == 0 || body.Closes() == 1 },
+					waitLimit, time.Millisecond, "closes of the request's body")
 
 				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 				defer cancel()
-				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL+"/200", "").WithContext(ctx))
+				resp, err := transport.RoundTrip(
+					retrytest.Request(t, "GET", srv.URL+"/200", "").WithContext(ctx))
 				require.NoError(t, err)
 				assert.Len(t, retrytest.ReadBody(t, resp), 200<<10)
 				requireSettled(t, goroutines, base, open)
@@ -448,7 +462,8 @@ var mixedRequests = []struct {
 	{method: "GET", path: "/drop", use: readAll},
 	{method: "POST", path: "/drop", use: readAll},
 	{method: "GET", path: "/slow", use: readAll},
-	{method: "POST", path: "/slow", use: readAll}, // retried if its first attempt ends before it is sent
+	// retried if its first attempt ends before it is sent
+	{method: "POST", path: "/slow", use: readAll},
 	{method: "PUT", path: "/big", use: closeUnread},
 	{method: "GET", path: "/big", use: readAll},
 	{method: "GET", path: "/200", cancel: true},
@@ -456,7 +471,10 @@ var mixedRequests = []struct {
 	{method: "GET", path: "/101", use: closeUnread, http1: true},
 }
 
-func readAll(resp *http.Response)     { _, _ = io.Copy(io.Discard, resp.Body); _ = resp.Body.Close() }
+func readAll(resp *http.Response) {
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+}
 func closeUnread(resp *http.Response) { _ = resp.Body.Close() }
 
 // serveMixed fails the first attempt of each request, in different ways.
@@ -471,7 +489,8 @@ func serveMixed(w http.ResponseWriter, r *http.Request) {
 	case path == "101" && !first:
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err == nil {
-			_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_, _ = rw.WriteString(
+				"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 			_ = rw.Flush()
 			_, _ = io.Copy(io.Discard, conn)
 			_ = conn.Close()
@@ -519,7 +538,8 @@ func TestNothingIsLeft(t *testing.T) {
 			wg.Wait()
 			requireSettled(t, goroutines, base, open)
 			srv.Close()
-			assert.Eventually(t, func() bool { return openFiles(t) <= files }, waitLimit, 10*time.Millisecond, "open files")
+			assert.Eventually(t, func() bool { return openFiles(t) <= files }, waitLimit,
+				10*time.Millisecond, "open files")
 		})
 	}
 }
@@ -553,11 +573,12 @@ func sendMixed(t *testing.T, base http.RoundTripper, url string, parent context.
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
 	}
-	resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy, Observe: func(context.Context, httpretry.Event) {
-		if m.cancel {
-			cancel()
-		}
-	}}).RoundTrip(req)
+	resp, err := retrytest.Unchecked(t, httpretry.Config{
+		Base: base, Policy: policy, Observe: func(context.Context, httpretry.Event) {
+			if m.cancel {
+				cancel()
+			}
+		}}).RoundTrip(req)
 	if m.cancel && !errors.Is(err, context.Canceled) {
 		t.Errorf("%v: %v", m, err)
 	}
@@ -606,7 +627,8 @@ func TestHundredAttempts(t *testing.T) {
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				if tt.kind == endless {
-					assert.Less(t, len(seen), 30, "the deadline, not a wait that has wrapped around")
+					assert.Less(t, len(seen), 30,
+						"the deadline, not a wait that has wrapped around")
 					return
 				}
 				require.Len(t, seen, 100)

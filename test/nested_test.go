@@ -38,8 +38,12 @@ type nesting struct {
 func nestings() []nesting {
 	return []nesting{
 		{"direct", func(inner http.RoundTripper) http.RoundTripper { return inner }, false},
-		{"Unwrap", func(inner http.RoundTripper) http.RoundTripper { return unwrapper{unwrapper{inner}} }, false},
-		{"no Unwrap", func(inner http.RoundTripper) http.RoundTripper { return retrytest.BaseFunc(inner.RoundTrip) }, true},
+		{"Unwrap", func(inner http.RoundTripper) http.RoundTripper {
+			return unwrapper{unwrapper{inner}}
+		}, false},
+		{"no Unwrap", func(inner http.RoundTripper) http.RoundTripper {
+			return retrytest.BaseFunc(inner.RoundTrip)
+		}, true},
 	}
 }
 
@@ -53,8 +57,10 @@ type nested struct {
 func (n nesting) over(t *testing.T, base http.RoundTripper) *nested {
 	t.Helper()
 	s := &nested{}
-	inner := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: threeAttempts, Observe: s.Observe})
-	s.outer = retrytest.New(t, httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts, Observe: s.outerEvents.Observe})
+	inner := retrytest.Unchecked(t,
+		httpretry.Config{Base: base, Policy: threeAttempts, Observe: s.Observe})
+	s.outer = retrytest.New(t, httpretry.Config{
+		Base: n.wrap(inner), Policy: threeAttempts, Observe: s.outerEvents.Observe})
 	return s
 }
 
@@ -71,7 +77,8 @@ func attemptsOf(script *retrytest.Script) (seen []string) {
 // once. If the outer one cannot see it, that does not hold for the first
 // attempt of a request that is sent as it is: then 3 × 3 attempts are 5.
 func TestNestedTransports(t *testing.T) {
-	once, hidden := []string{"1 []", "2 [1]", "3 [2]"}, []string{"1 []", "2 [1]", "3 [2]", "2 [1]", "3 [2]"}
+	once, hidden := []string{"1 []", "2 [1]", "3 [2]"},
+		[]string{"1 []", "2 [1]", "3 [2]", "2 [1]", "3 [2]"}
 	for _, n := range nestings() {
 		for name, tt := range map[string]struct {
 			step    retrytest.Step
@@ -80,9 +87,10 @@ func TestNestedTransports(t *testing.T) {
 			watched bool // not idempotent, so that even the first attempt is a copy
 			want    int  // attempts; 0: all
 		}{
-			"GET, 503":             {step: s503, method: "GET"},
-			"GET, 425":             {step: s425, method: "GET"},
-			"GET, 429":             {step: retrytest.Status(429, "Retry-After-Ms", "1"), method: "GET"},
+			"GET, 503": {step: s503, method: "GET"},
+			"GET, 425": {step: s425, method: "GET"},
+			"GET, 429": {
+				step: retrytest.Status(429, "Retry-After-Ms", "1"), method: "GET"},
 			"GET, error":           {step: reset, method: "GET"},
 			"GET, no connection":   {step: refused, method: "GET"},
 			"POST with a key, 503": {step: s503, method: "POST", key: "key"},
@@ -143,8 +151,10 @@ func TestNestedReasons(t *testing.T) {
 			ledger.Entries = nil
 			var events [2]retrytest.Record
 			script := retrytest.Play(s503, reset, s200)
-			inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: policy, Observe: events[0].Observe})
-			outer := retrytest.New(t, httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts, Observe: events[1].Observe})
+			inner := retrytest.Unchecked(t,
+				httpretry.Config{Base: script, Policy: policy, Observe: events[0].Observe})
+			outer := retrytest.New(t, httpretry.Config{
+				Base: n.wrap(inner), Policy: threeAttempts, Observe: events[1].Observe})
 			resp, err := outer.RoundTrip(newGet(t))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
@@ -154,8 +164,10 @@ func TestNestedReasons(t *testing.T) {
 					reasons[i] = append(reasons[i], e.Reason)
 				}
 			}
-			assert.Equal(t, []httpretry.Reason{httpretry.ReasonCallerRetries, httpretry.ReasonCallerRetries, httpretry.ReasonSuccess}, reasons[0])
-			assert.Equal(t, []httpretry.Reason{httpretry.ReasonNone, httpretry.ReasonNone, httpretry.ReasonSuccess}, reasons[1])
+			assert.Equal(t, []httpretry.Reason{httpretry.ReasonCallerRetries,
+				httpretry.ReasonCallerRetries, httpretry.ReasonSuccess}, reasons[0])
+			assert.Equal(t, []httpretry.Reason{
+				httpretry.ReasonNone, httpretry.ReasonNone, httpretry.ReasonSuccess}, reasons[1])
 			assert.Equal(t, []string{"deposit http://a.test"}, ledger.Entries)
 		})
 	}
@@ -165,14 +177,16 @@ func TestNestedReasons(t *testing.T) {
 // the inner one does not change the count.
 func TestNestedInInboundRetry(t *testing.T) {
 	for _, n := range nestings() {
-		for status, want := range map[int][]string{503: {"1 [2]"}, 425: {"1 [2]", "2 [3]", "3 [4]"}} {
+		for status, want := range map[int][]string{
+			503: {"1 [2]"}, 425: {"1 [2]", "2 [3]", "3 [4]"}} {
 			t.Run(fmt.Sprintf("%s/%d", n.name, status), func(t *testing.T) {
 				script := retrytest.Play(retrytest.Status(status))
 				transport := n.over(t, script).outer
 				inbound := httptest.NewRequest("POST", "/", nil)
 				inbound.Header.Set("Retry-Attempt", "2")
 				httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					req := retrytest.Request(t, "POST", "http://a.test/", "payload").WithContext(r.Context())
+					req := retrytest.Request(t, "POST", "http://a.test/", "payload").
+						WithContext(r.Context())
 					resp, err := transport.RoundTrip(req)
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
@@ -190,9 +204,11 @@ func TestNestedResult(t *testing.T) {
 		for _, method := range []string{"GET", "PUT"} {
 			t.Run(n.name+"/"+method, func(t *testing.T) {
 				var e *httpretry.Error
-				_, err := n.over(t, retrytest.Play(reset)).outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
+				_, err := n.over(t, retrytest.Play(reset)).
+					outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
 				require.ErrorAs(t, err, &e)
-				assert.Equal(t, &httpretry.Error{Attempts: 3, Reason: httpretry.ReasonAttempts, Err: retrytest.ErrReset}, e)
+				assert.Equal(t, &httpretry.Error{
+					Attempts: 3, Reason: httpretry.ReasonAttempts, Err: retrytest.ErrReset}, e)
 
 				// Without GetBody, the inner transport copies requests.
 				req := retrytest.Streamed(t, method, "http://a.test/", retrytest.Counted("payload"))
@@ -203,7 +219,8 @@ func TestNestedResult(t *testing.T) {
 				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
 				assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
 
-				resp, err = n.over(t, retrytest.Play(s503)).outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
+				resp, err = n.over(t, retrytest.Play(s503)).
+					outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				attempts, reason = httpretry.Result(resp)
@@ -221,7 +238,8 @@ func TestNestedStream(t *testing.T) {
 		t.Run(n.name, func(t *testing.T) {
 			script := retrytest.Play(s503, s503, s200)
 			body := retrytest.Counted("payload")
-			resp, err := n.over(t, script).outer.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
+			resp, err := n.over(t, script).outer.RoundTrip(
+				retrytest.Streamed(t, "PUT", "http://a.test/", body))
 			require.NoError(t, err)
 			assert.Equal(t, "body of 200", retrytest.ReadBody(t, resp))
 			assert.Len(t, script.Attempts(), 3)
@@ -256,7 +274,8 @@ func TestNestedAttemptTimeout(t *testing.T) {
 				policy.AttemptTimeout = time.Second
 				script := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
 				inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: policy})
-				outer := retrytest.New(t, httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts})
+				outer := retrytest.New(t,
+					httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts})
 				_, err := outer.RoundTrip(newGet(t))
 				var e *httpretry.Error
 				require.ErrorAs(t, err, &e)
@@ -276,12 +295,14 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		t.Run(fmt.Sprintf("same transport %v", own), func(t *testing.T) {
 			tokens, script := retrytest.Play(s503), retrytest.Play(s200)
-			var side http.RoundTripper = retrytest.New(t, httpretry.Config{Base: tokens, Policy: threeAttempts})
+			var side http.RoundTripper = retrytest.New(t,
+				httpretry.Config{Base: tokens, Policy: threeAttempts})
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Host == "tokens.test" {
 					return tokens.RoundTrip(req)
 				}
-				token, err := side.RoundTrip(retrytest.Request(t, "GET", "http://tokens.test/", "").WithContext(req.Context()))
+				token, err := side.RoundTrip(retrytest.Request(t, "GET", "http://tokens.test/", "").
+					WithContext(req.Context()))
 				if err != nil {
 					return nil, err
 				}
@@ -299,7 +320,8 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 			}
 			_, err := transport.RoundTrip(newGet(t))
 			require.ErrorContains(t, err, "no token")
-			assert.Equal(t, []int{1, 2, 3}, []int{tokens.Attempts()[0].Attempt, tokens.Attempts()[1].Attempt, tokens.Attempts()[2].Attempt})
+			assert.Equal(t, []int{1, 2, 3}, []int{tokens.Attempts()[0].Attempt,
+				tokens.Attempts()[1].Attempt, tokens.Attempts()[2].Attempt})
 			assert.Len(t, tokens.Attempts(), 3)
 			assert.Empty(t, script.Attempts())
 		})
@@ -314,7 +336,8 @@ func TestRequestInContextOfFinishedAttempt(t *testing.T) {
 		for _, first := range []retrytest.Step{s200, s503} {
 			t.Run(fmt.Sprintf("%s/%d", n.name, first.Status), func(t *testing.T) {
 				transport := n.over(t, retrytest.Play(s503, first)).outer
-				resp, err := transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test/", "payload"))
+				resp, err := transport.RoundTrip(
+					retrytest.Request(t, "PUT", "http://a.test/", "payload"))
 				require.NoError(t, err)
 				ctx := resp.Request.Context() // while the body is open, the attempt's context lives
 				require.Greater(t, httpretry.Attempt(ctx), 1)
@@ -322,7 +345,8 @@ func TestRequestInContextOfFinishedAttempt(t *testing.T) {
 
 				script := retrytest.Play(s503)
 				second := retrytest.New(t, httpretry.Config{Base: script, Policy: threeAttempts})
-				next, err := second.RoundTrip(retrytest.Request(t, "GET", "http://a.test/next", "").WithContext(ctx))
+				next, err := second.RoundTrip(
+					retrytest.Request(t, "GET", "http://a.test/next", "").WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, next)
 				assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
@@ -362,13 +386,16 @@ func TestNestedCooldown(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				script := retrytest.Play(retrytest.Status(429, "Retry-After", "15"), s200)
-				inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: httpretry.Policy{MaxAttempts: 1, Cooldown: httpretry.CooldownFail}})
-				outer := retrytest.New(t, httpretry.Config{Base: inner, Policy: retrytest.RetryEvery(10 * time.Second)})
+				inner := retrytest.Unchecked(t, httpretry.Config{Base: script,
+					Policy: httpretry.Policy{MaxAttempts: 1, Cooldown: httpretry.CooldownFail}})
+				outer := retrytest.New(t,
+					httpretry.Config{Base: inner, Policy: retrytest.RetryEvery(10 * time.Second)})
 				resp, err := inner.RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 
-				resp, err = outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", "payload"))
+				resp, err = outer.RoundTrip(
+					retrytest.Request(t, method, "http://a.test/", "payload"))
 				if want != nil {
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
@@ -394,10 +421,11 @@ func TestNestedOnTheWire(t *testing.T) {
 			}{{"POST", "", 1, 1}, {"POST", "key", 3, 5}, {"GET", "", 3, 5}} {
 				t.Run(fmt.Sprintf("%s/%s %s", n.name, tt.method, tt.key), func(t *testing.T) {
 					var deliveries atomic.Int32
-					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, _ *http.Request) {
-						deliveries.Add(1)
-						w.WriteHeader(http.StatusServiceUnavailable)
-					})
+					base, srv :=
+						retrytest.Serve(t, proto, func(w http.ResponseWriter, _ *http.Request) {
+							deliveries.Add(1)
+							w.WriteHeader(http.StatusServiceUnavailable)
+						})
 					req := retrytest.Request(t, tt.method, srv.URL, "payload")
 					if tt.key != "" {
 						req.Header.Set("Idempotency-Key", tt.key)
@@ -418,7 +446,8 @@ func TestNestedOnTheWire(t *testing.T) {
 			base := faults.Base(t, nil)
 			countDials(base, &dials)
 			s := n.over(t, base)
-			_, err := s.outer.RoundTrip(retrytest.Request(t, "POST", "http://"+faults.Refused(t), "payload"))
+			_, err := s.outer.RoundTrip(
+				retrytest.Request(t, "POST", "http://"+faults.Refused(t), "payload"))
 			var op *net.OpError
 			require.ErrorAs(t, err, &op)
 			assert.EqualValues(t, 3, dials.Load())

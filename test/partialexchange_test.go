@@ -53,7 +53,8 @@ func breakPoints() []breakPoint {
 		}
 	}
 	return []breakPoint{
-		{"the ClientHello", func(_ *exchange, c *faults.Conn) { _, _ = c.Reader.Peek(1) }, unreachable, true},
+		{"the ClientHello", func(_ *exchange, c *faults.Conn) { _, _ = c.Reader.Peek(1) },
+			unreachable, true},
 		{"a part of the ServerHello", func(x *exchange, c *faults.Conn) {
 			raw, reader := c.Conn, c.Reader
 			c.Conn = &shortConn{raw, 50}
@@ -62,7 +63,8 @@ func breakPoints() []breakPoint {
 		}, unreachable, true},
 		{"accept", func(*exchange, *faults.Conn) {}, unread, false},
 		{"a byte", func(_ *exchange, c *faults.Conn) { _, _ = c.Reader.Peek(1) }, some, false},
-		{"a part of the header", func(_ *exchange, c *faults.Conn) { _, _ = c.Reader.Peek(40) }, some, false},
+		{"a part of the header", func(_ *exchange, c *faults.Conn) { _, _ = c.Reader.Peek(40) },
+			some, false},
 		{"the header", func(x *exchange, c *faults.Conn) { x.readHeader(c) }, whole, false},
 		{"a part of the body", func(x *exchange, c *faults.Conn) {
 			if req := x.readHeader(c); req != nil {
@@ -191,7 +193,8 @@ func (x *exchange) serve(c *faults.Conn, p breakPoint) {
 func TestBrokenExchange(t *testing.T) {
 	for _, p := range breakPoints() {
 		for _, e := range connEnds() {
-			for _, k := range []kind{kindGet, kindPut, kindPostKeyed, kindPost, kindPostStreamed, kindPostEmpty} {
+			for _, k := range []kind{
+				kindGet, kindPut, kindPostKeyed, kindPost, kindPostStreamed, kindPostEmpty} {
 				if p.seen == partOfBody && (k == kindGet || k == kindPostEmpty) {
 					continue
 				}
@@ -226,7 +229,8 @@ func checkExchange(t *testing.T, p breakPoint, e connEnd, reused bool, k kind) {
 	s := setUp(t)
 	safe := k == kindGet || k == kindPut || k == kindPostKeyed
 	events := new(retrytest.Record)
-	transport := retrytest.New(t, httpretry.Config{Base: s.base, Policy: retrytest.RetryEvery(0), Observe: events.Observe})
+	transport := retrytest.New(t,
+		httpretry.Config{Base: s.base, Policy: retrytest.RetryEvery(0), Observe: events.Observe})
 	resp, err := transport.RoundTrip(s.request(t, k))
 	body, broken := "", false
 	if err == nil {
@@ -260,7 +264,8 @@ func checkExchange(t *testing.T, p breakPoint, e connEnd, reused bool, k kind) {
 // A request that could not be sent because dialing failed is sent once, on the
 // next connection.
 func TestDialedLater(t *testing.T) {
-	for _, k := range []kind{kindGet, kindPut, kindPostKeyed, kindPost, kindPostStreamed, kindPostEmpty} {
+	for _, k := range []kind{
+		kindGet, kindPut, kindPostKeyed, kindPost, kindPostStreamed, kindPostEmpty} {
 		t.Run(string(k), func(t *testing.T) {
 			s := overTLS(func(_, _ *tls.Config) {})(t)
 			addresses := []string{faults.Refused(t), faults.Refused(t), s.server.Addr}
@@ -269,7 +274,8 @@ func TestDialedLater(t *testing.T) {
 				addresses = addresses[1:]
 				return new(net.Dialer).DialContext(ctx, network, addr)
 			}
-			resp, err := retrytest.New(t, httpretry.Config{Base: s.base, Policy: retrytest.RetryEvery(0)}).RoundTrip(s.request(t, k))
+			resp, err := retrytest.New(t, httpretry.Config{
+				Base: s.base, Policy: retrytest.RetryEvery(0)}).RoundTrip(s.request(t, k))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			assert.EqualValues(t, 1, s.server.Requests.Load())
@@ -332,7 +338,8 @@ func TestStaleRace(t *testing.T) {
 // which errors are classified, it proves nothing about a request that net/http
 // had written on an earlier connection.
 func TestWordsOfAProxy(t *testing.T) {
-	for _, words := range []string{"http: server closed idle connection", "net/http: TLS handshake timeout"} {
+	for _, words := range []string{
+		"http: server closed idle connection", "net/http: TLS handshake timeout"} {
 		var paid atomic.Int32
 		server, client := faults.Certificates(t)
 		backend := faults.Listen(t, func(c *faults.Conn) {
@@ -363,7 +370,8 @@ func TestWordsOfAProxy(t *testing.T) {
 		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "https://"+backend.Addr, ""))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
-		_, err = transport.RoundTrip(retrytest.Request(t, "GET", "https://"+backend.Addr+"/pay", ""))
+		_, err = transport.RoundTrip(
+			retrytest.Request(t, "GET", "https://"+backend.Addr+"/pay", ""))
 		require.Error(t, err)
 		assert.EqualValues(t, 1, paid.Load())
 	}

@@ -33,7 +33,8 @@ func TestGetBodyPanics(t *testing.T) {
 		resp.Body = answer
 		return resp, err
 	})
-	transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+	transport := retrytest.Unchecked(t,
+		httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 	assert.Equal(t, 1, body.Closes())
 	assert.Equal(t, 1, answer.Closes())
@@ -43,19 +44,26 @@ func TestGetBodyPanics(t *testing.T) {
 // may seek in the body that is still being sent. The caller then gets the
 // response, unread.
 func TestGetBodyNeverSent(t *testing.T) {
-	for name, prepare := range map[string]func(context.Context, *httpretry.Policy, *retrytest.Step) (context.Context, context.CancelFunc){
-		"Retry-After too long": func(ctx context.Context, _ *httpretry.Policy, s *retrytest.Step) (context.Context, context.CancelFunc) {
+	type preparation = func(
+		context.Context, *httpretry.Policy, *retrytest.Step,
+	) (context.Context, context.CancelFunc)
+	for name, prepare := range map[string]preparation{
+		"Retry-After too long": func(ctx context.Context, _ *httpretry.Policy,
+			s *retrytest.Step) (context.Context, context.CancelFunc) {
 			s.Header["Retry-After"] = "3600"
 			return ctx, func() {}
 		},
-		"deadline too near": func(ctx context.Context, _ *httpretry.Policy, _ *retrytest.Step) (context.Context, context.CancelFunc) {
+		"deadline too near": func(ctx context.Context, _ *httpretry.Policy,
+			_ *retrytest.Step) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
 		},
-		"too long in all": func(ctx context.Context, p *httpretry.Policy, _ *retrytest.Step) (context.Context, context.CancelFunc) {
+		"too long in all": func(ctx context.Context, p *httpretry.Policy,
+			_ *retrytest.Step) (context.Context, context.CancelFunc) {
 			p.MaxElapsed = time.Second
 			return ctx, func() {}
 		},
-		"budget empty": func(ctx context.Context, p *httpretry.Policy, _ *retrytest.Step) (context.Context, context.CancelFunc) {
+		"budget empty": func(ctx context.Context, p *httpretry.Policy,
+			_ *retrytest.Step) (context.Context, context.CancelFunc) {
 			p.Budget = refusingBudget(func() {})
 			return ctx, func() {}
 		},
@@ -66,12 +74,14 @@ func TestGetBodyNeverSent(t *testing.T) {
 				ctx, cancel := prepare(t.Context(), &policy, &answer)
 				defer cancel()
 				var made []*retrytest.Body
-				req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")).WithContext(ctx)
+				req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")).
+					WithContext(ctx)
 				req.GetBody = func() (io.ReadCloser, error) {
 					made = append(made, retrytest.Counted("text"))
 					return made[len(made)-1], nil
 				}
-				resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(answer), Policy: policy}).RoundTrip(req)
+				resp, err := retrytest.New(t,
+					httpretry.Config{Base: retrytest.Play(answer), Policy: policy}).RoundTrip(req)
 				require.NoError(t, err)
 				assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
 				assert.Empty(t, made)
@@ -120,7 +130,8 @@ func TestGetBodySeeks(t *testing.T) {
 					}
 					return &retrytest.Body{ReadCloser: body}, err
 				}
-				resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+				resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).
+					RoundTrip(req)
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				require.True(t, bytes.Equal(data, <-accepted))
@@ -141,11 +152,13 @@ func TestGetBodySharesABlockedBody(t *testing.T) {
 	req := retrytest.Streamed(t, "PUT", url, body)
 	req.ContentLength = 10
 	req.GetBody = func() (io.ReadCloser, error) { return body, nil }
-	resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+	resp, err := retrytest.New(t,
+		httpretry.Config{Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 	require.NoError(t, err)
 	assert.Equal(t, "later", retrytest.ReadBody(t, resp))
 	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
-	require.ErrorContains(t, events.Events[0].Err, "GetBody returned a body that is still being read")
+	require.ErrorContains(t, events.Events[0].Err,
+		"GetBody returned a body that is still being read")
 	<-body.closed
 }
 
@@ -173,7 +186,8 @@ func TestGetBodyEndsWhatItPaused(t *testing.T) {
 		})
 		req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
 		req.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)}).RoundTrip(req)
+		_, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)}).RoundTrip(req)
 		require.NoError(t, err)
 		require.Error(t, <-left)
 	})
@@ -185,10 +199,14 @@ func TestGetBodyError(t *testing.T) {
 	req := retrytest.Request(t, "PUT", "http://a.test/", "text")
 	req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
 	events := new(retrytest.Record)
-	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(reset), Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(reset),
+		Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 	require.ErrorIs(t, err, gone)
 	require.ErrorIs(t, err, retrytest.ErrReset)
-	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
+	require.EqualError(t, err,
+		"httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from "+
+			"Request.GetBody, or a Policy.ReplayBuffer that holds it): read tcp: connection "+
+			"reset by peer; the body cannot be sent again: the file is gone")
 	assert.Equal(t, gone, events.Events[0].Err)
 }
 
@@ -212,7 +230,10 @@ func TestGetBodyUnused(t *testing.T) {
 				case tt.same:
 					req.Body = body
 				}
-				req.GetBody = func() (io.ReadCloser, error) { time.AfterFunc(time.Second, cancel); return body, nil }
+				req.GetBody = func() (io.ReadCloser, error) {
+					time.AfterFunc(time.Second, cancel)
+					return body, nil
+				}
 				// The body is still open when the attempt has been answered.
 				var base http.RoundTripper = newBodyBase(func(body io.ReadCloser, _ int) int {
 					time.AfterFunc(2*time.Hour, func() { _ = body.Close() })
@@ -221,7 +242,8 @@ func TestGetBodyUnused(t *testing.T) {
 				if tt.inMemory {
 					base = retrytest.Play(refused)
 				}
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)})
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)})
 				_, err := transport.RoundTrip(req.WithContext(ctx))
 				require.ErrorIs(t, err, context.Canceled)
 				time.Sleep(3 * time.Hour)
@@ -245,7 +267,8 @@ func TestGetBodyFailsAfterTheCharge(t *testing.T) {
 			}
 			return nil, errors.New("the file is gone")
 		}
-		transport := retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play(s503), Policy: policy})
+		transport := retrytest.Unchecked(t,
+			httpretry.Config{Base: retrytest.Play(s503), Policy: policy})
 		if panics {
 			assert.Panics(t, func() { _, _ = transport.RoundTrip(req) })
 		} else {
@@ -311,7 +334,8 @@ func TestGetBodyIsHidden(t *testing.T) {
 			req := retrytest.Streamed(t, tt.method, tt.url, open())
 			req.ContentLength = 4
 			req.GetBody = func() (io.ReadCloser, error) { return open(), nil }
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			require.Len(t, script.Attempts(), 2)
@@ -329,7 +353,8 @@ func TestGetBodyReplacesUnread(t *testing.T) {
 	req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
 	req.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
 	base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, s200)
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(req)
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, "text", base.Attempts()[1].Body)
@@ -344,7 +369,8 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 	}
 	data := randomBytes(1, 16<<20)
 	for _, length := range []int64{int64(len(data)), -1} {
-		for _, timeout := range []time.Duration{0, time.Hour} { // with it, each attempt sends a copy of the request
+		// with it, each attempt sends a copy of the request
+		for _, timeout := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("length %d/timeout %v", length, timeout), func(t *testing.T) {
 				srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 					if c.Number == 1 {
@@ -355,18 +381,21 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 					}
 					body, err := io.ReadAll(req.Body)
 					assert.NoError(t, err)
-					assert.True(t, bytes.Equal(data, body), "%d bytes were accepted as the body", len(body))
+					assert.True(t, bytes.Equal(data, body),
+						"%d bytes were accepted as the body", len(body))
 					c.Respond(200, "")
 					return false
 				})
 				policy, events := retrytest.RetryEvery(0), new(retrytest.Record)
 				policy.AttemptTimeout = timeout
-				resp, err := retrytest.New(t, httpretry.Config{Policy: policy, Observe: events.Observe}).RoundTrip(seekingRequest(t, srv.URL(), data, length))
+				resp, err := retrytest.New(t, httpretry.Config{Policy: policy,
+					Observe: events.Observe}).RoundTrip(seekingRequest(t, srv.URL(), data, length))
 				require.NoError(t, err)
 				assert.Equal(t, 503, resp.StatusCode)
 				assert.Equal(t, "later", retrytest.ReadBody(t, resp))
 				assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
-				assert.ErrorContains(t, events.Events[0].Err, "GetBody returned a body that is still being read")
+				assert.ErrorContains(t, events.Events[0].Err,
+					"GetBody returned a body that is still being read")
 				assert.EqualValues(t, 1, srv.Conns.Load())
 			})
 		}
@@ -379,14 +408,16 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 func TestGetBodyWrapsTheSameReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, s200)
-		reader, events, made := strings.NewReader("text"), new(retrytest.Record), []*retrytest.Body(nil)
+		reader, events, made := strings.NewReader("text"), new(retrytest.Record),
+			[]*retrytest.Body(nil)
 		req := retrytest.Streamed(t, "PUT", "http://a.test/", io.NopCloser(reader))
 		req.GetBody = func() (io.ReadCloser, error) {
 			_, err := reader.Seek(0, io.SeekStart)
 			made = append(made, &retrytest.Body{ReadCloser: io.NopCloser(reader)})
 			return made[len(made)-1], err
 		}
-		resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		resp, err := retrytest.Unchecked(t, httpretry.Config{
+			Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
@@ -412,7 +443,8 @@ func TestGetBodyReturnsTheSameReaderLater(t *testing.T) {
 		})
 		policy := retrytest.RetryEvery(time.Second)
 		policy.AttemptTimeout = time.Minute
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(seekingRequest(t, "http://a.test/", data, -1))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(seekingRequest(t, "http://a.test/", data, -1))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		retrytest.ReadBody(t, resp)

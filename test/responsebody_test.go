@@ -35,7 +35,8 @@ func TestWaitHoldsNoConnection(t *testing.T) {
 			}
 		})
 		base.MaxConnsPerHost = 1
-		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Hour)})
+		transport := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Hour)})
 		done := make(chan error)
 		go func() {
 			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/slow", ""))
@@ -58,16 +59,18 @@ func TestWaitHoldsNoConnection(t *testing.T) {
 // Over HTTP/2, the trailers of a response with Content-Length: 0 may come after
 // its header.
 func TestEmptyResponseWithTrailers(t *testing.T) {
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Trailer", "X-Sum")
-		w.Header().Set("Content-Length", "0")
-		_ = http.NewResponseController(w).Flush()
-		w.Header().Set("X-Sum", "42")
-	}))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Trailer", "X-Sum")
+			w.Header().Set("Content-Length", "0")
+			_ = http.NewResponseController(w).Flush()
+			w.Header().Set("X-Sum", "42")
+		}))
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
-	resp, err := retrytest.New(t, httpretry.Config{Base: srv.Client().Transport}).RoundTrip(retrytest.Request(t, "POST", srv.URL, "text"))
+	resp, err := retrytest.New(t, httpretry.Config{Base: srv.Client().Transport}).
+		RoundTrip(retrytest.Request(t, "POST", srv.URL, "text"))
 	require.NoError(t, err)
 	assert.Empty(t, retrytest.ReadBody(t, resp))
 	assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
@@ -86,7 +89,8 @@ func TestResponseWithoutContentLength(t *testing.T) {
 			}()
 			return &http.Response{StatusCode: 200, Body: r}, nil
 		})
-		resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base}).
+			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
 		require.NoError(t, err)
 		assert.Equal(t, "text", retrytest.ReadBody(t, resp))
 	})
@@ -98,7 +102,8 @@ func TestResponseWithoutContentLength(t *testing.T) {
 // does so without decompression, too.
 func TestDropOfStalledResponse(t *testing.T) {
 	for _, encoding := range []string{"", "gzip"} {
-		for _, timeout := range []time.Duration{0, time.Hour} { // without and with a context of the attempt's own
+		// without and with a context of the attempt's own
+		for _, timeout := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("%s/%v", encoding, timeout), func(t *testing.T) {
 				t.Parallel()
 				srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -118,7 +123,8 @@ func TestDropOfStalledResponse(t *testing.T) {
 				// Far longer than it takes, and far less than without a bound.
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				resp, err := retrytest.New(t, httpretry.Config{Policy: policy}).RoundTrip(retrytest.Request(t, "GET", srv.URL, "").WithContext(ctx))
+				resp, err := retrytest.New(t, httpretry.Config{Policy: policy}).
+					RoundTrip(retrytest.Request(t, "GET", srv.URL, "").WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				assert.Equal(t, 200, resp.StatusCode)
@@ -132,11 +138,15 @@ func TestDropOfStalledResponse(t *testing.T) {
 // caller, whichever goroutine reads the body.
 func TestPanicWhileDropping(t *testing.T) {
 	for _, major := range []int{1, 2} {
-		body := &retrytest.Body{ReadCloser: io.NopCloser(retrytest.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
+		body := &retrytest.Body{
+			ReadCloser: io.NopCloser(
+				retrytest.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
 		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 503, ProtoMajor: major, ContentLength: -1, Body: body}, nil
+			return &http.Response{
+				StatusCode: 503, ProtoMajor: major, ContentLength: -1, Body: body}, nil
 		})
-		transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+		transport := retrytest.Unchecked(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(newGet(t)) })
 		assert.EqualValues(t, 1, body.Closes())
 	}
@@ -148,25 +158,26 @@ func TestResponseIsUntouched(t *testing.T) {
 	for _, proto := range []string{retrytest.HTTP1, retrytest.HTTP2} {
 		for _, packed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/gzip=%v", proto, packed), func(t *testing.T) {
-				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if r.Header.Get("Retry-Attempt") == "" && r.Header.Get("X-Plain") == "" {
-						w.WriteHeader(http.StatusServiceUnavailable)
-						return
-					}
-					w.Header()["Date"] = nil
-					w.Header()["X-Many"] = []string{"b", "a", ""}
-					w.Header().Set("Trailer", "X-Sum")
-					var body io.Writer = w
-					if packed {
-						w.Header().Set("Content-Encoding", "gzip")
-						z := gzip.NewWriter(w)
-						defer func() { _ = z.Close(); w.Header().Set("X-Sum", "42") }()
-						body = z
-					}
-					w.WriteHeader(http.StatusPartialContent)
-					_, _ = body.Write(randomBytes(1, 100_000))
-					w.Header().Set("X-Sum", "42")
-				}))
+				srv := httptest.NewUnstartedServer(
+					http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						if r.Header.Get("Retry-Attempt") == "" && r.Header.Get("X-Plain") == "" {
+							w.WriteHeader(http.StatusServiceUnavailable)
+							return
+						}
+						w.Header()["Date"] = nil
+						w.Header()["X-Many"] = []string{"b", "a", ""}
+						w.Header().Set("Trailer", "X-Sum")
+						var body io.Writer = w
+						if packed {
+							w.Header().Set("Content-Encoding", "gzip")
+							z := gzip.NewWriter(w)
+							defer func() { _ = z.Close(); w.Header().Set("X-Sum", "42") }()
+							body = z
+						}
+						w.WriteHeader(http.StatusPartialContent)
+						_, _ = body.Write(randomBytes(1, 100_000))
+						w.Header().Set("X-Sum", "42")
+					}))
 				srv.EnableHTTP2 = proto == retrytest.HTTP2
 				srv.StartTLS()
 				t.Cleanup(srv.Close)
@@ -177,7 +188,9 @@ func TestResponseIsUntouched(t *testing.T) {
 				require.NoError(t, err)
 				wantBody := retrytest.ReadBody(t, want)
 
-				got, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
+				got, err := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+					RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
 				require.NoError(t, err)
 				assert.True(t, wantBody == retrytest.ReadBody(t, got), "the body")
 				assert.Equal(t, packed, got.Uncompressed)
@@ -198,16 +211,18 @@ func TestDropDuringUpload(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2=%v", http2), func(t *testing.T) {
 			second := make(chan struct{})
-			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if attemptOf(r) == 1 {
-					_ = http.NewResponseController(w).EnableFullDuplex() // otherwise the HTTP/1 server first reads the request
-					w.WriteHeader(http.StatusServiceUnavailable)
-					_, _ = io.WriteString(w, "later")
-					return
-				}
-				close(second)
-				_, _ = io.Copy(io.Discard, r.Body)
-			}))
+			srv := httptest.NewUnstartedServer(
+				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if attemptOf(r) == 1 {
+						// otherwise the HTTP/1 server first reads the request
+						_ = http.NewResponseController(w).EnableFullDuplex()
+						w.WriteHeader(http.StatusServiceUnavailable)
+						_, _ = io.WriteString(w, "later")
+						return
+					}
+					close(second)
+					_, _ = io.Copy(io.Discard, r.Body)
+				}))
 			srv.EnableHTTP2 = http2
 			srv.StartTLS()
 			t.Cleanup(srv.Close)
@@ -217,7 +232,9 @@ func TestDropDuringUpload(t *testing.T) {
 				<-second // written only after the first response was discarded
 				_ = w.Close()
 			}()
-			resp, err := retrytest.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, r))
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, r))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			assert.Equal(t, 200, resp.StatusCode)
@@ -249,7 +266,8 @@ func TestEmptyResponsesLeftOpen(t *testing.T) {
 					ended = append(ended, req.Context().Done())
 					return base.RoundTrip(req)
 				})
-				policy := retrytest.RetryEvery(time.Millisecond) // net/http pools a new connection a moment later
+				// net/http pools a new connection a moment later
+				policy := retrytest.RetryEvery(time.Millisecond)
 				policy.AttemptTimeout = time.Hour
 				// Unchecked, since the checks require that responses are
 				// closed.
@@ -259,7 +277,8 @@ func TestEmptyResponsesLeftOpen(t *testing.T) {
 					if tt.method == "PUT" {
 						body = "text"
 					}
-					resp, err := transport.RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", body))
+					resp, err := transport.RoundTrip(
+						retrytest.Request(t, tt.method, "http://a.test/", body))
 					require.NoError(t, err)
 					assert.Equal(t, tt.status, resp.StatusCode)
 				}
@@ -347,14 +366,16 @@ func TestDropIsBoundedInBytes(t *testing.T) {
 		retrytest.HTTP2: limit + 4<<20 + 64<<10,   // 4 MiB: net/http's window of a stream
 	}
 	for name, tt := range endlessResponses {
-		for _, timeout := range []time.Duration{0, time.Hour} { // without and with a context of the attempt's own
+		// without and with a context of the attempt's own
+		for _, timeout := range []time.Duration{0, time.Hour} {
 			retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 				t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
-					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-						if attemptOf(r) == 1 {
-							tt.answer(w, r)
-						}
-					})
+					base, srv :=
+						retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+							if attemptOf(r) == 1 {
+								tt.answer(w, r)
+							}
+						})
 					wire := faults.Watch(base)
 					var unpacked atomic.Int64
 					counted := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
@@ -412,7 +433,8 @@ func TestDropIsBoundedInTime(t *testing.T) {
 					policy := retrytest.RetryEvery(0)
 					policy.AttemptTimeout = timeout
 					began := time.Now()
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+						RoundTrip(newGet(t))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
@@ -435,12 +457,14 @@ func TestDropOfStalledBody(t *testing.T) {
 					return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 				}
 				bodies = append(bodies, newBlockedBody())
-				return &http.Response{StatusCode: 503, ProtoMajor: 1, ContentLength: -1, Body: bodies[len(bodies)-1]}, nil
+				return &http.Response{StatusCode: 503, ProtoMajor: 1, ContentLength: -1,
+					Body: bodies[len(bodies)-1]}, nil
 			})
 			policy := retrytest.RetryEvery(0)
 			policy.AttemptTimeout = timeout
 			began := time.Now()
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(newGet(t))
 			require.NoError(t, err)
 			assert.Equal(t, 100*time.Millisecond, time.Since(began), "50 ms each")
 			require.Len(t, bodies, 2)
@@ -466,7 +490,10 @@ func TestSmallDropKeepsConnection(t *testing.T) {
 			writeAndFlush(w, "later")
 			writeAndFlush(w, "perhaps")
 		},
-		"64 KiB": func(w http.ResponseWriter) { w.WriteHeader(503); writeAndFlush(w, strings.Repeat("x", 64<<10)) },
+		"64 KiB": func(w http.ResponseWriter) {
+			w.WriteHeader(503)
+			writeAndFlush(w, strings.Repeat("x", 64<<10))
+		},
 		"64 KiB, known length": func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "65536")
 			w.WriteHeader(503)
@@ -493,11 +520,13 @@ func TestSmallDropKeepsConnection(t *testing.T) {
 					})
 					var conns atomic.Int32
 					countDials(base, &conns)
-					policy := retrytest.RetryEvery(time.Millisecond) // net/http pools a new connection a moment later
+					// net/http pools a new connection a moment later
+					policy := retrytest.RetryEvery(time.Millisecond)
 					policy.AttemptTimeout = timeout
 					transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
 					for _, body := range []string{"", "text"} {
-						resp, err := transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test/", body))
+						resp, err := transport.RoundTrip(
+							retrytest.Request(t, "PUT", "http://a.test/", body))
 						require.NoError(t, err)
 						retrytest.ReadBody(t, resp)
 						assert.Equal(t, 200, resp.StatusCode)
@@ -522,10 +551,11 @@ func TestWaitHoldsNothing(t *testing.T) {
 	for _, size := range []int{5, 1 << 20} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			states := make(chan http.ConnState, 100)
-			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				_, _ = w.Write(make([]byte, size))
-			}))
+			srv := httptest.NewUnstartedServer(
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = w.Write(make([]byte, size))
+				}))
 			srv.Config.ConnState = func(_ net.Conn, s http.ConnState) { states <- s }
 			srv.Start()
 			t.Cleanup(srv.Close)
@@ -533,9 +563,11 @@ func TestWaitHoldsNothing(t *testing.T) {
 			done := make(chan error, 1)
 			decided := make(chan struct{}, 10) // first to wait; after the cancel, to stop
 			observe := func(context.Context, httpretry.Event) { decided <- struct{}{} }
-			transport := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(time.Hour), Observe: observe})
+			transport := retrytest.New(t,
+				httpretry.Config{Policy: retrytest.RetryEvery(time.Hour), Observe: observe})
 			go func() {
-				_, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, "").WithContext(ctx))
+				_, err := transport.RoundTrip(
+					retrytest.Request(t, "GET", srv.URL, "").WithContext(ctx))
 				done <- err
 			}()
 			waitFor(t, "the end of the connection's use", func() {
@@ -579,12 +611,15 @@ func TestDropWhileUploading(t *testing.T) {
 					policy.AttemptTimeout = timeout
 					req := retrytest.Streamed(t, "PUT", "http://a.test/", r)
 					req.ContentLength = length
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+						RoundTrip(req)
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					require.Len(t, came, 2)
 					assert.LessOrEqual(t, came[1].Sub(came[0]), 100*time.Millisecond)
-					time.Sleep(time.Second) // a server delays the close of its connection, and the bubble ends at once
+					// a server delays the close of its connection, and the
+					// bubble ends at once
+					time.Sleep(time.Second)
 				})
 			})
 		}
@@ -601,7 +636,8 @@ func TestDropOfUploadWithoutWindow(t *testing.T) {
 					srv := faults.HTTP2(t, func(s faults.Stream) {
 						if s.Request > 1 {
 							s.Respond(204)
-							s.ResetStream(faults.NoError) // and ignores the rest of this request, too
+							// and ignores the rest of this request, too
+							s.ResetStream(faults.NoError)
 							return
 						}
 						s.Header(false, ":status", "503")
@@ -615,7 +651,8 @@ func TestDropOfUploadWithoutWindow(t *testing.T) {
 					}
 					policy := retrytest.RetryEvery(0)
 					policy.AttemptTimeout, policy.ReplayBuffer = timeout, 2<<20
-					transport := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+					transport := retrytest.New(t,
+						httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
 					waitFor(t, "the second attempt", func() {
 						resp, err := transport.RoundTrip(req)
 						if assert.NoError(t, err) {
@@ -671,7 +708,8 @@ func TestDropBehindStalledUpload(t *testing.T) {
 							}
 							return min(len(p), 1000), nil
 						}))
-						_, _ = base.RoundTrip(retrytest.Streamed(t, "PUT", srv.URL(), body).WithContext(others))
+						_, _ = base.RoundTrip(
+							retrytest.Streamed(t, "PUT", srv.URL(), body).WithContext(others))
 					})
 					<-first
 					policy := retrytest.RetryEvery(0)
@@ -680,13 +718,17 @@ func TestDropBehindStalledUpload(t *testing.T) {
 					defer leave()
 					// Unchecked: the blocked response is closed when its
 					// connection is.
-					transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy, Observe: func(_ context.Context, e httpretry.Event) {
-						if e.Attempt == 1 && e.Response != nil { // it is about to be discarded
-							time.AfterFunc(100*time.Millisecond, leave)
-						}
-					}})
+					transport :=
+						retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy,
+							Observe: func(_ context.Context, e httpretry.Event) {
+								// it is about to be discarded
+								if e.Attempt == 1 && e.Response != nil {
+									time.AfterFunc(100*time.Millisecond, leave)
+								}
+							}})
 					waitFor(t, "the end of a canceled request", func() {
-						_, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+						_, err := transport.RoundTrip(
+							retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 						assert.ErrorIs(t, err, context.Canceled)
 					})
 				})
@@ -705,7 +747,8 @@ func TestCookiesOfDroppedResponses(t *testing.T) {
 	})
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
-	client := &http.Client{Jar: jar, Transport: retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)})}
+	client := &http.Client{
+		Jar: jar, Transport: retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)})}
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -772,7 +815,8 @@ func (b meteredBody) Close() error {
 func TestDropOfLockedBody(t *testing.T) {
 	waiting := retrytest.RetryEvery(time.Second)
 	waiting.Budget, waiting.WaitOnBudget = refusingBudget(func() {}), true
-	for name, policy := range map[string]httpretry.Policy{"discarded": retrytest.RetryEvery(time.Second), "kept": waiting} {
+	for name, policy := range map[string]httpretry.Policy{
+		"discarded": retrytest.RetryEvery(time.Second), "kept": waiting} {
 		for _, method := range []string{"GET", "PUT"} {
 			for _, proto := range []int{1, 2} {
 				t.Run(fmt.Sprintf("%s/%s/HTTP %d", name, method, proto), func(t *testing.T) {
@@ -792,11 +836,15 @@ func TestDropOfLockedBody(t *testing.T) {
 								return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 							}
 							body := meteredBody{make(chan struct{}, 1), free}
-							return &http.Response{StatusCode: 503, ProtoMajor: proto, ContentLength: -1, Body: body}, nil
+							return &http.Response{StatusCode: 503, ProtoMajor: proto,
+								ContentLength: -1, Body: body}, nil
 						})
 						start := time.Now()
-						_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-							RoundTrip(retrytest.Request(t, method, "http://a.test/", map[string]string{"PUT": "text"}[method]))
+						_, err := retrytest.Unchecked(t,
+							httpretry.Config{Base: base, Policy: policy}).
+							RoundTrip(
+								retrytest.Request(t, method, "http://a.test/",
+									map[string]string{"PUT": "text"}[method]))
 						require.NoError(t, err)
 						assert.LessOrEqual(t, time.Since(start), time.Second+100*time.Millisecond)
 					})

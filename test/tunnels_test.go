@@ -40,7 +40,8 @@ func TestConnect(t *testing.T) {
 			_, _ = io.WriteString(w, "answer")
 		})
 		reader, writer := io.Pipe()
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		resp, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
 			RoundTrip(retrytest.Streamed(t, http.MethodConnect, "http://a.test/", reader))
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -61,7 +62,8 @@ func TestSwitchingProtocols(t *testing.T) {
 				return
 			}
 			defer conn.Close()
-			_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_, _ = rw.WriteString(
+				"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 			_ = rw.Flush()
 			line, _ := rw.ReadString('\n')
 			time.Sleep(time.Hour)
@@ -116,7 +118,8 @@ func TestTunnelOnRetry(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(waitLimit)))
-	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	_, err = io.WriteString(
+		conn, "GET / HTTP/1.1\r\nHost: a.test\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	require.NoError(t, err)
 	br := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(br, nil)
@@ -170,14 +173,17 @@ func TestBodyWithWrite(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				closed := false
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					body := duplexBody{strings.NewReader("text"), io.Discard, req.Context(), &closed}
+					body := duplexBody{
+						strings.NewReader("text"), io.Discard, req.Context(), &closed}
 					if tt.tunnel {
 						body.ctx = context.Background() // net/http does not need it any more
 					}
-					return &http.Response{StatusCode: tt.status, ProtoMajor: 1, ContentLength: -1, Body: body}, nil
+					return &http.Response{
+						StatusCode: tt.status, ProtoMajor: 1, ContentLength: -1, Body: body}, nil
 				})
 				policy := httpretry.Policy{AttemptTimeout: time.Minute}
-				resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
+				resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
 				require.NoError(t, err)
 				_, writes := resp.Body.(io.Writer)
 				assert.True(t, writes || !tt.tunnel, "%T", resp.Body)

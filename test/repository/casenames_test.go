@@ -31,7 +31,8 @@ func TestNamesOfCases(t *testing.T) {
 			return err
 		}
 		for _, decl := range file.Decls {
-			u := uses{named: map[string]bool{}, compared: map[string]token.Pos{}, other: map[string]bool{}}
+			u := uses{named: map[string]bool{}, compared: map[string]token.Pos{},
+				other: map[string]bool{}}
 			u.walk(decl)
 			names += len(u.named)
 			for name := range u.named {
@@ -60,7 +61,8 @@ func TestUses(t *testing.T) {
 	} {
 		file, err := parser.ParseFile(token.NewFileSet(), "", "package p\nfunc f() {"+body+"}", 0)
 		require.NoError(t, err)
-		u := uses{named: map[string]bool{}, compared: map[string]token.Pos{}, other: map[string]bool{}}
+		u := uses{
+			named: map[string]bool{}, compared: map[string]token.Pos{}, other: map[string]bool{}}
 		u.walk(file)
 		got := false
 		for name := range u.named {
@@ -157,7 +159,8 @@ func comparison(n ast.Node) (name ast.Expr, rest []ast.Node, ok bool) {
 		if isText(name) {
 			name, text = text, name
 		}
-		return name, nil, (n.Op == token.EQL || n.Op == token.NEQ) && isVariable(name) && isText(text)
+		return name, nil, (n.Op == token.EQL || n.Op == token.NEQ) &&
+			isVariable(name) && isText(text)
 	case *ast.SwitchStmt:
 		for _, clause := range n.Body.List {
 			list := clause.(*ast.CaseClause).List
@@ -168,7 +171,8 @@ func comparison(n ast.Node) (name ast.Expr, rest []ast.Node, ok bool) {
 	case *ast.CallExpr:
 		f, isSelector := n.Fun.(*ast.SelectorExpr)
 		if isSelector && types.ExprString(f.X) == "strings" && len(n.Args) == 2 {
-			compares := f.Sel.Name == "HasPrefix" || f.Sel.Name == "HasSuffix" || f.Sel.Name == "Contains"
+			compares := f.Sel.Name == "HasPrefix" || f.Sel.Name == "HasSuffix" ||
+				f.Sel.Name == "Contains"
 			return n.Args[0], nil, compares && isVariable(n.Args[0]) && isText(n.Args[1])
 		}
 	}

@@ -32,7 +32,8 @@ func TestReadmeSize(t *testing.T) {
 func TestReadmePrograms(t *testing.T) {
 	recipes, err := os.ReadFile("../../docs/recipes.md")
 	require.NoError(t, err)
-	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(readme(t)+string(recipes), -1)
+	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").
+		FindAllStringSubmatch(readme(t)+string(recipes), -1)
 	require.NotEmpty(t, blocks)
 	sources := exampleSources(t)
 	programs := 0
@@ -44,7 +45,8 @@ func TestReadmePrograms(t *testing.T) {
 			continue
 		}
 		assert.True(t, containsCode(sources, code),
-			"neither example_test.go nor a file in examples contains this code of README.md or recipes.md:\n%s", code)
+			"neither example_test.go nor a file in examples contains this code of README.md or "+
+				"recipes.md:\n%s", code)
 	}
 	assert.Equal(t, 1, programs)
 }
@@ -57,7 +59,8 @@ func TestReadmeLinks(t *testing.T) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		prose := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(string(text), "")
-		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)[^):]*\)`).FindAllStringSubmatch(prose, -1) {
+		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)[^):]*\)`).
+			FindAllStringSubmatch(prose, -1) {
 			_, err := os.Stat(filepath.Join(filepath.Dir(name), link[1]))
 			assert.NoError(t, err, "%s links to %s", name, link[1])
 		}
@@ -75,12 +78,13 @@ func readme(t *testing.T) string {
 func exampleSources(t *testing.T) []string {
 	t.Helper()
 	paths := []string{"../../example_test.go"}
-	require.NoError(t, filepath.WalkDir("../../examples", func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, ".go") {
-			paths = append(paths, path)
-		}
-		return err
-	}))
+	require.NoError(t,
+		filepath.WalkDir("../../examples", func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") {
+				paths = append(paths, path)
+			}
+			return err
+		}))
 	var sources []string
 	for _, path := range paths {
 		source, err := os.ReadFile(path)
@@ -142,7 +146,8 @@ func runWithProxy(t *testing.T, code string) string {
 	require.NoError(t, err, "%s", output)
 
 	program := exec.CommandContext(t.Context(), binary)
-	program.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL, "NO_PROXY=", "no_proxy=")
+	program.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL,
+		"NO_PROXY=", "no_proxy=")
 	output, err = program.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	return string(output)
