@@ -263,7 +263,7 @@ func TestEventOfAWait(t *testing.T) {
 			assert.ErrorIs(t, err, errMine)
 		}},
 		{"cool-down", func(s *scene, _ context.CancelCauseFunc) {
-			s.sendOnce("/429?Retry-After=3600")
+			s.sendOnce(asksFor(3600))
 		}, httpretry.ReasonCooldown, func(t *testing.T, err error) {
 			var cooling *httpretry.CooldownError
 			assert.ErrorAs(t, err, &cooling)
@@ -274,7 +274,7 @@ func TestEventOfAWait(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(s.Context())
 				defer cancel(nil)
 				time.AfterFunc(time.Second, func() { tt.end(s, cancel) })
-				got := s.get(ctx, "/503")
+				got := s.get(ctx, s503, s200)
 				tt.check(s.T, got.err)
 				last := s.Events[len(s.Events)-1]
 				assert.Equal(s, tt.reason, last.Reason)
@@ -359,33 +359,35 @@ func TestWaited(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		took := map[string]time.Duration{} // by path
-		send := func(path string, p httpretry.Policy, limit time.Duration) {
-			wg.Go(func() {
-				begun := time.Now()
-				ctx, cancel := context.WithCancel(httpretry.WithPolicy(s.Context(), p))
-				defer cancel()
-				time.AfterFunc(limit, cancel)
-				_ = s.get(ctx, path) // its end shows in the events
-				mu.Lock()
-				defer mu.Unlock()
-				took[path] = time.Since(begun)
-			})
-		}
+		send :=
+			func(path string, p httpretry.Policy, limit time.Duration, steps ...retrytest.Step) {
+				wg.Go(func() {
+					begun := time.Now()
+					ctx, cancel := context.WithCancel(httpretry.WithPolicy(s.Context(), p))
+					defer cancel()
+					time.AfterFunc(limit, cancel)
+					req := retrytest.Request(s, "GET", "http://a.test"+path, "").WithContext(ctx)
+					_ = s.do(req, steps...) // its end shows in the events
+					mu.Lock()
+					defer mu.Unlock()
+					took[path] = time.Since(begun)
+				})
+			}
 		retries := retrytest.RetryEvery(time.Second)
-		send("/503", retries, time.Hour)
+		send("/extended", retries, time.Hour, s503, s200)
 		time.Sleep(500 * time.Millisecond)
-		send("/429?Retry-After=8", retries, time.Hour)
+		send("/asks", retries, time.Hour, asksFor(8), s200)
 		synctest.Wait()
-		send("/200", patient, time.Hour)
-		send("/200/canceled", patient, 2*time.Second)
-		send("/500/canceled", retries, 3*time.Second)
-		send("/503/503", retries, time.Hour)
+		send("/patient", patient, time.Hour, s200)
+		send("/patient/canceled", patient, 2*time.Second, s200)
+		send("/canceled", retries, 3*time.Second, s500, s200)
+		send("/fails", retries, time.Hour, s503)
 		wg.Wait()
 
 		events := map[string][]httpretry.Event{}
 		for _, e := range s.Events {
-			path := strings.TrimPrefix(e.Request.URL.RequestURI(), "/")
-			events["/"+path] = append(events["/"+path], e)
+			path := e.Request.URL.Path
+			events[path] = append(events[path], e)
 		}
 		require.Len(s, events, 6)
 		for path, list := range events {
@@ -396,18 +398,18 @@ func TestWaited(t *testing.T) {
 			assert.Equal(s, took[path], sum, path)
 			assert.Equal(s, took[path], list[len(list)-1].Elapsed, path)
 		}
-		extended := events["/503"]
+		extended := events["/extended"]
 		require.Len(s, extended, 2)
 		assert.Zero(s, extended[0].Waited)
 		assert.Equal(s, time.Second, extended[0].Wait, "as planned")
 		assert.Greater(s, extended[1].Waited, 8*time.Second)
 		assert.Zero(s, extended[1].Wait)
-		assert.Greater(s, events["/200"][0].Waited, 8*time.Second-1)
-		assert.Equal(s, 2*time.Second, events["/200/canceled"][0].Waited)
-		assert.Zero(s, events["/200/canceled"][0].Attempt)
-		assert.Equal(s, time.Second, events["/503/503"][4].Waited, "the last of four waits")
+		assert.Greater(s, events["/patient"][0].Waited, 8*time.Second-1)
+		assert.Equal(s, 2*time.Second, events["/patient/canceled"][0].Waited)
+		assert.Zero(s, events["/patient/canceled"][0].Attempt)
+		assert.Equal(s, time.Second, events["/fails"][4].Waited, "the last of four waits")
 		assert.Equal(s, []time.Duration{0, 3 * time.Second},
-			[]time.Duration{events["/500/canceled"][0].Waited, events["/500/canceled"][1].Waited})
+			[]time.Duration{events["/canceled"][0].Waited, events["/canceled"][1].Waited})
 	})
 }
 
