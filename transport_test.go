@@ -881,7 +881,7 @@ func TestDefaults(t *testing.T) {
 
 // Hazard A11: a negative wait of a strategy counts as 0, and a very long one
 // does not overflow.
-func TestOddWaits(t *testing.T) {
+func TestExtremeWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, wait := range []time.Duration{-time.Hour, 0, 1 << 62, 1<<63 - 1} {
 			policy := retrytest.RetryEvery(0)

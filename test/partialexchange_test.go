@@ -263,7 +263,7 @@ func checkExchange(t *testing.T, p breakPoint, e connEnd, reused bool, k kind) {
 
 // A request that could not be sent because dialing failed is sent once, on the
 // next connection.
-func TestDialedLater(t *testing.T) {
+func TestFailedDialIsRetriedOnce(t *testing.T) {
 	for _, k := range []kind{
 		kindGet, kindPut, kindPostKeyed, kindPost, kindPostStreamed, kindPostEmpty} {
 		t.Run(string(k), func(t *testing.T) {
@@ -337,7 +337,7 @@ func TestStaleRace(t *testing.T) {
 // A proxy chooses the text of its response to CONNECT. If that is a text by
 // which errors are classified, it proves nothing about a request that net/http
 // had written on an earlier connection.
-func TestWordsOfAProxy(t *testing.T) {
+func TestTextOfAProxyProvesNothing(t *testing.T) {
 	for _, words := range []string{
 		"http: server closed idle connection", "net/http: TLS handshake timeout"} {
 		var paid atomic.Int32

@@ -143,7 +143,7 @@ func TestErrorsStayTransparent(t *testing.T) {
 
 // Hazard K7: the body of a response after retries may be closed twice, read
 // after that, and closed while it is read.
-func TestBodyIsUsedOddly(t *testing.T) {
+func TestBodyMayBeReadAfterClose(t *testing.T) {
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		base, url := newRecoveringServer(t, proto, 2, strings.Repeat("text", 1<<18))
 		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
@@ -245,7 +245,7 @@ func TestConnectionsAreKept(t *testing.T) {
 // Hazard J6: a 409 to a request with a key may mean that the first attempt is
 // still being processed. A 422 means that the key was used for another request,
 // so it is final.
-func TestConflicts(t *testing.T) {
+func TestConflictIsRetriedWithKey(t *testing.T) {
 	for _, tt := range []struct {
 		status     int
 		key        string

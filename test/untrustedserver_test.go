@@ -464,7 +464,7 @@ func http2Floods() map[string]bomb {
 // A request to a server that sends endless or huge headers, bodies or frames
 // ends soon, with an error or a response. It is sent no more often than
 // allowed, and a POST only once.
-func TestBombs(t *testing.T) {
+func TestEndlessResponsesEndSoon(t *testing.T) {
 	for _, method := range []string{"GET", "POST"} {
 		for name, b := range http1Bombs() {
 			t.Run("HTTP/1/"+method+"/"+name, func(t *testing.T) {
