@@ -141,10 +141,9 @@ func TestAllocations(t *testing.T) {
 			func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			transport :=
-				retrytest.Unchecked(t, httpretry.Config{Base: tt.base, Policy: httpretry.Policy{
-					Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{},
-				}})
+			policy := httpretry.Policy{
+				Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+			transport := retrytest.Unchecked(t, httpretry.Config{Base: tt.base, Policy: policy})
 			allocs := testing.AllocsPerRun(1000, func() {
 				if _, err := transport.RoundTrip(tt.req); err != nil {
 					t.Error(err)

@@ -484,14 +484,10 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 			} {
 				t.Run(fmt.Sprintf("%s/%s/%d steps", name, inner, len(steps)), func(t *testing.T) {
 					script := retrytest.Play(steps...)
-					below :=
-						retrytest.New(t,
-							httpretry.Config{
-								Policy: policy,
-								Base: retrytest.BaseFunc(
-									func(req *http.Request) (*http.Response, error) {
-										return script.RoundTrip(req.Clone(derive(req.Context())))
-									})})
+					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						return script.RoundTrip(req.Clone(derive(req.Context())))
+					})
+					below := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
 					resp, err := retrytest.New(t,
 						httpretry.Config{Base: below, Policy: retrytest.RetryEvery(0)}).
 						RoundTrip(newGet(t))

@@ -1246,12 +1246,12 @@ func TestCooldownPanics(t *testing.T) {
 				policy.CooldownKey = func(*http.Request) string { return panicIf(!tt.observer) }
 				var open atomic.Int32
 				base := countOpen(retrytest.Scripts{}, &open)
+				observe := func(_ context.Context, e httpretry.Event) {
+					panicIf(tt.observer && e.Attempt == 0)
+				}
 				// The checks do not expect a panic.
-				transport :=
-					retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy,
-						Observe: func(_ context.Context, e httpretry.Event) {
-							panicIf(tt.observer && e.Attempt == 0)
-						}})
+				transport := retrytest.Unchecked(t,
+					httpretry.Config{Base: base, Policy: policy, Observe: observe})
 				time.AfterFunc(tt.later, func() { beginCooldown(t, transport) })
 				time.Sleep(time.Nanosecond)
 				body := retrytest.Counted("text")

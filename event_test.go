@@ -359,20 +359,21 @@ func TestWaited(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		took := map[string]time.Duration{} // by path
-		send :=
-			func(path string, p httpretry.Policy, limit time.Duration, steps ...retrytest.Step) {
-				wg.Go(func() {
-					begun := time.Now()
-					ctx, cancel := context.WithCancel(httpretry.WithPolicy(s.Context(), p))
-					defer cancel()
-					time.AfterFunc(limit, cancel)
-					req := retrytest.Request(s, "GET", "http://a.test"+path, "").WithContext(ctx)
-					_ = s.do(req, steps...) // its end shows in the events
-					mu.Lock()
-					defer mu.Unlock()
-					took[path] = time.Since(begun)
-				})
-			}
+		send := func(
+			path string, p httpretry.Policy, limit time.Duration, steps ...retrytest.Step,
+		) {
+			wg.Go(func() {
+				begun := time.Now()
+				ctx, cancel := context.WithCancel(httpretry.WithPolicy(s.Context(), p))
+				defer cancel()
+				time.AfterFunc(limit, cancel)
+				req := retrytest.Request(s, "GET", "http://a.test"+path, "").WithContext(ctx)
+				_ = s.do(req, steps...) // its end shows in the events
+				mu.Lock()
+				defer mu.Unlock()
+				took[path] = time.Since(begun)
+			})
+		}
 		retries := retrytest.RetryEvery(time.Second)
 		send("/extended", retries, time.Hour, s503, s200)
 		time.Sleep(500 * time.Millisecond)

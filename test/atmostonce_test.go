@@ -1099,16 +1099,16 @@ func TestLayerThatUsesGetBody(t *testing.T) {
 			for _, method := range []string{"POST", "PUT"} {
 				t.Run(fmt.Sprintf("%s/timeout %v", method, timeout), func(t *testing.T) {
 					var requests atomic.Int32
-					base, srv :=
-						retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-							requests.Add(1)
-							body, err := io.ReadAll(r.Body)
-							assert.NoError(t, err)
-							assert.Equal(t, "payload", string(body))
-							if r.Header.Get("Authorization") == "" {
-								w.WriteHeader(http.StatusUnauthorized)
-							}
-						})
+					handler := func(w http.ResponseWriter, r *http.Request) {
+						requests.Add(1)
+						body, err := io.ReadAll(r.Body)
+						assert.NoError(t, err)
+						assert.Equal(t, "payload", string(body))
+						if r.Header.Get("Authorization") == "" {
+							w.WriteHeader(http.StatusUnauthorized)
+						}
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					policy := retrytest.RetryEvery(0)
 					policy.AttemptTimeout = timeout
 					resp, err := retrytest.New(t,
@@ -1292,11 +1292,11 @@ func TestLayerThatSendsManyRequests(t *testing.T) {
 		for _, method := range []string{"GET", "POST"} {
 			t.Run(method, func(t *testing.T) {
 				var ranges atomic.Int32
-				inner, srv :=
-					retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-						ranges.Add(1)
-						_, _ = io.WriteString(w, r.Header.Get("Range"))
-					})
+				handler := func(w http.ResponseWriter, r *http.Request) {
+					ranges.Add(1)
+					_, _ = io.WriteString(w, r.Header.Get("Range"))
+				}
+				inner, srv := retrytest.Serve(t, proto, handler)
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					for i := range 12 {
 						part := req.Clone(req.Context())
@@ -1355,21 +1355,21 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 				}
 				var posts atomic.Int32
 				processing, reported := make(chan struct{}), make(chan struct{})
-				inner, srv :=
-					retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-						if r.Method != "POST" {
-							return
-						}
-						_, _ = io.Copy(io.Discard, r.Body)
-						if posts.Add(1) == 1 {
-							close(processing)
-						}
-						select {
-						case <-reported:
-							w.WriteHeader(http.StatusCreated)
-						case <-r.Context().Done():
-						}
-					})
+				handler := func(w http.ResponseWriter, r *http.Request) {
+					if r.Method != "POST" {
+						return
+					}
+					_, _ = io.Copy(io.Discard, r.Body)
+					if posts.Add(1) == 1 {
+						close(processing)
+					}
+					select {
+					case <-reported:
+						w.WriteHeader(http.StatusCreated)
+					case <-r.Context().Done():
+					}
+				}
+				inner, srv := retrytest.Serve(t, proto, handler)
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					go func() { // reports the progress of the upload
 						defer close(reported)

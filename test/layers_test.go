@@ -118,11 +118,11 @@ func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				arrived, written, answered := make(chan struct{}), make(chan struct{}),
 					make(chan struct{})
-				others, otherServer :=
-					retrytest.Serve(t, proto, func(http.ResponseWriter, *http.Request) {
-						close(arrived)
-						<-written
-					})
+				handler := func(http.ResponseWriter, *http.Request) {
+					close(arrived)
+					<-written
+				}
+				others, otherServer := retrytest.Serve(t, proto, handler)
 				var once sync.Once
 				srv := faults.HTTP2(t, func(s faults.Stream) {
 					once.Do(func() { close(written) })
@@ -176,15 +176,15 @@ func TestUnprocessedRequestOfALayer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var posts atomic.Int32
-			inner, srv :=
-				retrytest.Serve(t, retrytest.HTTP1, func(w http.ResponseWriter, r *http.Request) {
-					if r.Method == "POST" {
-						posts.Add(1)
-						http.Redirect(w, r, "/result", http.StatusSeeOther)
-						return
-					}
-					w.WriteHeader(http.StatusTooEarly)
-				})
+			handler := func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == "POST" {
+					posts.Add(1)
+					http.Redirect(w, r, "/result", http.StatusSeeOther)
+					return
+				}
+				w.WriteHeader(http.StatusTooEarly)
+			}
+			inner, srv := retrytest.Serve(t, retrytest.HTTP1, handler)
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := inner.RoundTrip(req)
 				if err != nil {

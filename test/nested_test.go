@@ -421,11 +421,11 @@ func TestNestedOnTheWire(t *testing.T) {
 			}{{"POST", "", 1, 1}, {"POST", "key", 3, 5}, {"GET", "", 3, 5}} {
 				t.Run(fmt.Sprintf("%s/%s %s", n.name, tt.method, tt.key), func(t *testing.T) {
 					var deliveries atomic.Int32
-					base, srv :=
-						retrytest.Serve(t, proto, func(w http.ResponseWriter, _ *http.Request) {
-							deliveries.Add(1)
-							w.WriteHeader(http.StatusServiceUnavailable)
-						})
+					handler := func(w http.ResponseWriter, _ *http.Request) {
+						deliveries.Add(1)
+						w.WriteHeader(http.StatusServiceUnavailable)
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					req := retrytest.Request(t, tt.method, srv.URL, "payload")
 					if tt.key != "" {
 						req.Header.Set("Idempotency-Key", tt.key)

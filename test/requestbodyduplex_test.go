@@ -118,24 +118,24 @@ func TestEarlyAnswersToMany(t *testing.T) {
 					bodies[i] = randomBytes(uint64(i), size-i)
 				}
 				var accepted atomic.Int32
-				base, srv :=
-					retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-						var number int
-						_, _ = fmt.Sscan(r.Header.Get("X-Body"), &number)
-						want := bodies[number]
-						if attemptOf(r) < 4 {
-							part, _ := io.ReadAll(io.LimitReader(r.Body, rand.Int64N(size/4)))
-							assert.True(t, bytes.HasPrefix(want, part),
-								"a refused part of body %d", number)
-							answerEarly(w, r, http.StatusServiceUnavailable)
-							return
-						}
-						body, err := io.ReadAll(r.Body)
-						if assert.NoError(t, err) &&
-							assert.True(t, bytes.Equal(want, body), "body %d", number) {
-							accepted.Add(1)
-						}
-					})
+				handler := func(w http.ResponseWriter, r *http.Request) {
+					var number int
+					_, _ = fmt.Sscan(r.Header.Get("X-Body"), &number)
+					want := bodies[number]
+					if attemptOf(r) < 4 {
+						part, _ := io.ReadAll(io.LimitReader(r.Body, rand.Int64N(size/4)))
+						assert.True(t, bytes.HasPrefix(want, part),
+							"a refused part of body %d", number)
+						answerEarly(w, r, http.StatusServiceUnavailable)
+						return
+					}
+					body, err := io.ReadAll(r.Body)
+					if assert.NoError(t, err) &&
+						assert.True(t, bytes.Equal(want, body), "body %d", number) {
+						accepted.Add(1)
+					}
+				}
+				base, srv := retrytest.Serve(t, proto, handler)
 				policy := retrytest.RetryEvery(0)
 				policy.MaxAttempts, policy.ReplayBuffer = 8, 2*size
 				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
@@ -166,18 +166,18 @@ func TestStreamingFirstByte(t *testing.T) {
 			for _, refusals := range []int{0, 1} {
 				t.Run(fmt.Sprintf("timeout=%v/refusals=%d", timeout, refusals), func(t *testing.T) {
 					first := make(chan struct{})
-					base, srv :=
-						retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-							assert.Equal(t, "1", readN(t, r.Body, 1))
-							if attemptOf(r) <= refusals {
-								answerEarly(w, r, http.StatusServiceUnavailable)
-								return
-							}
-							close(first)
-							rest, err := io.ReadAll(r.Body)
-							assert.NoError(t, err)
-							assert.Equal(t, "234", string(rest))
-						})
+					handler := func(w http.ResponseWriter, r *http.Request) {
+						assert.Equal(t, "1", readN(t, r.Body, 1))
+						if attemptOf(r) <= refusals {
+							answerEarly(w, r, http.StatusServiceUnavailable)
+							return
+						}
+						close(first)
+						rest, err := io.ReadAll(r.Body)
+						assert.NoError(t, err)
+						assert.Equal(t, "234", string(rest))
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					r, w := io.Pipe()
 					go func() {
 						_, _ = io.WriteString(w, "1")
@@ -204,20 +204,20 @@ func TestStreamingFirstByte(t *testing.T) {
 // of the body.
 func TestFullDuplexOnRetry(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
-		base, srv :=
-			retrytest.Serve(t, retrytest.HTTP2, func(w http.ResponseWriter, r *http.Request) {
-				if attemptOf(r) == 1 {
-					w.WriteHeader(http.StatusServiceUnavailable)
-					return
-				}
-				rc := http.NewResponseController(w)
+		handler := func(w http.ResponseWriter, r *http.Request) {
+			if attemptOf(r) == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			rc := http.NewResponseController(w)
+			_ = rc.Flush()
+			lines := bufio.NewScanner(r.Body)
+			for lines.Scan() {
+				_, _ = fmt.Fprintln(w, lines.Text())
 				_ = rc.Flush()
-				lines := bufio.NewScanner(r.Body)
-				for lines.Scan() {
-					_, _ = fmt.Fprintln(w, lines.Text())
-					_ = rc.Flush()
-				}
-			})
+			}
+		}
+		base, srv := retrytest.Serve(t, retrytest.HTTP2, handler)
 		r, w := io.Pipe()
 		policy := retrytest.RetryEvery(0)
 		policy.AttemptTimeout = timeout

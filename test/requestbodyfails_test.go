@@ -63,17 +63,17 @@ func TestBlockedReader(t *testing.T) {
 	} {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(name, func(t *testing.T) {
-				base, srv :=
-					retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-						switch r.Header.Get("X-Answer") {
-						case "early":
-							answerEarly(w, r, http.StatusServiceUnavailable)
-						case "final":
-							answerEarly(w, r, http.StatusForbidden)
-						default:
-							_, _ = io.Copy(io.Discard, r.Body)
-						}
-					})
+				handler := func(w http.ResponseWriter, r *http.Request) {
+					switch r.Header.Get("X-Answer") {
+					case "early":
+						answerEarly(w, r, http.StatusServiceUnavailable)
+					case "final":
+						answerEarly(w, r, http.StatusForbidden)
+					default:
+						_, _ = io.Copy(io.Discard, r.Body)
+					}
+				}
+				base, srv := retrytest.Serve(t, proto, handler)
 				body, policy := newBlockedBody(), retrytest.RetryEvery(0)
 				req := retrytest.Streamed(t, "PUT", srv.URL, body)
 				req.ContentLength = 10 // otherwise net/http waits for the first byte
@@ -112,18 +112,18 @@ func TestReaderFailsAnywhere(t *testing.T) {
 			for _, attempt := range []int{1, 2} {
 				t.Run(fmt.Sprintf("%v/%d", failure, attempt), func(t *testing.T) {
 					var requests, accepted atomic.Int32
-					base, srv :=
-						retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-							requests.Add(1)
-							if _, err := io.Copy(io.Discard, r.Body); err != nil {
-								return
-							}
-							if attemptOf(r) < attempt {
-								w.WriteHeader(http.StatusServiceUnavailable)
-								return
-							}
-							accepted.Add(1)
-						})
+					handler := func(w http.ResponseWriter, r *http.Request) {
+						requests.Add(1)
+						if _, err := io.Copy(io.Discard, r.Body); err != nil {
+							return
+						}
+						if attemptOf(r) < attempt {
+							w.WriteHeader(http.StatusServiceUnavailable)
+							return
+						}
+						accepted.Add(1)
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					failing := func() io.ReadCloser {
 						return &retrytest.Body{
 							ReadCloser: io.NopCloser(
@@ -161,11 +161,11 @@ func TestWrongContentLength(t *testing.T) {
 			for _, withGetBody := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%d/GetBody=%v", length, withGetBody), func(t *testing.T) {
 					var requests atomic.Int32
-					base, srv :=
-						retrytest.Serve(t, proto, func(_ http.ResponseWriter, r *http.Request) {
-							requests.Add(1)
-							_, _ = io.Copy(io.Discard, r.Body)
-						})
+					handler := func(_ http.ResponseWriter, r *http.Request) {
+						requests.Add(1)
+						_, _ = io.Copy(io.Discard, r.Body)
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					req := retrytest.Streamed(t, "PUT", srv.URL, retrytest.Counted("text"))
 					req.ContentLength = length
 					if withGetBody {
@@ -289,11 +289,11 @@ func TestCloseFails(t *testing.T) {
 			for _, withGetBody := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/GetBody=%v", method, withGetBody), func(t *testing.T) {
 					var requests atomic.Int32
-					base, srv :=
-						retrytest.Serve(t, proto, func(_ http.ResponseWriter, r *http.Request) {
-							requests.Add(1)
-							_, _ = io.Copy(io.Discard, r.Body)
-						})
+					handler := func(_ http.ResponseWriter, r *http.Request) {
+						requests.Add(1)
+						_, _ = io.Copy(io.Discard, r.Body)
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					failure := errors.New("close failed")
 					body := func() io.ReadCloser {
 						return &retrytest.Body{
@@ -647,10 +647,10 @@ func TestStalledInboundBody(t *testing.T) {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
-				base, upstream :=
-					retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-						answerEarly(w, r, tt.statuses[attemptOf(r)-1])
-					})
+				handler := func(w http.ResponseWriter, r *http.Request) {
+					answerEarly(w, r, tt.statuses[attemptOf(r)-1])
+				}
+				base, upstream := retrytest.Serve(t, proto, handler)
 				transport := retrytest.New(t,
 					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 				returned := make(chan struct{})

@@ -37,17 +37,17 @@ func TestTrailersOfEveryAttempt(t *testing.T) {
 			t.Run(fmt.Sprintf("GetBody=%v", withGetBody), func(t *testing.T) {
 				var mu sync.Mutex
 				var got []string
-				base, srv :=
-					retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-						_, err := io.Copy(io.Discard, r.Body)
-						assert.NoError(t, err)
-						mu.Lock()
-						defer mu.Unlock()
-						got = append(got, r.Trailer.Get("X-Sum"))
-						if len(got) < 3 {
-							w.WriteHeader(http.StatusServiceUnavailable)
-						}
-					})
+				handler := func(w http.ResponseWriter, r *http.Request) {
+					_, err := io.Copy(io.Discard, r.Body)
+					assert.NoError(t, err)
+					mu.Lock()
+					defer mu.Unlock()
+					got = append(got, r.Trailer.Get("X-Sum"))
+					if len(got) < 3 {
+						w.WriteHeader(http.StatusServiceUnavailable)
+					}
+				}
+				base, srv := retrytest.Serve(t, proto, handler)
 				req := retrytest.Streamed(t, "PUT", srv.URL, nil)
 				req.Trailer = http.Header{"X-Sum": nil}
 				open := func() (io.ReadCloser, error) {
@@ -316,17 +316,17 @@ func TestBodyTypes(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				var mu sync.Mutex
 				var got []string
-				base, srv :=
-					retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-						body, err := io.ReadAll(r.Body)
-						assert.NoError(t, err)
-						mu.Lock()
-						defer mu.Unlock()
-						got = append(got, string(body))
-						if len(got) < 3 {
-							w.WriteHeader(http.StatusServiceUnavailable)
-						}
-					})
+				handler := func(w http.ResponseWriter, r *http.Request) {
+					body, err := io.ReadAll(r.Body)
+					assert.NoError(t, err)
+					mu.Lock()
+					defer mu.Unlock()
+					got = append(got, string(body))
+					if len(got) < 3 {
+						w.WriteHeader(http.StatusServiceUnavailable)
+					}
+				}
+				base, srv := retrytest.Serve(t, proto, handler)
 				// Unchecked, since the checks compare bodies.
 				resp, err := retrytest.Unchecked(t,
 					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).

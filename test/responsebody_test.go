@@ -370,12 +370,12 @@ func TestDropIsBoundedInBytes(t *testing.T) {
 		for _, timeout := range []time.Duration{0, time.Hour} {
 			retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 				t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
-					base, srv :=
-						retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-							if attemptOf(r) == 1 {
-								tt.answer(w, r)
-							}
-						})
+					handler := func(w http.ResponseWriter, r *http.Request) {
+						if attemptOf(r) == 1 {
+							tt.answer(w, r)
+						}
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					wire := faults.Watch(base)
 					var unpacked atomic.Int64
 					counted := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
@@ -718,14 +718,14 @@ func TestDropBehindStalledUpload(t *testing.T) {
 					defer leave()
 					// Unchecked: the blocked response is closed when its
 					// connection is.
-					transport :=
-						retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy,
-							Observe: func(_ context.Context, e httpretry.Event) {
-								// it is about to be discarded
-								if e.Attempt == 1 && e.Response != nil {
-									time.AfterFunc(100*time.Millisecond, leave)
-								}
-							}})
+					observe := func(_ context.Context, e httpretry.Event) {
+						// it is about to be discarded
+						if e.Attempt == 1 && e.Response != nil {
+							time.AfterFunc(100*time.Millisecond, leave)
+						}
+					}
+					transport := retrytest.Unchecked(t,
+						httpretry.Config{Base: base, Policy: policy, Observe: observe})
 					waitFor(t, "the end of a canceled request", func() {
 						_, err := transport.RoundTrip(
 							retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))

@@ -313,14 +313,14 @@ func TestContextReachesEveryAttempt(t *testing.T) {
 		for _, method := range []string{"GET", "POST"} {
 			for _, timeout := range []time.Duration{0, time.Hour} {
 				t.Run(fmt.Sprintf("%s/%v", method, timeout), func(t *testing.T) {
-					base, srv :=
-						retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
-							_, _ = io.Copy(io.Discard, r.Body)
-							if attemptOf(r) < 3 {
-								// after which a POST may be sent again
-								w.WriteHeader(http.StatusTooEarly)
-							}
-						})
+					handler := func(w http.ResponseWriter, r *http.Request) {
+						_, _ = io.Copy(io.Discard, r.Body)
+						if attemptOf(r) < 3 {
+							// after which a POST may be sent again
+							w.WriteHeader(http.StatusTooEarly)
+						}
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					var values []any
 					seen := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						values = append(values, req.Context().Value(key{}))

@@ -81,12 +81,12 @@ func TestWaitOnBudget(t *testing.T) {
 					tt.policy(&policy)
 				}
 				base, events, start := retrytest.Play(tt.step), new(retrytest.Record), time.Now()
-				transport :=
-					retrytest.New(t, httpretry.Config{Base: base, Policy: policy,
-						Observe: func(ctx context.Context, e httpretry.Event) {
-							assert.Zero(t, time.Since(start))
-							events.Observe(ctx, e)
-						}})
+				observe := func(ctx context.Context, e httpretry.Event) {
+					assert.Zero(t, time.Since(start))
+					events.Observe(ctx, e)
+				}
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: policy, Observe: observe})
 				req := retrytest.Request(t, tt.method, "http://a.test/", "")
 				if tt.deadline > 0 {
 					ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
