@@ -61,15 +61,19 @@ func (c *call) send() (resp *http.Response, err error) {
 		c.attempt = c.newAttempt()
 		resp, err = c.sendCopy(c.attempt)
 	}
-	// A RoundTripper must return one or the other.
+	c.resp, err = either(resp, err)
+	return c.resp, err
+}
+
+// either returns a response or an error, as a RoundTripper must.
+func either(resp *http.Response, err error) (*http.Response, error) {
 	switch {
 	case err != nil && resp != nil:
 		respbody.Close(resp)
-		resp = nil
+		return nil, err
 	case err == nil && resp == nil:
-		err = errNoResponse
+		return nil, errNoResponse
 	}
-	c.resp = resp
 	return resp, err
 }
 

@@ -73,10 +73,11 @@ func (Unlimited) Refund(origin string) {}
 // success is a request whose response is not a transient failure.
 //
 // So a host that is down gets only Burst retries from each process, and a host
-// that fails at random gets almost every retry that helps: if 20 % of attempts
-// fail, 99.1 % of requests succeed. With Strict, retries that succeed count,
-// too, and 88 % succeed. A retry after a 429 that waits as long as the response
-// asks is always free. See docs/choosing.md in the repository for more figures.
+// that fails at random gets almost every retry that helps. If 20 % of attempts
+// fail, 99.0 % of requests succeed. With Strict, retries that succeed count,
+// too, and 89.2 % succeed. A retry after a 429 that waits as long as the
+// response asks is always free. See docs/choosing.md in the repository for more
+// figures.
 //
 // The 1024 hosts that were used last are remembered. Any other host starts with
 // a full Burst, so code that can choose the hosts of requests gets Burst
@@ -227,22 +228,24 @@ const (
 //
 //	charges - refunds <= Ratio * (successes in the Window before) + Burst
 //
-// Why successes: they are what an overloaded host runs out of. A budget that
+// It counts successes because an overloaded host has few of them. A budget that
 // counts requests allows most retries when it should allow fewest.
 //
-// Why a window: successes of an hour ago do not show how the host is now. If
-// they were saved up, they would allow a storm of retries when it fails.
+// It counts them in a window because successes of an hour ago do not show how
+// the host is now. If they were saved up, they would allow a storm of retries
+// when it fails.
 //
-// Why only failed retries: 20 % of random failures need more retries than any
-// ratio that protects a host in an outage. Those retries succeed, so they are
-// work that somebody wanted. Retries that fail are what overloads a host.
+// It charges for failed retries only, because 20 % of random failures need more
+// retries than any ratio that protects a host in an outage. Those retries
+// succeed, so they are work that somebody wanted. Retries that fail overload a
+// host.
 //
-// Why the burst stops: it is what each process sends to a host that is down. If
+// The burst stops because each process sends one to a host that is down. If
 // time alone refilled it, enough processes could keep the host down.
 //
 // All charges of a step expire together with the successes of that step. That
-// is why the law holds for intervals longer than a Window: cut into windows
-// that do not overlap, each window keeps it by itself.
+// is why the law holds for intervals longer than a Window. Each Window of such
+// an interval keeps it by itself.
 type window struct {
 	// Set by open, and only read from then on.
 	start    time.Time
@@ -270,7 +273,7 @@ type window struct {
 	batch   atomic.Uint64
 }
 
-// A tally is what happened in one step.
+// A tally has the counts of one step.
 type tally struct {
 	successes uint64
 	charges   uint64 // that were not refunded
@@ -369,8 +372,8 @@ func (w *window) balance() int {
 // current of them are made now, by the caller. mu is held, so times are in
 // order. If the clock goes back all the same, now stays as it is.
 func (w *window) look(current uint64) {
-	// The clock is read before the swap: a deposit after the swap is later than
-	// now, the time for which it will count.
+	// The clock is read before the swap, because a deposit after the swap is
+	// later than now, the time for which it will count.
 	now := max(w.now, time.Since(w.start))
 	pending := w.pending.Swap(0)
 	// Another look may have counted the caller's deposit already.

@@ -197,7 +197,7 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 	}
 }
 
-// A moment is what happened at one time, in any order.
+// A moment has the events at one time, in any order.
 type moment struct {
 	at                 time.Duration
 	successes, charges int64
@@ -206,7 +206,7 @@ type moment struct {
 	failures           int64 // calls of Withdraw, allowed or not
 }
 
-// A history is what happened to one host.
+// A history has the moments of one host.
 type history struct {
 	setting
 	moments []moment
@@ -221,7 +221,7 @@ func (h *history) successesFrom(from time.Duration, to int) (n int64) {
 	return n
 }
 
-// requireLaw looks at every interval that begins and ends with a charge: a
+// requireLaw looks at every interval that begins and ends with a charge. A
 // longer one with the same charges is allowed more.
 func (h *history) requireLaw(t *testing.T) {
 	t.Helper()
@@ -286,10 +286,10 @@ func TestHostBudgetKeepsTheLaw(t *testing.T) {
 						h.requireLaw(t)
 						h.requireOutageLaw(t)
 						// The retries that are never refunded keep the law,
-						// too, except that a refund may stand for a charge that
-						// is younger than its own. So they do with that much
-						// more time. What comes after its charge has expired
-						// was paid for a Window earlier.
+						// too, in an interval that is longer by latest, because
+						// a refund may cancel a charge that is younger than its
+						// own. A refund after its charge has expired was paid
+						// for a Window earlier.
 						h.requireWithin(t, latest, func(m moment) int64 { return m.wasted })
 					})
 				}

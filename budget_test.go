@@ -164,7 +164,8 @@ func TestHostBudgetDefaults(t *testing.T) {
 		b.Deposit(budgetHost, false)
 		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "6 of 60")
 		time.Sleep(9 * time.Second)
-		assert.Equal(t, 1+4, retrytest.Balance(&b, budgetHost), "and what the burst has gained")
+		assert.Equal(t, 1+4, retrytest.Balance(&b, budgetHost),
+			"and the tokens that the burst has gained")
 		time.Sleep(time.Second)
 		assert.Equal(t, 5, retrytest.Balance(&b, budgetHost), "the burst alone, in a new window")
 	})
@@ -228,7 +229,7 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "after another failure")
 
-		for range 9 { // what is gained between failures adds up
+		for range 9 { // the gains between failures add up
 			b.Deposit(budgetHost, false)
 			time.Sleep(50 * time.Millisecond)
 			require.True(t, b.Withdraw(t.Context(), budgetHost))
@@ -729,7 +730,7 @@ func TestHostBudgetBalanceLeavesNoTrace(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 5}
 		require.True(t, b.Withdraw(t.Context(), budgetHost))
 		for _, h := range hostNames(2000) {
-			require.Equal(t, 5, retrytest.Balance(&b, h), "what a new host has")
+			require.Equal(t, 5, retrytest.Balance(&b, h), "the balance of a new host")
 		}
 		assert.Equal(t, 4, retrytest.Balance(&b, budgetHost), "remembered")
 		assert.Equal(t, 4, retrytest.Balance(&b, budgetHost), "and not spent")

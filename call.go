@@ -11,7 +11,7 @@ import (
 )
 
 // call is one request on its way through RoundTrip. It lives on RoundTrip's
-// stack, or as a copy in a resumingBody: nothing else may keep a pointer to it.
+// stack, or as a copy in a resumingBody. Nothing else may keep a pointer to it.
 // Only the goroutine of RoundTrip, or of the Read that resumes a body, uses it.
 type call struct {
 	settings *settings
@@ -65,8 +65,8 @@ func (c *call) sentRequest() *http.Request {
 
 // canceled returns the error of a request that its caller canceled. It
 // satisfies errors.Is for the context's error and for its cause, of which
-// net/http returns one or the other. The error of the attempt before the
-// cancel is only in its text: Timeout must not report that.
+// net/http returns one or the other. The error of the attempt before the cancel
+// is only in its text, because Timeout must not report that.
 func (c *call) canceled(last error) error {
 	ctx := c.caller.req.Context()
 	ctxErr, cause := ctx.Err(), context.Cause(ctx)

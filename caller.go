@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// caller is who called RoundTrip: the request, and the values of its context.
+// caller has the request of RoundTrip's caller, and the values of its context.
 type caller struct {
 	req    *http.Request // never modified
 	values contextValues
@@ -41,8 +41,8 @@ func (c *caller) retries(outcome Outcome) bool {
 	return c.outer() != nil || outcome != Unprocessed && c.priorAttempts() > 0
 }
 
-// isAsSent reports whether Base may see the request's own context and header:
-// Attempt and the attempt header, of that name, are correct for it.
+// isAsSent reports whether Base may see the request's own context and header.
+// Attempt and the attempt header, of that name, are correct for it then.
 func (c *caller) isAsSent(attemptHeader string) bool {
 	if c.values.attempt != nil {
 		return c.outer() != nil
@@ -51,9 +51,9 @@ func (c *caller) isAsSent(attemptHeader string) bool {
 	return prior == 0 || attemptHeader == "" || maxCount(c.req.Header[attemptHeader]) == prior
 }
 
-// hasCanceled reports whether the caller has canceled the request. The
-// error of an attempt does not tell: a timeout inside net/http looks like one
-// of the caller's.
+// hasCanceled reports whether the caller has canceled the request. The error of
+// an attempt does not show that, because a timeout inside net/http looks like
+// one of the caller's.
 func (c *caller) hasCanceled() bool {
 	if c.req.Context().Err() != nil {
 		return true
@@ -96,19 +96,19 @@ func (c *caller) sleep(wait time.Duration, early <-chan struct{}) bool {
 	return !c.hasCanceled()
 }
 
-// hidesCancel reports whether err does not show the cancel that caused it:
-// net/http returns the context's error or its cause, never both, or the
-// failure that the cancel led to.
+// hidesCancel reports whether err does not show the cancel that caused it.
+// net/http returns the context's error or its cause, never both, or the failure
+// that the cancel led to.
 func (c *caller) hidesCancel(err error, reason Reason) bool {
 	ctx := c.req.Context()
 	return reason == ReasonCanceled && ctx.Err() != nil &&
 		!(errors.Is(err, ctx.Err()) && errors.Is(err, context.Cause(ctx)))
 }
 
-// attemptContext returns the context that attempts of c are derived from. If
-// that is the context of an earlier Response's Request, it is the one which
-// that was derived from: otherwise a caller that makes each request in the
-// context of the response before would keep all of them in memory.
+// attemptContext returns the parent of the contexts of c's attempts. If the
+// caller uses the context of an earlier Response's Request, the parent of that
+// is used instead. Otherwise a chain of such requests would keep all earlier
+// ones in memory.
 func (c *caller) attemptContext() context.Context {
 	ctx := c.req.Context()
 	if earlier, ok := ctx.(*attemptContext); ok {

@@ -2,7 +2,7 @@ package httpretry
 
 import "context"
 
-// charge is what a request costs its host's budget.
+// charge has the budget of a request, and whether a retry is charged to it.
 type charge struct {
 	budget  Budget
 	origin  string      // of the request's URL
@@ -27,10 +27,15 @@ func (c *charge) refundUnsent() {
 
 // settle records a response that is not a transient failure.
 func (c *charge) settle() {
-	// The known window saves a second lookup, which costs 25 ns.
-	if b, ok := c.budget.(*HostBudget); ok && c.window != nil {
-		b.depositTo(c.window, c.origin, c.charged)
+	depositTo(c.budget, c.window, c.origin, c.charged)
+}
+
+// depositTo is Deposit. If the window of origin is known, that saves a second
+// lookup, which costs 25 ns.
+func depositTo(budget Budget, window *hostWindow, origin string, charged bool) {
+	if b, ok := budget.(*HostBudget); ok && window != nil {
+		b.depositTo(window, origin, charged)
 	} else {
-		c.budget.Deposit(c.origin, c.charged)
+		budget.Deposit(origin, charged)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Outcome is what the result of an attempt means for a retry.
+// Outcome determines whether the request of an attempt may be retried.
 type Outcome uint8
 
 const (
@@ -51,11 +51,11 @@ func (o Outcome) String() string {
 // "false", and a Final 4xx or 5xx Transient if it is "true".
 //
 // An error that has an Outcome() Outcome method, or wraps one that has,
-// determines its own Outcome: circuit breakers and rate limiters in Base use
+// determines its own Outcome. Circuit breakers and rate limiters in Base use
 // that. Errors that occur before the request can reach the server are
 // Unprocessed. Errors that would occur again are Final: untrusted certificates,
-// unknown hosts, invalid requests, a canceled context, an
-// [http.MaxBytesError]. Others are Transient.
+// unknown hosts, invalid requests, a canceled context, an [http.MaxBytesError].
+// Others are Transient.
 func Classify(req *http.Request, resp *http.Response, err error) Outcome {
 	return classify(req, resp, err, defaultIdempotencyHeader)
 }
@@ -90,7 +90,7 @@ func classifyStatus(req *http.Request, resp *http.Response, keyHeader string) Ou
 			return Transient
 		}
 	case http.StatusRequestEntityTooLarge:
-		// RFC 9110 section 15.5.14: then the condition is temporary.
+		// The condition is temporary then (RFC 9110 section 15.5.14).
 		if _, ok := RetryAfter(resp.Header, time.Time{}); ok {
 			return Transient
 		}
@@ -147,7 +147,8 @@ func classifyError(err error) Outcome {
 	// A plain HTTP answer to a TLS handshake.
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return Final
-	// If the rest of a body were requested, a layer's limit would start over.
+	// A MaxBytesError is a layer's limit on a response body. A resume would
+	// start the limit over.
 	case errors.Is(err, context.Canceled), errors.As(err, &tooLong):
 		return Final
 	case errors.As(err, &dns) && dns.IsNotFound:
@@ -193,8 +194,8 @@ func classifyOp(op *net.OpError, err error) Outcome {
 	return Transient
 }
 
-// isTransientAlert reports whether an alert is one of those that do not mean
-// that client and server do not fit: the peer failed, or bytes were damaged.
+// isTransientAlert reports whether an alert means that the peer failed, or that
+// bytes were damaged. Other alerts mean that client and server do not fit.
 func isTransientAlert(alert string) bool {
 	return strings.HasSuffix(alert, "tls: internal error") ||
 		strings.HasSuffix(alert, "tls: bad record MAC")
@@ -208,9 +209,10 @@ func isDial(op *net.OpError) bool {
 	return op.Op == "dial" || op.Op == "proxyconnect" || op.Op == "socks connect"
 }
 
-// isNothingWritten reports whether err is net/http's nothingWrittenError: a
-// connection failed before a byte of the request was written on it. The type is
-// not exported, but RoundTrip returns it (persistConn.mapRoundTripError).
+// isNothingWritten reports whether err is net/http's nothingWrittenError. A
+// connection then failed before a byte of the request was written on it. The
+// type is not exported, but RoundTrip returns it
+// (persistConn.mapRoundTripError).
 func isNothingWritten(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if fmt.Sprintf("%T", err) == "http.nothingWrittenError" {
@@ -260,8 +262,8 @@ func errorTexts() []errorText {
 	}
 }
 
-// isUnprocessedText considers the outermost error only: an error inside may be
-// about another request of a layer in Base.
+// isUnprocessedText considers the outermost error only, because an error inside
+// may be about another request of a layer in Base.
 func isUnprocessedText(text string) bool {
 	for _, e := range errorTexts() {
 		if e.outcome == Unprocessed && e.matches(text) {

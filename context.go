@@ -9,7 +9,7 @@ import (
 
 // contextValues is all that this package stores in contexts. There is one key,
 // so that a request costs one lookup. Values are not modified once they are in
-// a context: a derived context has a copy.
+// a context. A derived context has a copy.
 type contextValues struct {
 	policy         *resolvedPolicy // WithPolicy
 	withoutRetries bool            // WithoutRetries
@@ -43,8 +43,8 @@ func (v *contextValues) withContext(ctx context.Context) context.Context {
 }
 
 // WithPolicy returns a context whose requests follow p, whatever their host. It
-// replaces the whole policy: a zero field means its default. If p is not valid,
-// its requests are not sent and fail with an [*Error] that says why.
+// replaces the whole policy, so a zero field means its default. If p is not
+// valid, its requests are not sent and fail with an [*Error] that says why.
 func WithPolicy(ctx context.Context, p Policy) context.Context {
 	v := copyFromContext(ctx)
 	v.policy = p.resolve()
@@ -112,7 +112,7 @@ type attemptContext struct {
 	context.Context // the caller's
 
 	values  contextValues
-	number  int           // what Attempt returns
+	number  int           // returned by Attempt
 	made    int           // attempts of this RetryTransport, this one included
 	resumes atomic.Int32  // attempts since the response was handed over
 	reason  atomic.Uint32 // the Reason that ended the request, or ReasonNone

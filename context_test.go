@@ -165,7 +165,7 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 }
 
 // WithIdempotent also applies to requests that a layer in Base sends in the
-// context of an attempt: they need no key.
+// context of an attempt. They need no key.
 func TestWithIdempotentCoversLayers(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
@@ -267,7 +267,7 @@ func TestResultOfOtherResponses(t *testing.T) {
 	}
 }
 
-// For a layer in Base, the request of a response has not ended: Result tells it
+// For a layer in Base, the request of a response has not ended, so Result has
 // the status only.
 func TestResultBelow(t *testing.T) {
 	script := retrytest.Play(s503, s503, s200)

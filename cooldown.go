@@ -10,8 +10,7 @@ import (
 // Cooldown determines what the first attempt of a request does while its host
 // is cooling down. Retries always wait. They are given up if that takes longer
 // than Policy.MaxRetryAfter or their deadline allows. If a host has several
-// limits, such as one for each credential, set [Policy.CooldownKey]: only
-// requests with the same key share a cool-down.
+// limits, such as one for each credential, set [Policy.CooldownKey].
 //
 // A host cools down if it answers 429 (Too Many Requests) or 503 (Service
 // Unavailable) and asks for a wait (see [RetryAfter]). A 403 counts, too, if

@@ -589,7 +589,7 @@ func beginnings() []beginning {
 }
 
 // Which responses begin a cool-down, and how long it lasts.
-func TestWhatBeginsCooldowns(t *testing.T) {
+func TestResponsesThatBeginCooldowns(t *testing.T) {
 	for _, tt := range beginnings() {
 		tt.policy.Backoff = strategies.Constant{}
 		// so that nothing is retried
@@ -798,8 +798,8 @@ func TestCooldownSpreadsRetries(t *testing.T) {
 }
 
 // Hazard I9: if a success ends a cool-down early, the retries that wait return
-// within the time that it has lasted, which may be less than a quarter of what
-// the host asked for.
+// within the time that it has lasted, which may be less than a quarter of the
+// wait that the host asked for.
 func TestRetriesAfterAShortenedCooldown(t *testing.T) {
 	for ended, took := range map[time.Duration]time.Duration{
 		2 * time.Second:  2 * time.Second,
@@ -1143,8 +1143,8 @@ func TestCooldownKeys(t *testing.T) {
 	}
 }
 
-// A forged response over http does not silence https: the schemes of a host
-// share neither a cool-down nor a budget, in either direction.
+// A forged response over http does not affect https. The schemes of a host
+// share neither a cool-down nor a budget.
 func TestSchemesShareNothing(t *testing.T) {
 	for bad, good := range map[string]string{"http": "https", "https": "http"} {
 		t.Run(bad, func(t *testing.T) {

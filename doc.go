@@ -46,6 +46,6 @@
 // Each hop of a redirect is a separate request. Cookies in discarded responses
 // are lost. A request that is signed above the transport is resent with the
 // same signature. To sign each attempt, put the signer below, as Base. Do not
-// stack RetryTransports: the inner one sends each request once, if the layers
+// stack RetryTransports. The inner one sends each request once, if the layers
 // between them have an Unwrap method.
 package httpretry

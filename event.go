@@ -15,8 +15,8 @@ import (
 
 // Event describes an attempt and the decision after it.
 type Event struct {
-	// Request is the caller's request. If Resuming is true, it is a copy: the
-	// caller may change its own once the body is closed.
+	// Request is the caller's request. If Resuming is true, it is a copy,
+	// because the caller may change its own once the body is closed.
 	Request *http.Request
 
 	// Response is the attempt's response, or nil if there is none. Its body
@@ -105,7 +105,7 @@ func (r Reason) String() string {
 type Error struct {
 	Attempts int    // attempts that were started; 0 if the request was never sent
 	Reason   Reason // why no other attempt followed
-	Err      error  // of the last attempt, or of what ended the request
+	Err      error  // of the last attempt, or the one that ended the request
 }
 
 // Error returns the number of attempts, the reason and the text of e.Err.
@@ -184,7 +184,7 @@ func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	}
 }
 
-// attrs returns what LogEvents logs of an event.
+// attrs returns the attributes that LogEvents logs.
 func (e Event) attrs() []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("method", redact.Text(cmp.Or(e.Request.Method, http.MethodGet))),

@@ -701,6 +701,33 @@ type roundTripFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
+// README.md shows how this job gets its policy. An Example would wait in real
+// time.
+func TestBackgroundJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const url = "https://api.example.com/"
+		begin := time.Now()
+		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			w := httptest.NewRecorder()
+			if time.Since(begin) < 10*time.Minute {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			return w.Result(), nil
+		})
+		transport, err := httpretry.New(httpretry.Config{Base: base})
+		require.NoError(t, err)
+		client := &http.Client{Transport: transport}
+
+		ctx := httpretry.WithPolicy(context.Background(), policies.Background(time.Hour))
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		require.NoError(t, err)
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+	})
+}
+
 // docs/recipes.md shows this test of code that uses a RetryTransport.
 func TestFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -21,3 +21,6 @@ func KnownText(err error) (entry, entries int) {
 	}
 	return -1, len(texts)
 }
+
+// IsPlain reports whether requests that follow p may be plain.
+func IsPlain(p Policy) bool { return p.resolve().isPlain }

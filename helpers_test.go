@@ -8,7 +8,7 @@ import (
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
-// A script is what a base does with each attempt.
+// A script has the step of each attempt.
 type script = []retrytest.Step
 
 // Steps of scripts.
@@ -31,7 +31,7 @@ var (
 	refused = retrytest.Fails(retrytest.ErrRefused)
 )
 
-// unknownHost is what net/http returns if DNS does not know the host.
+// unknownHost is the error of net/http for a host that DNS does not know.
 var unknownHost = &net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}
 
 // refuses returns the answer of a server that asks not to retry.

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Idempotent reports whether req is safe to send twice: its method is GET,
-// HEAD, OPTIONS, TRACE, PUT, DELETE (RFC 9110 section 9.2.2) or QUERY (RFC
+// Idempotent reports whether req is safe to send twice, because its method is
+// GET, HEAD, OPTIONS, TRACE, PUT, DELETE (RFC 9110 section 9.2.2) or QUERY (RFC
 // 10008), or it has a non-empty Idempotency-Key or X-Idempotency-Key header. As
 // in net/http, such a header also counts if req.Header maps it to an empty
-// slice. Methods are case-sensitive: "get" is not GET.
+// slice. Methods are case-sensitive.
 func Idempotent(req *http.Request) bool {
 	return hasIdempotentMethod(req) || hasStandardKey(req.Header)
 }
@@ -53,7 +53,7 @@ func hasKey(h http.Header, names ...string) bool {
 	// Code that writes to the map directly may use another spelling.
 	for other, values := range h {
 		for _, name := range names {
-			// What the canonical name has counts first.
+			// If h has the canonical name, only its values count.
 			if len(other) == len(name) && strings.EqualFold(other, name) && h[name] == nil &&
 				isKey(values) {
 				return true
@@ -85,8 +85,8 @@ func checkKey(key string) error {
 }
 
 // checkHeaderName returns an error if name is not a field name (RFC 9110
-// section 5.1), or if HTTP defines the header: a request may need its own value
-// for that.
+// section 5.1), or if HTTP defines the header, since a request may need its own
+// value for that.
 func checkHeaderName(name string) error {
 	for i := range len(name) {
 		if !isTokenByte(name[i]) {
@@ -99,9 +99,9 @@ func checkHeaderName(name string) error {
 	return nil
 }
 
-// hasMeaning reports whether HTTP defines a header, whose name is canonical:
+// hasMeaning reports whether HTTP defines a header, whose name is canonical.
 // RFC 9110 to 9114 and the standards for cookies, forwarding, CORS and
-// WebSocket. It includes the headers of responses.
+// WebSocket count. It includes the headers of responses.
 func hasMeaning(name string) bool {
 	for _, prefix := range []string{
 		"Accept", "Access-Control-", "Content-", "If-", "Proxy-", "Sec-", "X-Forwarded-"} {
@@ -127,8 +127,8 @@ func isTokenByte(b byte) bool {
 		strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0
 }
 
-// setHeader replaces a header field in whatever spelling it has: a map may be
-// filled past the methods of http.Header.
+// setHeader replaces a header field in whatever spelling it has, because a map
+// may be filled past the methods of http.Header.
 func setHeader(h http.Header, name string, values []string) http.Header {
 	if h == nil {
 		h = make(http.Header, 1)

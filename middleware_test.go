@@ -499,7 +499,7 @@ func (w *discardWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w *discardWriter) WriteHeader(int)             {}
 
 // Middleware costs a handler few allocations, and the requests that it sends
-// none: the first attempt for an inbound request that is no retry is the
+// none. The first attempt for an inbound request that is no retry is the
 // caller's own request.
 func TestMiddlewareAllocations(t *testing.T) {
 	if retrytest.RaceEnabled {

@@ -54,7 +54,7 @@ func (c *call) awaitCooldown(last error) (Reason, error) {
 		if !cooldowns.Active(now) {
 			break
 		}
-		// Hosts may ask again and again: MaxRetryAfter limits the total.
+		// Hosts may ask again and again, so MaxRetryAfter limits the total.
 		if start.IsZero() {
 			start = now
 		}
@@ -91,13 +91,13 @@ func (c *call) sleepCooldown(
 		return false
 	}
 	now := time.Now()
-	// If a success has ended the cool-down early, it lasted less long, and so
-	// does the time over which retries return.
+	// If a success has ended the cool-down early, it was shorter, so retries
+	// return over a shorter time.
 	early := max(remaining.Until.Sub(now), 0)
 	width := min(remaining.Spread, remaining.Length-early)
-	// The first attempts of all requests that arrived meanwhile are far more
-	// than the retries. Over the time in which they arrived, they add their own
-	// rate to that of new requests.
+	// First attempts that waited during the cool-down return over a time as
+	// long as the oldest has waited, so the host gets at most twice its usual
+	// rate.
 	if first {
 		arrived := waiter.Arrived(now)
 		width = min(now.Sub(arrived), c.policy.MaxRetryAfter-now.Sub(start))

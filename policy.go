@@ -46,16 +46,15 @@ type Policy struct {
 
 	// MaxRetryAfter is the longest wait that a server may ask for, in the
 	// response to this request or to another one (see [Cooldown]). A longer
-	// wait is not shortened: it ends the request. 0 means 60s; negative means
-	// no limit.
+	// wait ends the request. 0 means 60s; negative means no limit.
 	MaxRetryAfter time.Duration
 
 	// AttemptTimeout limits the time from the start of an attempt until its
 	// response headers arrive. It does not limit the response's body. 0 means
 	// no timeout. If it expires while Base reads a request body without
-	// GetBody, the transport closes that body, and the request fails. Close
-	// must then unblock Read, which the body of an HTTP/1 server's Request does
-	// not do: set a read deadline.
+	// GetBody, the transport closes that body, and the request fails. Close of
+	// that body must unblock its Read. The Body of a request that an HTTP/1
+	// server received does not, so set a read deadline on its connection.
 	AttemptTimeout time.Duration
 
 	// MaxElapsed limits the time from the start of a request to the start of
@@ -68,17 +67,17 @@ type Policy struct {
 
 	// WaitOnBudget delays the return of RoundTrip by the backoff if the Budget
 	// refuses a retry. It slows down callers in a loop. During the wait, a
-	// response of up to 64 KiB holds no connection. A cancel ends the wait:
-	// RoundTrip returns that response, with a nil error and ReasonBudget.
+	// response of up to 64 KiB holds no connection. A cancel ends the wait.
+	// RoundTrip then returns that response, with a nil error and ReasonBudget.
 	WaitOnBudget bool
 
 	// Cooldown determines what the first attempt of a request does while its
 	// host is cooling down. The default, CooldownSend, sends it.
 	Cooldown Cooldown
 
-	// CooldownKey partitions a host's cool-down: only requests with the same
-	// key share one. Set it if a host has several limits, such as one for each
-	// credential. Nil means one cool-down for the host.
+	// CooldownKey partitions a host's cool-down, so that only requests with the
+	// same key share one. Set it if a host has several limits, such as one for
+	// each credential. Nil means one cool-down for the host.
 	CooldownKey func(*http.Request) string
 
 	// Classify returns the Outcome of an attempt that got either a response,
@@ -105,22 +104,25 @@ type Policy struct {
 	ReplayBuffer int64
 
 	// Resume requests the rest of a response's body if a Read of it fails and
-	// Classify does not return Final for the error. It applies to the 200 of a
-	// GET, and to the 206 of a GET for a single range, if the response has a
-	// Content-Length, and a strong ETag or, without any ETag, a Last-Modified
-	// at least 60 s before its Date. The server must send the same validator
-	// with exactly the rest, or with a 200 of which at most 1 MiB has to be
-	// skipped. Otherwise, Read returns the error that broke the body off, in an
-	// [*Error] with ReasonNotResumable.
+	// Classify does not return Final for the error. It applies to a response
+	// with all of these properties:
+	//
+	//   - It is the 200 of a GET, or the 206 of a GET for a single range.
+	//   - It has a Content-Length, and net/http did not unpack its body
+	//     (Response.Uncompressed). "Accept-Encoding: identity" prevents that.
+	//   - It has a strong ETag or, without any ETag, a Last-Modified at least
+	//     60 s before its Date.
+	//
+	// The server must send the same validator with exactly the rest, or with a
+	// 200 of which at most 1 MiB has to be skipped. Otherwise, Read returns the
+	// error that broke the body off, in an [*Error] with ReasonNotResumable.
 	//
 	// The policy limits resumes as it limits retries, MaxElapsed included. An
 	// attempt that delivers 64 KiB or the rest starts MaxAttempts and Backoff
 	// over, so set MaxElapsed or a deadline for servers that break off after
 	// each 64 KiB. If a server keeps a strong ETag when the content changes, as
-	// nginx does for the same size and second, the body can be a mixture, which
-	// only a digest shows. A body that net/http unpacks (Response.Uncompressed)
-	// is not resumed; set Accept-Encoding: identity. Of nested RetryTransports,
-	// only the outermost resumes.
+	// nginx does for the same size and second, only a digest shows that a body
+	// is a mixture. Of nested RetryTransports, only the outermost resumes.
 	Resume bool
 
 	// ResumeSame reports whether next is of the same version as first if no
@@ -139,6 +141,7 @@ type Policy struct {
 type resolvedPolicy struct {
 	Policy
 	throttled strategies.Strategy // the default after a 429, or nil for Backoff
+	isPlain   bool                // requests may be plain: see settings.isPlain
 	err       error               // of WithPolicy, if the policy is not valid
 }
 
@@ -168,7 +171,7 @@ func (p Policy) resolve() *resolvedPolicy {
 	if p.ReplayBuffer == 0 {
 		p.ReplayBuffer = defaultReplayBuffer
 	}
-	return &resolvedPolicy{Policy: p, throttled: throttled}
+	return &resolvedPolicy{Policy: p, throttled: throttled, isPlain: p.isPlain()}
 }
 
 // budgetWait returns how long a request waits whose retry the Budget refused.
@@ -185,8 +188,8 @@ func (p Policy) Validate() error {
 	return fielderr.At("httpretry", p.problems("Policy"))
 }
 
-// problems returns what is wrong with p, in the order of its fields, each with
-// its path below path.
+// problems returns the errors in p, in the order of its fields, each with its
+// path below path.
 func (p Policy) problems(path string) error {
 	var problems []error
 	check := func(field string, err error) {

@@ -413,8 +413,8 @@ func TestUnlimitedAttempts(t *testing.T) {
 	assert.Len(t, base.Attempts(), 1001)
 }
 
-// A negative MaxRetryAfter means no limit: what the server asks for is waited
-// for, in the response to the request or to another one.
+// A negative MaxRetryAfter means no limit. Any wait that the server asks for is
+// kept, in the response to the request or to another one.
 func TestUnlimitedRetryAfter(t *testing.T) {
 	for _, cooldown := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait} {
 		t.Run(cooldown.String(), func(t *testing.T) {

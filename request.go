@@ -12,28 +12,19 @@ import (
 
 // begin prepares c before its first attempt. An error ends the request before
 // anything is sent.
-func (c *call) begin() error {
-	req := c.caller.req
-	host := c.settings.lookUp(req.URL)
+func (c *call) begin(host *host) error {
+	req, p := c.caller.req, host.policy
 	if v := fromContext(req.Context()); v != nil {
 		c.caller.values = *v
 	}
-	c.policy = host.policy
-	c.charge.origin, c.charge.window = host.origin, &host.window
-	// The policy of WithPolicy replaces the host's. It may have another budget.
-	if p := c.caller.values.policy; p != nil {
-		c.policy, c.charge.window = p, nil
+	// The policy of WithPolicy replaces the host's.
+	if c.caller.values.policy != nil {
+		p = c.caller.values.policy
 		if err := p.problemWith(c.settings); err != nil {
 			return &Error{Reason: ReasonPermanent, Err: err}
 		}
 	}
-	p := c.policy
-	c.charge.budget = p.Budget
-	if p.Budget == nil {
-		c.charge.budget = c.settings.budget
-	}
-	c.waits.policy, c.waits.cooldowns = p, &c.settings.cooldowns
-	c.waits.req, c.waits.origin = req, host.origin
+	c.follow(p, host)
 	if c.caller.hasCanceled() {
 		// The error of a context that is done is its own, as from net/http.
 		if req.Context().Err() != nil {
@@ -50,7 +41,7 @@ func (c *call) begin() error {
 		}
 	}
 	c.body.Prepare(req, max(p.ReplayBuffer, 0))
-	// Most requests need no clock. time.Since costs half of what time.Now does.
+	// Most requests need no clock. time.Since costs half as much as time.Now.
 	if c.settings.observe != nil || p.MaxElapsed > 0 {
 		c.start = time.Since(c.settings.created)
 	}
@@ -58,6 +49,18 @@ func (c *call) begin() error {
 		return nil
 	}
 	return c.awaitFirstAttempt()
+}
+
+// follow makes p, which is the policy of host or of WithPolicy, that of c.
+func (c *call) follow(p *resolvedPolicy, host *host) {
+	c.policy = p
+	c.charge.budget, c.charge.origin = c.settings.budgetOf(p), host.origin
+	// The policy of WithPolicy may have another budget.
+	if p == host.policy {
+		c.charge.window = &host.window
+	}
+	c.waits.policy, c.waits.cooldowns = p, &c.settings.cooldowns
+	c.waits.req, c.waits.origin = c.caller.req, host.origin
 }
 
 // makeKey makes an idempotency key, unless the policy returns none.
@@ -81,17 +84,6 @@ func (c *call) failUnsent(err error) (*http.Response, error) {
 		err = errors.Join(err, closeErr)
 	}
 	return nil, err
-}
-
-// withdraw charges for a retry after resp, and reports whether the budget
-// allows it. A retry after a 429 whose own wait is obeyed is free.
-func (c *call) withdraw(resp *http.Response) bool {
-	scheduled := false
-	if statusIs(resp, http.StatusTooManyRequests) {
-		asked, _ := c.waits.askedWait(resp)
-		scheduled = asked > 0
-	}
-	return c.charge.withdraw(c.caller.req.Context(), scheduled)
 }
 
 // settle records a response that is not a transient failure.
@@ -180,8 +172,8 @@ func (c *call) finish(
 	return resp, nil
 }
 
-// fail ends the request with an error: the attempt's own, if there was just
-// one attempt and nothing is to be added.
+// fail ends the request with an error. It is the attempt's own if there was
+// just one attempt and nothing is to be added.
 func (c *call) fail(err error, reason Reason) error {
 	c.release()
 	// After a wait, the error is of the wait and not of the attempt.
@@ -217,8 +209,8 @@ func (c *call) discard(resp *http.Response) {
 	c.attempt.Release()
 }
 
-// cleanUpAfterPanic runs last. It does nothing unless Base, a callback or a
-// body's reader has panicked: then it releases what the request holds.
+// cleanUpAfterPanic runs last. If Base, a callback or a body's reader has
+// panicked, it releases the resources of the request.
 func (c *call) cleanUpAfterPanic() {
 	if c.progress == progressDone {
 		return
@@ -229,11 +221,11 @@ func (c *call) cleanUpAfterPanic() {
 	respbody.Close(c.resp)
 	c.release()
 	if c.attempts == 0 && c.body.Direct() && c.caller.req.Body != nil {
-		_ = c.caller.req.Body.Close() // the panic is what the caller gets
+		_ = c.caller.req.Body.Close() // the caller gets the panic
 	}
 }
 
-// release ends the attempt, and then what waits for the body.
+// release ends the attempt, and then the goroutines that wait for the body.
 func (c *call) release() {
 	c.attempt.Release()
 	c.body.Abort()

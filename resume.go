@@ -114,7 +114,7 @@ func (b *resumingBody) Read(p []byte) (int, error) {
 			err = &attemptTimeout{what: "no byte of the body for", after: b.call.policy.ResumeIdle}
 		}
 		b.broken = err
-		// What has arrived does not wait for the rest.
+		// The bytes that have arrived are returned now.
 		if n > 0 {
 			return n, nil
 		}
@@ -122,7 +122,7 @@ func (b *resumingBody) Read(p []byte) (int, error) {
 }
 
 // end ends the body with err, for this Read and all later ones, and releases
-// what a resume holds.
+// the resources of a resume.
 func (b *resumingBody) end(err error) error {
 	b.broken, b.err = err, err
 	// This also ends a response that goes on after the rest, if Base obeys its
@@ -139,7 +139,7 @@ func (b *resumingBody) Close() error {
 	b.closed = true
 	source, cancel := b.source, b.cancel
 	b.mu.Unlock()
-	// A caller that does not want the rest is no failure of the host.
+	// Closing the body early does not show that the host failed.
 	b.settle()
 	if cancel != nil {
 		cancel(http.ErrBodyReadAfterClose)
@@ -252,10 +252,10 @@ func (b *resumingBody) detach() bool {
 	return true
 }
 
-// errorAfterLast returns what Read returns after the last byte. No byte is
+// errorAfterLast returns the error of Read after the last byte. No byte is
 // missing then, so a connection that breaks off before the end of its stream
-// makes no difference. Any other error remains: a layer in Base may have found
-// that the bytes are not the right ones.
+// makes no difference. Any other error remains, because a layer in Base may
+// have found that the bytes are not the right ones.
 func (b *resumingBody) errorAfterLast() error {
 	if b.offset > b.part.Length() || !isOfConnection(b.broken) {
 		return b.broken
@@ -325,8 +325,8 @@ func (b *resumingBody) conclude(resp *http.Response, reason Reason) error {
 	return nil
 }
 
-// attach makes source what Read reads from, unless the body is closed. Close
-// has no source to close during a resume.
+// attach makes source the source of Read, unless the body is closed. Close has
+// no source to close during a resume.
 func (b *resumingBody) attach(source *resume.Source) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -256,7 +256,7 @@ func TestResumeByDate(t *testing.T) {
 	}
 }
 
-// readAll returns what a body delivers, and its error.
+// readAll returns the bytes that a body delivers, and its error.
 func readAll(t testing.TB, o *origin, resp *http.Response) (got []byte, err error) {
 	t.Helper()
 	got, err = io.ReadAll(fullReads{t, resp.Body})
@@ -283,8 +283,7 @@ func (r fullReads) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Nothing is changed if a body cannot be resumed: the caller gets Base's own
-// body, and its error.
+// If a body cannot be resumed, the caller gets Base's own body, and its error.
 func TestResumeNever(t *testing.T) {
 	weak := func(o *origin) { o.etag = `W/"v1"` }
 	for _, tt := range []struct {
@@ -439,7 +438,8 @@ func TestResumeSkips(t *testing.T) {
 		{"of a range", 10, []string{"Range", "bytes=1000-1999"}, [2]int{1000, 2000}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o := newOrigin(3<<20, tt.cut, 100, 500) // the second cut is in what is skipped
+			// the second cut is in the bytes that are skipped
+			o := newOrigin(3<<20, tt.cut, 100, 500)
 			o.answer = func(attempt int, w http.ResponseWriter) bool {
 				if attempt > 1 {
 					w.Header().Set("Etag", `"v1"`)
@@ -1514,9 +1514,9 @@ func (b *restarting) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// A body that ends in what is skipped is not read any further, whatever would
-// follow.
-func TestResumeEndInWhatIsSkipped(t *testing.T) {
+// A body that ends in the bytes that are skipped is not read any further,
+// whatever would follow.
+func TestResumeEndsInSkippedBytes(t *testing.T) {
 	o := newOrigin(1000, 10)
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := o.RoundTrip(req)
@@ -1534,7 +1534,7 @@ func TestResumeEndInWhatIsSkipped(t *testing.T) {
 	assert.Len(t, o.sent(), 3)
 }
 
-// foreignContext is of a type that package context does not know: a context
+// foreignContext is of a type that package context does not know, so a context
 // derived from it holds a goroutine until it is canceled.
 type foreignContext struct {
 	context.Context
@@ -1633,8 +1633,8 @@ func TestResumeAllocations(t *testing.T) {
 		5.0, "a timer")
 }
 
-// BenchmarkDownload copies 64 MiB over the loopback interface. The ratio to
-// Base is what counts.
+// BenchmarkDownload copies 64 MiB over the loopback interface. Only the ratio
+// to Base matters.
 func BenchmarkDownload(b *testing.B) {
 	data := make([]byte, 64<<20)
 	srv := retrytest.NewServer(b, func(w http.ResponseWriter, r *http.Request) {

@@ -7,8 +7,8 @@ import (
 )
 
 // maxWait limits every wait that a server can ask for. A hundred years is as
-// good as never. Two such waits and their jitter can be added without overflow:
-// a time.Duration holds 292 years.
+// good as never. Two such waits and their jitter can be added without overflow,
+// since a time.Duration holds 292 years.
 const maxWait = 100 * 365 * 24 * time.Hour
 
 // Numbers from here on are points in time: seconds since 1970 from 1e9 (2001),
@@ -40,7 +40,7 @@ const (
 // there is no valid Date, or an Age shows that a cache answered, it is counted
 // from now. A time in the past means a wait of 0.
 //
-// RetryAfter does not know the status. It is for 4xx and 5xx responses: in a
+// RetryAfter does not know the status. It is for 4xx and 5xx responses. In a
 // 3xx, Retry-After has another meaning, and a 2xx may have rate-limit headers.
 // The keys of h must be canonical.
 func RetryAfter(h http.Header, now time.Time) (wait time.Duration, ok bool) {
@@ -64,7 +64,7 @@ func retryAfter(h http.Header, now func() time.Time) (wait, resolution time.Dura
 	if !ok {
 		w, ok = longest(h["Ratelimit"], p.rateLimit)
 	}
-	// A reset time alone is no request to wait: successes have it, too.
+	// A reset time alone is no request to wait, since successes have it, too.
 	if !ok && anyZero(h["Ratelimit-Remaining"]) {
 		w, ok = longest(h["Ratelimit-Reset"], p.seconds)
 	}
@@ -75,7 +75,7 @@ func retryAfter(h http.Header, now func() time.Time) (wait, resolution time.Dura
 }
 
 // spreadFor returns the range of the jitter that is added to a wait that a
-// server asked for: all its clients got the same wait, and would otherwise
+// server asked for. All its clients got the same wait, and would otherwise
 // return at the same moment.
 func spreadFor(asked, resolution time.Duration) time.Duration {
 	if asked <= 0 {
@@ -285,8 +285,8 @@ func (n number) times(unit time.Duration) time.Duration {
 	return time.Duration(n.whole)*unit + n.fractionOf(unit)
 }
 
-// fractionOf returns n's fraction of unit, rounded up to whole nanoseconds: a
-// retry must not be early.
+// fractionOf returns n's fraction of unit, rounded up to whole nanoseconds,
+// because a retry must not be early.
 func (n number) fractionOf(unit time.Duration) (d time.Duration) {
 	for i := range len(n.fraction) {
 		digit := time.Duration(n.fraction[i] - '0')

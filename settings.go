@@ -23,10 +23,10 @@ type Config struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
 	// Base sends the attempts. It must not modify a request or its URL, which
-	// all attempts share. A Base with a method Unwrap() http.RoundTripper must
-	// not send a request twice, and may get requests without GetBody. Nil means
-	// a new pooled transport, so share a RetryTransport rather than making one
-	// for each request.
+	// all attempts share. Nil means a new connection pool, so create one
+	// RetryTransport and share it. If Base has an Unwrap() http.RoundTripper
+	// method, the transport looks through it. Base must then send each request
+	// at most once, and some of its requests have no GetBody.
 	Base http.RoundTripper
 
 	// Policy applies to hosts that no key of Policies matches.
@@ -36,7 +36,7 @@ type Config struct {
 	// ("api.example.com", any port), a host and port ("[::1]:8080"), or a
 	// wildcard for one or more labels ("*.example.com"). The most specific key
 	// wins: one with a port over one without, an exact one over a wildcard, a
-	// longer wildcard over a shorter one. Policies do not inherit: a zero field
+	// longer wildcard over a shorter one. Policies do not inherit. A zero field
 	// means its default, not the value in Policy.
 	//
 	// Keys are compared with Request.URL.Host. Case and a trailing dot are
@@ -45,11 +45,11 @@ type Config struct {
 	Policies map[string]Policy
 
 	// Observe is called after each attempt, and when a wait or a cool-down ends
-	// a request. The last Event of a request is the only one whose Reason is
-	// not ReasonNone. A request that fails for another reason before its first
-	// attempt has no Event. A body that breaks off has further Events if it can
-	// be resumed (see Policy.Resume). Observe may be called concurrently. A
-	// slow Observe delays the request.
+	// a request. Exactly one Event of a request, the last, has a Reason other
+	// than ReasonNone. A request that fails before its first attempt has no
+	// Event, unless a cool-down or a wait for one ended it. A body that breaks
+	// off has further Events if it can be resumed (see Policy.Resume). Observe
+	// may be called concurrently. A slow Observe delays the request.
 	Observe func(context.Context, Event)
 
 	// AttemptHeader is the name of a header that each retry has, with the
@@ -75,22 +75,22 @@ type settings struct {
 	cooldowns             cooldown.Table
 }
 
-// host is what lookUp returns for one spelling of a host.
+// host is the result of lookUp for one spelling of a host.
 type host struct {
 	policy *resolvedPolicy
 	origin string // the key of its state
 	window hostWindow
 }
 
-// base is Config.Base, and what is known of it.
+// base is Config.Base and its known properties.
 type base struct {
 	http.RoundTripper
-	transport *http.Transport // what it wraps in the end, nil if that is not known
+	transport *http.Transport // the innermost transport, nil if it is not known
 	nested    bool            // it contains another RetryTransport
 }
 
 // New returns a RetryTransport for a shallow copy of cfg, or an error with one
-// line for each invalid field: its path, its value and what is allowed.
+// line for each invalid field: its path, its value and the allowed values.
 func New(cfg Config) (*RetryTransport, error) {
 	s, err := newSettings(cfg)
 	if err != nil {
@@ -119,7 +119,7 @@ func newSettings(cfg Config) (*settings, error) {
 			s.base.RoundTripper)
 		problems = append(problems, err)
 	}
-	// What Base contains decides whether a first attempt needs a copy.
+	// The transports in Base determine whether a first attempt needs a copy.
 	s.base.lookThrough()
 
 	// All problems are collected, so that they can be fixed at once.
@@ -147,8 +147,8 @@ func (cfg *Config) attemptHeader() (string, error) {
 		return "", err
 	}
 	canonical := http.CanonicalHeaderKey(name)
-	// A request that may be retried only because it was never sent must not
-	// look as if it could be sent any number of times.
+	// If the attempt header were a header for keys, a retry of a request
+	// without a key would look as if it had one.
 	retry := http.Header{canonical: {"1"}}
 	forKeys := isKeyed(retry, cfg.Policy.resolve().IdempotencyHeader)
 	for _, p := range cfg.Policies {
@@ -160,8 +160,8 @@ func (cfg *Config) attemptHeader() (string, error) {
 	return canonical, nil
 }
 
-// hostPolicies prepares the policies of hosts, and lists what is wrong with
-// them in the order of their patterns.
+// hostPolicies prepares the policies of hosts, and lists their errors in the
+// order of their patterns.
 func hostPolicies(m map[string]Policy) (*hostpattern.Set[*resolvedPolicy], []error) {
 	resolved := make(map[string]*resolvedPolicy, len(m))
 	for pattern, p := range m {
@@ -186,8 +186,8 @@ func hostPolicies(m map[string]Policy) (*hostpattern.Set[*resolvedPolicy], []err
 	return patterns, problems
 }
 
-// lookThrough notes what b contains, as far as transports have an
-// Unwrap method.
+// lookThrough records the transports in b, as far as they have an Unwrap
+// method.
 func (b *base) lookThrough() {
 	rt := b.RoundTripper
 	for range 100 { // New must return even if transports wrap each other in a cycle
@@ -228,8 +228,9 @@ func isOfNetHTTP(u *url.URL) bool {
 }
 
 // hasOtherProtocols reports whether Base may send requests by a protocol that
-// TLS has negotiated and that does not call the hooks of httptrace. It is asked
-// after an attempt: Clone prepares HTTP/2 as the first RoundTrip does.
+// TLS has negotiated and that does not call the hooks of httptrace. It is
+// called after an attempt, because Clone prepares HTTP/2 as the first RoundTrip
+// does.
 func (b *base) hasOtherProtocols() bool {
 	if b.transport == nil {
 		return false
@@ -256,8 +257,8 @@ func (b *base) maxHeaderBytes() int64 {
 	return b.transport.MaxResponseHeaderBytes
 }
 
-// lookUp returns what is known of a URL's host. Each spelling of a host is
-// resolved once.
+// lookUp returns the state of a URL's host. Each spelling of a host is resolved
+// once.
 func (s *settings) lookUp(u *url.URL) *host {
 	var hosts *hosttable.Table[host]
 	switch {
@@ -276,6 +277,14 @@ func (s *settings) lookUp(u *url.URL) *host {
 	return hosts.Get(u.Host, func(h *host) { s.resolve(h, u) })
 }
 
+// budgetOf returns the budget of requests that follow p.
+func (s *settings) budgetOf(p *resolvedPolicy) Budget {
+	if p.Budget == nil {
+		return s.budget
+	}
+	return p.Budget
+}
+
 // resolve finds the policy and the key for the host of u, which may be nil.
 func (s *settings) resolve(h *host, u *url.URL) {
 	h.policy = s.policy
@@ -288,8 +297,8 @@ func (s *settings) resolve(h *host, u *url.URL) {
 	h.origin = hostpattern.Canonical(u)
 }
 
-// problemWith returns what is wrong with a policy of WithPolicy, on its own or
-// with the settings of the RetryTransport that is to follow it.
+// problemWith returns the errors in a policy of WithPolicy, on its own or with
+// the settings of the RetryTransport that is to follow it.
 func (p *resolvedPolicy) problemWith(s *settings) error {
 	if p.err == nil && p.IdempotencyHeader == s.attemptHeader {
 		return fmt.Errorf(

@@ -46,13 +46,24 @@ func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base.Rou
 // unless it needs a context, a header or a body of its own, such as for an
 // AttemptTimeout. Then it passes a copy.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	c := call{settings: t.config(), caller: caller{req: req}}
+	s := t.config()
+	host := s.lookUp(req.URL)
+	// Most requests need nothing but one attempt.
+	if s.isPlain(req, host) {
+		return s.roundTripPlain(req, host)
+	}
+	c := call{settings: s, caller: caller{req: req}}
 	defer c.cleanUpAfterPanic()
-	if err := c.begin(); err != nil {
+	if err := c.begin(host); err != nil {
 		return c.failUnsent(err)
 	}
+	return c.retry(c.send())
+}
+
+// retry makes the attempts that follow the first one, which ended with resp or
+// err, and returns the result of the request.
+func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 	for {
-		resp, err := c.send()
 		outcome := c.outcome(resp, err)
 		// The cool-down comes before the decision, which has to respect it.
 		c.waits.noteCooldown(resp, outcome)
@@ -68,6 +79,7 @@ func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 			c.report(nil, err, 0, reason)
 			return c.finish(nil, err, 0, reason)
 		}
+		resp, err = c.send()
 	}
 }
 
@@ -109,7 +121,7 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	}
 	// The budget is charged when nothing else prevents the retry. GetBody comes
 	// last, because it may seek in the body that the attempt is still sending.
-	if !c.withdraw(resp) {
+	if !c.charge.withdraw(c.caller.req.Context(), c.waits.isScheduled(resp)) {
 		return c.policy.budgetWait(backoff), ReasonBudget
 	}
 	if !c.rewindBody(err, outcome) {

@@ -134,7 +134,7 @@ func TestFlow(t *testing.T) {
 	}
 }
 
-// assertEvents checks what holds for the events of every request.
+// assertEvents checks the rules for the events of every request.
 func assertEvents(t *testing.T, events *retrytest.Record, attempts int, req *http.Request) {
 	t.Helper()
 	require.Len(t, events.Events, attempts)
@@ -236,8 +236,8 @@ func TestResponseRequest(t *testing.T) {
 	assert.Equal(t, 1, httpretry.Attempt(t.Context()))
 }
 
-// The request of a layer in Base remains Response.Request, whatever it differs
-// in from what the layer was sent.
+// The request of a layer in Base remains Response.Request, however it differs
+// from the one that the layer got.
 func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 	type key struct{}
 	for name, tt := range map[string]struct {
@@ -383,8 +383,8 @@ func TestBadBase(t *testing.T) {
 	})
 }
 
-// A request without a header map fails as in net/http: no header makes it one
-// that is sent.
+// A request without a header map fails as in net/http. No header of the library
+// makes it valid.
 func TestNoHeaderMap(t *testing.T) {
 	keyed, copied := retrytest.RetryEvery(0), retrytest.RetryEvery(0)
 	keyed.NewIdempotencyKey = httpretry.RandomKey
@@ -433,7 +433,7 @@ func TestNoHeaderMap(t *testing.T) {
 	assert.Len(t, base.Attempts(), 1)
 }
 
-// Hazard A2: what a base does to the header of an attempt affects no other
+// Hazard A2: a base that modifies the header of an attempt affects no other
 // attempt.
 func TestHeaderPerAttempt(t *testing.T) {
 	// With each of these, even the first attempt is a copy.
@@ -783,7 +783,8 @@ func TestRetryAfterWait(t *testing.T) {
 	}
 }
 
-// The spread is shortened to what the deadline leaves. The wait is not.
+// The spread is shortened to the time that the deadline leaves. The wait is
+// not.
 func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[time.Duration]bool{}

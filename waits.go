@@ -10,7 +10,8 @@ import (
 )
 
 // waits determine how long a request waits before its next attempt: its
-// backoff, what servers have asked for, and the cool-down of its host.
+// backoff, the waits that servers have asked for, and the cool-down of its
+// host.
 type waits struct {
 	policy    *resolvedPolicy
 	cooldowns *cooldown.Table // of the transport
@@ -39,8 +40,8 @@ func (w *waits) nextBackoff(resp *http.Response) time.Duration {
 }
 
 // askedWait returns the wait that a response asks for, and the range of the
-// jitter that is added to it. A response below 400 asks for no wait: there,
-// Retry-After has another meaning.
+// jitter that is added to it. A response below 400 asks for no wait, because
+// Retry-After has another meaning there.
 func (w *waits) askedWait(resp *http.Response) (asked, spread time.Duration) {
 	if resp == nil || resp.StatusCode < 400 {
 		return 0, 0
@@ -53,6 +54,16 @@ func (w *waits) askedWait(resp *http.Response) (asked, spread time.Duration) {
 		}
 	}
 	return w.asked, w.spread
+}
+
+// isScheduled reports whether the server has scheduled the retry after resp: it
+// is a 429 that asks for a wait.
+func (w *waits) isScheduled(resp *http.Response) bool {
+	if !statusIs(resp, http.StatusTooManyRequests) {
+		return false
+	}
+	asked, _ := w.askedWait(resp)
+	return asked > 0
 }
 
 // acceptWait returns the wait that the server asks for, in resp or in the
@@ -79,10 +90,10 @@ func (w *waits) remainingCooldown(now time.Time) cooldown.Remaining {
 }
 
 // cooldownKey returns the key of the cool-down that concerns the request. Only
-// a hash of a CooldownKey is kept: it may be a credential.
+// a hash of a CooldownKey is kept, because it may be a credential.
 func (w *waits) cooldownKey() string {
 	if w.key == "" {
-		// Most policies have no CooldownKey: the key is the host.
+		// Without a CooldownKey, the key is the origin.
 		w.key = w.origin
 		if w.policy.CooldownKey != nil {
 			if part := w.policy.CooldownKey(w.req); part != "" {

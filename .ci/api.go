@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// api is the lines for what pkg exports.
+// api has a line for each exported identifier of pkg.
 type api struct {
 	pkg   *types.Package
 	lines []string

@@ -46,7 +46,7 @@ func main() {
 		failed = failed || m.value > m.limit
 	}
 	if failed {
-		fmt.Fprintln(os.Stderr, "shape: a limit is exceeded: give what belongs together a type or a file of its own")
+		fmt.Fprintln(os.Stderr, "shape: a limit is exceeded; give things that belong together a type or a file of their own")
 		os.Exit(1)
 	}
 }
@@ -158,7 +158,8 @@ func (p *shape) upward() measure {
 		}
 	}
 	// best[s] is the least cost of an order that begins, at the top, with the
-	// files of the set s: what each file below uses of them.
+	// files of the set s. The cost is the number of their names that each file
+	// below uses.
 	low, high := halves(cost)
 	half := len(names) / 2
 	best, last := make([]int32, 1<<len(names)), make([]int8, 1<<len(names))
@@ -191,8 +192,8 @@ func (p *shape) upward() measure {
 		fmt.Sprintf("of %d, from top to bottom: %s", total, strings.Join(order, " "))}
 }
 
-// halves returns the sums of what each file uses of a set of the first half of
-// the files, and of a set of the others.
+// halves returns the sums of the names that each file uses of a set of the
+// first half of the files, and of a set of the others.
 func halves(cost [][]int) (low, high [][]int32) {
 	sums := func(row []int) []int32 {
 		all := make([]int32, 1<<len(row))

@@ -43,7 +43,7 @@ func eager() httpretry.Policy {
 	}
 }
 
-// patient limits what a test waits for.
+// patient limits the waits of a test.
 func patient(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	t.Cleanup(cancel)
@@ -90,7 +90,7 @@ func status(rt http.RoundTripper, req *http.Request) (int, error) {
 // hyphened makes a name part of a path.
 func hyphened(name string) string { return strings.ReplaceAll(name, " ", "-") }
 
-// A stack is a transport under test and what it stands on.
+// A stack is a transport under test and those below it.
 type stack struct {
 	name string
 	make func(t testing.TB, client *tls.Config, policy httpretry.Policy) http.RoundTripper
@@ -141,8 +141,8 @@ func assertArrivesOnce(t *testing.T, url string, client *tls.Config, arrivals fu
 }
 
 // assertOnlySafeIsRetried sends GETs and keyless POSTs to paths of url and
-// expects the status for each, and then of what has arrived, three GETs and one
-// POST.
+// expects the status for each. Of each path, three GETs and one POST must have
+// arrived.
 func assertOnlySafeIsRetried(t *testing.T, url string, client *tls.Config, want int, arrivals func(testing.TB) map[string]int) {
 	t.Helper()
 	expected := map[string]int{}
@@ -191,9 +191,9 @@ func countRequests(log []byte) map[string]int {
 	return counts
 }
 
-// netHTTPAlone shows that the servers of a test do to net/http what httpretry
-// has to prevent: without it the same POST arrives more than once. fixed is
-// the first version of Go of which that need not be true.
+// netHTTPAlone shows that the servers of a test make net/http resend requests,
+// which httpretry has to prevent. Without it the same POST arrives more than
+// once. fixed is the first version of Go of which that need not be true.
 func netHTTPAlone(t *testing.T, url string, client *tls.Config, fixed string, arrivals func(testing.TB) map[string]int) {
 	t.Helper()
 	for _, kind := range bodyKinds()[:2] {
@@ -212,7 +212,7 @@ func netHTTPAlone(t *testing.T, url string, client *tls.Config, fixed string, ar
 		if fixed != "" && version.Compare(runtime.Version(), fixed) >= 0 {
 			t.Skipf("%s has nothing here to protect from", runtime.Version())
 		}
-		t.Errorf("%s arrived %d times: the servers of this test do not provoke what it is about", path, n)
+		t.Errorf("%s arrived %d times: the servers of this test do not make net/http resend", path, n)
 	}
 }
 
@@ -238,7 +238,7 @@ func newCounting(t testing.TB) *counting {
 	return o
 }
 
-// executions returns a copy of what was counted.
+// executions returns a copy of the counts.
 func (o *counting) executions() map[string]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -248,7 +248,7 @@ func (o *counting) executions() map[string]int {
 // addr returns host and port.
 func (o *counting) addr() string { return o.Listener.Addr().String() }
 
-// A load is what many clients send at the same time.
+// A load is the requests of many clients at the same time.
 type load struct {
 	clients, requests int
 	method, url, key  string
@@ -257,7 +257,7 @@ type load struct {
 }
 
 // run sends the load, with an id for each request, and returns how many
-// succeeded. What became of the others is logged.
+// succeeded. The results of the others are logged.
 func (l load) run(t testing.TB, rt http.RoundTripper) (succeeded int) {
 	t.Helper()
 	var (

@@ -1,6 +1,6 @@
 // Package integration holds no code but tests. They put httpretry before
 // programs that others wrote and many run: haproxy, nginx and toxiproxy, and
-// count at the far end what reached it. TestExchanges does the same with
-// servers that misbehave at random. README.md says how to run them, and the
-// tests of net/http and of other modules, which the command nethttp runs.
+// count the requests that arrive at the far end. TestExchanges does the same
+// with servers that misbehave at random. README.md says how to run them, and
+// the tests of net/http and of other modules, which the command nethttp runs.
 package integration

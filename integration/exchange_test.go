@@ -53,7 +53,7 @@ type manner struct {
 	later   bool          // and for those from GetBody
 }
 
-// act is what the server does with a request.
+// act is the server's reaction to a request.
 type act string
 
 const (
@@ -65,14 +65,14 @@ const (
 	leavesSoon act = "graceful GOAWAY"
 )
 
-// step is what the server does with one request that arrives.
+// step is the server's reaction to one request that arrives.
 type step struct {
 	read   int // bytes of the body before it acts; negative: all
 	stall  time.Duration
 	act    act
 	status int    // of an answer
 	stingy bool   // over HTTP/2, the flow-control window is not widened before it acts
-	after  act    // of an answer: what becomes of the connection or the stream, or answers for nothing
+	after  act    // of an answer: the fate of the connection or the stream, or answers for nothing
 	code   uint32 // of refuses
 }
 
@@ -108,7 +108,8 @@ const (
 	makeKey idempotencyKey = "key of the policy" // for a method that needs one
 )
 
-// layering is what is between the RetryTransport and net/http's Transport.
+// layering is the kind of layer between the RetryTransport and net/http's
+// Transport.
 type layering string
 
 const (
@@ -282,7 +283,7 @@ func (x *exchange) drawStep(d draw) step {
 	return s
 }
 
-// drawResend has net/http resend the request over HTTP/1: it does that if a
+// drawResend has net/http resend the request over HTTP/1, which it does if a
 // connection that was used before ends without an answer.
 func (x *exchange) drawResend(d draw) {
 	x.proto, x.reused = one(d, http1, http1, http1TLS), true

@@ -13,7 +13,7 @@ import (
 )
 
 // bodies are those of one exchange: the request's own, and those from GetBody.
-// They notice what no base transport may do with a body.
+// They notice uses that no base transport may make of a body.
 type bodies struct {
 	x    *exchange
 	data []byte
@@ -153,7 +153,7 @@ func (b *bodies) isClosed() bool {
 	return true
 }
 
-// check returns what was wrong, once all bodies are closed, or are not going to
+// check returns the problems, once all bodies are closed, or are not going to
 // be.
 func (b *bodies) check() []string {
 	closed := b.isClosed()
@@ -236,7 +236,8 @@ func (b *watchedBody) end() {
 	b.begun = time.Time{}
 }
 
-// take copies what is at the position now: another Read may have moved it.
+// take copies the bytes at the present position, which another Read may have
+// moved.
 func (b *watchedBody) take(p []byte) (int, error) {
 	b.of.mu.Lock()
 	defer b.of.mu.Unlock()

@@ -75,7 +75,7 @@ func TestExchanges(t *testing.T) {
 	tally.check(t, count)
 }
 
-// exchangeTally counts what became of the exchanges.
+// exchangeTally counts the results of the exchanges.
 type exchangeTally struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -92,7 +92,7 @@ func (y *exchangeTally) add(outcomes []string) {
 	}
 }
 
-// check asks whether the exchanges went through what they are to test.
+// check asks whether the exchanges met all situations that they are to test.
 func (y *exchangeTally) check(t *testing.T, count uint64) {
 	logCounts(t, y.counts)
 	if count < exchangeCount {
@@ -103,7 +103,7 @@ func (y *exchangeTally) check(t *testing.T, count uint64) {
 	}
 }
 
-// What became of an exchange.
+// The results of an exchange.
 const (
 	succeeded  = "answered 200"
 	refused    = "answered another status"
@@ -148,7 +148,7 @@ func (r *exchangeRun) report(format string, values ...any) {
 	r.problems = append(r.problems, fmt.Sprintf(format, values...))
 }
 
-// runExchange returns what became of x.
+// runExchange returns the result of x.
 func runExchange(t *testing.T, x *exchange, certificates exchangeCertificates) []string {
 	t.Helper()
 	server, client := certificates.forProtocol(x.proto)
@@ -364,7 +364,7 @@ func (l challengedLayer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return l.next.RoundTrip(again)
 }
 
-// outcomes returns what the server has seen.
+// outcomes returns the outcomes that the server has seen.
 func (s *exchangeServer) outcomes(attempts int) (outcomes []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

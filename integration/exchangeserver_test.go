@@ -96,8 +96,8 @@ func (s *exchangeServer) receive(a *arrival, part []byte, whole bool) {
 	a.whole = a.whole || whole
 }
 
-// answer does over HTTP/1 what the script says, and reports whether another
-// request may follow.
+// answer follows the script over HTTP/1, and reports whether another request
+// may follow.
 func (s *exchangeServer) answer(c *faults.Conn, a *arrival, req *http.Request) bool {
 	body := io.Reader(req.Body)
 	if req.Header.Get("Expect") != "" && a.step.read != 0 {
@@ -219,7 +219,7 @@ func (c *exchangeConn) begin(s faults.Stream, end bool) bool {
 	return c.act(s, a)
 }
 
-// act does what the script says once enough of the body has arrived.
+// act follows the script once enough of the body has arrived.
 func (c *exchangeConn) act(s faults.Stream, a *arrival) bool {
 	if a.acted || !a.whole && (a.step.read < 0 || len(a.body) < a.step.read) {
 		return true
@@ -244,7 +244,7 @@ func (c *exchangeConn) act(s faults.Stream, a *arrival) bool {
 	s.Header(false, ":status", strconv.Itoa(a.step.status), "step", strconv.Itoa(a.number))
 	s.Data(true, answerBody)
 	switch a.step.after {
-	case refuses: // what is left of the body (RFC 9113 section 8.1)
+	case refuses: // the rest of the body (RFC 9113 section 8.1)
 		s.ResetStream(faults.NoError)
 	case cuts:
 		return false
@@ -252,11 +252,11 @@ func (c *exchangeConn) act(s faults.Stream, a *arrival) bool {
 	return true
 }
 
-// check returns what was wrong with the requests that arrived.
+// check returns the problems of the requests that arrived.
 //
 // Two ways in which a request that is not safe to repeat may be sent twice are
-// documented. Neither is drawn: no layer records a body while it is sent, and
-// there is no proxy.
+// documented. Neither is drawn, since no layer records a body while it is sent,
+// and there is no proxy.
 func (s *exchangeServer) check(want []byte) (problems []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -91,8 +91,8 @@ func (h *haproxy) arrivals(t testing.TB) map[string]int {
 	return countRequests(log)
 }
 
-// settleLog waits until nothing more is logged: haproxy may answer a request
-// before it logs it.
+// settleLog waits until nothing more is logged, because haproxy may answer a
+// request before it logs it.
 func (h *haproxy) settleLog() {
 	size, same := int64(-1), 0
 	for polls := 0; same < 20 && polls < 500; polls++ {
@@ -192,8 +192,8 @@ func assertGETSucceeds(t *testing.T, h *haproxy, upstream *fatal) {
 	}
 }
 
-// A server that is down makes haproxy answer 503: what is safe is retried,
-// and nothing else.
+// A server that is down makes haproxy answer 503. Safe requests are retried,
+// and no others.
 func TestHaproxyBackendDown(t *testing.T) {
 	t.Parallel()
 	h := startHaproxy(t, faults.Refused(t))
@@ -208,8 +208,8 @@ func TestHaproxyReject(t *testing.T) {
 	sent := sendAll(t, h.url, h.client, 0)
 	arrived := h.arrivals(t)
 	for _, path := range sent {
-		// haproxy closes the connection, too: on the next request's arrival
-		// there is no relying.
+		// haproxy closes the connection, too, so the next request may not
+		// arrive.
 		assert.LessOrEqual(t, arrived[path], 1, path)
 		assert.LessOrEqual(t, arrived[path+" retry 1"], 1, path)
 		if strings.Contains(path, "/GET/") {

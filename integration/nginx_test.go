@@ -30,7 +30,7 @@ type nginx struct {
 
 const (
 	overHTTP1 = "http"
-	overHTTP2 = "https" // and nothing else: what a client of net/http agrees on
+	overHTTP2 = "https" // the only protocol that a client of net/http and the server agree on
 )
 
 // startNginx starts one that has rules for all requests.
@@ -75,7 +75,7 @@ http {
 // with the retry that each said it was.
 func (n *nginx) arrivals(t testing.TB) map[string]int {
 	t.Helper()
-	n.finish(t, syscall.SIGQUIT) // what is at work is logged before
+	n.finish(t, syscall.SIGQUIT) // requests at work are logged before
 	log, err := os.ReadFile(filepath.Join(n.dir, "access.log"))
 	require.NoError(t, err)
 	return countRequests(log)
@@ -115,7 +115,7 @@ func TestNginxReturn444(t *testing.T) {
 }
 
 // nginx ends an HTTP/2 connection after so many requests, while more are on
-// their way: those it has not begun are unprocessed, the others are not
+// their way. Those it has not begun are unprocessed, the others are not
 // (hazards C2, K9).
 func TestNginxGoAwayChurn(t *testing.T) {
 	t.Parallel()
@@ -152,7 +152,7 @@ func TestNginxGoAwayChurn(t *testing.T) {
 	}
 }
 
-// Over HTTP/1 a client cannot know that a connection is about to be closed: a
+// Over HTTP/1 a client cannot know that a connection is about to be closed. A
 // request that is written just then may have been read (hazard K9).
 func TestNginxIdleClose(t *testing.T) {
 	t.Parallel()

@@ -43,12 +43,12 @@ func program(t testing.TB, name string) string {
 type process struct {
 	*exec.Cmd
 	name   string
-	log    string // path of what it has written
+	log    string // path of its output
 	exited chan struct{}
 }
 
-// start runs a program and waits until it listens at addr. What it writes is
-// shown if the test fails.
+// start runs a program and waits until it listens at addr. Its output is shown
+// if the test fails.
 func start(t testing.TB, addr, path string, args ...string) *process {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))

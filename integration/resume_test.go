@@ -75,7 +75,7 @@ func setting(t testing.TB, name string, byDefault int) int {
 	return n
 }
 
-// countedConn counts what arrives over a link.
+// countedConn counts the bytes that arrive over a link.
 type countedConn struct {
 	net.Conn
 	bytes *atomic.Int64
@@ -87,7 +87,7 @@ func (c countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// downloads is what came of many downloads.
+// downloads has the results of many downloads.
 type downloads struct {
 	complete, resumed, failed int
 	received                  int64 // bytes over the link
@@ -167,8 +167,8 @@ func TestNginxDownloads(t *testing.T) {
 }
 
 // The blobs of a registry have no validator, but their names are hashes of
-// their content: ResumeSame says so. Layers that go-containerregistry pulls
-// survive the breaks.
+// their content, so the policy has ResumeSame. Layers that go-containerregistry
+// pulls survive the breaks.
 func TestRegistryPulls(t *testing.T) {
 	srv := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(srv.Close)

@@ -84,8 +84,8 @@ type soak struct {
 	dial      func(context.Context) (net.Conn, error)
 	upstream  *httptest.Server
 	handler   *verifier
-	download  map[string][]byte // what a GET of a path returns
-	uploads   [][]byte          // what a PUT sends
+	download  map[string][]byte // the body of a path's GET
+	uploads   [][]byte          // the body of a PUT
 
 	requests atomic.Int64
 	reasons  atomic.Int64 // events that end a request
@@ -156,7 +156,7 @@ func (s *soak) count(outcome string) {
 	s.outcomes[outcome]++
 }
 
-// check asks, after the last request, what must hold of all of them.
+// check checks all requests, after the last one.
 func (s *soak) check(duration time.Duration) {
 	logCounts(s.t, s.outcomes)
 	h := s.handler
@@ -178,7 +178,7 @@ func (s *soak) check(duration time.Duration) {
 	s.bodies.check(s.t)
 }
 
-// verifier checks and counts what reaches httpbin.
+// verifier checks and counts the requests that reach httpbin.
 type verifier struct {
 	next                                       http.Handler
 	total, retries, whole, replayed, corrupted atomic.Int64
@@ -252,7 +252,8 @@ func (c *closeCounts) body(data []byte) *closeCounter {
 	return b
 }
 
-// check waits a little: net/http may close a body after RoundTrip has returned.
+// check waits a little, because net/http may close a body after RoundTrip has
+// returned.
 func (c *closeCounts) check(t testing.TB) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,7 +284,7 @@ func (b *closeCounter) Read(p []byte) (int, error) {
 
 func (b *closeCounter) Close() error { b.closes.Add(1); return nil }
 
-// held is what a process must not have more of than before.
+// held has counts that must not be larger at the end of a test than before.
 type held struct{ goroutines, descriptors int }
 
 func resources() held {
@@ -315,7 +316,7 @@ type soakCall struct {
 	id   string
 }
 
-// A soakKind is a kind of request. Its send returns what became of one; that
+// A soakKind is a kind of request. Its send returns the result of one, which
 // must be good at least once.
 type soakKind struct {
 	name, good string
@@ -375,7 +376,8 @@ func (c *soakCall) setBody(req *http.Request, body []byte) {
 	}
 }
 
-// send returns the response's status and body, or what became of them.
+// send returns the response's status and body, or the outcome of a request that
+// failed.
 func (c *soakCall) send(req *http.Request) (status int, body []byte, outcome string) {
 	c.requests.Add(1)
 	ctx := req.Context()
@@ -497,7 +499,7 @@ func (c *soakCall) events() string {
 	defer cancel()
 	return c.expect(impatient(req, 300*time.Millisecond), func(body []byte, whole bool) bool {
 		// go-httpbin ends a response in order, but early, if the network has
-		// cut the way to it: there may be less than four events, but no halves.
+		// cut the way to it. There may be less than four events, but no halves.
 		events := bytes.Count(body, []byte("event: ping"))
 		return !whole || events <= 4 && events == bytes.Count(body, []byte("\n\n")) && (len(body) == 0 || bytes.HasSuffix(body, []byte("\n\n")))
 	})
@@ -554,7 +556,7 @@ func (c *soakCall) putRequest() (*http.Request, context.CancelFunc) {
 }
 
 // meetBusy has the server answer every third request, once or until it gives
-// up, before it has read all of the body, whose length is size: the body may
+// up, before it has read all of the body, whose length is size. The body may
 // still be on its way when it is sent again.
 func (c *soakCall) meetBusy(req *http.Request, size int) {
 	if c.rnd.IntN(3) == 0 {

@@ -24,8 +24,8 @@ import (
 
 const toxiproxies = 4 // each with toxics of its own
 
-// toxiproxy is a process of its own, so that what it leaks is not taken for
-// what others do.
+// toxiproxy is a process of its own, so that its leaks are not counted as those
+// of the tests.
 type toxiproxy struct {
 	binary, config string
 	api            string
@@ -44,7 +44,7 @@ type toxicProxy struct {
 	toxics   []string
 }
 
-// toxic is what toxiproxy's API takes.
+// toxic is a toxic in toxiproxy's API.
 type toxic struct {
 	Name       string         `json:"name"`
 	Type       string         `json:"type"`
@@ -103,7 +103,7 @@ func (x *toxiproxy) finish(t testing.TB) {
 	x.process.finish(t, syscall.SIGTERM)
 }
 
-// change draws what happens to one of the proxies next.
+// change draws the next change of one of the proxies.
 func (x *toxiproxy) change(t testing.TB, rnd *mathrand.Rand) {
 	t.Helper()
 	p := x.proxies[rnd.IntN(len(x.proxies))]

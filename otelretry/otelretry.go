@@ -1,4 +1,4 @@
-// Package otelretry records what httpretry does with OpenTelemetry.
+// Package otelretry records the retries of httpretry with OpenTelemetry.
 //
 // [Observe] returns a function for [httpretry.Config.Observe] that records four
 // metrics:
@@ -37,8 +37,8 @@
 //		Base: otelhttp.NewTransport(otelretry.ResendCount(base)),
 //	}
 //
-// The number of label sets is bounded: methods that are not well known are
-// recorded as "_OTHER", and so are hosts that [Config.Hosts] does not name.
+// The number of label sets is bounded, because methods that are not well known
+// are recorded as "_OTHER", and so are hosts that [Config.Hosts] does not name.
 // Paths and headers are not recorded.
 package otelretry
 
@@ -99,7 +99,7 @@ type observer struct {
 
 // Observe returns a function for [httpretry.Config.Observe]. The function is
 // safe for concurrent use. The error lists the values of Config.Hosts that are
-// not valid, and what the meter provider returned.
+// not valid, and the error of the meter provider.
 func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 	provider := cfg.MeterProvider
 	if provider == nil {
@@ -209,8 +209,8 @@ func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 // with.
 func resultLabel(e httpretry.Event) attribute.KeyValue {
 	if e.Response != nil {
-		// Over HTTP/2, net/http accepts any number as a status. Those of three
-		// digits are at most 900.
+		// Over HTTP/2, net/http accepts any number as a status. Only the 900
+		// numbers of three digits are labels.
 		if status := e.Response.StatusCode; 100 <= status && status <= 999 {
 			return statusKey.Int(status)
 		}

@@ -46,8 +46,7 @@ func policy() httpretry.Policy {
 	return httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}, Budget: httpretry.Unlimited{}}
 }
 
-// recorded sends requests with an observer for cfg, and returns what was
-// recorded.
+// recorded sends requests with an observer for cfg, and returns its records.
 func recorded(t *testing.T, cfg otelretry.Config, base http.RoundTripper, send func(*http.Client)) map[string]metricdata.Aggregation {
 	t.Helper()
 	reader := sdkmetric.NewManualReader()
@@ -192,7 +191,7 @@ func TestWaitsWithCooldowns(t *testing.T) {
 		require.Len(t, points, 1)
 		assert.EqualValues(t, 5, points[0].Count)
 		assert.InDelta(t, time.Duration(waited.Load()).Seconds(), points[0].Sum, 1e-6)
-		assert.Greater(t, points[0].Sum, 8.+8+8+3+2-1, "with what the cool-down added")
+		assert.Greater(t, points[0].Sum, 8.+8+8+3+2-1, "with the time that the cool-down added")
 	})
 }
 

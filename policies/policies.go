@@ -12,11 +12,11 @@
 // service reports only in a response body are not visible to a RoundTripper,
 // which must leave the body to its caller.
 //
-// Where a service limits each credential, its policy has a CooldownKey: a limit
-// that one credential has reached does not delay requests with another. This
-// works for credentials in a header of the request that RetryTransport gets. A
-// credential that Base adds is not known, and the limit then counts for the
-// whole host.
+// Where a service limits each credential, its policy has a CooldownKey, so that
+// a limit that one credential has reached does not delay requests with another.
+// This works for credentials in a header of the request that RetryTransport
+// gets. A credential that Base adds is not known, and the limit then counts for
+// the whole host.
 //
 // The documentation of each function says when its rules were last checked, and
 // against which pages.
@@ -37,14 +37,14 @@ import (
 
 // Background returns a policy for jobs that nobody waits for. A request is
 // retried until it succeeds, fails for good, or maxElapsed has passed since its
-// first attempt. Zero means no limit: then only the context of the request ends
-// it. A negative maxElapsed is reported by [httpretry.New].
+// first attempt. Zero means that only the context of the request ends it. A
+// negative maxElapsed is reported by [httpretry.New].
 //
 // There is no limit on the number of attempts or on Retry-After, and no retry
 // budget. The waits grow from between 0.5 and 1 seconds to between 30 and 60
-// seconds. Which requests may be retried does not change: a POST without an
-// idempotency key is still sent once, unless it is certain that the server did
-// not process it.
+// seconds. The rules for which requests may be retried do not change. A POST
+// without an idempotency key is still sent once, unless it is certain that the
+// server did not process it.
 //
 // Set AttemptTimeout as well, since an attempt without an answer would
 // otherwise wait until the context is done.
@@ -54,7 +54,7 @@ func Background(maxElapsed time.Duration) httpretry.Policy {
 		MaxRetryAfter: -1,
 		MaxElapsed:    maxElapsed,
 		Budget:        httpretry.Unlimited{},
-		// Not FullJitter, whose waits may be near zero: without a budget, only
+		// Not FullJitter, whose waits may be near zero. Without a budget, only
 		// the waits protect a host that is down.
 		Backoff: strategies.EqualJitter{Base: time.Second, Max: time.Minute},
 	}
@@ -79,7 +79,7 @@ func Background(maxElapsed time.Duration) httpretry.Policy {
 // Reads("/graphql") only for a client that sends queries and nothing else. For
 // others, mark the queries with [httpretry.WithIdempotent].
 //
-// Reads panics if a pattern is malformed, as [net/http.ServeMux] does: patterns
+// Reads panics if a pattern is malformed, as [net/http.ServeMux] does. Patterns
 // are part of a program, and a function with a second result could not be used
 // in a map of policies.
 //
@@ -152,7 +152,7 @@ func postsTo(req *http.Request, patterns []string) bool {
 	if req.Method != http.MethodPost || req.URL == nil {
 		return false
 	}
-	// Escaped, since %2F is part of a segment: a record that is called
+	// Escaped, since %2F is part of a segment. A record that is called
 	// "x/_search" is not a search.
 	escaped := strings.TrimSuffix(req.URL.EscapedPath(), "/")
 	return slices.ContainsFunc(patterns, func(pattern string) bool {

@@ -38,7 +38,7 @@ func in(wait time.Duration) string {
 	return strconv.FormatInt(time.Now().Add(wait).Unix(), 10)
 }
 
-// outcome is what an exchange came to.
+// outcome is the result of an exchange.
 type outcome struct {
 	status   int           // of the last response
 	requests int           // that arrived

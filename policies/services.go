@@ -15,13 +15,13 @@ import (
 // X-RateLimit-Remaining: 0 and the time of the reset, a secondary limit has
 // Retry-After. Both refuse a request before it is processed, so it is retried
 // whatever its method, and not before the time that the response names. A 403
-// or 429 that names no time is final: GitHub then asks for a wait of at least
-// one minute, or the 403 is about permissions.
+// or 429 that names no time is final, since GitHub then asks for a wait of at
+// least one minute, or the 403 is about permissions.
 //
 // The reset of the hourly limit can be an hour away. With the default
 // MaxRetryAfter such a response is returned at once. A batch job may set
 // MaxRetryAfter to an hour. GitHub asks clients to send no requests at all
-// until a limit is reset: set [httpretry.Policy.Cooldown] to delay first
+// until a limit is reset. Set [httpretry.Policy.Cooldown] to delay first
 // attempts as well.
 //
 // Checked in November 2026: docs.github.com, "Rate limits for the REST API" and
@@ -74,7 +74,7 @@ func Stripe() httpretry.Policy {
 //
 // A 429 refuses a request before it is processed, so any request is retried. An
 // exhausted quota is a 429 too, and only the body tells them apart. A 409
-// reports a lock that was not free: it is retried where that is safe. The
+// reports a lock that was not free, and is retried where that is safe. The
 // default classification already follows X-Should-Retry and Retry-After-Ms.
 //
 // Checked in November 2026: openai-go v3.95.0, requestconfig.go.
@@ -91,7 +91,7 @@ func OpenAI() httpretry.Policy {
 	p.Classify = func(
 		req *http.Request, resp *http.Response, err error,
 	) httpretry.Outcome {
-		// A lock was not free: another attempt may get it.
+		// A lock was not free. Another attempt may get it.
 		if statusOf(resp) == http.StatusConflict &&
 			!strings.EqualFold(resp.Header.Get("X-Should-Retry"), "false") {
 			return httpretry.Transient
@@ -104,18 +104,19 @@ func OpenAI() httpretry.Policy {
 // Anthropic returns a policy for Anthropic's Claude API, which has no
 // idempotency keys.
 //
-// A POST that creates a message or counts tokens is retried like a GET: at
+// A POST that creates a message or counts tokens is retried like a GET. At
 // worst it is billed twice. If a message lets the server call tools that change
 // something, such as those of an MCP server, send it with
 // [httpretry.WithoutRetries]. All other POSTs are sent once, such as those that
 // create batches or files.
 //
 // A 429 with Retry-After refuses a request before it is processed, so any
-// request is retried. A 429 without Retry-After is final: the organization has
-// reached its monthly spend limit, and retries fail until the next month. A 529
-// means that the API is overloaded, and is retried like any other 5xx. The
-// default classification already follows X-Should-Retry. The
-// anthropic-ratelimit headers are not used: Retry-After says how long to wait.
+// request is retried. A 429 without Retry-After is final. The organization has
+// then reached its monthly spend limit, and retries fail until the next month.
+// A 529 means that the API is overloaded, and is retried like any other 5xx.
+// The default classification already follows X-Should-Retry. The
+// anthropic-ratelimit headers are not used, since Retry-After says how long to
+// wait.
 //
 // Limits count for each model. The model is in the body, so a limit that one
 // model has reached delays the retries for other models with the same key.
@@ -152,8 +153,8 @@ func Anthropic() httpretry.Policy {
 // refuses a request before it is processed, so any request is retried.
 //
 // Slack limits each method for each workspace and app, so the CooldownKey is
-// the path and the Authorization header. A token in the body is not visible:
-// then one limit counts for all workspaces.
+// the path and the Authorization header. If the token is in the body, one limit
+// counts for all workspaces.
 //
 // Slack answers most errors with status 200 and "ok": false in the body. Those
 // responses are returned as they are.
@@ -193,7 +194,7 @@ func authorization(req *http.Request) string { return req.Header.Get("Authorizat
 // Many services answer a throttled request with 400 and name the error in the
 // header X-Amzn-ErrorType. Such a request is retried if that is safe, which a
 // POST is not by itself. If a service names the error only in the body, the
-// status decides: S3 answers 503, which is retried, and DynamoDB answers 400,
+// status decides. S3 answers 503, which is retried, and DynamoDB answers 400,
 // which is not.
 //
 // Checked in November 2026: aws-sdk-go-v2 v1.47.6, aws/retry/standard.go, and

@@ -50,7 +50,7 @@ func newFarServer(t *testing.T, roundTrip time.Duration) *farServer {
 	return s
 }
 
-// A farConn delays what is written, in one piece for each command or pipeline.
+// A farConn delays each Write. A command or a pipeline is one Write.
 type farConn struct {
 	net.Conn
 	roundTrip time.Duration

@@ -61,7 +61,7 @@ func watch(t testing.TB, cfg redisbudget.Config) *watched {
 }
 
 // requireDecidedBy makes retries until a certain budget decides, and waits for
-// the log of that: the goroutine that changes the state logs it later.
+// the log of that. The goroutine that changes the state logs it later.
 func (w *watched) requireDecidedBy(t testing.TB, by string) {
 	t.Helper()
 	last := map[string]string{shared: "level=INFO", local: "level=WARN"}[by]
@@ -147,7 +147,7 @@ func TestServerHangs(t *testing.T) {
 	assert.LessOrEqual(t, b.local.Load(), int64(5))
 }
 
-// Memory is full: reads work, writes do not.
+// Memory is full. Reads work, writes do not.
 func TestServerIsOutOfMemory(t *testing.T) {
 	addr := freeAddr(t)
 	startRedis(t, addr)

@@ -46,7 +46,8 @@ const (
 	fleetTimeout  = 10 * time.Second // fifty processes make a machine busy
 )
 
-// records are the times of what a process did, in nanoseconds.
+// records are the times of a process's deposits and withdrawals, in
+// nanoseconds.
 type records struct {
 	Deposits []int64
 	Wasted   []int64 // retries that were not refunded
@@ -101,7 +102,7 @@ func beChild(addr string, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(all)
 }
 
-// request does what a transport does for a request with one retry.
+// request calls b as a transport does for a request with one retry.
 func (r *records) request(b *redisbudget.Budget, isHealthy bool) {
 	fails := func() bool { return !isHealthy || rand.IntN(3) == 0 }
 	charged := fails()
@@ -160,7 +161,7 @@ func (c child) begin(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// run lets processes begin, and returns what they did.
+// run lets processes begin, and returns their records.
 func run(t *testing.T, children []child) (all records) {
 	t.Helper()
 	for _, c := range children {
@@ -205,11 +206,11 @@ func TestFiftyProcessesKeepTheLaw(t *testing.T) {
 	}
 	most := float64(len(all.Deposits))*0.1 + 5
 	assert.LessOrEqual(t, float64(len(all.Wasted)), most*1.001, "within one window")
-	assert.GreaterOrEqual(t, float64(len(all.Wasted)), 0.7*most, "the outage uses what is left")
+	assert.GreaterOrEqual(t, float64(len(all.Wasted)), 0.7*most, "the outage uses the rest")
 }
 
-// A process that is killed loses at most what it counted since its last report.
-// What it leased is charged.
+// A process that is killed loses at most its counts since the last report. Its
+// lease remains charged.
 func TestCrash(t *testing.T) {
 	addr := freeAddr(t)
 	startRedis(t, addr)
@@ -228,7 +229,7 @@ func TestCrash(t *testing.T) {
 	assert.LessOrEqual(t, float64(charges), float64(successes)/10+5)
 }
 
-// counts returns what a key says of the last Window.
+// counts returns the counts of a key in the last Window.
 func counts(t *testing.T, client redis.UniversalClient, key string) (successes, charges int) {
 	t.Helper()
 	for slot := range strings.FieldsSeq(client.HGet(context.Background(), key, "slots").Val()) {

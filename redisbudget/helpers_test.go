@@ -79,7 +79,7 @@ func (f *fake) fail(answer func(*server.Peer)) {
 	f.failure.Store(&answer)
 }
 
-// A logBuffer is what was logged, one entry for each line.
+// A logBuffer has the lines of a log.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -24,9 +24,9 @@ type host struct {
 
 	resting int // turns in a row without anything to report
 
-	// No deposit is older than since, on the clock of the Budget, except the
-	// one that makes the host active, by the time until activate reads the
-	// clock.
+	// No deposit was made before since, on the clock of the Budget. Only the
+	// one that makes the host active may be a little older, because activate
+	// reads the clock after it.
 	since atomic.Int64
 
 	mu      sync.Mutex // not for deposits and refunds
@@ -66,7 +66,7 @@ func (l *lease) put() bool {
 	}
 }
 
-// close ends l, and returns what was left.
+// close ends l, and returns the retries left.
 func (l *lease) close() int64 { return max(l.left.Swap(-1), 0) }
 
 // A call is one round trip for the withdrawals that wait for it.
@@ -76,9 +76,9 @@ type call struct {
 	result
 }
 
-// A result is what a call has found.
+// A result is the result of a call.
 type result struct {
-	lease   *lease // what the withdrawals share; nil: nothing
+	lease   *lease // shared by the withdrawals; nil: none
 	refused bool   // there is less than they need
 	err     error  // the shared budget did not decide
 }

@@ -2,8 +2,9 @@
 // through Redis or Valkey.
 //
 // A [httpretry.HostBudget] limits the retries of one process. A thousand
-// processes that each send a few requests bring a thousand Bursts to a host
-// that is down. With a [Budget], they have one Burst together:
+// processes that send a few requests each have a thousand Bursts, so a host
+// that is down gets up to 5,000 retries. With a [Budget], they have one Burst
+// together, and the host gets five:
 //
 //	budget, err := redisbudget.New(redisbudget.Config{Client: client})
 //	if err != nil {
@@ -14,69 +15,73 @@
 //		Policy: httpretry.Policy{Budget: budget},
 //	})
 //
-// # What it limits
+// # Limit
 //
 // For example, a thousand processes have the default Ratio of 0.1, Burst of
-// 5 and Window of ten seconds. A host answers them 200 requests a second,
+// 5 and Window of ten seconds. A host answers 200 of their requests a second,
 // and then fails. The last Window had 2,000 successes, so all processes
 // together make at most 0.1 * 2,000 + 5 = 205 retries that fail. After that,
-// they send no retry until the host answers a request.
+// they make no retry until the host answers a request.
 //
 // In general, all processes of a namespace together keep the law of a
-// HostBudget: for each host and any interval of length T,
+// HostBudget. For each host and any interval of length T,
 //
 //	charges - refunds <= Ratio * (successes in T and the Window before)
 //	                     + Burst * (1 + T/Window)
 //
-// and while the host answers nothing but failures, however long that lasts:
+// While the host answers every request with a failure, for any time,
 //
 //	charges - refunds <= Ratio * (successes in the Window before) + Burst
 //
-// The times are those at which the server charges. Only the clock of the server
-// counts, and if it goes back, the time of a budget stops instead. Where this
-// package cannot know something exactly, such as the time of a success, it
-// assumes what allows fewer retries. In particular, a withdrawal by any process
-// stops the refill of the Burst. The refill begins again with a report whose
-// successes are all later than the last withdrawal and its slot. A slot is a
-// tenth of the Window.
+// The time of a charge is the time at which Redis makes it, by the clock of
+// Redis. If that clock goes back between two calls for a host, no time passes
+// between them for the budget of the host.
 //
-// There are two exceptions. If a server executes a report later than the
-// Timeout, for example because it was stopped, the successes in it count for
-// that much longer. If the clock of the server goes back, the time since the
-// last call for a host does not count, so its successes count for that much
-// longer.
+// If this package does not know a value exactly, such as the time of a success,
+// it assumes the value that allows fewer retries. In particular, a withdrawal
+// by any process stops the refill of the Burst. The refill begins again with a
+// report whose successes are all later than the slot of the last withdrawal. A
+// slot is a tenth of the Window.
 //
-// A host whose last withdrawal was followed by no success is remembered for a
-// day, any other host for a little more than a Window. After that, and also
-// if the server has lost its data or evicts keys, a host has a full Burst.
+// Successes count longer than a Window in two cases:
 //
-// # What it costs
+//   - Redis executes a report later than the Timeout, for example because it
+//     was stopped. The successes of the report then count longer by the delay.
+//   - The clock of Redis goes back. The successes of a host then count longer
+//     by the time since the call before.
+//
+// A host that has had no success since its last withdrawal is remembered for a
+// day, any other host for a little more than a Window. After that, a host has a
+// full Burst. The same is true if Redis has lost its data or evicts keys.
+//
+// # Cost
 //
 // Deposit and Refund count in memory, without an allocation. They take no lock,
-// except that Deposit also counts in the HostBudget that decides when Redis
-// fails, which takes its lock once for up to 16 deposits. A goroutine reports
-// the counts of all hosts in one pipeline per FlushInterval, and sends nothing
-// if there are none. Withdraw takes a retry that was leased, or needs one round
-// trip, after that of another retry to the host if there is one. A lease has up
-// to Lease retries, at most a quarter of what the successes still allow and
-// none of the Burst, and ends with its slot. What is left of it is refunded
-// then, or on Close. After a refusal, further retries to the host are refused
+// with one exception: the HostBudget that decides when Redis fails takes its
+// lock once for up to 16 deposits. A goroutine reports the counts of all hosts
+// in one pipeline per FlushInterval, and sends nothing if there are none.
+//
+// Withdraw takes a retry from a lease, or needs one round trip. The round trips
+// for a host are made one after another. A lease has up to Lease retries. It
+// has at most a quarter of the retries that the successes still allow, and none
+// of the Burst. It ends with its slot or on Close, and its unused retries are
+// then refunded. After a refusal, further retries to the host are refused
 // without a round trip for one FlushInterval.
 //
 // # When Redis fails
 //
 // If Redis returns an error or does not answer within the Timeout, a HostBudget
-// of this process with the same settings decides instead, for all hosts. This
-// includes an error for a single key, such as a key of another type. The
-// HostBudget gets all deposits, so it is up to date. One probe at a time, at
-// growing intervals of up to five seconds, finds out when Redis works again for
-// the key that failed. Reports that fail are lost and never sent again, so the
-// shared budget becomes stricter. Each change is one line in the log.
+// of this process with the same settings decides instead, for all hosts. An
+// error for a single key, such as a key of another type, is such an error, too.
+// The HostBudget gets all deposits, so it is up to date. One probe at a time,
+// at growing intervals of up to five seconds, finds out when Redis works again
+// for the key that failed. Reports that fail are lost and never sent again, so
+// the shared budget becomes stricter. Each change is one line in the log.
 //
 // Connecting takes several round trips, which may be longer than the Timeout.
-// So the retries of a new process also wait for the first connection, but not
-// after ten times the Timeout has passed since New. If Redis does not answer at
-// all, a process has that wait once.
+// So the retries of a new process also wait for the first connection, for up to
+// ten times the Timeout after New. If Redis does not answer at all, a process
+// has that wait once.
 package redisbudget
 
 import (
@@ -145,7 +150,7 @@ type Config struct {
 	// call at a time. The Timeout of a retry includes the rest of the call that
 	// is running. 0 means 50 milliseconds.
 	//
-	// The first connection may take longer: until ten times the Timeout after
+	// The first connection may take longer. Until ten times the Timeout after
 	// New, retries wait for it before their own Timeout begins. Retries to
 	// several hosts at once need further connections, which are opened within
 	// the Timeout. So set a Timeout of at least eight times the round trip to
@@ -269,8 +274,8 @@ type settings struct {
 var _ httpretry.Budget = (*Budget)(nil)
 
 // New returns a Budget for cfg, or an error with one line for each invalid
-// field: its path, its value and what is allowed. New does not wait for Redis.
-// It connects in the background; in a cluster, to each master.
+// field: its path, its value and the allowed values. New does not wait for
+// Redis. It connects in the background; in a cluster, to each master.
 func New(cfg Config) (*Budget, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -334,8 +339,8 @@ func (b *Budget) Refund(origin string) {
 		return
 	}
 	h := b.host(origin)
-	// The latest charge of this process may be of the current slot. Then it is
-	// the lease that gets its retry back.
+	// The latest charge of this process may be of the current slot. Then the
+	// lease gets its retry back.
 	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put() {
 		h.refunds.Add(1)
 		b.activate(h)
@@ -366,9 +371,9 @@ func (b *Budget) deposit(origin string) {
 	}
 }
 
-// Close reports what is not reported yet, returns all leases and ends the
-// goroutine. It returns an error if that could not be reported. After Close,
-// the HostBudget of this process decides. Close may be called more than once.
+// Close sends the last report, returns all leases and ends the goroutine. It
+// returns an error if the report fails. After Close, the HostBudget of this
+// process decides. Close may be called more than once.
 func (b *Budget) Close() error {
 	b.closing.Do(func() {
 		before := b.state.close()

@@ -99,7 +99,7 @@ func TestLeasesNeedFewRoundTrips(t *testing.T) {
 	assert.Equal(t, 63, withdrawn(t, a, target, 63))
 	assert.LessOrEqual(t, f.withdrawals.Load()-before, int64(63/8+2), "a slot may have ended meanwhile")
 
-	// A lease ends with its slot. Then what is left is for others.
+	// A lease ends with its slot. Then others may have the rest.
 	assert.Equal(t, 1, withdrawn(t, a, target, 1))
 	others := 0
 	require.Eventually(t, func() bool {

@@ -48,7 +48,7 @@ func (b *Budget) activate(h *host) {
 	if h.listed.Load() {
 		return
 	}
-	// From when listed is set, deposits of others rely on since.
+	// Once listed is set, deposits of other goroutines rely on since.
 	now := b.now()
 	if !h.listed.CompareAndSwap(false, true) {
 		return
@@ -103,15 +103,15 @@ func (b *Budget) run(ctx context.Context) {
 			// The error is in the log.
 			_ = b.flush(false)
 		} else {
-			// What was counted meanwhile is lost, so that it does not count
-			// later than it happened.
+			// Counts of the meantime are lost, so that they do not count later
+			// than they happened.
 			b.collect(false)
 			b.probe(ctx)
 		}
 	}
 }
 
-// collect returns what is to be reported. If final is true, or if there are too
+// collect returns the requests to send. If final is true, or if there are too
 // many hosts, all leases end.
 func (b *Budget) collect(final bool) []request {
 	b.active.takeAdded()
@@ -135,8 +135,8 @@ func (b *Budget) collect(final bool) []request {
 	return requests
 }
 
-// prune removes hosts from the list that have nothing to report for long. The
-// host table may have forgotten them already.
+// prune removes hosts from the list that have had nothing to report for a
+// while. The host table may have forgotten them already.
 func (b *Budget) prune() {
 	rest := restAfter
 	if len(b.active.hosts) > crowd {
@@ -163,8 +163,8 @@ func (b *Budget) prune() {
 func (b *Budget) report(h *host) request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// The clock is read before the counts are taken: deposits after that are
-	// in the next report, and not older than now.
+	// The clock is read before the counts are taken. Deposits after that are in
+	// the next report, and not older than now.
 	now := b.now()
 	r := request{key: h.key, successes: h.deposits.Swap(0), refunds: h.refunds.Swap(0)}
 	// The report may arrive as late as the timeout allows. A host that becomes
@@ -173,8 +173,8 @@ func (b *Budget) report(h *host) request {
 	return r
 }
 
-// flush sends what is to be reported, until a request fails. If final is true,
-// all leases end.
+// flush sends the requests of a report, until one fails. If final is true, all
+// leases end.
 func (b *Budget) flush(final bool) error {
 	began := b.now()
 	for some := range slices.Chunk(b.collect(final), chunk) {

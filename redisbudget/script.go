@@ -15,8 +15,8 @@ import (
 //go:embed budget.lua
 var script string
 
-// A request is what one execution of the script does for one host: it records
-// successes and refunds, and then charges for retries.
+// A request is one execution of the script for one host. It records successes
+// and refunds, and then charges for retries.
 type request struct {
 	key       string
 	successes int64
@@ -33,7 +33,7 @@ type reply struct {
 }
 
 // sentOnce is a command that go-redis does not send again once it may have been
-// executed: it would count twice.
+// executed, since it would count twice.
 type sentOnce struct{ *redis.Cmd }
 
 func (sentOnce) NoRetry() bool { return true }

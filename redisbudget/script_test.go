@@ -49,7 +49,7 @@ var settings = []setting{
 const hold = 100 * time.Millisecond
 
 // A simulation is processes that use the script, with a server whose clock is
-// under control, and what happened to the one host.
+// under control, and the history of the one host.
 type simulation struct {
 	setting
 	r       *rand.Rand
@@ -62,7 +62,7 @@ type simulation struct {
 	moments []moment
 }
 
-// A simulated process has what it has not reported, and its lease.
+// A simulated process has its counts since the last report, and its lease.
 type simulated struct {
 	successes int64
 	oldest    time.Duration
@@ -72,7 +72,7 @@ type simulated struct {
 	charged   []time.Duration
 }
 
-// A moment is what happened at one time, in this order.
+// A moment has the events at one time, in this order.
 type moment struct {
 	at                          time.Duration
 	failures, charges, refunded int64
@@ -175,7 +175,7 @@ func (s *simulation) exchange(t *testing.T, p *simulated, m *moment, r redisbudg
 	}
 }
 
-// requireLaw looks at every interval that begins and ends with a charge: a
+// requireLaw looks at every interval that begins and ends with a charge. A
 // longer one with the same charges is allowed more.
 func (s *simulation) requireLaw(t *testing.T) {
 	t.Helper()
@@ -345,7 +345,7 @@ var plays = []play{
 		successes(600*time.Millisecond, 1, 0), retries(0, 1, 0), successes(time.Second, 1, 0),
 		retries(400*time.Millisecond, 9, 1),
 	}},
-	{name: "a lease is a quarter of what is left, and no token", moves: []move{
+	{name: "a lease is a quarter of the retries left, and no token", moves: []move{
 		{Report: redisbudget.Report{Need: 1, Extra: 8}, want: 1},
 		{Report: redisbudget.Report{Successes: 101, Need: 1, Extra: 8}, want: 1 + 2},
 		{Report: redisbudget.Report{Need: 4, Extra: 100}, want: 4},

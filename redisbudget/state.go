@@ -29,7 +29,7 @@ const (
 	closed              // the HostBudget, after Close
 )
 
-// state is the phase, and what is needed to return to shared.
+// state is the phase, and the data for the return to shared.
 type state struct {
 	phase atomic.Int32
 
@@ -104,8 +104,8 @@ func (b *Budget) probeKey(ctx context.Context, key string) error {
 	defer connected()
 	// Connecting may take longer than the timeout, and go-redis drops a
 	// connection that is not ready in time. So without this, no probe would
-	// succeed. The error may be about another server of the cluster: the script
-	// decides.
+	// succeed. The error may be about another server of the cluster, so the
+	// script decides.
 	_ = b.connect(connecting)
 
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A screen is what a report is looked at with.
+// A screen is a device that shows a report.
 type screen struct {
 	name          string
 	width, height int64

@@ -18,7 +18,7 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 )
 
-// retrylab runs the command and returns what it prints.
+// retrylab runs the command and returns its output.
 func retrylab(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -41,7 +41,7 @@ func TestEveryCommandShowsSomething(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			stdout, stderr, status := retrylab(t, append([]string{c.name}, quick[c.name]...)...)
 			assert.Zero(t, status)
-			assert.Empty(t, stderr, "what is not a terminal gets no progress bar")
+			assert.Empty(t, stderr, "only a terminal gets a progress bar")
 			assert.Greater(t, strings.Count(stdout, "\n"), 10)
 			for line := range strings.SplitSeq(stdout, "\n") {
 				assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%s", line)
@@ -50,7 +50,8 @@ func TestEveryCommandShowsSomething(t *testing.T) {
 	}
 }
 
-// files runs a command with all formats and returns what it wrote, by name.
+// files runs a command with all formats and returns the files that it wrote, by
+// name.
 func files(t *testing.T, seed, command string) map[string]string {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,7 +1,7 @@
-// Command retrylab shows what a retry policy does to a fleet of clients and to
-// their server. It simulates both with the strategies and the budgets of
+// Command retrylab shows the effects of a retry policy on a fleet of clients
+// and on their server. It simulates both with the strategies and the budgets of
 // package httpretry, and chains of services with its transport. Run it without
-// arguments for a list of what it can show.
+// arguments for a list of its commands.
 package main
 
 import (
@@ -40,7 +40,7 @@ func commands() []command {
 		{"contention", "calls and time that clients need to change one row", contend},
 		{"outage", "a fleet and a server that fails for a while and recovers", simulateOutage},
 		{"layers", "retries in a chain of services", simulateLayers},
-		{"policy", "what a policy does, before it is used", checkPolicy},
+		{"policy", "the effects of a policy, before it is used", checkPolicy},
 	}
 }
 

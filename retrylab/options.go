@@ -88,7 +88,7 @@ var (
 	invalid   = regexp.MustCompile(`^invalid (?:boolean )?value "(.*)" for (?:flag )?-([^:]*): `)
 )
 
-// explain adds what is allowed to an error of package flag.
+// explain adds the allowed values to an error of package flag.
 func (o *options) explain(err error) error {
 	if m := undefined.FindStringSubmatch(err.Error()); m != nil {
 		var names []string

@@ -44,7 +44,7 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	o.Float64Var(&s.Capacity, "capacity", 100, "requests per second that the server can answer")
 	o.DurationVar(&s.Latency, "latency", 0, "latency of the network")
 	o.DurationVar(&s.Queue, "queue", 0, "the server refuses requests that would wait for longer; 0: none")
-	o.Float64Var(&s.Refusal, "refusal", 0.5, "what a refusal costs the server, as a share of an answer")
+	o.Float64Var(&s.Refusal, "refusal", 0.5, "the cost of a refusal to the server, as a share of an answer")
 	o.StringVar(&s.Fault, "fault", "stall", "`kind` of failure: "+outage.Faults)
 	o.DurationVar(&s.From, "from", 20*time.Second, "when the failure begins")
 	o.DurationVar(&s.To, "to", 30*time.Second, "when the failure ends")
@@ -105,7 +105,7 @@ func (f *outageFlags) hostBudget() *httpretry.HostBudget {
 	return &httpretry.HostBudget{Ratio: f.ratio, Burst: f.burst}
 }
 
-// A variant is one fleet, and what happened to it.
+// A variant is one fleet, and its result.
 type variant struct {
 	name   string
 	kind   string // of its budget
@@ -115,8 +115,8 @@ type variant struct {
 
 const maxProcesses = 5_000_000
 
-// variants returns a fleet for each combination of the lists. Its name has
-// what differs.
+// variants returns a fleet for each combination of the lists. Its name lists
+// the settings that differ.
 func (f *outageFlags) variants(seed uint64) ([]*variant, error) {
 	counts, err := parseCounts("processes", f.processes, maxProcesses)
 	if err != nil {
@@ -281,7 +281,7 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 func faults() map[string]string {
 	return map[string]string{
 		"errors":   "answers 503",
-		"stall":    "does not answer, and then works off what it has got",
+		"stall":    "does not answer, and then works off its queue",
 		"throttle": "answers 429",
 		"refuse":   "refuses connections",
 	}

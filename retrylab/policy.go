@@ -19,7 +19,7 @@ import (
 // samples is the number of requests whose waits are drawn.
 const samples = 20_000
 
-// checkPolicy answers what matters before a policy is used.
+// checkPolicy reports the effects of a policy before it is used.
 func checkPolicy(l lab, o *options) (report.Report, error) {
 	var f policyFlags
 	f.add(o)

@@ -84,7 +84,7 @@ func (f *policyFlags) parse(o *options) error {
 		if err := cmp.Or(f.read(f.file), f.check(o)); err != nil {
 			return fmt.Errorf("-file %s: %w", f.file, err)
 		}
-		// Flags that are set replace what is in the file.
+		// Flags that are set replace those in the file.
 		if err := o.parse(); err != nil {
 			return err
 		}

@@ -65,7 +65,7 @@ func (f *policyFlags) burstSize() float64 {
 	return float64(f.burst)
 }
 
-// warnings returns what is likely to be a mistake.
+// warnings returns likely mistakes.
 func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, "Warning: "+fmt.Sprintf(format, args...)) }

@@ -9,7 +9,7 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// costs lists what Start may allocate: the sequence, and the variables that it
+// costs lists the allocations of Start: the sequence, and the variables that it
 // changes. Strategies over others allocate once more, FastFirst twice.
 var costs = []struct {
 	name   string

@@ -139,8 +139,8 @@ func TestDecorrelatedV2AtMax(t *testing.T) {
 	assert.Equal(t, s.Max-s.Max/2+s.Max/4, s.Start()())
 }
 
-// The distance from Base to Max, as a float64, may be greater than what remains
-// to the longest duration.
+// The distance from Base to Max, as a float64, may be greater than the distance
+// from Base to the longest duration.
 func TestAWSDecorrelatedAtTheLongestDuration(t *testing.T) {
 	s := strategies.AWSDecorrelated{Base: 1 << 62, Max: math.MaxInt64, Rand: always(0.5)}
 	assert.Equal(t, time.Duration(math.MaxInt64), s.Start()())

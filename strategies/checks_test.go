@@ -71,8 +71,8 @@ func (s *sorter) sort(waits []int64) []int64 {
 	return s.from
 }
 
-// A check returns what is wrong with the waits before one retry, which are
-// sorted, or with a sample as a whole.
+// A check returns the flaw that it finds in the waits before one retry, which
+// are sorted, or in a sample as a whole.
 type check struct {
 	name  string
 	wait  func(sorted []int64, l law) error
@@ -303,7 +303,7 @@ func checkPeak(waits [][]int64, width time.Duration, share float64) error {
 	return nil
 }
 
-// checkConditional compares each wait with the one before it, p: it should be
+// checkConditional compares each wait with the one before it, p. It should be
 // uniform between b and top(p).
 func checkConditional(waits [][]int64, b float64, top func(p float64) (hi float64, ok bool)) error {
 	for k := range len(waits) - 1 {

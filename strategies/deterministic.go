@@ -117,7 +117,7 @@ func (g growth) at(k int) time.Duration {
 		return bounded(float64(g.base)*math.Pow(g.factor, float64(k)), g.limit)
 	}
 	// The comparison precedes the shift, whose result would not show an
-	// overflow: 1s<<34 is negative, but 1s<<55 is 0, a retry without a wait.
+	// overflow. 1s<<34 is negative, but 1s<<55 is 0, a retry without a wait.
 	if g.base > g.limit>>k {
 		return g.limit
 	}

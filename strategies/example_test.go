@@ -75,8 +75,8 @@ func ExampleSpread() {
 	// 18.779s
 }
 
-// Capped around Jitter computes what httpx-retries does: the jitter is drawn
-// first, and the result is cut.
+// Capped around Jitter computes the waits of httpx-retries, which draws the
+// jitter first and cuts the result.
 func ExampleCapped() {
 	s := strategies.Capped{
 		Of: strategies.Jitter{

@@ -131,7 +131,7 @@ func (s Decorrelated) Validate() error {
 //
 // It is the "decorrelated jitter" of Marc Brooker, "Exponential Backoff And
 // Jitter", AWS Architecture Blog, 2015, exactly as published. Max is applied
-// after the random number is drawn, so waits accumulate at Max: with a Base of
+// after the random number is drawn, so waits accumulate at Max. With a Base of
 // 1s and a Max of 30s, 38 of 100 waits are exactly 30s. With a Max below 3·Base
 // that happens from the first wait on, and those clients retry at the same
 // moment.

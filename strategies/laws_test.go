@@ -260,7 +260,7 @@ func v2Laws(median, limit float64, n int) (laws []law, serial []float64) {
 	return laws, serial
 }
 
-// A model is a random strategy and what is known about it.
+// A model is a random strategy and its known properties.
 type model struct {
 	name string
 	make func(b, c time.Duration, r strategies.Rand) strategies.Strategy
@@ -482,8 +482,7 @@ func (m model) peakShare(n int) float64 {
 	return slices.Max(arrivals)
 }
 
-// The laws on which the checks depend agree with what is known of them in
-// closed form.
+// The laws on which the checks depend agree with their closed forms.
 func TestLaws(t *testing.T) {
 	const b, c = 1 * second, 30 * second
 

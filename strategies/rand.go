@@ -7,8 +7,8 @@ import (
 )
 
 // Rand returns random numbers that are uniform in [0, 1) and independent of one
-// another. It must be safe for concurrent use: the sequences of all requests
-// call it. A nil Rand is the shared source of [math/rand/v2].
+// another. It must be safe for concurrent use, because the sequences of all
+// requests call it. A nil Rand is the shared source of [math/rand/v2].
 //
 // A number outside [0, 1) counts as the nearest one inside, and NaN as 0.
 type Rand func() float64
@@ -37,7 +37,7 @@ func (r Rand) draw() float64 {
 //
 // The generator is PCG-DXSM, seeded through SplitMix64 (Steele, Lea and Flood,
 // 2014). Processes that share a seed wait for the same times, which defeats
-// jitter: leave Rand nil in production.
+// jitter. Leave Rand nil in production.
 func Seeded(seed uint64) Rand {
 	const gamma = 0x9e3779b97f4a7c15 // SplitMix64's increment: 2^64 divided by the golden ratio
 	var mu sync.Mutex

@@ -15,7 +15,7 @@
 //
 // Clients that failed at the same moment retry at the same moment, unless their
 // waits are random. Use [DecorrelatedV2] if you have no reason to prefer
-// another: it spreads clients smoothly over time. In the tables, k is the
+// another. It spreads clients smoothly over time. In the tables, k is the
 // number of the retry, from 0; b is Base, or Median; f is Factor; p is the wait
 // before, at first b; and uniform(x, y) is a random number from x up to, but
 // not including, y.
@@ -44,7 +44,7 @@
 //
 // # Values
 //
-// Strategies are plain structs. Their zero values are usable: a zero field
+// Strategies are plain structs. Their zero values are usable. A zero field
 // means the default that its comment names. Base is 100ms by default, Max 30s,
 // Factor 2 (1 in Linear), and Median 500ms.
 //
@@ -148,8 +148,8 @@ func Take(s Strategy, n int) []time.Duration {
 	return waits
 }
 
-// counter numbers retries. It saturates: after an overflow the sequence would
-// start again with its shortest waits.
+// counter numbers retries. It saturates, since after an overflow the sequence
+// would start again with its shortest waits.
 type counter int
 
 func (c *counter) next() int {

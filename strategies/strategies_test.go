@@ -111,7 +111,7 @@ func TestZeroFieldsMeanTheDefaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			assert.NoError(t, strategies.Validate(s[0]))
 			assert.NoError(t, strategies.Validate(s[1]))
-			// Enough waits to reach Max: Linear needs 300.
+			// Enough waits to reach Max. Linear needs 300.
 			assert.Equal(t, strategies.Take(s[1], 400), strategies.Take(s[0], 400))
 		})
 	}

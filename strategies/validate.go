@@ -17,7 +17,7 @@ var errNilFunc = errors.New("Func: nil: want a function")
 // whose Start method would dereference it.
 //
 // Errors have one line per problem, in the order of the fields. Each line has
-// the type and the field, the value and what is allowed:
+// the type and the field, the value and the allowed values:
 //
 //	FullJitter.Max: 1ms: want at least Base (1s), or 0 for the default (30s)
 //	Capped.Of: Constant.Wait: -1s: want a positive duration, or 0 for no wait
@@ -74,7 +74,8 @@ func validateDuration(path string, d time.Duration, zero string) error {
 }
 
 // validateMax checks the field Max of the type typ. It must not be below the
-// shortest wait, which the field low holds: that is most likely a wrong unit.
+// shortest wait, which the field low holds, since that is most likely a wrong
+// unit.
 func validateMax(typ, low string, least, leastDefault, limit time.Duration) error {
 	if err := validateDuration(typ+".Max", limit, byDefault(defaultMax)); err != nil {
 		return err

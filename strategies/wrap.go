@@ -12,7 +12,7 @@ import (
 // over any strategy; with a Fraction of 0.5 it is "equal jitter".
 //
 // It has no maximum of its own. Over an [Exponential] with a Max, waits do not
-// accumulate at Max. In httpx-retries with its backoff_jitter they do: to
+// accumulate at Max. In httpx-retries with its backoff_jitter they do. To
 // compute the same, give the Exponential a huge Max and put [Capped] around the
 // Jitter.
 type Jitter struct {
@@ -44,7 +44,7 @@ func (s Jitter) Validate() error {
 // The mean is w. A Fraction of 0.25, the default, is the jitter of Polly v8 for
 // constant and linear backoff. gRPC uses 0.2.
 //
-// It has no maximum of its own, except the longest [time.Duration]: waits
+// It has no maximum of its own, except the longest [time.Duration]. Waits
 // exceed those of Of by up to Fraction. Put [Capped] around it for an exact
 // limit.
 type Spread struct {

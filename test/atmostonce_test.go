@@ -27,7 +27,8 @@ import (
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
-// A layering is what is between a RetryTransport and net/http's Transport.
+// A layering names the layers between a RetryTransport and net/http's
+// Transport.
 type layering string
 
 const (
@@ -188,7 +189,7 @@ func TestLayerThatLogsIn(t *testing.T) {
 	assert.EqualValues(t, 1, charges.Load())
 }
 
-// A 1xx response is not an answer: net/http may still resend the request after
+// A 1xx response is not an answer. net/http may still resend the request after
 // it, which must not happen. It also shows that the server has begun with the
 // request, whatever a GOAWAY says.
 func TestAtMostOnceAfterInformational(t *testing.T) {
@@ -285,7 +286,7 @@ func newHTTP2Handler(
 
 // Watching 1xx responses disables net/http's bound on their size. There is a
 // bound of the RetryTransport's own. Like that of net/http, it is no bound on
-// their number: a server may send one every few seconds while it works.
+// their number, since a server may send one every few seconds while it works.
 func TestInformationalFlood(t *testing.T) {
 	for number, want := range map[int]string{100: "", 5000: "too many 1xx responses"} {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
@@ -808,7 +809,7 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 
 // The function for the proxy may choose another one for each resend. Without a
 // server name in a TLS handshake, neither the name in GetConn nor the address
-// tells that the second connection leads to the same server.
+// shows that the second connection leads to the same server.
 func TestAtMostOnceThroughProxies(t *testing.T) {
 	server, client := faults.Certificates(t)
 	server.NextProtos = []string{"h2"}
@@ -863,8 +864,8 @@ func TestAtMostOnceThroughProxies(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
 			if scheme == "http" {
-				// net/http resends only what failed on a connection that was
-				// used before
+				// net/http resends a request only if it failed on a connection
+				// that was used before.
 				for range proxies {
 					resp, err := transport.RoundTrip(
 						retrytest.Request(t, "GET", "http://"+srv.Addr, ""))
@@ -905,8 +906,8 @@ func TestAtMostOnceInDetachedContext(t *testing.T) {
 	}
 }
 
-// Hazard 1.3: the hooks of httptrace that a base calls, and what they prove
-// about a POST whose error proves nothing.
+// Hazard 1.3: the hooks of httptrace that a base calls, and their proofs about
+// a POST whose error proves nothing.
 func TestNeverSentProof(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -1070,7 +1071,7 @@ func TestDialedAgainTimesOut(t *testing.T) {
 	assert.EqualValues(t, 1, delivered.Load())
 }
 
-// digest returns a layer that answers a 401 as digest authentication does: it
+// digest returns a layer that answers a 401 as digest authentication does. It
 // sends the request again, with a body from GetBody.
 func digest(next http.RoundTripper) retrytest.BaseFunc {
 	return func(req *http.Request) (*http.Response, error) {
@@ -1091,8 +1092,8 @@ func digest(next http.RoundTripper) retrytest.BaseFunc {
 	}
 }
 
-// A layer in Base may use GetBody, also for a request that is not idempotent.
-// What it sends after an answer is a request of its own.
+// A layer in Base may use GetBody, also for a request that is not idempotent. A
+// request that it sends after an answer is its own.
 func TestLayerThatUsesGetBody(t *testing.T) {
 	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, timeout := range []time.Duration{0, time.Hour} {
@@ -1144,7 +1145,7 @@ func TestLayerThatUsesGetBodyAtMostOnce(t *testing.T) {
 }
 
 // staleResetConn is a connection that is reset while it is idle. net/http
-// notices only when it uses the connection again: the write takes nothing, and
+// notices only when it uses the connection again. The write takes nothing, and
 // a Read fails.
 type staleResetConn struct {
 	net.Conn
@@ -1158,7 +1159,7 @@ func (c *staleResetConn) Write(p []byte) (int, error) {
 	}
 	c.reset.Store(true)
 	_ = c.SetReadDeadline(time.Unix(1, 0))
-	// The failure of the Read is what net/http sees first.
+	// net/http sees the failure of the Read first.
 	<-time.After(50 * time.Millisecond)
 	return 0, &net.OpError{Op: "write", Net: "tcp", Err: faults.BrokenPipe}
 }
@@ -1223,7 +1224,7 @@ func (c *lateReadConn) Read(p []byte) (int, error) {
 
 // The same over TLS, where net/http gets no GetBody, and with a body for which
 // there is none. Then it does not resend the request itself, but its error
-// tells that nothing was written.
+// shows that nothing was written.
 func TestNothingWrittenWithoutGetBody(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		for name, tt := range map[string]struct{ stream, layer bool }{

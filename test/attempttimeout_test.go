@@ -83,8 +83,8 @@ func (e *limiterError) Unwrap() error              { return e.err }
 func (e *limiterError) Outcome() httpretry.Outcome { return e.outcome }
 
 // If the timeout ends an attempt in a layer of Base that states an Outcome, the
-// attempt has that Outcome: a limiter that has sent nothing is asked again,
-// also for a POST. The error is still that of a timeout.
+// attempt has that Outcome. So a request that a limiter has not sent is
+// retried, even if it is a POST. The error is still that of a timeout.
 func TestAttemptTimeoutInALimiter(t *testing.T) {
 	for _, tt := range []struct {
 		outcome   httpretry.Outcome
@@ -240,7 +240,7 @@ func TestAttemptContextEnds(t *testing.T) {
 }
 
 // Hazard D6: over HTTP/2 an empty body is not http.NoBody. The context of an
-// attempt lives until such a body ends: there may be trailers yet.
+// attempt lives until such a body ends, since there may be trailers yet.
 func TestAttemptContextEndsUnclosed(t *testing.T) {
 	for _, tt := range []struct {
 		method string
@@ -269,7 +269,7 @@ func TestAttemptContextEndsUnclosed(t *testing.T) {
 	}
 }
 
-// What ends an attempt does not affect the body of the next attempt.
+// The end of an attempt does not affect the body of the next attempt.
 func TestTimeoutsInARow(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.MaxAttempts = 50

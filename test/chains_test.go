@@ -33,7 +33,7 @@ var threeAttempts = httpretry.Policy{
 // defaultBudget is the default policy, but without waits.
 var defaultBudget = httpretry.Policy{Backoff: strategies.Constant{}}
 
-// chainKind is what the services of a chain have in common.
+// chainKind has the settings that the services of a chain share.
 type chainKind struct {
 	proto   string
 	method  string

@@ -25,7 +25,7 @@ import (
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
-// A script is what a base does with each attempt.
+// A script has the step of each attempt.
 type script = []retrytest.Step
 
 // Steps of scripts.
@@ -51,8 +51,8 @@ func attemptOf(r *http.Request) int {
 	return n + 1
 }
 
-// waitLimit is how long a test waits for an event: far longer than the event
-// takes, and less than the timeout of the test binary.
+// waitLimit is how long a test waits for an event. No event takes nearly as
+// long, and it is less than the timeout of the test binary.
 const waitLimit = time.Minute
 
 // answerEarly responds while the request is still being sent. Over HTTP/1 it
@@ -187,6 +187,9 @@ func inVirtualTime(
 		retrytest.HTTP1: faults.Pipe, retrytest.HTTP2: faults.HTTP2Pipe} {
 		t.Run(proto, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				// A server sleeps before it closes a connection for good, which
+				// it can do only as long as this goroutine lives.
+				t.Cleanup(func() { time.Sleep(time.Minute) })
 				test(t, func(handler http.HandlerFunc) *http.Transport { return pipe(t, handler) })
 			})
 		})

@@ -141,7 +141,7 @@ func visitHosts(t *testing.T, transport http.RoundTripper, hosts int) {
 }
 
 // A redirect may lead to a host name of any length, and a proxy answers for it.
-// What is kept of hosts is bounded in bytes, too.
+// The bytes kept of hosts are bounded, too.
 func TestHugeHostNames(t *testing.T) {
 	const size, hosts = 128 << 10, 128
 	for name, answer := range map[string]retrytest.Step{
@@ -170,8 +170,8 @@ func TestHugeHostNames(t *testing.T) {
 	}
 }
 
-// The budget of an origin is that of its scheme, host and port: a response over
-// HTTP, which anybody on the way may forge, does not concern HTTPS.
+// The budget of an origin is that of its scheme, host and port. A response over
+// HTTP, which anybody on the way may forge, does not affect HTTPS.
 func TestBudgetOfScheme(t *testing.T) {
 	keys := map[string]string{}
 	for _, url := range []string{

@@ -443,7 +443,8 @@ func (c *foreignContext) Err() error {
 	}
 }
 
-// mixedRequests are requests, and what callers do with their responses.
+// mixedRequests are requests, and functions by which callers use their
+// responses.
 var mixedRequests = []struct {
 	method, path string
 	use          func(*http.Response)

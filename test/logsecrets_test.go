@@ -391,8 +391,8 @@ func TestSecretsOfRequestsNotSent(t *testing.T) {
 	assert.Empty(t, base.Attempts())
 }
 
-// Hazard H6: an error may contain megabytes of what a server or a proxy sent. A
-// log entry is short, and writing it is fast.
+// Hazard H6: an error may contain megabytes from a server or a proxy. A log
+// entry is short, and writing it is fast.
 func TestLogsAreBounded(t *testing.T) {
 	for name, text := range map[string]string{
 		"controls": times(kilo*kilo, "\x1b"),

@@ -31,7 +31,7 @@ type nesting struct {
 	wrap func(inner http.RoundTripper) http.RoundTripper
 	// hidden: the outer transport cannot see the inner one. So it sends the
 	// caller's own request in the first attempt, and the inner transport does
-	// not know that it is in an attempt: it retries.
+	// not know that it is in an attempt, so it retries.
 	hidden bool
 }
 
@@ -64,8 +64,8 @@ func (n nesting) over(t *testing.T, base http.RoundTripper) *nested {
 	return s
 }
 
-// attemptsOf returns what the base saw of each attempt: its number in the
-// context, and the values of the attempt header.
+// attemptsOf returns two properties of each attempt: its number in the context,
+// and the values of the attempt header.
 func attemptsOf(script *retrytest.Script) (seen []string) {
 	for _, s := range script.Attempts() {
 		seen = append(seen, fmt.Sprint(s.Attempt, s.Header["Retry-Attempt"]))
@@ -75,7 +75,7 @@ func attemptsOf(script *retrytest.Script) (seen []string) {
 
 // The inner one of two RetryTransports sends each attempt of the outer one
 // once. If the outer one cannot see it, that does not hold for the first
-// attempt of a request that is sent as it is: then 3 × 3 attempts are 5.
+// attempt of a request that is sent as it is. Then 3 × 3 attempts are 5.
 func TestNestedTransports(t *testing.T) {
 	once, hidden := []string{"1 []", "2 [1]", "3 [2]"},
 		[]string{"1 []", "2 [1]", "3 [2]", "2 [1]", "3 [2]"}
@@ -329,7 +329,7 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 }
 
 // A request that is sent in the context of a finished attempt, that of a
-// response's request, is one like any other: it is retried, and its attempts
+// response's request, is one like any other. It is retried, and its attempts
 // count from 1.
 func TestRequestInContextOfFinishedAttempt(t *testing.T) {
 	for _, n := range nestings() {
@@ -379,7 +379,7 @@ func TestRequestAfterAttempt(t *testing.T) {
 }
 
 // For the outer transport, a request that the inner one does not send because
-// of a cool-down failed with an ordinary error: a GET is retried after the
+// of a cool-down failed with an ordinary error. So a GET is retried after the
 // outer transport's own wait, and a POST is not.
 func TestNestedCooldown(t *testing.T) {
 	for method, want := range map[string][]time.Duration{"GET": {20 * time.Second}, "POST": nil} {
@@ -410,8 +410,9 @@ func TestNestedCooldown(t *testing.T) {
 	}
 }
 
-// Real servers: a keyless POST that fails after it was delivered is delivered
-// once. One that could not be delivered is retried by the outer transport.
+// With real servers, a keyless POST that fails after it was delivered is
+// delivered once. One that could not be delivered is retried by the outer
+// transport.
 func TestNestedOnTheWire(t *testing.T) {
 	for _, n := range nestings() {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {

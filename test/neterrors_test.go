@@ -55,7 +55,9 @@ var go127 = slices.Contains(build.Default.ReleaseTags, "go1.27")
 type fault struct {
 	name  string
 	setUp func(*testing.T) *scene
-	text  string            // of net/http's own error or status; " | " separates what wins a race
+	// of net/http's own error or status; " | " separates those that may win a
+	// race
+	text  string
 	class httpretry.Outcome // of that
 	want  wants
 }
@@ -125,7 +127,7 @@ func rejected(deliveries int32) verdict {
 	return verdict{httpretry.ReasonPermanent, 1, deliveries, true}
 }
 
-// scene is what a fault sets up for one request.
+// scene is the setup of a fault for one request.
 type scene struct {
 	base      *http.Transport
 	url       string
@@ -218,8 +220,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// checkBase checks what net/http alone makes of the fault. It returns the text
-// of the error, or the status.
+// checkBase checks the result of net/http alone with the fault. It returns the
+// text of the error, or the status.
 func (f fault) checkBase(t *testing.T) string {
 	for range 100 {
 		s := f.setUp(t)
@@ -768,8 +770,8 @@ func idleFaults() []fault {
 	}
 }
 
-// badRequest returns a scene with an invalid request. The server waits for what
-// may be sent of it.
+// badRequest returns a scene with an invalid request. The server waits for the
+// part of it that may be sent.
 func badRequest(modify func(*http.Request)) func(*testing.T) *scene {
 	return func(t *testing.T) *scene {
 		s := newScene(t,
@@ -1085,8 +1087,9 @@ func TestTransportCancelRequest(t *testing.T) {
 }
 
 // A layer may wrap the errors of net/http. An error by which a retry is
-// pointless is found inside. One that proves that the request was not processed
-// is not: it may be about another request of the layer.
+// pointless is found inside. An error that proves that the request was not
+// processed counts only if it is the outermost, since an inner one may be about
+// another request of the layer.
 func TestWrappedTexts(t *testing.T) {
 	wraps := map[string]func(error) error{
 		"fmt.Errorf": func(err error) error { return fmt.Errorf("layer: %w", err) },

@@ -26,7 +26,7 @@ import (
 // connection.
 type breakPoint struct {
 	name string
-	play func(*exchange, *faults.Conn) // what the server does until then
+	play func(*exchange, *faults.Conn) // the server's part until then
 	seen seenByServer
 	tls  bool
 }
@@ -151,7 +151,8 @@ func newExchange(t *testing.T, p breakPoint, e connEnd, reused bool) (*exchange,
 		}
 		p.play(x, c)
 		began := p.seen >= some
-		if p.seen != unreachable && e.reads { // what arrived before, and what still arrives
+		// the bytes that arrived before, and those that still arrive
+		if p.seen != unreachable && e.reads {
 			e.end(c)
 			_, err := c.Reader.Peek(1)
 			began = began || err == nil

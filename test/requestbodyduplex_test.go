@@ -81,7 +81,7 @@ func testUploadOutlivesAnswer(
 	}
 }
 
-// The same for a request that net/http has resent: the end of the first upload
+// The same for a request that net/http has resent. The end of the first upload
 // does not end the second.
 func TestSecondUploadOutlivesAnswer(t *testing.T) {
 	const size = 1 << 20 // more than may be sent at once

@@ -90,7 +90,7 @@ func TestGetBodyNeverSent(t *testing.T) {
 	}
 }
 
-// seekableBody is a body as Azure's SDK makes it: GetBody seeks in it and
+// seekableBody is a body as Azure's SDK makes it. GetBody seeks in it and
 // returns the same body, whose Close does nothing.
 type seekableBody struct{ *bytes.Reader }
 
@@ -165,7 +165,7 @@ func TestGetBodySharesABlockedBody(t *testing.T) {
 // An attempt whose body was paused for a call of GetBody gets an error from
 // Read when the next attempt begins. If its Read blocked forever, the bubble
 // would not end.
-func TestGetBodyEndsWhatItPaused(t *testing.T) {
+func TestGetBodyEndsThePausedRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := make(chan error, 1)
 		attempts := 0
@@ -361,8 +361,8 @@ func TestGetBodyReplacesUnread(t *testing.T) {
 }
 
 // GetBody may seek in the reader of a body in memory and return that reader.
-// While an attempt may still read it, the body cannot be sent again: the server
-// would get less than the whole body.
+// While an attempt may still read it, the body cannot be sent again, because
+// the server would get less than the whole body.
 func TestGetBodyReturnsTheSameReader(t *testing.T) {
 	if retrytest.RaceEnabled {
 		t.Skip("such a GetBody races with the Read of net/http, whoever calls it")
@@ -403,8 +403,8 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 }
 
 // GetBody may return a reader that reads from that of a body in memory. While
-// an attempt may still read the body, it cannot be sent again: nothing shows
-// what a reader reads from in the end.
+// an attempt may still read the body, it cannot be sent again, because nothing
+// shows from which reader another one reads.
 func TestGetBodyWrapsTheSameReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, s200)

@@ -81,7 +81,7 @@ func TestFileChanges(t *testing.T) {
 		name   string
 		change func(name string) error
 		length int64  // stated
-		want   string // what is accepted, "": an error
+		want   string // the body that is accepted; "": an error
 		err    string
 	}{
 		{"grows", appendTo("more"), 0, "3456789more", ""},
@@ -196,8 +196,8 @@ func TestMemoryOfManyStreams(t *testing.T) {
 	end.Wait()
 }
 
-// Hazard B1, B3: Content-Length or Transfer-Encoding is what the caller chose,
-// on every attempt.
+// Hazard B1, B3: every attempt has the Content-Length or Transfer-Encoding that
+// the caller chose.
 func TestFraming(t *testing.T) {
 	stream := func() io.ReadCloser {
 		return io.NopCloser(struct{ io.Reader }{strings.NewReader("text")})
@@ -689,8 +689,7 @@ func TestReplayUpToTheBound(t *testing.T) {
 	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
 }
 
-// The same past the bound: then the current attempt reads the source directly,
-// and no other attempt does.
+// The same past the bound, where only the current attempt reads the source.
 func TestReplayOldAttemptPastTheBound(t *testing.T) {
 	const text = "0123456789abcdefghijklmnopqrstuvwxyz"
 	var first io.ReadCloser
@@ -774,8 +773,8 @@ func (s upperCaseFile) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// What was kept of a body is not needed once a response has been returned: the
-// caller may keep that open for hours.
+// The record of a body is released once a response has been returned, because
+// the caller may keep that open for hours.
 func TestOpenResponsesKeepNoReplay(t *testing.T) {
 	const size, responses = 1 << 20, 32
 	for _, tt := range []struct {

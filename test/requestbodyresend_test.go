@@ -100,7 +100,7 @@ func sendsGet(t *testing.T, base *http.Transport) {
 }
 
 // Hazard B2: net/http reads the body that it got from GetBody to resend a
-// request. An answer that arrives meanwhile is retried: GetBody seeks in the
+// request. An answer that arrives meanwhile is retried. GetBody seeks in the
 // one reader that there is. The server must not accept anything but the whole
 // body.
 func TestGetBodySeeksDuringResend(t *testing.T) {
@@ -221,8 +221,8 @@ func goAwayServer(t *testing.T, refuse func()) *http.Transport {
 }
 
 // queuedConn is a connection whose Write does not wait for the other side to
-// read, as that of a pipe does. HTTP/2 needs that: both sides write before they
-// read.
+// read, as that of a pipe does. HTTP/2 needs that, because both sides write
+// before they read.
 type queuedConn struct {
 	net.Conn
 	queue chan []byte

@@ -97,9 +97,9 @@ func TestResponseWithoutContentLength(t *testing.T) {
 }
 
 // Hazard D1, D2: a response that stalls is discarded within a bound, also while
-// net/http's decompression waits for the gzip header. This runs in real time:
-// Close waits for a mutex, which stops the time of a bubble. Since Go 1.27 it
-// does so without decompression, too.
+// net/http's decompression waits for the gzip header. This runs in real time,
+// because Close waits for a mutex, which stops the time of a bubble. Since Go
+// 1.27 it does so without decompression, too.
 func TestDropOfStalledResponse(t *testing.T) {
 	for _, encoding := range []string{"", "gzip"} {
 		// without and with a context of the attempt's own
@@ -242,7 +242,7 @@ func TestDropDuringUpload(t *testing.T) {
 	}
 }
 
-// Hazard D6, E6: a response without a body need not be closed: the context of
+// Hazard D6, E6: a response without a body need not be closed. The context of
 // its attempt ends, and its connection is used again.
 func TestEmptyResponsesLeftOpen(t *testing.T) {
 	for _, tt := range []struct {
@@ -357,8 +357,8 @@ func writeForever(w io.Writer) {
 }
 
 // Hazard D1, D2: at most 64 KiB of a discarded response are read, counted after
-// decompression. At most what the protocol has in flight is read from the
-// connection.
+// decompression. No more is read from the connection than the protocol has in
+// flight.
 func TestDropIsBoundedInBytes(t *testing.T) {
 	const limit = 64 << 10
 	onTheWire := map[string]int64{
@@ -758,8 +758,8 @@ func TestCookiesOfDroppedResponses(t *testing.T) {
 }
 
 // Over HTTP/2, a response without a body may be followed by trailers, however
-// long that takes. The attempt's context lives until then: its end would cancel
-// what the server is doing.
+// long that takes. The attempt's context lives until then, because its end
+// would cancel the server's work.
 func TestTrailersAfterAnHour(t *testing.T) {
 	for _, status := range []int{200, 204} {
 		for _, method := range []string{"POST", "PUT"} {

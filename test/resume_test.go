@@ -336,7 +336,8 @@ func TestResumeLies(t *testing.T) {
 }
 
 // RoundTrip fails with io.EOF if a server closes the connection instead of
-// answering. A Read must not: errors.Is would take it for the end of the body.
+// answering. A Read must not, because errors.Is would take it for the end of
+// the body.
 func TestResumeNeverEndsEarly(t *testing.T) {
 	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 		if req.Header.Get("Range") == "" {

@@ -16,10 +16,10 @@ import (
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
-// resumeModel is a server and a link, of which script decides everything: when
-// the file changes, where transfers break off, and what the server gets wrong.
-// It has one virtue: it does not send one version with the validator of
-// another, which nobody could notice.
+// resumeModel is a server and a link, of which script decides everything: the
+// changes of the file, the places where transfers break off, and the mistakes
+// of the server. But it never sends one version with the validator of another,
+// which nobody could notice.
 type resumeModel struct {
 	script   []byte
 	versions [][]byte

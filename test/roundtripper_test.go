@@ -311,9 +311,9 @@ func TestSharedRequests(t *testing.T) {
 	}
 }
 
-// A layer that follows redirects tells the final URL in Response.Request. That
-// stays, also if the attempt was a copy. The attempt and the reason are found
-// in the context of that request.
+// A layer that follows redirects returns the final URL in Response.Request.
+// That request remains, even if the attempt was a copy. The attempt and the
+// reason are found in the context of that request.
 func TestResponseRequestOfALayer(t *testing.T) {
 	for _, method := range []string{"GET", "POST", "PUT"} {
 		for _, timeout := range []time.Duration{0, time.Minute} {
@@ -521,7 +521,7 @@ func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 
 // Hazard A9: a caller may also derive the context of each request from that of
 // the response before. All of them stay in memory then, but no attempt after
-// the first does, and a page adds one link to what a lookup passes.
+// the first does, and a page adds one link to the chain of a lookup.
 func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 	retry := retrytest.RetryEvery(0)
 	refused := retrytest.RetryEvery(0)
@@ -598,8 +598,8 @@ func TestResponseRequestWithIncomparableContext(t *testing.T) {
 	assert.Same(t, req.URL, resp.Request.URL)
 }
 
-// Hazard A9: what a caller sends in the context of a Response's Request does
-// not end the attempt, whose response it may still be reading.
+// Hazard A9: a request in the context of a Response's Request does not end the
+// attempt, whose response the caller may still be reading.
 func TestSendsInTheContextOfAnOpenResponse(t *testing.T) {
 	arrived, answer := make(chan struct{}), make(chan struct{})
 	_, url, base := newHTTP2Handler(t, func(w http.ResponseWriter, r *http.Request) {
@@ -635,7 +635,7 @@ func TestSendsInTheContextOfAnOpenResponse(t *testing.T) {
 }
 
 // A header map may be filled past the methods of http.Header, with keys that
-// are not canonical. What the library sets replaces them, and is sent once.
+// are not canonical. The library's headers replace them, and are sent once.
 func TestHeaderKeysThatAreNotCanonical(t *testing.T) {
 	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 		var headers []http.Header

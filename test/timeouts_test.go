@@ -84,7 +84,7 @@ func TestCanceledUploadAfterAFailure(t *testing.T) {
 			case attempts == 2 && failed:
 				return nil, retrytest.ErrReset
 			case attempts == 3:
-				cancel() // the server takes what has arrived for the whole body
+				cancel() // the server takes the bytes that have arrived for the whole body
 				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 			}
 			return &http.Response{StatusCode: 503, Body: http.NoBody}, nil
@@ -385,7 +385,7 @@ func TestMaxElapsedEdges(t *testing.T) {
 	}
 }
 
-// hiddenContext hides its type from package context: each context that is
+// hiddenContext hides its type from package context, so each context that is
 // derived from it costs a goroutine until it is canceled. A bubble does not end
 // with such a goroutine.
 type hiddenContext struct{ context.Context }
@@ -482,7 +482,7 @@ func TestContextDoneBeforeSending(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(context.Context) (context.Context, context.CancelFunc)
 		same error   // the very error, unless there is a cause as well
-		is   []error // what errors.Is finds
+		is   []error // errors that errors.Is finds
 	}{
 		"canceled": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)

@@ -22,9 +22,9 @@ import (
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
-// net/http sends the request's body into the tunnel that CONNECT opens, and
-// what comes back is the response's body. Neither ends before the other does,
-// however long that takes.
+// net/http sends the request's body into the tunnel that CONNECT opens, and the
+// response's body comes from it. Neither ends before the other does, however
+// long that takes.
 func TestConnect(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 		base := start(func(w http.ResponseWriter, r *http.Request) {

@@ -109,7 +109,7 @@ func TestWaitOnBudget(t *testing.T) {
 }
 
 // Hazard G1, G4: a cancel ends the wait. RoundTrip then returns the response or
-// the error that it has, and what was read of the body is still there.
+// the error that it has, and the bytes read of the body are still there.
 func TestCancelDuringWaitOnBudget(t *testing.T) {
 	for _, legacy := range []bool{false, true} {
 		for _, fails := range []bool{false, true} {

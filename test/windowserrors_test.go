@@ -16,7 +16,7 @@ import (
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
-// What Windows calls its errors. The numbers are those of Winsock, in package
+// The texts of errors of Windows. The numbers are those of Winsock, in package
 // syscall on Windows; other systems have no text for them.
 func TestWindowsErrors(t *testing.T) {
 	const (

@@ -20,14 +20,15 @@ import (
 	"time"
 )
 
-// goPackage is what go list prints of a package.
+// goPackage has the fields that go list prints of a package.
 type goPackage struct {
 	ImportPath, Dir                    string
 	GoFiles, TestGoFiles, XTestGoFiles []string
 	Deps, TestImports, XTestImports    []string
 }
 
-// A suite is the tests of one package: what each one reaches, and in what time.
+// A suite is the tests of one package, with the places that each one reaches,
+// and its time.
 type suite struct {
 	Path  string // the import path
 	Dir   string // relative to the root of the module
@@ -192,7 +193,7 @@ func (pr *project) cover() error {
 			pr.report(s)
 			continue
 		}
-		fmt.Printf("measuring what each test of %s reaches\n", s.Path)
+		fmt.Printf("measuring the places that each test of %s reaches\n", s.Path)
 		if err := pr.measure(s); err != nil {
 			return err
 		}
@@ -273,7 +274,7 @@ func (pr *project) measureTest(s *suite, t *test, binary, profile string) error 
 	return s.read(t, pr.module, profile)
 }
 
-// read adds to t what its coverage profile shows.
+// read adds the places in a coverage profile to t.
 func (s *suite) read(t *test, module, profile string) error {
 	data, err := os.ReadFile(profile)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 //	Why nobody can see it, in one line or more.
 //
 // An entry ends at an empty line. A removal has no line with +. Lines are
-// compared without what indents them, and wherever they are in the function:
+// compared without their indentation, and wherever they are in the function. So
 // an entry outlives changes of other lines.
 type equivalent struct {
 	line           int

@@ -4,14 +4,15 @@
 //
 //	.ci/mutate -n 300 -seed 1
 //
-// The changes are: a condition is negated, the bound of a comparison is moved,
-// && becomes ||, + becomes -, true that is returned becomes false, and the
-// other way round; a call, an assignment, a defer or go statement, or a case is
-// removed. The tree stays as it is: the go command gets the changed file with
-// -overlay. A change that does not compile is not counted; another is drawn.
+// A change negates a condition, moves the bound of a comparison, swaps && and
+// ||, + and -, or a result of true and false, or removes a call, an assignment,
+// a defer or go statement, or a case. The tree stays as it is, because the go
+// command gets the changed file with -overlay. A change that does not compile
+// is not counted; another is drawn.
 //
-// What each test reaches, and the results, are kept in a folder outside of the
-// tree, by a hash of the files. A run that was stopped continues.
+// The places that each test reaches, and the results, are kept in a folder
+// outside of the tree, by a hash of the files. A run that was stopped
+// continues.
 package main
 
 import (
@@ -34,13 +35,13 @@ var (
 	count  = flag.Int("n", 50, "change this many places; 0: all")
 	only   = flag.String("only", "", "change only these: files, folders, or file:line, with commas between them")
 	tests  = flag.String("tests", "", "run only the tests in these folders, with commas between them")
-	limit  = flag.Duration("timeout", 20*time.Second, "a run of tests may take this and ten times what it took without a change")
+	limit  = flag.Duration("timeout", 20*time.Second, "a run of tests may take this and ten times its time without a change")
 	jobs   = flag.Int("j", runtime.NumCPU(), "try this many changes at a time")
 	output = flag.String("o", "", "write the survivors to this file, too")
 	show   = flag.Bool("show", false, "print the places, and how many tests reach them, without trying them")
 	fresh  = flag.Bool("fresh", false, "do not use earlier results")
 	list   = flag.String("equivalent", ".ci/mutate.equivalent", "the list of changes that make no difference")
-	cache  = flag.String("cache", "", "the folder for what tests reach and for results (default: in os.UserCacheDir)")
+	cache  = flag.String("cache", "", "the folder for results and for the places that tests reach (default: in os.UserCacheDir)")
 )
 
 func main() {
@@ -236,7 +237,7 @@ func (s *sample) result(p *place) (*result, error) {
 }
 
 // take returns the next place, or nil if enough are counted. It waits for
-// trials that run: their changes may turn out not to compile.
+// trials that run, because their changes may turn out not to compile.
 func (s *sample) take() *place {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ type place struct {
 	Func  string // "(*T).Method", "Name", or "" outside functions
 	Line  int
 	Kind  string
-	start int // offsets of what is replaced
+	start int // offsets of the replaced text
 	end   int
 	text  string
 	src   string // of the whole file
@@ -27,7 +27,7 @@ type place struct {
 	at       position
 	function position // where the function begins
 	clause   position // the end of a clause whose body begins after at
-	anywhere bool     // outside functions: any test of the file will do
+	anywhere bool     // outside functions, which any test of the file may reach
 }
 
 type position struct{ line, column int }
@@ -46,8 +46,8 @@ func (p *place) mutated(extra string) string {
 	return p.src[:p.start] + extra + p.text + p.src[p.end:]
 }
 
-// diff returns the lines that the change removes and adds, without what
-// indents them.
+// diff returns the lines that the change removes and adds, without their
+// indentation.
 func (p *place) diff() (removed, added []string) {
 	from := strings.LastIndexByte(p.src[:p.start], '\n') + 1
 	to := len(p.src)
@@ -162,8 +162,9 @@ func (f *finder) visit(n ast.Node) {
 	}
 }
 
-// swapped has what an operator becomes. An equality and a comparison are
-// negated, and the bound of a comparison is moved into it or out of it.
+// swapped has the operators that replace an operator. An equality and a
+// comparison are negated, and the bound of a comparison is moved into it or out
+// of it.
 var swapped = map[token.Token][]string{
 	token.LSS: {"<=", ">="}, token.LEQ: {"<", ">"}, token.GTR: {">=", "<="}, token.GEQ: {">", "<"},
 	token.EQL: {"!="}, token.NEQ: {"=="},
@@ -184,8 +185,8 @@ func (f *finder) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// negate negates a condition that is neither a comparison nor a negation: for
-// those visit has places of their own.
+// negate negates a condition that is neither a comparison nor a negation, for
+// which visit has places of their own.
 func (f *finder) negate(cond ast.Expr) {
 	switch c := cond.(type) {
 	case nil:
@@ -254,7 +255,7 @@ func isTagless(n ast.Node) bool {
 	return ok && s.Tag == nil
 }
 
-// removeClause removes a clause. What reaches its body reaches it.
+// removeClause removes a clause. Tests that reach its body reach it.
 func (f *finder) removeClause(n ast.Node, colon token.Pos) {
 	f.remove(n, "case removed")
 	last := f.places[len(f.places)-1]

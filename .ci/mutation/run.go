@@ -57,7 +57,7 @@ type trial struct {
 	*place
 	work    string // a folder
 	overlay string // the file for -overlay
-	used    bool   // what the change leaves unused has another use
+	used    bool   // code that the change leaves unused has another use
 	started time.Time
 	result  *result
 }
@@ -161,8 +161,8 @@ func (pr *project) ordered(p *place) []*suite {
 	return slices.SortedStableFunc(slices.Values(pr.suites), func(a, b *suite) int { return cmp.Compare(rank(a), rank(b)) })
 }
 
-// suite runs the tests of a suite that reach the change, in batches: the
-// cheapest first, and each batch may take longer than the one before.
+// suite runs the tests of a suite that reach the change, in batches. The
+// cheapest is first, and each batch may take longer than the one before.
 func (t *trial) suite(s *suite) error {
 	var tests []*test
 	for _, one := range s.Tests {
@@ -193,9 +193,9 @@ func (t *trial) suite(s *suite) error {
 	return nil
 }
 
-// batch runs tests until one fails. A failure counts if the test fails twice
-// in three runs, because a busy machine fails tests, too. A time-out counts at
-// once: its limit is generous.
+// batch runs tests until one fails. A failure counts if the test fails twice in
+// three runs, because a busy machine fails tests, too. A time-out counts at
+// once, since its limit is generous.
 func (t *trial) batch(s *suite, binary string, tests []*test, cost time.Duration) error {
 	for len(tests) > 0 {
 		failed, err := t.run(s, binary, tests, cost)
@@ -233,7 +233,7 @@ func (t *trial) run(s *suite, binary string, tests []*test, cost time.Duration) 
 	cmd.Dir = filepath.Join(t.root, s.Dir)
 	var out tail
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with what tests start
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with the processes that tests start
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	err := cmd.Run()
@@ -264,7 +264,7 @@ func names(tests []*test) string {
 	return strings.Join(all, "|")
 }
 
-// A tail keeps the end of what is written to it.
+// A tail keeps the last bytes written to it.
 type tail struct{ data []byte }
 
 func (t *tail) Write(p []byte) (int, error) {

@@ -28,7 +28,7 @@ func TestHTTPRetry(t *testing.T) {
 	}
 }
 
-// Each note below the table holds: with its option, the peer is not wrong, and
+// Each note below the table holds. With its option, the peer is not wrong, and
 // httpretry is right in the rows that are not judged.
 func TestOptions(t *testing.T) {
 	for _, r := range rows() {

@@ -55,7 +55,7 @@ func switchingProtocols(t *trial) cell {
 
 // brokenDownload gets a response whose connection ends in the middle of the
 // body. The server has an ETag and serves ranges, so a client can get the rest.
-// No client has to: its user may do that.
+// No client has to, since its user may do that.
 func brokenDownload(t *trial) cell {
 	content := strings.Repeat("0123456789abcdef", 16<<10)
 	var requests atomic.Int32

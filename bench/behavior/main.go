@@ -1,5 +1,6 @@
-// Command behavior prints a table of what httpretry and its alternatives do
-// when servers fail: other libraries, a naive loop and a bare http.Client.
+// Command behavior prints a table of the behavior of httpretry and its
+// alternatives when servers fail: other libraries, a naive loop and a bare
+// http.Client.
 //
 //	go run ./behavior
 //
@@ -117,7 +118,7 @@ func writeTable(w io.Writer, all []peers.Peer, selected []row, lines [][]cell) {
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w, "\n✗ marks what is not right. An option changes what has a number:")
+	fmt.Fprintln(w, "\n✗ marks a cell that is not right. An option changes each cell that has a number:")
 	for i, note := range n {
 		fmt.Fprintf(w, "\n%d. %s", i+1, note)
 	}

@@ -62,7 +62,7 @@ func httpretryWith(o peers.Options, policy httpretry.Policy) peers.Client {
 }
 
 // forbidden is a condition that all libraries but heimdall let their users
-// write: a request must not be retried if it is a POST, if the server asks for
+// write. A request must not be retried if it is a POST, if the server asks for
 // a long wait, or if the deadline is before the end of a wait of a minute.
 func forbidden(resp *http.Response, err error) bool {
 	// There is no request if there is no response.

@@ -24,8 +24,8 @@ func (t *trial) askForWait(limit time.Duration, header ...string) (reply, int32)
 }
 
 // retryAfterDay gets a 503 that asks for a wait of a day. No caller wants to
-// wait that long, and a retry before that goes against what the server asked
-// for. So the response must be returned at once.
+// wait that long, and a retry before that ignores the server. So the response
+// must be returned at once.
 func retryAfterDay(t *trial) cell { return t.tooLong("86400") }
 
 // retryAfterOverflow is the same with a number of seconds that, in
@@ -47,8 +47,9 @@ func (t *trial) tooLong(value string) cell {
 }
 
 // clockAhead gets a 503 with a date two seconds after that in the Date header.
-// The server's clock is an hour ahead of the client's. The difference of the
-// two dates is what the server means, so the retry must be two seconds later.
+// The server's clock is an hour ahead of the client's. The server asks for a
+// wait of the difference of the two dates, so the retry must be two seconds
+// later.
 func clockAhead(t *trial) cell { return t.skewed(time.Hour) }
 
 // clockBehind is the same with a clock an hour behind.

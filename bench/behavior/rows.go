@@ -71,7 +71,7 @@ func retryAfterRows() []row {
 func loadRows() []row {
 	cost := options{"httpretry": httpretryBurst}
 	return []row{
-		{name: "200 jobs at once, 10/s API: success, sends", right: "100 %", slow: true, busy: true, run: jobsAtOnce, options: options{
+		{name: "200 jobs at once, 10/s API: success, requests per job", right: "100 %", slow: true, busy: true, run: jobsAtOnce, options: options{
 			"go-retryablehttp": retryablehttpJitter, "failsafehttp": failsafeJitter, "resty v2": restyV2Waits,
 		}},
 		{name: "20 % of attempts fail: success, sends", right: "≥ 98 %, ≤ 1.3", busy: true, run: randomFailures},

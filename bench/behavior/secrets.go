@@ -79,7 +79,7 @@ func (b *lockedBuffer) Write(p []byte) (int, error) {
 	return b.buffer.Write(p)
 }
 
-// String returns what was written.
+// String returns the bytes written so far.
 func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 // row is a behavior, and how it is observed.
 type row struct {
 	name    string
-	right   string // what is right, in words
+	right   string // the right behavior, in words
 	slow    bool   // takes longer than about ten seconds
 	busy    bool   // uses the processors, so no other row runs
 	serial  bool   // measures the process, so no other row and peer runs
@@ -26,7 +26,7 @@ type row struct {
 	run     func(*trial) cell
 }
 
-// cell is what one peer does.
+// cell is the behavior of one peer.
 type cell struct {
 	text string
 	verdict
@@ -35,7 +35,7 @@ type cell struct {
 type verdict uint8
 
 const (
-	unjudged verdict = iota // what is right depends on the user
+	unjudged verdict = iota // the right behavior depends on the user
 	right
 	wrong
 )
@@ -56,8 +56,8 @@ func judge(ok bool, format string, args ...any) cell {
 	return c
 }
 
-// unjudgedUnless returns a cell that is right if ok is true. If not, what is
-// right depends on the user.
+// unjudgedUnless returns a cell that is right if ok is true. If not, the right
+// behavior depends on the user.
 func unjudgedUnless(ok bool, format string, args ...any) cell {
 	c := cell{text: fmt.Sprintf(format, args...)}
 	if ok {
@@ -146,7 +146,7 @@ func (t *trial) serve(answer func(n int, c *faults.Conn, body string) bool) *fau
 	})
 }
 
-// reply is what a client returned.
+// reply is the result of a client's call.
 type reply struct {
 	status int
 	body   string
@@ -176,7 +176,7 @@ func (t *trial) send(client peers.Client, req *http.Request, limit time.Duration
 	return r
 }
 
-// within returns what f returns, and whether f returned in time. If not, f
+// within returns the result of f, and whether f returned in time. If not, f
 // continues.
 func within[T any](limit time.Duration, f func() T) (result T, ok bool) {
 	results := make(chan T, 1)

@@ -178,7 +178,7 @@ func (c *caller) send(n int) {
 	c.requests += n
 }
 
-// sendOne returns what is wrong with the response, or "".
+// sendOne returns the problem with the response, or "".
 func (c *caller) sendOne() string {
 	c.base.failures = c.failures
 	switch { // the request is used again, with a new body
@@ -208,8 +208,8 @@ func (c *caller) sendOne() string {
 	return ""
 }
 
-// check returns what was wrong with all that was sent, given how many attempts
-// a request is to have.
+// check returns the problems of all requests so far, each of which is to have
+// so many attempts.
 func (c *caller) check(attempts int) []string {
 	var found []string
 	for _, problem := range slices.Sorted(maps.Keys(c.problems)) {

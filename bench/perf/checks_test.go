@@ -85,7 +85,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// The checks of what is measured notice flaws in a success, too.
+// The checks of measured requests notice flaws in a success, too.
 func TestChecksOfSuccess(t *testing.T) {
 	r := row{method: "PUT", size: 32, streamed: true, reference: bare}
 	for _, tt := range []struct {

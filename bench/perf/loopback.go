@@ -81,7 +81,7 @@ func (l *loopback) send(n int) {
 	l.sent += n
 }
 
-// check returns what was wrong with all that was sent.
+// check returns the problems of all requests so far.
 func (l *loopback) check() []string {
 	var found []string
 	attempts, err := requestCount(l.server, l.path)

@@ -1,5 +1,5 @@
-// Perf measures what httpretry costs beside other clients, and prints tables of
-// Markdown. It exits with status 1 if httpretry fails a check.
+// Perf measures the cost of httpretry beside other clients, and prints tables
+// of Markdown. It exits with status 1 if httpretry fails a check.
 package main
 
 import (
@@ -69,7 +69,7 @@ func main() {
 	}
 }
 
-// printHeader prints what the figures depend on.
+// printHeader prints the conditions of the measurements.
 func printHeader(seed uint64) {
 	fmt.Printf("%s %s/%s, %d CPUs, %s, seed %d\n\n", runtime.Version(), runtime.GOOS, runtime.GOARCH,
 		runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly), seed)

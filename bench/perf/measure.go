@@ -12,7 +12,7 @@ import (
 type contestant struct {
 	name     string
 	send     func(n int)     // sends n requests
-	check    func() []string // what was wrong with them
+	check    func() []string // their problems
 	perRun   int             // requests in one window
 	samples  []sample
 	problems []string // found by a probe or by check
@@ -27,7 +27,7 @@ func failuresOf(title, name string, problems []string) []string {
 	return prefix(title+": "+name+": ", problems)
 }
 
-// sample is what one request cost, on average of a window.
+// sample is the cost of one request, on average of a window.
 type sample struct{ cpu, wall, allocs, bytes float64 } // cpu and wall in ns
 
 func cpuOf(s sample) float64    { return s.cpu }

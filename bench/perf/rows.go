@@ -37,7 +37,7 @@ type row struct {
 	fails     int   // attempts that fail before one succeeds
 	unsafe    bool  // it must not be sent again after a 503
 	reference string
-	asRatio   bool // to the reference; else what is added to it
+	asRatio   bool // to the reference; else the difference to it
 }
 
 func rows() []row {
@@ -51,7 +51,7 @@ func rows() []row {
 	}
 }
 
-// contenders returns the peers and one more: httpretry with all that a policy
+// contenders returns the peers and one more, httpretry with all that a policy
 // can have without copying the request.
 func contenders() []peers.Peer {
 	all := peers.All()
@@ -97,7 +97,7 @@ type level struct {
 	call func(peers.Peer, peers.Options) func(*http.Request) (*http.Response, error) // nil: cannot be called there
 }
 
-// levels returns the two levels: programs call the first, and only libraries
+// levels returns the two levels. Programs call the first, and only libraries
 // that are an http.RoundTripper have the second.
 func levels() []level {
 	return []level{
@@ -151,7 +151,7 @@ func (r row) newCaller(p peers.Peer, l level, fails int, exact bool) *caller {
 	return c
 }
 
-// probe sends one request whose first attempt fails. It returns what is wrong,
+// probe sends one request whose first attempt fails. It returns the problems,
 // and whether the request succeeded.
 func (r row) probe(p peers.Peer, l level) (problems []string, succeeded bool) {
 	c := r.newCaller(p, l, 1, true)
@@ -173,7 +173,7 @@ func (r row) probe(p peers.Peer, l level) (problems []string, succeeded bool) {
 }
 
 // entrants are the contestants of a row by level and name. One without samples
-// cannot do what the row asks for.
+// cannot run the row.
 type entrants map[string]map[string]*contestant
 
 // run measures a row. It returns the table, and the problems of httpretry.

@@ -29,7 +29,7 @@ func quantile(sorted []float64, q float64) float64 {
 	return sorted[i] + (position-float64(i))*(sorted[i+1]-sorted[i])
 }
 
-// pairwise combines what two contestants had in each round.
+// pairwise combines the samples of two contestants in each round.
 func pairwise(a, b []sample, combine func(a, b sample) float64) []float64 {
 	values := make([]float64, len(a))
 	for i := range a {

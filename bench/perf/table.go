@@ -37,7 +37,7 @@ func verdict(problems []string) string {
 	return cmp.Or(strings.Join(problems, "; "), "ok")
 }
 
-// compare returns the cell for what a costs in comparison with the reference.
+// compare returns the cell for the cost of a in comparison with the reference.
 func compare(a, reference *contestant, asRatio bool, cost func(sample) float64) string {
 	switch {
 	case a == nil || reference == nil || len(a.samples) == 0 || len(reference.samples) == 0:
@@ -56,8 +56,8 @@ func median(c *contestant, cost func(sample) float64) float64 {
 	return summarize(pairwise(c.samples, c.samples, func(a, _ sample) float64 { return cost(a) })).median
 }
 
-// allocations returns the cell for what a allocates more than the reference,
-// or in all if that is nil.
+// allocations returns the cell for the allocations of a beyond those of the
+// reference, or all of them if that is nil.
 func allocations(a, reference *contestant) string {
 	if a == nil || len(a.samples) == 0 {
 		return none

@@ -26,7 +26,7 @@ const (
 	waitingFor = 3 * time.Second
 )
 
-// held is what each of many waiting requests holds.
+// held has the resources that each of many waiting requests holds.
 type held struct{ memory, goroutines, sockets float64 }
 
 // crowd sends many GETs that get a 503, and wait for their retry.
@@ -92,7 +92,8 @@ type roundTripFunc func(*http.Request) (*http.Response, error)
 
 func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// measure returns what each of n requests holds while all of them wait.
+// measure returns the resources that each of n requests holds while all of them
+// wait.
 func (c *crowd) measure(n int) (held, error) {
 	answered, err := c.answered()
 	if err != nil {
@@ -150,7 +151,7 @@ func (c *crowd) send(ctx context.Context) {
 	}
 }
 
-// footprint returns what this process holds.
+// footprint returns the resources that this process holds.
 func footprint() held {
 	// The second collection empties the caches of sync.Pool, and each of them
 	// halves the stacks of which a quarter suffices.
@@ -177,7 +178,7 @@ func (c *countedConn) Close() error {
 // runWaiting returns the table, and the problems of httpretry.
 func runWaiting(s *child.Server, p plan, rng *rand.Rand) (table, []string) {
 	all := contenders()
-	// The runtime keeps what it makes for the first goroutines.
+	// The runtime keeps the memory that it allocates for the first goroutines.
 	if _, err := newLocalCrowd(all[0]).measure(p.waiting); err != nil {
 		return table{title: waitingTitle}, []string{waitingTitle + ": " + err.Error()}
 	}

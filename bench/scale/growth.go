@@ -15,7 +15,7 @@ import (
 
 // A curve shows how the cost of a success grows with the number of something.
 type curve struct {
-	Name   string // what is counted, "hosts"
+	Name   string // the unit, "hosts"
 	Points []point
 }
 
@@ -27,8 +27,8 @@ type point struct {
 	Allocs float64 // per request
 }
 
-// A setup is what one point measures: goroutines that send GET requests to
-// hosts in turn.
+// A setup is the load of one point: goroutines that send GET requests to hosts
+// in turn.
 type setup struct {
 	n, goroutines int
 	hosts         []string
@@ -195,7 +195,7 @@ func (s *setup) sendBatch(req *http.Request, first int) error {
 	for i := range batch {
 		req.URL.Host = s.hosts[(first+i)%len(s.hosts)]
 		resp, err := s.transport.RoundTrip(req)
-		// A success returns what Base returned.
+		// A success returns Base's response.
 		if err != nil || resp != success {
 			return fmt.Errorf("a request to %s: got %v, %w; want the response of Base", req.URL.Host, resp, err)
 		}

@@ -4,8 +4,8 @@
 //	go run ./scale -svg ../docs/figures/scale.svg
 //
 // It prints tables in Markdown, and draws the curves of the growth. A cell with
-// a range is the median of the windows and their quartiles. The windows of what
-// is compared alternate. With -quick it measures less, in less than half a
+// a range is the median of the windows and their quartiles. The windows of the
+// figures compared alternate. With -quick it measures less, in less than half a
 // minute.
 package main
 
@@ -21,7 +21,7 @@ import (
 	"github.com/seed421102f4/httpretry/bench/internal/peers"
 )
 
-// A plan is what to measure.
+// A plan is a list of measurements.
 type plan struct {
 	clients    []int
 	loadRounds int
@@ -78,7 +78,8 @@ func main() {
 	}
 }
 
-// run measures what p says, and draws the curves in a file if it has a name.
+// run makes the measurements of p, and draws the curves in a file if it has a
+// name.
 func run(w io.Writer, p plan, file string) (err error) {
 	server, err := child.Start()
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	plotTop, plotBottom = 88.0, 340.0
 )
 
-// A figure is what the template draws.
+// A figure has the data that the template draws.
 type figure struct {
 	XTicks, YTicks []tick
 	Series         []series

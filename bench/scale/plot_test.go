@@ -125,7 +125,7 @@ func TestAxis(t *testing.T) {
 	assert.Equal(t, axis{2, 3, 0, 1}, newAxis(100, 100, 0, 1), "one value")
 }
 
-func TestDrawRefusesWhatHasNoLogarithm(t *testing.T) {
+func TestDrawRefusesValuesWithoutLogarithm(t *testing.T) {
 	for _, p := range []point{{N: 0, Nanos: summary{1, 1, 1}}, {N: 1, Nanos: summary{1, 0, 2}}} {
 		_, err := draw([]curve{{"hosts", []point{p}}})
 		assert.ErrorContains(t, err, "want numbers above 0")

@@ -15,7 +15,7 @@ const (
 	failureBytes = 2048
 )
 
-// newHandler returns the server of the measurements: /ok succeeds, /down fails,
+// newHandler returns the server of the measurements. /ok succeeds, /down fails,
 // and /flaky fails for each tenth request. /served returns the number of all
 // requests to these, so that the client knows how many attempts arrived.
 // /meet?n=64 answers when it has 64 requests, so that as many connections are

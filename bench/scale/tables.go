@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// describeMachine writes on what the measurements were made.
+// describeMachine writes the machine's properties that measurements depend on.
 func describeMachine(w io.Writer) {
 	fmt.Fprintf(w, "%s, %s, %s/%s, GOMAXPROCS %d. Both processes share the processors.\n",
 		time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0))

@@ -12,7 +12,7 @@ import (
 	"github.com/seed421102f4/httpretry/bench/internal/peers"
 )
 
-// A waitingRow is what requests use while they wait for their retry.
+// A waitingRow has the memory of requests that wait for their retry.
 type waitingRow struct {
 	Name        string
 	Requests    int
@@ -159,12 +159,12 @@ func (w *waiters) await(requests int64) error {
 	return nil
 }
 
-// memory is what this process uses.
+// memory is the memory of this process.
 type memory struct{ heap, stack, goroutines float64 }
 
 func readMemory() memory {
 	// The first collection makes the stacks smaller, and the second one frees
-	// what finalizers and pools have kept.
+	// the memory that finalizers and pools have kept.
 	runtime.GC()
 	runtime.GC()
 	var stats runtime.MemStats

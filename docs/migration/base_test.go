@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// base plays a server: it gives the first answers one after the other, and then
+// base plays a server. It gives the first answers one after the other, and then
 // the last one again and again. It records when each request was sent.
 type base struct {
 	answers []answer

@@ -30,8 +30,8 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// TestRedirects checks at which URL a retry after a redirect starts, and what
-// becomes of the cookies in discarded responses.
+// TestRedirects checks at which URL a retry after a redirect starts, and
+// whether the cookies of discarded responses are kept.
 func TestRedirects(t *testing.T) {
 	want := map[string][]string{
 		"httpretry":     {"/", "/next", "/next", "/next"},
@@ -180,8 +180,8 @@ func TestRetryablehttpShell(t *testing.T) {
 	assert.Equal(t, "200 OK after GET, GET", resp.Status+" after "+server.log())
 }
 
-// TestStrategies checks that the guide's strategies have the bounds of what
-// they replace.
+// TestStrategies checks that the guide's strategies have the bounds of those
+// that they replace.
 func TestStrategies(t *testing.T) {
 	const low, high = 800 * time.Millisecond, 1200 * time.Millisecond
 	linear := strategies.Jitter{Of: strategies.Linear{Base: high}, Fraction: 1 - float64(low)/float64(high)}

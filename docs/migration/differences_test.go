@@ -69,7 +69,8 @@ func tableOfDifferences(t *testing.T) map[string][]string {
 	return rows
 }
 
-// A situation is what a library is put in. Its function returns what happens.
+// A situation is a test of a library. Its function returns the library's
+// behavior.
 type situation struct {
 	name    string
 	happens func(library) string
@@ -113,7 +114,7 @@ func situations() []situation {
 			send(l.sender(b, 0), newRequest(context.Background(), "GET"))
 			return b.firstWait()
 		}},
-		{name: "PUT of 1 MiB, no GetBody: read ahead", happens: readAhead},
+		{name: "bytes read ahead of a PUT of 1 MiB without GetBody", happens: readAhead},
 		{name: "connections for 3 requests", happens: connections, network: true, leavesBody: true},
 	}
 }
@@ -261,7 +262,7 @@ func connectionsOnce(l library) string {
 	}
 	server.Start()
 	defer server.Close()
-	// What a library has not closed would delay Close.
+	// Connections that a library has not closed would delay Close.
 	defer server.CloseClientConnections()
 	req, err := http.NewRequest("GET", server.URL, nil)
 	if err != nil {
@@ -281,10 +282,10 @@ func TestOldPolicy(t *testing.T) {
 		return policySender(base, timeout, old)
 	}}
 	want := map[string]string{
-		"POST, always 503: requests":           "4",
-		"POST, connection reset: requests":     "4",
-		"1000 GETs, always 503: requests":      "4000",
-		"PUT of 1 MiB, no GetBody: read ahead": "none, sent 4×",
+		"POST, always 503: requests":                         "4",
+		"POST, connection reset: requests":                   "4",
+		"1000 GETs, always 503: requests":                    "4000",
+		"bytes read ahead of a PUT of 1 MiB without GetBody": "none, sent 4×",
 	}
 	for _, s := range situations() {
 		if w, ok := want[s.name]; ok {

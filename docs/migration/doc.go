@@ -1,3 +1,3 @@
-// Package migration contains the programs of docs/migration.md, and the tests
-// of what the guide says about other libraries.
+// Package migration contains the programs of docs/migration.md, and tests its
+// claims about other libraries.
 package migration

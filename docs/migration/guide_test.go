@@ -71,7 +71,7 @@ func TestGuideVersions(t *testing.T) {
 	}
 }
 
-// TestGuideSize limits the guide to what a reader takes in.
+// TestGuideSize limits the length of the guide.
 func TestGuideSize(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(guide(t), "\n"), 355)
 }

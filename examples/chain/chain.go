@@ -32,8 +32,8 @@ func outages() []experiment {
 	}
 }
 
-// recoveries returns the control: requests that a retry saves are saved with
-// and without Middleware.
+// recoveries returns the control experiments. A retry saves their requests with
+// Middleware and without.
 func recoveries() []experiment {
 	return []experiment{
 		{"without Middleware", without, 1, 200, []int64{1, 1, 1, 2}},

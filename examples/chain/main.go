@@ -28,8 +28,8 @@ import (
 )
 
 // newService returns a service that calls the next one. It shows the two things
-// that a service has to do: its handler is inside Middleware, and the requests
-// that it sends have the context of the request that it handles.
+// that a service has to do. It wraps its handler in Middleware, and it sends
+// its requests with the context of the request that it handles.
 func newService(next string, wrap wrapper) (http.Handler, error) {
 	transport, err := httpretry.New(httpretry.Config{Policy: httpretry.Policy{
 		MaxAttempts: 3,

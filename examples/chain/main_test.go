@@ -33,7 +33,7 @@ func TestRetriesAddUp(t *testing.T) {
 		assert.Empty(t, stderr)
 	}
 	stdout := outputs[0].String()
-	assert.Equal(t, stdout, outputs[1].String(), "what it prints depends on chance")
+	assert.Equal(t, stdout, outputs[1].String(), "the output depends on chance")
 
 	for _, line := range []string{
 		`3 services

@@ -81,7 +81,7 @@ func (l *link) serve() {
 	}
 }
 
-// counted is a reader that counts what is read.
+// counted is a reader that counts the bytes read.
 type counted struct {
 	io.Reader
 	bytes *atomic.Int64

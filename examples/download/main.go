@@ -1,5 +1,5 @@
 // Download fetches a file over a link that breaks every few MiB, without
-// [httpretry.Policy.Resume] and with it, and prints what happened:
+// [httpretry.Policy.Resume] and with it, and prints the results:
 //
 //	go run ./examples/download
 //
@@ -77,8 +77,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return frame.OK
 }
 
-// policy resumes what breaks off. The budget is that of a program which has no
-// other requests to the host.
+// policy resumes downloads that break off. The budget is that of a program
+// which has no other requests to the host.
 func policy() httpretry.Policy {
 	return httpretry.Policy{
 		Resume:      true,
@@ -111,7 +111,7 @@ func demonstrate(ctx context.Context, out *screen) error {
 		return err
 	}
 	if link.sum != [sha256.Size]byte(sum.Sum(nil)) {
-		return errors.New("the file is not what the server sent")
+		return errors.New("the file differs from that of the server")
 	}
 	fmt.Fprintf(out, "  SHA-256 is equal; the link transferred %.2f times the size\n",
 		float64(link.received.Load())/fileSize)
@@ -134,7 +134,7 @@ func save(ctx context.Context, out *screen, url, file string) error {
 	return os.Rename(part.Name(), file)
 }
 
-// fetch writes what a URL has to w, and prints how that went.
+// fetch writes the content of a URL to w, and prints the result.
 func fetch(ctx context.Context, out *screen, p httpretry.Policy, url string, w io.Writer) error {
 	transport, err := httpretry.New(httpretry.Config{Policy: p, Observe: out.observe})
 	if err != nil {

@@ -80,7 +80,7 @@ func TestInterrupted(t *testing.T) {
 	assert.Contains(t, stdout, "Interrupted.\n")
 }
 
-// On a terminal, the bar is replaced by what is printed.
+// On a terminal, the next line replaces the bar.
 func TestProgressBar(t *testing.T) {
 	var out bytes.Buffer
 	s := &screen{Writer: &out, terminal: true}

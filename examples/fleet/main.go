@@ -1,5 +1,5 @@
-// Fleet shows what short-lived processes do to a server that is down: with a
-// budget for each process, and with one that all of them share in Redis.
+// Fleet shows the load of short-lived processes on a server that is down: with
+// a budget for each process, and with one that all of them share in Redis.
 //
 // It starts the processes, the server, and redis-server on this machine, or an
 // embedded server if redis-server is not installed:
@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// work is what one process does.
+// work sends the requests of one process.
 func work(ctx context.Context, server, redisAddr string, requests int) error {
 	policy := httpretry.Policy{Backoff: strategies.Constant{Wait: 10 * time.Millisecond}}
 	if redisAddr != "" {
@@ -162,8 +162,8 @@ func (f *fleet) process(server string, requests int) error {
 	return cmd.Run()
 }
 
-// print prints what has happened so far. Processes that still run have sent
-// requests, too.
+// print prints the counts so far. Processes that still run have sent requests,
+// too.
 func (f *fleet) print(out io.Writer, processes int) {
 	retries, attempts := f.retries.Load(), f.attempts.Load()
 	requests := attempts - retries

@@ -45,7 +45,7 @@ type telemetry struct {
 	spans   *tracetest.SpanRecorder
 }
 
-// run sends the requests and prints what was recorded.
+// run sends the requests and prints the records.
 func run(ctx context.Context, out io.Writer) error {
 	srv := httptest.NewServer(http.HandlerFunc(serve))
 	defer srv.Close()
@@ -84,7 +84,7 @@ func run(ctx context.Context, out io.Writer) error {
 	return tel.print(ctx, out)
 }
 
-// newClient shows what a program has to do: Observe calls all observers, and
+// newClient shows what a program has to do. Observe calls all observers, and
 // otelhttp is below httpretry, so that each attempt has a span.
 func newClient(
 	logger *slog.Logger, meters *sdkmetric.MeterProvider, tracers *sdktrace.TracerProvider,
@@ -128,7 +128,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reproducible removes from a log what differs between two runs.
+// reproducible removes the parts of a log that differ between two runs.
 func reproducible(addr string) func([]string, slog.Attr) slog.Attr {
 	return func(_ []string, a slog.Attr) slog.Attr {
 		switch a.Key {

@@ -76,7 +76,7 @@ func (b *backends) transport() *http.Transport {
 	}
 }
 
-// tally is what a server counted for a host name.
+// tally has a server's counts for a host name.
 type tally struct {
 	requests int // requests that arrived
 	charges  int // payments that were charged

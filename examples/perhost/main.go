@@ -46,8 +46,8 @@ var program = frame.Program{Name: "perhost", Help: helpText, Show: show}
 
 func main() { frame.Main(program.Run) }
 
-// policies returns what this program shows. Policies do not inherit from one
-// another: in each of them, a field that is not set has its default.
+// policies returns the policies that this program shows. They do not inherit
+// from one another. In each of them, a field that is not set has its default.
 func policies() map[string]httpretry.Policy {
 	return map[string]httpretry.Policy{
 		"api.example.test": {
@@ -70,7 +70,7 @@ type visit struct {
 	want               result
 }
 
-// result is the result of a visit: what the client and the server counted.
+// result has the counts of the client and of the server for one visit.
 type result struct {
 	status   int
 	attempts int

@@ -19,14 +19,14 @@ func (s *screen) advice(c *counters) {
 			continue
 		}
 		if !printed {
-			s.title("Why requests were not retried, and what to change")
+			s.title("Why requests were not retried, and which fields to change")
 			printed = true
 		}
 		s.print("  %s: %s\n      %s\n", reason, why, fields)
 	}
 }
 
-// explain returns what a reason means for a request that failed, and which
+// explain returns the meaning of a reason for a request that failed, and the
 // fields to change, or "" if there are none.
 func explain(reason httpretry.Reason) (why, fields string) {
 	switch reason {

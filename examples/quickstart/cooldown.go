@@ -14,8 +14,8 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// cooldown is what one request after a 429 does under a policy's Cooldown, for
-// many requests: how long the 429 asks to wait, and what is expected.
+// cooldown is a test of a policy's Cooldown with many requests. It has the wait
+// that the 429 asks for and the expected behavior of the request after it.
 type cooldown struct {
 	name  string
 	value httpretry.Cooldown

@@ -24,7 +24,7 @@ type scenario struct {
 	want    result
 }
 
-// result is the result of a request: what the client and the server counted.
+// result has the counts of the client and of the server for one request.
 type result struct {
 	status   int // 0 for an error
 	reason   httpretry.Reason
@@ -77,7 +77,7 @@ func runDemo(ctx context.Context, _ options, out *screen, counts *counters) erro
 	d.outage(ctx, len(all)+1)
 	d.cooldowns(ctx, len(all)+2)
 	if d.failed > 0 {
-		return fmt.Errorf("%s did not do what its title says", count(d.failed, "scenario"))
+		return fmt.Errorf("%s did not end as its title says", count(d.failed, "scenario"))
 	}
 	return nil
 }

@@ -60,7 +60,7 @@ type options struct {
 }
 
 // parseFlags returns the options, [flag.ErrHelp] for -h, or an error that names
-// the flag, its value and what is allowed.
+// the flag, its value and the allowed values.
 func parseFlags(args []string) (options, error) {
 	opts := options{n: 10, rate: 5, method: http.MethodGet, attempts: 3, timeout: 10 * time.Second}
 	var budget, strategy string

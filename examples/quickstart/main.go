@@ -3,8 +3,8 @@
 //
 // Without flags it starts a server on this machine that fails in several ways,
 // sends requests through an [http.Client] with a RetryTransport, and compares
-// the numbers of client and server with what each scenario promises. It needs
-// no network and takes about six seconds:
+// the numbers of client and server with those that each scenario promises. It
+// needs no network and takes about six seconds:
 //
 //	go run ./examples/quickstart
 //

@@ -64,8 +64,8 @@ func TestDemoDoesWhatItsTitlesSay(t *testing.T) {
 		`Send: .* +40 +[0-9]+ +40 +0$`,
 		`Wait: .* +40 +0 +40 +0$`,
 		`Fail: .* +40 +0 +0 +40$`,
-		// The balance is what the outage has left. Successes add to it, and so
-		// does the time on a slow machine.
+		// The balance after the outage. Successes add to it, and so does time
+		// on a slow machine.
 		`with the default budget +40 +45 +5 +0$`,
 		`the server works again +60 +60 +0 +[1-9]\d*$`,
 		`one 503: .* 1 +2 +1 +[1-9]\d*$`,
@@ -216,7 +216,7 @@ func TestAdvice(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer failing.Close()
-	const title = "Why requests were not retried, and what to change"
+	const title = "Why requests were not retried, and which fields to change"
 	for _, c := range []struct {
 		name string
 		args string

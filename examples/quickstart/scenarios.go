@@ -98,7 +98,7 @@ func failures() []scenario {
 }
 
 // refusedOnce returns a base whose first connection is refused, as by a server
-// that restarts: it goes to a port on which nothing listens any more.
+// that restarts. It goes to a port on which no server listens any more.
 func refusedOnce() *http.Transport {
 	var dialed atomic.Bool
 	var dialer net.Dialer

@@ -70,7 +70,7 @@ func (s *screen) paint(code, text string) string {
 
 func (s *screen) title(text string) { s.print("\n%s\n", s.paint(bold, text)) }
 
-// verdict prints whether a scenario did what its title says.
+// verdict prints whether a scenario ended as its title says.
 func (s *screen) verdict(err error, text string) {
 	if err != nil {
 		s.print("  %s  %v\n", s.paint(red, "FAIL"), err)
@@ -98,7 +98,7 @@ func (s *screen) observe(ctx context.Context, e httpretry.Event) {
 }
 
 // wasExtended reports whether a request has waited for longer than it was going
-// to: the response to another request asked all of them to wait.
+// to, because the response to another request asked all of them to wait.
 func (s *screen) wasExtended(e httpretry.Event) bool {
 	// Timers are late on a busy machine.
 	const late = 100 * time.Millisecond

@@ -11,7 +11,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// tally is what the server counted for a path.
+// tally has the server's counts for a path.
 type tally struct {
 	requests int // requests that arrived
 	charges  int // payments that were charged for the POSTs among them
@@ -83,8 +83,8 @@ func (s *server) next(r *http.Request) http.HandlerFunc {
 	return func(http.ResponseWriter, *http.Request) {} // 200
 }
 
-// isNew reports whether a POST is to be charged: one without a key always, one
-// with a key the first time. That is what makes retries with a key safe.
+// isNew reports whether a POST is to be charged. One without a key always is,
+// and one with a key only the first time. So retries with a key are safe.
 func (s *server) isNew(key string) bool {
 	if key == "" {
 		return true
@@ -101,7 +101,7 @@ func (s *server) play(path string, sc script) {
 	s.scripts[path] = sc
 }
 
-// tally returns what the server counted for a path.
+// tally returns the server's counts for a path.
 func (s *server) tally(path string) tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func throttle(after time.Duration) http.HandlerFunc {
 	}
 }
 
-// reset resets the connection: with a linger of zero, Close sends a RST.
+// reset resets the connection. With a linger of zero, Close sends a RST.
 func reset(w http.ResponseWriter, _ *http.Request) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -74,7 +74,7 @@ type verdict struct {
 	passed     int
 }
 
-// runMode runs all tests in a mode, prints what is not as expected, and returns
+// runMode runs all tests in a mode, prints the unexpected results, and returns
 // the number of unexpected failures.
 func (r *runner) runMode(ctx context.Context, s *suite, mode string) (int, error) {
 	start := time.Now()
@@ -135,7 +135,7 @@ func (r *runner) checkWrapper(mode string) error {
 	return nil
 }
 
-// print prints a verdict: first what needs somebody's attention.
+// print prints a verdict, the failures first.
 func (r *runner) print(v verdict, mode string, results map[test]result, took time.Duration) {
 	for _, t := range v.unexpected {
 		fmt.Printf("  FAIL: %s\n%s", t, excerpt(results[t].text))

@@ -5,8 +5,8 @@
 // Arguments are modules, with their versions: example.com/module@v1.2.3.
 //
 // Nethttp copies the GOROOT of the go command in use to a temporary folder and
-// changes the copy: http.Client, httputil.ReverseProxy and the RoundTrip calls
-// of the tests of the standard library then call httpretry, which calls the
+// changes the copy. Then http.Client, httputil.ReverseProxy and the RoundTrip
+// calls of the tests of the standard library call httpretry, which calls the
 // transport that they meant to call. It builds the tests with the copy and runs
 // them once per mode (package wrap describes the modes). Every test that passes
 // with a wrapper that does nothing has to pass with httpretry, but for those
@@ -144,7 +144,7 @@ func (r *runner) runAll(ctx context.Context) (err error) {
 // unexpected failures.
 func (r *runner) runSuite(ctx context.Context, s *suite) (int, error) {
 	start := time.Now()
-	// The bare tests come first: the others have one more file.
+	// The bare tests come first, because the others have one more file.
 	if err := r.build(ctx, s, r.goroot); err != nil {
 		return 0, err
 	}

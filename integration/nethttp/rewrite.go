@@ -67,7 +67,7 @@ import _ "httpretrysetter"
 `
 )
 
-// copyGOROOT copies what is needed to build and run tests.
+// copyGOROOT copies the files that are needed to build and run tests.
 func copyGOROOT(from, to string) error {
 	for _, name := range []string{"bin", "lib", "pkg", "src"} {
 		if err := os.CopyFS(filepath.Join(to, name), os.DirFS(filepath.Join(from, name))); err != nil {
@@ -214,7 +214,7 @@ func rewriteFile(name string, find finder) (int, error) {
 	return len(found), os.WriteFile(name, text, fs.FileMode(0o666))
 }
 
-// qualified returns what a name of package net/http is prefixed with in file.
+// qualified returns the prefix of package net/http's names in file.
 func qualified(file *ast.File) string {
 	for _, spec := range file.Imports {
 		if spec.Path.Value == `"net/http"` && (spec.Name == nil || spec.Name.Name != ".") {
@@ -224,7 +224,7 @@ func qualified(file *ast.File) string {
 	return "" // package http itself, or a dot import
 }
 
-// clientTransport finds what Client.transport returns.
+// clientTransport finds the results of Client.transport.
 func clientTransport(file *ast.File) []ast.Expr {
 	var found []ast.Expr
 	for _, decl := range file.Decls {
@@ -243,8 +243,8 @@ func clientTransport(file *ast.File) []ast.Expr {
 }
 
 // roundTripCalls finds the transports whose RoundTrip is called, but for calls
-// by another RoundTrip method: that is a transport, and below httpretry
-// already.
+// by another RoundTrip method, since that belongs to a transport below
+// httpretry.
 func roundTripCalls(file *ast.File) []ast.Expr {
 	var found []ast.Expr
 	ast.Inspect(file, func(n ast.Node) bool {

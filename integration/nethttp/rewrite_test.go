@@ -17,7 +17,7 @@ func TestRewriteFile(t *testing.T) {
 		places     int
 	}{
 		{
-			name:   "what the client sends with",
+			name:   "the transport of the client",
 			find:   clientTransport,
 			text:   "package http\n\nfunc (c *Client) transport() RoundTripper {\n\tif c.T != nil {\n\t\treturn c.T\n\t}\n\treturn Default\n}\n",
 			want:   "package http\n\nfunc (c *Client) transport() RoundTripper {\n\tif c.T != nil {\n\t\treturn HookedRoundTripper(c.T)\n\t}\n\treturn HookedRoundTripper(Default)\n}\n",

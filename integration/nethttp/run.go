@@ -27,14 +27,14 @@ type test struct{ pkg, name string }
 
 func (t test) String() string { return t.pkg + " " + t.name }
 
-// result is how a test ended, and what it printed.
+// result is how a test ended, and its output.
 type result struct {
 	action string // the last of test2json's: "pass", "fail", "skip"; "run" or "pause" if it did not end
 	text   string
 	hung   bool // it ended the process
 }
 
-// exitStatus names what a package's tests did if they failed without a failed
+// exitStatus stands for a test if a package's tests failed without a failed
 // test, such as in TestMain.
 const exitStatus = "(exit status)"
 
@@ -158,7 +158,8 @@ func merge(results map[test]result, pkg string, ended map[string]result) {
 			// A test that did not end has failed, or waits for one that has.
 			e.action = "fail"
 		}
-		// What a test did before another one ended the process stands.
+		// The result of a test that ended before another one ended the process
+		// stands.
 		if t := (test{pkg, name}); results[t].action != "pass" && !results[t].hung {
 			results[t] = e
 		}

@@ -25,8 +25,8 @@ var standardPackages = []string{
 var goLine = regexp.MustCompile(`(?m)^go .*$`)
 
 // standardLibrary returns the suite of the standard library. Its module is an
-// empty one: within GOROOT/src, the go command would compare the vendor folder
-// with modules.txt.
+// empty one, because within GOROOT/src the go command would compare the vendor
+// folder with modules.txt.
 func (r *runner) standardLibrary(context.Context) (*suite, error) {
 	s := &suite{name: "standard library", module: filepath.Join(r.temp, "module")}
 	if err := os.Mkdir(s.module, 0o777); err != nil {
@@ -130,7 +130,7 @@ func (r *runner) goCommand(ctx context.Context, goroot, dir string, args ...stri
 	return cmd
 }
 
-// output runs a command and returns what it prints.
+// output runs a command and returns its output.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -141,7 +141,7 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	return string(out), nil
 }
 
-// stderrOf returns what a command wrote to its standard error.
+// stderrOf returns the standard error of a command.
 func stderrOf(err error) []byte {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.Stderr

@@ -65,6 +65,11 @@ func Has(req *http.Request) bool {
 	return req.Body != nil && req.Body != http.NoBody
 }
 
+// IsDirect reports whether Prepare leaves the body of req, if any, as it is.
+func IsDirect(req *http.Request) bool {
+	return !Has(req) || req.GetBody != nil && bounded.InMemory(req.Body)
+}
+
 // Direct reports whether the base transport reads the body without a Recorder
 // in between.
 func (b *Body) Direct() bool { return b.rec == nil }

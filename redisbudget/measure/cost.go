@@ -17,7 +17,7 @@ import (
 	"github.com/seed421102f4/httpretry/redisbudget"
 )
 
-// measureLatency prints what a deposit and a withdrawal take.
+// measureLatency prints the times of a deposit and of a withdrawal.
 func measureLatency(out io.Writer, client redis.UniversalClient) error {
 	shared, err := newBudget(client, redisbudget.Config{Timeout: patient}, nil)
 	if err != nil {
@@ -105,7 +105,7 @@ func measureCommands(out io.Writer, client *redis.Client) error {
 	return nil
 }
 
-// request does what a transport does for a request with up to two retries.
+// request calls b as a transport does for a request with up to two retries.
 func request(b *redisbudget.Budget, failures float64) {
 	for attempt := range 3 {
 		if rand.Float64() >= failures {

@@ -1,6 +1,6 @@
-// Measure prints the figures of the README: what a shared budget costs, and
-// what it saves. It starts a redis-server on this machine, which has to be
-// installed:
+// Measure prints the figures of the README: the costs of a shared budget, and
+// the load that it saves. It starts a redis-server on this machine, which has
+// to be installed:
 //
 //	go run ./measure
 package main

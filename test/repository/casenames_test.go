@@ -150,8 +150,8 @@ func isVariable(e ast.Expr) bool {
 	return false
 }
 
-// comparison reports whether n compares a variable with a string literal, and
-// returns what is left of n.
+// comparison reports whether n compares a variable with a string literal. It
+// returns the variable and the other parts of n.
 func comparison(n ast.Node) (name ast.Expr, rest []ast.Node, ok bool) {
 	switch n := n.(type) {
 	case *ast.BinaryExpr:

@@ -23,9 +23,9 @@ var (
 )
 
 // TestHazards checks docs/hazards.md against all tests of the repository, those
-// of nested modules included: each code in a comment has an entry, and each
-// entry names tests, all of which exist, those among them whose comments cite
-// it. Limits, L1 and so on, need no tests.
+// of nested modules included. Each code in a comment has an entry. Each entry
+// names tests, all of which exist, and all tests whose comments cite it.
+// Limits, L1 and so on, need no tests.
 func TestHazards(t *testing.T) {
 	data, err := os.ReadFile("../../docs/hazards.md")
 	require.NoError(t, err)

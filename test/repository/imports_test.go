@@ -18,8 +18,8 @@ import (
 
 const module = "github.com/seed421102f4/httpretry"
 
-// TestImports checks the picture of the folders in CONTRIBUTING.md: what the
-// packages in each folder import, and that the folder exists. Test files may
+// TestImports checks the picture of the folders in CONTRIBUTING.md: the imports
+// of the packages in each folder, and that the folder exists. Test files may
 // import more.
 func TestImports(t *testing.T) {
 	picture := readPicture(t)
@@ -75,7 +75,7 @@ func (p picture) check(t *testing.T, file, imported string) {
 	host, _, _ := strings.Cut(imported, "/")
 	own := imported == module || strings.HasPrefix(imported, module+"/")
 	if !strings.Contains(host, ".") || !own && isNested(path.Dir(file)) {
-		return // the standard library, or what a module of its own requires
+		return // the standard library, or a requirement of a nested module
 	}
 	folder := p.folderOf(path.Dir(file))
 	if folder != "." && strings.HasPrefix(imported, module+"/"+folder+"/") {

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"fmt"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -17,18 +19,131 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeSize limits the README to what a reader takes in.
+// TestReadmeSize limits the README to the length that a reader reads.
 func TestReadmeSize(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(readme(t), "\n"), "\n")
-	assert.LessOrEqual(t, len(lines), 200)
+	assert.LessOrEqual(t, len(lines), 150)
 	for i, line := range lines {
 		assert.LessOrEqual(t, utf8.RuneCountInString(line), 120, "README.md:%d", i+1)
 	}
 }
 
+// TestReadmeBegins checks that the README's first ten lines have the sentence,
+// the command, the version of Go, the reference and the program.
+func TestReadmeBegins(t *testing.T) {
+	mod := document(t, "go.mod")
+	module := regexp.MustCompile(`(?m)^module (\S+)$`).FindStringSubmatch(mod)[1]
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(mod)[1]
+	begin := strings.Join(strings.Split(readme(t), "\n")[:10], "\n")
+	for _, want := range []string{
+		"httpretry is an `http.RoundTripper`", "    go get " + module + " ",
+		"# Go " + version + " or later", "](https://pkg.go.dev/" + module + ")", "```go",
+	} {
+		assert.Contains(t, begin, want)
+	}
+}
+
+// TestReadmeContrast checks the six rows beside go-retryablehttp. They are
+// directly below the program, and bench/behavior has each cell. A cell is
+// marked as worse if the row there is not judged.
+func TestReadmeContrast(t *testing.T) {
+	_, after, found := strings.Cut(readme(t), "```go\n")
+	require.True(t, found)
+	_, after, found = strings.Cut(after, "```\n\n|")
+	require.True(t, found, "the table is not below the program")
+	table, _, _ := strings.Cut(after, "\n\n")
+	rows := tableRows("|" + table)
+	require.Len(t, rows, 2+6)
+	assert.Equal(t, []string{"httpretry", "go-retryablehttp"}, rows[0][1:])
+
+	behavior := tableRows(document(t, "bench/behavior/README.md"))
+	require.NotEmpty(t, behavior)
+	assert.Contains(t, readme(t), fmt.Sprintf("has %d such rows", len(behavior)-2))
+	ours, theirs := -1, -1
+	for i, title := range behavior[0] {
+		if strings.HasPrefix(title, "httpretry ") {
+			ours = i
+		}
+		if strings.HasPrefix(title, "go-retryablehttp ") {
+			theirs = i
+		}
+	}
+	for _, row := range rows[2:] {
+		at := slices.IndexFunc(behavior, func(b []string) bool {
+			return strings.HasPrefix(row[0], b[0])
+		})
+		require.Positive(t, at, "bench/behavior has no row %q", row[0])
+		cell, worse := strings.CutPrefix(row[1], "worse: ")
+		assert.Contains(t, behavior[at][ours], cell, row[0])
+		assert.Contains(t, behavior[at][theirs], row[2], row[0])
+		assert.Equal(t, behavior[at][1] == "not judged", worse, row[0])
+	}
+}
+
+// tableRows returns the cells of all rows of tables in Markdown.
+func tableRows(text string) [][]string {
+	var rows [][]string
+	for line := range strings.Lines(text) {
+		cells, found := strings.CutPrefix(strings.TrimSpace(line), "|")
+		if !found {
+			continue
+		}
+		var row []string
+		for cell := range strings.SplitSeq(strings.TrimSuffix(cells, "|"), "|") {
+			row = append(row, strings.TrimSpace(cell))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// TestOneFigure checks that a fact has the same figure everywhere. The first
+// document of each row is the one that has the command.
+func TestOneFigure(t *testing.T) {
+	for _, fact := range []struct {
+		figure    string // a regular expression
+		documents []string
+	}{
+		{`(no retries \||Without retries it recovers after) 30 to 37 s`,
+			[]string{"docs/choosing.md", "README.md"}},
+		{`\b51 to 66 s\b`, []string{"docs/choosing.md", "README.md"}},
+		{`\bnot within nine minutes\b`, []string{"docs/choosing.md", "README.md"}},
+		{`\b99\.0 %`, []string{"docs/choosing.md", "budget.go"}},
+		{`\b89\.2 %`, []string{"docs/choosing.md", "budget.go"}},
+		{`\b692\b`, []string{"integration/README.md", "README.md"}},
+		{`\b27\b.*\b7\b`, []string{"examples/chain/main.go", "docs/choosing.md", "README.md"}},
+	} {
+		for _, name := range fact.documents {
+			text := strings.Join(strings.Fields(document(t, name)), " ")
+			assert.Regexp(t, fact.figure, text, name)
+		}
+	}
+
+	measured := document(t, "bench/README.md")
+	times := regexp.MustCompile(`\b([\d,]+) ns\b`).FindAllStringSubmatch(readme(t), -1)
+	require.NotEmpty(t, times)
+	for _, found := range times {
+		assert.Regexp(t, `[ |]`+found[1]+` (\([^)]*\) )?ns`, measured, "bench/README.md")
+	}
+}
+
+// document returns a file of the repository.
+func document(t *testing.T, name string) string {
+	t.Helper()
+	root := ".."
+	for range 3 {
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
+			break
+		}
+		root = filepath.Join(root, "..")
+	}
+	text, err := os.ReadFile(filepath.Join(root, name))
+	require.NoError(t, err)
+	return string(text)
+}
+
 // TestReadmePrograms checks that CI compiles and runs the code in the README
-// and in the recipes: a program is run here, and other code is part of an
-// example.
+// and in the recipes. A program is run here. Other code is part of an example.
 func TestReadmePrograms(t *testing.T) {
 	recipes, err := os.ReadFile("../../docs/recipes.md")
 	require.NoError(t, err)

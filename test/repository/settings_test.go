@@ -18,9 +18,9 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// TestSettingsHaveTests checks docs/tests.md: each field of Policy and Config,
-// and each Reason, has a row, and each row names tests that exist, once each.
-// At least one of them uses the field or the Reason.
+// TestSettingsHaveTests checks docs/tests.md. Each field of Policy and Config,
+// and each Reason, has a row. A row names tests that exist, once each, and at
+// least one of them uses the field or the Reason.
 func TestSettingsHaveTests(t *testing.T) {
 	rows := readSettings(t)
 	want := map[string]bool{}

@@ -35,7 +35,7 @@ func httpretryTransport(o Options) http.RoundTripper {
 	return transport
 }
 
-// retryablehttpTransport returns what StandardClient has as its Transport.
+// retryablehttpTransport returns the Transport of a StandardClient.
 func retryablehttpTransport(o Options) http.RoundTripper {
 	c := retryablehttp.NewClient()
 	if o.Base != nil {
@@ -88,7 +88,7 @@ func failsafeTransport(o Options) http.RoundTripper {
 }
 
 // newHeimdall returns heimdall's own client. It has an http.Client below it, so
-// it cannot be an http.RoundTripper: its Do has the signature that is wanted.
+// it cannot be an http.RoundTripper. Its Do has the signature of Client's.
 func newHeimdall(o Options) Client {
 	opts := []httpclient.Option{
 		httpclient.WithHTTPClient(&http.Client{Transport: o.Base}),

@@ -1,5 +1,5 @@
-// Package peers makes clients with httpretry and with what is used in its
-// place, so that the programs of this module run all of them in the same way.
+// Package peers makes clients with httpretry and with its alternatives, so that
+// the programs of this module run all of them in the same way.
 package peers
 
 import (
@@ -26,8 +26,8 @@ type Options struct {
 	// no retry budget by default.
 	NoBudget bool
 
-	// Log receives what the library logs with its own logger or plugin. Nil
-	// means that nothing is logged, even by libraries that log by default.
+	// Log receives the output of the library's own logger or plugin. Nil means
+	// that nothing is logged, even by libraries that log by default.
 	Log io.Writer
 }
 
@@ -60,8 +60,8 @@ type Peer struct {
 	// the library is an http.RoundTripper, else the library's own client.
 	New func(Options) Client
 
-	// RoundTripper returns what New puts below the http.Client. It is nil if
-	// the library is not an http.RoundTripper.
+	// RoundTripper returns the transport that New puts below the http.Client.
+	// It is nil if the library is not an http.RoundTripper.
 	RoundTripper func(Options) http.RoundTripper
 }
 

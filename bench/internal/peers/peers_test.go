@@ -83,9 +83,9 @@ func TestPeersSendBody(t *testing.T) {
 	}
 }
 
-// README.md has these figures: what go-retryablehttp's own Client and Request
-// allocate beyond a plain http.Client. The peer is its StandardClient, which
-// has an http.Client around it.
+// README.md has these figures, the allocations of go-retryablehttp's own Client
+// and Request beyond those of a plain http.Client. The peer is its
+// StandardClient, which has an http.Client around it.
 func TestRetryablehttpOwnClient(t *testing.T) {
 	data := make([]byte, 1024)
 	base := roundTripper(func(req *http.Request) (*http.Response, error) {

@@ -18,7 +18,7 @@ const (
 	OK          = 0
 	Failed      = 1
 	Usage       = 2
-	Interrupted = 130 // what shells report after Ctrl-C
+	Interrupted = 130 // the status that shells report after Ctrl-C
 )
 
 // RunFunc is a program without its signals. It returns the exit code.
@@ -37,7 +37,7 @@ func Main(run RunFunc) {
 // Program is a program whose only flag is -h.
 type Program struct {
 	Name string
-	Help string // what -h prints
+	Help string // printed by -h
 	Show func(ctx context.Context, stdout io.Writer) error
 }
 

@@ -33,7 +33,7 @@ func configure(cfg aws.Config, retries httpretry.Config) (aws.Config, error) {
 	}
 	// The SDK signs a request before it reaches the transport, so all attempts
 	// have the same signature. It is valid for 15 minutes in S3 and for 5
-	// elsewhere: keep the waits of a request shorter. Retry-Attempt is not
+	// elsewhere, so keep the waits of a request shorter. Retry-Attempt is not
 	// signed. The SDK's header Amz-Sdk-Request says attempt=1 in each.
 	cfg.HTTPClient = &http.Client{Transport: transport}
 	// The SDK makes up to 3 attempts. Each of them would be up to 3 here.
@@ -80,11 +80,11 @@ func idempotent(req *http.Request) bool {
 }
 
 // throttlesOnly configures the SDK's retryer for the errors that a transport
-// cannot see: DynamoDB reports throttling in the body of a 400. Such a request
-// was not processed, so writes are retried as well. Attempts do not multiply,
-// since httpretry does not retry a 400. For the adaptive mode, or to let the
-// SDK correct its clock before a retry, keep cfg.Retryer and set MaxAttempts: 1
-// in the Policy.
+// cannot see, since DynamoDB reports throttling in the body of a 400. Such a
+// request was not processed, so writes are retried as well. Attempts do not
+// multiply, since httpretry does not retry a 400. For the adaptive mode, or to
+// let the SDK correct its clock before a retry, keep cfg.Retryer and set
+// MaxAttempts: 1 in the Policy.
 func throttlesOnly(o *retry.StandardOptions) {
 	o.Retryables = []retry.IsErrorRetryable{retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
 		var response *awshttp.ResponseError

@@ -24,9 +24,9 @@ import (
 
 // policy retries 429, as elastic.co/docs/troubleshoot/elasticsearch describes
 // in "Rejected requests", and 502 to 504, as go-elasticsearch does. The POSTs
-// that only read are retried like GETs. A scroll is none of them: it moves on
-// each time. Neither is _bulk: documents without an id would be added twice,
-// and scripts would run twice.
+// that only read are retried like GETs. A scroll is not, since each request
+// moves it forward. A _bulk is not, because documents without an id would be
+// added twice, and scripts would run twice.
 func policy() httpretry.Policy {
 	p := policies.Reads("/_search", "/_msearch", "/_count", "/_mget")
 	p.Classify = classify
@@ -44,7 +44,8 @@ func classify(req *http.Request, resp *http.Response, err error) httpretry.Outco
 
 // newClient returns a client for a cluster. With several endpoints, all
 // attempts of a request would go to the same one. Set certificates in
-// Config.Base: the options for them, in more as well, need an *http.Transport.
+// Config.Base, because the options for them, also those in more, need an
+// *http.Transport.
 func newClient(
 	endpoint, key string, policy httpretry.Policy, more ...elasticsearch.Option,
 ) (*elasticsearch.Client, error) {

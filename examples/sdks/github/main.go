@@ -36,8 +36,8 @@ func newClient(endpoint, token string, policy httpretry.Policy) (*github.Client,
 		return nil, err
 	}
 	// go-github has no retries to turn off, except if a context has its
-	// SleepUntilPrimaryRateLimitResetWhenRateLimited. Then it retries what was
-	// retried here, and does not rewind the body of a POST.
+	// SleepUntilPrimaryRateLimitResetWhenRateLimited. Then it retries the
+	// requests that were retried here, and does not rewind the body of a POST.
 	options := []github.ClientOptionsFunc{
 		github.WithTransport(transport),
 		github.WithAuthToken(token), // a header, valid for all attempts

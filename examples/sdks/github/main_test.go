@@ -152,7 +152,7 @@ func TestWaitsUntilTheReset(t *testing.T) {
 }
 
 // A distant reset ends the call at once. go-github refuses the next calls
-// itself: they do not reach the transport.
+// itself, so they do not reach the transport.
 func TestLongLimit(t *testing.T) {
 	server, client := start(t, quick(), primary(403, time.Now().Add(time.Hour)))
 	for range 3 {
@@ -189,8 +189,8 @@ func TestUpload(t *testing.T) {
 }
 
 // With the option that newClient warns of, requests multiply. go-github does
-// not rewind the body of a POST that it retries: that fails, unless net/http
-// rewinds it, which it does on a connection that it reuses.
+// not rewind the body of a POST that it retries. The POST fails, unless
+// net/http rewinds the body, which it does on a connection that it reuses.
 func TestSleepUntilReset(t *testing.T) {
 	p := quick()
 	p.Budget = httpretry.Unlimited{} // the default would end this earlier

@@ -26,13 +26,14 @@ func policy() httpretry.Policy {
 	return httpretry.Policy{MaxAttempts: 5, Idempotent: idempotent}
 }
 
-// idempotent accepts as well what Cloud Storage documents as idempotent with a
-// condition, and the chunks of a resumable upload, where it ignores bytes that
-// it has (cloud.google.com/storage/docs/performing-resumable-uploads). The
-// condition has to fit the method: each insert creates a generation with
-// metageneration 1, so ifMetagenerationMatch=1 does not prevent a second
-// insert. Nor is the library's X-Goog-Gcs-Idempotency-Token documented to
-// prevent one, so it is not used as IdempotencyHeader.
+// idempotent also accepts the methods that Cloud Storage documents as
+// idempotent with a condition, and the chunks of a resumable upload, where it
+// ignores bytes that it has
+// (cloud.google.com/storage/docs/performing-resumable-uploads). The condition
+// has to fit the method. Each insert creates a generation with metageneration
+// 1, so ifMetagenerationMatch=1 does not prevent a second insert. The library's
+// X-Goog-Gcs-Idempotency-Token is not documented to prevent one either, so it
+// is not used as IdempotencyHeader.
 func idempotent(req *http.Request) bool {
 	query := req.URL.Query()
 	switch req.Method {
@@ -88,8 +89,8 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// A 412 means that the object exists: it was stored before, or by an
-	// attempt whose response was lost.
+	// A 412 means that the object was stored before, or by an attempt whose
+	// response was lost.
 	text := strings.NewReader("Stored once, even if it was sent twice.\n")
 	stored, err := insert(service, *bucket, "hello.txt").Media(text).Context(ctx).Do()
 	if err != nil {

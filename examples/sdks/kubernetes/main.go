@@ -24,14 +24,14 @@ import (
 // policy retries a 429 of any request, a POST included, since the API server
 // refuses it before it processes the request
 // (kubernetes.io/docs/concepts/cluster-administration, API Priority and
-// Fairness). A 409 is final: a conflict has to be solved by the program, which
-// reads the object again.
+// Fairness). A 409 is final, because the program has to read the object again
+// to solve a conflict.
 func policy() httpretry.Policy {
 	return policies.Unprocessed429(httpretry.Policy{
 		MaxAttempts: 5,
 		Idempotent:  idempotent,
-		// This does not end a watch: it counts until the response header, which
-		// the server sends before the first event.
+		// This does not end a watch. It limits the time until the response
+		// header, which the server sends before the first event.
 		AttemptTimeout: 70 * time.Second,
 	})
 }
@@ -44,9 +44,9 @@ func idempotent(req *http.Request) bool {
 	return apply || httpretry.Idempotent(req)
 }
 
-// wrap returns a copy of cfg that uses httpretry, below client-go's
-// credentials: all attempts have the same token, which client-go renews in
-// time. The TLS configuration of cfg, and HTTP/2 with it, is in Base.
+// wrap returns a copy of cfg that uses httpretry below client-go's credentials.
+// All attempts have the same token, which client-go renews in time. The TLS
+// configuration of cfg, and HTTP/2 with it, is in Base.
 func wrap(cfg *rest.Config, p httpretry.Policy) (*rest.Config, error) {
 	// The function for Wrap cannot return an error.
 	if _, err := httpretry.New(httpretry.Config{Policy: p}); err != nil {

@@ -122,7 +122,7 @@ func TestReadsUpdatesDeletesAndAppliesAreRetried(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotSafeIsSentOnce(t *testing.T) {
+func TestUnsafeRequestsAreSentOnce(t *testing.T) {
 	servers(t, func(t *testing.T, serve func(http.HandlerFunc, ...sdktest.Fault) *sdktest.Server) {
 		create := func(s *sdktest.Server) error {
 			_, err := connect(t, s, nil).Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "settings-"}}, metav1.CreateOptions{})

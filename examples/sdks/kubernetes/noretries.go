@@ -10,12 +10,12 @@ import (
 )
 
 // noRetries turns client-go's retries off. rest.Config has no setting for that,
-// only rest.Request has: MaxRetries(0). client-go retries up to ten times what
-// gets a 429 or 5xx with a Retry-After, whatever the method, and GETs whose
-// connection broke.
+// only rest.Request has: MaxRetries(0). client-go retries requests of any
+// method up to ten times if they get a 429 or 5xx with a Retry-After. It also
+// retries GETs whose connection broke.
 type noRetries struct{ *httpretry.RetryTransport }
 
-// RoundTrip removes from responses and errors what makes client-go retry.
+// RoundTrip changes responses and errors so that client-go does not retry.
 func (t noRetries) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.RetryTransport.RoundTrip(req)
 	if err != nil {

@@ -44,8 +44,8 @@ func policy() httpretry.Policy {
 // idempotent accepts two POSTs as well: CompleteMultipartUpload, which
 // applications should be prepared to retry
 // (docs.aws.amazon.com/AmazonS3/latest/API, CompleteMultipartUpload), and
-// DeleteObjects. The POST that begins an upload may not be retried: each one
-// begins another upload, which costs money until it is aborted.
+// DeleteObjects. The POST that begins an upload may not be retried, since each
+// one begins another upload, which costs money until it is aborted.
 func idempotent(req *http.Request) bool {
 	if req.Method == http.MethodPost {
 		query := req.URL.Query()
@@ -67,7 +67,7 @@ func newClient(endpoint string, creds *credentials.Credentials, p httpretry.Poli
 		Creds:  creds,
 		Secure: u.Scheme == "https",
 		// The SDK signs a request before it reaches the transport, so all
-		// attempts have the same signature. It is valid for 15 minutes: keep
+		// attempts have the same signature. It is valid for 15 minutes, so keep
 		// the waits of a request shorter. Retry-Attempt is not signed.
 		Transport: transport,
 		// 1 turns the SDK's retries off. By default it makes up to 10 attempts,

@@ -78,8 +78,8 @@ func signed(t *testing.T, s *sdktest.Server) [][]byte {
 }
 
 func TestReadIsRetriedWithTheSameSignature(t *testing.T) {
-	// The reset is first: net/http itself retries after a reset on a connection
-	// that was used before.
+	// The reset is first, because net/http itself retries after a reset on a
+	// connection that was used before.
 	s := sdktest.New(t, http.HandlerFunc(s3), sdktest.Reset(), slowDown())
 	info, err := connect(t, s, quick()).StatObject(t.Context(), "bucket", "key", minio.StatObjectOptions{})
 	require.NoError(t, err)
@@ -136,8 +136,8 @@ func TestUploadsArriveWhole(t *testing.T) {
 	}
 }
 
-// An upload that is longer than the ReplayBuffer is sent once: bodies of the
-// SDK have no GetBody, not even those from memory and from files.
+// An upload that is longer than the ReplayBuffer is sent once, because bodies
+// of the SDK have no GetBody, not even those from memory and from files.
 func TestUploadBeyondTheBufferIsSentOnce(t *testing.T) {
 	p := quick()
 	p.ReplayBuffer = 1 << 20

@@ -24,9 +24,9 @@ import (
 )
 
 // tokenPolicy is for the token endpoint. Its requests are POSTs without a key,
-// but with client credentials a second token does no harm. With a refresh token
-// it may: where refresh tokens are rotated, one that is used twice counts as
-// stolen (RFC 9700, section 4.14.2). Leave Idempotent nil then.
+// but with client credentials a second token does no harm. With a refresh
+// token, leave Idempotent nil. Where refresh tokens are rotated, one that is
+// used twice counts as stolen (RFC 9700, section 4.14.2).
 func tokenPolicy() httpretry.Policy {
 	return httpretry.Policy{Idempotent: func(*http.Request) bool { return true }}
 }

@@ -174,8 +174,8 @@ func TestWrongOrder(t *testing.T) {
 	}
 }
 
-// A token that the API rejects before it expires is a case for the caller:
-// oauth2 has no way to discard it.
+// A token that the API rejects before it expires is a case for the caller,
+// because oauth2 has no way to discard it.
 func TestRevokedToken(t *testing.T) {
 	s := newService(t, nil, []sdktest.Fault{sdktest.Answer(401, "")})
 	s.lasting = true

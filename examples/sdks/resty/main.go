@@ -27,7 +27,7 @@ func policy() httpretry.Policy {
 }
 
 // newClient returns a client whose transport retries. Set a proxy or TLS in
-// Config.Base: resty's methods for them need its own transport, and only log an
+// Config.Base. Resty's methods for them need its own transport, and only log an
 // error otherwise.
 func newClient(endpoint, token string, policy httpretry.Policy) (*resty.Client, error) {
 	transport, err := httpretry.New(httpretry.Config{Policy: policy})
@@ -36,8 +36,8 @@ func newClient(endpoint, token string, policy httpretry.Policy) (*resty.Client, 
 	}
 	return resty.New().
 		SetTransport(transport).
-		// The default, set here to be visible: with 2 retries in resty and 3
-		// attempts here there would be 9 attempts, for POSTs as well.
+		// This default is set so that readers see it. With 2 retries in resty
+		// and 3 attempts here there would be 9 attempts, for POSTs as well.
 		SetRetryCount(0).
 		SetBaseURL(endpoint).
 		SetAuthToken(token), nil
@@ -49,7 +49,7 @@ type item struct {
 }
 
 // describe returns the result of a call, with the number of attempts from the
-// context of the response: resty's Request.Attempt is always 1.
+// context of the response, because resty's Request.Attempt is always 1.
 func describe(resp *resty.Response) string {
 	attempts := httpretry.Attempt(resp.RawResponse.Request.Context())
 	return fmt.Sprintf("%s %s: %s after %d attempts",

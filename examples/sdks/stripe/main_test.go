@@ -141,7 +141,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Only the key makes a write idempotent: with an empty key, a request whose
+// Only the key makes a write idempotent. With an empty key, a request whose
 // response is lost is not retried.
 func TestLostAnswerIsNotDoubled(t *testing.T) {
 	server, client := start(t, quick(), sdktest.Lost())
@@ -171,9 +171,8 @@ func TestUpload(t *testing.T) {
 	}
 }
 
-// What MaxNetworkRetries is turned off for: attempts multiply. Errors in JSON
-// are an exception, since stripe-go itself retries none of them but
-// lock_timeout.
+// Without MaxNetworkRetries turned off, attempts multiply. Errors in JSON are
+// an exception, since stripe-go itself retries none of them but lock_timeout.
 func TestRetriesMultiply(t *testing.T) {
 	p := quick()
 	p.Budget = httpretry.Unlimited{} // the default would end this earlier

@@ -18,9 +18,9 @@ import (
 // Modes are the values that New accepts, in the order in which they run.
 func Modes() []string { return []string{"nothing", "zero", "timeout", "watched"} }
 
-// Wrapper returns one wrapper per transport, so that what a RetryTransport
-// knows of a host, such as its budget, is kept from request to request as in
-// a program.
+// Wrapper returns one wrapper per transport, so that the state that a
+// RetryTransport has of a host, such as its budget, is kept from request to
+// request as in a program.
 type Wrapper struct {
 	wrap     func(http.RoundTripper) (http.RoundTripper, error)
 	wrappers sync.Map // by transport
@@ -101,7 +101,7 @@ func (w *Wrapper) make(base http.RoundTripper) http.RoundTripper {
 // nothing is the least that a wrapper does.
 type nothing struct{ http.RoundTripper }
 
-// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+// CloseIdleConnections is called by http.Client.CloseIdleConnections.
 func (n nothing) CloseIdleConnections() {
 	if base, ok := n.RoundTripper.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()

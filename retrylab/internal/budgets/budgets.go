@@ -14,8 +14,8 @@ import (
 const Names = "default, strict, unlimited, shared, aws, grpc"
 
 // hostsPerTable is how many hosts a HostBudget remembers. Each process of a
-// fleet is a host of a HostBudget that it shares with others: budgets of
-// different hosts are independent, and the tables of a million HostBudgets
+// fleet is a host of a HostBudget that it shares with others, because budgets
+// of different hosts are independent, and the tables of a million HostBudgets
 // would take 8 GB.
 const hostsPerTable = 1024
 
@@ -82,7 +82,7 @@ type tokens struct {
 // Withdraw implements httpretry.Budget.
 func (t *tokens) Withdraw(context.Context, string) bool { return t.withdraw(t.retry) }
 
-// WithdrawAfterTimeout does what Withdraw does, for a retry after a timeout.
+// WithdrawAfterTimeout is Withdraw for a retry after a timeout.
 func (t *tokens) WithdrawAfterTimeout() bool { return t.withdraw(t.timeout) }
 
 func (t *tokens) withdraw(cost float64) bool {

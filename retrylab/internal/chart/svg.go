@@ -36,8 +36,8 @@ const (
 	tickCharWidth = 7.5
 )
 
-// A Plot is where a drawing has its data: what a script needs to find the
-// values below a pointer.
+// A Plot is the area of a drawing's data, in which a script finds the values
+// below a pointer.
 type Plot struct {
 	Left, Top, Width, Height float64
 	XMin, XMax, YMin, YMax   float64

@@ -18,13 +18,14 @@ type Network struct {
 	Mean, Deviation time.Duration
 }
 
-// A Result is what clients needed until each of them had made its change.
+// A Result has the calls and the time that clients needed until each of them
+// had made its change.
 type Result struct {
 	Calls int           // writes that the server got
 	Time  time.Duration // until the last change
 }
 
-// step is what a client does next.
+// step is the next step of a client.
 type step uint8
 
 const (

@@ -9,7 +9,8 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// A Policy is what determines when a request gives up, if no budget does.
+// A Policy has the fields that determine when a request gives up, if no budget
+// does.
 type Policy struct {
 	Backoff    strategies.Strategy
 	Attempts   int           // at most; negative: any number, if one of the others is set

@@ -33,10 +33,10 @@ type Scenario struct {
 	Seed               uint64
 }
 
-// Tick is what all delays are multiples of. The nanoseconds below it are the
-// number of the user, so goroutines of different users never wake up at the
-// same time: their order would not be determined, and they share a budget and a
-// source of random numbers.
+// All delays are multiples of Tick. The nanoseconds below it are the number of
+// the user, so goroutines of different users never wake up at the same time.
+// Their order would not be determined, and they share a budget and a source of
+// random numbers.
 const Tick = time.Millisecond
 
 // ticking is a strategy whose waits are multiples of Tick.
@@ -48,18 +48,19 @@ func (t ticking) Start() strategies.Sequence {
 	return func() time.Duration { return next().Round(Tick) }
 }
 
-// Failures are the ways in which a chain fails: each service and the server
-// fail at random, one replica of the server is cut off, or the server is down.
+// Failures are the kinds of failure in a chain. With "random", each service and
+// the server fail at random. With "replica", one replica of the server is cut
+// off. With "down", the server is down.
 const Failures = "random, replica, down"
 
-// A Client is what all services have in common.
+// A Client has the settings that all services share.
 type Client struct {
 	Policy     httpretry.Policy        // with a Backoff and no Budget
 	Budget     func() httpretry.Budget // of one service; nil: the default
 	Middleware bool
 }
 
-// A Result is what happened.
+// A Result is the result of a run.
 type Result struct {
 	Calls     []float64 // per user's request, to each service and then to the server
 	Succeeded float64   // share of the users
@@ -158,7 +159,7 @@ func (c *chain) service(i int, transport http.RoundTripper) http.Handler {
 			return
 		}
 		w.WriteHeader(resp.StatusCode)
-		// What a recorder returned has no connection.
+		// The response of a recorder has no connection.
 		_ = resp.Body.Close()
 	})
 }

@@ -1,5 +1,5 @@
-// Package outage measures what a fleet does to a server that fails for a while
-// and then recovers.
+// Package outage measures the load that a fleet puts on a server that fails for
+// a while and then recovers.
 package outage
 
 import (
@@ -18,7 +18,7 @@ type Scenario struct {
 	Capacity float64 // of the server, in requests per second
 	Latency  time.Duration
 	Queue    time.Duration // the server refuses requests that would wait for longer; 0: none
-	Refusal  float64       // what a refusal costs, as a share of a request
+	Refusal  float64       // the cost of a refusal, as a share of a request
 
 	Fault      string // one of Faults
 	From, To   time.Duration
@@ -28,12 +28,13 @@ type Scenario struct {
 	Seed       uint64
 }
 
-// Faults are the ways in which a server fails: it answers 503, it does not
-// answer until the outage is over and then works off what it has got, it
-// answers 429, or it refuses connections.
+// Faults are the kinds of failure of a server. With "errors", it answers 503.
+// With "stall", it does not answer until the outage is over, and then works off
+// its queue. With "throttle", it answers 429. With "refuse", it refuses
+// connections.
 const Faults = "errors, stall, throttle, refuse"
 
-// A Client is what the processes of a fleet have in common.
+// A Client has the settings that the processes of a fleet share.
 type Client struct {
 	Processes int
 	Policy    httpretry.Policy
@@ -46,9 +47,9 @@ type Client struct {
 // it.
 const Bucket = 100 * time.Millisecond
 
-// A Result is what happened. Attempts and Successes are by the time of the
-// attempt and of the answer, Begun and OK by that of the start of a request.
-// Attempts and answers after Length are not counted.
+// A Result has the counts of a run. Attempts and Successes are by the time of
+// the attempt and of the answer, Begun and OK by that of the start of a
+// request. Attempts and answers after Length are not counted.
 type Result struct {
 	Attempts, Successes []int
 	Begun, OK           []int
@@ -144,7 +145,7 @@ func (r *Result) observe(e sim.Event) {
 }
 
 func (r *Result) count(buckets *[]int, at time.Duration) {
-	// A slow server works for weeks on what it got. That would be many buckets.
+	// A slow server works for weeks on its queue. That would be many buckets.
 	if at >= r.scenario.Length {
 		return
 	}

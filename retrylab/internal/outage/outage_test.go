@@ -46,25 +46,29 @@ func run(t *testing.T, s outage.Scenario, c outage.Client) *outage.Result {
 	return r
 }
 
-// TestFleetRecoversFromOverload has these figures of RetryTransports. Without
-// retries, it has 27 s; here (800 - 2*100)/(100 - 80) = 30 s are expected,
-// because clients wait for two seconds of the ten.
-func TestRecoversAsFleetsOfRetryTransports(t *testing.T) {
+// These are the ranges of docs/choosing.md, with the same seeds.
+// TestFleetRecoversFromOverload checks that RetryTransports recover as fast.
+// Without retries, (800 - 2*100)/(100 - 80) = 30 s are expected, because
+// clients wait for two seconds of the ten.
+func TestRecoversAsDocumented(t *testing.T) {
 	for _, c := range []struct {
 		processes, attempts int
-		want                float64
-	}{{100, 1, 30}, {5, 3, 34}, {20, 3, 39}, {100, 3, 58}, {200, 3, 80}, {400, 3, 128}} {
-		sum := 0.0
-		const seeds = 5
-		for seed := range uint64(seeds) {
+		least, most         float64
+	}{
+		{100, 1, 30, 37},
+		{5, 3, 34, 41}, {20, 3, 38, 44}, {100, 3, 51, 66}, {200, 3, 73, 92}, {400, 3, 128, 140},
+	} {
+		least, most := math.Inf(1), 0.0
+		for seed := range uint64(6) {
 			s := stall
-			s.Seed = seed
+			s.Seed = seed + 1
 			after, ok := run(t, s, client(t, c.processes, c.attempts, "default")).Recovered()
 			assert.True(t, ok)
-			sum += after.Seconds() / seeds
+			least, most = min(least, after.Seconds()), max(most, after.Seconds())
 		}
-		t.Logf("%d processes, %d attempts: %.0f s, documented %.0f s", c.processes, c.attempts, sum, c.want)
-		assert.InEpsilon(t, c.want, sum, 0.2, "%d processes, %d attempts", c.processes, c.attempts)
+		t.Logf("%d processes, %d attempts: %v to %v s", c.processes, c.attempts, least, most)
+		assert.InEpsilon(t, c.least, least, 0.1, "%+v", c)
+		assert.InEpsilon(t, c.most, most, 0.1, "%+v", c)
 	}
 	s := stall
 	s.Length = 130 * time.Second
@@ -74,7 +78,7 @@ func TestRecoversAsFleetsOfRetryTransports(t *testing.T) {
 
 // The table of random failures in docs/choosing.md.
 func TestRandomFailuresAsDocumented(t *testing.T) {
-	for _, c := range []struct{ failing, success, strict float64 }{{0.1, 0.999, 0.988}, {0.2, 0.99, 0.88}, {0.3, 0.91, 0.76}} {
+	for _, c := range []struct{ failing, success, strict float64 }{{0.1, 0.999, 0.990}, {0.2, 0.990, 0.892}, {0.3, 0.911, 0.772}} {
 		for kind, want := range map[string]float64{"default": c.success, "strict": c.strict} {
 			s := outage.Scenario{Rate: 50, Capacity: 1e6, Fault: "errors", Failing: c.failing, Latency: 50 * time.Millisecond, Length: 600 * time.Second}
 			begun, ok := run(t, s, client(t, 10, 3, kind)).Total(0, s.Length)
@@ -95,8 +99,9 @@ func TestRandomFailuresByRateAsDocumented(t *testing.T) {
 	}
 }
 
-// A server that answers 429 to everybody, and then works off what comes back.
-// The table is in docs/choosing.md. Fleets are chaotic, so seeds differ.
+// A server that answers 429 to everybody, and then works off the requests that
+// return. The table is in docs/choosing.md. Fleets are chaotic, so seeds
+// differ.
 func TestThrottledFleetsAsDocumented(t *testing.T) {
 	for _, c := range []struct {
 		fault              string
@@ -168,7 +173,7 @@ func TestOutageLoad(t *testing.T) {
 	}
 }
 
-// The time to success counts from the outage on: in a stall that is longer than
+// The time to success counts from the outage on. In a stall that is longer than
 // all attempts together, no request succeeds that began in it.
 func TestTimeToSuccess(t *testing.T) {
 	r := run(t, stall, client(t, 5, 1, "default"))
@@ -177,7 +182,7 @@ func TestTimeToSuccess(t *testing.T) {
 	assert.Less(t, median, 100*time.Millisecond)
 	slowest, ok := r.ToSuccess.Quantile(0.99)
 	assert.True(t, ok)
-	assert.Greater(t, slowest, time.Second, "while the server works off what it has got")
+	assert.Greater(t, slowest, time.Second, "while the server works off its queue")
 
 	s := stall
 	s.Length = s.To

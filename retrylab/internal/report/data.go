@@ -12,7 +12,7 @@ import (
 )
 
 // WriteCSV writes the tables of r, with an empty line between them. Durations
-// are in seconds, shares are fractions, and what is not known is empty.
+// are in seconds, shares are fractions, and unknown values are empty.
 func WriteCSV(w io.Writer, r Report) error {
 	for i, t := range r.Tables {
 		if i > 0 {
@@ -81,7 +81,7 @@ func plain(v any) any {
 }
 
 // WriteJSON writes the tables and charts of r. Durations are in seconds, shares
-// are fractions, and what is not known is null.
+// are fractions, and unknown values are null.
 func WriteJSON(w io.Writer, r Report) error {
 	type table struct {
 		Title string           `json:"title"`
@@ -138,7 +138,7 @@ func plainAll(values []float64) []any {
 	return out
 }
 
-// lineData is what the page's script knows of the lines of a chart.
+// lineData has the data of a chart's lines for the page's script.
 func lineData(c chart.Chart) []map[string]any {
 	out := []map[string]any{}
 	for _, l := range chart.Lines(c.Series) {

@@ -9,14 +9,14 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 )
 
-// A Report is what one command found.
+// A Report is the result of one command.
 type Report struct {
 	Title   string
 	Command string // that makes the same report
-	About   string // what was simulated
+	About   string // the simulation
 	Tables  []Table
 	Charts  []chart.Chart
-	Notes   []string // what to conclude
+	Notes   []string // conclusions
 }
 
 // A Table has a value of its column's kind in each cell.

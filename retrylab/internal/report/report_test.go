@@ -90,7 +90,7 @@ func TestJSON(t *testing.T) {
 	assert.Equal(t, "retrylab <x>", got["command"])
 }
 
-// What is in a report cannot end an element of the page.
+// No text in a report ends an element of the page.
 func TestHTML(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, report.WriteHTML(&b, example))

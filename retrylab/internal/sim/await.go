@@ -16,7 +16,7 @@ func (s *simulation) awaitCooldown(id int32) {
 		s.send(id)
 		return
 	}
-	// The server may ask again and again: MaxRetryAfter limits the total.
+	// The server may ask again and again, so MaxRetryAfter limits the total.
 	if r.cooldownStart < 0 {
 		r.cooldownStart = s.now
 	}

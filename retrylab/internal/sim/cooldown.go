@@ -9,7 +9,7 @@ import (
 // maxCooldown is the longest cool-down that one answer can begin.
 const maxCooldown = time.Hour
 
-// A cooldown is what one process knows of the server's cool-down. The library
+// A cooldown is one process's state of the server's cool-down. The library
 // keeps the same in internal/cooldown, but draws from a source of random
 // numbers that cannot be seeded.
 type cooldown struct {

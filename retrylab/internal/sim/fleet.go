@@ -42,9 +42,9 @@ type Fleet struct {
 	// Observe is called for each event of a request. See httpretry.Event.
 	Observe func(Event)
 
-	// Jitter returns what is added to a wait, from 1 to width, after an answer
-	// that asks for a wait. Spread returns what is added to the wait for the
-	// end of a cool-down, from 0 to width.
+	// Jitter returns the jitter of a wait, from 1 to width, after an answer
+	// that asks for a wait. Spread returns that of the wait for the end of a
+	// cool-down, from 0 to width.
 	Jitter func(request int, wait, width time.Duration) time.Duration
 	Spread func(request int, now, width time.Duration, place float64) time.Duration
 
@@ -84,7 +84,7 @@ type Event struct {
 	Reason  httpretry.Reason
 }
 
-// phase is what a request is doing until its next event.
+// phase is the activity of a request until its next event.
 type phase uint8
 
 const (
@@ -175,7 +175,7 @@ func (s *simulation) run() {
 	}
 }
 
-// withDefaults fills in what httpretry fills in.
+// withDefaults fills in the defaults of httpretry.
 func withDefaults(p httpretry.Policy) httpretry.Policy {
 	switch {
 	case p.MaxAttempts == 0:

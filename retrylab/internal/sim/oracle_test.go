@@ -25,8 +25,8 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// A history is a policy, requests at random times, and what the server answers
-// to each attempt.
+// A history is a policy, requests at random times, and the server's answers to
+// their attempts.
 type history struct {
 	seed     uint64
 	policy   func() httpretry.Policy // with strategies that start anew
@@ -56,7 +56,7 @@ func newHistory(seed uint64) *history {
 		h.budget.Window = time.Duration(1+r.IntN(20)) * time.Second
 	}
 	// In some histories, one request fails, and waits end exactly at the
-	// deadline or at MaxElapsed. Attempts do not: then it would not be
+	// deadline or at MaxElapsed. Attempts do not, because it would not be
 	// determined which comes first.
 	if h.exact = seed%8 == 0; h.exact {
 		h.failing = 1
@@ -106,8 +106,8 @@ func randomPolicy(seed uint64) httpretry.Policy {
 	return p
 }
 
-// answer returns what the server answers to an attempt. It depends on nothing
-// else, so that requests at the same time need no order.
+// answer returns the server's answer to an attempt. It depends on nothing else,
+// so that requests at the same time need no order.
 func (h *history) answer(request, attempt int) sim.Answer {
 	r := rand.New(rand.NewPCG(h.seed, uint64(request)<<20+uint64(attempt)))
 	a := sim.Answer{After: time.Duration(1 + r.Int64N(int64(1200*time.Millisecond))), Status: http.StatusOK}
@@ -128,7 +128,7 @@ func (h *history) answer(request, attempt int) sim.Answer {
 	return a
 }
 
-// An oracle records what RetryTransports do in a history.
+// An oracle records the behavior of RetryTransports in a history.
 type oracle struct {
 	*history
 	mu     sync.Mutex
@@ -259,8 +259,8 @@ func (o *oracle) run(t *testing.T) {
 	wg.Wait()
 }
 
-// A replay is a Fleet that goes through the same history, with what the
-// RetryTransports drew from the source of random numbers that has no seed.
+// A replay is a Fleet that goes through the same history, with the random
+// numbers that the RetryTransports drew, whose source has no seed.
 type replay struct {
 	*oracle
 	t      *testing.T
@@ -312,7 +312,7 @@ func (r *replay) Answer(_ time.Duration, request, attempt int) sim.Answer {
 	return r.answer(request, attempt)
 }
 
-// jitter returns what the RetryTransport added to the wait.
+// jitter returns the jitter that the RetryTransport added to the wait.
 func (r *replay) jitter(request int, wait, width time.Duration) time.Duration {
 	if i := len(r.events[request]); i < len(r.oracle.events[request]) {
 		if added := r.oracle.events[request][i].Wait - wait; added >= 1 && added <= width {
@@ -381,8 +381,8 @@ func TestDecidesAsARetryTransport(t *testing.T) {
 	}
 	t.Logf("%d events, %v, %d ranges compared", events, reasons, pairs)
 	require.Greater(t, pairs, 400)
-	// If the simulation had other ranges than the RetryTransports, what those
-	// drew would not be uniform in them.
+	// If the simulation had other ranges than the RetryTransports, the numbers
+	// that those drew would not be uniform in them.
 	for kind, least := range map[string]int{"jitter": 800, "retry": 150, "first attempt": 700} {
 		d := drawn[kind]
 		slices.Sort(d)

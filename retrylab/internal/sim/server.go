@@ -19,7 +19,7 @@ const (
 	TimedOut = -2
 )
 
-// An Answer is what a server makes of a request.
+// An Answer is a server's answer to a request.
 type Answer struct {
 	After      time.Duration // until it arrives
 	Status     int           // of HTTP, or Refused

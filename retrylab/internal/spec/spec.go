@@ -154,10 +154,10 @@ func set(field reflect.Value, value string) error {
 	return nil
 }
 
-// Clamp is the flawed decorrelated jitter of an early draft: it waits
-// min(Max, max(Base, uniform(0, 3·p))), where p is the wait before, and Base
-// for the first. A third of the first waits are exactly Base, so the clients
-// that have these retry at the same moment. It is for contrast.
+// Clamp is the flawed decorrelated jitter of an early draft. It waits min(Max,
+// max(Base, uniform(0, 3·p))), where p is the wait before, and Base for the
+// first. A third of the first waits are exactly Base, so the clients that have
+// these retry at the same moment. It is for contrast.
 type Clamp struct {
 	Base time.Duration // 0: 100ms
 	Max  time.Duration // 0: 30s

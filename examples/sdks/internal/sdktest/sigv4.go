@@ -119,7 +119,7 @@ func (s *sigV4) chunks(content []byte, signed bool) (payload []byte, trailers ma
 	}
 }
 
-// trailers reads what follows the last chunk.
+// trailers reads the part of the body after the last chunk.
 func (s *sigV4) trailers(content []byte, signed bool) (map[string]string, error) {
 	const own = "x-amz-trailer-signature"
 	trailers := map[string]string{}

@@ -1,0 +1,173 @@
+package httpretry_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"reflect"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// Each field of a Policy either matters only once an attempt has failed, or it
+// keeps requests from being plain.
+func TestFieldsOfPlainPolicies(t *testing.T) {
+	classify := func(*http.Request, *http.Response, error) httpretry.Outcome {
+		return httpretry.Final
+	}
+	fields := map[string]struct {
+		value   any
+		isPlain bool
+	}{
+		"MaxAttempts":       {7, true},
+		"Backoff":           {strategies.Constant{}, true},
+		"MaxRetryAfter":     {time.Hour, true},
+		"AttemptTimeout":    {time.Hour, false},
+		"MaxElapsed":        {time.Hour, false},
+		"Budget":            {retrytest.UsedUp{}, false},
+		"WaitOnBudget":      {true, true},
+		"Cooldown":          {httpretry.CooldownWait, false},
+		"CooldownKey":       {func(*http.Request) string { return "" }, true},
+		"Classify":          {classify, false},
+		"Idempotent":        {httpretry.Idempotent, false},
+		"NewIdempotencyKey": {httpretry.RandomKey, true}, // a plain request needs none
+		"IdempotencyHeader": {"Request-Id", true},
+		"ReplayBuffer":      {int64(7), true}, // the body of a plain request has GetBody
+		"Resume":            {true, false},
+		"ResumeSame":        {func(_, _ *http.Response) bool { return true }, true}, // of Resume
+		"ResumeIdle":        {time.Hour, true},                                      // of Resume
+	}
+	assert.True(t, httpretry.IsPlain(httpretry.Policy{}))
+	assert.True(t, httpretry.IsPlain(httpretry.Policy{Budget: new(httpretry.HostBudget)}))
+	assert.True(t, httpretry.IsPlain(httpretry.Policy{Budget: httpretry.Unlimited{}}))
+	for f := range reflect.TypeFor[httpretry.Policy]().Fields() {
+		want, ok := fields[f.Name]
+		if !f.IsExported() || !assert.True(t, ok,
+			"%s: want it in the table, and in Policy.isPlain if it matters to a success", f.Name) {
+			continue
+		}
+		var p httpretry.Policy
+		reflect.ValueOf(&p).Elem().FieldByName(f.Name).Set(reflect.ValueOf(want.value))
+		assert.Equal(t, want.isPlain, httpretry.IsPlain(p), f.Name)
+	}
+}
+
+// A plain request that was canceled before is not sent, and its error is that
+// of its context.
+func TestPlainRequestCanceledBefore(t *testing.T) {
+	sent := 0
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		sent++
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+	})
+	transport := retrytest.New(t, httpretry.Config{Base: base})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("cause")
+	cancel(cause)
+	_, err := transport.RoundTrip(
+		retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.ErrorIs(t, err, cause)
+
+	req := retrytest.Request(t, "GET", "http://a.test/", "")
+	canceled := make(chan struct{})
+	close(canceled)
+	//lint:ignore SA1019 http.Client sets it
+	req.Cancel = canceled
+	_, err = transport.RoundTrip(req)
+	requireError(t, err, 0, httpretry.ReasonCanceled)
+	assert.Zero(t, sent)
+}
+
+// The Request of a plain response is the caller's, or Base's own.
+func TestRequestOfPlainResponse(t *testing.T) {
+	req := retrytest.Request(t, "GET", "http://a.test/", "")
+	redirected := retrytest.Request(t, "GET", "http://b.test/", "")
+	for name, tt := range map[string]struct{ base, want *http.Request }{
+		"the caller's":       {req, req},
+		"none":               {nil, req},
+		"a copy by net/http": {req.WithContext(req.Context()), req},
+		"of a redirect":      {redirected, redirected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: tt.base}, nil
+			})
+			resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Same(t, tt.want, resp.Request)
+		})
+	}
+}
+
+// The success of a plain request ends a cool-down.
+func TestPlainSuccessEndsCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := retrytest.Play(retrytest.Status(503, "Retry-After", "30"), retrytest.Status(200))
+		transport := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
+		get := func(ctx context.Context) error {
+			resp, err := transport.RoundTrip(
+				retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			if err == nil {
+				retrytest.ReadBody(t, resp)
+			}
+			return err
+		}
+		failing := httpretry.WithPolicy(
+			t.Context(), httpretry.Policy{Cooldown: httpretry.CooldownFail})
+		require.NoError(t, get(t.Context())) // the 503
+		requireError(t, get(failing), 0, httpretry.ReasonCooldown)
+		require.NoError(t, get(t.Context()))
+		assert.NoError(t, get(failing))
+	})
+}
+
+// The budget of the policy gets the success of a plain request.
+func TestPlainSuccessIsDeposited(t *testing.T) {
+	budget := httpretry.HostBudget{Ratio: 1}
+	base := retrytest.Play(retrytest.Status(200))
+	transport := retrytest.New(t,
+		httpretry.Config{Base: base, Policy: httpretry.Policy{Budget: &budget}})
+	for range 3 {
+		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+	}
+	assert.Equal(t, 5+3, retrytest.Balance(&budget, "http://a.test"))
+}
+
+// A panic after a plain attempt has failed leaves nothing open.
+func TestPanicAfterPlainFailure(t *testing.T) {
+	base := retrytest.Play(retrytest.Status(503))
+	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{
+		Backoff: strategies.Func(func(int) time.Duration { panic("boom") })}})
+	assert.PanicsWithValue(t, "boom", func() {
+		_, _ = transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	})
+}
+
+// A plain request whose Base returns neither a response nor an error fails.
+func TestPlainRequestWithoutResult(t *testing.T) {
+	base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
+	_, err := retrytest.Unchecked(t, httpretry.Config{Base: base}).
+		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	assert.ErrorContains(t, err, "neither")
+}
+
+// requireError requires an Error with that number of attempts and that reason.
+func requireError(t *testing.T, err error, attempts int, reason httpretry.Reason) {
+	t.Helper()
+	var e *httpretry.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, attempts, e.Attempts)
+	assert.Equal(t, reason, e.Reason)
+}
