@@ -56,8 +56,8 @@ func (w *waits) askedWait(resp *http.Response) (asked, spread time.Duration) {
 	return w.asked, w.spread
 }
 
-// isScheduled reports whether the server has scheduled the retry after resp: it
-// is a 429 that asks for a wait.
+// isScheduled reports whether resp, a 429 that asks for a wait, schedules the
+// retry.
 func (w *waits) isScheduled(resp *http.Response) bool {
 	if !statusIs(resp, http.StatusTooManyRequests) {
 		return false

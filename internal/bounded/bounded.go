@@ -13,10 +13,9 @@ import (
 // MaxTime is how long a request waits for a Read or Close that blocks.
 const MaxTime = 50 * time.Millisecond
 
-// Run calls f in a goroutine of its own and waits until f returns, but not for
-// longer than limit. It reports whether f returned in time. If f panics in
-// time, Run panics with the same value; a later panic is discarded, because
-// nobody is left to receive it.
+// Run calls f in a new goroutine, and waits for at most limit until f returns.
+// It reports whether f returned in time. If f panics in time, Run panics with
+// the same value. A later panic is discarded, because Run has returned.
 func Run(limit time.Duration, f func()) bool {
 	r := &run{f: f, done: make(chan bool, 2)}
 	go r.work(limit)
@@ -36,8 +35,8 @@ type run struct {
 }
 
 func (r *run) work(limit time.Duration) {
-	// The limit counts from the start of f: a busy machine may take longer than
-	// that to start a goroutine.
+	// The limit counts from the start of f, because a busy machine may take
+	// longer than that to start a goroutine.
 	timer := time.AfterFunc(limit, r.expire)
 	defer func() {
 		timer.Stop()
@@ -59,8 +58,9 @@ func Close(limit time.Duration, c io.Closer) error {
 	return err
 }
 
-// InMemory reports whether body is io.NopCloser of a reader in memory: one of
-// those for which http.NewRequest sets GetBody. Such a body does not block.
+// InMemory reports whether body is io.NopCloser of a *bytes.Reader,
+// *bytes.Buffer or *strings.Reader. For these, http.NewRequest sets GetBody.
+// Such a body does not block.
 func InMemory(body io.ReadCloser) bool {
 	if t := reflect.TypeOf(body); t != nopCloserWriterTo && t != nopCloser {
 		return false

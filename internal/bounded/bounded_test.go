@@ -34,7 +34,7 @@ func TestRun(t *testing.T) {
 				inTime := bounded.Run(time.Second, func() { time.Sleep(tt.takes); ran = true })
 				assert.Equal(t, tt.inTime, inTime)
 				assert.Equal(t, tt.waits, time.Since(start))
-				// What is late runs to its end all the same.
+				// A function that is late still runs to its end.
 				time.Sleep(2 * time.Hour)
 				synctest.Wait()
 				assert.True(t, ran)
@@ -68,8 +68,7 @@ type exiting struct{}
 
 func (exiting) Close() error { runtime.Goexit(); return nil }
 
-// Run waits for its function on every path, so the goroutine of one that is in
-// time is gone.
+// If the function returns in time, its goroutine has ended when Run returns.
 func TestRunLeavesNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // a bubble does not end with a goroutine that blocks
 		for range 100 {

@@ -1,8 +1,8 @@
 // Package cooldown remembers which hosts have asked for a pause, and until
 // when.
 //
-// It knows keys and times. It does not know responses, policies or what a
-// request does while its host is cooling down.
+// It knows keys and times. It does not know responses or policies, and it does
+// not decide whether a request waits.
 package cooldown
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
 
-// MaxLength is the length of the longest cool-down. It bounds what one response
-// can do to all other requests.
+// MaxLength is the length of the longest cool-down. It bounds the effect of one
+// response on all other requests.
 const MaxLength = time.Hour
 
 // Table holds the cool-downs of hosts. Its zero value is empty and ready. It
@@ -35,20 +35,20 @@ type host struct {
 	begun      time.Time
 	until      time.Time
 	spread     time.Duration
-	generation uint64  // in which the host last asked
+	generation uint64  // of the last pause that the host asked for
 	places     uint64  // taken by requests that wait
 	offset     float64 // of the first place
 
 	waiters int           // requests that wait
-	firsts  list.List     // when those of them arrived that wait for their first attempt
+	firsts  list.List     // when the requests arrived that wait for their first attempt
 	cleared chan struct{} // closed when a success ends the cool-down; nil without waiters
 }
 
-// Remaining is what remains of a cool-down.
+// Remaining is the rest of a cool-down.
 type Remaining struct {
 	Wait   time.Duration // 0: the host is not cooling down
 	Until  time.Time     // when it ends
-	Spread time.Duration // range of what a retry adds to Wait
+	Spread time.Duration // a retry adds up to this to Wait
 	Length time.Duration // from its beginning to its end
 
 	// Cleared is closed when a success ends the cool-down early. Only Join
@@ -57,7 +57,7 @@ type Remaining struct {
 }
 
 // Generation returns how often hosts have asked for a pause, or 0 if none is
-// cooling down. It is all that a successful request costs then.
+// cooling down. If it is 0, a successful request needs no other call.
 func (t *Table) Generation() uint64 {
 	if t.latest.Load() == nil {
 		return 0
@@ -86,7 +86,7 @@ func (t *Table) Begin(key string, now time.Time, length, spread time.Duration) {
 	// Each answer starts a generation, so that Clear knows which requests were
 	// sent before it.
 	h.generation = t.generations.Add(1)
-	// The cool-down before is over: this is a new one, and not its extension.
+	// The previous cool-down is over, so a new one begins.
 	if !h.until.After(now) {
 		h.begun, h.places, h.offset = now, 0, rand.Float64()
 	}
@@ -95,7 +95,7 @@ func (t *Table) Begin(key string, now time.Time, length, spread time.Duration) {
 		h.until, h.spread = until, spread
 	}
 	h.mu.Unlock()
-	// latest only grows, whichever of two concurrent calls comes first.
+	// Of two concurrent calls, the later end remains.
 	for {
 		latest := t.latest.Load()
 		if latest != nil && !latest.Before(until) || t.latest.CompareAndSwap(latest, &until) {
@@ -104,9 +104,9 @@ func (t *Table) Begin(key string, now time.Time, length, spread time.Duration) {
 	}
 }
 
-// Clear ends the cool-down of a host, because a request succeeded that was
-// sent in the given generation. A host that has asked again since is not
-// affected: the request was sent before that.
+// Clear ends the cool-down of a host, because a request succeeded that was sent
+// in the given generation. It does not end a cool-down that the host asked for
+// after the request was sent.
 func (t *Table) Clear(key string, generation uint64) {
 	h := t.hosts.Peek(key)
 	if h == nil {
@@ -124,7 +124,7 @@ func (t *Table) Clear(key string, generation uint64) {
 	}
 }
 
-// Remaining returns what remains of a host's cool-down.
+// Remaining returns the rest of a host's cool-down.
 func (t *Table) Remaining(key string, now time.Time) Remaining {
 	h := t.hosts.Peek(key)
 	if h == nil {
@@ -147,10 +147,10 @@ type Waiter struct {
 	first *list.Element // in host.firsts; nil if it is a retry
 }
 
-// Join returns what remains of a host's cool-down for a request that has been
-// waiting since it arrived. isFirst tells that it waits for its first attempt.
-// Join may be called again while the request waits. Leave must be called at the
-// end.
+// Join returns the rest of a host's cool-down, and records that a request has
+// been waiting for its end since it arrived. isFirst says that the request
+// waits for its first attempt. Join may be called again while the request
+// waits. Leave must be called at the end.
 func (t *Table) Join(w *Waiter, key string, now, arrived time.Time, isFirst bool) Remaining {
 	h := t.hosts.Peek(key)
 	// The host may have been evicted, and have asked again since.
@@ -199,8 +199,8 @@ func (w *Waiter) Leave() {
 	*w = Waiter{}
 }
 
-// Arrived returns when the request arrived that has waited longest for its
-// first attempt. It returns now if there is none.
+// Arrived returns the time at which the request arrived that has waited longest
+// for its first attempt. It returns now if there is none.
 func (w *Waiter) Arrived(now time.Time) time.Time {
 	h := w.host
 	if h == nil {
@@ -214,11 +214,12 @@ func (w *Waiter) Arrived(now time.Time) time.Time {
 	return now
 }
 
-// Place returns the place, from 0 to 1, at which one more request that waits
-// for a host is to return in the time after the cool-down. Places are spread
-// evenly over that time however many requests there are: they are multiples of
-// the golden ratio modulo 1, from a random start. Independent random places
-// would fill some seconds by a fifth more than others.
+// Requests that have waited for a host return over a time after the cool-down.
+// Place returns the place in that time, from 0 to 1, for one more of them.
+// Places are multiples of the golden ratio modulo 1, from a random start. They
+// are spread evenly over that time, whatever the number of requests.
+// Independent random places would fill some seconds by a fifth more than
+// others.
 func (t *Table) Place(key string) float64 {
 	h := t.hosts.Peek(key)
 	if h == nil {

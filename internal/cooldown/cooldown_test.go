@@ -16,7 +16,7 @@ import (
 
 const host, other = "http://a.test", "http://b.test"
 
-// start is the time at which tests begin. Table has no clock of its own.
+// start is the time at which tests begin. Table has no clock.
 var start = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // after returns the time so many seconds after start.
@@ -121,8 +121,8 @@ func TestClear(t *testing.T) {
 	cleared := table.Join(&first, host, start, start, true).Cleared
 	defer first.Leave()
 
-	// The generation is that of the attempt that succeeded: one from before the
-	// host asked does not count.
+	// The attempt that succeeds may have been sent before the host asked. Then
+	// it does not end the cool-down.
 	table.Clear(host, 0)
 	assert.Equal(t, 30*time.Second, table.Remaining(host, start).Wait)
 	assert.False(t, isClosed(cleared))
@@ -173,7 +173,7 @@ func TestExtendedCooldownIsCleared(t *testing.T) {
 	assert.False(t, isClosed(dropped), "nobody waits")
 }
 
-// Arrived is when the oldest of the first attempts arrived that still wait.
+// Arrived returns the arrival of the oldest first attempt that still waits.
 func TestArrived(t *testing.T) {
 	var table cooldown.Table
 	var nobody, retry, first, second cooldown.Waiter
@@ -204,8 +204,8 @@ func TestArrived(t *testing.T) {
 	retry.Leave()
 }
 
-// A first attempt that waits for a host that was evicted waits for the new one
-// once that has asked, too.
+// If a host is evicted and then asks for a pause again, a first attempt that
+// waits for it waits for the new cool-down.
 func TestWaiterOfAnEvictedHost(t *testing.T) {
 	for _, between := range []bool{false, true} { // it looks while the host is unknown
 		var table cooldown.Table
@@ -229,9 +229,9 @@ func TestWaiterOfAnEvictedHost(t *testing.T) {
 	}
 }
 
-// However many requests wait, each part of the time after a cool-down gets its
-// share of them, give or take three. Independent random places would differ by
-// the square root of the share: 60 of 400.
+// Each part of the time after a cool-down gets the same number of requests,
+// give or take three. Independent random places would differ by the square root
+// of that number, which is 60 of 400.
 func TestPlacesAreEven(t *testing.T) {
 	for _, requests := range []int{10, 100, 3000, 12_000} {
 		for _, buckets := range []int{2, 7, 30} {
@@ -253,8 +253,8 @@ func TestPlacesAreEven(t *testing.T) {
 	}
 }
 
-// A part of the requests in a row is spread as evenly as all of them: places
-// do not ascend with the time of arrival.
+// Requests that arrive one after the other are spread as evenly as all
+// requests. So places do not ascend with the time of arrival.
 func TestPlacesOfARunAreEven(t *testing.T) {
 	var table cooldown.Table
 	table.Begin(host, start, time.Minute, 0)
@@ -278,8 +278,8 @@ func TestFirstPlaceIsRandom(t *testing.T) {
 		table.Begin(host, start, time.Minute, 0)
 		halves[int(table.Place(host)*2)]++
 	}
-	// The probability that one of 1000 fair coins' sides comes up fewer than
-	// 350 times is below 1e-20.
+	// The probability that one side of a fair coin comes up fewer than 350
+	// times in 1000 is below 1e-20.
 	assert.Greater(t, min(halves[0], halves[1]), 350)
 }
 
@@ -347,8 +347,8 @@ func TestRace(t *testing.T) {
 	assert.Zero(t, table.Generation())
 }
 
-// What a successful request calls allocates nothing, whether or not a host is
-// cooling down.
+// A successful request allocates nothing here, whether or not a host is cooling
+// down.
 func TestAllocations(t *testing.T) {
 	for _, cooling := range []string{"", host, other} {
 		var table cooldown.Table

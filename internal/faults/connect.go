@@ -33,8 +33,9 @@ func Refused(t testing.TB) string {
 	return conn.LocalAddr().String()
 }
 
-// needSockets skips the test where package net imitates a network in memory:
-// there, connections are not reset, and errors do not say what happened.
+// needSockets skips the test where package net imitates a network in memory.
+// Such a network does not reset connections, and its errors do not name the
+// cause.
 func needSockets(t testing.TB) {
 	t.Helper()
 	if runtime.GOOS == "js" || runtime.GOOS == "wasip1" {
@@ -84,7 +85,8 @@ func DNS(t testing.TB, code int) *net.Resolver {
 		}}
 }
 
-// dnsReply returns the answer to a query: the same question without records.
+// dnsReply returns the answer to a query, which is the same question without
+// records.
 func dnsReply(query []byte, code int) []byte {
 	const answer, recursionDesired, recursionAvailable = 1 << 15, 1 << 8, 1 << 7
 	end := dnsHeader

@@ -4,10 +4,10 @@ package faults
 
 import "syscall"
 
-// What the system calls a connection that was reset, one that was refused, and
-// one that is written to after its end. Tests use these, since Windows has
-// numbers of its own: there, syscall.ECONNRESET is a value that no system call
-// returns.
+// The system's errors for a connection that was reset, for one that was
+// refused, and for a write to a connection that has ended. Tests use these,
+// because Windows has numbers of its own, and no system call there returns
+// syscall.ECONNRESET.
 const (
 	ConnReset   = syscall.ECONNRESET
 	ConnRefused = syscall.ECONNREFUSED

@@ -2,8 +2,8 @@ package faults
 
 import "syscall"
 
-// What the system calls a connection that was reset, one that was refused, and
-// one that is written to after its end.
+// The system's errors for a connection that was reset, for one that was
+// refused, and for a write to a connection that has ended.
 const (
 	ConnReset   = syscall.ErrorString("connection reset")
 	ConnRefused = syscall.ErrorString("connection refused")

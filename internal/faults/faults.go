@@ -9,7 +9,7 @@
 // request is written. [Pipe] connects to a real server without a network, so
 // that both sides can run in virtual time.
 //
-// What a system does not support skips the test, with the reason.
+// If the system does not support a fault, the test is skipped with the reason.
 package faults
 
 import (
@@ -31,7 +31,7 @@ type Server struct {
 	Conns    atomic.Int32 // connections that were accepted
 	Requests atomic.Int32 // requests whose header arrived
 
-	// The channels hold one value, which says that the number has changed.
+	// The channels hold one value, which means that the number has changed.
 	arrived chan struct{} // of requests
 	ended   chan struct{} // of open connections
 	open    atomic.Int32  // connections that have not ended
@@ -43,8 +43,8 @@ func (s *Server) arrive() int32 {
 	return n
 }
 
-// patience is how long a test waits for an event: far longer than the event
-// takes, and less than the timeout of the test binary.
+// patience is how long a test waits for an event. It is far longer than the
+// event takes, and less than the timeout of the test binary.
 const patience = time.Minute
 
 // Await waits until n requests have arrived. A request that the client canceled
@@ -94,8 +94,8 @@ func (s *Server) Settle(t testing.TB) {
 func (s *Server) URL() string { return "http://" + s.Addr }
 
 // Conn is a connection that a server has accepted. Most of its methods do not
-// report errors of writing: these mean that the client has closed the
-// connection, which the test sees on the client's side.
+// report errors of writing. Such an error means that the client has closed the
+// connection, and the test sees that on the client's side.
 type Conn struct {
 	net.Conn
 	Reader *bufio.Reader // reads from Conn; use it for all reading
@@ -169,7 +169,7 @@ func (c *Conn) Send(text string) bool {
 
 // Reset closes the connection with a reset.
 func (c *Conn) Reset() {
-	// Without lingering, Close discards what is unsent and sends a reset.
+	// With a linger time of 0, Close discards unsent bytes and sends a reset.
 	_ = c.tcp.SetLinger(0)
 	_ = c.tcp.Close()
 }

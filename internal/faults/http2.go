@@ -35,7 +35,7 @@ const (
 	HTTP11Required  = 0xd
 )
 
-// HTTP2Server implements as much of HTTP/2 as it takes to misbehave.
+// HTTP2Server implements the part of HTTP/2 that the faults need.
 type HTTP2Server struct {
 	*Server
 
@@ -114,7 +114,7 @@ func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 	}
 }
 
-// ReadPreface reads what an HTTP/2 client sends before its first frame.
+// ReadPreface reads the connection preface of an HTTP/2 client.
 func (c *Conn) ReadPreface() error {
 	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 	_, err := io.CopyN(io.Discard, c.Reader, int64(len(preface)))
@@ -178,8 +178,8 @@ func (s Stream) ResetStream(code uint32) {
 	s.Frame(FrameRSTStream, 0, s.ID, binary.BigEndian.AppendUint32(nil, code))
 }
 
-// Header sends a header, or trailers, given as names in lower case and values
-// in turn. Each is encoded as a literal (RFC 7541 section 6.2.2).
+// Header sends a header, or trailers, given as pairs of a name in lower case
+// and a value. Each is encoded as a literal (RFC 7541 section 6.2.2).
 func (s Stream) Header(end bool, namesAndValues ...string) {
 	var block []byte
 	for i, text := range namesAndValues {

@@ -58,9 +58,9 @@ func StaleWith(t testing.TB, end func(*Conn)) *StaleServer {
 	return s
 }
 
-// lateConn delays the errors of writes. One goroutine of net/http may write
-// before it knows that another one has seen the end of the connection, whose
-// error then comes first.
+// lateConn delays the errors of writes. Otherwise one goroutine of net/http
+// could write to the connection while another one sees its end, and the error
+// of the write would come first.
 type lateConn struct{ net.Conn }
 
 func (c lateConn) Write(p []byte) (int, error) {

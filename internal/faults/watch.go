@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// Wire counts what a transport reads, and can stop what it writes.
+// Wire counts the bytes that a transport reads, and can stop its writes.
 type Wire struct {
 	Read    atomic.Int64  // bytes that the transport has read
 	Stalled chan struct{} // closed when a write has begun to wait

@@ -5,7 +5,7 @@ package fielderr
 import "strings"
 
 // At returns err with path and a colon before each of its lines, or nil if err
-// is nil. errors.Is and errors.As find err and what it wraps.
+// is nil. errors.Is and errors.As find err and the errors that it wraps.
 func At(path string, err error) error {
 	if err == nil {
 		return nil

@@ -17,29 +17,29 @@ const (
 	// maxPortLen is the number of digits in the highest port, 65535.
 	maxPortLen = 5
 
-	// maxSchemeLen has no source: the schemes that net/http sends are "http"
-	// and "https".
+	// maxSchemeLen has no source. net/http knows two schemes, "http" and
+	// "https".
 	maxSchemeLen = 32
 
-	// tooLong replaces what is longer than its maximum. No valid host contains
-	// a space.
+	// tooLong replaces a name, port or scheme that is longer than its maximum.
+	// No valid host contains a space.
 	tooLong = "(name too long)"
 )
 
-// Canonical returns the key for state about the host of u, which is the origin
-// of u: its scheme and host, and its port unless that is the default of the
-// scheme, as in "https://example.com" or "http://[::1]:8080". So http and https
-// never share state. All spellings of an origin have the same key (RFC 9110,
-// section 4.2.3, and RFC 3986, section 6.2), with one exception: a name outside
-// ASCII is part of its key in lower case, but otherwise as it is, so its xn--
-// form has another key.
+// Canonical returns the key for state about the host of u. The key is the
+// origin of u. It has the scheme, the host, and the port unless that is the
+// default of the scheme, as in "https://example.com" or "http://[::1]:8080". So
+// http and https never share state. All spellings of an origin have the same
+// key (RFC 9110, section 4.2.3, and RFC 3986, section 6.2), with one exception.
+// A name outside ASCII is only converted to lower case, so its xn-- form has
+// another key.
 //
 // A malformed host is part of its key as it is, in lower case. All hosts with a
 // name longer than 255 bytes or a port longer than 5 digits share one key per
-// scheme, so a key has at most 300 bytes. The key of a nil URL is "".
+// scheme. So a key has at most 300 bytes. The key of a nil URL is "".
 //
-// The key identifies state. It is not an address: net/http can connect to
-// another one for the same URL.
+// The key identifies state. It is not an address, because net/http can connect
+// to another address for the same URL.
 func Canonical(u *url.URL) string {
 	if u == nil {
 		return ""
@@ -102,9 +102,9 @@ func splitIPv6(host string) (name, port string) {
 	return name, port
 }
 
-// canonicalIPv6 returns the shortest form of an IPv6 address. It takes and
-// returns the address in brackets, or "" for what has none. A zone remains,
-// since the same address in another zone is another host (RFC 4007, section 6).
+// canonicalIPv6 returns the shortest form of s, an IPv6 address in brackets. If
+// s is none, it returns "" and false. A zone remains, since the same address in
+// another zone is another host (RFC 4007, section 6).
 func canonicalIPv6(s string) (string, bool) {
 	inner := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 	addr, err := netip.ParseAddr(lower(inner))
@@ -120,9 +120,9 @@ func canonicalIPv6(s string) (string, bool) {
 	return "[" + string(canonical) + "]", true
 }
 
-// parsePort returns the port in s, which is what follows the name in a host:
-// nothing, a colon, or a colon and digits. It removes leading zeros, which
-// package net ignores, and does not check the range.
+// parsePort returns the port in s, the part of a host that follows the name.
+// That part is empty, a colon, or a colon and digits. parsePort removes leading
+// zeros, which package net ignores, and does not check the range.
 func parsePort(s string) (port string, ok bool) {
 	if s == "" || s == ":" {
 		return "", true

@@ -203,8 +203,8 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// upperASCII is strings.ToUpper for ASCII only: that maps some other letters to
-// ones whose lower case is yet another letter.
+// upperASCII is strings.ToUpper for ASCII only. Some letters outside ASCII have
+// an upper case whose lower case is another letter.
 func upperASCII(s string) string {
 	b := []byte(s)
 	for i, c := range b {

@@ -1,9 +1,9 @@
 // Package hostpattern finds the value of the pattern that matches a URL's host,
 // and the key under which to keep state about that host.
 //
-// The package knows how hosts can be spelled. It does not resolve names, and
-// does not convert names outside ASCII to the xn-- form that net/http connects
-// to: they are compared as they are, in lower case.
+// The package knows how hosts can be spelled. It does not resolve names. It
+// compares names outside ASCII in lower case, and does not convert them to the
+// xn-- form that net/http connects to.
 package hostpattern
 
 import (
@@ -43,17 +43,17 @@ type Set[P any] struct {
 // names holds the patterns that have the same port.
 type names[P any] struct {
 	exact     map[string]P
-	wildcards map[string]P // by what follows "*."
+	wildcards map[string]P // by the name after "*."
 
-	// wildcardLens has the lengths of the keys of wildcards, longest first. A
-	// lookup tries one suffix per length, however many labels a host has.
+	// wildcardLens has the lengths of the keys of wildcards, longest first. So
+	// a lookup tries one suffix per length, and not one per label.
 	wildcardLens []int
 }
 
-// A Problem says what is wrong with a pattern.
+// A Problem is the description of an invalid pattern.
 type Problem struct {
 	Pattern string // as given to Parse
-	Text    string // what is wrong, and what to write instead
+	Text    string // the mistake, and a pattern that is valid
 }
 
 // Parse returns a Set with the patterns that are the keys of m. If any key is
@@ -162,7 +162,7 @@ func (n *names[P]) match(name string) (value P, ok bool) {
 	return value, false
 }
 
-// A pattern is in canonical form: patterns that mean the same are equal.
+// A pattern is in canonical form, so patterns with the same meaning are equal.
 type pattern struct {
 	name     string // without "*."; an IPv6 address is in brackets
 	port     string // "" for all ports
@@ -176,8 +176,7 @@ const (
 		"want a * before a name, as in *.example.com"
 )
 
-// parsePattern returns s in canonical form, or else what is wrong with s and
-// what is wanted.
+// parsePattern returns s in canonical form, or else the text of a Problem.
 func parsePattern(s string) (p pattern, problem string) {
 	if problem := nonHostPart(s); problem != "" {
 		return p, problem + ": " + wantPattern
@@ -200,8 +199,8 @@ func parsePattern(s string) (p pattern, problem string) {
 	return p, problem
 }
 
-// nonHostPart returns what is in s that cannot be in a host. That is often
-// another part of a URL.
+// nonHostPart describes the first part of s that cannot be in a host. Often,
+// that is another part of a URL.
 func nonHostPart(s string) string {
 	isBlank := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 	switch {
@@ -221,8 +220,8 @@ func nonHostPart(s string) string {
 	return ""
 }
 
-// misplacedStar returns what is wrong with a star in host, which is a pattern
-// without the "*." that it may begin with.
+// misplacedStar describes the mistake with a star in host, which is a pattern
+// without the "*." at its beginning.
 func misplacedStar(host string) string {
 	if host == "*" {
 		return "matches every host: use Config.Policy for that"
@@ -238,7 +237,7 @@ func misplacedStar(host string) string {
 }
 
 // patternIPv6 returns the canonical form of the address at the beginning of s,
-// and what follows it.
+// and the rest of s.
 func patternIPv6(s string, wildcard bool) (name, port, problem string) {
 	if wildcard {
 		return "", "", wildcardAddress
@@ -246,15 +245,15 @@ func patternIPv6(s string, wildcard bool) (name, port, problem string) {
 	end := strings.LastIndexByte(s, ']') + 1
 	name, ok := canonicalIPv6(s[:end])
 	if !ok {
-		return "", "", "has brackets around what is not an IPv6 address: " +
+		return "", "", "has brackets without an IPv6 address in them: " +
 			"want one as in [2001:db8::1] or [fe80::1%eth0]"
 	}
 	return name, s[end:], ""
 }
 
 // patternName returns the canonical form of the name at the beginning of s, and
-// what follows it. It is stricter than net/http, which tries to connect to any
-// name: a pattern that no working URL can match is a mistake.
+// the rest of s. It is stricter than net/http, which tries to connect to any
+// name, because a pattern that no working URL can match is a mistake.
 func patternName(s string, wildcard bool) (name, port, problem string) {
 	name, _, _ = strings.Cut(s, ":")
 	port = s[len(name):]
@@ -302,8 +301,8 @@ func isLabel(s string) bool {
 	return 1 <= n && n <= 63
 }
 
-// patternPort returns the canonical form of the port in s, which is what
-// follows the name.
+// patternPort returns the canonical form of the port in s, the part of a
+// pattern that follows the name.
 func patternPort(s string) (port, problem string) {
 	if s == "" {
 		return "", ""

@@ -241,7 +241,7 @@ func TestProblemsOfPatterns(t *testing.T) {
 		star    = "has a * that is not the whole first label of a name: want"
 		path    = "has a path, query or fragment in it: want"
 		blank   = "has a space or a control character in it: want"
-		ipv6    = "has brackets around what is not an IPv6 address: want"
+		ipv6    = "has brackets without an IPv6 address in them: want"
 		scheme  = "has a scheme in it: want"
 		user    = "has user information in it: want"
 		colons  = "has more than one colon: want"

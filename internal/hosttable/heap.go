@@ -6,7 +6,7 @@ type use[T any] struct {
 	entry      *Entry[T]
 }
 
-// A useHeap is a binary heap: the use at index i is not later than those at
+// A useHeap is a binary heap. The use at index i is not later than the uses at
 // 2*i+1 and 2*i+2.
 type useHeap[T any] []use[T]
 

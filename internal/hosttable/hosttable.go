@@ -2,7 +2,7 @@
 // from redirects and from user input, so a Table is bounded in entries and in
 // bytes.
 //
-// The package knows when a host was last used, and nothing else about it: it
+// The package knows when a host was last used, and nothing else about it. It
 // compares hosts byte by byte. Callers pass each host in one canonical form,
 // and make their values safe for concurrent use.
 package hosttable
@@ -32,8 +32,8 @@ const (
 // and ready to use. A Table is safe for concurrent use, but it does not
 // synchronize access to the values. A Table must not be copied after first use.
 //
-// Looking up a host takes no lock and allocates nothing. It writes nothing
-// either while no host is added, so goroutines that use the same hosts do not
+// Looking up a host takes no lock and allocates nothing. While no host is
+// added, it writes nothing, so goroutines that use the same hosts do not
 // contend for a cache line. Adding a host takes a lock. If the table is full,
 // it also visits hosts that were used since they were last visited. Each use of
 // a host causes at most one such visit.
@@ -47,7 +47,8 @@ type Table[T any] struct {
 // A hashTable has a fixed number of buckets. The entries of one bucket form a
 // linked list, which readers follow without a lock.
 type hashTable[T any] struct {
-	// seed is random, so that nobody can choose hosts that share a bucket.
+	// seed is random, so that an attacker cannot choose hosts that share a
+	// bucket.
 	seed maphash.Seed
 
 	byUse      useHeap[T] // all entries, guarded by Table.mu
@@ -94,7 +95,7 @@ func (t *Table[T]) Get(host string, init func(*T)) *T {
 	return &t.Entry(host, init).Value
 }
 
-// Entry does what Get does, and returns the Entry of host.
+// Entry is like Get, but returns the Entry of host.
 func (t *Table[T]) Entry(host string, init func(*T)) *Entry[T] {
 	host = boundedName(host)
 	var e *Entry[T]
@@ -180,8 +181,8 @@ func (t *hashTable[T]) markUsed(e *Entry[T]) {
 	}
 }
 
-// raiseLastUsed never lowers lastUsed: a goroutine that was interrupted may be
-// late.
+// raiseLastUsed does not lower lastUsed, because a goroutine that was
+// interrupted may come late with an earlier generation.
 func (e *Entry[T]) raiseLastUsed(now uint64) {
 	for {
 		last := e.lastUsed.Load()
@@ -196,7 +197,7 @@ func (e *Entry[T]) raiseLastUsed(now uint64) {
 func (t *hashTable[T]) insert(e *Entry[T]) {
 	newest := use[T]{t.generation.Add(1), e}
 	if len(t.byUse) < MaxEntries {
-		t.byUse = append(t.byUse, newest) // a heap still: no use is later
+		t.byUse = append(t.byUse, newest) // the last use, so this is still a heap
 	} else {
 		t.remove(t.byUse.replaceOldest(newest))
 	}
@@ -213,8 +214,8 @@ func (t *hashTable[T]) remove(e *Entry[T]) {
 	for link.Load() != e {
 		link = &link.Load().next
 	}
-	// e.next stays as it is: a reader that is at e still reaches the rest of
-	// the list.
+	// e.next does not change, so a reader that is at e still reaches the rest
+	// of the list.
 	link.Store(e.next.Load())
 	e.evicted.Store(true)
 }

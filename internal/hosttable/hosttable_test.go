@@ -110,7 +110,7 @@ func TestEvictsTheLeastRecentlyUsed(t *testing.T) {
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(lastUsed)), table.Hosts())
 }
 
-// An Entry that is kept is as good as a lookup, until its host is evicted.
+// An Entry that is kept replaces a lookup until its host is evicted.
 func TestEntry(t *testing.T) {
 	var table hosttable.Table[hostValue]
 	kept := table.Entry("kept", func(v *hostValue) { v.host = "kept" })
@@ -242,7 +242,7 @@ func TestConcurrentGetInitializesOnce(t *testing.T) {
 	assert.EqualValues(t, hosttable.MaxEntries, initialized.Load())
 }
 
-// Goroutines that wait while one of them adds a host get what that one added.
+// Goroutines that wait while one of them adds a host get the same value.
 func TestConcurrentGetOfOneHost(t *testing.T) {
 	var table hosttable.Table[hostValue]
 	const goroutines = 8

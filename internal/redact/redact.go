@@ -1,11 +1,11 @@
-// Package redact turns URLs and errors into text for logs. It removes what may
-// be a secret, and escapes what could end a line of a log, control a terminal
-// or change the order of text.
+// Package redact turns URLs and errors into text for logs. It removes text that
+// may be a secret. It escapes characters that could end a line of a log,
+// control a terminal or change the order of text.
 //
 // The package knows URLs, and where net/http quotes a URL or a response in the
-// text of an error. It does not know the secrets: it keeps the path of a URL,
-// even if a service has tokens there, and it keeps a header or a token that an
-// error of another package quotes in another form.
+// text of an error. It does not know the secrets. So it keeps the path of a
+// URL, even if a service has tokens there. It also keeps a header or a token
+// that an error of another package quotes in another form.
 package redact
 
 import (
@@ -74,8 +74,8 @@ func urlPart(s string) string {
 
 // Error returns the text of err, in at most 512 bytes. It returns "" for nil.
 //
-// Error replaces each URL with what [URL] returns for it. It also redacts what
-// looks like user information, a query or a fragment outside of a URL. If
+// Error replaces each URL with the result of [URL]. Outside of URLs, it also
+// redacts text that looks like user information, a query or a fragment. If
 // something may be a secret but cannot be parsed, then the rest of the text may
 // quote it again, so Error removes the rest, too.
 func Error(err error) string {
@@ -85,9 +85,9 @@ func Error(err error) string {
 	return Text(redactText(redactResponse(redactURLErrors(err.Error(), err))))
 }
 
-// redactResponse removes from s what net/http quotes of a malformed response,
-// and everything after it. If a connection is out of step, then such a response
-// can be the body of another one.
+// redactResponse removes from s the part of a malformed response that net/http
+// quotes, and everything after it. The bytes can be part of the body of another
+// response on the same connection.
 func redactResponse(s string) string {
 	start := strings.Index(s, "malformed ")
 	if start < 0 {
@@ -101,9 +101,9 @@ func redactResponse(s string) string {
 	return strings.TrimRight(s[:start+quote], " ") + " " + redacted + ellipsis
 }
 
-// redactURLErrors redacts in text what comes from each *url.Error in the tree
-// of err. Their URLs can be malformed and contain spaces and quotation marks,
-// so redactText would not find where they end.
+// redactURLErrors redacts in text the part that comes from each *url.Error in
+// the tree of err. Their URLs can be malformed and contain spaces and quotation
+// marks, so redactText would not find where they end.
 func redactURLErrors(text string, err error) string {
 	switch e := err.(type) {
 	case *url.Error:
@@ -123,7 +123,7 @@ func redactURLErrors(text string, err error) string {
 // urlErrorText returns e.Error() without secrets.
 func urlErrorText(e *url.Error) string {
 	// The error of url.Parse quotes parts of the URL, such as a password that
-	// it took for a port. These parts can look like anything.
+	// it took for a port. These parts can have any form.
 	cause := "invalid URL"
 	if _, err := url.Parse(e.URL); err == nil && e.Op != "parse" {
 		cause = Error(e.Err)
@@ -141,8 +141,8 @@ func redactRawURL(s string) string {
 	if u.Host == "" {
 		return URL(u)
 	}
-	// After a host, an @ is known not to end user information. Encoded, it does
-	// not look to redactToken as if it did.
+	// An @ after the host does not end user information. If it is encoded,
+	// redactToken does not mistake it for one that does.
 	return strings.ReplaceAll(URL(u), "@", "%40")
 }
 
@@ -155,7 +155,7 @@ func redactText(s string) string {
 		token := s[:tokenLen(s)]
 		s = s[len(token):]
 		safe, more := redactQuoted(token)
-		// A token whose end was not read can be anything.
+		// A token whose end was not read may have a secret anywhere.
 		if long && (s == "" || isOpenQuote(token)) {
 			safe, more = redacted, false
 		}
@@ -204,8 +204,8 @@ func tokenLen(s string) int {
 }
 
 // redactToken redacts s if it may be a URL or a part of one, and else returns
-// it as it is. If more is false, then the text after s may quote what was
-// redacted.
+// it as it is. If more is false, then the text after s may quote the redacted
+// part.
 func redactToken(s string) (safe string, more bool) {
 	before, _, ok := strings.Cut(s, "://")
 	if !ok {
@@ -232,8 +232,8 @@ func redactToken(s string) (safe string, more bool) {
 	return s[:start] + URL(u) + s[end:], true
 }
 
-// redactQuery redacts what follows the first question mark or number sign in s,
-// unless that is only punctuation. A token of OAuth 2.0 comes in a fragment
+// redactQuery redacts the text after the first question mark or number sign in
+// s, unless that is only punctuation. A token of OAuth 2.0 comes in a fragment
 // (RFC 6749, section 4.2.2).
 func redactQuery(s string) string {
 	end := strings.IndexAny(s, "?#") + 1
@@ -250,11 +250,11 @@ func isSchemeRune(r rune) bool {
 		(unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("+-.", r))
 }
 
-// Text returns s in at most 512 bytes, and escapes all that is not printable
-// as a quoted Go string does: control characters, line and paragraph
-// separators, invisible characters, those that change the direction of text,
-// and bytes that are not UTF-8. Text that was escaped remains the same. Text
-// does not redact anything.
+// Text returns s in at most 512 bytes, and escapes all characters that are not
+// printable as a quoted Go string does. These are control characters, line and
+// paragraph separators, invisible characters, characters that change the
+// direction of text, and bytes that are not UTF-8. Text that was escaped
+// remains the same. Text does not redact anything.
 func Text(s string) string {
 	b := make([]byte, 0, min(len(s), maxTextLen))
 	cut := 0 // where an ellipsis has room, between two characters or escapes

@@ -109,7 +109,7 @@ type secretError struct{ error }
 
 func (e secretError) Unwrap() error { return e.error }
 
-func TestErrorKeepsWhatHappened(t *testing.T) {
+func TestErrorKeepsOtherText(t *testing.T) {
 	for want, err := range map[string]error{
 		"":     nil,
 		"EOF":  errors.New("EOF"),
@@ -138,8 +138,8 @@ func TestErrorKeepsWhatHappened(t *testing.T) {
 	}
 }
 
-// redactTests are errors and the text that may be logged for them. All that has
-// to be removed is SECRET.
+// redactTests are errors and the text that may be logged for them. SECRET
+// stands for the parts that must be removed.
 type redactTests []struct {
 	err  error
 	want string
@@ -394,7 +394,7 @@ func FuzzRedact(f *testing.F) {
 		if how%2 == 0 {
 			raw = fmt.Sprintf("%q", raw)
 		} else if strings.Contains(raw, `"`) || strings.ContainsFunc(raw, unicode.IsSpace) {
-			return // nobody can tell where such a URL ends
+			return // the end of such a URL is unknown
 		}
 		checkRedacted(t, redact.Error(errors.New("see "+raw+" "+around)), secret)
 	})

@@ -1,10 +1,10 @@
 // Package replay lets several attempts send one request body.
 //
-// It knows bodies: readers, GetBody, files. It does not know what an attempt
-// is for, whether another follows, or what a failure means. Nothing in it
-// waits for a Read, or for a Close before the end of a body, for longer than a
-// moment: either may block, may share a lock with the other, or may belong to
-// the request that a server is handling.
+// It knows bodies, which are readers, files, and the results of GetBody. It
+// does not know policies or responses, and does not decide whether an attempt
+// follows. Nothing in it waits for a Read, or for a Close before the end of a
+// body, for longer than a moment. Either may block, may share a lock with the
+// other, or may belong to the request that a server is handling.
 //
 // The calls come in this order:
 //
@@ -22,39 +22,40 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
 )
 
 // patience is how long this package waits for a Read or a Close that blocks.
-const patience = 50 * time.Millisecond
+const patience = bounded.MaxTime
 
 // Body is the body of a request as its attempts see it. Its zero value is
 // ready for Prepare. It is not safe for concurrent use; the readers that Open
 // returns are independent of it.
 type Body struct {
+	// Only the goroutine that sends attempts uses these. Other goroutines get
+	// pointers to a Recorder or to Copies, which have locks.
 	req    *http.Request
-	source io.ReadCloser // what the current attempt's body is, or is read from
-	rec    *Recorder     // between source and the base transport; nil: source is used as it is
-	copies *Copies       // that the current attempt gets from GetBody; nil: its GetBody is the caller's own
+	source io.ReadCloser // the body of the current attempt, or of its Recorder
+	rec    *Recorder     // between source and the base transport; nil: source is sent as it is
+	copies *Copies       // from GetBody of the current attempt; nil: it has the caller's GetBody
 	next   io.ReadCloser // from GetBody, between Rewind and Open
-	err    error         // why GetBody did not return a body
+	err    error         // the reason why GetBody did not return a body
 }
 
-// Prepare decides how the body of req is sent. A body in memory for which
-// there is GetBody is sent as it is: its reader neither fails nor blocks. Any
+// Prepare decides how the body of req is sent. A body in memory is sent as it
+// is if there is GetBody, because its reader neither fails nor blocks. Any
 // other body is read through a Recorder, which keeps at most limit bytes if
 // there is no GetBody.
 func (b *Body) Prepare(req *http.Request, limit int64) {
 	b.req, b.source = req, req.Body
 	switch {
 	case !Has(req):
-	// Only a record of what was sent can replace it.
+	// Only a record of the bytes can replace the body.
 	case req.GetBody == nil:
 		b.rec = newRecorder(req.Body, limit)
-	// GetBody returns new bodies, so nothing is recorded. The Recorder knows
-	// whether the attempt before still reads, and how the reader failed.
+	// GetBody returns new bodies, so no bytes are recorded. The Recorder knows
+	// whether an attempt still reads, and how the reader failed.
 	case !bounded.InMemory(req.Body):
 		b.rec = newUnrecorded(req.Body)
 	}
@@ -70,8 +71,8 @@ func IsDirect(req *http.Request) bool {
 	return !Has(req) || req.GetBody != nil && bounded.InMemory(req.Body)
 }
 
-// Direct reports whether the base transport reads the body without a Recorder
-// in between.
+// Direct reports whether the base transport reads the body itself, without a
+// Recorder.
 func (b *Body) Direct() bool { return b.rec == nil }
 
 // Recorder returns the Recorder of the current attempt, or nil.
@@ -89,11 +90,11 @@ func (b *Body) GetBody() func() (io.ReadCloser, error) {
 	return b.req.GetBody
 }
 
-// Err returns why Rewind got no body from GetBody, or nil.
+// Err returns the reason why Rewind got no body from GetBody, or nil.
 func (b *Body) Err() error { return b.err }
 
-// Open returns the body of the next attempt. If that is the last attempt that
-// can be made, nothing is recorded any more.
+// Open returns the body of the next attempt. If no attempt can follow that one,
+// nothing more is recorded.
 func (b *Body) Open(last bool) io.ReadCloser {
 	if b.next != nil {
 		b.replaceSource()
@@ -101,18 +102,18 @@ func (b *Body) Open(last bool) io.ReadCloser {
 	switch {
 	case b.rec == nil:
 		return b.source
-	case b.rec.hasGetBody:
+	case b.req.GetBody != nil:
 		b.copies = newCopies(b.req.GetBody, b.rec)
 	}
 	return b.rec.open(last)
 }
 
-// replaceSource ends the bodies of the attempt before, and takes the one that
+// replaceSource ends the bodies of the previous attempt, and takes the one that
 // GetBody has returned.
 func (b *Body) replaceSource() {
 	next := b.next
 	for _, r := range b.recorders() {
-		r.endView() // the attempt before may still be reading
+		r.endView() // the previous attempt may still be reading
 		if sameBody(r.source, next) {
 			r.leaveSource()
 		}
@@ -134,9 +135,9 @@ func (b *Body) recorders() []*Recorder {
 }
 
 // Reserve reports whether the body can be sent again, as far as that is known
-// without GetBody. Until Open or Finish, no attempt reads more than is kept:
-// the attempt before may still be sending the body, and has to go on with that
-// if its response turns out to be the last.
+// without GetBody. Until Open or Finish, no attempt reads bytes that the record
+// cannot keep. The previous attempt may still be sending the body, and
+// continues if its response is the last one.
 func (b *Body) Reserve() bool {
 	b.err = nil
 	switch {
@@ -152,10 +153,10 @@ func (b *Body) Reserve() bool {
 }
 
 // Rewind calls GetBody for the next attempt, if there is GetBody, and reports
-// whether there is a body. It comes after Reserve, and when nothing else
-// prevents the retry: GetBody may seek in the body that the attempt before is
-// still sending. uploaded tells that the attempt is known not to read its body
-// any more.
+// whether there is a body. Rewind is called after Reserve, and only if no other
+// condition prevents the retry. The reason is that GetBody may seek in the body
+// that the previous attempt is still sending. uploaded means that this attempt
+// does not read its body any more.
 func (b *Body) Rewind(uploaded bool) bool {
 	switch {
 	case !Has(b.req) || b.req.GetBody == nil:
@@ -169,8 +170,8 @@ func (b *Body) Rewind(uploaded bool) bool {
 }
 
 // rewindInMemory calls GetBody for a body in memory. Some implementations seek
-// in the reader that they are given for, and return it again or another reader
-// that reads from it. This is fine only if nothing else reads it.
+// in the reader of the request's body, and return it again or another reader
+// that reads from it. Nothing else must read it then.
 func (b *Body) rewindInMemory(uploaded bool) (io.ReadCloser, error) {
 	next, err := callGetBody(b.req.GetBody)
 	switch {
@@ -178,17 +179,17 @@ func (b *Body) rewindInMemory(uploaded bool) (io.ReadCloser, error) {
 		return next, err
 	case sameBody(b.source, next):
 		return nil, errStillRead
-	// Nothing shows what such a body reads from in the end, and no Recorder
-	// can pause the attempt before.
+	// Such a body may read from the same reader, and without a Recorder, the
+	// previous attempt cannot be paused.
 	case !bounded.InMemory(next):
-		_ = bounded.Close(patience, next) // errMayBeRead is what matters
+		_ = bounded.Close(patience, next) // the caller gets errMayBeRead
 		return nil, errMayBeRead
 	}
 	return next, nil
 }
 
-// Finish says that no attempt follows the current one, which may still be
-// sending the body. It takes back Reserve.
+// Finish is called when no attempt follows the current one, which may still be
+// sending the body. It undoes Reserve.
 func (b *Body) Finish() {
 	if b.rec != nil {
 		unpin(b.recorders())
@@ -196,8 +197,8 @@ func (b *Body) Finish() {
 	}
 }
 
-// Abort closes the bodies that attempts read through a Recorder, and the one
-// that Rewind got for an attempt that does not follow.
+// Abort closes the bodies that the current attempt reads through a Recorder,
+// and the body that Rewind got for an attempt that is not made.
 func (b *Body) Abort() {
 	next := b.next
 	b.next = nil
@@ -210,11 +211,12 @@ func (b *Body) Abort() {
 		_ = r.closeSource() // net/http has no use for the error either
 	}
 	if next != nil {
-		_ = bounded.Close(patience, next) // nobody has read it
+		_ = bounded.Close(patience, next) // no attempt has read it
 	}
 }
 
-// Failure returns the error of the caller's own reader, if that has failed.
+// Failure returns the error of the caller's reader, or nil if that has not
+// failed.
 func (b *Body) Failure() error {
 	for _, r := range b.recorders() {
 		if err := r.failure(); err != nil {
@@ -224,9 +226,9 @@ func (b *Body) Failure() error {
 	return nil
 }
 
-// WithCloseFailure adds to err, of an attempt, the error of closing the
-// caller's own reader, if there is one, and reports whether there is. HTTP/1
-// returns either of them.
+// WithCloseFailure adds the error of closing the caller's reader to err, the
+// error of an attempt. failed reports whether there was one. Over HTTP/1,
+// net/http returns only one of the two errors.
 func (b *Body) WithCloseFailure(err error) (all error, failed bool) {
 	for _, r := range b.recorders() {
 		closeErr := r.closeFailure()
@@ -234,7 +236,7 @@ func (b *Body) WithCloseFailure(err error) (all error, failed bool) {
 			continue
 		}
 		failed = true
-		// net/http returns it only if nothing failed before
+		// net/http returns it only if there was no error before
 		// (transferWriter.writeBody).
 		if !errors.Is(err, closeErr) {
 			err = fmt.Errorf("%w: %w", closeErr, err)
@@ -250,7 +252,7 @@ func (b *Body) ClosedEarly() bool {
 }
 
 // Watch is called before the base transport's RoundTrip, and stop after it. In
-// between, the end of ctx ends the reading of the body: over HTTP/1, net/http
+// between, the end of ctx ends the reading of the body. Over HTTP/1, net/http
 // waits for a Read that blocks even after the request was canceled.
 func (b *Body) Watch(ctx context.Context) (stop func()) {
 	rec, copies := b.rec, b.copies
@@ -263,8 +265,8 @@ func (b *Body) Watch(ctx context.Context) (stop func()) {
 	}
 	rec.setInRoundTrip(true)
 	copies.begin(ctx)
-	// An interrupt that has begun is waited for, because it must not end the
-	// next attempt's view.
+	// stop waits for an interrupt that has begun, which must not end the view
+	// of the next attempt.
 	interrupted := make(chan struct{})
 	stopInterrupt := context.AfterFunc(ctx, func() { defer close(interrupted); interrupt() })
 	return func() {

@@ -22,26 +22,27 @@ var (
 	errOver        = errors.New("httpretry: GetBody was called after its attempt")
 )
 
-// Copies are the bodies of one attempt whose request has GetBody: the body that
-// it begins with, and a copy for each call of GetBody by the base transport.
-// net/http calls GetBody to send the request once more, and layers do, too.
+// Copies are the bodies of one attempt whose request has GetBody. These are the
+// body that the attempt begins with, and a copy for each call of GetBody by the
+// base transport. net/http calls GetBody to send the request once more, and
+// layers do, too.
 //
 // GetBody may seek in the reader of a body that it has returned before. So the
 // attempt's readers pause while it runs, and no reader is read for two
-// sendings. net/http does not close every body that it gets: over HTTP/2, it
-// asks for one before it knows whether a connection is there
+// sendings. net/http does not close every body that it gets. Over HTTP/2, it
+// calls GetBody before it knows whether there is a connection
 // (http2Transport.RoundTripOpt, then Transport.roundTrip with rewindBody). So
-// what is still open is closed with the attempt.
+// bodies that are still open are closed with the attempt.
 //
 // Copies are safe for concurrent use. A nil *Copies has no bodies.
 type Copies struct {
+	// newCopies sets these. From then on, they are only read. turn contains a
+	// value while GetBody is called for the base transport. A mutex would let
+	// a GetBody that blocks delay the end of the attempt.
 	getBody func() (io.ReadCloser, error)
+	turn    chan struct{}
 
-	// turn contains a value while GetBody is called for the base transport. It
-	// is no mutex, because a GetBody that blocks must not hold up the end of
-	// the attempt.
-	turn chan struct{}
-
+	// mu guards the fields below.
 	mu   sync.Mutex
 	ctx  context.Context // of the attempt while RoundTrip is running, else nil
 	recs []*Recorder     // of the body that the attempt begins with, then of the copies
@@ -64,8 +65,9 @@ func (c *Copies) Get() (io.ReadCloser, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	// RoundTrip may have returned meanwhile. After the end of the context,
-	// net/http would look at a body that is still being read (rewindBody).
+	// RoundTrip may have returned while this call waited. If the context has
+	// ended, net/http would use the body while an earlier sending still reads
+	// (rewindBody).
 	if _, err := c.running(); err != nil {
 		return nil, err
 	}
@@ -79,7 +81,7 @@ func (c *Copies) Get() (io.ReadCloser, error) {
 		if !sameBody(r.source, next) {
 			continue
 		}
-		// GetBody has moved its position.
+		// GetBody has moved the position of the reader.
 		r.endView()
 		if !idle[i] {
 			return nil, errStillRead
@@ -107,22 +109,21 @@ func (c *Copies) add(source io.ReadCloser) (io.ReadCloser, error) {
 	r := newUnrecorded(source)
 	body := r.open(true)
 	c.mu.Lock()
-	// If GetBody returns after the end of the attempt, nobody else ends the
-	// copy.
+	// If GetBody returns after the end of the attempt, the copy is closed here.
 	over := c.ctx == nil || c.ctx.Err() != nil
 	if !over {
 		c.recs = append(c.recs, r)
 	}
 	c.mu.Unlock()
 	if over {
-		_ = r.closeSource() // errOver is what matters
+		_ = r.closeSource() // the caller gets errOver
 		return nil, errOver
 	}
 	return body, nil
 }
 
-// rewind calls GetBody for the next attempt. All readers are paused from then
-// on.
+// rewind calls GetBody for the next attempt. It pauses all readers, and they
+// stay paused.
 func (c *Copies) rewind() (io.ReadCloser, error) {
 	// RoundTrip has returned, but a goroutine of a layer may be in GetBody.
 	timer := time.NewTimer(patience)
@@ -146,21 +147,22 @@ func (c *Copies) rewind() (io.ReadCloser, error) {
 		return nil, err
 	}
 	for i, r := range recs {
-		// Such a reader is closed, or a Read of it goes on.
+		// Such a reader is closed, or a Read of it is still under way.
 		if !idle[i] && sameBody(r.source, next) {
 			return nil, errStillRead
 		}
 	}
-	// Nothing shows whether another body reads from the same source in the end,
-	// of which the Read would take bytes. No Read in memory takes that long.
+	// Another body may read from the same source, and the Read that is under
+	// way would take bytes of it. A body in memory cannot, because no Read in
+	// memory takes that long.
 	if !ended && !bounded.InMemory(next) {
-		_ = bounded.Close(patience, next) // errUnended is what matters
+		_ = bounded.Close(patience, next) // the caller gets errUnended
 		return nil, errUnended
 	}
 	return next, nil
 }
 
-// begin notes that the base transport's RoundTrip begins, with the context of
+// begin records that the base transport's RoundTrip begins, with the context of
 // the attempt.
 func (c *Copies) begin(ctx context.Context) {
 	if c == nil {
@@ -171,7 +173,7 @@ func (c *Copies) begin(ctx context.Context) {
 	c.ctx = ctx
 }
 
-// returned notes that the base transport's RoundTrip has returned.
+// returned records that the base transport's RoundTrip has returned.
 func (c *Copies) returned() {
 	if c == nil {
 		return
@@ -197,7 +199,7 @@ func unpin(recs []*Recorder) {
 	}
 }
 
-// all returns the Recorders of all bodies so far.
+// all returns the Recorders of all bodies.
 func (c *Copies) all() []*Recorder {
 	if c == nil {
 		return nil
@@ -217,7 +219,7 @@ func (c *Copies) Interrupt() {
 // End closes all bodies, and thereby ends their Reads.
 func (c *Copies) End() {
 	for _, r := range c.all() {
-		_ = r.closeSource() // nobody is left who could use the error
+		_ = r.closeSource() // the attempt has ended and cannot return the error
 	}
 }
 
@@ -233,9 +235,9 @@ func callGetBody(getBody func() (io.ReadCloser, error)) (io.ReadCloser, error) {
 	return next, nil
 }
 
-// sameBody reports whether GetBody returned a body that is known already.
+// sameBody reports whether next, which GetBody returned, is the body source.
 func sameBody(source, next io.ReadCloser) bool {
-	// These contain pointers, which can be compared.
+	// Bodies in memory contain pointers, which can be compared.
 	if bounded.InMemory(next) {
 		return source == next
 	}

@@ -13,12 +13,14 @@ import (
 	"github.com/seed421102f4/httpretry/internal/replay"
 )
 
-// A Read that waits while a retry is being decided ends with its view, also if
-// the next attempt reads nothing, and with the source.
+// A Read may wait while a retry is being decided. It ends when the next attempt
+// begins, even if that reads nothing, or when the body or the source is closed.
 func TestWaitingReadEnds(t *testing.T) {
-	for name, end := range map[string]func(b *replay.Body){
-		"Open":  func(b *replay.Body) { b.Open(false) },
-		"Abort": func(b *replay.Body) { b.Abort() },
+	for name, end := range map[string]func(b *replay.Body, view io.Closer){
+		"Open":      func(b *replay.Body, _ io.Closer) { b.Open(false) },
+		"Abort":     func(b *replay.Body, _ io.Closer) { b.Abort() },
+		"Interrupt": func(b *replay.Body, _ io.Closer) { b.Recorder().Interrupt() },
+		"Close":     func(_ *replay.Body, view io.Closer) { _ = view.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -30,7 +32,7 @@ func TestWaitingReadEnds(t *testing.T) {
 				go func() { _, err := view.Read(make([]byte, 1)); done <- err }()
 				synctest.Wait()
 				require.Empty(t, done, "it waits")
-				end(b)
+				end(b, view)
 				require.Error(t, <-done)
 				b.Abort()
 			})
@@ -38,8 +40,7 @@ func TestWaitingReadEnds(t *testing.T) {
 	}
 }
 
-// A view that no other follows reads without a lock. Interrupt ends such a
-// Read, too.
+// Interrupt ends a Read of the last attempt, too.
 func TestInterruptTheLastAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocked()

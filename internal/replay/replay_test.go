@@ -40,8 +40,7 @@ func (s *source) Close() error {
 	return s.closeErr
 }
 
-// blocked is a source whose Read gives what is sent to it, and blocks until
-// then or until it is closed.
+// blocked is a source whose Read blocks until it receives data or is closed.
 type blocked struct {
 	source
 	data   chan string
@@ -128,10 +127,11 @@ func TestDirect(t *testing.T) {
 		getBody func() (io.ReadCloser, error)
 		want    bool
 	}{
-		"strings.Reader":  {io.NopCloser(strings.NewReader("text")), getBody, true},
-		"bytes.Reader":    {io.NopCloser(bytes.NewReader([]byte("text"))), getBody, true},
-		"bytes.Buffer":    {io.NopCloser(bytes.NewBufferString("text")), getBody, true},
-		"another reader":  {io.NopCloser(struct{ io.Reader }{strings.NewReader("text")}), getBody, false},
+		"strings.Reader": {io.NopCloser(strings.NewReader("text")), getBody, true},
+		"bytes.Reader":   {io.NopCloser(bytes.NewReader([]byte("text"))), getBody, true},
+		"bytes.Buffer":   {io.NopCloser(bytes.NewBufferString("text")), getBody, true},
+		"another reader": {
+			io.NopCloser(struct{ io.Reader }{strings.NewReader("text")}), getBody, false},
 		"another closer":  {newSource(strings.NewReader("text")), getBody, false},
 		"without GetBody": {io.NopCloser(strings.NewReader("text")), nil, false},
 	} {
@@ -144,14 +144,16 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// Whatever an attempt has read, the next one gets the whole body, as long as
-// that fits. The source is closed once, in the end.
+// The next attempt gets the whole body if the bytes that attempts have read
+// fit. In the end, the source is closed once.
 func TestRecord(t *testing.T) {
 	const text = "0123456789"
 	for limit := range int64(len(text) + 2) {
 		for read := range len(text) + 1 {
-			checkRecord(t, newSource(iotest.OneByteReader(strings.NewReader(text))), text, limit, read)
-			checkRecord(t, newSource(iotest.DataErrReader(strings.NewReader(text))), text, limit, read)
+			checkRecord(t, newSource(iotest.OneByteReader(strings.NewReader(text))),
+				text, limit, read)
+			checkRecord(t, newSource(iotest.DataErrReader(strings.NewReader(text))),
+				text, limit, read)
 		}
 	}
 }
@@ -202,11 +204,13 @@ func TestLastAttempt(t *testing.T) {
 	assert.Equal(t, "some", readN(t, view, 4))
 	require.NoError(t, view.Close())
 	assert.EqualValues(t, 1, s.closes.Load(), "with the last view")
+	_, err := view.Read(make([]byte, 1))
+	require.ErrorContains(t, err, "closed")
 	assert.True(t, b.ClosedEarly())
 }
 
-// The failure of the source is that of every later view. There is nothing to
-// send again then.
+// The failure of the source is that of every later view. The body cannot be
+// sent again then.
 func TestSourceFails(t *testing.T) {
 	boom := errors.New("boom")
 	for _, last := range []bool{false, true} {
@@ -232,7 +236,7 @@ func TestClosedSource(t *testing.T) {
 		_, err := view.Read(make([]byte, 10))
 		require.Error(t, err)
 		require.NoError(t, b.Failure())
-		assert.False(t, reserve(b, false), "what follows is lost")
+		assert.False(t, reserve(b, false), "the rest is lost")
 	})
 }
 
@@ -263,7 +267,7 @@ func TestCloseFails(t *testing.T) {
 }
 
 // A new view may begin while the one before is inside Read of the source. It
-// gets what that Read returns, and the old view gets an error.
+// gets the result of that Read, and the old view gets an error.
 func TestViewsShareARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocked()
@@ -287,8 +291,8 @@ func TestViewsShareARead(t *testing.T) {
 	})
 }
 
-// While a retry is being decided, the attempt before reads no more than is
-// kept. If no retry follows, it goes on.
+// While a retry is being decided, the previous attempt reads no bytes that
+// cannot be kept. If no retry follows, it continues.
 func TestReserveHoldsReads(t *testing.T) {
 	for _, follows := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -312,7 +316,7 @@ func TestReserveHoldsReads(t *testing.T) {
 	}
 }
 
-// A Read is under way whose result will not fit.
+// The bytes of a Read that is under way may not fit.
 func TestReserveDuringAReadPastTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocked()
@@ -326,8 +330,8 @@ func TestReserveDuringAReadPastTheLimit(t *testing.T) {
 	})
 }
 
-// An attempt that still sends the body when its response is returned goes on
-// with it.
+// An attempt may still be sending the body when its response is returned. It
+// continues.
 func TestFinishLetsTheUploadGoOn(t *testing.T) {
 	s := newText("some text")
 	b := prepare(s, 100)
@@ -344,7 +348,8 @@ func TestFinishLetsTheUploadGoOn(t *testing.T) {
 	assert.EqualValues(t, 1, s.closes.Load(), "no attempt was made")
 }
 
-// A file is read from where it stood, by each attempt, and nothing is kept.
+// Each attempt reads a file from the position that it had, and no bytes are
+// kept.
 func TestFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, []byte("skipped0123456789"), 0o600))
@@ -361,9 +366,95 @@ func TestFile(t *testing.T) {
 		require.Error(t, err, "of a closed view")
 		require.True(t, reserve(b, false))
 	}
-	assert.Equal(t, "0123456789", readAll(t, b.Open(true)))
+	view := b.Open(true)
+	text, err := io.ReadAll(iotest.OneByteReader(view))
+	require.NoError(t, err)
+	assert.Equal(t, "0123456789", string(text))
+	require.NoError(t, view.Close())
 	_, err = file.Stat()
 	require.ErrorIs(t, err, os.ErrClosed)
+}
+
+// A file that fails is not sent again, and neither is one that is closed. The
+// end of a file is no failure.
+func TestFileEnds(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, []byte("text"), 0o600))
+	file, err := os.Open(name)
+	require.NoError(t, err)
+	b := prepare(file, 0)
+	assert.Equal(t, "text", readAll(t, b.Open(false)))
+	require.NoError(t, b.Failure())
+	require.True(t, reserve(b, true))
+	b.Abort()
+	assert.False(t, reserve(b, true))
+	require.NoError(t, b.Failure())
+
+	file, err = os.OpenFile(name, os.O_WRONLY, 0)
+	require.NoError(t, err)
+	b = prepare(file, 0)
+	_, err = b.Open(false).Read(make([]byte, 1))
+	require.Error(t, err)
+	require.Equal(t, err, b.Failure())
+	assert.False(t, reserve(b, true))
+	b.Abort()
+	require.Equal(t, err, b.Failure())
+}
+
+// If no later attempt can read from a source, it is closed with its view, and
+// not only with the request.
+func TestCloseOfAViewClosesTheSource(t *testing.T) {
+	getBody := func() (io.ReadCloser, error) { return newText("text"), nil }
+	for name, tt := range map[string]struct {
+		getBody func() (io.ReadCloser, error)
+		limit   int64
+		read    int
+		want    int32
+	}{
+		"unread, with GetBody":          {getBody, 0, 0, 0},
+		"read in part, with GetBody":    {getBody, 0, 1, 1},
+		"unread":                        {nil, 2, 0, 0},
+		"read in part":                  {nil, 2, 2, 0},
+		"more than the record can keep": {nil, 2, 3, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, b := newText("text"), new(replay.Body)
+			b.Prepare(request(s, tt.getBody), tt.limit)
+			view := b.Open(false)
+			readN(t, view, tt.read)
+			require.NoError(t, view.Close())
+			assert.Equal(t, tt.want, s.closes.Load())
+			b.Abort()
+			assert.EqualValues(t, 1, s.closes.Load())
+		})
+	}
+}
+
+// An earlier attempt may close its body late, while the current one reads.
+func TestLateCloseOfAnEarlierView(t *testing.T) {
+	for _, last := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { closeLate(t, last) })
+	}
+}
+
+func closeLate(t *testing.T, last bool) {
+	t.Helper()
+	s := newBlocked()
+	b := prepare(s, 100)
+	old := b.Open(false)
+	go func() { s.data <- "some " }()
+	readN(t, old, 5)
+	require.True(t, reserve(b, false))
+	view := b.Open(last)
+	defer b.Watch(t.Context())()
+	go func() {
+		time.Sleep(time.Minute)
+		assert.Zero(t, s.closes.Load(), "the Read is still under way")
+		s.data <- "text"
+		close(s.data)
+	}()
+	time.AfterFunc(time.Second, func() { assert.NoError(t, old.Close()) })
+	assert.Equal(t, "some text", readAll(t, view))
 }
 
 // A pipe is an *os.File that cannot be read at an offset.
@@ -422,14 +513,45 @@ func TestGetBodyInMemory(t *testing.T) {
 	b.Abort()
 }
 
+// A body in memory may still be read when GetBody is called. Another body in
+// memory does not share its reader, but any other body may.
+func TestGetBodyOfABodyInMemory(t *testing.T) {
+	for name, tt := range map[string]struct{ inMemory, uploaded, want bool }{
+		"in memory":               {true, false, true},
+		"not in memory":           {false, false, false},
+		"in memory, uploaded":     {true, true, true},
+		"not in memory, uploaded": {false, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newText("text")
+			next := io.ReadCloser(s)
+			if tt.inMemory {
+				next = io.NopCloser(strings.NewReader("text"))
+			}
+			b := new(replay.Body)
+			b.Prepare(request(io.NopCloser(strings.NewReader("text")),
+				func() (io.ReadCloser, error) { return next, nil }), 0)
+			b.Open(false)
+			assert.Equal(t, tt.want, reserve(b, tt.uploaded))
+			if !tt.want {
+				require.ErrorContains(t, b.Err(), "the body may still be being read")
+				assert.EqualValues(t, 1, s.closes.Load())
+				return
+			}
+			assert.Equal(t, "text", readAll(t, b.Open(true)))
+		})
+	}
+}
+
 func TestGetBodyFails(t *testing.T) {
 	boom := errors.New("boom")
 	for name, tt := range map[string]struct {
 		getBody func() (io.ReadCloser, error)
 		want    string
 	}{
-		"error":   {func() (io.ReadCloser, error) { return nil, boom }, "boom"},
-		"nothing": {func() (io.ReadCloser, error) { return nil, nil }, "GetBody returned neither a body nor an error"},
+		"error": {func() (io.ReadCloser, error) { return nil, boom }, "boom"},
+		"nothing": {func() (io.ReadCloser, error) { return nil, nil },
+			"GetBody returned neither a body nor an error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newText("text")
@@ -452,8 +574,8 @@ type seekable struct {
 
 func (s seekable) Read(p []byte) (int, error) { return s.Reader.Read(p) }
 
-// If GetBody has moved the position of the body that an attempt is sending, and
-// no retry follows, the attempt gets an error instead of the wrong bytes.
+// GetBody may move the position of the body that an attempt is sending. If no
+// retry follows, the attempt gets an error instead of wrong bytes.
 func TestGetBodySeeks(t *testing.T) {
 	for _, follows := range []bool{false, true} {
 		t.Run(fmt.Sprint(follows), func(t *testing.T) {
@@ -560,6 +682,7 @@ func TestReopen(t *testing.T) {
 	require.NoError(t, view.Close())
 	_, err := view.Read(make([]byte, 1))
 	require.Error(t, err)
+	require.NoError(t, view.Close())
 	b.Recorder().Reopen()
 	assert.Equal(t, "text", readAll(t, view))
 
@@ -569,10 +692,11 @@ func TestReopen(t *testing.T) {
 	require.NoError(t, view.Close())
 	b.Recorder().Reopen()
 	_, err = view.Read(make([]byte, 1))
-	require.Error(t, err, "what was read in part is not reopened")
+	require.Error(t, err, "a view that was read is not reopened")
 }
 
-// net/http does not close a reopened body again: at its end, it closes itself.
+// net/http does not close a reopened body again, so the body closes itself at
+// its end.
 func TestReopenedCloses(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, b *replay.Body, view io.ReadCloser){
 		"read to its end": func(t *testing.T, _ *replay.Body, view io.ReadCloser) {
@@ -598,12 +722,68 @@ func TestReopenedCloses(t *testing.T) {
 	}
 }
 
-// What GetBody returned for a retry that is not sent is closed, also if the
-// body before was in memory.
+// A view that is reopened begins with the bytes that an earlier attempt has
+// read, whether these are all bytes or not.
+func TestReopenAfterAnEarlierAttempt(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		for _, last := range []bool{false, true} {
+			t.Run(fmt.Sprintf("all=%v/last=%v", all, last), func(t *testing.T) {
+				s := newText("some text")
+				b := prepare(s, 100)
+				first := b.Open(false)
+				assert.Equal(t, "some", readN(t, first, 4))
+				if all {
+					assert.Equal(t, " text", readAll(t, first))
+				}
+				require.True(t, reserve(b, false))
+				view := b.Open(last)
+				stop := b.Watch(t.Context())
+				require.NoError(t, view.Close())
+				b.Recorder().Reopen()
+				assert.Equal(t, "some text", readAll(t, view))
+				stop()
+				b.Finish()
+				assert.EqualValues(t, 1, s.closes.Load())
+			})
+		}
+	}
+}
+
+// The base transport may close a body while its Read blocks and GetBody is
+// called for a copy. Over HTTP/2, it then waits for the Read.
+func TestCloseDuringAReadAndGetBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, called := newBlocked(), make(chan struct{})
+		b := new(replay.Body)
+		b.Prepare(
+			request(s, func() (io.ReadCloser, error) { <-called; return newText("text"), nil }), 0)
+		view := b.Open(false)
+		stop := b.Watch(t.Context())
+		done := make(chan error, 1)
+		go func() { _, err := io.ReadAll(view); done <- err }()
+		s.data <- "some "
+		synctest.Wait()
+		go func() { _, _ = b.GetBody()() }()
+		time.Sleep(time.Second)
+		require.NoError(t, view.Close())
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 1, s.closes.Load())
+		require.Error(t, <-done)
+		close(called)
+		synctest.Wait()
+		stop()
+		b.Abort()
+	})
+}
+
+// If GetBody has returned a body for a retry that is not sent, that body is
+// closed, also if the one before was in memory.
 func TestAbortInMemory(t *testing.T) {
 	next := newText("text")
 	b := new(replay.Body)
-	b.Prepare(request(io.NopCloser(strings.NewReader("text")), func() (io.ReadCloser, error) { return next, nil }), 0)
+	b.Prepare(
+		request(io.NopCloser(strings.NewReader("text")),
+			func() (io.ReadCloser, error) { return next, nil }), 0)
 	b.Open(false)
 	require.True(t, reserve(b, true))
 	b.Abort()
@@ -671,8 +851,8 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// Interrupt also ends a Read of a source of which nothing is kept any more.
-func TestInterruptUnrecorded(t *testing.T) {
+// Interrupt also ends a Read after the record has overflowed.
+func TestInterruptAfterTheOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocked()
 		b := prepare(s, 4)
@@ -749,7 +929,65 @@ func TestCloseDuringARead(t *testing.T) {
 	}
 }
 
-// A Close of the source that blocks is waited for no longer than a moment.
+// After RoundTrip has returned, nothing waits for the Read, so the source stays
+// open for the next attempt.
+func TestCloseDuringAReadAfterRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocked()
+		b := prepare(s, 100)
+		view := b.Open(false)
+		stop := b.Watch(t.Context())
+		go func() { _, _ = io.ReadAll(view) }()
+		synctest.Wait()
+		stop()
+		require.NoError(t, view.Close())
+		time.Sleep(time.Second)
+		assert.Zero(t, s.closes.Load())
+		b.Abort()
+	})
+}
+
+// After its end or its failure, no Read of the source is under way. Then Close
+// waits for the Close of the source, and returns its error.
+func TestCloseAfterTheEndWaits(t *testing.T) {
+	for name, read := range map[string]io.Reader{
+		"end":     struct{ io.Reader }{strings.NewReader("text")},
+		"failure": iotest.ErrReader(errors.New("boom")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				closeErr := errors.New("of Close")
+				s := newSource(read)
+				s.closeTakes, s.closeErr = time.Second, closeErr
+				view := prepare(s, 100).Open(false)
+				_, _ = io.ReadAll(view)
+				require.ErrorIs(t, view.Close(), closeErr)
+			})
+		})
+	}
+}
+
+// If the Read ends by itself after the close, the next attempt gets its bytes.
+func TestCloseDuringAReadThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBlocked()
+		b := prepare(s, 100)
+		view := b.Open(false)
+		stop := b.Watch(t.Context())
+		go func() { _, _ = io.ReadAll(view) }()
+		synctest.Wait()
+		require.NoError(t, view.Close())
+		s.data <- "some "
+		time.Sleep(time.Second)
+		assert.Zero(t, s.closes.Load())
+		stop()
+		require.True(t, reserve(b, true))
+		go func() { s.data <- "text"; close(s.data) }()
+		assert.Equal(t, "some text", readAll(t, b.Open(true)))
+	})
+}
+
+// Nothing waits for a Close of the source that blocks for longer than a moment.
 func TestCloseBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(b *replay.Body){
@@ -789,13 +1027,15 @@ func TestCloseBlocks(t *testing.T) {
 	})
 }
 
-// A source that panics leaves nobody waiting for its Read.
+// If Read of the source panics, later Reads do not wait for it.
 func TestSourcePanics(t *testing.T) {
 	b := prepare(newSource(panicking{}), 100)
 	view := b.Open(false)
 	assert.PanicsWithValue(t, "boom", func() { _, _ = view.Read(make([]byte, 1)) })
 	_, err := view.Read(make([]byte, 1))
 	require.Error(t, err)
+	require.NoError(t, b.Failure())
+	assert.False(t, reserve(b, true))
 	b.Abort()
 }
 

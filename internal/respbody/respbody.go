@@ -1,10 +1,10 @@
 // Package respbody discards, buffers and follows response bodies.
 //
-// It knows responses and what net/http's bodies do when they are read and
-// closed. It does not know attempts. Nothing in it waits for a Read or a Close
-// for longer than a moment: over HTTP/2, both wait for their turn to write on
-// the connection, where another request may be stuck; a body that unpacks or
-// measures another may hold one lock for both.
+// It knows responses, and how net/http's bodies are read and closed. It does
+// not know attempts. It waits for a Read or a Close for a moment at most. Over
+// HTTP/2, both wait for their turn to write on the connection, and another
+// request may block that. A body that unpacks or measures another one may hold
+// the same lock in Read and in Close.
 package respbody
 
 import (
@@ -17,16 +17,16 @@ import (
 	"github.com/seed421102f4/httpretry/internal/bounded"
 )
 
-// A body is read to its end, so that its connection can be used again, but no
-// further and no longer than this.
+// A body is read to its end, so that its connection can be used again. These
+// are the limits of that.
 const (
 	MaxBytes = 64 << 10
 	MaxTime  = bounded.MaxTime
 )
 
 // IsEmpty reports whether body has no bytes, no trailers and nothing to close.
-// A body whose type has no state is empty: http.NoBody, and the one that
-// net/http gives a response that ended with its header over HTTP/2.
+// A body whose type has no state is empty. Such bodies are http.NoBody and,
+// over HTTP/2, the body of a response that ended with its header.
 func IsEmpty(resp *http.Response) bool {
 	return resp.Body == nil || resp.Body == http.NoBody || isStateless(resp.Body)
 }
@@ -36,27 +36,26 @@ func isStateless(body io.ReadCloser) bool {
 	return t.Kind() == reflect.Struct && t.Size() == 0
 }
 
-// Releaser ends whatever holds a response's connection: the context of its
-// request, for example. It may be called several times.
+// Releaser ends the use of a response's connection, for example by canceling
+// the context of its request. It may be called several times.
 type Releaser interface{ Release() }
 
 // Discard drains and closes the body of resp, and calls r.Release. A body that
-// is too long or too slow is closed before its end, which costs the
-// connection. A Read or Close that blocks all the same continues in a goroutine
-// of its own.
+// is too long or too slow is closed before its end, which costs the connection.
+// A Read or Close that still blocks continues in another goroutine.
 func Discard(resp *http.Response, r Releaser) {
 	if IsEmpty(resp) {
 		r.Release()
 		return
 	}
-	// A body in memory has no connection to drain, and nothing to close.
+	// A body in memory holds no connection and needs no Close.
 	if bounded.InMemory(resp.Body) {
 		r.Release()
 		return
 	}
 	d := &discard{body: resp.Body, length: resp.ContentLength, releaser: r}
 	if !bounded.Run(MaxTime, d.drain) {
-		bounded.Run(MaxTime, d.end) // which ends a Read that is still waiting
+		bounded.Run(MaxTime, d.end) // this ends a Read that is still waiting
 	}
 }
 
@@ -69,18 +68,18 @@ type discard struct {
 }
 
 func (d *discard) drain() {
-	// A length that is known to be too long is not read at all. It is -1 if
+	// If the length is known and too long, nothing is read. It is -1 if
 	// unknown.
 	if d.length <= MaxBytes {
 		d.limited = io.LimitedReader{R: d.body, N: MaxBytes + 1}
-		// An error costs the connection, which is the alternative anyway.
+		// An error closes the connection, as not reading would.
 		_, _ = io.Copy(io.Discard, &d.limited)
 	}
 	d.end()
 }
 
 func (d *discard) end() {
-	// Not a sync.Once, which would wait for a Close that blocks. In a bubble of
+	// A sync.Once would wait for a Close that blocks. In a bubble of
 	// testing/synctest, a wait for a mutex stops the time.
 	if d.ending.Swap(true) {
 		return
@@ -90,7 +89,7 @@ func (d *discard) end() {
 }
 
 // Close closes the body of resp, if there is one. A Close that blocks continues
-// in a goroutine of its own.
+// in another goroutine.
 func Close(resp *http.Response) {
 	if resp == nil || IsEmpty(resp) {
 		return
@@ -98,11 +97,11 @@ func Close(resp *http.Response) {
 	_ = bounded.Close(MaxTime, resp.Body) // nobody reads it
 }
 
-// Buffer reads ahead of the caller, so that a short body that arrives at once
-// holds no connection until the caller reads it. The body of a response that is
-// too long or too slow for that continues where Buffer stopped. If a Read
-// panics in time, Buffer panics with the same value; if it panics later, so
-// does the caller's Read.
+// Buffer reads ahead of the caller. If the body is short and arrives at once,
+// it then holds no connection until the caller reads it. The body of a response
+// that is too long or too slow for that continues where Buffer stopped. If a
+// Read panics in time, Buffer panics with the same value; if it panics later,
+// so does the caller's Read.
 func Buffer(resp *http.Response) {
 	if IsEmpty(resp) {
 		return
@@ -121,14 +120,14 @@ type buffered struct {
 	start    bytes.Buffer
 	err      error       // after start, nil: the rest of the body
 	panicked any         // after start, nil: fill did not panic
-	late     atomic.Bool // fill is to return after its current Read
+	late     atomic.Bool // fill must return after its current Read
 	closed   atomic.Bool
 }
 
 func (b *buffered) fill() {
 	defer close(b.idle)
 	defer func() {
-		// If it is late, nobody but the caller's Read can pass this on.
+		// Buffer may have returned, so the caller's Read panics with it.
 		if b.panicked = recover(); b.panicked != nil {
 			panic(b.panicked)
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/seed421102f4/httpretry/internal/respbody"
 )
 
-// body counts what is done with it. Read and Close block for as long as the
+// body counts the calls of its methods. Read and Close block for as long as the
 // fields say.
 type body struct {
 	io.Reader
@@ -111,13 +111,13 @@ func TestDiscard(t *testing.T) {
 				assert.EqualValues(t, 1, tt.body.closes.Load(), "closed")
 				assert.Positive(t, released.n.Load(), "released")
 				assert.Equal(t, tt.drained, tt.body.ended.Load(), "read to its end")
-				time.Sleep(3 * forever) // what is still running ends
+				time.Sleep(3 * forever) // goroutines that still run end
 			})
 		})
 	}
 }
 
-// A body in which nothing is held is not touched.
+// An empty body is neither read nor closed.
 func TestDiscardEmpty(t *testing.T) {
 	for _, empty := range []io.ReadCloser{
 		nil, http.NoBody, statelessBody{}, io.NopCloser(strings.NewReader("text"))} {
@@ -127,8 +127,8 @@ func TestDiscardEmpty(t *testing.T) {
 	}
 }
 
-// A body is drained before what holds its connection is released: that would
-// cost the connection.
+// A body is drained before its Releaser is called, because a release during the
+// transfer closes the connection.
 func TestDiscardReleasesAfterTheEnd(t *testing.T) {
 	b := newBody(strings.NewReader("text"))
 	respbody.Discard(&http.Response{Body: b, ContentLength: 4},
@@ -256,7 +256,7 @@ func TestBufferCloseBlocks(t *testing.T) {
 }
 
 // A panic is that of Buffer or, if it comes too late for that, of the caller's
-// Read. What was read before is not lost.
+// Read. The bytes that were read before are not lost.
 func TestBufferPanics(t *testing.T) {
 	for _, takes := range []time.Duration{0, time.Second} {
 		t.Run(takes.String(), func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// byteRange is what a Content-Range states.
+// byteRange is the range in a Content-Range.
 type byteRange struct {
 	first, last int64
 	complete    int64 // -1 for "*"
@@ -24,8 +24,8 @@ func contentRange(h http.Header) (byteRange, bool) {
 }
 
 // parseContentRange parses a range of bytes (RFC 9110 section 14.4), such as
-// "bytes 42-1233/1234". It accepts nothing that the grammar does not allow, and
-// no range that is not satisfied.
+// "bytes 42-1233/1234". It accepts only values that the grammar allows, and
+// only ranges that are satisfied.
 func parseContentRange(v string) (byteRange, bool) {
 	unit, v, _ := strings.Cut(v, " ")
 	positions, complete, _ := strings.Cut(v, "/")
@@ -49,7 +49,7 @@ func parseContentRange(v string) (byteRange, bool) {
 }
 
 // parsePosition parses 1*DIGIT. strconv also accepts signs. The largest int64
-// is no position, so that lengths do not overflow.
+// is not accepted, so that lengths do not overflow.
 func parsePosition(v string) (int64, bool) {
 	n := int64(0)
 	for i := range len(v) {
@@ -61,12 +61,12 @@ func parsePosition(v string) (int64, bool) {
 	return n, v != ""
 }
 
-// validators returns the strong validator in h: the entity tag or, if there is
-// none, Last-Modified. With a weak entity tag, Last-Modified must not be used
-// (RFC 9110 section 13.1.5).
+// validators returns the strong validator in h, which is the entity tag or, if
+// there is none, Last-Modified. With a weak entity tag, Last-Modified must not
+// be used (RFC 9110 section 13.1.5).
 func validators(h http.Header) (etag, lastModified string) {
 	if lines, found := h["Etag"]; found {
-		// Of several lines, it is not known which one counts.
+		// If there are several lines, it is unknown which one is right.
 		if len(lines) == 1 && isStrongTag(lines[0]) {
 			return lines[0], ""
 		}
@@ -100,8 +100,8 @@ func isStrongTag(v string) bool {
 	return true
 }
 
-// contentEncoding returns the content codings in h, in order. "identity" is
-// none (RFC 9110 section 8.4.1).
+// contentEncoding returns the content codings in h, in order. "identity" does
+// not count as one (RFC 9110 section 8.4.1).
 func contentEncoding(h http.Header) string {
 	lines := h["Content-Encoding"]
 	if len(lines) == 0 {

@@ -55,8 +55,8 @@ func TestParseContentRange(t *testing.T) {
 	}
 }
 
-// A range that is accepted can be satisfied, and what it states is what the
-// value says.
+// A range that is accepted can be satisfied, and it has the numbers of the
+// value.
 func FuzzContentRange(f *testing.F) {
 	for _, seed := range []string{"bytes 42-1233/1234", "bytes 0-0/*", "bytes */5", "bytes 5-4/3",
 		"", "bytes 0-99999999999999999999/*"} {
@@ -79,7 +79,7 @@ func FuzzContentRange(f *testing.F) {
 	})
 }
 
-// A strong validator contains nothing that would change a request.
+// A strong validator contains no bytes that would change the rest of a request.
 func FuzzValidators(f *testing.F) {
 	f.Add(`"v1"`, "", "")
 	f.Add("", "Mon, 02 Jan 2006 15:04:05 GMT", "Mon, 02 Jan 2006 15:05:05 GMT")

@@ -1,9 +1,9 @@
-// Package resume makes the headers of a request for the rest of a response's
-// body whose transfer broke off, and checks the response to it (RFC 9110
-// sections 8.8, 13.1.5, 14 and 15.3.7).
+// Package resume helps to continue a transfer of a response's body that broke
+// off. It makes the headers of a request for the rest, and checks the response
+// to it (RFC 9110 sections 8.8, 13.1.5, 14 and 15.3.7).
 //
-// Source reads what the response delivers. The package does not send requests
-// or decide whether to resume.
+// Source reads the body of that response. The package does not send requests or
+// decide whether to resume.
 package resume
 
 import (
@@ -22,11 +22,11 @@ const MaxSkip = 1 << 20
 // minAge is the time that has to lie between Last-Modified and Date for
 // Last-Modified to be a strong validator. A client does not know whether both
 // are from the same clock, so one second is not enough (RFC 9110 section
-// 8.8.2.2; RFC 7232 section 2.2.2 has the 60 seconds).
+// 8.8.2.2). The 60 seconds are from RFC 7232 section 2.2.2.
 const minAge = 60 * time.Second
 
-// Part is the part of a representation that a response transfers: all of it
-// for a 200, a range for a 206.
+// Part is the part of a representation that a response transfers. A 200
+// transfers all of it, and a 206 a range.
 type Part struct {
 	first, last  int64  // positions of the first and the last byte
 	complete     int64  // length of the representation, -1 if unknown
@@ -35,9 +35,10 @@ type Part struct {
 	encoding     string
 }
 
-// Of returns what resp, the response to req, transfers. ok reports whether the
-// rest of it can be requested: req is a GET without a body and resp has a body
-// of a known length that is transferred as it is, in one part.
+// Of returns the part that resp, the response to req, transfers. ok reports
+// whether the rest of it can be requested. For that, req must be a GET without
+// a body. The body of resp must have a known length and be transferred as it
+// is, in one part.
 func Of(req *http.Request, resp *http.Response) (p Part, ok bool) {
 	if !isPlainGet(req) || !isPlainBody(resp) {
 		return Part{}, false
@@ -72,11 +73,11 @@ func isPlainGet(req *http.Request) bool {
 		(req.Body == nil || req.Body == http.NoBody)
 }
 
-// isPlainBody reports whether resp has a body whose bytes are those of the
-// representation, and all that the caller gets.
+// isPlainBody reports whether the caller gets exactly the bytes of the
+// representation from resp.
 func isPlainBody(resp *http.Response) bool {
-	// The length is that of what net/http has unpacked. Trailers of another
-	// response would not be those that this one has announced.
+	// If net/http has unpacked the body, its length is unknown. The trailers of
+	// another response are not the ones that this response has announced.
 	if resp.ContentLength <= 0 || resp.Uncompressed || len(resp.Trailer) > 0 || resp.Body == nil {
 		return false
 	}
@@ -108,8 +109,8 @@ func asksForOneRange(h http.Header) bool {
 	return found && strings.EqualFold(unit, "bytes") && !strings.Contains(ranges, ",")
 }
 
-// HasValidator reports whether the response had a validator that tells one
-// version of the representation from any other.
+// HasValidator reports whether the response had a strong validator, which
+// identifies one version of the representation.
 func (p Part) HasValidator() bool { return p.etag != "" || p.lastModified != "" }
 
 // Length returns the number of bytes of the part.
@@ -127,11 +128,11 @@ func (p Part) Headers(offset int64) (byteRange, ifRange string) {
 	return byteRange, p.lastModified
 }
 
-// A Verdict is what the response to a request for the rest is.
+// A Verdict says whether a response is the requested rest, and if not, why.
 type Verdict uint8
 
 const (
-	Rest          Verdict = iota // what was asked for
+	Rest          Verdict = iota // the requested rest
 	OtherStatus                  // neither a 206 nor a 200
 	OtherVersion                 // of another version, or of an unknown one
 	OtherEncoding                // in another content coding

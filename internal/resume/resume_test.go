@@ -302,7 +302,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The user's word replaces validators, and nothing else.
+// The caller's function replaces validators, and no other check.
 func TestSame(t *testing.T) {
 	p, ok := resume.Of(request(nil), response(200, 100, header()))
 	require.True(t, ok)
@@ -318,11 +318,12 @@ func TestSame(t *testing.T) {
 	assert.Error(t, err)
 	_, err = p.Check(response(404, 89, header()), 10, yes)
 	assert.Error(t, err)
-	// An empty validator is none.
+	// An empty validator does not count.
 	_, err = p.Check(
 		response(206, 90, header("Last-Modified", "", "Content-Range", "bytes 10-99/100")), 10, no)
 	assert.Error(t, err)
-	// Without a validator there was no If-Range, and nothing may be omitted.
+	// Without a validator there was no If-Range, so the response may not omit
+	// headers.
 	packed, _ := resume.Of(request(nil), response(200, 100, header("Content-Encoding", "br")))
 	_, err = packed.Check(rest, 10, yes)
 	assert.Error(t, err)
@@ -347,7 +348,7 @@ func TestMismatchTexts(t *testing.T) {
 	}
 }
 
-// What a server sends does not flood an error.
+// Headers of a server do not make an error long.
 func TestMismatchIsBounded(t *testing.T) {
 	p, _ := resume.Of(request(nil), response(200, 100, header("ETag", `"v1"`)))
 	long := header("ETag", `"v1"`, "Content-Range", strings.Repeat("x\n", 10_000))

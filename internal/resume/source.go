@@ -53,8 +53,9 @@ func (s *Source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readEnd reads what comes after the rest: EOF, or the error of a layer that
-// has checked the bytes. A byte is not of this body.
+// readEnd reads the end of the body after the rest. That is EOF, or the error
+// of a layer that has checked the bytes. Another byte does not belong to this
+// body.
 func (s *Source) readEnd() (int, error) {
 	n, err := s.readOnce(make([]byte, 1))
 	if n > 0 {
@@ -83,7 +84,7 @@ func (s *Source) readOnce(p []byte) (int, error) {
 // interrupt ends a Read that waits, by closing the body. With net/http's bodies
 // that works over HTTP/1 and HTTP/2.
 func (s *Source) interrupt() {
-	_ = s.Close() // the Read has an error of its own
+	_ = s.Close() // the Read returns another error
 }
 
 // Close closes the body once.
@@ -94,7 +95,7 @@ func (s *Source) Close() error {
 	return s.Body.Close()
 }
 
-// onceReader is a Source as an io.Reader that neither skips nor ends.
+// onceReader is a Source as an io.Reader that does not skip and has no end.
 type onceReader struct{ source *Source }
 
 func (r onceReader) Read(p []byte) (int, error) { return r.source.readOnce(p) }

@@ -67,7 +67,7 @@ func TestSource(t *testing.T) {
 		{"skip", text("text"), 2, 2, false, "xt", nil},
 		{"skip all", text("text"), 4, 0, false, "", nil},
 		{"skip more than there is", text("te"), 3, 2, false, "", io.ErrUnexpectedEOF},
-		{"broken in what is skipped", io.MultiReader(text("t"), iotest.ErrReader(broken)), 2, 2,
+		{"broken in the skipped bytes", io.MultiReader(text("t"), iotest.ErrReader(broken)), 2, 2,
 			false, "", broken},
 		{"broken with the last byte that is skipped", iotest.DataErrReader(
 			io.MultiReader(text("te"), iotest.ErrReader(broken))), 2, 2, false, "", broken},
@@ -82,7 +82,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// Idle limits each Read, also of what is skipped, and not the time between.
+// Idle limits each Read, also of bytes that are skipped. It does not limit the
+// time between Reads.
 func TestSourceIdle(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -9,10 +9,10 @@ import (
 
 // Errors of a base transport, as net/http returns them.
 var (
-	// ErrReset is Transient: the request may have been processed.
+	// ErrReset is Transient, because the request may have been processed.
 	ErrReset = &net.OpError{Op: "read", Net: "tcp", Err: faults.ConnReset}
 
-	// ErrRefused is Unprocessed: the request was never sent.
+	// ErrRefused is Unprocessed, because the request was never sent.
 	ErrRefused = &net.OpError{Op: "dial", Net: "tcp", Err: faults.ConnRefused}
 )
 
@@ -28,5 +28,5 @@ type IdleCloser struct {
 	Closed int
 }
 
-// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+// CloseIdleConnections is called by http.Client.CloseIdleConnections.
 func (c *IdleCloser) CloseIdleConnections() { c.Closed++ }

@@ -1,10 +1,10 @@
-// Package retrytest has what the tests of several packages share:
+// Package retrytest has the helpers that the tests of several packages share:
 //
 //   - [New] returns a RetryTransport that checks, while a test uses it for
 //     something else, that the contract of http.RoundTripper holds toward its
 //     caller and toward its base.
-//   - [Play] is a base transport that follows a script and records what it was
-//     sent.
+//   - [Play] is a base transport that follows a script and records the attempts
+//     that it gets.
 //   - [Record] collects the events of a RetryTransport.
 //   - [Request], [RetryEvery], [Serve] and others make requests, policies and
 //     servers.

@@ -50,8 +50,8 @@ func answer(req *http.Request) (*http.Response, error) {
 }
 
 // New reports each violation of the contract. The library violates nothing, so
-// bases and callers do here.
-func TestNewShowsWhatIsBroken(t *testing.T) {
+// here bases and callers do.
+func TestNewReportsViolations(t *testing.T) {
 	closed := func(resp *http.Response) {
 		if resp != nil {
 			_ = resp.Body.Close()
@@ -101,7 +101,7 @@ func TestNewShowsWhatIsBroken(t *testing.T) {
 	}
 }
 
-func TestNewShowsBodiesThatAreNotClosedOnce(t *testing.T) {
+func TestNewReportsBodiesThatAreNotClosedOnce(t *testing.T) {
 	boom := errors.New("boom")
 	for _, tt := range []struct {
 		name string
@@ -113,7 +113,7 @@ func TestNewShowsBodiesThatAreNotClosedOnce(t *testing.T) {
 			_ = r.Body.Close()
 			return nil, boom
 		}, false},
-		// The library closes, once, what a base leaves open.
+		// The library closes, once, a request body that a base leaves open.
 		{"not, with an error", func(*http.Request) (*http.Response, error) { return nil, boom },
 			false},
 		{"twice", func(r *http.Request) (*http.Response, error) {

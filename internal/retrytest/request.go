@@ -57,7 +57,7 @@ func (Zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // HeapInUse returns the number of bytes in live objects.
 func HeapInUse() int64 {
 	runtime.GC()
-	runtime.GC() // for what the first one finalized, and what sync.Pool keeps
+	runtime.GC() // for objects that the first one finalized, and for those that a sync.Pool keeps
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)

@@ -13,7 +13,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// Step is what a Script does with one attempt.
+// Step is the reaction of a Script to one attempt.
 type Step struct {
 	Status int               // of the response; 0: RoundTrip returns Err
 	Header map[string]string // of the response
@@ -24,7 +24,7 @@ type Step struct {
 }
 
 // Status returns a Step that answers with a status and a body that names it.
-// The header is given as names and values in turn.
+// The header is given as pairs of a name and a value.
 func Status(code int, header ...string) Step {
 	s := Step{Status: code, Body: fmt.Sprintf("body of %d", code)}
 	if len(header) > 0 {
