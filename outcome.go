@@ -68,25 +68,20 @@ func (c *call) isSuccess(resp *http.Response, reason Reason) bool {
 }
 
 // neverSent reports whether the current attempt, which failed with err,
-// provably ended before a byte of its request was written. If a context ended
-// the attempt, its own or one of a layer, this is certain only if it had no
-// connection: over HTTP/2, net/http may write the request after RoundTrip has
-// returned.
+// provably ended before a byte of its request was written.
 func (c *call) neverSent(err error) bool {
 	a := c.attempt
 	switch {
-	case a == nil || !a.trace.ProvesUnsent():
+	case a == nil:
 		return false
-	// A layer in Base that has read a body may have sent it without net/http.
 	// Without a body, nothing shows whether a layer has sent the request.
-	case a.reads.ever.Load(), !a.hasBody && (c.settings.base.transport == nil || !isOfNetHTTP(c.caller.req.URL)):
-		return false
-	case c.settings.base.hasOtherProtocols():
+	case !a.hasBody && (c.settings.base.transport == nil || !isOfNetHTTP(c.caller.req.URL)):
 		return false
 	}
-	timedOut := a.req.Context().Err() != nil || isTimeout(err) ||
+	// The context that ended the attempt may be one of a layer.
+	canceled := a.req.Context().Err() != nil || isTimeout(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	return a.trace.Connections() == 0 || !timedOut
+	return a.trace.ProvesUnsent(canceled) && !c.settings.base.hasOtherProtocols()
 }
 
 // bodyFailed reports whether the attempt's error is that of the request body's
