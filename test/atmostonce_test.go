@@ -1246,7 +1246,7 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(fmt.Sprintf("body %q", body), func(t *testing.T) {
 				if body == "" && proto == retrytest.HTTP2 {
-					t.Skip("net/http's resend of a request without a body and a request of a layer to the same host look the same: see wire.Trace.gotConn")
+					t.Skip("net/http's resend of a request without a body and a request of a layer to the same host look the same: see gotConn in internal/wire")
 				}
 				var posts atomic.Int32
 				processing, reported := make(chan struct{}), make(chan struct{})

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"crypto/tls"
 	"net"
 	"strings"
 	"testing"
@@ -30,11 +31,11 @@ import (
 // not known if it is "?". Nothing is known of the connection "nil".
 type player struct {
 	state
-	conns map[string]net.Conn
+	named map[string]net.Conn
 }
 
 func play(options Options, events string) (p *player, problems []string) {
-	p = &player{conns: map[string]net.Conn{}}
+	p = &player{named: map[string]net.Conn{}}
 	p.start(options)
 	for token := range strings.FieldsSeq(events) {
 		event, want, _ := strings.Cut(token, "→")
@@ -91,10 +92,10 @@ func (p *player) connection(name string) connection {
 	if name == "nil" {
 		return connection{}
 	}
-	if p.conns[name] == nil {
-		p.conns[name] = &namedConn{name: name}
+	if p.named[name] == nil {
+		p.named[name] = &namedConn{name: name}
 	}
-	c := connection{conn: p.conns[name]}
+	c := connection{conn: p.named[name]}
 	parts := strings.Split(name, "/")
 	if parts[0] != "?" {
 		c.addr = &net.UnixAddr{Name: parts[0]}
@@ -185,6 +186,7 @@ func TestTransitions(t *testing.T) {
 		{"another host's request", once, send2 + "get(b) got(b)", true},
 		{"another host's request, written", once, send2 + other + "get got→resent", true},
 		{"another host's request, and a resend", once, send2 + "get(b) get got→resent", true},
+		{"another host's request, and a resend to another address", once, send2 + "get(b) get got(c)→resent", true},
 		{"another host's request first, and a resend", once, other + "answer " + send2 + "get got→resent", true},
 		{"another host's request over HTTP/1 meanwhile, answered", once,
 			"get(b) got(b) host wrote→uploaded " + send2 + "answer get got→resent", true},
@@ -314,6 +316,7 @@ func TestFacts(t *testing.T) {
 		{"connecting", "get", []string{unsent, canceled, connecting}},
 		{"connected", "get got", []string{unsent, awaits}},
 		{"connected, by a pool that does not ask", "got", []string{unsent, awaits}},
+		{"connected, and asked for twice", "get get got", []string{unsent, awaits}},
 		{"connecting elsewhere", "get get(b)", []string{unsent, canceled, connecting}},
 		{"connecting elsewhere, in the end", "get got get(b)", []string{unsent, awaits, connecting}},
 		{"connected elsewhere", "get got get(b) got(b)", []string{unsent, awaits}},
@@ -353,11 +356,12 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// Without AtMostOnce, too few hooks are set for a proof. Without a body, there
-// is no upload to wait for.
+// Without AtMostOnce, too few hooks are set for a proof, and connections are
+// not kept. Without a body, there is no upload to wait for.
 func TestFactsOfOthers(t *testing.T) {
-	p, _ := play(Options{HasBody: true}, "get")
+	p, _ := play(Options{HasBody: true}, "get got")
 	assert.False(t, p.provesUnsent(false))
+	assert.Empty(t, p.conns)
 	p, _ = play(Options{AtMostOnce: true}, "get got")
 	assert.False(t, p.awaitsUpload())
 }
@@ -373,4 +377,31 @@ func TestWatchesReads(t *testing.T) {
 	}
 	p, _ := play(Options{AtMostOnce: true, HasBody: true}, "")
 	assert.True(t, p.watchesReads())
+}
+
+// secureConn is a connection with a TLS state.
+type secureConn struct {
+	net.Conn
+	state tls.ConnectionState
+}
+
+func (c secureConn) ConnectionState() tls.ConnectionState { return c.state }
+
+func TestInspect(t *testing.T) {
+	plain, other := net.Pipe()
+	t.Cleanup(func() { _, _ = plain.Close(), other.Close() })
+	addr := plain.RemoteAddr()
+	http2 := secureConn{plain, tls.ConnectionState{NegotiatedProtocol: "h2", ServerName: "a.test"}}
+	http1 := secureConn{plain, tls.ConnectionState{NegotiatedProtocol: "http/1.1"}}
+	for _, tt := range []struct {
+		conn net.Conn
+		want connection
+	}{
+		{nil, connection{}},
+		{plain, connection{conn: plain, addr: addr}},
+		{http2, connection{conn: http2, addr: addr, tls: true, http2: true, name: "a.test"}},
+		{http1, connection{conn: http1, addr: addr, tls: true}},
+	} {
+		assert.Equal(t, tt.want, inspect(tt.conn))
+	}
 }
