@@ -327,6 +327,23 @@ func TestBodyThatALayerHasRead(t *testing.T) {
 	}
 }
 
+// A layer that has read the body, to sign it, may send another one from GetBody.
+// If net/http resends that, it asks GetBody for one more.
+func TestBodyMadeAnew(t *testing.T) {
+	a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true})
+	readBody(t, a.trace.Body(io.NopCloser(strings.NewReader("x"))))
+	getBody := a.trace.GetBody(func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil })
+	body, err := getBody()
+	require.NoError(t, err)
+	hooks.GotConn(httptrace.GotConnInfo{})
+	hooks.WroteHeaderField(":authority", nil)
+	readBody(t, body)
+	_, err = getBody()
+	require.Equal(t, wire.ErrResent, err)
+	hooks.GotConn(httptrace.GotConnInfo{})
+	assert.Empty(t, a.calls)
+}
+
 // Without layers, net/http alone reads the body, and reads are not watched.
 func TestBodyWithoutLayers(t *testing.T) {
 	a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true, NoLayers: true})
