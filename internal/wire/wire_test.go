@@ -327,7 +327,7 @@ func TestBodyThatALayerHasRead(t *testing.T) {
 	}
 }
 
-// A layer that has read the body, to sign it, may send another one from GetBody.
+// A layer that has read the body, to sign it, may send one from GetBody.
 // If net/http resends that, it asks GetBody for one more.
 func TestBodyMadeAnew(t *testing.T) {
 	a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true})
