@@ -25,6 +25,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
 // Hazard 0.1, 0.2, C2, C3: net/http resends requests over HTTP/2 by itself. A
@@ -568,6 +569,7 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 				req.Header["X-Idempotency-Key"] = tt.values
 				_, err = transport.RoundTrip(req)
 				require.Error(t, err)
+				assert.NotErrorIs(t, err, wire.ErrResent, "net/http did not try to resend it")
 			}
 			base.CloseIdleConnections()
 			srv.Settle(t)
