@@ -25,6 +25,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
 // A layering names the layers between a RetryTransport and net/http's
@@ -608,6 +609,7 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 				req.Header["X-Idempotency-Key"] = tt.values
 				_, err = transport.RoundTrip(req)
 				require.Error(t, err)
+				assert.NotErrorIs(t, err, wire.ErrResent, "net/http did not try to resend it")
 			}
 			base.CloseIdleConnections()
 			srv.Settle(t)
@@ -1352,7 +1354,7 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 				if body == "" && proto == retrytest.HTTP2 {
 					t.Skip(
 						"net/http's resend of a request without a body and a request of a layer " +
-							"to the same host look the same: see wire.Trace.gotConn")
+							"to the same host look the same: see gotConn in internal/wire")
 				}
 				var posts atomic.Int32
 				processing, reported := make(chan struct{}), make(chan struct{})

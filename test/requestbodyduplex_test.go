@@ -446,7 +446,9 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 	})
 	base := faults.HTTP2Base(t)
 	clients := faults.ObserveConns(base)
-	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+	events := new(retrytest.Record)
+	transport := retrytest.New(t,
+		httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe})
 	warmUp(t, base, srv)
 
 	var once sync.Once
@@ -467,6 +469,7 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 	<-srv.Complete
 	assert.EqualValues(t, len("the whole body"), srv.Received.Load())
 	assert.EqualValues(t, 3, srv.Requests.Load(), "two GETs and the POST")
+	assert.Len(t, events.Events, 1, "net/http sent it again by itself")
 }
 
 // Hazard 0.4, A5, A10: after an early response net/http may still be reading
