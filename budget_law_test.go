@@ -184,7 +184,8 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 			}
 		case 1:
 			for range r.IntN(10) {
-				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), budgetOrigin), "at %v", now)
+				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), budgetOrigin), "at %v",
+					now)
 			}
 		case 2:
 			for range r.IntN(6) {

@@ -35,8 +35,8 @@ func deposit(b httpretry.Budget, origin string, n int) {
 	}
 }
 
-// withdrawals returns how many retries b allows origin, and gives up counting at
-// most.
+// withdrawals returns how many retries b allows origin, and gives up counting
+// at most.
 func withdrawals(t testing.TB, b httpretry.Budget, origin string, most int) int {
 	t.Helper()
 	for n := range most {
@@ -112,7 +112,8 @@ func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
 			if want.Cmp(big.NewInt(math.MaxInt-1_000_000)) > 0 {
 				want.SetInt64(math.MaxInt - 1_000_000)
 			}
-			require.Equal(t, want.Int64(), int64(retrytest.Balance(&b, budgetOrigin)), "%d/%d of %d",
+			require.Equal(t, want.Int64(), int64(retrytest.Balance(&b, budgetOrigin)),
+				"%d/%d of %d",
 				num, den, successes)
 		}
 	})
