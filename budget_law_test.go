@@ -275,7 +275,7 @@ func (h *history) requireOutageLaw(t *testing.T) {
 }
 
 // Deposits, withdrawals and refunds come from several goroutines at once, and
-// nobody asks for the balance, so that batches are at work.
+// Balance is not called, so that deposits are batched.
 func TestHostBudgetKeepsTheLaw(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.String(), func(t *testing.T) {

@@ -682,8 +682,8 @@ func TestHostBudgetSharedByTransports(t *testing.T) {
 	}
 }
 
-// Balance says whether it knows an origin, which is that of a URL in any
-// spelling, and not its host alone.
+// Balance reports whether an origin is remembered. The origin is that of a URL
+// in any spelling, and not its host alone.
 func TestBalanceOfAnOrigin(t *testing.T) {
 	b := httpretry.HostBudget{Burst: 3, Window: time.Hour}
 	policy := retrytest.RetryEvery(0)
