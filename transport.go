@@ -44,9 +44,8 @@ func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base.Rou
 // either a response or an error. It does not modify req, and closes its body.
 //
 // If the first attempt needs no context, header or body of its own, it passes
-// req itself to Base. Otherwise, such as with an AttemptTimeout, it passes a
-// copy. It returns Base's own response, but may replace its Request and its
-// Body.
+// req itself to Base and returns Base's own response. Otherwise, such as with
+// an AttemptTimeout, it passes a copy.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	s := t.config()
 	host := s.lookUp(req.URL)
