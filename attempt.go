@@ -23,8 +23,8 @@ const maxLinger = 100 * time.Millisecond
 type attempt struct {
 	attemptContext
 
-	// Written by newAttempt, before anything else knows the attempt. Base, its
-	// hooks and the timer read them.
+	// Written by newAttempt, before Base gets the request. Base, the hooks and
+	// the timer read them.
 	req     http.Request
 	rec     *replay.Recorder // that req's body is read through, or nil
 	copies  *replay.Copies   // that req's GetBody makes, or nil
@@ -34,11 +34,12 @@ type attempt struct {
 	prior   [1]string   // the value of the attempt header
 	fields  [4]string   // the values of req's header, if it has at most four fields
 
-	// Used by any goroutine.
+	// Used by any goroutine, as are inRoundTrip, reason and resumes of
+	// attemptContext.
 	trace wire.Trace
 	ended atomic.Bool // the response that was handed over has ended
 
-	// Used by the goroutine of RoundTrip, after Base's has returned.
+	// Used by the goroutine of RoundTrip, after Base's RoundTrip has returned.
 	readerFailed bool // the error is that of the request body's own reader
 
 	// Written by handOver. The caller gets them with the response. They are
@@ -82,8 +83,8 @@ func (c *call) sendsOriginal() bool {
 		!c.settings.base.nested && c.caller.isAsSent(c.settings.attemptHeader)
 }
 
-// sendCopy sends an attempt's request, and returns the error that ended it if
-// Base cannot know that.
+// sendCopy sends an attempt's request. If a timeout, the Trace, the body's
+// reader or the caller ended the attempt, it returns that error and not Base's.
 func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	resp, err := c.roundTrip(a)
 	cause := context.Cause(a.req.Context())
@@ -93,6 +94,7 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	}
 	failure := c.body.Failure()
 	switch {
+	// The AttemptTimeout or the Trace has canceled the attempt.
 	case cause != nil && isOwnError(cause):
 		respbody.Close(resp)
 		return nil, withOutcomeOf(err, cause)
@@ -120,14 +122,15 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 	return c.settings.base.RoundTrip(&a.req)
 }
 
-// newAttempt makes the copy of the caller's request that is sent next. It is
-// not one of Request.Clone, which copies the trailers. Their values are set in
-// the caller's map while the body is read.
+// newAttempt makes the copy of the caller's request that is sent next. It does
+// not use Request.Clone, because the copy must share the map of trailers. The
+// caller's reader sets their values in that map.
 func (c *call) newAttempt() *attempt {
 	a := &attempt{hasBody: replay.Has(c.caller.req)}
 	a.init(c.caller.attemptContext(), &c.caller.values, c.attempts)
 	prior := c.caller.priorAttempts() + c.attempts - 1
-	// The outer RetryTransport has set the attempt header.
+	// An outer RetryTransport counts the attempts, and has set the attempt
+	// header.
 	if outer := c.caller.outer(); outer != nil {
 		a.number, prior = outer.number, 0
 	}
@@ -164,12 +167,12 @@ func (a *attempt) watch(settings *settings, options wire.Options) context.Contex
 // headerFor returns the header of a's request.
 func (c *call) headerFor(a *attempt, prior int) http.Header {
 	// net/http fails a request without a header map. If the copy had one,
-	// net/http would send it.
+	// net/http would send the request.
 	if c.caller.req.Header == nil {
 		return nil
 	}
-	// Even if nothing is changed, a layer in Base may add to its header, which
-	// then would be in the caller's, and in that of each further attempt.
+	// A layer in Base may add fields to the header. They must not get into the
+	// header of the caller or of another attempt, so it is always copied.
 	header := a.cloneHeader(c.caller.req.Header)
 	if c.key != "" {
 		header = setHeader(header, c.policy.IdempotencyHeader, []string{c.key})
@@ -211,10 +214,9 @@ func (c *call) getBodyFor(a *attempt) func() (io.ReadCloser, error) {
 	switch {
 	case c.idempotent && c.body.Direct():
 		return getBody
-	// If nothing else can use GetBody, it is hidden. Then net/http returns the
-	// error that ended the send, such as a GOAWAY or that of the caller's
-	// reader, instead of sending the request again. On the last attempt, this
-	// transport does not retry, whatever the error says. So GetBody is kept,
+	// Without GetBody, net/http does not resend the request after a GOAWAY. It
+	// returns the error that ended the send, from which the Outcome follows. On
+	// the last attempt, no Outcome leads to a retry. So GetBody is kept,
 	// because net/http needs it to resend a request of which it has written
 	// nothing.
 	case c.settings.base.hidesGetBody(c.caller.req.URL) && c.attempts < c.maxAttempts():
@@ -229,7 +231,8 @@ func (a *attempt) Stop(cause error) { a.cancel(cause) }
 // Restarted implements wire.Attempt.
 func (a *attempt) Restarted() { a.rec.Reopen() }
 
-// Uploaded implements wire.Attempt. The response may have ended before.
+// Uploaded implements wire.Attempt. If the response has ended before, that did
+// not end the attempt (ResponseEnded).
 func (a *attempt) Uploaded() {
 	if a.ended.Load() {
 		a.end()
@@ -247,8 +250,8 @@ func (a *attempt) Release() {
 	a.cancel(nil)
 }
 
-// end releases an attempt that was the last. Base may be waiting in a Read of
-// its body that nothing else would end.
+// end releases the last attempt of a request after its response has ended. Base
+// may be waiting in a Read of the request's body that nothing else would end.
 func (a *attempt) end() {
 	a.Release()
 	switch {
@@ -259,8 +262,10 @@ func (a *attempt) end() {
 	}
 }
 
-// ResponseEnded ends the attempt once its request has been sent, too, because
-// over HTTP/2 a server may answer and continue to read the request.
+// ResponseEnded implements respbody.Follower. It ends the attempt if its
+// request has been sent. Otherwise Uploaded does, because over HTTP/2 a server
+// may answer and continue to read the request. Over HTTP/1, it waits no longer
+// than maxLinger.
 func (a *attempt) ResponseEnded(protoMajor int) {
 	if a.ended.Swap(true) {
 		return

@@ -111,9 +111,12 @@ func sameContext(a, b context.Context) bool {
 type attemptContext struct {
 	context.Context // the caller's
 
-	values  contextValues
-	number  int           // returned by Attempt
-	made    int           // attempts of this RetryTransport, this one included
+	values contextValues
+
+	// Not changed once another goroutine may have the context.
+	number int // returned by Attempt
+	made   int // attempts of this RetryTransport, this one included
+
 	resumes atomic.Int32  // attempts since the response was handed over
 	reason  atomic.Uint32 // the Reason that ended the request, or ReasonNone
 

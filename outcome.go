@@ -18,25 +18,27 @@ func (c *call) outcome(resp *http.Response, err error) (outcome Outcome) {
 	// classify returns the same, at a higher cost.
 	case err == nil && resp.StatusCode < 400 && p.Classify == nil:
 		return Final
-	// A body that cannot be read will not be readable on a retry, and a
-	// server's answer to a part of it means nothing.
+	// A body that cannot be read will not be readable on a retry. A server's
+	// answer to a part of the body is not a result.
 	case c.attempt.bodyFailed():
 		return Final
 	case p.Classify != nil:
 		outcome = p.Classify(c.sentRequest(), resp, err)
 	default:
 		outcome = classify(c.sentRequest(), resp, err, p.IdempotencyHeader)
-		// The error is about another request of a layer in Base, so it does not
-		// prove that this one was not processed. An error with an Outcome
-		// method decides for itself.
+		// The result may be that of another request of a layer in Base. Then it
+		// does not prove that this request was not processed. An error with an
+		// Outcome method decides for itself.
 		if outcome == Unprocessed && !statesOutcome(err) && c.attempt.isOfAnother(resp, err) {
 			outcome = Transient
 		}
 	}
 	switch {
+	// Policy.Classify returned a value that is not an Outcome.
 	case outcome > Unprocessed:
 		return Final
-	// Another connection has been tried; once is enough.
+	// The request has been sent on another connection. It is not sent on a
+	// third one.
 	case c.retried421 && statusIs(resp, http.StatusMisdirectedRequest):
 		return Final
 	// net/http has retried often enough for all attempts.
@@ -62,7 +64,7 @@ func finalReason(resp *http.Response) Reason {
 }
 
 // isSuccess reports whether resp shows that the host works, because it is not a
-// transient failure. One that the server forbids to retry may be either.
+// transient failure. If the server forbids a retry, the status decides.
 func (c *call) isSuccess(resp *http.Response, reason Reason) bool {
 	return reason == ReasonSuccess || reason == ReasonPermanent || reason == ReasonDoNotRetry &&
 		classifyStatus(c.sentRequest(), resp, c.policy.IdempotencyHeader) == Final
@@ -75,11 +77,12 @@ func (c *call) neverSent(err error) bool {
 	switch {
 	case a == nil:
 		return false
-	// Without a body, nothing shows whether a layer has sent the request.
+	// A layer may have sent the request without net/http. A body shows that,
+	// because the layer has read it (wire.Trace.ProvesUnsent).
 	case !a.hasBody && (c.settings.base.transport == nil || !isOfNetHTTP(c.caller.req.URL)):
 		return false
 	}
-	// The context that ended the attempt may be one of a layer.
+	// A layer may have ended the attempt with a context of its own.
 	canceled := a.req.Context().Err() != nil || isTimeout(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	return a.trace.ProvesUnsent(canceled) && !c.settings.base.hasOtherProtocols()
@@ -101,10 +104,11 @@ func (a *attempt) failedToReconnect(err error) bool {
 		strings.HasPrefix(err.Error(), handshakeTimeout)
 }
 
-// isOfAnother reports whether the result of an attempt is that of a request
-// which a layer in Base sent after another one was answered: the attempt's own,
-// which was processed then, or one before it. A layer that follows a redirect
-// or polls for a result does so.
+// isOfAnother reports whether the result of an attempt may be that of another
+// request. A layer in Base sends one, for example, to follow a redirect or to
+// poll for a result. If an error follows an answer, the answer may have been to
+// the attempt's own request, which was processed then. A response to a request
+// with another method is not that to the attempt's own.
 func (a *attempt) isOfAnother(resp *http.Response, err error) bool {
 	switch {
 	case a == nil:

@@ -187,8 +187,8 @@ func hostPolicies(m map[string]Policy) (*hostpattern.Set[*resolvedPolicy], []err
 	return patterns, problems
 }
 
-// lookThrough records the transports in b, as far as they have an Unwrap
-// method.
+// lookThrough follows the Unwrap methods of the layers in b, and records the
+// transport that it finds.
 func (b *base) lookThrough() {
 	rt := b.RoundTripper
 	for range 100 { // New must return even if transports wrap each other in a cycle
@@ -207,9 +207,10 @@ func (b *base) lookThrough() {
 	}
 }
 
-// hidesGetBody reports whether only net/http's Transport would use the GetBody
-// of a request to u, and may resend the request over HTTP/2 with it.
-// getBodyFor decides which attempts have no GetBody.
+// hidesGetBody reports whether GetBody may be hidden from Base for a request to
+// u. It may be if Base is net/http's Transport, alone or below layers that all
+// have an Unwrap method, and if that may use GetBody to resend the request over
+// HTTP/2. getBodyFor decides which attempts have no GetBody.
 func (b *base) hidesGetBody(u *url.URL) bool {
 	return b.transport != nil && u != nil && (u.Scheme == "https" || b.unencryptedHTTP2())
 }
@@ -263,7 +264,8 @@ func (b *base) maxHeaderBytes() int64 {
 func (s *settings) lookUp(u *url.URL) *host {
 	var hosts *hosttable.Table[host]
 	switch {
-	// Long names share an entry, so they are not kept as spellings.
+	// Long names share an entry of the table, but may have different policies,
+	// so they are not kept.
 	case u == nil || len(u.Host) > hosttable.MaxNameLen:
 	case u.Scheme == "https":
 		hosts = &s.httpsHosts
@@ -298,8 +300,8 @@ func (s *settings) resolve(h *host, u *url.URL) {
 	h.origin = hostpattern.Canonical(u)
 }
 
-// problemWith returns the errors in a policy of WithPolicy, on its own or with
-// the settings of the RetryTransport that is to follow it.
+// problemWith returns the errors in p, a policy of WithPolicy. p may be valid
+// by itself, but not together with the settings of the RetryTransport.
 func (p *resolvedPolicy) problemWith(s *settings) error {
 	if p.err == nil && p.IdempotencyHeader == s.attemptHeader {
 		return fmt.Errorf(

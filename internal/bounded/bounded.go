@@ -48,7 +48,7 @@ func (r *run) work(limit time.Duration) {
 
 func (r *run) expire() { r.done <- false }
 
-// Close closes c as Run calls a function. It returns the error of a Close that
+// Close calls c.Close as Run calls f. It returns the error of a Close that
 // returned in time, and nil otherwise.
 func Close(limit time.Duration, c io.Closer) error {
 	var err error

@@ -31,7 +31,7 @@ type Table struct {
 
 // host is the cool-down of one host.
 type host struct {
-	mu         sync.Mutex
+	mu         sync.Mutex // guards all fields
 	begun      time.Time
 	until      time.Time
 	spread     time.Duration
@@ -141,7 +141,7 @@ func (h *host) remaining(now time.Time) Remaining {
 }
 
 // Waiter is a request that waits for the end of a host's cool-down. Its zero
-// value is ready for Join.
+// value is ready for Join. Only the goroutine of the request uses it.
 type Waiter struct {
 	host  *host
 	first *list.Element // in host.firsts; nil if it is a retry
@@ -214,8 +214,8 @@ func (w *Waiter) Arrived(now time.Time) time.Time {
 	return now
 }
 
-// Requests that have waited for a host return over a time after the cool-down.
-// Place returns the place in that time, from 0 to 1, for one more of them.
+// Place returns the place of one more request in the time after a host's
+// cool-down over which the requests that have waited return. It is from 0 to 1.
 // Places are multiples of the golden ratio modulo 1, from a random start. They
 // are spread evenly over that time, whatever the number of requests.
 // Independent random places would fill some seconds by a fifth more than

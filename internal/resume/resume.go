@@ -138,7 +138,7 @@ const (
 	OtherEncoding                // in another content coding
 	OtherRange                   // of another range
 	OtherLength                  // not as long as the rest, or the whole
-	TooLong                      // a 200 of which more than MaxSkip is known
+	TooLong                      // a 200 with more than MaxSkip bytes before the rest
 )
 
 // A Mismatch is the error for a response that is not the rest.
@@ -170,8 +170,8 @@ func (e *Mismatch) Error() string {
 
 // Check decides whether resp is the rest of the part from offset. If so, it
 // returns the number of bytes that precede it in the body of resp. Otherwise it
-// returns a *Mismatch. If the validators do not decide, same does, unless it is
-// nil.
+// returns a *Mismatch. If resp has no equal validator, same decides, unless it
+// is nil.
 func (p Part) Check(resp *http.Response, offset int64, same func() bool) (skip int64, err error) {
 	position := p.first + offset
 	mismatch := &Mismatch{Status: resp.StatusCode}
@@ -215,8 +215,8 @@ func (p Part) hasEncoding(resp *http.Response) bool {
 	return !resp.Uncompressed && (omitted || contentEncoding(resp.Header) == p.encoding)
 }
 
-// checkWhole checks a 200. An event stream or a part of a form would not be a
-// whole representation.
+// checkWhole checks a 200. Some servers send a range with a 200. With another
+// length, it is another representation.
 func (p Part) checkWhole(resp *http.Response) Verdict {
 	switch {
 	case len(resp.Header["Content-Range"]) > 0:

@@ -26,13 +26,13 @@ func inspect(conn net.Conn) connection {
 	return c
 }
 
-// speaksHTTP2 reports whether TLS has negotiated HTTP/2, or without TLS whether
-// it was spoken before. Other requests share an HTTP/2 connection.
-func (c connection) speaksHTTP2(before bool) bool {
+// speaksHTTP2 reports whether c speaks HTTP/2. Without TLS, the connection does
+// not show that, and the result is withoutTLS.
+func (c connection) speaksHTTP2(withoutTLS bool) bool {
 	if c.tls {
 		return c.http2
 	}
-	return before
+	return withoutTLS
 }
 
 // maySharePeer reports whether two connections may lead to the same server.

@@ -16,10 +16,9 @@ const (
 	informationalBytes = 32
 )
 
-// state has the facts that a Trace knows of its attempt. Its methods are pure.
-// They read and write the state alone, and return the actions to perform. They
-// take no lock, call nothing of the attempt, and do no I/O. Those named after
-// hooks are the transitions.
+// state has the facts that a Trace knows of its attempt. Its methods change
+// only the state, and return the actions to perform. They take no lock, do not
+// call the Attempt, and do no I/O. Those named after hooks are the transitions.
 type state struct {
 	// Written by start, before net/http knows the hooks.
 	options Options
@@ -27,7 +26,8 @@ type state struct {
 	// Written by Detach. After that, hooks change only uploaded.
 	detached bool
 
-	// Written by getConn and gotConn.
+	// Written by getConn and gotConn. A response also resets sends, and the
+	// first field of a header stopped.
 	pending     pending
 	conns       []connection  // that requests were given, if AtMostOnce is set
 	conn1       [1]connection // of conns, as long as there is one; saves an allocation
@@ -60,7 +60,7 @@ type pending struct {
 // host is a host that a connection was asked for.
 type host struct {
 	hostPort    string
-	connections int // that there had been before, to any host
+	connections int // that requests had been given before, to any host
 }
 
 // bodyUse has the known uses of the request's body.
@@ -81,7 +81,8 @@ type action struct {
 
 func (s *state) start(options Options) {
 	s.options = options
-	// Without a known layer, nothing tells whether the body is replaced.
+	// With NoLayers, Reads are not watched (watchesReads), so the body counts
+	// as replaced.
 	s.body.replaced = options.NoLayers
 	s.conns = s.conn1[:0]
 }
@@ -122,17 +123,17 @@ func (s *state) gotConn(c connection) (do action) {
 	do.restarted = s.options.Restarts && s.sends > 1 && !s.wrote
 	mayResend := s.connected(c)
 	switch {
-	// Over HTTP/1, net/http resends a request only if it failed on a reused
-	// connection, and a layer may well send ten requests of its own at the same
-	// time.
+	// Only sends over HTTP/2 are limited. Over HTTP/1, net/http resends a
+	// request only if it failed on a reused connection, and a layer may send
+	// ten requests of its own at the same time.
 	case !s.options.AtMostOnce:
 		if s.sends > MaxSends && c.speaksHTTP2(s.options.UnencryptedHTTP2) {
 			do.stop = ErrTooManySends
 		}
 	// A request with a body cannot be sent again without GetBody, unless the
-	// body is that of a layer. One without a body looks the same as another
-	// request that a layer sends to the same host meanwhile, so such a request
-	// over HTTP/2 ends the attempt, too.
+	// body is that of a layer. The resend of a request without a body looks the
+	// same as another request that a layer sends to the same host. So over
+	// HTTP/2, such a request of a layer ends the attempt, too.
 	case mayResend && (!s.options.HasBody || s.body.replaced) && s.forbidsResend():
 		do.stop = ErrResent
 		// Over HTTP/1, net/http writes the request although it is canceled. The
@@ -147,8 +148,9 @@ func (s *state) gotConn(c connection) (do action) {
 }
 
 // connected takes back the count of getConn, and reports whether c may be for a
-// request that was sent before. While several connections are outstanding, it
-// may be, because that is not known.
+// request that was sent before. If several connections are outstanding, it is
+// not known which request gets c. Then the result is true if one of them is for
+// a resend.
 func (s *state) connected(c connection) (mayResend bool) {
 	first := !s.pending.again && s.pending.first > 0
 	if first {
@@ -184,6 +186,8 @@ func (s *state) wroteHeaderField(name string, values []string) (do action) {
 		s.beginRequest()
 	case "Host":
 		s.beginRequest()
+	// A GET or HEAD may be a layer's own request, which does not send the
+	// attempt's body.
 	case ":method":
 		if !slices.Contains(values, http.MethodGet) && !slices.Contains(values, http.MethodHead) {
 			s.noteBody()
@@ -203,13 +207,14 @@ func (s *state) beginRequest() {
 }
 
 // noteBody notes, before a header is written, whether the attempt's body has
-// been read. net/http reads a body after the header. So a layer has read it,
-// and sends a body of its own.
+// been read. net/http reads a body after the header. If it was read before, a
+// layer has read it, and sends a body of its own.
 func (s *state) noteBody() {
 	s.body.replaced = s.body.replaced || s.options.HasBody && s.body.begun
 }
 
-// wroteHeaders is for transports that do not report each field.
+// wroteHeaders is for attempts without AtMostOnce, which have no hook for
+// fields, and for transports that do not report fields.
 func (s *state) wroteHeaders() { s.wrote = s.wrote || !s.detached }
 
 func (s *state) wroteRequest() action {
@@ -252,16 +257,16 @@ func (s *state) readBody() { s.body.begun, s.body.everRead = true, true }
 func (s *state) madeBody() { s.body.begun = false }
 
 // watchesReads reports whether readBody and madeBody are called. A layer that
-// has read the body sends a copy of it, with a GetBody that does not ask
+// has read the body may send a copy, with a GetBody that does not ask
 // forbidsResend.
 func (s *state) watchesReads() bool {
 	return s.options.AtMostOnce && s.options.HasBody && !s.options.NoLayers
 }
 
 // forbidsResend reports whether a request was written that the server may be
-// processing, so that net/http must not send it again. Over HTTP/1, net/http
-// starts a request that it does not consider replayable again only if it has
-// written nothing of it (persistConn.shouldRetryRequest).
+// processing, so that net/http must not send it again. Over HTTP/1, if net/http
+// does not consider a request replayable, it sends the request again only if it
+// has written nothing of it (persistConn.shouldRetryRequest).
 //
 // Requests are counted, because a layer above net/http may send others of its
 // own in the same context while the first one is on its way.

@@ -29,19 +29,19 @@ type Options struct {
 	// AtMostOnce stops a second send of the request before it is written.
 	AtMostOnce bool
 
-	// HasBody tells that the request has a body. Then net/http resends it only
-	// with a body from GetBody.
+	// HasBody means that the request has a body. Once net/http has read some of
+	// it, it resends the request only with a body from GetBody.
 	HasBody bool
 
-	// NoLayers tells that no layer above net/http is known. Then only a
-	// protocol that was registered with net/http's Transport can send a body
-	// again without a call of GetBody.
+	// NoLayers means that Base is net/http's Transport itself. Then only a
+	// protocol that was registered with that Transport can send a body again
+	// without a call of GetBody.
 	NoLayers bool
 
 	// Resendable is the result of the function Resendable.
 	Resendable bool
 
-	// UnencryptedHTTP2 tells that a connection without TLS speaks HTTP/2.
+	// UnencryptedHTTP2 means that a connection without TLS may speak HTTP/2.
 	UnencryptedHTTP2 bool
 
 	// MaxHeaderBytes bounds the headers of all 1xx responses together, as
@@ -118,12 +118,12 @@ func (t *Trace) Detach() {
 }
 
 // ProvesUnsent reports whether the server cannot have got the request of an
-// attempt that has failed. The proof takes AtMostOnce, and a base transport
+// attempt that has failed. The proof requires AtMostOnce, and a base transport
 // that calls the hooks.
 //
-// If canceled is true, a context may have ended the attempt. Then it is proved
-// only if no connection was got, because over HTTP/2 net/http may write the
-// request after RoundTrip has returned.
+// If canceled is true, a context may have ended the attempt. Then the result is
+// true only if no connection was got, because over HTTP/2 net/http may write
+// the request after RoundTrip has returned.
 func (t *Trace) ProvesUnsent(canceled bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
