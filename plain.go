@@ -31,7 +31,7 @@ func (p *Policy) isPlain() bool {
 // roundTripPlain is RoundTrip for a plain request. Without a call, a success
 // costs half as much.
 func (s *settings) roundTripPlain(req *http.Request, h *host) (*http.Response, error) {
-	generation := s.cooldowns.Generation()
+	generation, body := s.cooldowns.Generation(), req.Body
 	resp, err := s.base.RoundTrip(req)
 	// A success may end a cool-down. A response to another request, such as
 	// that after a redirect, is the business of handOver.
@@ -44,7 +44,7 @@ func (s *settings) roundTripPlain(req *http.Request, h *host) (*http.Response, e
 	defer c.cleanUpAfterPanic()
 	c.follow(h.policy, h)
 	c.waits.generation = generation
-	c.body.Prepare(req, 0)
+	c.body.PrepareSent(req, body)
 	c.resp, err = either(resp, err)
 	return c.retry(c.resp, err)
 }
