@@ -165,18 +165,18 @@ func TestHostBudgetEqualsTheModel(t *testing.T) {
 func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 	b, m := s.budget(), &model{setting: s, tokens: s.burst * int64(s.window)}
 	begin := time.Now()
-	b.Refund(budgetHost)
-	require.Equal(t, m.withdraw(0), b.Withdraw(t.Context(), budgetHost)) // begins the first step
+	b.Refund(budgetOrigin)
+	require.Equal(t, m.withdraw(0), b.Withdraw(t.Context(), budgetOrigin)) // begins the first step
 	for range 150 {
 		time.Sleep(s.pause(r))
 		now := time.Since(begin)
 		byRatio, byBurst := m.left(now)
-		require.EqualValues(t, byRatio+byBurst, retrytest.Balance(b, budgetHost), "at %v", now)
+		require.EqualValues(t, byRatio+byBurst, retrytest.Balance(b, budgetOrigin), "at %v", now)
 		switch r.IntN(3) {
 		case 0:
 			for range r.IntN(30) {
 				charged := r.IntN(5) == 0
-				b.Deposit(budgetHost, charged)
+				b.Deposit(budgetOrigin, charged)
 				m.deposit(now)
 				if charged {
 					m.refund(now)
@@ -184,16 +184,17 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 			}
 		case 1:
 			for range r.IntN(10) {
-				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), budgetHost), "at %v", now)
+				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), budgetOrigin), "at %v",
+					now)
 			}
 		case 2:
 			for range r.IntN(6) {
-				b.Refund(budgetHost)
+				b.Refund(budgetOrigin)
 				m.refund(now)
 			}
 		}
 		byRatio, byBurst = m.left(now)
-		require.EqualValues(t, byRatio+byBurst, retrytest.Balance(b, budgetHost), "at %v", now)
+		require.EqualValues(t, byRatio+byBurst, retrytest.Balance(b, budgetOrigin), "at %v", now)
 	}
 }
 
@@ -274,7 +275,7 @@ func (h *history) requireOutageLaw(t *testing.T) {
 }
 
 // Deposits, withdrawals and refunds come from several goroutines at once, and
-// nobody asks for the balance, so that batches are at work.
+// Balance is not called, so that deposits are batched.
 func TestHostBudgetKeepsTheLaw(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.String(), func(t *testing.T) {
@@ -313,7 +314,7 @@ func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *h
 		for range r.IntN(2) * r.IntN(3) * r.IntN(2) {
 			n := r.IntN(40)
 			now.successes += int64(n)
-			go deposit(b, budgetHost, n)
+			go deposit(b, budgetOrigin, n)
 		}
 		refunds = slices.DeleteFunc(refunds, func(o open) bool {
 			age := now.at - h.moments[o.at].at
@@ -326,7 +327,7 @@ func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *h
 			}
 			now.refunds += int64(o.charges)
 			for range o.charges {
-				go b.Refund(budgetHost)
+				go b.Refund(budgetOrigin)
 			}
 			return true
 		})
@@ -334,7 +335,7 @@ func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *h
 		for range r.IntN(2) * r.IntN(20) {
 			now.failures++
 			go func() {
-				if b.Withdraw(t.Context(), budgetHost) {
+				if b.Withdraw(t.Context(), budgetOrigin) {
 					charges.Add(1)
 				}
 			}()

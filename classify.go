@@ -43,12 +43,13 @@ func (o Outcome) String() string {
 // Classify is the default for [Policy.Classify]. It returns the Outcome of an
 // attempt that sent req and got either resp or err.
 //
-// Transient responses are 408, 429, and 5xx except 501, 505, 506, 507, 508,
-// 510 and 511; 413 with a Retry-After (RFC 9110 section 15.5.14); and 409 if
-// req has an idempotency key, because another attempt with that key may be in
-// progress. 421 and 425 are Unprocessed. Other responses are Final. The header
-// X-Should-Retry or Stripe-Should-Retry makes any response Final if it is
-// "false", and a Final 4xx or 5xx Transient if it is "true".
+// Transient responses are 408, 429, and 5xx except 501, 505, 506, 507, 508, 510
+// and 511; 413 with a Retry-After (RFC 9110 section 15.5.14); and 409 if req
+// has an idempotency key, because another attempt with that key may be in
+// progress. 421 and 425 are Unprocessed, and a RetryTransport retries a 421
+// once. Other responses are Final. The header X-Should-Retry or
+// Stripe-Should-Retry makes any response Final if it is "false", and a Final
+// 4xx or 5xx Transient if it is "true".
 //
 // An error that has an Outcome() Outcome method, or wraps one that has,
 // determines its own Outcome. Circuit breakers and rate limiters in Base use

@@ -253,7 +253,8 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// A response that no RetryTransport returned tells its status only.
+// The result of a response that no RetryTransport returned depends on its
+// status only.
 func TestResultOfOtherResponses(t *testing.T) {
 	for _, req := range []*http.Request{nil, newGet(t)} {
 		attempts, reason := httpretry.Result(&http.Response{StatusCode: 204, Request: req})
@@ -312,8 +313,9 @@ func TestResultOfNextRequest(t *testing.T) {
 	}
 }
 
-// So are those of a request that needs a single attempt, also if it is sent in
-// a context that was derived from that of the response.
+// A request that needs a single attempt also has attempts and a reason of its
+// own, even if it is sent in a context that was derived from that of a
+// response.
 func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
 	withTimeout := retrytest.RetryEvery(0)
 	withTimeout.AttemptTimeout = time.Hour
@@ -357,8 +359,8 @@ func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
 // derivedKey is the key of a value in a context that was derived from another.
 type derivedKey struct{}
 
-// http.Client follows redirects with requests of its own. Result tells about
-// the last one.
+// http.Client follows redirects with requests of its own. Result is that of the
+// last one.
 func TestResultAfterRedirect(t *testing.T) {
 	failed := false
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -401,8 +403,8 @@ func TestResultOfALayer(t *testing.T) {
 }
 
 // A layer such as a tracer sends a clone of the request, in a context of its
-// own. Result knows how the request ended, whether or not the first attempt was
-// a copy already, and the layer's values and policy stay in the context.
+// own. Result returns how the request ended, whether or not the first attempt
+// was a copy already. The layer's values and policy stay in the context.
 func TestResultOfACloningLayer(t *testing.T) {
 	own := retrytest.RetryEvery(0)
 	own.MaxAttempts = 2
@@ -464,8 +466,8 @@ func TestResultOfACloningLayer(t *testing.T) {
 	}
 }
 
-// So does it if a nested RetryTransport is between that layer and the one that
-// has decided how the request ended.
+// Result returns how a request ended even if a nested RetryTransport is between
+// a layer that clones requests and the transport that ended the request.
 func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 	timeout := retrytest.RetryEvery(0)
 	timeout.AttemptTimeout = time.Hour

@@ -467,7 +467,7 @@ func TestWaitedIsLogged(t *testing.T) {
 }
 
 // If the budget ends a request, the error and the log name the field that sets
-// it, so that nobody looks for the reason in MaxAttempts.
+// it, so that a reader does not look for the reason in MaxAttempts.
 func TestBudgetIsNamed(t *testing.T) {
 	for _, steps := range []script{
 		{reset},

@@ -171,7 +171,7 @@ func ExampleWithIdempotent() {
 	// Output: 200 POST after 1 retries
 }
 
-// Result tells how a request ended.
+// Result returns how a request ended.
 func ExampleResult() {
 	srv := unreliable(1)
 	defer srv.Close()
@@ -493,7 +493,8 @@ func (f fallback) RoundTrip(req *http.Request) (*http.Response, error) {
 	return f.next.RoundTrip(req)
 }
 
-// The error of a circuit breaker in Base says what it means for a retry.
+// The error of a circuit breaker in Base has an Outcome, which determines
+// whether the request is retried.
 func Example_circuitBreaker() {
 	transport, err := httpretry.New(httpretry.Config{Base: openBreaker{}})
 	if err != nil {
@@ -718,7 +719,9 @@ func TestBackgroundJob(t *testing.T) {
 		require.NoError(t, err)
 		client := &http.Client{Transport: transport}
 
-		ctx := httpretry.WithPolicy(context.Background(), policies.Background(time.Hour))
+		policy := policies.Background(time.Hour)
+		policy.AttemptTimeout = time.Minute // for a server that does not answer
+		ctx := httpretry.WithPolicy(context.Background(), policy)
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		require.NoError(t, err)
 		resp, err := client.Do(req)

@@ -10,10 +10,10 @@ import (
 
 // Middleware returns a handler that keeps the retries of services that call one
 // another from multiplying. If an inbound request is itself a retry, its client
-// retries, so requests that next sends in its context are not retried
-// ([ReasonCallerRetries]), unless they were [Unprocessed]. If three services in
-// a chain make up to three attempts each, the server behind them gets 7
-// requests for one that fails, not 27.
+// retries. So requests that next sends in the inbound request's context are not
+// retried ([ReasonCallerRetries]), unless they were [Unprocessed]. If three
+// services in a chain make up to three attempts each, the server behind them
+// gets 7 requests for one that fails, not 27.
 //
 // An inbound request is a retry if its X-Envoy-Attempt-Count is at least 2, or
 // its Retry-Attempt, its Grpc-Previous-Rpc-Attempts or one of headers is at

@@ -1480,7 +1480,8 @@ func TestResumeClosedTooLate(t *testing.T) {
 	})
 }
 
-// The rest is not complete because a base without checks says so.
+// If a base that does not check lengths ends the rest early with io.EOF, the
+// body is not complete, so it is resumed again.
 func TestResumeShortRest(t *testing.T) {
 	o := newOrigin(1000, 10, 20)
 	o.failure = io.EOF

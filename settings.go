@@ -26,7 +26,7 @@ type Config struct {
 	// all attempts share. Nil means a new connection pool, so create one
 	// RetryTransport and share it. If Base has an Unwrap() http.RoundTripper
 	// method, the transport looks through it. Base must then send each request
-	// at most once, and some of its requests have no GetBody.
+	// at most once, and some requests that it gets have no GetBody.
 	Base http.RoundTripper
 
 	// Policy applies to hosts that no key of Policies matches.
@@ -45,11 +45,12 @@ type Config struct {
 	Policies map[string]Policy
 
 	// Observe is called after each attempt, and when a wait or a cool-down ends
-	// a request. Exactly one Event of a request, the last, has a Reason other
-	// than ReasonNone. A request that fails before its first attempt has no
-	// Event, unless a cool-down or a wait for one ended it. A body that breaks
-	// off has further Events if it can be resumed (see Policy.Resume). Observe
-	// may be called concurrently. A slow Observe delays the request.
+	// a request. The last Event before RoundTrip returns has a Reason other
+	// than ReasonNone, and no earlier one has. A request that fails before its
+	// first attempt has no Event, unless a cool-down or a wait for one ended
+	// it. A body that breaks off later has further Events if it can be resumed
+	// (see Policy.Resume). Observe may be called concurrently. A slow Observe
+	// delays the request.
 	Observe func(context.Context, Event)
 
 	// AttemptHeader is the name of a header that each retry has, with the

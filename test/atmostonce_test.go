@@ -285,9 +285,10 @@ func newHTTP2Handler(
 	return posts, srv.URL, srv.Client().Transport.(*http.Transport)
 }
 
-// Watching 1xx responses disables net/http's bound on their size. There is a
-// bound of the RetryTransport's own. Like that of net/http, it is no bound on
-// their number, since a server may send one every few seconds while it works.
+// Watching 1xx responses disables net/http's bound on their size, so the
+// RetryTransport has a bound of its own. Like that of net/http, it does not
+// limit their number, since a server may send one every few seconds while it
+// works.
 func TestInformationalFlood(t *testing.T) {
 	for number, want := range map[int]string{100: "", 5000: "too many 1xx responses"} {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
@@ -331,8 +332,8 @@ func TestNothingWritten(t *testing.T) {
 	assert.EqualValues(t, 2, requests.Load())
 }
 
-// The same over TLS, for a request that has only one attempt. net/http resends
-// it with a body from GetBody.
+// Over HTTP/1 with TLS, net/http also resends a request that has only one
+// attempt and of which nothing was written. The body is one from GetBody.
 func TestNothingWrittenOnTheLastAttempt(t *testing.T) {
 	var sent atomic.Int32
 	srv := httptest.NewUnstartedServer(
@@ -1224,9 +1225,10 @@ func (c *lateReadConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The same over TLS, where net/http gets no GetBody, and with a body for which
-// there is none. Then it does not resend the request itself, but its error
-// shows that nothing was written.
+// A request of which no byte was written was not processed over TLS, either,
+// where net/http gets no GetBody, and with a body for which there is none.
+// net/http then does not resend the request, but its error shows that nothing
+// was written.
 func TestNothingWrittenWithoutGetBody(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		for name, tt := range map[string]struct{ stream, layer bool }{

@@ -140,8 +140,8 @@ func checkNestedResult(t *testing.T, step retrytest.Step, resp *http.Response, e
 	assert.Equal(t, step.Body, retrytest.ReadBody(t, resp))
 }
 
-// Both observers learn who retries, and only the outer transport's budget is
-// charged.
+// Both observers get a Reason that shows which transport retries. Only the
+// outer transport's budget is charged.
 func TestNestedReasons(t *testing.T) {
 	var ledger retrytest.Ledger
 	policy := threeAttempts
@@ -251,8 +251,8 @@ func TestNestedStream(t *testing.T) {
 	}
 }
 
-// The innermost of three transports sends once, too, and knows the number of
-// the outermost one's attempt.
+// The innermost of three transports sends once, too. The number of its attempt
+// is that of the outermost one's.
 func TestThreeNestedTransports(t *testing.T) {
 	script := retrytest.Play(s503)
 	var transport http.RoundTripper = script

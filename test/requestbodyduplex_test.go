@@ -81,8 +81,8 @@ func testUploadOutlivesAnswer(
 	}
 }
 
-// The same for a request that net/http has resent. The end of the first upload
-// does not end the second.
+// net/http may have resent the request whose upload outlives the response. The
+// end of the first upload does not end the second.
 func TestSecondUploadOutlivesAnswer(t *testing.T) {
 	const size = 1 << 20 // more than may be sent at once
 	var srv *faults.HTTP2Server

@@ -660,8 +660,8 @@ func TestReplayOldAttempt(t *testing.T) {
 }
 
 // Hazard B4: a body longer than the bound can be replayed as long as no more
-// than the bound was read. A Read returns no more than that, however much it is
-// asked for.
+// than the bound was read. A Read returns no more than that, however large its
+// buffer is.
 func TestReplayUpToTheBound(t *testing.T) {
 	base := newBodyBase(func(body io.ReadCloser, attempt int) int {
 		defer func() { assert.NoError(t, body.Close()) }()
@@ -689,7 +689,8 @@ func TestReplayUpToTheBound(t *testing.T) {
 	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
 }
 
-// The same past the bound, where only the current attempt reads the source.
+// An attempt that has ended reads no more of a body past the bound, either,
+// where only the current attempt reads the source.
 func TestReplayOldAttemptPastTheBound(t *testing.T) {
 	const text = "0123456789abcdefghijklmnopqrstuvwxyz"
 	var first io.ReadCloser

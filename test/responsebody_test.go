@@ -206,7 +206,7 @@ func TestResponseIsUntouched(t *testing.T) {
 }
 
 // Hazard D2, D7: a response is discarded at once even if its stream waits for
-// the rest of a request body that the caller has yet to write.
+// the rest of a request body that the caller has not yet written.
 func TestDropDuringUpload(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2=%v", http2), func(t *testing.T) {

@@ -194,8 +194,8 @@ func TestResumeHTTP2(t *testing.T) {
 	}
 }
 
-// Hazards 0.7 and D12: each lie that a server can tell about the rest. Bytes of
-// something else are never appended.
+// Hazards 0.7 and D12: each way in which a server can misreport the rest. Bytes
+// of something else are never appended.
 func TestResumeLies(t *testing.T) {
 	const size, cut = 1000, 100
 	data, other := string(randomBytes(3, size)), string(randomBytes(4, size))
@@ -354,8 +354,9 @@ func TestResumeNeverEndsEarly(t *testing.T) {
 	assert.ErrorContains(t, err, "(last attempt: EOF)")
 }
 
-// net/http unpacks a body of which nobody knows where it broke off. With an
-// Accept-Encoding of its own, the same file is resumed.
+// If net/http unpacks a body, its position in the file is unknown, so it is not
+// resumed. With an Accept-Encoding of the request's own, the same file is
+// resumed.
 func TestResumeUnpacked(t *testing.T) {
 	var packed bytes.Buffer
 	text := bytes.Repeat([]byte("a line of text\n"), 20_000)

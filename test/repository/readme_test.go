@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeSize limits the README to the length that a reader reads.
+// TestReadmeSize limits the README to 150 lines of 120 columns.
 func TestReadmeSize(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(readme(t), "\n"), "\n")
 	assert.LessOrEqual(t, len(lines), 150)
