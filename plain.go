@@ -32,7 +32,7 @@ func (p *Policy) isPlain() bool {
 // roundTripPlain is RoundTrip for a plain request. A success makes no call
 // value, which halves its cost.
 func (s *settings) roundTripPlain(req *http.Request, h *host) (*http.Response, error) {
-	generation := s.cooldowns.Generation()
+	generation, body := s.cooldowns.Generation(), req.Body
 	resp, err := s.base.RoundTrip(req)
 	// If generation is not 0, the success may end a cool-down (settle). If the
 	// response is that to another request, such as one after a redirect,
@@ -46,7 +46,7 @@ func (s *settings) roundTripPlain(req *http.Request, h *host) (*http.Response, e
 	defer c.cleanUpAfterPanic()
 	c.follow(h.policy, h)
 	c.waits.generation = generation
-	c.body.Prepare(req, 0)
+	c.body.PrepareSent(req, body)
 	c.resp, err = either(resp, err)
 	return c.retry(c.resp, err)
 }

@@ -3,6 +3,7 @@ package httpretry_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"reflect"
 	"testing"
@@ -170,4 +171,26 @@ func requireError(t *testing.T, err error, attempts int, reason httpretry.Reason
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, attempts, e.Attempts)
 	assert.Equal(t, reason, e.Reason)
+}
+
+// A layer that replaces the body of a plain request, although it must not, does
+// not change what the retry sends.
+func TestLayerReplacesBodyOfPlainRequest(t *testing.T) {
+	var sent []string
+	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		req.Body = struct{ io.ReadCloser }{req.Body} // as recorders for tests do
+		body, err := io.ReadAll(req.Body)
+		sent = append(sent, string(body))
+		status := 503
+		if len(sent) == 2 {
+			status = 200
+		}
+		return &http.Response{StatusCode: status, Body: http.NoBody, Request: req}, err
+	})
+	transport := retrytest.Unchecked(t, httpretry.Config{
+		Base: base, Policy: httpretry.Policy{Backoff: strategies.Constant{}}})
+	resp, err := transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test/", "text"))
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+	assert.Equal(t, []string{"text", "text"}, sent)
 }

@@ -9,7 +9,7 @@
 //
 // The calls come in this order:
 //
-//	Prepare                       once, before the first attempt
+//	Prepare or PrepareSent        once, before or after the first attempt
 //	Open, Watch, stop             for each attempt
 //	Reserve, Rewind               after an attempt that may be retried
 //	Finish                        before a response is returned, or
@@ -61,6 +61,10 @@ func (b *Body) Prepare(req *http.Request, limit int64) {
 		b.rec = newUnrecorded(req.Body)
 	}
 }
+
+// PrepareSent is Prepare after the base transport has sent req with the given
+// body, for which IsDirect was true. A layer may have replaced req.Body.
+func (b *Body) PrepareSent(req *http.Request, body io.ReadCloser) { b.req, b.source = req, body }
 
 // Has reports whether req has a body.
 func Has(req *http.Request) bool {
