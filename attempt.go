@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -24,8 +23,8 @@ const maxLinger = 100 * time.Millisecond
 type attempt struct {
 	attemptContext
 
-	// Written by newAttempt, before anything else knows the attempt. Base, its
-	// hooks and the timer read them.
+	// Written by newAttempt, before Base gets the request. Base, the hooks and
+	// the timer read them.
 	req     http.Request
 	rec     *replay.Recorder // that req's body is read through, or nil
 	copies  *replay.Copies   // that req's GetBody makes, or nil
@@ -35,12 +34,12 @@ type attempt struct {
 	prior   [1]string   // the value of the attempt header
 	fields  [4]string   // the values of req's header, if it has at most four fields
 
-	// Used by any goroutine.
+	// Used by any goroutine, as are inRoundTrip, reason and resumes of
+	// attemptContext.
 	trace wire.Trace
-	reads bodyReads
 	ended atomic.Bool // the response that was handed over has ended
 
-	// Used by the goroutine of RoundTrip, after Base's has returned.
+	// Used by the goroutine of RoundTrip, after Base's RoundTrip has returned.
 	readerFailed bool // the error is that of the request body's own reader
 
 	// Written by handOver. The caller gets them with the response. They are
@@ -79,12 +78,13 @@ func either(resp *http.Response, err error) (*http.Response, error) {
 
 // sendsOriginal reports whether the attempt needs no copy of the request.
 func (c *call) sendsOriginal() bool {
-	return c.attempts == 1 && c.idempotent && c.key == "" && c.policy.AttemptTimeout == 0 && c.body.Direct() &&
+	return c.attempts == 1 && c.idempotent && c.key == "" && c.policy.AttemptTimeout == 0 &&
+		c.body.Direct() &&
 		!c.settings.base.nested && c.caller.isAsSent(c.settings.attemptHeader)
 }
 
-// sendCopy sends an attempt's request, and returns the error that ended it if
-// Base cannot know that.
+// sendCopy sends an attempt's request. If a timeout, the Trace, the body's
+// reader or the caller ended the attempt, it returns that error and not Base's.
 func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	resp, err := c.roundTrip(a)
 	cause := context.Cause(a.req.Context())
@@ -94,6 +94,7 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	}
 	failure := c.body.Failure()
 	switch {
+	// The AttemptTimeout or the Trace has canceled the attempt.
 	case cause != nil && isOwnError(cause):
 		respbody.Close(resp)
 		return nil, withOutcomeOf(err, cause)
@@ -105,7 +106,8 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	case err != nil:
 		err, a.readerFailed = c.body.WithCloseFailure(err)
 		return resp, err
-	// The server took what was sent until the cancel for the whole request.
+	// The cancel cut the body off, and the server answered as if it were
+	// complete.
 	case c.body.ClosedEarly() && c.caller.hasCanceled():
 		respbody.Close(resp)
 		return nil, c.canceled(nil)
@@ -120,14 +122,15 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 	return c.settings.base.RoundTrip(&a.req)
 }
 
-// newAttempt makes the copy of the caller's request that is sent next. It is
-// not one of Request.Clone, which copies the trailers: their values are set in
-// the caller's map while the body is read.
+// newAttempt makes the copy of the caller's request that is sent next. It does
+// not use Request.Clone, because the copy must share the map of trailers. The
+// caller's reader sets their values in that map.
 func (c *call) newAttempt() *attempt {
 	a := &attempt{hasBody: replay.Has(c.caller.req)}
 	a.init(c.caller.attemptContext(), &c.caller.values, c.attempts)
 	prior := c.caller.priorAttempts() + c.attempts - 1
-	// The outer RetryTransport has set the attempt header.
+	// An outer RetryTransport counts the attempts, and has set the attempt
+	// header.
 	if outer := c.caller.outer(); outer != nil {
 		a.number, prior = outer.number, 0
 	}
@@ -135,19 +138,16 @@ func (c *call) newAttempt() *attempt {
 	body := c.body.Open(c.attempts >= c.maxAttempts())
 	// Open may have replaced the Recorder.
 	a.rec, a.copies = c.body.Recorder(), c.body.Copies()
-	header, bare := c.headerFor(a, prior), c.settings.base.isNetHTTP(c.caller.req.URL)
+	header := c.headerFor(a, prior)
 	a.req = *c.caller.req.WithContext(a.watch(c.settings, wire.Options{
 		AtMostOnce: !c.idempotent,
 		HasBody:    a.hasBody,
-		NoLayers:   bare,
-		Resendable: isResendable(c.caller.req.Method, header),
+		NoLayers:   c.settings.base.isNetHTTP(c.caller.req.URL),
+		Resendable: wire.Resendable(c.caller.req.Method, header),
 		Restarts:   a.rec != nil,
 	}))
 	a.req.Header = header
-	a.req.Body = body
-	if !bare && !c.idempotent && a.hasBody {
-		a.req.Body = a.reads.watch(&a.reads.first, body)
-	}
+	a.req.Body = a.trace.Body(body)
 	a.req.GetBody = c.getBodyFor(a)
 	if timeout := c.policy.AttemptTimeout; timeout > 0 {
 		a.timer = time.AfterFunc(timeout, func() { a.cancel(newAttemptTimeout(timeout)) })
@@ -167,12 +167,12 @@ func (a *attempt) watch(settings *settings, options wire.Options) context.Contex
 // headerFor returns the header of a's request.
 func (c *call) headerFor(a *attempt, prior int) http.Header {
 	// net/http fails a request without a header map. If the copy had one,
-	// net/http would send it.
+	// net/http would send the request.
 	if c.caller.req.Header == nil {
 		return nil
 	}
-	// Even if nothing is changed, a layer in Base may add to its header, which
-	// then would be in the caller's, and in that of each further attempt.
+	// A layer in Base may add fields to the header. They must not get into the
+	// header of the caller or of another attempt, so it is always copied.
 	header := a.cloneHeader(c.caller.req.Header)
 	if c.key != "" {
 		header = setHeader(header, c.policy.IdempotencyHeader, []string{c.key})
@@ -182,8 +182,7 @@ func (c *call) headerFor(a *attempt, prior int) http.Header {
 		header = setHeader(header, c.settings.attemptHeader, a.prior[:])
 	}
 	if !c.idempotent {
-		hideEmptyKey(header, "Idempotency-Key")
-		hideEmptyKey(header, "X-Idempotency-Key")
+		wire.HideEmptyKeys(header) // the policy does not take them for keys either
 	}
 	return header
 }
@@ -207,86 +206,24 @@ func (a *attempt) cloneHeader(h http.Header) http.Header {
 	return clone
 }
 
-// hideEmptyKey removes a key header without a value, which net/http does not
-// send, but takes for permission to resend the request
-// (Request.isReplayable). The policy does not.
-func hideEmptyKey(h http.Header, name string) {
-	if values, ok := h[name]; ok && !slices.ContainsFunc(values, func(v string) bool { return v != "" }) {
-		delete(h, name)
-	}
-}
-
-// isResendable reports whether net/http resends a request over HTTP/1 after it
-// was written (Request.isReplayable).
-func isResendable(method string, h http.Header) bool {
-	switch method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return true
-	}
-	_, standard := h["Idempotency-Key"]
-	_, other := h["X-Idempotency-Key"]
-	return standard || other
-}
-
 // getBodyFor returns GetBody for a's request. Layers in Base may need it: a
 // signer, or digest authentication after a 401. net/http uses it to resend a
 // request over HTTP/2 (http2shouldRetryRequest).
 func (c *call) getBodyFor(a *attempt) func() (io.ReadCloser, error) {
 	getBody := c.body.GetBody()
 	switch {
-	case getBody == nil || c.idempotent && c.body.Direct():
+	case c.idempotent && c.body.Direct():
 		return getBody
-	// If nothing else can use GetBody, it is hidden. Then the error of net/http
-	// says whether the server processed the request, and the failure of the
-	// caller's reader is known for what it is.
-	// On the last attempt, this transport does not retry, whatever the error
-	// says. So GetBody is kept: net/http needs it to resend a request of which
-	// it has written nothing.
+	// Without GetBody, net/http does not resend the request after a GOAWAY. It
+	// returns the error that ended the send, from which the Outcome follows. On
+	// the last attempt, no Outcome leads to a retry. So GetBody is kept,
+	// because net/http needs it to resend a request of which it has written
+	// nothing.
 	case c.settings.base.hidesGetBody(c.caller.req.URL) && c.attempts < c.maxAttempts():
 		return nil
-	case c.idempotent:
-		return getBody
 	}
-	return func() (io.ReadCloser, error) {
-		if a.trace.ForbidsResend() {
-			return nil, wire.ErrResent
-		}
-		body, err := getBody()
-		if err != nil || body == nil || a.reads.first.reads == nil {
-			return body, err
-		}
-		return a.reads.watch(new(watchedBody), body), nil
-	}
+	return a.trace.GetBody(getBody)
 }
-
-// bodyReads notes whether the body of a request that must not be sent twice is
-// read, if there are layers in Base: a layer that has read it sends one of its
-// own, which net/http could resend.
-type bodyReads struct {
-	first watchedBody // the zero value if reads are not watched
-	begun atomic.Bool // something was read of the body that was made last
-	ever  atomic.Bool // something was read of any of them
-}
-
-type watchedBody struct {
-	io.ReadCloser
-	reads *bodyReads
-}
-
-func (r *bodyReads) watch(w *watchedBody, body io.ReadCloser) io.ReadCloser {
-	r.begun.Store(false)
-	w.ReadCloser, w.reads = body, r
-	return w
-}
-
-func (b *watchedBody) Read(p []byte) (int, error) {
-	b.reads.begun.Store(true)
-	b.reads.ever.Store(true)
-	return b.ReadCloser.Read(p)
-}
-
-// BodyWasRead implements wire.Attempt.
-func (a *attempt) BodyWasRead() bool { return a.reads.begun.Load() }
 
 // Stop implements wire.Attempt.
 func (a *attempt) Stop(cause error) { a.cancel(cause) }
@@ -294,7 +231,8 @@ func (a *attempt) Stop(cause error) { a.cancel(cause) }
 // Restarted implements wire.Attempt.
 func (a *attempt) Restarted() { a.rec.Reopen() }
 
-// Uploaded implements wire.Attempt. The response may have ended before.
+// Uploaded implements wire.Attempt. If the response has ended before, that did
+// not end the attempt (ResponseEnded).
 func (a *attempt) Uploaded() {
 	if a.ended.Load() {
 		a.end()
@@ -312,8 +250,8 @@ func (a *attempt) Release() {
 	a.cancel(nil)
 }
 
-// end releases an attempt that was the last. Base may be waiting in a Read of
-// its body that nothing else would end.
+// end releases the last attempt of a request after its response has ended. Base
+// may be waiting in a Read of the request's body that nothing else would end.
 func (a *attempt) end() {
 	a.Release()
 	switch {
@@ -324,16 +262,16 @@ func (a *attempt) end() {
 	}
 }
 
-// ResponseEnded ends the attempt once its request has been sent, too: over
-// HTTP/2, a server may answer and continue to read the request.
+// ResponseEnded implements respbody.Follower. It ends the attempt if its
+// request has been sent. Otherwise Uploaded does, because over HTTP/2 a server
+// may answer and continue to read the request. Over HTTP/1, it waits no longer
+// than maxLinger.
 func (a *attempt) ResponseEnded(protoMajor int) {
 	if a.ended.Swap(true) {
 		return
 	}
 	switch {
-	// A Base that does not report answers does not report uploads either.
-	// http.ClientConn reports both, and no connections.
-	case !a.hasBody || a.trace.Uploaded() || a.trace.Connections() == 0 && !a.trace.Answered():
+	case !a.trace.AwaitsUpload():
 		a.end()
 	case protoMajor < 2:
 		time.AfterFunc(maxLinger, a.end)

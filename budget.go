@@ -32,15 +32,17 @@ type Budget interface {
 	// Deposit records that a request to origin got a response that is not a
 	// transient failure. It is called once for each such request, and must not
 	// block. Charged reports whether the last attempt was a retry that Withdraw
-	// charged for. A resume that delivers bytes counts, too.
+	// charged for. A resume counts, too, after it has delivered 64 KiB or the
+	// rest of the body.
 	Deposit(origin string, charged bool)
 
 	// Refund cancels the charge for a retry to origin that was never sent.
 	Refund(origin string)
 }
 
-// Origin returns scheme, host and port of u, which budgets and cool-downs use,
-// in a canonical form: "https://a.test", "http://[::1]:8080"; or "" for nil.
+// Origin returns the scheme, host and port of u in the canonical form that
+// budgets and cool-downs use, such as "https://a.test" or "http://[::1]:8080".
+// It returns "" for nil.
 func Origin(u *url.URL) string { return hostpattern.Canonical(u) }
 
 var (
@@ -72,12 +74,12 @@ func (Unlimited) Refund(origin string) {}
 // a failure and the next success. A retry counts as failed until it succeeds. A
 // success is a request whose response is not a transient failure.
 //
-// So a host that is down gets only Burst retries from each process, and a host
-// that fails at random gets almost every retry that helps. If 20 % of attempts
-// fail, 99.0 % of requests succeed. With Strict, retries that succeed count,
-// too, and 89.2 % succeed. A retry after a 429 that waits as long as the
-// response asks is always free. See docs/choosing.md in the repository for more
-// figures.
+// So a host that is down gets only Burst retries from each process, and Ratio
+// more for each success of the Window before. A host that fails at random gets
+// almost every retry that helps. If 20 % of attempts fail, 99.0 % of requests
+// succeed with three attempts. With Strict, retries that succeed count, too,
+// and 89.2 % succeed. A retry after a 429 that waits as long as the response
+// asks is always free. See docs/choosing.md in the repository for more figures.
 //
 // The 1024 hosts that were used last are remembered. Any other host starts with
 // a full Burst, so code that can choose the hosts of requests gets Burst
@@ -127,15 +129,18 @@ func (b *HostBudget) Validate() error {
 	var errs []error
 	// NaN is neither zero nor within the range.
 	if r := b.Ratio; r != 0 && !(r >= minRatio && r <= maxRatio) {
-		errs = append(errs, fmt.Errorf("HostBudget.Ratio: %v: want 0 (the default, %v) or a number from %s to %d",
+		const want = "want 0 (the default, %v) or a number from %s to %d"
+		errs = append(errs, fmt.Errorf("HostBudget.Ratio: %v: "+want,
 			r, defaultRatio, strconv.FormatFloat(minRatio, 'f', -1, 64), int(maxRatio)))
 	}
 	if b.Burst > maxBurst {
-		errs = append(errs, fmt.Errorf("HostBudget.Burst: %d: want 0 (the default, %d), a negative number (none) or at most %d",
+		const want = "want 0 (the default, %d), a negative number (none) or at most %d"
+		errs = append(errs, fmt.Errorf("HostBudget.Burst: %d: "+want,
 			b.Burst, defaultBurst, maxBurst))
 	}
 	if w := b.Window; w != 0 && (w < minWindow || w > maxWindow) {
-		errs = append(errs, fmt.Errorf("HostBudget.Window: %v: want 0 (the default, %v) or a duration from %v to %v",
+		const want = "want 0 (the default, %v) or a duration from %v to %v"
+		errs = append(errs, fmt.Errorf("HostBudget.Window: %v: "+want,
 			w, defaultWindow, minWindow, maxWindow))
 	}
 	return errors.Join(errs...)
@@ -177,8 +182,9 @@ func (b *HostBudget) depositTo(w *hostWindow, origin string, charged bool) {
 }
 
 // Balance returns how many calls of Withdraw for origin (see [Origin]) would
-// return true now, and whether origin is remembered. One that is not starts
-// with the Burst. Balance does not count as a use of origin.
+// return true now, and whether origin is remembered. An origin that is not
+// remembered starts with Burst retries. Balance does not count as a use of
+// origin.
 func (b *HostBudget) Balance(origin string) (retries int, known bool) {
 	if w := b.hosts.Peek(origin); w != nil {
 		return w.balance(), true
@@ -193,7 +199,8 @@ func (b *HostBudget) settings() (ratio float64, burst int, length time.Duration)
 	if b.Validate() != nil {
 		return 0, 0, defaultWindow
 	}
-	return cmp.Or(b.Ratio, defaultRatio), max(cmp.Or(b.Burst, defaultBurst), 0), cmp.Or(b.Window, defaultWindow)
+	burst = max(cmp.Or(b.Burst, defaultBurst), 0)
+	return cmp.Or(b.Ratio, defaultRatio), burst, cmp.Or(b.Window, defaultWindow)
 }
 
 // open makes w, which is zero, the window of a new host.

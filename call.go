@@ -12,7 +12,8 @@ import (
 
 // call is one request on its way through RoundTrip. It lives on RoundTrip's
 // stack, or as a copy in a resumingBody. Nothing else may keep a pointer to it.
-// Only the goroutine of RoundTrip, or of the Read that resumes a body, uses it.
+// Only the goroutine of RoundTrip uses it. Of the copy, only the goroutine in
+// Read does, except that Close may settle it (see resumingBody.unsettled).
 type call struct {
 	settings *settings
 	caller   caller
@@ -21,16 +22,16 @@ type call struct {
 	waits    waits
 	body     replay.Body
 
-	key        string // the idempotency key that was made, if any
+	key        string // from NewIdempotencyKey, or ""
 	idempotent bool   // the request is safe to send twice
 
 	attempts   int           // started so far
 	uncounted  int           // of them, those that do not count toward MaxAttempts
 	start      time.Duration // since settings.created; 0 unless Observe or MaxElapsed needs it
 	progress   progress
-	attempt    *attempt       // the current copy, nil while it is the caller's own request
+	attempt    *attempt       // the current one, nil if it sent the caller's own request
 	resp       *http.Response // of the current attempt
-	lastStatus int            // of the response that was discarded, or 0
+	lastStatus int            // of the response that was discarded last, or 0
 	retried421 bool           // a 421 was retried
 }
 
@@ -66,7 +67,8 @@ func (c *call) sentRequest() *http.Request {
 // canceled returns the error of a request that its caller canceled. It
 // satisfies errors.Is for the context's error and for its cause, of which
 // net/http returns one or the other. The error of the attempt before the cancel
-// is only in its text, because Timeout must not report that.
+// is only in its text. Otherwise Timeout would be true after an attempt that
+// timed out.
 func (c *call) canceled(last error) error {
 	ctx := c.caller.req.Context()
 	ctxErr, cause := ctx.Err(), context.Cause(ctx)

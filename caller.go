@@ -14,9 +14,9 @@ type caller struct {
 	waited time.Duration // since the last Event
 }
 
-// outer returns the attempt of another RetryTransport in whose context the
-// request is sent, or nil. A context that outlives its attempt, such as that
-// of a Response's Request, does not count.
+// If another RetryTransport is sending the request, outer returns the attempt
+// of that transport. Otherwise it returns nil. A context that outlives its
+// attempt, such as that of a Response's Request, does not count.
 func (c *caller) outer() *attemptContext {
 	if a := c.values.attempt; a != nil && a.inRoundTrip.Load() {
 		return a
@@ -33,17 +33,19 @@ func (c *caller) priorAttempts() int {
 	return 0
 }
 
-// retries reports whether a retry is left to a caller: an outer
-// RetryTransport, or the client that has retried the inbound request. An
-// Unprocessed request is retried here even if that client retries, because its
-// retry would repeat the whole inbound request.
+// retries reports whether a retry is left to a caller: an outer RetryTransport,
+// or the client that has retried the inbound request. An Unprocessed request is
+// retried here even if the client of the inbound request retries, because that
+// would repeat the whole inbound request.
 func (c *caller) retries(outcome Outcome) bool {
 	return c.outer() != nil || outcome != Unprocessed && c.priorAttempts() > 0
 }
 
-// isAsSent reports whether Base may see the request's own context and header.
-// Attempt and the attempt header, of that name, are correct for it then.
+// isAsSent reports whether Base may get the request with its own context and
+// header. For that, the function Attempt must return the right number for the
+// context, and the header named attemptHeader must have the right value.
 func (c *caller) isAsSent(attemptHeader string) bool {
+	// The context of an earlier Response has the number of that request.
 	if c.values.attempt != nil {
 		return c.outer() != nil
 	}
@@ -78,8 +80,8 @@ func cancelChannel(req *http.Request) <-chan struct{} {
 	return req.Cancel
 }
 
-// sleep waits, but only until early is closed, and reports whether the caller
-// is still waiting.
+// sleep waits, at most until early is closed, and reports whether the caller is
+// still waiting.
 func (c *caller) sleep(wait time.Duration, early <-chan struct{}) bool {
 	if wait > 0 {
 		begun := time.Now()
@@ -106,9 +108,9 @@ func (c *caller) hidesCancel(err error, reason Reason) bool {
 }
 
 // attemptContext returns the parent of the contexts of c's attempts. If the
-// caller uses the context of an earlier Response's Request, the parent of that
-// is used instead. Otherwise a chain of such requests would keep all earlier
-// ones in memory.
+// caller uses the context of an earlier Response's Request, it returns the
+// parent of that context. Otherwise a chain of such requests would keep all
+// earlier ones in memory.
 func (c *caller) attemptContext() context.Context {
 	ctx := c.req.Context()
 	if earlier, ok := ctx.(*attemptContext); ok {

@@ -70,9 +70,9 @@ func WithIdempotent(ctx context.Context) context.Context {
 	return v.withContext(ctx)
 }
 
-// Attempt returns the number, from 1, of the attempt that ctx belongs to: the
-// context of a request that Base is sending, or of a Response's Request. For
-// any other context it returns 1.
+// Attempt returns the number, from 1, of the attempt that ctx belongs to. Such
+// a ctx is that of a request that Base is sending, or of a Response's Request.
+// For any other context, Attempt returns 1.
 func Attempt(ctx context.Context) int {
 	if v := fromContext(ctx); v.hasAttempt() {
 		return v.attempt.number
@@ -111,9 +111,12 @@ func sameContext(a, b context.Context) bool {
 type attemptContext struct {
 	context.Context // the caller's
 
-	values  contextValues
-	number  int           // returned by Attempt
-	made    int           // attempts of this RetryTransport, this one included
+	values contextValues
+
+	// Not changed once another goroutine may have the context.
+	number int // returned by Attempt
+	made   int // attempts of this RetryTransport, this one included
+
 	resumes atomic.Int32  // attempts since the response was handed over
 	reason  atomic.Uint32 // the Reason that ended the request, or ReasonNone
 

@@ -8,9 +8,9 @@ import (
 )
 
 // Cooldown determines what the first attempt of a request does while its host
-// is cooling down. Retries always wait. They are given up if that takes longer
-// than Policy.MaxRetryAfter or their deadline allows. If a host has several
-// limits, such as one for each credential, set [Policy.CooldownKey].
+// is cooling down. Retries always wait. If that would take longer than
+// Policy.MaxRetryAfter or the deadline allows, the request ends. If a host has
+// several limits, such as one for each credential, set [Policy.CooldownKey].
 //
 // A host cools down if it answers 429 (Too Many Requests) or 503 (Service
 // Unavailable) and asks for a wait (see [RetryAfter]). A 403 counts, too, if
@@ -36,8 +36,9 @@ const (
 
 	// CooldownWait makes the first attempt wait. After the cool-down, waiting
 	// attempts are spread evenly over the time for which the oldest has waited.
-	// None waits for longer than Policy.MaxRetryAfter in total. If the
-	// cool-down exceeds that or the deadline, it fails as with CooldownFail.
+	// None waits for longer than Policy.MaxRetryAfter in total. If a request
+	// would have to wait for longer, or beyond its deadline, it fails as with
+	// CooldownFail.
 	//
 	// Use CooldownWait for limits of this client, such as a quota. If a host
 	// sheds load at random and all its clients wait, the host is idle.
@@ -79,5 +80,6 @@ type CooldownError struct {
 
 // Error returns a text with the origin and the time.
 func (e *CooldownError) Error() string {
-	return fmt.Sprintf("%s asked for a pause until %s", redact.Text(e.Origin), e.Until.Format(time.RFC3339))
+	return fmt.Sprintf(
+		"%s asked for a pause until %s", redact.Text(e.Origin), e.Until.Format(time.RFC3339))
 }

@@ -29,23 +29,24 @@
 //
 // If a check fails after a response, RoundTrip returns that response, whatever
 // its status, with its body unread. If a check fails after an error, or if a
-// request ends while it waits for a retry, RoundTrip returns an [*Error]. It
-// returns the error of a single attempt unchanged, unless the context, its body
-// or the budget ended the request. [Result] and [Event] have the Reason.
+// request ends while it waits for a retry, RoundTrip returns an [*Error]. The
+// error of a single attempt is returned unchanged, unless the context, the
+// request's body or the budget ended the request. [Result] and [Event] have the
+// Reason.
 //
 // # Non-idempotent requests
 //
 // A request that is not idempotent (see [Idempotent]) is retried only if it was
 // never sent, or if the server did not process it (see [Unprocessed]). The
 // transport also prevents net/http from resending such a request over HTTP/2
-// (Go issue 52459). As a consequence, a request without a body that coincides
-// with an HTTP/2 GOAWAY can fail where net/http would have resent it.
+// (Go issue 52459). As a consequence, a request without a body can fail if the
+// server sends an HTTP/2 GOAWAY at the same time.
 //
 // # Limitations
 //
 // Each hop of a redirect is a separate request. Cookies in discarded responses
 // are lost. A request that is signed above the transport is resent with the
 // same signature. To sign each attempt, put the signer below, as Base. Do not
-// stack RetryTransports. The inner one sends each request once, if the layers
-// between them have an Unwrap method.
+// stack RetryTransports. If the layers between two of them have an Unwrap
+// method, the inner one sends each request once.
 package httpretry

@@ -10,7 +10,8 @@ import (
 )
 
 // attemptTimeout is the error of an attempt that took longer than the policy's
-// AttemptTimeout, or of a body that took longer than its ResumeIdle.
+// AttemptTimeout, or of a Read of a response's body that waited longer than its
+// ResumeIdle.
 type attemptTimeout struct {
 	what  string
 	after time.Duration
@@ -45,8 +46,8 @@ func (e *attemptTimeout) Timeout() bool { return true }
 func (e *attemptTimeout) Temporary() bool { return true } // as net.Error has it
 
 // Is reports whether target is context.DeadlineExceeded, as for a timeout of
-// net/http, or in the tree of the layer's error. A context.Canceled in that
-// tree is the cancel of the attempt, not the caller's.
+// net/http, or an error in the tree of the layer's error. A context.Canceled in
+// that tree is the cancel of the attempt, not the caller's.
 func (e *attemptTimeout) Is(target error) bool {
 	return target == context.DeadlineExceeded ||
 		e.layer != nil && target != context.Canceled && errors.Is(e.layer, target)
@@ -67,7 +68,8 @@ func isOwnError(err error) bool {
 	if _, timeout := err.(*attemptTimeout); timeout {
 		return true
 	}
-	for _, own := range []error{errNoResponse, errRequestCanceled, wire.ErrResent, wire.ErrTooManySends, wire.ErrInformational} {
+	for _, own := range []error{errNoResponse, errRequestCanceled, wire.ErrResent,
+		wire.ErrTooManySends, wire.ErrInformational} {
 		if errors.Is(err, own) {
 			return true
 		}

@@ -9,11 +9,13 @@ import (
 	"github.com/seed421102f4/httpretry/internal/respbody"
 )
 
-// handOver makes resp, of the last attempt, the caller's. It returns the
-// context that Result looks for, or nil.
+// handOver prepares resp, of the last attempt, for the caller. It sets
+// Response.Request, and ends the attempt with the body. It returns the context
+// in which Result finds the attempts and the Reason, or nil.
 func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) (end *attemptContext) {
 	a := c.attempt
-	isDefault := c.attempts == 1 && (reason == ReasonSuccess || reason == ReasonPermanent) && !resumable
+	isDefault := c.attempts == 1 && (reason == ReasonSuccess || reason == ReasonPermanent) &&
+		!resumable
 	// Result returns the default anyway, unless the request's context is that
 	// of an earlier response. An outer RetryTransport sets Response.Request
 	// itself, once it has decided how the request ended.
@@ -27,15 +29,15 @@ func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) (end
 		if records {
 			resp.Request = a.requestWith(c.caller.req, end)
 		}
-	// Base may have followed a redirect: then the request is its own. Its
-	// context must not end with the attempt.
+	// Base has sent a request of its own, for example to follow a redirect. The
+	// context of that request must not end with the attempt.
 	case a != nil && a.isIn(resp.Request.Context()):
 		var ctx context.Context
 		ctx, end = c.detach(resp.Request.Context())
 		resp.Request = resp.Request.WithContext(ctx)
-	// A layer, such as a tracer, has cloned the caller's own request. A context
-	// of an attempt would be that of another request: Base may return the same
-	// Response several times.
+	// A layer, such as a tracer, has cloned the caller's own request. If the
+	// context of the clone has an attempt, Base has returned the same Response
+	// to an earlier request, so that context is not changed.
 	case records && a == nil && !fromContext(resp.Request.Context()).hasAttempt():
 		ctx := resp.Request.Context()
 		end.init(ctx, fromContext(ctx), c.attempts)
@@ -62,16 +64,16 @@ func (c *call) isOwn(req *http.Request) bool {
 }
 
 // followBody ends the attempt with the body of its response. Until then, the
-// attempt's context must live: it is that of the body, too.
+// attempt's context must live, because it is that of the body, too.
 func (a *attempt) followBody(resp *http.Response) {
 	switch {
 	// The body of a tunnel also writes, and net/http does not need its context
 	// any more (RFC 9110 sections 9.3.6 and 15.2.2).
 	case isTunnel(&a.req, resp):
 		a.ResponseEnded(resp.ProtoMajor)
-	// Callers often leave these open. A layer may have wrapped http.NoBody.
-	// Over HTTP/2, a response without a body may still have trailers, which
-	// end it.
+	// Callers often do not close a body without bytes. A layer may have wrapped
+	// http.NoBody. Over HTTP/2, a response without a body may still have
+	// trailers, which end it.
 	case respbody.IsEmpty(resp),
 		resp.ProtoMajor == 1 && (resp.ContentLength == 0 || a.req.Method == http.MethodHead):
 		a.ResponseEnded(resp.ProtoMajor)
@@ -80,17 +82,20 @@ func (a *attempt) followBody(resp *http.Response) {
 	}
 }
 
-// isTunnel reports whether resp is a tunnel whose body also writes. net/http
-// has none for CONNECT: what is sent is the request's body.
+// isTunnel reports whether resp is a tunnel whose body also writes. For
+// CONNECT, the body from net/http does not write, because net/http sends the
+// request's body through the tunnel.
 func isTunnel(req *http.Request, resp *http.Response) bool {
 	_, writes := resp.Body.(io.Writer)
 	return resp.StatusCode == http.StatusSwitchingProtocols ||
-		writes && req.Method == http.MethodConnect && resp.StatusCode >= 200 && resp.StatusCode < 300
+		writes && req.Method == http.MethodConnect && resp.StatusCode >= 200 &&
+			resp.StatusCode < 300
 }
 
-// endContext returns a context for Response.Request. It is the attempt's, which
-// saves an allocation. If the caller derives contexts from those of responses,
-// it is a new one, because each of them keeps those before it in memory.
+// endContext returns a context for Response.Request. To save an allocation,
+// that is the attempt's own context. It is a new one if there is no copy, or if
+// the caller's context is that of an earlier response. Such contexts form a
+// chain, and each keeps those before it in memory.
 func (c *caller) endContext(a *attempt, attempts int) *attemptContext {
 	if a != nil && !c.values.hasAttempt() {
 		return &a.attemptContext
@@ -113,17 +118,17 @@ func (a *attempt) requestWith(req *http.Request, ctx context.Context) *http.Requ
 	return &a.respReq
 }
 
-// detach returns a context with the values of ctx, which is the context of the
-// attempt or derived from it, that ends when the caller's context does, and the
-// context that Result finds in it.
+// detach returns a context that has the values of ctx and ends when the
+// caller's context does. ctx is the context of the attempt or derived from it.
+// detach also returns the context that Result finds in the new one.
 func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
 	a := c.attempt
 	if sameContext(ctx, a.req.Context()) {
 		end := c.caller.endContext(a, c.attempts)
 		return end, end
 	}
-	// The values include the hooks. What the caller sends with them must not
-	// end the attempt, whose response it may still be reading.
+	// The values include the hooks. A request that the caller sends with them
+	// must not end the attempt, whose response it may still be reading.
 	a.trace.Detach()
 	detached := &detachedContext{Context: a.Context, values: context.WithoutCancel(ctx)}
 	v := fromContext(ctx)
@@ -144,9 +149,10 @@ type detachedContext struct {
 	values          context.Context
 }
 
-// Value implements context.Context. It does not look in the caller's context
-// as well, which may be a detachedContext in turn, and so on: the time would
-// double with each. So context.Cause returns the error of the caller's context.
+// Value implements context.Context. It asks only values. If it also asked the
+// caller's context, a chain of detached contexts would take exponential time.
+// As a consequence, context.Cause returns the error of the caller's context,
+// and not its cause.
 func (c *detachedContext) Value(key any) any { return c.values.Value(key) }
 
 // AfterFunc spares package context a goroutine for each derived context (see

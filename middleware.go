@@ -3,16 +3,17 @@ package httpretry
 import (
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 )
 
 // Middleware returns a handler that keeps the retries of services that call one
 // another from multiplying. If an inbound request is itself a retry, its client
-// retries, so requests that next sends in its context are not retried
-// ([ReasonCallerRetries]), unless they were [Unprocessed]. If three services in
-// a chain make up to three attempts each, the server behind them gets 7
-// requests for one that fails, not 27.
+// retries. So requests that next sends in the inbound request's context are not
+// retried ([ReasonCallerRetries]), unless they were [Unprocessed]. If three
+// services in a chain make up to three attempts each, the server behind them
+// gets 7 requests for one that fails, not 27.
 //
 // An inbound request is a retry if its X-Envoy-Attempt-Count is at least 2, or
 // its Retry-Attempt, its Grpc-Previous-Rpc-Attempts or one of headers is at
@@ -70,11 +71,12 @@ func inboundRetries(h http.Header, names []string) int {
 
 // maxCount returns the largest of values that are whole numbers, or 0.
 func maxCount(values []string) int {
-	most := int64(0)
+	most := 0
 	for _, v := range values {
-		if n, ok := parseNumber(strings.Trim(v, " \t")); ok && !n.decimal {
-			most = max(most, n.whole)
+		if v = strings.Trim(v, " \t"); isDigits(v) {
+			n, _ := strconv.Atoi(v) // the largest int if v is larger
+			most = max(most, n)
 		}
 	}
-	return int(min(most, math.MaxInt32/2)) // to which attempts can be added
+	return min(most, math.MaxInt32/2) // to which attempts can be added
 }

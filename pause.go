@@ -40,9 +40,9 @@ func (c *call) awaitFirstAttempt() error {
 	return &Error{Reason: reason, Err: err}
 }
 
-// awaitCooldown waits until the host has cooled down, before an attempt that
-// follows one with the error last. If that takes too long or the caller
-// cancels, it returns the Reason and the error that the request ends with.
+// awaitCooldown waits until the host has cooled down. The error last is that of
+// the attempt before, or nil. If the wait is too long or the caller cancels, it
+// returns the Reason and the error that the request ends with.
 func (c *call) awaitCooldown(last error) (Reason, error) {
 	var (
 		start  time.Time
@@ -64,8 +64,10 @@ func (c *call) awaitCooldown(last error) (Reason, error) {
 			break
 		}
 		if first && c.policy.Cooldown == CooldownFail ||
-			remaining.Until.Sub(start) > c.policy.MaxRetryAfter || remaining.Wait > c.timeLeft(now) {
-			return ReasonCooldown, c.afterAttempt(last, &CooldownError{Origin: c.charge.origin, Until: remaining.Until})
+			remaining.Until.Sub(start) > c.policy.MaxRetryAfter ||
+			remaining.Wait > c.timeLeft(now) {
+			return ReasonCooldown, c.afterAttempt(
+				last, &CooldownError{Origin: c.charge.origin, Until: remaining.Until})
 		}
 		// After the wait, the host may be cooling down again.
 		if !c.sleepCooldown(&waiter, remaining, start) {
@@ -78,9 +80,10 @@ func (c *call) awaitCooldown(last error) (Reason, error) {
 // sleepCooldown waits for the end of a cool-down, and then a moment more. It
 // reports whether the caller is still waiting. The request has been waiting
 // since start.
-func (c *call) sleepCooldown(waiter *cooldown.Waiter, remaining cooldown.Remaining, start time.Time) bool {
+func (c *call) sleepCooldown(
+	waiter *cooldown.Waiter, remaining cooldown.Remaining, start time.Time) bool {
 	first, place := c.attempts == 0, rand.Float64()
-	// Places are taken in the order of arrival.
+	// First attempts return in the order in which they take their places.
 	if first {
 		place = c.settings.cooldowns.Place(c.waits.cooldownKey())
 	}
@@ -88,8 +91,8 @@ func (c *call) sleepCooldown(waiter *cooldown.Waiter, remaining cooldown.Remaini
 		return false
 	}
 	now := time.Now()
-	// If a success has ended the cool-down early, it was shorter, so retries
-	// return over a shorter time.
+	// A cool-down that a success has ended early was short, so retries return
+	// over a shorter time.
 	early := max(remaining.Until.Sub(now), 0)
 	width := min(remaining.Spread, remaining.Length-early)
 	// First attempts that waited during the cool-down return over a time as

@@ -6,12 +6,13 @@ import (
 	"github.com/seed421102f4/httpretry/internal/replay"
 )
 
-// A plain request can be sent as it is, and sent again. Unless it fails, nobody
-// has to know of it but its budget. Nothing of a caller is called for it except
-// Base, so there is nothing to clean up if Base panics.
+// A plain request can be sent as it is, and sent again. If it succeeds, only
+// its budget records it. Its first attempt calls no code of the user but Base,
+// and holds nothing that would have to be released if Base panics.
 
 // isPlain reports whether req, to h, is plain.
 func (s *settings) isPlain(req *http.Request, h *host) bool {
+	// A nested RetryTransport looks for this attempt in the context of a copy.
 	return h.policy.isPlain && s.observe == nil && !s.base.nested &&
 		replay.IsDirect(req) && h.policy.isIdempotent(req) &&
 		cancelChannel(req) == nil && req.Context().Err() == nil && fromContext(req.Context()) == nil
@@ -22,20 +23,22 @@ func (p *Policy) isPlain() bool {
 	switch p.Budget.(type) {
 	case nil, *HostBudget, Unlimited:
 	default:
-		return false // a Deposit of the caller's may panic
+		return false // a Deposit of another type may panic
 	}
 	return p.Classify == nil && p.Idempotent == nil &&
 		p.AttemptTimeout == 0 && p.MaxElapsed == 0 && p.Cooldown == CooldownSend && !p.Resume
 }
 
-// roundTripPlain is RoundTrip for a plain request. Without a call, a success
-// costs half as much.
+// roundTripPlain is RoundTrip for a plain request. A success makes no call
+// value, which halves its cost.
 func (s *settings) roundTripPlain(req *http.Request, h *host) (*http.Response, error) {
-	generation := s.cooldowns.Generation()
+	generation, body := s.cooldowns.Generation(), req.Body
 	resp, err := s.base.RoundTrip(req)
-	// A success may end a cool-down. A response to another request, such as
-	// that after a redirect, is the business of handOver.
-	if err == nil && resp != nil && resp.StatusCode < 400 && resp.Request == req && generation == 0 {
+	// If generation is not 0, the success may end a cool-down (settle). If the
+	// response is that to another request, such as one after a redirect,
+	// handOver may have to replace its Request.
+	if err == nil && resp != nil && resp.StatusCode < 400 && resp.Request == req &&
+		generation == 0 {
 		depositTo(s.budgetOf(h.policy), &h.window, h.origin, false)
 		return resp, nil
 	}
@@ -43,7 +46,7 @@ func (s *settings) roundTripPlain(req *http.Request, h *host) (*http.Response, e
 	defer c.cleanUpAfterPanic()
 	c.follow(h.policy, h)
 	c.waits.generation = generation
-	c.body.Prepare(req, 0)
+	c.body.PrepareSent(req, body)
 	c.resp, err = either(resp, err)
 	return c.retry(c.resp, err)
 }

@@ -25,8 +25,8 @@ const (
 
 // Policy determines when and how requests to a host are retried. A zero field
 // means the default that its comment names. An AttemptTimeout, MaxElapsed or
-// ResumeIdle of less than a millisecond is not valid. Negative values are not
-// valid, except for these fields:
+// ResumeIdle that is positive but less than a millisecond is not valid.
+// Negative values are not valid, except for these fields:
 //
 //	MaxAttempts     negative: no limit; 1: no retries
 //	MaxRetryAfter   negative: no limit
@@ -98,9 +98,9 @@ type Policy struct {
 	IdempotencyHeader string
 
 	// ReplayBuffer is the maximum number of bytes that are kept of a body
-	// without GetBody while it is sent, so that it can be sent again. A request
-	// with a longer body is sent once. An *os.File is read again instead. 0
-	// means 64 KiB; negative means no buffer.
+	// without GetBody while it is sent, so that it can be sent again. If more
+	// than that was read of a body, its request is not retried. An *os.File is
+	// read again instead. 0 means 64 KiB; negative means no buffer.
 	ReplayBuffer int64
 
 	// Resume requests the rest of a response's body if a Read of it fails and
@@ -204,7 +204,8 @@ func (p Policy) problems(path string) error {
 	check("MaxElapsed", checkLimit(p.MaxElapsed, "limit"))
 	// A nil pointer in an interface is not nil, and would panic only later.
 	if isNil(p.Budget) {
-		check("Budget", fmt.Errorf("a nil %T: want no value for the default, or a usable Budget", p.Budget))
+		check("Budget",
+			fmt.Errorf("a nil %T: want no value for the default, or a usable Budget", p.Budget))
 	} else if v, ok := p.Budget.(interface{ Validate() error }); ok {
 		check("Budget", v.Validate())
 	}

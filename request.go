@@ -26,7 +26,7 @@ func (c *call) begin(host *host) error {
 	}
 	c.follow(p, host)
 	if c.caller.hasCanceled() {
-		// The error of a context that is done is its own, as from net/http.
+		// If the context is done, its own error is returned, as net/http does.
 		if req.Context().Err() != nil {
 			return c.canceled(nil)
 		}
@@ -51,7 +51,8 @@ func (c *call) begin(host *host) error {
 	return c.awaitFirstAttempt()
 }
 
-// follow makes p, which is the policy of host or of WithPolicy, that of c.
+// follow sets the policy of c to p, which is that of host or of WithPolicy, and
+// prepares the charge and the waits.
 func (c *call) follow(p *resolvedPolicy, host *host) {
 	c.policy = p
 	c.charge.budget, c.charge.origin = c.settings.budgetOf(p), host.origin
@@ -73,14 +74,15 @@ func (c *call) makeKey() error {
 	return nil
 }
 
-// failUnsent ends a request that was never sent with err.
+// failUnsent ends a request of which nothing was sent. It returns err and
+// closes the body.
 func (c *call) failUnsent(err error) (*http.Response, error) {
 	c.progress = progressDone
 	if c.caller.req.Body == nil {
 		return nil, err
 	}
-	// A RoundTripper closes the body on errors, too. Close may block.
-	if closeErr := bounded.Close(respbody.MaxTime, c.caller.req.Body); closeErr != nil {
+	// A RoundTripper closes the body even if it fails. Close may block.
+	if closeErr := bounded.Close(bounded.MaxTime, c.caller.req.Body); closeErr != nil {
 		err = errors.Join(err, closeErr)
 	}
 	return nil, err
@@ -94,12 +96,13 @@ func (c *call) settle(resp *http.Response) {
 	}
 }
 
-// rewindBody prepares the body of the next attempt. If there is no body to
-// send, it takes back the charge for that attempt and returns false.
+// rewindBody prepares the body of the next attempt. If the body cannot be sent
+// again, it refunds the charge for that attempt and returns false.
 func (c *call) rewindBody(err error, outcome Outcome) bool {
-	// If GetBody panics, the charge is taken back, too.
+	// If GetBody panics, cleanUpAfterPanic refunds the charge.
 	c.progress = progressWaiting
-	// A request that was not processed has no connection that reads its body.
+	// After an error with the Outcome Unprocessed, no connection reads the
+	// body.
 	uploaded := err != nil && outcome == Unprocessed || c.attempt.hasUploaded()
 	if c.body.Rewind(uploaded) {
 		return true
@@ -140,7 +143,8 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 
 // finish returns the last attempt's result to the caller. With WaitOnBudget it
 // waits first.
-func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
+func (c *call) finish(
+	resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
 	// fail releases the attempt, so it comes before the wait.
 	if err != nil {
 		err = c.fail(err, reason)
@@ -158,9 +162,10 @@ func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason
 	} else {
 		c.handOver(resp, reason, false)
 	}
-	// Only WaitOnBudget makes a response wait.
+	// The wait of a response is positive only with WaitOnBudget.
 	if wait > 0 {
-		// Reading ahead frees a connection. It would hide a tunnel's Write.
+		// Reading ahead frees a connection. The body of a tunnel must keep its
+		// Write method, so it is not buffered.
 		if !isTunnel(c.sentRequest(), resp) {
 			respbody.Buffer(resp)
 		}
@@ -171,16 +176,17 @@ func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason
 	return resp, nil
 }
 
-// fail ends the request with an error. It is the attempt's own if there was
-// just one attempt and nothing is to be added.
+// fail ends the request and returns its error. That is the attempt's own error
+// if there was one attempt and nothing is added.
 func (c *call) fail(err error, reason Reason) error {
 	c.release()
-	// After a wait, the error is of the wait and not of the attempt.
+	// If the request ended during a wait, err is not the error of the attempt.
 	sentOnce := c.attempts == 1 && c.progress == progressAttempt
 	c.progress = progressDone
 
 	// An error with a hint tells users which field to set.
-	unchanged := sentOnce && reason.hint() == "" && !isOwnError(err) && !c.caller.hidesCancel(err, reason)
+	unchanged := sentOnce && reason.hint() == "" && !isOwnError(err) &&
+		!c.caller.hidesCancel(err, reason)
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())
@@ -198,16 +204,16 @@ func (c *call) discard(resp *http.Response) {
 	c.lastStatus = 0
 	if resp != nil {
 		c.lastStatus = resp.StatusCode
-		// The body is drained before the attempt is released, which would end
-		// it.
+		// Release ends the body, so the body is drained first.
 		respbody.Discard(resp, c.attempt)
 	}
-	// Base may use one Response again and again.
+	// Base may return the same Response again, with another Retry-After. So
+	// waits must not take it for the one that it has read.
 	c.resp, c.waits.of = nil, nil
 	c.attempt.Release()
 }
 
-// cleanUpAfterPanic runs last. If Base, a callback or a body's reader has
+// cleanUpAfterPanic is deferred. If Base, a callback or a body's reader has
 // panicked, it releases the resources of the request.
 func (c *call) cleanUpAfterPanic() {
 	if c.progress == progressDone {
@@ -218,12 +224,15 @@ func (c *call) cleanUpAfterPanic() {
 	}
 	respbody.Close(c.resp)
 	c.release()
+	// Base has not got the body, and there is no Recorder that release would
+	// close.
 	if c.attempts == 0 && c.body.Direct() && c.caller.req.Body != nil {
 		_ = c.caller.req.Body.Close() // the caller gets the panic
 	}
 }
 
-// release ends the attempt, and then the goroutines that wait for the body.
+// release ends the attempt, and closes the body, which ends Reads of Base that
+// are still waiting.
 func (c *call) release() {
 	c.attempt.Release()
 	c.body.Abort()

@@ -27,7 +27,8 @@ const minProgress = 64 << 10
 func (c *call) resumable(resp *http.Response, reason Reason) (resume.Part, bool) {
 	p := c.policy
 	// An outer RetryTransport resumes, as it retries.
-	if !p.Resume || reason != ReasonSuccess || c.maxAttempts() == 1 || !c.idempotent || c.caller.outer() != nil {
+	if !p.Resume || reason != ReasonSuccess || c.maxAttempts() == 1 || !c.idempotent ||
+		c.caller.outer() != nil {
 		return resume.Part{}, false
 	}
 	part, ok := resume.Of(c.caller.req, resp)
@@ -70,20 +71,22 @@ type resumingBody struct {
 	initial resume.Source
 	counter *attemptContext // has the number of attempts that Result returns
 
-	// Used by the goroutine in Read.
-	call     call          // its req is a copy, with a context that Close cancels
-	req      *http.Request // the caller's, or a copy after the first resume
+	// Used by the goroutine in Read. Close uses call, too, if it settles it.
+	call     call          // from the first resume on, its req is a copy that Close cancels
+	req      *http.Request // the caller's; from the first resume on, a clone of it
 	offset   int64         // bytes that the caller has got
 	start    int64         // offset at the start of the current attempt
 	settleAt int64         // offset at which the current attempt counts as a success
 	broken   error         // the source's error; the next Read replaces the source
 	err      error         // the end of the body
 
-	// The one of Read and Close that swaps it settles the call.
-	unsettled atomic.Bool // a resume is not yet a success; finish settles the first attempt
+	// True if a resume has not yet been recorded as a success. The one of Read
+	// and Close that sets it to false records that (settle). The first attempt
+	// is recorded by finish.
+	unsettled atomic.Bool
 
-	// Read and Close use closed with mu held. Read writes the others with mu
-	// held.
+	// mu guards closed. Only Read writes source and cancel, with mu held. So
+	// Close reads them with mu held, and Read without it.
 	mu     sync.Mutex
 	closed bool
 	source *resume.Source          // nil during a resume
@@ -124,15 +127,16 @@ func (b *resumingBody) Read(p []byte) (int, error) {
 // the resources of a resume.
 func (b *resumingBody) end(err error) error {
 	b.broken, b.err = err, err
-	// This also ends a response that goes on after the rest, if Base obeys its
-	// context. Close closes its body.
+	// The rest has ended, but its response may go on. Then this ends it if Base
+	// obeys the context. Otherwise Close does.
 	if b.cancel != nil {
 		b.cancel(nil)
 	}
 	return err
 }
 
-// Close implements io.Closer. It ends a Read that waits, also for a retry.
+// Close implements io.Closer. It ends a Read that waits for bytes or for a
+// retry.
 func (b *resumingBody) Close() error {
 	b.mu.Lock()
 	b.closed = true
@@ -172,7 +176,7 @@ func (b *resumingBody) resume() error {
 		}
 		return b.err
 	}
-	b.err = b.broken // if a Close or a callback panics
+	b.err = b.broken // remains if a Close or a callback panics
 	if !b.detach() {
 		return b.end(http.ErrBodyReadAfterClose)
 	}
@@ -183,7 +187,7 @@ func (b *resumingBody) resume() error {
 	defer c.cleanUpAfterPanic()
 	var resp *http.Response
 	err := b.broken
-	// A failure of the body does not undo the request.
+	// The server has answered, so the request is not Unprocessed.
 	outcome := min(c.outcome(nil, err), Transient)
 	for {
 		wait, reason := c.decide(resp, err, outcome)
@@ -222,8 +226,9 @@ func (b *resumingBody) report(resp *http.Response, err error, wait time.Duration
 // It reports whether the body is still open.
 func (b *resumingBody) detach() bool {
 	c := &b.call
-	// Close sets closed before it swaps unsettled. So either Close finds it
-	// false, or closed is read as true below and c is not used.
+	// Close sets closed before it swaps unsettled. So either Close finds that
+	// unsettled is false, or detach finds below that closed is true. Then c is
+	// not used any more.
 	b.unsettled.Store(false)
 	b.mu.Lock()
 	source, closed := b.source, b.closed
@@ -238,12 +243,13 @@ func (b *resumingBody) detach() bool {
 		c.waits.req = c.caller.req
 	}
 	b.mu.Unlock()
-	// It has failed, so its connection is of no use. Close may block.
+	// The source has failed, so its connection is of no use. Close may block.
 	_ = bounded.Close(respbody.MaxTime, source)
 	if closed {
 		return false
 	}
-	// An attempt that made progress is the first of those that count.
+	// If the attempt that broke off has made progress, it counts as the first
+	// one.
 	if b.offset-b.start >= minProgress {
 		c.uncounted = c.attempts - 1
 		c.waits.restart()
@@ -348,13 +354,15 @@ func (b *resumingBody) same(resp *http.Response) func() bool {
 
 // fail ends the body with the error that broke it, to which it adds the result
 // of the attempts to resume it. With WaitOnBudget it waits first.
-func (b *resumingBody) fail(resp *http.Response, err error, wait time.Duration, reason Reason) error {
+func (b *resumingBody) fail(
+	resp *http.Response, err error, wait time.Duration, reason Reason) error {
 	c := &b.call
 	if resp != nil {
 		c.discard(resp)
 	}
 	b.counter.reason.Store(uint32(reason))
 	switch {
+	// The error is complete.
 	case reason == ReasonCanceled || errors.Is(err, b.broken):
 	// io.EOF, with which net/http's RoundTrip may fail, would be the end of the
 	// body to a caller that uses errors.Is.

@@ -32,8 +32,8 @@ const (
 //   - RateLimit-Reset if RateLimit-Remaining is 0, X-RateLimit-Reset if
 //     X-RateLimit-Remaining is 0: seconds or a Unix time.
 //
-// Numbers may have a fraction. Instead of seconds, a number of at least 1e9 is
-// a Unix time in seconds, and one of at least 1e12 is a Unix time in
+// Numbers may have a fraction. In headers with seconds, a number of at least
+// 1e9 is a Unix time in seconds, and one of at least 1e12 is a Unix time in
 // milliseconds. If a header has several valid values, the longest wait counts.
 //
 // The wait until a date or Unix time is counted from the response's Date. If
@@ -98,7 +98,8 @@ type serverWait struct{ wait, resolution time.Duration }
 func longest(lines []string, parse func(string) (serverWait, bool)) (most serverWait, ok bool) {
 	for _, line := range lines {
 		w, valid := parse(strings.Trim(line, " \t"))
-		if valid && (!ok || w.wait > most.wait || w.wait == most.wait && w.resolution > most.resolution) {
+		if valid &&
+			(!ok || w.wait > most.wait || w.wait == most.wait && w.resolution > most.resolution) {
 			most, ok = w, true
 		}
 	}

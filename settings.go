@@ -26,7 +26,7 @@ type Config struct {
 	// all attempts share. Nil means a new connection pool, so create one
 	// RetryTransport and share it. If Base has an Unwrap() http.RoundTripper
 	// method, the transport looks through it. Base must then send each request
-	// at most once, and some of its requests have no GetBody.
+	// at most once, and some requests that it gets have no GetBody.
 	Base http.RoundTripper
 
 	// Policy applies to hosts that no key of Policies matches.
@@ -45,11 +45,12 @@ type Config struct {
 	Policies map[string]Policy
 
 	// Observe is called after each attempt, and when a wait or a cool-down ends
-	// a request. Exactly one Event of a request, the last, has a Reason other
-	// than ReasonNone. A request that fails before its first attempt has no
-	// Event, unless a cool-down or a wait for one ended it. A body that breaks
-	// off has further Events if it can be resumed (see Policy.Resume). Observe
-	// may be called concurrently. A slow Observe delays the request.
+	// a request. The last Event before RoundTrip returns has a Reason other
+	// than ReasonNone, and no earlier one has. A request that fails before its
+	// first attempt has no Event, unless a cool-down or a wait for one ended
+	// it. A body that breaks off later has further Events if it can be resumed
+	// (see Policy.Resume). Observe may be called concurrently. A slow Observe
+	// delays the request.
 	Observe func(context.Context, Event)
 
 	// AttemptHeader is the name of a header that each retry has, with the
@@ -115,7 +116,9 @@ func newSettings(cfg Config) (*settings, error) {
 	case s.base.RoundTripper == nil:
 		s.base.RoundTripper = cleanhttp.DefaultPooledTransport()
 	case isNil(s.base.RoundTripper):
-		problems = append(problems, fmt.Errorf("Config.Base: a nil %T: want no value for the default, or a usable transport", s.base.RoundTripper))
+		err := fmt.Errorf("Config.Base: a nil %T: want no value for the default, or a usable transport",
+			s.base.RoundTripper)
+		problems = append(problems, err)
 	}
 	// The transports in Base determine whether a first attempt needs a copy.
 	s.base.lookThrough()
@@ -184,8 +187,8 @@ func hostPolicies(m map[string]Policy) (*hostpattern.Set[*resolvedPolicy], []err
 	return patterns, problems
 }
 
-// lookThrough records the transports in b, as far as they have an Unwrap
-// method.
+// lookThrough follows the Unwrap methods of the layers in b, and records the
+// transport that it finds.
 func (b *base) lookThrough() {
 	rt := b.RoundTripper
 	for range 100 { // New must return even if transports wrap each other in a cycle
@@ -204,9 +207,10 @@ func (b *base) lookThrough() {
 	}
 }
 
-// hidesGetBody reports whether only net/http's Transport would use the GetBody
-// of a request to u, and may resend the request over HTTP/2 with it.
-// getBodyFor decides which attempts have no GetBody.
+// hidesGetBody reports whether GetBody may be hidden from Base for a request to
+// u. It may be if Base is net/http's Transport, alone or below layers that all
+// have an Unwrap method, and if that may use GetBody to resend the request over
+// HTTP/2. getBodyFor decides which attempts have no GetBody.
 func (b *base) hidesGetBody(u *url.URL) bool {
 	return b.transport != nil && u != nil && (u.Scheme == "https" || b.unencryptedHTTP2())
 }
@@ -243,7 +247,8 @@ func (b *base) hasOtherProtocols() bool {
 
 // unencryptedHTTP2 reports whether Base is known to speak HTTP/2 without TLS.
 func (b *base) unencryptedHTTP2() bool {
-	return b.transport != nil && b.transport.Protocols != nil && b.transport.Protocols.UnencryptedHTTP2()
+	return b.transport != nil && b.transport.Protocols != nil &&
+		b.transport.Protocols.UnencryptedHTTP2()
 }
 
 // maxHeaderBytes returns the limit of Base for response headers, or 0.
@@ -259,7 +264,8 @@ func (b *base) maxHeaderBytes() int64 {
 func (s *settings) lookUp(u *url.URL) *host {
 	var hosts *hosttable.Table[host]
 	switch {
-	// Long names share an entry, so they are not kept as spellings.
+	// Long names share an entry of the table, but may have different policies,
+	// so they are not kept.
 	case u == nil || len(u.Host) > hosttable.MaxNameLen:
 	case u.Scheme == "https":
 		hosts = &s.httpsHosts
@@ -294,11 +300,13 @@ func (s *settings) resolve(h *host, u *url.URL) {
 	h.origin = hostpattern.Canonical(u)
 }
 
-// problemWith returns the errors in a policy of WithPolicy, on its own or with
-// the settings of the RetryTransport that is to follow it.
+// problemWith returns the errors in p, a policy of WithPolicy. p may be valid
+// by itself, but not together with the settings of the RetryTransport.
 func (p *resolvedPolicy) problemWith(s *settings) error {
 	if p.err == nil && p.IdempotencyHeader == s.attemptHeader {
-		return fmt.Errorf("Policy.IdempotencyHeader: %q: want another header than Config.AttemptHeader", p.IdempotencyHeader)
+		return fmt.Errorf(
+			"Policy.IdempotencyHeader: %q: want another header than Config.AttemptHeader",
+			p.IdempotencyHeader)
 	}
 	return p.err
 }

@@ -13,7 +13,8 @@ type RetryTransport struct {
 	settings atomic.Pointer[settings]
 }
 
-// config returns the settings, made on first use for a zero RetryTransport.
+// config returns the settings. The first call makes those of a zero
+// RetryTransport.
 func (t *RetryTransport) config() *settings {
 	if s := t.settings.Load(); s != nil {
 		return s
@@ -42,13 +43,13 @@ func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base.Rou
 // RoundTrip sends req, and retries it as its policy determines. It returns
 // either a response or an error. It does not modify req, and closes its body.
 //
-// The first attempt passes req itself to Base and returns Base's own response,
-// unless it needs a context, a header or a body of its own, such as for an
-// AttemptTimeout. Then it passes a copy.
+// If the first attempt needs no context, header or body of its own, it passes
+// req itself to Base and returns Base's own response. Otherwise, such as with
+// an AttemptTimeout, it passes a copy.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	s := t.config()
 	host := s.lookUp(req.URL)
-	// Most requests need nothing but one attempt.
+	// Most requests are plain, and succeed at once.
 	if s.isPlain(req, host) {
 		return s.roundTripPlain(req, host)
 	}
@@ -74,7 +75,8 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		}
 		// Another attempt is to follow.
 		c.discard(resp)
-		// A request that ends while it waits has a second Event.
+		// The first report was about the attempt. A request that ends during
+		// the wait has a second Event.
 		if reason, err = c.pause(wait, err); reason != ReasonNone {
 			c.report(nil, err, 0, reason)
 			return c.finish(nil, err, 0, reason)
@@ -89,8 +91,8 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	switch { // pure checks, cheapest first
 	case outcome == Final && err == nil:
 		return 0, finalReason(resp)
-	// An attempt that failed because its caller canceled it is canceled,
-	// whatever its error.
+	// If the caller has canceled the request, the error of the attempt does not
+	// matter.
 	case c.caller.hasCanceled():
 		return 0, ReasonCanceled
 	case outcome == Final:
@@ -103,9 +105,9 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 		return 0, ReasonNotIdempotent
 	}
 
-	// From here on, there are actions that finish takes back. The body is
-	// reserved, so that an attempt that is still sending it cannot read more
-	// than is kept.
+	// From here on, the checks have effects. An attempt that is still sending
+	// the body cannot read more of it than is kept, until finish undoes
+	// Reserve. rewindBody refunds the charge if it fails.
 	if !c.body.Reserve() {
 		return 0, ReasonNotReplayable
 	}

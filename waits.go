@@ -20,11 +20,11 @@ type waits struct {
 
 	backoff, throttled strategies.Sequence // nil until they are needed
 
-	of            *http.Response // the response that asked for the next ones
+	of            *http.Response // the response that asked and spread are of
 	asked, spread time.Duration
 
 	generation uint64 // of cooldowns, before the last attempt
-	key        string // of the host's cool-down, "" until it matters
+	key        string // of the host's cool-down, "" until it is needed
 }
 
 // nextBackoff returns the policy's wait before the next attempt.
@@ -46,7 +46,7 @@ func (w *waits) askedWait(resp *http.Response) (asked, spread time.Duration) {
 	if resp == nil || resp.StatusCode < 400 {
 		return 0, 0
 	}
-	// The cool-down, the decision and the budget need it for one response.
+	// noteCooldown, acceptWait and isScheduled ask for the same response.
 	if w.of != resp {
 		w.of, w.asked, w.spread = resp, 0, 0
 		if asked, resolution, ok := retryAfter(resp.Header, time.Now); ok {
@@ -69,7 +69,9 @@ func (w *waits) isScheduled(resp *http.Response) bool {
 // acceptWait returns the wait that the server asks for, in resp or in the
 // response to another request, the range of the jitter that is added to it,
 // and the Reason if it is too long.
-func (w *waits) acceptWait(resp *http.Response, now time.Time) (asked, spread time.Duration, reason Reason) {
+func (w *waits) acceptWait(
+	resp *http.Response, now time.Time,
+) (asked, spread time.Duration, reason Reason) {
 	asked, spread = w.askedWait(resp)
 	reason = ReasonRetryAfter
 	if remaining := w.remainingCooldown(now); remaining.Wait > asked {
@@ -124,15 +126,16 @@ func (w *waits) noteCooldown(resp *http.Response, outcome Outcome) {
 	}
 }
 
-// noteSuccess ends the cool-down of a host that answered a request sent after
-// it began.
+// noteSuccess ends the host's cool-down if the last attempt was sent after the
+// cool-down began.
 func (w *waits) noteSuccess() {
+	// If generation is 0, no host was cooling down when the attempt was sent.
 	if w.generation > 0 && w.cooldowns.Active(time.Now()) {
 		w.cooldowns.Clear(w.cooldownKey(), w.generation)
 	}
 }
 
-// restart makes the next backoff the first.
+// restart makes the next backoff the first of its sequence.
 func (w *waits) restart() {
 	w.backoff, w.throttled, w.of = nil, nil, nil
 }

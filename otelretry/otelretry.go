@@ -22,7 +22,7 @@
 // the number of requests, and its buckets show how many attempts requests took.
 // The label httpretry.reason is "success" for requests that succeeded,
 // "permanent" for those that failed in a way that no retry can change, and the
-// reason for giving up for all others: see [httpretry.Reason].
+// [httpretry.Reason] for all others.
 //
 // [ObserveBudget] returns a function that counts the decisions of a budget that
 // processes share, such as a redisbudget.Budget:

@@ -15,8 +15,7 @@
 // Where a service limits each credential, its policy has a CooldownKey, so that
 // a limit that one credential has reached does not delay requests with another.
 // This works for credentials in a header of the request that RetryTransport
-// gets. A credential that Base adds is not known, and the limit then counts for
-// the whole host.
+// gets. If Base adds the credential, the limit counts for the whole host.
 //
 // The documentation of each function says when its rules were last checked, and
 // against which pages.
@@ -36,9 +35,9 @@ import (
 )
 
 // Background returns a policy for jobs that nobody waits for. A request is
-// retried until it succeeds, fails for good, or maxElapsed has passed since its
-// first attempt. Zero means that only the context of the request ends it. A
-// negative maxElapsed is reported by [httpretry.New].
+// retried until it succeeds, a retry cannot change its result, or maxElapsed
+// has passed since its start. Zero means no limit but the context of the
+// request. [httpretry.New] reports a negative maxElapsed.
 //
 // There is no limit on the number of attempts or on Retry-After, and no retry
 // budget. The waits grow from between 0.5 and 1 seconds to between 30 and 60
@@ -139,7 +138,8 @@ func checkPattern(pattern string) error {
 				`such as "search" or "*"`, pattern)
 		}
 		if _, err := path.Match(segment, ""); err != nil {
-			return fmt.Errorf("%q has the segment %q: %w: want the syntax of path.Match", pattern, segment, err)
+			return fmt.Errorf(
+				"%q has the segment %q: %w: want the syntax of path.Match", pattern, segment, err)
 		}
 	}
 	return nil

@@ -72,11 +72,12 @@
 //
 // If Redis returns an error or does not answer within the Timeout, a HostBudget
 // of this process with the same settings decides instead, for all hosts. An
-// error for a single key, such as a key of another type, is such an error, too.
-// The HostBudget gets all deposits, so it is up to date. One probe at a time,
-// at growing intervals of up to five seconds, finds out when Redis works again
-// for the key that failed. Reports that fail are lost and never sent again, so
-// the shared budget becomes stricter. Each change is one line in the log.
+// error for a single key has the same effect, for example if the key has
+// another type. The HostBudget gets all deposits, so it is up to date. One
+// probe at a time, at growing intervals of up to five seconds, finds out when
+// Redis works again for the key that failed. Reports that fail are lost and
+// never sent again, so the shared budget becomes stricter. Each change is one
+// line in the log.
 //
 // Connecting takes several round trips, which may be longer than the Timeout.
 // So the retries of a new process also wait for the first connection, for up to

@@ -12,9 +12,9 @@ import (
 // over any strategy; with a Fraction of 0.5 it is "equal jitter".
 //
 // It has no maximum of its own. Over an [Exponential] with a Max, waits do not
-// accumulate at Max. In httpx-retries with its backoff_jitter they do. To
-// compute the same, give the Exponential a huge Max and put [Capped] around the
-// Jitter.
+// accumulate at Max. In httpx-retries with its backoff_jitter, they accumulate
+// there. To compute the same, give the Exponential a huge Max and put [Capped]
+// around the Jitter.
 type Jitter struct {
 	Of       Strategy // nil: Exponential{}
 	Fraction float64  // the random share of the wait, up to 1; 0: 1
@@ -100,7 +100,8 @@ func (s Capped) Validate() error {
 
 // FastFirst does not wait before the first retry. Before the second it waits as
 // Of does before its first, and so on. Over Exponential{} the waits are 0,
-// 100ms, 200ms, 400ms and so on. The first retry counts like any other.
+// 100ms, 200ms, 400ms and so on. MaxAttempts of a policy counts the first
+// retry, too.
 //
 // It suits failures of a single connection, where a second attempt succeeds.
 // When a server fails for all clients, all of them retry at once.

@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// MaxTime is how long a request waits for a Read or Close that blocks.
+const MaxTime = 50 * time.Millisecond
+
 // Run calls f in a new goroutine, and waits for at most limit until f returns.
 // It reports whether f returned in time. If f panics in time, Run panics with
 // the same value. A later panic is discarded, because Run has returned.
@@ -45,7 +48,7 @@ func (r *run) work(limit time.Duration) {
 
 func (r *run) expire() { r.done <- false }
 
-// Close closes c as Run calls a function. It returns the error of a Close that
+// Close calls c.Close as Run calls f. It returns the error of a Close that
 // returned in time, and nil otherwise.
 func Close(limit time.Duration, c io.Closer) error {
 	var err error

@@ -23,14 +23,15 @@ const MaxLength = time.Hour
 // Table holds the cool-downs of hosts. Its zero value is empty and ready. It
 // is safe for concurrent use.
 type Table struct {
-	latest      atomic.Pointer[time.Time] // when the last cool-down is over; nil: no host is cooling down
-	generations atomic.Uint64             // how often hosts have asked for a pause
+	// when the last cool-down is over; nil: no host is cooling down
+	latest      atomic.Pointer[time.Time]
+	generations atomic.Uint64 // how often hosts have asked for a pause
 	hosts       hosttable.Table[host]
 }
 
 // host is the cool-down of one host.
 type host struct {
-	mu         sync.Mutex
+	mu         sync.Mutex // guards all fields
 	begun      time.Time
 	until      time.Time
 	spread     time.Duration
@@ -135,11 +136,12 @@ func (t *Table) Remaining(key string, now time.Time) Remaining {
 }
 
 func (h *host) remaining(now time.Time) Remaining {
-	return Remaining{Wait: max(h.until.Sub(now), 0), Until: h.until, Spread: h.spread, Length: h.until.Sub(h.begun)}
+	return Remaining{Wait: max(h.until.Sub(now), 0), Until: h.until, Spread: h.spread,
+		Length: h.until.Sub(h.begun)}
 }
 
 // Waiter is a request that waits for the end of a host's cool-down. Its zero
-// value is ready for Join.
+// value is ready for Join. Only the goroutine of the request uses it.
 type Waiter struct {
 	host  *host
 	first *list.Element // in host.firsts; nil if it is a retry
@@ -212,8 +214,8 @@ func (w *Waiter) Arrived(now time.Time) time.Time {
 	return now
 }
 
-// Requests that have waited for a host return over a time after the cool-down.
-// Place returns the place in that time, from 0 to 1, for one more of them.
+// Place returns the place of one more request in the time after a host's
+// cool-down over which the requests that have waited return. It is from 0 to 1.
 // Places are multiples of the golden ratio modulo 1, from a random start. They
 // are spread evenly over that time, whatever the number of requests.
 // Independent random places would fill some seconds by a fifth more than

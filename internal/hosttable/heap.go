@@ -11,7 +11,7 @@ type use[T any] struct {
 type useHeap[T any] []use[T]
 
 // replaceOldest replaces the least recently used entry by newest, and returns
-// it. The generation of newest is the latest.
+// the entry that it replaced. The generation of newest is the latest.
 //
 // An entry is moved at most once for all uses since it was last moved. So a
 // lookup writes at most a generation, and adding a host does not visit all
@@ -19,8 +19,8 @@ type useHeap[T any] []use[T]
 func (h useHeap[T]) replaceOldest(newest use[T]) *Entry[T] {
 	for {
 		oldest := h[0].entry
-		// No entry was used before its last known use, so the first one that
-		// was not used since is the least recently used entry.
+		// h[0] has the earliest known use. If its entry was not used since, no
+		// other entry was last used earlier.
 		last := oldest.lastUsed.Load()
 		if last == h[0].generation {
 			h.replaceFirst(newest)

@@ -197,7 +197,7 @@ func (e *Entry[T]) raiseLastUsed(now uint64) {
 func (t *hashTable[T]) insert(e *Entry[T]) {
 	newest := use[T]{t.generation.Add(1), e}
 	if len(t.byUse) < MaxEntries {
-		t.byUse = append(t.byUse, newest) // the last use, so this is still a heap
+		t.byUse = append(t.byUse, newest) // the latest use, so this is still a heap
 	} else {
 		t.remove(t.byUse.replaceOldest(newest))
 	}

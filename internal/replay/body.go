@@ -2,13 +2,14 @@
 //
 // It knows bodies, which are readers, files, and the results of GetBody. It
 // does not know policies or responses, and does not decide whether an attempt
-// follows. Nothing in it waits for a Read, or for a Close before the end of a
-// body, for longer than a moment. Either may block, may share a lock with the
-// other, or may belong to the request that a server is handling.
+// follows. Only a Read waits for another Read without a limit. Nothing else in
+// it waits longer than a moment for a Read, or for a Close before the end of a
+// body. Both may block, may share a lock, and may belong to the request that a
+// server is handling.
 //
 // The calls come in this order:
 //
-//	Prepare                       once, before the first attempt
+//	Prepare or PrepareSent        once, before or after the first attempt
 //	Open, Watch, stop             for each attempt
 //	Reserve, Rewind               after an attempt that may be retried
 //	Finish                        before a response is returned, or
@@ -22,13 +23,12 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
 )
 
 // patience is how long this package waits for a Read or a Close that blocks.
-const patience = 50 * time.Millisecond
+const patience = bounded.MaxTime
 
 // Body is the body of a request as its attempts see it. Its zero value is
 // ready for Prepare. It is not safe for concurrent use; the readers that Open
@@ -61,6 +61,10 @@ func (b *Body) Prepare(req *http.Request, limit int64) {
 		b.rec = newUnrecorded(req.Body)
 	}
 }
+
+// PrepareSent is Prepare after the base transport has sent req with the given
+// body, for which IsDirect was true. A layer may have replaced req.Body.
+func (b *Body) PrepareSent(req *http.Request, body io.ReadCloser) { b.req, b.source = req, body }
 
 // Has reports whether req has a body.
 func Has(req *http.Request) bool {
@@ -118,7 +122,7 @@ func (b *Body) replaceSource() {
 		if sameBody(r.source, next) {
 			r.leaveSource()
 		}
-		_ = r.closeSource() // net/http has no use for the error either
+		_ = r.closeSource() // net/http ignores such an error, too
 	}
 	b.source, b.rec, b.copies, b.next = next, nil, nil, nil
 	// A body in memory needs no Recorder.
@@ -156,8 +160,8 @@ func (b *Body) Reserve() bool {
 // Rewind calls GetBody for the next attempt, if there is GetBody, and reports
 // whether there is a body. Rewind is called after Reserve, and only if no other
 // condition prevents the retry. The reason is that GetBody may seek in the body
-// that the previous attempt is still sending. uploaded means that this attempt
-// does not read its body any more.
+// that the previous attempt is still sending. uploaded means that the previous
+// attempt does not read its body any more.
 func (b *Body) Rewind(uploaded bool) bool {
 	switch {
 	case !Has(b.req) || b.req.GetBody == nil:
@@ -170,9 +174,10 @@ func (b *Body) Rewind(uploaded bool) bool {
 	return b.err == nil
 }
 
-// rewindInMemory calls GetBody for a body in memory. Some implementations seek
-// in the reader of the request's body, and return it again or another reader
-// that reads from it. Nothing else must read it then.
+// rewindInMemory calls GetBody for a body in memory. Some implementations of
+// GetBody seek in the reader of the request's body. They return that body
+// again, or another body that reads from the same reader. Then nothing else
+// must read from it.
 func (b *Body) rewindInMemory(uploaded bool) (io.ReadCloser, error) {
 	next, err := callGetBody(b.req.GetBody)
 	switch {
@@ -180,8 +185,8 @@ func (b *Body) rewindInMemory(uploaded bool) (io.ReadCloser, error) {
 		return next, err
 	case sameBody(b.source, next):
 		return nil, errStillRead
-	// Such a body may read from the same reader, and without a Recorder, the
-	// previous attempt cannot be paused.
+	// A body that is not in memory may read from the same reader. Without a
+	// Recorder, the previous attempt cannot be paused.
 	case !bounded.InMemory(next):
 		_ = bounded.Close(patience, next) // the caller gets errMayBeRead
 		return nil, errMayBeRead
@@ -204,12 +209,12 @@ func (b *Body) Abort() {
 	next := b.next
 	b.next = nil
 	for _, r := range b.recorders() {
-		// GetBody may have returned a body that is still open. It is closed
-		// here, and must not be closed twice.
+		// GetBody may have returned a body of the current attempt again. If
+		// that is still open, it is closed here, and must not be closed twice.
 		if next != nil && !r.isClosed() && sameBody(r.source, next) {
 			next = nil
 		}
-		_ = r.closeSource() // net/http has no use for the error either
+		_ = r.closeSource() // net/http ignores such an error, too
 	}
 	if next != nil {
 		_ = bounded.Close(patience, next) // no attempt has read it
@@ -228,8 +233,8 @@ func (b *Body) Failure() error {
 }
 
 // WithCloseFailure adds the error of closing the caller's reader to err, the
-// error of an attempt. failed reports whether there was one. Over HTTP/1,
-// net/http returns only one of the two errors.
+// error of an attempt. failed reports whether Close returned an error. Over
+// HTTP/1, net/http returns only one of the two errors.
 func (b *Body) WithCloseFailure(err error) (all error, failed bool) {
 	for _, r := range b.recorders() {
 		closeErr := r.closeFailure()

@@ -28,9 +28,9 @@ var (
 // layers do, too.
 //
 // GetBody may seek in the reader of a body that it has returned before. So the
-// attempt's readers pause while it runs, and no reader is read for two
-// sendings. net/http does not close every body that it gets. Over HTTP/2, it
-// calls GetBody before it knows whether there is a connection
+// attempt's readers pause while it runs, and no reader is read for two sends.
+// net/http does not close every body that it gets. Over HTTP/2, it calls
+// GetBody before it knows whether there is a connection
 // (http2Transport.RoundTripOpt, then Transport.roundTrip with rewindBody). So
 // bodies that are still open are closed with the attempt.
 //
@@ -66,7 +66,7 @@ func (c *Copies) Get() (io.ReadCloser, error) {
 		return nil, context.Cause(ctx)
 	}
 	// RoundTrip may have returned while this call waited. If the context has
-	// ended, net/http would use the body while an earlier sending still reads
+	// ended, net/http would use the body while an earlier send still reads it
 	// (rewindBody).
 	if _, err := c.running(); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (c *Copies) rewind() (io.ReadCloser, error) {
 		return nil, err
 	}
 	for i, r := range recs {
-		// Such a reader is closed, or a Read of it is still under way.
+		// A reader that was not idle is closed, or its Read is still under way.
 		if !idle[i] && sameBody(r.source, next) {
 			return nil, errStillRead
 		}

@@ -20,20 +20,21 @@ var errClosed = errors.New("httpretry: read of a request body that is closed")
 //
 // Whether the body can be sent again depends on the source and the record:
 //
-//	content     err     the record contains       can be sent again
-//	recording   nil     all bytes read so far     until source is closed
-//	recording   io.EOF  all bytes of the source   yes
-//	recording   other   the bytes before it       no
-//	overflowed  any     nothing                   no
+//	overflowed  err     the record contains       can be sent again
+//	false       nil     all bytes read so far     until source is closed
+//	false       io.EOF  all bytes of the source   yes
+//	false       other   the bytes before err      no
+//	true        any     nothing                   no
 //
 // If the request has GetBody, a Recorder has only one view and records nothing,
-// because a later attempt gets another body. The Recorder knows how the reader
-// failed, and whether the attempt before still reads.
+// because a later attempt gets another body. It is needed for two facts: the
+// error of the reader, and whether the previous attempt still reads.
 //
 // A Recorder is safe for concurrent use.
 type Recorder struct {
-	// newRecorder sets these. From then on, they are only read. Only the view
-	// that has set reading calls source.Read.
+	// newRecorder and newUnrecorded set these. From then on, they are only
+	// read. Only the view that has set reading calls source.Read. Views of a
+	// file call ReadAt concurrently.
 	source io.ReadCloser
 	kind   sourceKind
 	start  int64 // the position of a file when the Recorder was made
@@ -239,12 +240,13 @@ func (r *Recorder) setInRoundTrip(running bool) {
 	r.roundTrip = roundTrip{running: running}
 }
 
-// awaitRoundTrip is called with r.mu held, when the base transport has closed
-// its view while a Read of the source was under way. Over HTTP/2, net/http
-// closes the body of a stream that was reset and then waits for the Read
-// (clientStream.cleanupWriteRequest), which may end only with the response. If
-// the view was closed because a response has arrived, RoundTrip returns at
-// once. So if it is still running a moment later, the source is closed.
+// awaitRoundTrip closes the source a moment later if RoundTrip is still running
+// then. It is called with r.mu held, when the base transport has closed its
+// view while a Read of the source was under way. Over HTTP/2, net/http closes
+// the body of a stream that was reset and then waits for that Read
+// (clientStream.cleanupWriteRequest). The Read may end only after the caller
+// has got the response. If the view was closed because a response has arrived,
+// RoundTrip returns at once.
 func (r *Recorder) awaitRoundTrip() {
 	if !r.roundTrip.running || r.roundTrip.stuck != nil {
 		return
@@ -272,7 +274,7 @@ func (r *Recorder) closeSource() error {
 		return nil
 	}
 	r.closed = true
-	// After its end, no Read of the source is under way, so Close does not
+	// After the end of the source, no Read is under way, so Close does not
 	// block.
 	ended := r.err != nil || r.current != nil && r.current.complete
 	r.wake.Broadcast()
@@ -296,7 +298,10 @@ func (r *Recorder) closeSource() error {
 	return r.closeErr
 }
 
-// failure returns the error of the source, unless closing the source caused it.
+// failure returns the error of the source, or nil at its end. Errors that
+// closing the source caused are not in r.err (store, fail). errClosed is there
+// if a Read panicked, or if the source is a closed view of an outer
+// RetryTransport.
 func (r *Recorder) failure() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

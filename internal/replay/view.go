@@ -21,7 +21,8 @@ type view struct {
 //	   └────▶ closedUnread ──▶ reopened ──▶ closed
 //
 // A view is closed by the base transport, by the next attempt, or with its
-// attempt. Only a view that the base transport closed unread can be reopened.
+// attempt. The last two close it in any state. Only a view that the base
+// transport closed unread can be reopened.
 type viewState uint8
 
 const (
@@ -49,7 +50,7 @@ func (v *view) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// end records the error of a Read, and reports whether the view closes itself.
+// end records io.EOF. It reports whether the view closes itself after err.
 func (v *view) end(err error) bool {
 	v.rec.mu.Lock()
 	defer v.rec.mu.Unlock()

@@ -1,10 +1,10 @@
 // Package respbody discards, buffers and follows response bodies.
 //
 // It knows responses, and how net/http's bodies are read and closed. It does
-// not know attempts. It waits for a Read or a Close for a moment at most. Over
-// HTTP/2, both wait for their turn to write on the connection, and another
-// request may block that. A body that unpacks or measures another one may hold
-// the same lock in Read and in Close.
+// not know attempts. Discard, Close and Buffer wait for a Read or a Close for a
+// moment at most. Over HTTP/2, both wait for their turn to write on the
+// connection, and another request may block that. A body that unpacks or
+// measures another one may hold the same lock in Read and in Close.
 package respbody
 
 import (
@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"reflect"
 	"sync/atomic"
-	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
 )
@@ -22,7 +21,7 @@ import (
 // are the limits of that.
 const (
 	MaxBytes = 64 << 10
-	MaxTime  = 50 * time.Millisecond
+	MaxTime  = bounded.MaxTime
 )
 
 // IsEmpty reports whether body has no bytes, no trailers and nothing to close.
@@ -38,7 +37,7 @@ func isStateless(body io.ReadCloser) bool {
 }
 
 // Releaser ends the use of a response's connection, for example by canceling
-// the context of its request. It may be called several times.
+// the context of its request. Release may be called several times.
 type Releaser interface{ Release() }
 
 // Discard drains and closes the body of resp, and calls r.Release. A body that
@@ -98,11 +97,11 @@ func Close(resp *http.Response) {
 	_ = bounded.Close(MaxTime, resp.Body) // nobody reads it
 }
 
-// Buffer reads ahead of the caller. If the body is short and arrives at once,
-// it then holds no connection until the caller reads it. The body of a response
-// that is too long or too slow for that continues where Buffer stopped. If a
-// Read panics in time, Buffer panics with the same value; if it panics later,
-// so does the caller's Read.
+// Buffer reads ahead of the caller. A body that is short and arrives at once
+// then holds no connection, even if the caller reads it late. If a body is too
+// long or too slow for that, the caller's Read continues where Buffer stopped.
+// If a Read panics in time, Buffer panics with the same value; if it panics
+// later, so does the caller's Read.
 func Buffer(resp *http.Response) {
 	if IsEmpty(resp) {
 		return
@@ -117,12 +116,16 @@ func Buffer(resp *http.Response) {
 // buffered is a body whose beginning has been read.
 type buffered struct {
 	io.ReadCloser
-	idle     chan struct{} // closed when fill has returned
+	idle chan struct{} // closed when fill has returned
+
+	// Written by fill. The caller's Read uses them once idle is closed.
 	start    bytes.Buffer
-	err      error       // after start, nil: the rest of the body
-	panicked any         // after start, nil: fill did not panic
-	late     atomic.Bool // fill must return after its current Read
-	closed   atomic.Bool
+	err      error // that follows start; nil: the rest of the body follows
+	panicked any   // the value with which fill panicked, or nil
+
+	// Used by any goroutine.
+	late   atomic.Bool // fill must return after its current Read
+	closed atomic.Bool
 }
 
 func (b *buffered) fill() {
@@ -184,7 +187,8 @@ type Followed struct {
 }
 
 // Follow replaces the body of resp with b, which calls f.ResponseEnded when a
-// Read returns an error, and when Close returns. It may call it several times.
+// Read returns an error, and when Close returns. b may call it several times,
+// from the goroutines of Read and Close.
 func (b *Followed) Follow(resp *http.Response, f Follower) {
 	b.ReadCloser, b.protoMajor, b.follower = resp.Body, resp.ProtoMajor, f
 	resp.Body = b

@@ -69,7 +69,8 @@ func Of(req *http.Request, resp *http.Response) (p Part, ok bool) {
 }
 
 func isPlainGet(req *http.Request) bool {
-	return (req.Method == "" || req.Method == http.MethodGet) && (req.Body == nil || req.Body == http.NoBody)
+	return (req.Method == "" || req.Method == http.MethodGet) &&
+		(req.Body == nil || req.Body == http.NoBody)
 }
 
 // isPlainBody reports whether the caller gets exactly the bytes of the
@@ -137,7 +138,7 @@ const (
 	OtherEncoding                // in another content coding
 	OtherRange                   // of another range
 	OtherLength                  // not as long as the rest, or the whole
-	TooLong                      // a 200 of which more than MaxSkip is known
+	TooLong                      // a 200 with more than MaxSkip bytes before the rest
 )
 
 // A Mismatch is the error for a response that is not the rest.
@@ -160,7 +161,8 @@ func (e *Mismatch) Error() string {
 	case OtherLength:
 		return fmt.Sprintf("status %d with another length", e.Status)
 	case TooLong:
-		return fmt.Sprintf("status %d, of which %d bytes would have to be discarded", e.Status, e.Skip)
+		return fmt.Sprintf(
+			"status %d, of which %d bytes would have to be discarded", e.Status, e.Skip)
 	default:
 		return fmt.Sprintf("status %d", e.Status)
 	}
@@ -168,8 +170,8 @@ func (e *Mismatch) Error() string {
 
 // Check decides whether resp is the rest of the part from offset. If so, it
 // returns the number of bytes that precede it in the body of resp. Otherwise it
-// returns a *Mismatch. If the validators do not decide, same does, unless it is
-// nil.
+// returns a *Mismatch. If resp has no equal validator, same decides, unless it
+// is nil.
 func (p Part) Check(resp *http.Response, offset int64, same func() bool) (skip int64, err error) {
 	position := p.first + offset
 	mismatch := &Mismatch{Status: resp.StatusCode}
@@ -208,17 +210,19 @@ func (p Part) isOf(h http.Header) bool {
 // hasEncoding reports whether resp is in the content coding of the part. A 206
 // with the validator that If-Range has may omit it (RFC 9110 section 15.3.7).
 func (p Part) hasEncoding(resp *http.Response) bool {
-	omitted := resp.StatusCode == http.StatusPartialContent && p.isOf(resp.Header) && len(resp.Header["Content-Encoding"]) == 0
+	omitted := resp.StatusCode == http.StatusPartialContent && p.isOf(resp.Header) &&
+		len(resp.Header["Content-Encoding"]) == 0
 	return !resp.Uncompressed && (omitted || contentEncoding(resp.Header) == p.encoding)
 }
 
-// checkWhole checks a 200. An event stream or a part of a form would not be a
-// whole representation.
+// checkWhole checks a 200. Some servers send a range with a 200. With another
+// length, it is another representation.
 func (p Part) checkWhole(resp *http.Response) Verdict {
 	switch {
 	case len(resp.Header["Content-Range"]) > 0:
 		return OtherRange
-	case resp.ContentLength <= p.last || p.complete >= 0 && resp.ContentLength != p.complete || resp.Body == nil:
+	case resp.ContentLength <= p.last || p.complete >= 0 && resp.ContentLength != p.complete ||
+		resp.Body == nil:
 		return OtherLength
 	}
 	return Rest
@@ -229,7 +233,8 @@ func (p Part) checkWhole(resp *http.Response) Verdict {
 func (p Part) checkRange(resp *http.Response, position int64) Verdict {
 	r, valid := contentRange(resp.Header)
 	switch {
-	case !valid || r.first != position || r.last != p.last || p.complete >= 0 && r.complete != p.complete:
+	case !valid || r.first != position || r.last != p.last || p.complete >= 0 &&
+		r.complete != p.complete:
 		return OtherRange
 	// A single range is not sent as multipart (RFC 9110 section 15.3.7.2).
 	case mediaType(resp.Header) == "multipart/byteranges":

@@ -10,8 +10,8 @@ import (
 // ErrIdle is the error of a Read that got no byte for Source.Idle.
 var ErrIdle = errors.New("no byte of the body arrived in time")
 
-// Source is a response's body that delivers a part of another body. Close may
-// be called concurrently with Read.
+// Source reads the rest of a body from the body of a response. Close may be
+// called concurrently with Read.
 type Source struct {
 	Body io.ReadCloser
 	Skip int64         // bytes to discard first
@@ -95,7 +95,8 @@ func (s *Source) Close() error {
 	return s.Body.Close()
 }
 
-// onceReader is a Source as an io.Reader that does not skip and has no end.
+// onceReader reads the body of a Source, and neither skips bytes nor stops
+// after the rest.
 type onceReader struct{ source *Source }
 
 func (r onceReader) Read(p []byte) (int, error) { return r.source.readOnce(p) }
