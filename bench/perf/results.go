@@ -32,7 +32,7 @@ func wrap(text string) string {
 	const width = 120
 	var b strings.Builder
 	column := 0
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		n := utf8.RuneCountInString(word)
 		switch {
 		case column == 0:
@@ -91,11 +91,12 @@ func (r *results) replaceIn(text string) (string, error) {
 	}
 	head, _, _ := strings.Cut(old, tableTitle)
 	head = strings.TrimRight(head, "\n") + "\n"
-	changed := before + resultsTitle + head
+	var changed strings.Builder
+	changed.WriteString(before + resultsTitle + head)
 	for _, e := range entries() {
-		changed += cmp.Or(joinTables(withTitle(r.tables, e.title), wrap("Measured by itself "+r.conditions+".")), tableIn(old, e.title))
+		changed.WriteString(cmp.Or(joinTables(withTitle(r.tables, e.title), wrap("Measured by itself "+r.conditions+".")), tableIn(old, e.title)))
 	}
-	return changed, nil
+	return changed.String(), nil
 }
 
 func withTitle(tables []table, title string) []table {

@@ -134,14 +134,8 @@ func Listen(t testing.TB, serve func(*Conn)) *Server {
 			number := int(s.Conns.Add(1))
 			s.open.Add(1)
 			wg.Go(func() {
-				defer func() {
-					_ = conn.Close()
-					mu.Lock()
-					delete(conns, conn)
-					mu.Unlock()
-					s.open.Add(-1)
-					signal(s.ended)
-				}()
+				defer func() { _ = conn.Close(); s.open.Add(-1); signal(s.ended) }()
+				defer func() { mu.Lock(); delete(conns, conn); mu.Unlock() }()
 				serve(&Conn{conn, bufio.NewReader(conn), number, conn.(*net.TCPConn), s})
 			})
 		}
