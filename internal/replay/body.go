@@ -209,7 +209,7 @@ func (b *Body) Abort() {
 		if next != nil && !r.isClosed() && sameBody(r.source, next) {
 			next = nil
 		}
-		_ = r.closeSource() // net/http has no use for the error either
+		r.abort()
 	}
 	if next != nil {
 		_ = bounded.Close(patience, next) // no attempt has read it
