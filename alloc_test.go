@@ -156,7 +156,7 @@ func TestAllocations(t *testing.T) {
 }
 
 // The record of a stream is made of memory that earlier records have used. So a
-// stream costs a few KiB besides what its base allocates, however it is read.
+// stream costs a few KiB, however it is read.
 func TestStreamAllocatesLittle(t *testing.T) {
 	if retrytest.RaceEnabled {
 		t.Skip("the race detector allocates, and a pool loses values")

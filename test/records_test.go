@@ -19,11 +19,10 @@ import (
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
-// Hazard B4: the records of bodies use the same memory, one after another.
-// Many streams are sent at once, and their attempts end in all ways: with a
-// response before or after the end of the upload, with a connection that is
-// cut, or because the caller cancels. Every byte that a server or a base reads,
-// on any attempt, belongs to the request and is in its place.
+// The records of bodies use the same memory in turn. Many streams are sent at
+// once. Their attempts end before or after the end of the upload, with a
+// response or an error, or because the caller cancels. Every byte that a server
+// or a base reads, on any attempt, belongs to the request and is in its place.
 func TestRecordsDoNotShareBytes(t *testing.T) {
 	const senders, requests = 16, 25
 	retrytest.ForProtocols(t, func(t *testing.T, proto string) {

@@ -6,16 +6,16 @@ import (
 )
 
 // minPiece is the size of the smallest pieces that are recycled. That of the
-// largest is minPiece << (len(pools) - 1), which is 8 KiB. Larger ones would
-// not be faster, and a record would take more memory than it needs.
+// largest is minPiece << (len(pools) - 1), which is 8 KiB. Of a larger one, a
+// record might leave more unused.
 const minPiece = 512
 
 // pools have the pieces that no record refers to, by size. Each size is twice
 // the one before. Without them, the allocation of the pieces costs several
-// times as much as the copies of the body.
+// times as much as copying the body.
 //
 // They are the only package-level variables of this module that are written.
-// They may be, because no result depends on what they contain. A piece that is
+// They may be, because no result depends on their contents. A piece that is
 // never recycled, such as one of a body that its transport does not close, is
 // left to the garbage collector.
 //

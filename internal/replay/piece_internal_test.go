@@ -26,8 +26,8 @@ func oneProcessor(t *testing.T) {
 	t.Cleanup(func() { runtime.GOMAXPROCS(n) })
 }
 
-// emptyPools empties the pools, from which no piece is lost until the end of the
-// test.
+// emptyPools empties the pools, from which no piece is lost until the test
+// ends.
 func emptyPools(t *testing.T) {
 	t.Helper()
 	oneProcessor(t)
@@ -51,8 +51,7 @@ func takePieces(t *testing.T) (all []*piece) {
 	return all
 }
 
-// spoilPieces overwrites the pieces in the pools, as another record would that
-// uses them.
+// spoilPieces overwrites the pieces in the pools, as another record would do.
 func spoilPieces(t *testing.T) {
 	t.Helper()
 	for _, p := range takePieces(t) {
@@ -61,8 +60,8 @@ func spoilPieces(t *testing.T) {
 	}
 }
 
-// skipIfLossy skips a test that counts recycled pieces. Under the race detector,
-// a sync.Pool loses some values on purpose.
+// skipIfLossy skips a test that counts recycled pieces. Under the race
+// detector, a sync.Pool loses some values on purpose.
 func skipIfLossy(t *testing.T) {
 	t.Helper()
 	var pool sync.Pool
@@ -200,8 +199,7 @@ func TestReadAcrossPieces(t *testing.T) {
 	assert.Equal(t, r.end(), at)
 }
 
-// A view whose body was forgotten is not reopened: it would be empty, or end
-// too early.
+// A view whose record was forgotten is not reopened. It would end too early.
 func TestNoReopenAfterTheEnd(t *testing.T) {
 	for name, end := range map[string]func(*Recorder){"finish": (*Recorder).finish, "abort": (*Recorder).abort} {
 		t.Run(name, func(t *testing.T) {

@@ -1,9 +1,9 @@
 package replay
 
 // record has the first bytes of a source, for views that begin later. Its
-// methods copy bytes into its pieces and out of them, and never return a part of
-// a piece. So a piece that the record forgets is not read any more, and another
-// record may use it.
+// methods copy bytes into its pieces and out of them, and never return a part
+// of a piece. So a piece that the record forgets is not read any more, and
+// another record may use it.
 //
 // All methods are called with the Recorder's mu held.
 type record struct {
