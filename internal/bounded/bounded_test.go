@@ -45,12 +45,14 @@ func TestRun(t *testing.T) {
 
 func TestRunPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		assert.PanicsWithValue(t, "boom", func() { bounded.Run(time.Second, func() { panic("boom") }) })
+		assert.PanicsWithValue(t, "boom",
+			func() { bounded.Run(time.Second, func() { panic("boom") }) })
 		assert.PanicsWithValue(t, "later", func() {
 			bounded.Run(time.Second, func() { time.Sleep(time.Second - 1); panic("later") })
 		})
 		// Nobody is left to receive this one. It does not end the program.
-		assert.False(t, bounded.Run(time.Second, func() { time.Sleep(time.Minute); panic("too late") }))
+		assert.False(t,
+			bounded.Run(time.Second, func() { time.Sleep(time.Minute); panic("too late") }))
 		time.Sleep(time.Hour)
 	})
 }
@@ -90,7 +92,8 @@ func TestClose(t *testing.T) {
 		assert.NoError(t, bounded.Close(time.Second, closer{}))
 		assert.Equal(t, failure, bounded.Close(time.Second, closer{time.Millisecond, failure}))
 		assert.Equal(t, time.Millisecond, time.Since(start))
-		assert.NoError(t, bounded.Close(time.Second, closer{time.Hour, failure}), "the error is late")
+		assert.NoError(t, bounded.Close(time.Second, closer{time.Hour, failure}),
+			"the error is late")
 		assert.Equal(t, time.Second+time.Millisecond, time.Since(start))
 		time.Sleep(time.Hour)
 	})

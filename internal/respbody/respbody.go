@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"reflect"
 	"sync/atomic"
-	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
 )
@@ -22,7 +21,7 @@ import (
 // are the limits of that.
 const (
 	MaxBytes = 64 << 10
-	MaxTime  = 50 * time.Millisecond
+	MaxTime  = bounded.MaxTime
 )
 
 // IsEmpty reports whether body has no bytes, no trailers and nothing to close.

@@ -86,14 +86,21 @@ func TestDiscard(t *testing.T) {
 	}{
 		{"short", newBody(strings.NewReader("text")), 4, 4, 0, true},
 		{"short, of unknown length", newBody(strings.NewReader("text")), -1, 4, 0, true},
-		{"as long as is read", newBody(io.LimitReader(zeros{}, respbody.MaxBytes)), respbody.MaxBytes, respbody.MaxBytes, 0, true},
+		{"as long as is read", newBody(io.LimitReader(zeros{}, respbody.MaxBytes)),
+			respbody.MaxBytes, respbody.MaxBytes, 0, true},
 		{"longer", newBody(zeros{}), respbody.MaxBytes + 1, 0, 0, false},
 		{"endless", newBody(zeros{}), -1, respbody.MaxBytes + 1, 0, false},
-		{"broken", newBody(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(errors.New("boom")))), 4, 2, 0, false},
-		{"slow", &body{Reader: strings.NewReader("text"), readTakes: respbody.MaxTime / 4}, 4, 4, respbody.MaxTime, true},
-		{"stalled", &body{Reader: strings.NewReader("text"), readTakes: forever}, 4, 0, respbody.MaxTime, false},
-		{"stuck in Close", &body{Reader: strings.NewReader("text"), closeTakes: forever}, 4, 4, respbody.MaxTime, true},
-		{"stuck in both", &body{Reader: strings.NewReader("text"), readTakes: forever, closeTakes: forever}, 4, 0, 2 * respbody.MaxTime, false},
+		{"broken",
+			newBody(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(errors.New("boom")))),
+			4, 2, 0, false},
+		{"slow", &body{Reader: strings.NewReader("text"), readTakes: respbody.MaxTime / 4}, 4, 4,
+			respbody.MaxTime, true},
+		{"stalled", &body{Reader: strings.NewReader("text"), readTakes: forever}, 4, 0,
+			respbody.MaxTime, false},
+		{"stuck in Close", &body{Reader: strings.NewReader("text"), closeTakes: forever}, 4, 4,
+			respbody.MaxTime, true},
+		{"stuck in both", &body{Reader: strings.NewReader("text"), readTakes: forever,
+			closeTakes: forever}, 4, 0, 2 * respbody.MaxTime, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -112,7 +119,8 @@ func TestDiscard(t *testing.T) {
 
 // An empty body is neither read nor closed.
 func TestDiscardEmpty(t *testing.T) {
-	for _, empty := range []io.ReadCloser{nil, http.NoBody, statelessBody{}, io.NopCloser(strings.NewReader("text"))} {
+	for _, empty := range []io.ReadCloser{
+		nil, http.NoBody, statelessBody{}, io.NopCloser(strings.NewReader("text"))} {
 		released := new(releases)
 		respbody.Discard(&http.Response{Body: empty}, released)
 		assert.EqualValues(t, 1, released.n.Load())
@@ -123,7 +131,8 @@ func TestDiscardEmpty(t *testing.T) {
 // transfer closes the connection.
 func TestDiscardReleasesAfterTheEnd(t *testing.T) {
 	b := newBody(strings.NewReader("text"))
-	respbody.Discard(&http.Response{Body: b, ContentLength: 4}, releaser(func() { assert.EqualValues(t, 4, b.read.Load()) }))
+	respbody.Discard(&http.Response{Body: b, ContentLength: 4},
+		releaser(func() { assert.EqualValues(t, 4, b.read.Load()) }))
 }
 
 type releaser func()
@@ -132,7 +141,8 @@ func (r releaser) Release() { r() }
 
 func TestDiscardPanics(t *testing.T) {
 	boom := readerFunc(func([]byte) (int, error) { panic("boom") })
-	assert.PanicsWithValue(t, "boom", func() { respbody.Discard(&http.Response{Body: newBody(boom)}, new(releases)) })
+	assert.PanicsWithValue(t, "boom",
+		func() { respbody.Discard(&http.Response{Body: newBody(boom)}, new(releases)) })
 }
 
 type readerFunc func([]byte) (int, error)
@@ -170,9 +180,14 @@ func TestBuffer(t *testing.T) {
 		{"short", strings.NewReader("text"), "text", nil, 4},
 		{"in pieces", iotest.OneByteReader(strings.NewReader("text")), "text", nil, 4},
 		{"long", bytes.NewReader(long), string(long), nil, respbody.MaxBytes},
-		{"broken", io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF)), "te", io.ErrUnexpectedEOF, 2},
-		{"broken once", iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("text"))), "t", iotest.ErrTimeout, 1},
-		{"broken with the data", iotest.DataErrReader(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF))), "te", io.ErrUnexpectedEOF, 2},
+		{"broken", io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF)),
+			"te", io.ErrUnexpectedEOF, 2},
+		{"broken once", iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("text"))), "t",
+			iotest.ErrTimeout, 1},
+		{"broken with the data",
+			iotest.DataErrReader(
+				io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF))),
+			"te", io.ErrUnexpectedEOF, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -180,7 +195,8 @@ func TestBuffer(t *testing.T) {
 				resp := &http.Response{Body: b}
 				respbody.Buffer(resp)
 				assert.GreaterOrEqual(t, b.read.Load(), tt.ahead)
-				assert.LessOrEqual(t, b.read.Load(), int64(respbody.MaxBytes+4<<10), "at most a chunk too much")
+				assert.LessOrEqual(t, b.read.Load(), int64(respbody.MaxBytes+4<<10),
+					"at most a chunk too much")
 				got, err := io.ReadAll(resp.Body)
 				require.ErrorIs(t, err, tt.err)
 				assert.Equal(t, tt.want, string(got))
@@ -196,7 +212,8 @@ func TestBuffer(t *testing.T) {
 // A body that arrives slowly continues where Buffer stopped.
 func TestBufferSlowBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &body{Reader: iotest.OneByteReader(strings.NewReader("some text")), readTakes: time.Second}
+		b := &body{
+			Reader: iotest.OneByteReader(strings.NewReader("some text")), readTakes: time.Second}
 		resp, start := &http.Response{Body: b}, time.Now()
 		respbody.Buffer(resp)
 		assert.Equal(t, respbody.MaxTime, time.Since(start))
@@ -272,7 +289,8 @@ func TestBufferPanics(t *testing.T) {
 func TestBufferCloseRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		boom := errors.New("boom")
-		resp := &http.Response{Body: &body{Reader: strings.NewReader("text"), closeTakes: time.Hour, closeErr: boom}}
+		resp := &http.Response{
+			Body: &body{Reader: strings.NewReader("text"), closeTakes: time.Hour, closeErr: boom}}
 		respbody.Buffer(resp)
 		require.Equal(t, boom, resp.Body.Close())
 	})
@@ -303,11 +321,12 @@ func TestFollow(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 4, n)
 		}, false},
-		"read to its end": {strings.NewReader("text"), nil, func(t *testing.T, resp *http.Response) {
-			text, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, "text", string(text))
-		}, true},
+		"read to its end": {
+			strings.NewReader("text"), nil, func(t *testing.T, resp *http.Response) {
+				text, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.Equal(t, "text", string(text))
+			}, true},
 		"broken": {iotest.ErrReader(boom), nil, func(t *testing.T, resp *http.Response) {
 			_, err := io.ReadAll(resp.Body)
 			require.Equal(t, boom, err)

@@ -30,7 +30,8 @@ func TestRecordsDoNotShareBytes(t *testing.T) {
 		base, srv := retrytest.Serve(t, proto, uploads.serve)
 		policy := retrytest.RetryEvery(0)
 		policy.ReplayBuffer = 96 << 10
-		transport := retrytest.New(t, httpretry.Config{Base: uploads.lateReader(base), Policy: policy})
+		cfg := httpretry.Config{Base: uploads.lateReader(base), Policy: policy}
+		transport := retrytest.New(t, cfg)
 		var wg sync.WaitGroup
 		for sender := range senders {
 			wg.Go(func() {
@@ -65,7 +66,8 @@ const numberHeader = "X-Number"
 // uploadBody returns the body of an upload.
 func uploadBody(number uint64) []byte {
 	random := rand.New(rand.NewPCG(number, 0))
-	return randomBytes(number, random.IntN(1<<(8+random.IntN(10)))) // most are short, few are 128 KiB
+	most := 1 << (8 + random.IntN(10)) // so small bodies are as frequent as large ones
+	return randomBytes(number, random.IntN(most))
 }
 
 // check fails the test if part is not the beginning of the upload, and reports
@@ -75,7 +77,7 @@ func (u *uploads) check(header http.Header, part []byte) (whole bool) {
 	_, err := fmt.Sscan(header.Get(numberHeader), &number)
 	assert.NoError(u.t, err)
 	want := uploadBody(number)
-	assert.True(u.t, bytes.HasPrefix(want, part), "%d bytes of upload %d, which has %d", len(part), number, len(want))
+	assert.True(u.t, bytes.HasPrefix(want, part), "%d bytes of upload %d", len(part), number)
 	return len(part) == len(want)
 }
 
@@ -159,7 +161,8 @@ func (u *uploads) send(transport http.RoundTripper, url string, number uint64) {
 		}
 		return data.Read(p[:min(len(p), 1+rand.IntN(most))])
 	})
-	req := retrytest.Streamed(u.t, "PUT", url, &retrytest.Body{ReadCloser: io.NopCloser(stream)}).WithContext(ctx)
+	body := &retrytest.Body{ReadCloser: io.NopCloser(stream)}
+	req := retrytest.Streamed(u.t, "PUT", url, body).WithContext(ctx)
 	req.Header.Set(numberHeader, fmt.Sprint(number))
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
