@@ -162,7 +162,7 @@ func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason
 	if wait > 0 {
 		// Reading ahead frees a connection. It would hide a tunnel's Write.
 		if !isTunnel(c.sentRequest(), resp) {
-			respbody.Buffer(resp)
+			wait -= respbody.Buffer(resp, c.caller.cancelSignal())
 		}
 		c.caller.sleep(wait, nil)
 	}
@@ -193,18 +193,25 @@ func (c *call) fail(err error, reason Reason) error {
 }
 
 // discard ends an attempt that is followed by another, so that nothing of it
-// is held while the request waits.
-func (c *call) discard(resp *http.Response) {
+// is held while the request waits. It returns how long that took, which is a
+// part of the wait: a response that stalls must not delay the retry.
+func (c *call) discard(resp *http.Response) (took time.Duration) {
 	c.lastStatus = 0
 	if resp != nil {
 		c.lastStatus = resp.StatusCode
+		limit := respbody.MaxTime
+		if c.policy.MaxElapsed > 0 {
+			limit = min(limit, c.timeLeft(time.Now()))
+		}
 		// The body is drained before the attempt is released, which would end
 		// it.
-		respbody.Discard(resp, c.attempt)
+		took = respbody.Discard(resp, c.attempt, limit, c.caller.cancelSignal())
+		c.caller.waited += took
 	}
 	// Base may use one Response again and again.
 	c.resp, c.waits.of = nil, nil
 	c.attempt.Release()
+	return took
 }
 
 // cleanUpAfterPanic runs last. If Base, a callback or a body's reader has
