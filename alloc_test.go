@@ -79,14 +79,15 @@ func fullConfig(base http.RoundTripper) httpretry.Config {
 }
 
 func newKeyedPost(t testing.TB) *http.Request {
-	req, err := http.NewRequest("POST", "https://api.example.com/v1/charges", bytes.NewReader(make([]byte, 1<<10)))
+	req, err := http.NewRequest(
+		"POST", "https://api.example.com/v1/charges", bytes.NewReader(make([]byte, 1<<10)))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", "0123456789")
 	return req
 }
 
-func newGet(t testing.TB) *http.Request {
+func newAPIGet(t testing.TB) *http.Request {
 	req, err := http.NewRequest("GET", "https://api.example.com/v1/charges", nil)
 	require.NoError(t, err)
 	req.Header.Set("Accept", "application/json")
@@ -100,16 +101,19 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 	}
 	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: time.Minute})
 	for name, req := range map[string]*http.Request{
-		"GET":                   newGet(t),
-		"GET, other host":       retrytest.Request(t, "GET", "http://www.example.org/", ""),
-		"GET, wildcard":         retrytest.Request(t, "GET", "http://a.b.cdn.example.com:8080/", ""),
+		"GET":             newAPIGet(t),
+		"GET, other host": retrytest.Request(t, "GET", "http://www.example.org/", ""),
+		"GET, wildcard": retrytest.Request(t, "GET",
+			"http://a.b.cdn.example.com:8080/", ""),
 		"GET, IPv6":             retrytest.Request(t, "GET", "http://[::1]:8080/", ""),
-		"GET, context's policy": newGet(t).WithContext(ctx),
+		"GET, context's policy": newAPIGet(t).WithContext(ctx),
 		"keyed POST":            newKeyedPost(t),
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := &instant{ok: newInstant().ok}
-			cfg := fullConfig(retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return base.ok, nil }))
+			cfg := fullConfig(
+				retrytest.BaseFunc(
+					func(*http.Request) (*http.Response, error) { return base.ok, nil }))
 			// Without an observer, most of these requests are plain.
 			for _, observe := range []func(context.Context, httpretry.Event){cfg.Observe, nil} {
 				cfg.Observe = observe
@@ -145,15 +149,17 @@ func TestAllocations(t *testing.T) {
 		most float64
 	}{
 		// Two of these are the base's, for the body of the 503.
-		{"one retry", &flaky{instant: newInstant()}, newGet(t), 11},
+		{"one retry", &flaky{instant: newInstant()}, newAPIGet(t), 11},
 		// A body that is not known to be in memory is drained in a goroutine.
-		{"one retry, drained", &flaky{instant: newInstant(), unread: &drainable{}}, newGet(t), 16},
-		{"keyless POST", retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
+		{"one retry, drained",
+			&flaky{instant: newInstant(), unread: &drainable{}}, newAPIGet(t), 16},
+		{"keyless POST", retrytest.BaseFunc(
+			func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			transport := retrytest.Unchecked(t, httpretry.Config{Base: tt.base, Policy: httpretry.Policy{
-				Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{},
-			}})
+			policy := httpretry.Policy{
+				Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+			transport := retrytest.Unchecked(t, httpretry.Config{Base: tt.base, Policy: policy})
 			allocs := testing.AllocsPerRun(1000, func() {
 				if _, err := transport.RoundTrip(tt.req); err != nil {
 					t.Error(err)
@@ -166,7 +172,8 @@ func TestAllocations(t *testing.T) {
 
 // benchmarkAgainst measures a transport and its base, so that the difference is
 // the cost of the transport.
-func benchmarkAgainst(b *testing.B, base http.RoundTripper, cfg httpretry.Config, req func() *http.Request) {
+func benchmarkAgainst(
+	b *testing.B, base http.RoundTripper, cfg httpretry.Config, req func() *http.Request) {
 	cfg.Base = base
 	for _, c := range []struct {
 		name string
@@ -191,7 +198,7 @@ func BenchmarkSuccess(b *testing.B) {
 		ok.Request = req
 		return ok, nil
 	})
-	getReq, postReq := newGet(b), newKeyedPost(b)
+	getReq, postReq := newAPIGet(b), newKeyedPost(b)
 	keyless := postReq.Clone(b.Context())
 	keyless.Header.Del("Idempotency-Key")
 	timed := fullConfig(nil)
@@ -276,10 +283,14 @@ func BenchmarkOneRetry(b *testing.B) {
 		req  *http.Request
 		rt   http.RoundTripper
 	}{
-		{"GET/naive", newGet(b), naive{&flaky{instant: newInstant()}}},
-		{"GET/httpretry", newGet(b), retrytest.Unchecked(b, httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
+		{"GET/naive", newAPIGet(b), naive{&flaky{instant: newInstant()}}},
+		{"GET/httpretry", newAPIGet(b),
+			retrytest.Unchecked(b,
+				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
 		{"KeyedPOST/naive", newKeyedPost(b), naive{&flaky{instant: newInstant()}}},
-		{"KeyedPOST/httpretry", newKeyedPost(b), retrytest.Unchecked(b, httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
+		{"KeyedPOST/httpretry", newKeyedPost(b),
+			retrytest.Unchecked(b,
+				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -308,7 +319,7 @@ func BenchmarkParallel(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				req := newGet(b)
+				req := newAPIGet(b)
 				for pb.Next() {
 					if _, err := c.rt.RoundTrip(req); err != nil {
 						b.Error(err)
@@ -322,7 +333,13 @@ func BenchmarkParallel(b *testing.B) {
 // BenchmarkLoopback uses a real server on the loopback interface and 64
 // clients. A tenth of the responses are 503.
 func BenchmarkLoopback(b *testing.B) {
-	for _, name := range []string{"naive", "httpretry"} {
+	policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+	for name, wrap := range map[string]func(base http.RoundTripper) http.RoundTripper{
+		"naive": func(base http.RoundTripper) http.RoundTripper { return naive{base} },
+		"httpretry": func(base http.RoundTripper) http.RoundTripper {
+			return retrytest.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
+		},
+	} {
 		b.Run(name, func(b *testing.B) {
 			var n atomic.Int64
 			srv := retrytest.NewServer(b, func(w http.ResponseWriter, _ *http.Request) {
@@ -334,12 +351,7 @@ func BenchmarkLoopback(b *testing.B) {
 			base := http.DefaultTransport.(*http.Transport).Clone()
 			base.MaxIdleConnsPerHost = 128
 			b.Cleanup(base.CloseIdleConnections)
-			var rt http.RoundTripper = naive{base}
-			if name == "httpretry" {
-				rt = retrytest.Unchecked(b, httpretry.Config{Base: base, Policy: httpretry.Policy{
-					Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{},
-				}})
-			}
+			rt := wrap(base)
 			b.ReportAllocs()
 			b.SetParallelism(32)
 			b.RunParallel(func(pb *testing.PB) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -37,7 +36,6 @@ type attempt struct {
 
 	// Used by any goroutine.
 	trace wire.Trace
-	reads bodyReads
 	ended atomic.Bool // the response that was handed over has ended
 
 	// Used by the goroutine of RoundTrip, after Base's has returned.
@@ -79,7 +77,8 @@ func either(resp *http.Response, err error) (*http.Response, error) {
 
 // sendsOriginal reports whether the attempt needs no copy of the request.
 func (c *call) sendsOriginal() bool {
-	return c.attempts == 1 && c.idempotent && c.key == "" && c.policy.AttemptTimeout == 0 && c.body.Direct() &&
+	return c.attempts == 1 && c.idempotent && c.key == "" && c.policy.AttemptTimeout == 0 &&
+		c.body.Direct() &&
 		!c.settings.base.nested && c.caller.isAsSent(c.settings.attemptHeader)
 }
 
@@ -105,7 +104,8 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 	case err != nil:
 		err, a.readerFailed = c.body.WithCloseFailure(err)
 		return resp, err
-	// The server took what was sent until the cancel for the whole request.
+	// The cancel cut the body off, and the server answered as if it were
+	// complete.
 	case c.body.ClosedEarly() && c.caller.hasCanceled():
 		respbody.Close(resp)
 		return nil, c.canceled(nil)
@@ -121,7 +121,7 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 }
 
 // newAttempt makes the copy of the caller's request that is sent next. It is
-// not one of Request.Clone, which copies the trailers: their values are set in
+// not one of Request.Clone, which copies the trailers. Their values are set in
 // the caller's map while the body is read.
 func (c *call) newAttempt() *attempt {
 	a := &attempt{hasBody: replay.Has(c.caller.req)}
@@ -135,19 +135,16 @@ func (c *call) newAttempt() *attempt {
 	body := c.body.Open(c.attempts >= c.maxAttempts())
 	// Open may have replaced the Recorder.
 	a.rec, a.copies = c.body.Recorder(), c.body.Copies()
-	header, bare := c.headerFor(a, prior), c.settings.base.isNetHTTP(c.caller.req.URL)
+	header := c.headerFor(a, prior)
 	a.req = *c.caller.req.WithContext(a.watch(c.settings, wire.Options{
 		AtMostOnce: !c.idempotent,
 		HasBody:    a.hasBody,
-		NoLayers:   bare,
-		Resendable: isResendable(c.caller.req.Method, header),
+		NoLayers:   c.settings.base.isNetHTTP(c.caller.req.URL),
+		Resendable: wire.Resendable(c.caller.req.Method, header),
 		Restarts:   a.rec != nil,
 	}))
 	a.req.Header = header
-	a.req.Body = body
-	if !bare && !c.idempotent && a.hasBody {
-		a.req.Body = a.reads.watch(&a.reads.first, body)
-	}
+	a.req.Body = a.trace.Body(body)
 	a.req.GetBody = c.getBodyFor(a)
 	if timeout := c.policy.AttemptTimeout; timeout > 0 {
 		a.timer = time.AfterFunc(timeout, func() { a.cancel(newAttemptTimeout(timeout)) })
@@ -182,8 +179,7 @@ func (c *call) headerFor(a *attempt, prior int) http.Header {
 		header = setHeader(header, c.settings.attemptHeader, a.prior[:])
 	}
 	if !c.idempotent {
-		hideEmptyKey(header, "Idempotency-Key")
-		hideEmptyKey(header, "X-Idempotency-Key")
+		wire.HideEmptyKeys(header) // the policy does not take them for keys either
 	}
 	return header
 }
@@ -207,86 +203,25 @@ func (a *attempt) cloneHeader(h http.Header) http.Header {
 	return clone
 }
 
-// hideEmptyKey removes a key header without a value, which net/http does not
-// send, but takes for permission to resend the request
-// (Request.isReplayable). The policy does not.
-func hideEmptyKey(h http.Header, name string) {
-	if values, ok := h[name]; ok && !slices.ContainsFunc(values, func(v string) bool { return v != "" }) {
-		delete(h, name)
-	}
-}
-
-// isResendable reports whether net/http resends a request over HTTP/1 after it
-// was written (Request.isReplayable).
-func isResendable(method string, h http.Header) bool {
-	switch method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return true
-	}
-	_, standard := h["Idempotency-Key"]
-	_, other := h["X-Idempotency-Key"]
-	return standard || other
-}
-
 // getBodyFor returns GetBody for a's request. Layers in Base may need it: a
 // signer, or digest authentication after a 401. net/http uses it to resend a
 // request over HTTP/2 (http2shouldRetryRequest).
 func (c *call) getBodyFor(a *attempt) func() (io.ReadCloser, error) {
 	getBody := c.body.GetBody()
 	switch {
-	case getBody == nil || c.idempotent && c.body.Direct():
+	case c.idempotent && c.body.Direct():
 		return getBody
-	// If nothing else can use GetBody, it is hidden. Then the error of net/http
-	// says whether the server processed the request, and the failure of the
-	// caller's reader is known for what it is.
-	// On the last attempt, this transport does not retry, whatever the error
-	// says. So GetBody is kept: net/http needs it to resend a request of which
-	// it has written nothing.
+	// If nothing else can use GetBody, it is hidden. Then net/http returns the
+	// error that ended the send, such as a GOAWAY or that of the caller's
+	// reader, instead of sending the request again. On the last attempt, this
+	// transport does not retry, whatever the error says. So GetBody is kept,
+	// because net/http needs it to resend a request of which it has written
+	// nothing.
 	case c.settings.base.hidesGetBody(c.caller.req.URL) && c.attempts < c.maxAttempts():
 		return nil
-	case c.idempotent:
-		return getBody
 	}
-	return func() (io.ReadCloser, error) {
-		if a.trace.ForbidsResend() {
-			return nil, wire.ErrResent
-		}
-		body, err := getBody()
-		if err != nil || body == nil || a.reads.first.reads == nil {
-			return body, err
-		}
-		return a.reads.watch(new(watchedBody), body), nil
-	}
+	return a.trace.GetBody(getBody)
 }
-
-// bodyReads notes whether the body of a request that must not be sent twice is
-// read, if there are layers in Base: a layer that has read it sends one of its
-// own, which net/http could resend.
-type bodyReads struct {
-	first watchedBody // the zero value if reads are not watched
-	begun atomic.Bool // something was read of the body that was made last
-	ever  atomic.Bool // something was read of any of them
-}
-
-type watchedBody struct {
-	io.ReadCloser
-	reads *bodyReads
-}
-
-func (r *bodyReads) watch(w *watchedBody, body io.ReadCloser) io.ReadCloser {
-	r.begun.Store(false)
-	w.ReadCloser, w.reads = body, r
-	return w
-}
-
-func (b *watchedBody) Read(p []byte) (int, error) {
-	b.reads.begun.Store(true)
-	b.reads.ever.Store(true)
-	return b.ReadCloser.Read(p)
-}
-
-// BodyWasRead implements wire.Attempt.
-func (a *attempt) BodyWasRead() bool { return a.reads.begun.Load() }
 
 // Stop implements wire.Attempt.
 func (a *attempt) Stop(cause error) { a.cancel(cause) }
@@ -324,16 +259,14 @@ func (a *attempt) end() {
 	}
 }
 
-// ResponseEnded ends the attempt once its request has been sent, too: over
-// HTTP/2, a server may answer and continue to read the request.
+// ResponseEnded ends the attempt once its request has been sent, too, because
+// over HTTP/2 a server may answer and continue to read the request.
 func (a *attempt) ResponseEnded(protoMajor int) {
 	if a.ended.Swap(true) {
 		return
 	}
 	switch {
-	// A Base that does not report answers does not report uploads either.
-	// http.ClientConn reports both, and no connections.
-	case !a.hasBody || a.trace.Uploaded() || a.trace.Connections() == 0 && !a.trace.Answered():
+	case !a.trace.AwaitsUpload():
 		a.end()
 	case protoMajor < 2:
 		time.AfterFunc(maxLinger, a.end)

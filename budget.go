@@ -127,15 +127,18 @@ func (b *HostBudget) Validate() error {
 	var errs []error
 	// NaN is neither zero nor within the range.
 	if r := b.Ratio; r != 0 && !(r >= minRatio && r <= maxRatio) {
-		errs = append(errs, fmt.Errorf("HostBudget.Ratio: %v: want 0 (the default, %v) or a number from %s to %d",
+		const want = "want 0 (the default, %v) or a number from %s to %d"
+		errs = append(errs, fmt.Errorf("HostBudget.Ratio: %v: "+want,
 			r, defaultRatio, strconv.FormatFloat(minRatio, 'f', -1, 64), int(maxRatio)))
 	}
 	if b.Burst > maxBurst {
-		errs = append(errs, fmt.Errorf("HostBudget.Burst: %d: want 0 (the default, %d), a negative number (none) or at most %d",
+		const want = "want 0 (the default, %d), a negative number (none) or at most %d"
+		errs = append(errs, fmt.Errorf("HostBudget.Burst: %d: "+want,
 			b.Burst, defaultBurst, maxBurst))
 	}
 	if w := b.Window; w != 0 && (w < minWindow || w > maxWindow) {
-		errs = append(errs, fmt.Errorf("HostBudget.Window: %v: want 0 (the default, %v) or a duration from %v to %v",
+		const want = "want 0 (the default, %v) or a duration from %v to %v"
+		errs = append(errs, fmt.Errorf("HostBudget.Window: %v: "+want,
 			w, defaultWindow, minWindow, maxWindow))
 	}
 	return errors.Join(errs...)
@@ -193,7 +196,8 @@ func (b *HostBudget) settings() (ratio float64, burst int, length time.Duration)
 	if b.Validate() != nil {
 		return 0, 0, defaultWindow
 	}
-	return cmp.Or(b.Ratio, defaultRatio), max(cmp.Or(b.Burst, defaultBurst), 0), cmp.Or(b.Window, defaultWindow)
+	burst = max(cmp.Or(b.Burst, defaultBurst), 0)
+	return cmp.Or(b.Ratio, defaultRatio), burst, cmp.Or(b.Window, defaultWindow)
 }
 
 // open makes w, which is zero, the window of a new host.

@@ -31,7 +31,8 @@ func (s setting) budget() *httpretry.HostBudget {
 	if burst == 0 {
 		burst = -1
 	}
-	return &httpretry.HostBudget{Ratio: float64(s.num) / float64(s.den), Burst: burst, Window: s.window}
+	return &httpretry.HostBudget{
+		Ratio: float64(s.num) / float64(s.den), Burst: burst, Window: s.window}
 }
 
 var settings = []setting{
@@ -154,7 +155,8 @@ func TestHostBudgetEqualsTheModel(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.String(), func(t *testing.T) {
 			for seed := range uint64(15) {
-				synctest.Test(t, func(t *testing.T) { equalsTheModel(t, s, rand.New(rand.NewPCG(seed, 5))) })
+				synctest.Test(t,
+					func(t *testing.T) { equalsTheModel(t, s, rand.New(rand.NewPCG(seed, 5))) })
 			}
 		})
 	}
@@ -163,18 +165,18 @@ func TestHostBudgetEqualsTheModel(t *testing.T) {
 func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 	b, m := s.budget(), &model{setting: s, tokens: s.burst * int64(s.window)}
 	begin := time.Now()
-	b.Refund(budgetHost)
-	require.Equal(t, m.withdraw(0), b.Withdraw(t.Context(), budgetHost)) // begins the first step
+	b.Refund(budgetOrigin)
+	require.Equal(t, m.withdraw(0), b.Withdraw(t.Context(), budgetOrigin)) // begins the first step
 	for range 150 {
 		time.Sleep(s.pause(r))
 		now := time.Since(begin)
 		byRatio, byBurst := m.left(now)
-		require.EqualValues(t, byRatio+byBurst, retrytest.Balance(b, budgetHost), "at %v", now)
+		require.EqualValues(t, byRatio+byBurst, retrytest.Balance(b, budgetOrigin), "at %v", now)
 		switch r.IntN(3) {
 		case 0:
 			for range r.IntN(30) {
 				charged := r.IntN(5) == 0
-				b.Deposit(budgetHost, charged)
+				b.Deposit(budgetOrigin, charged)
 				m.deposit(now)
 				if charged {
 					m.refund(now)
@@ -182,16 +184,17 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 			}
 		case 1:
 			for range r.IntN(10) {
-				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), budgetHost), "at %v", now)
+				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), budgetOrigin), "at %v",
+					now)
 			}
 		case 2:
 			for range r.IntN(6) {
-				b.Refund(budgetHost)
+				b.Refund(budgetOrigin)
 				m.refund(now)
 			}
 		}
 		byRatio, byBurst = m.left(now)
-		require.EqualValues(t, byRatio+byBurst, retrytest.Balance(b, budgetHost), "at %v", now)
+		require.EqualValues(t, byRatio+byBurst, retrytest.Balance(b, budgetOrigin), "at %v", now)
 	}
 }
 
@@ -242,7 +245,8 @@ func (h *history) requireWithin(t *testing.T, before time.Duration, count func(m
 			length := int64(before+last.at-first.at) + 1 // exact to a nanosecond
 			most := h.num*successes*window + h.burst*h.den*(window+length)
 			if net*h.den*window > most {
-				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes, first.at, last.at)
+				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes,
+					first.at, last.at)
 			}
 		}
 	}
@@ -263,7 +267,8 @@ func (h *history) requireOutageLaw(t *testing.T) {
 				break
 			}
 			if net += last.charges - last.refunds; net*h.den > h.num*successes+h.burst*h.den {
-				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes, first.at, last.at)
+				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes,
+					first.at, last.at)
 			}
 		}
 	}
@@ -275,7 +280,8 @@ func TestHostBudgetKeepsTheLaw(t *testing.T) {
 	for _, s := range settings {
 		t.Run(s.String(), func(t *testing.T) {
 			for seed := range uint64(20) {
-				for _, latest := range []time.Duration{s.window / 5, s.window * 9 / 10, 3 * s.window} {
+				for _, latest := range []time.Duration{
+					s.window / 5, s.window * 9 / 10, 3 * s.window} {
 					synctest.Test(t, func(t *testing.T) {
 						h := playRetries(t, s, rand.New(rand.NewPCG(seed, 6)), latest)
 						h.requireLaw(t)
@@ -308,7 +314,7 @@ func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *h
 		for range r.IntN(2) * r.IntN(3) * r.IntN(2) {
 			n := r.IntN(40)
 			now.successes += int64(n)
-			go deposit(b, budgetHost, n)
+			go deposit(b, budgetOrigin, n)
 		}
 		refunds = slices.DeleteFunc(refunds, func(o open) bool {
 			age := now.at - h.moments[o.at].at
@@ -321,7 +327,7 @@ func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *h
 			}
 			now.refunds += int64(o.charges)
 			for range o.charges {
-				go b.Refund(budgetHost)
+				go b.Refund(budgetOrigin)
 			}
 			return true
 		})
@@ -329,7 +335,7 @@ func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *h
 		for range r.IntN(2) * r.IntN(20) {
 			now.failures++
 			go func() {
-				if b.Withdraw(t.Context(), budgetHost) {
+				if b.Withdraw(t.Context(), budgetOrigin) {
 					charges.Add(1)
 				}
 			}()

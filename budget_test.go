@@ -25,22 +25,22 @@ import (
 )
 
 const (
-	budgetHost = "https://api.example.com"
-	otherHost  = "https://api.example.com:8443"
+	budgetOrigin = "https://api.example.com"
+	otherOrigin  = "https://api.example.com:8443"
 )
 
-func deposit(b httpretry.Budget, host string, n int) {
+func deposit(b httpretry.Budget, origin string, n int) {
 	for range n {
-		b.Deposit(host, false)
+		b.Deposit(origin, false)
 	}
 }
 
-// withdrawals returns how many retries b allows host, and gives up counting at
-// most.
-func withdrawals(t testing.TB, b httpretry.Budget, host string, most int) int {
+// withdrawals returns how many retries b allows origin, and gives up counting
+// at most.
+func withdrawals(t testing.TB, b httpretry.Budget, origin string, most int) int {
 	t.Helper()
 	for n := range most {
-		if !b.Withdraw(t.Context(), host) {
+		if !b.Withdraw(t.Context(), origin) {
 			return n
 		}
 	}
@@ -54,7 +54,8 @@ func TestHostBudgetRatioIsExact(t *testing.T) {
 		want      int
 	}{
 		{0.1, 0, 0}, {0.1, 1, 0}, {0.1, 9, 0}, {0.1, 10, 1}, {0.1, 19, 1},
-		{0.1, 29, 2}, {0.1, 30, 3}, {0.1, 100, 10}, {0.1, 10_000, 1000}, // 0.1*30 is 3.0000000000000004
+		// 0.1*30 is 3.0000000000000004
+		{0.1, 29, 2}, {0.1, 30, 3}, {0.1, 100, 10}, {0.1, 10_000, 1000},
 		{0.2, 4, 0}, {0.2, 5, 1}, {0.2, 100, 20},
 		{0.29, 100, 29}, {0.57, 100, 57}, // 0.29*100 is 28.999999999999996
 		{0.4, 10, 4}, {0.4, 9, 3},
@@ -68,14 +69,15 @@ func TestHostBudgetRatioIsExact(t *testing.T) {
 		{0.0001, 9999, 0}, {0.0001, 10_000, 1},
 		{1000, 1, 1000},
 	} {
-		t.Run(strconv.FormatFloat(c.ratio, 'g', 4, 64)+" of "+strconv.Itoa(c.successes), func(t *testing.T) {
+		title := strconv.FormatFloat(c.ratio, 'g', 4, 64) + " of " + strconv.Itoa(c.successes)
+		t.Run(title, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := httpretry.HostBudget{Ratio: c.ratio, Burst: -1}
 				require.NoError(t, b.Validate())
-				deposit(&b, budgetHost, c.successes)
-				assert.Equal(t, c.want, retrytest.Balance(&b, budgetHost))
-				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, c.want+1))
-				assert.Zero(t, retrytest.Balance(&b, budgetHost))
+				deposit(&b, budgetOrigin, c.successes)
+				assert.Equal(t, c.want, retrytest.Balance(&b, budgetOrigin))
+				assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, c.want+1))
+				assert.Zero(t, retrytest.Balance(&b, budgetOrigin))
 			})
 		})
 	}
@@ -86,8 +88,8 @@ func TestHostBudgetRatioStaysExactWhileItIsSpent(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.4, Burst: -1}
 		retries := 0
 		for n := range 1000 {
-			b.Deposit(budgetHost, false)
-			retries += withdrawals(t, &b, budgetHost, 2)
+			b.Deposit(budgetOrigin, false)
+			retries += withdrawals(t, &b, budgetOrigin, 2)
 			require.Equal(t, 4*(n+1)/10, retries, "after %d successes", n+1)
 		}
 	})
@@ -98,18 +100,21 @@ func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(1, 2))
 		for range 20_000 {
-			den := []int64{10, 100, 1000, 10_000, 1_000_000, 3, 7, 60, 1 + r.Int64N(1<<26)}[r.IntN(9)]
+			den := []int64{
+				10, 100, 1000, 10_000, 1_000_000, 3, 7, 60, 1 + r.Int64N(1<<26)}[r.IntN(9)]
 			num := 1 + den/1_000_000 + r.Int64N(den)
 			successes := r.Uint64() >> r.IntN(64)
 
 			b := httpretry.HostBudget{Ratio: float64(num) / float64(den), Burst: -1}
-			httpretry.DepositMany(&b, budgetHost, successes)
+			httpretry.DepositMany(&b, budgetOrigin, successes)
 			want := new(big.Int).SetUint64(successes)
 			want.Div(want.Mul(want, big.NewInt(num)), big.NewInt(den))
 			if want.Cmp(big.NewInt(math.MaxInt-1_000_000)) > 0 {
 				want.SetInt64(math.MaxInt - 1_000_000)
 			}
-			require.Equal(t, want.Int64(), int64(retrytest.Balance(&b, budgetHost)), "%d/%d of %d", num, den, successes)
+			require.Equal(t, want.Int64(), int64(retrytest.Balance(&b, budgetOrigin)),
+				"%d/%d of %d",
+				num, den, successes)
 		}
 	})
 }
@@ -125,9 +130,10 @@ func TestHostBudgetRatioIsCloseForAnyFloat(t *testing.T) {
 				ratio = math.Nextafter(math.Round(ratio)+1, float64(r.IntN(2))*1e9)
 			}
 			b := httpretry.HostBudget{Ratio: min(ratio, 1e6), Burst: -1}
-			httpretry.DepositMany(&b, budgetHost, successes)
+			httpretry.DepositMany(&b, budgetOrigin, successes)
 			want := min(b.Ratio*successes, math.MaxInt-1_000_000)
-			require.InDelta(t, want, retrytest.Balance(&b, budgetHost), 1+want*0x1p-51, "%v", b.Ratio)
+			require.InDelta(t, want, retrytest.Balance(&b, budgetOrigin), 1+want*0x1p-51,
+				"%v", b.Ratio)
 		}
 	})
 }
@@ -138,13 +144,14 @@ func TestHostBudgetDoesNotWrapAround(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: ratio, Burst: -1}
 		last := 0
 		for shift := range 64 {
-			httpretry.DepositMany(&b, budgetHost, 1<<shift) // 2⁶⁴−1 in the end
-			balance := retrytest.Balance(&b, budgetHost)
+			httpretry.DepositMany(&b, budgetOrigin, 1<<shift) // 2⁶⁴−1 in the end
+			balance := retrytest.Balance(&b, budgetOrigin)
 			require.GreaterOrEqual(t, balance, last, "ratio %v, shift %d", ratio, shift)
-			require.Equal(t, balance > 0, b.Withdraw(t.Context(), budgetHost))
+			require.Equal(t, balance > 0, b.Withdraw(t.Context(), budgetOrigin))
 			last = max(balance-1, 0)
 		}
-		require.GreaterOrEqual(t, int64(last), min(int64(18_446_744_073_709), math.MaxInt-1_000_000)-64)
+		require.GreaterOrEqual(t, int64(last),
+			min(int64(18_446_744_073_709), math.MaxInt-1_000_000)-64)
 	}
 }
 
@@ -152,29 +159,30 @@ func TestHostBudgetDoesNotWrapAround(t *testing.T) {
 func TestHostBudgetDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b httpretry.HostBudget
-		assert.Equal(t, 5, withdrawals(t, &b, budgetHost, 10), "the burst")
-		deposit(&b, budgetHost, 59)
-		assert.Zero(t, retrytest.Balance(&b, budgetHost), "the retries of the burst count")
-		b.Deposit(budgetHost, false)
-		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "6 of 60")
+		assert.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 10), "the burst")
+		deposit(&b, budgetOrigin, 59)
+		assert.Zero(t, retrytest.Balance(&b, budgetOrigin), "the retries of the burst count")
+		b.Deposit(budgetOrigin, false)
+		assert.Equal(t, 1, retrytest.Balance(&b, budgetOrigin), "6 of 60")
 		time.Sleep(9 * time.Second)
-		assert.Equal(t, 1+4, retrytest.Balance(&b, budgetHost), "and the tokens that the burst has gained")
+		assert.Equal(t, 1+4, retrytest.Balance(&b, budgetOrigin),
+			"and the tokens that the burst has gained")
 		time.Sleep(time.Second)
-		assert.Equal(t, 5, retrytest.Balance(&b, budgetHost), "the burst alone, in a new window")
+		assert.Equal(t, 5, retrytest.Balance(&b, budgetOrigin), "the burst alone, in a new window")
 	})
 }
 
 func TestHostBudgetBurstIsSpentOnlyWhenTheRatioRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.5, Burst: 2}
-		deposit(&b, budgetHost, 8)
+		deposit(&b, budgetOrigin, 8)
 		for left := 6; left > 2; left-- {
-			require.Equal(t, left, retrytest.Balance(&b, budgetHost))
-			require.True(t, b.Withdraw(t.Context(), budgetHost))
+			require.Equal(t, left, retrytest.Balance(&b, budgetOrigin))
+			require.True(t, b.Withdraw(t.Context(), budgetOrigin))
 		}
 		time.Sleep(10 * time.Second) // nothing is gained, because the host fails
-		assert.Equal(t, 2, withdrawals(t, &b, budgetHost, 5))
-		assert.Zero(t, retrytest.Balance(&b, budgetHost))
+		assert.Equal(t, 2, withdrawals(t, &b, budgetOrigin, 5))
+		assert.Zero(t, retrytest.Balance(&b, budgetOrigin))
 	})
 }
 
@@ -198,11 +206,11 @@ func TestHostBudgetBurstRefills(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := httpretry.HostBudget{Burst: 3, Window: time.Second}
-				require.Equal(t, 3, withdrawals(t, &b, budgetHost, 4))
-				b.Deposit(budgetHost, false)
+				require.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 4))
+				b.Deposit(budgetOrigin, false)
 				time.Sleep(c.wait)
-				assert.Equal(t, c.want, retrytest.Balance(&b, budgetHost))
-				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, 4))
+				assert.Equal(t, c.want, retrytest.Balance(&b, budgetOrigin))
+				assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, 4))
 			})
 		})
 	}
@@ -211,36 +219,36 @@ func TestHostBudgetBurstRefills(t *testing.T) {
 func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 4, Window: time.Second}
-		require.Equal(t, 4, withdrawals(t, &b, budgetHost, 5))
+		require.Equal(t, 4, withdrawals(t, &b, budgetOrigin, 5))
 		time.Sleep(time.Hour)
-		assert.Zero(t, withdrawals(t, &b, budgetHost, 5), "no success since")
+		assert.Zero(t, withdrawals(t, &b, budgetOrigin, 5), "no success since")
 
-		b.Deposit(budgetHost, false)
+		b.Deposit(budgetOrigin, false)
 		time.Sleep(500 * time.Millisecond)
-		assert.Equal(t, 2, retrytest.Balance(&b, budgetHost), "half a window after a success")
-		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 1))
+		assert.Equal(t, 2, retrytest.Balance(&b, budgetOrigin), "half a window after a success")
+		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 1))
 		time.Sleep(time.Hour)
-		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "after another failure")
+		assert.Equal(t, 1, retrytest.Balance(&b, budgetOrigin), "after another failure")
 
 		for range 9 { // the gains between failures add up
-			b.Deposit(budgetHost, false)
+			b.Deposit(budgetOrigin, false)
 			time.Sleep(50 * time.Millisecond)
-			require.True(t, b.Withdraw(t.Context(), budgetHost))
-			b.Refund(budgetHost)
+			require.True(t, b.Withdraw(t.Context(), budgetOrigin))
+			b.Refund(budgetOrigin)
 			time.Sleep(time.Hour)
 		}
-		assert.Equal(t, 2, retrytest.Balance(&b, budgetHost), "1 and 4 * 0.45")
+		assert.Equal(t, 2, retrytest.Balance(&b, budgetOrigin), "1 and 4 * 0.45")
 	})
 }
 
 func TestHostBudgetRefusedWithdrawalShowsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1, Window: time.Second}
-		require.Equal(t, 1, withdrawals(t, &b, budgetHost, 1))
-		b.Deposit(budgetHost, false)
-		require.False(t, b.Withdraw(t.Context(), budgetHost))
+		require.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 1))
+		b.Deposit(budgetOrigin, false)
+		require.False(t, b.Withdraw(t.Context(), budgetOrigin))
 		time.Sleep(time.Hour)
-		assert.Zero(t, retrytest.Balance(&b, budgetHost))
+		assert.Zero(t, retrytest.Balance(&b, budgetOrigin))
 	})
 }
 
@@ -253,67 +261,67 @@ func TestHostBudgetRefund(t *testing.T) {
 		want  int // the balance in the end
 	}{
 		{"of a charge by the ratio", -1, func(t *testing.T, b *httpretry.HostBudget) {
-			deposit(b, budgetHost, 2)
-			require.Equal(t, 2, withdrawals(t, b, budgetHost, 3))
-			b.Refund(budgetHost)
+			deposit(b, budgetOrigin, 2)
+			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 3))
+			b.Refund(budgetOrigin)
 		}, 1},
 		{"of a charge by the burst", 3, func(t *testing.T, b *httpretry.HostBudget) {
-			require.Equal(t, 3, withdrawals(t, b, budgetHost, 4))
-			b.Refund(budgetHost)
-			b.Refund(budgetHost)
+			require.Equal(t, 3, withdrawals(t, b, budgetOrigin, 4))
+			b.Refund(budgetOrigin)
+			b.Refund(budgetOrigin)
 		}, 2},
 		{"to the burst and to the ratio", 3, func(t *testing.T, b *httpretry.HostBudget) {
-			deposit(b, budgetHost, 2)
-			require.Equal(t, 5, withdrawals(t, b, budgetHost, 6))
+			deposit(b, budgetOrigin, 2)
+			require.Equal(t, 5, withdrawals(t, b, budgetOrigin, 6))
 			for range 5 {
-				b.Refund(budgetHost)
+				b.Refund(budgetOrigin)
 			}
 		}, 5},
 		{"by deposits", 3, func(t *testing.T, b *httpretry.HostBudget) {
-			require.Equal(t, 2, withdrawals(t, b, budgetHost, 2))
-			b.Deposit(budgetHost, true)
-			deposit(b, budgetHost, 3)
-			b.Deposit(budgetHost, true) // in the middle of a batch
+			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 2))
+			b.Deposit(budgetOrigin, true)
+			deposit(b, budgetOrigin, 3)
+			b.Deposit(budgetOrigin, true) // in the middle of a batch
 		}, 8},
 		{"without a charge", 3, func(t *testing.T, b *httpretry.HostBudget) {
-			deposit(b, budgetHost, 2)
+			deposit(b, budgetOrigin, 2)
 			for range 10 {
-				b.Refund(budgetHost)
+				b.Refund(budgetOrigin)
 			}
 		}, 5},
 		{"more often than charged", 3, func(t *testing.T, b *httpretry.HostBudget) {
-			require.Equal(t, 2, withdrawals(t, b, budgetHost, 2))
+			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 2))
 			for range 10 {
-				b.Refund(budgetHost)
+				b.Refund(budgetOrigin)
 			}
 		}, 3},
 		{"for a host that is not known", 3, func(t *testing.T, b *httpretry.HostBudget) {
-			b.Refund(budgetHost)
-			b.Refund(otherHost)
+			b.Refund(budgetOrigin)
+			b.Refund(otherOrigin)
 		}, 3},
 		{"for another host", 3, func(t *testing.T, b *httpretry.HostBudget) {
-			require.Equal(t, 2, withdrawals(t, b, budgetHost, 2))
-			b.Deposit(otherHost, false)
-			b.Refund(otherHost)
+			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 2))
+			b.Deposit(otherOrigin, false)
+			b.Refund(otherOrigin)
 		}, 1},
 		{"after the burst was refilled", 3, func(t *testing.T, b *httpretry.HostBudget) {
-			require.Equal(t, 1, withdrawals(t, b, budgetHost, 1))
-			b.Deposit(budgetHost, false)
+			require.Equal(t, 1, withdrawals(t, b, budgetOrigin, 1))
+			b.Deposit(budgetOrigin, false)
 			time.Sleep(window * 9 / 10)
-			b.Refund(budgetHost)
+			b.Refund(budgetOrigin)
 		}, 3 + 1},
 		{"after the charge has expired", 3, func(t *testing.T, b *httpretry.HostBudget) {
-			require.Equal(t, 2, withdrawals(t, b, budgetHost, 2))
+			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 2))
 			time.Sleep(window)
-			b.Refund(budgetHost)
+			b.Refund(budgetOrigin)
 		}, 1},
 		{"of the latest charge", -1, func(t *testing.T, b *httpretry.HostBudget) {
-			deposit(b, budgetHost, 1)
-			require.Equal(t, 1, withdrawals(t, b, budgetHost, 1))
+			deposit(b, budgetOrigin, 1)
+			require.Equal(t, 1, withdrawals(t, b, budgetOrigin, 1))
 			time.Sleep(window / 2)
-			deposit(b, budgetHost, 1)
-			require.Equal(t, 1, withdrawals(t, b, budgetHost, 1))
-			b.Refund(budgetHost)
+			deposit(b, budgetOrigin, 1)
+			require.Equal(t, 1, withdrawals(t, b, budgetOrigin, 1))
+			b.Refund(budgetOrigin)
 			time.Sleep(window / 2) // now no charge and one success are left
 		}, 1},
 	} {
@@ -321,8 +329,8 @@ func TestHostBudgetRefund(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &httpretry.HostBudget{Ratio: 1, Burst: c.burst}
 				c.play(t, b)
-				assert.Equal(t, c.want, retrytest.Balance(b, budgetHost))
-				assert.Equal(t, c.want, withdrawals(t, b, budgetHost, c.want+1))
+				assert.Equal(t, c.want, retrytest.Balance(b, budgetOrigin))
+				assert.Equal(t, c.want, withdrawals(t, b, budgetOrigin, c.want+1))
 			})
 		})
 	}
@@ -333,8 +341,8 @@ func TestHostBudgetBoundsOnlyFailedRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1}
 		for range 1000 {
-			require.True(t, b.Withdraw(t.Context(), budgetHost))
-			b.Deposit(budgetHost, true)
+			require.True(t, b.Withdraw(t.Context(), budgetOrigin))
+			b.Deposit(budgetOrigin, true)
 		}
 	})
 }
@@ -343,13 +351,13 @@ func TestHostBudgetBoundsOnlyFailedRetries(t *testing.T) {
 func TestHostBudgetFailedRetriesExpireAmongRefunds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: -1}
-		deposit(&b, budgetHost, 100)
+		deposit(&b, budgetOrigin, 100)
 		for tick := range 1000 { // 100 successes and 5 failed retries in each window
-			b.Deposit(budgetHost, false)
-			require.True(t, b.Withdraw(t.Context(), budgetHost), tick)
+			b.Deposit(budgetOrigin, false)
+			require.True(t, b.Withdraw(t.Context(), budgetOrigin), tick)
 			time.Sleep(50 * time.Millisecond)
 			if tick%20 > 0 {
-				b.Refund(budgetHost)
+				b.Refund(budgetOrigin)
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -361,11 +369,11 @@ func TestHostBudgetOfRetriesThatSucceed(t *testing.T) {
 	for strict, want := range map[bool]int{false: 8, true: 2} {
 		synctest.Test(t, func(t *testing.T) {
 			b := httpretry.HostBudget{Ratio: 1, Strict: strict}
-			require.Equal(t, 3, withdrawals(t, &b, budgetHost, 3))
+			require.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 3))
 			for range 3 {
-				b.Deposit(budgetHost, true)
+				b.Deposit(budgetOrigin, true)
 			}
-			assert.Equal(t, want, retrytest.Balance(&b, budgetHost))
+			assert.Equal(t, want, retrytest.Balance(&b, budgetOrigin))
 		})
 	}
 }
@@ -373,15 +381,15 @@ func TestHostBudgetOfRetriesThatSucceed(t *testing.T) {
 func TestHostBudgetRefusalsCostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.0001, Burst: 1, Window: time.Second}
-		require.True(t, b.Withdraw(t.Context(), budgetHost))
+		require.True(t, b.Withdraw(t.Context(), budgetOrigin))
 		for range 999 {
-			b.Deposit(budgetHost, false)
+			b.Deposit(budgetOrigin, false)
 			time.Sleep(time.Millisecond)
-			require.False(t, b.Withdraw(t.Context(), budgetHost))
+			require.False(t, b.Withdraw(t.Context(), budgetOrigin))
 		}
-		b.Deposit(budgetHost, false)
+		b.Deposit(budgetOrigin, false)
 		time.Sleep(time.Millisecond)
-		assert.True(t, b.Withdraw(t.Context(), budgetHost))
+		assert.True(t, b.Withdraw(t.Context(), budgetOrigin))
 	})
 }
 
@@ -403,12 +411,13 @@ func TestHostBudgetWindowExpires(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := httpretry.HostBudget{Ratio: 1, Burst: -1}
-				require.False(t, b.Withdraw(t.Context(), budgetHost)) // begins the window
+				require.False(t, b.Withdraw(t.Context(), budgetOrigin)) // begins the window
 				time.Sleep(c.first)
-				deposit(&b, budgetHost, 10)
-				require.Equal(t, 10, retrytest.Balance(&b, budgetHost)) // from here on their time is known
+				deposit(&b, budgetOrigin, 10)
+				// from here on their time is known
+				require.Equal(t, 10, retrytest.Balance(&b, budgetOrigin))
 				time.Sleep(c.wait)
-				assert.Equal(t, c.want, withdrawals(t, &b, budgetHost, 11))
+				assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, 11))
 			})
 		})
 	}
@@ -418,22 +427,26 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1, Window: time.Second}
 		retries := 0
-		for range 1000 { // a success each 10 ms: after any number of windows, one retry for each and no more
-			b.Deposit(budgetHost, false)
-			retries += withdrawals(t, &b, budgetHost, 2)
+		// a success each 10 ms: after any number of windows, one retry for each
+		// and no more
+		for range 1000 {
+			b.Deposit(budgetOrigin, false)
+			retries += withdrawals(t, &b, budgetOrigin, 2)
 			time.Sleep(10 * time.Millisecond)
 		}
 		assert.Equal(t, 1000, retries)
 
-		deposit(&b, budgetHost, 5)
-		require.Equal(t, 5, retrytest.Balance(&b, budgetHost))
+		deposit(&b, budgetOrigin, 5)
+		require.Equal(t, 5, retrytest.Balance(&b, budgetOrigin))
 		time.Sleep(500 * time.Millisecond)
-		require.Equal(t, 5, withdrawals(t, &b, budgetHost, 6))
+		require.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 6))
 		time.Sleep(500 * time.Millisecond)
-		b.Deposit(budgetHost, false)
-		assert.False(t, b.Withdraw(t.Context(), budgetHost), "five retries and one success in the window")
+		b.Deposit(budgetOrigin, false)
+		assert.False(t, b.Withdraw(t.Context(), budgetOrigin),
+			"five retries and one success in the window")
 		time.Sleep(500 * time.Millisecond)
-		assert.True(t, b.Withdraw(t.Context(), budgetHost), "no retry and one success in the window")
+		assert.True(t, b.Withdraw(t.Context(), budgetOrigin),
+			"no retry and one success in the window")
 	})
 }
 
@@ -443,9 +456,9 @@ func TestHostBudgetSuccessesOfUnknownAgeDoNotCountForTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
 		for range 100 {
-			deposit(&b, budgetHost, 99)
+			deposit(&b, budgetOrigin, 99)
 			time.Sleep(10 * time.Second)
-			require.Zero(t, retrytest.Balance(&b, budgetHost))
+			require.Zero(t, retrytest.Balance(&b, budgetOrigin))
 		}
 	})
 }
@@ -453,13 +466,14 @@ func TestHostBudgetSuccessesOfUnknownAgeDoNotCountForTooLong(t *testing.T) {
 func TestHostBudgetCountsFewSuccessesAtTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
-		deposit(&b, budgetHost, 100) // grows the batch
+		deposit(&b, budgetOrigin, 100) // grows the batch
 		time.Sleep(time.Hour)
 		for range 100 {
-			b.Deposit(budgetHost, false)
+			b.Deposit(budgetOrigin, false)
 			time.Sleep(time.Second)
 		}
-		assert.Equal(t, 9, retrytest.Balance(&b, budgetHost), "a step has passed since the last one")
+		assert.Equal(t, 9, retrytest.Balance(&b, budgetOrigin),
+			"a step has passed since the last one")
 	})
 }
 
@@ -477,14 +491,14 @@ func TestHostBudgetNeverOvershootsUnderConcurrency(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // time stands still, so no burst refills
-				deposit(c.budget, budgetHost, c.known)
+				deposit(c.budget, budgetOrigin, c.known)
 				var wg sync.WaitGroup
 				var retries atomic.Int64
 				barrier := make(chan struct{})
 				for range 1000 {
 					wg.Go(func() {
 						<-barrier
-						if c.budget.Withdraw(t.Context(), budgetHost) {
+						if c.budget.Withdraw(t.Context(), budgetOrigin) {
 							retries.Add(1)
 						}
 					})
@@ -504,16 +518,16 @@ func TestHostBudgetLosesNoDepositUnderConcurrency(t *testing.T) {
 		var wg sync.WaitGroup
 		var retries atomic.Int64
 		for range 8 {
-			wg.Go(func() { deposit(&b, budgetHost, 1001) })
-			wg.Go(func() { retries.Add(int64(withdrawals(t, &b, budgetHost, 300))) })
+			wg.Go(func() { deposit(&b, budgetOrigin, 1001) })
+			wg.Go(func() { retries.Add(int64(withdrawals(t, &b, budgetOrigin, 300))) })
 			wg.Go(func() {
 				for range 100 {
-					assert.GreaterOrEqual(t, retrytest.Balance(&b, budgetHost), 0)
+					assert.GreaterOrEqual(t, retrytest.Balance(&b, budgetOrigin), 0)
 				}
 			})
 		}
 		wg.Wait()
-		retries.Add(int64(withdrawals(t, &b, budgetHost, 5000)))
+		retries.Add(int64(withdrawals(t, &b, budgetOrigin, 5000)))
 		assert.EqualValues(t, 8*1001/2, retries.Load())
 	})
 }
@@ -523,9 +537,9 @@ func TestHostBudgetWithdrawSeesAllDepositsBeforeIt(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
 		for n := range 100 { // each from another goroutine
 			var wg sync.WaitGroup
-			wg.Go(func() { b.Deposit(budgetHost, false) })
+			wg.Go(func() { b.Deposit(budgetOrigin, false) })
 			wg.Wait()
-			require.True(t, b.Withdraw(t.Context(), budgetHost), n)
+			require.True(t, b.Withdraw(t.Context(), budgetOrigin), n)
 		}
 	})
 }
@@ -534,9 +548,9 @@ func TestHostBudgetWithdrawSeesAllDepositsBeforeIt(t *testing.T) {
 func TestHostBudgetKeepsHostsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b httpretry.HostBudget
-		deposit(&b, otherHost, 100)
-		assert.Equal(t, 5, withdrawals(t, &b, budgetHost, 20), "others' successes do not count")
-		assert.Equal(t, 15, withdrawals(t, &b, otherHost, 20), "others' retries do not count")
+		deposit(&b, otherOrigin, 100)
+		assert.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 20), "others' successes do not count")
+		assert.Equal(t, 15, withdrawals(t, &b, otherOrigin, 20), "others' retries do not count")
 		assert.Equal(t, 5, retrytest.Balance(&b, ""))
 	})
 }
@@ -550,7 +564,8 @@ func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 			require.True(t, b.Withdraw(t.Context(), h))
 		}
 		for _, h := range hosts[:1024] {
-			require.Zero(t, retrytest.Balance(&b, h), "1024 hosts are remembered") // and this is no use of them
+			// and this is no use of them
+			require.Zero(t, retrytest.Balance(&b, h), "1024 hosts are remembered")
 		}
 		b.Deposit(hosts[0], false) // but this is
 		for _, h := range hosts[1024:] {
@@ -570,7 +585,9 @@ func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 // now.
 func TestHostBudgetGetsTheSuccessesOfTransports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		newBudget := func() *httpretry.HostBudget { return &httpretry.HostBudget{Ratio: 1, Burst: -1} }
+		newBudget := func() *httpretry.HostBudget {
+			return &httpretry.HostBudget{Ratio: 1, Burst: -1}
+		}
 		shared, other := newBudget(), newBudget()
 		cfg := httpretry.Config{Base: answering(200), Policy: httpretry.Policy{Budget: shared}}
 		first, second := retrytest.New(t, cfg), retrytest.New(t, cfg)
@@ -617,9 +634,9 @@ type contextBudget struct {
 	got []context.Context
 }
 
-func (b *contextBudget) Withdraw(ctx context.Context, host string) bool {
+func (b *contextBudget) Withdraw(ctx context.Context, origin string) bool {
 	b.got = append(b.got, ctx)
-	return b.Ledger.Withdraw(ctx, host)
+	return b.Ledger.Withdraw(ctx, origin)
 }
 
 // A Budget gets the request's own context, whose end is that of the request and
@@ -631,7 +648,7 @@ func TestWithdrawGetsTheRequestsContext(t *testing.T) {
 	type key struct{}
 	ctx := context.WithValue(t.Context(), key{}, "value")
 	resp, err := retrytest.New(t, httpretry.Config{Base: answering(503), Policy: policy}).
-		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		RoundTrip(newGet(t).WithContext(ctx))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, []context.Context{ctx, ctx, ctx, ctx}, budget.got)
@@ -650,7 +667,8 @@ func TestHostBudgetSharedByTransports(t *testing.T) {
 			wg.Go(func() {
 				for i, host := range hostNames(3000) {
 					for _, h := range []string{host, fmt.Sprintf("often-%d.test", i%3)} {
-						_, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://"+h+"/", ""))
+						_, err := transport.RoundTrip(
+							retrytest.Request(t, "GET", "http://"+h+"/", ""))
 						assert.NoError(t, err)
 					}
 				}
@@ -659,7 +677,8 @@ func TestHostBudgetSharedByTransports(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range 3 {
-		assert.Equal(t, 4*1000, retrytest.Balance(budget, fmt.Sprintf("http://often-%d.test", i)), "never evicted, and no success is lost")
+		assert.Equal(t, 4*1000, retrytest.Balance(budget, fmt.Sprintf("http://often-%d.test", i)),
+			"never evicted, and no success is lost")
 	}
 }
 
@@ -669,7 +688,7 @@ func TestBalanceOfAnOrigin(t *testing.T) {
 	b := httpretry.HostBudget{Burst: 3, Window: time.Hour}
 	policy := retrytest.RetryEvery(0)
 	policy.Budget = &b
-	resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: policy}).
+	resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(s503), Policy: policy}).
 		RoundTrip(retrytest.Request(t, "GET", "HTTP://A.test.:080/path?query", ""))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -710,12 +729,12 @@ func TestOrigin(t *testing.T) {
 func TestHostBudgetBalanceLeavesNoTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 5}
-		require.True(t, b.Withdraw(t.Context(), budgetHost))
+		require.True(t, b.Withdraw(t.Context(), budgetOrigin))
 		for _, h := range hostNames(2000) {
 			require.Equal(t, 5, retrytest.Balance(&b, h), "the balance of a new host")
 		}
-		assert.Equal(t, 4, retrytest.Balance(&b, budgetHost), "remembered")
-		assert.Equal(t, 4, retrytest.Balance(&b, budgetHost), "and not spent")
+		assert.Equal(t, 4, retrytest.Balance(&b, budgetOrigin), "remembered")
+		assert.Equal(t, 4, retrytest.Balance(&b, budgetOrigin), "and not spent")
 	})
 }
 
@@ -723,8 +742,8 @@ func TestHostBudgetAnswersWhenTheContextIsDone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b := httpretry.HostBudget{Burst: 1}
-	assert.True(t, b.Withdraw(ctx, budgetHost))
-	assert.False(t, b.Withdraw(ctx, budgetHost))
+	assert.True(t, b.Withdraw(ctx, budgetOrigin))
+	assert.False(t, b.Withdraw(ctx, budgetOrigin))
 }
 
 // Each bubble's clock begins at the same time, so the second one seems to go
@@ -732,20 +751,20 @@ func TestHostBudgetAnswersWhenTheContextIsDone(t *testing.T) {
 func TestHostBudgetSurvivesAClockThatGoesBack(t *testing.T) {
 	b := httpretry.HostBudget{Ratio: 0.1, Burst: 1}
 	synctest.Test(t, func(t *testing.T) {
-		deposit(&b, budgetHost, 100)
-		require.Equal(t, 11, retrytest.Balance(&b, budgetHost))
+		deposit(&b, budgetOrigin, 100)
+		require.Equal(t, 11, retrytest.Balance(&b, budgetOrigin))
 		time.Sleep(5 * time.Second)
-		require.Equal(t, 11, withdrawals(t, &b, budgetHost, 20))
+		require.Equal(t, 11, withdrawals(t, &b, budgetOrigin, 20))
 	})
 	synctest.Test(t, func(t *testing.T) {
-		assert.Zero(t, retrytest.Balance(&b, budgetHost), "nothing gained")
-		deposit(&b, budgetHost, 20)
-		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 10), "12 of 120, nothing lost")
+		assert.Zero(t, retrytest.Balance(&b, budgetOrigin), "nothing gained")
+		deposit(&b, budgetOrigin, 20)
+		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 10), "12 of 120, nothing lost")
 		time.Sleep(5 * time.Second)
-		b.Deposit(budgetHost, false)
-		assert.Zero(t, retrytest.Balance(&b, budgetHost), "no time has passed yet")
+		b.Deposit(budgetOrigin, false)
+		assert.Zero(t, retrytest.Balance(&b, budgetOrigin), "no time has passed yet")
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, 1, retrytest.Balance(&b, budgetHost), "now it has")
+		assert.Equal(t, 1, retrytest.Balance(&b, budgetOrigin), "now it has")
 	})
 }
 
@@ -774,9 +793,10 @@ func TestHostBudgetValidate(t *testing.T) {
 		{&budget{Window: -time.Second}, "HostBudget.Window: -1s" + window},
 		{&budget{Window: 10}, "HostBudget.Window: 10ns" + window},
 		{&budget{Window: math.MaxInt64}, "HostBudget.Window: 2562047h47m16.854775807s" + window},
-		{&budget{Ratio: -1, Burst: math.MaxInt32, Window: math.MinInt64}, "HostBudget.Ratio: -1" + ratio + "\n" +
-			"HostBudget.Burst: 2147483647" + burst + "\n" +
-			"HostBudget.Window: -2562047h47m16.854775808s" + window},
+		{&budget{Ratio: -1, Burst: math.MaxInt32, Window: math.MinInt64},
+			"HostBudget.Ratio: -1" + ratio + "\n" +
+				"HostBudget.Burst: 2147483647" + burst + "\n" +
+				"HostBudget.Window: -2562047h47m16.854775808s" + window},
 	} {
 		if c.want == "" {
 			assert.NoError(t, c.budget.Validate())
@@ -784,10 +804,10 @@ func TestHostBudgetValidate(t *testing.T) {
 		}
 		require.EqualError(t, c.budget.Validate(), c.want)
 		if c.budget != nil { // used all the same
-			assert.Zero(t, retrytest.Balance(c.budget, budgetHost), "not known")
-			deposit(c.budget, budgetHost, 1000)
-			assert.False(t, c.budget.Withdraw(t.Context(), budgetHost), c.want)
-			assert.Zero(t, retrytest.Balance(c.budget, budgetHost), "known")
+			assert.Zero(t, retrytest.Balance(c.budget, budgetOrigin), "not known")
+			deposit(c.budget, budgetOrigin, 1000)
+			assert.False(t, c.budget.Withdraw(t.Context(), budgetOrigin), c.want)
+			assert.Zero(t, retrytest.Balance(c.budget, budgetOrigin), "known")
 		}
 	}
 }
@@ -795,43 +815,44 @@ func TestHostBudgetValidate(t *testing.T) {
 func TestHostBudgetBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1_000_000, Window: time.Millisecond}
-		assert.Equal(t, 1_000_000, retrytest.Balance(&b, budgetHost))
+		assert.Equal(t, 1_000_000, retrytest.Balance(&b, budgetOrigin))
 		for range 1000 {
-			require.True(t, b.Withdraw(t.Context(), budgetHost))
+			require.True(t, b.Withdraw(t.Context(), budgetOrigin))
 		}
-		assert.InDelta(t, 999_000, retrytest.Balance(&b, budgetHost), 1)
+		assert.InDelta(t, 999_000, retrytest.Balance(&b, budgetOrigin), 1)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		const year = 365 * 24 * time.Hour
 		b := httpretry.HostBudget{Ratio: 1, Burst: 1, Window: year}
-		deposit(&b, budgetHost, 2)
-		assert.Equal(t, 3, withdrawals(t, &b, budgetHost, 5))
-		b.Deposit(budgetHost, false)
+		deposit(&b, budgetOrigin, 2)
+		assert.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 5))
+		b.Deposit(budgetOrigin, false)
 		time.Sleep(year - time.Hour)
-		assert.Zero(t, retrytest.Balance(&b, budgetHost))
+		assert.Zero(t, retrytest.Balance(&b, budgetOrigin))
 		time.Sleep(time.Hour)
-		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 5))
-		b.Deposit(budgetHost, false)
+		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 5))
+		b.Deposit(budgetOrigin, false)
 		time.Sleep(200 * year)
-		assert.Equal(t, 1, withdrawals(t, &b, budgetHost, 5))
+		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 5))
 	})
 }
 
 func TestUnlimitedNeverRefuses(t *testing.T) {
 	var b httpretry.Unlimited
-	b.Deposit(budgetHost, false)
-	b.Refund(budgetHost)
-	assert.Equal(t, 1000, withdrawals(t, b, budgetHost, 1000))
+	b.Deposit(budgetOrigin, false)
+	b.Refund(budgetOrigin)
+	assert.Equal(t, 1000, withdrawals(t, b, budgetOrigin, 1000))
 }
 
 func TestHostBudgetAllocatesNothingForAKnownHost(t *testing.T) {
 	b := httpretry.HostBudget{Burst: 500, Ratio: 0.5}
 	ctx := t.Context()
-	b.Deposit(budgetHost, false)
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(budgetHost, false) }))
-	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, budgetHost) })) // allowed by both, then refused
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(budgetHost) }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { retrytest.Balance(&b, budgetHost) }))
+	b.Deposit(budgetOrigin, false)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(budgetOrigin, false) }))
+	// allowed by both, then refused
+	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, budgetOrigin) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(budgetOrigin) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { retrytest.Balance(&b, budgetOrigin) }))
 }
 
 // Goroutines that use one host. More than there are cores share them.
@@ -854,10 +875,10 @@ func BenchmarkHostBudgetContention(b *testing.B) {
 				b.RunParallel(func(pb *testing.PB) {
 					for i := 1; pb.Next(); i++ {
 						if c.failures == 0 || i%c.failures > 0 {
-							budget.Deposit(budgetHost, false)
+							budget.Deposit(budgetOrigin, false)
 							continue
 						}
-						budget.Deposit(budgetHost, budget.Withdraw(b.Context(), budgetHost))
+						budget.Deposit(budgetOrigin, budget.Withdraw(b.Context(), budgetOrigin))
 					}
 				})
 			})

@@ -69,7 +69,8 @@ func classify(req *http.Request, resp *http.Response, err error, keyHeader strin
 		return Final
 	}
 	outcome := classifyStatus(req, resp, keyHeader)
-	if outcome == Final && (headerIs(resp, "X-Should-Retry", "true") || headerIs(resp, "Stripe-Should-Retry", "true")) {
+	if outcome == Final && (headerIs(resp, "X-Should-Retry", "true") ||
+		headerIs(resp, "Stripe-Should-Retry", "true")) {
 		return Transient
 	}
 	return outcome
@@ -105,7 +106,8 @@ func classifyStatus(req *http.Request, resp *http.Response, keyHeader string) Ou
 }
 
 func serverForbidsRetry(resp *http.Response) bool {
-	return headerIs(resp, "X-Should-Retry", "false") || headerIs(resp, "Stripe-Should-Retry", "false")
+	return headerIs(resp, "X-Should-Retry", "false") ||
+		headerIs(resp, "Stripe-Should-Retry", "false")
 }
 
 func headerIs(resp *http.Response, header, value string) bool {
@@ -139,7 +141,8 @@ func classifyError(err error) Outcome {
 		return own.Outcome()
 	}
 	switch {
-	case errors.As(err, &cert), errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid):
+	case errors.As(err, &cert), errors.As(err, &authority), errors.As(err, &hostname),
+		errors.As(err, &invalid):
 		return Final
 	// A plain HTTP answer to a TLS handshake.
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
@@ -194,7 +197,8 @@ func classifyOp(op *net.OpError, err error) Outcome {
 // isTransientAlert reports whether an alert means that the peer failed, or that
 // bytes were damaged. Other alerts mean that client and server do not fit.
 func isTransientAlert(alert string) bool {
-	return strings.HasSuffix(alert, "tls: internal error") || strings.HasSuffix(alert, "tls: bad record MAC")
+	return strings.HasSuffix(alert, "tls: internal error") ||
+		strings.HasSuffix(alert, "tls: bad record MAC")
 }
 
 // isAlert reports whether op is a TLS alert of the peer. With TLS 1.3 it may
@@ -230,11 +234,13 @@ const handshakeTimeout = "net/http: TLS handshake timeout"
 // errorTexts returns all of them, the unprocessed before the final ones.
 func errorTexts() []errorText {
 	return []errorText{
-		{"http: server closed idle connection", "", Unprocessed}, // set only while no response was expected
-		{"readLoopPeekFailLocked: ", "", Unprocessed},            // the same, with the error of the read
+		// set only while no response was expected
+		{"http: server closed idle connection", "", Unprocessed},
+		{"readLoopPeekFailLocked: ", "", Unprocessed}, // the same, with the error of the read
 		{handshakeTimeout, "", Unprocessed},
 		{"http2: Transport: cannot retry err [", "GOAWAY]", Unprocessed},
-		{"http2: Transport received ", "GOAWAY", Unprocessed}, // for streams that the server will not process
+		// for streams that the server will not process
+		{"http2: Transport received ", "GOAWAY", Unprocessed},
 		{"net/http: cannot rewind body after connection loss", "", Unprocessed},
 
 		{"unsupported protocol scheme", "", Final},
@@ -245,11 +251,14 @@ func errorTexts() []errorText {
 		{"net/http: request canceled", "", Final}, // Transport.CancelRequest
 		{"http: Request.ContentLength=", "with nil Body", Final},
 		{"http: ContentLength=", "with Body length", Final},
-		{"http2: invalid ", "", Final},            // host, path, header of a connection, trailer
-		{"invalid Trailer key ", "", Final},       // over HTTP/1
-		{"http2: request ", "larger than", Final}, // body than stated, headers than the server accepts
-		{"net/http: HTTP/1.x transport connection broken: ", "server response headers exceeded", Final},
-		{"Proxy Authentication Required", "", Final}, // the status text of a proxy's answer to CONNECT
+		{"http2: invalid ", "", Final},      // host, path, header of a connection, trailer
+		{"invalid Trailer key ", "", Final}, // over HTTP/1
+		// body than stated, headers than the server accepts
+		{"http2: request ", "larger than", Final},
+		{"net/http: HTTP/1.x transport connection broken: ",
+			"server response headers exceeded", Final},
+		// the status text of a proxy's answer to CONNECT
+		{"Proxy Authentication Required", "", Final},
 	}
 }
 
@@ -289,5 +298,6 @@ func hasFinalText(err error) bool {
 // while it writes on a connection.
 func (e errorText) matches(text string) bool {
 	inner := strings.TrimPrefix(text, "net/http: HTTP/1.x transport connection broken: ")
-	return (strings.HasPrefix(text, e.prefix) || strings.HasPrefix(inner, e.prefix)) && strings.Contains(text, e.contains)
+	return (strings.HasPrefix(text, e.prefix) || strings.HasPrefix(inner, e.prefix)) &&
+		strings.Contains(text, e.contains)
 }

@@ -30,7 +30,8 @@ const (
 
 // Hazard K8: every possible status.
 func TestClassifyStatus(t *testing.T) {
-	want := map[int]httpretry.Outcome{408: transient, 421: unprocessed, 425: unprocessed, 429: transient}
+	want := map[int]httpretry.Outcome{
+		408: transient, 421: unprocessed, 425: unprocessed, 429: transient}
 	for status := 500; status <= 599; status++ {
 		want[status] = transient
 	}
@@ -44,14 +45,16 @@ func TestClassifyStatus(t *testing.T) {
 		resp.Header.Set("X-Should-Retry", "false")
 		assert.Equal(t, final, httpretry.Classify(resp.Request, resp, nil), "%d, refused", status)
 		resp.Header.Set("X-Should-Retry", "false, false") // two lines that a proxy has joined
-		assert.Equal(t, final, httpretry.Classify(resp.Request, resp, nil), "%d, refused twice", status)
+		assert.Equal(t, final, httpretry.Classify(resp.Request, resp, nil),
+			"%d, refused twice", status)
 
 		resp.Header.Set("X-Should-Retry", " True ")
 		promoted := want[status]
 		if promoted == final && status >= 400 {
 			promoted = transient
 		}
-		assert.Equal(t, promoted, httpretry.Classify(resp.Request, resp, nil), "%d, asked for", status)
+		assert.Equal(t, promoted, httpretry.Classify(resp.Request, resp, nil),
+			"%d, asked for", status)
 	}
 }
 
@@ -76,11 +79,13 @@ func TestClassifyResponse(t *testing.T) {
 		{"too large, garbage", 413, map[string]string{"Retry-After": "soon"}, nil, final},
 		{"Stripe's refusal", 503, map[string]string{"Stripe-Should-Retry": "false"}, nil, final},
 		{"Stripe's wish", 404, map[string]string{"Stripe-Should-Retry": "true"}, nil, transient},
-		{"Stripe's wish, on a success", 204, map[string]string{"Stripe-Should-Retry": "true"}, nil, final},
+		{"Stripe's wish, on a success", 204, map[string]string{"Stripe-Should-Retry": "true"}, nil,
+			final},
 		{"key reuse", 422, nil, keyed("Idempotency-Key", "k"), final},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			resp := &http.Response{StatusCode: tt.status, Header: headerFrom(tt.header), Request: tt.request}
+			resp := &http.Response{
+				StatusCode: tt.status, Header: headerFrom(tt.header), Request: tt.request}
 			assert.Equal(t, tt.want, httpretry.Classify(resp.Request, resp, nil))
 		})
 	}
@@ -94,14 +99,20 @@ func TestConflictWithPolicysKey(t *testing.T) {
 			p.IdempotencyHeader = "request-id"
 			r.Header.Set("Request-Id", "k")
 		},
-		"other standard header": func(_ *httpretry.Policy, r *http.Request) { r.Header.Set("X-Idempotency-Key", "k") },
-		"made key":              func(p *httpretry.Policy, _ *http.Request) { p.NewIdempotencyKey = httpretry.RandomKey },
+		"other standard header": func(_ *httpretry.Policy, r *http.Request) {
+			r.Header.Set("X-Idempotency-Key", "k")
+		},
+		"made key": func(p *httpretry.Policy, _ *http.Request) {
+			p.NewIdempotencyKey = httpretry.RandomKey
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy, req := retrytest.RetryEvery(0), retrytest.Request(t, "POST", "http://a.test/", "body")
+			policy, req := retrytest.RetryEvery(0),
+				retrytest.Request(t, "POST", "http://a.test/", "body")
 			set(&policy, req)
-			base := retrytest.Play(retrytest.Status(409), retrytest.Status(201))
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			base := retrytest.Play(s409, s201)
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(req)
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			assert.Equal(t, 201, resp.StatusCode)
@@ -126,15 +137,18 @@ func TestClassifyError(t *testing.T) {
 		{&net.DNSError{IsTemporary: true}, transient},
 		{dial(&net.AddrError{Err: "invalid port"}), final},
 		{&net.OpError{Op: "proxyconnect", Err: dial(faults.ConnRefused)}, unprocessed},
-		{&net.OpError{Op: "socks connect", Err: errors.New("unknown error connection refused")}, unprocessed},
+		{&net.OpError{Op: "socks connect", Err: errors.New("unknown error connection refused")},
+			unprocessed},
 		{&net.OpError{Op: "read", Err: faults.ConnReset}, transient},
 		{&net.OpError{Op: "write", Err: faults.BrokenPipe}, transient},
 		{&net.OpError{Op: "readfrom", Err: net.ErrClosed}, transient},
 		{&net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, final},
 		{&net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}, transient},
 		{&net.OpError{Op: "remote error", Err: errors.New("tls: bad record MAC")}, transient},
-		{fmt.Errorf("readLoopPeekFailLocked: %w", &net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}), final},
-		{fmt.Errorf("readLoopPeekFailLocked: %w", &net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}), unprocessed},
+		{fmt.Errorf("readLoopPeekFailLocked: %w",
+			&net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}), final},
+		{fmt.Errorf("readLoopPeekFailLocked: %w",
+			&net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}), unprocessed},
 		{&tls.CertificateVerificationError{Err: errors.New("expired")}, final},
 		{x509.UnknownAuthorityError{}, final},
 		{x509.HostnameError{Certificate: &x509.Certificate{}}, final},
@@ -152,7 +166,10 @@ func TestClassifyError(t *testing.T) {
 		{errors.Join(io.EOF, io.ErrUnexpectedEOF), transient},
 		{wrapsNothing{io.EOF}, transient},
 		{wrapsNothings{io.EOF}, transient},
-		{errors.New("http2: Transport: cannot retry err [stream error: stream ID 1; REFUSED_STREAM; received from peer] after Request.Body was written; define Request.GetBody to avoid this error"), transient},
+		{errors.New(
+			"http2: Transport: cannot retry err [stream error: stream ID 1; REFUSED_STREAM; " +
+				"received from peer] after Request.Body was written; define Request.GetBody to " +
+				"avoid this error"), transient},
 	} {
 		t.Run(tt.err.Error(), func(t *testing.T) {
 			assert.Equal(t, tt.want, httpretry.Classify(nil, nil, tt.err))
@@ -199,8 +216,8 @@ func TestOutcomeString(t *testing.T) {
 func TestClassifyOutOfRange(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return 7 }
-	base := retrytest.Play(retrytest.Status(503))
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	base := retrytest.Play(s503)
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 1)
@@ -217,8 +234,9 @@ func TestClassifySeesTheResponse(t *testing.T) {
 		}
 		return httpretry.Classify(req, resp, err)
 	}
-	base := retrytest.Play(retrytest.Status(200, "X-State", "warming up"), retrytest.Status(200))
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
+	base := retrytest.Play(retrytest.Status(200, "X-State", "warming up"), s200)
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
 	assert.Equal(t, "body of 200", retrytest.ReadBody(t, resp))
 	assert.Len(t, base.Attempts(), 2)
@@ -231,4 +249,99 @@ func headerFrom(pairs map[string]string) http.Header {
 		h.Set(name, value)
 	}
 	return h
+}
+
+// An error that has an Outcome is classified by it, also if it is wrapped,
+// and whatever else it wraps.
+func TestErrorWithOutcome(t *testing.T) {
+	wraps := map[string]func(error) error{
+		"itself":  func(err error) error { return err },
+		"wrapped": func(err error) error { return fmt.Errorf("layer: %w", err) },
+		"joined with a reset": func(err error) error {
+			return errors.Join(retrytest.ErrReset, err)
+		},
+		"joined with a refusal": func(err error) error {
+			return errors.Join(retrytest.ErrRefused, err)
+		},
+		"joined with a cancel": func(err error) error { return errors.Join(context.Canceled, err) },
+	}
+	for name, wrap := range wraps {
+		for _, tt := range []struct {
+			outcome   httpretry.Outcome
+			get, post int // attempts
+			reason    httpretry.Reason
+		}{
+			{final, 1, 1, httpretry.ReasonPermanent},
+			{transient, 5, 1, httpretry.ReasonNotIdempotent},
+			{unprocessed, 5, 5, httpretry.ReasonAttempts},
+			{unprocessed + 1, 1, 1, httpretry.ReasonPermanent},
+		} {
+			t.Run(fmt.Sprintf("%s/%v", name, tt.outcome), func(t *testing.T) {
+				err := wrap(outcomeError{tt.outcome})
+				assert.Equal(t, tt.outcome, httpretry.Classify(nil, nil, err))
+				for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
+					base, events := retrytest.Play(retrytest.Fails(err)), new(retrytest.Record)
+					_, got := retrytest.New(t, httpretry.Config{
+						Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
+						RoundTrip(retrytest.Request(t, method, "http://a.test/", "text"))
+					require.ErrorIs(t, got, outcomeError{tt.outcome})
+					assert.Len(t, base.Attempts(), want, method)
+					if method == "POST" {
+						assert.Equal(t, tt.reason, events.Reason())
+					}
+				}
+			})
+		}
+	}
+}
+
+// Policy.Classify gets the request as the attempt has sent it, and either its
+// response or its error.
+func TestClassifyGetsTheRequest(t *testing.T) {
+	type seen struct {
+		path, key, attempt string
+		status             int
+		err                error
+	}
+	var got []seen
+	policy := retrytest.RetryEvery(0)
+	policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
+	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		s := seen{path: req.URL.Path, key: req.Header.Get("Idempotency-Key"),
+			attempt: req.Header.Get("Retry-Attempt"), err: err}
+		if resp != nil {
+			s.status = resp.StatusCode
+		}
+		got = append(got, s)
+		return httpretry.Classify(req, resp, err)
+	}
+	base := retrytest.Play(s409, retrytest.Fails(io.EOF), s201)
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(retrytest.Request(t, "POST", "http://a.test/orders", "text"))
+	require.NoError(t, err)
+	retrytest.ReadBody(t, resp)
+	assert.Equal(t, []seen{
+		{"/orders", "k", "", 409, nil},
+		{"/orders", "k", "1", 0, io.EOF},
+		{"/orders", "k", "2", 201, nil},
+	}, got)
+}
+
+// A Classify may decide by the method or the path of the request.
+func TestClassifyByRequest(t *testing.T) {
+	policy := retrytest.RetryEvery(0)
+	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		if req.URL.Path == "/eventually" && resp != nil && resp.StatusCode == 404 {
+			return httpretry.Transient
+		}
+		return httpretry.Classify(req, resp, err)
+	}
+	for path, want := range map[string]int{"/eventually": 5, "/": 1} {
+		base := retrytest.Play(s404)
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(retrytest.Request(t, "GET", "http://a.test"+path, ""))
+		require.NoError(t, err)
+		retrytest.ReadBody(t, resp)
+		assert.Len(t, base.Attempts(), want, path)
+	}
 }

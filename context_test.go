@@ -2,9 +2,7 @@ package httpretry_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -22,10 +20,10 @@ import (
 // rest of its host's policy.
 func TestWithoutRetries(t *testing.T) {
 	for name, step := range map[string]retrytest.Step{
-		"503":     retrytest.Status(503),
-		"425":     retrytest.Status(425),
-		"reset":   retrytest.Fails(retrytest.ErrReset),
-		"refused": retrytest.Fails(retrytest.ErrRefused),
+		"503":     s503,
+		"425":     s425,
+		"reset":   reset,
+		"refused": refused,
 		"timeout": {Status: 200, Takes: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -43,14 +41,17 @@ func TestWithoutRetries(t *testing.T) {
 				})
 				ctx := httpretry.WithoutRetries(t.Context())
 				start := time.Now()
-				resp, err := transport.RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+				resp, err := transport.RoundTrip(
+					retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				if step.Status == 0 || step.Takes > 0 {
 					require.Error(t, err)
 				} else {
 					require.NoError(t, err)
-					assert.Equal(t, fmt.Sprintf("body of %d", step.Status), retrytest.ReadBody(t, resp))
+					assert.Equal(t, fmt.Sprintf("body of %d", step.Status),
+						retrytest.ReadBody(t, resp))
 				}
-				assert.Equal(t, min(step.Takes, time.Minute), time.Since(start), "the policy's timeout")
+				assert.Equal(t, min(step.Takes, time.Minute), time.Since(start),
+					"the policy's timeout")
 				require.Len(t, base.Attempts(), 1)
 				assert.Equal(t, "k", base.Attempts()[0].Header.Get("X-Key"), "the policy's key")
 				require.Len(t, events.Events, 1)
@@ -65,18 +66,24 @@ func TestWithoutRetries(t *testing.T) {
 func TestContextsCombine(t *testing.T) {
 	three := retrytest.RetryEvery(0)
 	three.MaxAttempts = 3
-	withPolicy := func(ctx context.Context) context.Context { return httpretry.WithPolicy(ctx, three) }
+	withPolicy := func(ctx context.Context) context.Context {
+		return httpretry.WithPolicy(ctx, three)
+	}
 	for name, tt := range map[string]struct {
 		derive   []func(context.Context) context.Context
 		attempts int // of a POST that fails
 	}{
-		"none":                       {nil, 1},
-		"WithIdempotent":             {[]func(context.Context) context.Context{httpretry.WithIdempotent}, 5},
-		"WithPolicy":                 {[]func(context.Context) context.Context{withPolicy}, 1},
-		"WithPolicy, WithIdempotent": {[]func(context.Context) context.Context{withPolicy, httpretry.WithIdempotent}, 3},
-		"WithIdempotent, WithPolicy": {[]func(context.Context) context.Context{httpretry.WithIdempotent, withPolicy}, 3},
-		"all":                        {[]func(context.Context) context.Context{withPolicy, httpretry.WithoutRetries, httpretry.WithIdempotent}, 1},
-		"all, in another order":      {[]func(context.Context) context.Context{httpretry.WithoutRetries, httpretry.WithIdempotent, withPolicy}, 1},
+		"none":           {nil, 1},
+		"WithIdempotent": {[]func(context.Context) context.Context{httpretry.WithIdempotent}, 5},
+		"WithPolicy":     {[]func(context.Context) context.Context{withPolicy}, 1},
+		"WithPolicy, WithIdempotent": {
+			[]func(context.Context) context.Context{withPolicy, httpretry.WithIdempotent}, 3},
+		"WithIdempotent, WithPolicy": {
+			[]func(context.Context) context.Context{httpretry.WithIdempotent, withPolicy}, 3},
+		"all": {[]func(context.Context) context.Context{
+			withPolicy, httpretry.WithoutRetries, httpretry.WithIdempotent}, 1},
+		"all, in another order": {[]func(context.Context) context.Context{
+			httpretry.WithoutRetries, httpretry.WithIdempotent, withPolicy}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctxs := []context.Context{t.Context()}
@@ -84,9 +91,11 @@ func TestContextsCombine(t *testing.T) {
 				ctxs = append(ctxs, derive(ctxs[len(ctxs)-1]))
 			}
 			send := func(ctx context.Context) int {
-				base := retrytest.Play(retrytest.Status(503))
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-					RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+				base := retrytest.Play(s503)
+				resp, err := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+					RoundTrip(
+						retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				return len(base.Attempts())
@@ -106,15 +115,21 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 		in   func(ctx context.Context, f func(context.Context))
 		want []string // the attempt headers of a POST that fails
 	}{
-		"none":           {func(ctx context.Context, f func(context.Context)) { f(ctx) }, []string{""}},
-		"WithIdempotent": {func(ctx context.Context, f func(context.Context)) { f(httpretry.WithIdempotent(ctx)) }, []string{"", "1", "2"}},
-		"WithPolicy":     {func(ctx context.Context, f func(context.Context)) { f(httpretry.WithPolicy(ctx, two)) }, []string{"", "1"}},
+		"none": {func(ctx context.Context, f func(context.Context)) { f(ctx) }, []string{""}},
+		"WithIdempotent": {func(ctx context.Context, f func(context.Context)) {
+			f(httpretry.WithIdempotent(ctx))
+		}, []string{"", "1", "2"}},
+		"WithPolicy": {func(ctx context.Context, f func(context.Context)) {
+			f(httpretry.WithPolicy(ctx, two))
+		}, []string{"", "1"}},
 		"WithoutRetries": {func(ctx context.Context, f func(context.Context)) {
 			f(httpretry.WithoutRetries(httpretry.WithPolicy(ctx, two)))
 		}, []string{""}},
 		"Middleware": {func(ctx context.Context, f func(context.Context)) {
-			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { f(r.Context()) })).
-				ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"7"}}).WithContext(ctx))
+			httpretry.Middleware(
+				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { f(r.Context()) })).
+				ServeHTTP(httptest.NewRecorder(),
+					inboundRequest(http.Header{"Retry-Attempt": {"7"}}).WithContext(ctx))
 		}, []string{"7"}},
 	}
 	for _, body := range []string{"", "text"} { // without a copy and with one
@@ -132,12 +147,15 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 						req.Body = retrytest.Counted(body)
 					}
 					// With an attempt header, Middleware causes a copy.
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).RoundTrip(req)
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).
+						RoundTrip(req)
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
-					for place, ctx := range map[string]context.Context{"attempt": attempt, "response": resp.Request.Context()} {
-						call := outboundCall{method: "POST", cfg: httpretry.Config{Policy: immediateRetries(3)}}
-						call.send(t, ctx, retrytest.Status(503))
+					for place, ctx := range map[string]context.Context{
+						"attempt": attempt, "response": resp.Request.Context()} {
+						call := outboundCall{
+							method: "POST", cfg: httpretry.Config{Policy: immediateRetries(3)}}
+						call.send(t, ctx, s503)
 						assert.Equal(t, tt.want, call.headers("Retry-Attempt"), place)
 					}
 				})
@@ -159,17 +177,19 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 		"unmarked": {t.Context(), []string{"k"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tokens := retrytest.Play(retrytest.Status(200))
+			tokens := retrytest.Play(s200)
 			inner := retrytest.New(t, httpretry.Config{Base: tokens, Policy: policy})
-			script := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+			script := retrytest.Play(s503, s200)
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				token, err := inner.RoundTrip(retrytest.Request(t, "POST", "http://b.test/token", "").WithContext(req.Context()))
+				token, err := inner.RoundTrip(
+					retrytest.Request(t, "POST", "http://b.test/token", "").
+						WithContext(req.Context()))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, token)
 				return script.RoundTrip(req)
 			})
 			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(tt.ctx))
+				RoundTrip(newGet(t).WithContext(tt.ctx))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			require.Len(t, tokens.Attempts(), 2)
@@ -191,23 +211,30 @@ func TestResult(t *testing.T) {
 		name     string
 		method   string
 		policy   httpretry.Policy
-		steps    []retrytest.Step
+		steps    script
 		attempts int
 		reason   httpretry.Reason
 	}{
-		{"success", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(200)}, 1, httpretry.ReasonSuccess},
-		{"success of a copy", "GET", withTimeout, []retrytest.Step{retrytest.Status(200)}, 1, httpretry.ReasonSuccess},
-		{"success of a POST", "POST", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(200)}, 1, httpretry.ReasonSuccess},
-		{"failure", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(404)}, 1, httpretry.ReasonPermanent},
-		{"bad request", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503), retrytest.Status(400)}, 2, httpretry.ReasonPermanent},
-		{"failure of a copy", "GET", withTimeout, []retrytest.Step{retrytest.Status(404)}, 1, httpretry.ReasonPermanent},
-		{"success of a retry", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(200)}, 3, httpretry.ReasonSuccess},
-		{"failure of a retry", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503), retrytest.Status(404)}, 2, httpretry.ReasonPermanent},
-		{"attempts", "GET", short, []retrytest.Step{retrytest.Status(503)}, 2, httpretry.ReasonAttempts},
-		{"not idempotent", "POST", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503)}, 1, httpretry.ReasonNotIdempotent},
-		{"server asks not to retry", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
-		{"Retry-After", "GET", retrytest.RetryEvery(0), []retrytest.Step{retrytest.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
-		{"budget", "GET", broke, []retrytest.Step{retrytest.Status(503)}, 1, httpretry.ReasonBudget},
+		{"success", "GET", retrytest.RetryEvery(0), script{s200}, 1, httpretry.ReasonSuccess},
+		{"success of a copy", "GET", withTimeout, script{s200}, 1, httpretry.ReasonSuccess},
+		{"success of a POST", "POST", retrytest.RetryEvery(0), script{s200}, 1,
+			httpretry.ReasonSuccess},
+		{"failure", "GET", retrytest.RetryEvery(0), script{s404}, 1, httpretry.ReasonPermanent},
+		{"bad request", "GET", retrytest.RetryEvery(0), script{s503, s400}, 2,
+			httpretry.ReasonPermanent},
+		{"failure of a copy", "GET", withTimeout, script{s404}, 1, httpretry.ReasonPermanent},
+		{"success of a retry", "GET", retrytest.RetryEvery(0), script{s503, reset, s200}, 3,
+			httpretry.ReasonSuccess},
+		{"failure of a retry", "GET", retrytest.RetryEvery(0), script{s503, s404}, 2,
+			httpretry.ReasonPermanent},
+		{"attempts", "GET", short, script{s503}, 2, httpretry.ReasonAttempts},
+		{"not idempotent", "POST", retrytest.RetryEvery(0), script{s503}, 1,
+			httpretry.ReasonNotIdempotent},
+		{"server asks not to retry", "GET", retrytest.RetryEvery(0), script{
+			retrytest.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
+		{"Retry-After", "GET", retrytest.RetryEvery(0),
+			script{retrytest.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
+		{"budget", "GET", broke, script{s503}, 1, httpretry.ReasonBudget},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: tt.policy}
@@ -228,7 +255,7 @@ func TestResult(t *testing.T) {
 
 // A response that no RetryTransport returned tells its status only.
 func TestResultOfOtherResponses(t *testing.T) {
-	for _, req := range []*http.Request{nil, retrytest.Request(t, "GET", "http://a.test/", "")} {
+	for _, req := range []*http.Request{nil, newGet(t)} {
 		attempts, reason := httpretry.Result(&http.Response{StatusCode: 204, Request: req})
 		assert.Equal(t, 1, attempts)
 		assert.Equal(t, httpretry.ReasonSuccess, reason)
@@ -243,7 +270,7 @@ func TestResultOfOtherResponses(t *testing.T) {
 // For a layer in Base, the request of a response has not ended, so Result has
 // the status only.
 func TestResultBelow(t *testing.T) {
-	script := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
+	script := retrytest.Play(s503, s503, s200)
 	var reasons []httpretry.Reason
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := script.RoundTrip(req)
@@ -255,21 +282,22 @@ func TestResultBelow(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.AttemptTimeout = time.Hour // a copy even of the first attempt
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
-	assert.Equal(t, []httpretry.Reason{httpretry.ReasonPermanent, httpretry.ReasonPermanent, httpretry.ReasonSuccess}, reasons)
+	assert.Equal(t, []httpretry.Reason{
+		httpretry.ReasonPermanent, httpretry.ReasonPermanent, httpretry.ReasonSuccess}, reasons)
 }
 
 // The context of a response's request may be used for another request, whose
 // attempts and reason are its own. It is not sent on behalf of the first one.
 func TestResultOfNextRequest(t *testing.T) {
-	base := retrytest.Play(retrytest.Status(503), retrytest.Status(200), retrytest.Status(503), retrytest.Status(404))
+	base := retrytest.Play(s503, s200, s503, s404)
 	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
-	first, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	first, err := transport.RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, first)
-	second, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(first.Request.Context()))
+	second, err := transport.RoundTrip(newGet(t).WithContext(first.Request.Context()))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, second)
 
@@ -290,20 +318,26 @@ func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
 	withTimeout := retrytest.RetryEvery(0)
 	withTimeout.AttemptTimeout = time.Hour
 	for name, derive := range map[string]func(context.Context) context.Context{
-		"itself":         func(ctx context.Context) context.Context { return ctx },
-		"derived":        func(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, 1) },
-		"WithPolicy":     func(ctx context.Context) context.Context { return httpretry.WithPolicy(ctx, withTimeout) },
+		"itself": func(ctx context.Context) context.Context { return ctx },
+		"derived": func(ctx context.Context) context.Context {
+			return context.WithValue(ctx, derivedKey{}, 1)
+		},
+		"WithPolicy": func(ctx context.Context) context.Context {
+			return httpretry.WithPolicy(ctx, withTimeout)
+		},
 		"WithoutRetries": httpretry.WithoutRetries,
 	} {
-		for status, want := range map[int]httpretry.Reason{200: httpretry.ReasonSuccess, 404: httpretry.ReasonPermanent} {
+		for status, want := range map[int]httpretry.Reason{
+			200: httpretry.ReasonSuccess, 404: httpretry.ReasonPermanent} {
 			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
-				base := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(404), retrytest.Status(status))
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
-				first, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				base := retrytest.Play(s503, s503, s404, retrytest.Status(status))
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				first, err := transport.RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, first)
 				ctx := derive(first.Request.Context())
-				second, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				second, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, second)
 				assert.Len(t, base.Attempts(), 4)
@@ -311,7 +345,8 @@ func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
 				attempts, reason := httpretry.Result(second)
 				assert.Equal(t, []any{1, want}, []any{attempts, reason})
 				assert.Equal(t, 1, httpretry.Attempt(second.Request.Context()))
-				assert.Equal(t, ctx.Value(derivedKey{}), second.Request.Context().Value(derivedKey{}))
+				assert.Equal(t, ctx.Value(derivedKey{}),
+					second.Request.Context().Value(derivedKey{}))
 				attempts, reason = httpretry.Result(first)
 				assert.Equal(t, []any{3, httpretry.ReasonPermanent}, []any{attempts, reason})
 			})
@@ -336,7 +371,9 @@ func TestResultAfterRedirect(t *testing.T) {
 		}
 	}))
 	t.Cleanup(srv.Close)
-	client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)})}
+	client := &http.Client{
+		Transport: retrytest.New(t,
+			httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)})}
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -347,14 +384,14 @@ func TestResultAfterRedirect(t *testing.T) {
 
 // Result works for a response whose request the layer in Base has replaced.
 func TestResultOfALayer(t *testing.T) {
-	inner := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+	inner := retrytest.Play(s503, s200)
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		own := req.Clone(req.Context())
 		own.URL.Path = "/final"
 		return inner.RoundTrip(own)
 	})
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, "/final", resp.Request.URL.Path)
@@ -377,12 +414,16 @@ func TestResultOfACloningLayer(t *testing.T) {
 			attempts int
 			reason   httpretry.Reason
 		}{
-			{"success", func(*httpretry.Policy) {}, retrytest.Status(200), 1, httpretry.ReasonSuccess},
-			{"failure", func(*httpretry.Policy) {}, retrytest.Status(404), 1, httpretry.ReasonPermanent},
-			{"budget", func(p *httpretry.Policy) { p.Budget = retrytest.UsedUp{} }, retrytest.Status(503), 1, httpretry.ReasonBudget},
-			{"attempts", func(p *httpretry.Policy) { p.MaxAttempts = 1 }, retrytest.Status(503), 1, httpretry.ReasonAttempts},
-			{"Retry-After", func(*httpretry.Policy) {}, retrytest.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
-			{"retries", func(p *httpretry.Policy) { p.MaxAttempts = 3 }, retrytest.Status(503), 3, httpretry.ReasonAttempts},
+			{"success", func(*httpretry.Policy) {}, s200, 1, httpretry.ReasonSuccess},
+			{"failure", func(*httpretry.Policy) {}, s404, 1, httpretry.ReasonPermanent},
+			{"budget", func(p *httpretry.Policy) { p.Budget = retrytest.UsedUp{} }, s503, 1,
+				httpretry.ReasonBudget},
+			{"attempts", func(p *httpretry.Policy) { p.MaxAttempts = 1 }, s503, 1,
+				httpretry.ReasonAttempts},
+			{"Retry-After", func(*httpretry.Policy) {},
+				retrytest.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
+			{"retries", func(p *httpretry.Policy) { p.MaxAttempts = 3 }, s503, 3,
+				httpretry.ReasonAttempts},
 		} {
 			t.Run(fmt.Sprintf("%s/timeout %v", tt.name, timeout), func(t *testing.T) {
 				policy := retrytest.RetryEvery(0)
@@ -390,7 +431,8 @@ func TestResultOfACloningLayer(t *testing.T) {
 				tt.change(&policy)
 				inner := retrytest.Play(tt.step)
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					ctx := httpretry.WithPolicy(context.WithValue(req.Context(), derivedKey{}, "span"), own)
+					ctx := httpretry.WithPolicy(
+						context.WithValue(req.Context(), derivedKey{}, "span"), own)
 					sent := req.Clone(ctx)
 					resp, err := inner.RoundTrip(sent)
 					resp.Request = sent
@@ -399,7 +441,7 @@ func TestResultOfACloningLayer(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				attempts, reason := httpretry.Result(resp)
@@ -409,9 +451,9 @@ func TestResultOfACloningLayer(t *testing.T) {
 				assert.Equal(t, "span", got.Value(derivedKey{}))
 				require.NoError(t, got.Err())
 
-				next := retrytest.Play(retrytest.Status(503))
+				next := retrytest.Play(s503)
 				second, err := retrytest.New(t, httpretry.Config{Base: next}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(got))
+					RoundTrip(newGet(t).WithContext(got))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, second)
 				assert.Len(t, next.Attempts(), 2, "the layer's policy")
@@ -429,21 +471,26 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 	timeout.AttemptTimeout = time.Hour
 	for name, derive := range map[string]func(context.Context) context.Context{
 		"same context": func(ctx context.Context) context.Context { return ctx },
-		"derived":      func(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, "span") },
+		"derived": func(ctx context.Context) context.Context {
+			return context.WithValue(ctx, derivedKey{}, "span")
+		},
 	} {
-		for inner, policy := range map[string]httpretry.Policy{"": retrytest.RetryEvery(0), "timeout": timeout} {
-			for _, steps := range [][]retrytest.Step{
-				{retrytest.Status(200)},
-				{retrytest.Status(503), retrytest.Status(200)},
-				{retrytest.Status(503)},
+		for inner, policy := range map[string]httpretry.Policy{
+			"": retrytest.RetryEvery(0), "timeout": timeout} {
+			for _, steps := range []script{
+				{s200},
+				{s503, s200},
+				{s503},
 			} {
 				t.Run(fmt.Sprintf("%s/%s/%d steps", name, inner, len(steps)), func(t *testing.T) {
 					script := retrytest.Play(steps...)
-					below := retrytest.New(t, httpretry.Config{Policy: policy, Base: retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						return script.RoundTrip(req.Clone(derive(req.Context())))
-					})})
-					resp, err := retrytest.New(t, httpretry.Config{Base: below, Policy: retrytest.RetryEvery(0)}).
-						RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					})
+					below := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+					resp, err := retrytest.New(t,
+						httpretry.Config{Base: below, Policy: retrytest.RetryEvery(0)}).
+						RoundTrip(newGet(t))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					want := httpretry.ReasonSuccess
@@ -465,10 +512,14 @@ func TestResultOfACloningLayerAfterAResume(t *testing.T) {
 	timeout.AttemptTimeout = time.Hour
 	for name, derive := range map[string]func(context.Context) context.Context{
 		"same context": func(ctx context.Context) context.Context { return ctx },
-		"derived":      func(ctx context.Context) context.Context { return context.WithValue(ctx, derivedKey{}, "span") },
+		"derived": func(ctx context.Context) context.Context {
+			return context.WithValue(ctx, derivedKey{}, "span")
+		},
 	} {
-		for kind, policy := range map[string]httpretry.Policy{"original": resuming(), "copy": timeout} {
-			for cuts, want := range map[int]httpretry.Reason{1: httpretry.ReasonSuccess, 3: httpretry.ReasonAttempts} {
+		for kind, policy := range map[string]httpretry.Policy{
+			"original": resuming(), "copy": timeout} {
+			for cuts, want := range map[int]httpretry.Reason{
+				1: httpretry.ReasonSuccess, 3: httpretry.ReasonAttempts} {
 				t.Run(fmt.Sprintf("%s/%s/%d cuts", name, kind, cuts), func(t *testing.T) {
 					o := newOrigin(1000, []int{10, 10, 10}[:cuts]...)
 					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
@@ -493,92 +544,3 @@ type outcomeError struct{ outcome httpretry.Outcome }
 
 func (e outcomeError) Error() string              { return "the breaker is open" }
 func (e outcomeError) Outcome() httpretry.Outcome { return e.outcome }
-
-// An error that has an Outcome is classified by it, also if it is wrapped,
-// and whatever else it wraps.
-func TestErrorWithOutcome(t *testing.T) {
-	wraps := map[string]func(error) error{
-		"itself":                func(err error) error { return err },
-		"wrapped":               func(err error) error { return fmt.Errorf("layer: %w", err) },
-		"joined with a reset":   func(err error) error { return errors.Join(retrytest.ErrReset, err) },
-		"joined with a refusal": func(err error) error { return errors.Join(retrytest.ErrRefused, err) },
-		"joined with a cancel":  func(err error) error { return errors.Join(context.Canceled, err) },
-	}
-	for name, wrap := range wraps {
-		for _, tt := range []struct {
-			outcome   httpretry.Outcome
-			get, post int // attempts
-			reason    httpretry.Reason
-		}{
-			{final, 1, 1, httpretry.ReasonPermanent},
-			{transient, 5, 1, httpretry.ReasonNotIdempotent},
-			{unprocessed, 5, 5, httpretry.ReasonAttempts},
-			{unprocessed + 1, 1, 1, httpretry.ReasonPermanent},
-		} {
-			t.Run(fmt.Sprintf("%s/%v", name, tt.outcome), func(t *testing.T) {
-				err := wrap(outcomeError{tt.outcome})
-				assert.Equal(t, tt.outcome, httpretry.Classify(nil, nil, err))
-				for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
-					base, events := retrytest.Play(retrytest.Fails(err)), new(retrytest.Record)
-					_, got := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
-						RoundTrip(retrytest.Request(t, method, "http://a.test/", "text"))
-					require.ErrorIs(t, got, outcomeError{tt.outcome})
-					assert.Len(t, base.Attempts(), want, method)
-					if method == "POST" {
-						assert.Equal(t, tt.reason, events.Reason())
-					}
-				}
-			})
-		}
-	}
-}
-
-// Policy.Classify gets the request as the attempt has sent it, and either its
-// response or its error.
-func TestClassifyGetsTheRequest(t *testing.T) {
-	type seen struct {
-		path, key, attempt string
-		status             int
-		err                error
-	}
-	var got []seen
-	policy := retrytest.RetryEvery(0)
-	policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
-	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
-		s := seen{path: req.URL.Path, key: req.Header.Get("Idempotency-Key"), attempt: req.Header.Get("Retry-Attempt"), err: err}
-		if resp != nil {
-			s.status = resp.StatusCode
-		}
-		got = append(got, s)
-		return httpretry.Classify(req, resp, err)
-	}
-	base := retrytest.Play(retrytest.Status(409), retrytest.Fails(io.EOF), retrytest.Status(201))
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(retrytest.Request(t, "POST", "http://a.test/orders", "text"))
-	require.NoError(t, err)
-	retrytest.ReadBody(t, resp)
-	assert.Equal(t, []seen{
-		{"/orders", "k", "", 409, nil},
-		{"/orders", "k", "1", 0, io.EOF},
-		{"/orders", "k", "2", 201, nil},
-	}, got)
-}
-
-// A Classify may decide by the method or the path of the request.
-func TestClassifyByRequest(t *testing.T) {
-	policy := retrytest.RetryEvery(0)
-	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
-		if req.URL.Path == "/eventually" && resp != nil && resp.StatusCode == 404 {
-			return httpretry.Transient
-		}
-		return httpretry.Classify(req, resp, err)
-	}
-	for path, want := range map[string]int{"/eventually": 5, "/": 1} {
-		base := retrytest.Play(retrytest.Status(404))
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test"+path, ""))
-		require.NoError(t, err)
-		retrytest.ReadBody(t, resp)
-		assert.Len(t, base.Attempts(), want, path)
-	}
-}

@@ -8,8 +8,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,50 +25,6 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// urlBase answers as the request's URL says. The first element of the path is
-// the status of the first attempt. The second one, or else 200, is the status
-// of the attempts after it. The query is the header of the first response, and
-// with "again" of all of them. The query's "takes" is the time that a response
-// takes. A path that is no number is an error. urlBase records when each host
-// and path was requested.
-type urlBase struct {
-	start time.Time
-	mu    sync.Mutex
-	asked map[string][]time.Duration
-}
-
-func (b *urlBase) RoundTrip(req *http.Request) (*http.Response, error) {
-	b.mu.Lock()
-	place := req.URL.Host + req.URL.Path
-	b.asked[place] = append(b.asked[place], time.Since(b.start))
-	b.mu.Unlock()
-	if req.Body != nil {
-		_, _ = io.Copy(io.Discard, req.Body)
-		_ = req.Body.Close()
-	}
-	first, later, _ := strings.Cut(strings.Trim(req.URL.Path, "/"), "/")
-	query := req.URL.Query()
-	if httpretry.Attempt(req.Context()) > 1 {
-		first = cmp.Or(later, "200")
-		if !query.Has("again") {
-			query = nil
-		}
-	}
-	query.Del("again")
-	takes, _ := time.ParseDuration(cmp.Or(query.Get("takes"), "0s"))
-	select {
-	case <-time.After(takes):
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
-	}
-	query.Del("takes")
-	var code int
-	if _, err := fmt.Sscan(first, &code); err != nil {
-		return nil, errConnectionLost
-	}
-	return newResponse(code, http.Header(query)), nil
-}
-
 var errConnectionLost = errors.New("connection lost")
 
 func newResponse(code int, header http.Header) *http.Response {
@@ -76,29 +32,36 @@ func newResponse(code int, header http.Header) *http.Response {
 		header = http.Header{}
 	}
 	body := io.NopCloser(strings.NewReader("text"))
-	return &http.Response{StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Header: header, Body: body, ContentLength: 4}
+	return &http.Response{StatusCode: code, ProtoMajor: 1, ProtoMinor: 1, Header: header,
+		Body: body, ContentLength: 4}
 }
 
-// at returns when a host and path was requested.
-func (b *urlBase) at(place string) []time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.asked[place])
+// asksFor returns a 429 that asks for a pause.
+func asksFor(seconds int) retrytest.Step {
+	return retrytest.Status(429, "Retry-After", strconv.Itoa(seconds))
 }
 
-// scene is a transport over a urlBase, in virtual time.
+// taking returns a step that takes some time.
+func taking(d time.Duration, step retrytest.Step) retrytest.Step {
+	step.Takes = d
+	return step
+}
+
+// scene is a transport whose requests have scripts of their own, in virtual
+// time.
 type scene struct {
 	*testing.T
-	*urlBase
 	retrytest.Record
+	start     time.Time
 	transport http.RoundTripper
 }
 
 func playScene(t *testing.T, policy httpretry.Policy, play func(*scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &scene{T: t, urlBase: &urlBase{start: time.Now(), asked: map[string][]time.Duration{}}}
-		s.transport = retrytest.New(t, httpretry.Config{Base: s.urlBase, Policy: policy, Observe: s.Observe})
+		s := &scene{T: t, start: time.Now()}
+		s.transport = retrytest.New(t,
+			httpretry.Config{Base: retrytest.Scripts{}, Policy: policy, Observe: s.Observe})
 		play(s)
 		synctest.Wait()
 	})
@@ -111,8 +74,13 @@ type result struct {
 	at     time.Duration
 }
 
-func (s *scene) do(req *http.Request) result {
-	resp, err := s.transport.RoundTrip(req)
+func (s *scene) do(req *http.Request, steps ...retrytest.Step) result {
+	return s.play(req, retrytest.Play(steps...))
+}
+
+// play is do with a Script that the caller looks at afterwards.
+func (s *scene) play(req *http.Request, script *retrytest.Script) result {
+	resp, err := s.transport.RoundTrip(script.For(req))
 	r := result{err: err, at: time.Since(s.start)}
 	if err == nil {
 		r.status = resp.StatusCode
@@ -122,31 +90,34 @@ func (s *scene) do(req *http.Request) result {
 }
 
 // get sends a GET to a.test.
-func (s *scene) get(ctx context.Context, path string) result {
-	return s.do(retrytest.Request(s, "GET", "http://a.test"+path, "").WithContext(ctx))
+func (s *scene) get(ctx context.Context, steps ...retrytest.Step) result {
+	return s.do(newGet(s).WithContext(ctx), steps...)
 }
 
 // getWith is get with a policy.
-func (s *scene) getWith(p httpretry.Policy, path string) result {
-	return s.get(httpretry.WithPolicy(s.Context(), p), path)
+func (s *scene) getWith(p httpretry.Policy, steps ...retrytest.Step) result {
+	return s.get(httpretry.WithPolicy(s.Context(), p), steps...)
 }
 
 // sendOnce sends a GET to a.test that is not retried, whatever the cool-downs.
-func (s *scene) sendOnce(path string) result {
-	return s.getWith(httpretry.Policy{MaxAttempts: 1}, path)
+func (s *scene) sendOnce(step retrytest.Step) result {
+	return s.getWith(httpretry.Policy{MaxAttempts: 1}, step)
 }
 
 // remaining returns the rest of the cool-down of a.test.
 func (s *scene) remaining() time.Duration {
-	return s.remainingOf(s.Context(), httpretry.Policy{}, "http://a.test/200")
+	return s.remainingOf(s.Context(), httpretry.Policy{}, "http://a.test/", s200)
 }
 
 // remainingOf returns the rest of a host's cool-down. It sends a request only
 // if that is 0, since a success would end the cool-down.
-func (s *scene) remainingOf(ctx context.Context, p httpretry.Policy, url string) time.Duration {
+func (s *scene) remainingOf(
+	ctx context.Context, p httpretry.Policy, url string, step retrytest.Step,
+) time.Duration {
 	s.Helper()
 	p.Cooldown = httpretry.CooldownFail
-	got := s.do(retrytest.Request(s, "GET", url, "").WithContext(httpretry.WithPolicy(ctx, p)))
+	ctx = httpretry.WithPolicy(ctx, p)
+	got := s.do(retrytest.Request(s, "GET", url, "").WithContext(ctx), step)
 	var cooling *httpretry.CooldownError
 	if !errors.As(got.err, &cooling) {
 		require.NoError(s, got.err)
@@ -157,22 +128,14 @@ func (s *scene) remainingOf(ctx context.Context, p httpretry.Policy, url string)
 
 func (s *scene) sleep(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-// pathWithHeader returns a path for which urlBase answers with a header.
-func pathWithHeader(path string, header ...string) string {
-	values := url.Values{}
-	for i := 0; i < len(header); i += 2 {
-		values.Add(header[i], header[i+1])
-	}
-	return path + "?" + values.Encode()
-}
-
 // crowdRate is how many requests a second sendCrowd sends.
 const crowdRate = 100
 
 // sendCrowd sends 100 requests a second for the given time to a host that
 // answers 429 with Retry-After: 30 until 30 seconds are over. It returns the
 // requests' errors and the times at which they arrived.
-func sendCrowd(t *testing.T, cooldown httpretry.Cooldown, length time.Duration) (errs []error, arrivals []time.Duration) {
+func sendCrowd(t *testing.T, cooldown httpretry.Cooldown,
+	length time.Duration) (errs []error, arrivals []time.Duration) {
 	began := time.Now()
 	over := began.Add(30*time.Second + 10*time.Millisecond)
 	var mu sync.Mutex
@@ -186,7 +149,9 @@ func sendCrowd(t *testing.T, cooldown httpretry.Cooldown, length time.Duration) 
 		}
 		return newResponse(200, nil), nil
 	})
-	client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{Cooldown: cooldown}})}
+	client := &http.Client{
+		Transport: retrytest.New(t,
+			httpretry.Config{Base: base, Policy: httpretry.Policy{Cooldown: cooldown}})}
 	errs = make([]error, length/(time.Second/crowdRate))
 	var wg sync.WaitGroup
 	for i := range errs {
@@ -213,7 +178,8 @@ func sendCrowd(t *testing.T, cooldown httpretry.Cooldown, length time.Duration) 
 // requests continue to arrive.
 func TestCooldownMeasured(t *testing.T) {
 	const over, length = 30 * time.Second, 75 * time.Second
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
+	for _, mode := range []httpretry.Cooldown{
+		httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 		t.Run(mode.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
@@ -226,7 +192,8 @@ func TestCooldownMeasured(t *testing.T) {
 				for _, n := range perSecond[:30] {
 					meanwhile += n
 				}
-				failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
+				failed := slices.DeleteFunc(
+					slices.Clone(errs), func(err error) bool { return err == nil })
 				t.Logf("%d requests: %d sent within 30 s, then each second %v; %d failed",
 					len(errs), meanwhile, perSecond[30:], len(failed))
 				switch mode {
@@ -263,8 +230,10 @@ func assertNotSent(t testing.TB, err error, earliest, latest time.Time) {
 	if assert.ErrorAs(t, err, &e) && assert.ErrorAs(t, err, &cooling) {
 		assert.Equal(t, []any{0, httpretry.ReasonCooldown}, []any{e.Attempts, e.Reason})
 		assert.Equal(t, "http://a.test", cooling.Origin)
-		assert.False(t, cooling.Until.Before(earliest) || cooling.Until.After(latest), "until %v", cooling.Until)
-		assert.Contains(t, err.Error(), "httpretry: not sent: http://a.test asked for a pause until 2000-01-01T")
+		assert.False(t, cooling.Until.Before(earliest) || cooling.Until.After(latest), "until %v",
+			cooling.Until)
+		assert.Contains(t, err.Error(),
+			"httpretry: not sent: http://a.test asked for a pause until 2000-01-01T")
 		assert.False(t, e.Timeout())
 	}
 }
@@ -278,51 +247,72 @@ func TestRetriesWaitForCooldowns(t *testing.T) {
 	short, elapsed := second, second
 	short.MaxRetryAfter = 10 * time.Second
 	elapsed.MaxElapsed = 20 * time.Second
+	lost := retrytest.Fails(errConnectionLost)
 	for _, tt := range []struct {
 		name     string
 		policy   httpretry.Policy
 		deadline time.Duration
 		at       time.Duration // of the other response
-		path     string
+		first    retrytest.Step
 		reason   httpretry.Reason
 		want     result // at: the earliest
 	}{
-		{"waits", second, 0, soon, "/500", httpretry.ReasonSuccess, result{200, nil, 30 * time.Second}},
-		{"waits", second, 0, later, "/500", httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
-		{"waits after an error", second, 0, later, "/error", httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
-		{"too long", short, 0, soon, "/500", httpretry.ReasonCooldown, result{500, nil, 0}},
-		{"too long", short, 0, soon, "/error", httpretry.ReasonCooldown, result{0, errConnectionLost, 0}},
-		{"too long", short, 0, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
-		{"too long", short, 0, later, "/error", httpretry.ReasonCooldown, result{0, errConnectionLost, time.Second}},
-		{"deadline", second, 20 * time.Second, soon, "/500", httpretry.ReasonDeadline, result{500, nil, 0}},
-		{"deadline", second, 20 * time.Second, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
-		{"at the deadline", second, 30*time.Second + later, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
-		{"deadline is later", second, 31*time.Second + later, later, "/500", httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
-		{"elapsed", elapsed, 0, soon, "/500", httpretry.ReasonDeadline, result{500, nil, 0}},
-		{"elapsed", elapsed, 0, later, "/500", httpretry.ReasonCooldown, result{0, &httpretry.CooldownError{}, time.Second}},
+		{"waits", second, 0, soon, s500, httpretry.ReasonSuccess,
+			result{200, nil, 30 * time.Second}},
+		{"waits", second, 0, later, s500, httpretry.ReasonSuccess,
+			result{200, nil, 30500 * time.Millisecond}},
+		{"waits after an error", second, 0, later, lost, httpretry.ReasonSuccess,
+			result{200, nil, 30500 * time.Millisecond}},
+		{"too long", short, 0, soon, s500, httpretry.ReasonCooldown, result{500, nil, 0}},
+		{"too long", short, 0, soon, lost, httpretry.ReasonCooldown,
+			result{0, errConnectionLost, 0}},
+		{"too long", short, 0, later, s500, httpretry.ReasonCooldown,
+			result{0, &httpretry.CooldownError{}, time.Second}},
+		{"too long", short, 0, later, lost, httpretry.ReasonCooldown,
+			result{0, errConnectionLost, time.Second}},
+		{"deadline", second, 20 * time.Second, soon, s500, httpretry.ReasonDeadline,
+			result{500, nil, 0}},
+		{"deadline", second, 20 * time.Second, later, s500, httpretry.ReasonCooldown,
+			result{0, &httpretry.CooldownError{}, time.Second}},
+		{"at the deadline", second, 30*time.Second + later, later, s500, httpretry.ReasonCooldown,
+			result{0, &httpretry.CooldownError{}, time.Second}},
+		{"deadline is later", second, 31*time.Second + later, later, s500,
+			httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
+		{"elapsed", elapsed, 0, soon, s500, httpretry.ReasonDeadline, result{500, nil, 0}},
+		{"elapsed", elapsed, 0, later, s500, httpretry.ReasonCooldown,
+			result{0, &httpretry.CooldownError{}, time.Second}},
 	} {
-		for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
-			t.Run(fmt.Sprintf("%s/%v/%v/%v", tt.name, tt.at, tt.path, mode), func(t *testing.T) {
-				tt.policy.Cooldown = mode
-				playScene(t, tt.policy, func(s *scene) { playRetry(s, tt.at, tt.deadline, tt.path, tt.want, tt.reason) })
-			})
+		for _, mode := range []httpretry.Cooldown{
+			httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
+			t.Run(
+				fmt.Sprintf("%s/%v/%d/%v", tt.name, tt.at, tt.first.Status, mode),
+				func(t *testing.T) {
+					tt.policy.Cooldown = mode
+					playScene(t, tt.policy, func(s *scene) {
+						playRetry(s, tt.at, tt.deadline, tt.first, tt.want, tt.reason)
+					})
+				})
 		}
 	}
 }
 
 // playRetry plays a row of TestRetriesWaitForCooldowns.
-func playRetry(s *scene, at, deadline time.Duration, path string, want result, reason httpretry.Reason) {
+func playRetry(
+	s *scene, at, deadline time.Duration, first retrytest.Step, want result,
+	reason httpretry.Reason,
+) {
 	ctx := s.Context()
 	if deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, deadline)
 		defer cancel()
 	}
-	time.AfterFunc(at, func() { s.sendOnce("/429?Retry-After=30") })
+	time.AfterFunc(at, func() { s.sendOnce(asksFor(30)) })
 	if at == time.Nanosecond { // the other response arrives while this request is in flight
-		path += "?takes=2ns"
+		first.Takes = 2 * time.Nanosecond
 	}
-	got := s.get(ctx, path)
+	script := retrytest.Play(first, s200)
+	got := s.play(newGet(s).WithContext(ctx), script)
 	if want.err == nil {
 		assert.NoError(s, got.err)
 		assert.Equal(s, want.status, got.status)
@@ -330,9 +320,10 @@ func playRetry(s *scene, at, deadline time.Duration, path string, want result, r
 	last := want.at + time.Millisecond
 	if want.status == 200 {
 		last = want.at + 7500*time.Millisecond + 1
-		assert.Len(s, s.at("a.test"+strings.TrimSuffix(path, "?takes=2ns")), 2)
+		assert.Len(s, script.Attempts(), 2)
 	}
-	assert.True(s, got.at >= want.at && got.at <= last, "%v, not from %v to %v", got.at, want.at, last)
+	assert.True(s, got.at >= want.at && got.at <= last, "%v, not from %v to %v", got.at,
+		want.at, last)
 	assert.Equal(s, reason, s.Reason())
 	if reason == httpretry.ReasonCooldown && want.at > 0 {
 		var e *httpretry.Error
@@ -340,7 +331,8 @@ func playRetry(s *scene, at, deadline time.Duration, path string, want result, r
 		require.ErrorAs(s, got.err, &e)
 		assert.Equal(s, []any{1, reason}, []any{e.Attempts, e.Reason})
 		assert.ErrorAs(s, got.err, &cooling)
-		assert.Regexp(s, `^httpretry: gave up after 1 attempt \(host_cooling_down\): http://a\.test asked for a pause until \S+ \(last attempt: (status 500|connection lost)\)$`, got.err.Error())
+		assert.Regexp(s,
+			`^httpretry: gave up after 1 attempt \(host_cooling_down\): http://a\.test asked for a pause until \S+ \(last attempt: (status 500|connection lost)\)$`, got.err.Error())
 	}
 	if want.err == errConnectionLost {
 		assert.ErrorIs(s, got.err, errConnectionLost)
@@ -361,17 +353,18 @@ func TestRollingCooldown(t *testing.T) {
 				case <-over:
 					return
 				default:
-					s.sendOnce("/429?Retry-After=30")
+					s.sendOnce(asksFor(30))
 				}
 			}
 		})
 		defer wg.Wait()
 		defer close(over)
 		time.Sleep(4500 * time.Millisecond)
-		for i, mode := range []httpretry.Cooldown{httpretry.CooldownWait, httpretry.CooldownSend, httpretry.CooldownWait} {
+		for i, mode := range []httpretry.Cooldown{
+			httpretry.CooldownWait, httpretry.CooldownSend, httpretry.CooldownWait} {
 			began := time.Since(s.start)
 			policy.Cooldown = mode
-			got := s.getWith(policy, "/500")
+			got := s.getWith(policy, s500, s200)
 			var e *httpretry.Error
 			require.ErrorAs(s, got.err, &e)
 			assert.Equal(s, httpretry.ReasonCooldown, e.Reason)
@@ -388,7 +381,8 @@ func TestReturnTakesAsLongAsTheWait(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		for _, before := range []string{"nobody", "canceled", "failed"} {
 			t.Run(fmt.Sprintf("ended early %v/%s before", ended, before), func(t *testing.T) {
-				playScene(t, httpretry.Policy{}, func(s *scene) { playLongCooldown(s, ended, before) })
+				playScene(t, httpretry.Policy{},
+					func(s *scene) { playLongCooldown(s, ended, before) })
 			})
 		}
 	}
@@ -400,14 +394,14 @@ func playLongCooldown(s *scene, ended bool, before string) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for i := range 50 {
-		s.sendOnce("/429?Retry-After=30")
+		s.sendOnce(asksFor(30))
 		if i == 0 && before != "nobody" {
 			wg.Go(func() {
 				policy := httpretry.Policy{Cooldown: httpretry.CooldownWait}
 				if before == "canceled" {
 					policy.MaxRetryAfter = -1
 				}
-				assert.Error(s, s.get(httpretry.WithPolicy(ctx, policy), "/200/gave-up").err)
+				assert.Error(s, s.get(httpretry.WithPolicy(ctx, policy), s200).err)
 			})
 		}
 		time.Sleep(20 * time.Second)
@@ -418,16 +412,18 @@ func playLongCooldown(s *scene, ended bool, before string) {
 	end, took := 1010*time.Second, 10*time.Second
 	if ended {
 		end, took = 1005*time.Second, 5*time.Second
-		time.AfterFunc(took, func() { s.sendOnce("/200") })
+		time.AfterFunc(took, func() { s.sendOnce(s200) })
 	}
 	require.Equal(s, 10*time.Second, s.remaining())
-	for range 40 {
+	at := make([]time.Duration, 40)
+	for i := range at {
 		wg.Go(func() {
-			assert.Equal(s, 200, s.getWith(httpretry.Policy{Cooldown: httpretry.CooldownWait}, "/200/waited").status)
+			got := s.getWith(httpretry.Policy{Cooldown: httpretry.CooldownWait}, s200)
+			assert.Equal(s, 200, got.status)
+			at[i] = got.at
 		})
 	}
 	wg.Wait()
-	at := s.at("a.test/200/waited")
 	assert.GreaterOrEqual(s, slices.Min(at), end)
 	assert.LessOrEqual(s, slices.Max(at), end+took)
 	assert.Greater(s, slices.Max(at)-slices.Min(at), took*9/10, "spread out: %v", at)
@@ -442,24 +438,27 @@ func TestWaitAfterManyShortCooldowns(t *testing.T) {
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					for range 120 {
-						s.sendOnce("/429?Retry-After=1")
+						s.sendOnce(asksFor(1))
 						time.Sleep(500 * time.Millisecond)
 					}
-					s.sendOnce("/200")
+					s.sendOnce(s200)
 				})
 				time.Sleep(59300 * time.Millisecond)
-				for range 8 {
+				at := make([]time.Duration, 8)
+				for i := range at {
 					wg.Go(func() {
-						policy := httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: max}
-						assert.Equal(s, 200, s.getWith(policy, "/200/waited").status)
+						policy := httpretry.Policy{
+							Cooldown: httpretry.CooldownWait, MaxRetryAfter: max}
+						got := s.getWith(policy, s200)
+						assert.Equal(s, 200, got.status)
+						at[i] = got.at
 					})
 				}
 				wg.Wait()
-				at := s.at("a.test/200/waited")
-				assert.Len(s, at, 8)
 				assert.GreaterOrEqual(s, slices.Min(at), time.Minute)
 				assert.LessOrEqual(s, slices.Max(at), time.Minute+700*time.Millisecond)
-				assert.Greater(s, slices.Max(at)-slices.Min(at), 500*time.Millisecond, "spread out: %v", at)
+				assert.Greater(s, slices.Max(at)-slices.Min(at), 500*time.Millisecond,
+					"spread out: %v", at)
 			})
 		})
 	}
@@ -474,7 +473,7 @@ func TestWaitIsBoundedByMaxRetryAfter(t *testing.T) {
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					for range 400 {
-						s.sendOnce(fmt.Sprintf("/429?Retry-After=%d", asked))
+						s.sendOnce(asksFor(asked))
 						time.Sleep(500 * time.Millisecond)
 					}
 				})
@@ -482,16 +481,20 @@ func TestWaitIsBoundedByMaxRetryAfter(t *testing.T) {
 					time.Sleep(time.Second)
 					wg.Go(func() {
 						began := time.Since(s.start)
-						got := s.getWith(httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: 30 * time.Second}, "/200")
+						script, policy := retrytest.Play(s200), httpretry.Policy{
+							Cooldown: httpretry.CooldownWait, MaxRetryAfter: 30 * time.Second}
+						ctx := httpretry.WithPolicy(s.Context(), policy)
+						got := s.play(newGet(s).WithContext(ctx), script)
+						assert.Empty(s, script.Attempts())
 						var e *httpretry.Error
 						if assert.ErrorAs(s, got.err, &e) {
-							assert.Equal(s, []any{0, httpretry.ReasonCooldown}, []any{e.Attempts, e.Reason})
+							assert.Equal(s, []any{0, httpretry.ReasonCooldown},
+								[]any{e.Attempts, e.Reason})
 						}
 						assert.LessOrEqual(s, got.at-began, 30*time.Second)
 					})
 				}
 				wg.Wait()
-				assert.Empty(s, s.at("a.test/200"))
 			})
 		})
 	}
@@ -500,23 +503,25 @@ func TestWaitIsBoundedByMaxRetryAfter(t *testing.T) {
 // A transport may be used in several bubbles of testing/synctest, one after the
 // other, although a cool-down goes on from one to the next.
 func TestCooldownInSeveralBubbles(t *testing.T) {
-	base := &urlBase{asked: map[string][]time.Duration{}}
-	transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxRetryAfter: 5 * time.Minute}})
-	send := func(path string, cooldown httpretry.Cooldown) (took time.Duration) {
+	transport := retrytest.Unchecked(t, httpretry.Config{
+		Base: retrytest.Scripts{}, Policy: httpretry.Policy{MaxRetryAfter: 5 * time.Minute}})
+	send := func(step retrytest.Step, cooldown httpretry.Cooldown) (took time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1, Cooldown: cooldown, MaxRetryAfter: 5 * time.Minute})
-			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test"+path, "").WithContext(ctx))
+			ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{
+				MaxAttempts: 1, Cooldown: cooldown, MaxRetryAfter: 5 * time.Minute})
+			resp, err := transport.RoundTrip(retrytest.Play(step).For(newGet(t).WithContext(ctx)))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			took = time.Since(began)
 		})
 		return took
 	}
-	send("/503?Retry-After=120", httpretry.CooldownSend)
-	assert.GreaterOrEqual(t, send("/404", httpretry.CooldownWait), 2*time.Minute, "the clock of each bubble starts at the same time")
-	send("/200", httpretry.CooldownSend) // ends the cool-down
-	assert.Zero(t, send("/404", httpretry.CooldownWait))
+	send(retrytest.Status(503, "Retry-After", "120"), httpretry.CooldownSend)
+	assert.GreaterOrEqual(t, send(s404, httpretry.CooldownWait), 2*time.Minute,
+		"the clock of each bubble starts at the same time")
+	send(s200, httpretry.CooldownSend) // ends the cool-down
+	assert.Zero(t, send(s404, httpretry.CooldownWait))
 }
 
 // beginning is a response, or several, and the cool-down that it begins.
@@ -524,6 +529,7 @@ type beginning struct {
 	policy httpretry.Policy
 	method string
 	header []string
+	after  int // the status of a response before; 0: there is none
 	codes  string
 	want   time.Duration
 }
@@ -539,32 +545,46 @@ func beginnings() []beginning {
 	final := func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
 	return []beginning{
 		{codes: "429 503", header: []string{"Retry-After", "30"}, want: some},
-		{codes: "200 301 400 403 404 408 413 425 500 502 504 529", header: []string{"Retry-After", "30"}, want: none},
-		{codes: "403", header: []string{"Retry-After", "30"}, policy: httpretry.Policy{Classify: github}, want: some},
-		{codes: "403", header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, policy: httpretry.Policy{Classify: github}, want: some},
-		{codes: "403", header: []string{"Retry-After", "30"}, policy: httpretry.Policy{Classify: final}, want: none},
-		{codes: "429 503", header: []string{"Retry-After", "30"}, policy: httpretry.Policy{Classify: final}, want: some},
-		{codes: "200 204 404", header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: none},
+		{codes: "200 301 400 403 404 408 413 425 500 502 504 529",
+			header: []string{"Retry-After", "30"}, want: none},
+		{codes: "403", header: []string{"Retry-After", "30"},
+			policy: httpretry.Policy{Classify: github}, want: some},
+		{codes: "403", header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"},
+			policy: httpretry.Policy{Classify: github}, want: some},
+		{codes: "403", header: []string{"Retry-After", "30"},
+			policy: httpretry.Policy{Classify: final}, want: none},
+		{codes: "429 503", header: []string{"Retry-After", "30"},
+			policy: httpretry.Policy{Classify: final}, want: some},
+		{codes: "200 204 404",
+			header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: none},
 		{codes: "200 404", header: []string{"Ratelimit", `"default";r=0;t=30`}, want: none},
 		{codes: "429 503", header: []string{"Ratelimit", `"default";r=0;t=30`}, want: some},
 		{codes: "429 503", header: []string{"Ratelimit", `"default";r=1;t=30`}, want: none},
-		{codes: "429 503", header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: some},
-		{codes: "429 503", header: []string{"X-Ratelimit-Remaining", "1", "X-Ratelimit-Reset", "30"}, want: none},
+		{codes: "429 503",
+			header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: some},
+		{codes: "429 503",
+			header: []string{"X-Ratelimit-Remaining", "1", "X-Ratelimit-Reset", "30"}, want: none},
 		{codes: "429 503", header: []string{"Retry-After-Ms", "1"}, want: time.Millisecond},
 		{codes: "429 503", want: none},
 		{codes: "429 503", header: []string{"Retry-After", "0"}, want: none},
 		{codes: "429 503", header: []string{"Retry-After", "-30"}, want: none},
 		{codes: "429 503", header: []string{"Retry-After", "soon"}, want: none},
-		{codes: "429 503", header: []string{"Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"}, want: none},
-		{codes: "429 503", header: []string{"Retry-After", "Sat, 01 Jan 2000 00:00:30 GMT"}, want: some},
+		{codes: "429 503", header: []string{"Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"},
+			want: none},
+		{codes: "429 503", header: []string{"Retry-After", "Sat, 01 Jan 2000 00:00:30 GMT"},
+			want: some},
 		{codes: "429 503", header: []string{"Retry-After", "3600"}, want: time.Hour},
 		{codes: "429 503", header: []string{"Retry-After", "3601"}, want: time.Hour},
-		{codes: "429 503", header: []string{"Retry-After", "99999999999999999999999"}, want: time.Hour},
+		{codes: "429 503", header: []string{"Retry-After", "99999999999999999999999"},
+			want: time.Hour},
 		// Responses that are not retried begin one, too.
 		{codes: "429 503", method: "POST", header: []string{"Retry-After", "30"}, want: some},
-		{codes: "429 503", header: []string{"Retry-After", "30", "X-Should-Retry", "false"}, want: some},
-		{codes: "429 503", header: []string{"Retry-After", "30"}, policy: httpretry.Policy{MaxAttempts: 1}, want: some},
-		{codes: "500/429 500/503", header: []string{"Retry-After", "30", "again", ""}, policy: httpretry.Policy{MaxAttempts: 2, MaxRetryAfter: time.Hour}, want: some},
+		{codes: "429 503", header: []string{"Retry-After", "30", "X-Should-Retry", "false"},
+			want: some},
+		{codes: "429 503", header: []string{"Retry-After", "30"},
+			policy: httpretry.Policy{MaxAttempts: 1}, want: some},
+		{codes: "429 503", after: 500, header: []string{"Retry-After", "30"},
+			policy: httpretry.Policy{MaxAttempts: 2, MaxRetryAfter: time.Hour}, want: some},
 	}
 }
 
@@ -572,11 +592,20 @@ func beginnings() []beginning {
 func TestResponsesThatBeginCooldowns(t *testing.T) {
 	for _, tt := range beginnings() {
 		tt.policy.Backoff = strategies.Constant{}
-		tt.policy.MaxRetryAfter = cmp.Or(tt.policy.MaxRetryAfter, time.Nanosecond) // so that nothing is retried
+		// so that nothing is retried
+		tt.policy.MaxRetryAfter = cmp.Or(tt.policy.MaxRetryAfter, time.Nanosecond)
 		for code := range strings.FieldsSeq(tt.codes) {
-			t.Run(fmt.Sprint(code, tt.header, tt.method, tt.policy.MaxAttempts), func(t *testing.T) {
+			status, err := strconv.Atoi(code)
+			require.NoError(t, err)
+			title := fmt.Sprint(code, tt.header, tt.method, tt.policy.MaxAttempts)
+			t.Run(title, func(t *testing.T) {
 				playScene(t, tt.policy, func(s *scene) {
-					s.do(retrytest.Request(s, cmp.Or(tt.method, "GET"), pathWithHeader("http://a.test/"+code, tt.header...), ""))
+					steps := script{retrytest.Status(status, tt.header...)}
+					if tt.after != 0 {
+						steps = slices.Insert(steps, 0, retrytest.Status(tt.after, tt.header...))
+					}
+					method := cmp.Or(tt.method, "GET")
+					s.do(retrytest.Request(s, method, "http://a.test/", ""), steps...)
 					assert.Equal(s, tt.want, s.remaining())
 					time.Sleep(tt.want)
 					assert.Zero(s, s.remaining())
@@ -608,7 +637,7 @@ func TestCooldownsAddUp(t *testing.T) {
 					if i > 0 {
 						time.Sleep(10 * time.Second)
 					}
-					s.sendOnce(fmt.Sprintf("/429?Retry-After=%d", asked))
+					s.sendOnce(asksFor(asked))
 				}
 				assert.Equal(s, tt.want, s.remaining())
 			})
@@ -618,8 +647,9 @@ func TestCooldownsAddUp(t *testing.T) {
 
 // timedRequest is a request to any host that is not retried.
 type timedRequest struct {
-	at  time.Duration
-	url string
+	at   time.Duration
+	host string
+	step retrytest.Step
 }
 
 // A cool-down begins at 10 s and lasts until 60 s. A success ends it early if
@@ -634,23 +664,36 @@ func TestSuccessEndsCooldowns(t *testing.T) {
 		want time.Duration // when the cool-down ends
 	}{
 		{"nothing", nil, end},
-		{"success", []timedRequest{{20 * time.Second, "a.test/200?takes=1s"}}, 21 * time.Second},
-		{"success, spelled otherwise", []timedRequest{{20 * time.Second, "A.TEST.:80/204"}}, 20 * time.Second},
-		{"redirect", []timedRequest{{20 * time.Second, "a.test/304"}}, 20 * time.Second},
-		{"success at the last moment", []timedRequest{{end - time.Millisecond, "a.test/200"}}, end - time.Millisecond},
-		{"success when it is over", []timedRequest{{0, "b.test/429?Retry-After=600"}, {end + 10*time.Millisecond, "a.test/200"}}, end},
-		{"another's success", []timedRequest{{20 * time.Second, "b.test/200"}, {20 * time.Second, "a.test:81/200"}}, end},
+		{"success", []timedRequest{{20 * time.Second, "a.test", taking(time.Second, s200)}},
+			21 * time.Second},
+		{"success, spelled otherwise", []timedRequest{{20 * time.Second, "A.TEST.:80", s204}},
+			20 * time.Second},
+		{"redirect", []timedRequest{{20 * time.Second, "a.test", s304}}, 20 * time.Second},
+		{"success at the last moment", []timedRequest{{end - time.Millisecond, "a.test", s200}},
+			end - time.Millisecond},
+		{"success when it is over", []timedRequest{
+			{0, "b.test", asksFor(600)}, {end + 10*time.Millisecond, "a.test", s200}}, end},
+		{"another's success", []timedRequest{
+			{20 * time.Second, "b.test", s200}, {20 * time.Second, "a.test:81", s200}}, end},
 		{"failures", []timedRequest{
-			{20 * time.Second, "a.test/400"}, {21 * time.Second, "a.test/404"}, {22 * time.Second, "a.test/500"},
-			{23 * time.Second, "a.test/429"}, {24 * time.Second, "a.test/error"}}, end},
-		{"success that was on its way", []timedRequest{{5 * time.Second, "a.test/200?takes=10s"}}, end},
-		{"another cool-down on its way", []timedRequest{{5 * time.Second, "a.test/429?Retry-After=40&takes=15s"}}, end},
+			{20 * time.Second, "a.test", s400}, {21 * time.Second, "a.test", s404},
+			{22 * time.Second, "a.test", s500},
+			{23 * time.Second, "a.test", s429},
+			{24 * time.Second, "a.test", retrytest.Fails(errConnectionLost)}}, end},
+		{"success that was on its way",
+			[]timedRequest{{5 * time.Second, "a.test", taking(10*time.Second, s200)}},
+			end},
+		{"another cool-down on its way",
+			[]timedRequest{{5 * time.Second, "a.test", taking(15*time.Second, asksFor(40))}}, end},
 		{"success that was on its way at the last answer", []timedRequest{
-			{12 * time.Second, "a.test/200?takes=10s"}, {15 * time.Second, "a.test/429?Retry-After=1"}}, end},
+			{12 * time.Second, "a.test", taking(10*time.Second, s200)},
+			{15 * time.Second, "a.test", asksFor(1)}}, end},
 		{"success after the last answer", []timedRequest{
-			{12 * time.Second, "a.test/429?Retry-After=1"}, {15 * time.Second, "a.test/200"}}, 15 * time.Second},
+			{12 * time.Second, "a.test", asksFor(1)}, {15 * time.Second, "a.test", s200}},
+			15 * time.Second},
 		{"success, and another cool-down", []timedRequest{
-			{20 * time.Second, "a.test/200"}, {20*time.Second + 1, "a.test/429?Retry-After=40"}}, end},
+			{20 * time.Second, "a.test", s200}, {20*time.Second + 1, "a.test", asksFor(40)}},
+			end},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			playScene(t, httpretry.Policy{}, func(s *scene) { playEnd(s, tt.sent, tt.want) })
@@ -661,25 +704,31 @@ func TestSuccessEndsCooldowns(t *testing.T) {
 // playEnd plays a row of TestSuccessEndsCooldowns.
 func playEnd(s *scene, others []timedRequest, want time.Duration) {
 	off := httpretry.WithPolicy(s.Context(), httpretry.Policy{MaxAttempts: 1})
-	wait := httpretry.WithPolicy(s.Context(), httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: 2 * time.Minute})
+	wait := httpretry.WithPolicy(s.Context(),
+		httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: 2 * time.Minute})
 	var wg sync.WaitGroup
-	for _, other := range append(others, timedRequest{10 * time.Second, "a.test/429?Retry-After=50"}) {
+	for _, other := range append(
+		others, timedRequest{10 * time.Second, "a.test", asksFor(50)}) {
 		wg.Go(func() {
 			time.Sleep(other.at)
-			s.do(retrytest.Request(s, "GET", "http://"+other.url, "").WithContext(off))
+			req := retrytest.Request(s, "GET", "http://"+other.host, "")
+			s.do(req.WithContext(off), other.step)
 		})
 	}
 	time.Sleep(11 * time.Second)
-	for range 40 {
-		wg.Go(func() { assert.Equal(s, 200, s.get(wait, "/200/waited").status) })
+	at := make([]time.Duration, 40)
+	for i := range at {
+		wg.Go(func() {
+			got := s.get(wait, s200)
+			assert.Equal(s, 200, got.status)
+			at[i] = got.at
+		})
 	}
 	s.sleep(want - 11*time.Second - 1)
 	assert.NotZero(s, s.remaining())
 	s.sleep(2)
 	assert.Zero(s, s.remaining())
 	wg.Wait()
-	at := s.at("a.test/200/waited")
-	require.Len(s, at, 40)
 	slices.Sort(at)
 	// A second cool-down that begins just before its end lasts less long.
 	shortest, longest := min(want-20*time.Second, 40*time.Second), want-11*time.Second
@@ -700,25 +749,31 @@ func TestSuccessWakesRetries(t *testing.T) {
 	playScene(t, retrytest.RetryEvery(time.Second), func(s *scene) {
 		var wg sync.WaitGroup
 		results := make([]result, 4)
-		for i, r := range []timedRequest{
-			{9500 * time.Millisecond, "/500"},
-			{11 * time.Second, "/500/204"},
-			{10 * time.Second, "/429/201?Retry-After=50"},
-			{5 * time.Second, "/500/202?takes=3s&again="}, // twice
+		for i, r := range []struct {
+			at    time.Duration
+			steps script
+		}{
+			{9500 * time.Millisecond, script{s500, s200}},
+			{11 * time.Second, script{s500, s204}},
+			{10 * time.Second, script{asksFor(50), s201}},
+			// twice
+			{5 * time.Second, script{taking(3*time.Second, s500), taking(3*time.Second, s202)}},
 		} {
 			wg.Go(func() {
 				time.Sleep(r.at)
-				results[i] = s.get(s.Context(), r.url)
+				results[i] = s.get(s.Context(), r.steps...)
 			})
 		}
 		s.sleep(20 * time.Second)
 		assert.NotZero(s, s.remaining(), "although there was a success")
-		s.sendOnce("/200")
+		s.sendOnce(s200)
 		wg.Wait()
-		assert.Equal(s, []int{200, 204, 201, 202}, []int{results[0].status, results[1].status, results[2].status, results[3].status})
+		assert.Equal(s, []int{200, 204, 201, 202},
+			[]int{results[0].status, results[1].status, results[2].status, results[3].status})
 		assert.Equal(s, 12*time.Second, results[3].at)
 		for i, from := range []time.Duration{20 * time.Second, 60 * time.Second, 60 * time.Second} {
-			assert.True(s, results[i].at >= from && results[i].at <= from+12500*time.Millisecond, "%d: %v", i, results[i].at)
+			assert.True(s, results[i].at >= from && results[i].at <= from+12500*time.Millisecond,
+				"%d: %v", i, results[i].at)
 		}
 	})
 }
@@ -727,11 +782,11 @@ func TestSuccessWakesRetries(t *testing.T) {
 // arrive spread out.
 func TestCooldownSpreadsRetries(t *testing.T) {
 	playScene(t, retrytest.RetryEvery(time.Second), func(s *scene) {
-		s.sendOnce("/429?Retry-After=40")
+		s.sendOnce(asksFor(40))
 		var wg sync.WaitGroup
 		at := make([]time.Duration, 40)
 		for i := range at {
-			wg.Go(func() { at[i] = s.get(s.Context(), "/500").at })
+			wg.Go(func() { at[i] = s.get(s.Context(), s500, s200).at })
 		}
 		wg.Wait()
 		slices.Sort(at)
@@ -755,12 +810,12 @@ func TestRetriesAfterAShortenedCooldown(t *testing.T) {
 				var wg sync.WaitGroup
 				at := make([]time.Duration, 40)
 				for i := range at {
-					wg.Go(func() { at[i] = s.get(s.Context(), "/500").at })
+					wg.Go(func() { at[i] = s.get(s.Context(), s500, s200).at })
 				}
 				synctest.Wait() // their waits begin before the cool-down
-				s.sendOnce("/429?Retry-After=40")
+				s.sendOnce(asksFor(40))
 				s.sleep(ended)
-				s.sendOnce("/200")
+				s.sendOnce(s200)
 				wg.Wait()
 				slices.Sort(at)
 				assert.GreaterOrEqual(s, at[0], ended)
@@ -784,7 +839,8 @@ func TestCooldownsKeepToTheirModel(t *testing.T) {
 	events := make([]event, 300)
 	for i := range events {
 		e := &events[i]
-		e.begin = time.Duration(random.IntN(1000)*1000+i+1) * time.Millisecond // no two of these times, and of the ends, are equal
+		// no two of these times, and of the ends, are equal
+		e.begin = time.Duration(random.IntN(1000)*1000+i+1) * time.Millisecond
 		e.end = e.begin + time.Duration(random.IntN(30))*time.Second + 500*time.Microsecond
 		e.code = []int{200, 200, 200, 204, 404, 429, 500, 503}[random.IntN(8)]
 		e.asked = random.IntN(60)
@@ -809,13 +865,15 @@ func TestCooldownsKeepToTheirModel(t *testing.T) {
 		for _, e := range events {
 			wg.Go(func() {
 				time.Sleep(e.begin)
-				s.sendOnce(fmt.Sprintf("/%d?Retry-After=%d&takes=%v", e.code, e.asked, e.end-e.begin))
+				step := retrytest.Status(e.code, "Retry-After", strconv.Itoa(e.asked))
+				s.sendOnce(taking(e.end-e.begin, step))
 			})
 		}
 		for range 1100 {
 			time.Sleep(time.Second)
 			now := time.Since(s.start)
-			assert.Equal(s, max(until(now)-now, 0), s.remainingOf(s.Context(), httpretry.Policy{}, "http://a.test/404"), now)
+			assert.Equal(s, max(until(now)-now, 0),
+				s.remainingOf(s.Context(), httpretry.Policy{}, "http://a.test/", s404), now)
 		}
 		wg.Wait()
 	})
@@ -828,18 +886,28 @@ func TestCooldownsRace(t *testing.T) {
 	policy := retrytest.RetryEvery(time.Millisecond)
 	policy.MaxAttempts = 2
 	playScene(t, policy, func(s *scene) {
-		paths := []string{"/200", "/404", "/200?takes=1ms", "/429/429?Retry-After-Ms=5&again=", "/429?Retry-After-Ms=3&takes=1ms", "/503?Retry-After-Ms=1"}
+		ms := time.Millisecond
+		scripts := []script{
+			{s200},
+			{s404},
+			{taking(ms, s200)},
+			{retrytest.Status(429, "Retry-After-Ms", "5")},
+			{taking(ms, retrytest.Status(429, "Retry-After-Ms", "3")), s200},
+			{retrytest.Status(503, "Retry-After-Ms", "1"), s200},
+		}
 		var wg sync.WaitGroup
 		for i := range 600 {
 			wg.Go(func() {
 				p := policy
 				p.Cooldown = httpretry.Cooldown(i % 3)
 				if i%2 == 0 {
-					p.CooldownKey = func(r *http.Request) string { return r.URL.Path }
+					p.CooldownKey = func(*http.Request) string {
+						return strconv.Itoa(i % len(scripts))
+					}
 				}
 				time.Sleep(time.Duration(i%50) * time.Millisecond)
 				began := time.Now()
-				got := s.getWith(p, paths[i%len(paths)])
+				got := s.getWith(p, scripts[i%len(scripts)]...)
 				var cooling *httpretry.CooldownError
 				if got.err != nil && assert.ErrorAs(s, got.err, &cooling) {
 					assert.True(s, cooling.Until.After(began))
@@ -876,20 +944,22 @@ func TestCooldownWaitThatDoesNotFit(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.policy.Cooldown = httpretry.CooldownWait
-			playScene(t, tt.policy, func(s *scene) { playWait(s, cmp.Or(tt.ctx, time.Hour), tt.client, tt.fits) })
+			playScene(t, tt.policy,
+				func(s *scene) { playWait(s, cmp.Or(tt.ctx, time.Hour), tt.client, tt.fits) })
 		})
 	}
 }
 
 // playWait plays a row of TestCooldownWaitThatDoesNotFit.
 func playWait(s *scene, deadline, timeout time.Duration, fits bool) {
-	s.sendOnce("/429?Retry-After=30")
+	s.sendOnce(asksFor(30))
 	s.Events = nil
 	ctx, cancel := context.WithTimeout(s.Context(), deadline)
 	defer cancel()
 	body := retrytest.Counted("text")
 	req := retrytest.Streamed(s, "PUT", "http://a.test/200", body).WithContext(ctx)
-	resp, err := (&http.Client{Transport: s.transport, Timeout: timeout}).Do(req)
+	script := retrytest.Play(s200)
+	resp, err := (&http.Client{Transport: s.transport, Timeout: timeout}).Do(script.For(req))
 	assert.Equal(s, 1, body.Closes())
 	end := s.start.Add(30 * time.Second)
 	if fits {
@@ -900,7 +970,7 @@ func playWait(s *scene, deadline, timeout time.Duration, fits bool) {
 	}
 	assertNotSent(s, err, end, end)
 	assert.Zero(s, time.Since(s.start))
-	assert.Empty(s, s.at("a.test/200"))
+	assert.Empty(s, script.Attempts())
 	assertOneEvent(s, req, httpretry.ReasonCooldown)
 }
 
@@ -920,8 +990,10 @@ func assertOneEvent(s *scene, req *http.Request, reason httpretry.Reason) {
 func TestCancelDuringCooldown(t *testing.T) {
 	for _, legacy := range []bool{false, true} {
 		for _, ended := range []bool{false, true} {
-			t.Run(fmt.Sprintf("Request.Cancel %v/ended early %v", legacy, ended), func(t *testing.T) {
-				playScene(t, httpretry.Policy{Cooldown: httpretry.CooldownWait}, func(s *scene) { playCancel(s, legacy, ended) })
+			title := fmt.Sprintf("Request.Cancel %v/ended early %v", legacy, ended)
+			t.Run(title, func(t *testing.T) {
+				playScene(t, httpretry.Policy{Cooldown: httpretry.CooldownWait},
+					func(s *scene) { playCancel(s, legacy, ended) })
 			})
 		}
 	}
@@ -932,9 +1004,9 @@ func TestCancelDuringCooldown(t *testing.T) {
 // ended that, for its turn.
 func playCancel(s *scene, legacy, ended bool) {
 	const after = 10 * time.Second
-	s.sendOnce("/429?Retry-After=40")
+	s.sendOnce(asksFor(40))
 	if ended {
-		time.AfterFunc(after-1, func() { s.sendOnce("/200") })
+		time.AfterFunc(after-1, func() { s.sendOnce(s200) })
 	}
 	cause := errors.New("cause")
 	ctx, cancel := context.WithCancelCause(s.Context())
@@ -949,7 +1021,8 @@ func playCancel(s *scene, legacy, ended bool) {
 	} else {
 		time.AfterFunc(after, func() { cancel(cause) })
 	}
-	got := s.do(req)
+	script := retrytest.Play(s200)
+	got := s.play(req, script)
 	// The error of a context is its own, because nothing was sent.
 	var e *httpretry.Error
 	assert.Equal(s, legacy, errors.As(got.err, &e))
@@ -961,7 +1034,7 @@ func playCancel(s *scene, legacy, ended bool) {
 	}
 	assert.Equal(s, after, got.at)
 	assert.Equal(s, 1, body.Closes())
-	assert.Empty(s, s.at("a.test/200/x"))
+	assert.Empty(s, script.Attempts())
 	assert.Equal(s, httpretry.ReasonCanceled, s.Reason())
 	assert.Zero(s, s.Events[len(s.Events)-1].Attempt)
 }
@@ -969,13 +1042,22 @@ func playCancel(s *scene, legacy, ended bool) {
 // Hazard A5: the request's body is not touched while a first attempt waits.
 func TestCooldownLeavesBodiesAlone(t *testing.T) {
 	playScene(t, httpretry.Policy{Cooldown: httpretry.CooldownWait}, func(s *scene) {
-		touched := func(what string) { assert.GreaterOrEqual(s, time.Since(s.start), 30*time.Second, what) }
-		s.sendOnce("/429?Retry-After=30")
-		body := &retrytest.Body{ReadCloser: io.NopCloser(retrytest.ReaderFunc(func([]byte) (int, error) { touched("Read"); return 0, io.EOF }))}
+		touched := func(what string) {
+			assert.GreaterOrEqual(s, time.Since(s.start), 30*time.Second, what)
+		}
+		s.sendOnce(asksFor(30))
+		body := &retrytest.Body{
+			ReadCloser: io.NopCloser(
+				retrytest.ReaderFunc(
+					func([]byte) (int, error) { touched("Read"); return 0, io.EOF }))}
 		req := retrytest.Streamed(s, "PUT", "http://a.test/500", body)
-		req.GetBody = func() (io.ReadCloser, error) { touched("GetBody"); return retrytest.Counted("text"), nil }
-		assert.Equal(s, 200, s.do(req).status)
-		assert.Len(s, s.at("a.test/500"), 2)
+		req.GetBody = func() (io.ReadCloser, error) {
+			touched("GetBody")
+			return retrytest.Counted("text"), nil
+		}
+		script := retrytest.Play(s500, s200)
+		assert.Equal(s, 200, s.play(req, script).status)
+		assert.Len(s, script.Attempts(), 2)
 	})
 }
 
@@ -984,14 +1066,15 @@ func TestCooldownCountsAsElapsed(t *testing.T) {
 	policy := retrytest.RetryEvery(11 * time.Second)
 	policy.Cooldown, policy.MaxElapsed = httpretry.CooldownWait, 40*time.Second
 	playScene(t, policy, func(s *scene) {
-		s.sendOnce("/429?Retry-After=30")
+		s.sendOnce(asksFor(30))
 		s.sleep(time.Second)
 		s.Events = nil
-		s.get(s.Context(), "/503")
-		require.Len(s, s.at("a.test/503"), 1)
+		script := retrytest.Play(s503)
+		s.play(newGet(s), script)
+		require.Len(s, script.Attempts(), 1)
 		require.Len(s, s.Events, 1)
 		assert.Equal(s, httpretry.ReasonDeadline, s.Reason())
-		waited := s.at("a.test/503")[0] - time.Second
+		waited := script.Start.Add(script.Attempts()[0].At).Sub(s.start) - time.Second
 		assert.GreaterOrEqual(s, waited, 29*time.Second)
 		assert.Equal(s, waited, s.Events[0].Elapsed)
 	})
@@ -999,8 +1082,10 @@ func TestCooldownCountsAsElapsed(t *testing.T) {
 
 // Hazard H6: the host of a CooldownError comes from a URL.
 func TestCooldownErrorEscapesTheHost(t *testing.T) {
-	err := &httpretry.CooldownError{Origin: "http://a.test\x1b[31m\n\u2028", Until: time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC)}
-	assert.EqualError(t, err, `http://a.test\x1b[31m\n\u2028 asked for a pause until 2006-01-02T15:04:05Z`)
+	err := &httpretry.CooldownError{Origin: "http://a.test\x1b[31m\n\u2028",
+		Until: time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC)}
+	assert.EqualError(t, err,
+		`http://a.test\x1b[31m\n\u2028 asked for a pause until 2006-01-02T15:04:05Z`)
 }
 
 // Hazard H3, H5: a cool-down is that of an origin, however it is spelled, and
@@ -1012,37 +1097,43 @@ func TestCooldownKeys(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		key    func(*http.Request) string
-		first  string // of a.test; answers 429
+		first  string // asks for a pause
 		other  string
 		header string // Authorization of the other
 		cools  bool
 	}{
-		{"same", nil, "http://a.test/429", "http://a.test/200", "", true},
-		{"path and query", nil, "http://a.test/429", "http://a.test/200/x?y=z", "", true},
-		{"case, dot, port, user", nil, "http://a.test/429", "http://me:pw@A.tESt.:80/200", "", true},
-		{"IDN, case", nil, "http://bücher.test/429", "http://BÜCHER.test/200", "", true},
-		{"IDN, encoded", nil, "http://bücher.test/429", "http://xn--bcher-kva.test/200", "", false},
-		{"port", nil, "http://a.test/429", "http://a.test:8080/200", "", false},
-		{"scheme", nil, "http://a.test/429", "https://a.test/200", "", false},
-		{"scheme and port", nil, "http://a.test/429", "https://a.test:80/200", "", false},
-		{"subdomain", nil, "http://a.test/429", "http://b.a.test/200", "", false},
-		{"same credential", byCredential, "http://a.test/429", "http://a.test/200", credential, true},
-		{"other credential", byCredential, "http://a.test/429", "http://a.test/200", credential + "x", false},
-		{"no credential", byCredential, "http://a.test/429", "http://a.test/200", "", false},
-		{"same credential elsewhere", byCredential, "http://a.test/429", "http://b.test/200", credential, false},
-		{"route", byRoute, "http://a.test/429", "http://a.test/200", credential, false},
-		{"same route, any credential", byRoute, "http://a.test/429", "http://a.test/429", "", true},
-		{"nobody's", func(*http.Request) string { return "" }, "http://a.test/429", "http://a.test/200", "", true},
+		{"same", nil, "http://a.test/a", "http://a.test/b", "", true},
+		{"path and query", nil, "http://a.test/a", "http://a.test/200/x?y=z", "", true},
+		{"case, dot, port, user", nil, "http://a.test/a",
+			"http://me:pw@A.tESt.:80/b", "", true},
+		{"IDN, case", nil, "http://bücher.test/429", "http://BÜCHER.test/b", "", true},
+		{"IDN, encoded", nil, "http://bücher.test/429", "http://xn--bcher-kva.test/b", "", false},
+		{"port", nil, "http://a.test/a", "http://a.test:8080/b", "", false},
+		{"scheme", nil, "http://a.test/a", "https://a.test/b", "", false},
+		{"scheme and port", nil, "http://a.test/a", "https://a.test:80/b", "", false},
+		{"subdomain", nil, "http://a.test/a", "http://b.a.test/b", "", false},
+		{"same credential", byCredential, "http://a.test/a", "http://a.test/b",
+			credential, true},
+		{"other credential", byCredential, "http://a.test/a", "http://a.test/b",
+			credential + "x", false},
+		{"no credential", byCredential, "http://a.test/a", "http://a.test/b", "", false},
+		{"same credential elsewhere", byCredential, "http://a.test/a", "http://b.test/b",
+			credential, false},
+		{"route", byRoute, "http://a.test/a", "http://a.test/b", credential, false},
+		{"same route, any credential", byRoute, "http://a.test/a", "http://a.test/a", "", true},
+		{"nobody's", func(*http.Request) string { return "" }, "http://a.test/a",
+			"http://a.test/b", "", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			policy := httpretry.Policy{MaxAttempts: 1, CooldownKey: tt.key}
 			playScene(t, policy, func(s *scene) {
-				first, other := retrytest.Request(s, "GET", tt.first+"?Retry-After=30", ""), retrytest.Request(s, "GET", tt.other, "")
+				first, other := retrytest.Request(s, "GET", tt.first, ""),
+					retrytest.Request(s, "GET", tt.other, "")
 				first.Header.Set("Authorization", credential)
 				other.Header.Set("Authorization", tt.header)
-				s.do(first)
+				s.do(first, asksFor(30))
 				policy.Cooldown = httpretry.CooldownFail
-				got := s.do(other.WithContext(httpretry.WithPolicy(s.Context(), policy)))
+				got := s.do(other.WithContext(httpretry.WithPolicy(s.Context(), policy)), s200)
 				assert.Equal(s, tt.cools, got.err != nil, got.err)
 				for _, e := range append(s.Events, httpretry.Event{Err: got.err}) {
 					assert.NotContains(s, fmt.Sprintf("%+v %q", e.Err, e.Err), "hunter2")
@@ -1057,18 +1148,21 @@ func TestCooldownKeys(t *testing.T) {
 func TestSchemesShareNothing(t *testing.T) {
 	for bad, good := range map[string]string{"http": "https", "https": "http"} {
 		t.Run(bad, func(t *testing.T) {
-			policy := httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}, Cooldown: httpretry.CooldownFail}
+			policy := httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond},
+				Cooldown: httpretry.CooldownFail}
 			playScene(t, policy, func(s *scene) {
 				// The shared default budget has five retries for a host.
 				for range 10 {
-					s.do(retrytest.Request(s, "GET", bad+"://a.test/500/500", ""))
+					s.do(retrytest.Request(s, "GET", bad+"://a.test/", ""), s500)
 				}
 				assert.Equal(s, httpretry.ReasonBudget, s.Reason())
-				s.do(retrytest.Request(s, "GET", bad+"://a.test/503?Retry-After=3600", ""))
-				assert.Equal(s, time.Hour, s.remainingOf(s.Context(), policy, bad+"://a.test/200"))
+				s.do(retrytest.Request(s, "GET", bad+"://a.test/", ""), asksFor(3600))
+				assert.Equal(s, time.Hour,
+					s.remainingOf(s.Context(), policy, bad+"://a.test/", s200))
 
-				assert.Equal(s, 200, s.do(retrytest.Request(s, "GET", good+"://a.test/503", "")).status)
-				assert.Zero(s, s.remainingOf(s.Context(), policy, good+"://a.test/200"))
+				req := retrytest.Request(s, "GET", good+"://a.test/", "")
+				assert.Equal(s, 200, s.do(req, s503, s200).status)
+				assert.Zero(s, s.remainingOf(s.Context(), policy, good+"://a.test/", s200))
 			})
 		})
 	}
@@ -1076,11 +1170,13 @@ func TestSchemesShareNothing(t *testing.T) {
 
 // A success under another key does not end a cool-down.
 func TestSuccessElsewhereEndsNothing(t *testing.T) {
-	policy := httpretry.Policy{MaxAttempts: 1, CooldownKey: func(r *http.Request) string { return r.URL.Path }}
+	policy := httpretry.Policy{
+		MaxAttempts: 1, CooldownKey: func(r *http.Request) string { return r.URL.Path }}
 	playScene(t, policy, func(s *scene) {
-		s.get(s.Context(), "/429?Retry-After=30")
-		s.get(s.Context(), "/200")
-		assert.Equal(s, 30*time.Second, s.remainingOf(s.Context(), policy, "http://a.test/429"))
+		s.do(retrytest.Request(s, "GET", "http://a.test/b", ""), asksFor(30))
+		s.do(retrytest.Request(s, "GET", "http://a.test/c", ""), s200)
+		left := s.remainingOf(s.Context(), policy, "http://a.test/b", s200)
+		assert.Equal(s, 30*time.Second, left)
 	})
 }
 
@@ -1090,29 +1186,37 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 	calls := 0
 	policy := retrytest.RetryEvery(time.Second)
 	policy.CooldownKey = func(*http.Request) string { calls++; return "key" }
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
+	for _, mode := range []httpretry.Cooldown{
+		httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 		t.Run(mode.String(), func(t *testing.T) {
 			policy.Cooldown = mode
 			playScene(t, policy, func(s *scene) {
-				asks := func(want int, paths ...string) {
+				asks := func(want int, scripts ...script) {
 					s.Helper()
 					calls = 0
-					for _, path := range paths {
-						s.get(s.Context(), path)
+					for _, steps := range scripts {
+						s.get(s.Context(), steps...)
 					}
-					assert.Equal(s, want, calls, paths)
+					assert.Equal(s, want, calls, scripts)
 				}
-				asks(0, "/200", "/404", "/500", "/error", "/429", "/503?Retry-After=0", "/500/429?Retry-After=0&again=")
-				const refused = "?Retry-After=30&X-Should-Retry=false"
-				asks(1, "/429"+refused)
+				fails := script{s500, s200}
+				asks(0, script{s200}, script{s404}, fails,
+					script{retrytest.Fails(errConnectionLost), s200}, script{s429, s200},
+					script{retrytest.Status(503, "Retry-After", "0"), s200},
+					script{retrytest.Status(500, "Retry-After", "0"), asksFor(0)})
+				refused := func(status int) retrytest.Step {
+					return retrytest.Status(status, "Retry-After", "30", "X-Should-Retry", "false")
+				}
+				asks(1, script{refused(429)})
 				time.Sleep(time.Minute)
-				asks(0, "/200", "/200", "/500") // although no request has looked at the cool-down since
-				s.do(retrytest.Request(s, "GET", "http://b.test/503"+refused, ""))
+				// although no request has looked at the cool-down since
+				asks(0, script{s200}, script{s200}, fails)
+				s.do(retrytest.Request(s, "GET", "http://b.test/", ""), refused(503))
 				time.Sleep(time.Minute)
-				asks(0, "/500", "/404", "/200")
-				s.do(retrytest.Request(s, "GET", "http://c.test/503"+refused, ""))
-				asks(1, "/200")
-				asks(1, "/500")
+				asks(0, fails, script{s404}, script{s200})
+				s.do(retrytest.Request(s, "GET", "http://c.test/", ""), refused(503))
+				asks(1, script{s200})
+				asks(1, fails)
 			})
 		})
 	}
@@ -1122,17 +1226,18 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 // not sent, reaches the caller and leaves nothing open.
 func TestCooldownPanics(t *testing.T) {
 	for name, tt := range map[string]struct {
-		path     string
+		steps    script
 		mode     httpretry.Cooldown
 		observer bool          // the observer panics; false: the key function
 		later    time.Duration // until the host cools down
 	}{
-		"before the first attempt":   {"/200", httpretry.CooldownWait, false, 0},
-		"refused":                    {"/200", httpretry.CooldownFail, true, 0},
-		"with the answer":            {"/429?Retry-After=30", httpretry.CooldownSend, false, 0},
-		"with a success":             {"/200", httpretry.CooldownSend, false, 0},
-		"before a retry":             {"/500", httpretry.CooldownSend, false, 0},
-		"after the wait for a retry": {"/500", httpretry.CooldownSend, false, time.Second / 2},
+		"before the first attempt": {script{s200}, httpretry.CooldownWait, false, 0},
+		"refused":                  {script{s200}, httpretry.CooldownFail, true, 0},
+		"with the answer":          {script{asksFor(30)}, httpretry.CooldownSend, false, 0},
+		"with a success":           {script{s200}, httpretry.CooldownSend, false, 0},
+		"before a retry":           {script{s500, s200}, httpretry.CooldownSend, false, 0},
+		"after the wait for a retry": {
+			script{s500, s200}, httpretry.CooldownSend, false, time.Second / 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1140,18 +1245,26 @@ func TestCooldownPanics(t *testing.T) {
 				policy.Cooldown = tt.mode
 				policy.CooldownKey = func(*http.Request) string { return panicIf(!tt.observer) }
 				var open atomic.Int32
-				base := countOpen(&urlBase{start: time.Now(), asked: map[string][]time.Duration{}}, &open)
-				// The checks do not expect a panic.
-				transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy, Observe: func(_ context.Context, e httpretry.Event) {
+				base := countOpen(retrytest.Scripts{}, &open)
+				observe := func(_ context.Context, e httpretry.Event) {
 					panicIf(tt.observer && e.Attempt == 0)
-				}})
+				}
+				// The checks do not expect a panic.
+				transport := retrytest.Unchecked(t,
+					httpretry.Config{Base: base, Policy: policy, Observe: observe})
 				time.AfterFunc(tt.later, func() { beginCooldown(t, transport) })
 				time.Sleep(time.Nanosecond)
 				body := retrytest.Counted("text")
-				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test"+tt.path, body)) })
+				assert.PanicsWithValue(t, "boom", func() {
+					req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
+					_, _ = transport.RoundTrip(retrytest.Play(tt.steps...).For(req))
+				})
 				assert.Zero(t, open.Load())
 				assert.Equal(t, 1, body.Closes())
-				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test"+tt.path, "text")) })
+				assert.PanicsWithValue(t, "boom", func() {
+					req := retrytest.Request(t, "PUT", "http://a.test/", "text")
+					_, _ = transport.RoundTrip(retrytest.Play(tt.steps...).For(req))
+				})
 			})
 		})
 	}
@@ -1168,7 +1281,8 @@ func panicIf(now bool) string {
 // CooldownKey.
 func beginCooldown(t *testing.T, transport http.RoundTripper) {
 	plain := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
-	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/429?Retry-After=30", "").WithContext(plain))
+	req := newGet(t).WithContext(plain)
+	resp, err := transport.RoundTrip(retrytest.Play(asksFor(30)).For(req))
 	if assert.NoError(t, err) {
 		assert.NoError(t, resp.Body.Close())
 	}
@@ -1198,14 +1312,16 @@ func (b *countedBody) Close() error { b.closed(); return b.ReadCloser.Close() }
 // before.
 func TestManyHostsCoolDown(t *testing.T) {
 	playScene(t, retrytest.RetryEvery(time.Second), func(s *scene) {
-		s.transport = retrytest.Unchecked(s, httpretry.Config{Base: s.urlBase, Policy: retrytest.RetryEvery(time.Second)}) // the checks keep too much in memory
+		// the checks keep too much in memory
+		s.transport = retrytest.Unchecked(s,
+			httpretry.Config{Base: retrytest.Scripts{}, Policy: retrytest.RetryEvery(time.Second)})
 		var wg sync.WaitGroup
-		s.sendOnce("/429?Retry-After=30")
+		s.sendOnce(asksFor(30))
 		for i := range 20 {
 			policy := retrytest.RetryEvery(time.Second)
 			policy.Cooldown = httpretry.Cooldown(i % 2)
 			wg.Go(func() {
-				got := s.getWith(policy, "/500")
+				got := s.getWith(policy, s500, s200)
 				assert.Equal(s, 200, got.status)
 				assert.GreaterOrEqual(s, got.at, 30*time.Second)
 			})
@@ -1213,12 +1329,11 @@ func TestManyHostsCoolDown(t *testing.T) {
 		synctest.Wait()
 		cool := func(from, to int) {
 			for i := range to - from {
-				url := fmt.Sprintf("http://h%d.test/503?Retry-After=3000", from+i)
-				s.do(retrytest.Request(s, "GET", url, "").WithContext(httpretry.WithPolicy(s.Context(), httpretry.Policy{MaxAttempts: 1})))
+				url := fmt.Sprintf("http://h%d.test/", from+i)
+				ctx := httpretry.WithPolicy(s.Context(), httpretry.Policy{MaxAttempts: 1})
+				req := retrytest.Request(s, "GET", url, "").WithContext(ctx)
+				s.do(req, retrytest.Status(503, "Retry-After", "3000"))
 			}
-			s.urlBase.mu.Lock()
-			s.asked = map[string][]time.Duration{}
-			s.urlBase.mu.Unlock()
 		}
 		hosts := 10_000
 		if retrytest.RaceEnabled {
@@ -1241,7 +1356,8 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 	if retrytest.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	for _, mode := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
+	for _, mode := range []httpretry.Cooldown{
+		httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 		ok := newInstant().ok
 		cfg := fullConfig(retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/429" {
@@ -1251,7 +1367,7 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 		}))
 		cfg.Policy.Cooldown, cfg.Policy.MaxAttempts = mode, 1
 		transport := retrytest.Unchecked(t, cfg)
-		req := retrytest.Request(t, "GET", "http://a.test/", "")
+		req := newGet(t)
 		success := func() {
 			if _, err := transport.RoundTrip(req); err != nil {
 				t.Error(err)
@@ -1275,15 +1391,19 @@ func TestCooldownValidates(t *testing.T) {
 	const problem = "Cooldown: Cooldown(7): want CooldownSend, CooldownWait or CooldownFail"
 	bad := httpretry.Policy{Cooldown: 7}
 	assert.EqualError(t, bad.Validate(), "httpretry: Policy."+problem)
-	_, err := httpretry.New(httpretry.Config{Policy: bad, Policies: map[string]httpretry.Policy{"a.test": bad}})
-	assert.EqualError(t, err, "httpretry: Config.Policy."+problem+"\nhttpretry: Config.Policies[\"a.test\"]."+problem)
+	_, err := httpretry.New(
+		httpretry.Config{Policy: bad, Policies: map[string]httpretry.Policy{"a.test": bad}})
+	assert.EqualError(t, err,
+		"httpretry: Config.Policy."+problem+"\nhttpretry: Config.Policies[\"a.test\"]."+problem)
 	bad.Budget, bad.IdempotencyHeader = &httpretry.HostBudget{Ratio: -1}, " "
 	fields := []string{"MaxElapsed", "Budget", "Cooldown", "IdempotencyHeader"}
 	bad.MaxElapsed = -1
 	for i, line := range strings.Split(bad.Validate().Error(), "\n") {
-		assert.True(t, strings.HasPrefix(line, "httpretry: Policy."+fields[i]+":"), "in the order of the fields: %s", line)
+		assert.True(t, strings.HasPrefix(line, "httpretry: Policy."+fields[i]+":"),
+			"in the order of the fields: %s", line)
 	}
-	for c, want := range map[httpretry.Cooldown]string{0: "send", 1: "wait", 2: "fail", 3: "Cooldown(3)", 255: "Cooldown(255)"} {
+	for c, want := range map[httpretry.Cooldown]string{
+		0: "send", 1: "wait", 2: "fail", 3: "Cooldown(3)", 255: "Cooldown(255)"} {
 		assert.Equal(t, want, c.String())
 		assert.Equal(t, c > httpretry.CooldownFail, httpretry.Policy{Cooldown: c}.Validate() != nil)
 	}

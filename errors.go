@@ -67,7 +67,8 @@ func isOwnError(err error) bool {
 	if _, timeout := err.(*attemptTimeout); timeout {
 		return true
 	}
-	for _, own := range []error{errNoResponse, errRequestCanceled, wire.ErrResent, wire.ErrTooManySends, wire.ErrInformational} {
+	for _, own := range []error{errNoResponse, errRequestCanceled, wire.ErrResent,
+		wire.ErrTooManySends, wire.ErrInformational} {
 		if errors.Is(err, own) {
 			return true
 		}

@@ -69,18 +69,22 @@ func TestLogEvents(t *testing.T) {
 		logger, out := newLogger()
 		for _, tt := range []struct {
 			method string
-			steps  []retrytest.Step
+			steps  script
 			want   string
 		}{
-			{"GET", []retrytest.Step{retrytest.Status(200)}, ""},
-			{"GET", []retrytest.Step{retrytest.Status(404)}, ""},
-			{"", []retrytest.Step{retrytest.Status(503), retrytest.Status(200)},
-				"level=INFO msg=\"retrying request\" method=GET url=http://a.test/path attempt=1 elapsed=0s status=503 wait=1s\n"},
-			{"POST", []retrytest.Step{retrytest.Fails(retrytest.ErrReset)},
-				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path attempt=1 elapsed=0s error=\"read tcp: connection reset by peer\" reason=not_idempotent\n"},
+			{"GET", script{s200}, ""},
+			{"GET", script{s404}, ""},
+			{"", script{s503, s200},
+				"level=INFO msg=\"retrying request\" method=GET url=http://a.test/path attempt=1 " +
+					"elapsed=0s status=503 wait=1s\n"},
+			{"POST", script{reset},
+				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path " +
+					"attempt=1 elapsed=0s error=\"read tcp: connection reset by peer\" " +
+					"reason=not_idempotent\n"},
 		} {
 			out.Reset()
-			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: retrytest.RetryEvery(time.Second), Observe: httpretry.LogEvents(logger)}).
+			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(tt.steps...),
+				Policy: retrytest.RetryEvery(time.Second), Observe: httpretry.LogEvents(logger)}).
 				RoundTrip(retrytest.Request(t, tt.method, "http://a.test/path", ""))
 			if err == nil {
 				retrytest.ReadBody(t, resp)
@@ -104,7 +108,8 @@ func TestLogEventsLevels(t *testing.T) {
 			want = `level=INFO msg="left the retry to the caller"`
 		}
 		logger, out := newLogger()
-		httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 1, Reason: reason})
+		e := httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason}
+		httpretry.LogEvents(logger)(t.Context(), e)
 		logged, _, _ := strings.Cut(out.String(), " method=")
 		assert.Equal(t, want, logged, reason)
 	}
@@ -135,10 +140,10 @@ func TestLogEventsContext(t *testing.T) {
 	handler := &contextHandler{Handler: slog.DiscardHandler}
 	ctx := context.WithValue(t.Context(), key{}, "span")
 	_, err := retrytest.New(t, httpretry.Config{
-		Base:    retrytest.Play(retrytest.Fails(retrytest.ErrReset)),
+		Base:    retrytest.Play(reset),
 		Policy:  retrytest.RetryEvery(0),
 		Observe: httpretry.LogEvents(slog.New(handler)),
-	}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	}).RoundTrip(newGet(t).WithContext(ctx))
 	require.Error(t, err)
 	assert.Equal(t, 5, handler.handled)
 	for _, got := range handler.got {
@@ -150,7 +155,7 @@ func TestLogEventsDefaults(t *testing.T) {
 	logger, out := newLogger()
 	previous := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(previous) })
-	e := httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 1}
+	e := httpretry.Event{Request: newGet(t), Attempt: 1}
 	early, none := newLogger()
 	slog.SetDefault(early)
 	observe := httpretry.LogEvents(nil)
@@ -174,20 +179,23 @@ func TestNoSecrets(t *testing.T) {
 		return nil, errors.New("proxy says: \x1b[31mgo away\r\nlevel=ERROR\u2028msg=forged")
 	})
 	for _, method := range []string{"GET", "POST", "EVIL\nMETHOD"} {
-		req := retrytest.Request(t, "GET", "http://"+secret+":"+secret+"@a.test/path?token="+secret+"#"+secret, "")
+		req := retrytest.Request(t, "GET",
+			"http://"+secret+":"+secret+"@a.test/path?token="+secret+"#"+secret, "")
 		req.Method = method
 		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
 			req.Header.Set(name, secret)
 		}
 		policy := retrytest.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return secret }
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
+		_, err := retrytest.New(t, httpretry.Config{
+			Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
 		require.Error(t, err)
 		assert.NotContains(t, err.Error(), secret)
 	}
 	assert.NotContains(t, out.String(), secret)
 	for line := range strings.SplitSeq(strings.TrimSpace(out.String()), "\n") {
-		assert.True(t, strings.HasPrefix(line, "level=INFO msg=\"retrying") || strings.HasPrefix(line, "level=WARN msg=\"gave up"), line)
+		assert.True(t, strings.HasPrefix(line, "level=INFO msg=\"retrying") ||
+			strings.HasPrefix(line, "level=WARN msg=\"gave up"), line)
 		assert.NotContains(t, line, "\x1b")
 		assert.NotContains(t, line, "\u2028")
 		assert.NotContains(t, line, "\r")
@@ -200,7 +208,7 @@ func TestNoSecrets(t *testing.T) {
 func TestEventResponse(t *testing.T) {
 	var statuses []int
 	cfg := httpretry.Config{
-		Base:   retrytest.Play(retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(200)),
+		Base:   retrytest.Play(s503, reset, s200),
 		Policy: retrytest.RetryEvery(0),
 		Observe: func(_ context.Context, e httpretry.Event) {
 			if e.Response != nil {
@@ -210,7 +218,7 @@ func TestEventResponse(t *testing.T) {
 			}
 		},
 	}
-	resp, err := retrytest.New(t, cfg).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	resp, err := retrytest.New(t, cfg).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -223,11 +231,11 @@ func TestEventResponse(t *testing.T) {
 func TestObserveContext(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.AttemptTimeout = time.Hour
-	req, events := retrytest.Request(t, "GET", "http://a.test/", ""), 0
+	req, events := newGet(t), 0
 	type key struct{}
 	req = req.WithContext(context.WithValue(t.Context(), key{}, "value"))
 	resp, err := retrytest.New(t, httpretry.Config{
-		Base:   retrytest.Play(retrytest.Status(503), retrytest.Status(200)),
+		Base:   retrytest.Play(s503, s200),
 		Policy: policy,
 		Observe: func(ctx context.Context, e httpretry.Event) {
 			assert.Equal(t, req.Context(), ctx)
@@ -248,11 +256,15 @@ func TestEventOfAWait(t *testing.T) {
 		reason httpretry.Reason
 		check  func(*testing.T, error)
 	}{
-		{"canceled", func(_ *scene, cancel context.CancelCauseFunc) { cancel(errMine) }, httpretry.ReasonCanceled, func(t *testing.T, err error) {
+		{"canceled", func(_ *scene, cancel context.CancelCauseFunc) {
+			cancel(errMine)
+		}, httpretry.ReasonCanceled, func(t *testing.T, err error) {
 			assert.ErrorIs(t, err, context.Canceled)
 			assert.ErrorIs(t, err, errMine)
 		}},
-		{"cool-down", func(s *scene, _ context.CancelCauseFunc) { s.sendOnce("/429?Retry-After=3600") }, httpretry.ReasonCooldown, func(t *testing.T, err error) {
+		{"cool-down", func(s *scene, _ context.CancelCauseFunc) {
+			s.sendOnce(asksFor(3600))
+		}, httpretry.ReasonCooldown, func(t *testing.T, err error) {
 			var cooling *httpretry.CooldownError
 			assert.ErrorAs(t, err, &cooling)
 		}},
@@ -262,7 +274,7 @@ func TestEventOfAWait(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(s.Context())
 				defer cancel(nil)
 				time.AfterFunc(time.Second, func() { tt.end(s, cancel) })
-				got := s.get(ctx, "/503")
+				got := s.get(ctx, s503, s200)
 				tt.check(s.T, got.err)
 				last := s.Events[len(s.Events)-1]
 				assert.Equal(s, tt.reason, last.Reason)
@@ -286,18 +298,21 @@ func TestNoEventBeforeTheFirstAttempt(t *testing.T) {
 		key    string
 		text   string
 	}{
-		"policy":         {ctx: httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: -1}), text: "Policy.MaxElapsed"},
+		"policy": {ctx: httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: -1}),
+			text: "Policy.MaxElapsed"},
 		"key":            {ctx: t.Context(), key: "a\nb", text: "Policy.NewIdempotencyKey"},
 		"context":        {ctx: done, text: "context canceled"},
 		"Request.Cancel": {ctx: t.Context(), cancel: closed, text: "request canceled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base, events := retrytest.Play(retrytest.Status(200)), new(retrytest.Record)
-			policy := httpretry.Policy{NewIdempotencyKey: func(*http.Request) string { return tt.key }}
+			base, events := retrytest.Play(s200), new(retrytest.Record)
+			policy := httpretry.Policy{
+				NewIdempotencyKey: func(*http.Request) string { return tt.key }}
 			req := retrytest.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
 			//lint:ignore SA1019 http.Client sets it
 			req.Cancel = tt.cancel
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			_, err := retrytest.New(t, httpretry.Config{
+				Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 			require.ErrorContains(t, err, tt.text)
 			assert.Empty(t, base.Attempts())
 			assert.Empty(t, events.Events)
@@ -312,7 +327,7 @@ func TestElapsedOfAnOldTransport(t *testing.T) {
 		for _, observed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("MaxElapsed=%v/observed=%t", limit, observed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
+					base, events := retrytest.Play(s503), new(retrytest.Record)
 					cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second)}
 					cfg.Policy.MaxElapsed = limit
 					if observed {
@@ -320,10 +335,11 @@ func TestElapsedOfAnOldTransport(t *testing.T) {
 					}
 					transport := retrytest.New(t, cfg)
 					time.Sleep(time.Hour)
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					resp, err := transport.RoundTrip(newGet(t))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
-					assert.Len(t, base.Attempts(), map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
+					assert.Len(t, base.Attempts(),
+						map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
 					for i, e := range events.Events {
 						assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
 					}
@@ -343,33 +359,36 @@ func TestWaited(t *testing.T) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		took := map[string]time.Duration{} // by path
-		send := func(path string, p httpretry.Policy, limit time.Duration) {
+		send := func(
+			path string, p httpretry.Policy, limit time.Duration, steps ...retrytest.Step,
+		) {
 			wg.Go(func() {
 				begun := time.Now()
 				ctx, cancel := context.WithCancel(httpretry.WithPolicy(s.Context(), p))
 				defer cancel()
 				time.AfterFunc(limit, cancel)
-				_ = s.get(ctx, path) // its end shows in the events
+				req := retrytest.Request(s, "GET", "http://a.test"+path, "").WithContext(ctx)
+				_ = s.do(req, steps...) // its end shows in the events
 				mu.Lock()
 				defer mu.Unlock()
 				took[path] = time.Since(begun)
 			})
 		}
 		retries := retrytest.RetryEvery(time.Second)
-		send("/503", retries, time.Hour)
+		send("/extended", retries, time.Hour, s503, s200)
 		time.Sleep(500 * time.Millisecond)
-		send("/429?Retry-After=8", retries, time.Hour)
+		send("/asks", retries, time.Hour, asksFor(8), s200)
 		synctest.Wait()
-		send("/200", patient, time.Hour)
-		send("/200/canceled", patient, 2*time.Second)
-		send("/500/canceled", retries, 3*time.Second)
-		send("/503/503", retries, time.Hour)
+		send("/patient", patient, time.Hour, s200)
+		send("/patient/canceled", patient, 2*time.Second, s200)
+		send("/canceled", retries, 3*time.Second, s500, s200)
+		send("/fails", retries, time.Hour, s503)
 		wg.Wait()
 
 		events := map[string][]httpretry.Event{}
 		for _, e := range s.Events {
-			path := strings.TrimPrefix(e.Request.URL.RequestURI(), "/")
-			events["/"+path] = append(events["/"+path], e)
+			path := e.Request.URL.Path
+			events[path] = append(events[path], e)
 		}
 		require.Len(s, events, 6)
 		for path, list := range events {
@@ -380,17 +399,18 @@ func TestWaited(t *testing.T) {
 			assert.Equal(s, took[path], sum, path)
 			assert.Equal(s, took[path], list[len(list)-1].Elapsed, path)
 		}
-		extended := events["/503"]
+		extended := events["/extended"]
 		require.Len(s, extended, 2)
 		assert.Zero(s, extended[0].Waited)
 		assert.Equal(s, time.Second, extended[0].Wait, "as planned")
 		assert.Greater(s, extended[1].Waited, 8*time.Second)
 		assert.Zero(s, extended[1].Wait)
-		assert.Greater(s, events["/200"][0].Waited, 8*time.Second-1)
-		assert.Equal(s, 2*time.Second, events["/200/canceled"][0].Waited)
-		assert.Zero(s, events["/200/canceled"][0].Attempt)
-		assert.Equal(s, time.Second, events["/503/503"][4].Waited, "the last of four waits")
-		assert.Equal(s, []time.Duration{0, 3 * time.Second}, []time.Duration{events["/500/canceled"][0].Waited, events["/500/canceled"][1].Waited})
+		assert.Greater(s, events["/patient"][0].Waited, 8*time.Second-1)
+		assert.Equal(s, 2*time.Second, events["/patient/canceled"][0].Waited)
+		assert.Zero(s, events["/patient/canceled"][0].Attempt)
+		assert.Equal(s, time.Second, events["/fails"][4].Waited, "the last of four waits")
+		assert.Equal(s, []time.Duration{0, 3 * time.Second},
+			[]time.Duration{events["/canceled"][0].Waited, events["/canceled"][1].Waited})
 	})
 }
 
@@ -399,21 +419,26 @@ func TestWaited(t *testing.T) {
 func TestWaitedOfResumes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		closed time.Duration // when the caller closes the body
+		fails  bool
 		waited []time.Duration
 	}{
-		"resumes": {time.Hour, []time.Duration{0, 0, 3 * time.Second, 0, 3 * time.Second, 0, 3 * time.Second}},
-		"Close":   {2 * time.Second, []time.Duration{0, 0, 2 * time.Second}},
+		"resumes": {time.Hour, false,
+			[]time.Duration{0, 0, 3 * time.Second, 0, 3 * time.Second, 0, 3 * time.Second}},
+		"Close": {2 * time.Second, true, []time.Duration{0, 0, 2 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// The second part is long enough to start the attempts over.
-				o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(), new(retrytest.Record)
+				o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(),
+					new(retrytest.Record)
 				policy.Backoff = strategies.Constant{Wait: 3 * time.Second}
-				resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
+				resp := get(t,
+					retrytest.New(t,
+						httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
 				time.Sleep(time.Minute)
 				time.AfterFunc(tt.closed, func() { assert.NoError(t, resp.Body.Close()) })
 				_, err := io.Copy(io.Discard, resp.Body)
-				assert.Equal(t, name == "Close", err != nil, "%v", err)
+				assert.Equal(t, tt.fails, err != nil, "%v", err)
 				var got []time.Duration
 				for _, e := range events.Events {
 					got = append(got, e.Waited)
@@ -429,9 +454,12 @@ func TestWaitedOfResumes(t *testing.T) {
 // longer than the line before said.
 func TestWaitedIsLogged(t *testing.T) {
 	logger, out := newLogger()
-	e := httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 2, Waited: 8500 * time.Millisecond, Elapsed: 9 * time.Second, Wait: time.Second}
+	e := httpretry.Event{Request: newGet(t), Attempt: 2, Waited: 8500 * time.Millisecond,
+		Elapsed: 9 * time.Second, Wait: time.Second}
 	httpretry.LogEvents(logger)(t.Context(), e)
-	assert.Equal(t, "level=INFO msg=\"retrying request\" method=GET url=http://a.test/ attempt=2 elapsed=9s waited=8.5s wait=1s\n", out.String())
+	assert.Equal(t,
+		"level=INFO msg=\"retrying request\" method=GET url=http://a.test/ attempt=2 elapsed=9s "+
+			"waited=8.5s wait=1s\n", out.String())
 	out.Reset()
 	e.Waited = 0
 	httpretry.LogEvents(logger)(t.Context(), e)
@@ -441,9 +469,9 @@ func TestWaitedIsLogged(t *testing.T) {
 // If the budget ends a request, the error and the log name the field that sets
 // it, so that nobody looks for the reason in MaxAttempts.
 func TestBudgetIsNamed(t *testing.T) {
-	for _, steps := range [][]retrytest.Step{
-		{retrytest.Fails(retrytest.ErrReset)},
-		{retrytest.Status(503), retrytest.Fails(retrytest.ErrReset)},
+	for _, steps := range []script{
+		{reset},
+		{s503, reset},
 	} {
 		attempts := len(steps)
 		t.Run(fmt.Sprintf("%d attempts", attempts), func(t *testing.T) {
@@ -453,25 +481,30 @@ func TestBudgetIsNamed(t *testing.T) {
 			if attempts == 1 {
 				policy.Budget = retrytest.UsedUp{}
 			}
-			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...), Policy: policy, Observe: httpretry.LogEvents(logger)}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...),
+				Policy: policy, Observe: httpretry.LogEvents(logger)}).
+				RoundTrip(newGet(t))
 			require.ErrorIs(t, err, retrytest.ErrReset)
-			require.ErrorContains(t, err, "(budget_exhausted; Policy.Budget refused a retry to this host)")
+			require.ErrorContains(t, err,
+				"(budget_exhausted; Policy.Budget refused a retry to this host)")
 			var all *httpretry.Error
 			require.ErrorAs(t, err, &all)
 			assert.Equal(t, attempts, all.Attempts)
-			assert.Contains(t, out.String(), `hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
+			assert.Contains(t, out.String(),
+				`hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
 		})
 	}
 	t.Run("response", func(t *testing.T) {
 		logger, out := newLogger()
 		policy := retrytest.RetryEvery(0)
 		policy.Budget = retrytest.UsedUp{}
-		resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: policy, Observe: httpretry.LogEvents(logger)}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		resp, err := retrytest.New(t, httpretry.Config{
+			Base: retrytest.Play(s503), Policy: policy, Observe: httpretry.LogEvents(logger)}).
+			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
-		assert.Contains(t, out.String(), `status=503 hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
+		assert.Contains(t, out.String(),
+			`status=503 hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
 	})
 }
 
@@ -480,27 +513,30 @@ func TestBudgetIsNamed(t *testing.T) {
 func TestBodyIsNamed(t *testing.T) {
 	const hint = "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
 	gone := errors.New("the file is gone")
-	send := func(getBody func() (io.ReadCloser, error), steps ...retrytest.Step) (log string, err error) {
+	send := func(getBody func() (io.ReadCloser, error), steps ...retrytest.Step) (log string,
+		err error) {
 		logger, out := newLogger()
 		policy := retrytest.RetryEvery(0)
 		policy.ReplayBuffer = -1
 		req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
 		req.GetBody = getBody
-		resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...), Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
+		resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...),
+			Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
 		if err == nil {
 			retrytest.ReadBody(t, resp)
 		}
 		return out.String(), err
 	}
 	unread := retrytest.Step{Status: 503, Unread: true}
-	for attempts, steps := range map[int][]retrytest.Step{
-		1: {retrytest.Fails(retrytest.ErrReset)},
-		2: {unread, retrytest.Fails(retrytest.ErrReset)},
+	for attempts, steps := range map[int]script{
+		1: {reset},
+		2: {unread, reset},
 	} {
 		log, err := send(nil, steps...)
 		text := fmt.Sprintf("%d attempts", attempts)
-		require.EqualError(t, err, "httpretry: gave up after "+strings.Replace(text, "1 attempts", "1 attempt", 1)+
-			" (not_replayable; "+hint+"): read tcp: connection reset by peer")
+		require.EqualError(t, err,
+			"httpretry: gave up after "+strings.Replace(text, "1 attempts", "1 attempt", 1)+
+				" (not_replayable; "+hint+"): read tcp: connection reset by peer")
 		require.ErrorIs(t, err, retrytest.ErrReset)
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
@@ -509,13 +545,13 @@ func TestBodyIsNamed(t *testing.T) {
 		assert.Equal(t, error(retrytest.ErrReset), all.Err)
 		assert.Contains(t, log, `hint="`+hint+`" reason=not_replayable`)
 	}
-	log, err := send(func() (io.ReadCloser, error) { return nil, gone }, retrytest.Fails(retrytest.ErrReset))
+	log, err := send(func() (io.ReadCloser, error) { return nil, gone }, reset)
 	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; "+hint+
 		"): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
 	require.ErrorIs(t, err, gone)
 	assert.Contains(t, log, `error="the file is gone" hint="`+hint+`" reason=not_replayable`)
 
-	log, err = send(nil, retrytest.Status(503))
+	log, err = send(nil, s503)
 	require.NoError(t, err, "a response is the caller's")
 	assert.Contains(t, log, `status=503 hint="`+hint+`" reason=not_replayable`)
 }
@@ -526,15 +562,25 @@ func TestErrorOfOneAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for reason, set := range map[httpretry.Reason]func(*http.Request, *httpretry.Policy){
 			httpretry.ReasonPermanent: func(_ *http.Request, p *httpretry.Policy) {
-				p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
+				p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
+					return httpretry.Final
+				}
 			},
-			httpretry.ReasonAttempts:      func(_ *http.Request, p *httpretry.Policy) { p.MaxAttempts = 1 },
-			httpretry.ReasonNotIdempotent: func(r *http.Request, _ *httpretry.Policy) { r.Method = "POST" },
-			httpretry.ReasonDeadline:      func(_ *http.Request, p *httpretry.Policy) { p.MaxElapsed = time.Millisecond },
+			httpretry.ReasonAttempts: func(_ *http.Request, p *httpretry.Policy) {
+				p.MaxAttempts = 1
+			},
+			httpretry.ReasonNotIdempotent: func(r *http.Request, _ *httpretry.Policy) {
+				r.Method = "POST"
+			},
+			httpretry.ReasonDeadline: func(_ *http.Request, p *httpretry.Policy) {
+				p.MaxElapsed = time.Millisecond
+			},
 		} {
-			policy, req, events := retrytest.RetryEvery(time.Second), retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")), new(retrytest.Record)
+			policy, req, events := retrytest.RetryEvery(time.Second), retrytest.Streamed(t, "PUT",
+				"http://a.test/", retrytest.Counted("text")), new(retrytest.Record)
 			set(req, &policy)
-			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(retrytest.ErrReset)), Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(reset), Policy: policy,
+				Observe: events.Observe}).RoundTrip(req)
 			assert.Equal(t, error(retrytest.ErrReset), err)
 			assert.Equal(t, reason.String(), events.Reason().String())
 		}
@@ -548,8 +594,12 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 	t.Run("after the decision", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var reasons []httpretry.Reason
-		observe := func(_ context.Context, e httpretry.Event) { reasons = append(reasons, e.Reason); cancel() }
-		_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(retrytest.ErrReset)), Policy: policy, Observe: observe}).
+		observe := func(_ context.Context, e httpretry.Event) {
+			reasons = append(reasons, e.Reason)
+			cancel()
+		}
+		_, err := retrytest.New(t,
+			httpretry.Config{Base: retrytest.Play(reset), Policy: policy, Observe: observe}).
 			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
 		assert.Equal(t, error(retrytest.ErrReset), err)
 		assert.Equal(t, []httpretry.Reason{httpretry.ReasonNotIdempotent}, reasons)
@@ -557,11 +607,13 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 	t.Run("by Request.Cancel", func(t *testing.T) {
 		events, canceled := new(retrytest.Record), make(chan struct{})
 		failure := errors.New("net/http: request canceled")
-		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { close(canceled); return nil, failure })
-		req := retrytest.Request(t, "GET", "http://a.test/", "")
+		base := retrytest.BaseFunc(
+			func(*http.Request) (*http.Response, error) { close(canceled); return nil, failure })
+		req := newGet(t)
 		//lint:ignore SA1019 http.Client sets it
 		req.Cancel = canceled
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+		_, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 		assert.Equal(t, failure, err)
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 	})
@@ -574,9 +626,11 @@ func TestOtherReasonsHaveNoHint(t *testing.T) {
 			continue
 		}
 		err := &httpretry.Error{Attempts: 2, Reason: reason, Err: io.EOF}
-		assert.EqualError(t, err, fmt.Sprintf("httpretry: gave up after 2 attempts (%v): EOF", reason))
+		assert.EqualError(t, err,
+			fmt.Sprintf("httpretry: gave up after 2 attempts (%v): EOF", reason))
 		logger, out := newLogger()
-		httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: retrytest.Request(t, "GET", "http://a.test/", ""), Attempt: 1, Reason: reason})
+		e := httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason}
+		httpretry.LogEvents(logger)(t.Context(), e)
 		assert.NotContains(t, out.String(), "hint", reason)
 	}
 }

@@ -160,7 +160,8 @@ func ExampleWithIdempotent() {
 	client := &http.Client{Transport: new(httpretry.RetryTransport)}
 
 	ctx := httpretry.WithIdempotent(context.Background())
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, srv.URL+"/_search", strings.NewReader("query"))
+	req, err := http.NewRequestWithContext(
+		ctx, http.MethodPost, srv.URL+"/_search", strings.NewReader("query"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -197,7 +198,8 @@ func ExampleConfig_observe() {
 	defer down.Close()
 
 	transport, err := httpretry.New(httpretry.Config{
-		Policy: httpretry.Policy{MaxAttempts: 2, Backoff: strategies.Constant{Wait: time.Millisecond}},
+		Policy: httpretry.Policy{
+			MaxAttempts: 2, Backoff: strategies.Constant{Wait: time.Millisecond}},
 		Observe: func(_ context.Context, e httpretry.Event) {
 			result := fmt.Sprint(e.Err)
 			if e.Response != nil { // it is nil if the attempt failed with an error
@@ -244,7 +246,8 @@ func ExampleLogEvents() {
 	}
 	client := &http.Client{Transport: transport}
 
-	_, err = client.Post("http://user:secret@api.example.com/charge?token=secret", "text/plain", nil)
+	_, err = client.Post(
+		"http://user:secret@api.example.com/charge?token=secret", "text/plain", nil)
 	fmt.Println(errors.Is(err, io.ErrUnexpectedEOF))
 	// Output:
 	// level=WARN msg="gave up on request" method=POST url=http://api.example.com/charge?REDACTED attempt=1 error="unexpected EOF" reason=not_idempotent
@@ -370,20 +373,21 @@ func ExampleMiddleware() {
 	}
 	client := &http.Client{Transport: transport}
 
-	shop := httptest.NewServer(httpretry.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, bank.URL, nil)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer resp.Body.Close()
-		w.WriteHeader(resp.StatusCode)
-	})))
+	shop := httptest.NewServer(
+		httpretry.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, bank.URL, nil)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadGateway)
+				return
+			}
+			defer resp.Body.Close()
+			w.WriteHeader(resp.StatusCode)
+		})))
 	defer shop.Close()
 
 	resp, err := client.Get(shop.URL)
@@ -655,7 +659,8 @@ func Example_brokenDownload() {
 func ExamplePolicy_resume() {
 	file := strings.NewReader("the first part and the rest")
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Printf("request: Range %q, If-Range %q\n", r.Header.Get("Range"), r.Header.Get("If-Range"))
+		fmt.Printf(
+			"request: Range %q, If-Range %q\n", r.Header.Get("Range"), r.Header.Get("If-Range"))
 		w.Header().Set("ETag", `"v1"`)
 		if r.Header.Get("Range") == "" {
 			w.Header().Set("Content-Length", fmt.Sprint(file.Size()))
@@ -666,7 +671,8 @@ func ExamplePolicy_resume() {
 	}))
 	defer srv.Close()
 	transport, err := httpretry.New(httpretry.Config{
-		Policy: httpretry.Policy{Resume: true, ResumeIdle: time.Minute, Backoff: strategies.Constant{}},
+		Policy: httpretry.Policy{
+			Resume: true, ResumeIdle: time.Minute, Backoff: strategies.Constant{}},
 	})
 	if err != nil {
 		fmt.Println(err)

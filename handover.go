@@ -13,7 +13,8 @@ import (
 // context that Result looks for, or nil.
 func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) (end *attemptContext) {
 	a := c.attempt
-	isDefault := c.attempts == 1 && (reason == ReasonSuccess || reason == ReasonPermanent) && !resumable
+	isDefault := c.attempts == 1 && (reason == ReasonSuccess || reason == ReasonPermanent) &&
+		!resumable
 	// Result returns the default anyway, unless the request's context is that
 	// of an earlier response. An outer RetryTransport sets Response.Request
 	// itself, once it has decided how the request ended.
@@ -27,15 +28,15 @@ func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) (end
 		if records {
 			resp.Request = a.requestWith(c.caller.req, end)
 		}
-	// Base may have followed a redirect: then the request is its own. Its
-	// context must not end with the attempt.
+	// If Base has followed a redirect, the request is its own. Its context must
+	// not end with the attempt.
 	case a != nil && a.isIn(resp.Request.Context()):
 		var ctx context.Context
 		ctx, end = c.detach(resp.Request.Context())
 		resp.Request = resp.Request.WithContext(ctx)
 	// A layer, such as a tracer, has cloned the caller's own request. A context
-	// of an attempt would be that of another request: Base may return the same
-	// Response several times.
+	// of an attempt would be that of another request, because Base may return
+	// the same Response several times.
 	case records && a == nil && !fromContext(resp.Request.Context()).hasAttempt():
 		ctx := resp.Request.Context()
 		end.init(ctx, fromContext(ctx), c.attempts)
@@ -62,7 +63,7 @@ func (c *call) isOwn(req *http.Request) bool {
 }
 
 // followBody ends the attempt with the body of its response. Until then, the
-// attempt's context must live: it is that of the body, too.
+// attempt's context must live, because it is that of the body, too.
 func (a *attempt) followBody(resp *http.Response) {
 	switch {
 	// The body of a tunnel also writes, and net/http does not need its context
@@ -81,11 +82,12 @@ func (a *attempt) followBody(resp *http.Response) {
 }
 
 // isTunnel reports whether resp is a tunnel whose body also writes. net/http
-// has none for CONNECT: what is sent is the request's body.
+// has none for CONNECT. It sends the request's body instead.
 func isTunnel(req *http.Request, resp *http.Response) bool {
 	_, writes := resp.Body.(io.Writer)
 	return resp.StatusCode == http.StatusSwitchingProtocols ||
-		writes && req.Method == http.MethodConnect && resp.StatusCode >= 200 && resp.StatusCode < 300
+		writes && req.Method == http.MethodConnect && resp.StatusCode >= 200 &&
+			resp.StatusCode < 300
 }
 
 // endContext returns a context for Response.Request. It is the attempt's, which
@@ -122,8 +124,8 @@ func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
 		end := c.caller.endContext(a, c.attempts)
 		return end, end
 	}
-	// The values include the hooks. What the caller sends with them must not
-	// end the attempt, whose response it may still be reading.
+	// The values include the hooks. A request that the caller sends with them
+	// must not end the attempt, whose response it may still be reading.
 	a.trace.Detach()
 	detached := &detachedContext{Context: a.Context, values: context.WithoutCancel(ctx)}
 	v := fromContext(ctx)
@@ -144,9 +146,9 @@ type detachedContext struct {
 	values          context.Context
 }
 
-// Value implements context.Context. It does not look in the caller's context
-// as well, which may be a detachedContext in turn, and so on: the time would
-// double with each. So context.Cause returns the error of the caller's context.
+// Value implements context.Context. It asks only values. If it also asked the
+// caller's context, a chain of detached contexts would take exponential time.
+// So context.Cause returns the error of the caller's context.
 func (c *detachedContext) Value(key any) any { return c.values.Value(key) }
 
 // AfterFunc spares package context a goroutine for each derived context (see

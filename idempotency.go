@@ -54,7 +54,8 @@ func hasKey(h http.Header, names ...string) bool {
 	for other, values := range h {
 		for _, name := range names {
 			// If h has the canonical name, only its values count.
-			if len(other) == len(name) && strings.EqualFold(other, name) && h[name] == nil && isKey(values) {
+			if len(other) == len(name) && strings.EqualFold(other, name) && h[name] == nil &&
+				isKey(values) {
 				return true
 			}
 		}
@@ -73,7 +74,8 @@ func isKey(values []string) bool {
 func checkKey(key string) error {
 	for i := range len(key) {
 		if b := key[i]; b < ' ' || b > '~' {
-			return fmt.Errorf("byte %#02x at position %d of the key: want printable ASCII only", b, i)
+			return fmt.Errorf(
+				"byte %#02x at position %d of the key: want printable ASCII only", b, i)
 		}
 	}
 	if strings.TrimSpace(key) != key {
@@ -101,17 +103,20 @@ func checkHeaderName(name string) error {
 // RFC 9110 to 9114 and the standards for cookies, forwarding, CORS and
 // WebSocket count. It includes the headers of responses.
 func hasMeaning(name string) bool {
-	for _, prefix := range []string{"Accept", "Access-Control-", "Content-", "If-", "Proxy-", "Sec-", "X-Forwarded-"} {
+	for _, prefix := range []string{
+		"Accept", "Access-Control-", "Content-", "If-", "Proxy-", "Sec-", "X-Forwarded-"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}
 	switch name {
-	case "Age", "Allow", "Alt-Svc", "Alt-Used", "Authentication-Info", "Authorization", "Cache-Control", "Close",
-		"Connection", "Cookie", "Date", "Early-Data", "Etag", "Expect", "Expires", "Forwarded", "From", "Host",
-		"Http2-Settings", "Keep-Alive", "Last-Modified", "Location", "Max-Forwards", "Mime-Version", "Origin", "Pragma",
-		"Priority", "Range", "Referer", "Retry-After", "Server", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding",
-		"Upgrade", "Upgrade-Insecure-Requests", "User-Agent", "Vary", "Via", "Warning", "Www-Authenticate":
+	case "Age", "Allow", "Alt-Svc", "Alt-Used", "Authentication-Info", "Authorization",
+		"Cache-Control", "Close", "Connection", "Cookie", "Date", "Early-Data", "Etag",
+		"Expect", "Expires", "Forwarded", "From", "Host", "Http2-Settings", "Keep-Alive",
+		"Last-Modified", "Location", "Max-Forwards", "Mime-Version", "Origin", "Pragma",
+		"Priority", "Range", "Referer", "Retry-After", "Server", "Set-Cookie", "Te", "Trailer",
+		"Transfer-Encoding", "Upgrade", "Upgrade-Insecure-Requests", "User-Agent", "Vary",
+		"Via", "Warning", "Www-Authenticate":
 		return true
 	}
 	return false

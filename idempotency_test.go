@@ -15,8 +15,10 @@ import (
 // Hazard J1, J3: methods and keys that make a request idempotent.
 func TestIdempotent(t *testing.T) {
 	for method, want := range map[string]bool{
-		"": true, "GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true, "DELETE": true, "QUERY": true,
-		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "Put": false, "PROPFIND": false,
+		"": true, "GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "PUT": true,
+		"DELETE": true, "QUERY": true,
+		"POST": false, "PATCH": false, "CONNECT": false, "get": false, "Put": false,
+		"PROPFIND": false,
 	} {
 		assert.Equal(t, want, httpretry.Idempotent(&http.Request{Method: method}), method)
 	}
@@ -33,20 +35,27 @@ func TestIdempotent(t *testing.T) {
 		{"net/http's form of a promise", http.Header{"Idempotency-Key": {}}, true},
 		{"lower case in the map", http.Header{"idempotency-key": {"k"}}, true},
 		{"empty, lower case in the map", http.Header{"idempotency-key": {""}}, false},
-		{"empty, and one in lower case", http.Header{"Idempotency-Key": {""}, "idempotency-key": {"k"}}, false},
-		{"empty, and another key", http.Header{"Idempotency-Key": {""}, "x-idempotency-key": {"k"}}, true},
+		{"empty, and one in lower case",
+			http.Header{"Idempotency-Key": {""}, "idempotency-key": {"k"}}, false},
+		{"empty, and another key", http.Header{"Idempotency-Key": {""}, "x-idempotency-key": {"k"}},
+			true},
 		{"another of that length", http.Header{"Idempotency-Kex": {"k"}}, false},
 	} {
-		assert.Equal(t, tt.want, httpretry.Idempotent(&http.Request{Method: "POST", Header: tt.header}), tt.name)
+		assert.Equal(t, tt.want,
+			httpretry.Idempotent(&http.Request{Method: "POST", Header: tt.header}), tt.name)
 	}
 }
 
 // WithIdempotent makes one POST idempotent.
 func TestWithIdempotent(t *testing.T) {
-	base, events := retrytest.Play(retrytest.Status(503), retrytest.Status(200)), new(retrytest.Record)
+	base, events := retrytest.Play(s503, s200), new(retrytest.Record)
 	policy := retrytest.RetryEvery(0)
-	policy.NewIdempotencyKey = func(*http.Request) string { t.Error("a key is made for a request that needs none"); return "key" }
-	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+	policy.NewIdempotencyKey = func(*http.Request) string {
+		t.Error("a key is made for a request that needs none")
+		return "key"
+	}
+	transport := retrytest.New(t,
+		httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
 	req := retrytest.Request(t, "POST", "http://a.test/_search", "query")
 	resp, err := transport.RoundTrip(req.WithContext(httpretry.WithIdempotent(req.Context())))
 	require.NoError(t, err)
@@ -71,7 +80,10 @@ func TestRandomKey(t *testing.T) {
 func TestNewKey(t *testing.T) {
 	made := 0
 	policy := retrytest.RetryEvery(0)
-	policy.NewIdempotencyKey = func(*http.Request) string { made++; return httpretry.RandomKey(nil) }
+	policy.NewIdempotencyKey = func(*http.Request) string {
+		made++
+		return httpretry.RandomKey(nil)
+	}
 	var last string
 	for _, tt := range []struct {
 		name   string
@@ -89,10 +101,11 @@ func TestNewKey(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			made = 0
-			base := retrytest.Play(retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(201))
+			base := retrytest.Play(s503, reset, s201)
 			req := retrytest.Request(t, tt.method, "http://a.test/", "text")
 			req.Header = tt.header
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(req)
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			require.Len(t, base.Attempts(), 3)
@@ -115,8 +128,9 @@ func TestNewKey(t *testing.T) {
 func TestNewKeyMayDecline(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return "" }
-	base := retrytest.Play(retrytest.Status(503))
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
+	base := retrytest.Play(s503)
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	require.Len(t, base.Attempts(), 1)
@@ -132,8 +146,9 @@ func TestKeyOfAnyPrintableByte(t *testing.T) {
 	want := strings.TrimSpace(string(key))
 	policy := retrytest.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return want }
-	base := retrytest.Play(retrytest.Status(200))
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+	base := retrytest.Play(s200)
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, []string{want}, base.Attempts()[0].Header["Idempotency-Key"])
@@ -143,16 +158,22 @@ func TestKeyOfAnyPrintableByte(t *testing.T) {
 // does not contain the key.
 func TestBadKey(t *testing.T) {
 	for key, want := range map[string]string{
-		"secret\r\nX-Evil: 1": "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x0d at position 6 of the key: want printable ASCII only",
-		"s\x00":               "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x00 at position 1 of the key: want printable ASCII only",
-		"é":                   "httpretry: not sent: Policy.NewIdempotencyKey: byte 0xc3 at position 0 of the key: want printable ASCII only",
-		"s\x7f":               "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x7f at position 1 of the key: want printable ASCII only",
-		" s":                  "httpretry: not sent: Policy.NewIdempotencyKey: the key begins or ends with a space: want none",
+		"secret\r\nX-Evil: 1": "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x0d at " +
+			"position 6 of the key: want printable ASCII only",
+		"s\x00": "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x00 at position 1 of the " +
+			"key: want printable ASCII only",
+		"é": "httpretry: not sent: Policy.NewIdempotencyKey: byte 0xc3 at position 0 of the key: " +
+			"want printable ASCII only",
+		"s\x7f": "httpretry: not sent: Policy.NewIdempotencyKey: byte 0x7f at position 1 of the " +
+			"key: want printable ASCII only",
+		" s": "httpretry: not sent: Policy.NewIdempotencyKey: the key begins or ends with a " +
+			"space: want none",
 	} {
 		policy := retrytest.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return key }
-		base, body := retrytest.Play(retrytest.Status(200)), retrytest.Counted("text")
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Streamed(t, "POST", "http://a.test/", body))
+		base, body := retrytest.Play(s200), retrytest.Counted("text")
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(retrytest.Streamed(t, "POST", "http://a.test/", body))
 		require.EqualError(t, err, want)
 		assert.Empty(t, base.Attempts())
 	}

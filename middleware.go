@@ -3,6 +3,7 @@ package httpretry
 import (
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 )
@@ -70,11 +71,12 @@ func inboundRetries(h http.Header, names []string) int {
 
 // maxCount returns the largest of values that are whole numbers, or 0.
 func maxCount(values []string) int {
-	most := int64(0)
+	most := 0
 	for _, v := range values {
-		if n, ok := parseNumber(strings.Trim(v, " \t")); ok && !n.decimal {
-			most = max(most, n.whole)
+		if v = strings.Trim(v, " \t"); isDigits(v) {
+			n, _ := strconv.Atoi(v) // the largest int if v is larger
+			most = max(most, n)
 		}
 	}
-	return int(min(most, math.MaxInt32/2)) // to which attempts can be added
+	return min(most, math.MaxInt32/2) // to which attempts can be added
 }

@@ -28,7 +28,8 @@ import (
 
 // immediateRetries returns a policy of n attempts without waits.
 func immediateRetries(n int) httpretry.Policy {
-	return httpretry.Policy{MaxAttempts: n, Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+	return httpretry.Policy{
+		MaxAttempts: n, Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
 }
 
 // outboundCall is a request that a handler sends, and its result.
@@ -65,7 +66,8 @@ func (c *outboundCall) send(t testing.TB, ctx context.Context, steps ...retrytes
 func (c *outboundCall) handle(t testing.TB, inboundRetry string, steps ...retrytest.Step) {
 	httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		c.send(t, r.Context(), steps...)
-	})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {inboundRetry}}))
+	})).ServeHTTP(
+		httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {inboundRetry}}))
 }
 
 // headers returns the attempt header of each attempt, "" where there is none.
@@ -124,7 +126,8 @@ func TestInboundRetries(t *testing.T) {
 		checkInbound(t, "", tt.header, tt.retries)
 	}
 	for _, garbage := range []string{
-		"-1", "+1", "abc", "1.0", "1.5", "1.", ".1", "0x1", "1e3", "1_0", "1, 2", "1;q=1", "\u0661", "1 1", "\u00a01", "NaN", "true",
+		"-1", "+1", "abc", "1.0", "1.5", "1.", ".1", "0x1", "1e3", "1_0", "1, 2", "1;q=1", "\u0661",
+		"1 1", "\u00a01", "NaN", "true",
 	} {
 		checkInbound(t, "", http.Header{own: {garbage}, envoy: {garbage}, grpc: {garbage}}, 0)
 	}
@@ -154,9 +157,10 @@ func TestInboundRetriesByName(t *testing.T) {
 func checkInbound(t *testing.T, name string, in http.Header, retries int) {
 	t.Helper()
 	t.Run(fmt.Sprintf("%s %q", name, in), func(t *testing.T) {
-		call := outboundCall{cfg: httpretry.Config{AttemptHeader: name, Policy: immediateRetries(3)}}
+		call := outboundCall{
+			cfg: httpretry.Config{AttemptHeader: name, Policy: immediateRetries(3)}}
 		handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			call.send(t, r.Context(), retrytest.Status(503))
+			call.send(t, r.Context(), s503)
 		})
 		out, middleware := "Retry-Attempt", httpretry.Middleware(handler)
 		if name != "" && name != "-" {
@@ -196,13 +200,15 @@ func TestMiddlewareHeaders(t *testing.T) {
 		{"one", with(own), "X-Other-Try", 3},
 		{"two", with(own, other), "X-My-Try", 1},
 		{"two", with(own, other), "X-Other-Try", 1},
-		{"inside another", func(h http.Handler) http.Handler { return with()(with(own)(h)) }, "X-My-Try", 1},
-		{"around another", func(h http.Handler) http.Handler { return with(own)(with()(h)) }, "X-My-Try", 1},
+		{"inside another", func(h http.Handler) http.Handler { return with()(with(own)(h)) },
+			"X-My-Try", 1},
+		{"around another", func(h http.Handler) http.Handler { return with(own)(with()(h)) },
+			"X-My-Try", 1},
 	} {
 		t.Run(tt.name+", "+tt.header, func(t *testing.T) {
 			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 			tt.middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				call.send(t, r.Context(), retrytest.Status(503))
+				call.send(t, r.Context(), s503)
 			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{tt.header: {"1"}}))
 			assert.Len(t, call.base.Attempts(), tt.attempts)
 		})
@@ -221,7 +227,7 @@ func TestMiddlewareKeepsTheCallersHeaders(t *testing.T) {
 func TestMiddlewareInsideAnother(t *testing.T) {
 	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 	inner := httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		call.send(t, r.Context(), retrytest.Status(503))
+		call.send(t, r.Context(), s503)
 	}))
 	outer := httpretry.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Retry-Attempt", "2") // such as a gateway in the same process
@@ -246,16 +252,20 @@ func TestMiddlewareCombinesWithContexts(t *testing.T) {
 		"WithoutRetries": {httpretry.WithoutRetries, "GET", []string{""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inside := outboundCall{method: tt.method, cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			inside := outboundCall{
+				method: tt.method, cfg: httpretry.Config{Policy: immediateRetries(3)}}
 			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				inside.send(t, tt.mark(r.Context()), retrytest.Status(503))
-			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"7"}}))
+				inside.send(t, tt.mark(r.Context()), s503)
+			})).ServeHTTP(
+				httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"7"}}))
 			assert.Equal(t, []string{"7"}, inside.headers("Retry-Attempt"))
 
-			around := outboundCall{method: tt.method, cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			around := outboundCall{
+				method: tt.method, cfg: httpretry.Config{Policy: immediateRetries(3)}}
 			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				around.send(t, r.Context(), retrytest.Status(503))
-			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(nil).WithContext(tt.mark(t.Context())))
+				around.send(t, r.Context(), s503)
+			})).ServeHTTP(
+				httptest.NewRecorder(), inboundRequest(nil).WithContext(tt.mark(t.Context())))
 			assert.Equal(t, tt.alone, around.headers("Retry-Attempt"))
 		})
 	}
@@ -269,29 +279,36 @@ func TestSingleShot(t *testing.T) {
 	once, twice, thrice := []string{"2"}, []string{"2", "3"}, []string{"2", "3", "4"}
 	for name, tt := range map[string]struct {
 		method, key string
-		steps       []retrytest.Step
+		steps       script
 		headers     []string
 		reason      httpretry.Reason
 	}{
-		"GET, 503":                {"GET", "", []retrytest.Step{retrytest.Status(503)}, once, httpretry.ReasonCallerRetries},
-		"GET, 429":                {"GET", "", []retrytest.Step{retrytest.Status(429, "Retry-After", "1")}, once, httpretry.ReasonCallerRetries},
-		"GET, error":              {"GET", "", []retrytest.Step{retrytest.Fails(io.ErrUnexpectedEOF)}, once, httpretry.ReasonCallerRetries},
-		"POST, 503":               {"POST", "", []retrytest.Step{retrytest.Status(503)}, once, httpretry.ReasonCallerRetries},
-		"POST with a key, 503":    {"POST", "key", []retrytest.Step{retrytest.Status(503)}, once, httpretry.ReasonCallerRetries},
-		"POST with a key, 409":    {"POST", "key", []retrytest.Step{retrytest.Status(409)}, once, httpretry.ReasonCallerRetries},
-		"GET, 200":                {"GET", "", []retrytest.Step{retrytest.Status(200)}, once, httpretry.ReasonSuccess},
-		"GET, 404":                {"GET", "", []retrytest.Step{retrytest.Status(404)}, once, httpretry.ReasonPermanent},
-		"GET, do not retry":       {"GET", "", []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, once, httpretry.ReasonDoNotRetry},
-		"GET, 425":                {"GET", "", []retrytest.Step{retrytest.Status(425)}, thrice, httpretry.ReasonAttempts},
-		"POST, 425":               {"POST", "", []retrytest.Step{retrytest.Status(425)}, thrice, httpretry.ReasonAttempts},
-		"POST, 425, success":      {"POST", "", []retrytest.Step{retrytest.Status(425), retrytest.Status(200)}, twice, httpretry.ReasonSuccess},
-		"POST, 421":               {"POST", "", []retrytest.Step{retrytest.Status(421)}, twice, httpretry.ReasonPermanent},
-		"GET, 425, 503":           {"GET", "", []retrytest.Step{retrytest.Status(425), retrytest.Status(503)}, twice, httpretry.ReasonCallerRetries},
-		"POST, no connection":     {"POST", "", []retrytest.Step{never}, thrice, httpretry.ReasonAttempts},
-		"GET, no connection, 503": {"GET", "", []retrytest.Step{never, retrytest.Status(503)}, twice, httpretry.ReasonCallerRetries},
+		"GET, 503": {"GET", "", script{s503}, once, httpretry.ReasonCallerRetries},
+		"GET, 429": {"GET", "", script{retrytest.Status(429, "Retry-After", "1")}, once,
+			httpretry.ReasonCallerRetries},
+		"GET, error": {"GET", "", script{retrytest.Fails(io.ErrUnexpectedEOF)}, once,
+			httpretry.ReasonCallerRetries},
+		"POST, 503":            {"POST", "", script{s503}, once, httpretry.ReasonCallerRetries},
+		"POST with a key, 503": {"POST", "key", script{s503}, once, httpretry.ReasonCallerRetries},
+		"POST with a key, 409": {"POST", "key", script{s409}, once, httpretry.ReasonCallerRetries},
+		"GET, 200":             {"GET", "", script{s200}, once, httpretry.ReasonSuccess},
+		"GET, 404":             {"GET", "", script{s404}, once, httpretry.ReasonPermanent},
+		"GET, do not retry": {
+			"GET", "", script{retrytest.Status(503, "X-Should-Retry", "false")}, once,
+			httpretry.ReasonDoNotRetry},
+		"GET, 425":           {"GET", "", script{s425}, thrice, httpretry.ReasonAttempts},
+		"POST, 425":          {"POST", "", script{s425}, thrice, httpretry.ReasonAttempts},
+		"POST, 425, success": {"POST", "", script{s425, s200}, twice, httpretry.ReasonSuccess},
+		"POST, 421":          {"POST", "", script{s421}, twice, httpretry.ReasonPermanent},
+		"GET, 425, 503": {
+			"GET", "", script{s425, s503}, twice, httpretry.ReasonCallerRetries},
+		"POST, no connection": {"POST", "", script{never}, thrice, httpretry.ReasonAttempts},
+		"GET, no connection, 503": {
+			"GET", "", script{never, s503}, twice, httpretry.ReasonCallerRetries},
 	} {
 		t.Run(name, func(t *testing.T) {
-			call := outboundCall{method: tt.method, key: tt.key, cfg: httpretry.Config{Policy: immediateRetries(3)}}
+			call := outboundCall{
+				method: tt.method, key: tt.key, cfg: httpretry.Config{Policy: immediateRetries(3)}}
 			call.handle(t, "2", tt.steps...)
 			assert.Equal(t, tt.headers, call.headers("Retry-Attempt"))
 			assert.Equal(t, tt.reason, call.Reason())
@@ -303,7 +320,7 @@ func TestSingleShot(t *testing.T) {
 // and the observer gets the reason.
 func TestSingleShotIsReported(t *testing.T) {
 	broken := errors.New("broken")
-	for _, s := range []retrytest.Step{retrytest.Status(503), retrytest.Fails(broken)} {
+	for _, s := range []retrytest.Step{s503, retrytest.Fails(broken)} {
 		call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 		call.handle(t, "1", s)
 		assert.Equal(t, s.Err, call.err, "as it came")
@@ -319,7 +336,8 @@ func TestSingleShotIsReported(t *testing.T) {
 	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 	call.cfg.Policy.AttemptTimeout = time.Millisecond
 	call.handle(t, "1", retrytest.Step{Status: 200, Takes: time.Hour})
-	require.EqualError(t, call.err, "httpretry: gave up after 1 attempt (caller_retries): attempt timed out after 1ms")
+	require.EqualError(t, call.err,
+		"httpretry: gave up after 1 attempt (caller_retries): attempt timed out after 1ms")
 }
 
 // A POST that was provably never sent is retried for an inbound retry, too,
@@ -331,9 +349,11 @@ func TestSingleShotNeverSent(t *testing.T) {
 		dials++
 		return nil, errors.New("odd")
 	}
-	for method, want := range map[string]int{"POST": 3, "GET": 1} { // only requests that are not idempotent are watched
+	// only requests that are not idempotent are watched
+	for method, want := range map[string]int{"POST": 3, "GET": 1} {
 		dials = 0
-		call := outboundCall{method: method, cfg: httpretry.Config{Base: base, Policy: immediateRetries(3)}}
+		call := outboundCall{
+			method: method, cfg: httpretry.Config{Base: base, Policy: immediateRetries(3)}}
 		call.handle(t, "1")
 		assert.Equal(t, want, dials, method)
 	}
@@ -344,7 +364,7 @@ func TestSingleShotNeverSent(t *testing.T) {
 func TestMiddlewareLeavesResponsesAlone(t *testing.T) {
 	for _, inbound := range []string{"0", "1"} {
 		for _, s := range []retrytest.Step{
-			retrytest.Status(200), retrytest.Status(503), retrytest.Status(429, "Retry-After", "3600"),
+			s200, s503, retrytest.Status(429, "Retry-After", "3600"),
 			retrytest.Status(500, "X-Should-Retry", "false"), retrytest.Fails(io.EOF),
 		} {
 			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
@@ -370,7 +390,7 @@ func TestMiddlewareLeavesRequestsAlone(t *testing.T) {
 		assert.Equal(t, r.Header, marked.Header)
 		assert.Same(t, r.URL, marked.URL)
 		marked.Header.Del("Retry-Attempt")
-		call.send(t, marked.Context(), retrytest.Status(503))
+		call.send(t, marked.Context(), s503)
 	})).ServeHTTP(httptest.NewRecorder(), r)
 	assert.Equal(t, []string{"1"}, call.headers("Retry-Attempt"))
 	assert.Equal(t, before.Context(), r.Context())
@@ -392,18 +412,19 @@ func TestMarkerEndsWithHandler(t *testing.T) {
 				httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					left = r.WithContext(context.WithoutCancel(r.Context()))
 					leave()
-				})).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
+				})).ServeHTTP(
+					httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
 			})
 			handling.Wait()
 			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
-			call.send(t, left.Context(), retrytest.Status(503))
+			call.send(t, left.Context(), s503)
 			assert.Equal(t, []string{"", "1", "2"}, call.headers("Retry-Attempt"))
 			assert.Equal(t, httpretry.ReasonAttempts, call.Reason())
 
 			// The mark of a later inbound request in that context is its own.
 			another := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 			httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				another.send(t, r.Context(), retrytest.Status(503))
+				another.send(t, r.Context(), s503)
 			})).ServeHTTP(httptest.NewRecorder(), inboundRequest(nil).WithContext(left.Context()))
 			assert.Len(t, another.base.Attempts(), 3)
 		})
@@ -412,15 +433,17 @@ func TestMarkerEndsWithHandler(t *testing.T) {
 
 // A panic of the handler reaches the server as it is.
 func TestMiddlewarePassesPanicsOn(t *testing.T) {
-	handler := httpretry.Middleware(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	assert.PanicsWithValue(t, http.ErrAbortHandler, func() { handler.ServeHTTP(httptest.NewRecorder(), inboundRequest(nil)) })
+	handler := httpretry.Middleware(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	assert.PanicsWithValue(t, http.ErrAbortHandler,
+		func() { handler.ServeHTTP(httptest.NewRecorder(), inboundRequest(nil)) })
 }
 
 // A request that is in flight when the handler returns is retried from then on.
 func TestHandlerReturnsDuringCall(t *testing.T) {
 	var calls sync.WaitGroup
 	returned := make(chan struct{})
-	script := retrytest.Play(retrytest.Status(503))
+	script := retrytest.Play(s503)
 	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 	sent := make(chan struct{}, 3)
 	call.cfg.Base = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
@@ -456,7 +479,7 @@ func TestManyInbound(t *testing.T) {
 				for range 4 {
 					calls.Go(func() {
 						call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
-						call.send(t, r.Context(), retrytest.Status(503))
+						call.send(t, r.Context(), s503)
 						assert.Equal(t, want, call.headers("Retry-Attempt"))
 					})
 					r.Header.Set("Retry-Attempt", "9") // the handler's to change
@@ -483,7 +506,8 @@ func TestMiddlewareAllocations(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	ok := newInstant().ok
-	transport := retrytest.Unchecked(t, fullConfig(retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })))
+	transport := retrytest.Unchecked(t, fullConfig(
+		retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })))
 	var sends float64
 	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -504,7 +528,8 @@ func TestMiddlewareAllocations(t *testing.T) {
 }
 
 func BenchmarkMiddleware(b *testing.B) {
-	inner := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	inner := http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	w, r := &discardWriter{http.Header{}}, inboundRequest(http.Header{"Accept": {"*/*"}})
 	for _, c := range []struct {
 		name    string
@@ -548,12 +573,13 @@ func TestFormFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	t.Setenv("TMP", dir) // on Windows
-	srv := retrytest.NewServer(t, httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		assert.NoError(t, r.ParseMultipartForm(1))
-		files, err := os.ReadDir(dir)
-		assert.NoError(t, err)
-		assert.Len(t, files, 1)
-	})).ServeHTTP)
+	srv := retrytest.NewServer(t,
+		httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			assert.NoError(t, r.ParseMultipartForm(1))
+			files, err := os.ReadDir(dir)
+			assert.NoError(t, err)
+			assert.Len(t, files, 1)
+		})).ServeHTTP)
 	var body strings.Builder
 	form := multipart.NewWriter(&body)
 	part, err := form.CreateFormFile("file", "name")

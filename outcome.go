@@ -11,23 +11,24 @@ import (
 	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
-// outcome returns what the result of c's last attempt means.
+// outcome returns the Outcome of c's last attempt.
 func (c *call) outcome(resp *http.Response, err error) (outcome Outcome) {
 	p := c.policy
 	switch {
-	// This is what classify returns, at less cost.
+	// classify returns the same, at a higher cost.
 	case err == nil && resp.StatusCode < 400 && p.Classify == nil:
 		return Final
-	// A body that cannot be read will not be readable on a retry, and what a
-	// server makes of a part of it means nothing.
+	// A body that cannot be read will not be readable on a retry, and a
+	// server's answer to a part of it means nothing.
 	case c.attempt.bodyFailed():
 		return Final
 	case p.Classify != nil:
 		outcome = p.Classify(c.sentRequest(), resp, err)
 	default:
 		outcome = classify(c.sentRequest(), resp, err, p.IdempotencyHeader)
-		// What was unprocessed is not the attempt's own request. A layer that
-		// states an Outcome knows that itself.
+		// The error is about another request of a layer in Base, so it does not
+		// prove that this one was not processed. An error with an Outcome
+		// method decides for itself.
 		if outcome == Unprocessed && !statesOutcome(err) && c.attempt.isOfAnother(resp, err) {
 			outcome = Transient
 		}
@@ -60,7 +61,7 @@ func finalReason(resp *http.Response) Reason {
 	return ReasonPermanent
 }
 
-// isSuccess reports whether resp shows that the host works: it is not a
+// isSuccess reports whether resp shows that the host works, because it is not a
 // transient failure. One that the server forbids to retry may be either.
 func (c *call) isSuccess(resp *http.Response, reason Reason) bool {
 	return reason == ReasonSuccess || reason == ReasonPermanent || reason == ReasonDoNotRetry &&
@@ -68,25 +69,20 @@ func (c *call) isSuccess(resp *http.Response, reason Reason) bool {
 }
 
 // neverSent reports whether the current attempt, which failed with err,
-// provably ended before a byte of its request was written. If a context ended
-// the attempt, its own or one of a layer, this is certain only if it had no
-// connection: over HTTP/2, net/http may write the request after RoundTrip has
-// returned.
+// provably ended before a byte of its request was written.
 func (c *call) neverSent(err error) bool {
 	a := c.attempt
 	switch {
-	case a == nil || !a.trace.ProvesUnsent():
+	case a == nil:
 		return false
-	// A layer in Base that has read a body may have sent it without net/http.
 	// Without a body, nothing shows whether a layer has sent the request.
-	case a.reads.ever.Load(), !a.hasBody && (c.settings.base.transport == nil || !isOfNetHTTP(c.caller.req.URL)):
-		return false
-	case c.settings.base.hasOtherProtocols():
+	case !a.hasBody && (c.settings.base.transport == nil || !isOfNetHTTP(c.caller.req.URL)):
 		return false
 	}
-	timedOut := a.req.Context().Err() != nil || isTimeout(err) ||
+	// The context that ended the attempt may be one of a layer.
+	canceled := a.req.Context().Err() != nil || isTimeout(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	return a.trace.Connections() == 0 || !timedOut
+	return a.trace.ProvesUnsent(canceled) && !c.settings.base.hasOtherProtocols()
 }
 
 // bodyFailed reports whether the attempt's error is that of the request body's
@@ -101,7 +97,8 @@ func (a *attempt) failedToReconnect(err error) bool {
 		return false
 	}
 	var op *net.OpError
-	return a.trace.Connecting() || errors.As(err, &op) && isDial(op) || strings.HasPrefix(err.Error(), handshakeTimeout)
+	return a.trace.Connecting() || errors.As(err, &op) && isDial(op) ||
+		strings.HasPrefix(err.Error(), handshakeTimeout)
 }
 
 // isOfAnother reports whether the result of an attempt is that of a request
@@ -115,7 +112,8 @@ func (a *attempt) isOfAnother(resp *http.Response, err error) bool {
 	case err != nil:
 		return a.trace.Answered()
 	}
-	return resp.Request != nil && cmp.Or(resp.Request.Method, http.MethodGet) != cmp.Or(a.req.Method, http.MethodGet)
+	return resp.Request != nil &&
+		cmp.Or(resp.Request.Method, http.MethodGet) != cmp.Or(a.req.Method, http.MethodGet)
 }
 
 // hasUploaded reports whether it is known that Base does not read the attempt's

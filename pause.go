@@ -64,8 +64,10 @@ func (c *call) awaitCooldown(last error) (Reason, error) {
 			break
 		}
 		if first && c.policy.Cooldown == CooldownFail ||
-			remaining.Until.Sub(start) > c.policy.MaxRetryAfter || remaining.Wait > c.timeLeft(now) {
-			return ReasonCooldown, c.afterAttempt(last, &CooldownError{Origin: c.charge.origin, Until: remaining.Until})
+			remaining.Until.Sub(start) > c.policy.MaxRetryAfter ||
+			remaining.Wait > c.timeLeft(now) {
+			return ReasonCooldown, c.afterAttempt(
+				last, &CooldownError{Origin: c.charge.origin, Until: remaining.Until})
 		}
 		// After the wait, the host may be cooling down again.
 		if !c.sleepCooldown(&waiter, remaining, start) {
@@ -78,7 +80,8 @@ func (c *call) awaitCooldown(last error) (Reason, error) {
 // sleepCooldown waits for the end of a cool-down, and then a moment more. It
 // reports whether the caller is still waiting. The request has been waiting
 // since start.
-func (c *call) sleepCooldown(waiter *cooldown.Waiter, remaining cooldown.Remaining, start time.Time) bool {
+func (c *call) sleepCooldown(
+	waiter *cooldown.Waiter, remaining cooldown.Remaining, start time.Time) bool {
 	first, place := c.attempts == 0, rand.Float64()
 	// Places are taken in the order of arrival.
 	if first {

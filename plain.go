@@ -35,7 +35,8 @@ func (s *settings) roundTripPlain(req *http.Request, h *host) (*http.Response, e
 	resp, err := s.base.RoundTrip(req)
 	// A success may end a cool-down. A response to another request, such as
 	// that after a redirect, is the business of handOver.
-	if err == nil && resp != nil && resp.StatusCode < 400 && resp.Request == req && generation == 0 {
+	if err == nil && resp != nil && resp.StatusCode < 400 && resp.Request == req &&
+		generation == 0 {
 		depositTo(s.budgetOf(h.policy), &h.window, h.origin, false)
 		return resp, nil
 	}

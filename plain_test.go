@@ -20,7 +20,9 @@ import (
 // Each field of a Policy either matters only once an attempt has failed, or it
 // keeps requests from being plain.
 func TestFieldsOfPlainPolicies(t *testing.T) {
-	classify := func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
+	classify := func(*http.Request, *http.Response, error) httpretry.Outcome {
+		return httpretry.Final
+	}
 	fields := map[string]struct {
 		value   any
 		isPlain bool
@@ -48,7 +50,8 @@ func TestFieldsOfPlainPolicies(t *testing.T) {
 	assert.True(t, httpretry.IsPlain(httpretry.Policy{Budget: httpretry.Unlimited{}}))
 	for f := range reflect.TypeFor[httpretry.Policy]().Fields() {
 		want, ok := fields[f.Name]
-		if !f.IsExported() || !assert.True(t, ok, "%s: want it in the table, and in Policy.isPlain if it matters to a success", f.Name) {
+		if !f.IsExported() || !assert.True(t, ok,
+			"%s: want it in the table, and in Policy.isPlain if it matters to a success", f.Name) {
 			continue
 		}
 		var p httpretry.Policy
@@ -69,7 +72,8 @@ func TestPlainRequestCanceledBefore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("cause")
 	cancel(cause)
-	_, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	_, err := transport.RoundTrip(
+		retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.ErrorIs(t, err, cause)
 
@@ -108,15 +112,18 @@ func TestRequestOfPlainResponse(t *testing.T) {
 func TestPlainSuccessEndsCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := retrytest.Play(retrytest.Status(503, "Retry-After", "30"), retrytest.Status(200))
-		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
+		transport := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
 		get := func(ctx context.Context) error {
-			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			resp, err := transport.RoundTrip(
+				retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 			if err == nil {
 				retrytest.ReadBody(t, resp)
 			}
 			return err
 		}
-		failing := httpretry.WithPolicy(t.Context(), httpretry.Policy{Cooldown: httpretry.CooldownFail})
+		failing := httpretry.WithPolicy(
+			t.Context(), httpretry.Policy{Cooldown: httpretry.CooldownFail})
 		require.NoError(t, get(t.Context())) // the 503
 		requireError(t, get(failing), 0, httpretry.ReasonCooldown)
 		require.NoError(t, get(t.Context()))
@@ -128,7 +135,8 @@ func TestPlainSuccessEndsCooldown(t *testing.T) {
 func TestPlainSuccessIsDeposited(t *testing.T) {
 	budget := httpretry.HostBudget{Ratio: 1}
 	base := retrytest.Play(retrytest.Status(200))
-	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{Budget: &budget}})
+	transport := retrytest.New(t,
+		httpretry.Config{Base: base, Policy: httpretry.Policy{Budget: &budget}})
 	for range 3 {
 		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
 		require.NoError(t, err)

@@ -204,7 +204,8 @@ func (p Policy) problems(path string) error {
 	check("MaxElapsed", checkLimit(p.MaxElapsed, "limit"))
 	// A nil pointer in an interface is not nil, and would panic only later.
 	if isNil(p.Budget) {
-		check("Budget", fmt.Errorf("a nil %T: want no value for the default, or a usable Budget", p.Budget))
+		check("Budget",
+			fmt.Errorf("a nil %T: want no value for the default, or a usable Budget", p.Budget))
 	} else if v, ok := p.Budget.(interface{ Validate() error }); ok {
 		check("Budget", v.Validate())
 	}

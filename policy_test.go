@@ -59,7 +59,8 @@ func TestNewReportsEverything(t *testing.T) {
 		"Policy.Backoff: FullJitter.Max: 1ms: want at least Base (1s), or 0 for the default (30s)",
 		"Policy.AttemptTimeout: -2ns: want at least 1ms, or 0 for no timeout",
 		"Policy.MaxElapsed: -1h0m0s: want at least 1ms, or 0 for no limit",
-		"Policy.Budget: HostBudget.Ratio: -0.5: want 0 (the default, 0.1) or a number from 0.000001 to 1000000",
+		"Policy.Budget: HostBudget.Ratio: -0.5: want 0 (the default, 0.1) or a number from " +
+			"0.000001 to 1000000",
 		`Policy.IdempotencyHeader: "Idempotency Key": want a header name`,
 		"Policy.ResumeIdle: -3ns: want at least 1ms, or 0 for no limit",
 		`Policies["b.test"].IdempotencyHeader: "Host": want a header that HTTP does not define`,
@@ -77,8 +78,12 @@ func TestNewReportsEverything(t *testing.T) {
 	}
 
 	for range 20 { // the order of a map changes
-		_, again := httpretry.New(httpretry.Config{Policy: bad, Policies: map[string]httpretry.Policy{"b.test": bad, "a.test": bad, "c.test": bad}})
-		_, err := httpretry.New(httpretry.Config{Policy: bad, Policies: map[string]httpretry.Policy{"c.test": bad, "b.test": bad, "a.test": bad}})
+		_, again := httpretry.New(
+			httpretry.Config{Policy: bad,
+				Policies: map[string]httpretry.Policy{"b.test": bad, "a.test": bad, "c.test": bad}})
+		_, err := httpretry.New(
+			httpretry.Config{Policy: bad,
+				Policies: map[string]httpretry.Policy{"c.test": bad, "b.test": bad, "a.test": bad}})
 		require.EqualError(t, err, again.Error())
 	}
 }
@@ -86,7 +91,8 @@ func TestNewReportsEverything(t *testing.T) {
 func TestPolicyValidate(t *testing.T) {
 	require.NoError(t, httpretry.Policy{}.Validate())
 	require.NoError(t, httpretry.Policy{ReplayBuffer: -1, Budget: httpretry.Unlimited{}}.Validate())
-	require.EqualError(t, httpretry.Policy{MaxAttempts: -3, AttemptTimeout: -1, MaxElapsed: -1}.Validate(),
+	require.EqualError(t,
+		httpretry.Policy{MaxAttempts: -3, AttemptTimeout: -1, MaxElapsed: -1}.Validate(),
 		"httpretry: Policy.AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout\n"+
 			"httpretry: Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit")
 }
@@ -109,7 +115,8 @@ func TestHeaderNames(t *testing.T) {
 
 // A header that means something else is not overwritten.
 func TestHeaderNamesOfHTTP(t *testing.T) {
-	for name := range strings.FieldsSeq(`content-length Transfer-Encoding Trailer host connection AUTHORIZATION Cookie
+	for name := range strings.FieldsSeq(
+		`content-length Transfer-Encoding Trailer host connection AUTHORIZATION Cookie
 		Range Accept Accept-Encoding accept-language User-Agent Expect TE Upgrade Proxy-Connection Proxy-Authorization
 		If-Range If-None-Match Content-Type Content-Encoding Cache-Control Date Forwarded X-Forwarded-For Via Origin
 		Referer Sec-WebSocket-Key Access-Control-Request-Method HTTP2-Settings Keep-Alive Retry-After Max-Forwards
@@ -118,9 +125,11 @@ func TestHeaderNamesOfHTTP(t *testing.T) {
 		want := fmt.Sprintf("%q: want a header that HTTP does not define", name)
 		_, err := httpretry.New(httpretry.Config{AttemptHeader: name})
 		require.EqualError(t, err, "httpretry: Config.AttemptHeader: "+want)
-		require.EqualError(t, httpretry.Policy{IdempotencyHeader: name}.Validate(), "httpretry: Policy.IdempotencyHeader: "+want)
+		require.EqualError(t, httpretry.Policy{IdempotencyHeader: name}.Validate(),
+			"httpretry: Policy.IdempotencyHeader: "+want)
 	}
-	for name := range strings.FieldsSeq(`X-Stainless-Retry-Count Amz-Sdk-Request Request-Id X-Request-Id X-Amz-Client-Token
+	for name := range strings.FieldsSeq(
+		`X-Stainless-Retry-Count Amz-Sdk-Request Request-Id X-Request-Id X-Amz-Client-Token
 		Repeatability-Request-ID Ranges Cookies Dates Retry Attempt If Proxy`) {
 		_, err := httpretry.New(httpretry.Config{AttemptHeader: name})
 		require.NoError(t, err, name)
@@ -135,14 +144,19 @@ func TestAttemptHeaderIsNoKey(t *testing.T) {
 		{AttemptHeader: "idempotency-key"},
 		{AttemptHeader: "X-Idempotency-Key"},
 		{AttemptHeader: "request-id", Policy: keyed},
-		{AttemptHeader: "Request-Id", Policies: map[string]httpretry.Policy{"a.test": {}, "b.test": keyed}},
+		{AttemptHeader: "Request-Id",
+			Policies: map[string]httpretry.Policy{"a.test": {}, "b.test": keyed}},
 		{Policy: httpretry.Policy{IdempotencyHeader: "retry-attempt"}}, // the default
 	} {
 		_, err := httpretry.New(cfg)
 		name := cmp.Or(cfg.AttemptHeader, "Retry-Attempt")
-		require.EqualError(t, err, fmt.Sprintf("httpretry: Config.AttemptHeader: %q: want a header that is not for idempotency keys", name))
+		require.EqualError(t, err,
+			fmt.Sprintf(
+				"httpretry: Config.AttemptHeader: %q: want a header that is not for "+
+					"idempotency keys", name))
 	}
-	_, err := httpretry.New(httpretry.Config{AttemptHeader: "-", Policy: httpretry.Policy{IdempotencyHeader: "Retry-Attempt"}})
+	_, err := httpretry.New(httpretry.Config{
+		AttemptHeader: "-", Policy: httpretry.Policy{IdempotencyHeader: "Retry-Attempt"}})
 	require.NoError(t, err)
 }
 
@@ -167,8 +181,8 @@ func TestDurationsWithoutUnit(t *testing.T) {
 			_, err = httpretry.New(httpretry.Config{Policies: map[string]policy{"a.test": of(d)}})
 			require.EqualError(t, err, `httpretry: Config.Policies["a.test"].`+problem)
 
-			base := retrytest.Play(retrytest.Status(200))
-			req := retrytest.Request(t, "GET", "http://a.test/", "")
+			base := retrytest.Play(s200)
+			req := newGet(t)
 			_, err = retrytest.New(t, httpretry.Config{Base: base}).
 				RoundTrip(req.WithContext(httpretry.WithPolicy(t.Context(), of(d))))
 			require.EqualError(t, err, "httpretry: not sent: Policy."+problem)
@@ -181,11 +195,13 @@ func TestDurationsWithoutUnit(t *testing.T) {
 
 // A request with an invalid policy fails before anything is sent.
 func TestInvalidContextPolicy(t *testing.T) {
-	base, body := retrytest.Play(retrytest.Status(200)), retrytest.Counted("text")
+	base, body := retrytest.Play(s200), retrytest.Counted("text")
 	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{AttemptTimeout: -1, MaxElapsed: -1})
-	_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
-	require.EqualError(t, err, "httpretry: not sent: Policy.AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout\n"+
-		"Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit")
+	_, err := retrytest.New(t, httpretry.Config{Base: base}).
+		RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
+	require.EqualError(t, err,
+		"httpretry: not sent: Policy.AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout\n"+
+			"Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit")
 	var all *httpretry.Error
 	require.ErrorAs(t, err, &all)
 	assert.Zero(t, all.Attempts)
@@ -194,13 +210,14 @@ func TestInvalidContextPolicy(t *testing.T) {
 
 // A context's policy is not known to New, which checks the others for this.
 func TestContextPolicysKeyIsNoAttempt(t *testing.T) {
-	base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+	base := retrytest.Play(s503, s200)
 	policy := retrytest.RetryEvery(0)
 	policy.IdempotencyHeader, policy.NewIdempotencyKey = "retry-attempt", httpretry.RandomKey
 	req := retrytest.Request(t, "POST", "http://a.test/", "text")
 	req = req.WithContext(httpretry.WithPolicy(req.Context(), policy))
 	_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(req)
-	require.EqualError(t, err, `httpretry: not sent: Policy.IdempotencyHeader: "Retry-Attempt": want another header than Config.AttemptHeader`)
+	require.EqualError(t, err,
+		`httpretry: not sent: Policy.IdempotencyHeader: "Retry-Attempt": want another header than Config.AttemptHeader`)
 	assert.Empty(t, base.Attempts())
 
 	req = retrytest.Request(t, "POST", "http://a.test/", "text")
@@ -241,7 +258,7 @@ func TestPolicyChoice(t *testing.T) {
 		"http://BÜCHER.de/":                7,
 		"http://api.test:443@example.com/": 2,
 	} {
-		base := retrytest.Play(retrytest.Status(503))
+		base := retrytest.Play(s503)
 		cfg.Base = base
 		transport := retrytest.New(t, cfg)
 		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
@@ -259,11 +276,12 @@ func TestPolicyChoice(t *testing.T) {
 
 // A policy in Policies inherits nothing.
 func TestNoInheritance(t *testing.T) {
-	base := retrytest.Play(retrytest.Status(503))
-	cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Policies: map[string]httpretry.Policy{
-		"a.test": {Backoff: strategies.Constant{}},
-	}}
-	resp, err := retrytest.New(t, cfg).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	base := retrytest.Play(s503)
+	cfg := httpretry.Config{
+		Base: base, Policy: retrytest.RetryEvery(0), Policies: map[string]httpretry.Policy{
+			"a.test": {Backoff: strategies.Constant{}},
+		}}
+	resp, err := retrytest.New(t, cfg).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 3, "the default, not Config.Policy's five")
@@ -271,12 +289,12 @@ func TestNoInheritance(t *testing.T) {
 
 // A Config may be modified after New.
 func TestConfigIsCopied(t *testing.T) {
-	base := retrytest.Play(retrytest.Status(503))
+	base := retrytest.Play(s503)
 	policies := map[string]httpretry.Policy{"a.test": retrytest.RetryEvery(0)}
 	cfg := httpretry.Config{Base: base, Policies: policies}
 	transport := retrytest.New(t, cfg)
 	policies["a.test"] = httpretry.Policy{MaxAttempts: 1}
-	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	resp, err := transport.RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 5)
@@ -294,7 +312,7 @@ func TestPolicysIdempotent(t *testing.T) {
 		{"POST", "/safe", "", 5},
 		{"POST", "/", "k", 5},
 	} {
-		base := retrytest.Play(retrytest.Status(503))
+		base := retrytest.Play(s503)
 		req := retrytest.Request(t, tt.method, "http://a.test"+tt.path, "")
 		if tt.key != "" {
 			req.Header.Set("Request-Id", tt.key)
@@ -319,12 +337,18 @@ func TestNilValues(t *testing.T) {
 		cfg  httpretry.Config
 		want string
 	}{
-		"Base":           {httpretry.Config{Base: base}, "httpretry: Config.Base: a nil *http.Transport: want "},
-		"function":       {httpretry.Config{Base: retrytest.BaseFunc(nil)}, "httpretry: Config.Base: a nil retrytest.BaseFunc: want "},
-		"RetryTransport": {httpretry.Config{Base: retrying}, "httpretry: Config.Base: a nil *httpretry.RetryTransport: want "},
-		"Budget":         {httpretry.Config{Policy: httpretry.Policy{Budget: budget}}, "httpretry: Config.Policy.Budget: a nil *httpretry.HostBudget: want "},
-		"another Budget": {httpretry.Config{Policy: httpretry.Policy{Budget: unlimited}}, "httpretry: Config.Policy.Budget: a nil *httpretry.Unlimited: want "},
-		"a host's Budget": {httpretry.Config{Policies: map[string]httpretry.Policy{"a.test": {Budget: budget}}},
+		"Base": {
+			httpretry.Config{Base: base}, "httpretry: Config.Base: a nil *http.Transport: want "},
+		"function": {httpretry.Config{Base: retrytest.BaseFunc(nil)},
+			"httpretry: Config.Base: a nil retrytest.BaseFunc: want "},
+		"RetryTransport": {httpretry.Config{Base: retrying},
+			"httpretry: Config.Base: a nil *httpretry.RetryTransport: want "},
+		"Budget": {httpretry.Config{Policy: httpretry.Policy{Budget: budget}},
+			"httpretry: Config.Policy.Budget: a nil *httpretry.HostBudget: want "},
+		"another Budget": {httpretry.Config{Policy: httpretry.Policy{Budget: unlimited}},
+			"httpretry: Config.Policy.Budget: a nil *httpretry.Unlimited: want "},
+		"a host's Budget": {
+			httpretry.Config{Policies: map[string]httpretry.Policy{"a.test": {Budget: budget}}},
 			`httpretry: Config.Policies["a.test"].Budget: a nil *httpretry.HostBudget: want `},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -335,7 +359,8 @@ func TestNilValues(t *testing.T) {
 			assert.NotContains(t, err.Error(), "\n", "one problem")
 		})
 	}
-	require.ErrorContains(t, httpretry.Policy{Budget: budget}.Validate(), "httpretry: Policy.Budget: a nil *httpretry.HostBudget: want ")
+	require.ErrorContains(t, httpretry.Policy{Budget: budget}.Validate(),
+		"httpretry: Policy.Budget: a nil *httpretry.HostBudget: want ")
 }
 
 // Each text says what is allowed.
@@ -344,12 +369,21 @@ func TestTextsSayWhatIsAllowed(t *testing.T) {
 		cfg  httpretry.Config
 		want []string // in the text
 	}{
-		"AttemptTimeout":  {httpretry.Config{Policy: httpretry.Policy{AttemptTimeout: -1}}, []string{"Config.Policy.AttemptTimeout: -1ns: ", "want at least 1ms, or 0 for no timeout"}},
-		"ResumeIdle":      {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: -1}}, []string{"Config.Policy.ResumeIdle: -1ns: ", "want at least 1ms, or 0 for no limit"}},
-		"MaxElapsed":      {httpretry.Config{Policy: httpretry.Policy{MaxElapsed: -1}}, []string{"Config.Policy.MaxElapsed: -1ns: ", "want at least 1ms, or 0 for no limit"}},
-		"Cooldown":        {httpretry.Config{Policy: httpretry.Policy{Cooldown: 7}}, []string{"Config.Policy.Cooldown: Cooldown(7): ", "want CooldownSend, CooldownWait or CooldownFail"}},
-		"every host":      {httpretry.Config{Policies: map[string]httpretry.Policy{"*": {}}}, []string{`Config.Policies["*"]: `, "use Config.Policy"}},
-		"part of a label": {httpretry.Config{Policies: map[string]httpretry.Policy{"api*.test": {}}}, []string{`Config.Policies["api*.test"]: `}},
+		"AttemptTimeout": {httpretry.Config{Policy: httpretry.Policy{AttemptTimeout: -1}},
+			[]string{
+				"Config.Policy.AttemptTimeout: -1ns: ", "want at least 1ms, or 0 for no timeout"}},
+		"ResumeIdle": {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: -1}},
+			[]string{"Config.Policy.ResumeIdle: -1ns: ", "want at least 1ms, or 0 for no limit"}},
+		"MaxElapsed": {httpretry.Config{Policy: httpretry.Policy{MaxElapsed: -1}},
+			[]string{"Config.Policy.MaxElapsed: -1ns: ", "want at least 1ms, or 0 for no limit"}},
+		"Cooldown": {httpretry.Config{Policy: httpretry.Policy{Cooldown: 7}},
+			[]string{"Config.Policy.Cooldown: Cooldown(7): ",
+				"want CooldownSend, CooldownWait or CooldownFail"}},
+		"every host": {httpretry.Config{Policies: map[string]httpretry.Policy{"*": {}}},
+			[]string{`Config.Policies["*"]: `, "use Config.Policy"}},
+		"part of a label": {
+			httpretry.Config{Policies: map[string]httpretry.Policy{"api*.test": {}}},
+			[]string{`Config.Policies["api*.test"]: `}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := httpretry.New(tt.cfg)
@@ -367,11 +401,11 @@ func TestUnlimitedAttempts(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.MaxAttempts = -1
 	require.NoError(t, policy.Validate())
-	var steps []retrytest.Step
+	var steps script
 	for range 1000 {
-		steps = append(steps, retrytest.Status(503))
+		steps = append(steps, s503)
 	}
-	base := retrytest.Play(append(steps, retrytest.Status(200))...)
+	base := retrytest.Play(append(steps, s200)...)
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
 		RoundTrip(retrytest.Request(t, "PUT", "http://a.test/", "text"))
 	require.NoError(t, err)
@@ -386,12 +420,12 @@ func TestUnlimitedRetryAfter(t *testing.T) {
 		t.Run(cooldown.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const day = 24 * time.Hour
-				base := retrytest.Play(retrytest.Status(429, "Retry-After", "864000"), retrytest.Status(200))
+				base := retrytest.Play(retrytest.Status(429, "Retry-After", "864000"), s200)
 				policy := retrytest.RetryEvery(time.Second)
 				policy.MaxRetryAfter, policy.Cooldown = -1, cooldown
 				require.NoError(t, policy.Validate())
 				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
-				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				resp, err := transport.RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				require.Len(t, base.Waits(), 1)
@@ -407,11 +441,12 @@ func TestUnlimitedUntilTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		defer cancel()
-		base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
+		base, events := retrytest.Play(s503), new(retrytest.Record)
 		policy := retrytest.RetryEvery(time.Second)
 		policy.MaxAttempts, policy.MaxRetryAfter = -1, -1
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		resp, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+			RoundTrip(newGet(t).WithContext(ctx))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())

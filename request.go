@@ -80,7 +80,7 @@ func (c *call) failUnsent(err error) (*http.Response, error) {
 		return nil, err
 	}
 	// A RoundTripper closes the body on errors, too. Close may block.
-	if closeErr := bounded.Close(respbody.MaxTime, c.caller.req.Body); closeErr != nil {
+	if closeErr := bounded.Close(bounded.MaxTime, c.caller.req.Body); closeErr != nil {
 		err = errors.Join(err, closeErr)
 	}
 	return nil, err
@@ -140,7 +140,8 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 
 // finish returns the last attempt's result to the caller. With WaitOnBudget it
 // waits first.
-func (c *call) finish(resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
+func (c *call) finish(
+	resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
 	// fail releases the attempt, so it comes before the wait.
 	if err != nil {
 		err = c.fail(err, reason)
@@ -180,7 +181,8 @@ func (c *call) fail(err error, reason Reason) error {
 	c.progress = progressDone
 
 	// An error with a hint tells users which field to set.
-	unchanged := sentOnce && reason.hint() == "" && !isOwnError(err) && !c.caller.hidesCancel(err, reason)
+	unchanged := sentOnce && reason.hint() == "" && !isOwnError(err) &&
+		!c.caller.hidesCancel(err, reason)
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())

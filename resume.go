@@ -27,7 +27,8 @@ const minProgress = 64 << 10
 func (c *call) resumable(resp *http.Response, reason Reason) (resume.Part, bool) {
 	p := c.policy
 	// An outer RetryTransport resumes, as it retries.
-	if !p.Resume || reason != ReasonSuccess || c.maxAttempts() == 1 || !c.idempotent || c.caller.outer() != nil {
+	if !p.Resume || reason != ReasonSuccess || c.maxAttempts() == 1 || !c.idempotent ||
+		c.caller.outer() != nil {
 		return resume.Part{}, false
 	}
 	part, ok := resume.Of(c.caller.req, resp)
@@ -348,7 +349,8 @@ func (b *resumingBody) same(resp *http.Response) func() bool {
 
 // fail ends the body with the error that broke it, to which it adds the result
 // of the attempts to resume it. With WaitOnBudget it waits first.
-func (b *resumingBody) fail(resp *http.Response, err error, wait time.Duration, reason Reason) error {
+func (b *resumingBody) fail(
+	resp *http.Response, err error, wait time.Duration, reason Reason) error {
 	c := &b.call
 	if resp != nil {
 		wait -= c.discard(resp)

@@ -143,7 +143,8 @@ func (b *cutBody) Close() error {
 
 // resuming returns a policy that resumes without a wait.
 func resuming() httpretry.Policy {
-	return httpretry.Policy{Resume: true, Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+	return httpretry.Policy{
+		Resume: true, Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
 }
 
 func get(t testing.TB, rt http.RoundTripper, header ...string) *http.Response {
@@ -172,21 +173,28 @@ func TestResume(t *testing.T) {
 		{"whole", nil, nil, [2]int{0, size}, []string{""}},
 		{"once", []int{100_000}, nil, [2]int{0, size}, []string{"", "bytes=100000-299999"}},
 		{"before the first byte", []int{0}, nil, [2]int{0, size}, []string{"", "bytes=0-299999"}},
-		{"before the last byte", []int{size - 1}, nil, [2]int{0, size}, []string{"", "bytes=299999-299999"}},
-		{"twice", []int{100, 100}, nil, [2]int{0, size}, []string{"", "bytes=100-299999", "bytes=200-299999"}},
+		{"before the last byte", []int{size - 1}, nil, [2]int{0, size},
+			[]string{"", "bytes=299999-299999"}},
+		{"twice", []int{100, 100}, nil, [2]int{0, size},
+			[]string{"", "bytes=100-299999", "bytes=200-299999"}},
 		{"often, with progress", []int{70_000, 70_000, 70_000, 70_000}, nil, [2]int{0, size},
-			[]string{"", "bytes=70000-299999", "bytes=140000-299999", "bytes=210000-299999", "bytes=280000-299999"}},
+			[]string{"", "bytes=70000-299999", "bytes=140000-299999", "bytes=210000-299999",
+				"bytes=280000-299999"}},
 		{"caller's range", []int{10, 10}, []string{"Range", "bytes=1000-1999"}, [2]int{1000, 2000},
 			[]string{"bytes=1000-1999", "bytes=1010-1999", "bytes=1020-1999"}},
-		{"caller's open range", []int{10}, []string{"Range", "bytes=299000-"}, [2]int{299_000, size},
+		{"caller's open range", []int{10}, []string{"Range", "bytes=299000-"},
+			[2]int{299_000, size},
 			[]string{"bytes=299000-", "bytes=299010-299999"}},
-		{"caller's suffix range", []int{10}, []string{"Range", "bytes=-50"}, [2]int{size - 50, size},
+		{"caller's suffix range", []int{10}, []string{"Range", "bytes=-50"},
+			[2]int{size - 50, size},
 			[]string{"bytes=-50", "bytes=299960-299999"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(size, tt.cuts...)
 			events := new(retrytest.Record)
-			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: resuming(), Observe: events.Observe}), tt.header...)
+			resp := get(t,
+				retrytest.New(t, httpretry.Config{
+					Base: o, Policy: resuming(), Observe: events.Observe}), tt.header...)
 			got, err := io.ReadAll(fullReads{t, resp.Body})
 			require.NoError(t, err)
 			assert.Equal(t, sha256.Sum256(o.data[tt.want[0]:tt.want[1]]), sha256.Sum256(got))
@@ -217,7 +225,8 @@ func TestResumeByDate(t *testing.T) {
 		text    string
 	}{
 		{"same", time.Minute, 0, []string{"", rest}, ""},
-		{"changed", time.Minute, time.Second, []string{"", rest}, "status 200 without the validator"},
+		{"changed", time.Minute, time.Second, []string{"", rest},
+			"status 200 without the validator"},
 		{"too young", time.Minute - time.Second, 0, []string{""}, "unexpected EOF"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -226,11 +235,13 @@ func TestResumeByDate(t *testing.T) {
 			modified := time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC)
 			o.answer = func(attempt int, w http.ResponseWriter) bool {
 				w.Header().Set("Date", modified.Add(tt.age).Format(http.TimeFormat))
-				http.ServeContent(w, o.requests[attempt-1], "file.bin", modified, bytes.NewReader(o.data))
+				http.ServeContent(w, o.requests[attempt-1], "file.bin", modified,
+					bytes.NewReader(o.data))
 				modified = modified.Add(tt.changed)
 				return true
 			}
-			got, err := readAll(t, o, get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()})))
+			got, err := readAll(t, o,
+				get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()})))
 			assert.Equal(t, tt.ranges, o.sent())
 			if tt.text != "" {
 				assert.ErrorContains(t, err, tt.text)
@@ -239,7 +250,8 @@ func TestResumeByDate(t *testing.T) {
 			}
 			require.NoError(t, err)
 			assert.Len(t, got, 1000)
-			assert.Equal(t, []string{"Mon, 02 Jan 2006 15:04:05 GMT"}, o.requests[1].Header["If-Range"])
+			assert.Equal(t, []string{"Mon, 02 Jan 2006 15:04:05 GMT"},
+				o.requests[1].Header["If-Range"])
 		})
 	}
 }
@@ -288,7 +300,9 @@ func TestResumeNever(t *testing.T) {
 		{name: "weak", origin: weak},
 		{name: "no validator", origin: func(o *origin) { o.etag = "" }},
 		{name: "POST", method: "POST"},
-		{name: "not idempotent", policy: func(p *httpretry.Policy) { p.Idempotent = func(*http.Request) bool { return false } }},
+		{name: "not idempotent", policy: func(p *httpretry.Policy) {
+			p.Idempotent = func(*http.Request) bool { return false }
+		}},
 		{name: "two ranges", header: []string{"Range", "bytes=0-9,20-29"}},
 		{name: "not a success", origin: func(o *origin) {
 			o.answer = func(_ int, w http.ResponseWriter) bool {
@@ -300,7 +314,9 @@ func TestResumeNever(t *testing.T) {
 		}},
 		{name: "a success that the policy retries", policy: func(p *httpretry.Policy) {
 			p.Backoff, p.MaxElapsed = strategies.Constant{Wait: time.Hour}, time.Minute
-			p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Transient }
+			p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
+				return httpretry.Transient
+			}
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -320,7 +336,8 @@ func TestResumeNever(t *testing.T) {
 				req = req.WithContext(tt.ctx(req.Context()))
 			}
 			events := new(retrytest.Record)
-			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			resp, err := retrytest.Unchecked(t,
+				httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 			require.NoError(t, err)
 			_, err = io.ReadAll(resp.Body)
 			assert.Equal(t, io.ErrUnexpectedEOF, err)
@@ -343,19 +360,28 @@ func TestResumeRejects(t *testing.T) {
 		length int
 		text   string
 	}{
-		{"another version", 10, 200, []string{"Etag", `"v2"`}, size, "status 200 without the validator"},
-		{"the same, but far", 2 << 20, 200, []string{"Etag", `"v1"`}, size, "2097152 bytes would have to be discarded"},
-		{"the same, but shorter", 10, 200, []string{"Etag", `"v1"`}, size - 1, "status 200 with another length"},
-		{"the rest of another version", 10, 206, []string{"Etag", `"v2"`, "Content-Range", "bytes 10-3145727/3145728"}, size - 10, "status 206 without the validator"},
-		{"a shifted range", 10, 206, []string{"Etag", `"v1"`, "Content-Range", "bytes 11-3145727/3145728"}, size - 11, `"bytes 11-3145727/3145728"`},
-		{"a range that is packed", 10, 206, []string{"Etag", `"v1"`, "Content-Range", "bytes 10-3145727/3145728", "Content-Encoding", "br"}, size - 10, "another content coding"},
+		{"another version", 10, 200, []string{"Etag", `"v2"`}, size,
+			"status 200 without the validator"},
+		{"the same, but far", 2 << 20, 200, []string{"Etag", `"v1"`}, size,
+			"2097152 bytes would have to be discarded"},
+		{"the same, but shorter", 10, 200, []string{"Etag", `"v1"`}, size - 1,
+			"status 200 with another length"},
+		{"the rest of another version", 10, 206, []string{"Etag", `"v2"`, "Content-Range",
+			"bytes 10-3145727/3145728"}, size - 10, "status 206 without the validator"},
+		{"a shifted range", 10, 206, []string{"Etag", `"v1"`, "Content-Range",
+			"bytes 11-3145727/3145728"}, size - 11, `"bytes 11-3145727/3145728"`},
+		{"a range that is packed", 10, 206,
+			[]string{"Etag", `"v1"`, "Content-Range", "bytes 10-3145727/3145728",
+				"Content-Encoding", "br"}, size - 10, "another content coding"},
 		{"no range", 10, 206, []string{"Etag", `"v1"`}, size - 10, "status 206 with Content-Range"},
-		{"a redirect", 10, 302, []string{"Etag", `"v1"`, "Location", "http://b.test/"}, 0, "status 302"},
+		{"a redirect", 10, 302, []string{"Etag", `"v1"`, "Location", "http://b.test/"}, 0,
+			"status 302"},
 		{"not modified", 10, 304, []string{"Etag", `"v1"`}, 0, "status 304"},
 		{"an expired signature", 10, 403, nil, 30, "status 403"},
 		{"gone", 10, 404, nil, 30, "status 404"},
 		{"a failed precondition", 10, 412, nil, 30, "status 412"},
-		{"a range that cannot be satisfied", 10, 416, []string{"Content-Range", "bytes */5"}, 30, "status 416"},
+		{"a range that cannot be satisfied", 10, 416, []string{"Content-Range", "bytes */5"}, 30,
+			"status 416"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(size, tt.cut)
@@ -373,7 +399,9 @@ func TestResumeRejects(t *testing.T) {
 			var ledger retrytest.Ledger
 			policy := resuming()
 			policy.Budget = &ledger
-			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
+			resp := get(t,
+				retrytest.New(t,
+					httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
 			got, err := readAll(t, o, resp)
 			assert.Len(t, got, tt.cut)
 			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
@@ -390,7 +418,8 @@ func TestResumeRejects(t *testing.T) {
 			assert.Equal(t, httpretry.ReasonNotResumable, reason)
 			assert.Zero(t, o.open.Load(), "nothing is held")
 			// The answer is not a transient failure.
-			assert.Equal(t, []string{"deposit http://a.test", "withdraw http://a.test", "deposit charged http://a.test"}, ledger.Entries)
+			assert.Equal(t, []string{"deposit http://a.test", "withdraw http://a.test",
+				"deposit charged http://a.test"}, ledger.Entries)
 		})
 	}
 }
@@ -409,7 +438,8 @@ func TestResumeSkips(t *testing.T) {
 		{"of a range", 10, []string{"Range", "bytes=1000-1999"}, [2]int{1000, 2000}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o := newOrigin(3<<20, tt.cut, 100, 500) // the second cut is in the bytes that are skipped
+			// the second cut is in the bytes that are skipped
+			o := newOrigin(3<<20, tt.cut, 100, 500)
 			o.answer = func(attempt int, w http.ResponseWriter) bool {
 				if attempt > 1 {
 					w.Header().Set("Etag", `"v1"`)
@@ -419,7 +449,8 @@ func TestResumeSkips(t *testing.T) {
 			}
 			policy := resuming()
 			policy.MaxAttempts = 5
-			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy}), tt.header...)
+			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy}),
+				tt.header...)
 			got, err := io.ReadAll(fullReads{t, resp.Body})
 			require.NoError(t, err)
 			assert.Equal(t, sha256.Sum256(o.data[tt.want[0]:tt.want[1]]), sha256.Sum256(got))
@@ -437,12 +468,15 @@ func TestResumeStopsAtTheEndOfTheRange(t *testing.T) {
 		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			resp, err := o.RoundTrip(req)
 			if len(o.sent()) == 2 {
-				resp.StatusCode, resp.ContentLength, resp.Body = 200, 3000, newStalling(o.data[:2000])
+				resp.StatusCode, resp.ContentLength, resp.Body = 200, 3000,
+					newStalling(o.data[:2000])
 				resp.Header.Del("Content-Range")
 			}
 			return resp, err
 		})
-		got, err := io.ReadAll(get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()}), "Range", "bytes=1000-1999").Body)
+		got, err := io.ReadAll(
+			get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()}), "Range",
+				"bytes=1000-1999").Body)
 		require.NoError(t, err)
 		assert.Equal(t, o.data[1000:2000], got)
 	})
@@ -460,7 +494,8 @@ func TestResumeSame(t *testing.T) {
 				assert.Equal(t, 206, next.StatusCode)
 				return same
 			}
-			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy}), "If-Range", `"mine"`)
+			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy}),
+				"If-Range", `"mine"`)
 			got, err := readAll(t, o, resp)
 			if same {
 				assert.NoError(t, err)
@@ -504,22 +539,42 @@ func TestResumeLimits(t *testing.T) {
 		text     string
 	}{
 		{name: "attempts", reason: httpretry.ReasonAttempts, attempts: 3, elapsed: 2 * time.Second},
-		{name: "attempts that are answered", answer: unavailable(), reason: httpretry.ReasonAttempts, attempts: 3, elapsed: 2 * time.Second, text: "(last attempt: status 503)"},
+		{name: "attempts that are answered", answer: unavailable(),
+			reason: httpretry.ReasonAttempts, attempts: 3, elapsed: 2 * time.Second,
+			text: "(last attempt: status 503)"},
 		{name: "backoff", policy: func(p *httpretry.Policy) {
 			p.Backoff = strategies.Exponential{Base: time.Second, Max: time.Hour}
 		}, reason: httpretry.ReasonAttempts, attempts: 3, elapsed: 3 * time.Second},
-		{name: "MaxElapsed", policy: func(p *httpretry.Policy) { p.MaxElapsed = 500 * time.Millisecond }, reason: httpretry.ReasonDeadline, attempts: 1},
-		{name: "MaxElapsed, later", policy: func(p *httpretry.Policy) { p.MaxElapsed = 1500 * time.Millisecond }, reason: httpretry.ReasonDeadline, attempts: 2, elapsed: time.Second},
-		{name: "deadline", deadline: 1500 * time.Millisecond, reason: httpretry.ReasonDeadline, attempts: 2, elapsed: time.Second},
-		{name: "budget", policy: func(p *httpretry.Policy) { p.Budget = &httpretry.HostBudget{Burst: 1} }, reason: httpretry.ReasonBudget, attempts: 2, elapsed: time.Second, text: "Policy.Budget refused"},
-		{name: "budget at once", policy: func(p *httpretry.Policy) { p.Budget = retrytest.UsedUp{} }, reason: httpretry.ReasonBudget, attempts: 1, text: "Policy.Budget refused"},
-		{name: "WaitOnBudget", policy: func(p *httpretry.Policy) { p.Budget, p.WaitOnBudget = retrytest.UsedUp{}, true }, reason: httpretry.ReasonBudget, attempts: 1, elapsed: time.Second},
-		{name: "Retry-After", answer: unavailable("Retry-After", "120"), reason: httpretry.ReasonRetryAfter, attempts: 2, elapsed: time.Second},
-		{name: "X-Should-Retry", answer: unavailable("X-Should-Retry", "false"), reason: httpretry.ReasonDoNotRetry, attempts: 2, elapsed: time.Second},
-		{name: "not transient", failure: context.Canceled, reason: httpretry.ReasonPermanent, attempts: 1},
-		{name: "a limit of a layer", failure: &http.MaxBytesError{Limit: 10}, reason: httpretry.ReasonPermanent, attempts: 1},
+		{name: "MaxElapsed", policy: func(p *httpretry.Policy) {
+			p.MaxElapsed = 500 * time.Millisecond
+		}, reason: httpretry.ReasonDeadline, attempts: 1},
+		{name: "MaxElapsed, later", policy: func(p *httpretry.Policy) {
+			p.MaxElapsed = 1500 * time.Millisecond
+		}, reason: httpretry.ReasonDeadline, attempts: 2, elapsed: time.Second},
+		{name: "deadline", deadline: 1500 * time.Millisecond, reason: httpretry.ReasonDeadline,
+			attempts: 2, elapsed: time.Second},
+		{name: "budget", policy: func(p *httpretry.Policy) {
+			p.Budget = &httpretry.HostBudget{Burst: 1}
+		}, reason: httpretry.ReasonBudget, attempts: 2, elapsed: time.Second,
+			text: "Policy.Budget refused"},
+		{name: "budget at once", policy: func(p *httpretry.Policy) {
+			p.Budget = retrytest.UsedUp{}
+		}, reason: httpretry.ReasonBudget, attempts: 1, text: "Policy.Budget refused"},
+		{name: "WaitOnBudget", policy: func(p *httpretry.Policy) {
+			p.Budget, p.WaitOnBudget = retrytest.UsedUp{}, true
+		}, reason: httpretry.ReasonBudget, attempts: 1, elapsed: time.Second},
+		{name: "Retry-After", answer: unavailable("Retry-After", "120"),
+			reason: httpretry.ReasonRetryAfter, attempts: 2, elapsed: time.Second},
+		{name: "X-Should-Retry", answer: unavailable("X-Should-Retry", "false"),
+			reason: httpretry.ReasonDoNotRetry, attempts: 2, elapsed: time.Second},
+		{name: "not transient", failure: context.Canceled,
+			reason: httpretry.ReasonPermanent, attempts: 1},
+		{name: "a limit of a layer", failure: &http.MaxBytesError{Limit: 10},
+			reason: httpretry.ReasonPermanent, attempts: 1},
 		{name: "not transient for the policy", policy: func(p *httpretry.Policy) {
-			p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
+			p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
+				return httpretry.Final
+			}
 		}, reason: httpretry.ReasonPermanent, attempts: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -533,13 +588,14 @@ func TestResumeLimits(t *testing.T) {
 				}
 				events := new(retrytest.Record)
 				start := time.Now()
-				req := retrytest.Request(t, "GET", "http://a.test/", "")
+				req := newGet(t)
 				if tt.deadline > 0 {
 					ctx, cancel := context.WithTimeout(req.Context(), tt.deadline)
 					defer cancel()
 					req = req.WithContext(ctx)
 				}
-				resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+				resp, err := retrytest.New(t, httpretry.Config{
+					Base: o, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 				require.NoError(t, err)
 				defer resp.Body.Close()
 				_, err = readAll(t, o, resp)
@@ -567,23 +623,23 @@ func TestResumeLimits(t *testing.T) {
 // Hazard D11: a server that breaks off after each 64 KiB gets a request for
 // each of them, until MaxElapsed or the deadline.
 func TestResumeProgressWithoutEnd(t *testing.T) {
-	for _, limit := range []string{"MaxElapsed", "deadline"} {
-		t.Run(limit, func(t *testing.T) {
+	const limit = 10500 * time.Millisecond
+	for name, tt := range map[string]struct{ elapsed, deadline time.Duration }{
+		"MaxElapsed": {limit, time.Hour},
+		"deadline":   {0, limit},
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := newOrigin(40 * (64 << 10))
 				o.cut = func(int) int { return 64 << 10 }
 				policy, events := resuming(), new(retrytest.Record)
 				policy.Backoff = strategies.Constant{Wait: time.Second}
-				ctx := t.Context()
-				if limit == "MaxElapsed" {
-					policy.MaxElapsed = 10500 * time.Millisecond
-				} else {
-					deadline, cancel := context.WithTimeout(ctx, 10500*time.Millisecond)
-					defer cancel()
-					ctx = deadline
-				}
-				resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				policy.MaxElapsed = tt.elapsed
+				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+				defer cancel()
+				resp, err := retrytest.New(t,
+					httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				defer resp.Body.Close()
 				_, err = readAll(t, o, resp)
@@ -606,7 +662,8 @@ func TestResumeProgress(t *testing.T) {
 		policy.Backoff = strategies.Exponential{Base: time.Second, Max: time.Hour}
 		policy.MaxAttempts = 4
 		events := new(retrytest.Record)
-		resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
+		resp := get(t,
+			retrytest.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
 		got, err := readAll(t, o, resp)
 		require.NoError(t, err)
 		assert.Len(t, got, 1<<20)
@@ -649,8 +706,10 @@ func TestResumeBudget(t *testing.T) {
 	}{
 		{"rest", []int{100}, 1 << 20, "deposit withdraw deposit charged"},
 		{"short rest", []int{1<<20 - 10}, 1 << 20, "deposit withdraw deposit charged"},
-		{"progress", []int{100, chunk, chunk}, 1 << 20, "deposit withdraw deposit charged withdraw deposit charged withdraw deposit charged"},
-		{"no progress", []int{100, chunk - 1}, 1 << 20, "deposit withdraw withdraw deposit charged"},
+		{"progress", []int{100, chunk, chunk}, 1 << 20,
+			"deposit withdraw deposit charged withdraw deposit charged withdraw deposit charged"},
+		{"no progress", []int{100, chunk - 1}, 1 << 20,
+			"deposit withdraw withdraw deposit charged"},
 		{"caller reads so far", []int{100}, 100 + chunk, "deposit withdraw deposit charged"},
 		{"caller closes", []int{100}, 200, "deposit withdraw deposit charged"},
 		{"caller closes before", []int{100}, 100, "deposit"},
@@ -663,7 +722,9 @@ func TestResumeBudget(t *testing.T) {
 			resp := get(t, retrytest.New(t, httpretry.Config{Base: o, Policy: policy}))
 			_, err := io.ReadFull(resp.Body, make([]byte, tt.read))
 			require.NoError(t, err)
-			entries := func() string { return strings.ReplaceAll(strings.Join(ledger.Entries, " "), " http://a.test", "") }
+			entries := func() string {
+				return strings.ReplaceAll(strings.Join(ledger.Entries, " "), " http://a.test", "")
+			}
 			// A body that was read to its end need not be closed for that.
 			if tt.read == len(o.data) {
 				assert.Equal(t, tt.want, entries())
@@ -685,7 +746,8 @@ func TestResumeWithoutProgressIsCharged(t *testing.T) {
 	_, err := readAll(t, o, resp)
 	require.Error(t, err)
 	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, []string{"deposit http://a.test", "withdraw http://a.test", "withdraw http://a.test"}, ledger.Entries)
+	assert.Equal(t, []string{"deposit http://a.test", "withdraw http://a.test",
+		"withdraw http://a.test"}, ledger.Entries)
 }
 
 // A cool-down that another request has begun delays a resume.
@@ -701,7 +763,8 @@ func TestResumeRespectsCooldowns(t *testing.T) {
 		}
 		transport := retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()})
 		resp := get(t, transport)
-		other, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(httpretry.WithoutRetries(t.Context())))
+		other, err := transport.RoundTrip(
+			newGet(t).WithContext(httpretry.WithoutRetries(t.Context())))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, other)
 		start := time.Now()
@@ -722,7 +785,7 @@ func TestResumeBeginsCooldowns(t *testing.T) {
 		transport := retrytest.New(t, httpretry.Config{Base: o, Policy: policy})
 		_, err := readAll(t, o, get(t, transport))
 		require.Error(t, err)
-		_, err = transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		_, err = transport.RoundTrip(newGet(t))
 		_, cooling := errors.AsType[*httpretry.CooldownError](err)
 		assert.True(t, cooling, "%v", err)
 	})
@@ -738,8 +801,10 @@ func TestResumeEndsWhileItWaits(t *testing.T) {
 		end  func(cancel context.CancelCauseFunc, body io.Closer)
 		want []error
 	}{
-		{"cancel", func(cancel context.CancelCauseFunc, _ io.Closer) { cancel(errMine) }, []error{context.Canceled, errMine}},
-		{"Close", func(_ context.CancelCauseFunc, body io.Closer) { _ = body.Close() }, []error{http.ErrBodyReadAfterClose}},
+		{"cancel", func(cancel context.CancelCauseFunc, _ io.Closer) { cancel(errMine) },
+			[]error{context.Canceled, errMine}},
+		{"Close", func(_ context.CancelCauseFunc, body io.Closer) { _ = body.Close() },
+			[]error{http.ErrBodyReadAfterClose}},
 	} {
 		// Either in the wait, or while Base sends the request.
 		for _, inRoundTrip := range []bool{false, true} {
@@ -764,7 +829,8 @@ func TestResumeEndsWhileItWaits(t *testing.T) {
 					}
 					ctx, cancel := context.WithCancelCause(t.Context())
 					defer cancel(nil)
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+						RoundTrip(newGet(t).WithContext(ctx))
 					require.NoError(t, err)
 					start := time.Now()
 					ended := make(chan error)
@@ -785,7 +851,8 @@ func TestResumeEndsWhileItWaits(t *testing.T) {
 					if inRoundTrip {
 						assert.NotContains(t, ledger.Entries, "refund http://a.test")
 					} else {
-						assert.Contains(t, ledger.Entries, "refund http://a.test", "it was never sent")
+						assert.Contains(t, ledger.Entries, "refund http://a.test",
+							"it was never sent")
 					}
 				})
 			})
@@ -806,11 +873,12 @@ func TestResumeEndsWhileItWaitsOnBudget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o, policy := newOrigin(1000, 10), resuming()
-				policy.Backoff, policy.Budget, policy.WaitOnBudget = strategies.Constant{Wait: time.Hour}, retrytest.UsedUp{}, true
+				policy.Backoff, policy.Budget, policy.WaitOnBudget = strategies.Constant{
+					Wait: time.Hour}, retrytest.UsedUp{}, true
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: policy}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				start := time.Now()
 				time.AfterFunc(time.Second, func() { tt.end(cancel, resp.Body) })
@@ -864,7 +932,8 @@ func TestResumeReuseOfTheRequest(t *testing.T) {
 		assert.Empty(t, e.Request.Header)
 	}
 	req := retrytest.Request(t, "GET", "http://a.test/file", "")
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: resuming(), Observe: observe}).RoundTrip(req)
+	resp, err := retrytest.New(t,
+		httpretry.Config{Base: base, Policy: resuming(), Observe: observe}).RoundTrip(req)
 	require.NoError(t, err)
 	var read sync.WaitGroup
 	read.Go(func() {
@@ -930,7 +999,9 @@ func TestResumeIdle(t *testing.T) {
 				policy.MaxAttempts = 4
 				events := new(retrytest.Record)
 				start := time.Now()
-				resp := get(t, retrytest.New(t, httpretry.Config{Base: stallingBase(o, 100, 2), Policy: policy, Observe: events.Observe}))
+				resp := get(t,
+					retrytest.New(t, httpretry.Config{
+						Base: stallingBase(o, 100, 2), Policy: policy, Observe: events.Observe}))
 				_, err := io.ReadFull(resp.Body, make([]byte, 50))
 				require.NoError(t, err)
 				time.Sleep(time.Hour) // between two Reads
@@ -949,7 +1020,8 @@ func TestResumeIdle(t *testing.T) {
 			o := newOrigin(1000)
 			policy := resuming()
 			policy.ResumeIdle = 5 * time.Second
-			resp := get(t, retrytest.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
+			resp := get(t,
+				retrytest.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
 			_, err := readAll(t, o, resp)
 			e, ok := errors.AsType[*httpretry.Error](err)
 			require.True(t, ok, "%v", err)
@@ -973,7 +1045,8 @@ func TestResumeIdle(t *testing.T) {
 				policy := resuming()
 				policy.ResumeIdle = 5 * time.Second
 				start := time.Now()
-				got, err := readAll(t, o, get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: policy})))
+				got, err := readAll(t, o,
+					get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: policy})))
 				require.NoError(t, err)
 				assert.Len(t, got, 1000)
 				assert.Len(t, o.sent(), 2-last)
@@ -987,7 +1060,8 @@ func TestResumeIdle(t *testing.T) {
 			o := newOrigin(1000)
 			policy := resuming()
 			policy.ResumeIdle, policy.MaxElapsed = 5*time.Second, time.Second
-			resp := get(t, retrytest.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
+			resp := get(t,
+				retrytest.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
 			_, err := readAll(t, o, resp)
 			e, ok := errors.AsType[*httpretry.Error](err)
 			require.True(t, ok, "%v", err)
@@ -998,7 +1072,9 @@ func TestResumeIdle(t *testing.T) {
 	t.Run("without a limit", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o := newOrigin(1000)
-			resp := get(t, retrytest.New(t, httpretry.Config{Base: stallingBase(o, 10, 1), Policy: resuming()}))
+			resp := get(t,
+				retrytest.New(t,
+					httpretry.Config{Base: stallingBase(o, 10, 1), Policy: resuming()}))
 			ended := make(chan error)
 			go func() {
 				_, err := readAll(t, o, resp)
@@ -1028,7 +1104,8 @@ func TestResumeAttemptTimeout(t *testing.T) {
 		policy.AttemptTimeout = time.Second
 		events := new(retrytest.Record)
 		start := time.Now()
-		resp := get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}))
+		resp := get(t,
+			retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}))
 		_, err := io.ReadFull(resp.Body, make([]byte, 20))
 		require.NoError(t, err)
 		assert.Equal(t, time.Second, time.Since(start))
@@ -1044,9 +1121,13 @@ func TestResumeEvents(t *testing.T) {
 	o := newOrigin(1000, 10, 20)
 	events, log := new(retrytest.Record), new(bytes.Buffer)
 	logEvent := httpretry.LogEvents(slog.New(slog.NewTextHandler(log, nil)))
-	observe := func(ctx context.Context, e httpretry.Event) { events.Observe(ctx, e); logEvent(ctx, e) }
+	observe := func(ctx context.Context, e httpretry.Event) {
+		events.Observe(ctx, e)
+		logEvent(ctx, e)
+	}
 	req := retrytest.Request(t, "GET", "http://a.test/file?secret", "")
-	resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: resuming(), Observe: observe}).RoundTrip(req)
+	resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: resuming(), Observe: observe}).
+		RoundTrip(req)
 	require.NoError(t, err)
 	for want := 1; want <= 3; want++ {
 		attempts, reason := httpretry.Result(resp)
@@ -1086,7 +1167,8 @@ func TestResumeEvents(t *testing.T) {
 	assert.NotContains(t, log.String(), "secret")
 
 	log.Reset()
-	logEvent(t.Context(), httpretry.Event{Request: req, Reason: httpretry.ReasonNotResumable, Resuming: true, Offset: 30})
+	logEvent(t.Context(), httpretry.Event{
+		Request: req, Reason: httpretry.ReasonNotResumable, Resuming: true, Offset: 30})
 	assert.Contains(t, log.String(), "hint=")
 	assert.Contains(t, log.String(), "reason=not_resumable")
 	assert.Contains(t, log.String(), `msg="gave up on response"`)
@@ -1109,10 +1191,14 @@ func TestResumeAtTheEnd(t *testing.T) {
 	}{
 		{"reset after the end", "12345", retrytest.ErrReset, nil},
 		{"end of the connection after the end", "12345", io.ErrUnexpectedEOF, nil},
-		{"connection error of HTTP/2 after the end", "12345", errors.New("connection error: PROTOCOL_ERROR"), nil},
-		{"loss of the connection of HTTP/2 after the end", "12345", errors.New("http2: client connection lost"), nil},
-		{"too long for net/http", "12345", errors.New("net/http: server replied with more than declared Content-Length; truncated"),
-			errors.New("net/http: server replied with more than declared Content-Length; truncated")},
+		{"connection error of HTTP/2 after the end", "12345",
+			errors.New("connection error: PROTOCOL_ERROR"), nil},
+		{"loss of the connection of HTTP/2 after the end", "12345",
+			errors.New("http2: client connection lost"), nil},
+		{"too long for net/http", "12345", errors.New(
+			"net/http: server replied with more than declared Content-Length; truncated"),
+			errors.New(
+				"net/http: server replied with more than declared Content-Length; truncated")},
 		{"canceled after the end", "12345", context.Canceled, context.Canceled},
 		{"reset after too much", "123456", retrytest.ErrReset, retrytest.ErrReset},
 		{"a layer that finds the bytes wrong", "12345", errMine, errMine},
@@ -1121,8 +1207,12 @@ func TestResumeAtTheEnd(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sent := 0
-			base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { sent++; return body(tt.text, tt.err), nil })
-			got, err := io.ReadAll(get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})).Body)
+			base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+				sent++
+				return body(tt.text, tt.err), nil
+			})
+			got, err := io.ReadAll(
+				get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})).Body)
 			assert.Equal(t, tt.text, string(got))
 			assert.Equal(t, tt.want, err)
 			assert.Equal(t, 1, sent)
@@ -1148,7 +1238,8 @@ func (b verifying) Read(p []byte) (int, error) {
 // The error of a layer in Base that has checked a body, or its rest, reaches
 // the caller. All bytes have arrived then, so there is no rest to request.
 func TestResumeKeepsErrorsAtTheEnd(t *testing.T) {
-	for name, cuts := range map[string][]int{"not broken": nil, "rest": {10}, "rest of the rest": {10, 10}} {
+	for name, cuts := range map[string][]int{
+		"not broken": nil, "rest": {10}, "rest of the rest": {10, 10}} {
 		for _, ranges := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/ranges: %t", name, ranges), func(t *testing.T) {
 				o := newOrigin(1000, cuts...)
@@ -1167,7 +1258,8 @@ func TestResumeKeepsErrorsAtTheEnd(t *testing.T) {
 					}
 					return resp, err
 				})
-				got, err := readAll(t, o, get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})))
+				got, err := readAll(t, o,
+					get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})))
 				assert.Equal(t, errMine, err)
 				assert.Len(t, got, 1000)
 				assert.Len(t, o.sent(), len(cuts)+1)
@@ -1191,13 +1283,17 @@ func TestResumePanics(t *testing.T) {
 			var ledger retrytest.Ledger
 			policy := resuming()
 			policy.Budget = &ledger
-			policy.ResumeSame = func(*http.Response, *http.Response) bool { panics("ResumeSame"); return true }
-			policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
-				if resp != nil && resp.StatusCode == 206 {
-					panics("Classify")
-				}
-				return httpretry.Classify(req, resp, err)
+			policy.ResumeSame = func(*http.Response, *http.Response) bool {
+				panics("ResumeSame")
+				return true
 			}
+			policy.Classify =
+				func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+					if resp != nil && resp.StatusCode == 206 {
+						panics("Classify")
+					}
+					return httpretry.Classify(req, resp, err)
+				}
 			transport := retrytest.Unchecked(t, httpretry.Config{
 				Base: retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					if req.Header.Get("Range") != "" {
@@ -1253,7 +1349,8 @@ func TestResumeCloseFails(t *testing.T) {
 			resp.Body = failingClose{resp.Body}
 			return resp, err
 		})
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()}).
+			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		_, err = io.ReadFull(resp.Body, make([]byte, read))
 		require.NoError(t, err)
@@ -1290,7 +1387,7 @@ func TestResumeLeftToCaller(t *testing.T) {
 	o.failure = retrytest.ErrRefused // that the body was not sent does not undo the request
 	transport := retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()})
 	handler := httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(r.Context()))
+		resp, err := transport.RoundTrip(newGet(t).WithContext(r.Context()))
 		if !assert.NoError(t, err) {
 			return
 		}
@@ -1312,7 +1409,9 @@ func TestResumeClientTimeout(t *testing.T) {
 		o := newOrigin(1000, 10, 10)
 		policy := resuming()
 		policy.Backoff = strategies.Constant{Wait: 2 * time.Second}
-		client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: o, Policy: policy}), Timeout: 3 * time.Second}
+		client := &http.Client{
+			Transport: retrytest.New(t, httpretry.Config{Base: o, Policy: policy}),
+			Timeout:   3 * time.Second}
 		start := time.Now()
 		resp, err := client.Get("http://a.test/")
 		require.NoError(t, err)
@@ -1334,7 +1433,8 @@ func TestResumeSendsTheSameRequest(t *testing.T) {
 	req.Method = "" // GET
 	req = req.WithContext(context.WithValue(req.Context(), key{}, "value"))
 	req.Host = "b.test"
-	req.Header = http.Header{"Authorization": {"Bearer x"}, "X-Two": {"1", "2"}, "range": {"bytes=0-"}, "if-range": {"z"}}
+	req.Header = http.Header{"Authorization": {"Bearer x"}, "X-Two": {"1", "2"},
+		"range": {"bytes=0-"}, "if-range": {"z"}}
 	resp, err := retrytest.New(t, httpretry.Config{Base: o, Policy: resuming()}).RoundTrip(req)
 	require.NoError(t, err)
 	_, err = readAll(t, o, resp)
@@ -1392,7 +1492,8 @@ func TestResumeShortRest(t *testing.T) {
 		}
 		return resp, err
 	})
-	got, err := readAll(t, o, get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})))
+	got, err := readAll(t, o,
+		get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})))
 	require.NoError(t, err)
 	assert.Len(t, got, 1000)
 	assert.Equal(t, 3, sent)
@@ -1426,7 +1527,8 @@ func TestResumeEndsInSkippedBytes(t *testing.T) {
 		}
 		return resp, err
 	})
-	got, err := readAll(t, o, get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})))
+	got, err := readAll(t, o,
+		get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resuming()})))
 	require.NoError(t, err)
 	assert.Equal(t, o.data, got)
 	assert.Len(t, o.sent(), 3)
@@ -1443,25 +1545,34 @@ func (c foreignContext) Done() <-chan struct{} { return c.done }
 
 // Hazard E6: nothing is held once a body has ended, whichever way it ends.
 func TestResumeLeavesNothing(t *testing.T) {
-	for name, cuts := range map[string][]int{"end": {10, 10}, "failure": {10, 10, 10}, "Close": {10}} {
+	for name, tt := range map[string]struct {
+		cuts   []int
+		closed bool // after 20 bytes
+		fails  bool
+	}{
+		"end":     {cuts: []int{10, 10}},
+		"failure": {cuts: []int{10, 10, 10}, fails: true},
+		"Close":   {cuts: []int{10}, closed: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			// At its end, a bubble has to have no goroutine left.
 			synctest.Test(t, func(t *testing.T) {
-				o := newOrigin(1000, cuts...)
+				o := newOrigin(1000, tt.cuts...)
 				policy := resuming()
 				policy.ResumeIdle = time.Minute
-				req := retrytest.Request(t, "GET", "http://a.test/", "")
+				req := newGet(t)
 				req = req.WithContext(foreignContext{req.Context(), make(chan struct{})})
-				resp, err := retrytest.Unchecked(t, httpretry.Config{Base: o, Policy: policy}).RoundTrip(req)
+				resp, err := retrytest.Unchecked(t, httpretry.Config{Base: o, Policy: policy}).
+					RoundTrip(req)
 				require.NoError(t, err)
-				if name == "Close" {
+				if tt.closed {
 					_, err = io.ReadFull(resp.Body, make([]byte, 20))
 					require.NoError(t, err)
 					require.NoError(t, resp.Body.Close())
 					return
 				}
 				_, err = io.ReadAll(resp.Body)
-				assert.Equal(t, name == "failure", err != nil)
+				assert.Equal(t, tt.fails, err != nil)
 			})
 		})
 	}
@@ -1492,7 +1603,8 @@ func TestResumeAllocations(t *testing.T) {
 	}
 	body := new(bytes.Reader)
 	data := make([]byte, 1<<10)
-	ok := &http.Response{StatusCode: 200, ContentLength: int64(len(data)), Header: http.Header{"Etag": {`"v1"`}}}
+	ok := &http.Response{
+		StatusCode: 200, ContentLength: int64(len(data)), Header: http.Header{"Etag": {`"v1"`}}}
 	base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
 		body.Reset(data)
 		resp := *ok
@@ -1515,8 +1627,10 @@ func TestResumeAllocations(t *testing.T) {
 		})
 	}
 	plain := measure(httpretry.Policy{})
-	assert.LessOrEqual(t, measure(httpretry.Policy{Resume: true})-plain, 3.0, "the body, and the context and request that Result uses")
-	assert.LessOrEqual(t, measure(httpretry.Policy{Resume: true, ResumeIdle: time.Minute})-plain, 5.0, "a timer")
+	assert.LessOrEqual(t, measure(httpretry.Policy{Resume: true})-plain, 3.0,
+		"the body, and the context and request that Result uses")
+	assert.LessOrEqual(t, measure(httpretry.Policy{Resume: true, ResumeIdle: time.Minute})-plain,
+		5.0, "a timer")
 }
 
 // BenchmarkDownload copies 64 MiB over the loopback interface. Only the ratio
@@ -1535,8 +1649,12 @@ func BenchmarkDownload(b *testing.B) {
 	}{
 		{"base", base},
 		{"off", retrytest.Unchecked(b, httpretry.Config{Base: base})},
-		{"Resume", retrytest.Unchecked(b, httpretry.Config{Base: base, Policy: httpretry.Policy{Resume: true}})},
-		{"ResumeIdle", retrytest.Unchecked(b, httpretry.Config{Base: base, Policy: httpretry.Policy{Resume: true, ResumeIdle: time.Minute}})},
+		{"Resume",
+			retrytest.Unchecked(b,
+				httpretry.Config{Base: base, Policy: httpretry.Policy{Resume: true}})},
+		{"ResumeIdle",
+			retrytest.Unchecked(b, httpretry.Config{
+				Base: base, Policy: httpretry.Policy{Resume: true, ResumeIdle: time.Minute}})},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(int64(len(data)))
@@ -1565,7 +1683,8 @@ func BenchmarkResumable(b *testing.B) {
 		}, nil
 	})
 	req, buf := newGet(b), make([]byte, 512)
-	for name, policy := range map[string]httpretry.Policy{"off": {}, "Resume": {Resume: true}, "ResumeIdle": {Resume: true, ResumeIdle: time.Minute}} {
+	for name, policy := range map[string]httpretry.Policy{"off": {}, "Resume": {Resume: true},
+		"ResumeIdle": {Resume: true, ResumeIdle: time.Minute}} {
 		b.Run(name, func(b *testing.B) {
 			transport := retrytest.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
 			b.ReportAllocs()

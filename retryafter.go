@@ -98,7 +98,8 @@ type serverWait struct{ wait, resolution time.Duration }
 func longest(lines []string, parse func(string) (serverWait, bool)) (most serverWait, ok bool) {
 	for _, line := range lines {
 		w, valid := parse(strings.Trim(line, " \t"))
-		if valid && (!ok || w.wait > most.wait || w.wait == most.wait && w.resolution > most.resolution) {
+		if valid &&
+			(!ok || w.wait > most.wait || w.wait == most.wait && w.resolution > most.resolution) {
 			most, ok = w, true
 		}
 	}

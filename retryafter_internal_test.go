@@ -15,24 +15,34 @@ func TestRetryAfterReportsResolution(t *testing.T) {
 		header           http.Header
 		wait, resolution time.Duration
 	}{
-		"nothing":          {http.Header{}, 0, 0},
-		"milliseconds":     {http.Header{"Retry-After-Ms": {"2000"}}, 2 * time.Second, time.Millisecond},
-		"seconds":          {http.Header{"Retry-After": {"2"}}, 2 * time.Second, time.Second},
-		"decimal":          {http.Header{"Retry-After": {"2.0"}}, 2 * time.Second, time.Millisecond},
-		"date":             {http.Header{"Retry-After": {"Thu, 01 Jan 1970 00:00:02 GMT"}}, 2 * time.Second, time.Second},
-		"epoch":            {http.Header{"Retry-After": {"1000000000"}}, 1e9 * time.Second, time.Second},
-		"decimal epoch":    {http.Header{"Retry-After": {"1000000000.5"}}, 1e9*time.Second + time.Second/2, time.Millisecond},
-		"epoch in millis":  {http.Header{"Retry-After": {"1000000000000"}}, 1e9 * time.Second, time.Millisecond},
-		"policy":           {http.Header{"Ratelimit": {`"a";r=0;t=2`}}, 2 * time.Second, time.Second},
-		"reset":            {http.Header{"Ratelimit-Reset": {"2"}, "Ratelimit-Remaining": none}, 2 * time.Second, time.Second},
-		"x reset":          {http.Header{"X-Ratelimit-Reset": {"2"}, "X-Ratelimit-Remaining": none}, 2 * time.Second, time.Second},
-		"x reset, decimal": {http.Header{"X-Ratelimit-Reset": {"2.5"}, "X-Ratelimit-Remaining": none}, 2500 * time.Millisecond, time.Millisecond},
-		"longest decides":  {http.Header{"Retry-After": {"3", "3.5", "2"}}, 3500 * time.Millisecond, time.Millisecond},
-		"coarsest, last":   {http.Header{"Retry-After": {"2.0", "2"}}, 2 * time.Second, time.Second},
-		"coarsest, first":  {http.Header{"Retry-After": {"2", "2.0"}}, 2 * time.Second, time.Second},
+		"nothing": {http.Header{}, 0, 0},
+		"milliseconds": {
+			http.Header{"Retry-After-Ms": {"2000"}}, 2 * time.Second, time.Millisecond},
+		"seconds": {http.Header{"Retry-After": {"2"}}, 2 * time.Second, time.Second},
+		"decimal": {http.Header{"Retry-After": {"2.0"}}, 2 * time.Second, time.Millisecond},
+		"date": {http.Header{"Retry-After": {"Thu, 01 Jan 1970 00:00:02 GMT"}},
+			2 * time.Second, time.Second},
+		"epoch": {http.Header{"Retry-After": {"1000000000"}}, 1e9 * time.Second, time.Second},
+		"decimal epoch": {http.Header{"Retry-After": {"1000000000.5"}},
+			1e9*time.Second + time.Second/2, time.Millisecond},
+		"epoch in millis": {
+			http.Header{"Retry-After": {"1000000000000"}}, 1e9 * time.Second, time.Millisecond},
+		"policy": {http.Header{"Ratelimit": {`"a";r=0;t=2`}}, 2 * time.Second, time.Second},
+		"reset": {http.Header{"Ratelimit-Reset": {"2"}, "Ratelimit-Remaining": none},
+			2 * time.Second, time.Second},
+		"x reset": {http.Header{"X-Ratelimit-Reset": {"2"}, "X-Ratelimit-Remaining": none},
+			2 * time.Second, time.Second},
+		"x reset, decimal": {
+			http.Header{"X-Ratelimit-Reset": {"2.5"}, "X-Ratelimit-Remaining": none},
+			2500 * time.Millisecond, time.Millisecond},
+		"longest decides": {http.Header{"Retry-After": {"3", "3.5", "2"}}, 3500 * time.Millisecond,
+			time.Millisecond},
+		"coarsest, last":  {http.Header{"Retry-After": {"2.0", "2"}}, 2 * time.Second, time.Second},
+		"coarsest, first": {http.Header{"Retry-After": {"2", "2.0"}}, 2 * time.Second, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wait, resolution, ok := retryAfter(test.header, func() time.Time { return time.Unix(0, 0) })
+			wait, resolution, ok := retryAfter(
+				test.header, func() time.Time { return time.Unix(0, 0) })
 			assert.Equal(t, test.wait, wait)
 			assert.Equal(t, test.resolution, resolution)
 			assert.Equal(t, resolution != 0, ok)
@@ -44,11 +54,13 @@ func TestSpreadFor(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for _, test := range []struct{ asked, resolution, want time.Duration }{
 		{0, s, 0}, {0, ms, 0}, {-s, s, 0}, {math.MinInt64, ms, 0},
-		{1, s, s}, {s, s, s}, {4 * s, s, s}, {4*s + 4, s, s + 1}, {60 * s, s, 15 * s}, {120 * s, s, 30 * s}, {121 * s, s, 30 * s},
+		{1, s, s}, {s, s, s}, {4 * s, s, s}, {4*s + 4, s, s + 1}, {60 * s, s, 15 * s},
+		{120 * s, s, 30 * s}, {121 * s, s, 30 * s},
 		{3, ms, 0}, {4, ms, 1}, {s, ms, 250 * ms}, {60 * s, ms, 15 * s}, {121 * s, ms, 30 * s},
 		{maxWait, s, 30 * s}, {maxWait, ms, 30 * s}, {math.MaxInt64, s, 30 * s},
 	} {
-		assert.Equal(t, test.want, spreadFor(test.asked, test.resolution), "%v, %v", test.asked, test.resolution)
+		assert.Equal(t, test.want, spreadFor(test.asked, test.resolution), "%v, %v", test.asked,
+			test.resolution)
 	}
 }
 

@@ -115,7 +115,9 @@ func newSettings(cfg Config) (*settings, error) {
 	case s.base.RoundTripper == nil:
 		s.base.RoundTripper = cleanhttp.DefaultPooledTransport()
 	case isNil(s.base.RoundTripper):
-		problems = append(problems, fmt.Errorf("Config.Base: a nil %T: want no value for the default, or a usable transport", s.base.RoundTripper))
+		err := fmt.Errorf("Config.Base: a nil %T: want no value for the default, or a usable transport",
+			s.base.RoundTripper)
+		problems = append(problems, err)
 	}
 	// The transports in Base determine whether a first attempt needs a copy.
 	s.base.lookThrough()
@@ -243,7 +245,8 @@ func (b *base) hasOtherProtocols() bool {
 
 // unencryptedHTTP2 reports whether Base is known to speak HTTP/2 without TLS.
 func (b *base) unencryptedHTTP2() bool {
-	return b.transport != nil && b.transport.Protocols != nil && b.transport.Protocols.UnencryptedHTTP2()
+	return b.transport != nil && b.transport.Protocols != nil &&
+		b.transport.Protocols.UnencryptedHTTP2()
 }
 
 // maxHeaderBytes returns the limit of Base for response headers, or 0.
@@ -298,7 +301,9 @@ func (s *settings) resolve(h *host, u *url.URL) {
 // the settings of the RetryTransport that is to follow it.
 func (p *resolvedPolicy) problemWith(s *settings) error {
 	if p.err == nil && p.IdempotencyHeader == s.attemptHeader {
-		return fmt.Errorf("Policy.IdempotencyHeader: %q: want another header than Config.AttemptHeader", p.IdempotencyHeader)
+		return fmt.Errorf(
+			"Policy.IdempotencyHeader: %q: want another header than Config.AttemptHeader",
+			p.IdempotencyHeader)
 	}
 	return p.err
 }

@@ -26,46 +26,64 @@ import (
 // TestFlow plays one request through every exit of the decision. Hazard D3: the
 // response that ends the retries is the caller's, unread.
 func TestFlow(t *testing.T) {
-	keyed := func(req *http.Request) { req.Header.Set("Idempotency-Key", "k") }
-	tests := []struct {
-		name     string
-		method   string
-		prepare  func(*http.Request)
-		policy   func(*httpretry.Policy)
-		steps    []retrytest.Step
-		attempts int
-		reason   httpretry.Reason
-		status   int // of the response, 0: an error
+	type policy = httpretry.Policy
+	const (
+		success       = httpretry.ReasonSuccess
+		permanent     = httpretry.ReasonPermanent
+		attempts      = httpretry.ReasonAttempts
+		notIdempotent = httpretry.ReasonNotIdempotent
+		doNotRetry    = httpretry.ReasonDoNotRetry
+		retryAfter    = httpretry.ReasonRetryAfter
+		deadline      = httpretry.ReasonDeadline
+		budget        = httpretry.ReasonBudget
+	)
+	insists := retrytest.Status(404, "X-Should-Retry", "true")
+	later := retrytest.Status(503, "Retry-After", "61")
+	for _, tt := range []struct {
+		name, method, key string
+		policy            func(*policy)
+		steps             script
+		attempts          int
+		reason            httpretry.Reason
+		status            int // of the response, 0: an error
 	}{
-		{name: "success", steps: []retrytest.Step{retrytest.Status(200)}, attempts: 1, reason: httpretry.ReasonSuccess, status: 200},
-		{name: "client's fault", steps: []retrytest.Step{retrytest.Status(404)}, attempts: 1, reason: httpretry.ReasonPermanent, status: 404},
-		{name: "503 then success", steps: []retrytest.Step{retrytest.Status(503), retrytest.Status(200)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 200},
-		{name: "reset then success", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset), retrytest.Status(200)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 200},
-		{name: "always 503", steps: []retrytest.Step{retrytest.Status(503)}, attempts: 5, reason: httpretry.ReasonAttempts, status: 503},
-		{name: "always reset", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, attempts: 5, reason: httpretry.ReasonAttempts},
-		{name: "error then 503s", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset), retrytest.Status(503)}, attempts: 5, reason: httpretry.ReasonAttempts, status: 503},
-		{name: "POST 503", method: "POST", steps: []retrytest.Step{retrytest.Status(503)}, attempts: 1, reason: httpretry.ReasonNotIdempotent, status: 503},
-		{name: "POST reset", method: "POST", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, attempts: 1, reason: httpretry.ReasonNotIdempotent},
-		{name: "POST refused", method: "POST", steps: []retrytest.Step{retrytest.Fails(retrytest.ErrRefused), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
-		{name: "POST too early", method: "POST", steps: []retrytest.Step{retrytest.Status(425), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
-		{name: "POST misdirected twice", method: "POST", steps: []retrytest.Step{retrytest.Status(421)}, attempts: 2, reason: httpretry.ReasonPermanent, status: 421},
-		{name: "keyed POST", method: "POST", prepare: keyed, steps: []retrytest.Step{retrytest.Status(503), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
-		{name: "keyed POST in conflict with itself", method: "POST", prepare: keyed, steps: []retrytest.Step{retrytest.Status(409), retrytest.Status(201)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 201},
-		{name: "conflict without key", method: "PUT", steps: []retrytest.Step{retrytest.Status(409)}, attempts: 1, reason: httpretry.ReasonPermanent, status: 409},
-		{name: "server refuses", steps: []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, attempts: 1, reason: httpretry.ReasonDoNotRetry, status: 503},
-		{name: "server insists", steps: []retrytest.Step{retrytest.Status(404, "X-Should-Retry", "true"), retrytest.Status(200)}, attempts: 2, reason: httpretry.ReasonSuccess, status: 200},
-		{name: "server insists on a POST", method: "POST", steps: []retrytest.Step{retrytest.Status(404, "X-Should-Retry", "true")}, attempts: 1, reason: httpretry.ReasonNotIdempotent, status: 404},
-		{name: "success that refuses", steps: []retrytest.Step{retrytest.Status(200, "X-Should-Retry", "false")}, attempts: 1, reason: httpretry.ReasonSuccess, status: 200},
-		{name: "Retry-After too long", steps: []retrytest.Step{retrytest.Status(503, "Retry-After", "61")}, attempts: 1, reason: httpretry.ReasonRetryAfter, status: 503},
-		{name: "Retry-After too long and too late", policy: func(p *httpretry.Policy) { p.MaxElapsed = time.Second }, steps: []retrytest.Step{retrytest.Status(503, "Retry-After", "61")}, attempts: 1, reason: httpretry.ReasonRetryAfter, status: 503},
-		{name: "no retries wanted", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 1, reason: httpretry.ReasonAttempts, status: 503},
-		{name: "too late", policy: func(p *httpretry.Policy) { p.MaxElapsed = 2500 * time.Millisecond }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 3, reason: httpretry.ReasonDeadline, status: 503},
-		{name: "just in time", policy: func(p *httpretry.Policy) { p.MaxElapsed = 2 * time.Second }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 3, reason: httpretry.ReasonDeadline, status: 503},
-		{name: "no budget", policy: func(p *httpretry.Policy) { p.Budget = &httpretry.HostBudget{Burst: 2} }, steps: []retrytest.Step{retrytest.Status(503)}, attempts: 3, reason: httpretry.ReasonBudget, status: 503},
-		{name: "no budget, error", policy: func(p *httpretry.Policy) { p.Budget = &httpretry.HostBudget{Burst: -1} }, steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, attempts: 1, reason: httpretry.ReasonBudget},
-		{name: "certain failure", steps: []retrytest.Step{retrytest.Fails(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}})}, attempts: 1, reason: httpretry.ReasonPermanent},
-	}
-	for _, tt := range tests {
+		{"success", "GET", "", nil, script{s200}, 1, success, 200},
+		{"client's fault", "GET", "", nil, script{s404}, 1, permanent, 404},
+		{"503 then success", "GET", "", nil, script{s503, s200}, 2, success, 200},
+		{"reset then success", "GET", "", nil, script{reset, s200}, 2, success, 200},
+		{"always 503", "GET", "", nil, script{s503}, 5, attempts, 503},
+		{"always reset", "GET", "", nil, script{reset}, 5, attempts, 0},
+		{"error then 503s", "GET", "", nil, script{reset, s503}, 5, attempts, 503},
+		{"POST 503", "POST", "", nil, script{s503}, 1, notIdempotent, 503},
+		{"POST reset", "POST", "", nil, script{reset}, 1, notIdempotent, 0},
+		{"POST refused", "POST", "", nil, script{refused, s201}, 2, success, 201},
+		{"POST too early", "POST", "", nil, script{s425, s201}, 2, success, 201},
+		{"POST misdirected twice", "POST", "", nil, script{s421}, 2, permanent, 421},
+		{"keyed POST", "POST", "k", nil, script{s503, s201}, 2, success, 201},
+		{"keyed POST in conflict with itself", "POST", "k", nil, script{s409, s201}, 2,
+			success, 201},
+		{"conflict without key", "PUT", "", nil, script{s409}, 1, permanent, 409},
+		{"server refuses", "GET", "", nil, script{refuses(503)}, 1, doNotRetry, 503},
+		{"server insists", "GET", "", nil, script{insists, s200}, 2, success, 200},
+		{"server insists on a POST", "POST", "", nil, script{insists}, 1, notIdempotent, 404},
+		{"success that refuses", "GET", "", nil, script{refuses(200)}, 1, success, 200},
+		{"Retry-After too long", "GET", "", nil, script{later}, 1, retryAfter, 503},
+		{"Retry-After too long and too late", "GET", "",
+			func(p *policy) { p.MaxElapsed = time.Second },
+			script{later}, 1, retryAfter, 503},
+		{"no retries wanted", "GET", "", func(p *policy) { p.MaxAttempts = 1 },
+			script{s503}, 1, attempts, 503},
+		{"too late", "GET", "", func(p *policy) { p.MaxElapsed = 2500 * time.Millisecond },
+			script{s503}, 3, deadline, 503},
+		{"just in time", "GET", "", func(p *policy) { p.MaxElapsed = 2 * time.Second },
+			script{s503}, 3, deadline, 503},
+		{"no budget", "GET", "", func(p *policy) { p.Budget = &httpretry.HostBudget{Burst: 2} },
+			script{s503}, 3, budget, 503},
+		{"no budget, error", "GET", "",
+			func(p *policy) { p.Budget = &httpretry.HostBudget{Burst: -1} },
+			script{reset}, 1, budget, 0},
+		{"certain failure", "GET", "", nil, script{retrytest.Fails(unknownHost)}, 1, permanent, 0},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				policy := retrytest.RetryEvery(time.Second)
@@ -73,13 +91,15 @@ func TestFlow(t *testing.T) {
 					tt.policy(&policy)
 				}
 				base, events := retrytest.Play(tt.steps...), new(retrytest.Record)
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
-				req := retrytest.Request(t, tt.method, "http://a.test/", "")
-				if tt.method != "" && tt.method != "GET" {
-					req = retrytest.Request(t, tt.method, "http://a.test/", "payload")
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+				body := ""
+				if tt.method != "GET" {
+					body = "payload"
 				}
-				if tt.prepare != nil {
-					tt.prepare(req)
+				req := retrytest.Request(t, tt.method, "http://a.test/", body)
+				if tt.key != "" {
+					req.Header.Set("Idempotency-Key", tt.key)
 				}
 
 				resp, err := transport.RoundTrip(req)
@@ -95,7 +115,8 @@ func TestFlow(t *testing.T) {
 					require.ErrorIs(t, err, wantErr)
 					var all *httpretry.Error
 					if tt.attempts == 1 && tt.reason != httpretry.ReasonBudget {
-						assert.True(t, err == wantErr, "a single attempt's error is returned as it came")
+						assert.True(t, err == wantErr,
+							"a single attempt's error is returned as it came")
 					} else if assert.ErrorAs(t, err, &all) {
 						assert.Equal(t, tt.attempts, all.Attempts)
 						assert.Equal(t, tt.reason, all.Reason)
@@ -106,7 +127,7 @@ func TestFlow(t *testing.T) {
 				}
 				assertEvents(t, events, tt.attempts, req)
 				for _, a := range base.Attempts() {
-					assert.Equal(t, a.Body, map[bool]string{true: "payload"}[req.Body != nil])
+					assert.Equal(t, body, a.Body)
 				}
 			})
 		})
@@ -122,7 +143,8 @@ func assertEvents(t *testing.T, events *retrytest.Record, attempts int, req *htt
 		assert.Equal(t, i+1, e.Attempt)
 		assert.Equal(t, e.Response == nil, e.Err != nil)
 		assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
-		assert.Equal(t, i == attempts-1, e.Reason != 0, "the last event, and no other, has a reason")
+		assert.Equal(t, i == attempts-1, e.Reason != 0,
+			"the last event, and no other, has a reason")
 		assert.Equal(t, e.Reason == 0, e.Wait > 0)
 	}
 }
@@ -132,9 +154,10 @@ func assertEvents(t *testing.T, events *retrytest.Record, attempts int, req *htt
 func TestSuccessIsLeftAlone(t *testing.T) {
 	want := &http.Response{StatusCode: 200, Body: http.NoBody}
 	var got *http.Request
-	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) { got = req; return want, nil })
+	base := retrytest.BaseFunc(
+		func(req *http.Request) (*http.Response, error) { got = req; return want, nil })
 	for name, req := range map[string]*http.Request{
-		"GET":        retrytest.Request(t, "GET", "http://a.test/", ""),
+		"GET":        newGet(t),
 		"PUT":        retrytest.Request(t, "PUT", "http://a.test/", "body"),
 		"keyed POST": retrytest.Request(t, "POST", "http://a.test/", "body"),
 	} {
@@ -152,7 +175,8 @@ func TestSuccessIsLeftAlone(t *testing.T) {
 		want := errors.New("x509: certificate is not good")
 		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, want })
 		policy := httpretry.Policy{MaxAttempts: 1}
-		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(newGet(t))
 		assert.True(t, err == want)
 	})
 }
@@ -167,9 +191,10 @@ func TestAttemptHeader(t *testing.T) {
 		{"-", ""},
 	} {
 		t.Run(tt.configured, func(t *testing.T) {
-			base := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
-			transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), AttemptHeader: tt.configured})
-			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			base := retrytest.Play(s503, s503, s200)
+			transport := retrytest.New(t, httpretry.Config{
+				Base: base, Policy: retrytest.RetryEvery(0), AttemptHeader: tt.configured})
+			resp, err := transport.RoundTrip(newGet(t))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			want := []http.Header{{}, {tt.name: {"1"}}, {tt.name: {"2"}}}
@@ -188,13 +213,14 @@ func TestAttemptHeader(t *testing.T) {
 // still alive.
 func TestResponseRequest(t *testing.T) {
 	type key struct{}
-	for _, steps := range [][]retrytest.Step{{retrytest.Status(200)}, {retrytest.Status(503), retrytest.Status(200)}, {retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}} {
+	for _, steps := range []script{{s200}, {s503, s200}, {s503, s503, s200}} {
 		t.Run(strconv.Itoa(len(steps)), func(t *testing.T) {
 			policy := retrytest.RetryEvery(0)
 			policy.AttemptTimeout = time.Minute
 			ctx := context.WithValue(t.Context(), key{}, "value")
 			req := retrytest.Request(t, "GET", "http://a.test/path", "").WithContext(ctx)
-			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...), Policy: policy}).RoundTrip(req)
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: retrytest.Play(steps...), Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			require.NoError(t, resp.Request.Context().Err())
@@ -219,7 +245,10 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 		get    func(*http.Request) any
 	}{
 		"URL": {
-			func(r *http.Request) *http.Request { r.URL = &url.URL{Scheme: "http", Host: "layer"}; return r },
+			func(r *http.Request) *http.Request {
+				r.URL = &url.URL{Scheme: "http", Host: "layer"}
+				return r
+			},
 			func(r *http.Request) any { return r.URL.Host },
 		},
 		"method": {
@@ -231,7 +260,10 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 			func(r *http.Request) any { return r.Host },
 		},
 		"header": {
-			func(r *http.Request) *http.Request { r.Header = http.Header{"X-By": {"layer"}}; return r },
+			func(r *http.Request) *http.Request {
+				r.Header = http.Header{"X-By": {"layer"}}
+				return r
+			},
 			func(r *http.Request) any { return r.Header.Get("X-By") },
 		},
 		"context": {
@@ -242,14 +274,15 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			script := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+			script := retrytest.Play(s503, s200)
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := script.RoundTrip(req)
 				resp.Request = tt.change(req.WithContext(req.Context()))
 				return resp, err
 			})
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(newGet(t))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			assert.Equal(t, "layer", tt.get(resp.Request))
@@ -263,7 +296,7 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 // Request is the caller's own since it was returned first.
 func TestResponseOfTheRequestBefore(t *testing.T) {
 	kept := &http.Response{StatusCode: 200, ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody}
-	script := retrytest.Play(retrytest.Status(200), retrytest.Status(503), retrytest.Status(200))
+	script := retrytest.Play(s200, s503, s200)
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := script.RoundTrip(req)
 		if err == nil && resp.StatusCode == 200 {
@@ -273,7 +306,7 @@ func TestResponseOfTheRequestBefore(t *testing.T) {
 	})
 	policy := retrytest.RetryEvery(0)
 	policy.AttemptTimeout = time.Minute
-	transport, req := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}), retrytest.Request(t, "GET", "http://a.test/", "")
+	transport, req := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t)
 	for _, want := range []int{1, 2} {
 		resp, err := transport.RoundTrip(req)
 		require.NoError(t, err)
@@ -287,28 +320,32 @@ func TestResponseOfTheRequestBefore(t *testing.T) {
 func TestBadBase(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
 		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			RoundTrip(newGet(t))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
 		assert.Equal(t, 5, all.Attempts)
-		assert.EqualError(t, err, "httpretry: gave up after 5 attempts (attempts_exhausted): the base transport returned neither a response nor an error")
+		assert.EqualError(t, err,
+			"httpretry: gave up after 5 attempts (attempts_exhausted): the base transport "+
+				"returned neither a response nor an error")
 	})
 	t.Run("both", func(t *testing.T) {
 		body := retrytest.Counted("")
 		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Body: body}, retrytest.ErrReset
 		})
-		_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+		_, err := retrytest.New(t, httpretry.Config{Base: base}).
+			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
 		assert.True(t, err == error(retrytest.ErrReset))
 		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("no body", func(t *testing.T) {
-		n := 0
-		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
-			n++
-			return &http.Response{StatusCode: map[bool]int{true: 200, false: 503}[n > 2]}, nil
+		statuses := []int{503, 503, 200}
+		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: statuses[httpretry.Attempt(req.Context())-1]}, nil
 		})
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		resp, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(newGet(t))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Nil(t, resp.Body)
@@ -323,22 +360,25 @@ func TestBadBase(t *testing.T) {
 			})
 			policy := retrytest.RetryEvery(0)
 			policy.MaxAttempts = 3
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(newGet(t))
 			require.NoError(t, err)
 			assert.GreaterOrEqual(t, time.Since(start), 11*time.Second)
 		})
 	})
 	t.Run("header nil", func(t *testing.T) {
-		base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
-		req := retrytest.Request(t, "GET", "http://a.test/", "")
+		base := retrytest.Play(s503, s200)
+		req := newGet(t)
 		req.Header = nil
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+		resp, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		assert.Nil(t, base.Attempts()[1].Header)
 	})
 	t.Run("URL nil", func(t *testing.T) {
-		_, err := retrytest.New(t, httpretry.Config{}).RoundTrip(&http.Request{Header: http.Header{}})
+		_, err := retrytest.New(t, httpretry.Config{}).
+			RoundTrip(&http.Request{Header: http.Header{}})
 		assert.EqualError(t, err, "http: nil Request.URL")
 	})
 }
@@ -349,12 +389,14 @@ func TestNoHeaderMap(t *testing.T) {
 	keyed, copied := retrytest.RetryEvery(0), retrytest.RetryEvery(0)
 	keyed.NewIdempotencyKey = httpretry.RandomKey
 	copied.AttemptTimeout = time.Minute
-	srv := retrytest.NewServer(t, func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
+	srv := retrytest.NewServer(t,
+		func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
 	send := func(ctx context.Context) {
 		for _, policy := range []httpretry.Policy{{}, keyed, copied} {
 			for _, method := range []string{"PUT", "POST"} {
 				body := retrytest.Counted("text")
-				req := retrytest.Streamed(t, method, srv.URL, body).WithContext(httpretry.WithPolicy(ctx, policy))
+				req := retrytest.Streamed(t, method, srv.URL, body).
+					WithContext(httpretry.WithPolicy(ctx, policy))
 				req.Header = nil
 				_, err := retrytest.New(t, httpretry.Config{}).RoundTrip(req)
 				require.EqualError(t, err, "http: nil Request.Header")
@@ -364,10 +406,11 @@ func TestNoHeaderMap(t *testing.T) {
 	}
 	send(t.Context())
 	handler := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { send(r.Context()) })
-	httpretry.Middleware(handler).ServeHTTP(httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
+	httpretry.Middleware(handler).ServeHTTP(
+		httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
 
 	// A layer that has sent nothing does not make it one that is sent either.
-	script, net := retrytest.Play(retrytest.Fails(retrytest.ErrRefused)), srv.Client().Transport
+	script, net := retrytest.Play(refused), srv.Client().Transport
 	layer := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		if httpretry.Attempt(req.Context()) == 1 {
 			return script.RoundTrip(req)
@@ -377,10 +420,11 @@ func TestNoHeaderMap(t *testing.T) {
 	req := retrytest.Request(t, "POST", srv.URL, "")
 	req.Header = nil
 	_, err := retrytest.New(t, httpretry.Config{Base: layer, Policy: keyed}).RoundTrip(req)
-	require.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): http: nil Request.Header")
+	require.EqualError(t, err,
+		"httpretry: gave up after 2 attempts (permanent): http: nil Request.Header")
 
 	// A Base that sends it gets no key, so it must get the request once.
-	base := retrytest.Play(retrytest.Status(503))
+	base := retrytest.Play(s503)
 	req = retrytest.Request(t, "POST", "http://a.test/", "")
 	req.Header = nil
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: keyed}).RoundTrip(req)
@@ -394,11 +438,13 @@ func TestNoHeaderMap(t *testing.T) {
 func TestHeaderPerAttempt(t *testing.T) {
 	// With each of these, even the first attempt is a copy.
 	for name, set := range map[string]func(*httpretry.Policy){
-		"NewIdempotencyKey": func(p *httpretry.Policy) { p.NewIdempotencyKey = httpretry.RandomKey },
-		"AttemptTimeout":    func(p *httpretry.Policy) { p.AttemptTimeout = time.Hour },
+		"NewIdempotencyKey": func(p *httpretry.Policy) {
+			p.NewIdempotencyKey = httpretry.RandomKey
+		},
+		"AttemptTimeout": func(p *httpretry.Policy) { p.AttemptTimeout = time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inner := retrytest.Play(retrytest.Status(425), retrytest.Status(425), retrytest.Status(200))
+			inner := retrytest.Play(s425, s425, s200)
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				req.Header.Add("X-Added", "1")
 				if v := req.Header["X-Given"]; v != nil {
@@ -410,7 +456,8 @@ func TestHeaderPerAttempt(t *testing.T) {
 			req.Header.Set("X-Given", "given")
 			policy := retrytest.RetryEvery(0)
 			set(&policy)
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(req)
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			require.Len(t, inner.Attempts(), 3)
@@ -433,9 +480,11 @@ func TestHeaderCopy(t *testing.T) {
 		"empty":            {},
 		"one":              {"X-One": {"1"}},
 		"nil or no values": {"User-Agent": nil, "X-None": {}, "X-One": {"1"}},
-		"several values":   {"X-One": {"1"}, "X-Six": {"1", "2", "3", "4", "5", "6"}, "X-Two": {"1", "2"}},
-		"room for more":    {"X-One": append(make([]string, 0, 4), "1"), "X-Two": append(make([]string, 0, 4), "1", "2")},
-		"many":             many,
+		"several values": {
+			"X-One": {"1"}, "X-Six": {"1", "2", "3", "4", "5", "6"}, "X-Two": {"1", "2"}},
+		"room for more": {"X-One": append(make([]string, 0, 4), "1"),
+			"X-Two": append(make([]string, 0, 4), "1", "2")},
+		"many": many,
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := retrytest.Request(t, "POST", "http://a.test/", "")
@@ -453,7 +502,8 @@ func TestHeaderCopy(t *testing.T) {
 					assert.Equal(t, []string{"added"}, values[len(values)-1:])
 					assert.NotContains(t, values[:len(values)-1], "added", "of another field")
 				}
-				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
+				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody},
+					nil
 			})
 			resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 			require.NoError(t, err)
@@ -468,7 +518,8 @@ func TestHeaderCopy(t *testing.T) {
 
 // Hazard A11: the zero value works.
 func TestZeroTransport(t *testing.T) {
-	srv := retrytest.NewServer(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	srv := retrytest.NewServer(t,
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 	var transport httpretry.RetryTransport
 	client := &http.Client{Transport: &transport}
 	defer client.CloseIdleConnections()
@@ -480,7 +531,7 @@ func TestZeroTransport(t *testing.T) {
 
 // Hazard K2: Unwrap returns the base.
 func TestUnwrap(t *testing.T) {
-	base := retrytest.Play(retrytest.Status(200))
+	base := retrytest.Play(s200)
 	transport, err := httpretry.New(httpretry.Config{Base: base})
 	require.NoError(t, err)
 	assert.Same(t, base, transport.Unwrap())
@@ -502,9 +553,9 @@ func (c *cycle) Unwrap() http.RoundTripper {
 
 // New returns even if transports contain each other in a cycle.
 func TestUnwrapCycle(t *testing.T) {
-	base := &cycle{RoundTripper: retrytest.Play(retrytest.Status(503), retrytest.Status(200))}
+	base := &cycle{RoundTripper: retrytest.Play(s503, s200)}
 	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		RoundTrip(newGet(t))
 	require.NoError(t, err)
 	assert.Equal(t, "body of 200", retrytest.ReadBody(t, resp))
 }
@@ -516,7 +567,8 @@ func TestCloseIdleConnections(t *testing.T) {
 	client.CloseIdleConnections()
 	assert.Equal(t, 1, base.Closed)
 
-	client.Transport = retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play()}) // which has no such method
+	// which has no such method
+	client.Transport = retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play()})
 	client.CloseIdleConnections()
 }
 
@@ -534,7 +586,8 @@ func TestCancelDuringWait(t *testing.T) {
 				return req.WithContext(ctx), func() { cancel(cause) }
 			},
 			[]error{context.Canceled, cause},
-			"httpretry: gave up after 1 attempt (canceled): context canceled: the user closed the window (last attempt: status 503)",
+			"httpretry: gave up after 1 attempt (canceled): context canceled: the user closed " +
+				"the window (last attempt: status 503)",
 		},
 		"without cause": {
 			func(req *http.Request) (*http.Request, func()) {
@@ -542,7 +595,8 @@ func TestCancelDuringWait(t *testing.T) {
 				return req.WithContext(ctx), cancel
 			},
 			[]error{context.Canceled},
-			"httpretry: gave up after 1 attempt (canceled): context canceled (last attempt: status 503)",
+			"httpretry: gave up after 1 attempt (canceled): context canceled (last attempt: " +
+				"status 503)",
 		},
 		"Request.Cancel": { // Hazard G4
 			func(req *http.Request) (*http.Request, func()) {
@@ -553,15 +607,17 @@ func TestCancelDuringWait(t *testing.T) {
 				return req, func() { close(ch) }
 			},
 			nil,
-			"httpretry: gave up after 1 attempt (canceled): request canceled (last attempt: status 503)",
+			"httpretry: gave up after 1 attempt (canceled): request canceled (last attempt: " +
+				"status 503)",
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Hour), Observe: events.Observe})
-				req, cancel := tt.cancel(retrytest.Request(t, "GET", "http://a.test/", ""))
+				base, events := retrytest.Play(s503), new(retrytest.Record)
+				transport := retrytest.New(t, httpretry.Config{
+					Base: base, Policy: retrytest.RetryEvery(time.Hour), Observe: events.Observe})
+				req, cancel := tt.cancel(newGet(t))
 				time.AfterFunc(time.Minute, cancel)
 				start := time.Now()
 				_, err := transport.RoundTrip(req)
@@ -590,7 +646,7 @@ func TestCanceled(t *testing.T) {
 		return ctx
 	}
 	t.Run("before the first attempt", func(t *testing.T) {
-		base, body := retrytest.Play(retrytest.Status(200)), retrytest.Counted("x")
+		base, body := retrytest.Play(s200), retrytest.Counted("x")
 		req := retrytest.Streamed(t, "POST", "http://a.test/", body).WithContext(canceled(t))
 		_, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 		require.ErrorIs(t, err, cause)
@@ -603,11 +659,12 @@ func TestCanceled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				slow := retrytest.Step{Status: 200, Takes: time.Hour}
-				base := retrytest.Play([][]retrytest.Step{{slow}, {retrytest.Status(503), slow}}[n]...)
+				base := retrytest.Play([]script{{slow}, {s503, slow}}[n]...)
 				events := new(retrytest.Record)
 				time.AfterFunc(time.Minute, func() { cancel(cause) })
-				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				_, err := retrytest.New(t, httpretry.Config{Base: base,
+					Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.ErrorIs(t, err, cause)
 				assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 				assert.Len(t, base.Attempts(), n+1)
@@ -619,11 +676,11 @@ func TestCanceled(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			cancel()
-			return retrytest.Play(retrytest.Status(503)).RoundTrip(req)
+			return retrytest.Play(s503).RoundTrip(req)
 		})
 		events := new(retrytest.Record)
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Observe: events.Observe}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			RoundTrip(newGet(t).WithContext(ctx))
 		require.NoError(t, err)
 		assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
@@ -645,10 +702,11 @@ func TestDeadline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 				defer cancel()
-				base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
+				base, events := retrytest.Play(s503), new(retrytest.Record)
 				start := time.Now()
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				resp, err := retrytest.New(t, httpretry.Config{Base: base,
+					Policy: retrytest.RetryEvery(time.Second), Observe: events.Observe}).
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
 				assert.Len(t, base.Attempts(), tt.attempts)
@@ -665,8 +723,9 @@ func TestClientTimeout(t *testing.T) {
 		for _, wait := range []time.Duration{time.Second, time.Hour} {
 			base := retrytest.Play(retrytest.Step{Err: retrytest.ErrReset, Takes: time.Second})
 			client := &http.Client{
-				Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(wait)}),
-				Timeout:   3500 * time.Millisecond,
+				Transport: retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(wait)}),
+				Timeout: 3500 * time.Millisecond,
 			}
 			start := time.Now()
 			_, err := client.Get("http://a.test/")
@@ -674,7 +733,8 @@ func TestClientTimeout(t *testing.T) {
 			assert.LessOrEqual(t, time.Since(start), 3500*time.Millisecond)
 		}
 		slow := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
-		client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: slow}), Timeout: time.Minute}
+		client := &http.Client{
+			Transport: retrytest.New(t, httpretry.Config{Base: slow}), Timeout: time.Minute}
 		_, err := client.Get("http://a.test/")
 		var timeout net.Error
 		require.ErrorAs(t, err, &timeout)
@@ -691,8 +751,10 @@ func TestRetryAfterWait(t *testing.T) {
 	}{
 		{"none", nil, 2 * time.Second, 2 * time.Second},
 		{"zero is plain backoff", []string{"Retry-After", "0"}, 2 * time.Second, 2 * time.Second},
-		{"garbage is plain backoff", []string{"Retry-After", "soon"}, 2 * time.Second, 2 * time.Second},
-		{"shorter than the backoff", []string{"Retry-After", "1"}, 2 * time.Second, 3 * time.Second},
+		{"garbage is plain backoff", []string{"Retry-After", "soon"}, 2 * time.Second,
+			2 * time.Second},
+		{"shorter than the backoff", []string{"Retry-After", "1"}, 2 * time.Second,
+			3 * time.Second},
 		{"longer", []string{"Retry-After", "40"}, 40 * time.Second, 50 * time.Second},
 		{"longest", []string{"Retry-After", "60"}, 60 * time.Second, 75 * time.Second},
 		{"milliseconds", []string{"Retry-After-Ms", "4000"}, 4 * time.Second, 5 * time.Second},
@@ -701,9 +763,10 @@ func TestRetryAfterWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := map[time.Duration]bool{}
 				for range 50 {
-					base := retrytest.Play(retrytest.Status(503, tt.header...), retrytest.Status(200))
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(2 * time.Second)}).
-						RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					base := retrytest.Play(retrytest.Status(503, tt.header...), s200)
+					resp, err := retrytest.New(t, httpretry.Config{
+						Base: base, Policy: retrytest.RetryEvery(2 * time.Second)}).
+						RoundTrip(newGet(t))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					wait := base.Waits()[0]
@@ -712,7 +775,8 @@ func TestRetryAfterWait(t *testing.T) {
 					seen[wait] = true
 				}
 				if tt.max > tt.min {
-					assert.Greater(t, len(seen), 40, "clients that were told the same come back spread out")
+					assert.Greater(t, len(seen), 40,
+						"clients that were told the same come back spread out")
 				}
 			})
 		})
@@ -726,9 +790,10 @@ func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 		seen := map[time.Duration]bool{}
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), 41*time.Second)
-			base := retrytest.Play(retrytest.Status(503, "Retry-After", "40"), retrytest.Status(200))
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			base := retrytest.Play(retrytest.Status(503, "Retry-After", "40"), s200)
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(newGet(t).WithContext(ctx))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			cancel()
@@ -752,8 +817,9 @@ func TestRetryAfterOnSuccess(t *testing.T) {
 		return httpretry.Final
 	}
 	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.Play(retrytest.Status(202, "Retry-After", "30"), retrytest.Status(200))
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		base := retrytest.Play(retrytest.Status(202, "Retry-After", "30"), s200)
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		assert.Equal(t, []time.Duration{time.Second}, base.Waits())
@@ -763,9 +829,11 @@ func TestRetryAfterOnSuccess(t *testing.T) {
 // A 400 is an error. The server may ask for a retry of it.
 func TestRetryAfterOnBadRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.Play(retrytest.Status(400, "X-Should-Retry", "true", "Retry-After", "30"), retrytest.Status(200))
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second)}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		base := retrytest.Play(
+			retrytest.Status(400, "X-Should-Retry", "true", "Retry-After", "30"), s200)
+		resp, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second)}).
+			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		require.Len(t, base.Waits(), 1)
@@ -777,14 +845,15 @@ func TestRetryAfterOnBadRequest(t *testing.T) {
 func TestBackoffAfter429(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := retrytest.RetryEvery(0)
-		policy.Backoff = strategies.Func(func(retry int) time.Duration { return time.Duration(retry+1) * time.Second })
-		s503, s429 := retrytest.Status(503), retrytest.Status(429)
-		base := retrytest.Play(s503, s429, s503, s429, retrytest.Status(200))
+		policy.Backoff = strategies.Func(
+			func(retry int) time.Duration { return time.Duration(retry+1) * time.Second })
+		base := retrytest.Play(s503, s429, s503, s429, s200)
 		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
-		assert.Equal(t, []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, base.Waits())
+		assert.Equal(t, []time.Duration{
+			time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, base.Waits())
 	})
 }
 
@@ -799,7 +868,7 @@ func TestDefaults(t *testing.T) {
 			longest := time.Duration(0)
 			for range 200 {
 				base := retrytest.Play(retrytest.Status(tt.status))
-				resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				require.Len(t, base.Attempts(), 3)
@@ -813,20 +882,21 @@ func TestDefaults(t *testing.T) {
 
 // Hazard A11: a negative wait of a strategy counts as 0, and a very long one
 // does not overflow.
-func TestOddWaits(t *testing.T) {
+func TestExtremeWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, wait := range []time.Duration{-time.Hour, 0, 1 << 62, 1<<63 - 1} {
 			policy := retrytest.RetryEvery(0)
 			policy.Backoff = strategies.Func(func(int) time.Duration { return wait })
 			policy.MaxRetryAfter = 1<<63 - 1
-			base := retrytest.Play(retrytest.Status(503, "Retry-After", "99999999999999999999"), retrytest.Status(200))
+			base := retrytest.Play(
+				retrytest.Status(503, "Retry-After", "99999999999999999999"), s200)
 			if wait <= 0 {
-				base = retrytest.Play(retrytest.Status(503), retrytest.Status(200))
+				base = retrytest.Play(s503, s200)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Hour, cancel)
 			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				RoundTrip(newGet(t).WithContext(ctx))
 			if wait > 0 {
 				require.ErrorIs(t, err, context.Canceled)
 				assert.Len(t, base.Attempts(), 1)
@@ -843,36 +913,36 @@ func TestOddWaits(t *testing.T) {
 // retries are charged.
 func TestBudgetCalls(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		steps []retrytest.Step
-		want  string
+		name, method string
+		steps        script
+		want         string // of the origin
 	}{
-		{"success", []retrytest.Step{retrytest.Status(200)}, "deposit http://a.test"},
-		{"refusal that stands", []retrytest.Step{retrytest.Status(404)}, "deposit http://a.test"},
-		{"success in the end", []retrytest.Step{retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}, "withdraw http://a.test, withdraw http://a.test, deposit charged http://a.test"},
-		{"failure", []retrytest.Step{retrytest.Status(503), retrytest.Status(501)}, "withdraw http://a.test, deposit charged http://a.test"},
-		{"failure in the end", []retrytest.Step{retrytest.Status(503)}, "withdraw http://a.test, withdraw http://a.test, withdraw http://a.test, withdraw http://a.test"},
-		{"429 whose wait is obeyed", []retrytest.Step{retrytest.Status(429, "Retry-After", "0.001"), retrytest.Status(200)}, "deposit http://a.test"},
-		{"429 without a wait", []retrytest.Step{retrytest.Status(429), retrytest.Status(200)}, "withdraw http://a.test, deposit charged http://a.test"},
-		{"server refuses", []retrytest.Step{retrytest.Status(503, "X-Should-Retry", "false")}, ""},
-		{"server refuses a final failure", []retrytest.Step{retrytest.Status(402, "X-Should-Retry", "false")}, "deposit http://a.test"},
-		{"certain error", []retrytest.Step{retrytest.Fails(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}})}, ""},
-		{"not safe", []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}, ""},
+		{"success", "GET", script{s200}, "deposit"},
+		{"refusal that stands", "GET", script{s404}, "deposit"},
+		{"success in the end", "GET", script{s503, s503, s200},
+			"withdraw, withdraw, deposit charged"},
+		{"failure", "GET", script{s503, s501}, "withdraw, deposit charged"},
+		{"failure in the end", "GET", script{s503}, "withdraw, withdraw, withdraw, withdraw"},
+		{"429 whose wait is obeyed", "GET",
+			script{retrytest.Status(429, "Retry-After", "0.001"), s200}, "deposit"},
+		{"429 without a wait", "GET", script{s429, s200}, "withdraw, deposit charged"},
+		{"server refuses", "GET", script{refuses(503)}, ""},
+		{"server refuses a final failure", "GET", script{refuses(402)}, "deposit"},
+		{"certain error", "GET", script{retrytest.Fails(unknownHost)}, ""},
+		{"not safe", "POST", script{reset}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			budget := &retrytest.Ledger{}
 			policy := retrytest.RetryEvery(0)
 			policy.Budget = budget
-			method := "GET"
-			if tt.name == "not safe" {
-				method = "POST"
-			}
-			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: policy}).
-				RoundTrip(retrytest.Request(t, method, "http://A.test:80/", ""))
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: policy}).
+				RoundTrip(retrytest.Request(t, tt.method, "http://A.test:80/", ""))
 			if err == nil {
 				retrytest.ReadBody(t, resp)
 			}
-			assert.Equal(t, tt.want, strings.Join(budget.Entries, ", "))
+			got := strings.ReplaceAll(strings.Join(budget.Entries, ", "), " http://a.test", "")
+			assert.Equal(t, tt.want, got)
 		})
 	}
 }
@@ -880,12 +950,13 @@ func TestBudgetCalls(t *testing.T) {
 // Policies without a Budget share that of the transport.
 func TestSharedBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.Play(retrytest.Status(503))
+		base := retrytest.Play(s503)
 		policy := httpretry.Policy{MaxAttempts: 3}
-		transport := retrytest.New(t, httpretry.Config{Base: base, Policies: map[string]httpretry.Policy{"a.test": policy}})
+		transport := retrytest.New(t,
+			httpretry.Config{Base: base, Policies: map[string]httpretry.Policy{"a.test": policy}})
 		ctx := httpretry.WithPolicy(t.Context(), policy)
 		for _, ctx := range []context.Context{t.Context(), ctx, t.Context()} {
-			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+			resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 		}
@@ -896,56 +967,107 @@ func TestSharedBudget(t *testing.T) {
 // Hazard K4: a panic reaches the caller, and nothing leaks.
 func TestPanics(t *testing.T) {
 	boom := func() { panic("boom") }
-	tests := map[string]func(*httpretry.Config){
-		"Base": func(c *httpretry.Config) {
-			c.Base = retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { boom(); return nil, nil })
-		},
-		"Observe": func(c *httpretry.Config) { c.Observe = func(context.Context, httpretry.Event) { boom() } },
-		"Classify": func(c *httpretry.Config) {
-			c.Policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { boom(); return 0 }
-		},
-		"Idempotent": func(c *httpretry.Config) { c.Policy.Idempotent = func(*http.Request) bool { boom(); return false } },
-		"NewIdempotencyKey": func(c *httpretry.Config) {
+	keyed, keyless := http.Header{"Idempotency-Key": {"k"}}, http.Header{}
+	for name, tt := range map[string]struct {
+		status int
+		header http.Header
+		set    func(*httpretry.Config)
+	}{
+		"Base": {503, keyed, func(c *httpretry.Config) {
+			c.Base = retrytest.BaseFunc(
+				func(*http.Request) (*http.Response, error) { boom(); return nil, nil })
+		}},
+		"Observe": {503, keyed, func(c *httpretry.Config) {
+			c.Observe = func(context.Context, httpretry.Event) { boom() }
+		}},
+		"Classify": {503, keyed, func(c *httpretry.Config) {
+			c.Policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
+				boom()
+				return 0
+			}
+		}},
+		"Idempotent": {503, keyless, func(c *httpretry.Config) {
+			c.Policy.Idempotent = func(*http.Request) bool { boom(); return false }
+		}},
+		"NewIdempotencyKey": {503, keyless, func(c *httpretry.Config) {
 			c.Policy.NewIdempotencyKey = func(*http.Request) string { boom(); return "" }
-		},
-		"Backoff": func(c *httpretry.Config) {
+		}},
+		"Backoff": {503, keyed, func(c *httpretry.Config) {
 			c.Policy.Backoff = strategies.Func(func(int) time.Duration { boom(); return 0 })
-		},
-		"Deposit":  func(c *httpretry.Config) { c.Policy.Budget = panicBudget{true} },
-		"Withdraw": func(c *httpretry.Config) { c.Policy.Budget = panicBudget{false} },
-	}
-	for name, set := range tests {
+		}},
+		"Deposit": {200, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{true} }},
+		"Withdraw": {
+			503, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{false} }},
+	} {
 		t.Run(name, func(t *testing.T) {
 			var bodies []*retrytest.Body
-			code := 503
-			if name == "Deposit" {
-				code = 200
-			}
-			inner := retrytest.Play(retrytest.Status(code))
-			cfg := httpretry.Config{Policy: retrytest.RetryEvery(0), Base: retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			inner := retrytest.Play(retrytest.Status(tt.status))
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := inner.RoundTrip(req)
 				body := &retrytest.Body{ReadCloser: resp.Body}
 				resp.Body = body
 				bodies = append(bodies, body)
 				return resp, err
-			})}
+			})
+			cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}
 			cfg.Policy.AttemptTimeout = time.Hour // so that each attempt has a context to cancel
-			set(&cfg)
+			tt.set(&cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			body := retrytest.Counted("x")
 			req := retrytest.Streamed(t, "POST", "http://a.test/", body).WithContext(ctx)
-			if name != "NewIdempotencyKey" {
-				req.Header.Set("Idempotency-Key", "k")
-			}
-			if name == "Idempotent" {
-				req.Header.Del("Idempotency-Key")
-			}
-			assert.PanicsWithValue(t, "boom", func() { _, _ = retrytest.Unchecked(t, cfg).RoundTrip(req) })
+			req.Header = tt.header.Clone()
+			assert.PanicsWithValue(t, "boom",
+				func() { _, _ = retrytest.Unchecked(t, cfg).RoundTrip(req) })
 			assert.EqualValues(t, 1, body.Closes(), "closes of the request's body")
 			for _, b := range bodies {
 				assert.EqualValues(t, 1, b.Closes(), "closes of a response's body")
 			}
+		})
+	}
+}
+
+// A retry that the budget has charged for is refunded if a panic of the
+// observer, or of a response's body, prevents it. One that was sent is not.
+func TestPanicRefundsUnsentRetry(t *testing.T) {
+	const host = "http://a.test"
+	for name, tt := range map[string]struct {
+		panicsIn string
+		charges  int
+	}{
+		"observer":       {"observer", 0},
+		"response":       {"response", 0},
+		"second attempt": {"second attempt", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spring := func(place string) {
+				if place == tt.panicsIn {
+					panic("boom")
+				}
+			}
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				if httpretry.Attempt(req.Context()) == 2 {
+					spring("second attempt")
+				}
+				body := retrytest.ReaderFunc(func([]byte) (int, error) {
+					spring("response")
+					return 0, http.ErrAbortHandler
+				})
+				return &http.Response{
+					StatusCode: 503, Body: &retrytest.Body{ReadCloser: io.NopCloser(body)}}, nil
+			})
+			budget := new(httpretry.HostBudget)
+			policy := retrytest.RetryEvery(0)
+			policy.MaxAttempts, policy.Budget = 2, budget
+			transport := retrytest.Unchecked(t, httpretry.Config{
+				Base: base, Policy: policy,
+				Observe: func(context.Context, httpretry.Event) { spring("observer") },
+			})
+			full := retrytest.Balance(budget, host)
+			assert.PanicsWithValue(t, "boom", func() {
+				_, _ = transport.RoundTrip(newGet(t))
+			})
+			assert.Equal(t, full-tt.charges, retrytest.Balance(budget, host))
 		})
 	}
 }

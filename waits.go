@@ -69,7 +69,9 @@ func (w *waits) isScheduled(resp *http.Response) bool {
 // acceptWait returns the wait that the server asks for, in resp or in the
 // response to another request, the range of the jitter that is added to it,
 // and the Reason if it is too long.
-func (w *waits) acceptWait(resp *http.Response, now time.Time) (asked, spread time.Duration, reason Reason) {
+func (w *waits) acceptWait(
+	resp *http.Response, now time.Time,
+) (asked, spread time.Duration, reason Reason) {
 	asked, spread = w.askedWait(resp)
 	reason = ReasonRetryAfter
 	if remaining := w.remainingCooldown(now); remaining.Wait > asked {

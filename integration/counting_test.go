@@ -216,16 +216,16 @@ func netHTTPAlone(t *testing.T, url string, client *tls.Config, fixed string, ar
 	}
 }
 
-// origin is a server that works, and counts.
-type origin struct {
+// counting is a server that works, and counts.
+type counting struct {
 	*httptest.Server
 	mu       sync.Mutex
 	executed map[string]int // by id
 }
 
-func newOrigin(t testing.TB) *origin {
+func newCounting(t testing.TB) *counting {
 	t.Helper()
-	o := &origin{executed: map[string]int{}}
+	o := &counting{executed: map[string]int{}}
 	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return // not executed, for it is not all there
@@ -239,14 +239,14 @@ func newOrigin(t testing.TB) *origin {
 }
 
 // executions returns a copy of the counts.
-func (o *origin) executions() map[string]int {
+func (o *counting) executions() map[string]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.executed)
 }
 
 // addr returns host and port.
-func (o *origin) addr() string { return o.Listener.Addr().String() }
+func (o *counting) addr() string { return o.Listener.Addr().String() }
 
 // A load is the requests of many clients at the same time.
 type load struct {

@@ -235,7 +235,7 @@ func TestHaproxyReload(t *testing.T) {
 		{http.MethodGet, kinds[0], 500, false},
 	} {
 		t.Run(tt.method+"/"+tt.kind.name, func(t *testing.T) {
-			upstream := newOrigin(t)
+			upstream := newCounting(t)
 			h := startHaproxy(t, upstream.addr())
 			transport := retrytest.New(t, httpretry.Config{Base: faults.Base(t, h.client), Policy: eager()})
 

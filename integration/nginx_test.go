@@ -140,7 +140,7 @@ func TestNginxGoAwayChurn(t *testing.T) {
 	} {
 		name := fmt.Sprintf("%d a connection/%s/%s/key=%t", tt.perConnection, tt.method, tt.kind.name, tt.key != "")
 		t.Run(name, func(t *testing.T) {
-			upstream := newOrigin(t)
+			upstream := newCounting(t)
 			n := startNginx(t, overHTTP2, fmt.Sprintf("keepalive_requests %d;", tt.perConnection), proxyTo(upstream.addr()))
 			transport := retrytest.New(t, httpretry.Config{Base: faults.Base(t, n.client), Policy: eager()})
 
@@ -171,7 +171,7 @@ func TestNginxIdleClose(t *testing.T) {
 			{http.MethodGet, "", kinds[0], 500, false},
 		} {
 			t.Run(fmt.Sprintf("%s/%s/%s/key=%t", rule, tt.method, tt.kind.name, tt.key != ""), func(t *testing.T) {
-				upstream := newOrigin(t)
+				upstream := newCounting(t)
 				n := startNginx(t, overHTTP1, rule, proxyTo(upstream.addr()))
 				transport := retrytest.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: eager()})
 
@@ -223,7 +223,7 @@ func TestNginxReload(t *testing.T) {
 			{http.MethodGet, kinds[0], 500, false},
 		} {
 			t.Run(scheme+"/"+tt.method, func(t *testing.T) {
-				upstream := newOrigin(t)
+				upstream := newCounting(t)
 				n := startNginx(t, scheme, proxyTo(upstream.addr()))
 				transport := retrytest.New(t, httpretry.Config{Base: faults.Base(t, n.client), Policy: eager()})
 

@@ -139,7 +139,8 @@ func checkPattern(pattern string) error {
 				`such as "search" or "*"`, pattern)
 		}
 		if _, err := path.Match(segment, ""); err != nil {
-			return fmt.Errorf("%q has the segment %q: %w: want the syntax of path.Match", pattern, segment, err)
+			return fmt.Errorf(
+				"%q has the segment %q: %w: want the syntax of path.Match", pattern, segment, err)
 		}
 	}
 	return nil

@@ -48,7 +48,8 @@ type outcome struct {
 
 // exchange sends one request under a policy, in virtual time, to a service that
 // gives the answers in turn and then 200.
-func exchange(t *testing.T, policy httpretry.Policy, method, path string, answers ...answer) (o outcome) {
+func exchange(
+	t *testing.T, policy httpretry.Policy, method, path string, answers ...answer) (o outcome) {
 	t.Helper()
 	base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -62,7 +63,8 @@ func exchange(t *testing.T, policy httpretry.Policy, method, path string, answer
 			w.WriteHeader(answers[n].status)
 		}
 	})
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://service.test"+path, strings.NewReader("{}"))
+	req, err := http.NewRequestWithContext(
+		t.Context(), method, "http://service.test"+path, strings.NewReader("{}"))
 	require.NoError(t, err)
 	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
 	require.NoError(t, err)
@@ -83,14 +85,27 @@ func TestGitHub(t *testing.T) {
 		requests int
 		atLeast  time.Duration
 	}{
-		{"hourly limit, resets soon", "GET", func() answer { return say(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", in(30*time.Second)) }, 200, 2, 30 * time.Second},
-		{"hourly limit as 429", "GET", func() answer { return say(429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", in(30*time.Second)) }, 200, 2, 30 * time.Second},
-		{"hourly limit, resets late", "GET", func() answer { return say(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", in(time.Hour)) }, 403, 1, 0},
-		{"secondary limit", "GET", func() answer { return say(403, "X-RateLimit-Remaining", "4000", "Retry-After", "60") }, 200, 2, time.Minute},
-		{"secondary limit as 429", "GET", func() answer { return say(429, "Retry-After", "60") }, 200, 2, time.Minute},
-		{"secondary limit, nothing said", "GET", func() answer { return say(429, "X-RateLimit-Remaining", "4000") }, 429, 1, 0},
-		{"no permission", "GET", func() answer { return say(403, "X-RateLimit-Remaining", "4000", "X-RateLimit-Reset", in(time.Minute)) }, 403, 1, 0},
-		{"secondary limit, POST", "POST", func() answer { return say(403, "Retry-After", "60") }, 200, 2, time.Minute},
+		{"hourly limit, resets soon", "GET", func() answer {
+			return say(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", in(30*time.Second))
+		}, 200, 2, 30 * time.Second},
+		{"hourly limit as 429", "GET", func() answer {
+			return say(429, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", in(30*time.Second))
+		}, 200, 2, 30 * time.Second},
+		{"hourly limit, resets late", "GET", func() answer {
+			return say(403, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", in(time.Hour))
+		}, 403, 1, 0},
+		{"secondary limit", "GET", func() answer {
+			return say(403, "X-RateLimit-Remaining", "4000", "Retry-After", "60")
+		}, 200, 2, time.Minute},
+		{"secondary limit as 429", "GET", func() answer { return say(429, "Retry-After", "60") },
+			200, 2, time.Minute},
+		{"secondary limit, nothing said", "GET",
+			func() answer { return say(429, "X-RateLimit-Remaining", "4000") }, 429, 1, 0},
+		{"no permission", "GET", func() answer {
+			return say(403, "X-RateLimit-Remaining", "4000", "X-RateLimit-Reset", in(time.Minute))
+		}, 403, 1, 0},
+		{"secondary limit, POST", "POST", func() answer { return say(403, "Retry-After", "60") },
+			200, 2, time.Minute},
 		{"bad gateway, POST", "POST", func() answer { return say(502) }, 502, 1, 0},
 		{"bad gateway", "GET", func() answer { return say(502) }, 200, 2, 0},
 		{"not found", "GET", func() answer { return say(404) }, 404, 1, 0},
@@ -103,7 +118,8 @@ func TestGitHub(t *testing.T) {
 				got := exchange(t, policies.GitHub(), tt.method, "/repos/a/b", tt.answer())
 				assert.Equal(t, tt.status, got.status)
 				assert.Equal(t, tt.requests, got.requests)
-				assert.GreaterOrEqual(t, got.took, tt.atLeast-time.Second, "the reset counts in whole seconds")
+				assert.GreaterOrEqual(t, got.took, tt.atLeast-time.Second,
+					"the reset counts in whole seconds")
 			})
 		})
 	}
@@ -150,12 +166,14 @@ func TestOpenAI(t *testing.T) {
 		atMost   time.Duration
 	}{
 		{"overloaded", "/v1/chat/completions", say(503), 200, 2, 10 * time.Second},
-		{"told when", "/v1/embeddings", say(429, "Retry-After-Ms", "20", "Retry-After", "1"), 200, 2, 30 * time.Second},
+		{"told when", "/v1/embeddings", say(429, "Retry-After-Ms", "20", "Retry-After", "1"), 200,
+			2, 30 * time.Second},
 		{"told not to", "/v1/chat/completions", say(429, "X-Should-Retry", "false"), 429, 1, 0},
 		{"told to", "/v1/embeddings", say(400, "X-Should-Retry", "true"), 200, 2, 10 * time.Second},
 		{"locked", "/v1/moderations", say(409), 200, 2, 10 * time.Second},
 		{"locked, told not to", "/v1/moderations", say(409, "X-Should-Retry", "false"), 409, 1, 0},
-		{"a gateway's path", "/openai/deployments/gpt/chat/completions", say(500), 200, 2, 10 * time.Second},
+		{"a gateway's path", "/openai/deployments/gpt/chat/completions", say(500), 200, 2,
+			10 * time.Second},
 		{"a job", "/v1/fine_tuning/jobs", say(503), 503, 1, 0},
 		{"a file", "/v1/files", say(503), 503, 1, 0},
 		{"a batch that is refused", "/v1/batches", say(429), 200, 2, 30 * time.Second},
@@ -191,8 +209,12 @@ func TestAWS(t *testing.T) {
 		requests int
 	}{
 		{"GET", say(400, "X-Amzn-ErrorType", "ThrottlingException"), 200, 2},
-		{"GET", say(400, "X-Amzn-ErrorType", "ThrottlingException:http://internal.amazon.com/coral/com.amazon.coral.availability/"), 200, 2},
-		{"GET", say(400, "X-Amzn-ErrorType", "aws.protocoltests.restjson#TooManyRequestsException"), 200, 2},
+		{"GET",
+			say(
+				400, "X-Amzn-ErrorType",
+				"ThrottlingException:http://internal.amazon.com/coral/com.amazon.coral.availability/"), 200, 2},
+		{"GET", say(400, "X-Amzn-ErrorType", "aws.protocoltests.restjson#TooManyRequestsException"),
+			200, 2},
 		{"GET", say(400, "X-Amzn-ErrorType", "ValidationException"), 400, 1},
 		{"GET", say(400), 400, 1},
 		{"GET", say(503), 200, 2},
@@ -226,12 +248,14 @@ func TestAnthropic(t *testing.T) {
 		{"count tokens", "/v1/messages/count_tokens?beta=true", say(529), 200, 2, 0},
 		{"behind a gateway", "/anthropic/v1/messages", say(529), 200, 2, 0},
 		{"X-Should-Retry: false", "/v1/messages", say(500, "X-Should-Retry", "false"), 500, 1, 0},
-		{"X-Should-Retry: false on 429", "/v1/messages", say(429, "Retry-After", "1", "X-Should-Retry", "false"), 429, 1, 0},
+		{"X-Should-Retry: false on 429", "/v1/messages",
+			say(429, "Retry-After", "1", "X-Should-Retry", "false"), 429, 1, 0},
 		{"X-Should-Retry: true", "/v1/messages", say(400, "X-Should-Retry", "true"), 200, 2, 0},
 		{"bad request", "/v1/messages", say(400), 400, 1, 0},
 		{"too large", "/v1/messages", say(413), 413, 1, 0},
 		{"batch, overloaded", "/v1/messages/batches", say(529), 529, 1, 0},
-		{"batch, rate limit", "/v1/messages/batches", say(429, "Retry-After", "7"), 200, 2, 7 * time.Second},
+		{"batch, rate limit", "/v1/messages/batches", say(429, "Retry-After", "7"), 200, 2,
+			7 * time.Second},
 		{"batch that is canceled", "/v1/messages/batches/b/cancel", say(500), 500, 1, 0},
 		{"file", "/v1/files", say(529), 529, 1, 0},
 	} {
@@ -308,7 +332,8 @@ func TestReads(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s/%s %s", tt.pattern, tt.method, tt.path), func(t *testing.T) {
 			policy := policies.Reads("/elsewhere", tt.pattern)
-			req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://service.test"+tt.path, nil)
+			req, err := http.NewRequestWithContext(
+				t.Context(), tt.method, "http://service.test"+tt.path, nil)
 			require.NoError(t, err)
 			assert.Equal(t, tt.idempotent, policy.Idempotent(req))
 			req.Header.Set("Idempotency-Key", "k")
@@ -359,7 +384,8 @@ func TestUnprocessed429(t *testing.T) {
 		{"429", httpretry.Policy{}, say(429), 200, 2},
 		{"429 with a time", httpretry.Policy{}, say(429, "Retry-After", "1"), 200, 2},
 		{"429 that forbids it", httpretry.Policy{}, say(429, "X-Should-Retry", "false"), 429, 1},
-		{"429 that the policy takes for final", httpretry.Policy{Classify: final}, say(429), 429, 1},
+		{"429 that the policy takes for final", httpretry.Policy{Classify: final},
+			say(429), 429, 1},
 		{"503", httpretry.Policy{}, say(503), 503, 1},
 		{"200", httpretry.Policy{}, say(200), 200, 1},
 	} {
@@ -375,7 +401,8 @@ func TestUnprocessed429(t *testing.T) {
 	changed := policies.Unprocessed429(plain)
 	assert.Equal(t, 7, changed.MaxAttempts)
 	assert.Nil(t, plain.Classify, "the argument is not changed")
-	assert.Equal(t, httpretry.Transient, changed.Classify(nil, nil, io.ErrUnexpectedEOF), "errors are as before")
+	assert.Equal(t, httpretry.Transient, changed.Classify(nil, nil, io.ErrUnexpectedEOF),
+		"errors are as before")
 }
 
 // An outage of six hours is survived, and the last wait is obeyed although it
@@ -395,7 +422,8 @@ func TestBackground(t *testing.T) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		})
-		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policies.Background(0)})
+		transport, err := httpretry.New(
+			httpretry.Config{Base: base, Policy: policies.Background(0)})
 		require.NoError(t, err)
 		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://service.test/", nil)
 		require.NoError(t, err)
@@ -409,7 +437,8 @@ func TestBackground(t *testing.T) {
 		assert.GreaterOrEqual(t, arrivals[last]-arrivals[last-1], 2*time.Hour)
 		for i := 1; i < last; i++ {
 			wait := arrivals[i] - arrivals[i-1]
-			assert.GreaterOrEqual(t, wait, min(time.Second<<min(i-1, 6), time.Minute)/2, "wait %d", i)
+			assert.GreaterOrEqual(t, wait, min(time.Second<<min(i-1, 6), time.Minute)/2, "wait %d",
+				i)
 			assert.Less(t, wait, time.Minute, "wait %d", i)
 		}
 	})

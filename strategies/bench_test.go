@@ -39,9 +39,11 @@ var (
 
 func TestAllocations(t *testing.T) {
 	for _, c := range costs {
-		assert.Equal(t, c.allocs, testing.AllocsPerRun(100, func() { sinkSequence = c.s.Start() }), "%s: Start", c.name)
+		assert.Equal(t, c.allocs, testing.AllocsPerRun(100, func() { sinkSequence = c.s.Start() }),
+			"%s: Start", c.name)
 		next := c.s.Start()
-		assert.Zero(t, testing.AllocsPerRun(1000, func() { sinkWait = next() }), "%s: a wait", c.name)
+		assert.Zero(t, testing.AllocsPerRun(1000, func() { sinkWait = next() }),
+			"%s: a wait", c.name)
 	}
 }
 

@@ -30,7 +30,8 @@ func retries() []int {
 // forExtremes calls f for bases and maxima from a nanosecond to the longest
 // duration.
 func forExtremes(f func(b, c time.Duration)) {
-	for _, b := range []time.Duration{1, ms, 100 * ms, time.Second, 30 * time.Second, time.Hour, math.MaxInt64} {
+	for _, b := range []time.Duration{
+		1, ms, 100 * ms, time.Second, 30 * time.Second, time.Hour, math.MaxInt64} {
 		twice := time.Duration(math.MaxInt64)
 		if b < math.MaxInt64/2 {
 			twice = 2 * b
@@ -66,12 +67,14 @@ func TestDeterministicWaitsAreExactAndNeverOverflow(t *testing.T) {
 
 			triple := at(strategies.Exponential{Base: b, Factor: 3, Max: c})
 			pow := new(big.Int).Exp(big.NewInt(3), big.NewInt(int64(min(k, 200))), nil)
-			require.InEpsilon(t, capped(pow.Mul(pow, base), c), float64(triple), 1e-13, "%v tripled %d times, capped at %v", b, k, c)
+			require.InEpsilon(t, capped(pow.Mul(pow, base), c), float64(triple), 1e-13,
+				"%v tripled %d times, capped at %v", b, k, c)
 			require.LessOrEqual(t, triple, c)
 
 			linear := at(strategies.Linear{Base: b, Max: c})
 			times := new(big.Int).Add(big.NewInt(int64(k)), big.NewInt(1))
-			require.InEpsilon(t, capped(times.Mul(times, base), c), float64(linear), 1e-13, "%v times %d, capped at %v", b, k, c)
+			require.InEpsilon(t, capped(times.Mul(times, base), c), float64(linear), 1e-13,
+				"%v times %d, capped at %v", b, k, c)
 			require.LessOrEqual(t, linear, c)
 		}
 	})
@@ -85,18 +88,27 @@ func TestRandomWaitsNeverOverflow(t *testing.T) {
 			check := func(w, lo, hi time.Duration, what string, k int) {
 				t.Helper()
 				if w < lo || w > hi {
-					t.Fatalf("%s: Base %v, Max %v, k %d, u %v: %v is not in [%v, %v]", what, b, c, k, u, w, lo, hi)
+					t.Fatalf("%s: Base %v, Max %v, k %d, u %v: %v is not in [%v, %v]", what, b, c,
+						k, u, w, lo, hi)
 				}
 			}
 			for _, k := range retries() {
 				exponential := startAt{strategies.Exponential{Base: b, Max: c}, k}
-				check(strategies.StartAt(strategies.FullJitter{Base: b, Max: c, Rand: r}, k)(), 0, c, "FullJitter", k)
-				check(strategies.StartAt(strategies.EqualJitter{Base: b, Max: c, Rand: r}, k)(), floor-floor/2, c, "EqualJitter", k)
-				check(strategies.StartAt(strategies.DecorrelatedV2{Median: b, Max: c, Rand: r}, k)(), 0, c, "DecorrelatedV2", k)
+				check(strategies.StartAt(strategies.FullJitter{Base: b, Max: c, Rand: r}, k)(), 0,
+					c, "FullJitter", k)
+				check(strategies.StartAt(strategies.EqualJitter{Base: b, Max: c, Rand: r}, k)(),
+					floor-floor/2, c, "EqualJitter", k)
+				check(
+					strategies.StartAt(strategies.DecorrelatedV2{Median: b, Max: c, Rand: r}, k)(),
+					0, c, "DecorrelatedV2", k)
 				check(strategies.Jitter{Of: exponential, Rand: r}.Start()(), 0, c, "Jitter", k)
-				check(strategies.Jitter{Of: exponential, Fraction: 1e-9, Rand: r}.Start()(), floor-floor/1e8, c, "Jitter", k)
-				check(strategies.Spread{Of: exponential, Rand: r}.Start()(), floor/2, math.MaxInt64, "Spread", k)
-				check(strategies.Capped{Of: strategies.Spread{Of: exponential, Rand: r}, Max: c}.Start()(), 0, c, "Capped", k)
+				check(strategies.Jitter{Of: exponential, Fraction: 1e-9, Rand: r}.Start()(),
+					floor-floor/1e8, c, "Jitter", k)
+				check(strategies.Spread{Of: exponential, Rand: r}.Start()(), floor/2,
+					math.MaxInt64, "Spread", k)
+				check(
+					strategies.Capped{Of: strategies.Spread{Of: exponential, Rand: r},
+						Max: c}.Start()(), 0, c, "Capped", k)
 			}
 			ceiling := strategies.Decorrelated{Base: b, Max: c, Rand: r}.Start()
 			aws := strategies.AWSDecorrelated{Base: b, Max: c, Rand: r}.Start()
@@ -113,8 +125,10 @@ func TestRandomWaitsNeverOverflow(t *testing.T) {
 // The ceiling of Decorrelated is exactly three times the wait before, also just
 // below Max.
 func TestDecorrelatedJustBelowMax(t *testing.T) {
-	for limit, want := range map[time.Duration]time.Duration{3: 2, 4: 2, 5: 2} { // the longest in [1, 3)
-		assert.Equal(t, want, strategies.Decorrelated{Base: 1, Max: limit, Rand: always(belowOne)}.Start()(), limit)
+	// the longest in [1, 3)
+	for limit, want := range map[time.Duration]time.Duration{3: 2, 4: 2, 5: 2} {
+		assert.Equal(t, want,
+			strategies.Decorrelated{Base: 1, Max: limit, Rand: always(belowOne)}.Start()(), limit)
 	}
 }
 
@@ -136,9 +150,11 @@ func TestAWSDecorrelatedAtTheLongestDuration(t *testing.T) {
 func TestWaitsDoNotVanish(t *testing.T) {
 	for k := 50; k <= 70; k++ {
 		for _, limit := range []time.Duration{30 * time.Second, math.MaxInt64} {
-			assert.Equal(t, limit, strategies.StartAt(strategies.Exponential{Base: time.Second, Max: limit}, k)())
+			assert.Equal(t, limit,
+				strategies.StartAt(strategies.Exponential{Base: time.Second, Max: limit}, k)())
 			assert.Equal(t, limit-limit/2,
-				strategies.StartAt(strategies.EqualJitter{Base: time.Second, Max: limit, Rand: always(0)}, k)())
+				strategies.StartAt(
+					strategies.EqualJitter{Base: time.Second, Max: limit, Rand: always(0)}, k)())
 		}
 	}
 }
@@ -159,7 +175,9 @@ func TestIntervals(t *testing.T) {
 			[]time.Duration{0, 0, 0, 0}, []time.Duration{s - 1, 2*s - 1, 3*s - 1, 3*s - 1},
 		},
 		"FullJitter, factor 3": {
-			func(r strategies.Rand) strategies.Strategy { return strategies.FullJitter{Base: s, Factor: 3, Rand: r} },
+			func(r strategies.Rand) strategies.Strategy {
+				return strategies.FullJitter{Base: s, Factor: 3, Rand: r}
+			},
 			[]time.Duration{0, 0, 0, 0}, []time.Duration{s - 1, 3*s - 1, 9*s - 1, 27*s - 1},
 		},
 		"EqualJitter": {
@@ -216,7 +234,8 @@ func TestDecorrelatedV2RedrawsAtTheCap(t *testing.T) {
 		numbers = append(numbers[1:], u)
 		return u
 	}
-	low := strategies.DecorrelatedV2{Median: time.Second, Max: 800 * ms, Rand: r} // invalid, but shows it at once
+	// invalid, but shows it at once
+	low := strategies.DecorrelatedV2{Median: time.Second, Max: 800 * ms, Rand: r}
 	assert.Equal(t, 500*ms, low.Start()())
 
 	// Max itself is above the maximum. For numbers as large as this, every
@@ -284,7 +303,8 @@ func TestLongRun(t *testing.T) {
 		at += w
 		switch lo, hi := second/1.4*soft(float64(k)), second/1.4*soft(float64(k+1)); {
 		case k <= 31: // the longest wait that may be is 2^32.5·b/1.4
-			require.True(t, lo*(1-1e-15)-float64(k+1) <= at && at <= hi*(1+1e-15), "retry %d at %v, not in [%v, %v)", k, at, lo, hi)
+			require.True(t, lo*(1-1e-15)-float64(k+1) <= at && at <= hi*(1+1e-15),
+				"retry %d at %v, not in [%v, %v)", k, at, lo, hi)
 		case k >= 36:
 			require.GreaterOrEqual(t, w, float64(math.MaxInt64/2), "wait %d", k)
 		}
@@ -297,9 +317,11 @@ func TestRandMayMisbehave(t *testing.T) {
 			t.Helper()
 			assert.Equal(t,
 				strategies.Take(m.make(time.Second, 30*time.Second, always(sound)), 10),
-				strategies.Take(m.make(time.Second, 30*time.Second, always(odd)), 10), "%s with %v", m.name, odd)
+				strategies.Take(m.make(time.Second, 30*time.Second, always(odd)), 10),
+				"%s with %v", m.name, odd)
 		}
-		for _, u := range []float64{math.NaN(), -1, -math.MaxFloat64, math.Inf(-1), math.Copysign(0, -1)} {
+		for _, u := range []float64{
+			math.NaN(), -1, -math.MaxFloat64, math.Inf(-1), math.Copysign(0, -1)} {
 			same(u, 0)
 		}
 		for _, u := range []float64{1, 2, math.MaxFloat64, math.Inf(1)} {

@@ -103,7 +103,8 @@ func (s sample) verdicts(names ...string) map[string]error {
 				continue
 			}
 			if err := c.wait(sorted, s.laws[k]); err != nil {
-				errs[c.name] = errors.Join(errs[c.name], fmt.Errorf("%s: wait %d: %w", c.name, k, err))
+				errs[c.name] = errors.Join(
+					errs[c.name], fmt.Errorf("%s: wait %d: %w", c.name, k, err))
 			}
 		}
 	}
@@ -126,7 +127,8 @@ func (s sample) against(names ...string) error {
 
 // checkBound finds waits outside the range of the formula.
 func checkBound(sorted []int64, l law) error {
-	if least, most := float64(sorted[0]), float64(sorted[len(sorted)-1]); least < l.inf()-1 || most > l.sup()+1 {
+	if least, most := float64(sorted[0]), float64(sorted[len(sorted)-1]); least < l.inf()-1 ||
+		most > l.sup()+1 {
 		return fmt.Errorf("[%v, %v] is not within [%v, %v]", least, most, l.inf(), l.sup())
 	}
 	return nil
@@ -222,7 +224,8 @@ func checkReach(sorted []int64, l law) error {
 		return nil
 	}
 	slack := 21*(l.sup()-l.inf())/float64(len(sorted)) + 1
-	if least, most := float64(sorted[0]), float64(sorted[len(sorted)-1]); least > l.inf()+slack || most < l.sup()-slack {
+	if least, most := float64(sorted[0]), float64(sorted[len(sorted)-1]); least > l.inf()+slack ||
+		most < l.sup()-slack {
 		return fmt.Errorf("[%v, %v] does not fill [%v, %v]", least, most, l.inf(), l.sup())
 	}
 	return nil
@@ -341,7 +344,9 @@ func windows(waits [][]int64, median float64) ([][]float64, error) {
 // checkScale compares two kinds of waits that were drawn with the same random
 // numbers. One kind should be ratio times as long as the other.
 func checkScale(short, long [][]int64, ratio float64) error {
-	slack := ratio // the short waits are cut to a nanosecond; a walk may triple the difference at each step
+	// the short waits are cut to a nanosecond; a walk may triple the difference
+	// at each step
+	slack := ratio
 	for k := range short {
 		slack *= 3
 		for i, w := range short[k] {

@@ -33,8 +33,10 @@ func (s Constant) Validate() error {
 //
 // It is LinearBackoff of Polly.Contrib.WaitAndRetry, with a maximum.
 type Linear struct {
-	Base   time.Duration // the first wait; 0: 100ms
-	Factor float64       // by how much of Base each wait exceeds the one before; 0: 1 (for no growth use Constant)
+	Base time.Duration // the first wait; 0: 100ms
+	// by how much of Base each wait exceeds the one before; 0: 1 (for no growth
+	// use Constant)
+	Factor float64
 	Max    time.Duration // the longest wait; 0: 30s
 }
 
@@ -60,7 +62,8 @@ func (s Linear) from(k int) Sequence {
 func (s Linear) Validate() error {
 	return errors.Join(
 		validateDuration("Linear.Base", s.Base, byDefault(defaultBase)),
-		validateNumber("Linear.Factor", s.Factor, s.Factor > 0, "a positive finite number", defaultSlope),
+		validateNumber("Linear.Factor", s.Factor, s.Factor > 0, "a positive finite number",
+			defaultSlope),
 		validateMax("Linear", "Base", s.Base, defaultBase, s.Max),
 	)
 }

@@ -60,7 +60,8 @@ func ExampleFastFirst() {
 func ExampleSpread() {
 	steps := []time.Duration{time.Second, 5 * time.Second, 20 * time.Second}
 	s := strategies.Spread{
-		Of:       strategies.Func(func(retry int) time.Duration { return steps[min(retry, len(steps)-1)] }),
+		Of: strategies.Func(
+			func(retry int) time.Duration { return steps[min(retry, len(steps)-1)] }),
 		Fraction: 0.2,
 		Rand:     strategies.Seeded(1), // for the output below; leave it nil in production
 	}

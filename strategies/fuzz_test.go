@@ -42,7 +42,8 @@ func FuzzWaits(f *testing.F) {
 			checkErrorLines(t, s)
 		}
 		for _, s := range []strategies.Strategy{
-			raw, startAt{raw, k}, strategies.Constant{Wait: b}, strategies.Spread{Of: raw, Fraction: fraction, Rand: r},
+			raw, startAt{raw, k}, strategies.Constant{Wait: b},
+			strategies.Spread{Of: raw, Fraction: fraction, Rand: r},
 		} {
 			if w := s.Start()(); w < 0 {
 				t.Errorf("%+v: %v", s, w)

@@ -233,7 +233,8 @@ func (v v2) meanProduct(k int) float64 {
 		}
 		return d
 	}
-	before, middle, after := v.window(k-1, v2Points, 0.5), v.window(k, v2Points, 0.5), v.window(k+1, v2Points, 0.5)
+	before, middle, after := v.window(k-1, v2Points, 0.5), v.window(k, v2Points, 0.5),
+		v.window(k+1, v2Points, 0.5)
 	product := 0.0
 	for _, h := range middle {
 		a, b := 0.0, 0.0
@@ -263,8 +264,11 @@ func v2Laws(median, limit float64, n int) (laws []law, serial []float64) {
 type model struct {
 	name string
 	make func(b, c time.Duration, r strategies.Rand) strategies.Strategy
-	laws func(b, c float64, n int) ([]law, []float64) // of n waits, and the correlations of consecutive waits, nil for 0
-	next transition                                   // for the expected peak; nil for DecorrelatedV2, where it is known
+	// of n waits, and the correlations of consecutive waits, nil for 0
+	laws func(b, c float64, n int) ([]law, []float64)
+	next transition // for the expected peak; nil for DecorrelatedV2, where it is known
+	// of the waits after p; nil if none depends on p alone
+	top func(p float64) (hi float64, ok bool)
 }
 
 // independent returns the laws of a strategy whose waits do not depend on one
@@ -305,14 +309,14 @@ var models = []model{
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.FullJitter{Base: b, Max: c, Rand: r}
 		},
-		independent(fullLaw), memoryless(fullLaw),
+		independent(fullLaw), memoryless(fullLaw), nil,
 	},
 	{
 		"EqualJitter",
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.EqualJitter{Base: b, Max: c, Rand: r}
 		},
-		independent(halfLaw), memoryless(halfLaw),
+		independent(halfLaw), memoryless(halfLaw), nil,
 	},
 	{
 		"Decorrelated",
@@ -321,6 +325,7 @@ var models = []model{
 		},
 		func(b, c float64, n int) ([]law, []float64) { return chain(b, c, true, n) },
 		chained(true),
+		func(p float64) (float64, bool) { return min(3*p, 30*second), true },
 	},
 	{
 		"AWSDecorrelated",
@@ -329,22 +334,23 @@ var models = []model{
 		},
 		func(b, c float64, n int) ([]law, []float64) { return chain(b, c, false, n) },
 		chained(false),
+		func(p float64) (float64, bool) { return 3 * p, 3*p <= 30*second },
 	},
 	{
 		"DecorrelatedV2",
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.DecorrelatedV2{Median: b, Max: c, Rand: r}
 		},
-		v2Laws, nil,
+		v2Laws, nil, nil,
 	},
 	{
 		"Spread",
 		func(b, c time.Duration, r strategies.Rand) strategies.Strategy {
 			return strategies.Spread{Of: strategies.Linear{Base: b, Max: c}, Rand: r}
 		},
-		independent(spreadLaw), memoryless(spreadLaw),
+		independent(spreadLaw), memoryless(spreadLaw), nil,
 	},
-	{"CappedJitter", jitterAfterCap, independent(cutLaw), memoryless(cutLaw)},
+	{"CappedJitter", jitterAfterCap, independent(cutLaw), memoryless(cutLaw), nil},
 }
 
 // A transition returns the probabilities of the cells of wait k, given weights
@@ -361,7 +367,8 @@ const (
 )
 
 // A spread adds masses to cells.
-type spread struct{ mass, slope []float64 } // slope: differences between adjacent cells, for masses over many cells
+// slope: differences between adjacent cells, for masses over many cells
+type spread struct{ mass, slope []float64 }
 
 func newSpread() spread {
 	return spread{make([]float64, cells), make([]float64, cells+1)}
@@ -437,10 +444,12 @@ func chained(ceiling bool) transition {
 // at time 0.
 func (m model) peakShare(n int) float64 {
 	if m.next == nil {
-		return 1.0919 * cell / second // the maximum of the density of DecorrelatedV2, at 0.9655 of Median
+		// the maximum of the density of DecorrelatedV2, at 0.9655 of Median
+		return 1.0919 * cell / second
 	}
 	arrivals := make([]float64, n*cells)
-	state := make([][]float64, n*cells) // the weights of the last wait by the time of the last retry
+	// the weights of the last wait by the time of the last retry
+	state := make([][]float64, n*cells)
 	for k := range n {
 		after := make([][]float64, n*cells)
 		arrive := func(t, wait int, mass float64) {
@@ -480,7 +489,8 @@ func TestLaws(t *testing.T) {
 	laws, serial := chain(b, 1e9*second, false, 5)
 	for k, l := range laws {
 		mean, _ := l.moments()
-		assert.InEpsilon(t, b*(2*math.Pow(1.5, float64(k+1))-1), mean, 1e-3, "the mean of uncapped wait %d", k)
+		assert.InEpsilon(t, b*(2*math.Pow(1.5, float64(k+1))-1), mean, 1e-3,
+			"the mean of uncapped wait %d", k)
 	}
 	assert.InDelta(t, 0.5, serial[0], 0.01)
 

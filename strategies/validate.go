@@ -25,7 +25,8 @@ func Validate(s Strategy) error {
 	if s == nil {
 		return errors.New("nil: want a strategy")
 	}
-	if v := reflect.ValueOf(s); v.Kind() == reflect.Pointer && v.IsNil() && v.Type().Elem().Implements(strategyType) {
+	if v := reflect.ValueOf(s); v.Kind() == reflect.Pointer && v.IsNil() &&
+		v.Type().Elem().Implements(strategyType) {
 		return fmt.Errorf("a nil %T: want a pointer that is not nil", s)
 	}
 	if v, ok := s.(interface{ Validate() error }); ok {
@@ -48,7 +49,9 @@ func validateOf(path string, of Strategy) error {
 }
 
 // pathError puts a path before each line of an error, so that every line names
-// its field. errors.Is and errors.As find the error itself.
+// its field. errors.Is and errors.As find the error itself. It is a copy of
+// that of internal/fielderr, because this package imports the standard library
+// only.
 type pathError struct {
 	path string
 	err  error
@@ -110,7 +113,8 @@ func validateNumber(path string, x float64, ok bool, want string, zero float64) 
 func validateGrowth(typ string, base time.Duration, factor float64, limit time.Duration) error {
 	return errors.Join(
 		validateDuration(typ+".Base", base, byDefault(defaultBase)),
-		validateNumber(typ+".Factor", factor, factor >= 1, "a finite number of at least 1", defaultFactor),
+		validateNumber(typ+".Factor", factor, factor >= 1, "a finite number of at least 1",
+			defaultFactor),
 		validateMax(typ, "Base", base, defaultBase, limit),
 	)
 }

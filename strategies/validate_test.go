@@ -19,13 +19,15 @@ func TestValidate(t *testing.T) {
 		want []string // the lines; none if s is fine
 	}{
 		{nil, []string{"nil: want a strategy"}},
-		{(*strategies.Exponential)(nil), []string{"a nil *strategies.Exponential: want a pointer that is not nil"}},
+		{(*strategies.Exponential)(nil),
+			[]string{"a nil *strategies.Exponential: want a pointer that is not nil"}},
 		{strategies.Func(nil), []string{"Func: nil: want a function"}},
 		{strategies.Func(func(int) time.Duration { return -1 }), nil},
 		{lazy{}, nil},
 
 		{strategies.Constant{Wait: time.Hour}, nil},
-		{strategies.Constant{Wait: -time.Second}, []string{"Constant.Wait: -1s: want a positive duration, or 0 for no wait"}},
+		{strategies.Constant{Wait: -time.Second},
+			[]string{"Constant.Wait: -1s: want a positive duration, or 0 for no wait"}},
 
 		{strategies.Linear{Factor: 0.1}, nil},
 		{strategies.Linear{Base: -ms, Factor: -1, Max: -time.Second}, []string{
@@ -37,7 +39,8 @@ func TestValidate(t *testing.T) {
 			"Linear.Factor: NaN: want a positive finite number, or 0 for the default (1)",
 			"Linear.Max: 1ms: want at least Base (1s), or 0 for the default (30s)",
 		}},
-		{strategies.Linear{Factor: inf}, []string{"Linear.Factor: +Inf: want a positive finite number, or 0 for the default (1)"}},
+		{strategies.Linear{Factor: inf}, []string{
+			"Linear.Factor: +Inf: want a positive finite number, or 0 for the default (1)"}},
 
 		{strategies.Exponential{Base: time.Second, Factor: 1, Max: time.Second}, nil},
 		{strategies.Exponential{Base: -ms, Factor: 0.5, Max: -ms}, []string{
@@ -51,13 +54,16 @@ func TestValidate(t *testing.T) {
 		{strategies.Exponential{Factor: -inf}, []string{
 			"Exponential.Factor: -Inf: want a finite number of at least 1, or 0 for the default (2)",
 		}},
-		{strategies.Exponential{Base: time.Minute}, []string{"Exponential.Max: 30s (the default): want at least Base (1m0s)"}},
+		{strategies.Exponential{Base: time.Minute},
+			[]string{"Exponential.Max: 30s (the default): want at least Base (1m0s)"}},
 		{strategies.Exponential{Base: 30 * time.Second, Max: ms}, []string{
 			"Exponential.Max: 1ms: want at least Base (30s), or 0 for the default (30s)",
 		}},
-		{strategies.Exponential{Base: 30*time.Second + 1, Max: ms}, []string{"Exponential.Max: 1ms: want at least Base (30.000000001s)"}},
+		{strategies.Exponential{Base: 30*time.Second + 1, Max: ms},
+			[]string{"Exponential.Max: 1ms: want at least Base (30.000000001s)"}},
 		{&strategies.Exponential{Max: ms}, []string{
-			"Exponential.Max: 1ms: want at least Base (100ms, the default), or 0 for the default (30s)",
+			"Exponential.Max: 1ms: want at least Base (100ms, the default), or 0 for the " +
+				"default (30s)",
 		}},
 		{strategies.Exponential{Base: -ms, Max: ms}, []string{
 			"Exponential.Base: -1ms: want a positive duration, or 0 for the default (100ms)",
@@ -86,7 +92,8 @@ func TestValidate(t *testing.T) {
 			"Decorrelated.Max: -1ns: want a positive duration, or 0 for the default (30s)",
 		}},
 		{strategies.Decorrelated{Max: ms}, []string{
-			"Decorrelated.Max: 1ms: want at least Base (100ms, the default), or 0 for the default (30s)",
+			"Decorrelated.Max: 1ms: want at least Base (100ms, the default), or 0 for the " +
+				"default (30s)",
 		}},
 		{strategies.AWSDecorrelated{Base: time.Second, Max: 2 * time.Second}, nil},
 		{strategies.AWSDecorrelated{Base: -1, Max: -1}, []string{
@@ -103,7 +110,8 @@ func TestValidate(t *testing.T) {
 			"DecorrelatedV2.Max: -1ns: want a positive duration, or 0 for the default (30s)",
 		}},
 		{strategies.DecorrelatedV2{Max: 100 * ms}, []string{
-			"DecorrelatedV2.Max: 100ms: want at least Median (500ms, the default), or 0 for the default (30s)",
+			"DecorrelatedV2.Max: 100ms: want at least Median (500ms, the default), or 0 for the " +
+				"default (30s)",
 		}},
 
 		{strategies.Jitter{Of: lazy{}, Fraction: 1}, nil},
@@ -130,8 +138,10 @@ func TestValidate(t *testing.T) {
 			Of:  strategies.FullJitter{Base: -1, Max: -1},
 			Max: -1,
 		}}, []string{
-			"FastFirst.Of: Capped.Of: FullJitter.Base: -1ns: want a positive duration, or 0 for the default (100ms)",
-			"FastFirst.Of: Capped.Of: FullJitter.Max: -1ns: want a positive duration, or 0 for the default (30s)",
+			"FastFirst.Of: Capped.Of: FullJitter.Base: -1ns: want a positive duration, or 0 for " +
+				"the default (100ms)",
+			"FastFirst.Of: Capped.Of: FullJitter.Max: -1ns: want a positive duration, or 0 for " +
+				"the default (30s)",
 			"FastFirst.Of: Capped.Max: -1ns: want a positive duration, or 0 for the default (30s)",
 		}},
 	}

@@ -14,11 +14,14 @@ func TestJitterIsTheGeneralFormOfFullAndEqualJitter(t *testing.T) {
 	for _, c := range []time.Duration{7 * time.Second, math.MaxInt64 / 8} {
 		of := strategies.Exponential{Base: 100 * ms, Factor: 1.7, Max: c}
 		assert.Equal(t,
-			strategies.Take(strategies.FullJitter{Base: 100 * ms, Factor: 1.7, Max: c, Rand: source(1)}, 60),
+			strategies.Take(
+				strategies.FullJitter{Base: 100 * ms, Factor: 1.7, Max: c, Rand: source(1)}, 60),
 			strategies.Take(strategies.Jitter{Of: of, Rand: source(1)}, 60))
 
-		equal := strategies.Take(strategies.EqualJitter{Base: 100 * ms, Factor: 1.7, Max: c, Rand: source(1)}, 60)
-		for k, w := range strategies.Take(strategies.Jitter{Of: of, Fraction: 0.5, Rand: source(1)}, 60) {
+		equal := strategies.Take(
+			strategies.EqualJitter{Base: 100 * ms, Factor: 1.7, Max: c, Rand: source(1)}, 60)
+		for k, w := range strategies.Take(
+			strategies.Jitter{Of: of, Fraction: 0.5, Rand: source(1)}, 60) {
 			assert.InDelta(t, equal[k], w, max(1, 1e-15*float64(c)), "wait %d", k)
 		}
 	}
@@ -27,20 +30,26 @@ func TestJitterIsTheGeneralFormOfFullAndEqualJitter(t *testing.T) {
 func TestFractionOutOfRangeIsNoReasonToLeaveTheInterval(t *testing.T) {
 	of := strategies.Constant{Wait: time.Second}
 	for _, f := range []float64{math.NaN(), -0.5, math.Inf(-1)} {
-		assert.Equal(t, milli(1000), strategies.Take(strategies.Jitter{Of: of, Fraction: f, Rand: always(0.5)}, 1))
-		assert.Equal(t, milli(1000), strategies.Take(strategies.Spread{Of: of, Fraction: f, Rand: always(0)}, 1))
+		assert.Equal(t, milli(1000),
+			strategies.Take(strategies.Jitter{Of: of, Fraction: f, Rand: always(0.5)}, 1))
+		assert.Equal(t, milli(1000),
+			strategies.Take(strategies.Spread{Of: of, Fraction: f, Rand: always(0)}, 1))
 	}
 	for _, f := range []float64{1.5, math.Inf(1)} {
-		assert.Equal(t, milli(250), strategies.Take(strategies.Jitter{Of: of, Fraction: f, Rand: always(0.25)}, 1))
-		assert.Equal(t, milli(500), strategies.Take(strategies.Spread{Of: of, Fraction: f, Rand: always(0.25)}, 1))
+		assert.Equal(t, milli(250),
+			strategies.Take(strategies.Jitter{Of: of, Fraction: f, Rand: always(0.25)}, 1))
+		assert.Equal(t, milli(500),
+			strategies.Take(strategies.Spread{Of: of, Fraction: f, Rand: always(0.25)}, 1))
 	}
 }
 
 func TestSpreadSaturates(t *testing.T) {
 	longest := strategies.Constant{Wait: math.MaxInt64}
-	top := strategies.Take(strategies.Spread{Of: longest, Fraction: 1, Rand: always(belowOne)}, 1)[0]
+	top := strategies.Take(
+		strategies.Spread{Of: longest, Fraction: 1, Rand: always(belowOne)}, 1)[0]
 	assert.InEpsilon(t, float64(math.MaxInt64), float64(top), 1e-15)
-	assert.Equal(t, milli(0), strategies.Take(strategies.Spread{Of: longest, Fraction: 1, Rand: always(0)}, 1))
+	assert.Equal(t, milli(0),
+		strategies.Take(strategies.Spread{Of: longest, Fraction: 1, Rand: always(0)}, 1))
 	// Without jitter, no wait is rounded.
 	for _, s := range []strategies.Strategy{
 		strategies.Jitter{Of: longest, Fraction: 1e-300, Rand: always(0.5)},
@@ -52,8 +61,10 @@ func TestSpreadSaturates(t *testing.T) {
 
 func TestCapped(t *testing.T) {
 	linear := strategies.Linear{Base: 100 * ms}
-	assert.Equal(t, milli(100, 200, 250, 250), strategies.Take(strategies.Capped{Of: linear, Max: 250 * ms}, 4))
-	assert.Equal(t, milli(30_000), strategies.Take(strategies.Capped{Of: strategies.Constant{Wait: time.Minute}}, 1))
+	assert.Equal(t, milli(100, 200, 250, 250),
+		strategies.Take(strategies.Capped{Of: linear, Max: 250 * ms}, 4))
+	assert.Equal(t, milli(30_000),
+		strategies.Take(strategies.Capped{Of: strategies.Constant{Wait: time.Minute}}, 1))
 	assert.Equal(t, milli(0), unclamped(strategies.Capped{Of: linear, Max: -1}, 1))
 }
 

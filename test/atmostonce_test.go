@@ -25,7 +25,29 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/wire"
 )
+
+// A layering names the layers between a RetryTransport and net/http's
+// Transport.
+type layering string
+
+const (
+	noLayer      layering = "none"
+	knownLayer   layering = "known" // has Unwrap
+	unknownLayer layering = "unknown"
+)
+
+func (l layering) transport(t *testing.T, base http.RoundTripper) http.RoundTripper {
+	cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}
+	switch l {
+	case noLayer:
+		return retrytest.Unchecked(t, cfg)
+	case unknownLayer:
+		cfg.Base = retrytest.BaseFunc(base.RoundTrip)
+	}
+	return retrytest.New(t, cfg) // which adds a known layer
+}
 
 // Hazard 0.1, 0.2, C2, C3: net/http resends requests over HTTP/2 by itself. A
 // request that is not idempotent still reaches the server at most once, unless
@@ -33,50 +55,46 @@ import (
 func TestAtMostOnceHTTP2(t *testing.T) {
 	answers := map[string]struct {
 		answer func(faults.Stream)
-		body   int32 // deliveries of a POST with a body: several if the server says that it did nothing
+		// deliveries of a POST with a body: several if the server says that it
+		// did nothing
+		body int32
+		// Without a body: net/http's resend is stopped, and its error does not
+		// say why it would have resent the request. After ENHANCE_YOUR_CALM,
+		// net/http does not resend it, so its error says why.
+		bodiless int32
+		// Below an unknown layer, with a body: the layer may need GetBody, and
+		// net/http's resend is stopped when it asks for the body.
+		unknown int32
 	}{
-		"REFUSED_STREAM":     {func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 1},
-		"PROTOCOL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.ProtocolError) }, 1},
-		"INTERNAL_ERROR":     {func(s faults.Stream) { s.ResetStream(faults.InternalError) }, 1},
-		"ENHANCE_YOUR_CALM":  {func(s faults.Stream) { s.ResetStream(faults.EnhanceYourCalm) }, 1},
-		"GOAWAY(0)":          {func(s faults.Stream) { s.GoAway(0, faults.NoError) }, 5},
-		"GOAWAY(0), calm":    {func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) }, 5},
-		"GOAWAY(id) + close": {func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1},
-		"close":              {func(s faults.Stream) { s.Close() }, 1},
+		"REFUSED_STREAM": {func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 1, 1, 1},
+		"PROTOCOL_ERROR": {func(s faults.Stream) { s.ResetStream(faults.ProtocolError) }, 1, 1, 1},
+		"INTERNAL_ERROR": {func(s faults.Stream) { s.ResetStream(faults.InternalError) }, 1, 1, 1},
+		"ENHANCE_YOUR_CALM": {
+			func(s faults.Stream) { s.ResetStream(faults.EnhanceYourCalm) }, 1, 1, 1},
+		"GOAWAY(0)":       {func(s faults.Stream) { s.GoAway(0, faults.NoError) }, 5, 1, 1},
+		"GOAWAY(0), calm": {func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) }, 5, 5, 5},
+		"GOAWAY(id) + close": {
+			func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1, 1, 1},
+		"close": {func(s faults.Stream) { s.Close() }, 1, 1, 1},
 	}
 	for name, tt := range answers {
-		// Above net/http's Transport: nothing, a layer with Unwrap, or one
-		// without.
-		for _, layer := range []string{"none", "known", "unknown"} {
+		for _, above := range []layering{noLayer, knownLayer, unknownLayer} {
 			for _, body := range []string{"", "payload"} {
-				t.Run(fmt.Sprintf("%s/layer=%s/body=%q", name, layer, body), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/layer=%s/body=%q", name, above, body), func(t *testing.T) {
 					srv := faults.HTTP2(t, tt.answer)
-					cfg := httpretry.Config{Base: faults.HTTP2Base(t), Policy: retrytest.RetryEvery(0)}
-					var transport http.RoundTripper
-					switch layer {
-					case "none":
-						transport = retrytest.Unchecked(t, cfg)
-					case "unknown":
-						cfg.Base = retrytest.BaseFunc(cfg.Base.RoundTrip)
-						fallthrough
-					default:
-						transport = retrytest.New(t, cfg)
-					}
+					transport := above.transport(t, faults.HTTP2Base(t))
 					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 					defer cancel()
-					_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
+					_, err := transport.RoundTrip(
+						retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
 					require.Error(t, err)
 					require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
-					want := int32(1)
-					switch {
-					// A layer may need GetBody, and net/http's resend is
-					// stopped when it asks for the body. Then it does not say
-					// why it would have resent the request.
-					case body != "" && layer == "unknown" && name == "GOAWAY(0)":
-					case body != "":
+					want := tt.bodiless
+					if body != "" {
 						want = tt.body
-					case strings.HasSuffix(name, "calm"):
-						want = 5 // net/http does not resend this one, so its error says why
+					}
+					if body != "" && above == unknownLayer {
+						want = tt.unknown
 					}
 					assert.Equal(t, want, srv.Requests.Load(), "deliveries; %v", err)
 				})
@@ -97,7 +115,8 @@ func TestGoAwayReplay(t *testing.T) {
 		}
 	})
 	events := new(retrytest.Record)
-	transport := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: retrytest.RetryEvery(0), Observe: events.Observe})
+	transport := retrytest.New(t, httpretry.Config{
+		Base: faults.HTTP2Base(t), Policy: retrytest.RetryEvery(0), Observe: events.Observe})
 	resp, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), "payload"))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -122,7 +141,9 @@ func TestSendsPerAttempt(t *testing.T) {
 	defer cancel()
 	_, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 	require.NoError(t, ctx.Err())
-	assert.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): net/http sent the request 10 times in one attempt, and was stopped")
+	assert.EqualError(t, err,
+		"httpretry: gave up after 2 attempts (permanent): net/http sent the request 10 times in "+
+			"one attempt, and was stopped")
 	assert.LessOrEqual(t, srv.Requests.Load(), int32(1+10))
 	assert.Greater(t, srv.Requests.Load(), int32(3))
 }
@@ -131,16 +152,17 @@ func TestSendsPerAttempt(t *testing.T) {
 // log in, is not mistaken for net/http resending the attempt.
 func TestLayerThatLogsIn(t *testing.T) {
 	var charges atomic.Int32
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/token":
-			_, _ = io.WriteString(w, "secret")
-		case r.Header.Get("Authorization") != "secret":
-			w.WriteHeader(http.StatusUnauthorized)
-		default:
-			charges.Add(1)
-		}
-	}))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.URL.Path == "/token":
+				_, _ = io.WriteString(w, "secret")
+			case r.Header.Get("Authorization") != "secret":
+				w.WriteHeader(http.StatusUnauthorized)
+			default:
+				charges.Add(1)
+			}
+		}))
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
@@ -151,7 +173,8 @@ func TestLayerThatLogsIn(t *testing.T) {
 			return resp, err
 		}
 		retrytest.ReadBody(t, resp)
-		token, err := inner.RoundTrip(retrytest.Request(t, "GET", srv.URL+"/token", "").WithContext(req.Context()))
+		token, err := inner.RoundTrip(
+			retrytest.Request(t, "GET", srv.URL+"/token", "").WithContext(req.Context()))
 		if err != nil {
 			return nil, err
 		}
@@ -159,7 +182,8 @@ func TestLayerThatLogsIn(t *testing.T) {
 		req.Header.Set("Authorization", retrytest.ReadBody(t, token))
 		return inner.RoundTrip(req)
 	})
-	resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", srv.URL+"/charge", ""))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base}).
+		RoundTrip(retrytest.Request(t, "POST", srv.URL+"/charge", ""))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, 2, resp.ProtoMajor)
@@ -175,22 +199,16 @@ func TestAtMostOnceAfterInformational(t *testing.T) {
 		"GOAWAY(0)":       func(s faults.Stream) { s.GoAway(0, faults.NoError) },
 		"GOAWAY(0), calm": func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) },
 	} {
-		for _, layers := range []string{"none", "known", "unknown"} {
+		for _, layers := range []layering{noLayer, knownLayer, unknownLayer} {
 			for _, body := range []string{"", "payload"} {
 				t.Run(fmt.Sprintf("%s/layers=%s/body=%q", name, layers, body), func(t *testing.T) {
-					srv := faults.HTTP2(t, func(s faults.Stream) { s.Header(false, ":status", "103"); end(s) })
-					cfg := httpretry.Config{Base: faults.HTTP2Base(t), Policy: retrytest.RetryEvery(0)}
-					transport := http.RoundTripper(retrytest.Unchecked(t, cfg))
-					switch layers {
-					case "known": // New adds a layer that can be looked through
-						transport = retrytest.New(t, cfg)
-					case "unknown":
-						cfg.Base = retrytest.BaseFunc(cfg.Base.RoundTrip)
-						transport = retrytest.New(t, cfg)
-					}
+					srv := faults.HTTP2(t,
+						func(s faults.Stream) { s.Header(false, ":status", "103"); end(s) })
+					transport := layers.transport(t, faults.HTTP2Base(t))
 					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 					defer cancel()
-					_, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
+					_, err := transport.RoundTrip(
+						retrytest.Request(t, "POST", srv.URL(), body).WithContext(ctx))
 					require.Error(t, err)
 					require.NoError(t, ctx.Err())
 					assert.EqualValues(t, 1, srv.Requests.Load(), "%v", err)
@@ -220,16 +238,18 @@ func TestRequestsInsideTransport(t *testing.T) {
 			base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 				get(ctx, resolver+"/a")
 				get(ctx, resolver+"/aaaa")
-				return new(net.Dialer).DialContext(ctx, network, strings.TrimPrefix(url, "https://"))
+				return new(net.Dialer).DialContext(
+					ctx, network, strings.TrimPrefix(url, "https://"))
 			}
 		},
 		"a protocol that authenticates": func(base *http.Transport) {
-			base.RegisterProtocol("https", retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				get(req.Context(), url)
-				req = req.Clone(req.Context())
-				req.Header.Set("Authorization", "secret")
-				return known.RoundTrip(req)
-			}))
+			base.RegisterProtocol(
+				"https", retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					get(req.Context(), url)
+					req = req.Clone(req.Context())
+					req.Header.Set("Authorization", "secret")
+					return known.RoundTrip(req)
+				}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -237,7 +257,8 @@ func TestRequestsInsideTransport(t *testing.T) {
 			base := known.Clone()
 			t.Cleanup(base.CloseIdleConnections)
 			set(base)
-			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", url, ""))
+			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base}).
+				RoundTrip(retrytest.Request(t, "POST", url, ""))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			assert.EqualValues(t, 1, posts.Load())
@@ -247,15 +268,17 @@ func TestRequestsInsideTransport(t *testing.T) {
 
 // newHTTP2Handler starts a TLS server that counts its POSTs, and returns a
 // transport that trusts it.
-func newHTTP2Handler(t *testing.T, h http.HandlerFunc) (posts *atomic.Int32, url string, client *http.Transport) {
+func newHTTP2Handler(
+	t *testing.T, h http.HandlerFunc) (posts *atomic.Int32, url string, client *http.Transport) {
 	t.Helper()
 	posts = new(atomic.Int32)
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == "POST" {
-			posts.Add(1)
-		}
-		h(w, r)
-	}))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == "POST" {
+				posts.Add(1)
+			}
+			h(w, r)
+		}))
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
@@ -274,7 +297,8 @@ func TestInformationalFlood(t *testing.T) {
 				}
 			})
 			base.MaxResponseHeaderBytes = 100_000
-			resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Request(t, "POST", srv.URL, ""))
+			resp, err := retrytest.New(t, httpretry.Config{Base: base}).
+				RoundTrip(retrytest.Request(t, "POST", srv.URL, ""))
 			if want != "" {
 				require.ErrorContains(t, err, want)
 				return
@@ -292,8 +316,10 @@ func TestNothingWritten(t *testing.T) {
 	srv := retrytest.NewServer(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
 	var broken atomic.Bool
 	base := faults.Base(t, nil)
-	faults.WrapConns(base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
-	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
+	faults.WrapConns(
+		base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
+	transport := retrytest.New(t,
+		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
 	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -309,11 +335,12 @@ func TestNothingWritten(t *testing.T) {
 // it with a body from GetBody.
 func TestNothingWrittenOnTheLastAttempt(t *testing.T) {
 	var sent atomic.Int32
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		if body, _ := io.ReadAll(r.Body); string(body) == "payload" {
-			sent.Add(1)
-		}
-	}))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if body, _ := io.ReadAll(r.Body); string(body) == "payload" {
+				sent.Add(1)
+			}
+		}))
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	base := srv.Client().Transport.(*http.Transport).Clone()
@@ -351,16 +378,17 @@ func TestAtMostOnceOnTheLastAttempt(t *testing.T) {
 		"REFUSED_STREAM": func(s faults.Stream) { s.ResetStream(faults.RefusedStream) },
 		"GOAWAY(0)":      func(s faults.Stream) { s.GoAway(0, faults.NoError) },
 	} {
-		for _, kind := range []string{"memory", "GetBody"} {
+		for kind, hidden := range map[string]bool{"memory": false, "GetBody": true} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				srv := faults.HTTP2(t, answer)
 				req := retrytest.Request(t, "POST", srv.URL(), "payload")
-				if kind == "GetBody" {
-					req = newUpload(t, kind, srv.URL(), []byte("payload"))
+				if hidden { // from net/http, which does not know the type of the body
+					req = newUpload(t, uploadGetBody, srv.URL(), []byte("payload"))
 					req.Method = "POST"
 				}
 				policy := httpretry.Policy{MaxAttempts: 1}
-				_, err := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy}).RoundTrip(req)
+				_, err := retrytest.New(t,
+					httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy}).RoundTrip(req)
 				require.ErrorContains(t, err, "was stopped")
 				assert.EqualValues(t, 1, srv.Requests.Load())
 			})
@@ -398,7 +426,8 @@ func TestNeverSent(t *testing.T) {
 		}
 		return conn, err
 	}
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", srv.URL, "payload"))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Request(t, "POST", srv.URL, "payload"))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.EqualValues(t, 3, conns.Load())
@@ -408,7 +437,8 @@ func TestNeverSent(t *testing.T) {
 // A base that does not call the hooks of httptrace proves nothing.
 func TestNeverSentUnknown(t *testing.T) {
 	base := retrytest.Play(retrytest.Fails(io.EOF))
-	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
 	require.Equal(t, io.EOF, err)
 	assert.Len(t, base.Attempts(), 1)
 }
@@ -416,9 +446,10 @@ func TestNeverSentUnknown(t *testing.T) {
 // If net/http could not connect, a layer may have sent the body in another way,
 // which the hooks do not report.
 func TestNeverSentByNetHTTP(t *testing.T) {
-	unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		return nil, errors.New("no route")
-	}}
+	unreachable := &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return nil, errors.New("no route")
+		}}
 	for _, usesGetBody := range []bool{false, true} {
 		sent := 0
 		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
@@ -432,7 +463,8 @@ func TestNeverSentByNetHTTP(t *testing.T) {
 			}
 			return unreachable.RoundTrip(again)
 		})
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "payload"))
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "payload"))
 		require.ErrorContains(t, err, "no route")
 		assert.Equal(t, 1, sent)
 	}
@@ -442,10 +474,11 @@ func TestNeverSentByNetHTTP(t *testing.T) {
 // http.Transport, which a layer with an Unwrap method uses, has not.
 func TestNeverSentWithoutBody(t *testing.T) {
 	dials := 0
-	unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		dials++
-		return nil, errors.New("no route")
-	}}
+	unreachable := &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			dials++
+			return nil, errors.New("no route")
+		}}
 	fallback := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		_, _ = unreachable.RoundTrip(req)
 		return nil, io.ErrUnexpectedEOF // of a transport that does not call the hooks
@@ -460,7 +493,8 @@ func TestNeverSentWithoutBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dials = 0
-			_, err := retrytest.New(t, httpretry.Config{Base: tt.base, Policy: retrytest.RetryEvery(0)}).
+			_, err := retrytest.New(t,
+				httpretry.Config{Base: tt.base, Policy: retrytest.RetryEvery(0)}).
 				RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
 			require.Error(t, err)
 			assert.Equal(t, tt.attempts, dials)
@@ -474,19 +508,24 @@ func TestNeverSentByAnotherProtocol(t *testing.T) {
 	for _, body := range []string{"", "payload"} {
 		t.Run(fmt.Sprintf("registered/body %q", body), func(t *testing.T) {
 			sent := 0
-			unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-				return nil, errors.New("no route")
-			}}
+			unreachable := &http.Transport{
+				DialContext: func(context.Context, string, string) (net.Conn, error) {
+					return nil, errors.New("no route")
+				}}
 			base := new(http.Transport)
-			base.RegisterProtocol("two", retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				if req.Body != nil {
-					_, _ = io.Copy(io.Discard, req.Body)
-					_ = req.Body.Close()
-				}
-				sent++
-				return unreachable.RoundTrip(retrytest.Request(t, "POST", "http://a.test/", body).WithContext(req.Context()))
-			}))
-			_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			base.RegisterProtocol(
+				"two", retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					if req.Body != nil {
+						_, _ = io.Copy(io.Discard, req.Body)
+						_ = req.Body.Close()
+					}
+					sent++
+					return unreachable.RoundTrip(
+						retrytest.Request(t, "POST", "http://a.test/", body).
+							WithContext(req.Context()))
+				}))
+			_, err := retrytest.Unchecked(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
 				RoundTrip(retrytest.Request(t, "POST", "two://a.test/", body))
 			require.ErrorContains(t, err, "no route")
 			assert.Equal(t, 1, sent)
@@ -517,7 +556,8 @@ func TestNeverSentByAnotherProtocol(t *testing.T) {
 					})
 				},
 			}
-			_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			_, err := retrytest.Unchecked(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
 				RoundTrip(retrytest.Request(t, "POST", "https://"+srv.Addr, body))
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			assert.EqualValues(t, 1, sent.Load())
@@ -560,7 +600,8 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 			policy.IdempotencyHeader = "X-Request-Id"
 			transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
 			for range 5 {
-				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, "")) // leaves a connection to be reused
+				// leaves a connection to be reused
+				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				req := retrytest.Request(t, "POST", url, "")
@@ -568,6 +609,7 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 				req.Header["X-Idempotency-Key"] = tt.values
 				_, err = transport.RoundTrip(req)
 				require.Error(t, err)
+				assert.NotErrorIs(t, err, wire.ErrResent, "net/http did not try to resend it")
 			}
 			base.CloseIdleConnections()
 			srv.Settle(t)
@@ -634,19 +676,23 @@ func TestStoppedResendKeepsConnection(t *testing.T) {
 	assert.Equal(t, conns, srv.Conns.Load())
 }
 
-// newChangingServer starts a TLS server. speaks returns the protocol of each
-// connection by its number. The server resets HTTP/2 requests and answers
-// HTTP/1 ones.
-func newChangingServer(t testing.TB, speaks func(conn int) string) (base *http.Transport, url string, posts *atomic.Int32) {
+// newChangingServer starts a TLS server whose first connection has the first
+// protocol, and all others the second. The server resets HTTP/2 requests and
+// answers HTTP/1 ones.
+func newChangingServer(
+	t testing.TB, first, later string) (base *http.Transport, url string, posts *atomic.Int32) {
 	t.Helper()
 	server, client := faults.Certificates(t)
 	posts = new(atomic.Int32)
 	srv := faults.Listen(t, func(c *faults.Conn) {
-		cfg := server.Clone()
-		cfg.NextProtos = []string{speaks(c.Number)}
+		cfg, proto := server.Clone(), later
+		if c.Number == 1 {
+			proto = first
+		}
+		cfg.NextProtos = []string{proto}
 		switch {
 		case !c.StartTLS(cfg):
-		case speaks(c.Number) == "h2":
+		case proto == "h2":
 			c.HTTP2(func(s faults.Stream) {
 				posts.Add(1)
 				s.ResetStream(faults.ProtocolError)
@@ -668,17 +714,19 @@ func newChangingServer(t testing.TB, speaks func(conn int) string) (base *http.T
 func TestAtMostOnceAcrossProtocols(t *testing.T) {
 	t.Run("HTTP/2, then HTTP/1", func(t *testing.T) {
 		for range 20 {
-			base, url, posts := newChangingServer(t, func(conn int) string { return map[bool]string{true: "h2", false: "http/1.1"}[conn == 1] })
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", url, ""))
+			base, url, posts := newChangingServer(t, "h2", "http/1.1")
+			_, err := retrytest.New(t, httpretry.Config{Base: base,
+				Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", url, ""))
 			require.Error(t, err)
 			base.CloseIdleConnections()
 			assert.EqualValues(t, 1, posts.Load())
 		}
 	})
 	t.Run("stale HTTP/1, then HTTP/2", func(t *testing.T) {
-		base, url, posts := newChangingServer(t, func(conn int) string { return map[bool]string{true: "http/1.1", false: "h2"}[conn == 1] })
+		base, url, posts := newChangingServer(t, "http/1.1", "h2")
 		var broken atomic.Bool
-		faults.WrapConns(base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
+		faults.WrapConns(
+			base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
 		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", url, ""))
 		require.NoError(t, err)
@@ -696,13 +744,27 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 func TestAtMostOnceThroughProxy(t *testing.T) {
 	server, client := faults.Certificates(t)
 	server.NextProtos = []string{"h2"}
-	for _, kind := range []string{"HTTP", "SOCKS"} {
+	proxies := map[string]func(addr string) *url.URL{
+		"HTTP": func(addr string) *url.URL {
+			proxy := faults.Proxy(t, addr, func(c *faults.Conn, _ *http.Request) bool {
+				c.Respond(200, "")
+				return true
+			})
+			return &url.URL{Scheme: "http", Host: proxy.Addr}
+		},
+		"SOCKS": func(addr string) *url.URL {
+			return &url.URL{Scheme: "socks5", Host: faults.SOCKS(t, addr, 0).Addr}
+		},
+	}
+	for kind, start := range proxies {
 		for name, tt := range map[string]struct {
 			reused bool // the request is sent on a connection that is open already
 			refuse func(faults.Stream)
 		}{
-			"new connection, which stays open":    {false, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
-			"reused connection, which stays open": {true, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
+			"new connection, which stays open": {
+				false, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
+			"reused connection, which stays open": {
+				true, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }},
 			"reused connection, which ends": {true, func(s faults.Stream) {
 				s.GoAway(s.ID, faults.NoError)
 				s.ResetStream(faults.RefusedStream)
@@ -727,23 +789,19 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 				})
 				base := faults.Base(t, client)
 				base.ForceAttemptHTTP2 = true
-				proxy := &url.URL{Scheme: "http", Host: faults.Proxy(t, srv.Addr, func(c *faults.Conn, _ *http.Request) bool {
-					c.Respond(200, "")
-					return true
-				}).Addr}
-				if kind == "SOCKS" {
-					proxy = &url.URL{Scheme: "socks5", Host: faults.SOCKS(t, srv.Addr, 0).Addr}
-				}
-				base.Proxy = http.ProxyURL(proxy)
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				base.Proxy = http.ProxyURL(start(srv.Addr))
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 				if tt.reused {
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "https://"+srv.Addr, ""))
+					resp, err := transport.RoundTrip(
+						retrytest.Request(t, "GET", "https://"+srv.Addr, ""))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 				defer cancel()
-				_, err := transport.RoundTrip(retrytest.Request(t, "POST", "https://"+srv.Addr, "").WithContext(ctx))
+				_, err := transport.RoundTrip(
+					retrytest.Request(t, "POST", "https://"+srv.Addr, "").WithContext(ctx))
 				require.ErrorContains(t, err, "was stopped")
 				assert.EqualValues(t, 1, posts.Load())
 			})
@@ -786,13 +844,15 @@ func TestAtMostOnceThroughProxies(t *testing.T) {
 			for range 3 {
 				if scheme == "http" {
 					// The proxy itself answers.
-					proxies = append(proxies, faults.Listen(t, func(c *faults.Conn) { serve(c, arrived) }).Addr)
+					proxies = append(
+						proxies, faults.Listen(t, func(c *faults.Conn) { serve(c, arrived) }).Addr)
 					continue
 				}
-				proxies = append(proxies, faults.Proxy(t, srv.Addr, func(c *faults.Conn, _ *http.Request) bool {
-					c.Respond(200, "")
-					return true
-				}).Addr)
+				proxies = append(
+					proxies, faults.Proxy(t, srv.Addr, func(c *faults.Conn, _ *http.Request) bool {
+						c.Respond(200, "")
+						return true
+					}).Addr)
 			}
 			base := faults.Base(t, client)
 			base.ForceAttemptHTTP2 = true
@@ -806,8 +866,11 @@ func TestAtMostOnceThroughProxies(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
 			if scheme == "http" {
-				for range proxies { // net/http resends a request only if it failed on a connection that was used before
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://"+srv.Addr, ""))
+				// net/http resends a request only if it failed on a connection
+				// that was used before.
+				for range proxies {
+					resp, err := transport.RoundTrip(
+						retrytest.Request(t, "GET", "http://"+srv.Addr, ""))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 				}
@@ -830,7 +893,8 @@ func TestAtMostOnceInDetachedContext(t *testing.T) {
 			base := faults.HTTP2Base(t)
 			transport := retrytest.New(t, httpretry.Config{
 				Base: retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), waitLimit)
+					ctx, cancel := context.WithTimeout(
+						context.WithoutCancel(req.Context()), waitLimit)
 					defer cancel()
 					return base.RoundTrip(req.WithContext(ctx))
 				}),
@@ -855,16 +919,39 @@ func TestNeverSentProof(t *testing.T) {
 		attempts int
 	}{
 		{"no connection", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, false, io.EOF, 5},
-		{"no connection in time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, true, nil, 5},
-		{"a connection", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, io.EOF, 5},
+		{"no connection in time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") },
+			true, nil, 5},
+		{"a connection", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.GotConn(httptrace.GotConnInfo{})
+		}, false, io.EOF, 5},
 		// An HTTP/2 stream may still be written when RoundTrip has returned.
-		{"a connection, and out of time", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, true, nil, 1},
-		{"a connection, and out of a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, fmt.Errorf("layer: %w", context.DeadlineExceeded), 1},
-		{"a connection, and a layer's own timeout", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.GotConn(httptrace.GotConnInfo{}) }, false, &oddError{timeout: true}, 1},
-		{"no connection in a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") }, false, context.DeadlineExceeded, 5},
-		{"a field", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaderField("Host", nil) }, false, io.EOF, 1},
-		{"a header, but not its fields", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaders() }, false, io.EOF, 1},
-		{"sent, then dialled elsewhere", func(c *httptrace.ClientTrace) { c.GetConn("a:80"); c.WroteHeaderField("Host", nil) }, false, retrytest.ErrRefused, 1},
+		{"a connection, and out of time", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.GotConn(httptrace.GotConnInfo{})
+		}, true, nil, 1},
+		{"a connection, and out of a layer's time", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.GotConn(httptrace.GotConnInfo{})
+		}, false, fmt.Errorf("layer: %w", context.DeadlineExceeded), 1},
+		{"a connection, and a layer's own timeout", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.GotConn(httptrace.GotConnInfo{})
+		}, false, &oddError{timeout: true}, 1},
+		{"no connection in a layer's time", func(c *httptrace.ClientTrace) { c.GetConn("a:80") },
+			false, context.DeadlineExceeded, 5},
+		{"a field", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.WroteHeaderField("Host", nil)
+		}, false, io.EOF, 1},
+		{"a header, but not its fields", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.WroteHeaders()
+		}, false, io.EOF, 1},
+		{"sent, then dialled elsewhere", func(c *httptrace.ClientTrace) {
+			c.GetConn("a:80")
+			c.WroteHeaderField("Host", nil)
+		}, false, retrytest.ErrRefused, 1},
 		{"nothing", func(*httptrace.ClientTrace) {}, false, io.EOF, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -881,7 +968,8 @@ func TestNeverSentProof(t *testing.T) {
 				})
 				policy := retrytest.RetryEvery(0)
 				policy.AttemptTimeout = time.Second
-				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "payload"))
+				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "payload"))
 				require.Error(t, err)
 				assert.Equal(t, tt.attempts, attempts)
 			})
@@ -932,18 +1020,21 @@ func TestDialThatLogsIn(t *testing.T) {
 	}
 	var posts atomic.Int32
 	srv := newH2(func(http.ResponseWriter, *http.Request) { posts.Add(1) })
-	login := newH2(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "token") })
+	login := newH2(
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "token") })
 	base := srv.Client().Transport.(*http.Transport).Clone()
 	t.Cleanup(base.CloseIdleConnections)
 	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		resp, err := login.Client().Transport.RoundTrip(retrytest.Request(t, "GET", login.URL, "").WithContext(ctx))
+		resp, err := login.Client().Transport.RoundTrip(
+			retrytest.Request(t, "GET", login.URL, "").WithContext(ctx))
 		if err != nil {
 			return nil, err
 		}
 		retrytest.ReadBody(t, resp)
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Request(t, "POST", srv.URL, "text"))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Request(t, "POST", srv.URL, "text"))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.EqualValues(t, 1, posts.Load())
@@ -1011,7 +1102,7 @@ func TestLayerThatUsesGetBody(t *testing.T) {
 			for _, method := range []string{"POST", "PUT"} {
 				t.Run(fmt.Sprintf("%s/timeout %v", method, timeout), func(t *testing.T) {
 					var requests atomic.Int32
-					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					handler := func(w http.ResponseWriter, r *http.Request) {
 						requests.Add(1)
 						body, err := io.ReadAll(r.Body)
 						assert.NoError(t, err)
@@ -1019,10 +1110,12 @@ func TestLayerThatUsesGetBody(t *testing.T) {
 						if r.Header.Get("Authorization") == "" {
 							w.WriteHeader(http.StatusUnauthorized)
 						}
-					})
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					policy := retrytest.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					resp, err := retrytest.New(t, httpretry.Config{Base: digest(base), Policy: policy}).
+					resp, err := retrytest.New(t,
+						httpretry.Config{Base: digest(base), Policy: policy}).
 						RoundTrip(retrytest.Request(t, method, srv.URL, "payload"))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
@@ -1045,7 +1138,8 @@ func TestLayerThatUsesGetBodyAtMostOnce(t *testing.T) {
 		s.ResetStream(faults.RefusedStream)
 	})
 	events := new(retrytest.Record)
-	_, err := retrytest.New(t, httpretry.Config{Base: digest(faults.HTTP2Base(t)), Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
+	_, err := retrytest.New(t, httpretry.Config{Base: digest(faults.HTTP2Base(t)),
+		Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
 		RoundTrip(retrytest.Request(t, "POST", srv.URL(), "payload"))
 	require.Error(t, err)
 	assert.Equal(t, httpretry.ReasonNotIdempotent, events.Reason())
@@ -1095,12 +1189,14 @@ func TestNothingWrittenAfterReset(t *testing.T) {
 			requests.Store(0)
 			var stale atomic.Bool
 			transport := faults.Base(t, nil)
-			faults.WrapConns(transport, func(conn net.Conn) net.Conn { return &staleResetConn{Conn: conn, stale: &stale} })
+			faults.WrapConns(transport,
+				func(conn net.Conn) net.Conn { return &staleResetConn{Conn: conn, stale: &stale} })
 			var base http.RoundTripper = transport
 			if layered {
 				base = retrytest.BaseFunc(transport.RoundTrip)
 			}
-			retrying := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+			retrying := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 			for range 3 {
 				resp, err := retrying.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
 				require.NoError(t, err)
@@ -1133,15 +1229,20 @@ func (c *lateReadConn) Read(p []byte) (int, error) {
 // shows that nothing was written.
 func TestNothingWrittenWithoutGetBody(t *testing.T) {
 	for _, secure := range []bool{false, true} {
-		for _, kind := range []string{"memory", "stream", "stream below a layer"} {
-			t.Run(fmt.Sprintf("TLS=%v/%s", secure, kind), func(t *testing.T) {
+		for name, tt := range map[string]struct{ stream, layer bool }{
+			"memory":               {},
+			"stream":               {stream: true},
+			"stream below a layer": {stream: true, layer: true},
+		} {
+			t.Run(fmt.Sprintf("TLS=%v/%s", secure, name), func(t *testing.T) {
 				var posts atomic.Int32
-				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					body, _ := io.ReadAll(r.Body)
-					if r.Method == "POST" && string(body) == "payload" {
-						posts.Add(1)
-					}
-				}))
+				srv := httptest.NewUnstartedServer(
+					http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+						body, _ := io.ReadAll(r.Body)
+						if r.Method == "POST" && string(body) == "payload" {
+							posts.Add(1)
+						}
+					}))
 				if secure {
 					srv.StartTLS()
 				} else {
@@ -1152,11 +1253,12 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 				t.Cleanup(base.CloseIdleConnections)
 				var broken atomic.Bool
 				base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-					conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
+					conn, err := new(net.Dialer).DialContext(
+						ctx, network, srv.Listener.Addr().String())
 					return &lateReadConn{brittleConn{Conn: conn, broken: &broken}}, err
 				}
 				layer := http.RoundTripper(base)
-				if kind == "stream below a layer" {
+				if tt.layer {
 					layer = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						resp, err := base.RoundTrip(req)
 						if err != nil {
@@ -1165,13 +1267,14 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 						return resp, err
 					})
 				}
-				transport := retrytest.New(t, httpretry.Config{Base: layer, Policy: retrytest.RetryEvery(0)})
+				transport := retrytest.New(t,
+					httpretry.Config{Base: layer, Policy: retrytest.RetryEvery(0)})
 				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				broken.Store(true)
 				req := retrytest.Request(t, "POST", srv.URL, "payload")
-				if kind != "memory" {
+				if tt.stream {
 					req.GetBody = nil
 					req.Body = retrytest.Counted("payload")
 				}
@@ -1192,10 +1295,11 @@ func TestLayerThatSendsManyRequests(t *testing.T) {
 		for _, method := range []string{"GET", "POST"} {
 			t.Run(method, func(t *testing.T) {
 				var ranges atomic.Int32
-				inner, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+				handler := func(w http.ResponseWriter, r *http.Request) {
 					ranges.Add(1)
 					_, _ = io.WriteString(w, r.Header.Get("Range"))
-				})
+				}
+				inner, srv := retrytest.Serve(t, proto, handler)
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					for i := range 12 {
 						part := req.Clone(req.Context())
@@ -1211,7 +1315,8 @@ func TestLayerThatSendsManyRequests(t *testing.T) {
 				})
 				policy := retrytest.RetryEvery(0)
 				policy.AttemptTimeout = time.Minute
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, method, srv.URL, ""))
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(retrytest.Request(t, method, srv.URL, ""))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				assert.Equal(t, 200, resp.StatusCode)
@@ -1229,7 +1334,8 @@ func TestGoAwayStorm(t *testing.T) {
 	policy.AttemptTimeout = time.Minute
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	_, err := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy, Observe: events.Observe}).
+	_, err := retrytest.New(t,
+		httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy, Observe: events.Observe}).
 		RoundTrip(retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 	require.ErrorContains(t, err, "net/http sent the request 10 times in one attempt")
 	require.NoError(t, ctx.Err())
@@ -1246,11 +1352,13 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(fmt.Sprintf("body %q", body), func(t *testing.T) {
 				if body == "" && proto == retrytest.HTTP2 {
-					t.Skip("net/http's resend of a request without a body and a request of a layer to the same host look the same: see wire.Trace.gotConn")
+					t.Skip(
+						"net/http's resend of a request without a body and a request of a layer " +
+							"to the same host look the same: see gotConn in internal/wire")
 				}
 				var posts atomic.Int32
 				processing, reported := make(chan struct{}), make(chan struct{})
-				inner, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+				handler := func(w http.ResponseWriter, r *http.Request) {
 					if r.Method != "POST" {
 						return
 					}
@@ -1263,22 +1371,26 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 						w.WriteHeader(http.StatusCreated)
 					case <-r.Context().Done():
 					}
-				})
+				}
+				inner, srv := retrytest.Serve(t, proto, handler)
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					go func() { // reports the progress of the upload
 						defer close(reported)
 						<-processing
-						side, err := http.NewRequestWithContext(req.Context(), "GET", srv.URL+"/progress", nil)
+						side, err := http.NewRequestWithContext(
+							req.Context(), "GET", srv.URL+"/progress", nil)
 						if !assert.NoError(t, err) {
 							return
 						}
-						if resp, err := inner.RoundTrip(side); err == nil { // it may fail, the attempt must not
+						// it may fail, the attempt must not
+						if resp, err := inner.RoundTrip(side); err == nil {
 							_ = resp.Body.Close()
 						}
 					}()
 					return inner.RoundTrip(req)
 				})
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 				waitFor(t, "the response", func() {
 					resp, err := transport.RoundTrip(retrytest.Request(t, "POST", srv.URL, body))
 					if assert.NoError(t, err) {
@@ -1311,9 +1423,10 @@ func TestConnectionUnknown(t *testing.T) {
 				return nil, io.EOF
 			})
 			policy := retrytest.RetryEvery(0)
-			policy.Idempotent = func(*http.Request) bool { return false } // but net/http resends a GET
+			// but net/http resends a GET
+			policy.Idempotent = func(*http.Request) bool { return false }
 			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				RoundTrip(newGet(t))
 			require.ErrorContains(t, err, "and was stopped")
 			assert.Equal(t, 1, attempts)
 		})

@@ -25,15 +25,18 @@ func TestAttemptTimeout(t *testing.T) {
 		attempts int
 		want     string
 	}{
-		{"GET", 5, "httpretry: gave up after 5 attempts (attempts_exhausted): attempt timed out after 2s"},
-		{"POST", 1, "httpretry: gave up after 1 attempt (not_idempotent): attempt timed out after 2s"},
+		{"GET", 5,
+			"httpretry: gave up after 5 attempts (attempts_exhausted): attempt timed out after 2s"},
+		{"POST", 1,
+			"httpretry: gave up after 1 attempt (not_idempotent): attempt timed out after 2s"},
 	} {
 		t.Run(tt.method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
 				policy := retrytest.RetryEvery(time.Second)
 				policy.AttemptTimeout = 2 * time.Second
-				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
+				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
 				require.EqualError(t, err, tt.want)
 				assert.Len(t, base.Attempts(), tt.attempts)
 				for _, wait := range base.Waits() {
@@ -61,8 +64,10 @@ func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
 			return &http.Response{StatusCode: 200, Body: body}, nil
 		})
 		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
-		require.EqualError(t, err, "httpretry: gave up after 1 attempt (attempts_exhausted): attempt timed out after 2s")
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(newGet(t))
+		require.EqualError(t, err,
+			"httpretry: gave up after 1 attempt (attempts_exhausted): attempt timed out after 2s")
 		assert.EqualValues(t, 1, body.Closes())
 	})
 }
@@ -97,7 +102,8 @@ func TestAttemptTimeoutInALimiter(t *testing.T) {
 					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						sends++
 						<-req.Context().Done()
-						errLimiter = &limiterError{tt.outcome, fmt.Errorf("%w: %w", io.ErrNoProgress, req.Context().Err())}
+						errLimiter = &limiterError{
+							tt.outcome, fmt.Errorf("%w: %w", io.ErrNoProgress, req.Context().Err())}
 						return nil, fmt.Errorf("layer: %w", errLimiter)
 					})
 					policy := retrytest.RetryEvery(time.Second)
@@ -134,7 +140,8 @@ func TestCancelInALimiter(t *testing.T) {
 		events := new(retrytest.Record)
 		policy := retrytest.RetryEvery(time.Second)
 		policy.AttemptTimeout = 2 * time.Second
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+		_, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
 			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
@@ -155,7 +162,8 @@ func TestAttemptTimeoutBeforeAStuckClose(t *testing.T) {
 		})
 		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
 		start := time.Now()
-		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(newGet(t))
 		require.ErrorContains(t, err, "attempt timed out after 2s")
 		assert.LessOrEqual(t, time.Since(start), 2*time.Second+100*time.Millisecond)
 	})
@@ -178,8 +186,9 @@ func TestAttemptTimeoutAndDeadline(t *testing.T) {
 		policy.AttemptTimeout = time.Second + 1
 		base := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
 		events := new(retrytest.Record)
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		_, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+			RoundTrip(newGet(t).WithContext(ctx))
 		require.Error(t, err)
 		assert.Len(t, base.Attempts(), 1)
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
@@ -199,12 +208,13 @@ func TestAttemptContextEnds(t *testing.T) {
 		{"no content", "GET", 204, "", nil},
 		{"not modified", "GET", 304, "", nil},
 		{"empty", "GET", 200, "", nil},
-		{"read", "GET", 200, "body", func(r *http.Response) error { _, err := io.Copy(io.Discard, r.Body); return err }},
+		{"read", "GET", 200, "body",
+			func(r *http.Response) error { _, err := io.Copy(io.Discard, r.Body); return err }},
 		{"closed", "GET", 200, "body", func(r *http.Response) error { return r.Body.Close() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var ctx context.Context
-			inner := retrytest.Play(retrytest.Status(503), retrytest.Step{Status: tt.status, Body: tt.body})
+			inner := retrytest.Play(s503, retrytest.Step{Status: tt.status, Body: tt.body})
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
 				resp, err := inner.RoundTrip(req)
@@ -217,7 +227,8 @@ func TestAttemptContextEnds(t *testing.T) {
 				return resp, err
 			})
 			policy := retrytest.RetryEvery(0)
-			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
+			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
 			require.NoError(t, err)
 			if tt.use != nil {
 				require.NoError(t, ctx.Err())
@@ -239,10 +250,12 @@ func TestAttemptContextEndsUnclosed(t *testing.T) {
 			var ctx context.Context
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
-				return &http.Response{StatusCode: tt.status, ProtoMajor: 2, Body: io.NopCloser(strings.NewReader(""))}, nil
+				return &http.Response{StatusCode: tt.status, ProtoMajor: 2,
+					Body: io.NopCloser(strings.NewReader(""))}, nil
 			})
 			policy := httpretry.Policy{AttemptTimeout: time.Hour}
-			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
+			resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
 			require.NoError(t, err)
 			require.NoError(t, ctx.Err())
 			assert.Equal(t, tt.status, resp.StatusCode)
@@ -273,7 +286,8 @@ func TestTimeoutsInARow(t *testing.T) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())
 	})
-	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")))
+	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")))
 	require.ErrorContains(t, err, "after 50 attempts")
 }
 
@@ -307,14 +321,16 @@ func TestAttemptTimeoutSparesResponses(t *testing.T) {
 				policy := retrytest.RetryEvery(0)
 				policy.AttemptTimeout = 100 * time.Millisecond
 				began := time.Now()
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(newGet(t))
 				require.NoError(t, err)
 				assert.Less(t, time.Since(began), policy.AttemptTimeout)
 				body := retrytest.ReadBody(t, resp)
 				assert.GreaterOrEqual(t, time.Since(began), time.Duration(tt.chunks)*tt.every)
 				require.Len(t, body, tt.chunks*tt.size)
 				for i := range tt.chunks {
-					require.True(t, body[i*tt.size:(i+1)*tt.size] == string(randomBytes(uint64(i), tt.size)), "chunk %d", i)
+					require.True(t, body[i*tt.size:(i+1)*tt.size] == string(
+						randomBytes(uint64(i), tt.size)), "chunk %d", i)
 				}
 			})
 		})
@@ -338,11 +354,14 @@ func TestDeadlineAfterAttemptTimeout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second+1)
 				defer cancel()
-				base, events := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour}), new(retrytest.Record)
+				base, events := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour}),
+					new(retrytest.Record)
 				policy := retrytest.RetryEvery(tt.wait)
 				policy.AttemptTimeout = time.Second
-				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-					RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", "").WithContext(ctx))
+				_, err := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+					RoundTrip(
+						retrytest.Request(t, tt.method, "http://a.test/", "").WithContext(ctx))
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				assert.Len(t, base.Attempts(), tt.attempts)
 				assert.Equal(t, tt.reason.String(), events.Reason().String())

@@ -108,7 +108,8 @@ type simulatedRequest struct {
 }
 
 // run sends requests until the time is over, and waits for their answers.
-func (f *fleet) run(t *testing.T, base http.RoundTripper, policy httpretry.Policy, length time.Duration) {
+func (f *fleet) run(t *testing.T, base http.RoundTripper, policy httpretry.Policy,
+	length time.Duration) {
 	t.Helper()
 	begin := time.Now()
 	var wg sync.WaitGroup
@@ -121,7 +122,8 @@ func (f *fleet) run(t *testing.T, base http.RoundTripper, policy httpretry.Polic
 		require.NoError(t, err)
 		r := rand.New(rand.NewPCG(f.seed, uint64(i)))
 		gap := func() time.Duration {
-			return time.Duration(r.ExpFloat64() * float64(f.processes) / f.rate * float64(time.Second))
+			return time.Duration(
+				r.ExpFloat64() * float64(f.processes) / f.rate * float64(time.Second))
 		}
 		wg.Go(func() {
 			for time.Sleep(gap()); time.Since(begin) < length; time.Sleep(gap()) {
@@ -213,7 +215,8 @@ func TestFleetRandomFailures(t *testing.T) {
 				f := &fleet{processes: 10, rate: 50, strict: strict}
 				f.run(t, host, httpretry.Policy{}, 300*time.Second)
 				got := f.success(0, time.Hour)
-				t.Logf("%.0f %% fail, strict %v: success %.4f, load %.3f", 100*c.failures, strict, got,
+				t.Logf(
+					"%.0f %% fail, strict %v: success %.4f, load %.3f", 100*c.failures, strict, got,
 					float64(host.attempts)/float64(len(f.requests)))
 				// The fewer fail, the less chance matters.
 				assert.InDelta(t, want, got, min(0.003+0.17*(1-want), 0.03))
@@ -227,7 +230,8 @@ func TestFleetRandomFailures(t *testing.T) {
 // stalls for ten seconds. Then it works off 800 requests, of which the clients
 // wait for 2 s each, so that a fleet without retries recovers after about
 // (800 - 2*100)/(100 - 80) = 30 s.
-func recovery(t *testing.T, processes int, policy httpretry.Policy, length time.Duration) time.Duration {
+func recovery(
+	t *testing.T, processes int, policy httpretry.Policy, length time.Duration) time.Duration {
 	const warmUp, stall = 20 * time.Second, 10 * time.Second
 	var last time.Duration
 	synctest.Test(t, func(t *testing.T) {
@@ -314,7 +318,8 @@ func TestFleetGoodputAtOverload(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			host := &simulatedHost{service: 10 * time.Millisecond, queue: time.Second, refusal: 0.5}
 			f := &fleet{processes: c.processes, rate: 150}
-			f.run(t, host, httpretry.Policy{AttemptTimeout: 2 * time.Second, MaxAttempts: c.attempts}, length)
+			f.run(t, host,
+				httpretry.Policy{AttemptTimeout: 2 * time.Second, MaxAttempts: c.attempts}, length)
 			served := 0
 			for _, r := range f.requests {
 				if r.ok && r.ended < length {
@@ -332,7 +337,8 @@ type limitedAPI struct{ limit *rate.Limiter }
 
 func (a limitedAPI) RoundTrip(req *http.Request) (*http.Response, error) {
 	time.Sleep(50 * time.Millisecond)
-	resp := &http.Response{StatusCode: 200, ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody, Request: req}
+	resp := &http.Response{
+		StatusCode: 200, ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody, Request: req}
 	if !a.limit.Allow() {
 		resp.StatusCode = http.StatusTooManyRequests
 		resp.Header.Set("Retry-After", "1")
@@ -413,7 +419,8 @@ func TestHundredCalls(t *testing.T) {
 	for _, c := range []struct{ oneIn, most int }{{3, 16}, {5, 2}, {10, 1}} {
 		for first := range c.oneIn {
 			n := first
-			assert.Zero(t, failedOf100(t, 0, func() bool { n++; return n%c.oneIn == 0 }), "each %d. fails", c.oneIn)
+			assert.Zero(t, failedOf100(t, 0, func() bool { n++; return n%c.oneIn == 0 }),
+				"each %d. fails", c.oneIn)
 		}
 		for _, pause := range []time.Duration{0, 200 * time.Millisecond, time.Second} {
 			sum, within := 0, 0

@@ -27,7 +27,8 @@ import (
 
 // threeAttempts is a policy without waits and without a budget, so that
 // requests can be counted.
-var threeAttempts = httpretry.Policy{MaxAttempts: 3, Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+var threeAttempts = httpretry.Policy{
+	MaxAttempts: 3, Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
 
 // defaultBudget is the default policy, but without waits.
 var defaultBudget = httpretry.Policy{Backoff: strategies.Constant{}}
@@ -114,7 +115,8 @@ func (c *chain) bottomServer(t *testing.T) (base http.RoundTripper, target strin
 
 func (c *chain) transport(t *testing.T, base http.RoundTripper) http.RoundTripper {
 	t.Helper()
-	return retrytest.New(t, httpretry.Config{Base: base, Policy: threeAttempts, AttemptHeader: c.header})
+	return retrytest.New(t,
+		httpretry.Config{Base: base, Policy: threeAttempts, AttemptHeader: c.header})
 }
 
 // forwardTo returns a service that sends each request to target and answers
@@ -170,7 +172,9 @@ func TestChains(t *testing.T) {
 		"refused, proxies": {proto: retrytest.HTTP1, method: "GET", refuses: true, proxies: true},
 	} {
 		for layers, power := range map[int]int{3: 27, 5: 243} {
-			sum := 2*layers + 1 // three attempts of the first layer, and two retries of each other one
+			// three attempts of the first layer, and two retries of each other
+			// one
+			sum := 2*layers + 1
 			if kind.refuses {
 				sum = 3 * (2*layers - 1) // the last layer retries whatever is Unprocessed
 			}
@@ -228,10 +232,13 @@ func seeded() (random func() float64) {
 // users sends n requests, one after another, through a transport with three
 // attempts to two services, the second of which sends them to last. It returns
 // how many succeeded, in percent.
-func users(t *testing.T, n int, last http.RoundTripper, middleware bool, around func(http.Handler) http.Handler) float64 {
+func users(t *testing.T, n int, last http.RoundTripper, middleware bool,
+	around func(http.Handler) http.Handler) float64 {
 	base, target := last, "http://last.test"
 	for range 2 {
-		handler := around(forwardTo(retrytest.New(t, httpretry.Config{Base: base, Policy: defaultBudget}), target))
+		handler := around(
+			forwardTo(
+				retrytest.New(t, httpretry.Config{Base: base, Policy: defaultBudget}), target))
 		if middleware {
 			handler = httpretry.Middleware(handler)
 		}
@@ -259,17 +266,19 @@ func TestOneReplicaIsCutOff(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	healthy := good.Listener.Addr().String()
-	for name, broken := range map[string]string{"503": bad.Listener.Addr().String(), "refused": faults.Refused(t)} {
-		for _, balancing := range []string{"round robin", "random"} {
+	for name, broken := range map[string]string{
+		"503": bad.Listener.Addr().String(), "refused": faults.Refused(t)} {
+		for balancing, isRandom := range map[string]bool{"round robin": false, "random": true} {
 			t.Run(name+", "+balancing, func(t *testing.T) {
 				success := map[bool]float64{}
 				for _, middleware := range []bool{false, true} {
 					random, turn := seeded(), new(atomic.Int64)
 					choose := func(n int) int { return int(turn.Add(1)) % n }
-					if balancing == "random" {
+					if isRandom {
 						choose = func(n int) int { return int(random() * float64(n)) }
 					}
-					last := &balancer{next: base, replicas: []string{broken, healthy, healthy}, choose: choose}
+					last := &balancer{
+						next: base, replicas: []string{broken, healthy, healthy}, choose: choose}
 					unchanged := func(h http.Handler) http.Handler { return h }
 					success[middleware] = users(t, 500, last, middleware, unchanged)
 				}
@@ -294,8 +303,10 @@ func TestEachServiceFailsAtRandom(t *testing.T) {
 					h.ServeHTTP(w, r)
 				})
 			}
-			base, srv := retrytest.Serve(t, retrytest.HTTP1, unreliable(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP)
-			last := &balancer{next: base, replicas: []string{srv.Listener.Addr().String()}, choose: func(int) int { return 0 }}
+			base, srv := retrytest.Serve(t, retrytest.HTTP1,
+				unreliable(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP)
+			last := &balancer{next: base, replicas: []string{srv.Listener.Addr().String()},
+				choose: func(int) int { return 0 }}
 			success := users(t, 3000, last, middleware, unreliable)
 			t.Logf("%.2f %%", success)
 			assert.GreaterOrEqual(t, success, 99.0)

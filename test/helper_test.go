@@ -25,6 +25,25 @@ import (
 	"github.com/seed421102f4/httpretry/internal/retrytest"
 )
 
+// A script has the step of each attempt.
+type script = []retrytest.Step
+
+// Steps of scripts.
+var (
+	s200    = retrytest.Status(200)
+	s204    = retrytest.Status(204)
+	s404    = retrytest.Status(404)
+	s425    = retrytest.Status(425)
+	s503    = retrytest.Status(503)
+	reset   = retrytest.Fails(retrytest.ErrReset)
+	refused = retrytest.Fails(retrytest.ErrRefused)
+)
+
+// newGet returns a GET of http://a.test/.
+func newGet(t testing.TB) *http.Request {
+	return retrytest.Request(t, http.MethodGet, "http://a.test/", "")
+}
+
 // attemptOf returns the number of the attempt that a server received.
 func attemptOf(r *http.Request) int {
 	n := 0
@@ -40,7 +59,8 @@ const waitLimit = time.Minute
 // also asks for the connection to be closed.
 func answerEarly(w http.ResponseWriter, r *http.Request, code int) {
 	if r.ProtoMajor < 2 {
-		_ = http.NewResponseController(w).EnableFullDuplex() // or else the server first reads the whole request
+		// or else the server first reads the whole request
+		_ = http.NewResponseController(w).EnableFullDuplex()
 		w.Header().Set("Connection", "close")
 	}
 	w.WriteHeader(code)
@@ -65,19 +85,29 @@ func randomBytes(seed uint64, size int) []byte {
 	return data
 }
 
-// newUpload returns a PUT of data as a stream, as a file, or with GetBody.
-func newUpload(t testing.TB, kind, url string, data []byte) *http.Request {
+// An upload is a kind of body that net/http does not know.
+type upload string
+
+const (
+	uploadStream  upload = "stream"
+	uploadGetBody upload = "GetBody"
+	uploadFile    upload = "file"
+)
+
+// newUpload returns a PUT of data.
+func newUpload(t testing.TB, kind upload, url string, data []byte) *http.Request {
 	t.Helper()
 	req := retrytest.Streamed(t, "PUT", url, nil)
 	open := func() (io.ReadCloser, error) {
-		return &retrytest.Body{ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}, nil
+		return &retrytest.Body{
+			ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}, nil
 	}
 	req.Body, _ = open()
 	switch kind {
-	case "GetBody":
+	case uploadGetBody:
 		req.GetBody = open
 		req.ContentLength = int64(len(data))
-	case "file":
+	case uploadFile:
 		name := filepath.Join(t.TempDir(), "file")
 		assert.NoError(t, os.WriteFile(name, data, 0o600))
 		file, err := os.Open(name)
@@ -150,9 +180,11 @@ func readN(t testing.TB, r io.Reader, n int) string {
 
 // inVirtualTime runs a test over both protocols, each in a synctest bubble.
 // start starts a server and returns a transport that is connected to it.
-func inVirtualTime(t *testing.T, test func(t *testing.T, start func(http.HandlerFunc) *http.Transport)) {
+func inVirtualTime(
+	t *testing.T, test func(t *testing.T, start func(http.HandlerFunc) *http.Transport)) {
 	t.Helper()
-	for proto, pipe := range map[string]func(testing.TB, http.HandlerFunc) *http.Transport{retrytest.HTTP1: faults.Pipe, retrytest.HTTP2: faults.HTTP2Pipe} {
+	for proto, pipe := range map[string]func(testing.TB, http.HandlerFunc) *http.Transport{
+		retrytest.HTTP1: faults.Pipe, retrytest.HTTP2: faults.HTTP2Pipe} {
 		t.Run(proto, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// A server sleeps before it closes a connection for good, which

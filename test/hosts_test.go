@@ -22,28 +22,36 @@ import (
 // Hazard H3: the policy and the budget of a request are those of its URL's
 // host, however that is spelled. Its Host header does not count.
 func TestHostsOnTheWire(t *testing.T) {
-	srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
+	srv := faults.HTTP1(t,
+		func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
 	book := &retrytest.Ledger{}
 	policy := retrytest.RetryEvery(0)
 	policy.MaxAttempts, policy.Budget = 2, book
 	transport := retrytest.New(t, httpretry.Config{
 		Base:   connectTo(t, srv.Addr),
 		Policy: httpretry.Policy{MaxAttempts: 1},
-		Policies: map[string]httpretry.Policy{"example.com:80": policy, "[::1]:80": policy, "127.0.0.1": policy, "faß.example": policy,
+		Policies: map[string]httpretry.Policy{"example.com:80": policy, "[::1]:80": policy,
+			"127.0.0.1": policy, "faß.example": policy,
 			"evil.com": policy, "[fe80::1%eth0]": policy},
 	})
 	for raw, want := range map[string]string{
-		"http://example.com": "example.com", "http://EXAMPLE.com": "example.com", "http://example.com.": "example.com",
-		"http://example.com:": "example.com", "http://example.com:80": "example.com", "http://example.com:080/": "example.com",
+		"http://example.com": "example.com", "http://EXAMPLE.com": "example.com",
+		"http://example.com.": "example.com",
+		"http://example.com:": "example.com", "http://example.com:80": "example.com",
+		"http://example.com:080/":  "example.com",
 		"http://Example.COM.:0080": "example.com",
-		"http://[::1]":             "[::1]", "http://[0:0:0:0:0:0:0:1]:080": "[::1]", "http://[0000::0001]:": "[::1]",
+		"http://[::1]":             "[::1]", "http://[0:0:0:0:0:0:0:1]:080": "[::1]",
+		"http://[0000::0001]:":  "[::1]",
 		"http://127.0.0.1:8080": "127.0.0.1:8080", "http://[FE80::1%25eth0]": "[fe80::1%eth0]",
 		"http://faß.example": "faß.example", "http://FAß.example.:80": "faß.example",
 		"http://good.com@evil.com": "evil.com", "http://example.com:80@EVIL.com": "evil.com",
-		"http://example.com:81": "", "http://example.com:8080": "", "http://sub.example.com": "", "http://example.com.evil.test": "",
-		"http://evil.com@good.com": "", "http://fass.example": "", "http://[::2]": "", "http://[fe80::1%25eth1]": "", "http://example.comm": "",
+		"http://example.com:81": "", "http://example.com:8080": "", "http://sub.example.com": "",
+		"http://example.com.evil.test": "",
+		"http://evil.com@good.com":     "", "http://fass.example": "", "http://[::2]": "",
+		"http://[fe80::1%25eth1]": "", "http://example.comm": "",
 		// Other spellings of a name outside ASCII are other names.
-		"http://xn--fa-hia.example": "", "http://ｅｘａｍｐｌｅ.com": "", "http://example。com": "", "http://１２７.0.0.1": "",
+		"http://xn--fa-hia.example": "", "http://ｅｘａｍｐｌｅ.com": "", "http://example。com": "",
+		"http://１２７.0.0.1": "",
 	} {
 		for _, host := range []string{"", "example.com", "other.test"} {
 			book.Entries = nil
@@ -60,7 +68,8 @@ func TestHostsOnTheWire(t *testing.T) {
 				assert.Empty(t, book.Entries)
 			} else {
 				assert.EqualValues(t, 2, srv.Requests.Load()-before, "%s, Host %s", raw, host)
-				assert.Equal(t, []string{"withdraw http://" + want}, book.Entries, "%s, Host %s", raw, host)
+				assert.Equal(t, []string{"withdraw http://" + want}, book.Entries,
+					"%s, Host %s", raw, host)
 			}
 		}
 	}
@@ -77,7 +86,8 @@ func TestManyHosts(t *testing.T) {
 	for name, cfg := range map[string]httpretry.Config{
 		"budget of its own": {},
 		"shared budget":     {Policy: httpretry.Policy{Budget: shared}},
-		"policies":          {Policies: map[string]httpretry.Policy{"*.test": {MaxAttempts: 2}, "*.7.test": {MaxAttempts: 2, Budget: shared}}},
+		"policies": {Policies: map[string]httpretry.Policy{
+			"*.test": {MaxAttempts: 2}, "*.7.test": {MaxAttempts: 2, Budget: shared}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sends atomic.Int64
@@ -93,7 +103,8 @@ func TestManyHosts(t *testing.T) {
 				p.Backoff = strategies.Constant{}
 				cfg.Policies[pattern] = p
 			}
-			transport := retrytest.Unchecked(t, cfg) // the checks would keep the responses in memory
+			// the checks would keep the responses in memory
+			transport := retrytest.Unchecked(t, cfg)
 			before := retrytest.HeapInUse()
 			visitHosts(t, transport, hosts)
 			grown := retrytest.HeapInUse() - before
@@ -113,8 +124,11 @@ func visitHosts(t *testing.T, transport http.RoundTripper, hosts int) {
 		wg.Go(func() {
 			for i := worker; i < hosts; i += 4 {
 				for _, path := range []string{"/flaky", "/"} {
-					u := &url.URL{Scheme: "http", Host: fmt.Sprintf("h%d.%d.test", i, i%10), Path: path}
-					resp, err := transport.RoundTrip((&http.Request{Method: "GET", URL: u, Header: http.Header{}}).WithContext(t.Context()))
+					u := &url.URL{
+						Scheme: "http", Host: fmt.Sprintf("h%d.%d.test", i, i%10), Path: path}
+					resp, err := transport.RoundTrip(
+						(&http.Request{Method: "GET", URL: u, Header: http.Header{}}).
+							WithContext(t.Context()))
 					if err != nil || resp.StatusCode != 200 {
 						t.Errorf("%v: %v, %v", u, resp, err)
 						return
@@ -131,8 +145,8 @@ func visitHosts(t *testing.T, transport http.RoundTripper, hosts int) {
 func TestHugeHostNames(t *testing.T) {
 	const size, hosts = 128 << 10, 128
 	for name, answer := range map[string]retrytest.Step{
-		"success":   retrytest.Status(200),
-		"failure":   retrytest.Status(503),
+		"success":   s200,
+		"failure":   s503,
 		"cool-down": retrytest.Status(429, "Retry-After", "3600"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +159,8 @@ func TestHugeHostNames(t *testing.T) {
 			for i := range hosts {
 				scheme := []string{"http", "https"}[i%2]
 				host := fmt.Sprintf("%d.%s", i, strings.Repeat("a", size))
-				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", scheme+"://"+host+"/", ""))
+				resp, err := transport.RoundTrip(
+					retrytest.Request(t, "GET", scheme+"://"+host+"/", ""))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 			}
@@ -159,11 +174,13 @@ func TestHugeHostNames(t *testing.T) {
 // HTTP, which anybody on the way may forge, does not affect HTTPS.
 func TestBudgetOfScheme(t *testing.T) {
 	keys := map[string]string{}
-	for _, url := range []string{"http://a.test/", "https://a.test/", "http://a.test:8080/", "https://a.test:8080/"} {
+	for _, url := range []string{
+		"http://a.test/", "https://a.test/", "http://a.test:8080/", "https://a.test:8080/"} {
 		book := &retrytest.Ledger{}
 		policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: book}
-		base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", url, ""))
+		base := retrytest.Play(s503, s200)
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(retrytest.Request(t, "GET", url, ""))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		require.Len(t, book.Entries, 2)

@@ -48,7 +48,8 @@ func TestAtMostOnceWithLayerThatReplacesTheBody(t *testing.T) {
 						return nil, err
 					}
 					_ = req.Body.Close()
-					own, err := http.NewRequestWithContext(req.Context(), req.Method, req.URL.String(), bytes.NewReader(body))
+					own, err := http.NewRequestWithContext(
+						req.Context(), req.Method, req.URL.String(), bytes.NewReader(body))
 					if err != nil {
 						return nil, err
 					}
@@ -85,10 +86,12 @@ func (u *unwrappable) Unwrap() http.RoundTripper { return u.inner }
 func TestAtMostOnceAfterRequestToAnotherHost(t *testing.T) {
 	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, body := range []string{"", "payload"} {
-			tokens, tokenServer := retrytest.Serve(t, proto, func(http.ResponseWriter, *http.Request) {})
+			tokens, tokenServer := retrytest.Serve(t, proto,
+				func(http.ResponseWriter, *http.Request) {})
 			srv, inner := refuseStreams(t), faults.HTTP2Base(t)
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				resp, err := tokens.RoundTrip(retrytest.Request(t, "GET", tokenServer.URL, "").WithContext(req.Context()))
+				resp, err := tokens.RoundTrip(
+					retrytest.Request(t, "GET", tokenServer.URL, "").WithContext(req.Context()))
 				if err != nil {
 					return nil, err
 				}
@@ -113,11 +116,13 @@ func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
 			"replaced body": {"payload", true},
 		} {
 			t.Run(name, func(t *testing.T) {
-				arrived, written, answered := make(chan struct{}), make(chan struct{}), make(chan struct{})
-				others, otherServer := retrytest.Serve(t, proto, func(http.ResponseWriter, *http.Request) {
+				arrived, written, answered := make(chan struct{}), make(chan struct{}),
+					make(chan struct{})
+				handler := func(http.ResponseWriter, *http.Request) {
 					close(arrived)
 					<-written
-				})
+				}
+				others, otherServer := retrytest.Serve(t, proto, handler)
 				var once sync.Once
 				srv := faults.HTTP2(t, func(s faults.Stream) {
 					once.Do(func() { close(written) })
@@ -128,7 +133,9 @@ func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					go func() {
 						defer close(answered)
-						resp, err := others.RoundTrip(retrytest.Request(t, "GET", otherServer.URL, "").WithContext(req.Context()))
+						resp, err := others.RoundTrip(
+							retrytest.Request(t, "GET", otherServer.URL, "").
+								WithContext(req.Context()))
 						if assert.NoError(t, err) {
 							retrytest.ReadBody(t, resp)
 						}
@@ -138,7 +145,8 @@ func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
 						body, err := io.ReadAll(req.Body)
 						assert.NoError(t, err)
 						_ = req.Body.Close()
-						req = retrytest.Request(t, req.Method, req.URL.String(), string(body)).WithContext(req.Context())
+						req = retrytest.Request(t, req.Method, req.URL.String(), string(body)).
+							WithContext(req.Context())
 					}
 					return inner.RoundTrip(req)
 				})
@@ -168,23 +176,26 @@ func TestUnprocessedRequestOfALayer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var posts atomic.Int32
-			inner, srv := retrytest.Serve(t, retrytest.HTTP1, func(w http.ResponseWriter, r *http.Request) {
+			handler := func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == "POST" {
 					posts.Add(1)
 					http.Redirect(w, r, "/result", http.StatusSeeOther)
 					return
 				}
 				w.WriteHeader(http.StatusTooEarly)
-			})
+			}
+			inner, srv := retrytest.Serve(t, retrytest.HTTP1, handler)
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := inner.RoundTrip(req)
 				if err != nil {
 					return nil, err
 				}
 				retrytest.ReadBody(t, resp)
-				return tt.followUp(inner, retrytest.Request(t, "GET", srv.URL+"/result", "").WithContext(req.Context()))
+				return tt.followUp(inner, retrytest.Request(t, "GET", srv.URL+"/result", "").
+					WithContext(req.Context()))
 			})
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
 				RoundTrip(retrytest.Request(t, "POST", srv.URL, "payload"))
 			if err == nil {
 				retrytest.ReadBody(t, resp)
@@ -207,18 +218,23 @@ func TestAtMostOnceWithRegisteredProtocol(t *testing.T) {
 		t.Run(scheme, func(t *testing.T) {
 			srv, inner := refuseStreams(t), faults.HTTP2Base(t)
 			base := new(http.Transport)
-			base.RegisterProtocol(scheme, retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				body, err := io.ReadAll(req.Body)
-				if err != nil {
-					return nil, err
-				}
-				_ = req.Body.Close()
-				return inner.RoundTrip(retrytest.Request(t, req.Method, srv.URL(), string(body)).WithContext(req.Context()))
-			}))
+			base.RegisterProtocol(
+				scheme, retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					body, err := io.ReadAll(req.Body)
+					if err != nil {
+						return nil, err
+					}
+					_ = req.Body.Close()
+					return inner.RoundTrip(
+						retrytest.Request(t, req.Method, srv.URL(), string(body)).
+							WithContext(req.Context()))
+				}))
 			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
-			_, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-				RoundTrip(retrytest.Request(t, "POST", scheme+"://a.test/", "payload").WithContext(ctx))
+			_, err := retrytest.Unchecked(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				RoundTrip(
+					retrytest.Request(t, "POST", scheme+"://a.test/", "payload").WithContext(ctx))
 			require.ErrorContains(t, err, "was stopped")
 			assert.EqualValues(t, 1, srv.Requests.Load())
 		})

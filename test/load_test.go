@@ -61,7 +61,8 @@ func sendCrowd(t *testing.T, cfg httpretry.Config, n int, urls ...string) {
 
 // countRetries starts a server that counts the retries that arrive, by Host
 // header.
-func countRetries(t *testing.T, answer func(r *http.Request) int) (base *http.Transport, retries func(host string) int) {
+func countRetries(t *testing.T,
+	answer func(r *http.Request) int) (base *http.Transport, retries func(host string) int) {
 	var mu sync.Mutex
 	seen := map[string]int{}
 	srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -86,30 +87,34 @@ func TestCrowdAtTheBudget(t *testing.T) {
 		}
 		return 503
 	}
-	for name, budget := range map[string]*httpretry.HostBudget{
-		"floor": {Burst: 10, Window: time.Hour},
-		"ratio": {Ratio: 0.1, Burst: -1, Window: time.Hour},
-		"both":  {Ratio: 0.05, Burst: 5, Window: time.Hour},
+	for name, tt := range map[string]struct {
+		successes int // before
+		budget    *httpretry.HostBudget
+	}{
+		"burst": {0, &httpretry.HostBudget{Burst: 10, Window: time.Hour}},
+		"ratio": {100, &httpretry.HostBudget{Ratio: 0.1, Burst: -1, Window: time.Hour}},
+		"both":  {100, &httpretry.HostBudget{Ratio: 0.05, Burst: 5, Window: time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base, retries := countRetries(t, fails)
 			policy := retrytest.RetryEvery(0)
-			policy.Budget = budget
+			policy.Budget = tt.budget
 			cfg := httpretry.Config{Base: base, Policy: policy}
-			if name != "floor" {
-				sendSuccesses(t, cfg, "http://a.test/ok", 100)
-			}
+			sendSuccesses(t, cfg, "http://a.test/ok", tt.successes)
 			sendCrowd(t, cfg, 1000, "http://a.test/")
 			assert.Equal(t, 10, retries("a.test"))
-			assert.Zero(t, retrytest.Balance(budget, "http://a.test"))
+			assert.Zero(t, retrytest.Balance(tt.budget, "http://a.test"))
 		})
 	}
 	t.Run("several hosts", func(t *testing.T) {
 		base, retries := countRetries(t, fails)
 		policy := retrytest.RetryEvery(0)
 		policy.Budget = &httpretry.HostBudget{Burst: 10, Window: time.Hour}
-		sendCrowd(t, httpretry.Config{Base: base, Policy: policy}, 200, "http://a.test/", "http://b.test/", "http://c.test:81/", "http://A.test./")
-		assert.Equal(t, []int{10, 10, 10}, []int{retries("a.test") + retries("A.test.") + retries("A.test"), retries("b.test"), retries("c.test:81")})
+		sendCrowd(t, httpretry.Config{Base: base, Policy: policy}, 200, "http://a.test/",
+			"http://b.test/", "http://c.test:81/", "http://A.test./")
+		assert.Equal(t, []int{10, 10, 10},
+			[]int{retries("a.test") + retries("A.test.") + retries("A.test"), retries("b.test"),
+				retries("c.test:81")})
 		sendCrowd(t, httpretry.Config{Base: base, Policy: policy}, 1, "http://d.test/")
 		assert.Equal(t, 4, retries("d.test"), "which nobody has asked before")
 	})
@@ -144,10 +149,11 @@ func TestBudgetExhaustedOnTheWire(t *testing.T) {
 		policy := retrytest.RetryEvery(time.Minute)
 		policy.Budget = &httpretry.HostBudget{Burst: -1}
 		events := new(retrytest.Record)
-		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+		transport := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
 		start := time.Now()
 
-		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		resp, err := transport.RoundTrip(newGet(t))
 		require.NoError(t, err)
 		assert.Equal(t, httpretry.ReasonBudget, events.Reason())
 		assert.Equal(t, []string{"kept"}, resp.Header["X-Header"])
@@ -183,7 +189,7 @@ func TestManyWait(t *testing.T) {
 		transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 		reqs := make([]*http.Request, requests)
 		for i := range reqs {
-			reqs[i] = retrytest.Request(t, "GET", "http://a.test/", "")
+			reqs[i] = newGet(t)
 		}
 		sendSuccesses(t, httpretry.Config{Base: base, Policy: policy}, "http://a.test/ok", 1)
 		synctest.Wait()
@@ -194,11 +200,13 @@ func TestManyWait(t *testing.T) {
 		}
 		synctest.Wait() // until all of them wait
 		perRequest := (memoryInUse() - memory) / int64(requests)
-		t.Logf("%d requests wait: %d bytes each, the caller's goroutine included", requests, perRequest)
+		t.Logf("%d requests wait: %d bytes each, the caller's goroutine included",
+			requests, perRequest)
 		if !retrytest.RaceEnabled {
 			assert.Less(t, perRequest, int64(each))
 		}
-		assert.LessOrEqual(t, runtime.NumGoroutine()-goroutines, requests+5*5, "and the connections' own")
+		assert.LessOrEqual(t, runtime.NumGoroutine()-goroutines, requests+5*5,
+			"and the connections' own")
 		assert.Zero(t, retrytest.Balance(budget, "http://a.test"))
 		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/ok", ""))
 		require.NoError(t, err)
@@ -233,7 +241,8 @@ func leftoverGoroutines() int {
 	}
 	count := 0
 	for stack := range strings.SplitSeq(strings.TrimRight(string(buf), "\x00"), "\n\n") {
-		for _, mark := range []string{"/httpretry.(", "context.(*cancelCtx).propagateCancel", "net/http.(*persistConn)", "net/http.(*http2ClientConn)",
+		for _, mark := range []string{"/httpretry.(", "context.(*cancelCtx).propagateCancel",
+			"net/http.(*persistConn)", "net/http.(*http2ClientConn)",
 			"net/http.(*conn).serve", "net/http.(*http2serverConn)"} {
 			if strings.Contains(stack, mark) {
 				count++
@@ -266,7 +275,8 @@ func requireSettled(t *testing.T, goroutines int, base *http.Transport, open *at
 	}
 	if !assert.Eventually(t, nothing, waitLimit, 10*time.Millisecond) {
 		buf := make([]byte, 1<<20)
-		t.Fatalf("%d goroutines, %d before; %d connections:\n%s", leftoverGoroutines(), goroutines, open.Load(), buf[:runtime.Stack(buf, true)])
+		t.Fatalf("%d goroutines, %d before; %d connections:\n%s", leftoverGoroutines(), goroutines,
+			open.Load(), buf[:runtime.Stack(buf, true)])
 	}
 }
 
@@ -317,13 +327,15 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 	return map[string]func(cfg, req){
 		"Base": func(c cfg, _ req) {
 			next := c.Base
-			c.Base = retrytest.BaseFunc(func(r req) (*http.Response, error) { p.spring(); return next.RoundTrip(r) })
+			c.Base = retrytest.BaseFunc(
+				func(r req) (*http.Response, error) { p.spring(); return next.RoundTrip(r) })
 		},
 		"Classify": func(c cfg, _ req) {
-			c.Policy.Classify = func(req *http.Request, r *http.Response, err error) httpretry.Outcome {
-				p.spring()
-				return httpretry.Classify(req, r, err)
-			}
+			c.Policy.Classify =
+				func(req *http.Request, r *http.Response, err error) httpretry.Outcome {
+					p.spring()
+					return httpretry.Classify(req, r, err)
+				}
 		},
 		"Idempotent": func(c cfg, r req) {
 			keyless(r)
@@ -365,14 +377,15 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 // Hazard K4: a panic in the caller's code affects only its own request. The
 // next request can use the only connection of the same transport.
 func TestPanicsLeaveNothingBehind(t *testing.T) {
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		code, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
-		if err != nil {
-			panic(http.ErrAbortHandler)
-		}
-		w.WriteHeader(code)
-		_, _ = w.Write(make([]byte, 200<<10)) // too much to be drained
-	}))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			code, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+			w.WriteHeader(code)
+			_, _ = w.Write(make([]byte, 200<<10)) // too much to be drained
+		}))
 	open := countOpen(srv)
 	srv.Start()
 	t.Cleanup(srv.Close)
@@ -399,11 +412,13 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 				p.armed.Store(true)
 				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 				p.armed.Store(false)
-				assert.Eventually(t, func() bool { return timeout == 0 || body.Closes() == 1 }, waitLimit, time.Millisecond, "closes of the request's body")
+				assert.Eventually(t, func() bool { return timeout == 0 || body.Closes() == 1 },
+					waitLimit, time.Millisecond, "closes of the request's body")
 
 				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 				defer cancel()
-				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL+"/200", "").WithContext(ctx))
+				resp, err := transport.RoundTrip(
+					retrytest.Request(t, "GET", srv.URL+"/200", "").WithContext(ctx))
 				require.NoError(t, err)
 				assert.Len(t, retrytest.ReadBody(t, resp), 200<<10)
 				requireSettled(t, goroutines, base, open)
@@ -448,7 +463,8 @@ var mixedRequests = []struct {
 	{method: "GET", path: "/drop", use: readAll},
 	{method: "POST", path: "/drop", use: readAll},
 	{method: "GET", path: "/slow", use: readAll},
-	{method: "POST", path: "/slow", use: readAll}, // retried if its first attempt ends before it is sent
+	// retried if its first attempt ends before it is sent
+	{method: "POST", path: "/slow", use: readAll},
 	{method: "PUT", path: "/big", use: closeUnread},
 	{method: "GET", path: "/big", use: readAll},
 	{method: "GET", path: "/200", cancel: true},
@@ -456,7 +472,10 @@ var mixedRequests = []struct {
 	{method: "GET", path: "/101", use: closeUnread, http1: true},
 }
 
-func readAll(resp *http.Response)     { _, _ = io.Copy(io.Discard, resp.Body); _ = resp.Body.Close() }
+func readAll(resp *http.Response) {
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+}
 func closeUnread(resp *http.Response) { _ = resp.Body.Close() }
 
 // serveMixed fails the first attempt of each request, in different ways.
@@ -471,7 +490,8 @@ func serveMixed(w http.ResponseWriter, r *http.Request) {
 	case path == "101" && !first:
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err == nil {
-			_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+			_, _ = rw.WriteString(
+				"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 			_ = rw.Flush()
 			_, _ = io.Copy(io.Discard, conn)
 			_ = conn.Close()
@@ -495,12 +515,12 @@ func serveMixed(w http.ResponseWriter, r *http.Request) {
 // Hazard E6, E7, K6, D6: however requests end, no goroutine, context,
 // connection or file of theirs remains.
 func TestNothingIsLeft(t *testing.T) {
-	for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
+	for _, protocol := range []string{retrytest.HTTP1, retrytest.HTTP2} {
 		t.Run(protocol, func(t *testing.T) {
 			goroutines, files := leftoverGoroutines(), openFiles(t)
 			srv := httptest.NewUnstartedServer(http.HandlerFunc(serveMixed))
 			open, base := countOpen(srv), faults.Base(t, nil)
-			if protocol == "HTTP/2" {
+			if protocol == retrytest.HTTP2 {
 				base = faults.HTTP2Base(t)
 				srv.Config.Protocols = base.Protocols
 			}
@@ -510,7 +530,7 @@ func TestNothingIsLeft(t *testing.T) {
 			for range 8 {
 				wg.Go(func() {
 					for i, m := range mixedRequests {
-						if !m.http1 || protocol == "HTTP/1" {
+						if !m.http1 || protocol == retrytest.HTTP1 {
 							sendMixed(t, base, srv.URL, parent, i)
 						}
 					}
@@ -519,7 +539,8 @@ func TestNothingIsLeft(t *testing.T) {
 			wg.Wait()
 			requireSettled(t, goroutines, base, open)
 			srv.Close()
-			assert.Eventually(t, func() bool { return openFiles(t) <= files }, waitLimit, 10*time.Millisecond, "open files")
+			assert.Eventually(t, func() bool { return openFiles(t) <= files }, waitLimit,
+				10*time.Millisecond, "open files")
 		})
 	}
 }
@@ -553,11 +574,12 @@ func sendMixed(t *testing.T, base http.RoundTripper, url string, parent context.
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
 	}
-	resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy, Observe: func(context.Context, httpretry.Event) {
-		if m.cancel {
-			cancel()
-		}
-	}}).RoundTrip(req)
+	resp, err := retrytest.Unchecked(t, httpretry.Config{
+		Base: base, Policy: policy, Observe: func(context.Context, httpretry.Event) {
+			if m.cancel {
+				cancel()
+			}
+		}}).RoundTrip(req)
 	if m.cancel && !errors.Is(err, context.Canceled) {
 		t.Errorf("%v: %v", m, err)
 	}
@@ -569,15 +591,25 @@ func sendMixed(t *testing.T, base http.RoundTripper, url string, parent context.
 // Hazard K5: in a hundred attempts no wait overflows.
 func TestHundredAttempts(t *testing.T) {
 	const least, most = 100 * time.Millisecond, 30 * time.Second
-	for name, s := range map[string]strategies.Strategy{
-		"Exponential":        strategies.Exponential{},
-		"Exponential by 10":  strategies.Exponential{Factor: 10},
-		"Exponential by 1e9": strategies.Exponential{Factor: 1e9},
-		"long":               strategies.Exponential{Max: 1<<63 - 1},
-		"FullJitter":         strategies.FullJitter{Factor: 10},
-		"EqualJitter":        strategies.EqualJitter{Factor: 10},
-		"DecorrelatedV2":     strategies.DecorrelatedV2{},
-		"naive":              strategies.Func(func(k int) time.Duration { return time.Second << k }), // negative from 34 on, 0 from 55 on
+	type kind int
+	const (
+		anyWait kind = iota
+		grows        // and is least at first
+		endless      // until the deadline
+	)
+	for name, tt := range map[string]struct {
+		kind     kind
+		strategy strategies.Strategy
+	}{
+		"Exponential":        {grows, strategies.Exponential{}},
+		"Exponential by 10":  {grows, strategies.Exponential{Factor: 10}},
+		"Exponential by 1e9": {grows, strategies.Exponential{Factor: 1e9}},
+		"long":               {endless, strategies.Exponential{Max: 1<<63 - 1}},
+		"FullJitter":         {anyWait, strategies.FullJitter{Factor: 10}},
+		"EqualJitter":        {anyWait, strategies.EqualJitter{Factor: 10}},
+		"DecorrelatedV2":     {anyWait, strategies.DecorrelatedV2{}},
+		// Negative from 34 on, 0 from 55 on.
+		"naive": {endless, strategies.Func(func(k int) time.Duration { return time.Second << k })},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -588,15 +620,16 @@ func TestHundredAttempts(t *testing.T) {
 					w.WriteHeader(http.StatusServiceUnavailable)
 				})
 				policy := retrytest.RetryEvery(0)
-				policy.MaxAttempts, policy.Backoff = 100, s
+				policy.MaxAttempts, policy.Backoff = 100, tt.strategy
 				ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 				defer cancel()
 				resp, err := retrytest.New(t, httpretry.Config{Base: pipe, Policy: policy}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
-				if name == "long" || name == "naive" {
-					assert.Less(t, len(seen), 30, "the deadline, not a wait that has wrapped around")
+				if tt.kind == endless {
+					assert.Less(t, len(seen), 30,
+						"the deadline, not a wait that has wrapped around")
 					return
 				}
 				require.Len(t, seen, 100)
@@ -604,7 +637,7 @@ func TestHundredAttempts(t *testing.T) {
 					wait := seen[i+1] - seen[i]
 					assert.LessOrEqual(t, wait, most)
 					assert.GreaterOrEqual(t, wait, time.Duration(0))
-					if strings.HasPrefix(name, "Exponential") {
+					if tt.kind == grows {
 						assert.GreaterOrEqual(t, wait, least)
 						assert.True(t, i == 0 || wait >= seen[i]-seen[i-1], "waits only grow")
 					}

@@ -52,7 +52,8 @@ func assertPrintable(t *testing.T, s string) {
 	t.Helper()
 	require.NotEmpty(t, s)
 	for line := range strings.SplitSeq(strings.TrimSuffix(s, "\n"), "\n") {
-		assert.True(t, strings.HasPrefix(line, "time=") || strings.HasPrefix(line, `{"time":`), "%q", line)
+		assert.True(t, strings.HasPrefix(line, "time=") || strings.HasPrefix(line, `{"time":`),
+			"%q", line)
 		for i, r := range line {
 			bad := r == utf8.RuneError && !strings.HasPrefix(line[i:], string(utf8.RuneError))
 			if bad || !strconv.IsPrint(r) {
@@ -66,28 +67,35 @@ func assertPrintable(t *testing.T, s string) {
 // net/http itself.
 func TestControlsFromServer(t *testing.T) {
 	for name, answer := range map[string]string{
-		"reason phrase":      "HTTP/1.1 503 \x1b[31m\u2028\u0085\x7f\xff\x00\tx\r\nContent-Length: 0\r\n\r\n",
-		"Retry-After":        "HTTP/1.1 503 x\r\nRetry-After: \x1b[31m\u2028\u0085\xff\r\nContent-Length: 0\r\n\r\n",
-		"header, printable":  "HTTP/1.1 503 x\r\nX: \u2028\u202e\u0085\xff\r\nContent-Length: 0\r\n\r\n",
-		"header, controls":   "HTTP/1.1 503 x\r\nX: \x1b[31m\x7f\x00\r\nContent-Length: 0\r\n\r\n",
-		"header, a lone CR":  "HTTP/1.1 503 x\r\nX: a\rlevel=ERROR\r\nContent-Length: 0\r\n\r\n",
-		"header name":        "HTTP/1.1 503 x\r\nX\x1b[31m\u2028: y\r\nContent-Length: 0\r\n\r\n",
-		"header, no colon":   "HTTP/1.1 503 x\r\n\x1b[31m\u2028\xff\r\nContent-Length: 0\r\n\r\n",
-		"status code":        "HTTP/1.1 \x1b[3\u2028 x\r\nContent-Length: 0\r\n\r\n",
-		"version":            "HTTP/\x1b[31m\u2028 503 x\r\nContent-Length: 0\r\n\r\n",
-		"garbage":            controlBytes + controlBytes + "\r\n",
-		"length":             "HTTP/1.1 503 x\r\nContent-Length: \u2028\xff\r\n\r\n",
-		"coding":             "HTTP/1.1 503 x\r\nTransfer-Encoding: \u2028\xff\r\n\r\n",
-		"X-Should-Retry":     "HTTP/1.1 503 x\r\nX-Should-Retry: \u2028no\r\nContent-Length: 0\r\n\r\n",
-		"informational":      "HTTP/1.1 103 \x1b[31m\u2028\r\nLink: \u2028\xff\r\n\r\nHTTP/1.1 503 \x1b\r\nContent-Length: 0\r\n\r\n",
+		"reason phrase": "HTTP/1.1 503 \x1b[31m\u2028\u0085\x7f\xff\x00\tx\r\nContent-Length: " +
+			"0\r\n\r\n",
+		"Retry-After": "HTTP/1.1 503 x\r\nRetry-After: " +
+			"\x1b[31m\u2028\u0085\xff\r\nContent-Length: 0\r\n\r\n",
+		"header, printable": "HTTP/1.1 503 x\r\nX: \u2028\u202e\u0085\xff\r\nContent-Length: " +
+			"0\r\n\r\n",
+		"header, controls":  "HTTP/1.1 503 x\r\nX: \x1b[31m\x7f\x00\r\nContent-Length: 0\r\n\r\n",
+		"header, a lone CR": "HTTP/1.1 503 x\r\nX: a\rlevel=ERROR\r\nContent-Length: 0\r\n\r\n",
+		"header name":       "HTTP/1.1 503 x\r\nX\x1b[31m\u2028: y\r\nContent-Length: 0\r\n\r\n",
+		"header, no colon":  "HTTP/1.1 503 x\r\n\x1b[31m\u2028\xff\r\nContent-Length: 0\r\n\r\n",
+		"status code":       "HTTP/1.1 \x1b[3\u2028 x\r\nContent-Length: 0\r\n\r\n",
+		"version":           "HTTP/\x1b[31m\u2028 503 x\r\nContent-Length: 0\r\n\r\n",
+		"garbage":           controlBytes + controlBytes + "\r\n",
+		"length":            "HTTP/1.1 503 x\r\nContent-Length: \u2028\xff\r\n\r\n",
+		"coding":            "HTTP/1.1 503 x\r\nTransfer-Encoding: \u2028\xff\r\n\r\n",
+		"X-Should-Retry": "HTTP/1.1 503 x\r\nX-Should-Retry: \u2028no\r\nContent-Length: " +
+			"0\r\n\r\n",
+		"informational": "HTTP/1.1 103 \x1b[31m\u2028\r\nLink: \u2028\xff\r\n\r\nHTTP/1.1 " +
+			"503 \x1b\r\nContent-Length: 0\r\n\r\n",
 		"body, then nothing": "HTTP/1.1 503 x\r\nContent-Length: 100\r\n\r\n" + controlBytes,
 	} {
 		t.Run(name, func(t *testing.T) {
-			srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Send(answer); return false })
+			srv := faults.HTTP1(t,
+				func(c *faults.Conn, _ *http.Request) bool { c.Send(answer); return false })
 			observe, out := newLogs()
 			policy := retrytest.RetryEvery(0)
 			policy.MaxAttempts = 2
-			resp, err := retrytest.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: policy, Observe: observe}).
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: faults.Base(t, nil), Policy: policy, Observe: observe}).
 				RoundTrip(retrytest.Request(t, "GET", srv.URL(), ""))
 			assertPrintable(t, out())
 			assert.EqualValues(t, 2, srv.Requests.Load())
@@ -117,7 +125,8 @@ func TestControlsFromProxy(t *testing.T) {
 	_, plain := base.RoundTrip(retrytest.Request(t, "POST", "https://a.test/", ""))
 	require.Error(t, plain)
 	require.Contains(t, plain.Error(), "\x1b", "or this test shows nothing")
-	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: observe}).
+	_, err := retrytest.New(t,
+		httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: observe}).
 		RoundTrip(retrytest.Request(t, "POST", "https://a.test/", ""))
 	require.Error(t, err)
 	assertPrintable(t, out())
@@ -128,15 +137,19 @@ func TestControlsFromProxy(t *testing.T) {
 // Hazard H6: control bytes that a caller takes from its own callers.
 func TestControlsFromCaller(t *testing.T) {
 	for name, spoil := range map[string]func(*http.Request){
-		"path":         func(r *http.Request) { r.URL.Path = "/" + controlBytes },
-		"raw path":     func(r *http.Request) { r.URL.Path, r.URL.RawPath = "/"+controlBytes, "/"+controlBytes },
-		"no slash":     func(r *http.Request) { r.URL.Path = controlBytes },
-		"opaque":       func(r *http.Request) { r.URL.Opaque = "//" + controlBytes },
-		"host":         func(r *http.Request) { r.URL.Host = controlBytes },
-		"scheme":       func(r *http.Request) { r.URL.Scheme = "http" + controlBytes },
-		"query":        func(r *http.Request) { r.URL.RawQuery = controlBytes },
-		"fragment":     func(r *http.Request) { r.URL.Fragment = controlBytes },
-		"user":         func(r *http.Request) { r.URL.User = url.UserPassword(controlBytes, controlBytes) },
+		"path": func(r *http.Request) { r.URL.Path = "/" + controlBytes },
+		"raw path": func(r *http.Request) {
+			r.URL.Path, r.URL.RawPath = "/"+controlBytes, "/"+controlBytes
+		},
+		"no slash": func(r *http.Request) { r.URL.Path = controlBytes },
+		"opaque":   func(r *http.Request) { r.URL.Opaque = "//" + controlBytes },
+		"host":     func(r *http.Request) { r.URL.Host = controlBytes },
+		"scheme":   func(r *http.Request) { r.URL.Scheme = "http" + controlBytes },
+		"query":    func(r *http.Request) { r.URL.RawQuery = controlBytes },
+		"fragment": func(r *http.Request) { r.URL.Fragment = controlBytes },
+		"user": func(r *http.Request) {
+			r.URL.User = url.UserPassword(controlBytes, controlBytes)
+		},
 		"method":       func(r *http.Request) { r.Method = "PUT" + controlBytes },
 		"header name":  func(r *http.Request) { r.Header["X"+controlBytes] = []string{"x"} },
 		"header value": func(r *http.Request) { r.Header.Set("X", controlBytes) },
@@ -144,11 +157,14 @@ func TestControlsFromCaller(t *testing.T) {
 		"Host":         func(r *http.Request) { r.Host = controlBytes },
 	} {
 		t.Run(name, func(t *testing.T) {
-			srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
+			srv := faults.HTTP1(t,
+				func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
 			observe, out := newLogs()
 			policy := retrytest.RetryEvery(0)
 			policy.MaxAttempts = 2
-			policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Transient }
+			policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
+				return httpretry.Transient
+			}
 			req := retrytest.Request(t, "GET", srv.URL(), "")
 			spoil(req)
 			base := connectTo(t, srv.Addr)
@@ -156,7 +172,8 @@ func TestControlsFromCaller(t *testing.T) {
 				_, err := base.RoundTrip(req)
 				return fmt.Sprint(err)
 			}()
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: observe}).RoundTrip(req)
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: policy, Observe: observe}).RoundTrip(req)
 			assertPrintable(t, out())
 			if err == nil {
 				_ = resp.Body.Close()
@@ -170,7 +187,8 @@ func TestControlsFromCaller(t *testing.T) {
 // Hazard H6: the target of a redirect becomes the URL of the client's next
 // request.
 func TestControlsFromRedirect(t *testing.T) {
-	for _, location := range []string{"/%1b%5B31m%0d%0a%e2%80%a8%ff%00", "/\u2028\u202e\xff?\u2028#\u2028", "//a.test\u2028/", "?x=\u0085", "/%"} {
+	for _, location := range []string{"/%1b%5B31m%0d%0a%e2%80%a8%ff%00",
+		"/\u2028\u202e\xff?\u2028#\u2028", "//a.test\u2028/", "?x=\u0085", "/%"} {
 		srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 			if req.URL.Path == "/" && req.URL.RawQuery == "" {
 				c.Respond(307, "", "Location: "+location)
@@ -183,7 +201,9 @@ func TestControlsFromRedirect(t *testing.T) {
 		policy := retrytest.RetryEvery(0)
 		policy.MaxAttempts = 2
 		base := connectTo(t, srv.Addr)
-		client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: observe})}
+		client := &http.Client{
+			Transport: retrytest.New(t,
+				httpretry.Config{Base: base, Policy: policy, Observe: observe})}
 		resp, err := client.Get(srv.URL() + "/")
 		if err == nil {
 			_ = resp.Body.Close()
@@ -200,7 +220,8 @@ func TestSecretsStaySecret(t *testing.T) {
 	const secret = "hunter2"
 	answers := map[string]func(c *faults.Conn) bool{
 		"response": func(c *faults.Conn) bool {
-			c.Respond(503, secret, "Set-Cookie: session="+secret, "X-Secret: "+secret, "Location: /?"+secret, "WWW-Authenticate: "+secret)
+			c.Respond(503, secret, "Set-Cookie: session="+secret, "X-Secret: "+secret,
+				"Location: /?"+secret, "WWW-Authenticate: "+secret)
 			return true
 		},
 		"error": func(*faults.Conn) bool { return false },
@@ -215,24 +236,39 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 	exits := map[httpretry.Reason]func(*secretRequest){
 		httpretry.ReasonSuccess: func(r *secretRequest) {
-			r.policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return 0 }
+			r.policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
+				return 0
+			}
 		},
-		httpretry.ReasonCanceled:      func(r *secretRequest) { r.policy = retrytest.RetryEvery(time.Hour); r.cancel = true },
-		httpretry.ReasonAttempts:      func(*secretRequest) {},
-		httpretry.ReasonNotIdempotent: func(r *secretRequest) { r.policy.NewIdempotencyKey = nil; r.req.Header.Del("Idempotency-Key") },
-		httpretry.ReasonNotReplayable: func(r *secretRequest) { r.req.GetBody = nil; r.policy.ReplayBuffer = -1 },
-		httpretry.ReasonDoNotRetry:    func(r *secretRequest) { r.answer = refuse },
-		httpretry.ReasonRetryAfter:    func(r *secretRequest) { r.answer = later },
+		httpretry.ReasonCanceled: func(r *secretRequest) {
+			r.policy = retrytest.RetryEvery(time.Hour)
+			r.cancel = true
+		},
+		httpretry.ReasonAttempts: func(*secretRequest) {},
+		httpretry.ReasonNotIdempotent: func(r *secretRequest) {
+			r.policy.NewIdempotencyKey = nil
+			r.req.Header.Del("Idempotency-Key")
+		},
+		httpretry.ReasonNotReplayable: func(r *secretRequest) {
+			r.req.GetBody = nil
+			r.policy.ReplayBuffer = -1
+		},
+		httpretry.ReasonDoNotRetry: func(r *secretRequest) { r.answer = refuse },
+		httpretry.ReasonRetryAfter: func(r *secretRequest) { r.answer = later },
 		httpretry.ReasonDeadline: func(r *secretRequest) {
-			r.policy.Backoff, r.policy.MaxElapsed = strategies.Constant{Wait: time.Hour}, time.Minute
+			r.policy.Backoff, r.policy.MaxElapsed = strategies.Constant{Wait: time.Hour},
+				time.Minute
 		},
-		httpretry.ReasonBudget: func(r *secretRequest) { r.policy.Budget = &httpretry.HostBudget{Burst: -1} },
+		httpretry.ReasonBudget: func(r *secretRequest) {
+			r.policy.Budget = &httpretry.HostBudget{Burst: -1}
+		},
 	}
 	for reason, set := range exits {
 		for kind, answer := range answers {
 			for _, layer := range []string{"plain", "client", "wrapped"} {
 				t.Run(fmt.Sprintf("%v/%s/%s", reason, kind, layer), func(t *testing.T) {
-					r := &secretRequest{secret: secret, answer: answer, policy: retrytest.RetryEvery(0), layer: layer, reason: reason}
+					r := &secretRequest{secret: secret, answer: answer,
+						policy: retrytest.RetryEvery(0), layer: layer, reason: reason}
 					r.send(t, set)
 				})
 			}
@@ -257,7 +293,8 @@ func (r *secretRequest) send(t *testing.T, set func(*secretRequest)) {
 	r.req = retrytest.Request(t, "POST", srv.URL()+"/path", r.secret)
 	r.req.URL.User = url.UserPassword(r.secret, r.secret)
 	r.req.URL.RawQuery, r.req.URL.Fragment = "token="+r.secret, r.secret
-	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie", "Idempotency-Key", "X-Api-Key", "Referer"} {
+	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie",
+		"Idempotency-Key", "X-Api-Key", "Referer"} {
 		r.req.Header.Set(name, r.secret)
 	}
 	set(r)
@@ -322,10 +359,11 @@ func (r *secretRequest) base(t *testing.T) http.RoundTripper {
 // Hazard J7: an error does not contain a key that cannot be sent.
 func TestSecretsOfRequestsNotSent(t *testing.T) {
 	const secret = "hunter2"
-	base := retrytest.Play(retrytest.Status(200))
+	base := retrytest.Play(s200)
 	policy := retrytest.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return secret + "\x1b\r\n" }
-	req := retrytest.Request(t, "POST", "http://"+secret+":"+secret+"@a.test/?"+secret+"#"+secret, secret)
+	req := retrytest.Request(t, "POST", "http://"+secret+":"+secret+"@a.test/?"+secret+"#"+secret,
+		secret)
 	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), secret)
@@ -345,7 +383,8 @@ func TestSecretsOfRequestsNotSent(t *testing.T) {
 	})
 	observe, out := newLogs()
 	req = retrytest.Request(t, "GET", req.URL.String(), "")
-	_, err = retrytest.New(t, httpretry.Config{Base: slow, Policy: policy, Observe: observe}).RoundTrip(req)
+	_, err = retrytest.New(t, httpretry.Config{Base: slow, Policy: policy, Observe: observe}).
+		RoundTrip(req)
 	require.ErrorContains(t, err, "attempt timed out")
 	assert.NotContains(t, err.Error()+out(), secret)
 	assertPrintable(t, out())
@@ -369,7 +408,8 @@ func TestLogsAreBounded(t *testing.T) {
 		observe, out := newLogs()
 		policy := retrytest.RetryEvery(0)
 		policy.MaxAttempts = 2
-		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: observe})
+		transport := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: policy, Observe: observe})
 		req := retrytest.Request(t, "GET", "https://a.test/"+times(10*kilo, "\u2028"), "")
 		failed := make(chan error, 1)
 		go func() {

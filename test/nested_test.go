@@ -38,8 +38,12 @@ type nesting struct {
 func nestings() []nesting {
 	return []nesting{
 		{"direct", func(inner http.RoundTripper) http.RoundTripper { return inner }, false},
-		{"Unwrap", func(inner http.RoundTripper) http.RoundTripper { return unwrapper{unwrapper{inner}} }, false},
-		{"no Unwrap", func(inner http.RoundTripper) http.RoundTripper { return retrytest.BaseFunc(inner.RoundTrip) }, true},
+		{"Unwrap", func(inner http.RoundTripper) http.RoundTripper {
+			return unwrapper{unwrapper{inner}}
+		}, false},
+		{"no Unwrap", func(inner http.RoundTripper) http.RoundTripper {
+			return retrytest.BaseFunc(inner.RoundTrip)
+		}, true},
 	}
 }
 
@@ -53,8 +57,10 @@ type nested struct {
 func (n nesting) over(t *testing.T, base http.RoundTripper) *nested {
 	t.Helper()
 	s := &nested{}
-	inner := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: threeAttempts, Observe: s.Observe})
-	s.outer = retrytest.New(t, httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts, Observe: s.outerEvents.Observe})
+	inner := retrytest.Unchecked(t,
+		httpretry.Config{Base: base, Policy: threeAttempts, Observe: s.Observe})
+	s.outer = retrytest.New(t, httpretry.Config{
+		Base: n.wrap(inner), Policy: threeAttempts, Observe: s.outerEvents.Observe})
 	return s
 }
 
@@ -71,7 +77,8 @@ func attemptsOf(script *retrytest.Script) (seen []string) {
 // once. If the outer one cannot see it, that does not hold for the first
 // attempt of a request that is sent as it is. Then 3 × 3 attempts are 5.
 func TestNestedTransports(t *testing.T) {
-	once, hidden := []string{"1 []", "2 [1]", "3 [2]"}, []string{"1 []", "2 [1]", "3 [2]", "2 [1]", "3 [2]"}
+	once, hidden := []string{"1 []", "2 [1]", "3 [2]"},
+		[]string{"1 []", "2 [1]", "3 [2]", "2 [1]", "3 [2]"}
 	for _, n := range nestings() {
 		for name, tt := range map[string]struct {
 			step    retrytest.Step
@@ -80,18 +87,19 @@ func TestNestedTransports(t *testing.T) {
 			watched bool // not idempotent, so that even the first attempt is a copy
 			want    int  // attempts; 0: all
 		}{
-			"GET, 503":             {step: retrytest.Status(503), method: "GET"},
-			"GET, 425":             {step: retrytest.Status(425), method: "GET"},
-			"GET, 429":             {step: retrytest.Status(429, "Retry-After-Ms", "1"), method: "GET"},
-			"GET, error":           {step: retrytest.Fails(retrytest.ErrReset), method: "GET"},
-			"GET, no connection":   {step: retrytest.Fails(retrytest.ErrRefused), method: "GET"},
-			"POST with a key, 503": {step: retrytest.Status(503), method: "POST", key: "key"},
-			"POST, 503":            {step: retrytest.Status(503), method: "POST", watched: true, want: 1},
-			"POST, error":          {step: retrytest.Fails(retrytest.ErrReset), method: "POST", watched: true, want: 1},
-			"POST, 425":            {step: retrytest.Status(425), method: "POST", watched: true},
-			"POST, no connection":  {step: retrytest.Fails(retrytest.ErrRefused), method: "POST", watched: true},
-			"GET, 404":             {step: retrytest.Status(404), method: "GET", want: 1},
-			"GET, 200":             {step: retrytest.Status(200), method: "GET", want: 1},
+			"GET, 503": {step: s503, method: "GET"},
+			"GET, 425": {step: s425, method: "GET"},
+			"GET, 429": {
+				step: retrytest.Status(429, "Retry-After-Ms", "1"), method: "GET"},
+			"GET, error":           {step: reset, method: "GET"},
+			"GET, no connection":   {step: refused, method: "GET"},
+			"POST with a key, 503": {step: s503, method: "POST", key: "key"},
+			"POST, 503":            {step: s503, method: "POST", watched: true, want: 1},
+			"POST, error":          {step: reset, method: "POST", watched: true, want: 1},
+			"POST, 425":            {step: s425, method: "POST", watched: true},
+			"POST, no connection":  {step: refused, method: "POST", watched: true},
+			"GET, 404":             {step: s404, method: "GET", want: 1},
+			"GET, 200":             {step: s200, method: "GET", want: 1},
 		} {
 			t.Run(n.name+"/"+name, func(t *testing.T) {
 				script := retrytest.Play(tt.step)
@@ -142,10 +150,12 @@ func TestNestedReasons(t *testing.T) {
 		t.Run(n.name, func(t *testing.T) {
 			ledger.Entries = nil
 			var events [2]retrytest.Record
-			script := retrytest.Play(retrytest.Status(503), retrytest.Fails(retrytest.ErrReset), retrytest.Status(200))
-			inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: policy, Observe: events[0].Observe})
-			outer := retrytest.New(t, httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts, Observe: events[1].Observe})
-			resp, err := outer.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			script := retrytest.Play(s503, reset, s200)
+			inner := retrytest.Unchecked(t,
+				httpretry.Config{Base: script, Policy: policy, Observe: events[0].Observe})
+			outer := retrytest.New(t, httpretry.Config{
+				Base: n.wrap(inner), Policy: threeAttempts, Observe: events[1].Observe})
+			resp, err := outer.RoundTrip(newGet(t))
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			var reasons [2][]httpretry.Reason
@@ -154,8 +164,10 @@ func TestNestedReasons(t *testing.T) {
 					reasons[i] = append(reasons[i], e.Reason)
 				}
 			}
-			assert.Equal(t, []httpretry.Reason{httpretry.ReasonCallerRetries, httpretry.ReasonCallerRetries, httpretry.ReasonSuccess}, reasons[0])
-			assert.Equal(t, []httpretry.Reason{httpretry.ReasonNone, httpretry.ReasonNone, httpretry.ReasonSuccess}, reasons[1])
+			assert.Equal(t, []httpretry.Reason{httpretry.ReasonCallerRetries,
+				httpretry.ReasonCallerRetries, httpretry.ReasonSuccess}, reasons[0])
+			assert.Equal(t, []httpretry.Reason{
+				httpretry.ReasonNone, httpretry.ReasonNone, httpretry.ReasonSuccess}, reasons[1])
 			assert.Equal(t, []string{"deposit http://a.test"}, ledger.Entries)
 		})
 	}
@@ -165,14 +177,16 @@ func TestNestedReasons(t *testing.T) {
 // the inner one does not change the count.
 func TestNestedInInboundRetry(t *testing.T) {
 	for _, n := range nestings() {
-		for status, want := range map[int][]string{503: {"1 [2]"}, 425: {"1 [2]", "2 [3]", "3 [4]"}} {
+		for status, want := range map[int][]string{
+			503: {"1 [2]"}, 425: {"1 [2]", "2 [3]", "3 [4]"}} {
 			t.Run(fmt.Sprintf("%s/%d", n.name, status), func(t *testing.T) {
 				script := retrytest.Play(retrytest.Status(status))
 				transport := n.over(t, script).outer
 				inbound := httptest.NewRequest("POST", "/", nil)
 				inbound.Header.Set("Retry-Attempt", "2")
 				httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					req := retrytest.Request(t, "POST", "http://a.test/", "payload").WithContext(r.Context())
+					req := retrytest.Request(t, "POST", "http://a.test/", "payload").
+						WithContext(r.Context())
 					resp, err := transport.RoundTrip(req)
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
@@ -190,20 +204,23 @@ func TestNestedResult(t *testing.T) {
 		for _, method := range []string{"GET", "PUT"} {
 			t.Run(n.name+"/"+method, func(t *testing.T) {
 				var e *httpretry.Error
-				_, err := n.over(t, retrytest.Play(retrytest.Fails(retrytest.ErrReset))).outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
+				_, err := n.over(t, retrytest.Play(reset)).
+					outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
 				require.ErrorAs(t, err, &e)
-				assert.Equal(t, &httpretry.Error{Attempts: 3, Reason: httpretry.ReasonAttempts, Err: retrytest.ErrReset}, e)
+				assert.Equal(t, &httpretry.Error{
+					Attempts: 3, Reason: httpretry.ReasonAttempts, Err: retrytest.ErrReset}, e)
 
 				// Without GetBody, the inner transport copies requests.
 				req := retrytest.Streamed(t, method, "http://a.test/", retrytest.Counted("payload"))
-				resp, err := n.over(t, retrytest.Play(retrytest.Status(503))).outer.RoundTrip(req)
+				resp, err := n.over(t, retrytest.Play(s503)).outer.RoundTrip(req)
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				attempts, reason := httpretry.Result(resp)
 				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
 				assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
 
-				resp, err = n.over(t, retrytest.Play(retrytest.Status(503))).outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
+				resp, err = n.over(t, retrytest.Play(s503)).
+					outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", ""))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				attempts, reason = httpretry.Result(resp)
@@ -219,9 +236,10 @@ func TestNestedResult(t *testing.T) {
 func TestNestedStream(t *testing.T) {
 	for _, n := range nestings() {
 		t.Run(n.name, func(t *testing.T) {
-			script := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
+			script := retrytest.Play(s503, s503, s200)
 			body := retrytest.Counted("payload")
-			resp, err := n.over(t, script).outer.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
+			resp, err := n.over(t, script).outer.RoundTrip(
+				retrytest.Streamed(t, "PUT", "http://a.test/", body))
 			require.NoError(t, err)
 			assert.Equal(t, "body of 200", retrytest.ReadBody(t, resp))
 			assert.Len(t, script.Attempts(), 3)
@@ -236,12 +254,12 @@ func TestNestedStream(t *testing.T) {
 // The innermost of three transports sends once, too, and knows the number of
 // the outermost one's attempt.
 func TestThreeNestedTransports(t *testing.T) {
-	script := retrytest.Play(retrytest.Status(503))
+	script := retrytest.Play(s503)
 	var transport http.RoundTripper = script
 	for range 3 {
 		transport = retrytest.New(t, httpretry.Config{Base: transport, Policy: threeAttempts})
 	}
-	resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	resp, err := transport.RoundTrip(newGet(t))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
@@ -256,8 +274,9 @@ func TestNestedAttemptTimeout(t *testing.T) {
 				policy.AttemptTimeout = time.Second
 				script := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
 				inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: policy})
-				outer := retrytest.New(t, httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts})
-				_, err := outer.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				outer := retrytest.New(t,
+					httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts})
+				_, err := outer.RoundTrip(newGet(t))
 				var e *httpretry.Error
 				require.ErrorAs(t, err, &e)
 				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{e.Attempts, e.Reason})
@@ -275,13 +294,15 @@ func TestNestedAttemptTimeout(t *testing.T) {
 func TestRequestInContextOfAttempt(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		t.Run(fmt.Sprintf("same transport %v", own), func(t *testing.T) {
-			tokens, script := retrytest.Play(retrytest.Status(503)), retrytest.Play(retrytest.Status(200))
-			var side http.RoundTripper = retrytest.New(t, httpretry.Config{Base: tokens, Policy: threeAttempts})
+			tokens, script := retrytest.Play(s503), retrytest.Play(s200)
+			var side http.RoundTripper = retrytest.New(t,
+				httpretry.Config{Base: tokens, Policy: threeAttempts})
 			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Host == "tokens.test" {
 					return tokens.RoundTrip(req)
 				}
-				token, err := side.RoundTrip(retrytest.Request(t, "GET", "http://tokens.test/", "").WithContext(req.Context()))
+				token, err := side.RoundTrip(retrytest.Request(t, "GET", "http://tokens.test/", "").
+					WithContext(req.Context()))
 				if err != nil {
 					return nil, err
 				}
@@ -297,9 +318,10 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 			if own {
 				side = transport
 			}
-			_, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+			_, err := transport.RoundTrip(newGet(t))
 			require.ErrorContains(t, err, "no token")
-			assert.Equal(t, []int{1, 2, 3}, []int{tokens.Attempts()[0].Attempt, tokens.Attempts()[1].Attempt, tokens.Attempts()[2].Attempt})
+			assert.Equal(t, []int{1, 2, 3}, []int{tokens.Attempts()[0].Attempt,
+				tokens.Attempts()[1].Attempt, tokens.Attempts()[2].Attempt})
 			assert.Len(t, tokens.Attempts(), 3)
 			assert.Empty(t, script.Attempts())
 		})
@@ -311,18 +333,20 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 // count from 1.
 func TestRequestInContextOfFinishedAttempt(t *testing.T) {
 	for _, n := range nestings() {
-		for _, first := range []retrytest.Step{retrytest.Status(200), retrytest.Status(503)} {
+		for _, first := range []retrytest.Step{s200, s503} {
 			t.Run(fmt.Sprintf("%s/%d", n.name, first.Status), func(t *testing.T) {
-				transport := n.over(t, retrytest.Play(retrytest.Status(503), first)).outer
-				resp, err := transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test/", "payload"))
+				transport := n.over(t, retrytest.Play(s503, first)).outer
+				resp, err := transport.RoundTrip(
+					retrytest.Request(t, "PUT", "http://a.test/", "payload"))
 				require.NoError(t, err)
 				ctx := resp.Request.Context() // while the body is open, the attempt's context lives
 				require.Greater(t, httpretry.Attempt(ctx), 1)
 				defer retrytest.ReadBody(t, resp)
 
-				script := retrytest.Play(retrytest.Status(503))
+				script := retrytest.Play(s503)
 				second := retrytest.New(t, httpretry.Config{Base: script, Policy: threeAttempts})
-				next, err := second.RoundTrip(retrytest.Request(t, "GET", "http://a.test/next", "").WithContext(ctx))
+				next, err := second.RoundTrip(
+					retrytest.Request(t, "GET", "http://a.test/next", "").WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, next)
 				assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
@@ -342,13 +366,13 @@ func TestRequestAfterAttempt(t *testing.T) {
 		return nil, retrytest.ErrReset
 	})
 	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: threeAttempts})
-	_, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	_, err := transport.RoundTrip(newGet(t))
 	require.Error(t, err)
 	require.Equal(t, 3, httpretry.Attempt(left))
 
-	script := retrytest.Play(retrytest.Status(503))
+	script := retrytest.Play(s503)
 	resp, err := retrytest.New(t, httpretry.Config{Base: script, Policy: threeAttempts}).
-		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(left))
+		RoundTrip(newGet(t).WithContext(left))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
@@ -361,14 +385,17 @@ func TestNestedCooldown(t *testing.T) {
 	for method, want := range map[string][]time.Duration{"GET": {20 * time.Second}, "POST": nil} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				script := retrytest.Play(retrytest.Status(429, "Retry-After", "15"), retrytest.Status(200))
-				inner := retrytest.Unchecked(t, httpretry.Config{Base: script, Policy: httpretry.Policy{MaxAttempts: 1, Cooldown: httpretry.CooldownFail}})
-				outer := retrytest.New(t, httpretry.Config{Base: inner, Policy: retrytest.RetryEvery(10 * time.Second)})
-				resp, err := inner.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				script := retrytest.Play(retrytest.Status(429, "Retry-After", "15"), s200)
+				inner := retrytest.Unchecked(t, httpretry.Config{Base: script,
+					Policy: httpretry.Policy{MaxAttempts: 1, Cooldown: httpretry.CooldownFail}})
+				outer := retrytest.New(t,
+					httpretry.Config{Base: inner, Policy: retrytest.RetryEvery(10 * time.Second)})
+				resp, err := inner.RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 
-				resp, err = outer.RoundTrip(retrytest.Request(t, method, "http://a.test/", "payload"))
+				resp, err = outer.RoundTrip(
+					retrytest.Request(t, method, "http://a.test/", "payload"))
 				if want != nil {
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
@@ -395,10 +422,11 @@ func TestNestedOnTheWire(t *testing.T) {
 			}{{"POST", "", 1, 1}, {"POST", "key", 3, 5}, {"GET", "", 3, 5}} {
 				t.Run(fmt.Sprintf("%s/%s %s", n.name, tt.method, tt.key), func(t *testing.T) {
 					var deliveries atomic.Int32
-					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, _ *http.Request) {
+					handler := func(w http.ResponseWriter, _ *http.Request) {
 						deliveries.Add(1)
 						w.WriteHeader(http.StatusServiceUnavailable)
-					})
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					req := retrytest.Request(t, tt.method, srv.URL, "payload")
 					if tt.key != "" {
 						req.Header.Set("Idempotency-Key", tt.key)
@@ -419,7 +447,8 @@ func TestNestedOnTheWire(t *testing.T) {
 			base := faults.Base(t, nil)
 			countDials(base, &dials)
 			s := n.over(t, base)
-			_, err := s.outer.RoundTrip(retrytest.Request(t, "POST", "http://"+faults.Refused(t), "payload"))
+			_, err := s.outer.RoundTrip(
+				retrytest.Request(t, "POST", "http://"+faults.Refused(t), "payload"))
 			var op *net.OpError
 			require.ErrorAs(t, err, &op)
 			assert.EqualValues(t, 3, dials.Load())

@@ -33,7 +33,8 @@ import (
 // A plain-HTTP response to a TLS handshake is http.ErrSchemeMismatch.
 func TestPlainAnswerToTLS(t *testing.T) {
 	srv := retrytest.NewServer(t, func(http.ResponseWriter, *http.Request) {})
-	client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)})}
+	client := &http.Client{
+		Transport: retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)})}
 	_, err := client.Get(strings.Replace(srv.URL, "http:", "https:", 1))
 	require.ErrorIs(t, err, http.ErrSchemeMismatch)
 	var record tls.RecordHeaderError
@@ -54,7 +55,9 @@ var go127 = slices.Contains(build.Default.ReleaseTags, "go1.27")
 type fault struct {
 	name  string
 	setUp func(*testing.T) *scene
-	text  string            // of net/http's own error or status; " | " separates those that may win a race
+	// of net/http's own error or status; " | " separates those that may win a
+	// race
+	text  string
 	class httpretry.Outcome // of that
 	want  wants
 }
@@ -270,14 +273,16 @@ func (f fault) check(t *testing.T, k kind, want verdict) {
 	s = f.setUp(t)
 	before = s.requests()
 	events := new(retrytest.Record)
-	transport := retrytest.New(t, httpretry.Config{Base: s.base, Policy: retrytest.RetryEvery(0), Observe: events.Observe})
+	transport := retrytest.New(t,
+		httpretry.Config{Base: s.base, Policy: retrytest.RetryEvery(0), Observe: events.Observe})
 	resp, err := s.send(transport, s.request(t, k))
 	text := ""
 	switch {
 	case err == nil:
 		text = resp.Status
 		_, readErr := io.ReadAll(resp.Body)
-		assert.Equal(t, s.truncated, readErr != nil && !s.racing, "reading the response: %v", readErr)
+		assert.Equal(t, s.truncated, readErr != nil && !s.racing,
+			"reading the response: %v", readErr)
 		assert.NoError(t, resp.Body.Close())
 	default:
 		text = err.Error()
@@ -299,8 +304,10 @@ func (f fault) check(t *testing.T, k kind, want verdict) {
 }
 
 func faultTable() []fault {
-	return slices.Concat(dialFaults(), dnsFaults(), tlsFaults(), proxyFaults(), closeFaults(), answerFaults(),
-		timeFaults(), uploadFaults(), idleFaults(), requestFaults(), callerFaults(), http2Faults(), http2GoAwayFaults())
+	return slices.Concat(dialFaults(), dnsFaults(), tlsFaults(), proxyFaults(), closeFaults(),
+		answerFaults(),
+		timeFaults(), uploadFaults(), idleFaults(), requestFaults(), callerFaults(), http2Faults(),
+		http2GoAwayFaults())
 }
 
 // racing marks a scene in which a race decides which error is reported.
@@ -343,11 +350,16 @@ func dialFaults() []fault {
 			s.modify = func(r *http.Request) *http.Request { return r.WithContext(ctx) }
 			s.is = []error{context.DeadlineExceeded}
 			return s
-		}, "context deadline exceeded | i/o timeout", transient, wants{kindGet: canceled(0), kindPost: canceled(0)}},
+		}, "context deadline exceeded | i/o timeout", transient,
+			wants{kindGet: canceled(0), kindPost: canceled(0)}},
 		// The kernel refuses a TCP connection to the broadcast address. An
 		// EHOSTUNREACH cannot be provoked without a network.
-		{"network unreachable", withoutServer(func(s *scene) { s.url = "http://255.255.255.255:80/" }), "connect: network is unreachable", unprocessed, never},
-		{"port out of range", withoutServer(func(s *scene) { s.url = "http://127.0.0.1:99999/" }), "address 99999: invalid port", final, wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}},
+		{"network unreachable",
+			withoutServer(func(s *scene) { s.url = "http://255.255.255.255:80/" }),
+			"connect: network is unreachable", unprocessed, never},
+		{"port out of range", withoutServer(func(s *scene) { s.url = "http://127.0.0.1:99999/" }),
+			"address 99999: invalid port", final,
+			wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}},
 		{"no Unix socket", func(t *testing.T) *scene {
 			s, path := newScene(t, nil), filepath.Join(t.TempDir(), "none")
 			s.base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -357,7 +369,9 @@ func dialFaults() []fault {
 		}, "connect: no such file or directory", unprocessed, never},
 		// The error proves nothing, but the trace shows that dialing failed.
 		{"error of a dial function", withoutServer(func(s *scene) {
-			s.base.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no luck") }
+			s.base.DialContext = func(context.Context, string, string) (net.Conn, error) {
+				return nil, errors.New("no luck")
+			}
 		}), "no luck", transient, never},
 	}
 }
@@ -367,18 +381,26 @@ func dnsFaults() []fault {
 		return func(t *testing.T) *scene {
 			s := newScene(t, nil)
 			s.url = "http://host.test.:80/" // the final dot prevents a search in other domains
-			s.base.DialContext = (&net.Dialer{Resolver: faults.DNS(t, code), Timeout: timeout}).DialContext
+			s.base.DialContext = (&net.Dialer{Resolver: faults.DNS(t, code), Timeout: timeout}).
+				DialContext
 			return s
 		}
 	}
-	never, permanent := wants{kindGet: exhausted(0), kindPost: exhausted(0)}, wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}
+	never, permanent := wants{kindGet: exhausted(0), kindPost: exhausted(0)},
+		wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}
 	return []fault{
-		{"DNS, no such name", asking(faults.DNSNameError, time.Minute), "no such host", final, permanent},
-		{"DNS, no records", asking(faults.DNSNoError, time.Minute), "no such host", final, permanent},
-		{"DNS, server failure", asking(faults.DNSServerFailure, time.Minute), "server misbehaving", unprocessed, never},
-		{"DNS, query refused", asking(faults.DNSQueryRefused, time.Minute), "server misbehaving", unprocessed, never},
-		{"DNS, lame referral", asking(faults.DNSLame, time.Minute), "lame referral", unprocessed, never},
-		{"DNS, timeout", asking(faults.DNSSilent, 20*time.Millisecond), "i/o timeout", unprocessed, never},
+		{"DNS, no such name", asking(faults.DNSNameError, time.Minute), "no such host",
+			final, permanent},
+		{"DNS, no records", asking(faults.DNSNoError, time.Minute), "no such host",
+			final, permanent},
+		{"DNS, server failure", asking(faults.DNSServerFailure, time.Minute), "server misbehaving",
+			unprocessed, never},
+		{"DNS, query refused", asking(faults.DNSQueryRefused, time.Minute), "server misbehaving",
+			unprocessed, never},
+		{"DNS, lame referral", asking(faults.DNSLame, time.Minute), "lame referral",
+			unprocessed, never},
+		{"DNS, timeout", asking(faults.DNSSilent, 20*time.Millisecond), "i/o timeout",
+			unprocessed, never},
 	}
 }
 
@@ -413,10 +435,14 @@ func withoutTLS(raw func(*faults.Conn)) func(*testing.T) *scene {
 }
 
 func tlsFaults() []fault {
-	never, permanent := wants{kindGet: exhausted(0), kindPost: exhausted(0)}, wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}
+	never, permanent := wants{kindGet: exhausted(0), kindPost: exhausted(0)},
+		wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}
 	return []fault{
-		{"TLS, unknown authority", overTLS(func(_, client *tls.Config) { client.RootCAs = nil }), "certificate signed by unknown authority", final, permanent},
-		{"TLS, wrong host", overTLS(func(_, client *tls.Config) { client.ServerName = "other.test" }), "certificate is valid for example.com", final, permanent},
+		{"TLS, unknown authority", overTLS(func(_, client *tls.Config) { client.RootCAs = nil }),
+			"certificate signed by unknown authority", final, permanent},
+		{"TLS, wrong host",
+			overTLS(func(_, client *tls.Config) { client.ServerName = "other.test" }),
+			"certificate is valid for example.com", final, permanent},
 		{"TLS, expired", overTLS(func(_, client *tls.Config) {
 			client.Time = func() time.Time { return time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC) }
 		}), "certificate has expired", final, permanent},
@@ -436,7 +462,8 @@ func tlsFaults() []fault {
 			c.Drain()
 		}), "tls: first record does not look like a TLS handshake", final, permanent},
 		{"no TLS, server wants it", racing(func(t *testing.T) *scene {
-			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("delivered") }))
+			srv := httptest.NewUnstartedServer(
+				http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("delivered") }))
 			srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 			srv.StartTLS()
 			t.Cleanup(srv.Close)
@@ -444,8 +471,10 @@ func tlsFaults() []fault {
 			s.url = strings.Replace(srv.URL, "https:", "http:", 1)
 			return s
 		}), "400 Bad Request", final, wants{kindGet: rejected(0), kindPost: rejected(0)}},
-		{"no TLS, alert", answerHTTP1(func(c *faults.Conn) { c.Send("\x15\x03\x01\x00\x02\x02\x46") }),
-			"malformed HTTP response", transient, wants{kindGet: exhausted(5), kindPost: sentOnce(1)}},
+		{"no TLS, alert",
+			answerHTTP1(func(c *faults.Conn) { c.Send("\x15\x03\x01\x00\x02\x02\x46") }),
+			"malformed HTTP response", transient,
+			wants{kindGet: exhausted(5), kindPost: sentOnce(1)}},
 		{"TLS, handshake timeout", func(t *testing.T) *scene {
 			s := withoutTLS((*faults.Conn).Drain)(t)
 			s.base.TLSHandshakeTimeout = 10 * time.Millisecond
@@ -468,7 +497,8 @@ func tlsFaults() []fault {
 func throughProxy(answer func(*faults.Conn)) func(*testing.T) *scene {
 	return func(t *testing.T) *scene {
 		s := overTLS(func(_, _ *tls.Config) {})(t)
-		proxy := faults.Proxy(t, s.server.Addr, func(c *faults.Conn, _ *http.Request) bool { answer(c); return false })
+		proxy := faults.Proxy(t, s.server.Addr,
+			func(c *faults.Conn, _ *http.Request) bool { answer(c); return false })
 		s.base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
 		return s
 	}
@@ -485,7 +515,8 @@ func proxyFaults() []fault {
 			s.base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: faults.Refused(t)})
 			return s
 		}, "proxyconnect tcp: dial tcp", unprocessed, never},
-		{"CONNECT, 407", refuses(407), "Proxy Authentication Required", final, wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}},
+		{"CONNECT, 407", refuses(407), "Proxy Authentication Required", final,
+			wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0)}},
 		{"CancelRequest", func(t *testing.T) *scene {
 			s := newScene(t, nil)
 			s.url = "http://" + faults.Refused(t)
@@ -501,13 +532,17 @@ func proxyFaults() []fault {
 		{"CONNECT, 429", refuses(429), "Too Many Requests", transient, never},
 		{"CONNECT, 502", refuses(502), "Bad Gateway", transient, never},
 		{"CONNECT, 503", refuses(503), "Service Unavailable", transient, never},
-		{"CONNECT, control bytes", throughProxy(func(c *faults.Conn) { c.Send("HTTP/1.1 503 red \x1b[31m\x07\r\nContent-Length: 0\r\n\r\n") }), "red \x1b[31m\x07", transient, never},
+		{"CONNECT, control bytes",
+			throughProxy(func(c *faults.Conn) {
+				c.Send("HTTP/1.1 503 red \x1b[31m\x07\r\nContent-Length: 0\r\n\r\n")
+			}), "red \x1b[31m\x07", transient, never},
 		// The proxy's text is one by which errors are classified.
 		{"CONNECT, words of net/http", throughProxy(func(c *faults.Conn) {
 			c.Send("HTTP/1.1 503 http: server closed idle connection\r\nContent-Length: 0\r\n\r\n")
 		}), "http: server closed idle connection", unprocessed, never},
 		{"CONNECT, end", throughProxy(func(*faults.Conn) {}), "unexpected EOF", transient, never},
-		{"CONNECT, reset", throughProxy((*faults.Conn).Reset), "connection reset by peer", transient, never},
+		{"CONNECT, reset", throughProxy((*faults.Conn).Reset), "connection reset by peer",
+			transient, never},
 		{"SOCKS, refused", func(t *testing.T) *scene {
 			s := overTLS(func(_, _ *tls.Config) {})(t)
 			proxy := faults.SOCKS(t, s.server.Addr, 5)
@@ -530,20 +565,32 @@ func answerHTTP1(answer func(*faults.Conn)) func(*testing.T) *scene {
 }
 
 func closeFaults() []fault {
-	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1), kindPut: exhausted(5), kindDelete: exhausted(5), kindPostKeyed: exhausted(5)}
+	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1), kindPut: exhausted(5),
+		kindDelete: exhausted(5), kindPostKeyed: exhausted(5)}
 	var rows []fault
 	for _, said := range []struct{ name, text, endErr, resetErr string }{
 		{"the request", "", "EOF", "connection reset by peer"},
-		{"a part of the status line", "HTT", `malformed HTTP response "HTT"`, `malformed HTTP response "HTT" | connection reset by peer`},
-		{"a part of the status", "HTTP/1.1 20", `malformed HTTP status code "20"`, `malformed HTTP status code "20" | connection reset by peer`},
-		{"the status line", "HTTP/1.1 200 OK\r\n", "unexpected EOF", "unexpected EOF | connection reset by peer"},
-		{"a part of the header", "HTTP/1.1 200 OK\r\nContent-Le", `malformed MIME header: missing colon: "Content-Le"`, `malformed MIME header: missing colon: "Content-Le" | connection reset by peer`},
-		{"a header line", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "unexpected EOF", "unexpected EOF | connection reset by peer"},
-		{"a 103", "HTTP/1.1 103 Early Hints\r\n\r\n", "unexpected EOF", "unexpected EOF | connection reset by peer"},
+		{"a part of the status line", "HTT", `malformed HTTP response "HTT"`,
+			`malformed HTTP response "HTT" | connection reset by peer`},
+		{"a part of the status", "HTTP/1.1 20", `malformed HTTP status code "20"`,
+			`malformed HTTP status code "20" | connection reset by peer`},
+		{"the status line", "HTTP/1.1 200 OK\r\n", "unexpected EOF",
+			"unexpected EOF | connection reset by peer"},
+		{"a part of the header", "HTTP/1.1 200 OK\r\nContent-Le",
+			`malformed MIME header: missing colon: "Content-Le"`,
+			`malformed MIME header: missing colon: "Content-Le" | connection reset by peer`},
+		{"a header line", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "unexpected EOF",
+			"unexpected EOF | connection reset by peer"},
+		{"a 103", "HTTP/1.1 103 Early Hints\r\n\r\n", "unexpected EOF",
+			"unexpected EOF | connection reset by peer"},
 	} {
 		rows = append(rows,
-			fault{"end after " + said.name, answerHTTP1(func(c *faults.Conn) { c.Send(said.text) }), said.endErr, transient, maybe},
-			fault{"reset after " + said.name, answerHTTP1(func(c *faults.Conn) { c.Send(said.text); c.Reset() }), said.resetErr, transient, maybe})
+			fault{"end after " + said.name, answerHTTP1(func(c *faults.Conn) { c.Send(said.text) }),
+				said.endErr, transient, maybe},
+			fault{
+				"reset after " + said.name,
+				answerHTTP1(func(c *faults.Conn) { c.Send(said.text); c.Reset() }), said.resetErr,
+				transient, maybe})
 	}
 	return rows
 }
@@ -565,16 +612,22 @@ func answerFaults() []fault {
 	return []fault{
 		{"garbage", say("SSH-2.0-OpenSSH"), "malformed HTTP response", transient, maybe},
 		{"bad version", say("HTTP/x.y 200 OK"), "malformed HTTP version", transient, maybe},
-		{"bad Content-Length", say(ok + "Content-Length: ten"), "bad Content-Length", transient, maybe},
-		{"two Content-Lengths", say(ok + "Content-Length: 1\r\nContent-Length: 2"), "multiple Content-Length headers", transient, maybe},
-		{"bad Transfer-Encoding", say(ok + "Transfer-Encoding: zip"), "unsupported transfer encoding", transient, maybe},
+		{"bad Content-Length", say(ok + "Content-Length: ten"), "bad Content-Length",
+			transient, maybe},
+		{"two Content-Lengths", say(ok + "Content-Length: 1\r\nContent-Length: 2"),
+			"multiple Content-Length headers", transient, maybe},
+		{"bad Transfer-Encoding", say(ok + "Transfer-Encoding: zip"),
+			"unsupported transfer encoding", transient, maybe},
 		{"large response header", func(t *testing.T) *scene {
 			s := say(ok + "A: " + strings.Repeat("a", 10<<10))(t)
 			s.base.MaxResponseHeaderBytes = 1000
 			return s
-		}, "net/http: server response headers exceeded 1000 bytes; aborted", final, wants{kindGet: permanentFailure(1), kindPost: permanentFailure(1)}},
-		{"truncated body", truncated(say(ok + "Content-Length: 10\r\n\r\nten?")), "200 OK", final, cut},
-		{"truncated chunk", truncated(say(ok + "Transfer-Encoding: chunked\r\n\r\na\r\nten?")), "200 OK", final, cut},
+		}, "net/http: server response headers exceeded 1000 bytes; aborted", final,
+			wants{kindGet: permanentFailure(1), kindPost: permanentFailure(1)}},
+		{"truncated body", truncated(say(ok + "Content-Length: 10\r\n\r\nten?")),
+			"200 OK", final, cut},
+		{"truncated chunk", truncated(say(ok + "Transfer-Encoding: chunked\r\n\r\na\r\nten?")),
+			"200 OK", final, cut},
 		{"reset in the body", truncated(answerHTTP1(func(c *faults.Conn) {
 			c.Send(ok + "Content-Length: 10\r\n\r\nten?")
 			c.Reset()
@@ -600,10 +653,12 @@ func timeFaults() []fault {
 			s.timeout = 250 * time.Millisecond
 			s.is = []error{context.DeadlineExceeded}
 			return s
-		}, "Client.Timeout exceeded | context deadline exceeded", transient, wants{kindGet: canceled(1), kindPost: canceled(1)}},
+		}, "Client.Timeout exceeded | context deadline exceeded", transient,
+			wants{kindGet: canceled(1), kindPost: canceled(1)}},
 		{"HTTP/2, lost ping", func(t *testing.T) *scene {
 			s := answerHTTP2(func(c faults.Stream) { c.Drain() })(t)
-			s.base.HTTP2 = &http.HTTP2Config{SendPingTimeout: 10 * time.Millisecond, PingTimeout: 10 * time.Millisecond}
+			s.base.HTTP2 = &http.HTTP2Config{
+				SendPingTimeout: 10 * time.Millisecond, PingTimeout: 10 * time.Millisecond}
 			return s
 		}, "http2: client connection lost", transient, maybe},
 	}
@@ -612,7 +667,9 @@ func timeFaults() []fault {
 func uploadFaults() []fault {
 	large := func(answer func(*faults.Conn)) func(*testing.T) *scene {
 		return func(t *testing.T) *scene {
-			s := newScene(t, faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { answer(c); return false }))
+			s := newScene(t,
+				faults.HTTP1(t,
+					func(c *faults.Conn, _ *http.Request) bool { answer(c); return false }))
 			s.body = strings.Repeat("x", 8<<20)
 			return s
 		}
@@ -620,9 +677,12 @@ func uploadFaults() []fault {
 	const broken = "connection reset by peer | broken pipe | use of closed network connection | EOF"
 	return []fault{
 		{"reset in the upload", large((*faults.Conn).Reset), broken, transient,
-			wants{kindPost: sentOnce(1), kindPostEmpty: sentOnce(1), kindPut: exhausted(5), kindPostKeyed: exhausted(5)}},
+			wants{kindPost: sentOnce(1), kindPostEmpty: sentOnce(1), kindPut: exhausted(5),
+				kindPostKeyed: exhausted(5)}},
 		// Either the response or the reset after it arrives first.
-		{"early answer and close in the upload", racing(large(func(c *faults.Conn) { c.Respond(503, "", "Connection: close") })), broken + " | 503 Service Unavailable", transient,
+		{"early answer and close in the upload",
+			racing(large(func(c *faults.Conn) { c.Respond(503, "", "Connection: close") })),
+			broken + " | 503 Service Unavailable", transient,
 			wants{kindPut: exhausted(5), kindPostKeyed: exhausted(5), kindPost: sentOnce(1)}},
 	}
 }
@@ -659,7 +719,8 @@ func idle(setUp func(*testing.T) *scene) func(*testing.T) *scene {
 
 // first sends a request, and reports whether its connection can be reused.
 func (s *scene) first(t *testing.T) (kept bool) {
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{PutIdleConn: func(err error) { kept = err == nil }})
+	ctx := httptrace.WithClientTrace(
+		t.Context(), &httptrace.ClientTrace{PutIdleConn: func(err error) { kept = err == nil }})
 	resp, err := s.base.RoundTrip(retrytest.Request(t, "GET", s.url+"/first", "").WithContext(ctx))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
@@ -681,22 +742,31 @@ func staleConn(end func(*faults.Conn)) func(*testing.T) *scene {
 func idleFaults() []fault {
 	// net/http resends a GET once by itself, and a POST with a key that it can
 	// rewind, but no PUT or DELETE (isReplayable in its request.go).
-	maybe := wants{kindGet: exhausted(6), kindPostKeyed: exhausted(6), kindPut: exhausted(5), kindDelete: exhausted(5), kindPost: sentOnce(1)}
+	maybe := wants{kindGet: exhausted(6), kindPostKeyed: exhausted(6), kindPut: exhausted(5),
+		kindDelete: exhausted(5), kindPost: sentOnce(1)}
 	// Nothing was written. Whether net/http resends it depends on the request.
-	ended := wants{kindGet: succeeds(1, 1), kindPostKeyed: succeeds(1, 1), kindPut: succeeds(2, 1), kindDelete: succeeds(2, 1), kindPost: succeeds(2, 1)}
-	reset := wants{kindGet: succeeds(1, 1), kindPostKeyed: succeeds(1, 1), kindPut: succeeds(1, 1), kindDelete: succeeds(1, 1), kindPost: succeeds(1, 1), kindPostStreamed: succeeds(2, 1), kindPostEmpty: succeeds(1, 1)}
+	ended := wants{kindGet: succeeds(1, 1), kindPostKeyed: succeeds(1, 1), kindPut: succeeds(2, 1),
+		kindDelete: succeeds(2, 1), kindPost: succeeds(2, 1)}
+	reset := wants{kindGet: succeeds(1, 1), kindPostKeyed: succeeds(1, 1), kindPut: succeeds(1, 1),
+		kindDelete: succeeds(1, 1), kindPost: succeeds(1, 1), kindPostStreamed: succeeds(2, 1),
+		kindPostEmpty: succeeds(1, 1)}
 	return []fault{
-		{"reused connection, end after the request", reusedConn(func(*faults.Conn) {}), "EOF", transient, maybe},
-		{"reused connection, reset after the request", reusedConn((*faults.Conn).Reset), "connection reset by peer", transient, maybe},
-		{"idle connection, end", staleConn(func(*faults.Conn) {}), "http: server closed idle connection", unprocessed, ended},
-		{"idle connection, 408", staleConn(func(c *faults.Conn) { c.Respond(408, "") }), "http: server closed idle connection", unprocessed, ended},
+		{"reused connection, end after the request", reusedConn(func(*faults.Conn) {}), "EOF",
+			transient, maybe},
+		{"reused connection, reset after the request", reusedConn((*faults.Conn).Reset),
+			"connection reset by peer", transient, maybe},
+		{"idle connection, end", staleConn(func(*faults.Conn) {}),
+			"http: server closed idle connection", unprocessed, ended},
+		{"idle connection, 408", staleConn(func(c *faults.Conn) { c.Respond(408, "") }),
+			"http: server closed idle connection", unprocessed, ended},
 		{"idle connection, garbage", func(t *testing.T) *scene {
 			writer := log.Writer()
 			log.SetOutput(io.Discard) // net/http logs it
 			t.Cleanup(func() { log.SetOutput(writer) })
 			return staleConn(func(c *faults.Conn) { c.Send("garbage") })(t)
 		}, "readLoopPeekFailLocked: %!w(<nil>)", unprocessed, reset},
-		{"idle connection, reset", staleConn((*faults.Conn).Reset), "readLoopPeekFailLocked: ", unprocessed, reset},
+		{"idle connection, reset", staleConn((*faults.Conn).Reset), "readLoopPeekFailLocked: ",
+			unprocessed, reset},
 	}
 }
 
@@ -704,16 +774,20 @@ func idleFaults() []fault {
 // part of it that may be sent.
 func badRequest(modify func(*http.Request)) func(*testing.T) *scene {
 	return func(t *testing.T) *scene {
-		s := newScene(t, faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool { c.Drain(); return false }))
+		s := newScene(t,
+			faults.HTTP1(t,
+				func(c *faults.Conn, req *http.Request) bool { c.Drain(); return false }))
 		s.modify = func(r *http.Request) *http.Request { modify(r); return r }
 		return s
 	}
 }
 
 func requestFaults() []fault {
-	all := wants{kindGet: permanentFailure(0), kindPost: permanentFailure(0), kindPut: permanentFailure(0)}
+	all := wants{
+		kindGet: permanentFailure(0), kindPost: permanentFailure(0), kindPut: permanentFailure(0)}
 	// If the body is not in memory, its header is sent first.
-	withBody := wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(0), kindPostKeyed: permanentFailure(0)}
+	withBody := wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(0),
+		kindPostKeyed: permanentFailure(0)}
 	overHTTP2 := func(modify func(*http.Request)) func(*testing.T) *scene {
 		return func(t *testing.T) *scene {
 			s := answerHTTP2(func(s faults.Stream) { s.Respond(200) })(t)
@@ -723,34 +797,62 @@ func requestFaults() []fault {
 	}
 	badTrailer := func(r *http.Request) { r.Trailer = http.Header{"Content-Length": nil} }
 	return []fault{
-		{"scheme", badRequest(func(r *http.Request) { r.URL.Scheme = "ftp" }), `unsupported protocol scheme "ftp"`, final, all},
-		{"no host", badRequest(func(r *http.Request) { r.URL.Host = "" }), "http: no Host in request URL", final, all},
-		{"no URL", badRequest(func(r *http.Request) { r.URL = nil }), "http: nil Request.URL", final, all},
-		{"no header", badRequest(func(r *http.Request) { r.Header = nil }), "http: nil Request.Header", final, all},
-		{"method", badRequest(func(r *http.Request) { r.Method = "A B" }), `net/http: invalid method "A B"`, final, all},
-		{"header name", badRequest(func(r *http.Request) { r.Header["A B"] = []string{"c"} }), `net/http: invalid header field name "A B"`, final, all},
-		{"header value", badRequest(func(r *http.Request) { r.Header["A"] = []string{"\n"} }), `net/http: invalid header field value for "A"`, final, all},
-		{"trailer", badRequest(func(r *http.Request) { r.Trailer = http.Header{"A B": nil} }), `net/http: invalid trailer field name "A B"`, final, all},
-		{"URL", racing(badRequest(func(r *http.Request) { r.URL.Opaque = "\n" })), "net/http: can't write control character in Request.URL", final, all},
-		{"length of a body that is not there", racing(badRequest(func(r *http.Request) { r.ContentLength = 5; r.Body, r.GetBody = nil, nil })), "http: Request.ContentLength=5 with nil Body", final, all},
-		{"short body", racing(badRequest(func(r *http.Request) { r.ContentLength = 10 })), "http: ContentLength=10 with Body length 7", final, withBody},
-		{"long body", racing(badRequest(func(r *http.Request) { r.ContentLength = 1 })), "http: ContentLength=1 with Body length 7", final, withBody},
-		{"trailer that is not allowed", racing(badRequest(badTrailer)), `invalid Trailer key "Content-Length"`, final, wants{kindPostStreamed: permanentFailure(0)}},
-		{"HTTP/2, trailer that is not allowed", overHTTP2(badTrailer), `http2: invalid Trailer key "Content-Length"`, final, all},
-		{"HTTP/2, host", overHTTP2(func(r *http.Request) { r.Host = "a b" }), "http2: invalid Host header", final, all},
-		{"HTTP/2, path", overHTTP2(func(r *http.Request) { r.URL.Opaque = "a" }), `http2: invalid request :path "a" from URL.Opaque = "a"`, final, all},
-		{"HTTP/2, header of a connection", overHTTP2(func(r *http.Request) { r.Header.Set("Connection", "x") }), `http2: invalid Connection request header: ["x"]`, final, all},
+		{"scheme", badRequest(func(r *http.Request) { r.URL.Scheme = "ftp" }),
+			`unsupported protocol scheme "ftp"`, final, all},
+		{"no host", badRequest(func(r *http.Request) { r.URL.Host = "" }),
+			"http: no Host in request URL", final, all},
+		{"no URL", badRequest(func(r *http.Request) { r.URL = nil }),
+			"http: nil Request.URL", final, all},
+		{"no header", badRequest(func(r *http.Request) { r.Header = nil }),
+			"http: nil Request.Header", final, all},
+		{"method", badRequest(func(r *http.Request) { r.Method = "A B" }),
+			`net/http: invalid method "A B"`, final, all},
+		{"header name", badRequest(func(r *http.Request) { r.Header["A B"] = []string{"c"} }),
+			`net/http: invalid header field name "A B"`, final, all},
+		{"header value", badRequest(func(r *http.Request) { r.Header["A"] = []string{"\n"} }),
+			`net/http: invalid header field value for "A"`, final, all},
+		{"trailer", badRequest(func(r *http.Request) { r.Trailer = http.Header{"A B": nil} }),
+			`net/http: invalid trailer field name "A B"`, final, all},
+		{"URL", racing(badRequest(func(r *http.Request) { r.URL.Opaque = "\n" })),
+			"net/http: can't write control character in Request.URL", final, all},
+		{"length of a body that is not there",
+			racing(
+				badRequest(func(r *http.Request) {
+					r.ContentLength = 5
+					r.Body, r.GetBody = nil, nil
+				})), "http: Request.ContentLength=5 with nil Body", final, all},
+		{"short body", racing(badRequest(func(r *http.Request) { r.ContentLength = 10 })),
+			"http: ContentLength=10 with Body length 7", final, withBody},
+		{"long body", racing(badRequest(func(r *http.Request) { r.ContentLength = 1 })),
+			"http: ContentLength=1 with Body length 7", final, withBody},
+		{"trailer that is not allowed", racing(badRequest(badTrailer)),
+			`invalid Trailer key "Content-Length"`, final,
+			wants{kindPostStreamed: permanentFailure(0)}},
+		{"HTTP/2, trailer that is not allowed", overHTTP2(badTrailer),
+			`http2: invalid Trailer key "Content-Length"`, final, all},
+		{"HTTP/2, host", overHTTP2(func(r *http.Request) { r.Host = "a b" }),
+			"http2: invalid Host header", final, all},
+		{"HTTP/2, path", overHTTP2(func(r *http.Request) { r.URL.Opaque = "a" }),
+			`http2: invalid request :path "a" from URL.Opaque = "a"`, final, all},
+		{"HTTP/2, header of a connection",
+			overHTTP2(func(r *http.Request) { r.Header.Set("Connection", "x") }),
+			`http2: invalid Connection request header: ["x"]`, final, all},
 		{"HTTP/2, long body", func(t *testing.T) *scene {
 			s := answerHTTP2(func(faults.Stream) {})(t)
 			s.modify = func(r *http.Request) *http.Request { r.ContentLength = 1; return r }
 			return s
-		}, "http2: request body larger than specified content length", final, wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1)}},
+		}, "http2: request body larger than specified content length", final,
+			wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1)}},
 		{"HTTP/2, large header", func(t *testing.T) *scene {
 			s := idle(answerHTTP2(func(c faults.Stream) {
-				c.Frame(faults.FrameSettings, 0, 0, []byte{0, 6, 0, 0, 4, 0}) // SETTINGS_MAX_HEADER_LIST_SIZE: 1024
+				// SETTINGS_MAX_HEADER_LIST_SIZE: 1024
+				c.Frame(faults.FrameSettings, 0, 0, []byte{0, 6, 0, 0, 4, 0})
 				c.Respond(200)
 			}))(t)
-			s.modify = func(r *http.Request) *http.Request { r.Header.Set("A", strings.Repeat("a", 2000)); return r }
+			s.modify = func(r *http.Request) *http.Request {
+				r.Header.Set("A", strings.Repeat("a", 2000))
+				return r
+			}
 			return s
 		}, "http2: request header list larger than peer's advertised limit", final, all},
 	}
@@ -766,11 +868,16 @@ func (b *failingBody) Close() error { return b.closeErr }
 
 func callerFaults() []fault {
 	var rows []fault
-	for _, failure := range []error{errors.New("disk"), faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, &net.OpError{Op: "dial", Err: faults.ConnRefused}} {
-		rows = append(rows, fault{"body fails: " + failure.Error(), badRequest(func(r *http.Request) {
-			r.Body, r.GetBody = &failingBody{io.MultiReader(strings.NewReader("pay"), iotest.ErrReader(failure)), nil}, nil
-			r.ContentLength = 7
-		}), failure.Error(), transient, wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1), kindPostKeyed: permanentFailure(1)}})
+	for _, failure := range []error{errors.New("disk"), faults.ConnReset, io.ErrUnexpectedEOF,
+		context.DeadlineExceeded, &net.OpError{Op: "dial", Err: faults.ConnRefused}} {
+		rows = append(
+			rows, fault{"body fails: " + failure.Error(), badRequest(func(r *http.Request) {
+				r.Body, r.GetBody = &failingBody{
+					io.MultiReader(strings.NewReader("pay"), iotest.ErrReader(failure)), nil}, nil
+				r.ContentLength = 7
+			}), failure.Error(), transient,
+				wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1),
+					kindPostKeyed: permanentFailure(1)}})
 	}
 	rows = append(rows, fault{"body fails to close", racing(func(t *testing.T) *scene {
 		s := newScene(t, faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
@@ -781,12 +888,14 @@ func callerFaults() []fault {
 			return false
 		}))
 		s.modify = func(r *http.Request) *http.Request {
-			r.Body, r.GetBody = &failingBody{strings.NewReader("payload"), errors.New("close failed")}, nil
+			r.Body, r.GetBody = &failingBody{
+				strings.NewReader("payload"), errors.New("close failed")}, nil
 			r.ContentLength = 7
 			return r
 		}
 		return s
-	}), "close failed", transient, wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1)}})
+	}), "close failed", transient,
+		wants{kindPostStreamed: permanentFailure(1), kindPut: permanentFailure(1)}})
 	errCause := errors.New("my cause")
 	for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
 		rows = append(rows, fault{protocol + ", canceled", func(t *testing.T) *scene {
@@ -800,7 +909,8 @@ func callerFaults() []fault {
 			sc.is = []error{context.Canceled, errCause}
 			return sc
 		}, map[string]string{"HTTP/1": "my cause", "HTTP/2": "context canceled"}[protocol],
-			map[string]httpretry.Outcome{"HTTP/1": transient, "HTTP/2": final}[protocol], wants{kindGet: canceled(1), kindPost: canceled(1)}})
+			map[string]httpretry.Outcome{"HTTP/1": transient, "HTTP/2": final}[protocol],
+			wants{kindGet: canceled(1), kindPost: canceled(1)}})
 	}
 	return append(rows, fault{"Request.Cancel", func(t *testing.T) *scene {
 		cancel := make(chan struct{})
@@ -837,7 +947,8 @@ func largeHeader(limit int64) func(*testing.T) *scene {
 }
 
 func http2Faults() []fault {
-	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1), kindPut: exhausted(5), kindPostKeyed: exhausted(5)}
+	maybe := wants{kindGet: exhausted(5), kindPost: sentOnce(1), kindPut: exhausted(5),
+		kindPostKeyed: exhausted(5)}
 	reset := func(code uint32) func(*testing.T) *scene {
 		return answerHTTP2(func(s faults.Stream) { s.ResetStream(code) })
 	}
@@ -849,20 +960,28 @@ func http2Faults() []fault {
 	}
 	var rows []fault
 	for code, name := range map[uint32]string{
-		faults.InternalError: "INTERNAL_ERROR", faults.Cancel: "CANCEL", faults.EnhanceYourCalm: "ENHANCE_YOUR_CALM",
-		faults.HTTP11Required: "HTTP_1_1_REQUIRED", faults.NoError: "NO_ERROR", 0x3: "FLOW_CONTROL_ERROR", 0xc: "INADEQUATE_SECURITY",
+		faults.InternalError: "INTERNAL_ERROR", faults.Cancel: "CANCEL",
+		faults.EnhanceYourCalm: "ENHANCE_YOUR_CALM",
+		faults.HTTP11Required:  "HTTP_1_1_REQUIRED", faults.NoError: "NO_ERROR",
+		0x3: "FLOW_CONTROL_ERROR", 0xc: "INADEQUATE_SECURITY",
 	} {
-		rows = append(rows, fault{"RST_STREAM, " + name, reset(code), name + "; received from peer", transient, maybe})
+		rows = append(rows, fault{
+			"RST_STREAM, " + name, reset(code), name + "; received from peer", transient, maybe})
 	}
 	return append(rows,
 		fault{"RST_STREAM, PROTOCOL_ERROR, not rewindable", reset(faults.ProtocolError),
 			"PROTOCOL_ERROR; received from peer", transient, protocolError},
 		fault{"RST_STREAM, REFUSED_STREAM, not rewindable", reset(faults.RefusedStream),
-			"REFUSED_STREAM; received from peer] after Request.Body was written", transient, wants{kindPostStreamed: sentOnce(1)}},
-		fault{"HTTP/2, end", answerHTTP2(func(s faults.Stream) { s.CloseWrite(); s.Drain() }), "unexpected EOF", transient, maybe},
-		fault{"HTTP/2, reset", answerHTTP2(func(s faults.Stream) { s.Reset() }), "unexpected EOF | connection reset by peer", transient, maybe},
-		fault{"HTTP/2, large response header", largeHeader(10000), "http2: response header list larger than advertised limit", transient, maybe},
-		fault{"HTTP/2, larger response header", largeHeader(1000), "connection error: PROTOCOL_ERROR", transient, maybe},
+			"REFUSED_STREAM; received from peer] after Request.Body was written", transient,
+			wants{kindPostStreamed: sentOnce(1)}},
+		fault{"HTTP/2, end", answerHTTP2(func(s faults.Stream) { s.CloseWrite(); s.Drain() }),
+			"unexpected EOF", transient, maybe},
+		fault{"HTTP/2, reset", answerHTTP2(func(s faults.Stream) { s.Reset() }),
+			"unexpected EOF | connection reset by peer", transient, maybe},
+		fault{"HTTP/2, large response header", largeHeader(10000),
+			"http2: response header list larger than advertised limit", transient, maybe},
+		fault{"HTTP/2, larger response header", largeHeader(1000),
+			"connection error: PROTOCOL_ERROR", transient, maybe},
 		fault{"HTTP/2, truncated body", func(t *testing.T) *scene {
 			s := answerHTTP2(func(s faults.Stream) {
 				s.Header(false, ":status", "200", "content-length", "10")
@@ -881,11 +1000,15 @@ func http2GoAwayFaults() []fault {
 	}
 	return []fault{
 		{"GOAWAY, not rewindable", away(0, faults.NoError),
-			"http2: Transport: cannot retry err [http2: Transport received Server's graceful shutdown GOAWAY]", unprocessed, wants{kindPostStreamed: exhausted(5)}},
+			"http2: Transport: cannot retry err [http2: Transport received Server's graceful " +
+				"shutdown GOAWAY]", unprocessed, wants{kindPostStreamed: exhausted(5)}},
 		{"GOAWAY, error on the first stream", away(0, faults.EnhanceYourCalm),
-			"http2: Transport received GOAWAY from server ErrCode:ENHANCE_YOUR_CALM", unprocessed, wants{kindGet: exhausted(5), kindPost: exhausted(5)}},
-		{"GOAWAY after the stream, and end", answerHTTP2(func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.CloseWrite(); s.Drain() }),
-			"http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR", transient, wants{kindGet: exhausted(5), kindPost: sentOnce(1)}},
+			"http2: Transport received GOAWAY from server ErrCode:ENHANCE_YOUR_CALM", unprocessed,
+			wants{kindGet: exhausted(5), kindPost: exhausted(5)}},
+		{"GOAWAY after the stream, and end", answerHTTP2(
+			func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.CloseWrite(); s.Drain() }),
+			"http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR",
+			transient, wants{kindGet: exhausted(5), kindPost: sentOnce(1)}},
 		// GOAWAY arrives when the request already has its connection.
 		{"GOAWAY just before the request", idle(func(t *testing.T) *scene {
 			var conn *faults.Conn
@@ -897,17 +1020,19 @@ func http2GoAwayFaults() []fault {
 			})
 			s := newScene(t, server.Server)
 			s.base = faults.HTTP2Base(t)
-			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-				if info.Reused {
-					conn.GoAway(1<<31-1, faults.NoError)
-					conn.Ping()
-					<-server.Pongs
-				}
-			}})
+			ctx := httptrace.WithClientTrace(
+				t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+					if info.Reused {
+						conn.GoAway(1<<31-1, faults.NoError)
+						conn.Ping()
+						<-server.Pongs
+					}
+				}})
 			s.modify = func(r *http.Request) *http.Request { return r.WithContext(ctx) }
 			s.racing = true // net/http may look at the body before it closes it
 			return s
-		}), "net/http: cannot rewind body after connection loss", unprocessed, wants{kindPostStreamed: succeeds(2, 1)}},
+		}), "net/http: cannot rewind body after connection loss", unprocessed,
+			wants{kindPostStreamed: succeeds(2, 1)}},
 	}
 }
 
@@ -921,7 +1046,8 @@ func TestProxyAuthenticationRequired(t *testing.T) {
 	})
 	base, events := faults.Base(t, client), new(retrytest.Record)
 	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
-	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
+	_, err := retrytest.New(t,
+		httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
 		RoundTrip(retrytest.Request(t, "GET", "https://"+backend.Addr, ""))
 	require.ErrorContains(t, err, "Proxy Authentication Required")
 	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
@@ -950,7 +1076,8 @@ func TestTransportCancelRequest(t *testing.T) {
 			})
 			policy := retrytest.RetryEvery(0)
 			policy.AttemptTimeout = timeout
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+			_, err := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
 				RoundTrip(retrytest.Request(t, "GET", srv.URL(), ""))
 			require.ErrorContains(t, err, "request canceled")
 			assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
@@ -965,10 +1092,16 @@ func TestTransportCancelRequest(t *testing.T) {
 // another request of the layer.
 func TestWrappedTexts(t *testing.T) {
 	wraps := map[string]func(error) error{
-		"fmt.Errorf":  func(err error) error { return fmt.Errorf("layer: %w", err) },
-		"url.Error":   func(err error) error { return &url.Error{Op: "Get", URL: "http://a.test/", Err: err} },
-		"errors.Join": func(err error) error { return errors.Join(errors.New("layer failed"), err) },
-		"twice":       func(err error) error { return fmt.Errorf("outer: %w", fmt.Errorf("inner: %w", err)) },
+		"fmt.Errorf": func(err error) error { return fmt.Errorf("layer: %w", err) },
+		"url.Error": func(err error) error {
+			return &url.Error{Op: "Get", URL: "http://a.test/", Err: err}
+		},
+		"errors.Join": func(err error) error {
+			return errors.Join(errors.New("layer failed"), err)
+		},
+		"twice": func(err error) error {
+			return fmt.Errorf("outer: %w", fmt.Errorf("inner: %w", err))
+		},
 	}
 	for name, wrap := range wraps {
 		for what, modify := range map[string]func(*http.Request){
@@ -985,14 +1118,16 @@ func TestWrappedTexts(t *testing.T) {
 				})
 				policy := retrytest.RetryEvery(0)
 				policy.Idempotent = func(*http.Request) bool { return true }
-				req := retrytest.Request(t, "GET", "http://a.test/", "")
+				req := newGet(t)
 				modify(req)
-				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+				_, err := retrytest.New(t, httpretry.Config{
+					Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 				require.Error(t, err)
 				assert.Equal(t, httpretry.ReasonPermanent, events.Reason(), "%v", err)
 				assert.Len(t, events.Events, 1)
 			})
 		}
-		assert.Equal(t, transient, httpretry.Classify(nil, nil, wrap(errors.New("http: server closed idle connection"))), name)
+		assert.Equal(t, transient, httpretry.Classify(
+			nil, nil, wrap(errors.New("http: server closed idle connection"))), name)
 	}
 }

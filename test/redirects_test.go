@@ -23,8 +23,25 @@ import (
 // unchanged, and each hop has its own attempts.
 func TestRedirectsWithBody(t *testing.T) {
 	for _, code := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
-		for _, kind := range []string{"GetBody", "in memory", "stream"} {
-			t.Run(fmt.Sprintf("%d/%s", code, kind), func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			follows bool // without GetBody a client cannot follow the redirect
+			set     func(*http.Request)
+		}{
+			"GetBody": {true, func(req *http.Request) {
+				// Not counted, since a client that follows a redirect
+				// closes it again.
+				req.GetBody = func() (io.ReadCloser, error) {
+					return io.NopCloser(iotest.OneByteReader(strings.NewReader("text"))), nil
+				}
+				req.Body, _ = req.GetBody()
+			}},
+			"in memory": {true, func(*http.Request) {}},
+			"stream": {false, func(req *http.Request) {
+				req.GetBody = nil
+				req.Body = retrytest.Counted("text")
+			}},
+		} {
+			t.Run(fmt.Sprintf("%d/%s", code, name), func(t *testing.T) {
 				var got []string
 				srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 					body, err := io.ReadAll(r.Body)
@@ -38,24 +55,15 @@ func TestRedirectsWithBody(t *testing.T) {
 					}
 				})
 				req := retrytest.Request(t, "PUT", srv.URL+"/a", "text")
-				switch kind {
-				case "GetBody":
-					// Not counted, since a client that follows a redirect
-					// closes it again.
-					req.GetBody = func() (io.ReadCloser, error) {
-						return io.NopCloser(iotest.OneByteReader(strings.NewReader("text"))), nil
-					}
-					req.Body, _ = req.GetBody()
-				case "stream":
-					req.GetBody = nil
-					req.Body = retrytest.Counted("text")
-				}
-				client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)})}
+				tt.set(req)
+				client := &http.Client{
+					Transport: retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)})}
 				resp, err := client.Do(req)
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
-				want := []string{"/a 1 text", "/a 2 text", "/a 3 text", "/b 1 text", "/b 2 text", "/b 3 text"}
-				if kind == "stream" { // without GetBody a client cannot follow the redirect
+				want := []string{
+					"/a 1 text", "/a 2 text", "/a 3 text", "/b 1 text", "/b 2 text", "/b 3 text"}
+				if !tt.follows {
 					assert.Equal(t, code, resp.StatusCode)
 					want = want[:3]
 				}
@@ -70,7 +78,8 @@ type sentHop struct{ host, path, method, key, attempt, auth, cookie, body string
 
 // recordHops starts a server that records requests. It responds with 503 to the
 // first request for each host and path, and with answer to the others.
-func recordHops(t *testing.T, answer func(c *faults.Conn, req *http.Request)) (*faults.Server, func() []sentHop) {
+func recordHops(t *testing.T,
+	answer func(c *faults.Conn, req *http.Request)) (*faults.Server, func() []sentHop) {
 	var mu sync.Mutex
 	var seen []sentHop
 	failed := map[string]bool{}
@@ -79,7 +88,8 @@ func recordHops(t *testing.T, answer func(c *faults.Conn, req *http.Request)) (*
 		mu.Lock()
 		defer mu.Unlock()
 		h := req.Header
-		seen = append(seen, sentHop{req.Host, req.URL.Path, req.Method, h.Get("Idempotency-Key"), h.Get("Retry-Attempt"),
+		seen = append(seen, sentHop{
+			req.Host, req.URL.Path, req.Method, h.Get("Idempotency-Key"), h.Get("Retry-Attempt"),
 			h.Get("Authorization"), h.Get("Cookie"), string(body)})
 		if target := req.Host + req.URL.Path; !failed[target] {
 			failed[target] = true
@@ -106,7 +116,9 @@ func TestRedirectHops(t *testing.T) {
 		policy := retrytest.RetryEvery(0)
 		policy.MaxAttempts = 2
 		policy.NewIdempotencyKey = httpretry.RandomKey
-		client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: connectTo(t, srv.Addr), Policy: policy})}
+		client := &http.Client{
+			Transport: retrytest.New(t,
+				httpretry.Config{Base: connectTo(t, srv.Addr), Policy: policy})}
 		req := retrytest.Request(t, "POST", "http://a.test/first", "payload")
 		req.Header.Set("Authorization", "secret")
 		req.Header.Set("Cookie", "secret=1")
@@ -123,7 +135,8 @@ func TestRedirectHops(t *testing.T) {
 		assert.NotEmpty(t, first)
 		assert.NotEmpty(t, second)
 		if own {
-			assert.Equal(t, []string{"mine", "mine"}, []string{first, second}, "the client passes it on")
+			assert.Equal(t, []string{"mine", "mine"}, []string{first, second},
+				"the client passes it on")
 		} else {
 			assert.NotEqual(t, first, second)
 		}
@@ -139,22 +152,28 @@ func TestRedirectHops(t *testing.T) {
 // Hazard H9: only the client follows redirects and other references to other
 // URLs.
 func TestNothingIsFollowed(t *testing.T) {
-	for _, code := range []int{300, 301, 302, 303, 305, 307, 308, 399, 201, 503} {
+	for code, sends := range map[int]int32{
+		300: 1, 301: 1, 302: 1, 303: 1, 305: 1, 307: 1, 308: 1, 399: 1, 201: 1, 503: 2,
+	} {
 		var elsewhere atomic.Int32
-		other := retrytest.NewServer(t, func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })
+		other := retrytest.NewServer(t,
+			func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })
 		srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
-			c.Respond(code, "the body", "Location: "+other.URL, "Content-Location: "+other.URL, "Refresh: 0;url="+other.URL,
-				"Alt-Svc: http/1.1="+strings.TrimPrefix(other.URL, "http://"), "Link: <"+other.URL+">; rel=alternate")
+			c.Respond(code, "the body", "Location: "+other.URL, "Content-Location: "+other.URL,
+				"Refresh: 0;url="+other.URL,
+				"Alt-Svc: http/1.1="+strings.TrimPrefix(other.URL, "http://"),
+				"Link: <"+other.URL+">; rel=alternate")
 			return true
 		})
 		policy := retrytest.RetryEvery(0)
 		policy.MaxAttempts = 2
-		resp, err := retrytest.New(t, httpretry.Config{Policy: policy}).RoundTrip(retrytest.Request(t, "GET", srv.URL(), ""))
+		resp, err := retrytest.New(t, httpretry.Config{Policy: policy}).
+			RoundTrip(retrytest.Request(t, "GET", srv.URL(), ""))
 		require.NoError(t, err)
 		assert.Equal(t, code, resp.StatusCode)
 		assert.Equal(t, other.URL, resp.Header.Get("Location"))
 		assert.Equal(t, "the body", retrytest.ReadBody(t, resp))
-		assert.Equal(t, map[bool]int32{false: 1, true: 2}[code == 503], srv.Requests.Load())
+		assert.Equal(t, sends, srv.Requests.Load())
 		assert.Zero(t, elsewhere.Load())
 	}
 }

@@ -91,7 +91,8 @@ func TestResumeAtEveryOffset(t *testing.T) {
 				base = faults.HTTP2Base(t)
 			}
 			cutFirst(base, n, failures[i%len(failures)])
-			got, resp, err := download(t, retrytest.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()}), srv.URL)
+			got, resp, err := download(t,
+				retrytest.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()}), srv.URL)
 			require.NoError(t, err, "after %d bytes", n)
 			require.Equal(t, sha256.Sum256(data), sha256.Sum256(got), "after %d bytes", n)
 			if attempts, _ := httpretry.Result(resp); attempts > 1 && n > 2000 {
@@ -129,7 +130,8 @@ func TestResumeHTTP2(t *testing.T) {
 	data := string(randomBytes(2, size))
 	header := func(s faults.Stream, status int, from int, more ...string) {
 		s.Header(false, append([]string{
-			":status", fmt.Sprint(status), "etag", `"v1"`, "content-length", fmt.Sprint(size - from),
+			":status", fmt.Sprint(status), "etag", `"v1"`, "content-length",
+			fmt.Sprint(size - from),
 		}, more...)...)
 	}
 	for _, tt := range []struct {
@@ -139,18 +141,31 @@ func TestResumeHTTP2(t *testing.T) {
 		fails string
 	}{
 		{"RST_STREAM", func(s faults.Stream) { s.ResetStream(faults.InternalError) }, 2, ""},
-		{"RST_STREAM without an error", func(s faults.Stream) { s.ResetStream(faults.NoError) }, 2, ""},
-		{"RST_STREAM, refused", func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 2, ""},
+		{"RST_STREAM without an error", func(s faults.Stream) { s.ResetStream(faults.NoError) }, 2,
+			""},
+		{"RST_STREAM, refused", func(s faults.Stream) { s.ResetStream(faults.RefusedStream) }, 2,
+			""},
 		{"RST_STREAM, canceled", func(s faults.Stream) { s.ResetStream(faults.Cancel) }, 2, ""},
 		{"early end", func(s faults.Stream) { s.Data(true, "") }, 2, ""},
-		{"GOAWAY with an error, and the end of the connection", func(s faults.Stream) { s.GoAway(s.ID, faults.InternalError); _ = s.Close() }, 2, ""},
-		{"GOAWAY, and the end of the connection", func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); _ = s.Close() }, 2, ""},
-		{"GOAWAY before the stream", func(s faults.Stream) { s.GoAway(0, faults.NoError); _ = s.Close() }, 2, ""},
-		{"GOAWAY only", func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Data(true, data[100:]) }, 1, ""},
+		{"GOAWAY with an error, and the end of the connection",
+			func(s faults.Stream) { s.GoAway(s.ID, faults.InternalError); _ = s.Close() }, 2, ""},
+		{"GOAWAY, and the end of the connection",
+			func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); _ = s.Close() }, 2, ""},
+		{"GOAWAY before the stream",
+			func(s faults.Stream) { s.GoAway(0, faults.NoError); _ = s.Close() }, 2, ""},
+		{"GOAWAY only", func(s faults.Stream) {
+			s.GoAway(s.ID, faults.NoError)
+			s.Data(true, data[100:])
+		}, 1, ""},
 		{"reset of the connection", func(s faults.Stream) { s.Reset() }, 2, ""},
-		{"a frame of an unknown stream", func(s faults.Stream) { s.Frame(faults.FrameData, 0, 1001, []byte("x")) }, 2, ""},
-		{"all, but no end", func(s faults.Stream) { s.Data(false, data[100:]); s.ResetStream(faults.InternalError) }, 1, ""},
-		{"more than all", func(s faults.Stream) { s.Data(true, data[100:]+"x") }, 1, "more than declared Content-Length"},
+		{"a frame of an unknown stream",
+			func(s faults.Stream) { s.Frame(faults.FrameData, 0, 1001, []byte("x")) }, 2, ""},
+		{"all, but no end", func(s faults.Stream) {
+			s.Data(false, data[100:])
+			s.ResetStream(faults.InternalError)
+		}, 1, ""},
+		{"more than all", func(s faults.Stream) { s.Data(true, data[100:]+"x") }, 1,
+			"more than declared Content-Length"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			srv := faults.HTTP2(t, func(s faults.Stream) {
@@ -164,7 +179,9 @@ func TestResumeHTTP2(t *testing.T) {
 				s.Data(true, data[100:])
 			})
 			// Nothing is read ahead, so that the first 100 bytes arrive.
-			got, _, err := download(t, retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: resumeEagerly()}), srv.URL())
+			got, _, err := download(t,
+				retrytest.New(t, httpretry.Config{
+					Base: faults.HTTP2Base(t), Policy: resumeEagerly()}), srv.URL())
 			if tt.fails != "" {
 				assert.ErrorContains(t, err, tt.fails)
 				assert.True(t, strings.HasPrefix(data, string(got)))
@@ -195,50 +212,85 @@ func TestResumeLies(t *testing.T) {
 		sends  int32  // requests; 0: 2
 	}{
 		{"the truth", rest(v1, exact, length) + data[cut:], "", 0},
-		{"the truth after early hints", "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + rest(v1, exact, length) + data[cut:], "", 0},
-		{"the truth from HTTP/1.0", strings.Replace(rest(v1, exact, length), "1.1", "1.0", 1) + data[cut:], "", 0},
+		{"the truth after early hints", "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" +
+			rest(v1, exact, length) + data[cut:], "", 0},
+		{"the truth from HTTP/1.0",
+			strings.Replace(rest(v1, exact, length), "1.1", "1.0", 1) + data[cut:], "", 0},
 		{"more bytes after the rest", rest(v1, exact, length) + data[cut:] + "x", "", 0},
-		{"all of it", "HTTP/1.1 200 OK\r\n" + v1 + "\r\nContent-Length: 1000\r\n\r\n" + data, "", 0},
+		{"all of it", "HTTP/1.1 200 OK\r\n" + v1 + "\r\nContent-Length: 1000\r\n\r\n" + data, "",
+			0},
 
 		{"another version", rest(v2, exact, length) + other[cut:], "without the validator", 0},
 		{"no version", rest(exact, length) + other[cut:], "without the validator", 0},
 		{"two versions", rest(v1, v2, exact, length) + other[cut:], "without the validator", 0},
-		{"a weak tag", rest(`ETag: W/"v1"`, exact, length) + other[cut:], "without the validator", 0},
-		{"the tag without quotes", rest(`ETag: v1`, exact, length) + other[cut:], "without the validator", 0},
-		{"only a date", rest("Last-Modified: Mon, 02 Jan 2006 15:04:05 GMT", exact, length) + other[cut:], "without the validator", 0},
-		{"a new version", "HTTP/1.1 200 OK\r\n" + v2 + "\r\nContent-Length: 1000\r\n\r\n" + other, "status 200 without the validator", 0},
-		{"a page of a captive portal", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + other, "status 200 without the validator", 0},
-		{"all of it, of unknown length", "HTTP/1.1 200 OK\r\n" + v1 + "\r\nConnection: close\r\n\r\n" + data, "another length", 0},
-		{"all of it, chunked", "HTTP/1.1 200 OK\r\n" + v1 + "\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n" + data + "\r\n0\r\n\r\n", "another length", 0},
-		{"200 with a range", "HTTP/1.1 200 OK\r\n" + v1 + "\r\n" + exact + "\r\n" + length + "\r\n\r\n" + data[cut:], "status 200 with Content-Range", 0},
+		{"a weak tag", rest(`ETag: W/"v1"`, exact, length) + other[cut:],
+			"without the validator", 0},
+		{"the tag without quotes", rest(`ETag: v1`, exact, length) + other[cut:],
+			"without the validator", 0},
+		{"only a date", rest("Last-Modified: Mon, 02 Jan 2006 15:04:05 GMT", exact, length) +
+			other[cut:], "without the validator", 0},
+		{"a new version", "HTTP/1.1 200 OK\r\n" + v2 + "\r\nContent-Length: 1000\r\n\r\n" + other,
+			"status 200 without the validator", 0},
+		{"a page of a captive portal", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + other,
+			"status 200 without the validator", 0},
+		{"all of it, of unknown length", "HTTP/1.1 200 OK\r\n" + v1 +
+			"\r\nConnection: close\r\n\r\n" + data, "another length", 0},
+		{"all of it, chunked",
+			"HTTP/1.1 200 OK\r\n" + v1 + "\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n" + data +
+				"\r\n0\r\n\r\n", "another length", 0},
+		{"200 with a range", "HTTP/1.1 200 OK\r\n" + v1 + "\r\n" + exact + "\r\n" + length +
+			"\r\n\r\n" + data[cut:], "status 200 with Content-Range", 0},
 
-		{"the range before", rest(v1, "Content-Range: bytes 99-999/1000", "Content-Length: 901") + data[99:], "bytes 99-999/1000", 0},
-		{"the range after", rest(v1, "Content-Range: bytes 101-999/1000", "Content-Length: 899") + data[101:], "bytes 101-999/1000", 0},
-		{"a range from the start", rest(v1, "Content-Range: bytes 0-999/1000", "Content-Length: 1000") + data, "bytes 0-999/1000", 0},
-		{"a part of the range", rest(v1, "Content-Range: bytes 100-199/1000", "Content-Length: 100") + data[cut:200], "bytes 100-199/1000", 0},
-		{"a range of something longer", rest(v1, "Content-Range: bytes 100-999/2000", length) + data[cut:], "bytes 100-999/2000", 0},
-		{"a range of something unknown", rest(v1, "Content-Range: bytes 100-999/*", length) + data[cut:], "bytes 100-999/*", 0},
-		{"a range backwards", rest(v1, "Content-Range: bytes 999-100/1000", length) + data[cut:], "bytes 999-100/1000", 0},
-		{"a range in lines", rest(v1, "Content-Range: lines 100-999/1000", length) + data[cut:], "lines 100-999/1000", 0},
+		{"the range before", rest(v1, "Content-Range: bytes 99-999/1000", "Content-Length: 901") +
+			data[99:], "bytes 99-999/1000", 0},
+		{"the range after", rest(v1, "Content-Range: bytes 101-999/1000", "Content-Length: 899") +
+			data[101:], "bytes 101-999/1000", 0},
+		{"a range from the start", rest(v1, "Content-Range: bytes 0-999/1000",
+			"Content-Length: 1000") + data, "bytes 0-999/1000", 0},
+		{"a part of the range", rest(v1, "Content-Range: bytes 100-199/1000",
+			"Content-Length: 100") + data[cut:200], "bytes 100-199/1000", 0},
+		{"a range of something longer", rest(v1, "Content-Range: bytes 100-999/2000", length) +
+			data[cut:], "bytes 100-999/2000", 0},
+		{"a range of something unknown",
+			rest(v1, "Content-Range: bytes 100-999/*", length) + data[cut:], "bytes 100-999/*", 0},
+		{"a range backwards", rest(v1, "Content-Range: bytes 999-100/1000", length) + data[cut:],
+			"bytes 999-100/1000", 0},
+		{"a range in lines", rest(v1, "Content-Range: lines 100-999/1000", length) + data[cut:],
+			"lines 100-999/1000", 0},
 		{"no range", rest(v1, length) + data[cut:], "Content-Range", 0},
 		{"two ranges", rest(v1, exact, exact, length) + data[cut:], "Content-Range", 0},
-		{"parts", rest(v1, exact, length, "Content-Type: multipart/byteranges; boundary=x") + data[cut:], "Content-Range", 0},
-		{"a body as long as all", rest(v1, exact, "Content-Length: 1000") + data, "another length", 0},
-		{"a shorter body", rest(v1, exact, "Content-Length: 800") + data[cut:900], "another length", 0},
-		{"a body of unknown length", rest(v1, exact, "Connection: close") + data[cut:], "another length", 0},
-		{"a chunked body", rest(v1, exact, "Transfer-Encoding: chunked") + "384\r\n" + data[cut:] + "\r\n0\r\n\r\n", "another length", 0},
-		{"a packed body", rest(v1, exact, length, "Content-Encoding: gzip") + other[cut:], "another content coding", 0},
+		{"parts", rest(v1, exact, length, "Content-Type: multipart/byteranges; boundary=x") +
+			data[cut:], "Content-Range", 0},
+		{"a body as long as all", rest(v1, exact, "Content-Length: 1000") + data,
+			"another length", 0},
+		{"a shorter body", rest(v1, exact, "Content-Length: 800") + data[cut:900],
+			"another length", 0},
+		{"a body of unknown length", rest(v1, exact, "Connection: close") + data[cut:],
+			"another length", 0},
+		{"a chunked body", rest(v1, exact, "Transfer-Encoding: chunked") + "384\r\n" + data[cut:] +
+			"\r\n0\r\n\r\n", "another length", 0},
+		{"a packed body", rest(v1, exact, length, "Content-Encoding: gzip") + other[cut:],
+			"another content coding", 0},
 
-		{"a redirect", "HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n", "status 302", 0},
-		{"a redirect with the range", "HTTP/1.1 307 Temporary Redirect\r\nLocation: /elsewhere\r\n" + v1 + "\r\n" + exact + "\r\n" + length + "\r\n\r\n" + data[cut:], "status 307", 0},
+		{"a redirect", "HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n",
+			"status 302", 0},
+		{"a redirect with the range",
+			"HTTP/1.1 307 Temporary Redirect\r\nLocation: /elsewhere\r\n" + v1 + "\r\n" + exact +
+				"\r\n" + length + "\r\n\r\n" + data[cut:], "status 307", 0},
 		{"no content", "HTTP/1.1 204 No Content\r\n" + v1 + "\r\n\r\n", "status 204", 0},
 		{"not modified", "HTTP/1.1 304 Not Modified\r\n" + v1 + "\r\n\r\n", "status 304", 0},
-		{"an expired signature", "HTTP/1.1 403 Forbidden\r\nContent-Length: 7\r\n\r\nexpired", "status 403", 0},
-		{"an expired token", "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n", "status 401", 0},
+		{"an expired signature", "HTTP/1.1 403 Forbidden\r\nContent-Length: 7\r\n\r\nexpired",
+			"status 403", 0},
+		{"an expired token", "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
+			"status 401", 0},
 		{"gone", "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "status 404", 0},
-		{"a failed precondition", "HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n", "status 412", 0},
-		{"a range that does not exist", "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */50\r\nContent-Length: 0\r\n\r\n", "status 416", 0},
-		{"an endless header", "HTTP/1.1 206 Partial Content\r\nX: " + strings.Repeat("x", 1<<20), "server response headers exceeded", 0},
+		{"a failed precondition", "HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n",
+			"status 412", 0},
+		{"a range that does not exist",
+			"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */50\r\nContent-Length: " +
+				"0\r\n\r\n", "status 416", 0},
+		{"an endless header", "HTTP/1.1 206 Partial Content\r\nX: " + strings.Repeat("x", 1<<20),
+			"server response headers exceeded", 0},
 		{"nothing but cuts", rest(v1, exact, length), "attempts_exhausted", 5},
 		{"nothing of the kind", "SSH-2.0-OpenSSH_9.2\r\n", "attempts_exhausted", 5},
 	} {
@@ -248,7 +300,8 @@ func TestResumeLies(t *testing.T) {
 					t.Error("the redirect was followed")
 				}
 				if req.Header.Get("Range") == "" {
-					c.Send("HTTP/1.1 200 OK\r\n" + v1 + "\r\nContent-Length: 1000\r\n\r\n" + data[:cut])
+					c.Send("HTTP/1.1 200 OK\r\n" + v1 +
+						"\r\nContent-Length: 1000\r\n\r\n" + data[:cut])
 					return false
 				}
 				assert.Equal(t, `"v1"`, req.Header.Get("If-Range"))
@@ -259,7 +312,8 @@ func TestResumeLies(t *testing.T) {
 			var log retrytest.Record
 			base := faults.Base(t, nil)
 			base.MaxResponseHeaderBytes = 100_000
-			transport := retrytest.New(t, httpretry.Config{Base: base, Policy: resumeEagerly(), Observe: log.Observe})
+			transport := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: resumeEagerly(), Observe: log.Observe})
 			client := &http.Client{Transport: transport}
 			resp, err := client.Get(srv.URL())
 			require.NoError(t, err)
@@ -291,7 +345,9 @@ func TestResumeNeverEndsEarly(t *testing.T) {
 		}
 		return false
 	})
-	got, _, err := download(t, retrytest.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: resumeEagerly()}), srv.URL())
+	got, _, err := download(t,
+		retrytest.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: resumeEagerly()}),
+		srv.URL())
 	assert.Equal(t, "abc", string(got))
 	assert.NotErrorIs(t, err, io.EOF)
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
@@ -317,7 +373,8 @@ func TestResumeUnpacked(t *testing.T) {
 		}
 		serveFile(text)(w, r)
 	}
-	for encoding, want := range map[string][]byte{"": nil, "identity": text, "gzip": packed.Bytes()} {
+	for encoding, want := range map[string][]byte{
+		"": nil, "identity": text, "gzip": packed.Bytes()} {
 		t.Run("Accept-Encoding: "+encoding, func(t *testing.T) {
 			_, srv := retrytest.Serve(t, retrytest.HTTP1, handler)
 			base := faults.Base(t, nil)
@@ -326,7 +383,8 @@ func TestResumeUnpacked(t *testing.T) {
 			if encoding != "" {
 				req.Header.Set("Accept-Encoding", encoding)
 			}
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()}).RoundTrip(req)
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()}).
+				RoundTrip(req)
 			require.NoError(t, err)
 			defer resp.Body.Close()
 			got, err := io.ReadAll(resp.Body)
@@ -355,7 +413,8 @@ func TestResumeAfterRedirect(t *testing.T) {
 	})
 	base := faults.Base(t, nil)
 	cutFirst(base, 20_000, retrytest.ErrReset)
-	client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()})}
+	client := &http.Client{
+		Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()})}
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -387,7 +446,8 @@ func TestResumeStalled(t *testing.T) {
 			policy := resumeEagerly()
 			policy.ResumeIdle, policy.AttemptTimeout = 3*time.Second, timeout
 			begun := time.Now()
-			got, _, err := download(t, retrytest.New(t, httpretry.Config{Base: base, Policy: policy}), "http://pipe.test/")
+			got, _, err := download(t,
+				retrytest.New(t, httpretry.Config{Base: base, Policy: policy}), "http://pipe.test/")
 			require.NoError(t, err)
 			assert.True(t, bytes.Equal(data, got))
 			assert.Equal(t, 3*time.Second, time.Since(begun).Truncate(time.Second))
@@ -401,7 +461,8 @@ func TestResumeRaces(t *testing.T) {
 	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 		data := randomBytes(8, 300_000)
 		base, srv := retrytest.Serve(t, proto, serveFile(data))
-		faults.WrapConns(base, func(conn net.Conn) net.Conn { return &cutConn{conn, 40_000, io.EOF} })
+		faults.WrapConns(
+			base, func(conn net.Conn) net.Conn { return &cutConn{conn, 40_000, io.EOF} })
 		policy := resumeEagerly()
 		policy.MaxAttempts, policy.ResumeIdle = -1, time.Minute
 		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
@@ -409,7 +470,8 @@ func TestResumeRaces(t *testing.T) {
 		for i := range 60 {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, "").WithContext(ctx))
+			resp, err := transport.RoundTrip(
+				retrytest.Request(t, "GET", srv.URL, "").WithContext(ctx))
 			require.NoError(t, err)
 			ended := make(chan error, 1)
 			go func() {
@@ -426,7 +488,8 @@ func TestResumeRaces(t *testing.T) {
 			waitFor(t, "Read", func() { <-ended })
 		}
 		base.CloseIdleConnections()
-		assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+6 }, waitLimit, time.Millisecond,
+		assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+6 }, waitLimit,
+			time.Millisecond,
 			"%d goroutines before", before)
 	})
 }

@@ -50,7 +50,8 @@ func (m *resumeModel) RoundTrip(req *http.Request) (*http.Response, error) {
 	case 2:
 		return m.respond(503, nil, "Etag", m.tag()), nil
 	case 3:
-		return m.respond([]int{204, 302, 304, 403, 404, 412, 416}[m.draw(7)], nil, "Etag", m.tag()), nil
+		return m.respond([]int{204, 302, 304, 403, 404, 412, 416}[m.draw(7)], nil, "Etag", m.tag()),
+			nil
 	}
 	data := m.versions[m.current]
 	var first, last int
@@ -84,7 +85,8 @@ func (m *resumeModel) part(data []byte, first, last int) *http.Response {
 	case 8:
 		tag = ""
 	}
-	header := []string{"Etag", tag, "Content-Range", fmt.Sprintf("bytes %d-%d/%s", first, last, complete)}
+	header := []string{
+		"Etag", tag, "Content-Range", fmt.Sprintf("bytes %d-%d/%s", first, last, complete)}
 	switch m.draw(12) {
 	case 1:
 		header = header[:2]
@@ -98,7 +100,8 @@ func (m *resumeModel) part(data []byte, first, last int) *http.Response {
 
 // respond returns a response whose body may break off.
 func (m *resumeModel) respond(status int, body []byte, header ...string) *http.Response {
-	resp := &http.Response{StatusCode: status, ProtoMajor: 1, Header: http.Header{}, ContentLength: int64(len(body))}
+	resp := &http.Response{
+		StatusCode: status, ProtoMajor: 1, Header: http.Header{}, ContentLength: int64(len(body))}
 	for i := 0; i < len(header); i += 2 {
 		if header[i+1] != "" {
 			resp.Header.Set(header[i], header[i+1])
@@ -139,10 +142,12 @@ func (b *modelBody) Close() error { return nil }
 // all of them or the first and an error, whatever the script says.
 func checkResumeModel(t *testing.T, script []byte) (complete bool, requests int) {
 	t.Helper()
-	m := &resumeModel{script: script, versions: [][]byte{randomBytes(1, 5000), randomBytes(2, 5000), randomBytes(3, 6000)}}
+	m := &resumeModel{script: script,
+		versions: [][]byte{randomBytes(1, 5000), randomBytes(2, 5000), randomBytes(3, 6000)}}
 	policy := resumeEagerly()
 	policy.MaxAttempts = 6 - m.draw(6)
-	resp, err := retrytest.Unchecked(t, httpretry.Config{Base: m, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	resp, err := retrytest.Unchecked(t, httpretry.Config{Base: m, Policy: policy}).
+		RoundTrip(newGet(t))
 	if err != nil {
 		return false, m.requests
 	}
@@ -157,7 +162,8 @@ func checkResumeModel(t *testing.T, script []byte) (complete bool, requests int)
 	require.NoError(t, resp.Body.Close())
 	if len(got) > 0 {
 		require.GreaterOrEqual(t, version, 0)
-		require.True(t, bytes.HasPrefix(m.versions[version], got), "bytes of another version, or at another place")
+		require.True(t, bytes.HasPrefix(m.versions[version], got),
+			"bytes of another version, or at another place")
 	}
 	if err == nil && length > 0 {
 		require.Len(t, got, int(length), "incomplete without an error")
@@ -195,7 +201,8 @@ func TestResumeModel(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d of %d downloads completed, %d of them after several requests", completed, downloads, resumed)
+	t.Logf("%d of %d downloads completed, %d of them after several requests", completed,
+		downloads, resumed)
 	assert.Greater(t, completed, downloads/3)
 	assert.Greater(t, resumed, downloads/20)
 }

@@ -36,7 +36,8 @@ func TestSignerBelow(t *testing.T) {
 			body, _ := io.ReadAll(req.Body)
 			mu.Lock()
 			defer mu.Unlock()
-			arrived = append(arrived, append(req.Header["Signature"], req.Header["Retry-Attempt"]...))
+			arrived = append(
+				arrived, append(req.Header["Signature"], req.Header["Retry-Attempt"]...))
 			assert.Equal(t, map[string]string{"POST": "payload"}[method], string(body))
 			c.Respond(503, "")
 			return true
@@ -65,13 +66,15 @@ func TestSignerBelow(t *testing.T) {
 // Hazard H10: http.DefaultTransport and http.DefaultClient are neither used nor
 // modified.
 func TestSharedGlobalsAreLeftAlone(t *testing.T) {
-	srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
+	srv := faults.HTTP1(t,
+		func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
 	shared, client := http.DefaultTransport, *http.DefaultClient
 	t.Cleanup(func() { http.DefaultTransport = shared })
-	trap := &retrytest.IdleCloser{RoundTripper: retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
-		t.Error("http.DefaultTransport was used")
-		return nil, errors.New("not this one")
-	})}
+	trap := &retrytest.IdleCloser{
+		RoundTripper: retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+			t.Error("http.DefaultTransport was used")
+			return nil, errors.New("not this one")
+		})}
 	http.DefaultTransport = trap
 
 	var transport httpretry.RetryTransport
@@ -117,7 +120,9 @@ func TestErrorsStayTransparent(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/%d", *odd, attempts), func(t *testing.T) {
 				policy := retrytest.RetryEvery(0)
 				policy.MaxAttempts = attempts
-				client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(odd)), Policy: policy})}
+				client := &http.Client{
+					Transport: retrytest.New(t, httpretry.Config{
+						Base: retrytest.Play(retrytest.Fails(odd)), Policy: policy})}
 				_, err := client.Get("http://a.test/")
 				var (
 					outer *url.Error
@@ -126,7 +131,8 @@ func TestErrorsStayTransparent(t *testing.T) {
 				)
 				require.ErrorAs(t, err, &outer)
 				assert.Equal(t, odd.timeout, outer.Timeout())
-				assert.Equal(t, odd.temporary && attempts == 1, outer.Temporary(), "Error has no Temporary")
+				assert.Equal(t, odd.temporary && attempts == 1, outer.Temporary(),
+					"Error has no Temporary")
 				require.ErrorAs(t, err, &inner)
 				assert.Same(t, odd, inner)
 				assert.Equal(t, attempts > 1, errors.As(err, &own))
@@ -137,7 +143,7 @@ func TestErrorsStayTransparent(t *testing.T) {
 
 // Hazard K7: the body of a response after retries may be closed twice, read
 // after that, and closed while it is read.
-func TestBodyIsUsedOddly(t *testing.T) {
+func TestBodyMayBeReadAfterClose(t *testing.T) {
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		base, url := newRecoveringServer(t, proto, 2, strings.Repeat("text", 1<<18))
 		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
@@ -179,7 +185,8 @@ func TestBodyIsUsedOddly(t *testing.T) {
 
 // newRecoveringServer starts a server that responds with 503 to the first
 // attempts of each request, and then with text.
-func newRecoveringServer(t testing.TB, proto string, failures int, text string) (base *http.Transport, url string) {
+func newRecoveringServer(
+	t testing.TB, proto string, failures int, text string) (base *http.Transport, url string) {
 	t.Helper()
 	server, client := faults.Certificates(t)
 	srv := &http.Server{
@@ -224,7 +231,8 @@ func TestConnectionsAreKept(t *testing.T) {
 		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 		for range 3 {
 			for _, host := range []string{"good.test", "bad.test"} {
-				resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://"+host+"/", ""))
+				resp, err := transport.RoundTrip(
+					retrytest.Request(t, "GET", "http://"+host+"/", ""))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 			}
@@ -237,7 +245,7 @@ func TestConnectionsAreKept(t *testing.T) {
 // Hazard J6: a 409 to a request with a key may mean that the first attempt is
 // still being processed. A 422 means that the key was used for another request,
 // so it is final.
-func TestConflicts(t *testing.T) {
+func TestConflictIsRetriedWithKey(t *testing.T) {
 	for _, tt := range []struct {
 		status     int
 		key        string
@@ -248,12 +256,16 @@ func TestConflicts(t *testing.T) {
 		{422, "", 1},
 		{422, "key", 1},
 	} {
-		srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(tt.status, "text"); return true })
+		srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+			c.Respond(tt.status, "text")
+			return true
+		})
 		req := retrytest.Request(t, "POST", srv.URL(), "payload")
 		if tt.key != "" {
 			req.Header.Set("Idempotency-Key", tt.key)
 		}
-		resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+		resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).
+			RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, tt.status, resp.StatusCode)
 		assert.Equal(t, "text", retrytest.ReadBody(t, resp))
@@ -266,7 +278,8 @@ func TestSharedRequests(t *testing.T) {
 	srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
-		assert.Equal(t, map[string]string{"GET": "", "PUT": "payload", "POST": "payload"}[r.Method], string(body))
+		assert.Equal(t, map[string]string{"GET": "", "PUT": "payload", "POST": "payload"}[r.Method],
+			string(body))
 		assert.Equal(t, "1", r.Header.Get("X-Shared"))
 		if r.Header.Get("Retry-Attempt") == "" {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -305,7 +318,8 @@ func TestResponseRequestOfALayer(t *testing.T) {
 	for _, method := range []string{"GET", "POST", "PUT"} {
 		for _, timeout := range []time.Duration{0, time.Minute} {
 			for _, attempts := range []int{1, 2} {
-				t.Run(fmt.Sprintf("%s/timeout %v/%d attempts", method, timeout, attempts), func(t *testing.T) {
+				title := fmt.Sprintf("%s/timeout %v/%d attempts", method, timeout, attempts)
+				t.Run(title, func(t *testing.T) {
 					srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 						switch {
 						case r.URL.Path != "/final":
@@ -315,7 +329,7 @@ func TestResponseRequestOfALayer(t *testing.T) {
 						}
 					})
 					inner := http.Client{Transport: faults.Base(t, nil)}
-					// It copies the header to the request that it sends next.
+					// It copies the header to the next request.
 					base := retrytest.BaseFunc(inner.Do)
 					policy := retrytest.RetryEvery(0)
 					policy.AttemptTimeout = timeout
@@ -324,7 +338,8 @@ func TestResponseRequestOfALayer(t *testing.T) {
 						req = req.WithContext(httpretry.WithIdempotent(req.Context()))
 					}
 					req.RequestURI = ""
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+						RoundTrip(req)
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					assert.Equal(t, 200, resp.StatusCode)
@@ -343,7 +358,9 @@ func TestResponseRequestOfALayer(t *testing.T) {
 // after the body has ended, and that Result knows.
 func TestResponseRequestOverReusedConnection(t *testing.T) {
 	for name, newRequest := range map[string]func(url string) *http.Request{
-		"POST": func(url string) *http.Request { return retrytest.Request(t, "POST", url, "payload") },
+		"POST": func(url string) *http.Request {
+			return retrytest.Request(t, "POST", url, "payload")
+		},
 		"keyed POST": func(url string) *http.Request {
 			req := retrytest.Request(t, "POST", url, "payload")
 			req.Header.Set("Idempotency-Key", "k")
@@ -353,9 +370,11 @@ func TestResponseRequestOverReusedConnection(t *testing.T) {
 			return retrytest.Streamed(t, "PUT", url, retrytest.Counted("payload"))
 		},
 	} {
-		for status, want := range map[int]httpretry.Reason{200: httpretry.ReasonSuccess, 204: httpretry.ReasonSuccess, 503: httpretry.ReasonBudget} {
+		for status, want := range map[int]httpretry.Reason{200: httpretry.ReasonSuccess,
+			204: httpretry.ReasonSuccess, 503: httpretry.ReasonBudget} {
 			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
-				_, url, base := newHTTP2Handler(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+				_, url, base := newHTTP2Handler(t,
+					func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 				policy := httpretry.Policy{Budget: retrytest.UsedUp{}}
 				if status == 503 {
 					policy.Idempotent = func(*http.Request) bool { return true }
@@ -383,21 +402,26 @@ func TestResponseRequestOverReusedConnection(t *testing.T) {
 // has the layer's values, and ends with the caller's context only.
 func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
 	type key struct{}
-	for _, tt := range []struct{ background, nested bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
-		inner := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
-		var base http.RoundTripper = retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			return inner.RoundTrip(req.WithContext(context.WithValue(req.Context(), key{}, "of the layer")))
-		})
+	for _, tt := range []struct{ background, nested bool }{
+		{false, false}, {true, false}, {false, true}, {true, true}} {
+		inner := retrytest.Play(s503, s200)
+		var base http.RoundTripper = retrytest.BaseFunc(
+			func(req *http.Request) (*http.Response, error) {
+				return inner.RoundTrip(
+					req.WithContext(context.WithValue(req.Context(), key{}, "of the layer")))
+			})
 		if tt.nested {
 			// It makes a copy of the request if there is a timeout.
-			base = retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: httpretry.Policy{AttemptTimeout: time.Minute}})
+			base = retrytest.Unchecked(t,
+				httpretry.Config{Base: base, Policy: httpretry.Policy{AttemptTimeout: time.Minute}})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if tt.background {
 			ctx = context.Background()
 		}
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		resp, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			RoundTrip(newGet(t).WithContext(ctx))
 		require.NoError(t, err)
 		retrytest.ReadBody(t, resp)
 		got := resp.Request.Context()
@@ -438,35 +462,45 @@ type layerKey struct{}
 func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 	retry := retrytest.RetryEvery(0)
 	retry.Budget = httpretry.Unlimited{}
-	timeout := httpretry.Policy{AttemptTimeout: time.Hour}
-	resume := httpretry.Policy{Resume: true}
-	for name, policy := range map[string]httpretry.Policy{"retry": retry, "timeout": timeout, "resume": resume} {
-		for layer, change := range map[string]func(*http.Request) *http.Request{
-			"no layer": func(req *http.Request) *http.Request { return req },
-			"signer":   func(req *http.Request) *http.Request { return req.Clone(req.Context()) },
-			"tracer": func(req *http.Request) *http.Request {
+	for name, tt := range map[string]struct {
+		policy  httpretry.Policy
+		retries bool // each page once
+	}{
+		"retry":   {retry, true},
+		"timeout": {httpretry.Policy{AttemptTimeout: time.Hour}, false},
+		"resume":  {httpretry.Policy{Resume: true}, false},
+	} {
+		for layer, l := range map[string]struct {
+			keeps  bool // earlier responses, by a value of its own
+			change func(*http.Request) *http.Request
+		}{
+			"no layer": {false, func(req *http.Request) *http.Request { return req }},
+			"signer": {
+				false, func(req *http.Request) *http.Request { return req.Clone(req.Context()) }},
+			"tracer": {true, func(req *http.Request) *http.Request {
 				return req.WithContext(context.WithValue(req.Context(), layerKey{}, "span"))
-			},
+			}},
 		} {
 			t.Run(name+"/"+layer, func(t *testing.T) {
 				sends := 0
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					sends++
 					status := 200
-					if name == "retry" && sends%2 == 1 {
+					if tt.retries && sends%2 == 1 {
 						status = 503
 					}
 					return &http.Response{
-						StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: change(req),
-						Header: http.Header{"Etag": {`"v1"`}}, ContentLength: 4, Body: io.NopCloser(strings.NewReader("page")),
+						StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Request: l.change(req),
+						Header: http.Header{"Etag": {`"v1"`}}, ContentLength: 4,
+						Body: io.NopCloser(strings.NewReader("page")),
 					}, nil
 				})
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: tt.policy})
 				lookups := 0
 				var ctx context.Context = countingContext{context.Background(), &lookups}
 				var pages []weak.Pointer[http.Request]
 				for range 10 {
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 					require.NoError(t, err)
 					assert.Equal(t, "page", retrytest.ReadBody(t, resp))
 					pages = append(pages, weak.Make(resp.Request))
@@ -476,7 +510,7 @@ func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 				assert.Nil(t, ctx.Value("missing"))
 				assert.Equal(t, 1, lookups)
 				runtime.GC()
-				if layer != "tracer" {
+				if !l.keeps {
 					assert.Nil(t, pages[len(pages)-2].Value())
 				}
 				runtime.KeepAlive(ctx)
@@ -490,10 +524,16 @@ func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 // the first does, and a page adds one link to the chain of a lookup.
 func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 	retry := retrytest.RetryEvery(0)
-	timeout := httpretry.Policy{AttemptTimeout: time.Hour}
 	refused := retrytest.RetryEvery(0)
 	refused.Budget = retrytest.UsedUp{}
-	for name, policy := range map[string]httpretry.Policy{"retry": retry, "timeout": timeout, "refused": refused} {
+	for name, tt := range map[string]struct {
+		policy httpretry.Policy
+		fails  int // attempts of each page
+	}{
+		"retry":   {retry, 1},
+		"timeout": {httpretry.Policy{AttemptTimeout: time.Hour}, 0},
+		"refused": {refused, 1},
+	} {
 		for layer, change := range map[string]func(*http.Request) *http.Request{
 			"no layer": func(req *http.Request) *http.Request { return req },
 			"signer":   func(req *http.Request) *http.Request { return req.Clone(req.Context()) },
@@ -504,7 +544,7 @@ func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					sent = weak.Make(req)
 					status := 200
-					if name == "refused" || name == "retry" && httpretry.Attempt(req.Context()) == 1 {
+					if httpretry.Attempt(req.Context()) <= tt.fails {
 						status = 503
 					}
 					return &http.Response{
@@ -512,12 +552,12 @@ func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 						ContentLength: 4, Body: io.NopCloser(strings.NewReader("page")),
 					}, nil
 				})
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: tt.policy})
 				lookups := 0
 				var ctx context.Context = countingContext{context.Background(), &lookups}
 				var requests []weak.Pointer[http.Request]
 				for range pages {
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 					require.NoError(t, err)
 					retrytest.ReadBody(t, resp)
 					requests = append(requests, sent)
@@ -544,14 +584,15 @@ func TestResponseRequestWithIncomparableContext(t *testing.T) {
 		context.Context
 		_ func()
 	}
-	inner := retrytest.Play(retrytest.Status(503))
+	inner := retrytest.Play(s503)
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		return inner.RoundTrip(req.WithContext(req.Context())) // which is a copy
 	})
-	req := retrytest.Request(t, "GET", "http://a.test/", "")
+	req := newGet(t)
 	req = req.WithContext(incomparable{Context: req.Context()})
 	// The checks of retrytest.New compare contexts.
-	resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}}).RoundTrip(req)
+	resp, err := retrytest.Unchecked(t,
+		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}}).RoundTrip(req)
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Same(t, req.URL, resp.Request.URL)

@@ -12,7 +12,6 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"runtime"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -44,11 +43,15 @@ func TestPanicWithCancel(t *testing.T) {
 // caused.
 func TestCanceledUpload(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+		srv := httptest.NewUnstartedServer(
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+			}))
 		srv.EnableHTTP2 = http2
 		srv.StartTLS()
 		t.Cleanup(srv.Close)
-		transport := retrytest.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)})
+		transport := retrytest.New(t,
+			httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)})
 		for range 100 {
 			r, w := io.Pipe()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -86,13 +89,18 @@ func TestCanceledUploadAfterAFailure(t *testing.T) {
 			}
 			return &http.Response{StatusCode: 503, Body: http.NoBody}, nil
 		})
-		req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")).WithContext(ctx)
+		req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")).
+			WithContext(ctx)
 		req.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			RoundTrip(req)
 		if failed {
-			require.EqualError(t, err, "httpretry: gave up after 3 attempts (canceled): context canceled")
+			require.EqualError(t, err,
+				"httpretry: gave up after 3 attempts (canceled): context canceled")
 		} else {
-			require.EqualError(t, err, "httpretry: gave up after 3 attempts (canceled): context canceled (last attempt: status 503)")
+			require.EqualError(t, err,
+				"httpretry: gave up after 3 attempts (canceled): context canceled (last attempt: "+
+					"status 503)")
 		}
 	}
 }
@@ -104,47 +112,53 @@ func TestCancelInFlight(t *testing.T) {
 	cause := errors.New("cause")
 	for name, tt := range map[string]struct {
 		derive func(context.Context) (context.Context, context.CancelFunc)
+		cancel bool // after a minute, in which a deadline passes by itself
 		want   []error
 	}{
-		"cancel": {context.WithCancel, []error{context.Canceled}},
+		"cancel": {context.WithCancel, true, []error{context.Canceled}},
 		"cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancelCause(ctx)
 			return ctx, func() { cancel(cause) }
-		}, []error{context.Canceled, cause}},
+		}, true, []error{context.Canceled, cause}},
 		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Minute)
-		}, []error{context.DeadlineExceeded}},
+		}, false, []error{context.DeadlineExceeded}},
 		"deadline with cause": {func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeoutCause(ctx, time.Minute, cause)
-		}, []error{context.DeadlineExceeded, cause}},
+		}, false, []error{context.DeadlineExceeded, cause}},
 	} {
 		for _, method := range []string{"GET", "POST"} {
 			for _, attempt := range []int{1, 2} {
 				t.Run(fmt.Sprintf("%s/%s/%d", name, method, attempt), func(t *testing.T) {
-					inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
-						var requests atomic.Int32
-						base := start(func(w http.ResponseWriter, r *http.Request) {
-							if int(requests.Add(1)) < attempt {
-								w.WriteHeader(http.StatusTooEarly)
-								return
+					inVirtualTime(t,
+						func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+							var requests atomic.Int32
+							base := start(func(w http.ResponseWriter, r *http.Request) {
+								if int(requests.Add(1)) < attempt {
+									w.WriteHeader(http.StatusTooEarly)
+									return
+								}
+								<-r.Context().Done()
+							})
+							ctx, cancel := tt.derive(t.Context())
+							defer cancel()
+							if tt.cancel {
+								time.AfterFunc(time.Minute, cancel)
 							}
-							<-r.Context().Done()
+							events, began := new(retrytest.Record), time.Now()
+							_, err := retrytest.New(t, httpretry.Config{
+								Base: base, Policy: retrytest.RetryEvery(0),
+								Observe: events.Observe}).
+								RoundTrip(
+									retrytest.Request(t, method, "http://a.test/", "").
+										WithContext(ctx))
+							assert.Equal(t, time.Minute, time.Since(began))
+							for _, want := range tt.want {
+								require.ErrorIs(t, err, want)
+							}
+							assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
+							assert.EqualValues(t, attempt, requests.Load())
 						})
-						ctx, cancel := tt.derive(t.Context())
-						defer cancel()
-						if !strings.HasPrefix(name, "deadline") {
-							time.AfterFunc(time.Minute, cancel)
-						}
-						events, began := new(retrytest.Record), time.Now()
-						_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
-							RoundTrip(retrytest.Request(t, method, "http://a.test/", "").WithContext(ctx))
-						assert.Equal(t, time.Minute, time.Since(began))
-						for _, want := range tt.want {
-							require.ErrorIs(t, err, want)
-						}
-						assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
-						assert.EqualValues(t, attempt, requests.Load())
-					})
 				})
 			}
 		}
@@ -172,7 +186,8 @@ func TestRequestCancel(t *testing.T) {
 						time.AfterFunc(after, func() { close(ch) })
 					}
 					events, began := new(retrytest.Record), time.Now()
-					_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					_, err := retrytest.New(t, httpretry.Config{Base: base,
+						Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 					require.Error(t, err)
 					assert.Equal(t, after, time.Since(began))
 					if after == 0 {
@@ -199,9 +214,11 @@ func TestDeadlineAtRetryAfter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 				defer cancel()
-				base, events := retrytest.Play(retrytest.Status(503, "Retry-After", "2"), retrytest.Status(200)), new(retrytest.Record)
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				base, events := retrytest.Play(retrytest.Status(503, "Retry-After", "2"), s200),
+					new(retrytest.Record)
+				resp, err := retrytest.New(t, httpretry.Config{
+					Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				require.Len(t, base.Attempts(), tt.attempts)
@@ -222,16 +239,18 @@ func TestZeroDeadline(t *testing.T) {
 	t.Run("over", func(t *testing.T) {
 		ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
 		defer cancel()
-		base := retrytest.Play(retrytest.Status(200))
+		base := retrytest.Play(s200)
 		_, err := retrytest.New(t, httpretry.Config{Base: base}).
-			RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("x")).WithContext(ctx))
+			RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("x")).
+				WithContext(ctx))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Empty(t, base.Attempts())
 	})
 	t.Run("not noticed", func(t *testing.T) {
-		base, events := retrytest.Play(retrytest.Status(503)), new(retrytest.Record)
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(zeroDeadline{t.Context()}))
+		base, events := retrytest.Play(s503), new(retrytest.Record)
+		resp, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
+			RoundTrip(newGet(t).WithContext(zeroDeadline{t.Context()}))
 		require.NoError(t, err)
 		assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
 		assert.Len(t, base.Attempts(), 1)
@@ -266,7 +285,9 @@ func TestClientTimeoutOverAll(t *testing.T) {
 					time.Sleep(time.Second)
 					w.WriteHeader(http.StatusServiceUnavailable)
 				})
-				client := &http.Client{Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(tt.wait)}), Timeout: 3500 * time.Millisecond}
+				client := &http.Client{
+					Transport: retrytest.New(t, httpretry.Config{Base: base,
+						Policy: retrytest.RetryEvery(tt.wait)}), Timeout: 3500 * time.Millisecond}
 				began := time.Now()
 				_, err := client.Get("http://a.test/")
 				assert.Equal(t, tt.took, time.Since(began))
@@ -274,7 +295,9 @@ func TestClientTimeoutOverAll(t *testing.T) {
 				require.ErrorAs(t, err, &clients)
 				assert.True(t, clients.Timeout())
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Regexp(t, `^Get "http://a\.test/": .*(context deadline exceeded|request canceled)`, err.Error())
+				assert.Regexp(t,
+					`^Get "http://a\.test/": .*(context deadline exceeded|request canceled)`,
+					err.Error())
 			})
 		})
 	}
@@ -290,25 +313,31 @@ func TestContextReachesEveryAttempt(t *testing.T) {
 		for _, method := range []string{"GET", "POST"} {
 			for _, timeout := range []time.Duration{0, time.Hour} {
 				t.Run(fmt.Sprintf("%s/%v", method, timeout), func(t *testing.T) {
-					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					handler := func(w http.ResponseWriter, r *http.Request) {
 						_, _ = io.Copy(io.Discard, r.Body)
 						if attemptOf(r) < 3 {
-							w.WriteHeader(http.StatusTooEarly) // after which a POST may be sent again
+							// after which a POST may be sent again
+							w.WriteHeader(http.StatusTooEarly)
 						}
-					})
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					var values []any
 					seen := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						values = append(values, req.Context().Value(key{}))
 						return base.RoundTrip(req)
 					})
 					var gotConn, wroteHeaders, firstByte atomic.Int32
-					wroteRequest := make(chan struct{}, 10) // over HTTP/2 possibly after the response
-					ctx := httptrace.WithClientTrace(context.WithValue(t.Context(), key{}, "v"), &httptrace.ClientTrace{
-						GotConn:              func(httptrace.GotConnInfo) { gotConn.Add(1) },
-						WroteHeaders:         func() { wroteHeaders.Add(1) },
-						WroteRequest:         func(httptrace.WroteRequestInfo) { wroteRequest <- struct{}{} },
-						GotFirstResponseByte: func() { firstByte.Add(1) },
-					})
+					// over HTTP/2 possibly after the response
+					wroteRequest := make(chan struct{}, 10)
+					ctx := httptrace.WithClientTrace(
+						context.WithValue(t.Context(), key{}, "v"), &httptrace.ClientTrace{
+							GotConn:      func(httptrace.GotConnInfo) { gotConn.Add(1) },
+							WroteHeaders: func() { wroteHeaders.Add(1) },
+							WroteRequest: func(httptrace.WroteRequestInfo) {
+								wroteRequest <- struct{}{}
+							},
+							GotFirstResponseByte: func() { firstByte.Add(1) },
+						})
 					policy := retrytest.RetryEvery(0)
 					policy.AttemptTimeout = timeout
 					resp, err := retrytest.New(t, httpretry.Config{Base: seen, Policy: policy}).
@@ -317,11 +346,13 @@ func TestContextReachesEveryAttempt(t *testing.T) {
 					retrytest.ReadBody(t, resp)
 					assert.Equal(t, []any{"v", "v", "v"}, values)
 					for name, n := range map[string]*atomic.Int32{
-						"GotConn": &gotConn, "WroteHeaders": &wroteHeaders, "GotFirstResponseByte": &firstByte,
+						"GotConn": &gotConn, "WroteHeaders": &wroteHeaders,
+						"GotFirstResponseByte": &firstByte,
 					} {
 						assert.EqualValues(t, 3, n.Load(), name)
 					}
-					waitFor(t, "WroteRequest", func() { <-wroteRequest; <-wroteRequest; <-wroteRequest })
+					waitFor(t, "WroteRequest",
+						func() { <-wroteRequest; <-wroteRequest; <-wroteRequest })
 					assert.Empty(t, wroteRequest)
 				})
 			}
@@ -334,14 +365,17 @@ func TestMaxElapsedEdges(t *testing.T) {
 	for _, tt := range []struct {
 		max      time.Duration
 		attempts int
-	}{{time.Millisecond, 1}, {3*time.Second - 1, 1}, {3 * time.Second, 2}, {3*time.Second + 1, 2}, {6*time.Second - 1, 2}, {6 * time.Second, 3}} {
+	}{{time.Millisecond, 1}, {3*time.Second - 1, 1}, {3 * time.Second, 2}, {3*time.Second + 1, 2},
+		{6*time.Second - 1, 2}, {6 * time.Second, 3}} {
 		t.Run(tt.max.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base, events := retrytest.Play(retrytest.Step{Status: 503, Takes: time.Second}), new(retrytest.Record)
+				base, events := retrytest.Play(retrytest.Step{Status: 503, Takes: time.Second}),
+					new(retrytest.Record)
 				policy := retrytest.RetryEvery(2 * time.Second)
 				policy.MaxElapsed = tt.max
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+				resp, err := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+					RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				assert.Len(t, base.Attempts(), tt.attempts)
@@ -365,16 +399,18 @@ func (o hiddenContext) Value(key any) any {
 
 // Hazard E6, K6: the context of every attempt is canceled in the end.
 func TestNoContextIsLost(t *testing.T) {
-	for _, steps := range [][]retrytest.Step{
-		{retrytest.Status(200)}, {retrytest.Status(503)}, {retrytest.Status(425), retrytest.Status(204)}, {retrytest.Fails(retrytest.ErrRefused), retrytest.Status(200)}, {retrytest.Fails(retrytest.ErrReset)}, {{Status: 200, Takes: time.Hour}},
+	for _, steps := range []script{
+		{s200}, {s503}, {s425, s204}, {refused, s200}, {reset}, {{Status: 200, Takes: time.Hour}},
 	} {
 		for _, method := range []string{"GET", "POST", "HEAD"} {
 			synctest.Test(t, func(t *testing.T) {
 				parent, cancel := context.WithCancel(context.Background())
 				policy := retrytest.RetryEvery(time.Second)
 				policy.AttemptTimeout = time.Minute
-				resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...), Policy: policy}).
-					RoundTrip(retrytest.Request(t, method, "http://a.test/", "text").WithContext(hiddenContext{parent}))
+				resp, err := retrytest.New(t,
+					httpretry.Config{Base: retrytest.Play(steps...), Policy: policy}).
+					RoundTrip(retrytest.Request(t, method, "http://a.test/", "text").
+						WithContext(hiddenContext{parent}))
 				if err == nil && method != "HEAD" {
 					retrytest.ReadBody(t, resp)
 				} else if err == nil {
@@ -399,7 +435,8 @@ func TestTimersAreStopped(t *testing.T) {
 			time.AfterFunc(20*time.Millisecond, cancel)
 			_, _ = rt.RoundTrip(req)
 		},
-		"canceled while waiting": func(rt http.RoundTripper, req *http.Request, cancel context.CancelFunc) {
+		"canceled while waiting": func(rt http.RoundTripper, req *http.Request,
+			cancel context.CancelFunc) {
 			req.Header.Set("X-Want", "503")
 			time.AfterFunc(20*time.Millisecond, cancel)
 			_, _ = rt.RoundTrip(req)
@@ -412,9 +449,11 @@ func TestTimersAreStopped(t *testing.T) {
 					<-req.Context().Done()
 					return nil, req.Context().Err()
 				case "503":
-					return &http.Response{StatusCode: 503, Body: io.NopCloser(bytes.NewReader(nil))}, nil
+					return &http.Response{
+						StatusCode: 503, Body: io.NopCloser(bytes.NewReader(nil))}, nil
 				}
-				return &http.Response{StatusCode: 200, Body: io.NopCloser(bytes.NewReader(nil))}, nil
+				return &http.Response{StatusCode: 200, Body: io.NopCloser(bytes.NewReader(nil))},
+					nil
 			})
 			policy := retrytest.RetryEvery(time.Hour)
 			policy.AttemptTimeout = time.Hour
@@ -468,7 +507,8 @@ func TestContextDoneBeforeSending(t *testing.T) {
 				defer cancel()
 				base, body := faults.Base(t, nil), retrytest.Counted("text")
 				req := retrytest.Streamed(t, method, "http://a.test/", body).WithContext(ctx)
-				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{AttemptTimeout: time.Minute}}).RoundTrip(req)
+				_, err := retrytest.New(t, httpretry.Config{Base: base,
+					Policy: httpretry.Policy{AttemptTimeout: time.Minute}}).RoundTrip(req)
 				require.Error(t, err)
 				for _, want := range tt.is {
 					assert.ErrorIs(t, err, want)
@@ -478,7 +518,8 @@ func TestContextDoneBeforeSending(t *testing.T) {
 				}
 				var all *httpretry.Error
 				assert.False(t, errors.As(err, &all), "%v", err)
-				_, plain := base.RoundTrip(retrytest.Request(t, method, "http://a.test/", "").WithContext(ctx))
+				_, plain := base.RoundTrip(
+					retrytest.Request(t, method, "http://a.test/", "").WithContext(ctx))
 				assert.ErrorIs(t, err, plain, "what net/http returns")
 			})
 		}
@@ -488,7 +529,8 @@ func TestContextDoneBeforeSending(t *testing.T) {
 // A request that its caller cancels did not time out, even if the attempt
 // before did. The text of that attempt's error stays.
 func TestCancelAfterAttemptTimeout(t *testing.T) {
-	for _, when := range []time.Duration{90 * time.Second, 150 * time.Second} { // in the wait after the first attempt, in the second attempt
+	// in the wait after the first attempt, in the second attempt
+	for _, when := range []time.Duration{90 * time.Second, 150 * time.Second} {
 		t.Run(when.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -498,7 +540,7 @@ func TestCancelAfterAttemptTimeout(t *testing.T) {
 				policy.AttemptTimeout = time.Minute
 				base := retrytest.Play(retrytest.Step{Status: 200, Takes: time.Hour})
 				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+					RoundTrip(newGet(t).WithContext(ctx))
 				require.ErrorIs(t, err, context.Canceled)
 				require.NotErrorIs(t, err, context.DeadlineExceeded)
 				var all *httpretry.Error
@@ -521,9 +563,10 @@ func TestDeadlineDuringWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
-		base := retrytest.Play(retrytest.Fails(retrytest.ErrReset))
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		base := retrytest.Play(reset)
+		_, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)}).
+			RoundTrip(newGet(t).WithContext(ctx))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
 		assert.True(t, all.Timeout(), "as the cause of the cancel is")

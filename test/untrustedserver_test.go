@@ -32,17 +32,21 @@ const (
 func wireRetryAfter() map[string]time.Duration {
 	const s, ms = time.Second, time.Millisecond
 	tests := map[string]time.Duration{
-		"Retry-After: 7": 7 * s, "Retry-After:\t 7 \t": 7 * s, "retry-after: 007": 7 * s, "RETRY-AFTER: 7.25": 7250 * ms,
-		"Retry-After: 60": 60 * s, "Retry-After: 61": tooLong, "Retry-After: 60.000000001": tooLong,
-		"Retry-After: 9223372036": tooLong, "Retry-After: 9223372037": tooLong, "Retry-After: 9223372036854775808": tooLong,
-		"Retry-After: 18446744073709551617":                             tooLong,
-		"Retry-After: " + strings.Repeat("9", 100_000):                  tooLong,
-		"Retry-After: Sat, 01 Jan 2000 00:00:30 GMT":                    30 * s,
-		"Retry-After: Saturday, 01-Jan-00 00:00:30 GMT":                 30 * s,
-		"Retry-After: Sat Jan  1 00:00:30 2000":                         30 * s,
-		"Retry-After: Sat, 01 Jan 2000 00:01:01 GMT":                    tooLong,
-		"Retry-After: Fri, 31 Dec 9999 23:59:59 GMT":                    tooLong,
-		"Retry-After: 946684830":                                        tooLong, // less than 1e9, so seconds: 30 years
+		"Retry-After: 7": 7 * s, "Retry-After:\t 7 \t": 7 * s, "retry-after: 007": 7 * s,
+		"RETRY-AFTER: 7.25": 7250 * ms,
+		"Retry-After: 60":   60 * s, "Retry-After: 61": tooLong,
+		"Retry-After: 60.000000001": tooLong,
+		"Retry-After: 9223372036":   tooLong, "Retry-After: 9223372037": tooLong,
+		"Retry-After: 9223372036854775808":              tooLong,
+		"Retry-After: 18446744073709551617":             tooLong,
+		"Retry-After: " + strings.Repeat("9", 100_000):  tooLong,
+		"Retry-After: Sat, 01 Jan 2000 00:00:30 GMT":    30 * s,
+		"Retry-After: Saturday, 01-Jan-00 00:00:30 GMT": 30 * s,
+		"Retry-After: Sat Jan  1 00:00:30 2000":         30 * s,
+		"Retry-After: Sat, 01 Jan 2000 00:01:01 GMT":    tooLong,
+		"Retry-After: Fri, 31 Dec 9999 23:59:59 GMT":    tooLong,
+		// less than 1e9, so seconds: 30 years
+		"Retry-After: 946684830":                                        tooLong,
 		"Retry-After: 1000000000":                                       tooLong, // the year 2001
 		"Retry-After: Fri, 31 Dec 1999 23:59:59 GMT":                    ignored,
 		"Retry-After: Sun, 06 Nov 1994 08:49:37 GMT":                    ignored,
@@ -53,18 +57,29 @@ func wireRetryAfter() map[string]time.Duration {
 		"Retry-After: 30\r\nRetry-After: -1":                            30 * s,
 		"Retry-After: 5\r\nRetry-After: 61":                             tooLong,
 		"Retry-After: Sat, 01 Jan 2000 00:00:20 GMT\r\nRetry-After: 15": 20 * s,
-		"retry-after-ms: 7500":                                          7500 * ms, "x-ms-retry-after-ms: 7500": 7500 * ms, "Retry-After-Ms: 60001": tooLong,
-		"retry-after-ms: 7500\r\nRetry-After: 30": 7500 * ms, "retry-after-ms: x\r\nRetry-After: 30": 30 * s,
-		"retry-after-ms: 9223372036855": tooLong, "retry-after-ms: -7500": ignored,
-		`RateLimit: "a";r=0;t=30`: 30 * s, `RateLimit: "a";r=1;t=30`: ignored, `RateLimit: "a";r=0;t=99999999999999999999`: tooLong,
-		`RateLimit: "a, b;r=1";r=0;t=10, "c";r=0;t=30`: 30 * s, `RateLimit: "a;r=0;t=30`: ignored,
-		"RateLimit-Reset: 30\r\nRateLimit-Remaining: 0": 30 * s, "RateLimit-Reset: 30\r\nRateLimit-Remaining: 1": ignored,
-		"X-RateLimit-Reset: 30\r\nX-RateLimit-Remaining: 0": 30 * s, "X-RateLimit-Reset: 30": ignored,
+		"retry-after-ms: 7500":                                          7500 * ms,
+		"x-ms-retry-after-ms: 7500":                                     7500 * ms,
+		"Retry-After-Ms: 60001":                                         tooLong,
+		"retry-after-ms: 7500\r\nRetry-After: 30":                       7500 * ms,
+		"retry-after-ms: x\r\nRetry-After: 30":                          30 * s,
+		"retry-after-ms: 9223372036855":                                 tooLong,
+		"retry-after-ms: -7500":                                         ignored,
+		`RateLimit: "a";r=0;t=30`:                                       30 * s,
+		`RateLimit: "a";r=1;t=30`:                                       ignored,
+		`RateLimit: "a";r=0;t=99999999999999999999`:                     tooLong,
+		`RateLimit: "a, b;r=1";r=0;t=10, "c";r=0;t=30`:                  30 * s,
+		`RateLimit: "a;r=0;t=30`:                                        ignored,
+		"RateLimit-Reset: 30\r\nRateLimit-Remaining: 0":                 30 * s,
+		"RateLimit-Reset: 30\r\nRateLimit-Remaining: 1":                 ignored,
+		"X-RateLimit-Reset: 30\r\nX-RateLimit-Remaining: 0":             30 * s,
+		"X-RateLimit-Reset: 30":                                         ignored,
 		"X-RateLimit-Reset: 1000000030\r\nX-RateLimit-Remaining: 0\r\nDate: Sun, 09 Sep 2001 01:46:40 GMT": 30 * s,
 	}
 	for _, value := range []string{
-		"", "-5", "+5", "1e1", "1_0", "９", "٩", "5, 10", "5,10", "5;x", "0x10", "NaN", "Inf", "+Inf", "-Inf", "-0", "1.", ".5",
-		"Sat, 01 Jan 2000 00:00:30 UTC", "Sat, 01 Jan 2000 00:00:30 +0000", "Sat, 01 Jan 2000 00:00:60 GMT", "sat, 01 jan 2000 00:00:30 gmt",
+		"", "-5", "+5", "1e1", "1_0", "９", "٩", "5, 10", "5,10", "5;x", "0x10", "NaN", "Inf",
+		"+Inf", "-Inf", "-0", "1.", ".5",
+		"Sat, 01 Jan 2000 00:00:30 UTC", "Sat, 01 Jan 2000 00:00:30 +0000",
+		"Sat, 01 Jan 2000 00:00:60 GMT", "sat, 01 jan 2000 00:00:30 gmt",
 		"\xff\xfe", "\u0085", "30\u2028", "\u00a030", `"30"`,
 	} {
 		tests["Retry-After: "+value] = ignored
@@ -100,7 +115,8 @@ func TestRetryAfterOnTheWire(t *testing.T) {
 		for _, code := range []int{429, 503, 404} {
 			t.Run(fmt.Sprintf("%d %.120q", code, lines), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					seen := askOnTheWire(t, code, lines+"\r\nX-Should-Retry: true", retrytest.RetryEvery(backoff))
+					seen := askOnTheWire(t, code, lines+"\r\nX-Should-Retry: true",
+						retrytest.RetryEvery(backoff))
 					if asked == tooLong {
 						require.Len(t, seen, 1)
 						return
@@ -128,7 +144,8 @@ func TestRetryAfterOnTheWireOfSuccesses(t *testing.T) {
 		return httpretry.Final
 	}
 	for _, code := range []int{200, 202, 301, 303, 307, 399} {
-		for _, lines := range []string{"Retry-After: 30", "Retry-After: 9223372037", "retry-after-ms: 99999", `RateLimit: "a";r=0;t=30`} {
+		for _, lines := range []string{"Retry-After: 30", "Retry-After: 9223372037",
+			"retry-after-ms: 99999", `RateLimit: "a";r=0;t=30`} {
 			synctest.Test(t, func(t *testing.T) {
 				seen := askOnTheWire(t, code, lines+"\r\nX-Should-Retry: true", policy)
 				assert.Equal(t, []time.Duration{0, time.Second}, seen, "%d %s", code, lines)
@@ -151,7 +168,9 @@ func askOnTheWire(t *testing.T, code int, lines string, policy httpretry.Policy)
 			if len(seen) > 1 {
 				c.Respond(200, body)
 			} else {
-				c.Send(fmt.Sprintf("HTTP/1.1 %d Busy\r\n%s\r\nContent-Length: %d\r\n\r\n%s", code, lines, len(body), body))
+				c.Send(
+					fmt.Sprintf("HTTP/1.1 %d Busy\r\n%s\r\nContent-Length: %d\r\n\r\n%s", code,
+						lines, len(body), body))
 			}
 			return true
 		})
@@ -164,7 +183,7 @@ func askOnTheWire(t *testing.T, code int, lines string, policy httpretry.Policy)
 		}
 		return resp, err
 	})
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	if len(seen) == 1 {
 		assert.Equal(t, code, resp.StatusCode)
@@ -237,10 +256,10 @@ func TestEveryStatus(t *testing.T) {
 		}
 	})
 	for _, method := range []string{"GET", "POST"} {
-		for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
+		for _, protocol := range []string{retrytest.HTTP1, retrytest.HTTP2} {
 			t.Run(protocol+"/"+method, func(t *testing.T) {
 				srv, base, codes := http1, faults.Base(t, nil), 1000
-				if protocol == "HTTP/2" {
+				if protocol == retrytest.HTTP2 {
 					srv, base, codes = http2.Server, faults.HTTP2Base(t), 1200
 				}
 				policy := retrytest.RetryEvery(0)
@@ -256,7 +275,8 @@ func TestEveryStatus(t *testing.T) {
 }
 
 // askForStatus sends a request that the server always answers with code.
-func askForStatus(t *testing.T, transport http.RoundTripper, srv *faults.Server, method string, code int) {
+func askForStatus(t *testing.T, transport http.RoundTripper, srv *faults.Server,
+	method string, code int) {
 	before := srv.Requests.Load()
 	resp, err := transport.RoundTrip(retrytest.Request(t, method, srv.URL(), ""))
 	require.NoError(t, err, code)
@@ -290,7 +310,8 @@ func TestNoStatus(t *testing.T) {
 		c.Send("HTTP/1.1 " + status.Load().(string) + "\r\nContent-Length: 0\r\n\r\n")
 		return true
 	})
-	for _, text := range []string{"", " ", "99", "1000", "2 0", "abc", "-10", "0x1", "٢٠٠", "\x00\x00\x00", "5030", "503\x00"} {
+	for _, text := range []string{"", " ", "99", "1000", "2 0", "abc", "-10", "0x1", "٢٠٠",
+		"\x00\x00\x00", "5030", "503\x00"} {
 		status.Store(text)
 		for method, want := range map[string]int32{"GET": 3, "POST": 1} {
 			policy := retrytest.RetryEvery(0)
@@ -346,25 +367,29 @@ func http1Bombs() map[string]bomb {
 	chunked := line + "\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n"
 	early := "HTTP/1.1 103 Early Hints\r\n"
 	return map[string]bomb{
-		"line of 1 MB":          flood(true, noBound, line+"\r\nX: "+times(kilo*kilo, "x")+emptyBody, ""),
-		"large line":            flood(true, noBound, line+"\r\nX: "+times(megabytes()*kilo*kilo, "x")+emptyBody, ""),
-		"line of 11 MB":         flood(false, noBound, line+"\r\nX: "+times(11*kilo*kilo, "x")+emptyBody, ""),
-		"endless line":          flood(false, 0, line+"\r\nX: ", "x"),
-		"100,000 lines":         flood(true, noBound, line+times(100_000, "\r\nX-Line: xxxxxxxx")+emptyBody, ""),
+		"line of 1 MB": flood(true, noBound, line+"\r\nX: "+times(kilo*kilo, "x")+emptyBody, ""),
+		"large line": flood(
+			true, noBound, line+"\r\nX: "+times(megabytes()*kilo*kilo, "x")+emptyBody, ""),
+		"line of 11 MB": flood(
+			false, noBound, line+"\r\nX: "+times(11*kilo*kilo, "x")+emptyBody, ""),
+		"endless line": flood(false, 0, line+"\r\nX: ", "x"),
+		"100,000 lines": flood(
+			true, noBound, line+times(100_000, "\r\nX-Line: xxxxxxxx")+emptyBody, ""),
 		"endless lines":         flood(false, 0, line, "\r\nX-Line: xxxxxxxx"),
 		"endless folded line":   flood(false, 0, line+"\r\nX-Line: x", "\r\n x"),
 		"endless name":          flood(false, 0, line+"\r\n", "X"),
 		"reason phrase of 1 MB": flood(true, noBound, line+times(kilo*kilo, "x")+emptyBody, ""),
 		"endless reason phrase": flood(false, 0, line, "x"),
 		"endless 1xx":           flood(false, 0, "", early+"\r\n"),
-		"endless large 1xx":     flood(false, 0, "", early+"Link: "+times(100*kilo, "x")+"\r\n\r\n"),
-		"endless 100":           flood(false, 0, "", "HTTP/1.1 100 Continue\r\n\r\n"),
-		"endless chunk size":    flood(true, 0, chunked, "0"),
-		"endless extension":     flood(true, 0, chunked+"1;", "x=y;"),
-		"chunks of extensions":  flood(true, 0, chunked, "1;"+times(4000, "x")+"\r\nx\r\n"),
-		"endless trailer line":  flood(true, 0, chunked+"0\r\nX: ", "x"),
-		"endless trailers":      flood(true, 0, chunked+"0\r\n", "X: x\r\n"),
-		"endless body":          flood(true, 0, line+"\r\n\r\n", "x"),
+		"endless large 1xx": flood(
+			false, 0, "", early+"Link: "+times(100*kilo, "x")+"\r\n\r\n"),
+		"endless 100":          flood(false, 0, "", "HTTP/1.1 100 Continue\r\n\r\n"),
+		"endless chunk size":   flood(true, 0, chunked, "0"),
+		"endless extension":    flood(true, 0, chunked+"1;", "x=y;"),
+		"chunks of extensions": flood(true, 0, chunked, "1;"+times(4000, "x")+"\r\nx\r\n"),
+		"endless trailer line": flood(true, 0, chunked+"0\r\nX: ", "x"),
+		"endless trailers":     flood(true, 0, chunked+"0\r\n", "X: x\r\n"),
+		"endless body":         flood(true, 0, line+"\r\n\r\n", "x"),
 	}
 }
 
@@ -386,12 +411,15 @@ func http2Bombs() map[string]bomb {
 			}
 			s.Header(true, fields...)
 		}, answers: true, limit: noBound},
-		"header of 11 MB":  {http2: large(11 * kilo * kilo), limit: noBound},
-		"100,000 fields":   {http2: block(pseudo + times(100_000, field)), answers: true, limit: noBound},
+		"header of 11 MB": {http2: large(11 * kilo * kilo), limit: noBound},
+		"100,000 fields": {
+			http2: block(pseudo + times(100_000, field)), answers: true, limit: noBound},
 		"1,000,000 fields": {http2: block(pseudo + times(1_000_000, field))},
 		// In the dynamic table after its first use, then a byte each (RFC 7541
 		// sections 6.1 and 6.2.1).
-		"one field a million times": {http2: block(pseudo + "\x40\x01x\x7f\xa1\x1e" + times(4000, "x") + times(1_000_000, "\xbe"))},
+		"one field a million times": {
+			http2: block(
+				pseudo + "\x40\x01x\x7f\xa1\x1e" + times(4000, "x") + times(1_000_000, "\xbe"))},
 	}
 }
 
@@ -404,7 +432,8 @@ func http2Floods() map[string]bomb {
 			for s.Frame(faults.FrameContinue, 0, s.ID, []byte(times(1000, field))) {
 			}
 		}},
-		"10,000 empty CONTINUATION": {http2: func(s faults.Stream) { // net/http has no bound for these
+		// net/http has no bound for these
+		"10,000 empty CONTINUATION": {http2: func(s faults.Stream) {
 			s.Frame(faults.FrameHeaders, 0, s.ID, []byte(pseudo))
 			for range 10_000 {
 				s.Frame(faults.FrameContinue, 0, s.ID, nil)
@@ -412,7 +441,8 @@ func http2Floods() map[string]bomb {
 			s.Close()
 		}},
 		"30,000 1xx": {http2: func(s faults.Stream) { // net/http counts each as 42 bytes
-			frame := "\x00\x00\x0d\x01\x04\x00\x00\x00" + string(rune(s.ID)) + "\x00\x07:status\x03103"
+			frame := "\x00\x00\x0d\x01\x04\x00\x00\x00" + string(rune(s.ID)) +
+				"\x00\x07:status\x03103"
 			for range 30 {
 				s.Send(times(1000, frame))
 			}
@@ -434,11 +464,15 @@ func http2Floods() map[string]bomb {
 // A request to a server that sends endless or huge headers, bodies or frames
 // ends soon, with an error or a response. It is sent no more often than
 // allowed, and a POST only once.
-func TestBombs(t *testing.T) {
+func TestEndlessResponsesEndSoon(t *testing.T) {
 	for _, method := range []string{"GET", "POST"} {
 		for name, b := range http1Bombs() {
 			t.Run("HTTP/1/"+method+"/"+name, func(t *testing.T) {
-				srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { b.http1(c); c.CloseWrite(); return false })
+				srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+					b.http1(c)
+					c.CloseWrite()
+					return false
+				})
 				sendToBomb(t, b, srv, faults.Base(t, nil), method)
 			})
 		}

@@ -47,24 +47,32 @@ func TestWaitOnBudget(t *testing.T) {
 		wait     time.Duration
 		reason   httpretry.Reason
 	}{
-		{name: "503", step: retrytest.Status(503), wait: wait, reason: httpretry.ReasonBudget},
-		{name: "503, copied", policy: copied, step: retrytest.Status(503), wait: wait, reason: httpretry.ReasonBudget},
+		{name: "503", step: s503, wait: wait, reason: httpretry.ReasonBudget},
+		{name: "503, copied", policy: copied, step: s503, wait: wait,
+			reason: httpretry.ReasonBudget},
 		{name: "error", step: retrytest.Fails(boom), wait: wait, reason: httpretry.ReasonBudget},
-		{name: "error, copied", policy: copied, step: retrytest.Fails(boom), wait: wait, reason: httpretry.ReasonBudget},
-		{name: "POST", method: "POST", step: retrytest.Status(425), wait: wait, reason: httpretry.ReasonBudget},
-		{name: "asked for more", step: retrytest.Status(503, "Retry-After", "30"), wait: wait, reason: httpretry.ReasonBudget},
-		{name: "asked for too much", step: retrytest.Status(503, "Retry-After", "61"), reason: httpretry.ReasonRetryAfter},
-		{name: "just before the deadline", step: retrytest.Status(503), deadline: wait + 1, wait: wait, reason: httpretry.ReasonBudget},
-		{name: "at the deadline", step: retrytest.Status(503), deadline: wait, reason: httpretry.ReasonDeadline},
+		{name: "error, copied", policy: copied, step: retrytest.Fails(boom), wait: wait,
+			reason: httpretry.ReasonBudget},
+		{name: "POST", method: "POST", step: s425, wait: wait, reason: httpretry.ReasonBudget},
+		{name: "asked for more", step: retrytest.Status(503, "Retry-After", "30"), wait: wait,
+			reason: httpretry.ReasonBudget},
+		{name: "asked for too much", step: retrytest.Status(503, "Retry-After", "61"),
+			reason: httpretry.ReasonRetryAfter},
+		{name: "just before the deadline", step: s503, deadline: wait + 1, wait: wait,
+			reason: httpretry.ReasonBudget},
+		{name: "at the deadline", step: s503, deadline: wait, reason: httpretry.ReasonDeadline},
 		{name: "negative backoff", policy: func(p *httpretry.Policy) {
 			p.Backoff = strategies.Func(func(int) time.Duration { return -time.Hour })
-		}, step: retrytest.Status(503), reason: httpretry.ReasonBudget},
-		{name: "off", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false }, step: retrytest.Status(503), reason: httpretry.ReasonBudget},
-		{name: "off, error", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false }, step: retrytest.Fails(boom), reason: httpretry.ReasonBudget},
-		{name: "one attempt", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }, step: retrytest.Status(503), reason: httpretry.ReasonAttempts},
-		{name: "not idempotent", method: "POST", step: retrytest.Status(503), reason: httpretry.ReasonNotIdempotent},
-		{name: "permanent", step: retrytest.Status(404), reason: httpretry.ReasonPermanent},
-		{name: "success", step: retrytest.Status(200), reason: httpretry.ReasonSuccess},
+		}, step: s503, reason: httpretry.ReasonBudget},
+		{name: "off", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false }, step: s503,
+			reason: httpretry.ReasonBudget},
+		{name: "off, error", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false },
+			step: retrytest.Fails(boom), reason: httpretry.ReasonBudget},
+		{name: "one attempt", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }, step: s503,
+			reason: httpretry.ReasonAttempts},
+		{name: "not idempotent", method: "POST", step: s503, reason: httpretry.ReasonNotIdempotent},
+		{name: "permanent", step: s404, reason: httpretry.ReasonPermanent},
+		{name: "success", step: s200, reason: httpretry.ReasonSuccess},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -73,10 +81,12 @@ func TestWaitOnBudget(t *testing.T) {
 					tt.policy(&policy)
 				}
 				base, events, start := retrytest.Play(tt.step), new(retrytest.Record), time.Now()
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: func(ctx context.Context, e httpretry.Event) {
+				observe := func(ctx context.Context, e httpretry.Event) {
 					assert.Zero(t, time.Since(start))
 					events.Observe(ctx, e)
-				}})
+				}
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: policy, Observe: observe})
 				req := retrytest.Request(t, tt.method, "http://a.test/", "")
 				if tt.deadline > 0 {
 					ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
@@ -105,16 +115,17 @@ func TestCancelDuringWaitOnBudget(t *testing.T) {
 		for _, fails := range []bool{false, true} {
 			t.Run(fmt.Sprintf("Request.Cancel=%t/error=%t", legacy, fails), func(t *testing.T) {
 				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
-					var base http.RoundTripper = start(func(w http.ResponseWriter, _ *http.Request) {
-						w.WriteHeader(http.StatusServiceUnavailable)
-						_, _ = io.WriteString(w, "text")
-					})
+					var base http.RoundTripper = start(
+						func(w http.ResponseWriter, _ *http.Request) {
+							w.WriteHeader(http.StatusServiceUnavailable)
+							_, _ = io.WriteString(w, "text")
+						})
 					if fails {
-						base = retrytest.Play(retrytest.Fails(retrytest.ErrReset))
+						base = retrytest.Play(reset)
 					}
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					req := retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
+					req := newGet(t).WithContext(ctx)
 					if legacy {
 						canceled := make(chan struct{})
 						//lint:ignore SA1019 http.Client sets it
@@ -123,7 +134,8 @@ func TestCancelDuringWaitOnBudget(t *testing.T) {
 					}
 					time.AfterFunc(time.Second, cancel)
 					began := time.Now()
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)}).RoundTrip(req)
+					resp, err := retrytest.New(t, httpretry.Config{
+						Base: base, Policy: waitOnBudget(time.Hour)}).RoundTrip(req)
 					assert.Equal(t, time.Second, time.Since(began))
 					if fails {
 						require.ErrorIs(t, err, retrytest.ErrReset)
@@ -195,18 +207,20 @@ func TestWaitOnBudgetHoldsNoConnection(t *testing.T) {
 					base.MaxConnsPerHost = 1
 					var conns atomic.Int32
 					countDials(base, &conns)
-					transport := retrytest.New(t, httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
+					transport := retrytest.New(t,
+						httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
 					start := time.Now()
 					var failing sync.WaitGroup
 					failing.Go(func() {
-						resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/failing", ""))
+						resp, err := transport.RoundTrip(
+							retrytest.Request(t, "GET", "http://a.test/failing", ""))
 						if assert.NoError(t, err) {
 							assert.Equal(t, time.Hour, time.Since(start))
 							assert.Len(t, retrytest.ReadBody(t, resp), size)
 						}
 					})
 					time.Sleep(time.Minute)
-					resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					resp, err := transport.RoundTrip(newGet(t))
 					require.NoError(t, err)
 					assert.Equal(t, time.Minute, time.Since(start))
 					retrytest.ReadBody(t, resp)
@@ -249,18 +263,20 @@ func TestWaitOnBudgetKeepsResponses(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 				// get returns all that a caller sees of the response.
 				get := func(rt http.RoundTripper) []any {
-					resp, err := rt.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+					resp, err := rt.RoundTrip(newGet(t))
 					require.NoError(t, err)
 					resp.Header.Del("Date")
 					body, err := io.ReadAll(resp.Body)
 					_ = resp.Body.Close()
-					return []any{resp.Status, resp.Header, resp.ContentLength, string(body), fmt.Sprintf("%T %[1]v", err), resp.Trailer}
+					return []any{resp.Status, resp.Header, resp.ContentLength, string(body),
+						fmt.Sprintf("%T %[1]v", err), resp.Trailer}
 				}
 				want := get(start(handler))
 				policy := waitOnBudget(wait)
 				policy.AttemptTimeout = time.Second
 				began := time.Now()
-				assert.Equal(t, want, get(retrytest.New(t, httpretry.Config{Base: start(handler), Policy: policy})))
+				assert.Equal(t, want,
+					get(retrytest.New(t, httpretry.Config{Base: start(handler), Policy: policy})))
 				assert.GreaterOrEqual(t, time.Since(began), wait)
 			})
 		})
@@ -289,14 +305,18 @@ func TestWaitOnBudgetSparesTunnels(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					tunnel := new(tunnelBody)
 					base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
-						return &http.Response{StatusCode: tt.status, ProtoMajor: 1, ContentLength: -1, Body: tunnel}, nil
+						return &http.Response{StatusCode: tt.status, ProtoMajor: 1,
+							ContentLength: -1, Body: tunnel}, nil
 					})
 					policy := waitOnBudget(time.Hour)
 					policy.AttemptTimeout = timeout
 					policy.Idempotent = func(*http.Request) bool { return true }
-					policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Transient }
+					policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
+						return httpretry.Transient
+					}
 					start := time.Now()
-					resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+					resp, err := retrytest.Unchecked(t,
+						httpretry.Config{Base: base, Policy: policy}).
 						RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
 					require.NoError(t, err)
 					assert.Equal(t, time.Hour, time.Since(start))
@@ -312,14 +332,15 @@ func TestWaitOnBudgetSparesTunnels(t *testing.T) {
 // panicAfter returns a body that panics once, that long after text was read.
 func panicAfter(text string, wait time.Duration) *retrytest.Body {
 	r, ended := strings.NewReader(text), false
-	return &retrytest.Body{ReadCloser: io.NopCloser(retrytest.ReaderFunc(func(p []byte) (int, error) {
-		if r.Len() > 0 || ended {
-			return r.Read(p)
-		}
-		time.Sleep(wait)
-		ended = true
-		panic("boom")
-	}))}
+	return &retrytest.Body{
+		ReadCloser: io.NopCloser(retrytest.ReaderFunc(func(p []byte) (int, error) {
+			if r.Len() > 0 || ended {
+				return r.Read(p)
+			}
+			time.Sleep(wait)
+			ended = true
+			panic("boom")
+		}))}
 }
 
 // Hazard K4: a panic in the body of a response reaches the caller, and the
@@ -329,15 +350,18 @@ func TestPanicWhileWaitingOnBudget(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				answer, upload := panicAfter("text", 0), retrytest.Counted("text")
-				req, sent := retrytest.Request(t, method, "http://a.test/", ""), context.Background()
+				req, sent := retrytest.Request(t, method, "http://a.test/", ""),
+					context.Background()
 				if method == "PUT" {
 					req.Body = upload
 				}
 				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					sent = req.Context()
-					return &http.Response{StatusCode: 503, ProtoMajor: 1, ContentLength: -1, Body: answer}, nil
+					return &http.Response{
+						StatusCode: 503, ProtoMajor: 1, ContentLength: -1, Body: answer}, nil
 				})
-				transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
+				transport := retrytest.Unchecked(t,
+					httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
 				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 				assert.Equal(t, 1, answer.Closes(), "closes of the response's body")
 				if method == "PUT" { // a copy
@@ -355,10 +379,12 @@ func TestPanicOfASlowBodyAfterWaitOnBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := panicAfter("text", time.Minute)
 		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 503, ProtoMajor: 1, ContentLength: -1, Body: body}, nil
+			return &http.Response{StatusCode: 503, ProtoMajor: 1, ContentLength: -1, Body: body},
+				nil
 		})
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: waitOnBudget(time.Second)}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		resp, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: waitOnBudget(time.Second)}).
+			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		assert.Equal(t, "text", readN(t, resp.Body, 4))
 		for range 2 { // the body must not seem to end

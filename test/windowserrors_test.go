@@ -46,17 +46,22 @@ func TestWindowsErrors(t *testing.T) {
 		{"network unreachable", failed("dial", "connectex", wsaeNetUnreach), unprocessed},
 		{"host unreachable", failed("dial", "connectex", wsaeHostUnreach), unprocessed},
 		{"unknown host", &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{
-			Err: "no such host", Name: "a.test", IsNotFound: true, UnwrapErr: os.NewSyscallError("getaddrinfow", wsaHostNotFound),
+			Err: "no such host", Name: "a.test", IsNotFound: true,
+			UnwrapErr: os.NewSyscallError("getaddrinfow", wsaHostNotFound),
 		}}, final},
-		{"idle connection reset", fmt.Errorf("readLoopPeekFailLocked: %w", failed("read", "wsarecv", wsaeConnReset)), unprocessed},
-		{"wrapped", fmt.Errorf("layer: %w", failed("dial", "connectex", wsaeConnRefused)), unprocessed},
-		{"through a proxy", &net.OpError{Op: "proxyconnect", Net: "tcp", Err: failed("dial", "connectex", wsaeConnRefused)}, unprocessed},
+		{"idle connection reset", fmt.Errorf(
+			"readLoopPeekFailLocked: %w", failed("read", "wsarecv", wsaeConnReset)), unprocessed},
+		{"wrapped", fmt.Errorf("layer: %w", failed("dial", "connectex", wsaeConnRefused)),
+			unprocessed},
+		{"through a proxy", &net.OpError{Op: "proxyconnect", Net: "tcp",
+			Err: failed("dial", "connectex", wsaeConnRefused)}, unprocessed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			assert.Equal(t, tt.want, httpretry.Classify(nil, nil, tt.err), "%v", tt.err)
 			sent := map[httpretry.Outcome]int{final: 1, transient: 1, unprocessed: 5}[tt.want]
 			base := retrytest.Play(retrytest.Fails(tt.err))
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+			_, err := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
 				RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
 			require.ErrorIs(t, err, tt.err)
 			assert.Len(t, base.Attempts(), sent)

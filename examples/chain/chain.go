@@ -76,7 +76,8 @@ func show(ctx context.Context, stdout io.Writer, outages, recoveries []experimen
 		if err != nil {
 			return err
 		}
-		parts = append(parts, fmt.Sprintf("%d after %d calls %s", status, saw[e.services()], e.title))
+		parts = append(
+			parts, fmt.Sprintf("%d after %d calls %s", status, saw[e.services()], e.title))
 	}
 	fmt.Fprint(stdout, outro)
 	fmt.Fprintf(stdout, "If the last server fails only once:\n%s.\n", strings.Join(parts, ", "))

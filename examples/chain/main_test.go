@@ -17,7 +17,8 @@ import (
 )
 
 // launch runs the program and fails the test if it leaves a goroutine behind.
-func launch(t *testing.T, ctx context.Context, stdout io.Writer, args ...string) (code int, stderr string) {
+func launch(
+	t *testing.T, ctx context.Context, stdout io.Writer, args ...string) (code int, stderr string) {
 	t.Helper()
 	var errs bytes.Buffer
 	frametest.LeavesNothing(t, func() { code = program.Run(ctx, args, stdout, &errs) })

@@ -113,7 +113,8 @@ func demonstrate(ctx context.Context, out *screen) error {
 	if link.sum != [sha256.Size]byte(sum.Sum(nil)) {
 		return errors.New("the file differs from that of the server")
 	}
-	fmt.Fprintf(out, "  SHA-256 is equal; the link transferred %.2f times the size\n", float64(link.received.Load())/fileSize)
+	fmt.Fprintf(out, "  SHA-256 is equal; the link transferred %.2f times the size\n",
+		float64(link.received.Load())/fileSize)
 	return nil
 }
 

@@ -73,7 +73,8 @@ func (b *progress) Write(p []byte) (int, error) {
 	line := mib(b.written)
 	if b.total > 0 {
 		done := int(b.written * width / b.total)
-		line = fmt.Sprintf("[%s%s] %s of %s", strings.Repeat("#", done), strings.Repeat(" ", width-done), line, mib(b.total))
+		line = fmt.Sprintf("[%s%s] %s of %s", strings.Repeat("#", done),
+			strings.Repeat(" ", width-done), line, mib(b.total))
 	}
 	b.screen.drawn = time.Now()
 	_, err := fmt.Fprintf(b.screen.Writer, "\r\x1b[K  %s", line)

@@ -134,7 +134,8 @@ func (b *backend) count(r *http.Request) int {
 	defer b.mu.Unlock()
 	t := b.tallies[r.Host]
 	t.requests++
-	if key := r.Header.Get("Idempotency-Key"); r.Method == http.MethodPost && (key == "" || !b.keys[key]) {
+	if key := r.Header.Get("Idempotency-Key"); r.Method == http.MethodPost &&
+		(key == "" || !b.keys[key]) {
 		t.charges++
 		b.keys[key] = true
 	}

@@ -81,11 +81,14 @@ type result struct {
 // alternatives, and the first that succeeds is the last.
 func visits() [][]visit {
 	return [][]visit{
-		{{http.MethodPost, "api.example.test", "/charge", result{200, 2, tally{requests: 2, charges: 1}}}},
+		{{http.MethodPost, "api.example.test", "/charge",
+			result{200, 2, tally{requests: 2, charges: 1}}}},
 		{{http.MethodGet, "search.example.test", "/?q=retry", result{200, 3, tally{requests: 3}}}},
 		{
-			{http.MethodGet, "eu.cdn.example.test", "/logo.png", result{503, 1, tally{requests: 1}}},
-			{http.MethodGet, "us.cdn.example.test", "/logo.png", result{200, 1, tally{requests: 1}}},
+			{http.MethodGet, "eu.cdn.example.test", "/logo.png",
+				result{503, 1, tally{requests: 1}}},
+			{http.MethodGet, "us.cdn.example.test", "/logo.png",
+				result{200, 1, tally{requests: 1}}},
 			{http.MethodGet, "ap.cdn.example.test", "/logo.png", result{}}, // not reached
 		},
 	}

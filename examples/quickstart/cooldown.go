@@ -33,16 +33,21 @@ type cooldownCounts struct {
 // cooldowns shows what a policy's Cooldown does with requests that begin while
 // their host is cooling down.
 func (d *demo) cooldowns(ctx context.Context, number int) {
-	d.out.title(fmt.Sprintf("%d. A 429 asks to wait: %d other requests begin before that is over", number, concurrent))
-	d.out.print("  %-26s  %8s  %10s  %9s  %8s\n", "", "requests", "too early", "succeeded", "not sent")
+	d.out.title(
+		fmt.Sprintf("%d. A 429 asks to wait: %d other requests begin before that is over",
+			number, concurrent))
+	d.out.print("  %-26s  %8s  %10s  %9s  %8s\n", "", "requests", "too early",
+		"succeeded", "not sent")
 	const short = 500 * time.Millisecond
 	var problems []error
 	for _, c := range []cooldown{
-		{"Send: only retries wait", httpretry.CooldownSend, short, cooldownCounts{concurrent, concurrent, 0}},
+		{"Send: only retries wait", httpretry.CooldownSend, short,
+			cooldownCounts{concurrent, concurrent, 0}},
 		{"Wait: all wait", httpretry.CooldownWait, short, cooldownCounts{0, concurrent, 0}},
 		// Long, so that it does not end while the requests begin. Nothing waits
 		// for it.
-		{"Fail: none is sent", httpretry.CooldownFail, 50 * time.Second, cooldownCounts{0, 0, concurrent}},
+		{"Fail: none is sent", httpretry.CooldownFail, 50 * time.Second,
+			cooldownCounts{0, 0, concurrent}},
 	} {
 		problems = append(problems, d.cooldown(ctx, c))
 		if ctx.Err() != nil {

@@ -76,9 +76,11 @@ func (s *screen) summary(c *counters) {
 	s.print("  succeeded  %5d%s\n", succeeded, list(c.succeeded, func(attempts, n int) string {
 		return fmt.Sprintf("on attempt %d: %d", attempts, n)
 	}))
-	s.print("  failed     %5d%s\n", c.requests-succeeded, list(c.failed, func(r httpretry.Reason, n int) string {
-		return fmt.Sprintf("%v: %d", r, n)
-	}))
+	s.print(
+		"  failed     %5d%s\n", c.requests-succeeded,
+		list(c.failed, func(r httpretry.Reason, n int) string {
+			return fmt.Sprintf("%v: %d", r, n)
+		}))
 }
 
 // list formats the entries of a count in the order of their keys. Lines after

@@ -73,10 +73,14 @@ func parseFlags(args []string) (options, error) {
 	define(fs, "n", &opts.n, strconv.Atoi, within(1, 100_000), "a whole number from 1 to 100000")
 	define(fs, "rate", &opts.rate, parseFloat, within(0.001, 1000), "a number from 0.001 to 1000")
 	define(fs, "method", &opts.method, parseString, validMethod, "an HTTP method such as GET")
-	define(fs, "attempts", &opts.attempts, strconv.Atoi, within(1, 100), "a whole number from 1 to 100")
-	define(fs, "timeout", &opts.timeout, time.ParseDuration, validTimeout, "a duration of at least 1ms, or 0 for no limit")
-	define(fs, "budget", &budget, parseString, validBudget, "default, unlimited or a number from 0.001 to 1000")
-	define(fs, "strategy", &strategy, parseString, validStrategy, "one of "+strings.Join(strategyNames(), ", "))
+	define(fs, "attempts", &opts.attempts, strconv.Atoi, within(1, 100),
+		"a whole number from 1 to 100")
+	define(fs, "timeout", &opts.timeout, time.ParseDuration, validTimeout,
+		"a duration of at least 1ms, or 0 for no limit")
+	define(fs, "budget", &budget, parseString, validBudget,
+		"default, unlimited or a number from 0.001 to 1000")
+	define(fs, "strategy", &strategy, parseString, validStrategy,
+		"one of "+strings.Join(strategyNames(), ", "))
 	define(fs, "base", &base, time.ParseDuration, notNegative, duration)
 	define(fs, "max", &longest, time.ParseDuration, notNegative, duration)
 	if err := fs.Parse(args); err != nil {
@@ -88,7 +92,8 @@ func parseFlags(args []string) (options, error) {
 	opts.backoff, err = newStrategy(strategy, base, longest)
 	fs.Visit(func(f *flag.Flag) {
 		if opts.url == "" && err == nil {
-			err = fmt.Errorf("-%s %s: want a -url as well, because the demo has no flags", f.Name, f.Value)
+			err = fmt.Errorf("-%s %s: want a -url as well, because the demo has no flags",
+				f.Name, f.Value)
 		}
 	})
 	if fs.NArg() > 0 {
@@ -169,7 +174,8 @@ func validMethod(method string) bool {
 func validStrategy(name string) bool { return slices.Contains(strategyNames(), name) }
 
 func strategyNames() []string {
-	return []string{"constant", "linear", "exponential", "full", "equal", "decorrelated", "aws", "v2"}
+	return []string{
+		"constant", "linear", "exponential", "full", "equal", "decorrelated", "aws", "v2"}
 }
 
 // newStrategy returns the strategy of that name. For a zero base or longest,
@@ -179,7 +185,8 @@ func newStrategy(name string, base, longest time.Duration) (strategies.Strategy,
 	switch name {
 	case "constant":
 		if longest != 0 {
-			return nil, fmt.Errorf("-max %v: -strategy constant waits -base every time and has no -max", longest)
+			return nil, fmt.Errorf(
+				"-max %v: -strategy constant waits -base every time and has no -max", longest)
 		}
 		s = strategies.Constant{Wait: base}
 	case "linear":

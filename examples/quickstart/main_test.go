@@ -25,7 +25,8 @@ import (
 )
 
 // launch runs the program and fails the test if it leaves a goroutine behind.
-func launch(t *testing.T, ctx context.Context, stdout io.Writer, args ...string) (code int, stderr string) {
+func launch(
+	t *testing.T, ctx context.Context, stdout io.Writer, args ...string) (code int, stderr string) {
 	t.Helper()
 	var errs bytes.Buffer
 	frametest.LeavesNothing(t, func() { code = run(ctx, args, stdout, &errs) })
@@ -109,7 +110,8 @@ func TestInterruptedProgramPrintsTheSummary(t *testing.T) {
 	}{
 		{"before it begins", "", nil, `^  requests +0$`},
 		{"during a wait", "retry in", nil, `^  failed +1  canceled: 1$`},
-		{"between two requests", "stop: not_idempotent", []string{"-url", failing.URL, "-n", "5", "-rate", "0.001", "-method", "POST"}, `^  requests +1$`},
+		{"between two requests", "stop: not_idempotent", []string{"-url", failing.URL, "-n", "5",
+			"-rate", "0.001", "-method", "POST"}, `^  requests +1$`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -123,7 +125,8 @@ func TestInterruptedProgramPrintsTheSummary(t *testing.T) {
 			assert.Empty(t, stderr)
 			assert.Contains(t, stdout.String(), "\nInterrupted.\n")
 			assert.NotContains(t, stdout.String(), "FAIL")
-			assert.NotZero(t, matches(stdout.String(), c.want), "no line matches %s in\n%s", c.want, stdout)
+			assert.NotZero(t, matches(stdout.String(), c.want), "no line matches %s in\n%s",
+				c.want, stdout)
 		})
 	}
 }
@@ -177,7 +180,8 @@ func TestURLSendsToARealServer(t *testing.T) {
 	t.Run("success after a retry", func(t *testing.T) {
 		var stdout bytes.Buffer
 		code, stderr := launch(t, t.Context(), &stdout,
-			"-url", server.URL+"/?token=secret", "-n", "3", "-rate", "500", "-base", "1ms", "-max", "5ms")
+			"-url", server.URL+"/?token=secret", "-n", "3", "-rate", "500", "-base", "1ms",
+			"-max", "5ms")
 		out := stdout.String()
 		assert.Equal(t, frame.OK, code, stderr)
 		assert.Equal(t, 1, matches(out, `#\d GET / +1 502 Bad Gateway +retry in `), out)
@@ -188,10 +192,12 @@ func TestURLSendsToARealServer(t *testing.T) {
 	})
 	t.Run("failure", func(t *testing.T) {
 		var stdout bytes.Buffer
-		code, stderr := launch(t, t.Context(), &stdout, "-url", server.URL+"/missing", "-n", "2", "-rate", "500")
+		code, stderr := launch(t, t.Context(), &stdout, "-url", server.URL+"/missing", "-n", "2",
+			"-rate", "500")
 		assert.Equal(t, frame.Failed, code)
 		assert.Contains(t, stderr, "2 of 2 requests did not succeed")
-		assert.Equal(t, 2, matches(stdout.String(), `404 Not Found +stop: permanent$`), stdout.String())
+		assert.Equal(t, 2, matches(stdout.String(), `404 Not Found +stop: permanent$`),
+			stdout.String())
 	})
 	t.Run("redirects are not followed", func(t *testing.T) {
 		var stdout bytes.Buffer
@@ -230,10 +236,11 @@ func TestAdvice(t *testing.T) {
 			`budget_exhausted: too many retries of this client have failed`,
 			`    Policy\.Budget \(-budget\)`,
 		}},
-		{"no budget", "/ -n 30 -rate 1000 -attempts 2 -base 1ms -max 1ms -budget unlimited", []string{
-			`attempts_exhausted: every attempt failed`,
-			`    Policy\.MaxAttempts \(-attempts\)`,
-		}},
+		{"no budget", "/ -n 30 -rate 1000 -attempts 2 -base 1ms -max 1ms -budget unlimited",
+			[]string{
+				`attempts_exhausted: every attempt failed`,
+				`    Policy\.MaxAttempts \(-attempts\)`,
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var stdout bytes.Buffer
@@ -273,7 +280,8 @@ func TestBudgets(t *testing.T) {
 		}
 		opts, err := parseFlags(args)
 		if text == "not-a-flag" {
-			assert.ErrorContains(t, err, "for flag -budget: want default, unlimited or a number from 0.001 to 1000")
+			assert.ErrorContains(t, err,
+				"for flag -budget: want default, unlimited or a number from 0.001 to 1000")
 			continue
 		}
 		require.NoError(t, err)
@@ -285,15 +293,18 @@ func TestEveryStrategyWorks(t *testing.T) {
 	server := httptest.NewServer(status(http.StatusServiceUnavailable))
 	defer server.Close()
 	for _, name := range strategyNames() {
-		args := []string{"-url", server.URL, "-n", "1", "-attempts", "2", "-strategy", name, "-base", "2ms"}
+		args := []string{
+			"-url", server.URL, "-n", "1", "-attempts", "2", "-strategy", name, "-base", "2ms"}
 		if name != "constant" {
 			args = append(args, "-max", "4ms")
 		}
 		var stdout bytes.Buffer
 		code, stderr := launch(t, t.Context(), &stdout, args...)
 		assert.Equal(t, frame.Failed, code, "%s: %s", name, stderr)
-		assert.Equal(t, 1, matches(stdout.String(), `retry in [0-4]`), "%s: %s", name, stdout.String())
-		assert.Equal(t, 1, matches(stdout.String(), `stop: attempts_exhausted$`), "%s: %s", name, stdout.String())
+		assert.Equal(t, 1, matches(stdout.String(), `retry in [0-4]`), "%s: %s", name,
+			stdout.String())
+		assert.Equal(t, 1, matches(stdout.String(), `stop: attempts_exhausted$`), "%s: %s", name,
+			stdout.String())
 		assert.Contains(t, helpText, name)
 	}
 }
@@ -301,29 +312,30 @@ func TestEveryStrategyWorks(t *testing.T) {
 func TestBadFlagsAreNamedWithValueAndLimits(t *testing.T) {
 	const durations = "want a duration such as 250ms or 2s, not negative"
 	for args, want := range map[string]string{
-		"-n 5":                                               "-n 5: want a -url as well",
-		"demo":                                               `"demo": want flags only`,
-		"-bogus":                                             "-bogus",
-		"-url":                                               "-url",
-		"-url example.com":                                   `"example.com" for flag -url: want an absolute http:// or https:// URL`,
-		"-url ftp://a.test":                                  `"ftp://a.test" for flag -url`,
-		"-url http://:80":                                    `"http://:80" for flag -url`,
-		"-url http://a.test -n 0":                            `"0" for flag -n: want a whole number from 1 to 100000`,
-		"-url http://a.test -n x":                            `"x" for flag -n: want a whole number from 1 to 100000`,
-		"-url http://a.test -rate 0":                         `"0" for flag -rate: want a number from 0.001 to 1000`,
-		"-url http://a.test -rate NaN":                       `"NaN" for flag -rate`,
-		"-url http://a.test -budget 0":                       `"0" for flag -budget: want default, unlimited or a number`,
-		"-url http://a.test -budget NaN":                     `"NaN" for flag -budget`,
-		"-url http://a.test -attempts 101":                   `"101" for flag -attempts: want a whole number from 1 to 100`,
-		"-url http://a.test -method A/B":                     `"A/B" for flag -method: want an HTTP method`,
-		"-url http://a.test -method=":                        `"" for flag -method: want an HTTP method`,
-		"-url http://a.test -timeout 5":                      `"5" for flag -timeout: want a duration of at least 1ms, or 0 for no limit`,
-		"-url http://a.test -timeout 5us":                    `"5us" for flag -timeout: want a duration of at least 1ms, or 0 for no limit`,
-		"-url http://a.test -base -1s":                       `"-1s" for flag -base: ` + durations,
-		"-url http://a.test -max -1s":                        `"-1s" for flag -max: ` + durations,
-		"-url http://a.test -strategy fast":                  `"fast" for flag -strategy: want one of constant, linear, exponential,`,
-		"-url http://a.test -base 2s -max 1s -strategy full": "-base 2s -max 1s: FullJitter.Max: 1s: want at least Base (2s)",
-		"-url http://a.test -max 1s -strategy constant":      "-max 1s: -strategy constant",
+		"-n 5":                              "-n 5: want a -url as well",
+		"demo":                              `"demo": want flags only`,
+		"-bogus":                            "-bogus",
+		"-url":                              "-url",
+		"-url example.com":                  `"example.com" for flag -url: want an absolute http:// or https:// URL`,
+		"-url ftp://a.test":                 `"ftp://a.test" for flag -url`,
+		"-url http://:80":                   `"http://:80" for flag -url`,
+		"-url http://a.test -n 0":           `"0" for flag -n: want a whole number from 1 to 100000`,
+		"-url http://a.test -n x":           `"x" for flag -n: want a whole number from 1 to 100000`,
+		"-url http://a.test -rate 0":        `"0" for flag -rate: want a number from 0.001 to 1000`,
+		"-url http://a.test -rate NaN":      `"NaN" for flag -rate`,
+		"-url http://a.test -budget 0":      `"0" for flag -budget: want default, unlimited or a number`,
+		"-url http://a.test -budget NaN":    `"NaN" for flag -budget`,
+		"-url http://a.test -attempts 101":  `"101" for flag -attempts: want a whole number from 1 to 100`,
+		"-url http://a.test -method A/B":    `"A/B" for flag -method: want an HTTP method`,
+		"-url http://a.test -method=":       `"" for flag -method: want an HTTP method`,
+		"-url http://a.test -timeout 5":     `"5" for flag -timeout: want a duration of at least 1ms, or 0 for no limit`,
+		"-url http://a.test -timeout 5us":   `"5us" for flag -timeout: want a duration of at least 1ms, or 0 for no limit`,
+		"-url http://a.test -base -1s":      `"-1s" for flag -base: ` + durations,
+		"-url http://a.test -max -1s":       `"-1s" for flag -max: ` + durations,
+		"-url http://a.test -strategy fast": `"fast" for flag -strategy: want one of constant, linear, exponential,`,
+		"-url http://a.test -base 2s -max 1s -strategy full": "-base 2s -max 1s: FullJitter.Max: " +
+			"1s: want at least Base (2s)",
+		"-url http://a.test -max 1s -strategy constant": "-max 1s: -strategy constant",
 	} {
 		var stdout bytes.Buffer
 		code, stderr := launch(t, t.Context(), &stdout, strings.Fields(args)...)
@@ -339,7 +351,8 @@ func TestHelpNamesEveryFlag(t *testing.T) {
 	code, stderr := launch(t, t.Context(), &stdout, "-h")
 	assert.Equal(t, frame.OK, code)
 	assert.Empty(t, stderr)
-	for _, name := range []string{"-url", "-n", "-rate", "-method", "-attempts", "-timeout", "-budget", "-strategy", "-base", "-max"} {
+	for _, name := range []string{"-url", "-n", "-rate", "-method", "-attempts", "-timeout",
+		"-budget", "-strategy", "-base", "-max"} {
 		assert.Equal(t, 1, matches(stdout.String(), `^  `+name+` [A-Z]`), name)
 	}
 }
@@ -355,7 +368,8 @@ func TestScenarioThatDoesNotDoWhatItSaysFails(t *testing.T) {
 	s.want.requests = 1
 	d.report(t.Context(), d.run(t.Context(), s), "")
 	assert.Equal(t, 1, d.failed)
-	assert.Contains(t, stdout.String(), "FAIL  caller got 200 after 2 attempts; server saw 2 requests (success); expected:")
+	assert.Contains(t, stdout.String(),
+		"FAIL  caller got 200 after 2 attempts; server saw 2 requests (success); expected:")
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -366,7 +380,8 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 func TestExtendedWaitIsPrinted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := roundTripper(func(req *http.Request) (*http.Response, error) {
-			resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
+			resp := &http.Response{
+				StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}
 			if httpretry.Attempt(req.Context()) == 1 {
 				resp.StatusCode = 503
 				if req.URL.Path == "/limited" {
@@ -394,8 +409,12 @@ func TestExtendedWaitIsPrinted(t *testing.T) {
 		}
 		wg.Wait()
 		printed := stdout.String()
-		assert.Equal(t, 1, matches(printed, `^  0\.00s GET /other +1 503 Service Unavailable +retry in 1s$`), printed)
-		assert.Equal(t, 1, matches(printed, `^ [ 1]\d\.\d\ds GET /other +2 a cool-down extended the wait to (8\.[5-9]|9|1[01])[.\d]*s$`), printed)
+		assert.Equal(t, 1, matches(
+			printed, `^  0\.00s GET /other +1 503 Service Unavailable +retry in 1s$`), printed)
+		assert.Equal(t, 1,
+			matches(
+				printed,
+				`^ [ 1]\d\.\d\ds GET /other +2 a cool-down extended the wait to (8\.[5-9]|9|1[01])[.\d]*s$`), printed)
 		assert.Equal(t, 1, matches(printed, `cool-down`), printed)
 		assert.Empty(t, out.planned)
 	})

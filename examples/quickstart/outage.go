@@ -30,8 +30,10 @@ type phase struct {
 // request can know that its retries are useless, and the retries of all
 // requests together keep the host down.
 func (d *demo) outage(ctx context.Context, number int) {
-	d.out.title(fmt.Sprintf("%d. An outage: %d requests at once, every response a 503", number, concurrent))
-	d.out.print("  %-26s  %8s  %10s  %7s  %12s\n", "", "requests", "server saw", "retries", "balance then")
+	d.out.title(
+		fmt.Sprintf("%d. An outage: %d requests at once, every response a 503", number, concurrent))
+	d.out.print("  %-26s  %8s  %10s  %7s  %12s\n", "", "requests", "server saw", "retries",
+		"balance then")
 
 	// The default. Its balance is the number of retries that it allows now.
 	budget := new(httpretry.HostBudget)
@@ -41,7 +43,8 @@ func (d *demo) outage(ctx context.Context, number int) {
 	var problems []error
 	for _, p := range []phase{
 		{"without a budget", "/down", down, concurrent, none, 2 * concurrent, 0},
-		{"with the default budget", "/down-budget", down, concurrent, budget, allowed, 10 * time.Second},
+		{"with the default budget", "/down-budget", down, concurrent, budget, allowed,
+			10 * time.Second},
 		{"the server works again", "/up", nil, 60, budget, 0, 0},
 		{"one 503: it is retried", "/single", script{status(503)}, 1, budget, 1, 0},
 	} {
@@ -50,7 +53,8 @@ func (d *demo) outage(ctx context.Context, number int) {
 			return
 		}
 	}
-	d.report(ctx, errors.Join(problems...), "the budget stopped the retries, and successes allowed new ones")
+	d.report(ctx, errors.Join(problems...),
+		"the budget stopped the retries, and successes allowed new ones")
 }
 
 // phase sends the requests of a phase, all at once, and prints the numbers. It
@@ -82,7 +86,8 @@ func (d *demo) phase(ctx context.Context, p phase) error {
 			balance = strconv.Itoa(retries)
 		}
 	}
-	d.out.print("  %-26s  %8d  %10d  %7d  %12s\n", p.name, p.requests, saw, counts.retries(), balance)
+	d.out.print(
+		"  %-26s  %8d  %10d  %7d  %12s\n", p.name, p.requests, saw, counts.retries(), balance)
 
 	least := p.requests + p.retries
 	most := least

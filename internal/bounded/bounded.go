@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// MaxTime is how long a request waits for a Read or Close that blocks.
+const MaxTime = 50 * time.Millisecond
+
 // Run calls f in a new goroutine, and waits for at most limit until f returns.
 // It reports whether f returned in time. If f panics in time, Run panics with
 // the same value. A later panic is discarded, because Run has returned.

@@ -45,12 +45,14 @@ func TestRun(t *testing.T) {
 
 func TestRunPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		assert.PanicsWithValue(t, "boom", func() { bounded.Run(time.Second, func() { panic("boom") }) })
+		assert.PanicsWithValue(t, "boom",
+			func() { bounded.Run(time.Second, func() { panic("boom") }) })
 		assert.PanicsWithValue(t, "later", func() {
 			bounded.Run(time.Second, func() { time.Sleep(time.Second - 1); panic("later") })
 		})
 		// Nobody is left to receive this one. It does not end the program.
-		assert.False(t, bounded.Run(time.Second, func() { time.Sleep(time.Minute); panic("too late") }))
+		assert.False(t,
+			bounded.Run(time.Second, func() { time.Sleep(time.Minute); panic("too late") }))
 		time.Sleep(time.Hour)
 	})
 }
@@ -66,7 +68,8 @@ func TestRunUntil(t *testing.T) {
 			ran, start := false, time.Now()
 			assert.True(t, bounded.RunUntil(stop, time.Hour, func() { time.Sleep(time.Second) }))
 			assert.Equal(t, time.Second, time.Since(start))
-			assert.False(t, bounded.RunUntil(stop, time.Hour, func() { time.Sleep(2 * time.Hour); ran = true }))
+			long := func() { time.Sleep(2 * time.Hour); ran = true }
+			assert.False(t, bounded.RunUntil(stop, time.Hour, long))
 			assert.Equal(t, time.Minute, time.Since(start))
 			time.Sleep(3 * time.Hour)
 			synctest.Wait()
@@ -110,7 +113,8 @@ func TestClose(t *testing.T) {
 		assert.NoError(t, bounded.Close(time.Second, closer{}))
 		assert.Equal(t, failure, bounded.Close(time.Second, closer{time.Millisecond, failure}))
 		assert.Equal(t, time.Millisecond, time.Since(start))
-		assert.NoError(t, bounded.Close(time.Second, closer{time.Hour, failure}), "the error is late")
+		assert.NoError(t, bounded.Close(time.Second, closer{time.Hour, failure}),
+			"the error is late")
 		assert.Equal(t, time.Second+time.Millisecond, time.Since(start))
 		time.Sleep(time.Hour)
 	})

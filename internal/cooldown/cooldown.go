@@ -23,8 +23,9 @@ const MaxLength = time.Hour
 // Table holds the cool-downs of hosts. Its zero value is empty and ready. It
 // is safe for concurrent use.
 type Table struct {
-	latest      atomic.Pointer[time.Time] // when the last cool-down is over; nil: no host is cooling down
-	generations atomic.Uint64             // how often hosts have asked for a pause
+	// when the last cool-down is over; nil: no host is cooling down
+	latest      atomic.Pointer[time.Time]
+	generations atomic.Uint64 // how often hosts have asked for a pause
 	hosts       hosttable.Table[host]
 }
 
@@ -135,7 +136,8 @@ func (t *Table) Remaining(key string, now time.Time) Remaining {
 }
 
 func (h *host) remaining(now time.Time) Remaining {
-	return Remaining{Wait: max(h.until.Sub(now), 0), Until: h.until, Spread: h.spread, Length: h.until.Sub(h.begun)}
+	return Remaining{Wait: max(h.until.Sub(now), 0), Until: h.until, Spread: h.spread,
+		Length: h.until.Sub(h.begun)}
 }
 
 // Waiter is a request that waits for the end of a host's cool-down. Its zero

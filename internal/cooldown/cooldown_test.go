@@ -57,21 +57,26 @@ func TestBegin(t *testing.T) {
 		{"is over", []request{{0, 30, 7}}, 30, remaining{0, 30, 7}},
 		{"a longer one extends it", []request{{0, 30, 7}, {10, 40, 9}}, 10, remaining{40, 50, 9}},
 		{"a shorter one does not", []request{{0, 30, 7}, {10, 10, 9}}, 10, remaining{20, 30, 7}},
-		{"nor does one that ends at the same time", []request{{0, 30, 7}, {10, 20, 9}}, 10, remaining{20, 30, 7}},
-		{"it counts from its beginning", []request{{0, 30, 7}, {20, 30, 7}, {40, 30, 7}}, 60, remaining{10, 70, 7}},
+		{"nor does one that ends at the same time", []request{{0, 30, 7}, {10, 20, 9}}, 10,
+			remaining{20, 30, 7}},
+		{"it counts from its beginning", []request{{0, 30, 7}, {20, 30, 7}, {40, 30, 7}}, 60,
+			remaining{10, 70, 7}},
 		{"a new one after its end", []request{{0, 30, 7}, {30, 10, 3}}, 30, remaining{10, 10, 3}},
 		{"an hour", []request{{0, 3600, 30}}, 0, remaining{3600, 3600, 30}},
 		{"no more than an hour", []request{{0, 3601, 30}}, 0, remaining{3600, 3600, 30}},
-		{"an hour after the last request", []request{{0, 9999, 30}, {10, 9999, 30}}, 10, remaining{3600, 3610, 30}},
+		{"an hour after the last request", []request{{0, 9999, 30}, {10, 9999, 30}}, 10,
+			remaining{3600, 3610, 30}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var table cooldown.Table
 			for i, r := range tt.requests {
-				table.Begin(host, after(r.at), time.Duration(r.length)*time.Second, time.Duration(r.spread)*time.Second)
+				table.Begin(host, after(r.at), time.Duration(r.length)*time.Second,
+					time.Duration(r.spread)*time.Second)
 				assert.EqualValues(t, i+1, table.Generation())
 			}
 			got := table.Remaining(host, after(tt.at))
-			assert.Equal(t, tt.want, remaining{int(got.Wait.Seconds()), int(got.Length.Seconds()), int(got.Spread.Seconds())})
+			assert.Equal(t, tt.want, remaining{
+				int(got.Wait.Seconds()), int(got.Length.Seconds()), int(got.Spread.Seconds())})
 			if tt.want.wait > 0 {
 				assert.Equal(t, after(tt.at+tt.want.wait), got.Until)
 			}
@@ -133,10 +138,12 @@ func TestClear(t *testing.T) {
 
 	table.Begin(host, after(2), 10*time.Second, time.Second)
 	r = table.Join(&second, host, after(2), after(2), false)
-	assert.Equal(t, []time.Duration{10 * time.Second, 10 * time.Second}, []time.Duration{r.Wait, r.Length})
+	assert.Equal(t, []time.Duration{10 * time.Second, 10 * time.Second},
+		[]time.Duration{r.Wait, r.Length})
 	assert.False(t, isClosed(r.Cleared), "a cool-down of its own")
 	table.Clear(host, 2)
-	assert.Equal(t, 10*time.Second, table.Remaining(host, after(2)).Wait, "the host has asked again since")
+	assert.Equal(t, 10*time.Second, table.Remaining(host, after(2)).Wait,
+		"the host has asked again since")
 	table.Clear(host, 3)
 	assert.True(t, isClosed(r.Cleared))
 	second.Leave()
@@ -234,7 +241,8 @@ func TestPlacesAreEven(t *testing.T) {
 					table.Begin(host, start, time.Minute, 0)
 					counts := make([]int, buckets)
 					for range requests {
-						counts[int(table.Place(host)*float64(buckets))]++ // panics unless it is in [0, 1)
+						// panics unless it is in [0, 1)
+						counts[int(table.Place(host)*float64(buckets))]++
 					}
 					for _, n := range counts {
 						assert.InDelta(t, float64(requests)/float64(buckets), n, 3)

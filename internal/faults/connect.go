@@ -79,9 +79,10 @@ func DNS(t testing.TB, code int) *net.Resolver {
 		}
 	}()
 	t.Cleanup(func() { _ = conn.Close(); <-done })
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
-	}}
+	return &net.Resolver{
+		PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "udp", conn.LocalAddr().String())
+		}}
 }
 
 // dnsReply returns the answer to a query, which is the same question without

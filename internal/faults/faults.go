@@ -110,7 +110,8 @@ type Conn struct {
 func Listen(t testing.TB, serve func(*Conn)) *Server {
 	t.Helper()
 	l := listen(t)
-	s := &Server{Addr: l.Addr().String(), arrived: make(chan struct{}, 1), ended: make(chan struct{}, 1)}
+	s := &Server{
+		Addr: l.Addr().String(), arrived: make(chan struct{}, 1), ended: make(chan struct{}, 1)}
 	var (
 		wg    sync.WaitGroup
 		mu    sync.Mutex
@@ -191,7 +192,8 @@ func (c *Conn) Drain() { _, _ = io.Copy(io.Discard, c.Reader) }
 // Respond sends an HTTP/1 response, with header lines such as "Retry-After: 1".
 // The connection remains usable.
 func (c *Conn) Respond(status int, body string, header ...string) {
-	lines := append([]string{fmt.Sprintf("HTTP/1.1 %03d %s", status, http.StatusText(status))}, header...)
+	lines := append(
+		[]string{fmt.Sprintf("HTTP/1.1 %03d %s", status, http.StatusText(status))}, header...)
 	if status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified {
 		lines = append(lines, fmt.Sprintf("Content-Length: %d", len(body)))
 	}

@@ -78,7 +78,8 @@ func TestHTTP2(t *testing.T) {
 		s.Header(true, "x-trailer", "last")
 	})
 	base := faults.HTTP2Base(t)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, srv.URL(), strings.NewReader("1234"))
+	req, err := http.NewRequestWithContext(
+		t.Context(), http.MethodPut, srv.URL(), strings.NewReader("1234"))
 	require.NoError(t, err)
 	resp, err := base.RoundTrip(req)
 	require.NoError(t, err)
@@ -95,7 +96,10 @@ func TestTLS(t *testing.T) {
 	server, client := faults.Certificates(t)
 	srv := faults.Listen(t, func(c *faults.Conn) {
 		if c.StartTLS(server) {
-			c.HTTP1(func(c *faults.Conn, _ *http.Request) bool { c.Respond(200, "secret"); return true })
+			c.HTTP1(func(c *faults.Conn, _ *http.Request) bool {
+				c.Respond(200, "secret")
+				return true
+			})
 		}
 	})
 	resp, err := get(t, faults.Base(t, client), "https://"+srv.Addr)
@@ -139,11 +143,15 @@ func TestDNS(t *testing.T) {
 }
 
 func TestProxies(t *testing.T) {
-	target := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { c.Respond(200, "target"); return true })
+	target := faults.HTTP1(t,
+		func(c *faults.Conn, _ *http.Request) bool { c.Respond(200, "target"); return true })
 	server, client := faults.Certificates(t)
 	secure := faults.Listen(t, func(c *faults.Conn) {
 		if c.StartTLS(server) {
-			c.HTTP1(func(c *faults.Conn, _ *http.Request) bool { c.Respond(200, "target"); return true })
+			c.HTTP1(func(c *faults.Conn, _ *http.Request) bool {
+				c.Respond(200, "target")
+				return true
+			})
 		}
 	})
 	connect := faults.Proxy(t, secure.Addr, func(c *faults.Conn, req *http.Request) bool {
@@ -191,7 +199,8 @@ func staleError(t *testing.T, reset bool) error {
 	resp, err := get(t, srv.Base, srv.URL())
 	require.NoError(t, err)
 	assert.Empty(t, body(t, resp))
-	req, err := http.NewRequestWithContext(srv.Context, http.MethodPost, srv.URL(), io.NopCloser(strings.NewReader("text")))
+	req, err := http.NewRequestWithContext(
+		srv.Context, http.MethodPost, srv.URL(), io.NopCloser(strings.NewReader("text")))
 	require.NoError(t, err)
 	_, err = srv.Base.RoundTrip(req)
 	require.Error(t, err)

@@ -55,7 +55,8 @@ type HTTP2Server struct {
 }
 
 func newHTTP2Server(s *Server) *HTTP2Server {
-	return &HTTP2Server{Server: s, Complete: make(chan struct{}, 1000), Pongs: make(chan struct{}, 1000)}
+	return &HTTP2Server{
+		Server: s, Complete: make(chan struct{}, 1000), Pongs: make(chan struct{}, 1000)}
 }
 
 // Stream is an HTTP/2 request whose header has arrived, and its connection.
@@ -168,7 +169,8 @@ func (c *Conn) Ping() { c.Frame(FramePing, 0, 0, make([]byte, 8)) }
 
 // GoAway announces that no stream after last will be processed.
 func (c *Conn) GoAway(last, code uint32) {
-	c.Frame(FrameGoAway, 0, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), code))
+	c.Frame(FrameGoAway, 0, 0,
+		binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), code))
 }
 
 // ResetStream ends the stream with an error.

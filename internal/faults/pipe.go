@@ -28,11 +28,13 @@ func pipe(t testing.TB, base *http.Transport, handler http.HandlerFunc) *http.Tr
 	t.Helper()
 	l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	var running sync.WaitGroup
-	srv := &http.Server{Protocols: base.Protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		running.Add(1)
-		defer running.Done()
-		handler(w, r)
-	})}
+	srv := &http.Server{
+		Protocols: base.Protocols,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			running.Add(1)
+			defer running.Done()
+			handler(w, r)
+		})}
 	running.Go(func() { _ = srv.Serve(l) })
 	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		client, server := net.Pipe()

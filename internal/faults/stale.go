@@ -46,14 +46,15 @@ func StaleWith(t testing.TB, end func(*Conn)) *StaleServer {
 	s.Base = Base(t, nil)
 	WrapConns(s.Base, func(conn net.Conn) net.Conn { return lateConn{conn} })
 	clients := ObserveConns(s.Base)
-	s.Context = httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
-		if info.Reused {
-			server := <-servers
-			end(server)
-			_ = server.Close()
-			<-(<-clients).Closed // by net/http
-		}
-	}})
+	s.Context = httptrace.WithClientTrace(
+		t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+			if info.Reused {
+				server := <-servers
+				end(server)
+				_ = server.Close()
+				<-(<-clients).Closed // by net/http
+			}
+		}})
 	return s
 }
 

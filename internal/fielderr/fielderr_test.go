@@ -20,7 +20,8 @@ func TestAt(t *testing.T) {
 		want string
 	}{
 		{one, "Config.Policy: A: 1: want 2"},
-		{errors.Join(one, errors.New("B: 3: want 4")), "Config.Policy: A: 1: want 2\nConfig.Policy: B: 3: want 4"},
+		{errors.Join(one, errors.New("B: 3: want 4")),
+			"Config.Policy: A: 1: want 2\nConfig.Policy: B: 3: want 4"},
 		{errors.New(""), "Config.Policy: "},
 	} {
 		assert.EqualError(t, fielderr.At("Config.Policy", tt.err), tt.want)

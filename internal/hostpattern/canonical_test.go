@@ -156,7 +156,8 @@ func dialedHost(name string) string {
 		return nil, errors.New("no network")
 	}
 	u := &url.URL{Scheme: "http", Host: name}
-	_, _ = (&http.Transport{DialContext: dial}).RoundTrip(&http.Request{URL: u, Header: http.Header{}})
+	_, _ = (&http.Transport{DialContext: dial}).
+		RoundTrip(&http.Request{URL: u, Header: http.Header{}})
 	return dialed
 }
 

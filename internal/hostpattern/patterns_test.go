@@ -255,8 +255,9 @@ func TestProblemsOfPatterns(t *testing.T) {
 		},
 		scheme: {"http://example.com", "https://example.com:443/", "://"},
 		user:   {"user@example.com", "good.com@evil.com", "user:password@example.com"},
-		path:   {"example.com/", "example.com/path", "example.com?q", "example.com#f", `example.com\a`},
-		all:    {"*", "*:8080"},
+		path: {
+			"example.com/", "example.com/path", "example.com?q", "example.com#f", `example.com\a`},
+		all: {"*", "*:8080"},
 		all + `, or write the hosts that use the port, as in "*.example.com:8443"`: {"*:8080"},
 		star: {
 			"**", "*example.com", "a.*.example.com", "example.*", "*.*.example.com",
@@ -274,11 +275,12 @@ func TestProblemsOfPatterns(t *testing.T) {
 		`has the port "": want a number from 1 to 65535`:          {"example.com:", "[::1]:"},
 		`has the port "0": want`:                                  {"example.com:0", "[::1]:0"},
 		`has the port "000"`:                                      {"example.com:000"},
-		`has the port "65536"`:                                    {"example.com:65536", "[::1]:65536"},
-		`has the port "http"`:                                     {"example.com:http"},
-		`has the port "-1"`:                                       {"example.com:-1"},
-		`has the port "+80"`:                                      {"example.com:+80"},
-		`has the port "8080"`:                                     {"[::1]8080"},
+		`has the port "65536"`: {
+			"example.com:65536", "[::1]:65536"},
+		`has the port "http"`: {"example.com:http"},
+		`has the port "-1"`:   {"example.com:-1"},
+		`has the port "+80"`:  {"example.com:+80"},
+		`has the port "8080"`: {"[::1]8080"},
 		`has the port `: {
 			"example.com:99999999999999999999", "example.com:0x50", "example.com:８０",
 			"example.com:8_0", "[::1]x:80", "[::1].",

@@ -117,19 +117,22 @@ func TestErrorKeepsOtherText(t *testing.T) {
 		"dial tcp [::1]:80: connect: connection refused": &net.OpError{Op: "dial", Net: "tcp",
 			Addr: &net.TCPAddr{IP: net.IPv6loopback, Port: 80},
 			Err:  errors.New("connect: connection refused")},
-		"context deadline exceeded":               context.DeadlineExceeded,
-		"is this h2c? or what?!":                  errors.New("is this h2c? or what?!"),
-		"written in C#, or F#: #":                 errors.New("written in C#, or F#: #"),
-		"dial unix @docker: refused":              errors.New("dial unix @docker: refused"),
-		"malformed URL":                           errors.New("malformed URL"),
-		`Get "http://h/": EOF`:                    &url.Error{Op: "Get", URL: "http://h/", Err: errors.New("EOF")},
-		`Get "": EOF`:                             &url.Error{Op: "Get", Err: errors.New("EOF")},
-		`Get "http://h/%40scope": EOF`:            &url.Error{Op: "Get", URL: "http://h/@scope", Err: errors.New("EOF")},
-		"see http://example.com/a, or else (EOF)": errors.New("see http://example.com/a, or else (EOF)"),
-		"(see http://example.com:80/a): EOF":      errors.New("(see http://example.com:80/a): EOF"),
-		"proxy http://[::1]: EOF":                 errors.New("proxy http://[::1]: EOF"),
-		`an "open quote`:                          errors.New(`an "open quote`),
-		`bücher "größe" 日本`:                       errors.New(`bücher "größe" 日本`),
+		"context deadline exceeded":  context.DeadlineExceeded,
+		"is this h2c? or what?!":     errors.New("is this h2c? or what?!"),
+		"written in C#, or F#: #":    errors.New("written in C#, or F#: #"),
+		"dial unix @docker: refused": errors.New("dial unix @docker: refused"),
+		"malformed URL":              errors.New("malformed URL"),
+		`Get "http://h/": EOF`: &url.Error{
+			Op: "Get", URL: "http://h/", Err: errors.New("EOF")},
+		`Get "": EOF`: &url.Error{Op: "Get", Err: errors.New("EOF")},
+		`Get "http://h/%40scope": EOF`: &url.Error{
+			Op: "Get", URL: "http://h/@scope", Err: errors.New("EOF")},
+		"see http://example.com/a, or else (EOF)": errors.New(
+			"see http://example.com/a, or else (EOF)"),
+		"(see http://example.com:80/a): EOF": errors.New("(see http://example.com:80/a): EOF"),
+		"proxy http://[::1]: EOF":            errors.New("proxy http://[::1]: EOF"),
+		`an "open quote`:                     errors.New(`an "open quote`),
+		`bücher "größe" 日本`:                  errors.New(`bücher "größe" 日本`),
 	} {
 		assert.Equal(t, want, redact.Error(err))
 	}
@@ -234,7 +237,8 @@ func TestErrorRemovesSecretsFromText(t *testing.T) {
 		{errors.New(`see"http://u:SECRET@h/": EOF`), `see"http://h/": EOF`},
 		{errors.New(`see http://h/?SECRET"SECRET@h`), `see http://h/?REDACTEDREDACTED…`},
 		{
-			fmt.Errorf("invalid proxy address %q: %v", "u:SECRET%zz@proxy:3128", parse("u:SECRET%zz@proxy:3128")),
+			fmt.Errorf("invalid proxy address %q: %v", "u:SECRET%zz@proxy:3128",
+				parse("u:SECRET%zz@proxy:3128")),
 			`invalid proxy address "REDACTED"…`,
 		},
 		{
@@ -287,13 +291,15 @@ func TestErrorOfAClient(t *testing.T) {
 	_, err = client.Get("http://u:SECRET/x@example.com")
 	assert.Equal(t, `parse "REDACTED": invalid URL`, redact.Error(err))
 	_, err = client.Get("secret://u:SECRET@example.com?SECRET")
-	assert.Equal(t, `Get "secret://example.com?REDACTED": unsupported protocol scheme "secret"`, redact.Error(err))
+	assert.Equal(t, `Get "secret://example.com?REDACTED": unsupported protocol scheme "secret"`,
+		redact.Error(err))
 	transport.Proxy = func(*http.Request) (*url.URL, error) {
 		const proxy = "http://u:SECRET%zz@proxy"
 		return nil, fmt.Errorf("invalid proxy address %q: %v", proxy, parse(proxy))
 	}
 	_, err = client.Get("http://example.com")
-	assert.Equal(t, `Get "http://example.com": invalid proxy address "REDACTED"…`, redact.Error(err))
+	assert.Equal(t, `Get "http://example.com": invalid proxy address "REDACTED"…`,
+		redact.Error(err))
 }
 
 // Hazard H6.
@@ -372,7 +378,8 @@ func FuzzRedact(f *testing.F) {
 			User: url.UserPassword(secret, secret),
 		}
 		checkRedacted(t, redact.URL(u), secret)
-		checkRedacted(t, redact.URL(&url.URL{Scheme: scheme, Host: secret + "@" + host, Opaque: secret}), secret)
+		checkRedacted(t,
+			redact.URL(&url.URL{Scheme: scheme, Host: secret + "@" + host, Opaque: secret}), secret)
 		// A URL that was put together by hand, and the parser's error for it.
 		raw := scheme + "://" + query + ":" + secret + path + "@" + host
 		checkRedacted(t, redact.Error(parse(raw)), secret)

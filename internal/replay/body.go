@@ -22,13 +22,12 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
 )
 
 // patience is how long this package waits for a Read or a Close that blocks.
-const patience = 50 * time.Millisecond
+const patience = bounded.MaxTime
 
 // Body is the body of a request as its attempts see it. Its zero value is
 // ready for Prepare. It is not safe for concurrent use; the readers that Open

@@ -87,14 +87,15 @@ func TestCopiesOfOtherBodies(t *testing.T) {
 func TestCopiesAreClosed(t *testing.T) {
 	first, read, left := newText("text"), newText("text"), newText("text")
 	m := &makes{bodies: []io.ReadCloser{read, left}}
-	b := inRoundTrip(t, first, m.getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-		require.NoError(t, view.Close())
-		body, err := b.GetBody()()
-		require.NoError(t, err)
-		assert.Equal(t, "text", readAll(t, body))
-		_, err = b.GetBody()()
-		require.NoError(t, err)
-	})
+	b := inRoundTrip(t, first, m.getBody,
+		func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+			require.NoError(t, view.Close())
+			body, err := b.GetBody()()
+			require.NoError(t, err)
+			assert.Equal(t, "text", readAll(t, body))
+			_, err = b.GetBody()()
+			require.NoError(t, err)
+		})
 	b.Finish()
 	closesOnce(t, first, read)
 	assert.Zero(t, left.closes.Load(), "the attempt goes on")
@@ -108,10 +109,11 @@ func TestCopiesOfAnAttemptBefore(t *testing.T) {
 	for _, follows := range []bool{false, true} {
 		first, left, next := newText("text"), newText("text"), newText("text")
 		m := &makes{bodies: []io.ReadCloser{left, next}}
-		b := inRoundTrip(t, first, m.getBody, func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
-			_, err := b.GetBody()()
-			require.NoError(t, err)
-		})
+		b := inRoundTrip(t, first, m.getBody,
+			func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
+				_, err := b.GetBody()()
+				require.NoError(t, err)
+			})
 		require.True(t, reserve(b, false))
 		if follows {
 			assert.Equal(t, "text", readAll(t, b.Open(true)))
@@ -146,17 +148,18 @@ func TestCopiesOfASecondAttempt(t *testing.T) {
 // another one may share its reader.
 func TestCopiesInMemory(t *testing.T) {
 	m := &makes{bodies: []io.ReadCloser{io.NopCloser(strings.NewReader("text")), http.NoBody}}
-	inRoundTrip(t, newText("text"), m.getBody, func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
-		body, err := b.GetBody()()
-		require.NoError(t, err)
-		assert.NotEqual(t, m.bodies[0], body)
-		assert.Equal(t, "text", readAll(t, body))
-		body, err = b.GetBody()()
-		require.NoError(t, err)
-		assert.Equal(t, http.NoBody, body, "net/http compares with it")
-		_, err = b.GetBody()()
-		require.EqualError(t, err, "no more")
-	})
+	inRoundTrip(t, newText("text"), m.getBody,
+		func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
+			body, err := b.GetBody()()
+			require.NoError(t, err)
+			assert.NotEqual(t, m.bodies[0], body)
+			assert.Equal(t, "text", readAll(t, body))
+			body, err = b.GetBody()()
+			require.NoError(t, err)
+			assert.Equal(t, http.NoBody, body, "net/http compares with it")
+			_, err = b.GetBody()()
+			require.EqualError(t, err, "no more")
+		})
 }
 
 // A GetBody that seeks returns the reader that it has. The sending before ends
@@ -169,17 +172,18 @@ func TestCopiesOfOneReader(t *testing.T) {
 			return s, err
 		}
 		var views []io.ReadCloser
-		b := inRoundTrip(t, s, getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-			assert.Equal(t, "0123", readN(t, view, 4))
-			for range 2 {
+		b := inRoundTrip(t, s, getBody,
+			func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+				assert.Equal(t, "0123", readN(t, view, 4))
+				for range 2 {
+					views = append(views, view)
+					var err error
+					view, err = b.GetBody()()
+					require.NoError(t, err)
+					assert.Equal(t, "01", readN(t, view, 2))
+				}
 				views = append(views, view)
-				var err error
-				view, err = b.GetBody()()
-				require.NoError(t, err)
-				assert.Equal(t, "01", readN(t, view, 2))
-			}
-			views = append(views, view)
-		})
+			})
 		for _, v := range views[:2] {
 			_, err := v.Read(make([]byte, 1))
 			require.ErrorContains(t, err, "closed")
@@ -214,15 +218,16 @@ func TestCopiesOfARetryThatIsNotSent(t *testing.T) {
 		s := newText("text")
 		getBody := func() (io.ReadCloser, error) { return s, nil }
 		var last io.ReadCloser
-		b := inRoundTrip(t, s, getBody, func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
-			var err error
-			last, err = b.GetBody()()
-			require.NoError(t, err)
-			if closed {
-				assert.Equal(t, "t", readN(t, last, 1))
-				require.NoError(t, last.Close())
-			}
-		})
+		b := inRoundTrip(t, s, getBody,
+			func(b *replay.Body, _ io.ReadCloser, _ context.CancelCauseFunc) {
+				var err error
+				last, err = b.GetBody()()
+				require.NoError(t, err)
+				if closed {
+					assert.Equal(t, "t", readN(t, last, 1))
+					require.NoError(t, last.Close())
+				}
+			})
 		require.True(t, reserve(b, false))
 		b.Abort()
 		_, err := last.Read(make([]byte, 1))
@@ -239,7 +244,8 @@ func TestCopiesOfARetryThatIsNotSent(t *testing.T) {
 // While GetBody runs, nothing reads. A reader that does not pause is not used
 // for a second sending.
 func TestCopiesPauseReaders(t *testing.T) {
-	for _, tt := range []struct{ last, same bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
+	for _, tt := range []struct{ last, same bool }{
+		{false, false}, {false, true}, {true, false}, {true, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			s, again := newBlocked(), newText("again")
 			getBody := func() (io.ReadCloser, error) {
@@ -248,26 +254,29 @@ func TestCopiesPauseReaders(t *testing.T) {
 				}
 				return again, nil
 			}
-			b := inAttempt(t, tt.last, s, getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-				rest := make(chan string, 1)
-				go func() { text, _ := io.ReadAll(view); rest <- string(text) }()
-				s.data <- "some "
-				synctest.Wait()
-				start := time.Now()
-				body, err := b.GetBody()()
-				assert.Equal(t, 50*time.Millisecond, time.Since(start), "it waits for the Read, but not for long")
-				s.data <- "text"
-				if tt.same {
-					require.EqualError(t, err, "GetBody returned a body that is still being read")
-					assert.Equal(t, "some text", <-rest, "GetBody has moved the position")
-					return
-				}
-				require.NoError(t, err)
-				assert.Equal(t, "again", readAll(t, body))
-				s.data <- " and more"
-				close(s.data)
-				assert.Equal(t, "some text and more", <-rest)
-			})
+			b := inAttempt(t, tt.last, s, getBody,
+				func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+					rest := make(chan string, 1)
+					go func() { text, _ := io.ReadAll(view); rest <- string(text) }()
+					s.data <- "some "
+					synctest.Wait()
+					start := time.Now()
+					body, err := b.GetBody()()
+					assert.Equal(t, 50*time.Millisecond, time.Since(start),
+						"it waits for the Read, but not for long")
+					s.data <- "text"
+					if tt.same {
+						require.EqualError(t, err,
+							"GetBody returned a body that is still being read")
+						assert.Equal(t, "some text", <-rest, "GetBody has moved the position")
+						return
+					}
+					require.NoError(t, err)
+					assert.Equal(t, "again", readAll(t, body))
+					s.data <- " and more"
+					close(s.data)
+					assert.Equal(t, "some text and more", <-rest)
+				})
 			b.Abort()
 			assert.EqualValues(t, 1, s.closes.Load())
 		})
@@ -280,10 +289,11 @@ func TestCopiesOfABlockedBody(t *testing.T) {
 		s, next := newBlocked(), newText("text")
 		m := &makes{bodies: []io.ReadCloser{next}}
 		read := make(chan error, 1)
-		b := inRoundTrip(t, s, m.getBody, func(_ *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-			go func() { _, err := view.Read(make([]byte, 1)); read <- err }()
-			synctest.Wait()
-		})
+		b := inRoundTrip(t, s, m.getBody,
+			func(_ *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+				go func() { _, err := view.Read(make([]byte, 1)); read <- err }()
+				synctest.Wait()
+			})
 		require.True(t, reserve(b, false), b.Err())
 		require.Error(t, <-read)
 		assert.EqualValues(t, 1, s.closes.Load())
@@ -317,14 +327,15 @@ func TestCopiesOfAStuckBody(t *testing.T) {
 					bodies[2] = io.NopCloser(strings.NewReader("text"))
 				}
 				m := &makes{bodies: bodies[1:]}
-				b := inRoundTrip(t, bodies[0], m.getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-					body, err := b.GetBody()()
-					require.NoError(t, err)
-					for _, r := range []io.Reader{view, body} {
-						go func() { _, _ = r.Read(make([]byte, 1)) }()
-					}
-					synctest.Wait()
-				})
+				b := inRoundTrip(t, bodies[0], m.getBody,
+					func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+						body, err := b.GetBody()()
+						require.NoError(t, err)
+						for _, r := range []io.Reader{view, body} {
+							go func() { _, _ = r.Read(make([]byte, 1)) }()
+						}
+						synctest.Wait()
+					})
 				assert.Equal(t, inMemory, reserve(b, true))
 				if !inMemory {
 					require.ErrorContains(t, b.Err(), "closing the body does not end it")
@@ -346,33 +357,34 @@ func TestCopiesHoldReads(t *testing.T) {
 			running <- struct{}{}
 			return newText("again"), nil
 		}
-		b := inRoundTrip(t, newText("text"), getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-			var bodies []io.ReadCloser
-			for range 2 {
-				go func() {
-					body, err := b.GetBody()()
-					assert.NoError(t, err)
-					bodies = append(bodies, body)
-				}()
-			}
-			read := make(chan string, 1)
-			for i := range 2 { // the calls come one after the other
-				<-running
-				synctest.Wait()
-				assert.Len(t, bodies, i)
-				if i == 0 {
-					go func() { text, _ := io.ReadAll(view); read <- string(text) }()
-					synctest.Wait()
-					assert.Empty(t, read)
+		b := inRoundTrip(t, newText("text"), getBody,
+			func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+				var bodies []io.ReadCloser
+				for range 2 {
+					go func() {
+						body, err := b.GetBody()()
+						assert.NoError(t, err)
+						bodies = append(bodies, body)
+					}()
 				}
-				<-running
-				synctest.Wait()
-			}
-			assert.Equal(t, "text", <-read)
-			for _, body := range bodies {
-				assert.Equal(t, "again", readAll(t, body))
-			}
-		})
+				read := make(chan string, 1)
+				for i := range 2 { // the calls come one after the other
+					<-running
+					synctest.Wait()
+					assert.Len(t, bodies, i)
+					if i == 0 {
+						go func() { text, _ := io.ReadAll(view); read <- string(text) }()
+						synctest.Wait()
+						assert.Empty(t, read)
+					}
+					<-running
+					synctest.Wait()
+				}
+				assert.Equal(t, "text", <-read)
+				for _, body := range bodies {
+					assert.Equal(t, "again", readAll(t, body))
+				}
+			})
 		b.Abort()
 	})
 }
@@ -382,13 +394,14 @@ func TestCopiesHoldReads(t *testing.T) {
 func TestCopiesOfAnEndedAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reason, m := errors.New("the reason"), new(makes)
-		b := inRoundTrip(t, newText("text"), m.getBody, func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
-			end(reason)
-			for range 20 { // select is random
-				_, err := b.GetBody()()
-				require.ErrorIs(t, err, reason)
-			}
-		})
+		b := inRoundTrip(t, newText("text"), m.getBody,
+			func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
+				end(reason)
+				for range 20 { // select is random
+					_, err := b.GetBody()()
+					require.ErrorIs(t, err, reason)
+				}
+			})
 		_, err := b.GetBody()()
 		require.ErrorContains(t, err, "after its attempt")
 		assert.Zero(t, m.calls)
@@ -400,22 +413,24 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 			calls := 0
 			getBody := func() (io.ReadCloser, error) { calls++; <-called; return late, nil }
 			errs := make(chan error, 2)
-			b := inRoundTrip(t, first, getBody, func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
-				for range 2 {
-					go func() { _, err := b.GetBody()(); errs <- err }()
-					synctest.Wait()
-				}
-				if when == "returned" {
-					return
-				}
-				end(nil)
-				require.ErrorIs(t, <-errs, context.Canceled, "the second call does not wait for the first")
-				if when == "canceled" {
-					close(called)
-					require.ErrorContains(t, <-errs, "after its attempt")
-					closesOnce(t, late)
-				}
-			})
+			b := inRoundTrip(t, first, getBody,
+				func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
+					for range 2 {
+						go func() { _, err := b.GetBody()(); errs <- err }()
+						synctest.Wait()
+					}
+					if when == "returned" {
+						return
+					}
+					end(nil)
+					require.ErrorIs(t, <-errs, context.Canceled,
+						"the second call does not wait for the first")
+					if when == "canceled" {
+						close(called)
+						require.ErrorContains(t, <-errs, "after its attempt")
+						closesOnce(t, late)
+					}
+				})
 			b.Copies().End() // does not wait for GetBody
 			if when != "canceled" {
 				start := time.Now()
@@ -426,7 +441,8 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 				require.ErrorContains(t, <-errs, "after its attempt")
 			}
 			if when == "returned" {
-				require.ErrorContains(t, <-errs, "after its attempt", "the second call, whose turn it is")
+				require.ErrorContains(t, <-errs, "after its attempt",
+					"the second call, whose turn it is")
 			}
 			assert.Equal(t, 1, calls)
 			b.Abort()
@@ -440,15 +456,16 @@ func TestCopiesAreInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocked()
 		m := &makes{bodies: []io.ReadCloser{s}}
-		b := inRoundTrip(t, newText("text"), m.getBody, func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
-			body, err := b.GetBody()()
-			require.NoError(t, err)
-			read := make(chan error, 1)
-			go func() { _, err := body.Read(make([]byte, 1)); read <- err }()
-			synctest.Wait()
-			end(nil)
-			require.Error(t, <-read)
-		})
+		b := inRoundTrip(t, newText("text"), m.getBody,
+			func(b *replay.Body, _ io.ReadCloser, end context.CancelCauseFunc) {
+				body, err := b.GetBody()()
+				require.NoError(t, err)
+				read := make(chan error, 1)
+				go func() { _, err := body.Read(make([]byte, 1)); read <- err }()
+				synctest.Wait()
+				end(nil)
+				require.Error(t, <-read)
+			})
 		b.Abort()
 		assert.EqualValues(t, 1, s.closes.Load())
 	})
@@ -460,15 +477,16 @@ func TestCopiesFail(t *testing.T) {
 	s := newSource(io.MultiReader(strings.NewReader("te"), failing{broken}))
 	s.closeErr = stuck
 	m := &makes{bodies: []io.ReadCloser{s, newText("text")}}
-	b := inRoundTrip(t, newText("text"), m.getBody, func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
-		assert.Equal(t, "text", readAll(t, view))
-		body, err := b.GetBody()()
-		require.NoError(t, err)
-		_, err = io.ReadAll(body)
-		require.ErrorIs(t, err, broken)
-		assert.False(t, b.ClosedEarly())
-		require.ErrorIs(t, body.Close(), stuck)
-	})
+	b := inRoundTrip(t, newText("text"), m.getBody,
+		func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+			assert.Equal(t, "text", readAll(t, view))
+			body, err := b.GetBody()()
+			require.NoError(t, err)
+			_, err = io.ReadAll(body)
+			require.ErrorIs(t, err, broken)
+			assert.False(t, b.ClosedEarly())
+			require.ErrorIs(t, body.Close(), stuck)
+		})
 	require.ErrorIs(t, b.Failure(), broken)
 	other := errors.New("of the attempt")
 	err, failed := b.WithCloseFailure(other)

@@ -127,10 +127,11 @@ func TestDirect(t *testing.T) {
 		getBody func() (io.ReadCloser, error)
 		want    bool
 	}{
-		"strings.Reader":  {io.NopCloser(strings.NewReader("text")), getBody, true},
-		"bytes.Reader":    {io.NopCloser(bytes.NewReader([]byte("text"))), getBody, true},
-		"bytes.Buffer":    {io.NopCloser(bytes.NewBufferString("text")), getBody, true},
-		"another reader":  {io.NopCloser(struct{ io.Reader }{strings.NewReader("text")}), getBody, false},
+		"strings.Reader": {io.NopCloser(strings.NewReader("text")), getBody, true},
+		"bytes.Reader":   {io.NopCloser(bytes.NewReader([]byte("text"))), getBody, true},
+		"bytes.Buffer":   {io.NopCloser(bytes.NewBufferString("text")), getBody, true},
+		"another reader": {
+			io.NopCloser(struct{ io.Reader }{strings.NewReader("text")}), getBody, false},
 		"another closer":  {newSource(strings.NewReader("text")), getBody, false},
 		"without GetBody": {io.NopCloser(strings.NewReader("text")), nil, false},
 	} {
@@ -149,8 +150,10 @@ func TestRecord(t *testing.T) {
 	const text = "0123456789"
 	for limit := range int64(len(text) + 2) {
 		for read := range len(text) + 1 {
-			checkRecord(t, newSource(iotest.OneByteReader(strings.NewReader(text))), text, limit, read)
-			checkRecord(t, newSource(iotest.DataErrReader(strings.NewReader(text))), text, limit, read)
+			checkRecord(t, newSource(iotest.OneByteReader(strings.NewReader(text))),
+				text, limit, read)
+			checkRecord(t, newSource(iotest.DataErrReader(strings.NewReader(text))),
+				text, limit, read)
 		}
 	}
 }
@@ -546,8 +549,9 @@ func TestGetBodyFails(t *testing.T) {
 		getBody func() (io.ReadCloser, error)
 		want    string
 	}{
-		"error":   {func() (io.ReadCloser, error) { return nil, boom }, "boom"},
-		"nothing": {func() (io.ReadCloser, error) { return nil, nil }, "GetBody returned neither a body nor an error"},
+		"error": {func() (io.ReadCloser, error) { return nil, boom }, "boom"},
+		"nothing": {func() (io.ReadCloser, error) { return nil, nil },
+			"GetBody returned neither a body nor an error"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newText("text")
@@ -751,7 +755,8 @@ func TestCloseDuringAReadAndGetBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, called := newBlocked(), make(chan struct{})
 		b := new(replay.Body)
-		b.Prepare(request(s, func() (io.ReadCloser, error) { <-called; return newText("text"), nil }), 0)
+		b.Prepare(
+			request(s, func() (io.ReadCloser, error) { <-called; return newText("text"), nil }), 0)
 		view := b.Open(false)
 		stop := b.Watch(t.Context())
 		done := make(chan error, 1)
@@ -776,7 +781,9 @@ func TestCloseDuringAReadAndGetBody(t *testing.T) {
 func TestAbortInMemory(t *testing.T) {
 	next := newText("text")
 	b := new(replay.Body)
-	b.Prepare(request(io.NopCloser(strings.NewReader("text")), func() (io.ReadCloser, error) { return next, nil }), 0)
+	b.Prepare(
+		request(io.NopCloser(strings.NewReader("text")),
+			func() (io.ReadCloser, error) { return next, nil }), 0)
 	b.Open(false)
 	require.True(t, reserve(b, true))
 	b.Abort()

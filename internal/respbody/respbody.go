@@ -22,7 +22,7 @@ import (
 // are the limits of that.
 const (
 	MaxBytes = 64 << 10
-	MaxTime  = 50 * time.Millisecond
+	MaxTime  = bounded.MaxTime
 )
 
 // IsEmpty reports whether body has no bytes, no trailers and nothing to close.
@@ -45,7 +45,9 @@ type Releaser interface{ Release() }
 // is too long, or does not end within limit or before canceled, it is closed
 // before its end, which costs the connection. A Read or Close that still blocks
 // continues in another goroutine. Discard returns how long it took.
-func Discard(resp *http.Response, r Releaser, limit time.Duration, canceled bounded.Signal) time.Duration {
+func Discard(
+	resp *http.Response, r Releaser, limit time.Duration, canceled bounded.Signal,
+) (took time.Duration) {
 	// A body in memory holds no connection and needs no Close.
 	if IsEmpty(resp) || bounded.InMemory(resp.Body) {
 		r.Release()

@@ -75,6 +75,10 @@ func TestIsEmpty(t *testing.T) {
 	}
 }
 
+func discard(resp *http.Response, r respbody.Releaser) time.Duration {
+	return respbody.Discard(resp, r, respbody.MaxTime, bounded.Signal{})
+}
+
 func TestDiscard(t *testing.T) {
 	const forever = time.Hour
 	for _, tt := range []struct {
@@ -87,19 +91,26 @@ func TestDiscard(t *testing.T) {
 	}{
 		{"short", newBody(strings.NewReader("text")), 4, 4, 0, true},
 		{"short, of unknown length", newBody(strings.NewReader("text")), -1, 4, 0, true},
-		{"as long as is read", newBody(io.LimitReader(zeros{}, respbody.MaxBytes)), respbody.MaxBytes, respbody.MaxBytes, 0, true},
+		{"as long as is read", newBody(io.LimitReader(zeros{}, respbody.MaxBytes)),
+			respbody.MaxBytes, respbody.MaxBytes, 0, true},
 		{"longer", newBody(zeros{}), respbody.MaxBytes + 1, 0, 0, false},
 		{"endless", newBody(zeros{}), -1, respbody.MaxBytes + 1, 0, false},
-		{"broken", newBody(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(errors.New("boom")))), 4, 2, 0, false},
-		{"slow", &body{Reader: strings.NewReader("text"), readTakes: respbody.MaxTime / 4}, 4, 4, respbody.MaxTime, true},
-		{"stalled", &body{Reader: strings.NewReader("text"), readTakes: forever}, 4, 0, respbody.MaxTime, false},
-		{"stuck in Close", &body{Reader: strings.NewReader("text"), closeTakes: forever}, 4, 4, respbody.MaxTime, true},
-		{"stuck in both", &body{Reader: strings.NewReader("text"), readTakes: forever, closeTakes: forever}, 4, 0, 2 * respbody.MaxTime, false},
+		{"broken",
+			newBody(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(errors.New("boom")))),
+			4, 2, 0, false},
+		{"slow", &body{Reader: strings.NewReader("text"), readTakes: respbody.MaxTime / 4}, 4, 4,
+			respbody.MaxTime, true},
+		{"stalled", &body{Reader: strings.NewReader("text"), readTakes: forever}, 4, 0,
+			respbody.MaxTime, false},
+		{"stuck in Close", &body{Reader: strings.NewReader("text"), closeTakes: forever}, 4, 4,
+			respbody.MaxTime, true},
+		{"stuck in both", &body{Reader: strings.NewReader("text"), readTakes: forever,
+			closeTakes: forever}, 4, 0, 2 * respbody.MaxTime, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				released, start := new(releases), time.Now()
-				took := respbody.Discard(&http.Response{Body: tt.body, ContentLength: tt.length}, released, respbody.MaxTime, bounded.Signal{})
+				took := discard(&http.Response{Body: tt.body, ContentLength: tt.length}, released)
 				assert.Equal(t, time.Since(start), took)
 				assert.LessOrEqual(t, took, tt.takes)
 				assert.LessOrEqual(t, tt.body.read.Load(), tt.read)
@@ -114,9 +125,10 @@ func TestDiscard(t *testing.T) {
 
 // An empty body is neither read nor closed.
 func TestDiscardEmpty(t *testing.T) {
-	for _, empty := range []io.ReadCloser{nil, http.NoBody, statelessBody{}, io.NopCloser(strings.NewReader("text"))} {
+	for _, empty := range []io.ReadCloser{
+		nil, http.NoBody, statelessBody{}, io.NopCloser(strings.NewReader("text"))} {
 		released := new(releases)
-		assert.Zero(t, respbody.Discard(&http.Response{Body: empty}, released, respbody.MaxTime, bounded.Signal{}))
+		assert.Zero(t, discard(&http.Response{Body: empty}, released))
 		assert.EqualValues(t, 1, released.n.Load())
 	}
 }
@@ -125,7 +137,8 @@ func TestDiscardEmpty(t *testing.T) {
 // transfer closes the connection.
 func TestDiscardReleasesAfterTheEnd(t *testing.T) {
 	b := newBody(strings.NewReader("text"))
-	respbody.Discard(&http.Response{Body: b, ContentLength: 4}, releaser(func() { assert.EqualValues(t, 4, b.read.Load()) }), respbody.MaxTime, bounded.Signal{})
+	discard(&http.Response{Body: b, ContentLength: 4},
+		releaser(func() { assert.EqualValues(t, 4, b.read.Load()) }))
 }
 
 type releaser func()
@@ -134,7 +147,8 @@ func (r releaser) Release() { r() }
 
 func TestDiscardPanics(t *testing.T) {
 	boom := readerFunc(func([]byte) (int, error) { panic("boom") })
-	assert.PanicsWithValue(t, "boom", func() { respbody.Discard(&http.Response{Body: newBody(boom)}, new(releases), respbody.MaxTime, bounded.Signal{}) })
+	assert.PanicsWithValue(t, "boom",
+		func() { discard(&http.Response{Body: newBody(boom)}, new(releases)) })
 }
 
 // A cancel ends the wait for a Read, which goes on. Then the body is closed.
@@ -146,8 +160,9 @@ func TestDiscardCanceled(t *testing.T) {
 			canceled[i] = channel
 			const after = respbody.MaxTime / 2
 			time.AfterFunc(after, func() { close(channel) })
-			b, released, start := &body{Reader: strings.NewReader("text"), readTakes: time.Hour}, new(releases), time.Now()
-			assert.Equal(t, after, respbody.Discard(&http.Response{Body: b, ContentLength: 4}, released, respbody.MaxTime, canceled))
+			b := &body{Reader: strings.NewReader("text"), readTakes: time.Hour}
+			resp, released, start := &http.Response{Body: b}, new(releases), time.Now()
+			assert.Equal(t, after, respbody.Discard(resp, released, respbody.MaxTime, canceled))
 			assert.Equal(t, after, time.Since(start))
 			assert.EqualValues(t, 1, b.closes.Load(), "closed")
 			assert.Positive(t, released.n.Load(), "released")
@@ -191,9 +206,14 @@ func TestBuffer(t *testing.T) {
 		{"short", strings.NewReader("text"), "text", nil, 4},
 		{"in pieces", iotest.OneByteReader(strings.NewReader("text")), "text", nil, 4},
 		{"long", bytes.NewReader(long), string(long), nil, respbody.MaxBytes},
-		{"broken", io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF)), "te", io.ErrUnexpectedEOF, 2},
-		{"broken once", iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("text"))), "t", iotest.ErrTimeout, 1},
-		{"broken with the data", iotest.DataErrReader(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF))), "te", io.ErrUnexpectedEOF, 2},
+		{"broken", io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF)),
+			"te", io.ErrUnexpectedEOF, 2},
+		{"broken once", iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("text"))), "t",
+			iotest.ErrTimeout, 1},
+		{"broken with the data",
+			iotest.DataErrReader(
+				io.MultiReader(strings.NewReader("te"), iotest.ErrReader(io.ErrUnexpectedEOF))),
+			"te", io.ErrUnexpectedEOF, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -201,7 +221,8 @@ func TestBuffer(t *testing.T) {
 				resp := &http.Response{Body: b}
 				respbody.Buffer(resp, bounded.Signal{})
 				assert.GreaterOrEqual(t, b.read.Load(), tt.ahead)
-				assert.LessOrEqual(t, b.read.Load(), int64(respbody.MaxBytes+4<<10), "at most a chunk too much")
+				assert.LessOrEqual(t, b.read.Load(), int64(respbody.MaxBytes+4<<10),
+					"at most a chunk too much")
 				got, err := io.ReadAll(resp.Body)
 				require.ErrorIs(t, err, tt.err)
 				assert.Equal(t, tt.want, string(got))
@@ -217,7 +238,8 @@ func TestBuffer(t *testing.T) {
 // A body that arrives slowly continues where Buffer stopped.
 func TestBufferSlowBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &body{Reader: iotest.OneByteReader(strings.NewReader("some text")), readTakes: time.Second}
+		b := &body{
+			Reader: iotest.OneByteReader(strings.NewReader("some text")), readTakes: time.Second}
 		resp, start := &http.Response{Body: b}, time.Now()
 		assert.Equal(t, respbody.MaxTime, respbody.Buffer(resp, bounded.Signal{}))
 		assert.Equal(t, respbody.MaxTime, time.Since(start))
@@ -274,7 +296,8 @@ func TestBufferPanics(t *testing.T) {
 					return rest.Read(p)
 				}))}
 				if takes == 0 {
-					assert.PanicsWithValue(t, "boom", func() { respbody.Buffer(resp, bounded.Signal{}) })
+					assert.PanicsWithValue(t, "boom",
+						func() { respbody.Buffer(resp, bounded.Signal{}) })
 				} else {
 					respbody.Buffer(resp, bounded.Signal{})
 				}
@@ -293,7 +316,8 @@ func TestBufferPanics(t *testing.T) {
 func TestBufferCloseRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		boom := errors.New("boom")
-		resp := &http.Response{Body: &body{Reader: strings.NewReader("text"), closeTakes: time.Hour, closeErr: boom}}
+		resp := &http.Response{
+			Body: &body{Reader: strings.NewReader("text"), closeTakes: time.Hour, closeErr: boom}}
 		respbody.Buffer(resp, bounded.Signal{})
 		require.Equal(t, boom, resp.Body.Close())
 	})
@@ -324,11 +348,12 @@ func TestFollow(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 4, n)
 		}, false},
-		"read to its end": {strings.NewReader("text"), nil, func(t *testing.T, resp *http.Response) {
-			text, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, "text", string(text))
-		}, true},
+		"read to its end": {
+			strings.NewReader("text"), nil, func(t *testing.T, resp *http.Response) {
+				text, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				assert.Equal(t, "text", string(text))
+			}, true},
 		"broken": {iotest.ErrReader(boom), nil, func(t *testing.T, resp *http.Response) {
 			_, err := io.ReadAll(resp.Body)
 			require.Equal(t, boom, err)

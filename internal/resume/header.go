@@ -39,7 +39,8 @@ func parseContentRange(v string) (byteRange, bool) {
 	if complete != "*" {
 		r.complete, ok[2] = parsePosition(complete)
 	}
-	isRange := ok == [3]bool{true, true, true} && strings.EqualFold(unit, "bytes") && r.first <= r.last &&
+	isRange := ok == [3]bool{true, true, true} && strings.EqualFold(unit, "bytes") &&
+		r.first <= r.last &&
 		(r.complete < 0 || r.last < r.complete)
 	if !isRange {
 		return byteRange{}, false

@@ -20,7 +20,8 @@ func TestParseContentRange(t *testing.T) {
 		{"bytes 42-1233/*", byteRange{42, 1233, -1}, true},
 		{"bytes 0-0/1", byteRange{0, 0, 1}, true},
 		{"bytes 007-8/10", byteRange{7, 8, 10}, true},
-		{"bytes 0-922337203685477579/922337203685477580", byteRange{0, 922337203685477579, 922337203685477580}, true},
+		{"bytes 0-922337203685477579/922337203685477580",
+			byteRange{0, 922337203685477579, 922337203685477580}, true},
 		{"bytes 0-9223372036854775799/*", byteRange{0, 9223372036854775799, -1}, true},
 		{"bytes 0-0/0", byteRange{}, false},
 		{"bytes */1234", byteRange{}, false},
@@ -57,7 +58,8 @@ func TestParseContentRange(t *testing.T) {
 // A range that is accepted can be satisfied, and it has the numbers of the
 // value.
 func FuzzContentRange(f *testing.F) {
-	for _, seed := range []string{"bytes 42-1233/1234", "bytes 0-0/*", "bytes */5", "bytes 5-4/3", "", "bytes 0-99999999999999999999/*"} {
+	for _, seed := range []string{"bytes 42-1233/1234", "bytes 0-0/*", "bytes */5", "bytes 5-4/3",
+		"", "bytes 0-99999999999999999999/*"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, value string) {

@@ -69,7 +69,8 @@ func Of(req *http.Request, resp *http.Response) (p Part, ok bool) {
 }
 
 func isPlainGet(req *http.Request) bool {
-	return (req.Method == "" || req.Method == http.MethodGet) && (req.Body == nil || req.Body == http.NoBody)
+	return (req.Method == "" || req.Method == http.MethodGet) &&
+		(req.Body == nil || req.Body == http.NoBody)
 }
 
 // isPlainBody reports whether the caller gets exactly the bytes of the
@@ -160,7 +161,8 @@ func (e *Mismatch) Error() string {
 	case OtherLength:
 		return fmt.Sprintf("status %d with another length", e.Status)
 	case TooLong:
-		return fmt.Sprintf("status %d, of which %d bytes would have to be discarded", e.Status, e.Skip)
+		return fmt.Sprintf(
+			"status %d, of which %d bytes would have to be discarded", e.Status, e.Skip)
 	default:
 		return fmt.Sprintf("status %d", e.Status)
 	}
@@ -208,7 +210,8 @@ func (p Part) isOf(h http.Header) bool {
 // hasEncoding reports whether resp is in the content coding of the part. A 206
 // with the validator that If-Range has may omit it (RFC 9110 section 15.3.7).
 func (p Part) hasEncoding(resp *http.Response) bool {
-	omitted := resp.StatusCode == http.StatusPartialContent && p.isOf(resp.Header) && len(resp.Header["Content-Encoding"]) == 0
+	omitted := resp.StatusCode == http.StatusPartialContent && p.isOf(resp.Header) &&
+		len(resp.Header["Content-Encoding"]) == 0
 	return !resp.Uncompressed && (omitted || contentEncoding(resp.Header) == p.encoding)
 }
 
@@ -218,7 +221,8 @@ func (p Part) checkWhole(resp *http.Response) Verdict {
 	switch {
 	case len(resp.Header["Content-Range"]) > 0:
 		return OtherRange
-	case resp.ContentLength <= p.last || p.complete >= 0 && resp.ContentLength != p.complete || resp.Body == nil:
+	case resp.ContentLength <= p.last || p.complete >= 0 && resp.ContentLength != p.complete ||
+		resp.Body == nil:
 		return OtherLength
 	}
 	return Rest
@@ -229,7 +233,8 @@ func (p Part) checkWhole(resp *http.Response) Verdict {
 func (p Part) checkRange(resp *http.Response, position int64) Verdict {
 	r, valid := contentRange(resp.Header)
 	switch {
-	case !valid || r.first != position || r.last != p.last || p.complete >= 0 && r.complete != p.complete:
+	case !valid || r.first != position || r.last != p.last || p.complete >= 0 &&
+		r.complete != p.complete:
 		return OtherRange
 	// A single range is not sent as multipart (RFC 9110 section 15.3.7.2).
 	case mediaType(resp.Header) == "multipart/byteranges":

@@ -24,7 +24,8 @@ func header(namesAndValues ...string) http.Header {
 }
 
 func response(status int, length int64, h http.Header) *http.Response {
-	return &http.Response{StatusCode: status, ContentLength: length, Header: h, Body: io.NopCloser(strings.NewReader(""))}
+	return &http.Response{StatusCode: status, ContentLength: length, Header: h,
+		Body: io.NopCloser(strings.NewReader(""))}
 }
 
 func request(h http.Header) *http.Request { return &http.Request{Method: "GET", Header: h} }
@@ -45,32 +46,54 @@ func TestOf(t *testing.T) {
 		{"HEAD", &http.Request{Method: "HEAD"}, response(200, 10, strong()), false},
 		{"POST", &http.Request{Method: "POST"}, response(200, 10, strong()), false},
 		{"get", &http.Request{Method: "get"}, response(200, 10, strong()), false},
-		{"with a body", &http.Request{Method: "GET", Body: io.NopCloser(strings.NewReader("q"))}, response(200, 10, strong()), false},
-		{"with http.NoBody", &http.Request{Method: "GET", Body: http.NoBody}, response(200, 10, strong()), true},
+		{"with a body", &http.Request{Method: "GET", Body: io.NopCloser(strings.NewReader("q"))},
+			response(200, 10, strong()), false},
+		{"with http.NoBody", &http.Request{Method: "GET", Body: http.NoBody},
+			response(200, 10, strong()), true},
 		{"200 with a range", one, response(200, 5, strong("Content-Range", "bytes 5-9/20")), false},
 		{"no length", request(nil), response(200, -1, strong()), false},
 		{"no byte", request(nil), response(200, 0, strong()), false},
 		{"203", request(nil), response(203, 10, strong()), false},
 		{"404", request(nil), response(404, 10, strong()), false},
-		{"unpacked", request(nil), &http.Response{StatusCode: 200, ContentLength: 10, Uncompressed: true, Header: strong(), Body: http.NoBody}, false},
-		{"no body", request(nil), &http.Response{StatusCode: 200, ContentLength: 10, Header: strong()}, false},
-		{"trailers", request(nil), &http.Response{StatusCode: 200, ContentLength: 10, Trailer: header("Sum", ""), Header: strong(), Body: http.NoBody}, false},
-		{"tunnel", request(nil), &http.Response{StatusCode: 200, ContentLength: 10, Header: strong(), Body: tunnel{}}, false},
-		{"events", request(nil), response(200, 10, strong("Content-Type", "Text/Event-Stream ; charset=utf-8")), false},
-		{"another request's", request(nil), &http.Response{StatusCode: 200, ContentLength: 10, Header: strong(), Body: http.NoBody, Request: &http.Request{Method: "POST"}}, false},
+		{"unpacked", request(nil), &http.Response{StatusCode: 200, ContentLength: 10,
+			Uncompressed: true, Header: strong(), Body: http.NoBody}, false},
+		{"no body", request(nil),
+			&http.Response{StatusCode: 200, ContentLength: 10, Header: strong()}, false},
+		{"trailers", request(nil), &http.Response{StatusCode: 200, ContentLength: 10,
+			Trailer: header("Sum", ""), Header: strong(), Body: http.NoBody}, false},
+		{"tunnel", request(nil), &http.Response{
+			StatusCode: 200, ContentLength: 10, Header: strong(), Body: tunnel{}}, false},
+		{"events", request(nil),
+			response(200, 10, strong("Content-Type", "Text/Event-Stream ; charset=utf-8")), false},
+		{"another request's", request(nil), &http.Response{StatusCode: 200, ContentLength: 10,
+			Header: strong(), Body: http.NoBody, Request: &http.Request{Method: "POST"}}, false},
 		{"206", one, response(206, 5, strong("Content-Range", "bytes 5-9/20")), true},
-		{"206 of an unknown length", one, response(206, 5, strong("Content-Range", "bytes 5-9/*")), true},
-		{"206 to a request without Range", request(nil), response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
-		{"206 to two ranges", request(header("Range", "bytes=5-9,11-12")), response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
-		{"206 to two lines", request(header("Range", "bytes=5-9", "Range", "bytes=11-12")), response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
-		{"206 in another unit", request(header("Range", "lines=5-9")), response(206, 5, strong("Content-Range", "lines 5-9/20")), false},
-		{"206 to bytes without positions", request(header("Range", "bytes")), response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
-		{"206 to another unit", request(header("Range", "lines=5-9")), response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
+		{"206 of an unknown length", one, response(206, 5, strong("Content-Range", "bytes 5-9/*")),
+			true},
+		{"206 to a request without Range", request(nil),
+			response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
+		{"206 to two ranges", request(header("Range", "bytes=5-9,11-12")),
+			response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
+		{"206 to two lines", request(header("Range", "bytes=5-9", "Range", "bytes=11-12")),
+			response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
+		{"206 in another unit", request(header("Range", "lines=5-9")),
+			response(206, 5, strong("Content-Range", "lines 5-9/20")), false},
+		{"206 to bytes without positions", request(header("Range", "bytes")),
+			response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
+		{"206 to another unit", request(header("Range", "lines=5-9")),
+			response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
 		{"206 of one byte without Content-Range", one, response(206, 1, strong()), false},
 		{"206 without Content-Range", one, response(206, 5, strong()), false},
-		{"206 with two", one, response(206, 5, strong("Content-Range", "bytes 5-9/20", "Content-Range", "bytes 5-9/20")), false},
-		{"206 of another length", one, response(206, 6, strong("Content-Range", "bytes 5-9/20")), false},
-		{"206 in parts", one, response(206, 5, strong("Content-Range", "bytes 5-9/20", "Content-Type", "multipart/byteranges; boundary=x")), false},
+		{"206 with two", one,
+			response(206, 5,
+				strong("Content-Range", "bytes 5-9/20", "Content-Range", "bytes 5-9/20")), false},
+		{"206 of another length", one, response(206, 6, strong("Content-Range", "bytes 5-9/20")),
+			false},
+		{"206 in parts", one,
+			response(
+				206, 5,
+				strong("Content-Range", "bytes 5-9/20", "Content-Type",
+					"multipart/byteranges; boundary=x")), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, ok := resume.Of(tt.req, tt.resp)
@@ -103,15 +126,18 @@ func TestValidators(t *testing.T) {
 		{"DEL inside", header("ETag", "\"a\x7fb\""), ""},
 		{"two", header("ETag", `"v1"`, "ETag", `"v1"`), ""},
 		{"list", header("ETag", `"v1", "v2"`), ""},
-		{"strong and a date", header("ETag", `"v1"`, "Last-Modified", modified, "Date", minuteLater), `"v1"`},
-		{"weak and a date", header("ETag", `W/"v1"`, "Last-Modified", modified, "Date", minuteLater), ""},
+		{"strong and a date",
+			header("ETag", `"v1"`, "Last-Modified", modified, "Date", minuteLater), `"v1"`},
+		{"weak and a date",
+			header("ETag", `W/"v1"`, "Last-Modified", modified, "Date", minuteLater), ""},
 		{"date a minute later", header("Last-Modified", modified, "Date", minuteLater), modified},
 		{"date 59 s later", header("Last-Modified", modified, "Date", almost), ""},
 		{"date before", header("Last-Modified", minuteLater, "Date", modified), ""},
 		{"no Date", header("Last-Modified", modified), ""},
 		{"no date at all", header("Last-Modified", "yesterday", "Date", minuteLater), ""},
 		{"invalid Date", header("Last-Modified", modified, "Date", "today"), ""},
-		{"two Last-Modified", header("Last-Modified", modified, "Last-Modified", modified, "Date", minuteLater), ""},
+		{"two Last-Modified",
+			header("Last-Modified", modified, "Last-Modified", modified, "Date", minuteLater), ""},
 		{"nothing", header(), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -130,11 +156,18 @@ func TestCheck(t *testing.T) {
 	const big = 3 << 20
 	whole, _ := resume.Of(request(nil), response(200, 100, header("ETag", `"v1"`)))
 	large, _ := resume.Of(request(nil), response(200, big, header("ETag", `"v1"`)))
-	packed, _ := resume.Of(request(nil), response(200, 100, header("ETag", `"v1"`, "Content-Encoding", "br")))
-	dated, _ := resume.Of(request(nil), response(200, 100, header("Last-Modified", modified, "Date", "Tue, 03 Jan 2006 15:04:05 GMT")))
-	part, _ := resume.Of(request(header("Range", "bytes=50-")), response(206, 50, header("ETag", `"v1"`, "Content-Range", "bytes 50-99/100")))
-	far, _ := resume.Of(request(header("Range", "bytes=3000000-")), response(206, 50, header("ETag", `"v1"`, "Content-Range", "bytes 3000000-3000049/3000050")))
-	unknown, _ := resume.Of(request(header("Range", "bytes=50-59")), response(206, 10, header("ETag", `"v1"`, "Content-Range", "bytes 50-59/*")))
+	packed, _ := resume.Of(
+		request(nil), response(200, 100, header("ETag", `"v1"`, "Content-Encoding", "br")))
+	dated, _ := resume.Of(
+		request(nil),
+		response(
+			200, 100, header("Last-Modified", modified, "Date", "Tue, 03 Jan 2006 15:04:05 GMT")))
+	part, _ := resume.Of(request(header("Range", "bytes=50-")),
+		response(206, 50, header("ETag", `"v1"`, "Content-Range", "bytes 50-99/100")))
+	far, _ := resume.Of(request(header("Range", "bytes=3000000-")),
+		response(206, 50, header("ETag", `"v1"`, "Content-Range", "bytes 3000000-3000049/3000050")))
+	unknown, _ := resume.Of(request(header("Range", "bytes=50-59")),
+		response(206, 10, header("ETag", `"v1"`, "Content-Range", "bytes 50-59/*")))
 	v1 := func(namesAndValues ...string) http.Header {
 		return header(append([]string{"ETag", `"v1"`}, namesAndValues...)...)
 	}
@@ -146,54 +179,112 @@ func TestCheck(t *testing.T) {
 		want   resume.Verdict
 		skip   int64
 	}{
-		{"rest", whole, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100")), resume.Rest, 0},
-		{"rest of a part", part, 10, response(206, 40, v1("Content-Range", "bytes 60-99/100")), resume.Rest, 0},
-		{"rest of an unknown length", unknown, 1, response(206, 9, v1("Content-Range", "bytes 51-59/*")), resume.Rest, 0},
-		{"rest whose length is known now", unknown, 1, response(206, 9, v1("Content-Range", "bytes 51-59/70")), resume.Rest, 0},
-		{"rest, dated", dated, 10, response(206, 90, header("Last-Modified", modified, "Content-Range", "bytes 10-99/100")), resume.Rest, 0},
-		{"rest, packed", packed, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "BR")), resume.Rest, 0},
-		{"rest, packed, not repeated", packed, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100")), resume.Rest, 0},
-		{"rest, packed, with space", packed, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", " br\t")), resume.Rest, 0},
-		{"rest, identity", whole, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "identity")), resume.Rest, 0},
+		{"rest", whole, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100")),
+			resume.Rest, 0},
+		{"rest of a part", part, 10, response(206, 40, v1("Content-Range", "bytes 60-99/100")),
+			resume.Rest, 0},
+		{"rest of an unknown length", unknown, 1,
+			response(206, 9, v1("Content-Range", "bytes 51-59/*")), resume.Rest, 0},
+		{"rest whose length is known now", unknown, 1,
+			response(206, 9, v1("Content-Range", "bytes 51-59/70")), resume.Rest, 0},
+		{"rest, dated", dated, 10,
+			response(
+				206, 90, header("Last-Modified", modified, "Content-Range", "bytes 10-99/100")),
+			resume.Rest, 0},
+		{"rest, packed", packed, 10,
+			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "BR")),
+			resume.Rest, 0},
+		{"rest, packed, not repeated", packed, 10,
+			response(206, 90, v1("Content-Range", "bytes 10-99/100")), resume.Rest, 0},
+		{"rest, packed, with space", packed, 10,
+			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", " br\t")),
+			resume.Rest, 0},
+		{"rest, identity", whole, 10,
+			response(
+				206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "identity")),
+			resume.Rest, 0},
 		{"whole", whole, 10, response(200, 100, v1()), resume.Rest, 10},
 		{"whole for a part", part, 10, response(200, 100, v1()), resume.Rest, 60},
-		{"whole for a part of an unknown length", unknown, 1, response(200, 70, v1()), resume.Rest, 51},
-		{"whole, at the limit", large, resume.MaxSkip, response(200, big, v1()), resume.Rest, resume.MaxSkip},
+		{"whole for a part of an unknown length", unknown, 1, response(200, 70, v1()),
+			resume.Rest, 51},
+		{"whole, at the limit", large, resume.MaxSkip, response(200, big, v1()), resume.Rest,
+			resume.MaxSkip},
 
-		{"whole, beyond the limit", large, resume.MaxSkip + 1, response(200, big, v1()), resume.TooLong, 0},
-		{"whole for a part beyond the limit", far, 10, response(200, 3_000_050, v1()), resume.TooLong, 0},
-		{"whole of another version", whole, 10, response(200, 100, header("ETag", `"v2"`)), resume.OtherVersion, 0},
-		{"whole, weak", whole, 10, response(200, 100, header("ETag", `W/"v1"`)), resume.OtherVersion, 0},
+		{"whole, beyond the limit", large, resume.MaxSkip + 1, response(200, big, v1()),
+			resume.TooLong, 0},
+		{"whole for a part beyond the limit", far, 10, response(200, 3_000_050, v1()),
+			resume.TooLong, 0},
+		{"whole of another version", whole, 10, response(200, 100, header("ETag", `"v2"`)),
+			resume.OtherVersion, 0},
+		{"whole, weak", whole, 10, response(200, 100, header("ETag", `W/"v1"`)),
+			resume.OtherVersion, 0},
 		{"whole, longer", whole, 10, response(200, 101, v1()), resume.OtherLength, 0},
-		{"whole, shorter than the part", unknown, 1, response(200, 59, v1()), resume.OtherLength, 0},
+		{"whole, shorter than the part", unknown, 1, response(200, 59, v1()),
+			resume.OtherLength, 0},
 		{"whole, of unknown length", whole, 10, response(200, -1, v1()), resume.OtherLength, 0},
-		{"whole with a range", whole, 10, response(200, 100, v1("Content-Range", "bytes 0-99/100")), resume.OtherRange, 0},
-		{"rest of another version", whole, 10, response(206, 90, header("ETag", `"v2"`, "Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
-		{"rest without a tag", whole, 10, response(206, 90, header("Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
-		{"rest with two tags", whole, 10, response(206, 90, v1("ETag", `"v1"`, "Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
-		{"rest, modified", dated, 10, response(206, 90, header("Last-Modified", "Mon, 02 Jan 2006 15:04:06 GMT", "Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
-		{"rest, modified twice", dated, 10, response(206, 90, header("Last-Modified", modified, "Last-Modified", modified, "Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
-		{"rest, packed now", whole, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "gzip")), resume.OtherEncoding, 0},
-		{"rest, packed otherwise", packed, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "gzip")), resume.OtherEncoding, 0},
-		{"rest, packed twice", packed, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "br", "Content-Encoding", "gzip")), resume.OtherEncoding, 0},
-		{"rest, not packed now", packed, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "identity")), resume.OtherEncoding, 0},
-		{"rest, unpacked by a layer", packed, 10, &http.Response{StatusCode: 206, ContentLength: 90, Uncompressed: true, Header: v1("Content-Range", "bytes 10-99/100"), Body: http.NoBody}, resume.OtherEncoding, 0},
+		{"whole with a range", whole, 10, response(200, 100, v1("Content-Range", "bytes 0-99/100")),
+			resume.OtherRange, 0},
+		{"rest of another version", whole, 10,
+			response(206, 90, header("ETag", `"v2"`, "Content-Range", "bytes 10-99/100")),
+			resume.OtherVersion, 0},
+		{"rest without a tag", whole, 10,
+			response(206, 90, header("Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
+		{"rest with two tags", whole, 10,
+			response(206, 90, v1("ETag", `"v1"`, "Content-Range", "bytes 10-99/100")),
+			resume.OtherVersion, 0},
+		{"rest, modified", dated, 10,
+			response(206, 90, header("Last-Modified", "Mon, 02 Jan 2006 15:04:06 GMT",
+				"Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
+		{"rest, modified twice", dated, 10,
+			response(206, 90, header("Last-Modified", modified, "Last-Modified", modified,
+				"Content-Range", "bytes 10-99/100")), resume.OtherVersion, 0},
+		{"rest, packed now", whole, 10,
+			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "gzip")),
+			resume.OtherEncoding, 0},
+		{"rest, packed otherwise", packed, 10,
+			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "gzip")),
+			resume.OtherEncoding, 0},
+		{"rest, packed twice", packed, 10,
+			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "br",
+				"Content-Encoding", "gzip")), resume.OtherEncoding, 0},
+		{"rest, not packed now", packed, 10,
+			response(
+				206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Encoding", "identity")),
+			resume.OtherEncoding, 0},
+		{"rest, unpacked by a layer", packed, 10,
+			&http.Response{StatusCode: 206, ContentLength: 90, Uncompressed: true, Header: v1(
+				"Content-Range", "bytes 10-99/100"), Body: http.NoBody}, resume.OtherEncoding, 0},
 		{"whole, not packed now", packed, 10, response(200, 100, v1()), resume.OtherEncoding, 0},
 		{"no range", whole, 10, response(206, 90, v1()), resume.OtherRange, 0},
-		{"range from the start", whole, 10, response(206, 100, v1("Content-Range", "bytes 0-99/100")), resume.OtherRange, 0},
-		{"range shifted by one", whole, 10, response(206, 89, v1("Content-Range", "bytes 11-99/100")), resume.OtherRange, 0},
-		{"range that ends early", whole, 10, response(206, 89, v1("Content-Range", "bytes 10-98/100")), resume.OtherRange, 0},
-		{"range of something longer", whole, 10, response(206, 90, v1("Content-Range", "bytes 10-99/101")), resume.OtherRange, 0},
-		{"range of something unknown", whole, 10, response(206, 90, v1("Content-Range", "bytes 10-99/*")), resume.OtherRange, 0},
-		{"two ranges", whole, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Range", "bytes 10-99/100")), resume.OtherRange, 0},
-		{"parts", whole, 10, response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Type", "multipart/byteranges; boundary=x")), resume.OtherRange, 0},
-		{"more than the range", whole, 10, response(206, 91, v1("Content-Range", "bytes 10-99/100")), resume.OtherLength, 0},
-		{"length not stated", whole, 10, response(206, -1, v1("Content-Range", "bytes 10-99/100")), resume.OtherLength, 0},
+		{"range from the start", whole, 10,
+			response(206, 100, v1("Content-Range", "bytes 0-99/100")), resume.OtherRange, 0},
+		{"range shifted by one", whole, 10,
+			response(206, 89, v1("Content-Range", "bytes 11-99/100")), resume.OtherRange, 0},
+		{"range that ends early", whole, 10,
+			response(206, 89, v1("Content-Range", "bytes 10-98/100")), resume.OtherRange, 0},
+		{"range of something longer", whole, 10,
+			response(206, 90, v1("Content-Range", "bytes 10-99/101")), resume.OtherRange, 0},
+		{"range of something unknown", whole, 10,
+			response(206, 90, v1("Content-Range", "bytes 10-99/*")), resume.OtherRange, 0},
+		{"two ranges", whole, 10,
+			response(
+				206, 90,
+				v1("Content-Range", "bytes 10-99/100", "Content-Range", "bytes 10-99/100")),
+			resume.OtherRange, 0},
+		{"parts", whole, 10,
+			response(206, 90, v1("Content-Range", "bytes 10-99/100", "Content-Type",
+				"multipart/byteranges; boundary=x")), resume.OtherRange, 0},
+		{"more than the range", whole, 10,
+			response(206, 91, v1("Content-Range", "bytes 10-99/100")), resume.OtherLength, 0},
+		{"length not stated", whole, 10, response(206, -1, v1("Content-Range", "bytes 10-99/100")),
+			resume.OtherLength, 0},
 		{"redirect", whole, 10, response(302, 0, v1()), resume.OtherStatus, 0},
 		{"not modified", whole, 10, response(304, 0, v1()), resume.OtherStatus, 0},
-		{"forbidden", whole, 10, response(403, 90, v1("Content-Range", "bytes 10-99/100")), resume.OtherStatus, 0},
+		{"forbidden", whole, 10, response(403, 90, v1("Content-Range", "bytes 10-99/100")),
+			resume.OtherStatus, 0},
 		{"precondition failed", whole, 10, response(412, 0, v1()), resume.OtherStatus, 0},
-		{"not satisfiable", whole, 10, response(416, 0, v1("Content-Range", "bytes */100")), resume.OtherStatus, 0},
+		{"not satisfiable", whole, 10, response(416, 0, v1("Content-Range", "bytes */100")),
+			resume.OtherStatus, 0},
 		{"203", whole, 10, response(203, 100, v1()), resume.OtherStatus, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -228,7 +319,8 @@ func TestSame(t *testing.T) {
 	_, err = p.Check(response(404, 89, header()), 10, yes)
 	assert.Error(t, err)
 	// An empty validator does not count.
-	_, err = p.Check(response(206, 90, header("Last-Modified", "", "Content-Range", "bytes 10-99/100")), 10, no)
+	_, err = p.Check(
+		response(206, 90, header("Last-Modified", "", "Content-Range", "bytes 10-99/100")), 10, no)
 	assert.Error(t, err)
 	// Without a validator there was no If-Range, so the response may not omit
 	// headers.
@@ -242,11 +334,14 @@ func TestMismatchTexts(t *testing.T) {
 	v1 := func(name, value string) http.Header { return header("ETag", `"v1"`, name, value) }
 	for want, resp := range map[string]*http.Response{
 		"status 404": response(404, 9, nil),
-		"status 206 without the validator of the first response":        response(206, 9, nil),
-		"status 206 in another content coding":                          response(206, 9, v1("Content-Encoding", "br")),
-		`status 206 with Content-Range "bytes 0-8/9"`:                   response(206, 9, v1("Content-Range", "bytes 0-8/9")),
-		"status 200 with another length":                                response(200, 9, v1("Server", "a")),
-		"status 200, of which 2000000 bytes would have to be discarded": response(200, 3<<20, v1("Server", "a")),
+		"status 206 without the validator of the first response": response(206, 9, nil),
+		"status 206 in another content coding": response(
+			206, 9, v1("Content-Encoding", "br")),
+		`status 206 with Content-Range "bytes 0-8/9"`: response(
+			206, 9, v1("Content-Range", "bytes 0-8/9")),
+		"status 200 with another length": response(200, 9, v1("Server", "a")),
+		"status 200, of which 2000000 bytes would have to be discarded": response(
+			200, 3<<20, v1("Server", "a")),
 	} {
 		_, err := p.Check(resp, 2_000_000, nil)
 		assert.EqualError(t, err, want)

@@ -53,19 +53,24 @@ func TestSource(t *testing.T) {
 		err        error
 	}{
 		{"all", text("text"), 0, -1, false, "text", nil},
-		{"all, broken", io.MultiReader(text("te"), iotest.ErrReader(broken)), 0, -1, false, "te", broken},
+		{"all, broken", io.MultiReader(text("te"), iotest.ErrReader(broken)), 0, -1, false,
+			"te", broken},
 		{"rest", text("xt"), 0, 2, false, "xt", nil},
 		{"rest of more", text("xt and more"), 0, 2, true, "xt", nil},
 		{"rest, then a byte too many", text("xt!"), 0, 2, false, "xt", nil},
-		{"rest, then an error", io.MultiReader(text("xt"), iotest.ErrReader(broken)), 0, 2, false, "xt", broken},
-		{"rest of more, then an error", io.MultiReader(text("xt"), iotest.ErrReader(broken)), 0, 2, true, "xt", nil},
+		{"rest, then an error", io.MultiReader(text("xt"), iotest.ErrReader(broken)), 0, 2, false,
+			"xt", broken},
+		{"rest of more, then an error", io.MultiReader(text("xt"), iotest.ErrReader(broken)), 0, 2,
+			true, "xt", nil},
 		{"too short", text("x"), 0, 2, false, "x", io.ErrUnexpectedEOF},
 		{"too short, of more", text("x"), 0, 2, true, "x", io.ErrUnexpectedEOF},
 		{"skip", text("text"), 2, 2, false, "xt", nil},
 		{"skip all", text("text"), 4, 0, false, "", nil},
 		{"skip more than there is", text("te"), 3, 2, false, "", io.ErrUnexpectedEOF},
-		{"broken in the skipped bytes", io.MultiReader(text("t"), iotest.ErrReader(broken)), 2, 2, false, "", broken},
-		{"broken with the last byte that is skipped", iotest.DataErrReader(io.MultiReader(text("te"), iotest.ErrReader(broken))), 2, 2, false, "", broken},
+		{"broken in the skipped bytes", io.MultiReader(text("t"), iotest.ErrReader(broken)), 2, 2,
+			false, "", broken},
+		{"broken with the last byte that is skipped", iotest.DataErrReader(
+			io.MultiReader(text("te"), iotest.ErrReader(broken))), 2, 2, false, "", broken},
 		{"no rest", text(""), 0, 0, false, "", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -141,7 +141,8 @@ func (c *caller) RoundTrip(req *http.Request) (*http.Response, error) {
 	assert.Equal(c.t, url, urlOf(req), "the request's URL was modified")
 	assert.Equal(c.t, header, req.Header, "the request's header was modified")
 	// Functions cannot be compared, but the addresses of their code can.
-	assert.Equal(c.t, reflect.ValueOf(before.GetBody).Pointer(), reflect.ValueOf(req.GetBody).Pointer(), "GetBody was modified")
+	assert.Equal(c.t, reflect.ValueOf(before.GetBody).Pointer(),
+		reflect.ValueOf(req.GetBody).Pointer(), "GetBody was modified")
 	assert.True(c.t, before.Body == req.Body, "the request's Body was modified")
 	assert.True(c.t, before.Context() == req.Context(), "the request's context was modified")
 	assert.Equal(c.t, before.ContentLength, req.ContentLength, "ContentLength was modified")

@@ -71,17 +71,23 @@ func TestNewReportsViolations(t *testing.T) {
 		want string
 	}{
 		{"nothing", retrytest.BaseFunc(answer), closed, ""},
-		{"response left open", retrytest.BaseFunc(answer), func(*http.Response) {}, "a response was never closed"},
-		{"URL", meddling(func(r *http.Request) { r.URL.Path = "/else" }), closed, "the request's URL was modified"},
-		{"header", meddling(func(r *http.Request) { r.Header.Set("A", "b") }), closed, "the request's header was modified"},
-		{"GetBody", meddling(func(r *http.Request) { r.GetBody = nil }), closed, "GetBody was modified"},
+		{"response left open", retrytest.BaseFunc(answer), func(*http.Response) {},
+			"a response was never closed"},
+		{"URL", meddling(func(r *http.Request) { r.URL.Path = "/else" }), closed,
+			"the request's URL was modified"},
+		{"header", meddling(func(r *http.Request) { r.Header.Set("A", "b") }), closed,
+			"the request's header was modified"},
+		{"GetBody", meddling(func(r *http.Request) { r.GetBody = nil }), closed,
+			"GetBody was modified"},
 		{"body", meddling(func(r *http.Request) { r.Body = nil }), closed, "Body was modified"},
-		{"length", meddling(func(r *http.Request) { r.ContentLength = 1 }), closed, "ContentLength was modified"},
+		{"length", meddling(func(r *http.Request) { r.ContentLength = 1 }), closed,
+			"ContentLength was modified"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &recorder{TB: t}
 			transport := retrytest.New(rec, httpretry.Config{Base: tt.base})
-			req, err := http.NewRequestWithContext(t.Context(), "PUT", "http://a.test/", strings.NewReader("text"))
+			req, err := http.NewRequestWithContext(
+				t.Context(), "PUT", "http://a.test/", strings.NewReader("text"))
 			require.NoError(t, err)
 			resp, err := transport.RoundTrip(req)
 			require.NoError(t, err)
@@ -103,9 +109,13 @@ func TestNewReportsBodiesThatAreNotClosedOnce(t *testing.T) {
 		want bool
 	}{
 		{"once", answer, false},
-		{"once, with an error", func(r *http.Request) (*http.Response, error) { _ = r.Body.Close(); return nil, boom }, false},
+		{"once, with an error", func(r *http.Request) (*http.Response, error) {
+			_ = r.Body.Close()
+			return nil, boom
+		}, false},
 		// The library closes, once, a request body that a base leaves open.
-		{"not, with an error", func(*http.Request) (*http.Response, error) { return nil, boom }, false},
+		{"not, with an error", func(*http.Request) (*http.Response, error) { return nil, boom },
+			false},
 		{"twice", func(r *http.Request) (*http.Response, error) {
 			_ = r.Body.Close()
 			_ = r.Body.Close()
@@ -132,7 +142,8 @@ func TestNewReportsBodiesThatAreNotClosedOnce(t *testing.T) {
 		require.NoError(t, err)
 		body := retrytest.Counted("text")
 		req.Body = body
-		resp, err := retrytest.New(rec, httpretry.Config{Base: retrytest.BaseFunc(answer)}).RoundTrip(req)
+		resp, err := retrytest.New(rec, httpretry.Config{Base: retrytest.BaseFunc(answer)}).
+			RoundTrip(req)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		require.NoError(t, body.Close())

@@ -26,7 +26,10 @@ type Step struct {
 // Status returns a Step that answers with a status and a body that names it.
 // The header is given as pairs of a name and a value.
 func Status(code int, header ...string) Step {
-	s := Step{Status: code, Header: map[string]string{}, Body: fmt.Sprintf("body of %d", code)}
+	s := Step{Status: code, Body: fmt.Sprintf("body of %d", code)}
+	if len(header) > 0 {
+		s.Header = map[string]string{}
+	}
 	for i := 0; i < len(header); i += 2 {
 		s.Header[header[i]] = header[i+1]
 	}
@@ -57,6 +60,22 @@ type Script struct {
 
 // Play returns a Script of steps.
 func Play(steps ...Step) *Script { return &Script{steps: steps, Start: time.Now()} }
+
+// For returns req with a context that has s, for Scripts.
+func (s *Script) For(req *http.Request) *http.Request {
+	return req.WithContext(context.WithValue(req.Context(), scriptKey{}, s))
+}
+
+type scriptKey struct{}
+
+// Scripts is a base transport that plays, for each request, the Script that the
+// request was made for.
+type Scripts struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (Scripts) RoundTrip(req *http.Request) (*http.Response, error) {
+	return req.Context().Value(scriptKey{}).(*Script).RoundTrip(req)
+}
 
 // RoundTrip implements http.RoundTripper. Like net/http, it closes the
 // request's body.

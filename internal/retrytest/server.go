@@ -26,12 +26,14 @@ func ForProtocols(t *testing.T, test func(t *testing.T, proto string)) {
 
 // Serve starts a server for one protocol, without TLS, and returns it with a
 // transport that uses only that protocol. Both end with the test.
-func Serve(t testing.TB, proto string, handler http.HandlerFunc) (*http.Transport, *httptest.Server) {
+func Serve(
+	t testing.TB, proto string, handler http.HandlerFunc) (*http.Transport, *httptest.Server) {
 	t.Helper()
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		assert.Equal(t, proto, r.Proto)
-		handler(w, r)
-	}))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			assert.Equal(t, proto, r.Proto)
+			handler(w, r)
+		}))
 	base := faults.Base(t, nil)
 	if proto == HTTP2 {
 		srv.Config.Protocols = new(http.Protocols)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,7 +12,6 @@ import (
 	"net/textproto"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,378 +20,172 @@ import (
 	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
-// attempt records what a Trace calls.
+// attempt records the calls of a Trace, in their order.
 type attempt struct {
 	mu        sync.Mutex
-	stops     []error
-	restarts  int
-	uploads   int
-	bodyRead  bool
+	trace     wire.Trace
+	calls     []string
 	onStopped context.CancelCauseFunc // or nil
 }
 
-func (a *attempt) Stop(cause error) {
+// note asks the Trace something, which does not return if the Trace has called
+// it with its lock held.
+func (a *attempt) note(call string) {
+	a.trace.Answered()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stops = append(a.stops, cause)
+	a.calls = append(a.calls, call)
+}
+
+func (a *attempt) Stop(cause error) {
+	a.note("Stop: " + cause.Error())
 	if a.onStopped != nil {
 		a.onStopped(cause)
 	}
 }
 
-func (a *attempt) Restarted()        { a.mu.Lock(); defer a.mu.Unlock(); a.restarts++ }
-func (a *attempt) Uploaded()         { a.mu.Lock(); defer a.mu.Unlock(); a.uploads++ }
-func (a *attempt) BodyWasRead() bool { return a.bodyRead }
+func (a *attempt) Restarted() { a.note("Restarted") }
+func (a *attempt) Uploaded()  { a.note("Uploaded") }
 
-// conn is a connection that notes whether it was closed. Its address is not
-// known if it is "".
+// conn is a connection that notes when it is closed.
 type conn struct {
 	net.Conn
-	addr   string
-	closed atomic.Bool
+	attempt *attempt
 }
 
-func (c *conn) Close() error { c.closed.Store(true); return nil }
+func (c *conn) Close() error { c.attempt.note("Close"); return nil }
 
-func (c *conn) RemoteAddr() net.Addr {
-	if c.addr == "" {
-		return nil
-	}
-	return &net.UnixAddr{Name: c.addr}
+func (c *conn) RemoteAddr() net.Addr { return &net.UnixAddr{Name: "a"} }
+
+// tlsConn has negotiated HTTP/2.
+type tlsConn struct{ *conn }
+
+func (tlsConn) ConnectionState() tls.ConnectionState {
+	return tls.ConnectionState{NegotiatedProtocol: "h2", ServerName: "a"}
 }
 
-// tlsConn has negotiated the protocol, if that is not "", and has sent the
-// server's name, if that is not "".
-type tlsConn struct {
-	*conn
-	protocol, name string
+// start returns an attempt and the hooks that net/http would call.
+func start(t *testing.T, options wire.Options) (*attempt, *httptrace.ClientTrace) {
+	a := new(attempt)
+	return a, httptrace.ContextClientTrace(a.trace.Start(t.Context(), a, options))
 }
 
-func (c tlsConn) ConnectionState() tls.ConnectionState {
-	return tls.ConnectionState{NegotiatedProtocol: c.protocol, ServerName: c.name}
-}
-
-// player calls the hooks that net/http would call.
-type player struct {
-	*attempt
-	*wire.Trace
-	hooks       *httptrace.ClientTrace
-	conn, other net.Conn
-}
-
-func newPlayer(t *testing.T, options wire.Options) *player {
-	p := &player{attempt: new(attempt), Trace: new(wire.Trace), conn: &conn{addr: "a"}, other: &conn{addr: "b"}}
-	p.hooks = httptrace.ContextClientTrace(p.Start(t.Context(), p.attempt, options))
-	return p
-}
-
-// play calls hooks by their short names.
-func (p *player) play(hooks string) {
-	for name := range strings.FieldsSeq(hooks) {
-		switch name {
-		case "get":
-			call(p.hooks.GetConn, "a.test:443")
-		case "get-other":
-			call(p.hooks.GetConn, "b.test:443")
-		case "got":
-			p.hooks.GotConn(httptrace.GotConnInfo{Conn: p.conn})
-		case "got-other":
-			p.hooks.GotConn(httptrace.GotConnInfo{Conn: p.other})
-		case "field1":
-			p.field("Host")
-		case "field2":
-			p.field(":authority")
-			p.field(":method", "GET")
-		case "field2-post":
-			p.field(":authority")
-			p.field(":method", "POST")
-		case "headers":
-			if p.hooks.WroteHeaders != nil {
-				p.hooks.WroteHeaders()
+// Each hook costs an allocation, so only those are set that are needed.
+func TestHooks(t *testing.T) {
+	for _, tt := range []struct {
+		options wire.Options
+		want    string
+	}{
+		{wire.Options{}, "GotConn GotFirstResponseByte"},
+		{wire.Options{HasBody: true}, "GotConn GotFirstResponseByte WroteRequest"},
+		{wire.Options{Restarts: true}, "GotConn GotFirstResponseByte WroteHeaders"},
+		{wire.Options{AtMostOnce: true},
+			"GetConn GotConn WroteHeaderField WroteHeaders GotFirstResponseByte Got1xxResponse"},
+	} {
+		_, hooks := start(t, tt.options)
+		var set []string
+		for name, is := range map[string]bool{
+			"GetConn": hooks.GetConn != nil, "GotConn": hooks.GotConn != nil,
+			"WroteHeaderField":     hooks.WroteHeaderField != nil,
+			"WroteHeaders":         hooks.WroteHeaders != nil,
+			"WroteRequest":         hooks.WroteRequest != nil,
+			"GotFirstResponseByte": hooks.GotFirstResponseByte != nil,
+			"Got1xxResponse":       hooks.Got1xxResponse != nil,
+		} {
+			if is {
+				set = append(set, name)
 			}
-		case "wrote":
-			call(p.hooks.WroteRequest, httptrace.WroteRequestInfo{})
-		case "answer":
-			p.hooks.GotFirstResponseByte()
-		case "1xx":
-			if p.hooks.Got1xxResponse != nil {
-				_ = p.hooks.Got1xxResponse(103, nil)
-			}
-		default:
-			panic("no such hook: " + name)
 		}
+		assert.ElementsMatch(t, strings.Fields(tt.want), set, "%+v", tt.options)
 	}
 }
 
-func call[T any](hook func(T), value T) {
-	if hook != nil {
-		hook(value)
-	}
-}
-
-func (p *player) field(name string, values ...string) {
-	if p.hooks.WroteHeaderField != nil {
-		p.hooks.WroteHeaderField(name, values)
-	}
-}
-
-const (
-	send1 = "get got field1 headers wrote " // over HTTP/1
-	send2 = "get got field2 headers wrote " // over HTTP/2
-)
-
-// What stops a sending, by the hooks that precede it.
-func TestStops(t *testing.T) {
-	var (
-		once       = wire.Options{AtMostOnce: true}
-		withBody   = wire.Options{AtMostOnce: true, HasBody: true}
-		noLayers   = wire.Options{AtMostOnce: true, HasBody: true, NoLayers: true}
-		resendable = wire.Options{AtMostOnce: true, Resendable: true}
-		idempotent = wire.Options{UnencryptedHTTP2: true}
-		http1      = wire.Options{}
-	)
+// The Trace performs the actions of its state, in a certain order and without
+// its lock. A connection of HTTP/1 is closed after the cancel, because net/http
+// would report the error of the connection as that of the attempt.
+func TestActions(t *testing.T) {
+	const resent = "Stop: net/http was about to resend a request that is not idempotent, and was stopped"
 	for _, tt := range []struct {
 		name    string
 		options wire.Options
-		hooks   string
-		stop    error
-		forbids bool // ForbidsResend afterward
+		conn    func(*conn) net.Conn
+		fields  []string
+		want    []string
 	}{
-		{"one sending", once, send2, nil, true},
-		{"one sending that is answered", once, send2 + "answer", nil, false},
-		{"resent over HTTP/2", once, send2 + "get got", wire.ErrResent, true},
-		{"resent over a connection that nothing asked for", once, send2 + "got-other", wire.ErrResent, true},
-		{"resent after an answer", once, send2 + "answer get got", nil, false},
-		{"resent after a 1xx response", once, send2 + "answer 1xx get got", wire.ErrResent, true},
-		{"resent after several 1xx responses", once, send2 + "answer 1xx 1xx 1xx get got", wire.ErrResent, true},
-		{"resent before anything was written", once, "get got get got", nil, false},
-		{"over HTTP/1, net/http has written nothing", once, send1 + "get got", nil, false},
-		{"over HTTP/1, but resendable", resendable, send1 + "get got", wire.ErrResent, true},
-		{"over HTTP/1, resendable, answered", resendable, send1 + "answer get got", nil, false},
-		{"a body is for GetBody to refuse", withBody, send2 + "get got", nil, true},
-		{"a body of a registered protocol", noLayers, send2 + "get got", wire.ErrResent, true},
-		{"a body, answered", withBody, send2 + "answer get got", nil, false},
-		{"another host's request", once, send2 + "get-other got-other", nil, true},
-		{"another host's request, written", once, send2 + "get-other got-other field2 wrote get got", wire.ErrResent, true},
-		{"another host's request, and a resend", once, send2 + "get-other get got", wire.ErrResent, true},
-		{"another host's request first, and a resend", once, "get-other got-other field2 wrote answer " + send2 + "get got", wire.ErrResent, true},
-		{"another host's request over HTTP/1 meanwhile, answered", once, "get-other got-other field1 wrote " + send2 + "answer get got", wire.ErrResent, true},
-		{"asked for twice, as net/http does to reuse a connection", once, "get " + send2 + "get-other got-other", nil, true},
-		{"two requests, one answered", once, "get got " + send2 + "field2 answer get got", wire.ErrResent, true},
-		{"two requests, both answered", once, "get got " + send2 + "field2 answer answer get got", nil, false},
-		{"more answers than requests", once, "answer answer " + send2, nil, true},
-		{"idempotent", idempotent, strings.Repeat(send2, wire.MaxSends), nil, false},
-		{"idempotent, too often", idempotent, strings.Repeat(send2, wire.MaxSends+1), wire.ErrTooManySends, false},
-		{"idempotent, often, over HTTP/1", http1, strings.Repeat(send1, wire.MaxSends+1), nil, false},
-		{"idempotent, answered", idempotent, strings.Repeat(send2+"answer ", 5*wire.MaxSends), nil, false},
-		{"idempotent, answered late", idempotent, strings.Repeat(send2, wire.MaxSends) + "answer " + strings.Repeat(send2, wire.MaxSends), nil, false},
+		{"HTTP/1", wire.Options{AtMostOnce: true, Resendable: true},
+			func(c *conn) net.Conn { return c },
+			[]string{"Host"}, []string{resent, "Close"}},
+		{"HTTP/2", wire.Options{AtMostOnce: true}, func(c *conn) net.Conn { return tlsConn{c} },
+			[]string{":authority", ":method"}, []string{resent}},
+		{"no connection to show", wire.Options{AtMostOnce: true, Resendable: true},
+			func(*conn) net.Conn { return nil },
+			[]string{"Host"}, []string{resent}},
+		{"a body", wire.Options{AtMostOnce: true, HasBody: true},
+			func(c *conn) net.Conn { return c },
+			[]string{":authority"}, []string{"Uploaded"}},
+		{"nothing written", wire.Options{AtMostOnce: true, Restarts: true},
+			func(c *conn) net.Conn { return c },
+			nil, []string{"Restarted"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := newPlayer(t, tt.options)
-			p.play(tt.hooks)
-			if tt.stop == nil {
-				assert.Empty(t, p.stops)
-			} else {
-				require.NotEmpty(t, p.stops)
-				assert.Equal(t, tt.stop, p.stops[0])
+			a, hooks := start(t, tt.options)
+			send := func(fields []string) {
+				hooks.GetConn("a.test:443")
+				hooks.GotConn(httptrace.GotConnInfo{Conn: tt.conn(&conn{attempt: a})})
+				for _, field := range fields {
+					hooks.WroteHeaderField(field, []string{"POST"})
+				}
 			}
-			if tt.options.AtMostOnce {
-				assert.Equal(t, tt.forbids, p.ForbidsResend())
+			send(tt.fields)
+			if hooks.WroteRequest != nil {
+				hooks.WroteRequest(httptrace.WroteRequestInfo{})
+				assert.True(t, a.trace.Uploaded())
 			}
+			send(nil)
+			assert.Equal(t, tt.want, a.calls)
 		})
 	}
 }
 
-// A layer that has read the body before the header is written sends one of its
-// own, with a GetBody that does not ask.
-func TestStopsReplacedBodies(t *testing.T) {
-	for _, tt := range []struct {
-		name, before, after string // hooks before and after the body is read
-		stops               int
-	}{
-		{"read by net/http", send2, "get got", 0},
-		{"read by a layer", "", send2 + "get got", 1},
-		{"read by a layer, answered", "", send2 + "answer get got", 0},
-		{"read by a layer while it sends another request", "get-other got-other field2", "get got field2-post get got", 1},
-		{"read by net/http, and another request meanwhile", send2, "get got field2 answer get got", 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			p := newPlayer(t, wire.Options{AtMostOnce: true, HasBody: true})
-			p.play(tt.before)
-			p.bodyRead = true
-			p.play(tt.after)
-			assert.Len(t, p.stops, tt.stops)
-		})
-	}
-}
-
-// GetConn may get two names for one server: its own and that of a proxy. The
-// connections tell whether it may be the same server.
-func TestStopsUnderAnotherName(t *testing.T) {
-	for name, tt := range map[string]struct {
-		first, next net.Conn
-		stops       int
-	}{
-		"another address":                {&conn{addr: "a"}, &conn{addr: "b"}, 0},
-		"the same address":               {&conn{addr: "a"}, &conn{addr: "a"}, 1},
-		"an unknown address":             {&conn{addr: "a"}, &conn{}, 1},
-		"an unknown address before":      {&conn{}, &conn{addr: "a"}, 1},
-		"an unknown connection":          {&conn{addr: "a"}, nil, 0},
-		"an unknown connection before":   {nil, &conn{addr: "a"}, 0},
-		"the same address, another name": {tlsConn{&conn{addr: "a"}, "h2", "a"}, tlsConn{&conn{addr: "a"}, "h2", "b"}, 0},
-		"another address, the same name": {tlsConn{&conn{addr: "a"}, "h2", "a"}, tlsConn{&conn{addr: "b"}, "h2", "a"}, 1},
-		"the same address, one name":     {tlsConn{&conn{addr: "a"}, "h2", "a"}, tlsConn{&conn{addr: "a"}, "h2", ""}, 1},
-		"another address, one name":      {tlsConn{&conn{addr: "a"}, "h2", "a"}, tlsConn{&conn{addr: "b"}, "h2", ""}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPlayer(t, wire.Options{AtMostOnce: true})
-			p.conn, p.other = tt.first, tt.next
-			p.play(send2 + "get-other got-other")
-			assert.Len(t, p.stops, tt.stops)
-		})
-	}
-}
-
-// What is sent after Detach is not the attempt's.
-func TestDetach(t *testing.T) {
-	p := newPlayer(t, wire.Options{AtMostOnce: true})
-	p.play(send2 + "answer")
-	p.Detach()
-	p.play(send2 + send2 + "1xx answer get got-other")
-	assert.Empty(t, p.stops)
-	assert.Equal(t, 1, p.Connections())
-	assert.False(t, p.ForbidsResend())
-}
-
-// Without a layer, a second connection is for a resend, unless TLS shows that
-// it is for another server. The address may be that of another proxy.
-func TestStopsWithoutLayers(t *testing.T) {
-	for name, tt := range map[string]struct {
-		first, next net.Conn
-		stops       int
-	}{
-		"another address":              {&conn{addr: "a"}, &conn{addr: "b"}, 1},
-		"another address, no names":    {tlsConn{&conn{addr: "a"}, "h2", ""}, tlsConn{&conn{addr: "b"}, "h2", ""}, 1},
-		"another address, other names": {tlsConn{&conn{addr: "a"}, "h2", "a"}, tlsConn{&conn{addr: "b"}, "h2", "b"}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPlayer(t, wire.Options{AtMostOnce: true, NoLayers: true})
-			p.conn, p.other = tt.first, tt.next
-			p.play(send2 + "get-other got-other")
-			assert.Len(t, p.stops, tt.stops)
-		})
-	}
-}
-
-// The connection of HTTP/2 is closed if a request is written on it although it
-// was stopped, but not for a request on another connection.
+// A layer may detach a request from the attempt's context. If the request is
+// written although it was stopped, its HTTP/2 connection is closed first.
 func TestStopIsEnforced(t *testing.T) {
-	for hooks, closed := range map[string]bool{
-		"":                           false,
-		"field2":                     true,
-		"get-other got-other field2": false,
-	} {
-		p := newPlayer(t, wire.Options{AtMostOnce: true})
-		p.play(send2)
-		c := new(conn)
-		p.conn = tlsConn{c, "h2", "a"}
-		p.other = tlsConn{&conn{addr: "b"}, "h2", "b"}
-		p.play("get got " + hooks)
-		assert.Equal(t, []error{wire.ErrResent}, p.stops)
-		assert.Equal(t, closed, c.closed.Load(), hooks)
+	a, hooks := start(t, wire.Options{AtMostOnce: true})
+	for range 2 {
+		hooks.GetConn("a.test:443")
+		hooks.GotConn(httptrace.GotConnInfo{Conn: tlsConn{&conn{attempt: a}}})
+		hooks.WroteHeaderField(":authority", nil)
 	}
+	assert.Equal(t, []string{"Stop: " + wire.ErrResent.Error(), "Close"}, a.calls)
 }
 
-// A connection of HTTP/1 is this request's alone. It is closed, because
-// net/http would write on it. One of HTTP/2 stays open for the requests that
-// share it.
-func TestStopClosesConnections(t *testing.T) {
-	for name, tt := range map[string]struct {
-		first  string
-		conn   func(*conn) net.Conn
-		closed bool
-	}{
-		"HTTP/1":            {send1, func(c *conn) net.Conn { return c }, true},
-		"HTTP/2":            {send2, func(c *conn) net.Conn { return c }, false},
-		"TLS, HTTP/1":       {send2, func(c *conn) net.Conn { return tlsConn{c, "http/1.1", ""} }, true},
-		"TLS, no agreement": {send2, func(c *conn) net.Conn { return tlsConn{c, "", ""} }, true},
-		"TLS, HTTP/2":       {send1, func(c *conn) net.Conn { return tlsConn{c, "h2", ""} }, false},
-		"unknown":           {send1, func(*conn) net.Conn { return nil }, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPlayer(t, wire.Options{AtMostOnce: true, Resendable: true})
-			p.play(tt.first)
-			c := new(conn)
-			p.conn = tt.conn(c)
-			p.play("get got")
-			assert.Equal(t, []error{wire.ErrResent}, p.stops)
-			assert.Equal(t, tt.closed, c.closed.Load())
-		})
-	}
+// WroteHeaders counts for transports that do not report each field.
+func TestWroteHeaders(t *testing.T) {
+	a, hooks := start(t, wire.Options{AtMostOnce: true})
+	hooks.GetConn("a.test:443")
+	require.True(t, a.trace.ProvesUnsent(false))
+	hooks.WroteHeaders()
+	assert.True(t, a.trace.Wrote())
+	assert.False(t, a.trace.ProvesUnsent(false))
 }
 
-// What can be concluded from the hooks that were called.
-func TestFacts(t *testing.T) {
-	for _, tt := range []struct {
-		name, hooks              string
-		unsent, wrote, uploaded  bool
-		connecting               bool
-		connections, wantUploads int
-	}{
-		{name: "nothing", hooks: ""},
-		{name: "connecting", hooks: "get", unsent: true, connecting: true},
-		{name: "connected", hooks: "get got", unsent: true, connections: 1},
-		{name: "connected, by a pool that does not ask", hooks: "got", unsent: true, connections: 1},
-		{name: "connecting elsewhere", hooks: "get get-other", unsent: true, connecting: true},
-		{name: "connecting elsewhere, in the end", hooks: "get got get-other", unsent: true, connecting: true, connections: 1},
-		{name: "connected elsewhere", hooks: "get got get-other got-other", unsent: true, connections: 2},
-		{name: "a field of HTTP/1", hooks: "get got field1", wrote: true, connections: 1},
-		{name: "a field of HTTP/2", hooks: "get got field2", wrote: true, connections: 1},
-		{name: "headers alone", hooks: "get got headers", wrote: true, connections: 1},
-		{name: "all of it", hooks: send1, wrote: true, uploaded: true, connections: 1, wantUploads: 1},
-		{name: "all of it, and answered", hooks: send2 + "answer", wrote: true, uploaded: true, connections: 1, wantUploads: 1},
-		{name: "sent again", hooks: send2 + "get got", wrote: true, connections: 2, wantUploads: 1},
-		{name: "connecting again", hooks: send2 + "get", wrote: true, uploaded: true, connecting: true, connections: 1, wantUploads: 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			p := newPlayer(t, wire.Options{AtMostOnce: true, HasBody: true})
-			p.play(tt.hooks)
-			assert.Equal(t, tt.unsent, p.ProvesUnsent(), "ProvesUnsent")
-			assert.Equal(t, tt.wrote, p.Wrote(), "Wrote")
-			assert.Equal(t, strings.Contains(tt.hooks, "answer"), p.Answered(), "Answered")
-			assert.Equal(t, tt.uploaded, p.Trace.Uploaded(), "Uploaded")
-			assert.Equal(t, tt.connecting, p.Connecting(), "Connecting")
-			assert.Equal(t, tt.connections, p.Connections(), "Connections")
-			assert.Equal(t, tt.wantUploads, p.uploads, "calls of Uploaded")
-		})
-	}
-}
-
-// Without AtMostOnce, too few hooks are set for a proof.
-func TestNoProofOfIdempotentRequests(t *testing.T) {
-	p := newPlayer(t, wire.Options{})
-	p.play("get got")
-	assert.False(t, p.ProvesUnsent())
-}
-
-// Restarted is called for each connection but the first, until something of the
-// request was written.
-func TestRestarted(t *testing.T) {
-	for _, tt := range []struct {
-		hooks string
-		want  int
-	}{
-		{"got", 0}, {"got got", 1}, {"got got got", 2}, {"got headers got", 0}, {"got got headers got", 1},
-	} {
-		for _, atMostOnce := range []bool{false, true} {
-			p := newPlayer(t, wire.Options{Restarts: true, HasBody: true, AtMostOnce: atMostOnce})
-			p.play(tt.hooks)
-			assert.Equal(t, tt.want, p.restarts, "%s, %v", tt.hooks, atMostOnce)
-		}
-	}
-	p := newPlayer(t, wire.Options{})
-	p.play("got got")
-	assert.Zero(t, p.restarts, "not asked for")
+// Requests that are sent after Detach are not the attempt's. The end of the
+// attempt's own upload is still reported.
+func TestDetach(t *testing.T) {
+	a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true, NoLayers: true})
+	hooks.GotConn(httptrace.GotConnInfo{})
+	hooks.WroteHeaderField(":authority", nil)
+	a.trace.Detach()
+	hooks.GotConn(httptrace.GotConnInfo{})
+	hooks.WroteHeaderField(":authority", nil)
+	hooks.GotFirstResponseByte()
+	require.NoError(t,
+		hooks.Got1xxResponse(103, textproto.MIMEHeader{"Link": {strings.Repeat("x", 20<<20)}}))
+	assert.False(t, a.trace.Answered())
+	assert.True(t, a.trace.AwaitsUpload())
+	hooks.WroteRequest(httptrace.WroteRequestInfo{})
+	assert.False(t, a.trace.AwaitsUpload())
+	assert.Equal(t, []string{"Uploaded"}, a.calls)
 }
 
 // The hook for 1xx responses switches off the bound of net/http, so it has its
@@ -400,18 +194,17 @@ func TestInformationalResponses(t *testing.T) {
 	const status, name = 32, len("Link")
 	for size, most := range map[int]int{status + name: 88, 640: 5, 3200: 1} {
 		header := textproto.MIMEHeader{"Link": {strings.Repeat("x", size-status-name)}}
-		p := newPlayer(t, wire.Options{AtMostOnce: true, MaxHeaderBytes: 3200})
+		_, hooks := start(t, wire.Options{AtMostOnce: true, MaxHeaderBytes: 3200})
 		for range most {
-			require.NoError(t, p.hooks.Got1xxResponse(103, header), "%d bytes", size)
+			require.NoError(t, hooks.Got1xxResponse(103, header), "%d bytes", size)
 		}
-		require.ErrorIs(t, p.hooks.Got1xxResponse(103, header), wire.ErrInformational)
+		require.ErrorIs(t, hooks.Got1xxResponse(103, header), wire.ErrInformational)
 	}
 	// Without a limit of its own, Base accepts 10 MiB.
-	p := newPlayer(t, wire.Options{AtMostOnce: true})
+	_, hooks := start(t, wire.Options{AtMostOnce: true})
 	large := textproto.MIMEHeader{"Link": {strings.Repeat("x", 10<<20-status-name)}}
-	require.NoError(t, p.hooks.Got1xxResponse(103, large))
-	require.ErrorIs(t, p.hooks.Got1xxResponse(103, nil), wire.ErrInformational)
-	assert.Nil(t, newPlayer(t, wire.Options{}).hooks.Got1xxResponse, "net/http keeps its own bound")
+	require.NoError(t, hooks.Got1xxResponse(103, large))
+	require.ErrorIs(t, hooks.Got1xxResponse(103, nil), wire.ErrInformational)
 }
 
 // The hooks that the caller's context has already are called, too.
@@ -421,64 +214,302 @@ func TestKeepsHooks(t *testing.T) {
 		GotConn: func(httptrace.GotConnInfo) { called = append(called, "GotConn") },
 		DNSDone: func(httptrace.DNSDoneInfo) { called = append(called, "DNSDone") },
 	})
-	trace := new(wire.Trace)
-	hooks := httptrace.ContextClientTrace(trace.Start(ctx, new(attempt), wire.Options{}))
+	a := new(attempt)
+	hooks := httptrace.ContextClientTrace(
+		a.trace.Start(ctx, a, wire.Options{AtMostOnce: true, HasBody: true}))
 	hooks.GotConn(httptrace.GotConnInfo{})
 	hooks.DNSDone(httptrace.DNSDoneInfo{})
 	assert.Equal(t, []string{"GotConn", "DNSDone"}, called)
-	assert.Equal(t, 1, trace.Connections())
+	assert.True(t, a.trace.AwaitsUpload(), "the hook of the Trace was called, too")
 }
 
 // The hooks are called from goroutines of net/http, some of them after
-// RoundTrip has returned. This is for the race detector.
+// RoundTrip has returned, and the body is read by any. This is for the race
+// detector.
 func TestConcurrentHooks(t *testing.T) {
-	p := newPlayer(t, wire.Options{AtMostOnce: true, Resendable: true, Restarts: true})
+	a, hooks := start(t,
+		wire.Options{AtMostOnce: true, Resendable: true, Restarts: true, HasBody: true})
+	getBody := a.trace.GetBody(func() (io.ReadCloser, error) { return http.NoBody, nil })
+	body := a.trace.Body(http.NoBody)
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for range 100 {
-				p.play(send2 + "1xx answer " + send1 + "get-other got-other answer")
+				hooks.GetConn("a.test:443")
+				hooks.GotConn(httptrace.GotConnInfo{Conn: &conn{attempt: a}})
+				hooks.WroteHeaderField(":authority", nil)
+				hooks.WroteHeaders()
+				hooks.WroteRequest(httptrace.WroteRequestInfo{})
+				_ = hooks.Got1xxResponse(103, nil)
+				hooks.GotFirstResponseByte()
 			}
 		})
 		wg.Go(func() {
 			for range 100 {
-				p.ForbidsResend()
-				p.ProvesUnsent()
-				p.Connecting()
-				p.Connections()
-				p.Trace.Uploaded()
+				if b, err := getBody(); err == nil {
+					_, _ = b.Read(nil)
+				}
+				_, _ = body.Read(nil)
+				a.trace.ProvesUnsent(true)
+				a.trace.Connecting()
+				a.trace.Uploaded()
+				a.trace.AwaitsUpload()
 			}
 		})
 	}
 	wg.Wait()
-	assert.Equal(t, 4*100*3, p.Connections())
-	assert.True(t, p.Wrote())
+	assert.True(t, a.trace.Wrote())
+	assert.True(t, a.trace.Answered())
 }
 
-// net/http calls the hooks in the order that the tests above assume.
+// readBody reads something of a body.
+func readBody(t *testing.T, body io.Reader) {
+	n, err := body.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
+
+// While the server may be processing the request, GetBody returns no body. It
+// is not asked for one either.
+func TestGetBodyForbidsResends(t *testing.T) {
+	calls := 0
+	make := func() (io.ReadCloser, error) {
+		calls++
+		return io.NopCloser(strings.NewReader("x")), nil
+	}
+	a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true})
+	getBody := a.trace.GetBody(make)
+	body, err := getBody()
+	require.NoError(t, err)
+	readBody(t, body)
+	hooks.WroteHeaderField(":authority", nil)
+	_, err = getBody()
+	require.Equal(t, wire.ErrResent, err)
+	hooks.GotFirstResponseByte()
+	_, err = getBody()
+	require.NoError(t, err)
+	assert.Equal(t, 2, calls)
+}
+
+// GetBody is the request's own if the request may be sent more than once. Its
+// errors are, in any case.
+func TestGetBodyOfOthers(t *testing.T) {
+	a, hooks := start(t, wire.Options{HasBody: true})
+	assert.Nil(t, hooks.WroteHeaderField)
+	own := http.NoBody
+	body, err := a.trace.GetBody(func() (io.ReadCloser, error) { return own, nil })()
+	require.NoError(t, err)
+	assert.Equal(t, own, body)
+	assert.Equal(t, own, a.trace.Body(own))
+
+	a, _ = start(t, wire.Options{AtMostOnce: true, HasBody: true})
+	assert.Nil(t, a.trace.GetBody(nil))
+	boom := errors.New("boom")
+	_, err = a.trace.GetBody(func() (io.ReadCloser, error) { return nil, boom })()
+	assert.Equal(t, boom, err)
+	body, err = a.trace.GetBody(func() (io.ReadCloser, error) { return nil, nil })()
+	require.NoError(t, err)
+	assert.Nil(t, body)
+}
+
+// A layer that has read the body before the header is written sends a copy of
+// it, with a GetBody that does not ask. It may also have sent it without
+// net/http.
+func TestBodyThatALayerHasRead(t *testing.T) {
+	for name, read := range map[string]func(*testing.T, *attempt){
+		"Body": func(t *testing.T, a *attempt) {
+			readBody(t, a.trace.Body(io.NopCloser(strings.NewReader("x"))))
+		},
+		"GetBody": func(t *testing.T, a *attempt) {
+			body, err := a.trace.GetBody(func() (io.ReadCloser, error) {
+				return io.NopCloser(strings.NewReader("x")), nil
+			})()
+			require.NoError(t, err)
+			readBody(t, body)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true})
+			hooks.GetConn("a.test:443")
+			assert.True(t, a.trace.ProvesUnsent(false))
+			read(t, a)
+			assert.False(t, a.trace.ProvesUnsent(false))
+			hooks.GotConn(httptrace.GotConnInfo{})
+			hooks.WroteHeaderField(":authority", nil)
+			hooks.GotConn(httptrace.GotConnInfo{})
+			assert.Equal(t, []string{"Stop: " + wire.ErrResent.Error()}, a.calls)
+		})
+	}
+}
+
+// A layer that has read the body, to sign it, may send one from GetBody.
+// If net/http resends that, it asks GetBody for one more.
+func TestBodyMadeAnew(t *testing.T) {
+	a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true})
+	readBody(t, a.trace.Body(io.NopCloser(strings.NewReader("x"))))
+	getBody := a.trace.GetBody(
+		func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("x")), nil })
+	body, err := getBody()
+	require.NoError(t, err)
+	hooks.GotConn(httptrace.GotConnInfo{})
+	hooks.WroteHeaderField(":authority", nil)
+	readBody(t, body)
+	_, err = getBody()
+	require.Equal(t, wire.ErrResent, err)
+	hooks.GotConn(httptrace.GotConnInfo{})
+	assert.Empty(t, a.calls)
+}
+
+// Without layers, net/http alone reads the body, and reads are not watched.
+func TestBodyWithoutLayers(t *testing.T) {
+	a, hooks := start(t, wire.Options{AtMostOnce: true, HasBody: true, NoLayers: true})
+	own := http.NoBody
+	assert.Equal(t, own, a.trace.Body(own))
+	body, err := a.trace.GetBody(func() (io.ReadCloser, error) { return own, nil })()
+	require.NoError(t, err)
+	assert.Equal(t, own, body)
+	hooks.WroteHeaderField(":authority", nil)
+	_, err = a.trace.GetBody(func() (io.ReadCloser, error) { return own, nil })()
+	assert.Equal(t, wire.ErrResent, err)
+}
+
+// A key header counts even if it has no value, but only in its canonical form.
+func TestResendable(t *testing.T) {
+	for _, tt := range []struct {
+		method, key string
+		want        bool
+	}{
+		{"", "", true}, {"GET", "", true}, {"HEAD", "", true}, {"OPTIONS", "", true},
+		{"TRACE", "", true},
+		{"PUT", "", false}, {"DELETE", "", false}, {"POST", "", false}, {"get", "", false},
+		{"POST", "Idempotency-Key", true}, {"POST", "X-Idempotency-Key", true},
+		{"POST", "idempotency-key", false}, {"POST", "Key", false},
+	} {
+		assert.Equal(t, tt.want, wire.Resendable(tt.method, http.Header{tt.key: nil}), "%s %s",
+			tt.method, tt.key)
+	}
+}
+
+// net/http does not send a header that has no value, but resends a request
+// because of it.
+func TestHideEmptyKeys(t *testing.T) {
+	h := http.Header{"Idempotency-Key": {}, "X-Idempotency-Key": {"", ""}, "Other": nil}
+	wire.HideEmptyKeys(h)
+	assert.Equal(t, http.Header{"Other": nil}, h)
+	h = http.Header{"Idempotency-Key": {"", "k"}, "X-Idempotency-Key": {"k"}}
+	wire.HideEmptyKeys(h)
+	assert.Equal(t, http.Header{"Idempotency-Key": {"", "k"}, "X-Idempotency-Key": {"k"}}, h)
+	wire.HideEmptyKeys(nil)
+}
+
+// The hooks of one send come in the order that the package documentation
+// states, over a new connection and over one that was used before.
+func TestHookOrder(t *testing.T) {
+	for _, tt := range []struct {
+		http2  bool
+		writes string // in their order
+	}{
+		{false, "GetConn GotConn Host WroteHeaders WroteRequest"},
+		{true, "GetConn GotConn :authority WroteHeaders WroteRequest"},
+	} {
+		srv := httptest.NewUnstartedServer(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusEarlyHints)
+				w.WriteHeader(http.StatusEarlyHints)
+				w.WriteHeader(http.StatusOK)
+			}))
+		srv.EnableHTTP2 = tt.http2
+		srv.StartTLS()
+		t.Cleanup(srv.Close)
+		for range 2 {
+			r := &hookRecord{wrote: make(chan struct{})}
+			req, err := http.NewRequestWithContext(
+				httptrace.WithClientTrace(t.Context(), r.hooks()), "POST", srv.URL,
+				strings.NewReader("x"))
+			require.NoError(t, err)
+			resp, err := srv.Client().Transport.RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			<-r.wrote // which may be later than the response
+			r.mu.Lock()
+			assert.Equal(t, tt.writes, strings.Join(r.writes, " "))
+			assert.Equal(t, []string{"GotFirstResponseByte", "Got1xxResponse", "Got1xxResponse"},
+				r.reads)
+			r.mu.Unlock()
+		}
+	}
+}
+
+// hookRecord records hooks. Those for responses may come before the last of
+// those for writing.
+type hookRecord struct {
+	mu            sync.Mutex
+	writes, reads []string
+	wrote         chan struct{} // closed by WroteRequest
+}
+
+func (r *hookRecord) add(list *[]string, hook string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	*list = append(*list, hook)
+}
+
+func (r *hookRecord) hooks() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		GetConn: func(string) { r.add(&r.writes, "GetConn") },
+		GotConn: func(httptrace.GotConnInfo) { r.add(&r.writes, "GotConn") },
+		WroteHeaderField: func(name string, _ []string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			// The first field tells the protocol.
+			if r.writes[len(r.writes)-1] == "GotConn" {
+				r.writes = append(r.writes, name)
+			}
+		},
+		WroteHeaders: func() { r.add(&r.writes, "WroteHeaders") },
+		WroteRequest: func(httptrace.WroteRequestInfo) {
+			r.add(&r.writes, "WroteRequest")
+			close(r.wrote)
+		},
+		GotFirstResponseByte: func() { r.add(&r.reads, "GotFirstResponseByte") },
+		Got1xxResponse: func(int, textproto.MIMEHeader) error {
+			r.add(&r.reads, "Got1xxResponse")
+			return nil
+		},
+	}
+}
+
+// An answered exchange leaves a Trace that proves nothing and stops nothing.
 func TestRealServer(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		for _, body := range []string{"", "payload"} {
-			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			srv := httptest.NewUnstartedServer(
+				http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 			srv.EnableHTTP2 = http2
 			srv.StartTLS()
 			t.Cleanup(srv.Close)
 			for range 3 {
 				ctx, cancel := context.WithCancelCause(t.Context())
-				a, trace := &attempt{onStopped: cancel}, new(wire.Trace)
-				ctx = trace.Start(ctx, a, wire.Options{AtMostOnce: true, HasBody: body != ""})
-				req, err := http.NewRequestWithContext(ctx, "POST", srv.URL, strings.NewReader(body))
+				a := &attempt{onStopped: cancel}
+				ctx = a.trace.Start(ctx, a, wire.Options{AtMostOnce: true, HasBody: body != ""})
+				req, err := http.NewRequestWithContext(
+					ctx, "POST", srv.URL, strings.NewReader(body))
 				require.NoError(t, err)
+				getBody := a.trace.GetBody(
+					func() (io.ReadCloser, error) { return http.NoBody, nil })
 				resp, err := srv.Client().Transport.RoundTrip(req)
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, http2, resp.ProtoMajor == 2)
-				assert.Equal(t, 1, trace.Connections())
-				assert.True(t, trace.Wrote())
-				assert.False(t, trace.Connecting())
-				assert.False(t, trace.ForbidsResend(), "it was answered")
-				assert.False(t, trace.ProvesUnsent())
+				assert.True(t, a.trace.Wrote())
+				assert.False(t, a.trace.Connecting())
+				assert.False(t, a.trace.ProvesUnsent(false))
+				_, err = getBody()
+				assert.NoError(t, err, "it was answered")
 				cancel(nil)
+				if body == "" {
+					assert.Empty(t, a.calls)
+				}
 			}
 		}
 	}
@@ -487,14 +518,16 @@ func TestRealServer(t *testing.T) {
 // A dial that fails proves that nothing was sent.
 func TestRealDial(t *testing.T) {
 	boom := errors.New("boom")
-	base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, boom }}
-	trace := new(wire.Trace)
-	ctx := trace.Start(t.Context(), new(attempt), wire.Options{AtMostOnce: true})
+	base := &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) { return nil, boom }}
+	a := new(attempt)
+	ctx := a.trace.Start(t.Context(), a, wire.Options{AtMostOnce: true, HasBody: true})
 	req, err := http.NewRequestWithContext(ctx, "POST", "http://a.test/", nil)
 	require.NoError(t, err)
 	_, err = base.RoundTrip(req)
 	require.ErrorIs(t, err, boom)
-	assert.True(t, trace.ProvesUnsent())
-	assert.True(t, trace.Connecting())
-	assert.Zero(t, trace.Connections())
+	assert.True(t, a.trace.ProvesUnsent(false))
+	assert.True(t, a.trace.ProvesUnsent(true), "it got no connection")
+	assert.True(t, a.trace.Connecting())
+	assert.False(t, a.trace.AwaitsUpload())
 }

@@ -27,13 +27,14 @@ func TestGetBodyPanics(t *testing.T) {
 	req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
 	req.GetBody = func() (io.ReadCloser, error) { panic("boom") }
 	answer := retrytest.Counted("later")
-	inner := retrytest.Play(retrytest.Status(503))
+	inner := retrytest.Play(s503)
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := inner.RoundTrip(req)
 		resp.Body = answer
 		return resp, err
 	})
-	transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+	transport := retrytest.Unchecked(t,
+		httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 	assert.Equal(t, 1, body.Closes())
 	assert.Equal(t, 1, answer.Closes())
@@ -43,35 +44,44 @@ func TestGetBodyPanics(t *testing.T) {
 // may seek in the body that is still being sent. The caller then gets the
 // response, unread.
 func TestGetBodyNeverSent(t *testing.T) {
-	for name, prepare := range map[string]func(context.Context, *httpretry.Policy, *retrytest.Step) (context.Context, context.CancelFunc){
-		"Retry-After too long": func(ctx context.Context, _ *httpretry.Policy, s *retrytest.Step) (context.Context, context.CancelFunc) {
-			s.Header["Retry-After"] = "3600"
+	type preparation = func(
+		context.Context, *httpretry.Policy, *retrytest.Step,
+	) (context.Context, context.CancelFunc)
+	for name, prepare := range map[string]preparation{
+		"Retry-After too long": func(ctx context.Context, _ *httpretry.Policy,
+			s *retrytest.Step) (context.Context, context.CancelFunc) {
+			s.Header = map[string]string{"Retry-After": "3600"}
 			return ctx, func() {}
 		},
-		"deadline too near": func(ctx context.Context, _ *httpretry.Policy, _ *retrytest.Step) (context.Context, context.CancelFunc) {
+		"deadline too near": func(ctx context.Context, _ *httpretry.Policy,
+			_ *retrytest.Step) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
 		},
-		"too long in all": func(ctx context.Context, p *httpretry.Policy, _ *retrytest.Step) (context.Context, context.CancelFunc) {
+		"too long in all": func(ctx context.Context, p *httpretry.Policy,
+			_ *retrytest.Step) (context.Context, context.CancelFunc) {
 			p.MaxElapsed = time.Second
 			return ctx, func() {}
 		},
-		"budget empty": func(ctx context.Context, p *httpretry.Policy, _ *retrytest.Step) (context.Context, context.CancelFunc) {
+		"budget empty": func(ctx context.Context, p *httpretry.Policy,
+			_ *retrytest.Step) (context.Context, context.CancelFunc) {
 			p.Budget = refusingBudget(func() {})
 			return ctx, func() {}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy, answer := retrytest.RetryEvery(time.Minute), retrytest.Status(503)
+				policy, answer := retrytest.RetryEvery(time.Minute), s503
 				ctx, cancel := prepare(t.Context(), &policy, &answer)
 				defer cancel()
 				var made []*retrytest.Body
-				req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")).WithContext(ctx)
+				req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text")).
+					WithContext(ctx)
 				req.GetBody = func() (io.ReadCloser, error) {
 					made = append(made, retrytest.Counted("text"))
 					return made[len(made)-1], nil
 				}
-				resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(answer), Policy: policy}).RoundTrip(req)
+				resp, err := retrytest.New(t,
+					httpretry.Config{Base: retrytest.Play(answer), Policy: policy}).RoundTrip(req)
 				require.NoError(t, err)
 				assert.Equal(t, "body of 503", retrytest.ReadBody(t, resp))
 				assert.Empty(t, made)
@@ -93,7 +103,7 @@ func TestGetBodySeeks(t *testing.T) {
 	for i := range data {
 		data[i] = byte(i >> 10)
 	}
-	for _, kind := range []string{"the same", "a new wrapper"} {
+	for kind, same := range map[string]bool{"the same": true, "a new wrapper": false} {
 		for _, length := range []int64{int64(len(data)), -1} {
 			t.Run(fmt.Sprintf("%s/length %d", kind, length), func(t *testing.T) {
 				accepted := make(chan []byte, 1)
@@ -115,12 +125,13 @@ func TestGetBodySeeks(t *testing.T) {
 				req.ContentLength = length
 				req.GetBody = func() (io.ReadCloser, error) {
 					_, err := body.Seek(0, io.SeekStart)
-					if kind == "the same" {
+					if same {
 						return body, err
 					}
 					return &retrytest.Body{ReadCloser: body}, err
 				}
-				resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+				resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).
+					RoundTrip(req)
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				require.True(t, bytes.Equal(data, <-accepted))
@@ -141,11 +152,13 @@ func TestGetBodySharesABlockedBody(t *testing.T) {
 	req := retrytest.Streamed(t, "PUT", url, body)
 	req.ContentLength = 10
 	req.GetBody = func() (io.ReadCloser, error) { return body, nil }
-	resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+	resp, err := retrytest.New(t,
+		httpretry.Config{Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 	require.NoError(t, err)
 	assert.Equal(t, "later", retrytest.ReadBody(t, resp))
 	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
-	require.ErrorContains(t, events.Events[0].Err, "GetBody returned a body that is still being read")
+	require.ErrorContains(t, events.Events[0].Err,
+		"GetBody returned a body that is still being read")
 	<-body.closed
 }
 
@@ -173,7 +186,8 @@ func TestGetBodyEndsThePausedRead(t *testing.T) {
 		})
 		req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
 		req.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)}).RoundTrip(req)
+		_, err := retrytest.New(t,
+			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)}).RoundTrip(req)
 		require.NoError(t, err)
 		require.Error(t, <-left)
 	})
@@ -185,39 +199,51 @@ func TestGetBodyError(t *testing.T) {
 	req := retrytest.Request(t, "PUT", "http://a.test/", "text")
 	req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
 	events := new(retrytest.Record)
-	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Fails(retrytest.ErrReset)), Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(reset),
+		Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 	require.ErrorIs(t, err, gone)
 	require.ErrorIs(t, err, retrytest.ErrReset)
-	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
+	require.EqualError(t, err,
+		"httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from "+
+			"Request.GetBody, or a Policy.ReplayBuffer that holds it): read tcp: connection "+
+			"reset by peer; the body cannot be sent again: the file is gone")
 	assert.Equal(t, gone, events.Events[0].Err)
 }
 
 // Hazard B2: a body from GetBody is closed once if the retry that it was made
 // for is canceled while it waits.
 func TestGetBodyUnused(t *testing.T) {
-	for _, kind := range []string{"another", "in memory before", "the same"} {
-		t.Run(kind, func(t *testing.T) {
+	for name, tt := range map[string]struct{ inMemory, same bool }{ // the first body
+		"another":          {},
+		"in memory before": {inMemory: true},
+		"the same":         {same: true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				body := retrytest.Counted("text")
 				req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
-				switch kind {
-				case "in memory before":
+				switch {
+				case tt.inMemory:
 					req = retrytest.Request(t, "PUT", "http://a.test/", "text")
-				case "the same":
+				case tt.same:
 					req.Body = body
 				}
-				req.GetBody = func() (io.ReadCloser, error) { time.AfterFunc(time.Second, cancel); return body, nil }
+				req.GetBody = func() (io.ReadCloser, error) {
+					time.AfterFunc(time.Second, cancel)
+					return body, nil
+				}
 				// The body is still open when the attempt has been answered.
 				var base http.RoundTripper = newBodyBase(func(body io.ReadCloser, _ int) int {
 					time.AfterFunc(2*time.Hour, func() { _ = body.Close() })
 					return 503
 				})
-				if kind == "in memory before" {
-					base = retrytest.Play(retrytest.Fails(retrytest.ErrRefused))
+				if tt.inMemory {
+					base = retrytest.Play(refused)
 				}
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)})
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Minute)})
 				_, err := transport.RoundTrip(req.WithContext(ctx))
 				require.ErrorIs(t, err, context.Canceled)
 				time.Sleep(3 * time.Hour)
@@ -241,7 +267,8 @@ func TestGetBodyFailsAfterTheCharge(t *testing.T) {
 			}
 			return nil, errors.New("the file is gone")
 		}
-		transport := retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(503)), Policy: policy})
+		transport := retrytest.Unchecked(t,
+			httpretry.Config{Base: retrytest.Play(s503), Policy: policy})
 		if panics {
 			assert.Panics(t, func() { _, _ = transport.RoundTrip(req) })
 		} else {
@@ -299,7 +326,7 @@ func TestGetBodyIsHidden(t *testing.T) {
 				}
 				return io.NopCloser(strings.NewReader("text"))
 			}
-			script := retrytest.Play(retrytest.Fails(retrytest.ErrRefused), retrytest.Status(200))
+			script := retrytest.Play(refused, s200)
 			var base http.RoundTripper = script
 			if tt.wraps != nil {
 				base = unwrapped{script, tt.wraps}
@@ -307,7 +334,8 @@ func TestGetBodyIsHidden(t *testing.T) {
 			req := retrytest.Streamed(t, tt.method, tt.url, open())
 			req.ContentLength = 4
 			req.GetBody = func() (io.ReadCloser, error) { return open(), nil }
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 			require.NoError(t, err)
 			retrytest.ReadBody(t, resp)
 			require.Len(t, script.Attempts(), 2)
@@ -324,8 +352,9 @@ func TestGetBodyReplacesUnread(t *testing.T) {
 	body := retrytest.Counted("text")
 	req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
 	req.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
-	base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, retrytest.Status(200))
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+	base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, s200)
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(req)
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	assert.Equal(t, "text", base.Attempts()[1].Body)
@@ -340,7 +369,8 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 	}
 	data := randomBytes(1, 16<<20)
 	for _, length := range []int64{int64(len(data)), -1} {
-		for _, timeout := range []time.Duration{0, time.Hour} { // with it, each attempt sends a copy of the request
+		// with it, each attempt sends a copy of the request
+		for _, timeout := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("length %d/timeout %v", length, timeout), func(t *testing.T) {
 				srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 					if c.Number == 1 {
@@ -351,18 +381,21 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 					}
 					body, err := io.ReadAll(req.Body)
 					assert.NoError(t, err)
-					assert.True(t, bytes.Equal(data, body), "%d bytes were accepted as the body", len(body))
+					assert.True(t, bytes.Equal(data, body),
+						"%d bytes were accepted as the body", len(body))
 					c.Respond(200, "")
 					return false
 				})
 				policy, events := retrytest.RetryEvery(0), new(retrytest.Record)
 				policy.AttemptTimeout = timeout
-				resp, err := retrytest.New(t, httpretry.Config{Policy: policy, Observe: events.Observe}).RoundTrip(seekingRequest(t, srv.URL(), data, length))
+				resp, err := retrytest.New(t, httpretry.Config{Policy: policy,
+					Observe: events.Observe}).RoundTrip(seekingRequest(t, srv.URL(), data, length))
 				require.NoError(t, err)
 				assert.Equal(t, 503, resp.StatusCode)
 				assert.Equal(t, "later", retrytest.ReadBody(t, resp))
 				assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
-				assert.ErrorContains(t, events.Events[0].Err, "GetBody returned a body that is still being read")
+				assert.ErrorContains(t, events.Events[0].Err,
+					"GetBody returned a body that is still being read")
 				assert.EqualValues(t, 1, srv.Conns.Load())
 			})
 		}
@@ -374,15 +407,17 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 // shows from which reader another one reads.
 func TestGetBodyWrapsTheSameReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, retrytest.Status(200))
-		reader, events, made := strings.NewReader("text"), new(retrytest.Record), []*retrytest.Body(nil)
+		base := retrytest.Play(retrytest.Step{Status: 503, Unread: true}, s200)
+		reader, events, made := strings.NewReader("text"), new(retrytest.Record),
+			[]*retrytest.Body(nil)
 		req := retrytest.Streamed(t, "PUT", "http://a.test/", io.NopCloser(reader))
 		req.GetBody = func() (io.ReadCloser, error) {
 			_, err := reader.Seek(0, io.SeekStart)
 			made = append(made, &retrytest.Body{ReadCloser: io.NopCloser(reader)})
 			return made[len(made)-1], err
 		}
-		resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		resp, err := retrytest.Unchecked(t, httpretry.Config{
+			Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
@@ -408,7 +443,8 @@ func TestGetBodyReturnsTheSameReaderLater(t *testing.T) {
 		})
 		policy := retrytest.RetryEvery(time.Second)
 		policy.AttemptTimeout = time.Minute
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(seekingRequest(t, "http://a.test/", data, -1))
+		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(seekingRequest(t, "http://a.test/", data, -1))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		retrytest.ReadBody(t, resp)

@@ -15,8 +15,6 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,7 +33,8 @@ import (
 // read. The end of the attempt's context does not cut that off.
 func TestUploadOutlivesAnswer(t *testing.T) {
 	t.Run("Transport", func(t *testing.T) {
-		testUploadOutlivesAnswer(t, func(base *http.Transport, _ string) http.RoundTripper { return base })
+		testUploadOutlivesAnswer(t,
+			func(base *http.Transport, _ string) http.RoundTripper { return base })
 	})
 	// It is given no connection, so the hook GotConn is not called.
 	t.Run("ClientConn", func(t *testing.T) {
@@ -48,7 +47,8 @@ func TestUploadOutlivesAnswer(t *testing.T) {
 	})
 }
 
-func testUploadOutlivesAnswer(t *testing.T, newBase func(base *http.Transport, addr string) http.RoundTripper) {
+func testUploadOutlivesAnswer(
+	t *testing.T, newBase func(base *http.Transport, addr string) http.RoundTripper) {
 	for _, header := range []string{"", "key"} {
 		t.Run(header, func(t *testing.T) {
 			srv := faults.HTTP2(t, func(s faults.Stream) { s.Respond(204) })
@@ -63,8 +63,10 @@ func testUploadOutlivesAnswer(t *testing.T, newBase func(base *http.Transport, a
 				attempt = req.Context()
 				return inner.RoundTrip(req)
 			})
-			policy := httpretry.Policy{AttemptTimeout: time.Hour} // gives every attempt a context of its own
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			// gives every attempt a context of its own
+			policy := httpretry.Policy{AttemptTimeout: time.Hour}
+			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(req)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			for range 3 {
@@ -94,7 +96,8 @@ func TestSecondUploadOutlivesAnswer(t *testing.T) {
 	})
 	policy := httpretry.Policy{AttemptTimeout: time.Hour}
 	transport := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
-	resp, err := transport.RoundTrip(retrytest.Request(t, "PUT", srv.URL(), strings.Repeat("x", size)))
+	resp, err := transport.RoundTrip(
+		retrytest.Request(t, "PUT", srv.URL(), strings.Repeat("x", size)))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	waitFor(t, "the end of the upload", func() { <-srv.Complete })
@@ -107,29 +110,32 @@ func TestSecondUploadOutlivesAnswer(t *testing.T) {
 // in its place. The accepted body is complete.
 func TestEarlyAnswersToMany(t *testing.T) {
 	const requests, size = 3, 4 << 20
-	for _, kind := range []string{"stream", "GetBody", "file"} {
+	for _, kind := range []upload{uploadStream, uploadGetBody, uploadFile} {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
-			t.Run(kind, func(t *testing.T) {
+			t.Run(string(kind), func(t *testing.T) {
 				bodies := make([][]byte, requests)
 				for i := range bodies {
 					bodies[i] = randomBytes(uint64(i), size-i)
 				}
 				var accepted atomic.Int32
-				base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+				handler := func(w http.ResponseWriter, r *http.Request) {
 					var number int
 					_, _ = fmt.Sscan(r.Header.Get("X-Body"), &number)
 					want := bodies[number]
 					if attemptOf(r) < 4 {
 						part, _ := io.ReadAll(io.LimitReader(r.Body, rand.Int64N(size/4)))
-						assert.True(t, bytes.HasPrefix(want, part), "a refused part of body %d", number)
+						assert.True(t, bytes.HasPrefix(want, part),
+							"a refused part of body %d", number)
 						answerEarly(w, r, http.StatusServiceUnavailable)
 						return
 					}
 					body, err := io.ReadAll(r.Body)
-					if assert.NoError(t, err) && assert.True(t, bytes.Equal(want, body), "body %d", number) {
+					if assert.NoError(t, err) &&
+						assert.True(t, bytes.Equal(want, body), "body %d", number) {
 						accepted.Add(1)
 					}
-				})
+				}
+				base, srv := retrytest.Serve(t, proto, handler)
 				policy := retrytest.RetryEvery(0)
 				policy.MaxAttempts, policy.ReplayBuffer = 8, 2*size
 				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
@@ -160,7 +166,7 @@ func TestStreamingFirstByte(t *testing.T) {
 			for _, refusals := range []int{0, 1} {
 				t.Run(fmt.Sprintf("timeout=%v/refusals=%d", timeout, refusals), func(t *testing.T) {
 					first := make(chan struct{})
-					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					handler := func(w http.ResponseWriter, r *http.Request) {
 						assert.Equal(t, "1", readN(t, r.Body, 1))
 						if attemptOf(r) <= refusals {
 							answerEarly(w, r, http.StatusServiceUnavailable)
@@ -170,7 +176,8 @@ func TestStreamingFirstByte(t *testing.T) {
 						rest, err := io.ReadAll(r.Body)
 						assert.NoError(t, err)
 						assert.Equal(t, "234", string(rest))
-					})
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					r, w := io.Pipe()
 					go func() {
 						_, _ = io.WriteString(w, "1")
@@ -197,7 +204,7 @@ func TestStreamingFirstByte(t *testing.T) {
 // of the body.
 func TestFullDuplexOnRetry(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
-		base, srv := retrytest.Serve(t, retrytest.HTTP2, func(w http.ResponseWriter, r *http.Request) {
+		handler := func(w http.ResponseWriter, r *http.Request) {
 			if attemptOf(r) == 1 {
 				w.WriteHeader(http.StatusServiceUnavailable)
 				return
@@ -209,7 +216,8 @@ func TestFullDuplexOnRetry(t *testing.T) {
 				_, _ = fmt.Fprintln(w, lines.Text())
 				_ = rc.Flush()
 			}
-		})
+		}
+		base, srv := retrytest.Serve(t, retrytest.HTTP2, handler)
 		r, w := io.Pipe()
 		policy := retrytest.RetryEvery(0)
 		policy.AttemptTimeout = timeout
@@ -256,10 +264,11 @@ func TestMultipartPipe(t *testing.T) {
 			"refused early": {64 << 20, func(w http.ResponseWriter, r *http.Request) {
 				answerEarly(w, r, http.StatusForbidden)
 			}, true},
-			"too busy, and too large to retry": {64 << 20, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.CopyN(io.Discard, r.Body, 1<<20)
-				answerEarly(w, r, http.StatusServiceUnavailable)
-			}, true},
+			"too busy, and too large to retry": {
+				64 << 20, func(w http.ResponseWriter, r *http.Request) {
+					_, _ = io.CopyN(io.Discard, r.Body, 1<<20)
+					answerEarly(w, r, http.StatusServiceUnavailable)
+				}, true},
 			"broken off": {64 << 20, func(_ http.ResponseWriter, r *http.Request) {
 				_, _ = io.CopyN(io.Discard, r.Body, 1<<20)
 				panic(http.ErrAbortHandler)
@@ -273,7 +282,8 @@ func TestMultipartPipe(t *testing.T) {
 				go func() { written <- writeForm(form, w, tt.size) }()
 				req := retrytest.Streamed(t, "PUT", srv.URL, &retrytest.Body{ReadCloser: r})
 				req.Header.Set("Content-Type", form.FormDataContentType())
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+				resp, err := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 				if err == nil {
 					retrytest.ReadBody(t, resp)
 				}
@@ -321,8 +331,8 @@ func TestExpectContinue(t *testing.T) {
 		{"503 before and after 100", []int{503, -503, 503, -503, -200}, true, 200, 5},
 		{"417", []int{417}, true, 417, 1},
 	} {
-		for _, kind := range []string{"stream", "GetBody", "file"} {
-			t.Run(tt.name+"/"+kind, func(t *testing.T) {
+		for _, kind := range []upload{uploadStream, uploadGetBody, uploadFile} {
+			t.Run(tt.name+"/"+string(kind), func(t *testing.T) {
 				data := randomBytes(1, 50_000) // within the replay buffer
 				srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 					assert.Equal(t, "100-continue", req.Header.Get("Expect"))
@@ -347,7 +357,8 @@ func TestExpectContinue(t *testing.T) {
 				req := newUpload(t, kind, srv.URL(), data)
 				req.Header.Set("Expect", "100-continue")
 				waitFor(t, "the response", func() {
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+					resp, err := retrytest.New(t, httpretry.Config{
+						Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 					if assert.NoError(t, err) {
 						retrytest.ReadBody(t, resp)
 						assert.Equal(t, tt.want, resp.StatusCode)
@@ -379,8 +390,9 @@ func TestReverseProxyBody(t *testing.T) {
 		target, err := url.Parse(backend.URL)
 		require.NoError(t, err)
 		proxy := &httputil.ReverseProxy{
-			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-			Transport: retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}),
+			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
+			Transport: retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}),
 		}
 		var late atomic.Int64
 		front := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -434,18 +446,21 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 	})
 	base := faults.HTTP2Base(t)
 	clients := faults.ObserveConns(base)
-	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+	events := new(retrytest.Record)
+	transport := retrytest.New(t,
+		httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe})
 	warmUp(t, base, srv)
 
 	var once sync.Once
-	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
-		once.Do(func() {
-			conn, _ := servers.Load(1)
-			_ = conn.(*faults.Conn).Close()
-			<-(<-clients).Closed // until net/http has noticed
-			warmUp(t, base, srv) // opens another connection
-		})
-	}})
+	ctx := httptrace.WithClientTrace(
+		t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+			once.Do(func() {
+				conn, _ := servers.Load(1)
+				_ = conn.(*faults.Conn).Close()
+				<-(<-clients).Closed // until net/http has noticed
+				warmUp(t, base, srv) // opens another connection
+			})
+		}})
 	body := retrytest.Counted("the whole body")
 	req := retrytest.Streamed(t, http.MethodPost, srv.URL(), body).WithContext(ctx)
 	resp, err := transport.RoundTrip(req)
@@ -454,13 +469,14 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 	<-srv.Complete
 	assert.EqualValues(t, len("the whole body"), srv.Received.Load())
 	assert.EqualValues(t, 3, srv.Requests.Load(), "two GETs and the POST")
+	assert.Len(t, events.Events, 1, "net/http sent it again by itself")
 }
 
 // Hazard 0.4, A5, A10: after an early response net/http may still be reading
 // the body. The next attempt neither races with that nor misses a byte.
 func TestEarlyAnswer(t *testing.T) {
 	for _, size := range []int{60_000, 4 << 20} {
-		for _, kind := range []string{"stream", "GetBody", "file"} {
+		for _, kind := range []upload{uploadStream, uploadGetBody, uploadFile} {
 			t.Run(fmt.Sprintf("%s/%d", kind, size), func(t *testing.T) {
 				data := make([]byte, size)
 				for i := range data {
@@ -480,22 +496,9 @@ func TestEarlyAnswer(t *testing.T) {
 					c.Respond(200, "")
 					return false
 				}).URL()
-				req := retrytest.Streamed(t, "PUT", url, nil)
 				policy := retrytest.RetryEvery(0)
 				policy.ReplayBuffer = 8 << 20
-				switch kind {
-				case "stream":
-					req.Body = &retrytest.Body{ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}
-				case "GetBody":
-					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
-					req.Body, _ = req.GetBody()
-				case "file":
-					name := filepath.Join(t.TempDir(), "file")
-					require.NoError(t, os.WriteFile(name, data, 0o600))
-					file, err := os.Open(name)
-					require.NoError(t, err)
-					req.Body = file
-				}
+				req := newUpload(t, kind, url, data)
 				req.ContentLength = int64(size)
 				resp, err := retrytest.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
 				require.NoError(t, err)
@@ -517,7 +520,8 @@ func TestFullDuplex(t *testing.T) {
 			policy := retrytest.RetryEvery(0)
 			policy.ReplayBuffer = buffer
 			body := &retrytest.Body{ReadCloser: r}
-			resp, err := retrytest.New(t, httpretry.Config{Base: srv.Client().Transport, Policy: policy}).
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: srv.Client().Transport, Policy: policy}).
 				RoundTrip(retrytest.Streamed(t, "POST", srv.URL, body))
 			require.NoError(t, err)
 			echo := bufio.NewReader(resp.Body)
@@ -540,19 +544,20 @@ func TestFullDuplex(t *testing.T) {
 // newDuplexServer starts an HTTP/2 server that echoes the request's body while
 // it arrives.
 func newDuplexServer(t *testing.T) *httptest.Server {
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rc := http.NewResponseController(w)
-		_ = rc.Flush()
-		buf := make([]byte, 32<<10)
-		for {
-			n, err := r.Body.Read(buf)
-			_, _ = w.Write(buf[:n])
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			rc := http.NewResponseController(w)
 			_ = rc.Flush()
-			if err != nil {
-				return
+			buf := make([]byte, 32<<10)
+			for {
+				n, err := r.Body.Read(buf)
+				_, _ = w.Write(buf[:n])
+				_ = rc.Flush()
+				if err != nil {
+					return
+				}
 			}
-		}
-	}))
+		}))
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
@@ -579,7 +584,8 @@ func TestPipeWriterGetsTheError(t *testing.T) {
 	}()
 	policy := retrytest.RetryEvery(0)
 	policy.ReplayBuffer = 2
-	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", r))
+	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", r))
 	require.ErrorIs(t, err, retrytest.ErrReset)
 	require.ErrorIs(t, <-written, io.ErrClosedPipe)
 }

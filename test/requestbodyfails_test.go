@@ -45,22 +45,25 @@ func TestBlockedReader(t *testing.T) {
 			time.AfterFunc(2*waitLimit, cancel) // vet asks for it
 			return req.WithContext(ctx)
 		}, 0, context.DeadlineExceeded},
-		"attempt timeout": {func(_ *blockedBody, req *http.Request, p *httpretry.Policy) *http.Request {
-			p.AttemptTimeout = 30 * time.Millisecond
-			return req
-		}, 0, context.DeadlineExceeded},
-		"early answer": {func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
-			req.Header.Set("X-Answer", "early")
-			return req
-		}, 503, nil},
-		"early answer that is final": {func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
-			req.Header.Set("X-Answer", "final")
-			return req
-		}, 403, nil},
+		"attempt timeout": {
+			func(_ *blockedBody, req *http.Request, p *httpretry.Policy) *http.Request {
+				p.AttemptTimeout = 30 * time.Millisecond
+				return req
+			}, 0, context.DeadlineExceeded},
+		"early answer": {
+			func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
+				req.Header.Set("X-Answer", "early")
+				return req
+			}, 503, nil},
+		"early answer that is final": {
+			func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
+				req.Header.Set("X-Answer", "final")
+				return req
+			}, 403, nil},
 	} {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(name, func(t *testing.T) {
-				base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+				handler := func(w http.ResponseWriter, r *http.Request) {
 					switch r.Header.Get("X-Answer") {
 					case "early":
 						answerEarly(w, r, http.StatusServiceUnavailable)
@@ -69,7 +72,8 @@ func TestBlockedReader(t *testing.T) {
 					default:
 						_, _ = io.Copy(io.Discard, r.Body)
 					}
-				})
+				}
+				base, srv := retrytest.Serve(t, proto, handler)
 				body, policy := newBlockedBody(), retrytest.RetryEvery(0)
 				req := retrytest.Streamed(t, "PUT", srv.URL, body)
 				req.ContentLength = 10 // otherwise net/http waits for the first byte
@@ -99,7 +103,8 @@ func TestBlockedReader(t *testing.T) {
 // on the first attempt and on one whose body came from GetBody.
 func TestReaderFailsAnywhere(t *testing.T) {
 	failures := []error{
-		faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, retrytest.ErrRefused,
+		faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled,
+		retrytest.ErrRefused,
 		fmt.Errorf("disk: %w", io.EOF), errors.New("http: server closed idle connection"),
 	}
 	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
@@ -107,7 +112,7 @@ func TestReaderFailsAnywhere(t *testing.T) {
 			for _, attempt := range []int{1, 2} {
 				t.Run(fmt.Sprintf("%v/%d", failure, attempt), func(t *testing.T) {
 					var requests, accepted atomic.Int32
-					base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+					handler := func(w http.ResponseWriter, r *http.Request) {
 						requests.Add(1)
 						if _, err := io.Copy(io.Discard, r.Body); err != nil {
 							return
@@ -117,9 +122,13 @@ func TestReaderFailsAnywhere(t *testing.T) {
 							return
 						}
 						accepted.Add(1)
-					})
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					failing := func() io.ReadCloser {
-						return &retrytest.Body{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure)))}
+						return &retrytest.Body{
+							ReadCloser: io.NopCloser(
+								io.MultiReader(
+									strings.NewReader("some"), iotest.ErrReader(failure)))}
 					}
 					req := retrytest.Streamed(t, "PUT", srv.URL, failing())
 					if attempt == 2 {
@@ -127,7 +136,8 @@ func TestReaderFailsAnywhere(t *testing.T) {
 						req.GetBody = func() (io.ReadCloser, error) { return failing(), nil }
 					}
 					events := new(retrytest.Record)
-					_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					_, err := retrytest.New(t, httpretry.Config{Base: base,
+						Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 					var all *httpretry.Error
 					if attempt == 1 {
 						assert.True(t, err == failure, "the very error: %v", err)
@@ -151,17 +161,21 @@ func TestWrongContentLength(t *testing.T) {
 			for _, withGetBody := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%d/GetBody=%v", length, withGetBody), func(t *testing.T) {
 					var requests atomic.Int32
-					base, srv := retrytest.Serve(t, proto, func(_ http.ResponseWriter, r *http.Request) {
+					handler := func(_ http.ResponseWriter, r *http.Request) {
 						requests.Add(1)
 						_, _ = io.Copy(io.Discard, r.Body)
-					})
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					req := retrytest.Streamed(t, "PUT", srv.URL, retrytest.Counted("text"))
 					req.ContentLength = length
 					if withGetBody {
-						req.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
+						req.GetBody = func() (io.ReadCloser, error) {
+							return retrytest.Counted("text"), nil
+						}
 					}
 					events := new(retrytest.Record)
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					resp, err := retrytest.New(t, httpretry.Config{Base: base,
+						Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 					if err == nil { // the server may respond to the part that it got
 						assert.True(t, length == 1 || proto == retrytest.HTTP2)
 						retrytest.ReadBody(t, resp)
@@ -193,7 +207,8 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 		name   string
 		change func(*http.Request, *httpretry.Policy) *http.Request
 	}{
-		{"context over", func(r *http.Request, _ *httpretry.Policy) *http.Request { return canceled(r) }},
+		{"context over",
+			func(r *http.Request, _ *httpretry.Policy) *http.Request { return canceled(r) }},
 		{"Request.Cancel closed", func(r *http.Request, _ *httpretry.Policy) *http.Request {
 			ch := make(chan struct{})
 			close(ch)
@@ -202,25 +217,42 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 			return r
 		}},
 		{"invalid policy", func(r *http.Request, _ *httpretry.Policy) *http.Request {
-			return r.WithContext(httpretry.WithPolicy(r.Context(), httpretry.Policy{MaxElapsed: -1}))
+			return r.WithContext(
+				httpretry.WithPolicy(r.Context(), httpretry.Policy{MaxElapsed: -1}))
 		}},
 		{"invalid key", func(r *http.Request, p *httpretry.Policy) *http.Request {
 			r.Method = "POST"
 			p.NewIdempotencyKey = func(*http.Request) string { return "\n" }
 			return r
 		}},
-		{"no URL", func(r *http.Request, _ *httpretry.Policy) *http.Request { r.URL = nil; return r }},
-		{"no host", func(r *http.Request, _ *httpretry.Policy) *http.Request { r.URL.Host = ""; return r }},
-		{"invalid method", func(r *http.Request, _ *httpretry.Policy) *http.Request { r.Method = "A B"; return r }},
-		{"invalid header", func(r *http.Request, _ *httpretry.Policy) *http.Request { r.Header["A"] = []string{"\n"}; return r }},
-		{"no header", func(r *http.Request, _ *httpretry.Policy) *http.Request { r.Header = nil; return r }},
-		{"refused connections", func(r *http.Request, _ *httpretry.Policy) *http.Request { return r }},
-		{"refused connections, once", func(r *http.Request, p *httpretry.Policy) *http.Request { p.MaxAttempts = 1; return r }},
+		{"no URL",
+			func(r *http.Request, _ *httpretry.Policy) *http.Request { r.URL = nil; return r }},
+		{"no host",
+			func(r *http.Request, _ *httpretry.Policy) *http.Request { r.URL.Host = ""; return r }},
+		{"invalid method", func(r *http.Request, _ *httpretry.Policy) *http.Request {
+			r.Method = "A B"
+			return r
+		}},
+		{"invalid header", func(r *http.Request, _ *httpretry.Policy) *http.Request {
+			r.Header["A"] = []string{"\n"}
+			return r
+		}},
+		{"no header",
+			func(r *http.Request, _ *httpretry.Policy) *http.Request { r.Header = nil; return r }},
+		{"refused connections",
+			func(r *http.Request, _ *httpretry.Policy) *http.Request { return r }},
+		{"refused connections, once", func(r *http.Request, p *httpretry.Policy) *http.Request {
+			p.MaxAttempts = 1
+			return r
+		}},
 		{"no budget", func(r *http.Request, p *httpretry.Policy) *http.Request {
 			p.Budget = refusingBudget(func() {})
 			return r
 		}},
-		{"nothing kept", func(r *http.Request, p *httpretry.Policy) *http.Request { p.ReplayBuffer = -1; return r }},
+		{"nothing kept", func(r *http.Request, p *httpretry.Policy) *http.Request {
+			p.ReplayBuffer = -1
+			return r
+		}},
 		{"GetBody fails", func(r *http.Request, _ *httpretry.Policy) *http.Request {
 			r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
 			return r
@@ -238,7 +270,9 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%v", tt.name, timeout), func(t *testing.T) {
 				policy := retrytest.RetryEvery(0)
 				policy.AttemptTimeout = timeout
-				req := tt.change(retrytest.Streamed(t, "PUT", "http://"+faults.Refused(t), retrytest.Counted("text")), &policy)
+				req := tt.change(
+					retrytest.Streamed(t, "PUT", "http://"+faults.Refused(t),
+						retrytest.Counted("text")), &policy)
 				_, err := retrytest.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
 				require.Error(t, err)
 			})
@@ -255,20 +289,26 @@ func TestCloseFails(t *testing.T) {
 			for _, withGetBody := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/GetBody=%v", method, withGetBody), func(t *testing.T) {
 					var requests atomic.Int32
-					base, srv := retrytest.Serve(t, proto, func(_ http.ResponseWriter, r *http.Request) {
+					handler := func(_ http.ResponseWriter, r *http.Request) {
 						requests.Add(1)
 						_, _ = io.Copy(io.Discard, r.Body)
-					})
+					}
+					base, srv := retrytest.Serve(t, proto, handler)
 					failure := errors.New("close failed")
 					body := func() io.ReadCloser {
-						return &retrytest.Body{ReadCloser: failingCloser{strings.NewReader("text"), failure}}
+						return &retrytest.Body{
+							ReadCloser: failingCloser{strings.NewReader("text"), failure}}
 					}
 					req := retrytest.Streamed(t, method, srv.URL, body())
 					if withGetBody {
-						req.GetBody = func() (io.ReadCloser, error) { t.Error("GetBody was called"); return body(), nil }
+						req.GetBody = func() (io.ReadCloser, error) {
+							t.Error("GetBody was called")
+							return body(), nil
+						}
 					}
 					events := new(retrytest.Record)
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					resp, err := retrytest.New(t, httpretry.Config{Base: base,
+						Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 					if proto == retrytest.HTTP2 {
 						require.NoError(t, err)
 						retrytest.ReadBody(t, resp)
@@ -291,7 +331,7 @@ func TestCloseFailsOfARefusedRequest(t *testing.T) {
 	body := &retrytest.Body{ReadCloser: failingCloser{strings.NewReader("text"), failure}}
 	req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
 	req = req.WithContext(httpretry.WithPolicy(req.Context(), httpretry.Policy{MaxElapsed: -1}))
-	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(200))}).RoundTrip(req)
+	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(s200)}).RoundTrip(req)
 	require.ErrorIs(t, err, failure)
 	require.ErrorContains(t, err, "MaxElapsed: -1ns: want at least 1ms")
 	assert.Equal(t, 1, body.Closes())
@@ -309,9 +349,11 @@ func (b failingCloser) Close() error { return b.err }
 func TestFileFails(t *testing.T) {
 	dir, err := os.Open(t.TempDir())
 	require.NoError(t, err)
-	srv := retrytest.NewServer(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	srv := retrytest.NewServer(t,
+		func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	events := new(retrytest.Record)
-	_, err = retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, dir))
+	_, err = retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0),
+		Observe: events.Observe}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, dir))
 	require.ErrorIs(t, err, syscall.EISDIR)
 	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 	_, err = dir.Stat()
@@ -321,7 +363,8 @@ func TestFileFails(t *testing.T) {
 // Hazard B7: an error of the caller's body is returned as it is, whatever it
 // looks like, and ends the request.
 func TestReaderFails(t *testing.T) {
-	for _, failure := range []error{faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, retrytest.ErrRefused, errors.New("disk")} {
+	for _, failure := range []error{faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded,
+		retrytest.ErrRefused, errors.New("disk")} {
 		for _, withGetBody := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v/GetBody=%v", failure, withGetBody), func(t *testing.T) {
 				var requests atomic.Int32
@@ -329,13 +372,19 @@ func TestReaderFails(t *testing.T) {
 					requests.Add(1)
 					_, _ = io.Copy(io.Discard, r.Body)
 				})
-				body := &retrytest.Body{ReadCloser: io.NopCloser(io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure)))}
+				body := &retrytest.Body{
+					ReadCloser: io.NopCloser(
+						io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure)))}
 				req := retrytest.Streamed(t, "PUT", srv.URL, body)
 				if withGetBody {
-					req.GetBody = func() (io.ReadCloser, error) { t.Error("GetBody was called"); return nil, nil }
+					req.GetBody = func() (io.ReadCloser, error) {
+						t.Error("GetBody was called")
+						return nil, nil
+					}
 				}
 				events := new(retrytest.Record)
-				_, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+				_, err := retrytest.New(t, httpretry.Config{
+					Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 				assert.True(t, err == failure, "the very error: %v", err)
 				assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 				assert.LessOrEqual(t, requests.Load(), int32(1))
@@ -347,10 +396,13 @@ func TestReaderFails(t *testing.T) {
 // Hazard B7: the same on a retry, whose body came from GetBody.
 func TestReaderFailsLater(t *testing.T) {
 	failure := errors.New("disk")
-	base := retrytest.Play(retrytest.Fails(retrytest.ErrRefused), retrytest.Status(200))
+	base := retrytest.Play(refused, s200)
 	req := retrytest.Request(t, "PUT", "http://a.test/", "text")
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(iotest.ErrReader(failure)), nil }
-	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+	req.GetBody = func() (io.ReadCloser, error) {
+		return io.NopCloser(iotest.ErrReader(failure)), nil
+	}
+	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(req)
 	require.ErrorIs(t, err, failure)
 	require.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): disk")
 	assert.Len(t, base.Attempts(), 2)
@@ -365,7 +417,8 @@ func TestBlockedBody(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		body := newBlockedBody()
 		go func() { <-body.reading; cancel(cause) }()
-		_, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, body).WithContext(ctx))
+		_, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).
+			RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, body).WithContext(ctx))
 		require.ErrorIs(t, err, cause)
 		assert.EqualValues(t, 1, body.Closes())
 	})
@@ -375,8 +428,12 @@ func TestBlockedBody(t *testing.T) {
 			policy := retrytest.RetryEvery(0)
 			policy.AttemptTimeout = 20 * time.Millisecond
 			req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
-			_, err := retrytest.New(t, httpretry.Config{Base: start(slow), Policy: policy}).RoundTrip(req)
-			require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it): attempt timed out after 20ms")
+			_, err := retrytest.New(t, httpretry.Config{Base: start(slow), Policy: policy}).
+				RoundTrip(req)
+			require.EqualError(t, err,
+				"httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from "+
+					"Request.GetBody, or a Policy.ReplayBuffer that holds it): attempt timed out "+
+					"after 20ms")
 			assert.EqualValues(t, 1, body.Closes())
 		})
 	})
@@ -389,7 +446,8 @@ func TestBlockedBody(t *testing.T) {
 		body, events := newBlockedBody(), new(retrytest.Record)
 		req := retrytest.Streamed(t, "PUT", url, body)
 		req.ContentLength = 10 // otherwise net/http waits for the first byte
-		resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		resp, err := retrytest.New(t, httpretry.Config{
+			Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, "later", retrytest.ReadBody(t, resp))
 		assert.Len(t, events.Events, 5, "the second attempt inherits the Read of the first")
@@ -401,9 +459,11 @@ func TestBlockedBody(t *testing.T) {
 // panic in a goroutine of net/http ends the process, and nothing can prevent
 // that.
 func TestBodyPanics(t *testing.T) {
-	body := &retrytest.Body{ReadCloser: io.NopCloser(retrytest.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
-	transport := retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play(retrytest.Status(200))})
-	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body)) })
+	body := &retrytest.Body{
+		ReadCloser: io.NopCloser(retrytest.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
+	transport := retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play(s200)})
+	assert.PanicsWithValue(t, "boom",
+		func() { _, _ = transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body)) })
 	assert.EqualValues(t, 1, body.Closes())
 }
 
@@ -417,11 +477,16 @@ func TestReaderFailsBeforeAnswer(t *testing.T) {
 		return 503
 	})
 	for _, withGetBody := range []bool{false, true} {
-		req := retrytest.Streamed(t, "PUT", "http://a.test/", &retrytest.Body{ReadCloser: io.NopCloser(iotest.ErrReader(errors.New("disk")))})
+		req := retrytest.Streamed(t, "PUT", "http://a.test/",
+			&retrytest.Body{ReadCloser: io.NopCloser(iotest.ErrReader(errors.New("disk")))})
 		if withGetBody {
-			req.GetBody = func() (io.ReadCloser, error) { t.Error("GetBody was called"); return nil, nil }
+			req.GetBody = func() (io.ReadCloser, error) {
+				t.Error("GetBody was called")
+				return nil, nil
+			}
 		}
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		resp, err := retrytest.New(t, httpretry.Config{
+			Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
@@ -482,7 +547,8 @@ func TestAnswerToCutBody(t *testing.T) {
 				_ = req.Body.Close()
 				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 			})
-			resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", tt.body).WithContext(ctx))
+			resp, err := retrytest.New(t, httpretry.Config{Base: base}).
+				RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", tt.body).WithContext(ctx))
 			if !tt.fail {
 				require.NoError(t, err)
 				assert.Equal(t, 200, resp.StatusCode)
@@ -509,7 +575,8 @@ func TestBlockedReaderOfABrokenStream(t *testing.T) {
 	for name, end := range ends {
 		for _, method := range []string{"PUT", "POST"} {
 			for _, policy := range []httpretry.Policy{retrytest.RetryEvery(0), once} {
-				t.Run(fmt.Sprintf("%s/%s/%d attempts", name, method, policy.MaxAttempts), func(t *testing.T) {
+				title := fmt.Sprintf("%s/%s/%d attempts", name, method, policy.MaxAttempts)
+				t.Run(title, func(t *testing.T) {
 					t.Parallel()
 					reader, writer := io.Pipe()
 					answered := make(chan struct{})
@@ -533,13 +600,15 @@ func TestBlockedReaderOfABrokenStream(t *testing.T) {
 						io.Closer
 					}{body, reader})
 					req.ContentLength = -1
-					transport := retrytest.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+					transport := retrytest.New(t,
+						httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
 					waitFor(t, "the end of the request", func() {
 						_, err := transport.RoundTrip(req)
 						assert.Error(t, err)
 					})
 					close(answered)
-					waitFor(t, "the end of the writer", func() { assert.ErrorIs(t, <-written, io.ErrClosedPipe) })
+					waitFor(t, "the end of the writer",
+						func() { assert.ErrorIs(t, <-written, io.ErrClosedPipe) })
 					assert.EqualValues(t, 1, srv.Requests.Load())
 				})
 			}
@@ -578,10 +647,12 @@ func TestStalledInboundBody(t *testing.T) {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
-				base, upstream := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+				handler := func(w http.ResponseWriter, r *http.Request) {
 					answerEarly(w, r, tt.statuses[attemptOf(r)-1])
-				})
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				}
+				base, upstream := retrytest.Serve(t, proto, handler)
+				transport := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
 				returned := make(chan struct{})
 				gateway := retrytest.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
 					defer close(returned)
@@ -601,7 +672,8 @@ func TestStalledInboundBody(t *testing.T) {
 				client, err := net.Dial("tcp", gateway.Listener.Addr().String())
 				require.NoError(t, err)
 				t.Cleanup(func() { _ = client.Close() })
-				_, err = io.WriteString(client, "PUT / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1000\r\n\r\n0123456789")
+				_, err = io.WriteString(client,
+					"PUT / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 1000\r\n\r\n0123456789")
 				require.NoError(t, err)
 				waitFor(t, "the response", func() { <-returned })
 			})

@@ -51,7 +51,8 @@ func (s *seekedSource) rewound() (io.ReadCloser, error) {
 // resendServer closes the connection of a GET that was answered when a request
 // with a body has arrived on it. net/http then sends the request again, with a
 // body from GetBody. answer is called for each request on another connection.
-func resendServer(t *testing.T, answer func(c *faults.Conn, req *http.Request) bool) *http.Transport {
+func resendServer(
+	t *testing.T, answer func(c *faults.Conn, req *http.Request) bool) *http.Transport {
 	base, _ := faults.PipeConns(t, func(c *faults.Conn) {
 		c.HTTP1(func(c *faults.Conn, req *http.Request) bool {
 			switch {
@@ -124,11 +125,13 @@ func TestGetBodySeeksDuringResend(t *testing.T) {
 				req.ContentLength = -1
 				req.GetBody = source.rewound
 				req.Header.Set("Idempotency-Key", "a")
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+				resp, err := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				for _, body := range *accepted {
-					assert.True(t, bytes.Equal(data, body), "%d bytes were accepted as the body", len(body))
+					assert.True(t, bytes.Equal(data, body),
+						"%d bytes were accepted as the body", len(body))
 				}
 				// Nobody waits for a long Read, so that body is not sent again.
 				if tt.read < time.Second {
@@ -162,7 +165,8 @@ func TestBlockedBodyDuringResend(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				made := newBlockedBody()
-				req := retrytest.Streamed(t, http.MethodPut, "http://a.test/", retrytest.Counted("text")).WithContext(ctx)
+				req := retrytest.Streamed(t, http.MethodPut, "http://a.test/",
+					retrytest.Counted("text")).WithContext(ctx)
 				req.GetBody = func() (io.ReadCloser, error) { return made, nil }
 				req.Header.Set("Idempotency-Key", "a")
 				policy := retrytest.RetryEvery(0)
@@ -255,14 +259,16 @@ func TestGetBodyAfterGoAway(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base := goAwayServer(t, func() {})
 				var made []*retrytest.Body
-				req := retrytest.Streamed(t, http.MethodPut, "http://a.test/", retrytest.Counted("text"))
+				req := retrytest.Streamed(t, http.MethodPut, "http://a.test/",
+					retrytest.Counted("text"))
 				req.GetBody = func() (io.ReadCloser, error) {
 					made = append(made, retrytest.Counted("text"))
 					return made[len(made)-1], nil
 				}
 				policy := retrytest.RetryEvery(0)
 				policy.MaxAttempts = attempts
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(req)
 				require.NoError(t, err)
 				assert.Equal(t, 200, resp.StatusCode)
 				retrytest.ReadBody(t, resp)
@@ -270,7 +276,8 @@ func TestGetBodyAfterGoAway(t *testing.T) {
 				synctest.Wait()
 				require.NotEmpty(t, made)
 				for i, body := range made {
-					assert.Equal(t, 1, body.Closes(), "closes of body %d of %d from GetBody", i+1, len(made))
+					assert.Equal(t, 1, body.Closes(), "closes of body %d of %d from GetBody",
+						i+1, len(made))
 				}
 			})
 		})
@@ -310,13 +317,15 @@ func TestGetBodyDuringRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var reading atomic.Int32
 				newBody := func() *guardedBody {
-					return &guardedBody{retrytest.Counted("text"), 40 * time.Millisecond, &reading, make(chan struct{}, 10)}
+					return &guardedBody{retrytest.Counted("text"), 40 * time.Millisecond, &reading,
+						make(chan struct{}, 10)}
 				}
 				body := newBody()
 				base := goAwayServer(t, func() { <-body.begun })
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				req := retrytest.Streamed(t, http.MethodPut, "http://a.test/", body).WithContext(ctx)
+				req := retrytest.Streamed(t, http.MethodPut, "http://a.test/", body).
+					WithContext(ctx)
 				req.GetBody = func() (io.ReadCloser, error) {
 					assert.Zero(t, reading.Load(), "Reads during GetBody")
 					return newBody(), nil
@@ -326,7 +335,8 @@ func TestGetBodyDuringRead(t *testing.T) {
 				if tt.timeout == 0 {
 					time.AfterFunc(10*time.Millisecond, cancel)
 				}
-				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+				_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(req)
 				require.ErrorIs(t, err, tt.want)
 				time.Sleep(time.Minute) // until the last Read has ended
 			})

@@ -1,4 +1,4 @@
-package test
+package repository
 
 import (
 	"go/parser"
@@ -25,15 +25,17 @@ func TestImports(t *testing.T) {
 	picture := readPicture(t)
 	require.NotEmpty(t, picture)
 	for folder := range picture {
-		assert.DirExists(t, filepath.Join("..", folder), "CONTRIBUTING.md shows a folder that does not exist")
+		assert.DirExists(t, filepath.Join("..", "..", folder),
+			"CONTRIBUTING.md shows a folder that does not exist")
 	}
-	require.NoError(t, filepath.WalkDir("..", func(file string, _ fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir("../..", func(file string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(file, ".go") || strings.Contains(file, "testdata") ||
-			strings.HasPrefix(file, filepath.Join("..", ".ci")) {
+			strings.HasPrefix(file, filepath.Join("..", "..", ".ci")) {
 			return err
 		}
-		name := filepath.ToSlash(file[len("../"):])
-		assert.NotEqual(t, "internal", picture.folderOf(path.Dir(name)), "CONTRIBUTING.md does not show %s", name)
+		name := filepath.ToSlash(file[len("../../"):])
+		assert.NotEqual(t, "internal", picture.folderOf(path.Dir(name)),
+			"CONTRIBUTING.md does not show %s", name)
 		for _, imported := range importsOf(t, file) {
 			assert.NotEqual(t, module+"/test", imported, "%s: nothing may import the tests", name)
 			if !strings.HasSuffix(name, "_test.go") {
@@ -51,12 +53,13 @@ type picture map[string][]string
 // readPicture reads the picture in CONTRIBUTING.md. The root is the folder ".".
 func readPicture(t *testing.T) picture {
 	t.Helper()
-	text, err := os.ReadFile("../CONTRIBUTING.md")
+	text, err := os.ReadFile("../../CONTRIBUTING.md")
 	require.NoError(t, err)
 	block := regexp.MustCompile("(?s)```text\n(.*?)\n```").FindStringSubmatch(string(text))
 	require.NotNil(t, block, "CONTRIBUTING.md has no picture of the folders")
 	p := picture{}
-	for _, row := range regexp.MustCompile(`(?m)^ *(\S+)/ +[^→\n]*(?:→ (.*))?$`).FindAllStringSubmatch(block[1], -1) {
+	for _, row := range regexp.MustCompile(`(?m)^ *(\S+)/ +[^→\n]*(?:→ (.*))?$`).
+		FindAllStringSubmatch(block[1], -1) {
 		folder, imports := row[1], strings.Split(row[2], ", ")
 		if folder == "httpretry" {
 			folder = "."
@@ -84,7 +87,8 @@ func (p picture) check(t *testing.T, file, imported string) {
 		}
 	}
 	assert.Fail(t, "an import that the picture in CONTRIBUTING.md does not allow",
-		"%s imports %s. Packages in %s may import: %s.", file, imported, folder, strings.Join(p[folder], ", "))
+		"%s imports %s. Packages in %s may import: %s.", file, imported, folder,
+		strings.Join(p[folder], ", "))
 }
 
 // folderOf returns the folder of the picture that contains dir.
@@ -109,13 +113,14 @@ func matchesImport(name, imported string) bool {
 	case strings.HasPrefix(imported, module+"/"):
 		return imported == module+"/"+name
 	}
-	return strings.Contains(imported+"/", "/"+name+"/") || strings.HasPrefix(imported, "golang.org/"+name+"/")
+	return strings.Contains(imported+"/", "/"+name+"/") ||
+		strings.HasPrefix(imported, "golang.org/"+name+"/")
 }
 
 // isNested reports whether dir belongs to a module inside this one.
 func isNested(dir string) bool {
 	for ; dir != "."; dir = path.Dir(dir) {
-		if _, err := os.Stat(filepath.Join("..", dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join("..", "..", dir, "go.mod")); err == nil {
 			return true
 		}
 	}

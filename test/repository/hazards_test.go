@@ -1,4 +1,4 @@
-package test
+package repository
 
 import (
 	"go/ast"
@@ -17,8 +17,9 @@ import (
 
 var (
 	hazardCode  = regexp.MustCompile(`\b(?:[A-K]\d*|\d\.\d+)\b`)
-	hazardCited = regexp.MustCompile(`\b[Hh]azards? ((?:` + hazardCode.String() + `(?:, | and | to )?)+)`)
-	testName    = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
+	hazardCited = regexp.MustCompile(
+		`\b[Hh]azards? ((?:` + hazardCode.String() + `(?:, | and | to )?)+)`)
+	testName = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 )
 
 // TestHazards checks docs/hazards.md against all tests of the repository, those
@@ -26,11 +27,11 @@ var (
 // names tests, all of which exist, and all tests whose comments cite it.
 // Limits, L1 and so on, need no tests.
 func TestHazards(t *testing.T) {
-	data, err := os.ReadFile("../docs/hazards.md")
+	data, err := os.ReadFile("../../docs/hazards.md")
 	require.NoError(t, err)
 	doc := string(data)
 	cited, tests := map[string]string{}, map[string][]string{}
-	require.NoError(t, filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
@@ -44,17 +45,20 @@ func TestHazards(t *testing.T) {
 		assert.NotContains(t, entries, code, "docs/hazards.md has two entries %s", code)
 		entries[code] = text
 		limit := strings.HasPrefix(code, "L")
-		assert.True(t, limit || testName.MatchString(text), "docs/hazards.md: entry %s names no test", code)
+		assert.True(t, limit || testName.MatchString(text),
+			"docs/hazards.md: entry %s names no test", code)
 	}
 	for _, name := range testName.FindAllStringSubmatch(doc, -1) {
-		assert.Contains(t, tests, name[1], "docs/hazards.md names %s, which does not exist", name[1])
+		assert.Contains(t, tests, name[1], "docs/hazards.md names %s, which does not exist",
+			name[1])
 	}
 	for code, position := range cited {
 		assert.Contains(t, entries, code, "%s: docs/hazards.md has no entry %s", position, code)
 	}
 	for name, codes := range tests {
 		for _, code := range codes {
-			assert.Contains(t, entries[code], "`"+name+"`", "docs/hazards.md: entry %s does not name %s, which cites it", code, name)
+			assert.Contains(t, entries[code], "`"+name+"`",
+				"docs/hazards.md: entry %s does not name %s, which cites it", code, name)
 		}
 	}
 }
@@ -68,7 +72,8 @@ func readTests(path string, cited map[string]string, tests map[string][]string) 
 		return err
 	}
 	for _, decl := range file.Decls {
-		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && testName.MatchString("`"+fn.Name.Name+"`") {
+		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil &&
+			testName.MatchString("`"+fn.Name.Name+"`") {
 			tests[fn.Name.Name] = append(tests[fn.Name.Name], codesIn(fn.Doc)...)
 		}
 	}

@@ -37,7 +37,7 @@ func TestTrailersOfEveryAttempt(t *testing.T) {
 			t.Run(fmt.Sprintf("GetBody=%v", withGetBody), func(t *testing.T) {
 				var mu sync.Mutex
 				var got []string
-				base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+				handler := func(w http.ResponseWriter, r *http.Request) {
 					_, err := io.Copy(io.Discard, r.Body)
 					assert.NoError(t, err)
 					mu.Lock()
@@ -46,20 +46,25 @@ func TestTrailersOfEveryAttempt(t *testing.T) {
 					if len(got) < 3 {
 						w.WriteHeader(http.StatusServiceUnavailable)
 					}
-				})
+				}
+				base, srv := retrytest.Serve(t, proto, handler)
 				req := retrytest.Streamed(t, "PUT", srv.URL, nil)
 				req.Trailer = http.Header{"X-Sum": nil}
 				open := func() (io.ReadCloser, error) {
-					return io.NopCloser(io.MultiReader(strings.NewReader("text"), retrytest.ReaderFunc(func([]byte) (int, error) {
-						req.Trailer.Set("X-Sum", "42")
-						return 0, io.EOF
-					}))), nil
+					return io.NopCloser(
+						io.MultiReader(
+							strings.NewReader("text"),
+							retrytest.ReaderFunc(func([]byte) (int, error) {
+								req.Trailer.Set("X-Sum", "42")
+								return 0, io.EOF
+							}))), nil
 				}
 				req.Body, _ = open()
 				if withGetBody {
 					req.GetBody = open
 				}
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+				resp, err := retrytest.New(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				assert.Equal(t, []string{"42", "42", "42"}, got)
@@ -82,9 +87,14 @@ func TestFileChanges(t *testing.T) {
 		{"grows", appendTo("more"), 0, "3456789more", ""},
 		{"shrinks", func(name string) error { return os.Truncate(name, 5) }, 0, "34", ""},
 		{"is removed", os.Remove, 7, "3456789", ""},
-		{"is replaced", func(name string) error { _ = os.Remove(name); return os.WriteFile(name, []byte("other"), 0o600) }, 7, "3456789", ""},
-		{"grows past its length", appendTo("more"), 7, "", "http: ContentLength=7 with Body length"},
-		{"shrinks below its length", func(name string) error { return os.Truncate(name, 5) }, 7, "", "http: ContentLength=7 with Body length 2"},
+		{"is replaced", func(name string) error {
+			_ = os.Remove(name)
+			return os.WriteFile(name, []byte("other"), 0o600)
+		}, 7, "3456789", ""},
+		{"grows past its length", appendTo("more"), 7, "",
+			"http: ContentLength=7 with Body length"},
+		{"shrinks below its length", func(name string) error { return os.Truncate(name, 5) }, 7, "",
+			"http: ContentLength=7 with Body length 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			name := filepath.Join(t.TempDir(), "file")
@@ -111,7 +121,8 @@ func TestFileChanges(t *testing.T) {
 			require.NoError(t, err)
 			req := retrytest.Streamed(t, "PUT", srv.URL, file)
 			req.ContentLength = tt.length
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+			resp, err := retrytest.New(t,
+				httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
 			if tt.err == "" {
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
@@ -164,7 +175,9 @@ func TestMemoryOfManyStreams(t *testing.T) {
 	past.Add(requests)
 	for range requests {
 		end.Go(func() {
-			resp, err := transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", io.NopCloser(io.LimitReader(retrytest.Zeros{}, 16*buffer))))
+			resp, err := transport.RoundTrip(
+				retrytest.Streamed(t, "PUT", "http://a.test/",
+					io.NopCloser(io.LimitReader(retrytest.Zeros{}, 16*buffer))))
 			if assert.NoError(t, err) {
 				assert.Equal(t, 200, resp.StatusCode)
 			}
@@ -177,7 +190,8 @@ func TestMemoryOfManyStreams(t *testing.T) {
 	past.Wait()
 	left := retrytest.HeapInUse() - before
 	assert.LessOrEqual(t, left, int64(overhead), "with all records given up")
-	assert.GreaterOrEqual(t, held-left, int64(requests*buffer-overhead), "or else this measures nothing")
+	assert.GreaterOrEqual(t, held-left, int64(requests*buffer-overhead),
+		"or else this measures nothing")
 	close(goOut)
 	end.Wait()
 }
@@ -199,7 +213,9 @@ func TestFraming(t *testing.T) {
 		{"known length", stream, 4, "Content-Length: 4"},
 		{"unknown length", stream, -1, "Transfer-Encoding: chunked"},
 		{"length not stated", stream, 0, "Transfer-Encoding: chunked"},
-		{"unknown length, empty", func() io.ReadCloser { return io.NopCloser(struct{ io.Reader }{strings.NewReader("")}) }, -1, "Transfer-Encoding: chunked"},
+		{"unknown length, empty", func() io.ReadCloser {
+			return io.NopCloser(struct{ io.Reader }{strings.NewReader("")})
+		}, -1, "Transfer-Encoding: chunked"},
 	} {
 		for _, withGetBody := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/GetBody=%v", tt.name, withGetBody), func(t *testing.T) {
@@ -218,7 +234,11 @@ func TestFraming(t *testing.T) {
 						} else {
 							_, _ = io.CopyN(io.Discard, c.Reader, tt.length)
 						}
-						c.Respond(map[bool]int{true: 503, false: 200}[len(got) < 3], "")
+						status := 200
+						if len(got) < 3 {
+							status = 503
+						}
+						c.Respond(status, "")
 					}
 				})
 				req := retrytest.Streamed(t, "POST", srv.URL(), tt.body())
@@ -227,7 +247,8 @@ func TestFraming(t *testing.T) {
 				if withGetBody {
 					req.GetBody = func() (io.ReadCloser, error) { return tt.body(), nil }
 				}
-				resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).RoundTrip(req)
+				resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).
+					RoundTrip(req)
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				assert.Equal(t, []string{tt.want, tt.want, tt.want}, got)
@@ -246,7 +267,8 @@ func framingOf(r *bufio.Reader) (string, error) {
 		if err != nil || line == "" {
 			return strings.Join(found, ", "), err
 		}
-		if name, _, _ := strings.Cut(line, ":"); name == "Content-Length" || name == "Transfer-Encoding" {
+		if name, _, _ := strings.Cut(line, ":"); name == "Content-Length" ||
+			name == "Transfer-Encoding" {
 			found = append(found, line)
 		}
 	}
@@ -256,23 +278,45 @@ func framingOf(r *bufio.Reader) (string, error) {
 func TestBodyTypes(t *testing.T) {
 	const text = "the quick brown fox"
 	for name, body := range map[string]func() io.ReadCloser{
-		"limited":            func() io.ReadCloser { return http.MaxBytesReader(nil, io.NopCloser(strings.NewReader(text)), 100) },
-		"buffered":           func() io.ReadCloser { return io.NopCloser(bufio.NewReader(strings.NewReader(text))) },
-		"section":            func() io.ReadCloser { return io.NopCloser(io.NewSectionReader(strings.NewReader(text), 0, 100)) },
-		"half used":          func() io.ReadCloser { r := strings.NewReader("---" + text); readN(t, r, 3); return io.NopCloser(r) },
-		"writes itself":      func() io.ReadCloser { return io.NopCloser(writerToFails{strings.NewReader(text)}) },
-		"data with the end":  func() io.ReadCloser { return io.NopCloser(iotest.DataErrReader(strings.NewReader(text))) },
-		"byte by byte":       func() io.ReadCloser { return io.NopCloser(iotest.OneByteReader(strings.NewReader(text))) },
-		"empty reads":        func() io.ReadCloser { return io.NopCloser(&emptyReads{r: strings.NewReader(text)}) },
-		"by value":           func() io.ReadCloser { return bodyByValue{strings.NewReader(text), [1]int{}} },
-		"cannot be compared": func() io.ReadCloser { return incomparableBody{strings.NewReader(text), nil} },
-		"tee":                func() io.ReadCloser { return io.NopCloser(io.TeeReader(strings.NewReader(text), io.Discard)) },
+		"limited": func() io.ReadCloser {
+			return http.MaxBytesReader(nil, io.NopCloser(strings.NewReader(text)), 100)
+		},
+		"buffered": func() io.ReadCloser {
+			return io.NopCloser(bufio.NewReader(strings.NewReader(text)))
+		},
+		"section": func() io.ReadCloser {
+			return io.NopCloser(io.NewSectionReader(strings.NewReader(text), 0, 100))
+		},
+		"half used": func() io.ReadCloser {
+			r := strings.NewReader("---" + text)
+			readN(t, r, 3)
+			return io.NopCloser(r)
+		},
+		"writes itself": func() io.ReadCloser {
+			return io.NopCloser(writerToFails{strings.NewReader(text)})
+		},
+		"data with the end": func() io.ReadCloser {
+			return io.NopCloser(iotest.DataErrReader(strings.NewReader(text)))
+		},
+		"byte by byte": func() io.ReadCloser {
+			return io.NopCloser(iotest.OneByteReader(strings.NewReader(text)))
+		},
+		"empty reads": func() io.ReadCloser {
+			return io.NopCloser(&emptyReads{r: strings.NewReader(text)})
+		},
+		"by value": func() io.ReadCloser { return bodyByValue{strings.NewReader(text), [1]int{}} },
+		"cannot be compared": func() io.ReadCloser {
+			return incomparableBody{strings.NewReader(text), nil}
+		},
+		"tee": func() io.ReadCloser {
+			return io.NopCloser(io.TeeReader(strings.NewReader(text), io.Discard))
+		},
 	} {
 		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(name, func(t *testing.T) {
 				var mu sync.Mutex
 				var got []string
-				base, srv := retrytest.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+				handler := func(w http.ResponseWriter, r *http.Request) {
 					body, err := io.ReadAll(r.Body)
 					assert.NoError(t, err)
 					mu.Lock()
@@ -281,9 +325,12 @@ func TestBodyTypes(t *testing.T) {
 					if len(got) < 3 {
 						w.WriteHeader(http.StatusServiceUnavailable)
 					}
-				})
+				}
+				base, srv := retrytest.Serve(t, proto, handler)
 				// Unchecked, since the checks compare bodies.
-				resp, err := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, body()))
+				resp, err := retrytest.Unchecked(t,
+					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+					RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, body()))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
 				assert.Equal(t, []string{text, text, text}, got)
@@ -330,42 +377,60 @@ func (incomparableBody) Close() error { return nil }
 // once.
 func TestReplay(t *testing.T) {
 	const text = "the quick brown fox"
-	stream := func(s string) io.ReadCloser { return io.NopCloser(iotest.OneByteReader(strings.NewReader(s))) }
+	stream := func(s string) io.ReadCloser {
+		return io.NopCloser(iotest.OneByteReader(strings.NewReader(s)))
+	}
 	tests := []struct {
 		name     string
 		body     func() io.ReadCloser
 		getBody  func() (io.ReadCloser, error)
 		buffer   int64
-		steps    []retrytest.Step
+		steps    script
 		attempts int
 		reason   httpretry.Reason
 	}{
-		{name: "no body", body: func() io.ReadCloser { return nil }, attempts: 3, reason: httpretry.ReasonSuccess},
-		{name: "http.NoBody", body: func() io.ReadCloser { return http.NoBody }, attempts: 3, reason: httpretry.ReasonSuccess},
-		{name: "stream", body: func() io.ReadCloser { return stream(text) }, attempts: 3, reason: httpretry.ReasonSuccess},
-		{name: "stream that just fits", body: func() io.ReadCloser { return stream(text) }, buffer: int64(len(text)), attempts: 3, reason: httpretry.ReasonSuccess},
-		{name: "stream too long by one", body: func() io.ReadCloser { return stream(text) }, buffer: int64(len(text)) - 1, attempts: 1, reason: httpretry.ReasonNotReplayable},
-		{name: "stream not kept", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 1, reason: httpretry.ReasonNotReplayable},
-		{name: "stream not kept but not read", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 3, reason: httpretry.ReasonSuccess,
-			steps: []retrytest.Step{{Status: 503, Unread: true}, {Status: 503, Unread: true}, retrytest.Status(200)}},
-		{name: "stream not kept, error", body: func() io.ReadCloser { return stream(text) }, buffer: -1, attempts: 1, reason: httpretry.ReasonNotReplayable,
-			steps: []retrytest.Step{retrytest.Fails(retrytest.ErrReset)}},
-		{name: "GetBody", body: func() io.ReadCloser { return stream(text) }, attempts: 3, reason: httpretry.ReasonSuccess, buffer: -1,
+		{name: "no body", body: func() io.ReadCloser { return nil }, attempts: 3,
+			reason: httpretry.ReasonSuccess},
+		{name: "http.NoBody", body: func() io.ReadCloser { return http.NoBody }, attempts: 3,
+			reason: httpretry.ReasonSuccess},
+		{name: "stream", body: func() io.ReadCloser { return stream(text) }, attempts: 3,
+			reason: httpretry.ReasonSuccess},
+		{name: "stream that just fits", body: func() io.ReadCloser { return stream(text) },
+			buffer: int64(len(text)), attempts: 3, reason: httpretry.ReasonSuccess},
+		{name: "stream too long by one", body: func() io.ReadCloser { return stream(text) },
+			buffer: int64(len(text)) - 1, attempts: 1, reason: httpretry.ReasonNotReplayable},
+		{name: "stream not kept", body: func() io.ReadCloser { return stream(text) }, buffer: -1,
+			attempts: 1, reason: httpretry.ReasonNotReplayable},
+		{name: "stream not kept but not read", body: func() io.ReadCloser { return stream(text) },
+			buffer: -1, attempts: 3, reason: httpretry.ReasonSuccess,
+			steps: script{{Status: 503, Unread: true}, {Status: 503, Unread: true}, s200}},
+		{name: "stream not kept, error", body: func() io.ReadCloser { return stream(text) },
+			buffer: -1, attempts: 1, reason: httpretry.ReasonNotReplayable,
+			steps: script{reset}},
+		{name: "GetBody", body: func() io.ReadCloser { return stream(text) }, attempts: 3,
+			reason: httpretry.ReasonSuccess, buffer: -1,
 			getBody: func() (io.ReadCloser, error) { return stream(text), nil }},
-		{name: "GetBody in memory", body: func() io.ReadCloser { return stream(text) }, attempts: 3, reason: httpretry.ReasonSuccess, buffer: -1,
-			getBody: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewBufferString(text)), nil }},
-		{name: "stream not read, error", body: func() io.ReadCloser { return stream(text) }, attempts: 2, reason: httpretry.ReasonPermanent,
-			steps: []retrytest.Step{{Err: retrytest.ErrReset, Unread: true}, {Err: &net.DNSError{IsNotFound: true}, Unread: true}}},
-		{name: "GetBody fails", body: func() io.ReadCloser { return stream(text) }, attempts: 1, reason: httpretry.ReasonNotReplayable,
+		{name: "GetBody in memory", body: func() io.ReadCloser { return stream(text) }, attempts: 3,
+			reason: httpretry.ReasonSuccess, buffer: -1,
+			getBody: func() (io.ReadCloser, error) {
+				return io.NopCloser(bytes.NewBufferString(text)), nil
+			}},
+		{name: "stream not read, error", body: func() io.ReadCloser { return stream(text) },
+			attempts: 2, reason: httpretry.ReasonPermanent,
+			steps: script{{Err: retrytest.ErrReset, Unread: true},
+				{Err: &net.DNSError{IsNotFound: true}, Unread: true}}},
+		{name: "GetBody fails", body: func() io.ReadCloser { return stream(text) }, attempts: 1,
+			reason:  httpretry.ReasonNotReplayable,
 			getBody: func() (io.ReadCloser, error) { return nil, errors.New("no more") }},
-		{name: "GetBody returns nothing", body: func() io.ReadCloser { return stream(text) }, attempts: 1, reason: httpretry.ReasonNotReplayable,
+		{name: "GetBody returns nothing", body: func() io.ReadCloser { return stream(text) },
+			attempts: 1, reason: httpretry.ReasonNotReplayable,
 			getBody: func() (io.ReadCloser, error) { return nil, nil }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			steps := tt.steps
 			if steps == nil {
-				steps = []retrytest.Step{retrytest.Status(503), retrytest.Status(503), retrytest.Status(200)}
+				steps = script{s503, s503, s200}
 			}
 			base, events := retrytest.Play(steps...), new(retrytest.Record)
 			policy := retrytest.RetryEvery(0)
@@ -381,7 +446,8 @@ func TestReplay(t *testing.T) {
 			}
 			req.GetBody = tt.getBody
 
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			resp, err := retrytest.New(t, httpretry.Config{
+				Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 
 			assert.Len(t, base.Attempts(), tt.attempts)
 			assert.Equal(t, tt.reason.String(), events.Reason().String())
@@ -421,7 +487,8 @@ func TestFileReplay(t *testing.T) {
 	require.NoError(t, err)
 	_, err = file.Seek(7, io.SeekStart)
 	require.NoError(t, err)
-	resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, file))
+	resp, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, file))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	require.Len(t, bodies, 3)
@@ -439,8 +506,9 @@ func TestPipeReplay(t *testing.T) {
 	_, err = w.WriteString("from a pipe")
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
-	base := retrytest.Play(retrytest.Status(503), retrytest.Status(503), retrytest.Status(200))
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", r))
+	base := retrytest.Play(s503, s503, s200)
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", r))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	for _, a := range base.Attempts() {
@@ -466,13 +534,16 @@ func TestReplayBufferIsABound(t *testing.T) {
 	result := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			resp, err := transport.RoundTrip(retrytest.Streamed(b, "PUT", "http://a.test/", io.NopCloser(io.LimitReader(retrytest.Zeros{}, 10*buffer))))
+			resp, err := transport.RoundTrip(
+				retrytest.Streamed(b, "PUT", "http://a.test/",
+					io.NopCloser(io.LimitReader(retrytest.Zeros{}, 10*buffer))))
 			if err != nil || resp.StatusCode != 200 {
 				b.Fatal(resp, err)
 			}
 		}
 	})
-	assert.Less(t, result.AllocedBytesPerOp(), int64(2*buffer+16<<10), "all that was ever allocated while the record grew")
+	assert.Less(t, result.AllocedBytesPerOp(), int64(2*buffer+16<<10),
+		"all that was ever allocated while the record grew")
 }
 
 // The body cannot be replayed while an attempt is in a Read that goes past the
@@ -496,7 +567,8 @@ func TestReplayWhileReadingPastTheBound(t *testing.T) {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(strings.NewReader("1234"), source), source}}
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy,
+		Observe: events.Observe}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
 	require.NoError(t, err)
 	assert.Equal(t, 503, resp.StatusCode)
 	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
@@ -519,7 +591,8 @@ func TestReplayHoldIsReleased(t *testing.T) {
 	})
 	policy := retrytest.RetryEvery(0)
 	policy.ReplayBuffer = 4
-	policy.Budget = refusingBudget(func() { time.Sleep(time.Millisecond) }) // while the body is held
+	// while the body is held
+	policy.Budget = refusingBudget(func() { time.Sleep(time.Millisecond) })
 	synctest.Test(t, func(t *testing.T) {
 		rest = make(chan string, 1)
 		r, w := io.Pipe()
@@ -537,7 +610,8 @@ func TestReplayHoldIsReleased(t *testing.T) {
 			resp.ProtoMajor = 2
 			return resp, err
 		})
-		resp, err := retrytest.New(t, httpretry.Config{Base: traced, Policy: policy}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", r))
+		resp, err := retrytest.New(t, httpretry.Config{Base: traced, Policy: policy}).
+			RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", r))
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, "5678", <-rest)
@@ -579,7 +653,8 @@ func TestReplayOldAttempt(t *testing.T) {
 		assert.NoError(t, body.Close())
 		return 200
 	})
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("12345678")))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("12345678")))
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 }
@@ -603,8 +678,11 @@ func TestReplayUpToTheBound(t *testing.T) {
 	})
 	policy, events := retrytest.RetryEvery(0), new(retrytest.Record)
 	policy.ReplayBuffer = 10
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-		RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("the quick brown fox")))
+	resp, err := retrytest.New(t,
+		httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+		RoundTrip(
+			retrytest.Streamed(t, "PUT", "http://a.test/",
+				retrytest.Counted("the quick brown fox")))
 	require.NoError(t, err)
 	assert.Equal(t, 503, resp.StatusCode)
 	assert.Len(t, events.Events, 2)
@@ -635,7 +713,8 @@ func TestReplayOldAttemptPastTheBound(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.ReplayBuffer = 8
 	body := &retrytest.Body{ReadCloser: &closableBody{r: strings.NewReader(text)}}
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 }
@@ -675,8 +754,9 @@ func TestReadOverride(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, []byte("hello"), 0o600))
 	file, err := os.Open(name)
 	require.NoError(t, err)
-	base := retrytest.Play(retrytest.Status(503), retrytest.Status(200))
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", upperCaseFile{file}))
+	base := retrytest.Play(s503, s200)
+	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+		RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", upperCaseFile{file}))
 	require.NoError(t, err)
 	retrytest.ReadBody(t, resp)
 	for _, a := range base.Attempts() {
@@ -710,7 +790,8 @@ func TestOpenResponsesKeepNoReplay(t *testing.T) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				_ = req.Body.Close()
 				status := tt.statuses[httpretry.Attempt(req.Context())-1]
-				return &http.Response{StatusCode: status, ContentLength: -1, Body: io.NopCloser(strings.NewReader("text"))}, nil
+				return &http.Response{StatusCode: status, ContentLength: -1,
+					Body: io.NopCloser(strings.NewReader("text"))}, nil
 			})
 			policy := retrytest.RetryEvery(0)
 			policy.ReplayBuffer = 2 * size
@@ -719,7 +800,8 @@ func TestOpenResponsesKeepNoReplay(t *testing.T) {
 			var open []*http.Response
 			for range responses {
 				body := io.NopCloser(io.LimitReader(retrytest.Zeros{}, size))
-				resp, err := transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
+				resp, err := transport.RoundTrip(
+					retrytest.Streamed(t, "PUT", "http://a.test/", body))
 				require.NoError(t, err)
 				open = append(open, resp)
 			}

@@ -1,4 +1,4 @@
-package test
+package repository
 
 import (
 	"fmt"
@@ -145,9 +145,10 @@ func document(t *testing.T, name string) string {
 // TestReadmePrograms checks that CI compiles and runs the code in the README
 // and in the recipes. A program is run here. Other code is part of an example.
 func TestReadmePrograms(t *testing.T) {
-	recipes, err := os.ReadFile("../docs/recipes.md")
+	recipes, err := os.ReadFile("../../docs/recipes.md")
 	require.NoError(t, err)
-	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(readme(t)+string(recipes), -1)
+	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").
+		FindAllStringSubmatch(readme(t)+string(recipes), -1)
 	require.NotEmpty(t, blocks)
 	sources := exampleSources(t)
 	programs := 0
@@ -159,20 +160,22 @@ func TestReadmePrograms(t *testing.T) {
 			continue
 		}
 		assert.True(t, containsCode(sources, code),
-			"neither example_test.go nor a file in examples contains this code of README.md or recipes.md:\n%s", code)
+			"neither example_test.go nor a file in examples contains this code of README.md or "+
+				"recipes.md:\n%s", code)
 	}
 	assert.Equal(t, 1, programs)
 }
 
 // TestReadmeLinks checks that the files exist to which the documents link.
 func TestReadmeLinks(t *testing.T) {
-	documents, err := filepath.Glob("../docs/*.md")
+	documents, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
-	for _, name := range append(documents, "../README.md", "../CONTRIBUTING.md") {
+	for _, name := range append(documents, "../../README.md", "../../CONTRIBUTING.md") {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		prose := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(string(text), "")
-		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)[^):]*\)`).FindAllStringSubmatch(prose, -1) {
+		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)[^):]*\)`).
+			FindAllStringSubmatch(prose, -1) {
 			_, err := os.Stat(filepath.Join(filepath.Dir(name), link[1]))
 			assert.NoError(t, err, "%s links to %s", name, link[1])
 		}
@@ -181,7 +184,7 @@ func TestReadmeLinks(t *testing.T) {
 
 func readme(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	return string(text)
 }
@@ -189,13 +192,14 @@ func readme(t *testing.T) string {
 // exampleSources returns the files whose code the README may show.
 func exampleSources(t *testing.T) []string {
 	t.Helper()
-	paths := []string{"../example_test.go"}
-	require.NoError(t, filepath.WalkDir("../examples", func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, ".go") {
-			paths = append(paths, path)
-		}
-		return err
-	}))
+	paths := []string{"../../example_test.go"}
+	require.NoError(t,
+		filepath.WalkDir("../../examples", func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, ".go") {
+				paths = append(paths, path)
+			}
+			return err
+		}))
 	var sources []string
 	for _, path := range paths {
 		source, err := os.ReadFile(path)
@@ -252,12 +256,13 @@ func runWithProxy(t *testing.T, code string) string {
 	}
 	require.NoError(t, os.WriteFile(source, []byte(code), 0o600))
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source)
-	build.Dir = ".." // so that the module is known
+	build.Dir = "../.." // so that the module is known
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 
 	program := exec.CommandContext(t.Context(), binary)
-	program.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL, "NO_PROXY=", "no_proxy=")
+	program.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL,
+		"NO_PROXY=", "no_proxy=")
 	output, err = program.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	return string(output)

@@ -1,0 +1,286 @@
+package wire
+
+import (
+	"cmp"
+	"net"
+	"net/http"
+	"slices"
+)
+
+const (
+	// defaultHeaderBytes is the default of net/http for the size of a header,
+	// rounded.
+	defaultHeaderBytes = 10 << 20
+
+	// informationalBytes is added for each 1xx response, whatever its header.
+	informationalBytes = 32
+)
+
+// state has the facts that a Trace knows of its attempt. Its methods are pure.
+// They read and write the state alone, and return the actions to perform. They
+// take no lock, call nothing of the attempt, and do no I/O. Those named after
+// hooks are the transitions.
+type state struct {
+	// Written by start, before net/http knows the hooks.
+	options Options
+
+	// Written by Detach. After that, hooks change only uploaded.
+	detached bool
+
+	// Written by getConn and gotConn.
+	pending     pending
+	conns       []connection  // that requests were given, if AtMostOnce is set
+	conn1       [1]connection // of conns, as long as there is one; saves an allocation
+	connections int           // that requests were given
+	sends       int           // connections since the last answer
+	reported    bool          // a hook was called, so Base is, or contains, net/http's Transport
+	stopped     net.Conn      // of a send over HTTP/2 that was stopped, until another one begins
+
+	// Written by the hooks for writing. gotConn takes uploaded back.
+	wrote    bool // some part of a request
+	http2    bool // some of it over HTTP/2
+	uploaded bool // the whole request is written, or never will be
+
+	// Written by the hooks for responses, and by the first field of a header.
+	answered    bool  // some request was answered
+	unanswered  int   // requests written and not answered, if AtMostOnce is set
+	headerBytes int64 // of all 1xx responses
+
+	// Written by readBody and madeBody, and before a header is written.
+	body bodyUse
+}
+
+// pending counts the connections that net/http has requested and not yet got.
+type pending struct {
+	hosts []host // for which a connection was requested
+	first int    // hosts that wait for their first connection
+	again bool   // a host waits for a further connection
+}
+
+// host is a host that a connection was asked for.
+type host struct {
+	hostPort    string
+	connections int // that there had been before, to any host
+}
+
+// bodyUse has the known uses of the request's body.
+type bodyUse struct {
+	begun    bool // some of a body was read since GetBody has returned one
+	everRead bool // some of any body was read
+	replaced bool // the body that is being sent may be that of a layer
+}
+
+// action has the actions of a Trace after a transition, in the order of the
+// fields.
+type action struct {
+	restarted bool     // calls Attempt.Restarted
+	stop      error    // calls Attempt.Stop, if it is not nil
+	close     net.Conn // is closed, if it is not nil
+	uploaded  bool     // calls Attempt.Uploaded
+}
+
+func (s *state) start(options Options) {
+	s.options = options
+	// Without a known layer, nothing tells whether the body is replaced.
+	s.body.replaced = options.NoLayers
+	s.conns = s.conn1[:0]
+}
+
+// getConn records the host of each send. net/http resends only to the same
+// host, so a send to a new host is a layer's own request, such as one for a
+// token. Which host is the request's own is not known, because a layer may
+// change it or use another one before.
+//
+// For an HTTP/2 connection that is reused, net/http may call it twice.
+func (s *state) getConn(hostPort string) {
+	if s.detached {
+		return
+	}
+	s.reported = true
+	i := slices.IndexFunc(s.pending.hosts, func(h host) bool { return h.hostPort == hostPort })
+	switch {
+	case i < 0:
+		s.pending.hosts = append(s.pending.hosts, host{hostPort, s.connections})
+		s.pending.first++
+	case s.pending.hosts[i].connections < s.connections:
+		s.pending.again = true
+	}
+}
+
+// gotConn is called before each send.
+func (s *state) gotConn(c connection) (do action) {
+	if s.detached {
+		return do
+	}
+	s.reported = true
+	s.connections++
+	s.sends++
+	s.uploaded = false
+	s.stopped = nil
+	// net/http closed the body without having read it, and sends it again
+	// (http2shouldRetryRequest).
+	do.restarted = s.options.Restarts && s.sends > 1 && !s.wrote
+	mayResend := s.connected(c)
+	switch {
+	// Over HTTP/1, net/http resends a request only if it failed on a reused
+	// connection, and a layer may well send ten requests of its own at the same
+	// time.
+	case !s.options.AtMostOnce:
+		if s.sends > MaxSends && c.speaksHTTP2(s.options.UnencryptedHTTP2) {
+			do.stop = ErrTooManySends
+		}
+	// A request with a body cannot be sent again without GetBody, unless the
+	// body is that of a layer. One without a body looks the same as another
+	// request that a layer sends to the same host meanwhile, so such a request
+	// over HTTP/2 ends the attempt, too.
+	case mayResend && (!s.options.HasBody || s.body.replaced) && s.forbidsResend():
+		do.stop = ErrResent
+		// Over HTTP/1, net/http writes the request although it is canceled. The
+		// connection is this request's alone. Others share one of HTTP/2.
+		if c.speaksHTTP2(s.http2) {
+			s.stopped = c.conn
+		} else {
+			do.close = c.conn
+		}
+	}
+	return do
+}
+
+// connected takes back the count of getConn, and reports whether c may be for a
+// request that was sent before. While several connections are outstanding, it
+// may be, because that is not known.
+func (s *state) connected(c connection) (mayResend bool) {
+	first := !s.pending.again && s.pending.first > 0
+	if first {
+		s.pending.first--
+	}
+	s.pending.again = false
+	// Through a proxy, GetConn gets the name of the proxy for a new connection,
+	// and that of the server for an HTTP/2 connection that is open already.
+	mayResend = !first || c.conn != nil &&
+		slices.ContainsFunc(s.conns, func(before connection) bool {
+			return before.maySharePeer(c, s.options.NoLayers)
+		})
+	if c.conn != nil && s.options.AtMostOnce {
+		s.conns = append(s.conns, c)
+	}
+	return mayResend
+}
+
+// wroteHeaderField is called before the header block can have been written.
+// The header of HTTP/2 begins with pseudo-header fields (RFC 9113 section
+// 8.3), that of HTTP/1 with Host.
+func (s *state) wroteHeaderField(name string, values []string) (do action) {
+	if s.detached {
+		return do
+	}
+	switch name {
+	case ":authority":
+		// The send goes on although it was stopped, because a layer has
+		// detached it from the attempt's context (context.WithoutCancel). Other
+		// requests may lose the connection, too.
+		do.close, s.stopped = s.stopped, nil
+		s.http2 = true
+		s.beginRequest()
+	case "Host":
+		s.beginRequest()
+	case ":method":
+		if !slices.Contains(values, http.MethodGet) && !slices.Contains(values, http.MethodHead) {
+			s.noteBody()
+		}
+	}
+	s.wrote = true
+	return do
+}
+
+// beginRequest counts a request that is about to be written. It calls noteBody
+// only if no other request is unanswered. Otherwise a layer may be sending a
+// request of its own, such as a GET, which does not replace the attempt's body.
+func (s *state) beginRequest() {
+	if s.unanswered++; s.unanswered == 1 {
+		s.noteBody()
+	}
+}
+
+// noteBody notes, before a header is written, whether the attempt's body has
+// been read. net/http reads a body after the header. So a layer has read it,
+// and sends a body of its own.
+func (s *state) noteBody() {
+	s.body.replaced = s.body.replaced || s.options.HasBody && s.body.begun
+}
+
+// wroteHeaders is for transports that do not report each field.
+func (s *state) wroteHeaders() { s.wrote = s.wrote || !s.detached }
+
+func (s *state) wroteRequest() action {
+	s.uploaded = true
+	return action{uploaded: true}
+}
+
+func (s *state) gotFirstResponseByte() {
+	if s.detached {
+		return
+	}
+	s.answered = true
+	// Only resends without an answer in between are limited.
+	s.sends = 0
+	s.unanswered = max(s.unanswered-1, 0)
+}
+
+// got1xxResponse is called with the size of a response that net/http does not
+// count. The first 1xx response was reported as an answer. But net/http may
+// still resend the request, so it counts as unanswered again. The final
+// response is not reported, so whatever a layer sends after that is stopped.
+func (s *state) got1xxResponse(size int64) error {
+	if s.detached {
+		return nil
+	}
+	if s.headerBytes == 0 {
+		s.unanswered++
+	}
+	s.headerBytes += size
+	if s.headerBytes > cmp.Or(s.options.MaxHeaderBytes, defaultHeaderBytes) {
+		return ErrInformational
+	}
+	return nil
+}
+
+// readBody is called for each Read of a body that the Trace has returned.
+func (s *state) readBody() { s.body.begun, s.body.everRead = true, true }
+
+// madeBody is called for each body that GetBody returns.
+func (s *state) madeBody() { s.body.begun = false }
+
+// watchesReads reports whether readBody and madeBody are called. A layer that
+// has read the body sends a copy of it, with a GetBody that does not ask
+// forbidsResend.
+func (s *state) watchesReads() bool {
+	return s.options.AtMostOnce && s.options.HasBody && !s.options.NoLayers
+}
+
+// forbidsResend reports whether a request was written that the server may be
+// processing, so that net/http must not send it again. Over HTTP/1, net/http
+// starts a request that it does not consider replayable again only if it has
+// written nothing of it (persistConn.shouldRetryRequest).
+//
+// Requests are counted, because a layer above net/http may send others of its
+// own in the same context while the first one is on its way.
+func (s *state) forbidsResend() bool {
+	return s.unanswered > 0 && (s.http2 || s.options.Resendable)
+}
+
+// provesUnsent is documented at Trace. A layer that has read a body may have
+// sent it without net/http.
+func (s *state) provesUnsent(canceled bool) bool {
+	return s.options.AtMostOnce && s.reported && !s.wrote && !s.body.everRead &&
+		(s.connections == 0 || !canceled)
+}
+
+func (s *state) connecting() bool { return s.pending.first > 0 || s.pending.again }
+
+// awaitsUpload is documented at Trace. A base transport that reports no answer
+// does not report uploads either. http.ClientConn reports both, and no
+// connections.
+func (s *state) awaitsUpload() bool {
+	return s.options.HasBody && !s.uploaded && (s.connections > 0 || s.answered)
+}

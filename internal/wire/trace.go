@@ -1,0 +1,236 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptrace"
+	"net/textproto"
+	"sync"
+)
+
+// MaxSends bounds how often net/http sends a request by itself within one
+// attempt without an answer. Over HTTP/2 it has no bound of its own (Go issue
+// 52459).
+const MaxSends = 10
+
+// The errors with which a Trace cancels an attempt. Test for them with
+// errors.Is: net/http wraps some of them.
+var (
+	ErrResent = errors.New(
+		"net/http was about to resend a request that is not idempotent, and was stopped")
+	ErrTooManySends = fmt.Errorf(
+		"net/http sent the request %d times in one attempt, and was stopped", MaxSends)
+	ErrInformational = errors.New("too many 1xx responses to one request")
+)
+
+// Options describes the attempt that a Trace watches.
+type Options struct {
+	// AtMostOnce stops a second send of the request before it is written.
+	AtMostOnce bool
+
+	// HasBody tells that the request has a body. Then net/http resends it only
+	// with a body from GetBody.
+	HasBody bool
+
+	// NoLayers tells that no layer above net/http is known. Then only a
+	// protocol that was registered with net/http's Transport can send a body
+	// again without a call of GetBody.
+	NoLayers bool
+
+	// Resendable is the result of the function Resendable.
+	Resendable bool
+
+	// UnencryptedHTTP2 tells that a connection without TLS speaks HTTP/2.
+	UnencryptedHTTP2 bool
+
+	// MaxHeaderBytes bounds the headers of all 1xx responses together, as
+	// net/http does without a Got1xxResponse hook, which AtMostOnce needs. 0
+	// means 10 MiB.
+	MaxHeaderBytes int64
+
+	// Restarts asks for calls of Attempt.Restarted.
+	Restarts bool
+}
+
+// Attempt is called by a Trace from goroutines of net/http, while the Trace
+// holds no lock.
+type Attempt interface {
+	// Stop cancels the attempt with one of the errors above.
+	Stop(cause error)
+
+	// Restarted is called when net/http starts the request again on another
+	// connection without having written anything of it.
+	Restarted()
+
+	// Uploaded is called when a request with a body has been written, or when
+	// net/http has given up writing it.
+	Uploaded()
+}
+
+// Trace watches one attempt. Its zero value is ready for Start. A Trace must
+// not be copied or used for a second attempt. Its methods, but for Start and
+// Body, are safe for concurrent use.
+type Trace struct {
+	// Written by Start and Body, before net/http knows the request.
+	attempt Attempt
+	hooks   httptrace.ClientTrace
+	first   watchedBody // returned by Body
+
+	// mu guards state, of which only options may be read without it. It is held
+	// for one transition, and never while something else is called.
+	mu    sync.Mutex
+	state state
+}
+
+// Start returns ctx with the hooks that t needs. The hooks that ctx has
+// already are called, too.
+//
+// ctx must be the caller's own context, because net/http would call hooks
+// inherited from an earlier attempt once more for each attempt.
+func (t *Trace) Start(ctx context.Context, attempt Attempt, options Options) context.Context {
+	t.attempt = attempt
+	t.state.start(options)
+	t.hooks.GotConn = t.gotConn
+	t.hooks.GotFirstResponseByte = t.gotFirstResponseByte
+	// Each hook costs an allocation, so only those are set that are needed.
+	if options.HasBody {
+		t.hooks.WroteRequest = t.wroteRequest
+	}
+	if options.Restarts || options.AtMostOnce {
+		t.hooks.WroteHeaders = t.wroteHeaders
+	}
+	// These distinguish a resend, before it is written, from a first send.
+	if options.AtMostOnce {
+		t.hooks.GetConn = t.getConn
+		t.hooks.WroteHeaderField = t.wroteHeaderField
+		t.hooks.Got1xxResponse = t.got1xxResponse
+	}
+	return httptrace.WithClientTrace(ctx, &t.hooks)
+}
+
+// Detach ends the watch. Requests that are sent in the context from now on are
+// not the attempt's. Only Attempt.Uploaded is still called.
+func (t *Trace) Detach() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.detached = true
+}
+
+// ProvesUnsent reports whether the server cannot have got the request of an
+// attempt that has failed. The proof takes AtMostOnce, and a base transport
+// that calls the hooks.
+//
+// If canceled is true, a context may have ended the attempt. Then it is proved
+// only if no connection was got, because over HTTP/2 net/http may write the
+// request after RoundTrip has returned.
+func (t *Trace) ProvesUnsent(canceled bool) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.provesUnsent(canceled)
+}
+
+// Wrote reports whether some part of a request was written.
+func (t *Trace) Wrote() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.wrote
+}
+
+// Answered reports whether some request has been answered, if only by a 1xx
+// response.
+func (t *Trace) Answered() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.answered
+}
+
+// Connecting reports whether net/http waits for a connection.
+func (t *Trace) Connecting() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.connecting()
+}
+
+// Uploaded reports whether the request has been written to its end, or never
+// will be.
+func (t *Trace) Uploaded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.uploaded
+}
+
+// AwaitsUpload reports whether a call of Attempt.Uploaded is yet to come.
+func (t *Trace) AwaitsUpload() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.awaitsUpload()
+}
+
+// perform performs the actions of a transition. t.mu is not held.
+func (t *Trace) perform(do action) {
+	if do.restarted {
+		t.attempt.Restarted()
+	}
+	if do.stop != nil {
+		t.attempt.Stop(do.stop)
+	}
+	if do.close != nil {
+		_ = do.close.Close() // nothing was written on it that could be lost
+	}
+	if do.uploaded {
+		t.attempt.Uploaded()
+	}
+}
+
+func (t *Trace) getConn(hostPort string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.getConn(hostPort)
+}
+
+func (t *Trace) gotConn(info httptrace.GotConnInfo) {
+	c := inspect(info.Conn)
+	t.mu.Lock()
+	do := t.state.gotConn(c)
+	t.mu.Unlock()
+	t.perform(do)
+}
+
+func (t *Trace) wroteHeaderField(name string, values []string) {
+	t.mu.Lock()
+	do := t.state.wroteHeaderField(name, values)
+	t.mu.Unlock()
+	t.perform(do)
+}
+
+func (t *Trace) wroteHeaders() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.wroteHeaders()
+}
+
+func (t *Trace) wroteRequest(httptrace.WroteRequestInfo) {
+	t.mu.Lock()
+	do := t.state.wroteRequest()
+	t.mu.Unlock()
+	t.perform(do)
+}
+
+func (t *Trace) gotFirstResponseByte() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.gotFirstResponseByte()
+}
+
+func (t *Trace) got1xxResponse(_ int, header textproto.MIMEHeader) error {
+	size := int64(informationalBytes)
+	for name, values := range header {
+		for _, value := range values {
+			size += int64(len(name) + len(value))
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.got1xxResponse(size)
+}
