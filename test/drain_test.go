@@ -202,7 +202,7 @@ func TestDrainDuringTheWaitKeepsTheConnection(t *testing.T) {
 	}
 }
 
-// Hazard D2, G1: a cancel ends the drain, as it ends the rest of the wait.
+// Hazard D2: a cancel ends the drain, as it ends the rest of the wait.
 func TestCancelDuringDrain(t *testing.T) {
 	const after = 20 * time.Millisecond
 	for name, tt := range map[string]struct {
