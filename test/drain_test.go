@@ -154,7 +154,7 @@ func TestDrainIsPartOfTheWait(t *testing.T) {
 	}
 }
 
-// Hazard D2, D4: a body that arrives during the wait, in parts, leaves its
+// Hazard D4: a body that arrives during the wait, in parts, leaves its
 // connection to the retry. One that stalls frees it after 50 ms.
 func TestDrainDuringTheWaitKeepsTheConnection(t *testing.T) {
 	for _, parts := range []int{2, 100} {
