@@ -47,13 +47,16 @@ func (b *instant) RoundTrip(req *http.Request) (*http.Response, error) {
 // flaky answers every other request with 503 and a body of 512 bytes.
 type flaky struct {
 	*instant
-	n int
+	n      int
+	unread io.ReadCloser // the body instead, or nil
 }
 
 func (b *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := b.instant.RoundTrip(req)
 	if b.n++; err == nil && b.n%2 == 1 {
-		b.failed.Body = io.NopCloser(strings.NewReader(errorPage))
+		if b.failed.Body = b.unread; b.unread == nil {
+			b.failed.Body = io.NopCloser(strings.NewReader(errorPage))
+		}
 		return b.failed, nil
 	}
 	return resp, err
@@ -127,6 +130,12 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 	}
 }
 
+// drainable is an empty body of a type of its own.
+type drainable struct{ _ byte }
+
+func (*drainable) Read([]byte) (int, error) { return 0, io.EOF }
+func (*drainable) Close() error             { return nil }
+
 // The allocations of an attempt that is a copy of the request are bounded.
 func TestAllocations(t *testing.T) {
 	if retrytest.RaceEnabled {
@@ -143,6 +152,9 @@ func TestAllocations(t *testing.T) {
 	}{
 		// Two of these are the base's, for the body of the 503.
 		{"one retry", &flaky{instant: newInstant()}, newAPIGet(t), 11},
+		// A body that is not known to be in memory is drained in a goroutine.
+		{"one retry, drained",
+			&flaky{instant: newInstant(), unread: &drainable{}}, newAPIGet(t), 16},
 		{"keyless POST", retrytest.BaseFunc(
 			func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
 	} {
