@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,13 +47,16 @@ func (b *instant) RoundTrip(req *http.Request) (*http.Response, error) {
 // flaky answers every other request with 503 and a body of 512 bytes.
 type flaky struct {
 	*instant
-	n int
+	n      int
+	unread io.ReadCloser // the body instead, or nil
 }
 
 func (b *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := b.instant.RoundTrip(req)
 	if b.n++; err == nil && b.n%2 == 1 {
-		b.failed.Body = io.NopCloser(strings.NewReader(errorPage))
+		if b.failed.Body = b.unread; b.unread == nil {
+			b.failed.Body = io.NopCloser(strings.NewReader(errorPage))
+		}
 		return b.failed, nil
 	}
 	return resp, err
@@ -125,6 +130,12 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 	}
 }
 
+// drainable is an empty body of a type of its own.
+type drainable struct{ _ byte }
+
+func (*drainable) Read([]byte) (int, error) { return 0, io.EOF }
+func (*drainable) Close() error             { return nil }
+
 // The allocations of an attempt that is a copy of the request are bounded.
 func TestAllocations(t *testing.T) {
 	if retrytest.RaceEnabled {
@@ -141,6 +152,9 @@ func TestAllocations(t *testing.T) {
 	}{
 		// Two of these are the base's, for the body of the 503.
 		{"one retry", &flaky{instant: newInstant()}, newAPIGet(t), 11},
+		// A body that is not known to be in memory is drained in a goroutine.
+		{"one retry, drained",
+			&flaky{instant: newInstant(), unread: &drainable{}}, newAPIGet(t), 16},
 		{"keyless POST", retrytest.BaseFunc(
 			func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
 	} {
@@ -154,6 +168,62 @@ func TestAllocations(t *testing.T) {
 				}
 			})
 			assert.LessOrEqual(t, allocs, tt.most)
+		})
+	}
+}
+
+// The record of a stream is made of memory that earlier records have used. So a
+// stream costs a few KiB, however it is read.
+func TestStreamAllocatesLittle(t *testing.T) {
+	if retrytest.RaceEnabled {
+		t.Skip("the race detector allocates, and a pool loses values")
+	}
+	const requests, size = 200, 64 << 10
+	for _, tt := range []struct {
+		name       string
+		size, read int64 // bytes of the stream, and of each Read
+		fails      bool
+		most       uint64
+	}{
+		{name: "Reads of 100 bytes", size: size, read: 100, most: 5000},
+		{name: "Reads of 4 KiB", size: size, read: 4 << 10, most: 5000},
+		{name: "Reads of 8 KiB", size: size, read: 8 << 10, most: 5000},
+		{name: "Reads of 32 KiB", size: size, read: 32 << 10, most: 5000},
+		{name: "short", size: 4 << 10, read: 4 << 10, most: 5000},
+		{name: "more than is recorded", size: 2 * size, read: 8 << 10, most: 5000},
+		// A few pieces are too small to be used again.
+		{name: "Reads of 1,000 bytes", size: size, read: 1000, most: 8000},
+		{name: "two attempts fail", size: size, read: 8 << 10, fails: true, most: 12000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			buf := make([]byte, tt.read)
+			ok := newInstant().ok
+			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, buf)
+				_ = req.Body.Close()
+				if err == nil && tt.fails {
+					return nil, io.ErrUnexpectedEOF
+				}
+				return ok, err
+			})
+			policy := retrytest.RetryEvery(0)
+			policy.MaxAttempts = 2
+			transport := retrytest.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+			// The garbage collector removes pieces that were not used for long.
+			percent := debug.SetGCPercent(-1)
+			defer debug.SetGCPercent(percent)
+			var before, after runtime.MemStats
+			for i := range 2 * requests {
+				if i == requests {
+					runtime.ReadMemStats(&before)
+				}
+				body := io.NopCloser(io.LimitReader(retrytest.Zeros{}, tt.size))
+				_, err := transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
+				assert.Equal(t, tt.fails, err != nil)
+			}
+			runtime.ReadMemStats(&after)
+
+			assert.LessOrEqual(t, (after.TotalAlloc-before.TotalAlloc)/requests, tt.most)
 		})
 	}
 }

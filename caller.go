@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/seed421102f4/httpretry/internal/bounded"
 )
 
 // caller has the request of RoundTrip's caller, and the values of its context.
@@ -78,6 +80,11 @@ func (c *caller) hasCanceled() bool {
 func cancelChannel(req *http.Request) <-chan struct{} {
 	//lint:ignore SA1019 net/http uses it
 	return req.Cancel
+}
+
+// cancelSignal ends a wait when the caller cancels the request.
+func (c *caller) cancelSignal() bounded.Signal {
+	return bounded.Signal{c.req.Context().Done(), cancelChannel(c.req)}
 }
 
 // sleep waits, at most until early is closed, and reports whether the caller is

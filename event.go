@@ -36,7 +36,7 @@ type Event struct {
 	Elapsed time.Duration
 
 	// Waited is how long the request has waited since its last Event, or since
-	// its start, cool-downs included.
+	// its start. It includes cool-downs, and the time to drain a response.
 	Waited time.Duration
 
 	// Wait is the wait that begins now, which a cool-down may extend. With

@@ -173,8 +173,8 @@ func requireError(t *testing.T, err error, attempts int, reason httpretry.Reason
 	assert.Equal(t, reason, e.Reason)
 }
 
-// A layer that replaces the body of a plain request, although it must not, does
-// not change what the retry sends.
+// A layer must not replace the body of a plain request. If it does, the retry
+// still sends the same bytes.
 func TestLayerReplacesBodyOfPlainRequest(t *testing.T) {
 	var sent []string
 	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {

@@ -167,7 +167,7 @@ func (c *call) finish(
 		// Reading ahead frees a connection. The body of a tunnel must keep its
 		// Write method, so it is not buffered.
 		if !isTunnel(c.sentRequest(), resp) {
-			respbody.Buffer(resp)
+			wait -= respbody.Buffer(resp, c.caller.cancelSignal())
 		}
 		c.caller.sleep(wait, nil)
 	}
@@ -199,18 +199,25 @@ func (c *call) fail(err error, reason Reason) error {
 }
 
 // discard ends an attempt that is followed by another, so that nothing of it
-// is held while the request waits.
-func (c *call) discard(resp *http.Response) {
+// is held while the request waits. It returns how long that took, which is a
+// part of the wait: a response that stalls must not delay the retry.
+func (c *call) discard(resp *http.Response) (took time.Duration) {
 	c.lastStatus = 0
 	if resp != nil {
 		c.lastStatus = resp.StatusCode
+		limit := respbody.MaxTime
+		if c.policy.MaxElapsed > 0 {
+			limit = min(limit, c.timeLeft(time.Now()))
+		}
 		// Release ends the body, so the body is drained first.
-		respbody.Discard(resp, c.attempt)
+		took = respbody.Discard(resp, c.attempt, limit, c.caller.cancelSignal())
+		c.caller.waited += took
 	}
 	// Base may return the same Response again, with another Retry-After. So
 	// waits must not take it for the one that it has read.
 	c.resp, c.waits.of = nil, nil
 	c.attempt.Release()
+	return took
 }
 
 // cleanUpAfterPanic is deferred. If Base, a callback or a body's reader has

@@ -198,7 +198,7 @@ func (b *resumingBody) resume() error {
 		if reason != ReasonNone {
 			return b.fail(resp, err, wait, reason)
 		}
-		c.discard(resp)
+		wait -= c.discard(resp)
 		// As in RoundTrip, a wait that ends early has a second Event.
 		if reason, err = c.pause(wait, err); reason != ReasonNone {
 			b.report(nil, err, 0, reason)
@@ -358,7 +358,7 @@ func (b *resumingBody) fail(
 	resp *http.Response, err error, wait time.Duration, reason Reason) error {
 	c := &b.call
 	if resp != nil {
-		c.discard(resp)
+		wait -= c.discard(resp)
 	}
 	b.counter.reason.Store(uint32(reason))
 	switch {

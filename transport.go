@@ -73,8 +73,8 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		if reason != ReasonNone {
 			return c.finish(resp, err, wait, reason)
 		}
-		// Another attempt is to follow.
-		c.discard(resp)
+		// Another attempt is to follow. Its wait begins with the drain.
+		wait -= c.discard(resp)
 		// The first report was about the attempt. A request that ends during
 		// the wait has a second Event.
 		if reason, err = c.pause(wait, err); reason != ReasonNone {

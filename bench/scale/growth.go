@@ -42,13 +42,20 @@ type setup struct {
 // batch is the number of requests between two readings of the clock.
 const batch = 500
 
-// instant is a Base that answers each request at once, with the same response.
-type instant struct{ resp *http.Response }
+// instant is a Base that answers at once. Each request has its own response in
+// the field for that of a redirect, so that goroutines share no response.
+type instant struct{}
 
-func (b instant) RoundTrip(*http.Request) (*http.Response, error) { return b.resp, nil }
+func (instant) RoundTrip(req *http.Request) (*http.Response, error) { return req.Response, nil }
 
-// success is the response to every request.
-var success = &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}
+func newRequest(url string) (*http.Request, error) {
+	req, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Response = &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: req}
+	return req, nil
+}
 
 // manyHosts is fewer than the tables of hosts have room for.
 const manyHosts = 1000
@@ -80,7 +87,7 @@ func measureGrowth(p plan, match *regexp.Regexp) ([]curve, error) {
 }
 
 func measureCurve(p plan, numbers []int, newSetup func(int) (*setup, error)) ([]point, error) {
-	base := &setup{goroutines: 1, hosts: hostNames(1), transport: instant{success}}
+	base := &setup{goroutines: 1, hosts: hostNames(1), transport: instant{}}
 	setups := []*setup{base}
 	for _, n := range numbers {
 		s, err := newSetup(n)
@@ -153,7 +160,7 @@ func hostNames(n int) []string {
 }
 
 func newSetup(n, goroutines int, hosts []string, policies map[string]httpretry.Policy) (*setup, error) {
-	transport, err := httpretry.New(httpretry.Config{Base: instant{success}, Policies: policies})
+	transport, err := httpretry.New(httpretry.Config{Base: instant{}, Policies: policies})
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +199,7 @@ func (s *setup) send(length time.Duration) (int64, error) {
 	var wg sync.WaitGroup
 	for g := range failures {
 		wg.Go(func() {
-			req, err := http.NewRequest(http.MethodGet, "http://"+s.hosts[0], nil)
+			req, err := newRequest("http://" + s.hosts[0])
 			for err == nil && time.Now().Before(end) {
 				err = s.sendBatch(req, int(s.batches.Add(1)-1)*batch)
 			}
@@ -209,7 +216,7 @@ func (s *setup) sendBatch(req *http.Request, first int) error {
 		req.URL.Host = s.hosts[(first+i)%len(s.hosts)]
 		resp, err := s.transport.RoundTrip(req)
 		// A success returns Base's response.
-		if err != nil || resp != success {
+		if err != nil || resp != req.Response {
 			return fmt.Errorf("a request to %s: got %v, %w; want the response of Base", req.URL.Host, resp, err)
 		}
 	}

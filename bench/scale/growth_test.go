@@ -49,9 +49,9 @@ func TestSetupsSendToAllHostsInTurn(t *testing.T) {
 			s.transport = roundTripFunc(func(req *http.Request) (*http.Response, error) {
 				sent = append(sent, req.URL.Host)
 				count[req.URL.Host] = true
-				return success, nil
+				return req.Response, nil
 			})
-			req, err := http.NewRequest(http.MethodGet, "http://example.com", nil)
+			req, err := newRequest("http://example.com")
 			require.NoError(t, err)
 			require.NoError(t, s.sendBatch(req, 0))
 			assert.Equal(t, test.hosts, sent[:len(test.hosts)])

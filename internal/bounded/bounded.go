@@ -16,16 +16,26 @@ const MaxTime = 50 * time.Millisecond
 // Run calls f in a new goroutine, and waits for at most limit until f returns.
 // It reports whether f returned in time. If f panics in time, Run panics with
 // the same value. A later panic is discarded, because Run has returned.
-func Run(limit time.Duration, f func()) bool {
+func Run(limit time.Duration, f func()) bool { return RunUntil(Signal{}, limit, f) }
+
+// Signal ends a wait when one of its channels is closed. The zero Signal ends
+// none.
+type Signal [2]<-chan struct{}
+
+// RunUntil is Run, but does not wait for f any longer once stop ends the wait.
+func RunUntil(stop Signal, limit time.Duration, f func()) bool {
 	r := &run{f: f, done: make(chan bool, 2)}
 	go r.work(limit)
-	if !<-r.done {
-		return false
+	select {
+	case inTime := <-r.done:
+		if inTime && r.panicked != nil {
+			panic(r.panicked)
+		}
+		return inTime
+	case <-stop[0]:
+	case <-stop[1]:
 	}
-	if r.panicked != nil {
-		panic(r.panicked)
-	}
-	return true
+	return false
 }
 
 type run struct {

@@ -57,6 +57,27 @@ func TestRunPanics(t *testing.T) {
 	})
 }
 
+// Either channel of a Signal ends the wait. The function runs to its end.
+func TestRunUntil(t *testing.T) {
+	for i := range len(bounded.Signal{}) {
+		synctest.Test(t, func(t *testing.T) {
+			var stop bounded.Signal
+			channel := make(chan struct{})
+			stop[i] = channel
+			time.AfterFunc(time.Minute, func() { close(channel) })
+			ran, start := false, time.Now()
+			assert.True(t, bounded.RunUntil(stop, time.Hour, func() { time.Sleep(time.Second) }))
+			assert.Equal(t, time.Second, time.Since(start))
+			long := func() { time.Sleep(2 * time.Hour); ran = true }
+			assert.False(t, bounded.RunUntil(stop, time.Hour, long))
+			assert.Equal(t, time.Minute, time.Since(start))
+			time.Sleep(3 * time.Hour)
+			synctest.Wait()
+			assert.True(t, ran)
+		})
+	}
+}
+
 // A function that ends its goroutine has ended.
 func TestGoexit(t *testing.T) {
 	assert.True(t, bounded.Run(time.Minute, runtime.Goexit))

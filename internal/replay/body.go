@@ -214,7 +214,7 @@ func (b *Body) Abort() {
 		if next != nil && !r.isClosed() && sameBody(r.source, next) {
 			next = nil
 		}
-		_ = r.closeSource() // net/http ignores such an error, too
+		r.abort()
 	}
 	if next != nil {
 		_ = bounded.Close(patience, next) // no attempt has read it

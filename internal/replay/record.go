@@ -1,7 +1,9 @@
 package replay
 
-// record has the first bytes of a source, for views that begin later. Nothing
-// else refers to its pieces, because copyTo copies their bytes.
+// record has the first bytes of a source, for views that begin later. Its
+// methods copy bytes into its pieces and out of them, and never return a part
+// of a piece. So a piece that the record forgets is not read any more, and
+// another record may use it.
 //
 // All methods are called with the Recorder's mu held.
 type record struct {
@@ -9,8 +11,9 @@ type record struct {
 	limit int64 // the most bytes that are kept
 
 	// All others change with mu held.
-	pieces     [][]byte // all but the last one are full; nil: forgotten
+	pieces     []*piece // all but the last one are full; nil: forgotten
 	size       int64    // bytes that were kept, forgotten ones included
+	capacity   int64    // bytes that can be kept until the record grows again
 	overflowed bool     // the source had more bytes than limit, so all are forgotten
 }
 
@@ -19,10 +22,6 @@ type position struct {
 	piece int
 	skip  int // bytes of the piece before it
 }
-
-// minPiece is the size of the first piece of a record, unless the limit is
-// lower or the first Read is longer.
-const minPiece = 512
 
 // room returns how many more bytes the record can keep.
 func (r *record) room() int64 { return r.limit - r.size }
@@ -35,16 +34,16 @@ func (r *record) keep(p []byte) {
 		r.forget()
 		return
 	}
-	// Each new piece doubles the size of the record. So nothing is copied when
-	// it grows, and all pieces together never exceed the limit.
 	for len(p) > 0 {
-		if n := len(r.pieces); n == 0 || len(r.pieces[n-1]) == cap(r.pieces[n-1]) {
-			size := min(max(int64(len(p)), r.size, minPiece), r.room())
-			r.pieces = append(r.pieces, make([]byte, 0, size))
+		// The capacity doubles, but it never exceeds the limit. Pieces are only
+		// added as they are needed.
+		if r.size == r.capacity {
+			r.capacity += min(max(int64(len(p)), r.size, minPiece), r.room())
 		}
-		last := &r.pieces[len(r.pieces)-1]
-		n := min(len(p), cap(*last)-len(*last))
-		*last = append(*last, p[:n]...)
+		if n := len(r.pieces); n == 0 || r.pieces[n-1].isFull() {
+			r.pieces = append(r.pieces, newPiece(r.capacity-r.size))
+		}
+		n := r.pieces[len(r.pieces)-1].add(p)
 		r.size += int64(n)
 		p = p[n:]
 	}
@@ -52,18 +51,17 @@ func (r *record) keep(p []byte) {
 
 // copyTo copies bytes from a position to p, and moves the position behind them.
 // At the end of the record, it copies nothing.
-func (r *record) copyTo(p []byte, from *position) int {
+func (r *record) copyTo(p []byte, from *position) (n int) {
 	for from.piece < len(r.pieces) {
-		if n := copy(p, r.pieces[from.piece][from.skip:]); n > 0 {
-			from.skip += n
-			return n
-		}
-		if from.piece == len(r.pieces)-1 {
-			break // it may grow
+		copied := copy(p[n:], r.pieces[from.piece].data[from.skip:])
+		n += copied
+		from.skip += copied
+		if n == len(p) || from.piece == len(r.pieces)-1 {
+			break // the last piece may grow
 		}
 		*from = position{piece: from.piece + 1}
 	}
-	return 0
+	return n
 }
 
 // end returns the position behind the last byte.
@@ -72,16 +70,20 @@ func (r *record) end() position {
 		return position{}
 	}
 	last := len(r.pieces) - 1
-	return position{piece: last, skip: len(r.pieces[last])}
+	return position{piece: last, skip: len(r.pieces[last].data)}
 }
 
 // forgetBefore forgets the pieces before that of a position.
 func (r *record) forgetBefore(p position) {
 	// The pieces before one that is forgotten already are forgotten, too.
 	for i := min(p.piece, len(r.pieces)) - 1; i >= 0 && r.pieces[i] != nil; i-- {
-		r.pieces[i] = nil
+		r.pieces[i].recycle()
+		r.pieces[i] = nil // a piece is recycled once
 	}
 }
 
 // forget forgets all pieces.
-func (r *record) forget() { r.pieces = nil }
+func (r *record) forget() {
+	r.forgetBefore(position{piece: len(r.pieces)})
+	r.pieces = nil
+}

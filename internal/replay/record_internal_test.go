@@ -23,7 +23,7 @@ func (r *record) read(from *position, size int) string {
 // sizes returns the sizes of the pieces.
 func (r *record) sizes() (all []int) {
 	for _, p := range r.pieces {
-		all = append(all, cap(p))
+		all = append(all, cap(p.data))
 	}
 	return all
 }
@@ -43,8 +43,8 @@ func TestPiecesOfARecord(t *testing.T) {
 		"an empty Read":               {100, []int{0}, nil},
 		"one byte at a time":          {4096, slices.Repeat([]int{1}, 1025), []int{512, 512, 1024}},
 		"pieces that are just full":   {4096, slices.Repeat([]int{256}, 4), []int{512, 512}},
-		"a long first Read":           {4096, []int{700, 1}, []int{700, 700}},
-		"a long second Read":          {4096, []int{512, 2000}, []int{512, 2000}},
+		"a long first Read":           {4096, []int{700, 1}, []int{512, 188, 512}},
+		"a long second Read":          {4096, []int{512, 2000}, []int{512, 1024, 512, 464}},
 		"a Read across pieces":        {4096, []int{500, 100}, []int{512, 512}},
 		"a limit below the least":     {100, []int{1}, []int{100}},
 		"a limit that leaves a rest":  {600, []int{512, 88}, []int{512, 88}},

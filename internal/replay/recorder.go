@@ -179,22 +179,36 @@ func (r *Recorder) leaveSource() {
 	r.closed = true
 }
 
-// finish forgets the bytes that the current view has read, and records no more,
-// because the caller may keep the response open for hours.
+// finish records no more, because the caller may keep the response open for
+// hours. If the current view has ended, finish closes the source.
 func (r *Recorder) finish() {
-	r.mu.Lock()
-	r.last = true
-	unused := r.current == nil || r.current.isClosed()
-	if unused {
-		r.record.forget()
-	} else {
-		// The view may still read a part of its current piece.
-		r.record.forgetBefore(r.current.at)
-	}
-	r.mu.Unlock()
-	if unused {
+	if r.endRecord() {
 		_ = r.closeSource() // the request has ended and cannot return the error
 	}
+}
+
+// abort closes the source. The base transport may still read the current view.
+func (r *Recorder) abort() {
+	r.endRecord()
+	_ = r.closeSource() // net/http has no use for the error either
+}
+
+// endRecord is called when no view follows the current one. It forgets the
+// bytes that the current view has read, and reports whether that has ended.
+func (r *Recorder) endRecord() (unused bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = true
+	if v := r.current; v != nil && !v.isClosed() {
+		// The view may still read a part of its current piece.
+		r.record.forgetBefore(v.at)
+		return false
+	}
+	if r.current != nil {
+		r.current.state = viewClosed // if it were reopened, its body would be empty
+	}
+	r.record.forget()
+	return true
 }
 
 // Reopen undoes the Close of a view from which the base transport has read

@@ -81,7 +81,7 @@ func TestLastViewForgets(t *testing.T) {
 			}
 			require.Greater(t, len(r.record.pieces), 2)
 			v := r.open(tt.opened)
-			p := make([]byte, cap(r.record.pieces[0])+1)
+			p := make([]byte, cap(r.record.pieces[0].data)+1)
 			_, err := io.ReadFull(v, p)
 			require.NoError(t, err)
 			if tt.finished {

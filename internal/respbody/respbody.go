@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"reflect"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
 )
@@ -40,23 +41,24 @@ func isStateless(body io.ReadCloser) bool {
 // the context of its request. Release may be called several times.
 type Releaser interface{ Release() }
 
-// Discard drains and closes the body of resp, and calls r.Release. A body that
-// is too long or too slow is closed before its end, which costs the connection.
-// A Read or Close that still blocks continues in another goroutine.
-func Discard(resp *http.Response, r Releaser) {
-	if IsEmpty(resp) {
-		r.Release()
-		return
-	}
+// Discard drains and closes the body of resp, and calls r.Release. If the body
+// is too long, or does not end within limit or before canceled, it is closed
+// before its end, which costs the connection. A Read or Close that still blocks
+// continues in another goroutine. Discard returns how long it took.
+func Discard(
+	resp *http.Response, r Releaser, limit time.Duration, canceled bounded.Signal,
+) (took time.Duration) {
 	// A body in memory holds no connection and needs no Close.
-	if bounded.InMemory(resp.Body) {
+	if IsEmpty(resp) || bounded.InMemory(resp.Body) {
 		r.Release()
-		return
+		return 0
 	}
+	begun := time.Now()
 	d := &discard{body: resp.Body, length: resp.ContentLength, releaser: r}
-	if !bounded.Run(MaxTime, d.drain) {
+	if !bounded.RunUntil(canceled, limit, d.drain) {
 		bounded.Run(MaxTime, d.end) // this ends a Read that is still waiting
 	}
+	return time.Since(begun)
 }
 
 type discard struct {
@@ -97,20 +99,23 @@ func Close(resp *http.Response) {
 	_ = bounded.Close(MaxTime, resp.Body) // nobody reads it
 }
 
-// Buffer reads ahead of the caller. A body that is short and arrives at once
-// then holds no connection, even if the caller reads it late. If a body is too
-// long or too slow for that, the caller's Read continues where Buffer stopped.
-// If a Read panics in time, Buffer panics with the same value; if it panics
-// later, so does the caller's Read.
-func Buffer(resp *http.Response) {
+// Buffer reads ahead of the caller, but not after canceled. It returns how long
+// it took. A body that is short and arrives at once then holds no connection,
+// even if the caller reads it late. If a body is too long or too slow for that,
+// the caller's Read continues where Buffer stopped. If a Read panics in time,
+// Buffer panics with the same value; if it panics later, so does the caller's
+// Read.
+func Buffer(resp *http.Response, canceled bounded.Signal) time.Duration {
 	if IsEmpty(resp) {
-		return
+		return 0
 	}
+	begun := time.Now()
 	b := &buffered{ReadCloser: resp.Body, idle: make(chan struct{})}
 	resp.Body = b
-	if !bounded.Run(MaxTime, b.fill) {
+	if !bounded.RunUntil(canceled, MaxTime, b.fill) {
 		b.late.Store(true)
 	}
+	return time.Since(begun)
 }
 
 // buffered is a body whose beginning has been read.

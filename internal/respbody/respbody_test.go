@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry/internal/bounded"
 	"github.com/seed421102f4/httpretry/internal/respbody"
 )
 
@@ -74,6 +75,10 @@ func TestIsEmpty(t *testing.T) {
 	}
 }
 
+func discard(resp *http.Response, r respbody.Releaser) time.Duration {
+	return respbody.Discard(resp, r, respbody.MaxTime, bounded.Signal{})
+}
+
 func TestDiscard(t *testing.T) {
 	const forever = time.Hour
 	for _, tt := range []struct {
@@ -105,8 +110,9 @@ func TestDiscard(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				released, start := new(releases), time.Now()
-				respbody.Discard(&http.Response{Body: tt.body, ContentLength: tt.length}, released)
-				assert.LessOrEqual(t, time.Since(start), tt.takes)
+				took := discard(&http.Response{Body: tt.body, ContentLength: tt.length}, released)
+				assert.Equal(t, time.Since(start), took)
+				assert.LessOrEqual(t, took, tt.takes)
 				assert.LessOrEqual(t, tt.body.read.Load(), tt.read)
 				assert.EqualValues(t, 1, tt.body.closes.Load(), "closed")
 				assert.Positive(t, released.n.Load(), "released")
@@ -122,7 +128,7 @@ func TestDiscardEmpty(t *testing.T) {
 	for _, empty := range []io.ReadCloser{
 		nil, http.NoBody, statelessBody{}, io.NopCloser(strings.NewReader("text"))} {
 		released := new(releases)
-		respbody.Discard(&http.Response{Body: empty}, released)
+		assert.Zero(t, discard(&http.Response{Body: empty}, released))
 		assert.EqualValues(t, 1, released.n.Load())
 	}
 }
@@ -131,7 +137,7 @@ func TestDiscardEmpty(t *testing.T) {
 // transfer closes the connection.
 func TestDiscardReleasesAfterTheEnd(t *testing.T) {
 	b := newBody(strings.NewReader("text"))
-	respbody.Discard(&http.Response{Body: b, ContentLength: 4},
+	discard(&http.Response{Body: b, ContentLength: 4},
 		releaser(func() { assert.EqualValues(t, 4, b.read.Load()) }))
 }
 
@@ -142,7 +148,27 @@ func (r releaser) Release() { r() }
 func TestDiscardPanics(t *testing.T) {
 	boom := readerFunc(func([]byte) (int, error) { panic("boom") })
 	assert.PanicsWithValue(t, "boom",
-		func() { respbody.Discard(&http.Response{Body: newBody(boom)}, new(releases)) })
+		func() { discard(&http.Response{Body: newBody(boom)}, new(releases)) })
+}
+
+// A cancel ends the wait for a Read, which goes on. Then the body is closed.
+func TestDiscardCanceled(t *testing.T) {
+	for i := range len(bounded.Signal{}) {
+		synctest.Test(t, func(t *testing.T) {
+			var canceled bounded.Signal
+			channel := make(chan struct{})
+			canceled[i] = channel
+			const after = respbody.MaxTime / 2
+			time.AfterFunc(after, func() { close(channel) })
+			b := &body{Reader: strings.NewReader("text"), readTakes: time.Hour}
+			resp, released, start := &http.Response{Body: b}, new(releases), time.Now()
+			assert.Equal(t, after, respbody.Discard(resp, released, respbody.MaxTime, canceled))
+			assert.Equal(t, after, time.Since(start))
+			assert.EqualValues(t, 1, b.closes.Load(), "closed")
+			assert.Positive(t, released.n.Load(), "released")
+			time.Sleep(2 * time.Hour)
+		})
+	}
 }
 
 type readerFunc func([]byte) (int, error)
@@ -193,7 +219,7 @@ func TestBuffer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBody(tt.reader)
 				resp := &http.Response{Body: b}
-				respbody.Buffer(resp)
+				respbody.Buffer(resp, bounded.Signal{})
 				assert.GreaterOrEqual(t, b.read.Load(), tt.ahead)
 				assert.LessOrEqual(t, b.read.Load(), int64(respbody.MaxBytes+4<<10),
 					"at most a chunk too much")
@@ -215,7 +241,7 @@ func TestBufferSlowBody(t *testing.T) {
 		b := &body{
 			Reader: iotest.OneByteReader(strings.NewReader("some text")), readTakes: time.Second}
 		resp, start := &http.Response{Body: b}, time.Now()
-		respbody.Buffer(resp)
+		assert.Equal(t, respbody.MaxTime, respbody.Buffer(resp, bounded.Signal{}))
 		assert.Equal(t, respbody.MaxTime, time.Since(start))
 		first := make([]byte, 1)
 		_, err := resp.Body.Read(first)
@@ -233,7 +259,7 @@ func TestBufferCloseUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &body{Reader: strings.NewReader("text"), readTakes: time.Hour}
 		resp, start := &http.Response{Body: b}, time.Now()
-		respbody.Buffer(resp)
+		respbody.Buffer(resp, bounded.Signal{})
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, respbody.MaxTime, time.Since(start))
 		assert.EqualValues(t, 1, b.closes.Load())
@@ -247,7 +273,7 @@ func TestBufferCloseBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &body{Reader: strings.NewReader("text"), readTakes: time.Hour, closeTakes: time.Hour}
 		resp, start := &http.Response{Body: b}, time.Now()
-		respbody.Buffer(resp)
+		respbody.Buffer(resp, bounded.Signal{})
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 2*respbody.MaxTime, time.Since(start))
 		time.Sleep(2 * time.Hour)
@@ -270,9 +296,10 @@ func TestBufferPanics(t *testing.T) {
 					return rest.Read(p)
 				}))}
 				if takes == 0 {
-					assert.PanicsWithValue(t, "boom", func() { respbody.Buffer(resp) })
+					assert.PanicsWithValue(t, "boom",
+						func() { respbody.Buffer(resp, bounded.Signal{}) })
 				} else {
-					respbody.Buffer(resp)
+					respbody.Buffer(resp, bounded.Signal{})
 				}
 				got := make([]byte, 4)
 				_, err := io.ReadFull(resp.Body, got)
@@ -291,14 +318,14 @@ func TestBufferCloseRead(t *testing.T) {
 		boom := errors.New("boom")
 		resp := &http.Response{
 			Body: &body{Reader: strings.NewReader("text"), closeTakes: time.Hour, closeErr: boom}}
-		respbody.Buffer(resp)
+		respbody.Buffer(resp, bounded.Signal{})
 		require.Equal(t, boom, resp.Body.Close())
 	})
 }
 
 func TestBufferEmpty(t *testing.T) {
 	resp := &http.Response{Body: http.NoBody}
-	respbody.Buffer(resp)
+	assert.Zero(t, respbody.Buffer(resp, bounded.Signal{}))
 	assert.Equal(t, http.NoBody, resp.Body)
 }
 
