@@ -235,7 +235,8 @@ func TestCancelDuringDrain(t *testing.T) {
 						req := retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
 						if legacy {
 							channel := make(chan struct{})
-							req.Cancel = channel //nolint:staticcheck // it is what is tested
+							//lint:ignore SA1019 http.Client sets it for unknown transports
+							req.Cancel = channel
 							cancel = func() { close(channel) }
 						}
 						time.AfterFunc(after, cancel)
