@@ -187,9 +187,9 @@ func (b *Body) Close() error {
 // Closes returns how often b was closed.
 func (b *Body) Closes() int { return int(b.closes.Load()) }
 
-// await waits up to about ten seconds for b to be closed.
+// await waits up to about three seconds for b to be closed.
 func (b *Body) await() {
-	for i := 0; b.Closes() == 0 && i < 1000; i++ {
+	for i := 0; b.Closes() == 0 && i < 300; i++ {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
