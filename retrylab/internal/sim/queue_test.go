@@ -2,6 +2,8 @@ package sim
 
 import (
 	"math/rand/v2"
+	"net/http"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // Events come out in the order of time, and of their making, whatever lane they
@@ -85,7 +88,45 @@ func TestServerQueue(t *testing.T) {
 }
 
 func TestRejectsPoliciesThatItDoesNotSimulate(t *testing.T) {
-	for _, p := range []httpretry.Policy{{}, {WaitOnBudget: true}, {AttemptTimeout: -1}} {
-		assert.Error(t, (&Fleet{Policy: p}).Run())
+	backoff := strategies.Constant{Wait: time.Second}
+	key := func(*http.Request) string { return "" }
+	for want, p := range map[string]httpretry.Policy{
+		"Policy.Backoff: nil":   {},
+		"AttemptTimeout: -1ns":  {Backoff: backoff, AttemptTimeout: -1},
+		"WaitOnBudget are not":  {Backoff: backoff, WaitOnBudget: true},
+		"CooldownKey and Wait":  {Backoff: backoff, CooldownKey: key},
+		"Policy: Classify, Coo": {Backoff: backoff, Classify: httpretry.Classify},
+	} {
+		assert.ErrorContains(t, (&Fleet{Policy: p}).Run(), want)
+	}
+}
+
+// Each field of a Policy is simulated, rejected, or does not matter for a GET
+// whose response is not resumed.
+func TestFieldsOfPolicies(t *testing.T) {
+	const simulated, rejected, ignored = "simulated", "rejected", "ignored"
+	fields := map[string]string{
+		"MaxAttempts":       simulated,
+		"Backoff":           simulated,
+		"MaxRetryAfter":     simulated,
+		"AttemptTimeout":    simulated,
+		"MaxElapsed":        simulated,
+		"Cooldown":          simulated,
+		"Budget":            ignored, // Fleet.Budget is simulated
+		"WaitOnBudget":      rejected,
+		"CooldownKey":       rejected,
+		"Classify":          rejected,
+		"Idempotent":        ignored,
+		"NewIdempotencyKey": ignored,
+		"IdempotencyHeader": ignored,
+		"ReplayBuffer":      ignored,
+		"Resume":            ignored,
+		"ResumeSame":        ignored,
+		"ResumeIdle":        ignored,
+	}
+	for f := range reflect.TypeFor[httpretry.Policy]().Fields() {
+		if f.IsExported() {
+			assert.Contains(t, fields, f.Name, "want it in the table, and simulated or rejected by Run if it matters")
+		}
 	}
 }
