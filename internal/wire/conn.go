@@ -8,7 +8,6 @@ import (
 // connection has the known properties of a connection when a request gets it.
 type connection struct {
 	conn  net.Conn // nil if the base transport shows none
-	addr  net.Addr // of the server, or of a proxy; nil if it is not known
 	tls   bool     // it has a TLS state
 	http2 bool     // TLS has negotiated HTTP/2
 	name  string   // sent to the server in the TLS handshake; "" for an IP address
@@ -18,7 +17,7 @@ func inspect(conn net.Conn) connection {
 	if conn == nil {
 		return connection{}
 	}
-	c := connection{conn: conn, addr: conn.RemoteAddr()}
+	c := connection{conn: conn}
 	if secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
 		state := secure.ConnectionState()
 		c.tls, c.http2, c.name = true, state.NegotiatedProtocol == "h2", state.ServerName
@@ -43,5 +42,11 @@ func (c connection) maySharePeer(other connection, noLayers bool) bool {
 		return c.name == other.name
 	}
 	// Without layers, hardly anything but a resend takes another connection.
-	return noLayers || c.addr == nil || other.addr == nil || c.addr.String() == other.addr.String()
+	if noLayers {
+		return true
+	}
+	// Most requests have one connection, and some connections, such as those of
+	// tests, have no RemoteAddr that works. So it is called only here.
+	addr, otherAddr := c.conn.RemoteAddr(), other.conn.RemoteAddr()
+	return addr == nil || otherAddr == nil || addr.String() == otherAddr.String()
 }

@@ -78,7 +78,7 @@ type Trace struct {
 	first   watchedBody // returned by Body
 
 	// mu guards state, of which only options may be read without it. It is held
-	// for one transition, and never while something else is called.
+	// for one transition, which calls at most RemoteAddr of a connection.
 	mu    sync.Mutex
 	state state
 }

@@ -531,3 +531,13 @@ func TestRealDial(t *testing.T) {
 	assert.True(t, a.trace.Connecting())
 	assert.False(t, a.trace.AwaitsUpload())
 }
+
+// A connection whose RemoteAddr panics, as one of net/http's own tests has, can
+// be used: nothing is called on it that is not needed.
+func TestConnWithoutAddress(t *testing.T) {
+	var a attempt
+	ctx := a.trace.Start(t.Context(), &a, wire.Options{AtMostOnce: true, HasBody: true})
+	hooks := httptrace.ContextClientTrace(ctx)
+	hooks.GetConn("a.test:80")
+	assert.NotPanics(t, func() { hooks.GotConn(httptrace.GotConnInfo{Conn: struct{ net.Conn }{}}) })
+}
