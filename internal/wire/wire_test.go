@@ -533,7 +533,7 @@ func TestRealDial(t *testing.T) {
 }
 
 // A connection whose RemoteAddr panics, as one of net/http's own tests has, can
-// be used: nothing is called on it that is not needed.
+// be used, because RemoteAddr is called only to compare two connections.
 func TestConnWithoutAddress(t *testing.T) {
 	var a attempt
 	ctx := a.trace.Start(t.Context(), &a, wire.Options{AtMostOnce: true, HasBody: true})
