@@ -858,23 +858,32 @@ func TestBackoffAfter429(t *testing.T) {
 }
 
 // The defaults: three attempts, a wait of about half a second, and of about a
-// second after 429.
+// second after 429. Each of the two has a sequence of its own.
 func TestDefaults(t *testing.T) {
 	for _, tt := range []struct {
-		status int
-		limit  time.Duration
-	}{{503, 700 * time.Millisecond}, {429, 1400 * time.Millisecond}} {
+		policy httpretry.Policy
+		steps  script
+		limit  time.Duration // of the last wait
+	}{
+		{httpretry.Policy{}, script{s503, s503, s503}, 1400 * time.Millisecond},
+		{httpretry.Policy{}, script{s429, s429, s429}, 2800 * time.Millisecond},
+		{httpretry.Policy{MaxAttempts: 2}, script{s503, s503}, 700 * time.Millisecond},
+		{httpretry.Policy{MaxAttempts: 2}, script{s429, s429}, 1400 * time.Millisecond},
+		{httpretry.Policy{MaxAttempts: 4}, script{s503, s503, s429, s503}, 1400 * time.Millisecond},
+		{httpretry.Policy{MaxAttempts: 4}, script{s429, s429, s503, s429}, 700 * time.Millisecond},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			longest := time.Duration(0)
 			for range 200 {
-				base := retrytest.Play(retrytest.Status(tt.status))
-				resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(newGet(t))
+				base := retrytest.Play(tt.steps...)
+				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: tt.policy}).
+					RoundTrip(newGet(t))
 				require.NoError(t, err)
 				retrytest.ReadBody(t, resp)
-				require.Len(t, base.Attempts(), 3)
-				longest = max(longest, base.Waits()[0])
+				require.Len(t, base.Attempts(), len(tt.steps))
+				longest = max(longest, base.Waits()[len(tt.steps)-2])
 			}
-			assert.LessOrEqual(t, longest, tt.limit, "first wait of %d", tt.status)
+			assert.LessOrEqual(t, longest, tt.limit)
 			assert.Greater(t, longest, tt.limit/2)
 		})
 	}

@@ -158,29 +158,18 @@ type exchangeConn struct {
 }
 
 func (c *exchangeConn) serve() {
-	if c.ReadPreface() != nil {
-		return
-	}
-	c.Frame(faults.FrameSettings, 0, 0, nil)
-	for {
-		kind, flags, id, payload, err := c.ReadFrame()
-		if err != nil || !c.frame(kind, flags, faults.Stream{Conn: c.Conn, ID: id}, payload) {
-			return
-		}
-	}
+	c.ServeFrames(func(kind, flags byte, id uint32, payload []byte) bool {
+		return c.frame(kind, flags, faults.Stream{Conn: c.Conn, ID: id}, payload)
+	})
 }
 
 // frame handles a frame, and reports whether the connection remains open.
 func (c *exchangeConn) frame(kind, flags byte, s faults.Stream, payload []byte) bool {
-	ack, end := flags&faults.FlagAck != 0, flags&faults.FlagEndStream != 0
-	switch {
-	case kind == faults.FrameSettings && !ack:
-		c.Frame(faults.FrameSettings, faults.FlagAck, 0, nil)
-	case kind == faults.FramePing && !ack:
-		c.Frame(faults.FramePing, faults.FlagAck, 0, payload)
-	case kind == faults.FrameHeaders:
+	end := flags&faults.FlagEndStream != 0
+	switch kind {
+	case faults.FrameHeaders:
 		return c.begin(s, end)
-	case kind == faults.FrameData:
+	case faults.FrameData:
 		a := c.open[s.ID]
 		c.receive(a, payload, end)
 		a.held += len(payload)

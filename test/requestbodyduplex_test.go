@@ -144,9 +144,12 @@ func TestEarlyAnswersToMany(t *testing.T) {
 					wg.Go(func() {
 						// If a busy machine interrupts a Read for longer than
 						// the library waits for it, the body cannot be sent
-						// again.
+						// again. The caller then begins anew.
 						reason := httpretry.ReasonNotReplayable
-						for reason == httpretry.ReasonNotReplayable {
+						for range 5 {
+							if reason != httpretry.ReasonNotReplayable {
+								break
+							}
 							req := newUpload(t, kind, srv.URL, body)
 							req.Header.Set("X-Body", fmt.Sprint(i))
 							resp, err := transport.RoundTrip(req)
@@ -235,17 +238,7 @@ func TestFullDuplexOnRetry(t *testing.T) {
 			if !assert.NoError(t, err) || !assert.Equal(t, 200, resp.StatusCode) {
 				return
 			}
-			echo := bufio.NewReader(resp.Body)
-			for i := range 20 {
-				line := fmt.Sprintf("line %d %s\n", i, strings.Repeat("-", 10_000))
-				_, err := io.WriteString(w, line)
-				assert.NoError(t, err)
-				got, err := echo.ReadString('\n')
-				assert.NoError(t, err)
-				assert.Equal(t, line, got)
-			}
-			assert.NoError(t, w.Close())
-			retrytest.ReadBody(t, resp)
+			echoLines(t, w, resp)
 		})
 	}
 }
@@ -532,21 +525,29 @@ func TestFullDuplex(t *testing.T) {
 				httpretry.Config{Base: srv.Client().Transport, Policy: policy}).
 				RoundTrip(retrytest.Streamed(t, "POST", srv.URL, body))
 			require.NoError(t, err)
-			echo := bufio.NewReader(resp.Body)
-			for i := range 20 {
-				line := fmt.Sprintf("line %d%s\n", i, strings.Repeat("-", 10_000))
-				_, err := io.WriteString(w, line)
-				require.NoError(t, err)
-				got, err := echo.ReadString('\n')
-				require.NoError(t, err)
-				require.Equal(t, line, got)
-			}
-			require.NoError(t, w.Close())
-			_, err = io.Copy(io.Discard, echo)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
+			echoLines(t, w, resp)
 		})
 	}
+}
+
+// echoLines writes lines into the body of a request, and requires each to
+// return in the response before it writes the next.
+func echoLines(t *testing.T, w io.WriteCloser, resp *http.Response) {
+	t.Helper()
+	echo := bufio.NewReader(resp.Body)
+	for i := range 20 {
+		line := fmt.Sprintf("line %d %s\n", i, strings.Repeat("-", 10_000))
+		_, err := io.WriteString(w, line)
+		assert.NoError(t, err)
+		got, err := echo.ReadString('\n')
+		assert.NoError(t, err)
+		assert.Equal(t, line, got)
+	}
+	assert.NoError(t, w.Close())
+	rest, err := io.ReadAll(echo)
+	assert.NoError(t, err)
+	assert.Empty(t, rest)
+	assert.NoError(t, resp.Body.Close())
 }
 
 // newDuplexServer starts an HTTP/2 server that echoes the request's body while

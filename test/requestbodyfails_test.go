@@ -246,7 +246,7 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 			return r
 		}},
 		{"no budget", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			p.Budget = refusingBudget(func() {})
+			p.Budget = budgetFunc(refuse)
 			return r
 		}},
 		{"nothing kept", func(r *http.Request, p *httpretry.Policy) *http.Request {
@@ -508,12 +508,13 @@ func TestNoReadAfterClose(t *testing.T) {
 		late := make(chan error)
 		policy := retrytest.RetryEvery(time.Hour)
 		policy.ReplayBuffer = 8
-		policy.Budget = allowingBudget(func() {
+		policy.Budget = budgetFunc(func() bool {
 			go func() {
 				_, err := first.Read(make([]byte, 4))
 				late <- err
 			}()
 			synctest.Wait()
+			return true
 		})
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Hour, io.EOF)
 		time.AfterFunc(time.Minute, cancel)

@@ -64,7 +64,7 @@ func TestGetBodyNeverSent(t *testing.T) {
 		},
 		"budget empty": func(ctx context.Context, p *httpretry.Policy,
 			_ *retrytest.Step) (context.Context, context.CancelFunc) {
-			p.Budget = refusingBudget(func() {})
+			p.Budget = budgetFunc(refuse)
 			return ctx, func() {}
 		},
 	} {

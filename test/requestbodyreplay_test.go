@@ -592,7 +592,10 @@ func TestReplayHoldIsReleased(t *testing.T) {
 	policy := retrytest.RetryEvery(0)
 	policy.ReplayBuffer = 4
 	// while the body is held
-	policy.Budget = refusingBudget(func() { time.Sleep(time.Millisecond) })
+	policy.Budget = budgetFunc(func() bool {
+		time.Sleep(time.Millisecond)
+		return false
+	})
 	synctest.Test(t, func(t *testing.T) {
 		rest = make(chan string, 1)
 		r, w := io.Pipe()
@@ -618,16 +621,14 @@ func TestReplayHoldIsReleased(t *testing.T) {
 	})
 }
 
-// refusingBudget is a budget that calls f and refuses the retry.
-type refusingBudget func()
+// budgetFunc is a budget that allows a retry if the function returns true.
+type budgetFunc func() bool
 
-func (refusingBudget) Deposit(string, bool) {}
-func (refusingBudget) Refund(string)        {}
+func (budgetFunc) Deposit(string, bool)                    {}
+func (budgetFunc) Refund(string)                           {}
+func (f budgetFunc) Withdraw(context.Context, string) bool { return f() }
 
-func (f refusingBudget) Withdraw(context.Context, string) bool {
-	f()
-	return false
-}
+func refuse() bool { return false }
 
 // Hazard A5: an attempt that has ended reads no more of the body, and its Close
 // does not affect the next attempt.
@@ -736,17 +737,6 @@ func (c *closableBody) Read(p []byte) (int, error) {
 }
 
 func (c *closableBody) Close() error { c.closed.Store(true); return nil }
-
-// allowingBudget is a budget that calls f and allows the retry.
-type allowingBudget func()
-
-func (allowingBudget) Deposit(string, bool) {}
-func (allowingBudget) Refund(string)        {}
-
-func (f allowingBudget) Withdraw(context.Context, string) bool {
-	f()
-	return true
-}
 
 // Hazard B5: a body may embed a file and have a Read of its own, which is the
 // one that counts.

@@ -28,33 +28,18 @@ type stream2 struct {
 
 func (c *conn2) serve() {
 	c.limit = math.MaxUint32
-	if c.ReadPreface() != nil {
-		return
-	}
-	c.Frame(faults.FrameSettings, 0, 0, nil)
-	for {
-		kind, flags, id, payload, err := c.ReadFrame()
-		if err != nil {
-			return
+	c.ServeFrames(func(kind, flags byte, id uint32, payload []byte) bool {
+		end := flags&faults.FlagEndStream != 0
+		switch {
+		case kind == faults.FrameRSTStream:
+			delete(c.open, id)
+		case kind == faults.FrameHeaders && id < c.limit:
+			c.begin(id, end)
+		case kind == faults.FrameData:
+			c.receiveData(id, payload, end)
 		}
-		c.frame(kind, flags, id, payload)
-	}
-}
-
-func (c *conn2) frame(kind, flags byte, id uint32, payload []byte) {
-	ack, end := flags&faults.FlagAck != 0, flags&faults.FlagEndStream != 0
-	switch {
-	case kind == faults.FrameSettings && !ack:
-		c.Frame(faults.FrameSettings, faults.FlagAck, 0, nil)
-	case kind == faults.FramePing && !ack:
-		c.Frame(faults.FramePing, faults.FlagAck, 0, payload)
-	case kind == faults.FrameRSTStream:
-		delete(c.open, id)
-	case kind == faults.FrameHeaders && id < c.limit:
-		c.begin(id, end)
-	case kind == faults.FrameData:
-		c.receiveData(id, payload, end)
-	}
+		return true
+	})
 }
 
 // begin handles the header of a request.

@@ -83,46 +83,63 @@ func (c *Conn) HTTP2(answer func(Stream)) {
 
 func (c *Conn) http2(s *HTTP2Server, answer func(Stream)) {
 	defer signal(s.Pongs)
-	if c.ReadPreface() != nil {
+	c.ServeFrames(func(kind, flags byte, stream uint32, payload []byte) bool {
+		end := flags&FlagEndStream != 0
+		switch kind {
+		case FramePing: // the client's answer
+			signal(s.Pongs)
+			return true
+		case FrameHeaders:
+			answer(Stream{c, stream, int(s.arrive())})
+		case FrameData:
+			s.Received.Add(int32(len(payload)))
+			if len(payload) > 0 && !s.Stingy.Load() {
+				c.widenWindows(stream, len(payload), end)
+			}
+		default:
+			return true
+		}
+		if end {
+			signal(s.Complete)
+		}
+		return true
+	})
+}
+
+// ServeFrames reads the frames of an HTTP/2 connection until it ends or handle
+// returns false. It answers the client's settings and pings. handle gets all
+// other frames.
+func (c *Conn) ServeFrames(handle func(kind, flags byte, stream uint32, payload []byte) bool) {
+	if c.readPreface() != nil {
 		return
 	}
 	c.Frame(FrameSettings, 0, 0, nil)
 	for {
-		kind, flags, stream, payload, err := c.ReadFrame()
+		kind, flags, stream, payload, err := c.readFrame()
 		if err != nil {
 			return
 		}
-		ack, end := flags&FlagAck != 0, flags&FlagEndStream != 0
+		ack := flags&FlagAck != 0
 		switch {
 		case kind == FrameSettings && !ack:
 			c.Frame(FrameSettings, FlagAck, 0, nil)
 		case kind == FramePing && !ack:
 			c.Frame(FramePing, FlagAck, 0, payload)
-		case kind == FramePing:
-			signal(s.Pongs)
-		case kind == FrameHeaders:
-			answer(Stream{c, stream, int(s.arrive())})
-		case kind == FrameData:
-			s.Received.Add(int32(len(payload)))
-			if len(payload) > 0 && !s.Stingy.Load() {
-				c.widenWindows(stream, len(payload), end)
+		default:
+			if !handle(kind, flags, stream, payload) {
+				return
 			}
-		}
-		if end && (kind == FrameHeaders || kind == FrameData) {
-			signal(s.Complete)
 		}
 	}
 }
 
-// ReadPreface reads the connection preface of an HTTP/2 client.
-func (c *Conn) ReadPreface() error {
+func (c *Conn) readPreface() error {
 	const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 	_, err := io.CopyN(io.Discard, c.Reader, int64(len(preface)))
 	return err
 }
 
-// ReadFrame reads one frame.
-func (c *Conn) ReadFrame() (kind, flags byte, stream uint32, payload []byte, err error) {
+func (c *Conn) readFrame() (kind, flags byte, stream uint32, payload []byte, err error) {
 	var head [9]byte
 	if _, err := io.ReadFull(c.Reader, head[:]); err != nil {
 		return 0, 0, 0, nil, err
