@@ -171,8 +171,8 @@ type hostWindow struct {
 	atomic.Pointer[hosttable.Entry[window]]
 }
 
-// depositTo is Deposit for a caller that keeps the window of origin.
-func (b *HostBudget) depositTo(w *hostWindow, origin string, charged bool) {
+// deposit is Deposit for a caller that keeps the window of origin.
+func (b *HostBudget) deposit(w *hostWindow, origin string, charged bool) {
 	e := w.Load()
 	if e == nil || !e.Use() {
 		e = b.hosts.Entry(origin, b.open)

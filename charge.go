@@ -34,7 +34,7 @@ func (c *charge) settle() {
 // lookup, which costs 25 ns.
 func depositTo(budget Budget, window *hostWindow, origin string, charged bool) {
 	if b, ok := budget.(*HostBudget); ok && window != nil {
-		b.depositTo(window, origin, charged)
+		b.deposit(window, origin, charged)
 	} else {
 		budget.Deposit(origin, charged)
 	}
