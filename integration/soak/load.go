@@ -35,6 +35,8 @@ func newLane(addr string, isHTTP2 bool, clients int) (*lane, error) {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.Proxy = nil
 	base.MaxIdleConns, base.MaxIdleConnsPerHost = 2*clients, clients
+	// net/http keeps a lost HTTP/2 connection in memory for this long.
+	base.IdleConnTimeout = 5 * time.Second
 	base.Protocols = new(http.Protocols)
 	base.Protocols.SetHTTP1(!isHTTP2)
 	base.Protocols.SetUnencryptedHTTP2(isHTTP2)
