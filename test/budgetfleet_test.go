@@ -183,7 +183,8 @@ func requireNear(t *testing.T, want, got float64, what string) {
 	assert.InEpsilon(t, want, got, 0.2, what)
 }
 
-// Attempts fail at random. docs/choosing.md has retrylab's figures, which agree.
+// Attempts fail at random. The shares are those of this simulation.
+// docs/choosing.md has retrylab's.
 func TestFleetRandomFailures(t *testing.T) {
 	for _, c := range []struct {
 		failures, success, strict float64
