@@ -70,9 +70,10 @@ func (Unlimited) Refund(origin string) {}
 // A host gets a retry if its failed retries of the last Window, this retry
 // included, are at most Ratio times its successes of the last Window. Otherwise
 // the retry takes a token from the host's bucket, if any is left. The bucket
-// starts with Burst tokens and gains Burst tokens per Window, but none between
-// a failure and the next success. A retry counts as failed until it succeeds. A
-// success is a request whose response is not a transient failure.
+// starts with Burst tokens, its maximum. It gains Burst tokens per Window, but
+// none between a failure and the next success, and one for each retry that
+// succeeds. A retry counts as failed until it succeeds. A success is a request
+// whose response is not a transient failure.
 //
 // So a host that is down gets only Burst retries from each process, and Ratio
 // more for each success of the Window before. A host that fails at random gets
@@ -153,7 +154,8 @@ func (b *HostBudget) Withdraw(ctx context.Context, origin string) bool {
 }
 
 // Deposit records a success of origin. If charged is true, it cancels the
-// latest charge within the last Window, except with Strict.
+// latest charge within the last Window and gives the bucket a token, except
+// with Strict.
 func (b *HostBudget) Deposit(origin string, charged bool) {
 	b.hosts.Get(origin, b.open).deposit(charged && !b.Strict)
 }
@@ -226,6 +228,7 @@ const (
 //
 //	charges - refunds <= Ratio * (successes in T and the Window before)
 //	                     + Burst * (1 + T/Window)
+//	                     + retries that succeeded in T
 //
 // and while the host answers nothing but failures, however long that lasts:
 //
@@ -244,7 +247,9 @@ const (
 // host.
 //
 // The burst stops because each process sends one to a host that is down. If
-// time alone refilled it, enough processes could keep the host down.
+// time alone refilled it, enough processes could keep the host down. A retry
+// that succeeds does refill it. It has shown that the host is not down, and
+// that retries help. In an outage none succeeds, so the second bound remains.
 //
 // All charges of a step expire together with the successes of that step. That
 // is why the law holds for intervals longer than a Window. Each Window of such
@@ -285,16 +290,16 @@ type tally struct {
 
 // deposit takes the lock and reads the clock once per batch. Batches grow while
 // they are filled within one step, so that a host with few requests has exact
-// times. The first deposit after a withdrawal is always a batch, and so is one
-// that cancels a charge.
-func (w *window) deposit(cancel bool) {
-	if w.pending.Add(1) >= w.batch.Load() || cancel {
-		w.endBatch(cancel)
+// times. The first deposit after a withdrawal is always a batch, and so is that
+// of a retry that succeeded.
+func (w *window) deposit(retrySucceeded bool) {
+	if w.pending.Add(1) >= w.batch.Load() || retrySucceeded {
+		w.endBatch(retrySucceeded)
 	}
 }
 
 // endBatch is apart from deposit, so that the compiler inlines deposit.
-func (w *window) endBatch(cancel bool) {
+func (w *window) endBatch(retrySucceeded bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.now / w.step
@@ -306,8 +311,9 @@ func (w *window) endBatch(cancel bool) {
 	} else {
 		w.batch.Store(1)
 	}
-	if cancel {
+	if retrySucceeded {
 		w.cancelCharge()
+		w.addToken()
 	}
 }
 
@@ -356,12 +362,17 @@ func (w *window) cancelCharge() {
 		t.charges--
 		if t.fromBurst > 0 {
 			t.fromBurst--
-			// Taking -1 token puts one back. The limiter does not exceed its
-			// own maximum.
-			w.burst.AllowN(w.burstNow(), -1)
+			w.addToken()
 		}
 		return
 	}
+}
+
+// addToken puts a token into the burst, unless it is full. mu is held and w is
+// up to date.
+func (w *window) addToken() {
+	// Taking -1 token adds one. The limiter does not exceed its own maximum.
+	w.burst.AllowN(w.burstNow(), -1)
 }
 
 func (w *window) balance() int {

@@ -121,10 +121,18 @@ func (m *model) withdraw(now time.Duration) bool {
 	return true
 }
 
-func (m *model) deposit(now time.Duration) {
+func (m *model) deposit(now time.Duration, charged bool) {
 	m.left(now)
 	m.failing = false
 	m.successes = append(m.successes, now)
+	if charged {
+		m.refund(now)
+		m.addToken()
+	}
+}
+
+func (m *model) addToken() {
+	m.tokens = min(m.tokens+int64(m.window), m.burst*int64(m.window))
 }
 
 // refund cancels a charge of the latest step, one that took a token if there
@@ -144,7 +152,7 @@ func (m *model) refund(now time.Duration) {
 		return
 	}
 	if m.charges[found].fromBurst {
-		m.tokens = min(m.tokens+int64(m.window), m.burst*int64(m.window))
+		m.addToken()
 	}
 	m.charges = append(m.charges[:found:found], m.charges[found+1:]...)
 }
@@ -177,10 +185,7 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 			for range r.IntN(30) {
 				charged := r.IntN(5) == 0
 				b.Deposit(budgetOrigin, charged)
-				m.deposit(now)
-				if charged {
-					m.refund(now)
-				}
+				m.deposit(now, charged)
 			}
 		case 1:
 			for range r.IntN(10) {
@@ -202,7 +207,8 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 type moment struct {
 	at                 time.Duration
 	successes, charges int64
-	refunds            int64
+	refunds            int64 // of retries that were not sent
+	helped             int64 // retries that succeeded: successes that are refunded, too
 	wasted             int64 // of the charges, those that are never refunded
 	failures           int64 // calls of Withdraw, allowed or not
 }
@@ -222,11 +228,14 @@ func (h *history) successesFrom(from time.Duration, to int) (n int64) {
 	return n
 }
 
+// net returns the left side of the law.
+func (m moment) net() int64 { return m.charges - m.refunds - m.helped }
+
 // requireLaw looks at every interval that begins and ends with a charge. A
 // longer one with the same charges is allowed more.
 func (h *history) requireLaw(t *testing.T) {
 	t.Helper()
-	h.requireWithin(t, 0, func(m moment) int64 { return m.charges - m.refunds })
+	h.requireWithin(t, 0, moment.net)
 }
 
 // requireWithin looks at every interval, and at some time before it.
@@ -237,13 +246,17 @@ func (h *history) requireWithin(t *testing.T, before time.Duration, count func(m
 		if first.charges == 0 {
 			continue
 		}
-		var net int64
+		var net, helped int64
+		for j := i - 1; j >= 0 && h.moments[j].at > first.at-before; j-- {
+			helped += h.moments[j].helped
+		}
 		successes := h.successesFrom(first.at-before, i-1)
 		for _, last := range h.moments[i:] {
 			successes += last.successes
+			helped += last.helped
 			net += count(last)
 			length := int64(before+last.at-first.at) + 1 // exact to a nanosecond
-			most := h.num*successes*window + h.burst*h.den*(window+length)
+			most := h.num*successes*window + h.burst*h.den*(window+length) + helped*h.den*window
 			if net*h.den*window > most {
 				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes,
 					first.at, last.at)
@@ -266,7 +279,7 @@ func (h *history) requireOutageLaw(t *testing.T) {
 			if last.successes > 0 {
 				break
 			}
-			if net += last.charges - last.refunds; net*h.den > h.num*successes+h.burst*h.den {
+			if net += last.net(); net*h.den > h.num*successes+h.burst*h.den {
 				require.Failf(t, "too many", "%d for %d successes from %v to %v", net, successes,
 					first.at, last.at)
 			}
@@ -325,9 +338,17 @@ func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *h
 			case age < latest/2 && r.IntN(4) > 0:
 				return false
 			}
-			now.refunds += int64(o.charges)
+			if r.IntN(2) == 0 {
+				now.refunds += int64(o.charges)
+				for range o.charges {
+					go b.Refund(budgetOrigin)
+				}
+				return true
+			}
+			now.helped += int64(o.charges)
+			now.successes += int64(o.charges)
 			for range o.charges {
-				go b.Refund(budgetOrigin)
+				go b.Deposit(budgetOrigin, true)
 			}
 			return true
 		})
