@@ -19,7 +19,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 const (
@@ -107,14 +107,14 @@ func TestConflictWithPolicysKey(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy, req := retrytest.RetryEvery(0),
-				retrytest.Request(t, "POST", "http://a.test/", "body")
+			policy, req := testutil.RetryEvery(0),
+				testutil.Request(t, "POST", "http://a.test/", "body")
 			set(&policy, req)
-			base := retrytest.Play(s409, s201)
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			base := testutil.Play(s409, s201)
+			resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(req)
 			require.NoError(t, err)
-			retrytest.ReadBody(t, resp)
+			testutil.ReadBody(t, resp)
 			assert.Equal(t, 201, resp.StatusCode)
 		})
 	}
@@ -214,19 +214,19 @@ func TestOutcomeString(t *testing.T) {
 
 // An Outcome out of range counts as Final.
 func TestClassifyOutOfRange(t *testing.T) {
-	policy := retrytest.RetryEvery(0)
+	policy := testutil.RetryEvery(0)
 	policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return 7 }
-	base := retrytest.Play(s503)
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
+	base := testutil.Play(s503)
+	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 	require.NoError(t, err)
-	retrytest.ReadBody(t, resp)
+	testutil.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 1)
 }
 
 // Policy.Classify gets the response. The caller can still read its body
 // afterward.
 func TestClassifySeesTheResponse(t *testing.T) {
-	policy := retrytest.RetryEvery(0)
+	policy := testutil.RetryEvery(0)
 	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 		assert.NoError(t, err)
 		if bytes.Equal([]byte(resp.Header.Get("X-State")), []byte("warming up")) {
@@ -234,11 +234,11 @@ func TestClassifySeesTheResponse(t *testing.T) {
 		}
 		return httpretry.Classify(req, resp, err)
 	}
-	base := retrytest.Play(retrytest.Status(200, "X-State", "warming up"), s200)
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "text"))
+	base := testutil.Play(testutil.Status(200, "X-State", "warming up"), s200)
+	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(testutil.Request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
-	assert.Equal(t, "body of 200", retrytest.ReadBody(t, resp))
+	assert.Equal(t, "body of 200", testutil.ReadBody(t, resp))
 	assert.Len(t, base.Attempts(), 2)
 }
 
@@ -258,10 +258,10 @@ func TestErrorWithOutcome(t *testing.T) {
 		"itself":  func(err error) error { return err },
 		"wrapped": func(err error) error { return fmt.Errorf("layer: %w", err) },
 		"joined with a reset": func(err error) error {
-			return errors.Join(retrytest.ErrReset, err)
+			return errors.Join(testutil.ErrReset, err)
 		},
 		"joined with a refusal": func(err error) error {
-			return errors.Join(retrytest.ErrRefused, err)
+			return errors.Join(testutil.ErrRefused, err)
 		},
 		"joined with a cancel": func(err error) error { return errors.Join(context.Canceled, err) },
 	}
@@ -280,10 +280,10 @@ func TestErrorWithOutcome(t *testing.T) {
 				err := wrap(outcomeError{tt.outcome})
 				assert.Equal(t, tt.outcome, httpretry.Classify(nil, nil, err))
 				for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
-					base, events := retrytest.Play(retrytest.Fails(err)), new(retrytest.Record)
-					_, got := retrytest.New(t, httpretry.Config{
-						Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).
-						RoundTrip(retrytest.Request(t, method, "http://a.test/", "text"))
+					base, events := testutil.Play(testutil.Fails(err)), new(testutil.Record)
+					_, got := testutil.New(t, httpretry.Config{
+						Base: base, Policy: testutil.RetryEvery(0), Observe: events.Observe}).
+						RoundTrip(testutil.Request(t, method, "http://a.test/", "text"))
 					require.ErrorIs(t, got, outcomeError{tt.outcome})
 					assert.Len(t, base.Attempts(), want, method)
 					if method == "POST" {
@@ -304,7 +304,7 @@ func TestClassifyGetsTheRequest(t *testing.T) {
 		err                error
 	}
 	var got []seen
-	policy := retrytest.RetryEvery(0)
+	policy := testutil.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
 	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 		s := seen{path: req.URL.Path, key: req.Header.Get("Idempotency-Key"),
@@ -315,11 +315,11 @@ func TestClassifyGetsTheRequest(t *testing.T) {
 		got = append(got, s)
 		return httpretry.Classify(req, resp, err)
 	}
-	base := retrytest.Play(s409, retrytest.Fails(io.EOF), s201)
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(retrytest.Request(t, "POST", "http://a.test/orders", "text"))
+	base := testutil.Play(s409, testutil.Fails(io.EOF), s201)
+	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(testutil.Request(t, "POST", "http://a.test/orders", "text"))
 	require.NoError(t, err)
-	retrytest.ReadBody(t, resp)
+	testutil.ReadBody(t, resp)
 	assert.Equal(t, []seen{
 		{"/orders", "k", "", 409, nil},
 		{"/orders", "k", "1", 0, io.EOF},
@@ -329,7 +329,7 @@ func TestClassifyGetsTheRequest(t *testing.T) {
 
 // A Classify may decide by the method or the path of the request.
 func TestClassifyByRequest(t *testing.T) {
-	policy := retrytest.RetryEvery(0)
+	policy := testutil.RetryEvery(0)
 	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 		if req.URL.Path == "/eventually" && resp != nil && resp.StatusCode == 404 {
 			return httpretry.Transient
@@ -337,11 +337,11 @@ func TestClassifyByRequest(t *testing.T) {
 		return httpretry.Classify(req, resp, err)
 	}
 	for path, want := range map[string]int{"/eventually": 5, "/": 1} {
-		base := retrytest.Play(s404)
-		resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(retrytest.Request(t, "GET", "http://a.test"+path, ""))
+		base := testutil.Play(s404)
+		resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(testutil.Request(t, "GET", "http://a.test"+path, ""))
 		require.NoError(t, err)
-		retrytest.ReadBody(t, resp)
+		testutil.ReadBody(t, resp)
 		assert.Len(t, base.Attempts(), want, path)
 	}
 }

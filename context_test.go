@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // A request of WithoutRetries is sent once, whatever its outcome, and keeps the
 // rest of its host's policy.
 func TestWithoutRetries(t *testing.T) {
-	for name, step := range map[string]retrytest.Step{
+	for name, step := range map[string]testutil.Step{
 		"503":     s503,
 		"425":     s425,
 		"reset":   reset,
@@ -28,12 +28,12 @@ func TestWithoutRetries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base, events := retrytest.Play(step), new(retrytest.Record)
-				policy := retrytest.RetryEvery(time.Second)
+				base, events := testutil.Play(step), new(testutil.Record)
+				policy := testutil.RetryEvery(time.Second)
 				policy.AttemptTimeout = time.Minute
 				policy.IdempotencyHeader = "X-Key"
 				policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
-				transport := retrytest.New(t, httpretry.Config{
+				transport := testutil.New(t, httpretry.Config{
 					Base:     base,
 					Policy:   httpretry.Policy{MaxAttempts: 9},
 					Policies: map[string]httpretry.Policy{"a.test": policy},
@@ -42,13 +42,13 @@ func TestWithoutRetries(t *testing.T) {
 				ctx := httpretry.WithoutRetries(t.Context())
 				start := time.Now()
 				resp, err := transport.RoundTrip(
-					retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+					testutil.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				if step.Status == 0 || step.Takes > 0 {
 					require.Error(t, err)
 				} else {
 					require.NoError(t, err)
 					assert.Equal(t, fmt.Sprintf("body of %d", step.Status),
-						retrytest.ReadBody(t, resp))
+						testutil.ReadBody(t, resp))
 				}
 				assert.Equal(t, min(step.Takes, time.Minute), time.Since(start),
 					"the policy's timeout")
@@ -64,7 +64,7 @@ func TestWithoutRetries(t *testing.T) {
 // WithoutRetries, WithPolicy and WithIdempotent can be combined in any order.
 // None of them changes a context that it was derived from.
 func TestContextsCombine(t *testing.T) {
-	three := retrytest.RetryEvery(0)
+	three := testutil.RetryEvery(0)
 	three.MaxAttempts = 3
 	withPolicy := func(ctx context.Context) context.Context {
 		return httpretry.WithPolicy(ctx, three)
@@ -91,13 +91,13 @@ func TestContextsCombine(t *testing.T) {
 				ctxs = append(ctxs, derive(ctxs[len(ctxs)-1]))
 			}
 			send := func(ctx context.Context) int {
-				base := retrytest.Play(s503)
-				resp, err := retrytest.New(t,
-					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+				base := testutil.Play(s503)
+				resp, err := testutil.New(t,
+					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
 					RoundTrip(
-						retrytest.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+						testutil.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				require.NoError(t, err)
-				retrytest.ReadBody(t, resp)
+				testutil.ReadBody(t, resp)
 				return len(base.Attempts())
 			}
 			assert.Equal(t, tt.attempts, send(ctxs[len(ctxs)-1]))
@@ -137,20 +137,20 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/body %q", name, body), func(t *testing.T) {
 				tt.in(t.Context(), func(ctx context.Context) {
 					var attempt context.Context
-					script := retrytest.Play(retrytest.Status(503, "X-Should-Retry", "false"))
-					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					script := testutil.Play(testutil.Status(503, "X-Should-Retry", "false"))
+					base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						attempt = context.WithoutCancel(req.Context())
 						return script.RoundTrip(req)
 					})
-					req := retrytest.Request(t, "PUT", "http://a.test/", "").WithContext(ctx)
+					req := testutil.Request(t, "PUT", "http://a.test/", "").WithContext(ctx)
 					if body != "" {
-						req.Body = retrytest.Counted(body)
+						req.Body = testutil.Counted(body)
 					}
 					// With an attempt header, Middleware causes a copy.
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).
+					resp, err := testutil.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).
 						RoundTrip(req)
 					require.NoError(t, err)
-					retrytest.ReadBody(t, resp)
+					testutil.ReadBody(t, resp)
 					for place, ctx := range map[string]context.Context{
 						"attempt": attempt, "response": resp.Request.Context()} {
 						call := outboundCall{
@@ -167,7 +167,7 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 // WithIdempotent also applies to requests that a layer in Base sends in the
 // context of an attempt. They need no key.
 func TestWithIdempotentCoversLayers(t *testing.T) {
-	policy := retrytest.RetryEvery(0)
+	policy := testutil.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
 	for name, tt := range map[string]struct {
 		ctx  context.Context
@@ -177,21 +177,21 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 		"unmarked": {t.Context(), []string{"k"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tokens := retrytest.Play(s200)
-			inner := retrytest.New(t, httpretry.Config{Base: tokens, Policy: policy})
-			script := retrytest.Play(s503, s200)
-			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			tokens := testutil.Play(s200)
+			inner := testutil.New(t, httpretry.Config{Base: tokens, Policy: policy})
+			script := testutil.Play(s503, s200)
+			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				token, err := inner.RoundTrip(
-					retrytest.Request(t, "POST", "http://b.test/token", "").
+					testutil.Request(t, "POST", "http://b.test/token", "").
 						WithContext(req.Context()))
 				require.NoError(t, err)
-				retrytest.ReadBody(t, token)
+				testutil.ReadBody(t, token)
 				return script.RoundTrip(req)
 			})
-			resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(newGet(t).WithContext(tt.ctx))
 			require.NoError(t, err)
-			retrytest.ReadBody(t, resp)
+			testutil.ReadBody(t, resp)
 			require.Len(t, tokens.Attempts(), 2)
 			for _, sent := range tokens.Attempts() {
 				assert.Equal(t, tt.want, sent.Header["Idempotency-Key"])
@@ -201,12 +201,12 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 }
 
 func TestResult(t *testing.T) {
-	withTimeout := retrytest.RetryEvery(0)
+	withTimeout := testutil.RetryEvery(0)
 	withTimeout.AttemptTimeout = time.Hour
-	short := retrytest.RetryEvery(0)
+	short := testutil.RetryEvery(0)
 	short.MaxAttempts = 2
-	broke := retrytest.RetryEvery(0)
-	broke.Budget = retrytest.UsedUp{}
+	broke := testutil.RetryEvery(0)
+	broke.Budget = testutil.UsedUp{}
 	for _, tt := range []struct {
 		name     string
 		method   string
@@ -215,33 +215,33 @@ func TestResult(t *testing.T) {
 		attempts int
 		reason   httpretry.Reason
 	}{
-		{"success", "GET", retrytest.RetryEvery(0), script{s200}, 1, httpretry.ReasonSuccess},
+		{"success", "GET", testutil.RetryEvery(0), script{s200}, 1, httpretry.ReasonSuccess},
 		{"success of a copy", "GET", withTimeout, script{s200}, 1, httpretry.ReasonSuccess},
-		{"success of a POST", "POST", retrytest.RetryEvery(0), script{s200}, 1,
+		{"success of a POST", "POST", testutil.RetryEvery(0), script{s200}, 1,
 			httpretry.ReasonSuccess},
-		{"failure", "GET", retrytest.RetryEvery(0), script{s404}, 1, httpretry.ReasonPermanent},
-		{"bad request", "GET", retrytest.RetryEvery(0), script{s503, s400}, 2,
+		{"failure", "GET", testutil.RetryEvery(0), script{s404}, 1, httpretry.ReasonPermanent},
+		{"bad request", "GET", testutil.RetryEvery(0), script{s503, s400}, 2,
 			httpretry.ReasonPermanent},
 		{"failure of a copy", "GET", withTimeout, script{s404}, 1, httpretry.ReasonPermanent},
-		{"success of a retry", "GET", retrytest.RetryEvery(0), script{s503, reset, s200}, 3,
+		{"success of a retry", "GET", testutil.RetryEvery(0), script{s503, reset, s200}, 3,
 			httpretry.ReasonSuccess},
-		{"failure of a retry", "GET", retrytest.RetryEvery(0), script{s503, s404}, 2,
+		{"failure of a retry", "GET", testutil.RetryEvery(0), script{s503, s404}, 2,
 			httpretry.ReasonPermanent},
 		{"attempts", "GET", short, script{s503}, 2, httpretry.ReasonAttempts},
-		{"not idempotent", "POST", retrytest.RetryEvery(0), script{s503}, 1,
+		{"not idempotent", "POST", testutil.RetryEvery(0), script{s503}, 1,
 			httpretry.ReasonNotIdempotent},
-		{"server asks not to retry", "GET", retrytest.RetryEvery(0), script{
-			retrytest.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
-		{"Retry-After", "GET", retrytest.RetryEvery(0),
-			script{retrytest.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
+		{"server asks not to retry", "GET", testutil.RetryEvery(0), script{
+			testutil.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
+		{"Retry-After", "GET", testutil.RetryEvery(0),
+			script{testutil.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
 		{"budget", "GET", broke, script{s503}, 1, httpretry.ReasonBudget},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cfg := httpretry.Config{Base: retrytest.Play(tt.steps...), Policy: tt.policy}
-			req := retrytest.Request(t, tt.method, "http://a.test/", "")
-			resp, err := retrytest.New(t, cfg).RoundTrip(req)
+			cfg := httpretry.Config{Base: testutil.Play(tt.steps...), Policy: tt.policy}
+			req := testutil.Request(t, tt.method, "http://a.test/", "")
+			resp, err := testutil.New(t, cfg).RoundTrip(req)
 			require.NoError(t, err)
-			retrytest.ReadBody(t, resp)
+			testutil.ReadBody(t, resp)
 			attempts, reason := httpretry.Result(resp)
 			assert.Equal(t, tt.attempts, attempts)
 			assert.Equal(t, tt.reason, reason)
@@ -271,21 +271,21 @@ func TestResultOfOtherResponses(t *testing.T) {
 // For a layer in Base, the request of a response has not ended, so Result has
 // the status only.
 func TestResultBelow(t *testing.T) {
-	script := retrytest.Play(s503, s503, s200)
+	script := testutil.Play(s503, s503, s200)
 	var reasons []httpretry.Reason
-	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := script.RoundTrip(req)
 		attempts, reason := httpretry.Result(resp)
 		assert.Equal(t, 1, attempts)
 		reasons = append(reasons, reason)
 		return resp, err
 	})
-	policy := retrytest.RetryEvery(0)
+	policy := testutil.RetryEvery(0)
 	policy.AttemptTimeout = time.Hour // a copy even of the first attempt
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
 		RoundTrip(newGet(t))
 	require.NoError(t, err)
-	retrytest.ReadBody(t, resp)
+	testutil.ReadBody(t, resp)
 	assert.Equal(t, []httpretry.Reason{
 		httpretry.ReasonPermanent, httpretry.ReasonPermanent, httpretry.ReasonSuccess}, reasons)
 }
@@ -293,14 +293,14 @@ func TestResultBelow(t *testing.T) {
 // The context of a response's request may be used for another request, whose
 // attempts and reason are its own. It is not sent on behalf of the first one.
 func TestResultOfNextRequest(t *testing.T) {
-	base := retrytest.Play(s503, s200, s503, s404)
-	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+	base := testutil.Play(s503, s200, s503, s404)
+	transport := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
 	first, err := transport.RoundTrip(newGet(t))
 	require.NoError(t, err)
-	retrytest.ReadBody(t, first)
+	testutil.ReadBody(t, first)
 	second, err := transport.RoundTrip(newGet(t).WithContext(first.Request.Context()))
 	require.NoError(t, err)
-	retrytest.ReadBody(t, second)
+	testutil.ReadBody(t, second)
 
 	attempts, reason := httpretry.Result(first)
 	assert.Equal(t, 2, attempts)
@@ -317,7 +317,7 @@ func TestResultOfNextRequest(t *testing.T) {
 // own, even if it is sent in a context that was derived from that of a
 // response.
 func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
-	withTimeout := retrytest.RetryEvery(0)
+	withTimeout := testutil.RetryEvery(0)
 	withTimeout.AttemptTimeout = time.Hour
 	for name, derive := range map[string]func(context.Context) context.Context{
 		"itself": func(ctx context.Context) context.Context { return ctx },
@@ -332,16 +332,16 @@ func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
 		for status, want := range map[int]httpretry.Reason{
 			200: httpretry.ReasonSuccess, 404: httpretry.ReasonPermanent} {
 			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
-				base := retrytest.Play(s503, s503, s404, retrytest.Status(status))
-				transport := retrytest.New(t,
-					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				base := testutil.Play(s503, s503, s404, testutil.Status(status))
+				transport := testutil.New(t,
+					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
 				first, err := transport.RoundTrip(newGet(t))
 				require.NoError(t, err)
-				retrytest.ReadBody(t, first)
+				testutil.ReadBody(t, first)
 				ctx := derive(first.Request.Context())
 				second, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
-				retrytest.ReadBody(t, second)
+				testutil.ReadBody(t, second)
 				assert.Len(t, base.Attempts(), 4)
 
 				attempts, reason := httpretry.Result(second)
@@ -374,11 +374,11 @@ func TestResultAfterRedirect(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	client := &http.Client{
-		Transport: retrytest.New(t,
-			httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)})}
+		Transport: testutil.New(t,
+			httpretry.Config{Base: srv.Client().Transport, Policy: testutil.RetryEvery(0)})}
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
-	retrytest.ReadBody(t, resp)
+	testutil.ReadBody(t, resp)
 	attempts, reason := httpretry.Result(resp)
 	assert.Equal(t, 2, attempts)
 	assert.Equal(t, httpretry.ReasonSuccess, reason)
@@ -386,16 +386,16 @@ func TestResultAfterRedirect(t *testing.T) {
 
 // Result works for a response whose request the layer in Base has replaced.
 func TestResultOfALayer(t *testing.T) {
-	inner := retrytest.Play(s503, s200)
-	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	inner := testutil.Play(s503, s200)
+	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		own := req.Clone(req.Context())
 		own.URL.Path = "/final"
 		return inner.RoundTrip(own)
 	})
-	resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
 		RoundTrip(newGet(t))
 	require.NoError(t, err)
-	retrytest.ReadBody(t, resp)
+	testutil.ReadBody(t, resp)
 	assert.Equal(t, "/final", resp.Request.URL.Path)
 	attempts, reason := httpretry.Result(resp)
 	assert.Equal(t, 2, attempts)
@@ -406,33 +406,33 @@ func TestResultOfALayer(t *testing.T) {
 // own. Result returns how the request ended, whether or not the first attempt
 // was a copy already. The layer's values and policy stay in the context.
 func TestResultOfACloningLayer(t *testing.T) {
-	own := retrytest.RetryEvery(0)
+	own := testutil.RetryEvery(0)
 	own.MaxAttempts = 2
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		for _, tt := range []struct {
 			name     string
 			change   func(*httpretry.Policy)
-			step     retrytest.Step
+			step     testutil.Step
 			attempts int
 			reason   httpretry.Reason
 		}{
 			{"success", func(*httpretry.Policy) {}, s200, 1, httpretry.ReasonSuccess},
 			{"failure", func(*httpretry.Policy) {}, s404, 1, httpretry.ReasonPermanent},
-			{"budget", func(p *httpretry.Policy) { p.Budget = retrytest.UsedUp{} }, s503, 1,
+			{"budget", func(p *httpretry.Policy) { p.Budget = testutil.UsedUp{} }, s503, 1,
 				httpretry.ReasonBudget},
 			{"attempts", func(p *httpretry.Policy) { p.MaxAttempts = 1 }, s503, 1,
 				httpretry.ReasonAttempts},
 			{"Retry-After", func(*httpretry.Policy) {},
-				retrytest.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
+				testutil.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
 			{"retries", func(p *httpretry.Policy) { p.MaxAttempts = 3 }, s503, 3,
 				httpretry.ReasonAttempts},
 		} {
 			t.Run(fmt.Sprintf("%s/timeout %v", tt.name, timeout), func(t *testing.T) {
-				policy := retrytest.RetryEvery(0)
+				policy := testutil.RetryEvery(0)
 				policy.AttemptTimeout = timeout
 				tt.change(&policy)
-				inner := retrytest.Play(tt.step)
-				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				inner := testutil.Play(tt.step)
+				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					ctx := httpretry.WithPolicy(
 						context.WithValue(req.Context(), derivedKey{}, "span"), own)
 					sent := req.Clone(ctx)
@@ -442,10 +442,10 @@ func TestResultOfACloningLayer(t *testing.T) {
 				})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+				resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
 					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
-				retrytest.ReadBody(t, resp)
+				testutil.ReadBody(t, resp)
 				attempts, reason := httpretry.Result(resp)
 				assert.Equal(t, []any{tt.attempts, tt.reason}, []any{attempts, reason})
 				got := resp.Request.Context()
@@ -453,11 +453,11 @@ func TestResultOfACloningLayer(t *testing.T) {
 				assert.Equal(t, "span", got.Value(derivedKey{}))
 				require.NoError(t, got.Err())
 
-				next := retrytest.Play(s503)
-				second, err := retrytest.New(t, httpretry.Config{Base: next}).
+				next := testutil.Play(s503)
+				second, err := testutil.New(t, httpretry.Config{Base: next}).
 					RoundTrip(newGet(t).WithContext(got))
 				require.NoError(t, err)
-				retrytest.ReadBody(t, second)
+				testutil.ReadBody(t, second)
 				assert.Len(t, next.Attempts(), 2, "the layer's policy")
 				cancel()
 				assert.ErrorIs(t, got.Err(), context.Canceled)
@@ -469,7 +469,7 @@ func TestResultOfACloningLayer(t *testing.T) {
 // Result returns how a request ended even if a nested RetryTransport is between
 // a layer that clones requests and the transport that ended the request.
 func TestResultOfACloningLayerBelowTwo(t *testing.T) {
-	timeout := retrytest.RetryEvery(0)
+	timeout := testutil.RetryEvery(0)
 	timeout.AttemptTimeout = time.Hour
 	for name, derive := range map[string]func(context.Context) context.Context{
 		"same context": func(ctx context.Context) context.Context { return ctx },
@@ -478,23 +478,23 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 		},
 	} {
 		for inner, policy := range map[string]httpretry.Policy{
-			"": retrytest.RetryEvery(0), "timeout": timeout} {
+			"": testutil.RetryEvery(0), "timeout": timeout} {
 			for _, steps := range []script{
 				{s200},
 				{s503, s200},
 				{s503},
 			} {
 				t.Run(fmt.Sprintf("%s/%s/%d steps", name, inner, len(steps)), func(t *testing.T) {
-					script := retrytest.Play(steps...)
-					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					script := testutil.Play(steps...)
+					base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						return script.RoundTrip(req.Clone(derive(req.Context())))
 					})
-					below := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
-					resp, err := retrytest.New(t,
-						httpretry.Config{Base: below, Policy: retrytest.RetryEvery(0)}).
+					below := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+					resp, err := testutil.New(t,
+						httpretry.Config{Base: below, Policy: testutil.RetryEvery(0)}).
 						RoundTrip(newGet(t))
 					require.NoError(t, err)
-					retrytest.ReadBody(t, resp)
+					testutil.ReadBody(t, resp)
 					want := httpretry.ReasonSuccess
 					if resp.StatusCode != 200 {
 						want = httpretry.ReasonAttempts
@@ -524,10 +524,10 @@ func TestResultOfACloningLayerAfterAResume(t *testing.T) {
 				1: httpretry.ReasonSuccess, 3: httpretry.ReasonAttempts} {
 				t.Run(fmt.Sprintf("%s/%s/%d cuts", name, kind, cuts), func(t *testing.T) {
 					o := newOrigin(1000, []int{10, 10, 10}[:cuts]...)
-					base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						return o.RoundTrip(req.Clone(derive(req.Context())))
 					})
-					resp := get(t, retrytest.New(t, httpretry.Config{Base: base, Policy: policy}))
+					resp := get(t, testutil.New(t, httpretry.Config{Base: base, Policy: policy}))
 					attempts, reason := httpretry.Result(resp)
 					assert.Equal(t, []any{1, httpretry.ReasonSuccess}, []any{attempts, reason})
 					_, err := readAll(t, o, resp)

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -83,11 +83,11 @@ func TestLogEvents(t *testing.T) {
 					"reason=not_idempotent\n"},
 		} {
 			out.Reset()
-			resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(tt.steps...),
-				Policy: retrytest.RetryEvery(time.Second), Observe: httpretry.LogEvents(logger)}).
-				RoundTrip(retrytest.Request(t, tt.method, "http://a.test/path", ""))
+			resp, err := testutil.New(t, httpretry.Config{Base: testutil.Play(tt.steps...),
+				Policy: testutil.RetryEvery(time.Second), Observe: httpretry.LogEvents(logger)}).
+				RoundTrip(testutil.Request(t, tt.method, "http://a.test/path", ""))
 			if err == nil {
-				retrytest.ReadBody(t, resp)
+				testutil.ReadBody(t, resp)
 			}
 			assert.Equal(t, tt.want, out.String())
 		}
@@ -139,9 +139,9 @@ func TestLogEventsContext(t *testing.T) {
 	type key struct{}
 	handler := &contextHandler{Handler: slog.DiscardHandler}
 	ctx := context.WithValue(t.Context(), key{}, "span")
-	_, err := retrytest.New(t, httpretry.Config{
-		Base:    retrytest.Play(reset),
-		Policy:  retrytest.RetryEvery(0),
+	_, err := testutil.New(t, httpretry.Config{
+		Base:    testutil.Play(reset),
+		Policy:  testutil.RetryEvery(0),
 		Observe: httpretry.LogEvents(slog.New(handler)),
 	}).RoundTrip(newGet(t).WithContext(ctx))
 	require.Error(t, err)
@@ -175,19 +175,19 @@ func TestLogEventsDefaults(t *testing.T) {
 func TestNoSecrets(t *testing.T) {
 	const secret = "hunter2"
 	logger, out := newLogger()
-	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("proxy says: \x1b[31mgo away\r\nlevel=ERROR\u2028msg=forged")
 	})
 	for _, method := range []string{"GET", "POST", "EVIL\nMETHOD"} {
-		req := retrytest.Request(t, "GET",
+		req := testutil.Request(t, "GET",
 			"http://"+secret+":"+secret+"@a.test/path?token="+secret+"#"+secret, "")
 		req.Method = method
 		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
 			req.Header.Set(name, secret)
 		}
-		policy := retrytest.RetryEvery(0)
+		policy := testutil.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return secret }
-		_, err := retrytest.New(t, httpretry.Config{
+		_, err := testutil.New(t, httpretry.Config{
 			Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
 		require.Error(t, err)
 		assert.NotContains(t, err.Error(), secret)
@@ -208,8 +208,8 @@ func TestNoSecrets(t *testing.T) {
 func TestEventResponse(t *testing.T) {
 	var statuses []int
 	cfg := httpretry.Config{
-		Base:   retrytest.Play(s503, reset, s200),
-		Policy: retrytest.RetryEvery(0),
+		Base:   testutil.Play(s503, reset, s200),
+		Policy: testutil.RetryEvery(0),
 		Observe: func(_ context.Context, e httpretry.Event) {
 			if e.Response != nil {
 				statuses = append(statuses, e.Response.StatusCode)
@@ -218,7 +218,7 @@ func TestEventResponse(t *testing.T) {
 			}
 		},
 	}
-	resp, err := retrytest.New(t, cfg).RoundTrip(newGet(t))
+	resp, err := testutil.New(t, cfg).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -229,13 +229,13 @@ func TestEventResponse(t *testing.T) {
 
 // An observer gets the request's own context, not that of an attempt.
 func TestObserveContext(t *testing.T) {
-	policy := retrytest.RetryEvery(0)
+	policy := testutil.RetryEvery(0)
 	policy.AttemptTimeout = time.Hour
 	req, events := newGet(t), 0
 	type key struct{}
 	req = req.WithContext(context.WithValue(t.Context(), key{}, "value"))
-	resp, err := retrytest.New(t, httpretry.Config{
-		Base:   retrytest.Play(s503, s200),
+	resp, err := testutil.New(t, httpretry.Config{
+		Base:   testutil.Play(s503, s200),
 		Policy: policy,
 		Observe: func(ctx context.Context, e httpretry.Event) {
 			assert.Equal(t, req.Context(), ctx)
@@ -243,7 +243,7 @@ func TestObserveContext(t *testing.T) {
 		},
 	}).RoundTrip(req)
 	require.NoError(t, err)
-	retrytest.ReadBody(t, resp)
+	testutil.ReadBody(t, resp)
 	assert.Equal(t, 2, events)
 }
 
@@ -270,7 +270,7 @@ func TestEventOfAWait(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			playScene(t, retrytest.RetryEvery(time.Minute), func(s *scene) {
+			playScene(t, testutil.RetryEvery(time.Minute), func(s *scene) {
 				ctx, cancel := context.WithCancelCause(s.Context())
 				defer cancel(nil)
 				time.AfterFunc(time.Second, func() { tt.end(s, cancel) })
@@ -305,13 +305,13 @@ func TestNoEventBeforeTheFirstAttempt(t *testing.T) {
 		"Request.Cancel": {ctx: t.Context(), cancel: closed, text: "request canceled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base, events := retrytest.Play(s200), new(retrytest.Record)
+			base, events := testutil.Play(s200), new(testutil.Record)
 			policy := httpretry.Policy{
 				NewIdempotencyKey: func(*http.Request) string { return tt.key }}
-			req := retrytest.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
+			req := testutil.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
 			//lint:ignore SA1019 http.Client sets it
 			req.Cancel = tt.cancel
-			_, err := retrytest.New(t, httpretry.Config{
+			_, err := testutil.New(t, httpretry.Config{
 				Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 			require.ErrorContains(t, err, tt.text)
 			assert.Empty(t, base.Attempts())
@@ -327,17 +327,17 @@ func TestElapsedOfAnOldTransport(t *testing.T) {
 		for _, observed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("MaxElapsed=%v/observed=%t", limit, observed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					base, events := retrytest.Play(s503), new(retrytest.Record)
-					cfg := httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Second)}
+					base, events := testutil.Play(s503), new(testutil.Record)
+					cfg := httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Second)}
 					cfg.Policy.MaxElapsed = limit
 					if observed {
 						cfg.Observe = events.Observe
 					}
-					transport := retrytest.New(t, cfg)
+					transport := testutil.New(t, cfg)
 					time.Sleep(time.Hour)
 					resp, err := transport.RoundTrip(newGet(t))
 					require.NoError(t, err)
-					retrytest.ReadBody(t, resp)
+					testutil.ReadBody(t, resp)
 					assert.Len(t, base.Attempts(),
 						map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
 					for i, e := range events.Events {
@@ -353,28 +353,28 @@ func TestElapsedOfAnOldTransport(t *testing.T) {
 // before a first attempt, and until a cancel. The base takes no time, so the
 // sum is the time that a request took.
 func TestWaited(t *testing.T) {
-	patient := retrytest.RetryEvery(time.Second)
+	patient := testutil.RetryEvery(time.Second)
 	patient.Cooldown = httpretry.CooldownWait
-	playScene(t, retrytest.RetryEvery(time.Second), func(s *scene) {
+	playScene(t, testutil.RetryEvery(time.Second), func(s *scene) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		took := map[string]time.Duration{} // by path
 		send := func(
-			path string, p httpretry.Policy, limit time.Duration, steps ...retrytest.Step,
+			path string, p httpretry.Policy, limit time.Duration, steps ...testutil.Step,
 		) {
 			wg.Go(func() {
 				begun := time.Now()
 				ctx, cancel := context.WithCancel(httpretry.WithPolicy(s.Context(), p))
 				defer cancel()
 				time.AfterFunc(limit, cancel)
-				req := retrytest.Request(s, "GET", "http://a.test"+path, "").WithContext(ctx)
+				req := testutil.Request(s, "GET", "http://a.test"+path, "").WithContext(ctx)
 				_ = s.do(req, steps...) // its end shows in the events
 				mu.Lock()
 				defer mu.Unlock()
 				took[path] = time.Since(begun)
 			})
 		}
-		retries := retrytest.RetryEvery(time.Second)
+		retries := testutil.RetryEvery(time.Second)
 		send("/extended", retries, time.Hour, s503, s200)
 		time.Sleep(500 * time.Millisecond)
 		send("/asks", retries, time.Hour, asksFor(8), s200)
@@ -430,10 +430,10 @@ func TestWaitedOfResumes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// The second part is long enough to start the attempts over.
 				o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(),
-					new(retrytest.Record)
+					new(testutil.Record)
 				policy.Backoff = strategies.Constant{Wait: 3 * time.Second}
 				resp := get(t,
-					retrytest.New(t,
+					testutil.New(t,
 						httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
 				time.Sleep(time.Minute)
 				time.AfterFunc(tt.closed, func() { assert.NoError(t, resp.Body.Close()) })
@@ -476,15 +476,15 @@ func TestBudgetIsNamed(t *testing.T) {
 		attempts := len(steps)
 		t.Run(fmt.Sprintf("%d attempts", attempts), func(t *testing.T) {
 			logger, out := newLogger()
-			policy := retrytest.RetryEvery(0)
+			policy := testutil.RetryEvery(0)
 			policy.MaxAttempts, policy.Budget = 10, &httpretry.HostBudget{Burst: attempts - 1}
 			if attempts == 1 {
-				policy.Budget = retrytest.UsedUp{}
+				policy.Budget = testutil.UsedUp{}
 			}
-			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...),
+			_, err := testutil.New(t, httpretry.Config{Base: testutil.Play(steps...),
 				Policy: policy, Observe: httpretry.LogEvents(logger)}).
 				RoundTrip(newGet(t))
-			require.ErrorIs(t, err, retrytest.ErrReset)
+			require.ErrorIs(t, err, testutil.ErrReset)
 			require.ErrorContains(t, err,
 				"(budget_exhausted; Policy.Budget refused a retry to this host)")
 			var all *httpretry.Error
@@ -496,13 +496,13 @@ func TestBudgetIsNamed(t *testing.T) {
 	}
 	t.Run("response", func(t *testing.T) {
 		logger, out := newLogger()
-		policy := retrytest.RetryEvery(0)
-		policy.Budget = retrytest.UsedUp{}
-		resp, err := retrytest.New(t, httpretry.Config{
-			Base: retrytest.Play(s503), Policy: policy, Observe: httpretry.LogEvents(logger)}).
+		policy := testutil.RetryEvery(0)
+		policy.Budget = testutil.UsedUp{}
+		resp, err := testutil.New(t, httpretry.Config{
+			Base: testutil.Play(s503), Policy: policy, Observe: httpretry.LogEvents(logger)}).
 			RoundTrip(newGet(t))
 		require.NoError(t, err)
-		retrytest.ReadBody(t, resp)
+		testutil.ReadBody(t, resp)
 		assert.Contains(t, out.String(),
 			`status=503 hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
 	})
@@ -513,21 +513,21 @@ func TestBudgetIsNamed(t *testing.T) {
 func TestBodyIsNamed(t *testing.T) {
 	const hint = "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
 	gone := errors.New("the file is gone")
-	send := func(getBody func() (io.ReadCloser, error), steps ...retrytest.Step) (log string,
+	send := func(getBody func() (io.ReadCloser, error), steps ...testutil.Step) (log string,
 		err error) {
 		logger, out := newLogger()
-		policy := retrytest.RetryEvery(0)
+		policy := testutil.RetryEvery(0)
 		policy.ReplayBuffer = -1
-		req := retrytest.Streamed(t, "PUT", "http://a.test/", retrytest.Counted("text"))
+		req := testutil.Streamed(t, "PUT", "http://a.test/", testutil.Counted("text"))
 		req.GetBody = getBody
-		resp, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(steps...),
+		resp, err := testutil.New(t, httpretry.Config{Base: testutil.Play(steps...),
 			Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
 		if err == nil {
-			retrytest.ReadBody(t, resp)
+			testutil.ReadBody(t, resp)
 		}
 		return out.String(), err
 	}
-	unread := retrytest.Step{Status: 503, Unread: true}
+	unread := testutil.Step{Status: 503, Unread: true}
 	for attempts, steps := range map[int]script{
 		1: {reset},
 		2: {unread, reset},
@@ -537,12 +537,12 @@ func TestBodyIsNamed(t *testing.T) {
 		require.EqualError(t, err,
 			"httpretry: gave up after "+strings.Replace(text, "1 attempts", "1 attempt", 1)+
 				" (not_replayable; "+hint+"): read tcp: connection reset by peer")
-		require.ErrorIs(t, err, retrytest.ErrReset)
+		require.ErrorIs(t, err, testutil.ErrReset)
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
 		assert.Equal(t, httpretry.ReasonNotReplayable, all.Reason)
 		assert.Equal(t, attempts, all.Attempts)
-		assert.Equal(t, error(retrytest.ErrReset), all.Err)
+		assert.Equal(t, error(testutil.ErrReset), all.Err)
 		assert.Contains(t, log, `hint="`+hint+`" reason=not_replayable`)
 	}
 	log, err := send(func() (io.ReadCloser, error) { return nil, gone }, reset)
@@ -576,12 +576,12 @@ func TestErrorOfOneAttempt(t *testing.T) {
 				p.MaxElapsed = time.Millisecond
 			},
 		} {
-			policy, req, events := retrytest.RetryEvery(time.Second), retrytest.Streamed(t, "PUT",
-				"http://a.test/", retrytest.Counted("text")), new(retrytest.Record)
+			policy, req, events := testutil.RetryEvery(time.Second), testutil.Streamed(t, "PUT",
+				"http://a.test/", testutil.Counted("text")), new(testutil.Record)
 			set(req, &policy)
-			_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(reset), Policy: policy,
+			_, err := testutil.New(t, httpretry.Config{Base: testutil.Play(reset), Policy: policy,
 				Observe: events.Observe}).RoundTrip(req)
-			assert.Equal(t, error(retrytest.ErrReset), err)
+			assert.Equal(t, error(testutil.ErrReset), err)
 			assert.Equal(t, reason.String(), events.Reason().String())
 		}
 	})
@@ -590,7 +590,7 @@ func TestErrorOfOneAttempt(t *testing.T) {
 // It is also Base's own if the caller cancels later, or by a Request.Cancel,
 // which has no error that Base's could hide.
 func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
-	policy := retrytest.RetryEvery(0)
+	policy := testutil.RetryEvery(0)
 	t.Run("after the decision", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var reasons []httpretry.Reason
@@ -598,21 +598,21 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 			reasons = append(reasons, e.Reason)
 			cancel()
 		}
-		_, err := retrytest.New(t,
-			httpretry.Config{Base: retrytest.Play(reset), Policy: policy, Observe: observe}).
-			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
-		assert.Equal(t, error(retrytest.ErrReset), err)
+		_, err := testutil.New(t,
+			httpretry.Config{Base: testutil.Play(reset), Policy: policy, Observe: observe}).
+			RoundTrip(testutil.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
+		assert.Equal(t, error(testutil.ErrReset), err)
 		assert.Equal(t, []httpretry.Reason{httpretry.ReasonNotIdempotent}, reasons)
 	})
 	t.Run("by Request.Cancel", func(t *testing.T) {
-		events, canceled := new(retrytest.Record), make(chan struct{})
+		events, canceled := new(testutil.Record), make(chan struct{})
 		failure := errors.New("net/http: request canceled")
-		base := retrytest.BaseFunc(
+		base := testutil.BaseFunc(
 			func(*http.Request) (*http.Response, error) { close(canceled); return nil, failure })
 		req := newGet(t)
 		//lint:ignore SA1019 http.Client sets it
 		req.Cancel = canceled
-		_, err := retrytest.New(t,
+		_, err := testutil.New(t,
 			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 		assert.Equal(t, failure, err)
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -33,7 +33,7 @@ func TestFieldsOfPlainPolicies(t *testing.T) {
 		"MaxRetryAfter":     {time.Hour, true},
 		"AttemptTimeout":    {time.Hour, false},
 		"MaxElapsed":        {time.Hour, false},
-		"Budget":            {retrytest.UsedUp{}, false},
+		"Budget":            {testutil.UsedUp{}, false},
 		"WaitOnBudget":      {true, true},
 		"Cooldown":          {httpretry.CooldownWait, false},
 		"CooldownKey":       {func(*http.Request) string { return "" }, true},
@@ -65,20 +65,20 @@ func TestFieldsOfPlainPolicies(t *testing.T) {
 // of its context.
 func TestPlainRequestCanceledBefore(t *testing.T) {
 	sent := 0
-	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		sent++
 		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
 	})
-	transport := retrytest.New(t, httpretry.Config{Base: base})
+	transport := testutil.New(t, httpretry.Config{Base: base})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("cause")
 	cancel(cause)
 	_, err := transport.RoundTrip(
-		retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		testutil.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.ErrorIs(t, err, cause)
 
-	req := retrytest.Request(t, "GET", "http://a.test/", "")
+	req := testutil.Request(t, "GET", "http://a.test/", "")
 	canceled := make(chan struct{})
 	close(canceled)
 	//lint:ignore SA1019 http.Client sets it
@@ -90,8 +90,8 @@ func TestPlainRequestCanceledBefore(t *testing.T) {
 
 // The Request of a plain response is the caller's, or Base's own.
 func TestRequestOfPlainResponse(t *testing.T) {
-	req := retrytest.Request(t, "GET", "http://a.test/", "")
-	redirected := retrytest.Request(t, "GET", "http://b.test/", "")
+	req := testutil.Request(t, "GET", "http://a.test/", "")
+	redirected := testutil.Request(t, "GET", "http://b.test/", "")
 	for name, tt := range map[string]struct{ base, want *http.Request }{
 		"the caller's":       {req, req},
 		"none":               {nil, req},
@@ -99,10 +99,10 @@ func TestRequestOfPlainResponse(t *testing.T) {
 		"of a redirect":      {redirected, redirected},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+			base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: tt.base}, nil
 			})
-			resp, err := retrytest.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+			resp, err := testutil.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 			require.NoError(t, err)
 			assert.Same(t, tt.want, resp.Request)
 		})
@@ -112,14 +112,14 @@ func TestRequestOfPlainResponse(t *testing.T) {
 // The success of a plain request ends a cool-down.
 func TestPlainSuccessEndsCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.Play(retrytest.Status(503, "Retry-After", "30"), retrytest.Status(200))
-		transport := retrytest.New(t,
+		base := testutil.Play(testutil.Status(503, "Retry-After", "30"), testutil.Status(200))
+		transport := testutil.New(t,
 			httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
 		get := func(ctx context.Context) error {
 			resp, err := transport.RoundTrip(
-				retrytest.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				testutil.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 			if err == nil {
-				retrytest.ReadBody(t, resp)
+				testutil.ReadBody(t, resp)
 			}
 			return err
 		}
@@ -135,32 +135,32 @@ func TestPlainSuccessEndsCooldown(t *testing.T) {
 // The budget of the policy gets the success of a plain request.
 func TestPlainSuccessIsDeposited(t *testing.T) {
 	budget := httpretry.HostBudget{Ratio: 1}
-	base := retrytest.Play(retrytest.Status(200))
-	transport := retrytest.New(t,
+	base := testutil.Play(testutil.Status(200))
+	transport := testutil.New(t,
 		httpretry.Config{Base: base, Policy: httpretry.Policy{Budget: &budget}})
 	for range 3 {
-		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
 		require.NoError(t, err)
-		retrytest.ReadBody(t, resp)
+		testutil.ReadBody(t, resp)
 	}
-	assert.Equal(t, 5+3, retrytest.Balance(&budget, "http://a.test"))
+	assert.Equal(t, 5+3, testutil.Balance(&budget, "http://a.test"))
 }
 
 // A panic after a plain attempt has failed leaves nothing open.
 func TestPanicAfterPlainFailure(t *testing.T) {
-	base := retrytest.Play(retrytest.Status(503))
-	transport := retrytest.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{
+	base := testutil.Play(testutil.Status(503))
+	transport := testutil.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{
 		Backoff: strategies.Func(func(int) time.Duration { panic("boom") })}})
 	assert.PanicsWithValue(t, "boom", func() {
-		_, _ = transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+		_, _ = transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
 	})
 }
 
 // A plain request whose Base returns neither a response nor an error fails.
 func TestPlainRequestWithoutResult(t *testing.T) {
-	base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-	_, err := retrytest.Unchecked(t, httpretry.Config{Base: base}).
-		RoundTrip(retrytest.Request(t, "GET", "http://a.test/", ""))
+	base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
+	_, err := testutil.Unchecked(t, httpretry.Config{Base: base}).
+		RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
 	assert.ErrorContains(t, err, "neither")
 }
 
@@ -177,7 +177,7 @@ func requireError(t *testing.T, err error, attempts int, reason httpretry.Reason
 // still sends the same bytes.
 func TestLayerReplacesBodyOfPlainRequest(t *testing.T) {
 	var sent []string
-	base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		req.Body = struct{ io.ReadCloser }{req.Body} // as recorders for tests do
 		body, err := io.ReadAll(req.Body)
 		sent = append(sent, string(body))
@@ -187,9 +187,9 @@ func TestLayerReplacesBodyOfPlainRequest(t *testing.T) {
 		}
 		return &http.Response{StatusCode: status, Body: http.NoBody, Request: req}, err
 	})
-	transport := retrytest.Unchecked(t, httpretry.Config{
+	transport := testutil.Unchecked(t, httpretry.Config{
 		Base: base, Policy: httpretry.Policy{Backoff: strategies.Constant{}}})
-	resp, err := transport.RoundTrip(retrytest.Request(t, "PUT", "http://a.test/", "text"))
+	resp, err := transport.RoundTrip(testutil.Request(t, "PUT", "http://a.test/", "text"))
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 	assert.Equal(t, []string{"text", "text"}, sent)

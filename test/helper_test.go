@@ -22,26 +22,26 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // A script has the step of each attempt.
-type script = []retrytest.Step
+type script = []testutil.Step
 
 // Steps of scripts.
 var (
-	s200    = retrytest.Status(200)
-	s204    = retrytest.Status(204)
-	s404    = retrytest.Status(404)
-	s425    = retrytest.Status(425)
-	s503    = retrytest.Status(503)
-	reset   = retrytest.Fails(retrytest.ErrReset)
-	refused = retrytest.Fails(retrytest.ErrRefused)
+	s200    = testutil.Status(200)
+	s204    = testutil.Status(204)
+	s404    = testutil.Status(404)
+	s425    = testutil.Status(425)
+	s503    = testutil.Status(503)
+	reset   = testutil.Fails(testutil.ErrReset)
+	refused = testutil.Fails(testutil.ErrRefused)
 )
 
 // newGet returns a GET of http://a.test/.
 func newGet(t testing.TB) *http.Request {
-	return retrytest.Request(t, http.MethodGet, "http://a.test/", "")
+	return testutil.Request(t, http.MethodGet, "http://a.test/", "")
 }
 
 // attemptOf returns the number of the attempt that a server received.
@@ -97,9 +97,9 @@ const (
 // newUpload returns a PUT of data.
 func newUpload(t testing.TB, kind upload, url string, data []byte) *http.Request {
 	t.Helper()
-	req := retrytest.Streamed(t, "PUT", url, nil)
+	req := testutil.Streamed(t, "PUT", url, nil)
 	open := func() (io.ReadCloser, error) {
-		return &retrytest.Body{
+		return &testutil.Body{
 			ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}, nil
 	}
 	req.Body, _ = open()
@@ -120,9 +120,9 @@ func newUpload(t testing.TB, kind upload, url string, data []byte) *http.Request
 // warmUp sends a request, so that base has a connection to srv.
 func warmUp(t testing.TB, base http.RoundTripper, srv *faults.HTTP2Server) {
 	t.Helper()
-	resp, err := base.RoundTrip(retrytest.Request(t, http.MethodGet, srv.URL(), ""))
+	resp, err := base.RoundTrip(testutil.Request(t, http.MethodGet, srv.URL(), ""))
 	require.NoError(t, err)
-	retrytest.ReadBody(t, resp)
+	testutil.ReadBody(t, resp)
 	<-srv.Complete
 }
 
@@ -162,7 +162,7 @@ func (b *blockedBody) Closes() int { return int(b.closes.Load()) }
 
 // newBodyBase returns a base that calls f with the body and the number of each
 // attempt, and responds with the status that f returns. f may keep the body.
-func newBodyBase(f func(body io.ReadCloser, attempt int) int) retrytest.BaseFunc {
+func newBodyBase(f func(body io.ReadCloser, attempt int) int) testutil.BaseFunc {
 	return func(req *http.Request) (*http.Response, error) {
 		status := f(req.Body, httpretry.Attempt(req.Context()))
 		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
@@ -184,7 +184,7 @@ func inVirtualTime(
 	t *testing.T, test func(t *testing.T, start func(http.HandlerFunc) *http.Transport)) {
 	t.Helper()
 	for proto, pipe := range map[string]func(testing.TB, http.HandlerFunc) *http.Transport{
-		retrytest.HTTP1: faults.Pipe, retrytest.HTTP2: faults.HTTP2Pipe} {
+		testutil.HTTP1: faults.Pipe, testutil.HTTP2: faults.HTTP2Pipe} {
 		t.Run(proto, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// A server sleeps before it closes a connection for good, which

@@ -22,7 +22,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -61,7 +61,7 @@ func TestBlockedReader(t *testing.T) {
 				return req
 			}, 403, nil},
 	} {
-		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		testutil.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(name, func(t *testing.T) {
 				handler := func(w http.ResponseWriter, r *http.Request) {
 					switch r.Header.Get("X-Answer") {
@@ -73,12 +73,12 @@ func TestBlockedReader(t *testing.T) {
 						_, _ = io.Copy(io.Discard, r.Body)
 					}
 				}
-				base, srv := retrytest.Serve(t, proto, handler)
-				body, policy := newBlockedBody(), retrytest.RetryEvery(0)
-				req := retrytest.Streamed(t, "PUT", srv.URL, body)
+				base, srv := testutil.Serve(t, proto, handler)
+				body, policy := newBlockedBody(), testutil.RetryEvery(0)
+				req := testutil.Streamed(t, "PUT", srv.URL, body)
 				req.ContentLength = 10 // otherwise net/http waits for the first byte
 				req = tt.prepare(body, req, &policy)
-				transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
 				waitFor(t, "the end of the request", func() {
 					resp, err := transport.RoundTrip(req)
 					if tt.status == 0 {
@@ -104,10 +104,10 @@ func TestBlockedReader(t *testing.T) {
 func TestReaderFailsAnywhere(t *testing.T) {
 	failures := []error{
 		faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled,
-		retrytest.ErrRefused,
+		testutil.ErrRefused,
 		fmt.Errorf("disk: %w", io.EOF), errors.New("http: server closed idle connection"),
 	}
-	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+	testutil.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, failure := range failures {
 			for _, attempt := range []int{1, 2} {
 				t.Run(fmt.Sprintf("%v/%d", failure, attempt), func(t *testing.T) {
@@ -123,21 +123,21 @@ func TestReaderFailsAnywhere(t *testing.T) {
 						}
 						accepted.Add(1)
 					}
-					base, srv := retrytest.Serve(t, proto, handler)
+					base, srv := testutil.Serve(t, proto, handler)
 					failing := func() io.ReadCloser {
-						return &retrytest.Body{
+						return &testutil.Body{
 							ReadCloser: io.NopCloser(
 								io.MultiReader(
 									strings.NewReader("some"), iotest.ErrReader(failure)))}
 					}
-					req := retrytest.Streamed(t, "PUT", srv.URL, failing())
+					req := testutil.Streamed(t, "PUT", srv.URL, failing())
 					if attempt == 2 {
-						req.Body = retrytest.Counted("some more")
+						req.Body = testutil.Counted("some more")
 						req.GetBody = func() (io.ReadCloser, error) { return failing(), nil }
 					}
-					events := new(retrytest.Record)
-					_, err := retrytest.New(t, httpretry.Config{Base: base,
-						Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					events := new(testutil.Record)
+					_, err := testutil.New(t, httpretry.Config{Base: base,
+						Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 					var all *httpretry.Error
 					if attempt == 1 {
 						assert.True(t, err == failure, "the very error: %v", err)
@@ -156,7 +156,7 @@ func TestReaderFailsAnywhere(t *testing.T) {
 // Hazard B3: a body that does not have the stated length is not sent again once
 // that is known.
 func TestWrongContentLength(t *testing.T) {
-	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+	testutil.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, length := range []int64{1, 10} {
 			for _, withGetBody := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%d/GetBody=%v", length, withGetBody), func(t *testing.T) {
@@ -165,20 +165,20 @@ func TestWrongContentLength(t *testing.T) {
 						requests.Add(1)
 						_, _ = io.Copy(io.Discard, r.Body)
 					}
-					base, srv := retrytest.Serve(t, proto, handler)
-					req := retrytest.Streamed(t, "PUT", srv.URL, retrytest.Counted("text"))
+					base, srv := testutil.Serve(t, proto, handler)
+					req := testutil.Streamed(t, "PUT", srv.URL, testutil.Counted("text"))
 					req.ContentLength = length
 					if withGetBody {
 						req.GetBody = func() (io.ReadCloser, error) {
-							return retrytest.Counted("text"), nil
+							return testutil.Counted("text"), nil
 						}
 					}
-					events := new(retrytest.Record)
-					resp, err := retrytest.New(t, httpretry.Config{Base: base,
-						Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					events := new(testutil.Record)
+					resp, err := testutil.New(t, httpretry.Config{Base: base,
+						Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 					if err == nil { // the server may respond to the part that it got
-						assert.True(t, length == 1 || proto == retrytest.HTTP2)
-						retrytest.ReadBody(t, resp)
+						assert.True(t, length == 1 || proto == testutil.HTTP2)
+						testutil.ReadBody(t, resp)
 					}
 					for _, e := range events.Events { // over HTTP/1 another error may come first
 						switch {
@@ -196,7 +196,7 @@ func TestWrongContentLength(t *testing.T) {
 }
 
 // Hazard A4: however RoundTrip ends, it closes the body once. The checks of
-// retrytest count that.
+// testutil count that.
 func TestBodyIsClosedOnEveryExit(t *testing.T) {
 	canceled := func(req *http.Request) *http.Request {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -258,7 +258,7 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 			return r
 		}},
 		{"GetBody works", func(r *http.Request, _ *httpretry.Policy) *http.Request {
-			r.GetBody = func() (io.ReadCloser, error) { return retrytest.Counted("text"), nil }
+			r.GetBody = func() (io.ReadCloser, error) { return testutil.Counted("text"), nil }
 			return r
 		}},
 		{"deadline too near", func(r *http.Request, p *httpretry.Policy) *http.Request {
@@ -268,12 +268,12 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 	} {
 		for _, timeout := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("%s/%v", tt.name, timeout), func(t *testing.T) {
-				policy := retrytest.RetryEvery(0)
+				policy := testutil.RetryEvery(0)
 				policy.AttemptTimeout = timeout
 				req := tt.change(
-					retrytest.Streamed(t, "PUT", "http://"+faults.Refused(t),
-						retrytest.Counted("text")), &policy)
-				_, err := retrytest.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
+					testutil.Streamed(t, "PUT", "http://"+faults.Refused(t),
+						testutil.Counted("text")), &policy)
+				_, err := testutil.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
 				require.Error(t, err)
 			})
 		}
@@ -284,7 +284,7 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 // reports it over HTTP/1, where it would fail each attempt, and ignores it over
 // HTTP/2.
 func TestCloseFails(t *testing.T) {
-	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+	testutil.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, method := range []string{"PUT", "POST"} {
 			for _, withGetBody := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/GetBody=%v", method, withGetBody), func(t *testing.T) {
@@ -293,25 +293,25 @@ func TestCloseFails(t *testing.T) {
 						requests.Add(1)
 						_, _ = io.Copy(io.Discard, r.Body)
 					}
-					base, srv := retrytest.Serve(t, proto, handler)
+					base, srv := testutil.Serve(t, proto, handler)
 					failure := errors.New("close failed")
 					body := func() io.ReadCloser {
-						return &retrytest.Body{
+						return &testutil.Body{
 							ReadCloser: failingCloser{strings.NewReader("text"), failure}}
 					}
-					req := retrytest.Streamed(t, method, srv.URL, body())
+					req := testutil.Streamed(t, method, srv.URL, body())
 					if withGetBody {
 						req.GetBody = func() (io.ReadCloser, error) {
 							t.Error("GetBody was called")
 							return body(), nil
 						}
 					}
-					events := new(retrytest.Record)
-					resp, err := retrytest.New(t, httpretry.Config{Base: base,
-						Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
-					if proto == retrytest.HTTP2 {
+					events := new(testutil.Record)
+					resp, err := testutil.New(t, httpretry.Config{Base: base,
+						Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					if proto == testutil.HTTP2 {
 						require.NoError(t, err)
-						retrytest.ReadBody(t, resp)
+						testutil.ReadBody(t, resp)
 						assert.Equal(t, httpretry.ReasonSuccess, events.Reason())
 					} else {
 						require.ErrorIs(t, err, failure)
@@ -328,10 +328,10 @@ func TestCloseFails(t *testing.T) {
 // its Close is returned.
 func TestCloseFailsOfARefusedRequest(t *testing.T) {
 	failure := errors.New("close failed")
-	body := &retrytest.Body{ReadCloser: failingCloser{strings.NewReader("text"), failure}}
-	req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
+	body := &testutil.Body{ReadCloser: failingCloser{strings.NewReader("text"), failure}}
+	req := testutil.Streamed(t, "PUT", "http://a.test/", body)
 	req = req.WithContext(httpretry.WithPolicy(req.Context(), httpretry.Policy{MaxElapsed: -1}))
-	_, err := retrytest.New(t, httpretry.Config{Base: retrytest.Play(s200)}).RoundTrip(req)
+	_, err := testutil.New(t, httpretry.Config{Base: testutil.Play(s200)}).RoundTrip(req)
 	require.ErrorIs(t, err, failure)
 	require.ErrorContains(t, err, "MaxElapsed: -1ns: want at least 1ms")
 	assert.Equal(t, 1, body.Closes())
@@ -349,11 +349,11 @@ func (b failingCloser) Close() error { return b.err }
 func TestFileFails(t *testing.T) {
 	dir, err := os.Open(t.TempDir())
 	require.NoError(t, err)
-	srv := retrytest.NewServer(t,
+	srv := testutil.NewServer(t,
 		func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	events := new(retrytest.Record)
-	_, err = retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0),
-		Observe: events.Observe}).RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, dir))
+	events := new(testutil.Record)
+	_, err = testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0),
+		Observe: events.Observe}).RoundTrip(testutil.Streamed(t, "PUT", srv.URL, dir))
 	require.ErrorIs(t, err, syscall.EISDIR)
 	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 	_, err = dir.Stat()
@@ -364,27 +364,27 @@ func TestFileFails(t *testing.T) {
 // looks like, and ends the request.
 func TestReaderFails(t *testing.T) {
 	for _, failure := range []error{faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded,
-		retrytest.ErrRefused, errors.New("disk")} {
+		testutil.ErrRefused, errors.New("disk")} {
 		for _, withGetBody := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v/GetBody=%v", failure, withGetBody), func(t *testing.T) {
 				var requests atomic.Int32
-				srv := retrytest.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+				srv := testutil.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
 					requests.Add(1)
 					_, _ = io.Copy(io.Discard, r.Body)
 				})
-				body := &retrytest.Body{
+				body := &testutil.Body{
 					ReadCloser: io.NopCloser(
 						io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure)))}
-				req := retrytest.Streamed(t, "PUT", srv.URL, body)
+				req := testutil.Streamed(t, "PUT", srv.URL, body)
 				if withGetBody {
 					req.GetBody = func() (io.ReadCloser, error) {
 						t.Error("GetBody was called")
 						return nil, nil
 					}
 				}
-				events := new(retrytest.Record)
-				_, err := retrytest.New(t, httpretry.Config{
-					Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+				events := new(testutil.Record)
+				_, err := testutil.New(t, httpretry.Config{
+					Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 				assert.True(t, err == failure, "the very error: %v", err)
 				assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 				assert.LessOrEqual(t, requests.Load(), int32(1))
@@ -396,12 +396,12 @@ func TestReaderFails(t *testing.T) {
 // Hazard B7: the same on a retry, whose body came from GetBody.
 func TestReaderFailsLater(t *testing.T) {
 	failure := errors.New("disk")
-	base := retrytest.Play(refused, s200)
-	req := retrytest.Request(t, "PUT", "http://a.test/", "text")
+	base := testutil.Play(refused, s200)
+	req := testutil.Request(t, "PUT", "http://a.test/", "text")
 	req.GetBody = func() (io.ReadCloser, error) {
 		return io.NopCloser(iotest.ErrReader(failure)), nil
 	}
-	_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
+	_, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
 		RoundTrip(req)
 	require.ErrorIs(t, err, failure)
 	require.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): disk")
@@ -412,23 +412,23 @@ func TestReaderFailsLater(t *testing.T) {
 func TestBlockedBody(t *testing.T) {
 	slow := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	t.Run("cancel", func(t *testing.T) {
-		srv := retrytest.NewServer(t, slow)
+		srv := testutil.NewServer(t, slow)
 		cause := errors.New("cause")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		body := newBlockedBody()
 		go func() { <-body.reading; cancel(cause) }()
-		_, err := retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)}).
-			RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, body).WithContext(ctx))
+		_, err := testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0)}).
+			RoundTrip(testutil.Streamed(t, "PUT", srv.URL, body).WithContext(ctx))
 		require.ErrorIs(t, err, cause)
 		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("attempt timeout", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 			body := newBlockedBody()
-			policy := retrytest.RetryEvery(0)
+			policy := testutil.RetryEvery(0)
 			policy.AttemptTimeout = 20 * time.Millisecond
-			req := retrytest.Streamed(t, "PUT", "http://a.test/", body)
-			_, err := retrytest.New(t, httpretry.Config{Base: start(slow), Policy: policy}).
+			req := testutil.Streamed(t, "PUT", "http://a.test/", body)
+			_, err := testutil.New(t, httpretry.Config{Base: start(slow), Policy: policy}).
 				RoundTrip(req)
 			require.EqualError(t, err,
 				"httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from "+
@@ -443,13 +443,13 @@ func TestBlockedBody(t *testing.T) {
 			c.Drain()
 			return false
 		}).URL()
-		body, events := newBlockedBody(), new(retrytest.Record)
-		req := retrytest.Streamed(t, "PUT", url, body)
+		body, events := newBlockedBody(), new(testutil.Record)
+		req := testutil.Streamed(t, "PUT", url, body)
 		req.ContentLength = 10 // otherwise net/http waits for the first byte
-		resp, err := retrytest.New(t, httpretry.Config{
-			Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		resp, err := testutil.New(t, httpretry.Config{
+			Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 		require.NoError(t, err)
-		assert.Equal(t, "later", retrytest.ReadBody(t, resp))
+		assert.Equal(t, "later", testutil.ReadBody(t, resp))
 		assert.Len(t, events.Events, 5, "the second attempt inherits the Read of the first")
 		<-body.closed
 	})
@@ -459,17 +459,17 @@ func TestBlockedBody(t *testing.T) {
 // panic in a goroutine of net/http ends the process, and nothing can prevent
 // that.
 func TestBodyPanics(t *testing.T) {
-	body := &retrytest.Body{
-		ReadCloser: io.NopCloser(retrytest.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
-	transport := retrytest.Unchecked(t, httpretry.Config{Base: retrytest.Play(s200)})
+	body := &testutil.Body{
+		ReadCloser: io.NopCloser(testutil.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
+	transport := testutil.Unchecked(t, httpretry.Config{Base: testutil.Play(s200)})
 	assert.PanicsWithValue(t, "boom",
-		func() { _, _ = transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body)) })
+		func() { _, _ = transport.RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", body)) })
 	assert.EqualValues(t, 1, body.Closes())
 }
 
 // A request whose body failed is not sent again, even if the server responded.
 func TestReaderFailsBeforeAnswer(t *testing.T) {
-	events := new(retrytest.Record)
+	events := new(testutil.Record)
 	base := newBodyBase(func(body io.ReadCloser, _ int) int {
 		_, err := io.ReadAll(body)
 		assert.Error(t, err)
@@ -477,16 +477,16 @@ func TestReaderFailsBeforeAnswer(t *testing.T) {
 		return 503
 	})
 	for _, withGetBody := range []bool{false, true} {
-		req := retrytest.Streamed(t, "PUT", "http://a.test/",
-			&retrytest.Body{ReadCloser: io.NopCloser(iotest.ErrReader(errors.New("disk")))})
+		req := testutil.Streamed(t, "PUT", "http://a.test/",
+			&testutil.Body{ReadCloser: io.NopCloser(iotest.ErrReader(errors.New("disk")))})
 		if withGetBody {
 			req.GetBody = func() (io.ReadCloser, error) {
 				t.Error("GetBody was called")
 				return nil, nil
 			}
 		}
-		resp, err := retrytest.New(t, httpretry.Config{
-			Base: base, Policy: retrytest.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		resp, err := testutil.New(t, httpretry.Config{
+			Base: base, Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
@@ -506,7 +506,7 @@ func TestNoReadAfterClose(t *testing.T) {
 			return 503
 		})
 		late := make(chan error)
-		policy := retrytest.RetryEvery(time.Hour)
+		policy := testutil.RetryEvery(time.Hour)
 		policy.ReplayBuffer = 8
 		policy.Budget = budgetFunc(func() bool {
 			go func() {
@@ -518,8 +518,8 @@ func TestNoReadAfterClose(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Hour, io.EOF)
 		time.AfterFunc(time.Minute, cancel)
-		_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
+		_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
 		require.ErrorIs(t, err, context.Canceled)
 		require.Error(t, <-late)
 		assert.Zero(t, body.late.Load())
@@ -534,12 +534,12 @@ func TestAnswerToCutBody(t *testing.T) {
 		fail bool
 	}{
 		{"cut", newBlockedBody(), true},
-		{"complete", retrytest.Counted("text"), false},
+		{"complete", testutil.Counted("text"), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cause := errors.New("cause")
-			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				if b, ok := tt.body.(*blockedBody); ok {
 					go func() { <-b.reading; cancel(cause) }()
 				}
@@ -548,8 +548,8 @@ func TestAnswerToCutBody(t *testing.T) {
 				_ = req.Body.Close()
 				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 			})
-			resp, err := retrytest.New(t, httpretry.Config{Base: base}).
-				RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", tt.body).WithContext(ctx))
+			resp, err := testutil.New(t, httpretry.Config{Base: base}).
+				RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", tt.body).WithContext(ctx))
 			if !tt.fail {
 				require.NoError(t, err)
 				assert.Equal(t, 200, resp.StatusCode)
@@ -571,11 +571,11 @@ func TestBlockedReaderOfABrokenStream(t *testing.T) {
 		"GOAWAY":         func(s faults.Stream) { s.GoAway(0, faults.NoError) },
 		"close":          func(s faults.Stream) { _ = s.Close() },
 	}
-	once := retrytest.RetryEvery(0)
+	once := testutil.RetryEvery(0)
 	once.MaxAttempts, once.ReplayBuffer = 1, -1
 	for name, end := range ends {
 		for _, method := range []string{"PUT", "POST"} {
-			for _, policy := range []httpretry.Policy{retrytest.RetryEvery(0), once} {
+			for _, policy := range []httpretry.Policy{testutil.RetryEvery(0), once} {
 				title := fmt.Sprintf("%s/%s/%d attempts", name, method, policy.MaxAttempts)
 				t.Run(title, func(t *testing.T) {
 					t.Parallel()
@@ -596,12 +596,12 @@ func TestBlockedReaderOfABrokenStream(t *testing.T) {
 						_, err := io.WriteString(writer, "text")
 						written <- err
 					}()
-					req := retrytest.Streamed(t, method, srv.URL(), struct {
+					req := testutil.Streamed(t, method, srv.URL(), struct {
 						io.Reader
 						io.Closer
 					}{body, reader})
 					req.ContentLength = -1
-					transport := retrytest.New(t,
+					transport := testutil.New(t,
 						httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
 					waitFor(t, "the end of the request", func() {
 						_, err := transport.RoundTrip(req)
@@ -645,19 +645,19 @@ func TestStalledInboundBody(t *testing.T) {
 		{"failure without retries", "POST", []int{503}, false, 503},
 		{"retry with GetBody", "PUT", []int{503, 503, 200}, true, 200},
 	} {
-		retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+		testutil.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
 				handler := func(w http.ResponseWriter, r *http.Request) {
 					answerEarly(w, r, tt.statuses[attemptOf(r)-1])
 				}
-				base, upstream := retrytest.Serve(t, proto, handler)
-				transport := retrytest.New(t,
-					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+				base, upstream := testutil.Serve(t, proto, handler)
+				transport := testutil.New(t,
+					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
 				returned := make(chan struct{})
-				gateway := retrytest.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+				gateway := testutil.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
 					defer close(returned)
-					req := retrytest.Streamed(t, tt.method, upstream.URL, r.Body)
+					req := testutil.Streamed(t, tt.method, upstream.URL, r.Body)
 					req.ContentLength = r.ContentLength
 					if tt.withGetBody {
 						req.GetBody = func() (io.ReadCloser, error) {

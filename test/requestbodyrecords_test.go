@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // The records of bodies use the same memory in turn. Many streams are sent at
@@ -25,13 +25,13 @@ import (
 // or a base reads, on any attempt, belongs to the request and is in its place.
 func TestRecordsDoNotShareBytes(t *testing.T) {
 	const senders, requests = 16, 25
-	retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+	testutil.ForProtocols(t, func(t *testing.T, proto string) {
 		uploads := &uploads{t: t}
-		base, srv := retrytest.Serve(t, proto, uploads.serve)
-		policy := retrytest.RetryEvery(0)
+		base, srv := testutil.Serve(t, proto, uploads.serve)
+		policy := testutil.RetryEvery(0)
 		policy.ReplayBuffer = 96 << 10
 		cfg := httpretry.Config{Base: uploads.lateReader(base), Policy: policy}
-		transport := retrytest.New(t, cfg)
+		transport := testutil.New(t, cfg)
 		var wg sync.WaitGroup
 		for sender := range senders {
 			wg.Go(func() {
@@ -113,7 +113,7 @@ func (u *uploads) serve(w http.ResponseWriter, r *http.Request) {
 
 // lateReader returns a base that answers some requests itself, while it reads
 // their bodies. As net/http's does, it reads on after RoundTrip has returned.
-func (u *uploads) lateReader(next http.RoundTripper) retrytest.BaseFunc {
+func (u *uploads) lateReader(next http.RoundTripper) testutil.BaseFunc {
 	return func(req *http.Request) (*http.Response, error) {
 		if rand.IntN(4) > 0 || httpretry.Attempt(req.Context()) == 5 {
 			return next.RoundTrip(req)
@@ -155,14 +155,14 @@ func (u *uploads) send(transport http.RoundTripper, url string, number uint64) {
 	defer cancel()
 	data := bytes.NewReader(uploadBody(number))
 	most, cancelAt := 1+rand.IntN(20_000), rand.IntN(1<<18)
-	stream := retrytest.ReaderFunc(func(p []byte) (int, error) {
+	stream := testutil.ReaderFunc(func(p []byte) (int, error) {
 		if data.Len() < cancelAt && data.Size() > int64(cancelAt) {
 			cancel()
 		}
 		return data.Read(p[:min(len(p), 1+rand.IntN(most))])
 	})
-	body := &retrytest.Body{ReadCloser: io.NopCloser(stream)}
-	req := retrytest.Streamed(u.t, "PUT", url, body).WithContext(ctx)
+	body := &testutil.Body{ReadCloser: io.NopCloser(stream)}
+	req := testutil.Streamed(u.t, "PUT", url, body).WithContext(ctx)
 	req.Header.Set(numberHeader, fmt.Sprint(number))
 	resp, err := transport.RoundTrip(req)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // Hazard D5: while a request waits, another one can use its connection.
@@ -35,11 +35,11 @@ func TestWaitHoldsNoConnection(t *testing.T) {
 			}
 		})
 		base.MaxConnsPerHost = 1
-		transport := retrytest.New(t,
-			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(time.Hour)})
+		transport := testutil.New(t,
+			httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Hour)})
 		done := make(chan error)
 		go func() {
-			resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/slow", ""))
+			resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/slow", ""))
 			if err == nil {
 				err = resp.Body.Close()
 			}
@@ -47,9 +47,9 @@ func TestWaitHoldsNoConnection(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		start := time.Now()
-		resp, err := transport.RoundTrip(retrytest.Request(t, "GET", "http://a.test/fast", ""))
+		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/fast", ""))
 		require.NoError(t, err)
-		retrytest.ReadBody(t, resp)
+		testutil.ReadBody(t, resp)
 		assert.Zero(t, time.Since(start))
 		require.NoError(t, <-done)
 		assert.Equal(t, 59*time.Minute, time.Since(start).Round(time.Second))
@@ -69,10 +69,10 @@ func TestEmptyResponseWithTrailers(t *testing.T) {
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
-	resp, err := retrytest.New(t, httpretry.Config{Base: srv.Client().Transport}).
-		RoundTrip(retrytest.Request(t, "POST", srv.URL, "text"))
+	resp, err := testutil.New(t, httpretry.Config{Base: srv.Client().Transport}).
+		RoundTrip(testutil.Request(t, "POST", srv.URL, "text"))
 	require.NoError(t, err)
-	assert.Empty(t, retrytest.ReadBody(t, resp))
+	assert.Empty(t, testutil.ReadBody(t, resp))
 	assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
 }
 
@@ -80,7 +80,7 @@ func TestEmptyResponseWithTrailers(t *testing.T) {
 // protocol unset. Its body still needs the attempt's context.
 func TestResponseWithoutContentLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			r, w := io.Pipe()
 			go func() {
 				time.Sleep(time.Second)
@@ -89,10 +89,10 @@ func TestResponseWithoutContentLength(t *testing.T) {
 			}()
 			return &http.Response{StatusCode: 200, Body: r}, nil
 		})
-		resp, err := retrytest.New(t, httpretry.Config{Base: base}).
-			RoundTrip(retrytest.Request(t, "POST", "http://a.test/", ""))
+		resp, err := testutil.New(t, httpretry.Config{Base: base}).
+			RoundTrip(testutil.Request(t, "POST", "http://a.test/", ""))
 		require.NoError(t, err)
-		assert.Equal(t, "text", retrytest.ReadBody(t, resp))
+		assert.Equal(t, "text", testutil.ReadBody(t, resp))
 	})
 }
 
@@ -106,7 +106,7 @@ func TestDropOfStalledResponse(t *testing.T) {
 		for _, timeout := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("%s/%v", encoding, timeout), func(t *testing.T) {
 				t.Parallel()
-				srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+				srv := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 					if attemptOf(r) > 1 {
 						return
 					}
@@ -118,15 +118,15 @@ func TestDropOfStalledResponse(t *testing.T) {
 					_ = http.NewResponseController(w).Flush()
 					<-r.Context().Done()
 				})
-				policy := retrytest.RetryEvery(0)
+				policy := testutil.RetryEvery(0)
 				policy.AttemptTimeout = timeout
 				// Far longer than it takes, and far less than without a bound.
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				resp, err := retrytest.New(t, httpretry.Config{Policy: policy}).
-					RoundTrip(retrytest.Request(t, "GET", srv.URL, "").WithContext(ctx))
+				resp, err := testutil.New(t, httpretry.Config{Policy: policy}).
+					RoundTrip(testutil.Request(t, "GET", srv.URL, "").WithContext(ctx))
 				require.NoError(t, err)
-				retrytest.ReadBody(t, resp)
+				testutil.ReadBody(t, resp)
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.NoError(t, ctx.Err())
 			})
@@ -138,15 +138,15 @@ func TestDropOfStalledResponse(t *testing.T) {
 // caller, whichever goroutine reads the body.
 func TestPanicWhileDropping(t *testing.T) {
 	for _, major := range []int{1, 2} {
-		body := &retrytest.Body{
+		body := &testutil.Body{
 			ReadCloser: io.NopCloser(
-				retrytest.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
-		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+				testutil.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
+		base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
 			return &http.Response{
 				StatusCode: 503, ProtoMajor: major, ContentLength: -1, Body: body}, nil
 		})
-		transport := retrytest.Unchecked(t,
-			httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)})
+		transport := testutil.Unchecked(t,
+			httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
 		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(newGet(t)) })
 		assert.EqualValues(t, 1, body.Closes())
 	}
@@ -155,7 +155,7 @@ func TestPanicWhileDropping(t *testing.T) {
 // Hazard A9: the response after retries is the one that the base alone would
 // return.
 func TestResponseIsUntouched(t *testing.T) {
-	for _, proto := range []string{retrytest.HTTP1, retrytest.HTTP2} {
+	for _, proto := range []string{testutil.HTTP1, testutil.HTTP2} {
 		for _, packed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/gzip=%v", proto, packed), func(t *testing.T) {
 				srv := httptest.NewUnstartedServer(
@@ -178,21 +178,21 @@ func TestResponseIsUntouched(t *testing.T) {
 						_, _ = body.Write(randomBytes(1, 100_000))
 						w.Header().Set("X-Sum", "42")
 					}))
-				srv.EnableHTTP2 = proto == retrytest.HTTP2
+				srv.EnableHTTP2 = proto == testutil.HTTP2
 				srv.StartTLS()
 				t.Cleanup(srv.Close)
 				base := srv.Client().Transport
-				plain := retrytest.Request(t, "GET", srv.URL, "")
+				plain := testutil.Request(t, "GET", srv.URL, "")
 				plain.Header.Set("X-Plain", "1")
 				want, err := base.RoundTrip(plain)
 				require.NoError(t, err)
-				wantBody := retrytest.ReadBody(t, want)
+				wantBody := testutil.ReadBody(t, want)
 
-				got, err := retrytest.New(t,
-					httpretry.Config{Base: base, Policy: retrytest.RetryEvery(0)}).
-					RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
+				got, err := testutil.New(t,
+					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+					RoundTrip(testutil.Request(t, "GET", srv.URL, ""))
 				require.NoError(t, err)
-				assert.True(t, wantBody == retrytest.ReadBody(t, got), "the body")
+				assert.True(t, wantBody == testutil.ReadBody(t, got), "the body")
 				assert.Equal(t, packed, got.Uncompressed)
 				assert.NotNil(t, got.TLS)
 				assert.Equal(t, "42", got.Trailer.Get("X-Sum"))
@@ -232,11 +232,11 @@ func TestDropDuringUpload(t *testing.T) {
 				<-second // written only after the first response was discarded
 				_ = w.Close()
 			}()
-			resp, err := retrytest.New(t,
-				httpretry.Config{Base: srv.Client().Transport, Policy: retrytest.RetryEvery(0)}).
-				RoundTrip(retrytest.Streamed(t, "PUT", srv.URL, r))
+			resp, err := testutil.New(t,
+				httpretry.Config{Base: srv.Client().Transport, Policy: testutil.RetryEvery(0)}).
+				RoundTrip(testutil.Streamed(t, "PUT", srv.URL, r))
 			require.NoError(t, err)
-			retrytest.ReadBody(t, resp)
+			testutil.ReadBody(t, resp)
 			assert.Equal(t, 200, resp.StatusCode)
 		})
 	}
@@ -262,23 +262,23 @@ func TestEmptyResponsesLeftOpen(t *testing.T) {
 				var conns atomic.Int32
 				countDials(base, &conns)
 				var ended []<-chan struct{}
-				watched := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				watched := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					ended = append(ended, req.Context().Done())
 					return base.RoundTrip(req)
 				})
 				// net/http pools a new connection a moment later
-				policy := retrytest.RetryEvery(time.Millisecond)
+				policy := testutil.RetryEvery(time.Millisecond)
 				policy.AttemptTimeout = time.Hour
 				// Unchecked, since the checks require that responses are
 				// closed.
-				transport := retrytest.Unchecked(t, httpretry.Config{Base: watched, Policy: policy})
+				transport := testutil.Unchecked(t, httpretry.Config{Base: watched, Policy: policy})
 				for range 3 {
 					body := ""
 					if tt.method == "PUT" {
 						body = "text"
 					}
 					resp, err := transport.RoundTrip(
-						retrytest.Request(t, tt.method, "http://a.test/", body))
+						testutil.Request(t, tt.method, "http://a.test/", body))
 					require.NoError(t, err)
 					assert.Equal(t, tt.status, resp.StatusCode)
 				}
@@ -362,36 +362,36 @@ func writeForever(w io.Writer) {
 func TestDropIsBoundedInBytes(t *testing.T) {
 	const limit = 64 << 10
 	onTheWire := map[string]int64{
-		retrytest.HTTP1: limit + 256<<10 + 16<<10, // 256 KiB: Close reads as much since Go 1.27
-		retrytest.HTTP2: limit + 4<<20 + 64<<10,   // 4 MiB: net/http's window of a stream
+		testutil.HTTP1: limit + 256<<10 + 16<<10, // 256 KiB: Close reads as much since Go 1.27
+		testutil.HTTP2: limit + 4<<20 + 64<<10,   // 4 MiB: net/http's window of a stream
 	}
 	for name, tt := range endlessResponses {
 		// without and with a context of the attempt's own
 		for _, timeout := range []time.Duration{0, time.Hour} {
-			retrytest.ForProtocols(t, func(t *testing.T, proto string) {
+			testutil.ForProtocols(t, func(t *testing.T, proto string) {
 				t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
 					handler := func(w http.ResponseWriter, r *http.Request) {
 						if attemptOf(r) == 1 {
 							tt.answer(w, r)
 						}
 					}
-					base, srv := retrytest.Serve(t, proto, handler)
+					base, srv := testutil.Serve(t, proto, handler)
 					wire := faults.Watch(base)
 					var unpacked atomic.Int64
-					counted := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					counted := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						resp, err := base.RoundTrip(req)
 						if err == nil && resp.StatusCode == 503 {
 							resp.Body = &countedBody{resp.Body, &unpacked}
 						}
 						return resp, err
 					})
-					policy := retrytest.RetryEvery(0)
+					policy := testutil.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					transport := retrytest.New(t, httpretry.Config{Base: counted, Policy: policy})
+					transport := testutil.New(t, httpretry.Config{Base: counted, Policy: policy})
 					waitFor(t, "the second attempt", func() {
-						resp, err := transport.RoundTrip(retrytest.Request(t, "GET", srv.URL, ""))
+						resp, err := transport.RoundTrip(testutil.Request(t, "GET", srv.URL, ""))
 						if assert.NoError(t, err) {
-							retrytest.ReadBody(t, resp)
+							testutil.ReadBody(t, resp)
 							assert.Equal(t, 200, resp.StatusCode)
 						}
 					})
@@ -430,13 +430,13 @@ func TestDropIsBoundedInTime(t *testing.T) {
 					if base.Protocols == nil && closeDrains {
 						t.Skip("TestDropIsBoundedInBytes does it in real time")
 					}
-					policy := retrytest.RetryEvery(0)
+					policy := testutil.RetryEvery(0)
 					policy.AttemptTimeout = timeout
 					began := time.Now()
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+					resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
 						RoundTrip(newGet(t))
 					require.NoError(t, err)
-					retrytest.ReadBody(t, resp)
+					testutil.ReadBody(t, resp)
 					assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
 					if tt.tooLong {
 						assert.Zero(t, time.Since(began))
@@ -452,7 +452,7 @@ func TestDropOfStalledBody(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			var bodies []*blockedBody
-			base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				if httpretry.Attempt(req.Context()) == 3 {
 					return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 				}
@@ -460,10 +460,10 @@ func TestDropOfStalledBody(t *testing.T) {
 				return &http.Response{StatusCode: 503, ProtoMajor: 1, ContentLength: -1,
 					Body: bodies[len(bodies)-1]}, nil
 			})
-			policy := retrytest.RetryEvery(0)
+			policy := testutil.RetryEvery(0)
 			policy.AttemptTimeout = timeout
 			began := time.Now()
-			_, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+			_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(newGet(t))
 			require.NoError(t, err)
 			assert.Equal(t, 100*time.Millisecond, time.Since(began), "50 ms each")
@@ -521,14 +521,14 @@ func TestSmallDropKeepsConnection(t *testing.T) {
 					var conns atomic.Int32
 					countDials(base, &conns)
 					// net/http pools a new connection a moment later
-					policy := retrytest.RetryEvery(time.Millisecond)
+					policy := testutil.RetryEvery(time.Millisecond)
 					policy.AttemptTimeout = timeout
-					transport := retrytest.New(t, httpretry.Config{Base: base, Policy: policy})
+					transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
 					for _, body := range []string{"", "text"} {
 						resp, err := transport.RoundTrip(
-							retrytest.Request(t, "PUT", "http://a.test/", body))
+							testutil.Request(t, "PUT", "http://a.test/", body))
 						require.NoError(t, err)
-						retrytest.ReadBody(t, resp)
+						testutil.ReadBody(t, resp)
 						assert.Equal(t, 200, resp.StatusCode)
 					}
 					assert.EqualValues(t, 1, conns.Load())
@@ -563,11 +563,11 @@ func TestWaitHoldsNothing(t *testing.T) {
 			done := make(chan error, 1)
 			decided := make(chan struct{}, 10) // first to wait; after the cancel, to stop
 			observe := func(context.Context, httpretry.Event) { decided <- struct{}{} }
-			transport := retrytest.New(t,
-				httpretry.Config{Policy: retrytest.RetryEvery(time.Hour), Observe: observe})
+			transport := testutil.New(t,
+				httpretry.Config{Policy: testutil.RetryEvery(time.Hour), Observe: observe})
 			go func() {
 				_, err := transport.RoundTrip(
-					retrytest.Request(t, "GET", srv.URL, "").WithContext(ctx))
+					testutil.Request(t, "GET", srv.URL, "").WithContext(ctx))
 				done <- err
 			}()
 			waitFor(t, "the end of the connection's use", func() {
@@ -607,14 +607,14 @@ func TestDropWhileUploading(t *testing.T) {
 						assert.EqualValues(t, 100_000, n)
 					})
 					go func() { _, _ = io.WriteString(w, "some") }()
-					policy := retrytest.RetryEvery(0)
+					policy := testutil.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					req := retrytest.Streamed(t, "PUT", "http://a.test/", r)
+					req := testutil.Streamed(t, "PUT", "http://a.test/", r)
 					req.ContentLength = length
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
+					resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
 						RoundTrip(req)
 					require.NoError(t, err)
-					retrytest.ReadBody(t, resp)
+					testutil.ReadBody(t, resp)
 					require.Len(t, came, 2)
 					assert.LessOrEqual(t, came[1].Sub(came[0]), 100*time.Millisecond)
 					// a server delays the close of its connection, and the
@@ -647,11 +647,11 @@ func TestDropOfUploadWithoutWindow(t *testing.T) {
 					data := randomBytes(3, 1<<20)
 					req := newUpload(t, uploadStream, srv.URL(), data)
 					if inMemory {
-						req = retrytest.Request(t, "PUT", srv.URL(), string(data))
+						req = testutil.Request(t, "PUT", srv.URL(), string(data))
 					}
-					policy := retrytest.RetryEvery(0)
+					policy := testutil.RetryEvery(0)
 					policy.AttemptTimeout, policy.ReplayBuffer = timeout, 2<<20
-					transport := retrytest.New(t,
+					transport := testutil.New(t,
 						httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
 					waitFor(t, "the second attempt", func() {
 						resp, err := transport.RoundTrip(req)
@@ -691,7 +691,7 @@ func TestDropBehindStalledUpload(t *testing.T) {
 						s.Header(false, ":status", "503")
 						s.Data(ends, strings.Repeat("x", size))
 					})
-					resp, err := base.RoundTrip(retrytest.Request(t, "GET", srv.URL(), ""))
+					resp, err := base.RoundTrip(testutil.Request(t, "GET", srv.URL(), ""))
 					require.NoError(t, err)
 					require.NoError(t, resp.Body.Close())
 					first := make(chan struct{})
@@ -701,7 +701,7 @@ func TestDropBehindStalledUpload(t *testing.T) {
 					defer cancel()
 					other.Go(func() {
 						chunks := 0
-						body := io.NopCloser(retrytest.ReaderFunc(func(p []byte) (int, error) {
+						body := io.NopCloser(testutil.ReaderFunc(func(p []byte) (int, error) {
 							if chunks++; chunks == 2 {
 								close(first)
 								<-more
@@ -709,10 +709,10 @@ func TestDropBehindStalledUpload(t *testing.T) {
 							return min(len(p), 1000), nil
 						}))
 						_, _ = base.RoundTrip(
-							retrytest.Streamed(t, "PUT", srv.URL(), body).WithContext(others))
+							testutil.Streamed(t, "PUT", srv.URL(), body).WithContext(others))
 					})
 					<-first
-					policy := retrytest.RetryEvery(0)
+					policy := testutil.RetryEvery(0)
 					policy.AttemptTimeout = timeout
 					ctx, leave := context.WithCancel(t.Context())
 					defer leave()
@@ -724,11 +724,11 @@ func TestDropBehindStalledUpload(t *testing.T) {
 							time.AfterFunc(100*time.Millisecond, leave)
 						}
 					}
-					transport := retrytest.Unchecked(t,
+					transport := testutil.Unchecked(t,
 						httpretry.Config{Base: base, Policy: policy, Observe: observe})
 					waitFor(t, "the end of a canceled request", func() {
 						_, err := transport.RoundTrip(
-							retrytest.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+							testutil.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 						assert.ErrorIs(t, err, context.Canceled)
 					})
 				})
@@ -739,7 +739,7 @@ func TestDropBehindStalledUpload(t *testing.T) {
 
 // Hazard D8: cookies of discarded responses are lost.
 func TestCookiesOfDroppedResponses(t *testing.T) {
-	srv := retrytest.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+	srv := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: fmt.Sprintf("c%d", attemptOf(r)), Value: "v"})
 		if attemptOf(r) < 3 {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -748,10 +748,10 @@ func TestCookiesOfDroppedResponses(t *testing.T) {
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	client := &http.Client{
-		Jar: jar, Transport: retrytest.New(t, httpretry.Config{Policy: retrytest.RetryEvery(0)})}
+		Jar: jar, Transport: testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0)})}
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
-	retrytest.ReadBody(t, resp)
+	testutil.ReadBody(t, resp)
 	cookies := jar.Cookies(resp.Request.URL)
 	require.Len(t, cookies, 1)
 	assert.Equal(t, "c3", cookies[0].Name)
@@ -777,11 +777,11 @@ func TestTrailersAfterAnHour(t *testing.T) {
 						w.Header().Set("X-Sum", "42")
 					})
 					policy := httpretry.Policy{AttemptTimeout: time.Minute}
-					resp, err := retrytest.New(t, httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(retrytest.Request(t, method, "http://a.test/", "text"))
+					resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+						RoundTrip(testutil.Request(t, method, "http://a.test/", "text"))
 					require.NoError(t, err)
 					assert.Equal(t, status, resp.StatusCode)
-					assert.Empty(t, retrytest.ReadBody(t, resp))
+					assert.Empty(t, testutil.ReadBody(t, resp))
 					assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
 				})
 			})
@@ -813,10 +813,10 @@ func (b meteredBody) Close() error {
 // Hazard D1: the body of a response that is discarded, or kept during a wait,
 // may block in Close while it blocks in Read. RoundTrip waits for neither.
 func TestDropOfLockedBody(t *testing.T) {
-	waiting := retrytest.RetryEvery(time.Second)
+	waiting := testutil.RetryEvery(time.Second)
 	waiting.Budget, waiting.WaitOnBudget = budgetFunc(refuse), true
 	for name, policy := range map[string]httpretry.Policy{
-		"discarded": retrytest.RetryEvery(time.Second), "kept": waiting} {
+		"discarded": testutil.RetryEvery(time.Second), "kept": waiting} {
 		for _, method := range []string{"GET", "PUT"} {
 			for _, proto := range []int{1, 2} {
 				t.Run(fmt.Sprintf("%s/%s/HTTP %d", name, method, proto), func(t *testing.T) {
@@ -828,7 +828,7 @@ func TestDropOfLockedBody(t *testing.T) {
 						defer release()
 						defer time.AfterFunc(time.Minute, release).Stop()
 						attempts := 0
-						base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 							if req.Body != nil {
 								_ = req.Body.Close()
 							}
@@ -840,10 +840,10 @@ func TestDropOfLockedBody(t *testing.T) {
 								ContentLength: -1, Body: body}, nil
 						})
 						start := time.Now()
-						_, err := retrytest.Unchecked(t,
+						_, err := testutil.Unchecked(t,
 							httpretry.Config{Base: base, Policy: policy}).
 							RoundTrip(
-								retrytest.Request(t, method, "http://a.test/",
+								testutil.Request(t, method, "http://a.test/",
 									map[string]string{"PUT": "text"}[method]))
 						require.NoError(t, err)
 						assert.LessOrEqual(t, time.Since(start), time.Second+100*time.Millisecond)

@@ -19,15 +19,15 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/retrytest"
+	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // waitOnBudget returns a policy whose budget refuses every retry, with
 // WaitOnBudget.
 func waitOnBudget(wait time.Duration) httpretry.Policy {
-	policy := retrytest.RetryEvery(wait)
-	policy.Budget, policy.WaitOnBudget = retrytest.UsedUp{}, true
+	policy := testutil.RetryEvery(wait)
+	policy.Budget, policy.WaitOnBudget = testutil.UsedUp{}, true
 	return policy
 }
 
@@ -42,7 +42,7 @@ func TestWaitOnBudget(t *testing.T) {
 		name     string
 		method   string // "": GET
 		policy   func(*httpretry.Policy)
-		step     retrytest.Step
+		step     testutil.Step
 		deadline time.Duration
 		wait     time.Duration
 		reason   httpretry.Reason
@@ -50,13 +50,13 @@ func TestWaitOnBudget(t *testing.T) {
 		{name: "503", step: s503, wait: wait, reason: httpretry.ReasonBudget},
 		{name: "503, copied", policy: copied, step: s503, wait: wait,
 			reason: httpretry.ReasonBudget},
-		{name: "error", step: retrytest.Fails(boom), wait: wait, reason: httpretry.ReasonBudget},
-		{name: "error, copied", policy: copied, step: retrytest.Fails(boom), wait: wait,
+		{name: "error", step: testutil.Fails(boom), wait: wait, reason: httpretry.ReasonBudget},
+		{name: "error, copied", policy: copied, step: testutil.Fails(boom), wait: wait,
 			reason: httpretry.ReasonBudget},
 		{name: "POST", method: "POST", step: s425, wait: wait, reason: httpretry.ReasonBudget},
-		{name: "asked for more", step: retrytest.Status(503, "Retry-After", "30"), wait: wait,
+		{name: "asked for more", step: testutil.Status(503, "Retry-After", "30"), wait: wait,
 			reason: httpretry.ReasonBudget},
-		{name: "asked for too much", step: retrytest.Status(503, "Retry-After", "61"),
+		{name: "asked for too much", step: testutil.Status(503, "Retry-After", "61"),
 			reason: httpretry.ReasonRetryAfter},
 		{name: "just before the deadline", step: s503, deadline: wait + 1, wait: wait,
 			reason: httpretry.ReasonBudget},
@@ -67,7 +67,7 @@ func TestWaitOnBudget(t *testing.T) {
 		{name: "off", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false }, step: s503,
 			reason: httpretry.ReasonBudget},
 		{name: "off, error", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false },
-			step: retrytest.Fails(boom), reason: httpretry.ReasonBudget},
+			step: testutil.Fails(boom), reason: httpretry.ReasonBudget},
 		{name: "one attempt", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }, step: s503,
 			reason: httpretry.ReasonAttempts},
 		{name: "not idempotent", method: "POST", step: s503, reason: httpretry.ReasonNotIdempotent},
@@ -80,14 +80,14 @@ func TestWaitOnBudget(t *testing.T) {
 				if tt.policy != nil {
 					tt.policy(&policy)
 				}
-				base, events, start := retrytest.Play(tt.step), new(retrytest.Record), time.Now()
+				base, events, start := testutil.Play(tt.step), new(testutil.Record), time.Now()
 				observe := func(ctx context.Context, e httpretry.Event) {
 					assert.Zero(t, time.Since(start))
 					events.Observe(ctx, e)
 				}
-				transport := retrytest.New(t,
+				transport := testutil.New(t,
 					httpretry.Config{Base: base, Policy: policy, Observe: observe})
-				req := retrytest.Request(t, tt.method, "http://a.test/", "")
+				req := testutil.Request(t, tt.method, "http://a.test/", "")
 				if tt.deadline > 0 {
 					ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 					defer cancel()
@@ -101,7 +101,7 @@ func TestWaitOnBudget(t *testing.T) {
 				assert.Equal(t, tt.wait, events.Events[0].Wait)
 				require.ErrorIs(t, err, tt.step.Err)
 				if err == nil {
-					assert.Equal(t, tt.step.Body, retrytest.ReadBody(t, resp))
+					assert.Equal(t, tt.step.Body, testutil.ReadBody(t, resp))
 				}
 			})
 		})
@@ -121,7 +121,7 @@ func TestCancelDuringWaitOnBudget(t *testing.T) {
 							_, _ = io.WriteString(w, "text")
 						})
 					if fails {
-						base = retrytest.Play(reset)
+						base = testutil.Play(reset)
 					}
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
@@ -134,11 +134,11 @@ func TestCancelDuringWaitOnBudget(t *testing.T) {
 					}
 					time.AfterFunc(time.Second, cancel)
 					began := time.Now()
-					resp, err := retrytest.New(t, httpretry.Config{
+					resp, err := testutil.New(t, httpretry.Config{
 						Base: base, Policy: waitOnBudget(time.Hour)}).RoundTrip(req)
 					assert.Equal(t, time.Second, time.Since(began))
 					if fails {
-						require.ErrorIs(t, err, retrytest.ErrReset)
+						require.ErrorIs(t, err, testutil.ErrReset)
 						return
 					}
 					require.NoError(t, err)
@@ -158,21 +158,21 @@ func TestCancelDuringWaitOnBudget(t *testing.T) {
 func TestWaitOnBudgetHoldsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent context.Context
-		base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			sent = req.Context()
-			return nil, retrytest.ErrReset
+			return nil, testutil.ErrReset
 		})
-		transport := retrytest.New(t, httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
-		body, done := retrytest.Counted("text"), make(chan error)
+		transport := testutil.New(t, httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
+		body, done := testutil.Counted("text"), make(chan error)
 		go func() {
-			_, err := transport.RoundTrip(retrytest.Streamed(t, "PUT", "http://a.test/", body))
+			_, err := transport.RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", body))
 			done <- err
 		}()
 		synctest.Wait()
 		assert.ErrorIs(t, sent.Err(), context.Canceled)
 		assert.Equal(t, 1, body.Closes())
 		start := time.Now()
-		require.ErrorIs(t, <-done, retrytest.ErrReset)
+		require.ErrorIs(t, <-done, testutil.ErrReset)
 		assert.Equal(t, time.Hour, time.Since(start))
 	})
 }
@@ -207,23 +207,23 @@ func TestWaitOnBudgetHoldsNoConnection(t *testing.T) {
 					base.MaxConnsPerHost = 1
 					var conns atomic.Int32
 					countDials(base, &conns)
-					transport := retrytest.New(t,
+					transport := testutil.New(t,
 						httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
 					start := time.Now()
 					var failing sync.WaitGroup
 					failing.Go(func() {
 						resp, err := transport.RoundTrip(
-							retrytest.Request(t, "GET", "http://a.test/failing", ""))
+							testutil.Request(t, "GET", "http://a.test/failing", ""))
 						if assert.NoError(t, err) {
 							assert.Equal(t, time.Hour, time.Since(start))
-							assert.Len(t, retrytest.ReadBody(t, resp), size)
+							assert.Len(t, testutil.ReadBody(t, resp), size)
 						}
 					})
 					time.Sleep(time.Minute)
 					resp, err := transport.RoundTrip(newGet(t))
 					require.NoError(t, err)
 					assert.Equal(t, time.Minute, time.Since(start))
-					retrytest.ReadBody(t, resp)
+					testutil.ReadBody(t, resp)
 					failing.Wait()
 					assert.EqualValues(t, 1, conns.Load())
 				})
@@ -276,7 +276,7 @@ func TestWaitOnBudgetKeepsResponses(t *testing.T) {
 				policy.AttemptTimeout = time.Second
 				began := time.Now()
 				assert.Equal(t, want,
-					get(retrytest.New(t, httpretry.Config{Base: start(handler), Policy: policy})))
+					get(testutil.New(t, httpretry.Config{Base: start(handler), Policy: policy})))
 				assert.GreaterOrEqual(t, time.Since(began), wait)
 			})
 		})
@@ -304,7 +304,7 @@ func TestWaitOnBudgetSparesTunnels(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d/%v", tt.method, tt.status, timeout), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					tunnel := new(tunnelBody)
-					base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+					base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
 						return &http.Response{StatusCode: tt.status, ProtoMajor: 1,
 							ContentLength: -1, Body: tunnel}, nil
 					})
@@ -315,9 +315,9 @@ func TestWaitOnBudgetSparesTunnels(t *testing.T) {
 						return httpretry.Transient
 					}
 					start := time.Now()
-					resp, err := retrytest.Unchecked(t,
+					resp, err := testutil.Unchecked(t,
 						httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(retrytest.Request(t, tt.method, "http://a.test/", ""))
+						RoundTrip(testutil.Request(t, tt.method, "http://a.test/", ""))
 					require.NoError(t, err)
 					assert.Equal(t, time.Hour, time.Since(start))
 					assert.Equal(t, tt.same, resp.Body == io.ReadCloser(tunnel), "%T", resp.Body)
@@ -330,10 +330,10 @@ func TestWaitOnBudgetSparesTunnels(t *testing.T) {
 }
 
 // panicAfter returns a body that panics once, that long after text was read.
-func panicAfter(text string, wait time.Duration) *retrytest.Body {
+func panicAfter(text string, wait time.Duration) *testutil.Body {
 	r, ended := strings.NewReader(text), false
-	return &retrytest.Body{
-		ReadCloser: io.NopCloser(retrytest.ReaderFunc(func(p []byte) (int, error) {
+	return &testutil.Body{
+		ReadCloser: io.NopCloser(testutil.ReaderFunc(func(p []byte) (int, error) {
 			if r.Len() > 0 || ended {
 				return r.Read(p)
 			}
@@ -349,18 +349,18 @@ func TestPanicWhileWaitingOnBudget(t *testing.T) {
 	for _, method := range []string{"GET", "PUT"} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				answer, upload := panicAfter("text", 0), retrytest.Counted("text")
-				req, sent := retrytest.Request(t, method, "http://a.test/", ""),
+				answer, upload := panicAfter("text", 0), testutil.Counted("text")
+				req, sent := testutil.Request(t, method, "http://a.test/", ""),
 					context.Background()
 				if method == "PUT" {
 					req.Body = upload
 				}
-				base := retrytest.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					sent = req.Context()
 					return &http.Response{
 						StatusCode: 503, ProtoMajor: 1, ContentLength: -1, Body: answer}, nil
 				})
-				transport := retrytest.Unchecked(t,
+				transport := testutil.Unchecked(t,
 					httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
 				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 				assert.Equal(t, 1, answer.Closes(), "closes of the response's body")
@@ -378,11 +378,11 @@ func TestPanicWhileWaitingOnBudget(t *testing.T) {
 func TestPanicOfASlowBodyAfterWaitOnBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := panicAfter("text", time.Minute)
-		base := retrytest.BaseFunc(func(*http.Request) (*http.Response, error) {
+		base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 503, ProtoMajor: 1, ContentLength: -1, Body: body},
 				nil
 		})
-		resp, err := retrytest.New(t,
+		resp, err := testutil.New(t,
 			httpretry.Config{Base: base, Policy: waitOnBudget(time.Second)}).
 			RoundTrip(newGet(t))
 		require.NoError(t, err)

@@ -1,4 +1,4 @@
-// Package retrytest has the helpers that the tests of several packages share:
+// Package testutil has the helpers that the tests of several packages share:
 //
 //   - [New] returns a RetryTransport that checks, while a test uses it for
 //     something else, that the contract of http.RoundTripper holds toward its
@@ -8,7 +8,7 @@
 //   - [Record] collects the events of a RetryTransport.
 //   - [Request], [RetryEvery], [Serve] and others make requests, policies and
 //     servers.
-package retrytest
+package testutil
 
 import (
 	"io"

@@ -1,4 +1,4 @@
-package retrytest
+package testutil
 
 import (
 	"context"
