@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,15 +22,20 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-func newHTTP3(ca *x509.CertPool) (*http.Client, error) {
+func newHTTP3(ca *x509.CertPool, cfg *quic.Config) (*http.Client, error) {
 	transport, err := httpretry.New(httpretry.Config{
-		Base:   &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: ca}},
+		Base:   &http3.Transport{TLSClientConfig: &tls.Config{RootCAs: ca}, QUICConfig: cfg},
 		Policy: httpretry.Policy{AttemptTimeout: 10 * time.Second},
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &http.Client{Transport: transport}, nil
+}
+
+// patient has timeouts for a busy machine.
+func patient() *quic.Config {
+	return &quic.Config{HandshakeIdleTimeout: time.Minute, MaxIdleTimeout: 10 * time.Minute}
 }
 
 // serveHTTP3 serves over HTTP/3 on a local UDP port. It returns the URL and the
@@ -43,8 +49,9 @@ func serveHTTP3(t *testing.T, handler http.Handler) (url string, ca *x509.CertPo
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &http3.Server{
-		Handler:   handler,
-		TLSConfig: http3.ConfigureTLSConfig(&tls.Config{Certificates: certified.TLS.Certificates}),
+		Handler:    handler,
+		QUICConfig: patient(),
+		TLSConfig:  http3.ConfigureTLSConfig(&tls.Config{Certificates: certified.TLS.Certificates}),
 	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(conn) }()
@@ -64,7 +71,7 @@ func TestHTTP3(t *testing.T) {
 		assert.Equal(t, "HTTP/3.0", r.Proto)
 		server.ServeHTTP(w, r)
 	}))
-	client, err := newHTTP3(ca)
+	client, err := newHTTP3(ca, patient())
 	require.NoError(t, err)
 	defer client.CloseIdleConnections()
 	ctx := httpretry.WithPolicy(t.Context(),
@@ -98,7 +105,7 @@ func TestHTTP3Reset(t *testing.T) {
 					got <- r.Method + string(body)
 					breaks(w)
 				}))
-				client, err := newHTTP3(ca)
+				client, err := newHTTP3(ca, patient())
 				require.NoError(t, err)
 				ctx := httpretry.WithPolicy(context.Background(),
 					httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}})
