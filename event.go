@@ -39,8 +39,9 @@ type Event struct {
 	// its start. It includes cool-downs, and the time to drain a response.
 	Waited time.Duration
 
-	// Wait is the wait that begins now, which a cool-down may extend. With
-	// ReasonBudget it is the time until RoundTrip returns.
+	// Wait is the wait that begins now, unless a cool-down extends it or a
+	// success ends it (see Policy.Backoff). With ReasonBudget it is the time
+	// until RoundTrip returns.
 	Wait time.Duration
 
 	// Reason is why no attempt follows, or ReasonNone if one does.
@@ -129,7 +130,7 @@ func (e *Error) Error() string {
 func (r Reason) hint() string {
 	switch r {
 	case ReasonBudget:
-		return "Policy.Budget refused a retry to this host"
+		return "Policy.Budget refused a retry to this host; a job can use policies.Background"
 	case ReasonNotReplayable:
 		return "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
 	}
