@@ -5,10 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/redact"
@@ -40,8 +45,9 @@ type Event struct {
 	// its start. It includes cool-downs, and the time to drain a response.
 	Waited time.Duration
 
-	// Wait is the wait that begins now, which a cool-down may extend. With
-	// ReasonBudget it is the time until RoundTrip returns.
+	// Wait is the wait that begins now, unless a cool-down extends it or a
+	// success ends it (see Policy.Backoff). With ReasonBudget it is the time
+	// until RoundTrip returns.
 	Wait time.Duration
 
 	// Reason is why no attempt follows, or ReasonNone if one does.
@@ -53,6 +59,52 @@ type Event struct {
 
 	// Offset is the number of bytes that were read of that body.
 	Offset int64
+}
+
+// Status returns the status of the Response, such as "503 Service Unavailable",
+// or, if there is none, one of these texts for Err: "canceled", "timeout",
+// "host cooling down", "name lookup failed", "connection failed", "TLS failed",
+// "connection broken", "failed". It has no text of a server, of a URL or of
+// Err, and few values, so it is safe for logs and for labels of metrics.
+func (e Event) Status() string {
+	switch {
+	case e.Response == nil:
+		return e.errorStatus()
+	// Over HTTP/2, net/http accepts any number as a status. Servers must not be
+	// able to choose from an unlimited number of texts.
+	case e.Response.StatusCode < 100 || e.Response.StatusCode > 999:
+		return "invalid status"
+	}
+	code := e.Response.StatusCode
+	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
+}
+
+// errorStatus is Status for an Event without a Response.
+func (e Event) errorStatus() string {
+	var (
+		cooling *CooldownError
+		dns     *net.DNSError
+		op      *net.OpError
+	)
+	switch {
+	// A canceled request may have ended with the error of an earlier attempt.
+	case e.Reason == ReasonCanceled || errors.Is(e.Err, context.Canceled):
+		return "canceled"
+	case errors.As(e.Err, &cooling):
+		return "host cooling down"
+	case isTimeout(e.Err):
+		return "timeout"
+	case errors.As(e.Err, &dns):
+		return "name lookup failed"
+	case isHandshake(e.Err), errors.As(e.Err, &op) && isAlert(op):
+		return "TLS failed"
+	case op != nil && isDial(op):
+		return "connection failed"
+	case op != nil, errors.Is(e.Err, io.EOF), errors.Is(e.Err, io.ErrUnexpectedEOF),
+		isNothingWritten(e.Err), e.Err != nil && isUnprocessedText(e.Err.Error()):
+		return "connection broken"
+	}
+	return "failed"
 }
 
 // Reason is why a request ended. The text of each, for logs and metrics, does
@@ -130,7 +182,7 @@ func (e *Error) Error() string {
 func (r Reason) hint() string {
 	switch r {
 	case ReasonBudget:
-		return "Policy.Budget refused a retry to this host"
+		return "Policy.Budget refused a retry to this host; a job can use policies.Background"
 	case ReasonNotReplayable:
 		return "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
 	}
@@ -175,7 +227,11 @@ func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) 
 // URLs without user, query and fragment, escapes control characters, and logs
 // no headers. In the text of an error, it recognizes no other secrets than
 // those in URLs. A nil logger means slog.Default().
+//
+// At level Debug, it also logs that the caller seems to retry, if a request
+// with the same method, URL and context failed in the ten seconds before.
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
+	callers := new(callerRetries)
 	return func(ctx context.Context, e Event) {
 		level, message := slog.LevelWarn, "gave up on request"
 		switch e.Reason {
@@ -201,6 +257,7 @@ func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 		if log.Enabled(ctx, level) {
 			log.LogAttrs(ctx, level, message, e.attrs()...)
 		}
+		callers.log(ctx, log, e)
 	}
 }
 
@@ -218,9 +275,7 @@ func (e Event) attrs() []slog.Attr {
 	if e.Resuming {
 		attrs = append(attrs, slog.Int64("offset", e.Offset))
 	}
-	if e.Response != nil {
-		attrs = append(attrs, slog.Int("status", e.Response.StatusCode))
-	}
+	attrs = append(attrs, slog.String("status", e.Status()))
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", redact.Error(e.Err)))
 	}
@@ -236,4 +291,71 @@ func (e Event) attrs() []slog.Attr {
 		attrs = append(attrs, slog.String("hint", hint))
 	}
 	return append(attrs, slog.String("reason", e.Reason.String()))
+}
+
+// callerRetries notices that a caller sends a request again soon after the
+// transport gave up on it. Then the attempts of both multiply. The zero value
+// is ready to use, by several goroutines.
+type callerRetries struct {
+	mu    sync.Mutex
+	ended [16]endedRequest // the latest ones
+	next  int              // the oldest of them
+}
+
+// endedRequest is a request that the transport gave up on. It keeps neither the
+// request nor its context in memory.
+type endedRequest struct {
+	method, url string
+	context     uintptr
+	at          time.Time
+}
+
+// callerRetryTime is the longest wait that counts as that of a caller's retry.
+const callerRetryTime = 10 * time.Second
+
+// log looks at an Event that is not a success, so that successes cost nothing.
+// If it is the first of a request that a caller seems to retry, log says so at
+// level Debug.
+func (c *callerRetries) log(ctx context.Context, logger *slog.Logger, e Event) {
+	if e.Resuming || !logger.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	now := time.Now()
+	this := endedRequest{method: cmp.Or(e.Request.Method, http.MethodGet), at: now}
+	if e.Request.URL != nil {
+		this.url = e.Request.URL.String()
+	}
+	// The address of another kind of context is not known. All those, such as
+	// context.Background, count as the same.
+	if v := reflect.ValueOf(ctx); v.Kind() == reflect.Pointer {
+		this.context = v.Pointer()
+	}
+	begun := now.Add(-e.Elapsed)
+	c.mu.Lock()
+	after, found := c.find(this, begun)
+	if e.Reason != ReasonNone && e.Reason != ReasonCanceled && e.Reason != ReasonCallerRetries {
+		c.ended[c.next] = this
+		c.next = (c.next + 1) % len(c.ended)
+	}
+	c.mu.Unlock()
+	if found && e.Attempt == 1 {
+		logger.LogAttrs(ctx, slog.LevelDebug, "the caller seems to retry",
+			slog.String("method", redact.Text(this.method)),
+			slog.String("url", redact.URL(e.Request.URL)),
+			slog.Duration("after", after),
+			slog.String("hint", "its attempts multiply with those of httpretry"))
+	}
+}
+
+// find returns how long before begun the transport gave up on the same request.
+// mu is held.
+func (c *callerRetries) find(r endedRequest, begun time.Time) (after time.Duration, found bool) {
+	for _, e := range c.ended {
+		wait := begun.Sub(e.at)
+		if e.method == r.method && e.url == r.url && e.context == r.context &&
+			wait >= 0 && wait <= callerRetryTime && (!found || wait < after) {
+			after, found = wait, true
+		}
+	}
+	return after, found
 }

@@ -230,11 +230,7 @@ func ExampleConfig_observe() {
 		Policy: httpretry.Policy{
 			MaxAttempts: 2, Backoff: strategies.Constant{Wait: time.Millisecond}},
 		Observe: func(_ context.Context, e httpretry.Event) {
-			result := fmt.Sprint(e.Err)
-			if e.Response != nil { // it is nil if the attempt failed with an error
-				result = e.Response.Status
-			}
-			fmt.Printf("attempt %d: %s, %v\n", e.Attempt, result, e.Reason)
+			fmt.Printf("attempt %d: %s, %v\n", e.Attempt, e.Status(), e.Reason)
 		},
 	})
 	if err != nil {
@@ -250,8 +246,8 @@ func ExampleConfig_observe() {
 	// attempt 1: 503 Service Unavailable, none
 	// attempt 2: 200 OK, success
 	// 200 GET after 1 retries
-	// attempt 1: EOF, none
-	// attempt 2: EOF, attempts_exhausted
+	// attempt 1: connection broken, none
+	// attempt 2: connection broken, attempts_exhausted
 	// httpretry: gave up after 2 attempts (attempts_exhausted): EOF
 }
 
@@ -306,7 +302,7 @@ func ExampleLogEvents() {
 		"http://user:secret@api.example.com/charge?token=secret", "text/plain", nil)
 	fmt.Println(errors.Is(err, io.ErrUnexpectedEOF))
 	// Output:
-	// level=WARN msg="gave up on request" method=POST url=http://api.example.com/charge?REDACTED attempt=1 error="unexpected EOF" reason=not_idempotent
+	// level=WARN msg="gave up on request" method=POST url=http://api.example.com/charge?REDACTED attempt=1 status="connection broken" error="unexpected EOF" reason=not_idempotent
 	// true
 }
 

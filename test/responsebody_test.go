@@ -814,7 +814,7 @@ func (b meteredBody) Close() error {
 // may block in Close while it blocks in Read. RoundTrip waits for neither.
 func TestDropOfLockedBody(t *testing.T) {
 	waiting := testutil.RetryEvery(time.Second)
-	waiting.Budget, waiting.WaitOnBudget = budgetFunc(refuse), true
+	waiting.Budget, waiting.WaitOnBudget = testutil.UsedUp{}, true
 	for name, policy := range map[string]httpretry.Policy{
 		"discarded": testutil.RetryEvery(time.Second), "kept": waiting} {
 		for _, method := range []string{"GET", "PUT"} {
