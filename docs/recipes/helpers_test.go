@@ -1,6 +1,7 @@
 package recipes_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -67,8 +68,9 @@ func respond(req *http.Request, status int, header http.Header) *http.Response {
 		header = http.Header{}
 	}
 	return &http.Response{
-		StatusCode: status, Status: http.StatusText(status), Header: header.Clone(),
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, Request: req,
+		StatusCode: status, Status: fmt.Sprint(status, " ", http.StatusText(status)),
+		Header: header.Clone(),
+		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody, Request: req,
 	}
 }
 

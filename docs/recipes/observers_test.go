@@ -43,7 +43,7 @@ func TestObservers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 200, status(t, client, request(t, "GET", "")))
 
-		assert.Contains(t, logged.String(), "status=503")
+		assert.Contains(t, logged.String(), "503 Service Unavailable")
 		var data metricdata.ResourceMetrics
 		require.NoError(t, reader.Collect(context.Background(), &data))
 		require.Len(t, data.ScopeMetrics, 1)
