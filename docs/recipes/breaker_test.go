@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,4 +96,22 @@ func TestBreakerIgnoresCancels(t *testing.T) {
 			assert.NotErrorIs(t, err, gobreaker.ErrOpenState)
 		}
 	})
+}
+
+// TestBreakerCountsTimeouts checks that attempts that AttemptTimeout ends open
+// the circuit, although their contexts are canceled.
+func TestBreakerCountsTimeouts(t *testing.T) {
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	client := newClient(t, httpretry.Config{
+		Base: newBreaker(http.DefaultTransport),
+		Policy: httpretry.Policy{
+			MaxAttempts: 7, AttemptTimeout: 10 * time.Millisecond, Budget: httpretry.Unlimited{},
+			Backoff: strategies.Constant{Wait: time.Millisecond},
+		},
+	})
+	_, err := client.Get(srv.URL)
+	assert.ErrorIs(t, err, gobreaker.ErrOpenState)
 }

@@ -218,7 +218,7 @@ func TestTokenWithoutEnd(t *testing.T) {
 
 		server, refused := play(http.StatusOK), &issuer{err: errors.New("invalid_grant")}
 		client = newClient(t, httpretry.Config{Base: &bearer{next: server, fetch: refused.fetch}})
-		_, err := client.Do(request(t, "POST", "data"))
+		_, err := client.Do(request(t, "PUT", "data"))
 		assert.ErrorContains(t, err, "invalid_grant")
 		assert.Equal(t, 1, refused.count)
 		assert.Zero(t, server.count())
