@@ -101,7 +101,6 @@ func TestSteps(t *testing.T) {
 		waits[1] = 0
 		assert.Equal(t, []time.Duration{time.Second, 0, 4 * time.Second, time.Second,
 			time.Minute + time.Second}, waits)
-		req.Header.Set("X-Name", "changed later")
 		for i, sent := range base.Attempts() {
 			assert.Equal(t, []any{"PUT", "http://a.test/path?query", "text", "value", i + 1},
 				[]any{sent.Method, sent.URL, sent.Body, sent.Header.Get("X-Name"), sent.Attempt})
@@ -315,6 +314,23 @@ func TestResponses(t *testing.T) {
 
 	assert.PanicsWithValue(t, `retrytest: Status: header "C" has no value`,
 		func() { retrytest.Status(200, "A", "b", "C") })
+}
+
+// The records of a Script do not change with the request, or with an earlier
+// result of Attempts.
+func TestRecordsAreCopies(t *testing.T) {
+	base := retrytest.Base(t, retrytest.Status(200))
+	req := request(t, "GET", "http://a.test/", "")
+	req.Header.Set("X-Name", "value")
+	_, err := base.RoundTrip(req)
+	require.NoError(t, err)
+	req.Header.Set("X-Name", "changed")
+	req.URL.Host = "b.test"
+	sent := base.Attempts()
+	assert.Equal(t, http.Header{"X-Name": {"value"}}, sent[0].Header)
+	assert.Equal(t, "http://a.test/", sent[0].URL)
+	sent[0].URL = "changed"
+	assert.Equal(t, "http://a.test/", base.Attempts()[0].URL)
 }
 
 // A delay and Hang end with the request's context, with its cause.

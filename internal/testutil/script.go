@@ -37,8 +37,9 @@ type Script struct {
 // Play returns a Script of steps.
 func Play(steps ...Step) *Script {
 	steps = slices.Clone(steps)
-	last := &steps[len(steps)-1]
-	*last = retrytest.Always(*last)
+	if last := len(steps) - 1; last >= 0 {
+		steps[last] = retrytest.Always(steps[last])
+	}
 	return &Script{Script: retrytest.Base(unchecked{}, steps...), Start: time.Now()}
 }
 
