@@ -457,11 +457,11 @@ func TestWaitedOfResumes(t *testing.T) {
 func TestWaitedIsLogged(t *testing.T) {
 	logger, out := newLogger()
 	e := httpretry.Event{Request: newGet(t), Attempt: 2, Waited: 8500 * time.Millisecond,
-		Elapsed: 9 * time.Second, Wait: time.Second}
+		Elapsed: 9 * time.Second, Wait: time.Second, Response: &http.Response{StatusCode: 599}}
 	httpretry.LogEvents(logger)(t.Context(), e)
 	assert.Equal(t,
 		"level=INFO msg=\"retrying request\" method=GET url=http://a.test/ attempt=2 elapsed=9s "+
-			"waited=8.5s wait=1s\n", out.String())
+			"waited=8.5s status=599 wait=1s\n", out.String())
 	out.Reset()
 	e.Waited = 0
 	httpretry.LogEvents(logger)(t.Context(), e)

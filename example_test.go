@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policies"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -70,7 +71,7 @@ func ExampleNew_hosts() {
 		Observe: httpretry.LogEvents(slog.Default()),
 		Policies: map[string]httpretry.Policy{
 			"api.stripe.com": policies.Stripe(),
-			"*.example.com":  {MaxAttempts: 5, AttemptTimeout: 2 * time.Second},
+			"*.example.com":  {MaxAttempts: 5, AttemptTimeout: 2 * time.Second}, // not example.com
 			"127.0.0.1":      {Backoff: strategies.FullJitter{Base: 10 * time.Millisecond}},
 		},
 	})
@@ -743,24 +744,20 @@ func ExamplePolicy_resume() {
 	// attempts: 2
 }
 
-// roundTripFunc is a function that is used as a base transport.
-type roundTripFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
 // README.md shows how this job gets its policy. An Example would wait in real
 // time.
 func TestBackgroundJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const url = "https://api.example.com/"
 		begin := time.Now()
-		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+		outage := retrytest.Func(func(*http.Request) (*http.Response, error) {
 			w := httptest.NewRecorder()
 			if time.Since(begin) < 10*time.Minute {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 			return w.Result(), nil
 		})
+		base := retrytest.Base(t, retrytest.Always(outage))
 		transport, err := httpretry.New(httpretry.Config{Base: base})
 		require.NoError(t, err)
 		client := &http.Client{Transport: transport}
@@ -780,19 +777,20 @@ func TestBackgroundJob(t *testing.T) {
 // docs/recipes.md shows this test of code that uses a RetryTransport.
 func TestFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		statuses := []int{503, 503, 200}
-		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
-			w := httptest.NewRecorder()
-			w.WriteHeader(statuses[0])
-			statuses = statuses[1:]
-			return w.Result(), nil
-		})
-		transport, err := httpretry.New(httpretry.Config{Base: base})
+		base := retrytest.Base(t,
+			retrytest.Status(503),
+			retrytest.RetryAfter("2"),
+			retrytest.Reset(),
+			retrytest.Status(200),
+		)
+		policy := httpretry.Policy{MaxAttempts: 4}
+		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
 		require.NoError(t, err)
 		client := &http.Client{Transport: transport}
 		resp, err := client.Get("https://api.example.com/") // waits in virtual time
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		assert.Equal(t, 200, resp.StatusCode)
+		assert.GreaterOrEqual(t, base.Waits()[1], 2*time.Second)
 	})
 }
