@@ -27,7 +27,9 @@ import (
 func policy() httpretry.Policy {
 	return policies.Unprocessed429(httpretry.Policy{
 		MaxRetryAfter: 2 * time.Minute,
-		CooldownKey:   func(req *http.Request) string { return req.Header.Get(gitlab.AccessTokenHeaderName) },
+		CooldownKey: func(req *http.Request) string {
+			return req.Header.Get(gitlab.AccessTokenHeaderName)
+		},
 	})
 }
 

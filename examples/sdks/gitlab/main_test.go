@@ -52,7 +52,9 @@ func listen(t *testing.T, faults ...sdktest.Fault) *sdktest.Server {
 }
 
 // start returns a server and a client for it.
-func start(t *testing.T, p httpretry.Policy, faults ...sdktest.Fault) (*sdktest.Server, *gitlab.Client) {
+func start(
+	t *testing.T, p httpretry.Policy, faults ...sdktest.Fault,
+) (*sdktest.Server, *gitlab.Client) {
 	t.Helper()
 	server := listen(t, faults...)
 	client, err := newClient(server.URL, token, p)
@@ -165,7 +167,8 @@ func withRetries(t *testing.T, endpoint string, p httpretry.Policy) *gitlab.Clie
 	require.NoError(t, err)
 	client, err := gitlab.NewClient(token, gitlab.WithBaseURL(endpoint),
 		gitlab.WithHTTPClient(&http.Client{Transport: transport}),
-		gitlab.WithCustomBackoff(func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return 0 }))
+		gitlab.WithCustomBackoff(
+			func(_, _ time.Duration, _ int, _ *http.Response) time.Duration { return 0 }))
 	require.NoError(t, err)
 	return client
 }

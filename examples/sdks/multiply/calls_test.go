@@ -43,7 +43,8 @@ func callGithub(s sdk) error {
 		github.WithEnterpriseURLs(server, server))
 	require.NoError(s.t, err)
 	if s.retries {
-		s.Context = context.WithValue(s.Context, github.SleepUntilPrimaryRateLimitResetWhenRateLimited, true)
+		s.Context = context.WithValue(s.Context,
+			github.SleepUntilPrimaryRateLimitResetWhenRateLimited, true)
 	}
 	_, _, err = client.Repositories.Get(s, "o", "r")
 	return err
@@ -86,7 +87,8 @@ func callOAuth2(s sdk) error {
 func callResty(s sdk) error {
 	client := resty.NewWithClient(s.client)
 	if s.retries {
-		client.SetRetryCount(2).AddRetryCondition(func(r *resty.Response, _ error) bool { return r.IsError() })
+		client.SetRetryCount(2).AddRetryCondition(
+			func(r *resty.Response, _ error) bool { return r.IsError() })
 	}
 	resp, err := client.R().SetContext(s).Get(server)
 	if err == nil && resp.IsError() {
@@ -142,8 +144,8 @@ func callAnthropic(s sdk) error {
 }
 
 func callCloudflare(s sdk) error {
-	options := []cloudflare.RequestOption{cloudflare.WithAPIToken("test"), cloudflare.WithBaseURL(server),
-		cloudflare.WithHTTPClient(s.client)}
+	options := []cloudflare.RequestOption{cloudflare.WithAPIToken("test"),
+		cloudflare.WithBaseURL(server), cloudflare.WithHTTPClient(s.client)}
 	if !s.retries {
 		options = append(options, cloudflare.WithMaxRetries(0))
 	}
@@ -169,7 +171,8 @@ func callSlack(s sdk) error {
 	options := []slack.Option{slack.OptionAPIURL(server + "/api/"), slack.OptionHTTPClient(s.client)}
 	if s.retries {
 		config := slack.DefaultRetryConfig()
-		config.Handlers = append(slack.AllBuiltinRetryHandlers(config), slack.NewServerErrorRetryHandler(config))
+		config.Handlers = append(slack.AllBuiltinRetryHandlers(config),
+			slack.NewServerErrorRetryHandler(config))
 		options = append(options, slack.OptionRetryConfig(config))
 	}
 	_, err := slack.New("xoxb-test", options...).AuthTestContext(s)
@@ -199,14 +202,16 @@ func callTwilioV1(s sdk) error {
 }
 
 func twilioClient(s sdk) *twilio.Client {
-	client := &twilio.Client{Credentials: twilio.NewCredentials("AC1", "secret"), HTTPClient: s.client}
+	client := &twilio.Client{
+		Credentials: twilio.NewCredentials("AC1", "secret"), HTTPClient: s.client}
 	client.SetAccountSid("AC1")
 	return client
 }
 
 // sentry-go has no retries, and reports no failures.
 func callSentry(s sdk) error {
-	client, err := sentry.NewClient(sentry.ClientOptions{Dsn: "http://key@service.test/1", HTTPClient: s.client})
+	client, err := sentry.NewClient(sentry.ClientOptions{
+		Dsn: "http://key@service.test/1", HTTPClient: s.client})
 	require.NoError(s.t, err)
 	defer client.Close()
 	client.CaptureMessage("m", nil, nil)

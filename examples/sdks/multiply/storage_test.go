@@ -42,7 +42,8 @@ func callAWS(s sdk) error {
 	if !s.retries {
 		config.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
 	}
-	_, err := s3.NewFromConfig(config).GetObject(s, &s3.GetObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
+	object := &s3.GetObjectInput{Bucket: aws.String("b"), Key: aws.String("k")}
+	_, err := s3.NewFromConfig(config).GetObject(s, object)
 	return err
 }
 
@@ -51,7 +52,8 @@ func callAzblob(s sdk) error {
 	if !s.retries {
 		options.Retry = policy.RetryOptions{MaxRetries: -1}
 	}
-	client, err := azblob.NewClientWithNoCredential(server, &azblob.ClientOptions{ClientOptions: options})
+	client, err := azblob.NewClientWithNoCredential(server,
+		&azblob.ClientOptions{ClientOptions: options})
 	require.NoError(s.t, err)
 	_, err = client.DownloadStream(s, "container", "blob", nil)
 	return err
@@ -78,7 +80,8 @@ func callElasticsearch(s sdk) error {
 	client, err := elasticsearch.New(elasticsearch.WithAddresses(server),
 		elasticsearch.WithTransportOptions(options...))
 	require.NoError(s.t, err)
-	resp, err := client.Search(client.Search.WithContext(s), client.Search.WithBody(strings.NewReader("{}")))
+	resp, err := client.Search(client.Search.WithContext(s),
+		client.Search.WithBody(strings.NewReader("{}")))
 	if err != nil {
 		return err
 	}
@@ -91,7 +94,8 @@ func callElasticsearch(s sdk) error {
 
 func callOpenSearch(s sdk) error {
 	client, err := opensearchapi.NewClient(opensearchapi.Config{Client: opensearch.Config{
-		Addresses: []string{server}, Transport: s.client.Transport, DisableRetry: !s.retries, Context: s}})
+		Addresses: []string{server}, Transport: s.client.Transport,
+		DisableRetry: !s.retries, Context: s}})
 	require.NoError(s.t, err)
 	defer client.Close()
 	_, err = client.Search(s, &opensearchapi.SearchReq{Body: strings.NewReader("{}")})

@@ -73,7 +73,8 @@ func run(ctx context.Context, client *opensearchapi.Client, index string, out io
 	}
 	fmt.Fprintf(out, "found %d documents\n", found.Hits.Total.Value)
 
-	actions := `{"index":{"_id":"1"}}` + "\n" + `{"name":"One"}` + "\n" + `{"delete":{"_id":"2"}}` + "\n"
+	actions := `{"index":{"_id":"1"}}` + "\n" + `{"name":"One"}` + "\n" +
+		`{"delete":{"_id":"2"}}` + "\n"
 	// A _bulk that indexes and deletes documents by their ids has the same
 	// effect if it is processed twice. One that creates documents has, too, but
 	// reports 409 for those that exist.
@@ -93,7 +94,8 @@ func main() {
 	flag.Parse()
 
 	ctx := context.Background()
-	client, err := newClient(ctx, *endpoint, os.Getenv("OPENSEARCH_USER"), os.Getenv("OPENSEARCH_PASSWORD"), policy())
+	user, password := os.Getenv("OPENSEARCH_USER"), os.Getenv("OPENSEARCH_PASSWORD")
+	client, err := newClient(ctx, *endpoint, user, password, policy())
 	if err != nil {
 		log.Fatal(err)
 	}

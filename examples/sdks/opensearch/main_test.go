@@ -36,7 +36,8 @@ type cluster struct{ *sdktest.Server }
 func (c cluster) calls() (all []string) {
 	for _, r := range c.Requests() {
 		if r.Method == http.MethodPost || r.Method == http.MethodPut {
-			all = append(all, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+r.Header.Get("Retry-Attempt")))
+			call := r.Method + " " + r.URL.Path + " " + r.Header.Get("Retry-Attempt")
+			all = append(all, strings.TrimSpace(call))
 		}
 	}
 	return all
@@ -71,7 +72,9 @@ func listen(t *testing.T, faults ...sdktest.Fault) cluster {
 }
 
 // start returns a cluster and a client for it.
-func start(t *testing.T, p httpretry.Policy, faults ...sdktest.Fault) (cluster, *opensearchapi.Client) {
+func start(
+	t *testing.T, p httpretry.Policy, faults ...sdktest.Fault,
+) (cluster, *opensearchapi.Client) {
 	t.Helper()
 	server := listen(t, faults...)
 	client, err := newClient(t.Context(), server.URL, "user", "secret", p)
@@ -87,12 +90,14 @@ func rejected() sdktest.Fault {
 }
 
 func search(ctx context.Context, client *opensearchapi.Client) error {
-	_, err := client.Search(ctx, &opensearchapi.SearchReq{Indices: []string{"i"}, Body: strings.NewReader(`{}`)})
+	_, err := client.Search(ctx, &opensearchapi.SearchReq{
+		Indices: []string{"i"}, Body: strings.NewReader(`{}`)})
 	return err
 }
 
 func bulk(ctx context.Context, client *opensearchapi.Client) error {
-	_, err := client.Bulk(ctx, opensearchapi.BulkReq{Index: "i", Body: strings.NewReader("{\"index\":{}}\n{}\n")})
+	_, err := client.Bulk(ctx, opensearchapi.BulkReq{
+		Index: "i", Body: strings.NewReader("{\"index\":{}}\n{}\n")})
 	return err
 }
 
@@ -111,7 +116,8 @@ func index(ctx context.Context, client *opensearchapi.Client) error {
 }
 
 func indexByID(ctx context.Context, client *opensearchapi.Client) error {
-	_, err := client.Index(ctx, opensearchapi.IndexReq{Index: "i", DocumentID: "1", Body: strings.NewReader(`{}`)})
+	_, err := client.Index(ctx, opensearchapi.IndexReq{
+		Index: "i", DocumentID: "1", Body: strings.NewReader(`{}`)})
 	return err
 }
 
@@ -120,7 +126,8 @@ func TestRun(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), client, "i", &out))
 	assert.Equal(t, "found 3 documents\nsent 2 actions, errors: false\n", out.String())
-	assert.Equal(t, []string{"POST /i/_search", "POST /i/_search 1", "POST /i/_bulk", "POST /i/_bulk 1"}, server.calls())
+	assert.Equal(t, []string{
+		"POST /i/_search", "POST /i/_search 1", "POST /i/_bulk", "POST /i/_bulk 1"}, server.calls())
 }
 
 func TestFailures(t *testing.T) {
@@ -132,9 +139,10 @@ func TestFailures(t *testing.T) {
 		"reset":                        sdktest.Reset(),
 	}
 	final := map[string]sdktest.Fault{
-		"a script's error":   sdktest.Answer(500, `{"error":{"type":"script_exception"},"status":500}`),
-		"a version conflict": sdktest.Answer(409, `{"error":{"type":"version_conflict_engine_exception"},"status":409}`),
-		"a bad query":        sdktest.Answer(400, `{"error":{"type":"parsing_exception"},"status":400}`),
+		"a script's error": sdktest.Answer(500, `{"error":{"type":"script_exception"},"status":500}`),
+		"a version conflict": sdktest.Answer(409,
+			`{"error":{"type":"version_conflict_engine_exception"},"status":409}`),
+		"a bad query": sdktest.Answer(400, `{"error":{"type":"parsing_exception"},"status":400}`),
 	}
 	for name, tt := range map[string]struct {
 		do         func(context.Context, *opensearchapi.Client) error

@@ -64,7 +64,8 @@ func newClient(endpoint string, policy httpretry.Policy) (*api.Client, error) {
 	if config.Error != nil {
 		return nil, config.Error
 	}
-	transport, err := httpretry.New(httpretry.Config{Base: config.HttpClient.Transport, Policy: policy})
+	base := config.HttpClient.Transport
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
 	if err != nil {
 		return nil, err
 	}

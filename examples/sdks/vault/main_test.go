@@ -34,10 +34,13 @@ func listen(t *testing.T, faults ...sdktest.Fault) *sdktest.Server {
 	t.Setenv("VAULT_TOKEN", token)
 	mux := http.NewServeMux()
 	answer := func(pattern, body string) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, body)
+		})
 	}
 	const metadata = `"created_time":"2026-11-01T00:00:00Z","deletion_time":"","destroyed":false`
-	answer("GET /v1/secret/data/app", `{"data":{"data":{"value":"old"},"metadata":{"version":1,`+metadata+`}}}`)
+	answer("GET /v1/secret/data/app",
+		`{"data":{"data":{"value":"old"},"metadata":{"version":1,`+metadata+`}}}`)
 	answer("PUT /v1/secret/data/app", `{"data":{"version":2,`+metadata+`}}`)
 	answer("GET /v1/database/creds/role", `{"lease_id":"l","data":{"username":"u","password":"p"}}`)
 	answer("GET /v1/sys/health", `{"initialized":true}`)
@@ -51,7 +54,9 @@ func listen(t *testing.T, faults ...sdktest.Fault) *sdktest.Server {
 }
 
 // start returns a server and a client for it.
-func start(t *testing.T, p httpretry.Policy, faults ...sdktest.Fault) (*sdktest.Server, *api.Client) {
+func start(
+	t *testing.T, p httpretry.Policy, faults ...sdktest.Fault,
+) (*sdktest.Server, *api.Client) {
 	t.Helper()
 	server := listen(t, faults...)
 	client, err := newClient(server.URL, p)
@@ -108,7 +113,7 @@ func TestFailures(t *testing.T) {
 		"reset":           {sdktest.Reset(), 2, 1, 1},
 		"executed, reset": {sdktest.Lost(), 2, 1, 1},
 		"forbidden":       {failed(403, "permission denied"), 1, 1, 1},
-		"not the version": {failed(400, "check-and-set parameter did not match the current version"), 1, 1, 1},
+		"not the version": {failed(400, "check-and-set parameter did not match"), 1, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for call, do := range map[string]struct {
@@ -143,9 +148,10 @@ func TestHealth(t *testing.T) {
 // A standby redirects to the active node. api follows that itself.
 func TestRedirect(t *testing.T) {
 	active := listen(t)
-	standby, client := start(t, quick(), func(_ *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
+	redirect := func(_ *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
 		http.Redirect(w, r.Request, active.URL+r.RequestURI, http.StatusTemporaryRedirect)
-	})
+	}
+	standby, client := start(t, quick(), redirect)
 	require.NoError(t, put(t.Context(), client))
 	assert.Len(t, standby.Requests(), 1)
 	assert.Len(t, active.Requests(), 1)
@@ -154,7 +160,8 @@ func TestRedirect(t *testing.T) {
 // VAULT_MAX_RETRIES does not turn the retries of api on again.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("VAULT_MAX_RETRIES", "5")
-	server, client := start(t, quick(), slices.Repeat([]sdktest.Fault{failed(503, "Vault is sealed")}, 30)...)
+	sealed := slices.Repeat([]sdktest.Fault{failed(503, "Vault is sealed")}, 30)
+	server, client := start(t, quick(), sealed...)
 	require.Error(t, get(t.Context(), client))
 	assert.Len(t, server.Requests(), 3)
 }
