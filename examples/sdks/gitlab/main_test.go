@@ -139,6 +139,15 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// A limit that one token has reached does not delay requests with another.
+func TestEachTokenHasItsLimit(t *testing.T) {
+	key := func(token string) string {
+		return policy().CooldownKey(&http.Request{Header: http.Header{"Private-Token": {token}}})
+	}
+	assert.Equal(t, key("a"), key("a"))
+	assert.NotEqual(t, key("a"), key("b"))
+}
+
 // Without WithoutRetries, attempts multiply, and client-go opens the issue
 // again after a 502.
 func TestRetriesMultiply(t *testing.T) {
