@@ -85,7 +85,7 @@ func callOAuth2(s sdk) error {
 // resty has no retries by default. They begin with errors, and statuses are a
 // matter of a condition.
 func callResty(s sdk) error {
-	client := resty.NewWithClient(s.client)
+	client := resty.New().SetTransport(s.client.Transport)
 	if s.retries {
 		client.SetRetryCount(2).AddRetryCondition(
 			func(r *resty.Response, _ error) bool { return r.IsError() })
@@ -121,7 +121,7 @@ func callGitLab(s sdk) error {
 
 func callVault(s sdk) error {
 	config := api.DefaultConfig()
-	config.Address, config.HttpClient = server, s.client
+	config.Address, config.HttpClient.Transport = server, s.client.Transport
 	if !s.retries {
 		config.MaxRetries = 0
 	}
@@ -211,7 +211,7 @@ func twilioClient(s sdk) *twilio.Client {
 // sentry-go has no retries, and reports no failures.
 func callSentry(s sdk) error {
 	client, err := sentry.NewClient(sentry.ClientOptions{
-		Dsn: "http://key@service.test/1", HTTPClient: s.client})
+		Dsn: "http://key@service.test/1", HTTPTransport: s.client.Transport})
 	require.NoError(s.t, err)
 	defer client.Close()
 	client.CaptureMessage("m", nil, nil)
