@@ -75,13 +75,13 @@ func get(ctx context.Context, client *gitlab.Client) error {
 
 func create(ctx context.Context, client *gitlab.Client) error {
 	_, _, err := client.Issues.CreateIssue("g/p",
-		&gitlab.CreateIssueOptions{Title: gitlab.Ptr("T")}, gitlab.WithContext(ctx))
+		&gitlab.CreateIssueOptions{Title: new("T")}, gitlab.WithContext(ctx))
 	return err
 }
 
 func update(ctx context.Context, client *gitlab.Client) error {
 	_, _, err := client.Issues.UpdateIssue("g/p", 8,
-		&gitlab.UpdateIssueOptions{Title: gitlab.Ptr("U")}, gitlab.WithContext(ctx))
+		&gitlab.UpdateIssueOptions{Title: new("U")}, gitlab.WithContext(ctx))
 	return err
 }
 
