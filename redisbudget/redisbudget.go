@@ -340,32 +340,37 @@ func (b *Budget) Refund(origin string) {
 		return
 	}
 	h := b.host(origin)
+	b.refund(h)
+	b.activate(h)
+}
+
+// refund cancels the latest charge of the shared budget for h. activate has to
+// follow.
+func (b *Budget) refund(h *host) {
 	// The latest charge of this process may be of the current slot. Then the
 	// lease gets its retry back.
 	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put() {
 		h.refunds.Add(1)
-		b.activate(h)
 	}
 }
 
 // Deposit records a success of origin. If charged is true, it cancels the
-// latest charge within the last Window, except with Strict. It does not block.
+// latest charge within the last Window and gives the Burst a token, except with
+// Strict. It does not block.
 func (b *Budget) Deposit(origin string, charged bool) {
-	b.deposit(origin)
-	if charged && !b.local.Strict {
-		b.Refund(origin)
-	}
-}
-
-func (b *Budget) deposit(origin string) {
-	// The charge, if any, may be of the shared budget.
-	b.local.Deposit(origin, false)
+	phase := b.state.load()
+	// As long as Redis works, the charge is one of the shared budget.
+	b.local.Deposit(origin, charged && phase != shared)
 	// After Close, no goroutine takes hosts from the list.
-	if b.state.load() == closed {
+	if phase == closed {
 		return
 	}
 	h := b.host(origin)
 	n := h.deposits.Add(1)
+	if charged && phase == shared && !b.local.Strict {
+		b.refund(h)
+		h.helped.Add(1)
+	}
 	b.activate(h)
 	if n == b.flushSize {
 		notify(b.full)
