@@ -340,17 +340,11 @@ func (b *Budget) Refund(origin string) {
 		return
 	}
 	h := b.host(origin)
-	b.refund(h)
-	b.activate(h)
-}
-
-// refund cancels the latest charge of the shared budget for h. activate has to
-// follow.
-func (b *Budget) refund(h *host) {
 	// The latest charge of this process may be of the current slot. Then the
 	// lease gets its retry back.
 	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put() {
 		h.refunds.Add(1)
+		b.activate(h)
 	}
 }
 
@@ -368,7 +362,9 @@ func (b *Budget) Deposit(origin string, charged bool) {
 	h := b.host(origin)
 	n := h.deposits.Add(1)
 	if charged && phase == shared && !b.local.Strict {
-		b.refund(h)
+		// The success is reported anyway. In a lease, the charge would be of no
+		// use to other processes.
+		h.refunds.Add(1)
 		h.helped.Add(1)
 	}
 	b.activate(h)
