@@ -42,9 +42,8 @@ type attempt struct {
 	// Used by the goroutine of RoundTrip, after Base's RoundTrip has returned.
 	readerFailed bool // the error is that of the request body's own reader
 
-	// Written by handOver. The caller gets them with the response. They are
-	// here because each allocation counts.
-	respReq  http.Request
+	// Written by handOver. The caller gets it with the response. It is here to
+	// save an allocation.
 	respBody respbody.Followed
 }
 

@@ -167,22 +167,6 @@ func (b *HostBudget) Refund(origin string) {
 	}
 }
 
-// hostWindow is the window of one host in one HostBudget, which a transport
-// keeps. It is nil until it is used.
-type hostWindow struct {
-	atomic.Pointer[hosttable.Entry[window]]
-}
-
-// deposit is Deposit for a caller that keeps the window of origin.
-func (b *HostBudget) deposit(w *hostWindow, origin string, charged bool) {
-	e := w.Load()
-	if e == nil || !e.Use() {
-		e = b.hosts.Entry(origin, b.open)
-		w.Store(e)
-	}
-	e.Value.deposit(charged && !b.Strict)
-}
-
 // Balance returns how many calls of Withdraw for origin (see [Origin]) would
 // return true now, and whether origin is remembered. An origin that is not
 // remembered starts with Burst retries. Balance does not count as a use of

@@ -1,6 +1,11 @@
 package httpretry
 
-import "context"
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/seed421102f4/httpretry/internal/hosttable"
+)
 
 // charge has the budget of a request, and whether a retry is charged to it.
 type charge struct {
@@ -38,4 +43,20 @@ func depositTo(budget Budget, window *hostWindow, origin string, charged bool) {
 	} else {
 		budget.Deposit(origin, charged)
 	}
+}
+
+// hostWindow is the window of one host in one HostBudget, which a transport
+// keeps. It is nil until it is used.
+type hostWindow struct {
+	atomic.Pointer[hosttable.Entry[window]]
+}
+
+// deposit is Deposit for a caller that keeps the window of origin.
+func (b *HostBudget) deposit(w *hostWindow, origin string, charged bool) {
+	e := w.Load()
+	if e == nil || !e.Use() {
+		e = b.hosts.Entry(origin, b.open)
+		w.Store(e)
+	}
+	e.Value.deposit(charged && !b.Strict)
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/redact"
@@ -39,8 +41,9 @@ type Event struct {
 	// its start. It includes cool-downs, and the time to drain a response.
 	Waited time.Duration
 
-	// Wait is the wait that begins now, which a cool-down may extend. With
-	// ReasonBudget it is the time until RoundTrip returns.
+	// Wait is the wait that begins now, unless a cool-down extends it or a
+	// success ends it (see Policy.Backoff). With ReasonBudget it is the time
+	// until RoundTrip returns.
 	Wait time.Duration
 
 	// Reason is why no attempt follows, or ReasonNone if one does.
@@ -129,7 +132,7 @@ func (e *Error) Error() string {
 func (r Reason) hint() string {
 	switch r {
 	case ReasonBudget:
-		return "Policy.Budget refused a retry to this host"
+		return "Policy.Budget refused a retry to this host; a job can use policies.Background"
 	case ReasonNotReplayable:
 		return "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
 	}
@@ -155,7 +158,11 @@ func isTimeout(err error) bool {
 // URLs without user, query and fragment, escapes control characters, and logs
 // no headers. In the text of an error, it recognizes no other secrets than
 // those in URLs. A nil logger means slog.Default().
+//
+// At level Debug, it also logs that the caller seems to retry, if a request
+// with the same method, URL and context failed in the ten seconds before.
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
+	callers := new(callerRetries)
 	return func(ctx context.Context, e Event) {
 		level, message := slog.LevelWarn, "gave up on request"
 		switch e.Reason {
@@ -181,6 +188,7 @@ func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 		if log.Enabled(ctx, level) {
 			log.LogAttrs(ctx, level, message, e.attrs()...)
 		}
+		callers.log(ctx, log, e)
 	}
 }
 
@@ -216,4 +224,71 @@ func (e Event) attrs() []slog.Attr {
 		attrs = append(attrs, slog.String("hint", hint))
 	}
 	return append(attrs, slog.String("reason", e.Reason.String()))
+}
+
+// callerRetries notices that a caller sends a request again soon after the
+// transport gave up on it. Then the attempts of both multiply. The zero value
+// is ready to use, by several goroutines.
+type callerRetries struct {
+	mu    sync.Mutex
+	ended [16]endedRequest // the latest ones
+	next  int              // the oldest of them
+}
+
+// endedRequest is a request that the transport gave up on. It keeps neither the
+// request nor its context in memory.
+type endedRequest struct {
+	method, url string
+	context     uintptr
+	at          time.Time
+}
+
+// callerRetryTime is the longest wait that counts as that of a caller's retry.
+const callerRetryTime = 10 * time.Second
+
+// log looks at an Event that is not a success, so that successes cost nothing.
+// If it is the first of a request that a caller seems to retry, log says so at
+// level Debug.
+func (c *callerRetries) log(ctx context.Context, logger *slog.Logger, e Event) {
+	if e.Resuming || !logger.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	now := time.Now()
+	this := endedRequest{method: cmp.Or(e.Request.Method, http.MethodGet), at: now}
+	if e.Request.URL != nil {
+		this.url = e.Request.URL.String()
+	}
+	// The address of another kind of context is not known. All those, such as
+	// context.Background, count as the same.
+	if v := reflect.ValueOf(ctx); v.Kind() == reflect.Pointer {
+		this.context = v.Pointer()
+	}
+	begun := now.Add(-e.Elapsed)
+	c.mu.Lock()
+	after, found := c.find(this, begun)
+	if e.Reason != ReasonNone && e.Reason != ReasonCanceled && e.Reason != ReasonCallerRetries {
+		c.ended[c.next] = this
+		c.next = (c.next + 1) % len(c.ended)
+	}
+	c.mu.Unlock()
+	if found && e.Attempt == 1 {
+		logger.LogAttrs(ctx, slog.LevelDebug, "the caller seems to retry",
+			slog.String("method", redact.Text(this.method)),
+			slog.String("url", redact.URL(e.Request.URL)),
+			slog.Duration("after", after),
+			slog.String("hint", "its attempts multiply with those of httpretry"))
+	}
+}
+
+// find returns how long before begun the transport gave up on the same request.
+// mu is held.
+func (c *callerRetries) find(r endedRequest, begun time.Time) (after time.Duration, found bool) {
+	for _, e := range c.ended {
+		wait := begun.Sub(e.at)
+		if e.method == r.method && e.url == r.url && e.context == r.context &&
+			wait >= 0 && wait <= callerRetryTime && (!found || wait < after) {
+			after, found = wait, true
+		}
+	}
+	return after, found
 }

@@ -469,6 +469,8 @@ func TestWaitedIsLogged(t *testing.T) {
 // If the budget ends a request, the error and the log name the field that sets
 // it, so that a reader does not look for the reason in MaxAttempts.
 func TestBudgetIsNamed(t *testing.T) {
+	const hint = "Policy.Budget refused a retry to this host; " +
+		"a job can use policies.Background"
 	for _, steps := range []script{
 		{reset},
 		{s503, reset},
@@ -486,12 +488,12 @@ func TestBudgetIsNamed(t *testing.T) {
 				RoundTrip(newGet(t))
 			require.ErrorIs(t, err, testutil.ErrReset)
 			require.ErrorContains(t, err,
-				"(budget_exhausted; Policy.Budget refused a retry to this host)")
+				"(budget_exhausted; "+hint+")")
 			var all *httpretry.Error
 			require.ErrorAs(t, err, &all)
 			assert.Equal(t, attempts, all.Attempts)
 			assert.Contains(t, out.String(),
-				`hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
+				`hint="`+hint+`" reason=budget_exhausted`)
 		})
 	}
 	t.Run("response", func(t *testing.T) {
@@ -504,7 +506,7 @@ func TestBudgetIsNamed(t *testing.T) {
 		require.NoError(t, err)
 		testutil.ReadBody(t, resp)
 		assert.Contains(t, out.String(),
-			`status=503 hint="Policy.Budget refused a retry to this host" reason=budget_exhausted`)
+			`status=503 hint="`+hint+`" reason=budget_exhausted`)
 	})
 }
 

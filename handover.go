@@ -27,7 +27,7 @@ func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) (end
 	case resp.Request == nil, c.isOwn(resp.Request):
 		resp.Request = c.caller.req
 		if records {
-			resp.Request = a.requestWith(c.caller.req, end)
+			resp.Request = c.caller.req.WithContext(end)
 		}
 	// Base has sent a request of its own, for example to follow a redirect. The
 	// context of that request must not end with the attempt.
@@ -106,16 +106,6 @@ func (c *caller) endContext(a *attempt, attempts int) *attemptContext {
 		end.number = a.number
 	}
 	return end
-}
-
-// requestWith returns a copy of req, the caller's, with another context. The
-// attempt has room for it.
-func (a *attempt) requestWith(req *http.Request, ctx context.Context) *http.Request {
-	if a == nil {
-		return req.WithContext(ctx)
-	}
-	a.respReq = *req.WithContext(ctx)
-	return &a.respReq
 }
 
 // detach returns a context that has the values of ctx and ends when the

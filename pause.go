@@ -13,7 +13,7 @@ import (
 // ends with; last is the error of the attempt before.
 func (c *call) pause(wait time.Duration, last error) (Reason, error) {
 	reason, err := ReasonCanceled, error(nil)
-	if c.caller.sleep(wait, nil) {
+	if c.waits.sleep(&c.caller, wait) {
 		reason, err = c.awaitCooldown(last)
 	} else {
 		err = c.canceled(last)

@@ -41,7 +41,8 @@ type Policy struct {
 
 	// Backoff determines the waits between attempts. Nil means
 	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}, and after a 429 (Too
-	// Many Requests) the same with a Median of 1s.
+	// Many Requests) the same with a Median of 1s. If another request to the
+	// host succeeds, a wait of 10s or more ends within 10s, once per request.
 	Backoff strategies.Strategy
 
 	// MaxRetryAfter is the longest wait that a server may ask for, in the

@@ -23,6 +23,9 @@ type waits struct {
 	of            *http.Response // the response that asked and spread are of
 	asked, spread time.Duration
 
+	isAsked    bool // the server, not the backoff, determines the next wait
+	endedEarly bool // a success of another request has ended a long backoff
+
 	generation uint64 // of cooldowns, before the last attempt
 	key        string // of the host's cool-down, "" until it is needed
 }
@@ -80,6 +83,7 @@ func (w *waits) acceptWait(
 	if asked <= w.policy.MaxRetryAfter {
 		reason = ReasonNone
 	}
+	w.isAsked = asked > 0
 	return asked, spread, reason
 }
 
@@ -138,4 +142,28 @@ func (w *waits) noteSuccess() {
 // restart makes the next backoff the first of its sequence.
 func (w *waits) restart() {
 	w.backoff, w.throttled, w.of = nil, nil, nil
+}
+
+// longWait is the shortest backoff that a success of another request ends.
+const longWait = 10 * time.Second
+
+// sleep waits before a retry, and reports whether the caller is still waiting.
+// If another request to the host succeeds, a long backoff ends within the next
+// longWait, because the host is up again. That happens once for each request.
+// Otherwise a request that fails while others succeed would hardly wait.
+func (w *waits) sleep(caller *caller, wait time.Duration) bool {
+	if wait < longWait || w.isAsked || w.endedEarly {
+		return caller.sleep(wait, nil)
+	}
+	var waiter cooldown.Waiter
+	defer waiter.Leave()
+	begun := time.Now()
+	success := w.cooldowns.Watch(&waiter, w.cooldownKey(), begun.Add(wait))
+	if !caller.sleep(wait, success) {
+		return false
+	}
+	left := wait - time.Since(begun)
+	w.endedEarly = left > 0
+	// All requests that the success has woken must not return together.
+	return caller.sleep(uniform(min(left, longWait)), nil)
 }

@@ -246,7 +246,7 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 			return r
 		}},
 		{"no budget", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			p.Budget = budgetFunc(refuse)
+			p.Budget = testutil.UsedUp{}
 			return r
 		}},
 		{"nothing kept", func(r *http.Request, p *httpretry.Policy) *http.Request {

@@ -64,7 +64,7 @@ func TestGetBodyNeverSent(t *testing.T) {
 		},
 		"budget empty": func(ctx context.Context, p *httpretry.Policy,
 			_ *testutil.Step) (context.Context, context.CancelFunc) {
-			p.Budget = budgetFunc(refuse)
+			p.Budget = testutil.UsedUp{}
 			return ctx, func() {}
 		},
 	} {

@@ -628,8 +628,6 @@ func (budgetFunc) Deposit(string, bool)                    {}
 func (budgetFunc) Refund(string)                           {}
 func (f budgetFunc) Withdraw(context.Context, string) bool { return f() }
 
-func refuse() bool { return false }
-
 // Hazard A5: an attempt that has ended reads no more of the body, and its Close
 // does not affect the next attempt.
 func TestReplayOldAttempt(t *testing.T) {

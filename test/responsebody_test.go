@@ -29,7 +29,10 @@ import (
 func TestWaitHoldsNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/slow" && r.Header.Get("Retry-Attempt") == "" {
+			switch {
+			case r.URL.Path == "/fast":
+				w.WriteHeader(http.StatusNotFound) // a success would end the wait
+			case r.Header.Get("Retry-Attempt") == "":
 				w.WriteHeader(http.StatusServiceUnavailable)
 				_, _ = w.Write(make([]byte, 1<<20))
 			}
@@ -814,7 +817,7 @@ func (b meteredBody) Close() error {
 // may block in Close while it blocks in Read. RoundTrip waits for neither.
 func TestDropOfLockedBody(t *testing.T) {
 	waiting := testutil.RetryEvery(time.Second)
-	waiting.Budget, waiting.WaitOnBudget = budgetFunc(refuse), true
+	waiting.Budget, waiting.WaitOnBudget = testutil.UsedUp{}, true
 	for name, policy := range map[string]httpretry.Policy{
 		"discarded": testutil.RetryEvery(time.Second), "kept": waiting} {
 		for _, method := range []string{"GET", "PUT"} {

@@ -149,6 +149,32 @@ func TestClear(t *testing.T) {
 	second.Leave()
 }
 
+func TestWatch(t *testing.T) {
+	var table cooldown.Table
+	var first, second, third cooldown.Waiter
+	success := table.Watch(&first, host, after(60))
+	assert.Positive(t, table.Generation(), "a success calls Clear")
+	assert.True(t, table.Active(after(59)))
+	assert.Zero(t, table.Remaining(host, start).Wait, "the host is not cooling down")
+	assert.Equal(t, success, table.Watch(&second, host, after(30)))
+	assert.True(t, table.Active(after(59)), "the later time counts")
+
+	table.Clear(other, table.Generation())
+	assert.False(t, isClosed(success))
+	table.Clear(host, table.Generation())
+	assert.True(t, isClosed(success))
+	first.Leave()
+	second.Leave()
+	assert.False(t, table.Active(after(60)))
+
+	// Another bubble of testing/synctest must get a channel of its own.
+	abandoned := table.Watch(&first, host, after(70))
+	first.Leave()
+	success = table.Watch(&third, host, after(80))
+	defer third.Leave()
+	assert.NotEqual(t, abandoned, success)
+}
+
 // Extending a cool-down keeps the channel on which requests wait. The last of
 // them drops it.
 func TestExtendedCooldownIsCleared(t *testing.T) {

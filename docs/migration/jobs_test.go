@@ -1,0 +1,146 @@
+package migration_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policies"
+)
+
+// batch is a batch of jobs, and a server that is down for a part of it.
+type batch struct {
+	jobs, workers int
+	latency       time.Duration // of each response
+	from, to      time.Duration // the outage
+}
+
+// run returns how many jobs succeed, how many requests they need, and when the
+// last of them ends. newClient gets the transport that sends the requests.
+func (b batch) run(
+	t *testing.T, newClient func(http.RoundTripper) *http.Client,
+) (done, sends int64, took time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var ok, sent, begun atomic.Int64
+		client := newClient(roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			sent.Add(1)
+			status := http.StatusOK
+			if since := time.Since(begin); since >= b.from && since < b.to {
+				status = http.StatusServiceUnavailable
+			}
+			time.Sleep(b.latency)
+			return &http.Response{StatusCode: status, ProtoMajor: 1, Header: http.Header{},
+				Body: http.NoBody, Request: req}, nil
+		}))
+		var wg sync.WaitGroup
+		for range b.workers {
+			wg.Go(func() {
+				for begun.Add(1) <= int64(b.jobs) {
+					resp, err := client.Get("http://api.example.com/")
+					if err != nil {
+						continue // as of go-retryablehttp after its last attempt
+					}
+					if assert.NoError(t, resp.Body.Close()) && resp.StatusCode == http.StatusOK {
+						ok.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		done, sends, took = ok.Load(), sent.Load(), time.Since(begin)
+	})
+	return done, sends, took
+}
+
+// jobClients returns the clients of the tables by their names there.
+func jobClients(t *testing.T) map[string]func(http.RoundTripper) *http.Client {
+	with := func(policy httpretry.Policy) func(http.RoundTripper) *http.Client {
+		return func(base http.RoundTripper) *http.Client {
+			transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
+			require.NoError(t, err)
+			return &http.Client{Transport: transport}
+		}
+	}
+	return map[string]func(http.RoundTripper) *http.Client{
+		"the default":      with(httpretry.Policy{}),
+		"`MaxAttempts: 5`": with(httpretry.Policy{MaxAttempts: 5}),
+		"`MaxAttempts: 5, WaitOnBudget: true`": with(
+			httpretry.Policy{MaxAttempts: 5, WaitOnBudget: true}),
+		"`policies.Background(time.Hour)`": with(policies.Background(time.Hour)),
+		"go-retryablehttp": func(base http.RoundTripper) *http.Client {
+			client := retryablehttp.NewClient()
+			client.HTTPClient.Transport, client.Logger = base, nil
+			return client.StandardClient()
+		},
+	}
+}
+
+// docs/choosing.md has a table of these jobs.
+func TestJobs(t *testing.T) {
+	clients := jobClients(t)
+	rows := tableAfter(t, "../choosing.md", "| 3,000 jobs")
+	require.Len(t, rows, len(clients))
+	for _, row := range rows {
+		newClient := clients[row[0]]
+		require.NotNil(t, newClient, row[0])
+		require.Len(t, row, 3, row[0])
+		for i, outage := range []time.Duration{10 * time.Second, 2 * time.Minute} {
+			const begin = 2 * time.Second
+			b := batch{3000, 50, 100 * time.Millisecond, begin, begin + outage}
+			done, sends, took := b.run(t, newClient)
+			t.Logf("%s, outage of %v: %d done, %d sends, %.0f s", row[0], outage, done, sends,
+				took.Seconds())
+			want := numbers(t, row[i+1])
+			require.Len(t, want, 3, row[i+1])
+			assert.InEpsilon(t, want[0], done, 0.05, "%s: done", row[0])
+			assert.InEpsilon(t, want[1], sends, 0.05, "%s: sends", row[0])
+			assert.InEpsilon(t, want[2], took.Seconds(), 0.1, "%s: seconds", row[0])
+		}
+	}
+}
+
+// tableAfter returns the cells of the table that begins with a header.
+func tableAfter(t *testing.T, file, header string) (rows [][]string) {
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(text), "\n"+header)
+	require.True(t, found, "%s has no table that begins with %q", file, header)
+	for i, line := range strings.Split(table, "\n") {
+		cells := strings.Split(strings.Trim(line, "| "), "|")
+		switch {
+		case i < 2:
+			continue
+		case !strings.HasPrefix(line, "|"):
+			return rows
+		}
+		for i, cell := range cells {
+			cells[i] = strings.TrimSpace(cell)
+		}
+		rows = append(rows, cells)
+	}
+	return rows
+}
+
+// numbers returns the numbers in a cell, such as "1,000 done, 3.5 s".
+func numbers(t *testing.T, cell string) (all []float64) {
+	for word := range strings.FieldsSeq(strings.ReplaceAll(cell, ",", "")) {
+		if n, err := strconv.ParseFloat(word, 64); err == nil {
+			all = append(all, n)
+		}
+	}
+	require.NotEmpty(t, all, fmt.Sprintf("%q has no numbers", cell))
+	return all
+}

@@ -1,0 +1,268 @@
+package test
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/policies"
+)
+
+// The tests in this file are about backoffs of ten seconds or more, which a
+// success of another request to the host ends.
+
+// answersAfter is a base that needs a time for each response, whose status
+// depends on the request.
+type answersAfter struct {
+	latency time.Duration
+	status  func(*http.Request) (status int, header string) // header: of Retry-After
+}
+
+func (a answersAfter) RoundTrip(req *http.Request) (*http.Response, error) {
+	status, retryAfter := a.status(req)
+	time.Sleep(a.latency)
+	header := http.Header{}
+	if retryAfter != "" {
+		header.Set("Retry-After", retryAfter)
+	}
+	return &http.Response{StatusCode: status, ProtoMajor: 1, Header: header, Body: http.NoBody,
+		Request: req}, nil
+}
+
+// A request to /waits fails at first. Another one follows, whose result may end
+// the wait of the first. The wait would be a minute.
+func TestSuccessEndsLongBackoff(t *testing.T) {
+	const wait = time.Minute
+	for _, tt := range []struct {
+		name        string
+		url, key    string        // of the other request
+		at          time.Duration // since the first failure: when the other request is answered
+		status      int           // of that answer
+		retryAfter  string        // of the first response
+		wait        time.Duration // 0: a minute
+		least, most time.Duration // between the attempts of the first request
+	}{
+		{name: "a success", at: 20 * time.Second, status: 200,
+			least: 20 * time.Second, most: 30 * time.Second},
+		{name: "a redirect", at: 20 * time.Second, status: 302,
+			least: 20 * time.Second, most: 30 * time.Second},
+		{name: "shortly before the end", at: 59 * time.Second, status: 200,
+			least: 59 * time.Second, most: wait},
+		{name: "another failure", at: 20 * time.Second, status: 503, least: wait, most: wait},
+		{name: "an error of the caller", at: 20 * time.Second, status: 404,
+			least: wait, most: wait},
+		{name: "sent before the failure", at: time.Second / 2, status: 200,
+			least: wait, most: wait},
+		{name: "another host", url: "http://b.test/other", at: 20 * time.Second, status: 200,
+			least: wait, most: wait},
+		{name: "another key", key: "2", at: 20 * time.Second, status: 200,
+			least: wait, most: wait},
+		{name: "a short wait", at: 5 * time.Second, status: 200, wait: 10*time.Second - 1,
+			least: 10*time.Second - 1, most: 10*time.Second - 1},
+		{name: "the shortest long wait", at: 5 * time.Second, status: 200, wait: 10 * time.Second,
+			least: 5 * time.Second, most: 10*time.Second - 1},
+		// The retry also waits for a jitter.
+		{name: "Retry-After", at: 20 * time.Second, status: 200, retryAfter: "50",
+			least: wait, most: 2 * wait},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sent []time.Time
+				base := answersAfter{time.Second, func(req *http.Request) (int, string) {
+					if req.URL.Path != "/waits" {
+						return tt.status, ""
+					}
+					if sent = append(sent, time.Now()); len(sent) == 1 {
+						return 503, tt.retryAfter
+					}
+					return 200, ""
+				}}
+				policy := testutil.RetryEvery(wait)
+				if tt.wait > 0 {
+					policy = testutil.RetryEvery(tt.wait)
+				}
+				policy.CooldownKey = func(req *http.Request) string { return req.Header.Get("Key") }
+				transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+				url := tt.url
+				if url == "" {
+					url = "http://a.test/other"
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					time.Sleep(tt.at) // and each attempt takes a second
+					req := testutil.Request(t, "GET", url, "")
+					req.Header.Set("Key", tt.key)
+					req = req.WithContext(httpretry.WithoutRetries(req.Context()))
+					resp, err := transport.RoundTrip(req)
+					if assert.NoError(t, err) {
+						testutil.ReadBody(t, resp)
+					}
+				})
+				resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/waits", ""))
+				require.NoError(t, err)
+				testutil.ReadBody(t, resp)
+				wg.Wait()
+				require.Len(t, sent, 2)
+				got := sent[1].Sub(sent[0]) - time.Second
+				assert.GreaterOrEqual(t, got, tt.least)
+				assert.LessOrEqual(t, got, tt.most)
+			})
+		})
+	}
+}
+
+// A request that fails while others succeed waits as long as its policy says,
+// but for one wait.
+func TestSuccessEndsOneBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent []time.Time
+		base := answersAfter{0, func(req *http.Request) (int, string) {
+			if req.URL.Path != "/waits" {
+				return 200, ""
+			}
+			sent = append(sent, time.Now())
+			return 503, ""
+		}}
+		transport := testutil.New(t,
+			httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Minute)})
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Second):
+				}
+				resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+				if assert.NoError(t, err) {
+					testutil.ReadBody(t, resp)
+				}
+			}
+		})
+		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/waits", ""))
+		require.NoError(t, err)
+		testutil.ReadBody(t, resp)
+		close(stop)
+		wg.Wait()
+		require.Len(t, sent, 5)
+		assert.LessOrEqual(t, sent[1].Sub(sent[0]), 11*time.Second)
+		for i := 2; i < len(sent); i++ {
+			assert.Equal(t, time.Minute, sent[i].Sub(sent[i-1]))
+		}
+	})
+}
+
+// Retries that a success has woken are spread over ten seconds. If their
+// callers cancel, they end at once.
+func TestWokenRetriesAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var down atomic.Bool
+		down.Store(true)
+		var mu sync.Mutex
+		perSecond := map[int]int{}
+		base := answersAfter{0, func(*http.Request) (int, string) {
+			if down.Load() {
+				return 503, ""
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			perSecond[int(time.Since(begin)/time.Second)]++
+			return 200, ""
+		}}
+		transport := testutil.New(t,
+			httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Minute)})
+		var wg sync.WaitGroup
+		for range 1000 {
+			wg.Go(func() {
+				resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+				if assert.NoError(t, err) {
+					testutil.ReadBody(t, resp)
+				}
+			})
+		}
+		time.Sleep(30*time.Second - 1)
+		down.Store(false)
+		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		testutil.ReadBody(t, resp)
+		wg.Wait()
+		assert.Equal(t, 1, perSecond[29])
+		for second := 30; second < 40; second++ {
+			assert.InDelta(t, 100, perSecond[second], 50, "in second %d", second)
+		}
+	})
+}
+
+// After an outage of two minutes, a batch need not wait for the last backoff of
+// each worker, which is up to a minute.
+func TestBatchAfterOutage(t *testing.T) {
+	const jobs, workers, outage = 3000, 50, 120 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var sent atomic.Int64
+		base := answersAfter{20 * time.Millisecond, func(*http.Request) (int, string) {
+			sent.Add(1)
+			if time.Since(begin) < outage {
+				return 503, ""
+			}
+			return 200, ""
+		}}
+		transport := testutil.New(t,
+			httpretry.Config{Base: base, Policy: policies.Background(time.Hour)})
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				for range jobs / workers {
+					resp, err := transport.RoundTrip(
+						testutil.Request(t, "GET", "http://a.test/", ""))
+					if assert.NoError(t, err) {
+						assert.Equal(t, 200, resp.StatusCode)
+						testutil.ReadBody(t, resp)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		took := time.Since(begin)
+		t.Logf("%v, %d sends", took, sent.Load())
+		assert.LessOrEqual(t, took, 140*time.Second)
+		// The backoffs in the outage are 0.5, 1, 2, 4, 8, 16, 30 and 30 s at
+		// least.
+		assert.LessOrEqual(t, sent.Load(), int64(jobs+10*workers))
+	})
+}
+
+// A wait that has ended leaves nothing in the transport that a success in
+// another bubble of testing/synctest would close.
+func TestLongBackoffLeavesNothing(t *testing.T) {
+	status := 503
+	base := answersAfter{0, func(*http.Request) (int, string) { return status, "" }}
+	policy := testutil.RetryEvery(time.Minute)
+	policy.MaxAttempts = 2
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
+	require.NoError(t, err)
+	send := func(t *testing.T) {
+		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		testutil.ReadBody(t, resp)
+	}
+	synctest.Test(t, send)
+	synctest.Test(t, func(t *testing.T) {
+		var wg sync.WaitGroup
+		wg.Go(func() { send(t) })
+		synctest.Wait()
+		status = 200
+		send(t)
+		wg.Wait()
+	})
+}
