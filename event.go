@@ -228,8 +228,10 @@ func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) 
 // no headers. In the text of an error, it recognizes no other secrets than
 // those in URLs. A nil logger means slog.Default().
 //
-// At level Debug, it also logs that the caller seems to retry, if a request
-// with the same method, URL and context failed in the ten seconds before.
+// At level Debug, it also logs that the caller seems to retry. Then a request
+// fails, and in the ten seconds before, a retry failed of one with the same
+// method, URL and context. It does not notice that with an http.Client.Timeout,
+// which gives each request another context.
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	callers := new(callerRetries)
 	return func(ctx context.Context, e Event) {
@@ -333,7 +335,8 @@ func (c *callerRetries) log(ctx context.Context, logger *slog.Logger, e Event) {
 	begun := now.Add(-e.Elapsed)
 	c.mu.Lock()
 	after, found := c.find(this, begun)
-	if e.Reason != ReasonNone && e.Reason != ReasonCanceled && e.Reason != ReasonCallerRetries {
+	// One attempt multiplies nothing.
+	if e.Attempt > 1 && e.Reason != ReasonNone && e.Reason != ReasonCanceled {
 		c.ended[c.next] = this
 		c.next = (c.next + 1) % len(c.ended)
 	}

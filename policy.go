@@ -41,8 +41,9 @@ type Policy struct {
 
 	// Backoff determines the waits between attempts. Nil means
 	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}, and after a 429 (Too
-	// Many Requests) the same with a Median of 1s. If another request to the
-	// host succeeds, a wait of 10s or more ends within 10s, once per request.
+	// Many Requests) the same with a Median of 1s. If MaxAttempts is negative,
+	// a response below 400 to another request to the host (with the same
+	// CooldownKey) ends one wait of 10s or more within 10s, once per request.
 	Backoff strategies.Strategy
 
 	// MaxRetryAfter is the longest wait that a server may ask for, in the

@@ -2,6 +2,7 @@ package httpretry
 
 import (
 	"crypto/sha256"
+	"math"
 	"net/http"
 	"time"
 
@@ -23,8 +24,8 @@ type waits struct {
 	of            *http.Response // the response that asked and spread are of
 	asked, spread time.Duration
 
-	isAsked    bool // the server, not the backoff, determines the next wait
-	endedEarly bool // a success of another request has ended a long backoff
+	floor      time.Duration // the part of the next wait that servers have asked for
+	endedEarly bool          // a success of another request has ended a long backoff
 
 	generation uint64 // of cooldowns, before the last attempt
 	key        string // of the host's cool-down, "" until it is needed
@@ -83,7 +84,7 @@ func (w *waits) acceptWait(
 	if asked <= w.policy.MaxRetryAfter {
 		reason = ReasonNone
 	}
-	w.isAsked = asked > 0
+	w.floor = asked
 	return asked, spread, reason
 }
 
@@ -131,12 +132,17 @@ func (w *waits) noteCooldown(resp *http.Response, outcome Outcome) {
 }
 
 // noteSuccess ends the host's cool-down if the last attempt was sent after the
-// cool-down began.
+// cool-down began. It also ends the long backoff of another request.
 func (w *waits) noteSuccess() {
-	// If generation is 0, no host was cooling down when the attempt was sent.
-	if w.generation > 0 && w.cooldowns.Active(time.Now()) {
+	// If generation is 0, there was no cool-down and no request slept when the
+	// attempt was sent.
+	if w.generation == 0 {
+		return
+	}
+	if w.cooldowns.Active(time.Now()) {
 		w.cooldowns.Clear(w.cooldownKey(), w.generation)
 	}
+	w.cooldowns.Wake(w.cooldownKey(), w.generation)
 }
 
 // restart makes the next backoff the first of its sequence.
@@ -144,26 +150,37 @@ func (w *waits) restart() {
 	w.backoff, w.throttled, w.of = nil, nil, nil
 }
 
-// longWait is the shortest backoff that a success of another request ends.
+// longWait is the shortest backoff that a success of another request may end.
 const longWait = 10 * time.Second
 
 // sleep waits before a retry, and reports whether the caller is still waiting.
-// If another request to the host succeeds, a long backoff ends within the next
-// longWait, because the host is up again. That happens once for each request.
-// Otherwise a request that fails while others succeed would hardly wait.
+// Without a limit of attempts, backoffs grow long, so that a request would wait
+// long after its host is up again. So a success of another request to the host
+// ends one long backoff. That happens once for each request. Otherwise one that
+// fails while others succeed would hardly wait.
 func (w *waits) sleep(caller *caller, wait time.Duration) bool {
-	if wait < longWait || w.isAsked || w.endedEarly {
+	// A wait that a server asks for is never shortened.
+	backoff := wait - w.floor
+	if backoff < longWait || w.endedEarly || w.policy.MaxAttempts < math.MaxInt {
 		return caller.sleep(wait, nil)
 	}
-	var waiter cooldown.Waiter
-	defer waiter.Leave()
 	begun := time.Now()
-	success := w.cooldowns.Watch(&waiter, w.cooldownKey(), begun.Add(wait))
-	if !caller.sleep(wait, success) {
+	if !caller.sleep(w.floor, nil) {
 		return false
 	}
-	left := wait - time.Since(begun)
-	w.endedEarly = left > 0
-	// All requests that the success has woken must not return together.
-	return caller.sleep(uniform(min(left, longWait)), nil)
+	var sleeper cooldown.Sleeper
+	defer sleeper.Leave()
+	if !caller.sleep(backoff, w.cooldowns.Sleep(&sleeper, w.cooldownKey())) {
+		return false
+	}
+	end := begun.Add(wait)
+	w.endedEarly = time.Now().Before(end)
+	if !caller.sleep(uniform(min(time.Until(end), longWait)), nil) {
+		return false
+	}
+	// If the host has asked for a pause since, it was not up.
+	if w.remainingCooldown(time.Now()).Wait > 0 {
+		return caller.sleep(time.Until(end), nil)
+	}
+	return true
 }

@@ -37,7 +37,7 @@ follows() {
 	return 1
 }
 
-last=$(git tag --list 'v*' --sort=-version:refname | head -1)
+last=$(git tag --list 'v*' --sort=-version:refname | grep -Ex "v$number\.$number\.$number" | head -1 || true)
 if [ -z "$into" ]; then
 	step "what a release needs"
 	[ "$(git symbolic-ref --short HEAD)" = main ] || fail "want the branch main"
@@ -53,7 +53,7 @@ for tag in "$version" $(printf "%s/$version " $nested); do
 done
 
 step "the API since ${last:-the beginning}"
-if [ -n "$last" ] && [ "$minor" = "${last%.*}" ]; then
+if [ -z "$into" ] && [ -n "$last" ] && [ "$minor" = "${last%.*}" ]; then
 	git diff --exit-code "$last" -- .ci/api >"$work/api" || ! grep -q '^-[^-]' "$work/api" || {
 		grep '^-[^-]' "$work/api"
 		fail "a patch version must not change or remove these lines of the API"

@@ -41,10 +41,10 @@ import (
 //
 // There is no limit on the number of attempts or on Retry-After, and no retry
 // budget. The waits grow from between 0.5 and 1 seconds to between 30 and 60
-// seconds. Once the host has answered another request, such a long wait ends
-// within ten seconds. The rules for which requests may be retried do not
-// change. A POST without an idempotency key is still sent once, unless it is
-// certain that the server did not process it.
+// seconds. Each request to the host that succeeds ends such a long wait of
+// another one within ten seconds. The rules for which requests may be retried
+// do not change. A POST without an idempotency key is still sent once, unless
+// it is certain that the server did not process it.
 //
 // Set AttemptTimeout as well, since an attempt without an answer would
 // otherwise wait until the context is done.

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -16,8 +17,17 @@ import (
 	"github.com/seed421102f4/httpretry/policies"
 )
 
-// The tests in this file are about backoffs of ten seconds or more, which a
-// success of another request to the host ends.
+// The tests in this file are about backoffs of ten seconds or more of requests
+// without a limit of attempts. A success of another request to the host ends
+// one of them.
+
+// retryAlways returns a policy with the same wait between attempts, and no
+// limit of their number.
+func retryAlways(wait time.Duration) httpretry.Policy {
+	policy := testutil.RetryEvery(wait)
+	policy.MaxAttempts = -1
+	return policy
+}
 
 // answersAfter is a base that needs a time for each response, whose status
 // depends on the request.
@@ -48,6 +58,7 @@ func TestSuccessEndsLongBackoff(t *testing.T) {
 		status      int           // of that answer
 		retryAfter  string        // of the first response
 		wait        time.Duration // 0: a minute
+		attempts    int           // 0: no limit
 		least, most time.Duration // between the attempts of the first request
 	}{
 		{name: "a success", at: 20 * time.Second, status: 200,
@@ -70,8 +81,12 @@ func TestSuccessEndsLongBackoff(t *testing.T) {
 		{name: "the shortest long wait", at: 5 * time.Second, status: 200, wait: 10 * time.Second,
 			least: 5 * time.Second, most: 10*time.Second - 1},
 		// The retry also waits for a jitter.
-		{name: "Retry-After", at: 20 * time.Second, status: 200, retryAfter: "50",
+		{name: "Retry-After", at: 20 * time.Second, status: 200, retryAfter: "45",
 			least: wait, most: 2 * wait},
+		{name: "a short Retry-After", at: 20 * time.Second, status: 200, retryAfter: "1",
+			least: 20 * time.Second, most: 30 * time.Second},
+		{name: "a limit of attempts", at: 20 * time.Second, status: 200, attempts: 1000,
+			least: wait, most: wait},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -85,10 +100,8 @@ func TestSuccessEndsLongBackoff(t *testing.T) {
 					}
 					return 200, ""
 				}}
-				policy := testutil.RetryEvery(wait)
-				if tt.wait > 0 {
-					policy = testutil.RetryEvery(tt.wait)
-				}
+				policy := retryAlways(cmp.Or(tt.wait, wait))
+				policy.MaxAttempts = cmp.Or(tt.attempts, -1)
 				policy.CooldownKey = func(req *http.Request) string { return req.Header.Get("Key") }
 				transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
 				url := tt.url
@@ -128,11 +141,13 @@ func TestSuccessEndsOneBackoff(t *testing.T) {
 			if req.URL.Path != "/waits" {
 				return 200, ""
 			}
-			sent = append(sent, time.Now())
-			return 503, ""
+			if sent = append(sent, time.Now()); len(sent) < 5 {
+				return 503, ""
+			}
+			return 200, ""
 		}}
 		transport := testutil.New(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Minute)})
+			httpretry.Config{Base: base, Policy: retryAlways(time.Minute)})
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -161,28 +176,29 @@ func TestSuccessEndsOneBackoff(t *testing.T) {
 	})
 }
 
-// Retries that a success has woken are spread over ten seconds. If their
-// callers cancel, they end at once.
-func TestWokenRetriesAreSpread(t *testing.T) {
+// After an outage, requests with long backoffs must not return together, and
+// flood a host that has just come up. Each success ends one backoff. Without
+// that, 67 of these requests would return per second, for a minute.
+func TestWokenRetriesAreFew(t *testing.T) {
+	const requests, outage = 3000, 5 * time.Minute
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		var down atomic.Bool
-		down.Store(true)
 		var mu sync.Mutex
 		perSecond := map[int]int{}
 		base := answersAfter{0, func(*http.Request) (int, string) {
-			if down.Load() {
+			since := time.Since(begin) - outage
+			if since < 0 {
 				return 503, ""
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			perSecond[int(time.Since(begin)/time.Second)]++
+			perSecond[int(since/time.Second)]++
 			return 200, ""
 		}}
 		transport := testutil.New(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Minute)})
+			httpretry.Config{Base: base, Policy: policies.Background(time.Hour)})
 		var wg sync.WaitGroup
-		for range 1000 {
+		for range requests {
 			wg.Go(func() {
 				resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
 				if assert.NoError(t, err) {
@@ -190,16 +206,52 @@ func TestWokenRetriesAreSpread(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(30*time.Second - 1)
-		down.Store(false)
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
-		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
 		wg.Wait()
-		assert.Equal(t, 1, perSecond[29])
-		for second := 30; second < 40; second++ {
-			assert.InDelta(t, 100, perSecond[second], 50, "in second %d", second)
+		most := 0
+		for _, n := range perSecond {
+			most = max(most, n)
 		}
+		t.Logf("%v, at most %d in a second", time.Since(begin)-outage, most)
+		assert.LessOrEqual(t, most, 3*67)
+		assert.LessOrEqual(t, time.Since(begin)-outage, 45*time.Second)
+	})
+}
+
+// The host asks for a long pause after a success has woken a request. The
+// request then waits as long as it would have without the success, and not for
+// longer than MaxRetryAfter.
+func TestWokenRetryAwaitsItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var answers atomic.Int32
+		base := answersAfter{0, func(req *http.Request) (int, string) {
+			switch {
+			case req.URL.Path == "/limited":
+				return 429, "65"
+			case req.URL.Path == "/waits" && answers.Add(1) == 1:
+				return 503, ""
+			}
+			return 200, ""
+		}}
+		transport := testutil.New(t,
+			httpretry.Config{Base: base, Policy: retryAlways(time.Minute)})
+		begin := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/waits", ""))
+			if assert.NoError(t, err) {
+				testutil.ReadBody(t, resp)
+			}
+		})
+		time.Sleep(5 * time.Second)
+		for _, path := range []string{"/success", "/limited"} {
+			req := testutil.Request(t, "GET", "http://a.test"+path, "")
+			resp, err := transport.RoundTrip(
+				req.WithContext(httpretry.WithoutRetries(req.Context())))
+			require.NoError(t, err)
+			testutil.ReadBody(t, resp)
+		}
+		wg.Wait()
+		assert.GreaterOrEqual(t, time.Since(begin), 70*time.Second)
 	})
 }
 
@@ -245,23 +297,27 @@ func TestBatchAfterOutage(t *testing.T) {
 // A wait that has ended leaves nothing in the transport that a success in
 // another bubble of testing/synctest would close.
 func TestLongBackoffLeavesNothing(t *testing.T) {
-	status := 503
-	base := answersAfter{0, func(*http.Request) (int, string) { return status, "" }}
-	policy := testutil.RetryEvery(time.Minute)
-	policy.MaxAttempts = 2
-	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
+	var status atomic.Int64
+	status.Store(503)
+	base := answersAfter{0, func(*http.Request) (int, string) { return int(status.Load()), "" }}
+	transport, err := httpretry.New(
+		httpretry.Config{Base: base, Policy: retryAlways(time.Minute)})
 	require.NoError(t, err)
 	send := func(t *testing.T) {
 		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
 		require.NoError(t, err)
 		testutil.ReadBody(t, resp)
 	}
-	synctest.Test(t, send)
 	synctest.Test(t, func(t *testing.T) {
+		time.AfterFunc(time.Second, func() { status.Store(200) })
+		send(t)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		status.Store(503)
 		var wg sync.WaitGroup
 		wg.Go(func() { send(t) })
 		synctest.Wait()
-		status = 200
+		status.Store(200)
 		send(t)
 		wg.Wait()
 	})

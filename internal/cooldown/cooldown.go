@@ -23,10 +23,13 @@ const MaxLength = time.Hour
 // Table holds the cool-downs of hosts. Its zero value is empty and ready. It
 // is safe for concurrent use.
 type Table struct {
-	// when the last cool-down and the last wait of Watch end; nil: they have
+	// when the last cool-down is over; nil: no host is cooling down
 	latest      atomic.Pointer[time.Time]
-	generations atomic.Uint64 // pauses that hosts have asked for, and calls of Watch
+	generations atomic.Uint64 // counts pauses that hosts ask for, and calls of Sleep
 	hosts       hosttable.Table[host]
+
+	sleeping atomic.Int64 // how many requests sleep
+	queues   hosttable.Table[queue]
 }
 
 // host is the cool-down of one host.
@@ -41,7 +44,7 @@ type host struct {
 
 	waiters int           // requests that wait
 	firsts  list.List     // when the requests arrived that wait for their first attempt
-	cleared chan struct{} // closed when a request succeeds; nil without waiters
+	cleared chan struct{} // closed when a success ends the cool-down; nil without waiters
 }
 
 // Remaining is the rest of a cool-down.
@@ -57,17 +60,17 @@ type Remaining struct {
 }
 
 // Generation returns a number that grows with each pause that a host asks for
-// and with each call of Watch. It returns 0 if no host is cooling down and no
-// request watches one. Then a successful request needs no other call.
+// and each call of Sleep. It returns 0 if no host is cooling down and no
+// request sleeps. Then a successful request needs no other call.
 func (t *Table) Generation() uint64 {
-	if t.latest.Load() == nil {
+	if t.latest.Load() == nil && t.sleeping.Load() == 0 {
 		return 0
 	}
 	return t.generations.Load()
 }
 
-// Active reports whether any host is cooling down or watched. If none is any
-// more, Generation returns 0 from then on.
+// Active reports whether any host is cooling down. If none is any more, that is
+// known to Generation from then on.
 func (t *Table) Active(now time.Time) bool {
 	latest := t.latest.Load()
 	// If the swap fails, Begin has just started another cool-down.
@@ -96,12 +99,7 @@ func (t *Table) Begin(key string, now time.Time, length, spread time.Duration) {
 		h.until, h.spread = until, spread
 	}
 	h.mu.Unlock()
-	t.extend(until)
-}
-
-// extend makes Generation positive until a time. Of two concurrent calls, the
-// later time remains.
-func (t *Table) extend(until time.Time) {
+	// Of two concurrent calls, the later end remains.
 	for {
 		latest := t.latest.Load()
 		if latest != nil && !latest.Before(until) || t.latest.CompareAndSwap(latest, &until) {
@@ -110,9 +108,9 @@ func (t *Table) extend(until time.Time) {
 	}
 }
 
-// Clear ends the cool-down of a host and the waits of Watch, because a request
-// succeeded that was sent in the given generation. It does nothing if the host
-// has asked for a pause after the request was sent.
+// Clear ends the cool-down of a host, because a request succeeded that was sent
+// in the given generation. It does not end a cool-down that the host asked for
+// after the request was sent.
 func (t *Table) Clear(key string, generation uint64) {
 	h := t.hosts.Peek(key)
 	if h == nil {
@@ -146,9 +144,8 @@ func (h *host) remaining(now time.Time) Remaining {
 		Length: h.until.Sub(h.begun)}
 }
 
-// Waiter is a request that waits for the end of a host's cool-down, or for
-// another request to succeed. Its zero value is ready for Join or Watch. Only
-// the goroutine of the request uses it.
+// Waiter is a request that waits for the end of a host's cool-down. Its zero
+// value is ready for Join. Only the goroutine of the request uses it.
 type Waiter struct {
 	host  *host
 	first *list.Element // in host.firsts; nil if it is a retry
@@ -174,42 +171,17 @@ func (t *Table) Join(w *Waiter, key string, now, arrived time.Time, isFirst bool
 		return r
 	}
 	if w.host == nil {
-		w.wait(h)
+		w.host = h
+		h.waiters++
 		if isFirst {
 			w.first = h.firsts.PushBack(arrived)
 		}
 	}
-	r.Cleared = h.signal()
-	return r
-}
-
-// Watch returns a channel that is closed if a request to a host succeeds before
-// until that was sent after the call, whether the host is cooling down or not.
-// Leave must be called at the end.
-func (t *Table) Watch(w *Waiter, key string, until time.Time) <-chan struct{} {
-	h := t.hosts.Get(key, nil)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	w.wait(h)
-	// Successful requests call Clear from now on. The host has not asked for a
-	// pause, so its own generation remains.
-	t.generations.Add(1)
-	t.extend(until)
-	return h.signal()
-}
-
-// wait notes that the request waits. The mutex of h is held.
-func (w *Waiter) wait(h *host) {
-	w.host = h
-	h.waiters++
-}
-
-// signal returns the channel that Clear closes. mu is held.
-func (h *host) signal() <-chan struct{} {
 	if h.cleared == nil {
 		h.cleared = make(chan struct{})
 	}
-	return h.cleared
+	r.Cleared = h.cleared
+	return r
 }
 
 // Leave notes that the request does not wait any more.

@@ -149,30 +149,35 @@ func TestClear(t *testing.T) {
 	second.Leave()
 }
 
-func TestWatch(t *testing.T) {
+func TestSleep(t *testing.T) {
 	var table cooldown.Table
-	var first, second, third cooldown.Waiter
-	success := table.Watch(&first, host, after(60))
-	assert.Positive(t, table.Generation(), "a success calls Clear")
-	assert.True(t, table.Active(after(59)))
-	assert.Zero(t, table.Remaining(host, start).Wait, "the host is not cooling down")
-	assert.Equal(t, success, table.Watch(&second, host, after(30)))
-	assert.True(t, table.Active(after(59)), "the later time counts")
+	var first, second, third, elsewhere cooldown.Sleeper
+	assert.Zero(t, table.Generation())
+	before := table.Generation()
+	one := table.Sleep(&first, host)
+	between := table.Generation()
+	assert.Positive(t, between, "a success calls Wake")
+	assert.False(t, table.Active(start), "no host is cooling down")
+	two, three := table.Sleep(&second, host), table.Sleep(&third, host)
+	other := table.Sleep(&elsewhere, other)
 
-	table.Clear(other, table.Generation())
-	assert.False(t, isClosed(success))
-	table.Clear(host, table.Generation())
-	assert.True(t, isClosed(success))
-	first.Leave()
+	table.Wake(host, before)
+	assert.False(t, isClosed(one), "the success was sent before")
+	table.Wake(host, between)
+	assert.Equal(t, []bool{true, false, false, false},
+		[]bool{isClosed(one), isClosed(two), isClosed(three), isClosed(other)})
+	table.Wake(host, between)
+	assert.False(t, isClosed(two), "the success was sent before")
 	second.Leave()
-	assert.False(t, table.Active(after(60)))
+	table.Wake(host, table.Generation())
+	assert.Equal(t, []bool{false, true, false},
+		[]bool{isClosed(two), isClosed(three), isClosed(other)})
 
-	// Another bubble of testing/synctest must get a channel of its own.
-	abandoned := table.Watch(&first, host, after(70))
-	first.Leave()
-	success = table.Watch(&third, host, after(80))
-	defer third.Leave()
-	assert.NotEqual(t, abandoned, success)
+	for _, s := range []*cooldown.Sleeper{&first, &third, &elsewhere} {
+		assert.NotPanics(t, func() { table.Wake(host, 1<<63) })
+		s.Leave()
+	}
+	assert.Zero(t, table.Generation(), "nobody sleeps any more")
 }
 
 // Extending a cool-down keeps the channel on which requests wait. The last of
