@@ -73,7 +73,9 @@ func budget() kind {
 		},
 		schema: map[string]any{"oneOf": []any{
 			map[string]any{"enum": []string{"default", "unlimited"}},
-			map[string]any{"type": "object", "properties": properties, "additionalProperties": false},
+			map[string]any{
+				"type": "object", "properties": properties, "additionalProperties": false,
+			},
 		}},
 	}
 }

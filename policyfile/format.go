@@ -69,10 +69,11 @@ func (e entry) object() object {
 
 // Format returns the contents of a file with the policies of a program, which
 // are those of [httpretry.Config]. Parse returns a File with equal policies. It
-// has no presets, so Format returns an error for what only a preset can set: a
-// function other than [httpretry.RandomKey], and a Budget other than
-// [httpretry.HostBudget] and [httpretry.Unlimited]. Policies that are not valid
-// are errors, too.
+// has no presets, so these values are errors, as are those that are not valid:
+//
+//   - a function other than [httpretry.RandomKey] and the Idempotent of a File
+//   - a Budget other than [httpretry.HostBudget] and [httpretry.Unlimited]
+//   - a Backoff for which [strategies.Format] returns an error
 func Format(policy httpretry.Policy, policies map[string]httpretry.Policy) ([]byte, error) {
 	_, err := httpretry.New(httpretry.Config{
 		Base: http.DefaultTransport, Policy: policy, Policies: policies, AttemptHeader: "-",

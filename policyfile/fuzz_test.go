@@ -35,7 +35,9 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		file, err := policyfile.Parse([]byte(text))
 		if err == nil {
-			_, err := httpretry.New(httpretry.Config{Policy: file.Policy(), Policies: file.Policies(), AttemptHeader: "-"})
+			_, err := httpretry.New(httpretry.Config{
+				Policy: file.Policy(), Policies: file.Policies(), AttemptHeader: "-",
+			})
 			require.NoError(t, err)
 			assertReadsBack(t, file)
 			return
@@ -51,7 +53,8 @@ func FuzzParse(f *testing.F) {
 			}
 			require.NotContains(t, err.Error(), "\n")
 			require.LessOrEqual(t, len(err.Error()), 2000)
-			require.True(t, e.Line > last.Line || e.Line == last.Line && e.Column >= last.Column, "%v after %v", e, last)
+			follows := e.Line > last.Line || e.Line == last.Line && e.Column >= last.Column
+			require.True(t, follows, "%v after %v", e, last)
 			require.LessOrEqual(t, e.Line, len(lines))
 			require.LessOrEqual(t, e.Column, len(lines[e.Line-1])+1)
 			last = *e

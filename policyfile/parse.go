@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/seed421102f4/httpretry"
@@ -46,10 +47,11 @@ type problem struct {
 }
 
 func (r *reading) report(offset int, path, format string, args ...any) {
-	r.problems = append(r.problems, problem{offset: offset, path: path, text: fmt.Sprintf(format, args...)})
+	text := fmt.Sprintf(format, args...)
+	r.problems = append(r.problems, problem{offset: offset, path: path, text: text})
 }
 
-// unwanted reports a value that is not what a field wants.
+// unwanted reports a value of the wrong kind.
 func (r *reading) unwanted(n *node, path, want string) {
 	r.report(n.offset, path, "%v: want %s", n, want)
 }
@@ -139,7 +141,7 @@ func join(path, name string, isKey bool) string {
 
 // isNotPlain reports whether a name with r has to be quoted.
 func isNotPlain(r rune) bool {
-	return r != '$' && r != '_' && r != '-' && (r < '0' || r > '9' && r < 'A' || r > 'Z' && r < 'a' || r > 'z')
+	return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '$'
 }
 
 // entry reads one policy.
@@ -166,8 +168,8 @@ func (r *reading) entry(n *node, path string) entry {
 	return e
 }
 
-// value reads one field. It sets it in target, a Policy or a HostBudget, and
-// reports what that does not accept.
+// value reads one field. It reports a value that the Validate method of target,
+// a zero Policy or HostBudget, rejects.
 func (r *reading) value(f field, n *node, path string, target reflect.Value) (any, bool) {
 	v, err := f.kind.read(n)
 	switch {
@@ -248,8 +250,8 @@ func (r *reading) budget(n *node, path string) (namedBudget, bool) {
 	}
 	parameters := parametersOf(b, name)
 	if other, ok := r.named[name]; ok && other != parameters && name != "" {
-		r.report(n.offset, path, "another budget has the name %s: want the same parameters, or another name",
-			quote(name))
+		const text = "another budget has the name %s: want the same parameters, or another name"
+		r.report(n.offset, path, text, quote(name))
 		return namedBudget{}, false
 	}
 	r.named[name] = parameters
@@ -269,8 +271,12 @@ func (r *reading) checkPatterns(policies map[string]httpretry.Policy, patterns m
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		_, rest, _ := strings.Cut(line, "Config.Policies[")
-		quoted, _ := strconv.QuotedPrefix(rest)
-		key, _ := strconv.Unquote(quoted)
+		quoted, noKey := strconv.QuotedPrefix(rest)
+		key, unquoted := strconv.Unquote(quoted)
+		if noKey != nil || unquoted != nil {
+			r.report(0, "", "%s", line)
+			continue
+		}
 		text := strings.TrimPrefix(rest[len(quoted):], "]: ")
 		text = strings.ReplaceAll(text, "Config.Policy", `"default"`)
 		r.report(patterns[key].offset, policyPath(key), "%s", text)
@@ -279,7 +285,9 @@ func (r *reading) checkPatterns(policies map[string]httpretry.Policy, patterns m
 
 // error returns all problems in the order of their positions.
 func (r *reading) error() error {
-	slices.SortStableFunc(r.problems, func(a, b problem) int { return cmp.Compare(a.offset, b.offset) })
+	slices.SortStableFunc(r.problems, func(a, b problem) int {
+		return cmp.Compare(a.offset, b.offset)
+	})
 	var all []error
 	for i, p := range r.problems {
 		if i == maxErrors {

@@ -4,9 +4,11 @@
 //	{
 //	  "default": {"maxAttempts": 4, "attemptTimeout": "2s"},
 //	  "policies": {
-//	    "api.stripe.com":         {"preset": "stripe", "attemptTimeout": "10s"},
-//	    "*.internal.example.com": {"backoff": "FullJitter Base=50ms Max=2s", "budget": {"burst": 1}},
-//	    "search.example.com":     {"idempotent": true}
+//	    "api.stripe.com": {"preset": "stripe", "attemptTimeout": "10s"},
+//	    "*.example.com": {
+//	      "backoff": "FullJitter Base=50ms Max=2s",
+//	      "budget": {"burst": 1}
+//	    }
 //	  }
 //	}
 //
@@ -20,42 +22,50 @@
 // a small first letter. Durations are text with a unit ("500ms"), strategies
 // are text for [strategies.Parse]. Some fields differ from those in Go:
 //
-//	"backoff": "default"            the default, even if another is inherited
-//	"budget": {"burst": 1}          a HostBudget, also with "ratio", "window", "strict" and "name"
-//	"budget": "unlimited"           httpretry.Unlimited
-//	"budget": "default"             the budget that all policies share that set none
-//	"cooldown": "wait"              CooldownWait; "send" and "fail" are the others
-//	"idempotent": true              all requests are idempotent; false: method and key decide
-//	"newIdempotencyKey": "random"   httpretry.RandomKey; "none": no keys
+//	"backoff": "default"           nil, the default of httpretry
+//	"budget": {"burst": 1}         a HostBudget, which may have a name
+//	"budget": "unlimited"          httpretry.Unlimited
+//	"budget": "default"            nil, the budget of policies without one
+//	"cooldown": "wait"             CooldownWait, or "send" or "fail"
+//	"idempotent": true             all requests are idempotent
+//	"idempotent": false            nil, the default of httpretry
+//	"newIdempotencyKey": "random"  httpretry.RandomKey
+//	"newIdempotencyKey": "none"    nil
 //
-// A field that is missing has its value in the preset, if that sets it, or else
-// its value in default. A field with a zero value ("attemptTimeout": "0s") has
-// the default of httpretry. A budget is one value: its own fields are not
-// inherited.
+// A field that is missing in a policy has its value in the policy's preset. If
+// the preset does not set it, it has its value in default. A field with its
+// zero value, such as "attemptTimeout": "0s", has the default of httpretry. A
+// budget is inherited as a whole. A field that is missing in a budget has the
+// default of HostBudget.
 //
 // # Presets
 //
-// A preset is a policy with a name. These are in package policies: anthropic,
-// aws, background (without a limit: set maxElapsed), github, openai, slack,
-// stripe, and unprocessed429 (of the default policy). A program adds its own in
-// [Loader.Presets], for functions such as Classify and CooldownKey, which a
-// file cannot contain.
+// A preset is a policy with a name. These presets are functions of package
+// policies: anthropic, aws, background, github, openai, slack, stripe and
+// unprocessed429. The preset background has no limit of time, so set maxElapsed
+// with it. A program adds presets of its own in [Loader.Presets], for functions
+// such as Classify and CooldownKey, which a file cannot contain.
 //
 // # Budgets
 //
-// Budgets with the same fields and the same name are one HostBudget, in all
-// files that one Loader reads. A change of another field thus does not fill it
-// again. Two budgets of one file with the same name must be equal.
+// Budgets with the same fields and the same name are one HostBudget in all
+// files that one Loader reads. So a change of the file does not fill the budget
+// again, unless it changes the budget. Two budgets of one file that have the
+// same name must be equal.
 //
 // # Errors
 //
 // Parse reports all problems at once, in the order of their positions, and then
 // returns no File. Unknown fields, repeated fields and null are problems. A
 // text that is not JSON is one problem. The schema finds the same problems,
-// with these exceptions: repeated fields, keys that are not valid, unknown
-// presets, texts that are no strategy, durations and names of headers that
-// httpretry does not allow, whole numbers with an exponent, and budgets that
-// share a name.
+// except for these:
+//
+//   - repeated fields, and keys that are not valid
+//   - unknown presets
+//   - texts that are not strategies
+//   - durations and names of headers that httpretry does not allow
+//   - whole numbers with an exponent
+//   - different budgets with the same name
 package policyfile
 
 import (
@@ -132,7 +142,7 @@ type Error struct {
 
 // Error returns the position, the path and the problem, such as
 //
-//	3:33: policies["a.test"].attemptTimeout: 2: want a duration as text with its unit, such as "500ms" or "2s"
+//	3:33: policies["a.test"].waitOnBudget: "yes": want true or false
 func (e *Error) Error() string {
 	if e.Path == "" {
 		return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Problem)

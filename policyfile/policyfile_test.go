@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,7 +46,8 @@ func TestParse(t *testing.T) {
 	f := parse(t, full)
 	p := f.Policy()
 	assert.Equal(t, 4, p.MaxAttempts)
-	assert.Equal(t, strategies.FullJitter{Base: 50 * time.Millisecond, Max: 2 * time.Second}, p.Backoff)
+	backoff := strategies.FullJitter{Base: 50 * time.Millisecond, Max: 2 * time.Second}
+	assert.Equal(t, backoff, p.Backoff)
 	assert.Equal(t, -time.Second, p.MaxRetryAfter)
 	assert.Equal(t, 2*time.Second, p.AttemptTimeout)
 	assert.Equal(t, time.Minute, p.MaxElapsed)
@@ -93,9 +95,13 @@ func TestZeroValues(t *testing.T) {
 func TestPresets(t *testing.T) {
 	own := httpretry.Policy{
 		MaxAttempts: 9, Cooldown: httpretry.CooldownWait,
-		Classify: func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Unprocessed },
+		Classify: func(*http.Request, *http.Response, error) httpretry.Outcome {
+			return httpretry.Unprocessed
+		},
 	}
-	l := policyfile.Loader{Presets: map[string]httpretry.Policy{"own": own, "aws": {MaxAttempts: 8}}}
+	l := policyfile.Loader{
+		Presets: map[string]httpretry.Policy{"own": own, "aws": {MaxAttempts: 8}},
+	}
 	f, err := l.Parse([]byte(`{
 		"default": {"preset": "background", "attemptTimeout": "2s", "maxElapsed": "1h"},
 		"policies": {
@@ -109,7 +115,7 @@ func TestPresets(t *testing.T) {
 	stripe := f.Policies()["stripe.test"]
 	assert.NotNil(t, stripe.NewIdempotencyKey)
 	assert.Equal(t, 5*time.Second, stripe.MaxElapsed)
-	assert.Equal(t, 2*time.Second, stripe.AttemptTimeout, "what the preset does not set is of the default")
+	assert.Equal(t, 2*time.Second, stripe.AttemptTimeout, "from the default")
 	assert.Equal(t, 8, f.Policies()["aws.test"].MaxAttempts)
 	mine := f.Policies()["own.test"]
 	assert.Equal(t, 9, mine.MaxAttempts)
@@ -131,7 +137,8 @@ func TestPresetsOfPackagePolicies(t *testing.T) {
 		f := parse(t, `{"default": {"preset": "`+strings.ToLower(name)+`"}}`)
 		assert.False(t, reflect.ValueOf(f.Policy()).IsZero(), name)
 	}
-	assert.Equal(t, policies.OpenAI().Backoff, parse(t, `{"default": {"preset": "openai"}}`).Policy().Backoff)
+	openai := parse(t, `{"default": {"preset": "openai"}}`).Policy()
+	assert.Equal(t, policies.OpenAI().Backoff, openai.Backoff)
 }
 
 // A reload does not fill a budget again.
@@ -176,18 +183,33 @@ func TestBudgets(t *testing.T) {
 // A budget that nothing uses is not kept.
 func TestBudgetsAreFreed(t *testing.T) {
 	var l policyfile.Loader
-	f, err := l.Parse([]byte(`{"default": {"budget": {"burst": 2}}}`))
-	require.NoError(t, err)
 	freed := make(chan bool, 1)
-	runtime.AddCleanup(f.Policy().Budget.(*httpretry.HostBudget), func(int) { freed <- true }, 0)
-	runtime.KeepAlive(f)
-	f = nil
-	for range 10 {
+	func() {
+		f, err := l.Parse([]byte(`{"default": {"budget": {"burst": 2}}}`))
+		require.NoError(t, err)
+		b := f.Policy().Budget.(*httpretry.HostBudget)
+		runtime.AddCleanup(b, func(int) { freed <- true }, 0)
+	}()
+	for len(freed) == 0 {
 		runtime.GC()
 	}
-	assert.True(t, <-freed)
-	_, err = l.Parse([]byte(`{"default": {"budget": {"burst": 2}}}`))
-	require.NoError(t, err)
+}
+
+func TestLoaderIsConcurrent(t *testing.T) {
+	var l policyfile.Loader
+	files := make([]*policyfile.File, 8)
+	var wg sync.WaitGroup
+	for i := range files {
+		wg.Go(func() {
+			var err error
+			files[i], err = l.Parse([]byte(full))
+			assert.NoError(t, err)
+		})
+	}
+	wg.Wait()
+	for _, f := range files {
+		assert.Same(t, files[0].Policy().Budget, f.Policy().Budget)
+	}
 }
 
 // errorsOf returns the lines of the error for a file.
@@ -219,7 +241,8 @@ func TestSyntaxErrors(t *testing.T) {
 	}
 	deep := strings.Repeat("[", 20_000)
 	assert.Contains(t, errorsOf(t, deep), "exceeded max depth: want JSON")
-	assert.Equal(t, "1:1: 1048577 bytes: want at most 1048576", errorsOf(t, strings.Repeat(" ", 1<<20+1)))
+	large := strings.Repeat(" ", 1<<20+1)
+	assert.Equal(t, "1:1: 1048577 bytes: want at most 1048576", errorsOf(t, large))
 }
 
 const (
@@ -238,7 +261,8 @@ func TestFieldErrors(t *testing.T) {
 		{`"maxAttempts": 2147483648`, `.maxAttempts: 2147483648: ` + whole},
 		{`"maxAttempts": null`, `.maxAttempts: null: ` + whole},
 		{`"maxAttempts": [1, {"a": 2}]`, `.maxAttempts: an array: ` + whole},
-		{`"maxAttempts": 1` + strings.Repeat("0", 100), `.maxAttempts: 1` + strings.Repeat("0", 79) + `...: ` + whole},
+		{`"maxAttempts": ` + strings.Repeat("1", 100),
+			`.maxAttempts: ` + strings.Repeat("1", 80) + `...: ` + whole},
 		{`"attemptTimeout": 2`, `.attemptTimeout: 2: ` + wantDuration},
 		{`"attemptTimeout": "2"`, `.attemptTimeout: "2": ` + wantDuration},
 		{`"attemptTimeout": "2 s"`, `.attemptTimeout: "2 s": ` + wantDuration},
@@ -253,7 +277,8 @@ func TestFieldErrors(t *testing.T) {
 		{`"backoff": "FullJitter Bas=1s Max=1"`, `.backoff: FullJitter: "Bas=1s": want Base=, Factor=, Max=; ` +
 			`FullJitter.Max: "1": want a duration with its unit, such as 100ms or 2s`},
 		{`"backoff": "Constant Wait=` + strings.Repeat("0", 2100) + `s"`,
-			`.backoff: "Constant Wait=` + strings.Repeat("0", 66) + `"...: want at most 2048 characters`},
+			`.backoff: "Constant Wait=` + strings.Repeat("0", 66) +
+				`"...: want at most 2048 characters`},
 		{`"waitOnBudget": "yes"`, `.waitOnBudget: "yes": want true or false`},
 		{`"cooldown": "Wait"`, `.cooldown: "Wait": want "send" or "wait" or "fail"`},
 		{`"idempotent": 1`, `.idempotent: 1: want true or false`},
@@ -337,7 +362,8 @@ func TestRootErrors(t *testing.T) {
 		`null`:             `1:1: null: want an object with $schema, default or policies`,
 		` "x"`:             `1:2: "x": want an object with $schema, default or policies`,
 		`{"policies": []}`: `1:14: policies: an array: want an object with a policy for each pattern`,
-		`{"default": []}`:  `1:13: default: an array: want an object with ` + strings.TrimPrefix(wantFields, "want "),
+		`{"default": []}`: `1:13: default: an array: want an object with ` +
+			strings.TrimPrefix(wantFields, "want "),
 	} {
 		assert.Equal(t, want, errorsOf(t, text))
 	}
@@ -345,7 +371,8 @@ func TestRootErrors(t *testing.T) {
 
 func TestManyErrors(t *testing.T) {
 	key := strings.Repeat("k", 1000)
-	lines := strings.Split(errorsOf(t, `{"policies": {"`+key+`": {`+strings.Repeat(`"`+key+`": 0,`, 500)+`"a": 1}}}`), "\n")
+	fields := strings.Repeat(`"`+key+`": 0,`, 500)
+	lines := strings.Split(errorsOf(t, `{"policies": {"`+key+`": {`+fields+`"a": 1}}}`), "\n")
 	assert.Len(t, lines, 101)
 	assert.Equal(t, "and 402 more problems", lines[100])
 	for _, line := range lines {
@@ -355,7 +382,9 @@ func TestManyErrors(t *testing.T) {
 
 // A preset of the program that is not valid is reported where it is used.
 func TestBadPreset(t *testing.T) {
-	l := policyfile.Loader{Presets: map[string]httpretry.Policy{"bad": {MaxElapsed: -1, ResumeIdle: 1}}}
+	l := policyfile.Loader{
+		Presets: map[string]httpretry.Policy{"bad": {MaxElapsed: -1, ResumeIdle: 1}},
+	}
 	_, err := l.Parse([]byte(`{"policies": {"a.test": {"preset": "bad"}}}`))
 	require.EqualError(t, err, `1:36: policies["a.test"].preset: "bad": the preset is not valid: `+
 		`httpretry: Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit; `+
@@ -398,11 +427,13 @@ func assertSame(t *testing.T, want, got httpretry.Policy) {
 	if b, ok := want.Budget.(*httpretry.HostBudget); ok {
 		other, ok := got.Budget.(*httpretry.HostBudget)
 		require.True(t, ok)
-		assert.Equal(t, []any{b.Ratio, b.Burst, b.Window, b.Strict}, []any{other.Ratio, other.Burst, other.Window, other.Strict})
+		assert.Equal(t, []any{b.Ratio, b.Burst, b.Window, b.Strict},
+			[]any{other.Ratio, other.Burst, other.Window, other.Strict})
 		want.Budget, got.Budget = nil, nil
 	}
 	for _, name := range []string{"Idempotent", "NewIdempotencyKey", "Classify", "CooldownKey"} {
-		w, g := reflect.ValueOf(&want).Elem().FieldByName(name), reflect.ValueOf(&got).Elem().FieldByName(name)
+		w := reflect.ValueOf(&want).Elem().FieldByName(name)
+		g := reflect.ValueOf(&got).Elem().FieldByName(name)
 		assert.Equal(t, w.Pointer(), g.Pointer(), name)
 		w.SetZero()
 		g.SetZero()
@@ -448,12 +479,20 @@ func glob(t testing.TB, pattern string) []string {
 
 func TestFormat(t *testing.T) {
 	shared := &httpretry.HostBudget{Burst: 2}
-	base := httpretry.Policy{MaxAttempts: 4, AttemptTimeout: 1500 * time.Millisecond, Budget: shared,
-		Idempotent: parse(t, `{"default": {"idempotent": true}}`).Policy().Idempotent}
+	base := httpretry.Policy{
+		MaxAttempts: 4, AttemptTimeout: 1500 * time.Millisecond, Budget: shared,
+		Idempotent: parse(t, `{"default": {"idempotent": true}}`).Policy().Idempotent,
+	}
 	all := map[string]httpretry.Policy{
 		"b.test": base,
-		"a.test": {Budget: &httpretry.HostBudget{Burst: 2}, Backoff: strategies.FastFirst{}, NewIdempotencyKey: httpretry.RandomKey},
-		"c.test": {Budget: httpretry.Unlimited{}, Cooldown: httpretry.CooldownWait, MaxAttempts: math.MinInt32},
+		"a.test": {
+			Budget: &httpretry.HostBudget{Burst: 2}, Backoff: strategies.FastFirst{},
+			NewIdempotencyKey: httpretry.RandomKey,
+		},
+		"c.test": {
+			Budget: httpretry.Unlimited{}, Cooldown: httpretry.CooldownWait,
+			MaxAttempts: math.MinInt32,
+		},
 	}
 	text, err := policyfile.Format(base, all)
 	require.NoError(t, err)
@@ -502,13 +541,17 @@ type budget struct{ httpretry.Unlimited }
 func TestFormatErrors(t *testing.T) {
 	const want = "want a value that a file can contain, or a preset"
 	_, err := policyfile.Format(policies.Stripe(), map[string]httpretry.Policy{
-		"a.test": {Backoff: strategies.Func(func(int) time.Duration { return 1 }), Budget: budget{}, ReplayBuffer: 1 << 60},
+		"a.test": {
+			Backoff: strategies.Func(func(int) time.Duration { return 1 }), Budget: budget{},
+			ReplayBuffer: 1 << 60,
+		},
 	})
 	require.EqualError(t, err, "policyfile: Policy.CooldownKey: a func(*http.Request) string: "+want+"\n"+
 		`policyfile: Policies["a.test"].Backoff: a strategies.Func: `+want+"\n"+
 		`policyfile: Policies["a.test"].Budget: a policyfile_test.budget: `+want+"\n"+
 		`policyfile: Policies["a.test"].ReplayBuffer: a int64: `+want)
-	_, err = policyfile.Format(httpretry.Policy{MaxElapsed: -1}, map[string]httpretry.Policy{"*": {}})
+	_, err = policyfile.Format(
+		httpretry.Policy{MaxElapsed: -1}, map[string]httpretry.Policy{"*": {}})
 	require.ErrorContains(t, err, "Config.Policy.MaxElapsed: -1ns: want")
 	require.ErrorContains(t, err, `Config.Policies["*"]: matches every host`)
 	_, err = policyfile.Format(httpretry.Policy{IdempotencyHeader: strings.Repeat("x", 1<<20)}, nil)

@@ -24,19 +24,19 @@ type field struct {
 	name  string // in a file
 	goAs  string // in Go
 	kind  kind
-	zero  string // what the zero value means
-	about string // what the schema says
+	zero  string // the meaning of the zero value
+	about string // for the schema
 }
 
 // A kind is a type of values in a file.
 type kind struct {
 	// want describes the values.
 	want string
-	// read returns the value of n, or an error without path and position: "" if
-	// n is not what want describes.
+	// read returns the value of n. Its error has no path and no position. It is
+	// errUnwanted if n is not one of the values that want describes.
 	read func(n *node) (any, error)
-	// write returns the value as it is in a file, or false if it cannot be in
-	// one.
+	// write returns the value for json.Marshal, or false if a file cannot
+	// contain it.
 	write func(v any) (any, bool)
 	// schema returns the constraints of a JSON Schema.
 	schema map[string]any
@@ -142,22 +142,24 @@ const maxSafe = 1 << 53
 // integer is a kind of int and int64.
 func integer(least, most int64) kind {
 	return kind{
-		want: "a whole number from " + strconv.FormatInt(least, 10) + " to " + strconv.FormatInt(most, 10),
+		want: fmt.Sprintf("a whole number from %d to %d", least, most),
 		read: func(n *node) (any, error) {
 			// JSON Schema counts 3.0 as an integer.
 			whole, zeros, _ := strings.Cut(n.text, ".")
 			x, err := strconv.ParseInt(whole, 10, 64)
-			if n.kind != '0' || err != nil || strings.Trim(zeros, "0") != "" || !inRange(x, least, most) {
+			isWhole := n.kind == '0' && err == nil && strings.Trim(zeros, "0") == ""
+			if !isWhole || x < least || x > most {
 				return nil, errUnwanted
 			}
 			return x, nil
 		},
-		write:  func(v any) (any, bool) { return v, inRange(reflect.ValueOf(v).Int(), least, most) },
+		write: func(v any) (any, bool) {
+			x := reflect.ValueOf(v).Int()
+			return v, least <= x && x <= most
+		},
 		schema: map[string]any{"type": "integer", "minimum": least, "maximum": most},
 	}
 }
-
-func inRange(x, least, most int64) bool { return least <= x && x <= most }
 
 // number is a kind of float64.
 func number() kind {

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"reflect"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,7 +23,7 @@ func TestTablesAreComplete(t *testing.T) {
 				continue
 			}
 			if assert.Less(t, next, len(rows), "%v.%s has no row", typ, f.Name) {
-				assert.Equal(t, f.Name, rows[next].goAs, "the rows of %v are in the order of its fields", typ)
+				assert.Equal(t, f.Name, rows[next].goAs, "the next row of %v", typ)
 			}
 			next++
 		}
@@ -37,6 +38,19 @@ func TestTablesAreComplete(t *testing.T) {
 	}
 	check(reflect.TypeFor[httpretry.Policy](), policyTable, notInFiles)
 	check(reflect.TypeFor[httpretry.HostBudget](), budgetTable, nil)
+}
+
+// The table of budgets does not grow with the number of files.
+func TestUnusedBudgetsAreForgotten(t *testing.T) {
+	var l Loader
+	for _, name := range []string{"a", "b", "c", "d"} {
+		_, err := l.Parse([]byte(`{"default": {"budget": {"name": "` + name + `"}}}`))
+		require.NoError(t, err)
+		for i := 0; i < 10 && l.budgets[budgetParameters{name: name}].Value() != nil; i++ {
+			runtime.GC()
+		}
+	}
+	assert.Len(t, l.budgets, 1)
 }
 
 var update = flag.Bool("update", false, "write schema.json")

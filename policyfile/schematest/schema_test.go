@@ -44,8 +44,8 @@ func TestSchemaIsValid(t *testing.T) {
 	assert.Equal(t, "https://json-schema.org/draft/2020-12/schema", head["$schema"])
 }
 
-// The schema and the parser agree on each file, except for what only the parser
-// can know.
+// The schema and the parser agree on each file, except for the mistakes that no
+// schema can describe.
 func TestSchemaAgreesWithParser(t *testing.T) {
 	schema := compile(t)
 	for _, c := range []struct {
@@ -68,7 +68,7 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 	}
 }
 
-// What Format and MarshalJSON write is valid by the schema.
+// Files of Format and MarshalJSON are valid by the schema.
 func TestWrittenFilesAreValid(t *testing.T) {
 	schema := compile(t)
 	text, err := policyfile.Format(
