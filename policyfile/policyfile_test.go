@@ -359,8 +359,10 @@ func TestErrors(t *testing.T) {
 
 func TestRootErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		`null`:             `1:1: null: want an object with $schema, default or policies`,
-		` "x"`:             `1:2: "x": want an object with $schema, default or policies`,
+		`null`: `1:1: null: want an object with $schema, default or policies`,
+		` "x"`: `1:2: "x": want an object with $schema, default or policies`,
+		"{\r\n\t\"default\" :\r\n  7}": `3:3: default: 7: want an object with ` +
+			strings.TrimPrefix(wantFields, "want "),
 		`{"policies": []}`: `1:14: policies: an array: want an object with a policy for each pattern`,
 		`{"default": []}`: `1:13: default: an array: want an object with ` +
 			strings.TrimPrefix(wantFields, "want "),

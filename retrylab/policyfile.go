@@ -121,7 +121,7 @@ func (f *policyFlags) use(p httpretry.Policy) error {
 		// Presets have a Backoff with a text.
 		var err error
 		if f.backoff, err = strategies.Format(p.Backoff); err != nil {
-			return fmt.Errorf("Backoff: %w", err)
+			return fmt.Errorf("the backoff: %w", err)
 		}
 	}
 	f.budget = "default"
