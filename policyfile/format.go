@@ -52,7 +52,7 @@ func (f *File) MarshalJSON() ([]byte, error) {
 }
 
 // object returns e as it is in a file. All its values are from a file, or were
-// checked by newEntry.
+// checked when the entry was made.
 func (e entry) object() object {
 	o := object{}
 	if e.preset != "" {
