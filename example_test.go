@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policies"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -70,7 +71,7 @@ func ExampleNew_hosts() {
 		Observe: httpretry.LogEvents(slog.Default()),
 		Policies: map[string]httpretry.Policy{
 			"api.stripe.com": policies.Stripe(),
-			"*.example.com":  {MaxAttempts: 5, AttemptTimeout: 2 * time.Second},
+			"*.example.com":  {MaxAttempts: 5, AttemptTimeout: 2 * time.Second}, // not example.com
 			"127.0.0.1":      {Backoff: strategies.FullJitter{Base: 10 * time.Millisecond}},
 		},
 	})
@@ -134,6 +135,35 @@ func ExampleWithPolicy() {
 
 	show(client.Do(req))
 	// Output: 200 GET after 1 retries
+}
+
+// A context can change some fields of the policy that a request's host has.
+func ExampleWithPolicyFunc() {
+	srv := unreliable(4)
+	defer srv.Close()
+	transport, err := httpretry.New(httpretry.Config{
+		Policies: map[string]httpretry.Policy{"127.0.0.1": policies.Reads("/_search")},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+
+	patient := func(p httpretry.Policy) httpretry.Policy {
+		p.MaxAttempts, p.Backoff = 5, strategies.Constant{Wait: time.Millisecond}
+		return p
+	}
+	ctx := httpretry.WithPolicyFunc(context.Background(), patient)
+	req, err := http.NewRequestWithContext(
+		ctx, http.MethodPost, srv.URL+"/_search", strings.NewReader("query"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	show(client.Do(req))
+	// Output: 200 POST after 4 retries
 }
 
 // A context can also turn off the retries of one request.
@@ -201,11 +231,7 @@ func ExampleConfig_observe() {
 		Policy: httpretry.Policy{
 			MaxAttempts: 2, Backoff: strategies.Constant{Wait: time.Millisecond}},
 		Observe: func(_ context.Context, e httpretry.Event) {
-			result := fmt.Sprint(e.Err)
-			if e.Response != nil { // it is nil if the attempt failed with an error
-				result = e.Response.Status
-			}
-			fmt.Printf("attempt %d: %s, %v\n", e.Attempt, result, e.Reason)
+			fmt.Printf("attempt %d: %s, %v\n", e.Attempt, e.Status(), e.Reason)
 		},
 	})
 	if err != nil {
@@ -221,9 +247,36 @@ func ExampleConfig_observe() {
 	// attempt 1: 503 Service Unavailable, none
 	// attempt 2: 200 OK, success
 	// 200 GET after 1 retries
-	// attempt 1: EOF, none
-	// attempt 2: EOF, attempts_exhausted
+	// attempt 1: connection broken, none
+	// attempt 2: connection broken, attempts_exhausted
 	// httpretry: gave up after 2 attempts (attempts_exhausted): EOF
+}
+
+// Several functions can observe the same transport.
+func ExampleObservers() {
+	srv := unreliable(2)
+	defer srv.Close()
+
+	retries := 0
+	count := func(_ context.Context, e httpretry.Event) {
+		if e.Reason == httpretry.ReasonNone {
+			retries++
+		}
+	}
+	transport, err := httpretry.New(httpretry.Config{
+		Observe: httpretry.Observers(httpretry.LogEvents(slog.Default()), count),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+
+	show(client.Get(srv.URL))
+	fmt.Println("retries:", retries)
+	// Output:
+	// 200 GET after 2 retries
+	// retries: 2
 }
 
 // LogEvents logs to a slog.Logger.
@@ -250,7 +303,7 @@ func ExampleLogEvents() {
 		"http://user:secret@api.example.com/charge?token=secret", "text/plain", nil)
 	fmt.Println(errors.Is(err, io.ErrUnexpectedEOF))
 	// Output:
-	// level=WARN msg="gave up on request" method=POST url=http://api.example.com/charge?REDACTED attempt=1 error="unexpected EOF" reason=not_idempotent
+	// level=WARN msg="gave up on request" method=POST url=http://api.example.com/charge?REDACTED attempt=1 status="connection broken" error="unexpected EOF" reason=not_idempotent
 	// true
 }
 
@@ -493,9 +546,9 @@ func (f fallback) RoundTrip(req *http.Request) (*http.Response, error) {
 	return f.next.RoundTrip(req)
 }
 
-// The error of a circuit breaker in Base has an Outcome, which determines
+// A circuit breaker in Base returns an error with an Outcome, which determines
 // whether the request is retried.
-func Example_circuitBreaker() {
+func ExampleWithOutcome() {
 	transport, err := httpretry.New(httpretry.Config{Base: openBreaker{}})
 	if err != nil {
 		fmt.Println(err)
@@ -511,12 +564,11 @@ func Example_circuitBreaker() {
 // openBreaker is a circuit breaker that is always open.
 type openBreaker struct{}
 
-func (openBreaker) RoundTrip(*http.Request) (*http.Response, error) { return nil, errBreakerOpen{} }
+func (openBreaker) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, httpretry.WithOutcome(errBreakerOpen, httpretry.Final)
+}
 
-type errBreakerOpen struct{}
-
-func (errBreakerOpen) Error() string              { return "circuit breaker is open" }
-func (errBreakerOpen) Outcome() httpretry.Outcome { return httpretry.Final }
+var errBreakerOpen = errors.New("circuit breaker is open")
 
 // Some APIs report errors in the body of a response with status 200. A layer in
 // Base reads the body and returns an error, which is then retried.
@@ -560,16 +612,11 @@ func (c checkBody) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	var result struct{ Error string }
 	if json.Unmarshal(body, &result) == nil && result.Error == "ratelimited" {
-		return nil, errRateLimited{}
+		return nil, httpretry.WithOutcome(errors.New("rate limited"), httpretry.Unprocessed)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil
 }
-
-type errRateLimited struct{}
-
-func (errRateLimited) Error() string              { return "rate limited" }
-func (errRateLimited) Outcome() httpretry.Outcome { return httpretry.Unprocessed }
 
 // With GetBody, each attempt opens the file again, and the progress starts
 // again at 0.
@@ -697,24 +744,20 @@ func ExamplePolicy_resume() {
 	// attempts: 2
 }
 
-// roundTripFunc is a function that is used as a base transport.
-type roundTripFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
 // README.md shows how this job gets its policy. An Example would wait in real
 // time.
 func TestBackgroundJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const url = "https://api.example.com/"
 		begin := time.Now()
-		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+		outage := retrytest.Func(func(*http.Request) (*http.Response, error) {
 			w := httptest.NewRecorder()
 			if time.Since(begin) < 10*time.Minute {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 			return w.Result(), nil
 		})
+		base := retrytest.Base(t, retrytest.Always(outage))
 		transport, err := httpretry.New(httpretry.Config{Base: base})
 		require.NoError(t, err)
 		client := &http.Client{Transport: transport}
@@ -734,19 +777,20 @@ func TestBackgroundJob(t *testing.T) {
 // docs/recipes.md shows this test of code that uses a RetryTransport.
 func TestFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		statuses := []int{503, 503, 200}
-		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
-			w := httptest.NewRecorder()
-			w.WriteHeader(statuses[0])
-			statuses = statuses[1:]
-			return w.Result(), nil
-		})
-		transport, err := httpretry.New(httpretry.Config{Base: base})
+		base := retrytest.Base(t,
+			retrytest.Status(503),
+			retrytest.RetryAfter("2"),
+			retrytest.Reset(),
+			retrytest.Status(200),
+		)
+		policy := httpretry.Policy{MaxAttempts: 4}
+		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
 		require.NoError(t, err)
 		client := &http.Client{Transport: transport}
 		resp, err := client.Get("https://api.example.com/") // waits in virtual time
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		assert.Equal(t, 200, resp.StatusCode)
+		assert.GreaterOrEqual(t, base.Waits()[1], 2*time.Second)
 	})
 }

@@ -34,10 +34,11 @@ type Config struct {
 
 	// Policies contains policies for particular hosts. A key is a host
 	// ("api.example.com", any port), a host and port ("[::1]:8080"), or a
-	// wildcard for one or more labels ("*.example.com"). The most specific key
-	// wins: one with a port over one without, an exact one over a wildcard, a
-	// longer wildcard over a shorter one. Policies do not inherit. A zero field
-	// means its default, not the value in Policy.
+	// wildcard for one or more labels ("*.example.com", which does not match
+	// example.com). The most specific key wins: one with a port over one
+	// without, an exact one over a wildcard, a longer wildcard over a shorter
+	// one. Policies do not inherit. A zero field means its default, not the
+	// value in Policy.
 	//
 	// Keys are compared with Request.URL.Host. Case and a trailing dot are
 	// ignored. Internationalized names are compared as they are, so use the
@@ -300,8 +301,8 @@ func (s *settings) resolve(h *host, u *url.URL) {
 	h.origin = hostpattern.Canonical(u)
 }
 
-// problemWith returns the errors in p, a policy of WithPolicy. p may be valid
-// by itself, but not together with the settings of the RetryTransport.
+// problemWith returns the errors in p, a policy of a context. p may be valid by
+// itself, but not together with the settings of the RetryTransport.
 func (p *resolvedPolicy) problemWith(s *settings) error {
 	if p.err == nil && p.IdempotencyHeader == s.attemptHeader {
 		return fmt.Errorf(

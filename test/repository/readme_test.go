@@ -160,8 +160,8 @@ func TestReadmePrograms(t *testing.T) {
 			continue
 		}
 		assert.True(t, containsCode(sources, code),
-			"neither example_test.go nor a file in examples contains this code of README.md or "+
-				"recipes.md:\n%s", code)
+			"neither example_test.go nor a file in examples or docs/recipes contains this code of "+
+				"README.md or recipes.md:\n%s", code)
 	}
 	assert.Equal(t, 1, programs)
 }
@@ -193,13 +193,15 @@ func readme(t *testing.T) string {
 func exampleSources(t *testing.T) []string {
 	t.Helper()
 	paths := []string{"../../example_test.go"}
-	require.NoError(t,
-		filepath.WalkDir("../../examples", func(path string, _ fs.DirEntry, err error) error {
-			if err == nil && strings.HasSuffix(path, ".go") {
-				paths = append(paths, path)
-			}
-			return err
-		}))
+	for _, folder := range []string{"../../examples", "../../docs/recipes"} {
+		require.NoError(t,
+			filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+				if err == nil && strings.HasSuffix(path, ".go") {
+					paths = append(paths, path)
+				}
+				return err
+			}))
+	}
 	var sources []string
 	for _, path := range paths {
 		source, err := os.ReadFile(path)
