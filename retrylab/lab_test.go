@@ -123,19 +123,19 @@ func TestFormats(t *testing.T) {
 
 func TestBadFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
-	require.NoError(t, os.WriteFile(file, []byte(`{"Attempts": 3}`), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(`{"default": {"attempts": 3}}`), 0o600))
 	for _, c := range []struct{ args, want string }{
-		{"nothing", `"nothing": want plot, contention, outage, layers or policy`},
+		{"nothing", `"nothing": want plot, contention, outage, layers, policy or check`},
 		{"plot -x", `-x: want one of -base -csv -failures`},
 		{"plot extra", `"extra": want flags only`},
 		{"plot -failures=1", `-failures 1: want a number from 1000 to 10000000`},
 		{"plot -retries=x", `-retries "x": want a whole number`},
 		{"plot -seed=-1", `-seed "-1": want a whole number of at least 0`},
 		{"plot -base=5", `-base "5": want a duration such as 100ms or 2s`},
-		{"plot -strategies=Foo", `-strategies: strategy "Foo": want one of AWSDecorrelated, `},
+		{"plot -strategies=Foo", `-strategies: strategy "Foo": want one of Constant, `},
 		{"plot -strategies=FullJitter_Median=1s", `-strategies: FullJitter: "Median=1s": want Base=, Factor=, Max=`},
-		{"plot -strategies=FullJitter_Base=1", `-strategies: FullJitter: Base="1": want a duration such as 100ms or 2s`},
-		{"plot -strategies=FullJitter_Factor=x", `-strategies: FullJitter: Factor="x": want a number`},
+		{"plot -strategies=FullJitter_Base=1", `-strategies: FullJitter.Base: "1": want a duration with its unit, such as 100ms or 2s`},
+		{"plot -strategies=FullJitter_Factor=x", `-strategies: FullJitter.Factor: "x": want a number`},
 		{"plot -strategies=FullJitter_Max=1ms", `-strategies: FullJitter.Max: 1ms: want at least Base (1s)`},
 		{"plot -strategies=Clamp_Base=-1s", `-strategies: Clamp.Base: -1s: want a positive duration`},
 		{"plot -base=-1s", `-base -1s: want a duration from 0s to 100h0m0s`},
@@ -147,13 +147,13 @@ func TestBadFlags(t *testing.T) {
 		{"plot -csv=/", `-csv /: want a file, not a directory`},
 		{"plot -svg=" + file, `: want a directory, not a file`},
 		{"plot -strategies=FullJitter,FullJitter", `-strategies "FullJitter": want it once`},
-		{"plot -strategies=FullJitter_Max=101h", `-strategies: FullJitter: Max="101h": want at most 100h0m0s`},
+		{"plot -strategies=FullJitter_Max=101h", `-strategies: FullJitter.Max: 101h0m0s: want at most 100h0m0s`},
 		{"contention -hop=-1ms", `-hop -1ms: want a duration from 0s`},
 		{"contention -deviation=-1ms", `-deviation -1ms: want a duration from 0s`},
 		{"contention -max=-1s", `-max -1s: want a duration from 0s`},
 		{"contention -clients=5,x", `-clients "x": want whole numbers from 1 to 10000, separated by commas`},
-		{"contention -strategies=", `-strategies: an empty strategy: want one of`},
-		{"contention -strategies=x", `Linear, Spread, or none`},
+		{"contention -strategies=", `-strategies: strategy "": want one of`},
+		{"contention -strategies=x", `FastFirst, Clamp, or none`},
 		{"outage -rate=x", `-rate "x": want a number`},
 		{"outage -rate=NaN", `-rate NaN: want a number from 0.001`},
 		{"outage -fault=fire", `-fault "fire": want one of errors, stall, throttle, refuse`},
@@ -175,8 +175,9 @@ func TestBadFlags(t *testing.T) {
 		{"layers -services=0", `-services 0: want a number from 1 to 8`},
 		{"policy -strict=maybe", `-strict "maybe": want true or false`},
 		{"policy -timeout=-1s", `-timeout -1s: want a duration from 0s`},
-		{"policy -file=" + file, `unknown field "Attempts": want a JSON object with MaxAttempts, `},
+		{"policy -file=" + file, `:1:14: default.attempts: unknown field: want preset, maxAttempts, `},
 		{"policy -file=/nonexistent", `no such file`},
+		{"policy -policy=a.test", `-policy "a.test": want -file, too`},
 		{"policy -window=-1s", `-window -1s: want 0 (the default, 10s) or a duration from`},
 	} {
 		args := strings.Fields(c.args)
@@ -277,36 +278,105 @@ func TestCommandLine(t *testing.T) {
 
 func TestPolicyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
-	require.NoError(t, os.WriteFile(file, []byte(`{"MaxAttempts": 4, "Backoff": "FullJitter Base=1s Max=9s",
-		"AttemptTimeout": "2s", "MaxElapsed": "10s", "Budget": {"Kind": "shared", "Burst": 7, "Window": "5s"}}`), 0o600))
-	stdout, stderr, status := retrylab(t, "policy", "-rate=20", "-file="+file, "-attempts=6")
-	require.Zero(t, status, stderr)
-	stdout = strings.Join(strings.Fields(stdout), " ")
+	require.NoError(t, os.WriteFile(file, []byte(`{"default": {"attemptTimeout": "2s", "maxElapsed": "10s"}, "policies": {
+		"a.test": {"maxAttempts": 4, "backoff": "FullJitter Base=1s Max=9s", "budget": {"burst": 7, "window": "5s"}},
+		"b.test": {"budget": "unlimited", "preset": "github", "resume": true}}}`), 0o600))
+	run := func(args ...string) string {
+		stdout, stderr, status := retrylab(t, append([]string{"policy", "-rate=20", "-file=" + file}, args...)...)
+		require.Zero(t, status, stderr)
+		return strings.Join(strings.Fields(stdout), " ")
+	}
+	stdout := run("-policy=a.test", "-attempts=6", "-budget=shared")
 	assert.Contains(t, stdout, `Up to 6 attempts with waits of FullJitter Base=1s Max=9s and the budget "shared"`)
 	assert.Contains(t, stdout, "however long it lasts 7 7")
+	assert.NotContains(t, stdout, "not simulated")
+	assert.Contains(t, run(), `Up to 3 attempts with waits of DecorrelatedV2 and the budget "default"`)
+	stdout = run("-policy=b.test")
+	assert.Contains(t, stdout, `Up to 3 attempts with waits of DecorrelatedV2 and the budget "unlimited"`)
+	assert.Contains(t, stdout, "Fields of the file that are not simulated: CooldownKey, Classify, resume.")
 }
 
-// Files that are not one policy are errors.
+// Files that are not valid are errors.
 func TestBadPolicyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	for text, want := range map[string]string{
-		``:                                   `EOF: want a JSON object`,
-		`{`:                                  `unexpected EOF: want a JSON object`,
-		`null`:                               `not one object: want a JSON object`,
-		`{"MaxAttempts": 3} {}`:              `not one object: want a JSON object`,
-		`{"MaxElapsed": "5"}`:                `durations are text such as "2s"`,
-		`{"MaxAttempts": 101}`:               `-attempts 101: want a number from 0 to 100`,
-		`{"Budget": {"Ratio": -1}}`:          `-ratio -1: want 0`,
-		`{"Budget": {"Kind": "free"}}`:       `budget "free": want one of`,
-		`{"MaxAttempts": 3, "Resume": true}`: `unknown field "Resume"`,
+		``:                                       `-file ` + file + `:1:1: unexpected end of JSON input: want JSON`,
+		`{"MaxAttempts": 3}`:                     file + `:1:2: MaxAttempts: unknown field: want $schema, default or policies`,
+		`{"default": {"maxAttempts": 101}}`:      `-file ` + file + `: -attempts 101: want a number from 0 to 100`,
+		`{"default": {"budget": {"ratio": -1}}}`: `:1:34: default.budget.ratio: -1: want 0`,
+		`{"policies": {"a.test": {}, "b.test": {}}}`: `-policy "x.test": want one of ["a.test" "b.test"]`,
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-		stdout, stderr, status := retrylab(t, "policy", "-file="+file)
+		args := []string{"policy", "-file=" + file}
+		if strings.Contains(want, "x.test") {
+			args = append(args, "-policy=x.test")
+		}
+		stdout, stderr, status := retrylab(t, args...)
 		assert.Equal(t, 2, status, text)
 		assert.Empty(t, stdout, text)
 		assert.Contains(t, stderr, want, text)
 		assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 	}
+}
+
+func TestCheck(t *testing.T) {
+	good, bad := filepath.Join(t.TempDir(), "good.json"), filepath.Join(t.TempDir(), "bad.json")
+	require.NoError(t, os.WriteFile(good, []byte(`{"default": {"preset": "github", "maxAttempts": 4, "attemptTimeout": "2s"},
+		"policies": {
+			"b.test": {"preset": "stripe", "attemptTimeout": "10s", "budget": {"burst": 1}},
+			"a.test": {"backoff": "Constant Wait=1s", "idempotent": true, "attemptTimeout": "0s"},
+			"c.test": {"maxAttempts": -1, "budget": "unlimited"},
+			"d.test": {"maxAttempts": -1, "backoff": "Constant", "maxElapsed": "1h"},
+			"e.test": {"maxAttempts": 101},
+			"f.test": {"maxAttempts": 1}}}`), 0o600))
+	require.NoError(t, os.WriteFile(bad, []byte("{\n\"default\": {\"maxAttempts\": \"4\", \"attemptTimeout\": 2}}"), 0o600))
+
+	stdout, stderr, status := retrylab(t, "check", good)
+	assert.Zero(t, status)
+	assert.Empty(t, stderr)
+	sections := strings.Split(strings.TrimSpace(stdout), "\n\n")
+	require.Len(t, sections, 7)
+	assert.True(t, strings.HasPrefix(sections[0], good+": default\n"))
+	assert.NotContains(t, sections[0], "warning")
+	for i, want := range []string{
+		`own 4`, `own "Constant Wait=1s"`, `preset stripe "random"`, ``,
+	} {
+		section := strings.Join(strings.Fields(sections[i]), " ")
+		assert.Contains(t, section, want)
+		assert.Contains(t, section, "maxRetryAfter - 1m0s", "the default of httpretry")
+	}
+	for i, want := range [][]string{
+		1: {"use a strategy that is random", "POST and PATCH included", "an attempt without an answer never ends",
+			"Classify is that of the preset github of default"},
+		2: {"Classify is that of the preset github of default"},
+		3: {"without a budget, MaxAttempts and MaxElapsed"},
+		4: {"the waits are not checked: -attempts -1"},
+		5: {"the waits of more than 100 attempts are not checked"},
+		6: {"with MaxAttempts 1 there are no retries"},
+	} {
+		for _, warning := range want {
+			assert.Contains(t, sections[i], warning)
+		}
+	}
+
+	stdout, stderr, status = retrylab(t, "check", bad, good)
+	assert.Equal(t, 1, status)
+	assert.Contains(t, stdout, good+": default\n", "the other file is checked")
+	assert.Contains(t, stderr, bad+`:2:28: default.maxAttempts: "4": want a whole number`)
+	assert.Contains(t, stderr, "\n"+bad+`:2:51: default.attemptTimeout: 2: want a duration`)
+
+	_, stderr, status = retrylab(t, "check", "/nonexistent")
+	assert.Equal(t, 1, status)
+	assert.Contains(t, stderr, "no such file")
+	for _, args := range [][]string{{"check"}, {"check", "-x", good}} {
+		stdout, stderr, status = retrylab(t, args...)
+		assert.Equal(t, 2, status)
+		assert.Empty(t, stdout)
+		assert.Contains(t, stderr, "usage: retrylab check FILE...")
+	}
+	stdout, _, status = retrylab(t, "check", "-h")
+	assert.Zero(t, status)
+	assert.Contains(t, stdout, "usage: retrylab check FILE...")
 }
 
 // A deadline limits the success that is possible without a budget, too.

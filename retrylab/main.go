@@ -52,6 +52,9 @@ func (l lab) run(args []string) int {
 		l.usage(l.stdout)
 		return 0
 	}
+	if args[0] == "check" {
+		return l.check(args[1:])
+	}
 	for _, c := range commands() {
 		if c.name != args[0] {
 			continue
@@ -65,7 +68,7 @@ func (l lab) run(args []string) int {
 		}
 		return 0
 	}
-	fmt.Fprintf(l.stderr, "retrylab: %q: want plot, contention, outage, layers or policy\n", args[0])
+	fmt.Fprintf(l.stderr, "retrylab: %q: want plot, contention, outage, layers, policy or check\n", args[0])
 	return 2
 }
 
@@ -75,7 +78,8 @@ func (l lab) usage(w io.Writer) {
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  retrylab %-10s  %s\n", c.name, c.about)
 	}
-	fmt.Fprintln(w, "\nEach of them shows something without flags. -h lists the flags.")
+	fmt.Fprintf(w, "  retrylab %-10s  %s\n", "check FILE", "the policies of files, where their values are from, and warnings")
+	fmt.Fprintln(w, "\nEach of them but check shows something without flags. -h lists the flags.")
 }
 
 // make runs a command and writes its report.

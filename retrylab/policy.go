@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
@@ -49,6 +50,9 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	if f.attempts != 1 {
 		r.Tables = append(r.Tables, waitTable(drawn))
 	}
+	if len(f.notSimulated) > 0 {
+		r.Notes = append(r.Notes, "Fields of the file that are not simulated: "+strings.Join(f.notSimulated, ", ")+".")
+	}
 	if len(r.Notes) == 0 {
 		r.Notes = []string{"No warnings."}
 	}
@@ -57,11 +61,15 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 
 // draw returns the waits of requests, and how they end that never succeed.
 func (f *policyFlags) draw(backoff spec.Named) (*spread.Sample, ends) {
+	return f.drawWaits(backoff), f.ends(backoff)
+}
+
+func (f *policyFlags) drawWaits(backoff spec.Named) *spread.Sample {
 	retries := max(f.attempts-1, 1)
 	if f.attempts < 0 {
 		retries = shownRetries
 	}
-	return spread.Take(backoff.Strategy, samples, retries), f.ends(backoff)
+	return spread.Take(backoff.Strategy, samples, retries)
 }
 
 // shownRetries is the most retries whose waits are shown.

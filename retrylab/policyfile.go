@@ -2,62 +2,41 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policyfile"
 	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// policyFile is a policy as JSON. Its names are those of httpretry.Policy and
-// httpretry.HostBudget. Fields that are missing keep their values.
-type policyFile struct {
-	MaxAttempts    *int
-	Backoff        *string
-	AttemptTimeout *duration
-	MaxElapsed     *duration
-	Budget         *struct {
-		Kind   *string
-		Ratio  *float64
-		Burst  *int
-		Window *duration
-		Strict *bool
-	}
-}
-
-const policyFields = "MaxAttempts, Backoff, AttemptTimeout, MaxElapsed and Budget with Kind, Ratio, Burst, Window and Strict"
-
-// duration is a time.Duration as text.
-type duration time.Duration
-
-func (d *duration) UnmarshalText(text []byte) error {
-	parsed, err := time.ParseDuration(string(text))
-	*d = duration(parsed)
-	return err
-}
-
 // policyFlags are the flags of policy.
 type policyFlags struct {
-	file, backoff, budget string
-	attempts, burst       int
-	ratio                 float64
-	window                time.Duration
-	strict                bool
-	timeout, maxElapsed   time.Duration
+	file, key           string
+	backoff, budget     string
+	attempts, burst     int
+	ratio               float64
+	window              time.Duration
+	strict              bool
+	timeout, maxElapsed time.Duration
 
 	deadline, latency time.Duration
 	processes         int
 	rate, capacity    float64
+
+	notSimulated []string // fields of the file
 }
 
 func (f *policyFlags) add(o *options) {
-	o.StringVar(&f.file, "file", "", "JSON `file` with a policy; other flags replace its values; - is standard input")
+	o.StringVar(&f.file, "file", "", "`file` of package policyfile; other flags replace its values; - is standard input")
+	o.StringVar(&f.key, "policy", "", "`key` of a policy in the file; none: its default")
 	o.StringVar(&f.backoff, "backoff", "DecorrelatedV2", "Backoff, a `strategy` with its fields")
 	o.IntVar(&f.attempts, "attempts", 3, "MaxAttempts; 0: the library's default; negative: no limit")
 	o.DurationVar(&f.timeout, "timeout", 0, "AttemptTimeout; 0: none")
@@ -81,13 +60,19 @@ func (f *policyFlags) parse(o *options) error {
 		return err
 	}
 	if f.file != "" {
-		if err := cmp.Or(f.read(f.file), f.check(o)); err != nil {
+		if err := f.read(); err != nil {
+			return err
+		}
+		if err := f.check(o); err != nil {
 			return fmt.Errorf("-file %s: %w", f.file, err)
 		}
 		// Flags that are set replace those in the file.
 		if err := o.parse(); err != nil {
 			return err
 		}
+	}
+	if f.file == "" && f.key != "" {
+		return fmt.Errorf("-policy %q: want -file, too", f.key)
 	}
 	if f.capacity == 0 {
 		f.capacity = 2 * f.rate
@@ -110,44 +95,78 @@ func (f *policyFlags) hostBudget() *httpretry.HostBudget {
 	return &httpretry.HostBudget{Ratio: f.ratio, Burst: f.burst, Window: f.window, Strict: f.strict}
 }
 
-func (f *policyFlags) read(file string) error {
-	in := os.Stdin
-	if file != "-" {
-		var err error
-		if in, err = os.Open(file); err != nil {
-			return err
-		}
-		defer in.Close()
-	}
-	var p *policyFile
-	d := json.NewDecoder(in)
-	d.DisallowUnknownFields()
-	err := d.Decode(&p)
-	if _, end := d.Token(); err == nil && (p == nil || end != io.EOF) {
-		err = errors.New("not one object")
-	}
+// read reads the policy from the file.
+func (f *policyFlags) read() error {
+	file, err := readPolicies(f.file)
 	if err != nil {
-		return fmt.Errorf("%w: want a JSON object with %s; durations are text such as \"2s\"", err, policyFields)
+		return fmt.Errorf("-file %w", err)
 	}
-	replace(&f.attempts, p.MaxAttempts)
-	replace(&f.backoff, p.Backoff)
-	replace(&f.timeout, (*time.Duration)(p.AttemptTimeout))
-	replace(&f.maxElapsed, (*time.Duration)(p.MaxElapsed))
-	if b := p.Budget; b != nil {
-		replace(&f.budget, b.Kind)
-		replace(&f.ratio, b.Ratio)
-		replace(&f.burst, b.Burst)
-		replace(&f.window, (*time.Duration)(b.Window))
-		replace(&f.strict, b.Strict)
+	p, ok := file.Policy(), true
+	if f.key != "" {
+		p, ok = file.Policies()[f.key]
+	}
+	if !ok {
+		keys := slices.Sorted(maps.Keys(file.Policies()))
+		return fmt.Errorf("-policy %q: want one of %q", f.key, keys)
+	}
+	f.notSimulated = notSimulated(file.Fields(f.key))
+	return f.use(p)
+}
+
+// use sets the flags to the values of a policy.
+func (f *policyFlags) use(p httpretry.Policy) error {
+	f.attempts, f.timeout, f.maxElapsed = p.MaxAttempts, p.AttemptTimeout, p.MaxElapsed
+	f.backoff = "DecorrelatedV2"
+	if p.Backoff != nil {
+		// Presets have a Backoff with a text.
+		var err error
+		if f.backoff, err = strategies.Format(p.Backoff); err != nil {
+			return fmt.Errorf("the backoff: %w", err)
+		}
+	}
+	f.budget = "default"
+	switch b := p.Budget.(type) {
+	case httpretry.Unlimited:
+		f.budget = "unlimited"
+	case *httpretry.HostBudget:
+		f.ratio, f.burst, f.window, f.strict = b.Ratio, b.Burst, b.Window, b.Strict
 	}
 	return nil
 }
 
-// replace sets a value that a file may have.
-func replace[T any](value, from *T) {
-	if from != nil {
-		*value = *from
+// notSimulated returns the names of the fields that a policy sets and that the
+// simulation does not use.
+func notSimulated(fields []policyfile.Field) []string {
+	used := []string{"maxAttempts", "backoff", "attemptTimeout", "maxElapsed", "budget"}
+	var names []string
+	for _, field := range fields {
+		if field.From != "" && !slices.Contains(used, field.Name) {
+			names = append(names, field.Name)
+		}
 	}
+	return names
+}
+
+// readPolicies reads a file of package policyfile. Each line of an error begins
+// with the name of the file.
+func readPolicies(name string) (*policyfile.File, error) {
+	in := os.Stdin
+	if name != "-" {
+		var err error
+		if in, err = os.Open(name); err != nil {
+			return nil, err
+		}
+		defer in.Close()
+	}
+	text, err := io.ReadAll(io.LimitReader(in, policyfile.MaxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	file, err := policyfile.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s:%s", name, strings.ReplaceAll(err.Error(), "\n", "\n"+name+":"))
+	}
+	return file, nil
 }
 
 // strategy returns a Backoff whose random numbers follow from seed.

@@ -73,14 +73,19 @@ func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 		warn("with MaxAttempts 1 there are no retries.")
 		return all
 	}
+	f.warnAboutRequests(warn, drawn, e)
+	f.warnAboutBudget(warn)
+	f.warnAboutLoad(warn)
+	return all
+}
+
+// warnAboutRequests warns about mistakes that do not depend on the fleet.
+func (f *policyFlags) warnAboutRequests(warn func(string, ...any), drawn *spread.Sample, e ends) {
 	f.warnAboutWaits(warn, drawn)
 	if held := e.fast.Attempts; held < float64(f.attempts)-0.5 {
 		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts fail after %v.", f.attempts, held, f.latency)
 	}
 	f.warnAboutEnds(warn, e)
-	f.warnAboutBudget(warn)
-	f.warnAboutLoad(warn)
-	return all
 }
 
 func (f *policyFlags) warnAboutBudget(warn func(string, ...any)) {

@@ -54,6 +54,9 @@
 //
 // Waits are whole nanoseconds. They are never negative and never overflow.
 //
+// [Parse] reads a strategy from text, such as "FullJitter Base=100ms Max=10s",
+// and [Format] writes it.
+//
 // # Randomness
 //
 // Random strategies use the shared source of [math/rand/v2], which differs from

@@ -1,18 +1,18 @@
-// Package spec parses strategies from text, such as
+// Package spec parses strategies from text, in the form of strategies.Parse:
 //
 //	FullJitter Base=100ms Max=10s
 //	Spread Fraction=0.2 Of=Exponential Base=1s
 //
-// Names are those of package strategies. The fields of a strategy that is
-// wrapped follow its Of.
+// It adds Clamp, which is not in the library, defaults, and a source of random
+// numbers.
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -29,129 +29,114 @@ type Named struct {
 // and waits of that length are far from the end of a time.Duration.
 const MaxDuration = 100 * time.Hour
 
-// types returns the strategies by their names. Clamp is not in the library.
-func types() map[string]strategies.Strategy {
-	return map[string]strategies.Strategy{
-		"Constant":        strategies.Constant{},
-		"Linear":          strategies.Linear{},
-		"Exponential":     strategies.Exponential{},
-		"FullJitter":      strategies.FullJitter{},
-		"EqualJitter":     strategies.EqualJitter{},
-		"Decorrelated":    strategies.Decorrelated{},
-		"AWSDecorrelated": strategies.AWSDecorrelated{},
-		"DecorrelatedV2":  strategies.DecorrelatedV2{},
-		"Jitter":          strategies.Jitter{},
-		"Spread":          strategies.Spread{},
-		"Capped":          strategies.Capped{},
-		"FastFirst":       strategies.FastFirst{},
-		"Clamp":           Clamp{},
-	}
-}
+// standIn is the strategy of the library that has the fields of Clamp.
+const standIn = "AWSDecorrelated"
 
 // Parse parses a strategy. Fields that it has and the text does not set have
 // the values in defaults, by their names.
 func Parse(text string, random strategies.Rand, defaults map[string]time.Duration) (Named, error) {
 	words := strings.Fields(text)
-	if len(words) == 0 {
-		return Named{}, fmt.Errorf("an empty strategy: want one of %s", names())
+	name := strings.Join(words, " ")
+	var clamped bool
+	for i, word := range words {
+		// Only the last strategy of a text can be one that wraps no other.
+		if prefix, typ, _ := cutType(word, i); strings.EqualFold(typ, "Clamp") {
+			words[i], clamped = prefix+standIn, true
+		}
 	}
-	s, err := parse(words, random, defaults)
+	s, err := strategies.Parse(strings.Join(withDefaults(words, defaults), " "))
 	if err != nil {
-		return Named{}, err
+		return Named{}, explain(err, clamped)
 	}
-	if err := strategies.Validate(s); err != nil {
-		// One problem at a time fits on a line.
-		first, _, _ := strings.Cut(err.Error(), "\n")
-		return Named{}, fmt.Errorf("%s", first)
+	if s, err = finish(s, random, clamped); err != nil {
+		return Named{}, explain(err, clamped)
 	}
-	return Named{strings.Join(words, " "), s}, nil
+	return Named{name, s}, nil
 }
 
-func names() string { return strings.Join(slices.Sorted(maps.Keys(types())), ", ") }
+// cutType returns the name of a strategy, and the prefix before it, if the word
+// at i names one.
+func cutType(word string, i int) (prefix, typ string, ok bool) {
+	if i == 0 {
+		return "", word, true
+	}
+	field, typ, _ := strings.Cut(word, "=")
+	if !strings.EqualFold(field, "Of") {
+		return "", "", false
+	}
+	return field + "=", typ, true
+}
 
-func parse(words []string, random strategies.Rand, defaults map[string]time.Duration) (strategies.Strategy, error) {
-	zero := lookUp(words[0])
-	if zero == nil {
-		return nil, fmt.Errorf("strategy %q: want one of %s", words[0], names())
-	}
-	v := reflect.New(reflect.TypeOf(zero)).Elem()
-	for name, d := range defaults {
-		if field := v.FieldByName(name); field.IsValid() && d > 0 {
-			field.SetInt(int64(d))
+// withDefaults inserts the defaults after the name of each strategy.
+func withDefaults(words []string, defaults map[string]time.Duration) []string {
+	var all []string
+	for i, word := range words {
+		all = append(all, word)
+		_, typ, ok := cutType(word, i)
+		if !ok {
+			continue
+		}
+		zero, err := strategies.Parse(typ)
+		if err != nil {
+			continue // Parse of all words reports it
+		}
+		own := words[i+1:]
+		for j, next := range own {
+			if _, _, ok := cutType(next, i+1+j); ok {
+				own = own[:j]
+				break
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(defaults)) {
+			_, has := reflect.TypeOf(zero).FieldByName(name)
+			isSet := slices.ContainsFunc(own, func(word string) bool {
+				field, _, _ := strings.Cut(word, "=")
+				return strings.EqualFold(field, name)
+			})
+			if has && !isSet && defaults[name] > 0 {
+				all = append(all, name+"="+defaults[name].String())
+			}
 		}
 	}
-	if field := v.FieldByName("Rand"); field.IsValid() {
-		field.Set(reflect.ValueOf(random))
+	return all
+}
+
+// explain returns the first problem of err, since one at a time fits on a line.
+func explain(err error, clamped bool) error {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	switch {
+	case strings.HasPrefix(first, "strategy "):
+		first += ", Clamp"
+	case clamped:
+		first = strings.ReplaceAll(first, standIn, "Clamp")
 	}
-	for i, word := range words[1:] {
-		name, value, _ := strings.Cut(word, "=")
-		field := fieldNamed(v, name)
-		if !field.IsValid() {
-			return nil, fmt.Errorf("%s: %q: want %s", v.Type().Name(), word, fieldsOf(v))
-		}
-		// The rest of the words belong to the strategy that is wrapped.
-		if field.Type() == reflect.TypeFor[strategies.Strategy]() {
-			of, err := parse(append([]string{value}, words[i+2:]...), random, defaults)
+	return errors.New(first)
+}
+
+// finish sets the Rand of all strategies in s, and replaces the stand-in.
+func finish(s strategies.Strategy, random strategies.Rand, clamped bool) (strategies.Strategy, error) {
+	v := reflect.New(reflect.TypeOf(s)).Elem()
+	v.Set(reflect.ValueOf(s))
+	for f, field := range v.Fields() {
+		switch x := field.Interface().(type) {
+		case time.Duration:
+			if x > MaxDuration {
+				return nil, fmt.Errorf("%s.%s: %v: want at most %v", v.Type().Name(), f.Name, x, MaxDuration)
+			}
+		case strategies.Rand:
+			field.Set(reflect.ValueOf(random))
+		case strategies.Strategy:
+			of, err := finish(x, random, clamped)
 			if err != nil {
 				return nil, err
 			}
 			field.Set(reflect.ValueOf(of))
-			break
 		}
-		if err := set(field, value); err != nil {
-			return nil, fmt.Errorf("%s: %s=%q: %w", v.Type().Name(), name, value, err)
-		}
+	}
+	if aws, ok := v.Interface().(strategies.AWSDecorrelated); ok && clamped {
+		return Clamp(aws), nil
 	}
 	return v.Interface().(strategies.Strategy), nil
-}
-
-func lookUp(name string) strategies.Strategy {
-	for n, s := range types() {
-		if strings.EqualFold(n, name) {
-			return s
-		}
-	}
-	return nil
-}
-
-func fieldNamed(v reflect.Value, name string) reflect.Value {
-	for f, field := range v.Fields() {
-		if strings.EqualFold(f.Name, name) && f.Name != "Rand" {
-			return field
-		}
-	}
-	return reflect.Value{}
-}
-
-func fieldsOf(v reflect.Value) string {
-	var list []string
-	for f := range v.Fields() {
-		if f.Name != "Rand" {
-			list = append(list, f.Name+"=")
-		}
-	}
-	return strings.Join(list, ", ")
-}
-
-func set(field reflect.Value, value string) error {
-	switch field.Interface().(type) {
-	case time.Duration:
-		d, err := time.ParseDuration(value)
-		if err != nil {
-			return fmt.Errorf("want a duration such as 100ms or 2s")
-		}
-		if d > MaxDuration {
-			return fmt.Errorf("want at most %v", MaxDuration)
-		}
-		field.SetInt(int64(d))
-	case float64:
-		x, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return fmt.Errorf("want a number")
-		}
-		field.SetFloat(x)
-	}
-	return nil
 }
 
 // Clamp is the flawed decorrelated jitter of an early draft. It waits min(Max,
@@ -178,14 +163,4 @@ func (c Clamp) Start() strategies.Sequence {
 		prev = min(limit, max(base, time.Duration(c.Rand()*3*float64(prev))))
 		return prev
 	}
-}
-
-// Validate reports fields that are out of range, with the rules of
-// AWSDecorrelated.
-func (c Clamp) Validate() error {
-	err := strategies.AWSDecorrelated{Base: c.Base, Max: c.Max}.Validate()
-	if err != nil {
-		return fmt.Errorf("%s", strings.ReplaceAll(err.Error(), "AWSDecorrelated", "Clamp"))
-	}
-	return nil
 }

@@ -29,6 +29,9 @@ func TestParse(t *testing.T) {
 		{"Jitter Fraction=0.5 Of=Exponential Base=100ms", []time.Duration{75, 150, 300}},
 		{"Capped Max=15ms Of=Jitter Of=Exponential Base=10ms", []time.Duration{5, 10, 15}},
 		{"Clamp Base=10ms Max=1s", []time.Duration{15, 22, 33}},
+		{"FastFirst Of=clamp Base=10ms", []time.Duration{0, 15, 22}},
+		{"Constant Wait=0", []time.Duration{0, 0, 0}},
+		{"Jitter Of=Linear Max=2s", []time.Duration{500, 1000, 1000}},
 	} {
 		s, err := spec.Parse(c.text, half, defaults)
 		require.NoError(t, err, c.text)
@@ -41,13 +44,15 @@ func TestParse(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                            "an empty strategy: want one of AWSDecorrelated, ",
-		"Full":                        `strategy "Full": want one of`,
-		"FullJitter Base":             `FullJitter: Base="": want a duration`,
+		"":                            `strategy "": want one of Constant, `,
+		"Full":                        `FastFirst, Clamp`,
+		"FullJitter Base":             `FullJitter.Base: "": want a duration`,
 		"FullJitter Rand=1":           `FullJitter: "Rand=1": want Base=, Factor=, Max=`,
 		"FastFirst Of=Foo":            `strategy "Foo": want one of`,
 		"FastFirst Of=Constant Wat=1": `Constant: "Wat=1": want Wait=`,
 		"Jitter Fraction=2":           "Jitter.Fraction: 2: want a positive number of at most 1",
+		"FastFirst Of=Clamp Base=-1s": "FastFirst.Of: Clamp.Base: -1s: want a positive duration",
+		"Capped Of=Clamp Max=101h":    "Clamp.Max: 101h0m0s: want at most 100h0m0s",
 	} {
 		_, err := spec.Parse(text, half, nil)
 		assert.ErrorContains(t, err, want, text)

@@ -1,0 +1,98 @@
+package policyfile_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policyfile"
+)
+
+// FuzzParse reads any file. Parse returns either a File that New accepts and
+// that reads back equal, or errors with positions within the file.
+func FuzzParse(f *testing.F) {
+	f.Add(full)
+	for _, text := range []string{
+		`{}`, `null`, `{"default": {"maxAttempts": 1, "maxAttempts": 2}}`, `{"default": {"budget": {"name": "\ud800"}}}`,
+		`{"policies": {"": {}, "*": {}, "a.test": {"preset": "github"}, "A.test": {}}}`, strings.Repeat(`{"a":`, 30),
+		`{"default": {"replayBuffer": -0.0, "maxRetryAfter": "-1.5h3µs", "backoff": "Spread Of=Linear Base=1s"}}`,
+		"{\"a\n\":\n[[[{\"x\": [1, 2.5e9, \"\"]}]]]}",
+	} {
+		f.Add(text)
+	}
+	for _, pattern := range []string{"testdata/valid/*.json", "testdata/invalid/*.json"} {
+		for _, file := range glob(f, pattern) {
+			text, err := os.ReadFile(file)
+			require.NoError(f, err)
+			f.Add(string(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		file, err := policyfile.Parse([]byte(text))
+		if err == nil {
+			_, err := httpretry.New(httpretry.Config{
+				Policy: file.Policy(), Policies: file.Policies(), AttemptHeader: "-",
+			})
+			require.NoError(t, err)
+			assertReadsBack(t, file)
+			return
+		}
+		require.Nil(t, file)
+		last := policyfile.Error{}
+		lines := strings.Split(text, "\n")
+		for _, err := range errorList(err) {
+			e, ok := errors.AsType[*policyfile.Error](err)
+			if !ok {
+				require.Regexp(t, `^and \d+ more problems$`, err.Error())
+				continue
+			}
+			require.NotContains(t, err.Error(), "\n")
+			require.LessOrEqual(t, len(err.Error()), 2000)
+			follows := e.Line > last.Line || e.Line == last.Line && e.Column >= last.Column
+			require.True(t, follows, "%v after %v", e, last)
+			require.LessOrEqual(t, e.Line, len(lines))
+			require.LessOrEqual(t, e.Column, len(lines[e.Line-1])+1)
+			last = *e
+		}
+	})
+}
+
+func errorList(err error) []error {
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		return all.Unwrap()
+	}
+	return []error{err}
+}
+
+// The cost of a file is in proportion to its size. Allocations stand for time.
+func TestCostOfLargeFiles(t *testing.T) {
+	key := strings.Repeat("k", 1000)
+	for name, part := range map[string]string{
+		"unknown fields":   `"a%": 0,`,
+		"repeated fields":  `"maxAttempts": "x",`,
+		"long names":       `"` + key + `": 0,`,
+		"nested":           `"a%": {"a": {"a": {"a": [[[[]]]]}}},`,
+		"wrong strategies": `"backoff": "` + strings.Repeat("Capped Of=", 30) + `",`,
+	} {
+		cost := func(size int) float64 {
+			var b strings.Builder
+			b.WriteString(`{"default": {`)
+			for i := 0; b.Len() < size; i++ {
+				b.WriteString(strings.Replace(part, "%", strings.Repeat("x", i%50), 1))
+			}
+			b.WriteString(`"z": 0}}`)
+			text := []byte(b.String())
+			return testing.AllocsPerRun(1, func() {
+				_, err := policyfile.Parse(text)
+				assert.Error(t, err)
+			})
+		}
+		small, large := cost(20_000), cost(200_000)
+		assert.Less(t, large, 12*small+2000, name)
+	}
+}

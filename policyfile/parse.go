@@ -1,0 +1,312 @@
+package policyfile
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// maxErrors is the most errors that Parse returns, so that a file of another
+// kind does not make thousands.
+const maxErrors = 100
+
+// A reading is a file that is being read.
+type reading struct {
+	data     []byte
+	problems []problem
+
+	presets map[string]httpretry.Policy
+	known   budgets // of other files
+	budgets map[budgetParameters]*httpretry.HostBudget
+	named   map[string]budgetParameters
+}
+
+func newReading(l *Loader, data []byte) *reading {
+	return &reading{
+		data: data, presets: l.presets(), known: l.budgets,
+		budgets: map[budgetParameters]*httpretry.HostBudget{}, named: map[string]budgetParameters{},
+	}
+}
+
+// A problem is an Error whose position is an offset.
+type problem struct {
+	offset     int
+	path, text string
+	refersTo   int // the offset of a place whose position follows the text, or 0
+}
+
+func (r *reading) report(offset int, path, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	r.problems = append(r.problems, problem{offset: offset, path: path, text: text})
+}
+
+// unwanted reports a value of the wrong kind.
+func (r *reading) unwanted(n *node, path, want string) {
+	r.report(n.offset, path, "%v: want %s", n, want)
+}
+
+// file reads a whole file.
+func (r *reading) file() *File {
+	root, err := readTree(r.data)
+	if syntax, ok := errors.AsType[*syntaxError](err); ok {
+		r.report(syntax.offset, "", "%s", syntax.text)
+		return nil
+	}
+	f := &File{policies: map[string]httpretry.Policy{}}
+	var policies *node
+	r.members(root, "", topFields, func(m member) {
+		switch {
+		case m.name == "default":
+			f.base = r.entry(m.value, "default")
+		case m.name == "policies" && m.value.kind == '{':
+			policies = m.value
+		case m.name == "policies":
+			r.unwanted(m.value, m.name, "an object with a policy for each pattern")
+		case m.value.kind != '"': // $schema
+			r.unwanted(m.value, m.name, "text")
+		}
+	})
+	f.policy = f.base.policy(httpretry.Policy{})
+	if policies == nil {
+		return f
+	}
+	patterns := map[string]member{}
+	r.members(policies, "policies", nil, func(m member) {
+		patterns[m.name] = m
+		e := r.entry(m.value, policyPath(m.name))
+		e.key = m.name
+		f.entries = append(f.entries, e)
+		f.policies[m.name] = e.policy(f.policy)
+	})
+	r.checkPatterns(f.policies, patterns)
+	return f
+}
+
+var topFields = []string{"$schema", "default", "policies"}
+
+func policyPath(key string) string { return "policies[" + quote(key) + "]" }
+
+// members calls visit for each member of n, which is an object with the given
+// fields, or with any if there are none. It reports all others.
+func (r *reading) members(n *node, path string, fields []string, visit func(member)) {
+	if n.kind != '{' {
+		r.unwanted(n, path, "an object with "+list(fields))
+		return
+	}
+	first := map[string]int{}
+	for _, m := range n.members {
+		at := join(path, m.name, fields == nil)
+		if before, ok := first[m.name]; ok {
+			const text = "repeats a field: want only that of "
+			r.problems = append(r.problems, problem{m.offset, at, text, before})
+			continue
+		}
+		first[m.name] = m.offset
+		if fields != nil && !slices.Contains(fields, m.name) {
+			r.report(m.offset, at, "unknown field: want %s", list(fields))
+			continue
+		}
+		visit(m)
+	}
+}
+
+func list(fields []string) string {
+	last := len(fields) - 1
+	return strings.Join(fields[:last], ", ") + " or " + fields[last]
+}
+
+// join returns the path of a member.
+func join(path, name string, isKey bool) string {
+	switch {
+	case isKey:
+		return policyPath(name)
+	case len(name) > maxQuoted || strings.ContainsFunc(name, isNotPlain):
+		name = "[" + quote(name) + "]"
+	case path != "":
+		name = "." + name
+	}
+	return path + name
+}
+
+// isNotPlain reports whether a name with r has to be quoted.
+func isNotPlain(r rune) bool {
+	return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '$'
+}
+
+// entry reads one policy.
+func (r *reading) entry(n *node, path string) entry {
+	e := entry{own: map[string]any{}}
+	names := append([]string{"preset"}, policyTable.names()...)
+	r.members(n, path, names, func(m member) {
+		at := join(path, m.name, false)
+		switch m.name {
+		case "preset":
+			r.preset(&e, m.value, at)
+		case "budget":
+			if b, ok := r.budget(m.value, at); ok {
+				e.own[m.name] = b
+			}
+		default:
+			f, _ := policyTable.named(m.name)
+			var p httpretry.Policy
+			if v, ok := r.value(f, m.value, at, reflect.ValueOf(&p).Elem()); ok {
+				e.own[m.name] = v
+			}
+		}
+	})
+	return e
+}
+
+// value reads one field. It reports a value that the Validate method of target,
+// a zero Policy or HostBudget, rejects.
+func (r *reading) value(f field, n *node, path string, target reflect.Value) (any, bool) {
+	v, err := f.kind.read(n)
+	switch {
+	case errors.Is(err, errUnwanted):
+		r.unwanted(n, path, f.kind.want)
+		return nil, false
+	case err != nil:
+		r.report(n.offset, path, "%s", onOneLine(err))
+		return nil, false
+	}
+	setField(target, f.goAs, v)
+	err = target.Addr().Interface().(interface{ Validate() error }).Validate()
+	if err != nil {
+		_, text, _ := strings.Cut(err.Error(), target.Type().Name()+"."+f.goAs+": ")
+		r.report(n.offset, path, "%s", text)
+		return nil, false
+	}
+	return v, true
+}
+
+// setField sets a field of a struct to the value of a file.
+func setField(target reflect.Value, name string, v any) {
+	field := target.FieldByName(name)
+	switch v := v.(type) {
+	case nil:
+		field.SetZero()
+	case namedBudget:
+		setField(target, name, any(v.Budget))
+	default:
+		field.Set(reflect.ValueOf(v).Convert(field.Type()))
+	}
+}
+
+func onOneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+func (r *reading) preset(e *entry, n *node, path string) {
+	p, ok := r.presets[n.text]
+	if n.kind != '"' || !ok {
+		r.unwanted(n, path, "one of "+strings.Join(slices.Sorted(maps.Keys(r.presets)), ", "))
+		return
+	}
+	if err := p.Validate(); err != nil {
+		r.report(n.offset, path, "%v: the preset is not valid: %s", n, onOneLine(err))
+		return
+	}
+	e.preset, e.presetPolicy = n.text, p
+}
+
+// budget reads a budget.
+func (r *reading) budget(n *node, path string) (namedBudget, bool) {
+	switch {
+	case n.kind == '"' && n.text == "default":
+		return namedBudget{}, true
+	case n.kind == '"' && n.text == "unlimited":
+		return namedBudget{Budget: httpretry.Unlimited{}}, true
+	case n.kind != '{':
+		r.unwanted(n, path, wantBudget)
+		return namedBudget{}, false
+	}
+	b, name, before := new(httpretry.HostBudget), "", len(r.problems)
+	r.members(n, path, append(budgetTable.names(), "name"), func(m member) {
+		at := join(path, m.name, false)
+		switch f, ok := budgetTable.named(m.name); {
+		case ok:
+			// One field at a time, so that an error is of this field.
+			var alone httpretry.HostBudget
+			if v, ok := r.value(f, m.value, at, reflect.ValueOf(&alone).Elem()); ok {
+				setField(reflect.ValueOf(b).Elem(), f.goAs, v)
+			}
+		case m.value.kind != '"':
+			r.unwanted(m.value, at, "text")
+		default:
+			name = m.value.text
+		}
+	})
+	if len(r.problems) > before {
+		return namedBudget{}, false
+	}
+	parameters := parametersOf(b, name)
+	if other, ok := r.named[name]; ok && other != parameters && name != "" {
+		const text = "another budget has the name %s: want the same parameters, or another name"
+		r.report(n.offset, path, text, quote(name))
+		return namedBudget{}, false
+	}
+	r.named[name] = parameters
+	if r.budgets[parameters] == nil {
+		r.budgets[parameters] = r.known.get(b, name)
+	}
+	return namedBudget{r.budgets[parameters], name}, true
+}
+
+// checkPatterns reports the keys that New rejects. All values are valid by now.
+func (r *reading) checkPatterns(policies map[string]httpretry.Policy, patterns map[string]member) {
+	_, err := httpretry.New(httpretry.Config{
+		Base: http.DefaultTransport, Policies: policies, AttemptHeader: "-",
+	})
+	if err == nil {
+		return
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		_, rest, _ := strings.Cut(line, "Config.Policies[")
+		quoted, noKey := strconv.QuotedPrefix(rest)
+		key, unquoted := strconv.Unquote(quoted)
+		if noKey != nil || unquoted != nil {
+			r.report(0, "", "%s", line)
+			continue
+		}
+		text := strings.TrimPrefix(rest[len(quoted):], "]: ")
+		text = strings.ReplaceAll(text, "Config.Policy", `"default"`)
+		r.report(patterns[key].offset, policyPath(key), "%s", text)
+	}
+}
+
+// error returns all problems in the order of their positions.
+func (r *reading) error() error {
+	slices.SortStableFunc(r.problems, func(a, b problem) int {
+		return cmp.Compare(a.offset, b.offset)
+	})
+	var all []error
+	for i, p := range r.problems {
+		if i == maxErrors {
+			all = append(all, fmt.Errorf("and %d more problems", len(r.problems)-maxErrors))
+			break
+		}
+		if p.refersTo > 0 {
+			line, column := r.position(p.refersTo)
+			p.text += fmt.Sprintf("line %d, column %d", line, column)
+		}
+		line, column := r.position(p.offset)
+		all = append(all, &Error{Line: line, Column: column, Path: p.path, Problem: p.text})
+	}
+	return errors.Join(all...)
+}
+
+// position returns the line and the column of an offset.
+func (r *reading) position(offset int) (line, column int) {
+	before := r.data[:offset]
+	start := bytes.LastIndexByte(before, '\n') + 1
+	return bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[start:]) + 1
+}

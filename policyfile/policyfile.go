@@ -1,0 +1,191 @@
+// Package policyfile reads the policies of a process from JSON, so that they
+// can be changed without a build:
+//
+//	{
+//	  "default": {"maxAttempts": 4, "attemptTimeout": "2s"},
+//	  "policies": {
+//	    "api.stripe.com": {"preset": "stripe", "attemptTimeout": "10s"},
+//	    "*.example.com": {
+//	      "backoff": "FullJitter Base=50ms Max=2s",
+//	      "budget": {"burst": 1}
+//	    }
+//	  }
+//	}
+//
+// The keys of policies are those of [httpretry.Config.Policies]. The default is
+// for all other requests. The file schema.json in this folder is a JSON Schema,
+// with all fields. A file may name it in a field $schema.
+//
+// # Fields
+//
+// Fields have the names of [httpretry.Policy] and [httpretry.HostBudget], with
+// a small first letter. Durations are text with a unit ("500ms"), strategies
+// are text for [strategies.Parse]. Some fields differ from those in Go:
+//
+//	"backoff": "default"           nil, the default of httpretry
+//	"budget": {"burst": 1}         a HostBudget, which may have a name
+//	"budget": "unlimited"          httpretry.Unlimited
+//	"budget": "default"            nil, the budget of policies without one
+//	"cooldown": "wait"             CooldownWait, or "send" or "fail"
+//	"idempotent": true             all requests are idempotent
+//	"idempotent": false            nil, the default of httpretry
+//	"newIdempotencyKey": "random"  httpretry.RandomKey
+//	"newIdempotencyKey": "none"    nil
+//
+// A field that is missing in a policy has its value in the policy's preset. If
+// the preset does not set it, it has its value in default. A field with its
+// zero value, such as "attemptTimeout": "0s", has the default of httpretry. A
+// budget is inherited as a whole. A field that is missing in a budget has the
+// default of HostBudget.
+//
+// # Presets
+//
+// A preset is a policy with a name. These presets are functions of package
+// policies: anthropic, aws, background, github, openai, slack, stripe and
+// unprocessed429. The preset background has no limit of time, so set maxElapsed
+// with it. A program adds presets of its own in [Loader.Presets], for functions
+// such as Classify and CooldownKey, which a file cannot contain.
+//
+// # Budgets
+//
+// Budgets with the same fields and the same name are one HostBudget in all
+// files that one Loader reads. So a change of the file does not fill the budget
+// again, unless it changes the budget. Two budgets of one file that have the
+// same name must be equal.
+//
+// # Errors
+//
+// Parse reports all problems at once, in the order of their positions, and then
+// returns no File. Unknown fields, repeated fields and null are problems. A
+// text that is not JSON is one problem. The schema finds the same problems,
+// except for these:
+//
+//   - repeated fields, and keys that are not valid
+//   - unknown presets
+//   - texts that are not strategies
+//   - durations and names of headers that httpretry does not allow
+//   - whole numbers with an exponent
+//   - different budgets with the same name
+package policyfile
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"sync"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policies"
+)
+
+// MaxSize is the size of the largest file that Parse reads.
+const MaxSize = 1 << 20
+
+// A Loader reads the files of a process. Its zero value is ready to use. It may
+// be used concurrently, and must not be copied after first use.
+type Loader struct {
+	// Presets are the policies that the field preset can name, in addition to
+	// those of package policies. They replace those with the same name. It must
+	// not be changed after first use.
+	Presets map[string]httpretry.Policy
+
+	mu      sync.Mutex
+	budgets budgets
+}
+
+// presets returns all presets by their names.
+func (l *Loader) presets() map[string]httpretry.Policy {
+	all := map[string]httpretry.Policy{
+		"anthropic":      policies.Anthropic(),
+		"aws":            policies.AWS(),
+		"background":     policies.Background(0),
+		"github":         policies.GitHub(),
+		"openai":         policies.OpenAI(),
+		"slack":          policies.Slack(),
+		"stripe":         policies.Stripe(),
+		"unprocessed429": policies.Unprocessed429(httpretry.Policy{}),
+	}
+	maps.Copy(all, l.Presets)
+	return all
+}
+
+// Parse is the Parse method of a new [Loader].
+func Parse(data []byte) (*File, error) { return new(Loader).Parse(data) }
+
+// Parse reads the contents of a file. If it returns an error, that wraps an
+// [Error] for each problem, with one line each, or the first 100 of them.
+func (l *Loader) Parse(data []byte) (*File, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.budgets == nil {
+		l.budgets = budgets{}
+	}
+	if len(data) > MaxSize {
+		return nil, &Error{Line: 1, Column: 1,
+			Problem: fmt.Sprintf("%d bytes: want at most %d", len(data), MaxSize)}
+	}
+	r := newReading(l, data)
+	f := r.file()
+	if err := r.error(); err != nil {
+		return nil, err
+	}
+	l.budgets.keep(r.budgets)
+	return f, nil
+}
+
+// Error is a problem of a file.
+type Error struct {
+	Line, Column int    // from 1; Column counts characters
+	Path         string // of the value, such as `default.maxElapsed`; "" for the file
+	Problem      string // with the value and the allowed values
+}
+
+// Error returns the position, the path and the problem, such as
+//
+//	3:33: policies["a.test"].waitOnBudget: "yes": want true or false
+func (e *Error) Error() string {
+	if e.Path == "" {
+		return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Problem)
+	}
+	return fmt.Sprintf("%d:%d: %s: %s", e.Line, e.Column, e.Path, e.Problem)
+}
+
+// A File has the policies of a file. It does not change.
+type File struct {
+	base     entry
+	entries  []entry // in the order of the file
+	policy   httpretry.Policy
+	policies map[string]httpretry.Policy
+}
+
+// Policy returns the policy that is the default, for [httpretry.Config.Policy].
+func (f *File) Policy() httpretry.Policy { return f.policy }
+
+// Policies returns the policies by their keys, complete with the fields that
+// they inherit, for [httpretry.Config.Policies]. The map is the caller's.
+func (f *File) Policies() map[string]httpretry.Policy { return maps.Clone(f.policies) }
+
+// An entry is one policy as it is in a file.
+type entry struct {
+	key          string
+	preset       string // "": none
+	presetPolicy httpretry.Policy
+	own          map[string]any // by the names of fields
+}
+
+// policy returns the policy of e, which inherits from base.
+func (e entry) policy(base httpretry.Policy) httpretry.Policy {
+	p := base
+	target, preset := reflect.ValueOf(&p).Elem(), reflect.ValueOf(e.presetPolicy)
+	for f, field := range target.Fields() {
+		if value := preset.FieldByIndex(f.Index); f.IsExported() && !value.IsZero() {
+			field.Set(value)
+		}
+	}
+	for _, f := range policyTable {
+		if v, ok := e.own[f.name]; ok {
+			setField(target, f.goAs, v)
+		}
+	}
+	return p
+}

@@ -1,0 +1,561 @@
+package policyfile_test
+
+import (
+	"encoding/json"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policies"
+	"github.com/seed421102f4/httpretry/policyfile"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+func parse(t *testing.T, text string) *policyfile.File {
+	t.Helper()
+	f, err := policyfile.Parse([]byte(text))
+	require.NoError(t, err, text)
+	return f
+}
+
+// Every field that a file can have.
+const full = `{
+  "$schema": "schema.json",
+  "default": {
+    "maxAttempts": 4, "backoff": "FullJitter Base=50ms Max=2s", "maxRetryAfter": "-1s",
+    "attemptTimeout": "2s", "maxElapsed": "1m", "budget": {"ratio": 0.2, "burst": -1, "window": "30s",
+    "strict": true, "name": "a"}, "waitOnBudget": true, "cooldown": "fail", "idempotent": true,
+    "newIdempotencyKey": "random", "idempotencyHeader": "X-Key", "replayBuffer": 1024, "resume": true,
+    "resumeIdle": "5s"
+  },
+  "policies": {"a.test": {"maxAttempts": 1}, "b.test": {}}
+}`
+
+func TestParse(t *testing.T) {
+	f := parse(t, full)
+	p := f.Policy()
+	assert.Equal(t, 4, p.MaxAttempts)
+	backoff := strategies.FullJitter{Base: 50 * time.Millisecond, Max: 2 * time.Second}
+	assert.Equal(t, backoff, p.Backoff)
+	assert.Equal(t, -time.Second, p.MaxRetryAfter)
+	assert.Equal(t, 2*time.Second, p.AttemptTimeout)
+	assert.Equal(t, time.Minute, p.MaxElapsed)
+	b := p.Budget.(*httpretry.HostBudget)
+	assert.InDelta(t, 0.2, b.Ratio, 0)
+	assert.Equal(t, -1, b.Burst)
+	assert.Equal(t, 30*time.Second, b.Window)
+	assert.True(t, b.Strict)
+	assert.True(t, p.WaitOnBudget)
+	assert.Equal(t, httpretry.CooldownFail, p.Cooldown)
+	assert.True(t, p.Idempotent(nil))
+	assert.Len(t, p.NewIdempotencyKey(nil), len(httpretry.RandomKey(nil)))
+	assert.Equal(t, "X-Key", p.IdempotencyHeader)
+	assert.Equal(t, int64(1024), p.ReplayBuffer)
+	assert.True(t, p.Resume)
+	assert.Equal(t, 5*time.Second, p.ResumeIdle)
+
+	all := f.Policies()
+	require.Len(t, all, 2)
+	assert.Equal(t, 1, all["a.test"].MaxAttempts)
+	assert.Equal(t, time.Minute, all["a.test"].MaxElapsed)
+	assert.Same(t, b, all["b.test"].Budget)
+	clear(all)
+	assert.Len(t, f.Policies(), 2, "the map is the caller's")
+}
+
+func TestEmptyFile(t *testing.T) {
+	for _, text := range []string{`{}`, ` {"policies": {}} `, "{\"default\":\r\n{}}\n"} {
+		f := parse(t, text)
+		assert.True(t, reflect.ValueOf(f.Policy()).IsZero(), text)
+		assert.Empty(t, f.Policies())
+	}
+}
+
+// A policy with all fields set can have zero values for each of them.
+func TestZeroValues(t *testing.T) {
+	const zero = `{"maxAttempts": 0, "backoff": "default", "maxRetryAfter": "0", "attemptTimeout": "0s",
+		"maxElapsed": "0s", "budget": "default", "waitOnBudget": false, "cooldown": "send", "idempotent": false,
+		"newIdempotencyKey": "none", "idempotencyHeader": "", "replayBuffer": 0, "resume": false, "resumeIdle": "0h"}`
+	f := parse(t, strings.Replace(full, `{"maxAttempts": 1}`, zero, 1))
+	assert.True(t, reflect.ValueOf(f.Policies()["a.test"]).IsZero())
+	assert.Equal(t, 4, f.Policy().MaxAttempts)
+}
+
+func TestPresets(t *testing.T) {
+	own := httpretry.Policy{
+		MaxAttempts: 9, Cooldown: httpretry.CooldownWait,
+		Classify: func(*http.Request, *http.Response, error) httpretry.Outcome {
+			return httpretry.Unprocessed
+		},
+	}
+	l := policyfile.Loader{
+		Presets: map[string]httpretry.Policy{"own": own, "aws": {MaxAttempts: 8}},
+	}
+	f, err := l.Parse([]byte(`{
+		"default": {"preset": "background", "attemptTimeout": "2s", "maxElapsed": "1h"},
+		"policies": {
+			"stripe.test": {"preset": "stripe", "maxElapsed": "5s"},
+			"aws.test": {"preset": "aws"},
+			"own.test": {"preset": "own", "cooldown": "send", "budget": "unlimited"}}}`))
+	require.NoError(t, err)
+
+	assert.Equal(t, -1, f.Policy().MaxAttempts)
+	assert.Equal(t, httpretry.Unlimited{}, f.Policy().Budget)
+	stripe := f.Policies()["stripe.test"]
+	assert.NotNil(t, stripe.NewIdempotencyKey)
+	assert.Equal(t, 5*time.Second, stripe.MaxElapsed)
+	assert.Equal(t, 2*time.Second, stripe.AttemptTimeout, "from the default")
+	assert.Equal(t, 8, f.Policies()["aws.test"].MaxAttempts)
+	mine := f.Policies()["own.test"]
+	assert.Equal(t, 9, mine.MaxAttempts)
+	assert.Equal(t, httpretry.CooldownSend, mine.Cooldown)
+	assert.Equal(t, httpretry.Unprocessed, mine.Classify(nil, nil, nil))
+}
+
+// Package policies has a preset for each function, unless it has parameters
+// that a file cannot have.
+func TestPresetsOfPackagePolicies(t *testing.T) {
+	without := map[string]string{"Reads": "a file has idempotent for a key with a path"}
+	api, err := os.ReadFile("../.ci/api/policies.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(api)) {
+		name, _, _ := strings.Cut(strings.TrimPrefix(line, "pkg policies, func "), "(")
+		if without[name] != "" {
+			continue
+		}
+		f := parse(t, `{"default": {"preset": "`+strings.ToLower(name)+`"}}`)
+		assert.False(t, reflect.ValueOf(f.Policy()).IsZero(), name)
+	}
+	openai := parse(t, `{"default": {"preset": "openai"}}`).Policy()
+	assert.Equal(t, policies.OpenAI().Backoff, openai.Backoff)
+}
+
+// A reload does not fill a budget again.
+func TestBudgets(t *testing.T) {
+	var l policyfile.Loader
+	read := func(text string) *policyfile.File {
+		f, err := l.Parse([]byte(text))
+		require.NoError(t, err, text)
+		return f
+	}
+	const text = `{"default": {"budget": {"burst": 2}}, "policies": {
+		"a.test": {"budget": {"burst": 2}}, "b.test": {"budget": {"burst": 2, "name": "b"}},
+		"c.test": {"budget": {"burst": 2, "name": "b"}}, "d.test": {"budget": {"burst": 3}}}}`
+	f := read(text)
+	first, all := f.Policy().Budget.(*httpretry.HostBudget), f.Policies()
+	assert.Same(t, first, all["a.test"].Budget)
+	assert.NotSame(t, first, all["b.test"].Budget)
+	assert.Same(t, all["b.test"].Budget, all["c.test"].Budget)
+	assert.NotSame(t, first, all["d.test"].Budget)
+
+	require.True(t, first.Withdraw(t.Context(), "https://a.test"))
+	runtime.GC()
+	again := read(strings.Replace(text, `{"burst": 3}`, `{"burst": 4}`, 1))
+	assert.Same(t, first, again.Policy().Budget)
+	assert.Same(t, all["b.test"].Budget, again.Policies()["b.test"].Budget)
+	assert.NotSame(t, all["d.test"].Budget, again.Policies()["d.test"].Budget)
+	left, known := again.Policy().Budget.(*httpretry.HostBudget).Balance("https://a.test")
+	assert.True(t, known)
+	assert.Equal(t, 1, left)
+
+	// A file that is not valid changes no budget.
+	_, err := l.Parse([]byte(`{"default": {"budget": {"burst": 2, "ratio": -1}}}`))
+	require.Error(t, err)
+	assert.Same(t, first, read(text).Policy().Budget)
+	runtime.KeepAlive(all)
+
+	other, err := new(policyfile.Loader).Parse([]byte(text))
+	require.NoError(t, err)
+	assert.NotSame(t, first, other.Policy().Budget)
+}
+
+// A budget that nothing uses is not kept.
+func TestBudgetsAreFreed(t *testing.T) {
+	var l policyfile.Loader
+	freed := make(chan bool, 1)
+	func() {
+		f, err := l.Parse([]byte(`{"default": {"budget": {"burst": 2}}}`))
+		require.NoError(t, err)
+		b := f.Policy().Budget.(*httpretry.HostBudget)
+		runtime.AddCleanup(b, func(int) { freed <- true }, 0)
+	}()
+	for len(freed) == 0 {
+		runtime.GC()
+	}
+}
+
+func TestLoaderIsConcurrent(t *testing.T) {
+	var l policyfile.Loader
+	files := make([]*policyfile.File, 8)
+	var wg sync.WaitGroup
+	for i := range files {
+		wg.Go(func() {
+			var err error
+			files[i], err = l.Parse([]byte(full))
+			assert.NoError(t, err)
+		})
+	}
+	wg.Wait()
+	for _, f := range files {
+		assert.Same(t, files[0].Policy().Budget, f.Policy().Budget)
+	}
+}
+
+// errorsOf returns the lines of the error for a file.
+func errorsOf(t *testing.T, text string) string {
+	t.Helper()
+	var l policyfile.Loader
+	f, err := l.Parse([]byte(text))
+	require.Error(t, err, text)
+	require.Nil(t, f, text)
+	for range 3 {
+		_, again := l.Parse([]byte(text))
+		require.EqualError(t, again, err.Error(), "the order is stable")
+	}
+	return err.Error()
+}
+
+func TestSyntaxErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		``:                         `1:1: unexpected end of JSON input: want JSON`,
+		`{`:                        `1:2: unexpected end of JSON input: want JSON`,
+		"{\n  \"default\": {},\n}": `3:1: invalid character '}' looking for beginning of object key string: want JSON`,
+		`{} {}`:                    `1:4: invalid character '{' after top-level value: want JSON`,
+		`{"default": 01}`:          `1:14: invalid character '1' after object key:value pair: want JSON`,
+		"{} // none":               `1:4: invalid character '/' after top-level value: want JSON`,
+		"{\"é\xff\": 1}":           `1:4: byte 0xff: want UTF-8`,
+		"\ufeff{}":                 `1:1: invalid character 'ï' looking for beginning of value: want JSON`,
+	} {
+		assert.Equal(t, want, errorsOf(t, text), "%q", text)
+	}
+	deep := strings.Repeat("[", 20_000)
+	assert.Contains(t, errorsOf(t, deep), "exceeded max depth: want JSON")
+	large := strings.Repeat(" ", 1<<20+1)
+	assert.Equal(t, "1:1: 1048577 bytes: want at most 1048576", errorsOf(t, large))
+}
+
+const (
+	wantDuration = `want a duration as text with its unit, such as "500ms" or "2s"`
+	wantFields   = "want preset, maxAttempts, backoff, maxRetryAfter, attemptTimeout, maxElapsed, budget, " +
+		"waitOnBudget, cooldown, idempotent, newIdempotencyKey, idempotencyHeader, replayBuffer, resume or resumeIdle"
+)
+
+// Each mistake alone, as the value of a field of default.
+func TestFieldErrors(t *testing.T) {
+	const whole = "want a whole number from -2147483648 to 2147483647"
+	const budget = `want "default", "unlimited" or an object`
+	for _, c := range []struct{ field, want string }{
+		{`"maxAttempts": "3"`, `.maxAttempts: "3": ` + whole},
+		{`"maxAttempts": 3.5`, `.maxAttempts: 3.5: ` + whole},
+		{`"maxAttempts": 2147483648`, `.maxAttempts: 2147483648: ` + whole},
+		{`"maxAttempts": null`, `.maxAttempts: null: ` + whole},
+		{`"maxAttempts": [1, {"a": 2}]`, `.maxAttempts: an array: ` + whole},
+		{`"maxAttempts": ` + strings.Repeat("1", 100),
+			`.maxAttempts: ` + strings.Repeat("1", 80) + `...: ` + whole},
+		{`"attemptTimeout": 2`, `.attemptTimeout: 2: ` + wantDuration},
+		{`"attemptTimeout": "2"`, `.attemptTimeout: "2": ` + wantDuration},
+		{`"attemptTimeout": "2 s"`, `.attemptTimeout: "2 s": ` + wantDuration},
+		{`"attemptTimeout": "1d"`, `.attemptTimeout: "1d": ` + wantDuration},
+		{`"attemptTimeout": "-1s"`, `.attemptTimeout: "-1s": ` + wantDuration},
+		{`"attemptTimeout": "9999999h"`, `.attemptTimeout: "9999999h": ` + wantDuration},
+		{`"attemptTimeout": "2us"`, `.attemptTimeout: 2µs: want at least 1ms, or 0 for no timeout`},
+		{`"maxElapsed": "1ns"`, `.maxElapsed: 1ns: want at least 1ms, or 0 for no limit`},
+		{`"resumeIdle": "1ns"`, `.resumeIdle: 1ns: want at least 1ms, or 0 for no limit`},
+		{`"maxRetryAfter": true`, `.maxRetryAfter: true: ` + wantDuration},
+		{`"backoff": 2`, `.backoff: 2: want text with a strategy, such as "FullJitter Base=100ms Max=10s"`},
+		{`"backoff": "FullJitter Bas=1s Max=1"`, `.backoff: FullJitter: "Bas=1s": want Base=, Factor=, Max=; ` +
+			`FullJitter.Max: "1": want a duration with its unit, such as 100ms or 2s`},
+		{`"backoff": "Constant Wait=` + strings.Repeat("0", 2100) + `s"`,
+			`.backoff: "Constant Wait=` + strings.Repeat("0", 66) +
+				`"...: want at most 2048 characters`},
+		{`"waitOnBudget": "yes"`, `.waitOnBudget: "yes": want true or false`},
+		{`"cooldown": "Wait"`, `.cooldown: "Wait": want "send" or "wait" or "fail"`},
+		{`"idempotent": 1`, `.idempotent: 1: want true or false`},
+		{`"newIdempotencyKey": true`, `.newIdempotencyKey: true: want "none" or "random"`},
+		{`"idempotencyHeader": 1`, `.idempotencyHeader: 1: want text`},
+		{`"idempotencyHeader": "a b"`, `.idempotencyHeader: "a b": want a header name, such as X-Request-Id`},
+		{`"replayBuffer": 1e3`, `.replayBuffer: 1e3: want a whole number from -9007199254740992 to 9007199254740992`},
+		{`"preset": "strip"`, `.preset: "strip": want one of anthropic, aws, background, github, openai, slack, stripe, unprocessed429`},
+		{`"preset": true`, `.preset: true: want one of anthropic, aws, background, github, openai, slack, stripe, unprocessed429`},
+		{`"MaxAttempts": 3`, `.MaxAttempts: unknown field: ` + wantFields},
+		{`"a b": 3`, `["a b"]: unknown field: ` + wantFields},
+		{`"budget": 3`, `.budget: 3: ` + budget},
+		{`"budget": "none"`, `.budget: "none": ` + budget},
+		{`"budget": []`, `.budget: an array: ` + budget},
+	} {
+		text := "{\n \"default\": {" + c.field + "}}"
+		assert.Equal(t, "2:", errorsOf(t, text)[:2])
+		_, got, _ := strings.Cut(errorsOf(t, text), ": ")
+		assert.Equal(t, "default"+c.want, got, text)
+	}
+	for _, c := range []struct{ field, want string }{
+		{`"ratio": -1`, `.ratio: -1: want 0 (the default, 0.1) or a number from 0.000001 to 1000000`},
+		{`"ratio": "1"`, `.ratio: "1": want a number`},
+		{`"ratio": 1e-400`, `.ratio: 1e-400: want a number`},
+		{`"ratio": 1e999`, `.ratio: 1e999: want a number`},
+		{`"burst": 1000001`, `.burst: 1000001: want a whole number from -2147483648 to 1000000`},
+		{`"window": "9000h"`, `.window: 9000h0m0s: want 0 (the default, 10s) or a duration from 1ms to 8760h0m0s`},
+		{`"strict": 1`, `.strict: 1: want true or false`},
+		{`"name": 1`, `.name: 1: want text`},
+		{`"size": 1`, `.size: unknown field: want ratio, burst, window, strict or name`},
+	} {
+		text := `{"default": {"budget": {` + c.field + `}}}`
+		_, got, _ := strings.Cut(errorsOf(t, text), ": ")
+		assert.Equal(t, "default.budget"+c.want, got, text)
+	}
+}
+
+// All problems of a file come at once, in the order of their positions.
+func TestErrors(t *testing.T) {
+	const text = `{
+  "default": {"maxAttempts": 3, "maxAttempts": 4, "attemptTimeout": "1"},
+  "polices": {},
+  "policies": {
+    "https://a.test": {"cooldown": "wait"},
+    "*": {},
+    "b.test": {"maxElapsed": 5, "budget": {"burst": 1, "name": "x"}},
+    "B.test": {"budget": {"burst": 2, "name": "x"}},
+    "b.test": 7, "ü.test": 8
+  },
+  "$schema": 1
+}`
+	want := []string{
+		`2:33: default.maxAttempts: repeats a field: want only that of line 2, column 15`,
+		`2:69: default.attemptTimeout: "1": ` + wantDuration,
+		`3:3: polices: unknown field: want $schema, default or policies`,
+		`5:5: policies["https://a.test"]: has a scheme in it: want a host and, if it matters, its port, ` +
+			`as in "example.com", "example.com:8443", "*.example.com" or "[::1]:8080"`,
+		`6:5: policies["*"]: matches every host: use "default" for that`,
+		`7:5: policies["b.test"]: means the same as "B.test": want only one of them`,
+		`7:30: policies["b.test"].maxElapsed: 5: ` + wantDuration,
+		`8:26: policies["B.test"].budget: another budget has the name "x": want the same parameters, or another name`,
+		`9:5: policies["b.test"]: repeats a field: want only that of line 7, column 5`,
+		`9:28: policies["ü.test"]: 8: want an object with ` + strings.TrimPrefix(wantFields, "want "),
+		`11:14: $schema: 1: want text`,
+	}
+	got := strings.Split(errorsOf(t, text), "\n")
+	require.Len(t, got, len(want), strings.Join(got, "\n"))
+	for i := range want {
+		assert.True(t, strings.HasPrefix(got[i], want[i]), "%s\n%s", got[i], want[i])
+	}
+
+	_, err := policyfile.Parse([]byte(text))
+	var first *policyfile.Error
+	require.ErrorAs(t, err, &first)
+	assert.Equal(t, policyfile.Error{Line: 2, Column: 33, Path: "default.maxAttempts",
+		Problem: "repeats a field: want only that of line 2, column 15"}, *first)
+}
+
+func TestRootErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		`null`: `1:1: null: want an object with $schema, default or policies`,
+		` "x"`: `1:2: "x": want an object with $schema, default or policies`,
+		"{\r\n\t\"default\" :\r\n  7}": `3:3: default: 7: want an object with ` +
+			strings.TrimPrefix(wantFields, "want "),
+		`{"policies": []}`: `1:14: policies: an array: want an object with a policy for each pattern`,
+		`{"default": []}`: `1:13: default: an array: want an object with ` +
+			strings.TrimPrefix(wantFields, "want "),
+	} {
+		assert.Equal(t, want, errorsOf(t, text))
+	}
+}
+
+func TestManyErrors(t *testing.T) {
+	key := strings.Repeat("k", 1000)
+	fields := strings.Repeat(`"`+key+`": 0,`, 500)
+	lines := strings.Split(errorsOf(t, `{"policies": {"`+key+`": {`+fields+`"a": 1}}}`), "\n")
+	assert.Len(t, lines, 101)
+	assert.Equal(t, "and 402 more problems", lines[100])
+	for _, line := range lines {
+		assert.Less(t, len(line), 500)
+	}
+}
+
+// A preset of the program that is not valid is reported where it is used.
+func TestBadPreset(t *testing.T) {
+	l := policyfile.Loader{
+		Presets: map[string]httpretry.Policy{"bad": {MaxElapsed: -1, ResumeIdle: 1}},
+	}
+	_, err := l.Parse([]byte(`{"policies": {"a.test": {"preset": "bad"}}}`))
+	require.EqualError(t, err, `1:36: policies["a.test"].preset: "bad": the preset is not valid: `+
+		`httpretry: Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit; `+
+		`httpretry: Policy.ResumeIdle: 1ns: want at least 1ms, or 0 for no limit`)
+}
+
+func TestFields(t *testing.T) {
+	f := parse(t, `{"default": {"preset": "github", "maxAttempts": 4, "budget": {"burst": 1}},
+		"policies": {"a.test": {"preset": "stripe", "attemptTimeout": "0s", "backoff": "Constant Wait=1s"}}}`)
+	text := func(key string) string {
+		var lines []string
+		for _, field := range f.Fields(key) {
+			lines = append(lines, field.Name+" = "+field.Value+" <"+field.From+">")
+		}
+		return strings.Join(lines, "\n")
+	}
+	assert.Equal(t, `maxAttempts = 4 <default>
+backoff = "Constant Wait=1s" <policies["a.test"]>
+maxRetryAfter = 1m0s <>
+attemptTimeout = no timeout <policies["a.test"]>
+maxElapsed = no limit <>
+budget = {"burst":1} <default>
+waitOnBudget = false <>
+cooldown = send <>
+CooldownKey = a function <preset stripe>
+Classify = a function <preset github of default>
+idempotent = by method and key <>
+newIdempotencyKey = "random" <preset stripe>
+idempotencyHeader = Idempotency-Key <>
+replayBuffer = 65536 <>
+resume = false <>
+resumeIdle = no limit <>`, text("a.test"))
+	assert.Contains(t, text(""), "Classify = a function <preset github>\n")
+	assert.Nil(t, f.Fields("b.test"))
+}
+
+// assertSame compares budgets by their parameters, and functions by their code.
+func assertSame(t *testing.T, want, got httpretry.Policy) {
+	t.Helper()
+	if b, ok := want.Budget.(*httpretry.HostBudget); ok {
+		other, ok := got.Budget.(*httpretry.HostBudget)
+		require.True(t, ok)
+		assert.Equal(t, []any{b.Ratio, b.Burst, b.Window, b.Strict},
+			[]any{other.Ratio, other.Burst, other.Window, other.Strict})
+		want.Budget, got.Budget = nil, nil
+	}
+	for _, name := range []string{"Idempotent", "NewIdempotencyKey", "Classify", "CooldownKey"} {
+		w := reflect.ValueOf(&want).Elem().FieldByName(name)
+		g := reflect.ValueOf(&got).Elem().FieldByName(name)
+		assert.Equal(t, w.Pointer(), g.Pointer(), name)
+		w.SetZero()
+		g.SetZero()
+	}
+	assert.Equal(t, want, got)
+}
+
+func assertReadsBack(t *testing.T, f *policyfile.File) {
+	t.Helper()
+	text, err := json.Marshal(f)
+	require.NoError(t, err)
+	same, err := policyfile.Parse(text)
+	require.NoError(t, err, string(text))
+	assertSame(t, f.Policy(), same.Policy())
+	require.Len(t, same.Policies(), len(f.Policies()))
+	for key, p := range f.Policies() {
+		assertSame(t, p, same.Policies()[key])
+	}
+	assert.Equal(t, f.Fields(""), same.Fields(""))
+	again, err := json.Marshal(same)
+	require.NoError(t, err)
+	assert.Equal(t, string(text), string(again))
+}
+
+func TestFileReadsBackEqual(t *testing.T) {
+	for _, file := range glob(t, "testdata/valid/*.json") {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assertReadsBack(t, parse(t, string(text)))
+	}
+	text, err := json.Marshal(parse(t, `{"policies": {"b.test": {"resume": true, "preset": "stripe"}, "a.test": {}}}`))
+	require.NoError(t, err)
+	assert.Equal(t, `{"default":{},"policies":{"b.test":{"preset":"stripe","resume":true},"a.test":{}}}`, string(text))
+}
+
+func glob(t testing.TB, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	return files
+}
+
+func TestFormat(t *testing.T) {
+	shared := &httpretry.HostBudget{Burst: 2}
+	base := httpretry.Policy{
+		MaxAttempts: 4, AttemptTimeout: 1500 * time.Millisecond, Budget: shared,
+		Idempotent: parse(t, `{"default": {"idempotent": true}}`).Policy().Idempotent,
+	}
+	all := map[string]httpretry.Policy{
+		"b.test": base,
+		"a.test": {
+			Budget: &httpretry.HostBudget{Burst: 2}, Backoff: strategies.FastFirst{},
+			NewIdempotencyKey: httpretry.RandomKey,
+		},
+		"c.test": {
+			Budget: httpretry.Unlimited{}, Cooldown: httpretry.CooldownWait,
+			MaxAttempts: math.MinInt32,
+		},
+	}
+	text, err := policyfile.Format(base, all)
+	require.NoError(t, err)
+	assert.Equal(t, `{
+  "default": {
+    "maxAttempts": 4,
+    "attemptTimeout": "1.5s",
+    "budget": {
+      "burst": 2
+    },
+    "idempotent": true
+  },
+  "policies": {
+    "a.test": {
+      "maxAttempts": 0,
+      "backoff": "FastFirst",
+      "attemptTimeout": "0s",
+      "budget": {
+        "burst": 2,
+        "name": "budget 2"
+      },
+      "idempotent": false,
+      "newIdempotencyKey": "random"
+    },
+    "b.test": {},
+    "c.test": {
+      "maxAttempts": -2147483648,
+      "attemptTimeout": "0s",
+      "budget": "unlimited",
+      "cooldown": "wait",
+      "idempotent": false
+    }
+  }
+}
+`, string(text))
+	f := parse(t, string(text))
+	assertSame(t, base, f.Policy())
+	for key, p := range all {
+		assertSame(t, p, f.Policies()[key])
+	}
+	assert.NotSame(t, f.Policy().Budget, f.Policies()["a.test"].Budget, "two budgets remain two")
+}
+
+type budget struct{ httpretry.Unlimited }
+
+func TestFormatErrors(t *testing.T) {
+	const want = "want a value that a file can contain, or a preset"
+	_, err := policyfile.Format(policies.Stripe(), map[string]httpretry.Policy{
+		"a.test": {
+			Backoff: strategies.Func(func(int) time.Duration { return 1 }), Budget: budget{},
+			ReplayBuffer: 1 << 60,
+		},
+	})
+	require.EqualError(t, err, "policyfile: Policy.CooldownKey: a func(*http.Request) string: "+want+"\n"+
+		`policyfile: Policies["a.test"].Backoff: a strategies.Func: `+want+"\n"+
+		`policyfile: Policies["a.test"].Budget: a policyfile_test.budget: `+want+"\n"+
+		`policyfile: Policies["a.test"].ReplayBuffer: a int64: `+want)
+	_, err = policyfile.Format(
+		httpretry.Policy{MaxElapsed: -1}, map[string]httpretry.Policy{"*": {}})
+	require.ErrorContains(t, err, "Config.Policy.MaxElapsed: -1ns: want")
+	require.ErrorContains(t, err, `Config.Policies["*"]: matches every host`)
+	_, err = policyfile.Format(httpretry.Policy{IdempotencyHeader: strings.Repeat("x", 1<<20)}, nil)
+	require.ErrorContains(t, err, "bytes: want at most 1048576")
+}

@@ -1,0 +1,18 @@
+module github.com/seed421102f4/httpretry/policyfile/schematest
+
+go 1.26.0
+
+replace github.com/seed421102f4/httpretry => ../../
+
+require (
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
+	github.com/seed421102f4/httpretry v0.0.0-00010101000000-000000000000
+	github.com/stretchr/testify v1.12.1
+	go.yaml.in/yaml/v3 v3.0.5
+)
+
+require (
+	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
+	golang.org/x/text v0.14.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
+)

@@ -1,0 +1,327 @@
+package policyfile
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// A field is a field of Policy or HostBudget that a file may have. The parser,
+// the writer and the schema use it.
+type field struct {
+	name  string // in a file
+	goAs  string // in Go
+	kind  kind
+	zero  string // the meaning of the zero value
+	about string // for the schema
+}
+
+// A kind is a type of values in a file.
+type kind struct {
+	// want describes the values.
+	want string
+	// read returns the value of n. Its error has no path and no position. It is
+	// errUnwanted if n is not one of the values that want describes.
+	read func(n *node) (any, error)
+	// write returns the value for json.Marshal, or false if a file cannot
+	// contain it.
+	write func(v any) (any, bool)
+	// schema returns the constraints of a JSON Schema.
+	schema map[string]any
+}
+
+// schema returns the JSON Schema of f.
+func (f field) schema() map[string]any {
+	s := maps.Clone(f.kind.schema)
+	s["description"] = f.about + " Default: " + f.zero + "."
+	return s
+}
+
+// errUnwanted is returned for a value that kind.want does not describe.
+var errUnwanted = errors.New("")
+
+// A table has the fields of Policy or HostBudget that a file may have, in their
+// order.
+type table []field
+
+// policyTable has the fields of Policy.
+var policyTable = newPolicyTable()
+
+// budgetTable has the fields of HostBudget.
+var budgetTable = newBudgetTable()
+
+func (t table) named(name string) (field, bool) {
+	i := slices.IndexFunc(t, func(f field) bool { return f.name == name })
+	if i < 0 {
+		return field{}, false
+	}
+	return t[i], true
+}
+
+func (t table) names() []string {
+	var all []string
+	for _, f := range t {
+		all = append(all, f.name)
+	}
+	return all
+}
+
+func newPolicyTable() table {
+	return table{
+		{"maxAttempts", "MaxAttempts", integer(math.MinInt32, math.MaxInt32), "3",
+			"The maximum number of attempts, the first included. 1 means no retries; " +
+				"negative means no limit."},
+		{"backoff", "Backoff", strategy(), "DecorrelatedV2 Median=500ms Max=30s (Median=1s after a 429)",
+			"The waits between attempts: a type of package strategies, with its fields. " +
+				`"default" means the default.`},
+		{"maxRetryAfter", "MaxRetryAfter", duration("-?"), "1m0s",
+			"The longest wait that a server may ask for. Negative means no limit."},
+		{"attemptTimeout", "AttemptTimeout", duration(""), "no timeout",
+			"The longest time from the start of an attempt until its response headers arrive."},
+		{"maxElapsed", "MaxElapsed", duration(""), "no limit",
+			"The longest time from the start of a request to the start of its last retry."},
+		{"budget", "Budget", budget(), "one that all policies share",
+			"The budget for failed retries. Equal objects are one budget, also if they are " +
+				`inherited. "default" means the budget that all policies share that set none; ` +
+				`"unlimited" means none.`},
+		{"waitOnBudget", "WaitOnBudget", boolean(), "false",
+			"Whether a request that the budget refuses waits before it returns."},
+		{"cooldown", "Cooldown", cooldown(), "send",
+			"What a first attempt does while its host is cooling down."},
+		{"idempotent", "Idempotent", idempotent(), "by method and key",
+			"Whether all requests of this policy are safe to send twice. False means that " +
+				"method and idempotency key decide."},
+		{"newIdempotencyKey", "NewIdempotencyKey", newKey(), "none",
+			"The idempotency keys of requests that are not idempotent without one."},
+		{"idempotencyHeader", "IdempotencyHeader", text(), "Idempotency-Key",
+			"The name of the header for the idempotency key."},
+		{"replayBuffer", "ReplayBuffer", integer(-maxSafe, maxSafe), "65536",
+			"The most bytes that are kept of a body, so that it can be sent again. Negative " +
+				"means none."},
+		{"resume", "Resume", boolean(), "false",
+			"Whether the rest of a response's body is requested if the body breaks off."},
+		{"resumeIdle", "ResumeIdle", duration(""), "no limit",
+			"How long a Read of a body that can be resumed waits for bytes."},
+	}
+}
+
+// notInFiles has the fields of Policy that come from presets only, and the
+// reasons.
+var notInFiles = map[string]string{
+	"CooldownKey": "a function of the request",
+	"Classify":    "a function of the response",
+	"ResumeSame":  "a function of two responses",
+}
+
+func newBudgetTable() table {
+	return table{
+		{"ratio", "Ratio", number(), "0.1", "The number of failed retries per success."},
+		{"burst", "Burst", integer(math.MinInt32, 1e6), "5",
+			"The number of retries beyond the ratio. Negative means none."},
+		{"window", "Window", duration(""), "10s", "How long successes and retries count."},
+		{"strict", "Strict", boolean(), "false", "Whether retries that succeed are charged, too."},
+	}
+}
+
+// maxSafe is the largest integer up to which float64, and so JSON in most
+// programs, has all integers.
+const maxSafe = 1 << 53
+
+// integer is a kind of int and int64.
+func integer(least, most int64) kind {
+	return kind{
+		want: fmt.Sprintf("a whole number from %d to %d", least, most),
+		read: func(n *node) (any, error) {
+			// JSON Schema counts 3.0 as an integer.
+			whole, zeros, _ := strings.Cut(n.text, ".")
+			x, err := strconv.ParseInt(whole, 10, 64)
+			isWhole := n.kind == '0' && err == nil && strings.Trim(zeros, "0") == ""
+			if !isWhole || x < least || x > most {
+				return nil, errUnwanted
+			}
+			return x, nil
+		},
+		write: func(v any) (any, bool) {
+			x := reflect.ValueOf(v).Int()
+			return v, least <= x && x <= most
+		},
+		schema: map[string]any{"type": "integer", "minimum": least, "maximum": most},
+	}
+}
+
+// number is a kind of float64.
+func number() kind {
+	return kind{
+		want: "a number",
+		read: func(n *node) (any, error) {
+			x, err := strconv.ParseFloat(n.text, 64)
+			digits, _, _ := strings.Cut(strings.ToLower(n.text), "e")
+			// A number too small for a float64 is not zero.
+			if n.kind != '0' || err != nil || x == 0 && strings.ContainsAny(digits, "123456789") {
+				return nil, errUnwanted
+			}
+			return x, nil
+		},
+		write: func(v any) (any, bool) { return v, true },
+		schema: map[string]any{"type": "number", "anyOf": []any{
+			map[string]any{"const": 0}, map[string]any{"minimum": 1e-6, "maximum": 1e6},
+		}},
+	}
+}
+
+// duration is a kind of time.Duration. JSON Schema has the same regular
+// expressions.
+func duration(sign string) kind {
+	pattern := "^" + sign + `(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	valid := regexp.MustCompile(pattern)
+	return kind{
+		want: `a duration as text with its unit, such as "500ms" or "2s"`,
+		read: func(n *node) (any, error) {
+			d, err := time.ParseDuration(n.text)
+			if n.kind != '"' || err != nil || !valid.MatchString(n.text) {
+				return nil, errUnwanted
+			}
+			return d, nil
+		},
+		write:  func(v any) (any, bool) { return v.(time.Duration).String(), true },
+		schema: map[string]any{"type": "string", "pattern": pattern},
+	}
+}
+
+func boolean() kind {
+	return kind{
+		want: "true or false",
+		read: func(n *node) (any, error) {
+			if n.kind != 't' {
+				return nil, errUnwanted
+			}
+			return n.text == "true", nil
+		},
+		write:  func(v any) (any, bool) { return v, true },
+		schema: map[string]any{"type": "boolean"},
+	}
+}
+
+func text() kind {
+	return kind{
+		want: "text",
+		read: func(n *node) (any, error) {
+			if n.kind != '"' {
+				return nil, errUnwanted
+			}
+			return n.text, nil
+		},
+		write:  func(v any) (any, bool) { return v, true },
+		schema: map[string]any{"type": "string"},
+	}
+}
+
+// choice is a kind with a name for each value. The first is that of the zero
+// value.
+func choice(names []string, read func(i int) any, write func(v any) int) kind {
+	return kind{
+		want: `"` + strings.Join(names, `" or "`) + `"`,
+		read: func(n *node) (any, error) {
+			i := slices.Index(names, n.text)
+			if n.kind != '"' || i < 0 {
+				return nil, errUnwanted
+			}
+			return read(i), nil
+		},
+		write: func(v any) (any, bool) {
+			i := write(v)
+			if i < 0 || i >= len(names) {
+				return nil, false
+			}
+			return names[i], true
+		},
+		schema: map[string]any{"enum": names},
+	}
+}
+
+func cooldown() kind {
+	var names []string
+	for c := httpretry.CooldownSend; c <= httpretry.CooldownFail; c++ {
+		names = append(names, c.String())
+	}
+	return choice(names,
+		func(i int) any { return httpretry.Cooldown(i) },
+		func(v any) int { return int(v.(httpretry.Cooldown)) })
+}
+
+func newKey() kind {
+	type maker = func(*http.Request) string
+	return choice([]string{"none", "random"},
+		func(i int) any { return []maker{nil, httpretry.RandomKey}[i] },
+		func(v any) int { return indexOfFunc(v, maker(nil), httpretry.RandomKey) })
+}
+
+// always is Policy.Idempotent of a policy with "idempotent": true.
+func always(*http.Request) bool { return true }
+
+func idempotent() kind {
+	type judge = func(*http.Request) bool
+	k := boolean()
+	k.read = func(n *node) (any, error) {
+		b, err := boolean().read(n)
+		if err != nil || !b.(bool) {
+			return judge(nil), err
+		}
+		return always, nil
+	}
+	k.write = func(v any) (any, bool) {
+		i := indexOfFunc(v, judge(nil), always)
+		return i == 1, i >= 0
+	}
+	return k
+}
+
+// indexOfFunc returns which of functions v is, or -1. Each of them is nil or
+// declared at package level, so that its code identifies it.
+func indexOfFunc(v any, functions ...any) int {
+	return slices.IndexFunc(functions, func(f any) bool {
+		return reflect.ValueOf(f).Pointer() == reflect.ValueOf(v).Pointer()
+	})
+}
+
+func strategy() kind {
+	return kind{
+		want: `text with a strategy, such as "FullJitter Base=100ms Max=10s"`,
+		read: func(n *node) (any, error) {
+			switch {
+			case n.kind != '"':
+				return nil, errUnwanted
+			case n.text == "default":
+				return strategies.Strategy(nil), nil
+			case utf8.RuneCountInString(n.text) > maxStrategy:
+				return nil, fmt.Errorf("%s: want at most %d characters", quote(n.text), maxStrategy)
+			}
+			return strategies.Parse(n.text)
+		},
+		write: func(v any) (any, bool) {
+			if v == nil {
+				return "default", true
+			}
+			s, err := strategies.Format(v.(strategies.Strategy))
+			return s, err == nil
+		},
+		schema: map[string]any{"type": "string", "minLength": 1, "maxLength": maxStrategy,
+			"examples": []string{"DecorrelatedV2 Median=1s", "FullJitter Base=100ms Max=10s"}},
+	}
+}
+
+// maxStrategy is the length of the longest text of a strategy. The longest that
+// strategies.Format writes has about 800 bytes.
+const maxStrategy = 2048

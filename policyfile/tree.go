@@ -1,0 +1,178 @@
+package policyfile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"unicode/utf8"
+)
+
+// maxDepth is the most objects and arrays in one another. A file with policies
+// needs four.
+const maxDepth = 16
+
+// A node is a JSON value and its position.
+type node struct {
+	offset  int
+	kind    byte     // '{', '[', '"', '0', 't' for true and false, or 'n' for null
+	text    string   // of a string, the value; of a number, its digits; of true and false, the name
+	members []member // of an object
+}
+
+// A member is a field of an object.
+type member struct {
+	offset int
+	name   string
+	value  *node
+}
+
+// String returns a short text of n for errors.
+func (n *node) String() string {
+	switch n.kind {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case '"':
+		return quote(n.text)
+	}
+	if len(n.text) > maxQuoted {
+		return n.text[:maxQuoted] + "..."
+	}
+	return n.text
+}
+
+// maxQuoted bounds the values in errors, so that the size of all errors
+// together is at most proportional to that of the file.
+const maxQuoted = 80
+
+// quote quotes the beginning of s.
+func quote(s string) string {
+	if len(s) <= maxQuoted {
+		return strconv.Quote(s)
+	}
+	end := maxQuoted
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return strconv.Quote(s[:end]) + "..."
+}
+
+// A syntaxError is a text that is not JSON.
+type syntaxError struct {
+	offset int
+	text   string
+}
+
+func (e *syntaxError) Error() string { return e.text }
+
+// readTree reads a JSON text. Its errors are of the type *syntaxError.
+func readTree(data []byte) (*node, error) {
+	for i := 0; i < len(data); {
+		r, size := utf8.DecodeRune(data[i:])
+		// encoding/json would replace it by U+FFFD.
+		if r == utf8.RuneError && size == 1 {
+			return nil, &syntaxError{i, fmt.Sprintf("byte 0x%02x: want UTF-8", data[i])}
+		}
+		i += size
+	}
+	var all json.RawMessage
+	if err := json.Unmarshal(data, &all); err != nil {
+		offset := len(data)
+		if e, ok := errors.AsType[*json.SyntaxError](err); ok && int(e.Offset) <= len(data) &&
+			e.Error() != "unexpected end of JSON input" {
+			offset = max(0, int(e.Offset)-1) // Offset counts the byte that is wrong
+		}
+		return nil, &syntaxError{offset, err.Error() + ": want JSON"}
+	}
+	r := treeReader{data: data, decoder: json.NewDecoder(bytes.NewReader(data))}
+	r.decoder.UseNumber()
+	n, err := r.node(1)
+	if err != nil {
+		return nil, &syntaxError{int(r.decoder.InputOffset()), err.Error()}
+	}
+	return n, nil
+}
+
+// A treeReader makes a tree of the tokens of a text that is known to be JSON.
+type treeReader struct {
+	data    []byte
+	decoder *json.Decoder
+}
+
+// next returns the next token and its offset. The decoder knows only the end of
+// the token before.
+func (r *treeReader) next() (json.Token, int, error) {
+	offset := int(r.decoder.InputOffset())
+	for offset < len(r.data) && bytes.IndexByte([]byte(" \t\r\n,:"), r.data[offset]) >= 0 {
+		offset++
+	}
+	token, err := r.decoder.Token()
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return token, offset, err
+}
+
+func (r *treeReader) node(depth int) (*node, error) {
+	token, offset, err := r.next()
+	if err != nil {
+		return nil, err
+	}
+	n := &node{offset: offset}
+	switch token := token.(type) {
+	case json.Delim:
+		n.kind = byte(token)
+		// No array has a meaning, and an object at this depth has none.
+		if n.kind == '[' || depth > maxDepth {
+			return n, r.skip()
+		}
+		return n, r.members(n, depth)
+	case string:
+		n.kind, n.text = '"', token
+	case json.Number:
+		n.kind, n.text = '0', token.String()
+	case bool:
+		n.kind, n.text = 't', strconv.FormatBool(token)
+	case nil:
+		n.kind, n.text = 'n', "null"
+	}
+	return n, nil
+}
+
+// members reads the members of the object n.
+func (r *treeReader) members(n *node, depth int) error {
+	for r.decoder.More() {
+		name, offset, err := r.next()
+		if err != nil {
+			return err
+		}
+		value, err := r.node(depth + 1)
+		if err != nil {
+			return err
+		}
+		n.members = append(n.members, member{offset, name.(string), value})
+	}
+	_, _, err := r.next()
+	return err
+}
+
+// skip reads the rest of an object or array.
+func (r *treeReader) skip() error {
+	for open := 1; open > 0; {
+		token, _, err := r.next()
+		if err != nil {
+			return err
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			open++
+		case json.Delim('}'), json.Delim(']'):
+			open--
+		}
+	}
+	return nil
+}

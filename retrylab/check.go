@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policyfile"
+)
+
+const checkUsage = `usage: retrylab check FILE...
+
+check prints the policies in files of package policyfile: the value of each
+field, where it is from, and warnings. - is standard input. The exit status is
+0 if all files are valid, 1 if one is not, and 2 for wrong arguments.
+`
+
+// check prints the policies of files, and returns the exit status.
+func (l lab) check(files []string) int {
+	if len(files) == 1 && slices.Contains([]string{"-h", "-help", "--help"}, files[0]) {
+		fmt.Fprint(l.stdout, checkUsage)
+		return 0
+	}
+	isFlag := func(name string) bool { return name != "-" && strings.HasPrefix(name, "-") }
+	if i := slices.IndexFunc(files, isFlag); len(files) == 0 || i >= 0 {
+		fmt.Fprint(l.stderr, checkUsage)
+		return 2
+	}
+	status := 0
+	for _, name := range files {
+		file, err := readPolicies(name)
+		if err == nil {
+			err = writePolicies(l.stdout, name, file)
+		}
+		if err != nil {
+			fmt.Fprintln(l.stderr, err)
+			status = 1
+		}
+	}
+	return status
+}
+
+// writePolicies writes the policies of a file, the default first.
+func writePolicies(w io.Writer, name string, file *policyfile.File) error {
+	policies := file.Policies()
+	for _, key := range append([]string{""}, slices.Sorted(maps.Keys(policies))...) {
+		path, p := fmt.Sprintf("policies[%q]", key), policies[key]
+		if key == "" {
+			path, p = "default", file.Policy()
+		}
+		fmt.Fprintf(w, "%s: %s\n", name, path)
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fields := file.Fields(key)
+		for _, field := range fields {
+			from := field.From
+			switch from {
+			case "":
+				from = "-"
+			case path:
+				from = "own"
+			}
+			fmt.Fprintf(table, "  %s\t%s\t%s\n", field.Name, from, field.Value)
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		for _, warning := range checkWarnings(p, fields) {
+			fmt.Fprintf(w, "  warning: %s\n", warning)
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxChecked is the most attempts whose waits are drawn.
+const maxChecked = 100
+
+// checkWarnings returns likely mistakes in a policy that do not depend on a
+// fleet.
+func checkWarnings(p httpretry.Policy, fields []policyfile.Field) []string {
+	var all []string
+	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	for _, field := range fields {
+		if field.Name == "idempotent" && field.Value == "true" {
+			warn("all requests may be sent twice, POST and PATCH included: is that safe for each of them?")
+		}
+		isFunction := field.Name[0] <= 'Z' || field.Value == "a function"
+		if isFunction && strings.HasSuffix(field.From, " of default") {
+			warn("%s is that of the %s: is it right for this key?", field.Name, field.From)
+		}
+	}
+	var f policyFlags
+	if err := f.use(p); err != nil {
+		warn("%v", err)
+		return all
+	}
+	if f.attempts == 0 {
+		f.attempts = 3
+	}
+	if f.budget == "unlimited" && f.endless() {
+		warn("without a budget, MaxAttempts and MaxElapsed, only the deadline of a request ends it.")
+	}
+	backoff, err := f.strategy(rand.New(rand.NewPCG(1, 40)).Float64)
+	if err == nil {
+		err = checkEndless(f.attempts, backoff)
+	}
+	switch {
+	case f.attempts == 1:
+		warn("with MaxAttempts 1 there are no retries.")
+	case f.attempts > maxChecked:
+		warn("the waits of more than %d attempts are not checked.", maxChecked)
+	case err != nil:
+		warn("the waits are not checked: %v", err)
+	default:
+		// A request without a limit may have millions of attempts.
+		e := ends{noTimeout: f.timeout == 0, endless: f.endless()}
+		if f.attempts > 0 {
+			e = f.ends(backoff)
+		}
+		f.warnAboutRequests(warn, f.drawWaits(backoff), e)
+	}
+	return all
+}
