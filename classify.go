@@ -52,11 +52,10 @@ func (o Outcome) String() string {
 // 4xx or 5xx Transient if it is "true".
 //
 // An error that has an Outcome() Outcome method, or wraps one that has,
-// determines its own Outcome. Circuit breakers and rate limiters in Base use
-// that. Errors that occur before the request can reach the server are
-// Unprocessed. Errors that would occur again are Final: untrusted certificates,
-// unknown hosts, invalid requests, a canceled context, an [http.MaxBytesError].
-// Others are Transient.
+// determines its own Outcome. [WithOutcome] makes such errors. Errors that
+// occur before the request can reach the server are Unprocessed. Errors that
+// would occur again are Final: untrusted certificates, unknown hosts, invalid
+// requests, a canceled context, an [http.MaxBytesError]. Others are Transient.
 func Classify(req *http.Request, resp *http.Response, err error) Outcome {
 	return classify(req, resp, err, defaultIdempotencyHeader)
 }
@@ -181,6 +180,34 @@ func statesOutcome(err error) bool {
 	_, ok := errors.AsType[outcomer](err)
 	return ok
 }
+
+// WithOutcome returns an error that wraps err and has its text. [Classify]
+// returns outcome for it, whatever err is. Layers in Base use that: a circuit
+// breaker or a rate limiter that has not sent a request, or a check of response
+// bodies. An outcome above Unprocessed means Final, as from [Policy.Classify].
+// If err is nil, WithOutcome returns nil.
+func WithOutcome(err error, outcome Outcome) error {
+	if err == nil {
+		return nil
+	}
+	if outcome > Unprocessed {
+		outcome = Final
+	}
+	return &outcomeError{err, outcome}
+}
+
+// outcomeError is the error of WithOutcome.
+type outcomeError struct {
+	error
+	outcome Outcome
+}
+
+func (e *outcomeError) Outcome() Outcome { return e.outcome }
+
+func (e *outcomeError) Unwrap() error { return e.error }
+
+// Timeout is for url.Error, which does not look for the method with errors.As.
+func (e *outcomeError) Timeout() bool { return isTimeout(e.error) }
 
 // classifyOp decides by the operation that failed on a connection.
 func classifyOp(op *net.OpError, err error) Outcome {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -291,6 +292,83 @@ func TestErrorWithOutcome(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// The Outcome of WithOutcome applies whatever the error is, also if it is
+// wrapped or joined with others.
+func TestWithOutcome(t *testing.T) {
+	wraps := map[string]func(error) error{
+		"itself":              func(err error) error { return err },
+		"wrapped":             func(err error) error { return fmt.Errorf("layer: %w", err) },
+		"joined with a reset": func(err error) error { return errors.Join(testutil.ErrReset, err) },
+		"with a second Outcome inside": func(err error) error {
+			return fmt.Errorf("layer: %w", errors.Join(err, outcomeError{transient}))
+		},
+	}
+	inner := map[string]error{
+		"reset":   testutil.ErrReset,
+		"refused": testutil.ErrRefused,
+		"cancel":  context.Canceled,
+		"another": httpretry.WithOutcome(io.EOF, transient),
+	}
+	for name, wrap := range wraps {
+		for kind, cause := range inner {
+			for _, tt := range []struct {
+				outcome, want httpretry.Outcome
+				get, post     int // attempts
+				reason        httpretry.Reason
+			}{
+				{final, final, 1, 1, httpretry.ReasonPermanent},
+				{transient, transient, 5, 1, httpretry.ReasonNotIdempotent},
+				{unprocessed, unprocessed, 5, 5, httpretry.ReasonAttempts},
+				{unprocessed + 1, final, 1, 1, httpretry.ReasonPermanent},
+			} {
+				t.Run(fmt.Sprintf("%s/%s/%v", name, kind, tt.outcome), func(t *testing.T) {
+					err := wrap(httpretry.WithOutcome(cause, tt.outcome))
+					assert.Equal(t, tt.want, httpretry.Classify(nil, nil, err))
+					for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
+						base, events := testutil.Play(testutil.Fails(err)), new(testutil.Record)
+						_, got := testutil.New(t, httpretry.Config{
+							Base: base, Policy: testutil.RetryEvery(0), Observe: events.Observe}).
+							RoundTrip(testutil.Request(t, method, "http://a.test/", "text"))
+						require.ErrorIs(t, got, cause)
+						assert.Len(t, base.Attempts(), want, method)
+						if method == "POST" {
+							assert.Equal(t, tt.reason, events.Reason())
+						}
+					}
+				})
+			}
+		}
+	}
+	assert.NoError(t, httpretry.WithOutcome(nil, final))
+}
+
+// An error of WithOutcome shows all of the error that it wraps.
+func TestWithOutcomeShowsItsError(t *testing.T) {
+	err := httpretry.WithOutcome(testutil.ErrReset, final)
+	assert.Equal(t, testutil.ErrReset.Error(), err.Error())
+	assert.Same(t, testutil.ErrReset, errors.Unwrap(err))
+	op, ok := errors.AsType[*net.OpError](fmt.Errorf("layer: %w", err))
+	assert.True(t, ok)
+	assert.Same(t, testutil.ErrReset, op)
+
+	for cause, want := range map[error]bool{
+		testutil.ErrReset: false, io.EOF: false,
+		os.ErrDeadlineExceeded: true, fmt.Errorf("layer: %w", os.ErrDeadlineExceeded): true,
+	} {
+		base := testutil.Play(testutil.Fails(httpretry.WithOutcome(cause, final)))
+		client := &http.Client{Transport: testutil.New(t, httpretry.Config{Base: base})}
+		_, err := client.Do(newGet(t))
+		urlErr, ok := errors.AsType[*url.Error](err)
+		require.True(t, ok)
+		assert.Equal(t, want, urlErr.Timeout(), "%v", cause)
+		var netErr net.Error
+		if errors.As(cause, &netErr) {
+			require.ErrorAs(t, urlErr.Err, &netErr)
+			assert.Equal(t, want, netErr.Timeout(), "%v", cause)
 		}
 	}
 }

@@ -11,11 +11,12 @@ import (
 // so that a request costs one lookup. Values are not modified once they are in
 // a context. A derived context has a copy.
 type contextValues struct {
-	policy         *resolvedPolicy // WithPolicy
-	withoutRetries bool            // WithoutRetries
-	idempotent     bool            // WithIdempotent
-	inbound        *inbound        // Middleware
-	attempt        *attemptContext // the attempt that the context belongs to
+	policy         *resolvedPolicy     // WithPolicy
+	change         func(Policy) Policy // WithPolicyFunc, since the last WithPolicy
+	withoutRetries bool                // WithoutRetries
+	idempotent     bool                // WithIdempotent
+	inbound        *inbound            // Middleware
+	attempt        *attemptContext     // the attempt that the context belongs to
 }
 
 type contextKey struct{}
@@ -47,9 +48,42 @@ func (v *contextValues) withContext(ctx context.Context) context.Context {
 // valid, its requests are not sent and fail with an [*Error] that says why.
 func WithPolicy(ctx context.Context, p Policy) context.Context {
 	v := copyFromContext(ctx)
-	v.policy = p.resolve()
-	v.policy.err = p.problems("Policy")
+	v.policy, v.change = p.resolveChecked(), nil
 	return v.withContext(ctx)
+}
+
+// WithPolicyFunc returns a context whose requests follow the policy that f
+// returns. f gets the policy that they would follow without it, which is that
+// of their host, or that of an earlier [WithPolicy] or WithPolicyFunc. It gets
+// the fields as they were set, so a zero field still means its default, and a
+// nil Budget the same HostBudget. A later WithPolicy replaces f.
+//
+// f is called once for each request, before it is sent. It must be safe for
+// concurrent use. If the policy that it returns is not valid, the request fails
+// as with WithPolicy. WithPolicyFunc panics if f is nil.
+func WithPolicyFunc(ctx context.Context, f func(Policy) Policy) context.Context {
+	if f == nil {
+		panic("httpretry: WithPolicyFunc: nil function")
+	}
+	v := copyFromContext(ctx)
+	if before := v.change; before != nil {
+		v.change = func(p Policy) Policy { return f(before(p)) }
+	} else {
+		v.change = f
+	}
+	return v.withContext(ctx)
+}
+
+// policyFor returns the policy of a request whose host has the policy p. It
+// returns p itself if the context has none.
+func (v *contextValues) policyFor(p *resolvedPolicy) *resolvedPolicy {
+	if v.policy != nil {
+		p = v.policy
+	}
+	if v.change != nil {
+		p = v.change(p.given).resolveChecked()
+	}
+	return p
 }
 
 // WithoutRetries returns a context whose requests are sent once. Otherwise they

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // A request of WithoutRetries is sent once, whatever its outcome, and keeps the
@@ -69,6 +71,18 @@ func TestContextsCombine(t *testing.T) {
 	withPolicy := func(ctx context.Context) context.Context {
 		return httpretry.WithPolicy(ctx, three)
 	}
+	plusOne := func(ctx context.Context) context.Context {
+		return httpretry.WithPolicyFunc(ctx, func(p httpretry.Policy) httpretry.Policy {
+			p.MaxAttempts++
+			return p
+		})
+	}
+	twice := func(ctx context.Context) context.Context {
+		return httpretry.WithPolicyFunc(ctx, func(p httpretry.Policy) httpretry.Policy {
+			p.MaxAttempts *= 2
+			return p
+		})
+	}
 	for name, tt := range map[string]struct {
 		derive   []func(context.Context) context.Context
 		attempts int // of a POST that fails
@@ -80,6 +94,22 @@ func TestContextsCombine(t *testing.T) {
 			[]func(context.Context) context.Context{withPolicy, httpretry.WithIdempotent}, 3},
 		"WithIdempotent, WithPolicy": {
 			[]func(context.Context) context.Context{httpretry.WithIdempotent, withPolicy}, 3},
+		"WithIdempotent, WithPolicyFunc": {
+			[]func(context.Context) context.Context{httpretry.WithIdempotent, plusOne}, 6},
+		"WithPolicyFunc, WithIdempotent": {
+			[]func(context.Context) context.Context{plusOne, httpretry.WithIdempotent}, 6},
+		"WithPolicyFunc, twice": {[]func(context.Context) context.Context{
+			plusOne, httpretry.WithIdempotent, twice}, 12},
+		"WithPolicyFunc, in the other order": {[]func(context.Context) context.Context{
+			twice, plusOne, httpretry.WithIdempotent}, 11},
+		"WithPolicyFunc after WithPolicy": {[]func(context.Context) context.Context{
+			httpretry.WithIdempotent, withPolicy, plusOne, twice}, 8},
+		"WithPolicyFunc around WithPolicy": {[]func(context.Context) context.Context{
+			httpretry.WithIdempotent, twice, withPolicy, plusOne}, 4},
+		"WithPolicyFunc before WithPolicy": {[]func(context.Context) context.Context{
+			httpretry.WithIdempotent, plusOne, twice, withPolicy}, 3},
+		"WithPolicyFunc, WithoutRetries": {[]func(context.Context) context.Context{
+			httpretry.WithIdempotent, httpretry.WithoutRetries, plusOne}, 1},
 		"all": {[]func(context.Context) context.Context{
 			withPolicy, httpretry.WithoutRetries, httpretry.WithIdempotent}, 1},
 		"all, in another order": {[]func(context.Context) context.Context{
@@ -106,6 +136,213 @@ func TestContextsCombine(t *testing.T) {
 	}
 }
 
+// The function of WithPolicyFunc gets the policy of the request's host as it is
+// in Config. It is called once for each request, whatever follows. A redirect
+// is a request of its own.
+func TestWithPolicyFunc(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		moved := testutil.Status(307, "Location", "http://b.test/")
+		base := testutil.Play(testutil.Step{Takes: time.Hour}, s503, s503, moved, s503)
+		policy := httpretry.Policy{
+			Backoff:           strategies.Constant{},
+			AttemptTimeout:    time.Minute,
+			IdempotencyHeader: "x-key",
+			NewIdempotencyKey: func(*http.Request) string { return "k" },
+		}
+		client := &http.Client{Transport: testutil.New(t, httpretry.Config{
+			Base:     base,
+			Policy:   httpretry.Policy{Backoff: strategies.Constant{}},
+			Policies: map[string]httpretry.Policy{"a.test": policy},
+		})}
+		var got []httpretry.Policy
+		ctx := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
+			got = append(got, p)
+			p.MaxAttempts = 4
+			return p
+		})
+		start := time.Now()
+		resp, err := client.Do(
+			testutil.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+		require.NoError(t, err)
+		// The POST to b.test has no key, so its 503 is not retried.
+		assert.Equal(t, "body of 503", testutil.ReadBody(t, resp))
+		assert.Equal(t, time.Minute, time.Since(start), "a.test's timeout")
+		var sent []string
+		for _, attempt := range base.Attempts() {
+			sent = append(sent, attempt.Request.URL.Host+" "+attempt.Header.Get("X-Key"))
+		}
+		assert.Equal(t, []string{"a.test k", "a.test k", "a.test k", "a.test k", "b.test "}, sent)
+
+		require.Len(t, got, 2)
+		assert.Equal(t, "k", got[0].NewIdempotencyKey(nil))
+		got[0].NewIdempotencyKey, policy.NewIdempotencyKey = nil, nil
+		assert.Equal(t, policy, got[0], "no field has its default")
+		assert.Equal(t, httpretry.Policy{Backoff: strategies.Constant{}}, got[1])
+	})
+}
+
+// A request whose context has a WithPolicyFunc is never sent as a plain one.
+func TestWithPolicyFuncOfAPlainRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := testutil.Play(testutil.Step{Status: 200, Takes: time.Hour})
+		ctx := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
+			p.AttemptTimeout, p.MaxAttempts = time.Minute, 1
+			return p
+		})
+		start := time.Now()
+		_, err := testutil.New(t, httpretry.Config{Base: base}).
+			RoundTrip(newGet(t).WithContext(ctx))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Minute, time.Since(start))
+	})
+}
+
+// If the function of WithPolicyFunc leaves the Budget as it is, the request has
+// the budget that it would have without it, whether that is the policy's or the
+// transport's own.
+func TestWithPolicyFuncKeepsTheBudget(t *testing.T) {
+	for name, budget := range map[string]httpretry.Budget{
+		"own": nil, "policy's": &httpretry.HostBudget{}} {
+		t.Run(name, func(t *testing.T) {
+			policy := httpretry.Policy{
+				MaxAttempts: 2, Backoff: strategies.Constant{}, Budget: budget}
+			base := testutil.Play(s503)
+			transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+			three := func(p httpretry.Policy) httpretry.Policy {
+				p.MaxAttempts = 3
+				return p
+			}
+			ctx := httpretry.WithPolicyFunc(t.Context(), three)
+			send := func(ctx context.Context) int {
+				before := len(base.Attempts())
+				resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
+				require.NoError(t, err)
+				testutil.ReadBody(t, resp)
+				return len(base.Attempts()) - before
+			}
+			// The Burst of the budget allows five retries.
+			assert.Equal(t, []int{3, 2, 3, 1, 1}, []int{
+				send(ctx), send(t.Context()), send(ctx), send(ctx), send(t.Context())})
+		})
+	}
+}
+
+// An invalid policy fails the request as that of WithPolicy does. The policy
+// that the last function returns is checked, and no other.
+func TestInvalidPolicyOfWithPolicyFunc(t *testing.T) {
+	invalid := func(p httpretry.Policy) httpretry.Policy {
+		p.MaxElapsed = -1
+		return p
+	}
+	repaired := func(p httpretry.Policy) httpretry.Policy {
+		p.MaxElapsed = time.Minute
+		return p
+	}
+	noKey := func(p httpretry.Policy) httpretry.Policy {
+		p.IdempotencyHeader = "Retry-Attempt"
+		return p
+	}
+	const problem = "Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit"
+	withInvalid := httpretry.WithPolicy(t.Context(), invalid(httpretry.Policy{}))
+	for name, tt := range map[string]struct {
+		ctx  context.Context
+		want string
+	}{
+		"invalid": {httpretry.WithPolicyFunc(t.Context(), invalid), problem},
+		"repaired": {httpretry.WithPolicyFunc(
+			httpretry.WithPolicyFunc(t.Context(), invalid), repaired), ""},
+		"of an invalid policy": {httpretry.WithPolicyFunc(withInvalid,
+			func(p httpretry.Policy) httpretry.Policy { return p }), problem},
+		"of a repaired policy": {httpretry.WithPolicyFunc(withInvalid, repaired), ""},
+		"not with this transport": {httpretry.WithPolicyFunc(t.Context(), noKey),
+			`Policy.IdempotencyHeader: "Retry-Attempt": want another header than ` +
+				`Config.AttemptHeader`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := testutil.Play(s200)
+			body := testutil.Counted("text")
+			req := testutil.Streamed(t, "PUT", "http://a.test/", body).WithContext(tt.ctx)
+			resp, err := testutil.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+			if tt.want == "" {
+				require.NoError(t, err)
+				testutil.ReadBody(t, resp)
+				return
+			}
+			require.EqualError(t, err, "httpretry: not sent: "+tt.want)
+			requireError(t, err, 0, httpretry.ReasonPermanent)
+			assert.Empty(t, base.Attempts())
+		})
+	}
+}
+
+func TestNilPolicyFunc(t *testing.T) {
+	assert.PanicsWithValue(t, "httpretry: WithPolicyFunc: nil function",
+		func() { httpretry.WithPolicyFunc(t.Context(), nil) })
+}
+
+// If the function panics, the request's body is closed.
+func TestPolicyFuncPanics(t *testing.T) {
+	body := testutil.Counted("text")
+	ctx := httpretry.WithPolicyFunc(t.Context(),
+		func(httpretry.Policy) httpretry.Policy { panic("boom") })
+	transport := testutil.Unchecked(t, httpretry.Config{Base: testutil.Play(s200)})
+	assert.PanicsWithValue(t, "boom", func() {
+		_, _ = transport.RoundTrip(
+			testutil.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
+	})
+	assert.Equal(t, 1, body.Closes())
+}
+
+// Requests may share a context with a function, and contexts that were derived
+// from it with others.
+func TestPolicyFuncsOfConcurrentRequests(t *testing.T) {
+	transport := testutil.New(t, httpretry.Config{
+		Base: testutil.Scripts{}, Policy: testutil.RetryEvery(0)})
+	shared := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
+		p.MaxAttempts++
+		return p
+	})
+	var wg sync.WaitGroup
+	for n := range 20 {
+		wg.Go(func() {
+			ctx := httpretry.WithPolicyFunc(shared, func(p httpretry.Policy) httpretry.Policy {
+				p.MaxAttempts += n + 1
+				return p
+			})
+			for want, ctx := range map[int]context.Context{6: shared, 7 + n: ctx} {
+				script := testutil.Play(s503)
+				resp, err := transport.RoundTrip(script.For(newGet(t).WithContext(ctx)))
+				if assert.NoError(t, err) {
+					assert.NoError(t, resp.Body.Close())
+					assert.Len(t, script.Attempts(), want)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A body is resumed by the policy of WithPolicyFunc, which is not asked again.
+func TestWithPolicyFuncResumes(t *testing.T) {
+	calls := 0
+	ctx := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
+		calls++
+		p.Resume = true
+		return p
+	})
+	o := newOrigin(1000, 10, 10)
+	policy := resuming()
+	policy.Resume = false
+	resp, err := testutil.New(t, httpretry.Config{Base: o, Policy: policy}).
+		RoundTrip(newGet(t).WithContext(ctx))
+	require.NoError(t, err)
+	_, err = readAll(t, o, resp)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Len(t, o.sent(), 3)
+	assert.Equal(t, 1, calls)
+}
+
 // The contexts of attempts and of responses have the marks of the request's
 // context. So a request that is sent in one of them is treated as the first.
 func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
@@ -121,6 +358,9 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 		}, []string{"", "1", "2"}},
 		"WithPolicy": {func(ctx context.Context, f func(context.Context)) {
 			f(httpretry.WithPolicy(ctx, two))
+		}, []string{"", "1"}},
+		"WithPolicyFunc": {func(ctx context.Context, f func(context.Context)) {
+			f(httpretry.WithPolicyFunc(ctx, func(httpretry.Policy) httpretry.Policy { return two }))
 		}, []string{"", "1"}},
 		"WithoutRetries": {func(ctx context.Context, f func(context.Context)) {
 			f(httpretry.WithoutRetries(httpretry.WithPolicy(ctx, two)))

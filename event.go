@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -150,6 +151,25 @@ func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()
+}
+
+// Observers returns a function for [Config.Observe] that calls each of fs, in
+// order, except nil ones. If there are no others, it returns nil.
+func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) {
+	fs = slices.DeleteFunc(slices.Clone(fs), func(f func(context.Context, Event)) bool {
+		return f == nil
+	})
+	switch len(fs) {
+	case 0:
+		return nil
+	case 1:
+		return fs[0]
+	}
+	return func(ctx context.Context, e Event) {
+		for _, f := range fs {
+			f(ctx, e)
+		}
+	}
 }
 
 // LogEvents returns a function for [Config.Observe]. The function logs retries

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -634,5 +635,48 @@ func TestOtherReasonsHaveNoHint(t *testing.T) {
 		e := httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason}
 		httpretry.LogEvents(logger)(t.Context(), e)
 		assert.NotContains(t, out.String(), "hint", reason)
+	}
+}
+
+// Observers calls each function in order, with the Event and the context that
+// it got.
+func TestObservers(t *testing.T) {
+	type key struct{}
+	var got []string
+	observer := func(name string) func(context.Context, httpretry.Event) {
+		return func(ctx context.Context, e httpretry.Event) {
+			got = append(got, fmt.Sprint(name, ctx.Value(key{}), e.Attempt, e.Reason))
+		}
+	}
+	a, b, c := observer("a"), observer("b"), observer("c")
+	ctx := context.WithValue(t.Context(), key{}, 7)
+	for _, tt := range []struct {
+		fs   []func(context.Context, httpretry.Event)
+		want []string
+	}{
+		{nil, nil},
+		{[]func(context.Context, httpretry.Event){nil, nil}, nil},
+		{[]func(context.Context, httpretry.Event){nil, b}, []string{"b"}},
+		{[]func(context.Context, httpretry.Event){c, nil, a, b, nil}, []string{"c", "a", "b"}},
+		{[]func(context.Context, httpretry.Event){a, a}, []string{"a", "a"}},
+	} {
+		fs := slices.Clone(tt.fs)
+		observe := httpretry.Observers(fs...)
+		clear(fs) // which Observers has copied
+		assert.Equal(t, tt.want == nil, observe == nil)
+		base := testutil.Play(s503, s200)
+		transport := testutil.New(t, httpretry.Config{
+			Base: base, Policy: testutil.RetryEvery(0), Observe: observe})
+		got = nil
+		resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
+		require.NoError(t, err)
+		testutil.ReadBody(t, resp)
+		var want []string
+		for _, end := range []string{"7 1 none", "7 2 success"} {
+			for _, name := range tt.want {
+				want = append(want, name+end)
+			}
+		}
+		assert.Equal(t, want, got)
 	}
 }

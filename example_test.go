@@ -136,6 +136,35 @@ func ExampleWithPolicy() {
 	// Output: 200 GET after 1 retries
 }
 
+// A context can change some fields of the policy that a request's host has.
+func ExampleWithPolicyFunc() {
+	srv := unreliable(4)
+	defer srv.Close()
+	transport, err := httpretry.New(httpretry.Config{
+		Policies: map[string]httpretry.Policy{"127.0.0.1": policies.Reads("/_search")},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+
+	patient := func(p httpretry.Policy) httpretry.Policy {
+		p.MaxAttempts, p.Backoff = 5, strategies.Constant{Wait: time.Millisecond}
+		return p
+	}
+	ctx := httpretry.WithPolicyFunc(context.Background(), patient)
+	req, err := http.NewRequestWithContext(
+		ctx, http.MethodPost, srv.URL+"/_search", strings.NewReader("query"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	show(client.Do(req))
+	// Output: 200 POST after 4 retries
+}
+
 // A context can also turn off the retries of one request.
 func ExampleWithoutRetries() {
 	srv := unreliable(1)
@@ -224,6 +253,33 @@ func ExampleConfig_observe() {
 	// attempt 1: EOF, none
 	// attempt 2: EOF, attempts_exhausted
 	// httpretry: gave up after 2 attempts (attempts_exhausted): EOF
+}
+
+// Several functions can observe the same transport.
+func ExampleObservers() {
+	srv := unreliable(2)
+	defer srv.Close()
+
+	retries := 0
+	count := func(_ context.Context, e httpretry.Event) {
+		if e.Reason == httpretry.ReasonNone {
+			retries++
+		}
+	}
+	transport, err := httpretry.New(httpretry.Config{
+		Observe: httpretry.Observers(httpretry.LogEvents(slog.Default()), count),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+
+	show(client.Get(srv.URL))
+	fmt.Println("retries:", retries)
+	// Output:
+	// 200 GET after 2 retries
+	// retries: 2
 }
 
 // LogEvents logs to a slog.Logger.
@@ -493,9 +549,9 @@ func (f fallback) RoundTrip(req *http.Request) (*http.Response, error) {
 	return f.next.RoundTrip(req)
 }
 
-// The error of a circuit breaker in Base has an Outcome, which determines
+// A circuit breaker in Base returns an error with an Outcome, which determines
 // whether the request is retried.
-func Example_circuitBreaker() {
+func ExampleWithOutcome() {
 	transport, err := httpretry.New(httpretry.Config{Base: openBreaker{}})
 	if err != nil {
 		fmt.Println(err)
@@ -511,12 +567,11 @@ func Example_circuitBreaker() {
 // openBreaker is a circuit breaker that is always open.
 type openBreaker struct{}
 
-func (openBreaker) RoundTrip(*http.Request) (*http.Response, error) { return nil, errBreakerOpen{} }
+func (openBreaker) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, httpretry.WithOutcome(errBreakerOpen, httpretry.Final)
+}
 
-type errBreakerOpen struct{}
-
-func (errBreakerOpen) Error() string              { return "circuit breaker is open" }
-func (errBreakerOpen) Outcome() httpretry.Outcome { return httpretry.Final }
+var errBreakerOpen = errors.New("circuit breaker is open")
 
 // Some APIs report errors in the body of a response with status 200. A layer in
 // Base reads the body and returns an error, which is then retried.
@@ -560,16 +615,11 @@ func (c checkBody) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	var result struct{ Error string }
 	if json.Unmarshal(body, &result) == nil && result.Error == "ratelimited" {
-		return nil, errRateLimited{}
+		return nil, httpretry.WithOutcome(errors.New("rate limited"), httpretry.Unprocessed)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	return resp, nil
 }
-
-type errRateLimited struct{}
-
-func (errRateLimited) Error() string              { return "rate limited" }
-func (errRateLimited) Outcome() httpretry.Outcome { return httpretry.Unprocessed }
 
 // With GetBody, each attempt opens the file again, and the progress starts
 // again at 0.

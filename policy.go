@@ -141,13 +141,23 @@ type Policy struct {
 // Idempotent stay nil for the default, and its Budget for the transport's own.
 type resolvedPolicy struct {
 	Policy
+	given     Policy              // without the defaults
 	throttled strategies.Strategy // the default after a 429, or nil for Backoff
 	isPlain   bool                // requests may be plain: see settings.isPlain
-	err       error               // of WithPolicy, if the policy is not valid
+	err       error               // of a context's policy, if it is not valid
+}
+
+// resolveChecked is resolve for the policy of a context, which New has not
+// checked.
+func (p Policy) resolveChecked() *resolvedPolicy {
+	r := p.resolve()
+	r.err = p.problems("Policy")
+	return r
 }
 
 // resolve fills in the defaults.
 func (p Policy) resolve() *resolvedPolicy {
+	given := p
 	switch {
 	case p.MaxAttempts == 0:
 		p.MaxAttempts = defaultMaxAttempts
@@ -172,7 +182,8 @@ func (p Policy) resolve() *resolvedPolicy {
 	if p.ReplayBuffer == 0 {
 		p.ReplayBuffer = defaultReplayBuffer
 	}
-	return &resolvedPolicy{Policy: p, throttled: throttled, isPlain: p.isPlain()}
+	return &resolvedPolicy{
+		Policy: p, given: given, throttled: throttled, isPlain: p.isPlain()}
 }
 
 // budgetWait returns how long a request waits whose retry the Budget refused.

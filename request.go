@@ -13,13 +13,13 @@ import (
 // begin prepares c before its first attempt. An error ends the request before
 // anything is sent.
 func (c *call) begin(host *host) error {
-	req, p := c.caller.req, host.policy
+	req := c.caller.req
 	if v := fromContext(req.Context()); v != nil {
 		c.caller.values = *v
 	}
-	// The policy of WithPolicy replaces the host's.
-	if c.caller.values.policy != nil {
-		p = c.caller.values.policy
+	p := c.caller.values.policyFor(host.policy)
+	// New has not checked the policies of contexts.
+	if p != host.policy {
 		if err := p.problemWith(c.settings); err != nil {
 			return &Error{Reason: ReasonPermanent, Err: err}
 		}
@@ -51,12 +51,12 @@ func (c *call) begin(host *host) error {
 	return c.awaitFirstAttempt()
 }
 
-// follow sets the policy of c to p, which is that of host or of WithPolicy, and
+// follow sets the policy of c to p, which is that of host or of a context, and
 // prepares the charge and the waits.
 func (c *call) follow(p *resolvedPolicy, host *host) {
 	c.policy = p
 	c.charge.budget, c.charge.origin = c.settings.budgetOf(p), host.origin
-	// The policy of WithPolicy may have another budget.
+	// The policy of a context may have another budget.
 	if p == host.policy {
 		c.charge.window = &host.window
 	}

@@ -300,8 +300,8 @@ func (s *settings) resolve(h *host, u *url.URL) {
 	h.origin = hostpattern.Canonical(u)
 }
 
-// problemWith returns the errors in p, a policy of WithPolicy. p may be valid
-// by itself, but not together with the settings of the RetryTransport.
+// problemWith returns the errors in p, a policy of a context. p may be valid by
+// itself, but not together with the settings of the RetryTransport.
 func (p *resolvedPolicy) problemWith(s *settings) error {
 	if p.err == nil && p.IdempotencyHeader == s.attemptHeader {
 		return fmt.Errorf(
