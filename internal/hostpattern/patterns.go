@@ -59,8 +59,9 @@ type Problem struct {
 // Parse returns a Set with the patterns that are the keys of m. If any key is
 // not a valid pattern, or means the same as another key, Parse returns a nil
 // Set and all problems, sorted by pattern. If m is empty, Parse returns a nil
-// Set and no problems.
-func Parse[P any](m map[string]P) (*Set[P], []Problem) {
+// Set and no problems. Problems recommend the policy named all, which is for all
+// other hosts, instead of a pattern that matches every host.
+func Parse[P any](m map[string]P, all string) (*Set[P], []Problem) {
 	if len(m) == 0 {
 		return nil, nil
 	}
@@ -69,7 +70,7 @@ func Parse[P any](m map[string]P) (*Set[P], []Problem) {
 	firstKeys := make(map[pattern]string, len(m)) // first key for each pattern
 	// The order of a map is random, and that of problems must not be.
 	for _, key := range slices.Sorted(maps.Keys(m)) {
-		p, text := parsePattern(key)
+		p, text := parsePattern(key, all)
 		if first, ok := firstKeys[p]; ok && text == "" {
 			text = fmt.Sprintf("means the same as %q: want only one of them", first)
 		}
@@ -177,12 +178,12 @@ const (
 )
 
 // parsePattern returns s in canonical form, or else the text of a Problem.
-func parsePattern(s string) (p pattern, problem string) {
+func parsePattern(s, all string) (p pattern, problem string) {
 	if problem := nonHostPart(s); problem != "" {
 		return p, problem + ": " + wantPattern
 	}
 	host, wildcard := strings.CutPrefix(s, "*.")
-	if problem := misplacedStar(host); problem != "" {
+	if problem := misplacedStar(host, all); problem != "" {
 		return p, problem
 	}
 	p.wildcard = wildcard
@@ -222,13 +223,13 @@ func nonHostPart(s string) string {
 
 // misplacedStar describes the mistake with a star in host, which is a pattern
 // without the "*." at its beginning.
-func misplacedStar(host string) string {
+func misplacedStar(host, all string) string {
 	if host == "*" {
-		return "matches every host: use Config.Policy for that"
+		return fmt.Sprintf("matches every host: use %s for that", all)
 	}
 	if strings.HasPrefix(host, "*:") {
-		return "matches every host: use Config.Policy for that, " +
-			`or write the hosts that use the port, as in "*.example.com:8443"`
+		return fmt.Sprintf("matches every host: use %s for that, "+
+			`or write the hosts that use the port, as in "*.example.com:8443"`, all)
 	}
 	if strings.Contains(host, "*") {
 		return "has a * that is not the whole first label of a name: " + wantPattern
