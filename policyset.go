@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 
@@ -11,9 +12,9 @@ import (
 	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
 
-// policySet has the policies of a RetryTransport, and what depends on them.
-// SetPolicies replaces it. A request uses one policySet, and only to find its
-// policy. So it follows one policy from start to end.
+// policySet has the policies of a RetryTransport and the state that depends on
+// them. SetPolicies replaces it. A request uses one policySet, and only to find
+// its policy. So it follows one policy from start to end.
 type policySet struct {
 	settings *settings // the same for all sets of a RetryTransport
 	policy   *resolvedPolicy
@@ -28,6 +29,14 @@ type host struct {
 	policy *resolvedPolicy
 	origin string // the key of its state
 	window hostWindow
+	routes []hostRoutes // of keys with a method or a path; nil for most hosts
+}
+
+// hostRoutes are the keys of one host pattern that have a method or a path. For
+// each of them, a host has its policy. All of these have the same origin.
+type hostRoutes struct {
+	*hostpattern.Routes[*resolvedPolicy]
+	hosts []host
 }
 
 // newPolicySet checks policies, and fills in their defaults. The errors are in
@@ -117,4 +126,30 @@ func (s *policySet) resolve(h *host, u *url.URL) {
 		h.policy = policy
 	}
 	h.origin = hostpattern.Canonical(u)
+	for _, routes := range s.patterns.Routes(u) {
+		hosts := make([]host, len(routes.Values))
+		for i, policy := range routes.Values {
+			hosts[i].policy, hosts[i].origin = policy, h.origin
+		}
+		h.routes = append(h.routes, hostRoutes{routes, hosts})
+	}
+}
+
+// of returns h with the policy of req, which is h itself unless a key with a
+// method or a path matches req.
+func (h *host) of(req *http.Request) *host {
+	if h.routes == nil {
+		return h
+	}
+	return h.ofRoute(req)
+}
+
+// ofRoute is apart from of, so that the compiler inlines of.
+func (h *host) ofRoute(req *http.Request) *host {
+	for _, routes := range h.routes {
+		if i, ok := routes.Match(req); ok {
+			return &routes.hosts[i]
+		}
+	}
+	return h
 }

@@ -53,7 +53,7 @@ func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base.Rou
 // an AttemptTimeout, it passes a copy.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	set := t.current()
-	s, host := set.settings, set.lookUp(req.URL)
+	s, host := set.settings, set.lookUp(req.URL).of(req)
 	// Most requests are plain, and succeed at once.
 	if s.isPlain(req, host) {
 		return s.roundTripPlain(req, host)
@@ -140,15 +140,11 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	return wait + uniform(min(spread, left-wait)), ReasonNone
 }
 
-// SetPolicies replaces Config.Policy and Config.Policies. Requests that begin
-// afterwards follow the new policies. Requests that have begun keep theirs,
-// also while the body of their response is resumed. The connections of Base,
-// the Budget of policies that have none, cool-downs, and the other fields of
-// Config stay. A Budget that is to keep its state must be the same one in the
-// new policies.
-//
-// If policy or policies are not valid, SetPolicies changes nothing and returns
-// an error as [New] does. It may be called at any time, also concurrently.
+// SetPolicies replaces Config.Policy and Config.Policies for requests that
+// begin afterwards. Other requests keep their policies, also while the body of
+// their response is resumed. All else stays, such as connections, cool-downs,
+// and the Budget of policies that have none. If an argument is not valid,
+// SetPolicies changes nothing and returns an error as [New] does.
 func (t *RetryTransport) SetPolicies(policy Policy, policies map[string]Policy) error {
 	set, err := newPolicySet(t.config(), policy, policies, "policy", "policies")
 	if err != nil {
