@@ -70,8 +70,8 @@ type Problem struct {
 // Parse returns a Set with the patterns that are the keys of m. If any key is
 // not a valid pattern, or means the same as another key, Parse returns a nil
 // Set and all problems, sorted by pattern. If m is empty, Parse returns a nil
-// Set and no problems. Problems recommend the policy named all, which is for all
-// other hosts, instead of a pattern that matches every host.
+// Set and no problems. For a pattern that matches every host, the problem
+// recommends all, the name of the policy for all other hosts.
 func Parse[P any](m map[string]P, all string) (*Set[P], []Problem) {
 	if len(m) == 0 {
 		return nil, nil
