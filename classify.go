@@ -128,24 +128,15 @@ func statusIs(resp *http.Response, status int) bool {
 // text.
 func classifyError(err error) Outcome {
 	var (
-		cert      *tls.CertificateVerificationError
-		authority x509.UnknownAuthorityError
-		hostname  x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		record    tls.RecordHeaderError
-		tooLong   *http.MaxBytesError
-		dns       *net.DNSError
-		op        *net.OpError
+		tooLong *http.MaxBytesError
+		dns     *net.DNSError
+		op      *net.OpError
 	)
 	if own, ok := errors.AsType[outcomer](err); ok {
 		return own.Outcome()
 	}
 	switch {
-	case errors.As(err, &cert), errors.As(err, &authority), errors.As(err, &hostname),
-		errors.As(err, &invalid):
-		return Final
-	// A plain HTTP answer to a TLS handshake.
-	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+	case isHandshake(err):
 		return Final
 	// A MaxBytesError is a layer's limit on a response body. A resume would
 	// start the limit over.
@@ -168,6 +159,21 @@ func classifyError(err error) Outcome {
 		return classifyOp(op, err)
 	}
 	return Transient
+}
+
+// isHandshake reports whether the client has ended a TLS handshake with err,
+// because of the server's certificate or a plain HTTP answer.
+func isHandshake(err error) bool {
+	var (
+		cert      *tls.CertificateVerificationError
+		authority x509.UnknownAuthorityError
+		hostname  x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		record    tls.RecordHeaderError
+	)
+	return errors.As(err, &cert) || errors.As(err, &authority) || errors.As(err, &hostname) ||
+		errors.As(err, &invalid) || errors.As(err, &record) ||
+		errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // outcomer is an error that determines its own Outcome.

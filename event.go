@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +59,52 @@ type Event struct {
 
 	// Offset is the number of bytes that were read of that body.
 	Offset int64
+}
+
+// Status returns the status of the Response, such as "503 Service Unavailable",
+// or, if there is none, one of these texts for Err: "canceled", "timeout",
+// "host cooling down", "name lookup failed", "connection failed", "TLS failed",
+// "connection broken", "failed". It has no text of a server, of a URL or of
+// Err, and few values, so it is safe for logs and for labels of metrics.
+func (e Event) Status() string {
+	switch {
+	case e.Response == nil:
+		return e.errorStatus()
+	// Over HTTP/2, net/http accepts any number as a status. Servers must not be
+	// able to choose from an unlimited number of texts.
+	case e.Response.StatusCode < 100 || e.Response.StatusCode > 999:
+		return "invalid status"
+	}
+	code := e.Response.StatusCode
+	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
+}
+
+// errorStatus is Status for an Event without a Response.
+func (e Event) errorStatus() string {
+	var (
+		cooling *CooldownError
+		dns     *net.DNSError
+		op      *net.OpError
+	)
+	switch {
+	// A canceled request may have ended with the error of an earlier attempt.
+	case e.Reason == ReasonCanceled || errors.Is(e.Err, context.Canceled):
+		return "canceled"
+	case errors.As(e.Err, &cooling):
+		return "host cooling down"
+	case isTimeout(e.Err):
+		return "timeout"
+	case errors.As(e.Err, &dns):
+		return "name lookup failed"
+	case isHandshake(e.Err), errors.As(e.Err, &op) && isAlert(op):
+		return "TLS failed"
+	case op != nil && isDial(op):
+		return "connection failed"
+	case op != nil, errors.Is(e.Err, io.EOF), errors.Is(e.Err, io.ErrUnexpectedEOF),
+		isNothingWritten(e.Err), e.Err != nil && isUnprocessedText(e.Err.Error()):
+		return "connection broken"
+	}
+	return "failed"
 }
 
 // Reason is why a request ended. The text of each, for logs and metrics, does
@@ -226,9 +275,7 @@ func (e Event) attrs() []slog.Attr {
 	if e.Resuming {
 		attrs = append(attrs, slog.Int64("offset", e.Offset))
 	}
-	if e.Response != nil {
-		attrs = append(attrs, slog.Int("status", e.Response.StatusCode))
-	}
+	attrs = append(attrs, slog.String("status", e.Status()))
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", redact.Error(e.Err)))
 	}

@@ -3,6 +3,7 @@ package httpretry_test
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -77,10 +78,10 @@ func TestLogEvents(t *testing.T) {
 			{"GET", script{s404}, ""},
 			{"", script{s503, s200},
 				"level=INFO msg=\"retrying request\" method=GET url=http://a.test/path attempt=1 " +
-					"elapsed=0s status=503 wait=1s\n"},
+					"elapsed=0s status=\"503 Service Unavailable\" wait=1s\n"},
 			{"POST", script{reset},
 				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path " +
-					"attempt=1 elapsed=0s error=\"read tcp: connection reset by peer\" " +
+					"attempt=1 elapsed=0s status=\"connection broken\" error=\"read tcp: connection reset by peer\" " +
 					"reason=not_idempotent\n"},
 		} {
 			out.Reset()
@@ -456,11 +457,11 @@ func TestWaitedOfResumes(t *testing.T) {
 func TestWaitedIsLogged(t *testing.T) {
 	logger, out := newLogger()
 	e := httpretry.Event{Request: newGet(t), Attempt: 2, Waited: 8500 * time.Millisecond,
-		Elapsed: 9 * time.Second, Wait: time.Second}
+		Elapsed: 9 * time.Second, Wait: time.Second, Response: &http.Response{StatusCode: 599}}
 	httpretry.LogEvents(logger)(t.Context(), e)
 	assert.Equal(t,
 		"level=INFO msg=\"retrying request\" method=GET url=http://a.test/ attempt=2 elapsed=9s "+
-			"waited=8.5s wait=1s\n", out.String())
+			"waited=8.5s status=599 wait=1s\n", out.String())
 	out.Reset()
 	e.Waited = 0
 	httpretry.LogEvents(logger)(t.Context(), e)
@@ -507,7 +508,7 @@ func TestBudgetIsNamed(t *testing.T) {
 		require.NoError(t, err)
 		testutil.ReadBody(t, resp)
 		assert.Contains(t, out.String(),
-			`status=503 hint="`+hint+`" reason=budget_exhausted`)
+			`status="503 Service Unavailable" hint="`+hint+`" reason=budget_exhausted`)
 	})
 }
 
@@ -556,7 +557,8 @@ func TestBodyIsNamed(t *testing.T) {
 
 	log, err = send(nil, s503)
 	require.NoError(t, err, "a response is the caller's")
-	assert.Contains(t, log, `status=503 hint="`+hint+`" reason=not_replayable`)
+	assert.Contains(t, log,
+		`status="503 Service Unavailable" hint="`+hint+`" reason=not_replayable`)
 }
 
 // The error of a single attempt is Base's own for all other reasons that
@@ -679,4 +681,45 @@ func TestObservers(t *testing.T) {
 		}
 		assert.Equal(t, want, got)
 	}
+}
+
+// Status returns the status of a response, or one of a few texts for an error.
+func TestEventStatus(t *testing.T) {
+	for _, tt := range []struct {
+		e    httpretry.Event
+		want string
+	}{
+		{httpretry.Event{Response: &http.Response{StatusCode: 200}}, "200 OK"},
+		{httpretry.Event{Response: &http.Response{StatusCode: 503, Status: "503 secret"}},
+			"503 Service Unavailable"},
+		{httpretry.Event{Response: &http.Response{StatusCode: 599}}, "599"},
+		{httpretry.Event{Response: &http.Response{StatusCode: 999}}, "999"},
+		{httpretry.Event{Response: &http.Response{StatusCode: 1000}}, "invalid status"},
+		{httpretry.Event{Response: &http.Response{StatusCode: 99}}, "invalid status"},
+		// If there is a response, an error does not count.
+		{httpretry.Event{Response: &http.Response{StatusCode: 206}, Err: io.EOF,
+			Reason: httpretry.ReasonNotResumable}, "206 Partial Content"},
+		{httpretry.Event{Err: context.Canceled}, "canceled"},
+		{httpretry.Event{Err: io.EOF, Reason: httpretry.ReasonCanceled}, "canceled"},
+		{httpretry.Event{Err: &httpretry.CooldownError{}}, "host cooling down"},
+		{httpretry.Event{Err: context.DeadlineExceeded}, "timeout"},
+		{httpretry.Event{Err: &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}}, "timeout"},
+		{httpretry.Event{Err: unknownHost}, "name lookup failed"},
+		{httpretry.Event{Err: x509.UnknownAuthorityError{}}, "TLS failed"},
+		{httpretry.Event{Err: &net.OpError{Op: "remote error", Err: io.EOF}}, "TLS failed"},
+		{httpretry.Event{Err: testutil.ErrRefused}, "connection failed"},
+		{httpretry.Event{Err: testutil.ErrReset}, "connection broken"},
+		{httpretry.Event{Err: httpretry.WithOutcome(io.ErrUnexpectedEOF, final)},
+			"connection broken"},
+		{httpretry.Event{Err: errors.New("secret")}, "failed"},
+		{httpretry.Event{}, "failed"},
+	} {
+		assert.Equal(t, tt.want, tt.e.Status(), "%v", tt.e.Err)
+		if tt.e.Err != nil {
+			tt.e.Err = fmt.Errorf("GET http://user:secret@a.test/?secret: %w", tt.e.Err)
+			assert.Equal(t, tt.want, tt.e.Status(), "%v", tt.e.Err)
+		}
+	}
+	idle := httpretry.Event{Err: errors.New("http: server closed idle connection")}
+	assert.Equal(t, "connection broken", idle.Status())
 }

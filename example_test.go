@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policies"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -70,7 +71,7 @@ func ExampleNew_hosts() {
 		Observe: httpretry.LogEvents(slog.Default()),
 		Policies: map[string]httpretry.Policy{
 			"api.stripe.com": policies.Stripe(),
-			"*.example.com":  {MaxAttempts: 5, AttemptTimeout: 2 * time.Second},
+			"*.example.com":  {MaxAttempts: 5, AttemptTimeout: 2 * time.Second}, // not example.com
 			"127.0.0.1":      {Backoff: strategies.FullJitter{Base: 10 * time.Millisecond}},
 		},
 	})
@@ -230,11 +231,7 @@ func ExampleConfig_observe() {
 		Policy: httpretry.Policy{
 			MaxAttempts: 2, Backoff: strategies.Constant{Wait: time.Millisecond}},
 		Observe: func(_ context.Context, e httpretry.Event) {
-			result := fmt.Sprint(e.Err)
-			if e.Response != nil { // it is nil if the attempt failed with an error
-				result = e.Response.Status
-			}
-			fmt.Printf("attempt %d: %s, %v\n", e.Attempt, result, e.Reason)
+			fmt.Printf("attempt %d: %s, %v\n", e.Attempt, e.Status(), e.Reason)
 		},
 	})
 	if err != nil {
@@ -250,8 +247,8 @@ func ExampleConfig_observe() {
 	// attempt 1: 503 Service Unavailable, none
 	// attempt 2: 200 OK, success
 	// 200 GET after 1 retries
-	// attempt 1: EOF, none
-	// attempt 2: EOF, attempts_exhausted
+	// attempt 1: connection broken, none
+	// attempt 2: connection broken, attempts_exhausted
 	// httpretry: gave up after 2 attempts (attempts_exhausted): EOF
 }
 
@@ -306,7 +303,7 @@ func ExampleLogEvents() {
 		"http://user:secret@api.example.com/charge?token=secret", "text/plain", nil)
 	fmt.Println(errors.Is(err, io.ErrUnexpectedEOF))
 	// Output:
-	// level=WARN msg="gave up on request" method=POST url=http://api.example.com/charge?REDACTED attempt=1 error="unexpected EOF" reason=not_idempotent
+	// level=WARN msg="gave up on request" method=POST url=http://api.example.com/charge?REDACTED attempt=1 status="connection broken" error="unexpected EOF" reason=not_idempotent
 	// true
 }
 
@@ -747,24 +744,20 @@ func ExamplePolicy_resume() {
 	// attempts: 2
 }
 
-// roundTripFunc is a function that is used as a base transport.
-type roundTripFunc func(*http.Request) (*http.Response, error)
-
-func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
 // README.md shows how this job gets its policy. An Example would wait in real
 // time.
 func TestBackgroundJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const url = "https://api.example.com/"
 		begin := time.Now()
-		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+		outage := retrytest.Func(func(*http.Request) (*http.Response, error) {
 			w := httptest.NewRecorder()
 			if time.Since(begin) < 10*time.Minute {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 			return w.Result(), nil
 		})
+		base := retrytest.Base(t, retrytest.Always(outage))
 		transport, err := httpretry.New(httpretry.Config{Base: base})
 		require.NoError(t, err)
 		client := &http.Client{Transport: transport}
@@ -784,19 +777,20 @@ func TestBackgroundJob(t *testing.T) {
 // docs/recipes.md shows this test of code that uses a RetryTransport.
 func TestFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		statuses := []int{503, 503, 200}
-		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
-			w := httptest.NewRecorder()
-			w.WriteHeader(statuses[0])
-			statuses = statuses[1:]
-			return w.Result(), nil
-		})
-		transport, err := httpretry.New(httpretry.Config{Base: base})
+		base := retrytest.Base(t,
+			retrytest.Status(503),
+			retrytest.RetryAfter("2"),
+			retrytest.Reset(),
+			retrytest.Status(200),
+		)
+		policy := httpretry.Policy{MaxAttempts: 4}
+		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
 		require.NoError(t, err)
 		client := &http.Client{Transport: transport}
 		resp, err := client.Get("https://api.example.com/") // waits in virtual time
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		assert.Equal(t, 200, resp.StatusCode)
+		assert.GreaterOrEqual(t, base.Waits()[1], 2*time.Second)
 	})
 }

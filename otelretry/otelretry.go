@@ -48,6 +48,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"go.opentelemetry.io/otel"
@@ -208,23 +209,13 @@ func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 // resultLabel returns the status or the kind of error that an attempt ended
 // with.
 func resultLabel(e httpretry.Event) attribute.KeyValue {
-	if e.Response != nil {
-		// Over HTTP/2, net/http accepts any number as a status. Only the 900
-		// numbers of three digits are labels.
-		if status := e.Response.StatusCode; 100 <= status && status <= 999 {
-			return statusKey.Int(status)
-		}
-		return errorKey.String(otherValue)
+	status := e.Status()
+	// The status of a response begins with its number, if that is a valid one.
+	code, _, _ := strings.Cut(status, " ")
+	if n, err := strconv.Atoi(code); err == nil {
+		return statusKey.Int(n)
 	}
-	// A canceled request may have ended with the error of an earlier attempt.
-	if e.Reason == httpretry.ReasonCanceled {
-		return errorKey.String("canceled")
-	}
-	var timeout interface{ Timeout() bool }
-	if errors.As(e.Err, &timeout) && timeout.Timeout() {
-		return errorKey.String("timeout")
-	}
-	return errorKey.String(otherValue)
+	return errorKey.String(status)
 }
 
 // methodLabel returns a method, or "_OTHER" if it is not well known.

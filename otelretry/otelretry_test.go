@@ -221,7 +221,7 @@ func TestResumes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "content", string(content))
 	})
-	assert.Equal(t, map[string]int64{"error.type=_OTHER http.request.method=GET": 1}, counts(t, metrics["httpretry.retries"]))
+	assert.Equal(t, map[string]int64{"error.type=connection broken http.request.method=GET": 1}, counts(t, metrics["httpretry.retries"]))
 	points := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints
 	require.Len(t, points, 1)
 	assert.EqualValues(t, 1, points[0].Count)
@@ -248,7 +248,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		}
 	})
 	assert.Equal(t, map[string]int64{
-		"error.type=_OTHER http.request.method=GET server.address=_OTHER": 200,
+		"error.type=failed http.request.method=GET server.address=_OTHER": 200,
 	}, counts(t, metrics["httpretry.retries"]))
 	var labels []string
 	for _, point := range metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints {
@@ -256,10 +256,10 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 	assert.ElementsMatch(t, []string{
 		"http.request.method=GET http.response.status_code=200 httpretry.reason=success server.address=_OTHER",
-		"error.type=_OTHER http.request.method=GET httpretry.reason=attempts_exhausted server.address=_OTHER",
+		"error.type=failed http.request.method=GET httpretry.reason=attempts_exhausted server.address=_OTHER",
 		"http.request.method=_OTHER http.response.status_code=200 httpretry.reason=success server.address=api.example",
 		"http.request.method=QUERY http.response.status_code=200 httpretry.reason=success server.address=::1",
-		"error.type=_OTHER http.request.method=PUT httpretry.reason=permanent server.address=api.example",
+		"error.type=invalid status http.request.method=PUT httpretry.reason=permanent server.address=api.example",
 	}, labels)
 }
 

@@ -312,6 +312,7 @@ func (r *secretRequest) send(t *testing.T, set func(*secretRequest)) {
 		Policy: r.policy,
 		Observe: func(ctx context.Context, e httpretry.Event) {
 			observe(ctx, e)
+			assert.NotContains(t, e.Status(), r.secret)
 			if e.Wait > 0 && r.cancel {
 				cancel()
 			}

@@ -50,7 +50,7 @@ func TestGetBodyNeverSent(t *testing.T) {
 	for name, prepare := range map[string]preparation{
 		"Retry-After too long": func(ctx context.Context, _ *httpretry.Policy,
 			s *testutil.Step) (context.Context, context.CancelFunc) {
-			s.Header = map[string]string{"Retry-After": "3600"}
+			s.Header = http.Header{"Retry-After": {"3600"}}
 			return ctx, func() {}
 		},
 		"deadline too near": func(ctx context.Context, _ *httpretry.Policy,

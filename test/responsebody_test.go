@@ -29,7 +29,10 @@ import (
 func TestWaitHoldsNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/slow" && r.Header.Get("Retry-Attempt") == "" {
+			switch {
+			case r.URL.Path == "/fast":
+				w.WriteHeader(http.StatusNotFound) // a success would end the wait
+			case r.Header.Get("Retry-Attempt") == "":
 				w.WriteHeader(http.StatusServiceUnavailable)
 				_, _ = w.Write(make([]byte, 1<<20))
 			}

@@ -93,15 +93,11 @@ func newClient(
 	if err != nil {
 		return nil, err
 	}
-	toLog := httpretry.LogEvents(logger)
 	transport, err := httpretry.New(httpretry.Config{
 		Base: otelhttp.NewTransport(otelretry.ResendCount(http.DefaultTransport),
 			otelhttp.WithTracerProvider(tracers), otelhttp.WithMeterProvider(meters)),
-		Policy: httpretry.Policy{Backoff: strategies.Constant{Wait: 20 * time.Millisecond}},
-		Observe: func(ctx context.Context, e httpretry.Event) {
-			toLog(ctx, e)
-			toMetrics(ctx, e)
-		},
+		Policy:  httpretry.Policy{Backoff: strategies.Constant{Wait: 20 * time.Millisecond}},
+		Observe: httpretry.Observers(httpretry.LogEvents(logger), toMetrics),
 	})
 	if err != nil {
 		return nil, err

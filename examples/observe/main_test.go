@@ -10,13 +10,13 @@ import (
 
 // The whole output of the program.
 const want = `The log:
-level=INFO msg="retrying request" method=GET url=http://embedded.server/flaky?REDACTED attempt=1 status=503 wait=20ms
-level=WARN msg="gave up on request" method=POST url=http://embedded.server/flaky attempt=1 status=503 reason=not_idempotent
-level=INFO msg="retrying request" method=GET url=http://embedded.server/down attempt=1 status=502 wait=20ms
-level=INFO msg="retrying request" method=GET url=http://embedded.server/down attempt=2 status=502 wait=20ms
-level=WARN msg="gave up on request" method=GET url=http://embedded.server/down attempt=3 status=502 reason=attempts_exhausted
-level=WARN msg="gave up on request" method=GET url=http://embedded.server/refuses attempt=1 status=503 reason=do_not_retry
-level=WARN msg="gave up on request" method=GET url=http://embedded.server/tomorrow attempt=1 status=429 reason=retry_after_too_long
+level=INFO msg="retrying request" method=GET url=http://embedded.server/flaky?REDACTED attempt=1 status="503 Service Unavailable" wait=20ms
+level=WARN msg="gave up on request" method=POST url=http://embedded.server/flaky attempt=1 status="503 Service Unavailable" reason=not_idempotent
+level=INFO msg="retrying request" method=GET url=http://embedded.server/down attempt=1 status="502 Bad Gateway" wait=20ms
+level=INFO msg="retrying request" method=GET url=http://embedded.server/down attempt=2 status="502 Bad Gateway" wait=20ms
+level=WARN msg="gave up on request" method=GET url=http://embedded.server/down attempt=3 status="502 Bad Gateway" reason=attempts_exhausted
+level=WARN msg="gave up on request" method=GET url=http://embedded.server/refuses attempt=1 status="503 Service Unavailable" reason=do_not_retry
+level=WARN msg="gave up on request" method=GET url=http://embedded.server/tomorrow attempt=1 status="429 Too Many Requests" reason=retry_after_too_long
 
 The metrics:
 httpretry.request.attempts  method=GET, status_code=200, reason=success               3 in 2 requests

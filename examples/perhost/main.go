@@ -6,8 +6,9 @@
 //     key, so it may be retried.
 //   - search.example.test either answers at once or not at all. Attempts are
 //     short, and so are the waits between them.
-//   - *.cdn.example.test is a set of mirrors. A request has one attempt, since
-//     the next mirror is a better choice than the same mirror again.
+//   - *.cdn.example.test is a set of mirrors. It does not match
+//     cdn.example.test itself. A request has one attempt, since the next mirror
+//     is a better choice than the same mirror again.
 //
 // The hosts are three servers on this machine, so it needs no network:
 //

@@ -21,10 +21,7 @@ func runLive(ctx context.Context, opts options, out *screen, counts *counters) e
 			AttemptTimeout: opts.timeout,
 			Budget:         opts.budget,
 		},
-		Observe: func(ctx context.Context, e httpretry.Event) {
-			counts.observe(ctx, e)
-			out.observe(ctx, e)
-		},
+		Observe: httpretry.Observers(counts.observe, out.observe),
 	})
 	if err != nil {
 		return err

@@ -3,14 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -144,17 +141,14 @@ func describe(e httpretry.Event) (color, text string) {
 	}
 }
 
-// outcome returns the result of an attempt: a status, with the wait that the
-// server asks for, or an error.
+// outcome returns the result of an attempt, with the wait that the server asks
+// for.
 func outcome(e httpretry.Event) string {
-	if e.Err != nil {
-		return short(e.Err)
-	}
-	code := e.Response.StatusCode
 	if asked, ok := askedWait(e); ok {
-		return fmt.Sprintf("%d, asks to wait %v", code, asked.Round(time.Millisecond))
+		return fmt.Sprintf("%d, asks to wait %v",
+			e.Response.StatusCode, asked.Round(time.Millisecond))
 	}
-	return strings.TrimSpace(fmt.Sprintf("%d %s", code, http.StatusText(code)))
+	return e.Status()
 }
 
 // askedWait returns the wait that the server asks for, if it does. In a
@@ -164,26 +158,6 @@ func askedWait(e httpretry.Event) (time.Duration, bool) {
 		return 0, false
 	}
 	return httpretry.RetryAfter(e.Response.Header, time.Now())
-}
-
-// short returns the part of an error that says what happened, without the
-// addresses, which are the same on every line.
-func short(err error) string {
-	if errors.Is(err, context.Canceled) {
-		return "canceled"
-	}
-	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		return "lookup: " + dns.Err
-	}
-	prefix := ""
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		prefix, err = op.Op+": ", op.Err
-	}
-	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
-		err = inner
-	}
-	text := strings.TrimPrefix(err.Error(), "attempt ")
-	return prefix + strings.TrimSuffix(text, " by peer")
 }
 
 // fit cuts text to a width in characters.

@@ -1,19 +1,18 @@
 package testutil
 
 import (
-	"net"
 	"net/http"
 
-	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/retrytest"
 )
 
 // Errors of a base transport, as net/http returns them.
 var (
 	// ErrReset is Transient, because the request may have been processed.
-	ErrReset = &net.OpError{Op: "read", Net: "tcp", Err: faults.ConnReset}
+	ErrReset = retrytest.Reset().Err
 
 	// ErrRefused is Unprocessed, because the request was never sent.
-	ErrRefused = &net.OpError{Op: "dial", Net: "tcp", Err: faults.ConnRefused}
+	ErrRefused = retrytest.Refused().Err
 )
 
 // BaseFunc is a function as a base transport.

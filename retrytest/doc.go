@@ -1,0 +1,35 @@
+// Package retrytest has a base transport for tests of code that uses httpretry.
+//
+// [Base] plays steps, one for each request: responses, errors and delays. It
+// fails the test if a request has no step, or a step no request. It records the
+// requests. Together with testing/synctest, all waits take no time:
+//
+//	func TestFetch(t *testing.T) {
+//		synctest.Test(t, func(t *testing.T) {
+//			base := retrytest.Base(t,
+//				retrytest.RetryAfter("2"),
+//				retrytest.Reset(),
+//				retrytest.Status(200),
+//			)
+//			transport, err := httpretry.New(httpretry.Config{Base: base})
+//			if err != nil {
+//				t.Fatal(err)
+//			}
+//			client := &http.Client{Transport: transport}
+//			resp, err := client.Get("https://api.example.com/") // or your code
+//			if err != nil {
+//				t.Fatal(err)
+//			}
+//			defer resp.Body.Close()
+//			if wait := base.Waits()[0]; wait < 2*time.Second {
+//				t.Errorf("waited %v, but the server has asked for 2s", wait)
+//			}
+//		})
+//	}
+//
+// Make the transport inside the bubble. The clocks of all bubbles start at the
+// same time, so a cool-down or a budget of one test would continue in the next.
+//
+// An httptest.Server does not work in a bubble, because its network
+// connections block in a way that synctest does not consider durable.
+package retrytest
