@@ -31,16 +31,13 @@ type Config struct {
 	// Policies contains policies for particular requests. A key is a host
 	// ("api.example.com", any port), a host and port ("[::1]:8080"), or a
 	// wildcard for one or more labels ("*.example.com", which does not match
-	// example.com). Before it, a key may have a method, and after it a path, as
-	// patterns of [http.ServeMux] do: "POST api.example.com/v1/search",
-	// "*.example.com/exports/{id}". Of the keys that match, that with the most
+	// example.com). It may have a method and a path, as patterns of
+	// [http.ServeMux] do ("POST api.example.com/exports/{id}"). The most
 	// specific host wins: one with a port over one without, an exact one over a
-	// wildcard, a longer wildcard over a shorter one. Among keys for one host,
-	// the rules of ServeMux apply, except its redirects. Policies do not
-	// inherit. A zero field means its default, not the value in Policy.
-	//
-	// Keys are compared with Request.URL. Case of the host and a trailing dot
-	// are ignored. For internationalized names, use the form that requests use.
+	// wildcard, a longer wildcard over a shorter one; for one host, the rules
+	// of ServeMux apply, but no redirects. Policies do not inherit. A zero field
+	// means its default, not the value in Policy. Case of the host and a
+	// trailing dot are ignored. Use the form of names (xn--) that requests use.
 	Policies map[string]Policy
 
 	// Observe is called after each attempt, and when a wait or a cool-down ends

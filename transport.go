@@ -140,11 +140,10 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	return wait + uniform(min(spread, left-wait)), ReasonNone
 }
 
-// SetPolicies replaces Config.Policy and Config.Policies for requests that
-// begin afterwards. Other requests keep their policies, also while the body of
-// their response is resumed. All else stays, such as connections, cool-downs,
-// and the Budget of policies that have none. If an argument is not valid,
-// SetPolicies changes nothing and returns an error as [New] does.
+// SetPolicies replaces Config.Policy and Config.Policies. Requests that have
+// begun keep theirs, also while a body is resumed. Connections, cool-downs and
+// the default Budget stay. If an argument is not valid, SetPolicies changes
+// nothing and returns an error as [New] does.
 func (t *RetryTransport) SetPolicies(policy Policy, policies map[string]Policy) error {
 	set, err := newPolicySet(t.config(), policy, policies, "policy", "policies")
 	if err != nil {
