@@ -33,11 +33,11 @@ type Config struct {
 	// wildcard for one or more labels ("*.example.com", which does not match
 	// example.com). It may have a method and a path, as patterns of
 	// [http.ServeMux] do ("POST api.example.com/exports/{id}"). The most
-	// specific host wins: one with a port over one without, an exact one over a
-	// wildcard, a longer wildcard over a shorter one; for one host, the rules
-	// of ServeMux apply, but no redirects. Policies do not inherit. A zero field
-	// means its default, not the value in Policy. Case of the host and a
-	// trailing dot are ignored. Use the form of names (xn--) that requests use.
+	// specific host wins. A port is more specific than none, an exact host than
+	// a wildcard, a longer wildcard than a shorter one. For one host, ServeMux
+	// decides, without redirects. Policies do not inherit. A zero field means
+	// its default, not the value in Policy. Case of the host and a trailing dot
+	// are ignored. Use the form of names (xn--) that requests use.
 	Policies map[string]Policy
 
 	// Observe is called after each attempt, and when a wait or a cool-down ends

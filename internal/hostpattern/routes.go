@@ -113,10 +113,10 @@ func (r *routes) add(key string, p pattern, i index) (problem string) {
 	return ""
 }
 
-// finish adds a pattern for all other requests, unless there is one.
+// finish adds a pattern for all other requests, so that mux need not find out
+// which methods it allows for them.
 func (r *routes) finish() {
 	_ = register(&r.mux, "/", none)
-	_ = register(&r.subtrees, "/{other}/", none)
 }
 
 // conflict returns the first key whose pattern conflicts with that of k.

@@ -113,6 +113,11 @@ func TestRoutes(t *testing.T) {
 			"GET http://a.test/1/2/3": "GET a.test/{one}/{one_}/",
 			"CONNECT http://a.test":   "CONNECT a.test/",
 		}},
+		// The redirect is to the second key.
+		{[]string{"a.test/{one}/{one_}/", "a.test/x/y/z/{$}"}, map[string]string{
+			"GET http://a.test/x/y/z":  "a.test/{one}/{one_}/",
+			"GET http://a.test/x/y/z/": "a.test/x/y/z/{$}",
+		}},
 		{[]string{"a.test/caf%C3%A9", "a.test/naïve", "a.test/@me:x*"}, map[string]string{
 			"GET http://a.test/café":       "a.test/caf%C3%A9",
 			"GET http://a.test/caf%c3%a9":  "a.test/caf%C3%A9",
