@@ -99,6 +99,10 @@ func cleanPath(p string) string {
 
 // add adds the pattern of key, or returns the text of a Problem.
 func (r *routes) add(key string, p pattern, i index) (problem string) {
+	if !muxHasPatterns() {
+		return "has a method or a path, which http.ServeMux ignores with " +
+			"GODEBUG=httpmuxgo121=1: want another GODEBUG, or a host only"
+	}
 	k := known{key, p.route()}
 	if register(&r.mux, k.pattern, i) != nil {
 		return fmt.Sprintf("conflicts with %q, because some requests match both and neither is "+
@@ -129,6 +133,15 @@ func (r *routes) conflict(k known) string {
 		}
 	}
 	return ""
+}
+
+// muxHasPatterns reports whether http.ServeMux knows methods and wildcards. It
+// does not if GODEBUG asks for the ServeMux of Go 1.21.
+func muxHasPatterns() bool {
+	var mux http.ServeMux
+	mux.Handle("GET /{any}", none)
+	_, ok := find(&mux, probe("", "/path"))
+	return ok
 }
 
 // register returns the error with which mux.Handle panics.

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -215,6 +217,24 @@ func TestConflictsOfRoutes(t *testing.T) {
 	}
 	// Patterns of different hosts do not conflict.
 	parse(t, "GET a.test/x/{id}", "b.test/x/1", "*.test/x/1", "a.test:80/x/1")
+}
+
+// The ServeMux of Go 1.21 takes a method for a part of the host, and would match
+// nothing.
+func TestRoutesNeedPatternsOfServeMux(t *testing.T) {
+	const old = "GODEBUG=httpmuxgo121=1"
+	if !strings.Contains(os.Getenv("GODEBUG"), "httpmuxgo121=1") {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), old)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	_, problems := hostpattern.Parse(
+		map[string]int{"GET a.test/x": 1, "b.test": 2}, "Config.Policy")
+	require.Len(t, problems, 1)
+	assert.Equal(t, "GET a.test/x", problems[0].Pattern)
+	assert.Contains(t, problems[0].Text, old)
 }
 
 func TestAllocationsOfRoutes(t *testing.T) {
