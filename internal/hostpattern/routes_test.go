@@ -219,7 +219,7 @@ func TestConflictsOfRoutes(t *testing.T) {
 	parse(t, "GET a.test/x/{id}", "b.test/x/1", "*.test/x/1", "a.test:80/x/1")
 }
 
-// The ServeMux of Go 1.21 takes a method for a part of the host, and would match
+// The ServeMux of Go 1.21 takes a method for a part of the host. It would match
 // nothing.
 func TestRoutesNeedPatternsOfServeMux(t *testing.T) {
 	const old = "GODEBUG=httpmuxgo121=1"
