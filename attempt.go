@@ -125,7 +125,7 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 // not use Request.Clone, because the copy must share the map of trailers. The
 // caller's reader sets their values in that map.
 func (c *call) newAttempt() *attempt {
-	a := &attempt{hasBody: replay.Has(c.caller.req)}
+	a := &attempt{hasBody: c.body.Has()}
 	a.init(c.caller.attemptContext(), &c.caller.values, c.attempts)
 	prior := c.caller.priorAttempts() + c.attempts - 1
 	// An outer RetryTransport counts the attempts, and has set the attempt

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,4 +194,35 @@ func TestLayerReplacesBodyOfPlainRequest(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 	assert.Equal(t, []string{"text", "text"}, sent)
+}
+
+// Some layers replace the body of each request, such as go-vcr, which breaks
+// the contract of http.RoundTripper. A request without a body is still retried
+// without one.
+func TestLayerThatReplacesBodies(t *testing.T) {
+	for _, body := range []io.ReadCloser{nil, http.NoBody} {
+		for _, timeout := range []time.Duration{0, time.Minute} { // plain, and not
+			synctest.Test(t, func(t *testing.T) {
+				sent := 0
+				transport, err := httpretry.New(httpretry.Config{
+					Policy: httpretry.Policy{AttemptTimeout: timeout},
+					Base: testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						if sent > 0 || timeout > 0 {
+							assert.True(t, req.Body == body, "attempt %d: %v", sent+1, req.Body)
+						}
+						sent++
+						req.Body = io.NopCloser(strings.NewReader(""))
+						return &http.Response{StatusCode: 503, Body: http.NoBody, Request: req}, nil
+					}),
+				})
+				require.NoError(t, err)
+				req := testutil.Request(t, "GET", "http://a.test/", "")
+				req.Body = body
+				resp, err := transport.RoundTrip(req)
+				require.NoError(t, err)
+				resp.Body.Close()
+				assert.Equal(t, 3, sent)
+			})
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -345,6 +346,73 @@ func TestReads(t *testing.T) {
 		assert.Equal(t, 200, got.status)
 		assert.Equal(t, 2, got.requests)
 	})
+}
+
+// The README of examples/sdks has these policies for APIs that read by POST.
+func TestReadsOfServices(t *testing.T) {
+	content, err := os.ReadFile("../examples/sdks/README.md")
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		patterns []string
+		wrap     string // the call around Reads, if there is one
+		reads    []string
+		writes   []string
+	}{
+		"OpenSearch": {
+			patterns: []string{"/_search", "/_msearch", "/_count", "/_mget"},
+			reads:    []string{"/_search", "/a,b/_search", "/a/_msearch", "/a/_count", "/_mget"},
+			writes: []string{"/_bulk", "/a/_update/1", "/a/_doc", "/_search/scroll",
+				"/a/_search/point_in_time", "/_reindex"},
+		},
+		"Meilisearch": {
+			patterns: []string{"/indexes/*/search", "/multi-search", "/indexes/*/facet-search",
+				"/indexes/*/similar", "/indexes/*/documents/fetch"},
+			reads: []string{"/indexes/books/search", "/multi-search", "/indexes/books/facet-search",
+				"/indexes/books/similar", "/indexes/books/documents/fetch"},
+			writes: []string{"/indexes", "/indexes/books/documents", "/swap-indexes", "/keys",
+				"/indexes/books/documents/delete", "/indexes/books/documents/delete-batch"},
+		},
+		"Notion": {
+			patterns: []string{"/search", "/databases/*/query", "/data_sources/*/query"},
+			wrap:     "policies.Unprocessed429(%s)",
+			reads:    []string{"/v1/search", "/v1/databases/d1/query", "/v1/data_sources/d1/query"},
+			writes:   []string{"/v1/pages", "/v1/databases", "/v1/comments", "/v1/data_sources"},
+		},
+		"GraphQL": {
+			patterns: []string{"/graphql"},
+			reads:    []string{"/graphql", "/api/graphql"},
+			writes:   []string{"/graphql/upload"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			call := "policies.Reads(" + strings.Join(quoted(tt.patterns), ", ") + ")"
+			if tt.wrap != "" {
+				call = fmt.Sprintf(tt.wrap, call)
+			}
+			assert.Contains(t, string(content), "| `"+call+"` |")
+			idempotent := policies.Reads(tt.patterns...).Idempotent
+			for _, path := range tt.reads {
+				assert.True(t, idempotent(post(t, path)), path)
+			}
+			for _, path := range tt.writes {
+				assert.False(t, idempotent(post(t, path)), path)
+			}
+		})
+	}
+}
+
+func quoted(texts []string) (all []string) {
+	for _, text := range texts {
+		all = append(all, strconv.Quote(text))
+	}
+	return all
+}
+
+func post(t *testing.T, path string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://service.test"+path, nil)
+	require.NoError(t, err)
+	return req
 }
 
 // Reads keeps no reference to its arguments, and matches no request without a

@@ -3,7 +3,8 @@
 -- retries. Times are in microseconds, by the clock of the server.
 local window, ratio, burst = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local successes, age, refunds = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local need, extra, hold = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local helped = tonumber(ARGV[7]) -- of the successes, those of retries
+local need, extra, hold = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 
 local steps = 10
 local step = math.floor(window / steps)
@@ -12,18 +13,37 @@ local retention = 24 * 60 * 60 * 1000 -- milliseconds
 local server = redis.call('TIME')
 local clock = server[1] * 1000000 + server[2]
 
--- tokens are those of the Burst. They refill while failing is nil. Else failing
--- is the time up to which processes may have made retries without a report.
-local now, tokens, failing = clock, burst, nil
-local state = redis.call('HMGET', KEYS[1], 'clock', 'time', 'tokens', 'failing', 'slots')
+-- taken has the tokens that the Burst does not have: how many were taken in each
+-- tick, beginning with the oldest. A tick is a tenth of a step.
+local tick = step / 10
+local taken = {}
+
+-- put returns up to n tokens to the Burst, of those that were taken until the
+-- given time. The latest of them are returned first.
+local function put(n, time)
+	for i = #taken, 1, -1 do
+		local t = taken[i]
+		if (t.tick + 1) * tick <= time then
+			local back = math.min(n, t.n)
+			n, t.n = n - back, t.n - back
+		end
+	end
+end
+
+-- The Burst refills while failing is nil. Else failing is the time up to which
+-- processes may have made retries without a report.
+local now, failing = clock, nil
+local state = redis.call('HMGET', KEYS[1], 'clock', 'time', 'taken', 'failing', 'slots')
 if state[1] then
 	-- The clock of the server may go back. The time of the budget does not.
 	local passed = math.max(clock - state[1], 0)
 	now = state[2] + passed
-	tokens = math.min(tonumber(state[3]), burst)
+	for at, n in string.gmatch(state[3] or '', '(%d+):(%S+)') do
+		taken[#taken + 1] = {tick = tonumber(at), n = tonumber(n)}
+	end
 	failing = tonumber(state[4])
 	if not failing then
-		tokens = math.min(tokens + burst * passed / window, burst)
+		put(burst * passed / window, math.huge)
 	end
 end
 local current = math.floor(now / step)
@@ -57,9 +77,13 @@ for _, slot in ipairs(slots) do
 	local canceled = math.min(refunds, slot[2])
 	local returned = math.min(canceled, slot[3])
 	slot[2], slot[3] = slot[2] - canceled, slot[3] - returned
-	tokens = math.min(tokens + returned, burst)
+	put(returned, math.huge)
 	refunds = refunds - canceled
 end
+
+-- A retry that succeeded returns a token that was taken before its success. A
+-- token that was taken since then may be that of an outage, and remains taken.
+put(helped, now - age)
 
 local granted = 0
 local ends = (current + 1) * step
@@ -72,14 +96,20 @@ if need > 0 then
 	-- stands for.
 	quota = math.floor(quota * ratio * (1 + 2 ^ -51))
 	local left = math.max(quota - charges, 0)
+	local tokens = burst
+	for _, t in ipairs(taken) do
+		tokens = tokens - t.n
+	end
 	local by_ratio = math.min(need, left)
-	local by_burst = math.min(need - by_ratio, math.floor(tokens))
+	local by_burst = math.min(need - by_ratio, math.max(math.floor(tokens), 0))
 	-- What a process takes for later is a quarter of the rest, so that others
 	-- find some, and never a token: in an outage those are all there is.
 	granted = by_ratio + by_burst + math.min(extra, math.floor((left - by_ratio) / 4))
 	if granted > 0 then
 		slots[1][2], slots[1][3] = slots[1][2] + granted, slots[1][3] + by_burst
-		tokens = tokens - by_burst
+		if by_burst > 0 then
+			taken[#taken + 1] = {tick = math.floor(now / tick), n = by_burst}
+		end
 		failing = math.max(failing or 0, ends)
 	end
 	if granted < need then
@@ -93,10 +123,26 @@ for i, slot in ipairs(slots) do
 		list[#list + 1] = string.format('%.0f:%.0f:%.0f:%.0f', current - i + 1, slot[1], slot[2], slot[3])
 	end
 end
+
+-- A report is at most half a window old, so older ticks are kept as one. It is
+-- the latest of them, so that no token seems older than it is.
+local kept, old = {}, math.floor(now / tick) - steps * 10 / 2
+for _, t in ipairs(taken) do
+	local last = kept[#kept]
+	if t.n > 0 and last and (t.tick == last.tick or t.tick <= old) then
+		last.tick, last.n = t.tick, last.n + t.n
+	elseif t.n > 0 then
+		kept[#kept + 1] = t
+	end
+end
+for i, t in ipairs(kept) do
+	kept[i] = string.format('%.0f:%.17g', t.tick, t.n)
+end
+
 redis.call('HSET', KEYS[1],
 	'clock', string.format('%.0f', clock),
 	'time', string.format('%.0f', now),
-	'tokens', string.format('%.17g', tokens),
+	'taken', table.concat(kept, ' '),
 	'failing', failing and string.format('%.0f', failing) or '',
 	'slots', table.concat(list, ' '))
 -- After a window, the budget of a host that does not fail is that of a new

@@ -25,8 +25,11 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// defaultTimeout is the Timeout of a Config without one.
-const defaultTimeout = 50 * time.Millisecond
+// These are the durations of a Config without them.
+const (
+	defaultTimeout = 50 * time.Millisecond
+	flushInterval  = 100 * time.Millisecond
+)
 
 // A farServer is a Redis without a network, for tests in virtual time. A round
 // trip to it takes the same time always, and so does a dial.

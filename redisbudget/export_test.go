@@ -10,13 +10,14 @@ type Report struct {
 	Successes int64
 	Age       time.Duration
 	Refunds   int64
+	Helped    int64
 	Need      int64
 	Extra     int64
 }
 
 // Exchange executes the script for a host.
 func (b *Budget) Exchange(ctx context.Context, host string, r Report) (granted int64, left time.Duration, err error) {
-	replies, err := b.exchange(ctx, []request{{b.key(host), r.Successes, r.Age, r.Refunds, r.Need, r.Extra}})
+	replies, err := b.exchange(ctx, []request{{b.key(host), r.Successes, r.Age, r.Refunds, r.Helped, r.Need, r.Extra}})
 	if err != nil {
 		return 0, 0, err
 	}

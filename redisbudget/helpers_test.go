@@ -49,7 +49,11 @@ type fake struct {
 
 func newFake(t testing.TB) *fake {
 	t.Helper()
-	f := &fake{Miniredis: miniredis.RunT(t)}
+	return fakeOf(miniredis.RunT(t))
+}
+
+func fakeOf(m *miniredis.Miniredis) *fake {
+	f := &fake{Miniredis: m}
 	f.Server().SetPreHook(func(p *server.Peer, name string, args ...string) bool {
 		f.commands.Add(1)
 		if fail := f.failure.Load(); fail != nil && strings.HasPrefix(name, "EVAL") {

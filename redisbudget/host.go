@@ -15,6 +15,7 @@ type host struct {
 
 	deposits atomic.Int64 // since the last report
 	refunds  atomic.Int64 // since the last report
+	helped   atomic.Int64 // of the deposits, those of retries that were charged
 	lease    atomic.Pointer[lease]
 	refused  atomic.Int64 // until then, on the clock of the Budget
 
@@ -29,9 +30,14 @@ type host struct {
 	// reads the clock after it.
 	since atomic.Int64
 
-	mu      sync.Mutex // not for deposits and refunds
+	mu      sync.Mutex // not for the counts
 	running *call      // the call to Redis for withdrawals, if any
 	waiting *call      // the one after that
+}
+
+// counted reports whether there is something to report.
+func (h *host) counted() bool {
+	return h.deposits.Load() > 0 || h.refunds.Load() > 0 || h.helped.Load() > 0
 }
 
 // A lease holds retries that are charged and may be made until it ends.

@@ -28,6 +28,7 @@
 //
 //	charges - refunds <= Ratio * (successes in T and the Window before)
 //	                     + Burst * (1 + T/Window)
+//	                     + retries that succeeded in T
 //
 // While the host answers every request with a failure, for any time,
 //
@@ -36,6 +37,13 @@
 // The time of a charge is the time at which Redis makes it, by the clock of
 // Redis. If that clock goes back between two calls for a host, no time passes
 // between them for the budget of the host.
+//
+// A retry that succeeds gives its charge back and puts a token into the Burst,
+// even if it was taken from a lease. Redis gets both with the next report, for
+// all processes. A report gives only tokens that were taken before all of its
+// successes, which are assumed to be older by the Timeout. So successes from
+// before an outage give no tokens during it. With a longer Timeout or
+// FlushInterval, fewer retries that succeed give a token.
 //
 // If this package does not know a value exactly, such as the time of a success,
 // it assumes the value that allows fewer retries. In particular, a withdrawal
@@ -46,7 +54,8 @@
 // Successes count longer than a Window in two cases:
 //
 //   - Redis executes a report later than the Timeout, for example because it
-//     was stopped. The successes of the report then count longer by the delay.
+//     was stopped. The successes of the report then count longer by the delay,
+//     and give tokens as if they were later by it.
 //   - The clock of Redis goes back. The successes of a host then count longer
 //     by the time since the call before.
 //
@@ -349,23 +358,24 @@ func (b *Budget) Refund(origin string) {
 }
 
 // Deposit records a success of origin. If charged is true, it cancels the
-// latest charge within the last Window, except with Strict. It does not block.
+// latest charge within the last Window and gives the Burst a token, except with
+// Strict. It does not block.
 func (b *Budget) Deposit(origin string, charged bool) {
-	b.deposit(origin)
-	if charged && !b.local.Strict {
-		b.Refund(origin)
-	}
-}
-
-func (b *Budget) deposit(origin string) {
-	// The charge, if any, may be of the shared budget.
-	b.local.Deposit(origin, false)
+	phase := b.state.load()
+	// As long as Redis works, the charge is one of the shared budget.
+	b.local.Deposit(origin, charged && phase != shared)
 	// After Close, no goroutine takes hosts from the list.
-	if b.state.load() == closed {
+	if phase == closed {
 		return
 	}
 	h := b.host(origin)
 	n := h.deposits.Add(1)
+	if charged && phase == shared && !b.local.Strict {
+		// The success is reported anyway. In a lease, the charge would be of no
+		// use to other processes.
+		h.refunds.Add(1)
+		h.helped.Add(1)
+	}
 	b.activate(h)
 	if n == b.flushSize {
 		notify(b.full)

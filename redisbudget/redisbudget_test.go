@@ -15,7 +15,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -301,29 +303,65 @@ func TestDepositsAfterClose(t *testing.T) {
 	assert.Zero(t, b.Listed())
 }
 
-// A retry that succeeds gives its charge back, by either budget. With Strict,
-// it does not.
+// A retry that succeeds gives its charge back, and a token. With Strict, it
+// gives neither. That is true for either budget.
 func TestRetriesThatSucceed(t *testing.T) {
-	for _, strict := range []bool{false, true} {
-		for _, redisFails := range []bool{false, true} {
-			f := newFake(t)
-			b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Strict: strict,
-				Window: year, FlushInterval: time.Minute, Timeout: patient})
-			if redisFails {
-				f.Close()
-			}
-			want := 5
-			if !strict {
-				want += 3
-			}
-			allowed := withdrawn(t, b, target, 3)
-			for range 3 {
-				b.Deposit(target, true)
-			}
-			allowed += withdrawn(t, b, target, 10)
-			assert.Equal(t, want, allowed, "strict: %t, Redis fails: %t", strict, redisFails)
-		}
+	for _, c := range []struct {
+		name                string
+		strict, redisIsDown bool
+		want                int
+	}{
+		{"shared", false, false, 4},
+		{"strict", true, false, 0},
+		{"Redis is down", false, true, 4},
+		{"strict, Redis is down", true, true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFarServer(t, 0)
+				if c.redisIsDown {
+					s.hold = func(context.Context) error { return syscall.ECONNREFUSED }
+				}
+				b := watch(t, redisbudget.Config{Client: s.client(t), Strict: c.strict})
+				require.Equal(t, 5, withdrawn(t, b.Budget, target, 10))
+				time.Sleep(time.Second)
+				for range 2 {
+					b.Deposit(target, true)
+				}
+				time.Sleep(2 * flushInterval)
+				assert.Equal(t, c.want, withdrawn(t, b.Budget, target, 10))
+				assert.Equal(t, c.redisIsDown, b.decidedBy.Load() == local)
+				require.NoError(t, b.Close())
+			})
+		})
 	}
+}
+
+// The success of a retry from a lease gives its charge and a token to all
+// processes.
+func TestRetriesOfALeaseThatSucceed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFarServer(t, 0)
+		f := fakeOf(s.Miniredis)
+		a := newBudget(t, redisbudget.Config{Client: s.client(t)})
+		b := newBudget(t, redisbudget.Config{Client: s.client(t)})
+		require.Equal(t, 5, withdrawn(t, a, target, 5))
+		time.Sleep(time.Second)
+		deposit(a, target, 100)
+		time.Sleep(2 * flushInterval)
+
+		// Of the five retries left, the first takes one more for later.
+		require.True(t, a.Withdraw(t.Context(), target))
+		before := f.withdrawals.Load()
+		require.True(t, a.Withdraw(t.Context(), target))
+		require.Equal(t, before, f.withdrawals.Load())
+		a.Deposit(target, true)
+
+		time.Sleep(2 * flushInterval)
+		assert.Equal(t, 3+1+1, withdrawn(t, b, target, 10), "with the charge and a token")
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
 }
 
 func TestPathOfASuccessAllocatesNothing(t *testing.T) {
@@ -332,6 +370,7 @@ func TestPathOfASuccessAllocatesNothing(t *testing.T) {
 	deposit(b, target, 10)
 	require.True(t, b.Withdraw(t.Context(), target))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(target, false) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(target, true) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(target) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Withdraw(t.Context(), target) }), "from a lease")
 }
@@ -524,7 +563,7 @@ func TestLateReportsHaveTheirAge(t *testing.T) {
 	f.Server().SetPreHook(func(_ *server.Peer, name string, args ...string) bool {
 		if name == "EVALSHA" {
 			once.Do(func() { time.Sleep(wait) })
-			age, err := strconv.ParseInt(args[len(args)-5], 10, 64)
+			age, err := strconv.ParseInt(args[len(args)-6], 10, 64)
 			assert.NoError(t, err)
 			mu.Lock()
 			defer mu.Unlock()

@@ -124,7 +124,7 @@ func (b *Budget) collect(final bool) []request {
 			h.refunds.Add(l.close())
 		}
 		h.resting++
-		if r := b.report(h); r.successes > 0 || r.refunds > 0 {
+		if r := b.report(h); r.successes > 0 || r.refunds > 0 || r.helped > 0 {
 			h.resting = 0
 			if len(requests) < maxReport {
 				requests = append(requests, r)
@@ -149,7 +149,7 @@ func (b *Budget) prune() {
 		}
 		h.resting = 0
 		h.listed.Store(false)
-		if h.deposits.Load() > 0 || h.refunds.Load() > 0 || h.lease.Load() != nil {
+		if h.counted() || h.lease.Load() != nil {
 			busy = append(busy, h)
 		}
 		return true
@@ -166,7 +166,7 @@ func (b *Budget) report(h *host) request {
 	// The clock is read before the counts are taken. Deposits after that are in
 	// the next report, and not older than now.
 	now := b.now()
-	r := request{key: h.key, successes: h.deposits.Swap(0), refunds: h.refunds.Swap(0)}
+	r := request{key: h.key, successes: h.deposits.Swap(0), refunds: h.refunds.Swap(0), helped: h.helped.Swap(0)}
 	// The report may arrive as late as the timeout allows. A host that becomes
 	// active now may have a since that is later than now.
 	r.age = max(now-time.Duration(h.since.Swap(int64(now))), 0) + b.timeout

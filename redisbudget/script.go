@@ -22,6 +22,7 @@ type request struct {
 	successes int64
 	age       time.Duration // of the oldest success, at most
 	refunds   int64
+	helped    int64 // of the successes, those of retries that were charged
 	need      int64 // retries that are asked for now
 	extra     int64 // retries to lease for later
 }
@@ -97,7 +98,7 @@ func (b *Budget) execute(ctx context.Context, commands []sentOnce) {
 func (b *Budget) command(ctx context.Context, name, script string, r request) sentOnce {
 	c := redis.NewCmd(ctx, name, script, 1, r.key,
 		b.window.Microseconds(), b.ratio, b.burst,
-		r.successes, r.age.Microseconds(), r.refunds,
+		r.successes, r.age.Microseconds(), r.refunds, r.helped,
 		r.need, r.extra, b.flushInterval.Microseconds())
 	c.SetFirstKeyPos(3)
 	return sentOnce{c}

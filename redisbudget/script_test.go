@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -60,12 +61,16 @@ type simulation struct {
 	now     time.Duration
 	process []simulated
 	moments []moment
+
+	onlyRetries bool // succeed, so the Ratio allows few
 }
 
 // A simulated process has its counts since the last report, and its lease.
 type simulated struct {
 	successes int64
 	oldest    time.Duration
+	helped    int64 // of the successes, those of retries
+	refunds   int64 // of these
 	leased    int64
 	leaseEnds time.Duration
 	refuses   time.Duration // until then
@@ -76,7 +81,7 @@ type simulated struct {
 type moment struct {
 	at                          time.Duration
 	failures, charges, refunded int64
-	successes                   int64
+	successes, helped           int64 // helped is how many of them are of retries
 }
 
 func newSimulation(t *testing.T, s setting, seed uint64) *simulation {
@@ -133,7 +138,11 @@ func (s *simulation) step(t *testing.T) {
 		if p.successes == 0 {
 			p.oldest = s.now
 		}
-		m.successes = int64(s.r.IntN(40))
+		if !s.onlyRetries {
+			m.successes = int64(s.r.IntN(40))
+		}
+		m.helped = s.help(p)
+		m.successes += m.helped
 		p.successes += m.successes
 	case 2:
 		s.exchange(t, p, &m, redisbudget.Report{})
@@ -149,6 +158,20 @@ func (s *simulation) step(t *testing.T) {
 	s.moments = append(s.moments, m)
 }
 
+// help lets some of the retries of a process succeed, and returns how many.
+func (s *simulation) help(p *simulated) (n int64) {
+	p.charged = slices.DeleteFunc(p.charged, func(at time.Duration) bool {
+		helps := at >= 0 && s.now-at <= s.window/2 && s.r.IntN(2) == 0
+		if helps {
+			n++
+		}
+		return helps
+	})
+	p.helped += n
+	p.refunds += n
+	return n
+}
+
 // exchange executes the script for a process. It refunds some of its charges.
 func (s *simulation) exchange(t *testing.T, p *simulated, m *moment, r redisbudget.Report) {
 	p.charged = slices.DeleteFunc(p.charged, func(at time.Duration) bool {
@@ -159,10 +182,11 @@ func (s *simulation) exchange(t *testing.T, p *simulated, m *moment, r redisbudg
 		r.Refunds++
 		return true
 	})
-	r.Successes = p.successes
+	r.Successes, r.Helped = p.successes, p.helped
+	r.Refunds += p.refunds
 	// The age is never too low.
 	r.Age = s.now - p.oldest + time.Duration(s.r.IntN(3))*time.Millisecond
-	p.successes = 0
+	p.successes, p.helped, p.refunds = 0, 0, 0
 	m.refunded = r.Refunds
 	granted, left, err := s.budget.Exchange(t.Context(), target, r)
 	require.NoError(t, err)
@@ -184,12 +208,13 @@ func (s *simulation) requireLaw(t *testing.T) {
 		if first.charges == 0 {
 			continue
 		}
-		successes, net := s.successesBefore(i), int64(0)
+		successes, net, helped := s.successesBefore(i), int64(0), int64(0)
 		for _, last := range s.moments[i:] {
 			successes += last.successes
+			helped += last.helped
 			net += last.charges - last.refunded
 			length := (last.at - first.at).Microseconds() + 1
-			most := s.num*successes*window + s.burst*s.den*(window+length)
+			most := s.num*successes*window + s.burst*s.den*(window+length) + helped*s.den*window
 			require.LessOrEqual(t, net*s.den*window, most,
 				"%d for %d successes from %v to %v", net, successes, first.at, last.at)
 		}
@@ -230,6 +255,7 @@ func TestScriptKeepsTheLaw(t *testing.T) {
 			var granted int64
 			for seed := range uint64(5) {
 				sim := newSimulation(t, s, seed)
+				sim.onlyRetries = seed%2 == 1
 				for range 200 {
 					sim.step(t)
 				}
@@ -264,6 +290,13 @@ type move struct {
 
 func successes(after time.Duration, n int64, age time.Duration) move {
 	return move{after: after, Report: redisbudget.Report{Successes: n, Age: age}}
+}
+
+// helped are successes of retries.
+func helped(after time.Duration, n int64, age time.Duration) move {
+	m := successes(after, n, age)
+	m.Helped = n
+	return m
 }
 
 func retries(after time.Duration, need, want int64) move {
@@ -345,6 +378,25 @@ var plays = []play{
 		successes(600*time.Millisecond, 1, 0), retries(0, 1, 0), successes(time.Second, 1, 0),
 		retries(400*time.Millisecond, 9, 1),
 	}},
+	{name: "a retry that succeeds gives a token", moves: []move{
+		retries(0, 5, 5), helped(500*time.Millisecond, 2, 0), retries(0, 9, 2),
+	}},
+	{name: "and its charge back", moves: []move{
+		retries(0, 5, 5),
+		{after: 500 * time.Millisecond, Report: redisbudget.Report{Successes: 2, Helped: 2, Refunds: 2, Need: 9}, want: 4},
+	}},
+	{name: "but never more than the burst", moves: []move{
+		helped(0, 9, 0), retries(0, 2, 2), helped(500*time.Millisecond, 9, 0), retries(0, 9, 5),
+	}},
+	{name: "a success gives no token that was taken later", moves: []move{
+		retries(0, 2, 2), retries(500*time.Millisecond, 2, 2), helped(300*time.Millisecond, 9, 301*time.Millisecond),
+		retries(0, 9, 3), helped(199*time.Millisecond, 9, 100*time.Millisecond), retries(0, 9, 2),
+		helped(time.Millisecond, 9, 100*time.Millisecond), retries(0, 9, 3),
+	}},
+	{name: "time gives the tokens that were taken last", moves: []move{
+		retries(0, 2, 2), retries(2500*time.Millisecond, 2, 2), successes(500*time.Millisecond, 1, 0),
+		helped(4*time.Second, 2, 4500*time.Millisecond), retries(0, 9, 5),
+	}},
 	{name: "a lease is a quarter of the retries left, and no token", moves: []move{
 		{Report: redisbudget.Report{Need: 1, Extra: 8}, want: 1},
 		{Report: redisbudget.Report{Successes: 101, Need: 1, Extra: 8}, want: 1 + 2},
@@ -385,4 +437,33 @@ func TestScript(t *testing.T) {
 			assert.Equal(t, !p.isGone, sim.server.Exists(budget.Key(target)))
 		})
 	}
+}
+
+// The ticks of the tokens of a large Burst take little memory.
+func TestTicksOfALargeBurst(t *testing.T) {
+	sim := newSimulation(t, setting{1, 10, 1000, 10 * time.Second}, 0)
+	take := func(n int64) (granted int64) {
+		granted, _, err := sim.budget.Exchange(t.Context(), target, redisbudget.Report{Need: n})
+		require.NoError(t, err)
+		return granted
+	}
+	for range 200 {
+		require.EqualValues(t, 1, take(1))
+		sim.pass(50 * time.Millisecond)
+	}
+	ticks := sim.server.HGet(sim.budget.Key(target), "taken")
+	assert.LessOrEqual(t, len(strings.Fields(ticks)), 52)
+	t.Logf("%d bytes: %s", len(ticks), ticks)
+	// Those of the last half of a Window have their times.
+	_, _, err := sim.budget.Exchange(t.Context(), target,
+		redisbudget.Report{Successes: 1, Helped: 1000, Age: 4 * time.Second})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1000-80, take(9999), "%s", ticks)
+
+	// A process with a smaller Burst finds none.
+	small := newBudget(t, redisbudget.Config{
+		Client: newClient(t, sim.server.Addr()), Timeout: patient})
+	granted, _, err := small.Exchange(t.Context(), target, redisbudget.Report{Need: 1})
+	require.NoError(t, err)
+	assert.Zero(t, granted)
 }

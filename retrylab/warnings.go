@@ -30,7 +30,7 @@ func (f *policyFlags) budgetTables() []report.Table {
 	}
 	t := report.Table{
 		Title: "What the budget allows",
-		Note:  "The lines are Ratio, Burst / Window, Burst, and Ratio x Window.",
+		Note:  "The lines are Ratio, Burst / Window, Burst, and Ratio x Window. Each retry that succeeds allows one more, except with Strict.",
 		Columns: []report.Column{
 			{Name: "retries"}, {Name: "per budget", Kind: report.Number}, {Name: "all together", Kind: report.Number},
 		},

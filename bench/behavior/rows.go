@@ -75,7 +75,8 @@ func loadRows() []row {
 			"go-retryablehttp": retryablehttpJitter, "failsafehttp": failsafeJitter, "resty v2": restyV2Waits,
 		}},
 		{name: "20 % of attempts fail: success, sends", right: "≥ 98 %, ≤ 1.3", busy: true, run: randomFailures},
-		{name: "the same, first 100 requests of a process", right: "not judged", busy: true, run: firstRequests, options: cost},
+		{name: "first 100 requests, in turn, 20 % failing", right: "≥ 97 %, ≤ 1.3", busy: true, run: firstRequests},
+		{name: "first 100 requests, ten at a time, 20 % failing", right: "not judged", busy: true, run: firstRequestsAtOnce, options: cost},
 		{name: "outage: sends per request", right: "≤ 1.1", busy: true, run: outage, options: options{
 			"failsafehttp": failsafeBreaker, "resty v3": restyV3Breaker,
 		}},

@@ -1,3 +1,3 @@
 // Package migration contains the programs of docs/migration.md, and tests its
-// claims about other libraries.
+// claims and those of docs/switching.md about other libraries.
 package migration

@@ -37,6 +37,7 @@ type Body struct {
 	// Only the goroutine that sends attempts uses these. Other goroutines get
 	// pointers to a Recorder or to Copies, which have locks.
 	req    *http.Request
+	has    bool          // req had a body before the base transport got it
 	source io.ReadCloser // the body of the current attempt, or of its Recorder
 	rec    *Recorder     // between source and the base transport; nil: source is sent as it is
 	copies *Copies       // from GetBody of the current attempt; nil: it has the caller's GetBody
@@ -49,9 +50,9 @@ type Body struct {
 // other body is read through a Recorder, which keeps at most limit bytes if
 // there is no GetBody.
 func (b *Body) Prepare(req *http.Request, limit int64) {
-	b.req, b.source = req, req.Body
+	b.req, b.has, b.source = req, isBody(req.Body), req.Body
 	switch {
-	case !Has(req):
+	case !b.has:
 	// Only a record of the bytes can replace the body.
 	case req.GetBody == nil:
 		b.rec = newRecorder(req.Body, limit)
@@ -64,16 +65,19 @@ func (b *Body) Prepare(req *http.Request, limit int64) {
 
 // PrepareSent is Prepare after the base transport has sent req with the given
 // body, for which IsDirect was true. A layer may have replaced req.Body.
-func (b *Body) PrepareSent(req *http.Request, body io.ReadCloser) { b.req, b.source = req, body }
-
-// Has reports whether req has a body.
-func Has(req *http.Request) bool {
-	return req.Body != nil && req.Body != http.NoBody
+func (b *Body) PrepareSent(req *http.Request, body io.ReadCloser) {
+	b.req, b.has, b.source = req, isBody(body), body
 }
+
+// Has reports whether the caller's request had a body. A layer may give it one
+// later, such as go-vcr, which replaces the body of each request.
+func (b *Body) Has() bool { return b.has }
+
+func isBody(body io.ReadCloser) bool { return body != nil && body != http.NoBody }
 
 // IsDirect reports whether Prepare leaves the body of req, if any, as it is.
 func IsDirect(req *http.Request) bool {
-	return !Has(req) || req.GetBody != nil && bounded.InMemory(req.Body)
+	return !isBody(req.Body) || req.GetBody != nil && bounded.InMemory(req.Body)
 }
 
 // Direct reports whether the base transport reads the body itself, without a
@@ -146,7 +150,7 @@ func (b *Body) recorders() []*Recorder {
 func (b *Body) Reserve() bool {
 	b.err = nil
 	switch {
-	case !Has(b.req):
+	case !b.has:
 		return true
 	// A reader that has failed would fail again.
 	case b.Failure() != nil:
@@ -164,7 +168,7 @@ func (b *Body) Reserve() bool {
 // attempt does not read its body any more.
 func (b *Body) Rewind(uploaded bool) bool {
 	switch {
-	case !Has(b.req) || b.req.GetBody == nil:
+	case !b.has || b.req.GetBody == nil:
 		return true
 	case b.copies != nil:
 		b.next, b.err = b.copies.rewind()

@@ -38,6 +38,27 @@ func TestBurst(t *testing.T) {
 	assert.ErrorContains(t, err, `budget "free": want one of default, `)
 }
 
+// A retry that succeeds gives its charge back and a token, except with Strict.
+// The budget of each process is that of a HostBudget of its own.
+func TestRetriesThatSucceed(t *testing.T) {
+	const last = 2999
+	for kind, want := range map[string][2]int{"default": {4, 5}, "strict": {0, 5}, "shared": {4, 0}} {
+		of, err := budgets.Of(kind, last+1, new(httpretry.HostBudget))
+		require.NoError(t, err)
+		own := &httpretry.HostBudget{Strict: kind == "strict"}
+		alone := func(int) (httpretry.Budget, string) { return own, "" }
+		for _, of := range []func(int) (httpretry.Budget, string){of, alone} {
+			require.Equal(t, 5, allowed(of, last))
+			budget, host := of(last)
+			for range 2 {
+				budget.Deposit(host, true)
+			}
+			assert.Equal(t, want[0], allowed(of, last), kind)
+		}
+		assert.Equal(t, want[1], allowed(of, 0), "%s, another process", kind)
+	}
+}
+
 func TestTokensComeBack(t *testing.T) {
 	aws, err := budgets.Of("aws", 1, nil)
 	require.NoError(t, err)

@@ -32,6 +32,7 @@ type history struct {
 	policy   func() httpretry.Policy // with strategies that start anew
 	deadline time.Duration
 	budget   httpretry.HostBudget
+	shared   bool // one budget for all processes
 	arrivals []arrival
 	failing  float64
 	exact    bool
@@ -55,6 +56,7 @@ func newHistory(seed uint64) *history {
 	if r.IntN(3) == 0 {
 		h.budget.Window = time.Duration(1+r.IntN(20)) * time.Second
 	}
+	h.shared = r.IntN(3) == 0
 	// In some histories, one request fails, and waits end exactly at the
 	// deadline or at MaxElapsed. Attempts do not, because it would not be
 	// determined which comes first.
@@ -228,6 +230,9 @@ func (o *oracle) run(t *testing.T) {
 	policy := o.policy()
 	for i := range transports {
 		b := &budgets[i]
+		if o.shared {
+			b = &budgets[0]
+		}
 		b.Ratio, b.Burst, b.Window, b.Strict = o.budget.Ratio, o.budget.Burst, o.budget.Window, o.budget.Strict
 		policy.Budget = b
 		var err error
@@ -290,7 +295,12 @@ func (r *replay) fleet() *sim.Fleet {
 		Policy:   r.policy(),
 		Deadline: r.deadline,
 		// The processes are hosts of one HostBudget, as in large fleets.
-		Budget: func(process int) (httpretry.Budget, string) { return b, fmt.Sprint(process) },
+		Budget: func(process int) (httpretry.Budget, string) {
+			if r.shared {
+				process = 0
+			}
+			return b, fmt.Sprint(process)
+		},
 		Arrival: func() (time.Duration, int, bool) {
 			if next == len(r.arrivals) {
 				return 0, 0, false

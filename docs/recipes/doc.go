@@ -1,0 +1,3 @@
+// Package recipes contains the code of docs/recipes.md that needs a server, a
+// test in virtual time or other modules.
+package recipes

@@ -1,0 +1,125 @@
+package recipes_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+
+	"github.com/h2non/gock"
+	"github.com/jarcoal/httpmock"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"gopkg.in/dnaeon/go-vcr.v4/pkg/recorder"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+func TestHTTPMock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mock := httpmock.NewMockTransport()
+		mock.RegisterResponder("GET", "https://api.example.com/items",
+			httpmock.NewStringResponder(503, "").Then(httpmock.NewStringResponder(200, "ok")))
+		transport, err := httpretry.New(httpretry.Config{Base: mock})
+		require.NoError(t, err)
+		client := &http.Client{Transport: transport}
+
+		resp, err := client.Get("https://api.example.com/items") // waits in virtual time
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, 2, mock.GetTotalCallCount())
+	})
+}
+
+func TestGock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer gock.Off()
+		gock.New("https://api.example.com").Get("/items").Reply(503)
+		gock.New("https://api.example.com").Get("/items").Reply(200)
+		transport, err := httpretry.New(httpretry.Config{Base: gock.NewTransport()})
+		require.NoError(t, err)
+		client := &http.Client{Transport: transport}
+
+		resp, err := client.Get("https://api.example.com/items")
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.True(t, gock.IsDone())
+	})
+}
+
+// TestGockAbove checks that gock.InterceptClient answers requests before they
+// reach the transport, so none is retried.
+func TestGockAbove(t *testing.T) {
+	defer gock.Off()
+	gock.New("https://api.example.com").Get("/items").Reply(503)
+	client := &http.Client{Transport: new(httpretry.RetryTransport)}
+	gock.InterceptClient(client)
+	resp, err := client.Get("https://api.example.com/items")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	assert.Equal(t, 503, resp.StatusCode)
+}
+
+// TestMockedDefaultTransport checks that a nil Base does not use a mock in
+// http.DefaultTransport.
+func TestMockedDefaultTransport(t *testing.T) {
+	srv := httptest.NewServer(play(200))
+	defer srv.Close()
+	httpmock.Activate(t)
+	httpmock.RegisterNoResponder(httpmock.NewStringResponder(404, "the mock"))
+	for _, tt := range []struct {
+		base http.RoundTripper
+		want int
+	}{{nil, 200}, {http.DefaultTransport, 404}} {
+		client := newClient(t, httpretry.Config{Base: tt.base})
+		resp, err := client.Get(srv.URL)
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, tt.want, resp.StatusCode)
+	}
+}
+
+// newRecorded returns a client that records responses in a cassette, or plays
+// them if the cassette exists.
+func newRecorded(cassette string) (*http.Client, *recorder.Recorder, error) {
+	vcr, err := recorder.New(cassette, recorder.WithSkipRequestLatency(true))
+	if err != nil {
+		return nil, nil, err
+	}
+	transport, err := httpretry.New(httpretry.Config{
+		Base:   vcr,
+		Policy: httpretry.Policy{Backoff: strategies.Constant{}}, // no waits
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &http.Client{Transport: transport}, vcr, nil
+}
+
+// TestVCR records a retry, and plays it when the server is gone.
+func TestVCR(t *testing.T) {
+	server := play(503, 200)
+	srv := httptest.NewServer(server)
+	defer srv.Close()
+	cassette := filepath.Join(t.TempDir(), "cassette")
+	for range 2 {
+		client, vcr, err := newRecorded(cassette)
+		require.NoError(t, err)
+		resp, err := client.Get(srv.URL)
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, resp.Body)
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, 200, resp.StatusCode)
+		attempts, _ := httpretry.Result(resp)
+		assert.Equal(t, 1, attempts, "the response has a Request of the recorder")
+		require.NoError(t, vcr.Stop())
+		assert.Equal(t, 2, server.count())
+		srv.Close()
+	}
+}

@@ -1,0 +1,99 @@
+package recipes_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// tenants has a budget for each tenant, so that the failures of one do not use
+// up the retries of another.
+type tenants struct {
+	mu      sync.Mutex
+	budgets map[string]*httpretry.HostBudget
+}
+
+func (t *tenants) budget(tenant string) *httpretry.HostBudget {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	budget := t.budgets[tenant]
+	if budget == nil {
+		budget = &httpretry.HostBudget{Burst: 2}
+		t.budgets[tenant] = budget
+	}
+	return budget
+}
+
+// with returns a context for the requests of a tenant. They follow the policy
+// of their host, but for the budget.
+func (t *tenants) with(ctx context.Context, tenant string) context.Context {
+	return httpretry.WithPolicyFunc(ctx, func(p httpretry.Policy) httpretry.Policy {
+		p.Budget = t.budget(tenant)
+		return p
+	})
+}
+
+// perTenant lets a 429 with Retry-After delay only the tenant that got it. The
+// key here is the credential of the tenant.
+func perTenant() httpretry.Policy {
+	return httpretry.Policy{
+		CooldownKey: func(req *http.Request) string { return req.Header.Get("Authorization") },
+	}
+}
+
+// TestTenants checks that a tenant whose requests fail, or that has reached its
+// limit, does not delay another one.
+func TestTenants(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := map[string][]int{}
+		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			tenant := req.Header.Get("Authorization")
+			left := answers[tenant]
+			answers[tenant] = left[1:]
+			header := http.Header{}
+			if left[0] == http.StatusTooManyRequests {
+				header.Set("Retry-After", "30")
+			}
+			return respond(req, left[0], header), nil
+		})
+		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: perTenant()})
+		require.NoError(t, err)
+		client := &http.Client{Transport: transport}
+		all := &tenants{budgets: map[string]*httpretry.HostBudget{}}
+		send := func(tenant string, statuses ...int) (*http.Response, time.Duration) {
+			answers[tenant] = statuses
+			req := request(t, "PUT", "data").WithContext(all.with(t.Context(), tenant))
+			req.Header.Set("Authorization", tenant)
+			start := time.Now()
+			resp, err := client.Do(req)
+			assert.NoError(t, err)
+			return resp, time.Since(start)
+		}
+
+		resp, _ := send("a", 503, 503, 503)
+		assert.Equal(t, 503, resp.StatusCode)
+		resp, _ = send("a", 503, 503)
+		_, reason := httpretry.Result(resp)
+		assert.Equal(t, httpretry.ReasonBudget, reason)
+		resp, _ = send("b", 503, 200)
+		assert.Equal(t, 200, resp.StatusCode)
+
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, took := send("c", 429, 200)
+			assert.GreaterOrEqual(t, took, 30*time.Second)
+		})
+		synctest.Wait()
+		_, took := send("d", 503, 200)
+		assert.Less(t, took, 10*time.Second)
+		wg.Wait()
+	})
+}

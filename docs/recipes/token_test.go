@@ -1,0 +1,239 @@
+package recipes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// bearer adds a token to each attempt. After a 401, it sends the attempt once
+// more, with another token.
+type bearer struct {
+	next  http.RoundTripper
+	fetch func() (string, error) // gets a token, with a timeout of its own
+
+	token   atomic.Value // a string
+	fetches singleflight.Group
+}
+
+func (b *bearer) RoundTrip(req *http.Request) (*http.Response, error) {
+	token, err := b.other(req.Context(), "")
+	if err != nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, httpretry.WithOutcome(err, httpretry.Final) // fetch has retried
+	}
+	resp, err := b.send(req, token)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized {
+		return resp, err
+	}
+
+	again := req.Clone(req.Context())
+	if req.Body != nil && req.Body != http.NoBody {
+		if req.GetBody == nil {
+			return resp, nil // the body is used up
+		}
+		if again.Body, err = req.GetBody(); err != nil {
+			return resp, nil
+		}
+	}
+	if token, err = b.other(req.Context(), token); err != nil {
+		if again.Body != nil {
+			again.Body.Close()
+		}
+		return resp, nil
+	}
+	resp.Body.Close()
+	return b.send(again, token)
+}
+
+func (b *bearer) send(req *http.Request, token string) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header.Set("Authorization", "Bearer "+token)
+	return b.next.RoundTrip(req)
+}
+
+// other returns a token that is not rejected. All requests with the same
+// rejected token share one fetch.
+func (b *bearer) other(ctx context.Context, rejected string) (string, error) {
+	if token, _ := b.token.Load().(string); token != rejected {
+		return token, nil
+	}
+	fetched := b.fetches.DoChan(rejected, func() (any, error) {
+		if token, _ := b.token.Load().(string); token != rejected {
+			return token, nil // by a fetch that has just ended
+		}
+		token, err := b.fetch()
+		if err == nil {
+			b.token.Store(token)
+		}
+		return token, err
+	})
+	select {
+	case result := <-fetched:
+		return result.Val.(string), result.Err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// issuer makes tokens. A server accepts only the latest.
+type issuer struct {
+	mu    sync.Mutex
+	count int
+	err   error
+}
+
+func (i *issuer) fetch() (string, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.count++
+	return i.latest(), i.err
+}
+
+func (i *issuer) latest() string { return fmt.Sprint("token-", i.count) }
+
+// expire makes the server reject the tokens that were fetched.
+func (i *issuer) expire() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.count++
+}
+
+func (i *issuer) accepts(req *http.Request) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return req.Header.Get("Authorization") == "Bearer "+i.latest()
+}
+
+// TestToken sends a POST without an idempotency key, whose token has expired,
+// over HTTP/1 and HTTP/2.
+func TestToken(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		tokens := &issuer{}
+		var got []string
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			assert.NoError(t, err)
+			accepted := tokens.accepts(r)
+			got = append(got, fmt.Sprintf("%s %q %v", r.Proto, body, accepted))
+			if !accepted {
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+		}))
+		srv.EnableHTTP2 = http2
+		srv.StartTLS()
+		defer srv.Close()
+
+		transport, err := httpretry.New(httpretry.Config{
+			Base: &bearer{next: srv.Client().Transport, fetch: tokens.fetch},
+		})
+		require.NoError(t, err)
+		client := &http.Client{Transport: transport}
+		for _, body := range []string{"first", "second", ""} {
+			resp, err := client.Post(srv.URL, "text/plain", strings.NewReader(body))
+			require.NoError(t, err)
+			resp.Body.Close()
+			assert.Equal(t, http.StatusOK, resp.StatusCode)
+			attempts, _ := httpretry.Result(resp)
+			assert.Equal(t, 1, attempts, "the transport does not retry a 401")
+			tokens.expire()
+		}
+		proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]
+		assert.Equal(t, []string{
+			proto + ` "first" true`,
+			proto + ` "second" false`, proto + ` "second" true`,
+			proto + ` "" false`, proto + ` "" true`,
+		}, got)
+	}
+}
+
+// TestTokenIsFetchedOnce sends many requests at once with a token that has
+// expired.
+func TestTokenIsFetchedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tokens, fetches := &issuer{}, 0
+		base := &bearer{
+			next: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(10 * time.Millisecond)
+				if !tokens.accepts(req) {
+					return respond(req, http.StatusUnauthorized, nil), nil
+				}
+				return respond(req, http.StatusOK, nil), nil
+			}),
+			fetch: func() (string, error) {
+				fetches++ // not by two goroutines at once
+				time.Sleep(time.Second)
+				return tokens.fetch()
+			},
+		}
+		client := newClient(t, httpretry.Config{Base: base})
+		for want := 1; want <= 2; want++ {
+			var wg sync.WaitGroup
+			for range 50 {
+				wg.Go(func() {
+					assert.Equal(t, http.StatusOK, status(t, client, request(t, "POST", "data")))
+				})
+			}
+			wg.Wait()
+			assert.Equal(t, want, fetches)
+			tokens.expire()
+		}
+	})
+}
+
+// TestTokenWithoutEnd checks that a 401 is sent again only once, that a failure
+// of the token endpoint ends the request, and that a canceled request does not
+// wait for a token.
+func TestTokenWithoutEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := play(http.StatusUnauthorized)
+		client := newClient(t, httpretry.Config{Base: &bearer{next: server, fetch: (&issuer{}).fetch}})
+		assert.Equal(t, http.StatusUnauthorized, status(t, client, request(t, "GET", "")))
+		assert.Equal(t, []string{"Bearer token-1", "Bearer token-2"}, server.headers("Authorization"))
+
+		// A body without GetBody cannot be sent again.
+		server = play(http.StatusUnauthorized)
+		client = newClient(t, httpretry.Config{Base: &bearer{next: server, fetch: (&issuer{}).fetch}})
+		req := request(t, "PUT", "")
+		req.Body, req.GetBody = io.NopCloser(strings.NewReader("data")), nil
+		assert.Equal(t, http.StatusUnauthorized, status(t, client, req))
+		assert.Equal(t, []string{"data"}, server.bodies())
+
+		server, refused := play(http.StatusOK), &issuer{err: errors.New("invalid_grant")}
+		client = newClient(t, httpretry.Config{Base: &bearer{next: server, fetch: refused.fetch}})
+		_, err := client.Do(request(t, "PUT", "data"))
+		assert.ErrorContains(t, err, "invalid_grant")
+		assert.Equal(t, 1, refused.count)
+		assert.Zero(t, server.count())
+
+		slow := func() (string, error) {
+			time.Sleep(time.Hour)
+			return "late", nil
+		}
+		client = newClient(t, httpretry.Config{Base: &bearer{next: server, fetch: slow}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err = client.Do(request(t, "GET", "").WithContext(ctx))
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
+		time.Sleep(time.Hour) // until the fetch has ended
+	})
+}
