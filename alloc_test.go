@@ -76,6 +76,8 @@ func fullConfig(base http.RoundTripper) httpretry.Config {
 			"*.example.com":        {MaxAttempts: 4},
 			"*.cdn.example.com":    {MaxAttempts: 2},
 			"other.example.com:81": {MaxAttempts: 1},
+
+			"POST files.example.com/v1/charges": {MaxAttempts: 3},
 		},
 	}
 }
@@ -86,6 +88,12 @@ func newKeyedPost(t testing.TB) *http.Request {
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", "0123456789")
+	return req
+}
+
+// toFiles returns req as a request to the host that has a key with a path.
+func toFiles(req *http.Request) *http.Request {
+	req.URL.Host = "files.example.com"
 	return req
 }
 
@@ -110,6 +118,7 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 		"GET, IPv6":             testutil.Request(t, "GET", "http://[::1]:8080/", ""),
 		"GET, context's policy": newAPIGet(t).WithContext(ctx),
 		"keyed POST":            newKeyedPost(t),
+		"keyed POST to a path":  toFiles(newKeyedPost(t)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := &instant{ok: newInstant().ok}

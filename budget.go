@@ -50,8 +50,7 @@ var (
 	_ Budget = Unlimited{}
 )
 
-// Unlimited is a [Budget] that allows every retry. It is for tests, and for
-// clients that are too few to overload a host.
+// Unlimited is a [Budget] that allows every retry, for tests or a few clients.
 type Unlimited struct{}
 
 // Withdraw returns true.

@@ -57,6 +57,9 @@ func (c *call) resumeLater(resp *http.Response, end *attemptContext, part resume
 	}
 	b.source = &b.initial
 	b.call.resp = nil
+	// A download may last for hours. The window is a part of a table of hosts,
+	// which SetPolicies may have replaced by then.
+	b.call.charge.window = nil
 	resp.Body = b
 }
 

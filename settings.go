@@ -5,17 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/go-cleanhttp"
 	"github.com/seed421102f4/httpretry/internal/cooldown"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
-	"github.com/seed421102f4/httpretry/internal/hostpattern"
-	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
 
 // Config configures a [RetryTransport]. Its zero value is valid.
@@ -29,20 +25,19 @@ type Config struct {
 	// at most once, and some requests that it gets have no GetBody.
 	Base http.RoundTripper
 
-	// Policy applies to hosts that no key of Policies matches.
+	// Policy applies to requests that no key of Policies matches.
 	Policy Policy
 
-	// Policies contains policies for particular hosts. A key is a host
+	// Policies contains policies for particular requests. A key is a host
 	// ("api.example.com", any port), a host and port ("[::1]:8080"), or a
 	// wildcard for one or more labels ("*.example.com", which does not match
-	// example.com). The most specific key wins: one with a port over one
-	// without, an exact one over a wildcard, a longer wildcard over a shorter
-	// one. Policies do not inherit. A zero field means its default, not the
-	// value in Policy.
-	//
-	// Keys are compared with Request.URL.Host. Case and a trailing dot are
-	// ignored. Internationalized names are compared as they are, so use the
-	// xn-- form if requests do.
+	// example.com). It may have a method and a path, as patterns of
+	// [http.ServeMux] do ("POST api.example.com/exports/{id}"). The most
+	// specific host wins. A port is more specific than none, an exact host than
+	// a wildcard, a longer wildcard than a shorter one. For one host, ServeMux
+	// decides, without redirects. Policies do not inherit. A zero field means
+	// its default, not the value in Policy. Case of the host and a trailing dot
+	// are ignored. Use the form of names (xn--) that requests use.
 	Policies map[string]Policy
 
 	// Observe is called after each attempt, and when a wait or a cool-down ends
@@ -61,27 +56,15 @@ type Config struct {
 	AttemptHeader string
 }
 
-// settings is a Config that was checked, with its defaults filled in, and the
-// state of a RetryTransport.
+// settings is a Config that was checked, without its policies, with its
+// defaults filled in, and the state of a RetryTransport. SetPolicies keeps it.
 type settings struct {
 	created       time.Time
 	base          base
-	policy        *resolvedPolicy
-	patterns      *hostpattern.Set[*resolvedPolicy]
 	budget        Budget // of policies that have none
 	observe       func(context.Context, Event)
 	attemptHeader string // "": none
-
-	// Hosts by the spelling in Request.URL.Host, for each scheme.
-	httpHosts, httpsHosts hosttable.Table[host]
-	cooldowns             cooldown.Table
-}
-
-// host is the result of lookUp for one spelling of a host.
-type host struct {
-	policy *resolvedPolicy
-	origin string // the key of its state
-	window hostWindow
+	cooldowns     cooldown.Table
 }
 
 // base is Config.Base and its known properties.
@@ -94,21 +77,20 @@ type base struct {
 // New returns a RetryTransport for a shallow copy of cfg, or an error with one
 // line for each invalid field: its path, its value and the allowed values.
 func New(cfg Config) (*RetryTransport, error) {
-	s, err := newSettings(cfg)
+	set, err := newSettings(cfg)
 	if err != nil {
 		return nil, err
 	}
 	t := new(RetryTransport)
-	t.settings.Store(s)
+	t.policies.Store(set)
 	return t, nil
 }
 
 // newSettings checks cfg and fills in the defaults.
-func newSettings(cfg Config) (*settings, error) {
+func newSettings(cfg Config) (*policySet, error) {
 	s := &settings{
 		created: time.Now(),
 		base:    base{RoundTripper: cfg.Base},
-		policy:  cfg.Policy.resolve(),
 		budget:  new(HostBudget),
 		observe: cfg.Observe,
 	}
@@ -125,17 +107,16 @@ func newSettings(cfg Config) (*settings, error) {
 	s.base.lookThrough()
 
 	// All problems are collected, so that they can be fixed at once.
-	if err := cfg.Policy.problems("Config.Policy"); err != nil {
-		problems = append(problems, err)
-	}
-	patterns, bad := hostPolicies(cfg.Policies)
-	s.patterns, problems = patterns, append(problems, bad...)
+	set, err := newPolicySet(s, cfg.Policy, cfg.Policies, "Config.Policy", "Config.Policies")
+	problems = append(problems, err)
+	// If the attempt header is also the header for keys of a policy, that is
+	// reported once. So newPolicySet does not get to know it.
 	header, err := cfg.attemptHeader()
 	if err != nil {
 		problems = append(problems, fielderr.At("Config.AttemptHeader", err))
 	}
 	s.attemptHeader = header
-	return s, fielderr.At("httpretry", errors.Join(problems...))
+	return set, fielderr.At("httpretry", errors.Join(problems...))
 }
 
 // attemptHeader returns the canonical name of the attempt header, or "" if
@@ -160,32 +141,6 @@ func (cfg *Config) attemptHeader() (string, error) {
 		return "", fmt.Errorf("%q: want a header that is not for idempotency keys", name)
 	}
 	return canonical, nil
-}
-
-// hostPolicies prepares the policies of hosts, and lists their errors in the
-// order of their patterns.
-func hostPolicies(m map[string]Policy) (*hostpattern.Set[*resolvedPolicy], []error) {
-	resolved := make(map[string]*resolvedPolicy, len(m))
-	for pattern, p := range m {
-		resolved[pattern] = p.resolve()
-	}
-	patterns, bad := hostpattern.Parse(resolved)
-	byPattern := make(map[string]string, len(bad))
-	for _, b := range bad {
-		byPattern[b.Pattern] = b.Text
-	}
-	var problems []error
-	// The order of a map is random, and that of errors must not be.
-	for _, pattern := range slices.Sorted(maps.Keys(m)) {
-		path := fmt.Sprintf("Config.Policies[%q]", pattern)
-		if problem := byPattern[pattern]; problem != "" {
-			problems = append(problems, fmt.Errorf("%s: %s", path, problem))
-		}
-		if err := m[pattern].problems(path); err != nil {
-			problems = append(problems, err)
-		}
-	}
-	return patterns, problems
 }
 
 // lookThrough follows the Unwrap methods of the layers in b, and records the
@@ -260,54 +215,10 @@ func (b *base) maxHeaderBytes() int64 {
 	return b.transport.MaxResponseHeaderBytes
 }
 
-// lookUp returns the state of a URL's host. Each spelling of a host is resolved
-// once.
-func (s *settings) lookUp(u *url.URL) *host {
-	var hosts *hosttable.Table[host]
-	switch {
-	// Long names share an entry of the table, but may have different policies,
-	// so they are not kept.
-	case u == nil || len(u.Host) > hosttable.MaxNameLen:
-	case u.Scheme == "https":
-		hosts = &s.httpsHosts
-	case u.Scheme == "http":
-		hosts = &s.httpHosts
-	}
-	if hosts == nil {
-		h := new(host)
-		s.resolve(h, u)
-		return h
-	}
-	return hosts.Get(u.Host, func(h *host) { s.resolve(h, u) })
-}
-
 // budgetOf returns the budget of requests that follow p.
 func (s *settings) budgetOf(p *resolvedPolicy) Budget {
 	if p.Budget == nil {
 		return s.budget
 	}
 	return p.Budget
-}
-
-// resolve finds the policy and the key for the host of u, which may be nil.
-func (s *settings) resolve(h *host, u *url.URL) {
-	h.policy = s.policy
-	if u == nil {
-		return
-	}
-	if policy, ok := s.patterns.Match(u); ok {
-		h.policy = policy
-	}
-	h.origin = hostpattern.Canonical(u)
-}
-
-// problemWith returns the errors in p, a policy of a context. p may be valid by
-// itself, but not together with the settings of the RetryTransport.
-func (p *resolvedPolicy) problemWith(s *settings) error {
-	if p.err == nil && p.IdempotencyHeader == s.attemptHeader {
-		return fmt.Errorf(
-			"Policy.IdempotencyHeader: %q: want another header than Config.AttemptHeader",
-			p.IdempotencyHeader)
-	}
-	return p.err
 }

@@ -4,30 +4,35 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed421102f4/httpretry/internal/fielderr"
 )
 
 // RetryTransport is an [http.RoundTripper] that retries requests. Its zero
 // value works as New(Config{}) does. It is safe for concurrent use and must not
 // be copied after first use.
 type RetryTransport struct {
-	settings atomic.Pointer[settings]
+	policies atomic.Pointer[policySet]
 }
 
-// config returns the settings. The first call makes those of a zero
-// RetryTransport.
-func (t *RetryTransport) config() *settings {
-	if s := t.settings.Load(); s != nil {
-		return s
+// current returns the policies for a request that begins now. The first call
+// makes those of a zero RetryTransport.
+func (t *RetryTransport) current() *policySet {
+	if set := t.policies.Load(); set != nil {
+		return set
 	}
-	s, err := newSettings(Config{})
+	set, err := newSettings(Config{})
 	if err != nil {
 		panic(err) // the zero Config is valid, which a test shows
 	}
-	if !t.settings.CompareAndSwap(nil, s) {
-		return t.settings.Load()
+	if !t.policies.CompareAndSwap(nil, set) {
+		return t.policies.Load()
 	}
-	return s
+	return set
 }
+
+// config returns the settings.
+func (t *RetryTransport) config() *settings { return t.current().settings }
 
 // CloseIdleConnections calls Base's method of that name, if there is one.
 func (t *RetryTransport) CloseIdleConnections() {
@@ -47,8 +52,8 @@ func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base.Rou
 // req itself to Base and returns Base's own response. Otherwise, such as with
 // an AttemptTimeout, it passes a copy.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	s := t.config()
-	host := s.lookUp(req.URL)
+	set := t.current()
+	s, host := set.settings, set.lookUp(req.URL).of(req)
 	// Most requests are plain, and succeed at once.
 	if s.isPlain(req, host) {
 		return s.roundTripPlain(req, host)
@@ -133,4 +138,17 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	c.retried421 = c.retried421 || statusIs(resp, http.StatusMisdirectedRequest)
 	// Clients that got the same wait must not return together.
 	return wait + uniform(min(spread, left-wait)), ReasonNone
+}
+
+// SetPolicies replaces Config.Policy and Config.Policies. Requests that have
+// begun keep theirs, also while a body is resumed. Connections, cool-downs and
+// the default Budget stay. If an argument is not valid, SetPolicies changes
+// nothing and returns an error as [New] does.
+func (t *RetryTransport) SetPolicies(policy Policy, policies map[string]Policy) error {
+	set, err := newPolicySet(t.config(), policy, policies, "policy", "policies")
+	if err != nil {
+		return fielderr.At("httpretry", err)
+	}
+	t.policies.Store(set)
+	return nil
 }

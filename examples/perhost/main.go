@@ -1,8 +1,9 @@
 // Perhost shows one http.Client with a policy for each of three hosts, set in
 // [httpretry.Config.Policies]:
 //
-//   - api.example.test takes payments. A request has at most two attempts, and
-//     every POST gets an idempotency key, so it may be retried.
+//   - api.example.test takes payments. The key of its policy has a method and a
+//     path. A POST to /charge has at most two attempts, and gets an idempotency
+//     key, so it may be retried.
 //   - search.example.test either answers at once or not at all. Attempts are
 //     short, and so are the waits between them.
 //   - *.cdn.example.test is a set of mirrors. It does not match
@@ -51,7 +52,7 @@ func main() { frame.Main(program.Run) }
 // from one another. In each of them, a field that is not set has its default.
 func policies() map[string]httpretry.Policy {
 	return map[string]httpretry.Policy{
-		"api.example.test": {
+		"POST api.example.test/charge": {
 			MaxAttempts:       2,
 			Backoff:           strategies.DecorrelatedV2{Median: 100 * time.Millisecond},
 			NewIdempotencyKey: httpretry.RandomKey,

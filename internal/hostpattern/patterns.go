@@ -9,6 +9,7 @@ package hostpattern
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"net/url"
 	"slices"
@@ -32,6 +33,9 @@ import (
 // port matches all ports. Case, a trailing dot, leading zeros of a port, and
 // the spelling of an address do not matter.
 //
+// A method may stand before it, and a path after it, as in patterns of
+// http.ServeMux: "POST example.com/search", "example.com/exports/{id}".
+//
 // Names outside ASCII are compared as they are, in lower case. A pattern has to
 // be in the form that requests have: "bücher.example" does not match a request
 // to "xn--bcher-kva.example", nor the other way around.
@@ -40,10 +44,17 @@ type Set[P any] struct {
 	anyPort names[P]             // patterns without one
 }
 
+// entry has the values of the patterns that have the same host and port.
+type entry[P any] struct {
+	value    P // of the pattern without a method and a path
+	hasValue bool
+	routes   *Routes[P] // nil if no pattern has a method or a path
+}
+
 // names holds the patterns that have the same port.
 type names[P any] struct {
-	exact     map[string]P
-	wildcards map[string]P // by the name after "*."
+	exact     map[string]*entry[P]
+	wildcards map[string]*entry[P] // by the name after "*."
 
 	// wildcardLens has the lengths of the keys of wildcards, longest first. So
 	// a lookup tries one suffix per length, and not one per label.
@@ -59,8 +70,9 @@ type Problem struct {
 // Parse returns a Set with the patterns that are the keys of m. If any key is
 // not a valid pattern, or means the same as another key, Parse returns a nil
 // Set and all problems, sorted by pattern. If m is empty, Parse returns a nil
-// Set and no problems.
-func Parse[P any](m map[string]P) (*Set[P], []Problem) {
+// Set and no problems. For a pattern that matches every host, the problem
+// recommends all, the name of the policy for all other hosts.
+func Parse[P any](m map[string]P, all string) (*Set[P], []Problem) {
 	if len(m) == 0 {
 		return nil, nil
 	}
@@ -69,56 +81,87 @@ func Parse[P any](m map[string]P) (*Set[P], []Problem) {
 	firstKeys := make(map[pattern]string, len(m)) // first key for each pattern
 	// The order of a map is random, and that of problems must not be.
 	for _, key := range slices.Sorted(maps.Keys(m)) {
-		p, text := parsePattern(key)
+		p, text := parsePattern(key, all)
 		if first, ok := firstKeys[p]; ok && text == "" {
 			text = fmt.Sprintf("means the same as %q: want only one of them", first)
 		}
+		if text == "" {
+			firstKeys[p] = key
+			text = set.add(key, p, m[key])
+		}
 		if text != "" {
 			problems = append(problems, Problem{Pattern: key, Text: text})
-			continue
 		}
-		firstKeys[p] = key
-		set.add(p, m[key])
 	}
 	if problems != nil {
 		return nil, problems
 	}
+	set.finish()
 	return set, nil
 }
 
-// add adds a pattern that s does not have.
-func (s *Set[P]) add(p pattern, value P) {
-	if p.port == "" {
-		s.anyPort.add(p, value)
-		return
+// add adds a pattern that s does not have, or returns the text of a Problem.
+func (s *Set[P]) add(key string, p pattern, value P) (problem string) {
+	hosts := &s.anyPort
+	if p.port != "" {
+		if s.byPort == nil {
+			s.byPort = make(map[string]*names[P])
+		}
+		if s.byPort[p.port] == nil {
+			s.byPort[p.port] = new(names[P])
+		}
+		hosts = s.byPort[p.port]
 	}
-	if s.byPort == nil {
-		s.byPort = make(map[string]*names[P])
+	e := hosts.entry(p)
+	if p.isRoute() {
+		if e.routes == nil {
+			e.routes = new(Routes[P])
+		}
+		e.routes.Values = append(e.routes.Values, value)
+		return e.routes.add(key, p, index(len(e.routes.Values)-1))
 	}
-	if s.byPort[p.port] == nil {
-		s.byPort[p.port] = new(names[P])
-	}
-	s.byPort[p.port].add(p, value)
+	e.value, e.hasValue = value, true
+	return ""
 }
 
-// add adds a pattern, whose port does not matter.
-func (n *names[P]) add(p pattern, value P) {
-	if !p.wildcard {
-		if n.exact == nil {
-			n.exact = make(map[string]P)
+// finish completes the routes of all entries.
+func (s *Set[P]) finish() {
+	s.anyPort.finish()
+	for _, names := range s.byPort {
+		names.finish()
+	}
+}
+
+func (n *names[P]) finish() {
+	for _, entries := range []map[string]*entry[P]{n.exact, n.wildcards} {
+		for _, e := range entries {
+			if e.routes != nil {
+				e.routes.finish()
+			}
 		}
-		n.exact[p.name] = value
-		return
 	}
-	if n.wildcards == nil {
-		n.wildcards = make(map[string]P)
+}
+
+// entry returns the entry for the host of p, whose port does not matter.
+func (n *names[P]) entry(p pattern) *entry[P] {
+	entries := &n.exact
+	if p.wildcard {
+		entries = &n.wildcards
+		longestFirst := func(a, b int) int { return cmp.Compare(b, a) }
+		at, found := slices.BinarySearchFunc(n.wildcardLens, len(p.name), longestFirst)
+		if !found {
+			n.wildcardLens = slices.Insert(n.wildcardLens, at, len(p.name))
+		}
 	}
-	n.wildcards[p.name] = value
-	longestFirst := func(a, b int) int { return cmp.Compare(b, a) }
-	at, found := slices.BinarySearchFunc(n.wildcardLens, len(p.name), longestFirst)
-	if !found {
-		n.wildcardLens = slices.Insert(n.wildcardLens, at, len(p.name))
+	if *entries == nil {
+		*entries = make(map[string]*entry[P])
 	}
+	e := (*entries)[p.name]
+	if e == nil {
+		e = new(entry[P])
+		(*entries)[p.name] = e
+	}
+	return e
 }
 
 // Match returns the value of the most specific pattern that matches the host of
@@ -129,25 +172,55 @@ func (n *names[P]) add(p pattern, value P) {
 // Among these, a name is more specific than a wildcard, and a long wildcard is
 // more specific than a short one. For a request to port 8443,
 // "*.example.com:8443" is more specific than "api.example.com".
+//
+// It ignores patterns with a method or a path. Routes returns those.
 func (s *Set[P]) Match(u *url.URL) (value P, ok bool) {
-	if s == nil || u == nil {
-		return value, false
-	}
-	name, port := splitHost(u.Host)
-	port = cmp.Or(port, defaultPort(lower(u.Scheme)))
-	// A port is more specific than any name.
-	if withPort := s.byPort[port]; withPort != nil {
-		if value, ok = withPort.match(name); ok {
-			return value, true
+	for e := range s.entries(u) {
+		if e.hasValue {
+			return e.value, true
 		}
 	}
-	return s.anyPort.match(name)
+	return value, false
 }
 
-// match returns the value of the most specific pattern that matches name.
-func (n *names[P]) match(name string) (value P, ok bool) {
-	if value, ok = n.exact[name]; ok {
-		return value, true
+// Routes returns the patterns with a method or a path whose host is that of u,
+// from the most specific host to that of the value that Match returns. If none
+// of them matches a request, it has that value.
+func (s *Set[P]) Routes(u *url.URL) []*Routes[P] {
+	var all []*Routes[P]
+	for e := range s.entries(u) {
+		if e.routes != nil {
+			all = append(all, e.routes)
+		}
+		if e.hasValue {
+			break
+		}
+	}
+	return all
+}
+
+// entries returns the entries that match the host of u, the most specific one
+// first.
+func (s *Set[P]) entries(u *url.URL) iter.Seq[*entry[P]] {
+	return func(yield func(*entry[P]) bool) {
+		if s == nil || u == nil {
+			return
+		}
+		name, port := splitHost(u.Host)
+		port = cmp.Or(port, defaultPort(lower(u.Scheme)))
+		// A port is more specific than any name.
+		if withPort := s.byPort[port]; withPort != nil && !withPort.each(name, yield) {
+			return
+		}
+		s.anyPort.each(name, yield)
+	}
+}
+
+// each calls yield for each entry that matches name, the most specific one
+// first, until yield returns false. It returns the last result of yield.
+func (n *names[P]) each(name string, yield func(*entry[P]) bool) bool {
+	if e := n.exact[name]; e != nil && !yield(e) {
+		return false
 	}
 	for _, suffixLen := range n.wildcardLens {
 		// At least one byte has to be before the dot.
@@ -155,11 +228,11 @@ func (n *names[P]) match(name string) (value P, ok bool) {
 		if dot <= 0 || name[dot] != '.' {
 			continue
 		}
-		if value, ok = n.wildcards[name[dot+1:]]; ok {
-			return value, true
+		if e := n.wildcards[name[dot+1:]]; e != nil && !yield(e) {
+			return false
 		}
 	}
-	return value, false
+	return true
 }
 
 // A pattern is in canonical form, so patterns with the same meaning are equal.
@@ -167,7 +240,12 @@ type pattern struct {
 	name     string // without "*."; an IPv6 address is in brackets
 	port     string // "" for all ports
 	wildcard bool
+	method   string // "" for all methods
+	path     string // "" for all paths; a pattern of http.ServeMux
 }
+
+// isRoute reports whether p has a method or a path.
+func (p pattern) isRoute() bool { return p.method != "" || p.path != "" }
 
 const (
 	wantPattern = `want a host and, if it matters, its port, ` +
@@ -177,12 +255,20 @@ const (
 )
 
 // parsePattern returns s in canonical form, or else the text of a Problem.
-func parsePattern(s string) (p pattern, problem string) {
-	if problem := nonHostPart(s); problem != "" {
+func parsePattern(s, all string) (p pattern, problem string) {
+	if !utf8.ValidString(s) {
+		return p, "is not UTF-8: " + wantPattern
+	}
+	method, rest, path, problem := cutRoute(s)
+	if problem != "" {
+		return p, problem
+	}
+	p.method, p.path = method, path
+	if problem := nonHostPart(rest); problem != "" {
 		return p, problem + ": " + wantPattern
 	}
-	host, wildcard := strings.CutPrefix(s, "*.")
-	if problem := misplacedStar(host); problem != "" {
+	host, wildcard := strings.CutPrefix(rest, "*.")
+	if problem := misplacedStar(host, all); problem != "" {
 		return p, problem
 	}
 	p.wildcard = wildcard
@@ -199,36 +285,33 @@ func parsePattern(s string) (p pattern, problem string) {
 	return p, problem
 }
 
+func isBlank(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+
 // nonHostPart describes the first part of s that cannot be in a host. Often,
 // that is another part of a URL.
 func nonHostPart(s string) string {
-	isBlank := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
 	switch {
 	case s == "":
 		return "is empty"
-	case !utf8.ValidString(s):
-		return "is not UTF-8"
 	case strings.ContainsFunc(s, isBlank):
 		return "has a space or a control character in it"
-	case strings.Contains(s, "://"):
-		return "has a scheme in it"
 	case strings.Contains(s, "@"):
 		return "has user information in it"
-	case strings.ContainsAny(s, `/?#\`):
-		return "has a path, query or fragment in it"
+	case strings.ContainsAny(s, `?#\`):
+		return "has a query, a fragment or a backslash in it"
 	}
 	return ""
 }
 
 // misplacedStar describes the mistake with a star in host, which is a pattern
 // without the "*." at its beginning.
-func misplacedStar(host string) string {
+func misplacedStar(host, all string) string {
 	if host == "*" {
-		return "matches every host: use Config.Policy for that"
+		return fmt.Sprintf("matches every host: use %s for that", all)
 	}
 	if strings.HasPrefix(host, "*:") {
-		return "matches every host: use Config.Policy for that, " +
-			`or write the hosts that use the port, as in "*.example.com:8443"`
+		return fmt.Sprintf("matches every host: use %s for that, "+
+			`or write the hosts that use the port, as in "*.example.com:8443"`, all)
 	}
 	if strings.Contains(host, "*") {
 		return "has a * that is not the whole first label of a name: " + wantPattern

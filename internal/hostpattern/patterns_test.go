@@ -21,7 +21,7 @@ func parse(t testing.TB, patterns ...string) *hostpattern.Set[string] {
 	for _, pattern := range patterns {
 		m[pattern] = pattern
 	}
-	set, problems := hostpattern.Parse(m)
+	set, problems := hostpattern.Parse(m, "Config.Policy")
 	require.Empty(t, problems)
 	return set
 }
@@ -78,7 +78,7 @@ func TestPatternMatchesAllSpellingsOfItsHosts(t *testing.T) {
 		"example.com:65535":     {"example.com:65535"},
 		"example.com:1":         {"example.com:01"},
 	} {
-		set, problems := hostpattern.Parse(map[string]string{pattern: "value"})
+		set, problems := hostpattern.Parse(map[string]string{pattern: "value"}, "Config.Policy")
 		if !assert.Empty(t, problems, "%s", pattern) {
 			continue
 		}
@@ -212,7 +212,7 @@ func TestMatchUsesTheDefaultPortOfTheScheme(t *testing.T) {
 
 func TestNoPatternsMatchNothing(t *testing.T) {
 	for _, m := range []map[string]int{nil, {}} {
-		set, problems := hostpattern.Parse(m)
+		set, problems := hostpattern.Parse(m, "Config.Policy")
 		assert.Nil(t, set)
 		assert.Empty(t, problems)
 		_, ok := match(set, "example.com")
@@ -226,7 +226,8 @@ func TestNoPatternsMatchNothing(t *testing.T) {
 }
 
 func TestPatternWithTheZeroValueMatches(t *testing.T) {
-	set, _ := hostpattern.Parse(map[string]int{"example.com": 0, "*.example.com:80": 0})
+	set, _ := hostpattern.Parse(
+		map[string]int{"example.com": 0, "*.example.com:80": 0}, "Config.Policy")
 	_, ok := match(set, "example.com")
 	assert.True(t, ok)
 	_, ok = match(set, "a.example.com:80")
@@ -239,7 +240,7 @@ func TestProblemsOfPatterns(t *testing.T) {
 		label   = "has the label "
 		address = "has a * before an address: want"
 		star    = "has a * that is not the whole first label of a name: want"
-		path    = "has a path, query or fragment in it: want"
+		path    = "has a query, a fragment or a backslash in it: want"
 		blank   = "has a space or a control character in it: want"
 		ipv6    = "has brackets without an IPv6 address in them: want"
 		scheme  = "has a scheme in it: want"
@@ -256,7 +257,7 @@ func TestProblemsOfPatterns(t *testing.T) {
 		scheme: {"http://example.com", "https://example.com:443/", "://"},
 		user:   {"user@example.com", "good.com@evil.com", "user:password@example.com"},
 		path: {
-			"example.com/", "example.com/path", "example.com?q", "example.com#f", `example.com\a`},
+			"example.com?q", "example.com#f", `example.com\a`},
 		all: {"*", "*:8080"},
 		all + `, or write the hosts that use the port, as in "*.example.com:8443"`: {"*:8080"},
 		star: {
@@ -295,7 +296,7 @@ func TestProblemsOfPatterns(t *testing.T) {
 		"has a name of 255 bytes: want at most 253": {"a." + longestName + ".:80"},
 	} {
 		for _, pattern := range patterns {
-			set, problems := hostpattern.Parse(map[string]int{pattern: 1})
+			set, problems := hostpattern.Parse(map[string]int{pattern: 1}, "Config.Policy")
 			assert.Nil(t, set, "%q", pattern)
 			if assert.Len(t, problems, 1, "%q", pattern) {
 				assert.Equal(t, pattern, problems[0].Pattern)
@@ -306,7 +307,7 @@ func TestProblemsOfPatterns(t *testing.T) {
 }
 
 func TestPatternForEveryHostIsAProblem(t *testing.T) {
-	_, problems := hostpattern.Parse(map[string]int{"*": 1})
+	_, problems := hostpattern.Parse(map[string]int{"*": 1}, "Config.Policy")
 	assert.Equal(t, []hostpattern.Problem{
 		{Pattern: "*", Text: "matches every host: use Config.Policy for that"},
 	}, problems)
@@ -331,7 +332,7 @@ func TestPatternsThatMeanTheSameAreAProblem(t *testing.T) {
 		}
 		keys := slices.Sorted(slices.Values(same))
 		for range 5 { // maps have no order
-			set, problems := hostpattern.Parse(maps.Clone(m))
+			set, problems := hostpattern.Parse(maps.Clone(m), "Config.Policy")
 			assert.Nil(t, set)
 			require.Len(t, problems, len(same)-1)
 			for i, problem := range problems {
@@ -357,7 +358,7 @@ func TestAllProblemsAreReportedInOrder(t *testing.T) {
 		"[::": 0,
 	}
 	for range 5 { // maps have no order
-		set, problems := hostpattern.Parse(maps.Clone(m))
+		set, problems := hostpattern.Parse(maps.Clone(m), "Config.Policy")
 		assert.Nil(t, set)
 		var got []string
 		for _, problem := range problems {
@@ -423,7 +424,7 @@ func FuzzParse(f *testing.F) {
 		f.Add("*.example.com", s)
 	}
 	f.Fuzz(func(t *testing.T, pattern, host string) {
-		set, problems := hostpattern.Parse(map[string]int{pattern: 1})
+		set, problems := hostpattern.Parse(map[string]int{pattern: 1}, "Config.Policy")
 		if (set == nil) == (problems == nil) {
 			t.Fatalf("%q: %v, %v", pattern, set, problems)
 		}

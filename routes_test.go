@@ -1,0 +1,135 @@
+package httpretry_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/testutil"
+)
+
+// routedAttempts sends a request and returns the number of its attempts.
+func routedAttempts(t *testing.T, rt http.RoundTripper, method, url string) int {
+	t.Helper()
+	req := testutil.Request(t, method, url, "")
+	resp, err := rt.RoundTrip(req)
+	require.NoError(t, err)
+	testutil.ReadBody(t, resp)
+	attempts, _ := httpretry.Result(resp)
+	return attempts
+}
+
+// A key with a method or a path has the policy of the requests that it matches.
+// All others have the policy of the next key that matches.
+func TestPoliciesOfMethodsAndPaths(t *testing.T) {
+	attempts := func(n int) httpretry.Policy {
+		p := testutil.RetryEvery(0)
+		p.MaxAttempts = n
+		p.Idempotent = func(*http.Request) bool { return true }
+		return p
+	}
+	for _, observed := range []bool{false, true} {
+		cfg := httpretry.Config{
+			Policy: testutil.RetryEvery(0),
+			Policies: map[string]httpretry.Policy{
+				"POST api.test/v1/search":   attempts(2),
+				"api.test/v1/exports/{id}":  attempts(3),
+				"*.test":                    attempts(4),
+				"*.test/batch/":             attempts(6),
+				"GET other.example/x/":      testutil.RetryEvery(0),
+				"plain.example":             attempts(8),
+				"PUT plain.example:81/{$}":  {MaxAttempts: 1},
+				"HEAD plain.example/a/{b}/": attempts(9),
+			},
+		}
+		if observed {
+			cfg.Observe = new(testutil.Record).Observe
+		}
+		for line, want := range map[string]int{
+			"POST http://api.test/v1/search":      2,
+			"POST http://api.test/v1/search?q=a":  2,
+			"GET http://api.test/v1/search":       4,
+			"POST http://api.test/v1/other":       4,
+			"GET https://api.test/v1/exports/1":   3,
+			"GET https://api.test/v1/exports/1/2": 4,
+			"GET http://api.test/batch/1":         6,
+			"GET http://b.api.test:81/batch/1":    6,
+			"GET http://b.api.test:81/batch":      4,
+			"GET http://other.example/x/y":        5,
+			"GET http://other.example/y":          5,
+			"PUT http://plain.example:81/":        1,
+			"PUT http://plain.example/":           8,
+			"HEAD http://plain.example/a/b/c":     9,
+			"GET http://plain.example/a/b/c":      8,
+		} {
+			method, url, _ := strings.Cut(line, " ")
+			cfg.Base = testutil.Play(s503)
+			assert.Equal(t, want, routedAttempts(t, testutil.New(t, cfg), method, url), line)
+		}
+	}
+}
+
+// Budgets and cool-downs are of the origin, whatever the key.
+func TestRoutesShareBudgetAndCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		steps := make(script, 7, 9)
+		for i := range steps {
+			steps[i] = s503
+		}
+		base := testutil.Play(append(steps, testutil.Status(429, "Retry-After", "30"), s200)...)
+		policy := testutil.RetryEvery(0)
+		policy.Budget = nil
+		waits := policy
+		waits.Cooldown = httpretry.CooldownFail
+		once := policy
+		once.MaxAttempts = 1
+		transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy,
+			Policies: map[string]httpretry.Policy{
+				"a.test/x": policy, "a.test/wait": waits, "a.test/once": once}})
+		assert.Equal(t, 5, routedAttempts(t, transport, "GET", "http://a.test/x"))
+		assert.Equal(t, 2, routedAttempts(t, transport, "GET", "http://a.test/y"),
+			"the Burst is used up")
+		assert.Equal(t, 1, routedAttempts(t, transport, "GET", "http://a.test/once"))
+		_, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/wait", ""))
+		var cooling *httpretry.CooldownError
+		require.ErrorAs(t, err, &cooling)
+		assert.Equal(t, "http://a.test", cooling.Origin)
+	})
+}
+
+// Contexts change the policy of the key that matches.
+func TestContextsChangePoliciesOfRoutes(t *testing.T) {
+	cfg := httpretry.Config{
+		Base:     testutil.Play(s503),
+		Policies: map[string]httpretry.Policy{"a.test/x": testutil.RetryEvery(0)},
+	}
+	ctx := httpretry.WithPolicyFunc(t.Context(),
+		func(p httpretry.Policy) httpretry.Policy { p.MaxAttempts++; return p })
+	req := testutil.Request(t, "GET", "http://a.test/x", "")
+	resp, err := testutil.New(t, cfg).RoundTrip(req.WithContext(ctx))
+	require.NoError(t, err)
+	testutil.ReadBody(t, resp)
+	attempts, _ := httpretry.Result(resp)
+	assert.Equal(t, 6, attempts)
+}
+
+func TestNewReportsErrorsOfRoutes(t *testing.T) {
+	policies := map[string]httpretry.Policy{
+		"GET a.test/{id}": {}, "a.test/1": {MaxElapsed: -time.Hour}, "POST b.test": {}}
+	_, err := httpretry.New(httpretry.Config{Policies: policies})
+	want := `httpretry: Config.Policies["POST b.test"]: has a method and no path: ` +
+		`want "POST b.test/" for all paths
+httpretry: Config.Policies["a.test/1"]: conflicts with "GET a.test/{id}", because ` +
+		`some requests match both and neither is more specific: want keys of which at most one ` +
+		`matches a request, or one that matches only requests that the other matches, too
+httpretry: Config.Policies["a.test/1"].MaxElapsed: -1h0m0s: want at least 1ms, or 0 for no limit`
+	require.EqualError(t, err, want)
+	err = new(httpretry.RetryTransport).SetPolicies(httpretry.Policy{}, policies)
+	require.EqualError(t, err, strings.ReplaceAll(want, "Config.Policies", "policies"))
+}
