@@ -226,12 +226,9 @@ func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) 
 // does not log an Event with ReasonSuccess or ReasonPermanent. It logs
 // URLs without user, query and fragment, escapes control characters, and logs
 // no headers. In the text of an error, it recognizes no other secrets than
-// those in URLs. A nil logger means slog.Default().
-//
-// At level Debug, it also logs that the caller seems to retry. Then a request
-// fails, and in the ten seconds before, a retry failed of one with the same
-// method, URL and context. It does not notice that with an http.Client.Timeout,
-// which gives each request another context.
+// those in URLs. A nil logger means slog.Default(). At level Debug, it also
+// logs if the caller seems to retry with the same context. An
+// http.Client.Timeout gives each request another one.
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	callers := new(callerRetries)
 	return func(ctx context.Context, e Event) {

@@ -42,8 +42,8 @@ type Policy struct {
 	// Backoff determines the waits between attempts. Nil means
 	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}, and after a 429 (Too
 	// Many Requests) the same with a Median of 1s. If MaxAttempts is negative,
-	// a response below 400 to another request to the host (with the same
-	// CooldownKey) ends one wait of 10s or more within 10s, once per request.
+	// a response below 400 from the host ends one wait of 10s or more of
+	// another request within 10s, but only once per request.
 	Backoff strategies.Strategy
 
 	// MaxRetryAfter is the longest wait that a server may ask for, in the
