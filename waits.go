@@ -136,13 +136,10 @@ func (w *waits) noteCooldown(resp *http.Response, outcome Outcome) {
 func (w *waits) noteSuccess() {
 	// If generation is 0, there was no cool-down and no request slept when the
 	// attempt was sent.
-	if w.generation == 0 {
-		return
-	}
-	if w.cooldowns.Active(time.Now()) {
+	if w.generation > 0 && (w.cooldowns.Active(time.Now()) || w.cooldowns.AnySleeps()) {
 		w.cooldowns.Clear(w.cooldownKey(), w.generation)
+		w.cooldowns.Wake(w.cooldownKey(), w.generation)
 	}
-	w.cooldowns.Wake(w.cooldownKey(), w.generation)
 }
 
 // restart makes the next backoff the first of its sequence.

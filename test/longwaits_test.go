@@ -85,6 +85,8 @@ func TestSuccessEndsLongBackoff(t *testing.T) {
 			least: wait, most: 2 * wait},
 		{name: "a short Retry-After", at: 20 * time.Second, status: 200, retryAfter: "1",
 			least: 20 * time.Second, most: 30 * time.Second},
+		{name: "Retry-After and a failure", at: 20 * time.Second, status: 503, retryAfter: "30",
+			least: wait, most: 80 * time.Second},
 		{name: "a limit of attempts", at: 20 * time.Second, status: 200, attempts: 1000,
 			least: wait, most: wait},
 	} {

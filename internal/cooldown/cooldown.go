@@ -63,7 +63,7 @@ type Remaining struct {
 // and each call of Sleep. It returns 0 if no host is cooling down and no
 // request sleeps. Then a successful request needs no other call.
 func (t *Table) Generation() uint64 {
-	if t.latest.Load() == nil && t.sleeping.Load() == 0 {
+	if t.latest.Load() == nil && !t.AnySleeps() {
 		return 0
 	}
 	return t.generations.Load()

@@ -51,14 +51,14 @@ func (s *Sleeper) remove() {
 	}
 }
 
+// AnySleeps reports whether any request sleeps.
+func (t *Table) AnySleeps() bool { return t.sleeping.Load() > 0 }
+
 // Wake wakes the request to a host that has slept longest, because a request
 // succeeded that was sent in the given generation. It wakes none that fell
 // asleep later. Since each success wakes one, a host that is up again gets no
 // more requests at once than it can answer.
 func (t *Table) Wake(key string, generation uint64) {
-	if t.sleeping.Load() == 0 {
-		return
-	}
 	q := t.queues.Peek(key)
 	if q == nil {
 		return
