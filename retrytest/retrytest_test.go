@@ -312,8 +312,9 @@ func TestResponses(t *testing.T) {
 	assert.Equal(t, "200 OK", resp.Status)
 	require.NoError(t, resp.Body.Close())
 
+	odd := []string{"A", "b", "C"}
 	assert.PanicsWithValue(t, `retrytest: Status: header "C" has no value`,
-		func() { retrytest.Status(200, "A", "b", "C") })
+		func() { retrytest.Status(200, odd...) })
 }
 
 // The records of a Script do not change with the request, or with an earlier
