@@ -1,8 +1,12 @@
 package policyfile_test
 
 import (
+	"context"
 	"fmt"
+	"log"
 	"net/http"
+	"os"
+	"os/signal"
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policyfile"
@@ -85,4 +89,19 @@ func ExampleFormat() {
 	//     }
 	//   }
 	// }
+}
+
+// The policies follow a file while the program runs.
+func ExampleReloader() {
+	transport := new(httpretry.RetryTransport)
+	reloader := &policyfile.Reloader{Path: "/etc/myservice/retries.json", Transport: transport}
+	// Without a usable file, the program would begin with the default policy.
+	if err := reloader.Reload(); err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	go func() { _ = reloader.Run(ctx) }() // Reload has checked its fields
+	client := &http.Client{Transport: transport}
+	defer client.CloseIdleConnections()
 }

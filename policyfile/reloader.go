@@ -1,0 +1,160 @@
+package policyfile
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// DefaultInterval is the time between two looks of a [Reloader] at its file.
+const DefaultInterval = 5 * time.Second
+
+// A Reloader gives a RetryTransport the policies of a file, and again whenever
+// the contents of the file change. It reads the file each time and compares its
+// contents, so a file may also be written in place, renamed, or be a symbolic
+// link that changes, as in a ConfigMap of Kubernetes.
+//
+// If the file cannot be read or is not valid, all policies remain as they are.
+// Requests keep the policies that they began with. Budgets, cool-downs and
+// connections remain.
+//
+// A Reloader must not be copied or changed after first use.
+type Reloader struct {
+	// Path is the name of the file.
+	Path string
+
+	// Transport gets the policies.
+	Transport *httpretry.RetryTransport
+
+	// Loader reads the file. Nil means a Loader of the Reloader's own.
+	Loader *Loader
+
+	// Interval is the time between two looks at the file, at least a
+	// millisecond. 0 means DefaultInterval.
+	Interval time.Duration
+
+	// Report is called once for each change of the file: with nil if its
+	// policies are in effect, and else with the error. It is not called
+	// concurrently, and must not call Reload. Nil means that changes and errors
+	// are logged with [slog.Default].
+	Report func(error)
+
+	mu   sync.Mutex
+	own  Loader            // if Loader is nil
+	seen [sha256.Size]byte // of the last contents, or of the error of reading them
+	err  error             // of the last change
+}
+
+// Reload looks at the file now, such as at the start of a program or after a
+// signal. It returns nil if the policies of the file are in effect, and else
+// the reason why they are not. It may be called concurrently.
+func (r *Reloader) Reload() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	data, err := r.read()
+	seen := sha256.Sum256(data)
+	if err != nil {
+		seen = sha256.Sum256([]byte(err.Error()))
+	}
+	if seen == r.seen {
+		return r.err
+	}
+	if err == nil {
+		err = r.apply(data)
+	}
+	r.seen, r.err = seen, err
+	r.report(err)
+	return err
+}
+
+// Run calls Reload, and then once per Interval, until ctx is done. It returns
+// an error at once if a field is not valid.
+func (r *Reloader) Run(ctx context.Context) error {
+	if err := r.validate(); err != nil {
+		return err
+	}
+	interval := r.Interval
+	if interval == 0 {
+		interval = DefaultInterval
+	}
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		_ = r.Reload() // was reported
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (r *Reloader) validate() error {
+	var errs []error
+	if r.Path == "" {
+		errs = append(errs, errors.New(`Reloader.Path: "": want the name of a file`))
+	}
+	if r.Transport == nil {
+		errs = append(errs, errors.New("Reloader.Transport: nil: want a RetryTransport"))
+	}
+	if r.Interval != 0 && r.Interval < time.Millisecond {
+		errs = append(errs, fmt.Errorf("Reloader.Interval: %v: want at least 1ms, or 0 for %v",
+			r.Interval, DefaultInterval))
+	}
+	return errors.Join(errs...)
+}
+
+// read returns the contents of the file, or the beginning of contents that are
+// too long.
+func (r *Reloader) read() ([]byte, error) {
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	// To open a named pipe could block forever.
+	if info, err := os.Stat(r.Path); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %v: want a regular file", r.Path, info.Mode())
+	}
+	f, err := os.Open(r.Path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	return data, errors.Join(err, f.Close())
+}
+
+// apply gives the transport the policies of a file.
+func (r *Reloader) apply(data []byte) error {
+	loader := r.Loader
+	if loader == nil {
+		loader = &r.own
+	}
+	file, err := loader.Parse(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.Path, err)
+	}
+	if err := r.Transport.SetPolicies(file.Policy(), file.Policies()); err != nil {
+		return fmt.Errorf("%s: %w", r.Path, err)
+	}
+	return nil
+}
+
+func (r *Reloader) report(err error) {
+	switch {
+	case r.Report != nil:
+		r.Report(err)
+	case err != nil:
+		slog.Error("the retry policies remain as they are", "error", err)
+	default:
+		slog.Info("the retry policies have changed", "file", r.Path)
+	}
+}

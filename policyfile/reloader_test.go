@@ -1,0 +1,301 @@
+package policyfile_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/policyfile"
+)
+
+// attemptsFile returns the contents of a file with a number of attempts.
+func attemptsFile(n int) string {
+	return fmt.Sprintf(
+		`{"default": {"maxAttempts": %d, "backoff": "Constant Wait=1ms", "budget": "unlimited"}}`, n)
+}
+
+// watched is a Reloader in virtual time, with its file and its reports.
+type watched struct {
+	t         *testing.T
+	path      string
+	transport *httpretry.RetryTransport
+	reloader  *policyfile.Reloader
+
+	mu      sync.Mutex
+	reports []error // since the last call of reported
+}
+
+// watch starts a Reloader of a file in a new folder, and waits until it has
+// read the file.
+func watch(t *testing.T, contents string) *watched {
+	w := &watched{t: t, path: filepath.Join(t.TempDir(), "policies.json")}
+	w.write(contents)
+	w.run()
+	require.Equal(t, []error{nil}, w.reported())
+	return w
+}
+
+// run starts the Reloader, and stops it at the end of the test.
+func (w *watched) run() {
+	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		return testutil.Play(testutil.Status(503)).RoundTrip(req)
+	})
+	var err error
+	w.transport, err = httpretry.New(httpretry.Config{Base: base})
+	require.NoError(w.t, err)
+	w.reloader = &policyfile.Reloader{Path: w.path, Transport: w.transport,
+		Report: func(err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.reports = append(w.reports, err)
+		}}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan error)
+	go func() { done <- w.reloader.Run(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		require.NoError(w.t, <-done)
+	})
+	synctest.Wait()
+}
+
+func (w *watched) write(contents string) {
+	require.NoError(w.t, os.WriteFile(w.path, []byte(contents), 0o600))
+}
+
+// reported returns the reports until after the next look.
+func (w *watched) reported() []error {
+	time.Sleep(policyfile.DefaultInterval)
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	reports := w.reports
+	w.reports = nil
+	return reports
+}
+
+// attempts returns the number of attempts of a request.
+func (w *watched) attempts() int {
+	resp, err := w.transport.RoundTrip(testutil.Request(w.t, "GET", "http://a.test/", ""))
+	require.NoError(w.t, err)
+	testutil.ReadBody(w.t, resp)
+	n, _ := httpretry.Result(resp)
+	return n
+}
+
+// A change of the file gets into effect, however it is made. Other events do
+// not count.
+func TestReloaderFollowsTheContents(t *testing.T) {
+	for name, change := range map[string]func(w *watched){
+		"written in place": func(w *watched) { w.write(attemptsFile(4)) },
+		"renamed": func(w *watched) { // as editors do
+			next := w.path + "~"
+			require.NoError(w.t, os.WriteFile(next, []byte(attemptsFile(4)), 0o600))
+			require.NoError(w.t, os.Rename(next, w.path))
+		},
+		"removed and written": func(w *watched) {
+			require.NoError(w.t, os.Remove(w.path))
+			w.write(attemptsFile(4))
+		},
+		"with the same time and size": func(w *watched) {
+			info, err := os.Stat(w.path)
+			require.NoError(w.t, err)
+			w.write(attemptsFile(4))
+			require.NoError(w.t, os.Chtimes(w.path, info.ModTime(), info.ModTime()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := watch(t, attemptsFile(2))
+				require.Equal(t, 2, w.attempts())
+				change(w)
+				require.Equal(t, []error{nil}, w.reported())
+				assert.Equal(t, 4, w.attempts())
+
+				later := time.Now().Add(time.Hour)
+				require.NoError(t, os.Chtimes(w.path, later, later))
+				assert.Empty(t, w.reported(), "the contents are the same")
+			})
+		})
+	}
+}
+
+// The layout of a ConfigMap: the file is a link to a folder that is a link,
+// which is replaced by a rename.
+func TestReloaderFollowsLinks(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("symbolic links need rights")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		version := func(name string, attempts int) {
+			require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name, "policies.json"),
+				[]byte(attemptsFile(attempts)), 0o600))
+			require.NoError(t, os.Symlink(name, filepath.Join(dir, "..data_tmp")))
+			require.NoError(t,
+				os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+		}
+		version("..1", 2)
+		w := &watched{t: t, path: filepath.Join(dir, "policies.json")}
+		require.NoError(t, os.Symlink(filepath.Join("..data", "policies.json"), w.path))
+		w.run()
+		require.Equal(t, []error{nil}, w.reported())
+		require.Equal(t, 2, w.attempts())
+		version("..2", 4)
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "..1")))
+		require.Equal(t, []error{nil}, w.reported())
+		assert.Equal(t, 4, w.attempts())
+	})
+}
+
+// A file that is not valid changes nothing. It is reported once, and so is the
+// next valid one.
+func TestReloaderKeepsPoliciesOfABrokenFile(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		spoil func(w *watched)
+		want  string
+	}{
+		{"a typo", func(w *watched) { w.write(`{"default": {"maxAttemps": 4}}`) },
+			"policies.json: 1:14: default.maxAttemps: unknown"},
+		{"empty", func(w *watched) { w.write("") }, "policies.json: "},
+		{"half", func(w *watched) { w.write(attemptsFile(4)[:40]) }, "policies.json: "},
+		{"garbage", func(w *watched) { w.write(strings.Repeat("x", 10<<20)) }, "policies.json: "},
+		{"removed", func(w *watched) { require.NoError(w.t, os.Remove(w.path)) },
+			"policies.json: "},
+		{"a folder", func(w *watched) {
+			require.NoError(w.t, os.Remove(w.path))
+			require.NoError(w.t, os.Mkdir(w.path, 0o700))
+		}, "want a regular file"},
+		{"without rights", func(w *watched) {
+			if os.Getuid() <= 0 {
+				w.t.Skip("the user may read all files, or the system has no such rights")
+			}
+			require.NoError(w.t, os.Chmod(w.path, 0))
+		}, "permission denied"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := watch(t, attemptsFile(2))
+				tt.spoil(w)
+				reports := w.reported()
+				require.Len(t, reports, 1)
+				require.ErrorContains(t, reports[0], tt.want)
+				assert.Equal(t, reports[0], w.reloader.Reload(), "the same error, not reported")
+				assert.Empty(t, w.reported(), "once")
+				assert.Equal(t, 2, w.attempts())
+
+				require.NoError(t, os.RemoveAll(w.path))
+				w.write(attemptsFile(2))
+				assert.Equal(t, []error{nil}, w.reported())
+				assert.NoError(t, w.reloader.Reload())
+			})
+		})
+	}
+}
+
+// Each error is reported, also if one follows another.
+func TestReloaderReportsEachError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, attemptsFile(2))
+		require.NoError(t, os.Remove(w.path))
+		require.Len(t, w.reported(), 1)
+		w.write("")
+		require.Len(t, w.reported(), 1)
+		w.write("{")
+		require.Len(t, w.reported(), 1)
+	})
+}
+
+// A budget whose fields are the same remains as it is.
+func TestReloaderKeepsBudgets(t *testing.T) {
+	file := func(attempts, burst int) string {
+		return fmt.Sprintf(`{"default": {"maxAttempts": %d, "backoff": "Constant Wait=1ms",
+			"budget": {"burst": %d}}}`, attempts, burst)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, file(3, 3))
+		assert.Equal(t, []int{3, 2, 1}, []int{w.attempts(), w.attempts(), w.attempts()})
+		w.write(file(4, 3))
+		require.Equal(t, []error{nil}, w.reported())
+		assert.Equal(t, 1, w.attempts(), "the budget is used up")
+		w.write(file(4, 4))
+		require.Equal(t, []error{nil}, w.reported())
+		assert.Equal(t, 4, w.attempts(), "another budget")
+	})
+}
+
+func TestReloaderWithoutReport(t *testing.T) {
+	defer slog.SetDefault(slog.Default())
+	var out bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+	path := filepath.Join(t.TempDir(), "policies.json")
+	r := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport)}
+	require.Error(t, r.Reload())
+	assert.Contains(t, out.String(), `level=ERROR msg="the retry policies remain as they are"`)
+	require.NoError(t, os.WriteFile(path, []byte(attemptsFile(2)), 0o600))
+	require.NoError(t, r.Reload())
+	assert.Contains(t, out.String(), `level=INFO msg="the retry policies have changed"`)
+	assert.Equal(t, 2, strings.Count(out.String(), "\n"))
+}
+
+func TestReloaderReportsItsFields(t *testing.T) {
+	r := &policyfile.Reloader{Interval: time.Microsecond}
+	err := r.Run(t.Context())
+	require.EqualError(t, err, `Reloader.Path: "": want the name of a file
+Reloader.Transport: nil: want a RetryTransport
+Reloader.Interval: 1µs: want at least 1ms, or 0 for 5s`)
+	r.Report = func(error) {}
+	assert.Equal(t, err.Error(), r.Reload().Error())
+}
+
+// The interval is kept, and Reload may be called while Run runs.
+func TestReloaderInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "policies.json")
+		var mu sync.Mutex
+		reports := 0
+		r := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport),
+			Interval: time.Minute, Report: func(error) {
+				mu.Lock()
+				defer mu.Unlock()
+				reports++
+			}}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		done := make(chan error)
+		go func() { done <- r.Run(ctx) }()
+		synctest.Wait()
+		count := func() int { mu.Lock(); defer mu.Unlock(); return reports }
+		require.Equal(t, 1, count(), "the file is missing")
+		require.NoError(t, os.WriteFile(path, []byte(attemptsFile(2)), 0o600))
+		time.Sleep(time.Minute - 1)
+		assert.Equal(t, 1, count())
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		assert.Equal(t, 2, count())
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() { assert.NoError(t, r.Reload()) })
+		}
+		wg.Wait()
+		assert.NoError(t, <-done)
+		assert.Equal(t, 2, count())
+	})
+}
