@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -106,16 +106,16 @@ func newAPIGet(t testing.TB) *http.Request {
 
 // A success allocates nothing, with every feature on.
 func TestSuccessAllocatesNothing(t *testing.T) {
-	if testutil.RaceEnabled {
+	if contract.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: time.Minute})
 	for name, req := range map[string]*http.Request{
 		"GET":             newAPIGet(t),
-		"GET, other host": testutil.Request(t, "GET", "http://www.example.org/", ""),
-		"GET, wildcard": testutil.Request(t, "GET",
+		"GET, other host": contract.Request(t, "GET", "http://www.example.org/", ""),
+		"GET, wildcard": contract.Request(t, "GET",
 			"http://a.b.cdn.example.com:8080/", ""),
-		"GET, IPv6":             testutil.Request(t, "GET", "http://[::1]:8080/", ""),
+		"GET, IPv6":             contract.Request(t, "GET", "http://[::1]:8080/", ""),
 		"GET, context's policy": newAPIGet(t).WithContext(ctx),
 		"keyed POST":            newKeyedPost(t),
 		"keyed POST to a path":  toFiles(newKeyedPost(t)),
@@ -123,12 +123,12 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			base := &instant{ok: newInstant().ok}
 			cfg := fullConfig(
-				testutil.BaseFunc(
+				contract.BaseFunc(
 					func(*http.Request) (*http.Response, error) { return base.ok, nil }))
 			// Without an observer, most of these requests are plain.
 			for _, observe := range []func(context.Context, httpretry.Event){cfg.Observe, nil} {
 				cfg.Observe = observe
-				transport := testutil.Unchecked(t, cfg)
+				transport := contract.Unchecked(t, cfg)
 				assert.Zero(t, testing.AllocsPerRun(1000, func() {
 					if _, err := transport.RoundTrip(req); err != nil {
 						t.Error(err)
@@ -147,7 +147,7 @@ func (*drainable) Close() error             { return nil }
 
 // The allocations of an attempt that is a copy of the request are bounded.
 func TestAllocations(t *testing.T) {
-	if testutil.RaceEnabled {
+	if contract.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	ok := newInstant().ok
@@ -164,13 +164,13 @@ func TestAllocations(t *testing.T) {
 		// A body that is not known to be in memory is drained in a goroutine.
 		{"one retry, drained",
 			&flaky{instant: newInstant(), unread: &drainable{}}, newAPIGet(t), 16},
-		{"keyless POST", testutil.BaseFunc(
+		{"keyless POST", contract.BaseFunc(
 			func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			policy := httpretry.Policy{
 				Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
-			transport := testutil.Unchecked(t, httpretry.Config{Base: tt.base, Policy: policy})
+			transport := contract.Unchecked(t, httpretry.Config{Base: tt.base, Policy: policy})
 			allocs := testing.AllocsPerRun(1000, func() {
 				if _, err := transport.RoundTrip(tt.req); err != nil {
 					t.Error(err)
@@ -184,7 +184,7 @@ func TestAllocations(t *testing.T) {
 // The record of a stream is made of memory that earlier records have used. So a
 // stream costs a few KiB, however it is read.
 func TestStreamAllocatesLittle(t *testing.T) {
-	if testutil.RaceEnabled {
+	if contract.RaceEnabled {
 		t.Skip("the race detector allocates, and a pool loses values")
 	}
 	const requests, size = 200, 64 << 10
@@ -207,7 +207,7 @@ func TestStreamAllocatesLittle(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			buf := make([]byte, tt.read)
 			ok := newInstant().ok
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, buf)
 				_ = req.Body.Close()
 				if err == nil && tt.fails {
@@ -215,9 +215,9 @@ func TestStreamAllocatesLittle(t *testing.T) {
 				}
 				return ok, err
 			})
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.MaxAttempts = 2
-			transport := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 			// The garbage collector removes pieces that were not used for long.
 			percent := debug.SetGCPercent(-1)
 			defer debug.SetGCPercent(percent)
@@ -226,8 +226,8 @@ func TestStreamAllocatesLittle(t *testing.T) {
 				if i == requests {
 					runtime.ReadMemStats(&before)
 				}
-				body := io.NopCloser(io.LimitReader(testutil.Zeros{}, tt.size))
-				_, err := transport.RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", body))
+				body := io.NopCloser(io.LimitReader(contract.Zeros{}, tt.size))
+				_, err := transport.RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body))
 				assert.Equal(t, tt.fails, err != nil)
 			}
 			runtime.ReadMemStats(&after)
@@ -245,7 +245,7 @@ func benchmarkAgainst(
 	for _, c := range []struct {
 		name string
 		rt   http.RoundTripper
-	}{{"base", base}, {"httpretry", testutil.Unchecked(b, cfg)}} {
+	}{{"base", base}, {"httpretry", contract.Unchecked(b, cfg)}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -261,7 +261,7 @@ func benchmarkAgainst(
 
 func BenchmarkSuccess(b *testing.B) {
 	ok := newInstant().ok
-	empty := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	empty := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		ok.Request = req
 		return ok, nil
 	})
@@ -293,7 +293,7 @@ func BenchmarkSuccess(b *testing.B) {
 func BenchmarkBody(b *testing.B) {
 	data := make([]byte, 1<<20)
 	stream := func(size int64) func() io.Reader {
-		return func() io.Reader { return io.LimitReader(testutil.Zeros{}, size) }
+		return func() io.Reader { return io.LimitReader(contract.Zeros{}, size) }
 	}
 	for _, c := range []struct {
 		name string
@@ -352,11 +352,11 @@ func BenchmarkOneRetry(b *testing.B) {
 	}{
 		{"GET/naive", newAPIGet(b), naive{&flaky{instant: newInstant()}}},
 		{"GET/httpretry", newAPIGet(b),
-			testutil.Unchecked(b,
+			contract.Unchecked(b,
 				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
 		{"KeyedPOST/naive", newKeyedPost(b), naive{&flaky{instant: newInstant()}}},
 		{"KeyedPOST/httpretry", newKeyedPost(b),
-			testutil.Unchecked(b,
+			contract.Unchecked(b,
 				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -378,11 +378,11 @@ func BenchmarkOneRetry(b *testing.B) {
 
 func BenchmarkParallel(b *testing.B) {
 	ok := newInstant().ok
-	base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })
+	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })
 	for _, c := range []struct {
 		name string
 		rt   http.RoundTripper
-	}{{"base", base}, {"httpretry", testutil.Unchecked(b, fullConfig(base))}} {
+	}{{"base", base}, {"httpretry", contract.Unchecked(b, fullConfig(base))}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
@@ -404,12 +404,12 @@ func BenchmarkLoopback(b *testing.B) {
 	for name, wrap := range map[string]func(base http.RoundTripper) http.RoundTripper{
 		"naive": func(base http.RoundTripper) http.RoundTripper { return naive{base} },
 		"httpretry": func(base http.RoundTripper) http.RoundTripper {
-			return testutil.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
+			return contract.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			var n atomic.Int64
-			srv := testutil.NewServer(b, func(w http.ResponseWriter, _ *http.Request) {
+			srv := contract.NewServer(b, func(w http.ResponseWriter, _ *http.Request) {
 				if n.Add(1)%10 == 0 {
 					w.WriteHeader(http.StatusServiceUnavailable)
 				}
@@ -423,7 +423,7 @@ func BenchmarkLoopback(b *testing.B) {
 			b.SetParallelism(32)
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					resp, err := rt.RoundTrip(testutil.Request(b, "GET", srv.URL, ""))
+					resp, err := rt.RoundTrip(contract.Request(b, "GET", srv.URL, ""))
 					if err != nil {
 						b.Error(err)
 						continue

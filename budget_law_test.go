@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // A setting is a HostBudget in whole numbers.
@@ -179,7 +179,7 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 		time.Sleep(s.pause(r))
 		now := time.Since(begin)
 		byRatio, byBurst := m.left(now)
-		require.EqualValues(t, byRatio+byBurst, testutil.Balance(b, budgetOrigin), "at %v", now)
+		require.EqualValues(t, byRatio+byBurst, contract.Balance(b, budgetOrigin), "at %v", now)
 		switch r.IntN(3) {
 		case 0:
 			for range r.IntN(30) {
@@ -199,7 +199,7 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 			}
 		}
 		byRatio, byBurst = m.left(now)
-		require.EqualValues(t, byRatio+byBurst, testutil.Balance(b, budgetOrigin), "at %v", now)
+		require.EqualValues(t, byRatio+byBurst, contract.Balance(b, budgetOrigin), "at %v", now)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 const (
@@ -75,9 +75,9 @@ func TestHostBudgetRatioIsExact(t *testing.T) {
 				b := httpretry.HostBudget{Ratio: c.ratio, Burst: -1}
 				require.NoError(t, b.Validate())
 				deposit(&b, budgetOrigin, c.successes)
-				assert.Equal(t, c.want, testutil.Balance(&b, budgetOrigin))
+				assert.Equal(t, c.want, contract.Balance(&b, budgetOrigin))
 				assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, c.want+1))
-				assert.Zero(t, testutil.Balance(&b, budgetOrigin))
+				assert.Zero(t, contract.Balance(&b, budgetOrigin))
 			})
 		})
 	}
@@ -112,7 +112,7 @@ func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
 			if want.Cmp(big.NewInt(math.MaxInt-1_000_000)) > 0 {
 				want.SetInt64(math.MaxInt - 1_000_000)
 			}
-			require.Equal(t, want.Int64(), int64(testutil.Balance(&b, budgetOrigin)),
+			require.Equal(t, want.Int64(), int64(contract.Balance(&b, budgetOrigin)),
 				"%d/%d of %d",
 				num, den, successes)
 		}
@@ -132,7 +132,7 @@ func TestHostBudgetRatioIsCloseForAnyFloat(t *testing.T) {
 			b := httpretry.HostBudget{Ratio: min(ratio, 1e6), Burst: -1}
 			httpretry.DepositMany(&b, budgetOrigin, successes)
 			want := min(b.Ratio*successes, math.MaxInt-1_000_000)
-			require.InDelta(t, want, testutil.Balance(&b, budgetOrigin), 1+want*0x1p-51,
+			require.InDelta(t, want, contract.Balance(&b, budgetOrigin), 1+want*0x1p-51,
 				"%v", b.Ratio)
 		}
 	})
@@ -145,7 +145,7 @@ func TestHostBudgetDoesNotWrapAround(t *testing.T) {
 		last := 0
 		for shift := range 64 {
 			httpretry.DepositMany(&b, budgetOrigin, 1<<shift) // 2⁶⁴−1 in the end
-			balance := testutil.Balance(&b, budgetOrigin)
+			balance := contract.Balance(&b, budgetOrigin)
 			require.GreaterOrEqual(t, balance, last, "ratio %v, shift %d", ratio, shift)
 			require.Equal(t, balance > 0, b.Withdraw(t.Context(), budgetOrigin))
 			last = max(balance-1, 0)
@@ -161,14 +161,14 @@ func TestHostBudgetDefaults(t *testing.T) {
 		var b httpretry.HostBudget
 		assert.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 10), "the burst")
 		deposit(&b, budgetOrigin, 59)
-		assert.Zero(t, testutil.Balance(&b, budgetOrigin), "the retries of the burst count")
+		assert.Zero(t, contract.Balance(&b, budgetOrigin), "the retries of the burst count")
 		b.Deposit(budgetOrigin, false)
-		assert.Equal(t, 1, testutil.Balance(&b, budgetOrigin), "6 of 60")
+		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin), "6 of 60")
 		time.Sleep(9 * time.Second)
-		assert.Equal(t, 1+4, testutil.Balance(&b, budgetOrigin),
+		assert.Equal(t, 1+4, contract.Balance(&b, budgetOrigin),
 			"and the tokens that the burst has gained")
 		time.Sleep(time.Second)
-		assert.Equal(t, 5, testutil.Balance(&b, budgetOrigin), "the burst alone, in a new window")
+		assert.Equal(t, 5, contract.Balance(&b, budgetOrigin), "the burst alone, in a new window")
 	})
 }
 
@@ -177,12 +177,12 @@ func TestHostBudgetBurstIsSpentOnlyWhenTheRatioRefuses(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.5, Burst: 2}
 		deposit(&b, budgetOrigin, 8)
 		for left := 6; left > 2; left-- {
-			require.Equal(t, left, testutil.Balance(&b, budgetOrigin))
+			require.Equal(t, left, contract.Balance(&b, budgetOrigin))
 			require.True(t, b.Withdraw(t.Context(), budgetOrigin))
 		}
 		time.Sleep(10 * time.Second) // nothing is gained, because the host fails
 		assert.Equal(t, 2, withdrawals(t, &b, budgetOrigin, 5))
-		assert.Zero(t, testutil.Balance(&b, budgetOrigin))
+		assert.Zero(t, contract.Balance(&b, budgetOrigin))
 	})
 }
 
@@ -209,7 +209,7 @@ func TestHostBudgetBurstRefills(t *testing.T) {
 				require.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 4))
 				b.Deposit(budgetOrigin, false)
 				time.Sleep(c.wait)
-				assert.Equal(t, c.want, testutil.Balance(&b, budgetOrigin))
+				assert.Equal(t, c.want, contract.Balance(&b, budgetOrigin))
 				assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, 4))
 			})
 		})
@@ -225,10 +225,10 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 
 		b.Deposit(budgetOrigin, false)
 		time.Sleep(500 * time.Millisecond)
-		assert.Equal(t, 2, testutil.Balance(&b, budgetOrigin), "half a window after a success")
+		assert.Equal(t, 2, contract.Balance(&b, budgetOrigin), "half a window after a success")
 		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 1))
 		time.Sleep(time.Hour)
-		assert.Equal(t, 1, testutil.Balance(&b, budgetOrigin), "after another failure")
+		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin), "after another failure")
 
 		for range 9 { // the gains between failures add up
 			b.Deposit(budgetOrigin, false)
@@ -237,7 +237,7 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 			b.Refund(budgetOrigin)
 			time.Sleep(time.Hour)
 		}
-		assert.Equal(t, 2, testutil.Balance(&b, budgetOrigin), "1 and 4 * 0.45")
+		assert.Equal(t, 2, contract.Balance(&b, budgetOrigin), "1 and 4 * 0.45")
 	})
 }
 
@@ -248,7 +248,7 @@ func TestHostBudgetRefusedWithdrawalShowsAFailure(t *testing.T) {
 		b.Deposit(budgetOrigin, false)
 		require.False(t, b.Withdraw(t.Context(), budgetOrigin))
 		time.Sleep(time.Hour)
-		assert.Zero(t, testutil.Balance(&b, budgetOrigin))
+		assert.Zero(t, contract.Balance(&b, budgetOrigin))
 	})
 }
 
@@ -329,7 +329,7 @@ func TestHostBudgetRefund(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := &httpretry.HostBudget{Ratio: 1, Burst: c.burst}
 				c.play(t, b)
-				assert.Equal(t, c.want, testutil.Balance(b, budgetOrigin))
+				assert.Equal(t, c.want, contract.Balance(b, budgetOrigin))
 				assert.Equal(t, c.want, withdrawals(t, b, budgetOrigin, c.want+1))
 			})
 		})
@@ -373,7 +373,7 @@ func TestHostBudgetOfRetriesThatSucceed(t *testing.T) {
 			for range 3 {
 				b.Deposit(budgetOrigin, true)
 			}
-			assert.Equal(t, want, testutil.Balance(&b, budgetOrigin))
+			assert.Equal(t, want, contract.Balance(&b, budgetOrigin))
 		})
 	}
 }
@@ -415,7 +415,7 @@ func TestHostBudgetWindowExpires(t *testing.T) {
 				time.Sleep(c.first)
 				deposit(&b, budgetOrigin, 10)
 				// from here on their time is known
-				require.Equal(t, 10, testutil.Balance(&b, budgetOrigin))
+				require.Equal(t, 10, contract.Balance(&b, budgetOrigin))
 				time.Sleep(c.wait)
 				assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, 11))
 			})
@@ -437,7 +437,7 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 		assert.Equal(t, 1000, retries)
 
 		deposit(&b, budgetOrigin, 5)
-		require.Equal(t, 5, testutil.Balance(&b, budgetOrigin))
+		require.Equal(t, 5, contract.Balance(&b, budgetOrigin))
 		time.Sleep(500 * time.Millisecond)
 		require.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 6))
 		time.Sleep(500 * time.Millisecond)
@@ -458,7 +458,7 @@ func TestHostBudgetSuccessesOfUnknownAgeDoNotCountForTooLong(t *testing.T) {
 		for range 100 {
 			deposit(&b, budgetOrigin, 99)
 			time.Sleep(10 * time.Second)
-			require.Zero(t, testutil.Balance(&b, budgetOrigin))
+			require.Zero(t, contract.Balance(&b, budgetOrigin))
 		}
 	})
 }
@@ -472,7 +472,7 @@ func TestHostBudgetCountsFewSuccessesAtTheirTime(t *testing.T) {
 			b.Deposit(budgetOrigin, false)
 			time.Sleep(time.Second)
 		}
-		assert.Equal(t, 9, testutil.Balance(&b, budgetOrigin),
+		assert.Equal(t, 9, contract.Balance(&b, budgetOrigin),
 			"a step has passed since the last one")
 	})
 }
@@ -522,7 +522,7 @@ func TestHostBudgetLosesNoDepositUnderConcurrency(t *testing.T) {
 			wg.Go(func() { retries.Add(int64(withdrawals(t, &b, budgetOrigin, 300))) })
 			wg.Go(func() {
 				for range 100 {
-					assert.GreaterOrEqual(t, testutil.Balance(&b, budgetOrigin), 0)
+					assert.GreaterOrEqual(t, contract.Balance(&b, budgetOrigin), 0)
 				}
 			})
 		}
@@ -551,7 +551,7 @@ func TestHostBudgetKeepsHostsApart(t *testing.T) {
 		deposit(&b, otherOrigin, 100)
 		assert.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 20), "others' successes do not count")
 		assert.Equal(t, 15, withdrawals(t, &b, otherOrigin, 20), "others' retries do not count")
-		assert.Equal(t, 5, testutil.Balance(&b, ""))
+		assert.Equal(t, 5, contract.Balance(&b, ""))
 	})
 }
 
@@ -565,18 +565,18 @@ func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 		}
 		for _, h := range hosts[:1024] {
 			// and this is no use of them
-			require.Zero(t, testutil.Balance(&b, h), "1024 hosts are remembered")
+			require.Zero(t, contract.Balance(&b, h), "1024 hosts are remembered")
 		}
 		b.Deposit(hosts[0], false) // but this is
 		for _, h := range hosts[1024:] {
 			b.Deposit(h, false)
 		}
-		assert.Zero(t, testutil.Balance(&b, hosts[0]))
-		assert.Zero(t, testutil.Balance(&b, hosts[1023]))
-		assert.Equal(t, 1, testutil.Balance(&b, hosts[1]), "it starts afresh")
+		assert.Zero(t, contract.Balance(&b, hosts[0]))
+		assert.Zero(t, contract.Balance(&b, hosts[1023]))
+		assert.Equal(t, 1, contract.Balance(&b, hosts[1]), "it starts afresh")
 		assert.True(t, b.Withdraw(t.Context(), hosts[1]))
 		b.Refund(hosts[2]) // forgotten, too, so that there is no charge
-		assert.Equal(t, 1, testutil.Balance(&b, hosts[2]))
+		assert.Equal(t, 1, contract.Balance(&b, hosts[2]))
 	})
 }
 
@@ -590,11 +590,11 @@ func TestHostBudgetGetsTheSuccessesOfTransports(t *testing.T) {
 		}
 		shared, other := newBudget(), newBudget()
 		cfg := httpretry.Config{Base: answering(200), Policy: httpretry.Policy{Budget: shared}}
-		first, second := testutil.New(t, cfg), testutil.New(t, cfg)
+		first, second := contract.New(t, cfg), contract.New(t, cfg)
 		send := func(transport http.RoundTripper, ctx context.Context, url string) {
-			resp, err := transport.RoundTrip(testutil.Request(t, "GET", url, "").WithContext(ctx))
+			resp, err := transport.RoundTrip(contract.Request(t, "GET", url, "").WithContext(ctx))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 		}
 		const url = "http://a.test/"
 		withOther := httpretry.WithPolicy(t.Context(), httpretry.Policy{Budget: other})
@@ -606,22 +606,22 @@ func TestHostBudgetGetsTheSuccessesOfTransports(t *testing.T) {
 			send(second, withOther, url)
 			send(second, withShared, url)
 		}
-		assert.Equal(t, 8, testutil.Balance(shared, "http://a.test"))
-		assert.Equal(t, 2, testutil.Balance(other, "http://a.test"))
+		assert.Equal(t, 8, contract.Balance(shared, "http://a.test"))
+		assert.Equal(t, 2, contract.Balance(other, "http://a.test"))
 
 		for _, host := range hostNames(1024) {
 			shared.Deposit(host, false)
 		}
-		require.Zero(t, testutil.Balance(shared, "http://a.test"), "evicted")
+		require.Zero(t, contract.Balance(shared, "http://a.test"), "evicted")
 		send(first, t.Context(), url)
 		send(second, t.Context(), url)
 		send(first, t.Context(), url)
-		assert.Equal(t, 3, testutil.Balance(shared, "http://a.test"))
+		assert.Equal(t, 3, contract.Balance(shared, "http://a.test"))
 	})
 }
 
 // answering returns a base that may be used concurrently.
-func answering(status int) testutil.BaseFunc {
+func answering(status int) contract.BaseFunc {
 	return func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 	}
@@ -630,7 +630,7 @@ func answering(status int) testutil.BaseFunc {
 // Hosts may be evicted at any time.
 // contextBudget records the contexts of withdrawals.
 type contextBudget struct {
-	testutil.Ledger
+	contract.Ledger
 	got []context.Context
 }
 
@@ -643,14 +643,14 @@ func (b *contextBudget) Withdraw(ctx context.Context, origin string) bool {
 // not of an attempt.
 func TestWithdrawGetsTheRequestsContext(t *testing.T) {
 	budget := new(contextBudget)
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout, policy.Budget = time.Hour, budget
 	type key struct{}
 	ctx := context.WithValue(t.Context(), key{}, "value")
-	resp, err := testutil.New(t, httpretry.Config{Base: answering(503), Policy: policy}).
+	resp, err := contract.New(t, httpretry.Config{Base: answering(503), Policy: policy}).
 		RoundTrip(newGet(t).WithContext(ctx))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Equal(t, []context.Context{ctx, ctx, ctx, ctx}, budget.got)
 }
 
@@ -662,13 +662,13 @@ func TestHostBudgetSharedByTransports(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for range 2 {
-		transport := testutil.Unchecked(t, cfg)
+		transport := contract.Unchecked(t, cfg)
 		for range 2 {
 			wg.Go(func() {
 				for i, host := range hostNames(3000) {
 					for _, h := range []string{host, fmt.Sprintf("often-%d.test", i%3)} {
 						_, err := transport.RoundTrip(
-							testutil.Request(t, "GET", "http://"+h+"/", ""))
+							contract.Request(t, "GET", "http://"+h+"/", ""))
 						assert.NoError(t, err)
 					}
 				}
@@ -677,7 +677,7 @@ func TestHostBudgetSharedByTransports(t *testing.T) {
 	}
 	wg.Wait()
 	for i := range 3 {
-		assert.Equal(t, 4*1000, testutil.Balance(budget, fmt.Sprintf("http://often-%d.test", i)),
+		assert.Equal(t, 4*1000, contract.Balance(budget, fmt.Sprintf("http://often-%d.test", i)),
 			"never evicted, and no success is lost")
 	}
 }
@@ -686,12 +686,12 @@ func TestHostBudgetSharedByTransports(t *testing.T) {
 // in any spelling, and not its host alone.
 func TestBalanceOfAnOrigin(t *testing.T) {
 	b := httpretry.HostBudget{Burst: 3, Window: time.Hour}
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.Budget = &b
-	resp, err := testutil.New(t, httpretry.Config{Base: testutil.Play(s503), Policy: policy}).
-		RoundTrip(testutil.Request(t, "GET", "HTTP://A.test.:080/path?query", ""))
+	resp, err := contract.New(t, httpretry.Config{Base: contract.Play(s503), Policy: policy}).
+		RoundTrip(contract.Request(t, "GET", "HTTP://A.test.:080/path?query", ""))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	for raw, isKnown := range map[string]bool{
 		"http://a.test":           true,
 		"HTTP://A.TEST.:80/other": true,
@@ -731,10 +731,10 @@ func TestHostBudgetBalanceLeavesNoTrace(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 5}
 		require.True(t, b.Withdraw(t.Context(), budgetOrigin))
 		for _, h := range hostNames(2000) {
-			require.Equal(t, 5, testutil.Balance(&b, h), "the balance of a new host")
+			require.Equal(t, 5, contract.Balance(&b, h), "the balance of a new host")
 		}
-		assert.Equal(t, 4, testutil.Balance(&b, budgetOrigin), "remembered")
-		assert.Equal(t, 4, testutil.Balance(&b, budgetOrigin), "and not spent")
+		assert.Equal(t, 4, contract.Balance(&b, budgetOrigin), "remembered")
+		assert.Equal(t, 4, contract.Balance(&b, budgetOrigin), "and not spent")
 	})
 }
 
@@ -752,19 +752,19 @@ func TestHostBudgetSurvivesAClockThatGoesBack(t *testing.T) {
 	b := httpretry.HostBudget{Ratio: 0.1, Burst: 1}
 	synctest.Test(t, func(t *testing.T) {
 		deposit(&b, budgetOrigin, 100)
-		require.Equal(t, 11, testutil.Balance(&b, budgetOrigin))
+		require.Equal(t, 11, contract.Balance(&b, budgetOrigin))
 		time.Sleep(5 * time.Second)
 		require.Equal(t, 11, withdrawals(t, &b, budgetOrigin, 20))
 	})
 	synctest.Test(t, func(t *testing.T) {
-		assert.Zero(t, testutil.Balance(&b, budgetOrigin), "nothing gained")
+		assert.Zero(t, contract.Balance(&b, budgetOrigin), "nothing gained")
 		deposit(&b, budgetOrigin, 20)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 10), "12 of 120, nothing lost")
 		time.Sleep(5 * time.Second)
 		b.Deposit(budgetOrigin, false)
-		assert.Zero(t, testutil.Balance(&b, budgetOrigin), "no time has passed yet")
+		assert.Zero(t, contract.Balance(&b, budgetOrigin), "no time has passed yet")
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, 1, testutil.Balance(&b, budgetOrigin), "now it has")
+		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin), "now it has")
 	})
 }
 
@@ -804,10 +804,10 @@ func TestHostBudgetValidate(t *testing.T) {
 		}
 		require.EqualError(t, c.budget.Validate(), c.want)
 		if c.budget != nil { // used all the same
-			assert.Zero(t, testutil.Balance(c.budget, budgetOrigin), "not known")
+			assert.Zero(t, contract.Balance(c.budget, budgetOrigin), "not known")
 			deposit(c.budget, budgetOrigin, 1000)
 			assert.False(t, c.budget.Withdraw(t.Context(), budgetOrigin), c.want)
-			assert.Zero(t, testutil.Balance(c.budget, budgetOrigin), "known")
+			assert.Zero(t, contract.Balance(c.budget, budgetOrigin), "known")
 		}
 	}
 }
@@ -815,11 +815,11 @@ func TestHostBudgetValidate(t *testing.T) {
 func TestHostBudgetBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1_000_000, Window: time.Millisecond}
-		assert.Equal(t, 1_000_000, testutil.Balance(&b, budgetOrigin))
+		assert.Equal(t, 1_000_000, contract.Balance(&b, budgetOrigin))
 		for range 1000 {
 			require.True(t, b.Withdraw(t.Context(), budgetOrigin))
 		}
-		assert.InDelta(t, 999_000, testutil.Balance(&b, budgetOrigin), 1)
+		assert.InDelta(t, 999_000, contract.Balance(&b, budgetOrigin), 1)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		const year = 365 * 24 * time.Hour
@@ -828,7 +828,7 @@ func TestHostBudgetBounds(t *testing.T) {
 		assert.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 5))
 		b.Deposit(budgetOrigin, false)
 		time.Sleep(year - time.Hour)
-		assert.Zero(t, testutil.Balance(&b, budgetOrigin))
+		assert.Zero(t, contract.Balance(&b, budgetOrigin))
 		time.Sleep(time.Hour)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 5))
 		b.Deposit(budgetOrigin, false)
@@ -852,7 +852,7 @@ func TestHostBudgetAllocatesNothingForAKnownHost(t *testing.T) {
 	// allowed by both, then refused
 	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, budgetOrigin) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(budgetOrigin) }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { testutil.Balance(&b, budgetOrigin) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { contract.Balance(&b, budgetOrigin) }))
 }
 
 // Goroutines that use one host. More than there are cores share them.

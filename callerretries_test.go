@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // A caller sends a request that fails, and then another one.
@@ -56,26 +56,26 @@ func TestLogEventsOfACallerThatRetries(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
 				logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: tt.level}))
-				policy := testutil.RetryEvery(time.Millisecond)
+				policy := contract.RetryEvery(time.Millisecond)
 				policy.MaxAttempts = 2
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				var status int
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					return testutil.Play(testutil.Status(status)).RoundTrip(req)
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					return contract.Play(contract.Status(status)).RoundTrip(req)
 				})
-				transport := testutil.New(t, httpretry.Config{
+				transport := contract.New(t, httpretry.Config{
 					Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)})
 				for _, s := range []send{tt.first, tt.second} {
 					ctx := ctx
 					if s.otherCtx {
 						ctx = t.Context()
 					}
-					req := testutil.Request(t, s.method, s.url, "").WithContext(ctx)
+					req := contract.Request(t, s.method, s.url, "").WithContext(ctx)
 					status = s.status
 					resp, err := transport.RoundTrip(req)
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					time.Sleep(tt.wait)
 				}
 				if tt.want == "" {
@@ -97,21 +97,21 @@ func TestLogEventsOfConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(time.Second)
-			return testutil.Play(testutil.Status(503)).RoundTrip(req)
+			return contract.Play(contract.Status(503)).RoundTrip(req)
 		})
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.MaxAttempts = 2
-		transport := testutil.New(t, httpretry.Config{
+		transport := contract.New(t, httpretry.Config{
 			Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)})
 		var wg sync.WaitGroup
 		for i := range 2 {
 			wg.Go(func() {
 				time.Sleep(time.Duration(i) * time.Second / 2)
-				resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+				resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
 				if assert.NoError(t, err) {
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 				}
 			})
 		}

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 const (
@@ -108,14 +108,14 @@ func TestConflictWithPolicysKey(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy, req := testutil.RetryEvery(0),
-				testutil.Request(t, "POST", "http://a.test/", "body")
+			policy, req := contract.RetryEvery(0),
+				contract.Request(t, "POST", "http://a.test/", "body")
 			set(&policy, req)
-			base := testutil.Play(s409, s201)
-			resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+			base := contract.Play(s409, s201)
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(req)
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			assert.Equal(t, 201, resp.StatusCode)
 		})
 	}
@@ -215,19 +215,19 @@ func TestOutcomeString(t *testing.T) {
 
 // An Outcome out of range counts as Final.
 func TestClassifyOutOfRange(t *testing.T) {
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return 7 }
-	base := testutil.Play(s503)
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
+	base := contract.Play(s503)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 1)
 }
 
 // Policy.Classify gets the response. The caller can still read its body
 // afterward.
 func TestClassifySeesTheResponse(t *testing.T) {
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 		assert.NoError(t, err)
 		if bytes.Equal([]byte(resp.Header.Get("X-State")), []byte("warming up")) {
@@ -235,11 +235,11 @@ func TestClassifySeesTheResponse(t *testing.T) {
 		}
 		return httpretry.Classify(req, resp, err)
 	}
-	base := testutil.Play(testutil.Status(200, "X-State", "warming up"), s200)
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(testutil.Request(t, "POST", "http://a.test/", "text"))
+	base := contract.Play(contract.Status(200, "X-State", "warming up"), s200)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
-	assert.Equal(t, "body of 200", testutil.ReadBody(t, resp))
+	assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
 	assert.Len(t, base.Attempts(), 2)
 }
 
@@ -259,10 +259,10 @@ func TestErrorWithOutcome(t *testing.T) {
 		"itself":  func(err error) error { return err },
 		"wrapped": func(err error) error { return fmt.Errorf("layer: %w", err) },
 		"joined with a reset": func(err error) error {
-			return errors.Join(testutil.ErrReset, err)
+			return errors.Join(contract.ErrReset, err)
 		},
 		"joined with a refusal": func(err error) error {
-			return errors.Join(testutil.ErrRefused, err)
+			return errors.Join(contract.ErrRefused, err)
 		},
 		"joined with a cancel": func(err error) error { return errors.Join(context.Canceled, err) },
 	}
@@ -281,10 +281,10 @@ func TestErrorWithOutcome(t *testing.T) {
 				err := wrap(outcomeError{tt.outcome})
 				assert.Equal(t, tt.outcome, httpretry.Classify(nil, nil, err))
 				for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
-					base, events := testutil.Play(testutil.Fails(err)), new(testutil.Record)
-					_, got := testutil.New(t, httpretry.Config{
-						Base: base, Policy: testutil.RetryEvery(0), Observe: events.Observe}).
-						RoundTrip(testutil.Request(t, method, "http://a.test/", "text"))
+					base, events := contract.Play(contract.Fails(err)), new(contract.Record)
+					_, got := contract.New(t, httpretry.Config{
+						Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
+						RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
 					require.ErrorIs(t, got, outcomeError{tt.outcome})
 					assert.Len(t, base.Attempts(), want, method)
 					if method == "POST" {
@@ -302,14 +302,14 @@ func TestWithOutcome(t *testing.T) {
 	wraps := map[string]func(error) error{
 		"itself":              func(err error) error { return err },
 		"wrapped":             func(err error) error { return fmt.Errorf("layer: %w", err) },
-		"joined with a reset": func(err error) error { return errors.Join(testutil.ErrReset, err) },
+		"joined with a reset": func(err error) error { return errors.Join(contract.ErrReset, err) },
 		"with a second Outcome inside": func(err error) error {
 			return fmt.Errorf("layer: %w", errors.Join(err, outcomeError{transient}))
 		},
 	}
 	inner := map[string]error{
-		"reset":   testutil.ErrReset,
-		"refused": testutil.ErrRefused,
+		"reset":   contract.ErrReset,
+		"refused": contract.ErrRefused,
 		"cancel":  context.Canceled,
 		"another": httpretry.WithOutcome(io.EOF, transient),
 	}
@@ -329,10 +329,10 @@ func TestWithOutcome(t *testing.T) {
 					err := wrap(httpretry.WithOutcome(cause, tt.outcome))
 					assert.Equal(t, tt.want, httpretry.Classify(nil, nil, err))
 					for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
-						base, events := testutil.Play(testutil.Fails(err)), new(testutil.Record)
-						_, got := testutil.New(t, httpretry.Config{
-							Base: base, Policy: testutil.RetryEvery(0), Observe: events.Observe}).
-							RoundTrip(testutil.Request(t, method, "http://a.test/", "text"))
+						base, events := contract.Play(contract.Fails(err)), new(contract.Record)
+						_, got := contract.New(t, httpretry.Config{
+							Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
+							RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
 						require.ErrorIs(t, got, cause)
 						assert.Len(t, base.Attempts(), want, method)
 						if method == "POST" {
@@ -348,19 +348,19 @@ func TestWithOutcome(t *testing.T) {
 
 // An error of WithOutcome shows all of the error that it wraps.
 func TestWithOutcomeShowsItsError(t *testing.T) {
-	err := httpretry.WithOutcome(testutil.ErrReset, final)
-	assert.Equal(t, testutil.ErrReset.Error(), err.Error())
-	assert.Same(t, testutil.ErrReset, errors.Unwrap(err))
+	err := httpretry.WithOutcome(contract.ErrReset, final)
+	assert.Equal(t, contract.ErrReset.Error(), err.Error())
+	assert.Same(t, contract.ErrReset, errors.Unwrap(err))
 	op, ok := errors.AsType[*net.OpError](fmt.Errorf("layer: %w", err))
 	assert.True(t, ok)
-	assert.Same(t, testutil.ErrReset, op)
+	assert.Same(t, contract.ErrReset, op)
 
 	for cause, want := range map[error]bool{
-		testutil.ErrReset: false, io.EOF: false,
+		contract.ErrReset: false, io.EOF: false,
 		os.ErrDeadlineExceeded: true, fmt.Errorf("layer: %w", os.ErrDeadlineExceeded): true,
 	} {
-		base := testutil.Play(testutil.Fails(httpretry.WithOutcome(cause, final)))
-		client := &http.Client{Transport: testutil.New(t, httpretry.Config{Base: base})}
+		base := contract.Play(contract.Fails(httpretry.WithOutcome(cause, final)))
+		client := &http.Client{Transport: contract.New(t, httpretry.Config{Base: base})}
 		_, err := client.Do(newGet(t))
 		urlErr, ok := errors.AsType[*url.Error](err)
 		require.True(t, ok)
@@ -382,7 +382,7 @@ func TestClassifyGetsTheRequest(t *testing.T) {
 		err                error
 	}
 	var got []seen
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
 	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 		s := seen{path: req.URL.Path, key: req.Header.Get("Idempotency-Key"),
@@ -393,11 +393,11 @@ func TestClassifyGetsTheRequest(t *testing.T) {
 		got = append(got, s)
 		return httpretry.Classify(req, resp, err)
 	}
-	base := testutil.Play(s409, testutil.Fails(io.EOF), s201)
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(testutil.Request(t, "POST", "http://a.test/orders", "text"))
+	base := contract.Play(s409, contract.Fails(io.EOF), s201)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(contract.Request(t, "POST", "http://a.test/orders", "text"))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Equal(t, []seen{
 		{"/orders", "k", "", 409, nil},
 		{"/orders", "k", "1", 0, io.EOF},
@@ -407,7 +407,7 @@ func TestClassifyGetsTheRequest(t *testing.T) {
 
 // A Classify may decide by the method or the path of the request.
 func TestClassifyByRequest(t *testing.T) {
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
 		if req.URL.Path == "/eventually" && resp != nil && resp.StatusCode == 404 {
 			return httpretry.Transient
@@ -415,11 +415,11 @@ func TestClassifyByRequest(t *testing.T) {
 		return httpretry.Classify(req, resp, err)
 	}
 	for path, want := range map[string]int{"/eventually": 5, "/": 1} {
-		base := testutil.Play(s404)
-		resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(testutil.Request(t, "GET", "http://a.test"+path, ""))
+		base := contract.Play(s404)
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(contract.Request(t, "GET", "http://a.test"+path, ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.Len(t, base.Attempts(), want, path)
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // A request of WithoutRetries is sent once, whatever its outcome, and keeps the
 // rest of its host's policy.
 func TestWithoutRetries(t *testing.T) {
-	for name, step := range map[string]testutil.Step{
+	for name, step := range map[string]contract.Step{
 		"503":     s503,
 		"425":     s425,
 		"reset":   reset,
@@ -30,12 +30,12 @@ func TestWithoutRetries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base, events := testutil.Play(step), new(testutil.Record)
-				policy := testutil.RetryEvery(time.Second)
+				base, events := contract.Play(step), new(contract.Record)
+				policy := contract.RetryEvery(time.Second)
 				policy.AttemptTimeout = time.Minute
 				policy.IdempotencyHeader = "X-Key"
 				policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
-				transport := testutil.New(t, httpretry.Config{
+				transport := contract.New(t, httpretry.Config{
 					Base:     base,
 					Policy:   httpretry.Policy{MaxAttempts: 9},
 					Policies: map[string]httpretry.Policy{"a.test": policy},
@@ -44,13 +44,13 @@ func TestWithoutRetries(t *testing.T) {
 				ctx := httpretry.WithoutRetries(t.Context())
 				start := time.Now()
 				resp, err := transport.RoundTrip(
-					testutil.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+					contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				if step.Status == 0 || step.Takes > 0 {
 					require.Error(t, err)
 				} else {
 					require.NoError(t, err)
 					assert.Equal(t, fmt.Sprintf("body of %d", step.Status),
-						testutil.ReadBody(t, resp))
+						contract.ReadBody(t, resp))
 				}
 				assert.Equal(t, min(step.Takes, time.Minute), time.Since(start),
 					"the policy's timeout")
@@ -66,7 +66,7 @@ func TestWithoutRetries(t *testing.T) {
 // WithoutRetries, WithPolicy and WithIdempotent can be combined in any order.
 // None of them changes a context that it was derived from.
 func TestContextsCombine(t *testing.T) {
-	three := testutil.RetryEvery(0)
+	three := contract.RetryEvery(0)
 	three.MaxAttempts = 3
 	withPolicy := func(ctx context.Context) context.Context {
 		return httpretry.WithPolicy(ctx, three)
@@ -121,13 +121,13 @@ func TestContextsCombine(t *testing.T) {
 				ctxs = append(ctxs, derive(ctxs[len(ctxs)-1]))
 			}
 			send := func(ctx context.Context) int {
-				base := testutil.Play(s503)
-				resp, err := testutil.New(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+				base := contract.Play(s503)
+				resp, err := contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 					RoundTrip(
-						testutil.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+						contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				return len(base.Attempts())
 			}
 			assert.Equal(t, tt.attempts, send(ctxs[len(ctxs)-1]))
@@ -141,15 +141,15 @@ func TestContextsCombine(t *testing.T) {
 // is a request of its own.
 func TestWithPolicyFunc(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		moved := testutil.Status(307, "Location", "http://b.test/")
-		base := testutil.Play(testutil.Step{Takes: time.Hour}, s503, s503, moved, s503)
+		moved := contract.Status(307, "Location", "http://b.test/")
+		base := contract.Play(contract.Step{Takes: time.Hour}, s503, s503, moved, s503)
 		policy := httpretry.Policy{
 			Backoff:           strategies.Constant{},
 			AttemptTimeout:    time.Minute,
 			IdempotencyHeader: "x-key",
 			NewIdempotencyKey: func(*http.Request) string { return "k" },
 		}
-		client := &http.Client{Transport: testutil.New(t, httpretry.Config{
+		client := &http.Client{Transport: contract.New(t, httpretry.Config{
 			Base:     base,
 			Policy:   httpretry.Policy{Backoff: strategies.Constant{}},
 			Policies: map[string]httpretry.Policy{"a.test": policy},
@@ -162,10 +162,10 @@ func TestWithPolicyFunc(t *testing.T) {
 		})
 		start := time.Now()
 		resp, err := client.Do(
-			testutil.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+			contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 		require.NoError(t, err)
 		// The POST to b.test has no key, so its 503 is not retried.
-		assert.Equal(t, "body of 503", testutil.ReadBody(t, resp))
+		assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
 		assert.Equal(t, time.Minute, time.Since(start), "a.test's timeout")
 		var sent []string
 		for _, attempt := range base.Attempts() {
@@ -184,13 +184,13 @@ func TestWithPolicyFunc(t *testing.T) {
 // A request whose context has a WithPolicyFunc is never sent as a plain one.
 func TestWithPolicyFuncOfAPlainRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := testutil.Play(testutil.Step{Status: 200, Takes: time.Hour})
+		base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
 		ctx := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
 			p.AttemptTimeout, p.MaxAttempts = time.Minute, 1
 			return p
 		})
 		start := time.Now()
-		_, err := testutil.New(t, httpretry.Config{Base: base}).
+		_, err := contract.New(t, httpretry.Config{Base: base}).
 			RoundTrip(newGet(t).WithContext(ctx))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, time.Minute, time.Since(start))
@@ -206,8 +206,8 @@ func TestWithPolicyFuncKeepsTheBudget(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			policy := httpretry.Policy{
 				MaxAttempts: 2, Backoff: strategies.Constant{}, Budget: budget}
-			base := testutil.Play(s503)
-			transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+			base := contract.Play(s503)
+			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 			three := func(p httpretry.Policy) httpretry.Policy {
 				p.MaxAttempts = 3
 				return p
@@ -217,7 +217,7 @@ func TestWithPolicyFuncKeepsTheBudget(t *testing.T) {
 				before := len(base.Attempts())
 				resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				return len(base.Attempts()) - before
 			}
 			// The Burst of the budget allows five retries.
@@ -259,13 +259,13 @@ func TestInvalidPolicyOfWithPolicyFunc(t *testing.T) {
 				`Config.AttemptHeader`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base := testutil.Play(s200)
-			body := testutil.Counted("text")
-			req := testutil.Streamed(t, "PUT", "http://a.test/", body).WithContext(tt.ctx)
-			resp, err := testutil.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+			base := contract.Play(s200)
+			body := contract.Counted("text")
+			req := contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(tt.ctx)
+			resp, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 			if tt.want == "" {
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				return
 			}
 			require.EqualError(t, err, "httpretry: not sent: "+tt.want)
@@ -282,13 +282,13 @@ func TestNilPolicyFunc(t *testing.T) {
 
 // If the function panics, the request's body is closed.
 func TestPolicyFuncPanics(t *testing.T) {
-	body := testutil.Counted("text")
+	body := contract.Counted("text")
 	ctx := httpretry.WithPolicyFunc(t.Context(),
 		func(httpretry.Policy) httpretry.Policy { panic("boom") })
-	transport := testutil.Unchecked(t, httpretry.Config{Base: testutil.Play(s200)})
+	transport := contract.Unchecked(t, httpretry.Config{Base: contract.Play(s200)})
 	assert.PanicsWithValue(t, "boom", func() {
 		_, _ = transport.RoundTrip(
-			testutil.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
+			contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
 	})
 	assert.Equal(t, 1, body.Closes())
 }
@@ -296,8 +296,8 @@ func TestPolicyFuncPanics(t *testing.T) {
 // Requests may share a context with a function, and contexts that were derived
 // from it with others.
 func TestPolicyFuncsOfConcurrentRequests(t *testing.T) {
-	transport := testutil.New(t, httpretry.Config{
-		Base: testutil.Scripts{}, Policy: testutil.RetryEvery(0)})
+	transport := contract.New(t, httpretry.Config{
+		Base: contract.Scripts{}, Policy: contract.RetryEvery(0)})
 	shared := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
 		p.MaxAttempts++
 		return p
@@ -310,7 +310,7 @@ func TestPolicyFuncsOfConcurrentRequests(t *testing.T) {
 				return p
 			})
 			for want, ctx := range map[int]context.Context{6: shared, 7 + n: ctx} {
-				script := testutil.Play(s503)
+				script := contract.Play(s503)
 				resp, err := transport.RoundTrip(script.For(newGet(t).WithContext(ctx)))
 				if assert.NoError(t, err) {
 					assert.NoError(t, resp.Body.Close())
@@ -333,7 +333,7 @@ func TestWithPolicyFuncResumes(t *testing.T) {
 	o := newOrigin(1000, 10, 10)
 	policy := resuming()
 	policy.Resume = false
-	resp, err := testutil.New(t, httpretry.Config{Base: o, Policy: policy}).
+	resp, err := contract.New(t, httpretry.Config{Base: o, Policy: policy}).
 		RoundTrip(newGet(t).WithContext(ctx))
 	require.NoError(t, err)
 	_, err = readAll(t, o, resp)
@@ -377,20 +377,20 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/body %q", name, body), func(t *testing.T) {
 				tt.in(t.Context(), func(ctx context.Context) {
 					var attempt context.Context
-					script := testutil.Play(testutil.Status(503, "X-Should-Retry", "false"))
-					base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					script := contract.Play(contract.Status(503, "X-Should-Retry", "false"))
+					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						attempt = context.WithoutCancel(req.Context())
 						return script.RoundTrip(req)
 					})
-					req := testutil.Request(t, "PUT", "http://a.test/", "").WithContext(ctx)
+					req := contract.Request(t, "PUT", "http://a.test/", "").WithContext(ctx)
 					if body != "" {
-						req.Body = testutil.Counted(body)
+						req.Body = contract.Counted(body)
 					}
 					// With an attempt header, Middleware causes a copy.
-					resp, err := testutil.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).
+					resp, err := contract.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).
 						RoundTrip(req)
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					for place, ctx := range map[string]context.Context{
 						"attempt": attempt, "response": resp.Request.Context()} {
 						call := outboundCall{
@@ -407,7 +407,7 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 // WithIdempotent also applies to requests that a layer in Base sends in the
 // context of an attempt. They need no key.
 func TestWithIdempotentCoversLayers(t *testing.T) {
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
 	for name, tt := range map[string]struct {
 		ctx  context.Context
@@ -417,21 +417,21 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 		"unmarked": {t.Context(), []string{"k"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tokens := testutil.Play(s200)
-			inner := testutil.New(t, httpretry.Config{Base: tokens, Policy: policy})
-			script := testutil.Play(s503, s200)
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			tokens := contract.Play(s200)
+			inner := contract.New(t, httpretry.Config{Base: tokens, Policy: policy})
+			script := contract.Play(s503, s200)
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				token, err := inner.RoundTrip(
-					testutil.Request(t, "POST", "http://b.test/token", "").
+					contract.Request(t, "POST", "http://b.test/token", "").
 						WithContext(req.Context()))
 				require.NoError(t, err)
-				testutil.ReadBody(t, token)
+				contract.ReadBody(t, token)
 				return script.RoundTrip(req)
 			})
-			resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(newGet(t).WithContext(tt.ctx))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			require.Len(t, tokens.Attempts(), 2)
 			for _, sent := range tokens.Attempts() {
 				assert.Equal(t, tt.want, sent.Header["Idempotency-Key"])
@@ -441,12 +441,12 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 }
 
 func TestResult(t *testing.T) {
-	withTimeout := testutil.RetryEvery(0)
+	withTimeout := contract.RetryEvery(0)
 	withTimeout.AttemptTimeout = time.Hour
-	short := testutil.RetryEvery(0)
+	short := contract.RetryEvery(0)
 	short.MaxAttempts = 2
-	broke := testutil.RetryEvery(0)
-	broke.Budget = testutil.UsedUp{}
+	broke := contract.RetryEvery(0)
+	broke.Budget = contract.UsedUp{}
 	for _, tt := range []struct {
 		name     string
 		method   string
@@ -455,33 +455,33 @@ func TestResult(t *testing.T) {
 		attempts int
 		reason   httpretry.Reason
 	}{
-		{"success", "GET", testutil.RetryEvery(0), script{s200}, 1, httpretry.ReasonSuccess},
+		{"success", "GET", contract.RetryEvery(0), script{s200}, 1, httpretry.ReasonSuccess},
 		{"success of a copy", "GET", withTimeout, script{s200}, 1, httpretry.ReasonSuccess},
-		{"success of a POST", "POST", testutil.RetryEvery(0), script{s200}, 1,
+		{"success of a POST", "POST", contract.RetryEvery(0), script{s200}, 1,
 			httpretry.ReasonSuccess},
-		{"failure", "GET", testutil.RetryEvery(0), script{s404}, 1, httpretry.ReasonPermanent},
-		{"bad request", "GET", testutil.RetryEvery(0), script{s503, s400}, 2,
+		{"failure", "GET", contract.RetryEvery(0), script{s404}, 1, httpretry.ReasonPermanent},
+		{"bad request", "GET", contract.RetryEvery(0), script{s503, s400}, 2,
 			httpretry.ReasonPermanent},
 		{"failure of a copy", "GET", withTimeout, script{s404}, 1, httpretry.ReasonPermanent},
-		{"success of a retry", "GET", testutil.RetryEvery(0), script{s503, reset, s200}, 3,
+		{"success of a retry", "GET", contract.RetryEvery(0), script{s503, reset, s200}, 3,
 			httpretry.ReasonSuccess},
-		{"failure of a retry", "GET", testutil.RetryEvery(0), script{s503, s404}, 2,
+		{"failure of a retry", "GET", contract.RetryEvery(0), script{s503, s404}, 2,
 			httpretry.ReasonPermanent},
 		{"attempts", "GET", short, script{s503}, 2, httpretry.ReasonAttempts},
-		{"not idempotent", "POST", testutil.RetryEvery(0), script{s503}, 1,
+		{"not idempotent", "POST", contract.RetryEvery(0), script{s503}, 1,
 			httpretry.ReasonNotIdempotent},
-		{"server asks not to retry", "GET", testutil.RetryEvery(0), script{
-			testutil.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
-		{"Retry-After", "GET", testutil.RetryEvery(0),
-			script{testutil.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
+		{"server asks not to retry", "GET", contract.RetryEvery(0), script{
+			contract.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
+		{"Retry-After", "GET", contract.RetryEvery(0),
+			script{contract.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
 		{"budget", "GET", broke, script{s503}, 1, httpretry.ReasonBudget},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			cfg := httpretry.Config{Base: testutil.Play(tt.steps...), Policy: tt.policy}
-			req := testutil.Request(t, tt.method, "http://a.test/", "")
-			resp, err := testutil.New(t, cfg).RoundTrip(req)
+			cfg := httpretry.Config{Base: contract.Play(tt.steps...), Policy: tt.policy}
+			req := contract.Request(t, tt.method, "http://a.test/", "")
+			resp, err := contract.New(t, cfg).RoundTrip(req)
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			attempts, reason := httpretry.Result(resp)
 			assert.Equal(t, tt.attempts, attempts)
 			assert.Equal(t, tt.reason, reason)
@@ -511,21 +511,21 @@ func TestResultOfOtherResponses(t *testing.T) {
 // For a layer in Base, the request of a response has not ended, so Result has
 // the status only.
 func TestResultBelow(t *testing.T) {
-	script := testutil.Play(s503, s503, s200)
+	script := contract.Play(s503, s503, s200)
 	var reasons []httpretry.Reason
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := script.RoundTrip(req)
 		attempts, reason := httpretry.Result(resp)
 		assert.Equal(t, 1, attempts)
 		reasons = append(reasons, reason)
 		return resp, err
 	})
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout = time.Hour // a copy even of the first attempt
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 		RoundTrip(newGet(t))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Equal(t, []httpretry.Reason{
 		httpretry.ReasonPermanent, httpretry.ReasonPermanent, httpretry.ReasonSuccess}, reasons)
 }
@@ -533,14 +533,14 @@ func TestResultBelow(t *testing.T) {
 // The context of a response's request may be used for another request, whose
 // attempts and reason are its own. It is not sent on behalf of the first one.
 func TestResultOfNextRequest(t *testing.T) {
-	base := testutil.Play(s503, s200, s503, s404)
-	transport := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
+	base := contract.Play(s503, s200, s503, s404)
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 	first, err := transport.RoundTrip(newGet(t))
 	require.NoError(t, err)
-	testutil.ReadBody(t, first)
+	contract.ReadBody(t, first)
 	second, err := transport.RoundTrip(newGet(t).WithContext(first.Request.Context()))
 	require.NoError(t, err)
-	testutil.ReadBody(t, second)
+	contract.ReadBody(t, second)
 
 	attempts, reason := httpretry.Result(first)
 	assert.Equal(t, 2, attempts)
@@ -557,7 +557,7 @@ func TestResultOfNextRequest(t *testing.T) {
 // own, even if it is sent in a context that was derived from that of a
 // response.
 func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
-	withTimeout := testutil.RetryEvery(0)
+	withTimeout := contract.RetryEvery(0)
 	withTimeout.AttemptTimeout = time.Hour
 	for name, derive := range map[string]func(context.Context) context.Context{
 		"itself": func(ctx context.Context) context.Context { return ctx },
@@ -572,16 +572,16 @@ func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
 		for status, want := range map[int]httpretry.Reason{
 			200: httpretry.ReasonSuccess, 404: httpretry.ReasonPermanent} {
 			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
-				base := testutil.Play(s503, s503, s404, testutil.Status(status))
-				transport := testutil.New(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
+				base := contract.Play(s503, s503, s404, contract.Status(status))
+				transport := contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 				first, err := transport.RoundTrip(newGet(t))
 				require.NoError(t, err)
-				testutil.ReadBody(t, first)
+				contract.ReadBody(t, first)
 				ctx := derive(first.Request.Context())
 				second, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
-				testutil.ReadBody(t, second)
+				contract.ReadBody(t, second)
 				assert.Len(t, base.Attempts(), 4)
 
 				attempts, reason := httpretry.Result(second)
@@ -614,11 +614,11 @@ func TestResultAfterRedirect(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	client := &http.Client{
-		Transport: testutil.New(t,
-			httpretry.Config{Base: srv.Client().Transport, Policy: testutil.RetryEvery(0)})}
+		Transport: contract.New(t,
+			httpretry.Config{Base: srv.Client().Transport, Policy: contract.RetryEvery(0)})}
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	attempts, reason := httpretry.Result(resp)
 	assert.Equal(t, 2, attempts)
 	assert.Equal(t, httpretry.ReasonSuccess, reason)
@@ -626,16 +626,16 @@ func TestResultAfterRedirect(t *testing.T) {
 
 // Result works for a response whose request the layer in Base has replaced.
 func TestResultOfALayer(t *testing.T) {
-	inner := testutil.Play(s503, s200)
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	inner := contract.Play(s503, s200)
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		own := req.Clone(req.Context())
 		own.URL.Path = "/final"
 		return inner.RoundTrip(own)
 	})
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 		RoundTrip(newGet(t))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Equal(t, "/final", resp.Request.URL.Path)
 	attempts, reason := httpretry.Result(resp)
 	assert.Equal(t, 2, attempts)
@@ -646,33 +646,33 @@ func TestResultOfALayer(t *testing.T) {
 // own. Result returns how the request ended, whether or not the first attempt
 // was a copy already. The layer's values and policy stay in the context.
 func TestResultOfACloningLayer(t *testing.T) {
-	own := testutil.RetryEvery(0)
+	own := contract.RetryEvery(0)
 	own.MaxAttempts = 2
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		for _, tt := range []struct {
 			name     string
 			change   func(*httpretry.Policy)
-			step     testutil.Step
+			step     contract.Step
 			attempts int
 			reason   httpretry.Reason
 		}{
 			{"success", func(*httpretry.Policy) {}, s200, 1, httpretry.ReasonSuccess},
 			{"failure", func(*httpretry.Policy) {}, s404, 1, httpretry.ReasonPermanent},
-			{"budget", func(p *httpretry.Policy) { p.Budget = testutil.UsedUp{} }, s503, 1,
+			{"budget", func(p *httpretry.Policy) { p.Budget = contract.UsedUp{} }, s503, 1,
 				httpretry.ReasonBudget},
 			{"attempts", func(p *httpretry.Policy) { p.MaxAttempts = 1 }, s503, 1,
 				httpretry.ReasonAttempts},
 			{"Retry-After", func(*httpretry.Policy) {},
-				testutil.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
+				contract.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
 			{"retries", func(p *httpretry.Policy) { p.MaxAttempts = 3 }, s503, 3,
 				httpretry.ReasonAttempts},
 		} {
 			t.Run(fmt.Sprintf("%s/timeout %v", tt.name, timeout), func(t *testing.T) {
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = timeout
 				tt.change(&policy)
-				inner := testutil.Play(tt.step)
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				inner := contract.Play(tt.step)
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					ctx := httpretry.WithPolicy(
 						context.WithValue(req.Context(), derivedKey{}, "span"), own)
 					sent := req.Clone(ctx)
@@ -682,10 +682,10 @@ func TestResultOfACloningLayer(t *testing.T) {
 				})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				attempts, reason := httpretry.Result(resp)
 				assert.Equal(t, []any{tt.attempts, tt.reason}, []any{attempts, reason})
 				got := resp.Request.Context()
@@ -693,11 +693,11 @@ func TestResultOfACloningLayer(t *testing.T) {
 				assert.Equal(t, "span", got.Value(derivedKey{}))
 				require.NoError(t, got.Err())
 
-				next := testutil.Play(s503)
-				second, err := testutil.New(t, httpretry.Config{Base: next}).
+				next := contract.Play(s503)
+				second, err := contract.New(t, httpretry.Config{Base: next}).
 					RoundTrip(newGet(t).WithContext(got))
 				require.NoError(t, err)
-				testutil.ReadBody(t, second)
+				contract.ReadBody(t, second)
 				assert.Len(t, next.Attempts(), 2, "the layer's policy")
 				cancel()
 				assert.ErrorIs(t, got.Err(), context.Canceled)
@@ -709,7 +709,7 @@ func TestResultOfACloningLayer(t *testing.T) {
 // Result returns how a request ended even if a nested RetryTransport is between
 // a layer that clones requests and the transport that ended the request.
 func TestResultOfACloningLayerBelowTwo(t *testing.T) {
-	timeout := testutil.RetryEvery(0)
+	timeout := contract.RetryEvery(0)
 	timeout.AttemptTimeout = time.Hour
 	for name, derive := range map[string]func(context.Context) context.Context{
 		"same context": func(ctx context.Context) context.Context { return ctx },
@@ -718,23 +718,23 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 		},
 	} {
 		for inner, policy := range map[string]httpretry.Policy{
-			"": testutil.RetryEvery(0), "timeout": timeout} {
+			"": contract.RetryEvery(0), "timeout": timeout} {
 			for _, steps := range []script{
 				{s200},
 				{s503, s200},
 				{s503},
 			} {
 				t.Run(fmt.Sprintf("%s/%s/%d steps", name, inner, len(steps)), func(t *testing.T) {
-					script := testutil.Play(steps...)
-					base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					script := contract.Play(steps...)
+					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						return script.RoundTrip(req.Clone(derive(req.Context())))
 					})
-					below := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
-					resp, err := testutil.New(t,
-						httpretry.Config{Base: below, Policy: testutil.RetryEvery(0)}).
+					below := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+					resp, err := contract.New(t,
+						httpretry.Config{Base: below, Policy: contract.RetryEvery(0)}).
 						RoundTrip(newGet(t))
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					want := httpretry.ReasonSuccess
 					if resp.StatusCode != 200 {
 						want = httpretry.ReasonAttempts
@@ -764,10 +764,10 @@ func TestResultOfACloningLayerAfterAResume(t *testing.T) {
 				1: httpretry.ReasonSuccess, 3: httpretry.ReasonAttempts} {
 				t.Run(fmt.Sprintf("%s/%s/%d cuts", name, kind, cuts), func(t *testing.T) {
 					o := newOrigin(1000, []int{10, 10, 10}[:cuts]...)
-					base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						return o.RoundTrip(req.Clone(derive(req.Context())))
 					})
-					resp := get(t, testutil.New(t, httpretry.Config{Base: base, Policy: policy}))
+					resp := get(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}))
 					attempts, reason := httpretry.Result(resp)
 					assert.Equal(t, []any{1, httpretry.ReasonSuccess}, []any{attempts, reason})
 					_, err := readAll(t, o, resp)

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -37,12 +37,12 @@ func newResponse(code int, header http.Header) *http.Response {
 }
 
 // asksFor returns a 429 that asks for a pause.
-func asksFor(seconds int) testutil.Step {
-	return testutil.Status(429, "Retry-After", strconv.Itoa(seconds))
+func asksFor(seconds int) contract.Step {
+	return contract.Status(429, "Retry-After", strconv.Itoa(seconds))
 }
 
 // taking returns a step that takes some time.
-func taking(d time.Duration, step testutil.Step) testutil.Step {
+func taking(d time.Duration, step contract.Step) contract.Step {
 	step.Takes = d
 	return step
 }
@@ -51,7 +51,7 @@ func taking(d time.Duration, step testutil.Step) testutil.Step {
 // time.
 type scene struct {
 	*testing.T
-	testutil.Record
+	contract.Record
 	start     time.Time
 	transport http.RoundTripper
 }
@@ -60,8 +60,8 @@ func playScene(t *testing.T, policy httpretry.Policy, play func(*scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &scene{T: t, start: time.Now()}
-		s.transport = testutil.New(t,
-			httpretry.Config{Base: testutil.Scripts{}, Policy: policy, Observe: s.Observe})
+		s.transport = contract.New(t,
+			httpretry.Config{Base: contract.Scripts{}, Policy: policy, Observe: s.Observe})
 		play(s)
 		synctest.Wait()
 	})
@@ -74,12 +74,12 @@ type result struct {
 	at     time.Duration
 }
 
-func (s *scene) do(req *http.Request, steps ...testutil.Step) result {
-	return s.play(req, testutil.Play(steps...))
+func (s *scene) do(req *http.Request, steps ...contract.Step) result {
+	return s.play(req, contract.Play(steps...))
 }
 
 // play is do with a Script that the caller looks at afterwards.
-func (s *scene) play(req *http.Request, script *testutil.Script) result {
+func (s *scene) play(req *http.Request, script *contract.Script) result {
 	resp, err := s.transport.RoundTrip(script.For(req))
 	r := result{err: err, at: time.Since(s.start)}
 	if err == nil {
@@ -90,17 +90,17 @@ func (s *scene) play(req *http.Request, script *testutil.Script) result {
 }
 
 // get sends a GET to a.test.
-func (s *scene) get(ctx context.Context, steps ...testutil.Step) result {
+func (s *scene) get(ctx context.Context, steps ...contract.Step) result {
 	return s.do(newGet(s).WithContext(ctx), steps...)
 }
 
 // getWith is get with a policy.
-func (s *scene) getWith(p httpretry.Policy, steps ...testutil.Step) result {
+func (s *scene) getWith(p httpretry.Policy, steps ...contract.Step) result {
 	return s.get(httpretry.WithPolicy(s.Context(), p), steps...)
 }
 
 // sendOnce sends a GET to a.test that is not retried, whatever the cool-downs.
-func (s *scene) sendOnce(step testutil.Step) result {
+func (s *scene) sendOnce(step contract.Step) result {
 	return s.getWith(httpretry.Policy{MaxAttempts: 1}, step)
 }
 
@@ -112,12 +112,12 @@ func (s *scene) remaining() time.Duration {
 // remainingOf returns the rest of a host's cool-down. It sends a request only
 // if that is 0, since a success would end the cool-down.
 func (s *scene) remainingOf(
-	ctx context.Context, p httpretry.Policy, url string, step testutil.Step,
+	ctx context.Context, p httpretry.Policy, url string, step contract.Step,
 ) time.Duration {
 	s.Helper()
 	p.Cooldown = httpretry.CooldownFail
 	ctx = httpretry.WithPolicy(ctx, p)
-	got := s.do(testutil.Request(s, "GET", url, "").WithContext(ctx), step)
+	got := s.do(contract.Request(s, "GET", url, "").WithContext(ctx), step)
 	var cooling *httpretry.CooldownError
 	if !errors.As(got.err, &cooling) {
 		require.NoError(s, got.err)
@@ -139,7 +139,7 @@ func sendCrowd(t *testing.T, cooldown httpretry.Cooldown,
 	began := time.Now()
 	over := began.Add(30*time.Second + 10*time.Millisecond)
 	var mu sync.Mutex
-	base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 		mu.Lock()
 		arrivals = append(arrivals, time.Since(began))
 		mu.Unlock()
@@ -150,7 +150,7 @@ func sendCrowd(t *testing.T, cooldown httpretry.Cooldown,
 		return newResponse(200, nil), nil
 	})
 	client := &http.Client{
-		Transport: testutil.New(t,
+		Transport: contract.New(t,
 			httpretry.Config{Base: base, Policy: httpretry.Policy{Cooldown: cooldown}})}
 	errs = make([]error, length/(time.Second/crowdRate))
 	var wg sync.WaitGroup
@@ -243,17 +243,17 @@ func assertNotSent(t testing.TB, err error, earliest, latest time.Time) {
 // at 0.5 s.
 func TestRetriesWaitForCooldowns(t *testing.T) {
 	const soon, later = time.Nanosecond, 500 * time.Millisecond
-	second := testutil.RetryEvery(time.Second)
+	second := contract.RetryEvery(time.Second)
 	short, elapsed := second, second
 	short.MaxRetryAfter = 10 * time.Second
 	elapsed.MaxElapsed = 20 * time.Second
-	lost := testutil.Fails(errConnectionLost)
+	lost := contract.Fails(errConnectionLost)
 	for _, tt := range []struct {
 		name     string
 		policy   httpretry.Policy
 		deadline time.Duration
 		at       time.Duration // of the other response
-		first    testutil.Step
+		first    contract.Step
 		reason   httpretry.Reason
 		want     result // at: the earliest
 	}{
@@ -298,7 +298,7 @@ func TestRetriesWaitForCooldowns(t *testing.T) {
 
 // playRetry plays a row of TestRetriesWaitForCooldowns.
 func playRetry(
-	s *scene, at, deadline time.Duration, first testutil.Step, want result,
+	s *scene, at, deadline time.Duration, first contract.Step, want result,
 	reason httpretry.Reason,
 ) {
 	ctx := s.Context()
@@ -311,7 +311,7 @@ func playRetry(
 	if at == time.Nanosecond { // the other response arrives while this request is in flight
 		first.Takes = 2 * time.Nanosecond
 	}
-	script := testutil.Play(first, s200)
+	script := contract.Play(first, s200)
 	got := s.play(newGet(s).WithContext(ctx), script)
 	if want.err == nil {
 		assert.NoError(s, got.err)
@@ -342,7 +342,7 @@ func playRetry(
 // A host that extends its cool-down again and again does not hold up a retry
 // forever.
 func TestRollingCooldown(t *testing.T) {
-	policy := testutil.RetryEvery(time.Second)
+	policy := contract.RetryEvery(time.Second)
 	policy.MaxRetryAfter = 2 * time.Minute
 	playScene(t, policy, func(s *scene) {
 		var wg sync.WaitGroup
@@ -481,7 +481,7 @@ func TestWaitIsBoundedByMaxRetryAfter(t *testing.T) {
 					time.Sleep(time.Second)
 					wg.Go(func() {
 						began := time.Since(s.start)
-						script, policy := testutil.Play(s200), httpretry.Policy{
+						script, policy := contract.Play(s200), httpretry.Policy{
 							Cooldown: httpretry.CooldownWait, MaxRetryAfter: 30 * time.Second}
 						ctx := httpretry.WithPolicy(s.Context(), policy)
 						got := s.play(newGet(s).WithContext(ctx), script)
@@ -503,21 +503,21 @@ func TestWaitIsBoundedByMaxRetryAfter(t *testing.T) {
 // A transport may be used in several bubbles of testing/synctest, one after the
 // other, although a cool-down goes on from one to the next.
 func TestCooldownInSeveralBubbles(t *testing.T) {
-	transport := testutil.Unchecked(t, httpretry.Config{
-		Base: testutil.Scripts{}, Policy: httpretry.Policy{MaxRetryAfter: 5 * time.Minute}})
-	send := func(step testutil.Step, cooldown httpretry.Cooldown) (took time.Duration) {
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: contract.Scripts{}, Policy: httpretry.Policy{MaxRetryAfter: 5 * time.Minute}})
+	send := func(step contract.Step, cooldown httpretry.Cooldown) (took time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{
 				MaxAttempts: 1, Cooldown: cooldown, MaxRetryAfter: 5 * time.Minute})
-			resp, err := transport.RoundTrip(testutil.Play(step).For(newGet(t).WithContext(ctx)))
+			resp, err := transport.RoundTrip(contract.Play(step).For(newGet(t).WithContext(ctx)))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			took = time.Since(began)
 		})
 		return took
 	}
-	send(testutil.Status(503, "Retry-After", "120"), httpretry.CooldownSend)
+	send(contract.Status(503, "Retry-After", "120"), httpretry.CooldownSend)
 	assert.GreaterOrEqual(t, send(s404, httpretry.CooldownWait), 2*time.Minute,
 		"the clock of each bubble starts at the same time")
 	send(s200, httpretry.CooldownSend) // ends the cool-down
@@ -600,12 +600,12 @@ func TestResponsesThatBeginCooldowns(t *testing.T) {
 			title := fmt.Sprint(code, tt.header, tt.method, tt.policy.MaxAttempts)
 			t.Run(title, func(t *testing.T) {
 				playScene(t, tt.policy, func(s *scene) {
-					steps := script{testutil.Status(status, tt.header...)}
+					steps := script{contract.Status(status, tt.header...)}
 					if tt.after != 0 {
-						steps = slices.Insert(steps, 0, testutil.Status(tt.after, tt.header...))
+						steps = slices.Insert(steps, 0, contract.Status(tt.after, tt.header...))
 					}
 					method := cmp.Or(tt.method, "GET")
-					s.do(testutil.Request(s, method, "http://a.test/", ""), steps...)
+					s.do(contract.Request(s, method, "http://a.test/", ""), steps...)
 					assert.Equal(s, tt.want, s.remaining())
 					time.Sleep(tt.want)
 					assert.Zero(s, s.remaining())
@@ -649,7 +649,7 @@ func TestCooldownsAddUp(t *testing.T) {
 type timedRequest struct {
 	at   time.Duration
 	host string
-	step testutil.Step
+	step contract.Step
 }
 
 // A cool-down begins at 10 s and lasts until 60 s. A success ends it early if
@@ -679,7 +679,7 @@ func TestSuccessEndsCooldowns(t *testing.T) {
 			{20 * time.Second, "a.test", s400}, {21 * time.Second, "a.test", s404},
 			{22 * time.Second, "a.test", s500},
 			{23 * time.Second, "a.test", s429},
-			{24 * time.Second, "a.test", testutil.Fails(errConnectionLost)}}, end},
+			{24 * time.Second, "a.test", contract.Fails(errConnectionLost)}}, end},
 		{"success that was on its way",
 			[]timedRequest{{5 * time.Second, "a.test", taking(10*time.Second, s200)}},
 			end},
@@ -711,7 +711,7 @@ func playEnd(s *scene, others []timedRequest, want time.Duration) {
 		others, timedRequest{10 * time.Second, "a.test", asksFor(50)}) {
 		wg.Go(func() {
 			time.Sleep(other.at)
-			req := testutil.Request(s, "GET", "http://"+other.host, "")
+			req := contract.Request(s, "GET", "http://"+other.host, "")
 			s.do(req.WithContext(off), other.step)
 		})
 	}
@@ -746,7 +746,7 @@ func playEnd(s *scene, others []timedRequest, want time.Duration) {
 // response asked for that wait. A success of a retry that was sent before the
 // cool-down ends nothing.
 func TestSuccessWakesRetries(t *testing.T) {
-	playScene(t, testutil.RetryEvery(time.Second), func(s *scene) {
+	playScene(t, contract.RetryEvery(time.Second), func(s *scene) {
 		var wg sync.WaitGroup
 		results := make([]result, 4)
 		for i, r := range []struct {
@@ -781,7 +781,7 @@ func TestSuccessWakesRetries(t *testing.T) {
 // Hazard I9: retries that wait for a cool-down that another request began
 // arrive spread out.
 func TestCooldownSpreadsRetries(t *testing.T) {
-	playScene(t, testutil.RetryEvery(time.Second), func(s *scene) {
+	playScene(t, contract.RetryEvery(time.Second), func(s *scene) {
 		s.sendOnce(asksFor(40))
 		var wg sync.WaitGroup
 		at := make([]time.Duration, 40)
@@ -806,7 +806,7 @@ func TestRetriesAfterAShortenedCooldown(t *testing.T) {
 		30 * time.Second: 10 * time.Second,
 	} {
 		t.Run(ended.String(), func(t *testing.T) {
-			playScene(t, testutil.RetryEvery(time.Second), func(s *scene) {
+			playScene(t, contract.RetryEvery(time.Second), func(s *scene) {
 				var wg sync.WaitGroup
 				at := make([]time.Duration, 40)
 				for i := range at {
@@ -865,7 +865,7 @@ func TestCooldownsKeepToTheirModel(t *testing.T) {
 		for _, e := range events {
 			wg.Go(func() {
 				time.Sleep(e.begin)
-				step := testutil.Status(e.code, "Retry-After", strconv.Itoa(e.asked))
+				step := contract.Status(e.code, "Retry-After", strconv.Itoa(e.asked))
 				s.sendOnce(taking(e.end-e.begin, step))
 			})
 		}
@@ -883,7 +883,7 @@ func TestCooldownsKeepToTheirModel(t *testing.T) {
 // them ends, a request that fails because of a cool-down is not sent, and no
 // cool-down remains.
 func TestCooldownsRace(t *testing.T) {
-	policy := testutil.RetryEvery(time.Millisecond)
+	policy := contract.RetryEvery(time.Millisecond)
 	policy.MaxAttempts = 2
 	playScene(t, policy, func(s *scene) {
 		ms := time.Millisecond
@@ -891,9 +891,9 @@ func TestCooldownsRace(t *testing.T) {
 			{s200},
 			{s404},
 			{taking(ms, s200)},
-			{testutil.Status(429, "Retry-After-Ms", "5")},
-			{taking(ms, testutil.Status(429, "Retry-After-Ms", "3")), s200},
-			{testutil.Status(503, "Retry-After-Ms", "1"), s200},
+			{contract.Status(429, "Retry-After-Ms", "5")},
+			{taking(ms, contract.Status(429, "Retry-After-Ms", "3")), s200},
+			{contract.Status(503, "Retry-After-Ms", "1"), s200},
 		}
 		var wg sync.WaitGroup
 		for i := range 600 {
@@ -956,15 +956,15 @@ func playWait(s *scene, deadline, timeout time.Duration, fits bool) {
 	s.Events = nil
 	ctx, cancel := context.WithTimeout(s.Context(), deadline)
 	defer cancel()
-	body := testutil.Counted("text")
-	req := testutil.Streamed(s, "PUT", "http://a.test/200", body).WithContext(ctx)
-	script := testutil.Play(s200)
+	body := contract.Counted("text")
+	req := contract.Streamed(s, "PUT", "http://a.test/200", body).WithContext(ctx)
+	script := contract.Play(s200)
 	resp, err := (&http.Client{Transport: s.transport, Timeout: timeout}).Do(script.For(req))
 	assert.Equal(s, 1, body.Closes())
 	end := s.start.Add(30 * time.Second)
 	if fits {
 		require.NoError(s, err)
-		testutil.ReadBody(s, resp)
+		contract.ReadBody(s, resp)
 		assert.False(s, time.Now().Before(end))
 		return
 	}
@@ -1011,8 +1011,8 @@ func playCancel(s *scene, legacy, ended bool) {
 	cause := errors.New("cause")
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
-	body := testutil.Counted("text")
-	req := testutil.Streamed(s, "PUT", "http://a.test/200/x", body).WithContext(ctx)
+	body := contract.Counted("text")
+	req := contract.Streamed(s, "PUT", "http://a.test/200/x", body).WithContext(ctx)
 	if legacy {
 		canceled := make(chan struct{})
 		//lint:ignore SA1019 http.Client sets it
@@ -1021,7 +1021,7 @@ func playCancel(s *scene, legacy, ended bool) {
 	} else {
 		time.AfterFunc(after, func() { cancel(cause) })
 	}
-	script := testutil.Play(s200)
+	script := contract.Play(s200)
 	got := s.play(req, script)
 	// The error of a context is its own, because nothing was sent.
 	var e *httpretry.Error
@@ -1046,16 +1046,16 @@ func TestCooldownLeavesBodiesAlone(t *testing.T) {
 			assert.GreaterOrEqual(s, time.Since(s.start), 30*time.Second, what)
 		}
 		s.sendOnce(asksFor(30))
-		body := &testutil.Body{
+		body := &contract.Body{
 			ReadCloser: io.NopCloser(
-				testutil.ReaderFunc(
+				contract.ReaderFunc(
 					func([]byte) (int, error) { touched("Read"); return 0, io.EOF }))}
-		req := testutil.Streamed(s, "PUT", "http://a.test/500", body)
+		req := contract.Streamed(s, "PUT", "http://a.test/500", body)
 		req.GetBody = func() (io.ReadCloser, error) {
 			touched("GetBody")
-			return testutil.Counted("text"), nil
+			return contract.Counted("text"), nil
 		}
-		script := testutil.Play(s500, s200)
+		script := contract.Play(s500, s200)
 		assert.Equal(s, 200, s.play(req, script).status)
 		assert.Len(s, script.Attempts(), 2)
 	})
@@ -1063,13 +1063,13 @@ func TestCooldownLeavesBodiesAlone(t *testing.T) {
 
 // Elapsed and MaxElapsed include the wait of a first attempt.
 func TestCooldownCountsAsElapsed(t *testing.T) {
-	policy := testutil.RetryEvery(11 * time.Second)
+	policy := contract.RetryEvery(11 * time.Second)
 	policy.Cooldown, policy.MaxElapsed = httpretry.CooldownWait, 40*time.Second
 	playScene(t, policy, func(s *scene) {
 		s.sendOnce(asksFor(30))
 		s.sleep(time.Second)
 		s.Events = nil
-		script := testutil.Play(s503)
+		script := contract.Play(s503)
 		s.play(newGet(s), script)
 		require.Len(s, script.Attempts(), 1)
 		require.Len(s, s.Events, 1)
@@ -1127,8 +1127,8 @@ func TestCooldownKeys(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			policy := httpretry.Policy{MaxAttempts: 1, CooldownKey: tt.key}
 			playScene(t, policy, func(s *scene) {
-				first, other := testutil.Request(s, "GET", tt.first, ""),
-					testutil.Request(s, "GET", tt.other, "")
+				first, other := contract.Request(s, "GET", tt.first, ""),
+					contract.Request(s, "GET", tt.other, "")
 				first.Header.Set("Authorization", credential)
 				other.Header.Set("Authorization", tt.header)
 				s.do(first, asksFor(30))
@@ -1153,14 +1153,14 @@ func TestSchemesShareNothing(t *testing.T) {
 			playScene(t, policy, func(s *scene) {
 				// The shared default budget has five retries for a host.
 				for range 10 {
-					s.do(testutil.Request(s, "GET", bad+"://a.test/", ""), s500)
+					s.do(contract.Request(s, "GET", bad+"://a.test/", ""), s500)
 				}
 				assert.Equal(s, httpretry.ReasonBudget, s.Reason())
-				s.do(testutil.Request(s, "GET", bad+"://a.test/", ""), asksFor(3600))
+				s.do(contract.Request(s, "GET", bad+"://a.test/", ""), asksFor(3600))
 				assert.Equal(s, time.Hour,
 					s.remainingOf(s.Context(), policy, bad+"://a.test/", s200))
 
-				req := testutil.Request(s, "GET", good+"://a.test/", "")
+				req := contract.Request(s, "GET", good+"://a.test/", "")
 				assert.Equal(s, 200, s.do(req, s503, s200).status)
 				assert.Zero(s, s.remainingOf(s.Context(), policy, good+"://a.test/", s200))
 			})
@@ -1173,8 +1173,8 @@ func TestSuccessElsewhereEndsNothing(t *testing.T) {
 	policy := httpretry.Policy{
 		MaxAttempts: 1, CooldownKey: func(r *http.Request) string { return r.URL.Path }}
 	playScene(t, policy, func(s *scene) {
-		s.do(testutil.Request(s, "GET", "http://a.test/b", ""), asksFor(30))
-		s.do(testutil.Request(s, "GET", "http://a.test/c", ""), s200)
+		s.do(contract.Request(s, "GET", "http://a.test/b", ""), asksFor(30))
+		s.do(contract.Request(s, "GET", "http://a.test/c", ""), s200)
 		left := s.remainingOf(s.Context(), policy, "http://a.test/b", s200)
 		assert.Equal(s, 30*time.Second, left)
 	})
@@ -1184,7 +1184,7 @@ func TestSuccessElsewhereEndsNothing(t *testing.T) {
 // for each request.
 func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 	calls := 0
-	policy := testutil.RetryEvery(time.Second)
+	policy := contract.RetryEvery(time.Second)
 	policy.CooldownKey = func(*http.Request) string { calls++; return "key" }
 	for _, mode := range []httpretry.Cooldown{
 		httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
@@ -1201,20 +1201,20 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 				}
 				fails := script{s500, s200}
 				asks(0, script{s200}, script{s404}, fails,
-					script{testutil.Fails(errConnectionLost), s200}, script{s429, s200},
-					script{testutil.Status(503, "Retry-After", "0"), s200},
-					script{testutil.Status(500, "Retry-After", "0"), asksFor(0)})
-				refused := func(status int) testutil.Step {
-					return testutil.Status(status, "Retry-After", "30", "X-Should-Retry", "false")
+					script{contract.Fails(errConnectionLost), s200}, script{s429, s200},
+					script{contract.Status(503, "Retry-After", "0"), s200},
+					script{contract.Status(500, "Retry-After", "0"), asksFor(0)})
+				refused := func(status int) contract.Step {
+					return contract.Status(status, "Retry-After", "30", "X-Should-Retry", "false")
 				}
 				asks(1, script{refused(429)})
 				time.Sleep(time.Minute)
 				// although no request has looked at the cool-down since
 				asks(0, script{s200}, script{s200}, fails)
-				s.do(testutil.Request(s, "GET", "http://b.test/", ""), refused(503))
+				s.do(contract.Request(s, "GET", "http://b.test/", ""), refused(503))
 				time.Sleep(time.Minute)
 				asks(0, fails, script{s404}, script{s200})
-				s.do(testutil.Request(s, "GET", "http://c.test/", ""), refused(503))
+				s.do(contract.Request(s, "GET", "http://c.test/", ""), refused(503))
 				asks(1, script{s200})
 				asks(1, fails)
 			})
@@ -1241,29 +1241,29 @@ func TestCooldownPanics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy := testutil.RetryEvery(time.Second)
+				policy := contract.RetryEvery(time.Second)
 				policy.Cooldown = tt.mode
 				policy.CooldownKey = func(*http.Request) string { return panicIf(!tt.observer) }
 				var open atomic.Int32
-				base := countOpen(testutil.Scripts{}, &open)
+				base := countOpen(contract.Scripts{}, &open)
 				observe := func(_ context.Context, e httpretry.Event) {
 					panicIf(tt.observer && e.Attempt == 0)
 				}
 				// The checks do not expect a panic.
-				transport := testutil.Unchecked(t,
+				transport := contract.Unchecked(t,
 					httpretry.Config{Base: base, Policy: policy, Observe: observe})
 				time.AfterFunc(tt.later, func() { beginCooldown(t, transport) })
 				time.Sleep(time.Nanosecond)
-				body := testutil.Counted("text")
+				body := contract.Counted("text")
 				assert.PanicsWithValue(t, "boom", func() {
-					req := testutil.Streamed(t, "PUT", "http://a.test/", body)
-					_, _ = transport.RoundTrip(testutil.Play(tt.steps...).For(req))
+					req := contract.Streamed(t, "PUT", "http://a.test/", body)
+					_, _ = transport.RoundTrip(contract.Play(tt.steps...).For(req))
 				})
 				assert.Zero(t, open.Load())
 				assert.Equal(t, 1, body.Closes())
 				assert.PanicsWithValue(t, "boom", func() {
-					req := testutil.Request(t, "PUT", "http://a.test/", "text")
-					_, _ = transport.RoundTrip(testutil.Play(tt.steps...).For(req))
+					req := contract.Request(t, "PUT", "http://a.test/", "text")
+					_, _ = transport.RoundTrip(contract.Play(tt.steps...).For(req))
 				})
 			})
 		})
@@ -1282,7 +1282,7 @@ func panicIf(now bool) string {
 func beginCooldown(t *testing.T, transport http.RoundTripper) {
 	plain := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
 	req := newGet(t).WithContext(plain)
-	resp, err := transport.RoundTrip(testutil.Play(asksFor(30)).For(req))
+	resp, err := transport.RoundTrip(contract.Play(asksFor(30)).For(req))
 	if assert.NoError(t, err) {
 		assert.NoError(t, resp.Body.Close())
 	}
@@ -1290,7 +1290,7 @@ func beginCooldown(t *testing.T, transport http.RoundTripper) {
 
 // countOpen counts the open responses of next.
 func countOpen(next http.RoundTripper, open *atomic.Int32) http.RoundTripper {
-	return testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	return contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if resp != nil {
 			open.Add(1)
@@ -1311,14 +1311,14 @@ func (b *countedBody) Close() error { b.closed(); return b.ReadCloser.Close() }
 // request that waits for a host whose entry was evicted waits as long as
 // before.
 func TestManyHostsCoolDown(t *testing.T) {
-	playScene(t, testutil.RetryEvery(time.Second), func(s *scene) {
+	playScene(t, contract.RetryEvery(time.Second), func(s *scene) {
 		// the checks keep too much in memory
-		s.transport = testutil.Unchecked(s,
-			httpretry.Config{Base: testutil.Scripts{}, Policy: testutil.RetryEvery(time.Second)})
+		s.transport = contract.Unchecked(s,
+			httpretry.Config{Base: contract.Scripts{}, Policy: contract.RetryEvery(time.Second)})
 		var wg sync.WaitGroup
 		s.sendOnce(asksFor(30))
 		for i := range 20 {
-			policy := testutil.RetryEvery(time.Second)
+			policy := contract.RetryEvery(time.Second)
 			policy.Cooldown = httpretry.Cooldown(i % 2)
 			wg.Go(func() {
 				got := s.getWith(policy, s500, s200)
@@ -1331,18 +1331,18 @@ func TestManyHostsCoolDown(t *testing.T) {
 			for i := range to - from {
 				url := fmt.Sprintf("http://h%d.test/", from+i)
 				ctx := httpretry.WithPolicy(s.Context(), httpretry.Policy{MaxAttempts: 1})
-				req := testutil.Request(s, "GET", url, "").WithContext(ctx)
-				s.do(req, testutil.Status(503, "Retry-After", "3000"))
+				req := contract.Request(s, "GET", url, "").WithContext(ctx)
+				s.do(req, contract.Status(503, "Retry-After", "3000"))
 			}
 		}
 		hosts := 10_000
-		if testutil.RaceEnabled {
+		if contract.RaceEnabled {
 			hosts = 500 // eviction takes a hundred times as long
 		}
 		cool(0, 1100)
-		before := testutil.HeapInUse()
+		before := contract.HeapInUse()
 		cool(1100, 1100+hosts)
-		grown := testutil.HeapInUse() - before
+		grown := contract.HeapInUse() - before
 		s.Logf("%d hosts more: %d KiB", hosts, grown>>10)
 		assert.Less(s, grown, int64(256<<10))
 		assert.Zero(s, s.remaining(), "forgotten")
@@ -1353,20 +1353,20 @@ func TestManyHostsCoolDown(t *testing.T) {
 // A success allocates nothing while its host, another host, or no host cools
 // down.
 func TestCooldownAllocatesNothing(t *testing.T) {
-	if testutil.RaceEnabled {
+	if contract.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	for _, mode := range []httpretry.Cooldown{
 		httpretry.CooldownSend, httpretry.CooldownWait, httpretry.CooldownFail} {
 		ok := newInstant().ok
-		cfg := fullConfig(testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		cfg := fullConfig(contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			if req.URL.Path == "/429" {
 				return newResponse(429, newHeader("Retry-After", "3600")), nil
 			}
 			return ok, nil
 		}))
 		cfg.Policy.Cooldown, cfg.Policy.MaxAttempts = mode, 1
-		transport := testutil.Unchecked(t, cfg)
+		transport := contract.Unchecked(t, cfg)
 		req := newGet(t)
 		success := func() {
 			if _, err := transport.RoundTrip(req); err != nil {
@@ -1375,7 +1375,7 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 		}
 		for _, cooling := range []string{"", "http://b.test/429", "http://a.test/429"} {
 			if cooling != "" {
-				_, err := transport.RoundTrip(testutil.Request(t, "GET", cooling, ""))
+				_, err := transport.RoundTrip(contract.Request(t, "GET", cooling, ""))
 				require.NoError(t, err)
 			}
 			if cooling == "http://a.test/429" && mode != httpretry.CooldownSend {

@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -85,11 +85,11 @@ func TestLogEvents(t *testing.T) {
 					"reason=not_idempotent\n"},
 		} {
 			out.Reset()
-			resp, err := testutil.New(t, httpretry.Config{Base: testutil.Play(tt.steps...),
-				Policy: testutil.RetryEvery(time.Second), Observe: httpretry.LogEvents(logger)}).
-				RoundTrip(testutil.Request(t, tt.method, "http://a.test/path", ""))
+			resp, err := contract.New(t, httpretry.Config{Base: contract.Play(tt.steps...),
+				Policy: contract.RetryEvery(time.Second), Observe: httpretry.LogEvents(logger)}).
+				RoundTrip(contract.Request(t, tt.method, "http://a.test/path", ""))
 			if err == nil {
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 			}
 			assert.Equal(t, tt.want, out.String())
 		}
@@ -141,9 +141,9 @@ func TestLogEventsContext(t *testing.T) {
 	type key struct{}
 	handler := &contextHandler{Handler: slog.DiscardHandler}
 	ctx := context.WithValue(t.Context(), key{}, "span")
-	_, err := testutil.New(t, httpretry.Config{
-		Base:    testutil.Play(reset),
-		Policy:  testutil.RetryEvery(0),
+	_, err := contract.New(t, httpretry.Config{
+		Base:    contract.Play(reset),
+		Policy:  contract.RetryEvery(0),
 		Observe: httpretry.LogEvents(slog.New(handler)),
 	}).RoundTrip(newGet(t).WithContext(ctx))
 	require.Error(t, err)
@@ -177,19 +177,19 @@ func TestLogEventsDefaults(t *testing.T) {
 func TestNoSecrets(t *testing.T) {
 	const secret = "hunter2"
 	logger, out := newLogger()
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		return nil, errors.New("proxy says: \x1b[31mgo away\r\nlevel=ERROR\u2028msg=forged")
 	})
 	for _, method := range []string{"GET", "POST", "EVIL\nMETHOD"} {
-		req := testutil.Request(t, "GET",
+		req := contract.Request(t, "GET",
 			"http://"+secret+":"+secret+"@a.test/path?token="+secret+"#"+secret, "")
 		req.Method = method
 		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
 			req.Header.Set(name, secret)
 		}
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return secret }
-		_, err := testutil.New(t, httpretry.Config{
+		_, err := contract.New(t, httpretry.Config{
 			Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
 		require.Error(t, err)
 		assert.NotContains(t, err.Error(), secret)
@@ -210,8 +210,8 @@ func TestNoSecrets(t *testing.T) {
 func TestEventResponse(t *testing.T) {
 	var statuses []int
 	cfg := httpretry.Config{
-		Base:   testutil.Play(s503, reset, s200),
-		Policy: testutil.RetryEvery(0),
+		Base:   contract.Play(s503, reset, s200),
+		Policy: contract.RetryEvery(0),
 		Observe: func(_ context.Context, e httpretry.Event) {
 			if e.Response != nil {
 				statuses = append(statuses, e.Response.StatusCode)
@@ -220,7 +220,7 @@ func TestEventResponse(t *testing.T) {
 			}
 		},
 	}
-	resp, err := testutil.New(t, cfg).RoundTrip(newGet(t))
+	resp, err := contract.New(t, cfg).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -231,13 +231,13 @@ func TestEventResponse(t *testing.T) {
 
 // An observer gets the request's own context, not that of an attempt.
 func TestObserveContext(t *testing.T) {
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout = time.Hour
 	req, events := newGet(t), 0
 	type key struct{}
 	req = req.WithContext(context.WithValue(t.Context(), key{}, "value"))
-	resp, err := testutil.New(t, httpretry.Config{
-		Base:   testutil.Play(s503, s200),
+	resp, err := contract.New(t, httpretry.Config{
+		Base:   contract.Play(s503, s200),
 		Policy: policy,
 		Observe: func(ctx context.Context, e httpretry.Event) {
 			assert.Equal(t, req.Context(), ctx)
@@ -245,7 +245,7 @@ func TestObserveContext(t *testing.T) {
 		},
 	}).RoundTrip(req)
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Equal(t, 2, events)
 }
 
@@ -272,7 +272,7 @@ func TestEventOfAWait(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			playScene(t, testutil.RetryEvery(time.Minute), func(s *scene) {
+			playScene(t, contract.RetryEvery(time.Minute), func(s *scene) {
 				ctx, cancel := context.WithCancelCause(s.Context())
 				defer cancel(nil)
 				time.AfterFunc(time.Second, func() { tt.end(s, cancel) })
@@ -307,13 +307,13 @@ func TestNoEventBeforeTheFirstAttempt(t *testing.T) {
 		"Request.Cancel": {ctx: t.Context(), cancel: closed, text: "request canceled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base, events := testutil.Play(s200), new(testutil.Record)
+			base, events := contract.Play(s200), new(contract.Record)
 			policy := httpretry.Policy{
 				NewIdempotencyKey: func(*http.Request) string { return tt.key }}
-			req := testutil.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
+			req := contract.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
 			//lint:ignore SA1019 http.Client sets it
 			req.Cancel = tt.cancel
-			_, err := testutil.New(t, httpretry.Config{
+			_, err := contract.New(t, httpretry.Config{
 				Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 			require.ErrorContains(t, err, tt.text)
 			assert.Empty(t, base.Attempts())
@@ -329,17 +329,17 @@ func TestElapsedOfAnOldTransport(t *testing.T) {
 		for _, observed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("MaxElapsed=%v/observed=%t", limit, observed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					base, events := testutil.Play(s503), new(testutil.Record)
-					cfg := httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Second)}
+					base, events := contract.Play(s503), new(contract.Record)
+					cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Second)}
 					cfg.Policy.MaxElapsed = limit
 					if observed {
 						cfg.Observe = events.Observe
 					}
-					transport := testutil.New(t, cfg)
+					transport := contract.New(t, cfg)
 					time.Sleep(time.Hour)
 					resp, err := transport.RoundTrip(newGet(t))
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					assert.Len(t, base.Attempts(),
 						map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
 					for i, e := range events.Events {
@@ -355,28 +355,28 @@ func TestElapsedOfAnOldTransport(t *testing.T) {
 // before a first attempt, and until a cancel. The base takes no time, so the
 // sum is the time that a request took.
 func TestWaited(t *testing.T) {
-	patient := testutil.RetryEvery(time.Second)
+	patient := contract.RetryEvery(time.Second)
 	patient.Cooldown = httpretry.CooldownWait
-	playScene(t, testutil.RetryEvery(time.Second), func(s *scene) {
+	playScene(t, contract.RetryEvery(time.Second), func(s *scene) {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		took := map[string]time.Duration{} // by path
 		send := func(
-			path string, p httpretry.Policy, limit time.Duration, steps ...testutil.Step,
+			path string, p httpretry.Policy, limit time.Duration, steps ...contract.Step,
 		) {
 			wg.Go(func() {
 				begun := time.Now()
 				ctx, cancel := context.WithCancel(httpretry.WithPolicy(s.Context(), p))
 				defer cancel()
 				time.AfterFunc(limit, cancel)
-				req := testutil.Request(s, "GET", "http://a.test"+path, "").WithContext(ctx)
+				req := contract.Request(s, "GET", "http://a.test"+path, "").WithContext(ctx)
 				_ = s.do(req, steps...) // its end shows in the events
 				mu.Lock()
 				defer mu.Unlock()
 				took[path] = time.Since(begun)
 			})
 		}
-		retries := testutil.RetryEvery(time.Second)
+		retries := contract.RetryEvery(time.Second)
 		send("/extended", retries, time.Hour, s503, s200)
 		time.Sleep(500 * time.Millisecond)
 		send("/asks", retries, time.Hour, asksFor(8), s200)
@@ -432,10 +432,10 @@ func TestWaitedOfResumes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// The second part is long enough to start the attempts over.
 				o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(),
-					new(testutil.Record)
+					new(contract.Record)
 				policy.Backoff = strategies.Constant{Wait: 3 * time.Second}
 				resp := get(t,
-					testutil.New(t,
+					contract.New(t,
 						httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
 				time.Sleep(time.Minute)
 				time.AfterFunc(tt.closed, func() { assert.NoError(t, resp.Body.Close()) })
@@ -480,15 +480,15 @@ func TestBudgetIsNamed(t *testing.T) {
 		attempts := len(steps)
 		t.Run(fmt.Sprintf("%d attempts", attempts), func(t *testing.T) {
 			logger, out := newLogger()
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.MaxAttempts, policy.Budget = 10, &httpretry.HostBudget{Burst: attempts - 1}
 			if attempts == 1 {
-				policy.Budget = testutil.UsedUp{}
+				policy.Budget = contract.UsedUp{}
 			}
-			_, err := testutil.New(t, httpretry.Config{Base: testutil.Play(steps...),
+			_, err := contract.New(t, httpretry.Config{Base: contract.Play(steps...),
 				Policy: policy, Observe: httpretry.LogEvents(logger)}).
 				RoundTrip(newGet(t))
-			require.ErrorIs(t, err, testutil.ErrReset)
+			require.ErrorIs(t, err, contract.ErrReset)
 			require.ErrorContains(t, err,
 				"(budget_exhausted; "+hint+")")
 			var all *httpretry.Error
@@ -500,13 +500,13 @@ func TestBudgetIsNamed(t *testing.T) {
 	}
 	t.Run("response", func(t *testing.T) {
 		logger, out := newLogger()
-		policy := testutil.RetryEvery(0)
-		policy.Budget = testutil.UsedUp{}
-		resp, err := testutil.New(t, httpretry.Config{
-			Base: testutil.Play(s503), Policy: policy, Observe: httpretry.LogEvents(logger)}).
+		policy := contract.RetryEvery(0)
+		policy.Budget = contract.UsedUp{}
+		resp, err := contract.New(t, httpretry.Config{
+			Base: contract.Play(s503), Policy: policy, Observe: httpretry.LogEvents(logger)}).
 			RoundTrip(newGet(t))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.Contains(t, out.String(),
 			`status="503 Service Unavailable" hint="`+hint+`" reason=budget_exhausted`)
 	})
@@ -517,21 +517,21 @@ func TestBudgetIsNamed(t *testing.T) {
 func TestBodyIsNamed(t *testing.T) {
 	const hint = "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
 	gone := errors.New("the file is gone")
-	send := func(getBody func() (io.ReadCloser, error), steps ...testutil.Step) (log string,
+	send := func(getBody func() (io.ReadCloser, error), steps ...contract.Step) (log string,
 		err error) {
 		logger, out := newLogger()
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.ReplayBuffer = -1
-		req := testutil.Streamed(t, "PUT", "http://a.test/", testutil.Counted("text"))
+		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
 		req.GetBody = getBody
-		resp, err := testutil.New(t, httpretry.Config{Base: testutil.Play(steps...),
+		resp, err := contract.New(t, httpretry.Config{Base: contract.Play(steps...),
 			Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
 		if err == nil {
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 		}
 		return out.String(), err
 	}
-	unread := testutil.Step{Status: 503, Unread: true}
+	unread := contract.Step{Status: 503, Unread: true}
 	for attempts, steps := range map[int]script{
 		1: {reset},
 		2: {unread, reset},
@@ -541,12 +541,12 @@ func TestBodyIsNamed(t *testing.T) {
 		require.EqualError(t, err,
 			"httpretry: gave up after "+strings.Replace(text, "1 attempts", "1 attempt", 1)+
 				" (not_replayable; "+hint+"): read tcp: connection reset by peer")
-		require.ErrorIs(t, err, testutil.ErrReset)
+		require.ErrorIs(t, err, contract.ErrReset)
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
 		assert.Equal(t, httpretry.ReasonNotReplayable, all.Reason)
 		assert.Equal(t, attempts, all.Attempts)
-		assert.Equal(t, error(testutil.ErrReset), all.Err)
+		assert.Equal(t, error(contract.ErrReset), all.Err)
 		assert.Contains(t, log, `hint="`+hint+`" reason=not_replayable`)
 	}
 	log, err := send(func() (io.ReadCloser, error) { return nil, gone }, reset)
@@ -581,12 +581,12 @@ func TestErrorOfOneAttempt(t *testing.T) {
 				p.MaxElapsed = time.Millisecond
 			},
 		} {
-			policy, req, events := testutil.RetryEvery(time.Second), testutil.Streamed(t, "PUT",
-				"http://a.test/", testutil.Counted("text")), new(testutil.Record)
+			policy, req, events := contract.RetryEvery(time.Second), contract.Streamed(t, "PUT",
+				"http://a.test/", contract.Counted("text")), new(contract.Record)
 			set(req, &policy)
-			_, err := testutil.New(t, httpretry.Config{Base: testutil.Play(reset), Policy: policy,
+			_, err := contract.New(t, httpretry.Config{Base: contract.Play(reset), Policy: policy,
 				Observe: events.Observe}).RoundTrip(req)
-			assert.Equal(t, error(testutil.ErrReset), err)
+			assert.Equal(t, error(contract.ErrReset), err)
 			assert.Equal(t, reason.String(), events.Reason().String())
 		}
 	})
@@ -595,7 +595,7 @@ func TestErrorOfOneAttempt(t *testing.T) {
 // It is also Base's own if the caller cancels later, or by a Request.Cancel,
 // which has no error that Base's could hide.
 func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	t.Run("after the decision", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var reasons []httpretry.Reason
@@ -603,21 +603,21 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 			reasons = append(reasons, e.Reason)
 			cancel()
 		}
-		_, err := testutil.New(t,
-			httpretry.Config{Base: testutil.Play(reset), Policy: policy, Observe: observe}).
-			RoundTrip(testutil.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
-		assert.Equal(t, error(testutil.ErrReset), err)
+		_, err := contract.New(t,
+			httpretry.Config{Base: contract.Play(reset), Policy: policy, Observe: observe}).
+			RoundTrip(contract.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
+		assert.Equal(t, error(contract.ErrReset), err)
 		assert.Equal(t, []httpretry.Reason{httpretry.ReasonNotIdempotent}, reasons)
 	})
 	t.Run("by Request.Cancel", func(t *testing.T) {
-		events, canceled := new(testutil.Record), make(chan struct{})
+		events, canceled := new(contract.Record), make(chan struct{})
 		failure := errors.New("net/http: request canceled")
-		base := testutil.BaseFunc(
+		base := contract.BaseFunc(
 			func(*http.Request) (*http.Response, error) { close(canceled); return nil, failure })
 		req := newGet(t)
 		//lint:ignore SA1019 http.Client sets it
 		req.Cancel = canceled
-		_, err := testutil.New(t,
+		_, err := contract.New(t,
 			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 		assert.Equal(t, failure, err)
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
@@ -666,13 +666,13 @@ func TestObservers(t *testing.T) {
 		observe := httpretry.Observers(fs...)
 		clear(fs) // which Observers has copied
 		assert.Equal(t, tt.want == nil, observe == nil)
-		base := testutil.Play(s503, s200)
-		transport := testutil.New(t, httpretry.Config{
-			Base: base, Policy: testutil.RetryEvery(0), Observe: observe})
+		base := contract.Play(s503, s200)
+		transport := contract.New(t, httpretry.Config{
+			Base: base, Policy: contract.RetryEvery(0), Observe: observe})
 		got = nil
 		resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		var want []string
 		for _, end := range []string{"7 1 none", "7 2 success"} {
 			for _, name := range tt.want {
@@ -707,8 +707,8 @@ func TestEventStatus(t *testing.T) {
 		{httpretry.Event{Err: unknownHost}, "name lookup failed"},
 		{httpretry.Event{Err: x509.UnknownAuthorityError{}}, "TLS failed"},
 		{httpretry.Event{Err: &net.OpError{Op: "remote error", Err: io.EOF}}, "TLS failed"},
-		{httpretry.Event{Err: testutil.ErrRefused}, "connection failed"},
-		{httpretry.Event{Err: testutil.ErrReset}, "connection broken"},
+		{httpretry.Event{Err: contract.ErrRefused}, "connection failed"},
+		{httpretry.Event{Err: contract.ErrReset}, "connection broken"},
 		{httpretry.Event{Err: httpretry.WithOutcome(io.ErrUnexpectedEOF, final)},
 			"connection broken"},
 		{httpretry.Event{Err: errors.New("secret")}, "failed"},

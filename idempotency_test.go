@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // Hazard J1, J3: methods and keys that make a request idempotent.
@@ -48,18 +48,18 @@ func TestIdempotent(t *testing.T) {
 
 // WithIdempotent makes one POST idempotent.
 func TestWithIdempotent(t *testing.T) {
-	base, events := testutil.Play(s503, s200), new(testutil.Record)
-	policy := testutil.RetryEvery(0)
+	base, events := contract.Play(s503, s200), new(contract.Record)
+	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string {
 		t.Error("a key is made for a request that needs none")
 		return "key"
 	}
-	transport := testutil.New(t,
+	transport := contract.New(t,
 		httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
-	req := testutil.Request(t, "POST", "http://a.test/_search", "query")
+	req := contract.Request(t, "POST", "http://a.test/_search", "query")
 	resp, err := transport.RoundTrip(req.WithContext(httpretry.WithIdempotent(req.Context())))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 2)
 	assert.Equal(t, httpretry.ReasonSuccess, events.Reason())
 }
@@ -79,7 +79,7 @@ func TestRandomKey(t *testing.T) {
 // request is not modified.
 func TestNewKey(t *testing.T) {
 	made := 0
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string {
 		made++
 		return httpretry.RandomKey(nil)
@@ -101,13 +101,13 @@ func TestNewKey(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			made = 0
-			base := testutil.Play(s503, reset, s201)
-			req := testutil.Request(t, tt.method, "http://a.test/", "text")
+			base := contract.Play(s503, reset, s201)
+			req := contract.Request(t, tt.method, "http://a.test/", "text")
 			req.Header = tt.header
-			resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(req)
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			require.Len(t, base.Attempts(), 3)
 			assert.Equal(t, tt.made, made)
 			key := base.Attempts()[0].Header["Idempotency-Key"]
@@ -126,13 +126,13 @@ func TestNewKey(t *testing.T) {
 }
 
 func TestNewKeyMayDecline(t *testing.T) {
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return "" }
-	base := testutil.Play(s503)
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(testutil.Request(t, "POST", "http://a.test/", "text"))
+	base := contract.Play(s503)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	require.Len(t, base.Attempts(), 1)
 	assert.NotContains(t, base.Attempts()[0].Header, "Idempotency-Key")
 }
@@ -144,13 +144,13 @@ func TestKeyOfAnyPrintableByte(t *testing.T) {
 		key = append(key, b, ' ')
 	}
 	want := strings.TrimSpace(string(key))
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return want }
-	base := testutil.Play(s200)
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(testutil.Request(t, "POST", "http://a.test/", ""))
+	base := contract.Play(s200)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Equal(t, []string{want}, base.Attempts()[0].Header["Idempotency-Key"])
 }
 
@@ -169,11 +169,11 @@ func TestBadKey(t *testing.T) {
 		" s": "httpretry: not sent: Policy.NewIdempotencyKey: the key begins or ends with a " +
 			"space: want none",
 	} {
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return key }
-		base, body := testutil.Play(s200), testutil.Counted("text")
-		_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(testutil.Streamed(t, "POST", "http://a.test/", body))
+		base, body := contract.Play(s200), contract.Counted("text")
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(contract.Streamed(t, "POST", "http://a.test/", body))
 		require.EqualError(t, err, want)
 		assert.Empty(t, base.Attempts())
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -37,33 +37,33 @@ type outboundCall struct {
 	cfg    httpretry.Config
 	method string // "" is GET
 	key    string // Idempotency-Key
-	base   *testutil.Script
+	base   *contract.Script
 	rt     http.RoundTripper
-	testutil.Record
+	contract.Record
 	err error
 }
 
 // send sends a request with ctx. If cfg has no Base, the base plays steps.
-func (c *outboundCall) send(t testing.TB, ctx context.Context, steps ...testutil.Step) {
+func (c *outboundCall) send(t testing.TB, ctx context.Context, steps ...contract.Step) {
 	if c.rt == nil {
-		if c.base = testutil.Play(steps...); c.cfg.Base == nil {
+		if c.base = contract.Play(steps...); c.cfg.Base == nil {
 			c.cfg.Base = c.base
 		}
 		c.cfg.Observe = c.Observe
-		c.rt = testutil.New(t, c.cfg)
+		c.rt = contract.New(t, c.cfg)
 	}
-	req := testutil.Request(t, c.method, "http://a.test/path", "").WithContext(ctx)
+	req := contract.Request(t, c.method, "http://a.test/path", "").WithContext(ctx)
 	if c.key != "" {
 		req.Header.Set("Idempotency-Key", c.key)
 	}
 	var resp *http.Response
 	if resp, c.err = c.rt.RoundTrip(req); c.err == nil {
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 	}
 }
 
 // handle sends a request on behalf of an inbound one.
-func (c *outboundCall) handle(t testing.TB, inboundRetry string, steps ...testutil.Step) {
+func (c *outboundCall) handle(t testing.TB, inboundRetry string, steps ...contract.Step) {
 	httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		c.send(t, r.Context(), steps...)
 	})).ServeHTTP(
@@ -275,7 +275,7 @@ func TestMiddlewareCombinesWithContexts(t *testing.T) {
 // is Unprocessed. Otherwise a service that retries would have to start again
 // from the top.
 func TestSingleShot(t *testing.T) {
-	never := testutil.Fails(&net.OpError{Op: "dial", Err: faults.ConnRefused})
+	never := contract.Fails(&net.OpError{Op: "dial", Err: faults.ConnRefused})
 	once, twice, thrice := []string{"2"}, []string{"2", "3"}, []string{"2", "3", "4"}
 	for name, tt := range map[string]struct {
 		method, key string
@@ -284,9 +284,9 @@ func TestSingleShot(t *testing.T) {
 		reason      httpretry.Reason
 	}{
 		"GET, 503": {"GET", "", script{s503}, once, httpretry.ReasonCallerRetries},
-		"GET, 429": {"GET", "", script{testutil.Status(429, "Retry-After", "1")}, once,
+		"GET, 429": {"GET", "", script{contract.Status(429, "Retry-After", "1")}, once,
 			httpretry.ReasonCallerRetries},
-		"GET, error": {"GET", "", script{testutil.Fails(io.ErrUnexpectedEOF)}, once,
+		"GET, error": {"GET", "", script{contract.Fails(io.ErrUnexpectedEOF)}, once,
 			httpretry.ReasonCallerRetries},
 		"POST, 503":            {"POST", "", script{s503}, once, httpretry.ReasonCallerRetries},
 		"POST with a key, 503": {"POST", "key", script{s503}, once, httpretry.ReasonCallerRetries},
@@ -294,7 +294,7 @@ func TestSingleShot(t *testing.T) {
 		"GET, 200":             {"GET", "", script{s200}, once, httpretry.ReasonSuccess},
 		"GET, 404":             {"GET", "", script{s404}, once, httpretry.ReasonPermanent},
 		"GET, do not retry": {
-			"GET", "", script{testutil.Status(503, "X-Should-Retry", "false")}, once,
+			"GET", "", script{contract.Status(503, "X-Should-Retry", "false")}, once,
 			httpretry.ReasonDoNotRetry},
 		"GET, 425":           {"GET", "", script{s425}, thrice, httpretry.ReasonAttempts},
 		"POST, 425":          {"POST", "", script{s425}, thrice, httpretry.ReasonAttempts},
@@ -320,7 +320,7 @@ func TestSingleShot(t *testing.T) {
 // and the observer gets the reason.
 func TestSingleShotIsReported(t *testing.T) {
 	broken := errors.New("broken")
-	for _, s := range []testutil.Step{s503, testutil.Fails(broken)} {
+	for _, s := range []contract.Step{s503, contract.Fails(broken)} {
 		call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 		call.handle(t, "1", s)
 		assert.Equal(t, s.Err, call.err, "as it came")
@@ -335,7 +335,7 @@ func TestSingleShotIsReported(t *testing.T) {
 	}
 	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 	call.cfg.Policy.AttemptTimeout = time.Millisecond
-	call.handle(t, "1", testutil.Step{Status: 200, Takes: time.Hour})
+	call.handle(t, "1", contract.Step{Status: 200, Takes: time.Hour})
 	require.EqualError(t, call.err,
 		"httpretry: gave up after 1 attempt (caller_retries): attempt timed out after 1ms")
 }
@@ -363,9 +363,9 @@ func TestSingleShotNeverSent(t *testing.T) {
 // to the response, however the handler's requests end.
 func TestMiddlewareLeavesResponsesAlone(t *testing.T) {
 	for _, inbound := range []string{"0", "1"} {
-		for _, s := range []testutil.Step{
-			s200, s503, testutil.Status(429, "Retry-After", "3600"),
-			testutil.Status(500, "X-Should-Retry", "false"), testutil.Fails(io.EOF),
+		for _, s := range []contract.Step{
+			s200, s503, contract.Status(429, "Retry-After", "3600"),
+			contract.Status(500, "X-Should-Retry", "false"), contract.Fails(io.EOF),
 		} {
 			call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 			rec := httptest.NewRecorder()
@@ -443,10 +443,10 @@ func TestMiddlewarePassesPanicsOn(t *testing.T) {
 func TestHandlerReturnsDuringCall(t *testing.T) {
 	var calls sync.WaitGroup
 	returned := make(chan struct{})
-	script := testutil.Play(s503)
+	script := contract.Play(s503)
 	call := outboundCall{cfg: httpretry.Config{Policy: immediateRetries(3)}}
 	sent := make(chan struct{}, 3)
-	call.cfg.Base = testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	call.cfg.Base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		sent <- struct{}{}
 		<-returned
 		return script.RoundTrip(req)
@@ -502,12 +502,12 @@ func (w *discardWriter) WriteHeader(int)             {}
 // none. The first attempt for an inbound request that is no retry is the
 // caller's own request.
 func TestMiddlewareAllocations(t *testing.T) {
-	if testutil.RaceEnabled {
+	if contract.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	ok := newInstant().ok
-	transport := testutil.Unchecked(t, fullConfig(
-		testutil.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })))
+	transport := contract.Unchecked(t, fullConfig(
+		contract.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })))
 	var sends float64
 	inner := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -573,7 +573,7 @@ func TestFormFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	t.Setenv("TMP", dir) // on Windows
-	srv := testutil.NewServer(t,
+	srv := contract.NewServer(t,
 		httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			assert.NoError(t, r.ParseMultipartForm(1))
 			files, err := os.ReadDir(dir)
@@ -587,11 +587,11 @@ func TestFormFilesAreRemoved(t *testing.T) {
 	_, err = part.Write(make([]byte, 11<<20)) // more than ParseMultipartForm keeps in memory
 	require.NoError(t, err)
 	require.NoError(t, form.Close())
-	req := testutil.Request(t, "POST", srv.URL, body.String())
+	req := contract.Request(t, "POST", srv.URL, body.String())
 	req.Header.Set("Content-Type", form.FormDataContentType())
 	resp, err := srv.Client().Do(req)
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	srv.Close() // waits for the handler
 	files, err := os.ReadDir(dir)
 	require.NoError(t, err)

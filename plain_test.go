@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -34,7 +34,7 @@ func TestFieldsOfPlainPolicies(t *testing.T) {
 		"MaxRetryAfter":     {time.Hour, true},
 		"AttemptTimeout":    {time.Hour, false},
 		"MaxElapsed":        {time.Hour, false},
-		"Budget":            {testutil.UsedUp{}, false},
+		"Budget":            {contract.UsedUp{}, false},
 		"WaitOnBudget":      {true, true},
 		"Cooldown":          {httpretry.CooldownWait, false},
 		"CooldownKey":       {func(*http.Request) string { return "" }, true},
@@ -66,20 +66,20 @@ func TestFieldsOfPlainPolicies(t *testing.T) {
 // of its context.
 func TestPlainRequestCanceledBefore(t *testing.T) {
 	sent := 0
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		sent++
 		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
 	})
-	transport := testutil.New(t, httpretry.Config{Base: base})
+	transport := contract.New(t, httpretry.Config{Base: base})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("cause")
 	cancel(cause)
 	_, err := transport.RoundTrip(
-		testutil.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+		contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.ErrorIs(t, err, cause)
 
-	req := testutil.Request(t, "GET", "http://a.test/", "")
+	req := contract.Request(t, "GET", "http://a.test/", "")
 	canceled := make(chan struct{})
 	close(canceled)
 	//lint:ignore SA1019 http.Client sets it
@@ -91,8 +91,8 @@ func TestPlainRequestCanceledBefore(t *testing.T) {
 
 // The Request of a plain response is the caller's, or Base's own.
 func TestRequestOfPlainResponse(t *testing.T) {
-	req := testutil.Request(t, "GET", "http://a.test/", "")
-	redirected := testutil.Request(t, "GET", "http://b.test/", "")
+	req := contract.Request(t, "GET", "http://a.test/", "")
+	redirected := contract.Request(t, "GET", "http://b.test/", "")
 	for name, tt := range map[string]struct{ base, want *http.Request }{
 		"the caller's":       {req, req},
 		"none":               {nil, req},
@@ -100,10 +100,10 @@ func TestRequestOfPlainResponse(t *testing.T) {
 		"of a redirect":      {redirected, redirected},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: tt.base}, nil
 			})
-			resp, err := testutil.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+			resp, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 			require.NoError(t, err)
 			assert.Same(t, tt.want, resp.Request)
 		})
@@ -113,14 +113,14 @@ func TestRequestOfPlainResponse(t *testing.T) {
 // The success of a plain request ends a cool-down.
 func TestPlainSuccessEndsCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := testutil.Play(testutil.Status(503, "Retry-After", "30"), testutil.Status(200))
-		transport := testutil.New(t,
+		base := contract.Play(contract.Status(503, "Retry-After", "30"), contract.Status(200))
+		transport := contract.New(t,
 			httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
 		get := func(ctx context.Context) error {
 			resp, err := transport.RoundTrip(
-				testutil.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 			if err == nil {
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 			}
 			return err
 		}
@@ -136,32 +136,32 @@ func TestPlainSuccessEndsCooldown(t *testing.T) {
 // The budget of the policy gets the success of a plain request.
 func TestPlainSuccessIsDeposited(t *testing.T) {
 	budget := httpretry.HostBudget{Ratio: 1}
-	base := testutil.Play(testutil.Status(200))
-	transport := testutil.New(t,
+	base := contract.Play(contract.Status(200))
+	transport := contract.New(t,
 		httpretry.Config{Base: base, Policy: httpretry.Policy{Budget: &budget}})
 	for range 3 {
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 	}
-	assert.Equal(t, 5+3, testutil.Balance(&budget, "http://a.test"))
+	assert.Equal(t, 5+3, contract.Balance(&budget, "http://a.test"))
 }
 
 // A panic after a plain attempt has failed leaves nothing open.
 func TestPanicAfterPlainFailure(t *testing.T) {
-	base := testutil.Play(testutil.Status(503))
-	transport := testutil.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{
+	base := contract.Play(contract.Status(503))
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: httpretry.Policy{
 		Backoff: strategies.Func(func(int) time.Duration { panic("boom") })}})
 	assert.PanicsWithValue(t, "boom", func() {
-		_, _ = transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+		_, _ = transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
 	})
 }
 
 // A plain request whose Base returns neither a response nor an error fails.
 func TestPlainRequestWithoutResult(t *testing.T) {
-	base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-	_, err := testutil.Unchecked(t, httpretry.Config{Base: base}).
-		RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
+	_, err := contract.Unchecked(t, httpretry.Config{Base: base}).
+		RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
 	assert.ErrorContains(t, err, "neither")
 }
 
@@ -178,7 +178,7 @@ func requireError(t *testing.T, err error, attempts int, reason httpretry.Reason
 // still sends the same bytes.
 func TestLayerReplacesBodyOfPlainRequest(t *testing.T) {
 	var sent []string
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		req.Body = struct{ io.ReadCloser }{req.Body} // as recorders for tests do
 		body, err := io.ReadAll(req.Body)
 		sent = append(sent, string(body))
@@ -188,9 +188,9 @@ func TestLayerReplacesBodyOfPlainRequest(t *testing.T) {
 		}
 		return &http.Response{StatusCode: status, Body: http.NoBody, Request: req}, err
 	})
-	transport := testutil.Unchecked(t, httpretry.Config{
+	transport := contract.Unchecked(t, httpretry.Config{
 		Base: base, Policy: httpretry.Policy{Backoff: strategies.Constant{}}})
-	resp, err := transport.RoundTrip(testutil.Request(t, "PUT", "http://a.test/", "text"))
+	resp, err := transport.RoundTrip(contract.Request(t, "PUT", "http://a.test/", "text"))
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 	assert.Equal(t, []string{"text", "text"}, sent)
@@ -206,7 +206,7 @@ func TestLayerThatReplacesBodies(t *testing.T) {
 				sent := 0
 				transport, err := httpretry.New(httpretry.Config{
 					Policy: httpretry.Policy{AttemptTimeout: timeout},
-					Base: testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					Base: contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						if sent > 0 || timeout > 0 {
 							assert.True(t, req.Body == body, "attempt %d: %v", sent+1, req.Body)
 						}
@@ -216,7 +216,7 @@ func TestLayerThatReplacesBodies(t *testing.T) {
 					}),
 				})
 				require.NoError(t, err)
-				req := testutil.Request(t, "GET", "http://a.test/", "")
+				req := contract.Request(t, "GET", "http://a.test/", "")
 				req.Body = body
 				resp, err := transport.RoundTrip(req)
 				require.NoError(t, err)

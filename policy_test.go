@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -181,9 +181,9 @@ func TestDurationsWithoutUnit(t *testing.T) {
 			_, err = httpretry.New(httpretry.Config{Policies: map[string]policy{"a.test": of(d)}})
 			require.EqualError(t, err, `httpretry: Config.Policies["a.test"].`+problem)
 
-			base := testutil.Play(s200)
+			base := contract.Play(s200)
 			req := newGet(t)
-			_, err = testutil.New(t, httpretry.Config{Base: base}).
+			_, err = contract.New(t, httpretry.Config{Base: base}).
 				RoundTrip(req.WithContext(httpretry.WithPolicy(t.Context(), of(d))))
 			require.EqualError(t, err, "httpretry: not sent: Policy."+problem)
 			assert.Empty(t, base.Attempts())
@@ -195,10 +195,10 @@ func TestDurationsWithoutUnit(t *testing.T) {
 
 // A request with an invalid policy fails before anything is sent.
 func TestInvalidContextPolicy(t *testing.T) {
-	base, body := testutil.Play(s200), testutil.Counted("text")
+	base, body := contract.Play(s200), contract.Counted("text")
 	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{AttemptTimeout: -1, MaxElapsed: -1})
-	_, err := testutil.New(t, httpretry.Config{Base: base}).
-		RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
+	_, err := contract.New(t, httpretry.Config{Base: base}).
+		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
 	require.EqualError(t, err,
 		"httpretry: not sent: Policy.AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout\n"+
 			"Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit")
@@ -210,19 +210,19 @@ func TestInvalidContextPolicy(t *testing.T) {
 
 // A context's policy is not known to New, which checks the others for this.
 func TestContextPolicysKeyIsNoAttempt(t *testing.T) {
-	base := testutil.Play(s503, s200)
-	policy := testutil.RetryEvery(0)
+	base := contract.Play(s503, s200)
+	policy := contract.RetryEvery(0)
 	policy.IdempotencyHeader, policy.NewIdempotencyKey = "retry-attempt", httpretry.RandomKey
-	req := testutil.Request(t, "POST", "http://a.test/", "text")
+	req := contract.Request(t, "POST", "http://a.test/", "text")
 	req = req.WithContext(httpretry.WithPolicy(req.Context(), policy))
-	_, err := testutil.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+	_, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 	require.EqualError(t, err,
 		`httpretry: not sent: Policy.IdempotencyHeader: "Retry-Attempt": want another header than Config.AttemptHeader`)
 	assert.Empty(t, base.Attempts())
 
-	req = testutil.Request(t, "POST", "http://a.test/", "text")
+	req = contract.Request(t, "POST", "http://a.test/", "text")
 	req = req.WithContext(httpretry.WithPolicy(req.Context(), policy))
-	resp, err := testutil.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).RoundTrip(req)
+	resp, err := contract.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).RoundTrip(req)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	assert.Len(t, base.Attempts(), 2)
@@ -232,7 +232,7 @@ func TestContextPolicysKeyIsNoAttempt(t *testing.T) {
 // as a whole.
 func TestPolicyChoice(t *testing.T) {
 	attempts := func(n int) httpretry.Policy {
-		p := testutil.RetryEvery(0)
+		p := contract.RetryEvery(0)
 		p.MaxAttempts = n
 		return p
 	}
@@ -258,50 +258,50 @@ func TestPolicyChoice(t *testing.T) {
 		"http://BÜCHER.de/":                7,
 		"http://api.test:443@example.com/": 2,
 	} {
-		base := testutil.Play(s503)
+		base := contract.Play(s503)
 		cfg.Base = base
-		transport := testutil.New(t, cfg)
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", url, ""))
+		transport := contract.New(t, cfg)
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.Len(t, base.Attempts(), want, url)
 
 		ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
-		resp, err = transport.RoundTrip(testutil.Request(t, "GET", url, "").WithContext(ctx))
+		resp, err = transport.RoundTrip(contract.Request(t, "GET", url, "").WithContext(ctx))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.Len(t, base.Attempts(), want+1, "one request without retries")
 	}
 }
 
 // A policy in Policies inherits nothing.
 func TestNoInheritance(t *testing.T) {
-	base := testutil.Play(s503)
+	base := contract.Play(s503)
 	cfg := httpretry.Config{
-		Base: base, Policy: testutil.RetryEvery(0), Policies: map[string]httpretry.Policy{
+		Base: base, Policy: contract.RetryEvery(0), Policies: map[string]httpretry.Policy{
 			"a.test": {Backoff: strategies.Constant{}},
 		}}
-	resp, err := testutil.New(t, cfg).RoundTrip(newGet(t))
+	resp, err := contract.New(t, cfg).RoundTrip(newGet(t))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 3, "the default, not Config.Policy's five")
 }
 
 // A Config may be modified after New.
 func TestConfigIsCopied(t *testing.T) {
-	base := testutil.Play(s503)
-	policies := map[string]httpretry.Policy{"a.test": testutil.RetryEvery(0)}
+	base := contract.Play(s503)
+	policies := map[string]httpretry.Policy{"a.test": contract.RetryEvery(0)}
 	cfg := httpretry.Config{Base: base, Policies: policies}
-	transport := testutil.New(t, cfg)
+	transport := contract.New(t, cfg)
 	policies["a.test"] = httpretry.Policy{MaxAttempts: 1}
 	resp, err := transport.RoundTrip(newGet(t))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 5)
 }
 
 func TestPolicysIdempotent(t *testing.T) {
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.IdempotencyHeader = "request-id"
 	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path == "/safe" }
 	for _, tt := range []struct {
@@ -312,14 +312,14 @@ func TestPolicysIdempotent(t *testing.T) {
 		{"POST", "/safe", "", 5},
 		{"POST", "/", "k", 5},
 	} {
-		base := testutil.Play(s503)
-		req := testutil.Request(t, tt.method, "http://a.test"+tt.path, "")
+		base := contract.Play(s503)
+		req := contract.Request(t, tt.method, "http://a.test"+tt.path, "")
 		if tt.key != "" {
 			req.Header.Set("Request-Id", tt.key)
 		}
-		resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.Len(t, base.Attempts(), tt.attempts, tt)
 	}
 }
@@ -339,8 +339,8 @@ func TestNilValues(t *testing.T) {
 	}{
 		"Base": {
 			httpretry.Config{Base: base}, "httpretry: Config.Base: a nil *http.Transport: want "},
-		"function": {httpretry.Config{Base: testutil.BaseFunc(nil)},
-			"httpretry: Config.Base: a nil testutil.BaseFunc: want "},
+		"function": {httpretry.Config{Base: contract.BaseFunc(nil)},
+			"httpretry: Config.Base: a nil contract.BaseFunc: want "},
 		"RetryTransport": {httpretry.Config{Base: retrying},
 			"httpretry: Config.Base: a nil *httpretry.RetryTransport: want "},
 		"Budget": {httpretry.Config{Policy: httpretry.Policy{Budget: budget}},
@@ -398,18 +398,18 @@ func TestTextsSayWhatIsAllowed(t *testing.T) {
 
 // A negative MaxAttempts means no limit.
 func TestUnlimitedAttempts(t *testing.T) {
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.MaxAttempts = -1
 	require.NoError(t, policy.Validate())
 	var steps script
 	for range 1000 {
 		steps = append(steps, s503)
 	}
-	base := testutil.Play(append(steps, s200)...)
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(testutil.Request(t, "PUT", "http://a.test/", "text"))
+	base := contract.Play(append(steps, s200)...)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(contract.Request(t, "PUT", "http://a.test/", "text"))
 	require.NoError(t, err)
-	assert.Equal(t, "body of 200", testutil.ReadBody(t, resp))
+	assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
 	assert.Len(t, base.Attempts(), 1001)
 }
 
@@ -420,14 +420,14 @@ func TestUnlimitedRetryAfter(t *testing.T) {
 		t.Run(cooldown.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const day = 24 * time.Hour
-				base := testutil.Play(testutil.Status(429, "Retry-After", "864000"), s200)
-				policy := testutil.RetryEvery(time.Second)
+				base := contract.Play(contract.Status(429, "Retry-After", "864000"), s200)
+				policy := contract.RetryEvery(time.Second)
 				policy.MaxRetryAfter, policy.Cooldown = -1, cooldown
 				require.NoError(t, policy.Validate())
-				transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 				resp, err := transport.RoundTrip(newGet(t))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				require.Len(t, base.Waits(), 1)
 				assert.GreaterOrEqual(t, base.Waits()[0], 10*day)
 				assert.LessOrEqual(t, base.Waits()[0], 10*day+30*time.Second)
@@ -441,14 +441,14 @@ func TestUnlimitedUntilTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		defer cancel()
-		base, events := testutil.Play(s503), new(testutil.Record)
-		policy := testutil.RetryEvery(time.Second)
+		base, events := contract.Play(s503), new(contract.Record)
+		policy := contract.RetryEvery(time.Second)
 		policy.MaxAttempts, policy.MaxRetryAfter = -1, -1
-		resp, err := testutil.New(t,
+		resp, err := contract.New(t,
 			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
 			RoundTrip(newGet(t).WithContext(ctx))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 		assert.Len(t, base.Attempts(), 90)
 	})

@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -157,7 +157,7 @@ func resuming() httpretry.Policy {
 
 func get(t testing.TB, rt http.RoundTripper, header ...string) *http.Response {
 	t.Helper()
-	req := testutil.Request(t, "GET", "http://a.test/file", "")
+	req := contract.Request(t, "GET", "http://a.test/file", "")
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
@@ -199,9 +199,9 @@ func TestResume(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(size, tt.cuts...)
-			events := new(testutil.Record)
+			events := new(contract.Record)
 			resp := get(t,
-				testutil.New(t, httpretry.Config{
+				contract.New(t, httpretry.Config{
 					Base: o, Policy: resuming(), Observe: events.Observe}), tt.header...)
 			got, err := io.ReadAll(fullReads{t, resp.Body})
 			require.NoError(t, err)
@@ -249,7 +249,7 @@ func TestResumeByDate(t *testing.T) {
 				return true
 			}
 			got, err := readAll(t, o,
-				get(t, testutil.New(t, httpretry.Config{Base: o, Policy: resuming()})))
+				get(t, contract.New(t, httpretry.Config{Base: o, Policy: resuming()})))
 			assert.Equal(t, tt.ranges, o.sent())
 			if tt.text != "" {
 				assert.ErrorContains(t, err, tt.text)
@@ -336,15 +336,15 @@ func TestResumeNever(t *testing.T) {
 			if tt.policy != nil {
 				tt.policy(&policy)
 			}
-			req := testutil.Request(t, cmp.Or(tt.method, "GET"), "http://a.test/", "")
+			req := contract.Request(t, cmp.Or(tt.method, "GET"), "http://a.test/", "")
 			for i := 0; i < len(tt.header); i += 2 {
 				req.Header.Set(tt.header[i], tt.header[i+1])
 			}
 			if tt.ctx != nil {
 				req = req.WithContext(tt.ctx(req.Context()))
 			}
-			events := new(testutil.Record)
-			resp, err := testutil.Unchecked(t,
+			events := new(contract.Record)
+			resp, err := contract.Unchecked(t,
 				httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 			require.NoError(t, err)
 			_, err = io.ReadAll(resp.Body)
@@ -403,12 +403,12 @@ func TestResumeRejects(t *testing.T) {
 				}
 				return attempt > 1
 			}
-			events := new(testutil.Record)
-			var ledger testutil.Ledger
+			events := new(contract.Record)
+			var ledger contract.Ledger
 			policy := resuming()
 			policy.Budget = &ledger
 			resp := get(t,
-				testutil.New(t,
+				contract.New(t,
 					httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
 			got, err := readAll(t, o, resp)
 			assert.Len(t, got, tt.cut)
@@ -457,7 +457,7 @@ func TestResumeSkips(t *testing.T) {
 			}
 			policy := resuming()
 			policy.MaxAttempts = 5
-			resp := get(t, testutil.New(t, httpretry.Config{Base: o, Policy: policy}),
+			resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: policy}),
 				tt.header...)
 			got, err := io.ReadAll(fullReads{t, resp.Body})
 			require.NoError(t, err)
@@ -473,7 +473,7 @@ func TestResumeSkips(t *testing.T) {
 func TestResumeStopsAtTheEndOfTheRange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOrigin(3000, 10)
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			resp, err := o.RoundTrip(req)
 			if len(o.sent()) == 2 {
 				resp.StatusCode, resp.ContentLength, resp.Body = 200, 3000,
@@ -483,7 +483,7 @@ func TestResumeStopsAtTheEndOfTheRange(t *testing.T) {
 			return resp, err
 		})
 		got, err := io.ReadAll(
-			get(t, testutil.New(t, httpretry.Config{Base: base, Policy: resuming()}), "Range",
+			get(t, contract.New(t, httpretry.Config{Base: base, Policy: resuming()}), "Range",
 				"bytes=1000-1999").Body)
 		require.NoError(t, err)
 		assert.Equal(t, o.data[1000:2000], got)
@@ -502,7 +502,7 @@ func TestResumeSame(t *testing.T) {
 				assert.Equal(t, 206, next.StatusCode)
 				return same
 			}
-			resp := get(t, testutil.New(t, httpretry.Config{Base: o, Policy: policy}),
+			resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: policy}),
 				"If-Range", `"mine"`)
 			got, err := readAll(t, o, resp)
 			if same {
@@ -566,10 +566,10 @@ func TestResumeLimits(t *testing.T) {
 		}, reason: httpretry.ReasonBudget, attempts: 2, elapsed: time.Second,
 			text: "Policy.Budget refused"},
 		{name: "budget at once", policy: func(p *httpretry.Policy) {
-			p.Budget = testutil.UsedUp{}
+			p.Budget = contract.UsedUp{}
 		}, reason: httpretry.ReasonBudget, attempts: 1, text: "Policy.Budget refused"},
 		{name: "WaitOnBudget", policy: func(p *httpretry.Policy) {
-			p.Budget, p.WaitOnBudget = testutil.UsedUp{}, true
+			p.Budget, p.WaitOnBudget = contract.UsedUp{}, true
 		}, reason: httpretry.ReasonBudget, attempts: 1, elapsed: time.Second},
 		{name: "Retry-After", answer: unavailable("Retry-After", "120"),
 			reason: httpretry.ReasonRetryAfter, attempts: 2, elapsed: time.Second},
@@ -594,7 +594,7 @@ func TestResumeLimits(t *testing.T) {
 				if tt.policy != nil {
 					tt.policy(&policy)
 				}
-				events := new(testutil.Record)
+				events := new(contract.Record)
 				start := time.Now()
 				req := newGet(t)
 				if tt.deadline > 0 {
@@ -602,7 +602,7 @@ func TestResumeLimits(t *testing.T) {
 					defer cancel()
 					req = req.WithContext(ctx)
 				}
-				resp, err := testutil.New(t, httpretry.Config{
+				resp, err := contract.New(t, httpretry.Config{
 					Base: o, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 				require.NoError(t, err)
 				defer resp.Body.Close()
@@ -640,12 +640,12 @@ func TestResumeProgressWithoutEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := newOrigin(40 * (64 << 10))
 				o.cut = func(int) int { return 64 << 10 }
-				policy, events := resuming(), new(testutil.Record)
+				policy, events := resuming(), new(contract.Record)
 				policy.Backoff = strategies.Constant{Wait: time.Second}
 				policy.MaxElapsed = tt.elapsed
 				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 				defer cancel()
-				resp, err := testutil.New(t,
+				resp, err := contract.New(t,
 					httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).
 					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
@@ -669,9 +669,9 @@ func TestResumeProgress(t *testing.T) {
 		policy := resuming()
 		policy.Backoff = strategies.Exponential{Base: time.Second, Max: time.Hour}
 		policy.MaxAttempts = 4
-		events := new(testutil.Record)
+		events := new(contract.Record)
 		resp := get(t,
-			testutil.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
+			contract.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
 		got, err := readAll(t, o, resp)
 		require.NoError(t, err)
 		assert.Len(t, got, 1<<20)
@@ -697,7 +697,7 @@ func TestResumeStopsAfterProgress(t *testing.T) {
 		o := newOrigin(1<<20, tt.cuts...)
 		policy := resuming()
 		policy.MaxAttempts = 3
-		_, err := readAll(t, o, get(t, testutil.New(t, httpretry.Config{Base: o, Policy: policy})))
+		_, err := readAll(t, o, get(t, contract.New(t, httpretry.Config{Base: o, Policy: policy})))
 		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		assert.Len(t, o.sent(), tt.want)
 	}
@@ -724,10 +724,10 @@ func TestResumeBudget(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(1<<20, tt.cuts...)
-			var ledger testutil.Ledger
+			var ledger contract.Ledger
 			policy := resuming()
 			policy.Budget = &ledger
-			resp := get(t, testutil.New(t, httpretry.Config{Base: o, Policy: policy}))
+			resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: policy}))
 			_, err := io.ReadFull(resp.Body, make([]byte, tt.read))
 			require.NoError(t, err)
 			entries := func() string {
@@ -747,10 +747,10 @@ func TestResumeBudget(t *testing.T) {
 // follows.
 func TestResumeWithoutProgressIsCharged(t *testing.T) {
 	o := newOrigin(1000, 10, 10, 10)
-	var ledger testutil.Ledger
+	var ledger contract.Ledger
 	policy := resuming()
 	policy.Budget = &ledger
-	resp := get(t, testutil.New(t, httpretry.Config{Base: o, Policy: policy}))
+	resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: policy}))
 	_, err := readAll(t, o, resp)
 	require.Error(t, err)
 	require.NoError(t, resp.Body.Close())
@@ -769,12 +769,12 @@ func TestResumeRespectsCooldowns(t *testing.T) {
 			}
 			return attempt == 2
 		}
-		transport := testutil.New(t, httpretry.Config{Base: o, Policy: resuming()})
+		transport := contract.New(t, httpretry.Config{Base: o, Policy: resuming()})
 		resp := get(t, transport)
 		other, err := transport.RoundTrip(
 			newGet(t).WithContext(httpretry.WithoutRetries(t.Context())))
 		require.NoError(t, err)
-		testutil.ReadBody(t, other)
+		contract.ReadBody(t, other)
 		start := time.Now()
 		got, err := readAll(t, o, resp)
 		require.NoError(t, err)
@@ -790,7 +790,7 @@ func TestResumeBeginsCooldowns(t *testing.T) {
 		o.answer = unavailable("Retry-After", "20")
 		policy := resuming()
 		policy.MaxAttempts, policy.Cooldown = 2, httpretry.CooldownFail
-		transport := testutil.New(t, httpretry.Config{Base: o, Policy: policy})
+		transport := contract.New(t, httpretry.Config{Base: o, Policy: policy})
 		_, err := readAll(t, o, get(t, transport))
 		require.Error(t, err)
 		_, err = transport.RoundTrip(newGet(t))
@@ -823,11 +823,11 @@ func TestResumeEndsWhileItWaits(t *testing.T) {
 					policy := resuming()
 					policy.Backoff = strategies.Constant{Wait: time.Hour}
 					policy.MaxElapsed = 24 * time.Hour
-					var ledger testutil.Ledger
+					var ledger contract.Ledger
 					policy.Budget = &ledger
 					if inRoundTrip {
 						policy.Backoff = strategies.Constant{}
-						base = testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 							if req.Header.Get("Range") != "" {
 								<-req.Context().Done()
 								return nil, req.Context().Err()
@@ -837,7 +837,7 @@ func TestResumeEndsWhileItWaits(t *testing.T) {
 					}
 					ctx, cancel := context.WithCancelCause(t.Context())
 					defer cancel(nil)
-					resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 						RoundTrip(newGet(t).WithContext(ctx))
 					require.NoError(t, err)
 					start := time.Now()
@@ -882,10 +882,10 @@ func TestResumeEndsWhileItWaitsOnBudget(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o, policy := newOrigin(1000, 10), resuming()
 				policy.Backoff, policy.Budget, policy.WaitOnBudget = strategies.Constant{
-					Wait: time.Hour}, testutil.UsedUp{}, true
+					Wait: time.Hour}, contract.UsedUp{}, true
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				resp, err := testutil.New(t, httpretry.Config{Base: o, Policy: policy}).
+				resp, err := contract.New(t, httpretry.Config{Base: o, Policy: policy}).
 					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
 				start := time.Now()
@@ -904,7 +904,7 @@ func TestResumeEndsWhileItWaitsOnBudget(t *testing.T) {
 func TestResumeReadAfterClose(t *testing.T) {
 	for _, read := range []int{0, 5, 10, 500, 1000} {
 		o := newOrigin(1000, 10)
-		resp := get(t, testutil.New(t, httpretry.Config{Base: o, Policy: resuming()}))
+		resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: resuming()}))
 		_, err := io.ReadFull(resp.Body, make([]byte, read))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
@@ -925,7 +925,7 @@ func TestResumeReadAfterClose(t *testing.T) {
 func TestResumeReuseOfTheRequest(t *testing.T) {
 	o := newOrigin(1000, 10)
 	sending := make(chan struct{})
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		if req.Header.Get("Range") == "" {
 			return o.RoundTrip(req)
 		}
@@ -939,8 +939,8 @@ func TestResumeReuseOfTheRequest(t *testing.T) {
 		assert.Equal(t, "/file", e.Request.URL.Path)
 		assert.Empty(t, e.Request.Header)
 	}
-	req := testutil.Request(t, "GET", "http://a.test/file", "")
-	resp, err := testutil.New(t,
+	req := contract.Request(t, "GET", "http://a.test/file", "")
+	resp, err := contract.New(t,
 		httpretry.Config{Base: base, Policy: resuming(), Observe: observe}).RoundTrip(req)
 	require.NoError(t, err)
 	var read sync.WaitGroup
@@ -978,7 +978,7 @@ func (b *stalling) Close() error { close(b.ended); return nil }
 
 // stallingBase answers like o, but bodies stall after n bytes on attempts up
 // to last.
-func stallingBase(o *origin, n, last int) testutil.BaseFunc {
+func stallingBase(o *origin, n, last int) contract.BaseFunc {
 	return func(req *http.Request) (*http.Response, error) {
 		resp, err := o.RoundTrip(req)
 		if attempt := len(o.sent()); attempt <= last {
@@ -1005,10 +1005,10 @@ func TestResumeIdle(t *testing.T) {
 				policy := resuming()
 				policy.ResumeIdle, policy.AttemptTimeout = 5*time.Second, timeout
 				policy.MaxAttempts = 4
-				events := new(testutil.Record)
+				events := new(contract.Record)
 				start := time.Now()
 				resp := get(t,
-					testutil.New(t, httpretry.Config{
+					contract.New(t, httpretry.Config{
 						Base: stallingBase(o, 100, 2), Policy: policy, Observe: events.Observe}))
 				_, err := io.ReadFull(resp.Body, make([]byte, 50))
 				require.NoError(t, err)
@@ -1029,7 +1029,7 @@ func TestResumeIdle(t *testing.T) {
 			policy := resuming()
 			policy.ResumeIdle = 5 * time.Second
 			resp := get(t,
-				testutil.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
+				contract.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
 			_, err := readAll(t, o, resp)
 			e, ok := errors.AsType[*httpretry.Error](err)
 			require.True(t, ok, "%v", err)
@@ -1042,7 +1042,7 @@ func TestResumeIdle(t *testing.T) {
 		for last := range 2 {
 			synctest.Test(t, func(t *testing.T) {
 				o := newOrigin(1000, 990)
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					resp, err := o.RoundTrip(req)
 					if n := len(o.sent()); n == 2-last {
 						o.open.Add(-1)
@@ -1054,7 +1054,7 @@ func TestResumeIdle(t *testing.T) {
 				policy.ResumeIdle = 5 * time.Second
 				start := time.Now()
 				got, err := readAll(t, o,
-					get(t, testutil.New(t, httpretry.Config{Base: base, Policy: policy})))
+					get(t, contract.New(t, httpretry.Config{Base: base, Policy: policy})))
 				require.NoError(t, err)
 				assert.Len(t, got, 1000)
 				assert.Len(t, o.sent(), 2-last)
@@ -1069,7 +1069,7 @@ func TestResumeIdle(t *testing.T) {
 			policy := resuming()
 			policy.ResumeIdle, policy.MaxElapsed = 5*time.Second, time.Second
 			resp := get(t,
-				testutil.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
+				contract.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
 			_, err := readAll(t, o, resp)
 			e, ok := errors.AsType[*httpretry.Error](err)
 			require.True(t, ok, "%v", err)
@@ -1081,7 +1081,7 @@ func TestResumeIdle(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o := newOrigin(1000)
 			resp := get(t,
-				testutil.New(t,
+				contract.New(t,
 					httpretry.Config{Base: stallingBase(o, 10, 1), Policy: resuming()}))
 			ended := make(chan error)
 			go func() {
@@ -1101,7 +1101,7 @@ func TestResumeIdle(t *testing.T) {
 func TestResumeAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOrigin(1000, 10)
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			if httpretry.Attempt(req.Context()) == 2 {
 				<-req.Context().Done()
 				return nil, req.Context().Err()
@@ -1110,10 +1110,10 @@ func TestResumeAttemptTimeout(t *testing.T) {
 		})
 		policy := resuming()
 		policy.AttemptTimeout = time.Second
-		events := new(testutil.Record)
+		events := new(contract.Record)
 		start := time.Now()
 		resp := get(t,
-			testutil.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}))
+			contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}))
 		_, err := io.ReadFull(resp.Body, make([]byte, 20))
 		require.NoError(t, err)
 		assert.Equal(t, time.Second, time.Since(start))
@@ -1127,14 +1127,14 @@ func TestResumeAttemptTimeout(t *testing.T) {
 // Each resume has an event before it and one after it, with the bytes so far.
 func TestResumeEvents(t *testing.T) {
 	o := newOrigin(1000, 10, 20)
-	events, log := new(testutil.Record), new(bytes.Buffer)
+	events, log := new(contract.Record), new(bytes.Buffer)
 	logEvent := httpretry.LogEvents(slog.New(slog.NewTextHandler(log, nil)))
 	observe := func(ctx context.Context, e httpretry.Event) {
 		events.Observe(ctx, e)
 		logEvent(ctx, e)
 	}
-	req := testutil.Request(t, "GET", "http://a.test/file?secret", "")
-	resp, err := testutil.New(t, httpretry.Config{Base: o, Policy: resuming(), Observe: observe}).
+	req := contract.Request(t, "GET", "http://a.test/file?secret", "")
+	resp, err := contract.New(t, httpretry.Config{Base: o, Policy: resuming(), Observe: observe}).
 		RoundTrip(req)
 	require.NoError(t, err)
 	for want := 1; want <= 3; want++ {
@@ -1197,7 +1197,7 @@ func TestResumeAtTheEnd(t *testing.T) {
 		err  error
 		want error
 	}{
-		{"reset after the end", "12345", testutil.ErrReset, nil},
+		{"reset after the end", "12345", contract.ErrReset, nil},
 		{"end of the connection after the end", "12345", io.ErrUnexpectedEOF, nil},
 		{"connection error of HTTP/2 after the end", "12345",
 			errors.New("connection error: PROTOCOL_ERROR"), nil},
@@ -1208,19 +1208,19 @@ func TestResumeAtTheEnd(t *testing.T) {
 			errors.New(
 				"net/http: server replied with more than declared Content-Length; truncated")},
 		{"canceled after the end", "12345", context.Canceled, context.Canceled},
-		{"reset after too much", "123456", testutil.ErrReset, testutil.ErrReset},
+		{"reset after too much", "123456", contract.ErrReset, contract.ErrReset},
 		{"a layer that finds the bytes wrong", "12345", errMine, errMine},
 		{"end", "12345", io.EOF, nil},
 		{"early end of a base that does not check", "1234", io.EOF, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sent := 0
-			base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 				sent++
 				return body(tt.text, tt.err), nil
 			})
 			got, err := io.ReadAll(
-				get(t, testutil.New(t, httpretry.Config{Base: base, Policy: resuming()})).Body)
+				get(t, contract.New(t, httpretry.Config{Base: base, Policy: resuming()})).Body)
 			assert.Equal(t, tt.text, string(got))
 			assert.Equal(t, tt.want, err)
 			assert.Equal(t, 1, sent)
@@ -1259,7 +1259,7 @@ func TestResumeKeepsErrorsAtTheEnd(t *testing.T) {
 					_, _ = w.Write(o.data)
 					return true
 				}
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					resp, err := o.RoundTrip(req)
 					if err == nil {
 						resp.Body = verifying{resp.Body, errMine}
@@ -1267,7 +1267,7 @@ func TestResumeKeepsErrorsAtTheEnd(t *testing.T) {
 					return resp, err
 				})
 				got, err := readAll(t, o,
-					get(t, testutil.New(t, httpretry.Config{Base: base, Policy: resuming()})))
+					get(t, contract.New(t, httpretry.Config{Base: base, Policy: resuming()})))
 				assert.Equal(t, errMine, err)
 				assert.Len(t, got, 1000)
 				assert.Len(t, o.sent(), len(cuts)+1)
@@ -1288,7 +1288,7 @@ func TestResumePanics(t *testing.T) {
 					panic(errMine)
 				}
 			}
-			var ledger testutil.Ledger
+			var ledger contract.Ledger
 			policy := resuming()
 			policy.Budget = &ledger
 			policy.ResumeSame = func(*http.Response, *http.Response) bool {
@@ -1302,8 +1302,8 @@ func TestResumePanics(t *testing.T) {
 					}
 					return httpretry.Classify(req, resp, err)
 				}
-			transport := testutil.Unchecked(t, httpretry.Config{
-				Base: testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			transport := contract.Unchecked(t, httpretry.Config{
+				Base: contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					if req.Header.Get("Range") != "" {
 						panics("Base")
 					}
@@ -1337,12 +1337,12 @@ func (panickingClose) Close() error { panic(errMine) }
 // The same applies to the Close of a body that has broken off.
 func TestResumeClosePanics(t *testing.T) {
 	o := newOrigin(1000, 10)
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := o.RoundTrip(req)
 		resp.Body = panickingClose{resp.Body}
 		return resp, err
 	})
-	resp := get(t, testutil.Unchecked(t, httpretry.Config{Base: base, Policy: resuming()}))
+	resp := get(t, contract.Unchecked(t, httpretry.Config{Base: base, Policy: resuming()}))
 	assert.PanicsWithValue(t, errMine, func() { _, _ = io.ReadAll(resp.Body) })
 	_, err := resp.Body.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
@@ -1352,12 +1352,12 @@ func TestResumeClosePanics(t *testing.T) {
 func TestResumeCloseFails(t *testing.T) {
 	for _, read := range []int{5, 20} {
 		o := newOrigin(1000, 10)
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			resp, err := o.RoundTrip(req)
 			resp.Body = failingClose{resp.Body}
 			return resp, err
 		})
-		resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: resuming()}).
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: resuming()}).
 			RoundTrip(newGet(t))
 		require.NoError(t, err)
 		_, err = io.ReadFull(resp.Body, make([]byte, read))
@@ -1373,16 +1373,16 @@ func (b failingClose) Close() error { return errors.Join(errMine, b.ReadCloser.C
 // Of nested transports, the outer one resumes.
 func TestResumeNested(t *testing.T) {
 	o := newOrigin(1000, 10)
-	inner := testutil.Unchecked(t, httpretry.Config{Base: o, Policy: resuming()})
-	outer := testutil.New(t, httpretry.Config{Base: inner, Policy: resuming()})
+	inner := contract.Unchecked(t, httpretry.Config{Base: o, Policy: resuming()})
+	outer := contract.New(t, httpretry.Config{Base: inner, Policy: resuming()})
 	got, err := readAll(t, o, get(t, outer))
 	require.NoError(t, err)
 	assert.Len(t, got, 1000)
 	assert.Len(t, o.sent(), 2)
 	t.Run("only the inner one could", func(t *testing.T) {
 		o := newOrigin(1000, 10)
-		inner := testutil.Unchecked(t, httpretry.Config{Base: o, Policy: resuming()})
-		outer := testutil.New(t, httpretry.Config{Base: inner})
+		inner := contract.Unchecked(t, httpretry.Config{Base: o, Policy: resuming()})
+		outer := contract.New(t, httpretry.Config{Base: inner})
 		_, err := io.ReadAll(get(t, outer).Body)
 		assert.Equal(t, io.ErrUnexpectedEOF, err)
 		assert.Len(t, o.sent(), 1)
@@ -1392,8 +1392,8 @@ func TestResumeNested(t *testing.T) {
 // The retries of an inbound request's client are not multiplied by resumes.
 func TestResumeLeftToCaller(t *testing.T) {
 	o := newOrigin(1000, 10)
-	o.failure = testutil.ErrRefused // that the body was not sent does not undo the request
-	transport := testutil.New(t, httpretry.Config{Base: o, Policy: resuming()})
+	o.failure = contract.ErrRefused // that the body was not sent does not undo the request
+	transport := contract.New(t, httpretry.Config{Base: o, Policy: resuming()})
 	handler := httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		resp, err := transport.RoundTrip(newGet(t).WithContext(r.Context()))
 		if !assert.NoError(t, err) {
@@ -1405,7 +1405,7 @@ func TestResumeLeftToCaller(t *testing.T) {
 		_, reason := httpretry.Result(resp)
 		assert.Equal(t, httpretry.ReasonCallerRetries, reason)
 	}))
-	inbound := testutil.Request(t, "GET", "http://service.test/", "")
+	inbound := contract.Request(t, "GET", "http://service.test/", "")
 	inbound.Header.Set("Retry-Attempt", "1")
 	handler.ServeHTTP(&recording{header: http.Header{}}, inbound)
 	assert.Len(t, o.sent(), 1)
@@ -1418,7 +1418,7 @@ func TestResumeClientTimeout(t *testing.T) {
 		policy := resuming()
 		policy.Backoff = strategies.Constant{Wait: 2 * time.Second}
 		client := &http.Client{
-			Transport: testutil.New(t, httpretry.Config{Base: o, Policy: policy}),
+			Transport: contract.New(t, httpretry.Config{Base: o, Policy: policy}),
 			Timeout:   3 * time.Second}
 		start := time.Now()
 		resp, err := client.Get("http://a.test/")
@@ -1437,13 +1437,13 @@ func TestResumeClientTimeout(t *testing.T) {
 func TestResumeSendsTheSameRequest(t *testing.T) {
 	o := newOrigin(1000, 10)
 	type key struct{}
-	req := testutil.Request(t, "GET", "http://user@a.test/file?q=1", "")
+	req := contract.Request(t, "GET", "http://user@a.test/file?q=1", "")
 	req.Method = "" // GET
 	req = req.WithContext(context.WithValue(req.Context(), key{}, "value"))
 	req.Host = "b.test"
 	req.Header = http.Header{"Authorization": {"Bearer x"}, "X-Two": {"1", "2"},
 		"range": {"bytes=0-"}, "if-range": {"z"}}
-	resp, err := testutil.New(t, httpretry.Config{Base: o, Policy: resuming()}).RoundTrip(req)
+	resp, err := contract.New(t, httpretry.Config{Base: o, Policy: resuming()}).RoundTrip(req)
 	require.NoError(t, err)
 	_, err = readAll(t, o, resp)
 	require.NoError(t, err)
@@ -1464,17 +1464,17 @@ func TestResumeSendsTheSameRequest(t *testing.T) {
 func TestResumeClosedTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOrigin(1000, 10)
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			if req.Header.Get("Range") != "" {
 				time.Sleep(time.Hour) // whatever the context says
 				req = req.WithContext(context.WithoutCancel(req.Context()))
 			}
 			return o.RoundTrip(req)
 		})
-		var ledger testutil.Ledger
+		var ledger contract.Ledger
 		policy := resuming()
 		policy.Budget = &ledger
-		resp := get(t, testutil.New(t, httpretry.Config{Base: base, Policy: policy}))
+		resp := get(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}))
 		ended := make(chan error)
 		go func() {
 			_, err := readAll(t, o, resp)
@@ -1494,15 +1494,15 @@ func TestResumeShortRest(t *testing.T) {
 	o := newOrigin(1000, 10, 20)
 	o.failure = io.EOF
 	sent := 0
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := o.RoundTrip(req)
 		if sent++; sent == 1 {
-			resp.Body.(*cutBody).err = testutil.ErrReset
+			resp.Body.(*cutBody).err = contract.ErrReset
 		}
 		return resp, err
 	})
 	got, err := readAll(t, o,
-		get(t, testutil.New(t, httpretry.Config{Base: base, Policy: resuming()})))
+		get(t, contract.New(t, httpretry.Config{Base: base, Policy: resuming()})))
 	require.NoError(t, err)
 	assert.Len(t, got, 1000)
 	assert.Equal(t, 3, sent)
@@ -1527,7 +1527,7 @@ func (b *restarting) Read(p []byte) (n int, err error) {
 // whatever would follow.
 func TestResumeEndsInSkippedBytes(t *testing.T) {
 	o := newOrigin(1000, 10)
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := o.RoundTrip(req)
 		if len(o.sent()) == 2 {
 			resp.StatusCode, resp.ContentLength = 200, 1000
@@ -1537,7 +1537,7 @@ func TestResumeEndsInSkippedBytes(t *testing.T) {
 		return resp, err
 	})
 	got, err := readAll(t, o,
-		get(t, testutil.New(t, httpretry.Config{Base: base, Policy: resuming()})))
+		get(t, contract.New(t, httpretry.Config{Base: base, Policy: resuming()})))
 	require.NoError(t, err)
 	assert.Equal(t, o.data, got)
 	assert.Len(t, o.sent(), 3)
@@ -1571,7 +1571,7 @@ func TestResumeLeavesNothing(t *testing.T) {
 				policy.ResumeIdle = time.Minute
 				req := newGet(t)
 				req = req.WithContext(foreignContext{req.Context(), make(chan struct{})})
-				resp, err := testutil.Unchecked(t, httpretry.Config{Base: o, Policy: policy}).
+				resp, err := contract.Unchecked(t, httpretry.Config{Base: o, Policy: policy}).
 					RoundTrip(req)
 				require.NoError(t, err)
 				if tt.closed {
@@ -1596,7 +1596,7 @@ func TestResumeAfterRetry(t *testing.T) {
 		}
 		return attempt == 1
 	}
-	resp := get(t, testutil.New(t, httpretry.Config{Base: o, Policy: resuming()}))
+	resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: resuming()}))
 	got, err := readAll(t, o, resp)
 	require.NoError(t, err)
 	assert.Len(t, got, 1000)
@@ -1607,14 +1607,14 @@ func TestResumeAfterRetry(t *testing.T) {
 
 // A response that can be resumed costs one wrapper.
 func TestResumeAllocations(t *testing.T) {
-	if testutil.RaceEnabled {
+	if contract.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	body := new(bytes.Reader)
 	data := make([]byte, 1<<10)
 	ok := &http.Response{
 		StatusCode: 200, ContentLength: int64(len(data)), Header: http.Header{"Etag": {`"v1"`}}}
-	base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 		body.Reset(data)
 		resp := *ok
 		resp.Body = io.NopCloser(body)
@@ -1622,7 +1622,7 @@ func TestResumeAllocations(t *testing.T) {
 	})
 	buf := make([]byte, 512)
 	measure := func(p httpretry.Policy) float64 {
-		transport, req := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: p}), newGet(t)
+		transport, req := contract.Unchecked(t, httpretry.Config{Base: base, Policy: p}), newGet(t)
 		return testing.AllocsPerRun(100, func() {
 			resp, err := transport.RoundTrip(req)
 			if err != nil {
@@ -1646,7 +1646,7 @@ func TestResumeAllocations(t *testing.T) {
 // to Base matters.
 func BenchmarkDownload(b *testing.B) {
 	data := make([]byte, 64<<20)
-	srv := testutil.NewServer(b, func(w http.ResponseWriter, r *http.Request) {
+	srv := contract.NewServer(b, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Etag", `"v1"`)
 		http.ServeContent(w, r, "file.bin", time.Time{}, bytes.NewReader(data))
 	})
@@ -1657,19 +1657,19 @@ func BenchmarkDownload(b *testing.B) {
 		rt   http.RoundTripper
 	}{
 		{"base", base},
-		{"off", testutil.Unchecked(b, httpretry.Config{Base: base})},
+		{"off", contract.Unchecked(b, httpretry.Config{Base: base})},
 		{"Resume",
-			testutil.Unchecked(b,
+			contract.Unchecked(b,
 				httpretry.Config{Base: base, Policy: httpretry.Policy{Resume: true}})},
 		{"ResumeIdle",
-			testutil.Unchecked(b, httpretry.Config{
+			contract.Unchecked(b, httpretry.Config{
 				Base: base, Policy: httpretry.Policy{Resume: true, ResumeIdle: time.Minute}})},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(int64(len(data)))
 			b.ReportAllocs()
 			for b.Loop() {
-				resp, err := c.rt.RoundTrip(testutil.Request(b, "GET", srv.URL, ""))
+				resp, err := c.rt.RoundTrip(contract.Request(b, "GET", srv.URL, ""))
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -1685,7 +1685,7 @@ func BenchmarkDownload(b *testing.B) {
 // BenchmarkResumable is the cost of a response that can be resumed and is not
 // broken off.
 func BenchmarkResumable(b *testing.B) {
-	base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 		return &http.Response{
 			StatusCode: 200, ContentLength: 4, Header: http.Header{"Etag": {`"v1"`}},
 			Body: io.NopCloser(strings.NewReader("body")),
@@ -1695,7 +1695,7 @@ func BenchmarkResumable(b *testing.B) {
 	for name, policy := range map[string]httpretry.Policy{"off": {}, "Resume": {Resume: true},
 		"ResumeIdle": {Resume: true, ResumeIdle: time.Minute}} {
 		b.Run(name, func(b *testing.B) {
-			transport := testutil.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
 			b.ReportAllocs()
 			for b.Loop() {
 				resp, err := transport.RoundTrip(req)

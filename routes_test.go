@@ -11,16 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // routedAttempts sends a request and returns the number of its attempts.
 func routedAttempts(t *testing.T, rt http.RoundTripper, method, url string) int {
 	t.Helper()
-	req := testutil.Request(t, method, url, "")
+	req := contract.Request(t, method, url, "")
 	resp, err := rt.RoundTrip(req)
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	attempts, _ := httpretry.Result(resp)
 	return attempts
 }
@@ -29,27 +29,27 @@ func routedAttempts(t *testing.T, rt http.RoundTripper, method, url string) int 
 // All others have the policy of the next key that matches.
 func TestPoliciesOfMethodsAndPaths(t *testing.T) {
 	attempts := func(n int) httpretry.Policy {
-		p := testutil.RetryEvery(0)
+		p := contract.RetryEvery(0)
 		p.MaxAttempts = n
 		p.Idempotent = func(*http.Request) bool { return true }
 		return p
 	}
 	for _, observed := range []bool{false, true} {
 		cfg := httpretry.Config{
-			Policy: testutil.RetryEvery(0),
+			Policy: contract.RetryEvery(0),
 			Policies: map[string]httpretry.Policy{
 				"POST api.test/v1/search":   attempts(2),
 				"api.test/v1/exports/{id}":  attempts(3),
 				"*.test":                    attempts(4),
 				"*.test/batch/":             attempts(6),
-				"GET other.example/x/":      testutil.RetryEvery(0),
+				"GET other.example/x/":      contract.RetryEvery(0),
 				"plain.example":             attempts(8),
 				"PUT plain.example:81/{$}":  {MaxAttempts: 1},
 				"HEAD plain.example/a/{b}/": attempts(9),
 			},
 		}
 		if observed {
-			cfg.Observe = new(testutil.Record).Observe
+			cfg.Observe = new(contract.Record).Observe
 		}
 		for line, want := range map[string]int{
 			"POST http://api.test/v1/search":      2,
@@ -69,8 +69,8 @@ func TestPoliciesOfMethodsAndPaths(t *testing.T) {
 			"GET http://plain.example/a/b/c":      8,
 		} {
 			method, url, _ := strings.Cut(line, " ")
-			cfg.Base = testutil.Play(s503)
-			assert.Equal(t, want, routedAttempts(t, testutil.New(t, cfg), method, url), line)
+			cfg.Base = contract.Play(s503)
+			assert.Equal(t, want, routedAttempts(t, contract.New(t, cfg), method, url), line)
 		}
 	}
 }
@@ -82,21 +82,21 @@ func TestRoutesShareBudgetAndCooldown(t *testing.T) {
 		for i := range steps {
 			steps[i] = s503
 		}
-		base := testutil.Play(append(steps, testutil.Status(429, "Retry-After", "30"), s200)...)
-		policy := testutil.RetryEvery(0)
+		base := contract.Play(append(steps, contract.Status(429, "Retry-After", "30"), s200)...)
+		policy := contract.RetryEvery(0)
 		policy.Budget = nil
 		waits := policy
 		waits.Cooldown = httpretry.CooldownFail
 		once := policy
 		once.MaxAttempts = 1
-		transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy,
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy,
 			Policies: map[string]httpretry.Policy{
 				"a.test/x": policy, "a.test/wait": waits, "a.test/once": once}})
 		assert.Equal(t, 5, routedAttempts(t, transport, "GET", "http://a.test/x"))
 		assert.Equal(t, 2, routedAttempts(t, transport, "GET", "http://a.test/y"),
 			"the Burst is used up")
 		assert.Equal(t, 1, routedAttempts(t, transport, "GET", "http://a.test/once"))
-		_, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/wait", ""))
+		_, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/wait", ""))
 		var cooling *httpretry.CooldownError
 		require.ErrorAs(t, err, &cooling)
 		assert.Equal(t, "http://a.test", cooling.Origin)
@@ -106,15 +106,15 @@ func TestRoutesShareBudgetAndCooldown(t *testing.T) {
 // Contexts change the policy of the key that matches.
 func TestContextsChangePoliciesOfRoutes(t *testing.T) {
 	cfg := httpretry.Config{
-		Base:     testutil.Play(s503),
-		Policies: map[string]httpretry.Policy{"a.test/x": testutil.RetryEvery(0)},
+		Base:     contract.Play(s503),
+		Policies: map[string]httpretry.Policy{"a.test/x": contract.RetryEvery(0)},
 	}
 	ctx := httpretry.WithPolicyFunc(t.Context(),
 		func(p httpretry.Policy) httpretry.Policy { p.MaxAttempts++; return p })
-	req := testutil.Request(t, "GET", "http://a.test/x", "")
-	resp, err := testutil.New(t, cfg).RoundTrip(req.WithContext(ctx))
+	req := contract.Request(t, "GET", "http://a.test/x", "")
+	resp, err := contract.New(t, cfg).RoundTrip(req.WithContext(ctx))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	attempts, _ := httpretry.Result(resp)
 	assert.Equal(t, 6, attempts)
 }

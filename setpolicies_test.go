@@ -16,12 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // attemptsPolicy allows n attempts, a minute apart.
 func attemptsPolicy(n int) httpretry.Policy {
-	p := testutil.RetryEvery(time.Minute)
+	p := contract.RetryEvery(time.Minute)
 	p.MaxAttempts = n
 	return p
 }
@@ -29,17 +29,17 @@ func attemptsPolicy(n int) httpretry.Policy {
 // roundTrips sends a GET and returns the number of its attempts.
 func roundTrips(t *testing.T, rt http.RoundTripper, url string) int {
 	t.Helper()
-	resp, err := rt.RoundTrip(testutil.Request(t, "GET", url, ""))
+	resp, err := rt.RoundTrip(contract.Request(t, "GET", url, ""))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	attempts, _ := httpretry.Result(resp)
 	return attempts
 }
 
 func TestSetPoliciesAppliesToRequestsThatBeginLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := testutil.Play(s503)
-		transport := testutil.Unchecked(t, httpretry.Config{
+		base := contract.Play(s503)
+		transport := contract.Unchecked(t, httpretry.Config{
 			Base: base, Policy: attemptsPolicy(2),
 			Policies: map[string]httpretry.Policy{"a.test": attemptsPolicy(4)},
 		})
@@ -61,23 +61,23 @@ func TestSetPoliciesAppliesToRequestsThatBeginLater(t *testing.T) {
 
 // The zero RetryTransport accepts policies before its first request.
 func TestSetPoliciesOfZeroTransport(t *testing.T) {
-	server := testutil.NewServer(t, func(w http.ResponseWriter, _ *http.Request) {
+	server := contract.NewServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	var transport httpretry.RetryTransport
 	require.Error(t, transport.SetPolicies(httpretry.Policy{MaxElapsed: -1}, nil))
-	require.NoError(t, transport.SetPolicies(testutil.RetryEvery(0), nil))
+	require.NoError(t, transport.SetPolicies(contract.RetryEvery(0), nil))
 	assert.Equal(t, 5, roundTrips(t, &transport, server.URL))
 	transport.CloseIdleConnections()
 }
 
 func TestSetPoliciesKeepsBudgetsAndCooldowns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := testutil.Play(s503, s503, s503, s503, s503, s503, s503, s503,
-			testutil.Status(429, "Retry-After", "30"), s200)
-		policy := testutil.RetryEvery(0)
+		base := contract.Play(s503, s503, s503, s503, s503, s503, s503, s503,
+			contract.Status(429, "Retry-After", "30"), s200)
+		policy := contract.RetryEvery(0)
 		policy.Budget = nil
-		transport := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 		assert.Equal(t, 5, roundTrips(t, transport, "http://a.test/"))
 		require.NoError(t, transport.SetPolicies(policy, nil))
 		assert.Equal(t, 2, roundTrips(t, transport, "http://a.test/"), "the Burst is used up")
@@ -95,10 +95,10 @@ func TestSetPoliciesKeepsBudgetsAndCooldowns(t *testing.T) {
 }
 
 func TestSetPoliciesKeepsObserverAndAttemptHeader(t *testing.T) {
-	base, record := testutil.Play(s503, s200), new(testutil.Record)
-	transport := testutil.Unchecked(t, httpretry.Config{
+	base, record := contract.Play(s503, s200), new(contract.Record)
+	transport := contract.Unchecked(t, httpretry.Config{
 		Base: base, Observe: record.Observe, AttemptHeader: "X-Try"})
-	require.NoError(t, transport.SetPolicies(testutil.RetryEvery(0), nil))
+	require.NoError(t, transport.SetPolicies(contract.RetryEvery(0), nil))
 	assert.Equal(t, 2, roundTrips(t, transport, "http://a.test/"))
 	assert.Len(t, record.Events, 2)
 	assert.Equal(t, "1", base.Attempts()[1].Header.Get("X-Try"))
@@ -106,9 +106,9 @@ func TestSetPoliciesKeepsObserverAndAttemptHeader(t *testing.T) {
 
 // Errors are those of New, with the names of the arguments, and change nothing.
 func TestSetPoliciesReportsEverything(t *testing.T) {
-	base := testutil.Play(s503)
-	transport := testutil.Unchecked(t,
-		httpretry.Config{Base: base, Policy: testutil.RetryEvery(0), AttemptHeader: "x-try"})
+	base := contract.Play(s503)
+	transport := contract.Unchecked(t,
+		httpretry.Config{Base: base, Policy: contract.RetryEvery(0), AttemptHeader: "x-try"})
 	err := transport.SetPolicies(
 		httpretry.Policy{IdempotencyHeader: "X-Try", MaxElapsed: -1},
 		map[string]httpretry.Policy{
@@ -126,7 +126,7 @@ httpretry: policies["b.test"]: means the same as "B.test": want only one of them
 httpretry: policies["b.test"].IdempotencyHeader: "X-Try": want another header than Config.AttemptHeader`)
 	assert.Equal(t, 5, roundTrips(t, transport, "http://valid.test/"))
 
-	none := testutil.Unchecked(t, httpretry.Config{Base: base, AttemptHeader: "-"})
+	none := contract.Unchecked(t, httpretry.Config{Base: base, AttemptHeader: "-"})
 	require.NoError(t, none.SetPolicies(httpretry.Policy{IdempotencyHeader: "Retry-Attempt"}, nil))
 }
 
@@ -134,9 +134,9 @@ httpretry: policies["b.test"].IdempotencyHeader: "X-Try": want another header th
 func TestSetPoliciesDoesNotConcernResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOrigin(300<<10, 1000, 70<<10, -1)
-		policy := testutil.RetryEvery(time.Second)
+		policy := contract.RetryEvery(time.Second)
 		policy.Resume = true
-		transport := testutil.Unchecked(t, httpretry.Config{Base: o, Policy: policy})
+		transport := contract.Unchecked(t, httpretry.Config{Base: o, Policy: policy})
 		resp, err := transport.RoundTrip(newGet(t))
 		require.NoError(t, err)
 		for range 3 {
@@ -153,7 +153,7 @@ func TestSetPoliciesDoesNotConcernResumes(t *testing.T) {
 // numberedPolicy makes n attempts of each request, all with the same header,
 // whose name has n in it.
 func numberedPolicy(n int) httpretry.Policy {
-	p := testutil.RetryEvery(0)
+	p := contract.RetryEvery(0)
 	p.MaxAttempts = n
 	p.IdempotencyHeader = "Key-" + strconv.Itoa(n)
 	p.NewIdempotencyKey = func(*http.Request) string { return strconv.Itoa(n) }
@@ -165,7 +165,7 @@ func numberedPolicy(n int) httpretry.Policy {
 func TestSetPoliciesBelowClients(t *testing.T) {
 	const clients, requests, most = 64, 40, 5
 	type seen struct{}
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		n := 0
 		for i := 1; i <= most; i++ {
 			if req.Header.Get("Key-"+strconv.Itoa(i)) != "" {
@@ -178,7 +178,7 @@ func TestSetPoliciesBelowClients(t *testing.T) {
 			StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 	})
 	var events atomic.Int64
-	transport := testutil.Unchecked(t, httpretry.Config{
+	transport := contract.Unchecked(t, httpretry.Config{
 		Base:    base,
 		Policy:  numberedPolicy(1),
 		Observe: func(context.Context, httpretry.Event) { events.Add(1) },
@@ -189,7 +189,7 @@ func TestSetPoliciesBelowClients(t *testing.T) {
 	}
 	send := func(n int) {
 		var attempts []int
-		req := testutil.Request(t, "POST", fmt.Sprintf("http://%d.a.test/", n%16), "")
+		req := contract.Request(t, "POST", fmt.Sprintf("http://%d.a.test/", n%16), "")
 		ctx := context.WithValue(t.Context(), seen{}, &attempts)
 		resp, err := transport.RoundTrip(req.WithContext(ctx))
 		if !assert.NoError(t, err) {
@@ -226,12 +226,12 @@ func TestSetPoliciesBelowClients(t *testing.T) {
 	assert.Greater(t, <-swapped, 100)
 	assert.GreaterOrEqual(t, events.Load(), int64(clients*requests))
 
-	before := testutil.HeapInUse()
+	before := contract.HeapInUse()
 	for n := range 500 {
 		set(n)
 		send(n)
 	}
-	assert.Less(t, testutil.HeapInUse()-before, int64(1<<20))
+	assert.Less(t, contract.HeapInUse()-before, int64(1<<20))
 }
 
 // A download that lasts keeps its policy, and not the state of all hosts that
@@ -239,19 +239,19 @@ func TestSetPoliciesBelowClients(t *testing.T) {
 func TestDownloadsDoNotKeepOldPolicies(t *testing.T) {
 	const downloads = 200
 	o := newOrigin(1000)
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.Resume = true
 	policy.Budget = nil
-	transport := testutil.Unchecked(t, httpretry.Config{Base: o, Policy: policy})
+	transport := contract.Unchecked(t, httpretry.Config{Base: o, Policy: policy})
 	bodies := make([]io.Closer, downloads)
-	before := testutil.HeapInUse()
+	before := contract.HeapInUse()
 	for i := range bodies {
 		require.NoError(t, transport.SetPolicies(policy, nil))
 		resp, err := transport.RoundTrip(newGet(t))
 		require.NoError(t, err)
 		bodies[i] = resp.Body
 	}
-	each := (testutil.HeapInUse() - before) / downloads
+	each := (contract.HeapInUse() - before) / downloads
 	assert.Less(t, each, int64(8<<10), "a table of hosts has more")
 	for _, body := range bodies {
 		require.NoError(t, body.Close())

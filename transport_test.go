@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -37,8 +37,8 @@ func TestFlow(t *testing.T) {
 		deadline      = httpretry.ReasonDeadline
 		budget        = httpretry.ReasonBudget
 	)
-	insists := testutil.Status(404, "X-Should-Retry", "true")
-	later := testutil.Status(503, "Retry-After", "61")
+	insists := contract.Status(404, "X-Should-Retry", "true")
+	later := contract.Status(503, "Retry-After", "61")
 	for _, tt := range []struct {
 		name, method, key string
 		policy            func(*policy)
@@ -82,22 +82,22 @@ func TestFlow(t *testing.T) {
 		{"no budget, error", "GET", "",
 			func(p *policy) { p.Budget = &httpretry.HostBudget{Burst: -1} },
 			script{reset}, 1, budget, 0},
-		{"certain failure", "GET", "", nil, script{testutil.Fails(unknownHost)}, 1, permanent, 0},
+		{"certain failure", "GET", "", nil, script{contract.Fails(unknownHost)}, 1, permanent, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy := testutil.RetryEvery(time.Second)
+				policy := contract.RetryEvery(time.Second)
 				if tt.policy != nil {
 					tt.policy(&policy)
 				}
-				base, events := testutil.Play(tt.steps...), new(testutil.Record)
-				transport := testutil.New(t,
+				base, events := contract.Play(tt.steps...), new(contract.Record)
+				transport := contract.New(t,
 					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
 				body := ""
 				if tt.method != "GET" {
 					body = "payload"
 				}
-				req := testutil.Request(t, tt.method, "http://a.test/", body)
+				req := contract.Request(t, tt.method, "http://a.test/", body)
 				if tt.key != "" {
 					req.Header.Set("Idempotency-Key", tt.key)
 				}
@@ -109,7 +109,7 @@ func TestFlow(t *testing.T) {
 				if tt.status != 0 {
 					require.NoError(t, err)
 					assert.Equal(t, tt.status, resp.StatusCode)
-					assert.Equal(t, "body of "+strconv.Itoa(tt.status), testutil.ReadBody(t, resp))
+					assert.Equal(t, "body of "+strconv.Itoa(tt.status), contract.ReadBody(t, resp))
 				} else {
 					wantErr := tt.steps[len(tt.steps)-1].Err
 					require.ErrorIs(t, err, wantErr)
@@ -135,7 +135,7 @@ func TestFlow(t *testing.T) {
 }
 
 // assertEvents checks the rules for the events of every request.
-func assertEvents(t *testing.T, events *testutil.Record, attempts int, req *http.Request) {
+func assertEvents(t *testing.T, events *contract.Record, attempts int, req *http.Request) {
 	t.Helper()
 	require.Len(t, events.Events, attempts)
 	for i, e := range events.Events {
@@ -154,18 +154,18 @@ func assertEvents(t *testing.T, events *testutil.Record, attempts int, req *http
 func TestSuccessIsLeftAlone(t *testing.T) {
 	want := &http.Response{StatusCode: 200, Body: http.NoBody}
 	var got *http.Request
-	base := testutil.BaseFunc(
+	base := contract.BaseFunc(
 		func(req *http.Request) (*http.Response, error) { got = req; return want, nil })
 	for name, req := range map[string]*http.Request{
 		"GET":        newGet(t),
-		"PUT":        testutil.Request(t, "PUT", "http://a.test/", "body"),
-		"keyed POST": testutil.Request(t, "POST", "http://a.test/", "body"),
+		"PUT":        contract.Request(t, "PUT", "http://a.test/", "body"),
+		"keyed POST": contract.Request(t, "POST", "http://a.test/", "body"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			if req.Method == "POST" {
 				req.Header.Set("Idempotency-Key", "k")
 			}
-			resp, err := testutil.Unchecked(t, httpretry.Config{Base: base}).RoundTrip(req)
+			resp, err := contract.Unchecked(t, httpretry.Config{Base: base}).RoundTrip(req)
 			require.NoError(t, err)
 			assert.Same(t, want, resp)
 			assert.Same(t, req, got)
@@ -173,9 +173,9 @@ func TestSuccessIsLeftAlone(t *testing.T) {
 	}
 	t.Run("error", func(t *testing.T) {
 		want := errors.New("x509: certificate is not good")
-		base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, want })
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, want })
 		policy := httpretry.Policy{MaxAttempts: 1}
-		_, err := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+		_, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(newGet(t))
 		assert.True(t, err == want)
 	})
@@ -191,12 +191,12 @@ func TestAttemptHeader(t *testing.T) {
 		{"-", ""},
 	} {
 		t.Run(tt.configured, func(t *testing.T) {
-			base := testutil.Play(s503, s503, s200)
-			transport := testutil.New(t, httpretry.Config{
-				Base: base, Policy: testutil.RetryEvery(0), AttemptHeader: tt.configured})
+			base := contract.Play(s503, s503, s200)
+			transport := contract.New(t, httpretry.Config{
+				Base: base, Policy: contract.RetryEvery(0), AttemptHeader: tt.configured})
 			resp, err := transport.RoundTrip(newGet(t))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			want := []http.Header{{}, {tt.name: {"1"}}, {tt.name: {"2"}}}
 			if tt.name == "" {
 				want = []http.Header{{}, {}, {}}
@@ -215,14 +215,14 @@ func TestResponseRequest(t *testing.T) {
 	type key struct{}
 	for _, steps := range []script{{s200}, {s503, s200}, {s503, s503, s200}} {
 		t.Run(strconv.Itoa(len(steps)), func(t *testing.T) {
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.AttemptTimeout = time.Minute
 			ctx := context.WithValue(t.Context(), key{}, "value")
-			req := testutil.Request(t, "GET", "http://a.test/path", "").WithContext(ctx)
-			resp, err := testutil.New(t,
-				httpretry.Config{Base: testutil.Play(steps...), Policy: policy}).RoundTrip(req)
+			req := contract.Request(t, "GET", "http://a.test/path", "").WithContext(ctx)
+			resp, err := contract.New(t,
+				httpretry.Config{Base: contract.Play(steps...), Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			require.NoError(t, resp.Request.Context().Err())
 			assert.Equal(t, "value", resp.Request.Context().Value(key{}))
 			assert.Equal(t, len(steps), httpretry.Attempt(resp.Request.Context()))
@@ -274,17 +274,17 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			script := testutil.Play(s503, s200)
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			script := contract.Play(s503, s200)
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := script.RoundTrip(req)
 				resp.Request = tt.change(req.WithContext(req.Context()))
 				return resp, err
 			})
-			resp, err := testutil.New(t,
-				httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+			resp, err := contract.New(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 				RoundTrip(newGet(t))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			assert.Equal(t, "layer", tt.get(resp.Request))
 			attempts, reason := httpretry.Result(resp)
 			assert.Equal(t, []any{2, httpretry.ReasonSuccess}, []any{attempts, reason})
@@ -296,17 +296,17 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 // Request is the caller's own since it was returned first.
 func TestResponseOfTheRequestBefore(t *testing.T) {
 	kept := &http.Response{StatusCode: 200, ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody}
-	script := testutil.Play(s200, s503, s200)
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	script := contract.Play(s200, s503, s200)
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := script.RoundTrip(req)
 		if err == nil && resp.StatusCode == 200 {
 			return kept, nil
 		}
 		return resp, err
 	})
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout = time.Minute
-	transport, req := testutil.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t)
+	transport, req := contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t)
 	for _, want := range []int{1, 2} {
 		resp, err := transport.RoundTrip(req)
 		require.NoError(t, err)
@@ -319,8 +319,8 @@ func TestResponseOfTheRequestBefore(t *testing.T) {
 // Hazard A7, D6: results that a base must not return, and results of fakes.
 func TestBadBase(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
-		base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-		_, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 			RoundTrip(newGet(t))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
@@ -330,22 +330,22 @@ func TestBadBase(t *testing.T) {
 				"returned neither a response nor an error")
 	})
 	t.Run("both", func(t *testing.T) {
-		body := testutil.Counted("")
-		base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Body: body}, testutil.ErrReset
+		body := contract.Counted("")
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: body}, contract.ErrReset
 		})
-		_, err := testutil.New(t, httpretry.Config{Base: base}).
-			RoundTrip(testutil.Request(t, "POST", "http://a.test/", ""))
-		assert.True(t, err == error(testutil.ErrReset))
+		_, err := contract.New(t, httpretry.Config{Base: base}).
+			RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
+		assert.True(t, err == error(contract.ErrReset))
 		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("no body", func(t *testing.T) {
 		statuses := []int{503, 503, 200}
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: statuses[httpretry.Attempt(req.Context())-1]}, nil
 		})
-		resp, err := testutil.New(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).RoundTrip(newGet(t))
+		resp, err := contract.New(t,
+			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(newGet(t))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Nil(t, resp.Body)
@@ -353,31 +353,31 @@ func TestBadBase(t *testing.T) {
 	t.Run("one response for all", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			resp, seconds, start := &http.Response{StatusCode: 503}, 1, time.Now()
-			base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 				resp.Header = http.Header{"Retry-After": {strconv.Itoa(seconds)}}
 				seconds *= 10
 				return resp, nil
 			})
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.MaxAttempts = 3
-			_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+			_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(newGet(t))
 			require.NoError(t, err)
 			assert.GreaterOrEqual(t, time.Since(start), 11*time.Second)
 		})
 	})
 	t.Run("header nil", func(t *testing.T) {
-		base := testutil.Play(s503, s200)
+		base := contract.Play(s503, s200)
 		req := newGet(t)
 		req.Header = nil
-		resp, err := testutil.New(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).RoundTrip(req)
+		resp, err := contract.New(t,
+			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(req)
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.Nil(t, base.Attempts()[1].Header)
 	})
 	t.Run("URL nil", func(t *testing.T) {
-		_, err := testutil.New(t, httpretry.Config{}).
+		_, err := contract.New(t, httpretry.Config{}).
 			RoundTrip(&http.Request{Header: http.Header{}})
 		assert.EqualError(t, err, "http: nil Request.URL")
 	})
@@ -386,19 +386,19 @@ func TestBadBase(t *testing.T) {
 // A request without a header map fails as in net/http. No header of the library
 // makes it valid.
 func TestNoHeaderMap(t *testing.T) {
-	keyed, copied := testutil.RetryEvery(0), testutil.RetryEvery(0)
+	keyed, copied := contract.RetryEvery(0), contract.RetryEvery(0)
 	keyed.NewIdempotencyKey = httpretry.RandomKey
 	copied.AttemptTimeout = time.Minute
-	srv := testutil.NewServer(t,
+	srv := contract.NewServer(t,
 		func(http.ResponseWriter, *http.Request) { t.Error("it was sent") })
 	send := func(ctx context.Context) {
 		for _, policy := range []httpretry.Policy{{}, keyed, copied} {
 			for _, method := range []string{"PUT", "POST"} {
-				body := testutil.Counted("text")
-				req := testutil.Streamed(t, method, srv.URL, body).
+				body := contract.Counted("text")
+				req := contract.Streamed(t, method, srv.URL, body).
 					WithContext(httpretry.WithPolicy(ctx, policy))
 				req.Header = nil
-				_, err := testutil.New(t, httpretry.Config{}).RoundTrip(req)
+				_, err := contract.New(t, httpretry.Config{}).RoundTrip(req)
 				require.EqualError(t, err, "http: nil Request.Header")
 				assert.EqualValues(t, 1, body.Closes())
 			}
@@ -410,26 +410,26 @@ func TestNoHeaderMap(t *testing.T) {
 		httptest.NewRecorder(), inboundRequest(http.Header{"Retry-Attempt": {"1"}}))
 
 	// A layer that has sent nothing does not make it one that is sent either.
-	script, net := testutil.Play(refused), srv.Client().Transport
-	layer := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	script, net := contract.Play(refused), srv.Client().Transport
+	layer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		if httpretry.Attempt(req.Context()) == 1 {
 			return script.RoundTrip(req)
 		}
 		return net.RoundTrip(req)
 	})
-	req := testutil.Request(t, "POST", srv.URL, "")
+	req := contract.Request(t, "POST", srv.URL, "")
 	req.Header = nil
-	_, err := testutil.New(t, httpretry.Config{Base: layer, Policy: keyed}).RoundTrip(req)
+	_, err := contract.New(t, httpretry.Config{Base: layer, Policy: keyed}).RoundTrip(req)
 	require.EqualError(t, err,
 		"httpretry: gave up after 2 attempts (permanent): http: nil Request.Header")
 
 	// A Base that sends it gets no key, so it must get the request once.
-	base := testutil.Play(s503)
-	req = testutil.Request(t, "POST", "http://a.test/", "")
+	base := contract.Play(s503)
+	req = contract.Request(t, "POST", "http://a.test/", "")
 	req.Header = nil
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: keyed}).RoundTrip(req)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: keyed}).RoundTrip(req)
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Len(t, base.Attempts(), 1)
 }
 
@@ -444,22 +444,22 @@ func TestHeaderPerAttempt(t *testing.T) {
 		"AttemptTimeout": func(p *httpretry.Policy) { p.AttemptTimeout = time.Hour },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inner := testutil.Play(s425, s425, s200)
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			inner := contract.Play(s425, s425, s200)
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				req.Header.Add("X-Added", "1")
 				if v := req.Header["X-Given"]; v != nil {
 					v[0] = "changed"
 				}
 				return inner.RoundTrip(req)
 			})
-			req := testutil.Request(t, "POST", "http://a.test/", "")
+			req := contract.Request(t, "POST", "http://a.test/", "")
 			req.Header.Set("X-Given", "given")
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			set(&policy)
-			resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(req)
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			require.Len(t, inner.Attempts(), 3)
 			for _, a := range inner.Attempts() {
 				assert.Equal(t, []string{"1"}, a.Header["X-Added"])
@@ -487,10 +487,10 @@ func TestHeaderCopy(t *testing.T) {
 		"many": many,
 	} {
 		t.Run(name, func(t *testing.T) {
-			req := testutil.Request(t, "POST", "http://a.test/", "")
+			req := contract.Request(t, "POST", "http://a.test/", "")
 			req.Header = given
 			want := given.Clone()
-			base := testutil.BaseFunc(func(sent *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(sent *http.Request) (*http.Response, error) {
 				assert.Equal(t, want, sent.Header)
 				for name, values := range sent.Header {
 					sent.Header[name] = append(values, "added")
@@ -505,9 +505,9 @@ func TestHeaderCopy(t *testing.T) {
 				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody},
 					nil
 			})
-			resp, err := testutil.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+			resp, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			assert.Equal(t, want, req.Header)
 			for _, values := range req.Header {
 				assert.NotContains(t, values[:cap(values)], "added")
@@ -518,20 +518,20 @@ func TestHeaderCopy(t *testing.T) {
 
 // Hazard A11: the zero value works.
 func TestZeroTransport(t *testing.T) {
-	srv := testutil.NewServer(t,
+	srv := contract.NewServer(t,
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 	var transport httpretry.RetryTransport
 	client := &http.Client{Transport: &transport}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
-	assert.Equal(t, "hello", testutil.ReadBody(t, resp))
+	assert.Equal(t, "hello", contract.ReadBody(t, resp))
 	assert.Same(t, transport.Unwrap(), transport.Unwrap(), "all requests have the same base")
 }
 
 // Hazard K2: Unwrap returns the base.
 func TestUnwrap(t *testing.T) {
-	base := testutil.Play(s200)
+	base := contract.Play(s200)
 	transport, err := httpretry.New(httpretry.Config{Base: base})
 	require.NoError(t, err)
 	assert.Same(t, base, transport.Unwrap())
@@ -553,22 +553,22 @@ func (c *cycle) Unwrap() http.RoundTripper {
 
 // New returns even if transports contain each other in a cycle.
 func TestUnwrapCycle(t *testing.T) {
-	base := &cycle{RoundTripper: testutil.Play(s503, s200)}
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+	base := &cycle{RoundTripper: contract.Play(s503, s200)}
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 		RoundTrip(newGet(t))
 	require.NoError(t, err)
-	assert.Equal(t, "body of 200", testutil.ReadBody(t, resp))
+	assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
 }
 
 // Hazard K1: CloseIdleConnections is forwarded.
 func TestCloseIdleConnections(t *testing.T) {
-	base := &testutil.IdleCloser{}
-	client := &http.Client{Transport: testutil.Unchecked(t, httpretry.Config{Base: base})}
+	base := &contract.IdleCloser{}
+	client := &http.Client{Transport: contract.Unchecked(t, httpretry.Config{Base: base})}
 	client.CloseIdleConnections()
 	assert.Equal(t, 1, base.Closed)
 
 	// which has no such method
-	client.Transport = testutil.Unchecked(t, httpretry.Config{Base: testutil.Play()})
+	client.Transport = contract.Unchecked(t, httpretry.Config{Base: contract.Play()})
 	client.CloseIdleConnections()
 }
 
@@ -614,9 +614,9 @@ func TestCancelDuringWait(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base, events := testutil.Play(s503), new(testutil.Record)
-				transport := testutil.New(t, httpretry.Config{
-					Base: base, Policy: testutil.RetryEvery(time.Hour), Observe: events.Observe})
+				base, events := contract.Play(s503), new(contract.Record)
+				transport := contract.New(t, httpretry.Config{
+					Base: base, Policy: contract.RetryEvery(time.Hour), Observe: events.Observe})
 				req, cancel := tt.cancel(newGet(t))
 				time.AfterFunc(time.Minute, cancel)
 				start := time.Now()
@@ -646,9 +646,9 @@ func TestCanceled(t *testing.T) {
 		return ctx
 	}
 	t.Run("before the first attempt", func(t *testing.T) {
-		base, body := testutil.Play(s200), testutil.Counted("x")
-		req := testutil.Streamed(t, "POST", "http://a.test/", body).WithContext(canceled(t))
-		_, err := testutil.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+		base, body := contract.Play(s200), contract.Counted("x")
+		req := contract.Streamed(t, "POST", "http://a.test/", body).WithContext(canceled(t))
+		_, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
 		require.ErrorIs(t, err, cause)
 		require.ErrorIs(t, err, context.Canceled)
 		assert.EqualError(t, err, "context canceled: cause")
@@ -658,12 +658,12 @@ func TestCanceled(t *testing.T) {
 		t.Run(when, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
-				slow := testutil.Step{Status: 200, Takes: time.Hour}
-				base := testutil.Play([]script{{slow}, {s503, slow}}[n]...)
-				events := new(testutil.Record)
+				slow := contract.Step{Status: 200, Takes: time.Hour}
+				base := contract.Play([]script{{slow}, {s503, slow}}[n]...)
+				events := new(contract.Record)
 				time.AfterFunc(time.Minute, func() { cancel(cause) })
-				_, err := testutil.New(t, httpretry.Config{Base: base,
-					Policy: testutil.RetryEvery(time.Second), Observe: events.Observe}).
+				_, err := contract.New(t, httpretry.Config{Base: base,
+					Policy: contract.RetryEvery(time.Second), Observe: events.Observe}).
 					RoundTrip(newGet(t).WithContext(ctx))
 				require.ErrorIs(t, err, cause)
 				assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
@@ -674,15 +674,15 @@ func TestCanceled(t *testing.T) {
 	}
 	t.Run("as a response comes", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			cancel()
-			return testutil.Play(s503).RoundTrip(req)
+			return contract.Play(s503).RoundTrip(req)
 		})
-		events := new(testutil.Record)
-		resp, err := testutil.New(t, httpretry.Config{Base: base, Observe: events.Observe}).
+		events := new(contract.Record)
+		resp, err := contract.New(t, httpretry.Config{Base: base, Observe: events.Observe}).
 			RoundTrip(newGet(t).WithContext(ctx))
 		require.NoError(t, err)
-		assert.Equal(t, "body of 503", testutil.ReadBody(t, resp))
+		assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 	})
 }
@@ -702,13 +702,13 @@ func TestDeadline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 				defer cancel()
-				base, events := testutil.Play(s503), new(testutil.Record)
+				base, events := contract.Play(s503), new(contract.Record)
 				start := time.Now()
-				resp, err := testutil.New(t, httpretry.Config{Base: base,
-					Policy: testutil.RetryEvery(time.Second), Observe: events.Observe}).
+				resp, err := contract.New(t, httpretry.Config{Base: base,
+					Policy: contract.RetryEvery(time.Second), Observe: events.Observe}).
 					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
-				assert.Equal(t, "body of 503", testutil.ReadBody(t, resp))
+				assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
 				assert.Len(t, base.Attempts(), tt.attempts)
 				assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 				assert.Equal(t, time.Duration(tt.attempts-1)*time.Second, time.Since(start))
@@ -721,10 +721,10 @@ func TestDeadline(t *testing.T) {
 func TestClientTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, wait := range []time.Duration{time.Second, time.Hour} {
-			base := testutil.Play(testutil.Step{Err: testutil.ErrReset, Takes: time.Second})
+			base := contract.Play(contract.Step{Err: contract.ErrReset, Takes: time.Second})
 			client := &http.Client{
-				Transport: testutil.New(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(wait)}),
+				Transport: contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(wait)}),
 				Timeout: 3500 * time.Millisecond,
 			}
 			start := time.Now()
@@ -732,9 +732,9 @@ func TestClientTimeout(t *testing.T) {
 			require.Error(t, err)
 			assert.LessOrEqual(t, time.Since(start), 3500*time.Millisecond)
 		}
-		slow := testutil.Play(testutil.Step{Status: 200, Takes: time.Hour})
+		slow := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
 		client := &http.Client{
-			Transport: testutil.New(t, httpretry.Config{Base: slow}), Timeout: time.Minute}
+			Transport: contract.New(t, httpretry.Config{Base: slow}), Timeout: time.Minute}
 		_, err := client.Get("http://a.test/")
 		var timeout net.Error
 		require.ErrorAs(t, err, &timeout)
@@ -763,12 +763,12 @@ func TestRetryAfterWait(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := map[time.Duration]bool{}
 				for range 50 {
-					base := testutil.Play(testutil.Status(503, tt.header...), s200)
-					resp, err := testutil.New(t, httpretry.Config{
-						Base: base, Policy: testutil.RetryEvery(2 * time.Second)}).
+					base := contract.Play(contract.Status(503, tt.header...), s200)
+					resp, err := contract.New(t, httpretry.Config{
+						Base: base, Policy: contract.RetryEvery(2 * time.Second)}).
 						RoundTrip(newGet(t))
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					wait := base.Waits()[0]
 					assert.GreaterOrEqual(t, wait, tt.min, "never earlier than told")
 					assert.LessOrEqual(t, wait, tt.max)
@@ -790,12 +790,12 @@ func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 		seen := map[time.Duration]bool{}
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), 41*time.Second)
-			base := testutil.Play(testutil.Status(503, "Retry-After", "40"), s200)
-			resp, err := testutil.New(t,
-				httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+			base := contract.Play(contract.Status(503, "Retry-After", "40"), s200)
+			resp, err := contract.New(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 				RoundTrip(newGet(t).WithContext(ctx))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			cancel()
 			require.Len(t, base.Attempts(), 2)
 			wait := base.Waits()[0]
@@ -809,7 +809,7 @@ func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 
 // Retry-After counts only in responses that are errors.
 func TestRetryAfterOnSuccess(t *testing.T) {
-	policy := testutil.RetryEvery(time.Second)
+	policy := contract.RetryEvery(time.Second)
 	policy.Classify = func(_ *http.Request, resp *http.Response, _ error) httpretry.Outcome {
 		if resp.Header.Get("Retry-After") != "" {
 			return httpretry.Transient
@@ -817,11 +817,11 @@ func TestRetryAfterOnSuccess(t *testing.T) {
 		return httpretry.Final
 	}
 	synctest.Test(t, func(t *testing.T) {
-		base := testutil.Play(testutil.Status(202, "Retry-After", "30"), s200)
-		resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+		base := contract.Play(contract.Status(202, "Retry-After", "30"), s200)
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(newGet(t))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.Equal(t, []time.Duration{time.Second}, base.Waits())
 	})
 }
@@ -829,13 +829,13 @@ func TestRetryAfterOnSuccess(t *testing.T) {
 // A 400 is an error. The server may ask for a retry of it.
 func TestRetryAfterOnBadRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := testutil.Play(
-			testutil.Status(400, "X-Should-Retry", "true", "Retry-After", "30"), s200)
-		resp, err := testutil.New(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Second)}).
+		base := contract.Play(
+			contract.Status(400, "X-Should-Retry", "true", "Retry-After", "30"), s200)
+		resp, err := contract.New(t,
+			httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Second)}).
 			RoundTrip(newGet(t))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		require.Len(t, base.Waits(), 1)
 		assert.GreaterOrEqual(t, base.Waits()[0], 30*time.Second)
 	})
@@ -844,14 +844,14 @@ func TestRetryAfterOnBadRequest(t *testing.T) {
 // A Backoff that is set applies after a 429, too.
 func TestBackoffAfter429(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.Backoff = strategies.Func(
 			func(retry int) time.Duration { return time.Duration(retry+1) * time.Second })
-		base := testutil.Play(s503, s429, s503, s429, s200)
-		resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+		base := contract.Play(s503, s429, s503, s429, s200)
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(newGet(t))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.Equal(t, []time.Duration{
 			time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, base.Waits())
 	})
@@ -875,11 +875,11 @@ func TestDefaults(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			longest := time.Duration(0)
 			for range 200 {
-				base := testutil.Play(tt.steps...)
-				resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: tt.policy}).
+				base := contract.Play(tt.steps...)
+				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: tt.policy}).
 					RoundTrip(newGet(t))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				require.Len(t, base.Attempts(), len(tt.steps))
 				longest = max(longest, base.Waits()[len(tt.steps)-2])
 			}
@@ -894,17 +894,17 @@ func TestDefaults(t *testing.T) {
 func TestExtremeWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, wait := range []time.Duration{-time.Hour, 0, 1 << 62, 1<<63 - 1} {
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.Backoff = strategies.Func(func(int) time.Duration { return wait })
 			policy.MaxRetryAfter = 1<<63 - 1
-			base := testutil.Play(
-				testutil.Status(503, "Retry-After", "99999999999999999999"), s200)
+			base := contract.Play(
+				contract.Status(503, "Retry-After", "99999999999999999999"), s200)
 			if wait <= 0 {
-				base = testutil.Play(s503, s200)
+				base = contract.Play(s503, s200)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Hour, cancel)
-			resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(newGet(t).WithContext(ctx))
 			if wait > 0 {
 				require.ErrorIs(t, err, context.Canceled)
@@ -912,7 +912,7 @@ func TestExtremeWaits(t *testing.T) {
 				continue
 			}
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			assert.Equal(t, []time.Duration{0}, base.Waits())
 		}
 	})
@@ -933,22 +933,22 @@ func TestBudgetCalls(t *testing.T) {
 		{"failure", "GET", script{s503, s501}, "withdraw, deposit charged"},
 		{"failure in the end", "GET", script{s503}, "withdraw, withdraw, withdraw, withdraw"},
 		{"429 whose wait is obeyed", "GET",
-			script{testutil.Status(429, "Retry-After", "0.001"), s200}, "deposit"},
+			script{contract.Status(429, "Retry-After", "0.001"), s200}, "deposit"},
 		{"429 without a wait", "GET", script{s429, s200}, "withdraw, deposit charged"},
 		{"server refuses", "GET", script{refuses(503)}, ""},
 		{"server refuses a final failure", "GET", script{refuses(402)}, "deposit"},
-		{"certain error", "GET", script{testutil.Fails(unknownHost)}, ""},
+		{"certain error", "GET", script{contract.Fails(unknownHost)}, ""},
 		{"not safe", "POST", script{reset}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			budget := &testutil.Ledger{}
-			policy := testutil.RetryEvery(0)
+			budget := &contract.Ledger{}
+			policy := contract.RetryEvery(0)
 			policy.Budget = budget
-			resp, err := testutil.New(t,
-				httpretry.Config{Base: testutil.Play(tt.steps...), Policy: policy}).
-				RoundTrip(testutil.Request(t, tt.method, "http://A.test:80/", ""))
+			resp, err := contract.New(t,
+				httpretry.Config{Base: contract.Play(tt.steps...), Policy: policy}).
+				RoundTrip(contract.Request(t, tt.method, "http://A.test:80/", ""))
 			if err == nil {
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 			}
 			got := strings.ReplaceAll(strings.Join(budget.Entries, ", "), " http://a.test", "")
 			assert.Equal(t, tt.want, got)
@@ -959,15 +959,15 @@ func TestBudgetCalls(t *testing.T) {
 // Policies without a Budget share that of the transport.
 func TestSharedBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := testutil.Play(s503)
+		base := contract.Play(s503)
 		policy := httpretry.Policy{MaxAttempts: 3}
-		transport := testutil.New(t,
+		transport := contract.New(t,
 			httpretry.Config{Base: base, Policies: map[string]httpretry.Policy{"a.test": policy}})
 		ctx := httpretry.WithPolicy(t.Context(), policy)
 		for _, ctx := range []context.Context{t.Context(), ctx, t.Context()} {
 			resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 		}
 		assert.Len(t, base.Attempts(), 3+5, "three requests and a burst of five retries")
 	})
@@ -983,7 +983,7 @@ func TestPanics(t *testing.T) {
 		set    func(*httpretry.Config)
 	}{
 		"Base": {503, keyed, func(c *httpretry.Config) {
-			c.Base = testutil.BaseFunc(
+			c.Base = contract.BaseFunc(
 				func(*http.Request) (*http.Response, error) { boom(); return nil, nil })
 		}},
 		"Observe": {503, keyed, func(c *httpretry.Config) {
@@ -1009,25 +1009,25 @@ func TestPanics(t *testing.T) {
 			503, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{false} }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var bodies []*testutil.Body
-			inner := testutil.Play(testutil.Status(tt.status))
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			var bodies []*contract.Body
+			inner := contract.Play(contract.Status(tt.status))
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := inner.RoundTrip(req)
-				body := &testutil.Body{ReadCloser: resp.Body}
+				body := &contract.Body{ReadCloser: resp.Body}
 				resp.Body = body
 				bodies = append(bodies, body)
 				return resp, err
 			})
-			cfg := httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}
+			cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}
 			cfg.Policy.AttemptTimeout = time.Hour // so that each attempt has a context to cancel
 			tt.set(&cfg)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			body := testutil.Counted("x")
-			req := testutil.Streamed(t, "POST", "http://a.test/", body).WithContext(ctx)
+			body := contract.Counted("x")
+			req := contract.Streamed(t, "POST", "http://a.test/", body).WithContext(ctx)
 			req.Header = tt.header.Clone()
 			assert.PanicsWithValue(t, "boom",
-				func() { _, _ = testutil.Unchecked(t, cfg).RoundTrip(req) })
+				func() { _, _ = contract.Unchecked(t, cfg).RoundTrip(req) })
 			assert.EqualValues(t, 1, body.Closes(), "closes of the request's body")
 			for _, b := range bodies {
 				assert.EqualValues(t, 1, b.Closes(), "closes of a response's body")
@@ -1054,29 +1054,29 @@ func TestPanicRefundsUnsentRetry(t *testing.T) {
 					panic("boom")
 				}
 			}
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				if httpretry.Attempt(req.Context()) == 2 {
 					spring("second attempt")
 				}
-				body := testutil.ReaderFunc(func([]byte) (int, error) {
+				body := contract.ReaderFunc(func([]byte) (int, error) {
 					spring("response")
 					return 0, http.ErrAbortHandler
 				})
 				return &http.Response{
-					StatusCode: 503, Body: &testutil.Body{ReadCloser: io.NopCloser(body)}}, nil
+					StatusCode: 503, Body: &contract.Body{ReadCloser: io.NopCloser(body)}}, nil
 			})
 			budget := new(httpretry.HostBudget)
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.MaxAttempts, policy.Budget = 2, budget
-			transport := testutil.Unchecked(t, httpretry.Config{
+			transport := contract.Unchecked(t, httpretry.Config{
 				Base: base, Policy: policy,
 				Observe: func(context.Context, httpretry.Event) { spring("observer") },
 			})
-			full := testutil.Balance(budget, host)
+			full := contract.Balance(budget, host)
 			assert.PanicsWithValue(t, "boom", func() {
 				_, _ = transport.RoundTrip(newGet(t))
 			})
-			assert.Equal(t, full-tt.charges, testutil.Balance(budget, host))
+			assert.Equal(t, full-tt.charges, contract.Balance(budget, host))
 		})
 	}
 }

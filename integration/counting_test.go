@@ -24,8 +24,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -64,7 +64,7 @@ func bodyKinds() []bodyKind {
 			req.Body, req.ContentLength = body(), int64(len(payload))
 			req.GetBody = func() (io.ReadCloser, error) { return body(), nil }
 		}},
-		{"body without GetBody", func(req *http.Request) { req.Body = testutil.Counted(payload) }},
+		{"body without GetBody", func(req *http.Request) { req.Body = contract.Counted(payload) }},
 	}
 }
 
@@ -104,7 +104,7 @@ func stacks() []stack {
 			return transport
 		}},
 		{"over a layer", func(t testing.TB, client *tls.Config, policy httpretry.Policy) http.RoundTripper {
-			return testutil.New(t, httpretry.Config{Base: layer{faults.Base(t, client)}, Policy: policy})
+			return contract.New(t, httpretry.Config{Base: layer{faults.Base(t, client)}, Policy: policy})
 		}},
 	}
 }

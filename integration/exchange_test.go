@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -243,7 +243,7 @@ func (x *exchange) drawPolicy(d draw) {
 		x.policy.NewIdempotencyKey = httpretry.RandomKey
 	}
 	if d.chance(10) {
-		x.policy.Budget, x.policy.WaitOnBudget = testutil.UsedUp{}, true
+		x.policy.Budget, x.policy.WaitOnBudget = contract.UsedUp{}, true
 	}
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // haproxy is a running haproxy that speaks HTTP/2 with its clients.
@@ -237,7 +237,7 @@ func TestHaproxyReload(t *testing.T) {
 		t.Run(tt.method+"/"+tt.kind.name, func(t *testing.T) {
 			upstream := newCounting(t)
 			h := startHaproxy(t, upstream.addr())
-			transport := testutil.New(t, httpretry.Config{Base: faults.Base(t, h.client), Policy: eager()})
+			transport := contract.New(t, httpretry.Config{Base: faults.Base(t, h.client), Policy: eager()})
 
 			l := load{clients: 20, requests: 500, method: tt.method, url: h.url, kind: tt.kind}
 			l.pause = func() { time.Sleep(mathrand.N(20 * time.Millisecond)) } // so that it lasts some reloads

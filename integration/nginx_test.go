@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // nginx is a running nginx.
@@ -142,7 +142,7 @@ func TestNginxGoAwayChurn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			upstream := newCounting(t)
 			n := startNginx(t, overHTTP2, fmt.Sprintf("keepalive_requests %d;", tt.perConnection), proxyTo(upstream.addr()))
-			transport := testutil.New(t, httpretry.Config{Base: faults.Base(t, n.client), Policy: eager()})
+			transport := contract.New(t, httpretry.Config{Base: faults.Base(t, n.client), Policy: eager()})
 
 			l := load{clients: 20, requests: tt.requests, method: tt.method, url: n.url, key: tt.key, kind: tt.kind}
 			succeeded := l.run(t, transport)
@@ -173,7 +173,7 @@ func TestNginxIdleClose(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%s/%s/key=%t", rule, tt.method, tt.kind.name, tt.key != ""), func(t *testing.T) {
 				upstream := newCounting(t)
 				n := startNginx(t, overHTTP1, rule, proxyTo(upstream.addr()))
-				transport := testutil.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: eager()})
+				transport := contract.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: eager()})
 
 				l := load{clients: 20, requests: 500, method: tt.method, url: n.url, key: tt.key, kind: tt.kind}
 				if strings.Contains(rule, "timeout") { // meet the moment of the close
@@ -225,7 +225,7 @@ func TestNginxReload(t *testing.T) {
 			t.Run(scheme+"/"+tt.method, func(t *testing.T) {
 				upstream := newCounting(t)
 				n := startNginx(t, scheme, proxyTo(upstream.addr()))
-				transport := testutil.New(t, httpretry.Config{Base: faults.Base(t, n.client), Policy: eager()})
+				transport := contract.New(t, httpretry.Config{Base: faults.Base(t, n.client), Policy: eager()})
 
 				l := load{clients: 20, requests: 500, method: tt.method, url: n.url, kind: tt.kind}
 				var succeeded, reloads int

@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // swapped returns a policy of n attempts, each of which says so in a header
 // whose name has n in it.
 func swapped(n int) httpretry.Policy {
-	p := testutil.RetryEvery(0)
+	p := contract.RetryEvery(0)
 	p.MaxAttempts = n
 	p.IdempotencyHeader = "Key-" + strconv.Itoa(n)
 	p.NewIdempotencyKey = func(*http.Request) string { return strconv.Itoa(n) }
@@ -33,7 +33,7 @@ func swapped(n int) httpretry.Policy {
 // use stays the same.
 func TestSetPoliciesUnderLoad(t *testing.T) {
 	const clients, duration = 64, 10 * time.Second
-	server := testutil.NewServer(t, func(w http.ResponseWriter, req *http.Request) {
+	server := contract.NewServer(t, func(w http.ResponseWriter, req *http.Request) {
 		for name := range req.Header {
 			if n, ok := strings.CutPrefix(name, "Key-"); ok {
 				w.Header().Add("Policy", n)
@@ -43,7 +43,7 @@ func TestSetPoliciesUnderLoad(t *testing.T) {
 	})
 	var mixed atomic.Int64 // responses to attempts that did not have one policy
 	type policies struct{}
-	transport := testutil.Unchecked(t, httpretry.Config{
+	transport := contract.Unchecked(t, httpretry.Config{
 		Base: &http.Transport{MaxIdleConnsPerHost: clients}, Policy: swapped(1),
 		Observe: func(ctx context.Context, e httpretry.Event) {
 			seen := ctx.Value(policies{}).(map[string]int)
@@ -56,14 +56,14 @@ func TestSetPoliciesUnderLoad(t *testing.T) {
 	})
 	send := func() {
 		seen := map[string]int{}
-		req := testutil.Request(t, "POST", server.URL, "text")
+		req := contract.Request(t, "POST", server.URL, "text")
 		resp, err := transport.RoundTrip(
 			req.WithContext(context.WithValue(t.Context(), policies{}, seen)))
 		if !assert.NoError(t, err) {
 			return
 		}
 		assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		if assert.Len(t, seen, 1) {
 			for n, attempts := range seen {
 				assert.Equal(t, n, strconv.Itoa(attempts))
@@ -92,7 +92,7 @@ func TestSetPoliciesUnderLoad(t *testing.T) {
 		}
 		ticker.Stop()
 		wg.Wait()
-		heap = append(heap, testutil.HeapInUse())
+		heap = append(heap, contract.HeapInUse())
 	}
 	transport.CloseIdleConnections()
 	assert.Zero(t, mixed.Load())

@@ -27,8 +27,8 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/integration/internal/leaks"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 const (
@@ -119,7 +119,7 @@ func newSoak(t *testing.T) *soak {
 	base := faults.Base(t, nil)
 	base.MaxIdleConnsPerHost = soakClients
 	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return s.dial(ctx) }
-	s.transport = testutil.New(t, httpretry.Config{Base: base, Policy: eager(), Observe: func(_ context.Context, e httpretry.Event) {
+	s.transport = contract.New(t, httpretry.Config{Base: base, Policy: eager(), Observe: func(_ context.Context, e httpretry.Event) {
 		if e.Reason != 0 {
 			s.reasons.Add(1)
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/policyfile"
 )
 
@@ -52,8 +52,8 @@ func watch(t *testing.T, contents string) *watched {
 
 // run starts the Reloader, and stops it at the end of the test.
 func (w *watched) run() {
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		return testutil.Play(testutil.Status(503)).RoundTrip(req)
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		return contract.Play(contract.Status(503)).RoundTrip(req)
 	})
 	var err error
 	w.transport, err = httpretry.New(httpretry.Config{Base: base})
@@ -91,9 +91,9 @@ func (w *watched) reported() []error {
 
 // attempts returns the number of attempts of a request.
 func (w *watched) attempts() int {
-	resp, err := w.transport.RoundTrip(testutil.Request(w.t, "GET", "http://a.test/", ""))
+	resp, err := w.transport.RoundTrip(contract.Request(w.t, "GET", "http://a.test/", ""))
 	require.NoError(w.t, err)
-	testutil.ReadBody(w.t, resp)
+	contract.ReadBody(w.t, resp)
 	n, _ := httpretry.Result(resp)
 	return n
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/redisbudget"
 	"github.com/seed421102f4/httpretry/strategies"
 )
@@ -92,7 +92,7 @@ func TestShortProcessesFarFromRedis(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				redisServer := newFarServer(t, roundTrip)
 				attempts, requests := 0, 0
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					attempts++
 					return &http.Response{StatusCode: http.StatusServiceUnavailable, ProtoMajor: 1, Body: http.NoBody, Request: req}, nil
 				})
@@ -104,7 +104,7 @@ func TestShortProcessesFarFromRedis(t *testing.T) {
 					require.NoError(t, err)
 					for range 3 {
 						requests++
-						_, err := transport.RoundTrip(testutil.Request(t, http.MethodGet, target, ""))
+						_, err := transport.RoundTrip(contract.Request(t, http.MethodGet, target, ""))
 						require.NoError(t, err)
 					}
 					assert.Empty(t, b.log.lines())

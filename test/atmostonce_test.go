@@ -23,8 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
@@ -39,14 +39,14 @@ const (
 )
 
 func (l layering) transport(t *testing.T, base http.RoundTripper) http.RoundTripper {
-	cfg := httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}
+	cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}
 	switch l {
 	case noLayer:
-		return testutil.Unchecked(t, cfg)
+		return contract.Unchecked(t, cfg)
 	case unknownLayer:
-		cfg.Base = testutil.BaseFunc(base.RoundTrip)
+		cfg.Base = contract.BaseFunc(base.RoundTrip)
 	}
-	return testutil.New(t, cfg) // which adds a known layer
+	return contract.New(t, cfg) // which adds a known layer
 }
 
 // Hazard 0.1, 0.2, C2, C3: net/http resends requests over HTTP/2 by itself. A
@@ -86,7 +86,7 @@ func TestAtMostOnceHTTP2(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 					defer cancel()
 					_, err := transport.RoundTrip(
-						testutil.Request(t, "POST", srv.URL(), body).WithContext(ctx))
+						contract.Request(t, "POST", srv.URL(), body).WithContext(ctx))
 					require.Error(t, err)
 					require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
 					want := tt.bodiless
@@ -114,12 +114,12 @@ func TestGoAwayReplay(t *testing.T) {
 			s.Respond(204)
 		}
 	})
-	events := new(testutil.Record)
-	transport := testutil.New(t, httpretry.Config{
-		Base: faults.HTTP2Base(t), Policy: testutil.RetryEvery(0), Observe: events.Observe})
-	resp, err := transport.RoundTrip(testutil.Request(t, "POST", srv.URL(), "payload"))
+	events := new(contract.Record)
+	transport := contract.New(t, httpretry.Config{
+		Base: faults.HTTP2Base(t), Policy: contract.RetryEvery(0), Observe: events.Observe})
+	resp, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL(), "payload"))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Equal(t, 204, resp.StatusCode)
 	assert.Len(t, events.Events, 2)
 	assert.EqualValues(t, 2, srv.Requests.Load())
@@ -134,12 +134,12 @@ func TestSendsPerAttempt(t *testing.T) {
 			s.GoAway(0, faults.NoError)
 		}
 	})
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.MaxAttempts = 3
-	transport := testutil.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+	transport := contract.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	_, err := transport.RoundTrip(testutil.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+	_, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 	require.NoError(t, ctx.Err())
 	assert.EqualError(t, err,
 		"httpretry: gave up after 2 attempts (permanent): net/http sent the request 10 times in "+
@@ -167,25 +167,25 @@ func TestLayerThatLogsIn(t *testing.T) {
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
 	inner := srv.Client().Transport
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := inner.RoundTrip(req)
 		if err != nil || resp.StatusCode != http.StatusUnauthorized {
 			return resp, err
 		}
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		token, err := inner.RoundTrip(
-			testutil.Request(t, "GET", srv.URL+"/token", "").WithContext(req.Context()))
+			contract.Request(t, "GET", srv.URL+"/token", "").WithContext(req.Context()))
 		if err != nil {
 			return nil, err
 		}
 		req = req.Clone(req.Context())
-		req.Header.Set("Authorization", testutil.ReadBody(t, token))
+		req.Header.Set("Authorization", contract.ReadBody(t, token))
 		return inner.RoundTrip(req)
 	})
-	resp, err := testutil.New(t, httpretry.Config{Base: base}).
-		RoundTrip(testutil.Request(t, "POST", srv.URL+"/charge", ""))
+	resp, err := contract.New(t, httpretry.Config{Base: base}).
+		RoundTrip(contract.Request(t, "POST", srv.URL+"/charge", ""))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Equal(t, 2, resp.ProtoMajor)
 	assert.EqualValues(t, 1, charges.Load())
 }
@@ -208,7 +208,7 @@ func TestAtMostOnceAfterInformational(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 					defer cancel()
 					_, err := transport.RoundTrip(
-						testutil.Request(t, "POST", srv.URL(), body).WithContext(ctx))
+						contract.Request(t, "POST", srv.URL(), body).WithContext(ctx))
 					require.Error(t, err)
 					require.NoError(t, ctx.Err())
 					assert.EqualValues(t, 1, srv.Requests.Load(), "%v", err)
@@ -227,9 +227,9 @@ func TestRequestsInsideTransport(t *testing.T) {
 		}
 	})
 	get := func(ctx context.Context, url string) {
-		resp, err := known.RoundTrip(testutil.Request(t, "GET", url, "").WithContext(ctx))
+		resp, err := known.RoundTrip(contract.Request(t, "GET", url, "").WithContext(ctx))
 		if assert.NoError(t, err) {
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 		}
 	}
 	for name, set := range map[string]func(base *http.Transport){
@@ -244,7 +244,7 @@ func TestRequestsInsideTransport(t *testing.T) {
 		},
 		"a protocol that authenticates": func(base *http.Transport) {
 			base.RegisterProtocol(
-				"https", testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				"https", contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					get(req.Context(), url)
 					req = req.Clone(req.Context())
 					req.Header.Set("Authorization", "secret")
@@ -257,10 +257,10 @@ func TestRequestsInsideTransport(t *testing.T) {
 			base := known.Clone()
 			t.Cleanup(base.CloseIdleConnections)
 			set(base)
-			resp, err := testutil.Unchecked(t, httpretry.Config{Base: base}).
-				RoundTrip(testutil.Request(t, "POST", url, ""))
+			resp, err := contract.Unchecked(t, httpretry.Config{Base: base}).
+				RoundTrip(contract.Request(t, "POST", url, ""))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			assert.EqualValues(t, 1, posts.Load())
 		})
 	}
@@ -291,21 +291,21 @@ func newHTTP2Handler(
 // works.
 func TestInformationalFlood(t *testing.T) {
 	for number, want := range map[int]string{100: "", 5000: "too many 1xx responses"} {
-		testutil.ForProtocols(t, func(t *testing.T, proto string) {
-			base, srv := testutil.Serve(t, proto, func(w http.ResponseWriter, _ *http.Request) {
+		contract.ForProtocols(t, func(t *testing.T, proto string) {
+			base, srv := contract.Serve(t, proto, func(w http.ResponseWriter, _ *http.Request) {
 				for range number {
 					w.WriteHeader(http.StatusProcessing)
 				}
 			})
 			base.MaxResponseHeaderBytes = 100_000
-			resp, err := testutil.New(t, httpretry.Config{Base: base}).
-				RoundTrip(testutil.Request(t, "POST", srv.URL, ""))
+			resp, err := contract.New(t, httpretry.Config{Base: base}).
+				RoundTrip(contract.Request(t, "POST", srv.URL, ""))
 			if want != "" {
 				require.ErrorContains(t, err, want)
 				return
 			}
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 		})
 	}
 }
@@ -314,20 +314,20 @@ func TestInformationalFlood(t *testing.T) {
 // if it has written nothing of it. That is allowed.
 func TestNothingWritten(t *testing.T) {
 	var requests atomic.Int32
-	srv := testutil.NewServer(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
+	srv := contract.NewServer(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
 	var broken atomic.Bool
 	base := faults.Base(t, nil)
 	faults.WrapConns(
 		base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
-	transport := testutil.New(t,
+	transport := contract.New(t,
 		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})
-	resp, err := transport.RoundTrip(testutil.Request(t, "GET", srv.URL, ""))
+	resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL, ""))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	broken.Store(true)
-	resp, err = transport.RoundTrip(testutil.Request(t, "POST", srv.URL, ""))
+	resp, err = transport.RoundTrip(contract.Request(t, "POST", srv.URL, ""))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.False(t, broken.Load(), "a write has failed")
 	assert.EqualValues(t, 2, requests.Load())
 }
@@ -351,12 +351,12 @@ func TestNothingWrittenOnTheLastAttempt(t *testing.T) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
 		return &brittleConn{Conn: conn, broken: &broken}, err
 	}
-	transport := testutil.New(t, httpretry.Config{Base: base})
-	resp, err := transport.RoundTrip(testutil.Request(t, "GET", srv.URL, ""))
+	transport := contract.New(t, httpretry.Config{Base: base})
+	resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL, ""))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	for i, req := range []*http.Request{
-		testutil.Request(t, "POST", srv.URL, "payload"),
+		contract.Request(t, "POST", srv.URL, "payload"),
 		newUpload(t, "GetBody", srv.URL, []byte("payload")),
 		newUpload(t, "GetBody", srv.URL, []byte("payload")),
 	} {
@@ -366,7 +366,7 @@ func TestNothingWrittenOnTheLastAttempt(t *testing.T) {
 		broken.Store(true)
 		resp, err = transport.RoundTrip(req.WithContext(httpretry.WithoutRetries(req.Context())))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.False(t, broken.Load(), "a write has failed")
 		assert.EqualValues(t, i+1, sent.Load())
 	}
@@ -382,13 +382,13 @@ func TestAtMostOnceOnTheLastAttempt(t *testing.T) {
 		for kind, hidden := range map[string]bool{"memory": false, "GetBody": true} {
 			t.Run(name+"/"+kind, func(t *testing.T) {
 				srv := faults.HTTP2(t, answer)
-				req := testutil.Request(t, "POST", srv.URL(), "payload")
+				req := contract.Request(t, "POST", srv.URL(), "payload")
 				if hidden { // from net/http, which does not know the type of the body
 					req = newUpload(t, uploadGetBody, srv.URL(), []byte("payload"))
 					req.Method = "POST"
 				}
 				policy := httpretry.Policy{MaxAttempts: 1}
-				_, err := testutil.New(t,
+				_, err := contract.New(t,
 					httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy}).RoundTrip(req)
 				require.ErrorContains(t, err, "was stopped")
 				assert.EqualValues(t, 1, srv.Requests.Load())
@@ -427,19 +427,19 @@ func TestNeverSent(t *testing.T) {
 		}
 		return conn, err
 	}
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-		RoundTrip(testutil.Request(t, "POST", srv.URL, "payload"))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		RoundTrip(contract.Request(t, "POST", srv.URL, "payload"))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.EqualValues(t, 3, conns.Load())
 	assert.EqualValues(t, 1, posts.Load())
 }
 
 // A base that does not call the hooks of httptrace proves nothing.
 func TestNeverSentUnknown(t *testing.T) {
-	base := testutil.Play(testutil.Fails(io.EOF))
-	_, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-		RoundTrip(testutil.Request(t, "POST", "http://a.test/", ""))
+	base := contract.Play(contract.Fails(io.EOF))
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
 	require.Equal(t, io.EOF, err)
 	assert.Len(t, base.Attempts(), 1)
 }
@@ -453,7 +453,7 @@ func TestNeverSentByNetHTTP(t *testing.T) {
 		}}
 	for _, usesGetBody := range []bool{false, true} {
 		sent := 0
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			body, _ := io.ReadAll(req.Body)
 			_ = req.Body.Close()
 			sent++
@@ -464,8 +464,8 @@ func TestNeverSentByNetHTTP(t *testing.T) {
 			}
 			return unreachable.RoundTrip(again)
 		})
-		_, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-			RoundTrip(testutil.Request(t, "POST", "http://a.test/", "payload"))
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+			RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
 		require.ErrorContains(t, err, "no route")
 		assert.Equal(t, 1, sent)
 	}
@@ -480,7 +480,7 @@ func TestNeverSentWithoutBody(t *testing.T) {
 			dials++
 			return nil, errors.New("no route")
 		}}
-	fallback := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	fallback := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		_, _ = unreachable.RoundTrip(req)
 		return nil, io.ErrUnexpectedEOF // of a transport that does not call the hooks
 	})
@@ -494,9 +494,9 @@ func TestNeverSentWithoutBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dials = 0
-			_, err := testutil.New(t,
-				httpretry.Config{Base: tt.base, Policy: testutil.RetryEvery(0)}).
-				RoundTrip(testutil.Request(t, "POST", "http://a.test/", ""))
+			_, err := contract.New(t,
+				httpretry.Config{Base: tt.base, Policy: contract.RetryEvery(0)}).
+				RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
 			require.Error(t, err)
 			assert.Equal(t, tt.attempts, dials)
 		})
@@ -515,19 +515,19 @@ func TestNeverSentByAnotherProtocol(t *testing.T) {
 				}}
 			base := new(http.Transport)
 			base.RegisterProtocol(
-				"two", testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				"two", contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					if req.Body != nil {
 						_, _ = io.Copy(io.Discard, req.Body)
 						_ = req.Body.Close()
 					}
 					sent++
 					return unreachable.RoundTrip(
-						testutil.Request(t, "POST", "http://a.test/", body).
+						contract.Request(t, "POST", "http://a.test/", body).
 							WithContext(req.Context()))
 				}))
-			_, err := testutil.Unchecked(t,
-				httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-				RoundTrip(testutil.Request(t, "POST", "two://a.test/", body))
+			_, err := contract.Unchecked(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+				RoundTrip(contract.Request(t, "POST", "two://a.test/", body))
 			require.ErrorContains(t, err, "no route")
 			assert.Equal(t, 1, sent)
 		})
@@ -544,7 +544,7 @@ func TestNeverSentByAnotherProtocol(t *testing.T) {
 			base.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{
 				"mine": func(_ string, conn *tls.Conn) http.RoundTripper {
 					var used atomic.Bool
-					return testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					return contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						if used.Swap(true) {
 							return nil, noCachedConnError{}
 						}
@@ -557,9 +557,9 @@ func TestNeverSentByAnotherProtocol(t *testing.T) {
 					})
 				},
 			}
-			_, err := testutil.Unchecked(t,
-				httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-				RoundTrip(testutil.Request(t, "POST", "https://"+srv.Addr, body))
+			_, err := contract.Unchecked(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+				RoundTrip(contract.Request(t, "POST", "https://"+srv.Addr, body))
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			assert.EqualValues(t, 1, sent.Load())
 		})
@@ -596,16 +596,16 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 				return true
 			})
 			url, base := srv.URL(), faults.Base(t, nil)
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.Idempotent = tt.idempotent
 			policy.IdempotencyHeader = "X-Request-Id"
-			transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 			for range 5 {
 				// leaves a connection to be reused
-				resp, err := transport.RoundTrip(testutil.Request(t, "GET", url, ""))
+				resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
-				req := testutil.Request(t, "POST", url, "")
+				contract.ReadBody(t, resp)
+				req := contract.Request(t, "POST", url, "")
 				req.Header["Idempotency-Key"] = tt.values
 				req.Header["X-Idempotency-Key"] = tt.values
 				_, err = transport.RoundTrip(req)
@@ -636,15 +636,15 @@ func TestUnsafeMethods(t *testing.T) {
 				return true
 			})
 			url, base := srv.URL(), faults.Base(t, nil)
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/unsafe" }
 			for range 5 {
 				unsafe.Store(0)
-				transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
-				resp, err := transport.RoundTrip(testutil.Request(t, "GET", url, ""))
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+				resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
-				req := testutil.Request(t, "GET", url+"/unsafe", "")
+				contract.ReadBody(t, resp)
+				req := contract.Request(t, "GET", url+"/unsafe", "")
 				req.Method = method
 				_, err = transport.RoundTrip(req)
 				require.Error(t, err)
@@ -668,8 +668,8 @@ func TestStoppedResendKeepsConnection(t *testing.T) {
 	})
 	base := faults.HTTP2Base(t)
 	warmUp(t, base, srv)
-	transport := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
-	_, err := transport.RoundTrip(testutil.Request(t, "POST", srv.URL(), ""))
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+	_, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL(), ""))
 	require.ErrorContains(t, err, "was stopped")
 	conns := srv.Conns.Load() // 2 if net/http had not pooled the first one yet
 	warmUp(t, base, srv)
@@ -716,8 +716,8 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 	t.Run("HTTP/2, then HTTP/1", func(t *testing.T) {
 		for range 20 {
 			base, url, posts := newChangingServer(t, "h2", "http/1.1")
-			_, err := testutil.New(t, httpretry.Config{Base: base,
-				Policy: testutil.RetryEvery(0)}).RoundTrip(testutil.Request(t, "POST", url, ""))
+			_, err := contract.New(t, httpretry.Config{Base: base,
+				Policy: contract.RetryEvery(0)}).RoundTrip(contract.Request(t, "POST", url, ""))
 			require.Error(t, err)
 			base.CloseIdleConnections()
 			assert.EqualValues(t, 1, posts.Load())
@@ -728,12 +728,12 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 		var broken atomic.Bool
 		faults.WrapConns(
 			base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
-		transport := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", url, ""))
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		broken.Store(true)
-		_, err = transport.RoundTrip(testutil.Request(t, "POST", url, ""))
+		_, err = transport.RoundTrip(contract.Request(t, "POST", url, ""))
 		require.Error(t, err)
 		assert.EqualValues(t, 1, posts.Load())
 	})
@@ -791,18 +791,18 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 				base := faults.Base(t, client)
 				base.ForceAttemptHTTP2 = true
 				base.Proxy = http.ProxyURL(start(srv.Addr))
-				transport := testutil.New(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
+				transport := contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 				if tt.reused {
 					resp, err := transport.RoundTrip(
-						testutil.Request(t, "GET", "https://"+srv.Addr, ""))
+						contract.Request(t, "GET", "https://"+srv.Addr, ""))
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 				defer cancel()
 				_, err := transport.RoundTrip(
-					testutil.Request(t, "POST", "https://"+srv.Addr, "").WithContext(ctx))
+					contract.Request(t, "POST", "https://"+srv.Addr, "").WithContext(ctx))
 				require.ErrorContains(t, err, "was stopped")
 				assert.EqualValues(t, 1, posts.Load())
 			})
@@ -861,9 +861,9 @@ func TestAtMostOnceThroughProxies(t *testing.T) {
 			base.Proxy = func(*http.Request) (*url.URL, error) {
 				return &url.URL{Scheme: "http", Host: proxies[int(chosen.Add(1))%len(proxies)]}, nil
 			}
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.Idempotent = isGet
-			transport := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
 			if scheme == "http" {
@@ -871,12 +871,12 @@ func TestAtMostOnceThroughProxies(t *testing.T) {
 				// that was used before.
 				for range proxies {
 					resp, err := transport.RoundTrip(
-						testutil.Request(t, "GET", "http://"+srv.Addr, ""))
+						contract.Request(t, "GET", "http://"+srv.Addr, ""))
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 				}
 			}
-			req := testutil.Request(t, "POST", scheme+"://"+srv.Addr, "").WithContext(ctx)
+			req := contract.Request(t, "POST", scheme+"://"+srv.Addr, "").WithContext(ctx)
 			req.Header.Set("X-Idempotency-Key", "foreign")
 			_, err := transport.RoundTrip(req)
 			require.ErrorContains(t, err, "was stopped")
@@ -892,16 +892,16 @@ func TestAtMostOnceInDetachedContext(t *testing.T) {
 		t.Run(fmt.Sprintf("body=%q", body), func(t *testing.T) {
 			srv := faults.HTTP2(t, func(s faults.Stream) { s.ResetStream(faults.RefusedStream) })
 			base := faults.HTTP2Base(t)
-			transport := testutil.New(t, httpretry.Config{
-				Base: testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			transport := contract.New(t, httpretry.Config{
+				Base: contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					ctx, cancel := context.WithTimeout(
 						context.WithoutCancel(req.Context()), waitLimit)
 					defer cancel()
 					return base.RoundTrip(req.WithContext(ctx))
 				}),
-				Policy: testutil.RetryEvery(0),
+				Policy: contract.RetryEvery(0),
 			})
-			_, err := transport.RoundTrip(testutil.Request(t, "POST", srv.URL(), body))
+			_, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL(), body))
 			require.ErrorContains(t, err, "was stopped")
 			base.CloseIdleConnections()
 			assert.EqualValues(t, 1, srv.Requests.Load())
@@ -952,13 +952,13 @@ func TestNeverSentProof(t *testing.T) {
 		{"sent, then dialled elsewhere", func(c *httptrace.ClientTrace) {
 			c.GetConn("a:80")
 			c.WroteHeaderField("Host", nil)
-		}, false, testutil.ErrRefused, 1},
+		}, false, contract.ErrRefused, 1},
 		{"nothing", func(*httptrace.ClientTrace) {}, false, io.EOF, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				attempts := 0
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					attempts++
 					tt.reports(httptrace.ContextClientTrace(req.Context()))
 					if tt.timeout {
@@ -967,10 +967,10 @@ func TestNeverSentProof(t *testing.T) {
 					}
 					return nil, tt.err
 				})
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = time.Second
-				_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(testutil.Request(t, "POST", "http://a.test/", "payload"))
+				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
 				require.Error(t, err)
 				assert.Equal(t, tt.attempts, attempts)
 			})
@@ -992,15 +992,15 @@ func TestForeignKey(t *testing.T) {
 		return true
 	})
 	url, base := srv.URL(), faults.Base(t, nil)
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.Idempotent = func(req *http.Request) bool { return req.Method == "GET" }
 	for range 10 {
 		requests.Store(0)
-		transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", url, ""))
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
-		req := testutil.Request(t, "POST", url, "")
+		contract.ReadBody(t, resp)
+		req := contract.Request(t, "POST", url, "")
 		req.Header.Set("X-Idempotency-Key", "foreign")
 		_, err = transport.RoundTrip(req)
 		require.Error(t, err)
@@ -1027,17 +1027,17 @@ func TestDialThatLogsIn(t *testing.T) {
 	t.Cleanup(base.CloseIdleConnections)
 	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		resp, err := login.Client().Transport.RoundTrip(
-			testutil.Request(t, "GET", login.URL, "").WithContext(ctx))
+			contract.Request(t, "GET", login.URL, "").WithContext(ctx))
 		if err != nil {
 			return nil, err
 		}
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		return new(net.Dialer).DialContext(ctx, network, addr)
 	}
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-		RoundTrip(testutil.Request(t, "POST", srv.URL, "text"))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		RoundTrip(contract.Request(t, "POST", srv.URL, "text"))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.EqualValues(t, 1, posts.Load())
 }
 
@@ -1062,21 +1062,21 @@ func TestDialedAgainTimesOut(t *testing.T) {
 		}
 	})
 	base := faults.Base(t, client)
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/act" }
-	transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
-	resp, err := transport.RoundTrip(testutil.Request(t, "GET", "https://"+srv.Addr, ""))
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+	resp, err := transport.RoundTrip(contract.Request(t, "GET", "https://"+srv.Addr, ""))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	base.TLSHandshakeTimeout = 20 * time.Millisecond
-	_, err = transport.RoundTrip(testutil.Request(t, "GET", "https://"+srv.Addr+"/act", ""))
+	_, err = transport.RoundTrip(contract.Request(t, "GET", "https://"+srv.Addr+"/act", ""))
 	require.Error(t, err)
 	assert.EqualValues(t, 1, delivered.Load())
 }
 
 // digest returns a layer that answers a 401 as digest authentication does. It
 // sends the request again, with a body from GetBody.
-func digest(next http.RoundTripper) testutil.BaseFunc {
+func digest(next http.RoundTripper) contract.BaseFunc {
 	return func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if err != nil || resp.StatusCode != http.StatusUnauthorized {
@@ -1098,7 +1098,7 @@ func digest(next http.RoundTripper) testutil.BaseFunc {
 // A layer in Base may use GetBody, also for a request that is not idempotent. A
 // request that it sends after an answer is its own.
 func TestLayerThatUsesGetBody(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, timeout := range []time.Duration{0, time.Hour} {
 			for _, method := range []string{"POST", "PUT"} {
 				t.Run(fmt.Sprintf("%s/timeout %v", method, timeout), func(t *testing.T) {
@@ -1112,14 +1112,14 @@ func TestLayerThatUsesGetBody(t *testing.T) {
 							w.WriteHeader(http.StatusUnauthorized)
 						}
 					}
-					base, srv := testutil.Serve(t, proto, handler)
-					policy := testutil.RetryEvery(0)
+					base, srv := contract.Serve(t, proto, handler)
+					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					resp, err := testutil.New(t,
+					resp, err := contract.New(t,
 						httpretry.Config{Base: digest(base), Policy: policy}).
-						RoundTrip(testutil.Request(t, method, srv.URL, "payload"))
+						RoundTrip(contract.Request(t, method, srv.URL, "payload"))
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					assert.Equal(t, 200, resp.StatusCode)
 					assert.EqualValues(t, 2, requests.Load())
 				})
@@ -1138,10 +1138,10 @@ func TestLayerThatUsesGetBodyAtMostOnce(t *testing.T) {
 		}
 		s.ResetStream(faults.RefusedStream)
 	})
-	events := new(testutil.Record)
-	_, err := testutil.New(t, httpretry.Config{Base: digest(faults.HTTP2Base(t)),
-		Policy: testutil.RetryEvery(0), Observe: events.Observe}).
-		RoundTrip(testutil.Request(t, "POST", srv.URL(), "payload"))
+	events := new(contract.Record)
+	_, err := contract.New(t, httpretry.Config{Base: digest(faults.HTTP2Base(t)),
+		Policy: contract.RetryEvery(0), Observe: events.Observe}).
+		RoundTrip(contract.Request(t, "POST", srv.URL(), "payload"))
 	require.Error(t, err)
 	assert.Equal(t, httpretry.ReasonNotIdempotent, events.Reason())
 	assert.EqualValues(t, 2, srv.Requests.Load(), "%v", err)
@@ -1179,7 +1179,7 @@ func (c *staleResetConn) Read(p []byte) (int, error) {
 // was not processed.
 func TestNothingWrittenAfterReset(t *testing.T) {
 	var requests atomic.Int32
-	srv := testutil.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+	srv := contract.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if r.Method == "POST" && string(body) == "payload" {
 			requests.Add(1)
@@ -1194,18 +1194,18 @@ func TestNothingWrittenAfterReset(t *testing.T) {
 				func(conn net.Conn) net.Conn { return &staleResetConn{Conn: conn, stale: &stale} })
 			var base http.RoundTripper = transport
 			if layered {
-				base = testutil.BaseFunc(transport.RoundTrip)
+				base = contract.BaseFunc(transport.RoundTrip)
 			}
-			retrying := testutil.New(t,
-				httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
+			retrying := contract.New(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 			for range 3 {
-				resp, err := retrying.RoundTrip(testutil.Request(t, "GET", srv.URL, ""))
+				resp, err := retrying.RoundTrip(contract.Request(t, "GET", srv.URL, ""))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				stale.Store(true)
-				resp, err = retrying.RoundTrip(testutil.Request(t, "POST", srv.URL, "payload"))
+				resp, err = retrying.RoundTrip(contract.Request(t, "POST", srv.URL, "payload"))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				assert.False(t, stale.Load(), "a write has failed")
 			}
 			assert.EqualValues(t, 3, requests.Load())
@@ -1261,7 +1261,7 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 				}
 				layer := http.RoundTripper(base)
 				if tt.layer {
-					layer = testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					layer = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						resp, err := base.RoundTrip(req)
 						if err != nil {
 							err = fmt.Errorf("layer: %w", err)
@@ -1269,20 +1269,20 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 						return resp, err
 					})
 				}
-				transport := testutil.New(t,
-					httpretry.Config{Base: layer, Policy: testutil.RetryEvery(0)})
-				resp, err := transport.RoundTrip(testutil.Request(t, "GET", srv.URL, ""))
+				transport := contract.New(t,
+					httpretry.Config{Base: layer, Policy: contract.RetryEvery(0)})
+				resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL, ""))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				broken.Store(true)
-				req := testutil.Request(t, "POST", srv.URL, "payload")
+				req := contract.Request(t, "POST", srv.URL, "payload")
 				if tt.stream {
 					req.GetBody = nil
-					req.Body = testutil.Counted("payload")
+					req.Body = contract.Counted("payload")
 				}
 				resp, err = transport.RoundTrip(req)
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				assert.False(t, broken.Load(), "a write has failed")
 				assert.EqualValues(t, 1, posts.Load())
 			})
@@ -1293,7 +1293,7 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 // Hazard C4: the bound on how often net/http sends an attempt is about requests
 // without an answer. A layer may send many requests of its own.
 func TestLayerThatSendsManyRequests(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, method := range []string{"GET", "POST"} {
 			t.Run(method, func(t *testing.T) {
 				var ranges atomic.Int32
@@ -1301,8 +1301,8 @@ func TestLayerThatSendsManyRequests(t *testing.T) {
 					ranges.Add(1)
 					_, _ = io.WriteString(w, r.Header.Get("Range"))
 				}
-				inner, srv := testutil.Serve(t, proto, handler)
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				inner, srv := contract.Serve(t, proto, handler)
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					for i := range 12 {
 						part := req.Clone(req.Context())
 						part.Header.Set("Range", fmt.Sprintf("bytes=%d-", i))
@@ -1315,12 +1315,12 @@ func TestLayerThatSendsManyRequests(t *testing.T) {
 					}
 					return inner.RoundTrip(req)
 				})
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = time.Minute
-				resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(testutil.Request(t, method, srv.URL, ""))
+				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(contract.Request(t, method, srv.URL, ""))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.EqualValues(t, 13, ranges.Load())
 			})
@@ -1332,13 +1332,13 @@ func TestLayerThatSendsManyRequests(t *testing.T) {
 // the last one of its request.
 func TestGoAwayStorm(t *testing.T) {
 	srv := faults.HTTP2(t, func(s faults.Stream) { s.GoAway(0, faults.NoError) })
-	policy, events := testutil.RetryEvery(0), new(testutil.Record)
+	policy, events := contract.RetryEvery(0), new(contract.Record)
 	policy.AttemptTimeout = time.Minute
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	_, err := testutil.New(t,
+	_, err := contract.New(t,
 		httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy, Observe: events.Observe}).
-		RoundTrip(testutil.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+		RoundTrip(contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 	require.ErrorContains(t, err, "net/http sent the request 10 times in one attempt")
 	require.NoError(t, ctx.Err())
 	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
@@ -1351,9 +1351,9 @@ func TestGoAwayStorm(t *testing.T) {
 // that of a request which was processed.
 func TestLayerThatSendsMeanwhile(t *testing.T) {
 	for _, body := range []string{"", "payload"} {
-		testutil.ForProtocols(t, func(t *testing.T, proto string) {
+		contract.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(fmt.Sprintf("body %q", body), func(t *testing.T) {
-				if body == "" && proto == testutil.HTTP2 {
+				if body == "" && proto == contract.HTTP2 {
 					t.Skip(
 						"net/http's resend of a request without a body and a request of a layer " +
 							"to the same host look the same: see gotConn in internal/wire")
@@ -1374,8 +1374,8 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 					case <-r.Context().Done():
 					}
 				}
-				inner, srv := testutil.Serve(t, proto, handler)
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				inner, srv := contract.Serve(t, proto, handler)
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					go func() { // reports the progress of the upload
 						defer close(reported)
 						<-processing
@@ -1391,13 +1391,13 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 					}()
 					return inner.RoundTrip(req)
 				})
-				transport := testutil.New(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
+				transport := contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 				waitFor(t, "the response", func() {
-					resp, err := transport.RoundTrip(testutil.Request(t, "POST", srv.URL, body))
+					resp, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, body))
 					if assert.NoError(t, err) {
 						assert.Equal(t, 201, resp.StatusCode)
-						testutil.ReadBody(t, resp)
+						contract.ReadBody(t, resp)
 					}
 				})
 				assert.EqualValues(t, 1, posts.Load())
@@ -1411,7 +1411,7 @@ func TestConnectionUnknown(t *testing.T) {
 	for _, field := range []string{":authority", "Host"} {
 		t.Run(field, func(t *testing.T) {
 			attempts := 0
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				attempts++
 				trace := httptrace.ContextClientTrace(req.Context())
 				for range 3 {
@@ -1424,10 +1424,10 @@ func TestConnectionUnknown(t *testing.T) {
 				}
 				return nil, io.EOF
 			})
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			// but net/http resends a GET
 			policy.Idempotent = func(*http.Request) bool { return false }
-			_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+			_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(newGet(t))
 			require.ErrorContains(t, err, "and was stopped")
 			assert.Equal(t, 1, attempts)

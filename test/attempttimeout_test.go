@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // Hazard E1, E4: an attempt ends when its timeout expires.
@@ -32,11 +32,11 @@ func TestAttemptTimeout(t *testing.T) {
 	} {
 		t.Run(tt.method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base := testutil.Play(testutil.Step{Status: 200, Takes: time.Hour})
-				policy := testutil.RetryEvery(time.Second)
+				base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
+				policy := contract.RetryEvery(time.Second)
 				policy.AttemptTimeout = 2 * time.Second
-				_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(testutil.Request(t, tt.method, "http://a.test/", ""))
+				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
 				require.EqualError(t, err, tt.want)
 				assert.Len(t, base.Attempts(), tt.attempts)
 				for _, wait := range base.Waits() {
@@ -58,13 +58,13 @@ func TestAttemptTimeout(t *testing.T) {
 // too late.
 func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		body := testutil.Counted("")
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		body := contract.Counted("")
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(2 * time.Second)
 			return &http.Response{StatusCode: 200, Body: body}, nil
 		})
 		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
-		_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(newGet(t))
 		require.EqualError(t, err,
 			"httpretry: gave up after 1 attempt (attempts_exhausted): attempt timed out after 2s")
@@ -99,17 +99,17 @@ func TestAttemptTimeoutInALimiter(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var errLimiter *limiterError
 					sends := 0
-					base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						sends++
 						<-req.Context().Done()
 						errLimiter = &limiterError{
 							tt.outcome, fmt.Errorf("%w: %w", io.ErrNoProgress, req.Context().Err())}
 						return nil, fmt.Errorf("layer: %w", errLimiter)
 					})
-					policy := testutil.RetryEvery(time.Second)
+					policy := contract.RetryEvery(time.Second)
 					policy.AttemptTimeout = 2 * time.Second
-					_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(testutil.Request(t, method, "http://a.test/", "text"))
+					_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+						RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
 					assert.Equal(t, want, sends)
 					require.ErrorContains(t, err, "attempt timed out after 2s: layer: limiter: ")
 					var e *httpretry.Error
@@ -133,16 +133,16 @@ func TestCancelInALimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			<-req.Context().Done()
 			return nil, &limiterError{httpretry.Unprocessed, req.Context().Err()}
 		})
-		events := new(testutil.Record)
-		policy := testutil.RetryEvery(time.Second)
+		events := new(contract.Record)
+		policy := contract.RetryEvery(time.Second)
 		policy.AttemptTimeout = 2 * time.Second
-		_, err := testutil.New(t,
+		_, err := contract.New(t,
 			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-			RoundTrip(testutil.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
+			RoundTrip(contract.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 		assert.Len(t, events.Events, 1)
@@ -156,13 +156,13 @@ func TestAttemptTimeoutBeforeAStuckClose(t *testing.T) {
 		free := make(chan struct{})
 		defer close(free)
 		body := stuckCloser{strings.NewReader(""), free}
-		base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 			time.Sleep(2 * time.Second)
 			return &http.Response{StatusCode: 200, ProtoMajor: 2, Body: body}, nil
 		})
 		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
 		start := time.Now()
-		_, err := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+		_, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(newGet(t))
 		require.ErrorContains(t, err, "attempt timed out after 2s")
 		assert.LessOrEqual(t, time.Since(start), 2*time.Second+100*time.Millisecond)
@@ -182,11 +182,11 @@ func TestAttemptTimeoutAndDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.AttemptTimeout = time.Second + 1
-		base := testutil.Play(testutil.Step{Status: 200, Takes: time.Hour})
-		events := new(testutil.Record)
-		_, err := testutil.New(t,
+		base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
+		events := new(contract.Record)
+		_, err := contract.New(t,
 			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
 			RoundTrip(newGet(t).WithContext(ctx))
 		require.Error(t, err)
@@ -214,8 +214,8 @@ func TestAttemptContextEnds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var ctx context.Context
-			inner := testutil.Play(s503, testutil.Step{Status: tt.status, Body: tt.body})
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			inner := contract.Play(s503, contract.Step{Status: tt.status, Body: tt.body})
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
 				resp, err := inner.RoundTrip(req)
 				if tt.body == "" { // over HTTP/1, with a layer that wraps net/http's http.NoBody
@@ -226,9 +226,9 @@ func TestAttemptContextEnds(t *testing.T) {
 				}
 				return resp, err
 			})
-			policy := testutil.RetryEvery(0)
-			resp, err := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(testutil.Request(t, tt.method, "http://a.test/", ""))
+			policy := contract.RetryEvery(0)
+			resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
 			require.NoError(t, err)
 			if tt.use != nil {
 				require.NoError(t, ctx.Err())
@@ -248,14 +248,14 @@ func TestAttemptContextEndsUnclosed(t *testing.T) {
 	}{{"HEAD", 200}, {"POST", 204}, {"POST", 304}, {"POST", 200}} {
 		synctest.Test(t, func(t *testing.T) {
 			var ctx context.Context
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
 				return &http.Response{StatusCode: tt.status, ProtoMajor: 2,
 					Body: io.NopCloser(strings.NewReader(""))}, nil
 			})
 			policy := httpretry.Policy{AttemptTimeout: time.Hour}
-			resp, err := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(testutil.Request(t, tt.method, "http://a.test/", ""))
+			resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
 			require.NoError(t, err)
 			require.NoError(t, ctx.Err())
 			assert.Equal(t, tt.status, resp.StatusCode)
@@ -271,10 +271,10 @@ func TestAttemptContextEndsUnclosed(t *testing.T) {
 
 // The end of an attempt does not affect the body of the next attempt.
 func TestTimeoutsInARow(t *testing.T) {
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.MaxAttempts = 50
 	policy.AttemptTimeout = time.Millisecond
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		body, err := io.ReadAll(req.Body)
 		if err == nil && string(body) != "text" {
 			t.Errorf("attempt %d read %q", httpretry.Attempt(req.Context()), body)
@@ -286,8 +286,8 @@ func TestTimeoutsInARow(t *testing.T) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())
 	})
-	_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", testutil.Counted("text")))
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")))
 	require.ErrorContains(t, err, "after 50 attempts")
 }
 
@@ -318,14 +318,14 @@ func TestAttemptTimeoutSparesResponses(t *testing.T) {
 						time.Sleep(tt.every)
 					}
 				})
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = 100 * time.Millisecond
 				began := time.Now()
-				resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 					RoundTrip(newGet(t))
 				require.NoError(t, err)
 				assert.Less(t, time.Since(began), policy.AttemptTimeout)
-				body := testutil.ReadBody(t, resp)
+				body := contract.ReadBody(t, resp)
 				assert.GreaterOrEqual(t, time.Since(began), time.Duration(tt.chunks)*tt.every)
 				require.Len(t, body, tt.chunks*tt.size)
 				for i := range tt.chunks {
@@ -354,14 +354,14 @@ func TestDeadlineAfterAttemptTimeout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second+1)
 				defer cancel()
-				base, events := testutil.Play(testutil.Step{Status: 200, Takes: time.Hour}),
-					new(testutil.Record)
-				policy := testutil.RetryEvery(tt.wait)
+				base, events := contract.Play(contract.Step{Status: 200, Takes: time.Hour}),
+					new(contract.Record)
+				policy := contract.RetryEvery(tt.wait)
 				policy.AttemptTimeout = time.Second
-				_, err := testutil.New(t,
+				_, err := contract.New(t,
 					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
 					RoundTrip(
-						testutil.Request(t, tt.method, "http://a.test/", "").WithContext(ctx))
+						contract.Request(t, tt.method, "http://a.test/", "").WithContext(ctx))
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				assert.Len(t, base.Attempts(), tt.attempts)
 				assert.Equal(t, tt.reason.String(), events.Reason().String())

@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -68,16 +68,16 @@ func (c *chain) run(t *testing.T) []string {
 		case c.middleware:
 			handler = httpretry.Middleware(handler)
 		}
-		next, srv := testutil.Serve(t, c.proto, handler.ServeHTTP)
+		next, srv := contract.Serve(t, c.proto, handler.ServeHTTP)
 		base, target = next, srv.URL
 	}
-	req := testutil.Request(t, c.method, target, "payload")
+	req := contract.Request(t, c.method, target, "payload")
 	req.Header.Set("Idempotency-Key", "key")
 	resp, err := c.transport(t, base).RoundTrip(req)
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, resp.StatusCode, 502)
 	assert.Empty(t, resp.Header["X-Should-Retry"])
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	return c.bottom
 }
 
@@ -102,7 +102,7 @@ func (c *chain) bottomServer(t *testing.T) (base http.RoundTripper, target strin
 	if c.header != "" {
 		header = c.header
 	}
-	next, srv := testutil.Serve(t, c.proto, func(w http.ResponseWriter, r *http.Request) {
+	next, srv := contract.Serve(t, c.proto, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
 		assert.Equal(t, "payload", string(body))
@@ -115,7 +115,7 @@ func (c *chain) bottomServer(t *testing.T) (base http.RoundTripper, target strin
 
 func (c *chain) transport(t *testing.T, base http.RoundTripper) http.RoundTripper {
 	t.Helper()
-	return testutil.New(t,
+	return contract.New(t,
 		httpretry.Config{Base: base, Policy: threeAttempts, AttemptHeader: c.header})
 }
 
@@ -161,15 +161,15 @@ func proxyTo(rt http.RoundTripper, target string) http.Handler {
 // Middleware around each service, they add up.
 func TestChains(t *testing.T) {
 	for name, kind := range map[string]chainKind{
-		"GET":              {proto: testutil.HTTP1, method: "GET"},
-		"GET, HTTP2":       {proto: testutil.HTTP2, method: "GET"},
-		"POST":             {proto: testutil.HTTP1, method: "POST"},
-		"POST, HTTP2":      {proto: testutil.HTTP2, method: "POST"},
-		"own header":       {proto: testutil.HTTP1, method: "GET", header: "x-my-try"},
-		"proxies":          {proto: testutil.HTTP1, method: "POST", proxies: true},
-		"proxies, HTTP2":   {proto: testutil.HTTP2, method: "PUT", proxies: true},
-		"refused":          {proto: testutil.HTTP1, method: "POST", refuses: true},
-		"refused, proxies": {proto: testutil.HTTP1, method: "GET", refuses: true, proxies: true},
+		"GET":              {proto: contract.HTTP1, method: "GET"},
+		"GET, HTTP2":       {proto: contract.HTTP2, method: "GET"},
+		"POST":             {proto: contract.HTTP1, method: "POST"},
+		"POST, HTTP2":      {proto: contract.HTTP2, method: "POST"},
+		"own header":       {proto: contract.HTTP1, method: "GET", header: "x-my-try"},
+		"proxies":          {proto: contract.HTTP1, method: "POST", proxies: true},
+		"proxies, HTTP2":   {proto: contract.HTTP2, method: "PUT", proxies: true},
+		"refused":          {proto: contract.HTTP1, method: "POST", refuses: true},
+		"refused, proxies": {proto: contract.HTTP1, method: "GET", refuses: true, proxies: true},
 	} {
 		for layers, power := range map[int]int{3: 27, 5: 243} {
 			// three attempts of the first layer, and two retries of each other
@@ -238,19 +238,19 @@ func users(t *testing.T, n int, last http.RoundTripper, middleware bool,
 	for range 2 {
 		handler := around(
 			forwardTo(
-				testutil.New(t, httpretry.Config{Base: base, Policy: defaultBudget}), target))
+				contract.New(t, httpretry.Config{Base: base, Policy: defaultBudget}), target))
 		if middleware {
 			handler = httpretry.Middleware(handler)
 		}
-		next, srv := testutil.Serve(t, testutil.HTTP1, handler.ServeHTTP)
+		next, srv := contract.Serve(t, contract.HTTP1, handler.ServeHTTP)
 		base, target = next, srv.URL
 	}
-	transport := testutil.New(t, httpretry.Config{Base: base, Policy: defaultBudget})
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: defaultBudget})
 	succeeded := 0
 	for range n {
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", target, ""))
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", target, ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		if resp.StatusCode == http.StatusOK {
 			succeeded++
 		}
@@ -261,8 +261,8 @@ func users(t *testing.T, n int, last http.RoundTripper, middleware bool,
 // One of the last service's three replicas is cut off. Middleware must not keep
 // retries from other replicas.
 func TestOneReplicaIsCutOff(t *testing.T) {
-	base, good := testutil.Serve(t, testutil.HTTP1, func(http.ResponseWriter, *http.Request) {})
-	_, bad := testutil.Serve(t, testutil.HTTP1, func(w http.ResponseWriter, _ *http.Request) {
+	base, good := contract.Serve(t, contract.HTTP1, func(http.ResponseWriter, *http.Request) {})
+	_, bad := contract.Serve(t, contract.HTTP1, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	healthy := good.Listener.Addr().String()
@@ -303,7 +303,7 @@ func TestEachServiceFailsAtRandom(t *testing.T) {
 					h.ServeHTTP(w, r)
 				})
 			}
-			base, srv := testutil.Serve(t, testutil.HTTP1,
+			base, srv := contract.Serve(t, contract.HTTP1,
 				unreliable(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP)
 			last := &balancer{next: base, replicas: []string{srv.Listener.Addr().String()},
 				choose: func(int) int { return 0 }}

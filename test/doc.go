@@ -1,6 +1,6 @@
 // Package test holds the black-box tests of package httpretry. Each file tests
 // one thing against servers that misbehave on purpose (internal/faults), with
-// the helpers of internal/testutil. The tests of a single source file of the
+// the helpers of internal/contract. The tests of a single source file of the
 // root are next to that file.
 //
 // Request bodies have five files:

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // forever is longer than any test waits. A test ends its bubble with a sleep of
@@ -114,7 +114,7 @@ func TestDrainIsPartOfTheWait(t *testing.T) {
 					body := &slowBody{read: tt.read, close: tt.close, deaf: tt.deaf}
 					var sent []time.Time
 					var freed time.Time
-					base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						if sent = append(sent, time.Now()); len(sent) == 2 {
 							assert.EqualValues(t, 1, body.closes.Load(), "closed before the retry")
 							return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
@@ -126,11 +126,11 @@ func TestDrainIsPartOfTheWait(t *testing.T) {
 						}
 						return resp, nil
 					})
-					policy, events := testutil.RetryEvery(tt.wait), new(testutil.Record)
+					policy, events := contract.RetryEvery(tt.wait), new(contract.Record)
 					policy.AttemptTimeout, policy.MaxElapsed = timeout, tt.maxElapsed
 					cfg := httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}
-					_, err := testutil.New(t, cfg).
-						RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+					_, err := contract.New(t, cfg).
+						RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
 					require.NoError(t, err)
 					require.Len(t, sent, 2)
 					require.Len(t, events.Events, 2)
@@ -183,12 +183,12 @@ func TestDrainDuringTheWaitKeepsTheConnection(t *testing.T) {
 					})
 					var conns atomic.Int32
 					countDials(base, &conns)
-					policy := testutil.RetryEvery(100 * time.Millisecond)
+					policy := contract.RetryEvery(100 * time.Millisecond)
 					policy.AttemptTimeout = timeout
-					resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+						RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					require.Len(t, came, 2)
 					assert.Equal(t, 100*time.Millisecond, came[1].Sub(came[0]))
 					if parts == 2 {
@@ -224,15 +224,15 @@ func TestCancelDuringDrain(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%v/Cancel=%t", name, wait, legacy), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						body := &slowBody{read: tt.read, close: tt.close, deaf: tt.deaf}
-						base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+						base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 							return unavailableWith(body), nil
 						})
-						events, ledger := new(testutil.Record), new(testutil.Ledger)
-						policy := testutil.RetryEvery(wait)
+						events, ledger := new(contract.Record), new(contract.Ledger)
+						policy := contract.RetryEvery(wait)
 						policy.Budget = ledger
 						ctx, cancel := context.WithCancel(t.Context())
 						defer cancel()
-						req := testutil.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
+						req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
 						if legacy {
 							channel := make(chan struct{})
 							//lint:ignore SA1019 http.Client sets it for unknown transports
@@ -242,7 +242,7 @@ func TestCancelDuringDrain(t *testing.T) {
 						time.AfterFunc(after, cancel)
 						cfg := httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}
 						start := time.Now()
-						_, err := testutil.Unchecked(t, cfg).RoundTrip(req)
+						_, err := contract.Unchecked(t, cfg).RoundTrip(req)
 						assert.Equal(t, tt.takes, time.Since(start))
 						failure, ok := errors.AsType[*httpretry.Error](err)
 						require.True(t, ok, "%v", err)
@@ -261,7 +261,7 @@ func TestCancelDuringDrain(t *testing.T) {
 
 // panickingBody is a body whose Read or Close panics.
 type panickingBody struct {
-	testutil.ReaderFunc
+	contract.ReaderFunc
 	close func() error
 }
 
@@ -271,8 +271,8 @@ func (b panickingBody) Close() error { return b.close() }
 // wait is. The retry is not charged for.
 func TestPanicDuringDrain(t *testing.T) {
 	boom := func() error { time.Sleep(20 * time.Millisecond); panic("boom") }
-	read := testutil.ReaderFunc(func([]byte) (int, error) { return 0, boom() })
-	empty := testutil.ReaderFunc(func([]byte) (int, error) { return 0, io.EOF })
+	read := contract.ReaderFunc(func([]byte) (int, error) { return 0, boom() })
+	empty := contract.ReaderFunc(func([]byte) (int, error) { return 0, io.EOF })
 	for name, body := range map[string]io.ReadCloser{
 		"Read":  panickingBody{read, func() error { return nil }},
 		"Close": panickingBody{empty, boom},
@@ -281,16 +281,16 @@ func TestPanicDuringDrain(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%v", name, wait), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var ctx context.Context
-					base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						ctx = req.Context()
 						return unavailableWith(body), nil
 					})
-					policy, ledger := testutil.RetryEvery(wait), new(testutil.Ledger)
+					policy, ledger := contract.RetryEvery(wait), new(contract.Ledger)
 					policy.AttemptTimeout, policy.Budget = forever, ledger
 					cfg, start := httpretry.Config{Base: base, Policy: policy}, time.Now()
-					transport := testutil.Unchecked(t, cfg)
+					transport := contract.Unchecked(t, cfg)
 					assert.PanicsWithValue(t, "boom", func() {
-						_, _ = transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+						_, _ = transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
 					})
 					assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
 					assert.Error(t, ctx.Err(), "the attempt has ended")
@@ -317,7 +317,7 @@ func (b *stalledResume) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch len(b.sent) {
 	case 1:
 		first := true
-		resp.Body = io.NopCloser(testutil.ReaderFunc(func(p []byte) (int, error) {
+		resp.Body = io.NopCloser(contract.ReaderFunc(func(p []byte) (int, error) {
 			if first {
 				first = false
 				return copy(p, "some"), nil
@@ -330,7 +330,7 @@ func (b *stalledResume) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp.StatusCode, resp.ContentLength = 206, 4
 		resp.Header.Set("Content-Range", "bytes 4-7/8")
 		rest := false
-		resp.Body = io.NopCloser(testutil.ReaderFunc(func(p []byte) (int, error) {
+		resp.Body = io.NopCloser(contract.ReaderFunc(func(p []byte) (int, error) {
 			if rest {
 				return 0, io.EOF
 			}
@@ -346,18 +346,18 @@ func TestDrainDuringResume(t *testing.T) {
 	const wait, first = 100 * time.Millisecond, 100 * time.Millisecond
 	open := func(
 		t *testing.T, policy httpretry.Policy,
-	) (*stalledResume, *testutil.Record, *http.Response) {
-		base, events := &stalledResume{stalled: slowBody{read: forever}}, new(testutil.Record)
+	) (*stalledResume, *contract.Record, *http.Response) {
+		base, events := &stalledResume{stalled: slowBody{read: forever}}, new(contract.Record)
 		policy.Resume = true
 		cfg := httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}
-		resp, err := testutil.Unchecked(t, cfg).
-			RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+		resp, err := contract.Unchecked(t, cfg).
+			RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
 		require.NoError(t, err)
 		return base, events, resp
 	}
 	t.Run("retried", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			base, events, resp := open(t, testutil.RetryEvery(wait))
+			base, events, resp := open(t, contract.RetryEvery(wait))
 			text, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
 			assert.Equal(t, "sometext", string(text))
@@ -369,7 +369,7 @@ func TestDrainDuringResume(t *testing.T) {
 	})
 	t.Run("closed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			base, _, resp := open(t, testutil.RetryEvery(wait))
+			base, _, resp := open(t, contract.RetryEvery(wait))
 			start := time.Now()
 			closeLater := func() { assert.NoError(t, resp.Body.Close()) }
 			time.AfterFunc(first+20*time.Millisecond, closeLater)
@@ -382,7 +382,7 @@ func TestDrainDuringResume(t *testing.T) {
 	})
 	t.Run("WaitOnBudget", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			policy := testutil.RetryEvery(wait)
+			policy := contract.RetryEvery(wait)
 			policy.Budget, policy.WaitOnBudget = &allowOnce{}, true
 			base, _, resp := open(t, policy)
 			_, err := io.ReadAll(resp.Body)
@@ -396,7 +396,7 @@ func TestDrainDuringResume(t *testing.T) {
 
 // allowOnce is a budget that allows one retry.
 type allowOnce struct {
-	testutil.UsedUp
+	contract.UsedUp
 	used bool
 }
 
@@ -419,7 +419,7 @@ func TestWaitOnBudgetReadsDuringTheWait(t *testing.T) {
 		t.Run(fmt.Sprintf("%v/cancel %v", tt.wait, tt.cancel), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				body := &slowBody{read: forever}
-				base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+				base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 					return unavailableWith(body), nil
 				})
 				ctx, cancel := context.WithCancel(t.Context())
@@ -429,8 +429,8 @@ func TestWaitOnBudgetReadsDuringTheWait(t *testing.T) {
 				}
 				start := time.Now()
 				cfg := httpretry.Config{Base: base, Policy: waitOnBudget(tt.wait)}
-				resp, err := testutil.New(t, cfg).
-					RoundTrip(testutil.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				resp, err := contract.New(t, cfg).
+					RoundTrip(contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 				require.NoError(t, err)
 				assert.Equal(t, 503, resp.StatusCode)
 				assert.Equal(t, tt.takes, time.Since(start))

@@ -21,27 +21,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // A script has the step of each attempt.
-type script = []testutil.Step
+type script = []contract.Step
 
 // Steps of scripts.
 var (
-	s200    = testutil.Status(200)
-	s204    = testutil.Status(204)
-	s404    = testutil.Status(404)
-	s425    = testutil.Status(425)
-	s503    = testutil.Status(503)
-	reset   = testutil.Fails(testutil.ErrReset)
-	refused = testutil.Fails(testutil.ErrRefused)
+	s200    = contract.Status(200)
+	s204    = contract.Status(204)
+	s404    = contract.Status(404)
+	s425    = contract.Status(425)
+	s503    = contract.Status(503)
+	reset   = contract.Fails(contract.ErrReset)
+	refused = contract.Fails(contract.ErrRefused)
 )
 
 // newGet returns a GET of http://a.test/.
 func newGet(t testing.TB) *http.Request {
-	return testutil.Request(t, http.MethodGet, "http://a.test/", "")
+	return contract.Request(t, http.MethodGet, "http://a.test/", "")
 }
 
 // attemptOf returns the number of the attempt that a server received.
@@ -97,9 +97,9 @@ const (
 // newUpload returns a PUT of data.
 func newUpload(t testing.TB, kind upload, url string, data []byte) *http.Request {
 	t.Helper()
-	req := testutil.Streamed(t, "PUT", url, nil)
+	req := contract.Streamed(t, "PUT", url, nil)
 	open := func() (io.ReadCloser, error) {
-		return &testutil.Body{
+		return &contract.Body{
 			ReadCloser: io.NopCloser(struct{ io.Reader }{bytes.NewReader(data)})}, nil
 	}
 	req.Body, _ = open()
@@ -120,9 +120,9 @@ func newUpload(t testing.TB, kind upload, url string, data []byte) *http.Request
 // warmUp sends a request, so that base has a connection to srv.
 func warmUp(t testing.TB, base http.RoundTripper, srv *faults.HTTP2Server) {
 	t.Helper()
-	resp, err := base.RoundTrip(testutil.Request(t, http.MethodGet, srv.URL(), ""))
+	resp, err := base.RoundTrip(contract.Request(t, http.MethodGet, srv.URL(), ""))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	<-srv.Complete
 }
 
@@ -162,7 +162,7 @@ func (b *blockedBody) Closes() int { return int(b.closes.Load()) }
 
 // newBodyBase returns a base that calls f with the body and the number of each
 // attempt, and responds with the status that f returns. f may keep the body.
-func newBodyBase(f func(body io.ReadCloser, attempt int) int) testutil.BaseFunc {
+func newBodyBase(f func(body io.ReadCloser, attempt int) int) contract.BaseFunc {
 	return func(req *http.Request) (*http.Response, error) {
 		status := f(req.Body, httpretry.Attempt(req.Context()))
 		return &http.Response{StatusCode: status, Body: http.NoBody}, nil
@@ -184,7 +184,7 @@ func inVirtualTime(
 	t *testing.T, test func(t *testing.T, start func(http.HandlerFunc) *http.Transport)) {
 	t.Helper()
 	for proto, pipe := range map[string]func(testing.TB, http.HandlerFunc) *http.Transport{
-		testutil.HTTP1: faults.Pipe, testutil.HTTP2: faults.HTTP2Pipe} {
+		contract.HTTP1: faults.Pipe, contract.HTTP2: faults.HTTP2Pipe} {
 		t.Run(proto, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// A server sleeps before it closes a connection for good, which

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -24,10 +24,10 @@ import (
 func TestHostsOnTheWire(t *testing.T) {
 	srv := faults.HTTP1(t,
 		func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
-	book := &testutil.Ledger{}
-	policy := testutil.RetryEvery(0)
+	book := &contract.Ledger{}
+	policy := contract.RetryEvery(0)
 	policy.MaxAttempts, policy.Budget = 2, book
-	transport := testutil.New(t, httpretry.Config{
+	transport := contract.New(t, httpretry.Config{
 		Base:   connectTo(t, srv.Addr),
 		Policy: httpretry.Policy{MaxAttempts: 1},
 		Policies: map[string]httpretry.Policy{"example.com:80": policy, "[::1]:80": policy,
@@ -56,13 +56,13 @@ func TestHostsOnTheWire(t *testing.T) {
 		for _, host := range []string{"", "example.com", "other.test"} {
 			book.Entries = nil
 			before := srv.Requests.Load()
-			req := testutil.Request(t, "GET", raw, "")
+			req := contract.Request(t, "GET", raw, "")
 			if host != "" {
 				req.Host = host
 			}
 			resp, err := transport.RoundTrip(req)
 			require.NoError(t, err, raw)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			if want == "" {
 				assert.EqualValues(t, 1, srv.Requests.Load()-before, "%s, Host %s", raw, host)
 				assert.Empty(t, book.Entries)
@@ -79,7 +79,7 @@ func TestHostsOnTheWire(t *testing.T) {
 // redirects, do not fill the memory.
 func TestManyHosts(t *testing.T) {
 	hosts := 200_000
-	if testutil.RaceEnabled {
+	if contract.RaceEnabled {
 		hosts = 2_000 // eviction takes a hundred times as long
 	}
 	shared := &httpretry.HostBudget{}
@@ -91,7 +91,7 @@ func TestManyHosts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sends atomic.Int64
-			cfg.Base = testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			cfg.Base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				sends.Add(1)
 				if req.URL.Path == "/flaky" && httpretry.Attempt(req.Context()) == 1 {
 					return &http.Response{StatusCode: 503, Body: http.NoBody}, nil
@@ -104,10 +104,10 @@ func TestManyHosts(t *testing.T) {
 				cfg.Policies[pattern] = p
 			}
 			// the checks would keep the responses in memory
-			transport := testutil.Unchecked(t, cfg)
-			before := testutil.HeapInUse()
+			transport := contract.Unchecked(t, cfg)
+			before := contract.HeapInUse()
 			visitHosts(t, transport, hosts)
-			grown := testutil.HeapInUse() - before
+			grown := contract.HeapInUse() - before
 			t.Logf("%d hosts: %d KiB", hosts, grown>>10)
 			assert.EqualValues(t, 3*hosts, sends.Load(), "each host has its own first retry")
 			assert.Less(t, grown, int64(64<<20))
@@ -144,27 +144,27 @@ func visitHosts(t *testing.T, transport http.RoundTripper, hosts int) {
 // The bytes kept of hosts are bounded, too.
 func TestHugeHostNames(t *testing.T) {
 	const size, hosts = 128 << 10, 128
-	for name, answer := range map[string]testutil.Step{
+	for name, answer := range map[string]contract.Step{
 		"success":   s200,
 		"failure":   s503,
-		"cool-down": testutil.Status(429, "Retry-After", "3600"),
+		"cool-down": contract.Status(429, "Retry-After", "3600"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy := httpretry.Policy{Backoff: strategies.Constant{}}
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				return testutil.Play(answer).RoundTrip(req)
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				return contract.Play(answer).RoundTrip(req)
 			})
-			transport := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-			before := testutil.HeapInUse()
+			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+			before := contract.HeapInUse()
 			for i := range hosts {
 				scheme := []string{"http", "https"}[i%2]
 				host := fmt.Sprintf("%d.%s", i, strings.Repeat("a", size))
 				resp, err := transport.RoundTrip(
-					testutil.Request(t, "GET", scheme+"://"+host+"/", ""))
+					contract.Request(t, "GET", scheme+"://"+host+"/", ""))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 			}
-			assert.Less(t, testutil.HeapInUse()-before, int64(hosts*size/8))
+			assert.Less(t, contract.HeapInUse()-before, int64(hosts*size/8))
 			runtime.KeepAlive(transport)
 		})
 	}
@@ -176,13 +176,13 @@ func TestBudgetOfScheme(t *testing.T) {
 	keys := map[string]string{}
 	for _, url := range []string{
 		"http://a.test/", "https://a.test/", "http://a.test:8080/", "https://a.test:8080/"} {
-		book := &testutil.Ledger{}
+		book := &contract.Ledger{}
 		policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: book}
-		base := testutil.Play(s503, s200)
-		resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(testutil.Request(t, "GET", url, ""))
+		base := contract.Play(s503, s200)
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(contract.Request(t, "GET", url, ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		require.Len(t, book.Entries, 2)
 		key := strings.TrimPrefix(book.Entries[0], "withdraw ")
 		assert.Equal(t, "deposit charged "+key, book.Entries[1])

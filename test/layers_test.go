@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // requireSentOnce sends a POST through base, and fails the test if the server,
@@ -24,8 +24,8 @@ func requireSentOnce(t *testing.T, base http.RoundTripper, srv *faults.HTTP2Serv
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	_, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-		RoundTrip(testutil.Request(t, "POST", srv.URL(), body).WithContext(ctx))
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		RoundTrip(contract.Request(t, "POST", srv.URL(), body).WithContext(ctx))
 	require.Error(t, err)
 	require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
 	assert.EqualValues(t, 1, srv.Requests.Load(), "%v", err)
@@ -42,7 +42,7 @@ func TestAtMostOnceWithLayerThatReplacesTheBody(t *testing.T) {
 		for _, unwraps := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				srv, inner := refuseStreams(t), faults.HTTP2Base(t)
-				layer := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				layer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					body, err := io.ReadAll(req.Body)
 					if err != nil {
 						return nil, err
@@ -84,18 +84,18 @@ func (u *unwrappable) Unwrap() http.RoundTripper { return u.inner }
 // Hazard 0.1: a layer may get a token from another host first, with the context
 // of the attempt.
 func TestAtMostOnceAfterRequestToAnotherHost(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, body := range []string{"", "payload"} {
-			tokens, tokenServer := testutil.Serve(t, proto,
+			tokens, tokenServer := contract.Serve(t, proto,
 				func(http.ResponseWriter, *http.Request) {})
 			srv, inner := refuseStreams(t), faults.HTTP2Base(t)
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := tokens.RoundTrip(
-					testutil.Request(t, "GET", tokenServer.URL, "").WithContext(req.Context()))
+					contract.Request(t, "GET", tokenServer.URL, "").WithContext(req.Context()))
 				if err != nil {
 					return nil, err
 				}
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				return inner.RoundTrip(req)
 			})
 			requireSentOnce(t, base, srv, body)
@@ -106,7 +106,7 @@ func TestAtMostOnceAfterRequestToAnotherHost(t *testing.T) {
 // Hazard 0.1: a request to another host may be on its way when the attempt's
 // own is written, and be answered before that one is refused.
 func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for name, tt := range map[string]struct {
 			body     string
 			replaced bool // by the layer
@@ -122,7 +122,7 @@ func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
 					close(arrived)
 					<-written
 				}
-				others, otherServer := testutil.Serve(t, proto, handler)
+				others, otherServer := contract.Serve(t, proto, handler)
 				var once sync.Once
 				srv := faults.HTTP2(t, func(s faults.Stream) {
 					once.Do(func() { close(written) })
@@ -130,14 +130,14 @@ func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
 					s.ResetStream(faults.RefusedStream)
 				})
 				inner := faults.HTTP2Base(t)
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					go func() {
 						defer close(answered)
 						resp, err := others.RoundTrip(
-							testutil.Request(t, "GET", otherServer.URL, "").
+							contract.Request(t, "GET", otherServer.URL, "").
 								WithContext(req.Context()))
 						if assert.NoError(t, err) {
-							testutil.ReadBody(t, resp)
+							contract.ReadBody(t, resp)
 						}
 					}()
 					<-arrived
@@ -145,7 +145,7 @@ func TestAtMostOnceDuringRequestToAnotherHost(t *testing.T) {
 						body, err := io.ReadAll(req.Body)
 						assert.NoError(t, err)
 						_ = req.Body.Close()
-						req = testutil.Request(t, req.Method, req.URL.String(), string(body)).
+						req = contract.Request(t, req.Method, req.URL.String(), string(body)).
 							WithContext(req.Context())
 					}
 					return inner.RoundTrip(req)
@@ -184,21 +184,21 @@ func TestUnprocessedRequestOfALayer(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusTooEarly)
 			}
-			inner, srv := testutil.Serve(t, testutil.HTTP1, handler)
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			inner, srv := contract.Serve(t, contract.HTTP1, handler)
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := inner.RoundTrip(req)
 				if err != nil {
 					return nil, err
 				}
-				testutil.ReadBody(t, resp)
-				return tt.followUp(inner, testutil.Request(t, "GET", srv.URL+"/result", "").
+				contract.ReadBody(t, resp)
+				return tt.followUp(inner, contract.Request(t, "GET", srv.URL+"/result", "").
 					WithContext(req.Context()))
 			})
-			resp, err := testutil.New(t,
-				httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-				RoundTrip(testutil.Request(t, "POST", srv.URL, "payload"))
+			resp, err := contract.New(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+				RoundTrip(contract.Request(t, "POST", srv.URL, "payload"))
 			if err == nil {
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 			}
 			assert.Equal(t, tt.posts, posts.Load())
 		})
@@ -219,22 +219,22 @@ func TestAtMostOnceWithRegisteredProtocol(t *testing.T) {
 			srv, inner := refuseStreams(t), faults.HTTP2Base(t)
 			base := new(http.Transport)
 			base.RegisterProtocol(
-				scheme, testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				scheme, contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					body, err := io.ReadAll(req.Body)
 					if err != nil {
 						return nil, err
 					}
 					_ = req.Body.Close()
 					return inner.RoundTrip(
-						testutil.Request(t, req.Method, srv.URL(), string(body)).
+						contract.Request(t, req.Method, srv.URL(), string(body)).
 							WithContext(req.Context()))
 				}))
 			ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 			defer cancel()
-			_, err := testutil.Unchecked(t,
-				httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+			_, err := contract.Unchecked(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 				RoundTrip(
-					testutil.Request(t, "POST", scheme+"://a.test/", "payload").WithContext(ctx))
+					contract.Request(t, "POST", scheme+"://a.test/", "payload").WithContext(ctx))
 			require.ErrorContains(t, err, "was stopped")
 			assert.EqualValues(t, 1, srv.Requests.Load())
 		})

@@ -23,8 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -35,7 +35,7 @@ func sendCrowd(t *testing.T, cfg httpretry.Config, n int, urls ...string) {
 	var gate sync.WaitGroup
 	gate.Add(n * len(urls))
 	next := cfg.Base
-	cfg.Base = testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	cfg.Base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if req.Header.Get("Retry-Attempt") == "" {
 			gate.Done()
@@ -43,12 +43,12 @@ func sendCrowd(t *testing.T, cfg httpretry.Config, n int, urls ...string) {
 		}
 		return resp, err
 	})
-	transport := testutil.New(t, cfg)
+	transport := contract.New(t, cfg)
 	var wg sync.WaitGroup
 	for _, url := range urls {
 		for range n {
 			wg.Go(func() {
-				resp, err := transport.RoundTrip(testutil.Request(t, "GET", url, ""))
+				resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
 				if assert.NoError(t, err) {
 					assert.Equal(t, 503, resp.StatusCode)
 					assert.NoError(t, resp.Body.Close())
@@ -65,7 +65,7 @@ func countRetries(t *testing.T,
 	answer func(r *http.Request) int) (base *http.Transport, retries func(host string) int) {
 	var mu sync.Mutex
 	seen := map[string]int{}
-	srv := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+	srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Retry-Attempt") != "" {
 			mu.Lock()
 			seen[r.Host]++
@@ -97,18 +97,18 @@ func TestCrowdAtTheBudget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			base, retries := countRetries(t, fails)
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.Budget = tt.budget
 			cfg := httpretry.Config{Base: base, Policy: policy}
 			sendSuccesses(t, cfg, "http://a.test/ok", tt.successes)
 			sendCrowd(t, cfg, 1000, "http://a.test/")
 			assert.Equal(t, 10, retries("a.test"))
-			assert.Zero(t, testutil.Balance(tt.budget, "http://a.test"))
+			assert.Zero(t, contract.Balance(tt.budget, "http://a.test"))
 		})
 	}
 	t.Run("several hosts", func(t *testing.T) {
 		base, retries := countRetries(t, fails)
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.Budget = &httpretry.HostBudget{Burst: 10, Window: time.Hour}
 		sendCrowd(t, httpretry.Config{Base: base, Policy: policy}, 200, "http://a.test/",
 			"http://b.test/", "http://c.test:81/", "http://A.test./")
@@ -122,11 +122,11 @@ func TestCrowdAtTheBudget(t *testing.T) {
 
 // sendSuccesses sends n requests that succeed.
 func sendSuccesses(t *testing.T, cfg httpretry.Config, url string, n int) {
-	transport := testutil.New(t, cfg)
+	transport := contract.New(t, cfg)
 	for range n {
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", url, ""))
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 	}
 }
 
@@ -146,10 +146,10 @@ func TestBudgetExhaustedOnTheWire(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, body)
 		})
-		policy := testutil.RetryEvery(time.Minute)
+		policy := contract.RetryEvery(time.Minute)
 		policy.Budget = &httpretry.HostBudget{Burst: -1}
-		events := new(testutil.Record)
-		transport := testutil.New(t,
+		events := new(contract.Record)
+		transport := contract.New(t,
 			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
 		start := time.Now()
 
@@ -157,9 +157,9 @@ func TestBudgetExhaustedOnTheWire(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, httpretry.ReasonBudget, events.Reason())
 		assert.Equal(t, []string{"kept"}, resp.Header["X-Header"])
-		assert.Equal(t, body, testutil.ReadBody(t, resp))
+		assert.Equal(t, body, contract.ReadBody(t, resp))
 
-		_, err = transport.RoundTrip(testutil.Request(t, "PUT", "http://a.test/drop", ""))
+		_, err = transport.RoundTrip(contract.Request(t, "PUT", "http://a.test/drop", ""))
 		require.ErrorIs(t, err, io.EOF)
 		assert.Equal(t, httpretry.ReasonBudget, events.Reason())
 		assert.Zero(t, time.Since(start))
@@ -172,7 +172,7 @@ func TestBudgetExhaustedOnTheWire(t *testing.T) {
 func TestManyWait(t *testing.T) {
 	const each = 12 << 10
 	requests := 10_000
-	if testutil.RaceEnabled {
+	if contract.RaceEnabled {
 		requests = 2_000 // to save time
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -184,9 +184,9 @@ func TestManyWait(t *testing.T) {
 		})
 		base.MaxConnsPerHost = 5
 		budget := &httpretry.HostBudget{Burst: requests}
-		policy := testutil.RetryEvery(time.Hour)
+		policy := contract.RetryEvery(time.Hour)
 		policy.Budget = budget
-		transport := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 		reqs := make([]*http.Request, requests)
 		for i := range reqs {
 			reqs[i] = newGet(t)
@@ -202,15 +202,15 @@ func TestManyWait(t *testing.T) {
 		perRequest := (memoryInUse() - memory) / int64(requests)
 		t.Logf("%d requests wait: %d bytes each, the caller's goroutine included",
 			requests, perRequest)
-		if !testutil.RaceEnabled {
+		if !contract.RaceEnabled {
 			assert.Less(t, perRequest, int64(each))
 		}
 		assert.LessOrEqual(t, runtime.NumGoroutine()-goroutines, requests+5*5,
 			"and the connections' own")
-		assert.Zero(t, testutil.Balance(budget, "http://a.test"))
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/ok", ""))
+		assert.Zero(t, contract.Balance(budget, "http://a.test"))
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/ok", ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		wg.Wait()
 	})
 }
@@ -225,7 +225,7 @@ func assertSuccess(t *testing.T, transport http.RoundTripper, req *http.Request)
 
 // memoryInUse returns the number of bytes in live objects and in stacks.
 func memoryInUse() int64 {
-	live := testutil.HeapInUse()
+	live := contract.HeapInUse()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return live + int64(m.StackInuse)
@@ -327,7 +327,7 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 	return map[string]func(cfg, req){
 		"Base": func(c cfg, _ req) {
 			next := c.Base
-			c.Base = testutil.BaseFunc(
+			c.Base = contract.BaseFunc(
 				func(r req) (*http.Response, error) { p.spring(); return next.RoundTrip(r) })
 		},
 		"Classify": func(c cfg, _ req) {
@@ -397,17 +397,17 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 				base.MaxConnsPerHost = 1
 				parent := &foreignContext{done: make(chan struct{})}
 				p := new(panicTrap)
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = timeout
 				cfg := httpretry.Config{Policy: policy, Base: base}
-				body := testutil.Body{ReadCloser: io.NopCloser(strings.NewReader("payload"))}
-				req := testutil.Request(t, "POST", srv.URL+"/503", "payload").WithContext(parent)
+				body := contract.Body{ReadCloser: io.NopCloser(strings.NewReader("payload"))}
+				req := contract.Request(t, "POST", srv.URL+"/503", "payload").WithContext(parent)
 				if timeout > 0 { // otherwise the first attempt is the caller's own request
 					req.Body = &body
 				}
 				req.Header.Set("Idempotency-Key", "k")
 				panicPlaces(p)[name](&cfg, req)
-				transport := testutil.Unchecked(t, cfg) // the checks do not expect a panic
+				transport := contract.Unchecked(t, cfg) // the checks do not expect a panic
 
 				p.armed.Store(true)
 				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
@@ -418,9 +418,9 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 				defer cancel()
 				resp, err := transport.RoundTrip(
-					testutil.Request(t, "GET", srv.URL+"/200", "").WithContext(ctx))
+					contract.Request(t, "GET", srv.URL+"/200", "").WithContext(ctx))
 				require.NoError(t, err)
-				assert.Len(t, testutil.ReadBody(t, resp), 200<<10)
+				assert.Len(t, contract.ReadBody(t, resp), 200<<10)
 				requireSettled(t, goroutines, base, open)
 			})
 		}
@@ -515,12 +515,12 @@ func serveMixed(w http.ResponseWriter, r *http.Request) {
 // Hazard E6, E7, K6, D6: however requests end, no goroutine, context,
 // connection or file of theirs remains.
 func TestNothingIsLeft(t *testing.T) {
-	for _, protocol := range []string{testutil.HTTP1, testutil.HTTP2} {
+	for _, protocol := range []string{contract.HTTP1, contract.HTTP2} {
 		t.Run(protocol, func(t *testing.T) {
 			goroutines, files := leftoverGoroutines(), openFiles(t)
 			srv := httptest.NewUnstartedServer(http.HandlerFunc(serveMixed))
 			open, base := countOpen(srv), faults.Base(t, nil)
-			if protocol == testutil.HTTP2 {
+			if protocol == contract.HTTP2 {
 				base = faults.HTTP2Base(t)
 				srv.Config.Protocols = base.Protocols
 			}
@@ -530,7 +530,7 @@ func TestNothingIsLeft(t *testing.T) {
 			for range 8 {
 				wg.Go(func() {
 					for i, m := range mixedRequests {
-						if !m.http1 || protocol == testutil.HTTP1 {
+						if !m.http1 || protocol == contract.HTTP1 {
 							sendMixed(t, base, srv.URL, parent, i)
 						}
 					}
@@ -547,7 +547,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 func sendMixed(t *testing.T, base http.RoundTripper, url string, parent context.Context, i int) {
 	m := mixedRequests[i]
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.MaxAttempts = 2
 	policy.AttemptTimeout = 5 * time.Second
 	if m.path == "/slow" {
@@ -565,7 +565,7 @@ func sendMixed(t *testing.T, base http.RoundTripper, url string, parent context.
 	if m.method == "PUT" || m.method == "POST" {
 		body = strings.Repeat("x", 10<<10)
 	}
-	req := testutil.Request(t, m.method, url+m.path, body).WithContext(use)
+	req := contract.Request(t, m.method, url+m.path, body).WithContext(use)
 	if i%2 == 0 && body != "" {
 		req.GetBody = nil
 		req.Body = io.NopCloser(struct{ io.Reader }{strings.NewReader(body)})
@@ -574,7 +574,7 @@ func sendMixed(t *testing.T, base http.RoundTripper, url string, parent context.
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
 	}
-	resp, err := testutil.Unchecked(t, httpretry.Config{
+	resp, err := contract.Unchecked(t, httpretry.Config{
 		Base: base, Policy: policy, Observe: func(context.Context, httpretry.Event) {
 			if m.cancel {
 				cancel()
@@ -619,14 +619,14 @@ func TestHundredAttempts(t *testing.T) {
 					seen = append(seen, time.Since(start))
 					w.WriteHeader(http.StatusServiceUnavailable)
 				})
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.MaxAttempts, policy.Backoff = 100, tt.strategy
 				ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 				defer cancel()
-				resp, err := testutil.New(t, httpretry.Config{Base: pipe, Policy: policy}).
+				resp, err := contract.New(t, httpretry.Config{Base: pipe, Policy: policy}).
 					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				if tt.kind == endless {
 					assert.Less(t, len(seen), 30,
 						"the deadline, not a wait that has wrapped around")

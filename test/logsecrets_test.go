@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -92,18 +92,18 @@ func TestControlsFromServer(t *testing.T) {
 			srv := faults.HTTP1(t,
 				func(c *faults.Conn, _ *http.Request) bool { c.Send(answer); return false })
 			observe, out := newLogs()
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.MaxAttempts = 2
-			resp, err := testutil.New(t,
+			resp, err := contract.New(t,
 				httpretry.Config{Base: faults.Base(t, nil), Policy: policy, Observe: observe}).
-				RoundTrip(testutil.Request(t, "GET", srv.URL(), ""))
+				RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
 			assertPrintable(t, out())
 			assert.EqualValues(t, 2, srv.Requests.Load())
 			if err == nil {
 				_ = resp.Body.Close()
 				return
 			}
-			_, plain := faults.Base(t, nil).RoundTrip(testutil.Request(t, "GET", srv.URL(), ""))
+			_, plain := faults.Base(t, nil).RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
 			require.Error(t, plain)
 			// net/http's own text is printable from Go 1.26.4 on.
 			assertPrintable(t, "time="+strings.ReplaceAll(err.Error(), plain.Error(), ""))
@@ -122,12 +122,12 @@ func TestControlsFromProxy(t *testing.T) {
 	base := faults.Base(t, nil)
 	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
 	observe, out := newLogs()
-	_, plain := base.RoundTrip(testutil.Request(t, "POST", "https://a.test/", ""))
+	_, plain := base.RoundTrip(contract.Request(t, "POST", "https://a.test/", ""))
 	require.Error(t, plain)
 	require.Contains(t, plain.Error(), "\x1b", "or this test shows nothing")
-	_, err := testutil.New(t,
-		httpretry.Config{Base: base, Policy: testutil.RetryEvery(0), Observe: observe}).
-		RoundTrip(testutil.Request(t, "POST", "https://a.test/", ""))
+	_, err := contract.New(t,
+		httpretry.Config{Base: base, Policy: contract.RetryEvery(0), Observe: observe}).
+		RoundTrip(contract.Request(t, "POST", "https://a.test/", ""))
 	require.Error(t, err)
 	assertPrintable(t, out())
 	assert.EqualValues(t, 1+5, proxy.Requests.Load(), "of which none reached the server")
@@ -160,19 +160,19 @@ func TestControlsFromCaller(t *testing.T) {
 			srv := faults.HTTP1(t,
 				func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
 			observe, out := newLogs()
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.MaxAttempts = 2
 			policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
 				return httpretry.Transient
 			}
-			req := testutil.Request(t, "GET", srv.URL(), "")
+			req := contract.Request(t, "GET", srv.URL(), "")
 			spoil(req)
 			base := connectTo(t, srv.Addr)
 			plain := func() string { // the error of net/http alone
 				_, err := base.RoundTrip(req)
 				return fmt.Sprint(err)
 			}()
-			resp, err := testutil.New(t,
+			resp, err := contract.New(t,
 				httpretry.Config{Base: base, Policy: policy, Observe: observe}).RoundTrip(req)
 			assertPrintable(t, out())
 			if err == nil {
@@ -198,11 +198,11 @@ func TestControlsFromRedirect(t *testing.T) {
 			return true
 		})
 		observe, out := newLogs()
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.MaxAttempts = 2
 		base := connectTo(t, srv.Addr)
 		client := &http.Client{
-			Transport: testutil.New(t,
+			Transport: contract.New(t,
 				httpretry.Config{Base: base, Policy: policy, Observe: observe})}
 		resp, err := client.Get(srv.URL() + "/")
 		if err == nil {
@@ -241,7 +241,7 @@ func TestSecretsStaySecret(t *testing.T) {
 			}
 		},
 		httpretry.ReasonCanceled: func(r *secretRequest) {
-			r.policy = testutil.RetryEvery(time.Hour)
+			r.policy = contract.RetryEvery(time.Hour)
 			r.cancel = true
 		},
 		httpretry.ReasonAttempts: func(*secretRequest) {},
@@ -268,7 +268,7 @@ func TestSecretsStaySecret(t *testing.T) {
 			for _, layer := range []string{"plain", "client", "wrapped"} {
 				t.Run(fmt.Sprintf("%v/%s/%s", reason, kind, layer), func(t *testing.T) {
 					r := &secretRequest{secret: secret, answer: answer,
-						policy: testutil.RetryEvery(0), layer: layer, reason: reason}
+						policy: contract.RetryEvery(0), layer: layer, reason: reason}
 					r.send(t, set)
 				})
 			}
@@ -290,7 +290,7 @@ type secretRequest struct {
 func (r *secretRequest) send(t *testing.T, set func(*secretRequest)) {
 	srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool { return r.answer(c) })
 	r.policy.MaxAttempts, r.policy.AttemptTimeout = 2, time.Hour
-	r.req = testutil.Request(t, "POST", srv.URL()+"/path", r.secret)
+	r.req = contract.Request(t, "POST", srv.URL()+"/path", r.secret)
 	r.req.URL.User = url.UserPassword(r.secret, r.secret)
 	r.req.URL.RawQuery, r.req.URL.Fragment = "token="+r.secret, r.secret
 	for _, name := range []string{"Authorization", "Proxy-Authorization", "Cookie",
@@ -303,8 +303,8 @@ func (r *secretRequest) send(t *testing.T, set func(*secretRequest)) {
 	observe, out := newLogs()
 	var last error // as Base returned it
 	base := r.base(t)
-	transport := testutil.New(t, httpretry.Config{
-		Base: testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	transport := contract.New(t, httpretry.Config{
+		Base: contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			resp, err := base.RoundTrip(req)
 			last = err
 			return resp, err
@@ -321,7 +321,7 @@ func (r *secretRequest) send(t *testing.T, set func(*secretRequest)) {
 	resp, err := transport.RoundTrip(r.req.WithContext(ctx))
 	switch {
 	case err == nil:
-		assert.Equal(t, r.secret, testutil.ReadBody(t, resp))
+		assert.Equal(t, r.secret, contract.ReadBody(t, resp))
 	case last != nil:
 		assert.NotContains(t, strings.ReplaceAll(err.Error(), last.Error(), ""), r.secret)
 	default:
@@ -341,12 +341,12 @@ func (r *secretRequest) base(t *testing.T) http.RoundTripper {
 	switch r.layer {
 	case "client": // its errors contain the URL
 		client := &http.Client{Transport: transport}
-		return testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		return contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			resp, err := client.Do(req)
 			return resp, err
 		})
 	case "wrapped":
-		return testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		return contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			resp, err := transport.RoundTrip(req)
 			if err != nil {
 				err = fmt.Errorf("calling %s through %s@proxy:3128: %w", req.URL, req.URL.User, err)
@@ -360,31 +360,31 @@ func (r *secretRequest) base(t *testing.T) http.RoundTripper {
 // Hazard J7: an error does not contain a key that cannot be sent.
 func TestSecretsOfRequestsNotSent(t *testing.T) {
 	const secret = "hunter2"
-	base := testutil.Play(s200)
-	policy := testutil.RetryEvery(0)
+	base := contract.Play(s200)
+	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return secret + "\x1b\r\n" }
-	req := testutil.Request(t, "POST", "http://"+secret+":"+secret+"@a.test/?"+secret+"#"+secret,
+	req := contract.Request(t, "POST", "http://"+secret+":"+secret+"@a.test/?"+secret+"#"+secret,
 		secret)
-	_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), secret)
 	assertPrintable(t, "time="+err.Error())
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = testutil.New(t, httpretry.Config{Base: base}).RoundTrip(req.WithContext(ctx))
+	_, err = contract.New(t, httpretry.Config{Base: base}).RoundTrip(req.WithContext(ctx))
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), secret)
 
-	policy = testutil.RetryEvery(0)
+	policy = contract.RetryEvery(0)
 	policy.AttemptTimeout = time.Millisecond
-	slow := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	slow := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())
 	})
 	observe, out := newLogs()
-	req = testutil.Request(t, "GET", req.URL.String(), "")
-	_, err = testutil.New(t, httpretry.Config{Base: slow, Policy: policy, Observe: observe}).
+	req = contract.Request(t, "GET", req.URL.String(), "")
+	_, err = contract.New(t, httpretry.Config{Base: slow, Policy: policy, Observe: observe}).
 		RoundTrip(req)
 	require.ErrorContains(t, err, "attempt timed out")
 	assert.NotContains(t, err.Error()+out(), secret)
@@ -407,11 +407,11 @@ func TestLogsAreBounded(t *testing.T) {
 		base := faults.Base(t, nil)
 		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
 		observe, out := newLogs()
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.MaxAttempts = 2
-		transport := testutil.New(t,
+		transport := contract.New(t,
 			httpretry.Config{Base: base, Policy: policy, Observe: observe})
-		req := testutil.Request(t, "GET", "https://a.test/"+times(10*kilo, "\u2028"), "")
+		req := contract.Request(t, "GET", "https://a.test/"+times(10*kilo, "\u2028"), "")
 		failed := make(chan error, 1)
 		go func() {
 			_, err := transport.RoundTrip(req)

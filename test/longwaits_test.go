@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/policies"
 )
 
@@ -24,7 +24,7 @@ import (
 // retryAlways returns a policy with the same wait between attempts, and no
 // limit of their number.
 func retryAlways(wait time.Duration) httpretry.Policy {
-	policy := testutil.RetryEvery(wait)
+	policy := contract.RetryEvery(wait)
 	policy.MaxAttempts = -1
 	return policy
 }
@@ -105,7 +105,7 @@ func TestSuccessEndsLongBackoff(t *testing.T) {
 				policy := retryAlways(cmp.Or(tt.wait, wait))
 				policy.MaxAttempts = cmp.Or(tt.attempts, -1)
 				policy.CooldownKey = func(req *http.Request) string { return req.Header.Get("Key") }
-				transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 				url := tt.url
 				if url == "" {
 					url = "http://a.test/other"
@@ -113,17 +113,17 @@ func TestSuccessEndsLongBackoff(t *testing.T) {
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					time.Sleep(tt.at) // and each attempt takes a second
-					req := testutil.Request(t, "GET", url, "")
+					req := contract.Request(t, "GET", url, "")
 					req.Header.Set("Key", tt.key)
 					req = req.WithContext(httpretry.WithoutRetries(req.Context()))
 					resp, err := transport.RoundTrip(req)
 					if assert.NoError(t, err) {
-						testutil.ReadBody(t, resp)
+						contract.ReadBody(t, resp)
 					}
 				})
-				resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/waits", ""))
+				resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/waits", ""))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				wg.Wait()
 				require.Len(t, sent, 2)
 				got := sent[1].Sub(sent[0]) - time.Second
@@ -148,7 +148,7 @@ func TestSuccessEndsOneBackoff(t *testing.T) {
 			}
 			return 200, ""
 		}}
-		transport := testutil.New(t,
+		transport := contract.New(t,
 			httpretry.Config{Base: base, Policy: retryAlways(time.Minute)})
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
@@ -159,15 +159,15 @@ func TestSuccessEndsOneBackoff(t *testing.T) {
 					return
 				case <-time.After(time.Second):
 				}
-				resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+				resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
 				if assert.NoError(t, err) {
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 				}
 			}
 		})
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/waits", ""))
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/waits", ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		close(stop)
 		wg.Wait()
 		require.Len(t, sent, 5)
@@ -197,14 +197,14 @@ func TestWokenRetriesAreFew(t *testing.T) {
 			perSecond[int(since/time.Second)]++
 			return 200, ""
 		}}
-		transport := testutil.New(t,
+		transport := contract.New(t,
 			httpretry.Config{Base: base, Policy: policies.Background(time.Hour)})
 		var wg sync.WaitGroup
 		for range requests {
 			wg.Go(func() {
-				resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+				resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
 				if assert.NoError(t, err) {
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 				}
 			})
 		}
@@ -234,23 +234,23 @@ func TestWokenRetryAwaitsItsTurn(t *testing.T) {
 			}
 			return 200, ""
 		}}
-		transport := testutil.New(t,
+		transport := contract.New(t,
 			httpretry.Config{Base: base, Policy: retryAlways(time.Minute)})
 		begin := time.Now()
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/waits", ""))
+			resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/waits", ""))
 			if assert.NoError(t, err) {
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 			}
 		})
 		time.Sleep(5 * time.Second)
 		for _, path := range []string{"/success", "/limited"} {
-			req := testutil.Request(t, "GET", "http://a.test"+path, "")
+			req := contract.Request(t, "GET", "http://a.test"+path, "")
 			resp, err := transport.RoundTrip(
 				req.WithContext(httpretry.WithoutRetries(req.Context())))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 		}
 		wg.Wait()
 		assert.GreaterOrEqual(t, time.Since(begin), 70*time.Second)
@@ -271,17 +271,17 @@ func TestBatchAfterOutage(t *testing.T) {
 			}
 			return 200, ""
 		}}
-		transport := testutil.New(t,
+		transport := contract.New(t,
 			httpretry.Config{Base: base, Policy: policies.Background(time.Hour)})
 		var wg sync.WaitGroup
 		for range workers {
 			wg.Go(func() {
 				for range jobs / workers {
 					resp, err := transport.RoundTrip(
-						testutil.Request(t, "GET", "http://a.test/", ""))
+						contract.Request(t, "GET", "http://a.test/", ""))
 					if assert.NoError(t, err) {
 						assert.Equal(t, 200, resp.StatusCode)
-						testutil.ReadBody(t, resp)
+						contract.ReadBody(t, resp)
 					}
 				}
 			})
@@ -306,9 +306,9 @@ func TestLongBackoffLeavesNothing(t *testing.T) {
 		httpretry.Config{Base: base, Policy: retryAlways(time.Minute)})
 	require.NoError(t, err)
 	send := func(t *testing.T) {
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/", ""))
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		time.AfterFunc(time.Second, func() { status.Store(200) })

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // unwrapper is a layer that shows what it contains.
@@ -42,31 +42,31 @@ func nestings() []nesting {
 			return unwrapper{unwrapper{inner}}
 		}, false},
 		{"no Unwrap", func(inner http.RoundTripper) http.RoundTripper {
-			return testutil.BaseFunc(inner.RoundTrip)
+			return contract.BaseFunc(inner.RoundTrip)
 		}, true},
 	}
 }
 
 // nested is a RetryTransport in another one, both with three attempts.
 type nested struct {
-	testutil.Record // of the inner transport
-	outerEvents     testutil.Record
+	contract.Record // of the inner transport
+	outerEvents     contract.Record
 	outer           http.RoundTripper
 }
 
 func (n nesting) over(t *testing.T, base http.RoundTripper) *nested {
 	t.Helper()
 	s := &nested{}
-	inner := testutil.Unchecked(t,
+	inner := contract.Unchecked(t,
 		httpretry.Config{Base: base, Policy: threeAttempts, Observe: s.Observe})
-	s.outer = testutil.New(t, httpretry.Config{
+	s.outer = contract.New(t, httpretry.Config{
 		Base: n.wrap(inner), Policy: threeAttempts, Observe: s.outerEvents.Observe})
 	return s
 }
 
 // attemptsOf returns two properties of each attempt: its number in the context,
 // and the values of the attempt header.
-func attemptsOf(script *testutil.Script) (seen []string) {
+func attemptsOf(script *contract.Script) (seen []string) {
 	for _, s := range script.Attempts() {
 		seen = append(seen, fmt.Sprint(s.Attempt, s.Header["Retry-Attempt"]))
 	}
@@ -81,7 +81,7 @@ func TestNestedTransports(t *testing.T) {
 		[]string{"1 []", "2 [1]", "3 [2]", "2 [1]", "3 [2]"}
 	for _, n := range nestings() {
 		for name, tt := range map[string]struct {
-			step    testutil.Step
+			step    contract.Step
 			method  string
 			key     string
 			watched bool // not idempotent, so that even the first attempt is a copy
@@ -90,7 +90,7 @@ func TestNestedTransports(t *testing.T) {
 			"GET, 503": {step: s503, method: "GET"},
 			"GET, 425": {step: s425, method: "GET"},
 			"GET, 429": {
-				step: testutil.Status(429, "Retry-After-Ms", "1"), method: "GET"},
+				step: contract.Status(429, "Retry-After-Ms", "1"), method: "GET"},
 			"GET, error":           {step: reset, method: "GET"},
 			"GET, no connection":   {step: refused, method: "GET"},
 			"POST with a key, 503": {step: s503, method: "POST", key: "key"},
@@ -102,9 +102,9 @@ func TestNestedTransports(t *testing.T) {
 			"GET, 200":             {step: s200, method: "GET", want: 1},
 		} {
 			t.Run(n.name+"/"+name, func(t *testing.T) {
-				script := testutil.Play(tt.step)
+				script := contract.Play(tt.step)
 				s := n.over(t, script)
-				req := testutil.Request(t, tt.method, "http://a.test/", "payload")
+				req := contract.Request(t, tt.method, "http://a.test/", "payload")
 				if tt.key != "" {
 					req.Header.Set("Idempotency-Key", tt.key)
 				}
@@ -129,7 +129,7 @@ func TestNestedTransports(t *testing.T) {
 }
 
 // checkNestedResult checks that the base's result is the caller's.
-func checkNestedResult(t *testing.T, step testutil.Step, resp *http.Response, err error) {
+func checkNestedResult(t *testing.T, step contract.Step, resp *http.Response, err error) {
 	t.Helper()
 	if step.Err != nil {
 		assert.ErrorIs(t, err, step.Err)
@@ -137,27 +137,27 @@ func checkNestedResult(t *testing.T, step testutil.Step, resp *http.Response, er
 	}
 	require.NoError(t, err)
 	assert.Equal(t, step.Status, resp.StatusCode)
-	assert.Equal(t, step.Body, testutil.ReadBody(t, resp))
+	assert.Equal(t, step.Body, contract.ReadBody(t, resp))
 }
 
 // Both observers get a Reason that shows which transport retries. Only the
 // outer transport's budget is charged.
 func TestNestedReasons(t *testing.T) {
-	var ledger testutil.Ledger
+	var ledger contract.Ledger
 	policy := threeAttempts
 	policy.Budget = &ledger
 	for _, n := range nestings()[:2] {
 		t.Run(n.name, func(t *testing.T) {
 			ledger.Entries = nil
-			var events [2]testutil.Record
-			script := testutil.Play(s503, reset, s200)
-			inner := testutil.Unchecked(t,
+			var events [2]contract.Record
+			script := contract.Play(s503, reset, s200)
+			inner := contract.Unchecked(t,
 				httpretry.Config{Base: script, Policy: policy, Observe: events[0].Observe})
-			outer := testutil.New(t, httpretry.Config{
+			outer := contract.New(t, httpretry.Config{
 				Base: n.wrap(inner), Policy: threeAttempts, Observe: events[1].Observe})
 			resp, err := outer.RoundTrip(newGet(t))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			var reasons [2][]httpretry.Reason
 			for i := range events {
 				for _, e := range events[i].Events {
@@ -180,16 +180,16 @@ func TestNestedInInboundRetry(t *testing.T) {
 		for status, want := range map[int][]string{
 			503: {"1 [2]"}, 425: {"1 [2]", "2 [3]", "3 [4]"}} {
 			t.Run(fmt.Sprintf("%s/%d", n.name, status), func(t *testing.T) {
-				script := testutil.Play(testutil.Status(status))
+				script := contract.Play(contract.Status(status))
 				transport := n.over(t, script).outer
 				inbound := httptest.NewRequest("POST", "/", nil)
 				inbound.Header.Set("Retry-Attempt", "2")
 				httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					req := testutil.Request(t, "POST", "http://a.test/", "payload").
+					req := contract.Request(t, "POST", "http://a.test/", "payload").
 						WithContext(r.Context())
 					resp, err := transport.RoundTrip(req)
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 				})).ServeHTTP(httptest.NewRecorder(), inbound)
 				assert.Equal(t, want, attemptsOf(script))
 			})
@@ -204,25 +204,25 @@ func TestNestedResult(t *testing.T) {
 		for _, method := range []string{"GET", "PUT"} {
 			t.Run(n.name+"/"+method, func(t *testing.T) {
 				var e *httpretry.Error
-				_, err := n.over(t, testutil.Play(reset)).
-					outer.RoundTrip(testutil.Request(t, method, "http://a.test/", ""))
+				_, err := n.over(t, contract.Play(reset)).
+					outer.RoundTrip(contract.Request(t, method, "http://a.test/", ""))
 				require.ErrorAs(t, err, &e)
 				assert.Equal(t, &httpretry.Error{
-					Attempts: 3, Reason: httpretry.ReasonAttempts, Err: testutil.ErrReset}, e)
+					Attempts: 3, Reason: httpretry.ReasonAttempts, Err: contract.ErrReset}, e)
 
 				// Without GetBody, the inner transport copies requests.
-				req := testutil.Streamed(t, method, "http://a.test/", testutil.Counted("payload"))
-				resp, err := n.over(t, testutil.Play(s503)).outer.RoundTrip(req)
+				req := contract.Streamed(t, method, "http://a.test/", contract.Counted("payload"))
+				resp, err := n.over(t, contract.Play(s503)).outer.RoundTrip(req)
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				attempts, reason := httpretry.Result(resp)
 				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
 				assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
 
-				resp, err = n.over(t, testutil.Play(s503)).
-					outer.RoundTrip(testutil.Request(t, method, "http://a.test/", ""))
+				resp, err = n.over(t, contract.Play(s503)).
+					outer.RoundTrip(contract.Request(t, method, "http://a.test/", ""))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				attempts, reason = httpretry.Result(resp)
 				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
 				assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
@@ -236,12 +236,12 @@ func TestNestedResult(t *testing.T) {
 func TestNestedStream(t *testing.T) {
 	for _, n := range nestings() {
 		t.Run(n.name, func(t *testing.T) {
-			script := testutil.Play(s503, s503, s200)
-			body := testutil.Counted("payload")
+			script := contract.Play(s503, s503, s200)
+			body := contract.Counted("payload")
 			resp, err := n.over(t, script).outer.RoundTrip(
-				testutil.Streamed(t, "PUT", "http://a.test/", body))
+				contract.Streamed(t, "PUT", "http://a.test/", body))
 			require.NoError(t, err)
-			assert.Equal(t, "body of 200", testutil.ReadBody(t, resp))
+			assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
 			assert.Len(t, script.Attempts(), 3)
 			for _, sent := range script.Attempts() {
 				assert.Equal(t, "payload", sent.Body)
@@ -254,14 +254,14 @@ func TestNestedStream(t *testing.T) {
 // The innermost of three transports sends once, too. The number of its attempt
 // is that of the outermost one's.
 func TestThreeNestedTransports(t *testing.T) {
-	script := testutil.Play(s503)
+	script := contract.Play(s503)
 	var transport http.RoundTripper = script
 	for range 3 {
-		transport = testutil.New(t, httpretry.Config{Base: transport, Policy: threeAttempts})
+		transport = contract.New(t, httpretry.Config{Base: transport, Policy: threeAttempts})
 	}
 	resp, err := transport.RoundTrip(newGet(t))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
 }
 
@@ -272,9 +272,9 @@ func TestNestedAttemptTimeout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				policy := threeAttempts
 				policy.AttemptTimeout = time.Second
-				script := testutil.Play(testutil.Step{Status: 200, Takes: time.Hour})
-				inner := testutil.Unchecked(t, httpretry.Config{Base: script, Policy: policy})
-				outer := testutil.New(t,
+				script := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
+				inner := contract.Unchecked(t, httpretry.Config{Base: script, Policy: policy})
+				outer := contract.New(t,
 					httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts})
 				_, err := outer.RoundTrip(newGet(t))
 				var e *httpretry.Error
@@ -294,19 +294,19 @@ func TestNestedAttemptTimeout(t *testing.T) {
 func TestRequestInContextOfAttempt(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		t.Run(fmt.Sprintf("same transport %v", own), func(t *testing.T) {
-			tokens, script := testutil.Play(s503), testutil.Play(s200)
-			var side http.RoundTripper = testutil.New(t,
+			tokens, script := contract.Play(s503), contract.Play(s200)
+			var side http.RoundTripper = contract.New(t,
 				httpretry.Config{Base: tokens, Policy: threeAttempts})
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Host == "tokens.test" {
 					return tokens.RoundTrip(req)
 				}
-				token, err := side.RoundTrip(testutil.Request(t, "GET", "http://tokens.test/", "").
+				token, err := side.RoundTrip(contract.Request(t, "GET", "http://tokens.test/", "").
 					WithContext(req.Context()))
 				if err != nil {
 					return nil, err
 				}
-				testutil.ReadBody(t, token)
+				contract.ReadBody(t, token)
 				if token.StatusCode != http.StatusOK {
 					return nil, errors.New("no token")
 				}
@@ -314,7 +314,7 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 			})
 			policy := threeAttempts
 			policy.AttemptTimeout = time.Hour // makes each attempt a copy
-			transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 			if own {
 				side = transport
 			}
@@ -333,22 +333,22 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 // count from 1.
 func TestRequestInContextOfFinishedAttempt(t *testing.T) {
 	for _, n := range nestings() {
-		for _, first := range []testutil.Step{s200, s503} {
+		for _, first := range []contract.Step{s200, s503} {
 			t.Run(fmt.Sprintf("%s/%d", n.name, first.Status), func(t *testing.T) {
-				transport := n.over(t, testutil.Play(s503, first)).outer
+				transport := n.over(t, contract.Play(s503, first)).outer
 				resp, err := transport.RoundTrip(
-					testutil.Request(t, "PUT", "http://a.test/", "payload"))
+					contract.Request(t, "PUT", "http://a.test/", "payload"))
 				require.NoError(t, err)
 				ctx := resp.Request.Context() // while the body is open, the attempt's context lives
 				require.Greater(t, httpretry.Attempt(ctx), 1)
-				defer testutil.ReadBody(t, resp)
+				defer contract.ReadBody(t, resp)
 
-				script := testutil.Play(s503)
-				second := testutil.New(t, httpretry.Config{Base: script, Policy: threeAttempts})
+				script := contract.Play(s503)
+				second := contract.New(t, httpretry.Config{Base: script, Policy: threeAttempts})
 				next, err := second.RoundTrip(
-					testutil.Request(t, "GET", "http://a.test/next", "").WithContext(ctx))
+					contract.Request(t, "GET", "http://a.test/next", "").WithContext(ctx))
 				require.NoError(t, err)
-				testutil.ReadBody(t, next)
+				contract.ReadBody(t, next)
 				assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
 				attempts, reason := httpretry.Result(next)
 				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
@@ -361,20 +361,20 @@ func TestRequestInContextOfFinishedAttempt(t *testing.T) {
 // behalf of that attempt.
 func TestRequestAfterAttempt(t *testing.T) {
 	var left context.Context
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		left = context.WithoutCancel(req.Context())
-		return nil, testutil.ErrReset
+		return nil, contract.ErrReset
 	})
-	transport := testutil.New(t, httpretry.Config{Base: base, Policy: threeAttempts})
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: threeAttempts})
 	_, err := transport.RoundTrip(newGet(t))
 	require.Error(t, err)
 	require.Equal(t, 3, httpretry.Attempt(left))
 
-	script := testutil.Play(s503)
-	resp, err := testutil.New(t, httpretry.Config{Base: script, Policy: threeAttempts}).
+	script := contract.Play(s503)
+	resp, err := contract.New(t, httpretry.Config{Base: script, Policy: threeAttempts}).
 		RoundTrip(newGet(t).WithContext(left))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
 }
 
@@ -385,20 +385,20 @@ func TestNestedCooldown(t *testing.T) {
 	for method, want := range map[string][]time.Duration{"GET": {20 * time.Second}, "POST": nil} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				script := testutil.Play(testutil.Status(429, "Retry-After", "15"), s200)
-				inner := testutil.Unchecked(t, httpretry.Config{Base: script,
+				script := contract.Play(contract.Status(429, "Retry-After", "15"), s200)
+				inner := contract.Unchecked(t, httpretry.Config{Base: script,
 					Policy: httpretry.Policy{MaxAttempts: 1, Cooldown: httpretry.CooldownFail}})
-				outer := testutil.New(t,
-					httpretry.Config{Base: inner, Policy: testutil.RetryEvery(10 * time.Second)})
+				outer := contract.New(t,
+					httpretry.Config{Base: inner, Policy: contract.RetryEvery(10 * time.Second)})
 				resp, err := inner.RoundTrip(newGet(t))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 
 				resp, err = outer.RoundTrip(
-					testutil.Request(t, method, "http://a.test/", "payload"))
+					contract.Request(t, method, "http://a.test/", "payload"))
 				if want != nil {
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 				} else {
 					var cooling *httpretry.CooldownError
 					require.ErrorAs(t, err, &cooling)
@@ -415,7 +415,7 @@ func TestNestedCooldown(t *testing.T) {
 // transport.
 func TestNestedOnTheWire(t *testing.T) {
 	for _, n := range nestings() {
-		testutil.ForProtocols(t, func(t *testing.T, proto string) {
+		contract.ForProtocols(t, func(t *testing.T, proto string) {
 			for _, tt := range []struct {
 				method, key  string
 				want, hidden int32
@@ -426,14 +426,14 @@ func TestNestedOnTheWire(t *testing.T) {
 						deliveries.Add(1)
 						w.WriteHeader(http.StatusServiceUnavailable)
 					}
-					base, srv := testutil.Serve(t, proto, handler)
-					req := testutil.Request(t, tt.method, srv.URL, "payload")
+					base, srv := contract.Serve(t, proto, handler)
+					req := contract.Request(t, tt.method, srv.URL, "payload")
 					if tt.key != "" {
 						req.Header.Set("Idempotency-Key", tt.key)
 					}
 					resp, err := n.over(t, base).outer.RoundTrip(req)
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					want := tt.want
 					if n.hidden {
 						want = tt.hidden
@@ -448,7 +448,7 @@ func TestNestedOnTheWire(t *testing.T) {
 			countDials(base, &dials)
 			s := n.over(t, base)
 			_, err := s.outer.RoundTrip(
-				testutil.Request(t, "POST", "http://"+faults.Refused(t), "payload"))
+				contract.Request(t, "POST", "http://"+faults.Refused(t), "payload"))
 			var op *net.OpError
 			require.ErrorAs(t, err, &op)
 			assert.EqualValues(t, 3, dials.Load())

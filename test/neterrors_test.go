@@ -26,15 +26,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // A plain-HTTP response to a TLS handshake is http.ErrSchemeMismatch.
 func TestPlainAnswerToTLS(t *testing.T) {
-	srv := testutil.NewServer(t, func(http.ResponseWriter, *http.Request) {})
+	srv := contract.NewServer(t, func(http.ResponseWriter, *http.Request) {})
 	client := &http.Client{
-		Transport: testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0)})}
+		Transport: contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)})}
 	_, err := client.Get(strings.Replace(srv.URL, "http:", "https:", 1))
 	require.ErrorIs(t, err, http.ErrSchemeMismatch)
 	var record tls.RecordHeaderError
@@ -156,15 +156,15 @@ func (s *scene) request(t *testing.T, k kind) *http.Request {
 	}
 	switch k {
 	case kindGet, kindDelete:
-		req = testutil.Request(t, string(k), s.url, "")
+		req = contract.Request(t, string(k), s.url, "")
 	case kindPostEmpty:
-		req = testutil.Request(t, "POST", s.url, "")
+		req = contract.Request(t, "POST", s.url, "")
 	case kindPostStreamed:
-		req = testutil.Streamed(t, "POST", s.url, testutil.Counted(body))
+		req = contract.Streamed(t, "POST", s.url, contract.Counted(body))
 	case kindPut:
-		req = testutil.Request(t, "PUT", s.url, body)
+		req = contract.Request(t, "PUT", s.url, body)
 	default:
-		req = testutil.Request(t, "POST", s.url, body)
+		req = contract.Request(t, "POST", s.url, body)
 	}
 	if k == kindPostKeyed {
 		req.Header.Set("Idempotency-Key", "k")
@@ -272,9 +272,9 @@ func (f fault) check(t *testing.T, k kind, want verdict) {
 	})
 	s = f.setUp(t)
 	before = s.requests()
-	events := new(testutil.Record)
-	transport := testutil.New(t,
-		httpretry.Config{Base: s.base, Policy: testutil.RetryEvery(0), Observe: events.Observe})
+	events := new(contract.Record)
+	transport := contract.New(t,
+		httpretry.Config{Base: s.base, Policy: contract.RetryEvery(0), Observe: events.Observe})
 	resp, err := s.send(transport, s.request(t, k))
 	text := ""
 	switch {
@@ -721,9 +721,9 @@ func idle(setUp func(*testing.T) *scene) func(*testing.T) *scene {
 func (s *scene) first(t *testing.T) (kept bool) {
 	ctx := httptrace.WithClientTrace(
 		t.Context(), &httptrace.ClientTrace{PutIdleConn: func(err error) { kept = err == nil }})
-	resp, err := s.base.RoundTrip(testutil.Request(t, "GET", s.url+"/first", "").WithContext(ctx))
+	resp, err := s.base.RoundTrip(contract.Request(t, "GET", s.url+"/first", "").WithContext(ctx))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	return kept || resp.ProtoMajor == 2 // for which the hook is not called
 }
 
@@ -1044,11 +1044,11 @@ func TestProxyAuthenticationRequired(t *testing.T) {
 		c.Respond(http.StatusProxyAuthRequired, "", "Proxy-Authenticate: Basic")
 		return false
 	})
-	base, events := faults.Base(t, client), new(testutil.Record)
+	base, events := faults.Base(t, client), new(contract.Record)
 	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
-	_, err := testutil.New(t,
-		httpretry.Config{Base: base, Policy: testutil.RetryEvery(0), Observe: events.Observe}).
-		RoundTrip(testutil.Request(t, "GET", "https://"+backend.Addr, ""))
+	_, err := contract.New(t,
+		httpretry.Config{Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
+		RoundTrip(contract.Request(t, "GET", "https://"+backend.Addr, ""))
 	require.ErrorContains(t, err, "Proxy Authentication Required")
 	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 	assert.EqualValues(t, 1, proxy.Requests.Load())
@@ -1065,8 +1065,8 @@ func TestTransportCancelRequest(t *testing.T) {
 				c.Drain()
 				return false
 			})
-			transport, events := faults.Base(t, nil), new(testutil.Record)
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			transport, events := faults.Base(t, nil), new(contract.Record)
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				go func() {
 					<-arrived
 					//lint:ignore SA1019 old code calls it
@@ -1074,11 +1074,11 @@ func TestTransportCancelRequest(t *testing.T) {
 				}()
 				return transport.RoundTrip(req)
 			})
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.AttemptTimeout = timeout
-			_, err := testutil.New(t,
+			_, err := contract.New(t,
 				httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-				RoundTrip(testutil.Request(t, "GET", srv.URL(), ""))
+				RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
 			require.ErrorContains(t, err, "request canceled")
 			assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 			assert.EqualValues(t, 1, srv.Requests.Load())
@@ -1111,16 +1111,16 @@ func TestWrappedTexts(t *testing.T) {
 			"invalid method": func(r *http.Request) { r.Method = "A B" },
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
-				inner, events := faults.Base(t, nil), new(testutil.Record)
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				inner, events := faults.Base(t, nil), new(contract.Record)
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					resp, err := inner.RoundTrip(req)
 					return resp, wrap(err)
 				})
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.Idempotent = func(*http.Request) bool { return true }
 				req := newGet(t)
 				modify(req)
-				_, err := testutil.New(t, httpretry.Config{
+				_, err := contract.New(t, httpretry.Config{
 					Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 				require.Error(t, err)
 				assert.Equal(t, httpretry.ReasonPermanent, events.Reason(), "%v", err)

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/internal/wire"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,7 +31,7 @@ func TestReplayable(t *testing.T) {
 				method+" "+strings.Join(slices.Collect(maps.Keys(header)), ""), func(t *testing.T) {
 					s := reusedConn(func(*faults.Conn) {})(t)
 					before := s.requests()
-					req := testutil.Request(t, "POST", s.url, "")
+					req := contract.Request(t, "POST", s.url, "")
 					req.Method, req.Header = method, header
 					resp, err := s.base.RoundTrip(req)
 					if err == nil {
@@ -70,7 +70,7 @@ func TestErrorsOfBrokenBodies(t *testing.T) {
 				s.Data(false, "text")
 				end(s)
 			})
-			resp, err := faults.HTTP2Base(t).RoundTrip(testutil.Request(t, "GET", srv.URL(), ""))
+			resp, err := faults.HTTP2Base(t).RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
 			require.NoError(t, err)
 			_, err = io.ReadAll(resp.Body)
 			require.Error(t, err)
@@ -99,7 +99,7 @@ func TestTransientAlerts(t *testing.T) {
 				c.Drain()
 			})
 			_, err := faults.Base(t, client).
-				RoundTrip(testutil.Request(t, "GET", "https://"+srv.Addr, ""))
+				RoundTrip(contract.Request(t, "GET", "https://"+srv.Addr, ""))
 			require.ErrorContains(t, err, "remote error: "+name)
 			assert.Equal(t, tt.want, httpretry.Classify(nil, nil, err))
 		})

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // breakPoint is the point of an exchange at which the server ends the
@@ -229,9 +229,9 @@ func checkExchange(t *testing.T, p breakPoint, e connEnd, reused bool, k kind) {
 	}
 	s := setUp(t)
 	safe := k == kindGet || k == kindPut || k == kindPostKeyed
-	events := new(testutil.Record)
-	transport := testutil.New(t,
-		httpretry.Config{Base: s.base, Policy: testutil.RetryEvery(0), Observe: events.Observe})
+	events := new(contract.Record)
+	transport := contract.New(t,
+		httpretry.Config{Base: s.base, Policy: contract.RetryEvery(0), Observe: events.Observe})
 	resp, err := transport.RoundTrip(s.request(t, k))
 	body, broken := "", false
 	if err == nil {
@@ -275,10 +275,10 @@ func TestFailedDialIsRetriedOnce(t *testing.T) {
 				addresses = addresses[1:]
 				return new(net.Dialer).DialContext(ctx, network, addr)
 			}
-			resp, err := testutil.New(t, httpretry.Config{
-				Base: s.base, Policy: testutil.RetryEvery(0)}).RoundTrip(s.request(t, k))
+			resp, err := contract.New(t, httpretry.Config{
+				Base: s.base, Policy: contract.RetryEvery(0)}).RoundTrip(s.request(t, k))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			assert.EqualValues(t, 1, s.server.Requests.Load())
 		})
 	}
@@ -318,7 +318,7 @@ func TestStaleRace(t *testing.T) {
 		return false
 	})
 	base := faults.Base(t, nil)
-	transport := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 	s := &scene{url: server.URL()}
 	for i := range 200 {
 		k := []kind{kindPost, kindPostStreamed, kindPostEmpty}[i%3]
@@ -365,14 +365,14 @@ func TestTextOfAProxyProvesNothing(t *testing.T) {
 		})
 		base := faults.Base(t, client)
 		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.Idempotent = func(*http.Request) bool { return false } // but net/http resends a GET
-		transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "https://"+backend.Addr, ""))
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", "https://"+backend.Addr, ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		_, err = transport.RoundTrip(
-			testutil.Request(t, "GET", "https://"+backend.Addr+"/pay", ""))
+			contract.Request(t, "GET", "https://"+backend.Addr+"/pay", ""))
 		require.Error(t, err)
 		assert.EqualValues(t, 1, paid.Load())
 	}

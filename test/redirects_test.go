@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // Hazard B10: a client that follows a 307 or 308 finds the request's GetBody
@@ -38,12 +38,12 @@ func TestRedirectsWithBody(t *testing.T) {
 			"in memory": {true, func(*http.Request) {}},
 			"stream": {false, func(req *http.Request) {
 				req.GetBody = nil
-				req.Body = testutil.Counted("text")
+				req.Body = contract.Counted("text")
 			}},
 		} {
 			t.Run(fmt.Sprintf("%d/%s", code, name), func(t *testing.T) {
 				var got []string
-				srv := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+				srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 					body, err := io.ReadAll(r.Body)
 					assert.NoError(t, err)
 					got = append(got, fmt.Sprintf("%s %d %s", r.URL.Path, attemptOf(r), body))
@@ -54,13 +54,13 @@ func TestRedirectsWithBody(t *testing.T) {
 						http.Redirect(w, r, "/b", code)
 					}
 				})
-				req := testutil.Request(t, "PUT", srv.URL+"/a", "text")
+				req := contract.Request(t, "PUT", srv.URL+"/a", "text")
 				tt.set(req)
 				client := &http.Client{
-					Transport: testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0)})}
+					Transport: contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)})}
 				resp, err := client.Do(req)
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				want := []string{
 					"/a 1 text", "/a 2 text", "/a 3 text", "/b 1 text", "/b 2 text", "/b 3 text"}
 				if !tt.follows {
@@ -113,13 +113,13 @@ func TestRedirectHops(t *testing.T) {
 				c.Respond(200, "done")
 			}
 		})
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.MaxAttempts = 2
 		policy.NewIdempotencyKey = httpretry.RandomKey
 		client := &http.Client{
-			Transport: testutil.New(t,
+			Transport: contract.New(t,
 				httpretry.Config{Base: connectTo(t, srv.Addr), Policy: policy})}
-		req := testutil.Request(t, "POST", "http://a.test/first", "payload")
+		req := contract.Request(t, "POST", "http://a.test/first", "payload")
 		req.Header.Set("Authorization", "secret")
 		req.Header.Set("Cookie", "secret=1")
 		if own {
@@ -127,7 +127,7 @@ func TestRedirectHops(t *testing.T) {
 		}
 		resp, err := client.Do(req)
 		require.NoError(t, err)
-		assert.Equal(t, "done", testutil.ReadBody(t, resp))
+		assert.Equal(t, "done", contract.ReadBody(t, resp))
 
 		got := seen()
 		require.Len(t, got, 4)
@@ -156,7 +156,7 @@ func TestNothingIsFollowed(t *testing.T) {
 		300: 1, 301: 1, 302: 1, 303: 1, 305: 1, 307: 1, 308: 1, 399: 1, 201: 1, 503: 2,
 	} {
 		var elsewhere atomic.Int32
-		other := testutil.NewServer(t,
+		other := contract.NewServer(t,
 			func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })
 		srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
 			c.Respond(code, "the body", "Location: "+other.URL, "Content-Location: "+other.URL,
@@ -165,14 +165,14 @@ func TestNothingIsFollowed(t *testing.T) {
 				"Link: <"+other.URL+">; rel=alternate")
 			return true
 		})
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.MaxAttempts = 2
-		resp, err := testutil.New(t, httpretry.Config{Policy: policy}).
-			RoundTrip(testutil.Request(t, "GET", srv.URL(), ""))
+		resp, err := contract.New(t, httpretry.Config{Policy: policy}).
+			RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
 		require.NoError(t, err)
 		assert.Equal(t, code, resp.StatusCode)
 		assert.Equal(t, other.URL, resp.Header.Get("Location"))
-		assert.Equal(t, "the body", testutil.ReadBody(t, resp))
+		assert.Equal(t, "the body", contract.ReadBody(t, resp))
 		assert.Equal(t, sends, srv.Requests.Load())
 		assert.Zero(t, elsewhere.Load())
 	}

@@ -25,8 +25,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // An HTTP/2 server may respond before it has read the request, and continue to
@@ -53,19 +53,19 @@ func testUploadOutlivesAnswer(
 		t.Run(header, func(t *testing.T) {
 			srv := faults.HTTP2(t, func(s faults.Stream) { s.Respond(204) })
 			r, w := io.Pipe()
-			req := testutil.Streamed(t, "POST", srv.URL(), r)
+			req := contract.Streamed(t, "POST", srv.URL(), r)
 			if header != "" {
 				req.Header.Set("Idempotency-Key", header)
 			}
 			inner := newBase(faults.HTTP2Base(t), srv.Addr)
 			var attempt context.Context
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				attempt = req.Context()
 				return inner.RoundTrip(req)
 			})
 			// gives every attempt a context of its own
 			policy := httpretry.Policy{AttemptTimeout: time.Hour}
-			resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(req)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
@@ -95,9 +95,9 @@ func TestSecondUploadOutlivesAnswer(t *testing.T) {
 		s.Respond(204)
 	})
 	policy := httpretry.Policy{AttemptTimeout: time.Hour}
-	transport := testutil.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+	transport := contract.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
 	resp, err := transport.RoundTrip(
-		testutil.Request(t, "PUT", srv.URL(), strings.Repeat("x", size)))
+		contract.Request(t, "PUT", srv.URL(), strings.Repeat("x", size)))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	waitFor(t, "the end of the upload", func() { <-srv.Complete })
@@ -111,7 +111,7 @@ func TestSecondUploadOutlivesAnswer(t *testing.T) {
 func TestEarlyAnswersToMany(t *testing.T) {
 	const requests, size = 3, 4 << 20
 	for _, kind := range []upload{uploadStream, uploadGetBody, uploadFile} {
-		testutil.ForProtocols(t, func(t *testing.T, proto string) {
+		contract.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(string(kind), func(t *testing.T) {
 				bodies := make([][]byte, requests)
 				for i := range bodies {
@@ -135,10 +135,10 @@ func TestEarlyAnswersToMany(t *testing.T) {
 						accepted.Add(1)
 					}
 				}
-				base, srv := testutil.Serve(t, proto, handler)
-				policy := testutil.RetryEvery(0)
+				base, srv := contract.Serve(t, proto, handler)
+				policy := contract.RetryEvery(0)
 				policy.MaxAttempts, policy.ReplayBuffer = 8, 2*size
-				transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 				var wg sync.WaitGroup
 				for i, body := range bodies {
 					wg.Go(func() {
@@ -172,7 +172,7 @@ func TestEarlyAnswersToMany(t *testing.T) {
 // Hazard B4: nothing is read ahead. The server has the first byte before the
 // caller's reader returns more, on the first attempt and on a retry.
 func TestStreamingFirstByte(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, timeout := range []time.Duration{0, time.Hour} {
 			for _, refusals := range []int{0, 1} {
 				t.Run(fmt.Sprintf("timeout=%v/refusals=%d", timeout, refusals), func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestStreamingFirstByte(t *testing.T) {
 						assert.NoError(t, err)
 						assert.Equal(t, "234", string(rest))
 					}
-					base, srv := testutil.Serve(t, proto, handler)
+					base, srv := contract.Serve(t, proto, handler)
 					r, w := io.Pipe()
 					go func() {
 						_, _ = io.WriteString(w, "1")
@@ -196,13 +196,13 @@ func TestStreamingFirstByte(t *testing.T) {
 						_, _ = io.WriteString(w, "234")
 						_ = w.Close()
 					}()
-					policy := testutil.RetryEvery(0)
+					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+					transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 					waitFor(t, "the response", func() {
-						resp, err := transport.RoundTrip(testutil.Streamed(t, "PUT", srv.URL, r))
+						resp, err := transport.RoundTrip(contract.Streamed(t, "PUT", srv.URL, r))
 						if assert.NoError(t, err) {
-							testutil.ReadBody(t, resp)
+							contract.ReadBody(t, resp)
 						}
 					})
 				})
@@ -228,13 +228,13 @@ func TestFullDuplexOnRetry(t *testing.T) {
 				_ = rc.Flush()
 			}
 		}
-		base, srv := testutil.Serve(t, testutil.HTTP2, handler)
+		base, srv := contract.Serve(t, contract.HTTP2, handler)
 		r, w := io.Pipe()
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.AttemptTimeout = timeout
 		waitFor(t, "the dialogue", func() {
-			resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(testutil.Streamed(t, "PUT", srv.URL, &testutil.Body{ReadCloser: r}))
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(contract.Streamed(t, "PUT", srv.URL, &contract.Body{ReadCloser: r}))
 			if !assert.NoError(t, err) || !assert.Equal(t, 200, resp.StatusCode) {
 				return
 			}
@@ -246,7 +246,7 @@ func TestFullDuplexOnRetry(t *testing.T) {
 // Hazard B6: a goroutine that writes a multipart form into a pipe ends, however
 // the request ends.
 func TestMultipartPipe(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for name, tt := range map[string]struct {
 			size    int
 			handler http.HandlerFunc
@@ -276,17 +276,17 @@ func TestMultipartPipe(t *testing.T) {
 			}, true},
 		} {
 			t.Run(name, func(t *testing.T) {
-				base, srv := testutil.Serve(t, proto, tt.handler)
+				base, srv := contract.Serve(t, proto, tt.handler)
 				r, w := io.Pipe()
 				form := multipart.NewWriter(w)
 				written := make(chan error, 1)
 				go func() { written <- writeForm(form, w, tt.size) }()
-				req := testutil.Streamed(t, "PUT", srv.URL, &testutil.Body{ReadCloser: r})
+				req := contract.Streamed(t, "PUT", srv.URL, &contract.Body{ReadCloser: r})
 				req.Header.Set("Content-Type", form.FormDataContentType())
-				resp, err := testutil.New(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).RoundTrip(req)
+				resp, err := contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(req)
 				if err == nil {
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 				}
 				waitFor(t, "the end of the writer", func() {
 					if err := <-written; tt.told {
@@ -358,10 +358,10 @@ func TestExpectContinue(t *testing.T) {
 				req := newUpload(t, kind, srv.URL(), data)
 				req.Header.Set("Expect", "100-continue")
 				waitFor(t, "the response", func() {
-					resp, err := testutil.New(t, httpretry.Config{
-						Base: base, Policy: testutil.RetryEvery(0)}).RoundTrip(req)
+					resp, err := contract.New(t, httpretry.Config{
+						Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(req)
 					if assert.NoError(t, err) {
-						testutil.ReadBody(t, resp)
+						contract.ReadBody(t, resp)
 						assert.Equal(t, tt.want, resp.StatusCode)
 					}
 				})
@@ -374,10 +374,10 @@ func TestExpectContinue(t *testing.T) {
 // Hazard B13: in a reverse proxy, the request's body is not read after the
 // handler has returned, and the inbound connection stays intact.
 func TestReverseProxyBody(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		const size = 1 << 20
 		data := randomBytes(7, size)
-		base, backend := testutil.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+		base, backend := contract.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/early" {
 				part, _ := io.ReadAll(io.LimitReader(r.Body, rand.Int64N(100_000)))
 				assert.True(t, bytes.HasPrefix(data, part))
@@ -392,17 +392,17 @@ func TestReverseProxyBody(t *testing.T) {
 		require.NoError(t, err)
 		proxy := &httputil.ReverseProxy{
 			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
-			Transport: testutil.New(t,
-				httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}),
+			Transport: contract.New(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
 		}
 		var late atomic.Int64
-		front := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+		front := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 			var over atomic.Bool
 			body := r.Body
 			r.Body = &struct { // a pointer, since net/http may compare bodies
 				io.Reader
 				io.Closer
-			}{testutil.ReaderFunc(func(p []byte) (int, error) {
+			}{contract.ReaderFunc(func(p []byte) (int, error) {
 				after := over.Load()
 				n, err := body.Read(p)
 				if after {
@@ -419,7 +419,7 @@ func TestReverseProxyBody(t *testing.T) {
 			if i%2 == 0 {
 				path, want = "/early", 503
 			}
-			resp, err := client.RoundTrip(testutil.Request(t, "PUT", front.URL+path, string(data)))
+			resp, err := client.RoundTrip(contract.Request(t, "PUT", front.URL+path, string(data)))
 			if err != nil { // the front server ended a connection that was still uploading
 				assert.Equal(t, "/early", path, "%v", err)
 				continue
@@ -447,9 +447,9 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 	})
 	base := faults.HTTP2Base(t)
 	clients := faults.ObserveConns(base)
-	events := new(testutil.Record)
-	transport := testutil.New(t,
-		httpretry.Config{Base: base, Policy: testutil.RetryEvery(0), Observe: events.Observe})
+	events := new(contract.Record)
+	transport := contract.New(t,
+		httpretry.Config{Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe})
 	warmUp(t, base, srv)
 
 	var once sync.Once
@@ -462,11 +462,11 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 				warmUp(t, base, srv) // opens another connection
 			})
 		}})
-	body := testutil.Counted("the whole body")
-	req := testutil.Streamed(t, http.MethodPost, srv.URL(), body).WithContext(ctx)
+	body := contract.Counted("the whole body")
+	req := contract.Streamed(t, http.MethodPost, srv.URL(), body).WithContext(ctx)
 	resp, err := transport.RoundTrip(req)
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	<-srv.Complete
 	assert.EqualValues(t, len("the whole body"), srv.Received.Load())
 	assert.EqualValues(t, 3, srv.Requests.Load(), "two GETs and the POST")
@@ -497,13 +497,13 @@ func TestEarlyAnswer(t *testing.T) {
 					c.Respond(200, "")
 					return false
 				}).URL()
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.ReplayBuffer = 8 << 20
 				req := newUpload(t, kind, url, data)
 				req.ContentLength = int64(size)
-				resp, err := testutil.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
+				resp, err := contract.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				require.Equal(t, 200, resp.StatusCode)
 				require.Equal(t, [][sha256.Size]byte{sha256.Sum256(data)}, accepted)
 			})
@@ -518,12 +518,12 @@ func TestFullDuplex(t *testing.T) {
 		t.Run(fmt.Sprint(buffer), func(t *testing.T) {
 			srv := newDuplexServer(t)
 			r, w := io.Pipe()
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.ReplayBuffer = buffer
-			body := &testutil.Body{ReadCloser: r}
-			resp, err := testutil.New(t,
+			body := &contract.Body{ReadCloser: r}
+			resp, err := contract.New(t,
 				httpretry.Config{Base: srv.Client().Transport, Policy: policy}).
-				RoundTrip(testutil.Streamed(t, "POST", srv.URL, body))
+				RoundTrip(contract.Streamed(t, "POST", srv.URL, body))
 			require.NoError(t, err)
 			echoLines(t, w, resp)
 		})
@@ -577,10 +577,10 @@ func newDuplexServer(t *testing.T) *httptest.Server {
 // more.
 func TestPipeWriterGetsTheError(t *testing.T) {
 	r, w := io.Pipe()
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		_, _ = io.ReadFull(req.Body, make([]byte, 4))
 		_ = req.Body.Close()
-		return nil, testutil.ErrReset
+		return nil, contract.ErrReset
 	})
 	written := make(chan error)
 	go func() {
@@ -591,10 +591,10 @@ func TestPipeWriterGetsTheError(t *testing.T) {
 			}
 		}
 	}()
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.ReplayBuffer = 2
-	_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", r))
-	require.ErrorIs(t, err, testutil.ErrReset)
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", r))
+	require.ErrorIs(t, err, contract.ErrReset)
 	require.ErrorIs(t, <-written, io.ErrClosedPipe)
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -61,7 +61,7 @@ func TestBlockedReader(t *testing.T) {
 				return req
 			}, 403, nil},
 	} {
-		testutil.ForProtocols(t, func(t *testing.T, proto string) {
+		contract.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(name, func(t *testing.T) {
 				handler := func(w http.ResponseWriter, r *http.Request) {
 					switch r.Header.Get("X-Answer") {
@@ -73,12 +73,12 @@ func TestBlockedReader(t *testing.T) {
 						_, _ = io.Copy(io.Discard, r.Body)
 					}
 				}
-				base, srv := testutil.Serve(t, proto, handler)
-				body, policy := newBlockedBody(), testutil.RetryEvery(0)
-				req := testutil.Streamed(t, "PUT", srv.URL, body)
+				base, srv := contract.Serve(t, proto, handler)
+				body, policy := newBlockedBody(), contract.RetryEvery(0)
+				req := contract.Streamed(t, "PUT", srv.URL, body)
 				req.ContentLength = 10 // otherwise net/http waits for the first byte
 				req = tt.prepare(body, req, &policy)
-				transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 				waitFor(t, "the end of the request", func() {
 					resp, err := transport.RoundTrip(req)
 					if tt.status == 0 {
@@ -104,10 +104,10 @@ func TestBlockedReader(t *testing.T) {
 func TestReaderFailsAnywhere(t *testing.T) {
 	failures := []error{
 		faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled,
-		testutil.ErrRefused,
+		contract.ErrRefused,
 		fmt.Errorf("disk: %w", io.EOF), errors.New("http: server closed idle connection"),
 	}
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, failure := range failures {
 			for _, attempt := range []int{1, 2} {
 				t.Run(fmt.Sprintf("%v/%d", failure, attempt), func(t *testing.T) {
@@ -123,21 +123,21 @@ func TestReaderFailsAnywhere(t *testing.T) {
 						}
 						accepted.Add(1)
 					}
-					base, srv := testutil.Serve(t, proto, handler)
+					base, srv := contract.Serve(t, proto, handler)
 					failing := func() io.ReadCloser {
-						return &testutil.Body{
+						return &contract.Body{
 							ReadCloser: io.NopCloser(
 								io.MultiReader(
 									strings.NewReader("some"), iotest.ErrReader(failure)))}
 					}
-					req := testutil.Streamed(t, "PUT", srv.URL, failing())
+					req := contract.Streamed(t, "PUT", srv.URL, failing())
 					if attempt == 2 {
-						req.Body = testutil.Counted("some more")
+						req.Body = contract.Counted("some more")
 						req.GetBody = func() (io.ReadCloser, error) { return failing(), nil }
 					}
-					events := new(testutil.Record)
-					_, err := testutil.New(t, httpretry.Config{Base: base,
-						Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					events := new(contract.Record)
+					_, err := contract.New(t, httpretry.Config{Base: base,
+						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 					var all *httpretry.Error
 					if attempt == 1 {
 						assert.True(t, err == failure, "the very error: %v", err)
@@ -156,7 +156,7 @@ func TestReaderFailsAnywhere(t *testing.T) {
 // Hazard B3: a body that does not have the stated length is not sent again once
 // that is known.
 func TestWrongContentLength(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, length := range []int64{1, 10} {
 			for _, withGetBody := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%d/GetBody=%v", length, withGetBody), func(t *testing.T) {
@@ -165,20 +165,20 @@ func TestWrongContentLength(t *testing.T) {
 						requests.Add(1)
 						_, _ = io.Copy(io.Discard, r.Body)
 					}
-					base, srv := testutil.Serve(t, proto, handler)
-					req := testutil.Streamed(t, "PUT", srv.URL, testutil.Counted("text"))
+					base, srv := contract.Serve(t, proto, handler)
+					req := contract.Streamed(t, "PUT", srv.URL, contract.Counted("text"))
 					req.ContentLength = length
 					if withGetBody {
 						req.GetBody = func() (io.ReadCloser, error) {
-							return testutil.Counted("text"), nil
+							return contract.Counted("text"), nil
 						}
 					}
-					events := new(testutil.Record)
-					resp, err := testutil.New(t, httpretry.Config{Base: base,
-						Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					events := new(contract.Record)
+					resp, err := contract.New(t, httpretry.Config{Base: base,
+						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 					if err == nil { // the server may respond to the part that it got
-						assert.True(t, length == 1 || proto == testutil.HTTP2)
-						testutil.ReadBody(t, resp)
+						assert.True(t, length == 1 || proto == contract.HTTP2)
+						contract.ReadBody(t, resp)
 					}
 					for _, e := range events.Events { // over HTTP/1 another error may come first
 						switch {
@@ -196,7 +196,7 @@ func TestWrongContentLength(t *testing.T) {
 }
 
 // Hazard A4: however RoundTrip ends, it closes the body once. The checks of
-// testutil count that.
+// contract count that.
 func TestBodyIsClosedOnEveryExit(t *testing.T) {
 	canceled := func(req *http.Request) *http.Request {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -246,7 +246,7 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 			return r
 		}},
 		{"no budget", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			p.Budget = testutil.UsedUp{}
+			p.Budget = contract.UsedUp{}
 			return r
 		}},
 		{"nothing kept", func(r *http.Request, p *httpretry.Policy) *http.Request {
@@ -258,7 +258,7 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 			return r
 		}},
 		{"GetBody works", func(r *http.Request, _ *httpretry.Policy) *http.Request {
-			r.GetBody = func() (io.ReadCloser, error) { return testutil.Counted("text"), nil }
+			r.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
 			return r
 		}},
 		{"deadline too near", func(r *http.Request, p *httpretry.Policy) *http.Request {
@@ -268,12 +268,12 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 	} {
 		for _, timeout := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("%s/%v", tt.name, timeout), func(t *testing.T) {
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = timeout
 				req := tt.change(
-					testutil.Streamed(t, "PUT", "http://"+faults.Refused(t),
-						testutil.Counted("text")), &policy)
-				_, err := testutil.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
+					contract.Streamed(t, "PUT", "http://"+faults.Refused(t),
+						contract.Counted("text")), &policy)
+				_, err := contract.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
 				require.Error(t, err)
 			})
 		}
@@ -284,7 +284,7 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 // reports it over HTTP/1, where it would fail each attempt, and ignores it over
 // HTTP/2.
 func TestCloseFails(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, method := range []string{"PUT", "POST"} {
 			for _, withGetBody := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/GetBody=%v", method, withGetBody), func(t *testing.T) {
@@ -293,25 +293,25 @@ func TestCloseFails(t *testing.T) {
 						requests.Add(1)
 						_, _ = io.Copy(io.Discard, r.Body)
 					}
-					base, srv := testutil.Serve(t, proto, handler)
+					base, srv := contract.Serve(t, proto, handler)
 					failure := errors.New("close failed")
 					body := func() io.ReadCloser {
-						return &testutil.Body{
+						return &contract.Body{
 							ReadCloser: failingCloser{strings.NewReader("text"), failure}}
 					}
-					req := testutil.Streamed(t, method, srv.URL, body())
+					req := contract.Streamed(t, method, srv.URL, body())
 					if withGetBody {
 						req.GetBody = func() (io.ReadCloser, error) {
 							t.Error("GetBody was called")
 							return body(), nil
 						}
 					}
-					events := new(testutil.Record)
-					resp, err := testutil.New(t, httpretry.Config{Base: base,
-						Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
-					if proto == testutil.HTTP2 {
+					events := new(contract.Record)
+					resp, err := contract.New(t, httpretry.Config{Base: base,
+						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					if proto == contract.HTTP2 {
 						require.NoError(t, err)
-						testutil.ReadBody(t, resp)
+						contract.ReadBody(t, resp)
 						assert.Equal(t, httpretry.ReasonSuccess, events.Reason())
 					} else {
 						require.ErrorIs(t, err, failure)
@@ -328,10 +328,10 @@ func TestCloseFails(t *testing.T) {
 // its Close is returned.
 func TestCloseFailsOfARefusedRequest(t *testing.T) {
 	failure := errors.New("close failed")
-	body := &testutil.Body{ReadCloser: failingCloser{strings.NewReader("text"), failure}}
-	req := testutil.Streamed(t, "PUT", "http://a.test/", body)
+	body := &contract.Body{ReadCloser: failingCloser{strings.NewReader("text"), failure}}
+	req := contract.Streamed(t, "PUT", "http://a.test/", body)
 	req = req.WithContext(httpretry.WithPolicy(req.Context(), httpretry.Policy{MaxElapsed: -1}))
-	_, err := testutil.New(t, httpretry.Config{Base: testutil.Play(s200)}).RoundTrip(req)
+	_, err := contract.New(t, httpretry.Config{Base: contract.Play(s200)}).RoundTrip(req)
 	require.ErrorIs(t, err, failure)
 	require.ErrorContains(t, err, "MaxElapsed: -1ns: want at least 1ms")
 	assert.Equal(t, 1, body.Closes())
@@ -349,11 +349,11 @@ func (b failingCloser) Close() error { return b.err }
 func TestFileFails(t *testing.T) {
 	dir, err := os.Open(t.TempDir())
 	require.NoError(t, err)
-	srv := testutil.NewServer(t,
+	srv := contract.NewServer(t,
 		func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	events := new(testutil.Record)
-	_, err = testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0),
-		Observe: events.Observe}).RoundTrip(testutil.Streamed(t, "PUT", srv.URL, dir))
+	events := new(contract.Record)
+	_, err = contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0),
+		Observe: events.Observe}).RoundTrip(contract.Streamed(t, "PUT", srv.URL, dir))
 	require.ErrorIs(t, err, syscall.EISDIR)
 	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 	_, err = dir.Stat()
@@ -364,27 +364,27 @@ func TestFileFails(t *testing.T) {
 // looks like, and ends the request.
 func TestReaderFails(t *testing.T) {
 	for _, failure := range []error{faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded,
-		testutil.ErrRefused, errors.New("disk")} {
+		contract.ErrRefused, errors.New("disk")} {
 		for _, withGetBody := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v/GetBody=%v", failure, withGetBody), func(t *testing.T) {
 				var requests atomic.Int32
-				srv := testutil.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+				srv := contract.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
 					requests.Add(1)
 					_, _ = io.Copy(io.Discard, r.Body)
 				})
-				body := &testutil.Body{
+				body := &contract.Body{
 					ReadCloser: io.NopCloser(
 						io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure)))}
-				req := testutil.Streamed(t, "PUT", srv.URL, body)
+				req := contract.Streamed(t, "PUT", srv.URL, body)
 				if withGetBody {
 					req.GetBody = func() (io.ReadCloser, error) {
 						t.Error("GetBody was called")
 						return nil, nil
 					}
 				}
-				events := new(testutil.Record)
-				_, err := testutil.New(t, httpretry.Config{
-					Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+				events := new(contract.Record)
+				_, err := contract.New(t, httpretry.Config{
+					Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 				assert.True(t, err == failure, "the very error: %v", err)
 				assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 				assert.LessOrEqual(t, requests.Load(), int32(1))
@@ -396,12 +396,12 @@ func TestReaderFails(t *testing.T) {
 // Hazard B7: the same on a retry, whose body came from GetBody.
 func TestReaderFailsLater(t *testing.T) {
 	failure := errors.New("disk")
-	base := testutil.Play(refused, s200)
-	req := testutil.Request(t, "PUT", "http://a.test/", "text")
+	base := contract.Play(refused, s200)
+	req := contract.Request(t, "PUT", "http://a.test/", "text")
 	req.GetBody = func() (io.ReadCloser, error) {
 		return io.NopCloser(iotest.ErrReader(failure)), nil
 	}
-	_, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 		RoundTrip(req)
 	require.ErrorIs(t, err, failure)
 	require.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): disk")
@@ -412,23 +412,23 @@ func TestReaderFailsLater(t *testing.T) {
 func TestBlockedBody(t *testing.T) {
 	slow := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	t.Run("cancel", func(t *testing.T) {
-		srv := testutil.NewServer(t, slow)
+		srv := contract.NewServer(t, slow)
 		cause := errors.New("cause")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		body := newBlockedBody()
 		go func() { <-body.reading; cancel(cause) }()
-		_, err := testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0)}).
-			RoundTrip(testutil.Streamed(t, "PUT", srv.URL, body).WithContext(ctx))
+		_, err := contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)}).
+			RoundTrip(contract.Streamed(t, "PUT", srv.URL, body).WithContext(ctx))
 		require.ErrorIs(t, err, cause)
 		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("attempt timeout", func(t *testing.T) {
 		inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 			body := newBlockedBody()
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.AttemptTimeout = 20 * time.Millisecond
-			req := testutil.Streamed(t, "PUT", "http://a.test/", body)
-			_, err := testutil.New(t, httpretry.Config{Base: start(slow), Policy: policy}).
+			req := contract.Streamed(t, "PUT", "http://a.test/", body)
+			_, err := contract.New(t, httpretry.Config{Base: start(slow), Policy: policy}).
 				RoundTrip(req)
 			require.EqualError(t, err,
 				"httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from "+
@@ -443,13 +443,13 @@ func TestBlockedBody(t *testing.T) {
 			c.Drain()
 			return false
 		}).URL()
-		body, events := newBlockedBody(), new(testutil.Record)
-		req := testutil.Streamed(t, "PUT", url, body)
+		body, events := newBlockedBody(), new(contract.Record)
+		req := contract.Streamed(t, "PUT", url, body)
 		req.ContentLength = 10 // otherwise net/http waits for the first byte
-		resp, err := testutil.New(t, httpretry.Config{
-			Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		resp, err := contract.New(t, httpretry.Config{
+			Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 		require.NoError(t, err)
-		assert.Equal(t, "later", testutil.ReadBody(t, resp))
+		assert.Equal(t, "later", contract.ReadBody(t, resp))
 		assert.Len(t, events.Events, 5, "the second attempt inherits the Read of the first")
 		<-body.closed
 	})
@@ -459,17 +459,17 @@ func TestBlockedBody(t *testing.T) {
 // panic in a goroutine of net/http ends the process, and nothing can prevent
 // that.
 func TestBodyPanics(t *testing.T) {
-	body := &testutil.Body{
-		ReadCloser: io.NopCloser(testutil.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
-	transport := testutil.Unchecked(t, httpretry.Config{Base: testutil.Play(s200)})
+	body := &contract.Body{
+		ReadCloser: io.NopCloser(contract.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
+	transport := contract.Unchecked(t, httpretry.Config{Base: contract.Play(s200)})
 	assert.PanicsWithValue(t, "boom",
-		func() { _, _ = transport.RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", body)) })
+		func() { _, _ = transport.RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body)) })
 	assert.EqualValues(t, 1, body.Closes())
 }
 
 // A request whose body failed is not sent again, even if the server responded.
 func TestReaderFailsBeforeAnswer(t *testing.T) {
-	events := new(testutil.Record)
+	events := new(contract.Record)
 	base := newBodyBase(func(body io.ReadCloser, _ int) int {
 		_, err := io.ReadAll(body)
 		assert.Error(t, err)
@@ -477,16 +477,16 @@ func TestReaderFailsBeforeAnswer(t *testing.T) {
 		return 503
 	})
 	for _, withGetBody := range []bool{false, true} {
-		req := testutil.Streamed(t, "PUT", "http://a.test/",
-			&testutil.Body{ReadCloser: io.NopCloser(iotest.ErrReader(errors.New("disk")))})
+		req := contract.Streamed(t, "PUT", "http://a.test/",
+			&contract.Body{ReadCloser: io.NopCloser(iotest.ErrReader(errors.New("disk")))})
 		if withGetBody {
 			req.GetBody = func() (io.ReadCloser, error) {
 				t.Error("GetBody was called")
 				return nil, nil
 			}
 		}
-		resp, err := testutil.New(t, httpretry.Config{
-			Base: base, Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		resp, err := contract.New(t, httpretry.Config{
+			Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
@@ -506,7 +506,7 @@ func TestNoReadAfterClose(t *testing.T) {
 			return 503
 		})
 		late := make(chan error)
-		policy := testutil.RetryEvery(time.Hour)
+		policy := contract.RetryEvery(time.Hour)
 		policy.ReplayBuffer = 8
 		policy.Budget = budgetFunc(func() bool {
 			go func() {
@@ -518,8 +518,8 @@ func TestNoReadAfterClose(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Hour, io.EOF)
 		time.AfterFunc(time.Minute, cancel)
-		_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
 		require.ErrorIs(t, err, context.Canceled)
 		require.Error(t, <-late)
 		assert.Zero(t, body.late.Load())
@@ -534,12 +534,12 @@ func TestAnswerToCutBody(t *testing.T) {
 		fail bool
 	}{
 		{"cut", newBlockedBody(), true},
-		{"complete", testutil.Counted("text"), false},
+		{"complete", contract.Counted("text"), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cause := errors.New("cause")
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				if b, ok := tt.body.(*blockedBody); ok {
 					go func() { <-b.reading; cancel(cause) }()
 				}
@@ -548,8 +548,8 @@ func TestAnswerToCutBody(t *testing.T) {
 				_ = req.Body.Close()
 				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 			})
-			resp, err := testutil.New(t, httpretry.Config{Base: base}).
-				RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", tt.body).WithContext(ctx))
+			resp, err := contract.New(t, httpretry.Config{Base: base}).
+				RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", tt.body).WithContext(ctx))
 			if !tt.fail {
 				require.NoError(t, err)
 				assert.Equal(t, 200, resp.StatusCode)
@@ -571,11 +571,11 @@ func TestBlockedReaderOfABrokenStream(t *testing.T) {
 		"GOAWAY":         func(s faults.Stream) { s.GoAway(0, faults.NoError) },
 		"close":          func(s faults.Stream) { _ = s.Close() },
 	}
-	once := testutil.RetryEvery(0)
+	once := contract.RetryEvery(0)
 	once.MaxAttempts, once.ReplayBuffer = 1, -1
 	for name, end := range ends {
 		for _, method := range []string{"PUT", "POST"} {
-			for _, policy := range []httpretry.Policy{testutil.RetryEvery(0), once} {
+			for _, policy := range []httpretry.Policy{contract.RetryEvery(0), once} {
 				title := fmt.Sprintf("%s/%s/%d attempts", name, method, policy.MaxAttempts)
 				t.Run(title, func(t *testing.T) {
 					t.Parallel()
@@ -596,12 +596,12 @@ func TestBlockedReaderOfABrokenStream(t *testing.T) {
 						_, err := io.WriteString(writer, "text")
 						written <- err
 					}()
-					req := testutil.Streamed(t, method, srv.URL(), struct {
+					req := contract.Streamed(t, method, srv.URL(), struct {
 						io.Reader
 						io.Closer
 					}{body, reader})
 					req.ContentLength = -1
-					transport := testutil.New(t,
+					transport := contract.New(t,
 						httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
 					waitFor(t, "the end of the request", func() {
 						_, err := transport.RoundTrip(req)
@@ -645,19 +645,19 @@ func TestStalledInboundBody(t *testing.T) {
 		{"failure without retries", "POST", []int{503}, false, 503},
 		{"retry with GetBody", "PUT", []int{503, 503, 200}, true, 200},
 	} {
-		testutil.ForProtocols(t, func(t *testing.T, proto string) {
+		contract.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
 				handler := func(w http.ResponseWriter, r *http.Request) {
 					answerEarly(w, r, tt.statuses[attemptOf(r)-1])
 				}
-				base, upstream := testutil.Serve(t, proto, handler)
-				transport := testutil.New(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
+				base, upstream := contract.Serve(t, proto, handler)
+				transport := contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 				returned := make(chan struct{})
-				gateway := testutil.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
+				gateway := contract.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
 					defer close(returned)
-					req := testutil.Streamed(t, tt.method, upstream.URL, r.Body)
+					req := contract.Streamed(t, tt.method, upstream.URL, r.Body)
 					req.ContentLength = r.ContentLength
 					if tt.withGetBody {
 						req.GetBody = func() (io.ReadCloser, error) {

@@ -17,24 +17,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // Hazard B2: a GetBody that panics leaves nothing open.
 func TestGetBodyPanics(t *testing.T) {
-	body := testutil.Counted("text")
-	req := testutil.Streamed(t, "PUT", "http://a.test/", body)
+	body := contract.Counted("text")
+	req := contract.Streamed(t, "PUT", "http://a.test/", body)
 	req.GetBody = func() (io.ReadCloser, error) { panic("boom") }
-	answer := testutil.Counted("later")
-	inner := testutil.Play(s503)
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	answer := contract.Counted("later")
+	inner := contract.Play(s503)
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := inner.RoundTrip(req)
 		resp.Body = answer
 		return resp, err
 	})
-	transport := testutil.Unchecked(t,
-		httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
+	transport := contract.Unchecked(t,
+		httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 	assert.Equal(t, 1, body.Closes())
 	assert.Equal(t, 1, answer.Closes())
@@ -45,45 +45,45 @@ func TestGetBodyPanics(t *testing.T) {
 // response, unread.
 func TestGetBodyNeverSent(t *testing.T) {
 	type preparation = func(
-		context.Context, *httpretry.Policy, *testutil.Step,
+		context.Context, *httpretry.Policy, *contract.Step,
 	) (context.Context, context.CancelFunc)
 	for name, prepare := range map[string]preparation{
 		"Retry-After too long": func(ctx context.Context, _ *httpretry.Policy,
-			s *testutil.Step) (context.Context, context.CancelFunc) {
+			s *contract.Step) (context.Context, context.CancelFunc) {
 			s.Header = http.Header{"Retry-After": {"3600"}}
 			return ctx, func() {}
 		},
 		"deadline too near": func(ctx context.Context, _ *httpretry.Policy,
-			_ *testutil.Step) (context.Context, context.CancelFunc) {
+			_ *contract.Step) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, time.Second)
 		},
 		"too long in all": func(ctx context.Context, p *httpretry.Policy,
-			_ *testutil.Step) (context.Context, context.CancelFunc) {
+			_ *contract.Step) (context.Context, context.CancelFunc) {
 			p.MaxElapsed = time.Second
 			return ctx, func() {}
 		},
 		"budget empty": func(ctx context.Context, p *httpretry.Policy,
-			_ *testutil.Step) (context.Context, context.CancelFunc) {
-			p.Budget = testutil.UsedUp{}
+			_ *contract.Step) (context.Context, context.CancelFunc) {
+			p.Budget = contract.UsedUp{}
 			return ctx, func() {}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				policy, answer := testutil.RetryEvery(time.Minute), s503
+				policy, answer := contract.RetryEvery(time.Minute), s503
 				ctx, cancel := prepare(t.Context(), &policy, &answer)
 				defer cancel()
-				var made []*testutil.Body
-				req := testutil.Streamed(t, "PUT", "http://a.test/", testutil.Counted("text")).
+				var made []*contract.Body
+				req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")).
 					WithContext(ctx)
 				req.GetBody = func() (io.ReadCloser, error) {
-					made = append(made, testutil.Counted("text"))
+					made = append(made, contract.Counted("text"))
 					return made[len(made)-1], nil
 				}
-				resp, err := testutil.New(t,
-					httpretry.Config{Base: testutil.Play(answer), Policy: policy}).RoundTrip(req)
+				resp, err := contract.New(t,
+					httpretry.Config{Base: contract.Play(answer), Policy: policy}).RoundTrip(req)
 				require.NoError(t, err)
-				assert.Equal(t, "body of 503", testutil.ReadBody(t, resp))
+				assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
 				assert.Empty(t, made)
 			})
 		})
@@ -121,19 +121,19 @@ func TestGetBodySeeks(t *testing.T) {
 					return false
 				}).URL()
 				body := seekableBody{bytes.NewReader(data)}
-				req := testutil.Streamed(t, "PUT", url, body)
+				req := contract.Streamed(t, "PUT", url, body)
 				req.ContentLength = length
 				req.GetBody = func() (io.ReadCloser, error) {
 					_, err := body.Seek(0, io.SeekStart)
 					if same {
 						return body, err
 					}
-					return &testutil.Body{ReadCloser: body}, err
+					return &contract.Body{ReadCloser: body}, err
 				}
-				resp, err := testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0)}).
+				resp, err := contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)}).
 					RoundTrip(req)
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				require.True(t, bytes.Equal(data, <-accepted))
 			})
 		}
@@ -142,20 +142,20 @@ func TestGetBodySeeks(t *testing.T) {
 
 // A body cannot be shared while a Read of it blocks.
 func TestGetBodySharesABlockedBody(t *testing.T) {
-	body, events := newBlockedBody(), new(testutil.Record)
+	body, events := newBlockedBody(), new(contract.Record)
 	url := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
 		<-body.reading
 		c.Respond(503, "later")
 		c.Drain()
 		return false
 	}).URL()
-	req := testutil.Streamed(t, "PUT", url, body)
+	req := contract.Streamed(t, "PUT", url, body)
 	req.ContentLength = 10
 	req.GetBody = func() (io.ReadCloser, error) { return body, nil }
-	resp, err := testutil.New(t,
-		httpretry.Config{Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+	resp, err := contract.New(t,
+		httpretry.Config{Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 	require.NoError(t, err)
-	assert.Equal(t, "later", testutil.ReadBody(t, resp))
+	assert.Equal(t, "later", contract.ReadBody(t, resp))
 	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
 	require.ErrorContains(t, events.Events[0].Err,
 		"GetBody returned a body that is still being read")
@@ -169,7 +169,7 @@ func TestGetBodyEndsThePausedRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := make(chan error, 1)
 		attempts := 0
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			attempts++
 			if attempts == 1 { // responds early and continues to read
 				_, _ = io.ReadFull(req.Body, make([]byte, 1))
@@ -184,10 +184,10 @@ func TestGetBodyEndsThePausedRead(t *testing.T) {
 			_ = req.Body.Close()
 			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 		})
-		req := testutil.Streamed(t, "PUT", "http://a.test/", testutil.Counted("text"))
-		req.GetBody = func() (io.ReadCloser, error) { return testutil.Counted("text"), nil }
-		_, err := testutil.New(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Minute)}).RoundTrip(req)
+		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
+		req.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
+		_, err := contract.New(t,
+			httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Minute)}).RoundTrip(req)
 		require.NoError(t, err)
 		require.Error(t, <-left)
 	})
@@ -196,13 +196,13 @@ func TestGetBodyEndsThePausedRead(t *testing.T) {
 // Hazard B2: an error of GetBody is returned together with that of the attempt.
 func TestGetBodyError(t *testing.T) {
 	gone := errors.New("the file is gone")
-	req := testutil.Request(t, "PUT", "http://a.test/", "text")
+	req := contract.Request(t, "PUT", "http://a.test/", "text")
 	req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
-	events := new(testutil.Record)
-	_, err := testutil.New(t, httpretry.Config{Base: testutil.Play(reset),
-		Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+	events := new(contract.Record)
+	_, err := contract.New(t, httpretry.Config{Base: contract.Play(reset),
+		Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 	require.ErrorIs(t, err, gone)
-	require.ErrorIs(t, err, testutil.ErrReset)
+	require.ErrorIs(t, err, contract.ErrReset)
 	require.EqualError(t, err,
 		"httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from "+
 			"Request.GetBody, or a Policy.ReplayBuffer that holds it): read tcp: connection "+
@@ -222,11 +222,11 @@ func TestGetBodyUnused(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
-				body := testutil.Counted("text")
-				req := testutil.Streamed(t, "PUT", "http://a.test/", testutil.Counted("text"))
+				body := contract.Counted("text")
+				req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
 				switch {
 				case tt.inMemory:
-					req = testutil.Request(t, "PUT", "http://a.test/", "text")
+					req = contract.Request(t, "PUT", "http://a.test/", "text")
 				case tt.same:
 					req.Body = body
 				}
@@ -240,10 +240,10 @@ func TestGetBodyUnused(t *testing.T) {
 					return 503
 				})
 				if tt.inMemory {
-					base = testutil.Play(refused)
+					base = contract.Play(refused)
 				}
-				transport := testutil.New(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Minute)})
+				transport := contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Minute)})
 				_, err := transport.RoundTrip(req.WithContext(ctx))
 				require.ErrorIs(t, err, context.Canceled)
 				time.Sleep(3 * time.Hour)
@@ -258,24 +258,24 @@ func TestGetBodyUnused(t *testing.T) {
 func TestGetBodyFailsAfterTheCharge(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		refunds := 0
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.Budget = countingBudget{refunds: &refunds}
-		req := testutil.Request(t, "PUT", "http://a.test/", "text")
+		req := contract.Request(t, "PUT", "http://a.test/", "text")
 		req.GetBody = func() (io.ReadCloser, error) {
 			if panics {
 				panic("boom")
 			}
 			return nil, errors.New("the file is gone")
 		}
-		transport := testutil.Unchecked(t,
-			httpretry.Config{Base: testutil.Play(s503), Policy: policy})
+		transport := contract.Unchecked(t,
+			httpretry.Config{Base: contract.Play(s503), Policy: policy})
 		if panics {
 			assert.Panics(t, func() { _, _ = transport.RoundTrip(req) })
 		} else {
 			resp, err := transport.RoundTrip(req)
 			require.NoError(t, err)
 			assert.Equal(t, 503, resp.StatusCode)
-			assert.Equal(t, "body of 503", testutil.ReadBody(t, resp))
+			assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
 		}
 		assert.Equal(t, 1, refunds)
 	}
@@ -326,18 +326,18 @@ func TestGetBodyIsHidden(t *testing.T) {
 				}
 				return io.NopCloser(strings.NewReader("text"))
 			}
-			script := testutil.Play(refused, s200)
+			script := contract.Play(refused, s200)
 			var base http.RoundTripper = script
 			if tt.wraps != nil {
 				base = unwrapped{script, tt.wraps}
 			}
-			req := testutil.Streamed(t, tt.method, tt.url, open())
+			req := contract.Streamed(t, tt.method, tt.url, open())
 			req.ContentLength = 4
 			req.GetBody = func() (io.ReadCloser, error) { return open(), nil }
-			resp, err := testutil.New(t,
-				httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).RoundTrip(req)
+			resp, err := contract.New(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(req)
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			require.Len(t, script.Attempts(), 2)
 			for _, a := range script.Attempts() {
 				assert.Equal(t, "text", a.Body)
@@ -349,14 +349,14 @@ func TestGetBodyIsHidden(t *testing.T) {
 
 // A body that GetBody replaces is closed even if it was never read.
 func TestGetBodyReplacesUnread(t *testing.T) {
-	body := testutil.Counted("text")
-	req := testutil.Streamed(t, "PUT", "http://a.test/", body)
-	req.GetBody = func() (io.ReadCloser, error) { return testutil.Counted("text"), nil }
-	base := testutil.Play(testutil.Step{Status: 503, Unread: true}, s200)
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+	body := contract.Counted("text")
+	req := contract.Streamed(t, "PUT", "http://a.test/", body)
+	req.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
+	base := contract.Play(contract.Step{Status: 503, Unread: true}, s200)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 		RoundTrip(req)
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Equal(t, "text", base.Attempts()[1].Body)
 }
 
@@ -364,7 +364,7 @@ func TestGetBodyReplacesUnread(t *testing.T) {
 // While an attempt may still read it, the body cannot be sent again, because
 // the server would get less than the whole body.
 func TestGetBodyReturnsTheSameReader(t *testing.T) {
-	if testutil.RaceEnabled {
+	if contract.RaceEnabled {
 		t.Skip("such a GetBody races with the Read of net/http, whoever calls it")
 	}
 	data := randomBytes(1, 16<<20)
@@ -386,13 +386,13 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 					c.Respond(200, "")
 					return false
 				})
-				policy, events := testutil.RetryEvery(0), new(testutil.Record)
+				policy, events := contract.RetryEvery(0), new(contract.Record)
 				policy.AttemptTimeout = timeout
-				resp, err := testutil.New(t, httpretry.Config{Policy: policy,
+				resp, err := contract.New(t, httpretry.Config{Policy: policy,
 					Observe: events.Observe}).RoundTrip(seekingRequest(t, srv.URL(), data, length))
 				require.NoError(t, err)
 				assert.Equal(t, 503, resp.StatusCode)
-				assert.Equal(t, "later", testutil.ReadBody(t, resp))
+				assert.Equal(t, "later", contract.ReadBody(t, resp))
 				assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
 				assert.ErrorContains(t, events.Events[0].Err,
 					"GetBody returned a body that is still being read")
@@ -407,17 +407,17 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 // shows from which reader another one reads.
 func TestGetBodyWrapsTheSameReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := testutil.Play(testutil.Step{Status: 503, Unread: true}, s200)
-		reader, events, made := strings.NewReader("text"), new(testutil.Record),
-			[]*testutil.Body(nil)
-		req := testutil.Streamed(t, "PUT", "http://a.test/", io.NopCloser(reader))
+		base := contract.Play(contract.Step{Status: 503, Unread: true}, s200)
+		reader, events, made := strings.NewReader("text"), new(contract.Record),
+			[]*contract.Body(nil)
+		req := contract.Streamed(t, "PUT", "http://a.test/", io.NopCloser(reader))
 		req.GetBody = func() (io.ReadCloser, error) {
 			_, err := reader.Seek(0, io.SeekStart)
-			made = append(made, &testutil.Body{ReadCloser: io.NopCloser(reader)})
+			made = append(made, &contract.Body{ReadCloser: io.NopCloser(reader)})
 			return made[len(made)-1], err
 		}
-		resp, err := testutil.Unchecked(t, httpretry.Config{
-			Base: base, Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		resp, err := contract.Unchecked(t, httpretry.Config{
+			Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
@@ -441,13 +441,13 @@ func TestGetBodyReturnsTheSameReaderLater(t *testing.T) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		})
-		policy := testutil.RetryEvery(time.Second)
+		policy := contract.RetryEvery(time.Second)
 		policy.AttemptTimeout = time.Minute
-		resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(seekingRequest(t, "http://a.test/", data, -1))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 	})
 }
 
@@ -455,7 +455,7 @@ func TestGetBodyReturnsTheSameReaderLater(t *testing.T) {
 // its body.
 func seekingRequest(t testing.TB, url string, data []byte, length int64) *http.Request {
 	reader := bytes.NewReader(data)
-	req := testutil.Streamed(t, "PUT", url, io.NopCloser(reader))
+	req := contract.Streamed(t, "PUT", url, io.NopCloser(reader))
 	req.ContentLength = length
 	req.GetBody = func() (io.ReadCloser, error) {
 		_, err := reader.Seek(0, io.SeekStart)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // The records of bodies use the same memory in turn. Many streams are sent at
@@ -25,13 +25,13 @@ import (
 // or a base reads, on any attempt, belongs to the request and is in its place.
 func TestRecordsDoNotShareBytes(t *testing.T) {
 	const senders, requests = 16, 25
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		uploads := &uploads{t: t}
-		base, srv := testutil.Serve(t, proto, uploads.serve)
-		policy := testutil.RetryEvery(0)
+		base, srv := contract.Serve(t, proto, uploads.serve)
+		policy := contract.RetryEvery(0)
 		policy.ReplayBuffer = 96 << 10
 		cfg := httpretry.Config{Base: uploads.lateReader(base), Policy: policy}
-		transport := testutil.New(t, cfg)
+		transport := contract.New(t, cfg)
 		var wg sync.WaitGroup
 		for sender := range senders {
 			wg.Go(func() {
@@ -113,7 +113,7 @@ func (u *uploads) serve(w http.ResponseWriter, r *http.Request) {
 
 // lateReader returns a base that answers some requests itself, while it reads
 // their bodies. As net/http's does, it reads on after RoundTrip has returned.
-func (u *uploads) lateReader(next http.RoundTripper) testutil.BaseFunc {
+func (u *uploads) lateReader(next http.RoundTripper) contract.BaseFunc {
 	return func(req *http.Request) (*http.Response, error) {
 		if rand.IntN(4) > 0 || httpretry.Attempt(req.Context()) == 5 {
 			return next.RoundTrip(req)
@@ -155,14 +155,14 @@ func (u *uploads) send(transport http.RoundTripper, url string, number uint64) {
 	defer cancel()
 	data := bytes.NewReader(uploadBody(number))
 	most, cancelAt := 1+rand.IntN(20_000), rand.IntN(1<<18)
-	stream := testutil.ReaderFunc(func(p []byte) (int, error) {
+	stream := contract.ReaderFunc(func(p []byte) (int, error) {
 		if data.Len() < cancelAt && data.Size() > int64(cancelAt) {
 			cancel()
 		}
 		return data.Read(p[:min(len(p), 1+rand.IntN(most))])
 	})
-	body := &testutil.Body{ReadCloser: io.NopCloser(stream)}
-	req := testutil.Streamed(u.t, "PUT", url, body).WithContext(ctx)
+	body := &contract.Body{ReadCloser: io.NopCloser(stream)}
+	req := contract.Streamed(u.t, "PUT", url, body).WithContext(ctx)
 	req.Header.Set(numberHeader, fmt.Sprint(number))
 	resp, err := transport.RoundTrip(req)
 	if err != nil {

@@ -25,14 +25,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // Hazard A3: trailers that are set while the body is read are sent with every
 // attempt.
 func TestTrailersOfEveryAttempt(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, withGetBody := range []bool{false, true} {
 			t.Run(fmt.Sprintf("GetBody=%v", withGetBody), func(t *testing.T) {
 				var mu sync.Mutex
@@ -47,14 +47,14 @@ func TestTrailersOfEveryAttempt(t *testing.T) {
 						w.WriteHeader(http.StatusServiceUnavailable)
 					}
 				}
-				base, srv := testutil.Serve(t, proto, handler)
-				req := testutil.Streamed(t, "PUT", srv.URL, nil)
+				base, srv := contract.Serve(t, proto, handler)
+				req := contract.Streamed(t, "PUT", srv.URL, nil)
 				req.Trailer = http.Header{"X-Sum": nil}
 				open := func() (io.ReadCloser, error) {
 					return io.NopCloser(
 						io.MultiReader(
 							strings.NewReader("text"),
-							testutil.ReaderFunc(func([]byte) (int, error) {
+							contract.ReaderFunc(func([]byte) (int, error) {
 								req.Trailer.Set("X-Sum", "42")
 								return 0, io.EOF
 							}))), nil
@@ -63,10 +63,10 @@ func TestTrailersOfEveryAttempt(t *testing.T) {
 				if withGetBody {
 					req.GetBody = open
 				}
-				resp, err := testutil.New(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).RoundTrip(req)
+				resp, err := contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(req)
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				assert.Equal(t, []string{"42", "42", "42"}, got)
 			})
 		}
@@ -102,7 +102,7 @@ func TestFileChanges(t *testing.T) {
 			base := faults.Base(t, nil)
 			var requests atomic.Int32
 			var accepted string
-			srv := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+			srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 				requests.Add(1)
 				body, err := io.ReadAll(r.Body)
 				if err == nil && attemptOf(r) == 1 {
@@ -119,13 +119,13 @@ func TestFileChanges(t *testing.T) {
 			require.NoError(t, err)
 			_, err = file.Seek(3, io.SeekStart)
 			require.NoError(t, err)
-			req := testutil.Streamed(t, "PUT", srv.URL, file)
+			req := contract.Streamed(t, "PUT", srv.URL, file)
 			req.ContentLength = tt.length
-			resp, err := testutil.New(t,
-				httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).RoundTrip(req)
+			resp, err := contract.New(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(req)
 			if tt.err == "" {
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				assert.Equal(t, tt.want, accepted)
 			} else if err != nil { // if the file is too long, the response may come first
 				require.ErrorContains(t, err, tt.err)
@@ -167,28 +167,28 @@ func TestMemoryOfManyStreams(t *testing.T) {
 		<-goOut
 		return 200
 	})
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.ReplayBuffer = buffer
-	transport := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-	before := testutil.HeapInUse()
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	before := contract.HeapInUse()
 	full.Add(requests)
 	past.Add(requests)
 	for range requests {
 		end.Go(func() {
 			resp, err := transport.RoundTrip(
-				testutil.Streamed(t, "PUT", "http://a.test/",
-					io.NopCloser(io.LimitReader(testutil.Zeros{}, 16*buffer))))
+				contract.Streamed(t, "PUT", "http://a.test/",
+					io.NopCloser(io.LimitReader(contract.Zeros{}, 16*buffer))))
 			if assert.NoError(t, err) {
 				assert.Equal(t, 200, resp.StatusCode)
 			}
 		})
 	}
 	full.Wait()
-	held := testutil.HeapInUse() - before
+	held := contract.HeapInUse() - before
 	assert.LessOrEqual(t, held, int64(requests*buffer+overhead), "with all records full")
 	close(goOn)
 	past.Wait()
-	left := testutil.HeapInUse() - before
+	left := contract.HeapInUse() - before
 	assert.LessOrEqual(t, left, int64(overhead), "with all records given up")
 	assert.GreaterOrEqual(t, held-left, int64(requests*buffer-overhead),
 		"or else this measures nothing")
@@ -241,16 +241,16 @@ func TestFraming(t *testing.T) {
 						c.Respond(status, "")
 					}
 				})
-				req := testutil.Streamed(t, "POST", srv.URL(), tt.body())
+				req := contract.Streamed(t, "POST", srv.URL(), tt.body())
 				req.Header.Set("Idempotency-Key", "k")
 				req.ContentLength = tt.length
 				if withGetBody {
 					req.GetBody = func() (io.ReadCloser, error) { return tt.body(), nil }
 				}
-				resp, err := testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0)}).
+				resp, err := contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)}).
 					RoundTrip(req)
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				assert.Equal(t, []string{tt.want, tt.want, tt.want}, got)
 			})
 		}
@@ -312,7 +312,7 @@ func TestBodyTypes(t *testing.T) {
 			return io.NopCloser(io.TeeReader(strings.NewReader(text), io.Discard))
 		},
 	} {
-		testutil.ForProtocols(t, func(t *testing.T, proto string) {
+		contract.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(name, func(t *testing.T) {
 				var mu sync.Mutex
 				var got []string
@@ -326,13 +326,13 @@ func TestBodyTypes(t *testing.T) {
 						w.WriteHeader(http.StatusServiceUnavailable)
 					}
 				}
-				base, srv := testutil.Serve(t, proto, handler)
+				base, srv := contract.Serve(t, proto, handler)
 				// Unchecked, since the checks compare bodies.
-				resp, err := testutil.Unchecked(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-					RoundTrip(testutil.Streamed(t, "PUT", srv.URL, body()))
+				resp, err := contract.Unchecked(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+					RoundTrip(contract.Streamed(t, "PUT", srv.URL, body()))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				assert.Equal(t, []string{text, text, text}, got)
 			})
 		})
@@ -417,7 +417,7 @@ func TestReplay(t *testing.T) {
 			}},
 		{name: "stream not read, error", body: func() io.ReadCloser { return stream(text) },
 			attempts: 2, reason: httpretry.ReasonPermanent,
-			steps: script{{Err: testutil.ErrReset, Unread: true},
+			steps: script{{Err: contract.ErrReset, Unread: true},
 				{Err: &net.DNSError{IsNotFound: true}, Unread: true}}},
 		{name: "GetBody fails", body: func() io.ReadCloser { return stream(text) }, attempts: 1,
 			reason:  httpretry.ReasonNotReplayable,
@@ -432,21 +432,21 @@ func TestReplay(t *testing.T) {
 			if steps == nil {
 				steps = script{s503, s503, s200}
 			}
-			base, events := testutil.Play(steps...), new(testutil.Record)
-			policy := testutil.RetryEvery(0)
+			base, events := contract.Play(steps...), new(contract.Record)
+			policy := contract.RetryEvery(0)
 			policy.ReplayBuffer = tt.buffer
-			req := testutil.Streamed(t, "PUT", "http://a.test/", tt.body())
-			var body *testutil.Body
+			req := contract.Streamed(t, "PUT", "http://a.test/", tt.body())
+			var body *contract.Body
 			want := text
 			if req.Body == nil || req.Body == http.NoBody {
 				want = ""
 			} else {
-				body = &testutil.Body{ReadCloser: req.Body}
+				body = &contract.Body{ReadCloser: req.Body}
 				req.Body = body
 			}
 			req.GetBody = tt.getBody
 
-			resp, err := testutil.New(t, httpretry.Config{
+			resp, err := contract.New(t, httpretry.Config{
 				Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 
 			assert.Len(t, base.Attempts(), tt.attempts)
@@ -455,7 +455,7 @@ func TestReplay(t *testing.T) {
 				require.ErrorIs(t, err, last.Err)
 			} else {
 				require.NoError(t, err)
-				assert.Equal(t, last.Body, testutil.ReadBody(t, resp))
+				assert.Equal(t, last.Body, contract.ReadBody(t, resp))
 			}
 			for i, a := range base.Attempts() {
 				if !steps[i].Unread {
@@ -475,7 +475,7 @@ func TestFileReplay(t *testing.T) {
 	text := strings.Repeat("0123456789", 20_000) // more than the replay buffer holds
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	var bodies []string
-	srv := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+	srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
 		bodies = append(bodies, string(body))
@@ -487,10 +487,10 @@ func TestFileReplay(t *testing.T) {
 	require.NoError(t, err)
 	_, err = file.Seek(7, io.SeekStart)
 	require.NoError(t, err)
-	resp, err := testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0)}).
-		RoundTrip(testutil.Streamed(t, "PUT", srv.URL, file))
+	resp, err := contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)}).
+		RoundTrip(contract.Streamed(t, "PUT", srv.URL, file))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	require.Len(t, bodies, 3)
 	for _, body := range bodies {
 		assert.True(t, body == text[7:])
@@ -506,11 +506,11 @@ func TestPipeReplay(t *testing.T) {
 	_, err = w.WriteString("from a pipe")
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
-	base := testutil.Play(s503, s503, s200)
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-		RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", r))
+	base := contract.Play(s503, s503, s200)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", r))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	for _, a := range base.Attempts() {
 		assert.Equal(t, "from a pipe", a.Body)
 	}
@@ -519,24 +519,24 @@ func TestPipeReplay(t *testing.T) {
 // Hazard B4: the record of a body never takes more than ReplayBuffer, not even
 // while it grows.
 func TestReplayBufferIsABound(t *testing.T) {
-	if testutil.RaceEnabled {
+	if contract.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	const buffer = 1 << 20
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		_, err := io.Copy(io.Discard, req.Body)
 		_ = req.Body.Close()
 		return &http.Response{StatusCode: 200, Body: http.NoBody}, err
 	})
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.ReplayBuffer = buffer
-	transport := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 	result := testing.Benchmark(func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			resp, err := transport.RoundTrip(
-				testutil.Streamed(b, "PUT", "http://a.test/",
-					io.NopCloser(io.LimitReader(testutil.Zeros{}, 10*buffer))))
+				contract.Streamed(b, "PUT", "http://a.test/",
+					io.NopCloser(io.LimitReader(contract.Zeros{}, 10*buffer))))
 			if err != nil || resp.StatusCode != 200 {
 				b.Fatal(resp, err)
 			}
@@ -550,7 +550,7 @@ func TestReplayBufferIsABound(t *testing.T) {
 // bound.
 func TestReplayWhileReadingPastTheBound(t *testing.T) {
 	source := newBlockedBody()
-	events := new(testutil.Record)
+	events := new(contract.Record)
 	read := make(chan error)
 	base := newBodyBase(func(body io.ReadCloser, _ int) int {
 		go func() {
@@ -561,14 +561,14 @@ func TestReplayWhileReadingPastTheBound(t *testing.T) {
 		<-source.reading
 		return 503
 	})
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.ReplayBuffer = 4
-	body := &testutil.Body{ReadCloser: struct {
+	body := &contract.Body{ReadCloser: struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(strings.NewReader("1234"), source), source}}
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy,
-		Observe: events.Observe}).RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", body))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy,
+		Observe: events.Observe}).RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body))
 	require.NoError(t, err)
 	assert.Equal(t, 503, resp.StatusCode)
 	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
@@ -589,7 +589,7 @@ func TestReplayHoldIsReleased(t *testing.T) {
 		}()
 		return 503
 	})
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.ReplayBuffer = 4
 	// while the body is held
 	policy.Budget = budgetFunc(func() bool {
@@ -605,7 +605,7 @@ func TestReplayHoldIsReleased(t *testing.T) {
 			_, _ = io.WriteString(w, "5678")
 			_ = w.Close()
 		}()
-		traced := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		traced := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			// As net/http does. The attempt then does not end before its
 			// request is sent.
 			httptrace.ContextClientTrace(req.Context()).GotConn(httptrace.GotConnInfo{})
@@ -613,8 +613,8 @@ func TestReplayHoldIsReleased(t *testing.T) {
 			resp.ProtoMajor = 2
 			return resp, err
 		})
-		resp, err := testutil.New(t, httpretry.Config{Base: traced, Policy: policy}).
-			RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", r))
+		resp, err := contract.New(t, httpretry.Config{Base: traced, Policy: policy}).
+			RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", r))
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, "5678", <-rest)
@@ -652,8 +652,8 @@ func TestReplayOldAttempt(t *testing.T) {
 		assert.NoError(t, body.Close())
 		return 200
 	})
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-		RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", testutil.Counted("12345678")))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("12345678")))
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 }
@@ -675,13 +675,13 @@ func TestReplayUpToTheBound(t *testing.T) {
 		assert.Equal(t, "the quick brown fox", string(all))
 		return 503
 	})
-	policy, events := testutil.RetryEvery(0), new(testutil.Record)
+	policy, events := contract.RetryEvery(0), new(contract.Record)
 	policy.ReplayBuffer = 10
-	resp, err := testutil.New(t,
+	resp, err := contract.New(t,
 		httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
 		RoundTrip(
-			testutil.Streamed(t, "PUT", "http://a.test/",
-				testutil.Counted("the quick brown fox")))
+			contract.Streamed(t, "PUT", "http://a.test/",
+				contract.Counted("the quick brown fox")))
 	require.NoError(t, err)
 	assert.Equal(t, 503, resp.StatusCode)
 	assert.Len(t, events.Events, 2)
@@ -710,11 +710,11 @@ func TestReplayOldAttemptPastTheBound(t *testing.T) {
 		assert.NoError(t, body.Close())
 		return 200
 	})
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.ReplayBuffer = 8
-	body := &testutil.Body{ReadCloser: &closableBody{r: strings.NewReader(text)}}
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", body))
+	body := &contract.Body{ReadCloser: &closableBody{r: strings.NewReader(text)}}
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body))
 	require.NoError(t, err)
 	assert.Equal(t, 200, resp.StatusCode)
 }
@@ -743,11 +743,11 @@ func TestReadOverride(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, []byte("hello"), 0o600))
 	file, err := os.Open(name)
 	require.NoError(t, err)
-	base := testutil.Play(s503, s200)
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-		RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", upperCaseFile{file}))
+	base := contract.Play(s503, s200)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", upperCaseFile{file}))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	for _, a := range base.Attempts() {
 		assert.Equal(t, "HELLO", a.Body)
 	}
@@ -775,28 +775,28 @@ func TestOpenResponsesKeepNoReplay(t *testing.T) {
 		{"failure", []int{403}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				_, _ = io.Copy(io.Discard, req.Body)
 				_ = req.Body.Close()
 				status := tt.statuses[httpretry.Attempt(req.Context())-1]
 				return &http.Response{StatusCode: status, ContentLength: -1,
 					Body: io.NopCloser(strings.NewReader("text"))}, nil
 			})
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.ReplayBuffer = 2 * size
-			transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
-			before := testutil.HeapInUse()
+			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+			before := contract.HeapInUse()
 			var open []*http.Response
 			for range responses {
-				body := io.NopCloser(io.LimitReader(testutil.Zeros{}, size))
+				body := io.NopCloser(io.LimitReader(contract.Zeros{}, size))
 				resp, err := transport.RoundTrip(
-					testutil.Streamed(t, "PUT", "http://a.test/", body))
+					contract.Streamed(t, "PUT", "http://a.test/", body))
 				require.NoError(t, err)
 				open = append(open, resp)
 			}
-			assert.Less(t, testutil.HeapInUse()-before, int64(responses*size/8))
+			assert.Less(t, contract.HeapInUse()-before, int64(responses*size/8))
 			for _, resp := range open {
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 			}
 		})
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // seekedSource is the one reader of all bodies of a request. Each Read takes a
@@ -43,7 +43,7 @@ func (s *seekedSource) rewound() (io.ReadCloser, error) {
 	defer s.mu.Unlock()
 	_, err := s.data.Seek(0, io.SeekStart)
 	if s.wrap {
-		return &testutil.Body{ReadCloser: io.NopCloser(s)}, err
+		return &contract.Body{ReadCloser: io.NopCloser(s)}, err
 	}
 	return io.NopCloser(s), err
 }
@@ -93,9 +93,9 @@ func busyResendServer(t *testing.T, read time.Duration) (base *http.Transport, a
 
 // sendsGet sends a request, so that base has a connection.
 func sendsGet(t *testing.T, base *http.Transport) {
-	resp, err := base.RoundTrip(testutil.Request(t, http.MethodGet, "http://a.test/", ""))
+	resp, err := base.RoundTrip(contract.Request(t, http.MethodGet, "http://a.test/", ""))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	synctest.Wait() // until the connection is idle
 }
 
@@ -121,14 +121,14 @@ func TestGetBodySeeksDuringResend(t *testing.T) {
 				source := &seekedSource{data: bytes.NewReader(data), read: tt.read, wrap: tt.wrap}
 				body, err := source.rewound()
 				require.NoError(t, err)
-				req := testutil.Streamed(t, http.MethodPut, "http://a.test/", body)
+				req := contract.Streamed(t, http.MethodPut, "http://a.test/", body)
 				req.ContentLength = -1
 				req.GetBody = source.rewound
 				req.Header.Set("Idempotency-Key", "a")
-				resp, err := testutil.New(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).RoundTrip(req)
+				resp, err := contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(req)
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				for _, body := range *accepted {
 					assert.True(t, bytes.Equal(data, body),
 						"%d bytes were accepted as the body", len(body))
@@ -165,13 +165,13 @@ func TestBlockedBodyDuringResend(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				made := newBlockedBody()
-				req := testutil.Streamed(t, http.MethodPut, "http://a.test/",
-					testutil.Counted("text")).WithContext(ctx)
+				req := contract.Streamed(t, http.MethodPut, "http://a.test/",
+					contract.Counted("text")).WithContext(ctx)
 				req.GetBody = func() (io.ReadCloser, error) { return made, nil }
 				req.Header.Set("Idempotency-Key", "a")
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.MaxAttempts, policy.AttemptTimeout = 1, tt.timeout
-				transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 				failed := make(chan error, 1)
 				go func() {
 					_, err := transport.RoundTrip(req)
@@ -258,20 +258,20 @@ func TestGetBodyAfterGoAway(t *testing.T) {
 		t.Run(fmt.Sprintf("attempts %d", attempts), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base := goAwayServer(t, func() {})
-				var made []*testutil.Body
-				req := testutil.Streamed(t, http.MethodPut, "http://a.test/",
-					testutil.Counted("text"))
+				var made []*contract.Body
+				req := contract.Streamed(t, http.MethodPut, "http://a.test/",
+					contract.Counted("text"))
 				req.GetBody = func() (io.ReadCloser, error) {
-					made = append(made, testutil.Counted("text"))
+					made = append(made, contract.Counted("text"))
 					return made[len(made)-1], nil
 				}
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.MaxAttempts = attempts
-				resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 					RoundTrip(req)
 				require.NoError(t, err)
 				assert.Equal(t, 200, resp.StatusCode)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				base.CloseIdleConnections()
 				synctest.Wait()
 				require.NotEmpty(t, made)
@@ -317,25 +317,25 @@ func TestGetBodyDuringRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var reading atomic.Int32
 				newBody := func() *guardedBody {
-					return &guardedBody{testutil.Counted("text"), 40 * time.Millisecond, &reading,
+					return &guardedBody{contract.Counted("text"), 40 * time.Millisecond, &reading,
 						make(chan struct{}, 10)}
 				}
 				body := newBody()
 				base := goAwayServer(t, func() { <-body.begun })
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				req := testutil.Streamed(t, http.MethodPut, "http://a.test/", body).
+				req := contract.Streamed(t, http.MethodPut, "http://a.test/", body).
 					WithContext(ctx)
 				req.GetBody = func() (io.ReadCloser, error) {
 					assert.Zero(t, reading.Load(), "Reads during GetBody")
 					return newBody(), nil
 				}
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.MaxAttempts, policy.AttemptTimeout = 1, tt.timeout
 				if tt.timeout == 0 {
 					time.AfterFunc(10*time.Millisecond, cancel)
 				}
-				_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 					RoundTrip(req)
 				require.ErrorIs(t, err, tt.want)
 				time.Sleep(time.Minute) // until the last Read has ended

@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // Hazard D5: while a request waits, another one can use its connection.
@@ -38,11 +38,11 @@ func TestWaitHoldsNoConnection(t *testing.T) {
 			}
 		})
 		base.MaxConnsPerHost = 1
-		transport := testutil.New(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Hour)})
+		transport := contract.New(t,
+			httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Hour)})
 		done := make(chan error)
 		go func() {
-			resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/slow", ""))
+			resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/slow", ""))
 			if err == nil {
 				err = resp.Body.Close()
 			}
@@ -50,9 +50,9 @@ func TestWaitHoldsNoConnection(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		start := time.Now()
-		resp, err := transport.RoundTrip(testutil.Request(t, "GET", "http://a.test/fast", ""))
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/fast", ""))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.Zero(t, time.Since(start))
 		require.NoError(t, <-done)
 		assert.Equal(t, 59*time.Minute, time.Since(start).Round(time.Second))
@@ -72,10 +72,10 @@ func TestEmptyResponseWithTrailers(t *testing.T) {
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	t.Cleanup(srv.Close)
-	resp, err := testutil.New(t, httpretry.Config{Base: srv.Client().Transport}).
-		RoundTrip(testutil.Request(t, "POST", srv.URL, "text"))
+	resp, err := contract.New(t, httpretry.Config{Base: srv.Client().Transport}).
+		RoundTrip(contract.Request(t, "POST", srv.URL, "text"))
 	require.NoError(t, err)
-	assert.Empty(t, testutil.ReadBody(t, resp))
+	assert.Empty(t, contract.ReadBody(t, resp))
 	assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
 }
 
@@ -83,7 +83,7 @@ func TestEmptyResponseWithTrailers(t *testing.T) {
 // protocol unset. Its body still needs the attempt's context.
 func TestResponseWithoutContentLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			r, w := io.Pipe()
 			go func() {
 				time.Sleep(time.Second)
@@ -92,10 +92,10 @@ func TestResponseWithoutContentLength(t *testing.T) {
 			}()
 			return &http.Response{StatusCode: 200, Body: r}, nil
 		})
-		resp, err := testutil.New(t, httpretry.Config{Base: base}).
-			RoundTrip(testutil.Request(t, "POST", "http://a.test/", ""))
+		resp, err := contract.New(t, httpretry.Config{Base: base}).
+			RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
 		require.NoError(t, err)
-		assert.Equal(t, "text", testutil.ReadBody(t, resp))
+		assert.Equal(t, "text", contract.ReadBody(t, resp))
 	})
 }
 
@@ -109,7 +109,7 @@ func TestDropOfStalledResponse(t *testing.T) {
 		for _, timeout := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprintf("%s/%v", encoding, timeout), func(t *testing.T) {
 				t.Parallel()
-				srv := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+				srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 					if attemptOf(r) > 1 {
 						return
 					}
@@ -121,15 +121,15 @@ func TestDropOfStalledResponse(t *testing.T) {
 					_ = http.NewResponseController(w).Flush()
 					<-r.Context().Done()
 				})
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = timeout
 				// Far longer than it takes, and far less than without a bound.
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				resp, err := testutil.New(t, httpretry.Config{Policy: policy}).
-					RoundTrip(testutil.Request(t, "GET", srv.URL, "").WithContext(ctx))
+				resp, err := contract.New(t, httpretry.Config{Policy: policy}).
+					RoundTrip(contract.Request(t, "GET", srv.URL, "").WithContext(ctx))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.NoError(t, ctx.Err())
 			})
@@ -141,15 +141,15 @@ func TestDropOfStalledResponse(t *testing.T) {
 // caller, whichever goroutine reads the body.
 func TestPanicWhileDropping(t *testing.T) {
 	for _, major := range []int{1, 2} {
-		body := &testutil.Body{
+		body := &contract.Body{
 			ReadCloser: io.NopCloser(
-				testutil.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
-		base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+				contract.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 			return &http.Response{
 				StatusCode: 503, ProtoMajor: major, ContentLength: -1, Body: body}, nil
 		})
-		transport := testutil.Unchecked(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
+		transport := contract.Unchecked(t,
+			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(newGet(t)) })
 		assert.EqualValues(t, 1, body.Closes())
 	}
@@ -158,7 +158,7 @@ func TestPanicWhileDropping(t *testing.T) {
 // Hazard A9: the response after retries is the one that the base alone would
 // return.
 func TestResponseIsUntouched(t *testing.T) {
-	for _, proto := range []string{testutil.HTTP1, testutil.HTTP2} {
+	for _, proto := range []string{contract.HTTP1, contract.HTTP2} {
 		for _, packed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/gzip=%v", proto, packed), func(t *testing.T) {
 				srv := httptest.NewUnstartedServer(
@@ -181,21 +181,21 @@ func TestResponseIsUntouched(t *testing.T) {
 						_, _ = body.Write(randomBytes(1, 100_000))
 						w.Header().Set("X-Sum", "42")
 					}))
-				srv.EnableHTTP2 = proto == testutil.HTTP2
+				srv.EnableHTTP2 = proto == contract.HTTP2
 				srv.StartTLS()
 				t.Cleanup(srv.Close)
 				base := srv.Client().Transport
-				plain := testutil.Request(t, "GET", srv.URL, "")
+				plain := contract.Request(t, "GET", srv.URL, "")
 				plain.Header.Set("X-Plain", "1")
 				want, err := base.RoundTrip(plain)
 				require.NoError(t, err)
-				wantBody := testutil.ReadBody(t, want)
+				wantBody := contract.ReadBody(t, want)
 
-				got, err := testutil.New(t,
-					httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-					RoundTrip(testutil.Request(t, "GET", srv.URL, ""))
+				got, err := contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+					RoundTrip(contract.Request(t, "GET", srv.URL, ""))
 				require.NoError(t, err)
-				assert.True(t, wantBody == testutil.ReadBody(t, got), "the body")
+				assert.True(t, wantBody == contract.ReadBody(t, got), "the body")
 				assert.Equal(t, packed, got.Uncompressed)
 				assert.NotNil(t, got.TLS)
 				assert.Equal(t, "42", got.Trailer.Get("X-Sum"))
@@ -235,11 +235,11 @@ func TestDropDuringUpload(t *testing.T) {
 				<-second // written only after the first response was discarded
 				_ = w.Close()
 			}()
-			resp, err := testutil.New(t,
-				httpretry.Config{Base: srv.Client().Transport, Policy: testutil.RetryEvery(0)}).
-				RoundTrip(testutil.Streamed(t, "PUT", srv.URL, r))
+			resp, err := contract.New(t,
+				httpretry.Config{Base: srv.Client().Transport, Policy: contract.RetryEvery(0)}).
+				RoundTrip(contract.Streamed(t, "PUT", srv.URL, r))
 			require.NoError(t, err)
-			testutil.ReadBody(t, resp)
+			contract.ReadBody(t, resp)
 			assert.Equal(t, 200, resp.StatusCode)
 		})
 	}
@@ -265,23 +265,23 @@ func TestEmptyResponsesLeftOpen(t *testing.T) {
 				var conns atomic.Int32
 				countDials(base, &conns)
 				var ended []<-chan struct{}
-				watched := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				watched := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					ended = append(ended, req.Context().Done())
 					return base.RoundTrip(req)
 				})
 				// net/http pools a new connection a moment later
-				policy := testutil.RetryEvery(time.Millisecond)
+				policy := contract.RetryEvery(time.Millisecond)
 				policy.AttemptTimeout = time.Hour
 				// Unchecked, since the checks require that responses are
 				// closed.
-				transport := testutil.Unchecked(t, httpretry.Config{Base: watched, Policy: policy})
+				transport := contract.Unchecked(t, httpretry.Config{Base: watched, Policy: policy})
 				for range 3 {
 					body := ""
 					if tt.method == "PUT" {
 						body = "text"
 					}
 					resp, err := transport.RoundTrip(
-						testutil.Request(t, tt.method, "http://a.test/", body))
+						contract.Request(t, tt.method, "http://a.test/", body))
 					require.NoError(t, err)
 					assert.Equal(t, tt.status, resp.StatusCode)
 				}
@@ -365,36 +365,36 @@ func writeForever(w io.Writer) {
 func TestDropIsBoundedInBytes(t *testing.T) {
 	const limit = 64 << 10
 	onTheWire := map[string]int64{
-		testutil.HTTP1: limit + 256<<10 + 16<<10, // 256 KiB: Close reads as much since Go 1.27
-		testutil.HTTP2: limit + 4<<20 + 64<<10,   // 4 MiB: net/http's window of a stream
+		contract.HTTP1: limit + 256<<10 + 16<<10, // 256 KiB: Close reads as much since Go 1.27
+		contract.HTTP2: limit + 4<<20 + 64<<10,   // 4 MiB: net/http's window of a stream
 	}
 	for name, tt := range endlessResponses {
 		// without and with a context of the attempt's own
 		for _, timeout := range []time.Duration{0, time.Hour} {
-			testutil.ForProtocols(t, func(t *testing.T, proto string) {
+			contract.ForProtocols(t, func(t *testing.T, proto string) {
 				t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
 					handler := func(w http.ResponseWriter, r *http.Request) {
 						if attemptOf(r) == 1 {
 							tt.answer(w, r)
 						}
 					}
-					base, srv := testutil.Serve(t, proto, handler)
+					base, srv := contract.Serve(t, proto, handler)
 					wire := faults.Watch(base)
 					var unpacked atomic.Int64
-					counted := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					counted := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						resp, err := base.RoundTrip(req)
 						if err == nil && resp.StatusCode == 503 {
 							resp.Body = &countedBody{resp.Body, &unpacked}
 						}
 						return resp, err
 					})
-					policy := testutil.RetryEvery(0)
+					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					transport := testutil.New(t, httpretry.Config{Base: counted, Policy: policy})
+					transport := contract.New(t, httpretry.Config{Base: counted, Policy: policy})
 					waitFor(t, "the second attempt", func() {
-						resp, err := transport.RoundTrip(testutil.Request(t, "GET", srv.URL, ""))
+						resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL, ""))
 						if assert.NoError(t, err) {
-							testutil.ReadBody(t, resp)
+							contract.ReadBody(t, resp)
 							assert.Equal(t, 200, resp.StatusCode)
 						}
 					})
@@ -433,13 +433,13 @@ func TestDropIsBoundedInTime(t *testing.T) {
 					if base.Protocols == nil && closeDrains {
 						t.Skip("TestDropIsBoundedInBytes does it in real time")
 					}
-					policy := testutil.RetryEvery(0)
+					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
 					began := time.Now()
-					resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 						RoundTrip(newGet(t))
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
 					if tt.tooLong {
 						assert.Zero(t, time.Since(began))
@@ -455,7 +455,7 @@ func TestDropOfStalledBody(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			var bodies []*blockedBody
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				if httpretry.Attempt(req.Context()) == 3 {
 					return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 				}
@@ -463,10 +463,10 @@ func TestDropOfStalledBody(t *testing.T) {
 				return &http.Response{StatusCode: 503, ProtoMajor: 1, ContentLength: -1,
 					Body: bodies[len(bodies)-1]}, nil
 			})
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.AttemptTimeout = timeout
 			began := time.Now()
-			_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+			_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 				RoundTrip(newGet(t))
 			require.NoError(t, err)
 			assert.Equal(t, 100*time.Millisecond, time.Since(began), "50 ms each")
@@ -524,14 +524,14 @@ func TestSmallDropKeepsConnection(t *testing.T) {
 					var conns atomic.Int32
 					countDials(base, &conns)
 					// net/http pools a new connection a moment later
-					policy := testutil.RetryEvery(time.Millisecond)
+					policy := contract.RetryEvery(time.Millisecond)
 					policy.AttemptTimeout = timeout
-					transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+					transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 					for _, body := range []string{"", "text"} {
 						resp, err := transport.RoundTrip(
-							testutil.Request(t, "PUT", "http://a.test/", body))
+							contract.Request(t, "PUT", "http://a.test/", body))
 						require.NoError(t, err)
-						testutil.ReadBody(t, resp)
+						contract.ReadBody(t, resp)
 						assert.Equal(t, 200, resp.StatusCode)
 					}
 					assert.EqualValues(t, 1, conns.Load())
@@ -566,11 +566,11 @@ func TestWaitHoldsNothing(t *testing.T) {
 			done := make(chan error, 1)
 			decided := make(chan struct{}, 10) // first to wait; after the cancel, to stop
 			observe := func(context.Context, httpretry.Event) { decided <- struct{}{} }
-			transport := testutil.New(t,
-				httpretry.Config{Policy: testutil.RetryEvery(time.Hour), Observe: observe})
+			transport := contract.New(t,
+				httpretry.Config{Policy: contract.RetryEvery(time.Hour), Observe: observe})
 			go func() {
 				_, err := transport.RoundTrip(
-					testutil.Request(t, "GET", srv.URL, "").WithContext(ctx))
+					contract.Request(t, "GET", srv.URL, "").WithContext(ctx))
 				done <- err
 			}()
 			waitFor(t, "the end of the connection's use", func() {
@@ -610,14 +610,14 @@ func TestDropWhileUploading(t *testing.T) {
 						assert.EqualValues(t, 100_000, n)
 					})
 					go func() { _, _ = io.WriteString(w, "some") }()
-					policy := testutil.RetryEvery(0)
+					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					req := testutil.Streamed(t, "PUT", "http://a.test/", r)
+					req := contract.Streamed(t, "PUT", "http://a.test/", r)
 					req.ContentLength = length
-					resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 						RoundTrip(req)
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					require.Len(t, came, 2)
 					assert.LessOrEqual(t, came[1].Sub(came[0]), 100*time.Millisecond)
 					// a server delays the close of its connection, and the
@@ -650,11 +650,11 @@ func TestDropOfUploadWithoutWindow(t *testing.T) {
 					data := randomBytes(3, 1<<20)
 					req := newUpload(t, uploadStream, srv.URL(), data)
 					if inMemory {
-						req = testutil.Request(t, "PUT", srv.URL(), string(data))
+						req = contract.Request(t, "PUT", srv.URL(), string(data))
 					}
-					policy := testutil.RetryEvery(0)
+					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout, policy.ReplayBuffer = timeout, 2<<20
-					transport := testutil.New(t,
+					transport := contract.New(t,
 						httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
 					waitFor(t, "the second attempt", func() {
 						resp, err := transport.RoundTrip(req)
@@ -694,7 +694,7 @@ func TestDropBehindStalledUpload(t *testing.T) {
 						s.Header(false, ":status", "503")
 						s.Data(ends, strings.Repeat("x", size))
 					})
-					resp, err := base.RoundTrip(testutil.Request(t, "GET", srv.URL(), ""))
+					resp, err := base.RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
 					require.NoError(t, err)
 					require.NoError(t, resp.Body.Close())
 					first := make(chan struct{})
@@ -704,7 +704,7 @@ func TestDropBehindStalledUpload(t *testing.T) {
 					defer cancel()
 					other.Go(func() {
 						chunks := 0
-						body := io.NopCloser(testutil.ReaderFunc(func(p []byte) (int, error) {
+						body := io.NopCloser(contract.ReaderFunc(func(p []byte) (int, error) {
 							if chunks++; chunks == 2 {
 								close(first)
 								<-more
@@ -712,10 +712,10 @@ func TestDropBehindStalledUpload(t *testing.T) {
 							return min(len(p), 1000), nil
 						}))
 						_, _ = base.RoundTrip(
-							testutil.Streamed(t, "PUT", srv.URL(), body).WithContext(others))
+							contract.Streamed(t, "PUT", srv.URL(), body).WithContext(others))
 					})
 					<-first
-					policy := testutil.RetryEvery(0)
+					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
 					ctx, leave := context.WithCancel(t.Context())
 					defer leave()
@@ -727,11 +727,11 @@ func TestDropBehindStalledUpload(t *testing.T) {
 							time.AfterFunc(100*time.Millisecond, leave)
 						}
 					}
-					transport := testutil.Unchecked(t,
+					transport := contract.Unchecked(t,
 						httpretry.Config{Base: base, Policy: policy, Observe: observe})
 					waitFor(t, "the end of a canceled request", func() {
 						_, err := transport.RoundTrip(
-							testutil.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+							contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 						assert.ErrorIs(t, err, context.Canceled)
 					})
 				})
@@ -742,7 +742,7 @@ func TestDropBehindStalledUpload(t *testing.T) {
 
 // Hazard D8: cookies of discarded responses are lost.
 func TestCookiesOfDroppedResponses(t *testing.T) {
-	srv := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+	srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: fmt.Sprintf("c%d", attemptOf(r)), Value: "v"})
 		if attemptOf(r) < 3 {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -751,10 +751,10 @@ func TestCookiesOfDroppedResponses(t *testing.T) {
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	client := &http.Client{
-		Jar: jar, Transport: testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0)})}
+		Jar: jar, Transport: contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)})}
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	cookies := jar.Cookies(resp.Request.URL)
 	require.Len(t, cookies, 1)
 	assert.Equal(t, "c3", cookies[0].Name)
@@ -780,11 +780,11 @@ func TestTrailersAfterAnHour(t *testing.T) {
 						w.Header().Set("X-Sum", "42")
 					})
 					policy := httpretry.Policy{AttemptTimeout: time.Minute}
-					resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(testutil.Request(t, method, "http://a.test/", "text"))
+					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+						RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
 					require.NoError(t, err)
 					assert.Equal(t, status, resp.StatusCode)
-					assert.Empty(t, testutil.ReadBody(t, resp))
+					assert.Empty(t, contract.ReadBody(t, resp))
 					assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
 				})
 			})
@@ -816,10 +816,10 @@ func (b meteredBody) Close() error {
 // Hazard D1: the body of a response that is discarded, or kept during a wait,
 // may block in Close while it blocks in Read. RoundTrip waits for neither.
 func TestDropOfLockedBody(t *testing.T) {
-	waiting := testutil.RetryEvery(time.Second)
-	waiting.Budget, waiting.WaitOnBudget = testutil.UsedUp{}, true
+	waiting := contract.RetryEvery(time.Second)
+	waiting.Budget, waiting.WaitOnBudget = contract.UsedUp{}, true
 	for name, policy := range map[string]httpretry.Policy{
-		"discarded": testutil.RetryEvery(time.Second), "kept": waiting} {
+		"discarded": contract.RetryEvery(time.Second), "kept": waiting} {
 		for _, method := range []string{"GET", "PUT"} {
 			for _, proto := range []int{1, 2} {
 				t.Run(fmt.Sprintf("%s/%s/HTTP %d", name, method, proto), func(t *testing.T) {
@@ -831,7 +831,7 @@ func TestDropOfLockedBody(t *testing.T) {
 						defer release()
 						defer time.AfterFunc(time.Minute, release).Stop()
 						attempts := 0
-						base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 							if req.Body != nil {
 								_ = req.Body.Close()
 							}
@@ -843,10 +843,10 @@ func TestDropOfLockedBody(t *testing.T) {
 								ContentLength: -1, Body: body}, nil
 						})
 						start := time.Now()
-						_, err := testutil.Unchecked(t,
+						_, err := contract.Unchecked(t,
 							httpretry.Config{Base: base, Policy: policy}).
 							RoundTrip(
-								testutil.Request(t, method, "http://a.test/",
+								contract.Request(t, method, "http://a.test/",
 									map[string]string{"PUT": "text"}[method]))
 						require.NoError(t, err)
 						assert.LessOrEqual(t, time.Since(start), time.Second+100*time.Millisecond)

@@ -21,13 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // resumeEagerly returns a policy that resumes without waits.
 func resumeEagerly() httpretry.Policy {
-	p := testutil.RetryEvery(0)
+	p := contract.RetryEvery(0)
 	p.Resume = true
 	return p
 }
@@ -70,7 +70,7 @@ func cutFirst(base *http.Transport, n int, err error) {
 
 func download(t testing.TB, rt http.RoundTripper, url string) ([]byte, *http.Response, error) {
 	t.Helper()
-	resp, err := rt.RoundTrip(testutil.Request(t, "GET", url, ""))
+	resp, err := rt.RoundTrip(contract.Request(t, "GET", url, ""))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
@@ -80,19 +80,19 @@ func download(t testing.TB, rt http.RoundTripper, url string) ([]byte, *http.Res
 // Hazard D10: wherever in an exchange its connection breaks, the caller gets
 // each byte once. The offsets fall into each frame of HTTP/2, and between them.
 func TestResumeAtEveryOffset(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		data := randomBytes(1, 70_000)
-		_, srv := testutil.Serve(t, proto, serveFile(data))
-		failures := []error{io.EOF, testutil.ErrReset, io.ErrUnexpectedEOF}
+		_, srv := contract.Serve(t, proto, serveFile(data))
+		failures := []error{io.EOF, contract.ErrReset, io.ErrUnexpectedEOF}
 		resumed := 0
 		for n, i := 0, 0; n < len(data)+1000; n, i = n+cmp.Or(min(n/10, 631), 13), i+1 {
 			base := faults.Base(t, nil)
-			if proto == testutil.HTTP2 {
+			if proto == contract.HTTP2 {
 				base = faults.HTTP2Base(t)
 			}
 			cutFirst(base, n, failures[i%len(failures)])
 			got, resp, err := download(t,
-				testutil.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()}), srv.URL)
+				contract.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()}), srv.URL)
 			require.NoError(t, err, "after %d bytes", n)
 			require.Equal(t, sha256.Sum256(data), sha256.Sum256(got), "after %d bytes", n)
 			if attempts, _ := httpretry.Result(resp); attempts > 1 && n > 2000 {
@@ -114,7 +114,7 @@ func TestResumeKeepsConnections(t *testing.T) {
 		cutFirst(base, 50_000, io.EOF)
 		var conns atomic.Int32
 		countDials(base, &conns)
-		transport := testutil.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()})
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()})
 		for range 10 {
 			got, _, err := download(t, transport, "http://a.test/")
 			require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestResumeHTTP2(t *testing.T) {
 			})
 			// Nothing is read ahead, so that the first 100 bytes arrive.
 			got, _, err := download(t,
-				testutil.New(t, httpretry.Config{
+				contract.New(t, httpretry.Config{
 					Base: faults.HTTP2Base(t), Policy: resumeEagerly()}), srv.URL())
 			if tt.fails != "" {
 				assert.ErrorContains(t, err, tt.fails)
@@ -309,10 +309,10 @@ func TestResumeLies(t *testing.T) {
 				c.Send(tt.answer)
 				return false
 			})
-			var log testutil.Record
+			var log contract.Record
 			base := faults.Base(t, nil)
 			base.MaxResponseHeaderBytes = 100_000
-			transport := testutil.New(t,
+			transport := contract.New(t,
 				httpretry.Config{Base: base, Policy: resumeEagerly(), Observe: log.Observe})
 			client := &http.Client{Transport: transport}
 			resp, err := client.Get(srv.URL())
@@ -346,7 +346,7 @@ func TestResumeNeverEndsEarly(t *testing.T) {
 		return false
 	})
 	got, _, err := download(t,
-		testutil.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: resumeEagerly()}),
+		contract.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: resumeEagerly()}),
 		srv.URL())
 	assert.Equal(t, "abc", string(got))
 	assert.NotErrorIs(t, err, io.EOF)
@@ -377,14 +377,14 @@ func TestResumeUnpacked(t *testing.T) {
 	for encoding, want := range map[string][]byte{
 		"": nil, "identity": text, "gzip": packed.Bytes()} {
 		t.Run("Accept-Encoding: "+encoding, func(t *testing.T) {
-			_, srv := testutil.Serve(t, testutil.HTTP1, handler)
+			_, srv := contract.Serve(t, contract.HTTP1, handler)
 			base := faults.Base(t, nil)
 			cutFirst(base, 20_000, io.EOF)
-			req := testutil.Request(t, "GET", srv.URL, "")
+			req := contract.Request(t, "GET", srv.URL, "")
 			if encoding != "" {
 				req.Header.Set("Accept-Encoding", encoding)
 			}
-			resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()}).
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()}).
 				RoundTrip(req)
 			require.NoError(t, err)
 			defer resp.Body.Close()
@@ -404,7 +404,7 @@ func TestResumeUnpacked(t *testing.T) {
 func TestResumeAfterRedirect(t *testing.T) {
 	data := randomBytes(6, 50_000)
 	var redirects atomic.Int32
-	_, srv := testutil.Serve(t, testutil.HTTP1, func(w http.ResponseWriter, r *http.Request) {
+	_, srv := contract.Serve(t, contract.HTTP1, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {
 			redirects.Add(1)
 			http.Redirect(w, r, "/file", http.StatusFound)
@@ -413,9 +413,9 @@ func TestResumeAfterRedirect(t *testing.T) {
 		serveFile(data)(w, r)
 	})
 	base := faults.Base(t, nil)
-	cutFirst(base, 20_000, testutil.ErrReset)
+	cutFirst(base, 20_000, contract.ErrReset)
 	client := &http.Client{
-		Transport: testutil.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()})}
+		Transport: contract.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()})}
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -448,7 +448,7 @@ func TestResumeStalled(t *testing.T) {
 			policy.ResumeIdle, policy.AttemptTimeout = 3*time.Second, timeout
 			begun := time.Now()
 			got, _, err := download(t,
-				testutil.New(t, httpretry.Config{Base: base, Policy: policy}), "http://pipe.test/")
+				contract.New(t, httpretry.Config{Base: base, Policy: policy}), "http://pipe.test/")
 			require.NoError(t, err)
 			assert.True(t, bytes.Equal(data, got))
 			assert.Equal(t, 3*time.Second, time.Since(begun).Truncate(time.Second))
@@ -459,20 +459,20 @@ func TestResumeStalled(t *testing.T) {
 // Hazard D13: Close, from another goroutine and at any moment, returns at once
 // and ends the Read. A cancel does, too. No goroutine is left.
 func TestResumeRaces(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		data := randomBytes(8, 300_000)
-		base, srv := testutil.Serve(t, proto, serveFile(data))
+		base, srv := contract.Serve(t, proto, serveFile(data))
 		faults.WrapConns(
 			base, func(conn net.Conn) net.Conn { return &cutConn{conn, 40_000, io.EOF} })
 		policy := resumeEagerly()
 		policy.MaxAttempts, policy.ResumeIdle = -1, time.Minute
-		transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 		before := runtime.NumGoroutine()
 		for i := range 60 {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			resp, err := transport.RoundTrip(
-				testutil.Request(t, "GET", srv.URL, "").WithContext(ctx))
+				contract.Request(t, "GET", srv.URL, "").WithContext(ctx))
 			require.NoError(t, err)
 			ended := make(chan error, 1)
 			go func() {

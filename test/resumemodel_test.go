@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // resumeModel is a server and a link, of which script decides everything: the
@@ -46,7 +46,7 @@ func (m *resumeModel) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	switch m.draw(12) {
 	case 1:
-		return nil, testutil.ErrReset
+		return nil, contract.ErrReset
 	case 2:
 		return m.respond(503, nil, "Etag", m.tag()), nil
 	case 3:
@@ -112,7 +112,7 @@ func (m *resumeModel) respond(status int, body []byte, header ...string) *http.R
 	}
 	end := io.EOF
 	if n := m.draw(4); n > 0 {
-		end = []error{io.ErrUnexpectedEOF, testutil.ErrReset, io.ErrClosedPipe}[n-1]
+		end = []error{io.ErrUnexpectedEOF, contract.ErrReset, io.ErrClosedPipe}[n-1]
 		body = body[:(m.draw(256)*256+m.draw(256))%(len(body)+1)]
 	}
 	resp.Body = &modelBody{rest: body, end: end, together: m.draw(2) == 0}
@@ -146,7 +146,7 @@ func checkResumeModel(t *testing.T, script []byte) (complete bool, requests int)
 		versions: [][]byte{randomBytes(1, 5000), randomBytes(2, 5000), randomBytes(3, 6000)}}
 	policy := resumeEagerly()
 	policy.MaxAttempts = 6 - m.draw(6)
-	resp, err := testutil.Unchecked(t, httpretry.Config{Base: m, Policy: policy}).
+	resp, err := contract.Unchecked(t, httpretry.Config{Base: m, Policy: policy}).
 		RoundTrip(newGet(t))
 	if err != nil {
 		return false, m.requests

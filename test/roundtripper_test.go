@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // Hazard H8: a base that signs requests gets each attempt unsigned, and each
@@ -43,7 +43,7 @@ func TestSignerBelow(t *testing.T) {
 			return true
 		})
 		next, signed := faults.Base(t, nil), 0
-		signer := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		signer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			assert.Empty(t, req.Header["Signature"])
 			signed++
 			req = req.WithContext(req.Context())
@@ -51,14 +51,14 @@ func TestSignerBelow(t *testing.T) {
 			req.Header.Add("Signature", fmt.Sprintf("number %d", signed))
 			return next.RoundTrip(req)
 		})
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.MaxAttempts = 3
 		body := map[string]string{"POST": "payload"}[method]
-		req := testutil.Request(t, method, srv.URL(), body)
+		req := contract.Request(t, method, srv.URL(), body)
 		req.Header.Set("Idempotency-Key", "k")
-		resp, err := testutil.New(t, httpretry.Config{Base: signer, Policy: policy}).RoundTrip(req)
+		resp, err := contract.New(t, httpretry.Config{Base: signer, Policy: policy}).RoundTrip(req)
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		assert.Equal(t, [][]string{{"number 1"}, {"number 2", "1"}, {"number 3", "2"}}, arrived)
 	}
 }
@@ -70,18 +70,18 @@ func TestSharedGlobalsAreLeftAlone(t *testing.T) {
 		func(c *faults.Conn, _ *http.Request) bool { c.Respond(503, ""); return true })
 	shared, client := http.DefaultTransport, *http.DefaultClient
 	t.Cleanup(func() { http.DefaultTransport = shared })
-	trap := &testutil.IdleCloser{
-		RoundTripper: testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+	trap := &contract.IdleCloser{
+		RoundTripper: contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 			t.Error("http.DefaultTransport was used")
 			return nil, errors.New("not this one")
 		})}
 	http.DefaultTransport = trap
 
 	var transport httpretry.RetryTransport
-	ctx := httpretry.WithPolicy(t.Context(), testutil.RetryEvery(0))
-	resp, err := transport.RoundTrip(testutil.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+	ctx := httpretry.WithPolicy(t.Context(), contract.RetryEvery(0))
+	resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	transport.CloseIdleConnections()
 
 	assert.EqualValues(t, 5, srv.Requests.Load())
@@ -118,11 +118,11 @@ func TestErrorsStayTransparent(t *testing.T) {
 	for _, odd := range []*oddError{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for attempts := 1; attempts <= 3; attempts++ {
 			t.Run(fmt.Sprintf("%v/%d", *odd, attempts), func(t *testing.T) {
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.MaxAttempts = attempts
 				client := &http.Client{
-					Transport: testutil.New(t, httpretry.Config{
-						Base: testutil.Play(testutil.Fails(odd)), Policy: policy})}
+					Transport: contract.New(t, httpretry.Config{
+						Base: contract.Play(contract.Fails(odd)), Policy: policy})}
 				_, err := client.Get("http://a.test/")
 				var (
 					outer *url.Error
@@ -146,9 +146,9 @@ func TestErrorsStayTransparent(t *testing.T) {
 func TestBodyMayBeReadAfterClose(t *testing.T) {
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		base, url := newRecoveringServer(t, proto, 2, strings.Repeat("text", 1<<18))
-		transport := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 		get := func(t *testing.T) *http.Response {
-			resp, err := transport.RoundTrip(testutil.Request(t, "GET", url, ""))
+			resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
 			require.NoError(t, err)
 			require.Equal(t, 200, resp.StatusCode)
 			require.Equal(t, proto, resp.Proto)
@@ -164,7 +164,7 @@ func TestBodyMayBeReadAfterClose(t *testing.T) {
 		})
 		t.Run(proto+"/read to its end, and on", func(t *testing.T) {
 			resp := get(t)
-			assert.Len(t, testutil.ReadBody(t, resp), 4<<18)
+			assert.Len(t, contract.ReadBody(t, resp), 4<<18)
 			n, err := resp.Body.Read(make([]byte, 1))
 			assert.Zero(t, n)
 			require.Error(t, err)
@@ -228,13 +228,13 @@ func TestConnectionsAreKept(t *testing.T) {
 		})
 		var conns atomic.Int32
 		countDials(base, &conns)
-		transport := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)})
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 		for range 3 {
 			for _, host := range []string{"good.test", "bad.test"} {
 				resp, err := transport.RoundTrip(
-					testutil.Request(t, "GET", "http://"+host+"/", ""))
+					contract.Request(t, "GET", "http://"+host+"/", ""))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 			}
 		}
 		assert.Equal(t, map[string]int{"good.test": 3, "bad.test": 15}, requests)
@@ -260,22 +260,22 @@ func TestConflictIsRetriedWithKey(t *testing.T) {
 			c.Respond(tt.status, "text")
 			return true
 		})
-		req := testutil.Request(t, "POST", srv.URL(), "payload")
+		req := contract.Request(t, "POST", srv.URL(), "payload")
 		if tt.key != "" {
 			req.Header.Set("Idempotency-Key", tt.key)
 		}
-		resp, err := testutil.New(t, httpretry.Config{Policy: testutil.RetryEvery(0)}).
+		resp, err := contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)}).
 			RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, tt.status, resp.StatusCode)
-		assert.Equal(t, "text", testutil.ReadBody(t, resp))
+		assert.Equal(t, "text", contract.ReadBody(t, resp))
 		assert.Equal(t, tt.deliveries, srv.Requests.Load(), "%d, key %q", tt.status, tt.key)
 	}
 }
 
 // Hazard A1, A8: goroutines may share a request, and the parts of one.
 func TestSharedRequests(t *testing.T) {
-	srv := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+	srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
 		assert.Equal(t, map[string]string{"GET": "", "PUT": "payload", "POST": "payload"}[r.Method],
@@ -285,14 +285,14 @@ func TestSharedRequests(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout = time.Minute
 	policy.NewIdempotencyKey = httpretry.RandomKey
 	base := faults.Base(t, nil)
 	base.MaxConnsPerHost = 20
-	transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 	for method, body := range map[string]string{"GET": "", "PUT": "payload", "POST": "payload"} {
-		shared := testutil.Request(t, method, srv.URL, body)
+		shared := contract.Request(t, method, srv.URL, body)
 		shared.Header.Set("X-Shared", "1")
 		header := shared.Header.Clone()
 		var wg sync.WaitGroup
@@ -320,7 +320,7 @@ func TestResponseRequestOfALayer(t *testing.T) {
 			for _, attempts := range []int{1, 2} {
 				title := fmt.Sprintf("%s/timeout %v/%d attempts", method, timeout, attempts)
 				t.Run(title, func(t *testing.T) {
-					srv := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+					srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 						switch {
 						case r.URL.Path != "/final":
 							http.Redirect(w, r, "/final", http.StatusSeeOther)
@@ -330,18 +330,18 @@ func TestResponseRequestOfALayer(t *testing.T) {
 					})
 					inner := http.Client{Transport: faults.Base(t, nil)}
 					// It copies the header to the next request.
-					base := testutil.BaseFunc(inner.Do)
-					policy := testutil.RetryEvery(0)
+					base := contract.BaseFunc(inner.Do)
+					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					req := testutil.Request(t, method, srv.URL, "")
+					req := contract.Request(t, method, srv.URL, "")
 					if attempts == 2 { // the answer is not that of a POST, which was processed
 						req = req.WithContext(httpretry.WithIdempotent(req.Context()))
 					}
 					req.RequestURI = ""
-					resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 						RoundTrip(req)
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					assert.Equal(t, 200, resp.StatusCode)
 					assert.Equal(t, "/final", resp.Request.URL.Path)
 					assert.Equal(t, "GET", resp.Request.Method)
@@ -359,15 +359,15 @@ func TestResponseRequestOfALayer(t *testing.T) {
 func TestResponseRequestOverReusedConnection(t *testing.T) {
 	for name, newRequest := range map[string]func(url string) *http.Request{
 		"POST": func(url string) *http.Request {
-			return testutil.Request(t, "POST", url, "payload")
+			return contract.Request(t, "POST", url, "payload")
 		},
 		"keyed POST": func(url string) *http.Request {
-			req := testutil.Request(t, "POST", url, "payload")
+			req := contract.Request(t, "POST", url, "payload")
 			req.Header.Set("Idempotency-Key", "k")
 			return req
 		},
 		"stream": func(url string) *http.Request {
-			return testutil.Streamed(t, "PUT", url, testutil.Counted("payload"))
+			return contract.Streamed(t, "PUT", url, contract.Counted("payload"))
 		},
 	} {
 		for status, want := range map[int]httpretry.Reason{200: httpretry.ReasonSuccess,
@@ -375,16 +375,16 @@ func TestResponseRequestOverReusedConnection(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
 				_, url, base := newHTTP2Handler(t,
 					func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-				policy := httpretry.Policy{Budget: testutil.UsedUp{}}
+				policy := httpretry.Policy{Budget: contract.UsedUp{}}
 				if status == 503 {
 					policy.Idempotent = func(*http.Request) bool { return true }
 				}
-				transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 				for range 3 {
 					req := newRequest(url)
 					resp, err := transport.RoundTrip(req)
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					require.NoError(t, resp.Request.Context().Err())
 					require.NoError(t, context.Cause(resp.Request.Context()))
 					assert.Same(t, req.URL, resp.Request.URL)
@@ -404,26 +404,26 @@ func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
 	type key struct{}
 	for _, tt := range []struct{ background, nested bool }{
 		{false, false}, {true, false}, {false, true}, {true, true}} {
-		inner := testutil.Play(s503, s200)
-		var base http.RoundTripper = testutil.BaseFunc(
+		inner := contract.Play(s503, s200)
+		var base http.RoundTripper = contract.BaseFunc(
 			func(req *http.Request) (*http.Response, error) {
 				return inner.RoundTrip(
 					req.WithContext(context.WithValue(req.Context(), key{}, "of the layer")))
 			})
 		if tt.nested {
 			// It makes a copy of the request if there is a timeout.
-			base = testutil.Unchecked(t,
+			base = contract.Unchecked(t,
 				httpretry.Config{Base: base, Policy: httpretry.Policy{AttemptTimeout: time.Minute}})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if tt.background {
 			ctx = context.Background()
 		}
-		resp, err := testutil.New(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+		resp, err := contract.New(t,
+			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 			RoundTrip(newGet(t).WithContext(ctx))
 		require.NoError(t, err)
-		testutil.ReadBody(t, resp)
+		contract.ReadBody(t, resp)
 		got := resp.Request.Context()
 		require.NoError(t, got.Err())
 		require.NoError(t, context.Cause(got))
@@ -460,7 +460,7 @@ type layerKey struct{}
 // before it, such as for the next page. That takes no longer from page to page,
 // and keeps no earlier response in memory unless a layer's values do.
 func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
-	retry := testutil.RetryEvery(0)
+	retry := contract.RetryEvery(0)
 	retry.Budget = httpretry.Unlimited{}
 	for name, tt := range map[string]struct {
 		policy  httpretry.Policy
@@ -483,7 +483,7 @@ func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 		} {
 			t.Run(name+"/"+layer, func(t *testing.T) {
 				sends := 0
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					sends++
 					status := 200
 					if tt.retries && sends%2 == 1 {
@@ -495,14 +495,14 @@ func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 						Body: io.NopCloser(strings.NewReader("page")),
 					}, nil
 				})
-				transport := testutil.New(t, httpretry.Config{Base: base, Policy: tt.policy})
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: tt.policy})
 				lookups := 0
 				var ctx context.Context = countingContext{context.Background(), &lookups}
 				var pages []weak.Pointer[http.Request]
 				for range 10 {
 					resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 					require.NoError(t, err)
-					assert.Equal(t, "page", testutil.ReadBody(t, resp))
+					assert.Equal(t, "page", contract.ReadBody(t, resp))
 					pages = append(pages, weak.Make(resp.Request))
 					ctx = resp.Request.Context()
 				}
@@ -523,9 +523,9 @@ func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 // the response before. All of them stay in memory then, but no attempt after
 // the first does, and a page adds one link to the chain of a lookup.
 func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
-	retry := testutil.RetryEvery(0)
-	refused := testutil.RetryEvery(0)
-	refused.Budget = testutil.UsedUp{}
+	retry := contract.RetryEvery(0)
+	refused := contract.RetryEvery(0)
+	refused.Budget = contract.UsedUp{}
 	for name, tt := range map[string]struct {
 		policy httpretry.Policy
 		fails  int // attempts of each page
@@ -541,7 +541,7 @@ func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 			t.Run(name+"/"+layer, func(t *testing.T) {
 				const pages = 10
 				var sent weak.Pointer[http.Request] // of the last attempt
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					sent = weak.Make(req)
 					status := 200
 					if httpretry.Attempt(req.Context()) <= tt.fails {
@@ -552,14 +552,14 @@ func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 						ContentLength: 4, Body: io.NopCloser(strings.NewReader("page")),
 					}, nil
 				})
-				transport := testutil.New(t, httpretry.Config{Base: base, Policy: tt.policy})
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: tt.policy})
 				lookups := 0
 				var ctx context.Context = countingContext{context.Background(), &lookups}
 				var requests []weak.Pointer[http.Request]
 				for range pages {
 					resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					requests = append(requests, sent)
 					// Each page adds one context that counts.
 					ctx = countingContext{resp.Request.Context(), &lookups}
@@ -584,17 +584,17 @@ func TestResponseRequestWithIncomparableContext(t *testing.T) {
 		context.Context
 		_ func()
 	}
-	inner := testutil.Play(s503)
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	inner := contract.Play(s503)
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		return inner.RoundTrip(req.WithContext(req.Context())) // which is a copy
 	})
 	req := newGet(t)
 	req = req.WithContext(incomparable{Context: req.Context()})
-	// The checks of testutil.New compare contexts.
-	resp, err := testutil.Unchecked(t,
+	// The checks of contract.New compare contexts.
+	resp, err := contract.Unchecked(t,
 		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}}).RoundTrip(req)
 	require.NoError(t, err)
-	testutil.ReadBody(t, resp)
+	contract.ReadBody(t, resp)
 	assert.Same(t, req.URL, resp.Request.URL)
 }
 
@@ -612,54 +612,54 @@ func TestSendsInTheContextOfAnOpenResponse(t *testing.T) {
 		<-answer
 		_, _ = io.WriteString(w, "text")
 	})
-	layer := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	layer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		return base.RoundTrip(req.Clone(context.WithValue(req.Context(), layerKey{}, "span")))
 	})
-	transport := testutil.New(t, httpretry.Config{Base: layer})
-	stream, err := transport.RoundTrip(testutil.Request(t, "POST", url, ""))
+	transport := contract.New(t, httpretry.Config{Base: layer})
+	stream, err := transport.RoundTrip(contract.Request(t, "POST", url, ""))
 	require.NoError(t, err)
 	var others sync.WaitGroup
 	for range 2 {
 		others.Go(func() {
-			req := testutil.Request(t, "GET", url, "").WithContext(stream.Request.Context())
+			req := contract.Request(t, "GET", url, "").WithContext(stream.Request.Context())
 			resp, err := transport.RoundTrip(req)
 			if assert.NoError(t, err) {
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 			}
 		})
 		<-arrived // the second is sent while the first is unanswered
 	}
 	close(answer)
 	others.Wait()
-	assert.Equal(t, "text", testutil.ReadBody(t, stream))
+	assert.Equal(t, "text", contract.ReadBody(t, stream))
 }
 
 // A header map may be filled past the methods of http.Header, with keys that
 // are not canonical. The library's headers replace them, and are sent once.
 func TestHeaderKeysThatAreNotCanonical(t *testing.T) {
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		var headers []http.Header
-		base, srv := testutil.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
+		base, srv := contract.Serve(t, proto, func(w http.ResponseWriter, r *http.Request) {
 			headers = append(headers, r.Header.Clone())
 			if len(headers) < 3 {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		})
-		policy := testutil.RetryEvery(0)
+		policy := contract.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return "made" }
-		transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 		for name, tt := range map[string]struct{ given, want string }{
 			"a key":        {"mine", "mine"},
 			"an empty key": {"", "made"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				headers = nil
-				req := testutil.Request(t, "POST", srv.URL, "text")
+				req := contract.Request(t, "POST", srv.URL, "text")
 				req.Header["idempotency-key"] = []string{tt.given}
 				req.Header["RETRY-attempt"] = []string{"0"}
 				resp, err := transport.RoundTrip(req)
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				require.Len(t, headers, 3)
 				for i, h := range headers {
 					assert.Equal(t, []string{tt.want}, h["Idempotency-Key"], "attempt %d", i+1)

@@ -22,19 +22,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // Hazard K4, G4: after a panic, no goroutine waits for Request.Cancel. The
 // bubble would not end with one.
 func TestPanicWithCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) { panic("boom") })
-		req := testutil.Streamed(t, "PUT", "http://a.test/", testutil.Counted("text"))
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { panic("boom") })
+		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
 		//lint:ignore SA1019 http.Client sets it
 		req.Cancel = make(chan struct{})
-		transport := testutil.Unchecked(t, httpretry.Config{Base: base})
+		transport := contract.Unchecked(t, httpretry.Config{Base: base})
 		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 	})
 }
@@ -50,8 +50,8 @@ func TestCanceledUpload(t *testing.T) {
 		srv.EnableHTTP2 = http2
 		srv.StartTLS()
 		t.Cleanup(srv.Close)
-		transport := testutil.New(t,
-			httpretry.Config{Base: srv.Client().Transport, Policy: testutil.RetryEvery(0)})
+		transport := contract.New(t,
+			httpretry.Config{Base: srv.Client().Transport, Policy: contract.RetryEvery(0)})
 		for range 100 {
 			r, w := io.Pipe()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -65,7 +65,7 @@ func TestCanceledUpload(t *testing.T) {
 					}
 				}
 			}()
-			_, err := transport.RoundTrip(testutil.Streamed(t, "PUT", srv.URL, r).WithContext(ctx))
+			_, err := transport.RoundTrip(contract.Streamed(t, "PUT", srv.URL, r).WithContext(ctx))
 			require.ErrorIs(t, err, context.Canceled)
 		}
 	}
@@ -77,22 +77,22 @@ func TestCanceledUploadAfterAFailure(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
 		attempts := 0
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			defer req.Body.Close()
 			attempts++
 			switch {
 			case attempts == 2 && failed:
-				return nil, testutil.ErrReset
+				return nil, contract.ErrReset
 			case attempts == 3:
 				cancel() // the server takes the bytes that have arrived for the whole body
 				return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 			}
 			return &http.Response{StatusCode: 503, Body: http.NoBody}, nil
 		})
-		req := testutil.Streamed(t, "PUT", "http://a.test/", testutil.Counted("text")).
+		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")).
 			WithContext(ctx)
-		req.GetBody = func() (io.ReadCloser, error) { return testutil.Counted("text"), nil }
-		_, err := testutil.New(t, httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
+		req.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 			RoundTrip(req)
 		if failed {
 			require.EqualError(t, err,
@@ -145,12 +145,12 @@ func TestCancelInFlight(t *testing.T) {
 							if tt.cancel {
 								time.AfterFunc(time.Minute, cancel)
 							}
-							events, began := new(testutil.Record), time.Now()
-							_, err := testutil.New(t, httpretry.Config{
-								Base: base, Policy: testutil.RetryEvery(0),
+							events, began := new(contract.Record), time.Now()
+							_, err := contract.New(t, httpretry.Config{
+								Base: base, Policy: contract.RetryEvery(0),
 								Observe: events.Observe}).
 								RoundTrip(
-									testutil.Request(t, method, "http://a.test/", "").
+									contract.Request(t, method, "http://a.test/", "").
 										WithContext(ctx))
 							assert.Equal(t, time.Minute, time.Since(began))
 							for _, want := range tt.want {
@@ -177,7 +177,7 @@ func TestRequestCancel(t *testing.T) {
 						<-r.Context().Done()
 					})
 					ch := make(chan struct{})
-					req := testutil.Request(t, method, "http://a.test/", "")
+					req := contract.Request(t, method, "http://a.test/", "")
 					//lint:ignore SA1019 http.Client sets it
 					req.Cancel = ch
 					if after == 0 {
@@ -185,9 +185,9 @@ func TestRequestCancel(t *testing.T) {
 					} else {
 						time.AfterFunc(after, func() { close(ch) })
 					}
-					events, began := new(testutil.Record), time.Now()
-					_, err := testutil.New(t, httpretry.Config{Base: base,
-						Policy: testutil.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					events, began := new(contract.Record), time.Now()
+					_, err := contract.New(t, httpretry.Config{Base: base,
+						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 					require.Error(t, err)
 					assert.Equal(t, after, time.Since(began))
 					if after == 0 {
@@ -214,13 +214,13 @@ func TestDeadlineAtRetryAfter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 				defer cancel()
-				base, events := testutil.Play(testutil.Status(503, "Retry-After", "2"), s200),
-					new(testutil.Record)
-				resp, err := testutil.New(t, httpretry.Config{
-					Base: base, Policy: testutil.RetryEvery(0), Observe: events.Observe}).
+				base, events := contract.Play(contract.Status(503, "Retry-After", "2"), s200),
+					new(contract.Record)
+				resp, err := contract.New(t, httpretry.Config{
+					Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
 					RoundTrip(newGet(t).WithContext(ctx))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				require.Len(t, base.Attempts(), tt.attempts)
 				if tt.attempts == 1 {
 					assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
@@ -239,20 +239,20 @@ func TestZeroDeadline(t *testing.T) {
 	t.Run("over", func(t *testing.T) {
 		ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
 		defer cancel()
-		base := testutil.Play(s200)
-		_, err := testutil.New(t, httpretry.Config{Base: base}).
-			RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", testutil.Counted("x")).
+		base := contract.Play(s200)
+		_, err := contract.New(t, httpretry.Config{Base: base}).
+			RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("x")).
 				WithContext(ctx))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Empty(t, base.Attempts())
 	})
 	t.Run("not noticed", func(t *testing.T) {
-		base, events := testutil.Play(s503), new(testutil.Record)
-		resp, err := testutil.New(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(0), Observe: events.Observe}).
+		base, events := contract.Play(s503), new(contract.Record)
+		resp, err := contract.New(t,
+			httpretry.Config{Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
 			RoundTrip(newGet(t).WithContext(zeroDeadline{t.Context()}))
 		require.NoError(t, err)
-		assert.Equal(t, "body of 503", testutil.ReadBody(t, resp))
+		assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
 		assert.Len(t, base.Attempts(), 1)
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 	})
@@ -286,8 +286,8 @@ func TestClientTimeoutOverAll(t *testing.T) {
 					w.WriteHeader(http.StatusServiceUnavailable)
 				})
 				client := &http.Client{
-					Transport: testutil.New(t, httpretry.Config{Base: base,
-						Policy: testutil.RetryEvery(tt.wait)}), Timeout: 3500 * time.Millisecond}
+					Transport: contract.New(t, httpretry.Config{Base: base,
+						Policy: contract.RetryEvery(tt.wait)}), Timeout: 3500 * time.Millisecond}
 				began := time.Now()
 				_, err := client.Get("http://a.test/")
 				assert.Equal(t, tt.took, time.Since(began))
@@ -309,7 +309,7 @@ func TestClientTimeoutOverAll(t *testing.T) {
 // context's httptrace hooks are called once for each event.
 func TestContextReachesEveryAttempt(t *testing.T) {
 	type key struct{}
-	testutil.ForProtocols(t, func(t *testing.T, proto string) {
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, method := range []string{"GET", "POST"} {
 			for _, timeout := range []time.Duration{0, time.Hour} {
 				t.Run(fmt.Sprintf("%s/%v", method, timeout), func(t *testing.T) {
@@ -320,9 +320,9 @@ func TestContextReachesEveryAttempt(t *testing.T) {
 							w.WriteHeader(http.StatusTooEarly)
 						}
 					}
-					base, srv := testutil.Serve(t, proto, handler)
+					base, srv := contract.Serve(t, proto, handler)
 					var values []any
-					seen := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					seen := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						values = append(values, req.Context().Value(key{}))
 						return base.RoundTrip(req)
 					})
@@ -338,12 +338,12 @@ func TestContextReachesEveryAttempt(t *testing.T) {
 							},
 							GotFirstResponseByte: func() { firstByte.Add(1) },
 						})
-					policy := testutil.RetryEvery(0)
+					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					resp, err := testutil.New(t, httpretry.Config{Base: seen, Policy: policy}).
-						RoundTrip(testutil.Request(t, method, srv.URL, "text").WithContext(ctx))
+					resp, err := contract.New(t, httpretry.Config{Base: seen, Policy: policy}).
+						RoundTrip(contract.Request(t, method, srv.URL, "text").WithContext(ctx))
 					require.NoError(t, err)
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					assert.Equal(t, []any{"v", "v", "v"}, values)
 					for name, n := range map[string]*atomic.Int32{
 						"GotConn": &gotConn, "WroteHeaders": &wroteHeaders,
@@ -369,15 +369,15 @@ func TestMaxElapsedEdges(t *testing.T) {
 		{6*time.Second - 1, 2}, {6 * time.Second, 3}} {
 		t.Run(tt.max.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base, events := testutil.Play(testutil.Step{Status: 503, Takes: time.Second}),
-					new(testutil.Record)
-				policy := testutil.RetryEvery(2 * time.Second)
+				base, events := contract.Play(contract.Step{Status: 503, Takes: time.Second}),
+					new(contract.Record)
+				policy := contract.RetryEvery(2 * time.Second)
 				policy.MaxElapsed = tt.max
-				resp, err := testutil.New(t,
+				resp, err := contract.New(t,
 					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
 					RoundTrip(newGet(t))
 				require.NoError(t, err)
-				testutil.ReadBody(t, resp)
+				contract.ReadBody(t, resp)
 				assert.Len(t, base.Attempts(), tt.attempts)
 				assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 			})
@@ -405,14 +405,14 @@ func TestNoContextIsLost(t *testing.T) {
 		for _, method := range []string{"GET", "POST", "HEAD"} {
 			synctest.Test(t, func(t *testing.T) {
 				parent, cancel := context.WithCancel(context.Background())
-				policy := testutil.RetryEvery(time.Second)
+				policy := contract.RetryEvery(time.Second)
 				policy.AttemptTimeout = time.Minute
-				resp, err := testutil.New(t,
-					httpretry.Config{Base: testutil.Play(steps...), Policy: policy}).
-					RoundTrip(testutil.Request(t, method, "http://a.test/", "text").
+				resp, err := contract.New(t,
+					httpretry.Config{Base: contract.Play(steps...), Policy: policy}).
+					RoundTrip(contract.Request(t, method, "http://a.test/", "text").
 						WithContext(hiddenContext{parent}))
 				if err == nil && method != "HEAD" {
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 				} else if err == nil {
 					require.NoError(t, resp.Body.Close())
 				}
@@ -443,7 +443,7 @@ func TestTimersAreStopped(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				switch req.Header.Get("X-Want") {
 				case "nothing":
 					<-req.Context().Done()
@@ -455,9 +455,9 @@ func TestTimersAreStopped(t *testing.T) {
 				return &http.Response{StatusCode: 200, Body: io.NopCloser(bytes.NewReader(nil))},
 					nil
 			})
-			policy := testutil.RetryEvery(time.Hour)
+			policy := contract.RetryEvery(time.Hour)
 			policy.AttemptTimeout = time.Hour
-			transport := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 			kept := func() weak.Pointer[http.Request] {
 				ctx, cancel := context.WithCancel(context.Background())
 				defer cancel()
@@ -505,9 +505,9 @@ func TestContextDoneBeforeSending(t *testing.T) {
 			t.Run(name+"/"+method, func(t *testing.T) {
 				ctx, cancel := tt.end(t.Context())
 				defer cancel()
-				base, body := faults.Base(t, nil), testutil.Counted("text")
-				req := testutil.Streamed(t, method, "http://a.test/", body).WithContext(ctx)
-				_, err := testutil.New(t, httpretry.Config{Base: base,
+				base, body := faults.Base(t, nil), contract.Counted("text")
+				req := contract.Streamed(t, method, "http://a.test/", body).WithContext(ctx)
+				_, err := contract.New(t, httpretry.Config{Base: base,
 					Policy: httpretry.Policy{AttemptTimeout: time.Minute}}).RoundTrip(req)
 				require.Error(t, err)
 				for _, want := range tt.is {
@@ -519,7 +519,7 @@ func TestContextDoneBeforeSending(t *testing.T) {
 				var all *httpretry.Error
 				assert.False(t, errors.As(err, &all), "%v", err)
 				_, plain := base.RoundTrip(
-					testutil.Request(t, method, "http://a.test/", "").WithContext(ctx))
+					contract.Request(t, method, "http://a.test/", "").WithContext(ctx))
 				assert.ErrorIs(t, err, plain, "what net/http returns")
 			})
 		}
@@ -536,10 +536,10 @@ func TestCancelAfterAttemptTimeout(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				time.AfterFunc(when, cancel)
-				policy := testutil.RetryEvery(time.Minute)
+				policy := contract.RetryEvery(time.Minute)
 				policy.AttemptTimeout = time.Minute
-				base := testutil.Play(testutil.Step{Status: 200, Takes: time.Hour})
-				_, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
+				base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
+				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 					RoundTrip(newGet(t).WithContext(ctx))
 				require.ErrorIs(t, err, context.Canceled)
 				require.NotErrorIs(t, err, context.DeadlineExceeded)
@@ -563,14 +563,14 @@ func TestDeadlineDuringWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
-		base := testutil.Play(reset)
-		_, err := testutil.New(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(time.Minute)}).
+		base := contract.Play(reset)
+		_, err := contract.New(t,
+			httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Minute)}).
 			RoundTrip(newGet(t).WithContext(ctx))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
 		assert.True(t, all.Timeout(), "as the cause of the cancel is")
-		assert.NotErrorIs(t, err, testutil.ErrReset)
-		assert.ErrorContains(t, err, testutil.ErrReset.Error())
+		assert.NotErrorIs(t, err, contract.ErrReset)
+		assert.ErrorContains(t, err, contract.ErrReset.Error())
 	})
 }

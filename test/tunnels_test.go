@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 // net/http sends the request's body into the tunnel that CONNECT opens, and the
@@ -40,15 +40,15 @@ func TestConnect(t *testing.T) {
 			_, _ = io.WriteString(w, "answer")
 		})
 		reader, writer := io.Pipe()
-		resp, err := testutil.New(t,
-			httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-			RoundTrip(testutil.Streamed(t, http.MethodConnect, "http://a.test/", reader))
+		resp, err := contract.New(t,
+			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+			RoundTrip(contract.Streamed(t, http.MethodConnect, "http://a.test/", reader))
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		_, err = io.WriteString(writer, "payload")
 		require.NoError(t, err)
 		require.NoError(t, writer.Close())
-		assert.Equal(t, "answer", testutil.ReadBody(t, resp))
+		assert.Equal(t, "answer", contract.ReadBody(t, resp))
 	})
 }
 
@@ -74,7 +74,7 @@ func TestSwitchingProtocols(t *testing.T) {
 		req := newGet(t)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
-		resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 		require.NoError(t, err)
 		require.Equal(t, 101, resp.StatusCode)
 		tunnel, ok := resp.Body.(io.ReadWriteCloser)
@@ -108,11 +108,11 @@ func TestTunnelOnRetry(t *testing.T) {
 	})
 	target, err := url.Parse(backend.URL())
 	require.NoError(t, err)
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout = waitLimit
-	front := testutil.NewServer(t, (&httputil.ReverseProxy{
+	front := contract.NewServer(t, (&httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport: testutil.New(t, httpretry.Config{Policy: policy}),
+		Transport: contract.New(t, httpretry.Config{Policy: policy}),
 	}).ServeHTTP)
 	conn, err := net.Dial("tcp", front.Listener.Addr().String())
 	require.NoError(t, err)
@@ -172,7 +172,7 @@ func TestBodyWithWrite(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/%d", tt.method, tt.status), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				closed := false
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					body := duplexBody{
 						strings.NewReader("text"), io.Discard, req.Context(), &closed}
 					if tt.tunnel {
@@ -182,13 +182,13 @@ func TestBodyWithWrite(t *testing.T) {
 						StatusCode: tt.status, ProtoMajor: 1, ContentLength: -1, Body: body}, nil
 				})
 				policy := httpretry.Policy{AttemptTimeout: time.Minute}
-				resp, err := testutil.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(testutil.Request(t, tt.method, "http://a.test/", ""))
+				resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
 				require.NoError(t, err)
 				_, writes := resp.Body.(io.Writer)
 				assert.True(t, writes || !tt.tunnel, "%T", resp.Body)
 				time.Sleep(time.Hour)
-				assert.Equal(t, "text", testutil.ReadBody(t, resp))
+				assert.Equal(t, "text", contract.ReadBody(t, resp))
 				assert.True(t, closed)
 			})
 		})

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 )
 
 const (
@@ -116,7 +116,7 @@ func TestRetryAfterOnTheWire(t *testing.T) {
 			t.Run(fmt.Sprintf("%d %.120q", code, lines), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					seen := askOnTheWire(t, code, lines+"\r\nX-Should-Retry: true",
-						testutil.RetryEvery(backoff))
+						contract.RetryEvery(backoff))
 					if asked == tooLong {
 						require.Len(t, seen, 1)
 						return
@@ -136,7 +136,7 @@ func TestRetryAfterOnTheWire(t *testing.T) {
 
 // Hazard F: in a response that is no error, these headers mean something else.
 func TestRetryAfterOnTheWireOfSuccesses(t *testing.T) {
-	policy := testutil.RetryEvery(time.Second)
+	policy := contract.RetryEvery(time.Second)
 	policy.Classify = func(_ *http.Request, resp *http.Response, _ error) httpretry.Outcome {
 		if resp.Header.Get("X-Should-Retry") != "" {
 			return httpretry.Transient
@@ -176,14 +176,14 @@ func askOnTheWire(t *testing.T, code int, lines string, policy httpretry.Policy)
 		})
 	})
 	var reads atomic.Int32
-	base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := pipe.RoundTrip(req)
 		if err == nil && len(seen) == 1 {
 			resp.Body = &readCountingBody{resp.Body, &reads}
 		}
 		return resp, err
 	})
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	if len(seen) == 1 {
 		assert.Equal(t, code, resp.StatusCode)
@@ -192,7 +192,7 @@ func askOnTheWire(t *testing.T, code int, lines string, policy httpretry.Policy)
 	} else {
 		assert.Equal(t, 200, resp.StatusCode)
 	}
-	assert.Equal(t, body, testutil.ReadBody(t, resp))
+	assert.Equal(t, body, contract.ReadBody(t, resp))
 	return seen
 }
 
@@ -256,15 +256,15 @@ func TestEveryStatus(t *testing.T) {
 		}
 	})
 	for _, method := range []string{"GET", "POST"} {
-		for _, protocol := range []string{testutil.HTTP1, testutil.HTTP2} {
+		for _, protocol := range []string{contract.HTTP1, contract.HTTP2} {
 			t.Run(protocol+"/"+method, func(t *testing.T) {
 				srv, base, codes := http1, faults.Base(t, nil), 1000
-				if protocol == testutil.HTTP2 {
+				if protocol == contract.HTTP2 {
 					srv, base, codes = http2.Server, faults.HTTP2Base(t), 1200
 				}
-				policy := testutil.RetryEvery(0)
+				policy := contract.RetryEvery(0)
 				policy.MaxAttempts = 2
-				transport := testutil.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 				for n := range codes {
 					code.Store(int32(n))
 					askForStatus(t, transport, srv, method, n)
@@ -278,7 +278,7 @@ func TestEveryStatus(t *testing.T) {
 func askForStatus(t *testing.T, transport http.RoundTripper, srv *faults.Server,
 	method string, code int) {
 	before := srv.Requests.Load()
-	resp, err := transport.RoundTrip(testutil.Request(t, method, srv.URL(), ""))
+	resp, err := transport.RoundTrip(contract.Request(t, method, srv.URL(), ""))
 	require.NoError(t, err, code)
 	safe, unsafe := isRetried(code)
 	want := int32(1)
@@ -299,7 +299,7 @@ func askForStatus(t *testing.T, transport http.RoundTripper, srv *faults.Server,
 	if code == 204 || code == 304 {
 		body = ""
 	}
-	assert.Equal(t, body, testutil.ReadBody(t, resp), code)
+	assert.Equal(t, body, contract.ReadBody(t, resp), code)
 }
 
 // Hazard K8: a status line without a valid status is a broken response. A GET
@@ -314,11 +314,11 @@ func TestNoStatus(t *testing.T) {
 		"\x00\x00\x00", "5030", "503\x00"} {
 		status.Store(text)
 		for method, want := range map[string]int32{"GET": 3, "POST": 1} {
-			policy := testutil.RetryEvery(0)
+			policy := contract.RetryEvery(0)
 			policy.MaxAttempts = 3
 			http1.Requests.Store(0)
-			_, err := testutil.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: policy}).
-				RoundTrip(testutil.Request(t, method, http1.URL(), ""))
+			_, err := contract.New(t, httpretry.Config{Base: faults.Base(t, nil), Policy: policy}).
+				RoundTrip(contract.Request(t, method, http1.URL(), ""))
 			require.Error(t, err, "%q", text)
 			assert.Equal(t, want, http1.Requests.Load(), "%s %q: %v", method, text, err)
 		}
@@ -342,7 +342,7 @@ const (
 
 // megabytes is the size of a large header that net/http still accepts.
 func megabytes() int {
-	if testutil.RaceEnabled {
+	if contract.RaceEnabled {
 		return 2 // to save time
 	}
 	return 9
@@ -490,11 +490,11 @@ func TestEndlessResponsesEndSoon(t *testing.T) {
 func sendToBomb(t *testing.T, b bomb, srv *faults.Server, base *http.Transport, method string) {
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	policy := testutil.RetryEvery(0)
+	policy := contract.RetryEvery(0)
 	policy.MaxAttempts = 2
 	base.MaxResponseHeaderBytes = cmp.Or(b.limit, kilo*kilo)
-	resp, err := testutil.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(testutil.Request(t, method, srv.URL(), "").WithContext(ctx))
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		RoundTrip(contract.Request(t, method, srv.URL(), "").WithContext(ctx))
 	require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
 
 	repeats, most := method == "GET", int32(1)

@@ -18,16 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
-	"github.com/seed421102f4/httpretry/internal/testutil"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // waitOnBudget returns a policy whose budget refuses every retry, with
 // WaitOnBudget.
 func waitOnBudget(wait time.Duration) httpretry.Policy {
-	policy := testutil.RetryEvery(wait)
-	policy.Budget, policy.WaitOnBudget = testutil.UsedUp{}, true
+	policy := contract.RetryEvery(wait)
+	policy.Budget, policy.WaitOnBudget = contract.UsedUp{}, true
 	return policy
 }
 
@@ -42,7 +42,7 @@ func TestWaitOnBudget(t *testing.T) {
 		name     string
 		method   string // "": GET
 		policy   func(*httpretry.Policy)
-		step     testutil.Step
+		step     contract.Step
 		deadline time.Duration
 		wait     time.Duration
 		reason   httpretry.Reason
@@ -50,13 +50,13 @@ func TestWaitOnBudget(t *testing.T) {
 		{name: "503", step: s503, wait: wait, reason: httpretry.ReasonBudget},
 		{name: "503, copied", policy: copied, step: s503, wait: wait,
 			reason: httpretry.ReasonBudget},
-		{name: "error", step: testutil.Fails(boom), wait: wait, reason: httpretry.ReasonBudget},
-		{name: "error, copied", policy: copied, step: testutil.Fails(boom), wait: wait,
+		{name: "error", step: contract.Fails(boom), wait: wait, reason: httpretry.ReasonBudget},
+		{name: "error, copied", policy: copied, step: contract.Fails(boom), wait: wait,
 			reason: httpretry.ReasonBudget},
 		{name: "POST", method: "POST", step: s425, wait: wait, reason: httpretry.ReasonBudget},
-		{name: "asked for more", step: testutil.Status(503, "Retry-After", "30"), wait: wait,
+		{name: "asked for more", step: contract.Status(503, "Retry-After", "30"), wait: wait,
 			reason: httpretry.ReasonBudget},
-		{name: "asked for too much", step: testutil.Status(503, "Retry-After", "61"),
+		{name: "asked for too much", step: contract.Status(503, "Retry-After", "61"),
 			reason: httpretry.ReasonRetryAfter},
 		{name: "just before the deadline", step: s503, deadline: wait + 1, wait: wait,
 			reason: httpretry.ReasonBudget},
@@ -67,7 +67,7 @@ func TestWaitOnBudget(t *testing.T) {
 		{name: "off", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false }, step: s503,
 			reason: httpretry.ReasonBudget},
 		{name: "off, error", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false },
-			step: testutil.Fails(boom), reason: httpretry.ReasonBudget},
+			step: contract.Fails(boom), reason: httpretry.ReasonBudget},
 		{name: "one attempt", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }, step: s503,
 			reason: httpretry.ReasonAttempts},
 		{name: "not idempotent", method: "POST", step: s503, reason: httpretry.ReasonNotIdempotent},
@@ -80,14 +80,14 @@ func TestWaitOnBudget(t *testing.T) {
 				if tt.policy != nil {
 					tt.policy(&policy)
 				}
-				base, events, start := testutil.Play(tt.step), new(testutil.Record), time.Now()
+				base, events, start := contract.Play(tt.step), new(contract.Record), time.Now()
 				observe := func(ctx context.Context, e httpretry.Event) {
 					assert.Zero(t, time.Since(start))
 					events.Observe(ctx, e)
 				}
-				transport := testutil.New(t,
+				transport := contract.New(t,
 					httpretry.Config{Base: base, Policy: policy, Observe: observe})
-				req := testutil.Request(t, tt.method, "http://a.test/", "")
+				req := contract.Request(t, tt.method, "http://a.test/", "")
 				if tt.deadline > 0 {
 					ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
 					defer cancel()
@@ -101,7 +101,7 @@ func TestWaitOnBudget(t *testing.T) {
 				assert.Equal(t, tt.wait, events.Events[0].Wait)
 				require.ErrorIs(t, err, tt.step.Err)
 				if err == nil {
-					assert.Equal(t, tt.step.Body, testutil.ReadBody(t, resp))
+					assert.Equal(t, tt.step.Body, contract.ReadBody(t, resp))
 				}
 			})
 		})
@@ -121,7 +121,7 @@ func TestCancelDuringWaitOnBudget(t *testing.T) {
 							_, _ = io.WriteString(w, "text")
 						})
 					if fails {
-						base = testutil.Play(reset)
+						base = contract.Play(reset)
 					}
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
@@ -134,11 +134,11 @@ func TestCancelDuringWaitOnBudget(t *testing.T) {
 					}
 					time.AfterFunc(time.Second, cancel)
 					began := time.Now()
-					resp, err := testutil.New(t, httpretry.Config{
+					resp, err := contract.New(t, httpretry.Config{
 						Base: base, Policy: waitOnBudget(time.Hour)}).RoundTrip(req)
 					assert.Equal(t, time.Second, time.Since(began))
 					if fails {
-						require.ErrorIs(t, err, testutil.ErrReset)
+						require.ErrorIs(t, err, contract.ErrReset)
 						return
 					}
 					require.NoError(t, err)
@@ -158,21 +158,21 @@ func TestCancelDuringWaitOnBudget(t *testing.T) {
 func TestWaitOnBudgetHoldsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent context.Context
-		base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			sent = req.Context()
-			return nil, testutil.ErrReset
+			return nil, contract.ErrReset
 		})
-		transport := testutil.New(t, httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
-		body, done := testutil.Counted("text"), make(chan error)
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
+		body, done := contract.Counted("text"), make(chan error)
 		go func() {
-			_, err := transport.RoundTrip(testutil.Streamed(t, "PUT", "http://a.test/", body))
+			_, err := transport.RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body))
 			done <- err
 		}()
 		synctest.Wait()
 		assert.ErrorIs(t, sent.Err(), context.Canceled)
 		assert.Equal(t, 1, body.Closes())
 		start := time.Now()
-		require.ErrorIs(t, <-done, testutil.ErrReset)
+		require.ErrorIs(t, <-done, contract.ErrReset)
 		assert.Equal(t, time.Hour, time.Since(start))
 	})
 }
@@ -207,23 +207,23 @@ func TestWaitOnBudgetHoldsNoConnection(t *testing.T) {
 					base.MaxConnsPerHost = 1
 					var conns atomic.Int32
 					countDials(base, &conns)
-					transport := testutil.New(t,
+					transport := contract.New(t,
 						httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
 					start := time.Now()
 					var failing sync.WaitGroup
 					failing.Go(func() {
 						resp, err := transport.RoundTrip(
-							testutil.Request(t, "GET", "http://a.test/failing", ""))
+							contract.Request(t, "GET", "http://a.test/failing", ""))
 						if assert.NoError(t, err) {
 							assert.Equal(t, time.Hour, time.Since(start))
-							assert.Len(t, testutil.ReadBody(t, resp), size)
+							assert.Len(t, contract.ReadBody(t, resp), size)
 						}
 					})
 					time.Sleep(time.Minute)
 					resp, err := transport.RoundTrip(newGet(t))
 					require.NoError(t, err)
 					assert.Equal(t, time.Minute, time.Since(start))
-					testutil.ReadBody(t, resp)
+					contract.ReadBody(t, resp)
 					failing.Wait()
 					assert.EqualValues(t, 1, conns.Load())
 				})
@@ -276,7 +276,7 @@ func TestWaitOnBudgetKeepsResponses(t *testing.T) {
 				policy.AttemptTimeout = time.Second
 				began := time.Now()
 				assert.Equal(t, want,
-					get(testutil.New(t, httpretry.Config{Base: start(handler), Policy: policy})))
+					get(contract.New(t, httpretry.Config{Base: start(handler), Policy: policy})))
 				assert.GreaterOrEqual(t, time.Since(began), wait)
 			})
 		})
@@ -304,7 +304,7 @@ func TestWaitOnBudgetSparesTunnels(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d/%v", tt.method, tt.status, timeout), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					tunnel := new(tunnelBody)
-					base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+					base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 						return &http.Response{StatusCode: tt.status, ProtoMajor: 1,
 							ContentLength: -1, Body: tunnel}, nil
 					})
@@ -315,9 +315,9 @@ func TestWaitOnBudgetSparesTunnels(t *testing.T) {
 						return httpretry.Transient
 					}
 					start := time.Now()
-					resp, err := testutil.Unchecked(t,
+					resp, err := contract.Unchecked(t,
 						httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(testutil.Request(t, tt.method, "http://a.test/", ""))
+						RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
 					require.NoError(t, err)
 					assert.Equal(t, time.Hour, time.Since(start))
 					assert.Equal(t, tt.same, resp.Body == io.ReadCloser(tunnel), "%T", resp.Body)
@@ -330,10 +330,10 @@ func TestWaitOnBudgetSparesTunnels(t *testing.T) {
 }
 
 // panicAfter returns a body that panics once, that long after text was read.
-func panicAfter(text string, wait time.Duration) *testutil.Body {
+func panicAfter(text string, wait time.Duration) *contract.Body {
 	r, ended := strings.NewReader(text), false
-	return &testutil.Body{
-		ReadCloser: io.NopCloser(testutil.ReaderFunc(func(p []byte) (int, error) {
+	return &contract.Body{
+		ReadCloser: io.NopCloser(contract.ReaderFunc(func(p []byte) (int, error) {
 			if r.Len() > 0 || ended {
 				return r.Read(p)
 			}
@@ -349,18 +349,18 @@ func TestPanicWhileWaitingOnBudget(t *testing.T) {
 	for _, method := range []string{"GET", "PUT"} {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				answer, upload := panicAfter("text", 0), testutil.Counted("text")
-				req, sent := testutil.Request(t, method, "http://a.test/", ""),
+				answer, upload := panicAfter("text", 0), contract.Counted("text")
+				req, sent := contract.Request(t, method, "http://a.test/", ""),
 					context.Background()
 				if method == "PUT" {
 					req.Body = upload
 				}
-				base := testutil.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 					sent = req.Context()
 					return &http.Response{
 						StatusCode: 503, ProtoMajor: 1, ContentLength: -1, Body: answer}, nil
 				})
-				transport := testutil.Unchecked(t,
+				transport := contract.Unchecked(t,
 					httpretry.Config{Base: base, Policy: waitOnBudget(time.Hour)})
 				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 				assert.Equal(t, 1, answer.Closes(), "closes of the response's body")
@@ -378,11 +378,11 @@ func TestPanicWhileWaitingOnBudget(t *testing.T) {
 func TestPanicOfASlowBodyAfterWaitOnBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := panicAfter("text", time.Minute)
-		base := testutil.BaseFunc(func(*http.Request) (*http.Response, error) {
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 503, ProtoMajor: 1, ContentLength: -1, Body: body},
 				nil
 		})
-		resp, err := testutil.New(t,
+		resp, err := contract.New(t,
 			httpretry.Config{Base: base, Policy: waitOnBudget(time.Second)}).
 			RoundTrip(newGet(t))
 		require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // The texts of errors of Windows. The numbers are those of Winsock, in package
@@ -59,10 +59,10 @@ func TestWindowsErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			assert.Equal(t, tt.want, httpretry.Classify(nil, nil, tt.err), "%v", tt.err)
 			sent := map[httpretry.Outcome]int{final: 1, transient: 1, unprocessed: 5}[tt.want]
-			base := testutil.Play(testutil.Fails(tt.err))
-			_, err := testutil.New(t,
-				httpretry.Config{Base: base, Policy: testutil.RetryEvery(0)}).
-				RoundTrip(testutil.Request(t, "POST", "http://a.test/", "text"))
+			base := contract.Play(contract.Fails(tt.err))
+			_, err := contract.New(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+				RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
 			require.ErrorIs(t, err, tt.err)
 			assert.Len(t, base.Attempts(), sent)
 		})

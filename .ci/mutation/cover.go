@@ -116,7 +116,7 @@ func (pr *project) targets() []*goPackage {
 	var all []*goPackage
 	for _, p := range pr.packages {
 		dir := pr.relative(p.Dir)
-		leaf := strings.HasPrefix(dir, "internal/") && dir != "internal/testutil" && dir != "internal/faults"
+		leaf := strings.HasPrefix(dir, "internal/") && dir != "internal/contract" && dir != "internal/faults"
 		if dir == "." || dir == "strategies" || leaf {
 			all = append(all, p)
 		}

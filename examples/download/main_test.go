@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry/examples/internal/frametest"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 func launch(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
@@ -36,7 +36,7 @@ func TestDemonstration(t *testing.T) {
 }
 
 func TestOwnFile(t *testing.T) {
-	srv := testutil.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
+	srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" {
 			http.NotFound(w, r)
 			return

@@ -106,7 +106,7 @@ func matchesImport(name, imported string) bool {
 	switch {
 	case imported == module:
 		return name == "httpretry"
-	case isInternal && internal != "faults" && internal != "testutil" && name == "leaves":
+	case isInternal && internal != "faults" && internal != "contract" && name == "leaves":
 		return true
 	case isInternal:
 		return name == internal

@@ -1,6 +1,6 @@
 //go:build !race
 
-package testutil
+package contract
 
 // RaceEnabled reports whether the test binary was built with -race, which
 // allocates and is slow.

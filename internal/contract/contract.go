@@ -1,4 +1,4 @@
-// Package testutil has the helpers that the tests of several packages share:
+// Package contract has the helpers that the tests of several packages share:
 //
 //   - [New] returns a RetryTransport that checks, while a test uses it for
 //     something else, that the contract of http.RoundTripper holds toward its
@@ -8,7 +8,7 @@
 //   - [Record] collects the events of a RetryTransport.
 //   - [Request], [RetryEvery], [Serve] and others make requests, policies and
 //     servers.
-package testutil
+package contract
 
 import (
 	"io"

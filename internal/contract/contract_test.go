@@ -1,4 +1,4 @@
-package testutil_test
+package contract_test
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/testutil"
+	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
 // recorder is a testing.TB whose failures do not fail the test.
@@ -58,7 +58,7 @@ func TestNewReportsViolations(t *testing.T) {
 		}
 	}
 	// The first attempt of an idempotent request is the caller's own request.
-	meddling := func(meddle func(*http.Request)) testutil.BaseFunc {
+	meddling := func(meddle func(*http.Request)) contract.BaseFunc {
 		return func(req *http.Request) (*http.Response, error) {
 			meddle(req)
 			return answer(req)
@@ -70,8 +70,8 @@ func TestNewReportsViolations(t *testing.T) {
 		use  func(*http.Response)
 		want string
 	}{
-		{"nothing", testutil.BaseFunc(answer), closed, ""},
-		{"response left open", testutil.BaseFunc(answer), func(*http.Response) {},
+		{"nothing", contract.BaseFunc(answer), closed, ""},
+		{"response left open", contract.BaseFunc(answer), func(*http.Response) {},
 			"a response was never closed"},
 		{"URL", meddling(func(r *http.Request) { r.URL.Path = "/else" }), closed,
 			"the request's URL was modified"},
@@ -85,7 +85,7 @@ func TestNewReportsViolations(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &recorder{TB: t}
-			transport := testutil.New(rec, httpretry.Config{Base: tt.base})
+			transport := contract.New(rec, httpretry.Config{Base: tt.base})
 			req, err := http.NewRequestWithContext(
 				t.Context(), "PUT", "http://a.test/", strings.NewReader("text"))
 			require.NoError(t, err)
@@ -105,7 +105,7 @@ func TestNewReportsBodiesThatAreNotClosedOnce(t *testing.T) {
 	boom := errors.New("boom")
 	for _, tt := range []struct {
 		name string
-		base testutil.BaseFunc
+		base contract.BaseFunc
 		want bool
 	}{
 		{"once", answer, false},
@@ -126,9 +126,9 @@ func TestNewReportsBodiesThatAreNotClosedOnce(t *testing.T) {
 			rec := &recorder{TB: t}
 			req, err := http.NewRequestWithContext(t.Context(), "POST", "http://a.test/", nil)
 			require.NoError(t, err)
-			body := testutil.Counted("text")
+			body := contract.Counted("text")
 			req.Body = body
-			resp, _ := testutil.New(rec, httpretry.Config{Base: tt.base}).RoundTrip(req)
+			resp, _ := contract.New(rec, httpretry.Config{Base: tt.base}).RoundTrip(req)
 			if resp != nil {
 				require.NoError(t, resp.Body.Close())
 			}
@@ -140,9 +140,9 @@ func TestNewReportsBodiesThatAreNotClosedOnce(t *testing.T) {
 		rec := &recorder{TB: t}
 		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://a.test/", nil)
 		require.NoError(t, err)
-		body := testutil.Counted("text")
+		body := contract.Counted("text")
 		req.Body = body
-		resp, err := testutil.New(rec, httpretry.Config{Base: testutil.BaseFunc(answer)}).
+		resp, err := contract.New(rec, httpretry.Config{Base: contract.BaseFunc(answer)}).
 			RoundTrip(req)
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
