@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
@@ -166,20 +167,64 @@ func TestReadmePrograms(t *testing.T) {
 	assert.Equal(t, 1, programs)
 }
 
-// TestReadmeLinks checks that the files exist to which the documents link.
-func TestReadmeLinks(t *testing.T) {
-	documents, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
-	for _, name := range append(documents, "../../README.md", "../../CONTRIBUTING.md") {
+// TestLinks checks that the files exist to which documents link, and the
+// headings in them.
+func TestLinks(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^):#]*)(#[^)]*)?\)`)
+	links := 0
+	for _, name := range documents(t) {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
-		prose := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(string(text), "")
-		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)[^):]*\)`).
-			FindAllStringSubmatch(prose, -1) {
-			_, err := os.Stat(filepath.Join(filepath.Dir(name), link[1]))
-			assert.NoError(t, err, "%s links to %s", name, link[1])
+		for _, match := range link.FindAllStringSubmatch(withoutCode(string(text)), -1) {
+			links++
+			target := name
+			if match[1] != "" {
+				target = filepath.Join(filepath.Dir(name), match[1])
+			}
+			if _, err := os.Stat(target); !assert.NoError(t, err, "%s", name) || match[2] == "" {
+				continue
+			}
+			linked, err := os.ReadFile(target)
+			require.NoError(t, err)
+			assert.Contains(t, anchors(string(linked)), match[2], "%s links to %s", name, match[0])
 		}
 	}
+	assert.Greater(t, links, 100)
+}
+
+// documents returns the names of all Markdown files.
+func documents(t *testing.T) (names []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".md") {
+			names = append(names, path)
+		}
+		return err
+	}))
+	return names
+}
+
+func withoutCode(markdown string) string {
+	return regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(markdown, "")
+}
+
+// anchors returns the anchors of the headings, as GitHub makes them.
+func anchors(markdown string) (all []string) {
+	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
+	for _, match := range heading.FindAllStringSubmatch(withoutCode(markdown), -1) {
+		text := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`).ReplaceAllString(match[1], "$1")
+		anchor := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, text)
+		all = append(all, "#"+anchor)
+	}
+	return all
 }
 
 func readme(t *testing.T) string {
