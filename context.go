@@ -55,8 +55,8 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 // WithPolicyFunc returns a context whose requests follow the policy that f
 // returns. f gets the policy that they would follow without it, which is that
 // of their host, or that of an earlier [WithPolicy] or WithPolicyFunc. It gets
-// the fields as they were set, so a zero field still means its default, and a
-// nil Budget the same HostBudget. A later WithPolicy replaces f.
+// the fields as they were set. So a MaxAttempts of 0 means 3 there, and a nil
+// Budget means the same HostBudget. A later WithPolicy replaces f.
 //
 // f is called once for each request, before it is sent. It must be safe for
 // concurrent use. If the policy that it returns is not valid, the request fails

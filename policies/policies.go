@@ -47,7 +47,8 @@ import (
 // it is certain that the server did not process it.
 //
 // Set AttemptTimeout as well, since an attempt without an answer would
-// otherwise wait until the context is done.
+// otherwise wait until the context is done. Leave http.Client.Timeout at 0. It
+// limits all attempts and waits together.
 func Background(maxElapsed time.Duration) httpretry.Policy {
 	return httpretry.Policy{
 		MaxAttempts:   -1,

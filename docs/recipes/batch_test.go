@@ -25,7 +25,8 @@ func newBatchClient(base http.RoundTripper) (*http.Client, error) {
 	return &http.Client{Transport: transport}, nil
 }
 
-// sendAll sends all requests with 50 workers, and calls done for each response.
+// sendAll sends all requests with 50 workers, and calls done for each response,
+// whatever its status. It returns the first error.
 func sendAll(client *http.Client, jobs []*http.Request, done func(*http.Response) error) error {
 	var workers errgroup.Group
 	workers.SetLimit(50)

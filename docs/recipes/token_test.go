@@ -37,7 +37,7 @@ func (b *bearer) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req.Body != nil {
 			req.Body.Close()
 		}
-		return nil, httpretry.WithOutcome(err, httpretry.Final) // fetch has retried
+		return nil, err
 	}
 	resp, err := b.send(req, token)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized {
@@ -80,16 +80,17 @@ func (b *bearer) other(ctx context.Context, rejected string) (string, error) {
 			return token, nil // by a fetch that has just ended
 		}
 		token, err := b.fetch()
-		if err == nil {
-			b.token.Store(token)
+		if err != nil {
+			return "", httpretry.WithOutcome(err, httpretry.Final) // fetch has retried
 		}
-		return token, err
+		b.token.Store(token)
+		return token, nil
 	})
 	select {
 	case result := <-fetched:
 		return result.Val.(string), result.Err
-	case <-ctx.Done():
-		return "", ctx.Err()
+	case <-ctx.Done(): // nothing was sent
+		return "", httpretry.WithOutcome(ctx.Err(), httpretry.Unprocessed)
 	}
 }
 
@@ -235,5 +236,32 @@ func TestTokenWithoutEnd(t *testing.T) {
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(start))
 		time.Sleep(time.Hour) // until the fetch has ended
+	})
+}
+
+// An attempt may time out while its token is fetched. Nothing was sent, so even
+// a POST is retried, with the token of the same fetch.
+func TestTokenThatTakesLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fetches := 0
+		base := &bearer{
+			next: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+			}),
+			fetch: func() (string, error) {
+				fetches++
+				time.Sleep(1500 * time.Millisecond)
+				return "token", nil
+			},
+		}
+		transport, err := httpretry.New(httpretry.Config{
+			Base: base, Policy: httpretry.Policy{AttemptTimeout: time.Second}})
+		require.NoError(t, err)
+		resp, err := (&http.Client{Transport: transport}).Post(
+			"http://api.example.com/", "text/plain", strings.NewReader("text"))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, 1, fetches)
 	})
 }

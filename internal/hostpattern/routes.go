@@ -245,6 +245,11 @@ func pathProblem(p string) string {
 	if strings.ContainsAny(p, `?#\`) {
 		return "has a query, a fragment or a backslash in it: want a path only, " + wantRoute
 	}
+	// http.ServeMux would take it for itself, which is hardly ever meant.
+	if strings.Contains(p, "*") {
+		return `has a * in its path: want "/" at the end for all paths below, ` +
+			`"{name}" for one segment, or %2A, ` + wantRoute
+	}
 	if clean := cleanPath(p); clean != p {
 		return fmt.Sprintf("has the path %q: want %q", p, clean)
 	}

@@ -167,6 +167,8 @@ func TestProblemsOfRoutes(t *testing.T) {
 		"GET a.test/a b":        "has a space or a control character in its path: want it escaped",
 		"GET a.test/x?q=1":      "has a query, a fragment or a backslash in it: want a path only, as in",
 		"GET a.test/x#f":        "has a query, a fragment or a backslash in it: want a path only, as in",
+		"a.test/v1/*":           `has a * in its path: want "/" at the end for all paths below, `,
+		"GET a.test/x*":         `has a * in its path: want "/" at the end for all paths below, `,
 		"a.test//x":             `has the path "//x": want "/x"`,
 		"a.test/x/../y/":        `has the path "/x/../y/": want "/y/"`,
 		"CONNECT a.test/x//":    `has the path "/x//": want "/x/"`,
