@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"sync/atomic"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -257,10 +258,10 @@ func ExampleObservers() {
 	srv := unreliable(2)
 	defer srv.Close()
 
-	retries := 0
+	var retries atomic.Int64 // because observers are called concurrently
 	count := func(_ context.Context, e httpretry.Event) {
 		if e.Reason == httpretry.ReasonNone {
-			retries++
+			retries.Add(1)
 		}
 	}
 	transport, err := httpretry.New(httpretry.Config{
@@ -273,7 +274,7 @@ func ExampleObservers() {
 	client := &http.Client{Transport: transport}
 
 	show(client.Get(srv.URL))
-	fmt.Println("retries:", retries)
+	fmt.Println("retries:", retries.Load())
 	// Output:
 	// 200 GET after 2 retries
 	// retries: 2
@@ -564,7 +565,10 @@ func ExampleWithOutcome() {
 // openBreaker is a circuit breaker that is always open.
 type openBreaker struct{}
 
-func (openBreaker) RoundTrip(*http.Request) (*http.Response, error) {
+func (openBreaker) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		req.Body.Close() // as a RoundTripper must
+	}
 	return nil, httpretry.WithOutcome(errBreakerOpen, httpretry.Final)
 }
 
