@@ -235,7 +235,7 @@ func TestSyntaxErrors(t *testing.T) {
 		`{"default": 01}`:          `1:14: invalid character '1' after object key:value pair: want JSON`,
 		"{} // none":               `1:4: invalid character '/' after top-level value: want JSON`,
 		"{\"é\xff\": 1}":           `1:4: byte 0xff: want UTF-8`,
-		"\ufeff{}":                 `1:1: invalid character 'ï' looking for beginning of value: want JSON`,
+		"\ufeff{}":                 `1:1: a byte order mark: want JSON without one`,
 	} {
 		assert.Equal(t, want, errorsOf(t, text), "%q", text)
 	}

@@ -71,6 +71,9 @@ func (e *syntaxError) Error() string { return e.text }
 
 // readTree reads a JSON text. Its errors are of the type *syntaxError.
 func readTree(data []byte) (*node, error) {
+	if bytes.HasPrefix(data, []byte("\ufeff")) {
+		return nil, &syntaxError{0, "a byte order mark: want JSON without one"}
+	}
 	for i := 0; i < len(data); {
 		r, size := utf8.DecodeRune(data[i:])
 		// encoding/json would replace it by U+FFFD.
