@@ -33,7 +33,7 @@ func (d *demo) outage(ctx context.Context, number int) {
 	d.out.title(
 		fmt.Sprintf("%d. An outage: %d requests at once, every response a 503", number, concurrent))
 	d.out.print("  %-26s  %8s  %10s  %7s  %12s\n", "", "requests", "server saw", "retries",
-		"balance then")
+		"retries left")
 
 	// The default. Its balance is the number of retries that it allows now.
 	budget := new(httpretry.HostBudget)
