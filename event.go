@@ -329,16 +329,14 @@ func (c *callerRetries) log(ctx context.Context, logger *slog.Logger, e Event) {
 	if v := reflect.ValueOf(ctx); v.Kind() == reflect.Pointer {
 		this.context = v.Pointer()
 	}
-	begun := now.Add(-e.Elapsed)
-	c.mu.Lock()
-	after, found := c.find(this, begun)
 	// One attempt multiplies nothing.
 	if e.Attempt > 1 && e.Reason != ReasonNone && e.Reason != ReasonCanceled {
-		c.ended[c.next] = this
-		c.next = (c.next + 1) % len(c.ended)
+		c.add(this)
 	}
-	c.mu.Unlock()
-	if found && e.Attempt == 1 {
+	if e.Attempt != 1 {
+		return
+	}
+	if after, found := c.find(this, now.Add(-e.Elapsed)); found {
 		logger.LogAttrs(ctx, slog.LevelDebug, "the caller seems to retry",
 			slog.String("method", redact.Text(this.method)),
 			slog.String("url", redact.URL(e.Request.URL)),
@@ -347,9 +345,18 @@ func (c *callerRetries) log(ctx context.Context, logger *slog.Logger, e Event) {
 	}
 }
 
+// add notes a request, in the place of the oldest.
+func (c *callerRetries) add(r endedRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended[c.next] = r
+	c.next = (c.next + 1) % len(c.ended)
+}
+
 // find returns how long before begun the transport gave up on the same request.
-// mu is held.
 func (c *callerRetries) find(r endedRequest, begun time.Time) (after time.Duration, found bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, e := range c.ended {
 		wait := begun.Sub(e.at)
 		if e.method == r.method && e.url == r.url && e.context == r.context &&

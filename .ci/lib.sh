@@ -92,6 +92,9 @@ readme_command() {
 	grep -m1 -x 'go test .*' README.md || fail "README.md has no line that is a test command"
 }
 
+# last_version prints the version that was released last, if there is one.
+last_version() { git tag --list 'v*' --sort=-version:refname | grep -Ex 'v[0-9]+\.[0-9]+\.[0-9]+' | head -1 || true; }
+
 # staticcheck DIR checks a module.
 staticcheck() {
 	[ -x "$work/staticcheck" ] ||

@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 path=github.com/seed421102f4/httpretry
 # The patch version after the last tag, whatever its API.
-last=$(git tag --list 'v*' --sort=-version:refname | grep -Ex 'v[0-9]+\.[0-9]+\.[0-9]+' | head -1 || true)
+last=$(last_version)
 version=v0.1.0
 [ -z "$last" ] || version=${last%.*}.$((${last##*.} + 1))
 export GIT_AUTHOR_NAME=rehearsal GIT_AUTHOR_EMAIL=rehearsal@example.com

@@ -37,7 +37,7 @@ follows() {
 	return 1
 }
 
-last=$(git tag --list 'v*' --sort=-version:refname | grep -Ex "v$number\.$number\.$number" | head -1 || true)
+last=$(last_version)
 if [ -z "$into" ]; then
 	step "what a release needs"
 	[ "$(git symbolic-ref --short HEAD)" = main ] || fail "want the branch main"
