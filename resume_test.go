@@ -357,7 +357,7 @@ func TestResumeNever(t *testing.T) {
 }
 
 // Whatever comes back instead of the rest, the caller gets the first error, and
-// no byte of it. Hazard 0.7.
+// no byte of it. Hazard 0.5.
 func TestResumeRejects(t *testing.T) {
 	const size = 3 << 20
 	for _, tt := range []struct {

@@ -127,7 +127,7 @@ func (d *downloads) run(t testing.TB, x *toxiproxy, n *nginx, times int, policy 
 	d.received += received.Load()
 }
 
-// Hazards 0.7 and D10: nginx's files arrive complete over connections that
+// Hazards 0.5 and D10: nginx's files arrive complete over connections that
 // break after a random number of bytes, and little is sent twice.
 // INTEGRATION_DOWNLOADS and INTEGRATION_DOWNLOAD_SIZE change how many and how
 // large they are.

@@ -291,7 +291,7 @@ func TestTimeoutsInARow(t *testing.T) {
 	require.ErrorContains(t, err, "after 50 attempts")
 }
 
-// Hazard 0.6, E1, E2: a body of 5 MB that takes a second, and events that
+// Hazard 0.4, E1, E2: a body of 5 MB that takes a second, and events that
 // arrive for a day, outlive the timeout of their attempt, also after a retry.
 func TestAttemptTimeoutSparesResponses(t *testing.T) {
 	for _, tt := range []struct {

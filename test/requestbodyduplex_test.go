@@ -105,7 +105,7 @@ func TestSecondUploadOutlivesAnswer(t *testing.T) {
 	assert.EqualValues(t, 2, srv.Requests.Load())
 }
 
-// Hazard 0.4, A5, A10, B11: concurrent uploads get early responses. Every byte
+// Hazard 0.3, A5, A10, B11: concurrent uploads get early responses. Every byte
 // that a server reads, also on failed attempts, belongs to the request and is
 // in its place. The accepted body is complete.
 func TestEarlyAnswersToMany(t *testing.T) {
@@ -473,7 +473,7 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 	assert.Len(t, events.Events, 1, "net/http sent it again by itself")
 }
 
-// Hazard 0.4, A5, A10: after an early response net/http may still be reading
+// Hazard 0.3, A5, A10: after an early response net/http may still be reading
 // the body. The next attempt neither races with that nor misses a byte.
 func TestEarlyAnswer(t *testing.T) {
 	for _, size := range []int{60_000, 4 << 20} {

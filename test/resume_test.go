@@ -194,7 +194,7 @@ func TestResumeHTTP2(t *testing.T) {
 	}
 }
 
-// Hazards 0.7 and D12: each way in which a server can misreport the rest. Bytes
+// Hazards 0.5 and D12: each way in which a server can misreport the rest. Bytes
 // of something else are never appended.
 func TestResumeLies(t *testing.T) {
 	const size, cut = 1000, 100

@@ -180,7 +180,7 @@ func checkResumeModel(t *testing.T, script []byte) (complete bool, requests int)
 	return err == nil && resp.StatusCode == 200, m.requests
 }
 
-// Hazard 0.7: whatever a server and a link do, the caller gets the right bytes
+// Hazard 0.5: whatever a server and a link do, the caller gets the right bytes
 // or an error.
 func TestResumeModel(t *testing.T) {
 	const downloads = 5000
