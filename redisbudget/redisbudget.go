@@ -2,9 +2,9 @@
 // through Redis or Valkey.
 //
 // A [httpretry.HostBudget] limits the retries of one process. A thousand
-// processes that send a few requests each have a thousand Bursts, so a host
-// that is down gets up to 5,000 retries. With a [Budget], they have one Burst
-// together, and the host gets five:
+// processes that send a few requests each have a bucket of five tokens each, so
+// a host that is down gets up to 5,000 retries. With a [Budget], they have one
+// bucket together, and the host gets five:
 //
 //	budget, err := redisbudget.New(redisbudget.Config{Client: client})
 //	if err != nil {
@@ -38,7 +38,7 @@
 // Redis. If that clock goes back between two calls for a host, no time passes
 // between them for the budget of the host.
 //
-// A retry that succeeds gives its charge back and puts a token into the Burst,
+// A retry that succeeds gives its charge back and puts a token into the bucket,
 // even if it was taken from a lease. Redis gets both with the next report, for
 // all processes. A report gives only tokens that were taken before all of its
 // successes, which are assumed to be older by the Timeout. So successes from
@@ -47,7 +47,7 @@
 //
 // If this package does not know a value exactly, such as the time of a success,
 // it assumes the value that allows fewer retries. In particular, a withdrawal
-// by any process stops the refill of the Burst. The refill begins again with a
+// by any process stops the refill of the bucket. The refill begins again with a
 // report whose successes are all later than the slot of the last withdrawal. A
 // slot is a tenth of the Window.
 //
@@ -61,7 +61,7 @@
 //
 // A host that has had no success since its last withdrawal is remembered for a
 // day, any other host for a little more than a Window. After that, a host has a
-// full Burst. The same is true if Redis has lost its data or evicts keys.
+// full bucket. The same is true if Redis has lost its data or evicts keys.
 //
 // # Cost
 //
@@ -73,7 +73,7 @@
 // Withdraw takes a retry from a lease, or needs one round trip. The round trips
 // for a host are made one after another. A lease has up to Lease retries. It
 // has at most a quarter of the retries that the successes still allow, and none
-// of the Burst. It ends with its slot or on Close, and its unused retries are
+// of the bucket. It ends with its slot or on Close, and its unused retries are
 // then refunded. After a refusal, further retries to the host are refused
 // without a round trip for one FlushInterval.
 //
@@ -358,8 +358,8 @@ func (b *Budget) Refund(origin string) {
 }
 
 // Deposit records a success of origin. If charged is true, it cancels the
-// latest charge within the last Window and gives the Burst a token, except with
-// Strict. It does not block.
+// latest charge within the last Window and gives the bucket a token, except
+// with Strict. It does not block.
 func (b *Budget) Deposit(origin string, charged bool) {
 	phase := b.state.load()
 	// As long as Redis works, the charge is one of the shared budget.
