@@ -32,11 +32,12 @@
 //	"newIdempotencyKey": "random"  httpretry.RandomKey
 //	"newIdempotencyKey": "none"    nil
 //
-// A field that is missing in a policy has its value in the policy's preset. If
-// the preset does not set it, it has its value in default. A field with its
-// zero value, such as "attemptTimeout": "0s", has the default of httpretry. A
-// budget is inherited as a whole. A field that is missing in a budget has the
-// default of HostBudget.
+// A field that is missing in a policy has the value that the policy's preset
+// sets. If the preset does not set it, the field has the value in default, or
+// else the default of httpretry. A field that is present with its zero value,
+// such as "attemptTimeout": "0s", has the default of httpretry. A budget is
+// inherited as a whole. A field that is missing in a budget has the default of
+// HostBudget.
 //
 // # Presets
 //

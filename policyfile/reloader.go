@@ -14,7 +14,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// DefaultInterval is the time between two looks of a [Reloader] at its file.
+// DefaultInterval is how long a [Reloader] waits before it rereads its file.
 const DefaultInterval = 5 * time.Second
 
 // A Reloader gives a RetryTransport the policies of a file, and again whenever
@@ -37,7 +37,7 @@ type Reloader struct {
 	// Loader reads the file. Nil means a Loader of the Reloader's own.
 	Loader *Loader
 
-	// Interval is the time between two looks at the file, at least a
+	// Interval is how long Run waits before it reads the file again, at least a
 	// millisecond. 0 means DefaultInterval.
 	Interval time.Duration
 
