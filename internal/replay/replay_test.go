@@ -314,7 +314,7 @@ func (h *halves) Close() error { return nil }
 // A view may read the record while the Read of the view before ends, which adds
 // to the record. Only the race detector notices if they are not synchronized.
 func TestViewReadsAGrowingRecord(t *testing.T) {
-	const size = 32 << 10
+	const size = 8 << 10
 	text := strings.Repeat("a", size) + strings.Repeat("b", size)
 	for range 20 {
 		s := &halves{text, size, make(chan bool), make(chan bool)}
