@@ -23,7 +23,8 @@ func ExampleRetryTransport_SetPolicies() {
 	client := &http.Client{Transport: transport}
 
 	for _, attempts := range []int{1, 2} {
-		if err := transport.SetPolicies(httpretry.Policy{MaxAttempts: attempts}, nil); err != nil {
+		policy := httpretry.Policy{MaxAttempts: attempts, Backoff: strategies.Constant{}}
+		if err := transport.SetPolicies(policy, nil); err != nil {
 			fmt.Println(err)
 			return
 		}
@@ -65,8 +66,8 @@ func ExampleError() {
 	// error: unexpected EOF
 }
 
-// The texts of Status do not contain what a server has sent, so they can be
-// labels of metrics.
+// Status returns few different texts, and none that a server has sent, so they
+// can be labels of metrics.
 func ExampleEvent_Status() {
 	for _, e := range []httpretry.Event{
 		{Response: &http.Response{StatusCode: 503, Status: "503 a text of the server"}},
@@ -261,5 +262,7 @@ func ExampleCooldown() {
 		_ = resp.Body.Close()
 	}
 	// Output:
-	// x
+	// ann 429 Too Many Requests
+	// ann has to wait
+	// bob 200 OK
 }

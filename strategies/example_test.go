@@ -78,7 +78,8 @@ func ExampleAWSDecorrelated() {
 func ExampleDecorrelatedV2() {
 	random := strategies.Seeded(7) // for the output below; leave Rand nil in production
 	for range 3 {
-		printMillis(strategies.Take(strategies.DecorrelatedV2{Median: time.Second, Rand: random}, 4))
+		s := strategies.DecorrelatedV2{Median: time.Second, Rand: random}
+		printMillis(strategies.Take(s, 4))
 	}
 	// Output:
 	// 980 1024 2909 3818 ms

@@ -89,7 +89,8 @@ func workflowProblems(text string) (problems []string) {
 			problems = append(problems, fmt.Sprintf("the expression %s is not known", found[1]))
 		}
 	}
-	if strings.Count(text, "actions/checkout@") != strings.Count(text, "persist-credentials: false\n") {
+	checkouts := strings.Count(text, "actions/checkout@")
+	if checkouts != strings.Count(text, "persist-credentials: false\n") {
 		problems = append(problems, "a checkout leaves its credentials")
 	}
 	if strings.Count(text, "runs-on:") != strings.Count(text, "timeout-minutes:") {
