@@ -38,8 +38,7 @@ type Event struct {
 	// never sent because its host was cooling down.
 	Attempt int
 
-	// Elapsed is the time since the start of the request.
-	Elapsed time.Duration
+	Elapsed time.Duration // since the start of the request
 
 	// Waited is how long the request has waited since its last Event, or since
 	// its start. It includes cool-downs, and the time to drain a response.
@@ -50,15 +49,13 @@ type Event struct {
 	// until RoundTrip returns.
 	Wait time.Duration
 
-	// Reason is why no attempt follows, or ReasonNone if one does.
-	Reason Reason
+	Reason Reason // why no attempt follows, or ReasonNone if one does
 
 	// Resuming reports whether the response's body broke off after RoundTrip
-	// had returned. See Policy.Resume.
+	// had returned (see Policy.Resume). Offset is the number of its bytes that
+	// were read.
 	Resuming bool
-
-	// Offset is the number of bytes that were read of that body.
-	Offset int64
+	Offset   int64
 }
 
 // Status returns the status of the Response, such as "503 Service Unavailable",
@@ -223,12 +220,13 @@ func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) 
 
 // LogEvents returns a function for [Config.Observe]. The function logs retries
 // and ReasonCallerRetries at level Info, and other reasons at level Warn. It
-// does not log an Event with ReasonSuccess or ReasonPermanent. It logs
-// URLs without user, query and fragment, escapes control characters, and logs
-// no headers. In the text of an error, it recognizes no other secrets than
-// those in URLs. A nil logger means slog.Default(). At level Debug, it also
-// logs if the caller seems to retry with the same context. An
-// http.Client.Timeout gives each request another one.
+// does not log an Event with ReasonSuccess or ReasonPermanent. It logs URLs
+// without user, query and fragment, escapes control characters, and logs no
+// headers. In the text of an error, it recognizes no other secrets than those
+// in URLs. A nil logger means slog.Default().
+//
+// At level Debug, it also logs if the caller seems to retry a request itself,
+// in the same context. If http.Client.Timeout is set, it cannot see that.
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	callers := new(callerRetries)
 	return func(ctx context.Context, e Event) {

@@ -24,13 +24,9 @@ const (
 )
 
 // Policy determines when and how requests to a host are retried. A zero field
-// means the default that its comment names. An AttemptTimeout, MaxElapsed or
-// ResumeIdle that is positive but less than a millisecond is not valid.
-// Negative values are not valid, except for these fields:
-//
-//	MaxAttempts     negative: no limit; 1: no retries
-//	MaxRetryAfter   negative: no limit
-//	ReplayBuffer    negative: nothing is kept
+// means the default that its comment names. A negative value is valid only if
+// the comment names its meaning. A positive AttemptTimeout, MaxElapsed or
+// ResumeIdle of less than a millisecond is not valid.
 type Policy struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -95,8 +91,7 @@ type Policy struct {
 	// Nil means that no keys are made.
 	NewIdempotencyKey func(*http.Request) string
 
-	// IdempotencyHeader is the name of the header for the idempotency key. ""
-	// means "Idempotency-Key".
+	// IdempotencyHeader is the header of the key. "" means "Idempotency-Key".
 	IdempotencyHeader string
 
 	// ReplayBuffer is the maximum number of bytes that are kept of a body
