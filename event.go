@@ -25,19 +25,14 @@ type Event struct {
 	// because the caller may change its own once the body is closed.
 	Request *http.Request
 
-	// Response is the attempt's response, or nil if there is none. Its body
-	// must not be used.
-	Response *http.Response
+	Response *http.Response // nil if there is none; its body must not be used
 
 	// Err is the error of the attempt, or of the wait after it. With
 	// ReasonNotReplayable, it is GetBody's error, if there was one. With
 	// ReasonNotResumable, it is why Response is not the rest of the body.
 	Err error
 
-	// Attempt is the attempt's number, from 1, or 0 for a request that was
-	// never sent because its host was cooling down.
-	Attempt int
-
+	Attempt int           // from 1; 0 if a cool-down ended the request unsent
 	Elapsed time.Duration // since the start of the request
 
 	// Waited is how long the request has waited since its last Event, or since

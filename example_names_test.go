@@ -35,6 +35,27 @@ func ExampleRetryTransport_SetPolicies() {
 	// 200 GET after 1 retries
 }
 
+// Origins shows which hosts fail, and how many retries they have left.
+func ExampleRetryTransport_Origins() {
+	down := unreliable(1000)
+	defer down.Close()
+	transport, err := httpretry.New(httpretry.Config{
+		Policy: httpretry.Policy{Backoff: strategies.Constant{}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	show((&http.Client{Transport: transport}).Get(down.URL))
+	for _, o := range transport.Origins() {
+		fmt.Println(o.Origin == down.URL, "failed:", o.FailedRetries, "left:", o.Balance)
+	}
+	// Output:
+	// 503 try again
+	// true failed: 2 left: 3
+}
+
 // A number without a unit is a number of nanoseconds.
 func ExamplePolicy_Validate() {
 	fmt.Println(httpretry.Policy{AttemptTimeout: 5, MaxAttempts: 4}.Validate())

@@ -69,9 +69,7 @@ type Policy struct {
 	// RoundTrip then returns that response, with a nil error and ReasonBudget.
 	WaitOnBudget bool
 
-	// Cooldown determines what the first attempt of a request does while its
-	// host is cooling down. The default, CooldownSend, sends it.
-	Cooldown Cooldown
+	Cooldown Cooldown // what a first attempt does while its host cools down
 
 	// CooldownKey partitions a host's cool-down, so that only requests with the
 	// same key share one. Set it if a host has several limits, such as one for
@@ -91,8 +89,7 @@ type Policy struct {
 	// Nil means that no keys are made.
 	NewIdempotencyKey func(*http.Request) string
 
-	// IdempotencyHeader is the header of the key. "" means "Idempotency-Key".
-	IdempotencyHeader string
+	IdempotencyHeader string // of the key; "" means "Idempotency-Key"
 
 	// ReplayBuffer is the maximum number of bytes that are kept of a body
 	// without GetBody while it is sent, so that it can be sent again. If more

@@ -18,7 +18,7 @@ var withoutExample = map[string][]string{
 		"httpretry.Outcome", "httpretry.Reason",
 	},
 	"The Example of a function that returns it shows it.": {
-		"policyfile.Field", "redisbudget.Budget", "retrytest.Sent",
+		"httpretry.OriginStatus", "policyfile.Field", "redisbudget.Budget", "retrytest.Sent",
 		"strategies.Rand", "strategies.Sequence",
 	},
 	"The Example of a function that takes it shows it.": {
