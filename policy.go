@@ -69,7 +69,7 @@ type Policy struct {
 	// RoundTrip then returns that response, with a nil error and ReasonBudget.
 	WaitOnBudget bool
 
-	Cooldown Cooldown // what a first attempt does while its host cools down
+	Cooldown Cooldown // for a first attempt while its host is cooling down
 
 	// CooldownKey partitions a host's cool-down, so that only requests with the
 	// same key share one. Set it if a host has several limits, such as one for

@@ -112,7 +112,7 @@ func ExampleResendCount() {
 		for _, a := range span.Attributes {
 			switch a.Key {
 			case "http.response.status_code", "http.request.resend_count":
-				fmt.Println(a.Key, a.Value.Emit())
+				fmt.Println(a.Key, a.Value.String())
 			}
 		}
 	}
