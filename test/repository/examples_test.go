@@ -75,9 +75,8 @@ func examplesOf(t *testing.T, dir string) map[string]bool {
 		require.NoError(t, err)
 		for _, example := range doc.Examples(file) {
 			name, _, _ := strings.Cut(example.Name, "_")
-			if assert.NotEmpty(t, example.Output, "Example%s in %s has no output", example.Name, path) {
-				names[name] = true
-			}
+			names[name] = assert.NotEmpty(t, example.Output,
+				"Example%s in %s has no output", example.Name, path) || names[name]
 		}
 	}
 	return names
