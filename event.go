@@ -221,7 +221,7 @@ func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) 
 // in URLs. A nil logger means slog.Default().
 //
 // At level Debug, it also logs if the caller seems to retry a request itself,
-// in the same context. If http.Client.Timeout is set, it cannot see that.
+// in the same context. It does not detect that if http.Client.Timeout is set.
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	callers := new(callerRetries)
 	return func(ctx context.Context, e Event) {

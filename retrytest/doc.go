@@ -27,8 +27,9 @@
 //		})
 //	}
 //
-// Make the transport inside the bubble. The clocks of all bubbles start at the
-// same time, so a cool-down or a budget of one test would continue in the next.
+// Make a transport for each test, inside the bubble. The clocks of all bubbles
+// start at the same time, so the cool-downs and budgets of a shared transport
+// would continue in the next test.
 //
 // An httptest.Server does not work in a bubble, because its network
 // connections block in a way that synctest does not consider durable.
