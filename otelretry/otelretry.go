@@ -20,9 +20,9 @@
 //
 // The sum of httpretry.request.attempts is the number of attempts, its count
 // the number of requests, and its buckets show how many attempts requests took.
-// The label httpretry.reason is "success" for requests that succeeded,
-// "permanent" for those that failed in a way that no retry can change, and the
-// [httpretry.Reason] for all others.
+// The label httpretry.reason is the text of the [httpretry.Reason] with which
+// the request ended, such as "success", or "permanent" for a failure that no
+// retry can change.
 //
 // [ObserveBudget] returns a function that counts the decisions of a budget that
 // processes share, such as a redisbudget.Budget:

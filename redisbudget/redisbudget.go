@@ -66,7 +66,7 @@
 // # Cost
 //
 // Deposit and Refund count in memory, without an allocation. They take no lock,
-// with one exception: the HostBudget that decides when Redis fails takes its
+// with one exception: the HostBudget that decides while Redis fails takes its
 // lock once for up to 16 deposits. A goroutine reports the counts of all hosts
 // in one pipeline per FlushInterval, and sends nothing if there are none.
 //
