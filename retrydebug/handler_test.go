@@ -127,6 +127,7 @@ func TestFormat(t *testing.T) {
 		{"", []string{"text/html;q=0, */*;q=0.1"}, true},
 		{"", []string{"text/*;q=0.2, application/json;q=0.1"}, false},
 		{"", []string{"application/json;q=2"}, false},
+		{"", []string{"application/json;q=-1, */*;q=0.5, text/html;q=0.1"}, true},
 		{"", []string{"application/json;q=NaN"}, false},
 		{"", []string{"application/json;q=x"}, false},
 		{"", []string{"application/json;q"}, false},

@@ -17,6 +17,9 @@ import (
 	"github.com/seed421102f4/httpretry/retrydebug"
 )
 
+// The times of responses are in UTC, wherever the process is.
+func init() { time.Local = time.FixedZone("east", 5*60*60) }
+
 // show returns a handler of the given origins.
 func show(origins ...httpretry.OriginStatus) http.Handler {
 	return retrydebug.HandlerOf(func() []httpretry.OriginStatus { return origins })

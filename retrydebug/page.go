@@ -28,7 +28,7 @@ type view struct {
 	Counts  []count // for each trouble that an origin has
 }
 
-// rowSize is the usual number of bytes of a row.
+// rowSize is the number of bytes of a usual row, or a few more.
 const rowSize = 768
 
 // row is a row of the table. Origin and Key are text from outside, so the
@@ -43,32 +43,42 @@ type row struct {
 // long.
 func newRow(s httpretry.OriginStatus, now time.Time) row {
 	t := troubleOf(s)
-	rest := cell("State", "", `<span class="`+t.Class()+`">`+t.String()+`</span>`)
+	var rest cells
+	rest.Grow(rowSize)
+	rest.add("State", "", `<span class="`, t.Class(), `">`, t.String(), `</span>`)
 	if coolsDown(s) {
-		rest += cell("Cool-down", "", "ends in "+inWords(s.CooldownUntil.Sub(now)))
+		rest.add("Cool-down", "", "ends in ", inWords(s.CooldownUntil.Sub(now)))
 	} else {
-		rest += cell("Cool-down", "quiet", "none")
+		rest.add("Cool-down", "quiet", "none")
 	}
 	if s.Balance >= 0 {
-		rest += cell("Balance", "n", strconv.Itoa(s.Balance))
+		rest.add("Balance", "n", strconv.Itoa(s.Balance))
 	} else {
-		rest += cell("Balance", "n quiet", "unknown")
+		rest.add("Balance", "n quiet", "unknown")
 	}
-	rest += counter("Waiting", s.Waiting) + counter("Failed retries", s.FailedRetries) +
-		counter("Successes", s.Successes)
-	return row{s.Origin, s.Key, template.HTML(rest)}
+	rest.addCount("Waiting", s.Waiting)
+	rest.addCount("Failed retries", s.FailedRetries)
+	rest.addCount("Successes", s.Successes)
+	return row{s.Origin, s.Key, template.HTML(rest.String())}
 }
 
-func cell(label, class, content string) string {
-	return `
-<td role="cell" data-label="` + label + `" class="` + class + `">` + content + `</td>`
+// cells is HTML.
+type cells struct{ strings.Builder }
+
+func (c *cells) add(label, class string, content ...string) {
+	c.WriteString("\n" + `<td role="cell" data-label="` + label + `" class="` + class + `">`)
+	for _, part := range content {
+		c.WriteString(part)
+	}
+	c.WriteString("</td>")
 }
 
-func counter(label string, n int) string {
+func (c *cells) addCount(label string, n int) {
 	if n == 0 {
-		return cell(label, "n quiet", "0")
+		c.add(label, "n quiet", "0")
+	} else {
+		c.add(label, "n", strconv.Itoa(n))
 	}
-	return cell(label, "n", strconv.Itoa(n))
 }
 
 type count struct {

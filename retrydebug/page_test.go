@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrydebug"
+	"github.com/seed421102f4/httpretry/retrytest"
 )
 
 func TestEmptyPage(t *testing.T) {
@@ -134,16 +137,12 @@ func many(n int, name string) []httpretry.OriginStatus {
 	return all
 }
 
-// The size of a page has a bound, because that of a table of hosts has one.
-func TestManyOrigins(t *testing.T) {
-	h := show(many(2048, "host-")...)
-	got := page(t, h, "")
+// The size of a page has a bound, because a RetryTransport does not remember
+// longer names, or more of them.
+func TestLargePage(t *testing.T) {
+	got := page(t, show(many(2048, strings.Repeat("<", 230))...), "")
 	assert.Len(t, table(t, got), 1+2048)
-	assert.Len(t, readJSON(t, h).Origins, 2048)
-	assert.Contains(t, text(got), "2048 origins")
-
-	long := page(t, show(many(2048, strings.Repeat("<", 230))...), "")
-	assert.Less(t, len(long), 4<<20)
+	assert.Less(t, len(got), 4<<20)
 }
 
 func TestRefresh(t *testing.T) {
@@ -201,10 +200,46 @@ func TestAccessibility(t *testing.T) {
 	}
 }
 
+// sendToMany returns a RetryTransport that has sent requests to n origins. Half
+// of them cool down.
+func sendToMany(t testing.TB, n int) *httpretry.RetryTransport {
+	base := retrytest.Base(t, retrytest.Always(retrytest.Func(
+		func(req *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}}
+			if strings.HasPrefix(req.URL.Host, "cools") {
+				resp.StatusCode = http.StatusTooManyRequests
+				resp.Header.Set("Retry-After", "3600")
+			}
+			return resp, nil
+		})))
+	transport, err := httpretry.New(httpretry.Config{Base: base,
+		Policies: map[string]httpretry.Policy{"*.example.com": {}}})
+	require.NoError(t, err)
+	for i := range n / 2 {
+		get(t, transport, fmt.Sprintf("https://api%d.example.com/", i))
+		get(t, transport, fmt.Sprintf("http://cools%d.test/", i))
+	}
+	return transport
+}
+
+// A RetryTransport has at most 1024 origins of each scheme.
+func TestThousandOrigins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := retrydebug.Handler(sendToMany(t, 1000))
+		got := page(t, h, "")
+		assert.Len(t, table(t, got), 1+1000)
+		assert.Contains(t, text(got), "1000 origins 500 cooling down 500 ok\n")
+		assert.Len(t, readJSON(t, h).Origins, 1000)
+
+		h = retrydebug.Handler(sendToMany(t, 4000))
+		assert.Len(t, table(t, page(t, h, "")), 1+2*1024)
+	})
+}
+
 func BenchmarkPage(b *testing.B) {
 	for _, query := range []string{"", "?format=json"} {
 		b.Run("1000"+query, func(b *testing.B) {
-			h := show(many(1000, "host-")...)
+			h := retrydebug.Handler(sendToMany(b, 1000))
 			b.ReportAllocs()
 			for b.Loop() {
 				if w := ask(h, "GET", query); w.Code != 200 {
