@@ -171,6 +171,9 @@ func TestContentSecurityPolicy(t *testing.T) {
 	hash := sha256.Sum256([]byte(style[1]))
 	assert.Contains(t, w.Header().Get("Content-Security-Policy"),
 		"style-src 'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"';")
+	// Browsers want an icon.
+	assert.Contains(t, body, `<link rel="icon" href="data:,">`)
+	assert.Contains(t, w.Header().Get("Content-Security-Policy"), "; img-src data:;")
 	assert.NotRegexp(t, `<script|<iframe|<form|<img| style=| on[a-z]+=|url\(|@import`, body)
 	link := regexp.MustCompile(`(?:href|src)="([^"]*)"`)
 	for _, link := range link.FindAllStringSubmatch(body, -1) {
