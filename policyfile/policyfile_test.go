@@ -241,6 +241,8 @@ func TestSyntaxErrors(t *testing.T) {
 	}
 	deep := strings.Repeat("[", 20_000)
 	assert.Contains(t, errorsOf(t, deep), "exceeded max depth: want JSON")
+	deep = strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000)
+	assert.Equal(t, "1:2: a: unknown field: want $schema, default or policies", errorsOf(t, deep))
 	large := strings.Repeat(" ", 1<<20+1)
 	assert.Equal(t, "1:1: 1048577 bytes: want at most 1048576", errorsOf(t, large))
 }
@@ -263,6 +265,12 @@ func TestFieldErrors(t *testing.T) {
 		{`"maxAttempts": [1, {"a": 2}]`, `.maxAttempts: an array: ` + whole},
 		{`"maxAttempts": ` + strings.Repeat("1", 100),
 			`.maxAttempts: ` + strings.Repeat("1", 80) + `...: ` + whole},
+		{`"maxAttempts": ` + strings.Repeat("1", 80),
+			`.maxAttempts: ` + strings.Repeat("1", 80) + `: ` + whole},
+		{`"maxAttempts": "` + strings.Repeat("a", 80) + `"`,
+			`.maxAttempts: "` + strings.Repeat("a", 80) + `": ` + whole},
+		{`"maxAttempts": "` + strings.Repeat("a", 79) + `éb"`,
+			`.maxAttempts: "` + strings.Repeat("a", 79) + `"...: ` + whole},
 		{`"attemptTimeout": 2`, `.attemptTimeout: 2: ` + wantDuration},
 		{`"attemptTimeout": "2"`, `.attemptTimeout: "2": ` + wantDuration},
 		{`"attemptTimeout": "2 s"`, `.attemptTimeout: "2 s": ` + wantDuration},
