@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -566,4 +567,9 @@ func TestFormatErrors(t *testing.T) {
 	require.ErrorContains(t, err, `Config.Policies["*"]: matches every host`)
 	_, err = policyfile.Format(httpretry.Policy{IdempotencyHeader: strings.Repeat("x", 1<<20)}, nil)
 	require.ErrorContains(t, err, "bytes: want at most 1048576")
+	if strconv.IntSize == 64 {
+		_, err = policyfile.Format(
+			httpretry.Policy{Budget: &httpretry.HostBudget{Burst: math.MinInt}}, nil)
+		require.EqualError(t, err, "policyfile: Policy.Budget: a *httpretry.HostBudget: "+want)
+	}
 }

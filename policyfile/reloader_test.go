@@ -257,6 +257,11 @@ func TestReloaderMemory(t *testing.T) {
 	require.ErrorContains(t, err, "more than 1048576 bytes")
 	// io.ReadAll needs a few times the size of what it reads.
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(6*policyfile.MaxSize))
+
+	largest := attemptsFile(2)
+	largest += strings.Repeat(" ", policyfile.MaxSize-len(largest))
+	require.NoError(t, os.WriteFile(path, []byte(largest), 0o600))
+	assert.NoError(t, r.Reload())
 }
 
 // Each error is reported, also if one follows another.
@@ -310,6 +315,8 @@ func TestReloaderReportsItsFields(t *testing.T) {
 	require.EqualError(t, err, `Reloader.Path: "": want the name of a file
 Reloader.Transport: nil: want a RetryTransport
 Reloader.Interval: 1µs: want at least 1ms, or 0 for 5s`)
+	shortest := &policyfile.Reloader{Interval: time.Millisecond}
+	assert.NotContains(t, shortest.Run(t.Context()).Error(), "Interval")
 	r.Report = func(error) {}
 	assert.Equal(t, err.Error(), r.Reload().Error())
 }
