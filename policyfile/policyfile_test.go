@@ -325,6 +325,14 @@ func TestFieldErrors(t *testing.T) {
 	}
 }
 
+// The problems after an array in an array have their own paths.
+func TestErrorsAfterArrays(t *testing.T) {
+	assert.Equal(t, `1:29: default.maxAttempts: an array: want a whole number from -2147483648 to 2147483647
+1:66: default.attemptTimeout: 2: `+wantDuration+`
+1:70: polices: unknown field: want $schema, default or policies`, errorsOf(t,
+		`{"default": {"maxAttempts": [[1], {"a": [2]}], "attemptTimeout": 2}, "polices": {}}`))
+}
+
 // All problems of a file come at once, in the order of their positions.
 func TestErrors(t *testing.T) {
 	const text = `{
