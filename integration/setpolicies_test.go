@@ -27,11 +27,11 @@ func swapped(n int) httpretry.Policy {
 	return p
 }
 
-// TestSetPoliciesUnderLoad changes the policies 10,000 times within ten seconds,
-// while 64 clients send requests that always fail with 503. No request fails by
-// it, each makes all attempts of one policy, and the memory that is in use stays
-// the same. On a machine that is too busy for 1,000 changes per second, the test
-// takes longer, and makes as many changes.
+// TestSetPoliciesUnderLoad changes the policies 10,000 times within ten
+// seconds, while 64 clients send requests that always fail with 503. No request
+// fails by it, each makes all attempts of one policy, and the memory that is in
+// use stays the same. On a machine that is too busy for 1,000 changes per
+// second, the test takes longer, and makes as many changes.
 func TestSetPoliciesUnderLoad(t *testing.T) {
 	const clients, halves, swaps = 64, 2, 5000 // in each half
 	const pace = 990 * time.Microsecond        // a little faster than 1,000 per second
@@ -80,7 +80,7 @@ func TestSetPoliciesUnderLoad(t *testing.T) {
 		l.overtaken.Load())
 }
 
-// swapLoad has the clients of TestSetPoliciesUnderLoad and what they count.
+// swapLoad has the clients of TestSetPoliciesUnderLoad and their counts.
 type swapLoad struct {
 	t         *testing.T
 	url       string

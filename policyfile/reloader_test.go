@@ -255,7 +255,7 @@ func TestReloaderMemory(t *testing.T) {
 	err := r.Reload()
 	runtime.ReadMemStats(&after)
 	require.ErrorContains(t, err, "more than 1048576 bytes")
-	// io.ReadAll needs a few times the size of what it reads.
+	// io.ReadAll allocates a few times the bytes that it reads.
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(6*policyfile.MaxSize))
 
 	largest := attemptsFile(2)
