@@ -361,6 +361,11 @@ func (w *window) addToken() {
 func (w *window) balance() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.available()
+}
+
+// available updates w, and returns how many retries it allows. mu is held.
+func (w *window) available() int {
 	w.look(0)
 	return int(min(w.left(), math.MaxInt-maxBurst)) + tokens(w.burst, w.burstNow())
 }
@@ -397,17 +402,22 @@ func (w *window) burstNow() time.Time { return w.start.Add(w.burstTime) }
 // left returns how many more retries the ratio allows. mu is held and w is up
 // to date.
 func (w *window) left() uint64 {
-	var successes, charges uint64
-	for _, t := range w.tallies {
-		successes += t.successes
-		charges += t.charges
-	}
+	successes, charges := w.total()
 	// This is successes * num / den in 128 bits, saturated to 64.
 	quota := uint64(math.MaxUint64)
 	if hi, lo := bits.Mul64(successes, w.num); hi < w.den {
 		quota, _ = bits.Div64(hi, lo, w.den)
 	}
 	return quota - min(quota, charges)
+}
+
+// total returns the counts of all steps. mu is held and w is up to date.
+func (w *window) total() (successes, charges uint64) {
+	for _, t := range w.tallies {
+		successes += t.successes
+		charges += t.charges
+	}
+	return successes, charges
 }
 
 // tokens returns how many tokens l has at now. Like l, it counts a token that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
@@ -11,9 +12,10 @@ import (
 
 // caller has the request of RoundTrip's caller, and the values of its context.
 type caller struct {
-	req    *http.Request // never modified
-	values contextValues
-	waited time.Duration // since the last Event
+	req     *http.Request // never modified
+	values  contextValues
+	waited  time.Duration // since the last Event
+	waiting *atomic.Int64 // host.waiting
 }
 
 // If another RetryTransport is sending the request, outer returns the attempt
@@ -91,15 +93,17 @@ func (c *caller) cancelSignal() bounded.Signal {
 // still waiting.
 func (c *caller) sleep(wait time.Duration, early <-chan struct{}) bool {
 	if wait > 0 {
+		c.waiting.Add(1)
 		begun := time.Now()
 		timer := time.NewTimer(wait)
-		defer timer.Stop()
 		select {
 		case <-timer.C:
 		case <-early:
 		case <-c.req.Context().Done():
 		case <-cancelChannel(c.req):
 		}
+		timer.Stop()
+		c.waiting.Add(-1)
 		c.waited += time.Since(begun)
 	}
 	return !c.hasCanceled()

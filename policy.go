@@ -142,6 +142,7 @@ type Policy struct {
 // Idempotent stay nil for the default, and its Budget for the transport's own.
 type resolvedPolicy struct {
 	Policy
+	key       string              // of Config.Policies, or ""
 	given     Policy              // without the defaults
 	throttled strategies.Strategy // the default after a 429, or nil for Backoff
 	isPlain   bool                // requests may be plain: see settings.isPlain

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync/atomic"
 
 	"github.com/seed421102f4/httpretry/internal/hostpattern"
 	"github.com/seed421102f4/httpretry/internal/hosttable"
@@ -26,10 +27,11 @@ type policySet struct {
 
 // host is the result of lookUp for one spelling of a host.
 type host struct {
-	policy *resolvedPolicy
-	origin string // the key of its state
-	window hostWindow
-	routes []hostRoutes // of keys with a method or a path; nil for most hosts
+	policy  *resolvedPolicy
+	origin  string // the key of its state
+	window  hostWindow
+	waiting *atomic.Int64 // how many requests to origin wait
+	routes  []hostRoutes  // of keys with a method or a path; nil for most hosts
 }
 
 // hostRoutes are the keys of one host pattern that have a method or a path. For
@@ -49,6 +51,7 @@ func newPolicySet(
 	resolved := make(map[string]*resolvedPolicy, len(policies))
 	for pattern, p := range policies {
 		resolved[pattern] = p.resolve()
+		resolved[pattern].key = pattern
 	}
 	patterns, bad := hostpattern.Parse(resolved, path)
 	set.patterns = patterns
@@ -116,20 +119,31 @@ func (s *policySet) lookUp(u *url.URL) *host {
 	return hosts.Get(u.Host, func(h *host) { s.resolve(h, u) })
 }
 
+// adopt looks up the hosts of an earlier set, so that Origins still knows them.
+func (s *policySet) adopt(earlier *policySet) {
+	for name := range earlier.httpHosts.All() {
+		s.lookUp(&url.URL{Scheme: "http", Host: name})
+	}
+	for name := range earlier.httpsHosts.All() {
+		s.lookUp(&url.URL{Scheme: "https", Host: name})
+	}
+}
+
 // resolve finds the policy and the key for the host of u, which may be nil.
 func (s *policySet) resolve(h *host, u *url.URL) {
 	h.policy = s.policy
+	h.origin = hostpattern.Canonical(u)
+	h.waiting = s.settings.waiting.Get(h.origin, nil)
 	if u == nil {
 		return
 	}
 	if policy, ok := s.patterns.Match(u); ok {
 		h.policy = policy
 	}
-	h.origin = hostpattern.Canonical(u)
 	for _, routes := range s.patterns.Routes(u) {
 		hosts := make([]host, len(routes.Values))
 		for i, policy := range routes.Values {
-			hosts[i].policy, hosts[i].origin = policy, h.origin
+			hosts[i].policy, hosts[i].origin, hosts[i].waiting = policy, h.origin, h.waiting
 		}
 		h.routes = append(h.routes, hostRoutes{routes, hosts})
 	}

@@ -54,7 +54,7 @@ func (c *call) begin(host *host) error {
 // follow sets the policy of c to p, which is that of host or of a context, and
 // prepares the charge and the waits.
 func (c *call) follow(p *resolvedPolicy, host *host) {
-	c.policy = p
+	c.policy, c.caller.waiting = p, host.waiting
 	c.charge.budget, c.charge.origin = c.settings.budgetOf(p), host.origin
 	// The policy of a context may have another budget.
 	if p == host.policy {

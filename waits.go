@@ -157,11 +157,16 @@ const longWait = 10 * time.Second
 // fails while others succeed would hardly wait.
 func (w *waits) sleep(caller *caller, wait time.Duration) bool {
 	// A wait that a server asks for is never shortened.
-	backoff := wait - w.floor
-	if backoff < longWait || w.endedEarly || w.policy.MaxAttempts < math.MaxInt {
+	if wait-w.floor < longWait || w.endedEarly || w.policy.MaxAttempts < math.MaxInt {
 		return caller.sleep(wait, nil)
 	}
-	begun := time.Now()
+	return w.sleepLong(caller, wait)
+}
+
+// sleepLong is sleep for a long backoff. It is apart from sleep, so that most
+// waiting requests need less stack.
+func (w *waits) sleepLong(caller *caller, wait time.Duration) bool {
+	backoff, begun := wait-w.floor, time.Now()
 	if !caller.sleep(w.floor, nil) {
 		return false
 	}

@@ -99,7 +99,9 @@ func TestMethodSet(t *testing.T) {
 	for method := range typ.Methods() {
 		methods = append(methods, method.Name)
 	}
-	assert.Equal(t, []string{"CloseIdleConnections", "RoundTrip", "SetPolicies", "Unwrap"}, methods)
+	assert.Equal(t, []string{
+		"CloseIdleConnections", "Origins", "RoundTrip", "SetPolicies", "Unwrap",
+	}, methods)
 	for field := range typ.Elem().Fields() {
 		assert.False(t, field.Anonymous, "embedded: %s", field.Name)
 	}

@@ -36,7 +36,7 @@ var (
 	quick = plan{
 		rounds: 5, length: time.Millisecond / 4,
 		loopbackRounds: 2, loopbackLength: 20 * time.Millisecond,
-		waitingRounds: 1, waiting: 200, connected: 50,
+		waitingRounds: 1, waiting: 1000, connected: 50,
 		stallingRounds: 2,
 	}
 )

@@ -21,6 +21,10 @@ import (
 	"github.com/seed421102f4/httpretry/bench/internal/peers"
 )
 
+// maxMemory is the most memory that a waiting request may need, as a ratio to
+// the naive loop's. Stacks double, so one call too deep exceeds it.
+const maxMemory = 1.5
+
 // waitingFor is long enough for all requests to get their first response.
 const waitingFor = 3 * time.Second
 
@@ -251,6 +255,9 @@ func (r waitingRow) run(s *child.Server, p plan, rng *rand.Rand) (table, []strin
 		if sockets := cells[2]; sockets != "0.00" && sockets != none {
 			found = append(found, "holds connections")
 		}
+		if medianOf(results[peer.Name], memory) > maxMemory*medianOf(results["naive loop"], memory) {
+			found = append(found, "needs a larger stack")
+		}
 		t.rows = append(t.rows, append(append([]string{peer.Name}, cells...), verdict(found)))
 		failures = append(failures, failuresOf(t.title, peer.Name, found)...)
 	}
@@ -262,16 +269,23 @@ func heldCells(results []held) []string {
 	if len(results) == 0 {
 		return []string{none, none, none}
 	}
-	median := func(field func(held) float64) float64 {
-		values := make([]float64, len(results))
-		for i, h := range results {
-			values[i] = field(h)
-		}
-		return math.Abs(summarize(values).median) // no -0.00
-	}
 	return []string{
-		formatSize(median(func(h held) float64 { return h.memory })),
-		fmt.Sprintf("%.2f", median(func(h held) float64 { return h.goroutines })),
-		fmt.Sprintf("%.2f", median(func(h held) float64 { return h.sockets })),
+		formatSize(medianOf(results, memory)),
+		fmt.Sprintf("%.2f", medianOf(results, func(h held) float64 { return h.goroutines })),
+		fmt.Sprintf("%.2f", medianOf(results, func(h held) float64 { return h.sockets })),
 	}
 }
+
+// medianOf returns the median of a field, or NaN without results.
+func medianOf(results []held, field func(held) float64) float64 {
+	values := make([]float64, len(results))
+	for i, h := range results {
+		values[i] = field(h)
+	}
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	return math.Abs(summarize(values).median) // no -0.00
+}
+
+func memory(h held) float64 { return h.memory }

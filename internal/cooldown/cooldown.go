@@ -7,6 +7,7 @@ package cooldown
 
 import (
 	"container/list"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -137,6 +138,20 @@ func (t *Table) Remaining(key string, now time.Time) Remaining {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.remaining(now)
+}
+
+// Ends returns the keys of all hosts that are cooling down, and when that ends.
+func (t *Table) Ends(now time.Time) iter.Seq2[string, time.Time] {
+	return func(yield func(string, time.Time) bool) {
+		for key, h := range t.hosts.All() {
+			h.mu.Lock()
+			until := h.until
+			h.mu.Unlock()
+			if until.After(now) && !yield(key, until) {
+				return
+			}
+		}
+	}
 }
 
 func (h *host) remaining(now time.Time) Remaining {

@@ -3,15 +3,11 @@ package hosttable
 // SharedName is the name of the entry that long hosts share.
 const SharedName = sharedName
 
-// Hosts returns the hosts that t holds, read from the entries themselves.
+// Hosts returns the hosts that t holds.
 func (t *Table[T]) Hosts() []string {
 	var hosts []string
-	if table := t.table.Load(); table != nil {
-		for i := range table.buckets {
-			for e := table.buckets[i].Load(); e != nil; e = e.next.Load() {
-				hosts = append(hosts, e.host)
-			}
-		}
+	for host := range t.All() {
+		hosts = append(hosts, host)
 	}
 	return hosts
 }

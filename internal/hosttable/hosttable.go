@@ -9,6 +9,7 @@ package hosttable
 
 import (
 	"hash/maphash"
+	"iter"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -119,6 +120,24 @@ func (t *Table[T]) Peek(host string) *T {
 		}
 	}
 	return nil
+}
+
+// All returns the hosts and their values, in no particular order. It takes no
+// lock. Hosts that are added or evicted meanwhile may be missing.
+func (t *Table[T]) All() iter.Seq2[string, *T] {
+	return func(yield func(string, *T) bool) {
+		table := t.table.Load()
+		if table == nil {
+			return
+		}
+		for i := range table.buckets {
+			for e := table.buckets[i].Load(); e != nil; e = e.next.Load() {
+				if !yield(e.host, &e.Value) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // boundedName returns the name of host's entry.
