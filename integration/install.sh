@@ -4,12 +4,14 @@
 # service.
 set -euo pipefail
 
-missing=()
+services=()
 for program in haproxy nginx; do
-	PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || missing+=("$program")
+	PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || services+=("$program")
 done
+missing=("${services[@]}")
+command -v chromium >/dev/null || missing+=(chromium fonts-dejavu-core)
 if [ ${#missing[@]} -eq 0 ]; then
-	echo "haproxy and nginx are there"
+	echo "haproxy, nginx and chromium are there"
 	exit 0
 fi
 
@@ -28,6 +30,6 @@ fi
 "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
 
 # Nor are they started with the system.
-if [ -d /run/systemd/system ]; then
-	"${sudo[@]}" systemctl disable --now "${missing[@]}"
+if [ -d /run/systemd/system ] && [ ${#services[@]} -gt 0 ]; then
+	"${sudo[@]}" systemctl disable --now "${services[@]}"
 fi

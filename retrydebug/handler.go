@@ -1,0 +1,58 @@
+package retrydebug
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// Handler returns a handler that shows the origins of t (see
+// [httpretry.RetryTransport.Origins]): as JSON if the request asks for it, and
+// as a page otherwise. It answers GET and HEAD. It panics if t is nil.
+func Handler(t *httpretry.RetryTransport) http.Handler {
+	if t == nil {
+		panic("retrydebug: Handler: nil RetryTransport")
+	}
+	return handler(t.Origins)
+}
+
+// handler shows the origins that it returns.
+type handler func() []httpretry.OriginStatus
+
+func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Cache-Control", "no-store")
+	header.Set("Content-Security-Policy", contentSecurityPolicy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		http.Error(w, "retrydebug: want GET or HEAD", http.StatusMethodNotAllowed)
+		return
+	}
+
+	// The clock is read first, so that no cool-down has ended before then.
+	now := time.Now().UTC()
+	origins := h()
+	sortByTrouble(origins)
+	var body []byte
+	var err error
+	header.Add("Vary", "Accept")
+	if wantsJSON(r) {
+		header.Set("Content-Type", "application/json")
+		body, err = renderJSON(now, origins)
+	} else {
+		header.Set("Content-Type", "text/html; charset=utf-8")
+		body, err = renderPage(now, origins, r.URL.Query().Get("refresh") != "0")
+	}
+	if err != nil {
+		http.Error(w, "retrydebug: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	if r.Method == http.MethodHead {
+		return
+	}
+	_, _ = w.Write(body) // It fails only if the client has gone.
+}

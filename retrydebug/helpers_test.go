@@ -1,0 +1,115 @@
+package retrydebug_test
+
+import (
+	"encoding/json"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrydebug"
+)
+
+// The times of responses are in UTC, wherever the process is.
+func init() { time.Local = time.FixedZone("east", 5*60*60) }
+
+// show returns a handler of the given origins.
+func show(origins ...httpretry.OriginStatus) http.Handler {
+	return retrydebug.HandlerOf(func() []httpretry.OriginStatus { return origins })
+}
+
+// ask sends a request to h.
+func ask(h http.Handler, method, query string, header ...string) *httptest.ResponseRecorder {
+	req := httptest.NewRequest(method, "/debug/httpretry"+query, nil)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Add(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	return w
+}
+
+// page returns the page of h.
+func page(t *testing.T, h http.Handler, query string) string {
+	t.Helper()
+	w := ask(h, http.MethodGet, query)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.Equal(t, "text/html; charset=utf-8", w.Header().Get("Content-Type"))
+	return w.Body.String()
+}
+
+var (
+	rowOf  = regexp.MustCompile(`(?s)<tr role="row">(.*?)</tr>`)
+	cellOf = regexp.MustCompile(`(?s)<t[hd] .*?</t[hd]>`)
+	tag    = regexp.MustCompile(`<[^>]*>`)
+)
+
+// text returns the text of a part of a page.
+func text(part string) string { return html.UnescapeString(tag.ReplaceAllString(part, "")) }
+
+// table returns the text of each cell of the page's table. The first row has
+// the names of the columns.
+func table(t *testing.T, page string) (rows [][]string) {
+	t.Helper()
+	for _, row := range rowOf.FindAllStringSubmatch(page, -1) {
+		var cells []string
+		for _, cell := range cellOf.FindAllString(row[1], -1) {
+			cells = append(cells, text(cell))
+		}
+		rows = append(rows, cells)
+	}
+	require.NotEmpty(t, rows, "the page has no table")
+	return rows
+}
+
+// report is the JSON, as the package documentation describes it.
+type report struct {
+	Time    time.Time `json:"time"`
+	Origins []struct {
+		Origin        string     `json:"origin"`
+		Key           string     `json:"key"`
+		Balance       *int       `json:"balance"`
+		Successes     int        `json:"successes"`
+		FailedRetries int        `json:"failedRetries"`
+		CooldownUntil *time.Time `json:"cooldownUntil"`
+		Waiting       int        `json:"waiting"`
+	} `json:"origins"`
+}
+
+// readJSON returns the JSON of h. A field that is missing here, or there, is a
+// failure.
+func readJSON(t *testing.T, h http.Handler) (r report) {
+	t.Helper()
+	w := ask(h, http.MethodGet, "?format=json")
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	decoder := json.NewDecoder(strings.NewReader(w.Body.String()))
+	decoder.DisallowUnknownFields()
+	require.NoError(t, decoder.Decode(&r))
+	again, err := json.Marshal(r)
+	require.NoError(t, err)
+	assert.JSONEq(t, string(again), w.Body.String())
+	return r
+}
+
+// statuses returns the origins of r.
+func (r report) statuses() (all []httpretry.OriginStatus) {
+	for _, o := range r.Origins {
+		s := httpretry.OriginStatus{Origin: o.Origin, Key: o.Key, Balance: -1,
+			Successes: o.Successes, FailedRetries: o.FailedRetries, Waiting: o.Waiting}
+		if o.Balance != nil {
+			s.Balance = *o.Balance
+		}
+		if o.CooldownUntil != nil {
+			s.CooldownUntil = *o.CooldownUntil
+		}
+		all = append(all, s)
+	}
+	return all
+}

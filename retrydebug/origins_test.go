@@ -1,0 +1,248 @@
+package retrydebug_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrydebug"
+	"github.com/seed421102f4/httpretry/retrytest"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// answers returns a RetryTransport whose base plays the step of the request's
+// host name, or a 200.
+func answers(
+	t testing.TB, cfg httpretry.Config, steps map[string]retrytest.Step,
+) *httpretry.RetryTransport {
+	t.Helper()
+	cfg.Base = retrytest.Base(t, retrytest.Always(retrytest.Func(
+		func(req *http.Request) (*http.Response, error) {
+			return retrytest.Base(t, steps[req.URL.Hostname()]).RoundTrip(req)
+		})))
+	transport, err := httpretry.New(cfg)
+	require.NoError(t, err)
+	return transport
+}
+
+// get sends a GET that is canceled when the test ends.
+func get(t testing.TB, transport http.RoundTripper, url string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer header-secret")
+	send(t, transport, req)
+}
+
+func send(t testing.TB, transport http.RoundTripper, req *http.Request) {
+	t.Helper()
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	assert.NoError(t, err)
+	assert.NoError(t, resp.Body.Close())
+}
+
+// scene is a RetryTransport with an origin in each state. Requests wait until
+// the test ends.
+func scene(t *testing.T) *httpretry.RetryTransport {
+	slow := httpretry.Policy{Backoff: strategies.Constant{Wait: 10 * time.Minute}}
+	quick := slow
+	quick.MaxAttempts, quick.Backoff = 2, strategies.Constant{}
+	none := slow
+	none.Budget = &httpretry.HostBudget{Burst: -1}
+	unlimited := slow
+	unlimited.Budget = httpretry.Unlimited{}
+	transport := answers(t, httpretry.Config{
+		Policy: slow,
+		Policies: map[string]httpretry.Policy{
+			"failed.test": quick, "empty.test": none, "*.example.com": unlimited,
+			"POST ok.test/search/{id}": none,
+		},
+	}, map[string]retrytest.Step{
+		"failed.test":     {Status: 500},
+		"empty.test":      {Status: 503},
+		"waits.test":      {Status: 503},
+		"api.example.com": retrytest.RetryAfter("3600"),
+	})
+	for range 3 {
+		get(t, transport, "https://ok.test/path?query-secret")
+	}
+	get(t, transport, "http://failed.test:8080/")
+	get(t, transport, "http://empty.test/")
+	get(t, transport, "https://api.example.com/")
+	for range 2 {
+		go get(t, transport, "https://user:password-secret@waits.test/")
+	}
+	synctest.Wait()
+	return transport
+}
+
+// The page has all fields of each OriginStatus.
+func TestPageShowsEveryState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := retrydebug.Handler(scene(t))
+		time.Sleep(5500 * time.Millisecond)
+		got := page(t, h, "")
+		assert.Equal(t, [][]string{
+			{"Origin", "Policy", "State", "Cool-down",
+				"Balance", "Waiting", "Failed retries", "Successes"},
+			{"https://api.example.com", "*.example.com", "cooling down", "ends in 59 min 55 s",
+				"unknown", "0", "0", "0"},
+			{"http://empty.test", "empty.test", "out of retries", "none", "0", "0", "0", "0"},
+			{"https://ok.test", "POST ok.test/search/{id}", "out of retries", "none",
+				"0", "0", "0", "0"},
+			{"https://waits.test", "default", "waiting", "none", "3", "2", "2", "0"},
+			{"http://failed.test:8080", "failed.test", "failing", "none", "4", "0", "1", "0"},
+			{"https://ok.test", "default", "ok", "none", "5", "0", "0", "3"},
+		}, table(t, got))
+		assert.Contains(t, text(got),
+			"5 origins 1 cooling down 2 out of retries 1 waiting 1 failing\n")
+		assert.Contains(t, got, "<title>httpretry · 1 cooling down · 2 out of retries · "+
+			"1 waiting · 1 failing</title>")
+		assert.Contains(t, text(got), "2000-01-01 00:00:05 UTC")
+		assert.Contains(t, got, `datetime="2000-01-01T00:00:05.5Z"`)
+
+		// After the cool-down, and after the window.
+		time.Sleep(time.Hour)
+		for _, row := range table(t, page(t, h, ""))[1:] {
+			assert.Equal(t, []string{"none", "0", "0"}, []string{row[3], row[6], row[7]}, row)
+		}
+	})
+}
+
+// The JSON, the page and Origins have the same values.
+func TestFormatsAgree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := scene(t)
+		time.Sleep(time.Second)
+		h := retrydebug.Handler(transport)
+		report := readJSON(t, h)
+		assert.Equal(t, time.Now().UTC(), report.Time)
+		assert.Equal(t, time.UTC, report.Time.Location())
+		got := report.statuses()
+		want := transport.Origins()
+		for i := range want {
+			want[i].CooldownUntil = want[i].CooldownUntil.Round(0) // no monotonic clock
+			if !want[i].CooldownUntil.IsZero() {
+				want[i].CooldownUntil = want[i].CooldownUntil.UTC()
+			}
+		}
+		assert.ElementsMatch(t, want, got)
+
+		rows := table(t, page(t, h, ""))[1:]
+		require.Len(t, rows, len(got))
+		for i, s := range got {
+			key, cools, balance := "default", "none", "unknown"
+			if s.Key != "" {
+				key = s.Key
+			}
+			if !s.CooldownUntil.IsZero() {
+				assert.Equal(t, 3599*time.Second, s.CooldownUntil.Sub(report.Time))
+				cools = "ends in 59 min 59 s"
+			}
+			if s.Balance >= 0 {
+				balance = fmt.Sprint(s.Balance)
+			}
+			assert.Equal(t, []string{s.Origin, key, rows[i][2], cools, balance,
+				fmt.Sprint(s.Waiting), fmt.Sprint(s.FailedRetries), fmt.Sprint(s.Successes),
+			}, rows[i])
+		}
+	})
+}
+
+// The JSON in the package documentation is a response.
+func TestDocumentedJSON(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	block := regexp.MustCompile(`(?s)//\t\{\n.*?\n//\t\}\n`).FindString(string(doc))
+	synctest.Test(t, func(t *testing.T) {
+		status := http.StatusOK
+		base := retrytest.Base(t, retrytest.Always(retrytest.Func(
+			func(req *http.Request) (*http.Response, error) {
+				header := http.Header{"Retry-After": {"30"}}
+				return &http.Response{StatusCode: status, Header: header}, nil
+			})))
+		transport, err := httpretry.New(httpretry.Config{
+			Base: base, Policies: map[string]httpretry.Policy{"*.example.com": {}},
+		})
+		require.NoError(t, err)
+		get(t, transport, "https://api.example.com/")
+		status = http.StatusServiceUnavailable
+		go get(t, transport, "https://api.example.com/")
+		synctest.Wait()
+		w := ask(retrydebug.Handler(transport), "GET", "?format=json")
+		assert.Equal(t, strings.ReplaceAll(block, "//\t", ""), w.Body.String())
+	})
+}
+
+// No response has a query, a path, a header, a credential or a CooldownKey.
+func TestNoSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const secret = "key-secret"
+		transport := answers(t, httpretry.Config{Policy: httpretry.Policy{
+			CooldownKey: func(*http.Request) string { return secret },
+		}}, map[string]retrytest.Step{"a.test": retrytest.RetryAfter("3600")})
+		for _, url := range []string{
+			"https://user:password-secret@a.test/path-secret?q=query-secret#fragment-secret",
+			"https://b.test/path-secret?q=query-secret",
+		} {
+			get(t, transport, url)
+		}
+		hash := sha256.Sum256([]byte(secret))
+		for _, query := range []string{"", "?format=json", "?refresh=0&q=own-secret"} {
+			body := ask(retrydebug.Handler(transport), "GET", query).Body.String()
+			assert.Contains(t, body, "https://a.test")
+			for _, hidden := range []string{
+				"secret", "user", string(hash[:8]), hex.EncodeToString(hash[:8]),
+				base64.StdEncoding.EncodeToString(hash[:9]), "\ufffd", `\u`, "&#",
+			} {
+				assert.NotContains(t, body, hidden)
+			}
+		}
+		// The cool-down is that of the key.
+		assert.NotNil(t, readJSON(t, retrydebug.Handler(transport)).Origins[0].CooldownUntil)
+	})
+}
+
+// Responses may be made while requests are sent.
+func TestConcurrentUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := answers(t, httpretry.Config{Policy: httpretry.Policy{
+			Backoff: strategies.Constant{}, Cooldown: httpretry.CooldownFail,
+		}}, map[string]retrytest.Step{"h1": {Status: 500}, "h2": retrytest.RetryAfter("60")})
+		h := retrydebug.Handler(transport)
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				for range 50 {
+					get(t, transport, fmt.Sprintf("http://h%d/", i))
+				}
+			})
+			wg.Go(func() {
+				for range 20 {
+					assert.Contains(t, ask(h, "GET", "").Body.String(), "</html>")
+					assert.Contains(t, ask(h, "GET", "?format=json").Body.String(), "\n}\n")
+				}
+			})
+		}
+		wg.Wait()
+		assert.Len(t, readJSON(t, h).Origins, 4)
+	})
+}

@@ -1,0 +1,251 @@
+package retrydebug_test
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrydebug"
+	"github.com/seed421102f4/httpretry/retrytest"
+)
+
+func TestEmptyPage(t *testing.T) {
+	got := page(t, show(), "")
+	assert.Contains(t, got, "No requests yet.")
+	assert.NotContains(t, got, "<table")
+	assert.Contains(t, got, "<title>httpretry</title>")
+	assert.Contains(t, ask(show(), "GET", "?format=json").Body.String(), `"origins": []`)
+}
+
+func TestTitleOfQuietPage(t *testing.T) {
+	got := page(t, show(httpretry.OriginStatus{Origin: "http://a.test", Balance: 5}), "")
+	assert.Contains(t, got, "<title>httpretry</title>")
+	assert.Contains(t, text(got), "1 origin 1 ok\n")
+}
+
+// Rows are in the order of the package documentation, whatever the order of
+// Origins is.
+func TestOrder(t *testing.T) {
+	end := time.Now().Add(time.Minute)
+	sorted := []httpretry.OriginStatus{
+		{Origin: "cools, balance 0", CooldownUntil: end},
+		{Origin: "cools, waiting", CooldownUntil: end, Balance: 5, Waiting: 1},
+		{Origin: "cools, failed", CooldownUntil: end, Balance: 5, FailedRetries: 2},
+		{Origin: "cools, less failed", CooldownUntil: end, Balance: 5, FailedRetries: 1},
+		{Origin: "cools, a", CooldownUntil: end, Balance: 1},
+		{Origin: "cools, b", CooldownUntil: end.Add(-time.Second), Balance: -1},
+		{Origin: "balance 0, waiting", Waiting: 1},
+		{Origin: "balance 0"},
+		{Origin: "waiting", Balance: 5, Waiting: 100},
+		{Origin: "less waiting, failed", Balance: 5, Waiting: 99, FailedRetries: 7},
+		{Origin: "less waiting", Balance: 5, Waiting: 99, FailedRetries: 6},
+		{Origin: "failed", Balance: 5, FailedRetries: 100},
+		{Origin: "less failed", Balance: -1, FailedRetries: 99},
+		{Origin: "ok", Balance: 5, Successes: 1},
+		{Origin: "ok", Key: "a", Balance: 1},
+		{Origin: "ok", Key: "b", Balance: 2, Successes: 5},
+		{Origin: "other", Balance: -1},
+	}
+	var names []string
+	for _, s := range sorted {
+		names = append(names, s.Origin+s.Key)
+	}
+	for seed := range uint64(20) {
+		origins := append([]httpretry.OriginStatus(nil), sorted...)
+		random := rand.New(rand.NewPCG(seed, 0))
+		random.Shuffle(len(origins), func(i, j int) {
+			origins[i], origins[j] = origins[j], origins[i]
+		})
+		h := show(origins...)
+		var rows, objects []string
+		for _, row := range table(t, page(t, h, ""))[1:] {
+			rows = append(rows, row[0]+strings.TrimSuffix(row[1], "default"))
+		}
+		for _, s := range readJSON(t, h).statuses() {
+			objects = append(objects, s.Origin+s.Key)
+		}
+		require.Equal(t, names, rows, "seed %d", seed)
+		require.Equal(t, names, objects, "seed %d", seed)
+	}
+}
+
+func TestCooldownInWords(t *testing.T) {
+	for rest, want := range map[time.Duration]string{
+		-time.Minute:                     "ends in 0 s",
+		time.Nanosecond:                  "ends in 1 s",
+		time.Second:                      "ends in 1 s",
+		12 * time.Second:                 "ends in 12 s",
+		12*time.Second + 1:               "ends in 13 s",
+		59*time.Second + time.Nanosecond: "ends in 1 min",
+		60 * time.Second:                 "ends in 1 min",
+		61 * time.Second:                 "ends in 1 min 1 s",
+		time.Hour:                        "ends in 60 min",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := show(httpretry.OriginStatus{CooldownUntil: time.Now().Add(rest)})
+			assert.Equal(t, want, table(t, page(t, h, ""))[1][3])
+		})
+	}
+}
+
+// Names are text, whatever they contain.
+func TestEscaping(t *testing.T) {
+	for _, name := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onclick='alert(1)`,
+		`&lt;b&gt;`, `{{.Style}}`, "</title></style><b>", "a\x00b", "ü", "javascript:alert(1)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := show(httpretry.OriginStatus{Origin: "http://" + name, Key: name, Balance: 1})
+			got := page(t, h, "")
+			// A parser replaces a zero byte.
+			shown := strings.ReplaceAll(name, "\x00", "\ufffd")
+			row := table(t, got)[1]
+			assert.Equal(t, []string{"http://" + shown, shown}, row[:2])
+			plain := page(t, show(httpretry.OriginStatus{Origin: "http://a", Key: "a", Balance: 1}), "")
+			assert.Equal(t, strings.Count(plain, "<"), strings.Count(got, "<"))
+			assert.Equal(t, strings.Count(plain, `"`), strings.Count(got, `"`))
+			decoded := readJSON(t, h).statuses()[0]
+			assert.Equal(t, []string{"http://" + name, name}, []string{decoded.Origin, decoded.Key})
+			assert.NotContains(t, ask(h, "GET", "?format=json").Body.String(), "<")
+		})
+	}
+}
+
+// many returns n origins with all that takes space on the page.
+func many(n int, name string) []httpretry.OriginStatus {
+	all := make([]httpretry.OriginStatus, n)
+	for i := range all {
+		all[i] = httpretry.OriginStatus{
+			Origin: fmt.Sprintf("https://%s%d.example.com", name, i), Key: "*.example.com",
+			Balance: i % 7, Successes: i, FailedRetries: i % 5, Waiting: i % 3,
+		}
+		if i%2 == 0 {
+			all[i].CooldownUntil = time.Now().Add(time.Hour)
+		}
+	}
+	return all
+}
+
+// The size of a page has a bound, because a RetryTransport does not remember
+// longer names, or more of them.
+func TestLargePage(t *testing.T) {
+	got := page(t, show(many(2048, strings.Repeat("<", 230))...), "")
+	assert.Len(t, table(t, got), 1+2048)
+	assert.Less(t, len(got), 4<<20)
+}
+
+func TestRefresh(t *testing.T) {
+	for query, refreshes := range map[string]bool{
+		"": true, "?": true, "?refresh=0": false, "?refresh=5": true, "?refresh=x": true,
+		"?refresh=0&format=html": false,
+	} {
+		t.Run(query, func(t *testing.T) {
+			got := page(t, show(), query)
+			assert.Equal(t, refreshes,
+				strings.Contains(got, `<meta http-equiv="refresh" content="5">`))
+			assert.Equal(t, refreshes, strings.Contains(got, `<a href="?refresh=0">`))
+			assert.Equal(t, !refreshes, strings.Contains(got, `<a href="?">`))
+			assert.Contains(t, got, `<a href="?format=json">`)
+		})
+	}
+}
+
+// Browsers apply the style only if the Content-Security-Policy has its hash.
+// The page needs nothing that the policy forbids.
+func TestContentSecurityPolicy(t *testing.T) {
+	w := ask(show(many(3, "a")...), "GET", "")
+	body := w.Body.String()
+	style := regexp.MustCompile(`(?s)<style>(.*)</style>`).FindStringSubmatch(body)
+	require.NotNil(t, style)
+	hash := sha256.Sum256([]byte(style[1]))
+	assert.Contains(t, w.Header().Get("Content-Security-Policy"),
+		"style-src 'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"';")
+	assert.NotRegexp(t, `<script|<iframe|<form|<img| style=| on[a-z]+=|url\(|@import`, body)
+	link := regexp.MustCompile(`(?:href|src)="([^"]*)"`)
+	for _, link := range link.FindAllStringSubmatch(body, -1) {
+		assert.Regexp(t, `^(\?|data:,$)`, link[1])
+	}
+}
+
+// Screen readers know the table, also where the style makes blocks of its rows.
+func TestAccessibility(t *testing.T) {
+	got := page(t, show(many(3, "a")...), "")
+	assert.Contains(t, got, `<html lang="en">`)
+	assert.Contains(t, got, `<meta name="viewport" content="width=device-width, initial-scale=1">`)
+	assert.Contains(t, got, `<caption id="summary">`)
+	columns := regexp.MustCompile(`<th role="columnheader" scope="col"[^>]*>([^<]*)</th>`).
+		FindAllStringSubmatch(got, -1)
+	require.Len(t, columns, 8)
+	rows := rowOf.FindAllString(got, -1)[1:]
+	require.Len(t, rows, 3)
+	for _, row := range rows {
+		assert.Equal(t, 1, strings.Count(row, `<th role="rowheader" scope="row">`))
+		cells := regexp.MustCompile(`<td role="cell" data-label="([^"]*)"`).
+			FindAllStringSubmatch(row, -1)
+		require.Len(t, cells, 7)
+		for i, cell := range cells {
+			assert.Equal(t, columns[i+1][1], cell[1])
+		}
+	}
+}
+
+// sendToMany returns a RetryTransport that has sent requests to n origins. Half
+// of them cool down.
+func sendToMany(t testing.TB, n int) *httpretry.RetryTransport {
+	base := retrytest.Base(t, retrytest.Always(retrytest.Func(
+		func(req *http.Request) (*http.Response, error) {
+			resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}}
+			if strings.HasPrefix(req.URL.Host, "cools") {
+				resp.StatusCode = http.StatusTooManyRequests
+				resp.Header.Set("Retry-After", "3600")
+			}
+			return resp, nil
+		})))
+	transport, err := httpretry.New(httpretry.Config{Base: base,
+		Policies: map[string]httpretry.Policy{"*.example.com": {}}})
+	require.NoError(t, err)
+	for i := range n / 2 {
+		get(t, transport, fmt.Sprintf("https://api%d.example.com/", i))
+		get(t, transport, fmt.Sprintf("http://cools%d.test/", i))
+	}
+	return transport
+}
+
+// A RetryTransport has at most 1024 origins of each scheme.
+func TestThousandOrigins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := retrydebug.Handler(sendToMany(t, 1000))
+		got := page(t, h, "")
+		assert.Len(t, table(t, got), 1+1000)
+		assert.Contains(t, text(got), "1000 origins 500 cooling down 500 ok\n")
+		assert.Len(t, readJSON(t, h).Origins, 1000)
+
+		h = retrydebug.Handler(sendToMany(t, 4000))
+		assert.Len(t, table(t, page(t, h, "")), 1+2*1024)
+	})
+}
+
+func BenchmarkPage(b *testing.B) {
+	for _, query := range []string{"", "?format=json"} {
+		b.Run("1000"+query, func(b *testing.B) {
+			h := retrydebug.Handler(sendToMany(b, 1000))
+			b.ReportAllocs()
+			for b.Loop() {
+				if w := ask(h, "GET", query); w.Code != 200 {
+					b.Fatal(w.Code)
+				}
+			}
+		})
+	}
+}
