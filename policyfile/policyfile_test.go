@@ -575,6 +575,13 @@ func TestFormatErrors(t *testing.T) {
 	require.ErrorContains(t, err, `Config.Policies["*"]: matches every host`)
 	_, err = policyfile.Format(httpretry.Policy{IdempotencyHeader: strings.Repeat("x", 1<<20)}, nil)
 	require.ErrorContains(t, err, "bytes: want at most 1048576")
+	_, err = policyfile.Format(httpretry.Policy{
+		Idempotent:        func(*http.Request) bool { return true },
+		NewIdempotencyKey: func(*http.Request) string { return "1" },
+	}, nil)
+	require.EqualError(t, err,
+		"policyfile: Policy.Idempotent: a func(*http.Request) bool: "+want+"\n"+
+			"policyfile: Policy.NewIdempotencyKey: a func(*http.Request) string: "+want)
 	if strconv.IntSize == 64 {
 		_, err = policyfile.Format(
 			httpretry.Policy{Budget: &httpretry.HostBudget{Burst: math.MinInt}}, nil)
