@@ -40,9 +40,8 @@ type Budget interface {
 	Refund(origin string)
 }
 
-// Origin returns the scheme, host and port of u in the canonical form that
-// budgets and cool-downs use, such as "https://a.test" or "http://[::1]:8080".
-// It returns "" for nil.
+// Origin returns the scheme, host and port of u as budgets and cool-downs name
+// them, such as "https://a.test" or "http://[::1]:8080", and "" for nil.
 func Origin(u *url.URL) string { return hostpattern.Canonical(u) }
 
 var (
@@ -97,8 +96,7 @@ type HostBudget struct {
 	// 365 days. 0 means 10 seconds.
 	Window time.Duration
 
-	// Strict charges for retries that succeed, too.
-	Strict bool
+	Strict bool // charge for retries that succeed, too
 
 	hosts hosttable.Table[window]
 }

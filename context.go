@@ -104,9 +104,9 @@ func WithIdempotent(ctx context.Context) context.Context {
 	return v.withContext(ctx)
 }
 
-// Attempt returns the number, from 1, of the attempt that ctx belongs to. Such
-// a ctx is that of a request that Base is sending, or of a Response's Request.
-// For any other context, Attempt returns 1.
+// Attempt returns the number, from 1, of the attempt that ctx belongs to. The
+// contexts of the request that Base sends, and of a response's Request, belong
+// to an attempt. For any other context, Attempt returns 1.
 func Attempt(ctx context.Context) int {
 	if v := fromContext(ctx); v.hasAttempt() {
 		return v.attempt.number

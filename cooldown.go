@@ -25,15 +25,13 @@ import (
 //
 // A cool-down lasts as long as the server asks, at most one hour. It ends early
 // if an attempt that was sent after it began gets a response below 400. It
-// applies to all requests of a RetryTransport to the same scheme, host and
-// port, whatever their policies. A RetryTransport keeps the 1024 latest
-// cool-downs.
+// applies to all requests of a RetryTransport to the same [Origin], whatever
+// their policies. A RetryTransport keeps the 1024 latest cool-downs.
 type Cooldown uint8
 
 const (
 	// CooldownSend sends the first attempt.
 	CooldownSend Cooldown = iota
-
 	// CooldownWait makes the first attempt wait. After the cool-down, waiting
 	// attempts are spread evenly over the time for which the oldest has waited.
 	// None waits for longer than Policy.MaxRetryAfter in total. If a request
@@ -43,7 +41,6 @@ const (
 	// Use CooldownWait for limits of this client, such as a quota. If a host
 	// sheds load at random and all its clients wait, the host is idle.
 	CooldownWait
-
 	// CooldownFail makes the request fail at once with a [*CooldownError]. If
 	// all requests to a host use CooldownFail or CooldownWait, none of them can
 	// end the cool-down early.

@@ -25,21 +25,15 @@ type Event struct {
 	// because the caller may change its own once the body is closed.
 	Request *http.Request
 
-	// Response is the attempt's response, or nil if there is none. Its body
-	// must not be used.
-	Response *http.Response
+	Response *http.Response // nil if there is none; its body must not be used
 
 	// Err is the error of the attempt, or of the wait after it. With
 	// ReasonNotReplayable, it is GetBody's error, if there was one. With
 	// ReasonNotResumable, it is why Response is not the rest of the body.
 	Err error
 
-	// Attempt is the attempt's number, from 1, or 0 for a request that was
-	// never sent because its host was cooling down.
-	Attempt int
-
-	// Elapsed is the time since the start of the request.
-	Elapsed time.Duration
+	Attempt int           // from 1; 0 if a cool-down ended the request unsent
+	Elapsed time.Duration // since the start of the request
 
 	// Waited is how long the request has waited since its last Event, or since
 	// its start. It includes cool-downs, and the time to drain a response.
@@ -50,15 +44,13 @@ type Event struct {
 	// until RoundTrip returns.
 	Wait time.Duration
 
-	// Reason is why no attempt follows, or ReasonNone if one does.
-	Reason Reason
+	Reason Reason // why no attempt follows, or ReasonNone if one does
 
 	// Resuming reports whether the response's body broke off after RoundTrip
-	// had returned. See Policy.Resume.
+	// had returned (see Policy.Resume). Offset is the number of its bytes that
+	// were read.
 	Resuming bool
-
-	// Offset is the number of bytes that were read of that body.
-	Offset int64
+	Offset   int64
 }
 
 // Status returns the status of the Response, such as "503 Service Unavailable",
@@ -223,12 +215,13 @@ func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) 
 
 // LogEvents returns a function for [Config.Observe]. The function logs retries
 // and ReasonCallerRetries at level Info, and other reasons at level Warn. It
-// does not log an Event with ReasonSuccess or ReasonPermanent. It logs
-// URLs without user, query and fragment, escapes control characters, and logs
-// no headers. In the text of an error, it recognizes no other secrets than
-// those in URLs. A nil logger means slog.Default(). At level Debug, it also
-// logs if the caller seems to retry with the same context. An
-// http.Client.Timeout gives each request another one.
+// does not log an Event with ReasonSuccess or ReasonPermanent. It logs URLs
+// without user, query and fragment, escapes control characters, and logs no
+// headers. In the text of an error, it recognizes no other secrets than those
+// in URLs. A nil logger means slog.Default().
+//
+// At level Debug, it also logs if the caller seems to retry a request itself,
+// in the same context. If http.Client.Timeout is set, it cannot see that.
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	callers := new(callerRetries)
 	return func(ctx context.Context, e Event) {

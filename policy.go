@@ -24,13 +24,9 @@ const (
 )
 
 // Policy determines when and how requests to a host are retried. A zero field
-// means the default that its comment names. An AttemptTimeout, MaxElapsed or
-// ResumeIdle that is positive but less than a millisecond is not valid.
-// Negative values are not valid, except for these fields:
-//
-//	MaxAttempts     negative: no limit; 1: no retries
-//	MaxRetryAfter   negative: no limit
-//	ReplayBuffer    negative: nothing is kept
+// means the default that its comment names. A negative value is valid only if
+// the comment names its meaning. A positive AttemptTimeout, MaxElapsed or
+// ResumeIdle of less than a millisecond is not valid.
 type Policy struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -73,9 +69,7 @@ type Policy struct {
 	// RoundTrip then returns that response, with a nil error and ReasonBudget.
 	WaitOnBudget bool
 
-	// Cooldown determines what the first attempt of a request does while its
-	// host is cooling down. The default, CooldownSend, sends it.
-	Cooldown Cooldown
+	Cooldown Cooldown // for a first attempt while its host is cooling down
 
 	// CooldownKey partitions a host's cool-down, so that only requests with the
 	// same key share one. Set it if a host has several limits, such as one for
@@ -95,9 +89,7 @@ type Policy struct {
 	// Nil means that no keys are made.
 	NewIdempotencyKey func(*http.Request) string
 
-	// IdempotencyHeader is the name of the header for the idempotency key. ""
-	// means "Idempotency-Key".
-	IdempotencyHeader string
+	IdempotencyHeader string // of the key; "" means "Idempotency-Key"
 
 	// ReplayBuffer is the maximum number of bytes that are kept of a body
 	// without GetBody while it is sent, so that it can be sent again. If more

@@ -27,8 +27,7 @@ type Config struct {
 	// at most once, and some requests that it gets have no GetBody.
 	Base http.RoundTripper
 
-	// Policy applies to requests that no key of Policies matches.
-	Policy Policy
+	Policy Policy // for requests that no key of Policies matches
 
 	// Policies contains policies for particular requests. A key is a host
 	// ("api.example.com", any port), a host and port ("[::1]:8080"), or a
@@ -37,9 +36,9 @@ type Config struct {
 	// [http.ServeMux] do ("POST api.example.com/exports/{id}"). The most
 	// specific host wins. A port is more specific than none, an exact host than
 	// a wildcard, a longer wildcard than a shorter one. For one host, ServeMux
-	// decides, without redirects. Policies do not inherit. A zero field means
-	// its default, not the value in Policy. Case of the host and a trailing dot
-	// are ignored. Use the form of names (xn--) that requests use.
+	// decides, without redirects. Policies inherit nothing from Policy. Case of
+	// the host and a trailing dot are ignored. A name outside ASCII must be as
+	// in requests (xn--).
 	Policies map[string]Policy
 
 	// Observe is called after each attempt, and when a wait or a cool-down ends

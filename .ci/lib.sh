@@ -1,4 +1,4 @@
-# What run and full share. They source it.
+# What run, full and vuln share. They source it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null # nothing here may wait for an answer
@@ -95,9 +95,13 @@ readme_command() {
 # last_version prints the version that was released last, if there is one.
 last_version() { git tag --list 'v*' --sort=-version:refname | grep -Ex 'v[0-9]+\.[0-9]+\.[0-9]+' | head -1 || true; }
 
+# tool PACKAGE builds a program of .ci/tools in $work.
+tool() {
+	[ -x "$work/${1##*/}" ] || retry go build -modfile=.ci/tools/go.mod -o "$work" "$1"
+}
+
 # staticcheck DIR checks a module.
 staticcheck() {
-	[ -x "$work/staticcheck" ] ||
-		retry go build -modfile=.ci/tools/go.mod -o "$work" honnef.co/go/tools/cmd/staticcheck
+	tool honnef.co/go/tools/cmd/staticcheck
 	(cd "$1" && "$work/staticcheck" ./...)
 }

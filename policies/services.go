@@ -193,10 +193,9 @@ func authorization(req *http.Request) string { return req.Header.Get("Authorizat
 //
 // Many services answer a throttled request with 400 and name the error in the
 // header X-Amzn-ErrorType. Such a request is retried if it is safe to send
-// twice. A POST is not, unless its context is one of
-// [httpretry.WithIdempotent]. If a service names the error only in the body,
-// the status decides. S3 answers 503, which is retried, and DynamoDB answers
-// 400, which is not.
+// twice. A POST is not, unless its context is from [httpretry.WithIdempotent].
+// If a service names the error only in the body, the status decides. S3 answers
+// 503, which is retried, and DynamoDB answers 400, which is not.
 //
 // Checked in November 2026: aws-sdk-go-v2 v1.47.6, aws/retry/standard.go, and
 // smithy-go v1.28.8, restjson1.go.

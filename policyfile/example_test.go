@@ -2,11 +2,14 @@ package policyfile_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"sync"
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policyfile"
@@ -93,15 +96,71 @@ func ExampleFormat() {
 
 // The policies follow a file while the program runs.
 func ExampleReloader() {
-	transport := new(httpretry.RetryTransport)
-	reloader := &policyfile.Reloader{Path: "/etc/myservice/retries.json", Transport: transport}
+	dir, err := os.MkdirTemp("", "policyfile")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "retries.json")
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	write(`{"default": {"maxAttempts": 5}}`)
+	reloader := &policyfile.Reloader{
+		Path:      path,
+		Transport: new(httpretry.RetryTransport),
+		Report:    func(err error) { fmt.Println("changed; valid:", err == nil) },
+	}
 	// Without a usable file, the program would begin with the default policy.
 	if err := reloader.Reload(); err != nil {
 		log.Fatal(err)
 	}
+
+	write(`{"default": {"maxAttempts": "many"}}`) // the policies remain
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	go func() { _ = reloader.Run(ctx) }() // Reload has checked its fields
-	client := &http.Client{Transport: transport}
-	defer client.CloseIdleConnections()
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = reloader.Run(ctx) }) // Reload has checked its fields
+	stop()
+	wg.Wait()
+	// Output:
+	// changed; valid: true
+	// changed; valid: false
+}
+
+// An error has the position of each problem, such as for an editor.
+func ExampleError() {
+	_, err := policyfile.Parse([]byte(`{
+  "default": {"maxAttempts": 0.5}
+}`))
+	if problem, ok := errors.AsType[*policyfile.Error](err); ok {
+		fmt.Println(problem.Line, problem.Column, problem.Path)
+		fmt.Println(problem.Problem)
+	}
+	// Output:
+	// 2 30 default.maxAttempts
+	// 0.5: want a whole number from -2147483648 to 2147483647
+}
+
+// Fields returns the policy of a key, with the place that each field is from.
+func ExampleFile_Fields() {
+	f, err := policyfile.Parse([]byte(`{
+		"default": {"maxAttempts": 4},
+		"policies": {"api.stripe.com": {"preset": "stripe", "attemptTimeout": "10s"}}
+	}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, field := range f.Fields("api.stripe.com") {
+		if field.From != "" {
+			fmt.Printf("%s = %s, from %s\n", field.Name, field.Value, field.From)
+		}
+	}
+	// Output:
+	// maxAttempts = 4, from default
+	// attemptTimeout = "10s", from policies["api.stripe.com"]
+	// CooldownKey = a function, from preset stripe
+	// newIdempotencyKey = "random", from preset stripe
 }

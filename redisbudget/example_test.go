@@ -1,6 +1,7 @@
 package redisbudget_test
 
 import (
+	"context"
 	"fmt"
 	"log"
 	"net/http"
@@ -59,4 +60,38 @@ func Example() {
 	}
 	fmt.Println("attempts:", attempts)
 	// Output: attempts: 105
+}
+
+// The metrics of a budget show how often Redis decides. The server here is a
+// miniredis.
+func ExampleNew() {
+	shared, err := miniredis.Run()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer shared.Close()
+	client := redis.NewClient(&redis.Options{Addr: shared.Addr()})
+	defer client.Close()
+
+	budget, err := redisbudget.New(redisbudget.Config{
+		Client:    client,
+		Namespace: "shop", // all processes with this namespace share the budget
+		Burst:     2,
+		Timeout:   4 * time.Second,
+		Observe: func(_ context.Context, d redisbudget.Decision) {
+			fmt.Println("allowed:", d.Allowed, "by Redis:", d.Shared)
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer budget.Close()
+
+	for range 3 {
+		budget.Withdraw(context.Background(), "https://api.example.com")
+	}
+	// Output:
+	// allowed: true by Redis: true
+	// allowed: true by Redis: true
+	// allowed: false by Redis: true
 }

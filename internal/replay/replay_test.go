@@ -291,6 +291,56 @@ func TestViewsShareARead(t *testing.T) {
 	})
 }
 
+// halves is a source of two halves, the second of which arrives late.
+type halves struct {
+	text    string
+	size    int
+	waiting chan bool // closed when a Read waits for the second half
+	arrived chan bool
+}
+
+func (h *halves) Read(p []byte) (int, error) {
+	if len(h.text) == h.size {
+		close(h.waiting)
+		<-h.arrived
+	}
+	n := copy(p, h.text)
+	h.text = h.text[n:]
+	return n, nil
+}
+
+func (h *halves) Close() error { return nil }
+
+// A view may read the record while the Read of the view before ends, which adds
+// to the record. Only the race detector notices if they are not synchronized.
+func TestViewReadsAGrowingRecord(t *testing.T) {
+	const size = 8 << 10
+	text := strings.Repeat("a", size) + strings.Repeat("b", size)
+	for range 20 {
+		s := &halves{text, size, make(chan bool), make(chan bool)}
+		b := prepare(s, 2*size)
+		old := b.Open(false)
+		_, err := io.ReadFull(old, make([]byte, size))
+		require.NoError(t, err)
+		oldDone := make(chan bool)
+		go func() { _, _ = old.Read(make([]byte, size)); close(oldDone) }()
+		<-s.waiting
+		require.True(t, reserve(b, false))
+		view := b.Open(false)
+		got := make([]byte, 2*size)
+		for i := range got {
+			if i == size/4 {
+				close(s.arrived)
+			}
+			_, err := view.Read(got[i : i+1])
+			require.NoError(t, err)
+		}
+		assert.Equal(t, text, string(got))
+		<-oldDone
+		b.Finish()
+	}
+}
+
 // While a retry is being decided, the previous attempt reads no bytes that
 // cannot be kept. If no retry follows, it continues.
 func TestReserveHoldsReads(t *testing.T) {

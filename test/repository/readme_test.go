@@ -30,7 +30,7 @@ func TestReadmeSize(t *testing.T) {
 }
 
 // TestReadmeBegins checks that the README's first ten lines have the sentence,
-// the command, the version of Go, the reference and the program.
+// the command, the version of Go, the reference, the program and the badges.
 func TestReadmeBegins(t *testing.T) {
 	mod := document(t, "go.mod")
 	module := regexp.MustCompile(`(?m)^module (\S+)$`).FindStringSubmatch(mod)[1]
@@ -39,8 +39,17 @@ func TestReadmeBegins(t *testing.T) {
 	for _, want := range []string{
 		"httpretry is an `http.RoundTripper`", "    go get " + module + " ",
 		"# Go " + version + " or later", "](https://pkg.go.dev/" + module + ")", "```go",
+		"[![Reference][1]]", "[![CI][2]]", "[![Go][3]]", "[![MIT][4]]",
 	} {
 		assert.Contains(t, begin, want)
+	}
+	repository := strings.TrimPrefix(module, "github.com/")
+	for i, want := range []string{
+		module + ".svg", module + "/actions/workflows/ci.yml/badge.svg",
+		"go-version/" + repository, "license/" + repository,
+	} {
+		assert.Regexp(t, fmt.Sprintf(`(?m)^\[%d\]: https://\S*%s`, i+1, regexp.QuoteMeta(want)),
+			readme(t))
 	}
 }
 

@@ -1,0 +1,123 @@
+package otelretry_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/otelretry"
+)
+
+// retriedOnce is a server that fails the first attempt.
+func retriedOnce() *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Retry-Attempt") == "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+}
+
+// printSums prints the counters that reader collects.
+func printSums(reader sdkmetric.Reader) {
+	var data metricdata.ResourceMetrics
+	if err := reader.Collect(context.Background(), &data); err != nil {
+		log.Fatal(err)
+	}
+	for _, scope := range data.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			if sum, ok := m.Data.(metricdata.Sum[int64]); ok {
+				for _, point := range sum.DataPoints {
+					fmt.Println(m.Name, point.Value, point.Attributes.Encoded(attribute.DefaultEncoder()))
+				}
+			}
+		}
+	}
+}
+
+// A program usually sets the global MeterProvider, and leaves Config empty.
+func ExampleObserve() {
+	reader := sdkmetric.NewManualReader()
+	observe, err := otelretry.Observe(otelretry.Config{
+		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	transport, err := httpretry.New(httpretry.Config{Policy: policy(), Observe: observe})
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv := retriedOnce()
+	defer srv.Close()
+	resp, err := (&http.Client{Transport: transport}).Get(srv.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+
+	printSums(reader)
+	// Output:
+	// httpretry.retries 1 http.request.method=GET,http.response.status_code=503
+}
+
+// The decisions here are those of a redisbudget.Budget, which calls record from
+// its Config.Observe.
+func ExampleObserveBudget() {
+	reader := sdkmetric.NewManualReader()
+	record, err := otelretry.ObserveBudget(otelretry.Config{
+		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	record(context.Background(), true, true)
+	record(context.Background(), true, true)
+
+	printSums(reader)
+	// Output:
+	// httpretry.budget.decisions 2 httpretry.allowed=true,httpretry.budget=shared
+}
+
+// Each attempt has a span, and those of retries have the number of the retry.
+func ExampleResendCount() {
+	spans := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
+	base := otelretry.ResendCount(http.DefaultTransport)
+	transport, err := httpretry.New(httpretry.Config{
+		Base:   otelhttp.NewTransport(base, otelhttp.WithTracerProvider(provider)),
+		Policy: policy(),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv := retriedOnce()
+	defer srv.Close()
+	resp, err := (&http.Client{Transport: transport}).Get(srv.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = resp.Body.Close() // ends the span
+
+	for _, span := range spans.GetSpans() {
+		for _, a := range span.Attributes {
+			switch a.Key {
+			case "http.response.status_code", "http.request.resend_count":
+				fmt.Println(a.Key, a.Value.String())
+			}
+		}
+	}
+	// Output:
+	// http.response.status_code 503
+	// http.request.resend_count 1
+	// http.response.status_code 200
+}
