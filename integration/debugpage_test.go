@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -39,10 +38,6 @@ func newDebugPage(t *testing.T) *debugPage {
 	p.browser, p.messages = browser(t)
 	mux := http.NewServeMux()
 	mux.Handle("/debug/httpretry", retrydebug.Handler(p.transport))
-	mux.HandleFunc("/script", func(w http.ResponseWriter, r *http.Request) {
-		_, err := io.WriteString(w, `<!DOCTYPE html><link rel="icon" href="data:,"><title>before</title><script>document.title = "after"</script>`)
-		assert.NoError(t, err)
-	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	p.url = server.URL + "/debug/httpretry"
@@ -50,7 +45,8 @@ func newDebugPage(t *testing.T) *debugPage {
 	_, err := chromedp.Call(p.browser, emulation.SetScriptExecutionDisabled,
 		emulation.SetScriptExecutionDisabledParams{Value: true})
 	require.NoError(t, err)
-	require.NoError(t, chromedp.Do(p.browser, chromedp.Navigate(server.URL+"/script")))
+	const script = `data:text/html,<title>before</title><script>document.title = "after"</script>`
+	require.NoError(t, chromedp.Do(p.browser, chromedp.Navigate(script)))
 	require.Equal(t, "before", evaluate[string](t, p, "document.title"), "scripts run")
 	return p
 }

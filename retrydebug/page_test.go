@@ -61,7 +61,7 @@ func TestOrder(t *testing.T) {
 	for _, s := range sorted {
 		names = append(names, s.Origin+s.Key)
 	}
-	for seed := range uint64(20) {
+	for seed := range uint64(5) {
 		origins := append([]httpretry.OriginStatus(nil), sorted...)
 		random := rand.New(rand.NewPCG(seed, 0))
 		random.Shuffle(len(origins), func(i, j int) {
@@ -141,7 +141,7 @@ func many(n int, name string) []httpretry.OriginStatus {
 // longer names, or more of them.
 func TestLargePage(t *testing.T) {
 	got := page(t, show(many(2048, strings.Repeat("<", 230))...), "")
-	assert.Len(t, table(t, got), 1+2048)
+	assert.Equal(t, 1+2048, strings.Count(got, "<tr "))
 	assert.Less(t, len(got), 4<<20)
 }
 
@@ -171,6 +171,9 @@ func TestContentSecurityPolicy(t *testing.T) {
 	hash := sha256.Sum256([]byte(style[1]))
 	assert.Contains(t, w.Header().Get("Content-Security-Policy"),
 		"style-src 'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"';")
+	// Browsers want an icon.
+	assert.Contains(t, body, `<link rel="icon" href="data:,">`)
+	assert.Contains(t, w.Header().Get("Content-Security-Policy"), "; img-src data:;")
 	assert.NotRegexp(t, `<script|<iframe|<form|<img| style=| on[a-z]+=|url\(|@import`, body)
 	link := regexp.MustCompile(`(?:href|src)="([^"]*)"`)
 	for _, link := range link.FindAllStringSubmatch(body, -1) {
@@ -227,12 +230,12 @@ func TestThousandOrigins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := retrydebug.Handler(sendToMany(t, 1000))
 		got := page(t, h, "")
-		assert.Len(t, table(t, got), 1+1000)
+		assert.Equal(t, 1+1000, strings.Count(got, "<tr "))
 		assert.Contains(t, text(got), "1000 origins 500 cooling down 500 ok\n")
 		assert.Len(t, readJSON(t, h).Origins, 1000)
 
-		h = retrydebug.Handler(sendToMany(t, 4000))
-		assert.Len(t, table(t, page(t, h, "")), 1+2*1024)
+		h = retrydebug.Handler(sendToMany(t, 2*1100))
+		assert.Equal(t, 1+2*1024, strings.Count(page(t, h, ""), "<tr "))
 	})
 }
 

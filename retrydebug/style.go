@@ -5,8 +5,9 @@ import (
 	"encoding/base64"
 )
 
-// contentSecurityPolicy allows nothing but the style and the empty icon, which
-// keeps browsers from asking for /favicon.ico.
+// contentSecurityPolicy allows nothing but the style and an empty icon. Without
+// an icon, browsers want /favicon.ico, which the policy forbids, and some of
+// them complain in their console.
 var contentSecurityPolicy = "default-src 'none'; style-src '" + styleHash() +
 	"'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

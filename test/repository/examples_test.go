@@ -41,7 +41,7 @@ func TestExamples(t *testing.T) {
 	}
 	own := ownPackages(t)
 	for _, name := range []string{"", "/otelretry", "/policies", "/policyfile",
-		"/redisbudget", "/retrytest", "/strategies"} {
+		"/redisbudget", "/retrydebug", "/retrytest", "/strategies"} {
 		p := own[module+name].doc
 		require.NotNil(t, p, name)
 		have := examplesOf(t, filepath.Join("../..", name))
