@@ -116,15 +116,25 @@ func operate(ctx context.Context, file, addr string, out *screen) error {
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	hangup := make(chan os.Signal, 1)
-	canReload := notifyHangup(hangup)
-	defer stopHangup(hangup)
-	out.begin(file, page.addr, canReload)
-	wg.Go(func() { _ = reloader.Run(ctx) }) // it ends with ctx
-	wg.Go(func() { reloadOn(ctx, hangup, reloader, out) })
 	wg.Go(func() { load.send(ctx, transport) })
+	follow(ctx, &wg, reloader, page.addr, out)
 	printLines(ctx, load, out)
 	return nil
+}
+
+// follow starts to follow the file of reloader, until ctx is done.
+func follow(
+	ctx context.Context, wg *sync.WaitGroup, reloader *policyfile.Reloader, page string,
+	out *screen,
+) {
+	hangup := make(chan os.Signal, 1)
+	canReload := notifyHangup(hangup)
+	out.begin(reloader.Path, page, canReload)
+	wg.Go(func() { _ = reloader.Run(ctx) }) // it ends with ctx
+	wg.Go(func() {
+		defer stopHangup(hangup)
+		reloadOn(ctx, hangup, reloader, out)
+	})
 }
 
 // reloadOn looks at the file after each SIGHUP, and not only when Run does. The
