@@ -118,10 +118,11 @@ func (w *writing) entry(p, base httpretry.Policy, path string) entry {
 		}
 	}
 	for _, f := range policyTable {
-		v := w.named(own.FieldByName(f.goAs).Interface())
+		given := own.FieldByName(f.goAs).Interface()
+		v := w.named(given)
 		written, ok := f.kind.write(v)
 		if !ok {
-			w.problem(path, f.goAs, v)
+			w.problem(path, f.goAs, given)
 			continue
 		}
 		before, ok := f.kind.write(w.named(inherited.FieldByName(f.goAs).Interface()))

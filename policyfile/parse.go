@@ -271,9 +271,9 @@ func (r *reading) checkPatterns(policies map[string]httpretry.Policy, patterns m
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
 		_, rest, _ := strings.Cut(line, "Config.Policies[")
-		quoted, noKey := strconv.QuotedPrefix(rest)
-		key, unquoted := strconv.Unquote(quoted)
-		if noKey != nil || unquoted != nil {
+		quoted, _ := strconv.QuotedPrefix(rest) // "" if there is none, which Unquote rejects
+		key, err := strconv.Unquote(quoted)
+		if err != nil {
 			r.report(0, "", "%s", line)
 			continue
 		}

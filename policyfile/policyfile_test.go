@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -241,6 +242,8 @@ func TestSyntaxErrors(t *testing.T) {
 	}
 	deep := strings.Repeat("[", 20_000)
 	assert.Contains(t, errorsOf(t, deep), "exceeded max depth: want JSON")
+	deep = strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000)
+	assert.Equal(t, "1:2: a: unknown field: want $schema, default or policies", errorsOf(t, deep))
 	large := strings.Repeat(" ", 1<<20+1)
 	assert.Equal(t, "1:1: 1048577 bytes: want at most 1048576", errorsOf(t, large))
 }
@@ -263,6 +266,12 @@ func TestFieldErrors(t *testing.T) {
 		{`"maxAttempts": [1, {"a": 2}]`, `.maxAttempts: an array: ` + whole},
 		{`"maxAttempts": ` + strings.Repeat("1", 100),
 			`.maxAttempts: ` + strings.Repeat("1", 80) + `...: ` + whole},
+		{`"maxAttempts": ` + strings.Repeat("1", 80),
+			`.maxAttempts: ` + strings.Repeat("1", 80) + `: ` + whole},
+		{`"maxAttempts": "` + strings.Repeat("a", 80) + `"`,
+			`.maxAttempts: "` + strings.Repeat("a", 80) + `": ` + whole},
+		{`"maxAttempts": "` + strings.Repeat("a", 79) + `éb"`,
+			`.maxAttempts: "` + strings.Repeat("a", 79) + `"...: ` + whole},
 		{`"attemptTimeout": 2`, `.attemptTimeout: 2: ` + wantDuration},
 		{`"attemptTimeout": "2"`, `.attemptTimeout: "2": ` + wantDuration},
 		{`"attemptTimeout": "2 s"`, `.attemptTimeout: "2 s": ` + wantDuration},
@@ -314,6 +323,14 @@ func TestFieldErrors(t *testing.T) {
 		_, got, _ := strings.Cut(errorsOf(t, text), ": ")
 		assert.Equal(t, "default.budget"+c.want, got, text)
 	}
+}
+
+// The problems after an array in an array have their own paths.
+func TestErrorsAfterArrays(t *testing.T) {
+	assert.Equal(t, `1:29: default.maxAttempts: an array: want a whole number from -2147483648 to 2147483647
+1:66: default.attemptTimeout: 2: `+wantDuration+`
+1:70: polices: unknown field: want $schema, default or policies`, errorsOf(t,
+		`{"default": {"maxAttempts": [[1], {"a": [2]}], "attemptTimeout": 2}, "polices": {}}`))
 }
 
 // All problems of a file come at once, in the order of their positions.
@@ -558,4 +575,16 @@ func TestFormatErrors(t *testing.T) {
 	require.ErrorContains(t, err, `Config.Policies["*"]: matches every host`)
 	_, err = policyfile.Format(httpretry.Policy{IdempotencyHeader: strings.Repeat("x", 1<<20)}, nil)
 	require.ErrorContains(t, err, "bytes: want at most 1048576")
+	_, err = policyfile.Format(httpretry.Policy{
+		Idempotent:        func(*http.Request) bool { return true },
+		NewIdempotencyKey: func(*http.Request) string { return "1" },
+	}, nil)
+	require.EqualError(t, err,
+		"policyfile: Policy.Idempotent: a func(*http.Request) bool: "+want+"\n"+
+			"policyfile: Policy.NewIdempotencyKey: a func(*http.Request) string: "+want)
+	if strconv.IntSize == 64 {
+		_, err = policyfile.Format(
+			httpretry.Policy{Budget: &httpretry.HostBudget{Burst: math.MinInt}}, nil)
+		require.EqualError(t, err, "policyfile: Policy.Budget: a *httpretry.HostBudget: "+want)
+	}
 }

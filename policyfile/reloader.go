@@ -138,6 +138,10 @@ func (r *Reloader) apply(data []byte) error {
 	if loader == nil {
 		loader = &r.own
 	}
+	if len(data) > MaxSize { // the size of the file is not known
+		return fmt.Errorf("%s: %w", r.Path, &Error{Line: 1, Column: 1,
+			Problem: fmt.Sprintf("more than %d bytes: want at most that many", MaxSize)})
+	}
 	file, err := loader.Parse(data)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.Path, err)

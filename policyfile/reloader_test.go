@@ -176,7 +176,18 @@ func TestReloaderKeepsPoliciesOfABrokenFile(t *testing.T) {
 			"policies.json: 1:14: default.maxAttemps: unknown"},
 		{"empty", func(w *watched) { w.write("") }, "policies.json: "},
 		{"half", func(w *watched) { w.write(attemptsFile(4)[:40]) }, "policies.json: "},
-		{"garbage", func(w *watched) { w.write(strings.Repeat("x", 10<<20)) }, "policies.json: "},
+		{"garbage", func(w *watched) { w.write(strings.Repeat("x", 10<<20)) },
+			"policies.json: 1:1: more than 1048576 bytes: want at most that many"},
+		{"not for this transport", func(w *watched) {
+			w.write(`{"default": {"idempotencyHeader": "Retry-Attempt"}}`)
+		}, "policies.json: httpretry: policy.IdempotencyHeader: "},
+		{"a dangling link", func(w *watched) {
+			if runtime.GOOS == "windows" {
+				w.t.Skip("symbolic links need rights")
+			}
+			require.NoError(w.t, os.Remove(w.path))
+			require.NoError(w.t, os.Symlink("missing", w.path))
+		}, "policies.json: "},
 		{"removed", func(w *watched) { require.NoError(w.t, os.Remove(w.path)) },
 			"policies.json: "},
 		{"a folder", func(w *watched) {
@@ -208,6 +219,49 @@ func TestReloaderKeepsPoliciesOfABrokenFile(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A file that is being written is an error until its last byte, and then valid,
+// wherever a look finds it.
+func TestReloaderIgnoresPartsOfAFile(t *testing.T) {
+	whole := attemptsFile(4)
+	var reports []error
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: contract.Play(contract.Status(503)), Policy: contract.RetryEvery(0)})
+	w := &watched{t: t, path: filepath.Join(t.TempDir(), "policies.json"), transport: transport}
+	r := &policyfile.Reloader{Path: w.path, Transport: transport,
+		Report: func(err error) { reports = append(reports, err) }}
+	for n := range whole {
+		w.write(whole[:n])
+		require.Error(t, r.Reload(), "%s", whole[:n])
+		require.Len(t, reports, n+1)
+		require.Error(t, reports[n])
+	}
+	assert.Equal(t, 5, w.attempts())
+	w.write(whole)
+	require.NoError(t, r.Reload())
+	assert.NoError(t, reports[len(whole)])
+	assert.Equal(t, 4, w.attempts())
+}
+
+// Of a file that is too large, no more is read than shows that.
+func TestReloaderMemory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policies.json")
+	require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("x"), 10*policyfile.MaxSize), 0o600))
+	r := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport),
+		Report: func(error) {}}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := r.Reload()
+	runtime.ReadMemStats(&after)
+	require.ErrorContains(t, err, "more than 1048576 bytes")
+	// io.ReadAll allocates a few times the bytes that it reads.
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(6*policyfile.MaxSize))
+
+	largest := attemptsFile(2)
+	largest += strings.Repeat(" ", policyfile.MaxSize-len(largest))
+	require.NoError(t, os.WriteFile(path, []byte(largest), 0o600))
+	assert.NoError(t, r.Reload())
 }
 
 // Each error is reported, also if one follows another.
@@ -261,6 +315,8 @@ func TestReloaderReportsItsFields(t *testing.T) {
 	require.EqualError(t, err, `Reloader.Path: "": want the name of a file
 Reloader.Transport: nil: want a RetryTransport
 Reloader.Interval: 1µs: want at least 1ms, or 0 for 5s`)
+	shortest := &policyfile.Reloader{Interval: time.Millisecond}
+	assert.NotContains(t, shortest.Run(t.Context()).Error(), "Interval")
 	r.Report = func(error) {}
 	assert.Equal(t, err.Error(), r.Reload().Error())
 }

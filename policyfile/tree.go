@@ -10,10 +10,6 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is the most objects and arrays in one another. A file with policies
-// needs four.
-const maxDepth = 16
-
 // A node is a JSON value and its position.
 type node struct {
 	offset  int
@@ -93,14 +89,15 @@ func readTree(data []byte) (*node, error) {
 	}
 	r := treeReader{data: data, decoder: json.NewDecoder(bytes.NewReader(data))}
 	r.decoder.UseNumber()
-	n, err := r.node(1)
+	n, err := r.node()
 	if err != nil {
 		return nil, &syntaxError{int(r.decoder.InputOffset()), err.Error()}
 	}
 	return n, nil
 }
 
-// A treeReader makes a tree of the tokens of a text that is known to be JSON.
+// A treeReader makes a tree of the tokens of a text that is known to be JSON,
+// and so to have a depth of at most 10,000.
 type treeReader struct {
 	data    []byte
 	decoder *json.Decoder
@@ -120,7 +117,7 @@ func (r *treeReader) next() (json.Token, int, error) {
 	return token, offset, err
 }
 
-func (r *treeReader) node(depth int) (*node, error) {
+func (r *treeReader) node() (*node, error) {
 	token, offset, err := r.next()
 	if err != nil {
 		return nil, err
@@ -129,11 +126,10 @@ func (r *treeReader) node(depth int) (*node, error) {
 	switch token := token.(type) {
 	case json.Delim:
 		n.kind = byte(token)
-		// No array has a meaning, and an object at this depth has none.
-		if n.kind == '[' || depth > maxDepth {
+		if n.kind == '[' { // no array has a meaning
 			return n, r.skip()
 		}
-		return n, r.members(n, depth)
+		return n, r.members(n)
 	case string:
 		n.kind, n.text = '"', token
 	case json.Number:
@@ -147,13 +143,13 @@ func (r *treeReader) node(depth int) (*node, error) {
 }
 
 // members reads the members of the object n.
-func (r *treeReader) members(n *node, depth int) error {
+func (r *treeReader) members(n *node) error {
 	for r.decoder.More() {
 		name, offset, err := r.next()
 		if err != nil {
 			return err
 		}
-		value, err := r.node(depth + 1)
+		value, err := r.node()
 		if err != nil {
 			return err
 		}

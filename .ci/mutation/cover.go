@@ -111,13 +111,13 @@ func (pr *project) load() error {
 }
 
 // targets returns the packages whose code is changed: the root, strategies,
-// and the leaves that are not helpers of tests.
+// policyfile, and the leaves that are not helpers of tests.
 func (pr *project) targets() []*goPackage {
 	var all []*goPackage
 	for _, p := range pr.packages {
 		dir := pr.relative(p.Dir)
 		leaf := strings.HasPrefix(dir, "internal/") && dir != "internal/contract" && dir != "internal/faults"
-		if dir == "." || dir == "strategies" || leaf {
+		if dir == "." || dir == "strategies" || dir == "policyfile" || leaf {
 			all = append(all, p)
 		}
 	}

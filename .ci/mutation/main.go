@@ -1,6 +1,6 @@
-// Mutation changes the code of the root package, of strategies and of the
-// leaves in internal in one place at a time, and runs the tests that reach it.
-// A change that no test notices survives.
+// Mutation changes the code of the root package, of strategies, of policyfile
+// and of the leaves in internal in one place at a time, and runs the tests that
+// reach it. A change that no test notices survives.
 //
 //	.ci/mutate -n 300 -seed 1
 //

@@ -68,6 +68,23 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 	}
 }
 
+// The file of the example names this schema, is valid by it, and each mistake
+// in it is marked.
+func TestExampleIsValid(t *testing.T) {
+	const folder = "../../examples/operate"
+	text, err := os.ReadFile(filepath.Join(folder, "policies.json"))
+	require.NoError(t, err)
+	var head struct {
+		Schema string `json:"$schema"`
+	}
+	require.NoError(t, json.Unmarshal(text, &head))
+	schema, err := jsonschema.NewCompiler().Compile(filepath.Join(folder, head.Schema))
+	require.NoError(t, err)
+	require.NoError(t, validate(t, schema, text))
+	assert.Error(t, validate(t, schema,
+		bytes.Replace(text, []byte("maxAttempts"), []byte("maxAttemps"), 1)))
+}
+
 // Files of Format and MarshalJSON are valid by the schema.
 func TestWrittenFilesAreValid(t *testing.T) {
 	schema := compile(t)
