@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
@@ -15,7 +14,8 @@ type caller struct {
 	req     *http.Request // never modified
 	values  contextValues
 	waited  time.Duration // since the last Event
-	waiting *atomic.Int64 // host.waiting
+	origins *originTable  // of the transport
+	origin  string        // of req.URL
 }
 
 // If another RetryTransport is sending the request, outer returns the attempt
@@ -93,17 +93,19 @@ func (c *caller) cancelSignal() bounded.Signal {
 // still waiting.
 func (c *caller) sleep(wait time.Duration, early <-chan struct{}) bool {
 	if wait > 0 {
-		c.waiting.Add(1)
+		// The caller's context may panic, so its method comes first.
+		done := c.req.Context().Done()
+		c.origins.begin(c.origin, c.req.URL)
 		begun := time.Now()
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-early:
-		case <-c.req.Context().Done():
+		case <-done:
 		case <-cancelChannel(c.req):
 		}
 		timer.Stop()
-		c.waiting.Add(-1)
+		c.origins.end(c.origin)
 		c.waited += time.Since(begun)
 	}
 	return !c.hasCanceled()

@@ -2,8 +2,8 @@ package httpretry_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
@@ -34,7 +35,7 @@ func TestOrigins(t *testing.T) {
 		unlimited := policy
 		unlimited.Budget = httpretry.Unlimited{}
 		scripts := map[string]*contract.Script{
-			"a.test": contract.Play(s200, s200, s503),
+			"a.test": contract.Play(s200, s200, s200, s503),
 			"b.test": contract.Play(s503),
 			"c.test": contract.Play(contract.Status(429, "Retry-After", "600")),
 		}
@@ -44,13 +45,17 @@ func TestOrigins(t *testing.T) {
 		transport := contract.Unchecked(t, httpretry.Config{
 			Base: base, Policy: policy,
 			Policies: map[string]httpretry.Policy{
-				"b.test": own, "*.test:8080": unlimited, "POST a.test/{id}": own,
+				"b.test": own, "*.test:8080": unlimited,
+				"POST a.test/{id}": own, "DELETE a.test/{id}": own,
 			},
 		})
 		assert.Empty(t, transport.Origins())
 
 		getOnce(t, transport, "https://a.test/?secret=1")
 		getOnce(t, transport, "https://A.test:443/")
+		resp, err := transport.RoundTrip(contract.Request(t, "POST", "https://a.test/1", ""))
+		require.NoError(t, err)
+		contract.ReadBody(t, resp)
 		go getOnce(t, transport, "https://user:secret@a.test/secret")
 		go getOnce(t, transport, "http://b.test/")
 		go getOnce(t, transport, "http://b.test/")
@@ -61,7 +66,7 @@ func TestOrigins(t *testing.T) {
 			{Origin: "http://b.test", Key: "b.test", FailedRetries: 2, Waiting: 2},
 			{Origin: "http://c.test:8080", Key: "*.test:8080", Balance: -1, CooldownUntil: end},
 			{Origin: "https://a.test", Balance: 4, Successes: 2, FailedRetries: 1, Waiting: 1},
-			{Origin: "https://a.test", Key: "POST a.test/{id}", Balance: 2, Waiting: 1},
+			{Origin: "https://a.test", Key: "POST a.test/{id}", Balance: 2, Successes: 1, Waiting: 1},
 		}, transport.Origins())
 
 		// The waits are over, and the successes are longer ago than the Window.
@@ -176,13 +181,66 @@ func TestOriginsWaiting(t *testing.T) {
 	}
 }
 
+// Requests that wait are counted however many origins are used, and whatever
+// the policies are.
 func TestOriginsOfManyHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			if strings.HasPrefix(req.URL.Host, "fail") {
+				return contract.Play(s503).RoundTrip(req)
+			}
+			return contract.Play(s200).RoundTrip(req)
+		})
+		policy := contract.RetryEvery(time.Hour)
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		ctx, cancel := context.WithCancel(t.Context())
+		send := func(url string) {
+			req := contract.Request(t, "GET", url, "").WithContext(ctx)
+			if resp, err := transport.RoundTrip(req); err == nil {
+				contract.ReadBody(t, resp)
+			}
+		}
+		send("http://early.test/")
+		go send("https://fail.test/")
+		go send("https://fail.test:443/")
+		for _, name := range hostNames(1024) {
+			send("https://" + name)
+		}
+		for i := range 600 {
+			go send(fmt.Sprintf("http://fail%d.test/", i))
+			go send(fmt.Sprintf("https://fail%d.test/", i))
+		}
+		synctest.Wait()
+		check := func(fail, sum int) {
+			t.Helper()
+			byOrigin := make(map[string]int)
+			for _, status := range transport.Origins() {
+				assert.NotContains(t, byOrigin, status.Origin)
+				byOrigin[status.Origin] = status.Waiting
+				sum -= status.Waiting
+			}
+			assert.Zero(t, sum)
+			assert.Equal(t, fail, byOrigin["https://fail.test"])
+			assert.GreaterOrEqual(t, len(byOrigin), 1024)
+			assert.Less(t, len(byOrigin), 4000)
+		}
+		check(2, 1202)
+		require.NoError(t, transport.SetPolicies(policy, nil))
+		check(2, 1202)
+		cancel()
+		synctest.Wait()
+		check(0, 0)
+	})
+}
+
+func TestOriginsConcurrently(t *testing.T) {
 	transport := contract.Unchecked(t, httpretry.Config{Base: contract.Play(s200)})
+	routes := map[string]httpretry.Policy{"*.com/{path}": {}}
 	var wg sync.WaitGroup
 	for _, scheme := range []string{"http", "https"} {
 		wg.Go(func() {
-			for _, name := range hostNames(2000) {
-				getOnce(t, transport, scheme+"://"+name)
+			for _, name := range hostNames(1500) {
+				getOnce(t, transport, scheme+"://"+name+"/path")
 			}
 		})
 	}
@@ -191,14 +249,88 @@ func TestOriginsOfManyHosts(t *testing.T) {
 			for _, status := range transport.Origins() {
 				assert.NotEmpty(t, status.Origin)
 			}
-			assert.NoError(t, transport.SetPolicies(httpretry.Policy{}, nil))
+			assert.NoError(t, transport.SetPolicies(httpretry.Policy{}, routes))
 		}
 	})
 	wg.Wait()
-	all := transport.Origins()
-	assert.LessOrEqual(t, len(all), 2048)
-	assert.Greater(t, len(all), 1024)
-	assert.True(t, slices.IsSortedFunc(all, func(a, b httpretry.OriginStatus) int {
-		return strings.Compare(a.Origin, b.Origin)
-	}))
+}
+
+// A cool-down for a part of an origin does not concern policies without a
+// CooldownKey.
+func TestOriginsOfOtherCooldowns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := contract.RetryEvery(0)
+		policy.CooldownKey = func(req *http.Request) string { return req.URL.Path }
+		transport := contract.Unchecked(t, httpretry.Config{
+			Base: contract.Play(contract.Status(429, "Retry-After", "600"), s200), Policy: policy,
+			Policies: map[string]httpretry.Policy{"a.test/x": contract.RetryEvery(0)},
+		})
+		getOnce(t, transport, "http://a.test/y")
+		getOnce(t, transport, "http://a.test/x")
+		status := transport.Origins()
+		require.Len(t, status, 2)
+		assert.NotZero(t, status[0].CooldownUntil)
+		assert.Equal(t, "a.test/x", status[1].Key)
+		assert.Zero(t, status[1].CooldownUntil)
+	})
+}
+
+// Hosts that no URL of a server has, but that a redirect or a program can make.
+func TestOriginsOfStrangeHosts(t *testing.T) {
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base:   contract.Play(contract.Status(503, "Retry-After", "600")),
+		Policy: contract.RetryEvery(0),
+	})
+	zone := "[fe80::1%eth0 " + strings.Repeat("x", 31) + "]"
+	victim := "victim.test " + strings.Repeat("x", 32)
+	for _, host := range []string{zone, victim, "a.test\n\x1b[31m"} {
+		req := contract.Request(t, "GET", "http://a.test/", "")
+		req.URL.Host = host
+		if resp, err := transport.RoundTrip(req); err == nil {
+			contract.ReadBody(t, resp)
+		}
+	}
+	var origins []string
+	for _, status := range transport.Origins() {
+		origins = append(origins, status.Origin)
+		assert.NotZero(t, status.CooldownUntil, status.Origin)
+	}
+	assert.Equal(t, []string{
+		"http://" + zone, `http://a.test\n\x1b[31m`, "http://" + victim,
+	}, origins)
+}
+
+// noDone is a context whose method Done panics from the nth call on.
+type noDone struct {
+	context.Context
+	calls *int
+	n     int
+}
+
+func (c noDone) Done() <-chan struct{} {
+	if *c.calls++; *c.calls >= c.n {
+		panic("Done")
+	}
+	return c.Context.Done()
+}
+
+func TestOriginsAfterAPanic(t *testing.T) {
+	for n := range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			transport := contract.Unchecked(t, httpretry.Config{
+				Base: contract.Play(s503, s200), Policy: contract.RetryEvery(time.Second),
+			})
+			defer func() {
+				_ = recover() // of Done
+				for _, status := range transport.Origins() {
+					assert.Zero(t, status.Waiting, n)
+				}
+			}()
+			ctx := noDone{t.Context(), new(int), n}
+			req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
+			if resp, err := transport.RoundTrip(req); err == nil {
+				contract.ReadBody(t, resp)
+			}
+		})
+	}
 }

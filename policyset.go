@@ -3,6 +3,7 @@ package httpretry
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/http"
 	"net/url"
@@ -30,8 +31,8 @@ type host struct {
 	policy  *resolvedPolicy
 	origin  string // the key of its state
 	window  hostWindow
-	waiting *atomic.Int64 // how many requests to origin wait
-	routes  []hostRoutes  // of keys with a method or a path; nil for most hosts
+	routes  []hostRoutes // of keys with a method or a path; nil for most hosts
+	matched atomic.Bool  // in hostRoutes: by a request
 }
 
 // hostRoutes are the keys of one host pattern that have a method or a path. For
@@ -116,37 +117,44 @@ func (s *policySet) lookUp(u *url.URL) *host {
 		s.resolve(h, u)
 		return h
 	}
-	return hosts.Get(u.Host, func(h *host) { s.resolve(h, u) })
-}
-
-// adopt looks up the hosts of an earlier set, so that Origins still knows them.
-func (s *policySet) adopt(earlier *policySet) {
-	for name := range earlier.httpHosts.All() {
-		s.lookUp(&url.URL{Scheme: "http", Host: name})
-	}
-	for name := range earlier.httpsHosts.All() {
-		s.lookUp(&url.URL{Scheme: "https", Host: name})
-	}
+	return hosts.Get(u.Host, func(h *host) {
+		s.resolve(h, u)
+		s.settings.origins.note(h.origin, u)
+	})
 }
 
 // resolve finds the policy and the key for the host of u, which may be nil.
 func (s *policySet) resolve(h *host, u *url.URL) {
-	h.policy = s.policy
+	h.policy = s.policyOf(u)
 	h.origin = hostpattern.Canonical(u)
-	h.waiting = s.settings.waiting.Get(h.origin, nil)
-	if u == nil {
-		return
-	}
-	if policy, ok := s.patterns.Match(u); ok {
-		h.policy = policy
-	}
 	for _, routes := range s.patterns.Routes(u) {
 		hosts := make([]host, len(routes.Values))
 		for i, policy := range routes.Values {
-			hosts[i].policy, hosts[i].origin, hosts[i].waiting = policy, h.origin, h.waiting
+			hosts[i].policy, hosts[i].origin = policy, h.origin
 		}
 		h.routes = append(h.routes, hostRoutes{routes, hosts})
 	}
+}
+
+// hosts returns the hosts that the set has looked up.
+func (s *policySet) hosts() iter.Seq[*host] {
+	return func(yield func(*host) bool) {
+		for _, table := range []*hosttable.Table[host]{&s.httpHosts, &s.httpsHosts} {
+			for _, h := range table.All() {
+				if !yield(h) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// policyOf returns the policy for the host of u, which may be nil.
+func (s *policySet) policyOf(u *url.URL) *resolvedPolicy {
+	if policy, ok := s.patterns.Match(u); ok {
+		return policy
+	}
+	return s.policy
 }
 
 // of returns h with the policy of req, which is h itself unless a key with a
@@ -162,7 +170,12 @@ func (h *host) of(req *http.Request) *host {
 func (h *host) ofRoute(req *http.Request) *host {
 	for _, routes := range h.routes {
 		if i, ok := routes.Match(req); ok {
-			return &routes.hosts[i]
+			route := &routes.hosts[i]
+			// Storing an equal value would still take the cache line.
+			if !route.matched.Load() {
+				route.matched.Store(true)
+			}
+			return route
 		}
 	}
 	return h

@@ -54,7 +54,8 @@ func (c *call) begin(host *host) error {
 // follow sets the policy of c to p, which is that of host or of a context, and
 // prepares the charge and the waits.
 func (c *call) follow(p *resolvedPolicy, host *host) {
-	c.policy, c.caller.waiting = p, host.waiting
+	c.policy = p
+	c.caller.origins, c.caller.origin = &c.settings.origins, host.origin
 	c.charge.budget, c.charge.origin = c.settings.budgetOf(p), host.origin
 	// The policy of a context may have another budget.
 	if p == host.policy {

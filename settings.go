@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-cleanhttp"
 	"github.com/seed421102f4/httpretry/internal/cooldown"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
-	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
 
 // Config configures a [RetryTransport]. Its zero value is valid.
@@ -66,7 +64,7 @@ type settings struct {
 	observe       func(context.Context, Event)
 	attemptHeader string // "": none
 	cooldowns     cooldown.Table
-	waiting       hosttable.Table[atomic.Int64] // by origin: how many requests wait
+	origins       originTable
 }
 
 // base is Config.Base and its known properties.

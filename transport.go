@@ -62,7 +62,7 @@ func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // roundTripCall is RoundTrip for a request that is not plain. It is apart from
-// RoundTrip, so that the stack has one call only.
+// RoundTrip, so that the stack holds one call value.
 func (s *settings) roundTripCall(req *http.Request, host *host) (*http.Response, error) {
 	c := call{settings: s, caller: caller{req: req}}
 	defer c.cleanUpAfterPanic()
@@ -151,12 +151,10 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 // the default Budget stay. If an argument is not valid, SetPolicies changes
 // nothing and returns an error as [New] does.
 func (t *RetryTransport) SetPolicies(policy Policy, policies map[string]Policy) error {
-	earlier := t.current()
-	set, err := newPolicySet(earlier.settings, policy, policies, "policy", "policies")
+	set, err := newPolicySet(t.config(), policy, policies, "policy", "policies")
 	if err != nil {
 		return fielderr.At("httpretry", err)
 	}
-	set.adopt(earlier)
 	t.policies.Store(set)
 	return nil
 }

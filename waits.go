@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"math"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/cooldown"
@@ -104,11 +105,26 @@ func (w *waits) cooldownKey() string {
 		if w.policy.CooldownKey != nil {
 			if part := w.policy.CooldownKey(w.req); part != "" {
 				sum := sha256.Sum256([]byte(part))
-				w.key += " " + string(sum[:])
+				w.key = partKey(w.origin, sum)
 			}
 		}
 	}
 	return w.key
+}
+
+// partKey returns the key of the cool-down for a part of an origin. No other
+// origin begins with a space, since no scheme of net/http does.
+func partKey(origin string, sum [sha256.Size]byte) string {
+	return " " + string(sum[:]) + origin
+}
+
+// originOf returns the origin in the key of a cool-down, and whether it is that
+// of a part.
+func originOf(key string) (origin string, isPart bool) {
+	if strings.HasPrefix(key, " ") && len(key) > sha256.Size {
+		return key[1+sha256.Size:], true
+	}
+	return key, false
 }
 
 // noteCooldown begins a cool-down if the response asks for one.

@@ -84,6 +84,9 @@ func scene(t *testing.T) *httpretry.RetryTransport {
 	for range 3 {
 		get(t, transport, "https://ok.test/path?query-secret")
 	}
+	req, err := http.NewRequest(http.MethodPost, "https://ok.test/search/1", nil)
+	require.NoError(t, err)
+	send(t, transport, req)
 	get(t, transport, "http://failed.test:8080/")
 	get(t, transport, "http://empty.test/")
 	get(t, transport, "https://api.example.com/")
@@ -107,7 +110,7 @@ func TestPageShowsEveryState(t *testing.T) {
 				"unknown", "0", "0", "0"},
 			{"http://empty.test", "empty.test", "out of retries", "none", "0", "0", "0", "0"},
 			{"https://ok.test", "POST ok.test/search/{id}", "out of retries", "none",
-				"0", "0", "0", "0"},
+				"0", "0", "0", "1"},
 			{"https://waits.test", "default", "waiting", "none", "3", "2", "2", "0"},
 			{"http://failed.test:8080", "failed.test", "failing", "none", "4", "0", "1", "0"},
 			{"https://ok.test", "default", "ok", "none", "5", "0", "0", "3"},

@@ -42,6 +42,7 @@ type loopbackRow struct {
 func loopbackRows() []loopbackRow {
 	return []loopbackRow{
 		{title: "Loopback: GET from 64 clients, a tenth get a 503 with 2 KiB first", method: "GET", failEach: 10, reference: naive},
+		{title: "Loopback: GET from 64 clients, each gets a 503 with 2 KiB first", method: "GET", failEach: 1, reference: naive},
 		{title: "Loopback: POST without a key from 64 clients, 1 KiB with GetBody", method: "POST", size: 1 << 10, unsafe: true, reference: bare},
 		{title: "Loopback: PUT from 64 clients of a stream of 64 KiB without GetBody", method: "PUT", size: 64 << 10, streamed: true, reference: bare},
 	}
