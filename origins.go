@@ -64,11 +64,11 @@ func (t *RetryTransport) Origins() []OriginStatus {
 			}
 		}
 	}
-	for origin, u := range s.origins.known.All() {
-		view.add(origin, set.policyOf(u))
+	for origin, p := range s.origins.known.All() {
+		view.add(origin, set.policyOf(p.url()))
 	}
 	for origin, w := range view.waiting {
-		view.add(origin, set.policyOf(&w.url))
+		view.add(origin, set.policyOf(w.place.url()))
 	}
 	slices.SortFunc(view.all, func(a, b OriginStatus) int {
 		return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Key, b.Key))

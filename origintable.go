@@ -1,7 +1,6 @@
 package httpretry
 
 import (
-	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -12,45 +11,55 @@ import (
 // originTable has the origins that a RetryTransport knows whatever its
 // policies are. Its zero value is empty.
 type originTable struct {
-	known hosttable.Table[url.URL] // of the hosts that were looked up last
+	known hosttable.Table[place] // of the hosts that were looked up last
 
 	mu      sync.Mutex
-	waiting map[string]waiting // only with waiting requests
+	waiting map[string]*waiting // only with waiting requests
 }
+
+// place has the scheme and the host of a URL.
+type place struct{ scheme, host string }
+
+// placeOf does not keep the text of u in memory. u may be nil.
+func placeOf(u *url.URL) place {
+	if u == nil {
+		return place{}
+	}
+	return place{strings.Clone(u.Scheme), strings.Clone(u.Host)}
+}
+
+func (p place) url() *url.URL { return &url.URL{Scheme: p.scheme, Host: p.host} }
 
 // waiting counts the requests to one origin that wait.
 type waiting struct {
 	requests int
-	url      url.URL // the scheme and the host of one of them
+	place    place // of one of them
 }
 
 // note notes that the host of u was looked up.
 func (t *originTable) note(origin string, u *url.URL) {
-	t.known.Get(origin, func(known *url.URL) { *known = hostOf(u) })
-}
-
-// hostOf returns a URL with the scheme and host of u, which may be nil. It does
-// not keep the text of u in memory.
-func hostOf(u *url.URL) url.URL {
-	if u == nil {
-		return url.URL{}
-	}
-	return url.URL{Scheme: strings.Clone(u.Scheme), Host: strings.Clone(u.Host)}
+	t.known.Get(origin, func(p *place) { *p = placeOf(u) })
 }
 
 // begin notes that a request begins to wait.
 func (t *originTable) begin(origin string, u *url.URL) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	w, ok := t.waiting[origin]
-	if !ok {
-		w.url = hostOf(u)
-	}
-	if t.waiting == nil {
-		t.waiting = make(map[string]waiting)
+	w := t.waiting[origin]
+	if w == nil {
+		w = t.add(origin, u)
 	}
 	w.requests++
+}
+
+// add is apart from begin, so that most waiting requests need less stack.
+func (t *originTable) add(origin string, u *url.URL) *waiting {
+	if t.waiting == nil {
+		t.waiting = make(map[string]*waiting)
+	}
+	w := &waiting{place: placeOf(u)}
 	t.waiting[origin] = w
+	return w
 }
 
 // end notes that a request does not wait any more.
@@ -60,14 +69,16 @@ func (t *originTable) end(origin string) {
 	w := t.waiting[origin]
 	if w.requests--; w.requests == 0 {
 		delete(t.waiting, origin)
-		return
 	}
-	t.waiting[origin] = w
 }
 
 // waitingRequests returns a copy of t.waiting.
 func (t *originTable) waitingRequests() map[string]waiting {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return maps.Clone(t.waiting)
+	all := make(map[string]waiting, len(t.waiting))
+	for origin, w := range t.waiting {
+		all[origin] = *w
+	}
+	return all
 }
