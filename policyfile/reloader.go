@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -139,18 +140,31 @@ func (r *Reloader) apply(data []byte) error {
 		loader = &r.own
 	}
 	if len(data) > MaxSize { // the size of the file is not known
-		return fmt.Errorf("%s: %w", r.Path, &Error{Line: 1, Column: 1,
-			Problem: fmt.Sprintf("more than %d bytes: want at most that many", MaxSize)})
+		return &namedError{r.Path + ":", &Error{Line: 1, Column: 1,
+			Problem: fmt.Sprintf("more than %d bytes: want at most that many", MaxSize)}}
 	}
 	file, err := loader.Parse(data)
 	if err != nil {
-		return fmt.Errorf("%s: %w", r.Path, err)
+		return &namedError{r.Path + ":", err}
 	}
 	if err := r.Transport.SetPolicies(file.Policy(), file.Policies()); err != nil {
-		return fmt.Errorf("%s: %w", r.Path, err)
+		return &namedError{r.Path + ": ", err}
 	}
 	return nil
 }
+
+// A namedError begins each line of an error with the name of the file. Editors
+// and terminals find the place of "name:line:column:".
+type namedError struct {
+	prefix string
+	err    error
+}
+
+func (e *namedError) Error() string {
+	return e.prefix + strings.ReplaceAll(e.err.Error(), "\n", "\n"+e.prefix)
+}
+
+func (e *namedError) Unwrap() error { return e.err }
 
 func (r *Reloader) report(err error) {
 	switch {

@@ -3,6 +3,7 @@ package policyfile_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -173,11 +174,11 @@ func TestReloaderKeepsPoliciesOfABrokenFile(t *testing.T) {
 		want  string
 	}{
 		{"a typo", func(w *watched) { w.write(`{"default": {"maxAttemps": 4}}`) },
-			"policies.json: 1:14: default.maxAttemps: unknown"},
-		{"empty", func(w *watched) { w.write("") }, "policies.json: "},
-		{"half", func(w *watched) { w.write(attemptsFile(4)[:40]) }, "policies.json: "},
+			"policies.json:1:14: default.maxAttemps: unknown"},
+		{"empty", func(w *watched) { w.write("") }, "policies.json:1:1: "},
+		{"half", func(w *watched) { w.write(attemptsFile(4)[:40]) }, "policies.json:1:"},
 		{"garbage", func(w *watched) { w.write(strings.Repeat("x", 10<<20)) },
-			"policies.json: 1:1: more than 1048576 bytes: want at most that many"},
+			"policies.json:1:1: more than 1048576 bytes: want at most that many"},
 		{"not for this transport", func(w *watched) {
 			w.write(`{"default": {"idempotencyHeader": "Retry-Attempt"}}`)
 		}, "policies.json: httpretry: policy.IdempotencyHeader: "},
@@ -262,6 +263,36 @@ func TestReloaderMemory(t *testing.T) {
 	largest += strings.Repeat(" ", policyfile.MaxSize-len(largest))
 	require.NoError(t, os.WriteFile(path, []byte(largest), 0o600))
 	assert.NoError(t, r.Reload())
+}
+
+// Editors and terminals open "name:line:column" at the mistake, in each line of
+// an error.
+func TestReloaderNamesTheFileInEachLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policies.json")
+	r := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport),
+		Report: func(error) {}}
+	for contents, want := range map[string][]string{
+		"{\"default\": {\"maxAttemps\": 4,\n\"maxElapsed\": 5}}": {
+			path + ":1:14: default.maxAttemps: ", path + ":2:15: default.maxElapsed: 5: ",
+		},
+		// Errors of SetPolicies have no position.
+		`{"default": {"idempotencyHeader": "Retry-Attempt"},
+			"policies": {"a.test": {"idempotencyHeader": "Retry-Attempt"}}}`: {
+			path + ": httpretry: policy.IdempotencyHeader: ",
+			path + `: httpretry: policies["a.test"].IdempotencyHeader: `,
+		},
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(contents), 0o600))
+		err := r.Reload()
+		require.Error(t, err)
+		lines := strings.Split(err.Error(), "\n")
+		require.Len(t, lines, len(want), err)
+		for i, line := range lines {
+			assert.True(t, strings.HasPrefix(line, want[i]), line)
+		}
+		_, ok := errors.AsType[*policyfile.Error](err)
+		assert.Equal(t, strings.Contains(want[0], ":1:"), ok)
+	}
 }
 
 // Each error is reported, also if one follows another.

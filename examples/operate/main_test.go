@@ -317,7 +317,7 @@ func TestStartFails(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"-file", file}, 1, file + ": 1:14: default.maxAttemps: unknown field"},
+		{[]string{"-file", file}, 1, file + ":1:14: default.maxAttemps: unknown field"},
 		{[]string{"-file", "missing.json"}, 1, "missing.json"},
 		{[]string{"-addr", taken.addr}, 1, "listen tcp " + taken.addr},
 		{[]string{"-port", "1"}, 2, "Run operate -h for help."},
