@@ -84,6 +84,8 @@ func start(t *testing.T, args ...string) *program {
 	t.Helper()
 	policies, err := os.ReadFile("policies.json")
 	require.NoError(t, err)
+	require.Contains(t, string(policies), `"search.test": {"maxAttempts": 1}`,
+		"policies.json was edited: git checkout policies.json")
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("policies.json", policies, 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -298,7 +300,8 @@ func TestDefaultIsShown(t *testing.T) {
 	t.Chdir(t.TempDir())
 	file := []byte(`{"default": {"maxAttempts": 2}}`)
 	require.NoError(t, os.WriteFile("policies.json", file, 0o600))
-	assert.Equal(t, "default:\n  maxAttempts  2  from default\n", inEffect("policies.json"))
+	assert.Equal(t, "No key is \"search.test\". default:\n  maxAttempts  2  from default\n",
+		inEffect("policies.json"))
 	assert.Empty(t, inEffect("missing.json"))
 	require.NoError(t, os.WriteFile("policies.json", []byte(`{`), 0o600))
 	assert.Empty(t, inEffect("policies.json"))

@@ -97,7 +97,8 @@ func inEffect(file string) string {
 	}
 	fields, key := policies.Fields(tuned), tuned
 	if fields == nil {
-		fields, key = policies.Fields(""), "default"
+		// Another key may match, such as "*.test".
+		fields, key = policies.Fields(""), fmt.Sprintf("No key is %q. default", tuned)
 	}
 	return table(key, fields)
 }
