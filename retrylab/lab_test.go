@@ -176,7 +176,7 @@ func TestBadFlags(t *testing.T) {
 		{"policy -strict=maybe", `-strict "maybe": want true or false`},
 		{"policy -timeout=-1s", `-timeout -1s: want a duration from 0s`},
 		{"policy -file=" + file, `:1:14: default.attempts: unknown field: want preset, maxAttempts, `},
-		{"policy -file=/nonexistent", `no such file`},
+		{"policy -file=/nonexistent", `-file: open /nonexistent: no such file`},
 		{"policy -policy=a.test", `-policy "a.test": want -file, too`},
 		{"policy -window=-1s", `-window -1s: want 0 (the default, 10s) or a duration from`},
 	} {
@@ -300,7 +300,7 @@ func TestPolicyFile(t *testing.T) {
 func TestBadPolicyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	for text, want := range map[string]string{
-		``:                                       `-file ` + file + `:1:1: unexpected end of JSON input: want JSON`,
+		``:                                       `-file: ` + file + `:1:1: unexpected end of JSON input: want JSON`,
 		`{"MaxAttempts": 3}`:                     file + `:1:2: MaxAttempts: unknown field: want $schema, default or policies`,
 		`{"default": {"maxAttempts": 101}}`:      `-file ` + file + `: -attempts 101: want a number from 0 to 100`,
 		`{"default": {"budget": {"ratio": -1}}}`: `:1:34: default.budget.ratio: -1: want 0`,
@@ -323,7 +323,7 @@ func TestCheck(t *testing.T) {
 	good, bad := filepath.Join(t.TempDir(), "good.json"), filepath.Join(t.TempDir(), "bad.json")
 	require.NoError(t, os.WriteFile(good, []byte(`{"default": {"preset": "github", "maxAttempts": 4, "attemptTimeout": "2s"},
 		"policies": {
-			"b.test": {"preset": "stripe", "attemptTimeout": "10s", "budget": {"burst": 1}},
+			"b.test": {"preset": "stripe", "attemptTimeout": "10s", "budget": {"burst": 1, "ratio": 20}},
 			"a.test": {"backoff": "Constant Wait=1s", "idempotent": true, "attemptTimeout": "0s"},
 			"c.test": {"maxAttempts": -1, "budget": "unlimited"},
 			"d.test": {"maxAttempts": -1, "backoff": "Constant", "maxElapsed": "1h"},
@@ -348,7 +348,7 @@ func TestCheck(t *testing.T) {
 	for i, want := range [][]string{
 		1: {"use a strategy that is random", "POST and PATCH included", "an attempt without an answer never ends",
 			"Classify is that of the preset github of default"},
-		2: {"Classify is that of the preset github of default"},
+		2: {"Classify is that of the preset github of default", "a Ratio of 20 allows 20 failed retries"},
 		3: {"without a budget, MaxAttempts and MaxElapsed"},
 		4: {"the waits are not checked: -attempts -1"},
 		5: {"the waits of more than 100 attempts are not checked"},
@@ -449,6 +449,9 @@ func TestWarnings(t *testing.T) {
 		{"-backoff=Clamp Base=1s", "retry at the same moment: their waits are cut off at a bound"},
 		{"-attempts=-1_-timeout=1s", "only the budget ends a request that never succeeds"},
 		{"-attempts=-1_-timeout=1s_-max-elapsed=20s", ""},
+		{"-timeout=1s_-ratio=20", "a Ratio of 20 allows 20 failed retries for each success: 20 % is 0.2"},
+		{"-timeout=1s_-ratio=1", ""},
+		{"-budget=grpc_-processes=125_-timeout=1s_-ratio=20", ""},
 		{"-attempts=-1_-timeout=1s_-deadline=20s", ""},
 		{"-attempts=-1_-timeout=1s_-deadline=20s_-budget=unlimited", "the load grows as long as an outage lasts"},
 	} {

@@ -99,7 +99,7 @@ func (f *policyFlags) hostBudget() *httpretry.HostBudget {
 func (f *policyFlags) read() error {
 	file, err := readPolicies(f.file)
 	if err != nil {
-		return fmt.Errorf("-file %w", err)
+		return fmt.Errorf("-file: %w", err)
 	}
 	p, ok := file.Policy(), true
 	if f.key != "" {
