@@ -45,6 +45,10 @@ var (
 )
 
 func main() {
+	flag.Usage = func() { // without the path that go run gives the program
+		fmt.Fprintln(flag.CommandLine.Output(), "Usage of .ci/mutate:")
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	survivors, err := run()
 	if err != nil {
