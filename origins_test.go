@@ -220,7 +220,11 @@ func TestOriginsOfManyHosts(t *testing.T) {
 				sum -= status.Waiting
 			}
 			assert.Zero(t, sum)
-			assert.Equal(t, fail, byOrigin["https://fail.test"])
+			// Of the origins that were used long ago, only those with waiting
+			// requests are known.
+			waiting, ok := byOrigin["https://fail.test"]
+			assert.Equal(t, fail, waiting)
+			assert.Equal(t, fail > 0, ok)
 			assert.GreaterOrEqual(t, len(byOrigin), 1024)
 			assert.Less(t, len(byOrigin), 4000)
 		}
