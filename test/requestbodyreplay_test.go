@@ -75,9 +75,9 @@ func TestTrailersOfEveryAttempt(t *testing.T) {
 
 // Hazard B5: a file that changes between attempts is sent as it is at the time,
 // from its original offset. If it no longer has the stated length, the request
-// fails. It is not sent again, unless net/http returns the error of reading from
-// the connection that it has closed because of the length. Which of the two
-// errors persistConn.roundTrip returns is chance.
+// fails. It is not sent again, unless net/http returns the error of reading
+// from the connection that it has closed because of the length. Which of the
+// two errors persistConn.roundTrip returns is chance.
 func TestFileChanges(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
