@@ -44,7 +44,8 @@ type OriginStatus struct {
 // of them, and of those with waiting requests. They are sorted by Origin and
 // Key. An origin has one OriginStatus for the policy of its host, and one for
 // each key with a method or a path that a request has matched since the last
-// SetPolicies. Origins does not delay requests.
+// SetPolicies. After SetPolicies, an origin may be missing until its next
+// request. Origins does not delay requests.
 func (t *RetryTransport) Origins() []OriginStatus {
 	set := t.current()
 	s := set.settings

@@ -104,7 +104,7 @@ func TestOriginsAfterSetPolicies(t *testing.T) {
 	})
 }
 
-// talkative is a budget that says a balance.
+// talkative is a budget with a balance.
 type talkative struct{ httpretry.Unlimited }
 
 func (talkative) Balance(origin string) (int, bool) { return len(origin), true }

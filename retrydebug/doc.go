@@ -13,7 +13,7 @@
 // several Handlers, such as /debug/httpretry/search and
 // /debug/httpretry/billing.
 //
-// A Handler costs nothing while nobody looks. It holds no lock while it makes
+// A Handler costs nothing between requests. It holds no lock while it makes
 // or sends a response, so neither a large page nor a slow reader delays
 // requests.
 //
@@ -29,8 +29,8 @@
 //  4. origins with failed retries, those with the most first
 //  5. all others
 //
-// Each of these also orders the rows within those before it. Rows that are
-// equal in all of them are in the order of origins and keys.
+// Rows that are equal by one of these rules are ordered by the next ones, and
+// in the end by origin and key.
 //
 // # JSON
 //

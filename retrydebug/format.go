@@ -19,7 +19,7 @@ func wantsJSON(r *http.Request) bool {
 	case json.quality == 0:
 		return false
 	default:
-		// Clients that name JSON and accept the rest, too, are no browsers:
+		// A client that names JSON and accepts the rest, too, is not a browser:
 		// "application/json, */*".
 		return json.precision > html.precision
 	}

@@ -168,8 +168,8 @@ func (w slowWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// A client that does not read its response delays nobody, and does not see what
-// happens meanwhile.
+// A client that does not read its response delays no other, and does not see
+// what happens meanwhile.
 func TestSlowClient(t *testing.T) {
 	for _, query := range []string{"", "?format=json"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -141,8 +141,8 @@ func inWords(d time.Duration) string {
 	}
 }
 
-// On a phone, the style shows rows as blocks. Browsers then forget that the
-// elements are those of a table, so their roles say it again.
+// On a phone, the style shows rows as blocks. Browsers then do not expose a
+// table to screen readers, so the elements have explicit roles.
 var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -200,7 +200,7 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <footer>
 <dl>
 <div><dt>Policy</dt><dd>the key in Config.Policies; “default” is Config.Policy</dd></div>
-<div><dt>Cool-down</dt><dd>the host has asked for a pause, by a 429 or a 503</dd></div>
+<div><dt>Cool-down</dt><dd>the host has asked for a pause, by a 429, a 503, or a 403 that is retried</dd></div>
 <div><dt>Balance</dt><dd>retries that the budget allows now</dd></div>
 <div><dt>Waiting</dt><dd>requests to the origin that wait for a retry, or for the end of a cool-down</dd></div>
 <div><dt>Failed retries, Successes</dt><dd>in the window of a HostBudget, 10 s by default; 0 for other budgets</dd></div>

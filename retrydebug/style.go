@@ -5,9 +5,9 @@ import (
 	"encoding/base64"
 )
 
-// contentSecurityPolicy allows nothing but the style and an empty icon. Without
-// an icon, browsers want /favicon.ico, which the policy forbids, and some of
-// them complain in their console.
+// contentSecurityPolicy allows nothing but the style and an empty icon. A page
+// without an icon makes browsers request /favicon.ico. The policy forbids that,
+// and some browsers log an error.
 var contentSecurityPolicy = "default-src 'none'; style-src '" + styleHash() +
 	"'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 

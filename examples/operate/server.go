@@ -17,7 +17,7 @@ const (
 // slow is the time of an answer that is late.
 const slow = 2 * time.Second
 
-// flaky fails as the hosts do: a third of the requests to tuned, and a few of
+// flaky fails as the hosts do: 30 % of the requests to tuned, and a few of
 // those to other.
 func flaky(w http.ResponseWriter, r *http.Request) {
 	percent := rand.IntN(100)
