@@ -182,7 +182,8 @@ func newServer(t *testing.T) *child.Server {
 
 // The checks of requests over loopback notice each flaw that a client can have.
 func TestChecksOverLoopback(t *testing.T) {
-	gets, keyless, streams := loopbackRows()[0], loopbackRows()[1], loopbackRows()[2]
+	rows := loopbackRows()
+	gets, keyless, streams := rows[0], rows[2], rows[3]
 	keyless.size, streams.size = 1<<10, 1<<10
 	content := uploadContent(1 << 10)
 	for _, tt := range []struct {
