@@ -161,7 +161,13 @@ func (p *debugPage) send(t *testing.T, n int, origin string, waiting int) {
 func (p *debugPage) sendAll(t *testing.T) {
 	p.send(t, 1, "https://quota.example.org", 0)
 	p.send(t, 2, "https://payments.example.com", 1)
-	p.send(t, 3, "http://search.internal.example.net:8080", 3)
+	search := "http://search.internal.example.net:8080"
+	p.send(t, 3, search, 3)
+	post, err := http.NewRequest(http.MethodPost, search+"/v1/indexes/1/documents", nil)
+	require.NoError(t, err)
+	resp, err := p.transport.RoundTrip(post) // without a key, so it is not retried
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
 	p.send(t, 1, "https://failing.example.com", 0)
 	p.send(t, 351, "https://api.example.com", 0)
 	p.send(t, 12, "http://[2001:db8::1]:9200", 0)
