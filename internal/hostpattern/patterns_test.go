@@ -418,7 +418,7 @@ func FuzzParse(f *testing.F) {
 		"[0:0:0:0:0:0:0:1]:80", "[fe80::1%eth0]",
 		"faß.example", "FAẞ", "İ", "１２７.0.0.1", "good.com@evil.com", "*", "*:80", "", "ü_.example",
 		"a:80:80", "[::ffff:1.2.3.4%a]",
-		"xn--a.ü", "ü。。", "\xff", "*.日本語.jp", "A..", "a:00",
+		"*.exa/ple.com", "xn--a.ü", "ü。。", "\xff", "*.日本語.jp", "A..", "a:00",
 	} {
 		f.Add(s, "example.com:80")
 		f.Add("*.example.com", s)
@@ -429,7 +429,8 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q: %v, %v", pattern, set, problems)
 		}
 		match(set, host)
-		if set == nil {
+		// FuzzRoutes is for patterns with a method or a path.
+		if set == nil || strings.ContainsAny(pattern, "/ \t") {
 			return
 		}
 		matching := pattern
