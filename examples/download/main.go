@@ -41,40 +41,28 @@ Exit status:
 func main() { frame.Main(run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("download", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	url := fs.String("url", "", "")
-	file := fs.String("o", "", "")
-	err := fs.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, helpText)
-		return frame.OK
-	case err == nil && fs.NArg() > 0:
-		err = fmt.Errorf("%q: want flags only", fs.Arg(0))
-	case err == nil && *file != "" && *url == "":
-		err = fmt.Errorf("-o %s: want a -url as well", *file)
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "download: %v\nRun download -h for help.\n", err)
-		return frame.Usage
-	}
-
-	out := newScreen(stdout)
-	if *url == "" {
-		err = demonstrate(ctx, out)
-	} else {
-		err = save(ctx, out, *url, *file)
-	}
-	switch {
-	case ctx.Err() != nil:
-		fmt.Fprintln(stdout, "Interrupted.")
-		return frame.Interrupted
-	case err != nil:
-		fmt.Fprintf(stderr, "download: %v\n", err)
-		return frame.Failed
-	}
-	return frame.OK
+	var url, file string
+	return frame.Program{
+		Name: "download",
+		Help: helpText,
+		Flags: func(fs *flag.FlagSet) {
+			fs.StringVar(&url, "url", "", "")
+			fs.StringVar(&file, "o", "", "")
+		},
+		Check: func() error {
+			if file != "" && url == "" {
+				return fmt.Errorf("-o %s: want a -url as well", file)
+			}
+			return nil
+		},
+		Show: func(ctx context.Context, stdout io.Writer) error {
+			out := newScreen(stdout)
+			if url == "" {
+				return demonstrate(ctx, out)
+			}
+			return save(ctx, out, url, file)
+		},
+	}.Run(ctx, args, stdout, stderr)
 }
 
 // policy resumes downloads that break off. The budget is that of a program

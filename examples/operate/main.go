@@ -11,9 +11,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -46,34 +44,18 @@ func main() { frame.Main(run) }
 
 // run runs the program and returns the exit code. It is a [frame.RunFunc].
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	fs := flag.NewFlagSet("operate", flag.ContinueOnError)
-	fs.SetOutput(io.Discard)
-	file := fs.String("file", "policies.json", "")
-	addr := fs.String("addr", "127.0.0.1:6061", "")
-	err := fs.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, helpText)
-		return frame.OK
-	case err == nil && fs.NArg() > 0:
-		err = fmt.Errorf("%q: want flags only", fs.Arg(0))
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "operate: %v\nRun operate -h for help.\n", err)
-		return frame.Usage
-	}
-
-	out := &screen{out: stdout}
-	err = operate(ctx, *file, *addr, out)
-	switch {
-	case ctx.Err() != nil:
-		out.print("Interrupted.\n")
-		return frame.Interrupted
-	case err != nil:
-		fmt.Fprintf(stderr, "operate: %v\n", err)
-		return frame.Failed
-	}
-	return frame.OK
+	var file, addr string
+	return frame.Program{
+		Name: "operate",
+		Help: helpText,
+		Flags: func(fs *flag.FlagSet) {
+			fs.StringVar(&file, "file", "policies.json", "")
+			fs.StringVar(&addr, "addr", "127.0.0.1:6061", "")
+		},
+		Show: func(ctx context.Context, stdout io.Writer) error {
+			return operate(ctx, file, addr, &screen{out: stdout})
+		},
+	}.Run(ctx, args, stdout, stderr)
 }
 
 // operate sends requests, with the policies of the file, until ctx is done.

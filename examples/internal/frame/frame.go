@@ -34,24 +34,33 @@ func Main(run RunFunc) {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// Program is a program whose only flag is -h.
+// Program is a program with flags and without other arguments.
 type Program struct {
-	Name string
-	Help string // printed by -h
-	Show func(ctx context.Context, stdout io.Writer) error
+	Name  string
+	Help  string                                            // printed by -h
+	Flags func(fs *flag.FlagSet)                            // defines them; nil: only -h
+	Check func() error                                      // checks them; may be nil
+	Show  func(ctx context.Context, stdout io.Writer) error // runs the program
 }
 
 // Run runs the program and returns the exit code. It is a [RunFunc].
 func (p Program) Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs := flag.NewFlagSet(p.Name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
+	want := "want no arguments"
+	if p.Flags != nil {
+		p.Flags(fs)
+		want = "want flags only"
+	}
 	err := fs.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, p.Help)
 		return OK
 	case err == nil && fs.NArg() > 0:
-		err = fmt.Errorf("%q: want no arguments", fs.Arg(0))
+		err = fmt.Errorf("%q: %s", fs.Arg(0), want)
+	case err == nil && p.Check != nil:
+		err = p.Check()
 	}
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\nRun %s -h for help.\n", p.Name, err, p.Name)
