@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 const (
@@ -109,8 +110,8 @@ func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
 			httpretry.DepositMany(&b, budgetOrigin, successes)
 			want := new(big.Int).SetUint64(successes)
 			want.Div(want.Mul(want, big.NewInt(num)), big.NewInt(den))
-			if want.Cmp(big.NewInt(math.MaxInt-1_000_000)) > 0 {
-				want.SetInt64(math.MaxInt - 1_000_000)
+			if want.Cmp(big.NewInt(math.MaxInt)) > 0 {
+				want.SetInt64(math.MaxInt)
 			}
 			require.Equal(t, want.Int64(), int64(contract.Balance(&b, budgetOrigin)),
 				"%d/%d of %d",
@@ -378,6 +379,46 @@ func TestHostBudgetOfRetriesThatSucceed(t *testing.T) {
 	}
 }
 
+// The successes of a transport's retries count as such, and no others do.
+func TestHostBudgetOfATransportsRetriesThatSucceed(t *testing.T) {
+	for _, c := range []struct {
+		strict bool
+		base   http.RoundTripper
+		before int // retries that failed before
+		want   int
+	}{
+		{false, failingFirst(), 0, 8},
+		{true, failingFirst(), 0, 2},
+		{false, answering(200), 3, 2},
+		{true, answering(200), 3, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &httpretry.HostBudget{Ratio: 1, Strict: c.strict}
+			require.Equal(t, c.before, withdrawals(t, b, "http://a.test", c.before))
+			transport := contract.New(t, httpretry.Config{
+				Base: c.base, Policy: httpretry.Policy{Budget: b, Backoff: strategies.Constant{}}})
+			for range 3 {
+				resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+				require.NoError(t, err)
+				contract.ReadBody(t, resp)
+			}
+			assert.Equal(t, c.want, contract.Balance(b, "http://a.test"), "%+v", c)
+		})
+	}
+}
+
+// failingFirst returns a base that answers every other request with a 503.
+func failingFirst() contract.BaseFunc {
+	failed := false
+	return func(req *http.Request) (*http.Response, error) {
+		failed = !failed
+		if failed {
+			return answering(503)(req)
+		}
+		return answering(200)(req)
+	}
+}
+
 func TestHostBudgetRefusalsCostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.0001, Burst: 1, Window: time.Second}
@@ -460,6 +501,40 @@ func TestHostBudgetSuccessesOfUnknownAgeDoNotCountForTooLong(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			require.Zero(t, contract.Balance(&b, budgetOrigin))
 		}
+	})
+}
+
+// Nor is any of them lost.
+func TestHostBudgetSuccessesOfUnknownAgeCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
+		deposit(&b, budgetOrigin, 8) // the last four do not read the clock
+		time.Sleep(3 * time.Second)
+		assert.Equal(t, 8, contract.Balance(&b, budgetOrigin))
+	})
+}
+
+// The age of at most 31 successes is unknown.
+func TestHostBudgetBatchesAreSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
+		deposit(&b, budgetOrigin, 10_000)
+		time.Sleep(5 * time.Second)
+		deposit(&b, budgetOrigin, 100)
+		time.Sleep(6 * time.Second)
+		assert.GreaterOrEqual(t, contract.Balance(&b, budgetOrigin), 100-31)
+	})
+}
+
+// A retry that succeeds reads the clock.
+func TestHostBudgetRetryCountsAtItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
+		deposit(&b, budgetOrigin, 100) // grows the batch
+		time.Sleep(9 * time.Second)
+		b.Deposit(budgetOrigin, true)
+		time.Sleep(2 * time.Second)
+		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin))
 	})
 }
 

@@ -38,10 +38,19 @@ func (c *charge) settle() {
 // depositTo is Deposit. If the window of origin is known, that saves a second
 // lookup, which costs 25 ns.
 func depositTo(budget Budget, window *hostWindow, origin string, charged bool) {
-	if b, ok := budget.(*HostBudget); ok && window != nil {
-		b.deposit(window, origin, charged)
-	} else {
+	b, ok := budget.(*HostBudget)
+	if !ok || window == nil {
 		budget.Deposit(origin, charged)
+		return
+	}
+	e := window.Load()
+	if e == nil || !e.Use() {
+		e = b.hosts.Entry(origin, b.open)
+		window.Store(e)
+	}
+	e.Value.deposit()
+	if charged && !b.Strict {
+		e.Value.retrySucceeded()
 	}
 }
 
@@ -49,14 +58,4 @@ func depositTo(budget Budget, window *hostWindow, origin string, charged bool) {
 // keeps. It is nil until it is used.
 type hostWindow struct {
 	atomic.Pointer[hosttable.Entry[window]]
-}
-
-// deposit is Deposit for a caller that keeps the window of origin.
-func (b *HostBudget) deposit(w *hostWindow, origin string, charged bool) {
-	e := w.Load()
-	if e == nil || !e.Use() {
-		e = b.hosts.Entry(origin, b.open)
-		w.Store(e)
-	}
-	e.Value.deposit(charged && !b.Strict)
 }

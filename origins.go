@@ -27,7 +27,7 @@ type OriginStatus struct {
 	// Successes and FailedRetries are those that a HostBudget counts for the
 	// origin in its Window, whatever their policy and transport. Retries that
 	// have not ended count as failed, and with Strict all do. Retries that are
-	// free do not count. After a burst, up to 15 successes may be missing. For
+	// free do not count. After a burst, up to 31 successes may be missing. For
 	// another Budget, both are 0.
 	Successes, FailedRetries int
 

@@ -15,12 +15,17 @@ type RetryTransport struct {
 	policies atomic.Pointer[policySet]
 }
 
-// current returns the policies for a request that begins now. The first call
-// makes those of a zero RetryTransport.
+// current returns the policies for a request that begins now.
 func (t *RetryTransport) current() *policySet {
 	if set := t.policies.Load(); set != nil {
 		return set
 	}
+	return t.makeDefault()
+}
+
+// makeDefault makes the policies of a zero RetryTransport. It is apart from
+// current, so that the compiler inlines current.
+func (t *RetryTransport) makeDefault() *policySet {
 	set, err := newSettings(Config{})
 	if err != nil {
 		panic(err) // the zero Config is valid, which a test shows

@@ -2,10 +2,12 @@ package main
 
 import (
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -248,6 +250,37 @@ func TestChecksOverLoopback(t *testing.T) {
 			assert.ElementsMatch(t, tt.want, got)
 		})
 	}
+}
+
+// A client that does not close responses does not use up the sockets.
+func TestLostConnectionsAreClosed(t *testing.T) {
+	var open atomic.Int64
+	s := httptest.NewUnstartedServer(newHandler())
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	leaking := transportFunc(func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+		resp, err := base.RoundTrip(req)
+		if err != nil || resp.StatusCode == http.StatusOK {
+			return resp, err
+		}
+		return base.RoundTrip(req)
+	})
+	l, err := newLoopback(&child.Server{URL: s.URL}, leaking.client(), loopbackRows()[1])
+	require.NoError(t, err)
+	require.Greater(t, open.Load(), int64(4*clients))
+	l.closeLost()
+	assert.Eventually(t, func() bool { return open.Load() < 3*clients }, 10*time.Second, time.Millisecond)
+	// The next requests succeed.
+	l.send(200)
+	assert.Equal(t, []string{needsConnections}, l.check())
 }
 
 // The check of a retry after a body that stalls notices a retry that is too

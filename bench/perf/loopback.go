@@ -66,6 +66,9 @@ type loopback struct {
 	warmUp    int          // requests that do not count
 	attempted int          // by the warm-up
 	probed    []string     // problems of a request that gets a 503
+
+	mu    sync.Mutex
+	conns []net.Conn // that were made; guarded by mu
 }
 
 func newLoopback(s *child.Server, p peers.Peer, row loopbackRow) (*loopback, error) {
@@ -120,9 +123,31 @@ func (l *loopback) transport() *http.Transport {
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		l.dialed.Add(1)
-		return dial(ctx, network, addr)
+		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			l.mu.Lock()
+			l.conns = append(l.conns, conn)
+			l.mu.Unlock()
+		}
+		return conn, err
 	}
 	return t
+}
+
+// closeLost closes connections that no client can use any more, because it has
+// not closed a response. There are thousands in each window of such a client,
+// and the number of sockets is limited. No request is being sent.
+func (l *loopback) closeLost() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lost := len(l.conns) - 2*clients
+	if lost <= 0 {
+		return
+	}
+	for _, conn := range l.conns[:lost] {
+		_ = conn.Close() // it may be closed already
+	}
+	l.conns = l.conns[lost:]
 }
 
 func (l *loopback) send(n int) {
@@ -242,7 +267,7 @@ func (r loopbackRow) run(s *child.Server, p plan, rng *rand.Rand) (table, []stri
 		if err != nil {
 			return table{title: r.title}, []string{r.title + ": " + err.Error()}
 		}
-		c := &contestant{name: peer.Name, send: l.send, check: l.check, perRun: 10 * clients}
+		c := &contestant{name: peer.Name, send: l.send, check: l.check, tidy: l.closeLost, perRun: 10 * clients}
 		all, ends = append(all, c), append(ends, l)
 		if peer.Name == r.reference {
 			reference = c

@@ -13,6 +13,7 @@ type contestant struct {
 	name     string
 	send     func(n int)     // sends n requests
 	check    func() []string // their problems
+	tidy     func()          // is called after each window; may be nil
 	perRun   int             // requests in one window
 	samples  []sample
 	problems []string // found by a probe or by check
@@ -85,6 +86,9 @@ func (c *contestant) window() sample {
 	c.send(c.perRun)
 	wall, used := time.Since(start), cpuTime()-cpu
 	runtime.ReadMemStats(&after)
+	if c.tidy != nil {
+		c.tidy()
+	}
 	n := float64(c.perRun)
 	return sample{
 		cpu:    float64(used) / n,

@@ -43,6 +43,10 @@ type Table[T any] struct {
 
 	// table is nil until the first host is added, and constant after that.
 	table atomic.Pointer[hashTable[T]]
+
+	// newest is the entry that was added last. No entry has been used in a
+	// later generation.
+	newest atomic.Pointer[Entry[T]]
 }
 
 // A hashTable has a fixed number of buckets. The entries of one bucket form a
@@ -54,7 +58,6 @@ type hashTable[T any] struct {
 
 	byUse      useHeap[T] // all entries, guarded by Table.mu
 	generation atomic.Uint64
-	newest     atomic.Pointer[Entry[T]] // that was added last
 	buckets    [MaxEntries]atomic.Pointer[Entry[T]]
 }
 
@@ -93,6 +96,10 @@ func (e *Entry[T]) Use() bool {
 // Pointers to an evicted value remain valid, but the next Get for that host
 // creates a new value.
 func (t *Table[T]) Get(host string, init func(*T)) *T {
+	// Many clients have one host. Comparing it takes 6 ns less than hashing it.
+	if e := t.newest.Load(); e != nil && e.host == host {
+		return &e.Value
+	}
 	return &t.Entry(host, init).Value
 }
 
@@ -170,15 +177,12 @@ func (t *Table[T]) add(host string, init func(*T)) *Entry[T] {
 		init(&e.Value)
 	}
 	table.insert(e)
+	t.newest.Store(e)
 	return e
 }
 
 // lookUp returns the entry of host, or nil if there is none.
 func (t *hashTable[T]) lookUp(host string) *Entry[T] {
-	// Many clients have one host. Comparing it takes 6 ns less than hashing it.
-	if e := t.newest.Load(); e != nil && e.host == host {
-		return e
-	}
 	return t.find(host, maphash.String(t.seed, host))
 }
 
@@ -224,7 +228,6 @@ func (t *hashTable[T]) insert(e *Entry[T]) {
 	e.next.Store(head.Load())
 	// The entry is complete before readers can see it.
 	head.Store(e)
-	t.newest.Store(e)
 }
 
 // remove removes e from its bucket. Table.mu is held.

@@ -1,0 +1,269 @@
+package httpretry
+
+import (
+	"math"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// windowSteps is the number of parts of a Window that expire together.
+	windowSteps = 10
+
+	// maxBatch is the maximum number of calls of Deposit for one reading of the
+	// clock.
+	maxBatch = 32
+)
+
+// A window is the budget of one host. It keeps this law, for any interleaving
+// of calls and any interval of length T:
+//
+//	charges - refunds <= Ratio * (successes in T and the Window before)
+//	                     + Burst * (1 + T/Window)
+//	                     + retries that succeeded in T
+//
+// and while the host answers nothing but failures, however long that lasts:
+//
+//	charges - refunds <= Ratio * (successes in the Window before) + Burst
+//
+// It counts successes because an overloaded host has few of them. A budget that
+// counts requests allows most retries when it should allow fewest.
+//
+// It counts them in a window because successes of an hour ago do not show how
+// the host is now. If they were saved up, they would allow a storm of retries
+// when it fails.
+//
+// It charges for failed retries only, because 20 % of random failures need more
+// retries than any ratio that protects a host in an outage. Those retries
+// succeed, so they are work that somebody wanted. Retries that fail overload a
+// host.
+//
+// The burst stops because each process sends one to a host that is down. If
+// time alone refilled it, enough processes could keep the host down. A retry
+// that succeeds does refill it. It has shown that the host is not down, and
+// that retries help. In an outage none succeeds, so the second bound remains.
+//
+// All charges of a step expire together with the successes of that step. That
+// is why the law holds for intervals longer than a Window. Each Window of such
+// an interval keeps it by itself.
+type window struct {
+	// Set by open, and only read from then on.
+	start    time.Time
+	step     time.Duration // Window/windowSteps, rounded down so that all steps fit in the Window
+	num, den uint64        // Ratio
+
+	mu  sync.Mutex
+	now time.Duration // since start: when the clock was last read
+
+	burst *rate.Limiter // guarded by mu, so that its time never goes back
+	// The clock of the burst is the time that the host was not failing. A
+	// Withdraw shows that the host fails and stops the clock, and the next
+	// Deposit starts it.
+	burstTime time.Duration
+	failing   bool
+
+	// tallies are those of the last steps, each at its number modulo
+	// windowSteps.
+	tallies [windowSteps]tally
+
+	// pending counts the deposits since the clock was last read. They count as
+	// made at that time, so none of them counts for too long. The deposit that
+	// fills the batch reads the clock.
+	pending atomic.Uint64
+	batch   atomic.Uint64
+}
+
+// A tally has the counts of one step.
+type tally struct {
+	successes uint64
+	charges   uint64 // that were not refunded
+	fromBurst uint64 // of the charges, those that took a token
+}
+
+// deposit takes the lock and reads the clock once per batch. Batches grow while
+// they are filled within one step, so that a host with few requests has exact
+// times. The first deposit after a withdrawal is always a batch.
+func (w *window) deposit() {
+	if w.pending.Add(1) >= w.batch.Load() {
+		w.endBatch()
+	}
+}
+
+// endBatch is apart from deposit, so that the compiler inlines deposit.
+func (w *window) endBatch() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sameStep := w.look(1)
+	w.failing = false
+	// A batch that is filled within one step may be larger.
+	batch := uint64(1)
+	if sameStep {
+		batch = min(2*w.batch.Load()+1, maxBatch)
+	}
+	w.batch.Store(batch)
+}
+
+// retrySucceeded records that the deposit just made was that of a retry.
+func (w *window) retrySucceeded() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.look(1)
+	w.cancelCharge()
+	w.addToken()
+}
+
+// withdraw charges for a retry if the ratio or a token allows it, and reports
+// whether one does.
+func (w *window) withdraw() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.look(0)
+	w.failing = true
+	w.batch.Store(1)
+	t := w.tally()
+	switch {
+	// The ratio comes first, so that the tokens remain for an outage.
+	case w.left() > 0:
+	case w.burst.AllowN(w.burstNow(), 1):
+		t.fromBurst++
+	default:
+		return false
+	}
+	t.charges++
+	return true
+}
+
+func (w *window) refund() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.look(0)
+	w.cancelCharge()
+}
+
+// cancelCharge cancels the latest charge. It is not known which charge a refund
+// is for. Most refunds follow soon after their charge, so the latest is the
+// best guess. If the oldest were canceled, the remaining charges would seem to
+// be later and later, and never expire. A refund without a charge in the window
+// does nothing. A refund whose own charge has expired cancels another one. The
+// law allows that, because the expired charge was within its own window. mu is
+// held and w is up to date.
+func (w *window) cancelCharge() {
+	step := w.now / w.step
+	for i := range time.Duration(windowSteps) {
+		t := &w.tallies[(step+windowSteps-i)%windowSteps]
+		if t.charges == 0 {
+			continue
+		}
+		t.charges--
+		if t.fromBurst > 0 {
+			t.fromBurst--
+			w.addToken()
+		}
+		return
+	}
+}
+
+// addToken puts a token into the burst, unless it is full. mu is held and w is
+// up to date.
+func (w *window) addToken() {
+	// Taking -1 token adds one. The limiter does not exceed its own maximum.
+	w.burst.AllowN(w.burstNow(), -1)
+}
+
+func (w *window) balance() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.available()
+}
+
+// available updates w, and returns how many retries it allows. mu is held.
+func (w *window) available() int {
+	w.look(0)
+	n := tokens(w.burst, w.burstNow())
+	return n + int(min(w.left(), uint64(math.MaxInt-n)))
+}
+
+// look updates w to the present and counts the pending deposits. The last
+// current of them are made now, by the caller. mu is held, so times are in
+// order. If the clock goes back all the same, now stays as it is. look reports
+// whether the step is still the one of the last look.
+func (w *window) look(current uint64) (sameStep bool) {
+	// The clock is read before the swap, because a deposit after the swap is
+	// later than now, the time for which it will count.
+	now := max(w.now, time.Since(w.start))
+	pending := w.pending.Swap(0)
+	// Another look may have counted the caller's deposit already.
+	current = min(current, pending)
+
+	first, last := w.now/w.step, now/w.step
+	w.tallies[first%windowSteps].successes += pending - current
+	for i := range min(last-first, windowSteps) {
+		w.tallies[(first+1+i)%windowSteps] = tally{}
+	}
+	if !w.failing {
+		w.burstTime += now - w.now
+	}
+	w.now = now
+	w.tallies[last%windowSteps].successes += current
+	return first == last
+}
+
+// tally returns the tally of the current step. mu is held.
+func (w *window) tally() *tally { return &w.tallies[w.now/w.step%windowSteps] }
+
+// burstNow returns the time of the burst's clock. mu is held.
+func (w *window) burstNow() time.Time { return w.start.Add(w.burstTime) }
+
+// left returns how many more retries the ratio allows. mu is held and w is up
+// to date.
+func (w *window) left() uint64 {
+	successes, charges := w.total()
+	// This is successes * num / den in 128 bits, saturated to 64.
+	quota := uint64(math.MaxUint64)
+	if hi, lo := bits.Mul64(successes, w.num); hi < w.den {
+		quota, _ = bits.Div64(hi, lo, w.den)
+	}
+	return quota - min(quota, charges)
+}
+
+// total returns the counts of all steps. mu is held and w is up to date.
+func (w *window) total() (successes, charges uint64) {
+	for _, t := range w.tallies {
+		successes += t.successes
+		charges += t.charges
+	}
+	return successes, charges
+}
+
+// tokens returns how many tokens l has at now. Like l, it counts a token that
+// is less than a nanosecond away, so that rounding makes no difference.
+func tokens(l *rate.Limiter, now time.Time) int {
+	exact := l.TokensAt(now)
+	whole := math.Floor(exact)
+	if (whole+1-exact)/float64(l.Limit())*float64(time.Second) < 1 {
+		whole++
+	}
+	return int(whole)
+}
+
+// fraction returns the simplest fraction that rounds to ratio, a float64: 1/10
+// for 0.1, although the float64 is a little more than that. It is the first
+// convergent of ratio's continued fraction that does. By Legendre's theorem,
+// that finds every fraction up to one with a denominator below 2^26, such as
+// all decimals of seven places. Any other fraction is as close to ratio as a
+// float64 can tell. Remainders are exact in floating point, and so is Euclid's
+// algorithm.
+func fraction(ratio float64) (num, den uint64) {
+	n0, d0, n, d := 0.0, 1.0, 1.0, 0.0
+	for a, b := ratio, 1.0; n/d != ratio && b != 0; {
+		rest := math.Mod(a, b)
+		q := math.Round((a - rest) / b)
+		n0, d0, n, d = n, d, q*n+n0, q*d+d0
+		a, b = b, rest
+	}
+	return uint64(n), uint64(d)
+}
