@@ -1,7 +1,9 @@
 package retrydebug
 
 import (
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -29,6 +31,12 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
 		http.Error(w, "retrydebug: want GET or HEAD", http.StatusMethodNotAllowed)
+		return
+	}
+	format := r.URL.Query().Get("format")
+	if !slices.Contains([]string{"", "html", "json"}, format) {
+		http.Error(w, fmt.Sprintf("retrydebug: format: %q: want html or json", format),
+			http.StatusBadRequest)
 		return
 	}
 

@@ -67,20 +67,23 @@ type loopback struct {
 	attempted int          // by the warm-up
 	probed    []string     // problems of a request that gets a 503
 
-	mu    sync.Mutex
-	conns []net.Conn // that were made; guarded by mu
+	ctx    context.Context // of the requests until closeLost
+	cancel func()          // of ctx
 }
 
 func newLoopback(s *child.Server, p peers.Peer, row loopbackRow) (*loopback, error) {
 	l := &loopback{
 		row: row, server: s, content: []byte(uploadContent(row.size)),
-		path: "/" + row.method + "/" + strings.ReplaceAll(p.Name, " ", "-"),
+		// The server remembers the requests for a path.
+		path: fmt.Sprintf("/%s/%d/%s", row.method, row.failEach, strings.ReplaceAll(p.Name, " ", "-")),
 	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.client = p.New(peers.Options{Base: l.transport(), Attempts: attempts, Wait: loopbackWait})
 	// The first requests make the connections that the others are to use, and
 	// the successes that httpretry's budget needs to retry more than a few
 	// requests at once.
 	l.send(20 * clients)
+	l.closeLost()
 	var err error
 	// Where requests fail, check sees what happens then.
 	if row.failEach == 0 {
@@ -123,31 +126,21 @@ func (l *loopback) transport() *http.Transport {
 	dial := t.DialContext
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		l.dialed.Add(1)
-		conn, err := dial(ctx, network, addr)
-		if err == nil {
-			l.mu.Lock()
-			l.conns = append(l.conns, conn)
-			l.mu.Unlock()
-		}
-		return conn, err
+		return dial(ctx, network, addr)
 	}
 	return t
 }
 
-// closeLost closes connections that no client can use any more, because it has
-// not closed a response. There are thousands in each window of such a client,
-// and the number of sockets is limited. No request is being sent.
+// closeLost closes the connections that a client has lost because it does not
+// close responses. There are thousands in each window, with two goroutines
+// each. The contexts of other clients' requests have no end, so that it costs
+// them nothing.
 func (l *loopback) closeLost() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	lost := len(l.conns) - 2*clients
-	if lost <= 0 {
-		return
+	l.cancel()
+	l.ctx, l.cancel = context.Background(), func() {}
+	if l.dialed.Load() > 2*clients {
+		l.ctx, l.cancel = context.WithCancel(l.ctx)
 	}
-	for _, conn := range l.conns[:lost] {
-		_ = conn.Close() // it may be closed already
-	}
-	l.conns = l.conns[lost:]
 }
 
 func (l *loopback) send(n int) {
@@ -227,7 +220,7 @@ func (l *loopback) newRequest(url string) *http.Request {
 	case l.row.size > 0:
 		body = bytes.NewReader(l.content)
 	}
-	req, err := http.NewRequest(l.row.method, url, body)
+	req, err := http.NewRequestWithContext(l.ctx, l.row.method, url, body)
 	if err != nil {
 		panic(err) // the URL is the server's
 	}
