@@ -151,9 +151,10 @@ func (b *HostBudget) Withdraw(ctx context.Context, origin string) bool {
 // with Strict.
 func (b *HostBudget) Deposit(origin string, charged bool) {
 	w := b.hosts.Get(origin, b.open)
-	w.deposit()
 	if charged && !b.Strict {
 		w.retrySucceeded()
+	} else {
+		w.deposit()
 	}
 }
 

@@ -242,6 +242,18 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 	})
 }
 
+// After a retry that succeeds, time refills the burst again.
+func TestHostBudgetBurstRefillsAfterARetryThatSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b httpretry.HostBudget
+		require.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 6))
+		b.Deposit(budgetOrigin, true)
+		require.Equal(t, 2, contract.Balance(&b, budgetOrigin))
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, 5, contract.Balance(&b, budgetOrigin))
+	})
+}
+
 func TestHostBudgetRefusedWithdrawalShowsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1, Window: time.Second}
@@ -508,7 +520,7 @@ func TestHostBudgetSuccessesOfUnknownAgeDoNotCountForTooLong(t *testing.T) {
 func TestHostBudgetSuccessesOfUnknownAgeCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
-		deposit(&b, budgetOrigin, 8) // the last four do not read the clock
+		deposit(&b, budgetOrigin, 8) // the last three do not read the clock
 		time.Sleep(3 * time.Second)
 		assert.Equal(t, 8, contract.Balance(&b, budgetOrigin))
 	})

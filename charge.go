@@ -48,9 +48,10 @@ func depositTo(budget Budget, window *hostWindow, origin string, charged bool) {
 		e = b.hosts.Entry(origin, b.open)
 		window.Store(e)
 	}
-	e.Value.deposit()
 	if charged && !b.Strict {
 		e.Value.retrySucceeded()
+	} else {
+		e.Value.deposit()
 	}
 }
 

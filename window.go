@@ -107,11 +107,13 @@ func (w *window) endBatch() {
 	w.batch.Store(batch)
 }
 
-// retrySucceeded records that the deposit just made was that of a retry.
+// retrySucceeded is deposit for a retry that the budget has charged for.
 func (w *window) retrySucceeded() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.look(1)
+	w.look(0)
+	w.failing = false
+	w.tally().successes++
 	w.cancelCharge()
 	w.addToken()
 }

@@ -37,7 +37,7 @@
 // With the query "?format=json", or if the Accept header prefers
 // application/json to text/html, the response is JSON with the same values in
 // the same order. "?format=html" is the page, whatever the Accept header. Any
-// other format is an error.
+// other format gets a 400 (Bad Request).
 //
 //	{
 //	  "time": "2000-01-01T00:00:00Z",

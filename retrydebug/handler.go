@@ -11,8 +11,8 @@ import (
 )
 
 // Handler returns a handler that shows the origins of t (see
-// [httpretry.RetryTransport.Origins]): as JSON if the request asks for it, and
-// as a page otherwise. It answers GET and HEAD. It panics if t is nil.
+// [httpretry.RetryTransport.Origins]), as a page or as JSON. It answers GET and
+// HEAD. It panics if t is nil.
 func Handler(t *httpretry.RetryTransport) http.Handler {
 	if t == nil {
 		panic("retrydebug: Handler: nil RetryTransport")

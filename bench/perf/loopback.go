@@ -74,7 +74,8 @@ type loopback struct {
 func newLoopback(s *child.Server, p peers.Peer, row loopbackRow) (*loopback, error) {
 	l := &loopback{
 		row: row, server: s, content: []byte(uploadContent(row.size)),
-		// The server remembers the requests for a path.
+		// The server remembers the values of failOnce, which contain the path.
+		// Each table has its own.
 		path: fmt.Sprintf("/%s/%d/%s", row.method, row.failEach, strings.ReplaceAll(p.Name, " ", "-")),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -132,9 +133,9 @@ func (l *loopback) transport() *http.Transport {
 }
 
 // closeLost closes the connections that a client has lost because it does not
-// close responses. There are thousands in each window, with two goroutines
-// each. The contexts of other clients' requests have no end, so that it costs
-// them nothing.
+// close responses. There are hundreds in each window, with two goroutines
+// each. For that, the contexts of its requests have an end. Those of other
+// clients have none, because it costs time.
 func (l *loopback) closeLost() {
 	l.cancel()
 	l.ctx, l.cancel = context.Background(), func() {}

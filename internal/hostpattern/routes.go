@@ -195,9 +195,9 @@ func cutRoute(s string) (method, host, path, problem string) {
 	if i := strings.IndexAny(s, " \t"); i >= 0 {
 		method, s = s[:i], strings.TrimLeft(s[i:], " \t")
 		switch upper := strings.ToUpper(method); {
-		// Without a path, the first word is a method only if it is a known one.
+		// Without a path, the first word is a method only if it is a standard one.
 		case !isMethod(upper),
-			method != upper && !strings.Contains(s, "/") && !slices.Contains(knownMethods, upper):
+			method != upper && !strings.Contains(s, "/") && !slices.Contains(standardMethods, upper):
 			return "", "", "", "has a space or a control character in it: " + wantPattern
 		case method != upper:
 			return "", "", "", fmt.Sprintf(
@@ -229,8 +229,8 @@ func cutRoute(s string) (method, host, path, problem string) {
 	return method, host, path, problem
 }
 
-var knownMethods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
-	http.MethodPatch, http.MethodDelete, http.MethodOptions}
+var standardMethods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
+	http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace}
 
 // isMethod reports whether s consists of the characters that methods have.
 func isMethod(s string) bool {

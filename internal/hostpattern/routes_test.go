@@ -159,6 +159,7 @@ func TestProblemsOfRoutes(t *testing.T) {
 	for key, want := range map[string]string{
 		"post a.test/x":         `has the method "post": want "POST", as in "POST api.`,
 		"get a.test":            `has the method "get": want "GET", as in "POST api.`,
+		"Trace a.test":          `has the method "Trace": want "TRACE", as in "POST api.`,
 		"api a.test":            `has a space or a control character in it: want a host`,
 		"POST a.test":           `has a method and no path: want "POST a.test/" for all paths`,
 		"POST\ta.test:80":       `has a method and no path: want "POST a.test:80/" for all paths`,

@@ -44,8 +44,7 @@ type Table[T any] struct {
 	// table is nil until the first host is added, and constant after that.
 	table atomic.Pointer[hashTable[T]]
 
-	// newest is the entry that was added last. No entry has been used in a
-	// later generation.
+	// newest is the entry that was added last.
 	newest atomic.Pointer[Entry[T]]
 }
 
@@ -97,6 +96,7 @@ func (e *Entry[T]) Use() bool {
 // creates a new value.
 func (t *Table[T]) Get(host string, init func(*T)) *T {
 	// Many clients have one host. Comparing it takes 6 ns less than hashing it.
+	// It need not be marked as used, since none was used in a later generation.
 	if e := t.newest.Load(); e != nil && e.host == host {
 		return &e.Value
 	}
@@ -176,8 +176,9 @@ func (t *Table[T]) add(host string, init func(*T)) *Entry[T] {
 	if init != nil {
 		init(&e.Value)
 	}
-	table.insert(e)
+	// With this order, no entry is used in a later generation than the newest.
 	t.newest.Store(e)
+	table.insert(e)
 	return e
 }
 
