@@ -195,9 +195,10 @@ func cutRoute(s string) (method, host, path, problem string) {
 	if i := strings.IndexAny(s, " \t"); i >= 0 {
 		method, s = s[:i], strings.TrimLeft(s[i:], " \t")
 		switch upper := strings.ToUpper(method); {
-		// Without a path, the first word is a method only if it is a standard one.
+		// Without a path, only a standard method counts as one.
 		case !isMethod(upper),
-			method != upper && !strings.Contains(s, "/") && !slices.Contains(standardMethods, upper):
+			method != upper && !strings.Contains(s, "/") &&
+				!slices.Contains(standardMethods, upper):
 			return "", "", "", "has a space or a control character in it: " + wantPattern
 		case method != upper:
 			return "", "", "", fmt.Sprintf(
