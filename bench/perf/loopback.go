@@ -83,8 +83,7 @@ func newLoopback(s *child.Server, p peers.Peer, row loopbackRow) (*loopback, err
 	// The first requests make the connections that the others are to use, and
 	// the successes that httpretry's budget needs to retry more than a few
 	// requests at once.
-	l.send(20 * clients)
-	l.closeLost()
+	l.sendEach(20*clients, 0)
 	var err error
 	// Where requests fail, check sees what happens then.
 	if row.failEach == 0 {
@@ -144,12 +143,16 @@ func (l *loopback) closeLost() {
 	}
 }
 
-func (l *loopback) send(n int) {
+func (l *loopback) send(n int) { l.sendEach(n, l.row.failEach) }
+
+// sendEach sends n requests, of which each failEach-th gets a 503 first; 0:
+// none.
+func (l *loopback) sendEach(n, failEach int) {
 	var wg sync.WaitGroup
 	for client := range clients {
 		wg.Go(func() {
 			for i := client; i < n; i += clients {
-				l.sendOne(l.path, l.row.failEach > 0 && (l.sent+i)%l.row.failEach == 0)
+				l.sendOne(l.path, failEach > 0 && (l.sent+i)%failEach == 0)
 			}
 		})
 	}
