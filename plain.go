@@ -13,8 +13,8 @@ import (
 // isPlain reports whether req, to h, is plain.
 func (s *settings) isPlain(req *http.Request, h *host) bool {
 	// A nested RetryTransport looks for this attempt in the context of a copy.
-	// A request without a body and with an idempotent method needs no call of
-	// IsDirect or isKeyed, which saves 1.4 of 17 ns.
+	// If policy.isPlain is true, Policy.Idempotent is nil. A GET without a body
+	// makes no call of IsDirect or isKeyed, which saves 1.4 of 17 ns.
 	return h.policy.isPlain && s.observe == nil && !s.base.nested &&
 		(req.Body == nil || replay.IsDirect(req)) &&
 		(hasIdempotentMethod(req) || isKeyed(req.Header, h.policy.IdempotencyHeader)) &&

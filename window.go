@@ -97,14 +97,15 @@ func (w *window) deposit() {
 func (w *window) endBatch() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	sameStep := w.look(1)
+	before := w.now / w.step
+	w.look(1)
 	w.failing = false
 	// A batch that is filled within one step may be larger.
-	batch := uint64(1)
-	if sameStep {
-		batch = min(2*w.batch.Load()+1, maxBatch)
+	if w.now/w.step == before {
+		w.batch.Store(min(2*w.batch.Load()+1, maxBatch))
+	} else {
+		w.batch.Store(1)
 	}
-	w.batch.Store(batch)
 }
 
 // retrySucceeded is deposit for a retry that the budget has charged for.
@@ -191,18 +192,17 @@ func (w *window) available() int {
 
 // look updates w to the present and counts the pending deposits. The last
 // current of them are made now, by the caller. mu is held, so times are in
-// order. If the clock goes back all the same, now stays as it is. look reports
-// whether the step is still the one of the last look.
-func (w *window) look(current uint64) (sameStep bool) {
+// order. If the clock goes back all the same, now stays as it is.
+func (w *window) look(current uint64) {
 	// The clock is read before the swap, because a deposit after the swap is
 	// later than now, the time for which it will count.
 	now := max(w.now, time.Since(w.start))
 	pending := w.pending.Swap(0)
 	// Another look may have counted the caller's deposit already.
 	current = min(current, pending)
+	w.tally().successes += pending - current
 
 	first, last := w.now/w.step, now/w.step
-	w.tallies[first%windowSteps].successes += pending - current
 	for i := range min(last-first, windowSteps) {
 		w.tallies[(first+1+i)%windowSteps] = tally{}
 	}
@@ -210,8 +210,7 @@ func (w *window) look(current uint64) (sameStep bool) {
 		w.burstTime += now - w.now
 	}
 	w.now = now
-	w.tallies[last%windowSteps].successes += current
-	return first == last
+	w.tally().successes += current
 }
 
 // tally returns the tally of the current step. mu is held.

@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// wantsJSON reports whether r asks for JSON, by its query or its Accept header.
-func wantsJSON(r *http.Request) bool {
-	if format := r.URL.Query().Get("format"); format != "" {
+// wantsJSON reports whether a request asks for JSON, by the format in its query
+// or by its Accept header.
+func wantsJSON(format string, header http.Header) bool {
+	if format != "" {
 		return format == "json"
 	}
-	json, html := preferences(r.Header.Values("Accept"))
+	json, html := preferences(header.Values("Accept"))
 	switch {
 	case json.quality != html.quality:
 		return json.quality > html.quality

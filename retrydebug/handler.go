@@ -47,7 +47,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var body []byte
 	var err error
 	header.Add("Vary", "Accept")
-	if wantsJSON(r) {
+	if wantsJSON(format, r.Header) {
 		header.Set("Content-Type", "application/json")
 		body, err = renderJSON(now, origins)
 	} else {
