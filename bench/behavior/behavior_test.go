@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,8 +13,11 @@ import (
 	"github.com/seed421102f4/httpretry/bench/internal/peers"
 )
 
-// httpretry is right in each row that does not take long.
+// httpretry is right in each row that does not take long, and README.md has its
+// cell.
 func TestHTTPRetry(t *testing.T) {
+	table, err := os.ReadFile("README.md")
+	require.NoError(t, err)
 	for _, r := range rows() {
 		t.Run(r.name, func(t *testing.T) {
 			if r.slow {
@@ -24,6 +29,11 @@ func TestHTTPRetry(t *testing.T) {
 			c, err := runCell(r, peers.All()[0])
 			require.NoError(t, err)
 			assert.NotEqual(t, wrong, c.verdict, "%s; want %s", c.text, r.right)
+			if !r.varies {
+				documented := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(r.name+" | "+r.right+" | "+c.text) +
+					`( \(\d+\))? \|`)
+				assert.True(t, documented.Match(table), "README.md does not have %q for it", c.text)
+			}
 		})
 	}
 }

@@ -45,6 +45,16 @@ var httpretryBurst = option{
 	},
 }
 
+// httpretryOutlasts has a budget for all retries, and the third wait ends after
+// more than a second.
+var httpretryOutlasts = option{
+	text: "`MaxAttempts: 4, Budget: &HostBudget{Burst: 100}` allows these retries, and outlasts the outage",
+	client: func(o peers.Options) peers.Client {
+		o.Attempts = 4
+		return httpretryWith(o, httpretry.Policy{Budget: &httpretry.HostBudget{Burst: 100}})
+	},
+}
+
 // httpretryReplay keeps bodies of up to a megabyte.
 var httpretryReplay = option{
 	text:   "`ReplayBuffer: 1 << 20` keeps the body",
@@ -53,7 +63,9 @@ var httpretryReplay = option{
 
 func httpretryWith(o peers.Options, policy httpretry.Policy) peers.Client {
 	policy.MaxAttempts = o.Attempts
-	policy.Backoff = strategies.Constant{Wait: o.Wait}
+	if o.Wait != 0 {
+		policy.Backoff = strategies.Constant{Wait: o.Wait}
+	}
 	transport, err := httpretry.New(httpretry.Config{Base: o.Base, Policy: policy})
 	if err != nil {
 		panic(err) // the row's Options are wrong

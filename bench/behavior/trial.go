@@ -22,6 +22,7 @@ type row struct {
 	slow    bool   // takes longer than about ten seconds
 	busy    bool   // uses the processors, so no other row runs
 	serial  bool   // measures the process, so no other row and peer runs
+	varies  bool   // depends on chance and on the machine
 	options options
 	run     func(*trial) cell
 }

@@ -84,10 +84,16 @@ func TestReadmeContrast(t *testing.T) {
 		})
 		require.Positive(t, at, "bench/behavior has no row %q", row[0])
 		cell, worse := strings.CutPrefix(row[1], "worse: ")
-		assert.Contains(t, behavior[at][ours], cell, row[0])
-		assert.Contains(t, behavior[at][theirs], row[2], row[0])
+		assert.Regexp(t, wholly(cell), behavior[at][ours], row[0])
+		assert.Regexp(t, wholly(row[2]), behavior[at][theirs], row[0])
 		assert.Equal(t, behavior[at][1] == "not judged", worse, row[0])
 	}
+}
+
+// wholly returns a regular expression for text that no part of a word or of a
+// number is beside: "0 %" is no part of "100 %".
+func wholly(text string) string {
+	return `(^|[ ,])` + regexp.QuoteMeta(text) + `($|[ ,])`
 }
 
 // tableRows returns the cells of all rows of tables in Markdown.
