@@ -514,39 +514,6 @@ func Example_backgroundJob() {
 	// Output: 200 GET after 3 retries
 }
 
-// A layer in Base sends retries to another host.
-func Example_fallbackHost() {
-	main := unreliable(1000)
-	defer main.Close()
-	replica := unreliable(0)
-	defer replica.Close()
-
-	transport, err := httpretry.New(httpretry.Config{
-		Base: fallback{http.DefaultTransport, replica.Listener.Addr().String()},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	client := &http.Client{Transport: transport}
-
-	show(client.Get(main.URL))
-	// Output: 200 GET after 1 retries
-}
-
-type fallback struct {
-	next http.RoundTripper
-	host string
-}
-
-func (f fallback) RoundTrip(req *http.Request) (*http.Response, error) {
-	if httpretry.Attempt(req.Context()) > 1 {
-		req = req.Clone(req.Context())
-		req.URL.Host, req.Host = f.host, ""
-	}
-	return f.next.RoundTrip(req)
-}
-
 // A circuit breaker in Base returns an error with an Outcome, which determines
 // whether the request is retried.
 func ExampleWithOutcome() {
