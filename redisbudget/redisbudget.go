@@ -67,8 +67,8 @@
 //
 // Deposit and Refund count in memory, without an allocation. They take no lock,
 // with one exception: the HostBudget that decides while Redis fails takes its
-// lock once for up to 16 deposits. A goroutine reports the counts of all hosts
-// in one pipeline per FlushInterval, and sends nothing if there are none.
+// lock once for each batch of deposits. A goroutine reports the counts of all
+// hosts in one pipeline per FlushInterval, and sends nothing if there are none.
 //
 // Withdraw takes a retry from a lease, or needs one round trip. The round trips
 // for a host are made one after another. A lease has up to Lease retries. It
