@@ -3,9 +3,10 @@
 // [Observe] returns a function for [httpretry.Config.Observe] that records four
 // metrics:
 //
-//	httpretry.retries           counter    retries
+//	httpretry.retries           counter    retries of attempts that were sent
 //	httpretry.wait              histogram  waits, in seconds
-//	httpretry.request.attempts  histogram  attempts of each request that ended
+//	httpretry.request.attempts  histogram  attempts that were sent, of each
+//	                                       request that ended
 //	httpretry.request.duration  histogram  from the start of a request to the
 //	                                       end of its last attempt, in seconds
 //
@@ -18,11 +19,18 @@
 // [httpretry.Policy.Resume]), and waits include the waits before them. Attempts
 // and durations do not include them.
 //
+// An attempt is sent if no layer in Base refuses it. A layer, such as a circuit
+// breaker, refuses an attempt if the error that it returns, or one that this
+// error wraps, has the Outcome Unprocessed (see [httpretry.WithOutcome]). An
+// attempt that net/http makes is sent, even if it gets no connection or if the
+// server refuses it with a GOAWAY.
+//
 // The sum of httpretry.request.attempts is the number of attempts, its count
 // the number of requests, and its buckets show how many attempts requests took.
-// The label httpretry.reason is the text of the [httpretry.Reason] with which
-// the request ended, such as "success", or "permanent" for a failure that no
-// retry can change.
+// The first bucket has the requests of which nothing was sent. The label
+// httpretry.reason is the text of the [httpretry.Reason] with which the request
+// ended, such as "success", or "permanent" for a failure that no retry can
+// change.
 //
 // [ObserveBudget] returns a function that counts the decisions of a budget that
 // processes share, such as a redisbudget.Budget:
@@ -50,6 +58,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -92,10 +101,17 @@ type Config struct {
 
 type observer struct {
 	hosts    map[string]bool
+	refused  sync.Map // *http.Request to refusals, until the request ends
 	retries  metric.Int64Counter
 	waits    metric.Float64Histogram
 	attempts metric.Int64Histogram
 	duration metric.Float64Histogram
+}
+
+// refusals are the attempts of a request that layers have refused.
+type refusals struct {
+	count int
+	last  int // the number of the last of them
 }
 
 // Observe returns a function for [httpretry.Config.Observe]. The function is
@@ -166,15 +182,15 @@ func (o *observer) instruments(meter metric.Meter) error {
 	var errs [4]error
 	o.retries, errs[0] = meter.Int64Counter("httpretry.retries",
 		metric.WithUnit("{retry}"),
-		metric.WithDescription("Retries, by the result of the attempt before."))
+		metric.WithDescription("Retries of attempts that were sent, by their result."))
 	o.waits, errs[1] = meter.Float64Histogram("httpretry.wait",
 		metric.WithUnit("s"), seconds,
 		metric.WithDescription("Waits for retries and for hosts to cool down."))
 	o.attempts, errs[2] = meter.Int64Histogram("httpretry.request.attempts",
 		metric.WithUnit("{attempt}"),
-		metric.WithExplicitBucketBoundaries(1, 2, 3, 4, 5, 7, 10),
-		metric.WithDescription("Attempts of a request that ended; 0 if it was "+
-			"not sent because its host was cooling down."))
+		metric.WithExplicitBucketBoundaries(0, 1, 2, 3, 4, 5, 7, 10),
+		metric.WithDescription("Attempts of a request that ended, without those "+
+			"that a layer refused; 0 if nothing was sent."))
 	o.duration, errs[3] = meter.Float64Histogram("httpretry.request.duration",
 		metric.WithUnit("s"), seconds,
 		metric.WithDescription("Time from the start of a request, including a "+
@@ -192,18 +208,59 @@ func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 	if e.Waited > 0 {
 		o.waits.Record(ctx, e.Waited.Seconds(), metric.WithAttributes(labels...))
 	}
-	if e.Reason == httpretry.ReasonNone {
+	refused := isRefusal(e.Err)
+	if e.Reason == httpretry.ReasonNone && !refused {
 		o.retries.Add(ctx, 1, metric.WithAttributes(append(labels, resultLabel(e))...))
-		return
 	}
 	// The request of a body that broke off was recorded when it ended.
 	if e.Resuming {
 		return
 	}
+	sent := o.sent(e, refused)
+	if e.Reason == httpretry.ReasonNone {
+		return
+	}
 	set := metric.WithAttributes(append(labels,
 		reasonKey.String(e.Reason.String()), resultLabel(e))...)
-	o.attempts.Record(ctx, int64(e.Attempt), set)
+	o.attempts.Record(ctx, int64(sent), set)
 	o.duration.Record(ctx, e.Elapsed.Seconds(), set)
+}
+
+// sent returns how many attempts of a request were sent until e. Each refused
+// one has an Event of its own, so sent counts those until the request ends.
+func (o *observer) sent(e httpretry.Event, refused bool) int {
+	var r refusals
+	if known, ok := o.refused.Load(e.Request); ok {
+		r = known.(refusals)
+	}
+	// If the request ends in a wait, its last Event may have the error of the
+	// attempt before the wait.
+	if refused && e.Attempt > r.last {
+		r = refusals{r.count + 1, e.Attempt}
+	}
+	switch {
+	case e.Reason != httpretry.ReasonNone:
+		o.refused.Delete(e.Request)
+	case refused:
+		o.refused.Store(e.Request, r)
+	}
+	return e.Attempt - r.count
+}
+
+// isRefusal reports whether err is that of a layer that has sent nothing. A
+// layer that wants no retry wraps such an error in one with the Outcome Final.
+func isRefusal(err error) bool {
+	type outcomer interface {
+		error
+		Outcome() httpretry.Outcome
+	}
+	for {
+		own, ok := errors.AsType[outcomer](err)
+		if !ok || own.Outcome() == httpretry.Unprocessed {
+			return ok
+		}
+		err = errors.Unwrap(own)
+	}
 }
 
 // resultLabel returns the status or the kind of error that an attempt ended

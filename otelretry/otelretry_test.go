@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -122,13 +123,13 @@ func TestRetriesAndRequests(t *testing.T) {
 	buckets := map[string][]uint64{}
 	sums := map[string]int64{}
 	for _, point := range metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints {
-		buckets[text(point.Attributes)] = point.BucketCounts[:4]
+		buckets[text(point.Attributes)] = point.BucketCounts[:5]
 		sums[text(point.Attributes)] = point.Sum
 	}
 	assert.Equal(t, map[string][]uint64{
-		"http.request.method=GET http.response.status_code=200 httpretry.reason=success":            {3, 1, 1, 0},
-		"http.request.method=GET http.response.status_code=503 httpretry.reason=attempts_exhausted": {0, 0, 1, 0},
-		"http.request.method=POST http.response.status_code=503 httpretry.reason=not_idempotent":    {1, 0, 0, 0},
+		"http.request.method=GET http.response.status_code=200 httpretry.reason=success":            {0, 3, 1, 1, 0},
+		"http.request.method=GET http.response.status_code=503 httpretry.reason=attempts_exhausted": {0, 0, 0, 1, 0},
+		"http.request.method=POST http.response.status_code=503 httpretry.reason=not_idempotent":    {0, 1, 0, 0, 0},
 	}, buckets)
 	assert.Equal(t, map[string]int64{
 		"http.request.method=GET http.response.status_code=200 httpretry.reason=success":            3 + 2 + 3,
@@ -141,6 +142,148 @@ func TestRetriesAndRequests(t *testing.T) {
 	assert.EqualValues(t, 5, waits[0].Count)
 	assert.GreaterOrEqual(t, waits[0].Sum, 0.005)
 	assert.Len(t, metrics["httpretry.request.duration"].(metricdata.Histogram[float64]).DataPoints, 3)
+}
+
+// Attempts that a layer refuses are not counted, and neither are retries of
+// such attempts. Those that reach the server, and those of net/http that fail,
+// are counted.
+func TestRefusedAttempts(t *testing.T) {
+	refuse := errors.New("the circuit is open")
+	for _, c := range []struct {
+		name    string
+		refused []int // attempts
+		err     error
+		path    string // the attempt that the server would answer with 200
+		reason  string
+		retries int64
+	}{
+		{"none", nil, nil, "3", "success", 2},
+		{"the first", []int{1}, unprocessed(refuse), "3", "success", 1},
+		{"between", []int{2, 3}, unprocessed(refuse), "4", "success", 1},
+		{"the last", []int{3, 4, 5, 6, 7, 8, 9, 10}, unprocessed(refuse), "11", "attempts_exhausted", 2},
+		{"all but one", []int{2, 3, 4, 5, 6, 7, 8, 9, 10}, unprocessed(refuse), "11", "attempts_exhausted", 1},
+		{"all", []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, unprocessed(refuse), "1", "attempts_exhausted", 0},
+		{"final", []int{2}, httpretry.WithOutcome(unprocessed(refuse), httpretry.Final), "3", "permanent", 1},
+		{"wrapped", []int{1}, fmt.Errorf("layer: %w", unprocessed(refuse)), "2", "success", 0},
+		{"joined", []int{1}, errors.Join(errors.New("layer"), unprocessed(refuse)), "2", "success", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var sent atomic.Int64
+			srv := flaky(t)
+			answer := srv.Config.Handler
+			srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				sent.Add(1)
+				answer.ServeHTTP(w, r)
+			})
+			base := roundTripper(func(req *http.Request) (*http.Response, error) {
+				if slices.Contains(c.refused, httpretry.Attempt(req.Context())) {
+					return nil, c.err
+				}
+				return http.DefaultTransport.RoundTrip(req)
+			})
+			metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
+				many := policy()
+				many.MaxAttempts = 10
+				req, err := http.NewRequestWithContext(httpretry.WithPolicy(t.Context(), many), "GET", srv.URL+"/"+c.path, nil)
+				require.NoError(t, err)
+				for range 2 {
+					if resp, err := client.Do(req); err == nil {
+						require.NoError(t, resp.Body.Close())
+					}
+				}
+			})
+			var sum, count int64
+			for _, point := range metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints {
+				assert.Contains(t, text(point.Attributes), "httpretry.reason="+c.reason)
+				sum, count = sum+point.Sum, count+int64(point.Count)
+			}
+			assert.Equal(t, sent.Load(), sum)
+			assert.EqualValues(t, 2, count)
+			var retries int64
+			if data, ok := metrics["httpretry.retries"]; ok {
+				for _, n := range counts(t, data) {
+					retries += n
+				}
+			}
+			assert.Equal(t, 2*c.retries, retries)
+		})
+	}
+}
+
+func unprocessed(err error) error { return httpretry.WithOutcome(err, httpretry.Unprocessed) }
+
+// The refusals of a request are forgotten when it has ended, and the caller may
+// send it again.
+func TestRefusalsAreForgotten(t *testing.T) {
+	attempts := 0
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
+		if attempts++; attempts == 1 {
+			return nil, unprocessed(errors.New("the circuit is open"))
+		}
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+	})
+	metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", "http://a.test/", nil)
+		require.NoError(t, err)
+		for range 2 {
+			resp, err := client.Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+	})
+	points := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints
+	require.Len(t, points, 1)
+	assert.EqualValues(t, 2, points[0].Sum)
+	assert.Equal(t, []uint64{0, 2}, points[0].BucketCounts[:2])
+}
+
+// An attempt of net/http is counted, even if it has no connection, or if the
+// server has not processed it.
+func TestUnprocessedAttemptsOfNetHTTP(t *testing.T) {
+	srv := flaky(t)
+	srv.Close()
+	goAway := roundTripper(func(*http.Request) (*http.Response, error) {
+		return nil, errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
+	})
+	for status, base := range map[string]http.RoundTripper{"connection failed": nil, "connection broken": goAway} {
+		metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
+			require.Error(t, do(t, client, "POST", srv.URL))
+		})
+		points := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints
+		require.Len(t, points, 1)
+		assert.EqualValues(t, 3, points[0].Sum)
+		assert.Equal(t, map[string]int64{"error.type=" + status + " http.request.method=POST": 2}, counts(t, metrics["httpretry.retries"]))
+	}
+}
+
+// A refusal is counted once if the request ends in the wait after it.
+func TestRefusedAndCanceled(t *testing.T) {
+	for name, cancelAfter := range map[string]int{"first": 1, "second": 2} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				base := roundTripper(func(req *http.Request) (*http.Response, error) {
+					n := httpretry.Attempt(req.Context())
+					if n == cancelAfter {
+						time.AfterFunc(time.Microsecond, cancel)
+						return nil, unprocessed(context.Canceled)
+					}
+					return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+				})
+				metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
+					req, err := http.NewRequestWithContext(ctx, "GET", "http://a.test/", nil)
+					require.NoError(t, err)
+					_, err = client.Do(req)
+					require.ErrorIs(t, err, context.Canceled)
+				})
+				points := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints
+				require.Len(t, points, 1)
+				assert.EqualValues(t, cancelAfter-1, points[0].Sum)
+				assert.EqualValues(t, 1, points[0].Count)
+			})
+		})
+	}
 }
 
 // Waits are recorded as long as they were: those that another request's

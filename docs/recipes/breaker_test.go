@@ -49,7 +49,9 @@ func (b breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		req.Body.Close()
 	}
-	return nil, httpretry.WithOutcome(err, httpretry.Final) // the circuit is open
+	// The circuit is open. Metrics do not count an attempt that was not sent.
+	err = httpretry.WithOutcome(err, httpretry.Unprocessed)
+	return nil, httpretry.WithOutcome(err, httpretry.Final) // no retry
 }
 
 // TestBreaker checks that a request fails at once while the circuit is open,
