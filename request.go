@@ -247,6 +247,6 @@ func (c *call) cleanUpAfterPanic() {
 // release ends the attempt, and closes the body, which ends Reads of Base that
 // are still waiting.
 func (c *call) release() {
+	defer c.body.Abort() // even if a context that has panicked does so again
 	c.attempt.Release()
-	c.body.Abort()
 }
