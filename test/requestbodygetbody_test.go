@@ -467,6 +467,24 @@ func TestGetBodyBlocks(t *testing.T) {
 	}
 }
 
+// Hazard B2: if no time is left after the wait, GetBody still has a moment.
+func TestGetBodyOfTheLastPossibleRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := contract.RetryEvery(time.Minute)
+		policy.MaxElapsed = time.Minute
+		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
+		req.GetBody = func() (io.ReadCloser, error) {
+			time.Sleep(time.Millisecond)
+			return contract.Counted("text"), nil
+		}
+		resp, err := contract.New(t,
+			httpretry.Config{Base: contract.Play(s503, s200), Policy: policy}).RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+		contract.ReadBody(t, resp)
+	})
+}
+
 // Once an attempt has sent all of its body, GetBody may return the same reader.
 // Without an AttemptTimeout, such a request is a copy, too.
 func TestGetBodyReturnsTheSameReaderLater(t *testing.T) {

@@ -456,10 +456,12 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 }
 
 // A GetBody that blocks does not hold up the result of the request. The body
-// that it returns late is closed, unless its Recorder closes it.
+// that it returns late is closed, unless its Recorder closes it. If that has
+// closed it before, GetBody has opened it again.
 func TestRewindIsBounded(t *testing.T) {
-	for _, tt := range []struct{ stopped, same, finished bool }{
-		{false, false, false}, {true, false, false}, {false, true, false}, {false, true, true}} {
+	for _, tt := range []struct{ stopped, same, finished, aborted bool }{
+		{}, {stopped: true}, {same: true}, {same: true, finished: true},
+		{same: true, aborted: true}} {
 		synctest.Test(t, func(t *testing.T) {
 			first, late := newText("text"), newText("late")
 			getBody := func() (io.ReadCloser, error) {
@@ -492,6 +494,11 @@ func TestRewindIsBounded(t *testing.T) {
 				b.Copies().Interrupt()
 				require.ErrorContains(t, <-read, "closed")
 				b.Copies().End()
+			}
+			if tt.aborted {
+				b.Abort()
+				closesOnce(t, first)
+				first.closes.Store(0)
 			}
 			time.Sleep(2 * time.Hour)
 			b.Abort()
