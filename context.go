@@ -115,11 +115,14 @@ func Attempt(ctx context.Context) int {
 }
 
 // Result returns the number of attempts of the request that ended with resp,
-// and the reason why no other attempt followed. If resp is not the response of
-// a RetryTransport, or its Request was replaced, the result is 1 and
-// ReasonSuccess, or ReasonPermanent if the status is 400 or above. With
-// [Policy.Resume], the number of attempts grows while the body is read.
+// and why no other attempt followed. If resp is not that of a RetryTransport,
+// or its Request was replaced, the result is 1 and ReasonSuccess, or
+// ReasonPermanent if the status is 400 or above. If resp is nil, it is 0 and
+// ReasonNone. With [Policy.Resume], attempts grows while the body is read.
 func Result(resp *http.Response) (attempts int, reason Reason) {
+	if resp == nil {
+		return 0, ReasonNone // a caller may ask before it looks at the error
+	}
 	if resp.Request != nil {
 		if v := fromContext(resp.Request.Context()); v.hasAttempt() {
 			// For a layer in Base, the request has not ended.

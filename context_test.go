@@ -493,6 +493,13 @@ func TestResult(t *testing.T) {
 	}
 }
 
+// A caller may ask for the result before it looks at the error.
+func TestResultOfNoResponse(t *testing.T) {
+	attempts, reason := httpretry.Result(nil)
+	assert.Zero(t, attempts)
+	assert.Equal(t, httpretry.ReasonNone, reason)
+}
+
 // The result of a response that no RetryTransport returned depends on its
 // status only.
 func TestResultOfOtherResponses(t *testing.T) {

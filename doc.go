@@ -45,8 +45,9 @@
 // # Limitations
 //
 // Each hop of a redirect is a separate request. Cookies in discarded responses
-// are lost. A request that is signed above the transport is resent with the
-// same signature. To sign each attempt, put the signer below, as Base. Do not
-// stack RetryTransports. If the layers between two of them have an Unwrap
-// method, the inner one sends each request once.
+// are lost. A signer above the transport signs once for all attempts, so put it
+// below, as Base. Do not stack RetryTransports. If the layers between two of
+// them have an Unwrap method, the inner one sends each request once. If an
+// HTTP/2 server refuses an idempotent request with GOAWAY, net/http resends it
+// within one attempt: without a limit, or ten times with an AttemptTimeout.
 package httpretry

@@ -119,7 +119,3 @@ func (a *attempt) isOfAnother(resp *http.Response, err error) bool {
 	return resp.Request != nil &&
 		cmp.Or(resp.Request.Method, http.MethodGet) != cmp.Or(a.req.Method, http.MethodGet)
 }
-
-// hasUploaded reports whether it is known that Base does not read the attempt's
-// body any more. Without a copy, nothing is known.
-func (a *attempt) hasUploaded() bool { return a != nil && a.trace.Uploaded() }

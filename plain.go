@@ -35,7 +35,8 @@ func (p *Policy) isPlain() bool {
 // roundTripPlain is RoundTrip for a plain request. A success makes no call
 // value, which halves its cost.
 func (s *settings) roundTripPlain(req *http.Request, h *host) (*http.Response, error) {
-	generation, body := s.cooldowns.Generation(), req.Body
+	// Base may modify the request, although it must not.
+	generation, body, getBody := s.cooldowns.Generation(), req.Body, req.GetBody
 	resp, err := s.base.RoundTrip(req)
 	// If generation is not 0, the success may end a cool-down (settle). If the
 	// response is that to another request, such as one after a redirect,
@@ -49,7 +50,7 @@ func (s *settings) roundTripPlain(req *http.Request, h *host) (*http.Response, e
 	defer c.cleanUpAfterPanic()
 	c.follow(h.policy, h)
 	c.waits.generation = generation
-	c.body.PrepareSent(req, body)
+	c.body.PrepareSent(body, getBody)
 	c.resp, err = either(resp, err)
 	return c.retry(c.resp, err)
 }

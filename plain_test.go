@@ -196,6 +196,24 @@ func TestLayerReplacesBodyOfPlainRequest(t *testing.T) {
 	assert.Equal(t, []string{"text", "text"}, sent)
 }
 
+// Nor may a layer clear the body and GetBody of a plain request, which is then
+// retried as well.
+func TestLayerClearsBodyOfPlainRequest(t *testing.T) {
+	var sent []string
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(req.Body)
+		sent = append(sent, string(body))
+		req.Body, req.GetBody = nil, nil
+		return &http.Response{StatusCode: 503, Body: http.NoBody, Request: req}, err
+	})
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: base, Policy: httpretry.Policy{Backoff: strategies.Constant{}}})
+	resp, err := transport.RoundTrip(contract.Request(t, "PUT", "http://a.test/", "text"))
+	require.NoError(t, err)
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.Equal(t, []string{"text", "text", "text"}, sent)
+}
+
 // Some layers replace the body of each request, such as go-vcr, which breaks
 // the contract of http.RoundTripper. A request without a body is still retried
 // without one.

@@ -98,19 +98,24 @@ func (c *call) settle(resp *http.Response) {
 }
 
 // rewindBody prepares the body of the next attempt. If the body cannot be sent
-// again, it refunds the charge for that attempt and returns false.
-func (c *call) rewindBody(err error, outcome Outcome) bool {
+// again, it refunds the charge for that attempt and returns the Reason. GetBody
+// may take as long as an attempt, but no longer than left.
+func (c *call) rewindBody(left time.Duration) Reason {
 	// If GetBody panics, cleanUpAfterPanic refunds the charge.
 	c.progress = progressWaiting
-	// After an error with the Outcome Unprocessed, no connection reads the
-	// body.
-	uploaded := err != nil && outcome == Unprocessed || c.attempt.hasUploaded()
-	if c.body.Rewind(uploaded) {
-		return true
+	limit := max(left, bounded.MaxTime)
+	if timeout := c.policy.AttemptTimeout; timeout > 0 {
+		limit = min(limit, timeout)
+	}
+	if c.body.Rewind(c.caller.cancelSignal(), limit) {
+		return ReasonNone
 	}
 	c.progress = progressAttempt
 	c.charge.refundUnsent()
-	return false
+	if c.caller.hasCanceled() {
+		return ReasonCanceled
+	}
+	return ReasonNotReplayable
 }
 
 // report passes the decision after an attempt to Config.Observe, if that is
@@ -242,6 +247,6 @@ func (c *call) cleanUpAfterPanic() {
 // release ends the attempt, and closes the body, which ends Reads of Base that
 // are still waiting.
 func (c *call) release() {
+	defer c.body.Abort() // even if a context that has panicked does so again
 	c.attempt.Release()
-	c.body.Abort()
 }

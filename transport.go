@@ -142,8 +142,8 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	if !c.charge.withdraw(c.caller.req.Context(), c.waits.isScheduled(resp)) {
 		return c.policy.budgetWait(backoff), ReasonBudget
 	}
-	if !c.rewindBody(err, outcome) {
-		return 0, ReasonNotReplayable
+	if reason := c.rewindBody(left - wait); reason != ReasonNone {
+		return 0, reason
 	}
 	// A 421 may be retried on another connection (RFC 9110 section 15.5.20).
 	c.retried421 = c.retried421 || statusIs(resp, http.StatusMisdirectedRequest)

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -1034,6 +1036,83 @@ func TestPanics(t *testing.T) {
 			}
 		})
 	}
+}
+
+// panickyContext is a context whose methods panic from a certain call on.
+type panickyContext struct {
+	context.Context
+	left *atomic.Int64 // calls until then
+}
+
+func (c panickyContext) spring() {
+	if c.left.Add(-1) < 0 {
+		panic("boom")
+	}
+}
+
+func (c panickyContext) Value(key any) any { c.spring(); return c.Context.Value(key) }
+
+func (c panickyContext) Err() error { c.spring(); return c.Context.Err() }
+
+func (c panickyContext) Done() <-chan struct{} { c.spring(); return c.Context.Done() }
+
+func (c panickyContext) Deadline() (time.Time, bool) { c.spring(); return c.Context.Deadline() }
+
+// Hazard K4: a panic of the request's context leaves nothing open, whichever
+// of its calls it is.
+func TestContextPanics(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		for _, rewindable := range []bool{false, true} {
+			for calls := int64(0); ; calls++ {
+				panicked := contextPanics(t, timeout, rewindable, calls)
+				if require.Less(t, calls, int64(1000)); !panicked {
+					assert.Greater(t, calls, int64(10))
+					break
+				}
+			}
+		}
+	}
+}
+
+// contextPanics sends a request whose context panics after a number of calls,
+// and reports whether it was called more often than that.
+func contextPanics(t *testing.T, timeout time.Duration, rewindable bool, calls int64,
+) (panicked bool) {
+	var bodies []*contract.Body
+	counted := func() *contract.Body {
+		bodies = append(bodies, contract.Counted("text"))
+		return bodies[len(bodies)-1]
+	}
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		_, _ = io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+		status := 503
+		if len(bodies) > 3 {
+			status = 200
+		}
+		return &http.Response{StatusCode: status, Body: counted(), Request: req}, nil
+	})
+	policy := contract.RetryEvery(0)
+	policy.AttemptTimeout = timeout
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	ctx := panickyContext{t.Context(), new(atomic.Int64)}
+	ctx.left.Store(calls)
+	req := contract.Streamed(t, "PUT", "http://a.test/", counted()).WithContext(ctx)
+	if rewindable {
+		req.GetBody = func() (io.ReadCloser, error) { return counted(), nil }
+	}
+	defer func() {
+		panicked = recover() != nil
+		for i, body := range bodies {
+			assert.Equal(t, 1, body.Closes(), "closes of body %d, with a panic after %d calls",
+				i, calls)
+		}
+	}()
+	resp, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	ctx.left.Store(math.MaxInt64)
+	contract.ReadBody(t, resp)
+	return false
 }
 
 // A retry that the budget has charged for is refunded if a panic of the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"sync"
@@ -312,9 +313,48 @@ func TestResponses(t *testing.T) {
 	assert.Equal(t, "200 OK", resp.Status)
 	require.NoError(t, resp.Body.Close())
 
+}
+
+// A mistake in a step fails the test where the step is made.
+func TestInvalidSteps(t *testing.T) {
 	odd := []string{"A", "b", "C"}
 	assert.PanicsWithValue(t, `retrytest: Status: header "C" has no value`,
 		func() { retrytest.Status(200, odd...) })
+	var missing error
+	assert.PanicsWithValue(t, "retrytest: Fails: nil error", func() { retrytest.Fails(missing) })
+	assert.PanicsWithValue(t, "retrytest: Func: nil function", func() { retrytest.Func(nil) })
+}
+
+// A response that cannot have a body has none, as one of net/http's server and
+// Transport.
+func TestResponsesWithoutBody(t *testing.T) {
+	for _, status := range []int{200, 204, 304, 404} {
+		for _, method := range []string{"GET", "HEAD"} {
+			srv := httptest.NewServer(http.HandlerFunc(
+				func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(status)
+					_, _ = io.WriteString(w, "text") // fails if there cannot be a body
+				}))
+			req := request(t, method, srv.URL, "")
+			want, err := srv.Client().Transport.RoundTrip(req)
+			require.NoError(t, err)
+			wantBody, err := io.ReadAll(want.Body)
+			require.NoError(t, err)
+			require.NoError(t, want.Body.Close())
+			srv.Close()
+
+			base := retrytest.Base(t, retrytest.Step{Status: status, Body: "text"})
+			got, err := base.RoundTrip(req)
+			require.NoError(t, err)
+			gotBody, err := io.ReadAll(got.Body)
+			require.NoError(t, err)
+			require.NoError(t, got.Body.Close())
+			assert.Equal(t, string(wantBody), string(gotBody), "%s, %d", method, status)
+			assert.Equal(t, want.Body == http.NoBody, got.Body == http.NoBody, "%s, %d", method,
+				status)
+			assert.Equal(t, want.ContentLength, got.ContentLength, "%s, %d", method, status)
+		}
+	}
 }
 
 // The records of a Script do not change with the request, or with an earlier

@@ -22,7 +22,8 @@ type Step struct {
 	// Header is the header of the response. Nil means an empty one.
 	Header http.Header
 
-	// Body is the body of the response.
+	// Body is the body of the response. As in net/http, a response to HEAD, or
+	// with the status 204 or 304, has none.
 	Body string
 
 	// Err is returned instead of a response, if it is not nil.
@@ -60,8 +61,13 @@ func RetryAfter(value string) Step {
 	return Status(http.StatusTooManyRequests, "Retry-After", value)
 }
 
-// Fails returns a Step that returns err.
-func Fails(err error) Step { return Step{Err: err} }
+// Fails returns a Step that returns err. Fails panics if err is nil.
+func Fails(err error) Step {
+	if err == nil {
+		panic("retrytest: Fails: nil error")
+	}
+	return Step{Err: err}
+}
 
 // Reset returns a Step that returns net/http's error for a connection that the
 // server has reset after it got the request. The error is Transient, so only an
@@ -81,9 +87,14 @@ func Refused() Step {
 func Hang() Step { return Step{hangs: true} }
 
 // Func returns a Step that calls f. f gets a copy of the request, with a body
-// of the same content. If the response has no Body, it gets an empty
-// one, and if it has no Request, that of the attempt.
-func Func(f func(*http.Request) (*http.Response, error)) Step { return Step{Func: f} }
+// of the same content. If the response has no Body, it gets an empty one, and
+// if it has no Request, that of the attempt. Func panics if f is nil.
+func Func(f func(*http.Request) (*http.Response, error)) Step {
+	if f == nil {
+		panic("retrytest: Func: nil function")
+	}
+	return Step{Func: f}
+}
 
 // Always returns a Step that plays s for each request that is left, of which
 // there may be none. It must be the last one. A Func in s may be called
@@ -132,6 +143,17 @@ func (s Step) answer(req *http.Request, body string) (*http.Response, error) {
 		Body:          io.NopCloser(strings.NewReader(s.Body)),
 		ContentLength: int64(len(s.Body)),
 		Request:       req,
+	}
+	isHead, isEmpty := req.Method == http.MethodHead,
+		code == http.StatusNoContent || code == http.StatusNotModified
+	if isHead || isEmpty {
+		resp.Body = http.NoBody
+	}
+	switch {
+	case isEmpty && isHead:
+		resp.ContentLength = -1 // net/http expects a Content-Length, but there is none
+	case isEmpty:
+		resp.ContentLength = 0
 	}
 	if resp.Header == nil {
 		resp.Header = http.Header{}

@@ -1346,6 +1346,40 @@ func TestGoAwayStorm(t *testing.T) {
 	assert.LessOrEqual(t, srv.Requests.Load(), int32(10))
 }
 
+// Hazard C4: in an attempt that sends the caller's own request, nothing limits
+// how often net/http sends it, and no Event or charge shows that. The server
+// accepts the last send.
+func TestGoAwayStormWithoutACopy(t *testing.T) {
+	const sends = 40
+	for _, observed := range []bool{false, true} {
+		srv := faults.HTTP2(t, func(s faults.Stream) {
+			if s.Request < sends {
+				s.GoAway(0, faults.NoError)
+			} else {
+				s.Respond(200)
+			}
+		})
+		budget, events := new(httpretry.HostBudget), new(contract.Record)
+		cfg := httpretry.Config{Base: faults.HTTP2Base(t)}
+		cfg.Policy.Budget = budget
+		if observed {
+			cfg.Observe = events.Observe
+		}
+		before := contract.Balance(budget, srv.URL())
+		resp, err := contract.New(t, cfg).RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
+		require.NoError(t, err)
+		contract.ReadBody(t, resp)
+		attempts, reason := httpretry.Result(resp)
+		assert.Equal(t, 1, attempts)
+		assert.Equal(t, httpretry.ReasonSuccess, reason)
+		assert.EqualValues(t, sends, srv.Requests.Load())
+		assert.LessOrEqual(t, before, contract.Balance(budget, srv.URL()), "nothing is charged")
+		if observed {
+			assert.Len(t, events.Events, 1)
+		}
+	}
+}
+
 // A layer may send a request of its own with the attempt's context while the
 // attempt is on its way. That does not end the attempt, whose answer may be
 // that of a request which was processed.

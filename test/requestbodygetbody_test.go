@@ -321,19 +321,18 @@ func TestGetBodyIsHidden(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			open := func() io.ReadCloser {
-				if tt.stream {
-					return io.NopCloser(iotest.OneByteReader(strings.NewReader("text")))
-				}
-				return io.NopCloser(strings.NewReader("text"))
+				return io.NopCloser(iotest.OneByteReader(strings.NewReader("text")))
 			}
 			script := contract.Play(refused, s200)
 			var base http.RoundTripper = script
 			if tt.wraps != nil {
 				base = unwrapped{script, tt.wraps}
 			}
-			req := contract.Streamed(t, tt.method, tt.url, open())
-			req.ContentLength = 4
-			req.GetBody = func() (io.ReadCloser, error) { return open(), nil }
+			req := contract.Request(t, tt.method, tt.url, "text")
+			if tt.stream {
+				req.Body = open()
+				req.GetBody = func() (io.ReadCloser, error) { return open(), nil }
+			}
 			resp, err := contract.New(t,
 				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(req)
 			require.NoError(t, err)
@@ -360,18 +359,15 @@ func TestGetBodyReplacesUnread(t *testing.T) {
 	assert.Equal(t, "text", base.Attempts()[1].Body)
 }
 
-// GetBody may seek in the reader of a body in memory and return that reader.
-// While an attempt may still read it, the body cannot be sent again, because
-// the server would get less than the whole body.
+// Hazard A5, B2: GetBody may seek in the reader of a body in memory, and return
+// that reader or another one that reads from it. The attempt before, which may
+// still be sending the body, does not read during that. Each attempt sends the
+// whole body.
 func TestGetBodyReturnsTheSameReader(t *testing.T) {
-	if contract.RaceEnabled {
-		t.Skip("such a GetBody races with the Read of net/http, whoever calls it")
-	}
 	data := randomBytes(1, 16<<20)
 	for _, length := range []int64{int64(len(data)), -1} {
-		// with it, each attempt sends a copy of the request
-		for _, timeout := range []time.Duration{0, time.Hour} {
-			t.Run(fmt.Sprintf("length %d/timeout %v", length, timeout), func(t *testing.T) {
+		for _, wrapped := range []bool{false, true} {
+			t.Run(fmt.Sprintf("length %d/wrapped %v", length, wrapped), func(t *testing.T) {
 				srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
 					if c.Number == 1 {
 						_, _ = io.CopyN(io.Discard, req.Body, 1000)
@@ -386,50 +382,118 @@ func TestGetBodyReturnsTheSameReader(t *testing.T) {
 					c.Respond(200, "")
 					return false
 				})
-				policy, events := contract.RetryEvery(0), new(contract.Record)
-				policy.AttemptTimeout = timeout
-				resp, err := contract.New(t, httpretry.Config{Policy: policy,
-					Observe: events.Observe}).RoundTrip(seekingRequest(t, srv.URL(), data, length))
+				req := seekingRequest(t, srv.URL(), data, length)
+				if getBody := req.GetBody; wrapped {
+					req.GetBody = func() (io.ReadCloser, error) {
+						body, err := getBody()
+						return &contract.Body{ReadCloser: body}, err
+					}
+				}
+				resp, err := contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)}).
+					RoundTrip(req)
 				require.NoError(t, err)
-				assert.Equal(t, 503, resp.StatusCode)
-				assert.Equal(t, "later", contract.ReadBody(t, resp))
-				assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
-				assert.ErrorContains(t, events.Events[0].Err,
-					"GetBody returned a body that is still being read")
-				assert.EqualValues(t, 1, srv.Conns.Load())
+				assert.Equal(t, 200, resp.StatusCode)
+				contract.ReadBody(t, resp)
+				assert.EqualValues(t, 2, srv.Conns.Load())
 			})
 		}
 	}
 }
 
-// GetBody may return a reader that reads from that of a body in memory. While
-// an attempt may still read the body, it cannot be sent again, because nothing
-// shows from which reader another one reads.
-func TestGetBodyWrapsTheSameReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := contract.Play(contract.Step{Status: 503, Unread: true}, s200)
-		reader, events, made := strings.NewReader("text"), new(contract.Record),
-			[]*contract.Body(nil)
-		req := contract.Streamed(t, "PUT", "http://a.test/", io.NopCloser(reader))
-		req.GetBody = func() (io.ReadCloser, error) {
-			_, err := reader.Seek(0, io.SeekStart)
-			made = append(made, &contract.Body{ReadCloser: io.NopCloser(reader)})
-			return made[len(made)-1], err
+// Hazard B2: a GetBody that blocks holds up neither an attempt past its end nor
+// the end of the request. A body that it returns later is closed.
+func TestGetBodyBlocks(t *testing.T) {
+	canceled := errors.New("the caller's cause")
+	for name, tt := range map[string]struct {
+		change func(*httpretry.Policy)
+		layer  bool // calls GetBody itself, in each attempt
+		err    error
+		reason httpretry.Reason
+		takes  time.Duration
+	}{
+		"canceled": {nil, false, nil, httpretry.ReasonCanceled, time.Hour},
+		"AttemptTimeout": {func(p *httpretry.Policy) { p.AttemptTimeout = time.Second },
+			false, nil, httpretry.ReasonNotReplayable, time.Second},
+		"MaxElapsed": {func(p *httpretry.Policy) { p.MaxElapsed = time.Minute },
+			false, nil, httpretry.ReasonNotReplayable, time.Minute},
+		"in a layer, canceled": {nil, true, canceled, httpretry.ReasonCanceled, time.Hour},
+		"in a layer, AttemptTimeout": {func(p *httpretry.Policy) { p.AttemptTimeout = time.Second },
+			true, context.DeadlineExceeded, httpretry.ReasonNotReplayable,
+			time.Second + 50*time.Millisecond},
+	} {
+		for _, inMemory := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/in memory %v", name, inMemory), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					time.AfterFunc(time.Hour, func() { cancel(canceled) })
+					req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
+					if inMemory {
+						req.Body = io.NopCloser(strings.NewReader("text"))
+					}
+					late := contract.Counted("late")
+					req.GetBody = func() (io.ReadCloser, error) {
+						time.Sleep(2 * time.Hour)
+						return late, nil
+					}
+					var base http.RoundTripper = contract.Play(s503)
+					if tt.layer {
+						base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+							_ = req.Body.Close()
+							_, err := req.GetBody()
+							return nil, err
+						})
+					}
+					policy, events := contract.RetryEvery(0), new(contract.Record)
+					if tt.change != nil {
+						tt.change(&policy)
+					}
+					start := time.Now()
+					resp, err := contract.New(t, httpretry.Config{
+						Base: base, Policy: policy, Observe: events.Observe}).
+						RoundTrip(req.WithContext(ctx))
+					assert.Equal(t, tt.takes, time.Since(start))
+					assert.Equal(t, tt.reason, events.Reason())
+					if tt.err != nil {
+						require.ErrorIs(t, err, tt.err)
+					} else {
+						require.NoError(t, err)
+						assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
+					}
+					time.Sleep(3 * time.Hour)
+					assert.Equal(t, 1, late.Closes())
+				})
+			})
 		}
-		resp, err := contract.Unchecked(t, httpretry.Config{
-			Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+	}
+}
+
+// Hazard B2: if no time is left after the wait, GetBody still has a moment.
+func TestGetBodyOfTheLastPossibleRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := contract.RetryEvery(time.Minute)
+		policy.MaxElapsed = time.Minute
+		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
+		req.GetBody = func() (io.ReadCloser, error) {
+			time.Sleep(time.Millisecond)
+			return contract.Counted("text"), nil
+		}
+		resp, err := contract.New(t,
+			httpretry.Config{Base: contract.Play(s503, s200), Policy: policy}).RoundTrip(req)
 		require.NoError(t, err)
-		assert.Equal(t, 503, resp.StatusCode)
-		assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
-		require.ErrorContains(t, events.Events[0].Err, "may read from the same reader")
-		assert.Len(t, base.Attempts(), 1)
-		require.Len(t, made, 1)
-		assert.Equal(t, 1, made[0].Closes())
+		assert.Equal(t, 200, resp.StatusCode)
+		contract.ReadBody(t, resp)
 	})
 }
 
 // Once an attempt has sent all of its body, GetBody may return the same reader.
+// Without an AttemptTimeout, such a request is a copy, too.
 func TestGetBodyReturnsTheSameReaderLater(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Minute} {
+		t.Run(timeout.String(), func(t *testing.T) { returnsTheSameReaderLater(t, timeout) })
+	}
+}
+
+func returnsTheSameReaderLater(t *testing.T, timeout time.Duration) {
 	data := randomBytes(1, 1<<20)
 	inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 		base := start(func(w http.ResponseWriter, r *http.Request) {
@@ -442,7 +506,7 @@ func TestGetBodyReturnsTheSameReaderLater(t *testing.T) {
 			}
 		})
 		policy := contract.RetryEvery(time.Second)
-		policy.AttemptTimeout = time.Minute
+		policy.AttemptTimeout = timeout
 		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(seekingRequest(t, "http://a.test/", data, -1))
 		require.NoError(t, err)

@@ -5,6 +5,7 @@ package bounded
 import (
 	"bytes"
 	"io"
+	"math"
 	"reflect"
 	"strings"
 	"time"
@@ -12,6 +13,9 @@ import (
 
 // MaxTime is how long a request waits for a Read or Close that blocks.
 const MaxTime = 50 * time.Millisecond
+
+// NoLimit is the limit of a function that only a Signal ends the wait for.
+const NoLimit time.Duration = math.MaxInt64
 
 // Run calls f in a new goroutine, and waits for at most limit until f returns.
 // It reports whether f returned in time. If f panics in time, Run panics with

@@ -17,12 +17,16 @@
 package replay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
 )
@@ -36,37 +40,41 @@ const patience = bounded.MaxTime
 type Body struct {
 	// Only the goroutine that sends attempts uses these. Other goroutines get
 	// pointers to a Recorder or to Copies, which have locks.
-	req    *http.Request
-	has    bool          // req had a body before the base transport got it
-	source io.ReadCloser // the body of the current attempt, or of its Recorder
-	rec    *Recorder     // between source and the base transport; nil: source is sent as it is
-	copies *Copies       // from GetBody of the current attempt; nil: it has the caller's GetBody
-	next   io.ReadCloser // from GetBody, between Rewind and Open
-	err    error         // the reason why GetBody did not return a body
+	has     bool          // the request had a body before the base transport got it
+	getBody getBody       // of the request then, or nil
+	source  io.ReadCloser // the body of the current attempt, or of its Recorder
+	rec     *Recorder     // between source and the base transport; nil: source is sent as it is
+	copies  *Copies       // from GetBody of the current attempt; nil: it has the caller's GetBody
+	next    io.ReadCloser // from GetBody, between Rewind and Open
+	err     error         // the reason why GetBody did not return a body
 }
 
-// Prepare decides how the body of req is sent. A body in memory is sent as it
-// is if there is GetBody, because its reader neither fails nor blocks. Any
-// other body is read through a Recorder, which keeps at most limit bytes if
-// there is no GetBody.
+// getBody is the type of Request.GetBody.
+type getBody = func() (io.ReadCloser, error)
+
+// Prepare decides how the body of req is sent. The body of http.NewRequest is
+// sent as it is if it is in memory, because its reader neither fails nor
+// blocks. Any other body is read through a Recorder, which keeps at most limit
+// bytes if there is no GetBody.
 func (b *Body) Prepare(req *http.Request, limit int64) {
-	b.req, b.has, b.source = req, isBody(req.Body), req.Body
+	b.has, b.getBody, b.source = isBody(req.Body), req.GetBody, req.Body
 	switch {
-	case !b.has:
+	case IsDirect(req):
 	// Only a record of the bytes can replace the body.
 	case req.GetBody == nil:
 		b.rec = newRecorder(req.Body, limit)
 	// GetBody returns new bodies, so no bytes are recorded. The Recorder knows
 	// whether an attempt still reads, and how the reader failed.
-	case !bounded.InMemory(req.Body):
+	default:
 		b.rec = newUnrecorded(req.Body)
 	}
 }
 
-// PrepareSent is Prepare after the base transport has sent req with the given
-// body, for which IsDirect was true. A layer may have replaced req.Body.
-func (b *Body) PrepareSent(req *http.Request, body io.ReadCloser) {
-	b.req, b.has, b.source = req, isBody(body), body
+// PrepareSent is Prepare after the base transport has sent a request with the
+// given Body and GetBody, for which IsDirect was true. The base transport may
+// have replaced both.
+func (b *Body) PrepareSent(body io.ReadCloser, getBody func() (io.ReadCloser, error)) {
+	b.has, b.getBody, b.source = isBody(body), getBody, body
 }
 
 // Has reports whether the caller's request had a body. A layer may give it one
@@ -77,7 +85,34 @@ func isBody(body io.ReadCloser) bool { return body != nil && body != http.NoBody
 
 // IsDirect reports whether Prepare leaves the body of req, if any, as it is.
 func IsDirect(req *http.Request) bool {
-	return !isBody(req.Body) || req.GetBody != nil && bounded.InMemory(req.Body)
+	return !isBody(req.Body) || isInMemory(req.Body, req.GetBody)
+}
+
+// isInMemory reports whether body is in memory and getBody is the function that
+// http.NewRequest makes for it. That function returns further readers of the
+// same bytes, and neither fails nor blocks. A function of another origin may
+// seek in the reader of body.
+func isInMemory(body io.ReadCloser, getBody getBody) bool {
+	return getBody != nil &&
+		slices.Contains(ofNewRequest[:], reflect.ValueOf(getBody).Pointer()) &&
+		bounded.InMemory(body)
+}
+
+// ofNewRequest has the functions that http.NewRequest sets as GetBody. If a
+// compiler inlines NewRequest, its functions there are others. Then their
+// bodies have a Recorder, which costs allocations.
+var ofNewRequest = [...]uintptr{
+	ofNewRequestFor(bytes.NewBufferString(" ")),
+	ofNewRequestFor(bytes.NewReader([]byte(" "))),
+	ofNewRequestFor(strings.NewReader(" ")),
+}
+
+func ofNewRequestFor(body io.Reader) uintptr {
+	req, err := http.NewRequest(http.MethodPut, "", body)
+	if err != nil {
+		return 0
+	}
+	return reflect.ValueOf(req.GetBody).Pointer()
 }
 
 // Direct reports whether the base transport reads the body itself, without a
@@ -96,7 +131,7 @@ func (b *Body) GetBody() func() (io.ReadCloser, error) {
 	if b.copies != nil {
 		return b.copies.Get
 	}
-	return b.req.GetBody
+	return b.getBody
 }
 
 // Err returns the reason why Rewind got no body from GetBody, or nil.
@@ -111,8 +146,8 @@ func (b *Body) Open(last bool) io.ReadCloser {
 	switch {
 	case b.rec == nil:
 		return b.source
-	case b.req.GetBody != nil:
-		b.copies = newCopies(b.req.GetBody, b.rec)
+	case b.getBody != nil:
+		b.copies = newCopies(b.getBody, b.rec)
 	}
 	return b.rec.open(last)
 }
@@ -129,8 +164,7 @@ func (b *Body) replaceSource() {
 		_ = r.closeSource() // net/http ignores such an error, too
 	}
 	b.source, b.rec, b.copies, b.next = next, nil, nil, nil
-	// A body in memory needs no Recorder.
-	if !bounded.InMemory(next) {
+	if !isInMemory(next, b.getBody) {
 		b.rec = newUnrecorded(next)
 	}
 }
@@ -155,7 +189,7 @@ func (b *Body) Reserve() bool {
 	// A reader that has failed would fail again.
 	case b.Failure() != nil:
 		return false
-	case b.req.GetBody == nil:
+	case b.getBody == nil:
 		return b.rec.pin()
 	}
 	return true
@@ -164,47 +198,33 @@ func (b *Body) Reserve() bool {
 // Rewind calls GetBody for the next attempt, if there is GetBody, and reports
 // whether there is a body. Rewind is called after Reserve, and only if no other
 // condition prevents the retry. The reason is that GetBody may seek in the body
-// that the previous attempt is still sending. uploaded means that the previous
-// attempt does not read its body any more.
-func (b *Body) Rewind(uploaded bool) bool {
+// that the previous attempt is still sending. Rewind does not wait for GetBody
+// after stop, or longer than limit.
+func (b *Body) Rewind(stop bounded.Signal, limit time.Duration) bool {
 	switch {
-	case !b.has || b.req.GetBody == nil:
+	case !b.has || b.getBody == nil:
 		return true
 	case b.copies != nil:
-		b.next, b.err = b.copies.rewind()
+		b.next, b.err = b.copies.rewind(stop, limit)
+	// The function of http.NewRequest does not block.
 	default:
-		b.next, b.err = b.rewindInMemory(uploaded)
+		b.next, b.err = b.getBody()
 	}
 	return b.err == nil
-}
-
-// rewindInMemory calls GetBody for a body in memory. Some implementations of
-// GetBody seek in the reader of the request's body. They return that body
-// again, or another body that reads from the same reader. Then nothing else
-// must read from it.
-func (b *Body) rewindInMemory(uploaded bool) (io.ReadCloser, error) {
-	next, err := callGetBody(b.req.GetBody)
-	switch {
-	case err != nil || uploaded:
-		return next, err
-	case sameBody(b.source, next):
-		return nil, errStillRead
-	// A body that is not in memory may read from the same reader. Without a
-	// Recorder, the previous attempt cannot be paused.
-	case !bounded.InMemory(next):
-		_ = bounded.Close(patience, next) // the caller gets errMayBeRead
-		return nil, errMayBeRead
-	}
-	return next, nil
 }
 
 // Finish is called when no attempt follows the current one, which may still be
 // sending the body. It undoes Reserve.
 func (b *Body) Finish() {
-	if b.rec != nil {
-		unpin(b.recorders())
-		b.rec.finish()
+	if b.rec == nil {
+		return
 	}
+	// GetBody may still move the position of the reader. Then the upload does
+	// not continue.
+	if !b.copies.inGetBody() {
+		unpin(b.recorders())
+	}
+	b.rec.finish()
 }
 
 // Abort closes the bodies that the current attempt reads through a Recorder,

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
@@ -16,7 +17,6 @@ import (
 var (
 	errStillRead   = errors.New("GetBody returned a body that is still being read")
 	errUnended     = errors.New("a Read of the body is under way, and closing the body does not end it")
-	errMayBeRead   = errors.New("the body may still be being read, and GetBody returned one that may read from the same reader")
 	errStillCalled = errors.New("a call of GetBody has not returned")
 	errNeither     = errors.New("GetBody returned neither a body nor an error")
 	errOver        = errors.New("httpretry: GetBody was called after its attempt")
@@ -37,8 +37,8 @@ var (
 // Copies are safe for concurrent use. A nil *Copies has no bodies.
 type Copies struct {
 	// newCopies sets these. From then on, they are only read. turn contains a
-	// value while GetBody is called for the base transport. A mutex would let
-	// a GetBody that blocks delay the end of the attempt.
+	// value while GetBody is called. A mutex would let a GetBody that blocks
+	// delay the end of the attempt.
 	getBody func() (io.ReadCloser, error)
 	turn    chan struct{}
 
@@ -53,7 +53,8 @@ func newCopies(getBody func() (io.ReadCloser, error), first *Recorder) *Copies {
 }
 
 // Get is GetBody for the attempt's request. It works until the base transport's
-// RoundTrip returns or its context ends.
+// RoundTrip returns or its context ends. It does not wait any longer for a
+// GetBody that blocks.
 func (c *Copies) Get() (io.ReadCloser, error) {
 	ctx, err := c.running()
 	if err != nil {
@@ -61,10 +62,28 @@ func (c *Copies) Get() (io.ReadCloser, error) {
 	}
 	select {
 	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	var body io.ReadCloser
+	err = errNeither // if GetBody ends its goroutine
+	if !c.inTurn(bounded.Signal{ctx.Done()}, bounded.NoLimit, func() { body, err = c.copy() }) {
+		return nil, context.Cause(ctx)
+	}
+	return body, err
+}
+
+// inTurn calls f, which calls GetBody, and waits for it as bounded.RunUntil
+// does. The turn, which has been taken, ends when f returns.
+func (c *Copies) inTurn(stop bounded.Signal, limit time.Duration, f func()) (inTime bool) {
+	return bounded.RunUntil(stop, limit, func() {
+		defer func() { <-c.turn }()
+		f()
+	})
+}
+
+// copy returns a further body for the attempt.
+func (c *Copies) copy() (io.ReadCloser, error) {
 	// RoundTrip may have returned while this call waited. If the context has
 	// ended, net/http would use the body while an earlier send still reads it
 	// (rewindBody).
@@ -123,14 +142,13 @@ func (c *Copies) add(source io.ReadCloser) (io.ReadCloser, error) {
 }
 
 // rewind calls GetBody for the next attempt. It pauses all readers, and they
-// stay paused.
-func (c *Copies) rewind() (io.ReadCloser, error) {
+// stay paused. It does not wait for GetBody after stop, or longer than limit.
+func (c *Copies) rewind(stop bounded.Signal, limit time.Duration) (io.ReadCloser, error) {
 	// RoundTrip has returned, but a goroutine of a layer may be in GetBody.
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case c.turn <- struct{}{}:
-		<-c.turn
 	case <-timer.C:
 		return nil, errStillCalled
 	}
@@ -142,7 +160,7 @@ func (c *Copies) rewind() (io.ReadCloser, error) {
 			ended = r.pause() && ended
 		}
 	}
-	next, err := callGetBody(c.getBody)
+	next, err := c.replacement(recs, stop, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -161,6 +179,40 @@ func (c *Copies) rewind() (io.ReadCloser, error) {
 	}
 	return next, nil
 }
+
+// replacement returns the body that GetBody returns in time. It closes one that
+// comes later. The turn has been taken.
+func (c *Copies) replacement(
+	recs []*Recorder, stop bounded.Signal, limit time.Duration,
+) (io.ReadCloser, error) {
+	var settled atomic.Bool // GetBody has returned, or is not waited for
+	var next io.ReadCloser
+	err := errNeither // if GetBody ends its goroutine
+	inTime := c.inTurn(stop, limit, func() {
+		next, err = callGetBody(c.getBody)
+		if settled.Swap(true) && err == nil {
+			closeUnused(next, recs)
+		}
+	})
+	if !inTime && !settled.Swap(true) {
+		return nil, errStillCalled
+	}
+	return next, err
+}
+
+// closeUnused closes next, which no attempt is going to read, unless it is a
+// body that its Recorder is going to close.
+func closeUnused(next io.ReadCloser, recs []*Recorder) {
+	for _, r := range recs {
+		if sameBody(r.source, next) && !r.isClosed() {
+			return
+		}
+	}
+	_ = next.Close() // nobody is left who could get the error
+}
+
+// inGetBody reports whether a call of GetBody has not returned.
+func (c *Copies) inGetBody() bool { return c != nil && len(c.turn) > 0 }
 
 // begin records that the base transport's RoundTrip begins, with the context of
 // the attempt.

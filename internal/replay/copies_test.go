@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry/internal/bounded"
 	"github.com/seed421102f4/httpretry/internal/replay"
 )
 
@@ -64,16 +65,16 @@ func closesOnce(t *testing.T, sources ...*source) {
 	}
 }
 
-// A body in memory needs no Copies, and neither does one without GetBody.
+// The body of http.NewRequest needs no Copies if it is in memory, and neither
+// does one without GetBody.
 func TestCopiesOfOtherBodies(t *testing.T) {
-	getBody := func() (io.ReadCloser, error) { return http.NoBody, nil }
 	b := new(replay.Body)
-	b.Prepare(request(io.NopCloser(strings.NewReader("text")), getBody), 0)
+	b.Prepare(newRequest(t, strings.NewReader("text")), 0)
 	b.Open(false)
 	assert.Nil(t, b.Copies())
 	body, err := b.GetBody()()
 	require.NoError(t, err)
-	assert.Equal(t, http.NoBody, body, "the caller's own")
+	assert.Equal(t, "text", readAll(t, body))
 	b.Copies().End() // nil is valid
 
 	b = prepare(newText("text"), 100)
@@ -114,7 +115,7 @@ func TestCopiesOfAnAttemptBefore(t *testing.T) {
 				_, err := b.GetBody()()
 				require.NoError(t, err)
 			})
-		require.True(t, reserve(b, false))
+		require.True(t, reserve(b))
 		if follows {
 			assert.Equal(t, "text", readAll(t, b.Open(true)))
 		} else {
@@ -130,7 +131,7 @@ func TestCopiesOfASecondAttempt(t *testing.T) {
 	b := new(replay.Body)
 	b.Prepare(request(newText("text"), m.getBody), 0)
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
-	require.True(t, reserve(b, false))
+	require.True(t, reserve(b))
 	view := b.Open(false)
 	require.NotNil(t, b.Copies())
 	stop := b.Watch(t.Context())
@@ -199,7 +200,7 @@ func TestCopiesOfOneReader(t *testing.T) {
 		case "aborted":
 			b.Abort()
 		case "sent again":
-			require.True(t, reserve(b, false))
+			require.True(t, reserve(b))
 			paused := make(chan error)
 			go func() { _, err := views[2].Read(make([]byte, 1)); paused <- err }()
 			runtime.Gosched()
@@ -228,7 +229,7 @@ func TestCopiesOfARetryThatIsNotSent(t *testing.T) {
 					require.NoError(t, last.Close())
 				}
 			})
-		require.True(t, reserve(b, false))
+		require.True(t, reserve(b))
 		b.Abort()
 		_, err := last.Read(make([]byte, 1))
 		require.ErrorContains(t, err, "closed", "its position has moved")
@@ -294,7 +295,7 @@ func TestCopiesOfABlockedBody(t *testing.T) {
 				go func() { _, err := view.Read(make([]byte, 1)); read <- err }()
 				synctest.Wait()
 			})
-		require.True(t, reserve(b, false), b.Err())
+		require.True(t, reserve(b), b.Err())
 		require.Error(t, <-read)
 		assert.EqualValues(t, 1, s.closes.Load())
 		assert.Equal(t, "text", readAll(t, b.Open(true)))
@@ -336,7 +337,7 @@ func TestCopiesOfAStuckBody(t *testing.T) {
 						}
 						synctest.Wait()
 					})
-				assert.Equal(t, inMemory, reserve(b, true))
+				assert.Equal(t, inMemory, reserve(b))
 				if !inMemory {
 					require.ErrorContains(t, b.Err(), "closing the body does not end it")
 					closesOnce(t, next)
@@ -425,29 +426,134 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 					end(nil)
 					require.ErrorIs(t, <-errs, context.Canceled,
 						"the second call does not wait for the first")
+					require.ErrorIs(t, <-errs, context.Canceled,
+						"nor does the first wait for GetBody")
 					if when == "canceled" {
 						close(called)
-						require.ErrorContains(t, <-errs, "after its attempt")
+						synctest.Wait()
 						closesOnce(t, late)
 					}
 				})
 			b.Copies().End() // does not wait for GetBody
 			if when != "canceled" {
 				start := time.Now()
-				assert.False(t, reserve(b, true), "GetBody is still running")
+				assert.False(t, reserve(b), "GetBody is still running")
 				assert.Equal(t, 50*time.Millisecond, time.Since(start))
 				require.EqualError(t, b.Err(), "a call of GetBody has not returned")
 				close(called)
-				require.ErrorContains(t, <-errs, "after its attempt")
+				synctest.Wait()
 			}
 			if when == "returned" {
-				require.ErrorContains(t, <-errs, "after its attempt",
-					"the second call, whose turn it is")
+				for range 2 { // the second call has got its turn
+					require.ErrorContains(t, <-errs, "after its attempt")
+				}
 			}
 			assert.Equal(t, 1, calls)
 			b.Abort()
 			closesOnce(t, first, late)
 		})
+	}
+}
+
+// A GetBody that blocks does not hold up the result of the request. The body
+// that it returns late is closed, unless its Recorder closes it. If that has
+// closed it before, GetBody has opened it again.
+func TestRewindIsBounded(t *testing.T) {
+	for _, tt := range []struct{ stopped, same, finished, aborted bool }{
+		{}, {stopped: true}, {same: true}, {same: true, finished: true},
+		{same: true, aborted: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			first, late := newText("text"), newText("late")
+			getBody := func() (io.ReadCloser, error) {
+				time.Sleep(time.Hour)
+				if tt.same {
+					return first, nil
+				}
+				return late, nil
+			}
+			var view io.ReadCloser
+			b := inRoundTrip(t, first, getBody,
+				func(_ *replay.Body, v io.ReadCloser, _ context.CancelCauseFunc) { view = v })
+			stop, limit := make(chan struct{}), time.Minute
+			if tt.stopped {
+				time.AfterFunc(time.Minute, func() { close(stop) })
+				limit = bounded.NoLimit
+			}
+			start := time.Now()
+			require.True(t, b.Reserve())
+			assert.False(t, b.Rewind(bounded.Signal{stop}, limit))
+			assert.Equal(t, time.Minute, time.Since(start))
+			require.EqualError(t, b.Err(), "a call of GetBody has not returned")
+			if tt.finished {
+				// The upload would send bytes from another position.
+				b.Finish()
+				read := make(chan error, 1)
+				go func() { _, err := view.Read(make([]byte, 1)); read <- err }()
+				time.Sleep(2 * time.Hour)
+				assert.Empty(t, read)
+				b.Copies().Interrupt()
+				require.ErrorContains(t, <-read, "closed")
+				b.Copies().End()
+			}
+			if tt.aborted {
+				b.Abort()
+				closesOnce(t, first)
+				first.closes.Store(0)
+			}
+			time.Sleep(2 * time.Hour)
+			b.Abort()
+			closesOnce(t, first)
+			assert.Equal(t, !tt.same, late.closes.Load() == 1)
+		})
+	}
+}
+
+// If the wait for GetBody ends just as GetBody returns, its body is either used
+// or closed.
+func TestRewindEndsWithGetBody(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			first, next, stop := newText("text"), newText("next"), make(chan struct{})
+			b := inRoundTrip(t, first,
+				func() (io.ReadCloser, error) { close(stop); return next, nil },
+				func(*replay.Body, io.ReadCloser, context.CancelCauseFunc) {})
+			require.True(t, b.Reserve())
+			if b.Rewind(bounded.Signal{stop}, bounded.NoLimit) {
+				assert.Equal(t, "next", readAll(t, b.Open(true)))
+			}
+			synctest.Wait()
+			b.Abort()
+			closesOnce(t, first, next)
+		})
+	}
+}
+
+// The panics of GetBody are its caller's. A GetBody that ends its goroutine has
+// returned nothing.
+func TestGetBodyEnds(t *testing.T) {
+	for _, goexit := range []bool{false, true} {
+		getBody := func() (io.ReadCloser, error) {
+			if goexit {
+				runtime.Goexit() // as a test that fails does
+			}
+			panic("boom")
+		}
+		ends := func(f func() error) {
+			if goexit {
+				require.EqualError(t, f(), "GetBody returned neither a body nor an error")
+			} else {
+				assert.PanicsWithValue(t, "boom", func() { _ = f() })
+			}
+		}
+		s := newText("text")
+		b := inRoundTrip(t, s, getBody,
+			func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
+				ends(func() error { _, err := b.GetBody()(); return err })
+				assert.Equal(t, "text", readAll(t, view), "the readers do not stay paused")
+			})
+		ends(func() error { reserve(b); return b.Err() })
+		b.Abort()
+		closesOnce(t, s)
 	}
 }
 
@@ -494,7 +600,7 @@ func TestCopiesFail(t *testing.T) {
 	require.ErrorIs(t, err, stuck)
 	require.ErrorIs(t, err, other)
 	assert.True(t, b.ClosedEarly(), "the copy was not read to its end")
-	assert.False(t, reserve(b, false), "it would fail again")
+	assert.False(t, reserve(b), "it would fail again")
 	require.NoError(t, b.Err())
 }
 

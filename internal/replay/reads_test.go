@@ -27,7 +27,7 @@ func TestWaitingReadEnds(t *testing.T) {
 				b := prepare(newSource(iotest.OneByteReader(strings.NewReader("0123456789"))), 4)
 				view := b.Open(false)
 				assert.Equal(t, "0123", readN(t, view, 4))
-				require.True(t, reserve(b, false))
+				require.True(t, reserve(b))
 				done := make(chan error, 1)
 				go func() { _, err := view.Read(make([]byte, 1)); done <- err }()
 				synctest.Wait()

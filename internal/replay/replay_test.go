@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry/internal/bounded"
 	"github.com/seed421102f4/httpretry/internal/replay"
 )
 
@@ -81,7 +82,9 @@ func prepare(body io.ReadCloser, limit int64) *replay.Body {
 }
 
 // reserve prepares the body for another attempt.
-func reserve(b *replay.Body, uploaded bool) bool { return b.Reserve() && b.Rewind(uploaded) }
+func reserve(b *replay.Body) bool {
+	return b.Reserve() && b.Rewind(bounded.Signal{}, bounded.NoLimit)
+}
 
 func readAll(t testing.TB, r io.ReadCloser) string {
 	t.Helper()
@@ -109,7 +112,7 @@ func TestNoBody(t *testing.T) {
 			stop := b.Watch(t.Context())
 			assert.Equal(t, none, b.Open(false))
 			stop()
-			assert.True(t, reserve(b, false))
+			assert.True(t, reserve(b))
 		}
 		b.Finish()
 		b.Abort()
@@ -119,28 +122,62 @@ func TestNoBody(t *testing.T) {
 	}
 }
 
-// A body in memory is sent as it is, if there is GetBody.
+// A body in memory is sent as it is, if it and GetBody are of http.NewRequest.
 func TestDirect(t *testing.T) {
-	getBody := func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("text")), nil }
+	reader := strings.NewReader("text")
+	own := func() (io.ReadCloser, error) { return io.NopCloser(reader), nil }
+	ofNewRequest := newRequest(t, strings.NewReader("text")).GetBody
 	for name, tt := range map[string]struct {
-		body    io.ReadCloser
-		getBody func() (io.ReadCloser, error)
-		want    bool
+		req  *http.Request
+		want bool
 	}{
-		"strings.Reader": {io.NopCloser(strings.NewReader("text")), getBody, true},
-		"bytes.Reader":   {io.NopCloser(bytes.NewReader([]byte("text"))), getBody, true},
-		"bytes.Buffer":   {io.NopCloser(bytes.NewBufferString("text")), getBody, true},
-		"another reader": {
-			io.NopCloser(struct{ io.Reader }{strings.NewReader("text")}), getBody, false},
-		"another closer":  {newSource(strings.NewReader("text")), getBody, false},
-		"without GetBody": {io.NopCloser(strings.NewReader("text")), nil, false},
+		"strings.Reader":  {newRequest(t, strings.NewReader("text")), true},
+		"bytes.Reader":    {newRequest(t, bytes.NewReader([]byte("text"))), true},
+		"bytes.Buffer":    {newRequest(t, bytes.NewBufferString("text")), true},
+		"empty":           {newRequest(t, strings.NewReader("")), true},
+		"another reader":  {request(newText("text"), ofNewRequest), false},
+		"another GetBody": {request(io.NopCloser(reader), own), false},
+		"without GetBody": {request(io.NopCloser(reader), nil), false},
+		"of a pipe":       {newRequest(t, io.LimitReader(reader, 4)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := new(replay.Body)
-			b.Prepare(request(tt.body, tt.getBody), 100)
+			b.Prepare(tt.req, 100)
+			assert.Equal(t, tt.want, replay.IsDirect(tt.req))
 			assert.Equal(t, tt.want, b.Direct())
-			assert.Equal(t, tt.want, b.Open(false) == tt.body)
+			assert.Equal(t, tt.want, b.Open(false) == tt.req.Body)
 		})
+	}
+}
+
+// newRequest returns a request of http.NewRequest.
+func newRequest(t testing.TB, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), "PUT", "http://a.test/", body)
+	require.NoError(t, err)
+	return req
+}
+
+// Each attempt of a request of http.NewRequest sends a new reader, also while
+// the attempt before still reads.
+func TestDirectIsRewound(t *testing.T) {
+	for _, sent := range []bool{false, true} { // before it was prepared
+		req := newRequest(t, strings.NewReader("text"))
+		b := new(replay.Body)
+		if sent {
+			body, getBody := req.Body, req.GetBody
+			req.Body, req.GetBody = nil, nil // by the base transport
+			b.PrepareSent(body, getBody)
+		} else {
+			b.Prepare(req, 0)
+		}
+		for range 3 {
+			body := b.Open(false)
+			assert.True(t, b.Direct())
+			assert.Equal(t, "te", readN(t, body, 2))
+			require.True(t, reserve(b))
+			assert.Equal(t, "xt", readAll(t, body))
+		}
 	}
 }
 
@@ -168,7 +205,7 @@ func checkRecord(t *testing.T, s *source, text string, limit int64, read int) {
 		view := b.Open(false)
 		assert.Equal(t, text[:read], readN(t, view, read))
 		require.NoError(t, view.Close())
-		if !reserve(b, false) {
+		if !reserve(b) {
 			break
 		}
 	}
@@ -188,7 +225,7 @@ func TestRecordOfClosedSource(t *testing.T) {
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
 	assert.EqualValues(t, 1, s.closes.Load())
 	for range 3 {
-		require.True(t, reserve(b, true))
+		require.True(t, reserve(b))
 		assert.Equal(t, "text", readAll(t, b.Open(false)))
 	}
 	b.Finish()
@@ -219,7 +256,7 @@ func TestSourceFails(t *testing.T) {
 		_, err := io.ReadAll(b.Open(last))
 		require.ErrorIs(t, err, boom)
 		require.ErrorIs(t, b.Failure(), boom)
-		assert.False(t, reserve(b, true))
+		assert.False(t, reserve(b))
 		b.Abort()
 		assert.EqualValues(t, 1, s.closes.Load())
 		require.ErrorIs(t, b.Failure(), boom, "not the result of the close")
@@ -236,7 +273,7 @@ func TestClosedSource(t *testing.T) {
 		_, err := view.Read(make([]byte, 10))
 		require.Error(t, err)
 		require.NoError(t, b.Failure())
-		assert.False(t, reserve(b, false), "the rest is lost")
+		assert.False(t, reserve(b), "the rest is lost")
 	})
 }
 
@@ -277,7 +314,7 @@ func TestViewsShareARead(t *testing.T) {
 		go func() { _, err := io.ReadAll(old); oldDone <- err }()
 		s.data <- "some "
 		synctest.Wait()
-		require.True(t, reserve(b, false))
+		require.True(t, reserve(b))
 		view := b.Open(false)
 		result := make(chan string)
 		go func() { text, _ := io.ReadAll(view); result <- string(text) }()
@@ -325,7 +362,7 @@ func TestViewReadsAGrowingRecord(t *testing.T) {
 		oldDone := make(chan bool)
 		go func() { _, _ = old.Read(make([]byte, size)); close(oldDone) }()
 		<-s.waiting
-		require.True(t, reserve(b, false))
+		require.True(t, reserve(b))
 		view := b.Open(false)
 		got := make([]byte, 2*size)
 		for i := range got {
@@ -349,7 +386,7 @@ func TestReserveHoldsReads(t *testing.T) {
 			b := prepare(newSource(iotest.OneByteReader(strings.NewReader("0123456789"))), 5)
 			view := b.Open(false)
 			assert.Equal(t, "0123", readN(t, view, 4))
-			require.True(t, reserve(b, false))
+			require.True(t, reserve(b))
 			rest := make(chan string, 1)
 			go func() { text, _ := io.ReadAll(view); rest <- string(text) }()
 			synctest.Wait()
@@ -375,7 +412,7 @@ func TestReserveDuringAReadPastTheLimit(t *testing.T) {
 		go func() { _, _ = io.ReadAll(view) }()
 		s.data <- "text"
 		synctest.Wait()
-		assert.False(t, reserve(b, false))
+		assert.False(t, reserve(b))
 		b.Abort()
 	})
 }
@@ -414,7 +451,7 @@ func TestFile(t *testing.T) {
 		require.NoError(t, view.Close())
 		_, err := view.Read(make([]byte, 1))
 		require.Error(t, err, "of a closed view")
-		require.True(t, reserve(b, false))
+		require.True(t, reserve(b))
 	}
 	view := b.Open(true)
 	text, err := io.ReadAll(iotest.OneByteReader(view))
@@ -435,9 +472,9 @@ func TestFileEnds(t *testing.T) {
 	b := prepare(file, 0)
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
 	require.NoError(t, b.Failure())
-	require.True(t, reserve(b, true))
+	require.True(t, reserve(b))
 	b.Abort()
-	assert.False(t, reserve(b, true))
+	assert.False(t, reserve(b))
 	require.NoError(t, b.Failure())
 
 	file, err = os.OpenFile(name, os.O_WRONLY, 0)
@@ -446,7 +483,7 @@ func TestFileEnds(t *testing.T) {
 	_, err = b.Open(false).Read(make([]byte, 1))
 	require.Error(t, err)
 	require.Equal(t, err, b.Failure())
-	assert.False(t, reserve(b, true))
+	assert.False(t, reserve(b))
 	b.Abort()
 	require.Equal(t, err, b.Failure())
 }
@@ -494,7 +531,7 @@ func closeLate(t *testing.T, last bool) {
 	old := b.Open(false)
 	go func() { s.data <- "some " }()
 	readN(t, old, 5)
-	require.True(t, reserve(b, false))
+	require.True(t, reserve(b))
 	view := b.Open(last)
 	defer b.Watch(t.Context())()
 	go func() {
@@ -518,7 +555,7 @@ func TestPipe(t *testing.T) {
 	view := b.Open(false)
 	assert.Equal(t, "te", readN(t, view, 2))
 	require.NoError(t, view.Close())
-	require.True(t, reserve(b, false))
+	require.True(t, reserve(b))
 	assert.Equal(t, "text", readAll(t, b.Open(true)))
 }
 
@@ -533,7 +570,7 @@ func TestGetBody(t *testing.T) {
 	b.Prepare(req, 0)
 	for range 3 {
 		assert.Equal(t, "te", readN(t, b.Open(false), 2))
-		require.True(t, reserve(b, false))
+		require.True(t, reserve(b))
 	}
 	require.Len(t, made, 3)
 	b.Abort() // the last body is not needed
@@ -543,53 +580,49 @@ func TestGetBody(t *testing.T) {
 	assert.EqualValues(t, 1, made[1].closes.Load())
 }
 
-// GetBody may return a body in memory, which is sent as it is.
+// The function of http.NewRequest may be the GetBody of another body. Its own
+// bodies are sent as they are.
 func TestGetBodyInMemory(t *testing.T) {
 	first := newText("text")
-	next := io.NopCloser(strings.NewReader("text"))
 	b := new(replay.Body)
-	b.Prepare(request(first, func() (io.ReadCloser, error) { return next, nil }), 0)
+	b.Prepare(request(first, newRequest(t, strings.NewReader("text")).GetBody), 0)
 	b.Open(false)
-	require.True(t, reserve(b, true))
-	assert.Equal(t, next, b.Open(false))
+	assert.False(t, b.Direct())
+	require.True(t, reserve(b))
+	assert.Equal(t, "text", readAll(t, b.Open(false)))
 	assert.True(t, b.Direct())
 	assert.EqualValues(t, 1, first.closes.Load())
-	assert.False(t, reserve(b, false), "the same reader, which may still be read")
-	require.ErrorContains(t, b.Err(), "still being read")
-	require.True(t, b.Reserve())
-	require.NoError(t, b.Err(), "GetBody was not called again")
-	assert.True(t, reserve(b, true))
-	require.NoError(t, b.Err())
+	require.True(t, reserve(b))
+	assert.Equal(t, "text", readAll(t, b.Open(false)))
 	b.Abort()
 }
 
-// A body in memory may still be read when GetBody is called. Another body in
-// memory does not share its reader, but any other body may.
-func TestGetBodyOfABodyInMemory(t *testing.T) {
-	for name, tt := range map[string]struct{ inMemory, uploaded, want bool }{
-		"in memory":               {true, false, true},
-		"not in memory":           {false, false, false},
-		"in memory, uploaded":     {true, true, true},
-		"not in memory, uploaded": {false, true, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newText("text")
-			next := io.ReadCloser(s)
-			if tt.inMemory {
-				next = io.NopCloser(strings.NewReader("text"))
+// A GetBody that seeks in the reader of a body in memory is called while no
+// attempt reads. The attempt before gets no more of its bytes.
+func TestGetBodySeeksInMemory(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		reader := strings.NewReader("0123456789")
+		body := io.NopCloser(reader)
+		b := new(replay.Body)
+		b.Prepare(request(body, func() (io.ReadCloser, error) {
+			_, err := reader.Seek(0, io.SeekStart)
+			if same {
+				return body, err
 			}
-			b := new(replay.Body)
-			b.Prepare(request(io.NopCloser(strings.NewReader("text")),
-				func() (io.ReadCloser, error) { return next, nil }), 0)
-			b.Open(false)
-			assert.Equal(t, tt.want, reserve(b, tt.uploaded))
-			if !tt.want {
-				require.ErrorContains(t, b.Err(), "the body may still be being read")
-				assert.EqualValues(t, 1, s.closes.Load())
-				return
-			}
-			assert.Equal(t, "text", readAll(t, b.Open(true)))
-		})
+			return newSource(reader), err
+		}), 0)
+		views := []io.Reader{b.Open(false)}
+		for range 2 {
+			assert.Equal(t, "0123", readN(t, views[len(views)-1], 4))
+			require.True(t, reserve(b), b.Err())
+			views = append(views, b.Open(false))
+		}
+		for _, view := range views[:2] {
+			_, err := view.Read(make([]byte, 1))
+			require.ErrorContains(t, err, "closed")
+		}
+		assert.Equal(t, "0123456789", readN(t, views[2], 10))
+		b.Abort()
 	}
 }
 
@@ -608,7 +641,7 @@ func TestGetBodyFails(t *testing.T) {
 			b := new(replay.Body)
 			b.Prepare(request(s, tt.getBody), 0)
 			b.Open(false)
-			assert.False(t, reserve(b, true))
+			assert.False(t, reserve(b))
 			require.EqualError(t, b.Err(), tt.want)
 			b.Abort()
 			assert.EqualValues(t, 1, s.closes.Load())
@@ -637,7 +670,7 @@ func TestGetBodySeeks(t *testing.T) {
 			}), 0)
 			view := b.Open(false)
 			assert.Equal(t, "0123", readN(t, view, 4))
-			require.True(t, reserve(b, false), "it is not inside Read")
+			require.True(t, reserve(b), "it is not inside Read")
 			if follows {
 				next := b.Open(true)
 				assert.Equal(t, "0123456789", readAll(t, next))
@@ -671,7 +704,7 @@ func TestGetBodySeeksBeforeLateClose(t *testing.T) {
 			b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
 			view := b.Open(false)
 			assert.Equal(t, "0123", readN(t, view, 4))
-			require.True(t, reserve(b, false))
+			require.True(t, reserve(b))
 			closeView(b, view)
 			assert.Zero(t, s.closes.Load())
 			b.Abort()
@@ -684,7 +717,7 @@ func TestGetBodySeeksBeforeLateClose(t *testing.T) {
 		b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
 		view := b.Open(false)
 		assert.Equal(t, "0123", readN(t, view, 4))
-		require.True(t, reserve(b, false))
+		require.True(t, reserve(b))
 		require.NoError(t, view.Close())
 		b.Finish()
 		assert.EqualValues(t, 1, s.closes.Load())
@@ -701,7 +734,7 @@ func TestGetBodyOfABlockedBody(t *testing.T) {
 		go func() { _, _ = io.ReadAll(view) }()
 		synctest.Wait()
 		start := time.Now()
-		assert.False(t, reserve(b, false))
+		assert.False(t, reserve(b))
 		assert.LessOrEqual(t, time.Since(start), 100*time.Millisecond)
 		require.ErrorContains(t, b.Err(), "still being read")
 		b.Abort()
@@ -719,7 +752,7 @@ func TestGetBodyIncomparable(t *testing.T) {
 	b := new(replay.Body)
 	b.Prepare(request(first, body), 0)
 	b.Open(false)
-	require.True(t, reserve(b, false))
+	require.True(t, reserve(b))
 	assert.Equal(t, "text", readAll(t, b.Open(true)))
 }
 
@@ -785,7 +818,7 @@ func TestReopenAfterAnEarlierAttempt(t *testing.T) {
 				if all {
 					assert.Equal(t, " text", readAll(t, first))
 				}
-				require.True(t, reserve(b, false))
+				require.True(t, reserve(b))
 				view := b.Open(last)
 				stop := b.Watch(t.Context())
 				require.NoError(t, view.Close())
@@ -835,7 +868,7 @@ func TestAbortInMemory(t *testing.T) {
 		request(io.NopCloser(strings.NewReader("text")),
 			func() (io.ReadCloser, error) { return next, nil }), 0)
 	b.Open(false)
-	require.True(t, reserve(b, true))
+	require.True(t, reserve(b))
 	b.Abort()
 	assert.EqualValues(t, 1, next.closes.Load())
 	b.Abort()
@@ -859,7 +892,7 @@ func interruptAndSendAgain(t *testing.T, b *replay.Body, s *source, view io.Read
 	_, err := view.Read(make([]byte, 1))
 	require.Error(t, err)
 	assert.Zero(t, s.closes.Load())
-	require.True(t, reserve(b, false))
+	require.True(t, reserve(b))
 	assert.Equal(t, "text", readAll(t, b.Open(true)))
 }
 
@@ -891,7 +924,7 @@ func TestInterrupt(t *testing.T) {
 			b.Recorder().Interrupt()
 			require.Error(t, <-done)
 			assert.EqualValues(t, 1, s.closes.Load())
-			assert.False(t, reserve(b, false))
+			assert.False(t, reserve(b))
 		}
 		s := newText("text")
 		b := prepare(s, 100)
@@ -1031,7 +1064,7 @@ func TestCloseDuringAReadThatEnds(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Zero(t, s.closes.Load())
 		stop()
-		require.True(t, reserve(b, true))
+		require.True(t, reserve(b))
 		go func() { s.data <- "text"; close(s.data) }()
 		assert.Equal(t, "some text", readAll(t, b.Open(true)))
 	})
@@ -1044,11 +1077,11 @@ func TestCloseBlocks(t *testing.T) {
 			"Abort":  func(b *replay.Body) { b.Abort() },
 			"Finish": func(b *replay.Body) { b.Finish() },
 			"Abort of a retry": func(b *replay.Body) {
-				require.True(t, reserve(b, true))
+				require.True(t, reserve(b))
 				b.Abort()
 			},
 			"Open": func(b *replay.Body) {
-				require.True(t, reserve(b, true))
+				require.True(t, reserve(b))
 				b.Open(false)
 			},
 		} {
@@ -1085,7 +1118,7 @@ func TestSourcePanics(t *testing.T) {
 	_, err := view.Read(make([]byte, 1))
 	require.Error(t, err)
 	require.NoError(t, b.Failure())
-	assert.False(t, reserve(b, true))
+	assert.False(t, reserve(b))
 	b.Abort()
 }
 

@@ -63,7 +63,7 @@ func Discard(
 
 type discard struct {
 	body     io.ReadCloser
-	limited  io.LimitedReader // of body
+	limited  io.LimitedReader // of the discard itself
 	length   int64
 	releaser Releaser
 	ending   atomic.Bool
@@ -73,11 +73,20 @@ func (d *discard) drain() {
 	// If the length is known and too long, nothing is read. It is -1 if
 	// unknown.
 	if d.length <= MaxBytes {
-		d.limited = io.LimitedReader{R: d.body, N: MaxBytes + 1}
+		d.limited = io.LimitedReader{R: d, N: MaxBytes + 1}
 		// An error closes the connection, as not reading would.
 		_, _ = io.Copy(io.Discard, &d.limited)
 	}
 	d.end()
+}
+
+// Read reads the body until end is called. A body may return neither bytes nor
+// an error, even after it was closed.
+func (d *discard) Read(p []byte) (int, error) {
+	if d.ending.Load() {
+		return 0, io.EOF
+	}
+	return d.body.Read(p)
 }
 
 func (d *discard) end() {

@@ -124,6 +124,31 @@ func TestDiscard(t *testing.T) {
 }
 
 // An empty body is neither read nor closed.
+// A Read that returns neither bytes nor an error is not called again once the
+// body is closed, whether or not it has ended by then.
+func TestDiscardWithoutProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b *body
+		late := 0
+		b = newBody(readerFunc(func([]byte) (int, error) {
+			time.Sleep(time.Millisecond)
+			if b.closes.Load() == 0 {
+				return 0, nil
+			}
+			if late++; late > 100 {
+				return 0, io.EOF // so that the test ends
+			}
+			return 0, nil
+		}))
+		assert.Equal(t, respbody.MaxTime,
+			discard(&http.Response{Body: b, ContentLength: -1}, new(releases)))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.LessOrEqual(t, late, 1, "Reads after the body was closed")
+		assert.EqualValues(t, 1, b.closes.Load())
+	})
+}
+
 func TestDiscardEmpty(t *testing.T) {
 	for _, empty := range []io.ReadCloser{
 		nil, http.NoBody, statelessBody{}, io.NopCloser(strings.NewReader("text"))} {

@@ -152,14 +152,6 @@ func (t *Trace) Connecting() bool {
 	return t.state.connecting()
 }
 
-// Uploaded reports whether the request has been written to its end, or never
-// will be.
-func (t *Trace) Uploaded() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.state.uploaded
-}
-
 // AwaitsUpload reports whether a call of Attempt.Uploaded is yet to come.
 func (t *Trace) AwaitsUpload() bool {
 	t.mu.Lock()
