@@ -12,7 +12,7 @@ import (
 // A Field is one field of a policy, and where its value is from.
 type Field struct {
 	Name  string // in a file; of a field that no file can have, in Go
-	Value string // JSON, or a description of a default or of a function
+	Value string // JSON, or a description of a default, a negative value or a function
 	From  string // "default", `policies["a.test"]`, "preset" and its name, or "" for no place
 }
 
@@ -67,9 +67,16 @@ func find(sources []source, f field) (v any, from string) {
 
 // describe returns the text of a value.
 func (f field) describe(v any) string {
-	r := reflect.ValueOf(v)
-	if !r.IsValid() || r.IsZero() {
+	// Whether v is the default depends on the type of the field. Unlimited{} is
+	// a zero value, but not that of a field of the type Budget.
+	var p httpretry.Policy
+	setField(reflect.ValueOf(&p).Elem(), f.goAs, v)
+	r := reflect.ValueOf(p).FieldByName(f.goAs)
+	switch {
+	case r.IsZero():
 		return f.zero
+	case f.kind.negative != "" && r.Int() < 0:
+		return f.kind.negative
 	}
 	if f.kind.write != nil {
 		if written, ok := f.kind.write(v); ok {

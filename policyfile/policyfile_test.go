@@ -440,6 +440,42 @@ resumeIdle = no limit <>`, text("a.test"))
 	assert.Nil(t, f.Fields("b.test"))
 }
 
+// A value is described as a default only if it is the zero value of its field.
+// The zero value of a strategy or of Unlimited is not.
+func TestFieldsShowWhatIsInEffect(t *testing.T) {
+	value := func(policy, name string) string {
+		l := policyfile.Loader{Presets: map[string]httpretry.Policy{
+			"constant": {Backoff: strategies.Constant{}, Budget: &httpretry.HostBudget{}},
+		}}
+		f, err := l.Parse([]byte(`{"default": ` + policy + `}`))
+		require.NoError(t, err, policy)
+		for _, field := range f.Fields("") {
+			if field.Name == name {
+				return field.Value
+			}
+		}
+		return "missing"
+	}
+	for _, name := range []string{"Constant", "FullJitter", "DecorrelatedV2"} {
+		assert.Equal(t, `"`+name+`"`, value(`{"backoff": "`+name+`"}`, "backoff"))
+	}
+	assert.Equal(t, `"Constant"`, value(`{"preset": "constant"}`, "backoff"))
+	assert.Equal(t, `{}`, value(`{"preset": "constant"}`, "budget"))
+	assert.Equal(t, `{}`, value(`{"budget": {}}`, "budget"))
+	for _, policy := range []string{`{"preset": "background"}`, `{"budget": "unlimited"}`} {
+		assert.Equal(t, `"unlimited"`, value(policy, "budget"), policy)
+	}
+	for _, name := range []string{"maxAttempts", "maxRetryAfter"} {
+		assert.Equal(t, "no limit", value(`{"preset": "background"}`, name))
+	}
+	assert.Equal(t, "none", value(`{"replayBuffer": -7}`, "replayBuffer"))
+
+	const byDefault = "DecorrelatedV2 Median=500ms Max=30s (Median=1s after a 429)"
+	assert.Equal(t, byDefault, value(`{"preset": "constant", "backoff": "default"}`, "backoff"))
+	const shared = "one that all policies share"
+	assert.Equal(t, shared, value(`{"preset": "background", "budget": "default"}`, "budget"))
+}
+
 // assertSame compares budgets by their parameters, and functions by their code.
 func assertSame(t *testing.T, want, got httpretry.Policy) {
 	t.Helper()

@@ -38,14 +38,27 @@ type kind struct {
 	// write returns the value for json.Marshal, or false if a file cannot
 	// contain it.
 	write func(v any) (any, bool)
+	// negative is the meaning of all negative values, or "".
+	negative string
 	// schema returns the constraints of a JSON Schema.
 	schema map[string]any
+}
+
+// withNegative returns k, whose values are numbers, with a meaning of the
+// negative ones.
+func (k kind) withNegative(meaning string) kind {
+	k.negative = meaning
+	return k
 }
 
 // schema returns the JSON Schema of f.
 func (f field) schema() map[string]any {
 	s := maps.Clone(f.kind.schema)
-	s["description"] = f.about + " Default: " + f.zero + "."
+	about := f.about
+	if f.kind.negative != "" {
+		about += " Negative means " + f.kind.negative + "."
+	}
+	s["description"] = about + " Default: " + f.zero + "."
 	return s
 }
 
@@ -80,14 +93,13 @@ func (t table) names() []string {
 
 func newPolicyTable() table {
 	return table{
-		{"maxAttempts", "MaxAttempts", integer(math.MinInt32, math.MaxInt32), "3",
-			"The maximum number of attempts, the first included. 1 means no retries; " +
-				"negative means no limit."},
+		{"maxAttempts", "MaxAttempts", integer(math.MinInt32, math.MaxInt32).withNegative("no limit"), "3",
+			"The maximum number of attempts, the first included. 1 means no retries."},
 		{"backoff", "Backoff", strategy(), "DecorrelatedV2 Median=500ms Max=30s (Median=1s after a 429)",
 			"The waits between attempts: a type of package strategies, with its fields. " +
 				`"default" means the default.`},
-		{"maxRetryAfter", "MaxRetryAfter", duration("-?"), "1m0s",
-			"The longest wait that a server may ask for. Negative means no limit."},
+		{"maxRetryAfter", "MaxRetryAfter", duration("-?").withNegative("no limit"), "1m0s",
+			"The longest wait that a server may ask for."},
 		{"attemptTimeout", "AttemptTimeout", duration(""), "no timeout",
 			"The longest time from the start of an attempt until its response headers arrive."},
 		{"maxElapsed", "MaxElapsed", duration(""), "no limit",
@@ -107,9 +119,8 @@ func newPolicyTable() table {
 			"The idempotency keys of requests that are not idempotent without one."},
 		{"idempotencyHeader", "IdempotencyHeader", text(), "Idempotency-Key",
 			"The name of the header for the idempotency key."},
-		{"replayBuffer", "ReplayBuffer", integer(-maxSafe, maxSafe), "65536",
-			"The most bytes that are kept of a body, so that it can be sent again. Negative " +
-				"means none."},
+		{"replayBuffer", "ReplayBuffer", integer(-maxSafe, maxSafe).withNegative("none"), "65536",
+			"The most bytes that are kept of a body, so that it can be sent again."},
 		{"resume", "Resume", boolean(), "false",
 			"Whether the rest of a response's body is requested if the body breaks off."},
 		{"resumeIdle", "ResumeIdle", duration(""), "no limit",
@@ -128,8 +139,8 @@ var notInFiles = map[string]string{
 func newBudgetTable() table {
 	return table{
 		{"ratio", "Ratio", number(), "0.1", "The number of failed retries per success."},
-		{"burst", "Burst", integer(math.MinInt32, 1e6), "5",
-			"The number of retries beyond the ratio. Negative means none."},
+		{"burst", "Burst", integer(math.MinInt32, 1e6).withNegative("none"), "5",
+			"The number of retries beyond the ratio."},
 		{"window", "Window", duration(""), "10s", "How long successes and retries count."},
 		{"strict", "Strict", boolean(), "false", "Whether retries that succeed are charged, too."},
 	}
