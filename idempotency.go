@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/seed421102f4/httpretry/internal/fielderr"
 )
 
 // Idempotent reports whether req is safe to send twice, because its method is
@@ -90,11 +93,11 @@ func checkKey(key string) error {
 func checkHeaderName(name string) error {
 	for i := range len(name) {
 		if !isTokenByte(name[i]) {
-			return fmt.Errorf("%q: want a header name, such as X-Request-Id", name)
+			return fielderr.New(strconv.Quote(name), "a header name, such as X-Request-Id")
 		}
 	}
 	if hasMeaning(http.CanonicalHeaderKey(name)) {
-		return fmt.Errorf("%q: want a header that HTTP does not define", name)
+		return fielderr.New(strconv.Quote(name), "a header that HTTP does not define")
 	}
 	return nil
 }

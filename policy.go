@@ -1,7 +1,6 @@
 package httpretry
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -145,7 +144,7 @@ type resolvedPolicy struct {
 // checked.
 func (p Policy) resolveChecked() *resolvedPolicy {
 	r := p.resolve()
-	r.err = p.problems("Policy")
+	r.err = fielderr.At("Policy", p.problems())
 	return r
 }
 
@@ -191,17 +190,14 @@ func (p *resolvedPolicy) budgetWait(backoff time.Duration) time.Duration {
 // Validate returns an error with one line for each invalid field, as [New]
 // does.
 func (p Policy) Validate() error {
-	return fielderr.At("httpretry", p.problems("Policy"))
+	return fielderr.At("httpretry", fielderr.At("Policy", p.problems()))
 }
 
-// problems returns the errors in p, in the order of its fields, each with its
-// path below path.
-func (p Policy) problems(path string) error {
+// problems returns the errors in p, in the order of its fields.
+func (p Policy) problems() error {
 	var problems []error
 	check := func(field string, err error) {
-		if err != nil {
-			problems = append(problems, fielderr.At(path+"."+field, err))
-		}
+		problems = append(problems, fielderr.AtField(field, err))
 	}
 	if p.Backoff != nil {
 		check("Backoff", strategies.Validate(p.Backoff))
@@ -210,8 +206,8 @@ func (p Policy) problems(path string) error {
 	check("MaxElapsed", checkLimit(p.MaxElapsed, "limit"))
 	// A nil pointer in an interface is not nil, and would panic only later.
 	if isNil(p.Budget) {
-		check("Budget",
-			fmt.Errorf("a nil %T: want no value for the default, or a usable Budget", p.Budget))
+		check("Budget", fielderr.New(fmt.Sprintf("a nil %T", p.Budget),
+			"no value for the default, or a usable Budget"))
 	} else if v, ok := p.Budget.(interface{ Validate() error }); ok {
 		check("Budget", v.Validate())
 	}
@@ -220,12 +216,12 @@ func (p Policy) problems(path string) error {
 		check("IdempotencyHeader", checkHeaderName(p.IdempotencyHeader))
 	}
 	check("ResumeIdle", checkLimit(p.ResumeIdle, "limit"))
-	return errors.Join(problems...)
+	return fielderr.Join(problems...)
 }
 
 func checkLimit(d time.Duration, what string) error {
 	if d != 0 && d < minLimit {
-		return fmt.Errorf("%v: want at least %v, or 0 for no %s", d, minLimit, what)
+		return fielderr.New(d, fmt.Sprintf("at least %v, or 0 for no %s", minLimit, what))
 	}
 	return nil
 }
