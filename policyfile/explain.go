@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/seed421102f4/httpretry"
 )
@@ -20,27 +19,18 @@ type Field struct {
 // They are in the order of [httpretry.Policy]. A field that no file can have is
 // among them if a preset sets it. For an unknown key, Fields returns nil.
 func (f *File) Fields(key string) []Field {
-	own := []source{{f.base, "default", ""}}
-	if key != "" {
-		own[0].suffix = " of default"
-		i := slices.IndexFunc(f.entries, func(e entry) bool { return e.key == key })
-		if i < 0 {
-			return nil
-		}
-		own = append([]source{{f.entries[i], policyPath(key), ""}}, own...)
+	sources := f.sources(key)
+	if sources == nil {
+		return nil
 	}
 	var all []Field
 	for _, goField := range reflect.VisibleFields(reflect.TypeFor[httpretry.Policy]()) {
-		i := slices.IndexFunc(policyTable, func(f field) bool { return f.goAs == goField.Name })
-		known := field{name: goField.Name, goAs: goField.Name}
-		if i >= 0 {
-			known = policyTable[i]
-		}
-		v, from := find(own, known)
-		if from == "" && i < 0 {
+		field, inFiles := policyTable.forGo(goField.Name)
+		v, from := find(sources, field)
+		if !inFiles && from.member == "" {
 			continue
 		}
-		all = append(all, Field{known.name, known.describe(v), from})
+		all = append(all, Field{field.name, field.describe(v), from.String()})
 	}
 	return all
 }
@@ -52,17 +42,47 @@ type source struct {
 	suffix string // of the description of its preset
 }
 
+// sources returns the entries from which the policy with a key has its fields,
+// the first ones first, or nil for an unknown key.
+func (f *File) sources(key string) []source {
+	if key == "" {
+		return []source{{f.base, "default", ""}}
+	}
+	i, ok := f.indexes[key]
+	if !ok {
+		return nil
+	}
+	return []source{{f.entries[i], policyPath(key), ""}, {f.base, "default", " of default"}}
+}
+
+// A place is a member of an entry.
+type place struct {
+	source
+	member string // "" for no place
+}
+
+// String returns the text of Field.From.
+func (p place) String() string {
+	switch p.member {
+	case "":
+		return ""
+	case "preset":
+		return "preset " + p.preset + p.suffix
+	}
+	return p.path
+}
+
 // find returns the value of a field from the first source that sets it.
-func find(sources []source, f field) (v any, from string) {
+func find(sources []source, f field) (v any, from place) {
 	for _, s := range sources {
 		if v, ok := s.own[f.name]; ok {
-			return v, s.path
+			return v, place{s, f.name}
 		}
 		if v := reflect.ValueOf(s.presetPolicy).FieldByName(f.goAs); !v.IsZero() {
-			return v.Interface(), "preset " + s.preset + s.suffix
+			return v.Interface(), place{s, "preset"}
 		}
 	}
-	return nil, ""
+	return nil, place{}
 }
 
 // describe returns the text of a value.

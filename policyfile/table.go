@@ -83,6 +83,15 @@ func (t table) named(name string) (field, bool) {
 	return t[i], true
 }
 
+// forGo returns the field of a name in Go, and whether a file can have it.
+func (t table) forGo(name string) (f field, ok bool) {
+	i := slices.IndexFunc(t, func(f field) bool { return f.goAs == name })
+	if i < 0 {
+		return field{name: name, goAs: name}, false
+	}
+	return t[i], true
+}
+
 func (t table) names() []string {
 	var all []string
 	for _, f := range t {
