@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/seed421102f4/httpretry/internal/defaults"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/internal/hostpattern"
 	"github.com/seed421102f4/httpretry/internal/hosttable"
@@ -98,10 +99,6 @@ type HostBudget struct {
 }
 
 const (
-	defaultRatio  = 0.1
-	defaultBurst  = 5
-	defaultWindow = 10 * time.Second
-
 	// Within these, the fraction for Ratio and the tokens of the Burst, which
 	// are floats, are exact by a wide margin.
 	maxRatio = 1e6
@@ -129,15 +126,15 @@ func (b *HostBudget) Validate() error {
 	// NaN is neither zero nor within the range.
 	if r := b.Ratio; r != 0 && !(r >= minRatio && r <= maxRatio) {
 		report("Ratio", r, "0 (the default, %v) or a number from %s to %d",
-			defaultRatio, strconv.FormatFloat(minRatio, 'f', -1, 64), int(maxRatio))
+			defaults.Ratio, strconv.FormatFloat(minRatio, 'f', -1, 64), int(maxRatio))
 	}
 	if b.Burst > maxBurst {
 		report("Burst", b.Burst, "0 (the default, %d), a negative number (none) or at most %d",
-			defaultBurst, maxBurst)
+			defaults.Burst, maxBurst)
 	}
 	if w := b.Window; w != 0 && (w < minWindow || w > maxWindow) {
 		report("Window", w, "0 (the default, %v) or a duration from %v to %v",
-			defaultWindow, minWindow, maxWindow)
+			defaults.Window, minWindow, maxWindow)
 	}
 	return fielderr.At("HostBudget", fielderr.Join(problems...))
 }
@@ -183,10 +180,10 @@ func (b *HostBudget) Balance(origin string) (retries int, known bool) {
 // result allows no retries.
 func (b *HostBudget) settings() (ratio float64, burst int, length time.Duration) {
 	if b.Validate() != nil {
-		return 0, 0, defaultWindow
+		return 0, 0, defaults.Window
 	}
-	burst = max(cmp.Or(b.Burst, defaultBurst), 0)
-	return cmp.Or(b.Ratio, defaultRatio), burst, cmp.Or(b.Window, defaultWindow)
+	burst = max(cmp.Or(b.Burst, defaults.Burst), 0)
+	return cmp.Or(b.Ratio, defaults.Ratio), burst, cmp.Or(b.Window, defaults.Window)
 }
 
 // open makes w, which is zero, the window of a new host.

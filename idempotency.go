@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed421102f4/httpretry/internal/defaults"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
 )
 
@@ -32,11 +33,11 @@ func hasIdempotentMethod(req *http.Request) bool {
 // isKeyed reports whether h has an idempotency key, in the header of that name
 // or a standard one.
 func isKeyed(h http.Header, name string) bool {
-	return hasStandardKey(h) || name != defaultIdempotencyHeader && hasKey(h, name)
+	return hasStandardKey(h) || name != defaults.IdempotencyHeader && hasKey(h, name)
 }
 
 func hasStandardKey(h http.Header) bool {
-	return hasKey(h, "Idempotency-Key", "X-Idempotency-Key")
+	return hasKey(h, defaults.IdempotencyHeader, "X-Idempotency-Key")
 }
 
 // RandomKey returns a new idempotency key with 130 random bits, for

@@ -7,16 +7,13 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/seed421102f4/httpretry/internal/defaults"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
 const (
-	defaultMaxAttempts       = 3
-	defaultMaxRetryAfter     = 60 * time.Second
-	defaultReplayBuffer      = 64 << 10
-	defaultIdempotencyHeader = "Idempotency-Key"
-	defaultAttemptHeader     = "Retry-Attempt"
+	defaultAttemptHeader = "Retry-Attempt"
 
 	// A shorter limit is most likely a number without its unit.
 	minLimit = time.Millisecond
@@ -153,27 +150,29 @@ func (p Policy) resolve() *resolvedPolicy {
 	given := p
 	switch {
 	case p.MaxAttempts == 0:
-		p.MaxAttempts = defaultMaxAttempts
+		p.MaxAttempts = defaults.MaxAttempts
 	case p.MaxAttempts < 0:
 		p.MaxAttempts = math.MaxInt
 	}
 	var throttled strategies.Strategy
 	if p.Backoff == nil {
-		p.Backoff = strategies.DecorrelatedV2{Median: 500 * time.Millisecond, Max: 30 * time.Second}
-		throttled = strategies.DecorrelatedV2{Median: time.Second, Max: 30 * time.Second}
+		p.Backoff = strategies.DecorrelatedV2{
+			Median: defaults.Median, Max: defaults.MaxWait}
+		throttled = strategies.DecorrelatedV2{
+			Median: defaults.MedianThrottled, Max: defaults.MaxWait}
 	}
 	switch {
 	case p.MaxRetryAfter == 0:
-		p.MaxRetryAfter = defaultMaxRetryAfter
+		p.MaxRetryAfter = defaults.MaxRetryAfter
 	case p.MaxRetryAfter < 0:
 		p.MaxRetryAfter = math.MaxInt64
 	}
 	if p.IdempotencyHeader == "" {
-		p.IdempotencyHeader = defaultIdempotencyHeader
+		p.IdempotencyHeader = defaults.IdempotencyHeader
 	}
 	p.IdempotencyHeader = http.CanonicalHeaderKey(p.IdempotencyHeader)
 	if p.ReplayBuffer == 0 {
-		p.ReplayBuffer = defaultReplayBuffer
+		p.ReplayBuffer = defaults.ReplayBuffer
 	}
 	return &resolvedPolicy{
 		Policy: p, given: given, throttled: throttled, isPlain: p.isPlain()}

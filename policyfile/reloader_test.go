@@ -282,6 +282,7 @@ func TestReloaderOfAFileThatGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, attemptsFile(2))
 		stop := make(chan bool)
+		defer close(stop)
 		go func() {
 			for n := 0; ; n++ {
 				select {
@@ -292,11 +293,10 @@ func TestReloaderOfAFileThatGrows(t *testing.T) {
 				}
 			}
 		}()
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(55 * time.Millisecond) // no look is at the time of a write
 		start := time.Now()
 		require.ErrorContains(t, w.reloader.Reload(), "policies.json:1:1: invalid character 'x'")
 		assert.Equal(t, 400*time.Millisecond, time.Since(start))
-		close(stop)
 		assert.Equal(t, 2, w.attempts())
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/defaults"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -102,12 +103,13 @@ func (t table) names() []string {
 
 func newPolicyTable() table {
 	return table{
-		{"maxAttempts", "MaxAttempts", integer(math.MinInt32, math.MaxInt32).withNegative("no limit"), "3",
+		{"maxAttempts", "MaxAttempts", integer(math.MinInt32, math.MaxInt32).withNegative("no limit"),
+			strconv.Itoa(defaults.MaxAttempts),
 			"The maximum number of attempts, the first included. 1 means no retries."},
-		{"backoff", "Backoff", strategy(), "DecorrelatedV2 Median=500ms Max=30s (Median=1s after a 429)",
+		{"backoff", "Backoff", strategy(), defaultBackoff(),
 			"The waits between attempts: a type of package strategies, with its fields. " +
 				`"default" means the default.`},
-		{"maxRetryAfter", "MaxRetryAfter", duration("-?").withNegative("no limit"), "1m0s",
+		{"maxRetryAfter", "MaxRetryAfter", duration("-?").withNegative("no limit"), defaults.MaxRetryAfter.String(),
 			"The longest wait that a server may ask for."},
 		{"attemptTimeout", "AttemptTimeout", duration(""), "no timeout",
 			"The longest time from the start of an attempt until its response headers arrive."},
@@ -119,22 +121,29 @@ func newPolicyTable() table {
 				`"unlimited" means none.`},
 		{"waitOnBudget", "WaitOnBudget", boolean(), "false",
 			"Whether a request that the budget refuses waits before it returns."},
-		{"cooldown", "Cooldown", cooldown(), "send",
+		{"cooldown", "Cooldown", cooldown(), httpretry.CooldownSend.String(),
 			"What a first attempt does while its host is cooling down."},
 		{"idempotent", "Idempotent", idempotent(), "by method and key",
 			"Whether all requests of this policy are safe to send twice. False means that " +
 				"method and idempotency key decide."},
 		{"newIdempotencyKey", "NewIdempotencyKey", newKey(), "none",
 			"The idempotency keys of requests that are not idempotent without one."},
-		{"idempotencyHeader", "IdempotencyHeader", text(), "Idempotency-Key",
+		{"idempotencyHeader", "IdempotencyHeader", text(), defaults.IdempotencyHeader,
 			"The name of the header for the idempotency key."},
-		{"replayBuffer", "ReplayBuffer", integer(-maxSafe, maxSafe).withNegative("none"), "65536",
+		{"replayBuffer", "ReplayBuffer", integer(-maxSafe, maxSafe).withNegative("none"),
+			strconv.Itoa(defaults.ReplayBuffer),
 			"The most bytes that are kept of a body, so that it can be sent again."},
 		{"resume", "Resume", boolean(), "false",
 			"Whether the rest of a response's body is requested if the body breaks off."},
 		{"resumeIdle", "ResumeIdle", duration(""), "no limit",
 			"How long a Read of a body that can be resumed waits for bytes."},
 	}
+}
+
+// defaultBackoff returns the strategy of policies that have none.
+func defaultBackoff() string {
+	return fmt.Sprintf("DecorrelatedV2 Median=%v Max=%v (Median=%v after a 429)",
+		defaults.Median, defaults.MaxWait, defaults.MedianThrottled)
 }
 
 // notInFiles has the fields of Policy that come from presets only, and the
@@ -147,10 +156,13 @@ var notInFiles = map[string]string{
 
 func newBudgetTable() table {
 	return table{
-		{"ratio", "Ratio", number(), "0.1", "The number of failed retries per success."},
-		{"burst", "Burst", integer(math.MinInt32, 1e6).withNegative("none"), "5",
+		{"ratio", "Ratio", number(), fmt.Sprint(defaults.Ratio),
+			"The number of failed retries per success."},
+		{"burst", "Burst", integer(math.MinInt32, 1e6).withNegative("none"),
+			strconv.Itoa(defaults.Burst),
 			"The number of retries beyond the ratio."},
-		{"window", "Window", duration(""), "10s", "How long successes and retries count."},
+		{"window", "Window", duration(""), defaults.Window.String(),
+			"How long successes and retries count."},
 		{"strict", "Strict", boolean(), "false", "Whether retries that succeed are charged, too."},
 	}
 }
