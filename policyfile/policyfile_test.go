@@ -2,6 +2,7 @@ package policyfile_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"os"
@@ -397,6 +398,35 @@ func TestManyErrors(t *testing.T) {
 	for _, line := range lines {
 		assert.Less(t, len(line), 500)
 	}
+	// A budget that is not valid has no name, also after many problems.
+	fields = strings.Repeat(`"a": 0,`, 200)
+	got := errorsOf(t, `{"default": {`+fields+`"budget": {"name": "x", "burst": "1"}},
+		"policies": {"a.test": {"budget": {"name": "x"}}, "b.test": {"budget": {"name": "x"}}}}`)
+	assert.Contains(t, got, "and 101 more problems")
+}
+
+// The first problems are those that come first in the file. Parse finds those
+// of keys last.
+func TestManyErrorsOfKeysAndFields(t *testing.T) {
+	var keys, fields strings.Builder
+	for i := range 150 {
+		// The order of the names is not that in the file.
+		fmt.Fprintf(&keys, `"a %d": {"x": 1},`+"\n", 999-i)
+		fmt.Fprintf(&fields, `"f%d": 1,`+"\n", i)
+	}
+	lines := strings.Split(errorsOf(t, `{"policies": {`+keys.String()+`"a.test": {}},
+		"default": {`+fields.String()+`"maxAttempts": 4}}`), "\n")
+	require.Len(t, lines, 101)
+	for i, line := range lines[:100] {
+		path := fmt.Sprintf(`policies["a %d"]`, 999-i/2)
+		if i%2 == 1 {
+			path += ".x"
+		}
+		position, text, _ := strings.Cut(line, ": ")
+		assert.True(t, strings.HasPrefix(position, strconv.Itoa(i/2+1)+":"), line)
+		assert.True(t, strings.HasPrefix(text, path+": "), line)
+	}
+	assert.Equal(t, "and 350 more problems", lines[100])
 }
 
 // A preset of the program that is not valid is reported where it is used.

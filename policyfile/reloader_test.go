@@ -301,6 +301,17 @@ func TestReloaderOfAFileThatGrows(t *testing.T) {
 	})
 }
 
+// A mistake that is the same in the second look is reported then.
+func TestReloadLooksTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, attemptsFile(2))
+		w.write("{")
+		start := time.Now()
+		require.Error(t, w.reloader.Reload())
+		assert.Equal(t, 100*time.Millisecond, time.Since(start))
+	})
+}
+
 // While one Reload waits for a writer, another one does not.
 func TestReloadDoesNotBlockAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/defaults"
+	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -80,6 +82,42 @@ func TestShownDefaultsAreThoseOfTheTransport(t *testing.T) {
 		require.NoError(t, err, f.name)
 		assert.Equal(t, want[f.goAs], v, "%s: the default that is shown", f.name)
 	}
+}
+
+// countedText counts how often it is made.
+type countedText int
+
+func (c *countedText) String() string {
+	*c++
+	return ""
+}
+
+// A problem that is not among the first costs no text.
+func TestOnlyTheFirstProblemsAreMade(t *testing.T) {
+	var r reading
+	var made countedText
+	for i := range 1000 {
+		r.report(i, "", "%v", &made)
+	}
+	assert.Equal(t, maxErrors, int(made))
+	assert.Equal(t, 1000, r.count())
+	assert.Len(t, r.problems, maxErrors)
+}
+
+// A problem that no field of the file causes has no position.
+func TestLocatedWithoutAPlace(t *testing.T) {
+	const text = `{"default": {"maxAttempts": 4}, "policies": {"a.test": {}}}`
+	f, err := Parse([]byte(text))
+	require.NoError(t, err)
+	problem := fielderr.AtField("MaxElapsed", fielderr.New("1ns", "more"))
+	err = f.located([]byte(text), fielderr.At("httpretry", fielderr.Join(
+		fielderr.At("policy", problem),
+		fielderr.At("policies", fielderr.AtKey("a.test", errors.New("is no host"))),
+		fielderr.At("policies", fielderr.AtKey("b.test", problem)),
+	)))
+	assert.EqualError(t, err, `1:1: httpretry: policy.MaxElapsed: 1ns: want more
+1:1: httpretry: policies["a.test"]: is no host
+1:1: httpretry: policies["b.test"].MaxElapsed: 1ns: want more`)
 }
 
 // The table of budgets does not grow with the number of files.
