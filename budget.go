@@ -3,7 +3,6 @@ package httpretry
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -11,6 +10,8 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/seed421102f4/httpretry/internal/defaults"
+	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/internal/hostpattern"
 	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
@@ -98,10 +99,6 @@ type HostBudget struct {
 }
 
 const (
-	defaultRatio  = 0.1
-	defaultBurst  = 5
-	defaultWindow = 10 * time.Second
-
 	// Within these, the fraction for Ratio and the tokens of the Burst, which
 	// are floats, are exact by a wide margin.
 	maxRatio = 1e6
@@ -118,26 +115,28 @@ const (
 // does. A HostBudget that is not valid allows no retries.
 func (b *HostBudget) Validate() error {
 	if b == nil {
-		return errors.New("HostBudget: nil: want a usable HostBudget, or no Budget for the default")
+		return fielderr.At("HostBudget",
+			fielderr.New("nil", "a usable HostBudget, or no Budget for the default"))
 	}
-	var errs []error
+	var problems []error
+	report := func(field string, value any, want string, args ...any) {
+		err := fielderr.New(value, fmt.Sprintf(want, args...))
+		problems = append(problems, fielderr.AtField(field, err))
+	}
 	// NaN is neither zero nor within the range.
 	if r := b.Ratio; r != 0 && !(r >= minRatio && r <= maxRatio) {
-		const want = "want 0 (the default, %v) or a number from %s to %d"
-		errs = append(errs, fmt.Errorf("HostBudget.Ratio: %v: "+want,
-			r, defaultRatio, strconv.FormatFloat(minRatio, 'f', -1, 64), int(maxRatio)))
+		report("Ratio", r, "0 (the default, %v) or a number from %s to %d",
+			defaults.Ratio, strconv.FormatFloat(minRatio, 'f', -1, 64), int(maxRatio))
 	}
 	if b.Burst > maxBurst {
-		const want = "want 0 (the default, %d), a negative number (none) or at most %d"
-		errs = append(errs, fmt.Errorf("HostBudget.Burst: %d: "+want,
-			b.Burst, defaultBurst, maxBurst))
+		report("Burst", b.Burst, "0 (the default, %d), a negative number (none) or at most %d",
+			defaults.Burst, maxBurst)
 	}
 	if w := b.Window; w != 0 && (w < minWindow || w > maxWindow) {
-		const want = "want 0 (the default, %v) or a duration from %v to %v"
-		errs = append(errs, fmt.Errorf("HostBudget.Window: %v: "+want,
-			w, defaultWindow, minWindow, maxWindow))
+		report("Window", w, "0 (the default, %v) or a duration from %v to %v",
+			defaults.Window, minWindow, maxWindow)
 	}
-	return errors.Join(errs...)
+	return fielderr.At("HostBudget", fielderr.Join(problems...))
 }
 
 // Withdraw reports whether one retry may be sent to origin, and charges for it
@@ -181,10 +180,10 @@ func (b *HostBudget) Balance(origin string) (retries int, known bool) {
 // result allows no retries.
 func (b *HostBudget) settings() (ratio float64, burst int, length time.Duration) {
 	if b.Validate() != nil {
-		return 0, 0, defaultWindow
+		return 0, 0, defaults.Window
 	}
-	burst = max(cmp.Or(b.Burst, defaultBurst), 0)
-	return cmp.Or(b.Ratio, defaultRatio), burst, cmp.Or(b.Window, defaultWindow)
+	burst = max(cmp.Or(b.Burst, defaults.Burst), 0)
+	return cmp.Or(b.Ratio, defaults.Ratio), burst, cmp.Or(b.Window, defaults.Window)
 }
 
 // open makes w, which is zero, the window of a new host.

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/seed421102f4/httpretry/internal/defaults"
 )
 
 // Outcome determines whether the request of an attempt may be retried.
@@ -57,7 +59,7 @@ func (o Outcome) String() string {
 // would occur again are Final: untrusted certificates, unknown hosts, invalid
 // requests, a canceled context, an [http.MaxBytesError]. Others are Transient.
 func Classify(req *http.Request, resp *http.Response, err error) Outcome {
-	return classify(req, resp, err, defaultIdempotencyHeader)
+	return classify(req, resp, err, defaults.IdempotencyHeader)
 }
 
 // classify is Classify for a policy with the IdempotencyHeader keyHeader.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/internal/redact"
 )
 
@@ -63,7 +64,7 @@ func (c Cooldown) String() string {
 
 func (c Cooldown) problem() error {
 	if c > CooldownFail {
-		return fmt.Errorf("%v: want CooldownSend, CooldownWait or CooldownFail", c)
+		return fielderr.New(c, "CooldownSend, CooldownWait or CooldownFail")
 	}
 	return nil
 }

@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/seed421102f4/httpretry/internal/defaults"
+	"github.com/seed421102f4/httpretry/internal/fielderr"
 )
 
 // Idempotent reports whether req is safe to send twice, because its method is
@@ -29,11 +33,11 @@ func hasIdempotentMethod(req *http.Request) bool {
 // isKeyed reports whether h has an idempotency key, in the header of that name
 // or a standard one.
 func isKeyed(h http.Header, name string) bool {
-	return hasStandardKey(h) || name != defaultIdempotencyHeader && hasKey(h, name)
+	return hasStandardKey(h) || name != defaults.IdempotencyHeader && hasKey(h, name)
 }
 
 func hasStandardKey(h http.Header) bool {
-	return hasKey(h, "Idempotency-Key", "X-Idempotency-Key")
+	return hasKey(h, defaults.IdempotencyHeader, "X-Idempotency-Key")
 }
 
 // RandomKey returns a new idempotency key with 130 random bits, for
@@ -90,11 +94,11 @@ func checkKey(key string) error {
 func checkHeaderName(name string) error {
 	for i := range len(name) {
 		if !isTokenByte(name[i]) {
-			return fmt.Errorf("%q: want a header name, such as X-Request-Id", name)
+			return fielderr.New(strconv.Quote(name), "a header name, such as X-Request-Id")
 		}
 	}
 	if hasMeaning(http.CanonicalHeaderKey(name)) {
-		return fmt.Errorf("%q: want a header that HTTP does not define", name)
+		return fielderr.New(strconv.Quote(name), "a header that HTTP does not define")
 	}
 	return nil
 }

@@ -1,23 +1,19 @@
 package httpretry
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
 	"reflect"
 	"time"
 
+	"github.com/seed421102f4/httpretry/internal/defaults"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
 const (
-	defaultMaxAttempts       = 3
-	defaultMaxRetryAfter     = 60 * time.Second
-	defaultReplayBuffer      = 64 << 10
-	defaultIdempotencyHeader = "Idempotency-Key"
-	defaultAttemptHeader     = "Retry-Attempt"
+	defaultAttemptHeader = "Retry-Attempt"
 
 	// A shorter limit is most likely a number without its unit.
 	minLimit = time.Millisecond
@@ -145,7 +141,7 @@ type resolvedPolicy struct {
 // checked.
 func (p Policy) resolveChecked() *resolvedPolicy {
 	r := p.resolve()
-	r.err = p.problems("Policy")
+	r.err = fielderr.At("Policy", p.problems())
 	return r
 }
 
@@ -154,27 +150,29 @@ func (p Policy) resolve() *resolvedPolicy {
 	given := p
 	switch {
 	case p.MaxAttempts == 0:
-		p.MaxAttempts = defaultMaxAttempts
+		p.MaxAttempts = defaults.MaxAttempts
 	case p.MaxAttempts < 0:
 		p.MaxAttempts = math.MaxInt
 	}
 	var throttled strategies.Strategy
 	if p.Backoff == nil {
-		p.Backoff = strategies.DecorrelatedV2{Median: 500 * time.Millisecond, Max: 30 * time.Second}
-		throttled = strategies.DecorrelatedV2{Median: time.Second, Max: 30 * time.Second}
+		p.Backoff = strategies.DecorrelatedV2{
+			Median: defaults.Median, Max: defaults.MaxWait}
+		throttled = strategies.DecorrelatedV2{
+			Median: defaults.MedianThrottled, Max: defaults.MaxWait}
 	}
 	switch {
 	case p.MaxRetryAfter == 0:
-		p.MaxRetryAfter = defaultMaxRetryAfter
+		p.MaxRetryAfter = defaults.MaxRetryAfter
 	case p.MaxRetryAfter < 0:
 		p.MaxRetryAfter = math.MaxInt64
 	}
 	if p.IdempotencyHeader == "" {
-		p.IdempotencyHeader = defaultIdempotencyHeader
+		p.IdempotencyHeader = defaults.IdempotencyHeader
 	}
 	p.IdempotencyHeader = http.CanonicalHeaderKey(p.IdempotencyHeader)
 	if p.ReplayBuffer == 0 {
-		p.ReplayBuffer = defaultReplayBuffer
+		p.ReplayBuffer = defaults.ReplayBuffer
 	}
 	return &resolvedPolicy{
 		Policy: p, given: given, throttled: throttled, isPlain: p.isPlain()}
@@ -191,17 +189,14 @@ func (p *resolvedPolicy) budgetWait(backoff time.Duration) time.Duration {
 // Validate returns an error with one line for each invalid field, as [New]
 // does.
 func (p Policy) Validate() error {
-	return fielderr.At("httpretry", p.problems("Policy"))
+	return fielderr.At("httpretry", fielderr.At("Policy", p.problems()))
 }
 
-// problems returns the errors in p, in the order of its fields, each with its
-// path below path.
-func (p Policy) problems(path string) error {
+// problems returns the errors in p, in the order of its fields.
+func (p Policy) problems() error {
 	var problems []error
 	check := func(field string, err error) {
-		if err != nil {
-			problems = append(problems, fielderr.At(path+"."+field, err))
-		}
+		problems = append(problems, fielderr.AtField(field, err))
 	}
 	if p.Backoff != nil {
 		check("Backoff", strategies.Validate(p.Backoff))
@@ -210,8 +205,8 @@ func (p Policy) problems(path string) error {
 	check("MaxElapsed", checkLimit(p.MaxElapsed, "limit"))
 	// A nil pointer in an interface is not nil, and would panic only later.
 	if isNil(p.Budget) {
-		check("Budget",
-			fmt.Errorf("a nil %T: want no value for the default, or a usable Budget", p.Budget))
+		check("Budget", fielderr.New(fmt.Sprintf("a nil %T", p.Budget),
+			"no value for the default, or a usable Budget"))
 	} else if v, ok := p.Budget.(interface{ Validate() error }); ok {
 		check("Budget", v.Validate())
 	}
@@ -220,12 +215,12 @@ func (p Policy) problems(path string) error {
 		check("IdempotencyHeader", checkHeaderName(p.IdempotencyHeader))
 	}
 	check("ResumeIdle", checkLimit(p.ResumeIdle, "limit"))
-	return errors.Join(problems...)
+	return fielderr.Join(problems...)
 }
 
 func checkLimit(d time.Duration, what string) error {
 	if d != 0 && d < minLimit {
-		return fmt.Errorf("%v: want at least %v, or 0 for no %s", d, minLimit, what)
+		return fielderr.New(d, fmt.Sprintf("at least %v, or 0 for no %s", minLimit, what))
 	}
 	return nil
 }

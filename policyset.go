@@ -2,14 +2,15 @@ package httpretry
 
 import (
 	"errors"
-	"fmt"
 	"iter"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"sync/atomic"
 
+	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/internal/hostpattern"
 	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
@@ -48,7 +49,7 @@ func newPolicySet(
 	s *settings, policy Policy, policies map[string]Policy, path, paths string,
 ) (*policySet, error) {
 	set := &policySet{settings: s, policy: policy.resolve()}
-	problems := set.policy.problemsWith(s, path)
+	problems := []error{fielderr.At(path, set.policy.problemsWith(s))}
 	resolved := make(map[string]*resolvedPolicy, len(policies))
 	for pattern, p := range policies {
 		resolved[pattern] = p.resolve()
@@ -56,30 +57,22 @@ func newPolicySet(
 	}
 	patterns, bad := hostpattern.Parse(resolved, path)
 	set.patterns = patterns
-	byPattern := make(map[string]string, len(bad))
+	byPattern := make(map[string]error, len(bad))
 	for _, b := range bad {
-		byPattern[b.Pattern] = b.Text
+		byPattern[b.Pattern] = errors.New(b.Text)
 	}
 	// The order of a map is random, and that of errors must not be.
 	for _, pattern := range slices.Sorted(maps.Keys(resolved)) {
-		path := fmt.Sprintf("%s[%q]", paths, pattern)
-		if problem := byPattern[pattern]; problem != "" {
-			problems = append(problems, fmt.Errorf("%s: %s", path, problem))
-		}
-		problems = append(problems, resolved[pattern].problemsWith(s, path)...)
+		both := fielderr.Join(byPattern[pattern], resolved[pattern].problemsWith(s))
+		problems = append(problems, fielderr.At(paths, fielderr.AtKey(pattern, both)))
 	}
-	return set, errors.Join(problems...)
+	return set, fielderr.Join(problems...)
 }
 
-// problemsWith returns the errors in p, below path, and the one that p has only
-// together with s.
-func (p *resolvedPolicy) problemsWith(s *settings, path string) (problems []error) {
-	for _, err := range []error{p.given.problems(path), p.headerProblem(s, path)} {
-		if err != nil {
-			problems = append(problems, err)
-		}
-	}
-	return problems
+// problemsWith returns the errors in p, and the one that p has only together
+// with s.
+func (p *resolvedPolicy) problemsWith(s *settings) error {
+	return fielderr.Join(p.given.problems(), p.headerProblem(s))
 }
 
 // problemWith is problemsWith for the policy of a context, which is checked
@@ -88,15 +81,15 @@ func (p *resolvedPolicy) problemWith(s *settings) error {
 	if p.err != nil {
 		return p.err
 	}
-	return p.headerProblem(s, "Policy")
+	return fielderr.At("Policy", p.headerProblem(s))
 }
 
-func (p *resolvedPolicy) headerProblem(s *settings, path string) error {
+func (p *resolvedPolicy) headerProblem(s *settings) error {
 	if p.IdempotencyHeader != s.attemptHeader {
 		return nil
 	}
-	return fmt.Errorf("%s.IdempotencyHeader: %q: want another header than Config.AttemptHeader",
-		path, p.IdempotencyHeader)
+	return fielderr.AtField("IdempotencyHeader", fielderr.New(
+		strconv.Quote(p.IdempotencyHeader), "another header than Config.AttemptHeader"))
 }
 
 // lookUp returns the state of a URL's host. Each spelling of a host is resolved

@@ -3,10 +3,10 @@ package httpretry
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/hashicorp/go-cleanhttp"
@@ -99,9 +99,8 @@ func newSettings(cfg Config) (*policySet, error) {
 	case s.base.RoundTripper == nil:
 		s.base.RoundTripper = cleanhttp.DefaultPooledTransport()
 	case isNil(s.base.RoundTripper):
-		err := fmt.Errorf("Config.Base: a nil %T: want no value for the default, or a usable transport",
-			s.base.RoundTripper)
-		problems = append(problems, err)
+		problems = append(problems, fielderr.At("Config.Base", fielderr.New(
+			fmt.Sprintf("a nil %T", cfg.Base), "no value for the default, or a usable transport")))
 	}
 	// The transports in Base determine whether a first attempt needs a copy.
 	s.base.lookThrough()
@@ -112,11 +111,9 @@ func newSettings(cfg Config) (*policySet, error) {
 	// If the attempt header is also the header for keys of a policy, that is
 	// reported once. So newPolicySet does not get to know it.
 	header, err := cfg.attemptHeader()
-	if err != nil {
-		problems = append(problems, fielderr.At("Config.AttemptHeader", err))
-	}
+	problems = append(problems, fielderr.At("Config.AttemptHeader", err))
 	s.attemptHeader = header
-	return set, fielderr.At("httpretry", errors.Join(problems...))
+	return set, fielderr.At("httpretry", fielderr.Join(problems...))
 }
 
 // attemptHeader returns the canonical name of the attempt header, or "" if
@@ -138,7 +135,7 @@ func (cfg *Config) attemptHeader() (string, error) {
 		forKeys = forKeys || isKeyed(retry, p.resolve().IdempotencyHeader)
 	}
 	if forKeys {
-		return "", fmt.Errorf("%q: want a header that is not for idempotency keys", name)
+		return "", fielderr.New(strconv.Quote(name), "a header that is not for idempotency keys")
 	}
 	return canonical, nil
 }

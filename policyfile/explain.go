@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"slices"
 
 	"github.com/seed421102f4/httpretry"
 )
@@ -12,7 +11,7 @@ import (
 // A Field is one field of a policy, and where its value is from.
 type Field struct {
 	Name  string // in a file; of a field that no file can have, in Go
-	Value string // JSON, or a description of a default or of a function
+	Value string // JSON, or a description of a default, a negative value or a function
 	From  string // "default", `policies["a.test"]`, "preset" and its name, or "" for no place
 }
 
@@ -20,27 +19,18 @@ type Field struct {
 // They are in the order of [httpretry.Policy]. A field that no file can have is
 // among them if a preset sets it. For an unknown key, Fields returns nil.
 func (f *File) Fields(key string) []Field {
-	own := []source{{f.base, "default", ""}}
-	if key != "" {
-		own[0].suffix = " of default"
-		i := slices.IndexFunc(f.entries, func(e entry) bool { return e.key == key })
-		if i < 0 {
-			return nil
-		}
-		own = append([]source{{f.entries[i], policyPath(key), ""}}, own...)
+	sources := f.sources(key)
+	if sources == nil {
+		return nil
 	}
 	var all []Field
 	for _, goField := range reflect.VisibleFields(reflect.TypeFor[httpretry.Policy]()) {
-		i := slices.IndexFunc(policyTable, func(f field) bool { return f.goAs == goField.Name })
-		known := field{name: goField.Name, goAs: goField.Name}
-		if i >= 0 {
-			known = policyTable[i]
-		}
-		v, from := find(own, known)
-		if from == "" && i < 0 {
+		field, inFiles := policyTable.forGo(goField.Name)
+		v, from := find(sources, field)
+		if !inFiles && from.member == "" {
 			continue
 		}
-		all = append(all, Field{known.name, known.describe(v), from})
+		all = append(all, Field{field.name, field.describe(v), from.String()})
 	}
 	return all
 }
@@ -52,24 +42,61 @@ type source struct {
 	suffix string // of the description of its preset
 }
 
+// sources returns the entries from which the policy with a key has its fields,
+// the first ones first, or nil for an unknown key.
+func (f *File) sources(key string) []source {
+	if key == "" {
+		return []source{{f.base, "default", ""}}
+	}
+	i, ok := f.indexes[key]
+	if !ok {
+		return nil
+	}
+	return []source{{f.entries[i], policyPath(key), ""}, {f.base, "default", " of default"}}
+}
+
+// A place is a member of an entry.
+type place struct {
+	source
+	member string // "" for no place
+}
+
+// String returns the text of Field.From.
+func (p place) String() string {
+	switch p.member {
+	case "":
+		return ""
+	case "preset":
+		return "preset " + p.preset + p.suffix
+	}
+	return p.path
+}
+
 // find returns the value of a field from the first source that sets it.
-func find(sources []source, f field) (v any, from string) {
+func find(sources []source, f field) (v any, from place) {
 	for _, s := range sources {
 		if v, ok := s.own[f.name]; ok {
-			return v, s.path
+			return v, place{s, f.name}
 		}
 		if v := reflect.ValueOf(s.presetPolicy).FieldByName(f.goAs); !v.IsZero() {
-			return v.Interface(), "preset " + s.preset + s.suffix
+			return v.Interface(), place{s, "preset"}
 		}
 	}
-	return nil, ""
+	return nil, place{}
 }
 
 // describe returns the text of a value.
 func (f field) describe(v any) string {
-	r := reflect.ValueOf(v)
-	if !r.IsValid() || r.IsZero() {
+	// Whether v is the default depends on the type of the field. Unlimited{} is
+	// a zero value, but not that of a field of the type Budget.
+	var p httpretry.Policy
+	setField(reflect.ValueOf(&p).Elem(), f.goAs, v)
+	r := reflect.ValueOf(p).FieldByName(f.goAs)
+	switch {
+	case r.IsZero():
 		return f.zero
+	case f.kind.negative != "" && r.Int() < 0:
+		return f.kind.negative
 	}
 	if f.kind.write != nil {
 		if written, ok := f.kind.write(v); ok {

@@ -3,6 +3,7 @@ package policyfile_test
 import (
 	"errors"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -86,13 +87,42 @@ func TestCostOfLargeFiles(t *testing.T) {
 				b.WriteString(strings.Replace(part, "%", strings.Repeat("x", i%50), 1))
 			}
 			b.WriteString(`"z": 0}}`)
-			text := []byte(b.String())
-			return testing.AllocsPerRun(1, func() {
-				_, err := policyfile.Parse(text)
-				assert.Error(t, err)
-			})
+			return allocsOfErrors(t, b.String())
 		}
 		small, large := cost(20_000), cost(200_000)
 		assert.Less(t, large, 12*small+2000, name)
 	}
+}
+
+// The same for a file with many policies. Parse and SetPolicies make patterns
+// of their keys.
+func TestCostOfManyPolicies(t *testing.T) {
+	for name, policy := range map[string]string{
+		"hosts":         `"a%.test": {}`,
+		"paths":         `"a.test/%": {"maxAttempts": 4}`,
+		"wrong keys":    `"a %": {}`,
+		"the same host": `"a.test:0%": {"budget": {"burst": 1}}`,
+		"wrong values":  `"a%.test": {"maxAttempts": "x"}`,
+		"same names":    `"a%.test": {"budget": {"name": "b", "burst": %}}`,
+	} {
+		cost := func(size int) float64 {
+			var b strings.Builder
+			b.WriteString(`{"policies": {`)
+			for i := 1; b.Len() < size; i++ {
+				b.WriteString(strings.ReplaceAll(policy, "%", strconv.Itoa(i)) + ",")
+			}
+			b.WriteString(`"": {}}}`)
+			return allocsOfErrors(t, b.String())
+		}
+		small, large := cost(20_000), cost(200_000)
+		assert.Less(t, large, 12*small+2000, name)
+	}
+}
+
+// allocsOfErrors returns the allocations of Parse for a file that is not valid.
+func allocsOfErrors(t *testing.T, text string) float64 {
+	return testing.AllocsPerRun(1, func() {
+		_, err := policyfile.Parse([]byte(text))
+		assert.Error(t, err)
+	})
 }

@@ -6,15 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/fielderr"
+	"github.com/seed421102f4/httpretry/internal/hostpattern"
 )
 
 // maxErrors is the most errors that Parse returns, so that a file of another
@@ -24,7 +24,8 @@ const maxErrors = 100
 // A reading is a file that is being read.
 type reading struct {
 	data     []byte
-	problems []problem
+	problems []problem // the first maxErrors, in the order of their positions
+	more     int       // the number of others
 
 	presets map[string]httpretry.Policy
 	known   budgets // of other files
@@ -43,13 +44,27 @@ func newReading(l *Loader, data []byte) *reading {
 type problem struct {
 	offset     int
 	path, text string
-	refersTo   int // the offset of a place whose position follows the text, or 0
 }
 
 func (r *reading) report(offset int, path, format string, args ...any) {
+	// A problem before those that are kept replaces the last of them.
+	i, _ := slices.BinarySearchFunc(r.problems, offset+1, func(p problem, end int) int {
+		return cmp.Compare(p.offset, end)
+	})
+	if i == maxErrors {
+		r.more++
+		return
+	}
+	if len(r.problems) == maxErrors {
+		r.problems = r.problems[:maxErrors-1]
+		r.more++
+	}
 	text := fmt.Sprintf(format, args...)
-	r.problems = append(r.problems, problem{offset: offset, path: path, text: text})
+	r.problems = slices.Insert(r.problems, i, problem{offset, path, text})
 }
+
+// count returns the number of problems that were reported.
+func (r *reading) count() int { return len(r.problems) + r.more }
 
 // unwanted reports a value of the wrong kind.
 func (r *reading) unwanted(n *node, path, want string) {
@@ -63,7 +78,7 @@ func (r *reading) file() *File {
 		r.report(syntax.offset, "", "%s", syntax.text)
 		return nil
 	}
-	f := &File{policies: map[string]httpretry.Policy{}}
+	f := &File{indexes: map[string]int{}, policies: map[string]httpretry.Policy{}}
 	var policies *node
 	r.members(root, "", topFields, func(m member) {
 		switch {
@@ -81,15 +96,16 @@ func (r *reading) file() *File {
 	if policies == nil {
 		return f
 	}
-	patterns := map[string]member{}
+	offsets := map[string]int{}
 	r.members(policies, "policies", nil, func(m member) {
-		patterns[m.name] = m
+		offsets[m.name] = m.offset
 		e := r.entry(m.value, policyPath(m.name))
 		e.key = m.name
+		f.indexes[m.name] = len(f.entries)
 		f.entries = append(f.entries, e)
 		f.policies[m.name] = e.policy(f.policy)
 	})
-	r.checkPatterns(f.policies, patterns)
+	r.checkPatterns(offsets)
 	return f
 }
 
@@ -108,8 +124,7 @@ func (r *reading) members(n *node, path string, fields []string, visit func(memb
 	for _, m := range n.members {
 		at := join(path, m.name, fields == nil)
 		if before, ok := first[m.name]; ok {
-			const text = "repeats a field: want only that of "
-			r.problems = append(r.problems, problem{m.offset, at, text, before})
+			r.report(m.offset, at, "repeats a field: want only that of %v", position{r.data, before})
 			continue
 		}
 		first[m.name] = m.offset
@@ -183,8 +198,11 @@ func (r *reading) value(f field, n *node, path string, target reflect.Value) (an
 	setField(target, f.goAs, v)
 	err = target.Addr().Interface().(interface{ Validate() error }).Validate()
 	if err != nil {
-		_, text, _ := strings.Cut(err.Error(), target.Type().Name()+"."+f.goAs+": ")
-		r.report(n.offset, path, "%s", text)
+		var texts []string
+		for _, p := range fielderr.Problems(err) { // all of this field
+			texts = append(texts, p.Text())
+		}
+		r.report(n.offset, path, "%s", strings.Join(texts, "; "))
 		return nil, false
 	}
 	return v, true
@@ -229,7 +247,7 @@ func (r *reading) budget(n *node, path string) (namedBudget, bool) {
 		r.unwanted(n, path, wantBudget)
 		return namedBudget{}, false
 	}
-	b, name, before := new(httpretry.HostBudget), "", len(r.problems)
+	b, name, before := new(httpretry.HostBudget), "", r.count()
 	r.members(n, path, append(budgetTable.names(), "name"), func(m member) {
 		at := join(path, m.name, false)
 		switch f, ok := budgetTable.named(m.name); {
@@ -245,7 +263,7 @@ func (r *reading) budget(n *node, path string) (namedBudget, bool) {
 			name = m.value.text
 		}
 	})
-	if len(r.problems) > before {
+	if r.count() > before {
 		return namedBudget{}, false
 	}
 	parameters := parametersOf(b, name)
@@ -261,52 +279,42 @@ func (r *reading) budget(n *node, path string) (namedBudget, bool) {
 	return namedBudget{r.budgets[parameters], name}, true
 }
 
-// checkPatterns reports the keys that New rejects. All values are valid by now.
-func (r *reading) checkPatterns(policies map[string]httpretry.Policy, patterns map[string]member) {
-	_, err := httpretry.New(httpretry.Config{
-		Base: http.DefaultTransport, Policies: policies, AttemptHeader: "-",
-	})
-	if err == nil {
-		return
-	}
-	for line := range strings.SplitSeq(err.Error(), "\n") {
-		_, rest, _ := strings.Cut(line, "Config.Policies[")
-		quoted, _ := strconv.QuotedPrefix(rest) // "" if there is none, which Unquote rejects
-		key, err := strconv.Unquote(quoted)
-		if err != nil {
-			r.report(0, "", "%s", line)
-			continue
-		}
-		text := strings.TrimPrefix(rest[len(quoted):], "]: ")
-		text = strings.ReplaceAll(text, "Config.Policy", `"default"`)
-		r.report(patterns[key].offset, policyPath(key), "%s", text)
+// checkPatterns reports the keys that New rejects, by their offsets.
+func (r *reading) checkPatterns(offsets map[string]int) {
+	_, problems := hostpattern.Parse(offsets, `"default"`)
+	for _, p := range problems {
+		r.report(offsets[p.Pattern], policyPath(p.Pattern), "%s", p.Text)
 	}
 }
 
 // error returns all problems in the order of their positions.
 func (r *reading) error() error {
-	slices.SortStableFunc(r.problems, func(a, b problem) int {
-		return cmp.Compare(a.offset, b.offset)
-	})
 	var all []error
-	for i, p := range r.problems {
-		if i == maxErrors {
-			all = append(all, fmt.Errorf("and %d more problems", len(r.problems)-maxErrors))
-			break
-		}
-		if p.refersTo > 0 {
-			line, column := r.position(p.refersTo)
-			p.text += fmt.Sprintf("line %d, column %d", line, column)
-		}
-		line, column := r.position(p.offset)
+	for _, p := range r.problems {
+		line, column := position{r.data, p.offset}.find()
 		all = append(all, &Error{Line: line, Column: column, Path: p.path, Problem: p.text})
+	}
+	if r.more > 0 {
+		all = append(all, fmt.Errorf("and %d more problems", r.more))
 	}
 	return errors.Join(all...)
 }
 
-// position returns the line and the column of an offset.
-func (r *reading) position(offset int) (line, column int) {
-	before := r.data[:offset]
+// A position is that of an offset in a file. It is found when it is needed,
+// because that takes time in proportion to the offset.
+type position struct {
+	data   []byte
+	offset int
+}
+
+// find returns the line and the column.
+func (p position) find() (line, column int) {
+	before := p.data[:p.offset]
 	start := bytes.LastIndexByte(before, '\n') + 1
 	return bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[start:]) + 1
+}
+
+func (p position) String() string {
+	line, column := p.find()
+	return fmt.Sprintf("line %d, column %d", line, column)
 }

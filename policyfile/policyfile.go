@@ -154,7 +154,8 @@ func (e *Error) Error() string {
 // A File has the policies of a file. It does not change.
 type File struct {
 	base     entry
-	entries  []entry // in the order of the file
+	entries  []entry        // in the order of the file
+	indexes  map[string]int // in entries, by key
 	policy   httpretry.Policy
 	policies map[string]httpretry.Policy
 }

@@ -2,6 +2,7 @@ package policyfile_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"os"
@@ -397,6 +398,35 @@ func TestManyErrors(t *testing.T) {
 	for _, line := range lines {
 		assert.Less(t, len(line), 500)
 	}
+	// A budget that is not valid has no name, also after many problems.
+	fields = strings.Repeat(`"a": 0,`, 200)
+	got := errorsOf(t, `{"default": {`+fields+`"budget": {"name": "x", "burst": "1"}},
+		"policies": {"a.test": {"budget": {"name": "x"}}, "b.test": {"budget": {"name": "x"}}}}`)
+	assert.Contains(t, got, "and 101 more problems")
+}
+
+// The first problems are those that come first in the file. Parse finds those
+// of keys last.
+func TestManyErrorsOfKeysAndFields(t *testing.T) {
+	var keys, fields strings.Builder
+	for i := range 150 {
+		// The order of the names is not that in the file.
+		fmt.Fprintf(&keys, `"a %d": {"x": 1},`+"\n", 999-i)
+		fmt.Fprintf(&fields, `"f%d": 1,`+"\n", i)
+	}
+	lines := strings.Split(errorsOf(t, `{"policies": {`+keys.String()+`"a.test": {}},
+		"default": {`+fields.String()+`"maxAttempts": 4}}`), "\n")
+	require.Len(t, lines, 101)
+	for i, line := range lines[:100] {
+		path := fmt.Sprintf(`policies["a %d"]`, 999-i/2)
+		if i%2 == 1 {
+			path += ".x"
+		}
+		position, text, _ := strings.Cut(line, ": ")
+		assert.True(t, strings.HasPrefix(position, strconv.Itoa(i/2+1)+":"), line)
+		assert.True(t, strings.HasPrefix(text, path+": "), line)
+	}
+	assert.Equal(t, "and 350 more problems", lines[100])
 }
 
 // A preset of the program that is not valid is reported where it is used.
@@ -438,6 +468,42 @@ resume = false <>
 resumeIdle = no limit <>`, text("a.test"))
 	assert.Contains(t, text(""), "Classify = a function <preset github>\n")
 	assert.Nil(t, f.Fields("b.test"))
+}
+
+// A value is described as a default only if it is the zero value of its field.
+// The zero value of a strategy or of Unlimited is not.
+func TestFieldsShowWhatIsInEffect(t *testing.T) {
+	value := func(policy, name string) string {
+		l := policyfile.Loader{Presets: map[string]httpretry.Policy{
+			"constant": {Backoff: strategies.Constant{}, Budget: &httpretry.HostBudget{}},
+		}}
+		f, err := l.Parse([]byte(`{"default": ` + policy + `}`))
+		require.NoError(t, err, policy)
+		for _, field := range f.Fields("") {
+			if field.Name == name {
+				return field.Value
+			}
+		}
+		return "missing"
+	}
+	for _, name := range []string{"Constant", "FullJitter", "DecorrelatedV2"} {
+		assert.Equal(t, `"`+name+`"`, value(`{"backoff": "`+name+`"}`, "backoff"))
+	}
+	assert.Equal(t, `"Constant"`, value(`{"preset": "constant"}`, "backoff"))
+	assert.Equal(t, `{}`, value(`{"preset": "constant"}`, "budget"))
+	assert.Equal(t, `{}`, value(`{"budget": {}}`, "budget"))
+	for _, policy := range []string{`{"preset": "background"}`, `{"budget": "unlimited"}`} {
+		assert.Equal(t, `"unlimited"`, value(policy, "budget"), policy)
+	}
+	for _, name := range []string{"maxAttempts", "maxRetryAfter"} {
+		assert.Equal(t, "no limit", value(`{"preset": "background"}`, name))
+	}
+	assert.Equal(t, "none", value(`{"replayBuffer": -7}`, "replayBuffer"))
+
+	const byDefault = "DecorrelatedV2 Median=500ms Max=30s (Median=1s after a 429)"
+	assert.Equal(t, byDefault, value(`{"preset": "constant", "backoff": "default"}`, "backoff"))
+	const shared = "one that all policies share"
+	assert.Equal(t, shared, value(`{"preset": "background", "budget": "default"}`, "budget"))
 }
 
 // assertSame compares budgets by their parameters, and functions by their code.

@@ -18,13 +18,22 @@ import (
 // DefaultInterval is how long a [Reloader] waits before it rereads its file.
 const DefaultInterval = 5 * time.Second
 
+// A file that is not valid may be one that is being written, such as between
+// its truncation and the write. So it is read again after settleTime, up to
+// maxLooks times in all, until its contents are valid or remain the same.
+const (
+	settleTime = 100 * time.Millisecond
+	maxLooks   = 5
+)
+
 // A Reloader gives a RetryTransport the policies of a file, and again whenever
 // the contents of the file change. It reads the file each time and compares its
 // contents, so a file may also be written in place, renamed, or be a symbolic
 // link that changes, as in a ConfigMap of Kubernetes.
 //
 // If the file cannot be read or is not valid, all policies remain as they are.
-// Requests keep the policies that they began with. Budgets, cool-downs and
+// Contents that are not valid count only if the file still has them 100ms
+// later, because a file that is being written has others by then. Requests keep the policies that they began with. Budgets, cool-downs and
 // connections remain.
 //
 // A Reloader must not be copied or changed after first use.
@@ -58,22 +67,41 @@ type Reloader struct {
 // signal. It returns nil if the policies of the file are in effect, and else
 // the reason why they are not. It may be called concurrently.
 func (r *Reloader) Reload() error {
+	var before [sha256.Size]byte
+	for look := 1; ; look++ {
+		seen, settled, err := r.look(before, look == maxLooks)
+		if settled {
+			return err
+		}
+		before = seen
+		time.Sleep(settleTime) // without the lock, for Reload in other goroutines
+	}
+}
+
+// look looks at the file once. It returns false for a change that does not
+// count yet: contents that are not valid and were not seen before, unless this
+// is the last look.
+func (r *Reloader) look(before [sha256.Size]byte, last bool) (
+	seen [sha256.Size]byte, settled bool, err error,
+) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	data, err := r.read()
-	seen := sha256.Sum256(data)
+	seen = sha256.Sum256(data)
 	if err != nil {
 		seen = sha256.Sum256([]byte(err.Error()))
 	}
 	if seen == r.seen {
-		return r.err
+		return seen, true, r.err
 	}
 	if err == nil {
-		err = r.apply(data)
+		if err = r.apply(data); err != nil && seen != before && !last {
+			return seen, false, err
+		}
 	}
 	r.seen, r.err = seen, err
 	r.report(err)
-	return err
+	return seen, true, err
 }
 
 // Run calls Reload, and then once per Interval, until ctx is done. It returns
@@ -119,18 +147,26 @@ func (r *Reloader) read() ([]byte, error) {
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
-	// To open a named pipe could block forever.
-	if info, err := os.Stat(r.Path); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %v: want a regular file", r.Path, info.Mode())
-	}
-	f, err := os.Open(r.Path)
+	f, err := os.OpenFile(r.Path, openFlags, 0)
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
+	data, err := readRegular(f)
 	return data, errors.Join(err, f.Close())
+}
+
+// readRegular reads a regular file. To read another one, such as a named pipe,
+// could block forever. Only the opened file shows which it is, because another
+// one may get its name at any time.
+func readRegular(f *os.File) ([]byte, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: %v: want a regular file", f.Name(), info.Mode())
+	}
+	return io.ReadAll(io.LimitReader(f, MaxSize+1))
 }
 
 // apply gives the transport the policies of a file.
@@ -148,7 +184,7 @@ func (r *Reloader) apply(data []byte) error {
 		return &namedError{r.Path + ":", err}
 	}
 	if err := r.Transport.SetPolicies(file.Policy(), file.Policies()); err != nil {
-		return &namedError{r.Path + ": ", err}
+		return &namedError{r.Path + ":", file.located(data, err)}
 	}
 	return nil
 }

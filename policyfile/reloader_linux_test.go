@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -83,4 +84,45 @@ func TestReloaderOfUnreadableFiles(t *testing.T) {
 			assert.Equal(t, 4, w.attempts())
 		})
 	}
+}
+
+// A file that becomes a named pipe at any time, also while it is opened, does
+// not stop the Reloader.
+func TestReloaderDoesNotWaitForAPipe(t *testing.T) {
+	dir := t.TempDir()
+	path, pipe, file := filepath.Join(dir, "p.json"), filepath.Join(dir, "pipe"), filepath.Join(dir, "f")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(attemptsFile(2)), 0o600))
+	swap := func(name string) { // as rename does, and keeps name
+		require.NoError(t, os.Link(name, path+"~"))
+		require.NoError(t, os.Rename(path+"~", path))
+	}
+	r := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport),
+		Report: func(error) {}}
+	// reload calls Reload n times, and meanwhile calls change.
+	reload := func(n int, change func()) (err error) {
+		done := make(chan bool)
+		go func() {
+			defer close(done)
+			for range n {
+				err = r.Reload()
+			}
+		}()
+		stuck := time.After(10 * time.Second)
+		for {
+			change()
+			select {
+			case <-done:
+				return err
+			case <-stuck:
+				t.Fatal("Reload waits for a writer of the pipe")
+			default:
+			}
+		}
+	}
+	swap(pipe)
+	require.ErrorContains(t, reload(1, runtime.Gosched), path+": prw-------: want a regular file")
+	_ = reload(5000, func() { swap(file); swap(pipe) })
+	swap(file)
+	require.NoError(t, reload(1, runtime.Gosched))
 }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/defaults"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -38,14 +39,27 @@ type kind struct {
 	// write returns the value for json.Marshal, or false if a file cannot
 	// contain it.
 	write func(v any) (any, bool)
+	// negative is the meaning of all negative values, or "".
+	negative string
 	// schema returns the constraints of a JSON Schema.
 	schema map[string]any
+}
+
+// withNegative returns k, whose values are numbers, with a meaning of the
+// negative ones.
+func (k kind) withNegative(meaning string) kind {
+	k.negative = meaning
+	return k
 }
 
 // schema returns the JSON Schema of f.
 func (f field) schema() map[string]any {
 	s := maps.Clone(f.kind.schema)
-	s["description"] = f.about + " Default: " + f.zero + "."
+	about := f.about
+	if f.kind.negative != "" {
+		about += " Negative means " + f.kind.negative + "."
+	}
+	s["description"] = about + " Default: " + f.zero + "."
 	return s
 }
 
@@ -70,6 +84,15 @@ func (t table) named(name string) (field, bool) {
 	return t[i], true
 }
 
+// forGo returns the field of a name in Go, and whether a file can have it.
+func (t table) forGo(name string) (f field, ok bool) {
+	i := slices.IndexFunc(t, func(f field) bool { return f.goAs == name })
+	if i < 0 {
+		return field{name: name, goAs: name}, false
+	}
+	return t[i], true
+}
+
 func (t table) names() []string {
 	var all []string
 	for _, f := range t {
@@ -80,14 +103,14 @@ func (t table) names() []string {
 
 func newPolicyTable() table {
 	return table{
-		{"maxAttempts", "MaxAttempts", integer(math.MinInt32, math.MaxInt32), "3",
-			"The maximum number of attempts, the first included. 1 means no retries; " +
-				"negative means no limit."},
-		{"backoff", "Backoff", strategy(), "DecorrelatedV2 Median=500ms Max=30s (Median=1s after a 429)",
+		{"maxAttempts", "MaxAttempts", integer(math.MinInt32, math.MaxInt32).withNegative("no limit"),
+			strconv.Itoa(defaults.MaxAttempts),
+			"The maximum number of attempts, the first included. 1 means no retries."},
+		{"backoff", "Backoff", strategy(), defaultBackoff(),
 			"The waits between attempts: a type of package strategies, with its fields. " +
 				`"default" means the default.`},
-		{"maxRetryAfter", "MaxRetryAfter", duration("-?"), "1m0s",
-			"The longest wait that a server may ask for. Negative means no limit."},
+		{"maxRetryAfter", "MaxRetryAfter", duration("-?").withNegative("no limit"), defaults.MaxRetryAfter.String(),
+			"The longest wait that a server may ask for."},
 		{"attemptTimeout", "AttemptTimeout", duration(""), "no timeout",
 			"The longest time from the start of an attempt until its response headers arrive."},
 		{"maxElapsed", "MaxElapsed", duration(""), "no limit",
@@ -98,23 +121,29 @@ func newPolicyTable() table {
 				`"unlimited" means none.`},
 		{"waitOnBudget", "WaitOnBudget", boolean(), "false",
 			"Whether a request that the budget refuses waits before it returns."},
-		{"cooldown", "Cooldown", cooldown(), "send",
+		{"cooldown", "Cooldown", cooldown(), httpretry.CooldownSend.String(),
 			"What a first attempt does while its host is cooling down."},
 		{"idempotent", "Idempotent", idempotent(), "by method and key",
 			"Whether all requests of this policy are safe to send twice. False means that " +
 				"method and idempotency key decide."},
 		{"newIdempotencyKey", "NewIdempotencyKey", newKey(), "none",
 			"The idempotency keys of requests that are not idempotent without one."},
-		{"idempotencyHeader", "IdempotencyHeader", text(), "Idempotency-Key",
+		{"idempotencyHeader", "IdempotencyHeader", text(), defaults.IdempotencyHeader,
 			"The name of the header for the idempotency key."},
-		{"replayBuffer", "ReplayBuffer", integer(-maxSafe, maxSafe), "65536",
-			"The most bytes that are kept of a body, so that it can be sent again. Negative " +
-				"means none."},
+		{"replayBuffer", "ReplayBuffer", integer(-maxSafe, maxSafe).withNegative("none"),
+			strconv.Itoa(defaults.ReplayBuffer),
+			"The most bytes that are kept of a body, so that it can be sent again."},
 		{"resume", "Resume", boolean(), "false",
 			"Whether the rest of a response's body is requested if the body breaks off."},
 		{"resumeIdle", "ResumeIdle", duration(""), "no limit",
 			"How long a Read of a body that can be resumed waits for bytes."},
 	}
+}
+
+// defaultBackoff returns the strategy of policies that have none.
+func defaultBackoff() string {
+	return fmt.Sprintf("DecorrelatedV2 Median=%v Max=%v (Median=%v after a 429)",
+		defaults.Median, defaults.MaxWait, defaults.MedianThrottled)
 }
 
 // notInFiles has the fields of Policy that come from presets only, and the
@@ -127,10 +156,13 @@ var notInFiles = map[string]string{
 
 func newBudgetTable() table {
 	return table{
-		{"ratio", "Ratio", number(), "0.1", "The number of failed retries per success."},
-		{"burst", "Burst", integer(math.MinInt32, 1e6), "5",
-			"The number of retries beyond the ratio. Negative means none."},
-		{"window", "Window", duration(""), "10s", "How long successes and retries count."},
+		{"ratio", "Ratio", number(), fmt.Sprint(defaults.Ratio),
+			"The number of failed retries per success."},
+		{"burst", "Burst", integer(math.MinInt32, 1e6).withNegative("none"),
+			strconv.Itoa(defaults.Burst),
+			"The number of retries beyond the ratio."},
+		{"window", "Window", duration(""), defaults.Window.String(),
+			"How long successes and retries count."},
 		{"strict", "Strict", boolean(), "false", "Whether retries that succeed are charged, too."},
 	}
 }

@@ -309,6 +309,15 @@ func TestDefaultIsShown(t *testing.T) {
 	require.NoError(t, os.WriteFile("policies.json", file, 0o600))
 	assert.Equal(t, "No key is \"search.test\". default:\n  maxAttempts  2  from default\n",
 		inEffect("policies.json"))
+	// A value is shown as it is in effect, also if it is a zero value in Go.
+	file = []byte(`{"default": {"preset": "background", "backoff": "Constant"}}`)
+	require.NoError(t, os.WriteFile("policies.json", file, 0o600))
+	assert.Equal(t, `No key is "search.test". default:
+  maxAttempts    no limit     from preset background
+  backoff        "Constant"   from default
+  maxRetryAfter  no limit     from preset background
+  budget         "unlimited"  from preset background
+`, inEffect("policies.json"))
 	assert.Empty(t, inEffect("missing.json"))
 	require.NoError(t, os.WriteFile("policies.json", []byte(`{`), 0o600))
 	assert.Empty(t, inEffect("policies.json"))

@@ -1,0 +1,39 @@
+package httpretry
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed421102f4/httpretry/internal/defaults"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// What others show as the default of a field is what the transport uses. All
+// other fields of a zero Policy remain zero.
+func TestZeroFieldsMeanTheDefaults(t *testing.T) {
+	p := Policy{}.resolve()
+	want := map[string]any{
+		"MaxAttempts":       defaults.MaxAttempts,
+		"MaxRetryAfter":     defaults.MaxRetryAfter,
+		"Backoff":           strategies.DecorrelatedV2{Median: defaults.Median, Max: defaults.MaxWait},
+		"IdempotencyHeader": defaults.IdempotencyHeader,
+		"ReplayBuffer":      int64(defaults.ReplayBuffer),
+	}
+	got := reflect.ValueOf(p.Policy)
+	for _, field := range reflect.VisibleFields(got.Type()) {
+		if v := got.FieldByIndex(field.Index); want[field.Name] == nil {
+			assert.True(t, v.IsZero(), "Policy.%s: %v", field.Name, v)
+		} else {
+			assert.Equal(t, want[field.Name], v.Interface(), "Policy.%s", field.Name)
+		}
+	}
+	throttled := strategies.DecorrelatedV2{Median: defaults.MedianThrottled, Max: defaults.MaxWait}
+	assert.Equal(t, throttled, p.throttled, "Policy.Backoff after a 429")
+
+	ratio, burst, window := new(HostBudget).settings()
+	assert.InDelta(t, defaults.Ratio, ratio, 0, "HostBudget.Ratio")
+	assert.Equal(t, defaults.Burst, burst, "HostBudget.Burst")
+	assert.Equal(t, defaults.Window, window, "HostBudget.Window")
+}

@@ -1,0 +1,72 @@
+package policyfile
+
+import (
+	"slices"
+
+	"github.com/seed421102f4/httpretry/internal/fielderr"
+)
+
+// located returns the problems of an error of SetPolicies, each where the file
+// with these contents sets the field. Parse cannot find these problems, because
+// they depend on the transport.
+func (f *File) located(data []byte, err error) error {
+	r := reading{data: data}
+	entries := entryNodes(data)
+	reported := map[problem]bool{} // entries may inherit a problem
+	for _, p := range fielderr.Problems(err) {
+		found := problem{text: p.Text()}
+		switch from := f.find(p.Key, p.Field); from.member {
+		case "":
+			found.text = p.String()
+		case "preset":
+			found.text = p.Field + ": " + found.text
+			fallthrough
+		default:
+			found.path = join(from.path, from.member, false)
+			found.offset = entries[from.key].member(from.member).offset
+		}
+		if !reported[found] {
+			r.report(found.offset, found.path, "%s", found.text)
+		}
+		reported[found] = true
+	}
+	return r.error()
+}
+
+// find returns the place that sets a field of the policy with a key, or of the
+// default for "".
+func (f *File) find(key, goField string) place {
+	if goField == "" { // the problem is one of the key
+		return place{}
+	}
+	field, _ := policyTable.forGo(goField)
+	_, from := find(f.sources(key), field)
+	return from
+}
+
+// entryNodes returns the values of the policies in a valid file, by key, and
+// that of the default for "".
+func entryNodes(data []byte) map[string]*node {
+	all := map[string]*node{}
+	root, err := readTree(data)
+	if err != nil {
+		return nil
+	}
+	for _, m := range root.members {
+		switch m.name {
+		case "default":
+			all[""] = m.value
+		case "policies":
+			for _, m := range m.value.members {
+				all[m.name] = m.value
+			}
+		}
+	}
+	return all
+}
+
+// member returns the value of the member with a name, which n has.
+func (n *node) member(name string) *node {
+	i := slices.IndexFunc(n.members, func(m member) bool { return m.name == name })
+	return n.members[i].value
+}

@@ -1,0 +1,64 @@
+package repository
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/internal/defaults"
+)
+
+// The comment on each field says what its zero value means.
+func TestDefaultsAreDocumented(t *testing.T) {
+	for path, want := range map[string]map[string]string{
+		"../../policy.go Policy": {
+			"MaxAttempts": fmt.Sprintf("0 means %d;", defaults.MaxAttempts),
+			"Backoff": fmt.Sprintf("Nil means strategies.DecorrelatedV2{Median: %v, Max: %v}, "+
+				"and after a 429 (Too Many Requests) the same with a Median of %v.",
+				defaults.Median, defaults.MaxWait, defaults.MedianThrottled),
+			"MaxRetryAfter":     fmt.Sprintf("0 means %gs;", defaults.MaxRetryAfter.Seconds()),
+			"IdempotencyHeader": fmt.Sprintf(`"" means %q`, defaults.IdempotencyHeader),
+			"ReplayBuffer":      fmt.Sprintf("0 means %g KiB;", defaults.ReplayBuffer/1024.0),
+		},
+		"../../budget.go HostBudget": {
+			"Ratio":  fmt.Sprintf("0 means %v.", defaults.Ratio),
+			"Burst":  fmt.Sprintf("0 means %d;", defaults.Burst),
+			"Window": fmt.Sprintf("0 means %g seconds.", defaults.Window.Seconds()),
+		},
+	} {
+		file, name, _ := strings.Cut(path, " ")
+		comments := fieldComments(t, file, name)
+		for field, text := range want {
+			assert.Contains(t, comments[field], text, "the comment on %s.%s", name, field)
+		}
+	}
+}
+
+// fieldComments returns the comments on the fields of a struct, each on one
+// line.
+func fieldComments(t *testing.T, file, name string) map[string]string {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+	require.NoError(t, err)
+	comments := map[string]string{}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok || spec.Name.Name != name {
+			return true
+		}
+		for _, field := range spec.Type.(*ast.StructType).Fields.List {
+			text := field.Doc.Text() + field.Comment.Text()
+			for _, n := range field.Names {
+				comments[n.Name] = strings.Join(strings.Fields(text), " ")
+			}
+		}
+		return false
+	})
+	return comments
+}
