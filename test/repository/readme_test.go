@@ -20,10 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeSize limits the README to 150 lines of 120 columns.
-func TestReadmeSize(t *testing.T) {
+// TestReadmeWidth limits the README to 120 columns, in code and tables, too.
+func TestReadmeWidth(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(readme(t), "\n"), "\n")
-	assert.LessOrEqual(t, len(lines), 150)
 	for i, line := range lines {
 		assert.LessOrEqual(t, utf8.RuneCountInString(line), 120, "README.md:%d", i+1)
 	}
