@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
 // TestReadmeWidth limits the README to 120 columns, in code and tables, too.
@@ -315,7 +317,7 @@ func runWithProxy(t *testing.T, code string) string {
 	output, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 
-	program := exec.CommandContext(t.Context(), binary)
+	program := faults.Command(t, binary)
 	program.Env = append(os.Environ(), "HTTP_PROXY="+proxy.URL, "http_proxy="+proxy.URL,
 		"NO_PROXY=", "no_proxy=")
 	output, err = program.CombinedOutput()
