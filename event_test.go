@@ -81,8 +81,8 @@ func TestLogEvents(t *testing.T) {
 					"elapsed=0s status=\"503 Service Unavailable\" wait=1s\n"},
 			{"POST", script{reset},
 				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path " +
-					"attempt=1 elapsed=0s status=\"connection broken\" error=\"read tcp: connection reset by peer\" " +
-					"reason=not_idempotent\n"},
+					"attempt=1 elapsed=0s status=\"connection broken\" error=\"" + contract.ErrReset.Error() +
+					"\" reason=not_idempotent\n"},
 		} {
 			out.Reset()
 			resp, err := contract.New(t, httpretry.Config{Base: contract.Play(tt.steps...),
@@ -540,7 +540,7 @@ func TestBodyIsNamed(t *testing.T) {
 		text := fmt.Sprintf("%d attempts", attempts)
 		require.EqualError(t, err,
 			"httpretry: gave up after "+strings.Replace(text, "1 attempts", "1 attempt", 1)+
-				" (not_replayable; "+hint+"): read tcp: connection reset by peer")
+				" (not_replayable; "+hint+"): "+contract.ErrReset.Error())
 		require.ErrorIs(t, err, contract.ErrReset)
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
@@ -551,7 +551,7 @@ func TestBodyIsNamed(t *testing.T) {
 	}
 	log, err := send(func() (io.ReadCloser, error) { return nil, gone }, reset)
 	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; "+hint+
-		"): read tcp: connection reset by peer; the body cannot be sent again: the file is gone")
+		"): "+contract.ErrReset.Error()+"; the body cannot be sent again: the file is gone")
 	require.ErrorIs(t, err, gone)
 	assert.Contains(t, log, `error="the file is gone" hint="`+hint+`" reason=not_replayable`)
 

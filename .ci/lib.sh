@@ -69,7 +69,17 @@ need() {
 	! PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || return 0
 	[ "$(id -u)" -eq 0 ] || sudo=(sudo)
 	retry "${sudo[@]}" apt-get update -q
-	retry "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
+	# Another program may be installing, such as the system's updates.
+	retry "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 \
+		install -y -q --no-install-recommends "$@"
+}
+
+# tools begins the first step: the programs that all scripts use.
+tools() {
+	step "tools"
+	go version
+	need update-ca-certificates ca-certificates
+	need git git
 }
 
 # Modules with so many dependencies that run leaves go fix and staticcheck to

@@ -178,7 +178,9 @@ func TestHaproxyRefusedStream(t *testing.T) {
 func assertGETSucceeds(t *testing.T, h *haproxy, upstream *fatal) {
 	t.Helper()
 	policy := eager()
-	policy.AttemptTimeout = 400 * time.Millisecond // net/http waits ever longer before it resends
+	// net/http waits ever longer before it resends. The first send needs a
+	// handshake, which takes long on a busy machine.
+	policy.AttemptTimeout = 2 * time.Second
 	for _, stack := range stacks() {
 		path := "/" + hyphened(stack.name)
 		req := newRequest(patient(t), t, http.MethodGet, h.url+path, bodyKinds()[0])

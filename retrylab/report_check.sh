@@ -6,7 +6,11 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 if ! command -v chromium >/dev/null; then
-	apt-get update -q && apt-get install -y -q chromium fonts-dejavu-core
+	sudo=()
+	[ "$(id -u)" -eq 0 ] || sudo=(sudo)
+	"${sudo[@]}" apt-get update -q
+	"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -q --no-install-recommends chromium fonts-dejavu-core
 fi
 RETRYLAB_SCREENSHOTS=$(realpath -m "${1:-screenshots}")
 export RETRYLAB_SCREENSHOTS

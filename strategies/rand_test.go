@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -62,7 +62,7 @@ func TestProcesses(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range outputs {
 		wg.Go(func() {
-			cmd := exec.CommandContext(t.Context(), self)
+			cmd := faults.Command(t, self)
 			cmd.Env = append(os.Environ(), childEnv+"=1", fmt.Sprint("GOMAXPROCS=", 1+i%2*3))
 			out, err := cmd.Output()
 			assert.NoError(t, err)

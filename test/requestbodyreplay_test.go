@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -80,25 +81,29 @@ func TestTrailersOfEveryAttempt(t *testing.T) {
 // two errors persistConn.roundTrip returns is chance.
 func TestFileChanges(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		change func(name string) error
-		length int64  // stated
-		want   string // the body that is accepted; "": an error
-		err    string
+		name    string
+		change  func(name string) error
+		removes bool   // the file, while it is open
+		length  int64  // stated
+		want    string // the body that is accepted; "": an error
+		err     string
 	}{
-		{"grows", appendTo("more"), 0, "3456789more", ""},
-		{"shrinks", func(name string) error { return os.Truncate(name, 5) }, 0, "34", ""},
-		{"is removed", os.Remove, 7, "3456789", ""},
+		{"grows", appendTo("more"), false, 0, "3456789more", ""},
+		{"shrinks", func(name string) error { return os.Truncate(name, 5) }, false, 0, "34", ""},
+		{"is removed", os.Remove, true, 7, "3456789", ""},
 		{"is replaced", func(name string) error {
 			_ = os.Remove(name)
 			return os.WriteFile(name, []byte("other"), 0o600)
-		}, 7, "3456789", ""},
-		{"grows past its length", appendTo("more"), 7, "",
+		}, true, 7, "3456789", ""},
+		{"grows past its length", appendTo("more"), false, 7, "",
 			"http: ContentLength=7 with Body length"},
-		{"shrinks below its length", func(name string) error { return os.Truncate(name, 5) }, 7, "",
-			"http: ContentLength=7 with Body length 2"},
+		{"shrinks below its length", func(name string) error { return os.Truncate(name, 5) }, false,
+			7, "", "http: ContentLength=7 with Body length 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.removes && runtime.GOOS == "windows" {
+				t.Skip("Windows does not remove a file that package os has opened")
+			}
 			name := filepath.Join(t.TempDir(), "file")
 			require.NoError(t, os.WriteFile(name, []byte("0123456789"), 0o600))
 			base := faults.Base(t, nil)
@@ -139,8 +144,7 @@ func TestFileChanges(t *testing.T) {
 			} else if err != nil { // if the file is too long, the response may come first
 				require.ErrorContains(t, err, tt.err)
 			}
-			_, err = file.Stat()
-			require.ErrorIs(t, err, os.ErrClosed)
+			require.ErrorIs(t, file.Close(), os.ErrClosed)
 		})
 	}
 }
@@ -503,8 +507,7 @@ func TestFileReplay(t *testing.T) {
 	for _, body := range bodies {
 		assert.True(t, body == text[7:])
 	}
-	_, err = file.Stat()
-	require.ErrorIs(t, err, os.ErrClosed)
+	require.ErrorIs(t, file.Close(), os.ErrClosed)
 }
 
 // Hazard B5: an os.File that cannot seek is recorded like any other stream.

@@ -5,13 +5,13 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/internal/hostpattern"
 )
 
@@ -229,7 +229,7 @@ func TestConflictsOfRoutes(t *testing.T) {
 func TestRoutesNeedPatternsOfServeMux(t *testing.T) {
 	const old = "GODEBUG=httpmuxgo121=1"
 	if !strings.Contains(os.Getenv("GODEBUG"), "httpmuxgo121=1") {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd := faults.Command(t, os.Args[0], "-test.run=^"+t.Name()+"$")
 		cmd.Env = append(os.Environ(), old)
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)

@@ -458,8 +458,7 @@ func TestFile(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "0123456789", string(text))
 	require.NoError(t, view.Close())
-	_, err = file.Stat()
-	require.ErrorIs(t, err, os.ErrClosed)
+	require.ErrorIs(t, file.Close(), os.ErrClosed)
 }
 
 // A file that fails is not sent again, and neither is one that is closed. The

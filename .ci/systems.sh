@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Runs the core's tests for systems that this machine does not have: other
+# processors by QEMU, and Windows by Wine.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# s390x is big-endian.
+for system in arm64:aarch64 s390x:s390x; do
+	step "linux/${system%:*}, by QEMU"
+	emulator=qemu-${system#*:}-static
+	need "$emulator" qemu-user-static
+	CGO_ENABLED=0 GOARCH=${system%:*} TEST_EMULATOR=$emulator go test -count=1 -exec "$emulator" ./...
+done
+
+step "windows/amd64, by Wine"
+need wine wine wine64
+need x86_64-w64-mingw32-gcc gcc-mingw-w64-x86-64-win32
+export WINEPREFIX=$work/wine WINEDEBUG=-all
+wineboot -i
+library=$WINEPREFIX/drive_c/windows/system32/bcryptprimitives.dll
+[ ! -e "$library" ] || fail "Wine has bcryptprimitives.dll: remove .ci/bcryptprimitives.c"
+x86_64-w64-mingw32-gcc -shared -o "$library" .ci/bcryptprimitives.c -ladvapi32
+
+in_wine() { GOOS=windows go test -count=1 -exec wine "$@" </dev/null; }
+
+skipped=
+replaced=
+while IFS='|' read -r package test file change; do
+	echo "without .ci/wine.lacks: $test"
+	! in_wine -run "^$test\$" "$package" >"$work/log" 2>&1 ||
+		fail "$test passes in Wine: remove it from .ci/wine.lacks"
+	grep -q -- "^--- FAIL: $test " "$work/log" || { cat "$work/log"; fail "$test does not run in Wine"; }
+	if [ -z "$file" ]; then
+		skipped+="${skipped:+|}^$test\$"
+		continue
+	fi
+	file=$(go env GOROOT)/src/$file
+	changed=$work/$test.go
+	sed "$change" "$file" >"$changed"
+	! cmp -s "$file" "$changed" || fail "$file has nothing that .ci/wine.lacks changes"
+	replaced+="${replaced:+, }\"$file\": \"$changed\""
+done < <(grep -v '^#\|^$' .ci/wine.lacks)
+echo "{\"Replace\": {$replaced}}" >"$work/overlay.json"
+in_wine -overlay "$work/overlay.json" -skip "$skipped" ./...
+wineserver -k || true
+end_step
