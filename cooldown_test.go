@@ -332,7 +332,7 @@ func playRetry(
 		assert.Equal(s, []any{1, reason}, []any{e.Attempts, e.Reason})
 		assert.ErrorAs(s, got.err, &cooling)
 		assert.Regexp(s,
-			`^httpretry: gave up after 1 attempt \(host_cooling_down\): http://a\.test asked for a pause until \S+ \(last attempt: (status 500|connection lost)\)$`, got.err.Error())
+			`^httpretry: gave up after 1 attempt \(host_cooling_down\): http://a\.test asked for a pause until \S+ \(last attempt: (status 500|connection lost)\); hint: `, got.err.Error())
 	}
 	if want.err == errConnectionLost {
 		assert.ErrorIs(s, got.err, errConnectionLost)

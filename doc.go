@@ -25,14 +25,15 @@
 //	is any budget left?       ReasonBudget
 //
 // Then the transport waits, without holding a connection, and makes the next
-// attempt. [Policy.Resume] extends that to response bodies that break off.
+// attempt. [Policy.Resume] extends that to response bodies that break off, with
+// ReasonNotResumable.
 //
 // If a check fails after a response, RoundTrip returns that response, whatever
 // its status, with its body unread. If a check fails after an error, or if a
-// request ends while it waits for a retry, RoundTrip returns an [*Error]. The
-// error of a single attempt is returned unchanged, unless the context, the
-// request's body or the budget ended the request. [Result] and [Event] have the
-// Reason.
+// request ends while it waits for a retry, RoundTrip returns an [*Error], whose
+// text has a hint (see [Reason.Hint]). The error of a single attempt is Base's
+// own if no retry can succeed, or if retries are disabled or left to a caller.
+// [Result] and [Event] have the Reason.
 //
 // # Non-idempotent requests
 //

@@ -29,7 +29,8 @@ type Event struct {
 
 	// Err is the error of the attempt, or of the wait after it. With
 	// ReasonNotReplayable, it is GetBody's error, if there was one. With
-	// ReasonNotResumable, it is why Response is not the rest of the body.
+	// ReasonNotResumable, it is why the body cannot be resumed, or why Response
+	// is not the rest of it.
 	Err error
 
 	Attempt int           // from 1; 0 if a cool-down ended the request unsent
@@ -44,6 +45,10 @@ type Event struct {
 	// until RoundTrip returns.
 	Wait time.Duration
 
+	// Asked is the wait that Response asks for, even if that is too long. With
+	// ReasonCooldown, it is the rest of the host's cool-down.
+	Asked time.Duration
+
 	Reason Reason // why no attempt follows, or ReasonNone if one does
 
 	// Resuming reports whether the response's body broke off after RoundTrip
@@ -54,8 +59,9 @@ type Event struct {
 }
 
 // Status returns the status of the Response, such as "503 Service Unavailable",
-// or, if there is none, one of these texts for Err: "canceled", "timeout",
-// "host cooling down", "name lookup failed", "connection failed", "TLS failed",
+// or "invalid status" if it is not from 100 to 999. If there is no Response,
+// Status returns one of these texts for Err: "canceled", "timeout", "host
+// cooling down", "name lookup failed", "connection failed", "TLS failed",
 // "connection broken", "failed". It has no text of a server, of a URL or of
 // Err, and few values, so it is safe for logs and for labels of metrics.
 func (e Event) Status() string {
@@ -107,7 +113,7 @@ const (
 	ReasonNone          Reason = iota // "none": the request has not ended
 	ReasonSuccess                     // "success": a response below 400
 	ReasonPermanent                   // "permanent": it would fail again
-	ReasonCanceled                    // "canceled": the context is done
+	ReasonCanceled                    // "canceled": also by Request.Cancel
 	ReasonAttempts                    // "attempts_exhausted": MaxAttempts
 	ReasonCallerRetries               // "caller_retries": see Middleware
 	ReasonNotIdempotent               // "not_idempotent": see Idempotent
@@ -144,44 +150,63 @@ func (r Reason) String() string {
 	return names[r]
 }
 
-// Error is the error of a request that took more than one attempt, or that the
-// transport, its budget or its body ended, or of a response's body that broke
-// off (see [Policy.Resume]). Any other error is Base's own.
+// Hint returns a sentence with the field or call that allows a retry of a
+// request that ended with r, or "" if there is none.
+func (r Reason) Hint() string {
+	switch r {
+	case ReasonAttempts:
+		return "Policy.MaxAttempts is the maximum, and WithoutRetries makes it 1"
+	case ReasonCallerRetries:
+		return "the inbound request was a retry (see Middleware), or another RetryTransport retries"
+	case ReasonNotIdempotent:
+		return "the server may have processed it; an Idempotency-Key header, " +
+			"Policy.NewIdempotencyKey or WithIdempotent allows a retry"
+	case ReasonNotReplayable:
+		return "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
+	case ReasonDoNotRetry:
+		return "the server sent X-Should-Retry: false, which a Policy.Classify may ignore"
+	case ReasonRetryAfter:
+		return "the server asked for a longer wait than Policy.MaxRetryAfter"
+	case ReasonCooldown:
+		return "the host asked for a pause; see Policy.Cooldown, CooldownKey and MaxRetryAfter"
+	case ReasonDeadline:
+		return "the wait would end after Policy.MaxElapsed or the context's deadline, which " +
+			"http.Client.Timeout sets, too"
+	case ReasonBudget:
+		return "Policy.Budget refused a retry to this host; a job can use policies.Background"
+	case ReasonNotResumable:
+		return "Policy.Resume has the properties of a response that can be resumed; " +
+			"ResumeSame replaces a validator"
+	}
+	return ""
+}
+
+// Error is the error of a request that took more than one attempt, or that
+// ended with a [Reason] that has a Hint, or of a response's body that broke off
+// (see [Policy.Resume]). Any other error is Base's own. So is the error of a
+// single attempt if retries are disabled or left to a caller.
 type Error struct {
 	Attempts int    // attempts that were started; 0 if the request was never sent
 	Reason   Reason // why no other attempt followed
 	Err      error  // of the last attempt, or the one that ended the request
 }
 
-// Error returns the number of attempts, the reason and the text of e.Err.
+// Error returns the number of attempts, the Reason, the text of e.Err, and the
+// Hint of the Reason.
 func (e *Error) Error() string {
-	attempts := "1 attempt"
+	text := "not sent"
 	switch {
-	case e.Attempts == 0:
-		return fmt.Sprintf("httpretry: not sent: %v", e.Err)
+	case e.Attempts == 1:
+		text = fmt.Sprintf("gave up after 1 attempt (%v)", e.Reason)
 	case e.Attempts > 1:
-		attempts = strconv.Itoa(e.Attempts) + " attempts"
+		text = fmt.Sprintf("gave up after %d attempts (%v)", e.Attempts, e.Reason)
 	}
-	hint := e.Reason.hint()
-	if hint != "" {
-		hint = "; " + hint
+	text = fmt.Sprintf("httpretry: %s: %v", text, e.Err)
+	if hint := e.Reason.Hint(); hint != "" {
+		text += "; hint: " + hint
 	}
-	return fmt.Sprintf("httpretry: gave up after %s (%v%s): %v", attempts, e.Reason, hint, e.Err)
+	return text
 }
-
-// hint returns the fields that let a request be retried. Without it, users look
-// for the cause in MaxAttempts.
-func (r Reason) hint() string {
-	switch r {
-	case ReasonBudget:
-		return "Policy.Budget refused a retry to this host; a job can use policies.Background"
-	case ReasonNotReplayable:
-		return "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
-	}
-	return ""
-}
-
-const resumeHint = "the response is not the rest of the body: see Policy.Resume"
 
 // Unwrap returns e.Err.
 func (e *Error) Unwrap() error { return e.Err }
@@ -271,15 +296,13 @@ func (e Event) attrs() []slog.Attr {
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", redact.Error(e.Err)))
 	}
+	if e.Asked > 0 {
+		attrs = append(attrs, slog.Duration("asked", e.Asked))
+	}
 	if e.Reason == ReasonNone {
 		return append(attrs, slog.Duration("wait", e.Wait))
 	}
-	hint := e.Reason.hint()
-	// The Error of a body that is not resumed says why by itself.
-	if e.Reason == ReasonNotResumable {
-		hint = resumeHint
-	}
-	if hint != "" {
+	if hint := e.Reason.Hint(); hint != "" {
 		attrs = append(attrs, slog.String("hint", hint))
 	}
 	return append(attrs, slog.String("reason", e.Reason.String()))

@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -26,15 +28,73 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
+// reasons has the text of each Reason, which is a part of the API, and a part
+// of its hint.
+var reasons = []struct {
+	reason     httpretry.Reason
+	name, text string
+	hint       string
+}{
+	{httpretry.ReasonNone, "ReasonNone", "none", ""},
+	{httpretry.ReasonSuccess, "ReasonSuccess", "success", ""},
+	{httpretry.ReasonPermanent, "ReasonPermanent", "permanent", ""},
+	{httpretry.ReasonCanceled, "ReasonCanceled", "canceled", ""},
+	{httpretry.ReasonAttempts, "ReasonAttempts", "attempts_exhausted", "Policy.MaxAttempts"},
+	{httpretry.ReasonCallerRetries, "ReasonCallerRetries", "caller_retries", "Middleware"},
+	{httpretry.ReasonNotIdempotent, "ReasonNotIdempotent", "not_idempotent",
+		"Idempotency-Key header, Policy.NewIdempotencyKey or WithIdempotent"},
+	{httpretry.ReasonNotReplayable, "ReasonNotReplayable", "not_replayable", "Policy.ReplayBuffer"},
+	{httpretry.ReasonDoNotRetry, "ReasonDoNotRetry", "do_not_retry", "Policy.Classify"},
+	{httpretry.ReasonRetryAfter, "ReasonRetryAfter", "retry_after_too_long",
+		"Policy.MaxRetryAfter"},
+	{httpretry.ReasonCooldown, "ReasonCooldown", "host_cooling_down", "Policy.Cooldown"},
+	{httpretry.ReasonDeadline, "ReasonDeadline", "deadline_too_near", "http.Client.Timeout"},
+	{httpretry.ReasonBudget, "ReasonBudget", "budget_exhausted", "Policy.Budget"},
+	{httpretry.ReasonNotResumable, "ReasonNotResumable", "not_resumable", "Policy.Resume"},
+}
+
 func TestReasonString(t *testing.T) {
-	seen := map[string]bool{}
-	for r := range httpretry.ReasonNotResumable + 1 {
-		assert.NotContains(t, r.String(), "Reason(")
-		assert.False(t, seen[r.String()], r)
-		seen[r.String()] = true
+	for i, r := range reasons {
+		assert.EqualValues(t, i, r.reason, "%s: values are stored and compared", r.name)
+		assert.Equal(t, r.text, r.reason.String(), r.name)
 	}
-	assert.Equal(t, "budget_exhausted", httpretry.ReasonBudget.String())
+	next := httpretry.Reason(len(reasons))
+	assert.Equal(t, fmt.Sprintf("Reason(%d)", len(reasons)), next.String(), "a Reason has no row")
 	assert.Equal(t, "Reason(200)", httpretry.Reason(200).String())
+}
+
+// The constants, the package documentation and the README name the same reasons
+// as the table.
+func TestReasonsAreDocumented(t *testing.T) {
+	read := func(file, expression string) (found [][]string) {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return regexp.MustCompile(expression).FindAllStringSubmatch(string(text), -1)
+	}
+	var names, texts []string
+	for i, match := range read("event.go", `(?m)^\t(Reason\w+) .*// "(\w+)": `) {
+		names, texts = append(names, match[1]), append(texts, match[2])
+		require.Less(t, i, len(reasons), "%s has no row", match[1])
+		assert.Equal(t, reasons[i].name, match[1])
+		assert.Equal(t, reasons[i].text, match[2], "event.go: the comment of %s", match[1])
+	}
+	require.Len(t, names, len(reasons), "event.go: constants with a comment")
+
+	documented := map[string]int{}
+	for _, match := range read("doc.go", `\bReason[A-Z]\w+`) {
+		documented[match[0]]++
+	}
+	for _, row := range read("README.md", `(?m)^\| [^|]*\? \|( [^|]+)\|`) {
+		for _, match := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[1], -1) {
+			documented[match[1]]++
+		}
+	}
+	// A request that ends never has ReasonNone.
+	for _, name := range append(names[1:], texts[1:]...) {
+		assert.Equal(t, 1, documented[name], "doc.go and README.md: %s", name)
+		delete(documented, name)
+	}
+	assert.Empty(t, documented, "doc.go or README.md: these are not reasons")
 }
 
 func TestErrorType(t *testing.T) {
@@ -79,9 +139,15 @@ func TestLogEvents(t *testing.T) {
 			{"", script{s503, s200},
 				"level=INFO msg=\"retrying request\" method=GET url=http://a.test/path attempt=1 " +
 					"elapsed=0s status=\"503 Service Unavailable\" wait=1s\n"},
+			{"GET", script{asksFor(3600)},
+				"level=WARN msg=\"gave up on request\" method=GET url=http://a.test/path " +
+					"attempt=1 elapsed=0s status=\"429 Too Many Requests\" asked=1h0m0s " +
+					"hint=\"" + httpretry.ReasonRetryAfter.Hint() +
+					"\" reason=retry_after_too_long\n"},
 			{"POST", script{reset},
 				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path " +
 					"attempt=1 elapsed=0s status=\"connection broken\" error=\"" + contract.ErrReset.Error() +
+					"\" hint=\"" + httpretry.ReasonNotIdempotent.Hint() +
 					"\" reason=not_idempotent\n"},
 		} {
 			out.Reset()
@@ -282,6 +348,56 @@ func TestEventOfAWait(t *testing.T) {
 				assert.Equal(s, tt.reason, last.Reason)
 				assert.Equal(s, 1, last.Attempt)
 				tt.check(s.T, last.Err)
+			})
+		})
+	}
+}
+
+// An Event has the wait that its response asks for, also if it is too long, or
+// the rest of the cool-down that ended the request.
+func TestEventAsked(t *testing.T) {
+	fail := contract.RetryEvery(time.Second)
+	fail.Cooldown = httpretry.CooldownFail
+	for _, tt := range []struct {
+		name    string
+		cooling bool // another response has asked for an hour, ten minutes ago
+		policy  httpretry.Policy
+		steps   script
+		want    []time.Duration // of each Event
+		reason  httpretry.Reason
+	}{
+		{"no wait", false, contract.RetryEvery(time.Second), script{s503, s200},
+			[]time.Duration{0, 0}, httpretry.ReasonSuccess},
+		{"a wait", false, contract.RetryEvery(time.Second), script{asksFor(2), s200},
+			[]time.Duration{2 * time.Second, 0}, httpretry.ReasonSuccess},
+		{"too long", false, contract.RetryEvery(time.Second), script{asksFor(3600)},
+			[]time.Duration{time.Hour}, httpretry.ReasonRetryAfter},
+		{"attempts", false, httpretry.Policy{MaxAttempts: 1}, script{asksFor(2)},
+			[]time.Duration{2 * time.Second}, httpretry.ReasonAttempts},
+		{"of a success", false, contract.RetryEvery(time.Second),
+			script{contract.Status(200, "Retry-After", "2")}, []time.Duration{0},
+			httpretry.ReasonSuccess},
+		{"an error while cooling down", true, contract.RetryEvery(time.Second), script{reset},
+			[]time.Duration{50 * time.Minute}, httpretry.ReasonCooldown},
+		{"a response while cooling down", true, contract.RetryEvery(time.Second), script{s500},
+			[]time.Duration{50 * time.Minute}, httpretry.ReasonCooldown},
+		{"unsent", true, fail, script{s200}, []time.Duration{50 * time.Minute},
+			httpretry.ReasonCooldown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			playScene(t, tt.policy, func(s *scene) {
+				if tt.cooling {
+					s.sendOnce(asksFor(3600))
+					s.sleep(10 * time.Minute)
+				}
+				s.Events = nil
+				s.get(s.Context(), tt.steps...)
+				var got []time.Duration
+				for _, e := range s.Events {
+					got = append(got, e.Asked)
+				}
+				assert.Equal(s, tt.want, got)
+				assert.Equal(s, tt.reason.String(), s.Reason().String())
 			})
 		})
 	}
@@ -489,8 +605,8 @@ func TestBudgetIsNamed(t *testing.T) {
 				Policy: policy, Observe: httpretry.LogEvents(logger)}).
 				RoundTrip(newGet(t))
 			require.ErrorIs(t, err, contract.ErrReset)
-			require.ErrorContains(t, err,
-				"(budget_exhausted; "+hint+")")
+			require.ErrorContains(t, err, "(budget_exhausted): ")
+			require.ErrorContains(t, err, "; hint: "+hint)
 			var all *httpretry.Error
 			require.ErrorAs(t, err, &all)
 			assert.Equal(t, attempts, all.Attempts)
@@ -540,7 +656,7 @@ func TestBodyIsNamed(t *testing.T) {
 		text := fmt.Sprintf("%d attempts", attempts)
 		require.EqualError(t, err,
 			"httpretry: gave up after "+strings.Replace(text, "1 attempts", "1 attempt", 1)+
-				" (not_replayable; "+hint+"): "+contract.ErrReset.Error())
+				" (not_replayable): "+contract.ErrReset.Error()+"; hint: "+hint)
 		require.ErrorIs(t, err, contract.ErrReset)
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)
@@ -550,8 +666,8 @@ func TestBodyIsNamed(t *testing.T) {
 		assert.Contains(t, log, `hint="`+hint+`" reason=not_replayable`)
 	}
 	log, err := send(func() (io.ReadCloser, error) { return nil, gone }, reset)
-	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable; "+hint+
-		"): "+contract.ErrReset.Error()+"; the body cannot be sent again: the file is gone")
+	require.EqualError(t, err, "httpretry: gave up after 1 attempt (not_replayable): "+
+		contract.ErrReset.Error()+"; the body cannot be sent again: the file is gone; hint: "+hint)
 	require.ErrorIs(t, err, gone)
 	assert.Contains(t, log, `error="the file is gone" hint="`+hint+`" reason=not_replayable`)
 
@@ -561,35 +677,75 @@ func TestBodyIsNamed(t *testing.T) {
 		`status="503 Service Unavailable" hint="`+hint+`" reason=not_replayable`)
 }
 
-// The error of a single attempt is Base's own for all other reasons that
-// prevent a retry.
+// The error of a single attempt is Base's own if its Reason has no hint, and if
+// retries are disabled or left to a caller. Otherwise it is an *Error, whose
+// text ends with the hint, and which wraps Base's own. Hazard K3.
 func TestErrorOfOneAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for reason, set := range map[httpretry.Reason]func(*http.Request, *httpretry.Policy){
-			httpretry.ReasonPermanent: func(_ *http.Request, p *httpretry.Policy) {
-				p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
-					return httpretry.Final
-				}
-			},
-			httpretry.ReasonAttempts: func(_ *http.Request, p *httpretry.Policy) {
-				p.MaxAttempts = 1
-			},
-			httpretry.ReasonNotIdempotent: func(r *http.Request, _ *httpretry.Policy) {
-				r.Method = "POST"
-			},
-			httpretry.ReasonDeadline: func(_ *http.Request, p *httpretry.Policy) {
-				p.MaxElapsed = time.Millisecond
-			},
-		} {
-			policy, req, events := contract.RetryEvery(time.Second), contract.Streamed(t, "PUT",
-				"http://a.test/", contract.Counted("text")), new(contract.Record)
-			set(req, &policy)
-			_, err := contract.New(t, httpretry.Config{Base: contract.Play(reset), Policy: policy,
-				Observe: events.Observe}).RoundTrip(req)
-			assert.Equal(t, error(contract.ErrReset), err)
-			assert.Equal(t, reason.String(), events.Reason().String())
-		}
-	})
+	type settings struct {
+		*http.Request
+		httpretry.Policy
+	}
+	for _, tt := range []struct {
+		name    string
+		set     func(*settings)
+		inbound string // the attempt header of the inbound request
+		reason  httpretry.Reason
+		own     bool
+	}{
+		{"permanent", func(s *settings) {
+			s.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
+				return httpretry.Final
+			}
+		}, "0", httpretry.ReasonPermanent, true},
+		{"MaxAttempts", func(s *settings) { s.MaxAttempts = 1 }, "0",
+			httpretry.ReasonAttempts, true},
+		{"WithoutRetries", func(s *settings) {
+			s.Request = s.WithContext(httpretry.WithoutRetries(s.Context()))
+		}, "0", httpretry.ReasonAttempts, true},
+		{"not idempotent", func(s *settings) { s.Method = "POST" }, "0",
+			httpretry.ReasonNotIdempotent, false},
+		{"MaxElapsed", func(s *settings) { s.MaxElapsed = time.Millisecond }, "0",
+			httpretry.ReasonDeadline, false},
+		{"budget", func(s *settings) { s.Budget = contract.UsedUp{} }, "0",
+			httpretry.ReasonBudget, false},
+		{"retry of a client", func(*settings) {}, "1", httpretry.ReasonCallerRetries, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &settings{contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")),
+				contract.RetryEvery(time.Second)}
+			var err error
+			events := new(contract.Record)
+			send := func(_ http.ResponseWriter, in *http.Request) {
+				s.Request = s.WithContext(in.Context())
+				tt.set(s)
+				_, err = contract.New(t, httpretry.Config{Base: contract.Play(reset),
+					Policy: s.Policy, Observe: events.Observe}).RoundTrip(s.Request)
+			}
+			httpretry.Middleware(http.HandlerFunc(send)).ServeHTTP(httptest.NewRecorder(),
+				inboundRequest(http.Header{"Retry-Attempt": {tt.inbound}}))
+			assert.Equal(t, tt.reason.String(), events.Reason().String())
+			if tt.own {
+				assert.Equal(t, error(contract.ErrReset), err)
+				return
+			}
+			assert.Equal(t, &httpretry.Error{
+				Attempts: 1, Reason: tt.reason, Err: contract.ErrReset}, err)
+			assert.ErrorIs(t, err, contract.ErrReset)
+			assert.EqualError(t, err, fmt.Sprintf(
+				"httpretry: gave up after 1 attempt (%v): %v; hint: %s",
+				tt.reason, contract.ErrReset, tt.reason.Hint()))
+		})
+	}
+}
+
+// A nested RetryTransport returns Base's own error to the outer one.
+func TestErrorOfNestedAttempts(t *testing.T) {
+	policy := contract.RetryEvery(0)
+	inner := contract.New(t, httpretry.Config{Base: contract.Play(reset, reset), Policy: policy})
+	policy.MaxAttempts = 2
+	_, err := contract.New(t, httpretry.Config{Base: inner, Policy: policy}).RoundTrip(newGet(t))
+	assert.Equal(t, &httpretry.Error{
+		Attempts: 2, Reason: httpretry.ReasonAttempts, Err: contract.ErrReset}, err)
 }
 
 // It is also Base's own if the caller cancels later, or by a Request.Cancel,
@@ -597,6 +753,8 @@ func TestErrorOfOneAttempt(t *testing.T) {
 func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 	policy := contract.RetryEvery(0)
 	t.Run("after the decision", func(t *testing.T) {
+		policy := policy
+		policy.MaxAttempts = 1
 		ctx, cancel := context.WithCancel(t.Context())
 		var reasons []httpretry.Reason
 		observe := func(_ context.Context, e httpretry.Event) {
@@ -605,9 +763,9 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 		}
 		_, err := contract.New(t,
 			httpretry.Config{Base: contract.Play(reset), Policy: policy, Observe: observe}).
-			RoundTrip(contract.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
+			RoundTrip(newGet(t).WithContext(ctx))
 		assert.Equal(t, error(contract.ErrReset), err)
-		assert.Equal(t, []httpretry.Reason{httpretry.ReasonNotIdempotent}, reasons)
+		assert.Equal(t, []httpretry.Reason{httpretry.ReasonAttempts}, reasons)
 	})
 	t.Run("by Request.Cancel", func(t *testing.T) {
 		events, canceled := new(contract.Record), make(chan struct{})
@@ -624,20 +782,35 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 	})
 }
 
-// Only the reasons whose text names a field have a hint.
-func TestOtherReasonsHaveNoHint(t *testing.T) {
-	for reason := range httpretry.ReasonBudget {
-		if reason == httpretry.ReasonNotReplayable {
+// A Reason for which a field or a call allows a retry has a hint that names it.
+// The log and the text of an Error have it, and docs/operations.md lists all.
+func TestHints(t *testing.T) {
+	table := "| reason | hint |\n|---|---|\n"
+	for _, r := range reasons {
+		hint := r.reason.Hint()
+		err := &httpretry.Error{Attempts: 2, Reason: r.reason, Err: io.EOF}
+		unsent := &httpretry.Error{Reason: r.reason, Err: io.EOF}
+		logger, out := newLogger()
+		e := httpretry.Event{Request: newGet(t), Attempt: 1, Reason: r.reason}
+		httpretry.LogEvents(logger)(t.Context(), e)
+		text := fmt.Sprintf("httpretry: gave up after 2 attempts (%v): EOF", r.reason)
+		if r.hint == "" {
+			assert.Empty(t, hint, r.name)
+			assert.EqualError(t, err, text)
+			assert.EqualError(t, unsent, "httpretry: not sent: EOF")
+			assert.NotContains(t, out.String(), "hint", r.name)
 			continue
 		}
-		err := &httpretry.Error{Attempts: 2, Reason: reason, Err: io.EOF}
-		assert.EqualError(t, err,
-			fmt.Sprintf("httpretry: gave up after 2 attempts (%v): EOF", reason))
-		logger, out := newLogger()
-		e := httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason}
-		httpretry.LogEvents(logger)(t.Context(), e)
-		assert.NotContains(t, out.String(), "hint", reason)
+		assert.Contains(t, hint, r.hint, r.name)
+		assert.EqualError(t, err, text+"; hint: "+hint)
+		assert.EqualError(t, unsent, "httpretry: not sent: EOF; hint: "+hint)
+		assert.Contains(t, out.String(), fmt.Sprintf(`hint=%q reason=%v`, hint, r.reason))
+		table += fmt.Sprintf("| `%v` | %s |\n", r.reason, hint)
 	}
+	assert.Empty(t, httpretry.Reason(200).Hint())
+	operations, err := os.ReadFile("docs/operations.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(operations), table, "docs/operations.md: the table of hints")
 }
 
 // Observers calls each function in order, with the Event and the context that

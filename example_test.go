@@ -250,7 +250,7 @@ func ExampleConfig_observe() {
 	// 200 GET after 1 retries
 	// attempt 1: connection broken, none
 	// attempt 2: connection broken, attempts_exhausted
-	// httpretry: gave up after 2 attempts (attempts_exhausted): EOF
+	// httpretry: gave up after 2 attempts (attempts_exhausted): EOF; hint: Policy.MaxAttempts is the maximum, and WithoutRetries makes it 1
 }
 
 // Several functions can observe the same transport.
@@ -304,7 +304,7 @@ func ExampleLogEvents() {
 		"http://user:secret@api.example.com/charge?token=secret", "text/plain", nil)
 	fmt.Println(errors.Is(err, io.ErrUnexpectedEOF))
 	// Output:
-	// level=WARN msg="gave up on request" method=POST url=http://api.example.com/charge?REDACTED attempt=1 status="connection broken" error="unexpected EOF" reason=not_idempotent
+	// level=WARN msg="gave up on request" method=POST url=http://api.example.com/charge?REDACTED attempt=1 status="connection broken" error="unexpected EOF" hint="the server may have processed it; an Idempotency-Key header, Policy.NewIdempotencyKey or WithIdempotent allows a retry" reason=not_idempotent
 	// true
 }
 

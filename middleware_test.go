@@ -337,7 +337,8 @@ func TestSingleShotIsReported(t *testing.T) {
 	call.cfg.Policy.AttemptTimeout = time.Millisecond
 	call.handle(t, "1", contract.Step{Status: 200, Takes: time.Hour})
 	require.EqualError(t, call.err,
-		"httpretry: gave up after 1 attempt (caller_retries): attempt timed out after 1ms")
+		"httpretry: gave up after 1 attempt (caller_retries): attempt timed out after 1ms; hint: "+
+			httpretry.ReasonCallerRetries.Hint())
 }
 
 // A POST that was provably never sent is retried for an inbound retry, too,

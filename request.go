@@ -135,6 +135,10 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 	}
 	waited := c.caller.waited
 	c.caller.waited = 0
+	asked, _ := c.waits.askedWait(resp)
+	if reason == ReasonCooldown {
+		asked = c.waits.remainingCooldown(time.Now()).Wait
+	}
 	return Event{
 		Request:  c.caller.req,
 		Response: resp,
@@ -143,6 +147,7 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 		Elapsed:  time.Since(c.settings.created) - c.start,
 		Waited:   waited,
 		Wait:     wait,
+		Asked:    asked,
 		Reason:   reason,
 	}
 }
@@ -183,15 +188,17 @@ func (c *call) finish(
 }
 
 // fail ends the request and returns its error. That is the attempt's own error
-// if there was one attempt and nothing is added.
+// if there was one attempt and an Error has nothing to add.
 func (c *call) fail(err error, reason Reason) error {
 	c.release()
 	// If the request ended during a wait, err is not the error of the attempt.
 	sentOnce := c.attempts == 1 && c.progress == progressAttempt
 	c.progress = progressDone
 
-	// An error with a hint tells users which field to set.
-	unchanged := sentOnce && reason.hint() == "" && !isOwnError(err) &&
+	// A hint tells users which field to set, unless one attempt was all that
+	// was wanted here.
+	singleShot := reason == ReasonAttempts || reason == ReasonCallerRetries
+	unchanged := sentOnce && (reason.Hint() == "" || singleShot) && !isOwnError(err) &&
 		!c.caller.hidesCancel(err, reason)
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:

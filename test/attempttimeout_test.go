@@ -26,9 +26,11 @@ func TestAttemptTimeout(t *testing.T) {
 		want     string
 	}{
 		{"GET", 5,
-			"httpretry: gave up after 5 attempts (attempts_exhausted): attempt timed out after 2s"},
+			"httpretry: gave up after 5 attempts (attempts_exhausted): attempt timed out after 2s; hint: " +
+				httpretry.ReasonAttempts.Hint()},
 		{"POST", 1,
-			"httpretry: gave up after 1 attempt (not_idempotent): attempt timed out after 2s"},
+			"httpretry: gave up after 1 attempt (not_idempotent): attempt timed out after 2s; hint: " +
+				httpretry.ReasonNotIdempotent.Hint()},
 	} {
 		t.Run(tt.method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -67,7 +69,8 @@ func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
 		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(newGet(t))
 		require.EqualError(t, err,
-			"httpretry: gave up after 1 attempt (attempts_exhausted): attempt timed out after 2s")
+			"httpretry: gave up after 1 attempt (attempts_exhausted): attempt timed out after 2s; "+
+				"hint: "+httpretry.ReasonAttempts.Hint())
 		assert.EqualValues(t, 1, body.Closes())
 	})
 }

@@ -432,9 +432,8 @@ func TestBlockedBody(t *testing.T) {
 			_, err := contract.New(t, httpretry.Config{Base: start(slow), Policy: policy}).
 				RoundTrip(req)
 			require.EqualError(t, err,
-				"httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from "+
-					"Request.GetBody, or a Policy.ReplayBuffer that holds it): attempt timed out "+
-					"after 20ms")
+				"httpretry: gave up after 1 attempt (not_replayable): attempt timed out after "+
+					"20ms; hint: "+httpretry.ReasonNotReplayable.Hint())
 			assert.EqualValues(t, 1, body.Closes())
 		})
 	})

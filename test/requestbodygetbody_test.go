@@ -204,9 +204,9 @@ func TestGetBodyError(t *testing.T) {
 	require.ErrorIs(t, err, gone)
 	require.ErrorIs(t, err, contract.ErrReset)
 	require.EqualError(t, err,
-		"httpretry: gave up after 1 attempt (not_replayable; a retry needs a body from "+
-			"Request.GetBody, or a Policy.ReplayBuffer that holds it): "+contract.ErrReset.Error()+
-			"; the body cannot be sent again: the file is gone")
+		"httpretry: gave up after 1 attempt (not_replayable): "+contract.ErrReset.Error()+
+			"; the body cannot be sent again: the file is gone; hint: "+
+			httpretry.ReasonNotReplayable.Hint())
 	assert.Equal(t, gone, events.Events[0].Err)
 }
 

@@ -83,6 +83,24 @@ func (s *screen) summary(c *counters) {
 		}))
 }
 
+// hints prints the hint of each reason that ended a request without success.
+func (s *screen) hints(c *counters) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	printed := false
+	for _, reason := range slices.Sorted(maps.Keys(c.failed)) {
+		hint := reason.Hint()
+		if hint == "" {
+			continue
+		}
+		if !printed {
+			s.title("Why requests were not retried, and how to allow it")
+			printed = true
+		}
+		s.print("  %s: %s\n", reason, hint)
+	}
+}
+
 // list formats the entries of a count in the order of their keys. Lines after
 // the first are indented.
 func list[K int | httpretry.Reason](counts map[K]int, entry func(K, int) string) string {

@@ -103,8 +103,8 @@ func (d *demo) run(ctx context.Context, s scenario) error {
 		// There is no lock, since Observe runs on the goroutine of its
 		// request, and here is only one.
 		last = e
-		if asked, ok := askedWait(e); ok && e.Reason == httpretry.ReasonNone && e.Wait < asked {
-			early = fmt.Errorf("waits %v where the server asks for %v", e.Wait, asked)
+		if e.Reason == httpretry.ReasonNone && e.Wait < e.Asked {
+			early = fmt.Errorf("waits %v where the server asks for %v", e.Wait, e.Asked)
 		}
 	})
 	if err != nil {

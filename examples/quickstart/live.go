@@ -39,7 +39,7 @@ func runLive(ctx context.Context, opts options, out *screen, counts *counters) e
 		count(opts.n, "request"), opts.rate, opts.method, printable(opts.url))
 	out.heading()
 	sendAll(ctx, client, opts)
-	out.advice(counts)
+	out.hints(counts)
 	if n := counts.successes(); n < opts.n {
 		return fmt.Errorf("%d of %d requests did not succeed", opts.n-n, opts.n)
 	}

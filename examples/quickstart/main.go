@@ -9,7 +9,7 @@
 //	go run ./examples/quickstart
 //
 // With -url the same client sends requests to your server. Then it also prints
-// why requests that failed were not retried, and which field to change:
+// why requests that failed were not retried, and how to allow it:
 //
 //	go run ./examples/quickstart -url https://example.com/ -n 20 -rate 5
 //

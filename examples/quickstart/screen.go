@@ -144,20 +144,11 @@ func describe(e httpretry.Event) (color, text string) {
 // outcome returns the result of an attempt, with the wait that the server asks
 // for.
 func outcome(e httpretry.Event) string {
-	if asked, ok := askedWait(e); ok {
+	if e.Asked > 0 && e.Response != nil {
 		return fmt.Sprintf("%d, asks to wait %v",
-			e.Response.StatusCode, asked.Round(time.Millisecond))
+			e.Response.StatusCode, e.Asked.Round(time.Millisecond))
 	}
 	return e.Status()
-}
-
-// askedWait returns the wait that the server asks for, if it does. In a
-// response without an error, the headers have another meaning.
-func askedWait(e httpretry.Event) (time.Duration, bool) {
-	if e.Response == nil || e.Response.StatusCode < 400 {
-		return 0, false
-	}
-	return httpretry.RetryAfter(e.Response.Header, time.Now())
 }
 
 // fit cuts text to a width in characters.
