@@ -102,11 +102,9 @@ func checkWarnings(p httpretry.Policy, fields []policyfile.Field) []string {
 		return all
 	}
 	if f.attempts == 0 {
-		f.attempts = 3
+		f.attempts = defaultAttempts
 	}
-	if f.budget == "unlimited" && f.endless() {
-		warn("without a budget, MaxAttempts and MaxElapsed, only the deadline of a request ends it.")
-	}
+	f.warnAboutEndless(warn)
 	backoff, err := f.strategy(rand.New(rand.NewPCG(1, 40)).Float64)
 	if err == nil {
 		err = checkEndless(f.attempts, backoff)

@@ -122,7 +122,7 @@ func contentionNotes(n int, results map[string]contention.Result) []string {
 			good = append(good, name)
 		case calls > 0.5 && took > 5:
 			notes = append(notes, fmt.Sprintf("With %d clients, %s makes %s of the calls that clients without waits make, and takes %s times as long: the clients that collided collide again.",
-				n, name, report.Share.Show(calls), chart.Number(took)))
+				n, name, report.Share.Show(calls), report.Number.Show(took)))
 		}
 	}
 	if len(good) > 1 {

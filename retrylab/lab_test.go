@@ -8,13 +8,19 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/policyfile"
+	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 )
 
@@ -287,7 +293,10 @@ func TestPolicyFile(t *testing.T) {
 		return strings.Join(strings.Fields(stdout), " ")
 	}
 	stdout := run("-policy=a.test", "-attempts=6", "-budget=shared")
-	assert.Contains(t, stdout, `Up to 6 attempts with waits of FullJitter Base=1s Max=9s and the budget "shared"`)
+	assert.Contains(t, stdout, `Up to 6 attempts with waits of FullJitter Base=1s Max=9s and `+
+		`the budget "shared" with Burst 7, Window 5s, in 100 processes`)
+	assert.Contains(t, run("-policy=a.test", "-ratio=0.2", "-strict"), `and a HostBudget with Ratio 0.2, Burst 7, Window 5s, Strict, in`)
+	assert.Contains(t, run("-policy=a.test", "-budget=aws"), `and the budget "aws", in`)
 	assert.Contains(t, stdout, "however long it lasts 7 7")
 	assert.NotContains(t, stdout, "not simulated")
 	assert.Contains(t, run(), `Up to 3 attempts with waits of DecorrelatedV2 and the budget "default"`)
@@ -349,7 +358,7 @@ func TestCheck(t *testing.T) {
 		1: {"use a strategy that is random", "POST and PATCH included", "an attempt without an answer never ends",
 			"Classify is that of the preset github of default"},
 		2: {"Classify is that of the preset github of default", "a Ratio of 20 allows 20 failed retries"},
-		3: {"without a budget, MaxAttempts and MaxElapsed"},
+		3: {"without a budget, MaxAttempts and MaxElapsed, only a deadline ends"},
 		4: {"the waits are not checked: -attempts -1"},
 		5: {"the waits of more than 100 attempts are not checked"},
 		6: {"with MaxAttempts 1 there are no retries"},
@@ -415,6 +424,77 @@ func TestPlotOfShortWaits(t *testing.T) {
 	}
 }
 
+// warningsOf returns what check prints for a default policy, on one line.
+func warningsOf(t *testing.T, policy string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policies.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"default": `+policy+`}`), 0o600))
+	stdout, stderr, status := retrylab(t, "check", file)
+	require.Zero(t, status, stderr)
+	return strings.Join(strings.Fields(stdout), " ")
+}
+
+// What check shows is in effect, and its warnings do not contradict each other.
+func TestCheckShowsWhatIsInEffect(t *testing.T) {
+	got := warningsOf(t, `{"preset": "background", "attemptTimeout": "2s"}`)
+	for _, want := range []string{
+		"maxAttempts preset background no limit", "maxRetryAfter preset background no limit",
+		`budget preset background "unlimited"`, "only a deadline ends a request that never succeeds",
+	} {
+		assert.Contains(t, got, want)
+	}
+	assert.NotContains(t, got, "only the budget ends")
+	assert.Equal(t, 1, strings.Count(got, "warning: "), got)
+	assert.Contains(t, warningsOf(t, `{"maxAttempts": -1}`), "only the budget ends a request")
+
+	got = warningsOf(t, `{"maxAttempts": 50, "backoff": "Constant", "attemptTimeout": "2s"}`)
+	assert.Contains(t, got, `backoff own "Constant"`)
+	assert.Contains(t, got, "the waits before 49 retries take no time together: use longer waits")
+}
+
+// The defaults of the flags are those of the library.
+func TestDefaults(t *testing.T) {
+	file, err := policyfile.Parse([]byte(`{}`))
+	require.NoError(t, err)
+	shown := map[string]string{}
+	for _, field := range file.Fields("") {
+		shown[field.Name] = field.Value
+	}
+	assert.Equal(t, shown["maxAttempts"], strconv.Itoa(defaultAttempts), "-attempts")
+	waits := func(text string) (all []time.Duration) {
+		s, err := spec.Parse(text, rand.New(rand.NewPCG(1, 2)).Float64, nil)
+		require.NoError(t, err)
+		next := s.Strategy.Start()
+		for range 30 {
+			all = append(all, next())
+		}
+		return all
+	}
+	var f policyFlags
+	require.NoError(t, f.use(httpretry.Policy{}))
+	backoff, _, _ := strings.Cut(shown["backoff"], " (")
+	assert.Equal(t, waits(backoff), waits(f.backoff), "-backoff")
+
+	// The balances of a zero HostBudget, while successes arrive and expire.
+	balances := func(b *httpretry.HostBudget) (all []int) {
+		synctest.Test(t, func(t *testing.T) {
+			for range 400 {
+				time.Sleep(50 * time.Millisecond)
+				if len(all) < 100 {
+					b.Deposit("a", false)
+				}
+				balance, _ := b.Balance("a")
+				all = append(all, balance)
+			}
+		})
+		return all
+	}
+	want := balances(new(httpretry.HostBudget))
+	assert.Equal(t, want, balances(&httpretry.HostBudget{Ratio: defaultRatio}), "-ratio")
+	assert.Equal(t, want, balances(&httpretry.HostBudget{Burst: defaultBurst}), "-burst")
+	assert.Equal(t, want, balances(&httpretry.HostBudget{Window: defaultWindow}), "-window")
+}
+
 func TestWarnings(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"-attempts=1", "there are no retries"},
@@ -423,7 +503,9 @@ func TestWarnings(t *testing.T) {
 		{"-attempts=8_-backoff=AWSDecorrelated Base=1s Max=4s", "many of the last waits are exactly 4.00s"},
 		{"-attempts=10_-deadline=3s", "of 10 attempts, the deadline or MaxElapsed holds"},
 		{"-processes=1000_-capacity=800", "use a smaller Burst"},
-		{"-budget=aws", "100 budgets of 100 retries each allow 10k retries"},
+		{"-budget=aws", "100 budgets of 100 retries each allow 10,000 retries"},
+		{"-budget=aws_-processes=150_-rate=1885_-capacity=2000", "150 budgets of 100 retries each allow 15,000 retries"},
+		{"-rate=1885_-capacity=1500", "it gets 1,885 requests a second and can answer 1,500"},
 		{"-budget=grpc_-processes=126_-timeout=1s", "126 budgets of 4 retries each allow 504 retries"},
 		{"-budget=grpc_-processes=125_-timeout=1s", ""},
 		{"-capacity=400", "no spare capacity"},
@@ -448,7 +530,12 @@ func TestWarnings(t *testing.T) {
 		{"-backoff=Spread Fraction=0.05 Of=Exponential Base=1s", "retry within the same 10ms: use a strategy that is more random"},
 		{"-backoff=Clamp Base=1s", "retry at the same moment: their waits are cut off at a bound"},
 		{"-attempts=-1_-timeout=1s", "only the budget ends a request that never succeeds"},
+		{"-attempts=-1_-timeout=1s_-budget=unlimited", "without a budget, MaxAttempts and MaxElapsed, only a deadline ends"},
 		{"-attempts=-1_-timeout=1s_-max-elapsed=20s", ""},
+		{"-timeout=1s_-attempts=50_-backoff=Constant", "the waits before 49 retries take no time together: use longer waits"},
+		{"-timeout=1s_-attempts=3_-backoff=FullJitter Base=1ms Max=2ms", "the waits before 2 retries take 2ms on average together"},
+		{"-timeout=1s_-attempts=2_-backoff=Constant", ""},
+		{"-timeout=1s_-attempts=3_-backoff=FastFirst", ""},
 		{"-timeout=1s_-ratio=20", "a Ratio of 20 allows 20 failed retries for each success: 20 % is 0.2"},
 		{"-timeout=1s_-ratio=1", ""},
 		{"-budget=grpc_-processes=125_-timeout=1s_-ratio=20", ""},

@@ -103,11 +103,11 @@ func layersNotes(s layers.Scenario, results map[string]*layers.Result) []string 
 	}
 	if calls(multiplied) > 1.5*calls(marked) {
 		note("retries of services multiply, to %s calls of the server for each user's request. With Middleware they add up, to %s: a request that is itself a retry is not retried further down.",
-			chart.Number(calls(multiplied)), chart.Number(calls(marked)))
+			report.Number.Show(calls(multiplied)), report.Number.Show(calls(marked)))
 	}
 	if calls(multiplied) > 1.5*calls(budgeted) {
 		note("with a budget, the calls of the server are %s for each user's request, and half of the users have an answer within %s instead of %s.",
-			chart.Number(calls(budgeted)), report.Duration(budgeted.Quantile(0.5)), report.Duration(multiplied.Quantile(0.5)))
+			report.Number.Show(calls(budgeted)), report.Duration(budgeted.Quantile(0.5)), report.Duration(multiplied.Quantile(0.5)))
 	}
 	if lost := multiplied.Succeeded - marked.Succeeded; multiplied.Succeeded > results["none"].Succeeded+0.05 && lost < 0.01 {
 		note("Middleware costs little: %s of the users succeed with it, and %s with all retries.", show(marked.Succeeded), show(multiplied.Succeeded))

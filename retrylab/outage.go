@@ -35,9 +35,9 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	o.StringVar(&f.budgets, "budgets", "none,default,strict,shared,aws,grpc,unlimited", "`budgets`, separated by commas; none makes no retries")
 	o.StringVar(&f.strategies, "strategies", "DecorrelatedV2", "`strategies`, separated by commas")
 	o.StringVar(&f.cooldowns, "cooldowns", "send", "`cool-downs`, separated by commas: send, wait or fail")
-	o.IntVar(&f.attempts, "attempts", 3, "MaxAttempts; 0: the library's default; negative: no limit")
-	o.Float64Var(&f.ratio, "ratio", 0.1, "Ratio of the library's budgets")
-	o.IntVar(&f.burst, "burst", 5, "Burst of the library's budgets; negative: none")
+	o.IntVar(&f.attempts, "attempts", defaultAttempts, "MaxAttempts; 0: the library's default; negative: no limit")
+	o.Float64Var(&f.ratio, "ratio", defaultRatio, "Ratio of the library's budgets")
+	o.IntVar(&f.burst, "burst", defaultBurst, "Burst of the library's budgets; negative: none")
 	o.DurationVar(&f.timeout, "timeout", 2*time.Second, "AttemptTimeout; 0: none")
 	o.DurationVar(&f.deadline, "deadline", 0, "deadline of a request, attempts and waits together; 0: none")
 	o.Float64Var(&s.Rate, "rate", 80, "requests per second, of all processes together")
@@ -58,7 +58,7 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 		return report.Report{}, err
 	}
 	s.Seed = o.seed
-	f.attempts = cmp.Or(f.attempts, 3) // the library's default
+	f.attempts = cmp.Or(f.attempts, defaultAttempts)
 	variants, err := f.variants(o.seed)
 	if err != nil {
 		return report.Report{}, err
@@ -264,7 +264,7 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 	r := report.Report{
 		Title: "A fleet and a server that fails for a while",
 		About: fmt.Sprintf("Processes send %s requests a second to a server that can answer %s. From %v to %v it %s. %s for a request, %s. The server goes on with requests whose clients have given up.",
-			chart.Number(s.Rate), chart.Number(s.Capacity), s.From, s.To, faults()[s.Fault], attemptsText(f.attempts), timeout),
+			report.Number.Show(s.Rate), report.Number.Show(s.Capacity), s.From, s.To, faults()[s.Fault], attemptsText(f.attempts), timeout),
 		Tables: []report.Table{table},
 		Charts: outageCharts(s, variants),
 		Notes:  outageNotes(s, variants),

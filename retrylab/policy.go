@@ -41,8 +41,8 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	drawn, ends := f.draw(backoff)
 	r := report.Report{
 		Title: "What a policy does",
-		About: fmt.Sprintf("%s with waits of %s and the budget %q, in %d processes that send %s requests a second to a server that can answer %s.",
-			attemptsText(f.attempts), backoff.Name, f.budget, f.processes, chart.Number(f.rate), chart.Number(f.capacity)),
+		About: fmt.Sprintf("%s with waits of %s and %s, in %d processes that send %s requests a second to a server that can answer %s.",
+			attemptsText(f.attempts), backoff.Name, f.budgetText(), f.processes, report.Number.Show(f.rate), report.Number.Show(f.capacity)),
 		Tables: append([]report.Table{failures, ends.table()}, f.budgetTables()...),
 		Charts: charts,
 		Notes:  append(f.warnings(drawn, ends), f.overload(failures)...),
@@ -81,6 +81,31 @@ func attemptsText(attempts int) string {
 		return "Any number of attempts"
 	}
 	return fmt.Sprintf("Up to %d attempts", attempts)
+}
+
+// budgetText describes the budget, with the fields that are not the defaults.
+func (f *policyFlags) budgetText() string {
+	text := fmt.Sprintf("the budget %q", f.budget)
+	var fields []string
+	if f.ratio != 0 && f.ratio != defaultRatio {
+		fields = append(fields, fmt.Sprintf("Ratio %v", f.ratio))
+	}
+	if f.burst != 0 && f.burst != defaultBurst {
+		fields = append(fields, fmt.Sprintf("Burst %d", f.burst))
+	}
+	if f.windowLength() != defaultWindow {
+		fields = append(fields, fmt.Sprintf("Window %v", f.window))
+	}
+	if f.strict && f.budget != "strict" {
+		fields = append(fields, "Strict")
+	}
+	if _, ok := f.usesHostBudget(); !ok || fields == nil {
+		return text
+	}
+	if f.budget == "default" {
+		text = "a HostBudget"
+	}
+	return text + " with " + strings.Join(fields, ", ")
 }
 
 // endless reports whether nothing but the budget ends a request that never

@@ -34,17 +34,25 @@ type policyFlags struct {
 	notSimulated []string // fields of the file
 }
 
+// These are the defaults of the library, which TestDefaults compares.
+const (
+	defaultAttempts = 3
+	defaultRatio    = 0.1
+	defaultBurst    = 5
+	defaultWindow   = 10 * time.Second
+)
+
 func (f *policyFlags) add(o *options) {
 	o.StringVar(&f.file, "file", "", "`file` of package policyfile; other flags replace its values; - is standard input")
 	o.StringVar(&f.key, "policy", "", "`key` of a policy in the file; none: its default")
 	o.StringVar(&f.backoff, "backoff", "DecorrelatedV2", "Backoff, a `strategy` with its fields")
-	o.IntVar(&f.attempts, "attempts", 3, "MaxAttempts; 0: the library's default; negative: no limit")
+	o.IntVar(&f.attempts, "attempts", defaultAttempts, "MaxAttempts; 0: the library's default; negative: no limit")
 	o.DurationVar(&f.timeout, "timeout", 0, "AttemptTimeout; 0: none")
 	o.DurationVar(&f.maxElapsed, "max-elapsed", 0, "MaxElapsed; 0: none")
 	o.StringVar(&f.budget, "budget", "default", "`budget`: "+budgets.Names)
-	o.Float64Var(&f.ratio, "ratio", 0.1, "Ratio of the budget")
-	o.IntVar(&f.burst, "burst", 5, "Burst of the budget; negative: none")
-	o.DurationVar(&f.window, "window", 10*time.Second, "Window of the budget")
+	o.Float64Var(&f.ratio, "ratio", defaultRatio, "Ratio of the budget")
+	o.IntVar(&f.burst, "burst", defaultBurst, "Burst of the budget; negative: none")
+	o.DurationVar(&f.window, "window", defaultWindow, "Window of the budget")
 	o.BoolVar(&f.strict, "strict", false, "Strict of the budget")
 	o.DurationVar(&f.deadline, "deadline", 0, "deadline of a request, attempts and waits together; 0: none")
 	o.DurationVar(&f.latency, "latency", 50*time.Millisecond, "latency of an attempt")
@@ -78,7 +86,7 @@ func (f *policyFlags) parse(o *options) error {
 		f.capacity = 2 * f.rate
 	}
 	if f.attempts == 0 {
-		f.attempts = 3 // the library's default
+		f.attempts = defaultAttempts
 	}
 	return cmp.Or(f.check(o), within("capacity", f.capacity, 0.001, 1e9))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
 )
@@ -50,17 +49,17 @@ func (f *policyFlags) budgetTables() []report.Table {
 // failedRetries returns how many retries may fail each second, in each of n
 // budgets, while all requests succeed.
 func (f *policyFlags) failedRetries(n int) float64 {
-	return cmp.Or(f.ratio, 0.1) * f.rate / float64(n)
+	return cmp.Or(f.ratio, defaultRatio) * f.rate / float64(n)
 }
 
-func (f *policyFlags) windowLength() time.Duration { return cmp.Or(f.window, 10*time.Second) }
+func (f *policyFlags) windowLength() time.Duration { return cmp.Or(f.window, defaultWindow) }
 
 func (f *policyFlags) burstSize() float64 {
 	switch {
 	case f.burst < 0:
 		return 0
 	case f.burst == 0:
-		return 5
+		return defaultBurst
 	}
 	return float64(f.burst)
 }
@@ -74,6 +73,7 @@ func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 		return all
 	}
 	f.warnAboutRequests(warn, drawn, e)
+	f.warnAboutEndless(warn)
 	f.warnAboutBudget(warn)
 	f.warnAboutLoad(warn)
 	return all
@@ -98,7 +98,7 @@ func (f *policyFlags) warnAboutBudget(warn func(string, ...any)) {
 	}
 	if allowed := f.failedRetries(n) * f.windowLength().Seconds(); allowed < 1 {
 		warn("without a Burst, each budget allows %s failed retries per Window, which is less than one: use a Burst, or share the budget.",
-			chart.Number(allowed))
+			report.Number.Show(allowed))
 	}
 }
 
@@ -113,7 +113,15 @@ func (f *policyFlags) warnAboutEnds(warn func(string, ...any), e ends) {
 	case f.timeout == 0:
 		warn("without an AttemptTimeout, one attempt without an answer takes all the time until the deadline.")
 	}
-	if f.endless() {
+}
+
+// warnAboutEndless warns if at most one thing ends a request.
+func (f *policyFlags) warnAboutEndless(warn func(string, ...any)) {
+	switch {
+	case !f.endless():
+	case f.budget == "unlimited":
+		warn("without a budget, MaxAttempts and MaxElapsed, only a deadline ends a request that never succeeds.")
+	default:
 		warn("without MaxAttempts, MaxElapsed and a deadline, only the budget ends a request that never succeeds.")
 	}
 }
@@ -133,6 +141,7 @@ func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *spread.Sa
 	}
 	last := len(drawn.Waits) - 1
 	first, most := drawn.Mean(0), drawn.Mean(last)
+	warnAboutShortWaits(warn, drawn, width)
 	if last >= 2 && most < first*3/2 {
 		warn("waits do not grow: %s on average before the first retry, and %s before the last. Max is too near Base or Median.",
 			report.Duration(first), report.Duration(most))
@@ -142,10 +151,29 @@ func (f *policyFlags) warnAboutWaits(warn func(string, ...any), drawn *spread.Sa
 	}
 }
 
+// warnAboutShortWaits warns if no wait takes long. One retry without a wait may
+// be meant.
+func warnAboutShortWaits(warn func(string, ...any), drawn *spread.Sample, short time.Duration) {
+	var longest, total time.Duration
+	for k := range drawn.Waits {
+		longest = max(longest, drawn.Mean(k))
+		total += drawn.Mean(k)
+	}
+	if len(drawn.Waits) < 2 || longest >= short {
+		return
+	}
+	text := "no time"
+	if total > 0 {
+		text = report.Duration(total) + " on average"
+	}
+	warn("the waits before %d retries take %s together: use longer waits, so that a host can recover.",
+		len(drawn.Waits), text)
+}
+
 func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 	spare := f.capacity - f.rate
 	if spare <= 0 {
-		warn("the server has no spare capacity for retries: it gets %s requests a second and can answer %s.", chart.Number(f.rate), chart.Number(f.capacity))
+		warn("the server has no spare capacity for retries: it gets %s requests a second and can answer %s.", report.Number.Show(f.rate), report.Number.Show(f.capacity))
 		return
 	}
 	n, ok := f.usesHostBudget()
@@ -157,14 +185,14 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 			warn("without a budget and MaxAttempts, the load grows as long as an outage lasts: the server may never recover.")
 		case f.rate*float64(f.attempts) > f.capacity:
 			warn("without a budget, an outage multiplies the load by %d, and the server can answer %s times its load: it may never recover.",
-				f.attempts, chart.Number(f.capacity/f.rate))
+				f.attempts, report.Number.Show(f.capacity/f.rate))
 		}
 		return
 	}
 	// Retries of a burst come within about a second of one another.
 	if burst := f.burstSize() * float64(n); burst > spare {
 		warn("%d budgets with a Burst of %g allow %s retries at the start of an outage, and the server can answer %s requests a second more than it gets: use a smaller Burst, or share the budget.",
-			n, f.burstSize(), chart.Number(burst), chart.Number(spare))
+			n, f.burstSize(), report.Number.Show(burst), report.Number.Show(spare))
 	}
 }
 
@@ -174,7 +202,7 @@ func (f *policyFlags) overload(failures report.Table) []string {
 		failing, load := row[0].(float64), row[3].(float64)*f.rate
 		if failing < 1 && f.rate < f.capacity && f.capacity < load {
 			return []string{fmt.Sprintf("Warning: if %s of the attempts fail, the server gets %s requests a second with the retries, and can answer %s.",
-				report.Share.Show(failing), chart.Number(load), chart.Number(f.capacity))}
+				report.Share.Show(failing), report.Number.Show(load), report.Number.Show(f.capacity))}
 		}
 	}
 	return nil
@@ -187,6 +215,6 @@ func (f *policyFlags) warnAboutTokens(warn func(string, ...any), spare float64) 
 	each := map[string]int{"aws": 100, "grpc": 4}[f.budget]
 	if retries := each * f.processes; float64(retries) > spare {
 		warn("%d budgets of %d retries each allow %s retries at the start of an outage, and the server can answer %s requests a second more than it gets.",
-			f.processes, each, chart.Number(float64(retries)), chart.Number(spare))
+			f.processes, each, report.Number.Show(float64(retries)), report.Number.Show(spare))
 	}
 }

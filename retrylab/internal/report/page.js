@@ -67,5 +67,5 @@ for (const figure of document.querySelectorAll("figure")) {
 }
 
 function format(v) {
-  return Math.abs(v) >= 1e4 ? Math.round(v).toLocaleString("en") : String(Number(v.toPrecision(3)));
+  return Math.abs(v) >= 999.5 ? Math.round(v).toLocaleString("en") : String(Number(v.toPrecision(3)));
 }

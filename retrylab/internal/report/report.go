@@ -3,6 +3,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -66,6 +67,9 @@ func (k Kind) Show(v any) string {
 			return "-"
 		case k == Share:
 			return percent(v)
+		}
+		if math.Abs(v) >= 999.5 {
+			return thousands(int(math.Round(v))) // as a Count
 		}
 		return chart.Number(v)
 	}
