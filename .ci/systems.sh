@@ -20,7 +20,17 @@ library=$WINEPREFIX/drive_c/windows/system32/bcryptprimitives.dll
 [ ! -e "$library" ] || fail "Wine has bcryptprimitives.dll: remove .ci/bcryptprimitives.c"
 x86_64-w64-mingw32-gcc -shared -o "$library" .ci/bcryptprimitives.c -ladvapi32
 
-in_wine() { GOOS=windows go test -count=1 -exec wine "$@" </dev/null; }
+# The first program starts processes of Wine, which hold its output open while
+# any other one runs. go test waits for the end of a pipe, but not of a file.
+cat >"$work/wine.sh" <<'SH'
+#!/bin/sh
+wine "$@" >"$0.$$" 2>&1
+status=$?
+cat "$0.$$"
+exit $status
+SH
+chmod +x "$work/wine.sh"
+in_wine() { GOOS=windows go test -count=1 -exec "$work/wine.sh" "$@" </dev/null; }
 
 skipped=
 replaced=
