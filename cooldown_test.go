@@ -1180,8 +1180,8 @@ func TestSuccessElsewhereEndsNothing(t *testing.T) {
 	})
 }
 
-// CooldownKey is called only if a cool-down exists or begins, and at most once
-// for each request.
+// CooldownKey is called only if a cool-down of the host exists or begins, and at
+// most once for each request.
 func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 	calls := 0
 	policy := contract.RetryEvery(time.Second)
@@ -1215,8 +1215,11 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 				time.Sleep(time.Minute)
 				asks(0, fails, script{s404}, script{s200})
 				s.do(contract.Request(s, "GET", "http://c.test/", ""), refused(503))
+				asks(0, script{s200}, fails)
+				// of a policy without a CooldownKey
+				s.sendOnce(asksFor(30))
 				asks(1, script{s200})
-				asks(1, fails)
+				asks(1, fails) // the key has no cool-down that a success ends
 			})
 		})
 	}
@@ -1383,6 +1386,92 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 			}
 			assert.Zero(t, testing.AllocsPerRun(1000, success), "%v %v", mode, cooling)
 		}
+	}
+}
+
+// While another host cools down and a request to a third one sleeps, a success
+// of a plain request allocates nothing and calls no CooldownKey.
+func TestCooldownElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ok := newInstant().ok
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			switch req.URL.Host {
+			case "cools.test":
+				return newResponse(429, newHeader("Retry-After", "3600")), nil
+			case "sleeps.test":
+				return newResponse(503, nil), nil
+			}
+			ok.Request = req
+			return ok, nil
+		})
+		calls := 0
+		policy := contract.RetryEvery(time.Minute)
+		policy.MaxAttempts = -1
+		policy.CooldownKey = func(*http.Request) string { calls++; return "key" }
+		require.True(t, httpretry.IsPlain(policy))
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		_, err := transport.RoundTrip(contract.Request(t, "GET", "http://cools.test/", ""))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		sleeps := contract.Request(t, "GET", "http://sleeps.test/", "").WithContext(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := transport.RoundTrip(sleeps)
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+		synctest.Wait()
+		require.Equal(t, 2, calls)
+
+		req := newGet(t)
+		allocs := testing.AllocsPerRun(1000, func() {
+			_, err := transport.RoundTrip(req)
+			require.NoError(t, err)
+		})
+		if !contract.RaceEnabled {
+			assert.Zero(t, allocs)
+		}
+		assert.Equal(t, 2, calls)
+		cancel()
+		wg.Wait()
+	})
+}
+
+// BenchmarkCooldownElsewhere measures a success while no host cools down, while
+// another one does, and while the host itself does.
+func BenchmarkCooldownElsewhere(b *testing.B) {
+	ok := newInstant().ok
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Path == "/429" {
+			return newResponse(429, newHeader("Retry-After", "3600")), nil
+		}
+		ok.Request = req
+		return ok, nil
+	})
+	for _, cools := range []string{"none", "b.test", "a.test"} {
+		b.Run(cools, func(b *testing.B) {
+			policy := httpretry.Policy{
+				CooldownKey: func(r *http.Request) string { return r.Header.Get("Authorization") }}
+			transport := contract.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
+			for url, begins := range map[string]bool{
+				"http://b.test/":    true, // so that each case has two hosts
+				"http://b.test/429": cools == "b.test",
+				"http://a.test/429": cools == "a.test",
+			} {
+				if begins {
+					_, err := transport.RoundTrip(contract.Request(b, "GET", url, ""))
+					require.NoError(b, err)
+				}
+			}
+			req := newGet(b)
+			// While a.test has a cool-down, its successes are those of a key.
+			req.Header.Set("Authorization", "Bearer 1")
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := transport.RoundTrip(req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

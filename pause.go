@@ -49,9 +49,9 @@ func (c *call) awaitCooldown(last error) (Reason, error) {
 		waiter cooldown.Waiter
 	)
 	defer waiter.Leave()
-	for cooldowns := &c.settings.cooldowns; cooldowns.Generation() > 0; {
+	for cooldowns := &c.settings.cooldowns; c.waits.currentGeneration() > 0; {
 		now := time.Now()
-		if !cooldowns.Active(now) {
+		if !cooldowns.Active(c.waits.origin, now) {
 			break
 		}
 		// Hosts may ask again and again, so MaxRetryAfter limits the total.

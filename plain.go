@@ -35,7 +35,10 @@ func (p *Policy) isPlain() bool {
 // roundTripPlain is RoundTrip for a plain request. A success makes no call
 // value, which halves its cost.
 func (s *settings) roundTripPlain(req *http.Request, h *host) (*http.Response, error) {
-	generation, body := s.cooldowns.Generation(), req.Body
+	generation, body := uint64(0), req.Body
+	if !s.cooldowns.IsQuiet(&h.quiet) {
+		generation = s.cooldowns.Generation(h.origin, &h.quiet)
+	}
 	resp, err := s.base.RoundTrip(req)
 	// If generation is not 0, the success may end a cool-down (settle). If the
 	// response is that to another request, such as one after a redirect,

@@ -32,15 +32,23 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
+// begin begins a cool-down of a whole origin.
+func begin(t *cooldown.Table, origin string, now time.Time, length, spread time.Duration) {
+	t.Begin(origin, origin, now, length, spread)
+}
+
+// generation returns the generation of host without what a Quiet remembers.
+func generation(t *cooldown.Table) uint64 { return t.Generation(host, new(cooldown.Quiet)) }
+
 func TestZeroTable(t *testing.T) {
 	var table cooldown.Table
-	assert.Zero(t, table.Generation())
-	assert.False(t, table.Active(start))
+	assert.Zero(t, generation(&table))
+	assert.False(t, table.Active(host, start))
 	assert.Equal(t, cooldown.Remaining{}, table.Remaining(host, start))
 	table.Clear(host, math.MaxUint64)
 	place := table.Place(host)
 	assert.True(t, place >= 0 && place < 1, "%v", place)
-	assert.Zero(t, table.Generation())
+	assert.Zero(t, generation(&table))
 }
 
 func TestBegin(t *testing.T) {
@@ -70,9 +78,9 @@ func TestBegin(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var table cooldown.Table
 			for i, r := range tt.requests {
-				table.Begin(host, after(r.at), time.Duration(r.length)*time.Second,
+				begin(&table, host, after(r.at), time.Duration(r.length)*time.Second,
 					time.Duration(r.spread)*time.Second)
-				assert.EqualValues(t, i+1, table.Generation())
+				assert.EqualValues(t, i+1, generation(&table))
 			}
 			got := table.Remaining(host, after(tt.at))
 			assert.Equal(t, tt.want, remaining{
@@ -81,7 +89,7 @@ func TestBegin(t *testing.T) {
 				assert.Equal(t, after(tt.at+tt.want.wait), got.Until)
 			}
 			assert.Equal(t, cooldown.Remaining{}, table.Remaining(other, after(tt.at)))
-			assert.Equal(t, tt.want.wait > 0, table.Active(after(tt.at)))
+			assert.Equal(t, tt.want.wait > 0, table.Active(host, after(tt.at)))
 		})
 	}
 }
@@ -89,35 +97,100 @@ func TestBegin(t *testing.T) {
 // An absurd length does not overflow.
 func TestLongestCooldown(t *testing.T) {
 	var table cooldown.Table
-	table.Begin(host, start, math.MaxInt64, math.MaxInt64)
+	begin(&table, host, start, math.MaxInt64, math.MaxInt64)
 	assert.Equal(t, cooldown.MaxLength, table.Remaining(host, start).Wait)
 }
 
-// Generation counts requests for a pause by all hosts, but is 0 once Active has
-// found that no host is cooling down any more.
+// Generation counts requests for a pause by all hosts, but is 0 for a host that
+// has no cool-down and no sleeping request.
 func TestGeneration(t *testing.T) {
 	var table cooldown.Table
-	table.Begin(host, start, 30*time.Second, 0)
-	assert.EqualValues(t, 1, table.Generation())
-	table.Begin(other, after(10), 10*time.Second, 0)
-	assert.EqualValues(t, 2, table.Generation())
+	var quiet cooldown.Quiet // of host
+	ofHost := func() uint64 {
+		if table.IsQuiet(&quiet) {
+			assert.Zero(t, generation(&table))
+			return 0
+		}
+		got := table.Generation(host, &quiet)
+		assert.Equal(t, got == 0, table.IsQuiet(&quiet))
+		assert.Equal(t, generation(&table), got)
+		return got
+	}
+	assert.Zero(t, ofHost())
+	begin(&table, other, start, time.Hour, 0)
+	assert.Zero(t, ofHost(), "another host")
+	begin(&table, host, start, 30*time.Second, 0)
+	assert.EqualValues(t, 2, ofHost())
+	begin(&table, other, after(10), 10*time.Second, 0)
+	assert.EqualValues(t, 3, ofHost())
 
-	assert.True(t, table.Active(after(29)), "the first lasts longer")
-	assert.EqualValues(t, 2, table.Generation())
-	assert.False(t, table.Active(after(30)))
-	assert.Zero(t, table.Generation())
-	assert.False(t, table.Active(after(30)))
+	assert.True(t, table.Active(host, after(29)))
+	assert.EqualValues(t, 3, ofHost())
+	assert.False(t, table.Active(host, after(30)))
+	assert.Zero(t, ofHost())
+	assert.False(t, table.Active(host, after(30)))
 
-	table.Begin(other, after(40), time.Second, 0)
-	assert.EqualValues(t, 3, table.Generation(), "no number is used twice")
-	assert.True(t, table.Active(after(40)))
+	begin(&table, host, after(40), time.Hour, 0)
+	assert.EqualValues(t, 4, ofHost(), "no number is used twice")
+	table.Clear(host, 4)
+	assert.Zero(t, ofHost())
+
+	var here, elsewhere cooldown.Sleeper
+	table.Sleep(&elsewhere, other, other)
+	assert.Zero(t, ofHost())
+	table.Sleep(&here, host, "a part")
+	assert.EqualValues(t, 6, ofHost())
+	elsewhere.Leave()
+	assert.EqualValues(t, 6, ofHost())
+	here.Leave()
+	assert.Zero(t, ofHost())
+}
+
+// The cool-down of a part is active for its origin, and for no other one.
+func TestParts(t *testing.T) {
+	var table cooldown.Table
+	table.Begin(host, "one", start, 30*time.Second, 0)
+	table.Begin(host, "two", start, 20*time.Second, 0)
+	assert.EqualValues(t, 2, generation(&table))
+	assert.True(t, table.Active(host, after(29)))
+	assert.False(t, table.Active(other, after(29)))
+	assert.Zero(t, table.Remaining(host, start).Wait, "the origin itself has none")
+	table.Clear("one", 2)
+	assert.True(t, table.Active(host, after(19)))
+	begin(&table, host, after(19), time.Second, 0)
+	table.Clear(host, 3)
+	assert.True(t, table.Active(host, after(19)), "two")
+	assert.False(t, table.Active(host, after(30)))
+	assert.Zero(t, generation(&table))
+	for key, end := range table.Ends(start) {
+		assert.Equal(t, "two", key)
+		assert.Equal(t, after(20), end)
+	}
+}
+
+// Requests to more hosts than a hosttable.Table has entries sleep. Each of them
+// is woken, and nothing of them remains.
+func TestManyHostsSleep(t *testing.T) {
+	var table cooldown.Table
+	const hosts = hosttable.MaxEntries + 100
+	sleepers, awake := make([]cooldown.Sleeper, hosts), make([]<-chan struct{}, hosts)
+	for i := range sleepers {
+		awake[i] = table.Sleep(&sleepers[i], fmt.Sprint(i), fmt.Sprint("key ", i))
+	}
+	for i := range sleepers {
+		assert.True(t, table.AnySleeps(fmt.Sprint(i)))
+		table.Wake(fmt.Sprint("key ", i), math.MaxUint64)
+		assert.True(t, isClosed(awake[i]), i)
+		assert.False(t, table.AnySleeps(fmt.Sprint(i)))
+		sleepers[i].Leave()
+	}
 }
 
 func TestClear(t *testing.T) {
 	var table cooldown.Table
 	var first, second, elsewhere cooldown.Waiter
-	table.Begin(host, start, 30*time.Second, time.Second)
-	table.Begin(other, start, 30*time.Second, time.Second)
+	begin(&table, host, start, 30*time.Second, time.Second)
+	begin(&table, other, start, 30*time.Second, time.Second)
 	cleared := table.Join(&first, host, start, start, true).Cleared
 	defer first.Leave()
 
@@ -136,7 +209,7 @@ func TestClear(t *testing.T) {
 	elsewhere.Leave()
 	table.Clear(host, 2) // is not cooling down
 
-	table.Begin(host, after(2), 10*time.Second, time.Second)
+	begin(&table, host, after(2), 10*time.Second, time.Second)
 	r = table.Join(&second, host, after(2), after(2), false)
 	assert.Equal(t, []time.Duration{10 * time.Second, 10 * time.Second},
 		[]time.Duration{r.Wait, r.Length})
@@ -152,14 +225,14 @@ func TestClear(t *testing.T) {
 func TestSleep(t *testing.T) {
 	var table cooldown.Table
 	var first, second, third, elsewhere cooldown.Sleeper
-	assert.Zero(t, table.Generation())
-	before := table.Generation()
-	one := table.Sleep(&first, host)
-	between := table.Generation()
+	assert.Zero(t, generation(&table))
+	before := generation(&table)
+	one := table.Sleep(&first, host, host)
+	between := generation(&table)
 	assert.Positive(t, between, "a success calls Wake")
-	assert.False(t, table.Active(start), "no host is cooling down")
-	two, three := table.Sleep(&second, host), table.Sleep(&third, host)
-	other := table.Sleep(&elsewhere, other)
+	assert.False(t, table.Active(host, start), "no host is cooling down")
+	two, three := table.Sleep(&second, host, host), table.Sleep(&third, host, host)
+	other := table.Sleep(&elsewhere, other, other)
 
 	table.Wake(host, before)
 	assert.False(t, isClosed(one), "the success was sent before")
@@ -169,7 +242,7 @@ func TestSleep(t *testing.T) {
 	table.Wake(host, between)
 	assert.False(t, isClosed(two), "the success was sent before")
 	second.Leave()
-	table.Wake(host, table.Generation())
+	table.Wake(host, generation(&table))
 	assert.Equal(t, []bool{false, true, false},
 		[]bool{isClosed(two), isClosed(three), isClosed(other)})
 
@@ -177,7 +250,7 @@ func TestSleep(t *testing.T) {
 		assert.NotPanics(t, func() { table.Wake(host, 1<<63) })
 		s.Leave()
 	}
-	assert.Zero(t, table.Generation(), "nobody sleeps any more")
+	assert.Zero(t, generation(&table), "nobody sleeps any more")
 }
 
 // Extending a cool-down keeps the channel on which requests wait. The last of
@@ -185,9 +258,9 @@ func TestSleep(t *testing.T) {
 func TestExtendedCooldownIsCleared(t *testing.T) {
 	var table cooldown.Table
 	var first, second cooldown.Waiter
-	table.Begin(host, start, 30*time.Second, 0)
+	begin(&table, host, start, 30*time.Second, 0)
 	cleared := table.Join(&first, host, start, start, true).Cleared
-	table.Begin(host, after(10), time.Minute, 0)
+	begin(&table, host, after(10), time.Minute, 0)
 	assert.Equal(t, cleared, table.Join(&first, host, after(10), start, true).Cleared)
 	assert.Equal(t, cleared, table.Join(&second, host, after(11), after(11), true).Cleared)
 	first.Leave()
@@ -197,7 +270,7 @@ func TestExtendedCooldownIsCleared(t *testing.T) {
 	table.Clear(host, 2)
 	assert.True(t, isClosed(cleared))
 
-	table.Begin(host, after(12), time.Minute, 0)
+	begin(&table, host, after(12), time.Minute, 0)
 	dropped := table.Join(&second, host, after(12), after(11), true).Cleared
 	second.Leave()
 	table.Clear(host, 3)
@@ -210,7 +283,7 @@ func TestArrived(t *testing.T) {
 	var nobody, retry, first, second cooldown.Waiter
 	assert.Equal(t, after(1), nobody.Arrived(after(1)))
 	assert.Zero(t, table.Join(&nobody, host, start, start, true).Wait, "nothing to wait for")
-	table.Begin(host, start, time.Hour, 0)
+	begin(&table, host, start, time.Hour, 0)
 	table.Join(&retry, host, after(2), after(2), false)
 	assert.Equal(t, after(3), retry.Arrived(after(3)), "retries do not count")
 	table.Join(&first, host, after(4), after(4), true)
@@ -224,13 +297,13 @@ func TestArrived(t *testing.T) {
 
 	// The host is evicted, and asks again.
 	for i := range hosttable.MaxEntries {
-		table.Begin(fmt.Sprint(i), after(8), time.Minute, 0)
+		begin(&table, fmt.Sprint(i), after(8), time.Minute, 0)
 	}
 	assert.Zero(t, table.Join(&retry, host, after(8), after(2), false).Wait)
-	table.Begin(host, after(8), time.Minute, 0)
+	begin(&table, host, after(8), time.Minute, 0)
 	r := table.Join(&retry, host, after(8), after(2), false)
 	assert.Equal(t, time.Minute, r.Wait)
-	table.Clear(host, table.Generation())
+	table.Clear(host, generation(&table))
 	assert.True(t, isClosed(r.Cleared))
 	retry.Leave()
 }
@@ -241,16 +314,16 @@ func TestWaiterOfAnEvictedHost(t *testing.T) {
 	for _, between := range []bool{false, true} { // it looks while the host is unknown
 		var table cooldown.Table
 		var first, second cooldown.Waiter
-		table.Begin(host, start, time.Hour, 0)
+		begin(&table, host, start, time.Hour, 0)
 		table.Join(&first, host, after(1), after(1), true)
 		for i := range hosttable.MaxEntries {
-			table.Begin(fmt.Sprint(i), after(2), time.Minute, 0)
+			begin(&table, fmt.Sprint(i), after(2), time.Minute, 0)
 		}
 		if between {
 			assert.Zero(t, table.Join(&first, host, after(2), after(1), true).Wait)
 			assert.Equal(t, after(2), first.Arrived(after(2)), "it waits for nothing")
 		}
-		table.Begin(host, after(3), time.Minute, 0)
+		begin(&table, host, after(3), time.Minute, 0)
 		table.Join(&first, host, after(3), after(1), true)
 		table.Join(&second, host, after(4), after(4), true)
 		assert.Equal(t, after(1), second.Arrived(after(5)))
@@ -269,7 +342,7 @@ func TestPlacesAreEven(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/%d", requests, buckets), func(t *testing.T) {
 				for range 20 { // starts are random
 					var table cooldown.Table
-					table.Begin(host, start, time.Minute, 0)
+					begin(&table, host, start, time.Minute, 0)
 					counts := make([]int, buckets)
 					for range requests {
 						// panics unless it is in [0, 1)
@@ -288,7 +361,7 @@ func TestPlacesAreEven(t *testing.T) {
 // requests. So places do not ascend with the time of arrival.
 func TestPlacesOfARunAreEven(t *testing.T) {
 	var table cooldown.Table
-	table.Begin(host, start, time.Minute, 0)
+	begin(&table, host, start, time.Minute, 0)
 	for range 100 {
 		var counts [10]int
 		for range 100 {
@@ -306,7 +379,7 @@ func TestFirstPlaceIsRandom(t *testing.T) {
 	var halves [2]int
 	for range 1000 {
 		var table cooldown.Table
-		table.Begin(host, start, time.Minute, 0)
+		begin(&table, host, start, time.Minute, 0)
 		halves[int(table.Place(host)*2)]++
 	}
 	// The probability that one side of a fair coin comes up fewer than 350
@@ -318,7 +391,7 @@ func TestFirstPlaceIsRandom(t *testing.T) {
 func TestHostsAreBounded(t *testing.T) {
 	var table cooldown.Table
 	for i := range 2 * hosttable.MaxEntries {
-		table.Begin(fmt.Sprint(i), start, time.Minute, 0)
+		begin(&table, fmt.Sprint(i), start, time.Minute, 0)
 	}
 	cooling := 0
 	for i := range 2 * hosttable.MaxEntries {
@@ -342,9 +415,9 @@ func TestRace(t *testing.T) {
 				now := start.Add(time.Duration(j) * time.Millisecond)
 				switch i / 2 {
 				case 0:
-					table.Begin(key, now, 10*time.Millisecond, time.Millisecond)
+					begin(&table, key, now, 10*time.Millisecond, time.Millisecond)
 				case 1:
-					table.Clear(key, table.Generation())
+					table.Clear(key, math.MaxUint64)
 				case 2:
 					var w cooldown.Waiter
 					r := table.Join(&w, key, now, now, j%2 == 0)
@@ -354,7 +427,7 @@ func TestRace(t *testing.T) {
 						t.Errorf("a wait of %v", r.Wait)
 					}
 				default:
-					table.Active(now)
+					table.Active(key, now)
 					if p := table.Place(key); p < 0 || p >= 1 {
 						t.Errorf("place %v", p)
 					}
@@ -364,18 +437,18 @@ func TestRace(t *testing.T) {
 	}
 	running.Wait()
 	for _, key := range []string{host, other} {
-		table.Begin(key, after(10), time.Second, 0)
-		require.True(t, table.Active(after(10)))
+		begin(&table, key, after(10), time.Second, 0)
+		require.True(t, table.Active(key, after(10)))
 		var w cooldown.Waiter
 		r := table.Join(&w, key, after(10), after(10), true)
 		assert.Equal(t, after(10), w.Arrived(after(11)), "all others have left")
 		assert.Equal(t, time.Second, r.Wait)
-		table.Clear(key, table.Generation())
+		table.Clear(key, math.MaxUint64)
 		assert.Zero(t, table.Remaining(key, after(10)).Wait)
 		assert.True(t, isClosed(r.Cleared))
 	}
-	assert.False(t, table.Active(after(11)))
-	assert.Zero(t, table.Generation())
+	assert.False(t, table.Active(host, after(11)))
+	assert.Zero(t, generation(&table))
 }
 
 // A successful request allocates nothing here, whether or not a host is cooling
@@ -384,10 +457,10 @@ func TestAllocations(t *testing.T) {
 	for _, cooling := range []string{"", host, other} {
 		var table cooldown.Table
 		if cooling != "" {
-			table.Begin(cooling, start, time.Hour, time.Second)
+			begin(&table, cooling, start, time.Hour, time.Second)
 		}
 		assert.Zero(t, testing.AllocsPerRun(1000, func() {
-			if table.Generation() > 0 && table.Active(start) {
+			if generation(&table) > 0 && table.Active(host, start) {
 				table.Remaining(host, start)
 				table.Place(host)
 				table.Clear(host, 0)
