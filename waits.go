@@ -162,9 +162,12 @@ func (w *waits) noteCooldown(resp *http.Response, outcome Outcome) {
 func (w *waits) noteSuccess() {
 	// If generation is 0, the host had no cool-down and no request to it slept
 	// when the attempt was sent.
-	if w.generation > 0 &&
-		(w.cooldowns.Active(w.origin, time.Now()) || w.cooldowns.AnySleeps(w.origin)) {
-		w.cooldowns.Clear(w.cooldownKey(), w.generation)
+	if w.generation == 0 {
+		return
+	}
+	now := time.Now()
+	if w.cooldowns.Active(w.origin, now) || w.cooldowns.AnySleeps(w.origin) {
+		w.cooldowns.Clear(w.cooldownKey(), now, w.generation)
 		w.cooldowns.Wake(w.cooldownKey(), w.generation)
 	}
 }

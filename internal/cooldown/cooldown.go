@@ -8,7 +8,6 @@ package cooldown
 import (
 	"container/list"
 	"iter"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,11 +38,11 @@ type host struct {
 	spread     time.Duration
 	generation uint64    // of the last pause that the host asked for
 	parts      time.Time // of an origin: when the last cool-down for a part of it is over
-	places     uint64    // taken by requests that wait
-	offset     float64   // of the first place
 
 	waiters int           // requests that wait
-	firsts  list.List     // when the requests arrived that wait for their first attempt
+	firsts  list.List     // those that wait for their first attempt, each a *Waiter
+	end     time.Time     // until, or when a success ended the cool-down
+	planned bool          // the cool-down has ended, and the firsts have their turns
 	cleared chan struct{} // closed when a success ends the cool-down; nil without waiters
 }
 
@@ -125,11 +124,11 @@ func (t *Table) Begin(origin, key string, now time.Time, length, spread time.Dur
 	defer h.mu.Unlock()
 	// The previous cool-down is over, so a new one begins.
 	if !h.until.After(now) {
-		h.begun, h.places, h.offset = now, 0, rand.Float64()
+		h.begun, h.planned = now, false
 	}
 	// A shorter wait does not end a longer one early.
 	if until.After(h.until) {
-		h.until, h.spread = until, spread
+		h.until, h.end, h.spread = until, until, spread
 	}
 	// Each answer starts a generation, so that Clear knows which requests were
 	// sent before it.
@@ -150,7 +149,7 @@ func (t *Table) noteParts(origin string, until time.Time) {
 // Clear ends the cool-down of a host, because a request succeeded that was sent
 // in the given generation. It does not end a cool-down that the host asked for
 // after the request was sent.
-func (t *Table) Clear(key string, generation uint64) {
+func (t *Table) Clear(key string, now time.Time, generation uint64) {
 	h := t.hosts.Peek(key)
 	if h == nil {
 		return
@@ -159,6 +158,9 @@ func (t *Table) Clear(key string, generation uint64) {
 	defer h.mu.Unlock()
 	if h.generation > generation {
 		return
+	}
+	if h.until.After(now) {
+		h.end = now
 	}
 	h.until = time.Time{}
 	if h.cleared != nil {
