@@ -665,6 +665,10 @@ func beginnings() []beginning {
 		{codes: "429 503", header: []string{"Ratelimit", `"default";r=1;t=30`}, want: none},
 		{codes: "429 503",
 			header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: some},
+		{codes: "429 503", header: []string{"Retry-After", "946684830"}, want: some}, // Unix time
+		{codes: "429 503",
+			header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "946684830"},
+			want:   some},
 		{codes: "429 503",
 			header: []string{"X-Ratelimit-Remaining", "1", "X-Ratelimit-Reset", "30"}, want: none},
 		{codes: "429 503", header: []string{"Retry-After-Ms", "1"}, want: time.Millisecond},
