@@ -143,8 +143,8 @@ func stretches(waiters []*Waiter, end time.Time) []stretch {
 		longest := w.longest(end)
 		next := stretch{1, longest - before}
 		before = longest
-		// The rate need not rise: some of the later requests can return earlier,
-		// so that both stretches become one with a steady rate.
+		// A rate that rises is not the lowest. If some of the later requests
+		// return earlier, the rate of both stretches is the same.
 		for len(all) > 0 && all[len(all)-1].interval() >= next.interval() {
 			last := all[len(all)-1]
 			next.requests, next.length = next.requests+last.requests, next.length+last.length

@@ -33,7 +33,10 @@ func (s *simulation) awaitCooldown(id int32) {
 		return
 	}
 	r.asleep = sleep{begun: c.begun, spread: c.spread}
-	if first && r.first == nil {
+	// First attempts have turns, retries return at random.
+	if !first {
+		r.asleep.place = s.rand.Float64()
+	} else if r.first == nil {
 		r.first = c.firsts.PushBack(id)
 	}
 	s.schedule(id, inCooldown, c.until)
@@ -58,7 +61,7 @@ func (s *simulation) wake(id int32) {
 	}
 	// A success may have ended the cool-down early.
 	width := max(min(r.asleep.spread, s.now-r.asleep.begun, s.timeLeft(r, s.now)), 0)
-	s.schedule(id, inSpread, s.now+s.Spread(r.number, s.now, 0, width, s.rand.Float64()))
+	s.schedule(id, inSpread, s.now+s.Spread(r.number, s.now, 0, width, r.asleep.place))
 }
 
 // awaitTurn sends a first attempt if its turn has come. Otherwise it waits for
@@ -95,7 +98,7 @@ func (s *simulation) plan(c *cooldown) {
 		waiters = append(waiters, turn{id, max(longest, 0)})
 	}
 	slices.SortStableFunc(waiters, func(a, b turn) int { return cmp.Compare(a.longest, b.longest) })
-	share, begin := s.rand.Float64(), time.Duration(0)
+	begin := time.Duration(0)
 	for len(waiters) > 0 {
 		// The lowest rate at which each of these is in time is that of the most
 		// crowded ones.
@@ -107,7 +110,7 @@ func (s *simulation) plan(c *cooldown) {
 		}
 		for i, w := range waiters[:n] {
 			from := c.end + begin + time.Duration(float64(i)*interval)
-			s.requests[w.id].slot = &slot{from, from + time.Duration(interval), share}
+			s.requests[w.id].slot = &slot{from, from + time.Duration(interval), c.share}
 		}
 		begin = waiters[n-1].longest
 		waiters = waiters[n:]

@@ -20,14 +20,15 @@ type cooldown struct {
 	firsts       list.List     // those that wait for their first attempt, each an int32
 	end          time.Duration // until, or when it was cleared
 	planned      bool          // it has ended, and the firsts have their turns
+	share        float64       // of its range, at which each turn is
 }
 
 // begin notes that the server asked for a pause.
-func (c *cooldown) begin(now, length, spread time.Duration) {
+func (c *cooldown) begin(now, length, spread time.Duration, share float64) {
 	until := now + min(length, maxCooldown)
 	c.generation++
 	if c.until <= now {
-		c.begun, c.planned = now, false
+		c.begun, c.planned, c.share = now, false, share
 		c.sleepers = nil // all of them are awake
 	}
 	if until > c.until {

@@ -119,6 +119,7 @@ type request struct {
 type sleep struct {
 	begun  time.Duration // when the cool-down began
 	spread time.Duration // over which retries return
+	place  float64       // of a retry in that time
 }
 
 // slot is a range of time for one request, whose turn is at a share of it.

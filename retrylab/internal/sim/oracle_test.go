@@ -143,8 +143,8 @@ type oracle struct {
 
 type numberKey struct{}
 
-// A watchedContext notes when a RetryTransport asks for its deadline or its end,
-// as it does before and after each wait for the end of a cool-down.
+// A watchedContext notes when a RetryTransport asks for its deadline or its
+// end, as it does before and after each wait for the end of a cool-down.
 type watchedContext struct {
 	context.Context
 	o      *oracle
