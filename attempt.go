@@ -52,7 +52,7 @@ type attempt struct {
 func (c *call) send() (resp *http.Response, err error) {
 	c.attempts++
 	c.progress = progressAttempt
-	c.waits.generation = c.settings.cooldowns.Generation()
+	c.waits.generation = c.waits.currentGeneration()
 	if c.sendsOriginal() {
 		resp, err = c.settings.base.RoundTrip(c.caller.req)
 	} else {

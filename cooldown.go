@@ -34,10 +34,10 @@ const (
 	// CooldownSend sends the first attempt.
 	CooldownSend Cooldown = iota
 	// CooldownWait makes the first attempt wait. After the cool-down, waiting
-	// attempts are spread evenly over the time for which the oldest has waited.
-	// None waits for longer than Policy.MaxRetryAfter in total. If a request
-	// would have to wait for longer, or beyond its deadline, it fails as with
-	// CooldownFail.
+	// attempts are sent at the rate at which they arrived, the latest first.
+	// Each is sent within as long again as it has waited. None waits for longer
+	// than Policy.MaxRetryAfter in total. If a request would have to wait for
+	// longer, or beyond its deadline, it fails as with CooldownFail.
 	//
 	// Use CooldownWait for limits of this client, such as a quota. If a host
 	// sheds load at random and all its clients wait, the host is idle.

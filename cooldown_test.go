@@ -464,6 +464,109 @@ func TestWaitAfterManyShortCooldowns(t *testing.T) {
 	}
 }
 
+// every returns n times, from one time on, with the same distance.
+func every(from, distance time.Duration, n int) (times []time.Duration) {
+	for i := range n {
+		times = append(times, from+time.Duration(i)*distance)
+	}
+	return times
+}
+
+// pause is a response to another request that asks for a wait.
+type pause struct{ at, asked time.Duration }
+
+// pauses returns the pauses of a host that asks for a second at each of the
+// given times.
+func pauses(times []time.Duration) (all []pause) {
+	for _, at := range times {
+		all = append(all, pause{at, time.Second})
+	}
+	return all
+}
+
+// First attempts that have waited for a host return at the rate at which they
+// arrived, in addition to new ones, and none waits for much longer than it has
+// waited already.
+func TestReturnsFollowArrivals(t *testing.T) {
+	const ms, sec = time.Millisecond, time.Second
+	for _, tt := range []struct {
+		name     string
+		arrivals [][]time.Duration
+		pauses   []pause
+		ends     []time.Duration // of the cool-downs
+		most     []int           // sent in each second after the last end; the last one: later
+	}{
+		{"steady", [][]time.Duration{every(ms, 50*ms, 1400)},
+			[]pause{{0, 30 * sec}}, []time.Duration{30 * sec}, []int{41}},
+		{"burst early", [][]time.Duration{every(ms, 50*ms, 1400), every(300*ms, 0, 600)},
+			[]pause{{0, 30 * sec}}, []time.Duration{30 * sec}, []int{61}},
+		{"burst late", [][]time.Duration{every(ms, 50*ms, 1400), every(29*sec, 0, 600)},
+			[]pause{{0, 30 * sec}}, []time.Duration{30 * sec}, []int{642, 41}},
+		{"burst late, then none", [][]time.Duration{every(ms, 50*ms, 560), every(28*sec, 0, 600)},
+			[]pause{{0, 30 * sec}}, []time.Duration{30 * sec}, []int{301, 301, 21}},
+		{"one early, eight late", [][]time.Duration{{ms}, every(54800*ms, 0, 8)},
+			pauses(every(0, 500*ms, 110)), []time.Duration{55500 * ms}, []int{9, 1}},
+		{"ten early, eight late", [][]time.Duration{every(ms, 0, 10), every(54800*ms, 0, 8)},
+			pauses(every(0, 500*ms, 110)), []time.Duration{55500 * ms}, []int{9, 1}},
+		{"two cool-downs", [][]time.Duration{every(ms, 50*ms, 2200)},
+			[]pause{{0, 30 * sec}, {35*sec + 10*ms, 10 * sec}},
+			[]time.Duration{30 * sec, 45*sec + 10*ms}, []int{41}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			playScene(t, httpretry.Policy{}, func(s *scene) {
+				sent := playArrivals(s, slices.Concat(tt.arrivals...), tt.pauses)
+				last := slices.Max(tt.ends)
+				perSecond := make([]int, 200)
+				for arrived, at := range sent {
+					for _, end := range tt.ends {
+						if arrived.at < end && end <= at && (end == last || at < last) {
+							assert.LessOrEqual(s, at, end+(end-arrived.at))
+						}
+					}
+					if at >= last {
+						perSecond[(at-last)/sec]++
+					}
+				}
+				for i, n := range perSecond {
+					assert.LessOrEqual(s, n, tt.most[min(i, len(tt.most)-1)], "second %d", i)
+				}
+			})
+		})
+	}
+}
+
+// arrival is the arrival of a request.
+type arrival struct {
+	number int
+	at     time.Duration
+}
+
+// playArrivals sends requests to a host that asks for pauses, and returns when
+// the host got them.
+func playArrivals(s *scene, arrivals []time.Duration, pauses []pause) map[arrival]time.Duration {
+	var wg sync.WaitGroup
+	for _, p := range pauses {
+		wg.Go(func() {
+			time.Sleep(p.at)
+			s.sendOnce(asksFor(int(p.asked / time.Second)))
+		})
+	}
+	policy := httpretry.Policy{Cooldown: httpretry.CooldownWait, MaxRetryAfter: -1}
+	sent := make([]time.Duration, len(arrivals))
+	for i, at := range arrivals {
+		wg.Go(func() {
+			time.Sleep(at)
+			sent[i] = s.getWith(policy, s200).at
+		})
+	}
+	wg.Wait()
+	all := make(map[arrival]time.Duration, len(arrivals))
+	for i, at := range arrivals {
+		all[arrival{i, at}] = sent[i]
+	}
+	return all
+}
+
 // No first attempt waits for longer than MaxRetryAfter in total, however often
 // the host asks again.
 func TestWaitIsBoundedByMaxRetryAfter(t *testing.T) {
@@ -562,6 +665,10 @@ func beginnings() []beginning {
 		{codes: "429 503", header: []string{"Ratelimit", `"default";r=1;t=30`}, want: none},
 		{codes: "429 503",
 			header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "30"}, want: some},
+		{codes: "429 503", header: []string{"Retry-After", "946684830"}, want: some}, // Unix time
+		{codes: "429 503",
+			header: []string{"X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "946684830"},
+			want:   some},
 		{codes: "429 503",
 			header: []string{"X-Ratelimit-Remaining", "1", "X-Ratelimit-Reset", "30"}, want: none},
 		{codes: "429 503", header: []string{"Retry-After-Ms", "1"}, want: time.Millisecond},
@@ -1180,8 +1287,8 @@ func TestSuccessElsewhereEndsNothing(t *testing.T) {
 	})
 }
 
-// CooldownKey is called only if a cool-down exists or begins, and at most once
-// for each request.
+// CooldownKey is called only if a cool-down of the host exists or begins, and
+// at most once for each request.
 func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 	calls := 0
 	policy := contract.RetryEvery(time.Second)
@@ -1215,8 +1322,11 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 				time.Sleep(time.Minute)
 				asks(0, fails, script{s404}, script{s200})
 				s.do(contract.Request(s, "GET", "http://c.test/", ""), refused(503))
+				asks(0, script{s200}, fails)
+				// of a policy without a CooldownKey
+				s.sendOnce(asksFor(30))
 				asks(1, script{s200})
-				asks(1, fails)
+				asks(1, fails) // the key has no cool-down that a success ends
 			})
 		})
 	}
@@ -1383,6 +1493,93 @@ func TestCooldownAllocatesNothing(t *testing.T) {
 			}
 			assert.Zero(t, testing.AllocsPerRun(1000, success), "%v %v", mode, cooling)
 		}
+	}
+}
+
+// While another host cools down and a request to a third one sleeps, a success
+// of a plain request allocates nothing and calls no CooldownKey.
+func TestCooldownElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ok := newInstant().ok
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			switch req.URL.Host {
+			case "cools.test":
+				return newResponse(429, newHeader("Retry-After", "3600")), nil
+			case "sleeps.test":
+				return newResponse(503, nil), nil
+			}
+			ok.Request = req
+			return ok, nil
+		})
+		calls := 0
+		policy := contract.RetryEvery(time.Minute)
+		policy.MaxAttempts = -1
+		policy.CooldownKey = func(*http.Request) string { calls++; return "key" }
+		require.True(t, httpretry.IsPlain(policy))
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		_, err := transport.RoundTrip(contract.Request(t, "GET", "http://cools.test/", ""))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		sleeps := contract.Request(t, "GET", "http://sleeps.test/", "").WithContext(ctx)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := transport.RoundTrip(sleeps)
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+		synctest.Wait()
+		require.Equal(t, 2, calls)
+
+		req := newGet(t)
+		allocs := testing.AllocsPerRun(1000, func() {
+			_, err := transport.RoundTrip(req)
+			require.NoError(t, err)
+		})
+		if !contract.RaceEnabled {
+			assert.Zero(t, allocs)
+		}
+		assert.Equal(t, 2, calls)
+		cancel()
+		wg.Wait()
+	})
+}
+
+// BenchmarkCooldownElsewhere measures a success while no host cools down, while
+// another one does, and while the host itself does.
+func BenchmarkCooldownElsewhere(b *testing.B) {
+	ok := newInstant().ok
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Path == "/429" {
+			return newResponse(429, newHeader("Retry-After", "3600")), nil
+		}
+		ok.Request = req
+		return ok, nil
+	})
+	for _, c := range []struct {
+		name string
+		urls []string // so that each case has two hosts
+	}{
+		{"none", []string{"http://b.test/"}},
+		{"another host", []string{"http://b.test/429"}},
+		{"the host", []string{"http://b.test/", "http://a.test/429"}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			policy := httpretry.Policy{
+				CooldownKey: func(r *http.Request) string { return r.Header.Get("Authorization") }}
+			transport := contract.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
+			for _, url := range c.urls {
+				_, err := transport.RoundTrip(contract.Request(b, "GET", url, ""))
+				require.NoError(b, err)
+			}
+			req := newGet(b)
+			// While a.test has a cool-down, its successes are those of a key.
+			req.Header.Set("Authorization", "Bearer 1")
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := transport.RoundTrip(req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -44,33 +44,33 @@ func (c *call) awaitFirstAttempt() error {
 // the attempt before, or nil. If the wait is too long or the caller cancels, it
 // returns the Reason and the error that the request ends with.
 func (c *call) awaitCooldown(last error) (Reason, error) {
-	var (
-		start  time.Time
-		waiter cooldown.Waiter
-	)
+	// Most requests need no clock.
+	if c.waits.currentGeneration() == 0 {
+		return ReasonNone, nil
+	}
+	return c.awaitEnd(time.Now(), last)
+}
+
+// awaitEnd is awaitCooldown for a request that begins to wait at start. It is
+// apart, so that other requests allocate no Waiter.
+func (c *call) awaitEnd(start time.Time, last error) (Reason, error) {
+	var waiter cooldown.Waiter
 	defer waiter.Leave()
-	for cooldowns := &c.settings.cooldowns; cooldowns.Generation() > 0; {
-		now := time.Now()
-		if !cooldowns.Active(now) {
-			break
-		}
+	first := c.attempts == 0
+	for now := start; c.settings.cooldowns.Active(c.waits.origin, now); now = time.Now() {
 		// Hosts may ask again and again, so MaxRetryAfter limits the total.
-		if start.IsZero() {
-			start = now
-		}
-		first := c.attempts == 0
-		remaining := cooldowns.Join(&waiter, c.waits.cooldownKey(), now, start, first)
+		latest := now.Add(min(c.timeLeft(now), c.policy.MaxRetryAfter-now.Sub(start)))
+		remaining := c.settings.cooldowns.Join(
+			&waiter, c.waits.cooldownKey(), now, start, latest, first)
 		if remaining.Wait == 0 {
 			break
 		}
-		if first && c.policy.Cooldown == CooldownFail ||
-			remaining.Until.Sub(start) > c.policy.MaxRetryAfter ||
-			remaining.Wait > c.timeLeft(now) {
+		if first && c.policy.Cooldown == CooldownFail || remaining.Until.After(latest) {
 			return ReasonCooldown, c.afterAttempt(
 				last, &CooldownError{Origin: c.charge.origin, Until: remaining.Until})
 		}
 		// After the wait, the host may be cooling down again.
-		if !c.sleepCooldown(&waiter, remaining, start) {
+		if !c.sleepCooldown(&waiter, remaining) {
 			return ReasonCanceled, c.canceled(last)
 		}
 	}
@@ -78,31 +78,34 @@ func (c *call) awaitCooldown(last error) (Reason, error) {
 }
 
 // sleepCooldown waits for the end of a cool-down, and then a moment more. It
-// reports whether the caller is still waiting. The request has been waiting
-// since start.
-func (c *call) sleepCooldown(
-	waiter *cooldown.Waiter, remaining cooldown.Remaining, start time.Time) bool {
-	first, place := c.attempts == 0, rand.Float64()
-	// First attempts return in the order in which they take their places.
-	if first {
-		place = c.settings.cooldowns.Place(c.waits.cooldownKey())
-	}
+// reports whether the caller is still waiting.
+func (c *call) sleepCooldown(waiter *cooldown.Waiter, remaining cooldown.Remaining) bool {
 	if !c.caller.sleep(remaining.Wait, remaining.Cleared) {
 		return false
 	}
-	now := time.Now()
+	if c.attempts == 0 {
+		return c.awaitTurn(waiter)
+	}
 	// A cool-down that a success has ended early was short, so retries return
 	// over a shorter time.
+	now := time.Now()
 	early := max(remaining.Until.Sub(now), 0)
-	width := min(remaining.Spread, remaining.Length-early)
-	// First attempts that waited during the cool-down return over a time as
-	// long as the oldest has waited, so the host gets at most twice its usual
-	// rate.
-	if first {
-		arrived := waiter.Arrived(now)
-		width = min(now.Sub(arrived), c.policy.MaxRetryAfter-now.Sub(start))
+	width := min(remaining.Spread, remaining.Length-early, c.timeLeft(now))
+	return c.caller.sleep(uniform(width), nil)
+}
+
+// awaitTurn waits for the turn of a first attempt, which another cool-down may
+// put off.
+func (c *call) awaitTurn(waiter *cooldown.Waiter) bool {
+	for {
+		turn := waiter.Turn(time.Now())
+		if turn == 0 {
+			return true
+		}
+		if !c.caller.sleep(turn, nil) {
+			return false
+		}
 	}
-	return c.caller.sleep(scale(min(width, c.timeLeft(now)), place), nil)
 }
 
 // timeLeft returns the longest wait after which an attempt may still start.
@@ -124,8 +127,4 @@ func uniform(width time.Duration) time.Duration {
 		return 0
 	}
 	return time.Duration(rand.Int64N(int64(width))) + 1
-}
-
-func scale(d time.Duration, factor float64) time.Duration {
-	return time.Duration(float64(max(d, 0)) * factor)
 }

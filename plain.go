@@ -36,7 +36,10 @@ func (p *Policy) isPlain() bool {
 // value, which halves its cost.
 func (s *settings) roundTripPlain(req *http.Request, h *host) (*http.Response, error) {
 	// Base may modify the request, although it must not.
-	generation, body, getBody := s.cooldowns.Generation(), req.Body, req.GetBody
+	generation, body, getBody := uint64(0), req.Body, req.GetBody
+	if !s.cooldowns.IsQuiet(&h.quiet) {
+		generation = s.cooldowns.Generation(h.origin, &h.quiet)
+	}
 	resp, err := s.base.RoundTrip(req)
 	// If generation is not 0, the success may end a cool-down (settle). If the
 	// response is that to another request, such as one after a redirect,

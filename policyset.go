@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync/atomic"
 
+	"github.com/seed421102f4/httpretry/internal/cooldown"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/internal/hostpattern"
 	"github.com/seed421102f4/httpretry/internal/hosttable"
@@ -32,6 +33,7 @@ type host struct {
 	policy  *resolvedPolicy
 	origin  string // the key of its state
 	window  hostWindow
+	quiet   cooldown.Quiet
 	routes  []hostRoutes // of keys with a method or a path; nil for most hosts
 	matched atomic.Bool  // in hostRoutes: by a request
 }

@@ -62,7 +62,7 @@ func (c *call) follow(p *resolvedPolicy, host *host) {
 		c.charge.window = &host.window
 	}
 	c.waits.policy, c.waits.cooldowns = p, &c.settings.cooldowns
-	c.waits.req, c.waits.origin = c.caller.req, host.origin
+	c.waits.req, c.waits.origin, c.waits.quiet = c.caller.req, host.origin, &host.quiet
 }
 
 // makeKey makes an idempotency key, unless the policy returns none.

@@ -11,12 +11,12 @@ import (
 // since a time.Duration holds 292 years.
 const maxWait = 100 * 365 * 24 * time.Hour
 
-// Numbers from here on are points in time: seconds since 1970 from 1e9 (2001),
-// and milliseconds from 1e12 (2001, too). As a wait, 1e9 seconds would be 31
-// years.
+// Numbers from here on are points in time: seconds since 1970 from 5e8 (1985),
+// and milliseconds from 5e11 (1985, too). A bubble of testing/synctest begins
+// in the year 2000. As a wait, 5e8 seconds would be 16 years.
 const (
-	epochSeconds = 1_000_000_000
-	epochMillis  = 1_000_000_000_000
+	epochSeconds = 500_000_000
+	epochMillis  = 500_000_000_000
 )
 
 // RetryAfter returns how long a server asks its client to wait, according to
@@ -33,7 +33,7 @@ const (
 //     X-RateLimit-Remaining is 0: seconds or a Unix time.
 //
 // Numbers may have a fraction. In headers with seconds, a number of at least
-// 1e9 is a Unix time in seconds, and one of at least 1e12 is a Unix time in
+// 5e8 is a Unix time in seconds, and one of at least 5e11 is a Unix time in
 // milliseconds. If a header has several valid values, the longest wait counts.
 //
 // The wait until a date or Unix time is counted from the response's Date. If

@@ -19,6 +19,7 @@ type waits struct {
 	cooldowns *cooldown.Table // of the transport
 	req       *http.Request   // call.caller.req
 	origin    string          // of its URL
+	quiet     *cooldown.Quiet // of origin
 
 	backoff, throttled strategies.Sequence // nil until they are needed
 
@@ -89,8 +90,17 @@ func (w *waits) acceptWait(
 	return asked, spread, reason
 }
 
+// currentGeneration returns 0 if the host has no cool-down and no request to it
+// sleeps.
+func (w *waits) currentGeneration() uint64 {
+	if w.cooldowns.IsQuiet(w.quiet) {
+		return 0
+	}
+	return w.cooldowns.Generation(w.origin, w.quiet)
+}
+
 func (w *waits) remainingCooldown(now time.Time) cooldown.Remaining {
-	if w.cooldowns.Active(now) {
+	if w.cooldowns.Active(w.origin, now) {
 		return w.cooldowns.Remaining(w.cooldownKey(), now)
 	}
 	return cooldown.Remaining{}
@@ -143,17 +153,21 @@ func (w *waits) noteCooldown(resp *http.Response, outcome Outcome) {
 		return
 	}
 	if asked, spread := w.askedWait(resp); asked > 0 {
-		w.cooldowns.Begin(w.cooldownKey(), time.Now(), asked, spread)
+		w.cooldowns.Begin(w.origin, w.cooldownKey(), time.Now(), asked, spread)
 	}
 }
 
 // noteSuccess ends the host's cool-down if the last attempt was sent after the
 // cool-down began. It also ends the long backoff of another request.
 func (w *waits) noteSuccess() {
-	// If generation is 0, there was no cool-down and no request slept when the
-	// attempt was sent.
-	if w.generation > 0 && (w.cooldowns.Active(time.Now()) || w.cooldowns.AnySleeps()) {
-		w.cooldowns.Clear(w.cooldownKey(), w.generation)
+	// If generation is 0, the host had no cool-down and no request to it slept
+	// when the attempt was sent.
+	if w.generation == 0 {
+		return
+	}
+	now := time.Now()
+	if w.cooldowns.Active(w.origin, now) || w.cooldowns.AnySleeps(w.origin) {
+		w.cooldowns.Clear(w.cooldownKey(), now, w.generation)
 		w.cooldowns.Wake(w.cooldownKey(), w.generation)
 	}
 }
@@ -186,9 +200,11 @@ func (w *waits) sleepLong(caller *caller, wait time.Duration) bool {
 	if !caller.sleep(w.floor, nil) {
 		return false
 	}
+	key := w.cooldownKey() // may panic
 	var sleeper cooldown.Sleeper
+	awake := w.cooldowns.Sleep(&sleeper, w.origin, key)
 	defer sleeper.Leave()
-	if !caller.sleep(backoff, w.cooldowns.Sleep(&sleeper, w.cooldownKey())) {
+	if !caller.sleep(backoff, awake) {
 		return false
 	}
 	end := begun.Add(wait)

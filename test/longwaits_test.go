@@ -2,6 +2,7 @@ package test
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -293,6 +294,74 @@ func TestBatchAfterOutage(t *testing.T) {
 		// The backoffs in the outage are 0.5, 1, 2, 4, 8, 16, 30 and 30 s at
 		// least.
 		assert.LessOrEqual(t, sent.Load(), int64(jobs+10*workers))
+	})
+}
+
+// A success ends a long backoff, however many other hosts have sleeping
+// requests.
+func TestSuccessEndsBackoffsOfManyHosts(t *testing.T) {
+	const hosts = 1100
+	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
+		base := answersAfter{0, func(*http.Request) (int, string) {
+			if up.Load() {
+				return 200, ""
+			}
+			return 503, ""
+		}}
+		// The checks would keep too much in memory.
+		transport := contract.Unchecked(t,
+			httpretry.Config{Base: base, Policy: retryAlways(time.Hour)})
+		get := func(host int) {
+			url := fmt.Sprintf("http://h%d.test/", host)
+			resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
+			if assert.NoError(t, err) {
+				contract.ReadBody(t, resp)
+			}
+		}
+		var wg sync.WaitGroup
+		for host := range hosts {
+			wg.Go(func() { get(host) })
+		}
+		synctest.Wait()
+		up.Store(true)
+		begin := time.Now()
+		for host := range hosts {
+			get(host)
+		}
+		wg.Wait()
+		assert.LessOrEqual(t, time.Since(begin), 10*time.Second)
+	})
+}
+
+// Hazard K4: a panic in CooldownKey before a long backoff reaches the caller.
+// The retry is not charged, and no request counts as sleeping or waiting.
+func TestCooldownKeyPanicsBeforeLongBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var budget httpretry.HostBudget
+		policy := retryAlways(time.Minute)
+		policy.Budget = &budget
+		policy.CooldownKey = func(*http.Request) string { panic("boom") }
+		base := answersAfter{0, func(req *http.Request) (int, string) {
+			if req.URL.Path == "/waits" {
+				return 503, ""
+			}
+			return 200, ""
+		}}
+		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
+		require.NoError(t, err)
+		body := contract.Counted("text")
+		assert.PanicsWithValue(t, "boom", func() {
+			_, _ = transport.RoundTrip(
+				contract.Streamed(t, "PUT", "http://a.test/waits", body))
+		})
+		assert.Equal(t, 1, body.Closes())
+		assert.Equal(t, 5, contract.Balance(&budget, "http://a.test"))
+		// If a request slept, CooldownKey would be called, and panic.
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		contract.ReadBody(t, resp)
+		assert.Zero(t, transport.Origins()[0].Waiting)
 	})
 }
 

@@ -45,8 +45,12 @@ func wireRetryAfter() map[string]time.Duration {
 		"Retry-After: Sat Jan  1 00:00:30 2000":         30 * s,
 		"Retry-After: Sat, 01 Jan 2000 00:01:01 GMT":    tooLong,
 		"Retry-After: Fri, 31 Dec 9999 23:59:59 GMT":    tooLong,
-		// less than 1e9, so seconds: 30 years
-		"Retry-After: 946684830":                                        tooLong,
+		"Retry-After: 946684830":                                        30 * s,
+		"Retry-After: 946684861":                                        tooLong,
+		"Retry-After: 946684830000":                                     30 * s,
+		"Retry-After: 946684799":                                        ignored,
+		"Retry-After: 499999999":                                        tooLong, // 16 years
+		"Retry-After: 500000000":                                        ignored, // the year 1985
 		"Retry-After: 1000000000":                                       tooLong, // the year 2001
 		"Retry-After: Fri, 31 Dec 1999 23:59:59 GMT":                    ignored,
 		"Retry-After: Sun, 06 Nov 1994 08:49:37 GMT":                    ignored,
@@ -73,6 +77,7 @@ func wireRetryAfter() map[string]time.Duration {
 		"RateLimit-Reset: 30\r\nRateLimit-Remaining: 1":                 ignored,
 		"X-RateLimit-Reset: 30\r\nX-RateLimit-Remaining: 0":             30 * s,
 		"X-RateLimit-Reset: 30":                                         ignored,
+		"X-RateLimit-Reset: 946684830\r\nX-RateLimit-Remaining: 0":      30 * s,
 		"X-RateLimit-Reset: 1000000030\r\nX-RateLimit-Remaining: 0\r\nDate: Sun, 09 Sep 2001 01:46:40 GMT": 30 * s,
 	}
 	for _, value := range []string{

@@ -8,8 +8,6 @@ package cooldown
 import (
 	"container/list"
 	"iter"
-	"math"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,28 +21,28 @@ const MaxLength = time.Hour
 
 // Table holds the cool-downs of hosts. Its zero value is empty and ready. It
 // is safe for concurrent use.
+//
+// Each cool-down has a key. That of the cool-down for a whole origin is the
+// origin itself. Those for parts of it have other keys.
 type Table struct {
-	// when the last cool-down is over; nil: no host is cooling down
-	latest      atomic.Pointer[time.Time]
 	generations atomic.Uint64 // counts pauses that hosts ask for, and calls of Sleep
 	hosts       hosttable.Table[host]
-
-	sleeping atomic.Int64 // how many requests sleep
-	queues   hosttable.Table[queue]
+	sleepers    sleepers
 }
 
-// host is the cool-down of one host.
+// host is the cool-down with one key.
 type host struct {
 	mu         sync.Mutex // guards all fields
 	begun      time.Time
 	until      time.Time
 	spread     time.Duration
-	generation uint64  // of the last pause that the host asked for
-	places     uint64  // taken by requests that wait
-	offset     float64 // of the first place
+	generation uint64    // of the last pause that the host asked for
+	parts      time.Time // of an origin: when the last cool-down for a part of it is over
 
 	waiters int           // requests that wait
-	firsts  list.List     // when the requests arrived that wait for their first attempt
+	firsts  list.List     // those that wait for their first attempt, each a *Waiter
+	end     time.Time     // until, or when a success ended the cool-down
+	planned bool          // the cool-down has ended, and the firsts have their turns
 	cleared chan struct{} // closed when a success ends the cool-down; nil without waiters
 }
 
@@ -60,59 +58,98 @@ type Remaining struct {
 	Cleared <-chan struct{}
 }
 
+// Quiet remembers the last generation in which an origin was found without a
+// cool-down and without a sleeping request. Its zero value is ready. It belongs
+// to one origin and one Table.
+type Quiet struct{ generation atomic.Uint64 }
+
+// IsQuiet reports whether Generation is known to return 0 for the origin of q.
+// It is for successful requests, and takes no lookup.
+func (t *Table) IsQuiet(q *Quiet) bool { return q.generation.Load() == t.generations.Load() }
+
 // Generation returns a number that grows with each pause that a host asks for
-// and each call of Sleep. It returns 0 if no host is cooling down and no
-// request sleeps. Then a successful request needs no other call.
-func (t *Table) Generation() uint64 {
-	if t.latest.Load() == nil && !t.AnySleeps() {
-		return 0
+// and each call of Sleep. It returns 0 if origin has no cool-down and none of
+// its requests sleeps. Then a successful request needs no other call, and q
+// remembers that.
+func (t *Table) Generation(origin string, q *Quiet) uint64 {
+	generation := t.generations.Load()
+	if t.isKnown(origin) || t.AnySleeps(origin) {
+		return generation
 	}
-	return t.generations.Load()
+	// Begin and Sleep increase the number after their other changes. So q never
+	// hides a change that was not visible above.
+	q.generation.Store(generation)
+	return 0
 }
 
-// Active reports whether any host is cooling down. If none is any more, that is
-// known to Generation from then on.
-func (t *Table) Active(now time.Time) bool {
-	latest := t.latest.Load()
-	// If the swap fails, Begin has just started another cool-down.
-	if latest != nil && !latest.After(now) && t.latest.CompareAndSwap(latest, nil) {
+// isKnown reports whether origin has a cool-down that Active has not found to
+// be over. It needs no clock.
+func (t *Table) isKnown(origin string) bool {
+	h := t.hosts.Peek(origin)
+	if h == nil {
 		return false
 	}
-	return latest != nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.until.IsZero() || !h.parts.IsZero()
+}
+
+// Active reports whether origin or a part of it is cooling down. If it is not
+// any more, that is known to Generation from then on.
+func (t *Table) Active(origin string, now time.Time) bool {
+	h := t.hosts.Peek(origin)
+	if h == nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, end := range []*time.Time{&h.until, &h.parts} {
+		if !end.After(now) {
+			*end = time.Time{}
+		}
+	}
+	return !h.until.IsZero() || !h.parts.IsZero()
 }
 
 // Begin notes that a host asked for a pause of the given length from now, and
 // that its retries should return within spread after it. It never shortens a
 // cool-down.
-func (t *Table) Begin(key string, now time.Time, length, spread time.Duration) {
+func (t *Table) Begin(origin, key string, now time.Time, length, spread time.Duration) {
 	until := now.Add(min(length, MaxLength))
 	h := t.hosts.Get(key, nil)
+	if key != origin {
+		t.noteParts(origin, until)
+	}
 	h.mu.Lock()
-	// Each answer starts a generation, so that Clear knows which requests were
-	// sent before it.
-	h.generation = t.generations.Add(1)
+	defer h.mu.Unlock()
 	// The previous cool-down is over, so a new one begins.
 	if !h.until.After(now) {
-		h.begun, h.places, h.offset = now, 0, rand.Float64()
+		h.begun, h.planned = now, false
 	}
 	// A shorter wait does not end a longer one early.
 	if until.After(h.until) {
-		h.until, h.spread = until, spread
+		h.until, h.end, h.spread = until, until, spread
 	}
-	h.mu.Unlock()
-	// Of two concurrent calls, the later end remains.
-	for {
-		latest := t.latest.Load()
-		if latest != nil && !latest.Before(until) || t.latest.CompareAndSwap(latest, &until) {
-			return
-		}
+	// Each answer starts a generation, so that Clear knows which requests were
+	// sent before it.
+	h.generation = t.generations.Add(1)
+}
+
+// noteParts notes the end of a cool-down for a part of origin.
+func (t *Table) noteParts(origin string, until time.Time) {
+	// Get comes after that of the part, so the part is not evicted later.
+	h := t.hosts.Get(origin, nil)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if until.After(h.parts) {
+		h.parts = until
 	}
 }
 
 // Clear ends the cool-down of a host, because a request succeeded that was sent
 // in the given generation. It does not end a cool-down that the host asked for
 // after the request was sent.
-func (t *Table) Clear(key string, generation uint64) {
+func (t *Table) Clear(key string, now time.Time, generation uint64) {
 	h := t.hosts.Peek(key)
 	if h == nil {
 		return
@@ -121,6 +158,9 @@ func (t *Table) Clear(key string, generation uint64) {
 	defer h.mu.Unlock()
 	if h.generation > generation {
 		return
+	}
+	if h.until.After(now) {
+		h.end = now
 	}
 	h.until = time.Time{}
 	if h.cleared != nil {
@@ -157,96 +197,4 @@ func (t *Table) Ends(now time.Time) iter.Seq2[string, time.Time] {
 func (h *host) remaining(now time.Time) Remaining {
 	return Remaining{Wait: max(h.until.Sub(now), 0), Until: h.until, Spread: h.spread,
 		Length: h.until.Sub(h.begun)}
-}
-
-// Waiter is a request that waits for the end of a host's cool-down. Its zero
-// value is ready for Join. Only the goroutine of the request uses it.
-type Waiter struct {
-	host  *host
-	first *list.Element // in host.firsts; nil if it is a retry
-}
-
-// Join returns the rest of a host's cool-down, and records that a request has
-// been waiting for its end since it arrived. isFirst says that the request
-// waits for its first attempt. Join may be called again while the request
-// waits. Leave must be called at the end.
-func (t *Table) Join(w *Waiter, key string, now, arrived time.Time, isFirst bool) Remaining {
-	h := t.hosts.Peek(key)
-	// The host may have been evicted, and have asked again since.
-	if h != w.host {
-		w.Leave()
-	}
-	if h == nil {
-		return Remaining{}
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r := h.remaining(now)
-	if r.Wait == 0 {
-		return r
-	}
-	if w.host == nil {
-		w.host = h
-		h.waiters++
-		if isFirst {
-			w.first = h.firsts.PushBack(arrived)
-		}
-	}
-	if h.cleared == nil {
-		h.cleared = make(chan struct{})
-	}
-	r.Cleared = h.cleared
-	return r
-}
-
-// Leave notes that the request does not wait any more.
-func (w *Waiter) Leave() {
-	h := w.host
-	if h == nil {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if w.first != nil {
-		h.firsts.Remove(w.first)
-	}
-	// A channel belongs to the bubble of testing/synctest in which it was made,
-	// and a success in another one must not close it.
-	if h.waiters--; h.waiters == 0 {
-		h.cleared = nil
-	}
-	*w = Waiter{}
-}
-
-// Arrived returns the time at which the request arrived that has waited longest
-// for its first attempt. It returns now if there is none.
-func (w *Waiter) Arrived(now time.Time) time.Time {
-	h := w.host
-	if h == nil {
-		return now
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if oldest := h.firsts.Front(); oldest != nil {
-		return oldest.Value.(time.Time)
-	}
-	return now
-}
-
-// Place returns the place of one more request in the time after a host's
-// cool-down over which the requests that have waited return. It is from 0 to 1.
-// Places are multiples of the golden ratio modulo 1, from a random start. They
-// are spread evenly over that time, whatever the number of requests.
-// Independent random places would fill some seconds by a fifth more than
-// others.
-func (t *Table) Place(key string) float64 {
-	h := t.hosts.Peek(key)
-	if h == nil {
-		return rand.Float64()
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.places++
-	_, place := math.Modf(h.offset + float64(h.places)*math.Phi)
-	return place
 }

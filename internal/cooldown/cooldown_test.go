@@ -3,6 +3,8 @@ package cooldown_test
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,6 +24,9 @@ var start = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 // after returns the time so many seconds after start.
 func after(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 
+// never is the limit of a request that has none.
+var never = start.Add(1 << 62)
+
 // isClosed reports whether a channel is closed. A nil channel is not.
 func isClosed(c <-chan struct{}) bool {
 	select {
@@ -32,15 +37,22 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
+// begin begins a cool-down of a whole origin.
+func begin(t *cooldown.Table, origin string, now time.Time, length, spread time.Duration) {
+	t.Begin(origin, origin, now, length, spread)
+}
+
+// generation returns the generation of host, with a new Quiet.
+func generation(t *cooldown.Table) uint64 { return t.Generation(host, new(cooldown.Quiet)) }
+
 func TestZeroTable(t *testing.T) {
 	var table cooldown.Table
-	assert.Zero(t, table.Generation())
-	assert.False(t, table.Active(start))
+	assert.Zero(t, generation(&table))
+	assert.False(t, table.Active(host, start))
 	assert.Equal(t, cooldown.Remaining{}, table.Remaining(host, start))
-	table.Clear(host, math.MaxUint64)
-	place := table.Place(host)
-	assert.True(t, place >= 0 && place < 1, "%v", place)
-	assert.Zero(t, table.Generation())
+	table.Clear(host, start, math.MaxUint64)
+	assert.Zero(t, new(cooldown.Waiter).Turn(start))
+	assert.Zero(t, generation(&table))
 }
 
 func TestBegin(t *testing.T) {
@@ -70,9 +82,9 @@ func TestBegin(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var table cooldown.Table
 			for i, r := range tt.requests {
-				table.Begin(host, after(r.at), time.Duration(r.length)*time.Second,
+				begin(&table, host, after(r.at), time.Duration(r.length)*time.Second,
 					time.Duration(r.spread)*time.Second)
-				assert.EqualValues(t, i+1, table.Generation())
+				assert.EqualValues(t, i+1, generation(&table))
 			}
 			got := table.Remaining(host, after(tt.at))
 			assert.Equal(t, tt.want, remaining{
@@ -81,7 +93,7 @@ func TestBegin(t *testing.T) {
 				assert.Equal(t, after(tt.at+tt.want.wait), got.Until)
 			}
 			assert.Equal(t, cooldown.Remaining{}, table.Remaining(other, after(tt.at)))
-			assert.Equal(t, tt.want.wait > 0, table.Active(after(tt.at)))
+			assert.Equal(t, tt.want.wait > 0, table.Active(host, after(tt.at)))
 		})
 	}
 }
@@ -89,62 +101,127 @@ func TestBegin(t *testing.T) {
 // An absurd length does not overflow.
 func TestLongestCooldown(t *testing.T) {
 	var table cooldown.Table
-	table.Begin(host, start, math.MaxInt64, math.MaxInt64)
+	begin(&table, host, start, math.MaxInt64, math.MaxInt64)
 	assert.Equal(t, cooldown.MaxLength, table.Remaining(host, start).Wait)
 }
 
-// Generation counts requests for a pause by all hosts, but is 0 once Active has
-// found that no host is cooling down any more.
+// Generation counts requests for a pause by all hosts, but is 0 for a host that
+// has no cool-down and no sleeping request.
 func TestGeneration(t *testing.T) {
 	var table cooldown.Table
-	table.Begin(host, start, 30*time.Second, 0)
-	assert.EqualValues(t, 1, table.Generation())
-	table.Begin(other, after(10), 10*time.Second, 0)
-	assert.EqualValues(t, 2, table.Generation())
+	var quiet cooldown.Quiet // of host
+	ofHost := func() uint64 {
+		if table.IsQuiet(&quiet) {
+			assert.Zero(t, generation(&table))
+			return 0
+		}
+		got := table.Generation(host, &quiet)
+		assert.Equal(t, got == 0, table.IsQuiet(&quiet))
+		assert.Equal(t, generation(&table), got)
+		return got
+	}
+	assert.Zero(t, ofHost())
+	begin(&table, other, start, time.Hour, 0)
+	assert.Zero(t, ofHost(), "another host")
+	begin(&table, host, start, 30*time.Second, 0)
+	assert.EqualValues(t, 2, ofHost())
+	begin(&table, other, after(10), 10*time.Second, 0)
+	assert.EqualValues(t, 3, ofHost())
 
-	assert.True(t, table.Active(after(29)), "the first lasts longer")
-	assert.EqualValues(t, 2, table.Generation())
-	assert.False(t, table.Active(after(30)))
-	assert.Zero(t, table.Generation())
-	assert.False(t, table.Active(after(30)))
+	assert.True(t, table.Active(host, after(29)))
+	assert.EqualValues(t, 3, ofHost())
+	assert.False(t, table.Active(host, after(30)))
+	assert.Zero(t, ofHost())
+	assert.False(t, table.Active(host, after(30)))
 
-	table.Begin(other, after(40), time.Second, 0)
-	assert.EqualValues(t, 3, table.Generation(), "no number is used twice")
-	assert.True(t, table.Active(after(40)))
+	begin(&table, host, after(40), time.Hour, 0)
+	assert.EqualValues(t, 4, ofHost(), "no number is used twice")
+	table.Clear(host, start, 4)
+	assert.Zero(t, ofHost())
+
+	var here, elsewhere cooldown.Sleeper
+	table.Sleep(&elsewhere, other, other)
+	assert.Zero(t, ofHost())
+	table.Sleep(&here, host, "a part")
+	assert.EqualValues(t, 6, ofHost())
+	elsewhere.Leave()
+	assert.EqualValues(t, 6, ofHost())
+	here.Leave()
+	assert.Zero(t, ofHost())
+}
+
+// The cool-down of a part is active for its origin, and for no other one.
+func TestParts(t *testing.T) {
+	var table cooldown.Table
+	table.Begin(host, "one", start, 30*time.Second, 0)
+	table.Begin(host, "two", start, 20*time.Second, 0)
+	assert.EqualValues(t, 2, generation(&table))
+	assert.True(t, table.Active(host, after(29)))
+	assert.False(t, table.Active(other, after(29)))
+	assert.Zero(t, table.Remaining(host, start).Wait, "the origin itself has none")
+	table.Clear("one", start, 2)
+	assert.True(t, table.Active(host, after(19)))
+	begin(&table, host, after(19), time.Second, 0)
+	table.Clear(host, start, 3)
+	assert.True(t, table.Active(host, after(19)), "two")
+	assert.False(t, table.Active(host, after(30)))
+	assert.Zero(t, generation(&table))
+	for key, end := range table.Ends(start) {
+		assert.Equal(t, "two", key)
+		assert.Equal(t, after(20), end)
+	}
+}
+
+// Requests to more hosts than a hosttable.Table has entries sleep. Each of them
+// is woken, and nothing of them remains.
+func TestManyHostsSleep(t *testing.T) {
+	var table cooldown.Table
+	const hosts = hosttable.MaxEntries + 100
+	sleepers, awake := make([]cooldown.Sleeper, hosts), make([]<-chan struct{}, hosts)
+	for i := range sleepers {
+		awake[i] = table.Sleep(&sleepers[i], fmt.Sprint(i), fmt.Sprint("key ", i))
+	}
+	for i := range sleepers {
+		assert.True(t, table.AnySleeps(fmt.Sprint(i)))
+		table.Wake(fmt.Sprint("key ", i), math.MaxUint64)
+		assert.True(t, isClosed(awake[i]), i)
+		assert.False(t, table.AnySleeps(fmt.Sprint(i)))
+		sleepers[i].Leave()
+	}
 }
 
 func TestClear(t *testing.T) {
 	var table cooldown.Table
 	var first, second, elsewhere cooldown.Waiter
-	table.Begin(host, start, 30*time.Second, time.Second)
-	table.Begin(other, start, 30*time.Second, time.Second)
-	cleared := table.Join(&first, host, start, start, true).Cleared
+	begin(&table, host, start, 30*time.Second, time.Second)
+	begin(&table, other, start, 30*time.Second, time.Second)
+	cleared := table.Join(&first, host, start, start, never, true).Cleared
 	defer first.Leave()
 
 	// The attempt that succeeds may have been sent before the host asked. Then
 	// it does not end the cool-down.
-	table.Clear(host, 0)
+	table.Clear(host, start, 0)
 	assert.Equal(t, 30*time.Second, table.Remaining(host, start).Wait)
 	assert.False(t, isClosed(cleared))
 
-	table.Clear(host, 1)
+	table.Clear(host, start, 1)
 	assert.Zero(t, table.Remaining(host, after(1)).Wait)
 	assert.True(t, isClosed(cleared))
-	r := table.Join(&elsewhere, other, after(1), after(1), true)
+	r := table.Join(&elsewhere, other, after(1), after(1), never, true)
 	assert.Equal(t, 29*time.Second, r.Wait)
 	assert.False(t, isClosed(r.Cleared))
 	elsewhere.Leave()
-	table.Clear(host, 2) // is not cooling down
+	table.Clear(host, start, 2) // is not cooling down
 
-	table.Begin(host, after(2), 10*time.Second, time.Second)
-	r = table.Join(&second, host, after(2), after(2), false)
+	begin(&table, host, after(2), 10*time.Second, time.Second)
+	r = table.Join(&second, host, after(2), after(2), never, false)
 	assert.Equal(t, []time.Duration{10 * time.Second, 10 * time.Second},
 		[]time.Duration{r.Wait, r.Length})
 	assert.False(t, isClosed(r.Cleared), "a cool-down of its own")
-	table.Clear(host, 2)
+	table.Clear(host, start, 2)
 	assert.Equal(t, 10*time.Second, table.Remaining(host, after(2)).Wait,
 		"the host has asked again since")
-	table.Clear(host, 3)
+	table.Clear(host, start, 3)
 	assert.True(t, isClosed(r.Cleared))
 	second.Leave()
 }
@@ -152,14 +229,14 @@ func TestClear(t *testing.T) {
 func TestSleep(t *testing.T) {
 	var table cooldown.Table
 	var first, second, third, elsewhere cooldown.Sleeper
-	assert.Zero(t, table.Generation())
-	before := table.Generation()
-	one := table.Sleep(&first, host)
-	between := table.Generation()
+	assert.Zero(t, generation(&table))
+	before := generation(&table)
+	one := table.Sleep(&first, host, host)
+	between := generation(&table)
 	assert.Positive(t, between, "a success calls Wake")
-	assert.False(t, table.Active(start), "no host is cooling down")
-	two, three := table.Sleep(&second, host), table.Sleep(&third, host)
-	other := table.Sleep(&elsewhere, other)
+	assert.False(t, table.Active(host, start), "no host is cooling down")
+	two, three := table.Sleep(&second, host, host), table.Sleep(&third, host, host)
+	other := table.Sleep(&elsewhere, other, other)
 
 	table.Wake(host, before)
 	assert.False(t, isClosed(one), "the success was sent before")
@@ -169,7 +246,7 @@ func TestSleep(t *testing.T) {
 	table.Wake(host, between)
 	assert.False(t, isClosed(two), "the success was sent before")
 	second.Leave()
-	table.Wake(host, table.Generation())
+	table.Wake(host, generation(&table))
 	assert.Equal(t, []bool{false, true, false},
 		[]bool{isClosed(two), isClosed(three), isClosed(other)})
 
@@ -177,7 +254,7 @@ func TestSleep(t *testing.T) {
 		assert.NotPanics(t, func() { table.Wake(host, 1<<63) })
 		s.Leave()
 	}
-	assert.Zero(t, table.Generation(), "nobody sleeps any more")
+	assert.Zero(t, generation(&table), "nobody sleeps any more")
 }
 
 // Extending a cool-down keeps the channel on which requests wait. The last of
@@ -185,140 +262,207 @@ func TestSleep(t *testing.T) {
 func TestExtendedCooldownIsCleared(t *testing.T) {
 	var table cooldown.Table
 	var first, second cooldown.Waiter
-	table.Begin(host, start, 30*time.Second, 0)
-	cleared := table.Join(&first, host, start, start, true).Cleared
-	table.Begin(host, after(10), time.Minute, 0)
-	assert.Equal(t, cleared, table.Join(&first, host, after(10), start, true).Cleared)
-	assert.Equal(t, cleared, table.Join(&second, host, after(11), after(11), true).Cleared)
+	begin(&table, host, start, 30*time.Second, 0)
+	cleared := table.Join(&first, host, start, start, never, true).Cleared
+	begin(&table, host, after(10), time.Minute, 0)
+	assert.Equal(t, cleared, table.Join(&first, host, after(10), start, never, true).Cleared)
+	assert.Equal(t, cleared, table.Join(&second, host, after(11), after(11), never, true).Cleared)
 	first.Leave()
 	first.Leave() // without effect
-	table.Clear(host, 1)
+	table.Clear(host, start, 1)
 	assert.False(t, isClosed(cleared))
-	table.Clear(host, 2)
+	table.Clear(host, start, 2)
 	assert.True(t, isClosed(cleared))
 
-	table.Begin(host, after(12), time.Minute, 0)
-	dropped := table.Join(&second, host, after(12), after(11), true).Cleared
+	begin(&table, host, after(12), time.Minute, 0)
+	dropped := table.Join(&second, host, after(12), after(11), never, true).Cleared
 	second.Leave()
-	table.Clear(host, 3)
+	table.Clear(host, start, 3)
 	assert.False(t, isClosed(dropped), "nobody waits")
 }
 
-// Arrived returns the arrival of the oldest first attempt that still waits.
-func TestArrived(t *testing.T) {
-	var table cooldown.Table
-	var nobody, retry, first, second cooldown.Waiter
-	assert.Equal(t, after(1), nobody.Arrived(after(1)))
-	assert.Zero(t, table.Join(&nobody, host, start, start, true).Wait, "nothing to wait for")
-	table.Begin(host, start, time.Hour, 0)
-	table.Join(&retry, host, after(2), after(2), false)
-	assert.Equal(t, after(3), retry.Arrived(after(3)), "retries do not count")
-	table.Join(&first, host, after(4), after(4), true)
-	table.Join(&second, host, after(5), after(5), true)
-	table.Join(&first, host, after(6), after(4), true)
-	assert.Equal(t, after(4), second.Arrived(after(7)))
-	first.Leave()
-	assert.Equal(t, after(5), retry.Arrived(after(7)))
-	second.Leave()
-	assert.Equal(t, after(7), retry.Arrived(after(7)))
-
-	// The host is evicted, and asks again.
-	for i := range hosttable.MaxEntries {
-		table.Begin(fmt.Sprint(i), after(8), time.Minute, 0)
-	}
-	assert.Zero(t, table.Join(&retry, host, after(8), after(2), false).Wait)
-	table.Begin(host, after(8), time.Minute, 0)
-	r := table.Join(&retry, host, after(8), after(2), false)
-	assert.Equal(t, time.Minute, r.Wait)
-	table.Clear(host, table.Generation())
-	assert.True(t, isClosed(r.Cleared))
-	retry.Leave()
-}
-
-// If a host is evicted and then asks for a pause again, a first attempt that
-// waits for it waits for the new cool-down.
+// If a host is evicted, a request that waits for it keeps its turn. If the host
+// asks for a pause again, the request waits for the new cool-down.
 func TestWaiterOfAnEvictedHost(t *testing.T) {
 	for _, between := range []bool{false, true} { // it looks while the host is unknown
 		var table cooldown.Table
 		var first, second cooldown.Waiter
-		table.Begin(host, start, time.Hour, 0)
-		table.Join(&first, host, after(1), after(1), true)
+		begin(&table, host, start, 10*time.Second, 0)
+		table.Join(&first, host, after(1), after(1), never, true)
 		for i := range hosttable.MaxEntries {
-			table.Begin(fmt.Sprint(i), after(2), time.Minute, 0)
+			begin(&table, fmt.Sprint(i), after(2), time.Minute, 0)
 		}
+		turn := first.Turn(after(10))
+		assert.True(t, turn > 0 && turn <= 9*time.Second, "%v", turn)
 		if between {
-			assert.Zero(t, table.Join(&first, host, after(2), after(1), true).Wait)
-			assert.Equal(t, after(2), first.Arrived(after(2)), "it waits for nothing")
+			assert.Zero(t, table.Join(&first, host, after(11), after(1), never, true).Wait)
+			assert.Zero(t, first.Turn(after(11)), "it waits for nothing")
 		}
-		table.Begin(host, after(3), time.Minute, 0)
-		table.Join(&first, host, after(3), after(1), true)
-		table.Join(&second, host, after(4), after(4), true)
-		assert.Equal(t, after(1), second.Arrived(after(5)))
+		begin(&table, host, after(12), time.Minute, 0)
+		r := table.Join(&first, host, after(12), after(1), never, true)
+		assert.Equal(t, time.Minute, r.Wait)
+		table.Join(&second, host, after(13), after(13), never, true)
+		assert.Zero(t, first.Turn(after(14)), "the host is cooling down")
+		table.Clear(host, after(14), math.MaxUint64)
+		assert.True(t, isClosed(r.Cleared))
+		assert.LessOrEqual(t, second.Turn(after(14)), time.Second)
+		assert.Greater(t, first.Turn(after(14)), time.Duration(0))
 		first.Leave()
-		assert.Equal(t, after(4), second.Arrived(after(5)))
 		second.Leave()
 	}
 }
 
-// Each part of the time after a cool-down gets the same number of requests,
-// give or take three. Independent random places would differ by the square root
-// of that number, which is 60 of 400.
-func TestPlacesAreEven(t *testing.T) {
-	for _, requests := range []int{10, 100, 3000, 12_000} {
-		for _, buckets := range []int{2, 7, 30} {
-			t.Run(fmt.Sprintf("%d/%d", requests, buckets), func(t *testing.T) {
-				for range 20 { // starts are random
-					var table cooldown.Table
-					table.Begin(host, start, time.Minute, 0)
-					counts := make([]int, buckets)
-					for range requests {
-						// panics unless it is in [0, 1)
-						counts[int(table.Place(host)*float64(buckets))]++
-					}
-					for _, n := range counts {
-						assert.InDelta(t, float64(requests)/float64(buckets), n, 3)
-					}
-				}
-			})
-		}
-	}
-}
-
-// Requests that arrive one after the other are spread as evenly as all
-// requests. So places do not ascend with the time of arrival.
-func TestPlacesOfARunAreEven(t *testing.T) {
+// crowd returns the turns of requests that have waited for the given times when
+// a cool-down of an hour ends. The turns are in the order of the waits.
+func crowd(waits []time.Duration) (turns []time.Duration) {
 	var table cooldown.Table
-	table.Begin(host, start, time.Minute, 0)
-	for range 100 {
-		var counts [10]int
-		for range 100 {
-			counts[int(table.Place(host)*10)]++
+	begin(&table, host, start, time.Hour, 0)
+	end := start.Add(time.Hour)
+	waiters := make([]cooldown.Waiter, len(waits))
+	for i, wait := range waits {
+		arrived := end.Add(-wait)
+		table.Join(&waiters[i], host, end.Add(-time.Nanosecond), arrived, never, true)
+	}
+	for i := range waiters {
+		turns = append(turns, waiters[i].Turn(end))
+	}
+	return turns
+}
+
+// The law of the turns, for random arrivals: no request waits for longer than
+// it has waited already, the order is that of these times, the rate never
+// rises, and no lower rate is possible.
+func TestTurns(t *testing.T) {
+	seed := rand.Uint64()
+	t.Log("seed ", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 300 {
+		waits := make([]time.Duration, 1+random.IntN(200))
+		for i := range waits {
+			switch random.IntN(3) {
+			case 0:
+				waits[i] = time.Duration(random.Int64N(int64(time.Minute)))
+			case 1:
+				waits[i] = 40*time.Second + time.Duration(random.Int64N(int64(time.Second)))
+			default:
+				waits[i] = time.Duration(random.ExpFloat64() * float64(time.Second))
+			}
 		}
-		for _, n := range counts {
-			assert.InDelta(t, 10, n, 3)
+		slices.Sort(waits)
+		turns := crowd(waits)
+		// The highest rate at which the requests arrived, seen from the end.
+		rate := 0.0
+		for i, wait := range waits {
+			rate = max(rate, float64(i+1)/float64(wait))
+		}
+		gap := 1 / rate
+		for i, turn := range turns {
+			require.LessOrEqual(t, turn, waits[i])
+			if i > 0 {
+				next := float64(turn - turns[i-1])
+				require.GreaterOrEqual(t, next, gap-2, "%d of %d: the rate rises", i, len(turns))
+				gap = next
+			}
 		}
 	}
 }
 
-// The first place is random, so that requests of several processes do not
-// return together.
-func TestFirstPlaceIsRandom(t *testing.T) {
+// Requests that arrived together return evenly over as long as they have
+// waited.
+func TestTurnsOfABurst(t *testing.T) {
+	waits := slices.Repeat([]time.Duration{30 * time.Second}, 3000)
+	turns := crowd(waits)
+	for i, turn := range turns {
+		assert.InDelta(t, float64(i)*1e7, turn, 1e7+2)
+	}
+	assert.InDelta(t, 2999*1e7, turns[2999]-turns[0], 2)
+}
+
+// The limit of a request brings its turn forward, and leaves the others more
+// time.
+func TestTurnsBeforeLimits(t *testing.T) {
+	for range 100 {
+		var table cooldown.Table
+		begin(&table, host, start, 30*time.Second, 0)
+		limits := []time.Time{never, after(31), after(30), after(29)}
+		waiters := make([]cooldown.Waiter, len(limits))
+		for i, latest := range limits {
+			table.Join(&waiters[i], host, start, start, latest, true)
+		}
+		for i, most := range []time.Duration{30 * time.Second, time.Second, 0, 0} {
+			turn := waiters[i].Turn(after(30))
+			assert.LessOrEqual(t, turn, most)
+			assert.GreaterOrEqual(t, turn, most-29*time.Second)
+			waiters[i].Leave()
+		}
+	}
+}
+
+// Turns count from the end of the cool-down, however late a request asks.
+func TestTurnsCountFromTheEnd(t *testing.T) {
+	for _, cleared := range []bool{false, true} {
+		var table cooldown.Table
+		var w cooldown.Waiter
+		begin(&table, host, start, 10*time.Second, 0)
+		table.Join(&w, host, start, start, never, true)
+		latest := 20 * time.Second
+		if cleared {
+			table.Clear(host, after(8), math.MaxUint64)
+			latest = 16 * time.Second
+		}
+		table.Clear(host, after(11), math.MaxUint64) // nothing is left to end
+		assert.LessOrEqual(t, w.Turn(start.Add(latest-time.Second)), time.Second)
+		assert.Zero(t, w.Turn(start.Add(latest)))
+		w.Leave()
+	}
+}
+
+// The first turn is random, so that requests of several processes do not return
+// together.
+func TestFirstTurnIsRandom(t *testing.T) {
 	var halves [2]int
 	for range 1000 {
-		var table cooldown.Table
-		table.Begin(host, start, time.Minute, 0)
-		halves[int(table.Place(host)*2)]++
+		halves[crowd([]time.Duration{2 * time.Second})[0]/time.Second]++
 	}
 	// The probability that one side of a fair coin comes up fewer than 350
 	// times in 1000 is below 1e-20.
 	assert.Greater(t, min(halves[0], halves[1]), 350)
 }
 
+// Requests that still wait for their turns after one cool-down get new ones
+// after the next. Retries, and requests that have left, get none.
+func TestTurnsAfterAnotherCooldown(t *testing.T) {
+	var table cooldown.Table
+	var retry, left, first, second cooldown.Waiter
+	begin(&table, host, start, 10*time.Second, 0)
+	table.Join(&retry, host, start, start, never, false)
+	table.Join(&left, host, start, start, never, true)
+	table.Join(&first, host, start, start, never, true)
+	left.Leave()
+	before := first.Turn(after(10))
+	assert.LessOrEqual(t, before, 10*time.Second)
+	assert.Equal(t, before, first.Turn(after(10)))
+	assert.Equal(t, max(before-time.Second, 0), first.Turn(after(11)))
+
+	begin(&table, host, after(11), 10*time.Second, 0)
+	assert.Zero(t, first.Turn(after(12)))
+	r := table.Join(&first, host, after(12), start, never, true)
+	assert.Equal(t, 9*time.Second, r.Wait)
+	table.Join(&second, host, after(20), after(20), never, true)
+	assert.LessOrEqual(t, second.Turn(after(21)), time.Second)
+	turn := first.Turn(after(21))
+	assert.True(t, turn > time.Second && turn <= 21*time.Second, "%v", turn)
+	for _, w := range []*cooldown.Waiter{&retry, &first, &second} {
+		w.Leave()
+		assert.Zero(t, w.Turn(after(21)))
+	}
+}
+
 // Only the hosts that asked last are remembered.
 func TestHostsAreBounded(t *testing.T) {
 	var table cooldown.Table
 	for i := range 2 * hosttable.MaxEntries {
-		table.Begin(fmt.Sprint(i), start, time.Minute, 0)
+		begin(&table, fmt.Sprint(i), start, time.Minute, 0)
 	}
 	cooling := 0
 	for i := range 2 * hosttable.MaxEntries {
@@ -342,40 +486,37 @@ func TestRace(t *testing.T) {
 				now := start.Add(time.Duration(j) * time.Millisecond)
 				switch i / 2 {
 				case 0:
-					table.Begin(key, now, 10*time.Millisecond, time.Millisecond)
+					begin(&table, key, now, 10*time.Millisecond, time.Millisecond)
 				case 1:
-					table.Clear(key, table.Generation())
+					table.Clear(key, start, math.MaxUint64)
 				case 2:
 					var w cooldown.Waiter
-					r := table.Join(&w, key, now, now, j%2 == 0)
-					w.Arrived(now)
+					r := table.Join(&w, key, now, now, never, j%2 == 0)
+					w.Turn(now.Add(time.Minute))
 					w.Leave()
 					if r.Wait < 0 || r.Wait > 2*time.Second+10*time.Millisecond {
 						t.Errorf("a wait of %v", r.Wait)
 					}
 				default:
-					table.Active(now)
-					if p := table.Place(key); p < 0 || p >= 1 {
-						t.Errorf("place %v", p)
-					}
+					table.Active(key, now)
 				}
 			}
 		})
 	}
 	running.Wait()
 	for _, key := range []string{host, other} {
-		table.Begin(key, after(10), time.Second, 0)
-		require.True(t, table.Active(after(10)))
+		begin(&table, key, after(10), time.Second, 0)
+		require.True(t, table.Active(key, after(10)))
 		var w cooldown.Waiter
-		r := table.Join(&w, key, after(10), after(10), true)
-		assert.Equal(t, after(10), w.Arrived(after(11)), "all others have left")
+		r := table.Join(&w, key, after(10), after(10), never, true)
+		assert.LessOrEqual(t, w.Turn(after(11)), time.Second, "all others have left")
 		assert.Equal(t, time.Second, r.Wait)
-		table.Clear(key, table.Generation())
+		table.Clear(key, start, math.MaxUint64)
 		assert.Zero(t, table.Remaining(key, after(10)).Wait)
 		assert.True(t, isClosed(r.Cleared))
 	}
-	assert.False(t, table.Active(after(11)))
-	assert.Zero(t, table.Generation())
+	assert.False(t, table.Active(host, after(11)))
+	assert.Zero(t, generation(&table))
 }
 
 // A successful request allocates nothing here, whether or not a host is cooling
@@ -384,13 +525,12 @@ func TestAllocations(t *testing.T) {
 	for _, cooling := range []string{"", host, other} {
 		var table cooldown.Table
 		if cooling != "" {
-			table.Begin(cooling, start, time.Hour, time.Second)
+			begin(&table, cooling, start, time.Hour, time.Second)
 		}
 		assert.Zero(t, testing.AllocsPerRun(1000, func() {
-			if table.Generation() > 0 && table.Active(start) {
+			if generation(&table) > 0 && table.Active(host, start) {
 				table.Remaining(host, start)
-				table.Place(host)
-				table.Clear(host, 0)
+				table.Clear(host, start, 0)
 			}
 		}), cooling)
 	}

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"container/list"
-	"math"
 	"time"
 )
 
@@ -15,46 +14,39 @@ const maxCooldown = time.Hour
 type cooldown struct {
 	begun, until time.Duration
 	spread       time.Duration
-	generation   uint64    // how often the server has asked for a pause
-	active       bool      // it has asked since it was last cleared
-	sleepers     []int32   // requests that wait for the end of the cool-down
-	firsts       list.List // when those arrived that wait for their first attempt
-	places       uint64
-	offset       float64
+	generation   uint64        // how often the server has asked for a pause
+	active       bool          // it has asked since it was last cleared
+	sleepers     []int32       // requests that wait for the end of the cool-down
+	firsts       list.List     // those that wait for their first attempt, each an int32
+	end          time.Duration // until, or when it was cleared
+	planned      bool          // it has ended, and the firsts have their turns
+	share        float64       // of its range, at which each turn is
 }
 
 // begin notes that the server asked for a pause.
-func (c *cooldown) begin(now, length, spread time.Duration, offset float64) {
+func (c *cooldown) begin(now, length, spread time.Duration, share float64) {
 	until := now + min(length, maxCooldown)
 	c.generation++
 	if c.until <= now {
-		c.begun, c.places, c.offset = now, 0, offset
+		c.begun, c.planned, c.share = now, false, share
 		c.sleepers = nil // all of them are awake
 	}
 	if until > c.until {
-		c.until, c.spread = until, spread
+		c.until, c.end, c.spread = until, until, spread
 	}
 	c.active = true
 }
 
 // clear ends the cool-down after the success of a request that was sent in the
 // given generation, and returns the requests that wait no longer.
-func (c *cooldown) clear(generation uint64) []int32 {
+func (c *cooldown) clear(now time.Duration, generation uint64) []int32 {
 	if !c.active || generation == 0 || c.generation > generation {
 		return nil
 	}
-	c.until, c.active = 0, false
+	c.until, c.end, c.active = 0, now, false
 	woken := c.sleepers
 	c.sleepers = nil
 	return woken
-}
-
-// place returns the place of a first attempt, from 0 to 1, in the time after
-// the cool-down.
-func (c *cooldown) place() float64 {
-	c.places++
-	_, place := math.Modf(c.offset + float64(c.places)*math.Phi)
-	return place
 }
 
 // spreadFor returns the range of the jitter that is added to a wait that the

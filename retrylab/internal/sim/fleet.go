@@ -43,10 +43,10 @@ type Fleet struct {
 	Observe func(Event)
 
 	// Jitter returns the jitter of a wait, from 1 to width, after an answer
-	// that asks for a wait. Spread returns that of the wait for the end of a
-	// cool-down, from 0 to width.
+	// that asks for a wait. Spread returns how long a request waits after the
+	// end of a cool-down. That is a share of the range between two times.
 	Jitter func(request int, wait, width time.Duration) time.Duration
-	Spread func(request int, now, width time.Duration, place float64) time.Duration
+	Spread func(request int, now, from, to time.Duration, share float64) time.Duration
 
 	Seed uint64
 
@@ -109,7 +109,9 @@ type request struct {
 
 	generation    uint64        // of the cool-down, before the attempt
 	cooldownStart time.Duration // when the request began to wait for it; -1: it does not
-	arrived       *list.Element // in cooldown.firsts; nil if it does not wait for its first attempt
+	first         *list.Element // in cooldown.firsts; nil if it does not wait for its first attempt
+	slot          *slot         // in which its turn is; nil if that is turn
+	turn          time.Duration // after the last cool-down
 	asleep        sleep
 }
 
@@ -117,7 +119,13 @@ type request struct {
 type sleep struct {
 	begun  time.Duration // when the cool-down began
 	spread time.Duration // over which retries return
-	place  float64
+	place  float64       // of a retry in that time
+}
+
+// slot is a range of time for one request, whose turn is at a share of it.
+type slot struct {
+	from, to time.Duration
+	share    float64
 }
 
 // Run simulates all requests until they have ended.
@@ -148,8 +156,8 @@ func (f *Fleet) Run() error {
 		}
 	}
 	if run.Spread == nil {
-		run.Spread = func(_ int, _, width time.Duration, place float64) time.Duration {
-			return time.Duration(float64(width) * place)
+		run.Spread = func(_ int, _, from, to time.Duration, share float64) time.Duration {
+			return from + time.Duration(float64(to-from)*share)
 		}
 	}
 	s.run()
@@ -235,7 +243,13 @@ func (s *simulation) happen(e event) {
 	switch r.phase {
 	case inAttempt:
 		s.answered(e.request)
-	case inBackoff, inSpread:
+	case inSpread:
+		if r.attempts == 0 {
+			s.awaitTurn(e.request)
+			return
+		}
+		s.awaitCooldown(e.request)
+	case inBackoff:
 		s.awaitCooldown(e.request)
 	case inCooldown:
 		s.wake(e.request)

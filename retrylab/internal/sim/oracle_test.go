@@ -138,13 +138,13 @@ type oracle struct {
 	starts []time.Duration
 	events [][]sim.Event
 	sent   [][]time.Duration
-	awake  [][]time.Duration // when a request was sent, had an event, or computed how long it may wait
+	awake  [][]time.Duration // when a request was sent, had an event, or began or ended a wait
 }
 
 type numberKey struct{}
 
-// A watchedContext notes when a RetryTransport asks for its deadline, which it
-// does before each wait for the end of a cool-down and after it.
+// A watchedContext notes when a RetryTransport asks for its deadline or its
+// end, as it does before and after each wait for the end of a cool-down.
 type watchedContext struct {
 	context.Context
 	o      *oracle
@@ -154,15 +154,30 @@ type watchedContext struct {
 func (c watchedContext) Deadline() (time.Time, bool) {
 	c.o.mu.Lock()
 	defer c.o.mu.Unlock()
-	c.o.awake[c.number] = append(c.o.awake[c.number], time.Since(c.o.began))
+	c.o.isAwake(c.number)
 	return c.Context.Deadline()
+}
+
+func (c watchedContext) Done() <-chan struct{} {
+	c.o.mu.Lock()
+	defer c.o.mu.Unlock()
+	c.o.isAwake(c.number)
+	return c.Context.Done()
+}
+
+// isAwake notes that a request is awake now. The mutex is held.
+func (o *oracle) isAwake(number int) {
+	now, awake := time.Since(o.began), o.awake[number]
+	if len(awake) == 0 || awake[len(awake)-1] != now {
+		o.awake[number] = append(awake, now)
+	}
 }
 
 func (o *oracle) RoundTrip(req *http.Request) (*http.Response, error) {
 	number := req.Context().Value(numberKey{}).(int)
 	o.mu.Lock()
-	now := time.Since(o.began)
-	o.sent[number], o.awake[number] = append(o.sent[number], now), append(o.awake[number], now)
+	o.sent[number] = append(o.sent[number], time.Since(o.began))
+	o.isAwake(number)
 	o.mu.Unlock()
 	a := o.answer(number, httpretry.Attempt(req.Context()))
 	timer := time.NewTimer(a.After)
@@ -190,7 +205,7 @@ func (o *oracle) observe(ctx context.Context, e httpretry.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	number := ctx.Value(numberKey{}).(int)
-	o.awake[number] = append(o.awake[number], time.Since(o.began))
+	o.isAwake(number)
 	status := 0
 	switch {
 	case e.Response != nil:
@@ -281,9 +296,8 @@ type wakeUp struct {
 	at      time.Duration
 }
 
-// A place is how far a first attempt's place in the RetryTransport is from that
-// in the simulation, and how exactly it is known.
-type place struct{ ahead, exact float64 }
+// A place is a share of a range of time, and how exactly it is known.
+type place struct{ share, exact float64 }
 
 func (r *replay) fleet() *sim.Fleet {
 	r.events, r.firsts = make([][]sim.Event, len(r.arrivals)), map[wakeUp]place{}
@@ -336,37 +350,41 @@ func (r *replay) jitter(request int, wait, width time.Duration) time.Duration {
 
 // spread returns how long the RetryTransport waited after a cool-down, until it
 // sent the request or found the next cool-down.
-func (r *replay) spread(request int, now, width time.Duration, place float64) time.Duration {
-	awake := r.awake[request]
-	if i := slices.Index(awake, now); i >= 0 && i+1 < len(awake) && awake[i+1]-now <= width {
-		waited := awake[i+1] - now
-		if width > 0 {
-			drawn, kind := float64(waited)/float64(width), "retry"
-			if len(r.events[request]) == 0 {
-				kind = "first attempt"
-				r.comparePlaces(request, now, width, drawn-place)
-			}
-			r.drawn[kind] = append(r.drawn[kind], drawn)
-		}
-		return waited
+func (r *replay) spread(request int, now, from, to time.Duration, share float64) time.Duration {
+	// The bounds are rounded.
+	const off = 2
+	awake, waited := r.awake[request], time.Duration(0)
+	i := slices.Index(awake, now)
+	if i >= 0 && i+1 < len(awake) && !slices.Contains(r.sent[request], now) {
+		waited = awake[i+1] - now
 	}
-	assert.Fail(r.t, "a RetryTransport waits for another time after a cool-down", "request %d, from 0 to %v", request, width)
-	return width
+	if i < 0 || waited > max(to+off, 0) || waited > 0 && waited < from-off {
+		assert.Fail(r.t, "a RetryTransport waits for another time after a cool-down", "request %d: %v, not from %v to %v", request, waited, from, to)
+		return to
+	}
+	switch drawn := float64(waited-from) / float64(to-from); {
+	case to-from < 100*off || waited == 0:
+	case len(r.events[request]) > 0:
+		r.drawn["retry"] = append(r.drawn["retry"], drawn)
+	default:
+		r.compareTurns(request, now, drawn, off/float64(to-from))
+	}
+	return waited
 }
 
-// comparePlaces compares the range of a first attempt with that of another one
-// that wakes up at the same time. In a RetryTransport, their places are as far
-// from each other as in the simulation.
-func (r *replay) comparePlaces(request int, now, width time.Duration, ahead float64) {
-	key, p := wakeUp{r.arrivals[request].process, now}, place{ahead, 1 / float64(width)}
+// compareTurns compares the turn of a first attempt with that of another one
+// that wakes up at the same time. In a RetryTransport, both are at the same
+// share of their ranges.
+func (r *replay) compareTurns(request int, now time.Duration, drawn, exact float64) {
+	key := wakeUp{r.arrivals[request].process, now}
 	other, ok := r.firsts[key]
 	if !ok {
-		r.firsts[key] = p
+		r.firsts[key] = place{drawn, exact}
+		r.drawn["first attempt"] = append(r.drawn["first attempt"], drawn)
 		return
 	}
 	r.pairs++
-	off := p.ahead - other.ahead
-	assert.InDelta(r.t, math.Round(off), off, p.exact+other.exact, "request %d, from 0 to %v", request, width)
+	assert.InDelta(r.t, other.share, drawn, exact+other.exact, "request %d", request)
 }
 
 // Each decision of the simulation is that of a RetryTransport.
@@ -393,7 +411,7 @@ func TestDecidesAsARetryTransport(t *testing.T) {
 	require.Greater(t, pairs, 400)
 	// If the simulation had other ranges than the RetryTransports, the numbers
 	// that those drew would not be uniform in them.
-	for kind, least := range map[string]int{"jitter": 800, "retry": 150, "first attempt": 700} {
+	for kind, least := range map[string]int{"jitter": 800, "retry": 150, "first attempt": 300} {
 		d := drawn[kind]
 		slices.Sort(d)
 		require.Greater(t, len(d), least, kind)
