@@ -21,8 +21,8 @@ const (
 
 // Policy determines when and how requests to a host are retried. A zero field
 // means the default that its comment names. A negative value is valid only if
-// the comment names its meaning. A positive AttemptTimeout, MaxElapsed or
-// ResumeIdle of less than a millisecond is not valid.
+// the comment names its meaning. A positive duration of less than a millisecond
+// is not valid.
 type Policy struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -44,11 +44,14 @@ type Policy struct {
 	MaxRetryAfter time.Duration
 
 	// AttemptTimeout limits the time from the start of an attempt until its
-	// response headers arrive. It does not limit the response's body. 0 means
-	// no timeout. If it expires while Base reads a request body without
-	// GetBody, the transport closes that body, and the request fails. Close of
-	// that body must unblock its Read. The Body of a request that an HTTP/1
-	// server received does not, so set a read deadline on its connection.
+	// response headers arrive. That includes a wait for a connection, such as
+	// with http.Transport.MaxConnsPerHost, and sending the request's body, so
+	// for uploads set http.Transport.ResponseHeaderTimeout instead. It does not
+	// limit the response's body. 0 means no timeout. If it expires while Base
+	// reads a request body without GetBody, the transport closes that body, and
+	// the request fails. Close of that body must unblock its Read. The Body of
+	// a request that an HTTP/1 server received does not, so set a read deadline
+	// on its connection.
 	AttemptTimeout time.Duration
 
 	// MaxElapsed limits the time from the start of a request to the start of
@@ -105,7 +108,8 @@ type Policy struct {
 	//
 	// The server must send the same validator with exactly the rest, or with a
 	// 200 of which at most 1 MiB has to be skipped. Otherwise, Read returns the
-	// error that broke the body off, in an [*Error] with ReasonNotResumable.
+	// error that broke the body off, in an [*Error] with ReasonNotResumable. So
+	// does Read for another 2xx, and says which property is missing.
 	//
 	// The policy limits resumes as it limits retries, MaxElapsed included. An
 	// attempt that delivers 64 KiB or the rest starts MaxAttempts and Backoff
@@ -201,8 +205,11 @@ func (p Policy) problems() error {
 	if p.Backoff != nil {
 		check("Backoff", strategies.Validate(p.Backoff))
 	}
-	check("AttemptTimeout", checkLimit(p.AttemptTimeout, "timeout"))
-	check("MaxElapsed", checkLimit(p.MaxElapsed, "limit"))
+	// A negative MaxRetryAfter is valid.
+	check("MaxRetryAfter", checkLimit(max(p.MaxRetryAfter, 0),
+		fmt.Sprintf("0 for %v, or a negative duration for no limit", defaults.MaxRetryAfter)))
+	check("AttemptTimeout", checkLimit(p.AttemptTimeout, "or 0 for no timeout"))
+	check("MaxElapsed", checkLimit(p.MaxElapsed, "or 0 for no limit"))
 	// A nil pointer in an interface is not nil, and would panic only later.
 	if isNil(p.Budget) {
 		check("Budget", fielderr.New(fmt.Sprintf("a nil %T", p.Budget),
@@ -214,13 +221,15 @@ func (p Policy) problems() error {
 	if p.IdempotencyHeader != "" {
 		check("IdempotencyHeader", checkHeaderName(p.IdempotencyHeader))
 	}
-	check("ResumeIdle", checkLimit(p.ResumeIdle, "limit"))
+	check("ResumeIdle", checkLimit(p.ResumeIdle, "or 0 for no limit"))
 	return fielderr.Join(problems...)
 }
 
-func checkLimit(d time.Duration, what string) error {
+// checkLimit returns an error if d is neither 0 nor at least minLimit. The text
+// others names the other values that are allowed.
+func checkLimit(d time.Duration, others string) error {
 	if d != 0 && d < minLimit {
-		return fielderr.New(d, fmt.Sprintf("at least %v, or 0 for no %s", minLimit, what))
+		return fielderr.New(d, fmt.Sprintf("at least %v, %s", minLimit, others))
 	}
 	return nil
 }

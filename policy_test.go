@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -160,18 +161,52 @@ func TestAttemptHeaderIsNoKey(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// No field accepts a positive duration of less than a millisecond.
+func TestAllDurationsHaveAMinimum(t *testing.T) {
+	for _, fresh := range []func() interface{ Validate() error }{
+		func() interface{ Validate() error } { return new(httpretry.Policy) },
+		func() interface{ Validate() error } { return new(httpretry.HostBudget) },
+	} {
+		typ := reflect.TypeOf(fresh()).Elem()
+		found := 0
+		for _, field := range reflect.VisibleFields(typ) {
+			if field.Type != reflect.TypeFor[time.Duration]() {
+				continue
+			}
+			found++
+			for _, d := range []time.Duration{1, 60, time.Millisecond - 1, time.Millisecond} {
+				v := fresh()
+				reflect.ValueOf(v).Elem().FieldByIndex(field.Index).SetInt(int64(d))
+				err := v.Validate()
+				if d == time.Millisecond {
+					assert.NoError(t, err)
+				} else {
+					assert.ErrorContains(t, err, fmt.Sprintf("%s.%s: %v: want ",
+						typ.Name(), field.Name, d))
+				}
+			}
+		}
+		assert.NotZero(t, found, typ)
+	}
+}
+
 // A duration that is a number without its unit is an error, not a limit that
 // nothing keeps.
 func TestDurationsWithoutUnit(t *testing.T) {
 	type policy = httpretry.Policy
 	for field, of := range map[string]func(time.Duration) policy{
+		"MaxRetryAfter":  func(d time.Duration) policy { return policy{MaxRetryAfter: d} },
 		"AttemptTimeout": func(d time.Duration) policy { return policy{AttemptTimeout: d} },
 		"MaxElapsed":     func(d time.Duration) policy { return policy{MaxElapsed: d} },
 		"ResumeIdle":     func(d time.Duration) policy { return policy{ResumeIdle: d} },
 	} {
 		want := "want at least 1ms, or 0 for no limit"
-		if field == "AttemptTimeout" {
+		switch field {
+		case "AttemptTimeout":
 			want = "want at least 1ms, or 0 for no timeout"
+		case "MaxRetryAfter":
+			want = "want at least 1ms, 0 for 1m0s, or a negative duration for no limit"
+			require.NoError(t, of(-1).Validate())
 		}
 		for _, d := range []time.Duration{1, 30, time.Millisecond - 1} {
 			problem := fmt.Sprintf("%s: %v: %s", field, d, want)

@@ -23,38 +23,63 @@ import (
 // to be a success. From there, MaxAttempts and the backoff start over.
 const minProgress = 64 << 10
 
-// resumable reports whether the body of resp can be resumed if it breaks off,
-// and which part of a representation it is.
-func (c *call) resumable(resp *http.Response, reason Reason) (resume.Part, bool) {
-	p := c.policy
+// mayBreakOff reports whether resp has a body that its policy wants to resume.
+func (c *call) mayBreakOff(resp *http.Response, reason Reason) bool {
 	// An outer RetryTransport resumes, as it retries.
-	if !p.Resume || reason != ReasonSuccess || c.maxAttempts() == 1 || !c.idempotent ||
-		c.caller.outer() != nil {
-		return resume.Part{}, false
+	if reason != ReasonSuccess || resp.StatusCode < 200 || resp.StatusCode > 299 ||
+		c.maxAttempts() == 1 || c.caller.outer() != nil {
+		return false
 	}
-	part, ok := resume.Of(c.caller.req, resp)
-	return part, ok && (part.HasValidator() || p.ResumeSame != nil)
+	_, writes := resp.Body.(io.Writer)
+	return !writes && !respbody.IsEmpty(resp) && resp.ContentLength != 0 &&
+		c.caller.req.Method != http.MethodHead
 }
+
+// resumable returns the part of a representation that resp has, and why its
+// body cannot be resumed, or "".
+func (c *call) resumable(resp *http.Response) (resume.Part, resume.Obstacle) {
+	part, obstacle := resume.Of(c.caller.req, resp)
+	switch {
+	case obstacle != "":
+		return part, obstacle
+	case !c.idempotent:
+		return part, notIdempotent
+	case c.policy.ResumeSame == nil:
+		return part, part.Unverified()
+	}
+	return part, ""
+}
+
+const notIdempotent resume.Obstacle = "its request is not idempotent"
 
 // handOverResumable is handOver for a policy with Resume.
 func (c *call) handOverResumable(resp *http.Response, reason Reason) {
-	part, resumable := c.resumable(resp, reason)
-	end := c.handOver(resp, reason, resumable)
-	if resumable {
-		c.resumeLater(resp, end, part)
+	follows := c.mayBreakOff(resp, reason)
+	end := c.handOver(resp, reason, follows)
+	if follows {
+		c.resumeLater(resp, end)
 	}
 }
 
-// resumeLater wraps the body of resp, so that it is resumed if it breaks off.
-// end is the context that Result looks for.
-func (c *call) resumeLater(resp *http.Response, end *attemptContext, part resume.Part) {
+// resumeLater wraps the body of resp. If the body breaks off, it is resumed, or
+// its error says why it is not. end is the context that Result looks for.
+func (c *call) resumeLater(resp *http.Response, end *attemptContext) {
+	part, obstacle := c.resumable(resp)
 	b := &resumingBody{
-		call:    *c,
-		req:     c.caller.req,
-		first:   resp,
-		part:    part,
-		counter: end,
-		initial: resume.Source{Body: resp.Body, Rest: -1, Idle: c.policy.ResumeIdle},
+		call:     *c,
+		req:      c.caller.req,
+		first:    resp,
+		part:     part,
+		length:   resp.ContentLength,
+		obstacle: obstacle,
+		counter:  end,
+		initial:  resume.Source{Body: resp.Body, Rest: -1},
+	}
+	if obstacle == "" {
+		b.initial.Idle = c.policy.ResumeIdle
+	}
+	if b.length < 0 {
+		b.length = math.MaxInt64
 	}
 	b.source = &b.initial
 	b.call.resp = nil
@@ -66,14 +91,17 @@ func (c *call) resumeLater(resp *http.Response, end *attemptContext, part resume
 
 // resumingBody is the body of a response. When it breaks off, the next Read
 // requests the rest, with a copy of the call of RoundTrip, which has returned.
-// The copy makes attempts, waits and decides as RoundTrip does.
+// The copy makes attempts, waits and decides as RoundTrip does. If there is an
+// obstacle, the next Read returns that instead.
 //
 // Read and Close may be called concurrently, as for net/http's bodies.
 type resumingBody struct {
-	first   *http.Response // the caller's
-	part    resume.Part
-	initial resume.Source
-	counter *attemptContext // has the number of attempts that Result returns
+	first    *http.Response // the caller's
+	part     resume.Part
+	length   int64           // of the body, the largest int64 if unknown
+	obstacle resume.Obstacle // why the body cannot be resumed, or ""
+	initial  resume.Source
+	counter  *attemptContext // has the number of attempts that Result returns
 
 	// Used by the goroutine in Read. Close uses call, too, if it settles it.
 	call     call          // from the first resume on, its req is a copy that Close cancels
@@ -185,11 +213,14 @@ func (b *resumingBody) resume() error {
 	if !b.detach() {
 		return b.end(http.ErrBodyReadAfterClose)
 	}
-	if b.offset >= b.part.Length() {
+	if b.offset >= b.length {
 		return b.end(b.errorAfterLast())
 	}
 	c := &b.call
 	defer c.cleanUpAfterPanic()
+	if b.obstacle != "" {
+		return b.explain()
+	}
 	var resp *http.Response
 	err := b.broken
 	// The server has answered, so the request is not Unprocessed.
@@ -213,6 +244,18 @@ func (b *resumingBody) resume() error {
 		outcome = c.outcome(resp, err)
 		c.waits.noteCooldown(resp, outcome)
 	}
+}
+
+// explain ends a body that cannot be resumed, and says why if it would be
+// resumed otherwise.
+func (b *resumingBody) explain() error {
+	c, err := &b.call, b.broken
+	if c.caller.hasCanceled() || c.outcome(nil, err) == Final {
+		return b.end(err)
+	}
+	err = fmt.Errorf("%w (%w)", err, b.obstacle)
+	b.report(nil, err, 0, ReasonNotResumable)
+	return b.fail(nil, err, 0, ReasonNotResumable)
 }
 
 // report passes the decision after an attempt to Config.Observe, if that is
@@ -265,9 +308,10 @@ func (b *resumingBody) detach() bool {
 // errorAfterLast returns the error of Read after the last byte. No byte is
 // missing then, so a connection that breaks off before the end of its stream
 // makes no difference. Any other error remains, because a layer in Base may
-// have found that the bytes are not the right ones.
+// have found that the bytes are not the right ones. So does that of a response
+// with an obstacle, whose trailers may be missing.
 func (b *resumingBody) errorAfterLast() error {
-	if b.offset > b.part.Length() || !isOfConnection(b.broken) {
+	if b.obstacle != "" || b.offset > b.length || !isOfConnection(b.broken) {
 		return b.broken
 	}
 	return io.EOF
@@ -316,8 +360,8 @@ func (b *resumingBody) conclude(resp *http.Response, reason Reason) error {
 	b.report(resp, nil, 0, reason)
 	c.progress, c.resp = progressDone, nil
 	b.start = b.offset
-	b.settleAt = min(b.offset+minProgress, b.part.Length())
-	rest := b.part.Length() - b.offset
+	b.settleAt = min(b.offset+minProgress, b.length)
+	rest := b.length - b.offset
 	source := &resume.Source{
 		Body: resp.Body,
 		Skip: skip,

@@ -291,13 +291,11 @@ func (r fullReads) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// If a body cannot be resumed, the caller gets Base's own body, and its error.
+// If a policy does not resume bodies, if retries are disabled, or if the
+// response is not a success, the caller gets the error of Base's own body.
 func TestResumeNever(t *testing.T) {
-	weak := func(o *origin) { o.etag = `W/"v1"` }
 	for _, tt := range []struct {
 		name   string
-		method string
-		header []string
 		origin func(*origin)
 		policy func(*httpretry.Policy)
 		ctx    func(context.Context) context.Context
@@ -305,13 +303,6 @@ func TestResumeNever(t *testing.T) {
 		{name: "off", policy: func(p *httpretry.Policy) { p.Resume = false }},
 		{name: "one attempt", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }},
 		{name: "without retries", ctx: httpretry.WithoutRetries},
-		{name: "weak", origin: weak},
-		{name: "no validator", origin: func(o *origin) { o.etag = "" }},
-		{name: "POST", method: "POST"},
-		{name: "not idempotent", policy: func(p *httpretry.Policy) {
-			p.Idempotent = func(*http.Request) bool { return false }
-		}},
-		{name: "two ranges", header: []string{"Range", "bytes=0-9,20-29"}},
 		{name: "not a success", origin: func(o *origin) {
 			o.answer = func(_ int, w http.ResponseWriter) bool {
 				w.Header().Set("Etag", `"v1"`)
@@ -336,10 +327,7 @@ func TestResumeNever(t *testing.T) {
 			if tt.policy != nil {
 				tt.policy(&policy)
 			}
-			req := contract.Request(t, cmp.Or(tt.method, "GET"), "http://a.test/", "")
-			for i := 0; i < len(tt.header); i += 2 {
-				req.Header.Set(tt.header[i], tt.header[i+1])
-			}
+			req := newGet(t)
 			if tt.ctx != nil {
 				req = req.WithContext(tt.ctx(req.Context()))
 			}
@@ -352,6 +340,240 @@ func TestResumeNever(t *testing.T) {
 			assert.Len(t, o.sent(), 1)
 			assert.Len(t, events.Events, 1, "none is for the body")
 			require.NoError(t, resp.Body.Close())
+		})
+	}
+}
+
+// altered is a base that changes the responses of another one.
+type altered struct {
+	http.RoundTripper
+	alter func(*http.Response)
+}
+
+func (b altered) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(req)
+	if err == nil && b.alter != nil {
+		b.alter(resp)
+	}
+	return resp, err
+}
+
+// If a body breaks off that cannot be resumed, its error says why, as do an
+// Event, the log and Result. Hazard 0.5.
+func TestResumeExplains(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		method string
+		header []string
+		alter  func(*http.Response)
+		policy func(*httpretry.Policy)
+		text   string
+	}{
+		{name: "weak", alter: func(r *http.Response) { r.Header.Set("Etag", `W/"v1"`) },
+			text: "its ETag is weak"},
+		{name: "no validator", alter: func(r *http.Response) { r.Header.Del("Etag") },
+			text: "it has neither an ETag nor a Last-Modified"},
+		{name: "no length", alter: func(r *http.Response) { r.ContentLength = -1 },
+			text: "it has no Content-Length"},
+		{name: "unpacked", alter: func(r *http.Response) {
+			r.ContentLength, r.Uncompressed = -1, true
+		}, text: "net/http unpacked its body; Accept-Encoding: identity prevents that"},
+		{name: "POST", method: "POST", text: "it is not that of a GET without a body"},
+		{name: "not idempotent", policy: func(p *httpretry.Policy) {
+			p.Idempotent = func(*http.Request) bool { return false }
+		}, text: "its request is not idempotent"},
+		{name: "two ranges", header: []string{"Range", "bytes=0-9,20-29"},
+			text: "it has several ranges"},
+		{name: "203", alter: func(r *http.Response) { r.StatusCode = 203 },
+			text: "its status is neither 200 nor 206"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOrigin(1000, 10)
+			base := altered{o, tt.alter}
+			policy := resuming()
+			if tt.policy != nil {
+				tt.policy(&policy)
+			}
+			req := contract.Request(t, cmp.Or(tt.method, "GET"), "http://a.test/", "")
+			for i := 0; i < len(tt.header); i += 2 {
+				req.Header.Set(tt.header[i], tt.header[i+1])
+			}
+			logger, log := newLogger()
+			events := new(contract.Record)
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy,
+				Observe: httpretry.Observers(events.Observe, httpretry.LogEvents(logger))}).
+				RoundTrip(req)
+			require.NoError(t, err)
+			attempts, reason := httpretry.Result(resp)
+			assert.Equal(t, []any{1, httpretry.ReasonSuccess}, []any{attempts, reason})
+			require.Empty(t, log.String())
+
+			body, err := io.ReadAll(fullReads{t, resp.Body})
+			assert.Len(t, body, 10)
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			require.NotErrorIs(t, err, io.EOF)
+			text := "unexpected EOF (the response cannot be resumed: " + tt.text + ")"
+			assert.EqualError(t, err, "httpretry: gave up after 1 attempt (not_resumable): "+
+				text+"; hint: "+httpretry.ReasonNotResumable.Hint())
+			_, again := resp.Body.Read(make([]byte, 1))
+			assert.Equal(t, err, again)
+			require.NoError(t, resp.Body.Close())
+
+			attempts, reason = httpretry.Result(resp)
+			assert.Equal(t, []any{1, httpretry.ReasonNotResumable}, []any{attempts, reason})
+			require.Len(t, events.Events, 2, "one of the request, and one of its body")
+			e := events.Events[1]
+			assert.Equal(t, httpretry.ReasonNotResumable, e.Reason)
+			assert.True(t, e.Resuming)
+			assert.NotSame(t, req, e.Request, "the caller may change its own")
+			assert.Nil(t, e.Response)
+			assert.EqualError(t, e.Err, text)
+			assert.Equal(t, []any{1, int64(10), "connection broken"},
+				[]any{e.Attempt, e.Offset, e.Status()})
+			assert.Equal(t, 1, strings.Count(log.String(), "\n"), log)
+			assert.Contains(t, log.String(), `level=WARN msg="gave up on response" `)
+			assert.Contains(t, log.String(), tt.text)
+			assert.Len(t, o.sent(), 1)
+			o.requireClosed(t)
+		})
+	}
+}
+
+// A body that cannot be resumed is Base's own in all other cases.
+func TestResumeExplainsOnlyBreaks(t *testing.T) {
+	checksum := errors.New("wrong checksum")
+	for _, tt := range []struct {
+		name   string
+		cut    int
+		alter  func(*http.Response, context.CancelFunc)
+		policy func(*httpretry.Policy)
+		want   error
+		read   int
+	}{
+		{name: "read to its end", cut: -1, read: 1000},
+		{name: "Final", cut: 10, policy: func(p *httpretry.Policy) {
+			p.Classify = func(_ *http.Request, _ *http.Response, err error) httpretry.Outcome {
+				return httpretry.Final
+			}
+		}, want: io.ErrUnexpectedEOF, read: 10},
+		{name: "canceled", cut: 10, alter: func(_ *http.Response, cancel context.CancelFunc) {
+			cancel()
+		}, want: context.Canceled},
+		{name: "canceled, with another error", cut: -1,
+			alter: func(r *http.Response, cancel context.CancelFunc) {
+				cancel()
+				r.Body = struct {
+					io.Reader
+					io.Closer
+				}{iotest.ErrReader(contract.ErrReset), r.Body}
+			}, want: contract.ErrReset},
+		{name: "after the last byte", cut: -1,
+			alter: func(r *http.Response, _ context.CancelFunc) {
+				r.Body = struct {
+					io.Reader
+					io.Closer
+				}{io.MultiReader(r.Body, iotest.ErrReader(checksum)), r.Body}
+			}, want: checksum, read: 1000},
+		{name: "a lost connection after the last byte", cut: -1,
+			alter: func(r *http.Response, _ context.CancelFunc) {
+				r.Body = struct {
+					io.Reader
+					io.Closer
+				}{io.MultiReader(r.Body, iotest.ErrReader(contract.ErrReset)), r.Body}
+			}, want: contract.ErrReset, read: 1000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOrigin(1000, tt.cut)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			trailer := http.Header{"Sum": {"1"}}
+			base := altered{o, func(r *http.Response) {
+				r.Trailer = trailer
+				if tt.alter != nil {
+					tt.alter(r, cancel)
+				}
+			}}
+			policy := resuming()
+			if tt.policy != nil {
+				tt.policy(&policy)
+			}
+			events := new(contract.Record)
+			resp, err := contract.New(t, httpretry.Config{
+				Base: base, Policy: policy, Observe: events.Observe}).
+				RoundTrip(newGet(t).WithContext(ctx))
+			require.NoError(t, err)
+			got, err := io.ReadAll(fullReads{t, resp.Body})
+			assert.Len(t, got, tt.read)
+			assert.Equal(t, tt.want, err)
+			assert.Equal(t, trailer, resp.Trailer)
+			_, reason := httpretry.Result(resp)
+			assert.Equal(t, httpretry.ReasonSuccess, reason)
+			assert.Len(t, events.Events, 1, "none is for the body")
+			require.NoError(t, resp.Body.Close())
+			o.requireClosed(t)
+		})
+	}
+}
+
+// The reader of a body that cannot be resumed may close it at any time, and
+// gets the error of Base's own body then.
+func TestResumeExplainsNoClose(t *testing.T) {
+	o := newOrigin(1000, 10)
+	o.etag = ""
+	events := new(contract.Record)
+	resp, err := contract.Unchecked(t, httpretry.Config{
+		Base: o, Policy: resuming(), Observe: events.Observe}).RoundTrip(newGet(t))
+	require.NoError(t, err)
+	_, err = io.ReadFull(resp.Body, make([]byte, 10))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	_, err = resp.Body.Read(make([]byte, 1))
+	assert.Equal(t, http.ErrBodyReadAfterClose, err)
+	assert.Len(t, events.Events, 1)
+	o.requireClosed(t)
+}
+
+// ResumeIdle limits only bodies that can be resumed.
+func TestResumeIdleNeedsNoObstacle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := resuming()
+		policy.ResumeIdle = time.Second
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+			body, w := io.Pipe()
+			time.AfterFunc(time.Hour, func() { assert.NoError(t, w.Close()) })
+			return &http.Response{StatusCode: 200, ContentLength: -1, Body: body}, nil
+		})
+		_, err := io.ReadAll(get(t, contract.New(t,
+			httpretry.Config{Base: base, Policy: policy})).Body)
+		assert.NoError(t, err)
+	})
+}
+
+// An empty body and that of a tunnel remain Base's own.
+func TestResumeSparesBodies(t *testing.T) {
+	tunnel := struct{ io.ReadWriteCloser }{}
+	for _, tt := range []struct {
+		name   string
+		method string
+		resp   http.Response
+	}{
+		{"no content", "GET", http.Response{StatusCode: 204, Body: http.NoBody}},
+		{"HEAD", "HEAD", http.Response{StatusCode: 200, ContentLength: 9, Body: http.NoBody}},
+		{"HEAD of a layer", "HEAD", http.Response{StatusCode: 200, ContentLength: 9,
+			Body: contract.Counted("")}},
+		{"tunnel", "GET", http.Response{StatusCode: 200, ContentLength: -1, Body: tunnel}},
+		{"redirect", "GET", http.Response{StatusCode: 302, ContentLength: -1,
+			Body: contract.Counted("text")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			body := tt.resp.Body
+			base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+				return &tt.resp, nil
+			})
+			resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: resuming()}).
+				RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
+			require.NoError(t, err)
+			assert.Equal(t, body, resp.Body)
 		})
 	}
 }

@@ -56,6 +56,47 @@ func TestAttemptTimeout(t *testing.T) {
 	}
 }
 
+// An AttemptTimeout includes sending the request's body. ResponseHeaderTimeout
+// of http.Transport does not.
+func TestAttemptTimeoutIncludesTheUpload(t *testing.T) {
+	for _, tt := range []struct {
+		attempt, headers time.Duration // timeouts
+		status, uploads  int
+	}{
+		{time.Second, 0, 0, 2},
+		{0, time.Second, 200, 1},
+	} {
+		inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			base := start(func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+			})
+			base.ResponseHeaderTimeout = tt.headers
+			uploads := 0
+			upload := func() (io.ReadCloser, error) {
+				uploads++
+				r, w := io.Pipe()
+				time.AfterFunc(3*time.Second, func() { _ = w.Close() }) // r may be closed
+				return r, nil
+			}
+			policy := contract.RetryEvery(0)
+			policy.MaxAttempts, policy.AttemptTimeout = 2, tt.attempt
+			body, err := upload()
+			require.NoError(t, err)
+			req := contract.Streamed(t, "PUT", "http://a.test/", body)
+			req.GetBody = upload
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			assert.Equal(t, tt.uploads, uploads)
+			if tt.status == 0 {
+				require.ErrorContains(t, err, "attempt timed out after 1s")
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, tt.status, resp.StatusCode)
+			contract.ReadBody(t, resp)
+		})
+	}
+}
+
 // Hazard E1: response headers that arrive exactly when the timeout expires are
 // too late.
 func TestAttemptTimeoutAtTheHeaders(t *testing.T) {

@@ -391,7 +391,8 @@ func TestResumeUnpacked(t *testing.T) {
 			got, err := io.ReadAll(resp.Body)
 			if want == nil {
 				assert.True(t, resp.Uncompressed)
-				assert.Equal(t, io.ErrUnexpectedEOF, err)
+				assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				assert.ErrorContains(t, err, "Accept-Encoding: identity")
 				return
 			}
 			require.NoError(t, err)

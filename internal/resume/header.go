@@ -63,25 +63,34 @@ func parsePosition(v string) (int64, bool) {
 
 // validators returns the strong validator in h, which is the entity tag or, if
 // there is none, Last-Modified. With a weak entity tag, Last-Modified must not
-// be used (RFC 9110 section 13.1.5).
-func validators(h http.Header) (etag, lastModified string) {
+// be used (RFC 9110 section 13.1.5). If h has no strong validator, validators
+// returns the Obstacle.
+func validators(h http.Header) (etag, lastModified string, missing Obstacle) {
 	if lines, found := h["Etag"]; found {
+		switch {
 		// If there are several lines, it is unknown which one is right.
-		if len(lines) == 1 && isStrongTag(lines[0]) {
-			return lines[0], ""
+		case len(lines) != 1:
+			return "", "", BadTag
+		case isStrongTag(lines[0]):
+			return lines[0], "", ""
+		case strings.HasPrefix(lines[0], "W/"):
+			return "", "", WeakTag
 		}
-		return "", ""
+		return "", "", BadTag
 	}
 	modified, dates := h["Last-Modified"], h["Date"]
+	if len(modified) == 0 {
+		return "", "", NoValidator
+	}
 	if len(modified) != 1 || len(dates) != 1 {
-		return "", ""
+		return "", "", Young
 	}
 	from, err := http.ParseTime(modified[0])
 	to, dateErr := http.ParseTime(dates[0])
 	if err != nil || dateErr != nil || to.Sub(from) < minAge {
-		return "", ""
+		return "", "", Young
 	}
-	return "", modified[0]
+	return "", modified[0], ""
 }
 
 // isStrongTag reports whether v is an opaque-tag (RFC 9110 section 8.8.3),

@@ -89,7 +89,8 @@ func FuzzValidators(f *testing.F) {
 		if tag != "" {
 			h["Etag"] = []string{tag}
 		}
-		etag, lastModified := validators(h)
+		etag, lastModified, missing := validators(h)
+		assert.Equal(t, etag == "" && lastModified == "", missing != "")
 		assert.True(t, etag == "" || lastModified == "")
 		assert.True(t, etag == "" || etag == tag && etag[0] == '"')
 		assert.True(t, lastModified == "" || tag == "")

@@ -32,40 +32,65 @@ type Part struct {
 	complete     int64  // length of the representation, -1 if unknown
 	etag         string // if it is strong
 	lastModified string // if it is strong and there is no entity tag
+	unverified   Obstacle
 	encoding     string
 }
 
-// Of returns the part that resp, the response to req, transfers. ok reports
-// whether the rest of it can be requested. For that, req must be a GET without
-// a body. The body of resp must have a known length and be transferred as it
-// is, in one part.
-func Of(req *http.Request, resp *http.Response) (p Part, ok bool) {
-	if !isPlainGet(req) || !isPlainBody(resp) {
-		return Part{}, false
-	}
+// An Obstacle is why a response cannot be resumed, as an error.
+type Obstacle string
+
+// The obstacles. "" means that there is none.
+const (
+	OtherRequest Obstacle = "it is not that of a GET without a body"
+	Unpacked     Obstacle = "net/http unpacked its body; Accept-Encoding: identity prevents that"
+	NoLength     Obstacle = "it has no Content-Length"
+	Trailers     Obstacle = "it has trailers"
+	NoBody       Obstacle = "it has no body, or that of a tunnel"
+	EventStream  Obstacle = "it is an event stream"
+	Multipart    Obstacle = "it has several ranges"
+	NotWhole     Obstacle = "its status is neither 200 nor 206"
+	RangeOf200   Obstacle = "its status is 200, but it has a Content-Range"
+	BadRange     Obstacle = "its Content-Range is not that of one range of bytes that was requested"
+	WeakTag      Obstacle = "its ETag is weak"
+	BadTag       Obstacle = "its ETag is not valid"
+	NoValidator  Obstacle = "it has neither an ETag nor a Last-Modified"
+	Young        Obstacle = "it has no ETag, and its Last-Modified is not 60s before its Date"
+)
+
+// Error implements error.
+func (o Obstacle) Error() string { return "the response cannot be resumed: " + string(o) }
+
+// Of returns the part that resp, the response to req, transfers, or why the
+// rest of it cannot be requested. For that, req must be a GET without a body.
+// The body of resp must have a known length and be transferred as it is, in one
+// part. It does not need a validator (see Unverified).
+func Of(req *http.Request, resp *http.Response) (p Part, obstacle Obstacle) {
 	// A layer may have sent another request than req.
-	if resp.Request != nil && !isPlainGet(resp.Request) {
-		return Part{}, false
+	if !isPlainGet(req) || resp.Request != nil && !isPlainGet(resp.Request) {
+		return Part{}, OtherRequest
+	}
+	if obstacle := obstacleOf(resp); obstacle != "" {
+		return Part{}, obstacle
 	}
 	switch resp.StatusCode {
 	case http.StatusOK:
 		// Some servers send a range with a 200.
 		if len(resp.Header["Content-Range"]) > 0 {
-			return Part{}, false
+			return Part{}, RangeOf200
 		}
 		p.last, p.complete = resp.ContentLength-1, resp.ContentLength
 	case http.StatusPartialContent:
 		r, valid := contentRange(resp.Header)
 		if !valid || !asksForOneRange(req.Header) || r.length() != resp.ContentLength {
-			return Part{}, false
+			return Part{}, BadRange
 		}
 		p.first, p.last, p.complete = r.first, r.last, r.complete
 	default:
-		return Part{}, false
+		return Part{}, NotWhole
 	}
-	p.etag, p.lastModified = validators(resp.Header)
+	p.etag, p.lastModified, p.unverified = validators(resp.Header)
 	p.encoding = contentEncoding(resp.Header)
-	return p, true
+	return p, ""
 }
 
 func isPlainGet(req *http.Request) bool {
@@ -73,24 +98,31 @@ func isPlainGet(req *http.Request) bool {
 		(req.Body == nil || req.Body == http.NoBody)
 }
 
-// isPlainBody reports whether the caller gets exactly the bytes of the
-// representation from resp.
-func isPlainBody(resp *http.Response) bool {
-	// If net/http has unpacked the body, its length is unknown. The trailers of
-	// another response are not the ones that this response has announced.
-	if resp.ContentLength <= 0 || resp.Uncompressed || len(resp.Trailer) > 0 || resp.Body == nil {
-		return false
-	}
-	if _, tunnel := resp.Body.(io.Writer); tunnel {
-		return false
-	}
+// obstacleOf returns why the caller does not get exactly the bytes of the
+// representation from resp, or "".
+func obstacleOf(resp *http.Response) Obstacle {
+	_, tunnel := resp.Body.(io.Writer)
+	kind := mediaType(resp.Header)
+	switch {
+	case resp.Body == nil || tunnel:
+		return NoBody
 	// An event stream has no end, and the parts of a multipart body have ranges
 	// of their own.
-	switch mediaType(resp.Header) {
-	case "text/event-stream", "multipart/byteranges":
-		return false
+	case kind == "text/event-stream":
+		return EventStream
+	case kind == "multipart/byteranges":
+		return Multipart
+	// The length of an unpacked body is unknown.
+	case resp.Uncompressed:
+		return Unpacked
+	// The trailers of another response are not the ones that this response has
+	// announced.
+	case len(resp.Trailer) > 0:
+		return Trailers
+	case resp.ContentLength <= 0:
+		return NoLength
 	}
-	return true
+	return ""
 }
 
 func mediaType(h http.Header) string {
@@ -109,9 +141,9 @@ func asksForOneRange(h http.Header) bool {
 	return found && strings.EqualFold(unit, "bytes") && !strings.Contains(ranges, ",")
 }
 
-// HasValidator reports whether the response had a strong validator, which
-// identifies one version of the representation.
-func (p Part) HasValidator() bool { return p.etag != "" || p.lastModified != "" }
+// Unverified returns why the response has no strong validator, which identifies
+// one version of the representation, or "".
+func (p Part) Unverified() Obstacle { return p.unverified }
 
 // Length returns the number of bytes of the part.
 func (p Part) Length() int64 { return p.last - p.first + 1 }

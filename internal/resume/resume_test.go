@@ -39,65 +39,69 @@ func TestOf(t *testing.T) {
 		name string
 		req  *http.Request
 		resp *http.Response
-		ok   bool
+		want resume.Obstacle
 	}{
-		{"200", request(nil), response(200, 10, strong()), true},
-		{"no method", &http.Request{}, response(200, 10, strong()), true},
-		{"HEAD", &http.Request{Method: "HEAD"}, response(200, 10, strong()), false},
-		{"POST", &http.Request{Method: "POST"}, response(200, 10, strong()), false},
-		{"get", &http.Request{Method: "get"}, response(200, 10, strong()), false},
+		{"200", request(nil), response(200, 10, strong()), ""},
+		{"no method", &http.Request{}, response(200, 10, strong()), ""},
+		{"HEAD", &http.Request{Method: "HEAD"}, response(200, 10, strong()), resume.OtherRequest},
+		{"POST", &http.Request{Method: "POST"}, response(200, 10, strong()), resume.OtherRequest},
+		{"get", &http.Request{Method: "get"}, response(200, 10, strong()), resume.OtherRequest},
 		{"with a body", &http.Request{Method: "GET", Body: io.NopCloser(strings.NewReader("q"))},
-			response(200, 10, strong()), false},
+			response(200, 10, strong()), resume.OtherRequest},
 		{"with http.NoBody", &http.Request{Method: "GET", Body: http.NoBody},
-			response(200, 10, strong()), true},
-		{"200 with a range", one, response(200, 5, strong("Content-Range", "bytes 5-9/20")), false},
-		{"no length", request(nil), response(200, -1, strong()), false},
-		{"no byte", request(nil), response(200, 0, strong()), false},
-		{"203", request(nil), response(203, 10, strong()), false},
-		{"404", request(nil), response(404, 10, strong()), false},
+			response(200, 10, strong()), ""},
+		{"200 with a range", one, response(200, 5, strong("Content-Range", "bytes 5-9/20")),
+			resume.RangeOf200},
+		{"no length", request(nil), response(200, -1, strong()), resume.NoLength},
+		{"no byte", request(nil), response(200, 0, strong()), resume.NoLength},
+		{"203", request(nil), response(203, 10, strong()), resume.NotWhole},
+		{"404", request(nil), response(404, 10, strong()), resume.NotWhole},
 		{"unpacked", request(nil), &http.Response{StatusCode: 200, ContentLength: 10,
-			Uncompressed: true, Header: strong(), Body: http.NoBody}, false},
+			Uncompressed: true, Header: strong(), Body: http.NoBody}, resume.Unpacked},
 		{"no body", request(nil),
-			&http.Response{StatusCode: 200, ContentLength: 10, Header: strong()}, false},
+			&http.Response{StatusCode: 200, ContentLength: 10, Header: strong()}, resume.NoBody},
 		{"trailers", request(nil), &http.Response{StatusCode: 200, ContentLength: 10,
-			Trailer: header("Sum", ""), Header: strong(), Body: http.NoBody}, false},
+			Trailer: header("Sum", ""), Header: strong(), Body: http.NoBody}, resume.Trailers},
 		{"tunnel", request(nil), &http.Response{
-			StatusCode: 200, ContentLength: 10, Header: strong(), Body: tunnel{}}, false},
+			StatusCode: 200, ContentLength: 10, Header: strong(), Body: tunnel{}}, resume.NoBody},
 		{"events", request(nil),
-			response(200, 10, strong("Content-Type", "Text/Event-Stream ; charset=utf-8")), false},
+			response(200, 10, strong("Content-Type", "Text/Event-Stream ; charset=utf-8")),
+			resume.EventStream},
 		{"another request's", request(nil), &http.Response{StatusCode: 200, ContentLength: 10,
-			Header: strong(), Body: http.NoBody, Request: &http.Request{Method: "POST"}}, false},
-		{"206", one, response(206, 5, strong("Content-Range", "bytes 5-9/20")), true},
+			Header: strong(), Body: http.NoBody, Request: &http.Request{Method: "POST"}},
+			resume.OtherRequest},
+		{"206", one, response(206, 5, strong("Content-Range", "bytes 5-9/20")), ""},
 		{"206 of an unknown length", one, response(206, 5, strong("Content-Range", "bytes 5-9/*")),
-			true},
+			""},
 		{"206 to a request without Range", request(nil),
-			response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
+			response(206, 5, strong("Content-Range", "bytes 5-9/20")), resume.BadRange},
 		{"206 to two ranges", request(header("Range", "bytes=5-9,11-12")),
-			response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
+			response(206, 5, strong("Content-Range", "bytes 5-9/20")), resume.BadRange},
 		{"206 to two lines", request(header("Range", "bytes=5-9", "Range", "bytes=11-12")),
-			response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
+			response(206, 5, strong("Content-Range", "bytes 5-9/20")), resume.BadRange},
 		{"206 in another unit", request(header("Range", "lines=5-9")),
-			response(206, 5, strong("Content-Range", "lines 5-9/20")), false},
+			response(206, 5, strong("Content-Range", "lines 5-9/20")), resume.BadRange},
 		{"206 to bytes without positions", request(header("Range", "bytes")),
-			response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
+			response(206, 5, strong("Content-Range", "bytes 5-9/20")), resume.BadRange},
 		{"206 to another unit", request(header("Range", "lines=5-9")),
-			response(206, 5, strong("Content-Range", "bytes 5-9/20")), false},
-		{"206 of one byte without Content-Range", one, response(206, 1, strong()), false},
-		{"206 without Content-Range", one, response(206, 5, strong()), false},
+			response(206, 5, strong("Content-Range", "bytes 5-9/20")), resume.BadRange},
+		{"206 of one byte without Content-Range", one, response(206, 1, strong()), resume.BadRange},
+		{"206 without Content-Range", one, response(206, 5, strong()), resume.BadRange},
 		{"206 with two", one,
 			response(206, 5,
-				strong("Content-Range", "bytes 5-9/20", "Content-Range", "bytes 5-9/20")), false},
+				strong("Content-Range", "bytes 5-9/20", "Content-Range", "bytes 5-9/20")),
+			resume.BadRange},
 		{"206 of another length", one, response(206, 6, strong("Content-Range", "bytes 5-9/20")),
-			false},
+			resume.BadRange},
 		{"206 in parts", one,
 			response(
 				206, 5,
 				strong("Content-Range", "bytes 5-9/20", "Content-Type",
-					"multipart/byteranges; boundary=x")), false},
+					"multipart/byteranges; boundary=x")), resume.Multipart},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, ok := resume.Of(tt.req, tt.resp)
-			assert.Equal(t, tt.ok, ok)
+			_, obstacle := resume.Of(tt.req, tt.resp)
+			assert.Equal(t, tt.want, obstacle)
 		})
 	}
 }
@@ -111,39 +115,44 @@ func TestValidators(t *testing.T) {
 		name   string
 		header http.Header
 		want   string // If-Range
+		lacks  resume.Obstacle
 	}{
-		{"strong", header("ETag", `"v1"`), `"v1"`},
-		{"strong, of bytes beyond ASCII", header("ETag", "\"\xe9\""), "\"\xe9\""},
-		{"weak", header("ETag", `W/"v1"`), ""},
-		{"weak in lower case", header("ETag", `w/"v1"`), ""},
-		{"no quotes", header("ETag", `v1`), ""},
-		{"one quote", header("ETag", `"`), ""},
-		{"empty tag", header("ETag", `""`), ""},
-		{"empty line", header("ETag", ``), ""},
-		{"quote inside", header("ETag", `"a"b"`), ""},
-		{"space inside", header("ETag", `"a b"`), ""},
-		{"control inside", header("ETag", "\"a\tb\""), ""},
-		{"DEL inside", header("ETag", "\"a\x7fb\""), ""},
-		{"two", header("ETag", `"v1"`, "ETag", `"v1"`), ""},
-		{"list", header("ETag", `"v1", "v2"`), ""},
+		{"strong", header("ETag", `"v1"`), `"v1"`, ""},
+		{"strong, of bytes beyond ASCII", header("ETag", "\"\xe9\""), "\"\xe9\"", ""},
+		{"weak", header("ETag", `W/"v1"`), "", resume.WeakTag},
+		{"weak in lower case", header("ETag", `w/"v1"`), "", resume.BadTag},
+		{"no quotes", header("ETag", `v1`), "", resume.BadTag},
+		{"one quote", header("ETag", `"`), "", resume.BadTag},
+		{"empty tag", header("ETag", `""`), "", resume.BadTag},
+		{"empty line", header("ETag", ``), "", resume.BadTag},
+		{"quote inside", header("ETag", `"a"b"`), "", resume.BadTag},
+		{"space inside", header("ETag", `"a b"`), "", resume.BadTag},
+		{"control inside", header("ETag", "\"a\tb\""), "", resume.BadTag},
+		{"DEL inside", header("ETag", "\"a\x7fb\""), "", resume.BadTag},
+		{"two", header("ETag", `"v1"`, "ETag", `"v1"`), "", resume.BadTag},
+		{"list", header("ETag", `"v1", "v2"`), "", resume.BadTag},
 		{"strong and a date",
-			header("ETag", `"v1"`, "Last-Modified", modified, "Date", minuteLater), `"v1"`},
+			header("ETag", `"v1"`, "Last-Modified", modified, "Date", minuteLater), `"v1"`, ""},
 		{"weak and a date",
-			header("ETag", `W/"v1"`, "Last-Modified", modified, "Date", minuteLater), ""},
-		{"date a minute later", header("Last-Modified", modified, "Date", minuteLater), modified},
-		{"date 59 s later", header("Last-Modified", modified, "Date", almost), ""},
-		{"date before", header("Last-Modified", minuteLater, "Date", modified), ""},
-		{"no Date", header("Last-Modified", modified), ""},
-		{"no date at all", header("Last-Modified", "yesterday", "Date", minuteLater), ""},
-		{"invalid Date", header("Last-Modified", modified, "Date", "today"), ""},
+			header("ETag", `W/"v1"`, "Last-Modified", modified, "Date", minuteLater), "",
+			resume.WeakTag},
+		{"date a minute later",
+			header("Last-Modified", modified, "Date", minuteLater), modified, ""},
+		{"date 59 s later", header("Last-Modified", modified, "Date", almost), "", resume.Young},
+		{"date before", header("Last-Modified", minuteLater, "Date", modified), "", resume.Young},
+		{"no Date", header("Last-Modified", modified), "", resume.Young},
+		{"no date at all",
+			header("Last-Modified", "yesterday", "Date", minuteLater), "", resume.Young},
+		{"invalid Date", header("Last-Modified", modified, "Date", "today"), "", resume.Young},
 		{"two Last-Modified",
-			header("Last-Modified", modified, "Last-Modified", modified, "Date", minuteLater), ""},
-		{"nothing", header(), ""},
+			header("Last-Modified", modified, "Last-Modified", modified, "Date", minuteLater), "",
+			resume.Young},
+		{"nothing", header(), "", resume.NoValidator},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, ok := resume.Of(request(nil), response(200, 10, tt.header))
-			require.True(t, ok)
-			assert.Equal(t, tt.want != "", p.HasValidator())
+			p, obstacle := resume.Of(request(nil), response(200, 10, tt.header))
+			require.Empty(t, obstacle)
+			assert.Equal(t, tt.lacks, p.Unverified())
 			byteRange, ifRange := p.Headers(3)
 			assert.EqualValues(t, 10, p.Length())
 			assert.Equal(t, "bytes=3-9", byteRange)
@@ -304,8 +313,8 @@ func TestCheck(t *testing.T) {
 
 // The caller's function replaces validators, and no other check.
 func TestSame(t *testing.T) {
-	p, ok := resume.Of(request(nil), response(200, 100, header()))
-	require.True(t, ok)
+	p, obstacle := resume.Of(request(nil), response(200, 100, header()))
+	require.Empty(t, obstacle)
 	yes, no := func() bool { return true }, func() bool { return false }
 	rest := response(206, 90, header("Content-Range", "bytes 10-99/100"))
 	_, err := p.Check(rest, 10, yes)
