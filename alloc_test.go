@@ -78,6 +78,7 @@ func fullConfig(base http.RoundTripper) httpretry.Config {
 			"other.example.com:81": {MaxAttempts: 1},
 
 			"POST files.example.com/v1/charges": {MaxAttempts: 3},
+			"PUT files.example.com/v1/charges":  {Budget: new(httpretry.HostBudget)},
 		},
 	}
 }
@@ -119,6 +120,8 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 		"GET, context's policy": newAPIGet(t).WithContext(ctx),
 		"keyed POST":            newKeyedPost(t),
 		"keyed POST to a path":  toFiles(newKeyedPost(t)),
+		"PUT to a path with a budget": contract.Request(t, "PUT",
+			"https://files.example.com/v1/charges", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := &instant{ok: newInstant().ok}

@@ -89,6 +89,9 @@ func (c *caller) cancelSignal() bounded.Signal {
 	return bounded.Signal{c.req.Context().Done(), cancelChannel(c.req)}
 }
 
+// known returns the state of the origin.
+func (c *caller) known() *knownOrigin { return c.origins.get(c.origin, c.req.URL) }
+
 // sleep waits, at most until early is closed, and reports whether the caller is
 // still waiting.
 func (c *caller) sleep(wait time.Duration, early <-chan struct{}) bool {

@@ -79,5 +79,5 @@ type CooldownError struct {
 // Error returns a text with the origin and the time.
 func (e *CooldownError) Error() string {
 	return fmt.Sprintf(
-		"%s asked for a pause until %s", redact.Text(e.Origin), e.Until.Format(time.RFC3339))
+		"%s asked for a pause until %s", redact.Origin(e.Origin), e.Until.Format(time.RFC3339))
 }

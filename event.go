@@ -65,15 +65,19 @@ type Event struct {
 // "connection broken", "failed". It has no text of a server, of a URL or of
 // Err, and few values, so it is safe for logs and for labels of metrics.
 func (e Event) Status() string {
-	switch {
-	case e.Response == nil:
+	if e.Response == nil {
 		return e.errorStatus()
+	}
+	return statusText(e.Response.StatusCode)
+}
+
+// statusText is Status for a response.
+func statusText(code int) string {
 	// Over HTTP/2, net/http accepts any number as a status. Servers must not be
 	// able to choose from an unlimited number of texts.
-	case e.Response.StatusCode < 100 || e.Response.StatusCode > 999:
+	if code < 100 || code > 999 {
 		return "invalid status"
 	}
-	code := e.Response.StatusCode
 	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
 }
 

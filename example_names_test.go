@@ -49,11 +49,14 @@ func ExampleRetryTransport_Origins() {
 
 	show((&http.Client{Transport: transport}).Get(down.URL))
 	for _, o := range transport.Origins() {
-		fmt.Println(o.Origin == down.URL, "failed:", o.FailedRetries, "left:", o.Balance)
+		p := o.Policies[0]
+		fmt.Println(o.Origin == down.URL, "last:", o.LastFailure)
+		fmt.Println("failed retries:", p.FailedRetries, "left:", p.Balance)
 	}
 	// Output:
 	// 503 try again
-	// true failed: 2 left: 3
+	// true last: 503 Service Unavailable
+	// failed retries: 2 left: 3
 }
 
 // A number without a unit is a number of nanoseconds.

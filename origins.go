@@ -2,27 +2,63 @@ package httpretry
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/redact"
 )
 
-// OriginStatus is the state of an origin for the requests that follow one
-// policy.
+// OriginStatus is the state of an origin.
 type OriginStatus struct {
 	// Origin is such as "https://api.example.com". A redirect may have chosen
-	// it. Characters that are not printable are escaped.
+	// it. Characters that are not printable are escaped. If a program has put
+	// more than a host into URL.Host, "REDACTED" stands for it.
 	Origin string
 
+	// Waiting is the number of requests that wait for a retry or for the end of
+	// a cool-down.
+	Waiting int
+
+	// CooldownUntil is the end of the cool-down, or zero. With a CooldownKey,
+	// an origin can have several. Then it is the last end.
+	CooldownUntil time.Time
+
+	// LastFailure is the Status of the last attempt that failed, as in [Event],
+	// such as "503 Service Unavailable" or "timeout". LastFailureAt is when it
+	// failed. They are zero if none has. An attempt fails if it has no
+	// response, or one that is a transient failure. It does not count if the
+	// caller has canceled it, or if the request's own body has failed.
+	LastFailure   string
+	LastFailureAt time.Time
+
+	// FailedWithoutRetry is the number of requests whose first attempt failed,
+	// and which had no other, for any Reason, such as ReasonNotIdempotent. A
+	// request that its caller canceled does not count.
+	FailedWithoutRetry int
+
+	// Policies has the policy of the host, and those of the keys with a method
+	// or a path that a request has matched since the last SetPolicies, sorted
+	// by Key. It has at most 16. MorePolicies is the number of the others.
+	Policies     []PolicyStatus
+	MorePolicies int
+}
+
+// maxPolicies is the maximum length of OriginStatus.Policies.
+const maxPolicies = 16
+
+// PolicyStatus is the state of an origin for the requests that follow one
+// policy. Policies with the same Budget have the same numbers.
+type PolicyStatus struct {
 	// Key is that of the policy, as it is in Policies. "" means the policy for
 	// all other requests.
 	Key string
 
-	// Balance is how many retries the policy's Budget allows now, or -1 if that
-	// is unknown. It is known if the Budget has a method Balance like that of
-	// [HostBudget].
-	Balance int
+	// Balance is how many retries the policy's Budget allows now. It is known
+	// if the Budget has a method Balance like that of [HostBudget]. Otherwise
+	// it is 0.
+	Balance      int
+	BalanceKnown bool
 
 	// Successes and FailedRetries are those that a HostBudget counts for the
 	// origin in its Window, whatever their policy and transport. Retries that
@@ -30,89 +66,133 @@ type OriginStatus struct {
 	// free do not count. After a burst, up to 31 successes may be missing. For
 	// another Budget, both are 0.
 	Successes, FailedRetries int
-
-	// CooldownUntil is the end of the origin's cool-down, or zero. If the
-	// policy has a CooldownKey, it is the last end of all its cool-downs.
-	CooldownUntil time.Time
-
-	// Waiting is the number of requests to the origin that wait for a retry or
-	// for the end of a cool-down, whatever their policy.
-	Waiting int
 }
 
-// Origins returns the state of the origins that were used last, at least 1024
-// of them, and of those with waiting requests. They are sorted by Origin and
-// Key. An origin has one OriginStatus for the policy of its host, and one for
-// each key with a method or a path that a request has matched since the last
-// SetPolicies. After SetPolicies, an origin may be missing until its next
+// Origins returns the state of the origins that were used last, and of those
+// with waiting requests, sorted by Origin. If more than 1024 origins were used,
+// those that were used least recently may be missing, and their failures may be
+// forgotten. After SetPolicies, an origin may be missing until its next
 // request. Origins does not delay requests.
 func (t *RetryTransport) Origins() []OriginStatus {
 	set := t.current()
-	s := set.settings
-	view := originView{
-		settings:  s,
-		waiting:   s.origins.waitingRequests(),
-		cooldowns: s.cooldownEnds(time.Now()),
-		seen:      make(map[originPolicy]bool),
+	origins := make(map[string]*originView)
+	view := func(origin string) *originView {
+		if origins[origin] == nil {
+			origins[origin] = new(originView)
+		}
+		return origins[origin]
 	}
 	for h := range set.hosts() {
-		view.add(h.origin, h.policy)
-		for _, routes := range h.routes {
-			for i := range routes.hosts {
-				if route := &routes.hosts[i]; route.matched.Load() {
-					view.add(route.origin, route.policy)
-				}
+		v := view(h.origin)
+		v.hosts = append(v.hosts, h)
+	}
+	for origin, k := range set.settings.origins.known.All() {
+		v := view(origin)
+		v.known, v.place = k, k.place
+	}
+	for origin, w := range set.settings.origins.waitingRequests() {
+		v := view(origin)
+		v.waiting, v.place = w.requests, w.place
+	}
+	ends := set.settings.cooldownEnds(time.Now())
+	all := make([]OriginStatus, 0, len(origins))
+	for _, origin := range slices.Sorted(maps.Keys(origins)) {
+		status := origins[origin].status(set, origin)
+		status.CooldownUntil = ends[origin]
+		all = append(all, status)
+	}
+	return all
+}
+
+// originView has the parts of an OriginStatus.
+type originView struct {
+	hosts   []*host      // its spellings
+	known   *knownOrigin // or nil
+	waiting int
+	place   place // if there are no hosts
+}
+
+// status returns the OriginStatus, without its cool-down.
+func (v *originView) status(set *policySet, origin string) OriginStatus {
+	policies, more := v.policies(set)
+	status := OriginStatus{
+		Origin: redact.Origin(origin), Waiting: v.waiting, MorePolicies: more,
+		Policies: make([]PolicyStatus, len(policies)),
+	}
+	for i, p := range policies {
+		status.Policies[i] = policyStatus(set.settings.budgetOf(p), origin, p.key)
+	}
+	if v.known != nil {
+		v.known.report(&status)
+	}
+	return status
+}
+
+// policies returns the policies of an OriginStatus, and how many others there
+// are. Those of the hosts come first, and then those with the first keys.
+func (v *originView) policies(set *policySet) (policies []*resolvedPolicy, more int) {
+	if len(v.hosts) == 0 {
+		return []*resolvedPolicy{set.policyOf(v.place.url())}, 0
+	}
+	// All spellings of a host have the same policies, but hosts with names that
+	// are too long share an origin.
+	var all []hostRoutes
+	for _, h := range v.hosts {
+		if !slices.Contains(policies, h.policy) {
+			policies = append(policies, h.policy)
+		}
+		all = addMatched(all, h.routes)
+	}
+	var routes []*resolvedPolicy
+	total := len(policies)
+	for _, r := range all {
+		n := 0
+		for i := range r.matched.all() {
+			// The values are in the order of their keys.
+			if n++; n <= maxPolicies {
+				routes = append(routes, r.Values[i])
 			}
 		}
+		total += n
 	}
-	for origin, p := range s.origins.known.All() {
-		view.add(origin, set.policyOf(p.url()))
-	}
-	for origin, w := range view.waiting {
-		view.add(origin, set.policyOf(w.place.url()))
-	}
-	slices.SortFunc(view.all, func(a, b OriginStatus) int {
-		return cmp.Or(cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Key, b.Key))
-	})
-	return view.all
+	slices.SortFunc(routes, byKey)
+	policies = append(policies, routes...)
+	policies = policies[:min(len(policies), maxPolicies)]
+	slices.SortFunc(policies, byKey)
+	return policies, total - len(policies)
 }
 
-// originView collects the result of Origins.
-type originView struct {
-	settings  *settings
-	waiting   map[string]waiting
-	cooldowns cooldownEnds
-	seen      map[originPolicy]bool
-	all       []OriginStatus
+func byKey(a, b *resolvedPolicy) int { return cmp.Compare(a.key, b.key) }
+
+// addMatched returns all, which belongs to the caller, with the matches in
+// routes.
+func addMatched(all, routes []hostRoutes) []hostRoutes {
+	for _, r := range routes {
+		i := slices.IndexFunc(all, func(other hostRoutes) bool { return other.Routes == r.Routes })
+		if i < 0 {
+			i = len(all)
+			all = append(all, hostRoutes{r.Routes, newBitset(len(r.Values))})
+		}
+		all[i].matched.add(r.matched)
+	}
+	return all
 }
 
-// originPolicy identifies an OriginStatus.
-type originPolicy struct {
-	origin string
-	policy *resolvedPolicy
-}
-
-// add adds the state of an origin once for each policy.
-func (v *originView) add(origin string, p *resolvedPolicy) {
-	id := originPolicy{origin, p}
-	if v.seen[id] {
-		return
-	}
-	v.seen[id] = true
-	status := OriginStatus{
-		Origin: redact.Text(origin), Key: p.key, Balance: -1,
-		CooldownUntil: v.cooldowns.of(id), Waiting: v.waiting[origin].requests,
-	}
-	switch b := v.settings.budgetOf(p).(type) {
+// policyStatus returns the PolicyStatus of an origin and a budget.
+func policyStatus(budget Budget, origin, key string) PolicyStatus {
+	s := PolicyStatus{Key: key}
+	switch b := budget.(type) {
 	case *HostBudget:
-		status.Balance, status.Successes, status.FailedRetries = b.status(origin)
+		s.Balance, s.Successes, s.FailedRetries = b.status(origin)
+		s.BalanceKnown = true
 	case interface{ Balance(string) (int, bool) }:
-		status.Balance, _ = b.Balance(origin)
+		s.Balance, _ = b.Balance(origin)
+		s.BalanceKnown = true
 	}
-	v.all = append(v.all, status)
+	return s
 }
 
-// status returns the numbers of an OriginStatus that a HostBudget knows.
+// status returns the numbers of a PolicyStatus that a HostBudget knows.
 func (b *HostBudget) status(origin string) (balance, successes, failedRetries int) {
 	w := b.hosts.Peek(origin)
 	if w == nil {
@@ -126,29 +206,14 @@ func (b *HostBudget) status(origin string) (balance, successes, failedRetries in
 	return balance, int(s), int(charges)
 }
 
-// cooldownEnds are the ends of cool-downs, by origin: of those for all requests
-// to it, and the last one of those for a CooldownKey.
-type cooldownEnds struct{ whole, parts map[string]time.Time }
-
-// cooldownEnds returns the ends that are after now.
-func (s *settings) cooldownEnds(now time.Time) cooldownEnds {
-	ends := cooldownEnds{make(map[string]time.Time), make(map[string]time.Time)}
+// cooldownEnds returns the last end of the cool-downs of each origin that cools
+// down at now.
+func (s *settings) cooldownEnds(now time.Time) map[string]time.Time {
+	ends := make(map[string]time.Time)
 	for key, end := range s.cooldowns.Ends(now) {
-		origin, isPart := originOf(key)
-		if !isPart {
-			ends.whole[origin] = end
-		} else if end.After(ends.parts[origin]) {
-			ends.parts[origin] = end
+		if origin := originOf(key); end.After(ends[origin]) {
+			ends[origin] = end
 		}
 	}
 	return ends
-}
-
-// of returns the end for a policy, or zero.
-func (e cooldownEnds) of(id originPolicy) time.Time {
-	end := e.whole[id.origin]
-	if part := e.parts[id.origin]; id.policy.CooldownKey != nil && part.After(end) {
-		return part
-	}
-	return end
 }

@@ -2,11 +2,15 @@ package httpretry_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -61,12 +65,21 @@ func TestOrigins(t *testing.T) {
 		go getOnce(t, transport, "http://b.test/")
 		getOnce(t, transport, "http://c.test:8080/")
 		synctest.Wait()
-		end := time.Now().Add(600 * time.Second)
+		now := time.Now()
 		assert.Equal(t, []httpretry.OriginStatus{
-			{Origin: "http://b.test", Key: "b.test", FailedRetries: 2, Waiting: 2},
-			{Origin: "http://c.test:8080", Key: "*.test:8080", Balance: -1, CooldownUntil: end},
-			{Origin: "https://a.test", Balance: 4, Successes: 2, FailedRetries: 1, Waiting: 1},
-			{Origin: "https://a.test", Key: "POST a.test/{id}", Balance: 2, Successes: 1, Waiting: 1},
+			{Origin: "http://b.test", Waiting: 2,
+				LastFailure: "503 Service Unavailable", LastFailureAt: now,
+				Policies: []httpretry.PolicyStatus{
+					{Key: "b.test", BalanceKnown: true, FailedRetries: 2}}},
+			{Origin: "http://c.test:8080", CooldownUntil: now.Add(600 * time.Second),
+				LastFailure: "429 Too Many Requests", LastFailureAt: now, FailedWithoutRetry: 1,
+				Policies: []httpretry.PolicyStatus{{Key: "*.test:8080"}}},
+			{Origin: "https://a.test", Waiting: 1,
+				LastFailure: "503 Service Unavailable", LastFailureAt: now,
+				Policies: []httpretry.PolicyStatus{
+					{Balance: 4, BalanceKnown: true, Successes: 2, FailedRetries: 1},
+					{Key: "POST a.test/{id}", Balance: 2, BalanceKnown: true, Successes: 1},
+				}},
 		}, transport.Origins())
 
 		// The waits are over, and the successes are longer ago than the Window.
@@ -75,7 +88,9 @@ func TestOrigins(t *testing.T) {
 		for _, status := range transport.Origins() {
 			assert.Zero(t, status.Waiting, status)
 			assert.Zero(t, status.CooldownUntil, status)
-			assert.Zero(t, status.Successes, status)
+			for _, policy := range status.Policies {
+				assert.Zero(t, policy.Successes, status)
+			}
 		}
 	})
 }
@@ -97,9 +112,10 @@ func TestOriginsAfterSetPolicies(t *testing.T) {
 		assert.Equal(t, 1, before[1].Waiting)
 		assert.NotZero(t, before[1].CooldownUntil)
 
-		other := map[string]httpretry.Policy{"b.test": policy}
+		other := map[string]httpretry.Policy{"a.test": policy, "b.test": policy}
 		assert.NoError(t, transport.SetPolicies(policy, other))
-		before[1].Key = "b.test"
+		before[0].Policies[0].Key = "a.test"
+		before[1].Policies[0].Key = "b.test"
 		assert.Equal(t, before, transport.Origins())
 	})
 }
@@ -114,9 +130,9 @@ func TestOriginsOfABudgetWithBalance(t *testing.T) {
 	policy.Budget = talkative{}
 	transport := contract.Unchecked(t, httpretry.Config{Base: contract.Play(s200), Policy: policy})
 	getOnce(t, transport, "http://a.test/")
-	assert.Equal(t, []httpretry.OriginStatus{
-		{Origin: "http://a.test", Balance: len("http://a.test")},
-	}, transport.Origins())
+	assert.Equal(t, []httpretry.PolicyStatus{
+		{Balance: len("http://a.test"), BalanceKnown: true},
+	}, transport.Origins()[0].Policies)
 }
 
 func TestOriginsOfCooldownKeys(t *testing.T) {
@@ -259,9 +275,9 @@ func TestOriginsConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// A cool-down for a part of an origin does not concern policies without a
-// CooldownKey.
-func TestOriginsOfOtherCooldowns(t *testing.T) {
+// A cool-down of a part of an origin is one of the origin. The policy of the
+// host may have no CooldownKey.
+func TestOriginsOfPartialCooldowns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := contract.RetryEvery(0)
 		policy.CooldownKey = func(req *http.Request) string { return req.URL.Path }
@@ -272,10 +288,9 @@ func TestOriginsOfOtherCooldowns(t *testing.T) {
 		getOnce(t, transport, "http://a.test/y")
 		getOnce(t, transport, "http://a.test/x")
 		status := transport.Origins()
-		require.Len(t, status, 2)
-		assert.NotZero(t, status[0].CooldownUntil)
-		assert.Equal(t, "a.test/x", status[1].Key)
-		assert.Zero(t, status[1].CooldownUntil)
+		require.Len(t, status, 1)
+		assert.Equal(t, time.Now().Add(600*time.Second), status[0].CooldownUntil)
+		assert.Len(t, status[0].Policies, 2)
 	})
 }
 
@@ -302,6 +317,261 @@ func TestOriginsOfStrangeHosts(t *testing.T) {
 	assert.Equal(t, []string{
 		"http://" + zone, `http://a.test\n\x1b[31m`, "http://" + victim,
 	}, origins)
+}
+
+// A program can put the rest of a URL into URL.Host. Nothing shows it, as in
+// logs.
+func TestOriginsOfHostsWithSecrets(t *testing.T) {
+	for _, host := range []string{
+		"user:secret@a.test", "a.test/secret", "a.test?secret", "a.test#secret", `a.test\secret`,
+	} {
+		var log strings.Builder
+		policy := contract.RetryEvery(0)
+		policy.Cooldown = httpretry.CooldownFail
+		transport := contract.Unchecked(t, httpretry.Config{
+			Base:    contract.Play(contract.Status(503, "Retry-After", "600")),
+			Policy:  policy,
+			Observe: httpretry.LogEvents(slog.New(slog.NewTextHandler(&log, nil))),
+		})
+		req := contract.Request(t, "GET", "http://a.test/", "")
+		req.URL.Host = host
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err, host)
+		contract.ReadBody(t, resp)
+		_, err = transport.RoundTrip(req)
+		assert.ErrorContains(t, err, "http://REDACTED asked for a pause")
+		assert.NotContains(t, err.Error(), "secret")
+		assert.Equal(t, "http://REDACTED", transport.Origins()[0].Origin, host)
+		assert.Contains(t, log.String(), "http://REDACTED/")
+		assert.NotContains(t, log.String(), "secret")
+	}
+}
+
+// A failure is that of an attempt. The policy decides what a failure is.
+func TestOriginsOfFailures(t *testing.T) {
+	const unavailable = "503 Service Unavailable"
+	once := func(p *httpretry.Policy) { p.MaxAttempts = 1 }
+	classify := func(o httpretry.Outcome) func(*httpretry.Policy) {
+		return func(p *httpretry.Policy) {
+			p.MaxAttempts = 1
+			p.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return o }
+		}
+	}
+	broken := contract.Fails(io.ErrUnexpectedEOF)
+	for name, tt := range map[string]struct {
+		post         bool
+		steps        script
+		change       func(*httpretry.Policy)
+		last         string
+		after        time.Duration
+		withoutRetry int
+	}{
+		"success":        {steps: script{s200}},
+		"permanent":      {steps: script{contract.Status(404)}},
+		"retry succeeds": {steps: script{s503, s200}, last: unavailable},
+		"retry fails": {steps: script{s503, contract.Status(502)},
+			last: "502 Bad Gateway", after: time.Second},
+		"not idempotent": {post: true, steps: script{s503}, last: unavailable, withoutRetry: 1},
+		"not idempotent, error": {post: true, steps: script{broken},
+			last: "connection broken", withoutRetry: 1},
+		"one attempt": {steps: script{s503}, change: once, last: unavailable, withoutRetry: 1},
+		"no budget": {steps: script{s503}, last: unavailable, withoutRetry: 1,
+			change: func(p *httpretry.Policy) { p.Budget = contract.UsedUp{} }},
+		"permanent error": {steps: script{broken}, change: classify(httpretry.Final),
+			last: "connection broken", withoutRetry: 1},
+		"permanent by the policy": {steps: script{s503}, change: classify(httpretry.Final)},
+		"failure by the policy": {steps: script{s200}, change: classify(httpretry.Transient),
+			last: "200 OK", withoutRetry: 1},
+		"invalid status": {steps: script{contract.Status(1200)},
+			change: classify(httpretry.Transient), last: "invalid status", withoutRetry: 1},
+		"forbidden by the server": {steps: script{contract.Status(503, "X-Should-Retry", "false")},
+			last: unavailable, withoutRetry: 1},
+		"too long a wait": {steps: script{contract.Status(503, "Retry-After", "600")},
+			last: unavailable, withoutRetry: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				policy := contract.RetryEvery(time.Second)
+				policy.MaxAttempts = 2
+				if tt.change != nil {
+					tt.change(&policy)
+				}
+				transport := contract.Unchecked(t, httpretry.Config{
+					Base: contract.Play(tt.steps...), Policy: policy})
+				method, at := "GET", time.Time{}
+				if tt.post {
+					method = "POST"
+				}
+				if tt.last != "" {
+					at = time.Now().Add(tt.after)
+				}
+				req := contract.Request(t, method, "http://a.test/", "")
+				if resp, err := transport.RoundTrip(req); err == nil {
+					contract.ReadBody(t, resp)
+				}
+				// SetPolicies keeps the failures of the host.
+				for range 2 {
+					status := transport.Origins()[0]
+					assert.Equal(t, tt.last, status.LastFailure)
+					assert.Equal(t, at, status.LastFailureAt)
+					assert.Equal(t, tt.withoutRetry, status.FailedWithoutRetry)
+					require.NoError(t, transport.SetPolicies(policy, nil))
+				}
+			})
+		})
+	}
+}
+
+// A cancel and a request's own body are not failures of a host.
+func TestOriginsOfFailuresOfTheCaller(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	canceling := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+		cancel()
+		return nil, ctx.Err()
+	})
+	transport := contract.Unchecked(t, httpretry.Config{Base: canceling})
+	_, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	require.ErrorIs(t, err, context.Canceled)
+
+	reading := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		_, err := io.Copy(io.Discard, req.Body)
+		_ = req.Body.Close()
+		return nil, err
+	})
+	other := contract.Unchecked(t, httpretry.Config{Base: reading})
+	body := io.NopCloser(iotest.ErrReader(errors.New("no disk")))
+	_, err = other.RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body))
+	require.ErrorContains(t, err, "no disk")
+
+	for _, rt := range []*httpretry.RetryTransport{transport, other} {
+		status := rt.Origins()[0]
+		assert.Empty(t, status.LastFailure)
+		assert.Zero(t, status.LastFailureAt)
+		assert.Zero(t, status.FailedWithoutRetry)
+	}
+}
+
+// A request whose retry is never sent ends without one, unless its caller has
+// canceled it.
+func TestOriginsOfRetriesNeverSent(t *testing.T) {
+	for name, tt := range map[string]struct {
+		cancels      bool
+		withoutRetry int
+	}{
+		"the host cools down": {withoutRetry: 2},
+		"the caller cancels":  {cancels: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				transport := contract.Unchecked(t, httpretry.Config{
+					Base:   contract.Play(s503, contract.Status(429, "Retry-After", "600")),
+					Policy: contract.RetryEvery(time.Minute),
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() {
+					req := contract.Request(t, "GET", "http://a.test/", "")
+					_, err := transport.RoundTrip(req.WithContext(ctx))
+					assert.Error(t, err)
+				}()
+				synctest.Wait()
+				if tt.cancels {
+					cancel()
+				} else {
+					getOnce(t, transport, "http://a.test/")
+				}
+				time.Sleep(time.Hour)
+				assert.Equal(t, tt.withoutRetry, transport.Origins()[0].FailedWithoutRetry)
+				cancel()
+			})
+		})
+	}
+}
+
+// A body that breaks off is a failure, if it may be resumed.
+func TestOriginsOfBrokenBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := contract.RetryEvery(time.Second)
+		policy.Resume, policy.MaxAttempts = true, 2
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			if req.Header.Get("Range") != "" {
+				return contract.Play(contract.Status(502)).RoundTrip(req)
+			}
+			return &http.Response{
+				StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, ContentLength: 10,
+				Header: http.Header{"Etag": {`"a"`}}, Request: req,
+				Body: io.NopCloser(io.MultiReader(
+					strings.NewReader("12345"), iotest.ErrReader(io.ErrUnexpectedEOF))),
+			}, nil
+		})
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		assert.Empty(t, transport.Origins()[0].LastFailure)
+		start := time.Now()
+		_, err = io.ReadAll(resp.Body)
+		require.Error(t, err)
+		status := transport.Origins()[0]
+		assert.Equal(t, "502 Bad Gateway", status.LastFailure)
+		assert.Equal(t, start.Add(time.Second), status.LastFailureAt)
+		assert.Zero(t, status.FailedWithoutRetry)
+		require.NoError(t, resp.Body.Close())
+	})
+}
+
+// The failures of a host are known for as long as it fails, however long ago
+// its policy was looked up.
+func TestOriginsRememberHostsThatFail(t *testing.T) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Host == "fails.test" {
+			return contract.Play(s503).RoundTrip(req)
+		}
+		return contract.Play(s200).RoundTrip(req)
+	})
+	transport := contract.Unchecked(t, httpretry.Config{Base: base,
+		Policy: httpretry.Policy{MaxAttempts: 1}})
+	for i, name := range hostNames(3000) {
+		getOnce(t, transport, "http://"+name)
+		if i%100 == 0 {
+			getOnce(t, transport, "http://fails.test/")
+		}
+	}
+	failures := 0
+	for _, status := range transport.Origins() {
+		failures += status.FailedWithoutRetry
+	}
+	assert.Equal(t, 30, failures)
+}
+
+// A host with thousands of keys has few rows, and a bit in memory for each key.
+func TestOriginsOfManyKeys(t *testing.T) {
+	policies := map[string]httpretry.Policy{"*.test": {}}
+	for i := range 200 {
+		policies[fmt.Sprintf("*.w.test/%03d", i)] = httpretry.Policy{}
+		policies[fmt.Sprintf("GET a.w.test/%03d/", i)] = httpretry.Policy{}
+	}
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: contract.Play(s200), Policies: policies})
+	// The last keys of each pattern, in two spellings of the host.
+	for i := 199; i >= 80; i-- {
+		getOnce(t, transport, fmt.Sprintf("http://a.w.test/%03d", i))
+		getOnce(t, transport, fmt.Sprintf("http://A.w.test:80/%03d", max(i, 190)))
+		getOnce(t, transport, fmt.Sprintf("http://a.w.test/%03d/x", i))
+	}
+	getOnce(t, transport, "http://b.w.test/007")
+	origins := transport.Origins()
+	require.Len(t, origins, 2)
+	want := []string{"*.test"}
+	for i := range 15 {
+		want = append(want, fmt.Sprintf("*.w.test/%03d", 80+i))
+	}
+	var keys []string
+	for _, policy := range origins[0].Policies {
+		keys = append(keys, policy.Key)
+	}
+	assert.Equal(t, want, keys)
+	assert.Equal(t, 1+2*120-16, origins[0].MorePolicies)
+	assert.Equal(t, "*.w.test/007", origins[1].Policies[1].Key)
+	assert.Zero(t, origins[1].MorePolicies)
 }
 
 // noDone is a context whose method Done panics from the nth call on.

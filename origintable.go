@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
@@ -11,7 +12,7 @@ import (
 // originTable has the origins that a RetryTransport knows whatever its
 // policies are. Its zero value is empty.
 type originTable struct {
-	known hosttable.Table[place] // of the hosts that were looked up last
+	known hosttable.Table[knownOrigin] // those that were looked up, or failed, last
 
 	mu      sync.Mutex
 	waiting map[string]*waiting // only with waiting requests
@@ -36,9 +37,52 @@ type waiting struct {
 	place    place // of one of them
 }
 
-// note notes that the host of u was looked up.
-func (t *originTable) note(origin string, u *url.URL) {
-	t.known.Get(origin, func(p *place) { *p = placeOf(u) })
+// knownOrigin is the state of an origin that does not depend on policies. A
+// success does not change it, so that a success costs nothing.
+type knownOrigin struct {
+	place place
+
+	mu                 sync.Mutex
+	last               failure // the last one, or zero
+	failedWithoutRetry int
+}
+
+// failure is an attempt that failed.
+type failure struct {
+	at     time.Time
+	text   string // of the error, or ""
+	status int    // of the response, if there is no text
+}
+
+// get returns the state of origin, which is that of u.
+func (t *originTable) get(origin string, u *url.URL) *knownOrigin {
+	return t.known.Get(origin, func(o *knownOrigin) { o.place = placeOf(u) })
+}
+
+// fail records a failure.
+func (o *knownOrigin) fail(f failure) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.last = f
+}
+
+// endWithoutRetry records that a request has failed, and was not retried.
+func (o *knownOrigin) endWithoutRetry() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.failedWithoutRetry++
+}
+
+// report sets the fields of s that are about failures.
+func (o *knownOrigin) report(s *OriginStatus) {
+	o.mu.Lock()
+	last := o.last
+	s.FailedWithoutRetry = o.failedWithoutRetry
+	o.mu.Unlock()
+	s.LastFailure, s.LastFailureAt = last.text, last.at
+	if last.text == "" && !last.at.IsZero() {
+		s.LastFailure = statusText(last.status)
+	}
 }
 
 // begin notes that a request begins to wait.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"maps"
+	"math/bits"
 	"net/http"
 	"net/url"
 	"slices"
@@ -30,19 +31,27 @@ type policySet struct {
 
 // host is the result of lookUp for one spelling of a host.
 type host struct {
-	policy  *resolvedPolicy
-	origin  string // the key of its state
-	window  hostWindow
-	quiet   cooldown.Quiet
-	routes  []hostRoutes // of keys with a method or a path; nil for most hosts
-	matched atomic.Bool  // in hostRoutes: by a request
+	policy *resolvedPolicy
+	origin string         // the key of its state
+	window hostWindow     // of origin in the budget of policy
+	quiet  cooldown.Quiet // of origin
+	routes []hostRoutes   // of keys with a method or a path; nil for most hosts
 }
 
-// hostRoutes are the keys of one host pattern that have a method or a path. For
-// each of them, a host has its policy. All of these have the same origin.
+// hostRoutes are the keys of one host pattern that have a method or a path.
+// There may be thousands of them for each of a thousand hosts, so a host has
+// nothing but a bit for each.
 type hostRoutes struct {
 	*hostpattern.Routes[*resolvedPolicy]
-	hosts []host
+	matched bitset // those that a request to the host has matched
+}
+
+// target is the result of lookUp for one request: its policy, its host and the
+// window that records its success.
+type target struct {
+	policy *resolvedPolicy // of Config.Policies or SetPolicies, or the default
+	host   *host
+	window *hostWindow // of the host's origin in the policy's budget, or nil
 }
 
 // newPolicySet checks policies, and fills in their defaults. The errors are in
@@ -114,7 +123,7 @@ func (s *policySet) lookUp(u *url.URL) *host {
 	}
 	return hosts.Get(u.Host, func(h *host) {
 		s.resolve(h, u)
-		s.settings.origins.note(h.origin, u)
+		s.settings.origins.get(h.origin, u)
 	})
 }
 
@@ -123,11 +132,7 @@ func (s *policySet) resolve(h *host, u *url.URL) {
 	h.policy = s.policyOf(u)
 	h.origin = hostpattern.Canonical(u)
 	for _, routes := range s.patterns.Routes(u) {
-		hosts := make([]host, len(routes.Values))
-		for i, policy := range routes.Values {
-			hosts[i].policy, hosts[i].origin = policy, h.origin
-		}
-		h.routes = append(h.routes, hostRoutes{routes, hosts})
+		h.routes = append(h.routes, hostRoutes{routes, newBitset(len(routes.Values))})
 	}
 }
 
@@ -152,26 +157,76 @@ func (s *policySet) policyOf(u *url.URL) *resolvedPolicy {
 	return s.policy
 }
 
-// of returns h with the policy of req, which is h itself unless a key with a
-// method or a path matches req.
-func (h *host) of(req *http.Request) *host {
+// of returns the target of req, a request to h. It has the policy of h unless a
+// key with a method or a path matches req.
+func (h *host) of(req *http.Request) target {
 	if h.routes == nil {
-		return h
+		return target{h.policy, h, &h.window}
 	}
 	return h.ofRoute(req)
 }
 
 // ofRoute is apart from of, so that the compiler inlines of.
-func (h *host) ofRoute(req *http.Request) *host {
+func (h *host) ofRoute(req *http.Request) target {
+	to := target{h.policy, h, &h.window}
 	for _, routes := range h.routes {
-		if i, ok := routes.Match(req); ok {
-			route := &routes.hosts[i]
-			// Storing an equal value would still take the cache line.
-			if !route.matched.Load() {
-				route.matched.Store(true)
+		i, ok := routes.Match(req)
+		if !ok {
+			continue
+		}
+		routes.matched.set(i)
+		to.policy = routes.Values[i]
+		// A success to a key with a budget of its own looks its window up.
+		if !to.policy.sharesBudget(h.policy) {
+			to.window = nil
+		}
+		break
+	}
+	return to
+}
+
+// sharesBudget reports whether p and other have the same HostBudget. The
+// default one has no value in a policy.
+func (p *resolvedPolicy) sharesBudget(other *resolvedPolicy) bool {
+	if p.Budget == nil || other.Budget == nil {
+		return p.Budget == nil && other.Budget == nil
+	}
+	// To compare interfaces may panic.
+	a, isHost := p.Budget.(*HostBudget)
+	b, _ := other.Budget.(*HostBudget)
+	return isHost && a == b
+}
+
+// A bitset is a set of small integers. It is safe for concurrent use.
+type bitset []atomic.Uint64
+
+// newBitset returns a set for integers below n.
+func newBitset(n int) bitset { return make(bitset, (n+63)/64) }
+
+// set adds i.
+func (b bitset) set(i int) {
+	// Storing an equal value would still take the cache line.
+	if word, bit := &b[i/64], uint64(1)<<(i%64); word.Load()&bit == 0 {
+		word.Or(bit)
+	}
+}
+
+// add adds all of other, which is for integers below the same n.
+func (b bitset) add(other bitset) {
+	for i := range other {
+		b[i].Or(other[i].Load())
+	}
+}
+
+// all returns the integers, in order.
+func (b bitset) all() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range b {
+			for word := b[i].Load(); word != 0; word &= word - 1 {
+				if !yield(i*64 + bits.TrailingZeros64(word)) {
+					return
+				}
 			}
-			return route
 		}
 	}
-	return h
 }

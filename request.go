@@ -12,19 +12,19 @@ import (
 
 // begin prepares c before its first attempt. An error ends the request before
 // anything is sent.
-func (c *call) begin(host *host) error {
+func (c *call) begin(to target) error {
 	req := c.caller.req
 	if v := fromContext(req.Context()); v != nil {
 		c.caller.values = *v
 	}
-	p := c.caller.values.policyFor(host.policy)
+	p := c.caller.values.policyFor(to.policy)
 	// New has not checked the policies of contexts.
-	if p != host.policy {
+	if p != to.policy {
 		if err := p.problemWith(c.settings); err != nil {
 			return &Error{Reason: ReasonPermanent, Err: err}
 		}
 	}
-	c.follow(p, host)
+	c.follow(p, to)
 	if c.caller.hasCanceled() {
 		// If the context is done, its own error is returned, as net/http does.
 		if req.Context().Err() != nil {
@@ -51,18 +51,18 @@ func (c *call) begin(host *host) error {
 	return c.awaitFirstAttempt()
 }
 
-// follow sets the policy of c to p, which is that of host or of a context, and
+// follow sets the policy of c to p, which is that of to or of a context, and
 // prepares the charge and the waits.
-func (c *call) follow(p *resolvedPolicy, host *host) {
+func (c *call) follow(p *resolvedPolicy, to target) {
 	c.policy = p
-	c.caller.origins, c.caller.origin = &c.settings.origins, host.origin
-	c.charge.budget, c.charge.origin = c.settings.budgetOf(p), host.origin
+	c.caller.origins, c.caller.origin = &c.settings.origins, to.host.origin
+	c.charge.budget, c.charge.origin = c.settings.budgetOf(p), to.host.origin
 	// The policy of a context may have another budget.
-	if p == host.policy {
-		c.charge.window = &host.window
+	if p == to.policy {
+		c.charge.window = to.window
 	}
 	c.waits.policy, c.waits.cooldowns = p, &c.settings.cooldowns
-	c.waits.req, c.waits.origin, c.waits.quiet = c.caller.req, host.origin, &host.quiet
+	c.waits.req, c.waits.origin, c.waits.quiet = c.caller.req, to.host.origin, &to.host.quiet
 }
 
 // makeKey makes an idempotency key, unless the policy returns none.
@@ -116,6 +116,31 @@ func (c *call) rewindBody(left time.Duration) Reason {
 		return ReasonCanceled
 	}
 	return ReasonNotReplayable
+}
+
+// noteFailure records the result of an attempt for Origins, if it is a failure.
+func (c *call) noteFailure(resp *http.Response, err error, reason Reason) {
+	switch {
+	case err == nil && c.isSuccess(resp, reason),
+		// The host has failed in neither case.
+		reason == ReasonCanceled, err != nil && c.attempt.bodyFailed():
+		return
+	}
+	f := failure{at: time.Now()}
+	if resp != nil {
+		f.status = resp.StatusCode
+	} else {
+		f.text = Event{Err: err, Reason: reason}.errorStatus()
+	}
+	c.caller.known().fail(f)
+	c.noteEnd(reason)
+}
+
+// noteEnd records the end of a request after a failure, if it was not retried.
+func (c *call) noteEnd(reason Reason) {
+	if reason != ReasonNone && reason != ReasonCanceled && c.attempts == 1 {
+		c.caller.known().endWithoutRetry()
+	}
 }
 
 // report passes the decision after an attempt to Config.Observe, if that is

@@ -230,6 +230,7 @@ func (b *resumingBody) resume() error {
 		if resp != nil && c.isSuccess(resp, reason) {
 			return b.conclude(resp, reason)
 		}
+		c.noteFailure(resp, err, reason)
 		b.report(resp, err, wait, reason)
 		if reason != ReasonNone {
 			return b.fail(resp, err, wait, reason)
@@ -237,6 +238,7 @@ func (b *resumingBody) resume() error {
 		wait -= c.discard(resp)
 		// As in RoundTrip, a wait that ends early has a second Event.
 		if reason, err = c.pause(wait, err); reason != ReasonNone {
+			c.noteEnd(reason)
 			b.report(nil, err, 0, reason)
 			return b.fail(nil, err, 0, reason)
 		}

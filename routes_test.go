@@ -1,7 +1,9 @@
 package httpretry_test
 
 import (
+	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -132,4 +134,57 @@ httpretry: Config.Policies["a.test/1"].MaxElapsed: -1h0m0s: want at least 1ms, o
 	require.EqualError(t, err, want)
 	err = new(httpretry.RetryTransport).SetPolicies(httpretry.Policy{}, policies)
 	require.EqualError(t, err, strings.ReplaceAll(want, "Config.Policies", "policies"))
+}
+
+// Each key counts in its own budget, also if several have one.
+func TestBudgetsOfRoutes(t *testing.T) {
+	budgets := make([]httpretry.HostBudget, 2)
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: contract.Play(s200),
+		Policies: map[string]httpretry.Policy{
+			"a.test":   {Budget: &budgets[0]},
+			"a.test/x": {Budget: &budgets[1]},
+			"a.test/y": {Budget: &budgets[0]},
+			"a.test/z": {},
+		},
+	})
+	for _, path := range []string{"", "x", "y", "z", "", "x"} {
+		routedAttempts(t, transport, "GET", "http://a.test/"+path)
+	}
+	successes := make(map[string]int)
+	for _, policy := range transport.Origins()[0].Policies {
+		successes[policy.Key] = policy.Successes
+	}
+	assert.Equal(t, map[string]int{
+		"a.test": 3, "a.test/x": 2, "a.test/y": 3, "a.test/z": 1}, successes)
+}
+
+// A host costs little more than a bit for each key with a path, also after
+// requests that match many of them.
+func TestHostsOfManyRoutesAreSmall(t *testing.T) {
+	const keys, hosts = 10_000, 100
+	policies := make(map[string]httpretry.Policy)
+	for i := range keys {
+		policies[fmt.Sprintf("*.w.test/%05d", i)] = httpretry.Policy{}
+	}
+	ok := newInstant().ok
+	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policies: policies})
+	var requests []*http.Request
+	for i := range hosts {
+		for j := range 10 {
+			url := fmt.Sprintf("http://h%d.w.test/%05d", i, j*999)
+			requests = append(requests, contract.Request(t, "GET", url, ""))
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, req := range requests {
+		_, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+	}
+	runtime.ReadMemStats(&after)
+	assert.Less(t, (after.TotalAlloc-before.TotalAlloc)/hosts, uint64(keys))
+	assert.Equal(t, 0, transport.Origins()[0].MorePolicies)
+	assert.Len(t, transport.Origins()[0].Policies, 11)
 }

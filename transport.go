@@ -58,20 +58,20 @@ func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base.Rou
 // an AttemptTimeout, it passes a copy.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	set := t.current()
-	s, host := set.settings, set.lookUp(req.URL).of(req)
+	s, to := set.settings, set.lookUp(req.URL).of(req)
 	// Most requests are plain, and succeed at once.
-	if s.isPlain(req, host) {
-		return s.roundTripPlain(req, host)
+	if s.isPlain(req, to.policy) {
+		return s.roundTripPlain(req, to)
 	}
-	return s.roundTripCall(req, host)
+	return s.roundTripCall(req, to)
 }
 
 // roundTripCall is RoundTrip for a request that is not plain. It is apart from
 // RoundTrip, so that the stack holds one call value.
-func (s *settings) roundTripCall(req *http.Request, host *host) (*http.Response, error) {
+func (s *settings) roundTripCall(req *http.Request, to target) (*http.Response, error) {
 	c := call{settings: s, caller: caller{req: req}}
 	defer c.cleanUpAfterPanic()
-	if err := c.begin(host); err != nil {
+	if err := c.begin(to); err != nil {
 		return c.failUnsent(err)
 	}
 	return c.retry(c.send())
@@ -85,6 +85,7 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		// The cool-down comes before the decision, which has to respect it.
 		c.waits.noteCooldown(resp, outcome)
 		wait, reason := c.decide(resp, err, outcome)
+		c.noteFailure(resp, err, reason)
 		c.report(resp, err, wait, reason)
 		if reason != ReasonNone {
 			return c.finish(resp, err, wait, reason)
@@ -94,6 +95,7 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		// The first report was about the attempt. A request that ends during
 		// the wait has a second Event.
 		if reason, err = c.pause(wait, err); reason != ReasonNone {
+			c.noteEnd(reason)
 			c.report(nil, err, 0, reason)
 			return c.finish(nil, err, 0, reason)
 		}

@@ -128,13 +128,12 @@ func partKey(origin string, sum [sha256.Size]byte) string {
 	return " " + string(sum[:]) + origin
 }
 
-// originOf returns the origin in the key of a cool-down, and whether it is that
-// of a part.
-func originOf(key string) (origin string, isPart bool) {
+// originOf returns the origin in the key of a cool-down.
+func originOf(key string) string {
 	if strings.HasPrefix(key, " ") && len(key) > sha256.Size {
-		return key[1+sha256.Size:], true
+		return key[1+sha256.Size:]
 	}
-	return key, false
+	return key
 }
 
 // noteCooldown begins a cool-down if the response asks for one.

@@ -1,5 +1,6 @@
 // Package retrydebug shows the present state of a RetryTransport, as a page and
-// as JSON: its origins with their budgets, cool-downs and waiting requests.
+// as JSON: its origins with their failures, budgets, cool-downs and waiting
+// requests.
 // Mount a [Handler] beside those of net/http/pprof and expvar:
 //
 //	mux.Handle("/debug/httpretry", retrydebug.Handler(transport))
@@ -19,18 +20,22 @@
 //
 // # The page
 //
-// The page has a row for each [httpretry.OriginStatus], and uses no script. It
-// refreshes itself every five seconds, except with the query "?refresh=0". Rows
-// are in this order:
+// The page has a row for each [httpretry.PolicyStatus], and uses no script. The
+// fields of [httpretry.OriginStatus] are in the first row of the origin only.
+// The page refreshes itself every five seconds, except with the query
+// "?refresh=0". Origins are in this order:
 //
-//  1. origins that cool down
-//  2. origins whose budget allows no retry now
-//  3. origins with waiting requests, those with the most first
-//  4. origins with failed retries, those with the most first
+//  1. those that cool down
+//  2. those for which a budget allows no retry now
+//  3. those with waiting requests, those with the most first
+//  4. those with failed retries, or with an attempt that failed in the last
+//     minute, also if nothing was retried
 //  5. all others
 //
-// Rows that are equal by one of these rules are ordered by the next ones, and
-// in the end by origin and key.
+// Origins that are equal by one of these rules are ordered by the next ones,
+// then by their failed retries and their last failures, and in the end by name.
+// The page has at most 2048 rows. If there are more, it has those of the first
+// origins, and says how many origins are left out.
 //
 // # JSON
 //
@@ -44,19 +49,28 @@
 //	  "origins": [
 //	    {
 //	      "origin": "https://api.example.com",
-//	      "key": "*.example.com",
-//	      "balance": 4,
-//	      "successes": 1,
-//	      "failedRetries": 1,
+//	      "waiting": 1,
 //	      "cooldownUntil": "2000-01-01T00:00:30Z",
-//	      "waiting": 1
+//	      "lastFailure": "503 Service Unavailable",
+//	      "lastFailureAt": "2000-01-01T00:00:00Z",
+//	      "failedWithoutRetry": 0,
+//	      "policies": [
+//	        {
+//	          "key": "*.example.com",
+//	          "balance": 4,
+//	          "successes": 1,
+//	          "failedRetries": 1
+//	        }
+//	      ],
+//	      "morePolicies": 0
 //	    }
 //	  ]
 //	}
 //
-// The time is when the response was made. All times are in UTC. The key is that
-// of the policy in [httpretry.Config.Policies], or "" for
+// The time is when the response was made. All times are in UTC. They are null
+// if the origin does not cool down, or if no attempt has failed. The key is
+// that of the policy in [httpretry.Config.Policies], or "" for
 // [httpretry.Config.Policy]. The balance is null if the policy's Budget has
-// none, and cooldownUntil is null if the origin does not cool down. Later
+// none. The JSON has all origins, and each has at most 16 policies. Later
 // versions may add fields.
 package retrydebug

@@ -28,11 +28,13 @@ func ExampleHandler() {
 			log.Fatal(err)
 		}
 		var state struct {
-			Origins []struct{ Balance, Successes int }
+			Origins []struct {
+				Policies []struct{ Balance, Successes int }
+			}
 		}
 		err = json.NewDecoder(resp.Body).Decode(&state)
 		resp.Body.Close()
-		fmt.Println(state.Origins, err)
+		fmt.Println(state.Origins[0].Policies, err)
 	}
 	// Output:
 	// [{5 0}] <nil>

@@ -25,6 +25,12 @@ func show(origins ...httpretry.OriginStatus) http.Handler {
 	return retrydebug.HandlerOf(func() []httpretry.OriginStatus { return origins })
 }
 
+// withBudget returns s with one policy, whose budget allows n retries.
+func withBudget(s httpretry.OriginStatus, n int) httpretry.OriginStatus {
+	s.Policies = []httpretry.PolicyStatus{{Balance: n, BalanceKnown: true}}
+	return s
+}
+
 // ask sends a request to h.
 func ask(h http.Handler, method, query string, header ...string) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(method, "/debug/httpretry"+query, nil)
@@ -46,7 +52,7 @@ func page(t *testing.T, h http.Handler, query string) string {
 }
 
 var (
-	rowOf  = regexp.MustCompile(`(?s)<tr role="row">(.*?)</tr>`)
+	rowOf  = regexp.MustCompile(`(?s)<tr role="row"[^>]*>(.*?)</tr>`)
 	cellOf = regexp.MustCompile(`(?s)<t[hd] .*?</t[hd]>`)
 	tag    = regexp.MustCompile(`<[^>]*>`)
 )
@@ -73,13 +79,19 @@ func table(t *testing.T, page string) (rows [][]string) {
 type report struct {
 	Time    time.Time `json:"time"`
 	Origins []struct {
-		Origin        string     `json:"origin"`
-		Key           string     `json:"key"`
-		Balance       *int       `json:"balance"`
-		Successes     int        `json:"successes"`
-		FailedRetries int        `json:"failedRetries"`
-		CooldownUntil *time.Time `json:"cooldownUntil"`
-		Waiting       int        `json:"waiting"`
+		Origin             string     `json:"origin"`
+		Waiting            int        `json:"waiting"`
+		CooldownUntil      *time.Time `json:"cooldownUntil"`
+		LastFailure        string     `json:"lastFailure"`
+		LastFailureAt      *time.Time `json:"lastFailureAt"`
+		FailedWithoutRetry int        `json:"failedWithoutRetry"`
+		Policies           []struct {
+			Key           string `json:"key"`
+			Balance       *int   `json:"balance"`
+			Successes     int    `json:"successes"`
+			FailedRetries int    `json:"failedRetries"`
+		} `json:"policies"`
+		MorePolicies int `json:"morePolicies"`
 	} `json:"origins"`
 }
 
@@ -101,13 +113,22 @@ func readJSON(t *testing.T, h http.Handler) (r report) {
 // statuses returns the origins of r.
 func (r report) statuses() (all []httpretry.OriginStatus) {
 	for _, o := range r.Origins {
-		s := httpretry.OriginStatus{Origin: o.Origin, Key: o.Key, Balance: -1,
-			Successes: o.Successes, FailedRetries: o.FailedRetries, Waiting: o.Waiting}
-		if o.Balance != nil {
-			s.Balance = *o.Balance
-		}
+		s := httpretry.OriginStatus{Origin: o.Origin, Waiting: o.Waiting,
+			LastFailure: o.LastFailure, FailedWithoutRetry: o.FailedWithoutRetry,
+			MorePolicies: o.MorePolicies}
 		if o.CooldownUntil != nil {
 			s.CooldownUntil = *o.CooldownUntil
+		}
+		if o.LastFailureAt != nil {
+			s.LastFailureAt = *o.LastFailureAt
+		}
+		for _, p := range o.Policies {
+			policy := httpretry.PolicyStatus{Key: p.Key, BalanceKnown: p.Balance != nil,
+				Successes: p.Successes, FailedRetries: p.FailedRetries}
+			if p.Balance != nil {
+				policy.Balance = *p.Balance
+			}
+			s.Policies = append(s.Policies, policy)
 		}
 		all = append(all, s)
 	}

@@ -76,6 +76,7 @@ func scene(t *testing.T) *httpretry.RetryTransport {
 			"POST ok.test/search/{id}": none,
 		},
 	}, map[string]retrytest.Step{
+		"posts.test":      {Status: 503},
 		"failed.test":     {Status: 500},
 		"empty.test":      {Status: 503},
 		"waits.test":      {Status: 503},
@@ -84,9 +85,12 @@ func scene(t *testing.T) *httpretry.RetryTransport {
 	for range 3 {
 		get(t, transport, "https://ok.test/path?query-secret")
 	}
-	req, err := http.NewRequest(http.MethodPost, "https://ok.test/search/1", nil)
-	require.NoError(t, err)
-	send(t, transport, req)
+	get(t, transport, "https://fine.test/")
+	for _, url := range []string{"https://ok.test/search/1", "https://posts.test/"} {
+		req, err := http.NewRequest(http.MethodPost, url, nil)
+		require.NoError(t, err)
+		send(t, transport, req)
+	}
 	get(t, transport, "http://failed.test:8080/")
 	get(t, transport, "http://empty.test/")
 	get(t, transport, "https://api.example.com/")
@@ -104,28 +108,35 @@ func TestPageShowsEveryState(t *testing.T) {
 		time.Sleep(5500 * time.Millisecond)
 		got := page(t, h, "")
 		assert.Equal(t, [][]string{
-			{"Origin", "Policy", "State", "Cool-down",
-				"Balance", "Waiting", "Failed retries", "Successes"},
-			{"https://api.example.com", "*.example.com", "cooling down", "ends in 59 min 55 s",
-				"unknown", "0", "0", "0"},
-			{"http://empty.test", "empty.test", "out of retries", "none", "0", "0", "0", "0"},
-			{"https://ok.test", "POST ok.test/search/{id}", "out of retries", "none",
-				"0", "0", "0", "1"},
-			{"https://waits.test", "default", "waiting", "none", "3", "2", "2", "0"},
-			{"http://failed.test:8080", "failed.test", "failing", "none", "4", "0", "1", "0"},
-			{"https://ok.test", "default", "ok", "none", "5", "0", "0", "3"},
+			{"Origin", "State", "Cool-down", "Last failure", "Not retried", "Waiting",
+				"Policy", "Balance", "Failed retries", "Successes"},
+			{"https://api.example.com", "cooling down", "ends in 59 min 55 s",
+				"429 Too Many Requests, 6 s ago", "1", "0", "*.example.com", "unknown", "0", "0"},
+			{"http://empty.test", "out of retries", "none", "503 Service Unavailable, 6 s ago", "1", "0",
+				"empty.test", "0", "0", "0"},
+			{"https://ok.test", "out of retries", "none", "none", "0", "0", "default", "5", "0", "3"},
+			{"https://ok.test", "", "", "", "", "", "POST ok.test/search/{id}", "0", "0", "1"},
+			{"https://waits.test", "waiting", "none", "503 Service Unavailable, 6 s ago", "0", "2",
+				"default", "3", "2", "0"},
+			{"http://failed.test:8080", "failing", "none", "500 Internal Server Error, 6 s ago",
+				"0", "0", "failed.test", "4", "1", "0"},
+			{"https://posts.test", "failing", "none", "503 Service Unavailable, 6 s ago", "1", "0",
+				"default", "5", "0", "0"},
+			{"https://fine.test", "ok", "none", "none", "0", "0", "default", "5", "0", "1"},
 		}, table(t, got))
 		assert.Contains(t, text(got),
-			"5 origins 1 cooling down 2 out of retries 1 waiting 1 failing\n")
+			"7 origins 1 cooling down 2 out of retries 1 waiting 2 failing 1 ok\n")
 		assert.Contains(t, got, "<title>httpretry · 1 cooling down · 2 out of retries · "+
-			"1 waiting · 1 failing</title>")
+			"1 waiting · 2 failing</title>")
 		assert.Contains(t, text(got), "2000-01-01 00:00:05 UTC")
 		assert.Contains(t, got, `datetime="2000-01-01T00:00:05.5Z"`)
 
 		// After the cool-down, and after the window.
 		time.Sleep(time.Hour)
 		for _, row := range table(t, page(t, h, ""))[1:] {
-			assert.Equal(t, []string{"none", "0", "0"}, []string{row[3], row[6], row[7]}, row)
+			assert.Equal(t, []string{"0", "0"}, row[8:], row)
+			assert.Contains(t, []string{"none", ""}, row[2])
+			assert.NotEqual(t, "failing", row[1], row)
 		}
 	})
 }
@@ -142,31 +153,42 @@ func TestFormatsAgree(t *testing.T) {
 		got := report.statuses()
 		want := transport.Origins()
 		for i := range want {
-			want[i].CooldownUntil = want[i].CooldownUntil.Round(0) // no monotonic clock
-			if !want[i].CooldownUntil.IsZero() {
-				want[i].CooldownUntil = want[i].CooldownUntil.UTC()
+			for _, at := range []*time.Time{&want[i].CooldownUntil, &want[i].LastFailureAt} {
+				*at = at.Round(0) // no monotonic clock
+				if !at.IsZero() {
+					*at = at.UTC()
+				}
 			}
 		}
 		assert.ElementsMatch(t, want, got)
 
 		rows := table(t, page(t, h, ""))[1:]
-		require.Len(t, rows, len(got))
-		for i, s := range got {
-			key, cools, balance := "default", "none", "unknown"
-			if s.Key != "" {
-				key = s.Key
-			}
+		for _, s := range got {
+			cools, failed := "none", "none"
 			if !s.CooldownUntil.IsZero() {
 				assert.Equal(t, 3599*time.Second, s.CooldownUntil.Sub(report.Time))
 				cools = "ends in 59 min 59 s"
 			}
-			if s.Balance >= 0 {
-				balance = fmt.Sprint(s.Balance)
+			if s.LastFailure != "" {
+				assert.Equal(t, time.Second, report.Time.Sub(s.LastFailureAt))
+				failed = s.LastFailure + ", 1 s ago"
 			}
-			assert.Equal(t, []string{s.Origin, key, rows[i][2], cools, balance,
-				fmt.Sprint(s.Waiting), fmt.Sprint(s.FailedRetries), fmt.Sprint(s.Successes),
-			}, rows[i])
+			first := []string{s.Origin, rows[0][1], cools, failed,
+				fmt.Sprint(s.FailedWithoutRetry), fmt.Sprint(s.Waiting)}
+			for _, p := range s.Policies {
+				key, balance := "default", "unknown"
+				if p.Key != "" {
+					key = p.Key
+				}
+				if p.BalanceKnown {
+					balance = fmt.Sprint(p.Balance)
+				}
+				assert.Equal(t, append(first, key, balance,
+					fmt.Sprint(p.FailedRetries), fmt.Sprint(p.Successes)), rows[0])
+				rows, first = rows[1:], []string{s.Origin, "", "", "", "", ""}
+			}
 		}
+		assert.Empty(t, rows)
 	})
 }
 

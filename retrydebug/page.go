@@ -14,52 +14,88 @@ import (
 // refreshSeconds is the time between two refreshes of the page.
 const refreshSeconds = 5
 
+// maxRows is the most rows of a page. Larger ones make browsers slow, and only
+// the first rows are about origins in trouble.
+const maxRows = 2048
+
 // view is the data of pageTemplate.
 type view struct {
 	Style   template.CSS
 	Made    time.Time
 	Refresh bool
 	Seconds int // between two refreshes
-	Rows    []row
 
-	// Origins have several rows if there are keys with a path. The first one is
-	// the worst, and counts.
-	Origins int
-	Counts  []count // for each trouble that an origin has
+	Rows    []row
+	Origins int // all of them
+	LeftOut int // origins that have no row
+	Counts  []count
 }
 
 // rowSize is the number of bytes of a usual row, or a few more.
-const rowSize = 768
+const rowSize = 1024
 
-// row is a row of the table. Origin and Key are text from outside, so the
-// template escapes them.
+// row is a row of the table. An origin has one for each policy. Origin and Key
+// are text from outside, so the template escapes them.
 type row struct {
 	Origin, Key string
-	Rest        template.HTML // the other cells
+	First       bool          // of the origin
+	State       template.HTML // cells about the origin, empty in all rows but the first
+	More        int           // policies that have no row, in the last row of the origin
+	Rest        template.HTML // the cells after the policy
 }
 
-// newRow makes the cells that have only numbers and texts of this package. As
-// actions of the template, they would make a large page take several times as
-// long.
-func newRow(s httpretry.OriginStatus, now time.Time) row {
-	t := troubleOf(s)
-	var rest cells
-	rest.Grow(rowSize)
-	rest.add("State", "", `<span class="`, t.Class(), `">`, t.String(), `</span>`)
+// addRows adds the rows of an origin. They are made of cells that have only
+// numbers and texts of this package. As actions of the template, these would
+// make a large page take several times as long.
+func (v *view) addRows(s *httpretry.OriginStatus) {
+	var blank cells
+	for _, label := range []string{
+		"State", "Cool-down", "Last failure", "Not retried", "Waiting"} {
+		blank.add(label, "")
+	}
+	for i, p := range s.Policies {
+		r := row{Origin: s.Origin, Key: p.Key, First: i == 0, State: template.HTML(blank.String())}
+		if r.First {
+			r.State = stateOf(s, v.Made)
+		}
+		if i == len(s.Policies)-1 {
+			r.More = s.MorePolicies
+		}
+		var rest cells
+		rest.Grow(rowSize / 2)
+		if p.BalanceKnown {
+			rest.add("Balance", "n", strconv.Itoa(p.Balance))
+		} else {
+			rest.add("Balance", "n quiet", "unknown")
+		}
+		rest.addCount("Failed retries", p.FailedRetries)
+		rest.addCount("Successes", p.Successes)
+		r.Rest = template.HTML(rest.String())
+		v.Rows = append(v.Rows, r)
+	}
+}
+
+// stateOf returns the cells about an origin.
+func stateOf(s *httpretry.OriginStatus, now time.Time) template.HTML {
+	t := troubleOf(s, now)
+	var state cells
+	state.Grow(rowSize)
+	state.add("State", "", `<span class="`, t.Class(), `">`, t.String(), `</span>`)
 	if coolsDown(s) {
-		rest.add("Cool-down", "", "ends in ", inWords(s.CooldownUntil.Sub(now)))
+		state.add("Cool-down", "", "ends in ", inWords(s.CooldownUntil.Sub(now)))
 	} else {
-		rest.add("Cool-down", "quiet", "none")
+		state.add("Cool-down", "quiet", "none")
 	}
-	if s.Balance >= 0 {
-		rest.add("Balance", "n", strconv.Itoa(s.Balance))
+	if s.LastFailureAt.IsZero() {
+		state.add("Last failure", "quiet", "none")
 	} else {
-		rest.add("Balance", "n quiet", "unknown")
+		// The text of a status is one of net/http.
+		state.add("Last failure", "", template.HTMLEscapeString(s.LastFailure), ", ",
+			inWords(now.Sub(s.LastFailureAt)), " ago")
 	}
-	rest.addCount("Waiting", s.Waiting)
-	rest.addCount("Failed retries", s.FailedRetries)
-	rest.addCount("Successes", s.Successes)
-	return row{s.Origin, s.Key, template.HTML(rest.String())}
+	state.addCount("Not retried", s.FailedWithoutRetry)
+	state.addCount("Waiting", s.Waiting)
+	return template.HTML(state.String())
 }
 
 // cells is HTML.
@@ -104,26 +140,25 @@ func renderPage(
 	now time.Time, origins []httpretry.OriginStatus, refresh bool,
 ) ([]byte, error) {
 	v := &view{
-		Style: style, Made: now, Refresh: refresh, Seconds: refreshSeconds,
-		Rows: make([]row, len(origins)),
+		Style: style, Made: now, Refresh: refresh, Seconds: refreshSeconds, Origins: len(origins),
 	}
 	var counts [troubles]int
-	seen := make(map[string]bool, len(origins))
-	for i, s := range origins {
-		v.Rows[i] = newRow(s, now)
-		if !seen[s.Origin] {
-			seen[s.Origin] = true
-			counts[troubleOf(s)]++
+	for i := range origins {
+		s := &origins[i]
+		counts[troubleOf(s, now)]++
+		if v.LeftOut == 0 && len(v.Rows)+len(s.Policies) <= maxRows {
+			v.addRows(s)
+		} else {
+			v.LeftOut++
 		}
 	}
-	v.Origins = len(seen)
 	for t, n := range counts {
 		if n > 0 {
 			v.Counts = append(v.Counts, count{trouble(t), n})
 		}
 	}
 	var page bytes.Buffer
-	page.Grow(len(style) + len(origins)*rowSize)
+	page.Grow(len(style) + len(v.Rows)*rowSize)
 	err := pageTemplate.Execute(&page, v)
 	return page.Bytes(), err
 }
@@ -174,35 +209,44 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <thead role="rowgroup">
 <tr role="row">
 <th role="columnheader" scope="col">Origin</th>
-<th role="columnheader" scope="col">Policy</th>
 <th role="columnheader" scope="col">State</th>
 <th role="columnheader" scope="col">Cool-down</th>
-<th role="columnheader" scope="col" class="n">Balance</th>
+<th role="columnheader" scope="col">Last failure</th>
+<th role="columnheader" scope="col" class="n">Not retried</th>
 <th role="columnheader" scope="col" class="n">Waiting</th>
+<th role="columnheader" scope="col">Policy</th>
+<th role="columnheader" scope="col" class="n">Balance</th>
 <th role="columnheader" scope="col" class="n">Failed retries</th>
 <th role="columnheader" scope="col" class="n">Successes</th>
 </tr>
 </thead>
 <tbody role="rowgroup">
 {{- range .Rows}}
-<tr role="row">
+<tr role="row"{{if not .First}} class="more"{{end}}>
 <th role="rowheader" scope="row">{{.Origin}}</th>
-<td role="cell" data-label="Policy">{{if .Key}}<code>{{.Key}}</code>{{else}}default{{end}}</td>
+{{- .State}}
+<td role="cell" data-label="Policy">{{if .Key}}<code>{{.Key}}</code>{{else}}default{{end}}
+{{- if .More}} and {{.More}} more{{end}}</td>
 {{- .Rest}}
 </tr>
 {{- end}}
 </tbody>
 </table>
+{{- if .LeftOut}}
+<p class="quiet">{{.LeftOut}} more origins are left out. The <a href="?format=json">JSON</a> has all of them.</p>
+{{- end}}
 {{- else}}
 <p class="none">No requests yet.</p>
 {{- end}}
 </main>
 <footer>
 <dl>
-<div><dt>Policy</dt><dd>the key in Config.Policies; “default” is Config.Policy</dd></div>
 <div><dt>Cool-down</dt><dd>the host has asked for a pause, by a 429, a 503, or a 403 that is retried</dd></div>
-<div><dt>Balance</dt><dd>retries that the budget allows now</dd></div>
+<div><dt>Last failure</dt><dd>of an attempt; it makes an origin failing for a minute</dd></div>
+<div><dt>Not retried</dt><dd>requests that failed without a retry, since the origin is known</dd></div>
 <div><dt>Waiting</dt><dd>requests to the origin that wait for a retry, or for the end of a cool-down</dd></div>
+<div><dt>Policy</dt><dd>the key in Config.Policies; “default” is Config.Policy</dd></div>
+<div><dt>Balance</dt><dd>retries that the budget allows now</dd></div>
 <div><dt>Failed retries, Successes</dt><dd>in the window of a HostBudget, 10 s by default; 0 for other budgets</dd></div>
 </dl>
 </footer>

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,7 +30,7 @@ func TestEmptyPage(t *testing.T) {
 }
 
 func TestTitleOfQuietPage(t *testing.T) {
-	got := page(t, show(httpretry.OriginStatus{Origin: "http://a.test", Balance: 5}), "")
+	got := page(t, show(withBudget(httpretry.OriginStatus{Origin: "http://a.test"}, 5)), "")
 	assert.Contains(t, got, "<title>httpretry</title>")
 	assert.Contains(t, text(got), "1 origin 1 ok\n")
 }
@@ -38,28 +39,33 @@ func TestTitleOfQuietPage(t *testing.T) {
 // Origins is.
 func TestOrder(t *testing.T) {
 	end := time.Now().Add(time.Minute)
-	sorted := []httpretry.OriginStatus{
-		{Origin: "cools, balance 0", CooldownUntil: end},
-		{Origin: "cools, waiting", CooldownUntil: end, Balance: 5, Waiting: 1},
-		{Origin: "cools, failed", CooldownUntil: end, Balance: 5, FailedRetries: 2},
-		{Origin: "cools, less failed", CooldownUntil: end, Balance: 5, FailedRetries: 1},
-		{Origin: "cools, a", CooldownUntil: end, Balance: 1},
-		{Origin: "cools, b", CooldownUntil: end.Add(-time.Second), Balance: -1},
-		{Origin: "balance 0, waiting", Waiting: 1},
-		{Origin: "balance 0"},
-		{Origin: "waiting", Balance: 5, Waiting: 100},
-		{Origin: "less waiting, failed", Balance: 5, Waiting: 99, FailedRetries: 7},
-		{Origin: "less waiting", Balance: 5, Waiting: 99, FailedRetries: 6},
-		{Origin: "failed", Balance: 5, FailedRetries: 100},
-		{Origin: "less failed", Balance: -1, FailedRetries: 99},
-		{Origin: "ok", Balance: 5, Successes: 1},
-		{Origin: "ok", Key: "a", Balance: 1},
-		{Origin: "ok", Key: "b", Balance: 2, Successes: 5},
-		{Origin: "other", Balance: -1},
+	type status = httpretry.OriginStatus
+	type policies = []httpretry.PolicyStatus
+	now := time.Now()
+	sorted := []status{
+		withBudget(status{Origin: "cools, balance 0", CooldownUntil: end}, 0),
+		withBudget(status{Origin: "cools, waiting", CooldownUntil: end, Waiting: 1}, 5),
+		{Origin: "cools, failed", CooldownUntil: end, Policies: policies{{FailedRetries: 2}}},
+		{Origin: "cools, less failed", CooldownUntil: end, Policies: policies{{FailedRetries: 1}}},
+		withBudget(status{Origin: "cools, a", CooldownUntil: end}, 1),
+		{Origin: "cools, b", CooldownUntil: end.Add(-time.Second), Policies: policies{{}}},
+		{Origin: "balance 0, waiting", Waiting: 1, Policies: policies{{}, {BalanceKnown: true}}},
+		withBudget(status{Origin: "balance 0"}, 0),
+		withBudget(status{Origin: "waiting", Waiting: 100}, 5),
+		{Origin: "less waiting, failed", Waiting: 99, Policies: policies{{FailedRetries: 7}}},
+		{Origin: "less waiting", Waiting: 99, Policies: policies{{FailedRetries: 6}}},
+		{Origin: "failed", Policies: policies{{}, {FailedRetries: 100}}},
+		{Origin: "less failed", Policies: policies{{FailedRetries: 99}, {FailedRetries: 99}}},
+		withBudget(status{Origin: "x, not retried", LastFailureAt: now.Add(-time.Second)}, 5),
+		withBudget(status{Origin: "not retried", LastFailureAt: now.Add(-50 * time.Second)}, 5),
+		withBudget(status{Origin: "was failing", LastFailureAt: now.Add(-time.Hour)}, 5),
+		withBudget(status{Origin: "ok"}, 5),
+		withBudget(status{Origin: "ok, too"}, 1),
+		{Origin: "other", Policies: policies{{}}},
 	}
 	var names []string
 	for _, s := range sorted {
-		names = append(names, s.Origin+s.Key)
+		names = append(names, s.Origin)
 	}
 	for seed := range uint64(5) {
 		origins := append([]httpretry.OriginStatus(nil), sorted...)
@@ -70,13 +76,29 @@ func TestOrder(t *testing.T) {
 		h := show(origins...)
 		var rows, objects []string
 		for _, row := range table(t, page(t, h, ""))[1:] {
-			rows = append(rows, row[0]+strings.TrimSuffix(row[1], "default"))
+			if row[1] != "" {
+				rows = append(rows, row[0])
+			}
 		}
 		for _, s := range readJSON(t, h).statuses() {
-			objects = append(objects, s.Origin+s.Key)
+			objects = append(objects, s.Origin)
 		}
 		require.Equal(t, names, rows, "seed %d", seed)
 		require.Equal(t, names, objects, "seed %d", seed)
+	}
+}
+
+// An origin is failing for a minute after a failure, whether it may be retried
+// or not.
+func TestFailing(t *testing.T) {
+	for ago, want := range map[time.Duration]string{
+		0: "failing", 59 * time.Second: "failing", time.Minute: "ok", time.Hour: "ok",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := show(withBudget(httpretry.OriginStatus{
+				LastFailure: "timeout", LastFailureAt: time.Now().Add(-ago)}, 5))
+			assert.Equal(t, want, table(t, page(t, h, ""))[1][1], ago)
+		})
 	}
 }
 
@@ -93,8 +115,8 @@ func TestCooldownInWords(t *testing.T) {
 		time.Hour:                        "ends in 60 min",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h := show(httpretry.OriginStatus{CooldownUntil: time.Now().Add(rest)})
-			assert.Equal(t, want, table(t, page(t, h, ""))[1][3])
+			h := show(withBudget(httpretry.OriginStatus{CooldownUntil: time.Now().Add(rest)}, 1))
+			assert.Equal(t, want, table(t, page(t, h, ""))[1][2])
 		})
 	}
 }
@@ -106,17 +128,24 @@ func TestEscaping(t *testing.T) {
 		`&lt;b&gt;`, `{{.Style}}`, "</title></style><b>", "a\x00b", "ü", "javascript:alert(1)",
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := show(httpretry.OriginStatus{Origin: "http://" + name, Key: name, Balance: 1})
+			of := func(name string) http.Handler {
+				return show(httpretry.OriginStatus{
+					Origin: "http://" + name, LastFailure: name, LastFailureAt: time.Now(),
+					Policies: []httpretry.PolicyStatus{{Key: name}}})
+			}
+			h := of(name)
 			got := page(t, h, "")
 			// A parser replaces a zero byte.
 			shown := strings.ReplaceAll(name, "\x00", "\ufffd")
 			row := table(t, got)[1]
-			assert.Equal(t, []string{"http://" + shown, shown}, row[:2])
-			plain := page(t, show(httpretry.OriginStatus{Origin: "http://a", Key: "a", Balance: 1}), "")
+			assert.Equal(t, []string{"http://" + shown, shown}, []string{row[0], row[6]})
+			assert.Regexp(t, "^"+regexp.QuoteMeta(shown)+", . s ago$", row[3])
+			plain := page(t, of("a"), "")
 			assert.Equal(t, strings.Count(plain, "<"), strings.Count(got, "<"))
 			assert.Equal(t, strings.Count(plain, `"`), strings.Count(got, `"`))
 			decoded := readJSON(t, h).statuses()[0]
-			assert.Equal(t, []string{"http://" + name, name}, []string{decoded.Origin, decoded.Key})
+			assert.Equal(t, []string{"http://" + name, name, name},
+				[]string{decoded.Origin, decoded.LastFailure, decoded.Policies[0].Key})
 			assert.NotContains(t, ask(h, "GET", "?format=json").Body.String(), "<")
 		})
 	}
@@ -127,8 +156,11 @@ func many(n int, name string) []httpretry.OriginStatus {
 	all := make([]httpretry.OriginStatus, n)
 	for i := range all {
 		all[i] = httpretry.OriginStatus{
-			Origin: fmt.Sprintf("https://%s%d.example.com", name, i), Key: "*.example.com",
-			Balance: i % 7, Successes: i, FailedRetries: i % 5, Waiting: i % 3,
+			Origin:  fmt.Sprintf("https://%s%d.example.com", name, i),
+			Waiting: i % 3, LastFailure: "503 Service Unavailable", LastFailureAt: time.Now(),
+			FailedWithoutRetry: i,
+			Policies: []httpretry.PolicyStatus{{Key: "*.example.com",
+				Balance: i % 7, BalanceKnown: true, Successes: i, FailedRetries: i % 5}},
 		}
 		if i%2 == 0 {
 			all[i].CooldownUntil = time.Now().Add(time.Hour)
@@ -137,8 +169,43 @@ func many(n int, name string) []httpretry.OriginStatus {
 	return all
 }
 
+// A page says how many of the last origins it leaves out, and shows no part of
+// the policies of one. The JSON has all.
+func TestPageLeavesOriginsOut(t *testing.T) {
+	for n, leftOut := range map[int]int{128: 0, 129: 1, 1000: 872} {
+		origins := many(n, "a")
+		for i := range origins {
+			origins[i].Policies = slices.Repeat(origins[i].Policies, 16)
+			origins[i].MorePolicies = 184
+		}
+		got := page(t, show(origins...), "")
+		rows := table(t, got)[1:]
+		assert.Len(t, rows, 16*min(n, 128))
+		assert.Equal(t, "*.example.com", rows[14][6])
+		assert.Equal(t, "*.example.com and 184 more", rows[15][6])
+		assert.Contains(t, text(got), fmt.Sprintf("%d origins ", n))
+		assert.Equal(t, leftOut > 0, strings.Contains(got, "left out"))
+		if leftOut > 0 {
+			assert.Contains(t, text(got), fmt.Sprintf("\n%d more origins are left out.", leftOut))
+		}
+		assert.Len(t, readJSON(t, show(origins...)).Origins, n)
+	}
+	// After an origin that has no room, none has, so that the rows are those of
+	// the first origins.
+	origins := many(129, "a")
+	for i := range origins {
+		origins[i].CooldownUntil, origins[i].Waiting = time.Time{}, 1000-i
+		origins[i].Policies = slices.Repeat([]httpretry.PolicyStatus{{Key: "a.test"}}, 16)
+	}
+	origins[127].Policies = append(origins[127].Policies, httpretry.PolicyStatus{})
+	origins[128].Policies = origins[128].Policies[:1]
+	got := page(t, show(origins...), "")
+	assert.Contains(t, got, origins[126].Origin)
+	assert.Contains(t, text(got), "\n2 more origins are left out.")
+}
+
 // The size of a page has a bound, because a RetryTransport does not remember
-// longer names, or more of them.
+// longer names.
 func TestLargePage(t *testing.T) {
 	got := page(t, show(many(2048, strings.Repeat("<", 230))...), "")
 	assert.Equal(t, 1+2048, strings.Count(got, "<tr "))
@@ -189,14 +256,14 @@ func TestAccessibility(t *testing.T) {
 	assert.Contains(t, got, `<caption id="summary">`)
 	columns := regexp.MustCompile(`<th role="columnheader" scope="col"[^>]*>([^<]*)</th>`).
 		FindAllStringSubmatch(got, -1)
-	require.Len(t, columns, 8)
+	require.Len(t, columns, 10)
 	rows := rowOf.FindAllString(got, -1)[1:]
 	require.Len(t, rows, 3)
 	for _, row := range rows {
 		assert.Equal(t, 1, strings.Count(row, `<th role="rowheader" scope="row">`))
 		cells := regexp.MustCompile(`<td role="cell" data-label="([^"]*)"`).
 			FindAllStringSubmatch(row, -1)
-		require.Len(t, cells, 7)
+		require.Len(t, cells, 9)
 		for i, cell := range cells {
 			assert.Equal(t, columns[i+1][1], cell[1])
 		}

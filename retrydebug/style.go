@@ -70,8 +70,10 @@ dd::before { content: " "; }
 @media (min-width: 64.01rem) {
 	th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); }
 	td { white-space: nowrap; }
-	tbody th { width: 38%; }
-	td[data-label="Policy"] { width: 30%; white-space: normal; }
+	tbody th { width: 22%; }
+	td[data-label="Last failure"] { min-width: 9.5rem; white-space: normal; }
+	td[data-label="Policy"] { width: 16%; white-space: normal; }
+	.more th { color: var(--quiet); font-weight: 400; }
 	.n { text-align: right; }
 	thead th {
 		position: sticky; top: 0; vertical-align: bottom; font-size: 12px; font-weight: 600;
@@ -92,7 +94,8 @@ dd::before { content: " "; }
 	tbody th, tbody td { display: block; }
 	tbody th { grid-column: 1 / -1; font-weight: 600; }
 	td::before { display: block; font-size: 11px; color: var(--quiet); content: attr(data-label); }
-	td[data-label="Policy"] { grid-column: 1 / -1; }
+	td:empty { display: none; }
+	td[data-label="Policy"], td[data-label="Last failure"] { grid-column: 1 / -1; }
 	td[data-label="State"], td[data-label="Cool-down"] { grid-column: span 2; }
 	td:not(.n)::before { display: inline; margin-right: .5rem; }
 }

@@ -3,6 +3,7 @@ package retrydebug
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/seed421102f4/httpretry"
 )
@@ -31,34 +32,59 @@ func (t trouble) Class() string {
 	return [troubles]string{"cooling", "empty", "waiting", "failing", "ok"}[t]
 }
 
-func troubleOf(s httpretry.OriginStatus) trouble {
+// recent is how long an attempt that failed makes an origin failing. If its
+// requests are not retried, nothing else shows that it fails.
+const recent = time.Minute
+
+func troubleOf(s *httpretry.OriginStatus, now time.Time) trouble {
 	switch {
 	case coolsDown(s):
 		return coolingDown
-	case s.Balance == 0:
+	case isOutOfRetries(s):
 		return outOfRetries
 	case s.Waiting > 0:
 		return waiting
-	case s.FailedRetries > 0:
+	case isFailing(s, now):
 		return failing
 	default:
 		return noTrouble
 	}
 }
 
-func coolsDown(s httpretry.OriginStatus) bool { return !s.CooldownUntil.IsZero() }
+func coolsDown(s *httpretry.OriginStatus) bool { return !s.CooldownUntil.IsZero() }
+
+func isOutOfRetries(s *httpretry.OriginStatus) bool {
+	return slices.ContainsFunc(s.Policies, func(p httpretry.PolicyStatus) bool {
+		return p.BalanceKnown && p.Balance == 0
+	})
+}
+
+func isFailing(s *httpretry.OriginStatus, now time.Time) bool {
+	return failedRetries(s) > 0 || !s.LastFailureAt.IsZero() && now.Sub(s.LastFailureAt) < recent
+}
+
+// failedRetries returns the most of any policy. Policies may share a budget, so
+// their sum would count some twice.
+func failedRetries(s *httpretry.OriginStatus) (most int) {
+	for _, p := range s.Policies {
+		most = max(most, p.FailedRetries)
+	}
+	return most
+}
 
 // sortByTrouble sorts origins in the order of the package documentation. For
-// any two of them, that is also the order of their troubles.
+// any two of them, that is also the order of their troubles. In particular, the
+// last two comparisons of failures put all that are failing first.
 func sortByTrouble(origins []httpretry.OriginStatus) {
-	slices.SortFunc(origins, func(a, b httpretry.OriginStatus) int {
+	slices.SortStableFunc(origins, func(x, y httpretry.OriginStatus) int {
+		a, b := &x, &y
 		return cmp.Or(
 			trueFirst(coolsDown(a), coolsDown(b)),
-			trueFirst(a.Balance == 0, b.Balance == 0),
+			trueFirst(isOutOfRetries(a), isOutOfRetries(b)),
 			cmp.Compare(b.Waiting, a.Waiting),
-			cmp.Compare(b.FailedRetries, a.FailedRetries),
+			cmp.Compare(failedRetries(b), failedRetries(a)),
+			b.LastFailureAt.Compare(a.LastFailureAt),
 			cmp.Compare(a.Origin, b.Origin),
-			cmp.Compare(a.Key, b.Key),
 		)
 	})
 }

@@ -189,11 +189,17 @@ func (p *program) page(pathAndQuery string) []byte {
 
 // origin is the state of one origin in the JSON of the page.
 type origin struct {
-	Origin, Key   string
-	Balance       *int
-	CooldownUntil *time.Time
+	Origin, LastFailure          string
+	CooldownUntil, LastFailureAt *time.Time
+	Waiting, FailedWithoutRetry  int
+	Policies                     []policy
+	MorePolicies                 int
+}
 
-	Successes, FailedRetries, Waiting int
+type policy struct {
+	Key                      string
+	Balance                  *int
+	Successes, FailedRetries int
 }
 
 func origins(t *testing.T, text []byte) map[string]origin {
@@ -213,14 +219,19 @@ func origins(t *testing.T, text []byte) map[string]origin {
 }
 
 // like reports whether two origins have the same key, and agree on whether
-// there are successes, failed retries, a cool-down, and a budget that allows
-// more than the default one.
+// there are failures, successes, failed retries, a cool-down, and a budget that
+// allows more than the default one.
 func (o origin) like(other origin) bool {
-	return o.Key == other.Key && o.Balance != nil && other.Balance != nil &&
-		(*o.Balance >= 60) == (*other.Balance >= 60) &&
-		(o.Successes > 0) == (other.Successes > 0) &&
-		(o.FailedRetries > 0) == (other.FailedRetries > 0) &&
-		(o.CooldownUntil == nil) == (other.CooldownUntil == nil)
+	if len(o.Policies) != 1 || len(other.Policies) != 1 {
+		return false
+	}
+	p, q := o.Policies[0], other.Policies[0]
+	return p.Key == q.Key && p.Balance != nil && q.Balance != nil &&
+		(*p.Balance >= 60) == (*q.Balance >= 60) &&
+		(p.Successes > 0) == (q.Successes > 0) &&
+		(p.FailedRetries > 0) == (q.FailedRetries > 0) &&
+		(o.CooldownUntil == nil) == (other.CooldownUntil == nil) &&
+		(o.LastFailureAt == nil) == (other.LastFailureAt == nil)
 }
 
 // waitPage waits until the page has the state of tuned that is in a block of

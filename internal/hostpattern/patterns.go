@@ -72,26 +72,37 @@ type Problem struct {
 // Set and all problems, sorted by pattern. If m is empty, Parse returns a nil
 // Set and no problems. For a pattern that matches every host, the problem
 // recommends all, the name of the policy for all other hosts.
+//
+// After [maxConflicts] patterns that conflict with others, Parse does not look
+// for more, and one Problem says how many patterns were not checked for that.
 func Parse[P any](m map[string]P, all string) (*Set[P], []Problem) {
 	if len(m) == 0 {
 		return nil, nil
 	}
 	var problems []Problem
+	var conflicts conflicts
 	set := new(Set[P])
 	firstKeys := make(map[pattern]string, len(m)) // first key for each pattern
 	// The order of a map is random, and that of problems must not be.
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		p, text := parsePattern(key, all)
-		if first, ok := firstKeys[p]; ok && text == "" {
+		switch first, repeated := firstKeys[p]; {
+		case text != "":
+		case repeated:
 			text = fmt.Sprintf("means the same as %q: want only one of them", first)
-		}
-		if text == "" {
+		default:
 			firstKeys[p] = key
-			text = set.add(key, p, m[key])
+			text = set.add(key, p, m[key], &conflicts)
 		}
 		if text != "" {
 			problems = append(problems, Problem{Pattern: key, Text: text})
 		}
+	}
+	if conflicts.unchecked > 0 {
+		problems = append(problems, conflicts.problem())
+		slices.SortFunc(problems, func(a, b Problem) int {
+			return cmp.Compare(a.Pattern, b.Pattern)
+		})
 	}
 	if problems != nil {
 		return nil, problems
@@ -101,7 +112,7 @@ func Parse[P any](m map[string]P, all string) (*Set[P], []Problem) {
 }
 
 // add adds a pattern that s does not have, or returns the text of a Problem.
-func (s *Set[P]) add(key string, p pattern, value P) (problem string) {
+func (s *Set[P]) add(key string, p pattern, value P, found *conflicts) (problem string) {
 	hosts := &s.anyPort
 	if p.port != "" {
 		if s.byPort == nil {
@@ -118,7 +129,7 @@ func (s *Set[P]) add(key string, p pattern, value P) (problem string) {
 			e.routes = new(Routes[P])
 		}
 		e.routes.Values = append(e.routes.Values, value)
-		return e.routes.add(key, p, index(len(e.routes.Values)-1))
+		return e.routes.add(key, p, index(len(e.routes.Values)-1), found)
 	}
 	e.value, e.hasValue = value, true
 	return ""

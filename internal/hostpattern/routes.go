@@ -98,14 +98,39 @@ func cleanPath(p string) string {
 	return clean
 }
 
+// maxConflicts is the number of conflicts after which [Parse] looks for no
+// more. To find the other key takes a look at each key of the host, so the time
+// for all conflicts would grow with the square of the number of keys.
+const maxConflicts = 10
+
+// conflicts counts the patterns of a Set that conflict with others.
+type conflicts struct {
+	found     int
+	unchecked int    // patterns after the last one that was found
+	first     string // of those, the key of the first one
+}
+
+// problem returns the Problem of the patterns that were not checked.
+func (c *conflicts) problem() Problem {
+	return Problem{c.first, fmt.Sprintf("is the first of %d keys that were not checked for conflicts, "+
+		"after %d conflicts: want those corrected first", c.unchecked, c.found)}
+}
+
 // add adds the pattern of key, or returns the text of a Problem.
-func (r *routes) add(key string, p pattern, i index) (problem string) {
+func (r *routes) add(key string, p pattern, i index, found *conflicts) (problem string) {
 	if !muxHasPatterns() {
 		return "has a method or a path, which http.ServeMux ignores with " +
 			"GODEBUG=httpmuxgo121=1: want another GODEBUG, or a host only"
 	}
+	if found.found == maxConflicts {
+		if found.unchecked++; found.unchecked == 1 {
+			found.first = key
+		}
+		return ""
+	}
 	k := known{key, p.route()}
 	if register(&r.mux, k.pattern, i) != nil {
+		found.found++
 		return fmt.Sprintf("conflicts with %q, because some requests match both and neither is "+
 			"more specific: want keys of which at most one matches a request, "+
 			"or one that matches only requests that the other matches, too", r.conflict(k))
@@ -124,13 +149,18 @@ func (r *routes) finish() {
 	_ = register(&r.mux, "/", none)
 }
 
-// conflict returns the first key whose pattern conflicts with that of k.
+// conflict returns the first key whose pattern conflicts with that of k. The
+// known patterns do not conflict with each other, so the first one that a mux
+// with k refuses does with k. Small muxes are enough, and faster than a large
+// one.
 func (r *routes) conflict(k known) string {
-	for _, other := range r.known {
+	for some := range slices.Chunk(r.known, 64) {
 		var mux http.ServeMux
-		_ = register(&mux, other.pattern, none)
-		if register(&mux, k.pattern, none) != nil {
-			return other.key
+		_ = register(&mux, k.pattern, none)
+		for _, other := range some {
+			if register(&mux, other.pattern, none) != nil {
+				return other.key
+			}
 		}
 	}
 	return ""

@@ -1,6 +1,7 @@
 package hostpattern_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -120,6 +121,11 @@ func TestRoutes(t *testing.T) {
 			"GET http://a.test/x/y/z":  "a.test/{one}/{one_}/",
 			"GET http://a.test/x/y/z/": "a.test/x/y/z/{$}",
 		}},
+		// The redirect is to the second key, which is below the first one.
+		{[]string{"a.test/v/{x}/{rest...}", "a.test/v/b/c/"}, map[string]string{
+			"GET http://a.test/v/b/c":  "a.test/v/{x}/{rest...}",
+			"GET http://a.test/v/b/c/": "a.test/v/b/c/",
+		}},
 		{[]string{"a.test/caf%C3%A9", "a.test/naïve", "a.test/@me:x!"}, map[string]string{
 			"GET http://a.test/café":       "a.test/caf%C3%A9",
 			"GET http://a.test/caf%c3%a9":  "a.test/caf%C3%A9",
@@ -222,6 +228,75 @@ func TestConflictsOfRoutes(t *testing.T) {
 	}
 	// Patterns of different hosts do not conflict.
 	parse(t, "GET a.test/x/{id}", "b.test/x/1", "*.test/x/1", "a.test:80/x/1")
+}
+
+// pairs returns n pairs of keys that conflict with each other, and with no
+// other key.
+func pairs(n int) map[string]int {
+	keys := make(map[string]int)
+	for i := range n {
+		keys[fmt.Sprintf("a.test/%05d/{a}", i)] = i
+		keys[fmt.Sprintf("a.test/%05d/{b}", i)] = i
+	}
+	return keys
+}
+
+// Parse names the first conflicts, and says how many keys it has not checked.
+// Problems of other kinds are all listed, in order.
+func TestManyConflicts(t *testing.T) {
+	for n, unchecked := range map[int]int{9: 0, 10: 0, 11: 2, 1000: 2 * 990} {
+		keys := pairs(n)
+		keys["POST z.test"], keys["z.test:x"] = 0, 0
+		keys["a.test"], keys["a.test/"] = 0, 0
+		for i := range 20 {
+			keys[fmt.Sprintf("*/%02d", i)] = 0
+		}
+		_, problems := hostpattern.Parse(keys, "Config.Policy")
+		found := min(n, 10)
+		texts := make(map[string]string)
+		for i, p := range problems {
+			texts[p.Pattern] = p.Text
+			assert.True(t, i == 0 || problems[i-1].Pattern < p.Pattern, p.Pattern)
+		}
+		for i := range found {
+			assert.Contains(t, texts[fmt.Sprintf("a.test/%05d/{b}", i)],
+				fmt.Sprintf(`conflicts with "a.test/%05d/{a}", because`, i))
+		}
+		other := 23 // each "*/", "POST z.test", "z.test:x" and "a.test/"
+		if unchecked > 0 {
+			other++
+			assert.Equal(t, fmt.Sprintf("is the first of %d keys that were not checked for "+
+				"conflicts, after 10 conflicts: want those corrected first", unchecked),
+				texts["a.test/00010/{a}"])
+		}
+		assert.Len(t, problems, found+other)
+		_, again := hostpattern.Parse(keys, "Config.Policy")
+		assert.Equal(t, problems, again, "maps have no order")
+	}
+}
+
+// The work for keys that conflict grows as their number does, also if all those
+// that do not conflict come first.
+func TestWorkForConflicts(t *testing.T) {
+	late := func(n int) map[string]int {
+		keys := make(map[string]int)
+		for i := range n {
+			keys[fmt.Sprintf("a.test/%05d/{a}", i)] = i
+			keys[fmt.Sprintf("z%d.test/", i)] = i
+			keys[fmt.Sprintf("a.test/{z}/%05d/{b}", i)] = i
+			keys[fmt.Sprintf("a.test/{z}/%05d/{c}", i)] = i
+		}
+		return keys
+	}
+	for name, keys := range map[string]func(n int) map[string]int{"pairs": pairs, "late": late} {
+		t.Run(name, func(t *testing.T) {
+			work := func(n int) float64 {
+				m := keys(n)
+				return testing.AllocsPerRun(1, func() { hostpattern.Parse(m, "Config.Policy") })
+			}
+			assert.Less(t, work(400)/work(200), 2.5)
+		})
+	}
 }
 
 // The ServeMux of Go 1.21 takes a method for a part of the host. It would match

@@ -33,11 +33,11 @@ const (
 // and ready to use. A Table is safe for concurrent use, but it does not
 // synchronize access to the values. A Table must not be copied after first use.
 //
-// Looking up a host takes no lock and allocates nothing. While no host is
-// added, it writes nothing, so goroutines that use the same hosts do not
-// contend for a cache line. Adding a host takes a lock. If the table is full,
-// it also visits hosts that were used since they were last visited. Each use of
-// a host causes at most one such visit.
+// Looking up a host takes no lock and allocates nothing. Only the first use of
+// a host after an addition writes, so while no host is added, goroutines that
+// use the same hosts do not contend for a cache line. Adding a host takes a
+// lock. If the table is full, it also visits hosts that were used since they
+// were last visited. Each use of a host causes at most one such visit.
 type Table[T any] struct {
 	mu sync.Mutex // held while a host is added
 

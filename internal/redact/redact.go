@@ -63,6 +63,16 @@ func URL(u *url.URL) string {
 	return Text(b.String())
 }
 
+// Origin returns an origin, such as "http://a.test", as [URL] returns the scheme
+// and the host of a URL. The host of an origin, too, can contain a whole URL.
+func Origin(origin string) string {
+	scheme, host, ok := strings.Cut(origin, "://")
+	if !ok {
+		return Text(urlPart(origin))
+	}
+	return Text(urlPart(scheme) + "://" + urlPart(host))
+}
+
 // urlPart returns the scheme or host s. A URL that was not made by url.Parse
 // can have a whole URL in these fields. urlPart redacts that.
 func urlPart(s string) string {

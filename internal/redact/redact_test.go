@@ -87,6 +87,25 @@ func TestURLMadeByHand(t *testing.T) {
 	}
 }
 
+func TestOrigin(t *testing.T) {
+	for origin, want := range map[string]string{
+		"":                                   "",
+		"http://a.test":                      "http://a.test",
+		"https://[fe80::1%eth0]:81":          "https://[fe80::1%eth0]:81",
+		"http://(name too long)":             "http://(name too long)",
+		"http://user:secret@a.test":          "http://REDACTED",
+		"http://a.test/secret":               "http://REDACTED",
+		"http://a.test?secret":               "http://REDACTED",
+		"http://secret@a.test://b":           "http://REDACTED",
+		"secret@a://b.test":                  "REDACTED://b.test",
+		"secret@a.test":                      "REDACTED",
+		"http://a.test\n\x1b[31m":            `http://a.test\n\x1b[31m`,
+		"http://" + strings.Repeat("a", 600): "http://" + strings.Repeat("a", 502) + "…",
+	} {
+		assert.Equal(t, want, redact.Origin(origin))
+	}
+}
+
 func TestURLIsBounded(t *testing.T) {
 	const base = "http://example.com/"
 	for n := 400; n < 600; n++ {

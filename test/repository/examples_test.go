@@ -18,8 +18,8 @@ var withoutExample = map[string][]string{
 		"httpretry.Outcome", "httpretry.Reason",
 	},
 	"The Example of a function that returns it shows it.": {
-		"httpretry.OriginStatus", "policyfile.Field", "redisbudget.Budget", "retrytest.Sent",
-		"strategies.Rand", "strategies.Sequence",
+		"httpretry.OriginStatus", "httpretry.PolicyStatus", "policyfile.Field",
+		"redisbudget.Budget", "retrytest.Sent", "strategies.Rand", "strategies.Sequence",
 	},
 	"The Example of a function that takes it shows it.": {
 		"otelretry.Config", "redisbudget.Config", "redisbudget.Decision", "retrytest.T",
