@@ -104,7 +104,8 @@ func (t table) names() []string {
 func newPolicyTable() table {
 	return table{
 		{"maxAttempts", "MaxAttempts",
-			integer(math.MinInt32, math.MaxInt32).withNegative("no limit"), strconv.Itoa(defaults.MaxAttempts),
+			integer(math.MinInt32, math.MaxInt32).withNegative("no limit"),
+			strconv.Itoa(defaults.MaxAttempts),
 			"The maximum number of attempts, the first included. 1 means no retries."},
 		{"backoff", "Backoff", strategy(), defaultBackoff(),
 			"The waits between attempts: a type of package strategies, with its fields. " +
