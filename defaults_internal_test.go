@@ -10,14 +10,15 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// What others show as the default of a field is what the transport uses. All
-// other fields of a zero Policy remain zero.
+// The transport uses the values of internal/defaults, which policyfile shows.
+// All other fields of a zero Policy remain zero.
 func TestZeroFieldsMeanTheDefaults(t *testing.T) {
 	p := Policy{}.resolve()
 	want := map[string]any{
-		"MaxAttempts":       defaults.MaxAttempts,
-		"MaxRetryAfter":     defaults.MaxRetryAfter,
-		"Backoff":           strategies.DecorrelatedV2{Median: defaults.Median, Max: defaults.MaxWait},
+		"MaxAttempts":   defaults.MaxAttempts,
+		"MaxRetryAfter": defaults.MaxRetryAfter,
+		"Backoff": strategies.DecorrelatedV2{
+			Median: defaults.Median, Max: defaults.MaxWait},
 		"IdempotencyHeader": defaults.IdempotencyHeader,
 		"ReplayBuffer":      int64(defaults.ReplayBuffer),
 	}

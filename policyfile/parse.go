@@ -124,7 +124,8 @@ func (r *reading) members(n *node, path string, fields []string, visit func(memb
 	for _, m := range n.members {
 		at := join(path, m.name, fields == nil)
 		if before, ok := first[m.name]; ok {
-			r.report(m.offset, at, "repeats a field: want only that of %v", position{r.data, before})
+			first := position{r.data, before}
+			r.report(m.offset, at, "repeats a field: want only that of %v", first)
 			continue
 		}
 		first[m.name] = m.offset

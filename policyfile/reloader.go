@@ -32,9 +32,10 @@ const (
 // link that changes, as in a ConfigMap of Kubernetes.
 //
 // If the file cannot be read or is not valid, all policies remain as they are.
-// Contents that are not valid count only if the file still has them 100ms
-// later, because a file that is being written has others by then. Requests keep the policies that they began with. Budgets, cool-downs and
-// connections remain.
+// Requests keep the policies that they began with. Budgets, cool-downs and
+// connections remain. A file that is being written may be not valid for a
+// moment. So contents that are not valid are read again after 100ms, and up to
+// three more times while they change, before they are reported.
 //
 // A Reloader must not be copied or changed after first use.
 type Reloader struct {
@@ -78,9 +79,9 @@ func (r *Reloader) Reload() error {
 	}
 }
 
-// look looks at the file once. It returns false for a change that does not
-// count yet: contents that are not valid and were not seen before, unless this
-// is the last look.
+// look looks at the file once. It returns false if the contents are not valid
+// and may still change. They may if they differ from those of the look before
+// and this is not the last look.
 func (r *Reloader) look(before [sha256.Size]byte, last bool) (
 	seen [sha256.Size]byte, settled bool, err error,
 ) {

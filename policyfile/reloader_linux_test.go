@@ -90,7 +90,8 @@ func TestReloaderOfUnreadableFiles(t *testing.T) {
 // not stop the Reloader.
 func TestReloaderDoesNotWaitForAPipe(t *testing.T) {
 	dir := t.TempDir()
-	path, pipe, file := filepath.Join(dir, "p.json"), filepath.Join(dir, "pipe"), filepath.Join(dir, "f")
+	path, file := filepath.Join(dir, "policies.json"), filepath.Join(dir, "file")
+	pipe := filepath.Join(dir, "pipe")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
 	require.NoError(t, os.WriteFile(file, []byte(attemptsFile(2)), 0o600))
 	swap := func(name string) { // as rename does, and keeps name

@@ -103,13 +103,15 @@ func (t table) names() []string {
 
 func newPolicyTable() table {
 	return table{
-		{"maxAttempts", "MaxAttempts", integer(math.MinInt32, math.MaxInt32).withNegative("no limit"),
+		{"maxAttempts", "MaxAttempts",
+			integer(math.MinInt32, math.MaxInt32).withNegative("no limit"),
 			strconv.Itoa(defaults.MaxAttempts),
 			"The maximum number of attempts, the first included. 1 means no retries."},
 		{"backoff", "Backoff", strategy(), defaultBackoff(),
 			"The waits between attempts: a type of package strategies, with its fields. " +
 				`"default" means the default.`},
-		{"maxRetryAfter", "MaxRetryAfter", duration("-?").withNegative("no limit"), defaults.MaxRetryAfter.String(),
+		{"maxRetryAfter", "MaxRetryAfter", duration("-?").withNegative("no limit"),
+			defaults.MaxRetryAfter.String(),
 			"The longest wait that a server may ask for."},
 		{"attemptTimeout", "AttemptTimeout", duration(""), "no timeout",
 			"The longest time from the start of an attempt until its response headers arrive."},

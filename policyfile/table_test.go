@@ -58,9 +58,10 @@ func TestTablesAreComplete(t *testing.T) {
 // fields have no value by default.
 func TestShownDefaultsAreThoseOfTheTransport(t *testing.T) {
 	want := map[string]any{
-		"MaxAttempts":       int64(defaults.MaxAttempts),
-		"MaxRetryAfter":     defaults.MaxRetryAfter,
-		"Backoff":           strategies.DecorrelatedV2{Median: defaults.Median, Max: defaults.MaxWait},
+		"MaxAttempts":   int64(defaults.MaxAttempts),
+		"MaxRetryAfter": defaults.MaxRetryAfter,
+		"Backoff": strategies.DecorrelatedV2{
+			Median: defaults.Median, Max: defaults.MaxWait},
 		"Cooldown":          httpretry.CooldownSend,
 		"IdempotencyHeader": defaults.IdempotencyHeader,
 		"ReplayBuffer":      int64(defaults.ReplayBuffer),

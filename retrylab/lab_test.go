@@ -424,7 +424,7 @@ func TestPlotOfShortWaits(t *testing.T) {
 	}
 }
 
-// warningsOf returns what check prints for a default policy, on one line.
+// warningsOf returns the output of check for a default policy, on one line.
 func warningsOf(t *testing.T, policy string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policies.json")
@@ -434,7 +434,7 @@ func warningsOf(t *testing.T, policy string) string {
 	return strings.Join(strings.Fields(stdout), " ")
 }
 
-// What check shows is in effect, and its warnings do not contradict each other.
+// All values that check shows are in effect. Its warnings agree.
 func TestCheckShowsWhatIsInEffect(t *testing.T) {
 	got := warningsOf(t, `{"preset": "background", "attemptTimeout": "2s"}`)
 	for _, want := range []string{

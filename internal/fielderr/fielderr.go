@@ -1,6 +1,6 @@
 // Package fielderr has errors about fields. An error lists one problem per
-// line: the path of a field, what is wrong with its value, and what is allowed.
-// [Problems] returns the same as values.
+// line: the path of a field, its value, and the allowed values. [Problems]
+// returns them as values.
 package fielderr
 
 import (
@@ -47,7 +47,7 @@ func (e *valueError) Error() string { return Problem{Value: e.value, Want: e.wan
 // nil. errors.Is and errors.As find err and the errors that it wraps.
 func At(path string, err error) error { return below(step{name: path}, err) }
 
-// AtField is At for a field of what the path before it leads to.
+// AtField is At for a field of the struct that the path before it leads to.
 func AtField(name string, err error) error { return below(step{field, name}, err) }
 
 // AtKey is At for a key of the map that the path before it leads to.
