@@ -35,21 +35,6 @@ func (c *call) mayBreakOff(resp *http.Response, reason Reason) bool {
 		c.caller.req.Method != http.MethodHead
 }
 
-// resumable returns the part of a representation that resp has, and why its
-// body cannot be resumed, or "".
-func (c *call) resumable(resp *http.Response) (resume.Part, resume.Obstacle) {
-	part, obstacle := resume.Of(c.caller.req, resp)
-	switch {
-	case obstacle != "":
-		return part, obstacle
-	case !c.idempotent:
-		return part, notIdempotent
-	case c.policy.ResumeSame == nil:
-		return part, part.Unverified()
-	}
-	return part, ""
-}
-
 const notIdempotent resume.Obstacle = "its request is not idempotent"
 
 // handOverResumable is handOver for a policy with Resume.
@@ -64,22 +49,24 @@ func (c *call) handOverResumable(resp *http.Response, reason Reason) {
 // resumeLater wraps the body of resp. If the body breaks off, it is resumed, or
 // its error says why it is not. end is the context that Result looks for.
 func (c *call) resumeLater(resp *http.Response, end *attemptContext) {
-	part, obstacle := c.resumable(resp)
+	part := resume.Of(c.caller.req, resp)
+	switch {
+	case part.Obstacle != "":
+	case !c.idempotent:
+		part.Obstacle = notIdempotent
+	case c.policy.ResumeSame == nil:
+		part.Obstacle = part.Unverified()
+	}
 	b := &resumingBody{
-		call:     *c,
-		req:      c.caller.req,
-		first:    resp,
-		part:     part,
-		length:   resp.ContentLength,
-		obstacle: obstacle,
-		counter:  end,
-		initial:  resume.Source{Body: resp.Body, Rest: -1},
+		call:    *c,
+		req:     c.caller.req,
+		first:   resp,
+		part:    part,
+		counter: end,
+		initial: resume.Source{Body: resp.Body, Rest: -1},
 	}
-	if obstacle == "" {
+	if part.Obstacle == "" {
 		b.initial.Idle = c.policy.ResumeIdle
-	}
-	if b.length < 0 {
-		b.length = math.MaxInt64
 	}
 	b.source = &b.initial
 	b.call.resp = nil
@@ -96,12 +83,10 @@ func (c *call) resumeLater(resp *http.Response, end *attemptContext) {
 //
 // Read and Close may be called concurrently, as for net/http's bodies.
 type resumingBody struct {
-	first    *http.Response // the caller's
-	part     resume.Part
-	length   int64           // of the body, the largest int64 if unknown
-	obstacle resume.Obstacle // why the body cannot be resumed, or ""
-	initial  resume.Source
-	counter  *attemptContext // has the number of attempts that Result returns
+	first   *http.Response // the caller's
+	part    resume.Part
+	initial resume.Source
+	counter *attemptContext // has the number of attempts that Result returns
 
 	// Used by the goroutine in Read. Close uses call, too, if it settles it.
 	call     call          // from the first resume on, its req is a copy that Close cancels
@@ -213,12 +198,12 @@ func (b *resumingBody) resume() error {
 	if !b.detach() {
 		return b.end(http.ErrBodyReadAfterClose)
 	}
-	if b.offset >= b.length {
+	if b.offset >= b.part.Length() {
 		return b.end(b.errorAfterLast())
 	}
 	c := &b.call
 	defer c.cleanUpAfterPanic()
-	if b.obstacle != "" {
+	if b.part.Obstacle != "" {
 		return b.explain()
 	}
 	var resp *http.Response
@@ -255,7 +240,7 @@ func (b *resumingBody) explain() error {
 	if c.caller.hasCanceled() || c.outcome(nil, err) == Final {
 		return b.end(err)
 	}
-	err = fmt.Errorf("%w (%w)", err, b.obstacle)
+	err = fmt.Errorf("%w (%w)", err, b.part.Obstacle)
 	b.report(nil, err, 0, ReasonNotResumable)
 	return b.fail(nil, err, 0, ReasonNotResumable)
 }
@@ -313,7 +298,7 @@ func (b *resumingBody) detach() bool {
 // have found that the bytes are not the right ones. So does that of a response
 // with an obstacle, whose trailers may be missing.
 func (b *resumingBody) errorAfterLast() error {
-	if b.obstacle != "" || b.offset > b.length || !isOfConnection(b.broken) {
+	if b.part.Obstacle != "" || b.offset > b.part.Length() || !isOfConnection(b.broken) {
 		return b.broken
 	}
 	return io.EOF
@@ -362,8 +347,8 @@ func (b *resumingBody) conclude(resp *http.Response, reason Reason) error {
 	b.report(resp, nil, 0, reason)
 	c.progress, c.resp = progressDone, nil
 	b.start = b.offset
-	b.settleAt = min(b.offset+minProgress, b.length)
-	rest := b.length - b.offset
+	b.settleAt = min(b.offset+minProgress, b.part.Length())
+	rest := b.part.Length() - b.offset
 	source := &resume.Source{
 		Body: resp.Body,
 		Skip: skip,

@@ -359,7 +359,7 @@ func (b altered) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // If a body breaks off that cannot be resumed, its error says why, as do an
-// Event, the log and Result. Hazard 0.5.
+// Event, the log and Result.
 func TestResumeExplains(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -84,7 +84,8 @@ func TestAttemptTimeoutIncludesTheUpload(t *testing.T) {
 			require.NoError(t, err)
 			req := contract.Streamed(t, "PUT", "http://a.test/", body)
 			req.GetBody = upload
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(req)
 			assert.Equal(t, tt.uploads, uploads)
 			if tt.status == 0 {
 				require.ErrorContains(t, err, "attempt timed out after 1s")

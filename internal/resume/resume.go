@@ -9,6 +9,7 @@ package resume
 import (
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -28,6 +29,8 @@ const minAge = 60 * time.Second
 // Part is the part of a representation that a response transfers. A 200
 // transfers all of it, and a 206 a range.
 type Part struct {
+	Obstacle Obstacle // why the part cannot be resumed, or ""
+
 	first, last  int64  // positions of the first and the last byte
 	complete     int64  // length of the representation, -1 if unknown
 	etag         string // if it is strong
@@ -60,37 +63,21 @@ const (
 // Error implements error.
 func (o Obstacle) Error() string { return "the response cannot be resumed: " + string(o) }
 
-// Of returns the part that resp, the response to req, transfers, or why the
-// rest of it cannot be requested. For that, req must be a GET without a body.
-// The body of resp must have a known length and be transferred as it is, in one
-// part. It does not need a validator (see Unverified).
-func Of(req *http.Request, resp *http.Response) (p Part, obstacle Obstacle) {
-	// A layer may have sent another request than req.
-	if !isPlainGet(req) || resp.Request != nil && !isPlainGet(resp.Request) {
-		return Part{}, OtherRequest
+// Of returns the part that resp, the response to req, transfers. If the rest of
+// it cannot be requested, the part has an Obstacle. For that, req must be a GET
+// without a body. The body of resp must have a known length and be transferred
+// as it is, in one part. It does not need a validator (see Unverified).
+func Of(req *http.Request, resp *http.Response) Part {
+	p := Part{last: resp.ContentLength - 1, complete: resp.ContentLength}
+	if p.Obstacle = obstacleOf(req, resp); p.Obstacle != "" {
+		return p
 	}
-	if obstacle := obstacleOf(resp); obstacle != "" {
-		return Part{}, obstacle
-	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-		// Some servers send a range with a 200.
-		if len(resp.Header["Content-Range"]) > 0 {
-			return Part{}, RangeOf200
-		}
-		p.last, p.complete = resp.ContentLength-1, resp.ContentLength
-	case http.StatusPartialContent:
-		r, valid := contentRange(resp.Header)
-		if !valid || !asksForOneRange(req.Header) || r.length() != resp.ContentLength {
-			return Part{}, BadRange
-		}
+	if r, isRange := contentRange(resp.Header); isRange {
 		p.first, p.last, p.complete = r.first, r.last, r.complete
-	default:
-		return Part{}, NotWhole
 	}
 	p.etag, p.lastModified, p.unverified = validators(resp.Header)
 	p.encoding = contentEncoding(resp.Header)
-	return p, ""
+	return p
 }
 
 func isPlainGet(req *http.Request) bool {
@@ -98,9 +85,13 @@ func isPlainGet(req *http.Request) bool {
 		(req.Body == nil || req.Body == http.NoBody)
 }
 
-// obstacleOf returns why the caller does not get exactly the bytes of the
-// representation from resp, or "".
-func obstacleOf(resp *http.Response) Obstacle {
+// obstacleOf returns why the rest of resp, the response to req, cannot be
+// requested, or "".
+func obstacleOf(req *http.Request, resp *http.Response) Obstacle {
+	// A layer may have sent another request than req.
+	if !isPlainGet(req) || resp.Request != nil && !isPlainGet(resp.Request) {
+		return OtherRequest
+	}
 	_, tunnel := resp.Body.(io.Writer)
 	kind := mediaType(resp.Header)
 	switch {
@@ -121,8 +112,22 @@ func obstacleOf(resp *http.Response) Obstacle {
 		return Trailers
 	case resp.ContentLength <= 0:
 		return NoLength
+	// Some servers send a range with a 200.
+	case resp.StatusCode == http.StatusOK && len(resp.Header["Content-Range"]) > 0:
+		return RangeOf200
+	case resp.StatusCode == http.StatusPartialContent && !isOneRange(req, resp):
+		return BadRange
+	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent:
+		return NotWhole
 	}
 	return ""
+}
+
+// isOneRange reports whether resp has the range that its header states, and req
+// asks for a single one.
+func isOneRange(req *http.Request, resp *http.Response) bool {
+	r, valid := contentRange(resp.Header)
+	return valid && asksForOneRange(req.Header) && r.length() == resp.ContentLength
 }
 
 func mediaType(h http.Header) string {
@@ -145,8 +150,14 @@ func asksForOneRange(h http.Header) bool {
 // one version of the representation, or "".
 func (p Part) Unverified() Obstacle { return p.unverified }
 
-// Length returns the number of bytes of the part.
-func (p Part) Length() int64 { return p.last - p.first + 1 }
+// Length returns the number of bytes of the part, or the largest int64 if it is
+// unknown.
+func (p Part) Length() int64 {
+	if p.last < p.first {
+		return math.MaxInt64
+	}
+	return p.last - p.first + 1
+}
 
 // Headers returns the values of Range and If-Range of a request for the rest
 // of the part from offset, which is less than its length. ifRange is "" if

@@ -3,6 +3,7 @@ package resume_test
 import (
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -100,13 +101,21 @@ func TestOf(t *testing.T) {
 					"multipart/byteranges; boundary=x")), resume.Multipart},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, obstacle := resume.Of(tt.req, tt.resp)
-			assert.Equal(t, tt.want, obstacle)
+			assert.Equal(t, tt.want, resume.Of(tt.req, tt.resp).Obstacle)
 		})
 	}
 }
 
 type tunnel struct{ io.ReadWriteCloser }
+
+// The length of a part with an obstacle is that of the body, if it is known.
+func TestLength(t *testing.T) {
+	for length, want := range map[int64]int64{-1: math.MaxInt64, 1: 1, 9: 9} {
+		p := resume.Of(&http.Request{Method: "POST"}, response(200, length, header()))
+		assert.NotEmpty(t, p.Obstacle)
+		assert.Equal(t, want, p.Length())
+	}
+}
 
 // RFC 9110 sections 8.8.2.2, 8.8.3 and 13.1.5.
 func TestValidators(t *testing.T) {
@@ -150,8 +159,8 @@ func TestValidators(t *testing.T) {
 		{"nothing", header(), "", resume.NoValidator},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, obstacle := resume.Of(request(nil), response(200, 10, tt.header))
-			require.Empty(t, obstacle)
+			p := resume.Of(request(nil), response(200, 10, tt.header))
+			require.Empty(t, p.Obstacle)
 			assert.Equal(t, tt.lacks, p.Unverified())
 			byteRange, ifRange := p.Headers(3)
 			assert.EqualValues(t, 10, p.Length())
@@ -163,19 +172,19 @@ func TestValidators(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	const big = 3 << 20
-	whole, _ := resume.Of(request(nil), response(200, 100, header("ETag", `"v1"`)))
-	large, _ := resume.Of(request(nil), response(200, big, header("ETag", `"v1"`)))
-	packed, _ := resume.Of(
+	whole := resume.Of(request(nil), response(200, 100, header("ETag", `"v1"`)))
+	large := resume.Of(request(nil), response(200, big, header("ETag", `"v1"`)))
+	packed := resume.Of(
 		request(nil), response(200, 100, header("ETag", `"v1"`, "Content-Encoding", "br")))
-	dated, _ := resume.Of(
+	dated := resume.Of(
 		request(nil),
 		response(
 			200, 100, header("Last-Modified", modified, "Date", "Tue, 03 Jan 2006 15:04:05 GMT")))
-	part, _ := resume.Of(request(header("Range", "bytes=50-")),
+	part := resume.Of(request(header("Range", "bytes=50-")),
 		response(206, 50, header("ETag", `"v1"`, "Content-Range", "bytes 50-99/100")))
-	far, _ := resume.Of(request(header("Range", "bytes=3000000-")),
+	far := resume.Of(request(header("Range", "bytes=3000000-")),
 		response(206, 50, header("ETag", `"v1"`, "Content-Range", "bytes 3000000-3000049/3000050")))
-	unknown, _ := resume.Of(request(header("Range", "bytes=50-59")),
+	unknown := resume.Of(request(header("Range", "bytes=50-59")),
 		response(206, 10, header("ETag", `"v1"`, "Content-Range", "bytes 50-59/*")))
 	v1 := func(namesAndValues ...string) http.Header {
 		return header(append([]string{"ETag", `"v1"`}, namesAndValues...)...)
@@ -313,8 +322,8 @@ func TestCheck(t *testing.T) {
 
 // The caller's function replaces validators, and no other check.
 func TestSame(t *testing.T) {
-	p, obstacle := resume.Of(request(nil), response(200, 100, header()))
-	require.Empty(t, obstacle)
+	p := resume.Of(request(nil), response(200, 100, header()))
+	require.Empty(t, p.Obstacle)
 	yes, no := func() bool { return true }, func() bool { return false }
 	rest := response(206, 90, header("Content-Range", "bytes 10-99/100"))
 	_, err := p.Check(rest, 10, yes)
@@ -333,13 +342,13 @@ func TestSame(t *testing.T) {
 	assert.Error(t, err)
 	// Without a validator there was no If-Range, so the response may not omit
 	// headers.
-	packed, _ := resume.Of(request(nil), response(200, 100, header("Content-Encoding", "br")))
+	packed := resume.Of(request(nil), response(200, 100, header("Content-Encoding", "br")))
 	_, err = packed.Check(rest, 10, yes)
 	assert.Error(t, err)
 }
 
 func TestMismatchTexts(t *testing.T) {
-	p, _ := resume.Of(request(nil), response(200, 3<<20, header("ETag", `"v1"`)))
+	p := resume.Of(request(nil), response(200, 3<<20, header("ETag", `"v1"`)))
 	v1 := func(name, value string) http.Header { return header("ETag", `"v1"`, name, value) }
 	for want, resp := range map[string]*http.Response{
 		"status 404": response(404, 9, nil),
@@ -359,7 +368,7 @@ func TestMismatchTexts(t *testing.T) {
 
 // Headers of a server do not make an error long.
 func TestMismatchIsBounded(t *testing.T) {
-	p, _ := resume.Of(request(nil), response(200, 100, header("ETag", `"v1"`)))
+	p := resume.Of(request(nil), response(200, 100, header("ETag", `"v1"`)))
 	long := header("ETag", `"v1"`, "Content-Range", strings.Repeat("x\n", 10_000))
 	_, err := p.Check(response(206, 90, long), 10, nil)
 	require.Error(t, err)
