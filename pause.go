@@ -44,24 +44,17 @@ func (c *call) awaitFirstAttempt() error {
 // the attempt before, or nil. If the wait is too long or the caller cancels, it
 // returns the Reason and the error that the request ends with.
 func (c *call) awaitCooldown(last error) (Reason, error) {
-	// Most requests need no clock.
+	// Most requests need no clock and no Waiter.
 	if c.waits.currentGeneration() == 0 {
 		return ReasonNone, nil
 	}
-	return c.awaitEnd(time.Now(), last)
-}
-
-// awaitEnd is awaitCooldown for a request that begins to wait at start. It is
-// apart, so that other requests allocate no Waiter.
-func (c *call) awaitEnd(start time.Time, last error) (Reason, error) {
-	var waiter cooldown.Waiter
+	start, first, waiter := time.Now(), c.attempts == 0, new(cooldown.Waiter)
 	defer waiter.Leave()
-	first := c.attempts == 0
 	for now := start; c.settings.cooldowns.Active(c.waits.origin, now); now = time.Now() {
 		// Hosts may ask again and again, so MaxRetryAfter limits the total.
 		latest := now.Add(min(c.timeLeft(now), c.policy.MaxRetryAfter-now.Sub(start)))
 		remaining := c.settings.cooldowns.Join(
-			&waiter, c.waits.cooldownKey(), now, start, latest, first)
+			waiter, c.waits.cooldownKey(), now, start, latest, first)
 		if remaining.Wait == 0 {
 			break
 		}
@@ -70,7 +63,7 @@ func (c *call) awaitEnd(start time.Time, last error) (Reason, error) {
 				last, &CooldownError{Origin: c.charge.origin, Until: remaining.Until})
 		}
 		// After the wait, the host may be cooling down again.
-		if !c.sleepCooldown(&waiter, remaining) {
+		if !c.sleepCooldown(waiter, remaining) {
 			return ReasonCanceled, c.canceled(last)
 		}
 	}
@@ -84,7 +77,7 @@ func (c *call) sleepCooldown(waiter *cooldown.Waiter, remaining cooldown.Remaini
 		return false
 	}
 	if c.attempts == 0 {
-		return c.awaitTurn(waiter)
+		return c.caller.awaitTurn(waiter)
 	}
 	// A cool-down that a success has ended early was short, so retries return
 	// over a shorter time.
@@ -96,13 +89,13 @@ func (c *call) sleepCooldown(waiter *cooldown.Waiter, remaining cooldown.Remaini
 
 // awaitTurn waits for the turn of a first attempt, which another cool-down may
 // put off.
-func (c *call) awaitTurn(waiter *cooldown.Waiter) bool {
+func (c *caller) awaitTurn(waiter *cooldown.Waiter) bool {
 	for {
 		turn := waiter.Turn(time.Now())
 		if turn == 0 {
 			return true
 		}
-		if !c.caller.sleep(turn, nil) {
+		if !c.sleep(turn, nil) {
 			return false
 		}
 	}

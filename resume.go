@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
-	"github.com/seed421102f4/httpretry/internal/cooldown"
 	"github.com/seed421102f4/httpretry/internal/respbody"
 	"github.com/seed421102f4/httpretry/internal/resume"
 )
@@ -72,7 +71,7 @@ func (c *call) resumeLater(resp *http.Response, end *attemptContext) {
 	b.call.resp = nil
 	// A download may last for hours. The window and quiet are parts of a table
 	// of hosts, which SetPolicies may have replaced by then.
-	b.call.charge.window, b.call.waits.quiet = nil, &b.quiet
+	b.call.charge.window, b.call.waits.quiet = nil, nil
 	resp.Body = b
 }
 
@@ -96,7 +95,6 @@ type resumingBody struct {
 	settleAt int64         // offset at which the current attempt counts as a success
 	broken   error         // the source's error; the next Read replaces the source
 	err      error         // the end of the body
-	quiet    cooldown.Quiet
 
 	// True if a resume has not yet been recorded as a success. The one of Read
 	// and Close that sets it to false records that (settle). The first attempt

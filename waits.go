@@ -19,7 +19,7 @@ type waits struct {
 	cooldowns *cooldown.Table // of the transport
 	req       *http.Request   // call.caller.req
 	origin    string          // of its URL
-	quiet     *cooldown.Quiet // of origin
+	quiet     *cooldown.Quiet // of origin; nil while a body is resumed
 
 	backoff, throttled strategies.Sequence // nil until they are needed
 
@@ -93,10 +93,14 @@ func (w *waits) acceptWait(
 // currentGeneration returns 0 if the host has no cool-down and no request to it
 // sleeps.
 func (w *waits) currentGeneration() uint64 {
-	if w.cooldowns.IsQuiet(w.quiet) {
+	quiet := w.quiet
+	if quiet == nil {
+		quiet = new(cooldown.Quiet)
+	}
+	if w.cooldowns.IsQuiet(quiet) {
 		return 0
 	}
-	return w.cooldowns.Generation(w.origin, w.quiet)
+	return w.cooldowns.Generation(w.origin, quiet)
 }
 
 func (w *waits) remainingCooldown(now time.Time) cooldown.Remaining {
