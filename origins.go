@@ -12,34 +12,27 @@ import (
 // OriginStatus is the state of an origin.
 type OriginStatus struct {
 	// Origin is such as "https://api.example.com". A redirect may have chosen
-	// it. Characters that are not printable are escaped. If a program has put
-	// more than a host into URL.Host, "REDACTED" stands for it.
+	// it. Characters that are not printable are escaped. If URL.Host has more
+	// than a host, it is "REDACTED".
 	Origin string
 
-	// Waiting is the number of requests that wait for a retry or for the end of
-	// a cool-down.
-	Waiting int
+	Waiting       int       // requests that wait for a retry or a cool-down
+	CooldownUntil time.Time // the last end of its cool-downs, or zero
 
-	// CooldownUntil is the end of the cool-down, or zero. With a CooldownKey,
-	// an origin can have several. Then it is the last end.
-	CooldownUntil time.Time
-
-	// LastFailure is the Status of the last attempt that failed, as in [Event],
-	// such as "503 Service Unavailable" or "timeout". LastFailureAt is when it
-	// failed. They are zero if none has. An attempt fails if it has no
-	// response, or one that is a transient failure. It does not count if the
-	// caller has canceled it, or if the request's own body has failed.
+	// LastFailure is the Status (see Event) of the last attempt that failed,
+	// such as "timeout", and LastFailureAt is when it failed. An attempt fails
+	// if it has no response, or one that is a transient failure. It does not
+	// count if its caller canceled it, or if the request's own body failed.
 	LastFailure   string
 	LastFailureAt time.Time
 
-	// FailedWithoutRetry is the number of requests whose first attempt failed,
-	// and which had no other, for any Reason, such as ReasonNotIdempotent. A
-	// request that its caller canceled does not count.
+	// FailedWithoutRetry is the number of requests whose only attempt failed,
+	// for any Reason but ReasonCanceled.
 	FailedWithoutRetry int
 
-	// Policies has the policy of the host, and those of the keys with a method
-	// or a path that a request has matched since the last SetPolicies, sorted
-	// by Key. It has at most 16. MorePolicies is the number of the others.
+	// Policies, sorted by Key, has the policy of the host, and those of the
+	// keys with a method or a path that a request has matched since the last
+	// SetPolicies. It has at most 16. MorePolicies is the number of the others.
 	Policies     []PolicyStatus
 	MorePolicies int
 }
@@ -50,13 +43,10 @@ const maxPolicies = 16
 // PolicyStatus is the state of an origin for the requests that follow one
 // policy. Policies with the same Budget have the same numbers.
 type PolicyStatus struct {
-	// Key is that of the policy, as it is in Policies. "" means the policy for
-	// all other requests.
-	Key string
+	Key string // in Config.Policies, or "" for the default
 
 	// Balance is how many retries the policy's Budget allows now. It is known
-	// if the Budget has a method Balance like that of [HostBudget]. Otherwise
-	// it is 0.
+	// if the Budget has a method Balance like that of [HostBudget].
 	Balance      int
 	BalanceKnown bool
 
@@ -123,7 +113,9 @@ func (v *originView) status(set *policySet, origin string) OriginStatus {
 		status.Policies[i] = policyStatus(set.settings.budgetOf(p), origin, p.key)
 	}
 	if v.known != nil {
-		v.known.report(&status)
+		last, withoutRetry := v.known.failures()
+		status.LastFailure, status.LastFailureAt = last.String(), last.at
+		status.FailedWithoutRetry = withoutRetry
 	}
 	return status
 }

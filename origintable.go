@@ -73,16 +73,20 @@ func (o *knownOrigin) endWithoutRetry() {
 	o.failedWithoutRetry++
 }
 
-// report sets the fields of s that are about failures.
-func (o *knownOrigin) report(s *OriginStatus) {
+// failures returns the last failure, and how many requests failed without a
+// retry.
+func (o *knownOrigin) failures() (last failure, withoutRetry int) {
 	o.mu.Lock()
-	last := o.last
-	s.FailedWithoutRetry = o.failedWithoutRetry
-	o.mu.Unlock()
-	s.LastFailure, s.LastFailureAt = last.text, last.at
-	if last.text == "" && !last.at.IsZero() {
-		s.LastFailure = statusText(last.status)
+	defer o.mu.Unlock()
+	return o.last, o.failedWithoutRetry
+}
+
+// String returns the text of an Event's Status, or "" for no failure.
+func (f failure) String() string {
+	if f.text == "" && !f.at.IsZero() {
+		return statusText(f.status)
 	}
+	return f.text
 }
 
 // begin notes that a request begins to wait.

@@ -133,14 +133,7 @@ func (c *call) noteFailure(resp *http.Response, err error, reason Reason) {
 		f.text = Event{Err: err, Reason: reason}.errorStatus()
 	}
 	c.caller.known().fail(f)
-	c.noteEnd(reason)
-}
-
-// noteEnd records the end of a request after a failure, if it was not retried.
-func (c *call) noteEnd(reason Reason) {
-	if reason != ReasonNone && reason != ReasonCanceled && c.attempts == 1 {
-		c.caller.known().endWithoutRetry()
-	}
+	c.caller.noteEnd(reason, c.attempts)
 }
 
 // report passes the decision after an attempt to Config.Observe, if that is

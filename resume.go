@@ -221,7 +221,7 @@ func (b *resumingBody) resume() error {
 		wait -= c.discard(resp)
 		// As in RoundTrip, a wait that ends early has a second Event.
 		if reason, err = c.pause(wait, err); reason != ReasonNone {
-			c.noteEnd(reason)
+			c.caller.noteEnd(reason, c.attempts)
 			b.report(nil, err, 0, reason)
 			return b.fail(nil, err, 0, reason)
 		}

@@ -95,7 +95,7 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		// The first report was about the attempt. A request that ends during
 		// the wait has a second Event.
 		if reason, err = c.pause(wait, err); reason != ReasonNone {
-			c.noteEnd(reason)
+			c.caller.noteEnd(reason, c.attempts)
 			c.report(nil, err, 0, reason)
 			return c.finish(nil, err, 0, reason)
 		}
