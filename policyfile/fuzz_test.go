@@ -104,6 +104,7 @@ func TestCostOfManyPolicies(t *testing.T) {
 		"the same host": `"a.test:0%": {"budget": {"burst": 1}}`,
 		"wrong values":  `"a%.test": {"maxAttempts": "x"}`,
 		"same names":    `"a%.test": {"budget": {"name": "b", "burst": %}}`,
+		"conflicts":     `"GET a.test/{x}/b%": {}, "a.test/c%/{y}": {}`,
 	} {
 		cost := func(size int) float64 {
 			var b strings.Builder
