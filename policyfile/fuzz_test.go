@@ -89,7 +89,7 @@ func TestCostOfLargeFiles(t *testing.T) {
 			b.WriteString(`"z": 0}}`)
 			return allocsOfErrors(t, b.String())
 		}
-		small, large := cost(20_000), cost(200_000)
+		small, large := cost(10_000), cost(100_000)
 		assert.Less(t, large, 12*small+2000, name)
 	}
 }
@@ -115,7 +115,7 @@ func TestCostOfManyPolicies(t *testing.T) {
 			b.WriteString(`"": {}}}`)
 			return allocsOfErrors(t, b.String())
 		}
-		small, large := cost(20_000), cost(200_000)
+		small, large := cost(10_000), cost(100_000)
 		assert.Less(t, large, 12*small+2000, name)
 	}
 }
