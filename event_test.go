@@ -785,7 +785,8 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 // A Reason for which a field or a call allows a retry has a hint that names it.
 // The log and the text of an Error have it, and docs/operations.md lists all.
 func TestHints(t *testing.T) {
-	table := "| reason | hint |\n|---|---|\n"
+	var table strings.Builder
+	table.WriteString("| reason | hint |\n|---|---|\n")
 	for _, r := range reasons {
 		hint := r.reason.Hint()
 		err := &httpretry.Error{Attempts: 2, Reason: r.reason, Err: io.EOF}
@@ -805,12 +806,12 @@ func TestHints(t *testing.T) {
 		assert.EqualError(t, err, text+"; hint: "+hint)
 		assert.EqualError(t, unsent, "httpretry: not sent: EOF; hint: "+hint)
 		assert.Contains(t, out.String(), fmt.Sprintf(`hint=%q reason=%v`, hint, r.reason))
-		table += fmt.Sprintf("| `%v` | %s |\n", r.reason, hint)
+		table.WriteString(fmt.Sprintf("| `%v` | %s |\n", r.reason, hint))
 	}
 	assert.Empty(t, httpretry.Reason(200).Hint())
 	operations, err := os.ReadFile("docs/operations.md")
 	require.NoError(t, err)
-	assert.Contains(t, string(operations), table, "docs/operations.md: the table of hints")
+	assert.Contains(t, string(operations), table.String(), "docs/operations.md: the table of hints")
 }
 
 // Observers calls each function in order, with the Event and the context that

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -89,11 +90,11 @@ func TestProblems(t *testing.T) {
 		{a + ".Budget: HostBudget.Ratio", "a.test", "Policies", "-1.5", "a number"},
 		{a + ".Backoff", "a.test", "Policies", two, ""},
 	}, got)
-	lines := ""
+	var lines strings.Builder
 	for _, p := range got {
-		lines += "\n" + p.String()
+		lines.WriteString("\n" + p.String())
 	}
-	assert.Equal(t, lines, "\n"+err.Error())
+	assert.Equal(t, lines.String(), "\n"+err.Error())
 	assert.Equal(t, "-3s: want at least 1ms", got[0].Text())
 	assert.Equal(t, []fielderr.Problem{{Value: "EOF"}}, fielderr.Problems(io.EOF))
 }
