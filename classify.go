@@ -144,6 +144,9 @@ func classifyError(err error) Outcome {
 	// start the limit over.
 	case errors.Is(err, context.Canceled), errors.As(err, &tooLong):
 		return Final
+	// A Transport with which Base is registered compares this error with ==.
+	case err == http.ErrSkipAltProtocol:
+		return Final
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return Final
 	// Most TLS alerts mean that client and server do not fit.

@@ -159,6 +159,7 @@ func TestClassifyError(t *testing.T) {
 		{context.Canceled, final},
 		{fmt.Errorf("wrapped: %w", context.Canceled), final},
 		{fmt.Errorf("wrapped: %w", &http.MaxBytesError{Limit: 10}), final},
+		{http.ErrSkipAltProtocol, final},
 		{context.DeadlineExceeded, transient}, // net/http's own timeouts look like it
 		{io.EOF, transient},
 		{io.ErrUnexpectedEOF, transient},

@@ -12,10 +12,11 @@ import (
 // handOver prepares resp, of the last attempt, for the caller. It sets
 // Response.Request, and ends the attempt with the body. It returns the context
 // in which Result finds the attempts and the Reason, or nil.
-func (c *call) handOver(resp *http.Response, reason Reason, resumable bool) (end *attemptContext) {
+func (c *call) handOver(
+	resp *http.Response, reason Reason, mayBreakOff bool) (end *attemptContext) {
 	a := c.attempt
 	isDefault := c.attempts == 1 && (reason == ReasonSuccess || reason == ReasonPermanent) &&
-		!resumable
+		!mayBreakOff
 	// Result returns the default anyway, unless the request's context is that
 	// of an earlier response. An outer RetryTransport sets Response.Request
 	// itself, once it has decided how the request ended.

@@ -518,6 +518,28 @@ func TestOriginsOfBrokenBodies(t *testing.T) {
 	})
 }
 
+// A body that breaks off counts even if it cannot be resumed.
+func TestOriginsOfBodiesWithoutValidator(t *testing.T) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{
+			StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, ContentLength: 10,
+			Header: http.Header{}, Request: req,
+			Body: io.NopCloser(io.MultiReader(
+				strings.NewReader("12345"), iotest.ErrReader(io.ErrUnexpectedEOF))),
+		}, nil
+	})
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: base, Policy: httpretry.Policy{Resume: true}})
+	resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+	require.NoError(t, err)
+	_, err = io.ReadAll(resp.Body)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.NoError(t, resp.Body.Close())
+	status := transport.Origins()[0]
+	assert.Equal(t, "connection broken", status.LastFailure)
+	assert.Equal(t, 1, status.FailedWithoutRetry)
+}
+
 // The failures of a host are known for as long as it fails, however long ago
 // its policy was looked up.
 func TestOriginsRememberHostsThatFail(t *testing.T) {

@@ -99,7 +99,7 @@ func (c *call) settle(resp *http.Response) {
 
 // rewindBody prepares the body of the next attempt. If the body cannot be sent
 // again, it refunds the charge for that attempt and returns the Reason. GetBody
-// may take as long as an attempt, but no longer than left.
+// may take as long as an attempt and as is left, but always bounded.MaxTime.
 func (c *call) rewindBody(left time.Duration) Reason {
 	// If GetBody panics, cleanUpAfterPanic refunds the charge.
 	c.progress = progressWaiting

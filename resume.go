@@ -38,9 +38,9 @@ const notIdempotent resume.Obstacle = "its request is not idempotent"
 
 // handOverResumable is handOver for a policy with Resume.
 func (c *call) handOverResumable(resp *http.Response, reason Reason) {
-	follows := c.mayBreakOff(resp, reason)
-	end := c.handOver(resp, reason, follows)
-	if follows {
+	mayBreakOff := c.mayBreakOff(resp, reason)
+	end := c.handOver(resp, reason, mayBreakOff)
+	if mayBreakOff {
 		c.resumeLater(resp, end)
 	}
 }
@@ -236,8 +236,11 @@ func (b *resumingBody) resume() error {
 func (b *resumingBody) explain() error {
 	c, err := &b.call, b.broken
 	if c.caller.hasCanceled() || c.outcome(nil, err) == Final {
+		c.release()
+		c.progress = progressDone
 		return b.end(err)
 	}
+	c.noteFailure(nil, err, ReasonNotResumable)
 	err = fmt.Errorf("%w (%w)", err, b.part.Obstacle)
 	b.report(nil, err, 0, ReasonNotResumable)
 	return b.fail(nil, err, 0, ReasonNotResumable)

@@ -149,8 +149,9 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	}
 	// A 421 may be retried on another connection (RFC 9110 section 15.5.20).
 	c.retried421 = c.retried421 || statusIs(resp, http.StatusMisdirectedRequest)
-	// Clients that got the same wait must not return together.
-	return wait + uniform(min(spread, left-wait)), ReasonNone
+	// Clients that got the same wait must not return together. GetBody may have
+	// taken a part of the time that was left.
+	return wait + uniform(min(spread, c.timeLeft(time.Now())-wait)), ReasonNone
 }
 
 // SetPolicies replaces Config.Policy and Config.Policies. Requests that have

@@ -485,6 +485,29 @@ func TestGetBodyOfTheLastPossibleRetry(t *testing.T) {
 	})
 }
 
+// The jitter after a wait gets only the time that GetBody has left.
+func TestSlowGetBodyBeforeMaxElapsed(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			policy := contract.RetryEvery(0)
+			policy.MaxElapsed = 30 * time.Second
+			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
+			req.GetBody = func() (io.ReadCloser, error) {
+				time.Sleep(9 * time.Second)
+				return contract.Counted("text"), nil
+			}
+			resp, err := contract.New(t, httpretry.Config{
+				Base: contract.Play(contract.Status(503, "Retry-After", "20"), s200), Policy: policy,
+			}).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.LessOrEqual(t, time.Since(start), 30*time.Second)
+			contract.ReadBody(t, resp)
+		})
+	}
+}
+
 // Once an attempt has sent all of its body, GetBody may return the same reader.
 // Without an AttemptTimeout, such a request is a copy, too.
 func TestGetBodyReturnsTheSameReaderLater(t *testing.T) {

@@ -124,11 +124,13 @@ func (t *Table) Begin(origin, key string, now time.Time, length, spread time.Dur
 	defer h.mu.Unlock()
 	// The previous cool-down is over, so a new one begins.
 	if !h.until.After(now) {
-		h.begun, h.planned = now, false
+		h.begun = now
 	}
 	// A shorter wait does not end a longer one early.
 	if until.After(h.until) {
 		h.until, h.end, h.spread = until, until, spread
+		// The clock may have been read before the last plan.
+		h.planned = false
 	}
 	// Each answer starts a generation, so that Clear knows which requests were
 	// sent before it.

@@ -458,6 +458,27 @@ func TestTurnsAfterAnotherCooldown(t *testing.T) {
 	}
 }
 
+// The clock of a Begin may have been read before the turns were planned. Then
+// the requests that arrive later have turns all the same.
+func TestTurnsAfterALateBegin(t *testing.T) {
+	var table cooldown.Table
+	var first cooldown.Waiter
+	begin(&table, host, start, 10*time.Second, 0)
+	table.Join(&first, host, after(1), after(1), never, true)
+	first.Turn(after(10))
+	begin(&table, host, after(10).Add(-1), 20*time.Second, 0)
+	late, atOnce := make([]cooldown.Waiter, 20), 0
+	for i := range late {
+		require.NotZero(t, table.Join(&late[i], host, after(15), after(15), never, true).Wait)
+	}
+	for i := range late {
+		if late[i].Turn(after(30)) == 0 {
+			atOnce++
+		}
+	}
+	assert.LessOrEqual(t, atOnce, 1)
+}
+
 // Only the hosts that asked last are remembered.
 func TestHostsAreBounded(t *testing.T) {
 	var table cooldown.Table

@@ -123,7 +123,6 @@ func TestDiscard(t *testing.T) {
 	}
 }
 
-// An empty body is neither read nor closed.
 // A Read that returns neither bytes nor an error is not called again once the
 // body is closed, whether or not it has ended by then.
 func TestDiscardWithoutProgress(t *testing.T) {
@@ -149,6 +148,7 @@ func TestDiscardWithoutProgress(t *testing.T) {
 	})
 }
 
+// An empty body is neither read nor closed.
 func TestDiscardEmpty(t *testing.T) {
 	for _, empty := range []io.ReadCloser{
 		nil, http.NoBody, statelessBody{}, io.NopCloser(strings.NewReader("text"))} {
