@@ -79,7 +79,9 @@ import (
 	"github.com/seed421102f4/httpretry/policies"
 )
 
-// MaxSize is the size of the largest file that Parse reads.
+// MaxSize is the size of the largest file that Parse reads. The time to check
+// keys of one host that end in a slash grows with the square of their number,
+// as http.ServeMux does it.
 const MaxSize = 1 << 20
 
 // A Loader reads the files of a process. Its zero value is ready to use. It may
