@@ -3,12 +3,17 @@
 // [Observe] returns a function for [httpretry.Config.Observe] that records four
 // metrics:
 //
-//	httpretry.retries           counter    retries of attempts that were sent
+//	httpretry.retries           counter    retries, by the result of the
+//	                                       attempt before
 //	httpretry.wait              histogram  waits, in seconds
 //	httpretry.request.attempts  histogram  attempts that were sent, of each
 //	                                       request that ended
 //	httpretry.request.duration  histogram  from the start of a request to the
 //	                                       end of its last attempt, in seconds
+//
+// A retry is counted before its wait, so it counts even if the wait is canceled
+// or a layer refuses the retry. The retry of an attempt that a layer refused is
+// not counted.
 //
 // A wait is recorded when it has ended, with the time that it really took. It
 // includes a cool-down that extended it or delayed a first attempt. If it was
@@ -27,7 +32,7 @@
 //
 // The sum of httpretry.request.attempts is the number of attempts, its count
 // the number of requests, and its buckets show how many attempts requests took.
-// The first bucket has the requests of which nothing was sent. The label
+// Requests of which no attempt was sent are in the first bucket. The label
 // httpretry.reason is the text of the [httpretry.Reason] with which the request
 // ended, such as "success", or "permanent" for a failure that no retry can
 // change.
@@ -191,7 +196,8 @@ func (o *observer) instruments(meter metric.Meter) error {
 	var errs [4]error
 	o.retries, errs[0] = meter.Int64Counter("httpretry.retries",
 		metric.WithUnit("{retry}"),
-		metric.WithDescription("Retries of attempts that were sent, by their result."))
+		metric.WithDescription("Retries, by the result of the attempt before. "+
+			"Attempts that a layer refused have none."))
 	o.waits, errs[1] = meter.Float64Histogram("httpretry.wait",
 		metric.WithUnit("s"), seconds,
 		metric.WithDescription("Waits for retries and for hosts to cool down."))
