@@ -3,12 +3,17 @@
 // [Observe] returns a function for [httpretry.Config.Observe] that records four
 // metrics:
 //
-//	httpretry.retries           counter    retries of attempts that were sent
+//	httpretry.retries           counter    retries, by the result of the
+//	                                       attempt before
 //	httpretry.wait              histogram  waits, in seconds
 //	httpretry.request.attempts  histogram  attempts that were sent, of each
 //	                                       request that ended
 //	httpretry.request.duration  histogram  from the start of a request to the
 //	                                       end of its last attempt, in seconds
+//
+// A retry is counted before its wait, so it counts even if the wait is canceled
+// or a layer refuses the retry. The retry of an attempt that a layer refused is
+// not counted.
 //
 // A wait is recorded when it has ended, with the time that it really took. It
 // includes a cool-down that extended it or delayed a first attempt. If it was
@@ -27,7 +32,7 @@
 //
 // The sum of httpretry.request.attempts is the number of attempts, its count
 // the number of requests, and its buckets show how many attempts requests took.
-// The first bucket has the requests of which nothing was sent. The label
+// Requests of which no attempt was sent are in the first bucket. The label
 // httpretry.reason is the text of the [httpretry.Reason] with which the request
 // ended, such as "success", or "permanent" for a failure that no retry can
 // change.
@@ -101,12 +106,18 @@ type Config struct {
 
 type observer struct {
 	hosts    map[string]bool
-	refused  sync.Map // *http.Request to refusals, until the request ends
 	retries  metric.Int64Counter
 	waits    metric.Float64Histogram
 	attempts metric.Int64Histogram
 	duration metric.Float64Histogram
+
+	mu      sync.Mutex
+	refused map[*http.Request]refusals // until the request ends
 }
+
+// maxRefused limits observer.refused. A request whose RoundTrip panics after a
+// refused attempt has no last Event, so its entry stays.
+const maxRefused = 1024
 
 // refusals are the attempts of a request that layers have refused.
 type refusals struct {
@@ -122,7 +133,10 @@ func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 	if provider == nil {
 		provider = otel.GetMeterProvider()
 	}
-	o := &observer{hosts: make(map[string]bool, len(cfg.Hosts))}
+	o := &observer{
+		hosts:   make(map[string]bool, len(cfg.Hosts)),
+		refused: map[*http.Request]refusals{},
+	}
 	var problems []error
 	for i, host := range cfg.Hosts {
 		if !isHost(host) {
@@ -182,7 +196,8 @@ func (o *observer) instruments(meter metric.Meter) error {
 	var errs [4]error
 	o.retries, errs[0] = meter.Int64Counter("httpretry.retries",
 		metric.WithUnit("{retry}"),
-		metric.WithDescription("Retries of attempts that were sent, by their result."))
+		metric.WithDescription("Retries, by the result of the attempt before. "+
+			"Attempts that a layer refused have none."))
 	o.waits, errs[1] = meter.Float64Histogram("httpretry.wait",
 		metric.WithUnit("s"), seconds,
 		metric.WithDescription("Waits for retries and for hosts to cool down."))
@@ -229,10 +244,9 @@ func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 // sent returns how many attempts of a request were sent until e. Each refused
 // one has an Event of its own, so sent counts those until the request ends.
 func (o *observer) sent(e httpretry.Event, refused bool) int {
-	var r refusals
-	if known, ok := o.refused.Load(e.Request); ok {
-		r = known.(refusals)
-	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r, known := o.refused[e.Request]
 	// If the request ends in a wait, its last Event may have the error of the
 	// attempt before the wait.
 	if refused && e.Attempt > r.last {
@@ -240,11 +254,27 @@ func (o *observer) sent(e httpretry.Event, refused bool) int {
 	}
 	switch {
 	case e.Reason != httpretry.ReasonNone:
-		o.refused.Delete(e.Request)
+		delete(o.refused, e.Request)
 	case refused:
-		o.refused.Store(e.Request, r)
+		if !known {
+			o.makeRoom()
+		}
+		o.refused[e.Request] = r
 	}
-	return e.Attempt - r.count
+	// A Request that is sent twice at the same time has one entry for both.
+	return max(e.Attempt-r.count, 0)
+}
+
+// makeRoom deletes any entry of o.refused if there are maxRefused. If its
+// request goes on, the attempts that were refused count as sent.
+func (o *observer) makeRoom() {
+	if len(o.refused) < maxRefused {
+		return
+	}
+	for req := range o.refused {
+		delete(o.refused, req)
+		return
+	}
 }
 
 // isRefusal reports whether err is that of a layer that has sent nothing. A

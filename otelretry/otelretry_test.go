@@ -145,8 +145,8 @@ func TestRetriesAndRequests(t *testing.T) {
 }
 
 // Attempts that a layer refuses are not counted, and neither are retries of
-// such attempts. Those that reach the server, and those of net/http that fail,
-// are counted.
+// such attempts. A retry that is refused itself is. Attempts that reach the
+// server, and those of net/http that fail, are counted.
 func TestRefusedAttempts(t *testing.T) {
 	refuse := errors.New("the circuit is open")
 	for _, c := range []struct {
