@@ -1,4 +1,4 @@
-# What run, full and vuln share. They source it.
+# What the scripts of this folder share. They source it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null # nothing here may wait for an answer
@@ -47,16 +47,26 @@ table() {
 		END { printf "%8d  %8d  in all\n", seconds, cpu }' "$times"
 }
 
-finish() {
-	local status=$?
+finish() { # status
+	local status=$1
 	if [ "$status" -eq 0 ]; then end_step; else end_step ' FAILED'; fi
 	table
 	rm -rf "$work"
 	exit "$status"
 }
-trap finish EXIT
+trap 'finish $?' EXIT
 
 fail() { printf 'FAIL: %s\n' "$*" >&2; exit 1; }
+
+# part SCRIPT [ARGUMENT]... runs another script, whose steps come into the
+# table.
+part() {
+	local status=0
+	end_step
+	CI_TIMES=$work/part bash "$@" || status=$?
+	cat "$work/part" >>"$times"
+	[ "$status" -eq 0 ] || fail "$1 failed"
+}
 
 # The go command does not try a download again, and a proxy can be out of reach
 # for a moment.

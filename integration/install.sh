@@ -27,7 +27,9 @@ if [ ! -e "$policy" ]; then
 fi
 
 "${sudo[@]}" apt-get update -q
-"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+# Another program may be installing, such as the system's updates.
+"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 \
+	install -y -q --no-install-recommends "${missing[@]}"
 
 # Nor are they started with the system.
 if [ -d /run/systemd/system ] && [ ${#services[@]} -gt 0 ]; then

@@ -1009,8 +1009,11 @@ func http2Faults() []fault {
 		fault{"RST_STREAM, REFUSED_STREAM, not rewindable", reset(faults.RefusedStream),
 			"REFUSED_STREAM; received from peer] after Request.Body was written", transient,
 			wants{kindPostStreamed: sentOnce(1)}},
+		// The connection may end after the header was written and before the
+		// body is. For a moment, net/http then has closed the connection, but
+		// not yet aborted the stream.
 		fault{"HTTP/2, end", answerHTTP2(func(s faults.Stream) { s.CloseWrite(); s.Drain() }),
-			"unexpected EOF", transient, maybe},
+			"unexpected EOF | http2: client conn is closed", transient, maybe},
 		fault{"HTTP/2, reset", answerHTTP2(func(s faults.Stream) { s.Reset() }),
 			"unexpected EOF | " + resetText, transient, maybe},
 		fault{"HTTP/2, large response header", largeHeader(10000),
