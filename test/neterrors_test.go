@@ -1015,7 +1015,7 @@ func http2Faults() []fault {
 		fault{"HTTP/2, end", answerHTTP2(func(s faults.Stream) { s.CloseWrite(); s.Drain() }),
 			"unexpected EOF | http2: client conn is closed", transient, maybe},
 		fault{"HTTP/2, reset", answerHTTP2(func(s faults.Stream) { s.Reset() }),
-			"unexpected EOF | " + resetText, transient, maybe},
+			"unexpected EOF | http2: client conn is closed | " + resetText, transient, maybe},
 		fault{"HTTP/2, large response header", largeHeader(10000),
 			"http2: response header list larger than advertised limit", transient, maybe},
 		fault{"HTTP/2, larger response header", largeHeader(1000),
