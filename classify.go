@@ -55,9 +55,10 @@ func (o Outcome) String() string {
 //
 // An error that has an Outcome() Outcome method, or wraps one that has,
 // determines its own Outcome. [WithOutcome] makes such errors. Errors that
-// occur before the request can reach the server are Unprocessed. Errors that
-// would occur again are Final: untrusted certificates, unknown hosts, invalid
-// requests, a canceled context, an [http.MaxBytesError]. Others are Transient.
+// occur before the request can reach the server are Unprocessed. An error that
+// a retry would get again is Final: that of an untrusted certificate, an
+// unknown host, an invalid request or a canceled context, and an
+// [http.MaxBytesError]. Others are Transient.
 func Classify(req *http.Request, resp *http.Response, err error) Outcome {
 	return classify(req, resp, err, defaults.IdempotencyHeader)
 }

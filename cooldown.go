@@ -27,7 +27,8 @@ import (
 // A cool-down lasts as long as the server asks, at most one hour. It ends early
 // if an attempt that was sent after it began gets a response below 400. It
 // applies to all requests of a RetryTransport to the same [Origin], whatever
-// their policies. A RetryTransport keeps the 1024 latest cool-downs.
+// their policies. A RetryTransport keeps the 1024 latest cool-downs. An origin
+// with a CooldownKey counts as one more.
 type Cooldown uint8
 
 const (
@@ -35,8 +36,9 @@ const (
 	CooldownSend Cooldown = iota
 	// CooldownWait makes the first attempt wait. After the cool-down, waiting
 	// attempts are sent at the rate at which they arrived, the latest first.
-	// Each is sent within as long again as it has waited. None waits for longer
-	// than Policy.MaxRetryAfter in total. If a request would have to wait for
+	// The time from the end of the cool-down until an attempt is sent is at
+	// most the time for which it has already waited. None waits for longer than
+	// Policy.MaxRetryAfter in total. If a request would have to wait for
 	// longer, or beyond its deadline, it fails as with CooldownFail.
 	//
 	// Use CooldownWait for limits of this client, such as a quota. If a host

@@ -50,5 +50,6 @@
 // below, as Base. Do not stack RetryTransports. If the layers between two of
 // them have an Unwrap method, the inner one sends each request once. If an
 // HTTP/2 server refuses an idempotent request with GOAWAY, net/http resends it
-// within one attempt: without a limit, or ten times with an AttemptTimeout.
+// within one attempt, at most ten times with an AttemptTimeout, and otherwise
+// until the context ends.
 package httpretry

@@ -154,19 +154,19 @@ func (r Reason) String() string {
 	return names[r]
 }
 
-// Hint returns a sentence with the field or call that allows a retry of a
-// request that ended with r, or "" if there is none.
+// Hint returns a short text that says which field or call decides about a retry
+// of a request that ended with r, or "" if none does.
 func (r Reason) Hint() string {
 	switch r {
 	case ReasonAttempts:
-		return "Policy.MaxAttempts is the maximum, and WithoutRetries makes it 1"
+		return "Policy.MaxAttempts allows no more attempts; with WithoutRetries it is 1"
 	case ReasonCallerRetries:
 		return "the inbound request was a retry (see Middleware), or another RetryTransport retries"
 	case ReasonNotIdempotent:
 		return "the server may have processed it; an Idempotency-Key header, " +
 			"Policy.NewIdempotencyKey or WithIdempotent allows a retry"
 	case ReasonNotReplayable:
-		return "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
+		return "a retry needs a body from Request.GetBody, or one that fits into Policy.ReplayBuffer"
 	case ReasonDoNotRetry:
 		return "the server sent X-Should-Retry: false, which a Policy.Classify may ignore"
 	case ReasonRetryAfter:
@@ -174,21 +174,25 @@ func (r Reason) Hint() string {
 	case ReasonCooldown:
 		return "the host asked for a pause; see Policy.Cooldown, CooldownKey and MaxRetryAfter"
 	case ReasonDeadline:
-		return "the wait would end after Policy.MaxElapsed or the context's deadline, which " +
-			"http.Client.Timeout sets, too"
+		return "the wait would end after Policy.MaxElapsed, http.Client.Timeout or the " +
+			"context's deadline"
 	case ReasonBudget:
 		return "Policy.Budget refused a retry to this host; a job can use policies.Background"
 	case ReasonNotResumable:
-		return "Policy.Resume has the properties of a response that can be resumed; " +
+		return "the comment on Policy.Resume lists the properties that a response needs; " +
 			"ResumeSame replaces a validator"
 	}
 	return ""
 }
 
-// Error is the error of a request that took more than one attempt, or that
-// ended with a [Reason] that has a Hint, or of a response's body that broke off
-// (see [Policy.Resume]). Any other error is Base's own. So is the error of a
-// single attempt if retries are disabled or left to a caller.
+// Error is the error of one of these:
+//
+//   - a request that took more than one attempt
+//   - a request that ended with a [Reason] that has a Hint
+//   - a response's body that broke off (see [Policy.Resume])
+//
+// Any other error is Base's own. So is the error of a single attempt if retries
+// are disabled or left to a caller.
 type Error struct {
 	Attempts int    // attempts that were started; 0 if the request was never sent
 	Reason   Reason // why no other attempt followed

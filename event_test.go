@@ -631,7 +631,7 @@ func TestBudgetIsNamed(t *testing.T) {
 // If the body ends a request, the error and the log name the fields that let it
 // be sent again. A GetBody that fails has an error of its own besides.
 func TestBodyIsNamed(t *testing.T) {
-	const hint = "a retry needs a body from Request.GetBody, or a Policy.ReplayBuffer that holds it"
+	const hint = "a retry needs a body from Request.GetBody, or one that fits into Policy.ReplayBuffer"
 	gone := errors.New("the file is gone")
 	send := func(getBody func() (io.ReadCloser, error), steps ...contract.Step) (log string,
 		err error) {

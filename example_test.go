@@ -250,7 +250,7 @@ func ExampleConfig_observe() {
 	// 200 GET after 1 retries
 	// attempt 1: connection broken, none
 	// attempt 2: connection broken, attempts_exhausted
-	// httpretry: gave up after 2 attempts (attempts_exhausted): EOF; hint: Policy.MaxAttempts is the maximum, and WithoutRetries makes it 1
+	// httpretry: gave up after 2 attempts (attempts_exhausted): EOF; hint: Policy.MaxAttempts allows no more attempts; with WithoutRetries it is 1
 }
 
 // Several functions can observe the same transport.

@@ -11,13 +11,17 @@ import (
 
 // OriginStatus is the state of an origin.
 type OriginStatus struct {
-	// Origin is such as "https://api.example.com". A redirect may have chosen
-	// it. Characters that are not printable are escaped. If URL.Host has more
-	// than a host, it is "REDACTED".
+	// Origin is the result of the function [Origin], such as
+	// "https://api.example.com". A redirect may have chosen it. Characters that
+	// are not printable are escaped. If URL.Host has more than a host, its host
+	// is "REDACTED", as in "http://REDACTED".
 	Origin string
 
-	Waiting       int       // requests that wait for a retry or a cool-down
-	CooldownUntil time.Time // the last end of its cool-downs, or zero
+	Waiting int // requests that wait for a retry or a cool-down
+
+	// CooldownUntil is when the last of its cool-downs ends; zero if there is
+	// none.
+	CooldownUntil time.Time
 
 	// LastFailure is the Status (see Event) of the last attempt that failed,
 	// such as "timeout", and LastFailureAt is when it failed. An attempt fails
@@ -32,7 +36,8 @@ type OriginStatus struct {
 
 	// Policies, sorted by Key, has the policy of the host, and those of the
 	// keys with a method or a path that a request has matched since the last
-	// SetPolicies. It has at most 16. MorePolicies is the number of the others.
+	// SetPolicies. It has at most 16 policies. MorePolicies is how many it
+	// leaves out.
 	Policies     []PolicyStatus
 	MorePolicies int
 }
@@ -50,11 +55,11 @@ type PolicyStatus struct {
 	Balance      int
 	BalanceKnown bool
 
-	// Successes and FailedRetries are those that a HostBudget counts for the
-	// origin in its Window, whatever their policy and transport. Retries that
-	// have not ended count as failed, and with Strict all do. Retries that are
-	// free do not count. After a burst, up to 31 successes may be missing. For
-	// another Budget, both are 0.
+	// Successes and FailedRetries are numbers of a HostBudget. It counts them
+	// for the origin within its Window, for all policies and transports that
+	// use it. A retry that has not ended counts as failed. With Strict, every
+	// retry counts as failed. Retries that are free do not count. After a
+	// burst, up to 31 successes may be missing. For another Budget, both are 0.
 	Successes, FailedRetries int
 }
 

@@ -34,8 +34,8 @@ type Policy struct {
 	// Backoff determines the waits between attempts. Nil means
 	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}, and after a 429 (Too
 	// Many Requests) the same with a Median of 1s. If MaxAttempts is negative,
-	// a response below 400 from the host ends one wait of 10s or more of
-	// another request within 10s, but only once per request.
+	// a response below 400 also wakes one other request to the host that is in
+	// a wait of 10s or more. It continues within 10s. A request is woken once.
 	Backoff strategies.Strategy
 
 	// MaxRetryAfter is the longest wait that a server may ask for, in the
@@ -108,8 +108,9 @@ type Policy struct {
 	//
 	// The server must send the same validator with exactly the rest, or with a
 	// 200 of which at most 1 MiB has to be skipped. Otherwise, Read returns the
-	// error that broke the body off, in an [*Error] with ReasonNotResumable. So
-	// does Read for another 2xx, and says which property is missing.
+	// error that broke the body off, in an [*Error] with ReasonNotResumable.
+	// For any other 2xx, Read returns such an error, too. It names the missing
+	// property.
 	//
 	// The policy limits resumes as it limits retries, MaxElapsed included. An
 	// attempt that delivers 64 KiB or the rest starts MaxAttempts and Backoff

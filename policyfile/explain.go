@@ -12,12 +12,16 @@ import (
 type Field struct {
 	Name  string // in a file; of a field that no file can have, in Go
 	Value string // JSON, or a description of a default, a negative value or a function
-	From  string // "default", `policies["a.test"]`, "preset" and its name, or "" for no place
+
+	// From is where Value is set: "default", `policies["a.test"]`, or "preset"
+	// and its name. It is "" if Value is the default of httpretry.
+	From string
 }
 
 // Fields returns the fields of the policy with a key, or of the default for "".
-// They are in the order of [httpretry.Policy]. A field that no file can have is
-// among them if a preset sets it. For an unknown key, Fields returns nil.
+// They are in the order of [httpretry.Policy]. They include fields that a file
+// cannot have, such as Classify, if a preset sets them. For an unknown key,
+// Fields returns nil.
 func (f *File) Fields(key string) []Field {
 	sources := f.sources(key)
 	if sources == nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -18,9 +19,9 @@ import (
 // DefaultInterval is how long a [Reloader] waits before it rereads its file.
 const DefaultInterval = 5 * time.Second
 
-// A file that is not valid may be one that is being written, such as between
-// its truncation and the write. So it is read again after settleTime, up to
-// maxLooks times in all, until its contents are valid or remain the same.
+// A file that is missing or not valid may be one that is being written, such as
+// between its truncation and the write. So it is read again after settleTime,
+// up to maxLooks times in all, until its contents are valid or remain the same.
 const (
 	settleTime = 100 * time.Millisecond
 	maxLooks   = 5
@@ -33,9 +34,12 @@ const (
 //
 // If the file cannot be read or is not valid, all policies remain as they are.
 // Requests keep the policies that they began with. Budgets, cool-downs and
-// connections remain. A file that is being written may be not valid for a
-// moment. So contents that are not valid are read again after 100ms, and up to
-// three more times while they change, before they are reported.
+// connections remain.
+//
+// A file that is being written may be invalid or missing for a moment. So the
+// Reloader reads an invalid or missing file again after 100ms. While the
+// contents keep changing, it does so up to three more times. Then it reports
+// the error.
 //
 // A Reloader must not be copied or changed after first use.
 type Reloader struct {
@@ -52,10 +56,10 @@ type Reloader struct {
 	// millisecond. 0 means DefaultInterval.
 	Interval time.Duration
 
-	// Report is called once for each change of the file: with nil if its
-	// policies are in effect, and else with the error. It is not called
-	// concurrently, and must not call Reload. Nil means that changes and errors
-	// are logged with [slog.Default].
+	// Report is called once for each change that the Reloader has read and
+	// settled on: with nil if the policies of the file are in effect, and else
+	// with the error. It is not called concurrently, and must not call Reload.
+	// Nil means that changes and errors are logged with [slog.Default].
 	Report func(error)
 
 	mu   sync.Mutex
@@ -66,7 +70,8 @@ type Reloader struct {
 
 // Reload looks at the file now, such as at the start of a program or after a
 // signal. It returns nil if the policies of the file are in effect, and else
-// the reason why they are not. It may be called concurrently.
+// the reason why they are not. It takes up to 400ms if the file is missing or
+// its contents are not valid. It may be called concurrently.
 func (r *Reloader) Reload() error {
 	var before [sha256.Size]byte
 	for look := 1; ; look++ {
@@ -79,9 +84,9 @@ func (r *Reloader) Reload() error {
 	}
 }
 
-// look looks at the file once. It returns false if the contents are not valid
-// and may still change. They may if they differ from those of the look before
-// and this is not the last look.
+// look looks at the file once. It returns false if the file is missing or not
+// valid, and may still change. It may if it differs from that of the look
+// before and this is not the last look.
 func (r *Reloader) look(before [sha256.Size]byte, last bool) (
 	seen [sha256.Size]byte, settled bool, err error,
 ) {
@@ -95,10 +100,13 @@ func (r *Reloader) look(before [sha256.Size]byte, last bool) (
 	if seen == r.seen {
 		return seen, true, r.err
 	}
+	// Some editors move a file aside before they write it.
+	changing := err == nil || errors.Is(err, fs.ErrNotExist)
 	if err == nil {
-		if err = r.apply(data); err != nil && seen != before && !last {
-			return seen, false, err
-		}
+		err = r.apply(data)
+	}
+	if err != nil && changing && seen != before && !last {
+		return seen, false, err
 	}
 	r.seen, r.err = seen, err
 	r.report(err)

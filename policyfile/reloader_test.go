@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
@@ -276,6 +277,27 @@ func TestReloaderWaitsForTheWriter(t *testing.T) {
 	}
 }
 
+// Editors that move a file aside and write another one leave a moment without a
+// file. That is not an error.
+func TestReloaderOfAFileThatIsMissingForAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watch(t, attemptsFile(2))
+		require.NoError(t, os.Rename(w.path, w.path+"~"))
+		done := make(chan error)
+		go func() { done <- w.reloader.Reload() }()
+		synctest.Wait()
+		w.write(attemptsFile(4))
+		require.NoError(t, <-done)
+		assert.Equal(t, []error{nil}, w.reported())
+		assert.Equal(t, 4, w.attempts())
+
+		require.NoError(t, os.Remove(w.path))
+		start := time.Now()
+		require.ErrorIs(t, w.reloader.Reload(), fs.ErrNotExist)
+		assert.Equal(t, 100*time.Millisecond, time.Since(start))
+	})
+}
+
 // A file that is never valid and never the same is an error, too. Reload does
 // not wait for its end.
 func TestReloaderOfAFileThatGrows(t *testing.T) {
@@ -457,11 +479,11 @@ func TestReloaderInterval(t *testing.T) {
 		defer cancel()
 		done := make(chan error)
 		go func() { done <- r.Run(ctx) }()
-		synctest.Wait()
+		time.Sleep(time.Second) // Run looks twice
 		count := func() int { mu.Lock(); defer mu.Unlock(); return reports }
 		require.Equal(t, 1, count(), "the file is missing")
 		require.NoError(t, os.WriteFile(path, []byte(attemptsFile(2)), 0o600))
-		time.Sleep(time.Minute - 1)
+		time.Sleep(time.Minute - time.Second - 1)
 		assert.Equal(t, 1, count())
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()

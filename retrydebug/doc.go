@@ -1,7 +1,6 @@
 // Package retrydebug shows the present state of a RetryTransport, as a page and
 // as JSON: its origins with their failures, budgets, cool-downs and waiting
-// requests.
-// Mount a [Handler] beside those of net/http/pprof and expvar:
+// requests. Mount a [Handler] beside those of net/http/pprof and expvar:
 //
 //	mux.Handle("/debug/httpretry", retrydebug.Handler(transport))
 //
@@ -32,10 +31,10 @@
 //     minute, also if nothing was retried
 //  5. all others
 //
-// Origins that are equal by one of these rules are ordered by the next ones,
-// then by their failed retries and their last failures, and in the end by name.
-// The page has at most 2048 rows. If there are more, it has those of the first
-// origins, and says how many origins are left out.
+// The next rule orders origins that are equal by one. Among the rest, those
+// with more failed retries come first, then those that failed later, then by
+// name. The page has at most 2048 rows. If there are more, it has those of the
+// first origins, and says how many origins are left out.
 //
 // # JSON
 //
@@ -67,10 +66,10 @@
 //	  ]
 //	}
 //
-// The time is when the response was made. All times are in UTC. They are null
-// if the origin does not cool down, or if no attempt has failed. The key is
-// that of the policy in [httpretry.Config.Policies], or "" for
-// [httpretry.Config.Policy]. The balance is null if the policy's Budget has
+// The time is when the response was made. All times are in UTC. cooldownUntil
+// is null if the origin does not cool down, and lastFailureAt if no attempt has
+// failed. The key is that of the policy in [httpretry.Config.Policies], or ""
+// for [httpretry.Config.Policy]. The balance is null if the policy's Budget has
 // none. The JSON has all origins, and each has at most 16 policies. Later
 // versions may add fields.
 package retrydebug

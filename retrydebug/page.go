@@ -91,7 +91,7 @@ func stateOf(s *httpretry.OriginStatus, now time.Time) template.HTML {
 	} else {
 		// The text of a status is one of net/http.
 		state.add("Last failure", "", template.HTMLEscapeString(s.LastFailure), ", ",
-			inWords(now.Sub(s.LastFailureAt)), " ago")
+			ago(now.Sub(s.LastFailureAt)), " ago")
 	}
 	state.addCount("Not retried", s.FailedWithoutRetry)
 	state.addCount("Waiting", s.Waiting)
@@ -176,6 +176,20 @@ func inWords(d time.Duration) string {
 	}
 }
 
+// ago returns a duration in one unit, rounded down.
+func ago(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", max(d, 0)/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	default:
+		return fmt.Sprintf("%d days", d/(24*time.Hour))
+	}
+}
+
 // On a phone, the style shows rows as blocks. Browsers then do not expose a
 // table to screen readers, so the elements have explicit roles.
 var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
@@ -242,8 +256,8 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <footer>
 <dl>
 <div><dt>Cool-down</dt><dd>the host has asked for a pause, by a 429, a 503, or a 403 that is retried</dd></div>
-<div><dt>Last failure</dt><dd>of an attempt; it makes an origin failing for a minute</dd></div>
-<div><dt>Not retried</dt><dd>requests that failed without a retry, since the origin is known</dd></div>
+<div><dt>Last failure</dt><dd>the result of the last attempt that failed; the origin counts as failing for a minute</dd></div>
+<div><dt>Not retried</dt><dd>requests that failed without a retry, since the origin was first used</dd></div>
 <div><dt>Waiting</dt><dd>requests to the origin that wait for a retry, or for the end of a cool-down</dd></div>
 <div><dt>Policy</dt><dd>the key in Config.Policies; “default” is Config.Policy</dd></div>
 <div><dt>Balance</dt><dd>retries that the budget allows now</dd></div>

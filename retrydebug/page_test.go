@@ -102,6 +102,29 @@ func TestFailing(t *testing.T) {
 	}
 }
 
+// The time since a failure has one unit and is rounded down.
+func TestAgo(t *testing.T) {
+	for since, want := range map[time.Duration]string{
+		-time.Second:                   "0 s",
+		time.Second - 1:                "0 s",
+		59 * time.Second:               "59 s",
+		time.Minute - 1:                "59 s",
+		time.Minute:                    "1 min",
+		time.Hour - 1:                  "59 min",
+		90 * time.Minute:               "1 h",
+		48*time.Hour - 1:               "47 h",
+		48 * time.Hour:                 "2 days",
+		72*time.Hour + 5*time.Minute:   "3 days",
+		4*24*time.Hour - 1*time.Second: "3 days",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := show(withBudget(httpretry.OriginStatus{
+				LastFailure: "timeout", LastFailureAt: time.Now().Add(-since)}, 5))
+			assert.Equal(t, "timeout, "+want+" ago", table(t, page(t, h, ""))[1][3], since)
+		})
+	}
+}
+
 func TestCooldownInWords(t *testing.T) {
 	for rest, want := range map[time.Duration]string{
 		-time.Minute:                     "ends in 0 s",

@@ -106,9 +106,6 @@ func checkWarnings(p httpretry.Policy, fields []policyfile.Field) []string {
 	}
 	f.warnAboutEndless(warn)
 	backoff, err := f.strategy(rand.New(rand.NewPCG(1, 40)).Float64)
-	if err == nil {
-		err = checkEndless(f.attempts, backoff)
-	}
 	switch {
 	case f.attempts == 1:
 		warn("with MaxAttempts 1 there are no retries.")
@@ -116,6 +113,9 @@ func checkWarnings(p httpretry.Policy, fields []policyfile.Field) []string {
 		warn("the waits of more than %d attempts are not checked.", maxChecked)
 	case err != nil:
 		warn("the waits are not checked: %v", err)
+	case checkEndless(f.attempts, backoff) != nil:
+		warn("without MaxAttempts, the waits of %s are so short that a host cannot recover: use longer waits",
+			backoff.Name)
 	default:
 		// A request without a limit may have millions of attempts.
 		e := ends{noTimeout: f.timeout == 0, endless: f.endless()}

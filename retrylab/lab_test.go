@@ -359,7 +359,7 @@ func TestCheck(t *testing.T) {
 			"Classify is that of the preset github of default"},
 		2: {"Classify is that of the preset github of default", "a Ratio of 20 allows 20 failed retries"},
 		3: {"without a budget, MaxAttempts and MaxElapsed, only a deadline ends"},
-		4: {"the waits are not checked: -attempts -1"},
+		4: {"without MaxAttempts, the waits of Constant are so short that a host cannot recover: use longer waits"},
 		5: {"the waits of more than 100 attempts are not checked"},
 		6: {"with MaxAttempts 1 there are no retries"},
 	} {
@@ -447,9 +447,13 @@ func TestCheckShowsWhatIsInEffect(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(got, "warning: "), got)
 	assert.Contains(t, warningsOf(t, `{"maxAttempts": -1}`), "only the budget ends a request")
 
+	got = warningsOf(t, `{"maxAttempts": -1, "maxElapsed": "1m", "backoff": "Constant"}`)
+	assert.Contains(t, got, "without MaxAttempts, the waits of Constant are so short that a host cannot recover")
+	assert.NotContains(t, got, "-attempts")
+
 	got = warningsOf(t, `{"maxAttempts": 50, "backoff": "Constant", "attemptTimeout": "2s"}`)
 	assert.Contains(t, got, `backoff own "Constant"`)
-	assert.Contains(t, got, "the waits before 49 retries take no time together: use longer waits")
+	assert.Contains(t, got, "the 49 waits take no time in all: use longer waits")
 }
 
 // The defaults of the flags are those of the library.
@@ -532,8 +536,8 @@ func TestWarnings(t *testing.T) {
 		{"-attempts=-1_-timeout=1s", "only the budget ends a request that never succeeds"},
 		{"-attempts=-1_-timeout=1s_-budget=unlimited", "without a budget, MaxAttempts and MaxElapsed, only a deadline ends"},
 		{"-attempts=-1_-timeout=1s_-max-elapsed=20s", ""},
-		{"-timeout=1s_-attempts=50_-backoff=Constant", "the waits before 49 retries take no time together: use longer waits"},
-		{"-timeout=1s_-attempts=3_-backoff=FullJitter Base=1ms Max=2ms", "the waits before 2 retries take 2ms on average together"},
+		{"-timeout=1s_-attempts=50_-backoff=Constant", "the 49 waits take no time in all: use longer waits"},
+		{"-timeout=1s_-attempts=3_-backoff=FullJitter Base=1ms Max=2ms", "the 2 waits take 2ms on average in all"},
 		{"-timeout=1s_-attempts=2_-backoff=Constant", ""},
 		{"-timeout=1s_-attempts=3_-backoff=FastFirst", ""},
 		{"-timeout=1s_-ratio=20", "a Ratio of 20 allows 20 failed retries for each success: 20 % is 0.2"},

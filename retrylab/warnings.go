@@ -162,11 +162,11 @@ func warnAboutShortWaits(warn func(string, ...any), drawn *spread.Sample, short 
 	if len(drawn.Waits) < 2 || longest >= short {
 		return
 	}
-	text := "no time"
+	text := "no time in all"
 	if total > 0 {
-		text = report.Duration(total) + " on average"
+		text = report.Duration(total) + " on average in all"
 	}
-	warn("the waits before %d retries take %s together: use longer waits, so that a host can recover.",
+	warn("the %d waits take %s: use longer waits, so that a host can recover.",
 		len(drawn.Waits), text)
 }
 

@@ -1,8 +1,8 @@
 // Package retrytest has a base transport for tests of code that uses httpretry.
 //
 // [Base] plays steps, one for each request: responses, errors and delays. It
-// fails the test if a request has no step, or a step no request. It records the
-// requests. Together with testing/synctest, all waits take no time:
+// fails the test if there are more requests than steps, or fewer. It records
+// the requests. Together with testing/synctest, all waits take no time:
 //
 //	func TestFetch(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {

@@ -312,7 +312,6 @@ func TestResponses(t *testing.T) {
 	assert.NotNil(t, resp.Header)
 	assert.Equal(t, "200 OK", resp.Status)
 	require.NoError(t, resp.Body.Close())
-
 }
 
 // A mistake in a step fails the test where the step is made.

@@ -29,7 +29,7 @@ type Step struct {
 	// Err is returned instead of a response, if it is not nil.
 	Err error
 
-	// Func is called instead, if it is not nil. See [Func].
+	// Func makes the response or the error, if it is not nil. See [Func].
 	Func func(*http.Request) (*http.Response, error)
 
 	// Takes is the time until RoundTrip returns. If the request's context is
@@ -144,8 +144,8 @@ func (s Step) answer(req *http.Request, body string) (*http.Response, error) {
 		ContentLength: int64(len(s.Body)),
 		Request:       req,
 	}
-	isHead, isEmpty := req.Method == http.MethodHead,
-		code == http.StatusNoContent || code == http.StatusNotModified
+	isHead := req.Method == http.MethodHead
+	isEmpty := code == http.StatusNoContent || code == http.StatusNotModified
 	if isHead || isEmpty {
 		resp.Body = http.NoBody
 	}

@@ -97,7 +97,10 @@ func (s *screen) hints(c *counters) {
 			s.title("Why requests were not retried, and how to allow it")
 			printed = true
 		}
-		s.print("  %s: %s\n", reason, hint)
+		s.print("  %s:\n", reason)
+		for _, line := range wrap(hint, hintWidth) {
+			s.print("    %s\n", line)
+		}
 	}
 }
 

@@ -242,16 +242,34 @@ func TestHints(t *testing.T) {
 			assert.Equal(t, frame.Failed, code)
 			want := ""
 			for _, reason := range c.want {
-				want += fmt.Sprintf("  %v: %s\n", reason, reason.Hint())
+				want += fmt.Sprintf("  %v: %s ", reason, reason.Hint())
 			}
+			want = strings.Join(strings.Fields(want), " ")
 			if want != "" {
-				want = "\nWhy requests were not retried, and how to allow it\n" + want
+				want = "Why requests were not retried, and how to allow it " + want
 			}
 			before, _, _ := strings.Cut(stdout.String(), "\nSummary\n")
-			assert.True(t, strings.HasSuffix(before, "\n"+want), "%s", before)
-			assert.Equal(t, len(c.want), matches(before, `^  \w+: `), before)
+			assert.True(t, strings.HasSuffix(strings.Join(strings.Fields(before), " "), want),
+				"%s", before)
+			assert.Equal(t, len(c.want), matches(before, `^  \w+:$`), before)
 		})
 	}
+}
+
+// The hint of each reason fits into a terminal with 80 columns.
+func TestHintsAreWrapped(t *testing.T) {
+	c := &counters{failed: make(map[httpretry.Reason]int)}
+	for reason := range httpretry.ReasonNotResumable + 1 {
+		c.failed[reason] = 1
+	}
+	var stdout bytes.Buffer
+	newScreen(&stdout).hints(c)
+	for line := range strings.Lines(stdout.String()) {
+		assert.LessOrEqual(t, len(strings.TrimSuffix(line, "\n")), 80, line)
+	}
+	assert.Contains(t, stdout.String(), "\n  not_idempotent:\n    the server may have processed it;")
+	assert.Equal(t, []string{"ab cd", "ef"}, wrap("ab cd ef", 5))
+	assert.Equal(t, []string{"ab", "cd", "ef"}, wrap("ab cd ef", 4))
 }
 
 func TestBudgets(t *testing.T) {

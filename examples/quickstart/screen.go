@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed421102f4/httpretry"
 )
@@ -18,6 +20,7 @@ import (
 const (
 	requestWidth = 16
 	resultWidth  = 24
+	hintWidth    = 76 // beside an indent of 4
 )
 
 const (
@@ -149,6 +152,23 @@ func outcome(e httpretry.Event) string {
 			e.Response.StatusCode, e.Asked.Round(time.Millisecond))
 	}
 	return e.Status()
+}
+
+// wrap breaks text between words into lines of at most a width in characters,
+// if no word is longer.
+func wrap(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line+" "+word) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	return append(lines, line)
 }
 
 // fit cuts text to a width in characters.
