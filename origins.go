@@ -25,8 +25,9 @@ type OriginStatus struct {
 
 	// LastFailure is the Status (see Event) of the last attempt that failed,
 	// such as "timeout", and LastFailureAt is when it failed. An attempt fails
-	// if it has no response, or one that is a transient failure. It does not
-	// count if its caller canceled it, or if the request's own body failed.
+	// if it has no response, or one that is a transient failure, or with
+	// Policy.Resume one whose body breaks off. It does not count if its caller
+	// canceled it, or if the request's own body failed.
 	LastFailure   string
 	LastFailureAt time.Time
 

@@ -497,9 +497,8 @@ func TestSlowGetBodyBeforeMaxElapsed(t *testing.T) {
 				time.Sleep(9 * time.Second)
 				return contract.Counted("text"), nil
 			}
-			resp, err := contract.New(t, httpretry.Config{
-				Base: contract.Play(contract.Status(503, "Retry-After", "20"), s200), Policy: policy,
-			}).RoundTrip(req)
+			base := contract.Play(contract.Status(503, "Retry-After", "20"), s200)
+			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.LessOrEqual(t, time.Since(start), 30*time.Second)
