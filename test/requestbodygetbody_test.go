@@ -498,7 +498,8 @@ func TestSlowGetBodyBeforeMaxElapsed(t *testing.T) {
 				return contract.Counted("text"), nil
 			}
 			base := contract.Play(contract.Status(503, "Retry-After", "20"), s200)
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+			resp, err := transport.RoundTrip(req)
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
 			assert.LessOrEqual(t, time.Since(start), 30*time.Second)

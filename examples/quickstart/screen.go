@@ -158,7 +158,7 @@ func outcome(e httpretry.Event) string {
 // if no word is longer.
 func wrap(text string, width int) (lines []string) {
 	line := ""
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		switch {
 		case line == "":
 			line = word
