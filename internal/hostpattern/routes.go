@@ -102,7 +102,7 @@ func cleanPath(p string) string {
 // more. To find the other key takes a look at each key of the host, so the time
 // for all conflicts would grow with the square of the number of keys. For keys
 // that end in a slash it does so without conflicts, because ServeMux compares
-// each of them with all others (routingIndex in net/http).
+// each of them with all others.
 const maxConflicts = 10
 
 // conflicts counts the patterns of a Set that conflict with others.
