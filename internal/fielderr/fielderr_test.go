@@ -44,6 +44,14 @@ func TestAtNests(t *testing.T) {
 	assert.EqualError(t, fielderr.AtField("A", fielderr.AtKey("b\n", io.EOF)), `A["b\n"]: EOF`)
 }
 
+// Without a path, there is no colon before the value.
+func TestWithoutPath(t *testing.T) {
+	err := fielderr.New(-1, "0")
+	assert.EqualError(t, err, "-1: want 0")
+	assert.EqualError(t, fielderr.Join(err, io.EOF), "-1: want 0\nEOF")
+	assert.Nil(t, fielderr.Problems(nil))
+}
+
 func TestAtWraps(t *testing.T) {
 	path := &fs.PathError{Op: "open", Path: "x", Err: io.EOF}
 	for _, joined := range []error{
