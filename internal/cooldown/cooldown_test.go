@@ -548,8 +548,10 @@ func TestAllocations(t *testing.T) {
 		if cooling != "" {
 			begin(&table, cooling, start, time.Hour, time.Second)
 		}
+		// On 386, a Quiet on the stack would escape to the atomic functions.
+		quiet := new(cooldown.Quiet)
 		assert.Zero(t, testing.AllocsPerRun(1000, func() {
-			if generation(&table) > 0 && table.Active(host, start) {
+			if table.Generation(host, quiet) > 0 && table.Active(host, start) {
 				table.Remaining(host, start)
 				table.Clear(host, start, 0)
 			}
