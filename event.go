@@ -188,11 +188,11 @@ func (r Reason) Hint() string {
 // Error is the error of one of these:
 //
 //   - a request that took more than one attempt
-//   - a request that ended with a [Reason] that has a Hint
+//   - a request that the transport, its budget or its body ended
 //   - a response's body that broke off (see [Policy.Resume])
 //
-// Any other error is Base's own. So is the error of a single attempt if retries
-// are disabled or left to a caller.
+// Any other error is Base's own, with its own text and type. An [Event] has the
+// Reason of that, too.
 type Error struct {
 	Attempts int    // attempts that were started; 0 if the request was never sent
 	Reason   Reason // why no other attempt followed

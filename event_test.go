@@ -703,9 +703,9 @@ func TestErrorOfOneAttempt(t *testing.T) {
 			s.Request = s.WithContext(httpretry.WithoutRetries(s.Context()))
 		}, "0", httpretry.ReasonAttempts, true},
 		{"not idempotent", func(s *settings) { s.Method = "POST" }, "0",
-			httpretry.ReasonNotIdempotent, false},
+			httpretry.ReasonNotIdempotent, true},
 		{"MaxElapsed", func(s *settings) { s.MaxElapsed = time.Millisecond }, "0",
-			httpretry.ReasonDeadline, false},
+			httpretry.ReasonDeadline, true},
 		{"budget", func(s *settings) { s.Budget = contract.UsedUp{} }, "0",
 			httpretry.ReasonBudget, false},
 		{"retry of a client", func(*settings) {}, "1", httpretry.ReasonCallerRetries, true},

@@ -213,11 +213,11 @@ func (c *call) fail(err error, reason Reason) error {
 	sentOnce := c.attempts == 1 && c.progress == progressAttempt
 	c.progress = progressDone
 
-	// A hint tells users which field to set, unless one attempt was all that
-	// was wanted here.
-	singleShot := reason == ReasonAttempts || reason == ReasonCallerRetries
-	unchanged := sentOnce && (reason.Hint() == "" || singleShot) && !isOwnError(err) &&
-		!c.caller.hidesCancel(err, reason)
+	// For other reasons, the error stays as it is, because callers compare it or
+	// read its text, as connect-go does for a stream that was reset.
+	adds := reason == ReasonBudget || reason == ReasonNotReplayable ||
+		reason == ReasonNotResumable
+	unchanged := sentOnce && !adds && !isOwnError(err) && !c.caller.hidesCancel(err, reason)
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())

@@ -116,7 +116,7 @@ func TestFlow(t *testing.T) {
 					wantErr := tt.steps[len(tt.steps)-1].Err
 					require.ErrorIs(t, err, wantErr)
 					var all *httpretry.Error
-					if tt.attempts == 1 && tt.reason.Hint() == "" {
+					if tt.attempts == 1 && tt.reason != httpretry.ReasonBudget {
 						assert.True(t, err == wantErr,
 							"a single attempt's error is returned as it came")
 					} else if assert.ErrorAs(t, err, &all) {

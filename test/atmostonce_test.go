@@ -440,8 +440,7 @@ func TestNeverSentUnknown(t *testing.T) {
 	base := contract.Play(contract.Fails(io.EOF))
 	_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
 		RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
-	require.Equal(t, &httpretry.Error{
-		Attempts: 1, Reason: httpretry.ReasonNotIdempotent, Err: io.EOF}, err)
+	require.Equal(t, io.EOF, err)
 	assert.Len(t, base.Attempts(), 1)
 }
 
