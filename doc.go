@@ -31,9 +31,9 @@
 // If a check fails after a response, RoundTrip returns that response, whatever
 // its status, with its body unread. If a check fails after an error, or if a
 // request ends while it waits for a retry, RoundTrip returns an [*Error], whose
-// text has a hint (see [Reason.Hint]). The error of a single attempt is returned
-// unchanged, unless the context, the request's body or the budget ended the
-// request. [Result] and [Event] have the Reason.
+// text has a hint (see [Reason.Hint]). The error of a single attempt is
+// returned unchanged, unless the context, the request's body or the budget
+// ended the request. [Result] and [Event] have the Reason.
 //
 // # Non-idempotent requests
 //

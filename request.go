@@ -213,8 +213,8 @@ func (c *call) fail(err error, reason Reason) error {
 	sentOnce := c.attempts == 1 && c.progress == progressAttempt
 	c.progress = progressDone
 
-	// For other reasons, the error stays as it is, because callers compare it or
-	// read its text, as connect-go does for a stream that was reset.
+	// For other reasons, the error stays as it is. Callers compare it, or read
+	// its text, as connect-go does for a stream that was reset.
 	adds := reason == ReasonBudget || reason == ReasonNotReplayable ||
 		reason == ReasonNotResumable
 	unchanged := sentOnce && !adds && !isOwnError(err) && !c.caller.hidesCancel(err, reason)
