@@ -22,12 +22,12 @@ var (
 	testName = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 )
 
-// TestHazards checks docs/hazards.md against all tests of the repository, those
+// TestHazards checks docs/internals/hazards.md against all tests of the repository, those
 // of nested modules included. Each code in a comment has an entry. Each entry
 // names tests, all of which exist, and all tests whose comments cite it.
 // Limits, L1 and so on, need no tests.
 func TestHazards(t *testing.T) {
-	data, err := os.ReadFile("../../docs/hazards.md")
+	data, err := os.ReadFile("../../docs/internals/hazards.md")
 	require.NoError(t, err)
 	doc := string(data)
 	cited, tests := map[string]string{}, map[string][]string{}
@@ -42,23 +42,23 @@ func TestHazards(t *testing.T) {
 	entries := map[string]string{}
 	for _, entry := range strings.Split(doc, "\n- **")[1:] {
 		code, text, _ := strings.Cut(entry, ". ")
-		assert.NotContains(t, entries, code, "docs/hazards.md has two entries %s", code)
+		assert.NotContains(t, entries, code, "hazards.md has two entries %s", code)
 		entries[code] = text
 		limit := strings.HasPrefix(code, "L")
 		assert.True(t, limit || testName.MatchString(text),
-			"docs/hazards.md: entry %s names no test", code)
+			"hazards.md: entry %s names no test", code)
 	}
 	for _, name := range testName.FindAllStringSubmatch(doc, -1) {
-		assert.Contains(t, tests, name[1], "docs/hazards.md names %s, which does not exist",
+		assert.Contains(t, tests, name[1], "hazards.md names %s, which does not exist",
 			name[1])
 	}
 	for code, position := range cited {
-		assert.Contains(t, entries, code, "%s: docs/hazards.md has no entry %s", position, code)
+		assert.Contains(t, entries, code, "%s: hazards.md has no entry %s", position, code)
 	}
 	for name, codes := range tests {
 		for _, code := range codes {
 			assert.Contains(t, entries[code], "`"+name+"`",
-				"docs/hazards.md: entry %s does not name %s, which cites it", code, name)
+				"hazards.md: entry %s does not name %s, which cites it", code, name)
 		}
 	}
 }

@@ -21,12 +21,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNetHTTP checks docs/nethttp.md. The tests that it names exist, its names
+// TestNetHTTP checks docs/internals/nethttp.md. The tests that it names exist, its names
 // are those that comments of the library cite, its texts are those in the code,
 // and the rows of TestFaults that it names exist. If the source of net/http is
 // there, each name is declared in it.
 func TestNetHTTP(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/nethttp.md")
+	doc, err := os.ReadFile("../../docs/internals/nethttp.md")
 	require.NoError(t, err)
 	names, texts, others := rowsOf(t, string(doc), "Names"), rowsOf(t, string(doc),
 		"Texts that determine an Outcome"), rowsOf(t, string(doc), "Other texts")
@@ -47,7 +47,7 @@ func TestNetHTTP(t *testing.T) {
 			return nil
 		}))
 	for _, name := range testName.FindAllStringSubmatch(string(doc), -1) {
-		assert.Contains(t, tests, name[1], "docs/nethttp.md names %s, which does not exist",
+		assert.Contains(t, tests, name[1], "nethttp.md names %s, which does not exist",
 			name[1])
 	}
 	t.Run("names", func(t *testing.T) { checkNames(t, names, sources) })
@@ -66,7 +66,7 @@ func TestNetHTTP(t *testing.T) {
 // rowsOf returns the cells of each row of the table below a heading.
 func rowsOf(t *testing.T, doc, heading string) (rows [][]string) {
 	_, section, ok := strings.Cut(doc, "\n## "+heading+"\n")
-	require.True(t, ok, "docs/nethttp.md has no section %q", heading)
+	require.True(t, ok, "nethttp.md has no section %q", heading)
 	section, _, _ = strings.Cut(section, "\n## ")
 	for line := range strings.Lines(section) {
 		if strings.HasPrefix(line, "| `") {
