@@ -107,8 +107,8 @@ func (s *state) start(options Options) {
 //
 // A second call for a host may be for a resend, or for the same send, because
 // net/http may call GetConn twice to reuse an HTTP/2 connection. It is for the
-// same send if no request has got a connection since the first call, so that
-// connCount is what it was then.
+// same send if connCount has not changed since the first call, because then no
+// request has got a connection.
 func (s *state) getConn(hostPort string) {
 	if s.detached {
 		return
