@@ -255,7 +255,7 @@ func (a *attempt) end() {
 	a.Release()
 	switch {
 	case a.copies != nil:
-		a.copies.End()
+		a.copies.Close()
 	case a.rec != nil:
 		a.rec.Interrupt()
 	}

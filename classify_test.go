@@ -20,7 +20,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
-	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/errno"
 )
 
 const (
@@ -127,7 +127,7 @@ func TestClassifyError(t *testing.T) {
 		err  error
 		want httpretry.Outcome
 	}{
-		{dial(faults.ConnRefused), unprocessed},
+		{dial(errno.ConnRefused), unprocessed},
 		{dial(errors.New("no route to host")), unprocessed},
 		{dial(os.ErrDeadlineExceeded), unprocessed},
 		{dial(&net.DNSError{IsTemporary: true}), unprocessed},
@@ -137,11 +137,11 @@ func TestClassifyError(t *testing.T) {
 		{&net.DNSError{IsNotFound: true}, final}, // of a dial function
 		{&net.DNSError{IsTemporary: true}, transient},
 		{dial(&net.AddrError{Err: "invalid port"}), final},
-		{&net.OpError{Op: "proxyconnect", Err: dial(faults.ConnRefused)}, unprocessed},
+		{&net.OpError{Op: "proxyconnect", Err: dial(errno.ConnRefused)}, unprocessed},
 		{&net.OpError{Op: "socks connect", Err: errors.New("unknown error connection refused")},
 			unprocessed},
-		{&net.OpError{Op: "read", Err: faults.ConnReset}, transient},
-		{&net.OpError{Op: "write", Err: faults.BrokenPipe}, transient},
+		{&net.OpError{Op: "read", Err: errno.ConnReset}, transient},
+		{&net.OpError{Op: "write", Err: errno.BrokenPipe}, transient},
 		{&net.OpError{Op: "readfrom", Err: net.ErrClosed}, transient},
 		{&net.OpError{Op: "remote error", Err: errors.New("tls: handshake failure")}, final},
 		{&net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}, transient},

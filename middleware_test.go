@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/errno"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/strategies"
 )
@@ -275,7 +276,7 @@ func TestMiddlewareCombinesWithContexts(t *testing.T) {
 // is Unprocessed. Otherwise a service that retries would have to start again
 // from the top.
 func TestSingleShot(t *testing.T) {
-	never := contract.Fails(&net.OpError{Op: "dial", Err: faults.ConnRefused})
+	never := contract.Fails(&net.OpError{Op: "dial", Err: errno.ConnRefused})
 	once, twice, thrice := []string{"2"}, []string{"2", "3"}, []string{"2", "3", "4"}
 	for name, tt := range map[string]struct {
 		method, key string

@@ -236,7 +236,7 @@ func (c *call) discard(resp *http.Response) (took time.Duration) {
 	c.lastStatus = 0
 	if resp != nil {
 		c.lastStatus = resp.StatusCode
-		limit := respbody.MaxTime
+		limit := bounded.MaxTime
 		if c.policy.MaxElapsed > 0 {
 			limit = min(limit, c.timeLeft(time.Now()))
 		}

@@ -48,7 +48,7 @@ func (c *call) handOverResumable(resp *http.Response, reason Reason) {
 // resumeLater wraps the body of resp. If the body breaks off, it is resumed, or
 // its error says why it is not. end is the context that Result looks for.
 func (c *call) resumeLater(resp *http.Response, end *attemptContext) {
-	part := resume.Of(c.caller.req, resp)
+	part := resume.PartOf(c.caller.req, resp)
 	switch {
 	case part.Obstacle != "":
 	case !c.idempotent:
@@ -280,7 +280,7 @@ func (b *resumingBody) detach() bool {
 	}
 	b.mu.Unlock()
 	// The source has failed, so its connection is of no use. Close may block.
-	_ = bounded.Close(respbody.MaxTime, source)
+	_ = bounded.Close(bounded.MaxTime, source)
 	if closed {
 		return false
 	}
@@ -361,7 +361,7 @@ func (b *resumingBody) conclude(resp *http.Response, reason Reason) error {
 	b.broken, b.err = nil, nil
 	if !b.attach(source) {
 		b.settle()
-		_ = bounded.Close(respbody.MaxTime, source) // nobody reads it
+		_ = bounded.Close(bounded.MaxTime, source) // nobody reads it
 		return b.end(http.ErrBodyReadAfterClose)
 	}
 	return nil

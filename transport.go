@@ -125,8 +125,8 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 
 	// From here on, the checks have effects. An attempt that is still sending
 	// the body cannot read more of it than is kept, until finish undoes
-	// Reserve. rewindBody refunds the charge if it fails.
-	if !c.body.Reserve() {
+	// Pin. rewindBody refunds the charge if it fails.
+	if !c.body.Pin() {
 		return 0, ReasonNotReplayable
 	}
 	now := time.Now()

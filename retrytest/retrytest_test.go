@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/errno"
 	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
@@ -120,8 +121,8 @@ func TestErrorSteps(t *testing.T) {
 		get, post int // attempts
 		want      error
 	}{
-		"Reset":   {retrytest.Reset(), 3, 1, faults.ConnReset},
-		"Refused": {retrytest.Refused(), 3, 3, faults.ConnRefused},
+		"Reset":   {retrytest.Reset(), 3, 1, errno.ConnReset},
+		"Refused": {retrytest.Refused(), 3, 3, errno.ConnRefused},
 		"Hang":    {retrytest.Hang(), 3, 1, context.DeadlineExceeded},
 		"Fails":   {retrytest.Fails(boom), 3, 1, boom},
 		"Fails, with an Outcome": {
@@ -233,7 +234,7 @@ func TestRequestBodies(t *testing.T) {
 		"error":   {steps: []retrytest.Step{{Err: boom}}, sent: "text", want: boom},
 		"no step": {failures: true},
 		"its Read fails": {steps: []retrytest.Step{{}},
-			body: body{Reader: io.MultiReader(strings.NewReader("te"), failing{boom})},
+			body: body{Reader: io.MultiReader(strings.NewReader("te"), iotest.ErrReader(boom))},
 			sent: "te", want: boom},
 		"its Close fails": {steps: []retrytest.Step{{}}, body: body{err: boom},
 			sent: "text", want: boom},
@@ -261,10 +262,6 @@ func TestRequestBodies(t *testing.T) {
 		})
 	}
 }
-
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 // Func gets the request with a body that it can read. Its response may have
 // no body and no request.

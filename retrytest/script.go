@@ -58,12 +58,12 @@ func Base(t T, steps ...Step) *Script {
 			t.Errorf("retrytest: step %d is of Always, so the steps after it are never played", i+1)
 		}
 	}
-	t.Cleanup(s.end)
+	t.Cleanup(s.checkPlayed)
 	return s
 }
 
-// end checks that all steps were played.
-func (s *Script) end() {
+// checkPlayed checks that all steps were played.
+func (s *Script) checkPlayed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.t.Helper()

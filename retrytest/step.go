@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed421102f4/httpretry/internal/faults"
+	"github.com/seed421102f4/httpretry/internal/errno"
 )
 
 // Step is the reaction of a [Script] to one request. The zero Step answers with
@@ -73,13 +73,13 @@ func Fails(err error) Step {
 // server has reset after it got the request. The error is Transient, so only an
 // idempotent request is retried.
 func Reset() Step {
-	return Fails(&net.OpError{Op: "read", Net: "tcp", Err: faults.ConnReset})
+	return Fails(&net.OpError{Op: "read", Net: "tcp", Err: errno.ConnReset})
 }
 
 // Refused returns a Step that returns net/http's error for a connection that
 // the server has refused. The error is Unprocessed, so any request is retried.
 func Refused() Step {
-	return Fails(&net.OpError{Op: "dial", Net: "tcp", Err: faults.ConnRefused})
+	return Fails(&net.OpError{Op: "dial", Net: "tcp", Err: errno.ConnRefused})
 }
 
 // Hang returns a Step that never answers. It returns the cause of the request's

@@ -24,6 +24,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/errno"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/internal/wire"
 )
@@ -405,7 +406,7 @@ type brittleConn struct {
 
 func (c *brittleConn) Write(p []byte) (int, error) {
 	if c.broken.CompareAndSwap(true, false) {
-		return 0, faults.BrokenPipe
+		return 0, errno.BrokenPipe
 	}
 	return c.Conn.Write(p)
 }
@@ -1164,13 +1165,13 @@ func (c *staleResetConn) Write(p []byte) (int, error) {
 	_ = c.SetReadDeadline(time.Unix(1, 0))
 	// net/http sees the failure of the Read first.
 	<-time.After(50 * time.Millisecond)
-	return 0, &net.OpError{Op: "write", Net: "tcp", Err: faults.BrokenPipe}
+	return 0, &net.OpError{Op: "write", Net: "tcp", Err: errno.BrokenPipe}
 }
 
 func (c *staleResetConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil && c.reset.Load() {
-		err = &net.OpError{Op: "read", Net: "tcp", Err: faults.ConnReset}
+		err = &net.OpError{Op: "read", Net: "tcp", Err: errno.ConnReset}
 	}
 	return n, err
 }

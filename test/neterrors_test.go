@@ -28,6 +28,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/errno"
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
@@ -54,9 +55,9 @@ var go127 = slices.Contains(build.Default.ReleaseTags, "go1.27")
 
 // Texts of the system's errors. Those of Windows differ from those of Unix.
 var (
-	resetText   = faults.ConnReset.Error()
-	brokenText  = faults.BrokenPipe.Error()
-	refusedText = connectCall() + ": " + faults.ConnRefused.Error()
+	resetText   = errno.ConnReset.Error()
+	brokenText  = errno.BrokenPipe.Error()
+	refusedText = connectCall() + ": " + errno.ConnRefused.Error()
 )
 
 // connectCall returns the system call that connects a TCP socket.
@@ -766,7 +767,7 @@ func (s *scene) first(t *testing.T) (kept bool) {
 // it is used again.
 func staleConn(end func(*faults.Conn)) func(*testing.T) *scene {
 	return idle(func(t *testing.T) *scene {
-		server := faults.StaleWith(t, end)
+		server := faults.Stale(t, end)
 		s := newScene(t, server.Server)
 		s.base = server.Base
 		s.modify = func(r *http.Request) *http.Request { return r.WithContext(server.Context) }
@@ -903,8 +904,8 @@ func (b *failingBody) Close() error { return b.closeErr }
 
 func callerFaults() []fault {
 	var rows []fault
-	for _, failure := range []error{errors.New("disk"), faults.ConnReset, io.ErrUnexpectedEOF,
-		context.DeadlineExceeded, &net.OpError{Op: "dial", Err: faults.ConnRefused}} {
+	for _, failure := range []error{errors.New("disk"), errno.ConnReset, io.ErrUnexpectedEOF,
+		context.DeadlineExceeded, &net.OpError{Op: "dial", Err: errno.ConnRefused}} {
 		rows = append(
 			rows, fault{"body fails: " + failure.Error(), badRequest(func(r *http.Request) {
 				r.Body, r.GetBody = &failingBody{

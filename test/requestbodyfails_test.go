@@ -21,6 +21,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/errno"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/strategies"
 )
@@ -102,7 +103,7 @@ func TestBlockedReader(t *testing.T) {
 // on the first attempt and on one whose body came from GetBody.
 func TestReaderFailsAnywhere(t *testing.T) {
 	failures := []error{
-		faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled,
+		errno.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled,
 		contract.ErrRefused,
 		fmt.Errorf("disk: %w", io.EOF), errors.New("http: server closed idle connection"),
 	}
@@ -364,7 +365,7 @@ func TestFileFails(t *testing.T) {
 // Hazard B7: an error of the caller's body is returned as it is, whatever it
 // looks like, and ends the request.
 func TestReaderFails(t *testing.T) {
-	for _, failure := range []error{faults.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded,
+	for _, failure := range []error{errno.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded,
 		contract.ErrRefused, errors.New("disk")} {
 		for _, withGetBody := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v/GetBody=%v", failure, withGetBody), func(t *testing.T) {

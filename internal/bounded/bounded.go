@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// MaxTime is how long a request waits for a Read or Close that blocks.
+// MaxTime is how long a request waits for a Read or a Close that blocks.
 const MaxTime = 50 * time.Millisecond
 
-// NoLimit is the limit of a function that only a Signal ends the wait for.
+// NoLimit is the limit of a wait that only the function or a Signal ends.
 const NoLimit time.Duration = math.MaxInt64
 
 // Run calls f in a new goroutine, and waits for at most limit until f returns.

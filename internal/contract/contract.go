@@ -73,9 +73,9 @@ func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
 		return resp, err
 	}
 	body := &Body{ReadCloser: resp.Body}
-	body.closed = func() { b.follow(body, false) }
+	body.closed = func() { b.setOpen(body, false) }
 	resp.Body = body
-	b.follow(body, true)
+	b.setOpen(body, true)
 	return resp, err
 }
 
@@ -84,8 +84,9 @@ func (b *base) CloseIdleConnections() { closeIdle(b.next) }
 // Unwrap returns the transport below.
 func (b *base) Unwrap() http.RoundTripper { return b.next }
 
-// follow forgets a body when it is closed, since a test may send many requests.
-func (b *base) follow(body *Body, open bool) {
+// setOpen forgets a body when it is closed, since a test may send many
+// requests.
+func (b *base) setOpen(body *Body, open bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if open {

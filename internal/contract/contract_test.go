@@ -86,10 +86,7 @@ func TestNewReportsViolations(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			rec := &recorder{TB: t}
 			transport := contract.New(rec, httpretry.Config{Base: tt.base})
-			req, err := http.NewRequestWithContext(
-				t.Context(), "PUT", "http://a.test/", strings.NewReader("text"))
-			require.NoError(t, err)
-			resp, err := transport.RoundTrip(req)
+			resp, err := transport.RoundTrip(contract.Request(t, "PUT", "http://a.test/", "text"))
 			require.NoError(t, err)
 			tt.use(resp)
 			if got := rec.end(); tt.want == "" {
@@ -101,52 +98,42 @@ func TestNewReportsViolations(t *testing.T) {
 	}
 }
 
+// The library closes a request's body once, however often a base does. A body
+// that is closed once more is reported.
 func TestNewReportsBodiesThatAreNotClosedOnce(t *testing.T) {
-	boom := errors.New("boom")
-	for _, tt := range []struct {
-		name string
-		base contract.BaseFunc
-		want bool
+	fails := func(closes int) contract.BaseFunc {
+		return func(r *http.Request) (*http.Response, error) {
+			for range closes {
+				_ = r.Body.Close()
+			}
+			return nil, errors.New("boom")
+		}
+	}
+	for name, tt := range map[string]struct {
+		base  contract.BaseFunc
+		again bool // the caller closes it
 	}{
-		{"once", answer, false},
-		{"once, with an error", func(r *http.Request) (*http.Response, error) {
-			_ = r.Body.Close()
-			return nil, boom
-		}, false},
-		// The library closes, once, a request body that a base leaves open.
-		{"not, with an error", func(*http.Request) (*http.Response, error) { return nil, boom },
-			false},
-		{"twice", func(r *http.Request) (*http.Response, error) {
-			_ = r.Body.Close()
-			_ = r.Body.Close()
-			return nil, boom
-		}, false},
+		"once, with a response":                 {base: answer},
+		"not, with an error":                    {base: fails(0)},
+		"once, with an error":                   {base: fails(1)},
+		"twice, with an error":                  {base: fails(2)},
+		"once, with a response, and once again": {base: answer, again: true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			rec := &recorder{TB: t}
-			req, err := http.NewRequestWithContext(t.Context(), "POST", "http://a.test/", nil)
-			require.NoError(t, err)
 			body := contract.Counted("text")
-			req.Body = body
+			req := contract.Streamed(t, "POST", "http://a.test/", body)
 			resp, _ := contract.New(rec, httpretry.Config{Base: tt.base}).RoundTrip(req)
 			if resp != nil {
 				require.NoError(t, resp.Body.Close())
 			}
-			assert.Equal(t, tt.want, rec.end() != "", rec.failures)
 			assert.Equal(t, 1, body.Closes())
+			if tt.again {
+				require.NoError(t, body.Close())
+				assert.Contains(t, rec.end(), "closes of the request's body")
+			} else {
+				assert.Empty(t, rec.end())
+			}
 		})
 	}
-	t.Run("a body that a caller closes as well", func(t *testing.T) {
-		rec := &recorder{TB: t}
-		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://a.test/", nil)
-		require.NoError(t, err)
-		body := contract.Counted("text")
-		req.Body = body
-		resp, err := contract.New(rec, httpretry.Config{Base: contract.BaseFunc(answer)}).
-			RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.NoError(t, body.Close())
-		assert.Contains(t, rec.end(), "closes of the request's body")
-	})
 }

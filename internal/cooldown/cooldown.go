@@ -70,7 +70,8 @@ func (t *Table) IsQuiet(q *Quiet) bool { return q.generation.Load() == t.generat
 // Generation returns a number that grows with each pause that a host asks for
 // and each call of Sleep. It returns 0 if origin has no cool-down and none of
 // its requests sleeps. Then a successful request needs no other call, and q
-// remembers that.
+// remembers that. A cool-down that is over may count until Active is called,
+// because Generation has no clock.
 func (t *Table) Generation(origin string, q *Quiet) uint64 {
 	generation := t.generations.Load()
 	if t.isKnown(origin) || t.AnySleeps(origin) {
@@ -148,9 +149,9 @@ func (t *Table) noteParts(origin string, until time.Time) {
 	}
 }
 
-// Clear ends the cool-down of a host, because a request succeeded that was sent
-// in the given generation. It does not end a cool-down that the host asked for
-// after the request was sent.
+// Clear ends the cool-down of a host, because a request that was sent in the
+// given generation succeeded. It does not end a cool-down that the host asked
+// for after the request was sent.
 func (t *Table) Clear(key string, now time.Time, generation uint64) {
 	h := t.hosts.Peek(key)
 	if h == nil {

@@ -15,7 +15,7 @@ type Sleeper struct {
 
 	// Guarded by all.mu.
 	generation uint64        // in which it fell asleep
-	place      *list.Element // in its queue; nil once it does not sleep any more
+	element    *list.Element // of its queue; nil once it does not sleep any more
 }
 
 // sleepers are the requests that sleep. They are not in a hosttable.Table,
@@ -49,19 +49,19 @@ func (a *sleepers) add(s *Sleeper) {
 		q = list.New()
 		a.queues[s.key] = q
 	}
-	s.place = q.PushBack(s)
+	s.element = q.PushBack(s)
 	a.origins[s.origin]++
 	a.number.Add(1)
 }
 
 // remove removes s once. The mutex is held.
 func (a *sleepers) remove(s *Sleeper) {
-	if s.place == nil {
+	if s.element == nil {
 		return
 	}
 	q := a.queues[s.key]
-	q.Remove(s.place)
-	s.place = nil
+	q.Remove(s.element)
+	s.element = nil
 	if q.Len() == 0 {
 		delete(a.queues, s.key)
 	}
@@ -91,7 +91,7 @@ func (t *Table) AnySleeps(origin string) bool {
 }
 
 // Wake wakes the request to a host that has slept longest, because a request
-// succeeded that was sent in the given generation. It wakes none that fell
+// that was sent in the given generation succeeded. It wakes none that fell
 // asleep later. Since each success wakes one, a host that is up again gets no
 // more requests at once than it can answer.
 func (t *Table) Wake(key string, generation uint64) {

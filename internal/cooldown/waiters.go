@@ -11,10 +11,10 @@ import (
 // Waiter is a request that waits for the end of a host's cool-down. Its zero
 // value is ready for Join. Only the goroutine of the request uses it.
 type Waiter struct {
-	host  *host
-	first *list.Element // in host.firsts; nil if it is a retry
+	host    *host
+	element *list.Element // of host.firsts; nil if it is a retry
 
-	// Of a first attempt, guarded by host.mu.
+	// Set for a first attempt. Guarded by host.mu.
 	arrived, latest time.Time
 	turn            time.Time // after the last cool-down that has ended
 }
@@ -44,7 +44,7 @@ func (t *Table) Join(
 		w.host, w.arrived, w.latest = h, arrived, latest
 		h.waiters++
 		if isFirst {
-			w.first = h.firsts.PushBack(w)
+			w.element = h.firsts.PushBack(w)
 		}
 	}
 	if h.cleared == nil {
@@ -62,8 +62,8 @@ func (w *Waiter) Leave() {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if w.first != nil {
-		h.firsts.Remove(w.first)
+	if w.element != nil {
+		h.firsts.Remove(w.element)
 	}
 	// A channel belongs to the bubble of testing/synctest in which it was made,
 	// and a success in another one must not close it.
@@ -114,8 +114,8 @@ func (h *host) plan() {
 	start, i, begin := rand.Float64(), 0, time.Duration(0)
 	for _, s := range stretches(waiters, h.end) {
 		for n := range s.requests {
-			place := (float64(n) + start) / float64(s.requests)
-			waiters[i].turn = h.end.Add(begin + time.Duration(place*float64(s.length)))
+			fraction := (float64(n) + start) / float64(s.requests)
+			waiters[i].turn = h.end.Add(begin + time.Duration(fraction*float64(s.length)))
 			i++
 		}
 		begin += s.length

@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry/internal/errno"
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
@@ -58,7 +60,7 @@ func TestHTTP1(t *testing.T) {
 	assert.EqualValues(t, 1, srv.Conns.Load())
 	base.CloseIdleConnections()
 	_, err := get(t, base, srv.URL()+"/reset")
-	require.ErrorIs(t, err, faults.ConnReset)
+	require.ErrorIs(t, err, errno.ConnReset)
 	base.DisableKeepAlives = true
 	_, err = get(t, base, srv.URL()+"/end")
 	require.ErrorIs(t, err, io.EOF)
@@ -92,25 +94,34 @@ func TestHTTP2(t *testing.T) {
 	assert.EqualValues(t, 2, srv.Requests.Load())
 }
 
-func TestTLS(t *testing.T) {
-	server, client := faults.Certificates(t)
-	srv := faults.Listen(t, func(c *faults.Conn) {
-		if c.StartTLS(server) {
-			c.HTTP1(func(c *faults.Conn, _ *http.Request) bool {
-				c.Respond(200, "secret")
-				return true
-			})
+// respond answers a request with its path.
+func respond(c *faults.Conn, req *http.Request) bool {
+	c.Respond(200, req.URL.Path)
+	return true
+}
+
+// listenTLS starts a server with TLS that answers each request with its path.
+func listenTLS(t *testing.T, cfg *tls.Config) *faults.Server {
+	t.Helper()
+	return faults.Listen(t, func(c *faults.Conn) {
+		if c.StartTLS(cfg) {
+			c.HTTP1(respond)
 		}
 	})
-	resp, err := get(t, faults.Base(t, client), "https://"+srv.Addr)
+}
+
+func TestTLS(t *testing.T) {
+	server, client := faults.Certificates(t)
+	srv := listenTLS(t, server)
+	resp, err := get(t, faults.Base(t, client), "https://"+srv.Addr+"/secret")
 	require.NoError(t, err)
-	assert.Equal(t, "secret", body(t, resp))
+	assert.Equal(t, "/secret", body(t, resp))
 }
 
 func TestConnect(t *testing.T) {
 	base := faults.Base(t, nil)
 	_, err := get(t, base, "http://"+faults.Refused(t))
-	require.ErrorIs(t, err, faults.ConnRefused)
+	require.ErrorIs(t, err, errno.ConnRefused)
 
 	base.DialContext = (&net.Dialer{Timeout: 20 * time.Millisecond}).DialContext
 	_, err = get(t, base, "http://"+faults.Backlog(t))
@@ -143,17 +154,9 @@ func TestDNS(t *testing.T) {
 }
 
 func TestProxies(t *testing.T) {
-	target := faults.HTTP1(t,
-		func(c *faults.Conn, _ *http.Request) bool { c.Respond(200, "target"); return true })
+	target := faults.HTTP1(t, respond)
 	server, client := faults.Certificates(t)
-	secure := faults.Listen(t, func(c *faults.Conn) {
-		if c.StartTLS(server) {
-			c.HTTP1(func(c *faults.Conn, _ *http.Request) bool {
-				c.Respond(200, "target")
-				return true
-			})
-		}
-	})
+	secure := listenTLS(t, server)
 	connect := faults.Proxy(t, secure.Addr, func(c *faults.Conn, req *http.Request) bool {
 		assert.Equal(t, http.MethodConnect, req.Method)
 		c.Send("HTTP/1.1 200 OK\r\n\r\n")
@@ -171,31 +174,37 @@ func TestProxies(t *testing.T) {
 		proxy, err := url.Parse(tt.proxy)
 		require.NoError(t, err)
 		base.Proxy = http.ProxyURL(proxy)
-		resp, err := get(t, base, tt.url)
+		resp, err := get(t, base, tt.url+"/target")
 		if tt.err != "" {
 			require.ErrorContains(t, err, tt.err)
 			continue
 		}
 		require.NoError(t, err)
-		assert.Equal(t, "target", body(t, resp))
+		assert.Equal(t, "/target", body(t, resp))
 	}
 }
 
 // Sometimes net/http reports that it cannot write to a connection that it has
 // closed, instead of the reset because of which it closed it.
 func TestStale(t *testing.T) {
-	for _, reset := range []bool{false, true} {
+	for _, tt := range []struct {
+		end     func(*faults.Conn)
+		isReset bool
+	}{
+		{func(*faults.Conn) {}, false},
+		{(*faults.Conn).Reset, true},
+	} {
 		var err error
 		for try := 0; try == 0 || try < 100 && errors.Is(err, net.ErrClosed); try++ {
-			err = staleError(t, reset)
+			err = staleError(t, tt.end)
 		}
-		assert.Equal(t, reset, errors.Is(err, faults.ConnReset), "%v", err)
+		assert.Equal(t, tt.isReset, errors.Is(err, errno.ConnReset), "%v", err)
 	}
 }
 
-func staleError(t *testing.T, reset bool) error {
+func staleError(t *testing.T, end func(*faults.Conn)) error {
 	t.Helper()
-	srv := faults.Stale(t, reset)
+	srv := faults.Stale(t, end)
 	resp, err := get(t, srv.Base, srv.URL())
 	require.NoError(t, err)
 	assert.Empty(t, body(t, resp))

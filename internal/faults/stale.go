@@ -19,18 +19,8 @@ type StaleServer struct {
 	Context context.Context
 }
 
-// Stale starts a StaleServer that closes connections with or without a reset.
-func Stale(t testing.TB, reset bool) *StaleServer {
-	t.Helper()
-	if reset {
-		return StaleWith(t, (*Conn).Reset)
-	}
-	return StaleWith(t, func(*Conn) {})
-}
-
-// StaleWith starts a StaleServer that calls end before it closes the
-// connection.
-func StaleWith(t testing.TB, end func(*Conn)) *StaleServer {
+// Stale starts a StaleServer that calls end before it closes the connection.
+func Stale(t testing.TB, end func(*Conn)) *StaleServer {
 	t.Helper()
 	needSockets(t)
 	s := new(StaleServer)

@@ -96,16 +96,6 @@ func TestCanonicalIgnoresUserInformation(t *testing.T) {
 	}
 }
 
-func TestSchemesDoNotShareAKey(t *testing.T) {
-	for _, host := range []string{
-		"example.com", "example.com:80", "example.com:443", "[::1]", "", "a:b",
-	} {
-		plain := hostpattern.Canonical(&url.URL{Scheme: "http", Host: host})
-		encrypted := hostpattern.Canonical(&url.URL{Scheme: "https", Host: host})
-		assert.NotEqual(t, plain, encrypted, host)
-	}
-}
-
 func TestCanonicalIsBounded(t *testing.T) {
 	const long = 60_000
 	for _, test := range []struct{ scheme, host, want string }{

@@ -306,13 +306,6 @@ func TestProblemsOfPatterns(t *testing.T) {
 	}
 }
 
-func TestPatternForEveryHostIsAProblem(t *testing.T) {
-	_, problems := hostpattern.Parse(map[string]int{"*": 1}, "Config.Policy")
-	assert.Equal(t, []hostpattern.Problem{
-		{Pattern: "*", Text: "matches every host: use Config.Policy for that"},
-	}, problems)
-}
-
 func TestPatternsThatMeanTheSameAreAProblem(t *testing.T) {
 	for _, same := range [][]string{
 		{"EXAMPLE.com.", "example.com"},
@@ -341,14 +334,6 @@ func TestPatternsThatMeanTheSameAreAProblem(t *testing.T) {
 				assert.Equal(t, want, problem.Text)
 			}
 		}
-	}
-}
-
-func TestFormsOfANameOutsideASCIIAreTwoPatterns(t *testing.T) {
-	set := parse(t, "bücher.example", "xn--bcher-kva.example")
-	for _, host := range []string{"bücher.example", "xn--bcher-kva.example"} {
-		value, _ := match(set, host)
-		assert.Equal(t, host, value)
 	}
 }
 

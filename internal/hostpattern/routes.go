@@ -21,9 +21,11 @@ type Routes[P any] struct {
 type routes struct {
 	mux http.ServeMux
 
-	// subtrees is for a request to /tree that mux would redirect to /tree/. It
-	// has the patterns for subtrees, each with one segment more. So /tree/ has
-	// the match there that /tree has in mux if nothing is redirected.
+	// subtrees finds the pattern of a request that mux would redirect to the
+	// same path with a slash at the end. With the patterns "/v1/" and
+	// "/v1/tree/", that is a request to /v1/tree, which "/v1/" matches. Each
+	// pattern that ends in a slash has one segment more in subtrees. There,
+	// /v1/tree/ does not match "/v1/tree/{one}/", but "/v1/{one}/".
 	subtrees http.ServeMux
 
 	known []known
@@ -107,15 +109,15 @@ const maxConflicts = 10
 
 // conflicts counts the patterns of a Set that conflict with others.
 type conflicts struct {
-	found     int
-	unchecked int    // patterns after the last one that was found
-	first     string // of those, the key of the first one
+	found          int
+	unchecked      int    // patterns after the last one that was found
+	firstUnchecked string // the key of the first of them
 }
 
 // problem returns the Problem of the patterns that were not checked.
 func (c *conflicts) problem() Problem {
-	return Problem{c.first, fmt.Sprintf("is the first of %d keys that were not checked for conflicts, "+
-		"after %d conflicts: want those corrected first", c.unchecked, c.found)}
+	return Problem{c.firstUnchecked, fmt.Sprintf("is the first of %d keys that were not checked "+
+		"for conflicts, after %d conflicts: want those corrected first", c.unchecked, c.found)}
 }
 
 // add adds the pattern of key, or returns the text of a Problem.
@@ -126,7 +128,7 @@ func (r *routes) add(key string, p pattern, i index, found *conflicts) (problem 
 	}
 	if found.found == maxConflicts {
 		if found.unchecked++; found.unchecked == 1 {
-			found.first = key
+			found.firstUnchecked = key
 		}
 		return ""
 	}

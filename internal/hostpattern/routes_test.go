@@ -275,7 +275,7 @@ func TestManyConflicts(t *testing.T) {
 	}
 }
 
-// The work for keys that conflict grows as their number does, also if all those
+// The work for keys that conflict grows as their number does, even if all those
 // that do not conflict come first.
 func TestWorkForConflicts(t *testing.T) {
 	late := func(n int) map[string]int {

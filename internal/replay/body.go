@@ -11,7 +11,7 @@
 //
 //	Prepare or PrepareSent        once, before or after the first attempt
 //	Open, Watch, stop             for each attempt
-//	Reserve, Rewind               after an attempt that may be retried
+//	Pin, Rewind                   after an attempt that may be retried
 //	Finish                        before a response is returned, or
 //	Abort                         after the request failed
 package replay
@@ -30,9 +30,6 @@ import (
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
 )
-
-// patience is how long this package waits for a Read or a Close that blocks.
-const patience = bounded.MaxTime
 
 // Body is the body of a request as its attempts see it. Its zero value is
 // ready for Prepare. It is not safe for concurrent use; the readers that Open
@@ -177,11 +174,11 @@ func (b *Body) recorders() []*Recorder {
 	return b.copies.all()
 }
 
-// Reserve reports whether the body can be sent again, as far as that is known
+// Pin reports whether the body can be sent again, as far as that is known
 // without GetBody. Until Open or Finish, no attempt reads bytes that the record
 // cannot keep. The previous attempt may still be sending the body, and
 // continues if its response is the last one.
-func (b *Body) Reserve() bool {
+func (b *Body) Pin() bool {
 	b.err = nil
 	switch {
 	case !b.has:
@@ -196,7 +193,7 @@ func (b *Body) Reserve() bool {
 }
 
 // Rewind calls GetBody for the next attempt, if there is GetBody, and reports
-// whether there is a body. Rewind is called after Reserve, and only if no other
+// whether there is a body. Rewind is called after Pin, and only if no other
 // condition prevents the retry. The reason is that GetBody may seek in the body
 // that the previous attempt is still sending. Rewind does not wait for GetBody
 // after stop, or longer than limit.
@@ -214,7 +211,7 @@ func (b *Body) Rewind(stop bounded.Signal, limit time.Duration) bool {
 }
 
 // Finish is called when no attempt follows the current one, which may still be
-// sending the body. It undoes Reserve.
+// sending the body. It undoes Pin.
 func (b *Body) Finish() {
 	if b.rec == nil {
 		return
@@ -222,7 +219,7 @@ func (b *Body) Finish() {
 	// GetBody may still move the position of the reader. Then the upload does
 	// not continue.
 	if !b.copies.inGetBody() {
-		unpin(b.recorders())
+		unpinAll(b.recorders())
 	}
 	b.rec.finish()
 }
@@ -241,7 +238,7 @@ func (b *Body) Abort() {
 		r.abort()
 	}
 	if next != nil {
-		_ = bounded.Close(patience, next) // no attempt has read it
+		_ = bounded.Close(bounded.MaxTime, next) // no attempt has read it
 	}
 }
 

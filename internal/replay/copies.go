@@ -28,8 +28,8 @@ var (
 // layers do, too.
 //
 // GetBody may seek in the reader of a body that it has returned before. So the
-// attempt's readers pause while it runs, and no reader is read for two sends.
-// net/http does not close every body that it gets. Over HTTP/2, it calls
+// attempt's readers are pinned while it runs, and no reader is read for two
+// sends. net/http does not close every body that it gets. Over HTTP/2, it calls
 // GetBody before it knows whether there is a connection
 // (http2Transport.RoundTripOpt, then Transport.roundTrip with rewindBody). So
 // bodies that are still open are closed with the attempt.
@@ -90,8 +90,8 @@ func (c *Copies) copy() (io.ReadCloser, error) {
 	if _, err := c.running(); err != nil {
 		return nil, err
 	}
-	recs, idle := c.pause()
-	defer unpin(recs)
+	recs, idle := c.pinAll()
+	defer unpinAll(recs)
 	next, err := callGetBody(c.getBody)
 	if err != nil || next == http.NoBody {
 		return next, err
@@ -141,23 +141,23 @@ func (c *Copies) add(source io.ReadCloser) (io.ReadCloser, error) {
 	return body, nil
 }
 
-// rewind calls GetBody for the next attempt. It pauses all readers, and they
-// stay paused. It does not wait for GetBody after stop, or longer than limit.
+// rewind calls GetBody for the next attempt. It pins all readers, and they stay
+// pinned. It does not wait for GetBody after stop, or longer than limit.
 func (c *Copies) rewind(stop bounded.Signal, limit time.Duration) (io.ReadCloser, error) {
 	// RoundTrip has returned, but a goroutine of a layer may be in GetBody.
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(bounded.MaxTime)
 	defer timer.Stop()
 	select {
 	case c.turn <- struct{}{}:
 	case <-timer.C:
 		return nil, errStillCalled
 	}
-	recs, idle := c.pause()
+	recs, idle := c.pinAll()
 	ended := true
 	for i, r := range recs {
 		if !idle[i] {
 			_ = r.closeSource() // the Read gets the error
-			ended = r.pause() && ended
+			ended = r.pinAndWait() && ended
 		}
 	}
 	next, err := c.replacement(recs, stop, limit)
@@ -174,7 +174,7 @@ func (c *Copies) rewind(stop bounded.Signal, limit time.Duration) (io.ReadCloser
 	// way would take bytes of it. A body in memory cannot, because no Read in
 	// memory takes that long.
 	if !ended && !bounded.InMemory(next) {
-		_ = bounded.Close(patience, next) // the caller gets errUnended
+		_ = bounded.Close(bounded.MaxTime, next) // the caller gets errUnended
 		return nil, errUnended
 	}
 	return next, nil
@@ -235,17 +235,17 @@ func (c *Copies) returned() {
 	c.ctx = nil
 }
 
-// pause pauses all readers, and reports which of them are idle.
-func (c *Copies) pause() (recs []*Recorder, idle []bool) {
+// pinAll pins all readers, and reports which of them are idle.
+func (c *Copies) pinAll() (recs []*Recorder, idle []bool) {
 	recs = c.all()
 	idle = make([]bool, len(recs))
 	for i, r := range recs {
-		idle[i] = r.pause()
+		idle[i] = r.pinAndWait()
 	}
 	return recs, idle
 }
 
-func unpin(recs []*Recorder) {
+func unpinAll(recs []*Recorder) {
 	for _, r := range recs {
 		r.unpin()
 	}
@@ -268,8 +268,8 @@ func (c *Copies) Interrupt() {
 	}
 }
 
-// End closes all bodies, and thereby ends their Reads.
-func (c *Copies) End() {
+// Close closes all bodies, and thereby ends their Reads.
+func (c *Copies) Close() {
 	for _, r := range c.all() {
 		_ = r.closeSource() // the attempt has ended and cannot return the error
 	}

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -75,7 +76,7 @@ func TestCopiesOfOtherBodies(t *testing.T) {
 	body, err := b.GetBody()()
 	require.NoError(t, err)
 	assert.Equal(t, "text", readAll(t, body))
-	b.Copies().End() // nil is valid
+	b.Copies().Close() // nil is valid
 
 	b = prepare(newText("text"), 100)
 	b.Open(false)
@@ -100,7 +101,7 @@ func TestCopiesAreClosed(t *testing.T) {
 	b.Finish()
 	closesOnce(t, first, read)
 	assert.Zero(t, left.closes.Load(), "the attempt goes on")
-	b.Copies().End()
+	b.Copies().Close()
 	closesOnce(t, first, read, left)
 }
 
@@ -115,7 +116,7 @@ func TestCopiesOfAnAttemptBefore(t *testing.T) {
 				_, err := b.GetBody()()
 				require.NoError(t, err)
 			})
-		require.True(t, reserve(b))
+		require.True(t, rewind(b))
 		if follows {
 			assert.Equal(t, "text", readAll(t, b.Open(true)))
 		} else {
@@ -131,7 +132,7 @@ func TestCopiesOfASecondAttempt(t *testing.T) {
 	b := new(replay.Body)
 	b.Prepare(request(newText("text"), m.getBody), 0)
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
-	require.True(t, reserve(b))
+	require.True(t, rewind(b))
 	view := b.Open(false)
 	require.NotNil(t, b.Copies())
 	stop := b.Watch(t.Context())
@@ -196,16 +197,16 @@ func TestCopiesOfOneReader(t *testing.T) {
 		case "finished":
 			b.Finish()
 			assert.Equal(t, "456789", readAll(t, views[2]))
-			b.Copies().End()
+			b.Copies().Close()
 		case "aborted":
 			b.Abort()
 		case "sent again":
-			require.True(t, reserve(b))
-			paused := make(chan error)
-			go func() { _, err := views[2].Read(make([]byte, 1)); paused <- err }()
+			require.True(t, rewind(b))
+			waiting := make(chan error)
+			go func() { _, err := views[2].Read(make([]byte, 1)); waiting <- err }()
 			runtime.Gosched()
 			assert.Equal(t, "0123456789", readAll(t, b.Open(true)))
-			require.ErrorContains(t, <-paused, "closed")
+			require.ErrorContains(t, <-waiting, "closed")
 		}
 		closesOnce(t, s)
 	}
@@ -229,11 +230,11 @@ func TestCopiesOfARetryThatIsNotSent(t *testing.T) {
 					require.NoError(t, last.Close())
 				}
 			})
-		require.True(t, reserve(b))
+		require.True(t, rewind(b))
 		b.Abort()
 		_, err := last.Read(make([]byte, 1))
 		require.ErrorContains(t, err, "closed", "its position has moved")
-		b.Copies().End()
+		b.Copies().Close()
 		want := int32(1)
 		if closed {
 			want = 2
@@ -242,9 +243,9 @@ func TestCopiesOfARetryThatIsNotSent(t *testing.T) {
 	}
 }
 
-// While GetBody runs, nothing reads. A reader that does not pause is not used
-// for a second sending.
-func TestCopiesPauseReaders(t *testing.T) {
+// While GetBody runs, nothing reads. A reader that does not become idle is not
+// used for a second sending.
+func TestCopiesPinReaders(t *testing.T) {
 	for _, tt := range []struct{ last, same bool }{
 		{false, false}, {false, true}, {true, false}, {true, true}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -263,7 +264,7 @@ func TestCopiesPauseReaders(t *testing.T) {
 					synctest.Wait()
 					start := time.Now()
 					body, err := b.GetBody()()
-					assert.Equal(t, 50*time.Millisecond, time.Since(start),
+					assert.Equal(t, bounded.MaxTime, time.Since(start),
 						"it waits for the Read, but not for long")
 					s.data <- "text"
 					if tt.same {
@@ -295,7 +296,7 @@ func TestCopiesOfABlockedBody(t *testing.T) {
 				go func() { _, err := view.Read(make([]byte, 1)); read <- err }()
 				synctest.Wait()
 			})
-		require.True(t, reserve(b), b.Err())
+		require.True(t, rewind(b), b.Err())
 		require.Error(t, <-read)
 		assert.EqualValues(t, 1, s.closes.Load())
 		assert.Equal(t, "text", readAll(t, b.Open(true)))
@@ -337,7 +338,7 @@ func TestCopiesOfAStuckBody(t *testing.T) {
 						}
 						synctest.Wait()
 					})
-				assert.Equal(t, inMemory, reserve(b))
+				assert.Equal(t, inMemory, rewind(b))
 				if !inMemory {
 					require.ErrorContains(t, b.Err(), "closing the body does not end it")
 					closesOnce(t, next)
@@ -434,11 +435,11 @@ func TestCopiesOfAnEndedAttempt(t *testing.T) {
 						closesOnce(t, late)
 					}
 				})
-			b.Copies().End() // does not wait for GetBody
+			b.Copies().Close() // does not wait for GetBody
 			if when != "canceled" {
 				start := time.Now()
-				assert.False(t, reserve(b), "GetBody is still running")
-				assert.Equal(t, 50*time.Millisecond, time.Since(start))
+				assert.False(t, rewind(b), "GetBody is still running")
+				assert.Equal(t, bounded.MaxTime, time.Since(start))
 				require.EqualError(t, b.Err(), "a call of GetBody has not returned")
 				close(called)
 				synctest.Wait()
@@ -480,7 +481,7 @@ func TestRewindIsBounded(t *testing.T) {
 				limit = bounded.NoLimit
 			}
 			start := time.Now()
-			require.True(t, b.Reserve())
+			require.True(t, b.Pin())
 			assert.False(t, b.Rewind(bounded.Signal{stop}, limit))
 			assert.Equal(t, time.Minute, time.Since(start))
 			require.EqualError(t, b.Err(), "a call of GetBody has not returned")
@@ -493,7 +494,7 @@ func TestRewindIsBounded(t *testing.T) {
 				assert.Empty(t, read)
 				b.Copies().Interrupt()
 				require.ErrorContains(t, <-read, "closed")
-				b.Copies().End()
+				b.Copies().Close()
 			}
 			if tt.aborted {
 				b.Abort()
@@ -517,7 +518,7 @@ func TestRewindEndsWithGetBody(t *testing.T) {
 			b := inRoundTrip(t, first,
 				func() (io.ReadCloser, error) { close(stop); return next, nil },
 				func(*replay.Body, io.ReadCloser, context.CancelCauseFunc) {})
-			require.True(t, b.Reserve())
+			require.True(t, b.Pin())
 			if b.Rewind(bounded.Signal{stop}, bounded.NoLimit) {
 				assert.Equal(t, "next", readAll(t, b.Open(true)))
 			}
@@ -549,9 +550,9 @@ func TestGetBodyEnds(t *testing.T) {
 		b := inRoundTrip(t, s, getBody,
 			func(b *replay.Body, view io.ReadCloser, _ context.CancelCauseFunc) {
 				ends(func() error { _, err := b.GetBody()(); return err })
-				assert.Equal(t, "text", readAll(t, view), "the readers do not stay paused")
+				assert.Equal(t, "text", readAll(t, view), "the readers do not stay pinned")
 			})
-		ends(func() error { reserve(b); return b.Err() })
+		ends(func() error { rewind(b); return b.Err() })
 		b.Abort()
 		closesOnce(t, s)
 	}
@@ -580,7 +581,7 @@ func TestCopiesAreInterrupted(t *testing.T) {
 // The failures of a copy are those of the caller's own reader.
 func TestCopiesFail(t *testing.T) {
 	broken, stuck := errors.New("broken"), errors.New("stuck")
-	s := newSource(io.MultiReader(strings.NewReader("te"), failing{broken}))
+	s := newSource(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(broken)))
 	s.closeErr = stuck
 	m := &makes{bodies: []io.ReadCloser{s, newText("text")}}
 	b := inRoundTrip(t, newText("text"), m.getBody,
@@ -600,10 +601,6 @@ func TestCopiesFail(t *testing.T) {
 	require.ErrorIs(t, err, stuck)
 	require.ErrorIs(t, err, other)
 	assert.True(t, b.ClosedEarly(), "the copy was not read to its end")
-	assert.False(t, reserve(b), "it would fail again")
+	assert.False(t, rewind(b), "it would fail again")
 	require.NoError(t, b.Err())
 }
-
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) { return 0, f.err }

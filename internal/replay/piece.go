@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// minPiece is the size of the smallest pieces that are recycled. That of the
-// largest is minPiece << (len(pools) - 1), which is 8 KiB. Of a larger one, a
-// record might leave more unused.
+// minPiece is the size of the smallest pieces that are recycled. The size of
+// the largest is minPiece << (len(pools) - 1), which is 8 KiB. A record might
+// leave more of a larger piece unused.
 const minPiece = 512
 
 // pools have the pieces that no record refers to, by size. Each size is twice

@@ -301,7 +301,7 @@ func (w *walk) step() {
 	switch n := w.random.IntN(40); {
 	case n < 30:
 		s.read()
-	case n < 34 && !s.last && !s.ended && s.body.Reserve():
+	case n < 34 && !s.last && !s.ended && s.body.Pin():
 		s.last = w.random.IntN(3) == 0
 		s.earlier, s.got = append(s.earlier, s.view), 0
 		s.view = s.body.Open(s.last)

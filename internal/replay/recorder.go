@@ -30,6 +30,10 @@ var errClosed = errors.New("httpretry: read of a request body that is closed")
 // because a later attempt gets another body. It is needed for two facts: the
 // error of the reader, and whether the previous attempt still reads.
 //
+// While a retry is being decided, and while GetBody runs, the source is pinned.
+// Then views read no bytes that the record cannot keep, so none are lost, and a
+// source in which GetBody may seek is not read. Reads of a file continue.
+//
 // A Recorder is safe for concurrent use.
 type Recorder struct {
 	// newRecorder and newUnrecorded set these. From then on, they are only
@@ -46,7 +50,7 @@ type Recorder struct {
 	record    record // of a recordedSource; otherwise, it keeps no bytes
 	err       error  // io.EOF at the end of source, or its failure
 	reading   bool   // a view is inside source.Read
-	pinned    bool   // a retry is being decided, so no byte may be lost
+	pinned    bool   // views read only bytes that the record can keep
 	last      bool   // no view follows the current one
 	roundTrip roundTrip
 	closed    bool  // source is closed or being closed
@@ -88,7 +92,8 @@ func newRecorder(source io.ReadCloser, limit int64) *Recorder {
 	return r
 }
 
-// newUnrecorded returns a Recorder of a body whose request has GetBody.
+// newUnrecorded returns a Recorder that records nothing, for a body whose
+// request has GetBody.
 func newUnrecorded(source io.ReadCloser) *Recorder {
 	r := newRecorder(source, 0)
 	if r.kind == recordedSource {
@@ -104,15 +109,15 @@ func (r *Recorder) open(last bool) io.ReadCloser {
 	if r.current != nil {
 		r.current.state = viewClosed
 	}
-	// The record was pinned for this attempt.
+	// The source was pinned for this attempt.
 	r.pinned, r.closeErr, r.last = false, nil, last
 	r.current = &view{rec: r}
 	r.wake.Broadcast()
 	return r.current
 }
 
-// pin reports whether the whole body can be sent again, and if so, prevents
-// Reads that would overflow the record.
+// pin reports whether the whole body can be sent again, and if so, pins the
+// source.
 func (r *Recorder) pin() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,16 +140,15 @@ func (r *Recorder) isWhole() bool {
 	return r.err == nil && !r.closed
 }
 
-// pause prevents further Reads of the source, in which GetBody may seek, and
-// waits for the current one. If that blocks, pause returns false. Reads of a
-// file continue, because they do not use its position.
-func (r *Recorder) pause() (idle bool) {
+// pinAndWait pins the source, and waits for the Read that is under way. If that
+// blocks, pinAndWait returns false.
+func (r *Recorder) pinAndWait() (idle bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pinned = true
 	// A sync.Cond has no timeout, so a timer wakes it up.
 	late := false
-	timer := time.AfterFunc(patience, func() {
+	timer := time.AfterFunc(bounded.MaxTime, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		late = true
@@ -266,7 +270,7 @@ func (r *Recorder) awaitRoundTrip() {
 		return
 	}
 	var timer *time.Timer
-	timer = time.AfterFunc(patience, func() {
+	timer = time.AfterFunc(bounded.MaxTime, func() {
 		r.mu.Lock()
 		// RoundTrip may have returned just as the timer fired.
 		stuck := r.roundTrip.stuck == timer && r.reading
@@ -304,7 +308,7 @@ func (r *Recorder) closeSource() error {
 	// A Close that cannot block needs no goroutine.
 	if ended {
 		closeNow()
-	} else if !bounded.Run(patience, closeNow) {
+	} else if !bounded.Run(bounded.MaxTime, closeNow) {
 		return nil
 	}
 	r.mu.Lock()

@@ -81,9 +81,9 @@ func prepare(body io.ReadCloser, limit int64) *replay.Body {
 	return b
 }
 
-// reserve prepares the body for another attempt.
-func reserve(b *replay.Body) bool {
-	return b.Reserve() && b.Rewind(bounded.Signal{}, bounded.NoLimit)
+// rewind prepares the body for another attempt.
+func rewind(b *replay.Body) bool {
+	return b.Pin() && b.Rewind(bounded.Signal{}, bounded.NoLimit)
 }
 
 func readAll(t testing.TB, r io.ReadCloser) string {
@@ -112,7 +112,7 @@ func TestNoBody(t *testing.T) {
 			stop := b.Watch(t.Context())
 			assert.Equal(t, none, b.Open(false))
 			stop()
-			assert.True(t, reserve(b))
+			assert.True(t, rewind(b))
 		}
 		b.Finish()
 		b.Abort()
@@ -158,7 +158,7 @@ func newRequest(t testing.TB, body io.Reader) *http.Request {
 	return req
 }
 
-// Each attempt of a request of http.NewRequest sends a new reader, also while
+// Each attempt of a request of http.NewRequest sends a new reader, even while
 // the attempt before still reads.
 func TestDirectIsRewound(t *testing.T) {
 	for _, sent := range []bool{false, true} { // before it was prepared
@@ -175,7 +175,7 @@ func TestDirectIsRewound(t *testing.T) {
 			body := b.Open(false)
 			assert.True(t, b.Direct())
 			assert.Equal(t, "te", readN(t, body, 2))
-			require.True(t, reserve(b))
+			require.True(t, rewind(b))
 			assert.Equal(t, "xt", readAll(t, body))
 		}
 	}
@@ -205,7 +205,7 @@ func checkRecord(t *testing.T, s *source, text string, limit int64, read int) {
 		view := b.Open(false)
 		assert.Equal(t, text[:read], readN(t, view, read))
 		require.NoError(t, view.Close())
-		if !reserve(b) {
+		if !rewind(b) {
 			break
 		}
 	}
@@ -225,7 +225,7 @@ func TestRecordOfClosedSource(t *testing.T) {
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
 	assert.EqualValues(t, 1, s.closes.Load())
 	for range 3 {
-		require.True(t, reserve(b))
+		require.True(t, rewind(b))
 		assert.Equal(t, "text", readAll(t, b.Open(false)))
 	}
 	b.Finish()
@@ -246,20 +246,23 @@ func TestLastAttempt(t *testing.T) {
 	assert.True(t, b.ClosedEarly())
 }
 
-// The failure of the source is that of every later view. The body cannot be
-// sent again then.
+// A source that has failed is not read again, and its failure is that of every
+// later Read. The body cannot be sent again then.
 func TestSourceFails(t *testing.T) {
-	boom := errors.New("boom")
 	for _, last := range []bool{false, true} {
-		s := newSource(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(boom)))
+		// The second Read fails, and no other.
+		s := newSource(iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader("text"))))
 		b := prepare(s, 100)
-		_, err := io.ReadAll(b.Open(last))
-		require.ErrorIs(t, err, boom)
-		require.ErrorIs(t, b.Failure(), boom)
-		assert.False(t, reserve(b))
+		view := b.Open(last)
+		for range 2 {
+			_, err := io.ReadAll(view)
+			require.Equal(t, iotest.ErrTimeout, err)
+		}
+		require.Equal(t, iotest.ErrTimeout, b.Failure())
+		assert.False(t, rewind(b))
 		b.Abort()
 		assert.EqualValues(t, 1, s.closes.Load())
-		require.ErrorIs(t, b.Failure(), boom, "not the result of the close")
+		require.Equal(t, iotest.ErrTimeout, b.Failure(), "not the result of the close")
 	}
 }
 
@@ -273,7 +276,7 @@ func TestClosedSource(t *testing.T) {
 		_, err := view.Read(make([]byte, 10))
 		require.Error(t, err)
 		require.NoError(t, b.Failure())
-		assert.False(t, reserve(b), "the rest is lost")
+		assert.False(t, rewind(b), "the rest is lost")
 	})
 }
 
@@ -307,14 +310,8 @@ func TestCloseFails(t *testing.T) {
 // gets the result of that Read, and the old view gets an error.
 func TestViewsShareARead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBlocked()
-		b := prepare(s, 100)
-		old := b.Open(false)
-		oldDone := make(chan error, 1)
-		go func() { _, err := io.ReadAll(old); oldDone <- err }()
-		s.data <- "some "
-		synctest.Wait()
-		require.True(t, reserve(b))
+		b, s, _, oldDone := blockedRead(100, false, "some ")
+		require.True(t, rewind(b))
 		view := b.Open(false)
 		result := make(chan string)
 		go func() { text, _ := io.ReadAll(view); result <- string(text) }()
@@ -362,7 +359,7 @@ func TestViewReadsAGrowingRecord(t *testing.T) {
 		oldDone := make(chan bool)
 		go func() { _, _ = old.Read(make([]byte, size)); close(oldDone) }()
 		<-s.waiting
-		require.True(t, reserve(b))
+		require.True(t, rewind(b))
 		view := b.Open(false)
 		got := make([]byte, 2*size)
 		for i := range got {
@@ -380,13 +377,13 @@ func TestViewReadsAGrowingRecord(t *testing.T) {
 
 // While a retry is being decided, the previous attempt reads no bytes that
 // cannot be kept. If no retry follows, it continues.
-func TestReserveHoldsReads(t *testing.T) {
+func TestPinHoldsReads(t *testing.T) {
 	for _, follows := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			b := prepare(newSource(iotest.OneByteReader(strings.NewReader("0123456789"))), 5)
 			view := b.Open(false)
 			assert.Equal(t, "0123", readN(t, view, 4))
-			require.True(t, reserve(b))
+			require.True(t, rewind(b))
 			rest := make(chan string, 1)
 			go func() { text, _ := io.ReadAll(view); rest <- string(text) }()
 			synctest.Wait()
@@ -403,16 +400,55 @@ func TestReserveHoldsReads(t *testing.T) {
 	}
 }
 
+// A Read may wait while a retry is being decided. It ends when the next attempt
+// begins, even if that reads nothing, or when the body or the source is closed.
+func TestWaitingReadEnds(t *testing.T) {
+	for name, end := range map[string]func(b *replay.Body, view io.Closer){
+		"Open":      func(b *replay.Body, _ io.Closer) { b.Open(false) },
+		"Abort":     func(b *replay.Body, _ io.Closer) { b.Abort() },
+		"Interrupt": func(b *replay.Body, _ io.Closer) { b.Recorder().Interrupt() },
+		"Close":     func(_ *replay.Body, view io.Closer) { _ = view.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := prepare(newSource(iotest.OneByteReader(strings.NewReader("0123456789"))), 4)
+				view := b.Open(false)
+				assert.Equal(t, "0123", readN(t, view, 4))
+				require.True(t, rewind(b))
+				done := make(chan error, 1)
+				go func() { _, err := view.Read(make([]byte, 1)); done <- err }()
+				synctest.Wait()
+				require.Empty(t, done, "it waits")
+				end(b, view)
+				require.Error(t, <-done)
+				b.Abort()
+			})
+		})
+	}
+}
+
+// blockedRead opens a body for an attempt that reads the texts. Then its Read
+// blocks. done receives its error.
+func blockedRead(limit int64, last bool, texts ...string) (
+	b *replay.Body, s *blocked, view io.ReadCloser, done chan error,
+) {
+	s = newBlocked()
+	b = prepare(s, limit)
+	view = b.Open(last)
+	done = make(chan error, 1)
+	go func() { _, err := io.ReadAll(view); done <- err }()
+	for _, text := range texts {
+		s.data <- text
+	}
+	synctest.Wait()
+	return b, s, view, done
+}
+
 // The bytes of a Read that is under way may not fit.
-func TestReserveDuringAReadPastTheLimit(t *testing.T) {
+func TestPinDuringAReadPastTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBlocked()
-		b := prepare(s, 4)
-		view := b.Open(false)
-		go func() { _, _ = io.ReadAll(view) }()
-		s.data <- "text"
-		synctest.Wait()
-		assert.False(t, reserve(b))
+		b, _, _, _ := blockedRead(4, false, "text")
+		assert.False(t, rewind(b))
 		b.Abort()
 	})
 }
@@ -451,7 +487,7 @@ func TestFile(t *testing.T) {
 		require.NoError(t, view.Close())
 		_, err := view.Read(make([]byte, 1))
 		require.Error(t, err, "of a closed view")
-		require.True(t, reserve(b))
+		require.True(t, rewind(b))
 	}
 	view := b.Open(true)
 	text, err := io.ReadAll(iotest.OneByteReader(view))
@@ -471,9 +507,9 @@ func TestFileEnds(t *testing.T) {
 	b := prepare(file, 0)
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
 	require.NoError(t, b.Failure())
-	require.True(t, reserve(b))
+	require.True(t, rewind(b))
 	b.Abort()
-	assert.False(t, reserve(b))
+	assert.False(t, rewind(b))
 	require.NoError(t, b.Failure())
 
 	file, err = os.OpenFile(name, os.O_WRONLY, 0)
@@ -482,7 +518,7 @@ func TestFileEnds(t *testing.T) {
 	_, err = b.Open(false).Read(make([]byte, 1))
 	require.Error(t, err)
 	require.Equal(t, err, b.Failure())
-	assert.False(t, reserve(b))
+	assert.False(t, rewind(b))
 	b.Abort()
 	require.Equal(t, err, b.Failure())
 }
@@ -530,7 +566,7 @@ func closeLate(t *testing.T, last bool) {
 	old := b.Open(false)
 	go func() { s.data <- "some " }()
 	readN(t, old, 5)
-	require.True(t, reserve(b))
+	require.True(t, rewind(b))
 	view := b.Open(last)
 	defer b.Watch(t.Context())()
 	go func() {
@@ -554,7 +590,7 @@ func TestPipe(t *testing.T) {
 	view := b.Open(false)
 	assert.Equal(t, "te", readN(t, view, 2))
 	require.NoError(t, view.Close())
-	require.True(t, reserve(b))
+	require.True(t, rewind(b))
 	assert.Equal(t, "text", readAll(t, b.Open(true)))
 }
 
@@ -569,7 +605,7 @@ func TestGetBody(t *testing.T) {
 	b.Prepare(req, 0)
 	for range 3 {
 		assert.Equal(t, "te", readN(t, b.Open(false), 2))
-		require.True(t, reserve(b))
+		require.True(t, rewind(b))
 	}
 	require.Len(t, made, 3)
 	b.Abort() // the last body is not needed
@@ -587,11 +623,11 @@ func TestGetBodyInMemory(t *testing.T) {
 	b.Prepare(request(first, newRequest(t, strings.NewReader("text")).GetBody), 0)
 	b.Open(false)
 	assert.False(t, b.Direct())
-	require.True(t, reserve(b))
+	require.True(t, rewind(b))
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
 	assert.True(t, b.Direct())
 	assert.EqualValues(t, 1, first.closes.Load())
-	require.True(t, reserve(b))
+	require.True(t, rewind(b))
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
 	b.Abort()
 }
@@ -613,7 +649,7 @@ func TestGetBodySeeksInMemory(t *testing.T) {
 		views := []io.Reader{b.Open(false)}
 		for range 2 {
 			assert.Equal(t, "0123", readN(t, views[len(views)-1], 4))
-			require.True(t, reserve(b), b.Err())
+			require.True(t, rewind(b), b.Err())
 			views = append(views, b.Open(false))
 		}
 		for _, view := range views[:2] {
@@ -640,7 +676,7 @@ func TestGetBodyFails(t *testing.T) {
 			b := new(replay.Body)
 			b.Prepare(request(s, tt.getBody), 0)
 			b.Open(false)
-			assert.False(t, reserve(b))
+			assert.False(t, rewind(b))
 			require.EqualError(t, b.Err(), tt.want)
 			b.Abort()
 			assert.EqualValues(t, 1, s.closes.Load())
@@ -669,7 +705,7 @@ func TestGetBodySeeks(t *testing.T) {
 			}), 0)
 			view := b.Open(false)
 			assert.Equal(t, "0123", readN(t, view, 4))
-			require.True(t, reserve(b), "it is not inside Read")
+			require.True(t, rewind(b), "it is not inside Read")
 			if follows {
 				next := b.Open(true)
 				assert.Equal(t, "0123456789", readAll(t, next))
@@ -703,7 +739,7 @@ func TestGetBodySeeksBeforeLateClose(t *testing.T) {
 			b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
 			view := b.Open(false)
 			assert.Equal(t, "0123", readN(t, view, 4))
-			require.True(t, reserve(b))
+			require.True(t, rewind(b))
 			closeView(b, view)
 			assert.Zero(t, s.closes.Load())
 			b.Abort()
@@ -716,7 +752,7 @@ func TestGetBodySeeksBeforeLateClose(t *testing.T) {
 		b.Prepare(request(s, func() (io.ReadCloser, error) { return s, nil }), 0)
 		view := b.Open(false)
 		assert.Equal(t, "0123", readN(t, view, 4))
-		require.True(t, reserve(b))
+		require.True(t, rewind(b))
 		require.NoError(t, view.Close())
 		b.Finish()
 		assert.EqualValues(t, 1, s.closes.Load())
@@ -733,8 +769,8 @@ func TestGetBodyOfABlockedBody(t *testing.T) {
 		go func() { _, _ = io.ReadAll(view) }()
 		synctest.Wait()
 		start := time.Now()
-		assert.False(t, reserve(b))
-		assert.LessOrEqual(t, time.Since(start), 100*time.Millisecond)
+		assert.False(t, rewind(b))
+		assert.LessOrEqual(t, time.Since(start), 2*bounded.MaxTime)
 		require.ErrorContains(t, b.Err(), "still being read")
 		b.Abort()
 	})
@@ -751,7 +787,7 @@ func TestGetBodyIncomparable(t *testing.T) {
 	b := new(replay.Body)
 	b.Prepare(request(first, body), 0)
 	b.Open(false)
-	require.True(t, reserve(b))
+	require.True(t, rewind(b))
 	assert.Equal(t, "text", readAll(t, b.Open(true)))
 }
 
@@ -817,7 +853,7 @@ func TestReopenAfterAnEarlierAttempt(t *testing.T) {
 				if all {
 					assert.Equal(t, " text", readAll(t, first))
 				}
-				require.True(t, reserve(b))
+				require.True(t, rewind(b))
 				view := b.Open(last)
 				stop := b.Watch(t.Context())
 				require.NoError(t, view.Close())
@@ -859,7 +895,7 @@ func TestCloseDuringAReadAndGetBody(t *testing.T) {
 }
 
 // If GetBody has returned a body for a retry that is not sent, that body is
-// closed, also if the one before was in memory.
+// closed, even if the one before was in memory.
 func TestAbortInMemory(t *testing.T) {
 	next := newText("text")
 	b := new(replay.Body)
@@ -867,7 +903,7 @@ func TestAbortInMemory(t *testing.T) {
 		request(io.NopCloser(strings.NewReader("text")),
 			func() (io.ReadCloser, error) { return next, nil }), 0)
 	b.Open(false)
-	require.True(t, reserve(b))
+	require.True(t, rewind(b))
 	b.Abort()
 	assert.EqualValues(t, 1, next.closes.Load())
 	b.Abort()
@@ -891,7 +927,7 @@ func interruptAndSendAgain(t *testing.T, b *replay.Body, s *source, view io.Read
 	_, err := view.Read(make([]byte, 1))
 	require.Error(t, err)
 	assert.Zero(t, s.closes.Load())
-	require.True(t, reserve(b))
+	require.True(t, rewind(b))
 	assert.Equal(t, "text", readAll(t, b.Open(true)))
 }
 
@@ -913,17 +949,21 @@ func TestInterruptLeavesTheCloseToTheBase(t *testing.T) {
 // source stays open for the next attempt.
 func TestInterrupt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, last := range []bool{false, true} {
-			s := newBlocked()
-			b := prepare(s, 100)
-			view := b.Open(last)
-			done := make(chan error, 1)
-			go func() { _, err := io.ReadAll(view); done <- err }()
-			synctest.Wait()
+		for _, tt := range []struct {
+			limit int64
+			last  bool
+			texts []string
+		}{
+			{100, false, nil},
+			{100, true, nil},
+			{100, true, []string{"some "}},
+			{4, false, []string{"some text", "and more"}}, // more than the record can keep
+		} {
+			b, s, _, done := blockedRead(tt.limit, tt.last, tt.texts...)
 			b.Recorder().Interrupt()
 			require.Error(t, <-done)
 			assert.EqualValues(t, 1, s.closes.Load())
-			assert.False(t, reserve(b))
+			assert.False(t, rewind(b))
 		}
 		s := newText("text")
 		b := prepare(s, 100)
@@ -933,36 +973,14 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// Interrupt also ends a Read after the record has overflowed.
-func TestInterruptAfterTheOverflow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBlocked()
-		b := prepare(s, 4)
-		view := b.Open(false)
-		done := make(chan error, 1)
-		go func() { _, err := io.ReadAll(view); done <- err }()
-		s.data <- "some text"
-		s.data <- "and more"
-		synctest.Wait()
-		b.Recorder().Interrupt()
-		require.Error(t, <-done)
-		assert.EqualValues(t, 1, s.closes.Load())
-	})
-}
-
 // The end of the context ends a Read that blocks, while the base transport's
 // RoundTrip runs.
 func TestWatch(t *testing.T) {
 	for _, canceled := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newBlocked()
-			b := prepare(s, 100)
-			view := b.Open(false)
+			b, _, _, done := blockedRead(100, false)
 			ctx, cancel := context.WithCancel(t.Context())
 			stop := b.Watch(ctx)
-			done := make(chan error, 1)
-			go func() { _, err := io.ReadAll(view); done <- err }()
-			synctest.Wait()
 			if canceled {
 				cancel()
 				require.Error(t, <-done)
@@ -980,28 +998,30 @@ func TestWatch(t *testing.T) {
 
 // net/http closes the body of an HTTP/2 stream that was reset, and waits for
 // its Read. If RoundTrip does not return in a moment, the source is closed.
+// Otherwise nothing waits for the Read, and the source stays open for the next
+// attempt.
 func TestCloseDuringARead(t *testing.T) {
-	for _, returns := range []bool{false, true} {
+	const before, soon, late = "before the close", "soon after it", "late"
+	for _, returns := range []string{before, soon, late} {
 		for _, last := range []bool{false, true} {
-			t.Run(fmt.Sprintf("returns=%v/last=%v", returns, last), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/last=%v", returns, last), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := newBlocked()
-					b := prepare(s, 100)
-					view := b.Open(last)
+					b, s, view, done := blockedRead(100, last)
 					stop := b.Watch(t.Context())
-					done := make(chan error, 1)
-					go func() { _, err := io.ReadAll(view); done <- err }()
-					synctest.Wait()
+					if returns == before {
+						stop()
+					}
 					require.NoError(t, view.Close())
-					if returns {
+					if returns == soon {
 						stop()
 					}
 					time.Sleep(time.Second)
 					synctest.Wait()
-					closed := !returns || last // with the last view, the source is closed at once
+					// With the last view, the source is closed at once.
+					closed := returns == late || last
 					assert.Equal(t, closed, len(done) == 1)
 					assert.Equal(t, closed, s.closes.Load() == 1)
-					if !returns {
+					if returns == late {
 						stop()
 					}
 					b.Abort()
@@ -1009,24 +1029,6 @@ func TestCloseDuringARead(t *testing.T) {
 			})
 		}
 	}
-}
-
-// After RoundTrip has returned, nothing waits for the Read, so the source stays
-// open for the next attempt.
-func TestCloseDuringAReadAfterRoundTrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newBlocked()
-		b := prepare(s, 100)
-		view := b.Open(false)
-		stop := b.Watch(t.Context())
-		go func() { _, _ = io.ReadAll(view) }()
-		synctest.Wait()
-		stop()
-		require.NoError(t, view.Close())
-		time.Sleep(time.Second)
-		assert.Zero(t, s.closes.Load())
-		b.Abort()
-	})
 }
 
 // After its end or its failure, no Read of the source is under way. Then Close
@@ -1052,18 +1054,14 @@ func TestCloseAfterTheEndWaits(t *testing.T) {
 // If the Read ends by itself after the close, the next attempt gets its bytes.
 func TestCloseDuringAReadThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBlocked()
-		b := prepare(s, 100)
-		view := b.Open(false)
+		b, s, view, _ := blockedRead(100, false)
 		stop := b.Watch(t.Context())
-		go func() { _, _ = io.ReadAll(view) }()
-		synctest.Wait()
 		require.NoError(t, view.Close())
 		s.data <- "some "
 		time.Sleep(time.Second)
 		assert.Zero(t, s.closes.Load())
 		stop()
-		require.True(t, reserve(b))
+		require.True(t, rewind(b))
 		go func() { s.data <- "text"; close(s.data) }()
 		assert.Equal(t, "some text", readAll(t, b.Open(true)))
 	})
@@ -1076,11 +1074,11 @@ func TestCloseBlocks(t *testing.T) {
 			"Abort":  func(b *replay.Body) { b.Abort() },
 			"Finish": func(b *replay.Body) { b.Finish() },
 			"Abort of a retry": func(b *replay.Body) {
-				require.True(t, reserve(b))
+				require.True(t, rewind(b))
 				b.Abort()
 			},
 			"Open": func(b *replay.Body) {
-				require.True(t, reserve(b))
+				require.True(t, rewind(b))
 				b.Open(false)
 			},
 		} {
@@ -1099,7 +1097,7 @@ func TestCloseBlocks(t *testing.T) {
 			}
 			start := time.Now()
 			end(b)
-			limit := 50 * time.Millisecond
+			limit := bounded.MaxTime
 			if name == "Abort of a retry" {
 				limit *= 2 // it closes two bodies
 			}
@@ -1117,7 +1115,7 @@ func TestSourcePanics(t *testing.T) {
 	_, err := view.Read(make([]byte, 1))
 	require.Error(t, err)
 	require.NoError(t, b.Failure())
-	assert.False(t, reserve(b))
+	assert.False(t, rewind(b))
 	b.Abort()
 }
 

@@ -44,14 +44,15 @@ func (v *view) Read(p []byte) (n int, err error) {
 		return 0, nil
 	}
 	n, err = v.read(p)
-	if err != nil && v.end(err) {
+	if err != nil && v.noteError(err) {
 		_ = v.Close() // net/http would close it here, and ignores the error, too
 	}
 	return n, err
 }
 
-// end records io.EOF. It reports whether the view closes itself after err.
-func (v *view) end(err error) bool {
+// noteError records io.EOF. It reports whether the view closes itself after
+// err.
+func (v *view) noteError(err error) bool {
 	v.rec.mu.Lock()
 	defer v.rec.mu.Unlock()
 	if err == io.EOF {

@@ -18,12 +18,9 @@ import (
 	"github.com/seed421102f4/httpretry/internal/bounded"
 )
 
-// A body is read to its end, so that its connection can be used again. These
-// are the limits of that.
-const (
-	MaxBytes = 64 << 10
-	MaxTime  = bounded.MaxTime
-)
+// MaxBytes is the length of the longest body that is read to its end, so that
+// its connection can be used again.
+const MaxBytes = 64 << 10
 
 // IsEmpty reports whether body has no bytes, no trailers and nothing to close.
 // A body whose type has no state is empty. Such bodies are http.NoBody and,
@@ -56,7 +53,7 @@ func Discard(
 	begun := time.Now()
 	d := &discard{body: resp.Body, length: resp.ContentLength, releaser: r}
 	if !bounded.RunUntil(canceled, limit, d.drain) {
-		bounded.Run(MaxTime, d.end) // this ends a Read that is still waiting
+		bounded.Run(bounded.MaxTime, d.close) // this ends a Read that is still waiting
 	}
 	return time.Since(begun)
 }
@@ -66,7 +63,7 @@ type discard struct {
 	limited  io.LimitedReader // of the discard itself
 	length   int64
 	releaser Releaser
-	ending   atomic.Bool
+	closing  atomic.Bool
 }
 
 func (d *discard) drain() {
@@ -77,22 +74,22 @@ func (d *discard) drain() {
 		// An error closes the connection, as not reading would.
 		_, _ = io.Copy(io.Discard, &d.limited)
 	}
-	d.end()
+	d.close()
 }
 
-// Read reads the body until end is called. A body may return neither bytes nor
-// an error, even after it was closed.
+// Read reads the body until close is called. A body may return neither bytes
+// nor an error, even after it was closed.
 func (d *discard) Read(p []byte) (int, error) {
-	if d.ending.Load() {
+	if d.closing.Load() {
 		return 0, io.EOF
 	}
 	return d.body.Read(p)
 }
 
-func (d *discard) end() {
+func (d *discard) close() {
 	// A sync.Once would wait for a Close that blocks. In a bubble of
 	// testing/synctest, a wait for a mutex stops the time.
-	if d.ending.Swap(true) {
+	if d.closing.Swap(true) {
 		return
 	}
 	d.releaser.Release()
@@ -105,7 +102,7 @@ func Close(resp *http.Response) {
 	if resp == nil || IsEmpty(resp) {
 		return
 	}
-	_ = bounded.Close(MaxTime, resp.Body) // nobody reads it
+	_ = bounded.Close(bounded.MaxTime, resp.Body) // nobody reads it
 }
 
 // Buffer reads ahead of the caller, but not after canceled. It returns how long
@@ -121,7 +118,7 @@ func Buffer(resp *http.Response, canceled bounded.Signal) time.Duration {
 	begun := time.Now()
 	b := &buffered{ReadCloser: resp.Body, idle: make(chan struct{})}
 	resp.Body = b
-	if !bounded.RunUntil(canceled, MaxTime, b.fill) {
+	if !bounded.RunUntil(canceled, bounded.MaxTime, b.fill) {
 		b.late.Store(true)
 	}
 	return time.Since(begun)
@@ -185,7 +182,7 @@ func (b *buffered) Close() error {
 		return b.ReadCloser.Close()
 	default:
 	}
-	return bounded.Close(MaxTime, b.ReadCloser)
+	return bounded.Close(bounded.MaxTime, b.ReadCloser)
 }
 
 // Follower is called when the body of a response ends, with the ProtoMajor of

@@ -76,7 +76,7 @@ func TestIsEmpty(t *testing.T) {
 }
 
 func discard(resp *http.Response, r respbody.Releaser) time.Duration {
-	return respbody.Discard(resp, r, respbody.MaxTime, bounded.Signal{})
+	return respbody.Discard(resp, r, bounded.MaxTime, bounded.Signal{})
 }
 
 func TestDiscard(t *testing.T) {
@@ -98,14 +98,14 @@ func TestDiscard(t *testing.T) {
 		{"broken",
 			newBody(io.MultiReader(strings.NewReader("te"), iotest.ErrReader(errors.New("boom")))),
 			4, 2, 0, false},
-		{"slow", &body{Reader: strings.NewReader("text"), readTakes: respbody.MaxTime / 4}, 4, 4,
-			respbody.MaxTime, true},
+		{"slow", &body{Reader: strings.NewReader("text"), readTakes: bounded.MaxTime / 4}, 4, 4,
+			bounded.MaxTime, true},
 		{"stalled", &body{Reader: strings.NewReader("text"), readTakes: forever}, 4, 0,
-			respbody.MaxTime, false},
+			bounded.MaxTime, false},
 		{"stuck in Close", &body{Reader: strings.NewReader("text"), closeTakes: forever}, 4, 4,
-			respbody.MaxTime, true},
+			bounded.MaxTime, true},
 		{"stuck in both", &body{Reader: strings.NewReader("text"), readTakes: forever,
-			closeTakes: forever}, 4, 0, 2 * respbody.MaxTime, false},
+			closeTakes: forever}, 4, 0, 2 * bounded.MaxTime, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestDiscardWithoutProgress(t *testing.T) {
 			}
 			return 0, nil
 		}))
-		assert.Equal(t, respbody.MaxTime,
+		assert.Equal(t, bounded.MaxTime,
 			discard(&http.Response{Body: b, ContentLength: -1}, new(releases)))
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -183,11 +183,11 @@ func TestDiscardCanceled(t *testing.T) {
 			var canceled bounded.Signal
 			channel := make(chan struct{})
 			canceled[i] = channel
-			const after = respbody.MaxTime / 2
+			const after = bounded.MaxTime / 2
 			time.AfterFunc(after, func() { close(channel) })
 			b := &body{Reader: strings.NewReader("text"), readTakes: time.Hour}
 			resp, released, start := &http.Response{Body: b}, new(releases), time.Now()
-			assert.Equal(t, after, respbody.Discard(resp, released, respbody.MaxTime, canceled))
+			assert.Equal(t, after, respbody.Discard(resp, released, bounded.MaxTime, canceled))
 			assert.Equal(t, after, time.Since(start))
 			assert.EqualValues(t, 1, b.closes.Load(), "closed")
 			assert.Positive(t, released.n.Load(), "released")
@@ -213,7 +213,7 @@ func TestClose(t *testing.T) {
 
 		start := time.Now()
 		respbody.Close(&http.Response{Body: &body{closeTakes: time.Hour}})
-		assert.Equal(t, respbody.MaxTime, time.Since(start))
+		assert.Equal(t, bounded.MaxTime, time.Since(start))
 		time.Sleep(2 * time.Hour)
 	})
 }
@@ -266,8 +266,8 @@ func TestBufferSlowBody(t *testing.T) {
 		b := &body{
 			Reader: iotest.OneByteReader(strings.NewReader("some text")), readTakes: time.Second}
 		resp, start := &http.Response{Body: b}, time.Now()
-		assert.Equal(t, respbody.MaxTime, respbody.Buffer(resp, bounded.Signal{}))
-		assert.Equal(t, respbody.MaxTime, time.Since(start))
+		assert.Equal(t, bounded.MaxTime, respbody.Buffer(resp, bounded.Signal{}))
+		assert.Equal(t, bounded.MaxTime, time.Since(start))
 		first := make([]byte, 1)
 		_, err := resp.Body.Read(first)
 		require.NoError(t, err)
@@ -286,7 +286,7 @@ func TestBufferCloseUnread(t *testing.T) {
 		resp, start := &http.Response{Body: b}, time.Now()
 		respbody.Buffer(resp, bounded.Signal{})
 		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, respbody.MaxTime, time.Since(start))
+		assert.Equal(t, bounded.MaxTime, time.Since(start))
 		assert.EqualValues(t, 1, b.closes.Load())
 		_, err := resp.Body.Read(make([]byte, 10))
 		require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
@@ -300,7 +300,7 @@ func TestBufferCloseBlocks(t *testing.T) {
 		resp, start := &http.Response{Body: b}, time.Now()
 		respbody.Buffer(resp, bounded.Signal{})
 		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, 2*respbody.MaxTime, time.Since(start))
+		assert.Equal(t, 2*bounded.MaxTime, time.Since(start))
 		time.Sleep(2 * time.Hour)
 		assert.EqualValues(t, 1, b.closes.Load())
 	})

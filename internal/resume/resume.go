@@ -63,11 +63,12 @@ const (
 // Error implements error.
 func (o Obstacle) Error() string { return "the response cannot be resumed: " + string(o) }
 
-// Of returns the part that resp, the response to req, transfers. If the rest of
-// it cannot be requested, the part has an Obstacle. For that, req must be a GET
-// without a body. The body of resp must have a known length and be transferred
-// as it is, in one part. It does not need a validator (see Unverified).
-func Of(req *http.Request, resp *http.Response) Part {
+// PartOf returns the part that resp, the response to req, transfers. If the
+// rest of it cannot be requested, the part has an Obstacle. So that it can be,
+// req must be a GET without a body, and the body of resp must have a known
+// length and be transferred as it is, in one part. It does not need a validator
+// (see Unverified).
+func PartOf(req *http.Request, resp *http.Response) Part {
 	p := Part{last: resp.ContentLength - 1, complete: resp.ContentLength}
 	if p.Obstacle = obstacleOf(req, resp); p.Obstacle != "" {
 		return p
@@ -221,7 +222,7 @@ func (p Part) Check(resp *http.Response, offset int64, same func() bool) (skip i
 	switch {
 	case resp.StatusCode != http.StatusPartialContent && resp.StatusCode != http.StatusOK:
 		mismatch.Verdict = OtherStatus
-	case !p.isOf(resp.Header) && (same == nil || !same()):
+	case !p.hasValidator(resp.Header) && (same == nil || !same()):
 		mismatch.Verdict = OtherVersion
 	case !p.hasEncoding(resp):
 		mismatch.Verdict = OtherEncoding
@@ -241,8 +242,8 @@ func (p Part) Check(resp *http.Response, offset int64, same func() bool) (skip i
 	return skip, nil
 }
 
-// isOf reports whether h has the validator of the part.
-func (p Part) isOf(h http.Header) bool {
+// hasValidator reports whether h has the validator of the part.
+func (p Part) hasValidator(h http.Header) bool {
 	if p.etag != "" {
 		return len(h["Etag"]) == 1 && h["Etag"][0] == p.etag
 	}
@@ -253,7 +254,7 @@ func (p Part) isOf(h http.Header) bool {
 // hasEncoding reports whether resp is in the content coding of the part. A 206
 // with the validator that If-Range has may omit it (RFC 9110 section 15.3.7).
 func (p Part) hasEncoding(resp *http.Response) bool {
-	omitted := resp.StatusCode == http.StatusPartialContent && p.isOf(resp.Header) &&
+	omitted := resp.StatusCode == http.StatusPartialContent && p.hasValidator(resp.Header) &&
 		len(resp.Header["Content-Encoding"]) == 0
 	return !resp.Uncompressed && (omitted || contentEncoding(resp.Header) == p.encoding)
 }

@@ -31,7 +31,7 @@ func response(status int, length int64, h http.Header) *http.Response {
 
 func request(h http.Header) *http.Request { return &http.Request{Method: "GET", Header: h} }
 
-func TestOf(t *testing.T) {
+func TestPartOf(t *testing.T) {
 	strong := func(namesAndValues ...string) http.Header {
 		return header(append([]string{"ETag", `"v1"`}, namesAndValues...)...)
 	}
@@ -101,7 +101,7 @@ func TestOf(t *testing.T) {
 					"multipart/byteranges; boundary=x")), resume.Multipart},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			assert.Equal(t, tt.want, resume.Of(tt.req, tt.resp).Obstacle)
+			assert.Equal(t, tt.want, resume.PartOf(tt.req, tt.resp).Obstacle)
 		})
 	}
 }
@@ -111,7 +111,7 @@ type tunnel struct{ io.ReadWriteCloser }
 // The length of a part with an obstacle is that of the body, if it is known.
 func TestLength(t *testing.T) {
 	for length, want := range map[int64]int64{-1: math.MaxInt64, 1: 1, 9: 9} {
-		p := resume.Of(&http.Request{Method: "POST"}, response(200, length, header()))
+		p := resume.PartOf(&http.Request{Method: "POST"}, response(200, length, header()))
 		assert.NotEmpty(t, p.Obstacle)
 		assert.Equal(t, want, p.Length())
 	}
@@ -159,7 +159,7 @@ func TestValidators(t *testing.T) {
 		{"nothing", header(), "", resume.NoValidator},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := resume.Of(request(nil), response(200, 10, tt.header))
+			p := resume.PartOf(request(nil), response(200, 10, tt.header))
 			require.Empty(t, p.Obstacle)
 			assert.Equal(t, tt.lacks, p.Unverified())
 			byteRange, ifRange := p.Headers(3)
@@ -172,19 +172,19 @@ func TestValidators(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	const big = 3 << 20
-	whole := resume.Of(request(nil), response(200, 100, header("ETag", `"v1"`)))
-	large := resume.Of(request(nil), response(200, big, header("ETag", `"v1"`)))
-	packed := resume.Of(
+	whole := resume.PartOf(request(nil), response(200, 100, header("ETag", `"v1"`)))
+	large := resume.PartOf(request(nil), response(200, big, header("ETag", `"v1"`)))
+	packed := resume.PartOf(
 		request(nil), response(200, 100, header("ETag", `"v1"`, "Content-Encoding", "br")))
-	dated := resume.Of(
+	dated := resume.PartOf(
 		request(nil),
 		response(
 			200, 100, header("Last-Modified", modified, "Date", "Tue, 03 Jan 2006 15:04:05 GMT")))
-	part := resume.Of(request(header("Range", "bytes=50-")),
+	part := resume.PartOf(request(header("Range", "bytes=50-")),
 		response(206, 50, header("ETag", `"v1"`, "Content-Range", "bytes 50-99/100")))
-	far := resume.Of(request(header("Range", "bytes=3000000-")),
+	far := resume.PartOf(request(header("Range", "bytes=3000000-")),
 		response(206, 50, header("ETag", `"v1"`, "Content-Range", "bytes 3000000-3000049/3000050")))
-	unknown := resume.Of(request(header("Range", "bytes=50-59")),
+	unknown := resume.PartOf(request(header("Range", "bytes=50-59")),
 		response(206, 10, header("ETag", `"v1"`, "Content-Range", "bytes 50-59/*")))
 	v1 := func(namesAndValues ...string) http.Header {
 		return header(append([]string{"ETag", `"v1"`}, namesAndValues...)...)
@@ -322,7 +322,7 @@ func TestCheck(t *testing.T) {
 
 // The caller's function replaces validators, and no other check.
 func TestSame(t *testing.T) {
-	p := resume.Of(request(nil), response(200, 100, header()))
+	p := resume.PartOf(request(nil), response(200, 100, header()))
 	require.Empty(t, p.Obstacle)
 	yes, no := func() bool { return true }, func() bool { return false }
 	rest := response(206, 90, header("Content-Range", "bytes 10-99/100"))
@@ -342,13 +342,13 @@ func TestSame(t *testing.T) {
 	assert.Error(t, err)
 	// Without a validator there was no If-Range, so the response may not omit
 	// headers.
-	packed := resume.Of(request(nil), response(200, 100, header("Content-Encoding", "br")))
+	packed := resume.PartOf(request(nil), response(200, 100, header("Content-Encoding", "br")))
 	_, err = packed.Check(rest, 10, yes)
 	assert.Error(t, err)
 }
 
 func TestMismatchTexts(t *testing.T) {
-	p := resume.Of(request(nil), response(200, 3<<20, header("ETag", `"v1"`)))
+	p := resume.PartOf(request(nil), response(200, 3<<20, header("ETag", `"v1"`)))
 	v1 := func(name, value string) http.Header { return header("ETag", `"v1"`, name, value) }
 	for want, resp := range map[string]*http.Response{
 		"status 404": response(404, 9, nil),
@@ -368,7 +368,7 @@ func TestMismatchTexts(t *testing.T) {
 
 // Headers of a server do not make an error long.
 func TestMismatchIsBounded(t *testing.T) {
-	p := resume.Of(request(nil), response(200, 100, header("ETag", `"v1"`)))
+	p := resume.PartOf(request(nil), response(200, 100, header("ETag", `"v1"`)))
 	long := header("ETag", `"v1"`, "Content-Range", strings.Repeat("x\n", 10_000))
 	_, err := p.Check(response(206, 90, long), 10, nil)
 	require.Error(t, err)

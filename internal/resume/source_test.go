@@ -82,7 +82,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// Idle limits each Read, also of bytes that are skipped. It does not limit the
+// Idle limits each Read, even of bytes that are skipped. It does not limit the
 // time between Reads.
 func TestSourceIdle(t *testing.T) {
 	for _, tt := range []struct {

@@ -40,8 +40,8 @@ func (t *Trace) Body(body io.ReadCloser) io.ReadCloser {
 	if !t.state.watchesReads() {
 		return body
 	}
-	t.first = watchedBody{body, t}
-	return &t.first
+	t.body = watchedBody{body, t}
+	return &t.body
 }
 
 // GetBody returns GetBody for the request. While the server may be processing

@@ -5,19 +5,19 @@ import (
 	"net"
 )
 
-// connection has the known properties of a connection when a request gets it.
-type connection struct {
+// connInfo has the known properties of a connection when a request gets it.
+type connInfo struct {
 	conn  net.Conn // nil if the base transport shows none
 	tls   bool     // it has a TLS state
 	http2 bool     // TLS has negotiated HTTP/2
 	name  string   // sent to the server in the TLS handshake; "" for an IP address
 }
 
-func inspect(conn net.Conn) connection {
+func inspect(conn net.Conn) connInfo {
 	if conn == nil {
-		return connection{}
+		return connInfo{}
 	}
-	c := connection{conn: conn}
+	c := connInfo{conn: conn}
 	if secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
 		state := secure.ConnectionState()
 		c.tls, c.http2, c.name = true, state.NegotiatedProtocol == "h2", state.ServerName
@@ -27,7 +27,7 @@ func inspect(conn net.Conn) connection {
 
 // speaksHTTP2 reports whether c speaks HTTP/2. Without TLS, the connection does
 // not show that, and the result is withoutTLS.
-func (c connection) speaksHTTP2(withoutTLS bool) bool {
+func (c connInfo) speaksHTTP2(withoutTLS bool) bool {
 	if c.tls {
 		return c.http2
 	}
@@ -37,7 +37,7 @@ func (c connection) speaksHTTP2(withoutTLS bool) bool {
 // maySharePeer reports whether two connections may lead to the same server.
 // Those through a proxy have the proxy's address, whatever the server, and
 // net/http chooses a proxy again for each resend.
-func (c connection) maySharePeer(other connection, noLayers bool) bool {
+func (c connInfo) maySharePeer(other connInfo, noLayers bool) bool {
 	if c.name != "" && other.name != "" {
 		return c.name == other.name
 	}

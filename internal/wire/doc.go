@@ -47,6 +47,39 @@
 //     another proxy than before. The hooks show only the address of the proxy,
 //     so the request seems to go to another host.
 //
+// # After a GOAWAY
+//
+// A POST must be sent at most once, and its header was written over HTTP/2.
+// Then the server sends GOAWAY with a last stream ID that is lower than that of
+// the POST, so it will not process the POST (RFC 9113 section 6.8). The result
+// depends on http2shouldRetryRequest and the guards above:
+//
+//	the POST                  net/http                  result of the attempt
+//	is the first stream, and  returns "Transport        Unprocessed
+//	GOAWAY has an error code  received GOAWAY"
+//	has no body               sends it again            ErrResent of gotConn
+//	has a body and no         returns "cannot retry     Unprocessed
+//	GetBody (1)               err [… GOAWAY]"
+//	has a body and GetBody    calls GetBody             ErrResent of GetBody
+//
+// (1) getBodyFor in attempt.go hides GetBody if Base is net/http's Transport,
+// alone or below layers that all have an Unwrap method. It does not on the last
+// attempt, after which there is no retry.
+//
+// ErrResent is Transient, so the request ends with ReasonNotIdempotent, or with
+// ReasonAttempts after the last attempt. An Unprocessed request is retried if
+// its body can be sent again. errorTexts in classify.go has the two texts. If
+// the server has sent a 1xx response before, Unprocessed becomes Transient
+// (isOfAnother in outcome.go).
+//
+// Two cases need no guard:
+//
+//   - If GOAWAY arrives before the header is written, net/http closes the body
+//     and sends the request on another connection. Attempt.Restarted reopens
+//     the body.
+//   - If the last stream ID is not lower, the POST continues. If the connection
+//     then ends without a response, the error is Transient.
+//
 // # Hooks
 //
 // The hooks of one send come in this order:

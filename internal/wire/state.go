@@ -26,15 +26,16 @@ type state struct {
 	// Written by Detach. After that, hooks change only uploaded.
 	detached bool
 
-	// Written by getConn and gotConn. A response also resets sends, and the
-	// first field of a header stopped.
-	pending     pending
-	conns       []connection  // that requests were given, if AtMostOnce is set
-	conn1       [1]connection // of conns, as long as there is one; saves an allocation
-	connections int           // that requests were given
-	sends       int           // connections since the last answer
-	reported    bool          // a hook was called, so Base is, or contains, net/http's Transport
-	stopped     net.Conn      // of a send over HTTP/2 that was stopped, until another one begins
+	// Written by getConn and gotConn. A response also resets sendsSinceAnswer,
+	// and the first field of a header stopped.
+	hosts            []host // for which a connection was requested
+	pending          pending
+	connCount        int         // calls of gotConn
+	sendsSinceAnswer int         // calls of gotConn since the last answer
+	kept             []connInfo  // the connections of gotConn, if AtMostOnce is set
+	keptArray        [1]connInfo // holds kept while it has one element; saves an allocation
+	reported         bool        // a hook was called, so Base is, or contains, net/http's Transport
+	stopped          net.Conn    // of a send over HTTP/2 that was stopped, until another one begins
 
 	// Written by the hooks for writing. gotConn takes uploaded back.
 	wrote    bool // some part of a request
@@ -50,17 +51,29 @@ type state struct {
 	body bodyUse
 }
 
-// pending counts the connections that net/http has requested and not yet got.
-type pending struct {
-	hosts []host // for which a connection was requested
-	first int    // hosts that wait for their first connection
-	again bool   // a host waits for a further connection
+// host is a host for which a connection was requested.
+type host struct {
+	hostPort  string
+	connCount int // state.connCount when the first connection was requested
 }
 
-// host is a host that a connection was asked for.
-type host struct {
-	hostPort    string
-	connections int // that requests had been given before, to any host
+// pending has the connections that net/http has requested and not yet got.
+type pending struct {
+	newHosts int  // hosts that wait for their first connection
+	further  bool // a host waits for a further connection
+}
+
+// take takes back the count of getConn for one connection, and reports whether
+// it is the first of its host. If several connections are pending, it is not
+// known which host gets this one. Then it counts as a further connection if one
+// of them is.
+func (p *pending) take() (isFirst bool) {
+	isFirst = !p.further && p.newHosts > 0
+	if isFirst {
+		p.newHosts--
+	}
+	p.further = false
+	return isFirst
 }
 
 // bodyUse has the known uses of the request's body.
@@ -84,7 +97,7 @@ func (s *state) start(options Options) {
 	// With NoLayers, Reads are not watched (watchesReads), so the body counts
 	// as replaced.
 	s.body.replaced = options.NoLayers
-	s.conns = s.conn1[:0]
+	s.kept = s.keptArray[:0]
 }
 
 // getConn records the host of each send. net/http resends only to the same
@@ -92,42 +105,49 @@ func (s *state) start(options Options) {
 // token. Which host is the request's own is not known, because a layer may
 // change it or use another one before.
 //
-// For an HTTP/2 connection that is reused, net/http may call it twice.
+// A second call for a host may be for a resend, or for the same send, because
+// net/http may call GetConn twice to reuse an HTTP/2 connection. It is for the
+// same send if connCount has not changed since the first call, because then no
+// request has got a connection.
 func (s *state) getConn(hostPort string) {
 	if s.detached {
 		return
 	}
 	s.reported = true
-	i := slices.IndexFunc(s.pending.hosts, func(h host) bool { return h.hostPort == hostPort })
+	i := slices.IndexFunc(s.hosts, func(h host) bool { return h.hostPort == hostPort })
 	switch {
 	case i < 0:
-		s.pending.hosts = append(s.pending.hosts, host{hostPort, s.connections})
-		s.pending.first++
-	case s.pending.hosts[i].connections < s.connections:
-		s.pending.again = true
+		s.hosts = append(s.hosts, host{hostPort, s.connCount})
+		s.pending.newHosts++
+	case s.hosts[i].connCount < s.connCount:
+		s.pending.further = true
 	}
 }
 
 // gotConn is called before each send.
-func (s *state) gotConn(c connection) (do action) {
+func (s *state) gotConn(c connInfo) (do action) {
 	if s.detached {
 		return do
 	}
 	s.reported = true
-	s.connections++
-	s.sends++
+	s.connCount++
+	s.sendsSinceAnswer++
 	s.uploaded = false
 	s.stopped = nil
 	// net/http closed the body without having read it, and sends it again
 	// (http2shouldRetryRequest).
-	do.restarted = s.options.Restarts && s.sends > 1 && !s.wrote
-	mayResend := s.connected(c)
+	do.restarted = s.options.Restarts && s.sendsSinceAnswer > 1 && !s.wrote
+	isFirst := s.pending.take()
+	mayResend := !isFirst || s.mayShareKeptPeer(c)
+	if c.conn != nil && s.options.AtMostOnce {
+		s.kept = append(s.kept, c)
+	}
 	switch {
 	// Only sends over HTTP/2 are limited. Over HTTP/1, net/http resends a
 	// request only if it failed on a reused connection, and a layer may send
 	// ten requests of its own at the same time.
 	case !s.options.AtMostOnce:
-		if s.sends > MaxSends && c.speaksHTTP2(s.options.UnencryptedHTTP2) {
+		if s.sendsSinceAnswer > MaxSends && c.speaksHTTP2(s.options.UnencryptedHTTP2) {
 			do.stop = ErrTooManySends
 		}
 	// A request with a body cannot be sent again without GetBody, unless the
@@ -147,26 +167,14 @@ func (s *state) gotConn(c connection) (do action) {
 	return do
 }
 
-// connected takes back the count of getConn, and reports whether c may be for a
-// request that was sent before. If several connections are outstanding, it is
-// not known which request gets c. Then the result is true if one of them is for
-// a resend.
-func (s *state) connected(c connection) (mayResend bool) {
-	first := !s.pending.again && s.pending.first > 0
-	if first {
-		s.pending.first--
-	}
-	s.pending.again = false
-	// Through a proxy, GetConn gets the name of the proxy for a new connection,
-	// and that of the server for an HTTP/2 connection that is open already.
-	mayResend = !first || c.conn != nil &&
-		slices.ContainsFunc(s.conns, func(before connection) bool {
-			return before.maySharePeer(c, s.options.NoLayers)
-		})
-	if c.conn != nil && s.options.AtMostOnce {
-		s.conns = append(s.conns, c)
-	}
-	return mayResend
+// mayShareKeptPeer reports whether c may lead to the same server as an earlier
+// connection, although GetConn got another name. Through a proxy, GetConn gets
+// the name of the proxy for a new connection, and that of the server for an
+// HTTP/2 connection that is open already.
+func (s *state) mayShareKeptPeer(c connInfo) bool {
+	return c.conn != nil && slices.ContainsFunc(s.kept, func(before connInfo) bool {
+		return before.maySharePeer(c, s.options.NoLayers)
+	})
 }
 
 // wroteHeaderField is called before the header block can have been written.
@@ -228,7 +236,7 @@ func (s *state) gotFirstResponseByte() {
 	}
 	s.answered = true
 	// Only resends without an answer in between are limited.
-	s.sends = 0
+	s.sendsSinceAnswer = 0
 	s.unanswered = max(s.unanswered-1, 0)
 }
 
@@ -263,8 +271,8 @@ func (s *state) watchesReads() bool {
 	return s.options.AtMostOnce && s.options.HasBody && !s.options.NoLayers
 }
 
-// forbidsResend reports whether a request was written that the server may be
-// processing, so that net/http must not send it again. Over HTTP/1, if net/http
+// forbidsResend reports whether the server may be processing a request that was
+// written, so that net/http must not send it again. Over HTTP/1, if net/http
 // does not consider a request replayable, it sends the request again only if it
 // has written nothing of it (persistConn.shouldRetryRequest).
 //
@@ -278,14 +286,14 @@ func (s *state) forbidsResend() bool {
 // sent it without net/http.
 func (s *state) provesUnsent(canceled bool) bool {
 	return s.options.AtMostOnce && s.reported && !s.wrote && !s.body.everRead &&
-		(s.connections == 0 || !canceled)
+		(s.connCount == 0 || !canceled)
 }
 
-func (s *state) connecting() bool { return s.pending.first > 0 || s.pending.again }
+func (s *state) connecting() bool { return s.pending.newHosts > 0 || s.pending.further }
 
 // awaitsUpload is documented at Trace. A base transport that reports no answer
 // does not report uploads either. http.ClientConn reports both, and no
 // connections.
 func (s *state) awaitsUpload() bool {
-	return s.options.HasBody && !s.uploaded && (s.connections > 0 || s.answered)
+	return s.options.HasBody && !s.uploaded && (s.connCount > 0 || s.answered)
 }

@@ -55,7 +55,7 @@ func (p *player) event(event string) action {
 	case "get":
 		p.getConn(argument)
 	case "got":
-		return p.gotConn(p.connection(argument))
+		return p.gotConn(p.conn(argument))
 	case "host":
 		return p.wroteHeaderField("Host", nil)
 	case "authority":
@@ -97,14 +97,14 @@ func (c *namedConn) RemoteAddr() net.Addr {
 	return &net.UnixAddr{Name: addr}
 }
 
-func (p *player) connection(name string) connection {
+func (p *player) conn(name string) connInfo {
 	if name == "nil" {
-		return connection{}
+		return connInfo{}
 	}
 	if p.named[name] == nil {
 		p.named[name] = &namedConn{name: name}
 	}
-	c := connection{conn: p.named[name]}
+	c := connInfo{conn: p.named[name]}
 	parts := strings.Split(name, "/")
 	if len(parts) == 3 {
 		c.tls, c.http2, c.name = true, parts[1] == "h2", parts[2]
@@ -383,22 +383,9 @@ func TestFacts(t *testing.T) {
 func TestFactsOfOthers(t *testing.T) {
 	p, _ := play(Options{HasBody: true}, "get got")
 	assert.False(t, p.provesUnsent(false))
-	assert.Empty(t, p.conns)
+	assert.Empty(t, p.kept)
 	p, _ = play(Options{AtMostOnce: true}, "get got")
 	assert.False(t, p.awaitsUpload())
-}
-
-// The reads of a body are watched if a layer may replace the body of a request
-// that must be sent at most once.
-func TestWatchesReads(t *testing.T) {
-	for _, options := range []Options{
-		{HasBody: true}, {AtMostOnce: true}, {AtMostOnce: true, HasBody: true, NoLayers: true},
-	} {
-		p, _ := play(options, "")
-		assert.False(t, p.watchesReads(), "%+v", options)
-	}
-	p, _ := play(Options{AtMostOnce: true, HasBody: true}, "")
-	assert.True(t, p.watchesReads())
 }
 
 // secureConn is a connection with a TLS state.
@@ -416,12 +403,12 @@ func TestInspect(t *testing.T) {
 	http1 := secureConn{plain, tls.ConnectionState{NegotiatedProtocol: "http/1.1"}}
 	for _, tt := range []struct {
 		conn net.Conn
-		want connection
+		want connInfo
 	}{
-		{nil, connection{}},
-		{plain, connection{conn: plain}},
-		{http2, connection{conn: http2, tls: true, http2: true, name: "a.test"}},
-		{http1, connection{conn: http1, tls: true}},
+		{nil, connInfo{}},
+		{plain, connInfo{conn: plain}},
+		{http2, connInfo{conn: http2, tls: true, http2: true, name: "a.test"}},
+		{http1, connInfo{conn: http1, tls: true}},
 	} {
 		assert.Equal(t, tt.want, inspect(tt.conn))
 	}

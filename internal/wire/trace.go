@@ -75,7 +75,7 @@ type Trace struct {
 	// Written by Start and Body, before net/http knows the request.
 	attempt Attempt
 	hooks   httptrace.ClientTrace
-	first   watchedBody // returned by Body
+	body    watchedBody // returned by Body
 
 	// mu guards state, of which only options may be read without it. It is held
 	// for one transition, which calls at most RemoteAddr of a connection.
@@ -93,7 +93,7 @@ func (t *Trace) Start(ctx context.Context, attempt Attempt, options Options) con
 	t.state.start(options)
 	t.hooks.GotConn = t.gotConn
 	t.hooks.GotFirstResponseByte = t.gotFirstResponseByte
-	// Each hook costs an allocation, so only those are set that are needed.
+	// Each hook costs an allocation, so only those that are needed are set.
 	if options.HasBody {
 		t.hooks.WroteRequest = t.wroteRequest
 	}

@@ -70,7 +70,7 @@ func start(t *testing.T, options wire.Options) (*attempt, *httptrace.ClientTrace
 	return a, httptrace.ContextClientTrace(a.trace.Start(t.Context(), a, options))
 }
 
-// Each hook costs an allocation, so only those are set that are needed.
+// Each hook costs an allocation, so only those that are needed are set.
 func TestHooks(t *testing.T) {
 	for _, tt := range []struct {
 		options wire.Options
@@ -102,37 +102,38 @@ func TestHooks(t *testing.T) {
 
 // The Trace performs the actions of its state, in a certain order and without
 // its lock. A connection of HTTP/1 is closed after the cancel, because net/http
-// would report the error of the connection as that of the attempt.
+// would report the error of the connection as that of the attempt. One of
+// HTTP/2 is closed if the request is written although it was stopped.
 func TestActions(t *testing.T) {
 	const resent = "Stop: net/http was about to resend a request that is not idempotent, and was stopped"
 	for _, tt := range []struct {
 		name    string
 		options wire.Options
 		conn    func(*conn) net.Conn
-		fields  []string
+		fields  string // of the first send
+		again   string // of the second one
 		want    []string
 	}{
 		{"HTTP/1", wire.Options{AtMostOnce: true, Resendable: true},
-			func(c *conn) net.Conn { return c },
-			[]string{"Host"}, []string{resent, "Close"}},
+			func(c *conn) net.Conn { return c }, "Host", "", []string{resent, "Close"}},
 		{"HTTP/2", wire.Options{AtMostOnce: true}, func(c *conn) net.Conn { return tlsConn{c} },
-			[]string{":authority", ":method"}, []string{resent}},
+			":authority :method", "", []string{resent}},
+		{"HTTP/2, written", wire.Options{AtMostOnce: true},
+			func(c *conn) net.Conn { return tlsConn{c} },
+			":authority :method", ":authority", []string{resent, "Close"}},
 		{"no connection to show", wire.Options{AtMostOnce: true, Resendable: true},
-			func(*conn) net.Conn { return nil },
-			[]string{"Host"}, []string{resent}},
+			func(*conn) net.Conn { return nil }, "Host", "", []string{resent}},
 		{"a body", wire.Options{AtMostOnce: true, HasBody: true},
-			func(c *conn) net.Conn { return c },
-			[]string{":authority"}, []string{"Uploaded"}},
+			func(c *conn) net.Conn { return c }, ":authority", "", []string{"Uploaded"}},
 		{"nothing written", wire.Options{AtMostOnce: true, Restarts: true},
-			func(c *conn) net.Conn { return c },
-			nil, []string{"Restarted"}},
+			func(c *conn) net.Conn { return c }, "", "", []string{"Restarted"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, hooks := start(t, tt.options)
-			send := func(fields []string) {
+			send := func(fields string) {
 				hooks.GetConn("a.test:443")
 				hooks.GotConn(httptrace.GotConnInfo{Conn: tt.conn(&conn{attempt: a})})
-				for _, field := range fields {
+				for field := range strings.FieldsSeq(fields) {
 					hooks.WroteHeaderField(field, []string{"POST"})
 				}
 			}
@@ -141,22 +142,10 @@ func TestActions(t *testing.T) {
 				hooks.WroteRequest(httptrace.WroteRequestInfo{})
 				assert.False(t, a.trace.AwaitsUpload())
 			}
-			send(nil)
+			send(tt.again)
 			assert.Equal(t, tt.want, a.calls)
 		})
 	}
-}
-
-// A layer may detach a request from the attempt's context. If the request is
-// written although it was stopped, its HTTP/2 connection is closed first.
-func TestStopIsEnforced(t *testing.T) {
-	a, hooks := start(t, wire.Options{AtMostOnce: true})
-	for range 2 {
-		hooks.GetConn("a.test:443")
-		hooks.GotConn(httptrace.GotConnInfo{Conn: tlsConn{&conn{attempt: a}}})
-		hooks.WroteHeaderField(":authority", nil)
-	}
-	assert.Equal(t, []string{"Stop: " + wire.ErrResent.Error(), "Close"}, a.calls)
 }
 
 // WroteHeaders counts for transports that do not report each field.
@@ -290,8 +279,9 @@ func TestGetBodyForbidsResends(t *testing.T) {
 	assert.Equal(t, 2, calls)
 }
 
-// GetBody is the request's own if the request may be sent more than once. Its
-// errors are, in any case.
+// GetBody is the request's own if the request may be sent more than once, and
+// so is a body whose Reads need not be watched. The errors of GetBody are its
+// own in any case.
 func TestGetBodyOfOthers(t *testing.T) {
 	a, hooks := start(t, wire.Options{HasBody: true})
 	assert.Nil(t, hooks.WroteHeaderField)
@@ -299,6 +289,9 @@ func TestGetBodyOfOthers(t *testing.T) {
 	body, err := a.trace.GetBody(func() (io.ReadCloser, error) { return own, nil })()
 	require.NoError(t, err)
 	assert.Equal(t, own, body)
+	assert.Equal(t, own, a.trace.Body(own))
+
+	a, _ = start(t, wire.Options{AtMostOnce: true})
 	assert.Equal(t, own, a.trace.Body(own))
 
 	a, _ = start(t, wire.Options{AtMostOnce: true, HasBody: true})

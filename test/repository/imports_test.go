@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -44,6 +45,22 @@ func TestImports(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// Package retrytest declares an interface instead of using testing.TB, so that
+// a program that imports it gets no flags of package testing.
+func TestRetrytestImportsNoTesting(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("the go command is needed:", err)
+	}
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", module+"/retrytest")
+	out, err := list.Output()
+	require.NoError(t, err)
+	imported := strings.Fields(string(out))
+	require.Contains(t, imported, module)
+	for _, unwanted := range []string{"testing", "net/http/httptest", "flag"} {
+		assert.NotContains(t, imported, unwanted)
+	}
 }
 
 // A picture has, for each folder, the packages that it may import besides the

@@ -1,9 +1,8 @@
-package faults
+package errno
 
 import "syscall"
 
-// The system's errors for a connection that was reset, for one that was
-// refused, and for a write to a connection that has ended.
+// The errors of the system.
 const (
 	ConnReset   = syscall.ErrorString("connection reset")
 	ConnRefused = syscall.ErrorString("connection refused")

@@ -1,0 +1,17 @@
+//go:build !windows && !plan9
+
+// Package errno has the errors with which each system reports that a connection
+// was reset, that it was refused, and a write to a connection that has ended.
+// Tests and package retrytest return these errors as net/http does. On Windows,
+// their numbers are not those of package syscall, and no system call there
+// returns syscall.ECONNRESET.
+package errno
+
+import "syscall"
+
+// The errors of the system.
+const (
+	ConnReset   = syscall.ECONNRESET
+	ConnRefused = syscall.ECONNREFUSED
+	BrokenPipe  = syscall.EPIPE // a write to a connection that has ended
+)
