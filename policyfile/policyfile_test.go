@@ -441,8 +441,7 @@ func TestBadPreset(t *testing.T) {
 }
 
 func TestFields(t *testing.T) {
-	f := parse(t, `{"default": {"preset": "github", "maxAttempts": 4, "budget": {"burst": 1}},
-		"policies": {"a.test": {"preset": "stripe", "attemptTimeout": "0s", "backoff": "Constant Wait=1s"}}}`)
+	var f *policyfile.File
 	text := func(key string) string {
 		var lines []string
 		for _, field := range f.Fields(key) {
@@ -450,6 +449,24 @@ func TestFields(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	}
+	f = parse(t, full)
+	assert.Equal(t, `maxAttempts = 4 <default>
+backoff = "FullJitter Base=50ms Max=2s" <default>
+maxRetryAfter = no limit <default>
+attemptTimeout = "2s" <default>
+maxElapsed = "1m0s" <default>
+budget = {"ratio":0.2,"burst":-1,"window":"30s","strict":true,"name":"a"} <default>
+waitOnBudget = true <default>
+cooldown = "fail" <default>
+idempotent = true <default>
+newIdempotencyKey = "random" <default>
+idempotencyHeader = "X-Key" <default>
+replayBuffer = 1024 <default>
+resume = true <default>
+resumeIdle = "5s" <default>`, text(""))
+
+	f = parse(t, `{"default": {"preset": "github", "maxAttempts": 4, "budget": {"burst": 1}},
+		"policies": {"a.test": {"preset": "stripe", "attemptTimeout": "0s", "backoff": "Constant Wait=1s"}}}`)
 	assert.Equal(t, `maxAttempts = 4 <default>
 backoff = "Constant Wait=1s" <policies["a.test"]>
 maxRetryAfter = 1m0s <>
