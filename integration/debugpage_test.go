@@ -261,7 +261,7 @@ func TestDebugPageLooks(t *testing.T) {
 }
 
 // checkTree checks that a screen reader gets a table with names of its columns
-// and rows, also if the rows are blocks.
+// and rows, even if the rows are blocks.
 func (p *debugPage) checkTree(t *testing.T, l look) {
 	cells := 9 * l.Rows
 	// Of an origin's second row, a phone does not show the empty cells.

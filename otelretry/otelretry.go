@@ -166,7 +166,7 @@ func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 //
 // It counts decisions in httpretry.budget.decisions, with the labels
 // httpretry.budget ("shared", or "local" while Redis fails) and
-// httpretry.allowed. Of cfg, it uses MeterProvider only. The function is safe
+// httpretry.allowed. It uses only the MeterProvider of cfg. The function is safe
 // for concurrent use.
 func ObserveBudget(cfg Config) (func(ctx context.Context, shared, allowed bool), error) {
 	provider := cfg.MeterProvider

@@ -59,7 +59,12 @@ func recorded(t *testing.T, cfg otelretry.Config, base http.RoundTripper, send f
 	client := &http.Client{Transport: transport}
 	send(client)
 	client.CloseIdleConnections()
+	return collect(t, reader)
+}
 
+// collect returns the metrics of a reader by their names.
+func collect(t *testing.T, reader sdkmetric.Reader) map[string]metricdata.Aggregation {
+	t.Helper()
 	var data metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &data))
 	metrics := map[string]metricdata.Aggregation{}
@@ -96,6 +101,22 @@ func text(set attribute.Set) string {
 	return strings.Join(parts, " ")
 }
 
+// requests returns the numbers of attempts, by the labels of their requests.
+func requests(t *testing.T, metrics map[string]metricdata.Aggregation) []metricdata.HistogramDataPoint[int64] {
+	t.Helper()
+	data, ok := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64])
+	require.True(t, ok, "no request was recorded")
+	return data.DataPoints
+}
+
+// onlyRequests returns those of requests with the same labels.
+func onlyRequests(t *testing.T, metrics map[string]metricdata.Aggregation) metricdata.HistogramDataPoint[int64] {
+	t.Helper()
+	points := requests(t, metrics)
+	require.Len(t, points, 1)
+	return points[0]
+}
+
 func counts(t *testing.T, data metricdata.Aggregation) map[string]int64 {
 	t.Helper()
 	got := map[string]int64{}
@@ -122,7 +143,7 @@ func TestRetriesAndRequests(t *testing.T) {
 
 	buckets := map[string][]uint64{}
 	sums := map[string]int64{}
-	for _, point := range metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints {
+	for _, point := range requests(t, metrics) {
 		buckets[text(point.Attributes)] = point.BucketCounts[:5]
 		sums[text(point.Attributes)] = point.Sum
 	}
@@ -193,7 +214,7 @@ func TestRefusedAttempts(t *testing.T) {
 				}
 			})
 			var sum, count int64
-			for _, point := range metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints {
+			for _, point := range requests(t, metrics) {
 				assert.Contains(t, text(point.Attributes), "httpretry.reason="+c.reason)
 				sum, count = sum+point.Sum, count+int64(point.Count)
 			}
@@ -231,10 +252,9 @@ func TestRefusalsAreForgotten(t *testing.T) {
 			require.NoError(t, resp.Body.Close())
 		}
 	})
-	points := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints
-	require.Len(t, points, 1)
-	assert.EqualValues(t, 2, points[0].Sum)
-	assert.Equal(t, []uint64{0, 2}, points[0].BucketCounts[:2])
+	point := onlyRequests(t, metrics)
+	assert.EqualValues(t, 2, point.Sum)
+	assert.Equal(t, []uint64{0, 2}, point.BucketCounts[:2])
 }
 
 // An attempt of net/http is counted, even if it has no connection, or if the
@@ -249,25 +269,31 @@ func TestUnprocessedAttemptsOfNetHTTP(t *testing.T) {
 		metrics := recorded(t, otelretry.Config{}, base, func(client *http.Client) {
 			require.Error(t, do(t, client, "POST", srv.URL))
 		})
-		points := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints
-		require.Len(t, points, 1)
-		assert.EqualValues(t, 3, points[0].Sum)
+		assert.EqualValues(t, 3, onlyRequests(t, metrics).Sum)
 		assert.Equal(t, map[string]int64{"error.type=" + status + " http.request.method=POST": 2}, counts(t, metrics["httpretry.retries"]))
 	}
 }
 
-// A refusal is counted once if the request ends in the wait after it.
-func TestRefusedAndCanceled(t *testing.T) {
-	for name, cancelAfter := range map[string]int{"first": 1, "second": 2} {
+// A request that is canceled in the wait after an attempt is one request. The
+// attempt counts once, and not if it was refused.
+func TestCanceledWhileWaiting(t *testing.T) {
+	for name, c := range map[string]struct {
+		attempt int // before the wait
+		refused bool
+		sent    int64
+	}{
+		"sent": {1, false, 1}, "first is refused": {1, true, 0}, "second is refused": {2, true, 1},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				base := roundTripper(func(req *http.Request) (*http.Response, error) {
-					n := httpretry.Attempt(req.Context())
-					if n == cancelAfter {
+					if httpretry.Attempt(req.Context()) == c.attempt {
 						time.AfterFunc(time.Microsecond, cancel)
-						return nil, unprocessed(context.Canceled)
+						if c.refused {
+							return nil, unprocessed(context.Canceled)
+						}
 					}
 					return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 				})
@@ -277,10 +303,10 @@ func TestRefusedAndCanceled(t *testing.T) {
 					_, err = client.Do(req)
 					require.ErrorIs(t, err, context.Canceled)
 				})
-				points := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints
-				require.Len(t, points, 1)
-				assert.EqualValues(t, cancelAfter-1, points[0].Sum)
-				assert.EqualValues(t, 1, points[0].Count)
+				point := onlyRequests(t, metrics)
+				assert.Equal(t, c.sent, point.Sum)
+				assert.EqualValues(t, 1, point.Count)
+				assert.Equal(t, "error.type=canceled http.request.method=GET httpretry.reason=canceled", text(point.Attributes))
 			})
 		})
 	}
@@ -365,9 +391,7 @@ func TestResumes(t *testing.T) {
 		assert.Equal(t, "content", string(content))
 	})
 	assert.Equal(t, map[string]int64{"error.type=connection broken http.request.method=GET": 1}, counts(t, metrics["httpretry.retries"]))
-	points := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints
-	require.Len(t, points, 1)
-	assert.EqualValues(t, 1, points[0].Count)
+	assert.EqualValues(t, 1, onlyRequests(t, metrics).Count)
 }
 
 // Labels are bounded, whatever is asked for and from whom.
@@ -394,7 +418,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		"error.type=failed http.request.method=GET server.address=_OTHER": 200,
 	}, counts(t, metrics["httpretry.retries"]))
 	var labels []string
-	for _, point := range metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints {
+	for _, point := range requests(t, metrics) {
 		labels = append(labels, text(point.Attributes))
 	}
 	assert.ElementsMatch(t, []string{
@@ -409,45 +433,6 @@ func TestLabelsAreBounded(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
-// A request that is canceled while it waits is one request, and its attempts
-// are counted once.
-func TestCanceledWhileWaiting(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	reader := sdkmetric.NewManualReader()
-	observe, err := otelretry.Observe(otelretry.Config{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
-	require.NoError(t, err)
-	patient := policy()
-	patient.Backoff = strategies.Constant{Wait: time.Hour}
-	transport, err := httpretry.New(httpretry.Config{Policy: patient, Observe: func(ctx context.Context, e httpretry.Event) {
-		observe(ctx, e)
-		if e.Reason == httpretry.ReasonNone {
-			cancel()
-		}
-	}})
-	require.NoError(t, err)
-	req, err := http.NewRequestWithContext(ctx, "GET", flaky(t).URL+"/9", nil)
-	require.NoError(t, err)
-	_, err = transport.RoundTrip(req)
-	require.ErrorIs(t, err, context.Canceled)
-	transport.CloseIdleConnections()
-
-	var data metricdata.ResourceMetrics
-	require.NoError(t, reader.Collect(t.Context(), &data))
-	found := false
-	for _, m := range data.ScopeMetrics[0].Metrics {
-		if m.Name == "httpretry.request.attempts" {
-			found = true
-			points := m.Data.(metricdata.Histogram[int64]).DataPoints
-			require.Len(t, points, 1)
-			assert.EqualValues(t, 1, points[0].Count)
-			assert.EqualValues(t, 1, points[0].Sum)
-			assert.Equal(t, "error.type=canceled http.request.method=GET httpretry.reason=canceled", text(points[0].Attributes))
-		}
-	}
-	assert.True(t, found)
-}
 
 func TestTimeouts(t *testing.T) {
 	base := roundTripper(func(*http.Request) (*http.Response, error) { return nil, context.DeadlineExceeded })
@@ -466,15 +451,19 @@ otelretry: Config.Hosts[4]: "*.d.example": want a name or an IP address, without
 otelretry: Config.Hosts[5]: "[e.example]": want a name or an IP address, without a port`)
 }
 
+// The default meter provider is the global one.
 func TestGlobalProvider(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
 	observe, err := otelretry.Observe(otelretry.Config{})
 	require.NoError(t, err)
 	observe(t.Context(), httpretry.Event{Request: new(http.Request), Attempt: 1, Reason: httpretry.ReasonSuccess, Response: &http.Response{StatusCode: 200}})
-	var data metricdata.ResourceMetrics
-	require.NoError(t, reader.Collect(t.Context(), &data))
-	require.Len(t, data.ScopeMetrics, 1)
+	decided, err := otelretry.ObserveBudget(otelretry.Config{})
+	require.NoError(t, err)
+	decided(t.Context(), true, true)
+	metrics := collect(t, reader)
+	assert.Len(t, requests(t, metrics), 1)
+	assert.Len(t, counts(t, metrics["httpretry.budget.decisions"]), 1)
 }
 
 // Each attempt has a span of its own, and each but the first says which it is.
@@ -543,9 +532,8 @@ func TestSpellingsOfAHost(t *testing.T) {
 			metrics := recorded(t, cfg, ok, func(client *http.Client) {
 				require.NoError(t, do(t, client, "GET", "http://"+tt.requested+"/"))
 			})
-			points := metrics["httpretry.request.attempts"].(metricdata.Histogram[int64]).DataPoints
-			require.Len(t, points, 1)
-			address, found := points[0].Attributes.Value("server.address")
+			attributes := onlyRequests(t, metrics).Attributes
+			address, found := attributes.Value("server.address")
 			require.True(t, found)
 			assert.Equal(t, tt.want, address.AsString())
 		})
@@ -564,27 +552,12 @@ func TestObserveBudget(t *testing.T) {
 	decided(t.Context(), false, true)
 	decided(t.Context(), false, false)
 
-	var data metricdata.ResourceMetrics
-	require.NoError(t, reader.Collect(t.Context(), &data))
-	require.Len(t, data.ScopeMetrics, 1)
-	require.Len(t, data.ScopeMetrics[0].Metrics, 1)
-	m := data.ScopeMetrics[0].Metrics[0]
-	assert.Equal(t, "httpretry.budget.decisions", m.Name)
-	counts := map[string]int64{}
-	for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
-		counts[p.Attributes.Encoded(attribute.DefaultEncoder())] = p.Value
-	}
+	metrics := collect(t, reader)
+	assert.Len(t, metrics, 1)
 	assert.Equal(t, map[string]int64{
-		"httpretry.allowed=true,httpretry.budget=shared":  2,
-		"httpretry.allowed=false,httpretry.budget=shared": 1,
-		"httpretry.allowed=true,httpretry.budget=local":   1,
-		"httpretry.allowed=false,httpretry.budget=local":  1,
-	}, counts)
-}
-
-// The default meter provider is the global one.
-func TestObserveBudgetWithGlobalProvider(t *testing.T) {
-	decided, err := otelretry.ObserveBudget(otelretry.Config{})
-	require.NoError(t, err)
-	assert.NotPanics(t, func() { decided(t.Context(), true, true) })
+		"httpretry.allowed=true httpretry.budget=shared":  2,
+		"httpretry.allowed=false httpretry.budget=shared": 1,
+		"httpretry.allowed=true httpretry.budget=local":   1,
+		"httpretry.allowed=false httpretry.budget=local":  1,
+	}, counts(t, metrics["httpretry.budget.decisions"]))
 }

@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"reflect"
+	"strings"
 	"time"
 	"weak"
 
@@ -53,8 +54,8 @@ func (all budgets) keep(file map[budgetParameters]*httpretry.HostBudget) {
 	}
 }
 
-// budget is the kind of Policy.Budget. The parser reads it, since it needs more
-// than the value.
+// budget is the kind of Policy.Budget. reading.budget reads it, because the
+// other budgets of the file matter.
 func budget() kind {
 	properties := map[string]any{
 		"name": map[string]any{"type": "string", "description": nameAbout},
@@ -63,14 +64,8 @@ func budget() kind {
 		properties[f.name] = f.schema()
 	}
 	return kind{
-		want: wantBudget,
-		write: func(v any) (any, bool) {
-			named, ok := v.(namedBudget)
-			if !ok {
-				named.Budget, _ = v.(httpretry.Budget)
-			}
-			return writeBudget(named)
-		},
+		want:  wantBudget,
+		write: writeBudget,
 		schema: map[string]any{"oneOf": []any{
 			map[string]any{"enum": []string{"default", "unlimited"}},
 			map[string]any{
@@ -84,29 +79,28 @@ const wantBudget = `"default", "unlimited" or an object`
 
 const nameAbout = "Separates this budget from others with the same parameters."
 
-func writeBudget(named namedBudget) (any, bool) {
+// writeBudget returns a namedBudget of a file, or the Budget of a preset, as
+// JSON, or "" if a file cannot contain it.
+func writeBudget(v any) string {
+	named, ok := v.(namedBudget)
+	if !ok {
+		named.Budget, _ = v.(httpretry.Budget)
+	}
 	switch b := named.Budget.(type) {
-	case nil:
-		return "default", true
 	case httpretry.Unlimited:
-		return "unlimited", true
+		return `"unlimited"`
 	case *httpretry.HostBudget:
-		o := object{}
+		// In the order of the table. A map would have that of the alphabet.
+		var members []string
 		for _, f := range budgetTable {
-			value := reflect.ValueOf(b).Elem().FieldByName(f.goAs)
-			if value.IsZero() {
-				continue
+			if value := reflect.ValueOf(b).Elem().FieldByName(f.goAs); !value.IsZero() {
+				members = append(members, jsonOf(f.name)+":"+f.kind.json(value.Interface()))
 			}
-			text, ok := f.kind.write(value.Interface())
-			if !ok {
-				return nil, false
-			}
-			o = append(o, pair{f.name, text})
 		}
 		if named.name != "" {
-			o = append(o, pair{"name", named.name})
+			members = append(members, `"name":`+jsonOf(named.name))
 		}
-		return o, true
+		return "{" + strings.Join(members, ",") + "}"
 	}
-	return nil, false
+	return ""
 }

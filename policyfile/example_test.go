@@ -73,27 +73,6 @@ func ExampleLoader() {
 	// idempotent = a function, from preset search
 }
 
-func ExampleFormat() {
-	text, err := policyfile.Format(
-		httpretry.Policy{MaxAttempts: 4},
-		map[string]httpretry.Policy{"a.test": {MaxAttempts: 4, Budget: httpretry.Unlimited{}}})
-	if err != nil {
-		panic(err)
-	}
-	fmt.Print(string(text))
-	// Output:
-	// {
-	//   "default": {
-	//     "maxAttempts": 4
-	//   },
-	//   "policies": {
-	//     "a.test": {
-	//       "budget": "unlimited"
-	//     }
-	//   }
-	// }
-}
-
 // The policies follow a file while the program runs.
 func ExampleReloader() {
 	dir, err := os.MkdirTemp("", "policyfile")

@@ -1,7 +1,6 @@
 package policyfile
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 
@@ -31,6 +30,7 @@ func (f *File) Fields(key string) []Field {
 	for _, goField := range reflect.VisibleFields(reflect.TypeFor[httpretry.Policy]()) {
 		field, inFiles := policyTable.forGo(goField.Name)
 		v, from := find(sources, field)
+		// Without a preset, a field that no file can have says nothing.
 		if !inFiles && from.member == "" {
 			continue
 		}
@@ -42,6 +42,7 @@ func (f *File) Fields(key string) []Field {
 // A source is an entry from which a policy has fields.
 type source struct {
 	entry
+	key    string // "" for the default
 	path   string
 	suffix string // of the description of its preset
 }
@@ -50,13 +51,13 @@ type source struct {
 // the first ones first, or nil for an unknown key.
 func (f *File) sources(key string) []source {
 	if key == "" {
-		return []source{{f.base, "default", ""}}
+		return []source{{f.base, "", "default", ""}}
 	}
-	i, ok := f.indexes[key]
+	e, ok := f.entries[key]
 	if !ok {
 		return nil
 	}
-	return []source{{f.entries[i], policyPath(key), ""}, {f.base, "default", " of default"}}
+	return []source{{e, key, policyPath(key), ""}, {f.base, "", "default", " of default"}}
 }
 
 // A place is a member of an entry.
@@ -102,14 +103,10 @@ func (f field) describe(v any) string {
 	case f.kind.negative != "" && r.Int() < 0:
 		return f.kind.negative
 	}
-	if f.kind.write != nil {
-		if written, ok := f.kind.write(v); ok {
-			// Values of the table have no part that JSON cannot contain.
-			if text, err := json.Marshal(written); err == nil {
-				return string(text)
-			}
-		}
+	if text := f.kind.json(v); text != "" {
+		return text
 	}
+	// Only a preset has such a value.
 	if r.Kind() == reflect.Func {
 		return "a function"
 	}

@@ -11,14 +11,14 @@ import (
 // they depend on the transport.
 func (f *File) located(data []byte, err error) error {
 	r := reading{data: data}
-	entries := entryNodes(data)
+	entries := entryNodes(data)    // a File has no positions
 	reported := map[problem]bool{} // entries may inherit a problem
 	for _, p := range fielderr.Problems(err) {
 		found := problem{text: p.Text()}
 		switch from := f.find(p.Key, p.Field); from.member {
-		case "":
+		case "": // The file does not set the field, so only Go's path names it.
 			found.text = p.String()
-		case "preset":
+		case "preset": // The position names the preset, and not the field.
 			found.text = p.Field + ": " + found.text
 			fallthrough
 		default:

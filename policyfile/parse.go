@@ -73,12 +73,14 @@ func (r *reading) unwanted(n *node, path, want string) {
 
 // file reads a whole file.
 func (r *reading) file() *File {
+	// Nothing else can be said about a text that is not JSON.
 	root, err := readTree(r.data)
 	if syntax, ok := errors.AsType[*syntaxError](err); ok {
 		r.report(syntax.offset, "", "%s", syntax.text)
 		return nil
 	}
-	f := &File{indexes: map[string]int{}, policies: map[string]httpretry.Policy{}}
+	f := &File{entries: map[string]entry{}, policies: map[string]httpretry.Policy{}}
+	// The policies may come before the default that they inherit.
 	var policies *node
 	r.members(root, "", topFields, func(m member) {
 		switch {
@@ -93,16 +95,14 @@ func (r *reading) file() *File {
 		}
 	})
 	f.policy = f.base.policy(httpretry.Policy{})
-	if policies == nil {
+	if policies == nil { // missing, or reported
 		return f
 	}
 	offsets := map[string]int{}
 	r.members(policies, "policies", nil, func(m member) {
 		offsets[m.name] = m.offset
 		e := r.entry(m.value, policyPath(m.name))
-		e.key = m.name
-		f.indexes[m.name] = len(f.entries)
-		f.entries = append(f.entries, e)
+		f.entries[m.name] = e
 		f.policies[m.name] = e.policy(f.policy)
 	})
 	r.checkPatterns(offsets)
@@ -123,6 +123,7 @@ func (r *reading) members(n *node, path string, fields []string, visit func(memb
 	first := map[string]int{}
 	for _, m := range n.members {
 		at := join(path, m.name, fields == nil)
+		// encoding/json would take the last one.
 		if before, ok := first[m.name]; ok {
 			first := position{r.data, before}
 			r.report(m.offset, at, "repeats a field: want only that of %v", first)
@@ -175,6 +176,7 @@ func (r *reading) entry(n *node, path string) entry {
 			}
 		default:
 			f, _ := policyTable.named(m.name)
+			// A Policy with this field alone, so that an error is about it.
 			var p httpretry.Policy
 			if v, ok := r.value(f, m.value, at, reflect.ValueOf(&p).Elem()); ok {
 				e.own[m.name] = v
@@ -196,6 +198,7 @@ func (r *reading) value(f field, n *node, path string, target reflect.Value) (an
 		r.report(n.offset, path, "%s", onOneLine(err))
 		return nil, false
 	}
+	// The bounds of a field have one home, the Validate method.
 	setField(target, f.goAs, v)
 	err = target.Addr().Interface().(interface{ Validate() error }).Validate()
 	if err != nil {
@@ -213,11 +216,12 @@ func (r *reading) value(f field, n *node, path string, target reflect.Value) (an
 func setField(target reflect.Value, name string, v any) {
 	field := target.FieldByName(name)
 	switch v := v.(type) {
-	case nil:
+	case nil: // of an interface, which reflect.ValueOf does not know
 		field.SetZero()
 	case namedBudget:
 		setField(target, name, any(v.Budget))
 	default:
+		// Integers are int64 in a file, and int in some fields.
 		field.Set(reflect.ValueOf(v).Convert(field.Type()))
 	}
 }
@@ -230,6 +234,7 @@ func (r *reading) preset(e *entry, n *node, path string) {
 		r.unwanted(n, path, "one of "+strings.Join(slices.Sorted(maps.Keys(r.presets)), ", "))
 		return
 	}
+	// Nobody has checked the presets of the program before.
 	if err := p.Validate(); err != nil {
 		r.report(n.offset, path, "%v: the preset is not valid: %s", n, onOneLine(err))
 		return
@@ -253,7 +258,7 @@ func (r *reading) budget(n *node, path string) (namedBudget, bool) {
 		at := join(path, m.name, false)
 		switch f, ok := budgetTable.named(m.name); {
 		case ok:
-			// One field at a time, so that an error is of this field.
+			// A HostBudget with this field alone, for the same reason as in entry.
 			var alone httpretry.HostBudget
 			if v, ok := r.value(f, m.value, at, reflect.ValueOf(&alone).Elem()); ok {
 				setField(reflect.ValueOf(b).Elem(), f.goAs, v)
@@ -264,6 +269,7 @@ func (r *reading) budget(n *node, path string) (namedBudget, bool) {
 			name = m.value.text
 		}
 	})
+	// A budget with a wrong field must not be compared with others.
 	if r.count() > before {
 		return namedBudget{}, false
 	}
@@ -274,6 +280,7 @@ func (r *reading) budget(n *node, path string) (namedBudget, bool) {
 		return namedBudget{}, false
 	}
 	r.named[name] = parameters
+	// Equal objects are one budget, in this file and in those before.
 	if r.budgets[parameters] == nil {
 		r.budgets[parameters] = r.known.get(b, name)
 	}
@@ -282,6 +289,7 @@ func (r *reading) budget(n *node, path string) (namedBudget, bool) {
 
 // checkPatterns reports the keys that New rejects, by their offsets.
 func (r *reading) checkPatterns(offsets map[string]int) {
+	// Its problems are those of New, with the position of the key.
 	_, problems := hostpattern.Parse(offsets, `"default"`)
 	for _, p := range problems {
 		r.report(offsets[p.Pattern], policyPath(p.Pattern), "%s", p.Text)

@@ -132,6 +132,7 @@ func (l *Loader) Parse(data []byte) (*File, error) {
 	if err := r.error(); err != nil {
 		return nil, err
 	}
+	// A file that is not valid changes no budget.
 	l.budgets.keep(r.budgets)
 	return f, nil
 }
@@ -156,8 +157,7 @@ func (e *Error) Error() string {
 // A File has the policies of a file. It does not change.
 type File struct {
 	base     entry
-	entries  []entry        // in the order of the file
-	indexes  map[string]int // in entries, by key
+	entries  map[string]entry // by key
 	policy   httpretry.Policy
 	policies map[string]httpretry.Policy
 }
@@ -171,7 +171,6 @@ func (f *File) Policies() map[string]httpretry.Policy { return maps.Clone(f.poli
 
 // An entry is one policy as it is in a file.
 type entry struct {
-	key          string
 	preset       string // "": none
 	presetPolicy httpretry.Policy
 	own          map[string]any // by the names of fields
@@ -181,11 +180,13 @@ type entry struct {
 func (e entry) policy(base httpretry.Policy) httpretry.Policy {
 	p := base
 	target, preset := reflect.ValueOf(&p).Elem(), reflect.ValueOf(e.presetPolicy)
+	// A preset is a Policy, so its zero fields are those that it does not set.
 	for f, field := range target.Fields() {
 		if value := preset.FieldByIndex(f.Index); f.IsExported() && !value.IsZero() {
 			field.Set(value)
 		}
 	}
+	// The fields of the file come last. A zero value in the file counts, too.
 	for _, f := range policyTable {
 		if v, ok := e.own[f.name]; ok {
 			setField(target, f.goAs, v)

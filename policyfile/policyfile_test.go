@@ -3,12 +3,12 @@ package policyfile_test
 import (
 	"encoding/json"
 	"fmt"
-	"math"
+	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -398,7 +398,7 @@ func TestManyErrors(t *testing.T) {
 	for _, line := range lines {
 		assert.Less(t, len(line), 500)
 	}
-	// A budget that is not valid has no name, also after many problems.
+	// A budget that is not valid has no name, even after many problems.
 	fields = strings.Repeat(`"a": 0,`, 200)
 	got := errorsOf(t, `{"default": {`+fields+`"budget": {"name": "x", "burst": "1"}},
 		"policies": {"a.test": {"budget": {"name": "x", "burst": 2}}}}`)
@@ -441,8 +441,7 @@ func TestBadPreset(t *testing.T) {
 }
 
 func TestFields(t *testing.T) {
-	f := parse(t, `{"default": {"preset": "github", "maxAttempts": 4, "budget": {"burst": 1}},
-		"policies": {"a.test": {"preset": "stripe", "attemptTimeout": "0s", "backoff": "Constant Wait=1s"}}}`)
+	var f *policyfile.File
 	text := func(key string) string {
 		var lines []string
 		for _, field := range f.Fields(key) {
@@ -450,6 +449,24 @@ func TestFields(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	}
+	f = parse(t, full)
+	assert.Equal(t, `maxAttempts = 4 <default>
+backoff = "FullJitter Base=50ms Max=2s" <default>
+maxRetryAfter = no limit <default>
+attemptTimeout = "2s" <default>
+maxElapsed = "1m0s" <default>
+budget = {"ratio":0.2,"burst":-1,"window":"30s","strict":true,"name":"a"} <default>
+waitOnBudget = true <default>
+cooldown = "fail" <default>
+idempotent = true <default>
+newIdempotencyKey = "random" <default>
+idempotencyHeader = "X-Key" <default>
+replayBuffer = 1024 <default>
+resume = true <default>
+resumeIdle = "5s" <default>`, text(""))
+
+	f = parse(t, `{"default": {"preset": "github", "maxAttempts": 4, "budget": {"burst": 1}},
+		"policies": {"a.test": {"preset": "stripe", "attemptTimeout": "0s", "backoff": "Constant Wait=1s"}}}`)
 	assert.Equal(t, `maxAttempts = 4 <default>
 backoff = "Constant Wait=1s" <policies["a.test"]>
 maxRetryAfter = 1m0s <>
@@ -470,12 +487,21 @@ resumeIdle = no limit <>`, text("a.test"))
 	assert.Nil(t, f.Fields("b.test"))
 }
 
+type budget struct{ httpretry.Unlimited }
+
 // A value is described as a default only if it is the zero value of its field.
 // The zero value of a strategy or of Unlimited is not.
 func TestFieldsShowWhatIsInEffect(t *testing.T) {
 	value := func(policy, name string) string {
 		l := policyfile.Loader{Presets: map[string]httpretry.Policy{
 			"constant": {Backoff: strategies.Constant{}, Budget: &httpretry.HostBudget{}},
+			"own": {
+				Backoff:           strategies.Func(func(int) time.Duration { return 1 }),
+				Budget:            budget{},
+				Idempotent:        func(*http.Request) bool { return true },
+				NewIdempotencyKey: func(*http.Request) string { return "1" },
+				ReplayBuffer:      1 << 60,
+			},
 		}}
 		f, err := l.Parse([]byte(`{"default": ` + policy + `}`))
 		require.NoError(t, err, policy)
@@ -499,6 +525,13 @@ func TestFieldsShowWhatIsInEffect(t *testing.T) {
 		assert.Equal(t, "no limit", value(`{"preset": "background"}`, name))
 	}
 	assert.Equal(t, "none", value(`{"replayBuffer": -7}`, "replayBuffer"))
+	// A file cannot contain these values of a preset.
+	for name, want := range map[string]string{
+		"backoff": "a strategies.Func", "budget": "a policyfile_test.budget",
+		"idempotent": "a function", "newIdempotencyKey": "a function", "replayBuffer": "1152921504606846976",
+	} {
+		assert.Equal(t, want, value(`{"preset": "own"}`, name))
+	}
 
 	const byDefault = "DecorrelatedV2 Median=500ms Max=30s (Median=1s after a 429)"
 	assert.Equal(t, byDefault, value(`{"preset": "constant", "backoff": "default"}`, "backoff"))
@@ -506,151 +539,41 @@ func TestFieldsShowWhatIsInEffect(t *testing.T) {
 	assert.Equal(t, shared, value(`{"preset": "background", "budget": "default"}`, "budget"))
 }
 
-// assertSame compares budgets by their parameters, and functions by their code.
-func assertSame(t *testing.T, want, got httpretry.Policy) {
+// assertShown checks each value that Fields shows as JSON. A file that contains
+// it has the same value.
+func assertShown(t *testing.T, f *policyfile.File) {
 	t.Helper()
-	if b, ok := want.Budget.(*httpretry.HostBudget); ok {
-		other, ok := got.Budget.(*httpretry.HostBudget)
-		require.True(t, ok)
-		assert.Equal(t, []any{b.Ratio, b.Burst, b.Window, b.Strict},
-			[]any{other.Ratio, other.Burst, other.Window, other.Strict})
-		want.Budget, got.Budget = nil, nil
+	for _, key := range append(slices.Collect(maps.Keys(f.Policies())), "") {
+		for _, shown := range f.Fields(key) {
+			assert.NotEmpty(t, shown.Value, shown.Name)
+			if shown.From == "" || !json.Valid([]byte(shown.Value)) {
+				continue // a default, or one of the texts of TestFields
+			}
+			again := parse(t, fmt.Sprintf(`{"default": {%q: %s}}`, shown.Name, shown.Value))
+			shown.From = "default"
+			assert.Contains(t, again.Fields(""), shown)
+		}
 	}
-	for _, name := range []string{"Idempotent", "NewIdempotencyKey", "Classify", "CooldownKey"} {
-		w := reflect.ValueOf(&want).Elem().FieldByName(name)
-		g := reflect.ValueOf(&got).Elem().FieldByName(name)
-		assert.Equal(t, w.Pointer(), g.Pointer(), name)
-		w.SetZero()
-		g.SetZero()
-	}
-	assert.Equal(t, want, got)
 }
 
-func assertReadsBack(t *testing.T, f *policyfile.File) {
+// files returns the files of a kind in testdata/files.json: valid, invalid, or
+// beyond_schema, which only the parser rejects.
+func files(t testing.TB, kind string) []string {
 	t.Helper()
-	text, err := json.Marshal(f)
+	text, err := os.ReadFile("testdata/files.json")
 	require.NoError(t, err)
-	same, err := policyfile.Parse(text)
-	require.NoError(t, err, string(text))
-	assertSame(t, f.Policy(), same.Policy())
-	require.Len(t, same.Policies(), len(f.Policies()))
-	for key, p := range f.Policies() {
-		assertSame(t, p, same.Policies()[key])
+	var all map[string][]json.RawMessage
+	require.NoError(t, json.Unmarshal(text, &all))
+	require.NotEmpty(t, all[kind])
+	var texts []string
+	for _, file := range all[kind] {
+		texts = append(texts, string(file))
 	}
-	assert.Equal(t, f.Fields(""), same.Fields(""))
-	again, err := json.Marshal(same)
-	require.NoError(t, err)
-	assert.Equal(t, string(text), string(again))
+	return texts
 }
 
-func TestFileReadsBackEqual(t *testing.T) {
-	for _, file := range glob(t, "testdata/valid/*.json") {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
-		assertReadsBack(t, parse(t, string(text)))
-	}
-	text, err := json.Marshal(parse(t, `{"policies": {"b.test": {"resume": true, "preset": "stripe"}, "a.test": {}}}`))
-	require.NoError(t, err)
-	assert.Equal(t, `{"default":{},"policies":{"b.test":{"preset":"stripe","resume":true},"a.test":{}}}`, string(text))
-}
-
-func glob(t testing.TB, pattern string) []string {
-	t.Helper()
-	files, err := filepath.Glob(pattern)
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	return files
-}
-
-func TestFormat(t *testing.T) {
-	shared := &httpretry.HostBudget{Burst: 2}
-	base := httpretry.Policy{
-		MaxAttempts: 4, AttemptTimeout: 1500 * time.Millisecond, Budget: shared,
-		Idempotent: parse(t, `{"default": {"idempotent": true}}`).Policy().Idempotent,
-	}
-	all := map[string]httpretry.Policy{
-		"b.test": base,
-		"a.test": {
-			Budget: &httpretry.HostBudget{Burst: 2}, Backoff: strategies.FastFirst{},
-			NewIdempotencyKey: httpretry.RandomKey,
-		},
-		"c.test": {
-			Budget: httpretry.Unlimited{}, Cooldown: httpretry.CooldownWait,
-			MaxAttempts: math.MinInt32,
-		},
-	}
-	text, err := policyfile.Format(base, all)
-	require.NoError(t, err)
-	assert.Equal(t, `{
-  "default": {
-    "maxAttempts": 4,
-    "attemptTimeout": "1.5s",
-    "budget": {
-      "burst": 2
-    },
-    "idempotent": true
-  },
-  "policies": {
-    "a.test": {
-      "maxAttempts": 0,
-      "backoff": "FastFirst",
-      "attemptTimeout": "0s",
-      "budget": {
-        "burst": 2,
-        "name": "budget 2"
-      },
-      "idempotent": false,
-      "newIdempotencyKey": "random"
-    },
-    "b.test": {},
-    "c.test": {
-      "maxAttempts": -2147483648,
-      "attemptTimeout": "0s",
-      "budget": "unlimited",
-      "cooldown": "wait",
-      "idempotent": false
-    }
-  }
-}
-`, string(text))
-	f := parse(t, string(text))
-	assertSame(t, base, f.Policy())
-	for key, p := range all {
-		assertSame(t, p, f.Policies()[key])
-	}
-	assert.NotSame(t, f.Policy().Budget, f.Policies()["a.test"].Budget, "two budgets remain two")
-}
-
-type budget struct{ httpretry.Unlimited }
-
-func TestFormatErrors(t *testing.T) {
-	const want = "want a value that a file can contain, or a preset"
-	_, err := policyfile.Format(policies.Stripe(), map[string]httpretry.Policy{
-		"a.test": {
-			Backoff: strategies.Func(func(int) time.Duration { return 1 }), Budget: budget{},
-			ReplayBuffer: 1 << 60,
-		},
-	})
-	require.EqualError(t, err, "policyfile: Policy.CooldownKey: a func(*http.Request) string: "+want+"\n"+
-		`policyfile: Policies["a.test"].Backoff: a strategies.Func: `+want+"\n"+
-		`policyfile: Policies["a.test"].Budget: a policyfile_test.budget: `+want+"\n"+
-		`policyfile: Policies["a.test"].ReplayBuffer: a int64: `+want)
-	_, err = policyfile.Format(
-		httpretry.Policy{MaxElapsed: -1}, map[string]httpretry.Policy{"*": {}})
-	require.ErrorContains(t, err, "Config.Policy.MaxElapsed: -1ns: want")
-	require.ErrorContains(t, err, `Config.Policies["*"]: matches every host`)
-	_, err = policyfile.Format(httpretry.Policy{IdempotencyHeader: strings.Repeat("x", 1<<20)}, nil)
-	require.ErrorContains(t, err, "bytes: want at most 1048576")
-	_, err = policyfile.Format(httpretry.Policy{
-		Idempotent:        func(*http.Request) bool { return true },
-		NewIdempotencyKey: func(*http.Request) string { return "1" },
-	}, nil)
-	require.EqualError(t, err,
-		"policyfile: Policy.Idempotent: a func(*http.Request) bool: "+want+"\n"+
-			"policyfile: Policy.NewIdempotencyKey: a func(*http.Request) string: "+want)
-	if strconv.IntSize == 64 {
-		_, err = policyfile.Format(
-			httpretry.Policy{Budget: &httpretry.HostBudget{Burst: math.MinInt}}, nil)
-		require.EqualError(t, err, "policyfile: Policy.Budget: a *httpretry.HostBudget: "+want)
+func TestFieldsReadBackEqual(t *testing.T) {
+	for _, text := range files(t, "valid") {
+		assertShown(t, parse(t, text))
 	}
 }

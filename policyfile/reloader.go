@@ -97,6 +97,7 @@ func (r *Reloader) look(before [sha256.Size]byte, last bool) (
 	if err != nil {
 		seen = sha256.Sum256([]byte(err.Error()))
 	}
+	// Each change is reported once, an error included.
 	if seen == r.seen {
 		return seen, true, r.err
 	}
@@ -153,6 +154,7 @@ func (r *Reloader) validate() error {
 // read returns the contents of the file, or the beginning of contents that are
 // too long.
 func (r *Reloader) read() ([]byte, error) {
+	// Reload may be called without Run, which checks the fields first.
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
@@ -184,7 +186,8 @@ func (r *Reloader) apply(data []byte) error {
 	if loader == nil {
 		loader = &r.own
 	}
-	if len(data) > MaxSize { // the size of the file is not known
+	// Only the beginning was read, so Parse would state a wrong size.
+	if len(data) > MaxSize {
 		return &namedError{r.Path + ":", &Error{Line: 1, Column: 1,
 			Problem: fmt.Sprintf("more than %d bytes: want at most that many", MaxSize)}}
 	}

@@ -86,7 +86,7 @@ func TestReloaderOfUnreadableFiles(t *testing.T) {
 	}
 }
 
-// A file that becomes a named pipe at any time, also while it is opened, does
+// A file that becomes a named pipe at any time, even while it is opened, does
 // not stop the Reloader.
 func TestReloaderDoesNotWaitForAPipe(t *testing.T) {
 	dir := t.TempDir()

@@ -226,7 +226,7 @@ func TestReloaderKeepsPoliciesOfABrokenFile(t *testing.T) {
 }
 
 // A file that is being written is an error until its last byte, and then valid,
-// wherever a look finds it.
+// wherever a look finds it. Each error is reported, even if one follows another.
 func TestReloaderIgnoresPartsOfAFile(t *testing.T) {
 	synctest.Test(t, testPartsOfAFile)
 }
@@ -349,7 +349,7 @@ func TestReloadDoesNotBlockAnother(t *testing.T) {
 	})
 }
 
-// Of a file that is too large, no more is read than shows that.
+// If a file is too large, no more of it is read than shows that.
 func TestReloaderMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policies.json")
 	require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("x"), 10*policyfile.MaxSize), 0o600))
@@ -404,19 +404,6 @@ func TestReloaderNamesTheFileInEachLine(t *testing.T) {
 		_, ok := errors.AsType[*policyfile.Error](err)
 		assert.True(t, ok)
 	}
-}
-
-// Each error is reported, also if one follows another.
-func TestReloaderReportsEachError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := watch(t, attemptsFile(2))
-		require.NoError(t, os.Remove(w.path))
-		require.Len(t, w.reported(), 1)
-		w.write("")
-		require.Len(t, w.reported(), 1)
-		w.write("{")
-		require.Len(t, w.reported(), 1)
-	})
 }
 
 // A budget whose fields are the same remains as it is.

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,7 +21,7 @@ import (
 )
 
 // A field is a field of Policy or HostBudget that a file may have. The parser,
-// the writer and the schema use it.
+// Fields and the schema use it.
 type field struct {
 	name  string // in a file
 	goAs  string // in Go
@@ -36,13 +37,31 @@ type kind struct {
 	// read returns the value of n. Its error has no path and no position. It is
 	// errUnwanted if n is not one of the values that want describes.
 	read func(n *node) (any, error)
-	// write returns the value for json.Marshal, or false if a file cannot
-	// contain it.
-	write func(v any) (any, bool)
+	// write returns a value that is not zero as JSON, or "" if a file cannot
+	// contain it. Nil means jsonOf.
+	write func(v any) string
 	// negative is the meaning of all negative values, or "".
 	negative string
 	// schema returns the constraints of a JSON Schema.
 	schema map[string]any
+}
+
+// json returns a value that is not zero as JSON, or "" if a file cannot contain
+// it.
+func (k kind) json(v any) string {
+	if k.write == nil {
+		return jsonOf(v)
+	}
+	return k.write(v)
+}
+
+// jsonOf returns v as JSON, or "" if it is a function.
+func jsonOf(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(text)
 }
 
 // withNegative returns k, whose values are numbers, with a meaning of the
@@ -118,7 +137,7 @@ func newPolicyTable() table {
 		{"maxElapsed", "MaxElapsed", duration(""), "no limit",
 			"The longest time from the start of a request to the start of its last retry."},
 		{"budget", "Budget", budget(), "one that all policies share",
-			"The budget for failed retries. Equal objects are one budget, also if they are " +
+			"The budget for failed retries. Equal objects are one budget, even if they are " +
 				`inherited. "default" means the budget that all policies share that set none; ` +
 				`"unlimited" means none.`},
 		{"waitOnBudget", "WaitOnBudget", boolean(), "false",
@@ -146,14 +165,6 @@ func newPolicyTable() table {
 func defaultBackoff() string {
 	return fmt.Sprintf("DecorrelatedV2 Median=%v Max=%v (Median=%v after a 429)",
 		defaults.Median, defaults.MaxWait, defaults.MedianThrottled)
-}
-
-// notInFiles has the fields of Policy that come from presets only, and the
-// reasons.
-var notInFiles = map[string]string{
-	"CooldownKey": "a function of the request",
-	"Classify":    "a function of the response",
-	"ResumeSame":  "a function of two responses",
 }
 
 func newBudgetTable() table {
@@ -187,10 +198,6 @@ func integer(least, most int64) kind {
 			}
 			return x, nil
 		},
-		write: func(v any) (any, bool) {
-			x := reflect.ValueOf(v).Int()
-			return v, least <= x && x <= most
-		},
 		schema: map[string]any{"type": "integer", "minimum": least, "maximum": most},
 	}
 }
@@ -208,7 +215,7 @@ func number() kind {
 			}
 			return x, nil
 		},
-		write: func(v any) (any, bool) { return v, true },
+		// These are the bounds of HostBudget, where zero means the default.
 		schema: map[string]any{"type": "number", "anyOf": []any{
 			map[string]any{"const": 0}, map[string]any{"minimum": 1e-6, "maximum": 1e6},
 		}},
@@ -224,12 +231,13 @@ func duration(sign string) kind {
 		want: `a duration as text with its unit, such as "500ms" or "2s"`,
 		read: func(n *node) (any, error) {
 			d, err := time.ParseDuration(n.text)
+			// ParseDuration accepts any sign.
 			if n.kind != '"' || err != nil || !valid.MatchString(n.text) {
 				return nil, errUnwanted
 			}
 			return d, nil
 		},
-		write:  func(v any) (any, bool) { return v.(time.Duration).String(), true },
+		write:  func(v any) string { return jsonOf(v.(time.Duration).String()) },
 		schema: map[string]any{"type": "string", "pattern": pattern},
 	}
 }
@@ -243,7 +251,6 @@ func boolean() kind {
 			}
 			return n.text == "true", nil
 		},
-		write:  func(v any) (any, bool) { return v, true },
 		schema: map[string]any{"type": "boolean"},
 	}
 }
@@ -257,14 +264,13 @@ func text() kind {
 			}
 			return n.text, nil
 		},
-		write:  func(v any) (any, bool) { return v, true },
 		schema: map[string]any{"type": "string"},
 	}
 }
 
 // choice is a kind with a name for each value. The first is that of the zero
 // value.
-func choice(names []string, read func(i int) any, write func(v any) int) kind {
+func choice(names []string, value func(i int) any, write func(v any) string) kind {
 	return kind{
 		want: `"` + strings.Join(names, `" or "`) + `"`,
 		read: func(n *node) (any, error) {
@@ -272,15 +278,9 @@ func choice(names []string, read func(i int) any, write func(v any) int) kind {
 			if n.kind != '"' || i < 0 {
 				return nil, errUnwanted
 			}
-			return read(i), nil
+			return value(i), nil
 		},
-		write: func(v any) (any, bool) {
-			i := write(v)
-			if i < 0 || i >= len(names) {
-				return nil, false
-			}
-			return names[i], true
-		},
+		write:  write,
 		schema: map[string]any{"enum": names},
 	}
 }
@@ -292,14 +292,19 @@ func cooldown() kind {
 	}
 	return choice(names,
 		func(i int) any { return httpretry.Cooldown(i) },
-		func(v any) int { return int(v.(httpretry.Cooldown)) })
+		func(v any) string { return jsonOf(v.(httpretry.Cooldown).String()) })
 }
 
 func newKey() kind {
 	type maker = func(*http.Request) string
 	return choice([]string{"none", "random"},
 		func(i int) any { return []maker{nil, httpretry.RandomKey}[i] },
-		func(v any) int { return indexOfFunc(v, maker(nil), httpretry.RandomKey) })
+		func(v any) string {
+			if isFunc(v, httpretry.RandomKey) {
+				return `"random"`
+			}
+			return ""
+		})
 }
 
 // always is Policy.Idempotent of a policy with "idempotent": true.
@@ -310,25 +315,24 @@ func idempotent() kind {
 	k := boolean()
 	k.read = func(n *node) (any, error) {
 		b, err := boolean().read(n)
+		// False means the default, and not that no request is idempotent.
 		if err != nil || !b.(bool) {
 			return judge(nil), err
 		}
 		return always, nil
 	}
-	k.write = func(v any) (any, bool) {
-		i := indexOfFunc(v, judge(nil), always)
-		return i == 1, i >= 0
+	k.write = func(v any) string {
+		if isFunc(v, always) {
+			return "true"
+		}
+		return ""
 	}
 	return k
 }
 
-// indexOfFunc returns which of functions v is, or -1. Each of them is nil or
-// declared at package level, so that its code identifies it.
-func indexOfFunc(v any, functions ...any) int {
-	return slices.IndexFunc(functions, func(f any) bool {
-		return reflect.ValueOf(f).Pointer() == reflect.ValueOf(v).Pointer()
-	})
-}
+// isFunc reports whether v is the function f, which is declared at package
+// level, so that its code identifies it.
+func isFunc(v, f any) bool { return reflect.ValueOf(v).Pointer() == reflect.ValueOf(f).Pointer() }
 
 func strategy() kind {
 	return kind{
@@ -339,17 +343,17 @@ func strategy() kind {
 				return nil, errUnwanted
 			case n.text == "default":
 				return strategies.Strategy(nil), nil
-			case utf8.RuneCountInString(n.text) > maxStrategy:
+			case utf8.RuneCountInString(n.text) > maxStrategy: // as JSON Schema counts
 				return nil, fmt.Errorf("%s: want at most %d characters", quote(n.text), maxStrategy)
 			}
 			return strategies.Parse(n.text)
 		},
-		write: func(v any) (any, bool) {
-			if v == nil {
-				return "default", true
+		write: func(v any) string {
+			text, err := strategies.Format(v.(strategies.Strategy))
+			if err != nil { // a type of the program
+				return ""
 			}
-			s, err := strategies.Format(v.(strategies.Strategy))
-			return s, err == nil
+			return jsonOf(text)
 		},
 		schema: map[string]any{"type": "string", "minLength": 1, "maxLength": maxStrategy,
 			"examples": []string{"DecorrelatedV2 Median=1s", "FullJitter Base=100ms Max=10s"}},

@@ -78,9 +78,11 @@ func readTree(data []byte) (*node, error) {
 		}
 		i += size
 	}
+	// Unmarshal rejects text after the value, and more than 10,000 levels. The
+	// tokens of a Decoder can have both.
 	var all json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
-		offset := len(data)
+		offset := len(data) // of an unexpected end
 		if e, ok := errors.AsType[*json.SyntaxError](err); ok && int(e.Offset) <= len(data) &&
 			e.Error() != "unexpected end of JSON input" {
 			offset = max(0, int(e.Offset)-1) // Offset counts the byte that is wrong
@@ -88,7 +90,7 @@ func readTree(data []byte) (*node, error) {
 		return nil, &syntaxError{offset, err.Error() + ": want JSON"}
 	}
 	r := treeReader{data: data, decoder: json.NewDecoder(bytes.NewReader(data))}
-	r.decoder.UseNumber()
+	r.decoder.UseNumber() // for the digits of large integers
 	n, err := r.node()
 	if err != nil {
 		return nil, &syntaxError{int(r.decoder.InputOffset()), err.Error()}
@@ -111,7 +113,7 @@ func (r *treeReader) next() (json.Token, int, error) {
 		offset++
 	}
 	token, err := r.decoder.Token()
-	if err == io.EOF {
+	if err == io.EOF { // Token returns it in the middle of a value, too.
 		err = io.ErrUnexpectedEOF
 	}
 	return token, offset, err
@@ -153,6 +155,7 @@ func (r *treeReader) members(n *node) error {
 		if err != nil {
 			return err
 		}
+		// All members, so that the reader of the tree can report those that repeat.
 		n.members = append(n.members, member{offset, name.(string), value})
 	}
 	_, _, err := r.next()

@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/redisbudget"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -91,11 +91,8 @@ func TestShortProcessesFarFromRedis(t *testing.T) {
 		t.Run(roundTrip.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				redisServer := newFarServer(t, roundTrip)
-				attempts, requests := 0, 0
-				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					attempts++
-					return &http.Response{StatusCode: http.StatusServiceUnavailable, ProtoMajor: 1, Body: http.NoBody, Request: req}, nil
-				})
+				requests := 0
+				base := retrytest.Base(t, retrytest.Always(retrytest.Status(http.StatusServiceUnavailable)))
 				for range 20 {
 					client := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", Dialer: redisServer.dial})
 					b := watch(t, redisbudget.Config{Client: client})
@@ -104,14 +101,15 @@ func TestShortProcessesFarFromRedis(t *testing.T) {
 					require.NoError(t, err)
 					for range 3 {
 						requests++
-						_, err := transport.RoundTrip(contract.Request(t, http.MethodGet, target, ""))
+						resp, err := transport.RoundTrip(newRequest(t, target))
 						require.NoError(t, err)
+						require.NoError(t, resp.Body.Close())
 					}
 					assert.Empty(t, b.log.lines())
 					require.NoError(t, b.Close())
 					require.NoError(t, client.Close())
 				}
-				assert.Equal(t, requests+5, attempts)
+				assert.Len(t, base.Attempts(), requests+5)
 			})
 		})
 	}

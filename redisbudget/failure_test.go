@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/redisbudget"
 )
 
@@ -231,7 +231,7 @@ func TestCluster(t *testing.T) {
 	assert.Equal(t, 5, withdrawn(t, budgets[0].Budget, target, 9), "the other node answers")
 	assert.Zero(t, budgets[0].local.Load())
 
-	// Without one of its masters, a cluster refuses everything.
+	// A cluster that has lost one of its masters refuses everything.
 	nodes[2].kill()
 	requireCluster(t, newClient(t, nodes[0].addr), "fail")
 	budgets[0].requireDecidedBy(t, local)
@@ -314,9 +314,11 @@ func TestFailover(t *testing.T) {
 // Own connections have the TLS configuration of the Client. Without one that
 // the server accepts, the local budget decides.
 func TestTLS(t *testing.T) {
-	serverTLS, clientTLS := faults.Certificates(t)
+	https := httptest.NewTLSServer(nil)
+	https.Close() // its certificate is for 127.0.0.1
+	clientTLS := https.Client().Transport.(*http.Transport).TLSClientConfig
 	addr := freeAddr(t)
-	startRedis(t, addr, tlsOptions(t, addr, serverTLS)...)
+	startRedis(t, addr, tlsOptions(t, addr, https.TLS)...)
 	for _, c := range []struct {
 		name          string
 		config        *tls.Config

@@ -3,6 +3,7 @@ package redisbudget_test
 import (
 	"bytes"
 	"log/slog"
+	"net/http"
 	"runtime"
 	"strings"
 	"sync"
@@ -38,6 +39,13 @@ func newClient(t testing.TB, addr string) *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { assert.NoError(t, client.Close()) })
 	return client
+}
+
+func newRequest(t testing.TB, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	return req
 }
 
 // A fake is a Redis that counts scripts, and fails on demand.

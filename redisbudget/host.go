@@ -11,7 +11,9 @@ import (
 
 // A host is the state of one host in this process.
 type host struct {
-	key string // in Redis; constant
+	name string       // in Budget.hosts; constant
+	key  string       // in Redis; constant
+	used atomic.Int64 // the value of hosts.added at the last use
 
 	deposits atomic.Int64 // since the last report
 	refunds  atomic.Int64 // since the last report

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/redisbudget"
 )
 
@@ -69,7 +68,7 @@ func sendAtRandom(t *testing.T, host http.RoundTripper, burst int) (requests int
 			requests++
 			wg.Go(func() {
 				time.Sleep(time.Duration(at * float64(time.Second)))
-				resp, err := transport.RoundTrip(contract.Request(t, http.MethodGet, target, ""))
+				resp, err := transport.RoundTrip(newRequest(t, target))
 				if assert.NoError(t, err) && resp.StatusCode == http.StatusOK {
 					ok.Add(1)
 				}

@@ -112,8 +112,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/internal/fielderr"
-	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
 
 // Config configures a [Budget]. All processes of a namespace must have the same
@@ -203,7 +201,7 @@ var namespaces = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,64}$`)
 // validate returns an error with one line for each invalid field.
 func (c *Config) validate() error {
 	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("redisbudget: "+format, args...)) }
 	// A typed nil would panic on first use.
 	switch v := reflect.ValueOf(c.Client); {
 	case !v.IsValid():
@@ -215,9 +213,10 @@ func (c *Config) validate() error {
 		bad(`Config.Namespace: %q: want "" (the default, %q) or up to 64 of A-Z a-z 0-9 . _ / -`, c.Namespace, defaultNamespace)
 	}
 	local := httpretry.HostBudget{Ratio: c.Ratio, Burst: c.Burst, Window: c.Window}
-	settingsErr := local.Validate()
-	if settingsErr != nil {
-		bad("%s", strings.ReplaceAll(settingsErr.Error(), "HostBudget.", "Config."))
+	if err := local.Validate(); err != nil {
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			bad("%s", strings.Replace(line, "HostBudget.", "Config.", 1))
+		}
 	}
 	if f := c.FlushInterval; f != 0 && f < time.Millisecond {
 		bad("Config.FlushInterval: %v: want 0 (the default, %v) or at least %v", f, defaultFlushInterval, time.Millisecond)
@@ -241,7 +240,7 @@ func (c *Config) validate() error {
 	if len(errs) == 0 && window < least {
 		bad("Config.Window: %v: want at least %v, twice FlushInterval and Timeout together", window, least)
 	}
-	return fielderr.At("redisbudget", errors.Join(errs...))
+	return errors.Join(errs...)
 }
 
 // A Budget is an [httpretry.Budget] that all processes of a namespace share. It
@@ -252,7 +251,7 @@ type Budget struct {
 	client     redis.UniversalClient
 	ownsClient bool
 	local      httpretry.HostBudget
-	hosts      hosttable.Table[host]
+	hosts      hosts
 
 	begin     time.Time       // the zero of now
 	connected <-chan struct{} // closed when connect of New has ended or may not take longer
@@ -390,13 +389,17 @@ func (b *Budget) Close() error {
 		before := b.state.close()
 		b.stop()
 		b.workers.finish()
+		failed := func(err error) {
+			if err != nil {
+				b.closeErr = errors.Join(b.closeErr, fmt.Errorf("redisbudget: close: %w", err))
+			}
+		}
 		if before == shared {
-			b.closeErr = b.flush(true)
+			failed(b.flush(true))
 		}
 		if b.ownsClient {
-			b.closeErr = errors.Join(b.closeErr, b.client.Close())
+			failed(b.client.Close())
 		}
-		b.closeErr = fielderr.At("redisbudget: close", b.closeErr)
 	})
 	return b.closeErr
 }
@@ -406,12 +409,12 @@ func (b *Budget) now() time.Duration { return time.Since(b.begin) }
 
 // host returns the state of an origin.
 func (b *Budget) host(origin string) *host {
-	// The table has one entry for all longer names. A name with the prefix of a
-	// digest is replaced, so that it cannot be the digest of another name.
-	if len(origin) > hosttable.MaxNameLen || strings.HasPrefix(origin, digestPrefix) {
+	// The digest of a long name takes its place. A name with the prefix of a
+	// digest is replaced, too, so that it cannot be the digest of another name.
+	if len(origin) > maxNameLen || strings.HasPrefix(origin, digestPrefix) {
 		origin = digest(origin)
 	}
-	return b.hosts.Get(origin, func(h *host) { h.key = b.key(origin) })
+	return b.hosts.get(origin, b.key)
 }
 
 // key returns the key of a host in Redis. The braces make a cluster put all

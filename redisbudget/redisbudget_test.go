@@ -112,7 +112,7 @@ func TestLeasesNeedFewRoundTrips(t *testing.T) {
 	assert.Zero(t, withdrawn(t, a, target, 1))
 }
 
-// A lease ends before its slot does at the server, also if no report is due.
+// A lease ends before its slot does at the server, even if no report is due.
 func TestLeaseEndsWithItsSlot(t *testing.T) {
 	f := newFake(t)
 	b := newBudget(t, redisbudget.Config{
@@ -243,7 +243,7 @@ func TestManyHostsAreReportedAtOnce(t *testing.T) {
 	assert.Eventually(t, func() bool { return f.reports.Load() >= 1024 }, time.Minute, 10*time.Millisecond)
 }
 
-// Hosts that were used once take no memory for long, also while Redis is down.
+// Hosts that were used once take no memory for long, even while Redis is down.
 func TestManyHostsAreForgotten(t *testing.T) {
 	f := newFake(t)
 	var probes atomic.Int64
@@ -368,7 +368,7 @@ func TestRetriesOfALeaseThatSucceed(t *testing.T) {
 		deposit(a, target, 100)
 		time.Sleep(2 * flushInterval)
 
-		// Of the five retries left, the first takes one more for later.
+		// The first of the five retries left takes one more for later.
 		require.True(t, a.Withdraw(t.Context(), target))
 		before := f.withdrawals.Load()
 		require.True(t, a.Withdraw(t.Context(), target))

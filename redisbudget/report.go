@@ -5,8 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/seed421102f4/httpretry/internal/hosttable"
 )
 
 const (
@@ -19,7 +17,7 @@ const (
 
 	// crowd is the number of hosts from which on a host leaves the list after
 	// one such turn. New hosts may come faster than they rest.
-	crowd = hosttable.MaxEntries
+	crowd = maxHosts
 
 	// maxReport is the maximum number of hosts in a report. The counts of
 	// others are lost, so that the list does not grow while a report is sent.
@@ -136,7 +134,7 @@ func (b *Budget) collect(final bool) []request {
 }
 
 // prune removes hosts from the list that have had nothing to report for a
-// while. The host table may have forgotten them already.
+// while. Budget.hosts may have forgotten them already.
 func (b *Budget) prune() {
 	rest := restAfter
 	if len(b.active.hosts) > crowd {

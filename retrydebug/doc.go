@@ -28,7 +28,7 @@
 //  2. those for which a budget allows no retry now
 //  3. those with waiting requests, those with the most first
 //  4. those with failed retries, or with an attempt that failed in the last
-//     minute, also if nothing was retried
+//     minute, even if nothing was retried
 //  5. all others
 //
 // The next rule orders origins that are equal by one. Among the rest, those
@@ -38,10 +38,9 @@
 //
 // # JSON
 //
-// With the query "?format=json", or if the Accept header prefers
-// application/json to text/html, the response is JSON with the same values in
-// the same order. "?format=html" is the page, whatever the Accept header. Any
-// other format gets a 400 (Bad Request).
+// With the query "?format=json", the response is JSON with the same values in
+// the same order. Without a format, or with "?format=html", it is the page. Any
+// other format gets a 400 (Bad Request). The Accept header does not matter.
 //
 //	{
 //	  "time": "2000-01-01T00:00:00Z",

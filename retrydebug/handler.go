@@ -33,6 +33,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "retrydebug: want GET or HEAD", http.StatusMethodNotAllowed)
 		return
 	}
+	// The Accept header has no part in this. A link names the format.
 	format := r.URL.Query().Get("format")
 	if !slices.Contains([]string{"", "html", "json"}, format) {
 		http.Error(w, fmt.Sprintf("retrydebug: format: %q: want html or json", format),
@@ -46,8 +47,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	sortByTrouble(origins)
 	var body []byte
 	var err error
-	header.Add("Vary", "Accept")
-	if wantsJSON(format, r.Header) {
+	if format == "json" {
 		header.Set("Content-Type", "application/json")
 		body, err = renderJSON(now, origins)
 	} else {

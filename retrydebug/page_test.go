@@ -271,7 +271,7 @@ func TestContentSecurityPolicy(t *testing.T) {
 	}
 }
 
-// Screen readers know the table, also where the style makes blocks of its rows.
+// Screen readers know the table, even where the style makes blocks of its rows.
 func TestAccessibility(t *testing.T) {
 	got := page(t, show(many(3, "a")...), "")
 	assert.Contains(t, got, `<html lang="en">`)

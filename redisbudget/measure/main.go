@@ -33,19 +33,18 @@ const (
 )
 
 func main() {
-	length := flag.Duration("length", time.Minute, "of the measurement with random failures")
 	processes := flag.Int("processes", 1000, "short-lived processes")
 	flag.Parse()
 	if os.Getenv(serverEnv) != "" {
 		beShortLived()
 		return
 	}
-	if err := run(os.Stdout, *length, *processes); err != nil {
+	if err := run(os.Stdout, *processes); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(out io.Writer, length time.Duration, processes int) error {
+func run(out io.Writer, processes int) error {
 	addr, stop, err := startRedis()
 	if err != nil {
 		return err
@@ -56,9 +55,7 @@ func run(out io.Writer, length time.Duration, processes int) error {
 	for _, measurement := range []func() error{
 		func() error { return measureLatency(out, client) },
 		func() error { return measureCommands(out, client) },
-		func() error { return measureFailures(out, client, length) },
 		func() error { return measureOutage(out, addr, processes) },
-		func() error { return measureDistance(out, addr) },
 	} {
 		// Each begins with a host that is not known.
 		if err := client.FlushDB(context.Background()).Err(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +19,11 @@ import (
 )
 
 const module = "github.com/seed421102f4/httpretry"
+
+// versioned are the modules that have versions of their own. An internal package
+// of the core may change with each version of the core. If such a module used
+// one, it and its tests could fail to compile after an upgrade of the core only.
+var versioned = []string{"otelretry", "redisbudget", "retrylab"}
 
 // TestImports checks the picture of the folders in CONTRIBUTING.md: the imports
 // of the packages in each folder, and that the folder exists. Test files may
@@ -39,6 +45,10 @@ func TestImports(t *testing.T) {
 			"CONTRIBUTING.md does not show %s", name)
 		for _, imported := range importsOf(t, file) {
 			assert.NotEqual(t, module+"/test", imported, "%s: nothing may import the tests", name)
+			if top, _, _ := strings.Cut(name, "/"); slices.Contains(versioned, top) {
+				assert.False(t, strings.HasPrefix(imported, module+"/internal/"),
+					"%s imports %s: want no internal package of the core", name, imported)
+			}
 			if !strings.HasSuffix(name, "_test.go") {
 				picture.check(t, name, imported)
 			}
