@@ -4,8 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"math"
 	"net/http"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -469,4 +473,42 @@ func TestUnlimitedUntilTheDeadline(t *testing.T) {
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 		assert.Len(t, base.Attempts(), 90)
 	})
+}
+
+// Each field of Policy and Config is set in a test of this package, and each
+// Reason is in one.
+func TestFieldsAndReasonsHaveTests(t *testing.T) {
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	used := map[string]bool{}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue // such as the table of all reasons
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					used[n.Sel.Name] = true
+				case *ast.KeyValueExpr:
+					if field, ok := n.Key.(*ast.Ident); ok {
+						used[field.Name] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	for _, typ := range []reflect.Type{
+		reflect.TypeFor[httpretry.Policy](), reflect.TypeFor[httpretry.Config]()} {
+		for field := range typ.Fields() {
+			assert.True(t, used[field.Name] || !field.IsExported(), "%v.%s", typ, field.Name)
+		}
+	}
+	for _, r := range reasons {
+		assert.True(t, used[r.name], r.name)
+	}
 }
