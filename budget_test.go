@@ -410,9 +410,7 @@ func TestHostBudgetOfATransportsRetriesThatSucceed(t *testing.T) {
 			transport := contract.New(t, httpretry.Config{
 				Base: c.base, Policy: httpretry.Policy{Budget: b, Backoff: strategies.Constant{}}})
 			for range 3 {
-				resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/", ""))
 			}
 			assert.Equal(t, c.want, contract.Balance(b, "http://a.test"), "%+v", c)
 		})
@@ -679,9 +677,7 @@ func TestHostBudgetGetsTheSuccessesOfTransports(t *testing.T) {
 		cfg := httpretry.Config{Base: answering(200), Policy: httpretry.Policy{Budget: shared}}
 		first, second := contract.New(t, cfg), contract.New(t, cfg)
 		send := func(transport http.RoundTripper, ctx context.Context, url string) {
-			resp, err := transport.RoundTrip(contract.Request(t, "GET", url, "").WithContext(ctx))
-			require.NoError(t, err)
-			contract.ReadBody(t, resp)
+			contract.Send(t, transport, contract.Request(t, "GET", url, "").WithContext(ctx))
 		}
 		const url = "http://a.test/"
 		withOther := httpretry.WithPolicy(t.Context(), httpretry.Policy{Budget: other})
@@ -734,10 +730,8 @@ func TestWithdrawGetsTheRequestsContext(t *testing.T) {
 	policy.AttemptTimeout, policy.Budget = time.Hour, budget
 	type key struct{}
 	ctx := context.WithValue(t.Context(), key{}, "value")
-	resp, err := contract.New(t, httpretry.Config{Base: answering(503), Policy: policy}).
-		RoundTrip(newGet(t).WithContext(ctx))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, contract.New(t, httpretry.Config{Base: answering(503), Policy: policy}),
+		newGet(t).WithContext(ctx))
 	assert.Equal(t, []context.Context{ctx, ctx, ctx, ctx}, budget.got)
 }
 
@@ -775,10 +769,8 @@ func TestBalanceOfAnOrigin(t *testing.T) {
 	b := httpretry.HostBudget{Burst: 3, Window: time.Hour}
 	policy := contract.RetryEvery(0)
 	policy.Budget = &b
-	resp, err := contract.New(t, httpretry.Config{Base: contract.Play(s503), Policy: policy}).
-		RoundTrip(contract.Request(t, "GET", "HTTP://A.test.:080/path?query", ""))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, contract.New(t, httpretry.Config{Base: contract.Play(s503), Policy: policy}),
+		contract.Request(t, "GET", "HTTP://A.test.:080/path?query", ""))
 	for raw, isKnown := range map[string]bool{
 		"http://a.test":           true,
 		"HTTP://A.TEST.:80/other": true,

@@ -112,10 +112,8 @@ func TestConflictWithPolicysKey(t *testing.T) {
 				contract.Request(t, "POST", "http://a.test/", "body")
 			set(&policy, req)
 			base := contract.Play(s409, s201)
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(req)
-			require.NoError(t, err)
-			contract.ReadBody(t, resp)
+			resp := contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+				req)
 			assert.Equal(t, 201, resp.StatusCode)
 		})
 	}
@@ -219,9 +217,7 @@ func TestClassifyOutOfRange(t *testing.T) {
 	policy := contract.RetryEvery(0)
 	policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return 7 }
 	base := contract.Play(s503)
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t))
 	assert.Len(t, base.Attempts(), 1)
 }
 
@@ -395,10 +391,8 @@ func TestClassifyGetsTheRequest(t *testing.T) {
 		return httpretry.Classify(req, resp, err)
 	}
 	base := contract.Play(s409, contract.Fails(io.EOF), s201)
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(contract.Request(t, "POST", "http://a.test/orders", "text"))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+		contract.Request(t, "POST", "http://a.test/orders", "text"))
 	assert.Equal(t, []seen{
 		{"/orders", "k", "", 409, nil},
 		{"/orders", "k", "1", 0, io.EOF},
@@ -417,10 +411,8 @@ func TestClassifyByRequest(t *testing.T) {
 	}
 	for path, want := range map[string]int{"/eventually": 5, "/": 1} {
 		base := contract.Play(s404)
-		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(contract.Request(t, "GET", "http://a.test"+path, ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+			contract.Request(t, "GET", "http://a.test"+path, ""))
 		assert.Len(t, base.Attempts(), want, path)
 	}
 }

@@ -122,12 +122,9 @@ func TestContextsCombine(t *testing.T) {
 			}
 			send := func(ctx context.Context) int {
 				base := contract.Play(s503)
-				resp, err := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-					RoundTrip(
-						contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
+					contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				return len(base.Attempts())
 			}
 			assert.Equal(t, tt.attempts, send(ctxs[len(ctxs)-1]))
@@ -215,9 +212,7 @@ func TestWithPolicyFuncKeepsTheBudget(t *testing.T) {
 			ctx := httpretry.WithPolicyFunc(t.Context(), three)
 			send := func(ctx context.Context) int {
 				before := len(base.Attempts())
-				resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, transport, newGet(t).WithContext(ctx))
 				return len(base.Attempts()) - before
 			}
 			// The Burst of the budget allows five retries.
@@ -349,59 +344,71 @@ func TestContextsOfAttemptsAndResponsesKeepMarks(t *testing.T) {
 	two := immediateRetries(2)
 	two.Idempotent = func(*http.Request) bool { return true }
 	marks := map[string]struct {
-		in   func(ctx context.Context, f func(context.Context))
+		in   func(context.Context) context.Context
 		want []string // the attempt headers of a POST that fails
 	}{
-		"none": {func(ctx context.Context, f func(context.Context)) { f(ctx) }, []string{""}},
-		"WithIdempotent": {func(ctx context.Context, f func(context.Context)) {
-			f(httpretry.WithIdempotent(ctx))
+		"none": {func(ctx context.Context) context.Context { return ctx }, []string{""}},
+		"WithIdempotent": {func(ctx context.Context) context.Context {
+			return httpretry.WithIdempotent(ctx)
 		}, []string{"", "1", "2"}},
-		"WithPolicy": {func(ctx context.Context, f func(context.Context)) {
-			f(httpretry.WithPolicy(ctx, two))
+		"WithPolicy": {func(ctx context.Context) context.Context {
+			return httpretry.WithPolicy(ctx, two)
 		}, []string{"", "1"}},
-		"WithPolicyFunc": {func(ctx context.Context, f func(context.Context)) {
-			f(httpretry.WithPolicyFunc(ctx, func(httpretry.Policy) httpretry.Policy { return two }))
+		"WithPolicyFunc": {func(ctx context.Context) context.Context {
+			return httpretry.WithPolicyFunc(
+				ctx, func(httpretry.Policy) httpretry.Policy { return two })
 		}, []string{"", "1"}},
-		"WithoutRetries": {func(ctx context.Context, f func(context.Context)) {
-			f(httpretry.WithoutRetries(httpretry.WithPolicy(ctx, two)))
+		"WithoutRetries": {func(ctx context.Context) context.Context {
+			return httpretry.WithoutRetries(httpretry.WithPolicy(ctx, two))
 		}, []string{""}},
-		"Middleware": {func(ctx context.Context, f func(context.Context)) {
-			httpretry.Middleware(
-				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { f(r.Context()) })).
-				ServeHTTP(httptest.NewRecorder(),
-					inboundRequest(http.Header{"Retry-Attempt": {"7"}}).WithContext(ctx))
+		"Middleware": {func(ctx context.Context) context.Context {
+			return inboundContext(t, ctx, "7")
 		}, []string{"7"}},
 	}
 	for _, body := range []string{"", "text"} { // without a copy and with one
 		for name, tt := range marks {
 			t.Run(fmt.Sprintf("%s/body %q", name, body), func(t *testing.T) {
-				tt.in(t.Context(), func(ctx context.Context) {
-					var attempt context.Context
-					script := contract.Play(contract.Status(503, "X-Should-Retry", "false"))
-					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-						attempt = context.WithoutCancel(req.Context())
-						return script.RoundTrip(req)
-					})
-					req := contract.Request(t, "PUT", "http://a.test/", "").WithContext(ctx)
-					if body != "" {
-						req.Body = contract.Counted(body)
-					}
-					// With an attempt header, Middleware causes a copy.
-					resp, err := contract.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).
-						RoundTrip(req)
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
-					for place, ctx := range map[string]context.Context{
-						"attempt": attempt, "response": resp.Request.Context()} {
-						call := outboundCall{
-							method: "POST", cfg: httpretry.Config{Policy: immediateRetries(3)}}
-						call.send(t, ctx, s503)
-						assert.Equal(t, tt.want, call.headers("Retry-Attempt"), place)
-					}
-				})
+				req := contract.Request(t, "PUT", "http://a.test/", "").
+					WithContext(tt.in(t.Context()))
+				if body != "" {
+					req.Body = contract.Counted(body)
+				}
+				attempt, response := sentAndReturned(t, req)
+				for place, ctx := range map[string]context.Context{
+					"attempt": attempt, "response": response} {
+					call := outboundCall{
+						method: "POST", cfg: httpretry.Config{Policy: immediateRetries(3)}}
+					call.send(t, ctx, s503)
+					assert.Equal(t, tt.want, call.headers("Retry-Attempt"), place)
+				}
 			})
 		}
 	}
+}
+
+// inboundContext returns the context of an inbound retry, whose handler returns
+// when the test ends.
+func inboundContext(t *testing.T, ctx context.Context, retry string) context.Context {
+	inbound, end := make(chan context.Context), make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	handler := func(_ http.ResponseWriter, r *http.Request) { inbound <- r.Context(); <-end }
+	go httpretry.Middleware(http.HandlerFunc(handler)).ServeHTTP(httptest.NewRecorder(),
+		inboundRequest(http.Header{"Retry-Attempt": {retry}}).WithContext(ctx))
+	return <-inbound
+}
+
+// sentAndReturned sends a request that fails once, and returns the contexts of
+// its attempt, which does not end with that, and of its response.
+func sentAndReturned(t *testing.T, req *http.Request) (attempt, response context.Context) {
+	t.Helper()
+	script := contract.Play(contract.Status(503, "X-Should-Retry", "false"))
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		attempt = context.WithoutCancel(req.Context())
+		return script.RoundTrip(req)
+	})
+	// With an attempt header, Middleware causes a copy.
+	resp := contract.Send(t, contract.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}), req)
+	return attempt, resp.Request.Context()
 }
 
 // WithIdempotent also applies to requests that a layer in Base sends in the
@@ -421,17 +428,12 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 			inner := contract.New(t, httpretry.Config{Base: tokens, Policy: policy})
 			script := contract.Play(s503, s200)
 			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				token, err := inner.RoundTrip(
-					contract.Request(t, "POST", "http://b.test/token", "").
-						WithContext(req.Context()))
-				require.NoError(t, err)
-				contract.ReadBody(t, token)
+				contract.Send(t, inner, contract.Request(t, "POST", "http://b.test/token", "").
+					WithContext(req.Context()))
 				return script.RoundTrip(req)
 			})
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(newGet(t).WithContext(tt.ctx))
-			require.NoError(t, err)
-			contract.ReadBody(t, resp)
+			contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+				newGet(t).WithContext(tt.ctx))
 			require.Len(t, tokens.Attempts(), 2)
 			for _, sent := range tokens.Attempts() {
 				assert.Equal(t, tt.want, sent.Header["Idempotency-Key"])
@@ -479,14 +481,10 @@ func TestResult(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := httpretry.Config{Base: contract.Play(tt.steps...), Policy: tt.policy}
 			req := contract.Request(t, tt.method, "http://a.test/", "")
-			resp, err := contract.New(t, cfg).RoundTrip(req)
-			require.NoError(t, err)
-			contract.ReadBody(t, resp)
-			attempts, reason := httpretry.Result(resp)
-			assert.Equal(t, tt.attempts, attempts)
-			assert.Equal(t, tt.reason, reason)
-			if attempts > 1 {
-				assert.Equal(t, attempts, httpretry.Attempt(resp.Request.Context()))
+			resp := contract.Send(t, contract.New(t, cfg), req)
+			contract.HasResult(t, resp, tt.attempts, tt.reason)
+			if tt.attempts > 1 {
+				assert.Equal(t, tt.attempts, httpretry.Attempt(resp.Request.Context()))
 			}
 			assert.Equal(t, req.URL, resp.Request.URL)
 		})
@@ -495,22 +493,16 @@ func TestResult(t *testing.T) {
 
 // A caller may ask for the result before it looks at the error.
 func TestResultOfNoResponse(t *testing.T) {
-	attempts, reason := httpretry.Result(nil)
-	assert.Zero(t, attempts)
-	assert.Equal(t, httpretry.ReasonNone, reason)
+	contract.HasResult(t, nil, 0, httpretry.ReasonNone)
 }
 
 // The result of a response that no RetryTransport returned depends on its
 // status only.
 func TestResultOfOtherResponses(t *testing.T) {
 	for _, req := range []*http.Request{nil, newGet(t)} {
-		attempts, reason := httpretry.Result(&http.Response{StatusCode: 204, Request: req})
-		assert.Equal(t, 1, attempts)
-		assert.Equal(t, httpretry.ReasonSuccess, reason)
-		for _, status := range []int{400, 503} {
-			attempts, reason = httpretry.Result(&http.Response{StatusCode: status, Request: req})
-			assert.Equal(t, 1, attempts)
-			assert.Equal(t, httpretry.ReasonPermanent, reason)
+		for status, want := range map[int]httpretry.Reason{204: httpretry.ReasonSuccess,
+			400: httpretry.ReasonPermanent, 503: httpretry.ReasonPermanent} {
+			contract.HasResult(t, &http.Response{StatusCode: status, Request: req}, 1, want)
 		}
 	}
 }
@@ -529,41 +521,15 @@ func TestResultBelow(t *testing.T) {
 	})
 	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout = time.Hour // a copy even of the first attempt
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(newGet(t))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t))
 	assert.Equal(t, []httpretry.Reason{
 		httpretry.ReasonPermanent, httpretry.ReasonPermanent, httpretry.ReasonSuccess}, reasons)
 }
 
-// The context of a response's request may be used for another request, whose
-// attempts and reason are its own. It is not sent on behalf of the first one.
+// The context of a response's request may be used for another request, or one
+// may be derived from it. The attempts and the reason of that are its own, even
+// if it needs a single attempt.
 func TestResultOfNextRequest(t *testing.T) {
-	base := contract.Play(s503, s200, s503, s404)
-	transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
-	first, err := transport.RoundTrip(newGet(t))
-	require.NoError(t, err)
-	contract.ReadBody(t, first)
-	second, err := transport.RoundTrip(newGet(t).WithContext(first.Request.Context()))
-	require.NoError(t, err)
-	contract.ReadBody(t, second)
-
-	attempts, reason := httpretry.Result(first)
-	assert.Equal(t, 2, attempts)
-	assert.Equal(t, httpretry.ReasonSuccess, reason)
-	attempts, reason = httpretry.Result(second)
-	assert.Equal(t, 2, attempts)
-	assert.Equal(t, httpretry.ReasonPermanent, reason)
-	for i, a := range base.Attempts() {
-		assert.Equal(t, i%2+1, a.Attempt)
-	}
-}
-
-// A request that needs a single attempt also has attempts and a reason of its
-// own, even if it is sent in a context that was derived from that of a
-// response.
-func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
 	withTimeout := contract.RetryEvery(0)
 	withTimeout.AttemptTimeout = time.Hour
 	for name, derive := range map[string]func(context.Context) context.Context{
@@ -582,22 +548,16 @@ func TestResultOfNextRequestWithOneAttempt(t *testing.T) {
 				base := contract.Play(s503, s503, s404, contract.Status(status))
 				transport := contract.New(t,
 					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
-				first, err := transport.RoundTrip(newGet(t))
-				require.NoError(t, err)
-				contract.ReadBody(t, first)
+				first := contract.Send(t, transport, newGet(t))
 				ctx := derive(first.Request.Context())
-				second, err := transport.RoundTrip(newGet(t).WithContext(ctx))
-				require.NoError(t, err)
-				contract.ReadBody(t, second)
+				second := contract.Send(t, transport, newGet(t).WithContext(ctx))
 				assert.Len(t, base.Attempts(), 4)
 
-				attempts, reason := httpretry.Result(second)
-				assert.Equal(t, []any{1, want}, []any{attempts, reason})
+				contract.HasResult(t, second, 1, want)
 				assert.Equal(t, 1, httpretry.Attempt(second.Request.Context()))
 				assert.Equal(t, ctx.Value(derivedKey{}),
 					second.Request.Context().Value(derivedKey{}))
-				attempts, reason = httpretry.Result(first)
-				assert.Equal(t, []any{3, httpretry.ReasonPermanent}, []any{attempts, reason})
+				contract.HasResult(t, first, 3, httpretry.ReasonPermanent)
 			})
 		}
 	}
@@ -626,9 +586,7 @@ func TestResultAfterRedirect(t *testing.T) {
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
 	contract.ReadBody(t, resp)
-	attempts, reason := httpretry.Result(resp)
-	assert.Equal(t, 2, attempts)
-	assert.Equal(t, httpretry.ReasonSuccess, reason)
+	contract.HasResult(t, resp, 2, httpretry.ReasonSuccess)
 }
 
 // Result works for a response whose request the layer in Base has replaced.
@@ -639,14 +597,10 @@ func TestResultOfALayer(t *testing.T) {
 		own.URL.Path = "/final"
 		return inner.RoundTrip(own)
 	})
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-		RoundTrip(newGet(t))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	resp := contract.Send(t,
+		contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}), newGet(t))
 	assert.Equal(t, "/final", resp.Request.URL.Path)
-	attempts, reason := httpretry.Result(resp)
-	assert.Equal(t, 2, attempts)
-	assert.Equal(t, httpretry.ReasonSuccess, reason)
+	contract.HasResult(t, resp, 2, httpretry.ReasonSuccess)
 }
 
 // A layer such as a tracer sends a clone of the request, in a context of its
@@ -689,22 +643,18 @@ func TestResultOfACloningLayer(t *testing.T) {
 				})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(newGet(t).WithContext(ctx))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
-				attempts, reason := httpretry.Result(resp)
-				assert.Equal(t, []any{tt.attempts, tt.reason}, []any{attempts, reason})
+				resp := contract.Send(t,
+					contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+					newGet(t).WithContext(ctx))
+				contract.HasResult(t, resp, tt.attempts, tt.reason)
 				got := resp.Request.Context()
 				assert.Equal(t, tt.attempts, httpretry.Attempt(got))
 				assert.Equal(t, "span", got.Value(derivedKey{}))
 				require.NoError(t, got.Err())
 
 				next := contract.Play(s503)
-				second, err := contract.New(t, httpretry.Config{Base: next}).
-					RoundTrip(newGet(t).WithContext(got))
-				require.NoError(t, err)
-				contract.ReadBody(t, second)
+				contract.Send(t, contract.New(t, httpretry.Config{Base: next}),
+					newGet(t).WithContext(got))
 				assert.Len(t, next.Attempts(), 2, "the layer's policy")
 				cancel()
 				assert.ErrorIs(t, got.Err(), context.Canceled)
@@ -737,17 +687,14 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 						return script.RoundTrip(req.Clone(derive(req.Context())))
 					})
 					below := contract.New(t, httpretry.Config{Base: base, Policy: policy})
-					resp, err := contract.New(t,
-						httpretry.Config{Base: below, Policy: contract.RetryEvery(0)}).
-						RoundTrip(newGet(t))
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
+					resp := contract.Send(t, contract.New(t,
+						httpretry.Config{Base: below, Policy: contract.RetryEvery(0)}), newGet(t))
 					want := httpretry.ReasonSuccess
 					if resp.StatusCode != 200 {
 						want = httpretry.ReasonAttempts
 					}
-					attempts, reason := httpretry.Result(resp)
-					assert.Equal(t, []any{len(script.Attempts()), want}, []any{attempts, reason})
+					attempts := len(script.Attempts())
+					contract.HasResult(t, resp, attempts, want)
 					assert.Equal(t, attempts, httpretry.Attempt(resp.Request.Context()))
 				})
 			}
@@ -775,12 +722,10 @@ func TestResultOfACloningLayerAfterAResume(t *testing.T) {
 						return o.RoundTrip(req.Clone(derive(req.Context())))
 					})
 					resp := get(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}))
-					attempts, reason := httpretry.Result(resp)
-					assert.Equal(t, []any{1, httpretry.ReasonSuccess}, []any{attempts, reason})
+					contract.HasResult(t, resp, 1, httpretry.ReasonSuccess)
 					_, err := readAll(t, o, resp)
 					assert.Equal(t, want == httpretry.ReasonSuccess, err == nil, "%v", err)
-					attempts, reason = httpretry.Result(resp)
-					assert.Equal(t, []any{len(o.sent()), want}, []any{attempts, reason})
+					contract.HasResult(t, resp, len(o.sent()), want)
 				})
 			}
 		}

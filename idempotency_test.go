@@ -57,9 +57,7 @@ func TestWithIdempotent(t *testing.T) {
 	transport := contract.New(t,
 		httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
 	req := contract.Request(t, "POST", "http://a.test/_search", "query")
-	resp, err := transport.RoundTrip(req.WithContext(httpretry.WithIdempotent(req.Context())))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, transport, req.WithContext(httpretry.WithIdempotent(req.Context())))
 	assert.Len(t, base.Attempts(), 2)
 	assert.Equal(t, httpretry.ReasonSuccess, events.Reason())
 }
@@ -104,10 +102,7 @@ func TestNewKey(t *testing.T) {
 			base := contract.Play(s503, reset, s201)
 			req := contract.Request(t, tt.method, "http://a.test/", "text")
 			req.Header = tt.header
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(req)
-			require.NoError(t, err)
-			contract.ReadBody(t, resp)
+			contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), req)
 			require.Len(t, base.Attempts(), 3)
 			assert.Equal(t, tt.made, made)
 			key := base.Attempts()[0].Header["Idempotency-Key"]
@@ -129,10 +124,8 @@ func TestNewKeyMayDecline(t *testing.T) {
 	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return "" }
 	base := contract.Play(s503)
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+		contract.Request(t, "POST", "http://a.test/", "text"))
 	require.Len(t, base.Attempts(), 1)
 	assert.NotContains(t, base.Attempts()[0].Header, "Idempotency-Key")
 }
@@ -147,10 +140,8 @@ func TestKeyOfAnyPrintableByte(t *testing.T) {
 	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return want }
 	base := contract.Play(s200)
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+		contract.Request(t, "POST", "http://a.test/", ""))
 	assert.Equal(t, []string{want}, base.Attempts()[0].Header["Idempotency-Key"])
 }
 

@@ -546,28 +546,25 @@ func BenchmarkMiddleware(b *testing.B) {
 	}
 }
 
-// A handler around Middleware sees the pattern that a mux inside has matched.
-func TestPatternIsSeenOutside(t *testing.T) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /a/{id}", func(http.ResponseWriter, *http.Request) {})
-	r := httptest.NewRequest("GET", "/a/7", nil)
-	httpretry.Middleware(mux).ServeHTTP(httptest.NewRecorder(), r)
-	assert.Equal(t, "GET /a/{id}", r.Pattern)
-}
-
-// The same applies if the handler panics, and to a form that it has parsed.
-func TestPatternAndFormAreSeenAfterAPanic(t *testing.T) {
-	mux, form := http.NewServeMux(), new(multipart.Form)
-	mux.HandleFunc("GET /a/{id}", func(_ http.ResponseWriter, r *http.Request) {
-		r.MultipartForm = form
-		panic(http.ErrAbortHandler)
-	})
-	r := httptest.NewRequest("GET", "/a/7", nil)
-	assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
-		httpretry.Middleware(mux).ServeHTTP(httptest.NewRecorder(), r)
-	})
-	assert.Equal(t, "GET /a/{id}", r.Pattern)
-	assert.Same(t, form, r.MultipartForm)
+// A handler around Middleware sees the pattern that a mux inside has matched,
+// and a form that the handler has parsed, even if that panics.
+func TestPatternAndFormAreSeenOutside(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		mux, form := http.NewServeMux(), new(multipart.Form)
+		mux.HandleFunc("GET /a/{id}", func(_ http.ResponseWriter, r *http.Request) {
+			r.MultipartForm = form
+			if panics {
+				panic(http.ErrAbortHandler)
+			}
+		})
+		r := httptest.NewRequest("GET", "/a/7", nil)
+		func() {
+			defer func() { assert.Equal(t, panics, recover() != nil) }()
+			httpretry.Middleware(mux).ServeHTTP(httptest.NewRecorder(), r)
+		}()
+		assert.Equal(t, "GET /a/{id}", r.Pattern)
+		assert.Same(t, form, r.MultipartForm)
+	}
 }
 
 // The server removes the temporary files of a form that a handler has parsed.

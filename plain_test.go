@@ -140,9 +140,7 @@ func TestPlainSuccessIsDeposited(t *testing.T) {
 	transport := contract.New(t,
 		httpretry.Config{Base: base, Policy: httpretry.Policy{Budget: &budget}})
 	for range 3 {
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/", ""))
 	}
 	assert.Equal(t, 5+3, contract.Balance(&budget, "http://a.test"))
 }

@@ -4,8 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"math"
 	"net/http"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -237,9 +241,7 @@ func TestInvalidContextPolicy(t *testing.T) {
 	require.EqualError(t, err,
 		"httpretry: not sent: Policy.AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout\n"+
 			"Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit")
-	var all *httpretry.Error
-	require.ErrorAs(t, err, &all)
-	assert.Zero(t, all.Attempts)
+	requireError(t, err, 0, httpretry.ReasonPermanent)
 	assert.Empty(t, base.Attempts())
 }
 
@@ -257,9 +259,7 @@ func TestContextPolicysKeyIsNoAttempt(t *testing.T) {
 
 	req = contract.Request(t, "POST", "http://a.test/", "text")
 	req = req.WithContext(httpretry.WithPolicy(req.Context(), policy))
-	resp, err := contract.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}).RoundTrip(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
+	contract.Send(t, contract.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}), req)
 	assert.Len(t, base.Attempts(), 2)
 }
 
@@ -296,15 +296,11 @@ func TestPolicyChoice(t *testing.T) {
 		base := contract.Play(s503)
 		cfg.Base = base
 		transport := contract.New(t, cfg)
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, transport, contract.Request(t, "GET", url, ""))
 		assert.Len(t, base.Attempts(), want, url)
 
 		ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxAttempts: 1})
-		resp, err = transport.RoundTrip(contract.Request(t, "GET", url, "").WithContext(ctx))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, transport, contract.Request(t, "GET", url, "").WithContext(ctx))
 		assert.Len(t, base.Attempts(), want+1, "one request without retries")
 	}
 }
@@ -316,9 +312,7 @@ func TestNoInheritance(t *testing.T) {
 		Base: base, Policy: contract.RetryEvery(0), Policies: map[string]httpretry.Policy{
 			"a.test": {Backoff: strategies.Constant{}},
 		}}
-	resp, err := contract.New(t, cfg).RoundTrip(newGet(t))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, contract.New(t, cfg), newGet(t))
 	assert.Len(t, base.Attempts(), 3, "the default, not Config.Policy's five")
 }
 
@@ -329,9 +323,7 @@ func TestConfigIsCopied(t *testing.T) {
 	cfg := httpretry.Config{Base: base, Policies: policies}
 	transport := contract.New(t, cfg)
 	policies["a.test"] = httpretry.Policy{MaxAttempts: 1}
-	resp, err := transport.RoundTrip(newGet(t))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, transport, newGet(t))
 	assert.Len(t, base.Attempts(), 5)
 }
 
@@ -352,9 +344,7 @@ func TestPolicysIdempotent(t *testing.T) {
 		if tt.key != "" {
 			req.Header.Set("Request-Id", tt.key)
 		}
-		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), req)
 		assert.Len(t, base.Attempts(), tt.attempts, tt)
 	}
 }
@@ -460,9 +450,7 @@ func TestUnlimitedRetryAfter(t *testing.T) {
 				policy.MaxRetryAfter, policy.Cooldown = -1, cooldown
 				require.NoError(t, policy.Validate())
 				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
-				resp, err := transport.RoundTrip(newGet(t))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, transport, newGet(t))
 				require.Len(t, base.Waits(), 1)
 				assert.GreaterOrEqual(t, base.Waits()[0], 10*day)
 				assert.LessOrEqual(t, base.Waits()[0], 10*day+30*time.Second)
@@ -479,12 +467,48 @@ func TestUnlimitedUntilTheDeadline(t *testing.T) {
 		base, events := contract.Play(s503), new(contract.Record)
 		policy := contract.RetryEvery(time.Second)
 		policy.MaxAttempts, policy.MaxRetryAfter = -1, -1
-		resp, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-			RoundTrip(newGet(t).WithContext(ctx))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, contract.New(t,
+			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}),
+			newGet(t).WithContext(ctx))
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 		assert.Len(t, base.Attempts(), 90)
 	})
+}
+
+// Each field of Policy and Config is set in a test of this package, and each
+// Reason is in one.
+func TestFieldsAndReasonsHaveTests(t *testing.T) {
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	used := map[string]bool{}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok {
+				continue // such as the table of all reasons
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					used[n.Sel.Name] = true
+				case *ast.KeyValueExpr:
+					if field, ok := n.Key.(*ast.Ident); ok {
+						used[field.Name] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	for _, typ := range []reflect.Type{
+		reflect.TypeFor[httpretry.Policy](), reflect.TypeFor[httpretry.Config]()} {
+		for field := range typ.Fields() {
+			assert.True(t, used[field.Name] || !field.IsExported(), "%v.%s", typ, field.Name)
+		}
+	}
+	for _, r := range reasons {
+		assert.True(t, used[r.name], r.name)
+	}
 }

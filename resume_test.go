@@ -207,9 +207,7 @@ func TestResume(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, sha256.Sum256(o.data[tt.want[0]:tt.want[1]]), sha256.Sum256(got))
 			assert.Equal(t, tt.ranges, o.sent())
-			attempts, reason := httpretry.Result(resp)
-			assert.Equal(t, len(tt.ranges), attempts)
-			assert.Equal(t, httpretry.ReasonSuccess, reason)
+			contract.HasResult(t, resp, len(tt.ranges), httpretry.ReasonSuccess)
 			for i, r := range o.requests[1:] {
 				assert.Equal(t, []string{`"v1"`}, r.Header["If-Range"])
 				assert.Equal(t, fmt.Sprint(i+1), r.Header.Get("Retry-Attempt"))
@@ -404,8 +402,7 @@ func TestResumeExplains(t *testing.T) {
 				Observe: httpretry.Observers(events.Observe, httpretry.LogEvents(logger))}).
 				RoundTrip(req)
 			require.NoError(t, err)
-			attempts, reason := httpretry.Result(resp)
-			assert.Equal(t, []any{1, httpretry.ReasonSuccess}, []any{attempts, reason})
+			contract.HasResult(t, resp, 1, httpretry.ReasonSuccess)
 			require.Empty(t, log.String())
 
 			body, err := io.ReadAll(fullReads{t, resp.Body})
@@ -419,8 +416,7 @@ func TestResumeExplains(t *testing.T) {
 			assert.Equal(t, err, again)
 			require.NoError(t, resp.Body.Close())
 
-			attempts, reason = httpretry.Result(resp)
-			assert.Equal(t, []any{1, httpretry.ReasonNotResumable}, []any{attempts, reason})
+			contract.HasResult(t, resp, 1, httpretry.ReasonNotResumable)
 			require.Len(t, events.Events, 2, "one of the request, and one of its body")
 			e := events.Events[1]
 			assert.Equal(t, httpretry.ReasonNotResumable, e.Reason)
@@ -635,17 +631,12 @@ func TestResumeRejects(t *testing.T) {
 			got, err := readAll(t, o, resp)
 			assert.Len(t, got, tt.cut)
 			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			e, ok := errors.AsType[*httpretry.Error](err)
-			require.True(t, ok, "%v", err)
-			assert.Equal(t, httpretry.ReasonNotResumable, e.Reason)
-			assert.Equal(t, 2, e.Attempts)
+			requireError(t, err, 2, httpretry.ReasonNotResumable)
 			assert.Contains(t, err.Error(), tt.text)
 			assert.Equal(t, httpretry.ReasonNotResumable, events.Reason())
 			assert.Equal(t, tt.status, events.Events[2].Response.StatusCode)
 			assert.ErrorContains(t, events.Events[2].Err, tt.text)
-			attempts, reason := httpretry.Result(resp)
-			assert.Equal(t, 2, attempts)
-			assert.Equal(t, httpretry.ReasonNotResumable, reason)
+			contract.HasResult(t, resp, 2, httpretry.ReasonNotResumable)
 			o.requireClosed(t)
 			// The answer is not a transient failure.
 			assert.Equal(t, []string{"deposit http://a.test", "withdraw http://a.test",
@@ -833,9 +824,7 @@ func TestResumeLimits(t *testing.T) {
 				assert.ErrorIs(t, err, cmp.Or(tt.failure, io.ErrUnexpectedEOF))
 				assert.Len(t, o.sent(), tt.attempts)
 				assert.Equal(t, tt.reason, events.Reason())
-				attempts, reason := httpretry.Result(resp)
-				assert.Equal(t, tt.reason, reason)
-				assert.Equal(t, tt.attempts, attempts)
+				contract.HasResult(t, resp, tt.attempts, tt.reason)
 				// As from RoundTrip, the error of an only attempt is its own.
 				if e, ok := errors.AsType[*httpretry.Error](err); ok {
 					assert.Equal(t, tt.reason, e.Reason)
@@ -993,10 +982,7 @@ func TestResumeRespectsCooldowns(t *testing.T) {
 		}
 		transport := contract.New(t, httpretry.Config{Base: o, Policy: resuming()})
 		resp := get(t, transport)
-		other, err := transport.RoundTrip(
-			newGet(t).WithContext(httpretry.WithoutRetries(t.Context())))
-		require.NoError(t, err)
-		contract.ReadBody(t, other)
+		contract.Send(t, transport, newGet(t).WithContext(httpretry.WithoutRetries(t.Context())))
 		start := time.Now()
 		got, err := readAll(t, o, resp)
 		require.NoError(t, err)
@@ -1360,9 +1346,7 @@ func TestResumeEvents(t *testing.T) {
 		RoundTrip(req)
 	require.NoError(t, err)
 	for want := 1; want <= 3; want++ {
-		attempts, reason := httpretry.Result(resp)
-		assert.Equal(t, want, attempts)
-		assert.Equal(t, httpretry.ReasonSuccess, reason)
+		contract.HasResult(t, resp, want, httpretry.ReasonSuccess)
 		_, err := io.ReadFull(resp.Body, make([]byte, 11*min(want, 2)))
 		require.NoError(t, err)
 	}

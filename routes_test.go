@@ -20,9 +20,7 @@ import (
 func routedAttempts(t *testing.T, rt http.RoundTripper, method, url string) int {
 	t.Helper()
 	req := contract.Request(t, method, url, "")
-	resp, err := rt.RoundTrip(req)
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	resp := contract.Send(t, rt, req)
 	attempts, _ := httpretry.Result(resp)
 	return attempts
 }
@@ -114,9 +112,7 @@ func TestContextsChangePoliciesOfRoutes(t *testing.T) {
 	ctx := httpretry.WithPolicyFunc(t.Context(),
 		func(p httpretry.Policy) httpretry.Policy { p.MaxAttempts++; return p })
 	req := contract.Request(t, "GET", "http://a.test/x", "")
-	resp, err := contract.New(t, cfg).RoundTrip(req.WithContext(ctx))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	resp := contract.Send(t, contract.New(t, cfg), req.WithContext(ctx))
 	attempts, _ := httpretry.Result(resp)
 	assert.Equal(t, 6, attempts)
 }

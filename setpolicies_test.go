@@ -29,9 +29,7 @@ func attemptsPolicy(n int) httpretry.Policy {
 // roundTrips sends a GET and returns the number of its attempts.
 func roundTrips(t *testing.T, rt http.RoundTripper, url string) int {
 	t.Helper()
-	resp, err := rt.RoundTrip(contract.Request(t, "GET", url, ""))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	resp := contract.Send(t, rt, contract.Request(t, "GET", url, ""))
 	attempts, _ := httpretry.Result(resp)
 	return attempts
 }

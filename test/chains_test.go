@@ -248,9 +248,7 @@ func users(t *testing.T, n int, last http.RoundTripper, middleware bool,
 	transport := contract.New(t, httpretry.Config{Base: base, Policy: defaultBudget})
 	succeeded := 0
 	for range n {
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", target, ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		resp := contract.Send(t, transport, contract.Request(t, "GET", target, ""))
 		if resp.StatusCode == http.StatusOK {
 			succeeded++
 		}

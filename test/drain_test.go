@@ -185,10 +185,8 @@ func TestDrainDuringTheWaitKeepsTheConnection(t *testing.T) {
 					countDials(base, &conns)
 					policy := contract.RetryEvery(100 * time.Millisecond)
 					policy.AttemptTimeout = timeout
-					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
+					contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+						contract.Request(t, "GET", "http://a.test/", ""))
 					require.Len(t, came, 2)
 					assert.Equal(t, 100*time.Millisecond, came[1].Sub(came[0]))
 					if parts == 2 {
@@ -268,7 +266,7 @@ type panickingBody struct {
 func (b panickingBody) Close() error { return b.close() }
 
 // Hazard K4: a panic in the drain reaches the caller at once, however long the
-// wait is. The retry is not charged for.
+// wait is, and whichever goroutine drains. The retry is not charged for.
 func TestPanicDuringDrain(t *testing.T) {
 	boom := func() error { time.Sleep(20 * time.Millisecond); panic("boom") }
 	read := contract.ReaderFunc(func([]byte) (int, error) { return 0, boom() })
@@ -281,9 +279,10 @@ func TestPanicDuringDrain(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%v", name, wait), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var ctx context.Context
+					counted := &contract.Body{ReadCloser: body}
 					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						ctx = req.Context()
-						return unavailableWith(body), nil
+						return unavailableWith(counted), nil
 					})
 					policy, ledger := contract.RetryEvery(wait), new(contract.Ledger)
 					policy.AttemptTimeout, policy.Budget = forever, ledger
@@ -294,6 +293,7 @@ func TestPanicDuringDrain(t *testing.T) {
 					})
 					assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
 					assert.Error(t, ctx.Err(), "the attempt has ended")
+					assert.Positive(t, counted.Closes())
 					assert.Equal(t, []string{"withdraw http://a.test", "refund http://a.test"}, ledger.Entries)
 				})
 			})

@@ -120,9 +120,7 @@ func newUpload(t testing.TB, kind upload, url string, data []byte) *http.Request
 // warmUp sends a request, so that base has a connection to srv.
 func warmUp(t testing.TB, base http.RoundTripper, srv *faults.HTTP2Server) {
 	t.Helper()
-	resp, err := base.RoundTrip(contract.Request(t, http.MethodGet, srv.URL(), ""))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, base, contract.Request(t, http.MethodGet, srv.URL(), ""))
 	<-srv.Complete
 }
 

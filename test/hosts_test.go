@@ -159,10 +159,7 @@ func TestHugeHostNames(t *testing.T) {
 			for i := range hosts {
 				scheme := []string{"http", "https"}[i%2]
 				host := fmt.Sprintf("%d.%s", i, strings.Repeat("a", size))
-				resp, err := transport.RoundTrip(
-					contract.Request(t, "GET", scheme+"://"+host+"/", ""))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, transport, contract.Request(t, "GET", scheme+"://"+host+"/", ""))
 			}
 			assert.Less(t, contract.HeapInUse()-before, int64(hosts*size/8))
 			runtime.KeepAlive(transport)
@@ -179,10 +176,8 @@ func TestBudgetOfScheme(t *testing.T) {
 		book := &contract.Ledger{}
 		policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: book}
 		base := contract.Play(s503, s200)
-		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(contract.Request(t, "GET", url, ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+			contract.Request(t, "GET", url, ""))
 		require.Len(t, book.Entries, 2)
 		key := strings.TrimPrefix(book.Entries[0], "withdraw ")
 		assert.Equal(t, "deposit charged "+key, book.Entries[1])

@@ -124,9 +124,7 @@ func TestCrowdAtTheBudget(t *testing.T) {
 func sendSuccesses(t *testing.T, cfg httpretry.Config, url string, n int) {
 	transport := contract.New(t, cfg)
 	for range n {
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, transport, contract.Request(t, "GET", url, ""))
 	}
 }
 
@@ -208,9 +206,7 @@ func TestManyWait(t *testing.T) {
 		assert.LessOrEqual(t, runtime.NumGoroutine()-goroutines, requests+5*5,
 			"and the connections' own")
 		assert.Zero(t, contract.Balance(budget, "http://a.test"))
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/ok", ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/ok", ""))
 		wg.Wait()
 	})
 }
@@ -623,10 +619,8 @@ func TestHundredAttempts(t *testing.T) {
 				policy.MaxAttempts, policy.Backoff = 100, tt.strategy
 				ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 				defer cancel()
-				resp, err := contract.New(t, httpretry.Config{Base: pipe, Policy: policy}).
-					RoundTrip(newGet(t).WithContext(ctx))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, contract.New(t, httpretry.Config{Base: pipe, Policy: policy}),
+					newGet(t).WithContext(ctx))
 				if tt.kind == endless {
 					assert.Less(t, len(seen), 30,
 						"the deadline, not a wait that has wrapped around")

@@ -122,9 +122,7 @@ func TestSuccessEndsLongBackoff(t *testing.T) {
 						contract.ReadBody(t, resp)
 					}
 				})
-				resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/waits", ""))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/waits", ""))
 				wg.Wait()
 				require.Len(t, sent, 2)
 				got := sent[1].Sub(sent[0]) - time.Second
@@ -166,9 +164,7 @@ func TestSuccessEndsOneBackoff(t *testing.T) {
 				}
 			}
 		})
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/waits", ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/waits", ""))
 		close(stop)
 		wg.Wait()
 		require.Len(t, sent, 5)
@@ -248,10 +244,7 @@ func TestWokenRetryAwaitsItsTurn(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		for _, path := range []string{"/success", "/limited"} {
 			req := contract.Request(t, "GET", "http://a.test"+path, "")
-			resp, err := transport.RoundTrip(
-				req.WithContext(httpretry.WithoutRetries(req.Context())))
-			require.NoError(t, err)
-			contract.ReadBody(t, resp)
+			contract.Send(t, transport, req.WithContext(httpretry.WithoutRetries(req.Context())))
 		}
 		wg.Wait()
 		assert.GreaterOrEqual(t, time.Since(begin), 70*time.Second)
@@ -358,9 +351,7 @@ func TestCooldownKeyPanicsBeforeLongBackoff(t *testing.T) {
 		assert.Equal(t, 1, body.Closes())
 		assert.Equal(t, 5, contract.Balance(&budget, "http://a.test"))
 		// If a request slept, CooldownKey would be called, and panic.
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/", ""))
 		assert.Zero(t, transport.Origins()[0].Waiting)
 	})
 }
@@ -375,9 +366,7 @@ func TestLongBackoffLeavesNothing(t *testing.T) {
 		httpretry.Config{Base: base, Policy: retryAlways(time.Minute)})
 	require.NoError(t, err)
 	send := func(t *testing.T) {
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/", ""))
 	}
 	synctest.Test(t, func(t *testing.T) {
 		time.AfterFunc(time.Second, func() { status.Store(200) })

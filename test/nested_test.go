@@ -155,9 +155,7 @@ func TestNestedReasons(t *testing.T) {
 				httpretry.Config{Base: script, Policy: policy, Observe: events[0].Observe})
 			outer := contract.New(t, httpretry.Config{
 				Base: n.wrap(inner), Policy: threeAttempts, Observe: events[1].Observe})
-			resp, err := outer.RoundTrip(newGet(t))
-			require.NoError(t, err)
-			contract.ReadBody(t, resp)
+			contract.Send(t, outer, newGet(t))
 			var reasons [2][]httpretry.Reason
 			for i := range events {
 				for _, e := range events[i].Events {
@@ -187,9 +185,7 @@ func TestNestedInInboundRetry(t *testing.T) {
 				httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					req := contract.Request(t, "POST", "http://a.test/", "payload").
 						WithContext(r.Context())
-					resp, err := transport.RoundTrip(req)
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
+					contract.Send(t, transport, req)
 				})).ServeHTTP(httptest.NewRecorder(), inbound)
 				assert.Equal(t, want, attemptsOf(script))
 			})
@@ -212,19 +208,13 @@ func TestNestedResult(t *testing.T) {
 
 				// Without GetBody, the inner transport copies requests.
 				req := contract.Streamed(t, method, "http://a.test/", contract.Counted("payload"))
-				resp, err := n.over(t, contract.Play(s503)).outer.RoundTrip(req)
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
-				attempts, reason := httpretry.Result(resp)
-				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
+				resp := contract.Send(t, n.over(t, contract.Play(s503)).outer, req)
+				contract.HasResult(t, resp, 3, httpretry.ReasonAttempts)
 				assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
 
-				resp, err = n.over(t, contract.Play(s503)).
-					outer.RoundTrip(contract.Request(t, method, "http://a.test/", ""))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
-				attempts, reason = httpretry.Result(resp)
-				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
+				resp = contract.Send(t, n.over(t, contract.Play(s503)).outer,
+					contract.Request(t, method, "http://a.test/", ""))
+				contract.HasResult(t, resp, 3, httpretry.ReasonAttempts)
 				assert.Equal(t, 3, httpretry.Attempt(resp.Request.Context()))
 			})
 		}
@@ -259,9 +249,7 @@ func TestThreeNestedTransports(t *testing.T) {
 	for range 3 {
 		transport = contract.New(t, httpretry.Config{Base: transport, Policy: threeAttempts})
 	}
-	resp, err := transport.RoundTrip(newGet(t))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, transport, newGet(t))
 	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
 }
 
@@ -345,13 +333,10 @@ func TestRequestInContextOfFinishedAttempt(t *testing.T) {
 
 				script := contract.Play(s503)
 				second := contract.New(t, httpretry.Config{Base: script, Policy: threeAttempts})
-				next, err := second.RoundTrip(
+				next := contract.Send(t, second,
 					contract.Request(t, "GET", "http://a.test/next", "").WithContext(ctx))
-				require.NoError(t, err)
-				contract.ReadBody(t, next)
 				assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
-				attempts, reason := httpretry.Result(next)
-				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{attempts, reason})
+				contract.HasResult(t, next, 3, httpretry.ReasonAttempts)
 			})
 		}
 	}
@@ -371,10 +356,8 @@ func TestRequestAfterAttempt(t *testing.T) {
 	require.Equal(t, 3, httpretry.Attempt(left))
 
 	script := contract.Play(s503)
-	resp, err := contract.New(t, httpretry.Config{Base: script, Policy: threeAttempts}).
-		RoundTrip(newGet(t).WithContext(left))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, contract.New(t, httpretry.Config{Base: script, Policy: threeAttempts}),
+		newGet(t).WithContext(left))
 	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
 }
 
@@ -390,11 +373,9 @@ func TestNestedCooldown(t *testing.T) {
 					Policy: httpretry.Policy{MaxAttempts: 1, Cooldown: httpretry.CooldownFail}})
 				outer := contract.New(t,
 					httpretry.Config{Base: inner, Policy: contract.RetryEvery(10 * time.Second)})
-				resp, err := inner.RoundTrip(newGet(t))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, inner, newGet(t))
 
-				resp, err = outer.RoundTrip(
+				resp, err := outer.RoundTrip(
 					contract.Request(t, method, "http://a.test/", "payload"))
 				if want != nil {
 					require.NoError(t, err)
@@ -431,9 +412,7 @@ func TestNestedOnTheWire(t *testing.T) {
 					if tt.key != "" {
 						req.Header.Set("Idempotency-Key", tt.key)
 					}
-					resp, err := n.over(t, base).outer.RoundTrip(req)
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
+					contract.Send(t, n.over(t, base).outer, req)
 					want := tt.want
 					if n.hidden {
 						want = tt.hidden

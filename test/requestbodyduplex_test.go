@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"mime/multipart"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
@@ -96,10 +95,7 @@ func TestSecondUploadOutlivesAnswer(t *testing.T) {
 	})
 	policy := httpretry.Policy{AttemptTimeout: time.Hour}
 	transport := contract.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
-	resp, err := transport.RoundTrip(
-		contract.Request(t, "PUT", srv.URL(), strings.Repeat("x", size)))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
+	contract.Send(t, transport, contract.Request(t, "PUT", srv.URL(), strings.Repeat("x", size)))
 	waitFor(t, "the end of the upload", func() { <-srv.Complete })
 	assert.EqualValues(t, size, srv.Received.Load())
 	assert.EqualValues(t, 2, srv.Requests.Load())
@@ -209,38 +205,6 @@ func TestStreamingFirstByte(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Hazard B4: full duplex on a retry, while the first attempt is still in a Read
-// of the body.
-func TestFullDuplexOnRetry(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Hour} {
-		handler := func(w http.ResponseWriter, r *http.Request) {
-			if attemptOf(r) == 1 {
-				w.WriteHeader(http.StatusServiceUnavailable)
-				return
-			}
-			rc := http.NewResponseController(w)
-			_ = rc.Flush()
-			lines := bufio.NewScanner(r.Body)
-			for lines.Scan() {
-				_, _ = fmt.Fprintln(w, lines.Text())
-				_ = rc.Flush()
-			}
-		}
-		base, srv := contract.Serve(t, contract.HTTP2, handler)
-		r, w := io.Pipe()
-		policy := contract.RetryEvery(0)
-		policy.AttemptTimeout = timeout
-		waitFor(t, "the dialogue", func() {
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(contract.Streamed(t, "PUT", srv.URL, &contract.Body{ReadCloser: r}))
-			if !assert.NoError(t, err) || !assert.Equal(t, 200, resp.StatusCode) {
-				return
-			}
-			echoLines(t, w, resp)
-		})
-	}
 }
 
 // Hazard B6: a goroutine that writes a multipart form into a pipe ends, however
@@ -464,9 +428,7 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 		}})
 	body := contract.Counted("the whole body")
 	req := contract.Streamed(t, http.MethodPost, srv.URL(), body).WithContext(ctx)
-	resp, err := transport.RoundTrip(req)
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, transport, req)
 	<-srv.Complete
 	assert.EqualValues(t, len("the whole body"), srv.Received.Load())
 	assert.EqualValues(t, 3, srv.Requests.Load(), "two GETs and the POST")
@@ -501,9 +463,7 @@ func TestEarlyAnswer(t *testing.T) {
 				policy.ReplayBuffer = 8 << 20
 				req := newUpload(t, kind, url, data)
 				req.ContentLength = int64(size)
-				resp, err := contract.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				resp := contract.Send(t, contract.New(t, httpretry.Config{Policy: policy}), req)
 				require.Equal(t, 200, resp.StatusCode)
 				require.Equal(t, [][sha256.Size]byte{sha256.Sum256(data)}, accepted)
 			})
@@ -512,20 +472,43 @@ func TestEarlyAnswer(t *testing.T) {
 }
 
 // Hazard B4: the response that ends the retries is returned while the request's
-// body is still being sent, and the upload continues.
+// body is still being sent, and the upload continues. On a retry, the first
+// attempt is still in a Read of the body.
 func TestFullDuplex(t *testing.T) {
-	for _, buffer := range []int64{0, -1} {
-		t.Run(fmt.Sprint(buffer), func(t *testing.T) {
-			srv := newDuplexServer(t)
+	for _, tt := range []struct {
+		method   string
+		refusals int
+		timeout  time.Duration
+		buffer   int64
+	}{
+		{"POST", 0, 0, 0}, {"POST", 0, 0, -1}, {"PUT", 1, 0, 0}, {"PUT", 1, time.Hour, 0},
+	} {
+		t.Run(fmt.Sprint(tt), func(t *testing.T) {
+			base, srv := contract.Serve(t, contract.HTTP2,
+				func(w http.ResponseWriter, r *http.Request) {
+					if attemptOf(r) <= tt.refusals {
+						w.WriteHeader(http.StatusServiceUnavailable)
+						return
+					}
+					rc := http.NewResponseController(w)
+					_ = rc.Flush()
+					lines := bufio.NewScanner(r.Body)
+					for lines.Scan() {
+						_, _ = fmt.Fprintln(w, lines.Text())
+						_ = rc.Flush()
+					}
+				})
 			r, w := io.Pipe()
 			policy := contract.RetryEvery(0)
-			policy.ReplayBuffer = buffer
-			body := &contract.Body{ReadCloser: r}
-			resp, err := contract.New(t,
-				httpretry.Config{Base: srv.Client().Transport, Policy: policy}).
-				RoundTrip(contract.Streamed(t, "POST", srv.URL, body))
-			require.NoError(t, err)
-			echoLines(t, w, resp)
+			policy.AttemptTimeout, policy.ReplayBuffer = tt.timeout, tt.buffer
+			waitFor(t, "the dialogue", func() {
+				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+					RoundTrip(contract.Streamed(
+						t, tt.method, srv.URL, &contract.Body{ReadCloser: r}))
+				if assert.NoError(t, err) && assert.Equal(t, 200, resp.StatusCode) {
+					echoLines(t, w, resp)
+				}
+			})
 		})
 	}
 }
@@ -548,29 +531,6 @@ func echoLines(t *testing.T, w io.WriteCloser, resp *http.Response) {
 	assert.NoError(t, err)
 	assert.Empty(t, rest)
 	assert.NoError(t, resp.Body.Close())
-}
-
-// newDuplexServer starts an HTTP/2 server that echoes the request's body while
-// it arrives.
-func newDuplexServer(t *testing.T) *httptest.Server {
-	srv := httptest.NewUnstartedServer(
-		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			rc := http.NewResponseController(w)
-			_ = rc.Flush()
-			buf := make([]byte, 32<<10)
-			for {
-				n, err := r.Body.Read(buf)
-				_, _ = w.Write(buf[:n])
-				_ = rc.Flush()
-				if err != nil {
-					return
-				}
-			}
-		}))
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	return srv
 }
 
 // Hazard B6: the writer of a pipe gets an error when the body is not read any

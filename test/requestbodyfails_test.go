@@ -34,32 +34,34 @@ func TestBlockedReader(t *testing.T) {
 		prepare func(*blockedBody, *http.Request, *httpretry.Policy) *http.Request
 		status  int // of the response, 0: an error
 		want    error
+		reason  httpretry.Reason
 	}{
 		"cancel": {func(b *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
 			ctx, cancel := context.WithCancelCause(req.Context())
 			go func() { <-b.reading; cancel(cause) }()
 			return req.WithContext(ctx)
-		}, 0, cause},
+		}, 0, cause, httpretry.ReasonCanceled},
 		"deadline": {func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
 			ctx, cancel := context.WithTimeout(req.Context(), 30*time.Millisecond)
 			time.AfterFunc(2*waitLimit, cancel) // vet asks for it
 			return req.WithContext(ctx)
-		}, 0, context.DeadlineExceeded},
+		}, 0, context.DeadlineExceeded, httpretry.ReasonCanceled},
 		"attempt timeout": {
 			func(_ *blockedBody, req *http.Request, p *httpretry.Policy) *http.Request {
-				p.AttemptTimeout = 30 * time.Millisecond
+				p.AttemptTimeout = 100 * time.Millisecond // the Read begins in this time
 				return req
-			}, 0, context.DeadlineExceeded},
+			}, 0, context.DeadlineExceeded, httpretry.ReasonNotReplayable},
+		// Each retry inherits the Read of the first attempt.
 		"early answer": {
 			func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
 				req.Header.Set("X-Answer", "early")
 				return req
-			}, 503, nil},
+			}, 503, nil, httpretry.ReasonAttempts},
 		"early answer that is final": {
 			func(_ *blockedBody, req *http.Request, _ *httpretry.Policy) *http.Request {
 				req.Header.Set("X-Answer", "final")
 				return req
-			}, 403, nil},
+			}, 403, nil, httpretry.ReasonPermanent},
 	} {
 		contract.ForProtocols(t, func(t *testing.T, proto string) {
 			t.Run(name, func(t *testing.T) {
@@ -74,16 +76,17 @@ func TestBlockedReader(t *testing.T) {
 					}
 				}
 				base, srv := contract.Serve(t, proto, handler)
-				body, policy := newBlockedBody(), contract.RetryEvery(0)
+				body, events := newBlockedBody(), new(contract.Record)
+				policy := contract.RetryEvery(0)
 				req := contract.Streamed(t, "PUT", srv.URL, body)
 				req.ContentLength = 10 // otherwise net/http waits for the first byte
 				req = tt.prepare(body, req, &policy)
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.New(t,
+					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
 				waitFor(t, "the end of the request", func() {
 					resp, err := transport.RoundTrip(req)
 					if tt.status == 0 {
-						assert.Error(t, err)
-						assert.True(t, tt.want == nil || errors.Is(err, tt.want), "%v", err)
+						assert.ErrorIs(t, err, tt.want)
 						return
 					}
 					if assert.NoError(t, err) {
@@ -91,6 +94,7 @@ func TestBlockedReader(t *testing.T) {
 						assert.NoError(t, resp.Body.Close())
 					}
 				})
+				assert.Equal(t, tt.reason, events.Reason())
 				waitFor(t, "the closing of the body", func() { <-body.closed })
 				assert.EqualValues(t, 1, body.Closes())
 			})
@@ -100,7 +104,8 @@ func TestBlockedReader(t *testing.T) {
 
 // Hazard B7: an error of the caller's body is returned as it is, whatever it
 // looks like, and the request is not sent again. That holds for both protocols,
-// on the first attempt and on one whose body came from GetBody.
+// on the first attempt, whether or not there is a GetBody, and on one whose
+// body came from GetBody.
 func TestReaderFailsAnywhere(t *testing.T) {
 	failures := []error{
 		errno.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled,
@@ -109,15 +114,18 @@ func TestReaderFailsAnywhere(t *testing.T) {
 	}
 	contract.ForProtocols(t, func(t *testing.T, proto string) {
 		for _, failure := range failures {
-			for _, attempt := range []int{1, 2} {
-				t.Run(fmt.Sprintf("%v/%d", failure, attempt), func(t *testing.T) {
+			for _, tt := range []struct {
+				attempt     int // the one whose body fails
+				withGetBody bool
+			}{{1, false}, {1, true}, {2, true}} {
+				t.Run(fmt.Sprintf("%v/%v", failure, tt), func(t *testing.T) {
 					var requests, accepted atomic.Int32
 					handler := func(w http.ResponseWriter, r *http.Request) {
 						requests.Add(1)
 						if _, err := io.Copy(io.Discard, r.Body); err != nil {
 							return
 						}
-						if attemptOf(r) < attempt {
+						if attemptOf(r) < tt.attempt {
 							w.WriteHeader(http.StatusServiceUnavailable)
 							return
 						}
@@ -131,21 +139,28 @@ func TestReaderFailsAnywhere(t *testing.T) {
 									strings.NewReader("some"), iotest.ErrReader(failure)))}
 					}
 					req := contract.Streamed(t, "PUT", srv.URL, failing())
-					if attempt == 2 {
+					if tt.attempt == 2 {
 						req.Body = contract.Counted("some more")
-						req.GetBody = func() (io.ReadCloser, error) { return failing(), nil }
+					}
+					calls := 0
+					if tt.withGetBody {
+						req.GetBody = func() (io.ReadCloser, error) {
+							calls++
+							return failing(), nil
+						}
 					}
 					events := new(contract.Record)
 					_, err := contract.New(t, httpretry.Config{Base: base,
 						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
 					var all *httpretry.Error
-					if attempt == 1 {
+					if tt.attempt == 1 {
 						assert.True(t, err == failure, "the very error: %v", err)
 					} else if assert.ErrorAs(t, err, &all) {
 						assert.True(t, all.Err == failure, "the very error: %v", err)
 					}
+					assert.Equal(t, tt.attempt-1, calls, "of GetBody")
 					assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
-					assert.LessOrEqual(t, requests.Load(), int32(attempt))
+					assert.LessOrEqual(t, requests.Load(), int32(tt.attempt))
 					assert.Zero(t, accepted.Load(), "half a body is none")
 				})
 			}
@@ -360,100 +375,6 @@ func TestFileFails(t *testing.T) {
 	require.ErrorIs(t, err, want.Err)
 	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 	require.ErrorIs(t, dir.Close(), os.ErrClosed)
-}
-
-// Hazard B7: an error of the caller's body is returned as it is, whatever it
-// looks like, and ends the request.
-func TestReaderFails(t *testing.T) {
-	for _, failure := range []error{errno.ConnReset, io.ErrUnexpectedEOF, context.DeadlineExceeded,
-		contract.ErrRefused, errors.New("disk")} {
-		for _, withGetBody := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%v/GetBody=%v", failure, withGetBody), func(t *testing.T) {
-				var requests atomic.Int32
-				srv := contract.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
-					requests.Add(1)
-					_, _ = io.Copy(io.Discard, r.Body)
-				})
-				body := &contract.Body{
-					ReadCloser: io.NopCloser(
-						io.MultiReader(strings.NewReader("some"), iotest.ErrReader(failure)))}
-				req := contract.Streamed(t, "PUT", srv.URL, body)
-				if withGetBody {
-					req.GetBody = func() (io.ReadCloser, error) {
-						t.Error("GetBody was called")
-						return nil, nil
-					}
-				}
-				events := new(contract.Record)
-				_, err := contract.New(t, httpretry.Config{
-					Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
-				assert.True(t, err == failure, "the very error: %v", err)
-				assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
-				assert.LessOrEqual(t, requests.Load(), int32(1))
-			})
-		}
-	}
-}
-
-// Hazard B7: the same on a retry, whose body came from GetBody.
-func TestReaderFailsLater(t *testing.T) {
-	failure := errors.New("disk")
-	base := contract.Play(refused, s200)
-	req := contract.Request(t, "PUT", "http://a.test/", "text")
-	req.GetBody = func() (io.ReadCloser, error) {
-		return io.NopCloser(iotest.ErrReader(failure)), nil
-	}
-	_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-		RoundTrip(req)
-	require.ErrorIs(t, err, failure)
-	require.EqualError(t, err, "httpretry: gave up after 2 attempts (permanent): disk")
-	assert.Len(t, base.Attempts(), 2)
-}
-
-// Hazard A6, B12: a body whose Read blocks forever does not hold up the caller.
-func TestBlockedBody(t *testing.T) {
-	slow := func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
-	t.Run("cancel", func(t *testing.T) {
-		srv := contract.NewServer(t, slow)
-		cause := errors.New("cause")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		body := newBlockedBody()
-		go func() { <-body.reading; cancel(cause) }()
-		_, err := contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)}).
-			RoundTrip(contract.Streamed(t, "PUT", srv.URL, body).WithContext(ctx))
-		require.ErrorIs(t, err, cause)
-		assert.EqualValues(t, 1, body.Closes())
-	})
-	t.Run("attempt timeout", func(t *testing.T) {
-		inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
-			body := newBlockedBody()
-			policy := contract.RetryEvery(0)
-			policy.AttemptTimeout = 20 * time.Millisecond
-			req := contract.Streamed(t, "PUT", "http://a.test/", body)
-			_, err := contract.New(t, httpretry.Config{Base: start(slow), Policy: policy}).
-				RoundTrip(req)
-			require.EqualError(t, err,
-				"httpretry: gave up after 1 attempt (not_replayable): attempt timed out after "+
-					"20ms; hint: "+httpretry.ReasonNotReplayable.Hint())
-			assert.EqualValues(t, 1, body.Closes())
-		})
-	})
-	t.Run("early answer", func(t *testing.T) {
-		url := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
-			c.Respond(503, "later")
-			c.Drain()
-			return false
-		}).URL()
-		body, events := newBlockedBody(), new(contract.Record)
-		req := contract.Streamed(t, "PUT", url, body)
-		req.ContentLength = 10 // otherwise net/http waits for the first byte
-		resp, err := contract.New(t, httpretry.Config{
-			Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
-		require.NoError(t, err)
-		assert.Equal(t, "later", contract.ReadBody(t, resp))
-		assert.Len(t, events.Events, 5, "the second attempt inherits the Read of the first")
-		<-body.closed
-	})
 }
 
 // Hazard B8: a body panics while Base reads it in the goroutine of RoundTrip. A

@@ -93,9 +93,7 @@ func busyResendServer(t *testing.T, read time.Duration) (base *http.Transport, a
 
 // sendsGet sends a request, so that base has a connection.
 func sendsGet(t *testing.T, base *http.Transport) {
-	resp, err := base.RoundTrip(contract.Request(t, http.MethodGet, "http://a.test/", ""))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, base, contract.Request(t, http.MethodGet, "http://a.test/", ""))
 	synctest.Wait() // until the connection is idle
 }
 
@@ -125,10 +123,8 @@ func TestGetBodySeeksDuringResend(t *testing.T) {
 				req.ContentLength = -1
 				req.GetBody = source.rewound
 				req.Header.Set("Idempotency-Key", "a")
-				resp, err := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(req)
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				resp := contract.Send(t, contract.New(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}), req)
 				for _, body := range *accepted {
 					assert.True(t, bytes.Equal(data, body),
 						"%d bytes were accepted as the body", len(body))
@@ -267,11 +263,8 @@ func TestGetBodyAfterGoAway(t *testing.T) {
 				}
 				policy := contract.RetryEvery(0)
 				policy.MaxAttempts = attempts
-				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(req)
-				require.NoError(t, err)
-				assert.Equal(t, 200, resp.StatusCode)
-				contract.ReadBody(t, resp)
+				assert.Equal(t, 200, contract.Send(t,
+					contract.New(t, httpretry.Config{Base: base, Policy: policy}), req).StatusCode)
 				base.CloseIdleConnections()
 				synctest.Wait()
 				require.NotEmpty(t, made)

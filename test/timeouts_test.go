@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"net/url"
 	"runtime"
@@ -42,16 +41,11 @@ func TestPanicWithCancel(t *testing.T) {
 // Hazard G1: the error of a canceled upload is the cancel, whatever error it
 // caused.
 func TestCanceledUpload(t *testing.T) {
-	for _, http2 := range []bool{false, true} {
-		srv := httptest.NewUnstartedServer(
-			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body)
-			}))
-		srv.EnableHTTP2 = http2
-		srv.StartTLS()
-		t.Cleanup(srv.Close)
-		transport := contract.New(t,
-			httpretry.Config{Base: srv.Client().Transport, Policy: contract.RetryEvery(0)})
+	contract.ForProtocols(t, func(t *testing.T, proto string) {
+		base, srv := contract.Serve(t, proto, func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+		})
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
 		for range 100 {
 			r, w := io.Pipe()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -68,7 +62,7 @@ func TestCanceledUpload(t *testing.T) {
 			_, err := transport.RoundTrip(contract.Streamed(t, "PUT", srv.URL, r).WithContext(ctx))
 			require.ErrorIs(t, err, context.Canceled)
 		}
-	}
+	})
 }
 
 // The error of a canceled upload has the status of the attempt before, unless
@@ -203,36 +197,6 @@ func TestRequestCancel(t *testing.T) {
 	}
 }
 
-// Hazard G2: a wait that a server asks for does not begin if it would end at or
-// after the deadline. It begins if it ends a nanosecond earlier.
-func TestDeadlineAtRetryAfter(t *testing.T) {
-	for _, tt := range []struct {
-		deadline time.Duration
-		attempts int
-	}{{2*time.Second - 1, 1}, {2 * time.Second, 1}, {2*time.Second + 1, 2}} {
-		t.Run(tt.deadline.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
-				defer cancel()
-				base, events := contract.Play(contract.Status(503, "Retry-After", "2"), s200),
-					new(contract.Record)
-				resp, err := contract.New(t, httpretry.Config{
-					Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
-					RoundTrip(newGet(t).WithContext(ctx))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
-				require.Len(t, base.Attempts(), tt.attempts)
-				if tt.attempts == 1 {
-					assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
-					assert.Zero(t, time.Since(base.Start))
-					return
-				}
-				assert.Equal(t, []time.Duration{2 * time.Second}, base.Waits())
-			})
-		})
-	}
-}
-
 // Hazard G2, G6: a deadline at the zero time has passed, even if the context
 // does not report that yet.
 func TestZeroDeadline(t *testing.T) {
@@ -340,10 +304,8 @@ func TestContextReachesEveryAttempt(t *testing.T) {
 						})
 					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					resp, err := contract.New(t, httpretry.Config{Base: seen, Policy: policy}).
-						RoundTrip(contract.Request(t, method, srv.URL, "text").WithContext(ctx))
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
+					contract.Send(t, contract.New(t, httpretry.Config{Base: seen, Policy: policy}),
+						contract.Request(t, method, srv.URL, "text").WithContext(ctx))
 					assert.Equal(t, []any{"v", "v", "v"}, values)
 					for name, n := range map[string]*atomic.Int32{
 						"GotConn": &gotConn, "WroteHeaders": &wroteHeaders,
@@ -373,11 +335,9 @@ func TestMaxElapsedEdges(t *testing.T) {
 					new(contract.Record)
 				policy := contract.RetryEvery(2 * time.Second)
 				policy.MaxElapsed = tt.max
-				resp, err := contract.New(t,
-					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-					RoundTrip(newGet(t))
-				require.NoError(t, err)
-				contract.ReadBody(t, resp)
+				contract.Send(t, contract.New(t,
+					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}),
+					newGet(t))
 				assert.Len(t, base.Attempts(), tt.attempts)
 				assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 			})

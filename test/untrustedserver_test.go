@@ -113,11 +113,12 @@ func wireDates() map[string]time.Duration {
 }
 
 // Hazard F: the next attempt arrives no sooner than the server asked for, and
-// no sooner than the backoff.
+// no sooner than the backoff. A 400 is an error, and the server may ask for a
+// retry of it.
 func TestRetryAfterOnTheWire(t *testing.T) {
 	const backoff = 2 * time.Second
 	for lines, asked := range wireRetryAfter() {
-		for _, code := range []int{429, 503, 404} {
+		for _, code := range []int{429, 503, 400} {
 			t.Run(fmt.Sprintf("%d %.120q", code, lines), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					seen := askOnTheWire(t, code, lines+"\r\nX-Should-Retry: true",

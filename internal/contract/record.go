@@ -2,7 +2,11 @@ package contract
 
 import (
 	"context"
+	"net/http"
 	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/seed421102f4/httpretry"
 )
@@ -29,4 +33,12 @@ func (r *Record) Reason() httpretry.Reason {
 		return httpretry.ReasonNone
 	}
 	return r.Events[len(r.Events)-1].Reason
+}
+
+// HasResult compares the attempts and the Reason of httpretry.Result for resp.
+func HasResult(t testing.TB, resp *http.Response, attempts int, reason httpretry.Reason) {
+	t.Helper()
+	gotAttempts, gotReason := httpretry.Result(resp)
+	assert.Equal(t, attempts, gotAttempts, "attempts")
+	assert.Equal(t, reason.String(), gotReason.String(), "reason")
 }

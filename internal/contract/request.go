@@ -44,6 +44,16 @@ func ReadBody(t testing.TB, resp *http.Response) string {
 	return string(body)
 }
 
+// Send sends req and requires a response. It returns that after it has read and
+// closed the body.
+func Send(t testing.TB, transport http.RoundTripper, req *http.Request) *http.Response {
+	t.Helper()
+	resp, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	ReadBody(t, resp)
+	return resp
+}
+
 // ReaderFunc is a function as an io.Reader.
 type ReaderFunc func([]byte) (int, error)
 

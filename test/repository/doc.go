@@ -1,3 +1,3 @@
 // Package repository holds tests of the repository itself, not of package
-// httpretry: imports, documents that name tests, and the style of tests.
+// httpretry: imports, examples, links, and documents that name tests or code.
 package repository

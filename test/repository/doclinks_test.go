@@ -2,12 +2,13 @@ package repository
 
 import (
 	"go/ast"
-	"go/build"
 	"go/doc"
 	"go/doc/comment"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -18,21 +19,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDocLinks checks that the links in the documentation of all packages
-// resolve, those to other packages included. A link that go/doc does not
-// resolve is shown as text in brackets.
+// TestDocLinks checks that the links in the comments of all packages resolve,
+// those to other packages included. A link that go/doc does not resolve is
+// shown as text in brackets.
 func TestDocLinks(t *testing.T) {
-	own := ownPackages(t)
-	require.Contains(t, own, module)
-	packages := &linked{known: own, std: map[string]map[string]bool{}}
-	links := 0
-	for path, p := range own {
-		for _, text := range docsOf(p.doc) {
-			found, problems := packages.check(p.doc.Parser().Parse(text))
+	packages := ownPackages(t)
+	require.Contains(t, packages, module)
+	known, links := maps.Clone(packages), 0
+	for path, p := range packages {
+		for _, text := range p.comments {
+			found, problems := checkLinks(t, p.Parser().Parse(text).Content, known)
 			links += found
-			for _, problem := range problems {
-				assert.Fail(t, "a link does not resolve", "%s: %s", path, problem)
-			}
+			assert.Empty(t, problems, "%s: these links do not resolve", path)
 		}
 	}
 	assert.Greater(t, links, 100)
@@ -40,16 +38,10 @@ func TestDocLinks(t *testing.T) {
 
 // TestDocLinkProblems checks that TestDocLinks finds each kind of problem.
 func TestDocLinkProblems(t *testing.T) {
-	const source = "package p\n\nimport \"net/http\"\n\n" +
-		"type A struct{ B http.Client }\n\nfunc (A) C() {}\n"
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, "p.go", source, parser.ParseComments)
-	require.NoError(t, err)
-	p, err := doc.NewFromFiles(fset, []*ast.File{file}, "example.com/p")
-	require.NoError(t, err)
-	packages := &linked{known: map[string]documented{
-		module: {names: map[string]bool{"A": true, "A.B": true}},
-	}, std: map[string]map[string]bool{}}
+	file := filepath.Join(t.TempDir(), "p.go")
+	require.NoError(t, os.WriteFile(file, []byte("package p\n\nimport \"net/http\"\n\n"+
+		"type A struct{ B http.Client }\n\nfunc (A) C() {}\n"), 0o600))
+	packages := map[string]documented{module: parsePackage(t, module, []string{file}, 0)}
 	for text, want := range map[string]struct{ links, problems int }{
 		"[A], [A.B], [*A], [A.C] and [net/http]":            {5, 0},
 		"[http.Client.Do], [http.Client.Timeout]":           {2, 0},
@@ -60,16 +52,16 @@ func TestDocLinkProblems(t *testing.T) {
 		"[jsonx.Encoder]":                                   {0, 1},
 		"[::1], [80], [a], [example.com/q.A]\n\n\t[D] code": {1, 0},
 	} {
-		links, problems := packages.check(p.Parser().Parse(text))
+		links, problems := checkLinks(t, packages[module].Parser().Parse(text).Content, packages)
 		assert.Equal(t, want.links, links, text)
 		assert.Len(t, problems, want.problems, text)
 	}
 }
 
-// A documented package has the names that links can have.
+// A documented package has all its comments, also those that are not shown.
 type documented struct {
-	doc   *doc.Package
-	names map[string]bool // "A", "A.B"
+	*doc.Package
+	comments []string
 }
 
 // ownPackages returns the packages of all modules by their import paths.
@@ -84,208 +76,89 @@ func ownPackages(t *testing.T) map[string]documented {
 		case name != ".." && strings.HasPrefix(name, ".") || name == "testdata":
 			return filepath.SkipDir
 		}
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		importPath := path.Join(module, filepath.ToSlash(dir[len("../.."):]))
-		fset := token.NewFileSet()
-		if files := parseFolder(t, fset, dir); len(files) > 0 {
-			// Before doc.NewFromFiles, which removes names from the files.
-			names := namesOf(files)
-			p, err := doc.NewFromFiles(fset, files, importPath)
-			require.NoError(t, err)
-			packages[importPath] = documented{p, names}
+		if p := parsePackage(t, importPath, files, 0); p.Package != nil {
+			packages[importPath] = p
 		}
-		return nil
+		return err
 	}))
 	return packages
 }
 
-// parseFolder returns the files of the package in a folder, without tests.
-func parseFolder(t *testing.T, fset *token.FileSet, dir string) (files []*ast.File) {
+// parsePackage returns the package in these files. Test files do not count.
+func parsePackage(
+	t *testing.T, importPath string, paths []string, mode doc.Mode) (p documented) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	require.NoError(t, err)
+	fset := token.NewFileSet()
+	var files []*ast.File
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		file, err := parser.ParseFile(
+			fset, path, nil, parser.ParseComments|parser.SkipObjectResolution)
 		require.NoError(t, err)
 		files = append(files, file)
-	}
-	return files
-}
-
-// namesOf returns the exported names of a package, and those of their fields
-// and methods.
-func namesOf(files []*ast.File) map[string]bool {
-	names := map[string]bool{}
-	for _, file := range files {
-		ast.Inspect(file, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.FuncDecl:
-				name := n.Name.Name
-				if n.Recv != nil {
-					name = receiver(n.Recv.List[0].Type) + "." + name
-				}
-				names[name] = true
-				return false
-			case *ast.ValueSpec:
-				for _, id := range n.Names {
-					names[id.Name] = true
-				}
-			case *ast.TypeSpec:
-				names[n.Name.Name] = true
-				for _, id := range members(n.Type) {
-					names[n.Name.Name+"."+id.Name] = true
-				}
-			}
-			return true
-		})
-	}
-	return names
-}
-
-func receiver(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.StarExpr:
-		return receiver(e.X)
-	case *ast.IndexExpr:
-		return receiver(e.X)
-	case *ast.IndexListExpr:
-		return receiver(e.X)
-	case *ast.Ident:
-		return e.Name
-	}
-	return ""
-}
-
-// members returns the names of the fields of a struct, or of the methods of an
-// interface.
-func members(e ast.Expr) (names []*ast.Ident) {
-	var fields *ast.FieldList
-	switch e := e.(type) {
-	case *ast.StructType:
-		fields = e.Fields
-	case *ast.InterfaceType:
-		fields = e.Methods
-	default:
-		return nil
-	}
-	for _, field := range fields.List {
-		names = append(names, field.Names...)
-	}
-	return names
-}
-
-// docsOf returns the comments that the documentation of a package shows.
-func docsOf(p *doc.Package) []string {
-	docs := []string{p.Doc}
-	addDecl := func(decl *ast.GenDecl) {
-		ast.Inspect(decl, func(n ast.Node) bool { // comments of fields and constants
-			switch n := n.(type) {
-			case *ast.Field:
-				docs = append(docs, n.Doc.Text(), n.Comment.Text())
-			case *ast.ValueSpec:
-				docs = append(docs, n.Doc.Text(), n.Comment.Text())
-			}
-			return true
-		})
-	}
-	addValues := func(values []*doc.Value) {
-		for _, v := range values {
-			docs = append(docs, v.Doc)
-			addDecl(v.Decl)
+		for _, group := range file.Comments {
+			p.comments = append(p.comments, group.Text())
 		}
 	}
-	addFuncs := func(funcs []*doc.Func) {
-		for _, f := range funcs {
-			docs = append(docs, f.Doc)
-		}
+	if len(files) > 0 {
+		var err error
+		p.Package, err = doc.NewFromFiles(fset, files, importPath, mode)
+		require.NoError(t, err)
 	}
-	addValues(p.Consts)
-	addValues(p.Vars)
-	addFuncs(p.Funcs)
-	for _, typ := range p.Types {
-		docs = append(docs, typ.Doc)
-		addDecl(typ.Decl)
-		addValues(typ.Consts)
-		addValues(typ.Vars)
-		addFuncs(typ.Funcs)
-		addFuncs(typ.Methods)
-	}
-	return docs
+	return p
 }
 
-// linked has the packages that links can be to.
-type linked struct {
-	known map[string]documented
-	std   map[string]map[string]bool // the names in packages of Go
-}
+// likeLink matches text that looks like a link.
+var likeLink = regexp.MustCompile(`\[\*?(?:[a-z][\w/]*\.)?[A-Z]\w*(?:\.[A-Z]\w*)?\]`)
 
-// unresolved matches text that looks like a link.
-var unresolved = regexp.MustCompile(`\[\*?(?:[a-z][\w/]*\.)?[A-Z]\w*(?:\.[A-Z]\w*)?\]`)
-
-// check returns the number of links in a comment, and those that do not
-// resolve.
-func (l *linked) check(text *comment.Doc) (links int, problems []string) {
-	for _, block := range text.Content {
+// checkLinks returns the number of links in a comment, and those that do not
+// resolve. It adds packages of Go to known.
+func checkLinks(t *testing.T, blocks []comment.Block, known map[string]documented) (
+	links int, problems []string) {
+	for _, block := range blocks {
+		var texts []comment.Text
 		switch block := block.(type) {
 		case *comment.Heading:
-			l.checkText(block.Text, &links, &problems)
+			texts = block.Text
 		case *comment.Paragraph:
-			l.checkText(block.Text, &links, &problems)
+			texts = block.Text
 		case *comment.List:
 			for _, item := range block.Items {
-				n, more := l.check(&comment.Doc{Content: item.Content})
+				n, more := checkLinks(t, item.Content, known)
 				links, problems = links+n, append(problems, more...)
+			}
+		}
+		for _, text := range texts {
+			switch text := text.(type) {
+			case comment.Plain:
+				problems = append(problems, likeLink.FindAllString(string(text), -1)...)
+			case *comment.DocLink:
+				links++
+				if !resolves(t, text, known) {
+					problems = append(problems, text.DefaultURL(""))
+				}
 			}
 		}
 	}
 	return links, problems
 }
 
-func (l *linked) checkText(text []comment.Text, links *int, problems *[]string) {
-	for _, part := range text {
-		switch part := part.(type) {
-		case comment.Plain:
-			*problems = append(*problems, unresolved.FindAllString(string(part), -1)...)
-		case *comment.DocLink:
-			*links++
-			if name := strings.TrimPrefix(part.Recv+"."+part.Name, "."); name != "" &&
-				part.ImportPath != "" && !l.has(part.ImportPath, name) {
-				*problems = append(*problems, part.ImportPath+"."+name)
-			}
-		}
-	}
-}
-
-// has reports whether a package has a name. It assumes that the packages of
-// others do.
-func (l *linked) has(importPath, name string) bool {
-	if importPath == module || strings.HasPrefix(importPath, module+"/") {
-		return l.known[importPath].names[name]
-	}
-	if first, _, _ := strings.Cut(importPath, "/"); strings.Contains(first, ".") {
+// resolves reports whether the target of a link exists. It assumes that the
+// packages of others do. go/doc has looked for names in the same package.
+func resolves(t *testing.T, link *comment.DocLink, known map[string]documented) bool {
+	path := link.ImportPath
+	host, _, _ := strings.Cut(path, "/")
+	p, ok := known[path]
+	switch {
+	case path == "" || strings.Contains(host, ".") && !strings.HasPrefix(path+"/", module+"/"):
 		return true
+	case !ok && !strings.Contains(host, "."):
+		p = parsePackage(t, path, goFiles(t, path), 0)
+		known[path] = p
 	}
-	if l.std[importPath] == nil {
-		l.std[importPath] = stdNames(importPath)
-	}
-	return l.std[importPath][name]
-}
-
-// stdNames returns the names in a package of Go, and none if it does not exist.
-func stdNames(importPath string) map[string]bool {
-	p, err := build.Import(importPath, "", 0)
-	if err != nil {
-		return map[string]bool{}
-	}
-	var files []*ast.File
-	for _, name := range p.GoFiles {
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil,
-			parser.SkipObjectResolution)
-		if err == nil {
-			files = append(files, file)
-		}
-	}
-	return namesOf(files)
+	return p.Package != nil && (link.Name == "" || p.Parser().LookupSym(link.Recv, link.Name))
 }

@@ -42,8 +42,8 @@ func TestExamples(t *testing.T) {
 	own := ownPackages(t)
 	for _, name := range []string{"", "/otelretry", "/policies", "/policyfile",
 		"/redisbudget", "/retrydebug", "/retrytest", "/strategies"} {
-		p := own[module+name].doc
-		require.NotNil(t, p, name)
+		p := own[module+name]
+		require.NotNil(t, p.Package, name)
 		have := examplesOf(t, filepath.Join("../..", name))
 		check := func(name string) {
 			qualified := p.Name + "." + name

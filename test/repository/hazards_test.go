@@ -4,9 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -22,21 +19,13 @@ var (
 	testName = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
 )
 
-// TestHazards checks docs/internals/hazards.md against all tests of the repository, those
-// of nested modules included. Each code in a comment has an entry. Each entry
-// names tests, all of which exist, and all tests whose comments cite it.
-// Limits, L1 and so on, need no tests.
+// TestHazards checks docs/internals/hazards.md against all tests of the
+// repository, those of nested modules included. Each code in a comment has an
+// entry. Each entry names tests, all of which exist, and all tests whose
+// comments cite it. Limits, L1 and so on, need no tests.
 func TestHazards(t *testing.T) {
-	data, err := os.ReadFile("../../docs/internals/hazards.md")
-	require.NoError(t, err)
-	doc := string(data)
-	cited, tests := map[string]string{}, map[string][]string{}
-	require.NoError(t, filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		return readTests(path, cited, tests)
-	}))
+	doc := read(t, "../../docs/internals/hazards.md")
+	cited, tests := readTests(t)
 	require.NotEmpty(t, cited)
 
 	entries := map[string]string{}
@@ -49,11 +38,11 @@ func TestHazards(t *testing.T) {
 			"hazards.md: entry %s names no test", code)
 	}
 	for _, name := range testName.FindAllStringSubmatch(doc, -1) {
-		assert.Contains(t, tests, name[1], "hazards.md names %s, which does not exist",
-			name[1])
+		_, exists := tests[name[1]]
+		assert.True(t, exists, "hazards.md names %s, which does not exist", name[1])
 	}
 	for code, position := range cited {
-		assert.Contains(t, entries, code, "%s: hazards.md has no entry %s", position, code)
+		assert.NotEmpty(t, entries[code], "%s: hazards.md has no entry %s", position, code)
 	}
 	for name, codes := range tests {
 		for _, code := range codes {
@@ -63,26 +52,29 @@ func TestHazards(t *testing.T) {
 	}
 }
 
-// readTests adds the codes that comments of a file cite, with the position of
-// one comment, and the tests of the file, with the codes that each cites.
-func readTests(path string, cited map[string]string, tests map[string][]string) error {
-	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
-	if err != nil {
-		return err
-	}
-	for _, decl := range file.Decls {
-		if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil &&
-			testName.MatchString("`"+fn.Name.Name+"`") {
-			tests[fn.Name.Name] = append(tests[fn.Name.Name], codesIn(fn.Doc)...)
+// readTests returns the codes that comments of all tests cite, with the
+// position of one comment, and the tests, with the codes that the comment of
+// each cites.
+func readTests(t *testing.T) (cited map[string]string, tests map[string][]string) {
+	t.Helper()
+	cited, tests = map[string]string{}, map[string][]string{}
+	for _, path := range filesBelow(t, "../..", "_test.go") {
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		require.NoError(t, err)
+		for _, decl := range file.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil &&
+				testName.MatchString("`"+fn.Name.Name+"`") {
+				tests[fn.Name.Name] = append(tests[fn.Name.Name], codesIn(fn.Doc)...)
+			}
+		}
+		for _, comment := range file.Comments {
+			for _, code := range codesIn(comment) {
+				cited[code] = fset.Position(comment.Pos()).String()
+			}
 		}
 	}
-	for _, comment := range file.Comments {
-		for _, code := range codesIn(comment) {
-			cited[code] = fset.Position(comment.Pos()).String()
-		}
-	}
-	return nil
+	return cited, tests
 }
 
 // codesIn returns the codes that a comment cites. The comment may be nil.

@@ -1,16 +1,8 @@
 package repository
 
 import (
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"os"
 	"os/exec"
-	"path"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -20,41 +12,78 @@ import (
 
 const module = "github.com/seed421102f4/httpretry"
 
-// versioned are the modules that have versions of their own. An internal package
-// of the core may change with each version of the core. If such a module used
-// one, it and its tests could fail to compile after an upgrade of the core only.
-var versioned = []string{"otelretry", "redisbudget", "retrylab"}
+// imports has the imports of each package besides the standard library.
+// "leaves" are the packages of internal without faults and contract, which are
+// for tests. A leaf without a row imports nothing.
+var imports = map[string]string{
+	"":                      "github.com/hashicorp/go-cleanhttp golang.org/x/time/rate leaves strategies",
+	"strategies":            "",
+	"policies":              "httpretry strategies",
+	"policyfile":            "httpretry leaves policies strategies",
+	"policyfile/schematest": "",
+	"retrydebug":            "httpretry",
+	"retrytest":             "httpretry leaves",
+	"redisbudget": "github.com/redis/go-redis/v9 " +
+		"github.com/redis/go-redis/v9/maintnotifications httpretry",
+	"otelretry": "go.opentelemetry.io/otel go.opentelemetry.io/otel/attribute " +
+		"go.opentelemetry.io/otel/metric go.opentelemetry.io/otel/trace httpretry",
 
-// TestImports checks the picture of the folders in CONTRIBUTING.md: the imports
-// of the packages in each folder, and that the folder exists. Test files may
-// import more.
+	"internal/cooldown": "internal/hosttable",
+	"internal/replay":   "internal/bounded",
+	"internal/respbody": "internal/bounded",
+	"internal/contract": "github.com/stretchr/testify/assert " +
+		"github.com/stretchr/testify/require httpretry internal/faults retrytest strategies",
+}
+
+// TestImports checks that the table imports is right. Tests, programs, and the
+// packages that programs share, may import anything.
 func TestImports(t *testing.T) {
-	picture := readPicture(t)
-	require.NotEmpty(t, picture)
-	for folder := range picture {
-		assert.DirExists(t, filepath.Join("..", "..", folder),
-			"CONTRIBUTING.md shows a folder that does not exist")
+	packages := ownPackages(t)
+	for path, p := range packages {
+		name := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+		folder, _, _ := strings.Cut(name, "/")
+		if p.Name == "main" || slices.Contains(
+			[]string{"bench", "docs", "examples", "integration", "retrylab", "test"}, folder) {
+			continue
+		}
+		var got []string
+		for _, imported := range p.Imports {
+			host, _, _ := strings.Cut(imported, "/")
+			own, isOwn := strings.CutPrefix(imported, module+"/")
+			isLeaf := strings.HasPrefix(own, "internal/") && own != "internal/faults" &&
+				own != "internal/contract"
+			switch {
+			case imported == module:
+				got = append(got, "httpretry")
+			case isOwn && isLeaf && folder != "internal":
+				got = append(got, "leaves")
+			case isOwn:
+				got = append(got, own)
+			case strings.Contains(host, "."):
+				got = append(got, imported)
+			}
+		}
+		slices.Sort(got)
+		_, known := imports[name]
+		assert.True(t, known || folder == "internal", "the table has no package %q", name)
+		assert.Equal(t, imports[name], strings.Join(slices.Compact(got), " "),
+			"the imports of %q", name)
 	}
-	require.NoError(t, filepath.WalkDir("../..", func(file string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(file, ".go") || strings.Contains(file, "testdata") ||
-			strings.HasPrefix(file, filepath.Join("..", "..", ".ci")) {
-			return err
+	for name := range imports {
+		assert.Contains(t, packages, strings.TrimSuffix(module+"/"+name, "/"))
+	}
+}
+
+// These modules have versions of their own. An internal package of the core may
+// change with each version of the core. If such a module used one, it and its
+// tests could fail to compile after an upgrade of the core only.
+func TestVersionedModulesUseNoInternals(t *testing.T) {
+	for _, folder := range []string{"otelretry", "redisbudget", "retrylab"} {
+		for _, name := range filesBelow(t, "../../"+folder, ".go") {
+			assert.False(t, strings.Contains(read(t, name), `"`+module+`/internal/`),
+				"%s imports an internal package of the core", name)
 		}
-		name := filepath.ToSlash(file[len("../../"):])
-		assert.NotEqual(t, "internal", picture.folderOf(path.Dir(name)),
-			"CONTRIBUTING.md does not show %s", name)
-		for _, imported := range importsOf(t, file) {
-			assert.NotEqual(t, module+"/test", imported, "%s: nothing may import the tests", name)
-			if top, _, _ := strings.Cut(name, "/"); slices.Contains(versioned, top) {
-				assert.False(t, strings.HasPrefix(imported, module+"/internal/"),
-					"%s imports %s: want no internal package of the core", name, imported)
-			}
-			if !strings.HasSuffix(name, "_test.go") {
-				picture.check(t, name, imported)
-			}
-		}
-		return nil
-	}))
+	}
 }
 
 // Package retrytest declares an interface instead of using testing.TB, so that
@@ -71,98 +100,4 @@ func TestRetrytestImportsNoTesting(t *testing.T) {
 	for _, unwanted := range []string{"testing", "net/http/httptest", "flag"} {
 		assert.NotContains(t, imported, unwanted)
 	}
-}
-
-// A picture has, for each folder, the packages that it may import besides the
-// standard library.
-type picture map[string][]string
-
-// readPicture reads the picture in CONTRIBUTING.md. The root is the folder ".".
-func readPicture(t *testing.T) picture {
-	t.Helper()
-	text, err := os.ReadFile("../../CONTRIBUTING.md")
-	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)```text\n(.*?)\n```").FindStringSubmatch(string(text))
-	require.NotNil(t, block, "CONTRIBUTING.md has no picture of the folders")
-	p := picture{}
-	for _, row := range regexp.MustCompile(`(?m)^ *(\S+)/ +[^→\n]*(?:→ (.*))?$`).
-		FindAllStringSubmatch(block[1], -1) {
-		folder, imports := row[1], strings.Split(row[2], ", ")
-		if folder == "httpretry" {
-			folder = "."
-		}
-		p[folder] = imports
-	}
-	return p
-}
-
-// check checks one import of a file.
-func (p picture) check(t *testing.T, file, imported string) {
-	t.Helper()
-	host, _, _ := strings.Cut(imported, "/")
-	own := imported == module || strings.HasPrefix(imported, module+"/")
-	if !strings.Contains(host, ".") || !own && isNested(path.Dir(file)) {
-		return // the standard library, or a requirement of a nested module
-	}
-	folder := p.folderOf(path.Dir(file))
-	if folder != "." && strings.HasPrefix(imported, module+"/"+folder+"/") {
-		return // a package of the same folder
-	}
-	for _, name := range p[folder] {
-		if matchesImport(name, imported) {
-			return
-		}
-	}
-	assert.Fail(t, "an import that the picture in CONTRIBUTING.md does not allow",
-		"%s imports %s. Packages in %s may import: %s.", file, imported, folder,
-		strings.Join(p[folder], ", "))
-}
-
-// folderOf returns the folder of the picture that contains dir.
-func (p picture) folderOf(dir string) string {
-	for folder := dir; ; folder = path.Dir(folder) {
-		if _, ok := p[folder]; ok {
-			return folder
-		}
-	}
-}
-
-// matchesImport reports whether name in the picture stands for an import path.
-func matchesImport(name, imported string) bool {
-	internal, isInternal := strings.CutPrefix(imported, module+"/internal/")
-	switch {
-	case imported == module:
-		return name == "httpretry"
-	case isInternal && internal != "faults" && internal != "contract" && name == "leaves":
-		return true
-	case isInternal:
-		return name == internal
-	case strings.HasPrefix(imported, module+"/"):
-		return imported == module+"/"+name
-	}
-	return strings.Contains(imported+"/", "/"+name+"/") ||
-		strings.HasPrefix(imported, "golang.org/"+name+"/")
-}
-
-// isNested reports whether dir belongs to a module inside this one.
-func isNested(dir string) bool {
-	for ; dir != "."; dir = path.Dir(dir) {
-		if _, err := os.Stat(filepath.Join("..", "..", dir, "go.mod")); err == nil {
-			return true
-		}
-	}
-	return false
-}
-
-func importsOf(t *testing.T, file string) []string {
-	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-	require.NoError(t, err)
-	var paths []string
-	for _, spec := range parsed.Imports {
-		imported, err := strconv.Unquote(spec.Path.Value)
-		require.NoError(t, err)
-		paths = append(paths, imported)
-	}
-	return paths
 }

@@ -1,12 +1,12 @@
 package repository
 
 import (
+	"fmt"
 	"go/ast"
 	"go/build"
+	"go/doc"
 	"go/parser"
 	"go/token"
-	"go/types"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -21,51 +21,33 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNetHTTP checks docs/internals/nethttp.md. The tests that it names exist, its names
-// are those that comments of the library cite, its texts are those in the code,
-// and the rows of TestFaults that it names exist. If the source of net/http is
-// there, each name is declared in it.
+// TestNetHTTP checks docs/internals/nethttp.md. The tests that it names exist,
+// its names are those that comments of the library cite, its texts are those in
+// the code, and the rows of TestFaults that it names exist. If the source of
+// net/http is there, each name is declared in it.
 func TestNetHTTP(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/internals/nethttp.md")
-	require.NoError(t, err)
-	names, texts, others := rowsOf(t, string(doc), "Names"), rowsOf(t, string(doc),
-		"Texts that determine an Outcome"), rowsOf(t, string(doc), "Other texts")
-	tests := map[string][]string{}
-	sources := map[string]*source{}
-	require.NoError(t,
-		filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
-			switch {
-			case err != nil:
-				return err
-			case entry.IsDir() && path != "../.." && isModule(path):
-				return fs.SkipDir
-			case strings.HasSuffix(path, "_test.go"):
-				return readTests(path, map[string]string{}, tests)
-			case strings.HasSuffix(path, ".go"):
-				return readSource(path, sources)
-			}
-			return nil
-		}))
-	for _, name := range testName.FindAllStringSubmatch(string(doc), -1) {
-		assert.Contains(t, tests, name[1], "nethttp.md names %s, which does not exist",
-			name[1])
+	text := read(t, "../../docs/internals/nethttp.md")
+	_, tests := readTests(t)
+	for _, name := range testName.FindAllStringSubmatch(text, -1) {
+		_, exists := tests[name[1]]
+		assert.True(t, exists, "nethttp.md names %s, which does not exist", name[1])
 	}
-	t.Run("names", func(t *testing.T) { checkNames(t, names, sources) })
-	t.Run("error texts", func(t *testing.T) { checkErrorTexts(t, texts, sources["classify.go"]) })
+	t.Run("names", func(t *testing.T) { checkNames(t, rowsOf(t, text, "Names")) })
+	t.Run("error texts", func(t *testing.T) {
+		checkErrorTexts(t, rowsOf(t, text, "Texts that determine an Outcome"))
+	})
 	t.Run("other texts", func(t *testing.T) {
-		for _, row := range others {
+		for _, row := range rowsOf(t, text, "Other texts") {
 			for file := range strings.SplitSeq(row[2], ", ") {
-				require.Contains(t, sources, file)
-				assert.Contains(t, sources[file].literals, spans(row[0])[0],
-					"%s has no such text", file)
+				assert.True(t, hasText(t, file, spans(row[0])[0]), "%s has no %s", file, row[0])
 			}
 		}
 	})
 }
 
 // rowsOf returns the cells of each row of the table below a heading.
-func rowsOf(t *testing.T, doc, heading string) (rows [][]string) {
-	_, section, ok := strings.Cut(doc, "\n## "+heading+"\n")
+func rowsOf(t *testing.T, text, heading string) (rows [][]string) {
+	_, section, ok := strings.Cut(text, "\n## "+heading+"\n")
 	require.True(t, ok, "nethttp.md has no section %q", heading)
 	section, _, _ = strings.Cut(section, "\n## ")
 	for line := range strings.Lines(section) {
@@ -82,221 +64,151 @@ func rowsOf(t *testing.T, doc, heading string) (rows [][]string) {
 	return rows
 }
 
-var codeSpan = regexp.MustCompile("`([^`]+)`")
-
 // spans returns the texts between backticks.
 func spans(cell string) (texts []string) {
-	for _, span := range codeSpan.FindAllStringSubmatch(cell, -1) {
+	for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
 		texts = append(texts, span[1])
 	}
 	return texts
 }
 
-func isModule(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, "go.mod"))
-	return err == nil
+// hasText reports whether a file has a text as a string literal.
+func hasText(t *testing.T, file, text string) bool {
+	return strings.Contains(read(t, "../../"+file), strconv.Quote(text))
 }
 
-// source is the part of a file of the library that is checked.
-type source struct {
-	file     *ast.File
-	literals []string
-}
-
-func readSource(path string, sources map[string]*source) error {
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-	if err != nil {
-		return err
-	}
-	s := &source{file: file}
-	ast.Inspect(file, func(n ast.Node) bool {
-		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
-			text, _ := strconv.Unquote(literal.Value)
-			s.literals = append(s.literals, text)
-		}
-		return true
-	})
-	sources[strings.TrimPrefix(filepath.ToSlash(path), "../../")] = s
-	return nil
-}
-
-// checkErrorTexts compares rows with the function errorTexts in classify.go, in
-// both directions and in the same order.
-func checkErrorTexts(t *testing.T, rows [][]string, classify *source) {
-	var documented, inCode [][]string
-	faults := map[string]*source{}
-	require.NoError(t, readSource("../../test/neterrors_test.go", faults))
+// checkErrorTexts compares rows with the entries of errorTexts in classify.go,
+// in both directions and in the same order.
+func checkErrorTexts(t *testing.T, rows [][]string) {
+	var documented, inCode []string
 	for _, row := range rows {
-		texts := spans(row[0])
-		documented = append(documented, append(texts, make([]string, 2-len(texts))...))
-		documented[len(documented)-1] = append(documented[len(documented)-1], row[1])
-		assert.Contains(t, faults["test/neterrors_test.go"].literals, row[3],
-			"TestFaults has no such row")
+		texts := append(spans(row[0]), "")
+		documented = append(documented, fmt.Sprintf("%q, %q, %s", texts[0], texts[1], row[1]))
+		assert.True(t, hasText(t, "test/neterrors_test.go", row[3]), "TestFaults has no %s", row[3])
 	}
-	constants := map[string]string{}
-	ast.Inspect(classify.file, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.ValueSpec:
-			if len(n.Values) == 1 {
-				constants[n.Names[0].Name] = literalIn(n.Values[0], nil)
-			}
-		case *ast.FuncDecl:
-			if n.Name.Name != "errorTexts" {
-				return n.Name.Name == "" // no other function has entries
-			}
-		case *ast.CompositeLit:
-			if len(n.Elts) == 3 {
-				inCode = append(
-					inCode,
-					[]string{literalIn(n.Elts[0], constants), literalIn(n.Elts[1], constants),
-						n.Elts[2].(*ast.Ident).Name})
-			}
-		}
-		return true
-	})
-	require.NotEmpty(t, inCode)
+	code := read(t, "../../classify.go")
+	for _, found := range regexp.MustCompile(`(?m)^const (\w+) = (".*")$`).
+		FindAllStringSubmatch(code, -1) {
+		code = strings.ReplaceAll(code, "{"+found[1]+",", "{"+found[2]+",")
+	}
+	_, entries, _ := strings.Cut(code, "\nfunc errorTexts() ")
+	entries, _, _ = strings.Cut(entries, "\n}\n")
+	for _, entry := range regexp.MustCompile(`\{(".*"),\s+(".*"), (\w+)\}`).
+		FindAllStringSubmatch(entries, -1) {
+		inCode = append(inCode, strings.Join(entry[1:], ", "))
+	}
 	assert.Equal(t, inCode, documented)
-}
-
-// literalIn returns the value of a literal, or of a name among constants.
-func literalIn(expr ast.Expr, constants map[string]string) string {
-	switch expr := expr.(type) {
-	case *ast.BasicLit:
-		text, _ := strconv.Unquote(expr.Value)
-		return text
-	case *ast.Ident:
-		return constants[expr.Name]
-	}
-	return ""
 }
 
 // checkNames compares rows with the comments of the library, and with the
 // source of net/http.
-func checkNames(t *testing.T, rows [][]string, sources map[string]*source) {
-	declared := newDeclarations(t)
+func checkNames(t *testing.T, rows [][]string) {
+	declared := declaredNames(t)
 	documented := map[string][]string{}
 	for _, row := range rows {
 		name := spans(row[0])[0]
-		assert.True(t, declared.has(name), "%s: net/http has no %s", runtime.Version(), name)
+		assert.True(t, declared(name), "%s: net/http has no %s", runtime.Version(), name)
 		documented[name] = slices.Sorted(strings.SplitSeq(row[2], ", "))
 	}
+	comments, own := map[string]string{}, map[string]map[string]bool{}
+	for _, path := range filesBelow(t, "../..", ".go") {
+		if strings.HasSuffix(path, "_test.go") || isNested(path) {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		require.NoError(t, err)
+		for _, comment := range file.Comments {
+			comments[path] += comment.Text()
+		}
+		folder := filepath.Dir(path)
+		if own[folder] == nil {
+			own[folder] = map[string]bool{}
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				own[folder][id.Name] = true
+			}
+			return true
+		})
+	}
 	cited := map[string][]string{}
-	for _, path := range slices.Sorted(maps.Keys(sources)) {
-		own := identifiersIn(filepath.Dir(path), sources)
-		for _, name := range declared.citedIn(sources[path].file, own) {
-			cited[name] = append(cited[name], path)
+	for _, path := range slices.Sorted(maps.Keys(comments)) {
+		names := map[string]bool{}
+		for _, name := range identifier.FindAllString(comments[path], -1) {
+			names[name] = isHidden(name, own[filepath.Dir(path)]) && declared(name)
+		}
+		for name, ok := range names {
+			if ok {
+				cited[name] = append(cited[name], filepath.ToSlash(path[len("../../"):]))
+			}
 		}
 	}
 	assert.Equal(t, cited, documented, "names in comments, and the files that have them")
 }
 
-// identifiersIn returns all identifiers of the files in a folder.
-func identifiersIn(dir string, sources map[string]*source) map[string]bool {
-	all := map[string]bool{}
-	for path, s := range sources {
-		if filepath.Dir(path) == dir {
-			ast.Inspect(s.file, func(n ast.Node) bool {
-				if id, ok := n.(*ast.Ident); ok {
-					all[id.Name] = true
-				}
-				return true
-			})
+// isNested reports whether a file belongs to a module inside this one.
+func isNested(path string) bool {
+	for dir := filepath.Dir(path); dir != filepath.Join("..", ".."); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return true
 		}
 	}
-	return all
-}
-
-// declarations are the names that net/http declares, those of HTTP/2 with the
-// prefix that they have up to Go 1.26. Methods follow their type and a dot.
-type declarations map[string]ast.Expr // the value of a variable, or nil
-
-// newDeclarations reads the source of the Go that runs the test. It skips the
-// test if there is none.
-func newDeclarations(t *testing.T) declarations {
-	dir := filepath.Join(build.Default.GOROOT, "src", "net", "http")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skip("there is no source of net/http: ", err)
-	}
-	d := declarations{}
-	for folder, prefix := range map[string]string{
-		dir: "", filepath.Join(dir, "internal", "http2"): "http2"} {
-		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
-		require.NoError(t, err)
-		for _, path := range files {
-			if !strings.HasSuffix(path, "_test.go") {
-				file, err := parser.ParseFile(
-					token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-				require.NoError(t, err)
-				d.add(file, prefix)
-			}
-		}
-	}
-	return d
-}
-
-func (d declarations) add(file *ast.File, prefix string) {
-	for _, decl := range file.Decls {
-		switch decl := decl.(type) {
-		case *ast.FuncDecl:
-			name := decl.Name.Name
-			if decl.Recv != nil {
-				name = strings.TrimPrefix(types.ExprString(decl.Recv.List[0].Type), "*") + "." +
-					name
-			}
-			d[prefix+name] = nil
-		case *ast.GenDecl:
-			for _, spec := range decl.Specs {
-				switch spec := spec.(type) {
-				case *ast.TypeSpec:
-					d[prefix+spec.Name.Name] = nil
-				case *ast.ValueSpec:
-					for i, name := range spec.Names {
-						d[prefix+name.Name] = nil
-						if i < len(spec.Values) {
-							d[prefix+name.Name] = spec.Values[i]
-						}
-					}
-				}
-			}
-		}
-	}
-}
-
-func (d declarations) has(name string) bool {
-	_, plain := d[name]
-	_, http2 := d["http2"+name]
-	return plain || http2
+	return false
 }
 
 var identifier = regexp.MustCompile(`\b[A-Za-z]\w*(?:\.[A-Za-z]\w*)?`)
 
-// citedIn returns the names of net/http in the comments of a file that are not
-// exported, once each. A single word may be an English one, so it counts only
-// if it has a capital letter, and if the package of the file does not use it.
-func (d declarations) citedIn(file *ast.File, own map[string]bool) (names []string) {
-	for _, comment := range file.Comments {
-		for _, name := range identifier.FindAllString(comment.Text(), -1) {
-			first, second, isMethod := strings.Cut(name, ".")
-			hidden := !ast.IsExported(first) && strings.ToLower(name) != name &&
-				(isMethod || !own[name]) ||
-				isMethod && !ast.IsExported(second)
-			if hidden && d.has(name) && !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
+// isHidden reports whether a name in a comment is one that another package does
+// not export. A single word may be an English one, so it counts only if it has
+// a capital letter, and if the package of the comment does not use it.
+func isHidden(name string, own map[string]bool) bool {
+	first, second, isMethod := strings.Cut(name, ".")
+	return !ast.IsExported(first) && strings.ToLower(name) != name && (isMethod || !own[name]) ||
+		isMethod && !ast.IsExported(second)
+}
+
+// declaredNames returns a function that reports whether net/http declares a
+// name. Up to Go 1.26, it has those of HTTP/2 with a prefix. It skips the test
+// if there is no source of the Go that runs it.
+func declaredNames(t *testing.T) func(name string) bool {
+	http := parsePackage(t, "net/http", goFiles(t, "net/http"), doc.AllDecls)
+	if http.Package == nil {
+		t.Skip("there is no source of net/http")
 	}
-	return names
+	http2 := parsePackage(t, "http2", goFiles(t, "net/http/internal/http2"), doc.AllDecls)
+	has := func(p documented, name string) bool {
+		recv, symbol, ok := strings.Cut(name, ".")
+		if !ok {
+			recv, symbol = "", name
+		}
+		return p.Package != nil && p.Parser().LookupSym(recv, symbol)
+	}
+	return func(name string) bool {
+		return has(http, name) || has(http, "http2"+name) ||
+			has(http2, strings.TrimPrefix(name, "http2"))
+	}
 }
 
 // maxLinger in attempt.go is longer than the time for which net/http waits for
 // the end of a request before it uses a connection again.
 func TestLinger(t *testing.T) {
-	value := newDeclarations(t)["maxWriteWaitBeforeConnReuse"]
-	require.NotNil(t, value)
-	assert.Equal(t, "50 * time.Millisecond", types.ExprString(value))
-	sources := map[string]*source{}
-	require.NoError(t, readSource("../../attempt.go", sources))
-	own := declarations{}
-	own.add(sources["attempt.go"].file, "")
-	assert.Equal(t, "100 * time.Millisecond", types.ExprString(own["maxLinger"]))
+	var source strings.Builder
+	for _, file := range goFiles(t, "net/http") {
+		source.WriteString(read(t, file))
+	}
+	if source.Len() == 0 {
+		t.Skip("there is no source of net/http")
+	}
+	assert.Regexp(t, `(?m)^var maxWriteWaitBeforeConnReuse = 50 \* time\.Millisecond$`,
+		source.String())
+	assert.Regexp(t, `(?m)^const maxLinger = 100 \* time\.Millisecond$`,
+		read(t, "../../attempt.go"))
+}
+
+// goFiles returns the files of a package of the Go that runs the test.
+func goFiles(t *testing.T, importPath string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(build.Default.GOROOT, "src", importPath, "*.go"))
+	require.NoError(t, err)
+	return files
 }

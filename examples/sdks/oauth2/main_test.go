@@ -185,6 +185,8 @@ func TestRevokedToken(t *testing.T) {
 	}
 }
 
+// A failed request for a token is retried as the policy for tokens allows, and
+// not once more by the attempts of the API's request.
 func TestTokenEndpointFails(t *testing.T) {
 	down := slices.Repeat([]sdktest.Fault{unavailable}, 20)
 	for name, test := range map[string]struct {

@@ -41,6 +41,8 @@ func TestEachModeSends(t *testing.T) {
 	}
 }
 
+// Requests through one transport share a wrapper, and so the state of a host,
+// as in a program.
 func TestOneWrapperPerTransport(t *testing.T) {
 	w, err := wrap.New("zero", filepath.Join(t.TempDir(), "count"))
 	require.NoError(t, err)
