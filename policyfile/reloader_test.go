@@ -226,7 +226,8 @@ func TestReloaderKeepsPoliciesOfABrokenFile(t *testing.T) {
 }
 
 // A file that is being written is an error until its last byte, and then valid,
-// wherever a look finds it. Each error is reported, even if one follows another.
+// wherever a look finds it. Each error is reported, even if one follows
+// another.
 func TestReloaderIgnoresPartsOfAFile(t *testing.T) {
 	synctest.Test(t, testPartsOfAFile)
 }

@@ -19,9 +19,10 @@ import (
 
 const module = "github.com/seed421102f4/httpretry"
 
-// versioned are the modules that have versions of their own. An internal package
-// of the core may change with each version of the core. If such a module used
-// one, it and its tests could fail to compile after an upgrade of the core only.
+// versioned are the modules that have versions of their own. An internal
+// package of the core may change with each version of the core. If such a
+// module used one, it and its tests could fail to compile after an upgrade of
+// the core only.
 var versioned = []string{"otelretry", "redisbudget", "retrylab"}
 
 // TestImports checks the picture of the folders in CONTRIBUTING.md: the imports
