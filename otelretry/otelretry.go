@@ -166,8 +166,8 @@ func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 //
 // It counts decisions in httpretry.budget.decisions, with the labels
 // httpretry.budget ("shared", or "local" while Redis fails) and
-// httpretry.allowed. It uses only the MeterProvider of cfg. The function is safe
-// for concurrent use.
+// httpretry.allowed. It uses only the MeterProvider of cfg. The function is
+// safe for concurrent use.
 func ObserveBudget(cfg Config) (func(ctx context.Context, shared, allowed bool), error) {
 	provider := cfg.MeterProvider
 	if provider == nil {

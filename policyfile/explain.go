@@ -30,7 +30,7 @@ func (f *File) Fields(key string) []Field {
 	for _, goField := range reflect.VisibleFields(reflect.TypeFor[httpretry.Policy]()) {
 		field, inFiles := policyTable.forGo(goField.Name)
 		v, from := find(sources, field)
-		// Without a preset, a field that no file can have says nothing.
+		// Nothing sets a field that no file can have, unless a preset does.
 		if !inFiles && from.member == "" {
 			continue
 		}

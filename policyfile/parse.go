@@ -258,7 +258,7 @@ func (r *reading) budget(n *node, path string) (namedBudget, bool) {
 		at := join(path, m.name, false)
 		switch f, ok := budgetTable.named(m.name); {
 		case ok:
-			// A HostBudget with this field alone, for the same reason as in entry.
+			// A HostBudget with this field alone, as in entry.
 			var alone httpretry.HostBudget
 			if v, ok := r.value(f, m.value, at, reflect.ValueOf(&alone).Elem()); ok {
 				setField(reflect.ValueOf(b).Elem(), f.goAs, v)

@@ -528,7 +528,8 @@ func TestFieldsShowWhatIsInEffect(t *testing.T) {
 	// A file cannot contain these values of a preset.
 	for name, want := range map[string]string{
 		"backoff": "a strategies.Func", "budget": "a policyfile_test.budget",
-		"idempotent": "a function", "newIdempotencyKey": "a function", "replayBuffer": "1152921504606846976",
+		"idempotent": "a function", "newIdempotencyKey": "a function",
+		"replayBuffer": "1152921504606846976",
 	} {
 		assert.Equal(t, want, value(`{"preset": "own"}`, name))
 	}

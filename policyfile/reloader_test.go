@@ -226,30 +226,29 @@ func TestReloaderKeepsPoliciesOfABrokenFile(t *testing.T) {
 }
 
 // A file that is being written is an error until its last byte, and then valid,
-// wherever a look finds it. Each error is reported, even if one follows another.
+// wherever a look finds it. Each error is reported, even if one follows
+// another.
 func TestReloaderIgnoresPartsOfAFile(t *testing.T) {
-	synctest.Test(t, testPartsOfAFile)
-}
-
-func testPartsOfAFile(t *testing.T) {
-	whole := attemptsFile(4)
-	var reports []error
-	transport := contract.Unchecked(t, httpretry.Config{
-		Base: contract.Play(contract.Status(503)), Policy: contract.RetryEvery(0)})
-	w := &watched{t: t, path: filepath.Join(t.TempDir(), "policies.json"), transport: transport}
-	r := &policyfile.Reloader{Path: w.path, Transport: transport,
-		Report: func(err error) { reports = append(reports, err) }}
-	for n := range whole {
-		w.write(whole[:n])
-		require.Error(t, r.Reload(), "%s", whole[:n])
-		require.Len(t, reports, n+1)
-		require.Error(t, reports[n])
-	}
-	assert.Equal(t, 5, w.attempts())
-	w.write(whole)
-	require.NoError(t, r.Reload())
-	assert.NoError(t, reports[len(whole)])
-	assert.Equal(t, 4, w.attempts())
+	synctest.Test(t, func(t *testing.T) {
+		whole := attemptsFile(4)
+		var reports []error
+		transport := contract.Unchecked(t, httpretry.Config{
+			Base: contract.Play(contract.Status(503)), Policy: contract.RetryEvery(0)})
+		w := &watched{t: t, path: filepath.Join(t.TempDir(), "policies.json"), transport: transport}
+		r := &policyfile.Reloader{Path: w.path, Transport: transport,
+			Report: func(err error) { reports = append(reports, err) }}
+		for n := range whole {
+			w.write(whole[:n])
+			require.Error(t, r.Reload(), "%s", whole[:n])
+			require.Len(t, reports, n+1)
+			require.Error(t, reports[n])
+		}
+		assert.Equal(t, 5, w.attempts())
+		w.write(whole)
+		require.NoError(t, r.Reload())
+		assert.NoError(t, reports[len(whole)])
+		assert.Equal(t, 4, w.attempts())
+	})
 }
 
 // A look between the truncation of a file and the last write, each within a

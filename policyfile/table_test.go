@@ -36,7 +36,7 @@ func TestTablesAreComplete(t *testing.T) {
 			_, ok := typ.FieldByName(row.goAs)
 			require.True(t, ok, "%v has no field %s, but a row for it", typ, row.goAs)
 			require.Empty(t, without[row.goAs], "%v.%s has a row", typ, row.goAs)
-			require.Equal(t, row.goAs, string(row.name[0]-'a'+'A')+row.name[1:], "the name in a file")
+			require.Equal(t, row.goAs, string(row.name[0]-'a'+'A')+row.name[1:])
 		}
 		for name := range without {
 			_, ok := typ.FieldByName(name)
@@ -48,8 +48,10 @@ func TestTablesAreComplete(t *testing.T) {
 				continue
 			}
 			row := slices.IndexFunc(rows, func(row field) bool { return row.goAs == f.Name })
-			require.NotEqual(t, -1, row, "%v.%s has no row, and no reason in notInFiles", typ, f.Name)
-			require.Equal(t, place, row, "the row of %v.%s is not in the order of the fields", typ, f.Name)
+			require.NotEqual(t, -1, row,
+				"%v.%s has no row, and no reason in notInFiles", typ, f.Name)
+			require.Equal(t, place, row,
+				"the row of %v.%s is not in the order of the fields", typ, f.Name)
 			place++
 		}
 		require.Len(t, rows, place, "%v has a field with two rows", typ)

@@ -155,7 +155,7 @@ func (r *treeReader) members(n *node) error {
 		if err != nil {
 			return err
 		}
-		// All members, so that the reader of the tree can report those that repeat.
+		// A member may repeat another one, which reading.members reports.
 		n.members = append(n.members, member{offset, name.(string), value})
 	}
 	_, _, err := r.next()
