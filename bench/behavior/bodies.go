@@ -141,7 +141,6 @@ func failedUpload(t *trial) cell {
 // zeros is an endless stream.
 type zeros struct{}
 
-// Read implements io.Reader.
 func (zeros) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil

@@ -4,25 +4,15 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/seed421102f4/httpretry/internal/faults"
 )
 
 // longWait is longer than any row takes.
 const longWait = time.Minute
 
-// unavailable starts a server that responds with 503.
-func (t *trial) unavailable() *faults.Server {
-	return t.serve(func(_ int, c *faults.Conn, _ string) bool {
-		c.Respond(503, "busy")
-		return true
-	})
-}
-
 // cancelWait cancels a request that waits a minute for its retry. The client
 // must return at once, with an error that is context.Canceled.
 func cancelWait(t *trial) cell {
-	srv := t.unavailable()
+	srv := t.answers("busy", 503)
 	ctx, cancel := context.WithCancel(context.Background())
 	const after = 300 * time.Millisecond
 	defer time.AfterFunc(after, cancel).Stop()
@@ -43,7 +33,7 @@ func cancelWait(t *trial) cell {
 // is in a minute. Waiting for the deadline is of no use, so the response must
 // be returned at once.
 func deadlineWait(t *trial) cell {
-	srv := t.unavailable()
+	srv := t.answers("busy", 503)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	const limit = 3 * time.Second

@@ -31,47 +31,33 @@ type option struct {
 // options are the options of a row, by the peer's name.
 type options map[string]option
 
-// httpretryResume continues downloads.
-var httpretryResume = option{
-	text:   "`Resume: true` in the policy makes the download continue",
-	client: func(o peers.Options) peers.Client { return httpretryWith(o, httpretry.Policy{Resume: true}) },
+// httpretryWith returns an option that is set in the policy.
+func httpretryWith(text string, set func(*httpretry.Policy)) option {
+	return option{text: text, client: func(o peers.Options) peers.Client {
+		policy := httpretry.Policy{MaxAttempts: o.Attempts}
+		if o.Wait != 0 {
+			policy.Backoff = strategies.Constant{Wait: o.Wait}
+		}
+		set(&policy)
+		transport, err := httpretry.New(httpretry.Config{Base: o.Base, Policy: policy})
+		if err != nil {
+			panic(err) // the row's Options are wrong
+		}
+		return &http.Client{Transport: transport}
+	}}
 }
 
-// httpretryBurst has a budget for as many retries as there are requests.
-var httpretryBurst = option{
-	text: "`Budget: &HostBudget{Burst: 100}` allows these retries",
-	client: func(o peers.Options) peers.Client {
-		return httpretryWith(o, httpretry.Policy{Budget: &httpretry.HostBudget{Burst: 100}})
-	},
-}
-
-// httpretryOutlasts has a budget for all retries, and the third wait ends after
-// more than a second.
-var httpretryOutlasts = option{
-	text: "`MaxAttempts: 4, Budget: &HostBudget{Burst: 100}` allows these retries, and outlasts the outage",
-	client: func(o peers.Options) peers.Client {
-		o.Attempts = 4
-		return httpretryWith(o, httpretry.Policy{Budget: &httpretry.HostBudget{Burst: 100}})
-	},
-}
-
-// httpretryReplay keeps bodies of up to a megabyte.
-var httpretryReplay = option{
-	text:   "`ReplayBuffer: 1 << 20` keeps the body",
-	client: func(o peers.Options) peers.Client { return httpretryWith(o, httpretry.Policy{ReplayBuffer: 1 << 20}) },
-}
-
-func httpretryWith(o peers.Options, policy httpretry.Policy) peers.Client {
-	policy.MaxAttempts = o.Attempts
-	if o.Wait != 0 {
-		policy.Backoff = strategies.Constant{Wait: o.Wait}
-	}
-	transport, err := httpretry.New(httpretry.Config{Base: o.Base, Policy: policy})
-	if err != nil {
-		panic(err) // the row's Options are wrong
-	}
-	return &http.Client{Transport: transport}
-}
+var (
+	httpretryResume = httpretryWith("`Resume: true` in the policy makes the download continue",
+		func(p *httpretry.Policy) { p.Resume = true })
+	httpretryBurst = httpretryWith("`Budget: &HostBudget{Burst: 100}` allows these retries",
+		func(p *httpretry.Policy) { p.Budget = &httpretry.HostBudget{Burst: 100} })
+	httpretryReplay = httpretryWith("`ReplayBuffer: 1 << 20` keeps the body",
+		func(p *httpretry.Policy) { p.ReplayBuffer = 1 << 20 })
+	// The third wait ends more than a second after the first attempt.
+	httpretryOutlasts = httpretryWith("`MaxAttempts: 4, Budget: &HostBudget{Burst: 100}` allows these retries, and outlasts the outage",
+		func(p *httpretry.Policy) { p.MaxAttempts, p.Budget = 4, &httpretry.HostBudget{Burst: 100} })
+)
 
 // forbidden is a condition that all libraries but heimdall let their users
 // write. A request must not be retried if it is a POST, if the server asks for
@@ -163,7 +149,6 @@ type sender struct {
 	do func(*http.Request) (*http.Response, error)
 }
 
-// Do implements peers.Client.
 func (s sender) Do(req *http.Request) (*http.Response, error) { return s.do(req) }
 
 // rehttpWith returns an option that is a further condition, or a delay, or is

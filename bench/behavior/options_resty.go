@@ -10,11 +10,6 @@ import (
 	"github.com/seed421102f4/httpretry/bench/internal/peers"
 )
 
-func newRestyV2(o peers.Options) *restyv2.Client {
-	return restyv2.NewWithClient(&http.Client{Transport: o.Base}).
-		SetRetryCount(o.Attempts - 1).SetRetryWaitTime(o.Wait).SetRetryMaxWaitTime(time.Minute)
-}
-
 // restyV2Raw is resty v2 with SetDoNotParseResponse, unless parse is true. Then
 // the body that it returns is closed.
 type restyV2Raw struct {
@@ -22,7 +17,6 @@ type restyV2Raw struct {
 	parse  bool
 }
 
-// Do implements peers.Client.
 func (c restyV2Raw) Do(req *http.Request) (*http.Response, error) {
 	r := c.client.R().SetContext(req.Context()).SetDoNotParseResponse(!c.parse)
 	r.Header = req.Header.Clone()
@@ -36,56 +30,39 @@ func (c restyV2Raw) Do(req *http.Request) (*http.Response, error) {
 	return resp.RawResponse, nil
 }
 
+// restyV2With returns an option that is set on resty v2's client.
+func restyV2With(text string, parse bool, set func(*restyv2.Client)) option {
+	return option{text: text, client: func(o peers.Options) peers.Client {
+		c := restyv2.NewWithClient(&http.Client{Transport: o.Base}).
+			SetRetryCount(o.Attempts - 1).SetRetryWaitTime(o.Wait).SetRetryMaxWaitTime(time.Minute)
+		set(c)
+		return restyV2Raw{client: c, parse: parse}
+	}}
+}
+
 var (
-	restyV2Condition = option{
-		text: "a retry condition can look at the method, at headers and at the deadline",
-		client: func(o peers.Options) peers.Client {
-			c := newRestyV2(o).AddRetryCondition(func(r *restyv2.Response, err error) bool {
+	restyV2Condition = restyV2With("a retry condition can look at the method, at headers and at the deadline", false,
+		func(c *restyv2.Client) {
+			c.AddRetryCondition(func(r *restyv2.Response, err error) bool {
 				return !forbidden(r.RawResponse, err) && peers.RestyV2Failed(r, err)
 			})
-			return restyV2Raw{client: c}
-		},
-	}
-	restyV2Dates = option{
-		text: "`SetRetryAfter` can look at headers",
-		client: func(o peers.Options) peers.Client {
-			c := newRestyV2(o).AddRetryCondition(func(r *restyv2.Response, _ error) bool { return r.StatusCode() >= 500 })
-			c.SetRetryAfter(func(_ *restyv2.Client, r *restyv2.Response) (time.Duration, error) {
-				return asked(r.RawResponse), nil
-			})
-			return restyV2Raw{client: c}
-		},
-	}
-	restyV2Timeout = option{
-		text: "`SetTimeout` limits each attempt, its response's body included",
-		client: func(o peers.Options) peers.Client {
-			c := newRestyV2(o).SetTimeout(attemptLimit).AddRetryCondition(peers.RestyV2Failed)
-			return restyV2Raw{client: c, parse: true}
-		},
-	}
-	restyV2Waits = option{
-		text: "`SetRetryMaxWaitTime` of 30 s, with a `SetRetryWaitTime` of 1 s, spreads retries",
-		client: func(o peers.Options) peers.Client {
-			c := newRestyV2(o).SetRetryWaitTime(time.Second).SetRetryMaxWaitTime(30 * time.Second)
-			return restyV2Raw{client: c.AddRetryCondition(peers.RestyV2Failed)}
-		},
-	}
-	restyV2Length = option{
-		text: "`SetContentLength` keeps the body in memory",
-		client: func(o peers.Options) peers.Client {
-			return restyV2Raw{client: newRestyV2(o).SetContentLength(true).AddRetryCondition(peers.RestyV2Failed)}
-		},
-	}
-	restyV2Unparsed = option{
-		text:   "`SetDoNotParseResponse` leaves the body unread",
-		client: func(o peers.Options) peers.Client { return restyV2Raw{client: newRestyV2(o)} },
-	}
+		})
+	restyV2Dates = restyV2With("`SetRetryAfter` can look at headers", false, func(c *restyv2.Client) {
+		c.AddRetryCondition(func(r *restyv2.Response, _ error) bool { return r.StatusCode() >= 500 })
+		c.SetRetryAfter(func(_ *restyv2.Client, r *restyv2.Response) (time.Duration, error) {
+			return asked(r.RawResponse), nil
+		})
+	})
+	restyV2Timeout = restyV2With("`SetTimeout` limits each attempt, its response's body included", true,
+		func(c *restyv2.Client) { c.SetTimeout(attemptLimit).AddRetryCondition(peers.RestyV2Failed) })
+	restyV2Waits = restyV2With("`SetRetryMaxWaitTime` of 30 s, with a `SetRetryWaitTime` of 1 s, spreads retries", false,
+		func(c *restyv2.Client) {
+			c.SetRetryWaitTime(time.Second).SetRetryMaxWaitTime(30 * time.Second).AddRetryCondition(peers.RestyV2Failed)
+		})
+	restyV2Length = restyV2With("`SetContentLength` keeps the body in memory", false,
+		func(c *restyv2.Client) { c.SetContentLength(true).AddRetryCondition(peers.RestyV2Failed) })
+	restyV2Unparsed = restyV2With("`SetDoNotParseResponse` leaves the body unread", false, func(*restyv2.Client) {})
 )
-
-func newRestyV3(o peers.Options) *restyv3.Client {
-	return restyv3.NewWithClient(&http.Client{Transport: o.Base}).SetRetryCount(o.Attempts - 1).
-		SetRetryDelayStrategy(restyv3.RetryConstantDelayStrategy(o.Wait))
-}
 
 // restyV3Raw is resty v3 with SetResponseDoNotParse, unless parse is true. Then
 // the body that it returns is closed.
@@ -94,7 +71,6 @@ type restyV3Raw struct {
 	parse  bool
 }
 
-// Do implements peers.Client.
 func (c restyV3Raw) Do(req *http.Request) (*http.Response, error) {
 	r := c.client.R().SetContext(req.Context()).SetResponseDoNotParse(!c.parse)
 	r.Header = req.Header.Clone()
@@ -108,43 +84,36 @@ func (c restyV3Raw) Do(req *http.Request) (*http.Response, error) {
 	return resp.RawResponse, nil
 }
 
+// restyV3With returns an option that is set on resty v3's client.
+func restyV3With(text string, parse bool, set func(*restyv3.Client)) option {
+	return option{text: text, client: func(o peers.Options) peers.Client {
+		c := restyv3.NewWithClient(&http.Client{Transport: o.Base}).SetRetryCount(o.Attempts - 1).
+			SetRetryDelayStrategy(restyv3.RetryConstantDelayStrategy(o.Wait))
+		set(c)
+		return restyV3Raw{client: c, parse: parse}
+	}}
+}
+
 var (
-	restyV3Key = option{
-		text: "`SetRetryAllowNonIdempotent` on the request allows its retries",
-		client: func(o peers.Options) peers.Client {
-			return restyV3Raw{client: newRestyV3(o).AddRetryConditions(restyv3.RetryConditionStatus5XX)}
-		},
-	}
-	restyV3Condition = option{
-		text: "a retry condition can look at headers and at the deadline",
-		client: func(o peers.Options) peers.Client {
-			return restyV3Raw{client: newRestyV3(o).AddRetryConditions(func(r *restyv3.Response, err error) bool {
+	restyV3Key = restyV3With("`SetRetryAllowNonIdempotent` on the request allows its retries", false,
+		func(c *restyv3.Client) { c.AddRetryConditions(restyv3.RetryConditionStatus5XX) })
+	restyV3Condition = restyV3With("a retry condition can look at headers and at the deadline", false,
+		func(c *restyv3.Client) {
+			c.AddRetryConditions(func(r *restyv3.Response, err error) bool {
 				return err == nil && r.StatusCode() >= 500 && !forbidden(r.RawResponse, err)
-			})}
-		},
-	}
-	restyV3Errors = option{
-		text: "a retry condition can look at errors",
-		client: func(o peers.Options) peers.Client {
-			return restyV3Raw{client: newRestyV3(o).AddRetryConditions(func(_ *restyv3.Response, err error) bool { return err != nil })}
-		},
-	}
-	restyV3Breaker = option{
-		text: "with `SetCircuitBreaker`, requests fail unsent while it is open",
-		client: func(o peers.Options) peers.Client {
-			c := newRestyV3(o).AddRetryConditions(restyv3.RetryConditionStatus5XX)
-			return restyV3Raw{client: c.SetCircuitBreaker(restyv3.NewCircuitBreakerRatio(0.5, 20, 10*time.Second))}
-		},
-	}
-	restyV3Timeout = option{
-		text: "`SetTimeout` limits each attempt, its response's body included",
-		client: func(o peers.Options) peers.Client {
-			c := newRestyV3(o).SetTimeout(attemptLimit).AddRetryConditions(restyv3.RetryConditionStatus5XX)
-			return restyV3Raw{client: c, parse: true}
-		},
-	}
-	restyV3Unparsed = option{
-		text:   "`SetResponseDoNotParse` leaves the body unread",
-		client: func(o peers.Options) peers.Client { return restyV3Raw{client: newRestyV3(o)} },
-	}
+			})
+		})
+	restyV3Errors = restyV3With("a retry condition can look at errors", false, func(c *restyv3.Client) {
+		c.AddRetryConditions(func(_ *restyv3.Response, err error) bool { return err != nil })
+	})
+	restyV3Breaker = restyV3With("with `SetCircuitBreaker`, requests fail unsent while it is open", false,
+		func(c *restyv3.Client) {
+			c.AddRetryConditions(restyv3.RetryConditionStatus5XX)
+			c.SetCircuitBreaker(restyv3.NewCircuitBreakerRatio(0.5, 20, 10*time.Second))
+		})
+	restyV3Timeout = restyV3With("`SetTimeout` limits each attempt, its response's body included", true,
+		func(c *restyv3.Client) {
+			c.SetTimeout(attemptLimit).AddRetryConditions(restyv3.RetryConditionStatus5XX)
+		})
+	restyV3Unparsed = restyV3With("`SetResponseDoNotParse` leaves the body unread", false, func(*restyv3.Client) {})
 )

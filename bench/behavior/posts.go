@@ -23,10 +23,7 @@ func sentOnce(requests int32) cell {
 // reads it and responds with 503. The server may have processed it (RFC 9110
 // section 9.2.2), so it must be sent once.
 func postUnavailable(t *trial) cell {
-	srv := t.serve(func(_ int, c *faults.Conn, _ string) bool {
-		c.Respond(503, "busy")
-		return true
-	})
+	srv := t.answers("busy", 503)
 	t.send(t.client(shortWait), t.request("POST", srv.URL(), payment), 5*time.Second)
 	return sentOnce(srv.Requests.Load())
 }
@@ -99,14 +96,7 @@ func succeeded(r reply) cell {
 // postWithKey sends a POST with an idempotency key to a server that responds
 // with 503, then with 200. The key makes a second sending safe.
 func postWithKey(t *trial) cell {
-	srv := t.serve(func(n int, c *faults.Conn, _ string) bool {
-		status := 200
-		if n == 1 {
-			status = 503
-		}
-		c.Respond(status, "")
-		return true
-	})
+	srv := t.answers("", 503, 200)
 	req := t.request("POST", srv.URL(), payment)
 	req.Header.Set("Idempotency-Key", "8e03978e-40d5-43dd-bc93-6894a57f9324")
 	return succeeded(t.send(t.client(shortWait), req, 5*time.Second))

@@ -17,11 +17,7 @@ import (
 // why the request failed, so the caller must get them.
 func lastResponse(t *trial) cell {
 	const why = `{"error": "maintenance until 14:00"}`
-	srv := t.serve(func(_ int, c *faults.Conn, _ string) bool {
-		c.Respond(503, why)
-		return true
-	})
-	r := t.send(t.client(shortWait), t.request("GET", srv.URL(), ""), 5*time.Second)
+	r := t.send(t.client(shortWait), t.request("GET", t.answers(why, 503).URL(), ""), 5*time.Second)
 	switch {
 	case r.status == 0:
 		return judge(false, "error, no response")
@@ -35,15 +31,7 @@ func lastResponse(t *trial) cell {
 // body of each discarded response must be closed, and read before, so that all
 // attempts use one connection.
 func discardedBodies(t *trial) cell {
-	page := strings.Repeat("x", 2<<10)
-	srv := t.serve(func(n int, c *faults.Conn, _ string) bool {
-		status := 200
-		if n < 3 {
-			status = 503
-		}
-		c.Respond(status, page)
-		return true
-	})
+	srv := t.answers(strings.Repeat("x", 2<<10), 503, 503, 200)
 	base := &closeCounter{base: faults.Base(t, nil)}
 	c := t.peer.New(peers.Options{Base: base, Attempts: 3, Wait: shortWait})
 	r := t.send(c, t.request("GET", srv.URL(), ""), 5*time.Second)
@@ -70,7 +58,6 @@ type closeCounter struct {
 	open atomic.Int32
 }
 
-// RoundTrip implements http.RoundTripper.
 func (b *closeCounter) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := b.base.RoundTrip(req)
 	if err == nil {
@@ -86,7 +73,6 @@ type countedBody struct {
 	open *atomic.Int32
 }
 
-// Close implements io.Closer.
 func (b *countedBody) Close() error {
 	b.once.Do(func() { b.open.Add(-1) })
 	return b.ReadCloser.Close()

@@ -31,7 +31,7 @@ func withSecrets(addr string) string {
 func secretsInLog(t *trial) cell {
 	var log lockedBuffer
 	c := t.peer.New(peers.Options{Base: faults.Base(t, nil), Attempts: 3, Wait: shortWait, Log: &log})
-	for _, addr := range []string{t.unavailable().Addr, faults.Refused(t)} {
+	for _, addr := range []string{t.answers("busy", 503).Addr, faults.Refused(t)} {
 		t.send(c, t.request("GET", withSecrets(addr), ""), 5*time.Second)
 	}
 	text := log.String()
@@ -72,14 +72,12 @@ type lockedBuffer struct {
 	buffer bytes.Buffer
 }
 
-// Write implements io.Writer.
 func (b *lockedBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buffer.Write(p)
 }
 
-// String returns the bytes written so far.
 func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

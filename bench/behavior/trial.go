@@ -97,16 +97,12 @@ func runCell(r row, peer peers.Peer) (c cell, err error) {
 	return r.run(t), nil
 }
 
-// Helper implements testing.TB.
 func (t *trial) Helper() {}
 
-// Cleanup implements testing.TB.
 func (t *trial) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
 
-// Fatal implements testing.TB.
 func (t *trial) Fatal(args ...any) { panic(setupError(fmt.Sprint(args...))) }
 
-// Skipf implements testing.TB.
 func (t *trial) Skipf(format string, args ...any) { t.Fatal(fmt.Sprintf(format, args...)) }
 
 func (t *trial) must(err error) {
@@ -144,6 +140,15 @@ func (t *trial) serve(answer func(n int, c *faults.Conn, body string) bool) *fau
 		n := int(requests.Add(1))
 		body, err := io.ReadAll(req.Body)
 		return err == nil && answer(n, c, string(body))
+	})
+}
+
+// answers starts a server that responds with the statuses one after another,
+// each with a body. The last one remains.
+func (t *trial) answers(body string, statuses ...int) *faults.Server {
+	return t.serve(func(n int, c *faults.Conn, _ string) bool {
+		c.Respond(statuses[min(n, len(statuses))-1], body)
+		return true
 	})
 }
 

@@ -40,34 +40,22 @@ func again(req *http.Request, base http.RoundTripper) (*http.Response, error) {
 func TestChecks(t *testing.T) {
 	keyed := row{method: "POST", keyed: true, size: 32, reference: bare}
 	keyless := row{method: "POST", size: 32, unsafe: true, reference: bare}
+	retry := func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
+		discard(base.RoundTrip(req))
+		return again(req, base)
+	}
 	for _, tt := range []struct {
 		name string
 		row  row
 		do   transportFunc
 		want []string
 	}{
-		{"no flaw", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			resp, _ := base.RoundTrip(req)
-			io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-			return again(req, base)
-		}, nil},
-		{"no retry", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			return base.RoundTrip(req)
-		}, []string{"does not retry after a 503"}},
-		{"no retry of an unsafe request", keyless, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			return base.RoundTrip(req)
-		}, nil},
-		{"a retry of an unsafe request", keyless, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			resp, _ := base.RoundTrip(req)
-			resp.Body.Close()
-			return again(req, base)
-		}, []string{"sends it twice after a 503"}},
+		{"no flaw", keyed, retry, nil},
+		{"no retry", keyed, send, []string{"does not retry after a 503"}},
+		{"no retry of an unsafe request", keyless, send, nil},
+		{"a retry of an unsafe request", keyless, retry, []string{"sends it twice after a 503"}},
 		{"three attempts", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			resp, _ := base.RoundTrip(req)
-			io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-			again(req, base)
+			retry(req, base)
 			return again(req, base)
 		}, []string{"after a 503: 3.00 attempts"}},
 		{"a body that is not closed", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
@@ -80,9 +68,7 @@ func TestChecks(t *testing.T) {
 			return again(req, base)
 		}, []string{"after a 503: does not drain the 503's body"}},
 		{"an empty body on the retry", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			resp, _ := base.RoundTrip(req)
-			io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
+			discard(base.RoundTrip(req))
 			return base.RoundTrip(req)
 		}, []string{"after a 503: 50 %: does not send the whole body"}},
 	} {
@@ -101,9 +87,7 @@ func TestChecksOfSuccess(t *testing.T) {
 		do   transportFunc
 		want []string
 	}{
-		{"no flaw", func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			return base.RoundTrip(req)
-		}, nil},
+		{"no flaw", send, nil},
 		{"a stream that is not closed", func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
 			req.Body = io.NopCloser(req.Body)
 			return base.RoundTrip(req)
@@ -134,9 +118,13 @@ func TestProblems(t *testing.T) {
 	}
 	assert.Equal(t, []string{"x", "y"}, found.problems("p"))
 	assert.Empty(t, found.problems("q"))
-	assert.Equal(t, []string{"T: httpretry: x"}, failuresOf("T", ours, []string{"x"}))
-	assert.Equal(t, []string{"T: httpretry, more: x"}, failuresOf("T", ours+", more", []string{"x"}))
-	assert.Empty(t, failuresOf("T", bare, []string{"x"}))
+	all := table{title: "T"}
+	for _, name := range []string{ours, ours + ", more", bare} {
+		all.add(name, nil, []string{"x", "y"})
+	}
+	all.add(ours, []string{"1 ns"}, nil)
+	assert.Equal(t, []string{"T: httpretry: x", "T: httpretry: y", "T: httpretry, more: x", "T: httpretry, more: y"}, all.failures)
+	assert.Equal(t, [][]string{{ours, "x; y"}, {ours + ", more", "x; y"}, {bare, "x; y"}, {ours, "1 ns", "ok"}}, all.rows)
 }
 
 // client returns a peer whose New is f below an http.Client.

@@ -254,15 +254,15 @@ func (l *loopback) newConnections() float64 {
 	return 1000 * float64(l.dialed.Load()) / float64(l.sent-l.warmUp)
 }
 
-// run returns the table, and the problems of httpretry.
-func (r loopbackRow) run(s *child.Server, p plan, rng *rand.Rand) (table, []string) {
+// run measures and returns the table.
+func (r loopbackRow) run(s *child.Server, p plan, rng *rand.Rand) table {
 	var all []*contestant
 	var ends []*loopback
 	var reference *contestant
 	for _, peer := range contenders() {
 		l, err := newLoopback(s, peer, r)
 		if err != nil {
-			return table{title: r.title}, []string{r.title + ": " + err.Error()}
+			return table{title: r.title, failures: []string{r.title + ": " + err.Error()}}
 		}
 		c := &contestant{name: peer.Name, send: l.send, check: l.check, tidy: l.closeLost, perRun: 10 * clients}
 		all, ends = append(all, c), append(ends, l)
@@ -275,17 +275,13 @@ func (r loopbackRow) run(s *child.Server, p plan, rng *rand.Rand) (table, []stri
 		title: r.title,
 		head:  []string{"client", "CPU ratio to " + r.reference, "allocations", "wall clock", "new connections per 1,000 requests", "check"},
 	}
-	var failures []string
 	for i, c := range all {
-		t.rows = append(t.rows, []string{
-			c.name,
+		t.add(c.name, []string{
 			compare(c, reference, true, cpuOf),
 			allocations(c, nil),
 			compare(c, reference, true, wallOf),
 			fmt.Sprintf("%.1f", ends[i].newConnections()),
-			verdict(c.problems),
-		})
-		failures = append(failures, failuresOf(t.title, c.name, c.problems)...)
+		}, c.problems)
 	}
-	return t, failures
+	return t
 }

@@ -24,6 +24,8 @@ type plan struct {
 	waiting        int // requests to a function
 	connected      int // requests to a server
 	stallingRounds int
+	growthRounds   int
+	growthLength   time.Duration
 }
 
 var (
@@ -32,12 +34,14 @@ var (
 		loopbackRounds: 81, loopbackLength: 40 * time.Millisecond,
 		waitingRounds: 3, waiting: 2000, connected: 200,
 		stallingRounds: 21,
+		growthRounds:   41, growthLength: 25 * time.Millisecond,
 	}
 	quick = plan{
 		rounds: 5, length: time.Millisecond / 4,
 		loopbackRounds: 2, loopbackLength: 20 * time.Millisecond,
 		waitingRounds: 1, waiting: 1000, connected: 50,
 		stallingRounds: 2,
+		growthRounds:   3, growthLength: time.Millisecond,
 	}
 )
 
@@ -78,14 +82,14 @@ func main() {
 // entry is a table to measure.
 type entry struct {
 	title string
-	run   func(*child.Server, plan, *rand.Rand) (table, []string)
+	run   func(*child.Server, plan, *rand.Rand) table
 }
 
 // entries returns all tables, in the order of the README.
 func entries() []entry {
 	var all []entry
 	for _, r := range rows() {
-		all = append(all, entry{r.title, func(_ *child.Server, p plan, rng *rand.Rand) (table, []string) { return r.run(p, rng) }})
+		all = append(all, entry{r.title, r.run})
 	}
 	for _, r := range loopbackRows() {
 		all = append(all, entry{r.title, r.run})
@@ -93,6 +97,9 @@ func entries() []entry {
 	all = append(all, entry{stallingTitle, runStalling})
 	for _, r := range waitingRows() {
 		all = append(all, entry{r.title, r.run})
+	}
+	for _, g := range growthRows() {
+		all = append(all, entry{g.title(), g.run})
 	}
 	return all
 }
@@ -109,10 +116,10 @@ func (r *results) measure(p plan, match *regexp.Regexp, rng *rand.Rand) (failure
 		if !match.MatchString(e.title) {
 			continue
 		}
-		t, bad := e.run(s, p, rng)
+		t := e.run(s, p, rng)
 		t.print(os.Stdout)
 		r.tables = append(r.tables, t)
-		failures = append(failures, bad...)
+		failures = append(failures, t.failures...)
 	}
 	return failures, nil
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"math/rand/v2"
 	"runtime"
-	"strings"
+	"runtime/debug"
 	"syscall"
 	"time"
 )
@@ -17,15 +17,6 @@ type contestant struct {
 	perRun   int             // requests in one window
 	samples  []sample
 	problems []string // found by a probe or by check
-}
-
-// failuresOf returns the problems in a table that make the program fail: those
-// of httpretry.
-func failuresOf(title, name string, problems []string) []string {
-	if !strings.HasPrefix(name, ours) {
-		return nil
-	}
-	return prefix(title+": "+name+": ", problems)
 }
 
 // sample is the cost of one request, on average of a window.
@@ -52,6 +43,14 @@ func measure(contestants []*contestant, rounds int, length time.Duration, rng *r
 	for _, c := range contestants {
 		c.problems = append(c.problems, c.check()...)
 	}
+}
+
+// withoutCollections calls f without the garbage collector. It would run in some
+// windows and not in others, and its cost depends on the rest of a program. So
+// allocations have a column instead.
+func withoutCollections(f func()) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	f()
 }
 
 // calibrate sets perRun so that a window takes about the given time. It is a

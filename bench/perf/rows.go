@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/bench/internal/child"
 	"github.com/seed421102f4/httpretry/bench/internal/peers"
 	"github.com/seed421102f4/httpretry/strategies"
 )
@@ -176,8 +176,8 @@ func (r row) probe(p peers.Peer, l level) (problems []string, succeeded bool) {
 // cannot run the row.
 type entrants map[string]map[string]*contestant
 
-// run measures a row. It returns the table, and the problems of httpretry.
-func (r row) run(p plan, rng *rand.Rand) (table, []string) {
+// run measures and returns the table.
+func (r row) run(_ *child.Server, p plan, rng *rand.Rand) table {
 	found := make(entrants)
 	var measured []*contestant
 	for _, l := range levels() {
@@ -201,23 +201,16 @@ func (r row) run(p plan, rng *rand.Rand) (table, []string) {
 			measured = append(measured, entrant)
 		}
 	}
-	// Collections would occur in some windows and not in others. Their cost
-	// depends on the rest of a program, so allocations have a column instead.
-	percent := debug.SetGCPercent(-1)
-	measure(measured, p.rounds, p.length, rng)
-	debug.SetGCPercent(percent)
+	withoutCollections(func() { measure(measured, p.rounds, p.length, rng) })
 	t := table{title: r.title, head: []string{"client"}}
 	for _, l := range levels() {
 		t.head = append(t.head, l.name+": CPU "+r.unit(), "allocations")
 	}
 	t.head = append(t.head, "Do: wall clock", "check")
-	var failures []string
 	for _, peer := range contenders() {
-		problems := found.problems(peer.Name)
-		t.rows = append(t.rows, append(r.cells(peer.Name, found), verdict(problems)))
-		failures = append(failures, failuresOf(t.title, peer.Name, problems)...)
+		t.add(peer.Name, r.cells(peer.Name, found), found.problems(peer.Name))
 	}
-	return t, failures
+	return t
 }
 
 func (r row) unit() string {
@@ -227,9 +220,9 @@ func (r row) unit() string {
 	return "added"
 }
 
-// cells returns the name and the figures of a peer.
+// cells returns the figures of a peer.
 func (r row) cells(name string, found entrants) []string {
-	cells := []string{name}
+	var cells []string
 	for _, l := range levels() {
 		c, reference := found[l.name][name], found[l.name][r.reference]
 		cells = append(cells, compare(c, reference, r.asRatio, cpuOf))

@@ -97,8 +97,8 @@ func (s *stalling) send() (retried time.Duration, problem string) {
 	return time.Duration(nanos), ""
 }
 
-// runStalling returns the table, and the problems of httpretry.
-func runStalling(s *child.Server, p plan, _ *rand.Rand) (table, []string) {
+// runStalling measures and returns the table.
+func runStalling(s *child.Server, p plan, _ *rand.Rand) table {
 	var all []*stalling
 	for _, peer := range contenders() {
 		all = append(all, newStalling(s, peer))
@@ -112,14 +112,12 @@ func runStalling(s *child.Server, p plan, _ *rand.Rand) (table, []string) {
 		wg.Wait()
 	}
 	t := table{title: stallingTitle, head: []string{"client", "time to the retry", "check"}}
-	var failures []string
 	for i, peer := range contenders() {
 		cell := none
 		if all[i].problems == nil {
 			cell = formatMillis(summarize(all[i].retried))
 		}
-		t.rows = append(t.rows, []string{peer.Name, cell, verdict(all[i].problems)})
-		failures = append(failures, failuresOf(t.title, peer.Name, all[i].problems)...)
+		t.add(peer.Name, []string{cell}, all[i].problems)
 	}
-	return t, failures
+	return t
 }

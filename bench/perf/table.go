@@ -11,10 +11,20 @@ import (
 
 // table is a table of Markdown.
 type table struct {
-	title string
-	note  string
-	head  []string
-	rows  [][]string
+	title    string
+	note     string
+	head     []string
+	rows     [][]string
+	failures []string // the problems of httpretry, which make the program fail
+}
+
+// add adds a row that ends with the problems of a client.
+func (t *table) add(name string, cells, problems []string) {
+	row := append([]string{name}, cells...)
+	t.rows = append(t.rows, append(row, cmp.Or(strings.Join(problems, "; "), "ok")))
+	if strings.HasPrefix(name, ours) {
+		t.failures = append(t.failures, prefix(t.title+": "+name+": ", problems)...)
+	}
 }
 
 // tableTitle is before the title of a table.
@@ -34,11 +44,6 @@ func (t table) print(w io.Writer) {
 }
 
 const none = "–" // a cell without a value
-
-// verdict is the last cell of a row.
-func verdict(problems []string) string {
-	return cmp.Or(strings.Join(problems, "; "), "ok")
-}
 
 // compare returns the cell for the cost of a in comparison with the reference.
 func compare(a, reference *contestant, asRatio bool, cost func(sample) float64) string {

@@ -223,12 +223,12 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// run returns the table, and the problems of httpretry.
-func (r waitingRow) run(s *child.Server, p plan, rng *rand.Rand) (table, []string) {
+// run measures and returns the table.
+func (r waitingRow) run(s *child.Server, p plan, rng *rand.Rand) table {
 	all := contenders()
 	// The runtime keeps the memory that it allocates for the first goroutines.
 	if _, err := newLocalCrowd(all[0], r).measure(p.waiting); err != nil {
-		return table{title: r.title}, []string{r.title + ": " + err.Error()}
+		return table{title: r.title, failures: []string{r.title + ": " + err.Error()}}
 	}
 	results, problems := make(map[string][]held), make(map[string][]string)
 	for range p.waitingRounds {
@@ -248,20 +248,18 @@ func (r waitingRow) run(s *child.Server, p plan, rng *rand.Rand) (table, []strin
 		title: r.title,
 		head:  []string{"client", "memory per request, of " + formatCount(p.waiting), "goroutines", "sockets", "check"},
 	}
-	var failures []string
 	for _, peer := range contenders() {
 		cells := heldCells(results[peer.Name])
 		found := problems[peer.Name]
 		if sockets := cells[2]; sockets != "0.00" && sockets != none {
 			found = append(found, "holds connections")
 		}
-		if medianOf(results[peer.Name], memory) > maxMemory*medianOf(results["naive loop"], memory) {
+		if medianOf(results[peer.Name], memory) > maxMemory*medianOf(results[naive], memory) {
 			found = append(found, "needs a larger stack")
 		}
-		t.rows = append(t.rows, append(append([]string{peer.Name}, cells...), verdict(found)))
-		failures = append(failures, failuresOf(t.title, peer.Name, found)...)
+		t.add(peer.Name, cells, found)
 	}
-	return t, failures
+	return t
 }
 
 // heldCells returns the medians as cells.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -37,24 +36,17 @@ func (b *base) RoundTrip(req *http.Request) (*http.Response, error) {
 	return next(req)
 }
 
-// firstWait returns the time between the first two requests.
-func (b *base) firstWait() string {
+// firstWait returns the time between the first two requests. httpretry spreads
+// clients over a quarter of the wait that is asked for.
+func (b *base) firstWait(asked time.Duration) string {
 	if len(b.times) < 2 {
 		return "no retry"
 	}
-	return short(b.times[1].Sub(b.times[0]))
-}
-
-// short formats a duration without units that are zero.
-func short(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
+	wait := b.times[1].Sub(b.times[0])
+	if most := asked + asked/4; asked < wait && wait <= most {
+		return fmt.Sprintf("%v to %v", asked, most)
 	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
+	return wait.String()
 }
 
 // status answers with a status, and header fields as pairs.
@@ -72,12 +64,11 @@ func status(code int, header ...string) answer {
 	}
 }
 
-// dripping answers 503 with a body of 10,000 bytes, one each second.
+// dripping answers 200 with a body of ten bytes, one each second.
 func dripping(req *http.Request) (*http.Response, error) {
-	resp, err := status(503)(req)
+	resp, err := status(200)(req)
 	ctx, cancel := context.WithCancel(req.Context())
-	resp.ContentLength = 10_000
-	resp.Body = &drip{ctx: ctx, cancel: cancel, left: 10_000}
+	resp.ContentLength, resp.Body = 10, &drip{ctx: ctx, cancel: cancel, left: 10}
 	return resp, err
 }
 

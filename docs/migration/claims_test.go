@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log"
 	"net/http"
 	"net/http/cookiejar"
 	"strings"
@@ -72,14 +71,16 @@ func senderWithJar(t *testing.T, name string, jar http.CookieJar, base roundTrip
 	return (&http.Client{Transport: transport, Jar: jar}).Do
 }
 
-// TestRetryablehttpGivesUp checks that it closes the connections of all hosts.
+// TestRetryablehttpGivesUp checks that it closes the connections of all hosts,
+// and that httpretry does not.
 func TestRetryablehttpGivesUp(t *testing.T) {
-	base := &closes{RoundTripper: &base{answers: []answer{status(503)}}}
-	client := retryablehttp.NewClient()
-	client.HTTPClient = &http.Client{Transport: base}
-	client.RetryMax, client.Logger = 0, nil
-	send(client.StandardClient().Do, newRequest(t.Context(), "GET"))
-	assert.Equal(t, 1, base.n)
+	for i, l := range libraries()[:2] {
+		synctest.Test(t, func(t *testing.T) {
+			base := &closes{RoundTripper: &base{answers: []answer{status(503)}}}
+			send(l.sender(base, 0), newRequest(t.Context(), "GET"))
+			assert.Equal(t, i, base.n, l.name)
+		})
+	}
 }
 
 type closes struct {
@@ -89,43 +90,9 @@ type closes struct {
 
 func (c *closes) CloseIdleConnections() { c.n++ }
 
-// TestRetryablehttpLogs checks that it logs queries.
+// TestRetryablehttpLogs checks that it has a logger by default.
 func TestRetryablehttpLogs(t *testing.T) {
-	var logged strings.Builder
-	client := retryablehttp.NewClient()
-	require.NotNil(t, client.Logger)
-	client.HTTPClient = &http.Client{Transport: &base{answers: []answer{status(200)}}}
-	client.Logger = log.New(&logged, "", 0)
-	resp, err := client.Get("http://a.test/?token=secret")
-	require.NoError(t, err)
-	resp.Body.Close()
-	assert.Contains(t, logged.String(), "token=secret")
-}
-
-// TestDroppedBodies checks which libraries close the responses that they drop.
-func TestDroppedBodies(t *testing.T) {
-	for _, l := range libraries() {
-		synctest.Test(t, func(t *testing.T) {
-			closed := 0
-			b := &base{answers: []answer{func(req *http.Request) (*http.Response, error) {
-				resp, err := status(503)(req)
-				resp.Body = closeFunc(func() { closed++ })
-				return resp, err
-			}, status(200)}}
-			send(l.sender(b, 0), newRequest(t.Context(), "GET"))
-			assert.Len(t, b.times, 2)
-			assert.Equal(t, l.name != "failsafehttp", closed == 1, l.name)
-		})
-	}
-}
-
-type closeFunc func()
-
-func (closeFunc) Read([]byte) (int, error) { return 0, io.EOF }
-
-func (f closeFunc) Close() error {
-	f()
-	return nil
+	assert.NotNil(t, retryablehttp.NewClient().Logger)
 }
 
 // TestSeeker checks that retryablehttp and failsafehttp send a reader that can
@@ -224,32 +191,14 @@ func TestRehttpErrors(t *testing.T) {
 	}
 }
 
-// TestBodyTimeout checks that PerAttemptTimeout cuts off a response's body, and
-// AttemptTimeout does not.
+// TestBodyTimeout checks that PerAttemptTimeout cuts off a response's body.
 func TestBodyTimeout(t *testing.T) {
-	slow := func(req *http.Request) (*http.Response, error) {
-		resp, err := dripping(req)
-		resp.StatusCode = 200
-		return resp, err
-	}
-	synctest.Test(t, func(t *testing.T) {
-		theirs := rehttp.NewTransport(roundTripFunc(slow), rehttp.RetryMaxRetries(0), rehttp.ConstDelay(0))
-		theirs.PerAttemptTimeout = 4500 * time.Millisecond
-		assert.Equal(t, 4, bytesRead(t, theirs))
-		ours, err := httpretry.New(httpretry.Config{
-			Base: roundTripFunc(slow), Policy: httpretry.Policy{AttemptTimeout: 4500 * time.Millisecond},
-		})
-		require.NoError(t, err)
-		assert.Equal(t, 10_000, bytesRead(t, ours))
-	})
-}
-
-func bytesRead(t *testing.T, transport http.RoundTripper) int {
-	resp, err := transport.RoundTrip(newRequest(t.Context(), "GET"))
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	body, _ := io.ReadAll(resp.Body) // the timeout is an error here
-	return len(body)
+	limited := library{"rehttp", func(base http.RoundTripper, _ time.Duration) sender {
+		transport := rehttp.NewTransport(base, rehttp.RetryMaxRetries(0), rehttp.ConstDelay(0))
+		transport.PerAttemptTimeout = 4500 * time.Millisecond
+		return transport.RoundTrip
+	}}
+	synctest.Test(t, func(t *testing.T) { assert.Equal(t, "4 of 10 bytes", slowBody(limited)()) })
 }
 
 // TestFailsafeWaits checks the waits that failsafehttp makes by default, and
@@ -360,4 +309,15 @@ func TestBackoffDefaults(t *testing.T) {
 		assert.Greater(t, len(b.times), 15)
 		assert.InDelta(t, 14, time.Since(start).Minutes(), 1.5)
 	})
+}
+
+// TestBackoffRetryAfter checks what the guide's loop makes of long waits.
+func TestBackoffRetryAfter(t *testing.T) {
+	for seconds, want := range map[string]string{"86400": "no retry", "9223372037": "0s"} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &base{answers: []answer{status(503, "Retry-After", seconds), status(200)}}
+			send(backoffSender(b, 0), newRequest(t.Context(), "GET"))
+			assert.Equal(t, want, b.firstWait(0), seconds)
+		})
+	}
 }

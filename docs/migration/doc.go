@@ -1,3 +1,3 @@
 // Package migration contains the programs of docs/migration.md, and tests its
-// claims and those of docs/switching.md about other libraries.
+// claims about other libraries. It also measures the jobs of docs/choosing.md.
 package migration

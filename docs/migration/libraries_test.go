@@ -31,8 +31,8 @@ type library struct {
 // libraries has the columns of the guide's table of differences.
 func libraries() []library {
 	return []library{
-		{"httpretry", httpretrySender},
-		{"retryablehttp", retryablehttpSender},
+		with(httpretry.Policy{}),
+		changed(func(*retryablehttp.Client) {}),
 		{"rehttp", rehttpSender},
 		{"failsafehttp", failsafehttpSender},
 		{"heimdall", heimdallSender},
@@ -40,31 +40,34 @@ func libraries() []library {
 	}
 }
 
-func httpretrySender(base http.RoundTripper, timeout time.Duration) sender {
-	return policySender(base, timeout, httpretry.Policy{})
-}
-
-func policySender(base http.RoundTripper, timeout time.Duration, p httpretry.Policy) sender {
+// with is httpretry with a policy.
+func with(p httpretry.Policy) library {
 	p.Backoff = strategies.Constant{Wait: time.Second}
-	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: p})
-	if err != nil {
-		panic(err)
-	}
-	return (&http.Client{Transport: transport, Timeout: timeout}).Do
+	return library{"httpretry", func(base http.RoundTripper, timeout time.Duration) sender {
+		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: p})
+		if err != nil {
+			panic(err)
+		}
+		return (&http.Client{Transport: transport, Timeout: timeout}).Do
+	}}
 }
 
-func retryablehttpSender(base http.RoundTripper, timeout time.Duration) sender {
-	client := retryablehttp.NewClient()
-	client.HTTPClient = &http.Client{Transport: base, Timeout: timeout}
-	client.RetryMax, client.RetryWaitMax = 2, time.Second
-	client.Logger = nil
-	return func(req *http.Request) (*http.Response, error) {
-		wrapped, err := retryablehttp.FromRequest(req)
-		if err != nil {
-			return nil, err
+// changed is retryablehttp with a change.
+func changed(change func(*retryablehttp.Client)) library {
+	return library{"retryablehttp", func(base http.RoundTripper, timeout time.Duration) sender {
+		client := retryablehttp.NewClient()
+		client.HTTPClient = &http.Client{Transport: base, Timeout: timeout}
+		client.RetryMax, client.RetryWaitMax = 2, time.Second
+		client.Logger = nil
+		change(client)
+		return func(req *http.Request) (*http.Response, error) {
+			wrapped, err := retryablehttp.FromRequest(req)
+			if err != nil {
+				return nil, err
+			}
+			return client.Do(wrapped)
 		}
-		return client.Do(wrapped)
-	}
+	}}
 }
 
 func rehttpSender(base http.RoundTripper, timeout time.Duration) sender {

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -54,42 +52,5 @@ func TestPrivate(t *testing.T) {
 	resp, err = client.Get("http://api.example.test/")
 	require.NoError(t, err)
 	resp.Body.Close()
-	assert.Equal(t, 1, server.count())
-}
-
-// TestNilBase checks that a nil Base has a pool of its own, so that a change of
-// http.DefaultTransport has no effect on it.
-func TestNilBase(t *testing.T) {
-	secure := httptest.NewTLSServer(play(200))
-	defer secure.Close()
-	original := http.DefaultTransport
-	defer func() { http.DefaultTransport = original }()
-	http.DefaultTransport = secure.Client().Transport // trusts the server
-
-	resp, err := newClient(t, httpretry.Config{Base: http.DefaultTransport}).Get(secure.URL)
-	require.NoError(t, err)
-	resp.Body.Close()
-	_, err = newClient(t, httpretry.Config{}).Get(secure.URL)
-	var unknown x509.UnknownAuthorityError
-	assert.ErrorAs(t, err, &unknown)
-}
-
-// TestNilBaseUsesTheProxyOfTheEnvironment runs itself again, because net/http
-// reads HTTP_PROXY only once.
-func TestNilBaseUsesTheProxyOfTheEnvironment(t *testing.T) {
-	if os.Getenv("RECIPES_PROXY_CHILD") != "" {
-		resp, err := newClient(t, httpretry.Config{}).Get("http://api.example.test/")
-		require.NoError(t, err)
-		resp.Body.Close()
-		return
-	}
-	server := play(200)
-	proxy := httptest.NewServer(server)
-	defer proxy.Close()
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
-	child.Env = append(os.Environ(), "RECIPES_PROXY_CHILD=1", "HTTP_PROXY="+proxy.URL, "NO_PROXY=",
-		"http_proxy="+proxy.URL, "no_proxy=")
-	output, err := child.CombinedOutput()
-	require.NoError(t, err, "%s", output)
 	assert.Equal(t, 1, server.count())
 }

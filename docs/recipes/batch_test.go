@@ -46,44 +46,27 @@ func sendAll(client *http.Client, jobs []*http.Request, done func(*http.Response
 // TestBatch sends 1,000 requests, each of which takes 100 ms. The server fails
 // for the first ten seconds.
 func TestBatch(t *testing.T) {
-	for _, tt := range []struct {
-		name      string
-		newClient func(http.RoundTripper) (*http.Client, error)
-		all       bool
-	}{
-		{"Background", newBatchClient, true},
-		{"default", requestsLimitless, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				client, err := tt.newClient(roundTripFunc(func(req *http.Request) (*http.Response, error) {
-					time.Sleep(100 * time.Millisecond)
-					if time.Since(start) < 10*time.Second {
-						return respond(req, http.StatusServiceUnavailable, nil), nil
-					}
-					return respond(req, http.StatusOK, nil), nil
-				}))
-				require.NoError(t, err)
-				var jobs []*http.Request
-				for range 1000 {
-					jobs = append(jobs, request(t, "PUT", "data"))
-				}
-				var done atomic.Int64
-				require.NoError(t, sendAll(client, jobs, func(resp *http.Response) error {
-					if resp.StatusCode == http.StatusOK {
-						done.Add(1)
-					}
-					return nil
-				}))
-				assert.Equal(t, tt.all, done.Load() == 1000, "%d of 1000", done.Load())
-			})
-		})
-	}
-}
-
-// requestsLimitless is a client with the default policy.
-func requestsLimitless(base http.RoundTripper) (*http.Client, error) {
-	transport, err := httpretry.New(httpretry.Config{Base: base})
-	return &http.Client{Transport: transport}, err
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		client, err := newBatchClient(roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(100 * time.Millisecond)
+			if time.Since(start) < 10*time.Second {
+				return respond(req, http.StatusServiceUnavailable, nil), nil
+			}
+			return respond(req, http.StatusOK, nil), nil
+		}))
+		require.NoError(t, err)
+		var jobs []*http.Request
+		for range 1000 {
+			jobs = append(jobs, request(t, "PUT", "data"))
+		}
+		var done atomic.Int64
+		require.NoError(t, sendAll(client, jobs, func(resp *http.Response) error {
+			if resp.StatusCode == http.StatusOK {
+				done.Add(1)
+			}
+			return nil
+		}))
+		assert.EqualValues(t, 1000, done.Load())
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
 )
@@ -64,9 +63,7 @@ func TestTenants(t *testing.T) {
 			}
 			return respond(req, left[0], header), nil
 		})
-		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: perTenant()})
-		require.NoError(t, err)
-		client := &http.Client{Transport: transport}
+		client := newClient(t, httpretry.Config{Base: base, Policy: perTenant()})
 		all := &tenants{budgets: map[string]*httpretry.HostBudget{}}
 		send := func(tenant string, statuses ...int) (*http.Response, time.Duration) {
 			answers[tenant] = statuses

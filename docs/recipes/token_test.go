@@ -142,11 +142,7 @@ func TestToken(t *testing.T) {
 		srv.StartTLS()
 		defer srv.Close()
 
-		transport, err := httpretry.New(httpretry.Config{
-			Base: &bearer{next: srv.Client().Transport, fetch: tokens.fetch},
-		})
-		require.NoError(t, err)
-		client := &http.Client{Transport: transport}
+		client := newClient(t, httpretry.Config{Base: &bearer{next: srv.Client().Transport, fetch: tokens.fetch}})
 		for _, body := range []string{"first", "second", ""} {
 			resp, err := client.Post(srv.URL, "text/plain", strings.NewReader(body))
 			require.NoError(t, err)
@@ -246,7 +242,7 @@ func TestTokenThatTakesLong(t *testing.T) {
 		fetches := 0
 		base := &bearer{
 			next: roundTripFunc(func(req *http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+				return respond(req, http.StatusOK, nil), nil
 			}),
 			fetch: func() (string, error) {
 				fetches++
@@ -254,14 +250,8 @@ func TestTokenThatTakesLong(t *testing.T) {
 				return "token", nil
 			},
 		}
-		transport, err := httpretry.New(httpretry.Config{
-			Base: base, Policy: httpretry.Policy{AttemptTimeout: time.Second}})
-		require.NoError(t, err)
-		resp, err := (&http.Client{Transport: transport}).Post(
-			"http://api.example.com/", "text/plain", strings.NewReader("text"))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, 200, resp.StatusCode)
+		client := newClient(t, httpretry.Config{Base: base, Policy: httpretry.Policy{AttemptTimeout: time.Second}})
+		assert.Equal(t, http.StatusOK, status(t, client, request(t, "POST", "text")))
 		assert.Equal(t, 1, fetches)
 	})
 }

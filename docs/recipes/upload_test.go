@@ -155,20 +155,3 @@ func TestUpload(t *testing.T) {
 		assert.Equal(t, []int64{length, length, length, length}, lengths)
 	}
 }
-
-// TestUploadOfAnOpenFile checks that a file needs no GetBody to be retried.
-func TestUploadOfAnOpenFile(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(name, []byte(strings.Repeat("x", 100_000)), 0o600))
-	server := play(503, 200)
-	client := newClient(t, httpretry.Config{
-		Base: server, Policy: httpretry.Policy{Backoff: strategies.Constant{Wait: time.Millisecond}},
-	})
-	req, err := newUpload(t.Context(), "https://api.example.com/", name)
-	require.NoError(t, err)
-	req.GetBody = nil
-	assert.Equal(t, 200, status(t, client, req))
-	for _, body := range server.bodies() {
-		assert.Len(t, body, 100_000)
-	}
-}
