@@ -50,7 +50,7 @@ func run(out io.Writer) error {
 	return nil
 }
 
-// demo runs scenarios and prints what happens.
+// demo runs scenarios and prints each attempt.
 type demo struct {
 	server *server
 	out    io.Writer

@@ -1,5 +1,5 @@
-// Minio stores an object in a server with S3's API. httpretry retries instead of
-// the SDK.
+// Minio stores an object in a server with S3's API. httpretry retries instead
+// of the SDK.
 package main
 
 import (

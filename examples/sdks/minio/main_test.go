@@ -51,7 +51,7 @@ var suite = sdktest.Suite[*minio.Client]{
 	Check:  func(t testing.TB, r *sdktest.Request) { payload(t, r) },
 }
 
-// payload checks the signature of a request, and returns what it signs.
+// payload checks the signature of a request, and returns its payload.
 func payload(t testing.TB, r *sdktest.Request) []byte {
 	t.Helper()
 	payload, _, err := sdktest.SigV4(r, secret)

@@ -1,5 +1,5 @@
-// Package sdktest has what the tests of all SDKs share: a server that fails as
-// real services do, and the checks that each SDK has to pass.
+// Package sdktest has a server that fails as real services do, and the checks
+// that each SDK has to pass.
 package sdktest
 
 import (

@@ -2,6 +2,7 @@ package sdktest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -78,20 +79,16 @@ func (s Suite[C]) check(t testing.TB, server *Server) {
 		if s.Check != nil {
 			s.Check(t, r)
 		}
-		if first := before[r.operation()]; first != nil && s.isRetry(r) {
-			assert.Equal(t, s.lasting(first), s.lasting(r), "the headers of %s", r.operation())
-			assert.True(t, bytes.Equal(first.Content, r.Content), "the bodies of %s", r.operation())
+		earlier := before[r.operation()]
+		if s.isRetry(r) && earlier != nil { // nil after Early
+			assert.Equal(t, s.lasting(earlier), s.lasting(r), "the headers of %s", r.operation())
+			assert.True(t, bytes.Equal(earlier.Content, r.Content), "the bodies of %s", r.operation())
 		}
 		before[r.operation()] = r
 	}
 }
 
-func (s Suite[C]) counter() string {
-	if s.Counter == "" {
-		return "Retry-Attempt"
-	}
-	return s.Counter
-}
+func (s Suite[C]) counter() string { return cmp.Or(s.Counter, "Retry-Attempt") }
 
 func (s Suite[C]) isRetry(r *Request) bool { return strings.Trim(r.Header.Get(s.counter()), "0") != "" }
 
@@ -138,9 +135,9 @@ func (s Suite[C]) Failures(t *testing.T, calls []Call[C], rows map[string]Row) {
 	}
 }
 
-// SearchFailures makes the calls of a cluster of Elasticsearch or OpenSearch: a
-// search, a bulk, a bulk with ids, a scroll, and an index without an id and with
-// one.
+// SearchFailures is Failures for a cluster of Elasticsearch or OpenSearch. The
+// calls are a search, a bulk without and with ids, a scroll, and an index
+// without and with an id.
 func (s Suite[C]) SearchFailures(t *testing.T, calls ...Call[C]) {
 	retried, final := []int{2, 1, 2, 1, 1, 2}, []int{1, 1, 1, 1, 1, 1}
 	s.Failures(t, calls, map[string]Row{
