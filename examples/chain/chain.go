@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math"
@@ -55,32 +54,32 @@ retries of all services add up instead of multiplying.
 `
 
 // show runs the experiments and prints how many requests the servers saw.
-func show(ctx context.Context, stdout io.Writer, outages, recoveries []experiment) error {
-	fmt.Fprint(stdout, intro)
+func show(out io.Writer, outages, recoveries []experiment) error {
+	fmt.Fprint(out, intro)
 	services := 0
 	for _, e := range outages {
-		_, saw, err := e.run(ctx)
+		_, saw, err := e.run()
 		if err != nil {
 			return err
 		}
 		if e.services() != services {
 			services = e.services()
-			fmt.Fprintf(stdout, "%d services\n", services)
+			fmt.Fprintf(out, "%d services\n", services)
 		}
-		fmt.Fprintf(stdout, "  %-22s %11d   %s\n", e.title, saw[services], arrows(saw))
+		fmt.Fprintf(out, "  %-22s %11d   %s\n", e.title, saw[services], arrows(saw))
 	}
 
 	var parts []string
 	for _, e := range recoveries {
-		status, saw, err := e.run(ctx)
+		status, saw, err := e.run()
 		if err != nil {
 			return err
 		}
 		parts = append(
 			parts, fmt.Sprintf("%d after %d calls %s", status, saw[e.services()], e.title))
 	}
-	fmt.Fprint(stdout, outro)
-	fmt.Fprintf(stdout, "If the last server fails only once:\n%s.\n", strings.Join(parts, ", "))
+	fmt.Fprint(out, outro)
+	fmt.Fprintf(out, "If the last server fails only once:\n%s.\n", strings.Join(parts, ", "))
 	return nil
 }
 
@@ -89,7 +88,7 @@ func (e experiment) services() int { return len(e.saw) - 1 }
 // run sends the request. It returns the status of the response and the number
 // of requests that each server counted, and an error if they are not as
 // expected.
-func (e experiment) run(ctx context.Context) (status int, saw []int64, err error) {
+func (e experiment) run() (status int, saw []int64, err error) {
 	requests := make([]atomic.Int64, len(e.saw))
 	last := &requests[e.services()]
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -109,9 +108,12 @@ func (e experiment) run(ctx context.Context) (status int, saw []int64, err error
 		defer server.Close() // closes the connections to it as well
 	}
 
-	if status, err = get(ctx, server.URL); err != nil {
+	resp, err := http.Get(server.URL)
+	if err != nil {
 		return 0, nil, err
 	}
+	status = resp.StatusCode
+	_ = resp.Body.Close() // only the status counts
 	for i := range requests {
 		saw = append(saw, requests[i].Load())
 	}
@@ -120,22 +122,6 @@ func (e experiment) run(ctx context.Context) (status int, saw []int64, err error
 			e.services(), e.title, status, arrows(saw), e.status, arrows(e.saw))
 	}
 	return status, saw, err
-}
-
-// get sends one request, without retries, and returns the status.
-func get(ctx context.Context, url string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, err
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode, err
 }
 
 // counting counts the requests to handler.

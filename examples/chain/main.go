@@ -17,15 +17,21 @@
 package main
 
 import (
-	"context"
 	"io"
+	"log"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/examples/internal/frame"
 	"github.com/seed421102f4/httpretry/strategies"
 )
+
+func main() {
+	if err := show(os.Stdout, outages(), recoveries()); err != nil {
+		log.Fatal(err)
+	}
+}
 
 // newService returns a service that calls the next one. It shows the two things
 // that a service has to do. It wraps its handler in Middleware, and it sends
@@ -75,26 +81,3 @@ type wrapper func(http.Handler) http.Handler
 func with(handler http.Handler) http.Handler { return httpretry.Middleware(handler) }
 
 func without(handler http.Handler) http.Handler { return handler }
-
-const helpText = `Chain shows how retries multiply in a chain of services that call one another,
-and how httpretry.Middleware makes them add up.
-
-Usage:
-  chain         takes less than a second; has no flags, needs no network
-
-Exit status:
-  0     the servers counted the expected numbers
-  1     a server did not
-  2     there were arguments
-  130   interrupted by Ctrl-C (SIGINT) or SIGTERM
-`
-
-var program = frame.Program{
-	Name: "chain",
-	Help: helpText,
-	Show: func(ctx context.Context, stdout io.Writer) error {
-		return show(ctx, stdout, outages(), recoveries())
-	},
-}
-
-func main() { frame.Main(program.Run) }

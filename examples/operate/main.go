@@ -12,50 +12,28 @@ package main
 import (
 	"context"
 	"flag"
-	"io"
+	"log"
 	"net/http"
 	"os"
+	"os/signal"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/examples/internal/frame"
 	"github.com/seed421102f4/httpretry/policyfile"
 	"github.com/seed421102f4/httpretry/retrydebug"
 )
 
-const helpText = `Operate sends requests with retry policies from a file, and follows the file
-while it runs. It prints a line per second, until Ctrl-C.
-
-Usage:
-  operate [-file F] [-addr A]
-
-Flags:
-  -file F    the file with the policies (default policies.json)
-  -addr A    the address of the debug page (default 127.0.0.1:6061)
-
-Exit status:
-  1     the file was not valid at the start, or the address is in use
-  2     the flags are wrong
-  130   interrupted by Ctrl-C (SIGINT) or SIGTERM
-`
-
-func main() { frame.Main(run) }
-
-// run runs the program and returns the exit code. It is a [frame.RunFunc].
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var file, addr string
-	return frame.Program{
-		Name: "operate",
-		Help: helpText,
-		Flags: func(fs *flag.FlagSet) {
-			fs.StringVar(&file, "file", "policies.json", "")
-			fs.StringVar(&addr, "addr", "127.0.0.1:6061", "")
-		},
-		Show: func(ctx context.Context, stdout io.Writer) error {
-			return operate(ctx, file, addr, &screen{out: stdout})
-		},
-	}.Run(ctx, args, stdout, stderr)
+func main() {
+	file := flag.String("file", "policies.json", "`name` of the file with the policies")
+	addr := flag.String("addr", "127.0.0.1:6061", "`address` of the debug page")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := operate(ctx, *file, *addr, &screen{out: os.Stdout}); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // operate sends requests, with the policies of the file, until ctx is done.

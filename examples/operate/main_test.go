@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed421102f4/httpretry/examples/internal/frametest"
 	"github.com/seed421102f4/httpretry/policyfile"
 )
 
@@ -27,7 +26,7 @@ import (
 type program struct {
 	t      *testing.T
 	cancel context.CancelFunc
-	ended  chan int
+	ended  chan error
 
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -83,7 +82,7 @@ func (p *program) waitLine(ok func(string) bool, format string, args ...any) (li
 }
 
 // start runs the program in a folder of its own, with a copy of the policies.
-func start(t *testing.T, args ...string) *program {
+func start(t *testing.T) *program {
 	t.Helper()
 	policies, err := os.ReadFile("policies.json")
 	require.NoError(t, err)
@@ -92,16 +91,15 @@ func start(t *testing.T, args ...string) *program {
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.WriteFile("policies.json", policies, 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
-	p := &program{t: t, cancel: cancel, ended: make(chan int, 1)}
-	go func() { p.ended <- run(ctx, args, p, p) }()
+	p := &program{t: t, cancel: cancel, ended: make(chan error, 1)}
+	go func() { p.ended <- operate(ctx, "policies.json", "127.0.0.1:0", &screen{out: p}) }()
 	return p
 }
 
 // stop interrupts the program.
 func (p *program) stop() {
 	p.cancel()
-	assert.Equal(p.t, 130, <-p.ended)
-	assert.Regexp(p.t, `Interrupted\.\n$`, p.text.String())
+	assert.NoError(p.t, <-p.ended)
 }
 
 // edit replaces the line of policies.json with the same field.
@@ -258,51 +256,48 @@ func TestReadme(t *testing.T) {
 		FindAllStringSubmatch(string(readme), -1)
 	curl := regexp.MustCompile(`^curl -s 'http://127\.0\.0\.1:6061(/[^']+)'\n$`)
 	did := map[string]int{}
-	// A goroutine of package signal begins with the first call, and stays.
 	hangup := make(chan os.Signal, 1)
 	canReload := notifyHangup(hangup)
 	stopHangup(hangup)
 	atOnce := regexp.MustCompile(`; at once: kill -HUP \d+`)
-	frametest.LeavesNothing(t, func() {
-		var p *program
-		page, signaled := "", false
-		for _, block := range blocks {
-			language, text := block[1], block[2]
-			did[language]++
-			if !canReload {
-				text = atOnce.ReplaceAllString(text, "")
-			}
-			switch {
-			case text == "go run .\n":
-				p = start(t, "-addr", "127.0.0.1:0")
-				defer p.stop()
-			case strings.HasPrefix(text, "kill -HUP "):
-				signaled = hangUp(t)
-			case language == "sh":
-				require.Regexp(t, curl, text)
-				page = curl.FindStringSubmatch(text)[1]
-			case language == "text" && (signaled || !strings.Contains(text, "SIGHUP")):
-				p.waitLines(text)
-			case language == "json" && page != "":
-				p.waitPage(page, text)
-				page = ""
-			case language == "json":
-				p.step()
-				p.edit(strings.TrimSuffix(text, "\n"))
-				// The README sends the first signal by itself. The second
-				// change is noticed without one.
-				if did["json"] > 2 {
-					hangUp(t)
-				}
+	var p *program
+	page, signaled := "", false
+	for _, block := range blocks {
+		language, text := block[1], block[2]
+		did[language]++
+		if !canReload {
+			text = atOnce.ReplaceAllString(text, "")
+		}
+		switch {
+		case text == "go run .\n":
+			p = start(t)
+			defer p.stop()
+		case strings.HasPrefix(text, "kill -HUP "):
+			signaled = hangUp(t)
+		case language == "sh":
+			require.Regexp(t, curl, text)
+			page = curl.FindStringSubmatch(text)[1]
+		case language == "text" && (signaled || !strings.Contains(text, "SIGHUP")):
+			p.waitLines(text)
+		case language == "json" && page != "":
+			p.waitPage(page, text)
+			page = ""
+		case language == "json":
+			p.step()
+			p.edit(strings.TrimSuffix(text, "\n"))
+			// The README sends the first signal by itself. The second
+			// change is noticed without one.
+			if did["json"] > 2 {
+				hangUp(t)
 			}
 		}
-	})
+	}
 	assert.Equal(t, map[string]int{"sh": 4, "text": 8, "json": 6}, did)
 }
 
 // An operator gets an answer to each SIGHUP, also if there is nothing to do.
 func TestHangup(t *testing.T) {
-	p := start(t, "-addr", "127.0.0.1:0")
+	p := start(t)
 	defer p.stop()
 	p.waitLine(func(line string) bool { return strings.HasPrefix(line, "Page:") }, "with the page")
 	if !hangUp(t) {
@@ -342,28 +337,16 @@ func TestStartFails(t *testing.T) {
 	taken, err := serve("127.0.0.1:0", http.NotFoundHandler())
 	require.NoError(t, err)
 	defer taken.stop()
-	for _, c := range []struct {
-		args []string
-		code int
-		want string
-	}{
-		{[]string{"-file", file}, 1, file + ":1:14: default.maxAttemps: unknown field"},
-		{[]string{"-file", "missing.json"}, 1, "missing.json"},
-		{[]string{"-addr", taken.addr}, 1, "listen tcp " + taken.addr},
-		{[]string{"-port", "1"}, 2, "Run operate -h for help."},
-		{[]string{"search.test"}, 2, `"search.test": want flags only`},
+	for _, c := range []struct{ file, addr, want string }{
+		{file, "127.0.0.1:0", file + ":1:14: default.maxAttemps: unknown field"},
+		{"missing.json", "127.0.0.1:0", "missing.json"},
+		{"policies.json", taken.addr, "listen tcp " + taken.addr},
 	} {
-		var stdout, stderr bytes.Buffer
-		frametest.LeavesNothing(t, func() {
-			assert.Equal(t, c.code, run(t.Context(), c.args, &stdout, &stderr), c.args)
-		})
-		assert.Contains(t, stderr.String(), c.want)
-		assert.Empty(t, stdout.String())
+		var out bytes.Buffer
+		err := operate(t.Context(), c.file, c.addr, &screen{out: &out})
+		assert.ErrorContains(t, err, c.want)
+		assert.Empty(t, out.String())
 	}
-	var stdout, stderr bytes.Buffer
-	assert.Zero(t, run(t.Context(), []string{"-h"}, &stdout, &stderr))
-	assert.Contains(t, stdout.String(), "Usage:")
-	assert.Empty(t, stderr.String())
 }
 
 // The file of this folder is valid, and editors find its schema.

@@ -10,43 +10,33 @@
 //     cdn.example.test itself. A request has one attempt, since the next mirror
 //     is a better choice than the same mirror again.
 //
-// The hosts are three servers on this machine, so it needs no network:
+// One server on this machine answers for all hosts, so it needs no network:
 //
 //	go run ./examples/perhost
 //
-// It ends with exit status 0 if the servers counted the requests that the
+// It ends with exit status 0 if the server counted the requests that the
 // policies allow.
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
+	"os"
 	"text/tabwriter"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
-	"github.com/seed421102f4/httpretry/examples/internal/frame"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-const helpText = `Perhost shows one http.Client with a policy for each of three hosts.
-
-Usage:
-  perhost       takes a second; has no flags, needs no network
-
-Exit status:
-  0     the servers counted what the policies allow
-  1     a server did not
-  2     there were arguments
-  130   interrupted by Ctrl-C (SIGINT) or SIGTERM
-`
-
-var program = frame.Program{Name: "perhost", Help: helpText, Show: show}
-
-func main() { frame.Main(program.Run) }
+func main() {
+	if err := run(os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
 
 // policies returns the policies that this program shows. They do not inherit
 // from one another. In each of them, a field that is not set has its default.
@@ -96,16 +86,13 @@ func visits() [][]visit {
 	}
 }
 
-// show sends the requests and prints a table of the results.
-func show(ctx context.Context, stdout io.Writer) error {
-	backends, err := startBackends()
-	if err != nil {
-		return err
-	}
-	defer backends.stop()
+// run sends the requests and prints a table of the results.
+func run(out io.Writer) error {
+	server := newServer()
+	defer server.Close()
 
 	transport, err := httpretry.New(httpretry.Config{
-		Base:     backends.transport(),
+		Base:     server.transport(),
 		Policies: policies(),
 		// Policy is for all other hosts. It is not set, so it has the defaults.
 	})
@@ -115,17 +102,14 @@ func show(ctx context.Context, stdout io.Writer) error {
 	client := &http.Client{Transport: transport}
 	defer client.CloseIdleConnections()
 
-	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer table.Flush()
 	fmt.Fprintln(table, "HOST\tREQUEST\tSTATUS\tATTEMPTS\tTHE SERVER SAW")
 	var problems []error
 	for _, alternatives := range visits() {
 		for _, v := range alternatives {
-			got, err := v.send(ctx, client)
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			got.tally = backends.tally(v.host)
+			got, err := v.send(client)
+			got.tally = server.tally(v.host)
 			fmt.Fprintf(table, "%s\t%s %s\t%d\t%d\t%v\n",
 				v.host, v.method, v.path, got.status, got.attempts, got.tally)
 			if got != v.want {
@@ -141,8 +125,8 @@ func show(ctx context.Context, stdout io.Writer) error {
 }
 
 // send sends the request and returns the client's part of the result.
-func (v visit) send(ctx context.Context, client *http.Client) (result, error) {
-	req, err := http.NewRequestWithContext(ctx, v.method, "http://"+v.host+v.path, nil)
+func (v visit) send(client *http.Client) (result, error) {
+	req, err := http.NewRequest(v.method, "http://"+v.host+v.path, nil)
 	if err != nil {
 		return result{}, err
 	}
@@ -151,7 +135,6 @@ func (v visit) send(ctx context.Context, client *http.Client) (result, error) {
 		return result{}, err
 	}
 	defer resp.Body.Close()
-	// The context of a response's request tells its attempt.
-	attempts := httpretry.Attempt(resp.Request.Context())
+	attempts, _ := httpretry.Result(resp)
 	return result{status: resp.StatusCode, attempts: attempts}, nil
 }

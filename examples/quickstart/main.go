@@ -1,66 +1,218 @@
 // Quickstart shows what httpretry does with requests that fail, one line for
-// each attempt.
-//
-// Without flags it starts a server on this machine that fails in several ways,
+// each attempt. It starts a server on this machine that fails in several ways,
 // sends requests through an [http.Client] with a RetryTransport, and compares
 // the numbers of client and server with those that each scenario promises. It
-// needs no network and takes about six seconds:
+// needs no network and takes a few seconds:
 //
 //	go run ./examples/quickstart
 //
-// With -url the same client sends requests to your server. Then it also prints
-// why requests that failed were not retried, and how to allow it:
-//
-//	go run ./examples/quickstart -url https://example.com/ -n 20 -rate 5
-//
-// The scenarios are in scenarios.go. live.go shows how to use the library, as
-// does examples/basic.
+// The scenarios are in scenarios.go and crowds.go. examples/basic is the
+// shortest program that uses the library.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
+	"log"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
 
-	"github.com/seed421102f4/httpretry/examples/internal/frame"
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
-func main() { frame.Main(run) }
-
-// run runs the program and returns the exit code. It is a [frame.RunFunc].
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	opts, err := parseFlags(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(stdout, helpText)
-		return frame.OK
-	case err != nil:
-		fmt.Fprintf(stderr, "quickstart: %v\nRun quickstart -h for help.\n", err)
-		return frame.Usage
+func main() {
+	if err := run(os.Stdout); err != nil {
+		log.Fatal(err)
 	}
-
-	out, counts := newScreen(stdout), new(counters)
-	mode := runDemo
-	if opts.url != "" {
-		mode = runLive
-	}
-	err = mode(ctx, opts, out, counts)
-	if ctx.Err() != nil {
-		err = errInterrupted
-		out.print("\nInterrupted.\n")
-	}
-	out.summary(counts)
-
-	switch {
-	case errors.Is(err, errInterrupted):
-		return frame.Interrupted
-	case err != nil:
-		fmt.Fprintf(stderr, "quickstart: %v\n", err)
-		return frame.Failed
-	}
-	return frame.OK
 }
 
-var errInterrupted = errors.New("interrupted")
+// run runs the scenarios, one after the other.
+func run(out io.Writer) error {
+	d := newDemo(out)
+	defer d.server.Close()
+	d.print("%3s  %-17s %-25s %s\n", "try", "request", "result", "decision")
+	for _, s := range scenarios() {
+		d.title(s.title)
+		d.verdict(d.run(s), s.want.String())
+	}
+	d.outage()
+	d.cooldowns()
+	d.summary()
+	if d.failed > 0 {
+		return fmt.Errorf("%s did not end as the title says", count(d.failed, "scenario"))
+	}
+	return nil
+}
+
+// demo runs scenarios and prints each attempt.
+type demo struct {
+	server *server
+	out    io.Writer
+	titles int // that were printed
+	failed int // scenarios
+
+	mu    sync.Mutex
+	ended map[ending]int
+}
+
+// ending is how a request ended.
+type ending struct {
+	reason   httpretry.Reason
+	attempts int
+}
+
+func newDemo(out io.Writer) *demo {
+	return &demo{server: newServer(), out: out, ended: make(map[ending]int)}
+}
+
+// client returns a new client, so that no connection and no retry budget
+// remains from the scenario before. The caller closes its idle connections.
+func (d *demo) client(
+	base http.RoundTripper, p httpretry.Policy, print func(httpretry.Event),
+) (*http.Client, error) {
+	// The default draws random waits. These are the same in each run.
+	p.Backoff = strategies.Constant{Wait: 150 * time.Millisecond}
+	transport, err := httpretry.New(httpretry.Config{
+		Base:   base,
+		Policy: p,
+		Observe: func(_ context.Context, e httpretry.Event) {
+			d.note(e)
+			if print != nil {
+				print(e)
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: transport}, nil
+}
+
+// note counts the requests that end. Each of them ends in exactly one event
+// with a Reason, whose Attempt is the number of attempts.
+func (d *demo) note(e httpretry.Event) {
+	if e.Reason == httpretry.ReasonNone {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended[ending{e.Reason, e.Attempt}]++
+}
+
+// run runs a scenario with one request. It returns an error if the result is
+// not as expected.
+func (d *demo) run(s scenario) error {
+	d.server.play(s.path, s.script)
+	var last httpretry.Event
+	var early error
+	client, err := d.client(s.base, s.policy, func(e httpretry.Event) {
+		d.printEvent(e)
+		// There is no lock, since Observe runs on the goroutine of its
+		// request, and here is only one.
+		last = e
+		if e.Reason == httpretry.ReasonNone && e.Wait < e.Asked {
+			early = fmt.Errorf("waits %v where the server asks for %v", e.Wait, e.Asked)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+
+	ctx := context.Background()
+	if s.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.timeout)
+		defer cancel()
+	}
+	code, err := send(ctx, client, s.method, d.server.URL+s.path, s.key)
+	got := result{code, last.Reason, last.Attempt, d.server.tally(s.path)}
+	if got != s.want {
+		return errors.Join(fmt.Errorf("%v (%v); expected: %v (%v)",
+			got, got.reason, s.want, s.want.reason), early, err)
+	}
+	return early
+}
+
+// send sends a request, with an idempotency key unless that is empty. It
+// returns the status of the response.
+func send(ctx context.Context, client *http.Client, method, url, key string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	// A body that is read to its end leaves its connection to the next request.
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+func (d *demo) print(format string, args ...any) { fmt.Fprintf(d.out, format, args...) }
+
+func (d *demo) title(text string) {
+	d.titles++
+	d.print("\n%d. %s\n", d.titles, text)
+}
+
+// printEvent prints an attempt and the decision after it.
+func (d *demo) printEvent(e httpretry.Event) {
+	outcome, decision := e.Status(), "stop: "+e.Reason.String()
+	if e.Asked > 0 && e.Response != nil {
+		outcome = fmt.Sprintf("%d, asks to wait %v", e.Response.StatusCode, e.Asked)
+	}
+	switch e.Reason {
+	case httpretry.ReasonNone:
+		decision = "retry in " + e.Wait.Round(time.Millisecond).String()
+	case httpretry.ReasonSuccess:
+		decision = "done"
+	}
+	d.print("%3d  %-17s %-25s %s\n",
+		e.Attempt, e.Request.Method+" "+e.Request.URL.Path, outcome, decision)
+}
+
+// verdict prints whether a scenario ended as its title says.
+func (d *demo) verdict(err error, text string) {
+	if err != nil {
+		d.failed++
+		d.print("  FAIL  %v\n", err)
+		return
+	}
+	d.print("  ok  %s\n", text)
+}
+
+// summary prints how often requests ended with each reason, and its hint.
+func (d *demo) summary() {
+	d.print("\nHow the requests ended, and what would allow a retry\n")
+	for reason := range httpretry.ReasonNotResumable + 1 {
+		var counts []string
+		for attempts := range 4 {
+			n := d.ended[ending{reason, attempts}]
+			switch {
+			case n > 0 && attempts == 0:
+				counts = append(counts, fmt.Sprintf("not sent: %d", n))
+			case n > 0:
+				counts = append(counts, fmt.Sprintf("on attempt %d: %d", attempts, n))
+			}
+		}
+		if len(counts) == 0 {
+			continue
+		}
+		d.print("  %-21v %s\n", reason, strings.Join(counts, ", "))
+		if hint := reason.Hint(); hint != "" {
+			d.print("    %s\n", hint)
+		}
+	}
+}

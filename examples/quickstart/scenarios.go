@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -11,11 +12,44 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// scenarios returns the scenarios with one request, in their order. Each has a
-// path of its own, by which the server knows its script.
-func scenarios() []scenario {
-	return slices.Concat(recoveries(), payments(), failures())
+// scenario is one request to a server that fails in some way.
+type scenario struct {
+	title   string
+	method  string // "" means GET
+	path    string // of this scenario only
+	key     string // idempotency key, if any
+	script  script // how the server fails
+	policy  httpretry.Policy
+	timeout time.Duration     // for the request; 0 means none
+	base    http.RoundTripper // nil means the library's default
+	want    result
 }
+
+// result has the counts of the client and of the server for one request.
+type result struct {
+	status   int // 0 for an error
+	reason   httpretry.Reason
+	attempts int
+	tally    // the server's
+}
+
+func (r result) String() string {
+	text := fmt.Sprintf("caller got %d after %s; server saw %s",
+		r.status, count(r.attempts, "attempt"), count(r.requests, "request"))
+	if r.charges > 0 {
+		text += ", made " + count(r.charges, "charge")
+	}
+	return text
+}
+
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+func scenarios() []scenario { return slices.Concat(recoveries(), payments(), failures()) }
 
 // recoveries are requests that succeed because they are retried.
 func recoveries() []scenario {
@@ -68,7 +102,7 @@ func payments() []scenario {
 		title:  "A POST whose connection is refused: never sent, so it is retried",
 		method: http.MethodPost,
 		path:   "/refused",
-		base:   refusedOnce,
+		base:   refusedOnce(),
 		want:   result{200, httpretry.ReasonSuccess, 2, tally{requests: 1, charges: 1}},
 	}}
 }

@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
+	"net/http/httptest"
 	"sync"
 	"time"
-
-	"github.com/seed421102f4/httpretry"
 )
 
 // tally has the server's counts for a path.
@@ -20,10 +18,7 @@ type tally struct {
 // server is the server of the demo. It fails as its scripts say and counts its
 // requests. The scenarios are checked by these numbers.
 type server struct {
-	url    string
-	origin string // by which a budget knows it
-	http   http.Server
-	done   chan struct{} // closed when the server has stopped serving
+	*httptest.Server
 
 	mu      sync.Mutex
 	scripts map[string]script // by path
@@ -35,63 +30,37 @@ type server struct {
 // get a 200.
 type script []http.HandlerFunc
 
-func startServer() (*server, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	address := url.URL{Scheme: "http", Host: listener.Addr().String()}
+func newServer() *server {
 	s := &server{
-		url:     address.String(),
-		origin:  httpretry.Origin(&address),
-		done:    make(chan struct{}),
 		scripts: make(map[string]script),
 		tallies: make(map[string]tally),
 		keys:    make(map[string]bool),
 	}
-	s.http.Handler = s
-	go func() {
-		defer close(s.done)
-		_ = s.http.Serve(listener) // http.ErrServerClosed, after stop
-	}()
-	return s, nil
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if handler := s.next(r); handler != nil {
+			handler(w, r)
+		}
+	}))
+	return s
 }
 
-func (s *server) stop() {
-	_ = s.http.Close() // all clients are done
-	<-s.done
-}
-
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.next(r)(w, r)
-}
-
-// next counts a request and returns its handler.
+// next counts a request and returns its handler, or nil for a 200.
 func (s *server) next(r *http.Request) http.HandlerFunc {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	path := r.URL.Path
-	t, sc := s.tallies[path], s.scripts[path]
+	t, sc := s.tallies[r.URL.Path], s.scripts[r.URL.Path]
 	t.requests++
-	if r.Method == http.MethodPost && s.isNew(r.Header.Get("Idempotency-Key")) {
+	// A POST with a key is charged only the first time, so retries are safe.
+	key := r.Header.Get("Idempotency-Key")
+	if r.Method == http.MethodPost && (key == "" || !s.keys[key]) {
 		t.charges++
+		s.keys[key] = true
 	}
-	s.tallies[path] = t
-	if t.requests <= len(sc) {
-		return sc[t.requests-1]
+	s.tallies[r.URL.Path] = t
+	if t.requests > len(sc) {
+		return nil
 	}
-	return func(http.ResponseWriter, *http.Request) {} // 200
-}
-
-// isNew reports whether a POST is to be charged. One without a key always is,
-// and one with a key only the first time. So retries with a key are safe.
-func (s *server) isNew(key string) bool {
-	if key == "" {
-		return true
-	}
-	known := s.keys[key]
-	s.keys[key] = true
-	return !known
+	return sc[t.requests-1]
 }
 
 // play sets the script for a path.
@@ -123,11 +92,10 @@ func status(code int, header ...string) http.HandlerFunc {
 // throttle responds with 429 and a date in Retry-After. The client compares it
 // with the Date of the same response, so its own clock does not matter.
 func throttle(after time.Duration) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
+	return func(w http.ResponseWriter, r *http.Request) {
 		now := time.Now().UTC()
-		w.Header().Set("Date", now.Format(http.TimeFormat))
-		w.Header().Set("Retry-After", now.Add(after).Format(http.TimeFormat))
-		w.WriteHeader(http.StatusTooManyRequests)
+		status(http.StatusTooManyRequests, "Date", now.Format(http.TimeFormat),
+			"Retry-After", now.Add(after).Format(http.TimeFormat))(w, r)
 	}
 }
 

@@ -1,12 +1,10 @@
-// Azblob stores a blob in Azure Storage and reads it back. httpretry retries
-// instead of the SDK.
+// Azblob stores a blob in Azure Storage. httpretry retries instead of the SDK.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"log/slog"
 	"net/http"
@@ -86,14 +84,4 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Println("stored hello.txt")
-	blob, err := client.DownloadStream(ctx, *container, "hello.txt", nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer blob.Body.Close()
-	content, err := io.ReadAll(blob.Body)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("read %s", content)
 }

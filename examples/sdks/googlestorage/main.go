@@ -1,12 +1,11 @@
-// Googlestorage stores an object in Google Cloud Storage and reads it back.
-// httpretry retries instead of the client library.
+// Googlestorage stores an object in Google Cloud Storage. httpretry retries
+// instead of the client library.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"log/slog"
 	"net/http"
@@ -97,14 +96,4 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Printf("stored %s, generation %d\n", stored.Name, stored.Generation)
-	object, err := service.Objects.Get(*bucket, "hello.txt").Context(ctx).Download()
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer object.Body.Close()
-	content, err := io.ReadAll(object.Body)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("read %s", content)
 }

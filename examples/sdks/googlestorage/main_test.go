@@ -2,18 +2,15 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"mime"
-	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,11 +18,9 @@ import (
 	"google.golang.org/api/googleapi"
 	"google.golang.org/api/storage/v1"
 
+	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/examples/sdks/internal/sdktest"
-	"github.com/seed421102f4/httpretry/strategies"
 )
-
-const key = "X-Goog-Gcs-Idempotency-Token"
 
 // gcs responds to the requests of the tests. A resumable upload goes to a URL
 // in the response to its first request.
@@ -44,8 +39,19 @@ func gcs(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-var unavailable = sdktest.Answer(http.StatusServiceUnavailable,
-	`{"error": {"code": 503, "message": "Service Unavailable"}}`, "X-Guploader-Uploadid", "some", "Retry-After", "0")
+var suite = sdktest.Suite[*storage.Service]{
+	Service: gcs,
+	Client: func(t testing.TB, s *sdktest.Server, p httpretry.Policy) (*storage.Service, error) {
+		t.Cleanup(func() { // each attempt had a token of its own
+			for i, r := range s.Requests() {
+				assert.Equal(t, fmt.Sprint("Bearer token-", i+1), r.Header.Get("Authorization"))
+			}
+		})
+		return newClient(t.Context(), s.URL+"/storage/v1/", new(tokens), p)
+	},
+	Policy: policy(),
+	Fresh:  []string{"Authorization"},
+}
 
 // tokens returns a new token each time.
 type tokens struct{ issued atomic.Int32 }
@@ -54,82 +60,48 @@ func (s *tokens) Token() (*oauth2.Token, error) {
 	return &oauth2.Token{AccessToken: fmt.Sprint("token-", s.issued.Add(1))}, nil
 }
 
-func connect(t *testing.T, s *sdktest.Server, attempts int) *storage.Service {
-	t.Helper()
-	p := policy()
-	p.Backoff = strategies.Constant{Wait: time.Millisecond}
-	if attempts > 0 {
-		p.MaxAttempts = attempts
+var unavailable = sdktest.Answer(http.StatusServiceUnavailable,
+	`{"error": {"code": 503, "message": "Service Unavailable"}}`, "X-Guploader-Uploadid", "some", "Retry-After", "0")
+
+func get(ctx context.Context, service *storage.Service) error {
+	object, err := service.Objects.Get("bucket", "object").Context(ctx).Download()
+	if err == nil {
+		defer object.Body.Close()
+		_, err = io.ReadAll(object.Body)
 	}
-	service, err := newClient(t.Context(), s.URL+"/storage/v1/", new(tokens), p)
-	require.NoError(t, err)
-	return service
+	return err
 }
 
-// authorized checks that each request had a token of its own.
-func authorized(t *testing.T, s *sdktest.Server) {
-	t.Helper()
-	for i, r := range s.Requests() {
-		assert.Equal(t, fmt.Sprint("Bearer token-", i+1), r.Header.Get("Authorization"))
-	}
+func insertOnce(ctx context.Context, service *storage.Service) error {
+	_, err := insert(service, "bucket", "object").Media(strings.NewReader("content")).Context(ctx).Do()
+	return err
 }
 
-func TestReadIsRetriedWithAFreshToken(t *testing.T) {
-	s := sdktest.New(t, http.HandlerFunc(gcs), sdktest.Reset(), unavailable,
-		sdktest.Answer(http.StatusTooManyRequests, `{"error": {"code": 429}}`, "Retry-After", "0"))
-	object, err := connect(t, s, 0).Objects.Get("bucket", "object").Context(t.Context()).Download()
-	require.NoError(t, err)
-	defer object.Body.Close()
-	content, err := io.ReadAll(object.Body)
-	require.NoError(t, err)
-	assert.Equal(t, "content", string(content))
-	assert.Len(t, s.Requests(), 4, s.Summary())
-	authorized(t, s)
+func insertAlways(ctx context.Context, service *storage.Service) error {
+	_, err := service.Objects.Insert("bucket", &storage.Object{Name: "object"}).
+		Media(strings.NewReader("content")).Context(ctx).Do()
+	return err
 }
 
-// media returns the object's part of a multipart upload.
-func media(t *testing.T, r *sdktest.Request) []byte {
-	t.Helper()
-	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	require.NoError(t, err)
-	parts := multipart.NewReader(bytes.NewReader(r.Content), params["boundary"])
-	_, err = parts.NextPart() // the metadata
-	require.NoError(t, err)
-	part, err := parts.NextPart()
-	require.NoError(t, err)
-	content, err := io.ReadAll(part)
-	require.NoError(t, err)
-	return content
+func TestFailures(t *testing.T) {
+	calls := []sdktest.Call[*storage.Service]{get, insertOnce, insertAlways}
+	suite.Failures(t, calls, map[string]sdktest.Row{
+		"429":             sdktest.Once(sdktest.Answer(429, `{"error": {"code": 429}}`, "Retry-After", "0"), 2, 2, 1),
+		"503":             sdktest.Once(unavailable, 2, 2, 1),
+		"reset":           sdktest.Once(sdktest.Reset, 2, 2, 1),
+		"executed, reset": sdktest.Once(sdktest.Lost, 2, 2, 1),
+	})
 }
 
-// bodies returns the same content from memory, from a file and as a stream. The
-// library copies each into chunks, which can be sent again.
-func bodies(t *testing.T, content []byte) map[string]io.Reader {
-	t.Helper()
-	file := sdktest.File(t, "upload", content)
-	return map[string]io.Reader{
-		"memory": bytes.NewReader(content),
-		"file":   file,
-		"stream": io.MultiReader(bytes.NewReader(content)),
-	}
-}
-
+// The library copies each body into chunks, which can be sent again.
 func TestUploadsArriveWhole(t *testing.T) {
 	content := sdktest.Random(3 << 20)
-	for name, body := range bodies(t, content) {
+	for name, body := range sdktest.Bodies(t, content) {
 		t.Run(name, func(t *testing.T) {
-			s := sdktest.New(t, http.HandlerFunc(gcs), unavailable, sdktest.Reset())
-			_, err := insert(connect(t, s, 0), "bucket", "object").Media(body).Context(t.Context()).Do()
+			server, service := suite.Start(t, unavailable, sdktest.Reset)
+			_, err := insert(service, "bucket", "object").Media(body).Context(t.Context()).Do()
 			require.NoError(t, err)
-			requests := s.Requests()
-			require.Len(t, requests, 3, s.Summary())
-			for _, r := range requests {
-				assert.Equal(t, sha256.Sum256(content), sha256.Sum256(media(t, r)))
-				assert.NotEmpty(t, r.Header.Get(key))
-				assert.Equal(t, requests[0].Header.Get(key), r.Header.Get(key))
-			}
-			authorized(t, s)
-			assert.Equal(t, 1, s.Executed(http.MethodPost))
+			server.Whole(t, 3, content, func(r *sdktest.Request) []byte { return r.Parts(t)[1] })
 		})
 	}
 }
@@ -137,13 +109,13 @@ func TestUploadsArriveWhole(t *testing.T) {
 func TestChunksOfAResumableUploadAreRetried(t *testing.T) {
 	const chunk = 256 << 10
 	content := sdktest.Random(3*chunk + 5)
-	for name, body := range bodies(t, content) {
+	for name, body := range sdktest.Bodies(t, content) {
 		t.Run(name, func(t *testing.T) {
 			// The response to each chunk is lost once. All chunks have one URL,
 			// so the faults are here.
 			lost := map[string]bool{}
 			received := make([]byte, len(content))
-			fault := func(s *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
+			server, service := suite.Start(t, sdktest.Always(func(s *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
 				part := r.Header.Get("Content-Range")
 				if part != "" {
 					var from, to int
@@ -156,34 +128,36 @@ func TestChunksOfAResumableUploadAreRetried(t *testing.T) {
 					return
 				}
 				lost[part] = true
-				sdktest.Lost()(s, w, r)
-			}
-			s := sdktest.New(t, http.HandlerFunc(gcs), slices.Repeat([]sdktest.Fault{fault}, 20)...)
-			service := connect(t, s, 0)
+				sdktest.Lost(s, w, r)
+			})...)
 			// These successes let the default budget allow the four retries of
 			// the upload.
 			for range 10 {
-				_, err := service.Objects.Get("bucket", "object").Context(t.Context()).Do()
-				require.Error(t, err) // the content is not JSON
+				require.NoError(t, get(t.Context(), service))
 			}
 			_, err := insert(service, "bucket", "object").Media(body, googleapi.ChunkSize(chunk)).Context(t.Context()).Do()
-			require.NoError(t, err, s.Summary())
+			require.NoError(t, err, server.Summary())
 			assert.Equal(t, sha256.Sum256(content), sha256.Sum256(received))
-			assert.Len(t, s.Requests(), 10+1+2*4, s.Summary())
-			authorized(t, s)
+			assert.Len(t, server.Requests(), 10+1+2*4, server.Summary())
 		})
 	}
 }
 
-func TestInsertWithoutAConditionIsSentOnce(t *testing.T) {
-	for _, fault := range []sdktest.Fault{unavailable, sdktest.Lost()} {
-		s := sdktest.New(t, http.HandlerFunc(gcs), fault)
-		_, err := connect(t, s, 0).Objects.Insert("bucket", &storage.Object{Name: "object"}).
-			Media(strings.NewReader("content")).Context(t.Context()).Do()
-		require.Error(t, err)
-		assert.Len(t, s.Requests(), 1, s.Summary())
-		assert.LessOrEqual(t, s.Executed(http.MethodPost), 1)
+// insert turns off the retries of the library, which are of chunks only.
+func TestDown(t *testing.T) {
+	down := func(s *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
+		if r.Header.Get("Content-Range") == "" {
+			gcs(w, r.Request) // the request that begins the upload
+			return
+		}
+		unavailable(s, w, r)
 	}
+	content := sdktest.Random(256<<10 + 1)
+	suite.Down(t, down, func(ctx context.Context, service *storage.Service) error {
+		media := insert(service, "bucket", "object").Media(bytes.NewReader(content), googleapi.ChunkSize(256<<10))
+		_, err := media.Context(ctx).Do()
+		return err
+	}, 1+5)
 }
 
 // A condition only makes the methods idempotent that change its subject.
@@ -202,38 +176,4 @@ func TestConditions(t *testing.T) {
 		method, uri, _ := strings.Cut(request, " ")
 		assert.Equal(t, want, idempotent(httptest.NewRequest(method, uri, nil)), request)
 	}
-}
-
-// Without the line in insert that turns the library's retries off, attempts
-// multiply. With it, three failures of a chunk end the upload, since the policy
-// has two attempts.
-func TestRetriesMultiply(t *testing.T) {
-	upload := func(off bool) (chunks int, err error) {
-		fault := func(s *sdktest.Server, w http.ResponseWriter, r *sdktest.Request) {
-			if r.Header.Get("Content-Range") == "" {
-				gcs(w, r.Request)
-				return
-			}
-			chunks++
-			if chunks > 3 {
-				gcs(w, r.Request)
-				return
-			}
-			unavailable(s, w, r)
-		}
-		s := sdktest.New(t, http.HandlerFunc(gcs), slices.Repeat([]sdktest.Fault{fault}, 10)...)
-		service := connect(t, s, 2)
-		call := service.Objects.Insert("bucket", &storage.Object{Name: "object"}).IfGenerationMatch(0)
-		if off {
-			call = insert(service, "bucket", "object")
-		}
-		_, err = call.Media(bytes.NewReader(sdktest.Random(256<<10+1)), googleapi.ChunkSize(256<<10)).Context(t.Context()).Do()
-		return chunks, err
-	}
-	chunks, err := upload(true)
-	require.Error(t, err)
-	assert.Equal(t, 2, chunks)
-	chunks, err = upload(false)
-	require.NoError(t, err)
-	assert.Equal(t, 5, chunks) // 4 for the first, as two attempts of two, and one for the second
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"testing"
 	"time"
 
@@ -23,14 +21,45 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/examples/sdks/internal/sdktest"
-	"github.com/seed421102f4/httpretry/strategies"
 )
 
 const object = `{"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "settings", "resourceVersion": "1"}}`
 
-func api(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = io.WriteString(w, object)
+// forProtocols runs a test over HTTP/1 and over HTTP/2, as API servers have it.
+func forProtocols(t *testing.T, test func(*testing.T, sdktest.Suite[corev1.ConfigMapInterface])) {
+	suite := sdktest.Suite[corev1.ConfigMapInterface]{
+		Service: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, object)
+		},
+		Client: connect,
+		Policy: policy(),
+		Check:  sdktest.Has("Authorization", "Bearer token"),
+	}
+	t.Run("HTTP/1", func(t *testing.T) { test(t, suite) })
+	suite.TLS = true
+	t.Run("HTTP/2", func(t *testing.T) { test(t, suite) })
+}
+
+func connect(t testing.TB, s *sdktest.Server, p httpretry.Policy) (corev1.ConfigMapInterface, error) {
+	cfg := &rest.Config{Host: s.URL, BearerToken: "token", QPS: -1}
+	if s.TLS != nil {
+		cfg.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	}
+	cfg, err := wrap(cfg, p)
+	if err != nil {
+		return nil, err
+	}
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(client.CloseIdleConnections)
+	core, err := corev1.NewForConfigAndClient(cfg, client)
+	if err != nil {
+		return nil, err
+	}
+	return core.ConfigMaps("default"), nil
 }
 
 func status(code int, reason string, header ...string) sdktest.Fault {
@@ -39,119 +68,83 @@ func status(code int, reason string, header ...string) sdktest.Fault {
 }
 
 var (
-	tooMany     = status(http.StatusTooManyRequests, "TooManyRequests", "Retry-After", "0", "X-Kubernetes-Pf-Flowschema-Uid", "some")
-	unavailable = status(http.StatusServiceUnavailable, "ServiceUnavailable", "Retry-After", "0")
-	conflict    = status(http.StatusConflict, "Conflict")
+	tooMany     = status(429, "TooManyRequests", "Retry-After", "0", "X-Kubernetes-Pf-Flowschema-Uid", "some")
+	unavailable = status(503, "ServiceUnavailable", "Retry-After", "0")
+	config      = &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", ResourceVersion: "1"}}
+	unnamed     = &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "settings-"}}
 )
 
-// connect returns a client for a server, over HTTP/2 if the server has TLS.
-func connect(t *testing.T, s *sdktest.Server, change func(*httpretry.Policy)) corev1.ConfigMapInterface {
-	t.Helper()
-	p := policy()
-	p.Backoff = strategies.Constant{Wait: time.Millisecond}
-	if change != nil {
-		change(&p)
-	}
-	cfg, err := wrap(plain(s), p)
-	require.NoError(t, err)
-	return configMaps(t, cfg)
+func get(ctx context.Context, c corev1.ConfigMapInterface) error {
+	_, err := c.Get(ctx, "settings", metav1.GetOptions{})
+	return err
 }
 
-func plain(s *sdktest.Server) *rest.Config {
-	cfg := &rest.Config{Host: s.URL, BearerToken: "token", QPS: -1}
-	if s.TLS != nil {
-		cfg.CAData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	}
-	return cfg
+func update(ctx context.Context, c corev1.ConfigMapInterface) error {
+	_, err := c.Update(ctx, config, metav1.UpdateOptions{})
+	return err
 }
 
-func configMaps(t *testing.T, cfg *rest.Config) corev1.ConfigMapInterface {
-	t.Helper()
-	client, err := rest.HTTPClientFor(cfg)
-	require.NoError(t, err)
-	t.Cleanup(client.CloseIdleConnections)
-	core, err := corev1.NewForConfigAndClient(cfg, client)
-	require.NoError(t, err)
-	return core.ConfigMaps("default")
+func remove(ctx context.Context, c corev1.ConfigMapInterface) error {
+	return c.Delete(ctx, "settings", metav1.DeleteOptions{})
 }
 
-// servers are the protocols of API servers.
-func servers(t *testing.T, test func(*testing.T, func(http.HandlerFunc, ...sdktest.Fault) *sdktest.Server)) {
-	t.Run("HTTP/1", func(t *testing.T) {
-		test(t, func(h http.HandlerFunc, faults ...sdktest.Fault) *sdktest.Server { return sdktest.New(t, h, faults...) })
-	})
-	t.Run("HTTP/2", func(t *testing.T) {
-		test(t, func(h http.HandlerFunc, faults ...sdktest.Fault) *sdktest.Server {
-			return sdktest.NewTLS(t, h, faults...)
+func apply(ctx context.Context, c corev1.ConfigMapInterface) error {
+	_, err := c.Patch(ctx, "settings", types.ApplyPatchType, []byte(object), metav1.PatchOptions{FieldManager: "tests"})
+	return err
+}
+
+func create(ctx context.Context, c corev1.ConfigMapInterface) error {
+	_, err := c.Create(ctx, unnamed, metav1.CreateOptions{})
+	return err
+}
+
+func patch(ctx context.Context, c corev1.ConfigMapInterface) error {
+	_, err := c.Patch(ctx, "settings", types.JSONPatchType, []byte(`[]`), metav1.PatchOptions{})
+	return err
+}
+
+func TestFailures(t *testing.T) {
+	forProtocols(t, func(t *testing.T, suite sdktest.Suite[corev1.ConfigMapInterface]) {
+		calls := []sdktest.Call[corev1.ConfigMapInterface]{get, update, remove, apply, create, patch}
+		suite.Failures(t, calls, map[string]sdktest.Row{
+			"too many requests": sdktest.Once(tooMany, 2, 2, 2, 2, 2, 2),
+			// client-go itself would retry this ten times.
+			"unavailable":     sdktest.Once(unavailable, 2, 2, 2, 2, 1, 1),
+			"reset":           sdktest.Once(sdktest.Reset, 2, 2, 2, 2, 1, 1),
+			"executed, reset": sdktest.Once(sdktest.Lost, 2, 2, 2, 2, 1, 1),
+			"a conflict":      sdktest.Once(status(409, "Conflict"), 1, 1, 1, 1, 1, 1),
 		})
 	})
 }
 
-func TestReadsUpdatesDeletesAndAppliesAreRetried(t *testing.T) {
-	config := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings", ResourceVersion: "1"}}
-	servers(t, func(t *testing.T, serve func(http.HandlerFunc, ...sdktest.Fault) *sdktest.Server) {
-		for name, call := range map[string]func(context.Context, corev1.ConfigMapInterface) error{
-			"get": func(ctx context.Context, c corev1.ConfigMapInterface) error {
-				_, err := c.Get(ctx, "settings", metav1.GetOptions{})
-				return err
-			},
-			"update": func(ctx context.Context, c corev1.ConfigMapInterface) error {
-				_, err := c.Update(ctx, config, metav1.UpdateOptions{})
-				return err
-			},
-			"delete": func(ctx context.Context, c corev1.ConfigMapInterface) error {
-				return c.Delete(ctx, "settings", metav1.DeleteOptions{})
-			},
-			"apply": func(ctx context.Context, c corev1.ConfigMapInterface) error {
-				_, err := c.Patch(ctx, "settings", types.ApplyPatchType, []byte(object), metav1.PatchOptions{FieldManager: "tests"})
-				return err
-			},
-		} {
-			t.Run(name, func(t *testing.T) {
-				s := serve(api, sdktest.Reset(), tooMany, unavailable)
-				require.NoError(t, call(t.Context(), connect(t, s, nil)), s.Summary())
-				requests := s.Requests()
-				require.Len(t, requests, 4, s.Summary())
-				for i, r := range requests {
-					assert.Equal(t, "Bearer token", r.Header.Get("Authorization"))
-					assert.Equal(t, string(requests[0].Content), string(r.Content))
-					assert.Equal(t, []string{"", "1", "2", "3"}[i], r.Header.Get("Retry-Attempt"))
-				}
-			})
-		}
+// Without noRetries, client-go would retry these, too.
+func TestDown(t *testing.T) {
+	forProtocols(t, func(t *testing.T, suite sdktest.Suite[corev1.ConfigMapInterface]) {
+		suite.Down(t, unavailable, get, 5)
+		suite.Down(t, sdktest.Reset, get, 5)
 	})
 }
 
-func TestUnsafeRequestsAreSentOnce(t *testing.T) {
-	servers(t, func(t *testing.T, serve func(http.HandlerFunc, ...sdktest.Fault) *sdktest.Server) {
-		create := func(s *sdktest.Server) error {
-			_, err := connect(t, s, nil).Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "settings-"}}, metav1.CreateOptions{})
-			return err
-		}
-		s := serve(api, sdktest.Lost())
-		require.Error(t, create(s))
-		assert.Len(t, s.Requests(), 1, s.Summary())
-		assert.Equal(t, 1, s.Executed(http.MethodPost))
+// noRetries leaves the errors as they are for the program.
+func TestErrors(t *testing.T) {
+	forProtocols(t, func(t *testing.T, suite sdktest.Suite[corev1.ConfigMapInterface]) {
+		_, client := suite.Start(t, status(409, "Conflict"))
+		assert.True(t, apierrors.IsConflict(update(t.Context(), client)))
 
-		// client-go itself would retry this ten times.
-		s = serve(api, unavailable)
-		assert.True(t, apierrors.IsServiceUnavailable(create(s)))
-		assert.Len(t, s.Requests(), 1, s.Summary())
+		_, client = suite.Start(t, sdktest.Always(tooMany)...)
+		assert.True(t, apierrors.IsTooManyRequests(get(t.Context(), client)))
 
-		s = serve(api, tooMany)
-		require.NoError(t, create(s), "it was turned away")
-		assert.Len(t, s.Requests(), 2, s.Summary())
+		_, client = suite.Start(t, sdktest.Always(sdktest.Reset)...)
+		failure, ok := errors.AsType[*httpretry.Error](get(t.Context(), client))
+		require.True(t, ok)
+		assert.Equal(t, 5, failure.Attempts)
 
-		s = serve(api, sdktest.Lost())
-		_, err := connect(t, s, nil).Patch(t.Context(), "settings", types.JSONPatchType, []byte(`[]`), metav1.PatchOptions{})
-		require.Error(t, err)
-		assert.Equal(t, 1, s.Executed(http.MethodPatch))
-		assert.Len(t, s.Requests(), 1, s.Summary())
-
-		s = serve(api, conflict)
-		_, err = connect(t, s, nil).Update(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.UpdateOptions{})
-		assert.True(t, apierrors.IsConflict(err), "%v", err)
-		assert.Len(t, s.Requests(), 1, s.Summary())
+		_, client = suite.Start(t, func(_ *sdktest.Server, _ http.ResponseWriter, r *sdktest.Request) {
+			<-r.Context().Done()
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		assert.ErrorIs(t, get(ctx, client), context.DeadlineExceeded)
 	})
 }
 
@@ -160,8 +153,9 @@ func TestUnsafeRequestsAreSentOnce(t *testing.T) {
 func TestWatchIsNotCut(t *testing.T) {
 	t.Parallel() // it waits more than it works
 	const timeout = 3 * time.Second
-	servers(t, func(t *testing.T, serve func(http.HandlerFunc, ...sdktest.Fault) *sdktest.Server) {
-		s := serve(func(w http.ResponseWriter, r *http.Request) {
+	forProtocols(t, func(t *testing.T, suite sdktest.Suite[corev1.ConfigMapInterface]) {
+		suite.Policy.AttemptTimeout = timeout
+		suite.Service = func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_ = http.NewResponseController(w).Flush()
 			time.Sleep(timeout)
@@ -169,8 +163,9 @@ func TestWatchIsNotCut(t *testing.T) {
 				fmt.Fprintf(w, `{"type": "MODIFIED", "object": %s}`+"\n", object)
 				_ = http.NewResponseController(w).Flush()
 			}
-		}, sdktest.Reset(), tooMany)
-		watch, err := connect(t, s, func(p *httpretry.Policy) { p.AttemptTimeout = timeout }).Watch(t.Context(), metav1.ListOptions{})
+		}
+		server, client := suite.Start(t, sdktest.Reset, tooMany)
+		watch, err := client.Watch(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		defer watch.Stop()
 		events := 0
@@ -179,48 +174,6 @@ func TestWatchIsNotCut(t *testing.T) {
 			events++
 		}
 		assert.Equal(t, 3, events)
-		assert.Len(t, s.Requests(), 3, s.Summary())
+		assert.Len(t, server.Requests(), 3, server.Summary())
 	})
-}
-
-// Without noRetries, attempts multiply.
-func TestRetriesMultiply(t *testing.T) {
-	two := func(p *httpretry.Policy) { p.MaxAttempts, p.Budget = 2, httpretry.Unlimited{} }
-	get := func(c corev1.ConfigMapInterface) error {
-		_, err := c.Get(t.Context(), "settings", metav1.GetOptions{})
-		return err
-	}
-
-	s := sdktest.New(t, http.HandlerFunc(api), slices.Repeat([]sdktest.Fault{tooMany}, 50)...)
-	err := get(connect(t, s, two))
-	assert.True(t, apierrors.IsTooManyRequests(err), "%v", err)
-	assert.Len(t, s.Requests(), 2)
-
-	s = sdktest.New(t, http.HandlerFunc(api), slices.Repeat([]sdktest.Fault{tooMany}, 50)...)
-	cfg := plain(s)
-	cfg.Wrap(func(base http.RoundTripper) http.RoundTripper {
-		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: httpretry.Policy{
-			MaxAttempts: 2, Backoff: strategies.Constant{Wait: time.Millisecond}, Budget: httpretry.Unlimited{},
-		}})
-		require.NoError(t, err)
-		return transport
-	})
-	require.Error(t, get(configMaps(t, cfg)))
-	assert.Len(t, s.Requests(), 22)
-
-	s = sdktest.New(t, http.HandlerFunc(api), slices.Repeat([]sdktest.Fault{sdktest.Reset()}, 50)...)
-	err = get(connect(t, s, two))
-	var failure *httpretry.Error
-	require.True(t, errors.As(err, &failure), "%v", err)
-	assert.Equal(t, 2, failure.Attempts)
-	assert.Len(t, s.Requests(), 2)
-}
-
-func TestErrorOfACanceledContextIsStillOne(t *testing.T) {
-	s := &sdktest.Server{Server: httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))}
-	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	_, err := connect(t, s, nil).Get(ctx, "settings", metav1.GetOptions{})
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/anthropics/anthropic-sdk-go"
@@ -27,6 +28,7 @@ import (
 	gitlab "gitlab.com/gitlab-org/api/client-go/v2"
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -68,6 +70,11 @@ func callOpenAI(s sdk) error {
 		options = append(options, option.WithMaxRetries(0))
 	}
 	client := openai.NewClient(options...)
+	if s.write {
+		_, err := client.Files.New(s, openai.FileNewParams{
+			File: strings.NewReader("{}"), Purpose: openai.FilePurposeBatch})
+		return err
+	}
 	_, err := client.Models.Get(s, "m")
 	return err
 }
@@ -90,7 +97,12 @@ func callResty(s sdk) error {
 		client.SetRetryCount(2).AddRetryCondition(
 			func(r *resty.Response, _ error) bool { return r.IsError() })
 	}
-	resp, err := client.R().SetContext(s).Get(server)
+	request := client.R().SetContext(s)
+	send := request.Get
+	if s.write {
+		send = request.SetBody("{}").Post
+	}
+	resp, err := send(server)
 	if err == nil && resp.IsError() {
 		return errors.New(resp.Status())
 	}
@@ -100,6 +112,10 @@ func callResty(s sdk) error {
 func callKubernetes(s sdk) error {
 	core, err := corev1.NewForConfigAndClient(&rest.Config{Host: server, QPS: -1}, s.client)
 	require.NoError(s.t, err)
+	if s.write {
+		_, err = core.ConfigMaps("default").Create(s, new(v1.ConfigMap), metav1.CreateOptions{})
+		return err
+	}
 	if s.retries {
 		_, err = core.ConfigMaps("default").Get(s, "settings", metav1.GetOptions{})
 		return err
@@ -115,6 +131,10 @@ func callGitLab(s sdk) error {
 	}
 	client, err := gitlab.NewClient("glpat-test", options...)
 	require.NoError(s.t, err)
+	if s.write {
+		_, _, err = client.Issues.CreateIssue(1, new(gitlab.CreateIssueOptions), gitlab.WithContext(s))
+		return err
+	}
 	_, _, err = client.Projects.GetProject(1, nil, gitlab.WithContext(s))
 	return err
 }
@@ -127,6 +147,10 @@ func callVault(s sdk) error {
 	}
 	client, err := api.NewClient(config)
 	require.NoError(s.t, err)
+	if s.write {
+		_, err = client.KVv2("secret").Put(s, "path", map[string]any{"value": "new"})
+		return err
+	}
 	_, err = client.KVv2("secret").Get(s, "path")
 	return err
 }

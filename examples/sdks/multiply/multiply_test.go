@@ -33,6 +33,7 @@ type row struct {
 	answer  http.HandlerFunc // nil means down
 	counted string           // only requests whose URI contains it
 	call    func(sdk) error
+	write   bool // see sdk
 
 	off    int // requests without the SDK's retries
 	on     int // requests with them
@@ -58,6 +59,7 @@ type sdk struct {
 	t       testing.TB
 	client  *http.Client // its transport is a RetryTransport
 	retries bool         // those of the SDK
+	write   bool         // the call is one that is not idempotent
 }
 
 // down is the response of a gateway whose servers are down. Some SDKs do not
@@ -112,7 +114,7 @@ func (r row) requests(t *testing.T, retries bool, budget httpretry.Budget) int {
 		policy.Budget = budget
 		transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
 		require.NoError(t, err)
-		assert.Error(t, r.call(sdk{t.Context(), t, &http.Client{Transport: transport}, retries}))
+		assert.Error(t, r.call(sdk{t.Context(), t, &http.Client{Transport: transport}, retries, r.write}))
 	})
 	return int(n.Load())
 }

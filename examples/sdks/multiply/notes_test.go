@@ -2,6 +2,7 @@ package multiply
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"testing"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/seed421102f4/httpretry/policies"
 )
 
-// TestNotes checks the notes below the table: requests of other calls, or for
+// TestNotes checks the notes in the tables: requests of other calls, or for
 // other failures, with the SDK's own retries on.
 func TestNotes(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -30,11 +31,40 @@ func TestNotes(t *testing.T) {
 		"5: hcloud-go retries no 503":              {row{call: callHcloud}, 3},
 		"6: slack-go's OptionRetry, for a 429": {
 			row{call: callSlackLimited, policy: policies.Slack(), answer: limited}, 12},
+		"stripe-go retries few errors in JSON": {row{call: callStripe, answer: inJSON}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tt.want, tt.requests(t, true, httpretry.Unlimited{}))
 		})
 	}
+}
+
+// TestWrites counts the requests of a call that is not idempotent. httpretry
+// sends it once. The SDKs send it again if their own retries are on.
+func TestWrites(t *testing.T) {
+	for name, tt := range map[string]struct {
+		row
+		want int
+	}{
+		"azblob":           {row{call: callAzblob, policy: appends()}, 4},
+		"client-go":        {row{call: callKubernetes, answer: later}, 11},
+		"gitlab":           {row{call: callGitLab}, 6},
+		"go-elasticsearch": {row{call: callElasticsearch}, 4},
+		"openai-go":        {row{call: callOpenAI}, 3},
+		"opensearch-go":    {row{call: callOpenSearch, counted: "/_bulk"}, 7},
+		"resty":            {row{call: callResty}, 3},
+		"vault/api":        {row{call: callVault, policy: appends()}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.write = true
+			assert.Equal(t, tt.want, tt.requests(t, true, httpretry.Unlimited{}))
+		})
+	}
+}
+
+// appends is a policy for an API whose PUTs are not idempotent.
+func appends() httpretry.Policy {
+	return httpretry.Policy{Idempotent: func(*http.Request) bool { return false }}
 }
 
 func callRestyErrors(s sdk) error {
@@ -44,6 +74,12 @@ func callRestyErrors(s sdk) error {
 		return errors.New(resp.Status())
 	}
 	return err
+}
+
+// inJSON is an error of Stripe itself.
+func inJSON(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_, _ = io.WriteString(w, `{"error":{"type":"api_error","message":"m"}}`)
 }
 
 func callGoogleStorageGet(s sdk) error {

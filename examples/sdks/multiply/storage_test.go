@@ -7,12 +7,14 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awscredentials "github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/elastic/elastic-transport-go/v8/elastictransport"
 	"github.com/elastic/go-elasticsearch/v9"
+	"github.com/elastic/go-elasticsearch/v9/esapi"
 	"github.com/meilisearch/meilisearch-go"
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
@@ -55,6 +57,11 @@ func callAzblob(s sdk) error {
 	client, err := azblob.NewClientWithNoCredential(server,
 		&azblob.ClientOptions{ClientOptions: options})
 	require.NoError(s.t, err)
+	if s.write {
+		blob := client.ServiceClient().NewContainerClient("container").NewAppendBlobClient("blob")
+		_, err = blob.AppendBlock(s, streaming.NopCloser(strings.NewReader("block")), nil)
+		return err
+	}
 	_, err = client.DownloadStream(s, "container", "blob", nil)
 	return err
 }
@@ -72,6 +79,9 @@ func callGoogleStorage(s sdk) error {
 	return err
 }
 
+// documents are a _bulk that adds a document without an id.
+const documents = "{\"index\":{}}\n{}\n"
+
 func callElasticsearch(s sdk) error {
 	options := []elastictransport.Option{elastictransport.WithTransport(s.client.Transport)}
 	if !s.retries {
@@ -80,8 +90,13 @@ func callElasticsearch(s sdk) error {
 	client, err := elasticsearch.New(elasticsearch.WithAddresses(server),
 		elasticsearch.WithTransportOptions(options...))
 	require.NoError(s.t, err)
-	resp, err := client.Search(client.Search.WithContext(s),
-		client.Search.WithBody(strings.NewReader("{}")))
+	var resp *esapi.Response
+	if s.write {
+		resp, err = client.Bulk(strings.NewReader(documents), client.Bulk.WithContext(s))
+	} else {
+		resp, err = client.Search(client.Search.WithContext(s),
+			client.Search.WithBody(strings.NewReader("{}")))
+	}
 	if err != nil {
 		return err
 	}
@@ -98,6 +113,10 @@ func callOpenSearch(s sdk) error {
 		DisableRetry: !s.retries, Context: s}})
 	require.NoError(s.t, err)
 	defer client.Close()
+	if s.write {
+		_, err = client.Bulk(s, opensearchapi.BulkReq{Body: strings.NewReader(documents)})
+		return err
+	}
 	_, err = client.Search(s, &opensearchapi.SearchReq{Body: strings.NewReader("{}")})
 	return err
 }

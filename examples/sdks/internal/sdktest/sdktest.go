@@ -1,5 +1,5 @@
-// Package sdktest provides a server that fails as real services do, and then
-// calls a handler that supports enough of a service's API.
+// Package sdktest has a server that fails as real services do, and the checks
+// that each SDK has to pass.
 package sdktest
 
 import (
@@ -14,8 +14,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Request is a request that arrived complete at a Server.
@@ -25,26 +29,23 @@ type Request struct {
 	Executed      bool   // it got as far as the handler
 }
 
-// Part returns a part of a multipart request.
-func (r *Request) Part(t testing.TB, name string) []byte {
+func (r *Request) operation() string { return r.Method + " " + r.RequestURI }
+
+// Parts returns the parts of a multipart request.
+func (r *Request) Parts(t testing.TB) (parts [][]byte) {
 	t.Helper()
 	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	reader := multipart.NewReader(bytes.NewReader(r.Content), params["boundary"])
 	for {
 		part, err := reader.NextPart()
-		if err != nil {
-			t.Fatalf("no part %q: %v", name, err)
+		if err == io.EOF {
+			return parts
 		}
-		if part.FormName() == name {
-			content, err := io.ReadAll(part)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return content
-		}
+		require.NoError(t, err)
+		content, err := io.ReadAll(part)
+		require.NoError(t, err)
+		parts = append(parts, content)
 	}
 }
 
@@ -55,27 +56,29 @@ func Random(n int) []byte {
 	return content
 }
 
-// File returns a file to upload, which is closed at the end of the test.
-func File(t testing.TB, name string, content []byte) *os.File {
+// Bodies returns readers of the same content: from memory, from a file, which
+// is closed at the end of the test, and as a stream, which cannot seek.
+func Bodies(t testing.TB, content []byte) map[string]io.Reader {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	path := filepath.Join(t.TempDir(), "upload")
+	require.NoError(t, os.WriteFile(path, content, 0o600))
 	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = file.Close() })
-	return file
+	return map[string]io.Reader{
+		"memory": bytes.NewReader(content),
+		"file":   file,
+		"stream": io.MultiReader(bytes.NewReader(content)),
+	}
 }
 
 // Server counts the requests that arrive.
 type Server struct {
 	*httptest.Server
 
-	handler http.Handler
+	handler http.HandlerFunc
 	faults  []Fault
+	early   func(http.ResponseWriter, *http.Request) bool // see Suite.Early
 
 	mu       sync.Mutex
 	requests []*Request
@@ -88,24 +91,33 @@ type Fault func(s *Server, w http.ResponseWriter, r *Request)
 // New returns a server that ends with the test. The first requests of each
 // operation, which is a method and a request URI, get the faults in turn. Later
 // requests are passed to the handler.
-func New(t testing.TB, handler http.Handler, faults ...Fault) *Server {
+func New(t testing.TB, handler http.HandlerFunc, faults ...Fault) *Server {
 	t.Helper()
+	s := newServer(t, handler, faults)
+	s.Start()
+	return s
+}
+
+// newServer returns a server that does not listen yet.
+func newServer(t testing.TB, handler http.HandlerFunc, faults []Fault) *Server {
 	s := &Server{handler: handler, faults: faults, seen: map[string]int{}}
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	t.Cleanup(s.Close)
 	return s
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if s.early != nil && s.early(w, r) {
+		return
+	}
 	content, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // it did not arrive whole
 	}
 	req := &Request{Request: r, Content: content}
-	operation := r.Method + " " + r.RequestURI
 	s.mu.Lock()
-	n := s.seen[operation]
-	s.seen[operation]++
+	n := s.seen[req.operation()]
+	s.seen[req.operation()]++
 	s.requests = append(s.requests, req)
 	s.mu.Unlock()
 	if n < len(s.faults) {
@@ -121,37 +133,65 @@ func (s *Server) execute(w http.ResponseWriter, r *Request) {
 	r.Executed = true
 	s.mu.Unlock()
 	r.Body = io.NopCloser(bytes.NewReader(r.Content))
-	s.handler.ServeHTTP(w, r.Request)
+	s.handler(w, r.Request)
 }
 
 // Requests returns the requests so far, in their order.
 func (s *Server) Requests() []*Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]*Request(nil), s.requests...)
+	return slices.Clone(s.requests)
 }
 
-// Executed returns the number of requests with a method that were passed to the
-// handler. "" means any method.
-func (s *Server) Executed(method string) int {
-	n := 0
+// Executed returns the number of requests that were passed to the handler.
+func (s *Server) Executed() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.requests {
-		if r.Executed && (method == "" || r.Method == method) {
+		if r.Executed {
 			n++
 		}
 	}
 	return n
 }
 
+// Whole checks that there were n requests, one of which was executed, and that
+// each had the content. f returns the content of a request, if that is not its
+// body.
+func (s *Server) Whole(t testing.TB, n int, content []byte, f func(*Request) []byte) {
+	t.Helper()
+	assert.Len(t, s.Requests(), n, s.Summary())
+	assert.Equal(t, 1, s.Executed(), s.Summary())
+	for _, r := range s.Requests() {
+		got := r.Content
+		if f != nil {
+			got = f(r)
+		}
+		assert.True(t, bytes.Equal(content, got), "%d bytes arrived, which are not the %d that were sent",
+			len(got), len(content))
+	}
+}
+
 // Summary returns one line with method, URI and Retry-Attempt for each request.
 func (s *Server) Summary() string {
 	var b bytes.Buffer
 	for _, r := range s.Requests() {
-		fmt.Fprintf(&b, "%s %s %q\n", r.Method, r.RequestURI, r.Header.Get("Retry-Attempt"))
+		fmt.Fprintf(&b, "%s %q\n", r.operation(), r.Header.Get("Retry-Attempt"))
 	}
 	return b.String()
+}
+
+// API returns a handler that responds with the JSON for a pattern of
+// http.ServeMux.
+func API(responses map[string]string) http.HandlerFunc {
+	mux := http.NewServeMux()
+	for pattern, body := range responses {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, body) // the client may be gone
+		})
+	}
+	return mux.ServeHTTP
 }
 
 // Answer responds with a status, a body and headers, given as names and values
@@ -167,17 +207,22 @@ func Answer(status int, body string, header ...string) Fault {
 }
 
 // Reset resets the connection without a response.
-func Reset() Fault {
-	return func(_ *Server, w http.ResponseWriter, _ *Request) { reset(w) }
+func Reset(_ *Server, w http.ResponseWriter, _ *Request) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler) // HTTP/2: resets the stream
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
 }
 
 // Lost calls the handler and then resets the connection without a response, so
 // the client cannot know that the request was executed.
-func Lost() Fault {
-	return func(s *Server, w http.ResponseWriter, r *Request) {
-		s.execute(httptest.NewRecorder(), r)
-		reset(w)
-	}
+func Lost(s *Server, w http.ResponseWriter, r *Request) {
+	s.execute(httptest.NewRecorder(), r)
+	Reset(s, w, r)
 }
 
 // Cut calls the handler, and closes the connection after n bytes of the
@@ -201,13 +246,5 @@ func (w *cutWriter) Write(p []byte) (int, error) {
 	panic(http.ErrAbortHandler)
 }
 
-func reset(w http.ResponseWriter) {
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler) // HTTP/2: resets the stream
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = conn.Close()
-}
+// Always returns a fault for each request of a test.
+func Always(f Fault) []Fault { return slices.Repeat([]Fault{f}, 50) }
