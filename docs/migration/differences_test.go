@@ -253,7 +253,7 @@ func connectionsOnce(l library) string {
 		if received.Add(1) < 3 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		io.WriteString(w, strings.Repeat("x", 2048))
+		_, _ = io.WriteString(w, strings.Repeat("x", 2048))
 	}))
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
