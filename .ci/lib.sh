@@ -111,7 +111,7 @@ all_modules() { git ls-files -co --exclude-standard -- go.mod '*/go.mod' | xargs
 # from the commit before. If that is unknown, as in a clone of depth 1, it does.
 touched() {
 	local base
-	base=$(git merge-base HEAD origin/main 2>/dev/null) || base=
+	base=$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null) || base=
 	[ -n "$base" ] && [ "$base" != "$(git rev-parse HEAD)" ] || base=$(git rev-parse -q --verify HEAD~1) || return 0
 	! git diff --quiet "$base" -- "$@" || [ -n "$(git ls-files -o --exclude-standard -- "$@")" ]
 }
