@@ -80,7 +80,7 @@ func (c *caller) hasCanceled() bool {
 // cancelChannel returns the request's Cancel channel. http.Client sets it for
 // its Timeout if it does not know the transport (setRequestCancel).
 func cancelChannel(req *http.Request) <-chan struct{} {
-	//lint:ignore SA1019 net/http uses it
+	//nolint:staticcheck // net/http uses it
 	return req.Cancel
 }
 

@@ -1069,7 +1069,7 @@ func playCancel(s *scene, legacy, ended bool) {
 	req := contract.Streamed(s, "PUT", "http://a.test/200/x", body).WithContext(ctx)
 	if legacy {
 		canceled := make(chan struct{})
-		//lint:ignore SA1019 http.Client sets it
+		//nolint:staticcheck // http.Client sets it
 		req.Cancel = canceled
 		time.AfterFunc(after, func() { close(canceled) })
 	} else {

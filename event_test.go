@@ -146,8 +146,9 @@ func TestLogEvents(t *testing.T) {
 					"\" reason=retry_after_too_long\n"},
 			{"POST", script{reset},
 				"level=WARN msg=\"gave up on request\" method=POST url=http://a.test/path " +
-					"attempt=1 elapsed=0s status=\"connection broken\" error=\"" + contract.ErrReset.Error() +
-					"\" hint=\"" + httpretry.ReasonNotIdempotent.Hint() +
+					"attempt=1 elapsed=0s status=\"connection broken\" " +
+					"error=\"" + contract.ErrReset.Error() + "\" " +
+					"hint=\"" + httpretry.ReasonNotIdempotent.Hint() +
 					"\" reason=not_idempotent\n"},
 		} {
 			out.Reset()
@@ -425,7 +426,7 @@ func TestNoEventBeforeTheFirstAttempt(t *testing.T) {
 			policy := httpretry.Policy{
 				NewIdempotencyKey: func(*http.Request) string { return tt.key }}
 			req := contract.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
-			//lint:ignore SA1019 http.Client sets it
+			//nolint:staticcheck // http.Client sets it
 			req.Cancel = tt.cancel
 			_, err := contract.New(t, httpretry.Config{
 				Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
@@ -715,7 +716,7 @@ func TestErrorOfOneAttempt(t *testing.T) {
 				inboundRequest(http.Header{"Retry-Attempt": {tt.inbound}}))
 			assert.Equal(t, tt.reason.String(), events.Reason().String())
 			if tt.own {
-				assert.Equal(t, error(contract.ErrReset), err)
+				assert.Equal(t, contract.ErrReset, err)
 				return
 			}
 			assert.Equal(t, &httpretry.Error{
@@ -754,7 +755,7 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 		_, err := contract.New(t,
 			httpretry.Config{Base: contract.Play(reset), Policy: policy, Observe: observe}).
 			RoundTrip(newGet(t).WithContext(ctx))
-		assert.Equal(t, error(contract.ErrReset), err)
+		assert.Equal(t, contract.ErrReset, err)
 		assert.Equal(t, []httpretry.Reason{httpretry.ReasonAttempts}, reasons)
 	})
 	t.Run("by Request.Cancel", func(t *testing.T) {
@@ -763,7 +764,7 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 		base := contract.BaseFunc(
 			func(*http.Request) (*http.Response, error) { close(canceled); return nil, failure })
 		req := newGet(t)
-		//lint:ignore SA1019 http.Client sets it
+		//nolint:staticcheck // http.Client sets it
 		req.Cancel = canceled
 		_, err := contract.New(t,
 			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)

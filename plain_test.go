@@ -82,7 +82,7 @@ func TestPlainRequestCanceledBefore(t *testing.T) {
 	req := contract.Request(t, "GET", "http://a.test/", "")
 	canceled := make(chan struct{})
 	close(canceled)
-	//lint:ignore SA1019 http.Client sets it
+	//nolint:staticcheck // http.Client sets it
 	req.Cancel = canceled
 	_, err = transport.RoundTrip(req)
 	requireError(t, err, 0, httpretry.ReasonCanceled)

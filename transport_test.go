@@ -331,7 +331,7 @@ func TestBadBase(t *testing.T) {
 		policy := httpretry.Policy{MaxAttempts: 1}
 		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
-		assert.True(t, err == error(contract.ErrReset))
+		assert.True(t, err == contract.ErrReset)
 		assert.EqualValues(t, 1, body.Closes())
 	})
 	t.Run("no body", func(t *testing.T) {
@@ -588,7 +588,7 @@ func TestCancelDuringWait(t *testing.T) {
 			func(req *http.Request) (*http.Request, func()) {
 				ch := make(chan struct{})
 				req = req.Clone(req.Context())
-				//lint:ignore SA1019 http.Client sets it
+				//nolint:staticcheck // http.Client sets it
 				req.Cancel = ch
 				return req, func() { close(ch) }
 			},

@@ -2,7 +2,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null # nothing here may wait for an answer
-export LC_ALL=C.UTF-8
+[ "$(uname)" != Linux ] || export LC_ALL=C.UTF-8 # other systems may not have it
 # The limit of ten minutes is for a test that hangs, not for a busy machine.
 [[ ${GOFLAGS:-} == *-timeout=* ]] || export GOFLAGS="${GOFLAGS:-} -timeout=30m"
 
@@ -92,19 +92,28 @@ tools() {
 	need git git
 }
 
-# Modules with so many dependencies that run leaves go fix and staticcheck to
-# full.
+# Modules with so many dependencies that run leaves lint and go fix to full.
 slow_modules="bench examples/sdks"
 
 is_slow() { [[ " $slow_modules " == *" $1 "* ]]; }
 
-# modules prints the folders of all modules but the one that holds the tools,
-# the slow ones last.
+# modules prints the folders of all modules but those that hold the tools, the
+# slow ones last.
 modules() {
 	local module
-	git ls-files -co --exclude-standard -- 'go.mod' '*/go.mod' | grep -v '^.ci/tools/' | xargs -n1 dirname | sort |
-		while read -r module; do is_slow "$module" || echo "$module"; done
+	all_modules | grep -v '^\.ci/' | while read -r module; do is_slow "$module" || echo "$module"; done
 	printf '%s\n' $slow_modules
+}
+
+all_modules() { git ls-files -co --exclude-standard -- go.mod '*/go.mod' | xargs -n1 dirname | sort; }
+
+# touched PATH... reports whether a file there differs from main or, on main,
+# from the commit before. If that is unknown, as in a clone of depth 1, it does.
+touched() {
+	local base
+	base=$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null) || base=
+	[ -n "$base" ] && [ "$base" != "$(git rev-parse HEAD)" ] || base=$(git rev-parse -q --verify HEAD~1) || return 0
+	! git diff --quiet "$base" -- "$@" || [ -n "$(git ls-files -o --exclude-standard -- "$@")" ]
 }
 
 # readme_command prints the command of the README that runs the tests.
@@ -115,13 +124,47 @@ readme_command() {
 # last_version prints the version that was released last, if there is one.
 last_version() { git tag --list 'v*' --sort=-version:refname | grep -Ex 'v[0-9]+\.[0-9]+\.[0-9]+' | head -1 || true; }
 
-# tool PACKAGE builds a program of .ci/tools in $work.
-tool() {
-	[ -x "$work/${1##*/}" ] || retry go build -modfile=.ci/tools/go.mod -o "$work" "$1"
+# tool NAME [FOLDER] prints the path of a program of .ci/tools, or of a module
+# below. The build cache keeps it.
+tool() { retry go tool -modfile=".ci/tools/${2:-}/go.mod" -n "$1"; }
+
+# lint FOLDER checks a module by .golangci.yml, which includes go vet.
+lint() {
+	local linter
+	linter=$(tool golangci-lint lint)
+	(cd "$1" && "$linter" run)
 }
 
-# staticcheck DIR checks a module.
-staticcheck() {
-	tool honnef.co/go/tools/cmd/staticcheck
-	(cd "$1" && "$work/staticcheck" ./...)
+# declarations FOLDER prints the exported declarations of a package: those that
+# go doc prints, without comments.
+declarations() {
+	go -C "$1" doc -all . | awk '/^(CONSTANTS|VARIABLES|FUNCTIONS|TYPES)$/ { begun = 1; next }
+		begun && NF && !/^ / && !/^\t*\/\// { sub(/ +\/\/ .*/, ""); gsub(/ +/, " "); print }'
+}
+
+# style checks what a reviewer would send back. It needs no more than Go, git and
+# bash 3.2, which macOS has.
+style() {
+	step "gofmt"
+	local unformatted folder golden
+	unformatted=$(gofmt -l .)
+	[ -z "$unformatted" ] || fail "gofmt would change: $unformatted"
+
+	step "prose"
+	go run .ci/prose.go
+	git ls-files -co --exclude-standard '*.md' | xargs "$(tool misspell lint)" -locale US -error
+
+	step "the core: lint"
+	lint .
+
+	step "API"
+	for folder in . strategies policies policyfile retrytest retrydebug otelretry redisbudget; do
+		golden=.ci/api/$folder.txt
+		[ "$folder" != . ] || golden=.ci/api/httpretry.txt
+		declarations "$folder" >"$work/api"
+		diff -u "$golden" "$work/api" || {
+			cp "$work/api" "$golden"
+			fail "the API changed. $golden has it now: if that is meant, commit it"
+		}
+	done
 }

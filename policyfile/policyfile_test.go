@@ -132,8 +132,9 @@ func TestPresetsOfPackagePolicies(t *testing.T) {
 	api, err := os.ReadFile("../.ci/api/policies.txt")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(api)) {
-		name, _, _ := strings.Cut(strings.TrimPrefix(line, "pkg policies, func "), "(")
-		if without[name] != "" {
+		line, isFunc := strings.CutPrefix(line, "func ")
+		name, _, _ := strings.Cut(line, "(")
+		if !isFunc || without[name] != "" {
 			continue
 		}
 		f := parse(t, `{"default": {"preset": "`+strings.ToLower(name)+`"}}`)

@@ -47,7 +47,7 @@ func TestAttemptTimeout(t *testing.T) {
 				var timeout net.Error
 				require.ErrorAs(t, err, &timeout)
 				assert.True(t, timeout.Timeout())
-				//lint:ignore SA1019 old code asks
+				//nolint:staticcheck // old code asks
 				assert.True(t, timeout.Temporary())
 				require.NotErrorIs(t, err, context.Canceled)
 				require.ErrorIs(t, err, context.DeadlineExceeded, "as net/http's own timeouts are")

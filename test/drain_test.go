@@ -233,7 +233,7 @@ func TestCancelDuringDrain(t *testing.T) {
 						req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
 						if legacy {
 							channel := make(chan struct{})
-							//lint:ignore SA1019 http.Client sets it for unknown transports
+							//nolint:staticcheck // http.Client sets it for unknown transports
 							req.Cancel = channel
 							cancel = func() { close(channel) }
 						}

@@ -560,7 +560,7 @@ func proxyFaults() []fault {
 			// The transport keys its cancels by the request that it was given,
 			// which is the one that Proxy gets if there is no body to rewind.
 			s.base.Proxy = func(req *http.Request) (*url.URL, error) {
-				//lint:ignore SA1019 its error must be classified
+				//nolint:staticcheck // its error must be classified
 				s.base.CancelRequest(req)
 				return nil, nil
 			}
@@ -950,7 +950,7 @@ func callerFaults() []fault {
 	return append(rows, fault{"Request.Cancel", func(t *testing.T) *scene {
 		cancel := make(chan struct{})
 		s := answerHTTP1(func(c *faults.Conn) { close(cancel); c.Drain() })(t)
-		//lint:ignore SA1019 old code sets it
+		//nolint:staticcheck // old code sets it
 		s.modify = func(r *http.Request) *http.Request { r.Cancel = cancel; return r }
 		return s
 	}, "request canceled", final, wants{kindGet: canceled(1), kindPost: canceled(1)}})
@@ -1107,7 +1107,7 @@ func TestTransportCancelRequest(t *testing.T) {
 			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				go func() {
 					<-arrived
-					//lint:ignore SA1019 old code calls it
+					//nolint:staticcheck // old code calls it
 					transport.CancelRequest(req)
 				}()
 				return transport.RoundTrip(req)

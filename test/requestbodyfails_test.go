@@ -227,7 +227,7 @@ func TestBodyIsClosedOnEveryExit(t *testing.T) {
 		{"Request.Cancel closed", func(r *http.Request, _ *httpretry.Policy) *http.Request {
 			ch := make(chan struct{})
 			close(ch)
-			//lint:ignore SA1019 http.Client sets it
+			//nolint:staticcheck // http.Client sets it
 			r.Cancel = ch
 			return r
 		}},

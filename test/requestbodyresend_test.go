@@ -182,9 +182,8 @@ func TestBlockedBodyDuringResend(t *testing.T) {
 					require.ErrorIs(t, err, tt.want)
 					assert.Equal(t, 1, made.Closes())
 				case <-time.After(time.Hour):
-					t.Error("RoundTrip does not return")
 					_ = made.Close()
-					<-failed
+					t.Error("RoundTrip does not return before Close:", <-failed)
 				}
 			})
 		})

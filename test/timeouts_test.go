@@ -31,7 +31,7 @@ func TestPanicWithCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { panic("boom") })
 		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
-		//lint:ignore SA1019 http.Client sets it
+		//nolint:staticcheck // http.Client sets it
 		req.Cancel = make(chan struct{})
 		transport := contract.Unchecked(t, httpretry.Config{Base: base})
 		assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
@@ -172,7 +172,7 @@ func TestRequestCancel(t *testing.T) {
 					})
 					ch := make(chan struct{})
 					req := contract.Request(t, method, "http://a.test/", "")
-					//lint:ignore SA1019 http.Client sets it
+					//nolint:staticcheck // http.Client sets it
 					req.Cancel = ch
 					if after == 0 {
 						close(ch)

@@ -128,7 +128,7 @@ func TestCancelDuringWaitOnBudget(t *testing.T) {
 					req := newGet(t).WithContext(ctx)
 					if legacy {
 						canceled := make(chan struct{})
-						//lint:ignore SA1019 http.Client sets it
+						//nolint:staticcheck // http.Client sets it
 						req.Cancel = canceled
 						cancel = func() { close(canceled) }
 					}

@@ -78,9 +78,9 @@ func (s *slowReader) dial(context.Context, string, string) (net.Conn, error) {
 			return
 		}
 		if answers {
-			io.WriteString(server, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			_, _ = io.WriteString(server, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		}
-		reader.ReadByte() // until the client has closed the connection
+		_, _ = reader.ReadByte() // until the client has closed the connection
 	})
 	return client, nil
 }

@@ -33,10 +33,10 @@ func recommended() httpretry.Policy {
 func idempotent(req *http.Request) bool {
 	switch req.URL.Query().Get("comp") {
 	case "appendblock":
-		//lint:ignore SA1008 the SDK's keys are in lower case, and Get does not find them
+		//nolint:staticcheck // the SDK's keys are in lower case, and Get does not find them
 		return len(req.Header["x-ms-blob-condition-appendpos"]) > 0
 	case "properties":
-		//lint:ignore SA1008 as above
+		//nolint:staticcheck // as above
 		if slices.Equal(req.Header["x-ms-sequence-number-action"], []string{"increment"}) {
 			return false
 		}

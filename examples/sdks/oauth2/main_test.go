@@ -168,7 +168,9 @@ func TestRevokedToken(t *testing.T) {
 	assert.Len(t, s.api.Requests(), 1)
 }
 
-// A POST without a key is not sent without a token, and sent once with one.
+// A failed request for a token is retried as the policy for tokens allows, and
+// not once more by the attempts of the API request. That is sent once, and only
+// with a token.
 func TestTokenEndpointFails(t *testing.T) {
 	for name, test := range map[string]struct {
 		faults []sdktest.Fault
