@@ -48,7 +48,7 @@ func TestChecks(t *testing.T) {
 	}{
 		{"no flaw", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
 			resp, _ := base.RoundTrip(req)
-			io.Copy(io.Discard, resp.Body)
+			_, _ = io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
 			return again(req, base)
 		}, nil},
@@ -65,13 +65,13 @@ func TestChecks(t *testing.T) {
 		}, []string{"sends it twice after a 503"}},
 		{"three attempts", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
 			resp, _ := base.RoundTrip(req)
-			io.Copy(io.Discard, resp.Body)
+			_, _ = io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
-			again(req, base)
+			_, _ = again(req, base)
 			return again(req, base)
 		}, []string{"after a 503: 3.00 attempts"}},
 		{"a body that is not closed", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			base.RoundTrip(req)
+			_, _ = base.RoundTrip(req)
 			return again(req, base)
 		}, []string{"after a 503: does not close the 503's body"}},
 		{"a body that is not drained", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
@@ -81,7 +81,7 @@ func TestChecks(t *testing.T) {
 		}, []string{"after a 503: does not drain the 503's body"}},
 		{"an empty body on the retry", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
 			resp, _ := base.RoundTrip(req)
-			io.Copy(io.Discard, resp.Body)
+			_, _ = io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
 			return base.RoundTrip(req)
 		}, []string{"after a 503: 50 %: does not send the whole body"}},
@@ -114,7 +114,7 @@ func TestChecksOfSuccess(t *testing.T) {
 			return resp, err
 		}, []string{"10 of 64 bytes of the response: EOF"}},
 		{"an error", func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			base.RoundTrip(req)
+			_, _ = base.RoundTrip(req)
 			return nil, io.ErrUnexpectedEOF
 		}, []string{"fails: unexpected EOF"}},
 	} {
@@ -150,7 +150,7 @@ func (f transportFunc) client() peers.Peer {
 // discard drains and closes the body of a response.
 func discard(resp *http.Response, err error) {
 	if err == nil {
-		io.Copy(io.Discard, resp.Body)
+		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 	}
 }

@@ -25,12 +25,12 @@ func newHandler() http.Handler {
 	var served, flaky atomic.Int64
 	succeed := func(w http.ResponseWriter, _ *http.Request) {
 		served.Add(1)
-		w.Write(success)
+		_, _ = w.Write(success)
 	}
 	fail := func(w http.ResponseWriter, _ *http.Request) {
 		served.Add(1)
 		w.WriteHeader(http.StatusServiceUnavailable)
-		w.Write(failure)
+		_, _ = w.Write(failure)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/ok", succeed)
@@ -64,7 +64,7 @@ func (m *meeting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	select {
 	case <-m.join(n):
-		w.Write(make([]byte, successBytes))
+		_, _ = w.Write(make([]byte, successBytes))
 	case <-r.Context().Done():
 	}
 }
