@@ -65,10 +65,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if fails {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		w.Write(s.bad)
+		_, _ = w.Write(s.bad)
 		return
 	}
-	w.Write(s.ok)
+	_, _ = w.Write(s.ok)
 }
 
 func (s *server) counter(path string) *atomic.Int64 {
@@ -81,7 +81,7 @@ func (s *server) counter(path string) *atomic.Int64 {
 func (s *server) stall(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Length", strconv.Itoa(serverBad))
 	w.WriteHeader(http.StatusServiceUnavailable)
-	w.Write(s.bad[:serverBad/2])
+	_, _ = w.Write(s.bad[:serverBad/2])
 	if http.NewResponseController(w).Flush() == nil {
 		<-r.Context().Done()
 	}

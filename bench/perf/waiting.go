@@ -194,7 +194,7 @@ func (c *crowd) send(ctx context.Context) {
 		req.Header.Set(bodySize, strconv.Itoa(c.row.size))
 	}
 	if resp, err := c.client.Do(req); err == nil {
-		io.Copy(io.Discard, resp.Body)
+		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 	}
 }

@@ -19,7 +19,7 @@ func (n naive) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, err
 		}
 		if err == nil {
-			io.Copy(io.Discard, resp.Body)
+			_, _ = io.Copy(io.Discard, resp.Body)
 			resp.Body.Close()
 		}
 		select {

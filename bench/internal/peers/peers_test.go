@@ -28,7 +28,7 @@ func TestPeersRetryGET(t *testing.T) {
 				if requests.Add(1) == 1 {
 					w.WriteHeader(http.StatusServiceUnavailable)
 				}
-				io.WriteString(w, whole)
+				_, _ = io.WriteString(w, whole)
 			}))
 			defer server.Close()
 			client := peer.New(peers.Options{Base: server.Client().Transport, Attempts: 2, Wait: time.Millisecond})
