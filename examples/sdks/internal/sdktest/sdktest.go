@@ -127,13 +127,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.execute(w, req)
 }
 
-// execute calls the handler with a copy of the body.
+// execute calls the handler with a copy of the request, since the handler may
+// still change it while the test reads the original.
 func (s *Server) execute(w http.ResponseWriter, r *Request) {
 	s.mu.Lock()
 	r.Executed = true
 	s.mu.Unlock()
-	r.Body = io.NopCloser(bytes.NewReader(r.Content))
-	s.handler(w, r.Request)
+	request := r.WithContext(r.Context())
+	request.Body = io.NopCloser(bytes.NewReader(r.Content))
+	s.handler(w, request)
 }
 
 // Requests returns the requests so far, in their order.

@@ -26,7 +26,7 @@ var authorization = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=([^/]+)/\d+
 func SigV4(r *Request, secret string) (payload []byte, trailers map[string]string, err error) {
 	auth := authorization.FindStringSubmatch(r.Header.Get("Authorization"))
 	if auth == nil {
-		return nil, nil, fmt.Errorf("Authorization %q", r.Header.Get("Authorization"))
+		return nil, nil, fmt.Errorf("no signature in Authorization: %q", r.Header.Get("Authorization"))
 	}
 	region, service, names, signature := auth[2], auth[3], auth[4], auth[5]
 	creds := aws.Credentials{AccessKeyID: auth[1], SecretAccessKey: secret}
