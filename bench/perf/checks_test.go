@@ -55,11 +55,11 @@ func TestChecks(t *testing.T) {
 		{"no retry of an unsafe request", keyless, send, nil},
 		{"a retry of an unsafe request", keyless, retry, []string{"sends it twice after a 503"}},
 		{"three attempts", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			retry(req, base)
+			_, _ = retry(req, base)
 			return again(req, base)
 		}, []string{"after a 503: 3.00 attempts"}},
 		{"a body that is not closed", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			base.RoundTrip(req)
+			_, _ = base.RoundTrip(req)
 			return again(req, base)
 		}, []string{"after a 503: does not close the 503's body"}},
 		{"a body that is not drained", keyed, func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
@@ -98,7 +98,7 @@ func TestChecksOfSuccess(t *testing.T) {
 			return resp, err
 		}, []string{"10 of 64 bytes of the response: EOF"}},
 		{"an error", func(req *http.Request, base http.RoundTripper) (*http.Response, error) {
-			base.RoundTrip(req)
+			_, _ = base.RoundTrip(req)
 			return nil, io.ErrUnexpectedEOF
 		}, []string{"fails: unexpected EOF"}},
 	} {
@@ -138,7 +138,7 @@ func (f transportFunc) client() peers.Peer {
 // discard drains and closes the body of a response.
 func discard(resp *http.Response, err error) {
 	if err == nil {
-		io.Copy(io.Discard, resp.Body)
+		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 	}
 }
