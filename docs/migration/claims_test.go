@@ -311,7 +311,8 @@ func TestBackoffDefaults(t *testing.T) {
 	})
 }
 
-// TestBackoffRetryAfter checks what the guide's loop makes of long waits.
+// TestBackoffRetryAfter checks the waits of the guide's loop after long ones in
+// Retry-After.
 func TestBackoffRetryAfter(t *testing.T) {
 	for seconds, want := range map[string]string{"86400": "no retry", "9223372037": "0s"} {
 		synctest.Test(t, func(t *testing.T) {
