@@ -73,10 +73,10 @@ func inboundRetries(h http.Header, names []string) int {
 func maxCount(values []string) int {
 	most := 0
 	for _, v := range values {
-		if v = strings.Trim(v, " \t"); isDigits(v) {
-			n, _ := strconv.Atoi(v) // the largest int if v is larger
-			most = max(most, n)
-		}
+		// ParseUint returns 0 if v is not digits, and its maximum if they are
+		// too many.
+		n, _ := strconv.ParseUint(strings.Trim(v, " \t"), 10, 31)
+		most = max(most, int(n))
 	}
 	return min(most, math.MaxInt32/2) // to which attempts can be added
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/cooldown"
+	"github.com/seed421102f4/httpretry/internal/retryafter"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -55,8 +56,8 @@ func (w *waits) askedWait(resp *http.Response) (asked, spread time.Duration) {
 	// noteCooldown, acceptWait and isScheduled ask for the same response.
 	if w.of != resp {
 		w.of, w.asked, w.spread = resp, 0, 0
-		if asked, resolution, ok := retryAfter(resp.Header, time.Now); ok {
-			w.asked, w.spread = asked, spreadFor(asked, resolution)
+		if asked, resolution, ok := retryafter.Parse(resp.Header, time.Now); ok {
+			w.asked, w.spread = asked, retryafter.Spread(asked, resolution)
 		}
 	}
 	return w.asked, w.spread
