@@ -190,20 +190,6 @@ func policyStatus(budget Budget, origin, key string) PolicyStatus {
 	return s
 }
 
-// status returns the numbers of a PolicyStatus that a HostBudget knows.
-func (b *HostBudget) status(origin string) (balance, successes, failedRetries int) {
-	w := b.hosts.Peek(origin)
-	if w == nil {
-		_, burst, _ := b.settings()
-		return burst, 0, 0
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	balance = w.available()
-	s, charges := w.total()
-	return balance, int(s), int(charges)
-}
-
 // cooldownEnds returns the last end of the cool-downs of each origin that cools
 // down at now.
 func (s *settings) cooldownEnds(now time.Time) map[string]time.Time {
