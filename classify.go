@@ -182,6 +182,12 @@ func isHandshake(err error) bool {
 		errors.Is(err, http.ErrSchemeMismatch)
 }
 
+// isTimeout reports whether err has a Timeout method, which returns true.
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
 // outcomer is an error that determines its own Outcome.
 type outcomer interface {
 	error

@@ -246,11 +246,6 @@ func (e *Error) Unwrap() error { return e.Err }
 // Timeout reports whether e.Err is a timeout. http.Client uses it.
 func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 
-func isTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
-}
-
 // Observers returns a function for [Config.Observe] that calls each of fs, in
 // order, except nil ones. If there are no others, it returns nil.
 func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) {

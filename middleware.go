@@ -5,8 +5,9 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 )
+
+const defaultAttemptHeader = "Retry-Attempt"
 
 // Middleware returns a handler that keeps the retries of services that call one
 // another from multiplying. If an inbound request is itself a retry, its client
@@ -45,16 +46,6 @@ func Middleware(next http.Handler, headers ...string) http.Handler {
 		next.ServeHTTP(w, marked)
 	})
 }
-
-// inbound is a request that a server is handling.
-type inbound struct {
-	priorAttempts int         // how often its caller has sent it before
-	done          atomic.Bool // its handler has returned
-}
-
-// isOpen reports whether requests in the inbound one's context are sent on its
-// behalf.
-func (in *inbound) isOpen() bool { return in != nil && !in.done.Load() }
 
 // inboundRetries returns how often a request was sent before, by any of the
 // headers in use for that.

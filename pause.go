@@ -2,7 +2,6 @@ package httpretry
 
 import (
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/cooldown"
@@ -112,12 +111,4 @@ func (c *call) timeLeft(now time.Time) time.Duration {
 		left = min(left, c.policy.MaxElapsed-(now.Sub(c.settings.created)-c.start))
 	}
 	return left
-}
-
-// uniform returns a random duration in (0, width].
-func uniform(width time.Duration) time.Duration {
-	if width <= 0 {
-		return 0
-	}
-	return time.Duration(rand.Int64N(int64(width))) + 1
 }

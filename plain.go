@@ -21,17 +21,6 @@ func (s *settings) isPlain(req *http.Request, p *resolvedPolicy) bool {
 		cancelChannel(req) == nil && req.Context().Err() == nil && fromContext(req.Context()) == nil
 }
 
-// isPlain reports whether requests that follow p may be plain.
-func (p *Policy) isPlain() bool {
-	switch p.Budget.(type) {
-	case nil, *HostBudget, Unlimited:
-	default:
-		return false // a Deposit of another type may panic
-	}
-	return p.Classify == nil && p.Idempotent == nil &&
-		p.AttemptTimeout == 0 && p.MaxElapsed == 0 && p.Cooldown == CooldownSend && !p.Resume
-}
-
 // roundTripPlain is RoundTrip for a plain request. A success makes no call
 // value, which halves its cost.
 func (s *settings) roundTripPlain(req *http.Request, to target) (*http.Response, error) {

@@ -12,12 +12,8 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-const (
-	defaultAttemptHeader = "Retry-Attempt"
-
-	// A shorter limit is most likely a number without its unit.
-	minLimit = time.Millisecond
-)
+// A shorter limit is most likely a number without its unit.
+const minLimit = time.Millisecond
 
 // Policy determines when and how requests to a host are retried. A zero field
 // means the default that its comment names. A negative value is valid only if
@@ -181,6 +177,17 @@ func (p Policy) resolve() *resolvedPolicy {
 	}
 	return &resolvedPolicy{
 		Policy: p, given: given, throttled: throttled, isPlain: p.isPlain()}
+}
+
+// isPlain reports whether requests that follow p may be plain.
+func (p *Policy) isPlain() bool {
+	switch p.Budget.(type) {
+	case nil, *HostBudget, Unlimited:
+	default:
+		return false // a Deposit of another type may panic
+	}
+	return p.Classify == nil && p.Idempotent == nil &&
+		p.AttemptTimeout == 0 && p.MaxElapsed == 0 && p.Cooldown == CooldownSend && !p.Resume
 }
 
 // budgetWait returns how long a request waits whose retry the Budget refused.

@@ -3,6 +3,7 @@ package httpretry
 import (
 	"crypto/sha256"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"time"
@@ -221,4 +222,12 @@ func (w *waits) sleepLong(caller *caller, wait time.Duration) bool {
 		return caller.sleep(time.Until(end), nil)
 	}
 	return true
+}
+
+// uniform returns a random duration in (0, width].
+func uniform(width time.Duration) time.Duration {
+	if width <= 0 {
+		return 0
+	}
+	return time.Duration(rand.Int64N(int64(width))) + 1
 }
