@@ -13,4 +13,4 @@ func KnownText(err error) (entry, entries int) {
 }
 
 // IsPlain reports whether requests that follow p may be plain.
-func IsPlain(p Policy) bool { return p.resolve().isPlain }
+func IsPlain(p Policy) bool { return p.resolve().plainAllowed }
