@@ -8,12 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/seed421102f4/httpretry/internal/defaults"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/internal/hostpattern"
 	"github.com/seed421102f4/httpretry/internal/hosttable"
+	"github.com/seed421102f4/httpretry/internal/window"
 )
 
 // A Budget decides how many retries an origin gets, and so limits the load that
@@ -95,7 +94,7 @@ type HostBudget struct {
 
 	Strict bool // charge for retries that succeed, too
 
-	hosts hosttable.Table[window]
+	hosts hosttable.Table[window.Window]
 }
 
 const (
@@ -142,7 +141,7 @@ func (b *HostBudget) Validate() error {
 // Withdraw reports whether one retry may be sent to origin, and charges for it
 // if so. It ignores ctx.
 func (b *HostBudget) Withdraw(ctx context.Context, origin string) bool {
-	return b.hosts.Get(origin, b.open).withdraw()
+	return b.hosts.Get(origin, b.open).Withdraw()
 }
 
 // Deposit records a success of origin. If charged is true, it cancels the
@@ -151,16 +150,16 @@ func (b *HostBudget) Withdraw(ctx context.Context, origin string) bool {
 func (b *HostBudget) Deposit(origin string, charged bool) {
 	w := b.hosts.Get(origin, b.open)
 	if charged && !b.Strict {
-		w.retrySucceeded()
+		w.RetrySucceeded()
 	} else {
-		w.deposit()
+		w.Deposit()
 	}
 }
 
 // Refund cancels the latest charge for origin within the last Window, if any.
 func (b *HostBudget) Refund(origin string) {
 	if w := b.hosts.Peek(origin); w != nil {
-		w.refund()
+		w.Refund()
 	}
 }
 
@@ -170,15 +169,25 @@ func (b *HostBudget) Refund(origin string) {
 // origin.
 func (b *HostBudget) Balance(origin string) (retries int, known bool) {
 	if w := b.hosts.Peek(origin); w != nil {
-		return w.balance(), true
+		return w.Balance(), true
 	}
-	_, burst, _ := b.settings()
+	_, burst, _ := b.resolve()
 	return burst, false
 }
 
-// settings returns the fields with their defaults. If they are not valid, the
+// status returns the numbers of a PolicyStatus that a HostBudget knows.
+func (b *HostBudget) status(origin string) (balance, successes, failedRetries int) {
+	w := b.hosts.Peek(origin)
+	if w == nil {
+		_, burst, _ := b.resolve()
+		return burst, 0, 0
+	}
+	return w.Counts()
+}
+
+// resolve returns the fields with their defaults. If they are not valid, the
 // result allows no retries.
-func (b *HostBudget) settings() (ratio float64, burst int, length time.Duration) {
+func (b *HostBudget) resolve() (ratio float64, burst int, length time.Duration) {
 	if b.Validate() != nil {
 		return 0, 0, defaults.Window
 	}
@@ -187,10 +196,6 @@ func (b *HostBudget) settings() (ratio float64, burst int, length time.Duration)
 }
 
 // open makes w, which is zero, the window of a new host.
-func (b *HostBudget) open(w *window) {
-	ratio, burst, length := b.settings()
-	w.start = time.Now()
-	w.step = length / windowSteps
-	w.num, w.den = fraction(ratio)
-	w.burst = rate.NewLimiter(rate.Limit(float64(burst)/length.Seconds()), burst)
+func (b *HostBudget) open(w *window.Window) {
+	w.Open(b.resolve())
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/big"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"runtime"
@@ -94,66 +92,6 @@ func TestHostBudgetRatioStaysExactWhileItIsSpent(t *testing.T) {
 			require.Equal(t, 4*(n+1)/10, retries, "after %d successes", n+1)
 		}
 	})
-}
-
-// The expected values are computed with integers, so that no float is rounded.
-func TestHostBudgetRatioIsExactForAnyFractionAndNumber(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := rand.New(rand.NewPCG(1, 2))
-		for range 20_000 {
-			den := []int64{
-				10, 100, 1000, 10_000, 1_000_000, 3, 7, 60, 1 + r.Int64N(1<<26)}[r.IntN(9)]
-			num := 1 + den/1_000_000 + r.Int64N(den)
-			successes := r.Uint64() >> r.IntN(64)
-
-			b := httpretry.HostBudget{Ratio: float64(num) / float64(den), Burst: -1}
-			httpretry.DepositMany(&b, budgetOrigin, successes)
-			want := new(big.Int).SetUint64(successes)
-			want.Div(want.Mul(want, big.NewInt(num)), big.NewInt(den))
-			if want.Cmp(big.NewInt(math.MaxInt)) > 0 {
-				want.SetInt64(math.MaxInt)
-			}
-			require.Equal(t, want.Int64(), int64(contract.Balance(&b, budgetOrigin)),
-				"%d/%d of %d",
-				num, den, successes)
-		}
-	})
-}
-
-// Any other ratio is exact to within the rounding of a float64.
-func TestHostBudgetRatioIsCloseForAnyFloat(t *testing.T) {
-	const successes = 1 << 40
-	synctest.Test(t, func(t *testing.T) {
-		r := rand.New(rand.NewPCG(3, 4))
-		for i := range 20_000 {
-			ratio := math.Pow(10, -6+12*r.Float64())
-			if i%4 == 0 { // numbers next to whole numbers have the longest fractions
-				ratio = math.Nextafter(math.Round(ratio)+1, float64(r.IntN(2))*1e9)
-			}
-			b := httpretry.HostBudget{Ratio: min(ratio, 1e6), Burst: -1}
-			httpretry.DepositMany(&b, budgetOrigin, successes)
-			want := min(b.Ratio*successes, math.MaxInt)
-			require.InDelta(t, want, contract.Balance(&b, budgetOrigin), 1+want*0x1p-51,
-				"%v", b.Ratio)
-		}
-	})
-}
-
-// Hazard I2.
-func TestHostBudgetDoesNotWrapAround(t *testing.T) {
-	for _, ratio := range []float64{0.000001, 0.1, 1, 2, 1_000_000} {
-		b := httpretry.HostBudget{Ratio: ratio, Burst: -1}
-		last := 0
-		for shift := range 64 {
-			httpretry.DepositMany(&b, budgetOrigin, 1<<shift) // 2⁶⁴−1 in the end
-			balance := contract.Balance(&b, budgetOrigin)
-			require.GreaterOrEqual(t, balance, last, "ratio %v, shift %d", ratio, shift)
-			require.Equal(t, balance > 0, b.Withdraw(t.Context(), budgetOrigin))
-			last = max(balance-1, 0)
-		}
-		require.GreaterOrEqual(t, int64(last),
-			min(int64(18_446_744_073_709), math.MaxInt-1_000_000)-64)
-	}
 }
 
 // Hazard I4: the first failure of a new process gets its retry.

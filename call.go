@@ -5,29 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/seed421102f4/httpretry/internal/replay"
 )
 
 // call is one request on its way through RoundTrip. It lives on RoundTrip's
 // stack, or as a copy in a resumingBody. Nothing else may keep a pointer to it.
-// Only the goroutine of RoundTrip uses it. Of the copy, only the goroutine in
-// Read does, except that Close may settle it (see resumingBody.unsettled).
+// Only the goroutine of RoundTrip uses it. Only the goroutine in Read uses the
+// copy, except that Close may settle it (see resumingBody.unsettled).
 type call struct {
-	settings *settings
-	caller   caller
-	policy   *resolvedPolicy
-	charge   charge
-	waits    waits
-	body     replay.Body
+	engine *engine
+	caller caller
+	policy *resolvedPolicy
+	charge charge
+	waits  waits
+	body   replay.Body
 
 	key        string // from NewIdempotencyKey, or ""
 	idempotent bool   // the request is safe to send twice
 
-	attempts   int           // started so far
-	uncounted  int           // of them, those that do not count toward MaxAttempts
-	start      time.Duration // since settings.created; 0 unless Observe or MaxElapsed needs it
+	attempts   int // started so far
+	uncounted  int // the attempts that do not count toward MaxAttempts
 	progress   progress
 	attempt    *attempt       // the current one, nil if it sent the caller's own request
 	resp       *http.Response // of the current attempt

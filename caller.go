@@ -7,15 +7,19 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
+	"github.com/seed421102f4/httpretry/internal/origintable"
 )
 
-// caller has the request of RoundTrip's caller, and the values of its context.
+// caller has the request of RoundTrip's caller, the values of its context, and
+// how long the caller has waited.
 type caller struct {
 	req     *http.Request // never modified
 	values  contextValues
-	waited  time.Duration // since the last Event
-	origins *originTable  // of the transport
-	origin  string        // of req.URL
+	created *time.Time         // engine.created
+	start   time.Duration      // since created; 0 unless Observe or MaxElapsed needs it
+	waited  time.Duration      // since the last Event
+	origins *origintable.Table // of the transport
+	origin  string             // of req.URL
 }
 
 // If another RetryTransport is sending the request, outer returns the attempt
@@ -90,13 +94,13 @@ func (c *caller) cancelSignal() bounded.Signal {
 }
 
 // known returns the state of the origin.
-func (c *caller) known() *knownOrigin { return c.origins.get(c.origin, c.req.URL) }
+func (c *caller) known() *origintable.Origin { return c.origins.Get(c.origin, c.req.URL) }
 
 // noteEnd records that the request has ended after a failure, if its first
 // attempt was the only one.
 func (c *caller) noteEnd(reason Reason, attempts int) {
 	if reason != ReasonNone && reason != ReasonCanceled && attempts == 1 {
-		c.known().endWithoutRetry()
+		c.known().FailWithoutRetry()
 	}
 }
 
@@ -106,7 +110,7 @@ func (c *caller) sleep(wait time.Duration, early <-chan struct{}) bool {
 	if wait > 0 {
 		// The caller's context may panic, so its method comes first.
 		done := c.req.Context().Done()
-		c.origins.begin(c.origin, c.req.URL)
+		c.origins.BeginWait(c.origin, c.req.URL)
 		begun := time.Now()
 		timer := time.NewTimer(wait)
 		select {
@@ -116,7 +120,7 @@ func (c *caller) sleep(wait time.Duration, early <-chan struct{}) bool {
 		case <-cancelChannel(c.req):
 		}
 		timer.Stop()
-		c.origins.end(c.origin)
+		c.origins.EndWait(c.origin)
 		c.waited += time.Since(begun)
 	}
 	return !c.hasCanceled()

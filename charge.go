@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/seed421102f4/httpretry/internal/hosttable"
+	"github.com/seed421102f4/httpretry/internal/window"
 )
 
 // charge has the budget of a request, and whether a retry is charged to it.
@@ -36,7 +37,7 @@ func (c *charge) settle() {
 }
 
 // depositTo is Deposit. If the window of origin is known, a first success needs
-// no second lookup, which costs 25 ns.
+// no second lookup.
 func depositTo(budget Budget, window *hostWindow, origin string, charged bool) {
 	b, ok := budget.(*HostBudget)
 	if !ok || window == nil || charged {
@@ -48,11 +49,11 @@ func depositTo(budget Budget, window *hostWindow, origin string, charged bool) {
 		e = b.hosts.Entry(origin, b.open)
 		window.Store(e)
 	}
-	e.Value.deposit()
+	e.Value.Deposit()
 }
 
 // hostWindow is the window of one host in one HostBudget, which a transport
 // keeps. It is nil until it is used.
 type hostWindow struct {
-	atomic.Pointer[hosttable.Entry[window]]
+	atomic.Pointer[hosttable.Entry[window.Window]]
 }

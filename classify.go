@@ -89,7 +89,7 @@ func classifyStatus(req *http.Request, resp *http.Response, keyHeader string) Ou
 		return Transient
 	case http.StatusConflict:
 		// Another attempt with the same key may be in progress.
-		if req != nil && isKeyed(req.Header, keyHeader) {
+		if req != nil && hasKey(req.Header, keyHeader) {
 			return Transient
 		}
 	case http.StatusRequestEntityTooLarge:
@@ -118,7 +118,7 @@ func headerIs(resp *http.Response, header, value string) bool {
 	if len(values) == 0 {
 		return false
 	}
-	// The first line counts, also if a proxy has joined several.
+	// The first line counts, even if a proxy has joined several.
 	first, _, _ := strings.Cut(values[0], ",")
 	return strings.EqualFold(strings.TrimSpace(first), value)
 }
@@ -180,6 +180,12 @@ func isHandshake(err error) bool {
 	return errors.As(err, &cert) || errors.As(err, &authority) || errors.As(err, &hostname) ||
 		errors.As(err, &invalid) || errors.As(err, &record) ||
 		errors.Is(err, http.ErrSchemeMismatch)
+}
+
+// isTimeout reports whether err has a Timeout method, which returns true.
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
 }
 
 // outcomer is an error that determines its own Outcome.
@@ -293,7 +299,8 @@ func errorTexts() []errorText {
 		{"http: ContentLength=", "with Body length", Final},
 		{"http2: invalid ", "", Final},      // host, path, header of a connection, trailer
 		{"invalid Trailer key ", "", Final}, // over HTTP/1
-		// body than stated, headers than the server accepts
+		// "http2: request body larger than specified content length",
+		// "http2: request header list larger than peer's advertised limit"
 		{"http2: request ", "larger than", Final},
 		{"net/http: HTTP/1.x transport connection broken: ",
 			"server response headers exceeded", Final},

@@ -249,7 +249,7 @@ func headerFrom(pairs map[string]string) http.Header {
 	return h
 }
 
-// An error that has an Outcome is classified by it, also if it is wrapped,
+// An error that has an Outcome is classified by it, even if it is wrapped,
 // and whatever else it wraps.
 func TestErrorWithOutcome(t *testing.T) {
 	wraps := map[string]func(error) error{
@@ -293,7 +293,7 @@ func TestErrorWithOutcome(t *testing.T) {
 	}
 }
 
-// The Outcome of WithOutcome applies whatever the error is, also if it is
+// The Outcome of WithOutcome applies whatever the error is, even if it is
 // wrapped or joined with others.
 func TestWithOutcome(t *testing.T) {
 	wraps := map[string]func(error) error{

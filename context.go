@@ -19,6 +19,16 @@ type contextValues struct {
 	attempt        *attemptContext     // the attempt that the context belongs to
 }
 
+// inbound is a request that a server is handling.
+type inbound struct {
+	priorAttempts int         // how often its caller has sent it before
+	done          atomic.Bool // its handler has returned
+}
+
+// isOpen reports whether requests in the inbound one's context are sent on its
+// behalf.
+func (in *inbound) isOpen() bool { return in != nil && !in.done.Load() }
+
 type contextKey struct{}
 
 // fromContext returns the values in ctx, or nil. They must not be modified.

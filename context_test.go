@@ -702,7 +702,7 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 	}
 }
 
-// A resume counts as an attempt, also if a layer has cloned the request.
+// A resume counts as an attempt, even if a layer has cloned the request.
 func TestResultOfACloningLayerAfterAResume(t *testing.T) {
 	timeout := resuming()
 	timeout.AttemptTimeout = time.Hour

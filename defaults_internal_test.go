@@ -33,7 +33,7 @@ func TestZeroFieldsMeanTheDefaults(t *testing.T) {
 	throttled := strategies.DecorrelatedV2{Median: defaults.MedianThrottled, Max: defaults.MaxWait}
 	assert.Equal(t, throttled, p.throttled, "Policy.Backoff after a 429")
 
-	ratio, burst, window := new(HostBudget).settings()
+	ratio, burst, window := new(HostBudget).resolve()
 	assert.InDelta(t, defaults.Ratio, ratio, 0, "HostBudget.Ratio")
 	assert.Equal(t, defaults.Burst, burst, "HostBudget.Burst")
 	assert.Equal(t, defaults.Window, window, "HostBudget.Window")

@@ -114,20 +114,44 @@ func (e Event) errorStatus() string {
 type Reason uint8
 
 const (
-	ReasonNone          Reason = iota // "none": the request has not ended
-	ReasonSuccess                     // "success": a response below 400
-	ReasonPermanent                   // "permanent": it would fail again
-	ReasonCanceled                    // "canceled": also by Request.Cancel
-	ReasonAttempts                    // "attempts_exhausted": MaxAttempts
-	ReasonCallerRetries               // "caller_retries": see Middleware
-	ReasonNotIdempotent               // "not_idempotent": see Idempotent
-	ReasonNotReplayable               // "not_replayable": see ReplayBuffer
-	ReasonDoNotRetry                  // "do_not_retry": X-Should-Retry: false
-	ReasonRetryAfter                  // "retry_after_too_long": MaxRetryAfter
-	ReasonCooldown                    // "host_cooling_down": see Cooldown
-	ReasonDeadline                    // "deadline_too_near": or MaxElapsed
-	ReasonBudget                      // "budget_exhausted": Policy.Budget
-	ReasonNotResumable                // "not_resumable": see Policy.Resume
+	// ReasonNone is "none". The request has not ended.
+	ReasonNone Reason = iota
+	// ReasonSuccess is "success". The response is below 400.
+	ReasonSuccess
+	// ReasonPermanent is "permanent". A retry would not change the result.
+	ReasonPermanent
+	// ReasonCanceled is "canceled". The request's context is done, or its
+	// Cancel channel is closed.
+	ReasonCanceled
+	// ReasonAttempts is "attempts_exhausted". MaxAttempts or WithoutRetries
+	// allows no other attempt.
+	ReasonAttempts
+	// ReasonCallerRetries is "caller_retries". An outer RetryTransport or the
+	// client of an inbound request retries (see Middleware).
+	ReasonCallerRetries
+	// ReasonNotIdempotent is "not_idempotent". The server may have processed a
+	// request that is not safe to send twice (see Idempotent).
+	ReasonNotIdempotent
+	// ReasonNotReplayable is "not_replayable". The body of the request cannot
+	// be sent again (see Policy.ReplayBuffer).
+	ReasonNotReplayable
+	// ReasonDoNotRetry is "do_not_retry". The response has an X-Should-Retry or
+	// a Stripe-Should-Retry that is false.
+	ReasonDoNotRetry
+	// ReasonRetryAfter is "retry_after_too_long". The response asks for a wait
+	// that is longer than MaxRetryAfter.
+	ReasonRetryAfter
+	// ReasonCooldown is "host_cooling_down". The host is cooling down for
+	// longer than the request may wait, or the policy has CooldownFail.
+	ReasonCooldown
+	// ReasonDeadline is "deadline_too_near". The wait would end after the
+	// context's deadline or MaxElapsed.
+	ReasonDeadline
+	// ReasonBudget is "budget_exhausted". The Budget refused the retry.
+	ReasonBudget
+	// ReasonNotResumable is "not_resumable". A response's body that broke off
+	// cannot be resumed (see Policy.Resume).
+	ReasonNotResumable
 )
 
 // String returns the text of r.
@@ -221,11 +245,6 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Timeout reports whether e.Err is a timeout. http.Client uses it.
 func (e *Error) Timeout() bool { return isTimeout(e.Err) }
-
-func isTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
-}
 
 // Observers returns a function for [Config.Observe] that calls each of fs, in
 // order, except nil ones. If there are no others, it returns nil.

@@ -72,7 +72,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 		return regexp.MustCompile(expression).FindAllStringSubmatch(string(text), -1)
 	}
 	var names, texts []string
-	for i, match := range read("event.go", `(?m)^\t(Reason\w+) .*// "(\w+)": `) {
+	for i, match := range read("event.go", `(?m)^\t// (Reason\w+) is "(\w+)"\. `) {
 		names, texts = append(names, match[1]), append(texts, match[2])
 		require.Less(t, i, len(reasons), "%s has no row", match[1])
 		assert.Equal(t, reasons[i].name, match[1])
@@ -352,7 +352,7 @@ func TestEventOfAWait(t *testing.T) {
 	}
 }
 
-// An Event has the wait that its response asks for, also if it is too long, or
+// An Event has the wait that its response asks for, even if it is too long, or
 // the rest of the cool-down that ended the request.
 func TestEventAsked(t *testing.T) {
 	fail := contract.RetryEvery(time.Second)

@@ -10,47 +10,62 @@ import (
 )
 
 // handOver prepares resp, of the last attempt, for the caller. It sets
-// Response.Request, and ends the attempt with the body. It returns the context
-// in which Result finds the attempts and the Reason, or nil.
+// resp.Request, and ends the attempt with the body. It returns the context in
+// which Result finds the attempts and the Reason, or nil.
+//
+// resp.Request depends on the request that Base has set, on the context of that
+// request, and on whether the result is recorded:
+//
+//	set by Base                recorded  for the caller
+//	nil, or the request sent   no        the caller's
+//	nil, or the request sent   yes       the caller's, with the result
+//	another, in the attempt    any       Base's, detached, with the result
+//	another, in no attempt     yes       Base's, with the result (*)
+//	any other                  any       Base's, as it is
+//
+// A request is in an attempt if its context is that of the attempt or derived
+// from it. "With the result" means in a context in which Result finds it. The
+// row marked (*) is for an attempt that sent the caller's own request. After a
+// copy, such a request stays as it is, too.
 func (c *call) handOver(
-	resp *http.Response, reason Reason, mayBreakOff bool) (end *attemptContext) {
+	resp *http.Response, reason Reason, mayBreakOff bool) (result *attemptContext) {
 	a := c.attempt
 	isDefault := c.attempts == 1 && (reason == ReasonSuccess || reason == ReasonPermanent) &&
 		!mayBreakOff
 	// Result returns the default anyway, unless the request's context is that
 	// of an earlier response. An outer RetryTransport sets Response.Request
 	// itself, once it has decided how the request ended.
-	records := c.caller.outer() == nil && (!isDefault || c.caller.values.hasAttempt())
-	if records {
-		end = c.caller.endContext(a, c.attempts)
+	recorded := c.caller.outer() == nil && (!isDefault || c.caller.values.hasAttempt())
+	if recorded {
+		result = c.caller.resultContext(a, c.attempts)
 	}
 	switch {
 	case resp.Request == nil, c.isOwn(resp.Request):
 		resp.Request = c.caller.req
-		if records {
-			resp.Request = c.caller.req.WithContext(end)
+		if recorded {
+			resp.Request = c.caller.req.WithContext(result)
 		}
 	// Base has sent a request of its own, for example to follow a redirect. The
 	// context of that request must not end with the attempt.
 	case a != nil && a.isIn(resp.Request.Context()):
 		var ctx context.Context
-		ctx, end = c.detach(resp.Request.Context())
+		ctx, result = c.detach(resp.Request.Context())
 		resp.Request = resp.Request.WithContext(ctx)
 	// A layer, such as a tracer, has cloned the caller's own request. If the
 	// context of the clone has an attempt, Base has returned the same Response
 	// to an earlier request, so that context is not changed.
-	case records && a == nil && !fromContext(resp.Request.Context()).hasAttempt():
+	case recorded && a == nil && !fromContext(resp.Request.Context()).hasAttempt():
 		ctx := resp.Request.Context()
-		end.init(ctx, fromContext(ctx), c.attempts)
-		resp.Request = resp.Request.WithContext(end)
+		result.init(ctx, fromContext(ctx), c.attempts)
+		resp.Request = resp.Request.WithContext(result)
 	}
-	if end != nil {
-		end.reason.Store(uint32(reason))
+	if result != nil {
+		result.reason.Store(uint32(reason))
 	}
 	if a != nil {
 		a.followBody(resp)
 	}
-	return end
+	return result
 }
 
 // isOwn reports whether req is the request that the last attempt sent, or the
@@ -93,20 +108,21 @@ func isTunnel(req *http.Request, resp *http.Response) bool {
 			resp.StatusCode < 300
 }
 
-// endContext returns a context for Response.Request. To save an allocation,
-// that is the attempt's own context. It is a new one if there is no copy, or if
-// the caller's context is that of an earlier response. Such contexts form a
-// chain, and each keeps those before it in memory.
-func (c *caller) endContext(a *attempt, attempts int) *attemptContext {
+// resultContext returns a context for Response.Request, in which Result finds
+// the attempts and the Reason. To save an allocation, that is the attempt's own
+// context. It is a new one if there is no copy, or if the caller's context is
+// that of an earlier response. Such contexts form a chain, and each keeps those
+// before it in memory.
+func (c *caller) resultContext(a *attempt, attempts int) *attemptContext {
 	if a != nil && !c.values.hasAttempt() {
 		return &a.attemptContext
 	}
-	end := new(attemptContext)
-	end.init(c.attemptContext(), &c.values, attempts)
+	result := new(attemptContext)
+	result.init(c.attemptContext(), &c.values, attempts)
 	if a != nil {
-		end.number = a.number
+		result.number = a.number
 	}
-	return end
+	return result
 }
 
 // detach returns a context that has the values of ctx and ends when the
@@ -115,8 +131,8 @@ func (c *caller) endContext(a *attempt, attempts int) *attemptContext {
 func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
 	a := c.attempt
 	if sameContext(ctx, a.req.Context()) {
-		end := c.caller.endContext(a, c.attempts)
-		return end, end
+		result := c.caller.resultContext(a, c.attempts)
+		return result, result
 	}
 	// The values include the hooks. A request that the caller sends with them
 	// must not end the attempt, whose response it may still be reading.
@@ -128,9 +144,9 @@ func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
 	}
 	// A nested RetryTransport has put its own attempt into the context. Result
 	// must not find that one.
-	end := new(attemptContext)
-	end.init(detached, v, a.number)
-	return end, end
+	result := new(attemptContext)
+	result.init(detached, v, a.number)
+	return result, result
 }
 
 // detachedContext has the values of a context that was derived from that of an

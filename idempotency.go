@@ -30,14 +30,14 @@ func hasIdempotentMethod(req *http.Request) bool {
 	return false
 }
 
-// isKeyed reports whether h has an idempotency key, in the header of that name
+// hasKey reports whether h has an idempotency key, in the header of that name
 // or a standard one.
-func isKeyed(h http.Header, name string) bool {
-	return hasStandardKey(h) || name != defaults.IdempotencyHeader && hasKey(h, name)
+func hasKey(h http.Header, name string) bool {
+	return hasStandardKey(h) || name != defaults.IdempotencyHeader && hasKeyIn(h, name)
 }
 
 func hasStandardKey(h http.Header) bool {
-	return hasKey(h, defaults.IdempotencyHeader, "X-Idempotency-Key")
+	return hasKeyIn(h, defaults.IdempotencyHeader, "X-Idempotency-Key")
 }
 
 // RandomKey returns a new idempotency key with 130 random bits, for
@@ -46,11 +46,11 @@ func RandomKey(*http.Request) string {
 	return rand.Text()
 }
 
-// hasKey reports whether h has an idempotency key in one of the headers, whose
-// names are in canonical form.
-func hasKey(h http.Header, names ...string) bool {
+// hasKeyIn reports whether h has an idempotency key in one of the headers with
+// these names, which are in canonical form.
+func hasKeyIn(h http.Header, names ...string) bool {
 	for _, name := range names {
-		if values, ok := h[name]; ok && isKey(values) {
+		if values, ok := h[name]; ok && countsAsKey(values) {
 			return true
 		}
 	}
@@ -59,7 +59,7 @@ func hasKey(h http.Header, names ...string) bool {
 		for _, name := range names {
 			// If h has the canonical name, only its values count.
 			if len(other) == len(name) && strings.EqualFold(other, name) && h[name] == nil &&
-				isKey(values) {
+				countsAsKey(values) {
 				return true
 			}
 		}
@@ -67,15 +67,15 @@ func hasKey(h http.Header, names ...string) bool {
 	return false
 }
 
-// isKey reports whether one of the values of a header is not empty, or there
-// are no values.
-func isKey(values []string) bool {
+// countsAsKey reports whether a header for keys with these values is an
+// idempotency key, because one of them is not empty or there are none.
+func countsAsKey(values []string) bool {
 	return len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return v != "" })
 }
 
-// checkKey returns an error if key is not a valid header value (RFC 9110
+// checkKeyValue returns an error if key is not a valid header value (RFC 9110
 // section 5.5). The error does not contain the key, which may be a secret.
-func checkKey(key string) error {
+func checkKeyValue(key string) error {
 	for i := range len(key) {
 		if b := key[i]; b < ' ' || b > '~' {
 			return fmt.Errorf(
@@ -97,16 +97,16 @@ func checkHeaderName(name string) error {
 			return fielderr.New(strconv.Quote(name), "a header name, such as X-Request-Id")
 		}
 	}
-	if hasMeaning(http.CanonicalHeaderKey(name)) {
+	if isDefinedByHTTP(http.CanonicalHeaderKey(name)) {
 		return fielderr.New(strconv.Quote(name), "a header that HTTP does not define")
 	}
 	return nil
 }
 
-// hasMeaning reports whether HTTP defines a header, whose name is canonical.
-// RFC 9110 to 9114 and the standards for cookies, forwarding, CORS and
-// WebSocket count. It includes the headers of responses.
-func hasMeaning(name string) bool {
+// isDefinedByHTTP reports whether HTTP defines a header, whose name is
+// canonical. RFC 9110 to 9114 and the standards for cookies, forwarding, CORS
+// and WebSocket count. It includes the headers of responses.
+func isDefinedByHTTP(name string) bool {
 	for _, prefix := range []string{
 		"Accept", "Access-Control-", "Content-", "If-", "Proxy-", "Sec-", "X-Forwarded-"} {
 		if strings.HasPrefix(name, prefix) {

@@ -5,8 +5,9 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 )
+
+const defaultAttemptHeader = "Retry-Attempt"
 
 // Middleware returns a handler that keeps the retries of services that call one
 // another from multiplying. If an inbound request is itself a retry, its client
@@ -46,16 +47,6 @@ func Middleware(next http.Handler, headers ...string) http.Handler {
 	})
 }
 
-// inbound is a request that a server is handling.
-type inbound struct {
-	priorAttempts int         // how often its caller has sent it before
-	done          atomic.Bool // its handler has returned
-}
-
-// isOpen reports whether requests in the inbound one's context are sent on its
-// behalf.
-func (in *inbound) isOpen() bool { return in != nil && !in.done.Load() }
-
 // inboundRetries returns how often a request was sent before, by any of the
 // headers in use for that.
 func inboundRetries(h http.Header, names []string) int {
@@ -73,10 +64,10 @@ func inboundRetries(h http.Header, names []string) int {
 func maxCount(values []string) int {
 	most := 0
 	for _, v := range values {
-		if v = strings.Trim(v, " \t"); isDigits(v) {
-			n, _ := strconv.Atoi(v) // the largest int if v is larger
-			most = max(most, n)
-		}
+		// ParseUint returns 0 if v is not digits, and its maximum if they are
+		// too many.
+		n, _ := strconv.ParseUint(strings.Trim(v, " \t"), 10, 31)
+		most = max(most, int(n))
 	}
 	return min(most, math.MaxInt32/2) // to which attempts can be added
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed421102f4/httpretry/internal/origintable"
 	"github.com/seed421102f4/httpretry/internal/redact"
 )
 
@@ -82,15 +83,10 @@ func (t *RetryTransport) Origins() []OriginStatus {
 		v := view(h.origin)
 		v.hosts = append(v.hosts, h)
 	}
-	for origin, k := range set.settings.origins.known.All() {
-		v := view(origin)
-		v.known, v.place = k, k.place
+	for origin, state := range set.engine.origins.All() {
+		view(origin).state = state
 	}
-	for origin, w := range set.settings.origins.waitingRequests() {
-		v := view(origin)
-		v.waiting, v.place = w.requests, w.place
-	}
-	ends := set.settings.cooldownEnds(time.Now())
+	ends := set.engine.cooldownEnds(time.Now())
 	all := make([]OriginStatus, 0, len(origins))
 	for _, origin := range slices.Sorted(maps.Keys(origins)) {
 		status := origins[origin].status(set, origin)
@@ -102,35 +98,41 @@ func (t *RetryTransport) Origins() []OriginStatus {
 
 // originView has the parts of an OriginStatus.
 type originView struct {
-	hosts   []*host      // its spellings
-	known   *knownOrigin // or nil
-	waiting int
-	place   place // if there are no hosts
+	hosts []*host // its spellings
+	state origintable.State
 }
 
 // status returns the OriginStatus, without its cool-down.
 func (v *originView) status(set *policySet, origin string) OriginStatus {
 	policies, more := v.policies(set)
 	status := OriginStatus{
-		Origin: redact.Origin(origin), Waiting: v.waiting, MorePolicies: more,
-		Policies: make([]PolicyStatus, len(policies)),
+		Origin:             redact.Origin(origin),
+		Waiting:            v.state.Waiting,
+		LastFailure:        failureText(v.state.LastFailure),
+		LastFailureAt:      v.state.LastFailure.At,
+		FailedWithoutRetry: v.state.FailedWithoutRetry,
+		Policies:           make([]PolicyStatus, len(policies)),
+		MorePolicies:       more,
 	}
 	for i, p := range policies {
-		status.Policies[i] = policyStatus(set.settings.budgetOf(p), origin, p.key)
-	}
-	if v.known != nil {
-		last, withoutRetry := v.known.failures()
-		status.LastFailure, status.LastFailureAt = last.String(), last.at
-		status.FailedWithoutRetry = withoutRetry
+		status.Policies[i] = policyStatus(set.engine.budgetOf(p), origin, p.key)
 	}
 	return status
+}
+
+// failureText returns the text of an Event's Status, or "" for no failure.
+func failureText(f origintable.Failure) string {
+	if f.Text == "" && !f.At.IsZero() {
+		return statusText(f.Status)
+	}
+	return f.Text
 }
 
 // policies returns the policies of an OriginStatus, and how many others there
 // are. Those of the hosts come first, and then those with the first keys.
 func (v *originView) policies(set *policySet) (policies []*resolvedPolicy, more int) {
 	if len(v.hosts) == 0 {
-		return []*resolvedPolicy{set.policyOf(v.place.url())}, 0
+		return []*resolvedPolicy{set.policyOf(v.state.URL())}, 0
 	}
 	// All spellings of a host have the same policies, but hosts with names that
 	// are too long share an origin.
@@ -190,27 +192,13 @@ func policyStatus(budget Budget, origin, key string) PolicyStatus {
 	return s
 }
 
-// status returns the numbers of a PolicyStatus that a HostBudget knows.
-func (b *HostBudget) status(origin string) (balance, successes, failedRetries int) {
-	w := b.hosts.Peek(origin)
-	if w == nil {
-		_, burst, _ := b.settings()
-		return burst, 0, 0
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	balance = w.available()
-	s, charges := w.total()
-	return balance, int(s), int(charges)
-}
-
 // cooldownEnds returns the last end of the cool-downs of each origin that cools
 // down at now.
-func (s *settings) cooldownEnds(now time.Time) map[string]time.Time {
+func (e *engine) cooldownEnds(now time.Time) map[string]time.Time {
 	ends := make(map[string]time.Time)
-	for key, end := range s.cooldowns.Ends(now) {
-		if origin := originOf(key); end.After(ends[origin]) {
-			ends[origin] = end
+	for key, until := range e.cooldowns.Ends(now) {
+		if origin := originOf(key); until.After(ends[origin]) {
+			ends[origin] = until
 		}
 	}
 	return ends

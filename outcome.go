@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/seed421102f4/httpretry/internal/wire"
@@ -44,7 +45,8 @@ func (c *call) outcome(resp *http.Response, err error) (outcome Outcome) {
 	// net/http has retried often enough for all attempts.
 	case errors.Is(err, wire.ErrTooManySends):
 		return Final
-	case outcome == Transient && err != nil && c.neverSent(err):
+	case outcome == Transient && err != nil &&
+		c.attempt.neverSent(err, c.caller.req.URL, &c.engine.base):
 		return Unprocessed
 	case outcome == Unprocessed && err != nil && c.attempt.failedToReconnect(err):
 		return Transient
@@ -70,22 +72,21 @@ func (c *call) isSuccess(resp *http.Response, reason Reason) bool {
 		classifyStatus(c.sentRequest(), resp, c.policy.IdempotencyHeader) == Final
 }
 
-// neverSent reports whether the current attempt, which failed with err,
-// provably ended before a byte of its request was written.
-func (c *call) neverSent(err error) bool {
-	a := c.attempt
+// neverSent reports whether the attempt, in which base sent a request to u and
+// failed with err, provably ended before a byte of the request was written.
+func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 	switch {
 	case a == nil:
 		return false
 	// A layer may have sent the request without net/http. A body shows that,
 	// because the layer has read it (wire.Trace.ProvesUnsent).
-	case !a.hasBody && (c.settings.base.transport == nil || !isOfNetHTTP(c.caller.req.URL)):
+	case !a.hasBody && (base.transport == nil || !isOfNetHTTP(u)):
 		return false
 	}
 	// A layer may have ended the attempt with a context of its own.
 	canceled := a.req.Context().Err() != nil || isTimeout(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
-	return a.trace.ProvesUnsent(canceled) && !c.settings.base.hasOtherProtocols()
+	return a.trace.ProvesUnsent(canceled) && !base.hasOtherProtocols()
 }
 
 // bodyFailed reports whether the attempt's error is that of the request body's

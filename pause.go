@@ -1,8 +1,6 @@
 package httpretry
 
 import (
-	"math"
-	"math/rand/v2"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/cooldown"
@@ -12,26 +10,27 @@ import (
 // no attempt follows, it returns the Reason and the error that the request
 // ends with; last is the error of the attempt before.
 func (c *call) pause(wait time.Duration, last error) (Reason, error) {
-	reason, err := ReasonCanceled, error(nil)
+	reason, until := ReasonCanceled, time.Time{}
 	if c.waits.sleep(&c.caller, wait) {
-		reason, err = c.awaitCooldown(last)
-	} else {
-		err = c.canceled(last)
+		reason, until = c.waits.awaitCooldown(&c.caller, false)
 	}
+	if reason == ReasonNone {
+		return ReasonNone, nil
+	}
+	err := c.waitError(reason, until, last)
 	// The retry that the budget has charged for is not sent.
-	if reason != ReasonNone {
-		c.charge.refundUnsent()
-	}
+	c.charge.refundUnsent()
 	return reason, err
 }
 
 // awaitFirstAttempt waits until the host has cooled down. An error ends the
 // request.
 func (c *call) awaitFirstAttempt() error {
-	reason, err := c.awaitCooldown(nil)
+	reason, until := c.waits.awaitCooldown(&c.caller, true)
 	if reason == ReasonNone {
 		return nil
 	}
+	err := c.waitError(reason, until, nil)
 	c.report(nil, err, 0, reason)
 	// As in begin, the error of a context that is done is its own.
 	if reason == ReasonCanceled && c.caller.req.Context().Err() != nil {
@@ -40,51 +39,61 @@ func (c *call) awaitFirstAttempt() error {
 	return &Error{Reason: reason, Err: err}
 }
 
-// awaitCooldown waits until the host has cooled down. The error last is that of
-// the attempt before, or nil. If the wait is too long or the caller cancels, it
-// returns the Reason and the error that the request ends with.
-func (c *call) awaitCooldown(last error) (Reason, error) {
-	// Most requests need no clock and no Waiter.
-	if c.waits.currentGeneration() == 0 {
-		return ReasonNone, nil
+// waitError returns the error of a request that ended during a wait, because
+// its caller canceled it or its host cools down until a time that is too late.
+// The error last is that of the attempt before, or nil.
+func (c *call) waitError(reason Reason, until time.Time, last error) error {
+	if reason == ReasonCanceled {
+		return c.canceled(last)
 	}
-	start, first, waiter := time.Now(), c.attempts == 0, new(cooldown.Waiter)
+	return c.afterAttempt(last, &CooldownError{Origin: c.caller.origin, Until: until})
+}
+
+// awaitCooldown waits until the host has cooled down. If the caller cancels or
+// the wait is too long, it returns the Reason. With ReasonCooldown, it also
+// returns when the cool-down ends.
+func (w *waits) awaitCooldown(caller *caller, isFirst bool) (reason Reason, until time.Time) {
+	// Most requests need no clock and no Waiter.
+	if w.cooldown.currentGeneration() == 0 {
+		return ReasonNone, time.Time{}
+	}
+	start, waiter := time.Now(), new(cooldown.Waiter)
 	defer waiter.Leave()
-	for now := start; c.settings.cooldowns.Active(c.waits.origin, now); now = time.Now() {
+	for now := start; w.cooldown.isActive(now); now = time.Now() {
 		// Hosts may ask again and again, so MaxRetryAfter limits the total.
-		latest := now.Add(min(c.timeLeft(now), c.policy.MaxRetryAfter-now.Sub(start)))
-		remaining := c.settings.cooldowns.Join(
-			waiter, c.waits.cooldownKey(), now, start, latest, first)
+		latest := now.Add(min(w.timeLeft(caller, now), w.policy.MaxRetryAfter-now.Sub(start)))
+		remaining := w.cooldown.join(waiter, now, start, latest, isFirst)
 		if remaining.Wait == 0 {
 			break
 		}
-		if first && c.policy.Cooldown == CooldownFail || remaining.Until.After(latest) {
-			return ReasonCooldown, c.afterAttempt(
-				last, &CooldownError{Origin: c.charge.origin, Until: remaining.Until})
+		if isFirst && w.policy.Cooldown == CooldownFail || remaining.Until.After(latest) {
+			return ReasonCooldown, remaining.Until
 		}
 		// After the wait, the host may be cooling down again.
-		if !c.sleepCooldown(waiter, remaining) {
-			return ReasonCanceled, c.canceled(last)
+		if !w.sleepCooldown(caller, waiter, remaining, isFirst) {
+			return ReasonCanceled, time.Time{}
 		}
 	}
-	return ReasonNone, nil
+	return ReasonNone, time.Time{}
 }
 
 // sleepCooldown waits for the end of a cool-down, and then a moment more. It
 // reports whether the caller is still waiting.
-func (c *call) sleepCooldown(waiter *cooldown.Waiter, remaining cooldown.Remaining) bool {
-	if !c.caller.sleep(remaining.Wait, remaining.Cleared) {
+func (w *waits) sleepCooldown(
+	caller *caller, waiter *cooldown.Waiter, remaining cooldown.Remaining, isFirst bool,
+) bool {
+	if !caller.sleep(remaining.Wait, remaining.Cleared) {
 		return false
 	}
-	if c.attempts == 0 {
-		return c.caller.awaitTurn(waiter)
+	if isFirst {
+		return caller.awaitTurn(waiter)
 	}
 	// A cool-down that a success has ended early was short, so retries return
 	// over a shorter time.
 	now := time.Now()
 	early := max(remaining.Until.Sub(now), 0)
-	width := min(remaining.Spread, remaining.Length-early, c.timeLeft(now))
-	return c.caller.sleep(uniform(width), nil)
+	width := min(remaining.Spread, remaining.Length-early, w.timeLeft(caller, now))
+	return caller.sleep(uniform(width), nil)
 }
 
 // awaitTurn waits for the turn of a first attempt, which another cool-down may
@@ -99,25 +108,4 @@ func (c *caller) awaitTurn(waiter *cooldown.Waiter) bool {
 			return false
 		}
 	}
-}
-
-// timeLeft returns the longest wait after which an attempt may still start.
-func (c *call) timeLeft(now time.Time) time.Duration {
-	left := time.Duration(math.MaxInt64)
-	if deadline, ok := c.caller.req.Context().Deadline(); ok {
-		// At the deadline itself, there is no time for an attempt.
-		left = deadline.Add(-1).Sub(now)
-	}
-	if c.policy.MaxElapsed > 0 {
-		left = min(left, c.policy.MaxElapsed-(now.Sub(c.settings.created)-c.start))
-	}
-	return left
-}
-
-// uniform returns a random duration in (0, width].
-func uniform(width time.Duration) time.Duration {
-	if width <= 0 {
-		return 0
-	}
-	return time.Duration(rand.Int64N(int64(width))) + 1
 }

@@ -11,48 +11,37 @@ import (
 // and holds nothing that would have to be released if Base panics.
 
 // isPlain reports whether req, which follows p, is plain.
-func (s *settings) isPlain(req *http.Request, p *resolvedPolicy) bool {
+func (e *engine) isPlain(req *http.Request, p *resolvedPolicy) bool {
 	// A nested RetryTransport looks for this attempt in the context of a copy.
-	// If p.isPlain is true, Policy.Idempotent is nil. A GET without a body
-	// makes no call of IsDirect or isKeyed, which saves 1.4 of 17 ns.
-	return p.isPlain && s.observe == nil && !s.base.nested &&
+	// If p.plainAllowed is true, Policy.Idempotent is nil. The order of the
+	// checks spares a GET without a body the calls of IsDirect and hasKey.
+	return p.plainAllowed && e.observe == nil && !e.base.nested &&
 		(req.Body == nil || replay.IsDirect(req)) &&
-		(hasIdempotentMethod(req) || isKeyed(req.Header, p.IdempotencyHeader)) &&
+		(hasIdempotentMethod(req) || hasKey(req.Header, p.IdempotencyHeader)) &&
 		cancelChannel(req) == nil && req.Context().Err() == nil && fromContext(req.Context()) == nil
 }
 
-// isPlain reports whether requests that follow p may be plain.
-func (p *Policy) isPlain() bool {
-	switch p.Budget.(type) {
-	case nil, *HostBudget, Unlimited:
-	default:
-		return false // a Deposit of another type may panic
-	}
-	return p.Classify == nil && p.Idempotent == nil &&
-		p.AttemptTimeout == 0 && p.MaxElapsed == 0 && p.Cooldown == CooldownSend && !p.Resume
-}
-
 // roundTripPlain is RoundTrip for a plain request. A success makes no call
-// value, which halves its cost.
-func (s *settings) roundTripPlain(req *http.Request, to target) (*http.Response, error) {
+// value, because it would use nothing of it.
+func (e *engine) roundTripPlain(req *http.Request, to target) (*http.Response, error) {
 	// Base may modify the request, although it must not.
 	generation, body, getBody := uint64(0), req.Body, req.GetBody
-	if quiet := &to.host.quiet; !s.cooldowns.IsQuiet(quiet) {
-		generation = s.cooldowns.Generation(to.host.origin, quiet)
+	if quiet := &to.host.quiet; !e.cooldowns.IsQuiet(quiet) {
+		generation = e.cooldowns.Generation(to.host.origin, quiet)
 	}
-	resp, err := s.base.RoundTrip(req)
+	resp, err := e.base.RoundTrip(req)
 	// If generation is not 0, the success may end a cool-down (settle). If the
 	// response is that to another request, such as one after a redirect,
 	// handOver may have to replace its Request.
 	if err == nil && resp != nil && resp.StatusCode < 400 && resp.Request == req &&
 		generation == 0 {
-		depositTo(s.budgetOf(to.policy), to.window, to.host.origin, false)
+		depositTo(e.budgetOf(to.policy), to.window, to.host.origin, false)
 		return resp, nil
 	}
-	c := call{settings: s, caller: caller{req: req}, idempotent: true, attempts: 1}
+	c := call{engine: e, caller: caller{req: req}, idempotent: true, attempts: 1}
 	defer c.cleanUpAfterPanic()
-	c.follow(to.policy, to)
-	c.waits.generation = generation
+	c.adopt(to.policy, to)
+	c.waits.cooldown.generation = generation
 	c.body.PrepareSent(body, getBody)
 	c.resp, err = either(resp, err)
 	return c.retry(c.resp, err)

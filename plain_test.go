@@ -53,7 +53,7 @@ func TestFieldsOfPlainPolicies(t *testing.T) {
 	for f := range reflect.TypeFor[httpretry.Policy]().Fields() {
 		want, ok := fields[f.Name]
 		if !f.IsExported() || !assert.True(t, ok,
-			"%s: want it in the table, and in Policy.isPlain if it matters to a success", f.Name) {
+			"%s: want it in the table, and in allowsPlain if it matters to a success", f.Name) {
 			continue
 		}
 		var p httpretry.Policy

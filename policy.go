@@ -12,12 +12,8 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-const (
-	defaultAttemptHeader = "Retry-Attempt"
-
-	// A shorter limit is most likely a number without its unit.
-	minLimit = time.Millisecond
-)
+// A shorter limit is most likely a number without its unit.
+const minLimit = time.Millisecond
 
 // Policy determines when and how requests to a host are retried. A zero field
 // means the default that its comment names. A negative value is valid only if
@@ -117,7 +113,7 @@ type Policy struct {
 	// over, so set MaxElapsed or a deadline for servers that break off after
 	// each 64 KiB. If a server keeps a strong ETag when the content changes, as
 	// nginx does for the same size and second, only a digest shows that a body
-	// is a mixture. Of nested RetryTransports, only the outermost resumes.
+	// is a mixture. If RetryTransports are nested, only the outermost resumes.
 	Resume bool
 
 	// ResumeSame reports whether next is of the same version as first if no
@@ -138,8 +134,9 @@ type resolvedPolicy struct {
 	key       string              // of Config.Policies, or ""
 	given     Policy              // without the defaults
 	throttled strategies.Strategy // the default after a 429, or nil for Backoff
-	isPlain   bool                // requests may be plain: see settings.isPlain
 	err       error               // of a context's policy, if it is not valid
+
+	plainAllowed bool // the result of Policy.allowsPlain
 }
 
 // resolveChecked is resolve for the policy of a context, which New has not
@@ -180,7 +177,19 @@ func (p Policy) resolve() *resolvedPolicy {
 		p.ReplayBuffer = defaults.ReplayBuffer
 	}
 	return &resolvedPolicy{
-		Policy: p, given: given, throttled: throttled, isPlain: p.isPlain()}
+		Policy: p, given: given, throttled: throttled, plainAllowed: p.allowsPlain()}
+}
+
+// allowsPlain reports whether requests that follow p may be plain (see
+// engine.isPlain).
+func (p *Policy) allowsPlain() bool {
+	switch p.Budget.(type) {
+	case nil, *HostBudget, Unlimited:
+	default:
+		return false // a Deposit of another type may panic
+	}
+	return p.Classify == nil && p.Idempotent == nil &&
+		p.AttemptTimeout == 0 && p.MaxElapsed == 0 && p.Cooldown == CooldownSend && !p.Resume
 }
 
 // budgetWait returns how long a request waits whose retry the Budget refused.
@@ -246,7 +255,17 @@ func isNil(v any) bool {
 // policy's own header counts whatever Policy.Idempotent returns.
 func (p *resolvedPolicy) isIdempotent(req *http.Request) bool {
 	if p.Idempotent != nil {
-		return p.Idempotent(req) || hasKey(req.Header, p.IdempotencyHeader)
+		return p.Idempotent(req) || hasKeyIn(req.Header, p.IdempotencyHeader)
 	}
-	return hasIdempotentMethod(req) || isKeyed(req.Header, p.IdempotencyHeader)
+	return hasIdempotentMethod(req) || hasKey(req.Header, p.IdempotencyHeader)
+}
+
+// newKey returns the result of NewIdempotencyKey, which may be "", and an error
+// if that is not valid.
+func (p *resolvedPolicy) newKey(req *http.Request) (string, error) {
+	key := p.NewIdempotencyKey(req)
+	if err := checkKeyValue(key); err != nil {
+		return "", fmt.Errorf("Policy.NewIdempotencyKey: %w", err)
+	}
+	return key, nil
 }

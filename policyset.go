@@ -21,7 +21,7 @@ import (
 // them. SetPolicies replaces it. A request uses one policySet, and only to find
 // its policy. So it follows one policy from start to end.
 type policySet struct {
-	settings *settings // the same for all sets of a RetryTransport
+	engine   *engine // the same for all sets of a RetryTransport
 	policy   *resolvedPolicy
 	patterns *hostpattern.Set[*resolvedPolicy]
 
@@ -29,7 +29,8 @@ type policySet struct {
 	httpHosts, httpsHosts hosttable.Table[host]
 }
 
-// host is the result of lookUp for one spelling of a host.
+// host is the result of lookUp for one spelling of a host, whatever the method
+// and the path of a request are.
 type host struct {
 	policy *resolvedPolicy
 	origin string         // the key of its state
@@ -57,10 +58,10 @@ type target struct {
 // newPolicySet checks policies, and fills in their defaults. The errors are in
 // the order of the patterns, and begin with path or paths.
 func newPolicySet(
-	s *settings, policy Policy, policies map[string]Policy, path, paths string,
+	e *engine, policy Policy, policies map[string]Policy, path, paths string,
 ) (*policySet, error) {
-	set := &policySet{settings: s, policy: policy.resolve()}
-	problems := []error{fielderr.At(path, set.policy.problemsWith(s))}
+	set := &policySet{engine: e, policy: policy.resolve()}
+	problems := []error{fielderr.At(path, set.policy.problemsIn(e))}
 	resolved := make(map[string]*resolvedPolicy, len(policies))
 	for pattern, p := range policies {
 		resolved[pattern] = p.resolve()
@@ -74,29 +75,31 @@ func newPolicySet(
 	}
 	// The order of a map is random, and that of errors must not be.
 	for _, pattern := range slices.Sorted(maps.Keys(resolved)) {
-		both := fielderr.Join(byPattern[pattern], resolved[pattern].problemsWith(s))
+		both := fielderr.Join(byPattern[pattern], resolved[pattern].problemsIn(e))
 		problems = append(problems, fielderr.At(paths, fielderr.AtKey(pattern, both)))
 	}
 	return set, fielderr.Join(problems...)
 }
 
-// problemsWith returns the errors in p, and the one that p has only together
-// with s.
-func (p *resolvedPolicy) problemsWith(s *settings) error {
-	return fielderr.Join(p.given.problems(), p.headerProblem(s))
+// problemsIn returns all errors of p: those of its fields, and the one that it
+// has only in a RetryTransport with the engine e.
+func (p *resolvedPolicy) problemsIn(e *engine) error {
+	return fielderr.Join(p.given.problems(), p.headerClash(e))
 }
 
-// problemWith is problemsWith for the policy of a context, which is checked
-// only once by itself.
-func (p *resolvedPolicy) problemWith(s *settings) error {
+// contextProblemsIn is problemsIn for the policy of a context, whose fields
+// resolveChecked has checked.
+func (p *resolvedPolicy) contextProblemsIn(e *engine) error {
 	if p.err != nil {
 		return p.err
 	}
-	return fielderr.At("Policy", p.headerProblem(s))
+	return fielderr.At("Policy", p.headerClash(e))
 }
 
-func (p *resolvedPolicy) headerProblem(s *settings) error {
-	if p.IdempotencyHeader != s.attemptHeader {
+// headerClash returns an error if the header for keys is also the attempt
+// header.
+func (p *resolvedPolicy) headerClash(e *engine) error {
+	if p.IdempotencyHeader != e.attemptHeader {
 		return nil
 	}
 	return fielderr.AtField("IdempotencyHeader", fielderr.New(
@@ -123,7 +126,7 @@ func (s *policySet) lookUp(u *url.URL) *host {
 	}
 	return hosts.Get(u.Host, func(h *host) {
 		s.resolve(h, u)
-		s.settings.origins.get(h.origin, u)
+		s.engine.origins.Get(h.origin, u)
 	})
 }
 
@@ -157,17 +160,17 @@ func (s *policySet) policyOf(u *url.URL) *resolvedPolicy {
 	return s.policy
 }
 
-// of returns the target of req, a request to h. It has the policy of h unless a
-// key with a method or a path matches req.
-func (h *host) of(req *http.Request) target {
+// target returns the target of req, a request to h. It has the policy of h
+// unless a key with a method or a path matches req.
+func (h *host) target(req *http.Request) target {
 	if h.routes == nil {
 		return target{h.policy, h, &h.window}
 	}
-	return h.ofRoute(req)
+	return h.routeTarget(req)
 }
 
-// ofRoute is apart from of, so that the compiler inlines of.
-func (h *host) ofRoute(req *http.Request) target {
+// routeTarget is apart from target, so that the compiler inlines target.
+func (h *host) routeTarget(req *http.Request) target {
 	to := target{h.policy, h, &h.window}
 	for _, routes := range h.routes {
 		i, ok := routes.Match(req)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
+	"github.com/seed421102f4/httpretry/internal/origintable"
 	"github.com/seed421102f4/httpretry/internal/respbody"
 )
 
@@ -20,11 +21,11 @@ func (c *call) begin(to target) error {
 	p := c.caller.values.policyFor(to.policy)
 	// New has not checked the policies of contexts.
 	if p != to.policy {
-		if err := p.problemWith(c.settings); err != nil {
+		if err := p.contextProblemsIn(c.engine); err != nil {
 			return &Error{Reason: ReasonPermanent, Err: err}
 		}
 	}
-	c.follow(p, to)
+	c.adopt(p, to)
 	if c.caller.hasCanceled() {
 		// If the context is done, its own error is returned, as net/http does.
 		if req.Context().Err() != nil {
@@ -36,14 +37,16 @@ func (c *call) begin(to target) error {
 	// Without a header map, there is no place for a key. net/http fails such a
 	// request.
 	if !c.idempotent && p.NewIdempotencyKey != nil && req.Header != nil {
-		if err := c.makeKey(); err != nil {
+		key, err := p.newKey(req)
+		if err != nil {
 			return &Error{Reason: ReasonPermanent, Err: err}
 		}
+		c.key, c.idempotent = key, key != ""
 	}
 	c.body.Prepare(req, max(p.ReplayBuffer, 0))
-	// Most requests need no clock. time.Since costs half as much as time.Now.
-	if c.settings.observe != nil || p.MaxElapsed > 0 {
-		c.start = time.Since(c.settings.created)
+	// Most requests need no clock. time.Since is faster than time.Now.
+	if c.engine.observe != nil || p.MaxElapsed > 0 {
+		c.caller.start = time.Since(c.engine.created)
 	}
 	if p.Cooldown == CooldownSend {
 		return nil
@@ -51,28 +54,21 @@ func (c *call) begin(to target) error {
 	return c.awaitFirstAttempt()
 }
 
-// follow sets the policy of c to p, which is that of to or of a context, and
+// adopt sets the policy of c to p, which is that of to or of a context, and
 // prepares the charge and the waits.
-func (c *call) follow(p *resolvedPolicy, to target) {
+func (c *call) adopt(p *resolvedPolicy, to target) {
 	c.policy = p
-	c.caller.origins, c.caller.origin = &c.settings.origins, to.host.origin
-	c.charge.budget, c.charge.origin = c.settings.budgetOf(p), to.host.origin
+	c.caller.created, c.caller.origins = &c.engine.created, &c.engine.origins
+	c.caller.origin = to.host.origin
+	c.charge.budget, c.charge.origin = c.engine.budgetOf(p), to.host.origin
 	// The policy of a context may have another budget.
 	if p == to.policy {
 		c.charge.window = to.window
 	}
-	c.waits.policy, c.waits.cooldowns = p, &c.settings.cooldowns
-	c.waits.req, c.waits.origin, c.waits.quiet = c.caller.req, to.host.origin, &to.host.quiet
-}
-
-// makeKey makes an idempotency key, unless the policy returns none.
-func (c *call) makeKey() error {
-	c.key = c.policy.NewIdempotencyKey(c.caller.req)
-	if err := checkKey(c.key); err != nil {
-		return fmt.Errorf("Policy.NewIdempotencyKey: %w", err)
-	}
-	c.idempotent = c.key != ""
-	return nil
+	c.waits.policy = p
+	cooldown := &c.waits.cooldown
+	cooldown.table, cooldown.origin = &c.engine.cooldowns, to.host.origin
+	cooldown.quiet, cooldown.req, cooldown.partOf = &to.host.quiet, c.caller.req, p.CooldownKey
 }
 
 // failUnsent ends a request of which nothing was sent. It returns err and
@@ -93,7 +89,7 @@ func (c *call) failUnsent(err error) (*http.Response, error) {
 func (c *call) settle(resp *http.Response) {
 	c.charge.settle()
 	if resp.StatusCode < 400 {
-		c.waits.noteSuccess()
+		c.waits.cooldown.noteSuccess()
 	}
 }
 
@@ -126,21 +122,21 @@ func (c *call) noteFailure(resp *http.Response, err error, reason Reason) {
 		reason == ReasonCanceled, err != nil && c.attempt.bodyFailed():
 		return
 	}
-	f := failure{at: time.Now()}
+	f := origintable.Failure{At: time.Now()}
 	if resp != nil {
-		f.status = resp.StatusCode
+		f.Status = resp.StatusCode
 	} else {
-		f.text = Event{Err: err, Reason: reason}.errorStatus()
+		f.Text = Event{Err: err, Reason: reason}.errorStatus()
 	}
-	c.caller.known().fail(f)
+	c.caller.known().Fail(f)
 	c.caller.noteEnd(reason, c.attempts)
 }
 
 // report passes the decision after an attempt to Config.Observe, if that is
 // set.
 func (c *call) report(resp *http.Response, err error, wait time.Duration, reason Reason) {
-	if c.settings.observe != nil {
-		c.settings.observe(c.caller.req.Context(), c.event(resp, err, wait, reason))
+	if c.engine.observe != nil {
+		c.engine.observe(c.caller.req.Context(), c.event(resp, err, wait, reason))
 	}
 }
 
@@ -155,14 +151,14 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 	c.caller.waited = 0
 	asked, _ := c.waits.askedWait(resp)
 	if reason == ReasonCooldown {
-		asked = c.waits.remainingCooldown(time.Now()).Wait
+		asked = c.waits.cooldown.remaining(time.Now()).Wait
 	}
 	return Event{
 		Request:  c.caller.req,
 		Response: resp,
 		Err:      err,
 		Attempt:  c.attempts,
-		Elapsed:  time.Since(c.settings.created) - c.start,
+		Elapsed:  time.Since(c.engine.created) - c.caller.start,
 		Waited:   waited,
 		Wait:     wait,
 		Asked:    asked,
@@ -238,7 +234,7 @@ func (c *call) discard(resp *http.Response) (took time.Duration) {
 		c.lastStatus = resp.StatusCode
 		limit := bounded.MaxTime
 		if c.policy.MaxElapsed > 0 {
-			limit = min(limit, c.timeLeft(time.Now()))
+			limit = min(limit, c.waits.timeLeft(&c.caller, time.Now()))
 		}
 		// Release ends the body, so the body is drained first.
 		took = respbody.Discard(resp, c.attempt, limit, c.caller.cancelSignal())
@@ -246,7 +242,7 @@ func (c *call) discard(resp *http.Response) (took time.Duration) {
 	}
 	// Base may return the same Response again, with another Retry-After. So
 	// waits must not take it for the one that it has read.
-	c.resp, c.waits.of = nil, nil
+	c.resp, c.waits.answer = nil, nil
 	c.attempt.Release()
 	return took
 }

@@ -39,15 +39,15 @@ const notIdempotent resume.Obstacle = "its request is not idempotent"
 // handOverResumable is handOver for a policy with Resume.
 func (c *call) handOverResumable(resp *http.Response, reason Reason) {
 	mayBreakOff := c.mayBreakOff(resp, reason)
-	end := c.handOver(resp, reason, mayBreakOff)
+	result := c.handOver(resp, reason, mayBreakOff)
 	if mayBreakOff {
-		c.resumeLater(resp, end)
+		c.resumeLater(resp, result)
 	}
 }
 
 // resumeLater wraps the body of resp. If the body breaks off, it is resumed, or
-// its error says why it is not. end is the context that Result looks for.
-func (c *call) resumeLater(resp *http.Response, end *attemptContext) {
+// its error says why it is not. result is the context that Result looks for.
+func (c *call) resumeLater(resp *http.Response, result *attemptContext) {
 	part := resume.PartOf(c.caller.req, resp)
 	switch {
 	case part.Obstacle != "":
@@ -61,7 +61,7 @@ func (c *call) resumeLater(resp *http.Response, end *attemptContext) {
 		req:     c.caller.req,
 		first:   resp,
 		part:    part,
-		counter: end,
+		counter: result,
 		initial: resume.Source{Body: resp.Body, Rest: -1},
 	}
 	if part.Obstacle == "" {
@@ -71,7 +71,7 @@ func (c *call) resumeLater(resp *http.Response, end *attemptContext) {
 	b.call.resp = nil
 	// A download may last for hours. The window and quiet are parts of a table
 	// of hosts, which SetPolicies may have replaced by then.
-	b.call.charge.window, b.call.waits.quiet = nil, nil
+	b.call.charge.window, b.call.waits.cooldown.quiet = nil, nil
 	resp.Body = b
 }
 
@@ -88,17 +88,20 @@ type resumingBody struct {
 	counter *attemptContext // has the number of attempts that Result returns
 
 	// Used by the goroutine in Read. Close uses call, too, if it settles it.
-	call     call          // from the first resume on, its req is a copy that Close cancels
-	req      *http.Request // the caller's; from the first resume on, a clone of it
-	offset   int64         // bytes that the caller has got
-	start    int64         // offset at the start of the current attempt
-	settleAt int64         // offset at which the current attempt counts as a success
-	broken   error         // the source's error; the next Read replaces the source
-	err      error         // the end of the body
+	call   call          // from the first resume on, its req is a copy that Close cancels
+	req    *http.Request // the caller's; from the first resume on, a clone of it
+	offset int64         // bytes that the caller has got
+	start  int64         // offset at the start of the current attempt
+	broken error         // the source's error; the next Read replaces the source
+	err    error         // the end of the body
+
+	// settleAt is the offset at which a resume counts as a success. It is 0
+	// during the first attempt, which finish has recorded. The first Read then
+	// calls settle, which does nothing because unsettled is false.
+	settleAt int64
 
 	// True if a resume has not yet been recorded as a success. The one of Read
-	// and Close that sets it to false records that (settle). The first attempt
-	// is recorded by finish.
+	// and Close that sets it to false records that (settle).
 	unsettled atomic.Bool
 
 	// mu guards closed. Only Read writes source and cancel, with mu held. So
@@ -220,10 +223,10 @@ func (b *resumingBody) resume() error {
 		}
 		wait -= c.discard(resp)
 		// As in RoundTrip, a wait that ends early has a second Event.
-		if reason, err = c.pause(wait, err); reason != ReasonNone {
+		if reason, pauseErr := c.pause(wait, err); reason != ReasonNone {
 			c.caller.noteEnd(reason, c.attempts)
-			b.report(nil, err, 0, reason)
-			return b.fail(nil, err, 0, reason)
+			b.report(nil, pauseErr, 0, reason)
+			return b.fail(nil, pauseErr, 0, reason)
 		}
 		resp, err = b.send()
 		outcome = c.outcome(resp, err)
@@ -250,12 +253,12 @@ func (b *resumingBody) explain() error {
 // set.
 func (b *resumingBody) report(resp *http.Response, err error, wait time.Duration, reason Reason) {
 	c := &b.call
-	if c.settings.observe == nil {
+	if c.engine.observe == nil {
 		return
 	}
 	e := c.event(resp, err, wait, reason)
 	e.Request, e.Resuming, e.Offset = b.req, true, b.offset
-	c.settings.observe(c.caller.req.Context(), e)
+	c.engine.observe(c.caller.req.Context(), e)
 }
 
 // detach closes the source, and prepares the call for the attempts that follow.
@@ -276,7 +279,7 @@ func (b *resumingBody) detach() bool {
 		// Read may still be sending it.
 		b.req = b.req.Clone(b.req.Context())
 		c.caller.req = b.req.WithContext(ctx)
-		c.waits.req = c.caller.req
+		c.waits.cooldown.req = c.caller.req
 	}
 	b.mu.Unlock()
 	// The source has failed, so its connection is of no use. Close may block.

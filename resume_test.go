@@ -1576,7 +1576,7 @@ type failingClose struct{ io.ReadCloser }
 
 func (b failingClose) Close() error { return errors.Join(errMine, b.ReadCloser.Close()) }
 
-// Of nested transports, the outer one resumes.
+// The outer one of nested transports resumes.
 func TestResumeNested(t *testing.T) {
 	o := newOrigin(1000, 10)
 	inner := contract.Unchecked(t, httpretry.Config{Base: o, Policy: resuming()})

@@ -132,7 +132,7 @@ httpretry: Config.Policies["a.test/1"].MaxElapsed: -1h0m0s: want at least 1ms, o
 	require.EqualError(t, err, strings.ReplaceAll(want, "Config.Policies", "policies"))
 }
 
-// Each key counts in its own budget, also if several have one.
+// Each key counts in its own budget, even if several have one.
 func TestBudgetsOfRoutes(t *testing.T) {
 	budgets := make([]httpretry.HostBudget, 2)
 	transport := contract.Unchecked(t, httpretry.Config{

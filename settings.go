@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-cleanhttp"
 	"github.com/seed421102f4/httpretry/internal/cooldown"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
+	"github.com/seed421102f4/httpretry/internal/origintable"
 )
 
 // Config configures a [RetryTransport]. Its zero value is valid.
@@ -54,16 +55,19 @@ type Config struct {
 	AttemptHeader string
 }
 
-// settings is a Config that was checked, without its policies, with its
-// defaults filled in, and the state of a RetryTransport. SetPolicies keeps it.
-type settings struct {
+// engine is the part of a RetryTransport that SetPolicies keeps. Its settings
+// are those of a Config that was checked, with their defaults.
+type engine struct {
+	// Set by New, and only read from then on.
 	created       time.Time
 	base          base
 	budget        Budget // of policies that have none
 	observe       func(context.Context, Event)
 	attemptHeader string // "": none
-	cooldowns     cooldown.Table
-	origins       originTable
+
+	// The state of the hosts, whatever their policies are.
+	cooldowns cooldown.Table
+	origins   origintable.Table
 }
 
 // base is Config.Base and its known properties.
@@ -76,7 +80,7 @@ type base struct {
 // New returns a RetryTransport for a shallow copy of cfg, or an error with one
 // line for each invalid field: its path, its value and the allowed values.
 func New(cfg Config) (*RetryTransport, error) {
-	set, err := newSettings(cfg)
+	set, err := cfg.resolve()
 	if err != nil {
 		return nil, err
 	}
@@ -85,9 +89,10 @@ func New(cfg Config) (*RetryTransport, error) {
 	return t, nil
 }
 
-// newSettings checks cfg and fills in the defaults.
-func newSettings(cfg Config) (*policySet, error) {
-	s := &settings{
+// resolve checks cfg and fills in the defaults. It returns the policies, with a
+// new engine.
+func (cfg Config) resolve() (*policySet, error) {
+	e := &engine{
 		created: time.Now(),
 		base:    base{RoundTripper: cfg.Base},
 		budget:  new(HostBudget),
@@ -95,23 +100,23 @@ func newSettings(cfg Config) (*policySet, error) {
 	}
 	var problems []error
 	switch {
-	case s.base.RoundTripper == nil:
-		s.base.RoundTripper = cleanhttp.DefaultPooledTransport()
-	case isNil(s.base.RoundTripper):
+	case e.base.RoundTripper == nil:
+		e.base.RoundTripper = cleanhttp.DefaultPooledTransport()
+	case isNil(e.base.RoundTripper):
 		problems = append(problems, fielderr.At("Config.Base", fielderr.New(
 			fmt.Sprintf("a nil %T", cfg.Base), "no value for the default, or a usable transport")))
 	}
 	// The transports in Base determine whether a first attempt needs a copy.
-	s.base.lookThrough()
+	e.base.lookThrough()
 
 	// All problems are collected, so that they can be fixed at once.
-	set, err := newPolicySet(s, cfg.Policy, cfg.Policies, "Config.Policy", "Config.Policies")
+	set, err := newPolicySet(e, cfg.Policy, cfg.Policies, "Config.Policy", "Config.Policies")
 	problems = append(problems, err)
 	// If the attempt header is also the header for keys of a policy, that is
-	// reported once. So newPolicySet does not get to know it.
+	// reported once. So newPolicySet is called before the engine has it.
 	header, err := cfg.attemptHeader()
 	problems = append(problems, fielderr.At("Config.AttemptHeader", err))
-	s.attemptHeader = header
+	e.attemptHeader = header
 	return set, fielderr.At("httpretry", fielderr.Join(problems...))
 }
 
@@ -129,9 +134,9 @@ func (cfg *Config) attemptHeader() (string, error) {
 	// If the attempt header were a header for keys, a retry of a request
 	// without a key would look as if it had one.
 	retry := http.Header{canonical: {"1"}}
-	forKeys := isKeyed(retry, cfg.Policy.resolve().IdempotencyHeader)
+	forKeys := hasKey(retry, cfg.Policy.resolve().IdempotencyHeader)
 	for _, p := range cfg.Policies {
-		forKeys = forKeys || isKeyed(retry, p.resolve().IdempotencyHeader)
+		forKeys = forKeys || hasKey(retry, p.resolve().IdempotencyHeader)
 	}
 	if forKeys {
 		return "", fielderr.New(strconv.Quote(name), "a header that is not for idempotency keys")
@@ -212,9 +217,9 @@ func (b *base) maxHeaderBytes() int64 {
 }
 
 // budgetOf returns the budget of requests that follow p.
-func (s *settings) budgetOf(p *resolvedPolicy) Budget {
+func (e *engine) budgetOf(p *resolvedPolicy) Budget {
 	if p.Budget == nil {
-		return s.budget
+		return e.budget
 	}
 	return p.Budget
 }

@@ -26,7 +26,7 @@ func (t *RetryTransport) current() *policySet {
 // makeDefault makes the policies of a zero RetryTransport. It is apart from
 // current, so that the compiler inlines current.
 func (t *RetryTransport) makeDefault() *policySet {
-	set, err := newSettings(Config{})
+	set, err := Config{}.resolve()
 	if err != nil {
 		panic(err) // the zero Config is valid, which a test shows
 	}
@@ -36,19 +36,19 @@ func (t *RetryTransport) makeDefault() *policySet {
 	return set
 }
 
-// config returns the settings.
-func (t *RetryTransport) config() *settings { return t.current().settings }
+// engine returns the part of t that SetPolicies keeps.
+func (t *RetryTransport) engine() *engine { return t.current().engine }
 
 // CloseIdleConnections calls Base's method of that name, if there is one.
 func (t *RetryTransport) CloseIdleConnections() {
 	type closer interface{ CloseIdleConnections() }
-	if c, ok := t.config().base.RoundTripper.(closer); ok {
+	if c, ok := t.engine().base.RoundTripper.(closer); ok {
 		c.CloseIdleConnections()
 	}
 }
 
 // Unwrap returns Base, or the transport that is used if Base is nil.
-func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base.RoundTripper }
+func (t *RetryTransport) Unwrap() http.RoundTripper { return t.engine().base.RoundTripper }
 
 // RoundTrip sends req, and retries it as its policy determines. It returns
 // either a response or an error. It does not modify req, and closes its body.
@@ -58,18 +58,18 @@ func (t *RetryTransport) Unwrap() http.RoundTripper { return t.config().base.Rou
 // an AttemptTimeout, it passes a copy.
 func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	set := t.current()
-	s, to := set.settings, set.lookUp(req.URL).of(req)
+	e, to := set.engine, set.lookUp(req.URL).target(req)
 	// Most requests are plain, and succeed at once.
-	if s.isPlain(req, to.policy) {
-		return s.roundTripPlain(req, to)
+	if e.isPlain(req, to.policy) {
+		return e.roundTripPlain(req, to)
 	}
-	return s.roundTripCall(req, to)
+	return e.roundTripCall(req, to)
 }
 
 // roundTripCall is RoundTrip for a request that is not plain. It is apart from
 // RoundTrip, so that the stack holds one call value.
-func (s *settings) roundTripCall(req *http.Request, to target) (*http.Response, error) {
-	c := call{settings: s, caller: caller{req: req}}
+func (e *engine) roundTripCall(req *http.Request, to target) (*http.Response, error) {
+	c := call{engine: e, caller: caller{req: req}}
 	defer c.cleanUpAfterPanic()
 	if err := c.begin(to); err != nil {
 		return c.failUnsent(err)
@@ -94,10 +94,10 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		wait -= c.discard(resp)
 		// The first report was about the attempt. A request that ends during
 		// the wait has a second Event.
-		if reason, err = c.pause(wait, err); reason != ReasonNone {
+		if reason, pauseErr := c.pause(wait, err); reason != ReasonNone {
 			c.caller.noteEnd(reason, c.attempts)
-			c.report(nil, err, 0, reason)
-			return c.finish(nil, err, 0, reason)
+			c.report(nil, pauseErr, 0, reason)
+			return c.finish(nil, pauseErr, 0, reason)
 		}
 		resp, err = c.send()
 	}
@@ -130,12 +130,12 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 		return 0, ReasonNotReplayable
 	}
 	now := time.Now()
-	asked, spread, tooLong := c.waits.acceptWait(resp, now)
+	asked, spread, reason := c.waits.acceptWait(resp, now)
 	backoff := c.waits.nextBackoff(resp)
-	wait, left := max(asked, backoff), c.timeLeft(now)
+	wait, left := max(asked, backoff), c.waits.timeLeft(&c.caller, now)
 	switch {
-	case tooLong != ReasonNone:
-		return 0, tooLong
+	case reason != ReasonNone:
+		return 0, reason
 	case wait > left:
 		return 0, ReasonDeadline
 	}
@@ -144,22 +144,22 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	if !c.charge.withdraw(c.caller.req.Context(), c.waits.isScheduled(resp)) {
 		return c.policy.budgetWait(backoff), ReasonBudget
 	}
-	if reason := c.rewindBody(left - wait); reason != ReasonNone {
+	if reason = c.rewindBody(left - wait); reason != ReasonNone {
 		return 0, reason
 	}
 	// A 421 may be retried on another connection (RFC 9110 section 15.5.20).
 	c.retried421 = c.retried421 || statusIs(resp, http.StatusMisdirectedRequest)
 	// Clients that got the same wait must not return together. GetBody may have
 	// taken a part of the time that was left.
-	return wait + uniform(min(spread, c.timeLeft(time.Now())-wait)), ReasonNone
+	return wait + uniform(min(spread, c.waits.timeLeft(&c.caller, time.Now())-wait)), ReasonNone
 }
 
 // SetPolicies replaces Config.Policy and Config.Policies. Requests that have
-// begun keep theirs, also while a body is resumed. Connections, cool-downs and
+// begun keep theirs, even while a body is resumed. Connections, cool-downs and
 // the default Budget stay. If an argument is not valid, SetPolicies changes
 // nothing and returns an error as [New] does.
 func (t *RetryTransport) SetPolicies(policy Policy, policies map[string]Policy) error {
-	set, err := newPolicySet(t.config(), policy, policies, "policy", "policies")
+	set, err := newPolicySet(t.engine(), policy, policies, "policy", "policies")
 	if err != nil {
 		return fielderr.At("httpretry", err)
 	}

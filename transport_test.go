@@ -313,6 +313,29 @@ func TestResponseOfTheRequestBefore(t *testing.T) {
 	}
 }
 
+// A layer may send a request of its own in a context that is not derived from
+// the attempt's. After a copy, that request remains Response.Request, and the
+// attempt keeps its context.
+func TestResponseRequestInAContextOfALayer(t *testing.T) {
+	type key struct{}
+	own := newGet(t).WithContext(context.WithValue(context.Background(), key{}, "layer"))
+	script := contract.Play(s503, s200)
+	var sent context.Context
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		sent = req.Context()
+		resp, err := script.RoundTrip(req)
+		resp.Request = own
+		return resp, err
+	})
+	ctx := context.WithValue(t.Context(), key{}, "caller")
+	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		RoundTrip(newGet(t).WithContext(ctx))
+	require.NoError(t, err)
+	contract.ReadBody(t, resp)
+	assert.Same(t, own, resp.Request)
+	assert.Equal(t, "caller", sent.Value(key{}))
+}
+
 // Hazard A7, D6: results that a base must not return, and results of fakes.
 func TestBadBase(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {

@@ -1,13 +1,13 @@
 package httpretry
 
 import (
-	"crypto/sha256"
 	"math"
+	"math/rand/v2"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/cooldown"
+	"github.com/seed421102f4/httpretry/internal/retryafter"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -15,22 +15,16 @@ import (
 // backoff, the waits that servers have asked for, and the cool-down of its
 // host.
 type waits struct {
-	policy    *resolvedPolicy
-	cooldowns *cooldown.Table // of the transport
-	req       *http.Request   // call.caller.req
-	origin    string          // of its URL
-	quiet     *cooldown.Quiet // of origin; nil while a body is resumed
+	policy   *resolvedPolicy
+	cooldown hostCooldown
 
 	backoff, throttled strategies.Sequence // nil until they are needed
 
-	of            *http.Response // the response that asked and spread are of
+	answer        *http.Response // asked and spread are from its header
 	asked, spread time.Duration
 
 	floor      time.Duration // the part of the next wait that servers have asked for
 	endedEarly bool          // a success of another request has ended a long backoff
-
-	generation uint64 // of cooldowns, before the last attempt
-	key        string // of the host's cool-down, "" until it is needed
 }
 
 // nextBackoff returns the policy's wait before the next attempt.
@@ -53,10 +47,10 @@ func (w *waits) askedWait(resp *http.Response) (asked, spread time.Duration) {
 		return 0, 0
 	}
 	// noteCooldown, acceptWait and isScheduled ask for the same response.
-	if w.of != resp {
-		w.of, w.asked, w.spread = resp, 0, 0
-		if asked, resolution, ok := retryAfter(resp.Header, time.Now); ok {
-			w.asked, w.spread = asked, spreadFor(asked, resolution)
+	if w.answer != resp {
+		w.answer, w.asked, w.spread = resp, 0, 0
+		if asked, resolution, ok := retryafter.Parse(resp.Header, time.Now); ok {
+			w.asked, w.spread = asked, retryafter.Spread(asked, resolution)
 		}
 	}
 	return w.asked, w.spread
@@ -80,7 +74,7 @@ func (w *waits) acceptWait(
 ) (asked, spread time.Duration, reason Reason) {
 	asked, spread = w.askedWait(resp)
 	reason = ReasonRetryAfter
-	if remaining := w.remainingCooldown(now); remaining.Wait > asked {
+	if remaining := w.cooldown.remaining(now); remaining.Wait > asked {
 		asked, spread, reason = remaining.Wait, remaining.Spread, ReasonCooldown
 	}
 	if asked <= w.policy.MaxRetryAfter {
@@ -88,56 +82,6 @@ func (w *waits) acceptWait(
 	}
 	w.floor = asked
 	return asked, spread, reason
-}
-
-// currentGeneration returns 0 if the host has no cool-down and no request to it
-// sleeps.
-func (w *waits) currentGeneration() uint64 {
-	quiet := w.quiet
-	if quiet == nil {
-		quiet = new(cooldown.Quiet)
-	}
-	if w.cooldowns.IsQuiet(quiet) {
-		return 0
-	}
-	return w.cooldowns.Generation(w.origin, quiet)
-}
-
-func (w *waits) remainingCooldown(now time.Time) cooldown.Remaining {
-	if w.cooldowns.Active(w.origin, now) {
-		return w.cooldowns.Remaining(w.cooldownKey(), now)
-	}
-	return cooldown.Remaining{}
-}
-
-// cooldownKey returns the key of the cool-down that concerns the request. Only
-// a hash of a CooldownKey is kept, because it may be a credential.
-func (w *waits) cooldownKey() string {
-	if w.key == "" {
-		// Without a CooldownKey, the key is the origin.
-		w.key = w.origin
-		if w.policy.CooldownKey != nil {
-			if part := w.policy.CooldownKey(w.req); part != "" {
-				sum := sha256.Sum256([]byte(part))
-				w.key = partKey(w.origin, sum)
-			}
-		}
-	}
-	return w.key
-}
-
-// partKey returns the key of the cool-down for a part of an origin. No other
-// origin begins with a space, since no scheme of net/http does.
-func partKey(origin string, sum [sha256.Size]byte) string {
-	return " " + string(sum[:]) + origin
-}
-
-// originOf returns the origin in the key of a cool-down.
-func originOf(key string) string {
-	if strings.HasPrefix(key, " ") && len(key) > sha256.Size {
-		return key[1+sha256.Size:]
-	}
-	return key
 }
 
 // noteCooldown begins a cool-down if the response asks for one.
@@ -156,28 +100,13 @@ func (w *waits) noteCooldown(resp *http.Response, outcome Outcome) {
 		return
 	}
 	if asked, spread := w.askedWait(resp); asked > 0 {
-		w.cooldowns.Begin(w.origin, w.cooldownKey(), time.Now(), asked, spread)
-	}
-}
-
-// noteSuccess ends the host's cool-down if the last attempt was sent after the
-// cool-down began. It also ends the long backoff of another request.
-func (w *waits) noteSuccess() {
-	// If generation is 0, the host had no cool-down and no request to it slept
-	// when the attempt was sent.
-	if w.generation == 0 {
-		return
-	}
-	now := time.Now()
-	if w.cooldowns.Active(w.origin, now) || w.cooldowns.AnySleeps(w.origin) {
-		w.cooldowns.Clear(w.cooldownKey(), now, w.generation)
-		w.cooldowns.Wake(w.cooldownKey(), w.generation)
+		w.cooldown.begin(asked, spread)
 	}
 }
 
 // restart makes the next backoff the first of its sequence.
 func (w *waits) restart() {
-	w.backoff, w.throttled, w.of = nil, nil, nil
+	w.backoff, w.throttled, w.answer = nil, nil, nil
 }
 
 // longWait is the shortest backoff that a success of another request may end.
@@ -186,8 +115,8 @@ const longWait = 10 * time.Second
 // sleep waits before a retry, and reports whether the caller is still waiting.
 // Without a limit of attempts, backoffs grow long, so that a request would wait
 // long after its host is up again. So a success of another request to the host
-// ends one long backoff. That happens once for each request. Otherwise one that
-// fails while others succeed would hardly wait.
+// ends one long backoff. That happens once for each request. Otherwise a
+// request that fails while others succeed would hardly wait.
 func (w *waits) sleep(caller *caller, wait time.Duration) bool {
 	// A wait that a server asks for is never shortened.
 	if wait-w.floor < longWait || w.endedEarly || w.policy.MaxAttempts < math.MaxInt {
@@ -203,21 +132,41 @@ func (w *waits) sleepLong(caller *caller, wait time.Duration) bool {
 	if !caller.sleep(w.floor, nil) {
 		return false
 	}
-	key := w.cooldownKey() // may panic
 	var sleeper cooldown.Sleeper
-	awake := w.cooldowns.Sleep(&sleeper, w.origin, key)
+	awake := w.cooldown.addSleeper(&sleeper)
 	defer sleeper.Leave()
 	if !caller.sleep(backoff, awake) {
 		return false
 	}
-	end := begun.Add(wait)
-	w.endedEarly = time.Now().Before(end)
-	if !caller.sleep(uniform(min(time.Until(end), longWait)), nil) {
+	planned := begun.Add(wait)
+	w.endedEarly = time.Now().Before(planned)
+	if !caller.sleep(uniform(min(time.Until(planned), longWait)), nil) {
 		return false
 	}
 	// If the host has asked for a pause since, it was not up.
-	if w.remainingCooldown(time.Now()).Wait > 0 {
-		return caller.sleep(time.Until(end), nil)
+	if w.cooldown.remaining(time.Now()).Wait > 0 {
+		return caller.sleep(time.Until(planned), nil)
 	}
 	return true
+}
+
+// timeLeft returns the longest wait after which an attempt may still start.
+func (w *waits) timeLeft(caller *caller, now time.Time) time.Duration {
+	left := time.Duration(math.MaxInt64)
+	if deadline, ok := caller.req.Context().Deadline(); ok {
+		// At the deadline itself, there is no time for an attempt.
+		left = deadline.Add(-1).Sub(now)
+	}
+	if w.policy.MaxElapsed > 0 {
+		left = min(left, w.policy.MaxElapsed-(now.Sub(*caller.created)-caller.start))
+	}
+	return left
+}
+
+// uniform returns a random duration in (0, width].
+func uniform(width time.Duration) time.Duration {
+	if width <= 0 {
+		return 0
+	}
+	return time.Duration(rand.Int64N(int64(width))) + 1
 }

@@ -1,4 +1,4 @@
-package httpretry
+package retryafter_test
 
 import (
 	"math"
@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/seed421102f4/httpretry/internal/retryafter"
 )
 
-func TestRetryAfterReportsResolution(t *testing.T) {
+func TestParseReportsResolution(t *testing.T) {
 	none := []string{"0"}
 	for name, test := range map[string]struct {
 		header           http.Header
@@ -41,7 +43,7 @@ func TestRetryAfterReportsResolution(t *testing.T) {
 		"coarsest, first": {http.Header{"Retry-After": {"2", "2.0"}}, 2 * time.Second, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wait, resolution, ok := retryAfter(
+			wait, resolution, ok := retryafter.Parse(
 				test.header, func() time.Time { return time.Unix(0, 0) })
 			assert.Equal(t, test.wait, wait)
 			assert.Equal(t, test.resolution, resolution)
@@ -50,22 +52,23 @@ func TestRetryAfterReportsResolution(t *testing.T) {
 	}
 }
 
-func TestSpreadFor(t *testing.T) {
+func TestSpread(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for _, test := range []struct{ asked, resolution, want time.Duration }{
 		{0, s, 0}, {0, ms, 0}, {-s, s, 0}, {math.MinInt64, ms, 0},
 		{1, s, s}, {s, s, s}, {4 * s, s, s}, {4*s + 4, s, s + 1}, {60 * s, s, 15 * s},
 		{120 * s, s, 30 * s}, {121 * s, s, 30 * s},
 		{3, ms, 0}, {4, ms, 1}, {s, ms, 250 * ms}, {60 * s, ms, 15 * s}, {121 * s, ms, 30 * s},
-		{maxWait, s, 30 * s}, {maxWait, ms, 30 * s}, {math.MaxInt64, s, 30 * s},
+		{retryafter.MaxWait, s, 30 * s}, {retryafter.MaxWait, ms, 30 * s},
+		{math.MaxInt64, s, 30 * s},
 	} {
-		assert.Equal(t, test.want, spreadFor(test.asked, test.resolution), "%v, %v", test.asked,
-			test.resolution)
+		assert.Equal(t, test.want, retryafter.Spread(test.asked, test.resolution), "%v, %v",
+			test.asked, test.resolution)
 	}
 }
 
 func TestMaxWaitsCanBeAdded(t *testing.T) {
-	wait := maxWait // not constant: a constant would not compile
+	wait := retryafter.MaxWait // not constant: a constant would not compile
 	wait += wait + wait/2
 	assert.Positive(t, wait)
 }

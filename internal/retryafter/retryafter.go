@@ -1,0 +1,301 @@
+// Package retryafter reads the wait that a server asks for in the header of a
+// response. httpretry.RetryAfter has the list of the header fields.
+//
+// It knows header fields and times. It does not know the status of the
+// response, and it does not decide whether a request waits.
+package retryafter
+
+import (
+	"net/http"
+	"strings"
+	"time"
+)
+
+// MaxWait limits every wait that a server can ask for. A hundred years is as
+// good as never. Two such waits and their jitter can be added without overflow,
+// since a time.Duration holds 292 years.
+const MaxWait = 100 * 365 * 24 * time.Hour
+
+// Numbers from here on are points in time: seconds since 1970 from 5e8 (1985),
+// and milliseconds from 5e11 (1985, too). A bubble of testing/synctest begins
+// in the year 2000. As a wait, 5e8 seconds would be 16 years.
+const (
+	epochSeconds = 500_000_000
+	epochMillis  = 500_000_000_000
+)
+
+// Parse returns the wait that h asks for, and the resolution of the field that
+// it comes from: a second or a millisecond. ok reports whether h asks for a
+// wait at all. The wait is at least 0 and at most MaxWait. The keys of h must
+// be canonical. Parse calls now only if the wait depends on the current time.
+func Parse(h http.Header, now func() time.Time) (wait, resolution time.Duration, ok bool) {
+	// Header.Get would canonicalize each key. The keys of a header that
+	// net/http has read are canonical, and so is "Ratelimit".
+	p := headerParser{h, now}
+	w, ok := longest(h["Retry-After-Ms"], p.millis)
+	if !ok {
+		w, ok = longest(h["X-Ms-Retry-After-Ms"], p.millis)
+	}
+	if !ok {
+		w, ok = longest(h["Retry-After"], p.secondsOrDate)
+	}
+	if !ok {
+		w, ok = longest(h["Ratelimit"], p.rateLimit)
+	}
+	// A reset time alone does not ask for a wait, because successes have it,
+	// too.
+	if !ok && anyZero(h["Ratelimit-Remaining"]) {
+		w, ok = longest(h["Ratelimit-Reset"], p.seconds)
+	}
+	if !ok && anyZero(h["X-Ratelimit-Remaining"]) {
+		w, ok = longest(h["X-Ratelimit-Reset"], p.seconds)
+	}
+	return w.wait, w.resolution, ok
+}
+
+// Spread returns the range of the jitter that is added to a wait that a
+// server asked for. All its clients got the same wait, and would otherwise
+// return at the same moment.
+func Spread(asked, resolution time.Duration) time.Duration {
+	if asked <= 0 {
+		return 0
+	}
+	spread := asked / 4
+	// A whole number of seconds hides differences of up to one second, and
+	// servers that send "1" send it to everyone.
+	if resolution >= time.Second {
+		spread = max(spread, time.Second)
+	}
+	return min(spread, 30*time.Second)
+}
+
+// serverWait is a wait that a header asks for.
+type serverWait struct{ wait, resolution time.Duration }
+
+// longest returns the longest wait of the lines that parse understands. Of
+// equal waits, it returns the one with the coarser resolution.
+func longest(lines []string, parse func(string) (serverWait, bool)) (most serverWait, ok bool) {
+	for _, line := range lines {
+		w, valid := parse(strings.Trim(line, " \t"))
+		if valid &&
+			(!ok || w.wait > most.wait || w.wait == most.wait && w.resolution > most.resolution) {
+			most, ok = w, true
+		}
+	}
+	return most, ok
+}
+
+// anyZero reports whether a line is the number 0. Some servers send 0.0.
+func anyZero(lines []string) bool {
+	for _, line := range lines {
+		if n, ok := parseNumber(strings.Trim(line, " \t")); ok && n.times(time.Second) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// headerParser parses values of a header that arrives now.
+type headerParser struct {
+	header http.Header
+	now    func() time.Time
+}
+
+// millis parses a number of milliseconds.
+func (p headerParser) millis(v string) (serverWait, bool) {
+	n, ok := parseNumber(v)
+	return serverWait{n.times(time.Millisecond), time.Millisecond}, ok
+}
+
+// secondsOrDate parses a Retry-After.
+func (p headerParser) secondsOrDate(v string) (serverWait, bool) {
+	// All three forms of a date start with the name of a day. http.ParseTime
+	// copies a value that it does not understand into its error, so it does not
+	// get values that are far longer than the longest date, "Wednesday,
+	// 09-Nov-94 08:49:37 GMT".
+	if v == "" || len(v) > 64 || isDigit(v[0]) {
+		return p.seconds(v)
+	}
+	date, ok := parseDate(v)
+	if !ok {
+		return serverWait{}, false
+	}
+	return serverWait{p.until(date), time.Second}, true
+}
+
+// parseDate parses the three forms of a date of RFC 9110 section 5.6.7.
+func parseDate(v string) (date time.Time, ok bool) {
+	date, err := http.ParseTime(v)
+	// In the second form, http.ParseTime accepts any zone, and takes one that
+	// the local time does not have for UTC. The third form names no zone.
+	zone := v[strings.LastIndexByte(v, ' ')+1:]
+	return date, err == nil && (zone == "GMT" || zone == "UTC" || isDigits(zone))
+}
+
+// seconds parses a number of seconds, or a Unix time in seconds or
+// milliseconds.
+func (p headerParser) seconds(v string) (serverWait, bool) {
+	n, ok := parseNumber(v)
+	switch {
+	case !ok:
+		return serverWait{}, false
+	case n.whole >= epochMillis:
+		date := time.UnixMilli(n.whole).Add(n.fractionOf(time.Millisecond))
+		return serverWait{p.until(date), time.Millisecond}, true
+	case n.whole >= epochSeconds:
+		date := time.Unix(n.whole, 0).Add(n.fractionOf(time.Second))
+		return serverWait{p.until(date), n.resolution()}, true
+	}
+	return serverWait{n.times(time.Second), n.resolution()}, true
+}
+
+// rateLimit parses one line of policies, such as
+//
+//	"burst";r=0;t=1, "daily";r=0;t=3600;pk=:dXNlcg==:
+//
+// It is a list of RFC 9651, in whose names commas and semicolons may occur.
+func (p headerParser) rateLimit(line string) (most serverWait, ok bool) {
+	for line != "" {
+		var policy string
+		var balanced bool
+		// A field that cannot be parsed is ignored as a whole (RFC 9651 section
+		// 4.2).
+		if policy, line, balanced = cutUnquoted(line, ','); !balanced {
+			return serverWait{}, false
+		}
+		if reset, exhausted := resetIfExhausted(policy); exhausted {
+			most, ok = serverWait{max(most.wait, reset), time.Second}, true
+		}
+	}
+	return most, ok
+}
+
+// resetIfExhausted returns the time t until a policy resets, and reports
+// whether the policy has no quota left (r=0).
+func resetIfExhausted(policy string) (reset time.Duration, exhausted bool) {
+	name, params, _ := cutUnquoted(policy, ';')
+	var r, t number
+	var hasR, hasT bool
+	for params != "" {
+		var param string
+		param, params, _ = cutUnquoted(params, ';')
+		// If a parameter is repeated, its last value counts (RFC 9651 section
+		// 4.2.3.2).
+		switch key, value, _ := strings.Cut(strings.Trim(param, " \t"), "="); key {
+		case "r":
+			r, hasR = parseNumber(value)
+		case "t":
+			t, hasT = parseNumber(value)
+		}
+	}
+	hasName := strings.Trim(name, " \t") != ""
+	hasIntegers := hasR && hasT && !r.decimal && !t.decimal
+	return t.times(time.Second), hasName && hasIntegers && r.whole == 0
+}
+
+// cutUnquoted cuts s around the first sep outside of double quotes. balanced
+// is false if a quote is not closed.
+func cutUnquoted(s string, sep byte) (before, after string, balanced bool) {
+	quoted := false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			quoted = !quoted
+		case c == '\\' && quoted:
+			i++ // the escaped byte
+		case c == sep && !quoted:
+			return s[:i], s[i+1:], true
+		}
+	}
+	return s, "", !quoted
+}
+
+// until returns the time until t.
+func (p headerParser) until(t time.Time) time.Duration {
+	// The server's own clock makes the result independent of the local one.
+	start, ok := p.date()
+	if !ok {
+		start = p.now()
+	}
+	return min(max(t.Sub(start), 0), MaxWait) // Sub saturates
+}
+
+// date returns the time at which the server made the response, if that is
+// known. If a cache answered, Date is older than the response.
+func (p headerParser) date() (date time.Time, ok bool) {
+	dates := p.header["Date"]
+	if len(dates) == 0 || len(p.header["Age"]) > 0 {
+		return time.Time{}, false
+	}
+	return parseDate(strings.Trim(dates[0], " \t"))
+}
+
+// number is an unsigned decimal number, as precise as it was sent.
+type number struct {
+	whole    int64 // at most maxWhole
+	fraction string
+	decimal  bool // it has a fraction, which may be 0
+}
+
+// maxWhole is far greater than MaxWait in any unit, and can be multiplied by
+// ten.
+const maxWhole = 100_000_000_000_000_000
+
+// parseNumber parses digits, or digits, a point and digits. strconv accepts
+// more: signs, exponents, underscores, hexadecimal digits, Inf and NaN. It also
+// returns an error if a number is too large.
+func parseNumber(v string) (number, bool) {
+	whole, fraction, decimal := strings.Cut(v, ".")
+	if !isDigits(whole) || decimal && !isDigits(fraction) {
+		return number{}, false
+	}
+	n := number{fraction: fraction, decimal: decimal}
+	for i := range len(whole) {
+		n.whole = min(n.whole*10+int64(whole[i]-'0'), maxWhole)
+	}
+	return n, true
+}
+
+// times returns n units of time, at most MaxWait.
+func (n number) times(unit time.Duration) time.Duration {
+	if n.whole >= int64(MaxWait/unit) {
+		return MaxWait
+	}
+	return time.Duration(n.whole)*unit + n.fractionOf(unit)
+}
+
+// fractionOf returns n's fraction of unit, rounded up to whole nanoseconds,
+// because a retry must not be early.
+func (n number) fractionOf(unit time.Duration) (d time.Duration) {
+	for i := range len(n.fraction) {
+		digit := time.Duration(n.fraction[i] - '0')
+		if unit /= 10; unit == 0 {
+			if strings.Trim(n.fraction[i:], "0") != "" {
+				d++
+			}
+			return d
+		}
+		d += digit * unit
+	}
+	return d
+}
+
+// resolution returns the resolution of a header that is n seconds.
+func (n number) resolution() time.Duration {
+	if n.decimal {
+		return time.Millisecond
+	}
+	return time.Second
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+// isDigits reports whether s is 1*DIGIT (RFC 5234 appendix B.1).
+func isDigits(s string) bool {
+	for i := range len(s) {
+		if !isDigit(s[i]) {
+			return false
+		}
+	}
+	return s != ""
+}
