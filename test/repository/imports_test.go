@@ -16,7 +16,7 @@ const module = "github.com/seed421102f4/httpretry"
 // "leaves" are the packages of internal without faults and contract, which are
 // for tests. A leaf without a row imports nothing.
 var imports = map[string]string{
-	"":                      "github.com/hashicorp/go-cleanhttp golang.org/x/time/rate leaves strategies",
+	"":                      "github.com/hashicorp/go-cleanhttp leaves strategies",
 	"strategies":            "",
 	"policies":              "httpretry strategies",
 	"policyfile":            "httpretry leaves policies strategies",
@@ -28,9 +28,11 @@ var imports = map[string]string{
 	"otelretry": "go.opentelemetry.io/otel go.opentelemetry.io/otel/attribute " +
 		"go.opentelemetry.io/otel/metric go.opentelemetry.io/otel/trace httpretry",
 
-	"internal/cooldown": "internal/hosttable",
-	"internal/replay":   "internal/bounded",
-	"internal/respbody": "internal/bounded",
+	"internal/cooldown":    "internal/hosttable",
+	"internal/origintable": "internal/hosttable",
+	"internal/window":      "golang.org/x/time/rate",
+	"internal/replay":      "internal/bounded",
+	"internal/respbody":    "internal/bounded",
 	"internal/contract": "github.com/stretchr/testify/assert " +
 		"github.com/stretchr/testify/require httpretry internal/faults retrytest strategies",
 }
