@@ -36,18 +36,18 @@ func (c *charge) settle() {
 	depositTo(c.budget, c.window, c.origin, c.charged)
 }
 
-// depositTo is Deposit. If the window of origin is known, a first success needs
+// depositTo is Deposit. If known has the window of origin, a first success needs
 // no second lookup.
-func depositTo(budget Budget, window *hostWindow, origin string, charged bool) {
+func depositTo(budget Budget, known *hostWindow, origin string, charged bool) {
 	b, ok := budget.(*HostBudget)
-	if !ok || window == nil || charged {
+	if !ok || known == nil || charged {
 		budget.Deposit(origin, charged)
 		return
 	}
-	e := window.Load()
+	e := known.Load()
 	if e == nil || !e.Use() {
 		e = b.hosts.Entry(origin, b.open)
-		window.Store(e)
+		known.Store(e)
 	}
 	e.Value.Deposit()
 }

@@ -141,8 +141,9 @@ const (
 	// ReasonRetryAfter is "retry_after_too_long". The response asks for a wait
 	// that is longer than MaxRetryAfter.
 	ReasonRetryAfter
-	// ReasonCooldown is "host_cooling_down". The host is cooling down for
-	// longer than the request may wait, or the policy has CooldownFail.
+	// ReasonCooldown is "host_cooling_down". The host is cooling down, and that
+	// takes longer than the request may wait, or it is a first attempt with
+	// CooldownFail.
 	ReasonCooldown
 	// ReasonDeadline is "deadline_too_near". The wait would end after the
 	// context's deadline or MaxElapsed.

@@ -59,7 +59,8 @@ func TestReasonString(t *testing.T) {
 		assert.Equal(t, r.text, r.reason.String(), r.name)
 	}
 	next := httpretry.Reason(len(reasons))
-	assert.Equal(t, fmt.Sprintf("Reason(%d)", len(reasons)), next.String(), "a Reason has no row")
+	assert.Equal(t, fmt.Sprintf("Reason(%d)", len(reasons)), next.String(),
+		"the table reasons in this file has no row for it")
 	assert.Equal(t, "Reason(200)", httpretry.Reason(200).String())
 }
 
@@ -74,7 +75,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	var names, texts []string
 	for i, match := range read("event.go", `(?m)^\t// (Reason\w+) is "(\w+)"\. `) {
 		names, texts = append(names, match[1]), append(texts, match[2])
-		require.Less(t, i, len(reasons), "%s has no row", match[1])
+		require.Less(t, i, len(reasons), "the table reasons in this file has no %s", match[1])
 		assert.Equal(t, reasons[i].name, match[1])
 		assert.Equal(t, reasons[i].text, match[2], "event.go: the comment of %s", match[1])
 	}
@@ -787,7 +788,7 @@ func TestHints(t *testing.T) {
 		httpretry.LogEvents(logger)(t.Context(), e)
 		text := fmt.Sprintf("httpretry: gave up after 2 attempts (%v): EOF", r.reason)
 		if r.hint == "" {
-			assert.Empty(t, hint, r.name)
+			assert.Empty(t, hint, "%s: add a part of its hint to the table reasons", r.name)
 			assert.EqualError(t, err, text)
 			assert.EqualError(t, unsent, "httpretry: not sent: EOF")
 			assert.NotContains(t, out.String(), "hint", r.name)

@@ -10,8 +10,9 @@ import (
 )
 
 // handOver prepares resp, of the last attempt, for the caller. It sets
-// resp.Request, and ends the attempt with the body. It returns the context in
-// which Result finds the attempts and the Reason, or nil.
+// resp.Request, and ends the attempt with the body. It returns the context that
+// has the attempts and the Reason, or nil. Except in the last row below, Result
+// finds that context.
 //
 // resp.Request depends on the request that Base has set, on the context of that
 // request, and on whether the result is recorded:

@@ -64,10 +64,13 @@ func inboundRetries(h http.Header, names []string) int {
 func maxCount(values []string) int {
 	most := 0
 	for _, v := range values {
-		// ParseUint returns 0 if v is not digits, and its maximum if they are
-		// too many.
-		n, _ := strconv.ParseUint(strings.Trim(v, " \t"), 10, 31)
-		most = max(most, int(n))
+		v = strings.Trim(v, " \t")
+		// strconv reads at most as many digits as fit, so it does not see
+		// whether others follow.
+		if strings.Trim(v, "0123456789") == "" {
+			n, _ := strconv.Atoi(v) // the largest int if v is larger, 0 if empty
+			most = max(most, n)
+		}
 	}
 	return min(most, math.MaxInt32/2) // to which attempts can be added
 }

@@ -107,6 +107,7 @@ func TestInboundRetries(t *testing.T) {
 		{http.Header{own: {"007"}}, 7},
 		{http.Header{own: {"2147483648"}}, 1<<30 - 1},
 		{http.Header{own: {"99999999999999999999999999"}}, 1<<30 - 1},
+		{http.Header{own: {"12345678901-ab", "1732393571123.5", "+3", "-2"}}, 0},
 		{http.Header{own: {" 2 "}}, 2},
 		{http.Header{own: {"\t2"}}, 2},
 		{http.Header{own: {"0", "3", "1"}}, 3},

@@ -505,10 +505,11 @@ func TestFieldsAndReasonsHaveTests(t *testing.T) {
 	for _, typ := range []reflect.Type{
 		reflect.TypeFor[httpretry.Policy](), reflect.TypeFor[httpretry.Config]()} {
 		for field := range typ.Fields() {
-			assert.True(t, used[field.Name] || !field.IsExported(), "%v.%s", typ, field.Name)
+			assert.True(t, used[field.Name] || !field.IsExported(),
+				"no test of this package uses %v.%s", typ, field.Name)
 		}
 	}
 	for _, r := range reasons {
-		assert.True(t, used[r.name], r.name)
+		assert.True(t, used[r.name], "no test of this package uses %s", r.name)
 	}
 }

@@ -242,7 +242,7 @@ func (c *call) discard(resp *http.Response) (took time.Duration) {
 	}
 	// Base may return the same Response again, with another Retry-After. So
 	// waits must not take it for the one that it has read.
-	c.resp, c.waits.answer = nil, nil
+	c.resp, c.waits.askedBy = nil, nil
 	c.attempt.Release()
 	return took
 }

@@ -61,7 +61,7 @@ func (c *call) resumeLater(resp *http.Response, result *attemptContext) {
 		req:     c.caller.req,
 		first:   resp,
 		part:    part,
-		counter: result,
+		result:  result,
 		initial: resume.Source{Body: resp.Body, Rest: -1},
 	}
 	if part.Obstacle == "" {
@@ -85,7 +85,7 @@ type resumingBody struct {
 	first   *http.Response // the caller's
 	part    resume.Part
 	initial resume.Source
-	counter *attemptContext // has the number of attempts that Result returns
+	result  *attemptContext // has the number of attempts that Result returns
 
 	// Used by the goroutine in Read. Close uses call, too, if it settles it.
 	call   call          // from the first resume on, its req is a copy that Close cancels
@@ -223,7 +223,7 @@ func (b *resumingBody) resume() error {
 		}
 		wait -= c.discard(resp)
 		// As in RoundTrip, a wait that ends early has a second Event.
-		if reason, pauseErr := c.pause(wait, err); reason != ReasonNone {
+		if reason, pauseErr := c.awaitRetry(wait, err); reason != ReasonNone {
 			c.caller.noteEnd(reason, c.attempts)
 			b.report(nil, pauseErr, 0, reason)
 			return b.fail(nil, pauseErr, 0, reason)
@@ -334,7 +334,7 @@ func (b *resumingBody) send() (*http.Response, error) {
 		delete(header, "If-Range")
 	}
 	b.call.caller.req.Header = header
-	b.counter.resumes.Add(1)
+	b.result.resumes.Add(1)
 	return b.call.send()
 }
 
@@ -400,7 +400,7 @@ func (b *resumingBody) fail(
 	if resp != nil {
 		wait -= c.discard(resp)
 	}
-	b.counter.reason.Store(uint32(reason))
+	b.result.reason.Store(uint32(reason))
 	switch {
 	// The error is complete.
 	case reason == ReasonCanceled || errors.Is(err, b.broken):

@@ -94,7 +94,7 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		wait -= c.discard(resp)
 		// The first report was about the attempt. A request that ends during
 		// the wait has a second Event.
-		if reason, pauseErr := c.pause(wait, err); reason != ReasonNone {
+		if reason, pauseErr := c.awaitRetry(wait, err); reason != ReasonNone {
 			c.caller.noteEnd(reason, c.attempts)
 			c.report(nil, pauseErr, 0, reason)
 			return c.finish(nil, pauseErr, 0, reason)

@@ -20,7 +20,7 @@ type waits struct {
 
 	backoff, throttled strategies.Sequence // nil until they are needed
 
-	answer        *http.Response // asked and spread are from its header
+	askedBy       *http.Response // asked and spread are from its header
 	asked, spread time.Duration
 
 	floor      time.Duration // the part of the next wait that servers have asked for
@@ -47,8 +47,8 @@ func (w *waits) askedWait(resp *http.Response) (asked, spread time.Duration) {
 		return 0, 0
 	}
 	// noteCooldown, acceptWait and isScheduled ask for the same response.
-	if w.answer != resp {
-		w.answer, w.asked, w.spread = resp, 0, 0
+	if w.askedBy != resp {
+		w.askedBy, w.asked, w.spread = resp, 0, 0
 		if asked, resolution, ok := retryafter.Parse(resp.Header, time.Now); ok {
 			w.asked, w.spread = asked, retryafter.Spread(asked, resolution)
 		}
@@ -106,7 +106,7 @@ func (w *waits) noteCooldown(resp *http.Response, outcome Outcome) {
 
 // restart makes the next backoff the first of its sequence.
 func (w *waits) restart() {
-	w.backoff, w.throttled, w.answer = nil, nil, nil
+	w.backoff, w.throttled, w.askedBy = nil, nil, nil
 }
 
 // longWait is the shortest backoff that a success of another request may end.

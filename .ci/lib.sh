@@ -100,8 +100,9 @@ is_slow() { [[ " $slow_modules " == *" $1 "* ]]; }
 # modules prints the folders of all modules but those that hold the tools, the
 # slow ones last.
 modules() {
-	local module
-	all_modules | grep -v '^\.ci/' | while read -r module; do is_slow "$module" || echo "$module"; done
+	local all module
+	all=$(all_modules) || fail "git does not list the modules"
+	echo "$all" | grep -v '^\.ci/' | while read -r module; do is_slow "$module" || echo "$module"; done
 	printf '%s\n' $slow_modules
 }
 
@@ -158,13 +159,15 @@ style() {
 	lint .
 
 	step "API"
+	local changed=''
 	for folder in . strategies policies policyfile retrytest retrydebug otelretry redisbudget; do
 		golden=.ci/api/$folder.txt
 		[ "$folder" != . ] || golden=.ci/api/httpretry.txt
 		declarations "$folder" >"$work/api"
 		diff -u "$golden" "$work/api" || {
 			cp "$work/api" "$golden"
-			fail "the API changed. $golden has it now: if that is meant, commit it"
+			changed+=" $golden"
 		}
 	done
+	[ -z "$changed" ] || fail "the API changed. These files have it now, to be committed if that is meant:$changed"
 }

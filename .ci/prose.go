@@ -1,8 +1,12 @@
 //go:build ignore
 
 // Prose checks the sentences in comments of Go files and in Markdown: those of
-// the repository, or of the files and folders in its arguments. The rules know
-// a few words and no grammar. So each run first checks the examples below.
+// the repository, or of some files and folders:
+//
+//	go run .ci/prose.go -- attempt.go docs
+//
+// The rules know a few words and no grammar. So each run first checks the
+// examples below.
 //
 //   - Verbs that describe a program as a person are not used.
 //   - A clause with "what" is a question. In a statement, it follows a verb
@@ -235,6 +239,9 @@ func main() {
 	args := append([]string{"ls-files", "-co", "--exclude-standard", "--"}, os.Args[1:]...)
 	list, err := exec.Command("git", args...).Output()
 	errs := []error{err}
+	if len(list) == 0 {
+		errs = append(errs, errors.New("git has no such files"))
+	}
 	for _, text := range slices.Concat(bad, good) {
 		if found := check("example", 1, text); (len(found) > 0) != slices.Contains(bad, text) {
 			errs = append(errs, fmt.Errorf("example %q: found %q", text, found))

@@ -37,8 +37,8 @@ type kind struct {
 	// read returns the value of n. Its error has no path and no position. It is
 	// errUnwanted if n is not one of the values that want describes.
 	read func(n *node) (any, error)
-	// write returns a value that is not zero as JSON, or "" if a file cannot
-	// contain it. Nil means jsonOf.
+	// write returns a value that is not zero as JSON, or "" if JSON has no form
+	// for it. Nil means jsonOf.
 	write func(v any) string
 	// negative is the meaning of all negative values, or "".
 	negative string
@@ -46,7 +46,7 @@ type kind struct {
 	schema map[string]any
 }
 
-// json returns a value that is not zero as JSON, or "" if a file cannot contain
+// json returns a value that is not zero as JSON, or "" if JSON has no form for
 // it.
 func (k kind) json(v any) string {
 	if k.write == nil {

@@ -37,13 +37,22 @@ func (t *hosts) get(name string, key func(name string) string) *host {
 		return t.add(name, key(name))
 	}
 	found := h.(*host)
-	// Storing an equal value would take the cache line from other processors. A
-	// goroutine that was interrupted may store an earlier one, which the next
-	// use corrects.
-	if now := t.added.Load(); found.used.Load() != now {
-		found.used.Store(now)
-	}
+	found.markUsed(t.added.Load())
 	return found
+}
+
+// markUsed records a use at a time in additions. The time never goes back,
+// because a goroutine that was interrupted has an early one. Otherwise the
+// next addition could forget a host that is in use.
+func (h *host) markUsed(now int64) {
+	for {
+		used := h.used.Load()
+		// Storing an equal value would take the cache line from other
+		// processors.
+		if used >= now || h.used.CompareAndSwap(used, now) {
+			return
+		}
+	}
 }
 
 // add adds a host. If there are maxHosts, it forgets the one that was least

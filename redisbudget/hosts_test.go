@@ -53,6 +53,17 @@ func TestHostsForgetTheLeastRecentlyUsed(t *testing.T) {
 	assert.NotSame(t, first[1], getNth(&table, 1), "it begins again")
 }
 
+// A goroutine that was interrupted in get marks a use that is earlier than those
+// of others.
+func TestUsesDoNotGoBack(t *testing.T) {
+	var h host
+	h.markUsed(7)
+	h.markUsed(3)
+	assert.EqualValues(t, 7, h.used.Load())
+	h.markUsed(8)
+	assert.EqualValues(t, 8, h.used.Load())
+}
+
 // A host that requests keep using has one state, however many others come.
 func TestHostsKeepTheOneInUse(t *testing.T) {
 	var table hosts

@@ -114,7 +114,7 @@ func (b *Budget) probeKey(ctx context.Context, key string) error {
 	return err
 }
 
-// probed notes the result of a probe, and reports whether it ended local.
+// probed records the result of a probe, and reports whether it ended local.
 func (s *state) probed(now time.Duration, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -196,7 +196,7 @@ func (d *demo) verdict(err error, text string) {
 // summary prints how often requests ended with each reason, and its hint.
 func (d *demo) summary() {
 	d.print("\nHow the requests ended, and what would allow a retry\n")
-	for reason := range httpretry.ReasonNotResumable + 1 {
+	for reason := httpretry.ReasonNone; !strings.HasPrefix(reason.String(), "Reason("); reason++ {
 		var counts []string
 		for attempts := range 4 {
 			n := d.ended[ending{reason, attempts}]

@@ -112,7 +112,7 @@ func (t *Table) Active(origin string, now time.Time) bool {
 	return !h.until.IsZero() || !h.parts.IsZero()
 }
 
-// Begin notes that a host asked for a pause of the given length from now, and
+// Begin records that a host asked for a pause of the given length from now, and
 // that its retries should return within spread after it. It never shortens a
 // cool-down.
 func (t *Table) Begin(origin, key string, now time.Time, length, spread time.Duration) {
@@ -138,7 +138,7 @@ func (t *Table) Begin(origin, key string, now time.Time, length, spread time.Dur
 	h.generation = t.generations.Add(1)
 }
 
-// noteParts notes the end of a cool-down for a part of origin.
+// noteParts records the end of a cool-down for a part of origin.
 func (t *Table) noteParts(origin string, until time.Time) {
 	// Get comes after that of the part, so the part is not evicted later.
 	h := t.hosts.Get(origin, nil)

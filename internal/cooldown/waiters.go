@@ -54,7 +54,7 @@ func (t *Table) Join(
 	return r
 }
 
-// Leave notes that the request does not wait any more.
+// Leave records that the request does not wait any more.
 func (w *Waiter) Leave() {
 	h := w.host
 	if h == nil {

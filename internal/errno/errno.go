@@ -1,7 +1,7 @@
 //go:build !windows && !plan9
 
-// Package errno has the errors with which each system reports that a connection
-// was reset, that it was refused, and a write to a connection that has ended.
+// Package errno has the errors with which each system reports a connection that
+// was reset, one that was refused, and a write to one that has ended.
 // Tests and package retrytest return these errors as net/http does. On Windows,
 // their numbers are not those of package syscall, and no system call there
 // returns syscall.ECONNRESET.

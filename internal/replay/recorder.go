@@ -30,9 +30,10 @@ var errClosed = errors.New("httpretry: read of a request body that is closed")
 // because a later attempt gets another body. It is needed for two facts: the
 // error of the reader, and whether the previous attempt still reads.
 //
-// While a retry is being decided, and while GetBody runs, the source is pinned.
-// Then views read no bytes that the record cannot keep, so none are lost, and a
-// source in which GetBody may seek is not read. Reads of a file continue.
+// From Pin until the next Open or Finish, and while GetBody runs, the source is
+// pinned. Then views read no bytes that the record cannot keep, so none are
+// lost, and a source in which GetBody may seek is not read. Reads of a file
+// continue.
 //
 // A Recorder is safe for concurrent use.
 type Recorder struct {

@@ -6,10 +6,10 @@ import (
 	"github.com/seed421102f4/httpretry/internal/cooldown"
 )
 
-// pause waits before the next attempt, and until its host has cooled down. If
+// awaitRetry waits before the next attempt, and until its host has cooled down. If
 // no attempt follows, it returns the Reason and the error that the request
 // ends with; last is the error of the attempt before.
-func (c *call) pause(wait time.Duration, last error) (Reason, error) {
+func (c *call) awaitRetry(wait time.Duration, last error) (Reason, error) {
 	reason, until := ReasonCanceled, time.Time{}
 	if c.waits.sleep(&c.caller, wait) {
 		reason, until = c.waits.awaitCooldown(&c.caller, false)
