@@ -34,10 +34,11 @@ func TestReadmePrograms(t *testing.T) {
 	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(
 		read(t, "../../README.md")+read(t, "../../docs/recipes.md"), -1)
 	require.NotEmpty(t, blocks)
-	examples := withoutSpace(read(t, "../../example_test.go"))
+	var examples strings.Builder
+	examples.WriteString(withoutSpace(read(t, "../../example_test.go")))
 	for _, folder := range []string{"../../examples", "../../docs/recipes"} {
 		for _, file := range filesBelow(t, folder, ".go") {
-			examples += withoutSpace(read(t, file))
+			examples.WriteString(withoutSpace(read(t, file)))
 		}
 	}
 	programs := 0
@@ -47,7 +48,7 @@ func TestReadmePrograms(t *testing.T) {
 			assert.Equal(t, "200 OK attempts: 2\n", runWithProxy(t, block[1]))
 			continue
 		}
-		assert.True(t, strings.Contains(examples, withoutSpace(block[1])),
+		assert.True(t, strings.Contains(examples.String(), withoutSpace(block[1])),
 			"neither example_test.go nor a file in examples or docs/recipes contains this code of "+
 				"README.md or recipes.md:\n%s", block[1])
 	}
