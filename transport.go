@@ -123,9 +123,9 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 		return 0, ReasonNotIdempotent
 	}
 
-	// From here on, the checks have effects. An attempt that is still sending
-	// the body cannot read more of it than is kept, until finish undoes
-	// Pin. rewindBody refunds the charge if it fails.
+	// From here on, the checks have effects. After Pin, an attempt that is still
+	// sending the body reads no more of it than is kept, until finish undoes
+	// Pin. If rewindBody fails, it refunds the charge.
 	if !c.body.Pin() {
 		return 0, ReasonNotReplayable
 	}
