@@ -208,8 +208,10 @@ func (p pattern) route() string {
 // subtree returns the pattern of routes.subtrees for p, or "".
 func (p pattern) subtree() string {
 	route := p.route()
-	if strings.HasSuffix(route, "...}") {
-		route = route[:strings.LastIndexByte(route, '/')+1]
+	slash := strings.LastIndexByte(route, '/')
+	// Without the brace at its start, the last segment is no wildcard.
+	if last := route[slash+1:]; strings.HasPrefix(last, "{") && strings.HasSuffix(last, "...}") {
+		route = route[:slash+1]
 	}
 	if !strings.HasSuffix(route, "/") {
 		return ""
