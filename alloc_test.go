@@ -452,7 +452,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		var budget httpretry.HostBudget
 		b.ReportAllocs()
 		for b.Loop() {
-			budget.Deposit("api.example.com", false)
+			contract.Deposit(&budget, "api.example.com", false)
 		}
 	})
 	b.Run("deposit in parallel", func(b *testing.B) {
@@ -461,7 +461,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		b.SetParallelism(32) // a client has many more goroutines than cores
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				budget.Deposit("api.example.com", false)
+				contract.Deposit(&budget, "api.example.com", false)
 			}
 		})
 	})
@@ -470,7 +470,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		hosts := hostNames(1024)
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			budget.Deposit(hosts[i%len(hosts)], false)
+			contract.Deposit(&budget, hosts[i%len(hosts)], false)
 		}
 	})
 	b.Run("deposit to hosts that never repeat", func(b *testing.B) {
@@ -478,7 +478,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		hosts := hostNames(20_000) // far more than the table has room for
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			budget.Deposit(hosts[i%len(hosts)], false)
+			contract.Deposit(&budget, hosts[i%len(hosts)], false)
 		}
 	})
 	b.Run("withdraw", func(b *testing.B) {
@@ -486,7 +486,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		ctx := b.Context()
 		b.ReportAllocs()
 		for b.Loop() {
-			budget.Withdraw(ctx, "api.example.com")
+			budget.Withdraw(ctx, contract.Failure("api.example.com"))
 		}
 	})
 	b.Run("withdraw in parallel", func(b *testing.B) {
@@ -495,7 +495,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				budget.Withdraw(ctx, "api.example.com")
+				budget.Withdraw(ctx, contract.Failure("api.example.com"))
 			}
 		})
 	})

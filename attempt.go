@@ -51,7 +51,7 @@ type attempt struct {
 // package sends the caller's own request.
 func (c *call) send() (resp *http.Response, err error) {
 	c.attempts++
-	c.progress = progressAttempt
+	c.progress, c.charge.recorded = progressAttempt, false
 	c.waits.cooldown.generation = c.waits.cooldown.currentGeneration()
 	if c.sendsOriginal() {
 		resp, err = c.engine.base.RoundTrip(c.caller.req)

@@ -16,24 +16,60 @@ import (
 )
 
 // A Budget decides how many retries an origin gets, and so limits the load that
-// retries add to a failing host. An origin is the [Origin] of a request's URL.
-// All methods may be called concurrently.
+// retries add to a failing host. All methods may be called concurrently. A
+// Budget that also has the method of [Balancer] shows its state in
+// [RetryTransport.Origins].
 type Budget interface {
-	// Withdraw reports whether one retry may be sent to origin, and charges for
-	// the retry if so. It is called for each retry that no other check
-	// prevents, except after a 429 (Too Many Requests) that asks for a wait.
-	// It must return when ctx is done.
-	Withdraw(ctx context.Context, origin string) bool
+	// Withdraw reports whether one retry may follow the attempt after, and
+	// charges for the retry if so. It is called for each retry that no other
+	// check prevents. It must return when ctx, that of the request, is done.
+	Withdraw(ctx context.Context, after AttemptResult) bool
 
-	// Deposit records that a request to origin got a response that is not a
-	// transient failure. It is called once for each such request, and must not
-	// block. Charged reports whether the last attempt was a retry that Withdraw
-	// charged for. A resume counts, too, after it has delivered 64 KiB or the
-	// rest of the body.
-	Deposit(origin string, charged bool)
+	// Refund cancels the charge for the retry that was to follow the attempt
+	// after, because it is never sent. It must not block.
+	Refund(after AttemptResult)
 
-	// Refund cancels the charge for a retry to origin that was never sent.
-	Refund(origin string)
+	// Record records that an attempt has ended. It is called once for each
+	// attempt, before the Withdraw for a retry that follows. If ended.Charged
+	// is true, after is the argument of the Withdraw that allowed the attempt.
+	// Otherwise it is zero. So after each Withdraw that returns true, there is
+	// one call of Refund, or one of Record with Charged. Record must not block.
+	//
+	// An attempt that resumes a body has ended when it has delivered 64 KiB or
+	// the rest, when it fails, or when the caller closes the body.
+	Record(ended, after AttemptResult)
+}
+
+// An AttemptResult is what a [Budget] learns of an attempt.
+type AttemptResult struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
+	Origin  string // the result of the function [Origin] for the request's URL
+	Key     string // of the policy in Config.Policies, or "" for any other
+	Attempt int    // from 1
+	Status  int    // of the response, or 0 if there is none
+
+	// Outcome is that of the attempt, or that of the status if a header of the
+	// response forbids a retry. It is Final without a Status if the attempt
+	// says nothing about the host. For example, the caller has canceled it, the
+	// request's own body has failed, or Base has panicked.
+	Outcome Outcome
+
+	Timeout   bool // there was no answer in time, or it is a 504
+	Throttled bool // it is a 429 whose own wait a retry obeys
+	Charged   bool // the attempt is a retry that Withdraw has allowed
+}
+
+// Succeeded reports whether the attempt got a response that is not a transient
+// failure, such as a 200 or a 404.
+func (r AttemptResult) Succeeded() bool { return r.Status != 0 && r.Outcome == Final }
+
+// A Balancer is a [Budget] that knows how many retries it would allow now.
+type Balancer interface {
+	// Balance returns how many retries to origin, which no attempt follows
+	// meanwhile, the Budget would allow now. Known reports whether it has a
+	// state of origin. Otherwise, retries is what a new origin gets.
+	Balance(origin string) (retries int, known bool)
 }
 
 // Origin returns the scheme, host and port of u as budgets and cool-downs name
@@ -41,21 +77,22 @@ type Budget interface {
 func Origin(u *url.URL) string { return hostpattern.Canonical(u) }
 
 var (
-	_ Budget = (*HostBudget)(nil)
-	_ Budget = Unlimited{}
+	_ Budget   = (*HostBudget)(nil)
+	_ Balancer = (*HostBudget)(nil)
+	_ Budget   = Unlimited{}
 )
 
 // Unlimited is a [Budget] that allows every retry, for tests or a few clients.
 type Unlimited struct{}
 
 // Withdraw returns true.
-func (Unlimited) Withdraw(ctx context.Context, origin string) bool { return true }
-
-// Deposit does nothing.
-func (Unlimited) Deposit(origin string, charged bool) {}
+func (Unlimited) Withdraw(ctx context.Context, after AttemptResult) bool { return true }
 
 // Refund does nothing.
-func (Unlimited) Refund(origin string) {}
+func (Unlimited) Refund(after AttemptResult) {}
+
+// Record does nothing.
+func (Unlimited) Record(ended, after AttemptResult) {}
 
 // A HostBudget is a [Budget] that limits the failed retries of each host. Its
 // zero value is ready to use. A HostBudget may be shared by any number of
@@ -138,29 +175,60 @@ func (b *HostBudget) Validate() error {
 	return fielderr.At("HostBudget", fielderr.Join(problems...))
 }
 
-// Withdraw reports whether one retry may be sent to origin, and charges for it
-// if so. It ignores ctx.
-func (b *HostBudget) Withdraw(ctx context.Context, origin string) bool {
-	return b.hosts.Get(origin, b.open).Withdraw()
+// retryCost returns what a retry costs. The time of a retry after a 429 that
+// asks for a wait was chosen by the server, so it costs nothing.
+func retryCost(after AttemptResult) int {
+	if after.Throttled {
+		return 0
+	}
+	return 1
 }
 
-// Deposit records a success of origin. If charged is true, it cancels the
-// latest charge within the last Window and gives the bucket a token, except
-// with Strict.
-func (b *HostBudget) Deposit(origin string, charged bool) {
-	w := b.hosts.Get(origin, b.open)
-	if charged && !b.Strict {
+// Withdraw reports whether one retry may be sent to after.Origin, and charges
+// for it if so. It ignores ctx.
+func (b *HostBudget) Withdraw(ctx context.Context, after AttemptResult) bool {
+	return retryCost(after) == 0 || b.hosts.Get(after.Origin, b.open).Withdraw()
+}
+
+// Refund cancels the latest charge for after.Origin within the last Window, if
+// any.
+func (b *HostBudget) Refund(after AttemptResult) {
+	if retryCost(after) == 0 {
+		return
+	}
+	if w := b.hosts.Peek(after.Origin); w != nil {
+		w.Refund()
+	}
+}
+
+// Record records a success of ended.Origin. If the attempt was charged for, it
+// cancels the latest charge within the last Window and gives the bucket a
+// token, except with Strict. An attempt that did not succeed changes nothing.
+func (b *HostBudget) Record(ended, after AttemptResult) {
+	if !ended.Succeeded() {
+		return
+	}
+	w := b.hosts.Get(ended.Origin, b.open)
+	if ended.Charged && retryCost(after) > 0 && !b.Strict {
 		w.RetrySucceeded()
 	} else {
 		w.Deposit()
 	}
 }
 
-// Refund cancels the latest charge for origin within the last Window, if any.
-func (b *HostBudget) Refund(origin string) {
-	if w := b.hosts.Peek(origin); w != nil {
-		w.Refund()
+// recordFirst is Record for a success that was not charged for. If known has
+// the window of origin, it needs no second lookup.
+func (b *HostBudget) recordFirst(origin string, known *hostWindow) {
+	if known == nil {
+		b.hosts.Get(origin, b.open).Deposit()
+		return
 	}
+	e := known.Load()
+	if e == nil || !e.Use() {
+		e = b.hosts.Entry(origin, b.open)
+		known.Store(e)
+	}
+	e.Value.Deposit()
 }
 
 // Balance returns how many calls of Withdraw for origin (see [Origin]) would

@@ -173,8 +173,8 @@ func TestHostBudgetEqualsTheModel(t *testing.T) {
 func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 	b, m := s.budget(), &model{setting: s, tokens: s.burst * int64(s.window)}
 	begin := time.Now()
-	b.Refund(budgetOrigin)
-	require.Equal(t, m.withdraw(0), b.Withdraw(t.Context(), budgetOrigin)) // begins the first step
+	b.Refund(contract.Failure(budgetOrigin))
+	require.Equal(t, m.withdraw(0), b.Withdraw(t.Context(), contract.Failure(budgetOrigin))) // begins the first step
 	for range 150 {
 		time.Sleep(s.pause(r))
 		now := time.Since(begin)
@@ -184,17 +184,17 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 		case 0:
 			for range r.IntN(30) {
 				charged := r.IntN(5) == 0
-				b.Deposit(budgetOrigin, charged)
+				contract.Deposit(b, budgetOrigin, charged)
 				m.deposit(now, charged)
 			}
 		case 1:
 			for range r.IntN(10) {
-				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), budgetOrigin), "at %v",
+				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), contract.Failure(budgetOrigin)), "at %v",
 					now)
 			}
 		case 2:
 			for range r.IntN(6) {
-				b.Refund(budgetOrigin)
+				b.Refund(contract.Failure(budgetOrigin))
 				m.refund(now)
 			}
 		}
@@ -341,14 +341,14 @@ func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *h
 			if r.IntN(2) == 0 {
 				now.refunds += int64(o.charges)
 				for range o.charges {
-					go b.Refund(budgetOrigin)
+					go b.Refund(contract.Failure(budgetOrigin))
 				}
 				return true
 			}
 			now.helped += int64(o.charges)
 			now.successes += int64(o.charges)
 			for range o.charges {
-				go b.Deposit(budgetOrigin, true)
+				go contract.Deposit(b, budgetOrigin, true)
 			}
 			return true
 		})
@@ -356,7 +356,7 @@ func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *h
 		for range r.IntN(2) * r.IntN(20) {
 			now.failures++
 			go func() {
-				if b.Withdraw(t.Context(), budgetOrigin) {
+				if b.Withdraw(t.Context(), contract.Failure(budgetOrigin)) {
 					charges.Add(1)
 				}
 			}()

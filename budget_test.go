@@ -30,7 +30,7 @@ const (
 
 func deposit(b httpretry.Budget, origin string, n int) {
 	for range n {
-		b.Deposit(origin, false)
+		contract.Deposit(b, origin, false)
 	}
 }
 
@@ -39,7 +39,7 @@ func deposit(b httpretry.Budget, origin string, n int) {
 func withdrawals(t testing.TB, b httpretry.Budget, origin string, most int) int {
 	t.Helper()
 	for n := range most {
-		if !b.Withdraw(t.Context(), origin) {
+		if !b.Withdraw(t.Context(), contract.Failure(origin)) {
 			return n
 		}
 	}
@@ -87,7 +87,7 @@ func TestHostBudgetRatioStaysExactWhileItIsSpent(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.4, Burst: -1}
 		retries := 0
 		for n := range 1000 {
-			b.Deposit(budgetOrigin, false)
+			contract.Deposit(&b, budgetOrigin, false)
 			retries += withdrawals(t, &b, budgetOrigin, 2)
 			require.Equal(t, 4*(n+1)/10, retries, "after %d successes", n+1)
 		}
@@ -101,7 +101,7 @@ func TestHostBudgetDefaults(t *testing.T) {
 		assert.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 10), "the burst")
 		deposit(&b, budgetOrigin, 59)
 		assert.Zero(t, contract.Balance(&b, budgetOrigin), "the retries of the burst count")
-		b.Deposit(budgetOrigin, false)
+		contract.Deposit(&b, budgetOrigin, false)
 		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin), "6 of 60")
 		time.Sleep(9 * time.Second)
 		assert.Equal(t, 1+4, contract.Balance(&b, budgetOrigin),
@@ -117,7 +117,7 @@ func TestHostBudgetBurstIsSpentOnlyWhenTheRatioRefuses(t *testing.T) {
 		deposit(&b, budgetOrigin, 8)
 		for left := 6; left > 2; left-- {
 			require.Equal(t, left, contract.Balance(&b, budgetOrigin))
-			require.True(t, b.Withdraw(t.Context(), budgetOrigin))
+			require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 		}
 		time.Sleep(10 * time.Second) // nothing is gained, because the host fails
 		assert.Equal(t, 2, withdrawals(t, &b, budgetOrigin, 5))
@@ -146,7 +146,7 @@ func TestHostBudgetBurstRefills(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := httpretry.HostBudget{Burst: 3, Window: time.Second}
 				require.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 4))
-				b.Deposit(budgetOrigin, false)
+				contract.Deposit(&b, budgetOrigin, false)
 				time.Sleep(c.wait)
 				assert.Equal(t, c.want, contract.Balance(&b, budgetOrigin))
 				assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, 4))
@@ -162,7 +162,7 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Zero(t, withdrawals(t, &b, budgetOrigin, 5), "no success since")
 
-		b.Deposit(budgetOrigin, false)
+		contract.Deposit(&b, budgetOrigin, false)
 		time.Sleep(500 * time.Millisecond)
 		assert.Equal(t, 2, contract.Balance(&b, budgetOrigin), "half a window after a success")
 		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 1))
@@ -170,10 +170,10 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin), "after another failure")
 
 		for range 9 { // the gains between failures add up
-			b.Deposit(budgetOrigin, false)
+			contract.Deposit(&b, budgetOrigin, false)
 			time.Sleep(50 * time.Millisecond)
-			require.True(t, b.Withdraw(t.Context(), budgetOrigin))
-			b.Refund(budgetOrigin)
+			require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
+			b.Refund(contract.Failure(budgetOrigin))
 			time.Sleep(time.Hour)
 		}
 		assert.Equal(t, 2, contract.Balance(&b, budgetOrigin), "1 and 4 * 0.45")
@@ -185,7 +185,7 @@ func TestHostBudgetBurstRefillsAfterARetryThatSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b httpretry.HostBudget
 		require.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 6))
-		b.Deposit(budgetOrigin, true)
+		contract.Deposit(&b, budgetOrigin, true)
 		require.Equal(t, 2, contract.Balance(&b, budgetOrigin))
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, 5, contract.Balance(&b, budgetOrigin))
@@ -196,8 +196,8 @@ func TestHostBudgetRefusedWithdrawalShowsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1, Window: time.Second}
 		require.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 1))
-		b.Deposit(budgetOrigin, false)
-		require.False(t, b.Withdraw(t.Context(), budgetOrigin))
+		contract.Deposit(&b, budgetOrigin, false)
+		require.False(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 		time.Sleep(time.Hour)
 		assert.Zero(t, contract.Balance(&b, budgetOrigin))
 	})
@@ -214,57 +214,57 @@ func TestHostBudgetRefund(t *testing.T) {
 		{"of a charge by the ratio", -1, func(t *testing.T, b *httpretry.HostBudget) {
 			deposit(b, budgetOrigin, 2)
 			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 3))
-			b.Refund(budgetOrigin)
+			b.Refund(contract.Failure(budgetOrigin))
 		}, 1},
 		{"of a charge by the burst", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			require.Equal(t, 3, withdrawals(t, b, budgetOrigin, 4))
-			b.Refund(budgetOrigin)
-			b.Refund(budgetOrigin)
+			b.Refund(contract.Failure(budgetOrigin))
+			b.Refund(contract.Failure(budgetOrigin))
 		}, 2},
 		{"to the burst and to the ratio", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			deposit(b, budgetOrigin, 2)
 			require.Equal(t, 5, withdrawals(t, b, budgetOrigin, 6))
 			for range 5 {
-				b.Refund(budgetOrigin)
+				b.Refund(contract.Failure(budgetOrigin))
 			}
 		}, 5},
 		{"by deposits", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 2))
-			b.Deposit(budgetOrigin, true)
+			contract.Deposit(b, budgetOrigin, true)
 			deposit(b, budgetOrigin, 3)
-			b.Deposit(budgetOrigin, true) // in the middle of a batch
+			contract.Deposit(b, budgetOrigin, true) // in the middle of a batch
 		}, 8},
 		{"without a charge", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			deposit(b, budgetOrigin, 2)
 			for range 10 {
-				b.Refund(budgetOrigin)
+				b.Refund(contract.Failure(budgetOrigin))
 			}
 		}, 5},
 		{"more often than charged", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 2))
 			for range 10 {
-				b.Refund(budgetOrigin)
+				b.Refund(contract.Failure(budgetOrigin))
 			}
 		}, 3},
 		{"for a host that is not known", 3, func(t *testing.T, b *httpretry.HostBudget) {
-			b.Refund(budgetOrigin)
-			b.Refund(otherOrigin)
+			b.Refund(contract.Failure(budgetOrigin))
+			b.Refund(contract.Failure(otherOrigin))
 		}, 3},
 		{"for another host", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 2))
-			b.Deposit(otherOrigin, false)
-			b.Refund(otherOrigin)
+			contract.Deposit(b, otherOrigin, false)
+			b.Refund(contract.Failure(otherOrigin))
 		}, 1},
 		{"after the burst was refilled", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			require.Equal(t, 1, withdrawals(t, b, budgetOrigin, 1))
-			b.Deposit(budgetOrigin, false)
+			contract.Deposit(b, budgetOrigin, false)
 			time.Sleep(window * 9 / 10)
-			b.Refund(budgetOrigin)
+			b.Refund(contract.Failure(budgetOrigin))
 		}, 3 + 1},
 		{"after the charge has expired", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 2))
 			time.Sleep(window)
-			b.Refund(budgetOrigin)
+			b.Refund(contract.Failure(budgetOrigin))
 		}, 1},
 		{"of the latest charge", -1, func(t *testing.T, b *httpretry.HostBudget) {
 			deposit(b, budgetOrigin, 1)
@@ -272,7 +272,7 @@ func TestHostBudgetRefund(t *testing.T) {
 			time.Sleep(window / 2)
 			deposit(b, budgetOrigin, 1)
 			require.Equal(t, 1, withdrawals(t, b, budgetOrigin, 1))
-			b.Refund(budgetOrigin)
+			b.Refund(contract.Failure(budgetOrigin))
 			time.Sleep(window / 2) // now no charge and one success are left
 		}, 1},
 	} {
@@ -292,8 +292,8 @@ func TestHostBudgetBoundsOnlyFailedRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1}
 		for range 1000 {
-			require.True(t, b.Withdraw(t.Context(), budgetOrigin))
-			b.Deposit(budgetOrigin, true)
+			require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
+			contract.Deposit(&b, budgetOrigin, true)
 		}
 	})
 }
@@ -304,11 +304,11 @@ func TestHostBudgetFailedRetriesExpireAmongRefunds(t *testing.T) {
 		b := httpretry.HostBudget{Burst: -1}
 		deposit(&b, budgetOrigin, 100)
 		for tick := range 1000 { // 100 successes and 5 failed retries in each window
-			b.Deposit(budgetOrigin, false)
-			require.True(t, b.Withdraw(t.Context(), budgetOrigin), tick)
+			contract.Deposit(&b, budgetOrigin, false)
+			require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)), tick)
 			time.Sleep(50 * time.Millisecond)
 			if tick%20 > 0 {
-				b.Refund(budgetOrigin)
+				b.Refund(contract.Failure(budgetOrigin))
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -322,7 +322,7 @@ func TestHostBudgetOfRetriesThatSucceed(t *testing.T) {
 			b := httpretry.HostBudget{Ratio: 1, Strict: strict}
 			require.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 3))
 			for range 3 {
-				b.Deposit(budgetOrigin, true)
+				contract.Deposit(&b, budgetOrigin, true)
 			}
 			assert.Equal(t, want, contract.Balance(&b, budgetOrigin))
 		})
@@ -370,15 +370,15 @@ func failingFirst() contract.BaseFunc {
 func TestHostBudgetRefusalsCostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.0001, Burst: 1, Window: time.Second}
-		require.True(t, b.Withdraw(t.Context(), budgetOrigin))
+		require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 		for range 999 {
-			b.Deposit(budgetOrigin, false)
+			contract.Deposit(&b, budgetOrigin, false)
 			time.Sleep(time.Millisecond)
-			require.False(t, b.Withdraw(t.Context(), budgetOrigin))
+			require.False(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 		}
-		b.Deposit(budgetOrigin, false)
+		contract.Deposit(&b, budgetOrigin, false)
 		time.Sleep(time.Millisecond)
-		assert.True(t, b.Withdraw(t.Context(), budgetOrigin))
+		assert.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 	})
 }
 
@@ -400,7 +400,7 @@ func TestHostBudgetWindowExpires(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := httpretry.HostBudget{Ratio: 1, Burst: -1}
-				require.False(t, b.Withdraw(t.Context(), budgetOrigin)) // begins the window
+				require.False(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin))) // begins the window
 				time.Sleep(c.first)
 				deposit(&b, budgetOrigin, 10)
 				// from here on their time is known
@@ -419,7 +419,7 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 		// a success each 10 ms: after any number of windows, one retry for each
 		// and no more
 		for range 1000 {
-			b.Deposit(budgetOrigin, false)
+			contract.Deposit(&b, budgetOrigin, false)
 			retries += withdrawals(t, &b, budgetOrigin, 2)
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -430,11 +430,11 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		require.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 6))
 		time.Sleep(500 * time.Millisecond)
-		b.Deposit(budgetOrigin, false)
-		assert.False(t, b.Withdraw(t.Context(), budgetOrigin),
+		contract.Deposit(&b, budgetOrigin, false)
+		assert.False(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)),
 			"five retries and one success in the window")
 		time.Sleep(500 * time.Millisecond)
-		assert.True(t, b.Withdraw(t.Context(), budgetOrigin),
+		assert.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)),
 			"no retry and one success in the window")
 	})
 }
@@ -480,7 +480,7 @@ func TestHostBudgetRetryCountsAtItsTime(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
 		deposit(&b, budgetOrigin, 100) // grows the batch
 		time.Sleep(9 * time.Second)
-		b.Deposit(budgetOrigin, true)
+		contract.Deposit(&b, budgetOrigin, true)
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin))
 	})
@@ -492,7 +492,7 @@ func TestHostBudgetCountsFewSuccessesAtTheirTime(t *testing.T) {
 		deposit(&b, budgetOrigin, 100) // grows the batch
 		time.Sleep(time.Hour)
 		for range 100 {
-			b.Deposit(budgetOrigin, false)
+			contract.Deposit(&b, budgetOrigin, false)
 			time.Sleep(time.Second)
 		}
 		assert.Equal(t, 9, contract.Balance(&b, budgetOrigin),
@@ -521,7 +521,7 @@ func TestHostBudgetNeverOvershootsUnderConcurrency(t *testing.T) {
 				for range 1000 {
 					wg.Go(func() {
 						<-barrier
-						if c.budget.Withdraw(t.Context(), budgetOrigin) {
+						if c.budget.Withdraw(t.Context(), contract.Failure(budgetOrigin)) {
 							retries.Add(1)
 						}
 					})
@@ -560,9 +560,9 @@ func TestHostBudgetWithdrawSeesAllDepositsBeforeIt(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
 		for n := range 100 { // each from another goroutine
 			var wg sync.WaitGroup
-			wg.Go(func() { b.Deposit(budgetOrigin, false) })
+			wg.Go(func() { contract.Deposit(&b, budgetOrigin, false) })
 			wg.Wait()
-			require.True(t, b.Withdraw(t.Context(), budgetOrigin), n)
+			require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)), n)
 		}
 	})
 }
@@ -584,21 +584,21 @@ func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1}
 		hosts := hostNames(1024 + 512)
 		for _, h := range hosts[:1024] {
-			require.True(t, b.Withdraw(t.Context(), h))
+			require.True(t, b.Withdraw(t.Context(), contract.Failure(h)))
 		}
 		for _, h := range hosts[:1024] {
 			// and this is no use of them
 			require.Zero(t, contract.Balance(&b, h), "1024 hosts are remembered")
 		}
-		b.Deposit(hosts[0], false) // but this is
+		contract.Deposit(&b, hosts[0], false) // but this is
 		for _, h := range hosts[1024:] {
-			b.Deposit(h, false)
+			contract.Deposit(&b, h, false)
 		}
 		assert.Zero(t, contract.Balance(&b, hosts[0]))
 		assert.Zero(t, contract.Balance(&b, hosts[1023]))
 		assert.Equal(t, 1, contract.Balance(&b, hosts[1]), "it starts afresh")
-		assert.True(t, b.Withdraw(t.Context(), hosts[1]))
-		b.Refund(hosts[2]) // forgotten, too, so that there is no charge
+		assert.True(t, b.Withdraw(t.Context(), contract.Failure(hosts[1])))
+		b.Refund(contract.Failure(hosts[2])) // forgotten, too, so that there is no charge
 		assert.Equal(t, 1, contract.Balance(&b, hosts[2]))
 	})
 }
@@ -631,7 +631,7 @@ func TestHostBudgetGetsTheSuccessesOfTransports(t *testing.T) {
 		assert.Equal(t, 2, contract.Balance(other, "http://a.test"))
 
 		for _, host := range hostNames(1024) {
-			shared.Deposit(host, false)
+			contract.Deposit(shared, host, false)
 		}
 		require.Zero(t, contract.Balance(shared, "http://a.test"), "evicted")
 		send(first, t.Context(), url)
@@ -655,9 +655,9 @@ type contextBudget struct {
 	got []context.Context
 }
 
-func (b *contextBudget) Withdraw(ctx context.Context, origin string) bool {
+func (b *contextBudget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
 	b.got = append(b.got, ctx)
-	return b.Ledger.Withdraw(ctx, origin)
+	return b.Ledger.Withdraw(ctx, after)
 }
 
 // A Budget gets the request's own context, whose end is that of the request and
@@ -746,7 +746,7 @@ func TestOrigin(t *testing.T) {
 func TestHostBudgetBalanceLeavesNoTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 5}
-		require.True(t, b.Withdraw(t.Context(), budgetOrigin))
+		require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 		for _, h := range hostNames(2000) {
 			require.Equal(t, 5, contract.Balance(&b, h), "the balance of a new host")
 		}
@@ -759,8 +759,8 @@ func TestHostBudgetAnswersWhenTheContextIsDone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	b := httpretry.HostBudget{Burst: 1}
-	assert.True(t, b.Withdraw(ctx, budgetOrigin))
-	assert.False(t, b.Withdraw(ctx, budgetOrigin))
+	assert.True(t, b.Withdraw(ctx, contract.Failure(budgetOrigin)))
+	assert.False(t, b.Withdraw(ctx, contract.Failure(budgetOrigin)))
 }
 
 // Each bubble's clock begins at the same time, so the second one seems to go
@@ -778,7 +778,7 @@ func TestHostBudgetSurvivesAClockThatGoesBack(t *testing.T) {
 		deposit(&b, budgetOrigin, 20)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 10), "12 of 120, nothing lost")
 		time.Sleep(5 * time.Second)
-		b.Deposit(budgetOrigin, false)
+		contract.Deposit(&b, budgetOrigin, false)
 		assert.Zero(t, contract.Balance(&b, budgetOrigin), "no time has passed yet")
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin), "now it has")
@@ -823,7 +823,7 @@ func TestHostBudgetValidate(t *testing.T) {
 		if c.budget != nil { // used all the same
 			assert.Zero(t, contract.Balance(c.budget, budgetOrigin), "not known")
 			deposit(c.budget, budgetOrigin, 1000)
-			assert.False(t, c.budget.Withdraw(t.Context(), budgetOrigin), c.want)
+			assert.False(t, c.budget.Withdraw(t.Context(), contract.Failure(budgetOrigin)), c.want)
 			assert.Zero(t, contract.Balance(c.budget, budgetOrigin), "known")
 		}
 	}
@@ -834,7 +834,7 @@ func TestHostBudgetBounds(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1_000_000, Window: time.Millisecond}
 		assert.Equal(t, 1_000_000, contract.Balance(&b, budgetOrigin))
 		for range 1000 {
-			require.True(t, b.Withdraw(t.Context(), budgetOrigin))
+			require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 		}
 		assert.InDelta(t, 999_000, contract.Balance(&b, budgetOrigin), 1)
 	})
@@ -843,12 +843,12 @@ func TestHostBudgetBounds(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: 1, Window: year}
 		deposit(&b, budgetOrigin, 2)
 		assert.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 5))
-		b.Deposit(budgetOrigin, false)
+		contract.Deposit(&b, budgetOrigin, false)
 		time.Sleep(year - time.Hour)
 		assert.Zero(t, contract.Balance(&b, budgetOrigin))
 		time.Sleep(time.Hour)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 5))
-		b.Deposit(budgetOrigin, false)
+		contract.Deposit(&b, budgetOrigin, false)
 		time.Sleep(200 * year)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 5))
 	})
@@ -856,19 +856,19 @@ func TestHostBudgetBounds(t *testing.T) {
 
 func TestUnlimitedNeverRefuses(t *testing.T) {
 	var b httpretry.Unlimited
-	b.Deposit(budgetOrigin, false)
-	b.Refund(budgetOrigin)
+	contract.Deposit(b, budgetOrigin, false)
+	b.Refund(contract.Failure(budgetOrigin))
 	assert.Equal(t, 1000, withdrawals(t, b, budgetOrigin, 1000))
 }
 
 func TestHostBudgetAllocatesNothingForAKnownHost(t *testing.T) {
 	b := httpretry.HostBudget{Burst: 500, Ratio: 0.5}
 	ctx := t.Context()
-	b.Deposit(budgetOrigin, false)
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(budgetOrigin, false) }))
+	contract.Deposit(&b, budgetOrigin, false)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { contract.Deposit(&b, budgetOrigin, false) }))
 	// allowed by both, then refused
-	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, budgetOrigin) }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(budgetOrigin) }))
+	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, contract.Failure(budgetOrigin)) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(contract.Failure(budgetOrigin)) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { contract.Balance(&b, budgetOrigin) }))
 }
 
@@ -892,10 +892,11 @@ func BenchmarkHostBudgetContention(b *testing.B) {
 				b.RunParallel(func(pb *testing.PB) {
 					for i := 1; pb.Next(); i++ {
 						if c.failures == 0 || i%c.failures > 0 {
-							budget.Deposit(budgetOrigin, false)
+							contract.Deposit(&budget, budgetOrigin, false)
 							continue
 						}
-						budget.Deposit(budgetOrigin, budget.Withdraw(b.Context(), budgetOrigin))
+						contract.Deposit(&budget, budgetOrigin,
+							budget.Withdraw(b.Context(), contract.Failure(budgetOrigin)))
 					}
 				})
 			})

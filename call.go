@@ -54,6 +54,14 @@ func (c *call) maxAttempts() int {
 	return c.policy.MaxAttempts
 }
 
+// limitReason returns why a request that has had maxAttempts ends.
+func (c *call) limitReason() Reason {
+	if c.maxAttempts() == 1 {
+		return ReasonDisabled
+	}
+	return ReasonAttempts
+}
+
 // sentRequest returns the request as the last attempt sent it.
 func (c *call) sentRequest() *http.Request {
 	if c.attempt != nil {

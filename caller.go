@@ -3,6 +3,7 @@ package httpretry
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"time"
 
@@ -79,6 +80,17 @@ func (c *caller) hasCanceled() bool {
 	default:
 		return false
 	}
+}
+
+// untilDeadline returns the longest wait that ends before the deadline of the
+// caller's context.
+func (c *caller) untilDeadline(now time.Time) time.Duration {
+	deadline, ok := c.req.Context().Deadline()
+	if !ok {
+		return math.MaxInt64
+	}
+	// At the deadline itself, there is no time for an attempt.
+	return deadline.Add(-1).Sub(now)
 }
 
 // cancelChannel returns the request's Cancel channel. http.Client sets it for

@@ -8,48 +8,51 @@ import (
 	"github.com/seed421102f4/httpretry/internal/window"
 )
 
-// charge has the budget of a request, and whether a retry is charged to it.
+// charge has the budget of a request, and what the budget has to know of its
+// attempts.
 type charge struct {
-	budget  Budget
-	origin  string      // of the request's URL
-	window  *hostWindow // of origin in budget, if that is known
-	charged bool        // for the current or next attempt
+	budget Budget
+	window *hostWindow // of the request's origin in budget, if that is known
+
+	last     AttemptResult // of the attempt that ended last
+	recorded bool          // the budget knows the current attempt's end
+
+	// after is what Withdraw got when it allowed the current or next attempt.
+	// It is zero if that is no retry.
+	after AttemptResult
 }
 
-// withdraw charges for a retry, and reports whether the budget allows it. A
-// retry whose time the server has scheduled is free.
-func (c *charge) withdraw(ctx context.Context, scheduled bool) bool {
-	c.charged = !scheduled && c.budget.Withdraw(ctx, c.origin)
-	return scheduled || c.charged
+// withdraw asks the budget for a retry after the last attempt.
+func (c *charge) withdraw(ctx context.Context) bool {
+	if !c.budget.Withdraw(ctx, c.last) {
+		return false
+	}
+	c.after = c.last
+	return true
 }
+
+// isCharged reports whether the current or next attempt is a retry that the
+// budget has allowed.
+func (c *charge) isCharged() bool { return c.after.Attempt > 0 }
 
 // refundUnsent takes back the charge for a retry that is not sent.
 func (c *charge) refundUnsent() {
-	if c.charged {
-		c.charged = false
-		c.budget.Refund(c.origin)
+	if c.isCharged() {
+		after := c.after
+		c.after = AttemptResult{}
+		c.budget.Refund(after)
 	}
 }
 
-// settle records a response that is not a transient failure.
-func (c *charge) settle() {
-	depositTo(c.budget, c.window, c.origin, c.charged)
-}
-
-// depositTo is Deposit. If known has the window of origin, a first success needs
-// no second lookup.
-func depositTo(budget Budget, known *hostWindow, origin string, charged bool) {
-	b, ok := budget.(*HostBudget)
-	if !ok || known == nil || charged {
-		budget.Deposit(origin, charged)
+// record passes the last result on to the budget.
+func (c *charge) record() {
+	after := c.after
+	c.after, c.recorded = AttemptResult{}, true
+	if b, ok := c.budget.(*HostBudget); ok && !c.last.Charged && c.last.Succeeded() {
+		b.recordFirst(c.last.Origin, c.window)
 		return
 	}
-	e := known.Load()
-	if e == nil || !e.Use() {
-		e = b.hosts.Entry(origin, b.open)
-		known.Store(e)
-	}
-	e.Value.Deposit()
+	c.budget.Record(c.last, after)
 }
 
 // hostWindow is the window of one host in one HostBudget, which a transport

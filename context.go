@@ -64,9 +64,15 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 
 // WithPolicyFunc returns a context whose requests follow the policy that f
 // returns. f gets the policy that they would follow without it, which is that
-// of their host, or that of an earlier [WithPolicy] or WithPolicyFunc. It gets
-// the fields as they were set. So a MaxAttempts of 0 means 3 there, and a nil
-// Budget means the same HostBudget. A later WithPolicy replaces f.
+// of their host, or that of an earlier [WithPolicy] or WithPolicyFunc. A later
+// WithPolicy replaces f.
+//
+// In the policy that f gets, MaxAttempts, MaxRetryAfter and ReplayBuffer have
+// their defaults instead of 0. A negative one, which means no limit, is the
+// largest number instead. So p.MaxAttempts++ is one attempt more, and
+// p.MaxRetryAfter *= 2 is twice the time. Other fields are as they were set: an
+// AttemptTimeout or a MaxElapsed of 0 means none, a nil function or Backoff its
+// default, and a nil Budget the same HostBudget.
 //
 // f is called once for each request, before it is sent. It must be safe for
 // concurrent use. If the policy that it returns is not valid, the request fails
@@ -77,7 +83,7 @@ func WithPolicyFunc(ctx context.Context, f func(Policy) Policy) context.Context 
 	}
 	v := copyFromContext(ctx)
 	if before := v.change; before != nil {
-		v.change = func(p Policy) Policy { return f(before(p)) }
+		v.change = func(p Policy) Policy { return f(before(p).withNumbers()) }
 	} else {
 		v.change = f
 	}
@@ -91,7 +97,9 @@ func (v *contextValues) policyFor(p *resolvedPolicy) *resolvedPolicy {
 		p = v.policy
 	}
 	if v.change != nil {
-		p = v.change(p.given).resolveChecked()
+		changed := v.change(p.given.withNumbers()).resolveChecked()
+		changed.key = p.key
+		return changed
 	}
 	return p
 }
@@ -124,27 +132,34 @@ func Attempt(ctx context.Context) int {
 	return 1
 }
 
-// Result returns the number of attempts of the request that ended with resp,
-// and why no other attempt followed. If resp is not that of a RetryTransport,
-// or its Request was replaced, the result is 1 and ReasonSuccess, or
-// ReasonPermanent if the status is 400 or above. If resp is nil, it is 0 and
-// ReasonNone. With [Policy.Resume], attempts grows while the body is read.
-func Result(resp *http.Response) (attempts int, reason Reason) {
+// Result is how a request ended.
+type Result struct {
+	Attempts int    // attempts that were started
+	Reason   Reason // why no other attempt followed
+}
+
+// ResultOf returns the Result of the request that ended with resp. If resp is
+// not that of a RetryTransport, or its Request was replaced, it has one attempt
+// and ReasonSuccess, or ReasonPermanent if the status is 400 or above. If resp
+// is nil, it is zero. An [*Error] has the same fields. With [Policy.Resume],
+// Attempts grows while the body is read.
+func ResultOf(resp *http.Response) Result {
 	if resp == nil {
-		return 0, ReasonNone // a caller may ask before it looks at the error
+		return Result{} // a caller may ask before it looks at the error
 	}
 	if resp.Request != nil {
 		if v := fromContext(resp.Request.Context()); v.hasAttempt() {
 			// For a layer in Base, the request has not ended.
 			if reason := Reason(v.attempt.reason.Load()); reason != ReasonNone {
-				return v.attempt.made + int(v.attempt.resumes.Load()), reason
+				return Result{
+					Attempts: v.attempt.made + int(v.attempt.resumes.Load()), Reason: reason}
 			}
 		}
 	}
 	if resp.StatusCode >= 400 {
-		return 1, ReasonPermanent
+		return Result{Attempts: 1, Reason: ReasonPermanent}
 	}
-	return 1, ReasonSuccess
+	return Result{Attempts: 1, Reason: ReasonSuccess}
 }
 
 // sameContext compares contexts, some of which cannot be compared by ==.

@@ -514,9 +514,9 @@ func TestResultBelow(t *testing.T) {
 	var reasons []httpretry.Reason
 	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := script.RoundTrip(req)
-		attempts, reason := httpretry.Result(resp)
-		assert.Equal(t, 1, attempts)
-		reasons = append(reasons, reason)
+		result := httpretry.ResultOf(resp)
+		assert.Equal(t, 1, result.Attempts)
+		reasons = append(reasons, result.Reason)
 		return resp, err
 	})
 	policy := contract.RetryEvery(0)

@@ -16,12 +16,12 @@
 //
 //	can a retry succeed?      ReasonSuccess, ReasonPermanent, ReasonDoNotRetry
 //	is the caller waiting?    ReasonCanceled
-//	are attempts left?        ReasonAttempts
+//	are attempts left?        ReasonAttempts, ReasonDisabled
 //	does no caller retry it?  ReasonCallerRetries
 //	is it safe to resend?     ReasonNotIdempotent
 //	can its body be resent?   ReasonNotReplayable
 //	is the wait acceptable?   ReasonRetryAfter, ReasonCooldown
-//	does it end in time?      ReasonDeadline
+//	does it end in time?      ReasonDeadline, ReasonMaxElapsed
 //	is any budget left?       ReasonBudget
 //
 // Then the transport waits, without holding a connection, and makes the next
@@ -33,7 +33,7 @@
 // request ends while it waits for a retry, RoundTrip returns an [*Error], whose
 // text has a hint (see [Reason.Hint]). The error of a single attempt is
 // returned unchanged, unless the context, the request's body or the budget
-// ended the request. [Result] and [Event] have the Reason.
+// ended the request. [ResultOf] and [Event] have the Reason.
 //
 // # Non-idempotent requests
 //

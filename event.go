@@ -21,6 +21,8 @@ import (
 
 // Event describes an attempt and the decision after it.
 type Event struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
 	// Request is the caller's request. If Resuming is true, it is a copy,
 	// because the caller may change its own once the body is closed.
 	Request *http.Request
@@ -50,6 +52,15 @@ type Event struct {
 	Asked time.Duration
 
 	Reason Reason // why no attempt follows, or ReasonNone if one does
+
+	// Outcome is that of the last attempt, as AttemptResult has it, and Final
+	// if nothing was sent.
+	Outcome Outcome
+
+	// Key is the key in Config.Policies of the policy that the request follows,
+	// or "" for another policy. There are few keys, so it is safe for labels of
+	// metrics.
+	Key string
 
 	// Resuming reports whether the response's body broke off after RoundTrip
 	// had returned (see Policy.Resume). Offset is the number of its bytes that
@@ -110,7 +121,8 @@ func (e Event) errorStatus() string {
 }
 
 // Reason is why a request ended. The text of each, for logs and metrics, does
-// not change.
+// not change. Later versions may add Reasons. A program should treat one that
+// it does not know as a failure.
 type Reason uint8
 
 const (
@@ -123,9 +135,12 @@ const (
 	// ReasonCanceled is "canceled". The request's context is done, or its
 	// Cancel channel is closed.
 	ReasonCanceled
-	// ReasonAttempts is "attempts_exhausted". MaxAttempts or WithoutRetries
-	// allows no other attempt.
+	// ReasonAttempts is "attempts_exhausted". MaxAttempts allows no other
+	// attempt.
 	ReasonAttempts
+	// ReasonDisabled is "retries_disabled". MaxAttempts is 1, or the context is
+	// one of WithoutRetries.
+	ReasonDisabled
 	// ReasonCallerRetries is "caller_retries". An outer RetryTransport or the
 	// client of an inbound request retries (see Middleware).
 	ReasonCallerRetries
@@ -146,8 +161,10 @@ const (
 	// CooldownFail.
 	ReasonCooldown
 	// ReasonDeadline is "deadline_too_near". The wait would end after the
-	// context's deadline or MaxElapsed.
+	// context's deadline.
 	ReasonDeadline
+	// ReasonMaxElapsed is "max_elapsed". The wait would end after MaxElapsed.
+	ReasonMaxElapsed
 	// ReasonBudget is "budget_exhausted". The Budget refused the retry.
 	ReasonBudget
 	// ReasonNotResumable is "not_resumable". A response's body that broke off
@@ -163,6 +180,7 @@ func (r Reason) String() string {
 		ReasonPermanent:     "permanent",
 		ReasonCanceled:      "canceled",
 		ReasonAttempts:      "attempts_exhausted",
+		ReasonDisabled:      "retries_disabled",
 		ReasonCallerRetries: "caller_retries",
 		ReasonNotIdempotent: "not_idempotent",
 		ReasonNotReplayable: "not_replayable",
@@ -170,6 +188,7 @@ func (r Reason) String() string {
 		ReasonRetryAfter:    "retry_after_too_long",
 		ReasonCooldown:      "host_cooling_down",
 		ReasonDeadline:      "deadline_too_near",
+		ReasonMaxElapsed:    "max_elapsed",
 		ReasonBudget:        "budget_exhausted",
 		ReasonNotResumable:  "not_resumable",
 	}
@@ -184,7 +203,9 @@ func (r Reason) String() string {
 func (r Reason) Hint() string {
 	switch r {
 	case ReasonAttempts:
-		return "Policy.MaxAttempts allows no more attempts; with WithoutRetries it is 1"
+		return "Policy.MaxAttempts allows no more attempts"
+	case ReasonDisabled:
+		return "Policy.MaxAttempts is 1, or the request's context is of WithoutRetries"
 	case ReasonCallerRetries:
 		return "the inbound request was a retry (see Middleware), or another RetryTransport retries"
 	case ReasonNotIdempotent:
@@ -199,8 +220,9 @@ func (r Reason) Hint() string {
 	case ReasonCooldown:
 		return "the host asked for a pause; see Policy.Cooldown, CooldownKey and MaxRetryAfter"
 	case ReasonDeadline:
-		return "the wait would end after Policy.MaxElapsed, http.Client.Timeout or the " +
-			"context's deadline"
+		return "the wait would end after http.Client.Timeout or the context's deadline"
+	case ReasonMaxElapsed:
+		return "the wait would end after Policy.MaxElapsed"
 	case ReasonBudget:
 		return "Policy.Budget refused a retry to this host; a job can use policies.Background"
 	case ReasonNotResumable:

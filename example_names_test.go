@@ -175,15 +175,15 @@ func ExampleHostBudget() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(httpretry.Result(resp))
+		fmt.Println(httpretry.ResultOf(resp))
 		retries, _ := budget.Balance(httpretry.Origin(resp.Request.URL))
 		fmt.Println("retries left:", retries)
 		_ = resp.Body.Close()
 	}
 	// Output:
-	// 3 budget_exhausted
+	// {3 budget_exhausted}
 	// retries left: 0
-	// 1 budget_exhausted
+	// {1 budget_exhausted}
 	// retries left: 0
 }
 
@@ -203,9 +203,9 @@ func ExampleUnlimited() {
 		return
 	}
 	defer resp.Body.Close()
-	fmt.Println(httpretry.Result(resp))
+	fmt.Println(httpretry.ResultOf(resp))
 	// Output:
-	// 10 attempts_exhausted
+	// {10 attempts_exhausted}
 }
 
 // switched is a budget that allows no retries while it is off.
@@ -214,8 +214,8 @@ type switched struct {
 	off atomic.Bool
 }
 
-func (s *switched) Withdraw(ctx context.Context, origin string) bool {
-	return !s.off.Load() && s.HostBudget.Withdraw(ctx, origin)
+func (s *switched) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
+	return !s.off.Load() && s.HostBudget.Withdraw(ctx, after)
 }
 
 // A budget can contain another one, here so that an operator can turn off all
@@ -239,12 +239,12 @@ func ExampleBudget() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Println(httpretry.Result(resp))
+		fmt.Println(httpretry.ResultOf(resp))
 		_ = resp.Body.Close()
 	}
 	// Output:
-	// 3 attempts_exhausted
-	// 1 budget_exhausted
+	// {3 attempts_exhausted}
+	// {1 budget_exhausted}
 }
 
 // The server limits each user. With a CooldownKey, the limit of one does not

@@ -152,7 +152,8 @@ func ExampleWithPolicyFunc() {
 	client := &http.Client{Transport: transport}
 
 	patient := func(p httpretry.Policy) httpretry.Policy {
-		p.MaxAttempts, p.Backoff = 5, strategies.Constant{Wait: time.Millisecond}
+		p.MaxAttempts += 2 // to 5
+		p.Backoff = strategies.Constant{Wait: time.Millisecond}
 		return p
 	}
 	ctx := httpretry.WithPolicyFunc(context.Background(), patient)
@@ -202,8 +203,8 @@ func ExampleWithIdempotent() {
 	// Output: 200 POST after 1 retries
 }
 
-// Result returns how a request ended.
-func ExampleResult() {
+// ResultOf returns how a request ended.
+func ExampleResultOf() {
 	srv := unreliable(1)
 	defer srv.Close()
 	client := &http.Client{Transport: new(httpretry.RetryTransport)}
@@ -214,8 +215,8 @@ func ExampleResult() {
 		return
 	}
 	defer resp.Body.Close()
-	attempts, reason := httpretry.Result(resp)
-	fmt.Println(resp.Status, attempts, reason)
+	result := httpretry.ResultOf(resp)
+	fmt.Println(resp.Status, result.Attempts, result.Reason)
 	// Output: 503 Service Unavailable 1 not_idempotent
 }
 
@@ -250,7 +251,7 @@ func ExampleConfig_observe() {
 	// 200 GET after 1 retries
 	// attempt 1: connection broken, none
 	// attempt 2: connection broken, attempts_exhausted
-	// httpretry: gave up after 2 attempts (attempts_exhausted): EOF; hint: Policy.MaxAttempts allows no more attempts; with WithoutRetries it is 1
+	// httpretry: gave up after 2 attempts (attempts_exhausted): EOF; hint: Policy.MaxAttempts allows no more attempts
 }
 
 // Several functions can observe the same transport.
@@ -706,8 +707,7 @@ func ExamplePolicy_resume() {
 	defer resp.Body.Close()
 	content, err := io.ReadAll(resp.Body)
 	fmt.Printf("%s, error: %v\n", content, err)
-	attempts, _ := httpretry.Result(resp)
-	fmt.Println("attempts:", attempts)
+	fmt.Println("attempts:", httpretry.ResultOf(resp).Attempts)
 	// Output:
 	// request: Range "", If-Range ""
 	// request: Range "bytes=14-26", If-Range "\"v1\""

@@ -11,8 +11,8 @@ import (
 
 // handOver prepares resp, of the last attempt, for the caller. It sets
 // resp.Request, and ends the attempt with the body. It returns the context that
-// has the attempts and the Reason, or nil. Except in the last row below, Result
-// finds that context.
+// has the attempts and the Reason, or nil. Except in the last row below,
+// ResultOf finds that context.
 //
 // resp.Request depends on the request that Base has set, on the context of that
 // request, and on whether the result is recorded:
@@ -25,7 +25,7 @@ import (
 //	any other                  any       Base's, as it is
 //
 // A request is in an attempt if its context is that of the attempt or derived
-// from it. "With the result" means in a context in which Result finds it. The
+// from it. "With the result" means in a context in which ResultOf finds it. The
 // row marked (*) is for an attempt that sent the caller's own request. After a
 // copy, such a request stays as it is, too.
 func (c *call) handOver(
@@ -33,7 +33,7 @@ func (c *call) handOver(
 	a := c.attempt
 	isDefault := c.attempts == 1 && (reason == ReasonSuccess || reason == ReasonPermanent) &&
 		!mayBreakOff
-	// Result returns the default anyway, unless the request's context is that
+	// ResultOf returns the default anyway, unless the request's context is that
 	// of an earlier response. An outer RetryTransport sets Response.Request
 	// itself, once it has decided how the request ended.
 	recorded := c.caller.outer() == nil && (!isDefault || c.caller.values.hasAttempt())
@@ -109,7 +109,7 @@ func isTunnel(req *http.Request, resp *http.Response) bool {
 			resp.StatusCode < 300
 }
 
-// resultContext returns a context for Response.Request, in which Result finds
+// resultContext returns a context for Response.Request, in which ResultOf finds
 // the attempts and the Reason. To save an allocation, that is the attempt's own
 // context. It is a new one if there is no copy, or if the caller's context is
 // that of an earlier response. Such contexts form a chain, and each keeps those
@@ -128,7 +128,7 @@ func (c *caller) resultContext(a *attempt, attempts int) *attemptContext {
 
 // detach returns a context that has the values of ctx and ends when the
 // caller's context does. ctx is the context of the attempt or derived from it.
-// detach also returns the context that Result finds in the new one.
+// detach also returns the context that ResultOf finds in the new one.
 func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
 	a := c.attempt
 	if sameContext(ctx, a.req.Context()) {
@@ -143,8 +143,8 @@ func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
 	if v.attempt == &a.attemptContext {
 		return detached, v.attempt
 	}
-	// A nested RetryTransport has put its own attempt into the context. Result
-	// must not find that one.
+	// A nested RetryTransport has put its own attempt into the context.
+	// ResultOf must not find that one.
 	result := new(attemptContext)
 	result.init(detached, v, a.number)
 	return result, result

@@ -1,28 +1,53 @@
 package httpretry
 
 import (
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/seed421102f4/httpretry/internal/fielderr"
 )
 
 const defaultAttemptHeader = "Retry-Attempt"
 
 // Middleware returns a handler that keeps the retries of services that call one
-// another from multiplying. If an inbound request is itself a retry, its client
+// another from multiplying. It fits the Use method of many routers. If an inbound request is itself a retry, its client
 // retries. So requests that next sends in the inbound request's context are not
 // retried ([ReasonCallerRetries]), unless they were [Unprocessed]. If three
 // services in a chain make up to three attempts each, the server behind them
 // gets 7 requests for one that fails, not 27.
 //
 // An inbound request is a retry if its X-Envoy-Attempt-Count is at least 2, or
-// its Retry-Attempt, its Grpc-Previous-Rpc-Attempts or one of headers is at
-// least 1. Clients can forge these headers, but that affects no other request.
-// Requests that are sent after next has returned are retried as usual.
-func Middleware(next http.Handler, headers ...string) http.Handler {
+// its Retry-Attempt or its Grpc-Previous-Rpc-Attempts is at least 1. Clients can
+// forge these headers, but that affects no other request. Requests that are
+// sent after next has returned are retried as usual. Use a [MiddlewareConfig]
+// for callers with another header.
+func Middleware(next http.Handler) http.Handler { return MiddlewareConfig{}.Wrap(next) }
+
+// MiddlewareConfig configures a [Middleware]. Its zero value is that of the
+// function Middleware.
+type MiddlewareConfig struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
+	// Headers are the names of further headers that say how often a request was
+	// sent before, such as the Config.AttemptHeader of the callers.
+	Headers []string
+}
+
+// Wrap is Middleware with the configuration c. It panics if the name of a
+// header is not valid, as [http.ServeMux] does for a pattern.
+func (c MiddlewareConfig) Wrap(next http.Handler) http.Handler {
 	names := []string{defaultAttemptHeader}
-	for _, name := range headers {
+	for i, name := range c.Headers {
+		err := checkHeaderName(name)
+		if name == "" {
+			err = fielderr.New(`""`, "a header name, such as X-Request-Id")
+		}
+		if err != nil {
+			panic(fielderr.At(fmt.Sprintf("httpretry: MiddlewareConfig.Headers[%d]", i), err))
+		}
 		names = append(names, http.CanonicalHeaderKey(name))
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -166,7 +166,7 @@ func checkInbound(t *testing.T, name string, in http.Header, retries int) {
 		})
 		out, middleware := "Retry-Attempt", httpretry.Middleware(handler)
 		if name != "" && name != "-" {
-			out, middleware = name, httpretry.Middleware(handler, name)
+			out, middleware = name, wrap(handler, name)
 		}
 		middleware.ServeHTTP(httptest.NewRecorder(), inboundRequest(in))
 
@@ -187,7 +187,7 @@ func checkInbound(t *testing.T, name string, in http.Header, retries int) {
 func TestMiddlewareHeaders(t *testing.T) {
 	own, other := "x-my-try", "X-OTHER-TRY"
 	with := func(headers ...string) func(http.Handler) http.Handler {
-		return func(h http.Handler) http.Handler { return httpretry.Middleware(h, headers...) }
+		return httpretry.MiddlewareConfig{Headers: headers}.Wrap
 	}
 	for _, tt := range []struct {
 		name       string
@@ -217,11 +217,28 @@ func TestMiddlewareHeaders(t *testing.T) {
 	}
 }
 
-// Middleware does not write to the caller's slice of headers.
-func TestMiddlewareKeepsTheCallersHeaders(t *testing.T) {
+// wrap is Wrap with headers.
+func wrap(next http.Handler, headers ...string) http.Handler {
+	return httpretry.MiddlewareConfig{Headers: headers}.Wrap(next)
+}
+
+// Wrap does not write to the caller's slice of headers.
+func TestWrapKeepsTheCallersHeaders(t *testing.T) {
 	all := []string{"x-my-try", "x-other-try"}
-	httpretry.Middleware(http.NotFoundHandler(), all[:1]...)
+	wrap(http.NotFoundHandler(), all[:1]...)
 	assert.Equal(t, []string{"x-my-try", "x-other-try"}, all)
+}
+
+func TestWrapChecksHeaders(t *testing.T) {
+	for name, want := range map[string]string{
+		"":           `"": want a header name, such as X-Request-Id`,
+		"X My Try":   `"X My Try": want a header name, such as X-Request-Id`,
+		"content-id": `"content-id": want a header that HTTP does not define`,
+	} {
+		assert.PanicsWithError(t, "httpretry: MiddlewareConfig.Headers[1]: "+want, func() {
+			wrap(http.NotFoundHandler(), "X-My-Try", name)
+		})
+	}
 }
 
 // The number that counts among those of two Middlewares, one inside the other,
@@ -231,7 +248,7 @@ func TestMiddlewareInsideAnother(t *testing.T) {
 	inner := httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		call.send(t, r.Context(), s503)
 	}))
-	outer := httpretry.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	outer := wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Header.Set("Retry-Attempt", "2") // such as a gateway in the same process
 		inner.ServeHTTP(w, r)
 	}), "X-My-Try")

@@ -12,6 +12,8 @@ import (
 
 // OriginStatus is the state of an origin.
 type OriginStatus struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
 	// Origin is the result of the function [Origin], such as
 	// "https://api.example.com". A redirect may have chosen it. Characters that
 	// are not printable are escaped. If URL.Host has more than a host, its host
@@ -50,10 +52,12 @@ const maxPolicies = 16
 // PolicyStatus is the state of an origin for the requests that follow one
 // policy. Policies with the same Budget have the same numbers.
 type PolicyStatus struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
 	Key string // in Config.Policies, or "" for the default
 
-	// Balance is how many retries the policy's Budget allows now. It is known
-	// if the Budget has a method Balance like that of [HostBudget].
+	// Balance is how many retries the policy's Budget would allow now. It is
+	// known if the Budget is a [Balancer].
 	Balance      int
 	BalanceKnown bool
 
@@ -185,7 +189,7 @@ func policyStatus(budget Budget, origin, key string) PolicyStatus {
 	case *HostBudget:
 		s.Balance, s.Successes, s.FailedRetries = b.status(origin)
 		s.BalanceKnown = true
-	case interface{ Balance(string) (int, bool) }:
+	case Balancer:
 		s.Balance, _ = b.Balance(origin)
 		s.BalanceKnown = true
 	}

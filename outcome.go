@@ -65,11 +65,30 @@ func finalReason(resp *http.Response) Reason {
 	return ReasonPermanent
 }
 
-// isSuccess reports whether resp shows that the host works, because it is not a
-// transient failure. If the server forbids a retry, the status decides.
-func (c *call) isSuccess(resp *http.Response, reason Reason) bool {
-	return reason == ReasonSuccess || reason == ReasonPermanent || reason == ReasonDoNotRetry &&
-		classifyStatus(c.sentRequest(), resp, c.policy.IdempotencyHeader) == Final
+// note keeps what the result of the attempt, or of a body that broke off, says
+// about the host. The budget gets that with record.
+func (c *call) note(resp *http.Response, err error, outcome Outcome) {
+	r := AttemptResult{
+		Origin:  c.caller.origin,
+		Key:     c.policy.key,
+		Attempt: c.attempts,
+		Charged: c.charge.isCharged(),
+	}
+	switch {
+	case resp != nil:
+		r.Status = resp.StatusCode
+		r.Outcome = outcome
+		r.Timeout = resp.StatusCode == http.StatusGatewayTimeout
+		r.Throttled = c.waits.isScheduled(resp)
+		// A host that is overloaded may forbid retries.
+		if outcome == Final && resp.StatusCode >= 400 && serverForbidsRetry(resp) {
+			r.Outcome = classifyStatus(c.sentRequest(), resp, c.policy.IdempotencyHeader)
+		}
+	case err != nil && !c.caller.hasCanceled():
+		r.Outcome = outcome
+		r.Timeout = isTimeout(err)
+	}
+	c.charge.last = r
 }
 
 // neverSent reports whether the attempt, in which base sent a request to u and

@@ -35,7 +35,10 @@ func (e *engine) roundTripPlain(req *http.Request, to target) (*http.Response, e
 	// handOver may have to replace its Request.
 	if err == nil && resp != nil && resp.StatusCode < 400 && resp.Request == req &&
 		generation == 0 {
-		depositTo(e.budgetOf(to.policy), to.window, to.host.origin, false)
+		// Any other budget is Unlimited, which records nothing.
+		if b, ok := e.budgetOf(to.policy).(*HostBudget); ok {
+			b.recordFirst(to.host.origin, to.window)
+		}
 		return resp, nil
 	}
 	c := call{engine: e, caller: caller{req: req}, idempotent: true, attempts: 1}

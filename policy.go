@@ -150,12 +150,7 @@ func (p Policy) resolveChecked() *resolvedPolicy {
 // resolve fills in the defaults.
 func (p Policy) resolve() *resolvedPolicy {
 	given := p
-	switch {
-	case p.MaxAttempts == 0:
-		p.MaxAttempts = defaults.MaxAttempts
-	case p.MaxAttempts < 0:
-		p.MaxAttempts = math.MaxInt
-	}
+	p = p.withNumbers()
 	var throttled strategies.Strategy
 	if p.Backoff == nil {
 		p.Backoff = strategies.DecorrelatedV2{
@@ -163,21 +158,33 @@ func (p Policy) resolve() *resolvedPolicy {
 		throttled = strategies.DecorrelatedV2{
 			Median: defaults.MedianThrottled, Max: defaults.MaxWait}
 	}
+	if p.IdempotencyHeader == "" {
+		p.IdempotencyHeader = defaults.IdempotencyHeader
+	}
+	p.IdempotencyHeader = http.CanonicalHeaderKey(p.IdempotencyHeader)
+	return &resolvedPolicy{
+		Policy: p, given: given, throttled: throttled, plainAllowed: p.allowsPlain()}
+}
+
+// withNumbers fills in the defaults of the numbers that have one. A limit that
+// is none becomes the largest number.
+func (p Policy) withNumbers() Policy {
+	switch {
+	case p.MaxAttempts == 0:
+		p.MaxAttempts = defaults.MaxAttempts
+	case p.MaxAttempts < 0:
+		p.MaxAttempts = math.MaxInt
+	}
 	switch {
 	case p.MaxRetryAfter == 0:
 		p.MaxRetryAfter = defaults.MaxRetryAfter
 	case p.MaxRetryAfter < 0:
 		p.MaxRetryAfter = math.MaxInt64
 	}
-	if p.IdempotencyHeader == "" {
-		p.IdempotencyHeader = defaults.IdempotencyHeader
-	}
-	p.IdempotencyHeader = http.CanonicalHeaderKey(p.IdempotencyHeader)
 	if p.ReplayBuffer == 0 {
 		p.ReplayBuffer = defaults.ReplayBuffer
 	}
-	return &resolvedPolicy{
-		Policy: p, given: given, throttled: throttled, plainAllowed: p.allowsPlain()}
+	return p
 }
 
 // allowsPlain reports whether requests that follow p may be plain (see
@@ -186,7 +193,7 @@ func (p *Policy) allowsPlain() bool {
 	switch p.Budget.(type) {
 	case nil, *HostBudget, Unlimited:
 	default:
-		return false // a Deposit of another type may panic
+		return false // Record of another type gets each attempt, and may panic
 	}
 	return p.Classify == nil && p.Idempotent == nil &&
 		p.AttemptTimeout == 0 && p.MaxElapsed == 0 && p.Cooldown == CooldownSend && !p.Resume

@@ -60,7 +60,7 @@ func (c *call) adopt(p *resolvedPolicy, to target) {
 	c.policy = p
 	c.caller.created, c.caller.origins = &c.engine.created, &c.engine.origins
 	c.caller.origin = to.host.origin
-	c.charge.budget, c.charge.origin = c.engine.budgetOf(p), to.host.origin
+	c.charge.budget = c.engine.budgetOf(p)
 	// The policy of a context may have another budget.
 	if p == to.policy {
 		c.charge.window = to.window
@@ -83,14 +83,6 @@ func (c *call) failUnsent(err error) (*http.Response, error) {
 		err = errors.Join(err, closeErr)
 	}
 	return nil, err
-}
-
-// settle records a response that is not a transient failure.
-func (c *call) settle(resp *http.Response) {
-	c.charge.settle()
-	if resp.StatusCode < 400 {
-		c.waits.cooldown.noteSuccess()
-	}
 }
 
 // rewindBody prepares the body of the next attempt. If the body cannot be sent
@@ -116,10 +108,8 @@ func (c *call) rewindBody(left time.Duration) Reason {
 
 // noteFailure records the result of an attempt for Origins, if it is a failure.
 func (c *call) noteFailure(resp *http.Response, err error, reason Reason) {
-	switch {
-	case err == nil && c.isSuccess(resp, reason),
-		// The host has failed in neither case.
-		reason == ReasonCanceled, err != nil && c.attempt.bodyFailed():
+	// The host has not failed in any of these cases.
+	if c.charge.last.Succeeded() || reason == ReasonCanceled || err != nil && c.attempt.bodyFailed() {
 		return
 	}
 	f := origintable.Failure{At: time.Now()}
@@ -163,6 +153,8 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 		Wait:     wait,
 		Asked:    asked,
 		Reason:   reason,
+		Outcome:  c.charge.last.Outcome,
+		Key:      c.policy.key,
 	}
 }
 
@@ -176,8 +168,8 @@ func (c *call) finish(
 		c.caller.sleep(wait, nil)
 		return nil, err
 	}
-	if c.isSuccess(resp, reason) {
-		c.settle(resp)
+	if reason == ReasonSuccess {
+		c.waits.cooldown.noteSuccess()
 	}
 	// The upload may continue while the caller reads the response, but nothing
 	// is recorded any more.
@@ -253,8 +245,12 @@ func (c *call) cleanUpAfterPanic() {
 	if c.progress == progressDone {
 		return
 	}
-	if c.progress == progressWaiting {
+	switch {
+	case c.progress == progressWaiting:
 		c.charge.refundUnsent()
+	case c.attempts > 0 && !c.charge.recorded:
+		c.note(nil, nil, Final)
+		c.charge.record()
 	}
 	respbody.Close(c.resp)
 	c.release()

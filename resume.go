@@ -46,7 +46,7 @@ func (c *call) handOverResumable(resp *http.Response, reason Reason) {
 }
 
 // resumeLater wraps the body of resp. If the body breaks off, it is resumed, or
-// its error says why it is not. result is the context that Result looks for.
+// its error says why it is not. result is the context that ResultOf looks for.
 func (c *call) resumeLater(resp *http.Response, result *attemptContext) {
 	part := resume.PartOf(c.caller.req, resp)
 	switch {
@@ -85,7 +85,7 @@ type resumingBody struct {
 	first   *http.Response // the caller's
 	part    resume.Part
 	initial resume.Source
-	result  *attemptContext // has the number of attempts that Result returns
+	result  *attemptContext // has the number of attempts that ResultOf returns
 
 	// Used by the goroutine in Read. Close uses call, too, if it settles it.
 	call   call          // from the first resume on, its req is a copy that Close cancels
@@ -182,7 +182,8 @@ func (b *resumingBody) isClosed() bool {
 // settle records that the current attempt is a success, once.
 func (b *resumingBody) settle() {
 	if b.unsettled.Swap(false) {
-		b.call.settle(&http.Response{StatusCode: http.StatusPartialContent})
+		b.call.charge.record()
+		b.call.waits.cooldown.noteSuccess()
 	}
 }
 
@@ -196,24 +197,28 @@ func (b *resumingBody) resume() error {
 		return b.err
 	}
 	b.err = b.broken // remains if a Close or a callback panics
+	c := &b.call
+	defer c.cleanUpAfterPanic()
 	if !b.detach() {
 		return b.end(http.ErrBodyReadAfterClose)
 	}
 	if b.offset >= b.part.Length() {
 		return b.end(b.errorAfterLast())
 	}
-	c := &b.call
-	defer c.cleanUpAfterPanic()
-	if b.part.Obstacle != "" {
-		return b.explain()
-	}
 	var resp *http.Response
 	err := b.broken
 	// The server has answered, so the request is not Unprocessed.
 	outcome := min(c.outcome(nil, err), Transient)
+	c.note(nil, err, outcome)
+	if !c.charge.recorded {
+		c.charge.record()
+	}
+	if b.part.Obstacle != "" {
+		return b.explain(outcome)
+	}
 	for {
 		wait, reason := c.decide(resp, err, outcome)
-		if resp != nil && c.isSuccess(resp, reason) {
+		if c.charge.last.Succeeded() {
 			return b.conclude(resp, reason)
 		}
 		c.noteFailure(resp, err, reason)
@@ -231,14 +236,19 @@ func (b *resumingBody) resume() error {
 		resp, err = b.send()
 		outcome = c.outcome(resp, err)
 		c.waits.noteCooldown(resp, outcome)
+		c.note(resp, err, outcome)
+		// A success is recorded when it has delivered enough.
+		if !c.charge.last.Succeeded() {
+			c.charge.record()
+		}
 	}
 }
 
 // explain ends a body that cannot be resumed, and says why if it would be
 // resumed otherwise.
-func (b *resumingBody) explain() error {
+func (b *resumingBody) explain(outcome Outcome) error {
 	c, err := &b.call, b.broken
-	if c.caller.hasCanceled() || c.outcome(nil, err) == Final {
+	if c.caller.hasCanceled() || outcome == Final {
 		c.release()
 		c.progress = progressDone
 		return b.end(err)
@@ -268,7 +278,7 @@ func (b *resumingBody) detach() bool {
 	// Close sets closed before it swaps unsettled. So either Close finds that
 	// unsettled is false, or detach finds below that closed is true. Then c is
 	// not used any more.
-	b.unsettled.Store(false)
+	unrecorded := b.unsettled.Swap(false)
 	b.mu.Lock()
 	source, closed := b.source, b.closed
 	b.source = nil
@@ -285,6 +295,9 @@ func (b *resumingBody) detach() bool {
 	// The source has failed, so its connection is of no use. Close may block.
 	_ = bounded.Close(bounded.MaxTime, source)
 	if closed {
+		if unrecorded {
+			c.charge.record()
+		}
 		return false
 	}
 	// If the attempt that broke off has made progress, it counts as the first
@@ -344,7 +357,10 @@ func (b *resumingBody) conclude(resp *http.Response, reason Reason) error {
 	c := &b.call
 	skip, err := b.part.Check(resp, b.offset, b.same(resp))
 	if err != nil {
-		c.settle(resp)
+		c.charge.record()
+		if reason == ReasonSuccess {
+			c.waits.cooldown.noteSuccess()
+		}
 		b.report(resp, err, 0, ReasonNotResumable)
 		return b.fail(resp, err, 0, ReasonNotResumable)
 	}

@@ -502,7 +502,7 @@ func TestResumeExplainsOnlyBreaks(t *testing.T) {
 			assert.Len(t, got, tt.read)
 			assert.Equal(t, tt.want, err)
 			assert.Equal(t, trailer, resp.Trailer)
-			_, reason := httpretry.Result(resp)
+			reason := httpretry.ResultOf(resp).Reason
 			assert.Equal(t, httpretry.ReasonSuccess, reason)
 			assert.Len(t, events.Events, 1, "none is for the body")
 			require.NoError(t, resp.Body.Close())
@@ -1608,7 +1608,7 @@ func TestResumeLeftToCaller(t *testing.T) {
 		defer resp.Body.Close()
 		_, err = readAll(t, o, resp)
 		assert.Equal(t, o.failure, err)
-		_, reason := httpretry.Result(resp)
+		reason := httpretry.ResultOf(resp).Reason
 		assert.Equal(t, httpretry.ReasonCallerRetries, reason)
 	}))
 	inbound := contract.Request(t, "GET", "http://service.test/", "")
@@ -1634,7 +1634,7 @@ func TestResumeClientTimeout(t *testing.T) {
 		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 		assert.ErrorContains(t, err, "deadline_too_near")
 		assert.Equal(t, 2*time.Second, time.Since(start))
-		attempts, _ := httpretry.Result(resp)
+		attempts := httpretry.ResultOf(resp).Attempts
 		assert.Equal(t, 2, attempts)
 	})
 }
@@ -1806,7 +1806,7 @@ func TestResumeAfterRetry(t *testing.T) {
 	got, err := readAll(t, o, resp)
 	require.NoError(t, err)
 	assert.Len(t, got, 1000)
-	attempts, _ := httpretry.Result(resp)
+	attempts := httpretry.ResultOf(resp).Attempts
 	assert.Equal(t, 3, attempts)
 	assert.Equal(t, "2", o.requests[2].Header.Get("Retry-Attempt"))
 }

@@ -21,7 +21,7 @@ func routedAttempts(t *testing.T, rt http.RoundTripper, method, url string) int 
 	t.Helper()
 	req := contract.Request(t, method, url, "")
 	resp := contract.Send(t, rt, req)
-	attempts, _ := httpretry.Result(resp)
+	attempts := httpretry.ResultOf(resp).Attempts
 	return attempts
 }
 
@@ -113,7 +113,7 @@ func TestContextsChangePoliciesOfRoutes(t *testing.T) {
 		func(p httpretry.Policy) httpretry.Policy { p.MaxAttempts++; return p })
 	req := contract.Request(t, "GET", "http://a.test/x", "")
 	resp := contract.Send(t, contract.New(t, cfg), req.WithContext(ctx))
-	attempts, _ := httpretry.Result(resp)
+	attempts := httpretry.ResultOf(resp).Attempts
 	assert.Equal(t, 6, attempts)
 }
 

@@ -30,7 +30,7 @@ func attemptsPolicy(n int) httpretry.Policy {
 func roundTrips(t *testing.T, rt http.RoundTripper, url string) int {
 	t.Helper()
 	resp := contract.Send(t, rt, contract.Request(t, "GET", url, ""))
-	attempts, _ := httpretry.Result(resp)
+	attempts := httpretry.ResultOf(resp).Attempts
 	return attempts
 }
 
@@ -143,7 +143,7 @@ func TestSetPoliciesDoesNotConcernResumes(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.NoError(t, resp.Body.Close())
-		attempts, _ := httpretry.Result(resp)
+		attempts := httpretry.ResultOf(resp).Attempts
 		assert.Equal(t, 3, attempts)
 	})
 }

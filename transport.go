@@ -84,6 +84,9 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		outcome := c.outcome(resp, err)
 		// The cool-down comes before the decision, which has to respect it.
 		c.waits.noteCooldown(resp, outcome)
+		// The budget learns of the attempt before it is asked for a retry.
+		c.note(resp, err, outcome)
+		c.charge.record()
 		wait, reason := c.decide(resp, err, outcome)
 		c.noteFailure(resp, err, reason)
 		c.report(resp, err, wait, reason)
@@ -116,7 +119,7 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	case outcome == Final:
 		return 0, ReasonPermanent
 	case c.attempts-c.uncounted >= c.maxAttempts():
-		return 0, ReasonAttempts
+		return 0, c.limitReason()
 	case c.caller.retries(outcome):
 		return 0, ReasonCallerRetries
 	case !c.idempotent && outcome != Unprocessed:
@@ -137,11 +140,11 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	case reason != ReasonNone:
 		return 0, reason
 	case wait > left:
-		return 0, ReasonDeadline
+		return 0, c.waits.lateReason(&c.caller, now)
 	}
 	// The budget is charged when nothing else prevents the retry. GetBody comes
 	// last, because it may seek in the body that the attempt is still sending.
-	if !c.charge.withdraw(c.caller.req.Context(), c.waits.isScheduled(resp)) {
+	if !c.charge.withdraw(c.caller.req.Context()) {
 		return c.policy.budgetWait(backoff), ReasonBudget
 	}
 	if reason = c.rewindBody(left - wait); reason != ReasonNone {

@@ -930,7 +930,7 @@ func TestPanics(t *testing.T) {
 		"Backoff": {503, keyed, func(c *httpretry.Config) {
 			c.Policy.Backoff = strategies.Func(func(int) time.Duration { boom(); return 0 })
 		}},
-		"Deposit": {200, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{true} }},
+		"Record": {200, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{true} }},
 		"Withdraw": {
 			503, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{false} }},
 	} {
@@ -1084,18 +1084,18 @@ func TestPanicRefundsUnsentRetry(t *testing.T) {
 	}
 }
 
-type panicBudget struct{ deposit bool }
+type panicBudget struct{ record bool }
 
-func (b panicBudget) Deposit(string, bool) {
-	if b.deposit {
+func (b panicBudget) Record(ended, after httpretry.AttemptResult) {
+	if b.record {
 		panic("boom")
 	}
 }
 
-func (panicBudget) Refund(string) {}
+func (panicBudget) Refund(httpretry.AttemptResult) {}
 
-func (b panicBudget) Withdraw(context.Context, string) bool {
-	if !b.deposit {
+func (b panicBudget) Withdraw(context.Context, httpretry.AttemptResult) bool {
+	if !b.record {
 		panic("boom")
 	}
 	return true

@@ -152,15 +152,22 @@ func (w *waits) sleepLong(caller *caller, wait time.Duration) bool {
 
 // timeLeft returns the longest wait after which an attempt may still start.
 func (w *waits) timeLeft(caller *caller, now time.Time) time.Duration {
-	left := time.Duration(math.MaxInt64)
-	if deadline, ok := caller.req.Context().Deadline(); ok {
-		// At the deadline itself, there is no time for an attempt.
-		left = deadline.Add(-1).Sub(now)
+	return min(caller.untilDeadline(now), w.untilMaxElapsed(caller, now))
+}
+
+// lateReason returns the Reason of a request that may not wait beyond timeLeft.
+func (w *waits) lateReason(caller *caller, now time.Time) Reason {
+	if w.untilMaxElapsed(caller, now) < caller.untilDeadline(now) {
+		return ReasonMaxElapsed
 	}
-	if w.policy.MaxElapsed > 0 {
-		left = min(left, w.policy.MaxElapsed-(now.Sub(*caller.created)-caller.start))
+	return ReasonDeadline
+}
+
+func (w *waits) untilMaxElapsed(caller *caller, now time.Time) time.Duration {
+	if w.policy.MaxElapsed <= 0 {
+		return math.MaxInt64
 	}
-	return left
+	return w.policy.MaxElapsed - (now.Sub(*caller.created) - caller.start)
 }
 
 // uniform returns a random duration in (0, width].

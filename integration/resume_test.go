@@ -119,7 +119,7 @@ func (d *downloads) run(t testing.TB, x *toxiproxy, n *nginx, times int, policy 
 		}
 		require.Equal(t, want, sum.Sum(nil))
 		d.complete++
-		if attempts, _ := httpretry.Result(resp); attempts > 1 {
+		if attempts := httpretry.ResultOf(resp).Attempts; attempts > 1 {
 			d.resumed++
 		}
 	}

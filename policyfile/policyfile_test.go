@@ -162,7 +162,7 @@ func TestBudgets(t *testing.T) {
 	assert.Same(t, all["b.test"].Budget, all["c.test"].Budget)
 	assert.NotSame(t, first, all["d.test"].Budget)
 
-	require.True(t, first.Withdraw(t.Context(), "https://a.test"))
+	require.True(t, first.Withdraw(t.Context(), httpretry.AttemptResult{Origin: "https://a.test"}))
 	runtime.GC()
 	again := read(strings.Replace(text, `{"burst": 3}`, `{"burst": 4}`, 1))
 	assert.Same(t, first, again.Policy().Budget)

@@ -98,8 +98,7 @@ func (w *watched) attempts() int {
 	resp, err := w.transport.RoundTrip(contract.Request(w.t, "GET", "http://a.test/", ""))
 	require.NoError(w.t, err)
 	contract.ReadBody(w.t, resp)
-	n, _ := httpretry.Result(resp)
-	return n
+	return httpretry.ResultOf(resp).Attempts
 }
 
 // A change of the file gets into effect, however it is made. Other events do

@@ -64,7 +64,7 @@ func (c *chain) run(t *testing.T) []string {
 		}
 		switch {
 		case c.middleware && c.header != "":
-			handler = httpretry.Middleware(handler, c.header)
+			handler = httpretry.MiddlewareConfig{Headers: []string{c.header}}.Wrap(handler)
 		case c.middleware:
 			handler = httpretry.Middleware(handler)
 		}

@@ -400,7 +400,7 @@ type allowOnce struct {
 	used bool
 }
 
-func (b *allowOnce) Withdraw(context.Context, string) bool {
+func (b *allowOnce) Withdraw(context.Context, httpretry.AttemptResult) bool {
 	used := b.used
 	b.used = true
 	return !used

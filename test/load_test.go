@@ -303,17 +303,30 @@ func (p *panicTrap) spring() {
 	}
 }
 
-func (p *panicTrap) Deposit(string, bool) { p.spring() }
-
-func (*panicTrap) Refund(string) {}
-
-func (p *panicTrap) Withdraw(context.Context, string) bool { p.spring(); return true }
-
 func (p *panicTrap) Start() strategies.Sequence { p.spring(); return strategies.Constant{}.Start() }
 
 func (p *panicTrap) Enabled(context.Context, slog.Level) bool { return true }
 
 func (p *panicTrap) Handle(context.Context, slog.Record) error { p.spring(); return nil }
+
+// withdrawTrap and recordTrap are budgets that panic in one method.
+type (
+	withdrawTrap struct {
+		httpretry.Unlimited
+		*panicTrap
+	}
+	recordTrap struct {
+		httpretry.Unlimited
+		*panicTrap
+	}
+)
+
+func (b withdrawTrap) Withdraw(context.Context, httpretry.AttemptResult) bool {
+	b.spring()
+	return true
+}
+
+func (b recordTrap) Record(ended, after httpretry.AttemptResult) { b.spring() }
 
 // panicPlaces returns the places at which code of the caller runs.
 func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request) {
@@ -350,8 +363,12 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 		"sequence": func(c cfg, _ req) {
 			c.Policy.Backoff = strategies.Func(func(int) time.Duration { p.spring(); return 0 })
 		},
-		"Withdraw": func(c cfg, _ req) { c.Policy.Budget = p },
-		"Deposit":  func(c cfg, r req) { r.URL.Path = "/404"; c.Policy.Budget = p },
+		"Withdraw": func(c cfg, _ req) { c.Policy.Budget = withdrawTrap{panicTrap: p} },
+		"Record":   func(c cfg, _ req) { c.Policy.Budget = recordTrap{panicTrap: p} },
+		"Record, after a success": func(c cfg, r req) {
+			r.URL.Path = "/404"
+			c.Policy.Budget = recordTrap{panicTrap: p}
+		},
 		"GetBody": func(_ cfg, r req) {
 			next := r.GetBody
 			r.GetBody = func() (io.ReadCloser, error) { p.spring(); return next() }

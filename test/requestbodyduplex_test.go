@@ -152,7 +152,7 @@ func TestEarlyAnswersToMany(t *testing.T) {
 							if !assert.NoError(t, err) {
 								return
 							}
-							_, reason = httpretry.Result(resp)
+							reason = httpretry.ResultOf(resp).Reason
 							assert.NoError(t, resp.Body.Close())
 						}
 						assert.Equal(t, httpretry.ReasonSuccess, reason)

@@ -227,11 +227,12 @@ func TestGetBodyFailsAfterTheCharge(t *testing.T) {
 }
 
 // countingBudget allows every retry and counts refunds.
-type countingBudget struct{ refunds *int }
+type countingBudget struct {
+	httpretry.Unlimited
+	refunds *int
+}
 
-func (countingBudget) Withdraw(context.Context, string) bool { return true }
-func (countingBudget) Deposit(string, bool)                  {}
-func (b countingBudget) Refund(string)                       { *b.refunds++ }
+func (b countingBudget) Refund(httpretry.AttemptResult) { *b.refunds++ }
 
 // unwrapped is a layer that shows what it wraps.
 type unwrapped struct {

@@ -635,9 +635,9 @@ func TestReplayHoldIsReleased(t *testing.T) {
 // budgetFunc is a budget that allows a retry if the function returns true.
 type budgetFunc func() bool
 
-func (budgetFunc) Deposit(string, bool)                    {}
-func (budgetFunc) Refund(string)                           {}
-func (f budgetFunc) Withdraw(context.Context, string) bool { return f() }
+func (f budgetFunc) Withdraw(context.Context, httpretry.AttemptResult) bool { return f() }
+func (budgetFunc) Refund(after httpretry.AttemptResult)                     {}
+func (budgetFunc) Record(ended, after httpretry.AttemptResult)              {}
 
 // Hazard A5: an attempt that has ended reads no more of the body, and its Close
 // does not affect the next attempt.

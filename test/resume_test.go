@@ -95,7 +95,7 @@ func TestResumeAtEveryOffset(t *testing.T) {
 				contract.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()}), srv.URL)
 			require.NoError(t, err, "after %d bytes", n)
 			require.Equal(t, sha256.Sum256(data), sha256.Sum256(got), "after %d bytes", n)
-			if attempts, _ := httpretry.Result(resp); attempts > 1 && n > 2000 {
+			if attempts := httpretry.ResultOf(resp).Attempts; attempts > 1 && n > 2000 {
 				resumed++
 			}
 			base.CloseIdleConnections()
@@ -424,7 +424,7 @@ func TestResumeAfterRedirect(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, bytes.Equal(data, got))
 	assert.EqualValues(t, 1, redirects.Load())
-	attempts, _ := httpretry.Result(resp)
+	attempts := httpretry.ResultOf(resp).Attempts
 	assert.Equal(t, 2, attempts)
 }
 
@@ -485,7 +485,7 @@ func TestResumeRaces(t *testing.T) {
 			if i%2 == 0 {
 				cancel()
 			}
-			httpretry.Result(resp)
+			httpretry.ResultOf(resp)
 			waitFor(t, "Close", func() { assert.NoError(t, resp.Body.Close()) })
 			waitFor(t, "Read", func() { <-ended })
 		}

@@ -172,10 +172,10 @@ func checkResumeModel(t *testing.T, script []byte) (complete bool, requests int)
 		require.NotEqual(t, httpretry.ReasonNone, e.Reason)
 		require.NotEqual(t, httpretry.ReasonSuccess, e.Reason)
 	}
-	attempts, reason := httpretry.Result(resp)
-	require.True(t, attempts <= m.requests, "%d attempts of %d requests", attempts, m.requests)
+	result := httpretry.ResultOf(resp)
+	require.LessOrEqual(t, result.Attempts, m.requests, "attempts and requests")
 	if err == nil && resp.StatusCode < 400 {
-		require.Equal(t, httpretry.ReasonSuccess, reason)
+		require.Equal(t, httpretry.ReasonSuccess, result.Reason)
 	}
 	return err == nil && resp.StatusCode == 200, m.requests
 }

@@ -19,37 +19,41 @@ func RetryEvery(wait time.Duration) httpretry.Policy {
 }
 
 // UsedUp is a budget that refuses every retry.
-type UsedUp struct{}
-
-// Deposit implements httpretry.Budget.
-func (UsedUp) Deposit(origin string, charged bool) {}
-
-// Refund implements httpretry.Budget.
-func (UsedUp) Refund(origin string) {}
+type UsedUp struct{ httpretry.Unlimited }
 
 // Withdraw implements httpretry.Budget. It returns false.
-func (UsedUp) Withdraw(ctx context.Context, origin string) bool { return false }
+func (UsedUp) Withdraw(context.Context, httpretry.AttemptResult) bool { return false }
 
 // Ledger is a budget that allows every retry and lists the calls of its
 // methods. It is not safe for concurrent use.
 type Ledger struct{ Entries []string }
 
-// Deposit implements httpretry.Budget.
-func (l *Ledger) Deposit(origin string, charged bool) {
-	entry := "deposit "
-	if charged {
-		entry = "deposit charged "
-	}
-	l.Entries = append(l.Entries, entry+origin)
+// Withdraw implements httpretry.Budget. It returns true.
+func (l *Ledger) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
+	l.add("withdraw", after)
+	return true
 }
 
 // Refund implements httpretry.Budget.
-func (l *Ledger) Refund(origin string) { l.Entries = append(l.Entries, "refund "+origin) }
+func (l *Ledger) Refund(after httpretry.AttemptResult) { l.add("refund", after) }
 
-// Withdraw implements httpretry.Budget. It returns true.
-func (l *Ledger) Withdraw(_ context.Context, origin string) bool {
-	l.Entries = append(l.Entries, "withdraw "+origin)
-	return true
+// Record implements httpretry.Budget.
+func (l *Ledger) Record(ended, _ httpretry.AttemptResult) {
+	entry := "failure"
+	switch {
+	case ended.Succeeded():
+		entry = "success"
+	case ended.Outcome == httpretry.Final:
+		entry = "nothing"
+	}
+	if ended.Charged {
+		entry = "charged " + entry
+	}
+	l.add(entry, ended)
+}
+
+func (l *Ledger) add(entry string, of httpretry.AttemptResult) {
+	l.Entries = append(l.Entries, entry+" "+of.Origin)
 }
 
 // Balance returns how many retries b would allow to origin now.

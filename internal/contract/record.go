@@ -35,10 +35,10 @@ func (r *Record) Reason() httpretry.Reason {
 	return r.Events[len(r.Events)-1].Reason
 }
 
-// HasResult compares the attempts and the Reason of httpretry.Result for resp.
+// HasResult compares the attempts and the Reason of httpretry.ResultOf(resp).
 func HasResult(t testing.TB, resp *http.Response, attempts int, reason httpretry.Reason) {
 	t.Helper()
-	gotAttempts, gotReason := httpretry.Result(resp)
-	assert.Equal(t, attempts, gotAttempts, "attempts")
-	assert.Equal(t, reason.String(), gotReason.String(), "reason")
+	got := httpretry.ResultOf(resp)
+	assert.Equal(t, attempts, got.Attempts, "attempts")
+	assert.Equal(t, reason.String(), got.Reason.String(), "reason")
 }
