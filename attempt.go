@@ -51,12 +51,14 @@ type attempt struct {
 // package sends the caller's own request.
 func (c *call) send() (resp *http.Response, err error) {
 	c.attempts++
-	c.progress, c.charge.recorded = progressAttempt, false
+	c.progress = progressAttempt
 	c.waits.cooldown.generation = c.waits.cooldown.currentGeneration()
 	if c.sendsOriginal() {
+		c.charge.pending = true
 		resp, err = c.engine.base.RoundTrip(c.caller.req)
 	} else {
 		c.attempt = c.newAttempt()
+		c.charge.pending = true
 		resp, err = c.sendCopy(c.attempt)
 	}
 	c.resp, err = either(resp, err)

@@ -14,8 +14,8 @@ type charge struct {
 	budget Budget
 	window *hostWindow // of the request's origin in budget, if that is known
 
-	last     AttemptResult // of the attempt that ended last
-	recorded bool          // the budget knows the current attempt's end
+	last    AttemptResult // of the attempt that ended last
+	pending bool          // the budget does not know the end of an attempt
 
 	// after is what Withdraw got when it allowed the current or next attempt.
 	// It is zero if that is no retry.
@@ -47,7 +47,7 @@ func (c *charge) refundUnsent() {
 // record passes the last result on to the budget.
 func (c *charge) record() {
 	after := c.after
-	c.after, c.recorded = AttemptResult{}, true
+	c.after, c.pending = AttemptResult{}, false
 	if b, ok := c.budget.(*HostBudget); ok && !c.last.Charged && c.last.Succeeded() {
 		b.recordFirst(c.last.Origin, c.window)
 		return

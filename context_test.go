@@ -57,7 +57,7 @@ func TestWithoutRetries(t *testing.T) {
 				require.Len(t, base.Attempts(), 1)
 				assert.Equal(t, "k", base.Attempts()[0].Header.Get("X-Key"), "the policy's key")
 				require.Len(t, events.Events, 1)
-				assert.Equal(t, httpretry.ReasonAttempts, events.Reason())
+				assert.Equal(t, httpretry.ReasonDisabled, events.Reason())
 			})
 		})
 	}
@@ -146,15 +146,16 @@ func TestWithPolicyFunc(t *testing.T) {
 			IdempotencyHeader: "x-key",
 			NewIdempotencyKey: func(*http.Request) string { return "k" },
 		}
+		defaults := httpretry.Policy{Backoff: strategies.Constant{}}
 		client := &http.Client{Transport: contract.New(t, httpretry.Config{
 			Base:     base,
-			Policy:   httpretry.Policy{Backoff: strategies.Constant{}},
+			Policy:   defaults,
 			Policies: map[string]httpretry.Policy{"a.test": policy},
 		})}
 		var got []httpretry.Policy
 		ctx := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
 			got = append(got, p)
-			p.MaxAttempts = 4
+			p.MaxAttempts++
 			return p
 		})
 		start := time.Now()
@@ -173,8 +174,11 @@ func TestWithPolicyFunc(t *testing.T) {
 		require.Len(t, got, 2)
 		assert.Equal(t, "k", got[0].NewIdempotencyKey(nil))
 		got[0].NewIdempotencyKey, policy.NewIdempotencyKey = nil, nil
-		assert.Equal(t, policy, got[0], "no field has its default")
-		assert.Equal(t, httpretry.Policy{Backoff: strategies.Constant{}}, got[1])
+		for _, p := range []*httpretry.Policy{&policy, &defaults} {
+			p.MaxAttempts, p.MaxRetryAfter, p.ReplayBuffer = 3, time.Minute, 64<<10
+		}
+		assert.Equal(t, policy, got[0], "numbers have their default, other fields have not")
+		assert.Equal(t, defaults, got[1])
 	})
 }
 
@@ -622,7 +626,7 @@ func TestResultOfACloningLayer(t *testing.T) {
 			{"budget", func(p *httpretry.Policy) { p.Budget = contract.UsedUp{} }, s503, 1,
 				httpretry.ReasonBudget},
 			{"attempts", func(p *httpretry.Policy) { p.MaxAttempts = 1 }, s503, 1,
-				httpretry.ReasonAttempts},
+				httpretry.ReasonDisabled},
 			{"Retry-After", func(*httpretry.Policy) {},
 				contract.Status(503, "Retry-After", "3600"), 1, httpretry.ReasonRetryAfter},
 			{"retries", func(p *httpretry.Policy) { p.MaxAttempts = 3 }, s503, 3,

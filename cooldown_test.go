@@ -278,7 +278,7 @@ func TestRetriesWaitForCooldowns(t *testing.T) {
 			result{0, &httpretry.CooldownError{}, time.Second}},
 		{"deadline is later", second, 31*time.Second + later, later, s500,
 			httpretry.ReasonSuccess, result{200, nil, 30500 * time.Millisecond}},
-		{"elapsed", elapsed, 0, soon, s500, httpretry.ReasonDeadline, result{500, nil, 0}},
+		{"elapsed", elapsed, 0, soon, s500, httpretry.ReasonMaxElapsed, result{500, nil, 0}},
 		{"elapsed", elapsed, 0, later, s500, httpretry.ReasonCooldown,
 			result{0, &httpretry.CooldownError{}, time.Second}},
 	} {
@@ -1127,7 +1127,7 @@ func TestCooldownCountsAsElapsed(t *testing.T) {
 		s.play(newGet(s), script)
 		require.Len(s, script.Attempts(), 1)
 		require.Len(s, s.Events, 1)
-		assert.Equal(s, httpretry.ReasonDeadline, s.Reason())
+		assert.Equal(s, httpretry.ReasonMaxElapsed, s.Reason())
 		waited := script.Start.Add(script.Attempts()[0].At).Sub(s.start) - time.Second
 		assert.GreaterOrEqual(s, waited, 29*time.Second)
 		assert.Equal(s, waited, s.Events[0].Elapsed)

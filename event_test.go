@@ -40,6 +40,7 @@ var reasons = []struct {
 	{httpretry.ReasonPermanent, "ReasonPermanent", "permanent", ""},
 	{httpretry.ReasonCanceled, "ReasonCanceled", "canceled", ""},
 	{httpretry.ReasonAttempts, "ReasonAttempts", "attempts_exhausted", "Policy.MaxAttempts"},
+	{httpretry.ReasonDisabled, "ReasonDisabled", "retries_disabled", "WithoutRetries"},
 	{httpretry.ReasonCallerRetries, "ReasonCallerRetries", "caller_retries", "Middleware"},
 	{httpretry.ReasonNotIdempotent, "ReasonNotIdempotent", "not_idempotent",
 		"Idempotency-Key header, Policy.NewIdempotencyKey or WithIdempotent"},
@@ -49,6 +50,7 @@ var reasons = []struct {
 		"Policy.MaxRetryAfter"},
 	{httpretry.ReasonCooldown, "ReasonCooldown", "host_cooling_down", "Policy.Cooldown"},
 	{httpretry.ReasonDeadline, "ReasonDeadline", "deadline_too_near", "http.Client.Timeout"},
+	{httpretry.ReasonMaxElapsed, "ReasonMaxElapsed", "max_elapsed", "Policy.MaxElapsed"},
 	{httpretry.ReasonBudget, "ReasonBudget", "budget_exhausted", "Policy.Budget"},
 	{httpretry.ReasonNotResumable, "ReasonNotResumable", "not_resumable", "Policy.Resume"},
 }
@@ -373,7 +375,7 @@ func TestEventAsked(t *testing.T) {
 		{"too long", false, contract.RetryEvery(time.Second), script{asksFor(3600)},
 			[]time.Duration{time.Hour}, httpretry.ReasonRetryAfter},
 		{"attempts", false, httpretry.Policy{MaxAttempts: 1}, script{asksFor(2)},
-			[]time.Duration{2 * time.Second}, httpretry.ReasonAttempts},
+			[]time.Duration{2 * time.Second}, httpretry.ReasonDisabled},
 		{"of a success", false, contract.RetryEvery(time.Second),
 			script{contract.Status(200, "Retry-After", "2")}, []time.Duration{0},
 			httpretry.ReasonSuccess},
@@ -690,14 +692,14 @@ func TestErrorOfOneAttempt(t *testing.T) {
 			}
 		}, "0", httpretry.ReasonPermanent, true},
 		{"MaxAttempts", func(s *settings) { s.MaxAttempts = 1 }, "0",
-			httpretry.ReasonAttempts, true},
+			httpretry.ReasonDisabled, true},
 		{"WithoutRetries", func(s *settings) {
 			s.Request = s.WithContext(httpretry.WithoutRetries(s.Context()))
-		}, "0", httpretry.ReasonAttempts, true},
+		}, "0", httpretry.ReasonDisabled, true},
 		{"not idempotent", func(s *settings) { s.Method = "POST" }, "0",
 			httpretry.ReasonNotIdempotent, true},
 		{"MaxElapsed", func(s *settings) { s.MaxElapsed = time.Millisecond }, "0",
-			httpretry.ReasonDeadline, true},
+			httpretry.ReasonMaxElapsed, true},
 		{"budget", func(s *settings) { s.Budget = contract.UsedUp{} }, "0",
 			httpretry.ReasonBudget, false},
 		{"retry of a client", func(*settings) {}, "1", httpretry.ReasonCallerRetries, true},
@@ -757,7 +759,7 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 			httpretry.Config{Base: contract.Play(reset), Policy: policy, Observe: observe}).
 			RoundTrip(newGet(t).WithContext(ctx))
 		assert.Equal(t, contract.ErrReset, err)
-		assert.Equal(t, []httpretry.Reason{httpretry.ReasonAttempts}, reasons)
+		assert.Equal(t, []httpretry.Reason{httpretry.ReasonDisabled}, reasons)
 	})
 	t.Run("by Request.Cancel", func(t *testing.T) {
 		events, canceled := new(contract.Record), make(chan struct{})

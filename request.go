@@ -89,16 +89,14 @@ func (c *call) failUnsent(err error) (*http.Response, error) {
 // again, it refunds the charge for that attempt and returns the Reason. GetBody
 // may take as long as an attempt and as is left, but always bounded.MaxTime.
 func (c *call) rewindBody(left time.Duration) Reason {
-	// If GetBody panics, cleanUpAfterPanic refunds the charge.
-	c.progress = progressWaiting
 	limit := max(left, bounded.MaxTime)
 	if timeout := c.policy.AttemptTimeout; timeout > 0 {
 		limit = min(limit, timeout)
 	}
 	if c.body.Rewind(c.caller.cancelSignal(), limit) {
+		c.progress = progressWaiting
 		return ReasonNone
 	}
-	c.progress = progressAttempt
 	c.charge.refundUnsent()
 	if c.caller.hasCanceled() {
 		return ReasonCanceled
@@ -245,13 +243,11 @@ func (c *call) cleanUpAfterPanic() {
 	if c.progress == progressDone {
 		return
 	}
-	switch {
-	case c.progress == progressWaiting:
-		c.charge.refundUnsent()
-	case c.attempts > 0 && !c.charge.recorded:
+	if c.charge.pending {
 		c.note(nil, nil, Final)
 		c.charge.record()
 	}
+	c.charge.refundUnsent()
 	respbody.Close(c.resp)
 	c.release()
 	// Base has not got the body, and there is no Recorder that release would

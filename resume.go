@@ -210,7 +210,7 @@ func (b *resumingBody) resume() error {
 	// The server has answered, so the request is not Unprocessed.
 	outcome := min(c.outcome(nil, err), Transient)
 	c.note(nil, err, outcome)
-	if !c.charge.recorded {
+	if c.charge.pending {
 		c.charge.record()
 	}
 	if b.part.Obstacle != "" {

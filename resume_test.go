@@ -639,8 +639,8 @@ func TestResumeRejects(t *testing.T) {
 			contract.HasResult(t, resp, 2, httpretry.ReasonNotResumable)
 			o.requireClosed(t)
 			// The answer is not a transient failure.
-			assert.Equal(t, []string{"deposit http://a.test", "withdraw http://a.test",
-				"deposit charged http://a.test"}, ledger.Entries)
+			assert.Equal(t, []string{"success http://a.test", "withdraw http://a.test",
+				"charged success http://a.test"}, ledger.Entries)
 		})
 	}
 }
@@ -768,10 +768,10 @@ func TestResumeLimits(t *testing.T) {
 		}, reason: httpretry.ReasonAttempts, attempts: 3, elapsed: 3 * time.Second},
 		{name: "MaxElapsed", policy: func(p *httpretry.Policy) {
 			p.MaxElapsed = 500 * time.Millisecond
-		}, reason: httpretry.ReasonDeadline, attempts: 1},
+		}, reason: httpretry.ReasonMaxElapsed, attempts: 1},
 		{name: "MaxElapsed, later", policy: func(p *httpretry.Policy) {
 			p.MaxElapsed = 1500 * time.Millisecond
-		}, reason: httpretry.ReasonDeadline, attempts: 2, elapsed: time.Second},
+		}, reason: httpretry.ReasonMaxElapsed, attempts: 2, elapsed: time.Second},
 		{name: "deadline", deadline: 1500 * time.Millisecond, reason: httpretry.ReasonDeadline,
 			attempts: 2, elapsed: time.Second},
 		{name: "budget", policy: func(p *httpretry.Policy) {
@@ -843,9 +843,12 @@ func TestResumeLimits(t *testing.T) {
 // each of them, until MaxElapsed or the deadline.
 func TestResumeProgressWithoutEnd(t *testing.T) {
 	const limit = 10500 * time.Millisecond
-	for name, tt := range map[string]struct{ elapsed, deadline time.Duration }{
-		"MaxElapsed": {limit, time.Hour},
-		"deadline":   {0, limit},
+	for name, tt := range map[string]struct {
+		elapsed, deadline time.Duration
+		reason            httpretry.Reason
+	}{
+		"MaxElapsed": {limit, time.Hour, httpretry.ReasonMaxElapsed},
+		"deadline":   {0, limit, httpretry.ReasonDeadline},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -863,7 +866,7 @@ func TestResumeProgressWithoutEnd(t *testing.T) {
 				defer resp.Body.Close()
 				_, err = readAll(t, o, resp)
 				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-				assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
+				assert.Equal(t, tt.reason, events.Reason())
 				assert.Len(t, o.sent(), 11)
 			})
 		})
@@ -923,15 +926,15 @@ func TestResumeBudget(t *testing.T) {
 		read int
 		want string
 	}{
-		{"rest", []int{100}, 1 << 20, "deposit withdraw deposit charged"},
-		{"short rest", []int{1<<20 - 10}, 1 << 20, "deposit withdraw deposit charged"},
+		{"rest", []int{100}, 1 << 20, "success, withdraw, charged success"},
+		{"short rest", []int{1<<20 - 10}, 1 << 20, "success, withdraw, charged success"},
 		{"progress", []int{100, chunk, chunk}, 1 << 20,
-			"deposit withdraw deposit charged withdraw deposit charged withdraw deposit charged"},
+			"success, withdraw, charged success, withdraw, charged success, withdraw, charged success"},
 		{"no progress", []int{100, chunk - 1}, 1 << 20,
-			"deposit withdraw withdraw deposit charged"},
-		{"caller reads so far", []int{100}, 100 + chunk, "deposit withdraw deposit charged"},
-		{"caller closes", []int{100}, 200, "deposit withdraw deposit charged"},
-		{"caller closes before", []int{100}, 100, "deposit"},
+			"success, withdraw, charged failure, withdraw, charged success"},
+		{"caller reads so far", []int{100}, 100 + chunk, "success, withdraw, charged success"},
+		{"caller closes", []int{100}, 200, "success, withdraw, charged success"},
+		{"caller closes before", []int{100}, 100, "success"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(1<<20, tt.cuts...)
@@ -942,7 +945,7 @@ func TestResumeBudget(t *testing.T) {
 			_, err := io.ReadFull(resp.Body, make([]byte, tt.read))
 			require.NoError(t, err)
 			entries := func() string {
-				return strings.ReplaceAll(strings.Join(ledger.Entries, " "), " http://a.test", "")
+				return strings.ReplaceAll(strings.Join(ledger.Entries, ", "), " http://a.test", "")
 			}
 			// A body that was read to its end need not be closed for that.
 			if tt.read == len(o.data) {
@@ -965,8 +968,9 @@ func TestResumeWithoutProgressIsCharged(t *testing.T) {
 	_, err := readAll(t, o, resp)
 	require.Error(t, err)
 	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, []string{"deposit http://a.test", "withdraw http://a.test",
-		"withdraw http://a.test"}, ledger.Entries)
+	assert.Equal(t, []string{"success http://a.test", "withdraw http://a.test",
+		"charged failure http://a.test", "withdraw http://a.test", "charged failure http://a.test",
+	}, ledger.Entries)
 }
 
 // A cool-down that another request has begun delays a resume.
@@ -1281,7 +1285,7 @@ func TestResumeIdle(t *testing.T) {
 			_, err := readAll(t, o, resp)
 			e, ok := errors.AsType[*httpretry.Error](err)
 			require.True(t, ok, "%v", err)
-			assert.Equal(t, httpretry.ReasonDeadline, e.Reason)
+			assert.Equal(t, httpretry.ReasonMaxElapsed, e.Reason)
 			assert.ErrorContains(t, err, "no byte of the body for 5s")
 		})
 	})
@@ -1690,7 +1694,7 @@ func TestResumeClosedTooLate(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, http.ErrBodyReadAfterClose, <-ended)
 		assert.Zero(t, o.open.Load())
-		assert.Contains(t, ledger.Entries, "deposit charged http://a.test", "the host has answered")
+		assert.Contains(t, ledger.Entries, "charged success http://a.test", "the host has answered")
 	})
 }
 

@@ -34,10 +34,11 @@ func TestFlow(t *testing.T) {
 		success       = httpretry.ReasonSuccess
 		permanent     = httpretry.ReasonPermanent
 		attempts      = httpretry.ReasonAttempts
+		disabled      = httpretry.ReasonDisabled
 		notIdempotent = httpretry.ReasonNotIdempotent
 		doNotRetry    = httpretry.ReasonDoNotRetry
 		retryAfter    = httpretry.ReasonRetryAfter
-		deadline      = httpretry.ReasonDeadline
+		maxElapsed    = httpretry.ReasonMaxElapsed
 		budget        = httpretry.ReasonBudget
 	)
 	insists := contract.Status(404, "X-Should-Retry", "true")
@@ -78,11 +79,11 @@ func TestFlow(t *testing.T) {
 			func(p *policy) { p.MaxElapsed = time.Second },
 			script{later}, 1, retryAfter, 503},
 		{"no retries wanted", "GET", "", func(p *policy) { p.MaxAttempts = 1 },
-			script{s503}, 1, attempts, 503},
+			script{s503}, 1, disabled, 503},
 		{"too late", "GET", "", func(p *policy) { p.MaxElapsed = 2500 * time.Millisecond },
-			script{s503}, 3, deadline, 503},
+			script{s503}, 3, maxElapsed, 503},
 		{"just in time", "GET", "", func(p *policy) { p.MaxElapsed = 2 * time.Second },
-			script{s503}, 3, deadline, 503},
+			script{s503}, 3, maxElapsed, 503},
 		{"no budget", "GET", "", func(p *policy) { p.Budget = &httpretry.HostBudget{Burst: 2} },
 			script{s503}, 3, budget, 503},
 		{"no budget, error", "GET", "",
@@ -715,6 +716,28 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// The Reason names the limit that is nearer.
+func TestNearerLimit(t *testing.T) {
+	for _, tt := range []struct {
+		elapsed, deadline time.Duration
+		reason            httpretry.Reason
+	}{
+		{2 * time.Second, 3 * time.Second, httpretry.ReasonMaxElapsed},
+		{3 * time.Second, 2 * time.Second, httpretry.ReasonDeadline},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+			defer cancel()
+			policy, events := contract.RetryEvery(time.Minute), new(contract.Record)
+			policy.MaxElapsed = tt.elapsed
+			contract.Send(t, contract.New(t, httpretry.Config{
+				Base: contract.Play(s503), Policy: policy, Observe: events.Observe}),
+				newGet(t).WithContext(ctx))
+			assert.Equal(t, tt.reason.String(), events.Reason().String())
+		})
+	}
+}
+
 func TestRetryAfterWait(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -846,7 +869,7 @@ func TestExtremeWaits(t *testing.T) {
 	})
 }
 
-// Deposits and withdrawals, and the host's name in them. Hazard I6: only
+// What a budget gets, in its order, and the host's name in it. Hazard I6: only
 // retries are charged.
 func TestBudgetCalls(t *testing.T) {
 	for _, tt := range []struct {
@@ -854,19 +877,23 @@ func TestBudgetCalls(t *testing.T) {
 		steps        script
 		want         string // of the origin
 	}{
-		{"success", "GET", script{s200}, "deposit"},
-		{"refusal that stands", "GET", script{s404}, "deposit"},
+		{"success", "GET", script{s200}, "success"},
+		{"refusal that stands", "GET", script{s404}, "success"},
 		{"success in the end", "GET", script{s503, s503, s200},
-			"withdraw, withdraw, deposit charged"},
-		{"failure", "GET", script{s503, s501}, "withdraw, deposit charged"},
-		{"failure in the end", "GET", script{s503}, "withdraw, withdraw, withdraw, withdraw"},
+			"failure, withdraw, charged failure, withdraw, charged success"},
+		{"failure", "GET", script{s503, s501},
+			"failure, withdraw, charged success"},
+		{"failure in the end", "GET", script{s503}, "failure" +
+			strings.Repeat(", withdraw, charged failure", 4)},
 		{"429 whose wait is obeyed", "GET",
-			script{contract.Status(429, "Retry-After", "0.001"), s200}, "deposit"},
-		{"429 without a wait", "GET", script{s429, s200}, "withdraw, deposit charged"},
-		{"server refuses", "GET", script{refuses(503)}, ""},
-		{"server refuses a final failure", "GET", script{refuses(402)}, "deposit"},
-		{"certain error", "GET", script{contract.Fails(unknownHost)}, ""},
-		{"not safe", "POST", script{reset}, ""},
+			script{contract.Status(429, "Retry-After", "0.001"), s200},
+			"failure, withdraw, charged success"},
+		{"429 without a wait", "GET", script{s429, s200}, "failure, withdraw, charged success"},
+		{"server refuses", "GET", script{refuses(503)}, "failure"},
+		{"server refuses a final failure", "GET", script{refuses(402)}, "success"},
+		{"certain error", "GET", script{contract.Fails(unknownHost)}, "nothing"},
+		{"not safe", "POST", script{reset}, "failure"},
+		{"not safe, 503", "POST", script{s503}, "failure"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			budget := &contract.Ledger{}
@@ -1007,7 +1034,9 @@ func contextPanics(t *testing.T, timeout time.Duration, rewindable bool, calls i
 		bodies = append(bodies, contract.Counted("text"))
 		return bodies[len(bodies)-1]
 	}
+	sent, budget := 0, contract.Audit{Budget: httpretry.Unlimited{}}
 	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		sent++
 		_, _ = io.Copy(io.Discard, req.Body)
 		_ = req.Body.Close()
 		status := 503
@@ -1017,7 +1046,7 @@ func contextPanics(t *testing.T, timeout time.Duration, rewindable bool, calls i
 		return &http.Response{StatusCode: status, Body: counted(), Request: req}, nil
 	})
 	policy := contract.RetryEvery(0)
-	policy.AttemptTimeout = timeout
+	policy.AttemptTimeout, policy.Budget = timeout, &budget
 	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 	ctx := panickyContext{t.Context(), new(atomic.Int64)}
 	ctx.left.Store(calls)
@@ -1027,6 +1056,7 @@ func contextPanics(t *testing.T, timeout time.Duration, rewindable bool, calls i
 	}
 	defer func() {
 		panicked = recover() != nil
+		budget.Check(t, sent, "with a panic after", calls)
 		for i, body := range bodies {
 			assert.Equal(t, 1, body.Closes(), "closes of body %d, with a panic after %d calls",
 				i, calls)

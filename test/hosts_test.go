@@ -178,9 +178,9 @@ func TestBudgetOfScheme(t *testing.T) {
 		base := contract.Play(s503, s200)
 		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
 			contract.Request(t, "GET", url, ""))
-		require.Len(t, book.Entries, 2)
-		key := strings.TrimPrefix(book.Entries[0], "withdraw ")
-		assert.Equal(t, "deposit charged "+key, book.Entries[1])
+		require.Len(t, book.Entries, 3)
+		key := strings.TrimPrefix(book.Entries[0], "failure ")
+		assert.Equal(t, []string{"withdraw " + key, "charged success " + key}, book.Entries[1:])
 		assert.Empty(t, keys[key], "%s has the key of %s", url, keys[key])
 		keys[key] = url
 	}

@@ -146,6 +146,9 @@ func checkResumeModel(t *testing.T, script []byte) (complete bool, requests int)
 		versions: [][]byte{randomBytes(1, 5000), randomBytes(2, 5000), randomBytes(3, 6000)}}
 	policy := resumeEagerly()
 	policy.MaxAttempts = 6 - m.draw(6)
+	budget := contract.Audit{Budget: policy.Budget}
+	policy.Budget = &budget
+	defer func() { budget.Check(t, m.requests) }()
 	resp, err := contract.Unchecked(t, httpretry.Config{Base: m, Policy: policy}).
 		RoundTrip(newGet(t))
 	if err != nil {

@@ -1,7 +1,14 @@
 package contract
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/seed421102f4/httpretry"
 )
@@ -23,4 +30,73 @@ func Deposit(b httpretry.Budget, origin string, charged bool) {
 	}
 	ended.Attempt, ended.Charged = 2, true
 	b.Record(ended, Failure(origin))
+}
+
+// Audit is a budget that keeps the account of another one, and notes what
+// breaks the rules of httpretry.Budget. It may be used concurrently.
+type Audit struct {
+	httpretry.Budget
+
+	mu       sync.Mutex
+	ended    int                       // calls of Record
+	open     []httpretry.AttemptResult // Withdraw has returned true for them
+	mistakes []string
+}
+
+// Withdraw implements httpretry.Budget.
+func (a *Audit) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
+	allowed := a.Budget.Withdraw(ctx, after)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if after.Succeeded() || after.Attempt < 1 {
+		a.mistakes = append(a.mistakes, fmt.Sprintf("a retry after %+v", after))
+	}
+	if allowed {
+		a.open = append(a.open, after)
+	}
+	return allowed
+}
+
+// Refund implements httpretry.Budget.
+func (a *Audit) Refund(after httpretry.AttemptResult) {
+	a.close(after)
+	a.Budget.Refund(after)
+}
+
+// Record implements httpretry.Budget.
+func (a *Audit) Record(ended, after httpretry.AttemptResult) {
+	if ended.Charged {
+		a.close(after)
+	}
+	a.mu.Lock()
+	a.ended++
+	if !ended.Charged && !reflect.ValueOf(after).IsZero() {
+		a.mistakes = append(a.mistakes, fmt.Sprintf("%+v after %+v", ended, after))
+	}
+	a.mu.Unlock()
+	a.Budget.Record(ended, after)
+}
+
+// close removes the charge for a retry after an attempt.
+func (a *Audit) close(after httpretry.AttemptResult) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, open := range a.open {
+		if reflect.DeepEqual(open, after) {
+			a.open = append(a.open[:i], a.open[i+1:]...)
+			return
+		}
+	}
+	a.mistakes = append(a.mistakes, fmt.Sprintf("no charge for a retry after %+v", after))
+}
+
+// Check reports an error unless the number of attempts has ended, and each
+// charge was either refunded or recorded.
+func (a *Audit) Check(t testing.TB, attempts int, args ...any) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	assert.Equal(t, attempts, a.ended, append([]any{"attempts that were recorded: %v"}, args)...)
+	assert.Empty(t, a.open, append([]any{"charges that remain: %v"}, args)...)
+	assert.Empty(t, a.mistakes, append([]any{"mistakes: %v"}, args)...)
 }

@@ -1,0 +1,221 @@
+package httpretry_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+)
+
+// heard is a budget that keeps what it gets, and allows every retry.
+type heard struct {
+	httpretry.Unlimited
+	ended, after []httpretry.AttemptResult // of Record
+	asked        []httpretry.AttemptResult // of Withdraw
+}
+
+func (h *heard) Record(ended, after httpretry.AttemptResult) {
+	h.ended, h.after = append(h.ended, ended), append(h.after, after)
+}
+
+func (h *heard) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
+	h.asked = append(h.asked, after)
+	return true
+}
+
+// A budget gets what an attempt says about the host, and an observer gets the
+// same Outcome.
+func TestAttemptResult(t *testing.T) {
+	type result = httpretry.AttemptResult
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	unsent := httpretry.WithOutcome(errors.New("breaker"), httpretry.Unprocessed)
+	for name, tt := range map[string]struct {
+		ctx  context.Context
+		step contract.Step
+		want result
+	}{
+		"success":         {nil, s200, result{Status: 200}},
+		"refusal":         {nil, s404, result{Status: 404}},
+		"failure":         {nil, s503, result{Status: 503, Outcome: httpretry.Transient}},
+		"425":             {nil, contract.Status(425), result{Status: 425, Outcome: httpretry.Unprocessed}},
+		"gateway timeout": {nil, contract.Status(504), result{Status: 504, Outcome: httpretry.Transient, Timeout: true}},
+		"429 that asks for a wait": {nil, asksFor(1),
+			result{Status: 429, Outcome: httpretry.Transient, Throttled: true}},
+		"429":          {nil, s429, result{Status: 429, Outcome: httpretry.Transient}},
+		"503, no wait": {nil, contract.Status(503, "Retry-After", "1"), result{Status: 503, Outcome: httpretry.Transient}},
+		"503 that forbids a retry": {nil, refuses(503),
+			result{Status: 503, Outcome: httpretry.Transient}},
+		"402 that forbids a retry": {nil, refuses(402), result{Status: 402}},
+		"reset":                    {nil, reset, result{Outcome: httpretry.Transient}},
+		"breaker":                  {nil, contract.Fails(unsent), result{Outcome: httpretry.Unprocessed}},
+		"timeout": {nil, contract.Fails(os.ErrDeadlineExceeded),
+			result{Outcome: httpretry.Transient, Timeout: true}},
+		"AttemptTimeout": {nil, contract.Step{Takes: time.Hour},
+			result{Outcome: httpretry.Transient, Timeout: true}},
+		"unknown host": {nil, contract.Fails(unknownHost), result{}},
+		"canceled":     {canceled, reset, result{}},
+		"canceled, with a response": {canceled, s503,
+			result{Status: 503, Outcome: httpretry.Transient}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				budget, events := new(heard), new(contract.Record)
+				policy := contract.RetryEvery(time.Second)
+				policy.Budget, policy.MaxAttempts, policy.AttemptTimeout = budget, 1, time.Minute
+				base := contract.Play(tt.step)
+				req := newGet(t)
+				// Only while the attempt is under way.
+				during := contract.BaseFunc(func(r *http.Request) (*http.Response, error) {
+					resp, err := base.RoundTrip(r)
+					if tt.ctx != nil {
+						*req = *req.WithContext(tt.ctx)
+					}
+					return resp, err
+				})
+				resp, err := contract.Unchecked(t, httpretry.Config{
+					Base: during, Observe: events.Observe,
+					Policies: map[string]httpretry.Policy{"a.test": policy},
+				}).RoundTrip(req)
+				if err == nil {
+					contract.ReadBody(t, resp)
+				}
+				want := tt.want
+				want.Origin, want.Key, want.Attempt = "http://a.test", "a.test", 1
+				assert.Equal(t, []result{want}, budget.ended)
+				assert.Equal(t, []result{{}}, budget.after)
+				assert.Equal(t, want.Status != 0 && want.Outcome == httpretry.Final,
+					budget.ended[0].Succeeded())
+				require.Len(t, events.Events, 1)
+				assert.Equal(t, want.Outcome.String(), events.Events[0].Outcome.String())
+				assert.Equal(t, "a.test", events.Events[0].Key)
+			})
+		})
+	}
+}
+
+// The result of a retry comes with that of the attempt which it follows. That
+// is what Withdraw got.
+func TestAttemptResultsOfRetries(t *testing.T) {
+	budget := new(heard)
+	policy := contract.RetryEvery(0)
+	policy.Budget = budget
+	contract.Send(t, contract.New(t, httpretry.Config{
+		Base: contract.Play(s503, reset, s200), Policy: policy}), newGet(t))
+	first := httpretry.AttemptResult{Origin: "http://a.test", Attempt: 1, Status: 503,
+		Outcome: httpretry.Transient}
+	second := httpretry.AttemptResult{Origin: "http://a.test", Attempt: 2,
+		Outcome: httpretry.Transient, Charged: true}
+	third := httpretry.AttemptResult{Origin: "http://a.test", Attempt: 3, Status: 200, Charged: true}
+	assert.Equal(t, []httpretry.AttemptResult{first, second, third}, budget.ended)
+	assert.Equal(t, []httpretry.AttemptResult{first, second}, budget.asked)
+	assert.Equal(t, []httpretry.AttemptResult{{}, first, second}, budget.after)
+}
+
+// A policy from a context has the key of the policy that it is made of, if any.
+func TestKeyOfAContextsPolicy(t *testing.T) {
+	for name, tt := range map[string]struct {
+		with func(context.Context) context.Context
+		want string
+	}{
+		"WithPolicy": {func(ctx context.Context) context.Context {
+			return httpretry.WithPolicy(ctx, contract.RetryEvery(0))
+		}, ""},
+		"WithPolicyFunc": {func(ctx context.Context) context.Context {
+			return httpretry.WithPolicyFunc(ctx, func(p httpretry.Policy) httpretry.Policy { return p })
+		}, "GET a.test/"},
+		"WithoutRetries": {httpretry.WithoutRetries, "GET a.test/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			events := new(contract.Record)
+			contract.Send(t, contract.New(t, httpretry.Config{
+				Base: contract.Play(s200), Observe: events.Observe,
+				Policies: map[string]httpretry.Policy{"GET a.test/": {}},
+			}), newGet(t).WithContext(tt.with(t.Context())))
+			require.Len(t, events.Events, 1)
+			assert.Equal(t, tt.want, events.Events[0].Key)
+		})
+	}
+}
+
+// The second Event of a request that ends in its wait has the Outcome of its
+// last attempt. One that a cool-down ends unsent has none.
+func TestOutcomeOfOtherEvents(t *testing.T) {
+	playScene(t, contract.RetryEvery(time.Hour), func(s *scene) {
+		ctx, cancel := context.WithTimeout(s.Context(), 2*time.Hour)
+		time.AfterFunc(time.Minute, cancel)
+		s.get(ctx, reset)
+		require.Len(s, s.Events, 2)
+		assert.Equal(s, httpretry.ReasonCanceled, s.Reason())
+		assert.Equal(s, httpretry.Transient, s.Events[1].Outcome)
+	})
+	policy := contract.RetryEvery(0)
+	policy.Cooldown = httpretry.CooldownFail
+	playScene(t, policy, func(s *scene) {
+		s.sendOnce(asksFor(3600))
+		s.Events = nil
+		s.get(s.Context(), s200)
+		require.Len(s, s.Events, 1)
+		assert.Equal(s, httpretry.ReasonCooldown, s.Reason())
+		assert.Equal(s, httpretry.Final, s.Events[0].Outcome)
+	})
+}
+
+// Whatever ends the requests, a budget hears of each attempt once, and each
+// charge is refunded or recorded once.
+func TestAccountOfManyRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			mu   sync.Mutex
+			sent int
+		)
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			sent++
+			mu.Unlock()
+			select {
+			case <-time.After(rand.N(time.Second)):
+			case <-req.Context().Done():
+				return nil, req.Context().Err()
+			}
+			if rand.N(4) == 0 {
+				return nil, contract.ErrReset
+			}
+			status := []int{200, 404, 429, 503, 504}[rand.N(5)]
+			return &http.Response{StatusCode: status, Body: http.NoBody, Request: req,
+				Header: http.Header{"Retry-After": {"1"}}}, nil
+		})
+		budget := &contract.Audit{Budget: new(httpretry.HostBudget)}
+		policy := contract.RetryEvery(100 * time.Millisecond)
+		policy.Budget, policy.Cooldown = budget, httpretry.CooldownWait
+		policy.AttemptTimeout = 800 * time.Millisecond
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		var wg sync.WaitGroup
+		for i := range 2000 {
+			wg.Go(func() {
+				time.Sleep(rand.N(time.Minute))
+				ctx, cancel := context.WithTimeout(t.Context(), rand.N(10*time.Second))
+				defer cancel()
+				method := []string{"GET", "POST"}[i%2]
+				resp, err := transport.RoundTrip(
+					contract.Request(t, method, "http://a.test/", "").WithContext(ctx))
+				if err == nil {
+					contract.ReadBody(t, resp)
+				}
+			})
+		}
+		wg.Wait()
+		budget.Check(t, sent)
+	})
+}
