@@ -76,7 +76,8 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// Scope is the name of the instrumentation scope.
+// Scope is the name of the instrumentation scope of all metrics, as a view or a
+// reader of metrics sees it.
 const Scope = "github.com/seed421102f4/httpretry/otelretry"
 
 // Names of attributes. Those that do not begin with httpretry are from
@@ -109,8 +110,8 @@ type Config struct {
 	Hosts []string
 }
 
-// BudgetDecision is what the function of [ObserveBudget] records: one call of
-// Withdraw, of a budget that processes share.
+// BudgetDecision is the argument of the function that [ObserveBudget] returns:
+// the result of one call of Withdraw of a budget that processes share.
 type BudgetDecision struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -383,9 +384,10 @@ func withoutBrackets(host string) string {
 // httpretry's, that is the span of the attempt. First attempts get no such
 // attribute, as the semantic conventions require.
 //
-// Nil means a new connection pool, as for httpretry.Config.Base. ResendCount
-// panics if base is a nil pointer or a nil function. The RoundTripper has the
-// methods CloseIdleConnections and Unwrap, so httpretry knows what is below it.
+// A nil base means a new connection pool, as a nil Base does in httpretry.Config.
+// ResendCount panics if base is a nil pointer or a nil function. The
+// RoundTripper has the methods CloseIdleConnections and Unwrap, so httpretry
+// knows what is below it.
 func ResendCount(base http.RoundTripper) http.RoundTripper {
 	switch v := reflect.ValueOf(base); {
 	case base == nil:

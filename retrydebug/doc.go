@@ -21,9 +21,9 @@
 // it on an internal address, or behind authentication. It shows no query, no
 // header, no credential, and no path but those in the keys of policies.
 //
-// A handler costs nothing between requests. It holds no lock while it makes
-// or sends a response, so neither a large page nor a slow reader delays
-// requests.
+// A handler answers GET and HEAD. It costs nothing between requests. It holds
+// no lock while it makes or sends a response, so neither a large page nor a
+// slow reader delays requests.
 //
 // # The page
 //
@@ -90,8 +90,8 @@
 //	transports          one for Handler; for New, those of Config.Transports
 //	  name              the key in Config.Transports; "" for Handler
 //	  origins           all that RetryTransport.Origins returns
-//	    origin          scheme, host and port, if it is not the scheme's
-//	                    default
+//	    origin          scheme and host, and the port if it is not the default
+//	                    of the scheme
 //	    waiting         requests that wait for a retry or a cool-down now
 //	    cooldownUntil   when the last of its cool-downs ends; null if there
 //	                    is none

@@ -46,7 +46,8 @@ func New(cfg Config) (http.Handler, error) {
 			problems = append(problems, errors.New(path+`[""]: want a name that is not empty`))
 		}
 		if t == nil {
-			problems = append(problems, fmt.Errorf("%s[%q]: nil: want a RetryTransport", path, name))
+			problems = append(problems,
+				fmt.Errorf("%s[%q]: nil: want a RetryTransport", path, name))
 			continue
 		}
 		h = append(h, source{name, t.Origins})

@@ -175,7 +175,8 @@ func TestEscapingOfNames(t *testing.T) {
 		"</title></style><b>", "ü", " ",
 	} {
 		of := func(name string) http.Handler {
-			return retrydebug.NamedHandlerOf(map[string][]httpretry.OriginStatus{name: many(1, "a")})
+			origins := map[string][]httpretry.OriginStatus{name: many(1, "a")}
+			return retrydebug.NamedHandlerOf(origins)
 		}
 		got, plain := page(t, of(name), ""), page(t, of("a"), "")
 		assert.Equal(t, name, heading(got))
