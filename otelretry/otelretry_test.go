@@ -168,6 +168,34 @@ func TestRetriesAndRequests(t *testing.T) {
 	assert.Len(t, metrics["httpretry.request.duration"].(metricdata.Histogram[float64]).DataPoints, 3)
 }
 
+// Requests that are never to be retried, and those whose time is over, have
+// reasons of their own, so they are not counted as exhausted.
+func TestReasonsOfPolicies(t *testing.T) {
+	srv := flaky(t)
+	once, slow := policy(), policy()
+	once.MaxAttempts = 1
+	slow.MaxElapsed, slow.Backoff = time.Second, strategies.Constant{Wait: time.Minute}
+	metrics := recorded(t, otelretry.Config{}, nil, func(client *http.Client) {
+		for _, ctx := range []context.Context{
+			httpretry.WithoutRetries(t.Context()),
+			httpretry.WithPolicy(t.Context(), once),
+			httpretry.WithPolicy(t.Context(), slow),
+		} {
+			req, err := http.NewRequestWithContext(ctx, "GET", srv.URL+"/9", nil)
+			require.NoError(t, err)
+			resp, err := client.Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+	})
+	got := map[string]uint64{}
+	for _, point := range requests(t, metrics) {
+		reason, _ := point.Attributes.Value("httpretry.reason")
+		got[reason.AsString()] += point.Count
+	}
+	assert.Equal(t, map[string]uint64{"retries_disabled": 2, "max_elapsed": 1}, got)
+}
+
 // Attempts that a layer refuses are not counted, and neither are retries of
 // such attempts. A retry that is refused itself is. Attempts that reach the
 // server, and those of net/http that fail, are counted.

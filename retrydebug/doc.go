@@ -103,8 +103,8 @@
 //	                    was first used
 //	    policies        those in use for the origin, at most 16, by key
 //	      key           of the policy in Config.Policies; "" for Config.Policy
-//	      balance       retries that the policy's Budget allows now; null if
-//	                    it is not known
+//	      balance       retries that the policy's Budget would allow now; null if
+//	                    the Budget is not a Balancer of httpretry
 //	      successes     requests that succeeded, in the last Window of a
 //	                    HostBudget; 0 for another Budget
 //	      failedRetries retries that failed, or have not ended, in the same
