@@ -28,17 +28,31 @@ import (
 
 // debugPage is a page of retrydebug and a browser without scripts.
 type debugPage struct {
-	transport *httpretry.RetryTransport
-	url       string
-	browser   context.Context
-	messages  func() []string // of the browser's console
+	transport  *httpretry.RetryTransport            // that send uses
+	transports map[string]*httpretry.RetryTransport // by name
+	url        string
+	browser    context.Context
+	messages   func() []string // of the browser's console
 }
 
-func newDebugPage(t *testing.T) *debugPage {
+// newDebugPage returns the page of a transport. With names, it is the page of
+// several, and send uses the last of them.
+func newDebugPage(t *testing.T, names ...string) *debugPage {
 	p := &debugPage{transport: scriptedTransport(t)}
 	p.browser, p.messages = browser(t)
+	handler := retrydebug.Handler(p.transport)
+	if len(names) > 0 {
+		p.transports = map[string]*httpretry.RetryTransport{}
+		for _, name := range names {
+			p.transport = scriptedTransport(t)
+			p.transports[name] = p.transport
+		}
+		var err error
+		handler, err = retrydebug.New(retrydebug.Config{Transports: p.transports})
+		require.NoError(t, err)
+	}
 	mux := http.NewServeMux()
-	mux.Handle("/debug/httpretry", retrydebug.Handler(p.transport))
+	mux.Handle("/debug/httpretry", handler)
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	p.url = server.URL + "/debug/httpretry"
@@ -215,21 +229,40 @@ const lookExpression = `(() => {
 	};
 })()`
 
+// looks are the screens that the page is shown on.
+var looks = []struct {
+	name          string
+	width, height int64
+	dark          bool
+}{
+	{"light", 1200, 620, false},
+	{"dark", 1200, 620, true},
+	{"tablet", 820, 1000, false},
+	{"phone", 375, 900, false},
+	{"phone-dark", 375, 900, true},
+}
+
 // The page of retrydebug can be read in light and dark and on a phone.
 func TestDebugPageLooks(t *testing.T) {
 	p := newDebugPage(t)
 	p.sendAll(t)
-	for _, s := range []struct {
-		name          string
-		width, height int64
-		dark          bool
-	}{
-		{"light", 1200, 620, false},
-		{"dark", 1200, 620, true},
-		{"tablet", 820, 1000, false},
-		{"phone", 375, 900, false},
-		{"phone-dark", 375, 900, true},
-	} {
+	p.checkLooks(t, "debugpage", 1, 8)
+}
+
+// So can the page of several transports.
+func TestDebugPageOfSeveralLooks(t *testing.T) {
+	long := strings.Repeat("a-very-long-name-", 8) + "of-a-transport"
+	p := newDebugPage(t, long, "billing", "search")
+	p.sendAll(t) // by search
+	p.transport = p.transports["billing"]
+	p.send(t, 3, "https://api.example.com", 0)
+	p.checkLooks(t, "debugpages", 2, 8+1)
+}
+
+// checkLooks shows the page, which has the given numbers of tables and of rows
+// in them, on each of looks.
+func (p *debugPage) checkLooks(t *testing.T, file string, tables, rows int) {
+	for _, s := range looks {
 		t.Run(s.name, func(t *testing.T) {
 			scheme := "light"
 			if s.dark {
@@ -244,17 +277,17 @@ func TestDebugPageLooks(t *testing.T) {
 			shot, err := chromedp.Run(p.browser, chromedp.FullScreenshot(100))
 			require.NoError(t, err)
 			if folder := os.Getenv("INTEGRATION_SCREENSHOTS"); folder != "" {
-				require.NoError(t, os.WriteFile(filepath.Join(folder, "debugpage-"+s.name+".png"), shot, 0o644))
+				require.NoError(t, os.WriteFile(filepath.Join(folder, file+"-"+s.name+".png"), shot, 0o644))
 			}
 			got := evaluate[look](t, p, lookExpression)
 			assert.LessOrEqual(t, got.Width, got.Screen, "the page scrolls sideways")
 			assert.EqualValues(t, s.width, got.Screen)
 			assert.GreaterOrEqual(t, got.Contrast, 4.5, got.Worst)
 			assert.Equal(t, s.dark, got.Dark)
-			assert.Equal(t, 8, got.Rows)
+			assert.Equal(t, rows, got.Rows)
 			assert.Equal(t, s.width < 1000, got.Blocks)
 			assert.Equal(t, s.width >= 1000, got.Columns)
-			p.checkTree(t, got)
+			p.checkTree(t, got, tables)
 		})
 	}
 	assert.Empty(t, p.messages(), "the console has messages")
@@ -262,7 +295,7 @@ func TestDebugPageLooks(t *testing.T) {
 
 // checkTree checks that a screen reader gets a table with names of its columns
 // and rows, even if the rows are blocks.
-func (p *debugPage) checkTree(t *testing.T, l look) {
+func (p *debugPage) checkTree(t *testing.T, l look, tables int) {
 	cells := 9 * l.Rows
 	// Of an origin's second row, a phone does not show the empty cells.
 	if l.Blocks {
@@ -277,7 +310,8 @@ func (p *debugPage) checkTree(t *testing.T, l look) {
 		}
 	}
 	for role, want := range map[string]int{
-		"table": 1, "row": l.Rows + 1, "columnheader": 10, "rowheader": l.Rows, "cell": cells,
+		"table": tables, "row": l.Rows + tables, "columnheader": 10 * tables,
+		"rowheader": l.Rows, "cell": cells,
 	} {
 		assert.Equal(t, want, roles[role], role)
 	}

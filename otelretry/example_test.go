@@ -70,8 +70,8 @@ func ExampleObserve() {
 	// httpretry.retries 1 http.request.method=GET,http.response.status_code=503
 }
 
-// The decisions here are those of a redisbudget.Budget, which calls record from
-// its Config.Observe.
+// A budget that processes share has a type of its own for its decisions. That
+// of redisbudget is redisbudget.Decision, and this module does not depend on it.
 func ExampleObserveBudget() {
 	reader := sdkmetric.NewManualReader()
 	record, err := otelretry.ObserveBudget(otelretry.Config{
@@ -80,12 +80,19 @@ func ExampleObserveBudget() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	record(context.Background(), true, true)
-	record(context.Background(), true, true)
+	type decision struct{ Allowed, Shared bool }
+
+	// For redisbudget.Config.Observe.
+	observe := func(ctx context.Context, d decision) {
+		record(ctx, otelretry.BudgetDecision{Allowed: d.Allowed, Shared: d.Shared})
+	}
+	observe(context.Background(), decision{Allowed: true, Shared: true})
+	observe(context.Background(), decision{Allowed: false, Shared: true})
 
 	printSums(reader)
-	// Output:
-	// httpretry.budget.decisions 2 httpretry.allowed=true,httpretry.budget=shared
+	// Unordered output:
+	// httpretry.budget.decisions 1 httpretry.allowed=true,httpretry.budget=shared
+	// httpretry.budget.decisions 1 httpretry.allowed=false,httpretry.budget=shared
 }
 
 // Each attempt has a span, and those of retries have the number of the retry.

@@ -35,7 +35,8 @@
 // Requests of which no attempt was sent are in the first bucket. The label
 // httpretry.reason is the text of the [httpretry.Reason] with which the request
 // ended, such as "success", or "permanent" for a failure that no retry can
-// change.
+// change. A later version may add reasons, so a program or an alert must treat
+// one that it does not know as a failure.
 //
 // [ObserveBudget] returns a function that counts the decisions of a budget that
 // processes share, such as a redisbudget.Budget:
@@ -52,7 +53,8 @@
 //
 // The number of label sets is bounded, because methods that are not well known
 // are recorded as "_OTHER", and so are hosts that [Config.Hosts] does not name.
-// Paths and headers are not recorded.
+// Paths and headers are not recorded. The README of this module has a table of
+// all metrics with their labels. Later versions do not rename or remove any.
 package otelretry
 
 import (
@@ -61,6 +63,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,7 +76,8 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// Scope is the name of the instrumentation scope.
+// Scope is the name of the instrumentation scope of all metrics, as a view or a
+// reader of metrics sees it.
 const Scope = "github.com/seed421102f4/httpretry/otelretry"
 
 // Names of attributes. Those that do not begin with httpretry are from
@@ -93,6 +97,8 @@ const (
 
 // Config configures [Observe] and [ObserveBudget]. Its zero value is valid.
 type Config struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
 	// MeterProvider creates the instruments. Nil means otel.GetMeterProvider().
 	MeterProvider metric.MeterProvider
 
@@ -102,6 +108,18 @@ type Config struct {
 	// in httpretry.Config.Policies. All other hosts are recorded as "_OTHER".
 	// If Hosts is empty, server.address is not recorded.
 	Hosts []string
+}
+
+// BudgetDecision is the argument of the function that [ObserveBudget] returns:
+// the result of one call of Withdraw of a budget that processes share.
+type BudgetDecision struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
+	Allowed bool // the retry was allowed
+
+	// Shared reports whether the shared budget decided. Otherwise a budget of
+	// the process did, such as that of redisbudget while Redis fails.
+	Shared bool
 }
 
 type observer struct {
@@ -153,22 +171,23 @@ func Observe(cfg Config) (func(context.Context, httpretry.Event), error) {
 	return o.observe, nil
 }
 
-// ObserveBudget returns a function for the decisions of a redisbudget.Budget:
+// ObserveBudget returns a function for the decisions of a budget that processes
+// share. For a redisbudget.Budget, it is called like this:
 //
 //	record, err := otelretry.ObserveBudget(otelretry.Config{})
 //	...
 //	budget, err := redisbudget.New(redisbudget.Config{
 //		Client: client,
 //		Observe: func(ctx context.Context, d redisbudget.Decision) {
-//			record(ctx, d.Shared, d.Allowed)
+//			record(ctx, otelretry.BudgetDecision{Allowed: d.Allowed, Shared: d.Shared})
 //		},
 //	})
 //
 // It counts decisions in httpretry.budget.decisions, with the labels
-// httpretry.budget ("shared", or "local" while Redis fails) and
-// httpretry.allowed. It uses only the MeterProvider of cfg. The function is
-// safe for concurrent use.
-func ObserveBudget(cfg Config) (func(ctx context.Context, shared, allowed bool), error) {
+// httpretry.budget ("shared" or "local") and httpretry.allowed. It uses only
+// the MeterProvider of cfg. The function is safe for concurrent use. The error
+// is that of the meter provider.
+func ObserveBudget(cfg Config) (func(context.Context, BudgetDecision), error) {
 	provider := cfg.MeterProvider
 	if provider == nil {
 		provider = otel.GetMeterProvider()
@@ -179,13 +198,13 @@ func ObserveBudget(cfg Config) (func(ctx context.Context, shared, allowed bool),
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context, shared, allowed bool) {
+	return func(ctx context.Context, d BudgetDecision) {
 		budget := "local"
-		if shared {
+		if d.Shared {
 			budget = "shared"
 		}
 		decisions.Add(ctx, 1, metric.WithAttributes(
-			budgetKey.String(budget), allowedKey.Bool(allowed)))
+			budgetKey.String(budget), allowedKey.Bool(d.Allowed)))
 	}, nil
 }
 
@@ -361,13 +380,21 @@ func withoutBrackets(host string) string {
 
 // ResendCount returns an [http.RoundTripper] that sets the attribute
 // http.request.resend_count on the span in the context of each retry, and sends
-// the request with base. Below otelhttp's transport, which itself is below
+// the request once with base. Below otelhttp's transport, which itself is below
 // httpretry's, that is the span of the attempt. First attempts get no such
-// attribute, as the semantic conventions require. If base is nil,
-// http.DefaultTransport is used.
+// attribute, as the semantic conventions require.
+//
+// A nil base means a new connection pool, as a nil Base does in httpretry.Config.
+// ResendCount panics if base is a nil pointer or a nil function. The
+// RoundTripper has the methods CloseIdleConnections and Unwrap, so httpretry
+// knows what is below it.
 func ResendCount(base http.RoundTripper) http.RoundTripper {
-	if base == nil {
-		base = http.DefaultTransport
+	switch v := reflect.ValueOf(base); {
+	case base == nil:
+		base = new(httpretry.RetryTransport).Unwrap() // the default of its Base
+	case (v.Kind() == reflect.Pointer || v.Kind() == reflect.Func) && v.IsNil():
+		panic(fmt.Sprintf("otelretry: ResendCount: a nil %T: "+
+			"want no value for the default, or a usable transport", base))
 	}
 	return &resendCount{base}
 }
@@ -381,6 +408,10 @@ func (t *resendCount) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return t.base.RoundTrip(req)
 }
+
+// Unwrap returns the base. RoundTrip sends each request once, so httpretry may
+// look through it.
+func (t *resendCount) Unwrap() http.RoundTripper { return t.base }
 
 // CloseIdleConnections closes the idle connections of the base.
 func (t *resendCount) CloseIdleConnections() {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,6 +166,34 @@ func TestRetriesAndRequests(t *testing.T) {
 	assert.EqualValues(t, 5, waits[0].Count)
 	assert.GreaterOrEqual(t, waits[0].Sum, 0.005)
 	assert.Len(t, metrics["httpretry.request.duration"].(metricdata.Histogram[float64]).DataPoints, 3)
+}
+
+// Requests that are never to be retried, and those whose time is over, have
+// reasons of their own, so they are not counted as exhausted.
+func TestReasonsOfPolicies(t *testing.T) {
+	srv := flaky(t)
+	once, slow := policy(), policy()
+	once.MaxAttempts = 1
+	slow.MaxElapsed, slow.Backoff = time.Second, strategies.Constant{Wait: time.Minute}
+	metrics := recorded(t, otelretry.Config{}, nil, func(client *http.Client) {
+		for _, ctx := range []context.Context{
+			httpretry.WithoutRetries(t.Context()),
+			httpretry.WithPolicy(t.Context(), once),
+			httpretry.WithPolicy(t.Context(), slow),
+		} {
+			req, err := http.NewRequestWithContext(ctx, "GET", srv.URL+"/9", nil)
+			require.NoError(t, err)
+			resp, err := client.Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+	})
+	got := map[string]uint64{}
+	for _, point := range requests(t, metrics) {
+		reason, _ := point.Attributes.Value("httpretry.reason")
+		got[reason.AsString()] += point.Count
+	}
+	assert.Equal(t, map[string]uint64{"retries_disabled": 2, "max_elapsed": 1}, got)
 }
 
 // Attempts that a layer refuses are not counted, and neither are retries of
@@ -460,7 +491,7 @@ func TestGlobalProvider(t *testing.T) {
 	observe(t.Context(), httpretry.Event{Request: new(http.Request), Attempt: 1, Reason: httpretry.ReasonSuccess, Response: &http.Response{StatusCode: 200}})
 	decided, err := otelretry.ObserveBudget(otelretry.Config{})
 	require.NoError(t, err)
-	decided(t.Context(), true, true)
+	decided(t.Context(), otelretry.BudgetDecision{})
 	metrics := collect(t, reader)
 	assert.Len(t, requests(t, metrics), 1)
 	assert.Len(t, counts(t, metrics["httpretry.budget.decisions"]), 1)
@@ -471,12 +502,13 @@ func TestResendCount(t *testing.T) {
 	srv := flaky(t)
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
-	base := otelhttp.NewTransport(otelretry.ResendCount(nil), otelhttp.WithTracerProvider(provider))
+	count := otelretry.ResendCount(nil)
+	base := otelhttp.NewTransport(count, otelhttp.WithTracerProvider(provider))
 	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy()})
 	require.NoError(t, err)
 	client := &http.Client{Transport: transport}
 	require.NoError(t, do(t, client, "GET", srv.URL+"/3"))
-	http.DefaultClient.CloseIdleConnections()
+	(&http.Client{Transport: count}).CloseIdleConnections() // otelhttp does not forward it
 
 	var got []string
 	for _, span := range spans.Ended() {
@@ -495,8 +527,98 @@ func TestResendCountForwardsCloseIdleConnections(t *testing.T) {
 	base := &closer{}
 	(&http.Client{Transport: otelretry.ResendCount(base)}).CloseIdleConnections()
 	assert.Equal(t, 1, base.closed)
-	(&http.Client{Transport: otelretry.ResendCount(roundTripper(nil))}).CloseIdleConnections()
+	without := roundTripper(func(*http.Request) (*http.Response, error) { return nil, nil })
+	(&http.Client{Transport: otelretry.ResendCount(without)}).CloseIdleConnections()
 }
+
+// The default base is a pool of its own, as that of httpretry. A nil pointer is
+// a mistake, which httpretry.New would report.
+func TestBaseOfResendCount(t *testing.T) {
+	first, second := unwrap(otelretry.ResendCount(nil)), unwrap(otelretry.ResendCount(nil))
+	assert.IsType(t, new(http.Transport), first)
+	assert.NotSame(t, first, second)
+	assert.NotSame(t, http.DefaultTransport, first)
+
+	base := new(http.Transport)
+	assert.Same(t, base, unwrap(otelretry.ResendCount(base)))
+
+	for _, base := range []http.RoundTripper{(*http.Transport)(nil), roundTripper(nil)} {
+		assert.PanicsWithValue(t, fmt.Sprintf("otelretry: ResendCount: a nil %T: "+
+			"want no value for the default, or a usable transport", base),
+			func() { otelretry.ResendCount(base) })
+	}
+}
+
+// unwrap returns the base of a layer.
+func unwrap(layer http.RoundTripper) http.RoundTripper {
+	return layer.(interface{ Unwrap() http.RoundTripper }).Unwrap()
+}
+
+// httpretry looks through ResendCount. So it knows that nothing was sent if a
+// dial failed, and retries a POST that has no key and no body.
+func TestPostAfterFailedDialBelowResendCount(t *testing.T) {
+	var sent atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { sent.Add(1) }))
+	defer srv.Close()
+	dials := 0
+	base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dials++; dials == 1 {
+			return nil, errors.New("the tunnel is closed") // it proves nothing by itself
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}}
+	defer base.CloseIdleConnections()
+	transport, err := httpretry.New(httpretry.Config{Base: otelretry.ResendCount(base), Policy: policy()})
+	require.NoError(t, err)
+	require.NoError(t, do(t, &http.Client{Transport: transport}, "POST", srv.URL))
+	assert.Equal(t, 2, dials)
+	assert.EqualValues(t, 1, sent.Load())
+}
+
+// GetBody is hidden from net/http, which could use it to send a POST without a
+// key a second time over HTTP/2. Each attempt is sent once.
+func TestResendCountSendsOnce(t *testing.T) {
+	var hidden []bool
+	layer := &unwrappable{new(http.Transport), func(req *http.Request) (*http.Response, error) {
+		hidden = append(hidden, req.GetBody == nil)
+		err := httpretry.WithOutcome(errors.New("refused"), httpretry.Unprocessed)
+		return nil, errors.Join(err, req.Body.Close())
+	}}
+	transport, err := httpretry.New(httpretry.Config{Base: otelretry.ResendCount(layer), Policy: policy()})
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "https://a.test/", strings.NewReader("text"))
+	require.NoError(t, err)
+	_, err = (&http.Client{Transport: transport}).Do(req)
+	require.Error(t, err)
+	assert.Equal(t, []bool{true, true, false}, hidden) // net/http may need that of the last attempt
+}
+
+// Of two RetryTransports with ResendCount between them, only the outer retries.
+func TestResendCountAboveRetryTransport(t *testing.T) {
+	sent := 0
+	inner, err := httpretry.New(httpretry.Config{
+		Policy: policy(),
+		Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+			sent++
+			return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+		}),
+	})
+	require.NoError(t, err)
+	outer, err := httpretry.New(httpretry.Config{Base: otelretry.ResendCount(inner), Policy: policy()})
+	require.NoError(t, err)
+	require.NoError(t, do(t, &http.Client{Transport: outer}, "GET", "http://a.test/"))
+	assert.Equal(t, 3, sent)
+}
+
+// unwrappable is a layer above base.
+type unwrappable struct {
+	base      http.RoundTripper
+	roundTrip roundTripper
+}
+
+func (u *unwrappable) RoundTrip(req *http.Request) (*http.Response, error) { return u.roundTrip(req) }
+
+func (u *unwrappable) Unwrap() http.RoundTripper { return u.base }
 
 type closer struct {
 	http.Transport
@@ -546,11 +668,11 @@ func TestObserveBudget(t *testing.T) {
 		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)),
 	})
 	require.NoError(t, err)
-	decided(t.Context(), true, true)
-	decided(t.Context(), true, true)
-	decided(t.Context(), true, false)
-	decided(t.Context(), false, true)
-	decided(t.Context(), false, false)
+	decided(t.Context(), otelretry.BudgetDecision{Shared: true, Allowed: true})
+	decided(t.Context(), otelretry.BudgetDecision{Shared: true, Allowed: true})
+	decided(t.Context(), otelretry.BudgetDecision{Shared: true})
+	decided(t.Context(), otelretry.BudgetDecision{Allowed: true})
+	decided(t.Context(), otelretry.BudgetDecision{})
 
 	metrics := collect(t, reader)
 	assert.Len(t, metrics, 1)
@@ -560,4 +682,74 @@ func TestObserveBudget(t *testing.T) {
 		"httpretry.allowed=true httpretry.budget=local":   1,
 		"httpretry.allowed=false httpretry.budget=local":  1,
 	}, counts(t, metrics["httpretry.budget.decisions"]))
+}
+
+// The README has all metrics, with their kinds, units and labels. Programs and
+// dashboards depend on them.
+func TestReadmeHasAllMetrics(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	want := map[string]string{}
+	row := regexp.MustCompile("(?m)^\\| `(httpretry\\.[^`]+)` \\| (counter|histogram) \\| `([^`]+)` \\| (.*) \\|$")
+	label := regexp.MustCompile("`([^`]+)`")
+	for _, m := range row.FindAllStringSubmatch(string(readme), -1) {
+		var labels []string
+		for _, l := range label.FindAllStringSubmatch(m[4], -1) {
+			labels = append(labels, l[1])
+		}
+		slices.Sort(labels)
+		want[m[1]] = fmt.Sprintf("%s %s %v", m[2], m[3], labels)
+	}
+
+	reader := sdkmetric.NewManualReader()
+	cfg := otelretry.Config{
+		MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)), Hosts: []string{"a.test"},
+	}
+	observe, err := otelretry.Observe(cfg)
+	require.NoError(t, err)
+	decided, err := otelretry.ObserveBudget(cfg)
+	require.NoError(t, err)
+	decided(t.Context(), otelretry.BudgetDecision{})
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Path == "/error" {
+			return nil, io.ErrUnexpectedEOF
+		}
+		return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	})
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy(), Observe: observe})
+	require.NoError(t, err)
+	client := &http.Client{Transport: transport}
+	require.NoError(t, do(t, client, "GET", "http://a.test/"))
+	require.Error(t, do(t, client, "GET", "http://a.test/error"))
+
+	var data metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &data))
+	got := map[string]string{}
+	for _, m := range data.ScopeMetrics[0].Metrics {
+		var labels []string
+		note := func(set attribute.Set) {
+			for _, kv := range set.ToSlice() {
+				labels = append(labels, string(kv.Key))
+			}
+		}
+		kind := "histogram"
+		switch data := m.Data.(type) {
+		case metricdata.Sum[int64]:
+			kind = "counter"
+			for _, p := range data.DataPoints {
+				note(p.Attributes)
+			}
+		case metricdata.Histogram[int64]:
+			for _, p := range data.DataPoints {
+				note(p.Attributes)
+			}
+		case metricdata.Histogram[float64]:
+			for _, p := range data.DataPoints {
+				note(p.Attributes)
+			}
+		}
+		slices.Sort(labels)
+		got[m.Name] = fmt.Sprintf("%s %s %v", kind, m.Unit, slices.Compact(labels))
+	}
+	assert.Equal(t, got, want)
 }

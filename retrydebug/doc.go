@@ -4,25 +4,34 @@
 //
 //	mux.Handle("/debug/httpretry", retrydebug.Handler(transport))
 //
-// Like those, it must not be public. It shows the hosts that a program sends
-// requests to, and the keys of its policies. Serve it on an internal address,
-// or behind authentication. It shows no query, no header, no credential, and no
-// path but those in the keys of policies.
+// A program with several RetryTransports shows them on one page, each under its
+// name:
 //
-// A Handler shows one RetryTransport. A program with several of them mounts
-// several Handlers, such as /debug/httpretry/search and
-// /debug/httpretry/billing.
+//	page, err := retrydebug.New(retrydebug.Config{
+//		Transports: map[string]*httpretry.RetryTransport{
+//			"billing": billing,
+//			"search":  search,
+//		},
+//	})
+//	...
+//	mux.Handle("/debug/httpretry", page)
 //
-// A Handler costs nothing between requests. It holds no lock while it makes
-// or sends a response, so neither a large page nor a slow reader delays
-// requests.
+// Like the handlers of those packages, it must not be public. It shows the
+// hosts that a program sends requests to, and the keys of its policies. Serve
+// it on an internal address, or behind authentication. It shows no query, no
+// header, no credential, and no path but those in the keys of policies.
+//
+// A handler answers GET and HEAD. It costs nothing between requests. It holds
+// no lock while it makes or sends a response, so neither a large page nor a
+// slow reader delays requests.
 //
 // # The page
 //
-// The page has a row for each [httpretry.PolicyStatus], and uses no script. The
-// fields of [httpretry.OriginStatus] are in the first row of the origin only.
-// The page refreshes itself every five seconds, except with the query
-// "?refresh=0". Origins are in this order:
+// The page has a table for each transport, with a row for each
+// [httpretry.PolicyStatus]. It uses no script. The fields of
+// [httpretry.OriginStatus] are in the first row of the origin only. The page
+// refreshes itself every five seconds, except with the query "?refresh=0". The
+// origins of a transport are in this order:
 //
 //  1. those that cool down
 //  2. those for which a budget allows no retry now
@@ -33,8 +42,12 @@
 //
 // The next rule orders origins that are equal by one. Among the rest, those
 // with more failed retries come first, then those that failed later, then by
-// name. The page has at most 2048 rows. If there are more, it has those of the
-// first origins, and says how many origins are left out.
+// name. Transports are ordered by the first of these rules that any of their
+// origins fulfills, then by name.
+//
+// The page has at most 2048 rows, in all its tables together. If there are
+// more, it has those of the first origins in the order above, whatever their
+// transport. It says how many origins of each transport are left out.
 //
 // # JSON
 //
@@ -44,31 +57,62 @@
 //
 //	{
 //	  "time": "2000-01-01T00:00:00Z",
-//	  "origins": [
+//	  "transports": [
 //	    {
-//	      "origin": "https://api.example.com",
-//	      "waiting": 1,
-//	      "cooldownUntil": "2000-01-01T00:00:30Z",
-//	      "lastFailure": "503 Service Unavailable",
-//	      "lastFailureAt": "2000-01-01T00:00:00Z",
-//	      "failedWithoutRetry": 0,
-//	      "policies": [
+//	      "name": "",
+//	      "origins": [
 //	        {
-//	          "key": "*.example.com",
-//	          "balance": 4,
-//	          "successes": 1,
-//	          "failedRetries": 1
+//	          "origin": "https://api.example.com",
+//	          "waiting": 1,
+//	          "cooldownUntil": "2000-01-01T00:00:30Z",
+//	          "lastFailure": "503 Service Unavailable",
+//	          "lastFailureAt": "2000-01-01T00:00:00Z",
+//	          "failedWithoutRetry": 0,
+//	          "policies": [
+//	            {
+//	              "key": "*.example.com",
+//	              "balance": 4,
+//	              "successes": 1,
+//	              "failedRetries": 1
+//	            }
+//	          ],
+//	          "morePolicies": 0
 //	        }
-//	      ],
-//	      "morePolicies": 0
+//	      ]
 //	    }
 //	  ]
 //	}
 //
-// The time is when the response was made. All times are in UTC. cooldownUntil
-// is null if the origin does not cool down, and lastFailureAt if no attempt has
-// failed. The key is that of the policy in [httpretry.Config.Policies], or ""
-// for [httpretry.Config.Policy]. The balance is null if the policy's Budget has
-// none. The JSON has all origins, and each has at most 16 policies. Later
-// versions may add fields.
+// Every field is always there. Times are text as in RFC 3339, in UTC, with up
+// to nine digits after the second. Numbers are integers.
+//
+//	time                when the response was made
+//	transports          one for Handler; for New, those of Config.Transports
+//	  name              the key in Config.Transports; "" for Handler
+//	  origins           all that RetryTransport.Origins returns
+//	    origin          scheme and host, and the port if it is not the default
+//	                    of the scheme
+//	    waiting         requests that wait for a retry or a cool-down now
+//	    cooldownUntil   when the last of its cool-downs ends; null if there
+//	                    is none
+//	    lastFailure     status or kind of error of the last attempt that
+//	                    failed; "" if none has failed
+//	    lastFailureAt   when it failed; null if none has failed
+//	    failedWithoutRetry
+//	                    requests that failed without a retry, since the origin
+//	                    was first used
+//	    policies        those in use for the origin, at most 16, by key
+//	      key           of the policy in Config.Policies; "" for Config.Policy
+//	      balance       retries that the policy's Budget would allow now; null if
+//	                    the Budget is not a Balancer of httpretry
+//	      successes     requests that succeeded, in the last Window of a
+//	                    HostBudget; 0 for another Budget
+//	      failedRetries retries that failed, or have not ended, in the same
+//	                    time; 0 for another Budget
+//	    morePolicies    policies in use that are left out
+//
+// [httpretry.OriginStatus] and [httpretry.PolicyStatus] describe the values in
+// detail. Later versions may add fields, so a program must ignore those that it
+// does not know. They do not rename or remove a field, or change its meaning or
+// its type.
 package retrydebug

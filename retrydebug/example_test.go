@@ -28,15 +28,41 @@ func ExampleHandler() {
 			log.Fatal(err)
 		}
 		var state struct {
-			Origins []struct {
-				Policies []struct{ Balance, Successes int }
+			Transports []struct {
+				Origins []struct {
+					Policies []struct{ Balance, Successes int }
+				}
 			}
 		}
 		err = json.NewDecoder(resp.Body).Decode(&state)
 		resp.Body.Close()
-		fmt.Println(state.Origins[0].Policies, err)
+		fmt.Println(state.Transports[0].Origins[0].Policies, err)
 	}
 	// Output:
 	// [{5 0}] <nil>
 	// [{5 1}] <nil>
+}
+
+func ExampleNew() {
+	search, billing := new(httpretry.RetryTransport), new(httpretry.RetryTransport)
+	page, err := retrydebug.New(retrydebug.Config{
+		Transports: map[string]*httpretry.RetryTransport{"search": search, "billing": billing},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/debug/httpretry", page)
+	server := httptest.NewServer(mux)
+	defer server.Close()
+
+	resp, err := http.Get(server.URL + "/debug/httpretry?format=json")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var state struct{ Transports []struct{ Name string } }
+	fmt.Println(json.NewDecoder(resp.Body).Decode(&state), state.Transports)
+	// Output:
+	// <nil> [{billing} {search}]
 }

@@ -7,4 +7,15 @@ import (
 )
 
 // HandlerOf is Handler for any origins.
-func HandlerOf(origins func() []httpretry.OriginStatus) http.Handler { return handler(origins) }
+func HandlerOf(origins func() []httpretry.OriginStatus) http.Handler {
+	return handler{{origins: origins}}
+}
+
+// NamedHandlerOf is New for any origins.
+func NamedHandlerOf(origins map[string][]httpretry.OriginStatus) http.Handler {
+	var h handler
+	for name, of := range origins {
+		h = append(h, source{name, func() []httpretry.OriginStatus { return of }})
+	}
+	return h
+}

@@ -1,7 +1,9 @@
 package retrydebug
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -10,19 +12,78 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// Handler returns a handler that shows the origins of t (see
-// [httpretry.RetryTransport.Origins]), as a page or as JSON. It answers GET and
-// HEAD. It panics if t is nil.
-func Handler(t *httpretry.RetryTransport) http.Handler {
-	if t == nil {
-		panic("retrydebug: Handler: nil RetryTransport")
-	}
-	return handler(t.Origins)
+// Config configures [New].
+type Config struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
+	// Transports contains the RetryTransports to show, by name. There must be
+	// at least one. A name is any text but "". The page and the JSON show it.
+	Transports map[string]*httpretry.RetryTransport
 }
 
-// handler shows the origins that it returns.
-type handler func() []httpretry.OriginStatus
+// Handler returns a handler that shows one RetryTransport, which has no name.
+// It panics if t is nil.
+func Handler(t *httpretry.RetryTransport) http.Handler {
+	if t == nil {
+		panic("retrydebug: Handler: nil: want a RetryTransport")
+	}
+	return handler{{origins: t.Origins}}
+}
 
+// New returns a handler that shows several RetryTransports, each under its
+// name. It copies cfg.Transports. The error has one line for each invalid name
+// or transport.
+func New(cfg Config) (http.Handler, error) {
+	const path = "retrydebug: Config.Transports"
+	if len(cfg.Transports) == 0 {
+		return nil, errors.New(path + ": none: want at least one RetryTransport")
+	}
+	var h handler
+	var problems []error
+	for _, name := range slices.Sorted(maps.Keys(cfg.Transports)) {
+		t := cfg.Transports[name]
+		if name == "" {
+			problems = append(problems, errors.New(path+`[""]: want a name that is not empty`))
+		}
+		if t == nil {
+			problems = append(problems,
+				fmt.Errorf("%s[%q]: nil: want a RetryTransport", path, name))
+			continue
+		}
+		h = append(h, source{name, t.Origins})
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// handler shows its sources. They are sorted by name.
+type handler []source
+
+// source is where the state of a RetryTransport is from.
+type source struct {
+	name    string // "" only for Handler
+	origins func() []httpretry.OriginStatus
+}
+
+// transport is the state of a RetryTransport.
+type transport struct {
+	name    string
+	origins []httpretry.OriginStatus
+}
+
+// state returns the state of each RetryTransport, sorted by trouble.
+func (h handler) state(now time.Time) []transport {
+	all := make([]transport, len(h))
+	for i, s := range h {
+		all[i] = transport{s.name, s.origins()}
+	}
+	sortByTrouble(all, now)
+	return all
+}
+
+// ServeHTTP answers GET and HEAD.
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
@@ -43,16 +104,15 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	// The clock is read first, so that no cool-down has ended before then.
 	now := time.Now().UTC()
-	origins := h()
-	sortByTrouble(origins)
+	transports := h.state(now)
 	var body []byte
 	var err error
 	if format == "json" {
 		header.Set("Content-Type", "application/json")
-		body, err = renderJSON(now, origins)
+		body, err = renderJSON(now, transports)
 	} else {
 		header.Set("Content-Type", "text/html; charset=utf-8")
-		body, err = renderPage(now, origins, r.URL.Query().Get("refresh") != "0")
+		body, err = renderPage(now, transports, r.URL.Query().Get("refresh") != "0")
 	}
 	if err != nil {
 		http.Error(w, "retrydebug: "+err.Error(), http.StatusInternalServerError)

@@ -135,7 +135,7 @@ func TestSlowClient(t *testing.T) {
 			for i := range 3 {
 				get(t, transport, fmt.Sprintf("http://after%d.test/", i))
 			}
-			assert.Len(t, readJSON(t, h).Origins, 4)
+			assert.Len(t, readOrigins(t, h), 4)
 			assert.Equal(t, start, time.Now())
 			assert.False(t, shown)
 
@@ -149,9 +149,39 @@ func TestSlowClient(t *testing.T) {
 }
 
 func TestNilTransport(t *testing.T) {
-	assert.PanicsWithValue(t, "retrydebug: Handler: nil RetryTransport",
+	assert.PanicsWithValue(t, "retrydebug: Handler: nil: want a RetryTransport",
 		func() { retrydebug.Handler(nil) })
 	// The zero RetryTransport is usable.
 	assert.Contains(t, page(t, retrydebug.Handler(new(httpretry.RetryTransport)), ""),
 		"No requests yet.")
+}
+
+func TestNewErrors(t *testing.T) {
+	transport := new(httpretry.RetryTransport)
+	for want, transports := range map[string]map[string]*httpretry.RetryTransport{
+		`retrydebug: Config.Transports: none: want at least one RetryTransport`: nil,
+		`retrydebug: Config.Transports[""]: want a name that is not empty`:      {"": transport},
+		`retrydebug: Config.Transports["a\"b"]: nil: want a RetryTransport`:     {"a\"b": nil},
+		"retrydebug: Config.Transports[\"\"]: want a name that is not empty\n" +
+			"retrydebug: Config.Transports[\"\"]: nil: want a RetryTransport\n" +
+			"retrydebug: Config.Transports[\"c\"]: nil: want a RetryTransport": {
+			"": nil, "b": transport, "c": nil,
+		},
+	} {
+		h, err := retrydebug.New(retrydebug.Config{Transports: transports})
+		assert.EqualError(t, err, want)
+		assert.Nil(t, h)
+	}
+}
+
+// A handler does not change with the map that it was made from.
+func TestNewCopiesTransports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transports := map[string]*httpretry.RetryTransport{"a": answers(t, httpretry.Config{}, nil)}
+		h, err := retrydebug.New(retrydebug.Config{Transports: transports})
+		require.NoError(t, err)
+		get(t, transports["a"], "http://a.test/")
+		transports["a"], transports["b"] = nil, nil
+		assert.Len(t, readOrigins(t, h), 1)
+	})
 }

@@ -75,24 +75,43 @@ func table(t *testing.T, page string) (rows [][]string) {
 	return rows
 }
 
+// sections returns the parts of a page about its transports, by their order.
+func sections(page string) []string {
+	return regexp.MustCompile(`(?s)<section.*?</section>`).FindAllString(page, -1)
+}
+
+// heading returns the name of the transport that a section is about.
+func heading(section string) string {
+	return text(regexp.MustCompile(`<h2 .*</h2>`).FindString(section))
+}
+
 // report is the JSON, as the package documentation describes it.
 type report struct {
-	Time    time.Time `json:"time"`
-	Origins []struct {
-		Origin             string     `json:"origin"`
-		Waiting            int        `json:"waiting"`
-		CooldownUntil      *time.Time `json:"cooldownUntil"`
-		LastFailure        string     `json:"lastFailure"`
-		LastFailureAt      *time.Time `json:"lastFailureAt"`
-		FailedWithoutRetry int        `json:"failedWithoutRetry"`
-		Policies           []struct {
-			Key           string `json:"key"`
-			Balance       *int   `json:"balance"`
-			Successes     int    `json:"successes"`
-			FailedRetries int    `json:"failedRetries"`
-		} `json:"policies"`
-		MorePolicies int `json:"morePolicies"`
-	} `json:"origins"`
+	Time       time.Time         `json:"time"`
+	Transports []transportReport `json:"transports"`
+}
+
+type transportReport struct {
+	Name    string         `json:"name"`
+	Origins []originReport `json:"origins"`
+}
+
+type originReport struct {
+	Origin             string         `json:"origin"`
+	Waiting            int            `json:"waiting"`
+	CooldownUntil      *time.Time     `json:"cooldownUntil"`
+	LastFailure        string         `json:"lastFailure"`
+	LastFailureAt      *time.Time     `json:"lastFailureAt"`
+	FailedWithoutRetry int            `json:"failedWithoutRetry"`
+	Policies           []policyReport `json:"policies"`
+	MorePolicies       int            `json:"morePolicies"`
+}
+
+type policyReport struct {
+	Key           string `json:"key"`
+	Balance       *int   `json:"balance"`
+	Successes     int    `json:"successes"`
+	FailedRetries int    `json:"failedRetries"`
 }
 
 // readJSON returns the JSON of h. A field that is missing here, or there, is a
@@ -110,9 +129,18 @@ func readJSON(t *testing.T, h http.Handler) (r report) {
 	return r
 }
 
-// statuses returns the origins of r.
-func (r report) statuses() (all []httpretry.OriginStatus) {
-	for _, o := range r.Origins {
+// readOrigins returns the origins in the JSON of h, which shows one transport.
+func readOrigins(t *testing.T, h http.Handler) []originReport {
+	t.Helper()
+	transports := readJSON(t, h).Transports
+	require.Len(t, transports, 1)
+	return transports[0].Origins
+}
+
+// readStatuses returns readOrigins as values of httpretry.
+func readStatuses(t *testing.T, h http.Handler) (all []httpretry.OriginStatus) {
+	t.Helper()
+	for _, o := range readOrigins(t, h) {
 		s := httpretry.OriginStatus{Origin: o.Origin, Waiting: o.Waiting,
 			LastFailure: o.LastFailure, FailedWithoutRetry: o.FailedWithoutRetry,
 			MorePolicies: o.MorePolicies}

@@ -9,47 +9,61 @@ import (
 
 // report is the JSON. The package documentation describes it.
 type report struct {
-	Time    time.Time `json:"time"`
-	Origins []origin  `json:"origins"`
+	Time       time.Time         `json:"time"`
+	Transports []transportReport `json:"transports"`
 }
 
-type origin struct {
-	Origin             string     `json:"origin"`
-	Waiting            int        `json:"waiting"`
-	CooldownUntil      *time.Time `json:"cooldownUntil"`
-	LastFailure        string     `json:"lastFailure"`
-	LastFailureAt      *time.Time `json:"lastFailureAt"`
-	FailedWithoutRetry int        `json:"failedWithoutRetry"`
-	Policies           []policy   `json:"policies"`
-	MorePolicies       int        `json:"morePolicies"`
+type transportReport struct {
+	Name    string         `json:"name"`
+	Origins []originReport `json:"origins"`
 }
 
-type policy struct {
+type originReport struct {
+	Origin             string         `json:"origin"`
+	Waiting            int            `json:"waiting"`
+	CooldownUntil      *time.Time     `json:"cooldownUntil"`
+	LastFailure        string         `json:"lastFailure"`
+	LastFailureAt      *time.Time     `json:"lastFailureAt"`
+	FailedWithoutRetry int            `json:"failedWithoutRetry"`
+	Policies           []policyReport `json:"policies"`
+	MorePolicies       int            `json:"morePolicies"`
+}
+
+type policyReport struct {
 	Key           string `json:"key"`
 	Balance       *int   `json:"balance"`
 	Successes     int    `json:"successes"`
 	FailedRetries int    `json:"failedRetries"`
 }
 
-func renderJSON(now time.Time, origins []httpretry.OriginStatus) ([]byte, error) {
-	r := report{Time: now, Origins: make([]origin, len(origins))}
-	for i, s := range origins {
-		r.Origins[i] = origin{
-			Origin: s.Origin, Waiting: s.Waiting, CooldownUntil: orNull(s.CooldownUntil),
-			LastFailure: s.LastFailure, LastFailureAt: orNull(s.LastFailureAt),
-			FailedWithoutRetry: s.FailedWithoutRetry, MorePolicies: s.MorePolicies,
-			Policies: make([]policy, len(s.Policies)),
+func renderJSON(now time.Time, transports []transport) ([]byte, error) {
+	r := report{Time: now, Transports: make([]transportReport, len(transports))}
+	for i, t := range transports {
+		origins := make([]originReport, len(t.origins))
+		for j := range t.origins {
+			origins[j] = reportOf(&t.origins[j])
 		}
-		for j, p := range s.Policies {
-			r.Origins[i].Policies[j] = policy{
-				Key: p.Key, Successes: p.Successes, FailedRetries: p.FailedRetries}
-			if p.BalanceKnown {
-				r.Origins[i].Policies[j].Balance = &p.Balance
-			}
-		}
+		r.Transports[i] = transportReport{t.name, origins}
 	}
 	body, err := json.MarshalIndent(r, "", "  ")
 	return append(body, '\n'), err
+}
+
+func reportOf(s *httpretry.OriginStatus) originReport {
+	policies := make([]policyReport, len(s.Policies))
+	for i, p := range s.Policies {
+		policies[i] = policyReport{
+			Key: p.Key, Successes: p.Successes, FailedRetries: p.FailedRetries}
+		if p.BalanceKnown {
+			policies[i].Balance = &p.Balance
+		}
+	}
+	return originReport{
+		Origin: s.Origin, Waiting: s.Waiting, CooldownUntil: orNull(s.CooldownUntil),
+		LastFailure: s.LastFailure, LastFailureAt: orNull(s.LastFailureAt),
+		FailedWithoutRetry: s.FailedWithoutRetry,
+		Policies:           policies, MorePolicies: s.MorePolicies,
+	}
 }
 
 // orNull returns t in UTC, or nil if t is zero.

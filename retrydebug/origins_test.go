@@ -4,11 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -158,7 +160,7 @@ func TestJSON(t *testing.T) {
 				}
 			}
 		}
-		assert.ElementsMatch(t, want, report.statuses())
+		assert.ElementsMatch(t, want, readStatuses(t, retrydebug.Handler(transport)))
 	})
 }
 
@@ -187,6 +189,59 @@ func TestDocumentedJSON(t *testing.T) {
 	})
 }
 
+// The fields of the JSON are a promise. A program may depend on each name, and
+// on the type of its value.
+func TestJSONFields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fields := map[string]string{}
+		var note func(path string, value any)
+		note = func(path string, value any) {
+			switch value := value.(type) {
+			case map[string]any:
+				for name, v := range value {
+					note(path+"."+name, v)
+				}
+			case []any:
+				for _, v := range value {
+					note(path+"[]", v)
+				}
+			default: // <nil> is null
+				kinds := append(strings.Fields(fields[path]), fmt.Sprintf("%T", value))
+				slices.Sort(kinds)
+				fields[path] = strings.Join(slices.Compact(kinds), " ")
+			}
+		}
+		var value any
+		body := ask(retrydebug.Handler(scene(t)), "GET", "?format=json").Body.Bytes()
+		require.NoError(t, json.Unmarshal(body, &value))
+		note("", value)
+		const origin, policy = ".transports[].origins[]", ".transports[].origins[].policies[]"
+		assert.Equal(t, map[string]string{
+			".time":                        "string",
+			".transports[].name":           "string",
+			origin + ".origin":             "string",
+			origin + ".waiting":            "float64",
+			origin + ".cooldownUntil":      "<nil> string",
+			origin + ".lastFailure":        "string",
+			origin + ".lastFailureAt":      "<nil> string",
+			origin + ".failedWithoutRetry": "float64",
+			origin + ".morePolicies":       "float64",
+			policy + ".key":                "string",
+			policy + ".balance":            "<nil> float64",
+			policy + ".successes":          "float64",
+			policy + ".failedRetries":      "float64",
+		}, fields)
+
+		// The package documentation describes each.
+		doc, err := os.ReadFile("doc.go")
+		require.NoError(t, err)
+		for path := range fields {
+			name := path[strings.LastIndex(path, ".")+1:]
+			assert.Regexp(t, `(?m)^//\t *`+name+`( {1,}\w|$)`, string(doc))
+		}
+	})
+}
+
 // No response has a query, a path, a header, a credential or a CooldownKey.
 func TestNoSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -212,7 +267,7 @@ func TestNoSecrets(t *testing.T) {
 			}
 		}
 		// The cool-down is that of the key.
-		assert.NotNil(t, readJSON(t, retrydebug.Handler(transport)).Origins[0].CooldownUntil)
+		assert.NotNil(t, readOrigins(t, retrydebug.Handler(transport))[0].CooldownUntil)
 	})
 }
 
@@ -238,6 +293,73 @@ func TestConcurrentUse(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		assert.Len(t, readJSON(t, h).Origins, 4)
+		assert.Len(t, readOrigins(t, h), 4)
+	})
+}
+
+// scenes returns transports in several states, by their names.
+func scenes(t *testing.T) map[string]*httpretry.RetryTransport {
+	quiet := answers(t, httpretry.Config{}, nil)
+	get(t, quiet, "https://ok.test/")
+	waits := answers(t, httpretry.Config{Policy: httpretry.Policy{
+		Backoff: strategies.Constant{Wait: time.Hour}}},
+		map[string]retrytest.Step{"waits.test": {Status: 503}})
+	go get(t, waits, "https://waits.test/")
+	synctest.Wait()
+	return map[string]*httpretry.RetryTransport{
+		"a quiet": quiet, "b unused": new(httpretry.RetryTransport), "c waits": waits,
+		"d": scene(t),
+	}
+}
+
+// Several transports are on one page, each under its name. Those in trouble
+// come first.
+func TestPageOfSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, err := retrydebug.New(retrydebug.Config{Transports: scenes(t)})
+		require.NoError(t, err)
+		got := page(t, h, "")
+		var names, summaries []string
+		for _, s := range sections(got) {
+			names = append(names, heading(s))
+			summaries = append(summaries, text(regexp.MustCompile(
+				`(?s)<caption .*?</caption>|<p class="none">.*?</p>`).FindString(s)))
+		}
+		assert.Equal(t, []string{"d", "c waits", "a quiet", "b unused"}, names)
+		assert.Equal(t, []string{
+			"7 origins 1 cooling down 2 out of retries 1 waiting 2 failing 1 ok",
+			"1 origin 1 waiting", "1 origin 1 ok", "No requests yet.",
+		}, summaries)
+		assert.Equal(t, []string{"https://waits.test", "waiting"},
+			table(t, sections(got)[1])[1][:2])
+		// The title is about all of them.
+		assert.Contains(t, got, "<title>httpretry · 1 cooling down · 2 out of retries · "+
+			"2 waiting · 2 failing</title>")
+
+		var objects []string
+		for _, transport := range readJSON(t, h).Transports {
+			objects = append(objects, transport.Name)
+		}
+		assert.Equal(t, names, objects)
+	})
+}
+
+// The JSON has the same shape for one transport and for several. That of
+// Handler has no name, and a page of one has none above its table.
+func TestOneOrSeveral(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := scene(t)
+		one := retrydebug.Handler(transport)
+		named, err := retrydebug.New(retrydebug.Config{
+			Transports: map[string]*httpretry.RetryTransport{"search": transport}})
+		require.NoError(t, err)
+		withoutName := ask(one, "GET", "?format=json").Body.String()
+		assert.Contains(t, withoutName, `"name": ""`)
+		assert.Equal(t, strings.Replace(withoutName, `"name": ""`, `"name": "search"`, 1),
+			ask(named, "GET", "?format=json").Body.String())
+
+		assert.NotContains(t, page(t, one, ""), "<h2")
+		assert.Equal(t, "search", heading(page(t, named, "")))
+		assert.Equal(t, table(t, page(t, one, "")), table(t, page(t, named, "")))
 	})
 }

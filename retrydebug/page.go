@@ -14,8 +14,8 @@ import (
 // refreshSeconds is the time between two refreshes of the page.
 const refreshSeconds = 5
 
-// maxRows is the most rows of a page. Larger ones make browsers slow, and only
-// the first rows are about origins in trouble.
+// maxRows is the most rows of a page, in all its tables. Larger pages make
+// browsers slow, and only the first rows are about origins in trouble.
 const maxRows = 2048
 
 // view is the data of pageTemplate.
@@ -24,6 +24,15 @@ type view struct {
 	Made    time.Time
 	Refresh bool
 	Seconds int // between two refreshes
+
+	Sections []section
+	Counts   []count // of all sections
+}
+
+// section is the part of the page about one transport.
+type section struct {
+	ID   string // of its heading
+	Name string // text from outside, so the template escapes it
 
 	Rows    []row
 	Origins int // all of them
@@ -47,7 +56,7 @@ type row struct {
 // addRows adds the rows of an origin. They are made of cells that have only
 // numbers and texts of this package. As actions of the template, these would
 // make a large page take several times as long.
-func (v *view) addRows(s *httpretry.OriginStatus) {
+func (sec *section) addRows(s *httpretry.OriginStatus, now time.Time) {
 	var blank cells
 	for _, label := range []string{
 		"State", "Cool-down", "Last failure", "Not retried", "Waiting"} {
@@ -56,7 +65,7 @@ func (v *view) addRows(s *httpretry.OriginStatus) {
 	for i, p := range s.Policies {
 		r := row{Origin: s.Origin, Key: p.Key, First: i == 0, State: template.HTML(blank.String())}
 		if r.First {
-			r.State = stateOf(s, v.Made)
+			r.State = stateOf(s, now)
 		}
 		if i == len(s.Policies)-1 {
 			r.More = s.MorePolicies
@@ -71,7 +80,7 @@ func (v *view) addRows(s *httpretry.OriginStatus) {
 		rest.addCount("Failed retries", p.FailedRetries)
 		rest.addCount("Successes", p.Successes)
 		r.Rest = template.HTML(rest.String())
-		v.Rows = append(v.Rows, r)
+		sec.Rows = append(sec.Rows, r)
 	}
 }
 
@@ -136,31 +145,67 @@ func (v *view) Title() string {
 
 // renderPage returns the whole page, so that a slow client does not delay its
 // making.
-func renderPage(
-	now time.Time, origins []httpretry.OriginStatus, refresh bool,
-) ([]byte, error) {
-	v := &view{
-		Style: style, Made: now, Refresh: refresh, Seconds: refreshSeconds, Origins: len(origins),
-	}
-	var counts [troubles]int
-	for i := range origins {
-		s := &origins[i]
-		counts[troubleOf(s, now)]++
-		if v.LeftOut == 0 && len(v.Rows)+len(s.Policies) <= maxRows {
-			v.addRows(s)
-		} else {
-			v.LeftOut++
+func renderPage(now time.Time, transports []transport, refresh bool) ([]byte, error) {
+	v := &view{Style: style, Made: now, Refresh: refresh, Seconds: refreshSeconds}
+	var all [troubles]int
+	rows, shown := 0, withRows(transports)
+	for i, t := range transports {
+		sec := section{
+			ID: fmt.Sprintf("transport-%d", i+1), Name: t.name,
+			Origins: len(t.origins), LeftOut: len(t.origins) - shown[i],
 		}
-	}
-	for t, n := range counts {
-		if n > 0 {
-			v.Counts = append(v.Counts, count{trouble(t), n})
+		var own [troubles]int
+		for j := range t.origins {
+			trouble := troubleOf(&t.origins[j], now)
+			own[trouble]++
+			all[trouble]++
+			if j < shown[i] {
+				sec.addRows(&t.origins[j], now)
+			}
 		}
+		sec.Counts = counts(own)
+		v.Sections = append(v.Sections, sec)
+		rows += len(sec.Rows)
 	}
+	v.Counts = counts(all)
 	var page bytes.Buffer
-	page.Grow(len(style) + len(v.Rows)*rowSize)
+	page.Grow(len(style) + rows*rowSize)
 	err := pageTemplate.Execute(&page, v)
 	return page.Bytes(), err
+}
+
+// withRows returns how many origins of each transport have rows. Of all the
+// origins, those that are first by trouble have them.
+func withRows(transports []transport) []int {
+	shown := make([]int, len(transports))
+	for rows := 0; ; {
+		var next *httpretry.OriginStatus
+		of := 0 // its transport
+		for i, t := range transports {
+			if shown[i] == len(t.origins) {
+				continue
+			}
+			if s := &t.origins[shown[i]]; next == nil || byTrouble(s, next) < 0 {
+				next, of = s, i
+			}
+		}
+		if next == nil {
+			return shown
+		}
+		if rows += len(next.Policies); rows > maxRows {
+			return shown
+		}
+		shown[of]++
+	}
+}
+
+func counts(origins [troubles]int) (all []count) {
+	for t, n := range origins {
+		if n > 0 {
+			all = append(all, count{trouble(t), n})
+		}
+	}
+	return all
 }
 
 // inWords returns a duration in minutes and seconds, rounded up.
@@ -216,9 +261,14 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 {{- end}} <a href="?format=json">JSON</a></nav>
 </header>
 <main>
+{{- range .Sections}}
+<section{{if .Name}} aria-labelledby="{{.ID}}"{{end}}>
+{{- if .Name}}
+<h2 id="{{.ID}}">{{.Name}}</h2>
+{{- end}}
 {{- if .Rows}}
-<table role="table" aria-labelledby="summary">
-<caption id="summary">{{.Origins}} {{if eq .Origins 1}}origin{{else}}origins{{end}}
+<table role="table" aria-labelledby="{{if .Name}}{{.ID}} {{end}}{{.ID}}-summary">
+<caption id="{{.ID}}-summary">{{.Origins}} {{if eq .Origins 1}}origin{{else}}origins{{end}}
 {{- range .Counts}} <span class="{{.Trouble.Class}}">{{.Origins}} {{.Trouble}}</span>{{end}}</caption>
 <thead role="rowgroup">
 <tr role="row">
@@ -246,11 +296,14 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 {{- end}}
 </tbody>
 </table>
-{{- if .LeftOut}}
-<p class="quiet">{{.LeftOut}} more origins are left out. The <a href="?format=json">JSON</a> has all of them.</p>
 {{- end}}
-{{- else}}
+{{- if .LeftOut}}
+<p class="quiet">{{.LeftOut}} {{if .Rows}}more {{end}}
+{{- if eq .LeftOut 1}}origin is{{else}}origins are{{end}} left out. The <a href="?format=json">JSON</a> has all of them.</p>
+{{- else if not .Rows}}
 <p class="none">No requests yet.</p>
+{{- end}}
+</section>
 {{- end}}
 </main>
 <footer>

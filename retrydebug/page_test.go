@@ -51,6 +51,7 @@ func TestOrder(t *testing.T) {
 		{Origin: "cools, b", CooldownUntil: end.Add(-time.Second), Policies: policies{{}}},
 		{Origin: "balance 0, waiting", Waiting: 1, Policies: policies{{}, {BalanceKnown: true}}},
 		withBudget(status{Origin: "balance 0"}, 0),
+		withBudget(status{Origin: "balance below 0"}, -1), // of a Budget of the program
 		withBudget(status{Origin: "waiting", Waiting: 100}, 5),
 		{Origin: "less waiting, failed", Waiting: 99, Policies: policies{{FailedRetries: 7}}},
 		{Origin: "less waiting", Waiting: 99, Policies: policies{{FailedRetries: 6}}},
@@ -80,7 +81,7 @@ func TestOrder(t *testing.T) {
 				rows = append(rows, row[0])
 			}
 		}
-		for _, s := range readJSON(t, h).statuses() {
+		for _, s := range readStatuses(t, h) {
 			objects = append(objects, s.Origin)
 		}
 		require.Equal(t, names, rows, "seed %d", seed)
@@ -159,11 +160,30 @@ func TestEscaping(t *testing.T) {
 			plain := page(t, of("a"), "")
 			assert.Equal(t, strings.Count(plain, "<"), strings.Count(got, "<"))
 			assert.Equal(t, strings.Count(plain, `"`), strings.Count(got, `"`))
-			decoded := readJSON(t, h).statuses()[0]
+			decoded := readStatuses(t, h)[0]
 			assert.Equal(t, []string{"http://" + name, name, name},
 				[]string{decoded.Origin, decoded.LastFailure, decoded.Policies[0].Key})
 			assert.NotContains(t, ask(h, "GET", "?format=json").Body.String(), "<")
 		})
+	}
+}
+
+// The names of transports are text, too.
+func TestEscapingOfNames(t *testing.T) {
+	for _, name := range []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `&lt;b&gt;`, `{{.Style}}`,
+		"</title></style><b>", "ü", " ",
+	} {
+		of := func(name string) http.Handler {
+			origins := map[string][]httpretry.OriginStatus{name: many(1, "a")}
+			return retrydebug.NamedHandlerOf(origins)
+		}
+		got, plain := page(t, of(name), ""), page(t, of("a"), "")
+		assert.Equal(t, name, heading(got))
+		assert.Equal(t, strings.Count(plain, "<"), strings.Count(got, "<"))
+		assert.Equal(t, strings.Count(plain, `"`), strings.Count(got, `"`))
+		assert.Equal(t, name, readJSON(t, of(name)).Transports[0].Name)
+		assert.NotContains(t, ask(of(name), "GET", "?format=json").Body.String(), "<")
 	}
 }
 
@@ -202,9 +222,13 @@ func TestPageLeavesOriginsOut(t *testing.T) {
 		assert.Contains(t, text(got), fmt.Sprintf("%d origins ", n))
 		assert.Equal(t, leftOut > 0, strings.Contains(got, "left out"))
 		if leftOut > 0 {
-			assert.Contains(t, text(got), fmt.Sprintf("\n%d more origins are left out.", leftOut))
+			verb := "origins are"
+			if leftOut == 1 {
+				verb = "origin is"
+			}
+			assert.Contains(t, text(got), fmt.Sprintf("\n%d more %s left out.", leftOut, verb))
 		}
-		assert.Len(t, readJSON(t, show(origins...)).Origins, n)
+		assert.Len(t, readOrigins(t, show(origins...)), n)
 	}
 	// After an origin that has no room, none has, so that the rows are those of
 	// the first origins.
@@ -218,6 +242,48 @@ func TestPageLeavesOriginsOut(t *testing.T) {
 	got := page(t, show(origins...), "")
 	assert.Contains(t, got, origins[126].Origin)
 	assert.Contains(t, text(got), "\n2 more origins are left out.")
+}
+
+// The rows of all transports together are those of the first origins, whatever
+// their names are.
+func TestPageOfSeveralLeavesOriginsOut(t *testing.T) {
+	quiet := func(n int, name string) []httpretry.OriginStatus {
+		origins := many(n, name)
+		for i := range origins {
+			origins[i] = withBudget(httpretry.OriginStatus{Origin: origins[i].Origin}, 5)
+		}
+		return origins
+	}
+	waiting := withBudget(httpretry.OriginStatus{Origin: "https://z.test", Waiting: 1}, 5)
+	h := retrydebug.NamedHandlerOf(map[string][]httpretry.OriginStatus{
+		"a": quiet(1500, "a"),
+		"b": quiet(1500, "b"),
+		"c": append(quiet(10, "c"), waiting),
+		"d": {},
+	})
+	var rows []int
+	var names []string
+	all := sections(page(t, h, ""))
+	for _, s := range all {
+		rows = append(rows, max(strings.Count(s, "<tr ")-1, 0))
+		names = append(names, heading(s))
+	}
+	assert.Equal(t, []string{"c", "a", "b", "d"}, names)
+	assert.Equal(t, []int{1, 1500, 547, 0}, rows)
+	assert.Contains(t, all[0], waiting.Origin)
+	assert.Contains(t, text(all[0]), "\n10 more origins are left out.")
+	assert.NotContains(t, all[1], "left out")
+	assert.Contains(t, text(all[2]), "\n953 more origins are left out.")
+	assert.Contains(t, text(all[3]), "No requests yet.")
+
+	h = retrydebug.NamedHandlerOf(map[string][]httpretry.OriginStatus{
+		"a": quiet(2048, "a"), "b": quiet(1, "b"),
+	})
+	all = sections(page(t, h, ""))
+	assert.Contains(t, text(all[1]), "\n1 origin is left out. The JSON has all of them.")
+	assert.NotContains(t, all[1], "<table")
+	assert.NotContains(t, all[1], "No requests yet.")
+	assert.Len(t, readJSON(t, h).Transports[1].Origins, 1)
 }
 
 // The size of a page has a bound, because a RetryTransport does not remember
@@ -269,7 +335,8 @@ func TestAccessibility(t *testing.T) {
 	got := page(t, show(many(3, "a")...), "")
 	assert.Contains(t, got, `<html lang="en">`)
 	assert.Contains(t, got, `<meta name="viewport" content="width=device-width, initial-scale=1">`)
-	assert.Contains(t, got, `<caption id="summary">`)
+	assert.Contains(t, got, `<table role="table" aria-labelledby="transport-1-summary">`)
+	assert.Contains(t, got, `<caption id="transport-1-summary">`)
 	columns := regexp.MustCompile(`<th role="columnheader" scope="col"[^>]*>([^<]*)</th>`).
 		FindAllStringSubmatch(got, -1)
 	require.Len(t, columns, 10)
@@ -284,6 +351,27 @@ func TestAccessibility(t *testing.T) {
 			assert.Equal(t, columns[i+1][1], cell[1])
 		}
 	}
+}
+
+// Each table and its part of the page have the name of the transport. No two
+// elements have the same id.
+func TestAccessibilityOfSeveral(t *testing.T) {
+	got := page(t, retrydebug.NamedHandlerOf(map[string][]httpretry.OriginStatus{
+		"a": many(1, "a"), "b": many(1, "b"), "c": nil,
+	}), "")
+	for i, s := range sections(got) {
+		id := fmt.Sprintf("transport-%d", i+1)
+		assert.Contains(t, s, `<section aria-labelledby="`+id+`">`)
+		assert.Contains(t, s, `<h2 id="`+id+`">`)
+		if heading(s) != "c" {
+			assert.Contains(t, s, `aria-labelledby="`+id+" "+id+`-summary"`)
+			assert.Contains(t, s, `<caption id="`+id+`-summary">`)
+		}
+	}
+	ids := regexp.MustCompile(` id="[^"]*"`).FindAllString(got, -1)
+	assert.Len(t, ids, 5)
+	slices.Sort(ids)
+	assert.Len(t, slices.Compact(ids), 5)
 }
 
 // sendToMany returns a RetryTransport that has sent requests to n origins. Half
@@ -315,7 +403,7 @@ func TestThousandOrigins(t *testing.T) {
 		got := page(t, h, "")
 		assert.Equal(t, 1+1000, strings.Count(got, "<tr "))
 		assert.Contains(t, text(got), "1000 origins 500 cooling down 500 ok\n")
-		assert.Len(t, readJSON(t, h).Origins, 1000)
+		assert.Len(t, readOrigins(t, h), 1000)
 
 		h = retrydebug.Handler(sendToMany(t, 2*1100))
 		assert.Equal(t, 1+2*1024, strings.Count(page(t, h, ""), "<tr "))

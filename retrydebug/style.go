@@ -46,6 +46,9 @@ a { color: var(--link); }
 header { display: flex; flex-wrap: wrap; align-items: baseline; gap: .25rem 1.25rem; }
 h1 { margin: 0; font-size: 1.15rem; }
 header p { margin: 0; }
+h2 { margin: 1.25rem 0 0; font-size: 1rem; overflow-wrap: anywhere; }
+h2 ~ table caption { padding-top: .2rem; }
+h2 ~ .none { margin: .5rem 0; text-align: left; }
 nav { margin-left: auto; color: var(--quiet); }
 nav a { margin-left: .75rem; }
 table { width: 100%; border-collapse: collapse; }
@@ -71,6 +74,7 @@ dd::before { content: " "; }
 	th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); }
 	td { white-space: nowrap; }
 	tbody th { width: 22%; }
+	td[data-label="State"], td[data-label="Cool-down"] { min-width: 8rem; } /* about equal in all tables */
 	td[data-label="Last failure"] { min-width: 9.5rem; white-space: normal; }
 	td[data-label="Policy"] { width: 16%; white-space: normal; }
 	.more th { color: var(--quiet); font-weight: 400; }

@@ -55,7 +55,7 @@ func coolsDown(s *httpretry.OriginStatus) bool { return !s.CooldownUntil.IsZero(
 
 func isOutOfRetries(s *httpretry.OriginStatus) bool {
 	return slices.ContainsFunc(s.Policies, func(p httpretry.PolicyStatus) bool {
-		return p.BalanceKnown && p.Balance == 0
+		return p.BalanceKnown && p.Balance <= 0
 	})
 }
 
@@ -72,21 +72,39 @@ func failedRetries(s *httpretry.OriginStatus) (most int) {
 	return most
 }
 
-// sortByTrouble sorts origins in the order of the package documentation. For
-// any two of them, that is also the order of their troubles. In particular, the
-// last two comparisons of failures put all that are failing first.
-func sortByTrouble(origins []httpretry.OriginStatus) {
-	slices.SortStableFunc(origins, func(x, y httpretry.OriginStatus) int {
-		a, b := &x, &y
-		return cmp.Or(
-			trueFirst(coolsDown(a), coolsDown(b)),
-			trueFirst(isOutOfRetries(a), isOutOfRetries(b)),
-			cmp.Compare(b.Waiting, a.Waiting),
-			cmp.Compare(failedRetries(b), failedRetries(a)),
-			b.LastFailureAt.Compare(a.LastFailureAt),
-			cmp.Compare(a.Origin, b.Origin),
-		)
+// sortByTrouble sorts the origins of each transport, and then the transports,
+// in the orders of the package documentation.
+func sortByTrouble(all []transport, now time.Time) {
+	for _, t := range all {
+		slices.SortStableFunc(t.origins, func(a, b httpretry.OriginStatus) int {
+			return byTrouble(&a, &b)
+		})
+	}
+	slices.SortStableFunc(all, func(a, b transport) int {
+		return cmp.Or(cmp.Compare(a.trouble(now), b.trouble(now)), cmp.Compare(a.name, b.name))
 	})
+}
+
+// trouble returns that of the first of its origins, which are sorted.
+func (t *transport) trouble(now time.Time) trouble {
+	if len(t.origins) == 0 {
+		return noTrouble
+	}
+	return troubleOf(&t.origins[0], now)
+}
+
+// byTrouble compares two origins. Its order is also that of their troubles. In
+// particular, the last two comparisons of failures put all that are failing
+// first.
+func byTrouble(a, b *httpretry.OriginStatus) int {
+	return cmp.Or(
+		trueFirst(coolsDown(a), coolsDown(b)),
+		trueFirst(isOutOfRetries(a), isOutOfRetries(b)),
+		cmp.Compare(b.Waiting, a.Waiting),
+		cmp.Compare(failedRetries(b), failedRetries(a)),
+		b.LastFailureAt.Compare(a.LastFailureAt),
+		cmp.Compare(a.Origin, b.Origin),
+	)
 }
 
 func trueFirst(a, b bool) int {

@@ -286,6 +286,18 @@ func TestFunc(t *testing.T) {
 	}
 }
 
+// Func takes precedence over the other fields that make an answer.
+func TestFuncTakesPrecedence(t *testing.T) {
+	answer := func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 201}, nil
+	}
+	step := retrytest.Step{Status: 404, Body: "none", Err: errors.New("boom"), Func: answer}
+	resp, err := retrytest.Base(t, step).RoundTrip(request(t, "GET", "http://a.test/", ""))
+	require.NoError(t, err)
+	assert.Equal(t, 201, resp.StatusCode)
+	require.NoError(t, resp.Body.Close())
+}
+
 // A response looks like one of net/http, and shares nothing with its step.
 func TestResponses(t *testing.T) {
 	s404 := retrytest.Step{Status: 404, Header: http.Header{"A": {"b"}}, Body: "none"}

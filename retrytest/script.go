@@ -20,7 +20,8 @@ type T interface {
 	Cleanup(f func())
 }
 
-// Script is a base transport that plays steps. It is safe for concurrent use.
+// Script is a base transport that plays steps. [Base] returns one. It is safe
+// for concurrent use.
 type Script struct {
 	steps []Step
 	start time.Time
@@ -32,6 +33,8 @@ type Script struct {
 
 // Sent is a request as a [Script] got it.
 type Sent struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
 	Method  string
 	URL     string
 	Header  http.Header // a copy
@@ -75,8 +78,9 @@ func (s *Script) checkPlayed() {
 	s.t = nil
 }
 
-// RoundTrip implements [http.RoundTripper]. It reads and closes the request's
-// body, and returns when the step has been played or the context is done.
+// RoundTrip implements [http.RoundTripper]. It reads the request's body, unless
+// the step is Unread, and closes it. It returns when the step has been played or
+// the context is done.
 func (s *Script) RoundTrip(req *http.Request) (*http.Response, error) {
 	n, step, err := s.record(req)
 	if err != nil {

@@ -29,7 +29,8 @@ type Step struct {
 	// Err is returned instead of a response, if it is not nil.
 	Err error
 
-	// Func makes the response or the error, if it is not nil. See [Func].
+	// Func makes the response or the error, if it is not nil. Then Status,
+	// Header, Body and Err are ignored. See [Func].
 	Func func(*http.Request) (*http.Response, error)
 
 	// Takes is the time until RoundTrip returns. If the request's context is
@@ -96,8 +97,8 @@ func Func(f func(*http.Request) (*http.Response, error)) Step {
 	return Step{Func: f}
 }
 
-// Always returns a Step that plays s for each request that is left, of which
-// there may be none. It must be the last one. A Func in s may be called
+// Always returns a Step that plays s for all further requests, of which there
+// may be none. It must be the last one. A Func in s may be called
 // concurrently.
 func Always(s Step) Step {
 	s.always = true

@@ -14,7 +14,7 @@ level=INFO msg="retrying request" method=GET url=http://embedded.server/flaky?RE
 level=WARN msg="gave up on request" method=POST url=http://embedded.server/flaky attempt=1 status="503 Service Unavailable" hint="the server may have processed it; an Idempotency-Key header, Policy.NewIdempotencyKey or WithIdempotent allows a retry" reason=not_idempotent
 level=INFO msg="retrying request" method=GET url=http://embedded.server/down attempt=1 status="502 Bad Gateway" wait=20ms
 level=INFO msg="retrying request" method=GET url=http://embedded.server/down attempt=2 status="502 Bad Gateway" wait=20ms
-level=WARN msg="gave up on request" method=GET url=http://embedded.server/down attempt=3 status="502 Bad Gateway" hint="Policy.MaxAttempts allows no more attempts; with WithoutRetries it is 1" reason=attempts_exhausted
+level=WARN msg="gave up on request" method=GET url=http://embedded.server/down attempt=3 status="502 Bad Gateway" hint="Policy.MaxAttempts allows no more attempts" reason=attempts_exhausted
 level=WARN msg="gave up on request" method=GET url=http://embedded.server/refuses attempt=1 status="503 Service Unavailable" hint="the server sent X-Should-Retry: false, which a Policy.Classify may ignore" reason=do_not_retry
 level=WARN msg="gave up on request" method=GET url=http://embedded.server/tomorrow attempt=1 status="429 Too Many Requests" asked=24h0m0s hint="the server asked for a longer wait than Policy.MaxRetryAfter" reason=retry_after_too_long
 

@@ -203,14 +203,18 @@ type policy struct {
 func origins(t *testing.T, text []byte) map[string]origin {
 	t.Helper()
 	var page struct {
-		Time    time.Time
-		Origins []origin
+		Time       time.Time
+		Transports []struct {
+			Name    string
+			Origins []origin
+		}
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	require.NoError(t, decoder.Decode(&page), "%s", text)
+	require.Len(t, page.Transports, 1)
 	all := map[string]origin{}
-	for _, o := range page.Origins {
+	for _, o := range page.Transports[0].Origins {
 		all[o.Origin] = o
 	}
 	return all

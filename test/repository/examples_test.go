@@ -22,7 +22,8 @@ var withoutExample = map[string][]string{
 		"redisbudget.Budget", "retrytest.Sent", "strategies.Rand", "strategies.Sequence",
 	},
 	"The Example of a function that takes it shows it.": {
-		"otelretry.Config", "redisbudget.Config", "redisbudget.Decision", "retrytest.T",
+		"otelretry.BudgetDecision", "otelretry.Config", "redisbudget.Config",
+		"redisbudget.Decision", "retrydebug.Config", "retrytest.T",
 	},
 	"The Example of Base or Func uses it, or another one that makes a step.": {
 		"retrytest.Always", "retrytest.Fails", "retrytest.Hang", "retrytest.Refused",
