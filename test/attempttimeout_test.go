@@ -111,8 +111,8 @@ func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
 		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
 			RoundTrip(newGet(t))
 		require.EqualError(t, err,
-			"httpretry: gave up after 1 attempt (attempts_exhausted): attempt timed out after 2s; "+
-				"hint: "+httpretry.ReasonAttempts.Hint())
+			"httpretry: gave up after 1 attempt (retries_disabled): attempt timed out after 2s; "+
+				"hint: "+httpretry.ReasonDisabled.Hint())
 		assert.EqualValues(t, 1, body.Closes())
 	})
 }

@@ -248,7 +248,7 @@ func TestCancelDuringDrain(t *testing.T) {
 						assert.EqualValues(t, 1, body.closes.Load())
 						require.Len(t, events.Events, 2)
 						assert.Equal(t, tt.takes, events.Events[1].Waited)
-						assert.Equal(t, []string{"withdraw http://a.test", "refund http://a.test"}, ledger.Entries)
+						assert.Equal(t, refundedAfterFailure, ledger.Entries)
 						time.Sleep(2 * forever)
 					})
 				})
@@ -294,7 +294,7 @@ func TestPanicDuringDrain(t *testing.T) {
 					assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
 					assert.Error(t, ctx.Err(), "the attempt has ended")
 					assert.Positive(t, counted.Closes())
-					assert.Equal(t, []string{"withdraw http://a.test", "refund http://a.test"}, ledger.Entries)
+					assert.Equal(t, refundedAfterFailure, ledger.Entries)
 				})
 			})
 		}
@@ -393,6 +393,10 @@ func TestDrainDuringResume(t *testing.T) {
 		})
 	})
 }
+
+// refundedAfterFailure is the ledger of a request that ends in its first wait.
+var refundedAfterFailure = []string{
+	"failure http://a.test", "withdraw http://a.test", "refund http://a.test"}
 
 // allowOnce is a budget that allows one retry.
 type allowOnce struct {

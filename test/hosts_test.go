@@ -68,7 +68,8 @@ func TestHostsOnTheWire(t *testing.T) {
 				assert.Empty(t, book.Entries)
 			} else {
 				assert.EqualValues(t, 2, srv.Requests.Load()-before, "%s, Host %s", raw, host)
-				assert.Equal(t, []string{"withdraw http://" + want}, book.Entries,
+				assert.Equal(t, []string{"failure http://" + want, "withdraw http://" + want,
+					"charged failure http://" + want}, book.Entries,
 					"%s, Host %s", raw, host)
 			}
 		}

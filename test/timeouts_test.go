@@ -339,7 +339,7 @@ func TestMaxElapsedEdges(t *testing.T) {
 					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}),
 					newGet(t))
 				assert.Len(t, base.Attempts(), tt.attempts)
-				assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
+				assert.Equal(t, httpretry.ReasonMaxElapsed, events.Reason())
 			})
 		})
 	}

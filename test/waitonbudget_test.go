@@ -69,7 +69,7 @@ func TestWaitOnBudget(t *testing.T) {
 		{name: "off, error", policy: func(p *httpretry.Policy) { p.WaitOnBudget = false },
 			step: contract.Fails(boom), reason: httpretry.ReasonBudget},
 		{name: "one attempt", policy: func(p *httpretry.Policy) { p.MaxAttempts = 1 }, step: s503,
-			reason: httpretry.ReasonAttempts},
+			reason: httpretry.ReasonDisabled},
 		{name: "not idempotent", method: "POST", step: s503, reason: httpretry.ReasonNotIdempotent},
 		{name: "permanent", step: s404, reason: httpretry.ReasonPermanent},
 		{name: "success", step: s200, reason: httpretry.ReasonSuccess},
