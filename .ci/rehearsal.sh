@@ -57,8 +57,7 @@ func main() {
 		panic(err)
 	}
 	defer resp.Body.Close()
-	attempts, _ := httpretry.Result(resp)
-	fmt.Println(resp.StatusCode, "attempts:", attempts)
+	fmt.Println(resp.StatusCode, "attempts:", httpretry.ResultOf(resp).Attempts)
 }
 GO
 retry go get "$path@$version"

@@ -4,7 +4,8 @@
 // A [Strategy] is a value that any number of requests share. Its Start method
 // returns a [Sequence]: a function that returns the waits of one request, one
 // after the other. A strategy does not limit the number of retries, and it does
-// not sleep.
+// not sleep. It does not see responses. If one asks for a longer wait than the
+// strategy's, httpretry waits for that time.
 //
 //	s := strategies.Exponential{Base: time.Second}
 //	for _, wait := range strategies.Take(s, 4) {
@@ -44,9 +45,10 @@
 //
 // # Values
 //
-// Strategies are plain structs. Their zero values are usable. A zero field
-// means the default that its comment names. Base is 100ms by default, Max 30s,
-// Factor 2 (1 in Linear), and Median 500ms.
+// Strategies are plain structs. Write them with the names of their fields,
+// because a later version may add fields. Their zero values are usable. A zero
+// field means the default that its comment names. Base is 100ms by default, Max
+// 30s, Factor 2 (1 in Linear), and Median 500ms.
 //
 // The Validate method of each type, and the function [Validate], report all
 // fields that are out of range, one per line. A strategy that is not valid does
@@ -108,8 +110,8 @@ func (s Sequence) wait() time.Duration {
 }
 
 // Func is a [Strategy] whose wait depends only on the number of the retry, from
-// 0. A negative result counts as 0. The function must be safe for concurrent
-// use. A nil Func is not valid.
+// 0. So retry 0 is the second attempt of a request. A negative result counts as
+// 0. The function must be safe for concurrent use. A nil Func is not valid.
 type Func func(retry int) time.Duration
 
 // Start implements [Strategy]. The count of its sequence stops at

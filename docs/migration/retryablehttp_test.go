@@ -160,9 +160,9 @@ func Example_retryablehttpExhaustedAfter() {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode >= 500 {
-		attempts, reason := httpretry.Result(resp)
+		result := httpretry.ResultOf(resp)
 		// 503 Service Unavailable after 2 attempts: attempts_exhausted
-		fmt.Printf("%s after %d attempts: %s\n", resp.Status, attempts, reason)
+		fmt.Printf("%s after %d attempts: %s\n", resp.Status, result.Attempts, result.Reason)
 	}
 	// Output: 503 Service Unavailable after 2 attempts: attempts_exhausted
 }

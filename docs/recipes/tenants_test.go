@@ -78,8 +78,7 @@ func TestTenants(t *testing.T) {
 		resp, _ := send("a", 503, 503, 503)
 		assert.Equal(t, 503, resp.StatusCode)
 		resp, _ = send("a", 503, 503)
-		_, reason := httpretry.Result(resp)
-		assert.Equal(t, httpretry.ReasonBudget, reason)
+		assert.Equal(t, httpretry.ReasonBudget, httpretry.ResultOf(resp).Reason)
 		resp, _ = send("b", 503, 200)
 		assert.Equal(t, 200, resp.StatusCode)
 

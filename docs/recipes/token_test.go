@@ -148,8 +148,7 @@ func TestToken(t *testing.T) {
 			require.NoError(t, err)
 			resp.Body.Close()
 			assert.Equal(t, http.StatusOK, resp.StatusCode)
-			attempts, _ := httpretry.Result(resp)
-			assert.Equal(t, 1, attempts, "the transport does not retry a 401")
+			assert.Equal(t, 1, httpretry.ResultOf(resp).Attempts, "the transport does not retry a 401")
 			tokens.expire()
 		}
 		proto := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[http2]

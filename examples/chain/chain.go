@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"github.com/seed421102f4/httpretry"
 )
 
 // experiment is one request to a chain of services, and its expected result.
@@ -24,10 +26,10 @@ func outages() []experiment {
 	const always = math.MaxInt64
 	return []experiment{
 		{"without Middleware", without, always, 502, []int64{1, 3, 9, 27}},
-		{"with Middleware", with, always, 502, []int64{1, 3, 5, 7}},
+		{"with Middleware", httpretry.Middleware, always, 502, []int64{1, 3, 5, 7}},
 
 		{"without Middleware", without, always, 502, []int64{1, 3, 9, 27, 81, 243}},
-		{"with Middleware", with, always, 502, []int64{1, 3, 5, 7, 9, 11}},
+		{"with Middleware", httpretry.Middleware, always, 502, []int64{1, 3, 5, 7, 9, 11}},
 	}
 }
 
@@ -36,7 +38,7 @@ func outages() []experiment {
 func recoveries() []experiment {
 	return []experiment{
 		{"without Middleware", without, 1, 200, []int64{1, 1, 1, 2}},
-		{"with it", with, 1, 200, []int64{1, 1, 1, 2}},
+		{"with it", httpretry.Middleware, 1, 200, []int64{1, 1, 1, 2}},
 	}
 }
 

@@ -74,10 +74,8 @@ func newService(next string, wrap wrapper) (http.Handler, error) {
 	return wrap(handler), nil
 }
 
-// wrapper returns a handler that calls another one.
+// wrapper returns a handler that calls another one, as httpretry.Middleware
+// does.
 type wrapper func(http.Handler) http.Handler
-
-// with is the one line that a service needs.
-func with(handler http.Handler) http.Handler { return httpretry.Middleware(handler) }
 
 func without(handler http.Handler) http.Handler { return handler }

@@ -90,7 +90,7 @@ func fetch(out io.Writer, p httpretry.Policy, url string, w io.Writer) error {
 		return fmt.Errorf("the server answers %s", resp.Status)
 	}
 	written, err := io.Copy(w, resp.Body)
-	attempts, _ := httpretry.Result(resp)
+	attempts := httpretry.ResultOf(resp).Attempts
 	if err != nil {
 		fmt.Fprintf(out, "  failed after %s, on attempt %d: %v\n", mib(written), attempts, err)
 		return err

@@ -135,6 +135,5 @@ func (v visit) send(client *http.Client) (result, error) {
 		return result{}, err
 	}
 	defer resp.Body.Close()
-	attempts, _ := httpretry.Result(resp)
-	return result{status: resp.StatusCode, attempts: attempts}, nil
+	return result{status: resp.StatusCode, attempts: httpretry.ResultOf(resp).Attempts}, nil
 }
