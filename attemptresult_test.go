@@ -92,14 +92,14 @@ func TestAttemptResult(t *testing.T) {
 					contract.ReadBody(t, resp)
 				}
 				want := tt.want
-				want.Origin, want.Key, want.Attempt = "http://a.test", "a.test", 1
+				want.Origin, want.PolicyKey, want.Attempt = "http://a.test", "a.test", 1
 				assert.Equal(t, []result{want}, budget.ended)
 				assert.Equal(t, []result{{}}, budget.after)
 				assert.Equal(t, want.Status != 0 && want.Outcome == httpretry.Final,
 					budget.ended[0].Succeeded())
 				require.Len(t, events.Events, 1)
 				assert.Equal(t, want.Outcome.String(), events.Events[0].Outcome.String())
-				assert.Equal(t, "a.test", events.Events[0].Key)
+				assert.Equal(t, "a.test", events.Events[0].PolicyKey)
 			})
 		})
 	}
@@ -144,7 +144,7 @@ func TestKeyOfAContextsPolicy(t *testing.T) {
 				Policies: map[string]httpretry.Policy{"GET a.test/": {}},
 			}), newGet(t).WithContext(tt.with(t.Context())))
 			require.Len(t, events.Events, 1)
-			assert.Equal(t, tt.want, events.Events[0].Key)
+			assert.Equal(t, tt.want, events.Events[0].PolicyKey)
 		})
 	}
 }

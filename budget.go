@@ -22,14 +22,15 @@ import (
 type Budget interface {
 	// Withdraw reports whether one retry may follow the attempt after, and
 	// charges for the retry if so. It is called for each retry that no other
-	// check prevents. It must return when ctx, that of the request, is done.
+	// check prevents. When ctx, that of the request, is done, it must return,
+	// with any result.
 	Withdraw(ctx context.Context, after AttemptResult) bool
 
 	// Refund cancels the charge for the retry that was to follow the attempt
 	// after, because it is never sent. It must not block.
 	Refund(after AttemptResult)
 
-	// Record records that an attempt has ended. It is called once for each
+	// Record tells the Budget how an attempt has ended. It is called once for each
 	// attempt, before the Withdraw for a retry that follows. If ended.Charged
 	// is true, after is the argument of the Withdraw that allowed the attempt.
 	// Otherwise it is zero. So after each Withdraw that returns true, there is
@@ -44,15 +45,16 @@ type Budget interface {
 type AttemptResult struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
-	Origin  string // the result of the function [Origin] for the request's URL
-	Key     string // of the policy in Config.Policies, or "" for any other
-	Attempt int    // from 1
-	Status  int    // of the response, or 0 if there is none
+	Origin    string // the result of the function [Origin] for the request's URL
+	PolicyKey string // as in Event
+	Attempt   int    // from 1
+	Status    int    // of the response, or 0 if there is none
 
 	// Outcome is that of the attempt, or that of the status if a header of the
-	// response forbids a retry. It is Final without a Status if the attempt
-	// says nothing about the host. For example, the caller has canceled it, the
-	// request's own body has failed, or Base has panicked.
+	// response forbids a retry. If it is not Final, the host has failed. If it
+	// is Final without a Status, the attempt shows nothing about the host. For
+	// example, the caller has canceled it, the request's own body has failed,
+	// or Base has panicked.
 	Outcome Outcome
 
 	Timeout   bool // there was no answer in time, or it is a 504
@@ -64,11 +66,13 @@ type AttemptResult struct {
 // failure, such as a 200 or a 404.
 func (r AttemptResult) Succeeded() bool { return r.Status != 0 && r.Outcome == Final }
 
-// A Balancer is a [Budget] that knows how many retries it would allow now.
+// Balancer is implemented by a [Budget] that knows how many retries it would
+// allow now. Its method may be called concurrently.
 type Balancer interface {
-	// Balance returns how many retries to origin, which no attempt follows
-	// meanwhile, the Budget would allow now. Known reports whether it has a
-	// state of origin. Otherwise, retries is what a new origin gets.
+	// Balance returns how many retries to origin the Budget would allow if no
+	// attempt ended meanwhile, not counting those that are free. Known reports
+	// whether it remembers origin. Otherwise, retries is what a new origin
+	// gets.
 	Balance(origin string) (retries int, known bool)
 }
 

@@ -42,6 +42,9 @@ func (o Outcome) String() string {
 	}
 }
 
+// MarshalText returns the text of o, for JSON and logs.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
 // Classify is the default for [Policy.Classify]. It returns the Outcome of an
 // attempt that sent req and got either resp or err.
 //

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -209,6 +211,9 @@ func TestOutcomeString(t *testing.T) {
 		final: "final", transient: "transient", unprocessed: "unprocessed", 3: "Outcome(3)",
 	} {
 		assert.Equal(t, want, outcome.String())
+		text, err := json.Marshal(outcome)
+		require.NoError(t, err)
+		assert.Equal(t, strconv.Quote(want), string(text))
 	}
 }
 

@@ -68,11 +68,12 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 // WithPolicy replaces f.
 //
 // In the policy that f gets, MaxAttempts, MaxRetryAfter and ReplayBuffer have
-// their defaults instead of 0. A negative one, which means no limit, is the
-// largest number instead. So p.MaxAttempts++ is one attempt more, and
-// p.MaxRetryAfter *= 2 is twice the time. Other fields are as they were set: an
-// AttemptTimeout or a MaxElapsed of 0 means none, a nil function or Backoff its
-// default, and a nil Budget the same HostBudget.
+// their defaults instead of 0. A MaxAttempts or a MaxRetryAfter without a limit
+// is the largest number instead of a negative one. So p.MaxAttempts++ is one
+// attempt more, p.MaxRetryAfter *= 2 is twice the time, and neither sets a limit
+// where there is none. Other fields are as they were set: an AttemptTimeout or a
+// MaxElapsed of 0 means none, a nil function or Backoff its default, and a nil
+// Budget the same HostBudget.
 //
 // f is called once for each request, before it is sent. It must be safe for
 // concurrent use. If the policy that it returns is not valid, the request fails

@@ -182,6 +182,43 @@ func TestWithPolicyFunc(t *testing.T) {
 	})
 }
 
+// A change that does arithmetic sets no limit where there is none, also after an
+// earlier change.
+func TestWithPolicyFuncWithoutLimits(t *testing.T) {
+	more := func(p httpretry.Policy) httpretry.Policy {
+		p.MaxAttempts++
+		p.MaxRetryAfter *= 2
+		return p
+	}
+	unlimited := contract.RetryEvery(0)
+	unlimited.MaxAttempts, unlimited.MaxRetryAfter = -1, -1
+	for name, tt := range map[string]struct {
+		policy  httpretry.Policy
+		changes []func(httpretry.Policy) httpretry.Policy
+	}{
+		"policy": {unlimited, []func(httpretry.Policy) httpretry.Policy{more}},
+		"change": {contract.RetryEvery(0), []func(httpretry.Policy) httpretry.Policy{
+			func(httpretry.Policy) httpretry.Policy { return unlimited }, more}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				for _, change := range tt.changes {
+					ctx = httpretry.WithPolicyFunc(ctx, change)
+				}
+				steps := make(script, 100)
+				for i := range steps {
+					steps[i] = contract.Status(503, "Retry-After", "36000")
+				}
+				base := contract.Play(append(steps, s200)...)
+				contract.Send(t, contract.New(t, httpretry.Config{
+					Base: base, Policy: tt.policy}), newGet(t).WithContext(ctx))
+				assert.Len(t, base.Attempts(), 101)
+			})
+		})
+	}
+}
+
 // A request whose context has a WithPolicyFunc is never sent as a plain one.
 func TestWithPolicyFuncOfAPlainRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -50,6 +50,9 @@ const (
 	CooldownFail
 )
 
+// MarshalText returns the text of c, for JSON and logs.
+func (c Cooldown) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
 // String returns "send", "wait" or "fail".
 func (c Cooldown) String() string {
 	switch c {
@@ -74,6 +77,8 @@ func (c Cooldown) problem() error {
 // CooldownError is the error of a request or a retry that was not sent because
 // its host is cooling down. It is wrapped in an [*Error].
 type CooldownError struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
 	Origin string    // of the request's URL: see the function Origin
 	Until  time.Time // when the cool-down ends, at most an hour ahead
 }

@@ -3,6 +3,7 @@ package httpretry_test
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -1549,6 +1550,9 @@ func TestCooldownValidates(t *testing.T) {
 	for c, want := range map[httpretry.Cooldown]string{
 		0: "send", 1: "wait", 2: "fail", 3: "Cooldown(3)", 255: "Cooldown(255)"} {
 		assert.Equal(t, want, c.String())
+		text, err := json.Marshal(c)
+		require.NoError(t, err)
+		assert.Equal(t, strconv.Quote(want), string(text))
 		assert.Equal(t, c > httpretry.CooldownFail, httpretry.Policy{Cooldown: c}.Validate() != nil)
 	}
 }

@@ -57,10 +57,11 @@ type Event struct {
 	// if nothing was sent.
 	Outcome Outcome
 
-	// Key is the key in Config.Policies of the policy that the request follows,
-	// or "" for another policy. There are few keys, so it is safe for labels of
+	// PolicyKey is the key in Config.Policies of the policy that the request
+	// follows, also if a WithPolicyFunc has changed it. It is "" for the default
+	// and for a WithPolicy. There are few keys, so it is safe for labels of
 	// metrics.
-	Key string
+	PolicyKey string
 
 	// Resuming reports whether the response's body broke off after RoundTrip
 	// had returned (see Policy.Resume). Offset is the number of its bytes that
@@ -198,6 +199,9 @@ func (r Reason) String() string {
 	return names[r]
 }
 
+// MarshalText returns the text of r, for JSON and logs.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
 // Hint returns a short text that says which field or call decides about a retry
 // of a request that ended with r, or "" if none does.
 func (r Reason) Hint() string {
@@ -241,6 +245,8 @@ func (r Reason) Hint() string {
 // Any other error is Base's own, with its own text and type. An [Event] has the
 // Reason of that, too.
 type Error struct {
+	_ [0]func() // no unkeyed literals, no comparison
+
 	Attempts int    // attempts that were started; 0 if the request was never sent
 	Reason   Reason // why no other attempt followed
 	Err      error  // of the last attempt, or the one that ended the request

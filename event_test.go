@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,6 +60,9 @@ func TestReasonString(t *testing.T) {
 	for i, r := range reasons {
 		assert.EqualValues(t, i, r.reason, "%s: values are stored and compared", r.name)
 		assert.Equal(t, r.text, r.reason.String(), r.name)
+		text, err := json.Marshal(httpretry.Result{Attempts: 2, Reason: r.reason})
+		require.NoError(t, err)
+		assert.JSONEq(t, fmt.Sprintf(`{"Attempts": 2, "Reason": %q}`, r.text), string(text))
 	}
 	next := httpretry.Reason(len(reasons))
 	assert.Equal(t, fmt.Sprintf("Reason(%d)", len(reasons)), next.String(),

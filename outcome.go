@@ -69,10 +69,10 @@ func finalReason(resp *http.Response) Reason {
 // about the host. The budget gets that with record.
 func (c *call) note(resp *http.Response, err error, outcome Outcome) {
 	r := AttemptResult{
-		Origin:  c.caller.origin,
-		Key:     c.policy.key,
-		Attempt: c.attempts,
-		Charged: c.charge.isCharged(),
+		Origin:    c.caller.origin,
+		PolicyKey: c.policy.key,
+		Attempt:   c.attempts,
+		Charged:   c.charge.isCharged(),
 	}
 	switch {
 	case resp != nil:

@@ -19,6 +19,14 @@ const minLimit = time.Millisecond
 // means the default that its comment names. A negative value is valid only if
 // the comment names its meaning. A positive duration of less than a millisecond
 // is not valid.
+//
+//	field           0           negative
+//	MaxAttempts     3           no limit
+//	MaxRetryAfter   60s         no limit
+//	ReplayBuffer    64 KiB      no buffer
+//	AttemptTimeout  no timeout  not valid
+//	MaxElapsed      no limit    not valid
+//	ResumeIdle      no limit    not valid
 type Policy struct {
 	_ [0]func() // no unkeyed literals, no comparison
 

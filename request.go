@@ -142,17 +142,17 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 		asked = c.waits.cooldown.remaining(time.Now()).Wait
 	}
 	return Event{
-		Request:  c.caller.req,
-		Response: resp,
-		Err:      err,
-		Attempt:  c.attempts,
-		Elapsed:  time.Since(c.engine.created) - c.caller.start,
-		Waited:   waited,
-		Wait:     wait,
-		Asked:    asked,
-		Reason:   reason,
-		Outcome:  c.charge.last.Outcome,
-		Key:      c.policy.key,
+		Request:   c.caller.req,
+		Response:  resp,
+		Err:       err,
+		Attempt:   c.attempts,
+		Elapsed:   time.Since(c.engine.created) - c.caller.start,
+		Waited:    waited,
+		Wait:      wait,
+		Asked:     asked,
+		Reason:    reason,
+		Outcome:   c.charge.last.Outcome,
+		PolicyKey: c.policy.key,
 	}
 }
 

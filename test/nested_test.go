@@ -166,7 +166,9 @@ func TestNestedReasons(t *testing.T) {
 				httpretry.ReasonCallerRetries, httpretry.ReasonSuccess}, reasons[0])
 			assert.Equal(t, []httpretry.Reason{
 				httpretry.ReasonNone, httpretry.ReasonNone, httpretry.ReasonSuccess}, reasons[1])
-			assert.Equal(t, []string{"success http://a.test"}, ledger.Entries)
+			assert.Equal(t, []string{
+				"failure http://a.test", "failure http://a.test", "success http://a.test",
+			}, ledger.Entries)
 		})
 	}
 }
