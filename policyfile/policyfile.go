@@ -106,7 +106,7 @@ func (l *Loader) presets() map[string]httpretry.Policy {
 		"openai":         policies.OpenAI(),
 		"slack":          policies.Slack(),
 		"stripe":         policies.Stripe(),
-		"unprocessed429": policies.Unprocessed429(httpretry.Policy{}),
+		"unprocessed429": policies.Unprocessed(httpretry.Policy{}, 429),
 	}
 	maps.Copy(all, l.Presets)
 	return all
