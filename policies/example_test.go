@@ -73,7 +73,8 @@ func ExampleBackground() {
 		return
 	}
 	defer resp.Body.Close()
-	fmt.Println(httpretry.Result(resp))
+	result := httpretry.ResultOf(resp)
+	fmt.Println(result.Attempts, result.Reason)
 	// Output:
 	// 50 success
 }
