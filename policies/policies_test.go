@@ -1,6 +1,7 @@
 package policies_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,8 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/policies"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // answer is how a service answers one request.
@@ -701,6 +704,37 @@ func TestUnprocessedRequestOfALayer(t *testing.T) {
 			}
 			assert.Equal(t, want, p.Classify(post(t, "/"), resp, nil), "%s: %q", name, method)
 		}
+	}
+}
+
+// The same for an error after an answer, which only a RetryTransport notices.
+// All policies here classify errors as httpretry does.
+func TestUnprocessedErrorOfALayer(t *testing.T) {
+	for name, p := range map[string]httpretry.Policy{
+		"default":     {},
+		"Unprocessed": policies.Unprocessed(httpretry.Policy{}, 429),
+		"Statuses":    policies.Statuses(httpretry.Policy{}, final, 500),
+		"GitHub":      policies.GitHub(),
+		"AWS":         policies.AWS(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			posts := 0
+			inner, srv := contract.Serve(t, contract.HTTP1,
+				func(w http.ResponseWriter, _ *http.Request) { posts++ })
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				resp, err := inner.RoundTrip(req)
+				if err != nil {
+					return nil, err
+				}
+				contract.ReadBody(t, resp)
+				return nil, errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
+			})
+			p.Backoff = strategies.Constant{}
+			transport := contract.New(t, httpretry.Config{Base: base, Policy: p})
+			_, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, "payload"))
+			require.Error(t, err)
+			assert.Equal(t, 1, posts)
+		})
 	}
 }
 
