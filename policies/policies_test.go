@@ -572,7 +572,7 @@ func TestStatuses(t *testing.T) {
 			503, 1},
 		{"forbidden by Stripe", always(transient), transient, "GET",
 			say(404, "Stripe-Should-Retry", "False, true"), 404, 1},
-		{"202, not again", httpretry.Policy{}, transient, "GET", say(202, "X-Should-Retry", "false"),
+		{"202, no retry", httpretry.Policy{}, transient, "GET", say(202, "X-Should-Retry", "false"),
 			202, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -631,12 +631,12 @@ func TestIgnoreUnknownIgnoresNothingElse(t *testing.T) {
 }
 
 func TestManyWarnings(t *testing.T) {
-	fields := strings.Repeat(" ", 7)
+	var fields strings.Builder
 	for i := range 250 {
-		fields += fmt.Sprintf(`"f%d": 0, `, i)
+		fmt.Fprintf(&fields, `"f%d": 0, `, i)
 	}
 	l := policyfile.Loader{IgnoreUnknown: true}
-	f, err := l.Parse([]byte(`{` + fields + `"default": {"maxAttempts": 4}}`))
+	f, err := l.Parse([]byte(`{` + fields.String() + `"default": {"maxAttempts": 4}}`))
 	require.NoError(t, err)
 	all := f.Warnings()
 	require.Len(t, all, 101)
