@@ -647,6 +647,7 @@ func TestChangesKeepTheIdempotencyHeader(t *testing.T) {
 		assert.Equal(t, final, conflict("X-Other", "k"), name)
 		assert.Equal(t, final, conflict("X-Line-Retry-Key", "k", "X-Should-Retry", "false"), name)
 		assert.Equal(t, transient, outcomeOf(t, httpretry.Policy{Classify: classify}, 503), name)
+		assert.Equal(t, final, classify(nil, &http.Response{StatusCode: 409}, nil), name)
 
 		synctest.Test(t, func(t *testing.T) {
 			// The same with a RetryTransport, which makes the key.
@@ -703,6 +704,11 @@ func TestUnprocessedRequestOfALayer(t *testing.T) {
 				Request: &http.Request{Method: method},
 			}
 			assert.Equal(t, want, p.Classify(post(t, "/"), resp, nil), "%s: %q", name, method)
+			// Without a request, nothing shows that there was another one.
+			assert.Equal(t, notProcessed, p.Classify(nil, resp, nil), "%s: %q", name, method)
+			// An empty method means GET.
+			get := &http.Request{Method: strings.TrimPrefix(method, "GET")}
+			assert.Equal(t, notProcessed, p.Classify(get, resp, nil), "%s: %q", name, method)
 		}
 	}
 }

@@ -311,7 +311,7 @@ func (r *reading) statuses(f field, n *node, path string, listed map[int]int) ([
 		r.unwanted(n, path, f.kind.want)
 		return nil, false
 	}
-	list, before := []int{}, r.count()
+	list := []int{}
 	for i, item := range n.items {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		v, err := status().read(item)
@@ -328,7 +328,7 @@ func (r *reading) statuses(f field, n *node, path string, listed map[int]int) ([
 		listed[status] = item.offset
 		list = append(list, status)
 	}
-	return list, r.count() == before
+	return list, true
 }
 
 // budget reads a budget.
