@@ -153,7 +153,7 @@ func (l *Loader) presets() map[string]httpretry.Policy {
 	return all
 }
 
-// Parse is the Parse method of a new [Loader].
+// Parse is the Parse method of a new [Loader], so each call makes new budgets.
 func Parse(data []byte) (*File, error) { return new(Loader).Parse(data) }
 
 // Parse reads the contents of a file. If it returns an error, that wraps an

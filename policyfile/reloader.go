@@ -122,8 +122,9 @@ func (r *Reloader) look(before [sha256.Size]byte, last bool) (
 	return seen, true, err
 }
 
-// Run calls Reload, and then once per Interval, until ctx is done. It returns
-// an error at once if a field is not valid.
+// Run calls Reload, and then once per Interval, until ctx is done, and returns
+// nil. It returns an error at once if a field is not valid. The errors of files
+// are passed to Report only.
 func (r *Reloader) Run(ctx context.Context) error {
 	if err := r.validate(); err != nil {
 		return err
