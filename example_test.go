@@ -143,7 +143,9 @@ func ExampleWithPolicyFunc() {
 	srv := unreliable(4)
 	defer srv.Close()
 	transport, err := httpretry.New(httpretry.Config{
-		Policies: map[string]httpretry.Policy{"127.0.0.1": policies.Reads("/_search")},
+		Policies: map[string]httpretry.Policy{
+			"127.0.0.1": policies.Reads(httpretry.Policy{}, "/_search"),
+		},
 	})
 	if err != nil {
 		fmt.Println(err)

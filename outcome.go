@@ -27,12 +27,14 @@ func (c *call) outcome(resp *http.Response, err error) (outcome Outcome) {
 		outcome = p.Classify(c.sentRequest(), resp, err)
 	default:
 		outcome = classify(c.sentRequest(), resp, err, p.IdempotencyHeader)
-		// The result may be that of another request of a layer in Base. Then it
-		// does not prove that this request was not processed. An error with an
-		// Outcome method decides for itself.
-		if outcome == Unprocessed && !statesOutcome(err) && c.attempt.isOfAnother(resp, err) {
-			outcome = Transient
-		}
+	}
+	// The result may be that of another request of a layer in Base. Then it
+	// does not prove that this request was not processed, as classify assumes,
+	// and so does a Policy.Classify that returns its result. An error with an
+	// Outcome method decides for itself.
+	if outcome == Unprocessed && !statesOutcome(err) && c.attempt.isOfAnother(resp, err) &&
+		classify(c.sentRequest(), resp, err, p.IdempotencyHeader) == Unprocessed {
+		outcome = Transient
 	}
 	switch {
 	// Policy.Classify returned a value that is not an Outcome.

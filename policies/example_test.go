@@ -73,7 +73,8 @@ func ExampleBackground() {
 		return
 	}
 	defer resp.Body.Close()
-	fmt.Println(httpretry.Result(resp))
+	result := httpretry.ResultOf(resp)
+	fmt.Println(result.Attempts, result.Reason)
 	// Output:
 	// 50 success
 }
@@ -97,7 +98,7 @@ func ExampleOpenAI() {
 }
 
 func ExampleReads() {
-	p := policies.Reads("/_search", "/indexes/*/search")
+	p := policies.Reads(policies.AWS(), "/_search", "/indexes/*/search")
 	idempotent(p, "/books/_search")
 	idempotent(p, "/v1/indexes/books/search")
 	idempotent(p, "/books/_doc")
@@ -144,16 +145,60 @@ func ExampleStripe() {
 	// 200 2 true true
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
+// A search cluster answers 500 to a query that is wrong, and 404 until all
+// nodes know a new index.
+func ExampleStatuses() {
+	p := policies.Statuses(httpretry.Policy{}, httpretry.Final, 500)
+	p = policies.Statuses(p, httpretry.Transient, 404)
+	classify(p, 500)
+	classify(p, 404)
+	classify(p, 404, "X-Should-Retry", "false")
+	classify(p, 503)
+	// Output:
+	// 500 [] final
+	// 404 [] transient
+	// 404 [X-Should-Retry false] final
+	// 503 [] transient
+}
 
-func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+// The response 202 (Accepted) means that a report is not complete.
+func ExampleStatuses_accepted() {
+	requests := 0
+	base := func(req *http.Request) (*http.Response, error) {
+		status := http.StatusAccepted
+		if requests++; requests == 3 {
+			status = http.StatusOK
+		}
+		return &http.Response{StatusCode: status, Body: http.NoBody, Request: req}, nil
+	}
+	p := policies.Statuses(httpretry.Policy{}, httpretry.Transient, http.StatusAccepted)
+	p.Backoff = strategies.Constant{} // for this example only: no waits
+	transport, err := httpretry.New(httpretry.Config{Base: roundTripper(base), Policy: p})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp, err := (&http.Client{Transport: transport}).Get("http://api.example.com/reports/7")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.StatusCode, requests)
+	// Output:
+	// 200 3
+}
 
-// The API of this host checks its limits before it processes a request.
-func ExampleUnprocessed429() {
-	p := policies.Unprocessed429(httpretry.Policy{MaxAttempts: 5})
+// This API checks its limits before it processes a request.
+func ExampleUnprocessed() {
+	p := policies.Unprocessed(httpretry.Policy{MaxAttempts: 5}, 429)
 	classify(p, 429)
 	classify(p, 503)
 	// Output:
 	// 429 [] unprocessed
 	// 503 [] transient
 }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

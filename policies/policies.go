@@ -7,6 +7,18 @@
 //		"api.stripe.com": policies.Stripe(),
 //	}
 //
+// [Reads], [Statuses] and [Unprocessed] return a policy that is changed for an
+// API, and leave their argument as it is. They can be combined with each other
+// and with all policies:
+//
+//	p := policies.Reads(policies.AWS(), "/_search")
+//	p = policies.Statuses(p, httpretry.Final, http.StatusInternalServerError)
+//	p = policies.Unprocessed(p, http.StatusTooManyRequests)
+//
+// They panic if an argument is not valid, as [net/http.ServeMux] does for
+// patterns, because the arguments are part of a program. For statuses that are
+// not, use package policyfile.
+//
 // The policies for services differ from the defaults only where a service
 // documents rules of its own. They use statuses and headers. Errors that a
 // service reports only in a response body are not visible to a RoundTripper,
@@ -22,6 +34,8 @@
 package policies
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -61,9 +75,9 @@ func Background(maxElapsed time.Duration) httpretry.Policy {
 	}
 }
 
-// Reads returns a policy for APIs in which some POST requests only read, such
-// as searches. A POST whose path matches one of the patterns is idempotent, in
-// addition to the requests that [httpretry.Idempotent] accepts.
+// Reads returns p changed for an API in which some POST requests only read,
+// such as searches. A POST whose path matches one of the patterns is
+// idempotent, in addition to the requests that p considers idempotent.
 //
 // A pattern begins with a slash and has one or more segments, each in the
 // syntax of [path.Match]. It is compared with the last segments of the
@@ -77,46 +91,169 @@ func Background(maxElapsed time.Duration) httpretry.Policy {
 // of the request's path is ignored.
 //
 // A GraphQL endpoint takes queries and mutations at the same path. Use
-// Reads("/graphql") only for a client that sends queries and nothing else. For
-// others, mark the queries with [httpretry.WithIdempotent].
+// Reads(p, "/graphql") only for a client that sends queries and nothing else.
+// For others, mark the queries with [httpretry.WithIdempotent].
 //
-// Reads panics if a pattern is malformed, as [net/http.ServeMux] does. Patterns
-// are part of a program, and a function with a second result could not be used
-// in a map of policies.
-//
-// To add reads to another policy, copy the field Idempotent.
-func Reads(patterns ...string) httpretry.Policy {
+// Reads panics if there is no pattern or if one is malformed.
+func Reads(p httpretry.Policy, patterns ...string) httpretry.Policy {
+	if len(patterns) == 0 {
+		panic(errors.New("policies: Reads: no patterns: want at least one"))
+	}
 	for i, pattern := range patterns {
 		if err := checkPattern(pattern); err != nil {
 			panic(fmt.Errorf("policies: Reads: patterns[%d]: %w", i, err))
 		}
 	}
 	patterns = slices.Clone(patterns)
-	return httpretry.Policy{Idempotent: func(req *http.Request) bool {
-		return httpretry.Idempotent(req) || postsTo(req, patterns)
-	}}
+	idempotent := p.Idempotent
+	if idempotent == nil {
+		idempotent = httpretry.Idempotent
+	}
+	p.Idempotent = func(req *http.Request) bool { return idempotent(req) || postsTo(req, patterns) }
+	return p
 }
 
-// Unprocessed429 returns p changed for an API that answers 429 (Too Many
-// Requests) before it processes a request. Every request that gets a 429 may
-// then be retried, a POST without an idempotency key included.
+// Statuses returns p changed so that a response with one of the statuses has
+// the outcome, whatever p says of it. If several calls name a status, the last
+// call decides.
 //
-// A 429 that p classifies as [httpretry.Final] remains final.
-func Unprocessed429(p httpretry.Policy) httpretry.Policy {
-	classify := p.Classify
-	if classify == nil {
-		classify = httpretry.Classify
+// A response whose header forbids a retry remains final, as [httpretry.Classify]
+// describes it. A status below 400 may be named, too, such as 202 (Accepted)
+// for a result that is not complete. Attempts that get it count as failures,
+// and the last response is returned, as after other failures.
+//
+// For other responses, a nil p.Classify means the default for
+// p.IdempotencyHeader, so set that field before the call.
+//
+// Statuses panics if there is no status, if one is not from 200 to 999, or if
+// outcome is not Final, Transient or Unprocessed.
+func Statuses(p httpretry.Policy, outcome httpretry.Outcome, statuses ...int) httpretry.Policy {
+	if outcome > httpretry.Unprocessed {
+		panic(fmt.Errorf("policies: Statuses: %v: want Final, Transient or Unprocessed", outcome))
 	}
+	if err := checkStatuses(statuses); err != nil {
+		panic(fmt.Errorf("policies: Statuses: %w", err))
+	}
+	statuses = slices.Clone(statuses)
+	classify := classifier(p)
 	p.Classify = func(
 		req *http.Request, resp *http.Response, err error,
 	) httpretry.Outcome {
-		outcome := classify(req, resp, err)
-		if outcome == httpretry.Transient && statusOf(resp) == http.StatusTooManyRequests {
-			return httpretry.Unprocessed
+		switch {
+		case !slices.Contains(statuses, statusOf(resp)):
+			return classify(req, resp, err)
+		case forbidsRetry(resp):
+			return httpretry.Final
+		case outcome == httpretry.Unprocessed:
+			return unprocessed(req, resp)
 		}
 		return outcome
 	}
 	return p
+}
+
+// Unprocessed returns p changed for an API that answers with one of the
+// statuses before it processes a request, such as 429 (Too Many Requests) or
+// 503 (Service Unavailable). Every request that gets such a response may then
+// be retried, a POST without an idempotency key included.
+//
+// A response that p classifies as [httpretry.Final] remains final, such as a 409
+// without a key by default. For a status that is always final, use [Statuses].
+//
+// A nil p.Classify means the default for p.IdempotencyHeader, so set that field
+// before the call.
+//
+// Unprocessed panics if there is no status, or if one is not from 200 to 999.
+func Unprocessed(p httpretry.Policy, statuses ...int) httpretry.Policy {
+	if err := checkStatuses(statuses); err != nil {
+		panic(fmt.Errorf("policies: Unprocessed: %w", err))
+	}
+	statuses = slices.Clone(statuses)
+	classify := classifier(p)
+	p.Classify = func(
+		req *http.Request, resp *http.Response, err error,
+	) httpretry.Outcome {
+		outcome := classify(req, resp, err)
+		if outcome == httpretry.Transient && slices.Contains(statuses, statusOf(resp)) {
+			return unprocessed(req, resp)
+		}
+		return outcome
+	}
+	return p
+}
+
+// checkStatuses returns an error if a list of statuses is empty, or if one is
+// not a status that the response to a request can have.
+func checkStatuses(statuses []int) error {
+	if len(statuses) == 0 {
+		return errors.New("no statuses: want at least one")
+	}
+	for i, status := range statuses {
+		// A response with a status below 200 is not the last one, but for 101,
+		// after which the connection is no longer one for HTTP. Statuses have
+		// three digits, and those from 600 are in use (RFC 9110 section 15).
+		if status < 200 || status > 999 {
+			return fmt.Errorf("statuses[%d]: %d: want a status from 200 to 999", i, status)
+		}
+	}
+	return nil
+}
+
+// classifier returns the function that p.Classify means.
+func classifier(
+	p httpretry.Policy,
+) func(*http.Request, *http.Response, error) httpretry.Outcome {
+	switch {
+	case p.Classify != nil:
+		return p.Classify
+	case p.IdempotencyHeader == "":
+		return httpretry.Classify
+	}
+	// A RetryTransport considers the header of its policy, which
+	// httpretry.Classify does not know. It matters for a 409 only.
+	header := p.IdempotencyHeader
+	return func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		outcome := httpretry.Classify(req, resp, err)
+		if outcome == httpretry.Final && req != nil && statusOf(resp) == http.StatusConflict {
+			outcome = httpretry.Classify(withStandardKey(req, header), resp, err)
+		}
+		return outcome
+	}
+}
+
+// withStandardKey returns a request with the values of a header of req as its
+// Idempotency-Key. Only its header may be used.
+func withStandardKey(req *http.Request, header string) *http.Request {
+	values, ok := req.Header[http.CanonicalHeaderKey(header)]
+	for name, other := range req.Header {
+		// Code that writes to the map directly may use another spelling.
+		if !ok && strings.EqualFold(name, header) {
+			values, ok = other, true
+		}
+	}
+	if !ok {
+		return &http.Request{}
+	}
+	return &http.Request{Header: http.Header{"Idempotency-Key": values}}
+}
+
+// forbidsRetry reports whether the header of a response forbids a retry. Then,
+// and only then, Classify returns Final for a 503 with that header.
+func forbidsRetry(resp *http.Response) bool {
+	unavailable := &http.Response{StatusCode: http.StatusServiceUnavailable, Header: resp.Header}
+	return httpretry.Classify(nil, unavailable, nil) == httpretry.Final
+}
+
+// unprocessed returns the Outcome of a response by which a server refuses to
+// process req. A layer in Base may follow a redirect, for example, and return
+// the response to another request, whose method differs. Then, req itself has
+// been processed.
+func unprocessed(req *http.Request, resp *http.Response) httpretry.Outcome {
+	if req != nil && resp.Request != nil &&
+		cmp.Or(req.Method, http.MethodGet) != cmp.Or(resp.Request.Method, http.MethodGet) {
+		return httpretry.Transient
+	}
+	return httpretry.Unprocessed
 }
 
 // statusOf returns the status of a response, and 0 for an error.

@@ -1,6 +1,7 @@
 package policies_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,8 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
 	"github.com/seed421102f4/httpretry/policies"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // answer is how a service answers one request.
@@ -329,7 +332,7 @@ func TestReads(t *testing.T) {
 		{"/v[12]/read", "POST", "/v3/read", false},
 	} {
 		t.Run(fmt.Sprintf("%s/%s %s", tt.pattern, tt.method, tt.path), func(t *testing.T) {
-			policy := policies.Reads("/elsewhere", tt.pattern)
+			policy := policies.Reads(httpretry.Policy{}, "/elsewhere", tt.pattern)
 			req, err := http.NewRequestWithContext(
 				t.Context(), tt.method, "http://service.test"+tt.path, nil)
 			require.NoError(t, err)
@@ -339,7 +342,8 @@ func TestReads(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		got := exchange(t, policies.Reads("/graphql"), "POST", "/graphql", say(503))
+		policy := policies.Reads(httpretry.Policy{}, "/graphql")
+		got := exchange(t, policy, "POST", "/graphql", say(503))
 		assert.Equal(t, 200, got.status)
 		assert.Equal(t, 2, got.requests)
 	})
@@ -371,7 +375,7 @@ func TestReadsOfServices(t *testing.T) {
 		},
 		"Notion": {
 			patterns: []string{"/search", "/databases/*/query", "/data_sources/*/query"},
-			wrap:     "policies.Unprocessed429(%s)",
+			wrap:     "policies.Unprocessed(%s, 429)",
 			reads:    []string{"/v1/search", "/v1/databases/d1/query", "/v1/data_sources/d1/query"},
 			writes:   []string{"/v1/pages", "/v1/databases", "/v1/comments", "/v1/data_sources"},
 		},
@@ -382,12 +386,12 @@ func TestReadsOfServices(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			call := "policies.Reads(" + strings.Join(quoted(tt.patterns), ", ") + ")"
+			call := "policies.Reads(p, " + strings.Join(quoted(tt.patterns), ", ") + ")"
 			if tt.wrap != "" {
 				call = fmt.Sprintf(tt.wrap, call)
 			}
 			assert.Contains(t, string(content), "| `"+call+"` |")
-			idempotent := policies.Reads(tt.patterns...).Idempotent
+			idempotent := policies.Reads(httpretry.Policy{}, tt.patterns...).Idempotent
 			for _, path := range tt.reads {
 				assert.True(t, idempotent(post(t, path)), path)
 			}
@@ -416,8 +420,11 @@ func post(t *testing.T, path string) *http.Request {
 // URL.
 func TestReadsIsIndependent(t *testing.T) {
 	patterns := []string{"/_search"}
-	policy := policies.Reads(patterns...)
+	before := httpretry.Policy{MaxAttempts: 7}
+	policy := policies.Reads(before, patterns...)
 	patterns[0] = "/_bulk"
+	assert.Nil(t, before.Idempotent, "the argument is not changed")
+	assert.Equal(t, 7, policy.MaxAttempts)
 	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://service.test/_search", nil)
 	require.NoError(t, err)
 	assert.True(t, policy.Idempotent(req))
@@ -433,41 +440,330 @@ func TestReadsPanics(t *testing.T) {
 		"/a//b":         `policies: Reads: patterns[1]: "/a//b" has an empty segment: want segments such as "search" or "*"`,
 		"/indexes/[a/b": `policies: Reads: patterns[1]: "/indexes/[a/b" has the segment "[a": syntax error in pattern: want the syntax of path.Match`,
 	} {
-		assert.PanicsWithError(t, want, func() { policies.Reads("/ok", pattern) })
+		assert.PanicsWithError(t, want, func() {
+			policies.Reads(httpretry.Policy{}, "/ok", pattern)
+		})
+	}
+	assert.PanicsWithError(t, "policies: Reads: no patterns: want at least one",
+		func() { policies.Reads(httpretry.Policy{}) })
+}
+
+// Reads adds to the requests that a policy considers idempotent.
+func TestReadsAdds(t *testing.T) {
+	own := httpretry.Policy{Idempotent: func(req *http.Request) bool {
+		return req.Method == "PATCH"
+	}}
+	twice := policies.Reads(policies.Reads(own, "/_search"), "/_count")
+	own.Idempotent = nil
+	for _, tt := range []struct {
+		method, path string
+		idempotent   bool
+	}{
+		{"PATCH", "/a", true},
+		{"POST", "/_search", true},
+		{"POST", "/_count", true},
+		{"POST", "/a", false},
+		{"GET", "/a", false}, // the policy has a function of its own
+	} {
+		req, err := http.NewRequestWithContext(
+			t.Context(), tt.method, "http://service.test"+tt.path, nil)
+		require.NoError(t, err)
+		assert.Equal(t, tt.idempotent, twice.Idempotent(req), "%s %s", tt.method, tt.path)
+	}
+	openai := policies.Reads(policies.OpenAI(), "/responses")
+	assert.True(t, openai.Idempotent(post(t, "/v1/responses")))
+	assert.True(t, openai.Idempotent(post(t, "/v1/embeddings")))
+	assert.False(t, openai.Idempotent(post(t, "/v1/files")))
+}
+
+// changed returns how a function of package policies changes a policy.
+type changed func(httpretry.Policy) httpretry.Policy
+
+func unprocessed(statuses ...int) changed {
+	return func(p httpretry.Policy) httpretry.Policy { return policies.Unprocessed(p, statuses...) }
+}
+
+func statuses(outcome httpretry.Outcome, statuses ...int) changed {
+	return func(p httpretry.Policy) httpretry.Policy {
+		return policies.Statuses(p, outcome, statuses...)
 	}
 }
 
-func TestUnprocessed429(t *testing.T) {
-	final := func(*http.Request, *http.Response, error) httpretry.Outcome { return httpretry.Final }
+// apply returns p with several changes, one after another.
+func apply(p httpretry.Policy, changes ...changed) httpretry.Policy {
+	for _, change := range changes {
+		p = change(p)
+	}
+	return p
+}
+
+const (
+	final, transient = httpretry.Final, httpretry.Transient
+	notProcessed     = httpretry.Unprocessed
+)
+
+// always returns a Classify with the same result for all attempts.
+func always(outcome httpretry.Outcome) httpretry.Policy {
+	return httpretry.Policy{
+		Classify: func(*http.Request, *http.Response, error) httpretry.Outcome { return outcome },
+	}
+}
+
+func TestUnprocessed(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		policy   httpretry.Policy
+		statuses []int
 		answer   answer
 		status   int
 		requests int
 	}{
-		{"429", httpretry.Policy{}, say(429), 200, 2},
-		{"429 with a time", httpretry.Policy{}, say(429, "Retry-After", "1"), 200, 2},
-		{"429 that forbids it", httpretry.Policy{}, say(429, "X-Should-Retry", "false"), 429, 1},
-		{"429 that the policy takes for final", httpretry.Policy{Classify: final},
-			say(429), 429, 1},
-		{"503", httpretry.Policy{}, say(503), 503, 1},
-		{"200", httpretry.Policy{}, say(200), 200, 1},
+		{"429", httpretry.Policy{}, []int{429}, say(429), 200, 2},
+		{"429 with a time", httpretry.Policy{}, []int{429}, say(429, "Retry-After", "1"), 200, 2},
+		{"429 that forbids it", httpretry.Policy{}, []int{429}, say(429, "X-Should-Retry", "false"),
+			429, 1},
+		{"429 that the policy considers final", always(final), []int{429}, say(429), 429, 1},
+		{"the first of several", httpretry.Policy{}, []int{503, 429}, say(503), 200, 2},
+		{"the last of several", httpretry.Policy{}, []int{503, 429}, say(429), 200, 2},
+		{"another", httpretry.Policy{}, []int{503, 429}, say(500), 500, 1},
+		{"404, which is final", httpretry.Policy{}, []int{404}, say(404), 404, 1},
+		{"404, which the policy retries", always(transient), []int{404}, say(404), 200, 2},
+		{"200", httpretry.Policy{}, []int{429}, say(200), 200, 1},
+		{"AWS", policies.AWS(), []int{400}, say(400, "X-Amzn-ErrorType", "SlowDown"), 200, 2},
+		{"AWS, not throttled", policies.AWS(), []int{400}, say(400), 400, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				got := exchange(t, policies.Unprocessed429(tt.policy), "POST", "/", tt.answer)
+				policy := policies.Unprocessed(tt.policy, tt.statuses...)
+				got := exchange(t, policy, "POST", "/", tt.answer)
 				assert.Equal(t, tt.status, got.status)
 				assert.Equal(t, tt.requests, got.requests)
 			})
 		})
 	}
-	plain := httpretry.Policy{MaxAttempts: 7}
-	changed := policies.Unprocessed429(plain)
-	assert.Equal(t, 7, changed.MaxAttempts)
-	assert.Nil(t, plain.Classify, "the argument is not changed")
-	assert.Equal(t, httpretry.Transient, changed.Classify(nil, nil, io.ErrUnexpectedEOF),
-		"errors are as before")
+}
+
+func TestStatuses(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		policy   httpretry.Policy
+		outcome  httpretry.Outcome
+		method   string
+		answer   answer
+		status   int
+		requests int
+	}{
+		{"final", httpretry.Policy{}, final, "GET", say(503), 503, 1},
+		{"final, told to", httpretry.Policy{}, final, "GET", say(503, "X-Should-Retry", "true"),
+			503, 1},
+		{"final, whatever the policy says", always(notProcessed), final, "GET", say(503), 503, 1},
+		{"transient", httpretry.Policy{}, transient, "GET", say(503), 200, 2},
+		{"transient, POST", httpretry.Policy{}, transient, "POST", say(503), 503, 1},
+		{"transient, whatever the policy says", always(final), transient, "GET", say(503), 200, 2},
+		{"unprocessed", httpretry.Policy{}, notProcessed, "POST", say(503), 200, 2},
+		{"unprocessed, whatever the policy says", always(final), notProcessed, "POST", say(503),
+			200, 2},
+		{"404", httpretry.Policy{}, transient, "GET", say(404), 200, 2},
+		{"202", httpretry.Policy{}, transient, "GET", say(202), 200, 2},
+		{"999", httpretry.Policy{}, transient, "GET", say(999), 200, 2},
+		{"another", httpretry.Policy{}, notProcessed, "POST", say(500), 500, 1},
+		{"another of the policy", policies.Unprocessed(httpretry.Policy{}, 500), final, "POST", say(500), 200, 2},
+		{"forbidden", httpretry.Policy{}, notProcessed, "GET", say(503, "X-Should-Retry", "false"),
+			503, 1},
+		{"forbidden by Stripe", always(transient), transient, "GET",
+			say(404, "Stripe-Should-Retry", "False, true"), 404, 1},
+		{"202, no retry", httpretry.Policy{}, transient, "GET", say(202, "X-Should-Retry", "false"),
+			202, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				policy := policies.Statuses(tt.policy, tt.outcome, 503, 404, 202, 999)
+				got := exchange(t, policy, tt.method, "/", tt.answer)
+				assert.Equal(t, tt.status, got.status)
+				assert.Equal(t, tt.requests, got.requests)
+			})
+		})
+	}
+}
+
+// outcomeOf returns the Outcome that p gives to a response to a POST.
+func outcomeOf(t *testing.T, p httpretry.Policy, status int, header ...string) httpretry.Outcome {
+	t.Helper()
+	resp := &http.Response{StatusCode: status, Header: http.Header{}}
+	for i := 0; i < len(header); i += 2 {
+		resp.Header.Set(header[i], header[i+1])
+	}
+	return p.Classify(post(t, "/"), resp, nil)
+}
+
+// Each change is made to the policy that those before it return.
+func TestChangesCompose(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		policy  httpretry.Policy
+		changes []changed
+		status  int
+		want    httpretry.Outcome
+	}{
+		{"both", httpretry.Policy{}, []changed{unprocessed(429), statuses(final, 500)}, 429, notProcessed},
+		{"both, the other", httpretry.Policy{}, []changed{unprocessed(429), statuses(final, 500)}, 500, final},
+		{"neither", httpretry.Policy{}, []changed{unprocessed(429), statuses(final, 500)}, 502, transient},
+		{"two calls", httpretry.Policy{}, []changed{unprocessed(429), unprocessed(503)}, 429, notProcessed},
+		{"the last decides", httpretry.Policy{}, []changed{statuses(final, 404), statuses(transient, 404)}, 404, transient},
+		{"final stays final", httpretry.Policy{}, []changed{statuses(final, 429), unprocessed(429)}, 429, final},
+		{"transient does not", httpretry.Policy{}, []changed{statuses(transient, 404), unprocessed(404)}, 404, notProcessed},
+		{"OpenAI", policies.OpenAI(), []changed{statuses(final, 409)}, 409, final},
+		{"OpenAI's own", policies.OpenAI(), []changed{statuses(final, 409)}, 429, notProcessed},
+		{"GitHub", policies.GitHub(), []changed{statuses(transient, 404)}, 404, transient},
+		{"GitHub's own", policies.GitHub(), []changed{unprocessed(429)}, 429, final},
+		{"Anthropic's own", policies.Anthropic(), []changed{unprocessed(503)}, 429, final},
+	} {
+		assert.Equal(t, tt.want, outcomeOf(t, apply(tt.policy, tt.changes...), tt.status), tt.name)
+	}
+}
+
+// A 409 to a request with a key is transient by default, whatever the name of
+// its header is.
+func TestChangesKeepTheIdempotencyHeader(t *testing.T) {
+	for name, change := range map[string]changed{
+		"Unprocessed": unprocessed(429), "Statuses": statuses(final, 500),
+	} {
+		classify := change(httpretry.Policy{IdempotencyHeader: "x-line-retry-key"}).Classify
+		conflict := func(name, value string, header ...string) httpretry.Outcome {
+			req := post(t, "/")
+			req.Header[name] = []string{value}
+			resp := &http.Response{StatusCode: 409, Header: http.Header{}}
+			for i := 0; i < len(header); i += 2 {
+				resp.Header.Set(header[i], header[i+1])
+			}
+			return classify(req, resp, nil)
+		}
+		for _, header := range []string{
+			"X-Line-Retry-Key", "X-LINE-Retry-Key", "Idempotency-Key", "X-Idempotency-Key",
+		} {
+			assert.Equal(t, transient, conflict(header, "k"), "%s: %s", name, header)
+			assert.Equal(t, final, conflict(header, ""), "%s: %s", name, header)
+		}
+		assert.Equal(t, final, conflict("X-Other", "k"), name)
+		assert.Equal(t, final, conflict("X-Line-Retry-Key", "k", "X-Should-Retry", "false"), name)
+		assert.Equal(t, transient, outcomeOf(t, httpretry.Policy{Classify: classify}, 503), name)
+		assert.Equal(t, final, classify(nil, &http.Response{StatusCode: 409}, nil), name)
+
+		synctest.Test(t, func(t *testing.T) {
+			// The same with a RetryTransport, which makes the key.
+			p := change(httpretry.Policy{
+				IdempotencyHeader: "X-Line-Retry-Key", NewIdempotencyKey: httpretry.RandomKey,
+			})
+			assert.Equal(t, 2, exchange(t, p, "POST", "/", say(409)).requests, name)
+		})
+	}
+}
+
+// The functions keep no reference to their arguments.
+func TestChangesAreIndependent(t *testing.T) {
+	for name, change := range map[string]func(httpretry.Policy, ...int) httpretry.Policy{
+		"Unprocessed": policies.Unprocessed,
+		"Statuses": func(p httpretry.Policy, statuses ...int) httpretry.Policy {
+			return policies.Statuses(p, notProcessed, statuses...)
+		},
+	} {
+		before, list := httpretry.Policy{MaxAttempts: 7}, []int{429}
+		after := change(before, list...)
+		assert.Nil(t, before.Classify, "%s: the argument is not changed", name)
+		list[0], before.Classify = 503, always(final).Classify
+		assert.Equal(t, 7, after.MaxAttempts, name)
+		assert.Equal(t, notProcessed, outcomeOf(t, after, 429), name)
+		assert.Equal(t, transient, outcomeOf(t, after, 503), name)
+
+		after = change(always(transient), 503)
+		assert.Equal(t, transient,
+			after.Classify(nil, nil, io.ErrUnexpectedEOF), "%s: errors", name)
+		after = change(httpretry.Policy{}, 503)
+		assert.Equal(t, transient,
+			after.Classify(nil, nil, io.ErrUnexpectedEOF), "%s: errors", name)
+		assert.Equal(t, notProcessed,
+			after.Classify(nil, &http.Response{StatusCode: 503}, nil), "%s: no request", name)
+		req, resp := post(t, "/"), &http.Response{StatusCode: 503}
+		assert.Zero(t, testing.AllocsPerRun(100, func() { after.Classify(req, resp, nil) }), name)
+	}
+}
+
+// A layer in Base that follows a redirect returns the response to another
+// request. A refusal of that one does not prove that the first was refused.
+func TestUnprocessedRequestOfALayer(t *testing.T) {
+	for name, p := range map[string]httpretry.Policy{
+		"Unprocessed": policies.Unprocessed(httpretry.Policy{}, 429),
+		"Statuses":    policies.Statuses(httpretry.Policy{}, notProcessed, 429),
+		"GitHub":      policies.GitHub(),
+	} {
+		for method, want := range map[string]httpretry.Outcome{
+			"GET": transient, "": transient, "POST": notProcessed,
+		} {
+			resp := &http.Response{
+				StatusCode: 429, Header: http.Header{"Retry-After": {"1"}},
+				Request: &http.Request{Method: method},
+			}
+			assert.Equal(t, want, p.Classify(post(t, "/"), resp, nil), "%s: %q", name, method)
+			// Without a request, nothing shows that there was another one.
+			assert.Equal(t, notProcessed, p.Classify(nil, resp, nil), "%s: %q", name, method)
+			// An empty method means GET.
+			get := &http.Request{Method: strings.TrimPrefix(method, "GET")}
+			assert.Equal(t, notProcessed, p.Classify(get, resp, nil), "%s: %q", name, method)
+		}
+	}
+}
+
+// The same for an error after an answer, which only a RetryTransport notices.
+// All policies here classify errors as httpretry does.
+func TestUnprocessedErrorOfALayer(t *testing.T) {
+	for name, p := range map[string]httpretry.Policy{
+		"default":     {},
+		"Unprocessed": policies.Unprocessed(httpretry.Policy{}, 429),
+		"Statuses":    policies.Statuses(httpretry.Policy{}, final, 500),
+		"GitHub":      policies.GitHub(),
+		"AWS":         policies.AWS(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			posts := 0
+			inner, srv := contract.Serve(t, contract.HTTP1,
+				func(w http.ResponseWriter, _ *http.Request) { posts++ })
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				resp, err := inner.RoundTrip(req)
+				if err != nil {
+					return nil, err
+				}
+				contract.ReadBody(t, resp)
+				return nil, errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
+			})
+			p.Backoff = strategies.Constant{}
+			transport := contract.New(t, httpretry.Config{Base: base, Policy: p})
+			_, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, "payload"))
+			require.Error(t, err)
+			assert.Equal(t, 1, posts)
+		})
+	}
+}
+
+func TestChangesPanic(t *testing.T) {
+	for _, tt := range []struct {
+		statuses []int
+		want     string
+	}{
+		{nil, "no statuses: want at least one"},
+		{[]int{503, 42}, "statuses[1]: 42: want a status from 200 to 999"},
+		{[]int{199}, "statuses[0]: 199: want a status from 200 to 999"},
+		{[]int{1000}, "statuses[0]: 1000: want a status from 200 to 999"},
+	} {
+		assert.PanicsWithError(t, "policies: Unprocessed: "+tt.want, func() {
+			policies.Unprocessed(httpretry.Policy{}, tt.statuses...)
+		})
+		assert.PanicsWithError(t, "policies: Statuses: "+tt.want, func() {
+			policies.Statuses(httpretry.Policy{}, transient, tt.statuses...)
+		})
+	}
+	assert.PanicsWithError(t, "policies: Statuses: Outcome(3): want Final, Transient or Unprocessed",
+		func() { policies.Statuses(httpretry.Policy{}, 3, 503) })
+	assert.NotPanics(t, func() { policies.Unprocessed(httpretry.Policy{}, 200, 999) })
 }
 
 // An outage of six hours is survived, and the last wait is obeyed although it
@@ -540,9 +836,9 @@ func TestValid(t *testing.T) {
 	for name, policy := range services() {
 		require.NoError(t, policy.Validate(), name)
 	}
-	require.NoError(t, policies.Reads().Validate())
+	require.NoError(t, policies.Reads(httpretry.Policy{}, "/_search").Validate())
 	require.NoError(t, policies.Background(0).Validate())
-	require.NoError(t, policies.Unprocessed429(policies.Background(time.Hour)).Validate())
+	require.NoError(t, policies.Unprocessed(policies.Background(time.Hour), 429).Validate())
 }
 
 // A limit that one credential has reached does not delay requests with another,

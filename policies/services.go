@@ -37,7 +37,7 @@ func classifyGitHub(
 	case http.StatusForbidden, http.StatusTooManyRequests:
 		// Only limits name a time.
 		if _, ok := httpretry.RetryAfter(resp.Header, time.Now()); ok {
-			return httpretry.Unprocessed
+			return unprocessed(req, resp)
 		}
 		return httpretry.Final
 	}
@@ -79,26 +79,16 @@ func Stripe() httpretry.Policy {
 //
 // Checked in November 2026: openai-go v3.95.0, requestconfig.go.
 func OpenAI() httpretry.Policy {
-	p := Reads(
+	p := httpretry.Policy{Backoff: sdkBackoff(), CooldownKey: authorization}
+	p = Reads(p,
 		"/completions", // and /chat/completions
 		"/embeddings",
 		"/moderations",
 		"/images/generations", "/images/edits", "/images/variations",
 		"/audio/speech", "/audio/transcriptions", "/audio/translations",
 	)
-	p.Backoff = sdkBackoff()
-	p.CooldownKey = authorization
-	p.Classify = func(
-		req *http.Request, resp *http.Response, err error,
-	) httpretry.Outcome {
-		// A lock was not free. Another attempt may get it.
-		if statusOf(resp) == http.StatusConflict &&
-			!strings.EqualFold(resp.Header.Get("X-Should-Retry"), "false") {
-			return httpretry.Transient
-		}
-		return httpretry.Classify(req, resp, err)
-	}
-	return Unprocessed429(p)
+	p = Statuses(p, httpretry.Transient, http.StatusConflict)
+	return Unprocessed(p, http.StatusTooManyRequests)
 }
 
 // Anthropic returns a policy for Anthropic's Claude API, which has no
@@ -124,24 +114,25 @@ func OpenAI() httpretry.Policy {
 // Checked in November 2026: platform.claude.com, "Claude API errors" and "Rate
 // limits".
 func Anthropic() httpretry.Policy {
-	p := Reads("/messages", "/messages/count_tokens", "/complete")
-	p.Backoff = sdkBackoff()
+	p := httpretry.Policy{Backoff: sdkBackoff(), Classify: classifyAnthropic}
 	// There are two kinds of credentials.
 	p.CooldownKey = func(req *http.Request) string {
 		return req.Header.Get("X-Api-Key") + " " + authorization(req)
 	}
-	p.Classify = func(
-		req *http.Request, resp *http.Response, err error,
-	) httpretry.Outcome {
-		if statusOf(resp) == http.StatusTooManyRequests {
-			// The monthly limit is the only one without a time.
-			if _, ok := httpretry.RetryAfter(resp.Header, time.Now()); !ok {
-				return httpretry.Final
-			}
+	p = Reads(p, "/messages", "/messages/count_tokens", "/complete")
+	return Unprocessed(p, http.StatusTooManyRequests)
+}
+
+func classifyAnthropic(
+	req *http.Request, resp *http.Response, err error,
+) httpretry.Outcome {
+	if statusOf(resp) == http.StatusTooManyRequests {
+		// The monthly limit is the only one without a time.
+		if _, ok := httpretry.RetryAfter(resp.Header, time.Now()); !ok {
+			return httpretry.Final
 		}
-		return httpretry.Classify(req, resp, err)
 	}
-	return Unprocessed429(p)
+	return httpretry.Classify(req, resp, err)
 }
 
 // Slack returns a policy for Slack's Web API and incoming webhooks, which have
@@ -162,7 +153,13 @@ func Anthropic() httpretry.Policy {
 // Checked in November 2026: docs.slack.dev, "Rate limits"; the names of the
 // methods in the request types of @slack/web-api 7.9.3.
 func Slack() httpretry.Policy {
-	p := Reads(
+	p := httpretry.Policy{CooldownKey: func(req *http.Request) string {
+		if req.URL == nil {
+			return authorization(req)
+		}
+		return req.URL.Path + " " + authorization(req)
+	}}
+	p = Reads(p,
 		"/*.list", "/*.info", "/*.get", "/*.test",
 		"/conversations.history", "/conversations.replies", "/conversations.members",
 		"/users.conversations", "/users.identity", "/users.lookupByEmail",
@@ -170,13 +167,7 @@ func Slack() httpretry.Policy {
 		"/search.all", "/search.files", "/search.messages",
 		"/team.accessLogs", "/team.billableInfo", "/team.integrationLogs",
 	)
-	p.CooldownKey = func(req *http.Request) string {
-		if req.URL == nil {
-			return authorization(req)
-		}
-		return req.URL.Path + " " + authorization(req)
-	}
-	return Unprocessed429(p)
+	return Unprocessed(p, http.StatusTooManyRequests)
 }
 
 // sdkBackoff returns waits with the bounds of OpenAI's and Anthropic's own

@@ -47,7 +47,7 @@ func ExampleParse_errors() {
 }`))
 	fmt.Println(err)
 	// Output:
-	// 2:15: default.atemptTimeout: unknown field: want preset, maxAttempts, backoff, maxRetryAfter, attemptTimeout, maxElapsed, budget, waitOnBudget, cooldown, idempotent, newIdempotencyKey, idempotencyHeader, replayBuffer, resume or resumeIdle
+	// 2:15: default.atemptTimeout: unknown field: want preset, maxAttempts, backoff, maxRetryAfter, attemptTimeout, maxElapsed, budget, waitOnBudget, cooldown, transient, final, unprocessed, idempotent, newIdempotencyKey, idempotencyHeader, replayBuffer, resume or resumeIdle
 	// 4:5: policies["https://api.example.com"]: has a scheme in it: want a host and, if it matters, its port, as in "example.com", "example.com:8443", "*.example.com" or "[::1]:8080"
 	// 5:43: policies["api.example.org"].attemptTimeout: 2: want a duration as text with its unit, such as "500ms" or "2s"
 }
@@ -142,4 +142,43 @@ func ExampleFile_Fields() {
 	// attemptTimeout = "10s", from policies["api.stripe.com"]
 	// CooldownKey = a function, from preset stripe
 	// newIdempotencyKey = "random", from preset stripe
+}
+
+// An older program reads a file with a field of a later release.
+func ExampleFile_Warnings() {
+	loader := policyfile.Loader{IgnoreUnknown: true}
+	f, err := loader.Parse([]byte(`{
+  "default": {"maxAttempts": 4},
+  "notes": "reviewed by the team"
+}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, warning := range f.Warnings() {
+		fmt.Println(warning)
+	}
+	fmt.Println(f.Policy().MaxAttempts)
+	// Output:
+	// 3:3: notes: unknown field, which is ignored: want $schema, version, default or policies
+	// 4
+}
+
+// Lists of statuses change the preset's Classify.
+func ExampleParse_statuses() {
+	f, err := policyfile.Parse([]byte(`{"policies": {
+		"api.openai.com": {"preset": "openai", "transient": [404], "final": [409, 500]}
+	}}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	classify := f.Policies()["api.openai.com"].Classify
+	for _, status := range []int{404, 409, 429, 500, 503} {
+		fmt.Println(status, classify(nil, &http.Response{StatusCode: status}, nil))
+	}
+	// Output:
+	// 404 transient
+	// 409 final
+	// 429 unprocessed
+	// 500 final
+	// 503 transient
 }

@@ -3,6 +3,7 @@ package policyfile
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/seed421102f4/httpretry"
 )
@@ -15,12 +16,14 @@ type Field struct {
 	// From is where Value is set: "default", `policies["a.test"]`, or "preset"
 	// and its name. It is "" if Value is the default of httpretry.
 	From string
+
+	_ struct{} // precludes unkeyed literals, because fields may be added
 }
 
 // Fields returns the fields of the policy with a key, or of the default for "".
-// They are in the order of [httpretry.Policy]. They include fields that a file
-// cannot have, such as Classify, if a preset sets them. For an unknown key,
-// Fields returns nil.
+// They are in the order of [httpretry.Policy], with the lists of statuses after
+// the place of Classify. They include fields that a file cannot have, such as
+// Classify, if a preset sets them. For an unknown key, Fields returns nil.
 func (f *File) Fields(key string) []Field {
 	sources := f.sources(key)
 	if sources == nil {
@@ -31,10 +34,18 @@ func (f *File) Fields(key string) []Field {
 		field, inFiles := policyTable.forGo(goField.Name)
 		v, from := find(sources, field)
 		// Nothing sets a field that no file can have, unless a preset does.
-		if !inFiles && from.member == "" {
-			continue
+		if inFiles || from.member != "" {
+			all = append(all,
+				Field{Name: field.name, Value: field.describe(v), From: from.String()})
 		}
-		all = append(all, Field{field.name, field.describe(v), from.String()})
+		for _, list := range policyTable.listsFor(goField.Name) {
+			statuses, from := list.statuses(sources)
+			value := list.zero
+			if len(statuses) > 0 {
+				value = list.kind.json(statuses)
+			}
+			all = append(all, Field{Name: list.name, Value: value, From: from.String()})
+		}
 	}
 	return all
 }
@@ -88,6 +99,48 @@ func find(sources []source, f field) (v any, from place) {
 		}
 	}
 	return nil, place{}
+}
+
+// statuses returns the list of statuses that is in effect for the policy of the
+// first source, and the place that sets it.
+func (f field) statuses(sources []source) ([]int, place) {
+	own := sources[0]
+	if list, ok := own.own[f.name]; ok {
+		return list.([]int), place{own, f.name}
+	}
+	// The Classify of a preset decides about all statuses.
+	if len(sources) == 1 || own.presetPolicy.Classify != nil {
+		return nil, place{}
+	}
+	base := sources[1]
+	inherited, ok := base.own[f.name]
+	if !ok {
+		return nil, place{}
+	}
+	// The policy's own lists have precedence over all of the default.
+	rest := slices.DeleteFunc(slices.Clone(inherited.([]int)), own.lists)
+	return rest, place{base, f.name}
+}
+
+// lists reports whether a list of e has a status.
+func (e entry) lists(status int) bool {
+	for _, f := range policyTable.listsFor("Classify") {
+		if list, ok := e.own[f.name].([]int); ok && slices.Contains(list, status) {
+			return true
+		}
+	}
+	return false
+}
+
+// withStatuses returns p, the policy of the first source, with its lists of
+// statuses.
+func withStatuses(p httpretry.Policy, sources []source) httpretry.Policy {
+	for _, f := range policyTable.listsFor("Classify") {
+		if list, _ := f.statuses(sources); len(list) > 0 {
+			p = f.kind.apply(p, list)
+		}
+	}
+	return p
 }
 
 // describe returns the text of a value.

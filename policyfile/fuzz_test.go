@@ -15,7 +15,8 @@ import (
 )
 
 // FuzzParse reads any file. Parse returns either a File that New accepts and
-// whose fields read back equal, or errors with positions within the file.
+// whose fields read back equal, or errors with positions within the file. With
+// IgnoreUnknown, unknown fields are warnings at the same positions.
 func FuzzParse(f *testing.F) {
 	f.Add(full)
 	for _, text := range []string{
@@ -23,6 +24,8 @@ func FuzzParse(f *testing.F) {
 		`{"policies": {"": {}, "*": {}, "a.test": {"preset": "github"}, "A.test": {}}}`, strings.Repeat(`{"a":`, 30),
 		`{"default": {"replayBuffer": -0.0, "maxRetryAfter": "-1.5h3µs", "backoff": "Spread Of=Linear Base=1s"}}`,
 		"{\"a\n\":\n[[[{\"x\": [1, 2.5e9, \"\"]}]]]}",
+		`{"default": {"final": [503, 500], "hedge": []}, "policies": {"a.test": {"transient": [503, 202], "unprocessed": []}}}`,
+		`{"version": 1, "a": {"version": 2}, "default": {"budget": {"cost": 1}, "preset": "openai", "final": [409, 409.0]}}`,
 	} {
 		f.Add(text)
 	}
@@ -31,6 +34,18 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		file, err := policyfile.Parse([]byte(text))
+		lenient := policyfile.Loader{IgnoreUnknown: true}
+		if other, lenientErr := lenient.Parse([]byte(text)); lenientErr == nil {
+			ignored := strings.ReplaceAll(
+				lines(other.Warnings()), "unknown field, which is ignored: ", "unknown field: ")
+			if err == nil {
+				require.Empty(t, ignored)
+			} else if len(other.Warnings()) <= 100 {
+				require.EqualError(t, err, ignored)
+			}
+		} else {
+			require.Error(t, err)
+		}
 		if err == nil {
 			_, err := httpretry.New(httpretry.Config{
 				Policy: file.Policy(), Policies: file.Policies(), AttemptHeader: "-",
@@ -74,6 +89,8 @@ func TestCostOfLargeFiles(t *testing.T) {
 		"repeated fields":  `"maxAttempts": "x",`,
 		"long names":       `"` + key + `": 0,`,
 		"nested":           `"a%": {"a": {"a": {"a": [[[[]]]]}}},`,
+		"arrays":           `"a%": [1, "x", [2], {}],`,
+		"wrong statuses":   `"final": [503, 503, "a", [500]],`,
 		"wrong strategies": `"backoff": "` + strings.Repeat("Capped Of=", 30) + `",`,
 	} {
 		cost := func(size int) float64 {

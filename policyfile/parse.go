@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -21,11 +22,16 @@ import (
 // kind does not make thousands.
 const maxErrors = 100
 
+// fileVersion is the version of the files that Parse reads.
+const fileVersion = 1
+
 // A reading is a file that is being read.
 type reading struct {
 	data     []byte
-	problems []problem // the first maxErrors, in the order of their positions
-	more     int       // the number of others
+	problems problems
+	ignored  problems // unknown fields, with ignoreUnknown
+
+	ignoreUnknown bool
 
 	presets map[string]httpretry.Policy
 	known   budgets // of other files
@@ -35,7 +41,7 @@ type reading struct {
 
 func newReading(l *Loader, data []byte) *reading {
 	return &reading{
-		data: data, presets: l.presets(), known: l.budgets,
+		data: data, ignoreUnknown: l.IgnoreUnknown, presets: l.presets(), known: l.budgets,
 		budgets: map[budgetParameters]*httpretry.HostBudget{}, named: map[string]budgetParameters{},
 	}
 }
@@ -46,25 +52,45 @@ type problem struct {
 	path, text string
 }
 
-func (r *reading) report(offset int, path, format string, args ...any) {
+// problems are those of a file.
+type problems struct {
+	first []problem // maxErrors of them, in the order of their positions
+	more  int       // the number of others
+}
+
+func (all *problems) add(offset int, path, format string, args ...any) {
 	// A problem before those that are kept replaces the last of them.
-	i, _ := slices.BinarySearchFunc(r.problems, offset+1, func(p problem, end int) int {
+	i, _ := slices.BinarySearchFunc(all.first, offset+1, func(p problem, end int) int {
 		return cmp.Compare(p.offset, end)
 	})
 	if i == maxErrors {
-		r.more++
+		all.more++
 		return
 	}
-	if len(r.problems) == maxErrors {
-		r.problems = r.problems[:maxErrors-1]
-		r.more++
+	if len(all.first) == maxErrors {
+		all.first = all.first[:maxErrors-1]
+		all.more++
 	}
 	text := fmt.Sprintf(format, args...)
-	r.problems = slices.Insert(r.problems, i, problem{offset, path, text})
+	all.first = slices.Insert(all.first, i, problem{offset, path, text})
+}
+
+// errors returns the first problems of a file with these contents.
+func (all *problems) errors(data []byte) []*Error {
+	var errs []*Error
+	for _, p := range all.first {
+		line, column := position{data, p.offset}.find()
+		errs = append(errs, &Error{Line: line, Column: column, Path: p.path, Problem: p.text})
+	}
+	return errs
+}
+
+func (r *reading) report(offset int, path, format string, args ...any) {
+	r.problems.add(offset, path, format, args...)
 }
 
 // count returns the number of problems that were reported.
-func (r *reading) count() int { return len(r.problems) + r.more }
+func (r *reading) count() int { return len(r.problems.first) + r.problems.more }
 
 // unwanted reports a value of the wrong kind.
 func (r *reading) unwanted(n *node, path, want string) {
@@ -79,6 +105,11 @@ func (r *reading) file() *File {
 		r.report(syntax.offset, "", "%s", syntax.text)
 		return nil
 	}
+	// Nor can more be said about a file of a later version.
+	if later := laterVersion(root); later != nil {
+		r.unwanted(later, "version", wantVersion)
+		return nil
+	}
 	f := &File{entries: map[string]entry{}, policies: map[string]httpretry.Policy{}}
 	// The policies may come before the default that they inherit.
 	var policies *node
@@ -90,11 +121,17 @@ func (r *reading) file() *File {
 			policies = m.value
 		case m.name == "policies":
 			r.unwanted(m.value, m.name, "an object with a policy for each pattern")
+		case m.name == "version":
+			if _, err := version().read(m.value); err != nil {
+				r.unwanted(m.value, m.name, wantVersion)
+			}
 		case m.value.kind != '"': // $schema
 			r.unwanted(m.value, m.name, "text")
 		}
 	})
-	f.policy = f.base.policy(httpretry.Policy{})
+	// Lists of statuses are not inherited with Classify, so they come last.
+	base := f.base.policy(httpretry.Policy{})
+	f.policy = withStatuses(base, f.sources(""))
 	if policies == nil { // missing, or reported
 		return f
 	}
@@ -103,13 +140,31 @@ func (r *reading) file() *File {
 		offsets[m.name] = m.offset
 		e := r.entry(m.value, policyPath(m.name))
 		f.entries[m.name] = e
-		f.policies[m.name] = e.policy(f.policy)
+		f.policies[m.name] = withStatuses(e.policy(base), f.sources(m.name))
 	})
 	r.checkPatterns(offsets)
 	return f
 }
 
-var topFields = []string{"$schema", "default", "policies"}
+var topFields = []string{"$schema", "version", "default", "policies"}
+
+// version is the kind of the field version.
+func version() kind { return integer(fileVersion, fileVersion) }
+
+var wantVersion = fmt.Sprintf("%d, the version that this program reads", fileVersion)
+
+// laterVersion returns the version of a file that is a later one, and else nil.
+func laterVersion(root *node) *node {
+	i := slices.IndexFunc(root.members, func(m member) bool { return m.name == "version" })
+	if i < 0 {
+		return nil
+	}
+	n := root.members[i].value
+	if _, err := integer(fileVersion+1, math.MaxInt64).read(n); err != nil {
+		return nil
+	}
+	return n
+}
 
 func policyPath(key string) string { return "policies[" + quote(key) + "]" }
 
@@ -130,11 +185,14 @@ func (r *reading) members(n *node, path string, fields []string, visit func(memb
 			continue
 		}
 		first[m.name] = m.offset
-		if fields != nil && !slices.Contains(fields, m.name) {
+		switch {
+		case fields == nil || slices.Contains(fields, m.name):
+			visit(m)
+		case r.ignoreUnknown:
+			r.ignored.add(m.offset, at, "unknown field, which is ignored: want %s", list(fields))
+		default:
 			r.report(m.offset, at, "unknown field: want %s", list(fields))
-			continue
 		}
-		visit(m)
 	}
 }
 
@@ -165,17 +223,21 @@ func isNotPlain(r rune) bool {
 func (r *reading) entry(n *node, path string) entry {
 	e := entry{own: map[string]any{}}
 	names := append([]string{"preset"}, policyTable.names()...)
+	listed := map[int]int{}
 	r.members(n, path, names, func(m member) {
 		at := join(path, m.name, false)
-		switch m.name {
-		case "preset":
+		switch f, _ := policyTable.named(m.name); {
+		case m.name == "preset":
 			r.preset(&e, m.value, at)
-		case "budget":
+		case m.name == "budget":
 			if b, ok := r.budget(m.value, at); ok {
 				e.own[m.name] = b
 			}
+		case f.isList():
+			if list, ok := r.statuses(f, m.value, at, listed); ok {
+				e.own[m.name] = list
+			}
 		default:
-			f, _ := policyTable.named(m.name)
 			// A Policy with this field alone, so that an error is about it.
 			var p httpretry.Policy
 			if v, ok := r.value(f, m.value, at, reflect.ValueOf(&p).Elem()); ok {
@@ -242,6 +304,33 @@ func (r *reading) preset(e *entry, n *node, path string) {
 	e.preset, e.presetPolicy = n.text, p
 }
 
+// statuses reads a list of statuses. It reports a status that is in this list
+// or in another one of the policy before. The map has the offset of each.
+func (r *reading) statuses(f field, n *node, path string, listed map[int]int) ([]int, bool) {
+	if n.kind != '[' {
+		r.unwanted(n, path, f.kind.want)
+		return nil, false
+	}
+	list := []int{}
+	for i, item := range n.items {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		v, err := status().read(item)
+		if err != nil {
+			r.unwanted(item, at, status().want)
+			continue
+		}
+		status := int(v.(int64))
+		if offset, ok := listed[status]; ok {
+			first := position{r.data, offset}
+			r.report(item.offset, at, "%d: repeats a status: want only that of %v", status, first)
+			continue
+		}
+		listed[status] = item.offset
+		list = append(list, status)
+	}
+	return list, true
+}
+
 // budget reads a budget.
 func (r *reading) budget(n *node, path string) (namedBudget, bool) {
 	switch {
@@ -298,15 +387,29 @@ func (r *reading) checkPatterns(offsets map[string]int) {
 
 // error returns all problems in the order of their positions.
 func (r *reading) error() error {
-	var all []error
-	for _, p := range r.problems {
-		line, column := position{r.data, p.offset}.find()
-		all = append(all, &Error{Line: line, Column: column, Path: p.path, Problem: p.text})
-	}
-	if r.more > 0 {
-		all = append(all, fmt.Errorf("and %d more problems", r.more))
+	all := asErrors(r.problems.errors(r.data))
+	if r.problems.more > 0 {
+		all = append(all, fmt.Errorf("and %d more problems", r.problems.more))
 	}
 	return errors.Join(all...)
+}
+
+func asErrors(list []*Error) []error {
+	var all []error
+	for _, e := range list {
+		all = append(all, e)
+	}
+	return all
+}
+
+// warnings returns the fields that were ignored.
+func (r *reading) warnings() []*Error {
+	all := r.ignored.errors(r.data)
+	if more := r.ignored.more; more > 0 {
+		all = append(all, &Error{Line: 1, Column: 1,
+			Problem: fmt.Sprintf("and %d more unknown fields, which are ignored", more)})
+	}
+	return all
 }
 
 // A position is that of an offset in a file. It is found when it is needed,

@@ -14,7 +14,8 @@
 //
 // The keys of policies are those of [httpretry.Config.Policies]. The default is
 // for all other requests. The file schema.json in this folder is a JSON Schema,
-// with all fields. A file may name it in a field $schema.
+// with all fields. A file may name it in a field $schema. A field version is
+// the version of the format, which is 1. Without the field, it is 1, too.
 //
 // # Fields
 //
@@ -27,6 +28,9 @@
 //	"budget": "unlimited"          httpretry.Unlimited
 //	"budget": "default"            nil, the budget of policies without one
 //	"cooldown": "wait"             CooldownWait, or "send" or "fail"
+//	"transient": [404]             policies.Statuses(p, httpretry.Transient, 404)
+//	"final": [500, 503]            policies.Statuses(p, httpretry.Final, 500, 503)
+//	"unprocessed": [429]           policies.Unprocessed(p, 429)
 //	"idempotent": true             all requests are idempotent
 //	"idempotent": false            nil, the default of httpretry
 //	"newIdempotencyKey": "random"  httpretry.RandomKey
@@ -39,13 +43,28 @@
 // inherited as a whole. A field that is missing in a budget has the default of
 // HostBudget.
 //
+// # Lists of statuses
+//
+// The fields transient, final and unprocessed change the meaning that statuses
+// have by the Classify of the preset or, without one, by that of httpretry. A
+// status that is final there remains final if it is in the list unprocessed,
+// and not if it is in the list transient. The lists of one policy must not have
+// a status in common. An empty list replaces that of default.
+//
+// A policy inherits each list from default as a whole, as it inherits other
+// fields, with two exceptions:
+//
+//   - A status in a list of the policy is not in the lists that it inherits.
+//   - A policy whose preset has a Classify inherits no list, because that
+//     function determines the meaning of all statuses.
+//
 // # Presets
 //
 // A preset is a policy with a name. These presets are functions of package
-// policies: anthropic, aws, background, github, openai, slack, stripe and
-// unprocessed429. The preset background has no limit of time, so set maxElapsed
-// with it. A program adds presets of its own in [Loader.Presets], for functions
-// such as Classify and CooldownKey, which a file cannot contain.
+// policies: anthropic, aws, background, github, openai, slack and stripe. The
+// preset background has no limit of time, so set maxElapsed with it. A program
+// adds presets of its own in [Loader.Presets], for functions such as Classify
+// and CooldownKey, which a file cannot contain.
 //
 // # Budgets
 //
@@ -62,11 +81,21 @@
 // except for these:
 //
 //   - repeated fields, and keys that are not valid
+//   - a status in two lists of a policy
 //   - unknown presets
 //   - texts that are not strategies
 //   - durations and names of headers that httpretry does not allow
 //   - whole numbers with an exponent
 //   - different budgets with the same name
+//
+// # Old programs and new files
+//
+// A field that is added to the format in a later release is an unknown field
+// for a program of an earlier one. If such programs share a file, set
+// [Loader.IgnoreUnknown] in them, or add the field to the file after the last
+// program has been updated. The version changes only if the meaning of a field
+// does. For a later version, Parse returns one error, whatever else the file
+// has.
 package policyfile
 
 import (
@@ -92,6 +121,19 @@ type Loader struct {
 	// not be changed after first use.
 	Presets map[string]httpretry.Policy
 
+	// IgnoreUnknown makes a field that this release does not know a warning,
+	// instead of an error. Such a field is ignored with its value, and
+	// [File.Warnings] returns it. A misspelled field is ignored, too.
+	//
+	// Only the names of fields can be unknown: those of a file, of a policy and
+	// of a budget. These remain errors, since without them a policy would not
+	// be that of the file: an unknown preset or strategy, another text such as
+	// "cooldown": "never", a value of the wrong type, a repeated field, a key
+	// of policies that is not valid, and a later version.
+	//
+	// It must not be changed after first use.
+	IgnoreUnknown bool
+
 	mu      sync.Mutex
 	budgets budgets
 }
@@ -99,20 +141,19 @@ type Loader struct {
 // presets returns all presets by their names.
 func (l *Loader) presets() map[string]httpretry.Policy {
 	all := map[string]httpretry.Policy{
-		"anthropic":      policies.Anthropic(),
-		"aws":            policies.AWS(),
-		"background":     policies.Background(0),
-		"github":         policies.GitHub(),
-		"openai":         policies.OpenAI(),
-		"slack":          policies.Slack(),
-		"stripe":         policies.Stripe(),
-		"unprocessed429": policies.Unprocessed429(httpretry.Policy{}),
+		"anthropic":  policies.Anthropic(),
+		"aws":        policies.AWS(),
+		"background": policies.Background(0),
+		"github":     policies.GitHub(),
+		"openai":     policies.OpenAI(),
+		"slack":      policies.Slack(),
+		"stripe":     policies.Stripe(),
 	}
 	maps.Copy(all, l.Presets)
 	return all
 }
 
-// Parse is the Parse method of a new [Loader].
+// Parse is the Parse method of a new [Loader], so each call makes new budgets.
 func Parse(data []byte) (*File, error) { return new(Loader).Parse(data) }
 
 // Parse reads the contents of a file. If it returns an error, that wraps an
@@ -132,16 +173,19 @@ func (l *Loader) Parse(data []byte) (*File, error) {
 	if err := r.error(); err != nil {
 		return nil, err
 	}
+	f.warnings = r.warnings()
 	// A file that is not valid changes no budget.
 	l.budgets.keep(r.budgets)
 	return f, nil
 }
 
-// Error is a problem of a file.
+// Error is a problem of a file, or a warning.
 type Error struct {
 	Line, Column int    // from 1; Column counts characters
 	Path         string // of the value, such as `default.maxElapsed`; "" for the file
 	Problem      string // with the value and the allowed values
+
+	_ struct{} // precludes unkeyed literals, because fields may be added
 }
 
 // Error returns the position, the path and the problem, such as
@@ -160,6 +204,7 @@ type File struct {
 	entries  map[string]entry // by key
 	policy   httpretry.Policy
 	policies map[string]httpretry.Policy
+	warnings []*Error
 }
 
 // Policy returns the policy that is the default, for [httpretry.Config.Policy].
@@ -169,6 +214,18 @@ func (f *File) Policy() httpretry.Policy { return f.policy }
 // they inherit, for [httpretry.Config.Policies]. The map is the caller's.
 func (f *File) Policies() map[string]httpretry.Policy { return maps.Clone(f.policies) }
 
+// Warnings returns the fields that Parse has ignored because of
+// [Loader.IgnoreUnknown], in the order of their positions, or nil if there are
+// none. After 100 of them, a last one says how many more there are. The slice
+// and its elements are the caller's.
+func (f *File) Warnings() []*Error {
+	var all []*Error
+	for _, w := range f.warnings {
+		all = append(all, new(*w))
+	}
+	return all
+}
+
 // An entry is one policy as it is in a file.
 type entry struct {
 	preset       string // "": none
@@ -176,7 +233,8 @@ type entry struct {
 	own          map[string]any // by the names of fields
 }
 
-// policy returns the policy of e, which inherits from base.
+// policy returns the policy of e, which inherits from base, without lists of
+// statuses.
 func (e entry) policy(base httpretry.Policy) httpretry.Policy {
 	p := base
 	target, preset := reflect.ValueOf(&p).Elem(), reflect.ValueOf(e.presetPolicy)
@@ -188,7 +246,7 @@ func (e entry) policy(base httpretry.Policy) httpretry.Policy {
 	}
 	// The fields of the file come last. A zero value in the file counts, too.
 	for _, f := range policyTable {
-		if v, ok := e.own[f.name]; ok {
+		if v, ok := e.own[f.name]; ok && !f.isList() {
 			setField(target, f.goAs, v)
 		}
 	}

@@ -33,13 +33,13 @@ func parse(t *testing.T, text string) *policyfile.File {
 
 // Every field that a file can have.
 const full = `{
-  "$schema": "schema.json",
+  "$schema": "schema.json", "version": 1,
   "default": {
     "maxAttempts": 4, "backoff": "FullJitter Base=50ms Max=2s", "maxRetryAfter": "-1s",
     "attemptTimeout": "2s", "maxElapsed": "1m", "budget": {"ratio": 0.2, "burst": -1, "window": "30s",
     "strict": true, "name": "a"}, "waitOnBudget": true, "cooldown": "fail", "idempotent": true,
     "newIdempotencyKey": "random", "idempotencyHeader": "X-Key", "replayBuffer": 1024, "resume": true,
-    "resumeIdle": "5s"
+    "resumeIdle": "5s", "transient": [404, 202], "final": [500], "unprocessed": [429, 503]
   },
   "policies": {"a.test": {"maxAttempts": 1}, "b.test": {}}
 }`
@@ -60,6 +60,13 @@ func TestParse(t *testing.T) {
 	assert.True(t, b.Strict)
 	assert.True(t, p.WaitOnBudget)
 	assert.Equal(t, httpretry.CooldownFail, p.Cooldown)
+	for status, want := range map[int]httpretry.Outcome{
+		404: httpretry.Transient, 202: httpretry.Transient, 500: httpretry.Final,
+		429: httpretry.Unprocessed, 503: httpretry.Unprocessed,
+		200: httpretry.Final, 403: httpretry.Final, 502: httpretry.Transient,
+	} {
+		assert.Equal(t, want, outcomeOf(p, status), "%d", status)
+	}
 	assert.True(t, p.Idempotent(nil))
 	assert.Len(t, p.NewIdempotencyKey(nil), len(httpretry.RandomKey(nil)))
 	assert.Equal(t, "X-Key", p.IdempotencyHeader)
@@ -76,6 +83,17 @@ func TestParse(t *testing.T) {
 	assert.Len(t, f.Policies(), 2, "the map is the caller's")
 }
 
+// outcomeOf returns the Outcome of a response to a POST. A policy without
+// Classify has that of httpretry.
+func outcomeOf(p httpretry.Policy, status int) httpretry.Outcome {
+	classify := p.Classify
+	if classify == nil {
+		classify = httpretry.Classify
+	}
+	req := &http.Request{Method: http.MethodPost, Header: http.Header{"X-Key": {"k"}}}
+	return classify(req, &http.Response{StatusCode: status}, nil)
+}
+
 func TestEmptyFile(t *testing.T) {
 	for _, text := range []string{`{}`, ` {"policies": {}} `, "{\"default\":\r\n{}}\n"} {
 		f := parse(t, text)
@@ -88,7 +106,8 @@ func TestEmptyFile(t *testing.T) {
 func TestZeroValues(t *testing.T) {
 	const zero = `{"maxAttempts": 0, "backoff": "default", "maxRetryAfter": "0", "attemptTimeout": "0s",
 		"maxElapsed": "0s", "budget": "default", "waitOnBudget": false, "cooldown": "send", "idempotent": false,
-		"newIdempotencyKey": "none", "idempotencyHeader": "", "replayBuffer": 0, "resume": false, "resumeIdle": "0h"}`
+		"newIdempotencyKey": "none", "idempotencyHeader": "", "replayBuffer": 0, "resume": false, "resumeIdle": "0h",
+		"transient": [], "final": [], "unprocessed": []}`
 	f := parse(t, strings.Replace(full, `{"maxAttempts": 1}`, zero, 1))
 	assert.True(t, reflect.ValueOf(f.Policies()["a.test"]).IsZero())
 	assert.Equal(t, 4, f.Policy().MaxAttempts)
@@ -128,7 +147,11 @@ func TestPresets(t *testing.T) {
 // Package policies has a preset for each function, unless it has parameters
 // that a file cannot have.
 func TestPresetsOfPackagePolicies(t *testing.T) {
-	without := map[string]string{"Reads": "a file has idempotent for a key with a path"}
+	without := map[string]string{
+		"Reads":       "a file has idempotent for a key with a path",
+		"Statuses":    "a file has transient and final",
+		"Unprocessed": "a file has unprocessed",
+	}
 	api, err := os.ReadFile("../.ci/api/policies.txt")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(api)) {
@@ -245,15 +268,17 @@ func TestSyntaxErrors(t *testing.T) {
 	deep := strings.Repeat("[", 20_000)
 	assert.Contains(t, errorsOf(t, deep), "exceeded max depth: want JSON")
 	deep = strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000)
-	assert.Equal(t, "1:2: a: unknown field: want $schema, default or policies", errorsOf(t, deep))
+	assert.Equal(t, "1:2: a: unknown field: want $schema, version, default or policies", errorsOf(t, deep))
 	large := strings.Repeat(" ", 1<<20+1)
 	assert.Equal(t, "1:1: 1048577 bytes: want at most 1048576", errorsOf(t, large))
 }
 
 const (
+	wantStatuses = `want an array of statuses from 200 to 999`
+	wantStatus   = `want a whole number from 200 to 999`
 	wantDuration = `want a duration as text with its unit, such as "500ms" or "2s"`
 	wantFields   = "want preset, maxAttempts, backoff, maxRetryAfter, attemptTimeout, maxElapsed, budget, " +
-		"waitOnBudget, cooldown, idempotent, newIdempotencyKey, idempotencyHeader, replayBuffer, resume or resumeIdle"
+		"waitOnBudget, cooldown, transient, final, unprocessed, idempotent, newIdempotencyKey, idempotencyHeader, replayBuffer, resume or resumeIdle"
 )
 
 // Each mistake alone, as the value of a field of default.
@@ -297,10 +322,22 @@ func TestFieldErrors(t *testing.T) {
 		{`"idempotencyHeader": 1`, `.idempotencyHeader: 1: want text`},
 		{`"idempotencyHeader": "a b"`, `.idempotencyHeader: "a b": want a header name, such as X-Request-Id`},
 		{`"replayBuffer": 1e3`, `.replayBuffer: 1e3: want a whole number from -9007199254740992 to 9007199254740992`},
-		{`"preset": "strip"`, `.preset: "strip": want one of anthropic, aws, background, github, openai, slack, stripe, unprocessed429`},
-		{`"preset": true`, `.preset: true: want one of anthropic, aws, background, github, openai, slack, stripe, unprocessed429`},
+		{`"preset": "strip"`, `.preset: "strip": want one of anthropic, aws, background, github, openai, slack, stripe`},
+		{`"preset": true`, `.preset: true: want one of anthropic, aws, background, github, openai, slack, stripe`},
 		{`"MaxAttempts": 3`, `.MaxAttempts: unknown field: ` + wantFields},
 		{`"a b": 3`, `["a b"]: unknown field: ` + wantFields},
+		{`"transient": 503`, `.transient: 503: ` + wantStatuses},
+		{`"transient": "503"`, `.transient: "503": ` + wantStatuses},
+		{`"final": {"503": true}`, `.final: an object: ` + wantStatuses},
+		{`"unprocessed": null`, `.unprocessed: null: ` + wantStatuses},
+		{`"transient": ["503"]`, `.transient[0]: "503": ` + wantStatus},
+		{`"transient": [503, 5.3]`, `.transient[1]: 5.3: ` + wantStatus},
+		{`"transient": [[503]]`, `.transient[0]: an array: ` + wantStatus},
+		{`"transient": [199]`, `.transient[0]: 199: ` + wantStatus},
+		{`"final": [200, 999, 1000]`, `.final[2]: 1000: ` + wantStatus},
+		{`"final": [429, 503, 429.0]`, `.final[2]: 429: repeats a status: want only that of line 2, column 24`},
+		{`"final": [500], "unprocessed": [429, 500]`,
+			`.unprocessed[1]: 500: repeats a status: want only that of line 2, column 24`},
 		{`"budget": 3`, `.budget: 3: ` + budget},
 		{`"budget": "none"`, `.budget: "none": ` + budget},
 		{`"budget": []`, `.budget: an array: ` + budget},
@@ -327,11 +364,106 @@ func TestFieldErrors(t *testing.T) {
 	}
 }
 
+// The bounds of a status are those of package policies.
+func TestBoundsOfStatuses(t *testing.T) {
+	for status, ok := range map[int]bool{199: false, 200: true, 999: true, 1000: false} {
+		for _, list := range []string{"transient", "final", "unprocessed"} {
+			_, err := policyfile.Parse(fmt.Appendf(nil, `{"default": {%q: [%d]}}`, list, status))
+			assert.Equal(t, ok, err == nil, "%d: %v", status, err)
+		}
+		set := func() { policies.Unprocessed(httpretry.Policy{}, status) }
+		if ok {
+			assert.NotPanics(t, set, status)
+		} else {
+			assert.Panics(t, set, status)
+		}
+	}
+}
+
+// Lists of statuses change the Classify of the preset, or the default one. A
+// policy inherits those that it does not have, unless its preset has a
+// Classify.
+func TestStatuses(t *testing.T) {
+	const final, transient, unprocessed = httpretry.Final, httpretry.Transient, httpretry.Unprocessed
+	l := policyfile.Loader{Presets: map[string]httpretry.Policy{
+		"own": {Classify: func(*http.Request, *http.Response, error) httpretry.Outcome {
+			return httpretry.Transient
+		}},
+	}}
+	for _, tt := range []struct {
+		name, base, policy string
+		want               map[int]httpretry.Outcome
+	}{
+		{"the default is as it was", `{}`, `{"transient": [404]}`,
+			map[int]httpretry.Outcome{404: transient, 403: final, 503: transient}},
+		{"what is final remains final", `{}`, `{"unprocessed": [404, 503]}`,
+			map[int]httpretry.Outcome{404: final, 503: unprocessed, 429: transient}},
+		{"on top of a preset", `{}`, `{"preset": "openai", "transient": [404], "final": [409]}`,
+			map[int]httpretry.Outcome{404: transient, 409: final, 429: unprocessed, 503: transient}},
+		{"on top of a preset of the program", `{}`, `{"preset": "own", "final": [503], "unprocessed": [404]}`,
+			map[int]httpretry.Outcome{503: final, 404: unprocessed, 200: transient}},
+		{"inherited", `{"transient": [404], "final": [503]}`, `{}`,
+			map[int]httpretry.Outcome{404: transient, 503: final}},
+		{"another list of the same name", `{"transient": [404, 403]}`, `{"transient": [410]}`,
+			map[int]httpretry.Outcome{404: final, 403: final, 410: transient}},
+		{"another list of another name", `{"transient": [404], "final": [503]}`, `{"unprocessed": [429]}`,
+			map[int]httpretry.Outcome{404: transient, 503: final, 429: unprocessed}},
+		{"a status that the default lists elsewhere", `{"final": [503, 500, 429]}`,
+			`{"transient": [503], "unprocessed": [429]}`,
+			map[int]httpretry.Outcome{503: transient, 500: final, 429: unprocessed}},
+		{"an empty list", `{"transient": [404], "final": [503]}`, `{"transient": []}`,
+			map[int]httpretry.Outcome{404: final, 503: final}},
+		{"a preset with a Classify", `{"final": [503, 409]}`, `{"preset": "openai", "transient": [404]}`,
+			map[int]httpretry.Outcome{503: transient, 409: transient, 404: transient}},
+		{"a preset without a Classify", `{"final": [503]}`, `{"preset": "stripe"}`,
+			map[int]httpretry.Outcome{503: final, 500: transient}},
+		{"the preset of default", `{"preset": "openai", "final": [409]}`, `{"transient": [404]}`,
+			map[int]httpretry.Outcome{409: final, 404: transient, 429: unprocessed}},
+		{"both presets", `{"preset": "own", "final": [409]}`, `{"preset": "openai", "transient": [404]}`,
+			map[int]httpretry.Outcome{409: transient, 404: transient, 403: final}},
+		{"a header of the policy", `{"final": [503]}`, `{"idempotencyHeader": "X-Key"}`,
+			map[int]httpretry.Outcome{503: final, 409: transient}},
+		{"a header of default", `{"idempotencyHeader": "X-Key"}`, `{"final": [503]}`,
+			map[int]httpretry.Outcome{503: final, 409: transient}},
+	} {
+		// The default may come before the policies or after them.
+		for _, text := range []string{
+			`{"default": ` + tt.base + `, "policies": {"a.test": ` + tt.policy + `}}`,
+			`{"policies": {"a.test": ` + tt.policy + `}, "default": ` + tt.base + `}`,
+		} {
+			f, err := l.Parse([]byte(text))
+			require.NoError(t, err, text)
+			for status, want := range tt.want {
+				assert.Equal(t, want, outcomeOf(f.Policies()["a.test"], status), "%s: %d", tt.name, status)
+			}
+		}
+	}
+}
+
+// A longer list than there are statuses repeats one of them. Its rest is not
+// read.
+func TestLongLists(t *testing.T) {
+	all := make([]string, 0, 800)
+	for status := 200; status <= 999; status++ {
+		all = append(all, strconv.Itoa(status))
+	}
+	const rest = `, "maxAttempts": 4, "attemptTimeout": "2s"}}`
+	f := parse(t, `{"default": {"final": [`+strings.Join(all, ",")+`]`+rest)
+	assert.Equal(t, httpretry.Final, outcomeOf(f.Policy(), 503))
+	assert.Equal(t, 4, f.Policy().MaxAttempts)
+
+	long := strings.Join(slices.Repeat(all, 10), ",")
+	lines := strings.Split(errorsOf(t, `{"default": {"final": [`+long+`, [{"a": []}]]`+rest), "\n")
+	require.Len(t, lines, 101)
+	assert.Contains(t, lines[0], "default.final[800]: 200: repeats a status")
+	assert.Equal(t, "and 100 more problems", lines[100])
+}
+
 // The problems after an array in an array have their own paths.
 func TestErrorsAfterArrays(t *testing.T) {
 	assert.Equal(t, `1:29: default.maxAttempts: an array: want a whole number from -2147483648 to 2147483647
 1:66: default.attemptTimeout: 2: `+wantDuration+`
-1:70: polices: unknown field: want $schema, default or policies`, errorsOf(t,
+1:70: polices: unknown field: want $schema, version, default or policies`, errorsOf(t,
 		`{"default": {"maxAttempts": [[1], {"a": [2]}], "attemptTimeout": 2}, "polices": {}}`))
 }
 
@@ -352,7 +484,7 @@ func TestErrors(t *testing.T) {
 	want := []string{
 		`2:33: default.maxAttempts: repeats a field: want only that of line 2, column 15`,
 		`2:69: default.attemptTimeout: "1": ` + wantDuration,
-		`3:3: polices: unknown field: want $schema, default or policies`,
+		`3:3: polices: unknown field: want $schema, version, default or policies`,
 		`5:5: policies["https://a.test"]: has a scheme in it: want a host and, if it matters, its port, ` +
 			`as in "example.com", "example.com:8443", "*.example.com" or "[::1]:8080"`,
 		`6:5: policies["*"]: matches every host: use "default" for that`,
@@ -378,8 +510,8 @@ func TestErrors(t *testing.T) {
 
 func TestRootErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		`null`: `1:1: null: want an object with $schema, default or policies`,
-		` "x"`: `1:2: "x": want an object with $schema, default or policies`,
+		`null`: `1:1: null: want an object with $schema, version, default or policies`,
+		` "x"`: `1:2: "x": want an object with $schema, version, default or policies`,
 		"{\r\n\t\"default\" :\r\n  7}": `3:3: default: 7: want an object with ` +
 			strings.TrimPrefix(wantFields, "want "),
 		`{"policies": []}`: `1:14: policies: an array: want an object with a policy for each pattern`,
@@ -430,6 +562,115 @@ func TestManyErrorsOfKeysAndFields(t *testing.T) {
 	assert.Equal(t, "and 350 more problems", lines[100])
 }
 
+// A field that the program does not know is an error, or with IgnoreUnknown a
+// warning at the same place. All other fields are in effect.
+func TestIgnoreUnknown(t *testing.T) {
+	const text = `{
+  "hedge": {"default": {"maxAttempts": "x"}},
+  "default": {"maxAttempts": 4, "maxHedges": [1, {"maxAttempts": 5}], "budget": {"burst": 2, "cost": 1}},
+  "policies": {"a.test": {"attemptTimeout": "2s",
+    "ä b": null}}
+}`
+	_, err := policyfile.Parse([]byte(text))
+	require.Error(t, err)
+	want := strings.ReplaceAll(err.Error(), "unknown field: ", "unknown field, which is ignored: ")
+	for _, path := range []string{
+		"2:3: hedge: ", "3:33: default.maxHedges: ", "3:94: default.budget.cost: ", `5:5: policies["a.test"]["ä b"]: `,
+	} {
+		assert.Contains(t, "\n"+want, "\n"+path+"unknown field, which is ignored: want ")
+	}
+
+	l := policyfile.Loader{IgnoreUnknown: true}
+	f, err := l.Parse([]byte(text))
+	require.NoError(t, err)
+	assert.Equal(t, want, lines(f.Warnings()))
+	assert.Equal(t, 4, f.Policy().MaxAttempts)
+	assert.Equal(t, 2, f.Policy().Budget.(*httpretry.HostBudget).Burst)
+	assert.Equal(t, 2*time.Second, f.Policies()["a.test"].AttemptTimeout)
+
+	*f.Warnings()[0] = policyfile.Error{}
+	assert.Equal(t, want, lines(f.Warnings()), "the warnings are the caller's")
+	f, err = l.Parse([]byte(full))
+	require.NoError(t, err)
+	assert.Nil(t, f.Warnings())
+}
+
+// lines returns the texts of warnings.
+func lines(warnings []*policyfile.Error) string {
+	var all []string
+	for _, w := range warnings {
+		all = append(all, w.Error())
+	}
+	return strings.Join(all, "\n")
+}
+
+// Only the names of fields may be unknown. Any other mistake makes a policy
+// that is not that of the file.
+func TestIgnoreUnknownIgnoresNothingElse(t *testing.T) {
+	l := policyfile.Loader{IgnoreUnknown: true}
+	for text, want := range map[string]string{
+		`{"default": {"preset": "acme"}}`:       `1:24: default.preset: "acme": want one of`,
+		`{"default": {"backoff": "Fibonacci"}}`: `1:25: default.backoff: strategy "Fibonacci"`,
+		`{"default": {"cooldown": "never"}}`:    `1:26: default.cooldown: "never": want`,
+		`{"default": {"budget": "shared"}}`:     `1:24: default.budget: "shared": want`,
+		`{"default": {"maxAttempts": "3"}}`:     `1:29: default.maxAttempts: "3": want`,
+		`{"default": {"final": [5000]}}`:        `1:24: default.final[0]: 5000: want`,
+		`{"default": {"hedge": 1, "hedge": 2}}`: `1:26: default.hedge: repeats a field`,
+		`{"policies": {"https://a.test": {}}}`:  `1:15: policies["https://a.test"]: has a scheme`,
+		`{"hedge": 1`:                           `1:12: unexpected end of JSON input`,
+	} {
+		f, err := l.Parse([]byte(text))
+		assert.Nil(t, f, text)
+		require.Error(t, err, text)
+		assert.True(t, strings.HasPrefix(err.Error(), want), "%s: %v", text, err)
+		assert.NotContains(t, err.Error(), "\n", text)
+	}
+	// The warnings of a file with an error are not errors.
+	_, err := l.Parse([]byte(`{"hedge": 1, "default": {"maxAttempts": 0.5}}`))
+	assert.EqualError(t, err, "1:41: default.maxAttempts: 0.5: want a whole number from -2147483648 to 2147483647")
+}
+
+func TestManyWarnings(t *testing.T) {
+	var fields strings.Builder
+	for i := range 250 {
+		fmt.Fprintf(&fields, `"f%d": 0, `, i)
+	}
+	l := policyfile.Loader{IgnoreUnknown: true}
+	f, err := l.Parse([]byte(`{` + fields.String() + `"default": {"maxAttempts": 4}}`))
+	require.NoError(t, err)
+	all := f.Warnings()
+	require.Len(t, all, 101)
+	assert.Equal(t, "f99", all[99].Path)
+	assert.EqualError(t, all[100], "1:1: and 150 more unknown fields, which are ignored")
+}
+
+// A later version is the only error of a file, with IgnoreUnknown, too.
+func TestVersion(t *testing.T) {
+	const want = "want 1, the version that this program reads"
+	for _, l := range []*policyfile.Loader{{}, {IgnoreUnknown: true}} {
+		for _, text := range []string{`{}`, `{"version": 1}`, `{"default": {}, "version": 1.0}`} {
+			_, err := l.Parse([]byte(text))
+			assert.NoError(t, err, text)
+		}
+		for text, want := range map[string]string{
+			`{"version": 2}`: "1:13: version: 2: " + want,
+			"{\"default\": {\"maxAttempts\": {\"a\": 1}}, \"hedges\": 1,\n\"version\": 12.0}": "2:12: version: 12.0: " + want,
+			`{"version": 0}`:    "1:13: version: 0: " + want,
+			`{"version": -1}`:   "1:13: version: -1: " + want,
+			`{"version": 1.5}`:  "1:13: version: 1.5: " + want,
+			`{"version": "1"}`:  `1:13: version: "1": ` + want,
+			`{"version": "v2"}`: `1:13: version: "v2": ` + want,
+			`{"version": null}`: `1:13: version: null: ` + want,
+			`{"version": [2]}`:  `1:13: version: an array: ` + want,
+			`{"version": 0, "default": 7}`: "1:13: version: 0: " + want + "\n" +
+				"1:27: default: 7: want an object with " + strings.TrimPrefix(wantFields, "want "),
+		} {
+			_, err := l.Parse([]byte(text))
+			assert.EqualError(t, err, want)
+		}
+	}
+}
+
 // A preset of the program that is not valid is reported where it is used.
 func TestBadPreset(t *testing.T) {
 	l := policyfile.Loader{
@@ -459,6 +700,9 @@ maxElapsed = "1m0s" <default>
 budget = {"ratio":0.2,"burst":-1,"window":"30s","strict":true,"name":"a"} <default>
 waitOnBudget = true <default>
 cooldown = "fail" <default>
+transient = [404,202] <default>
+final = [500] <default>
+unprocessed = [429,503] <default>
 idempotent = true <default>
 newIdempotencyKey = "random" <default>
 idempotencyHeader = "X-Key" <default>
@@ -478,6 +722,9 @@ waitOnBudget = false <>
 cooldown = send <>
 CooldownKey = a function <preset stripe>
 Classify = a function <preset github of default>
+transient = none <>
+final = none <>
+unprocessed = none <>
 idempotent = by method and key <>
 newIdempotencyKey = "random" <preset stripe>
 idempotencyHeader = Idempotency-Key <>
@@ -486,6 +733,28 @@ resume = false <>
 resumeIdle = no limit <>`, text("a.test"))
 	assert.Contains(t, text(""), "Classify = a function <preset github>\n")
 	assert.Nil(t, f.Fields("b.test"))
+}
+
+// The lists of statuses that Fields shows are those in effect.
+func TestFieldsOfStatuses(t *testing.T) {
+	f := parse(t, `{"default": {"final": [503, 500], "unprocessed": [429]}, "policies": {
+		"a.test": {"transient": [503]}, "b.test": {"final": [], "transient": [429]},
+		"c.test": {"preset": "openai", "transient": [404]}, "d.test": {"preset": "stripe"}}}`)
+	for key, want := range map[string][]string{
+		"":       {"transient none <>", "final [503,500] <default>", "unprocessed [429] <default>"},
+		"a.test": {`transient [503] <policies["a.test"]>`, "final [500] <default>", "unprocessed [429] <default>"},
+		"b.test": {`transient [429] <policies["b.test"]>`, `final none <policies["b.test"]>`, "unprocessed none <default>"},
+		"c.test": {"Classify a function <preset openai>", `transient [404] <policies["c.test"]>`, "final none <>", "unprocessed none <>"},
+		"d.test": {"transient none <>", "final [503,500] <default>", "unprocessed [429] <default>"},
+	} {
+		var got []string
+		for _, field := range f.Fields(key) {
+			if slices.Contains([]string{"Classify", "transient", "final", "unprocessed"}, field.Name) {
+				got = append(got, field.Name+" "+field.Value+" <"+field.From+">")
+			}
+		}
+		assert.Equal(t, want, got, key)
+	}
 }
 
 type budget struct{ httpretry.Unlimited }

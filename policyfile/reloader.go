@@ -62,6 +62,12 @@ type Reloader struct {
 	// Nil means that changes and errors are logged with [slog.Default].
 	Report func(error)
 
+	// Warn is called after Report(nil) with the warnings of a file that has
+	// any, whose policies are in effect (see [Loader.IgnoreUnknown]). It is not
+	// called concurrently, and must not call Reload. Nil means that warnings
+	// are logged with [slog.Default].
+	Warn func([]*Error)
+
 	mu   sync.Mutex
 	own  Loader            // if Loader is nil
 	seen [sha256.Size]byte // of the last contents, or of the error of reading them
@@ -103,19 +109,22 @@ func (r *Reloader) look(before [sha256.Size]byte, last bool) (
 	}
 	// Some editors move a file aside before they write it.
 	changing := err == nil || errors.Is(err, fs.ErrNotExist)
+	var warnings []*Error
 	if err == nil {
-		err = r.apply(data)
+		warnings, err = r.apply(data)
 	}
 	if err != nil && changing && seen != before && !last {
 		return seen, false, err
 	}
 	r.seen, r.err = seen, err
 	r.report(err)
+	r.warn(warnings)
 	return seen, true, err
 }
 
-// Run calls Reload, and then once per Interval, until ctx is done. It returns
-// an error at once if a field is not valid.
+// Run calls Reload, and then once per Interval, until ctx is done, and returns
+// nil. It returns an error at once if a field is not valid. The errors of files
+// are passed to Report only.
 func (r *Reloader) Run(ctx context.Context) error {
 	if err := r.validate(); err != nil {
 		return err
@@ -180,25 +189,25 @@ func readRegular(f *os.File) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, MaxSize+1))
 }
 
-// apply gives the transport the policies of a file.
-func (r *Reloader) apply(data []byte) error {
+// apply gives the transport the policies of a file, and returns its warnings.
+func (r *Reloader) apply(data []byte) ([]*Error, error) {
 	loader := r.Loader
 	if loader == nil {
 		loader = &r.own
 	}
 	// Only the beginning was read, so Parse would state a wrong size.
 	if len(data) > MaxSize {
-		return &namedError{r.Path + ":", &Error{Line: 1, Column: 1,
+		return nil, &namedError{r.Path + ":", &Error{Line: 1, Column: 1,
 			Problem: fmt.Sprintf("more than %d bytes: want at most that many", MaxSize)}}
 	}
 	file, err := loader.Parse(data)
 	if err != nil {
-		return &namedError{r.Path + ":", err}
+		return nil, &namedError{r.Path + ":", err}
 	}
 	if err := r.Transport.SetPolicies(file.Policy(), file.Policies()); err != nil {
-		return &namedError{r.Path + ":", file.located(data, err)}
+		return nil, &namedError{r.Path + ":", file.located(data, err)}
 	}
-	return nil
+	return file.Warnings(), nil
 }
 
 // A namedError begins each line of an error with the name of the file. Editors
@@ -222,5 +231,16 @@ func (r *Reloader) report(err error) {
 		slog.Error("the retry policies remain as they are", "error", err)
 	default:
 		slog.Info("the retry policies have changed", "file", r.Path)
+	}
+}
+
+func (r *Reloader) warn(warnings []*Error) {
+	switch {
+	case len(warnings) == 0:
+	case r.Warn != nil:
+		r.Warn(warnings)
+	default:
+		all := &namedError{r.Path + ":", errors.Join(asErrors(warnings)...)}
+		slog.Warn("the retry policies have unknown fields", "warnings", all.Error())
 	}
 }

@@ -3,6 +3,7 @@ package policyfile_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -434,6 +435,122 @@ func TestReloaderWithoutReport(t *testing.T) {
 	require.NoError(t, r.Reload())
 	assert.Contains(t, out.String(), `level=INFO msg="the retry policies have changed"`)
 	assert.Equal(t, 2, strings.Count(out.String(), "\n"))
+}
+
+// A ConfigMap is shared by programs of two releases. Its new field stands for
+// one that the older program does not know.
+const newField = `{"default": {"maxAttempts": %d, "backoff": "Constant Wait=1ms",
+  "hedgeAfter": "50ms"}}`
+
+// older returns a Reloader of the older program, and its reports and warnings
+// since the last call of the function.
+func (w *watched) older(loader *policyfile.Loader) (
+	r *policyfile.Reloader, next func() (reports []error, warnings []string),
+) {
+	var reports []error
+	var warnings []string
+	w.transport = contract.Unchecked(w.t, httpretry.Config{
+		Base: contract.Play(contract.Status(503)), Policy: contract.RetryEvery(0)})
+	r = &policyfile.Reloader{
+		Path: w.path, Transport: w.transport, Loader: loader,
+		Report: func(err error) { reports = append(reports, err) },
+		Warn: func(all []*policyfile.Error) {
+			require.Equal(w.t, []error{nil}, reports, "after the report")
+			for _, warning := range all {
+				text, _, _ := strings.Cut(warning.Error(), ": want ")
+				warnings = append(warnings, text)
+			}
+		},
+	}
+	return r, func() ([]error, []string) {
+		defer func() { reports, warnings = nil, nil }()
+		return reports, warnings
+	}
+}
+
+// With IgnoreUnknown, the older program starts with the new file and follows
+// it.
+func TestReloaderOfAnOlderProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{t: t, path: filepath.Join(t.TempDir(), "policies.json")}
+		r, next := w.older(&policyfile.Loader{IgnoreUnknown: true})
+		for _, n := range []int{4, 2} {
+			w.write(fmt.Sprintf(newField, n))
+			for range 2 {
+				require.NoError(t, r.Reload())
+			}
+			reports, warnings := next()
+			assert.Equal(t, []error{nil}, reports, "once")
+			assert.Equal(t, []string{
+				"2:3: default.hedgeAfter: unknown field, which is ignored"}, warnings, "once")
+			assert.Equal(t, n, w.attempts())
+		}
+		// A file without unknown fields has no warning.
+		w.write(attemptsFile(3))
+		require.NoError(t, r.Reload())
+		reports, warnings := next()
+		assert.Equal(t, []error{nil}, reports)
+		assert.Empty(t, warnings)
+
+		// A file that cannot be used is an error, and no warning.
+		for _, text := range []string{
+			`{"version": 2, "default": {"maxAttempts": 7}}`,
+			`{"default": {"hedgeAfter": "50ms", "idempotencyHeader": "Retry-Attempt"}}`,
+		} {
+			w.write(text)
+			err := r.Reload()
+			require.Error(t, err)
+			reports, warnings = next()
+			assert.Equal(t, []error{err}, reports)
+			assert.Empty(t, warnings)
+			assert.Equal(t, 3, w.attempts())
+		}
+	})
+}
+
+// Without IgnoreUnknown, the older program keeps the policies that it has, and
+// says why.
+func TestReloaderOfAStrictOlderProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &watched{t: t, path: filepath.Join(t.TempDir(), "policies.json")}
+		r, next := w.older(nil)
+		w.write(attemptsFile(2))
+		require.NoError(t, r.Reload())
+		next()
+		w.write(fmt.Sprintf(newField, 4))
+		err := r.Reload()
+		require.ErrorContains(t, err, "policies.json:2:3: default.hedgeAfter: unknown field: want ")
+		reports, warnings := next()
+		assert.Equal(t, []error{err}, reports)
+		assert.Empty(t, warnings)
+		assert.Equal(t, 2, w.attempts())
+
+		w.write(`{"version": 2}`)
+		assert.EqualError(t, r.Reload(),
+			w.path+":1:13: version: 2: want 1, the version that this program reads")
+		assert.Equal(t, 2, w.attempts())
+	})
+}
+
+// A warning is logged as one, with the name of the file in each line.
+func TestReloaderWithoutWarn(t *testing.T) {
+	defer slog.SetDefault(slog.Default())
+	var out bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewJSONHandler(&out, nil)))
+	path := filepath.Join(t.TempDir(), "policies.json")
+	r := &policyfile.Reloader{Path: path, Transport: new(httpretry.RetryTransport),
+		Loader: &policyfile.Loader{IgnoreUnknown: true}}
+	require.NoError(t, os.WriteFile(path, []byte("{\"a\": 1,\n\"b\": 2}"), 0o600))
+	require.NoError(t, r.Reload())
+	records := strings.Split(strings.TrimSpace(out.String()), "\n")
+	require.Len(t, records, 2)
+	assert.Contains(t, records[0], `"level":"INFO","msg":"the retry policies have changed"`)
+	var record struct{ Level, Msg, Warnings string }
+	require.NoError(t, json.Unmarshal([]byte(records[1]), &record))
+	assert.Equal(t, "WARN", record.Level)
+	assert.Equal(t, "the retry policies have unknown fields", record.Msg)
+	const text = ": unknown field, which is ignored: want $schema, version, default or policies"
+	assert.Equal(t, path+":1:2: a"+text+"\n"+path+":2:1: b"+text, record.Warnings)
 }
 
 func TestReloaderReportsItsFields(t *testing.T) {

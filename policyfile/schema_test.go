@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -30,6 +31,10 @@ func schema(t *testing.T) []byte {
 		"type":        "object",
 		"properties": map[string]any{
 			"$schema": map[string]any{"type": "string"},
+			"version": map[string]any{
+				"const":       fileVersion,
+				"description": fmt.Sprintf("The version of the format. Default: %d.", fileVersion),
+			},
 			"default": policy("For requests that no key of policies matches. The others inherit its fields."),
 			"policies": map[string]any{
 				"description": "Policies by host: api.example.com, api.example.com:8443, *.example.com.",

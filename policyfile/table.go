@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/defaults"
+	"github.com/seed421102f4/httpretry/policies"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -24,7 +25,7 @@ import (
 // Fields and the schema use it.
 type field struct {
 	name  string // in a file
-	goAs  string // in Go
+	goAs  string // in Go; of a list of statuses, the field that it changes
 	kind  kind
 	zero  string // the meaning of the zero value
 	about string // for the schema
@@ -42,6 +43,9 @@ type kind struct {
 	write func(v any) string
 	// negative is the meaning of all negative values, or "".
 	negative string
+	// apply returns a policy that is changed by a list of statuses. It is nil
+	// for all other values, which are those of the field in Go.
+	apply func(httpretry.Policy, []int) httpretry.Policy
 	// schema returns the constraints of a JSON Schema.
 	schema map[string]any
 }
@@ -105,11 +109,25 @@ func (t table) named(name string) (field, bool) {
 
 // forGo returns the field of a name in Go, and whether a file can have it.
 func (t table) forGo(name string) (f field, ok bool) {
-	i := slices.IndexFunc(t, func(f field) bool { return f.goAs == name })
+	i := slices.IndexFunc(t, func(f field) bool { return f.goAs == name && !f.isList() })
 	if i < 0 {
 		return field{name: name, goAs: name}, false
 	}
 	return t[i], true
+}
+
+// isList reports whether f is a list of statuses.
+func (f field) isList() bool { return f.kind.apply != nil }
+
+// listsFor returns the lists of statuses that change a field in Go.
+func (t table) listsFor(name string) table {
+	var lists table
+	for _, f := range t {
+		if f.isList() && f.goAs == name {
+			lists = append(lists, f)
+		}
+	}
+	return lists
 }
 
 func (t table) names() []string {
@@ -144,6 +162,15 @@ func newPolicyTable() table {
 			"Whether a request that the budget refuses waits before it returns."},
 		{"cooldown", "Cooldown", cooldown(), httpretry.CooldownSend.String(),
 			"What a first attempt does while its host is cooling down."},
+		{"transient", "Classify", statuses(outcome(httpretry.Transient)), "none",
+			"The statuses of responses after which a request is retried if it is safe to send " +
+				"twice." + aboutLists},
+		{"final", "Classify", statuses(outcome(httpretry.Final)), "none",
+			"The statuses of responses after which a request is not retried." + aboutLists},
+		{"unprocessed", "Classify", statuses(unprocessed), "none",
+			"The statuses of responses that the server sends before it processes a request, so " +
+				"that any request is retried. A response that is final otherwise remains final, " +
+				"such as a 404." + aboutLists},
 		{"idempotent", "Idempotent", idempotent(), "by method and key",
 			"Whether all requests of this policy are safe to send twice. False means that " +
 				"method and idempotency key decide."},
@@ -160,6 +187,9 @@ func newPolicyTable() table {
 			"How long a Read of a body that can be resumed waits for bytes."},
 	}
 }
+
+// aboutLists is about the lists of statuses of a policy.
+const aboutLists = " A policy has a status in one of its lists only."
 
 // defaultBackoff returns the strategy of policies that have none.
 func defaultBackoff() string {
@@ -200,6 +230,33 @@ func integer(least, most int64) kind {
 		},
 		schema: map[string]any{"type": "integer", "minimum": least, "maximum": most},
 	}
+}
+
+// status is the kind of the items of a list of statuses. Its bounds are those
+// of package policies.
+func status() kind { return integer(200, 999) }
+
+// statuses is a kind of []int. reading.statuses reads it, because the other
+// lists of the policy matter.
+func statuses(apply func(httpretry.Policy, []int) httpretry.Policy) kind {
+	return kind{
+		want:  "an array of statuses from 200 to 999",
+		apply: apply,
+		schema: map[string]any{
+			"type": "array", "items": status().schema, "uniqueItems": true,
+		},
+	}
+}
+
+// outcome returns the change by policies.Statuses.
+func outcome(o httpretry.Outcome) func(httpretry.Policy, []int) httpretry.Policy {
+	return func(p httpretry.Policy, statuses []int) httpretry.Policy {
+		return policies.Statuses(p, o, statuses...)
+	}
+}
+
+func unprocessed(p httpretry.Policy, statuses []int) httpretry.Policy {
+	return policies.Unprocessed(p, statuses...)
 }
 
 // number is a kind of float64.

@@ -32,6 +32,11 @@ var notInFiles = map[string]string{
 // no file can have it.
 func TestTablesAreComplete(t *testing.T) {
 	check := func(typ reflect.Type, rows table, without map[string]string) {
+		// A list of statuses changes a field that no file can have.
+		for _, row := range rows {
+			require.True(t, !row.isList() || without[row.goAs] != "", row.name)
+		}
+		rows = slices.DeleteFunc(slices.Clone(rows), field.isList)
 		for _, row := range rows {
 			_, ok := typ.FieldByName(row.goAs)
 			require.True(t, ok, "%v has no field %s, but a row for it", typ, row.goAs)
@@ -115,7 +120,7 @@ func TestOnlyTheFirstProblemsAreMade(t *testing.T) {
 	}
 	assert.Equal(t, maxErrors, int(made))
 	assert.Equal(t, 1000, r.count())
-	assert.Len(t, r.problems, maxErrors)
+	assert.Len(t, r.problems.first, maxErrors)
 }
 
 // A problem that no field of the file causes has no position.

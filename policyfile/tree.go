@@ -16,7 +16,12 @@ type node struct {
 	kind    byte     // '{', '[', '"', '0', 't' for true and false, or 'n' for null
 	text    string   // of a string, the value; of a number, its digits; of true and false, the name
 	members []member // of an object
+	items   []*node  // of an array, the first maxItems
 }
+
+// maxItems bounds the items of an array, which are statuses. There are fewer
+// statuses than that, so a longer array has a problem within the bound.
+const maxItems = 1000
 
 // A member is a field of an object.
 type member struct {
@@ -128,8 +133,8 @@ func (r *treeReader) node() (*node, error) {
 	switch token := token.(type) {
 	case json.Delim:
 		n.kind = byte(token)
-		if n.kind == '[' { // no array has a meaning
-			return n, r.skip()
+		if n.kind == '[' {
+			return n, r.items(n)
 		}
 		return n, r.members(n)
 	case string:
@@ -162,7 +167,23 @@ func (r *treeReader) members(n *node) error {
 	return err
 }
 
-// skip reads the rest of an object or array.
+// items reads the items of the array n.
+func (r *treeReader) items(n *node) error {
+	for r.decoder.More() {
+		if len(n.items) == maxItems {
+			return r.skip()
+		}
+		item, err := r.node()
+		if err != nil {
+			return err
+		}
+		n.items = append(n.items, item)
+	}
+	_, _, err := r.next()
+	return err
+}
+
+// skip reads the rest of an array.
 func (r *treeReader) skip() error {
 	for open := 1; open > 0; {
 		token, _, err := r.next()

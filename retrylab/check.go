@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -16,8 +19,9 @@ import (
 const checkUsage = `usage: retrylab check FILE...
 
 check prints the policies in files of package policyfile: the value of each
-field, where it is from, and warnings. - is standard input. The exit status is
-0 if all files are valid, 1 if one is not, and 2 for wrong arguments.
+field, where it is from, and warnings. - is standard input. A field that this
+version does not know is an error, even if programs ignore it. The exit status
+is 0 if all files are valid, 1 if one is not, and 2 for wrong arguments.
 `
 
 // check prints the policies of files, and returns the exit status.
@@ -43,6 +47,28 @@ func (l lab) check(files []string) int {
 		}
 	}
 	return status
+}
+
+// withoutEffect returns the statuses in a list that p classifies as final,
+// whatever the header of the response is.
+func withoutEffect(p httpretry.Policy, list string) []int {
+	var statuses, final []int
+	if json.Unmarshal([]byte(list), &statuses) != nil {
+		return nil // "none"
+	}
+	req := &http.Request{Method: http.MethodPost, Header: http.Header{}}
+	// A 409 is not final for a request with a key.
+	req.Header.Set(cmp.Or(p.IdempotencyHeader, "Idempotency-Key"), "k")
+	for _, status := range statuses {
+		plain := &http.Response{StatusCode: status}
+		// Some limits name a time.
+		timed := &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {"1"}}}
+		if p.Classify(req, plain, nil) == httpretry.Final &&
+			p.Classify(req, timed, nil) == httpretry.Final {
+			final = append(final, status)
+		}
+	}
+	return final
 }
 
 // writePolicies writes the policies of a file, the default first.
@@ -88,8 +114,14 @@ func checkWarnings(p httpretry.Policy, fields []policyfile.Field) []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	for _, field := range fields {
-		if field.Name == "idempotent" && field.Value == "true" {
+		switch {
+		case field.Name == "idempotent" && field.Value == "true":
 			warn("all requests may be sent twice, POST and PATCH included: is that safe for each of them?")
+		case field.Name == "unprocessed":
+			for _, status := range withoutEffect(p, field.Value) {
+				warn("unprocessed has %d, which is final without it and so remains final: "+
+					"transient retries it where that is safe.", status)
+			}
 		}
 		isFunction := field.Name[0] <= 'Z' || field.Value == "a function"
 		if isFunction && strings.HasSuffix(field.From, " of default") {

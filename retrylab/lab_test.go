@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -310,7 +311,7 @@ func TestBadPolicyFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	for text, want := range map[string]string{
 		``:                                       `-file: ` + file + `:1:1: unexpected end of JSON input: want JSON`,
-		`{"MaxAttempts": 3}`:                     file + `:1:2: MaxAttempts: unknown field: want $schema, default or policies`,
+		`{"MaxAttempts": 3}`:                     file + `:1:2: MaxAttempts: unknown field: want $schema, version, default or policies`,
 		`{"default": {"maxAttempts": 101}}`:      `-file ` + file + `: -attempts 101: want a number from 0 to 100`,
 		`{"default": {"budget": {"ratio": -1}}}`: `:1:34: default.budget.ratio: -1: want 0`,
 		`{"policies": {"a.test": {}, "b.test": {}}}`: `-policy "x.test": want one of ["a.test" "b.test"]`,
@@ -454,6 +455,41 @@ func TestCheckShowsWhatIsInEffect(t *testing.T) {
 	got = warningsOf(t, `{"maxAttempts": 50, "backoff": "Constant", "attemptTimeout": "2s"}`)
 	assert.Contains(t, got, `backoff own "Constant"`)
 	assert.Contains(t, got, "the 49 waits take no time in all: use longer waits")
+}
+
+// A status in the list unprocessed has no effect if it is final, whatever the
+// response says.
+func TestCheckOfStatuses(t *testing.T) {
+	for policy, without := range map[string][]int{
+		`{"unprocessed": [429, 503, 409, 413]}`:                          nil,
+		`{"unprocessed": [404, 503, 501]}`:                               {404, 501},
+		`{"idempotencyHeader": "X-Key", "unprocessed": [409]}`:           nil,
+		`{"preset": "github", "unprocessed": [403, 429, 404]}`:           {404},
+		`{"final": [503], "transient": [404], "unprocessed": []}`:        nil,
+		`{"preset": "openai", "transient": [404], "unprocessed": [500]}`: nil,
+	} {
+		got := warningsOf(t, policy)
+		assert.Equal(t, len(without), strings.Count(got, "unprocessed has "), policy)
+		for _, status := range without {
+			assert.Contains(t, got, fmt.Sprintf(
+				"unprocessed has %d, which is final without it and so remains final", status))
+		}
+	}
+	assert.Contains(t, warningsOf(t, `{"final": [503]}`), "final own [503] unprocessed - none")
+}
+
+// An unknown field is an error, and so is a later version.
+func TestCheckIsStrict(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policies.json")
+	for text, want := range map[string]string{
+		`{"default": {"hedge": 1}}`: file + ":1:14: default.hedge: unknown field: want ",
+		`{"version": 2}`:            file + ":1:13: version: 2: want 1, the version that this program reads",
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		_, stderr, status := retrylab(t, "check", file)
+		assert.Equal(t, 1, status)
+		assert.Contains(t, stderr, want)
+	}
 }
 
 // The defaults of the flags are those of the library.

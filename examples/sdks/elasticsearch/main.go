@@ -28,18 +28,10 @@ import (
 // moves it forward. A _bulk is not, because documents without an id would be
 // added twice, and scripts would run twice.
 func policy() httpretry.Policy {
-	p := policies.Reads("/_search", "/_msearch", "/_count", "/_mget")
-	p.Classify = classify
-	return p
-}
-
-// classify does not retry a 500, which is as often an error of the request,
-// such as one in a script, as an error of the cluster.
-func classify(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
-	if err == nil && resp.StatusCode == http.StatusInternalServerError {
-		return httpretry.Final
-	}
-	return httpretry.Classify(req, resp, err)
+	p := policies.Reads(httpretry.Policy{}, "/_search", "/_msearch", "/_count", "/_mget")
+	// A 500 is as often an error of the request, such as one in a script, as an
+	// error of the cluster.
+	return policies.Statuses(p, httpretry.Final, http.StatusInternalServerError)
 }
 
 // newClient returns a client for a cluster. With several endpoints, all

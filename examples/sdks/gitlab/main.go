@@ -25,12 +25,13 @@ import (
 // which counts requests per minute, begins again. GitLab limits each user, so a
 // limit that one token has reached does not delay requests with another.
 func policy() httpretry.Policy {
-	return policies.Unprocessed429(httpretry.Policy{
+	p := httpretry.Policy{
 		MaxRetryAfter: 2 * time.Minute,
 		CooldownKey: func(req *http.Request) string {
 			return req.Header.Get(gitlab.AccessTokenHeaderName)
 		},
-	})
+	}
+	return policies.Unprocessed(p, http.StatusTooManyRequests)
 }
 
 // newClient returns a client for GitLab or, if endpoint is not empty, for

@@ -27,13 +27,14 @@ import (
 // Fairness). A 409 is final, because the program has to read the object again
 // to solve a conflict.
 func policy() httpretry.Policy {
-	return policies.Unprocessed429(httpretry.Policy{
+	p := httpretry.Policy{
 		MaxAttempts: 5,
 		Idempotent:  idempotent,
 		// This does not end a watch. It limits the time until the response
 		// header, which the server sends before the first event.
 		AttemptTimeout: 70 * time.Second,
-	})
+	}
+	return policies.Unprocessed(p, http.StatusTooManyRequests)
 }
 
 // idempotent accepts server-side apply as well. It sends the intended state,

@@ -11,7 +11,7 @@ import (
 // rows returns the table in the order of the README.
 func rows() []row {
 	tokens := httpretry.Policy{Idempotent: func(*http.Request) bool { return true }}
-	search := policies.Reads("/_search")
+	search := policies.Reads(httpretry.Policy{}, "/_search")
 	return []row{
 		{sdk: "go-github v89", module: "github.com/google/go-github/v89", call: callGithub,
 			policy: policies.GitHub(), answer: rateLimited, off: 3, on: 6, budget: 6},
@@ -49,7 +49,7 @@ func rows() []row {
 		{sdk: "hcloud-go v2.52", module: "github.com/hetznercloud/hcloud-go/v2",
 			call: callHcloud, answer: badGateway, off: 3, on: 18, budget: 11},
 		{sdk: "meilisearch-go v0.36", module: "github.com/meilisearch/meilisearch-go",
-			call: callMeilisearch, policy: policies.Reads("/indexes/*/search"),
+			call: callMeilisearch, policy: policies.Reads(httpretry.Policy{}, "/indexes/*/search"),
 			off: 3, on: 12, budget: 9},
 		{sdk: "slack-go v0.35", module: "github.com/slack-go/slack", call: callSlack,
 			policy: policies.Slack(), off: 3, on: 12, budget: 9},

@@ -20,10 +20,15 @@ import (
 	"github.com/seed421102f4/httpretry/policies"
 )
 
-// policy retries a 429 of any request, a write included, since a rate limit
-// quota refuses it before Vault processes the request.
+// policy retries a 412 and a 429 of any request, a write included. A 412 means
+// that the node does not have the data of an earlier write yet, and has not
+// processed the request (developer.hashicorp.com/vault/api-docs, HTTP status
+// codes). A rate limit quota refuses a request with a 429 before Vault
+// processes it.
 func policy() httpretry.Policy {
-	return policies.Unprocessed429(httpretry.Policy{Idempotent: idempotent, Classify: classify})
+	p := httpretry.Policy{Idempotent: idempotent, Classify: classify}
+	p = policies.Statuses(p, httpretry.Unprocessed, http.StatusPreconditionFailed)
+	return policies.Unprocessed(p, http.StatusTooManyRequests)
 }
 
 // idempotent excludes writes, which api sends as PUT, whatever they do. A PUT
@@ -40,18 +45,11 @@ func idempotent(req *http.Request) bool {
 	return httpretry.Idempotent(req)
 }
 
-// classify follows Vault's own meanings of statuses
-// (developer.hashicorp.com/vault/api-docs, HTTP status codes). A 412 means that
-// the node does not have the data of an earlier write yet, and has not
-// processed the request. The status of sys/health is the health of the node,
+// classify accepts each status of sys/health. It is the health of the node,
 // such as 429 for a standby, and not a failure.
 func classify(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
-	switch {
-	case err != nil:
-	case strings.HasSuffix(req.URL.Path, "/sys/health"):
+	if err == nil && strings.HasSuffix(req.URL.Path, "/sys/health") {
 		return httpretry.Final
-	case resp.StatusCode == http.StatusPreconditionFailed:
-		return httpretry.Unprocessed
 	}
 	return httpretry.Classify(req, resp, err)
 }
