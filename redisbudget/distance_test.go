@@ -127,7 +127,7 @@ func TestFirstWithdrawalsWaitForTheConnection(t *testing.T) {
 		var ended atomic.Int64
 		for i := range 5 {
 			wg.Go(func() {
-				b.Withdraw(t.Context(), fmt.Sprintf("https://%d.test", i))
+				b.Withdraw(t.Context(), failed(fmt.Sprintf("https://%d.test", i)))
 				ended.Add(1)
 			})
 		}
@@ -173,7 +173,7 @@ func TestWaitForTheConnectionIsBounded(t *testing.T) {
 				began := time.Now()
 				var wg sync.WaitGroup
 				for i := range 20 {
-					wg.Go(func() { b.Withdraw(t.Context(), fmt.Sprintf("https://%d.test", i/10)) })
+					wg.Go(func() { b.Withdraw(t.Context(), failed(fmt.Sprintf("https://%d.test", i/10))) })
 				}
 				wg.Wait()
 				assert.Equal(t, c.want, time.Since(began))
@@ -197,12 +197,12 @@ func TestWaitForTheConnectionIsCanceled(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		assert.False(t, b.Withdraw(ctx, target))
+		assert.False(t, b.Withdraw(ctx, failed(target)))
 		assert.Equal(t, time.Millisecond, time.Since(began))
 		assert.Nil(t, b.decidedBy.Load())
 
 		var wg sync.WaitGroup
-		wg.Go(func() { assert.True(t, b.Withdraw(t.Context(), target)) })
+		wg.Go(func() { assert.True(t, b.Withdraw(t.Context(), failed(target))) })
 		synctest.Wait()
 		require.NoError(t, b.Close())
 		wg.Wait()
@@ -278,7 +278,7 @@ func TestFirstWithdrawalsInACluster(t *testing.T) {
 		defer client.Close()
 		b := watch(t, redisbudget.Config{Client: client})
 		for i := range uint32(10) {
-			assert.True(t, b.Withdraw(t.Context(), fmt.Sprintf("https://%08x.test", i*0x9e3779b9)))
+			assert.True(t, b.Withdraw(t.Context(), failed(fmt.Sprintf("https://%08x.test", i*0x9e3779b9))))
 		}
 		assert.EqualValues(t, 10, b.shared.Load())
 		for addr, node := range nodes {
@@ -311,7 +311,7 @@ func TestRetriesToSeveralHosts(t *testing.T) {
 		b := watch(t, redisbudget.Config{Client: s.client(t)})
 		var wg sync.WaitGroup
 		for i := range 10 {
-			wg.Go(func() { assert.True(t, b.Withdraw(t.Context(), fmt.Sprintf("https://%d.test", i))) })
+			wg.Go(func() { assert.True(t, b.Withdraw(t.Context(), failed(fmt.Sprintf("https://%d.test", i)))) })
 		}
 		wg.Wait()
 		assert.EqualValues(t, 10, b.shared.Load())
