@@ -107,10 +107,10 @@
 // The name of a key has the version of its format, which is v1 now. The README
 // describes that format. A minor version of this package does one of two things:
 //
-//   - It keeps the format. Then its script reads and writes what that of the
-//     version before reads and writes, and all processes share one budget. If
-//     the two versions charge differently, or have another default Ratio or
-//     Burst, the law above holds with the higher values.
+//   - It keeps the format. Then the scripts of both versions read and write the
+//     same fields, and all processes share one budget. If the two versions
+//     charge differently, or have another default Ratio or Burst, the law above
+//     holds with the higher values.
 //   - It changes the version of the format. Then the processes of each version
 //     have a budget of their own until the rollout has ended.
 //
@@ -139,9 +139,10 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// Config configures a [Budget]. All processes of a namespace must have the same
-// Ratio, Burst, Window and Strict. Those with another Window have a budget of
-// their own.
+// Config configures a [Budget]. All processes of a namespace should have the same
+// Ratio, Burst, Window and Strict. If they do not, those with another Window
+// have a budget of their own, and the law holds with the highest Ratio and
+// Burst.
 type Config struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -158,13 +159,21 @@ type Config struct {
 	// digits, dots, dashes, underscores and slashes. "" means "httpretry".
 	Namespace string
 
-	// Ratio, Burst, Window and Strict are as in httpretry.HostBudget, and for
-	// all processes together. Window must be at least twice FlushInterval and
-	// Timeout together.
-	Ratio  float64
-	Burst  int
+	// Ratio is the number of failed retries per success, from 0.000001 to
+	// 1000000. 0 means 0.1. As in httpretry.HostBudget, this and the next three
+	// fields are for each host, but for all processes together.
+	Ratio float64
+
+	// Burst is the number of retries beyond Ratio, at most 1000000. 0 means 5;
+	// negative means none.
+	Burst int
+
+	// Window is how long successes and retries count, from a millisecond to
+	// 365 days, but at least twice FlushInterval and Timeout together. 0 means
+	// 10 seconds.
 	Window time.Duration
-	Strict bool
+
+	Strict bool // charge for retries that succeed, too
 
 	// FlushInterval is the time between reports to Redis, at least a
 	// millisecond. 0 means 100 milliseconds.
@@ -194,13 +203,14 @@ type Config struct {
 	// slog.Default().
 	Logger *slog.Logger
 
-	// Observe is called with each Decision, at the end of Withdraw. It may be
-	// called concurrently. Nil means none.
+	// Observe is called with each Decision, at the end of Withdraw, whose
+	// context it gets. The retry waits for it. It may be called concurrently.
+	// Nil means none.
 	Observe func(context.Context, Decision)
 }
 
-// A Decision is the answer of a budget to one call of Withdraw. A free retry
-// needs no Decision, nor does one whose context was done before.
+// A Decision is the answer of a budget to one call of Withdraw. There is none
+// for a retry that is free, or whose context was done before.
 type Decision struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -271,8 +281,10 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// A Budget is an [httpretry.Budget] that all processes of a namespace share. It
-// has a goroutine that ends with Close.
+// A Budget is an [httpretry.Budget] that all processes of a namespace share.
+// New returns one; the zero value is not usable. It has a goroutine that ends
+// with Close. All methods may be called concurrently. It is no
+// [httpretry.Balancer], because only Redis knows the balance.
 type Budget struct {
 	settings
 
@@ -349,7 +361,7 @@ func New(cfg Config) (*Budget, error) {
 	return b, nil
 }
 
-// cost returns what the budget charges for a retry. The time of a retry after a
+// cost returns the charge for a retry. The time of a retry after a
 // 429 that asks for a wait was chosen by the server, so it costs nothing.
 func cost(after httpretry.AttemptResult) int64 {
 	if after.Throttled {
@@ -359,9 +371,10 @@ func cost(after httpretry.AttemptResult) int64 {
 }
 
 // Withdraw reports whether one retry may be sent to after.Origin, and charges
-// for it if so, except after a Throttled attempt. It returns within the
-// Timeout, and when ctx is done. While New connects, it waits for that first:
-// see Config.Timeout.
+// for it if so. After a Throttled attempt, it returns true at once, without a
+// charge. Otherwise it waits for Redis, for at most the Timeout. While New
+// connects, it waits for that first: see Config.Timeout. When ctx is done, it
+// returns false.
 func (b *Budget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
 	if cost(after) == 0 {
 		return true
@@ -382,7 +395,7 @@ func (b *Budget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bo
 }
 
 // Refund cancels the latest charge for after.Origin within the last Window, if
-// any, except after a Throttled attempt. It does not block.
+// any. After a Throttled attempt, there is none to cancel. It does not block.
 func (b *Budget) Refund(after httpretry.AttemptResult) {
 	if cost(after) == 0 {
 		return
@@ -469,8 +482,8 @@ func (b *Budget) host(origin string) *host {
 	return b.hosts.get(origin, b.key)
 }
 
-// format is the version of what a key holds. See the package documentation for
-// what has to happen before budget.lua may read or write anything else.
+// format is the version of the keys' content. The package documentation says
+// when it has to change.
 const format = "v1"
 
 // key returns the key of a host in Redis. The braces make a cluster put all

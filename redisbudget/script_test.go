@@ -467,8 +467,8 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// run runs p with moves of the versions in turn. As long as versions share a
-// key, each has to read what the other wrote.
+// run runs p with moves of the versions in turn. As long as the versions share a
+// key, each has to read the other's fields.
 func (p play) run(t *testing.T, r rollout) {
 	sim := newSimulation(t, setting{1, 10, 5, 10 * time.Second}, onlyCurrent, 0)
 	versions := r.versions(t, redisbudget.Config{

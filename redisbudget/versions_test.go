@@ -15,9 +15,9 @@ import (
 	"github.com/seed421102f4/httpretry/redisbudget"
 )
 
-// released is the budget.lua of the last release. Each release replaces it with
-// its own: cp budget.lua testdata/released.lua. Until there is a release, it is
-// the first script with format v1.
+// released is the budget.lua of the last release. After the next one, that of
+// the new release replaces it: cp budget.lua testdata/released.lua. Until there
+// is a release, it is the first script for format v1.
 //
 //go:embed testdata/released.lua
 var released string
@@ -36,9 +36,8 @@ func currentVersion(t testing.TB, cfg redisbudget.Config) version {
 	}}
 }
 
-// releasedVersion uses the script as script.go of that release does. The key,
-// the defaults, the arguments and what a Report means to it are replaced
-// together with the script.
+// releasedVersion uses the script as that release does. The key, the defaults
+// and the arguments are replaced together with the script.
 func releasedVersion(cfg redisbudget.Config) version {
 	key := fmt.Sprintf("{%s:v1:%d:host:%s}",
 		cmp.Or(cfg.Namespace, "httpretry"), cmp.Or(cfg.Window, 10*time.Second).Microseconds(), target)
@@ -77,7 +76,7 @@ var (
 )
 
 // shareKey reports whether the versions have one budget together. Otherwise
-// each must have the law for itself, and none reads what another one writes.
+// each has a budget of its own, which the others do not read.
 func shareKey(versions []version) bool {
 	for _, v := range versions {
 		if v.key != versions[0].key {
@@ -119,8 +118,8 @@ func TestRolloutKeepsTheLaw(t *testing.T) {
 	}
 }
 
-// What a process of either version writes, one of the other version reads, on a
-// real server.
+// On a real server, too, processes of each version read the fields that those of
+// the other version write.
 func TestVersionsReadEachOther(t *testing.T) {
 	addr := freeAddr(t)
 	startRedis(t, addr)

@@ -8,12 +8,12 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// result returns what the budget learns of the attempt that ends now, as
-// call.note of package httpretry makes it.
+// result returns the result of the attempt that ends now, as call.note of
+// package httpretry does.
 func (s *simulation) result(r *request) httpretry.AttemptResult {
 	_, origin := s.Budget(int(r.process))
 	ended := httpretry.AttemptResult{Origin: origin, Attempt: r.attempts, Charged: r.after.Attempt > 0}
-	// The end of the request's own context says nothing about the host.
+	// If the request's own context has ended, the host has not failed.
 	if s.now >= r.deadline {
 		return ended
 	}

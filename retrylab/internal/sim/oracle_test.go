@@ -164,7 +164,7 @@ type watchedBudget struct {
 	calls *calls
 }
 
-// text returns what is known of an attempt. The simulation has other origins.
+// text returns the fields of an attempt. The simulation has other origins.
 func text(a httpretry.AttemptResult) string {
 	a.Origin = ""
 	return fmt.Sprintf("%+v", a)
