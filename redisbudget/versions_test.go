@@ -118,6 +118,33 @@ func TestRolloutKeepsTheLaw(t *testing.T) {
 	}
 }
 
+// If processes have another Ratio and Burst, as two versions with other defaults
+// do, the law holds with the highest of each.
+func TestOtherRatiosAndBurstsKeepTheLaw(t *testing.T) {
+	highest := setting{2, 5, 5, 10 * time.Second}
+	mixed := rollout{"mixed", func(t testing.TB, cfg redisbudget.Config) []version {
+		many, few := cfg, cfg
+		many.Burst, few.Ratio = 2, 0.1
+		return []version{currentVersion(t, many), currentVersion(t, few)}
+	}}
+	granted := make([]int64, 2)
+	for seed := range uint64(20) {
+		sim := newSimulation(t, highest, mixed, seed)
+		sim.onlyRetries = seed%2 == 1
+		for range 200 {
+			sim.step(t)
+		}
+		sim.requireLaw(t)
+		sim.requireOutageLaw(t)
+		for i, n := range sim.granted {
+			granted[i] += n
+		}
+	}
+	for _, n := range granted {
+		assert.Greater(t, n, int64(100), "hardly a retry is allowed")
+	}
+}
+
 // On a real server, too, processes of each version read the fields that those of
 // the other version write.
 func TestVersionsReadEachOther(t *testing.T) {
