@@ -229,6 +229,33 @@ func TestProbeFarFromRedis(t *testing.T) {
 	})
 }
 
+// A retry that the shared budget has charged for gives nothing back to the local
+// one.
+func TestSuccessesOfRetriesAreOfOneBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFarServer(t, 0)
+		down := func(p *server.Peer, _ string, _ ...string) bool { p.Close(); return true }
+		s.Server().SetPreHook(down)
+		b := watch(t, redisbudget.Config{Client: s.client(t), Window: year})
+		withdrawn(t, b.Budget, target, 10)
+		assert.EqualValues(t, 5, b.local.Load())
+
+		s.Server().SetPreHook(nil)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 3, withdrawn(t, b.Budget, target, 3))
+		assert.EqualValues(t, 3, b.shared.Load())
+		for range 3 {
+			succeedAfter(b, failed(target))
+		}
+
+		s.Server().SetPreHook(down)
+		time.Sleep(10 * time.Second) // for a report that fails
+		assert.Zero(t, withdrawn(t, b.Budget, target, 10))
+		assert.Equal(t, local, b.decidedBy.Load())
+		require.NoError(t, b.Close())
+	})
+}
+
 // Close does not wait for a probe that cannot connect.
 func TestCloseDuringAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
