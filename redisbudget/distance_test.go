@@ -127,7 +127,7 @@ func TestFirstWithdrawalsWaitForTheConnection(t *testing.T) {
 		var ended atomic.Int64
 		for i := range 5 {
 			wg.Go(func() {
-				b.Withdraw(t.Context(), fmt.Sprintf("https://%d.test", i))
+				b.Withdraw(t.Context(), failed(fmt.Sprintf("https://%d.test", i)))
 				ended.Add(1)
 			})
 		}
@@ -173,7 +173,7 @@ func TestWaitForTheConnectionIsBounded(t *testing.T) {
 				began := time.Now()
 				var wg sync.WaitGroup
 				for i := range 20 {
-					wg.Go(func() { b.Withdraw(t.Context(), fmt.Sprintf("https://%d.test", i/10)) })
+					wg.Go(func() { b.Withdraw(t.Context(), failed(fmt.Sprintf("https://%d.test", i/10))) })
 				}
 				wg.Wait()
 				assert.Equal(t, c.want, time.Since(began))
@@ -197,12 +197,12 @@ func TestWaitForTheConnectionIsCanceled(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		assert.False(t, b.Withdraw(ctx, target))
+		assert.False(t, b.Withdraw(ctx, failed(target)))
 		assert.Equal(t, time.Millisecond, time.Since(began))
 		assert.Nil(t, b.decidedBy.Load())
 
 		var wg sync.WaitGroup
-		wg.Go(func() { assert.True(t, b.Withdraw(t.Context(), target)) })
+		wg.Go(func() { assert.True(t, b.Withdraw(t.Context(), failed(target))) })
 		synctest.Wait()
 		require.NoError(t, b.Close())
 		wg.Wait()
@@ -225,6 +225,33 @@ func TestProbeFarFromRedis(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		withdrawn(t, b.Budget, target, 1)
 		assert.Equal(t, shared, b.decidedBy.Load())
+		require.NoError(t, b.Close())
+	})
+}
+
+// A retry that the shared budget has charged for gives nothing back to the local
+// one.
+func TestSuccessesOfRetriesAreOfOneBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFarServer(t, 0)
+		down := func(p *server.Peer, _ string, _ ...string) bool { p.Close(); return true }
+		s.Server().SetPreHook(down)
+		b := watch(t, redisbudget.Config{Client: s.client(t), Window: year})
+		withdrawn(t, b.Budget, target, 10)
+		assert.EqualValues(t, 5, b.local.Load())
+
+		s.Server().SetPreHook(nil)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 3, withdrawn(t, b.Budget, target, 3))
+		assert.EqualValues(t, 3, b.shared.Load())
+		for range 3 {
+			succeedAfter(b, failed(target))
+		}
+
+		s.Server().SetPreHook(down)
+		time.Sleep(10 * time.Second) // for a report that fails
+		assert.Zero(t, withdrawn(t, b.Budget, target, 10))
+		assert.Equal(t, local, b.decidedBy.Load())
 		require.NoError(t, b.Close())
 	})
 }
@@ -278,7 +305,7 @@ func TestFirstWithdrawalsInACluster(t *testing.T) {
 		defer client.Close()
 		b := watch(t, redisbudget.Config{Client: client})
 		for i := range uint32(10) {
-			assert.True(t, b.Withdraw(t.Context(), fmt.Sprintf("https://%08x.test", i*0x9e3779b9)))
+			assert.True(t, b.Withdraw(t.Context(), failed(fmt.Sprintf("https://%08x.test", i*0x9e3779b9))))
 		}
 		assert.EqualValues(t, 10, b.shared.Load())
 		for addr, node := range nodes {
@@ -311,7 +338,7 @@ func TestRetriesToSeveralHosts(t *testing.T) {
 		b := watch(t, redisbudget.Config{Client: s.client(t)})
 		var wg sync.WaitGroup
 		for i := range 10 {
-			wg.Go(func() { assert.True(t, b.Withdraw(t.Context(), fmt.Sprintf("https://%d.test", i))) })
+			wg.Go(func() { assert.True(t, b.Withdraw(t.Context(), failed(fmt.Sprintf("https://%d.test", i)))) })
 		}
 		wg.Wait()
 		assert.EqualValues(t, 10, b.shared.Load())

@@ -88,7 +88,7 @@ func ExampleNew() {
 	defer budget.Close()
 
 	for range 3 {
-		budget.Withdraw(context.Background(), "https://api.example.com")
+		budget.Withdraw(context.Background(), httpretry.AttemptResult{Origin: "https://api.example.com"})
 	}
 	// Output:
 	// allowed: true by Redis: true

@@ -66,7 +66,7 @@ func (w *watched) requireDecidedBy(t testing.TB, by string) {
 	t.Helper()
 	last := map[string]string{shared: "level=INFO", local: "level=WARN"}[by]
 	require.Eventually(t, func() bool {
-		w.Withdraw(t.Context(), target)
+		w.Withdraw(t.Context(), failed(target))
 		lines := w.log.lines()
 		if w.decidedBy.Load() != by || len(lines) == 0 {
 			return w.decidedBy.Load() == by && by == shared
@@ -91,7 +91,7 @@ func TestServerRestarts(t *testing.T) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				began := time.Now()
-				budgets[i%4].Withdraw(context.Background(), target)
+				budgets[i%4].Withdraw(context.Background(), failed(target))
 				if took := int64(time.Since(began)); took > slowest.Load() {
 					slowest.Store(took)
 				}
@@ -210,7 +210,7 @@ func TestCluster(t *testing.T) {
 		masters[master.Options().Addr] = true
 		for _, b := range budgets {
 			allowed += withdrawn(t, b.Budget, host, 3)
-			deposit(b.Budget, host, 1)
+			succeed(b.Budget, host, 1)
 		}
 		assert.Equal(t, 5, allowed, host)
 	}
@@ -354,7 +354,7 @@ func TestServerPermissions(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	b := watch(t, redisbudget.Config{Client: client, Namespace: "shop", Timeout: patient})
 	assert.Equal(t, 5, withdrawn(t, b.Budget, target, 9))
-	deposit(b.Budget, target, 100)
+	succeed(b.Budget, target, 100)
 	require.NoError(t, b.Close())
 	assert.Zero(t, b.local.Load(), "%q", b.log.lines())
 	size, err := admin.MemoryUsage(t.Context(), b.Key(target)).Result()
@@ -375,7 +375,7 @@ func TestClusterPermissions(t *testing.T) {
 	for i := range 10 {
 		host := fmt.Sprintf("https://%d.test", i)
 		assert.Equal(t, 5, withdrawn(t, b.Budget, host, 9))
-		deposit(b.Budget, host, 1)
+		succeed(b.Budget, host, 1)
 	}
 	require.NoError(t, b.Close())
 	assert.Zero(t, b.local.Load(), "%q", b.log.lines())

@@ -46,13 +46,12 @@ const (
 	fleetTimeout  = 10 * time.Second // fifty processes make a machine busy
 )
 
-// records are the times of a process's deposits and withdrawals, in
-// nanoseconds.
+// records are the times of a process's successes and retries, in nanoseconds.
 type records struct {
-	Deposits []int64
-	Helped   []int64 // of the deposits, those of retries
-	Wasted   []int64 // retries that did not succeed
-	Local    int     // decisions of the local budget
+	Successes []int64
+	Helped    []int64 // of the successes, those of retries
+	Wasted    []int64 // retries that did not succeed
+	Local     int     // decisions of the local budget
 }
 
 // beChild runs a process of the fleet, and writes its records.
@@ -90,7 +89,7 @@ func beChild(addr string, in io.Reader, out io.Writer) error {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			all.Deposits = append(all.Deposits, own.Deposits...)
+			all.Successes = append(all.Successes, own.Successes...)
 			all.Wasted = append(all.Wasted, own.Wasted...)
 			all.Helped = append(all.Helped, own.Helped...)
 		})
@@ -107,7 +106,7 @@ func (r *records) request(b *redisbudget.Budget, isHealthy bool) {
 	fails := func() bool { return !isHealthy || rand.IntN(3) == 0 }
 	charged := fails()
 	if charged {
-		if !b.Withdraw(context.Background(), target) {
+		if !b.Withdraw(context.Background(), failed(target)) {
 			return
 		}
 		at := time.Now().UnixNano()
@@ -117,8 +116,12 @@ func (r *records) request(b *redisbudget.Budget, isHealthy bool) {
 		}
 		r.Helped = append(r.Helped, time.Now().UnixNano())
 	}
-	r.Deposits = append(r.Deposits, time.Now().UnixNano())
-	b.Deposit(target, charged)
+	r.Successes = append(r.Successes, time.Now().UnixNano())
+	if charged {
+		succeedAfter(b, failed(target))
+	} else {
+		succeed(b, target, 1)
+	}
 }
 
 // A child is a process of the fleet.
@@ -170,12 +173,12 @@ func run(t *testing.T, children []child) (all records) {
 	for _, c := range children {
 		var r records
 		require.NoError(t, json.NewDecoder(c.out).Decode(&r))
-		all.Deposits = append(all.Deposits, r.Deposits...)
+		all.Successes = append(all.Successes, r.Successes...)
 		all.Wasted = append(all.Wasted, r.Wasted...)
 		all.Helped = append(all.Helped, r.Helped...)
 		all.Local += r.Local
 	}
-	slices.Sort(all.Deposits)
+	slices.Sort(all.Successes)
 	slices.Sort(all.Helped)
 	slices.Sort(all.Wasted)
 	return all
@@ -185,7 +188,7 @@ func TestFiftyProcessesKeepTheLaw(t *testing.T) {
 	addr := freeAddr(t)
 	startRedis(t, addr)
 	all := run(t, startChildren(t, 50, addr))
-	t.Logf("%d successes, %d of retries, %d retries wasted", len(all.Deposits), len(all.Helped), len(all.Wasted))
+	t.Logf("%d successes, %d of retries, %d retries wasted", len(all.Successes), len(all.Helped), len(all.Wasted))
 	require.Zero(t, all.Local, "decisions of local budgets")
 	require.NotEmpty(t, all.Wasted)
 
@@ -193,11 +196,11 @@ func TestFiftyProcessesKeepTheLaw(t *testing.T) {
 	// the retry and its refund in Redis an interval and a round trip.
 	const before = fleetWindow/10 + fleetInterval + fleetTimeout
 	for i, from := range all.Wasted {
-		first, _ := slices.BinarySearch(all.Deposits, from-int64(before+fleetWindow))
+		first, _ := slices.BinarySearch(all.Successes, from-int64(before+fleetWindow))
 		helpedFirst, _ := slices.BinarySearch(all.Helped, from-int64(before))
 		last, helped := first, helpedFirst
 		for j, to := range all.Wasted[i:] {
-			for last < len(all.Deposits) && all.Deposits[last] <= to {
+			for last < len(all.Successes) && all.Successes[last] <= to {
 				last++
 			}
 			for helped < len(all.Helped) && all.Helped[helped] <= to {
@@ -211,10 +214,10 @@ func TestFiftyProcessesKeepTheLaw(t *testing.T) {
 		}
 	}
 	// All of it is within one Window.
-	byRatio := float64(len(all.Deposits)) * 0.1
+	byRatio := float64(len(all.Successes)) * 0.1
 	assert.LessOrEqual(t, float64(len(all.Wasted)), (byRatio+5)*1.001+float64(len(all.Helped)))
 	assert.GreaterOrEqual(t, float64(len(all.Wasted)), 0.7*(byRatio+5), "the outage uses the rest")
-	end, _ := slices.BinarySearch(all.Wasted, all.Deposits[len(all.Deposits)-1])
+	end, _ := slices.BinarySearch(all.Wasted, all.Successes[len(all.Successes)-1])
 	assert.LessOrEqual(t, float64(len(all.Wasted)-end), byRatio+5, "after the last success")
 }
 

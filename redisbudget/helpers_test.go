@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/redisbudget"
 )
 
@@ -125,17 +126,38 @@ func (l *logBuffer) requireLines(t testing.TB, n int) []string {
 func withdrawn(t testing.TB, b *redisbudget.Budget, host string, n int) (allowed int) {
 	t.Helper()
 	for range n {
-		if b.Withdraw(t.Context(), host) {
+		if b.Withdraw(t.Context(), failed(host)) {
 			allowed++
 		}
 	}
 	return allowed
 }
 
-func deposit(b *redisbudget.Budget, host string, n int) {
+// failed returns an attempt that got a 503.
+func failed(origin string) httpretry.AttemptResult {
+	return httpretry.AttemptResult{
+		Origin: origin, Attempt: 1, Status: http.StatusServiceUnavailable, Outcome: httpretry.Transient}
+}
+
+// throttled returns an attempt after which a retry is free.
+func throttled(origin string) httpretry.AttemptResult {
+	a := failed(origin)
+	a.Status, a.Throttled = http.StatusTooManyRequests, true
+	return a
+}
+
+// succeed records n successes of first attempts.
+func succeed(b httpretry.Budget, origin string, n int) {
+	ok := httpretry.AttemptResult{Origin: origin, Attempt: 1, Status: http.StatusOK}
 	for range n {
-		b.Deposit(host, false)
+		b.Record(ok, httpretry.AttemptResult{})
 	}
+}
+
+// succeedAfter records the success of a retry.
+func succeedAfter(b httpretry.Budget, after httpretry.AttemptResult) {
+	b.Record(httpretry.AttemptResult{
+		Origin: after.Origin, Attempt: after.Attempt + 1, Status: http.StatusOK, Charged: true}, after)
 }
 
 // requireGoroutines requires that there are not more goroutines than n, soon.

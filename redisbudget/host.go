@@ -15,11 +15,11 @@ type host struct {
 	key  string       // in Redis; constant
 	used atomic.Int64 // the value of hosts.added at the last use
 
-	deposits atomic.Int64 // since the last report
-	refunds  atomic.Int64 // since the last report
-	helped   atomic.Int64 // of the deposits, those of retries that were charged
-	lease    atomic.Pointer[lease]
-	refused  atomic.Int64 // until then, on the clock of the Budget
+	successes atomic.Int64 // since the last report
+	refunds   atomic.Int64 // since the last report
+	helped    atomic.Int64 // of the successes, those of retries that were charged
+	lease     atomic.Pointer[lease]
+	refused   atomic.Int64 // until then, on the clock of the Budget
 
 	// The list of active hosts.
 	listed atomic.Bool
@@ -27,7 +27,7 @@ type host struct {
 
 	resting int // turns in a row without anything to report
 
-	// No deposit was made before since, on the clock of the Budget. Only the
+	// No success was recorded before since, on the clock of the Budget. Only the
 	// one that makes the host active may be a little older, because activate
 	// reads the clock after it.
 	since atomic.Int64
@@ -39,7 +39,7 @@ type host struct {
 
 // counted reports whether there is something to report.
 func (h *host) counted() bool {
-	return h.deposits.Load() > 0 || h.refunds.Load() > 0 || h.helped.Load() > 0
+	return h.successes.Load() > 0 || h.refunds.Load() > 0 || h.helped.Load() > 0
 }
 
 // A lease holds retries that are charged and may be made until it ends.

@@ -63,26 +63,31 @@
 // day, any other host for a little more than a Window. After that, a host has a
 // full bucket. The same is true if Redis has lost its data or evicts keys.
 //
+// A retry after a 429 (Too Many Requests) that waits as long as the response
+// asks is free, as in a HostBudget. It is always allowed, without a charge.
+//
 // # Cost
 //
-// Deposit and Refund count in memory, without an allocation. They take no lock,
+// Record and Refund count in memory, without an allocation. They take no lock,
 // with one exception: the HostBudget that decides while Redis fails takes its
-// lock once for each batch of deposits. A goroutine reports the counts of all
-// hosts in one pipeline per FlushInterval, and sends nothing if there are none.
+// lock once for each batch of successes. For an attempt that failed, Record
+// does nothing. A goroutine reports the counts of all hosts in one pipeline per
+// FlushInterval, and sends nothing if there are none.
 //
-// Withdraw takes a retry from a lease, or needs one round trip. The round trips
-// for a host are made one after another. A lease has up to Lease retries. It
-// has at most a quarter of the retries that the successes still allow, and none
-// of the bucket. It ends with its slot or on Close, and its unused retries are
-// then refunded. After a refusal, further retries to the host are refused
-// without a round trip for one FlushInterval.
+// Withdraw allows a free retry at once. For any other, it takes a retry from a
+// lease, or needs one round trip. The round trips for a host are made one after
+// another. A lease has up to Lease retries. It has at most a quarter of the
+// retries that the successes still allow, and none of the bucket. It ends with
+// its slot or on Close, and its unused retries are then refunded. After a
+// refusal, further retries to the host are refused without a round trip for one
+// FlushInterval.
 //
 // # When Redis fails
 //
 // If Redis returns an error or does not answer within the Timeout, a HostBudget
 // of this process with the same settings decides instead, for all hosts. An
 // error for a single key has the same effect, for example if the key has
-// another type. The HostBudget gets all deposits, so it is up to date. One
+// another type. The HostBudget gets all successes, so it is up to date. One
 // probe at a time, at growing intervals of up to five seconds, finds out when
 // Redis works again for the key that failed. Reports that fail are lost and
 // never sent again, so the shared budget becomes stricter. Each change is one
@@ -92,6 +97,26 @@
 // So the retries of a new process also wait for the first connection, for up to
 // ten times the Timeout after New. If Redis does not answer at all, a process
 // has that wait once.
+//
+// # Versions
+//
+// While a new version of a program is rolled out, processes with two versions
+// of this package share a namespace. Each process sends the script of its own
+// version, so the versions share nothing but the keys in Redis.
+//
+// The name of a key has the version of its format, which is v1 now. The README
+// describes that format. A minor version of this package does one of two things:
+//
+//   - It keeps the format. Then the scripts of both versions read and write the
+//     same fields, and all processes share one budget. If the two versions
+//     charge differently, or have another default Ratio or Burst, the law above
+//     holds with the higher values.
+//   - It changes the version of the format. Then the processes of each version
+//     have a budget of their own until the rollout has ended.
+//
+// The same is true of a minor version with another default Window, which is also
+// in the name of a key. No minor version uses a key that does not begin with a
+// brace, the namespace and a colon, or a command that the README does not name.
 package redisbudget
 
 import (
@@ -114,9 +139,10 @@ import (
 	"github.com/seed421102f4/httpretry"
 )
 
-// Config configures a [Budget]. All processes of a namespace must have the same
-// Ratio, Burst, Window and Strict. Those with another Window have a budget of
-// their own.
+// Config configures a [Budget]. All processes of a namespace should have the same
+// Ratio, Burst, Window and Strict. If they do not, those with another Window
+// have a budget of their own, and the law holds with the highest Ratio and
+// Burst.
 type Config struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -133,19 +159,27 @@ type Config struct {
 	// digits, dots, dashes, underscores and slashes. "" means "httpretry".
 	Namespace string
 
-	// Ratio, Burst, Window and Strict are as in httpretry.HostBudget, and for
-	// all processes together. Window must be at least twice FlushInterval and
-	// Timeout together.
-	Ratio  float64
-	Burst  int
+	// Ratio is the number of failed retries per success, from 0.000001 to
+	// 1000000. 0 means 0.1. As in httpretry.HostBudget, this and the next three
+	// fields are for each host, but for all processes together.
+	Ratio float64
+
+	// Burst is the number of retries beyond Ratio, at most 1000000. 0 means 5;
+	// negative means none.
+	Burst int
+
+	// Window is how long successes and retries count, from a millisecond to
+	// 365 days, but at least twice FlushInterval and Timeout together. 0 means
+	// 10 seconds.
 	Window time.Duration
-	Strict bool
+
+	Strict bool // charge for retries that succeed, too
 
 	// FlushInterval is the time between reports to Redis, at least a
 	// millisecond. 0 means 100 milliseconds.
 	FlushInterval time.Duration
 
-	// FlushSize is the number of deposits for one host that are reported
+	// FlushSize is the number of successes of one host that are reported
 	// without waiting for the FlushInterval, at least 1. 0 means 1000.
 	FlushSize int
 
@@ -169,16 +203,20 @@ type Config struct {
 	// slog.Default().
 	Logger *slog.Logger
 
-	// Observe is called at the end of each Withdraw, unless its context was
-	// done first. It may be called concurrently. Nil means none.
+	// Observe is called with each Decision, at the end of Withdraw, whose
+	// context it gets. The retry waits for it. It may be called concurrently.
+	// Nil means none.
 	Observe func(context.Context, Decision)
 }
 
-// A Decision is the result of one call of Withdraw.
+// A Decision is the answer of a budget to one call of Withdraw. There is none
+// for a retry that is free, or whose context was done before.
 type Decision struct {
-	Origin  string // the argument of Withdraw
+	_ [0]func() // no unkeyed literals, no comparison
+
+	Origin  string // of the request, as the function httpretry.Origin returns it
 	Allowed bool   // the result of Withdraw
-	Shared  bool   // by the budget in Redis, not the HostBudget of this process
+	Shared  bool   // the budget in Redis decided, not the HostBudget of this process
 }
 
 const (
@@ -243,8 +281,10 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// A Budget is an [httpretry.Budget] that all processes of a namespace share. It
-// has a goroutine that ends with Close.
+// A Budget is an [httpretry.Budget] that all processes of a namespace share.
+// New returns one; the zero value is not usable. It has a goroutine that ends
+// with Close. All methods may be called concurrently. It is no
+// [httpretry.Balancer], because only Redis knows the balance.
 type Budget struct {
 	settings
 
@@ -258,7 +298,7 @@ type Budget struct {
 	state     state
 	active    list          // hosts to report
 	wake      chan struct{} // there is something to do after an idle time
-	full      chan struct{} // there are FlushSize deposits
+	full      chan struct{} // there are FlushSize successes
 	stop      context.CancelFunc
 
 	workers  workers
@@ -321,33 +361,50 @@ func New(cfg Config) (*Budget, error) {
 	return b, nil
 }
 
-// Withdraw reports whether one retry may be sent to origin, and charges for it
-// if so. It returns within the Timeout, and when ctx is done. While New
-// connects, it waits for that first: see Config.Timeout.
-func (b *Budget) Withdraw(ctx context.Context, origin string) bool {
-	allowed, err := b.withdrawShared(ctx, b.host(origin))
+// cost returns the charge for a retry. The time of a retry after a
+// 429 that asks for a wait was chosen by the server, so it costs nothing.
+func cost(after httpretry.AttemptResult) int64 {
+	if after.Throttled {
+		return 0
+	}
+	return 1
+}
+
+// Withdraw reports whether one retry may be sent to after.Origin, and charges
+// for it if so. After a Throttled attempt, it returns true at once, without a
+// charge. Otherwise it waits for Redis, for at most the Timeout. While New
+// connects, it waits for that first: see Config.Timeout. When ctx is done, it
+// returns false.
+func (b *Budget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
+	if cost(after) == 0 {
+		return true
+	}
+	allowed, err := b.withdrawShared(ctx, b.host(after.Origin))
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		return false
 	// Redis has failed, so the budget of this process decides.
 	default:
-		allowed = b.local.Withdraw(ctx, origin)
+		allowed = b.local.Withdraw(ctx, after)
 	}
 	if b.observe != nil {
-		b.observe(ctx, Decision{Origin: origin, Allowed: allowed, Shared: err == nil})
+		b.observe(ctx, Decision{Origin: after.Origin, Allowed: allowed, Shared: err == nil})
 	}
 	return allowed
 }
 
-// Refund cancels the latest charge for origin within the last Window, if any.
-// It does not block.
-func (b *Budget) Refund(origin string) {
-	if b.state.load() != shared {
-		b.local.Refund(origin)
+// Refund cancels the latest charge for after.Origin within the last Window, if
+// any. After a Throttled attempt, there is none to cancel. It does not block.
+func (b *Budget) Refund(after httpretry.AttemptResult) {
+	if cost(after) == 0 {
 		return
 	}
-	h := b.host(origin)
+	if b.state.load() != shared {
+		b.local.Refund(after)
+		return
+	}
+	h := b.host(after.Origin)
 	// The latest charge of this process may be of the current slot. Then the
 	// lease gets its retry back.
 	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put() {
@@ -356,19 +413,27 @@ func (b *Budget) Refund(origin string) {
 	}
 }
 
-// Deposit records a success of origin. If charged is true, it cancels the
-// latest charge within the last Window and gives the bucket a token, except
-// with Strict. It does not block.
-func (b *Budget) Deposit(origin string, charged bool) {
+// Record records a success of ended.Origin. If a retry that was not free
+// succeeded, it cancels the latest charge within the last Window and gives the
+// bucket a token, except with Strict. An attempt that did not succeed changes
+// nothing. Record does not block.
+func (b *Budget) Record(ended, after httpretry.AttemptResult) {
+	if !ended.Succeeded() {
+		return
+	}
+	charged := ended.Charged && cost(after) > 0
 	phase := b.state.load()
-	// As long as Redis works, the charge is one of the shared budget.
-	b.local.Deposit(origin, charged && phase != shared)
+	if phase == shared {
+		// The charge, if any, is one of the shared budget.
+		ended.Charged, after = false, httpretry.AttemptResult{}
+	}
+	b.local.Record(ended, after)
 	// After Close, no goroutine takes hosts from the list.
 	if phase == closed {
 		return
 	}
-	h := b.host(origin)
-	n := h.deposits.Add(1)
+	h := b.host(ended.Origin)
+	n := h.successes.Add(1)
 	if charged && phase == shared && !b.local.Strict {
 		// The success is reported anyway. In a lease, the charge would be of no
 		// use to other processes.
@@ -417,6 +482,10 @@ func (b *Budget) host(origin string) *host {
 	return b.hosts.get(origin, b.key)
 }
 
+// format is the version of the keys' content. The package documentation says
+// when it has to change.
+const format = "v1"
+
 // key returns the key of a host in Redis. The braces make a cluster put all
 // keys of a host, should there ever be several, on one server. A name that is
 // long or has unusual bytes is replaced by its digest.
@@ -429,7 +498,7 @@ func (b *Budget) key(name string) string {
 		}
 		name = name[len(digestPrefix):]
 	}
-	return fmt.Sprintf("{%s:%d:%s:%s}", b.namespace, b.window.Microseconds(), kind, name)
+	return fmt.Sprintf("{%s:%s:%d:%s:%s}", b.namespace, format, b.window.Microseconds(), kind, name)
 }
 
 const digestPrefix = "\x00sha256:"

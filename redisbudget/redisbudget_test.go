@@ -74,7 +74,7 @@ redisbudget: Config.Timeout: -1s: want 0 (the default, 50ms) or a duration from 
 // Names of any bytes have keys of their own, which are bounded and printable.
 func TestKeys(t *testing.T) {
 	b := newBudget(t, redisbudget.Config{Client: newClient(t, "127.0.0.1:1"), Namespace: "shop"})
-	assert.Equal(t, "{shop:10000000:host:https://a.test:8443}", b.Key("https://a.test:8443"))
+	assert.Equal(t, "{shop:v1:10000000:host:https://a.test:8443}", b.Key("https://a.test:8443"))
 	seen := map[string]string{}
 	long := strings.Repeat("x", 128)
 	sum := sha256.Sum256([]byte(strings.Repeat(long, 5)))
@@ -84,7 +84,7 @@ func TestKeys(t *testing.T) {
 		"\x00sha256:" + hex.EncodeToString(sum[:]), "\x00sha256:" + strings.Repeat("0", 64), "sha256:" + strings.Repeat("0", 64), strings.Repeat("0", 64),
 	} {
 		key := b.Key(name)
-		assert.Regexp(t, `^\{shop:10000000:(host:[!-z]{1,128}|sha256:[0-9a-f]{64})\}$`, key)
+		assert.Regexp(t, `^\{shop:v1:10000000:(host:[!-z]{1,128}|sha256:[0-9a-f]{64})\}$`, key)
 		assert.Equal(t, key, b.Key(name))
 		assert.NotContains(t, seen, key, "%q and %q", name, seen[key])
 		seen[key] = name
@@ -95,8 +95,8 @@ func TestLeasesNeedFewRoundTrips(t *testing.T) {
 	f := newFake(t)
 	cfg := redisbudget.Config{Client: newClient(t, f.Addr()), Burst: -1, Window: 20 * time.Second, Timeout: patient}
 	a, b := newBudget(t, cfg), newBudget(t, cfg)
-	deposit(a, target, 1000) // for 100 retries
-	require.Eventually(t, func() bool { return a.Withdraw(t.Context(), target) }, 20*time.Second, 10*time.Millisecond)
+	succeed(a, target, 1000) // for 100 retries
+	require.Eventually(t, func() bool { return a.Withdraw(t.Context(), failed(target)) }, 20*time.Second, 10*time.Millisecond)
 	before := f.withdrawals.Load()
 	assert.Equal(t, 63, withdrawn(t, a, target, 63))
 	assert.LessOrEqual(t, f.withdrawals.Load()-before, int64(63/8+2), "a slot may have ended meanwhile")
@@ -117,10 +117,10 @@ func TestLeaseEndsWithItsSlot(t *testing.T) {
 	f := newFake(t)
 	b := newBudget(t, redisbudget.Config{
 		Client: newClient(t, f.Addr()), Window: 18 * time.Second, FlushInterval: 5 * time.Second, Timeout: patient})
-	deposit(b, target, 999)
+	succeed(b, target, 999)
 	for range 3 {
 		before := f.withdrawals.Load()
-		require.True(t, b.Withdraw(t.Context(), target))
+		require.True(t, b.Withdraw(t.Context(), failed(target)))
 		assert.Equal(t, before+1, f.withdrawals.Load())
 		time.Sleep(1850 * time.Millisecond) // longer than a slot
 	}
@@ -134,7 +134,7 @@ func TestConcurrentWithdrawals(t *testing.T) {
 	var budgets []*redisbudget.Budget
 	for range 5 {
 		b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: year, Timeout: patient})
-		deposit(b, target, 100)
+		succeed(b, target, 100)
 		budgets = append(budgets, b)
 	}
 	// A token that is taken before Redis knows of a success remains taken.
@@ -171,8 +171,8 @@ func TestRefundsGoToTheLease(t *testing.T) {
 	require.Equal(t, 5, withdrawn(t, b, target, 9))
 	before := f.withdrawals.Load()
 	for range 50 {
-		b.Refund(target)
-		require.True(t, b.Withdraw(t.Context(), target))
+		b.Refund(failed(target))
+		require.True(t, b.Withdraw(t.Context(), failed(target)))
 	}
 	assert.Equal(t, before, f.withdrawals.Load())
 }
@@ -186,26 +186,26 @@ func TestRefusalsNeedFewRoundTrips(t *testing.T) {
 	assert.EqualValues(t, 1, f.withdrawals.Load())
 }
 
-// A refusal ends by itself, and the deposits of another process count.
-func TestDepositsOfOthersCount(t *testing.T) {
+// A refusal ends by itself, and the successes of another process count.
+func TestSuccessesOfOthersCount(t *testing.T) {
 	f := newFake(t)
 	cfg := redisbudget.Config{
 		Client: newClient(t, f.Addr()), Burst: -1, FlushInterval: 10 * time.Millisecond, Timeout: patient}
 	a, b := newBudget(t, cfg), newBudget(t, cfg)
-	require.False(t, a.Withdraw(t.Context(), target))
-	deposit(b, target, 10)
-	assert.Eventually(t, func() bool { return a.Withdraw(t.Context(), target) }, 20*time.Second, 5*time.Millisecond)
+	require.False(t, a.Withdraw(t.Context(), failed(target)))
+	succeed(b, target, 10)
+	assert.Eventually(t, func() bool { return a.Withdraw(t.Context(), failed(target)) }, 20*time.Second, 5*time.Millisecond)
 }
 
-// FlushSize deposits are reported at once.
+// FlushSize successes are reported at once.
 func TestFlushSize(t *testing.T) {
 	f := newFake(t)
 	b := newBudget(t, redisbudget.Config{
 		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, FlushSize: 10, Timeout: patient})
-	deposit(b, target, 9)
+	succeed(b, target, 9)
 	time.Sleep(20 * time.Millisecond) // nothing happens, however long this is
 	assert.Zero(t, f.reports.Load())
-	deposit(b, target, 1)
+	succeed(b, target, 1)
 	assert.Eventually(t, func() bool { return f.reports.Load() == 1 }, 20*time.Second, time.Millisecond)
 }
 
@@ -217,7 +217,7 @@ func TestReports(t *testing.T) {
 		Client: newClient(t, f.Addr()), Burst: -1, FlushInterval: time.Millisecond, Window: year, Timeout: time.Minute})
 	for round := range 3 {
 		for i := range 300 {
-			deposit(b, fmt.Sprintf("https://%d.test", i), 10)
+			succeed(b, fmt.Sprintf("https://%d.test", i), 10)
 		}
 		require.Eventually(t, func() bool { return f.reports.Load() >= int64(300*(round+1)) }, time.Minute, time.Millisecond)
 		time.Sleep(150 * time.Millisecond) // about as long as it takes until they rest
@@ -228,7 +228,7 @@ func TestReports(t *testing.T) {
 		return f.commands.Load() == before
 	}, 10*time.Second, time.Millisecond)
 	for i := range 300 {
-		require.True(t, b.Withdraw(t.Context(), fmt.Sprintf("https://%d.test", i)))
+		require.True(t, b.Withdraw(t.Context(), failed(fmt.Sprintf("https://%d.test", i))))
 	}
 }
 
@@ -238,7 +238,7 @@ func TestManyHostsAreReportedAtOnce(t *testing.T) {
 	b := newBudget(t, redisbudget.Config{
 		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: time.Minute})
 	for i := range 1024 {
-		b.Deposit(fmt.Sprintf("https://%d.test", i), false)
+		succeed(b, fmt.Sprintf("https://%d.test", i), 1)
 	}
 	assert.Eventually(t, func() bool { return f.reports.Load() >= 1024 }, time.Minute, 10*time.Millisecond)
 }
@@ -251,10 +251,10 @@ func TestManyHostsAreForgotten(t *testing.T) {
 	b := watch(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
 	b.requireDecidedBy(t, local)
 	for i := range 20_000 {
-		b.Deposit(fmt.Sprintf("https://%d.test", i), false)
+		succeed(b, fmt.Sprintf("https://%d.test", i), 1)
 	}
 	// A turn ends with a probe, if one is due. The first turn may have begun
-	// before the last deposit, and the second finds that a host rests.
+	// before the last success, and the second finds that a host rests.
 	turns := probes.Load() + 3
 	require.Eventually(t, func() bool { return probes.Load() >= turns }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, b.Close())
@@ -280,21 +280,21 @@ func TestCloseReturnsEverything(t *testing.T) {
 	var decisions []redisbudget.Decision
 	cfg.Observe = func(_ context.Context, d redisbudget.Decision) { decisions = append(decisions, d) }
 	a := newBudget(t, cfg)
-	deposit(a, target, 990)
+	succeed(a, target, 990)
 	require.Equal(t, 1, withdrawn(t, a, target, 1)) // and seven in a lease
-	deposit(a, "https://b.test", 10)
+	succeed(a, "https://b.test", 10)
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() { assert.NoError(t, a.Close()) })
 	}
 	wg.Wait()
 
-	// The HostBudget has no Burst, and knows of the deposits.
-	assert.True(t, a.Withdraw(t.Context(), "https://b.test"))
-	assert.False(t, a.Withdraw(t.Context(), "https://b.test"))
-	assert.False(t, a.Withdraw(t.Context(), "https://c.test"))
-	a.Refund("https://b.test")
-	assert.True(t, a.Withdraw(t.Context(), "https://b.test"))
+	// The HostBudget has no Burst, and knows of the successes.
+	assert.True(t, a.Withdraw(t.Context(), failed("https://b.test")))
+	assert.False(t, a.Withdraw(t.Context(), failed("https://b.test")))
+	assert.False(t, a.Withdraw(t.Context(), failed("https://c.test")))
+	a.Refund(failed("https://b.test"))
+	assert.True(t, a.Withdraw(t.Context(), failed("https://b.test")))
 	assert.Equal(t, []redisbudget.Decision{
 		{Origin: target, Allowed: true, Shared: true},
 		{Origin: "https://b.test", Allowed: true},
@@ -307,16 +307,16 @@ func TestCloseReturnsEverything(t *testing.T) {
 	cfg.Observe = nil
 	b := newBudget(t, cfg)
 	assert.Equal(t, 98, withdrawn(t, b, target, 200))
-	assert.True(t, b.Withdraw(t.Context(), "https://b.test"))
+	assert.True(t, b.Withdraw(t.Context(), failed("https://b.test")))
 	assert.NoError(t, b.Close())
 }
 
 // After Close, hosts are not remembered for a report.
-func TestDepositsAfterClose(t *testing.T) {
+func TestSuccessesAfterClose(t *testing.T) {
 	b := newBudget(t, redisbudget.Config{Client: newClient(t, newFake(t).Addr()), Timeout: patient})
 	require.NoError(t, b.Close())
 	for i := range 100 {
-		b.Deposit(fmt.Sprintf("https://%d.test", i), false)
+		succeed(b, fmt.Sprintf("https://%d.test", i), 1)
 	}
 	assert.Zero(t, b.Listed())
 }
@@ -344,7 +344,7 @@ func TestRetriesThatSucceed(t *testing.T) {
 				require.Equal(t, 5, withdrawn(t, b.Budget, target, 10))
 				time.Sleep(time.Second)
 				for range 2 {
-					b.Deposit(target, true)
+					succeedAfter(b, failed(target))
 				}
 				time.Sleep(2 * flushInterval)
 				assert.Equal(t, c.want, withdrawn(t, b.Budget, target, 10))
@@ -365,15 +365,15 @@ func TestRetriesOfALeaseThatSucceed(t *testing.T) {
 		b := newBudget(t, redisbudget.Config{Client: s.client(t)})
 		require.Equal(t, 5, withdrawn(t, a, target, 5))
 		time.Sleep(time.Second)
-		deposit(a, target, 100)
+		succeed(a, target, 100)
 		time.Sleep(2 * flushInterval)
 
 		// The first of the five retries left takes one more for later.
-		require.True(t, a.Withdraw(t.Context(), target))
+		require.True(t, a.Withdraw(t.Context(), failed(target)))
 		before := f.withdrawals.Load()
-		require.True(t, a.Withdraw(t.Context(), target))
+		require.True(t, a.Withdraw(t.Context(), failed(target)))
 		require.Equal(t, before, f.withdrawals.Load())
-		a.Deposit(target, true)
+		succeedAfter(a, failed(target))
 
 		time.Sleep(2 * flushInterval)
 		assert.Equal(t, 3+1+1, withdrawn(t, b, target, 10), "with the charge and a token")
@@ -382,15 +382,80 @@ func TestRetriesOfALeaseThatSucceed(t *testing.T) {
 	})
 }
 
+// A retry after a 429 whose wait it obeys is allowed without a charge and
+// without Redis, and is no Decision. It gives nothing back, whichever budget
+// decides.
+func TestFreeRetries(t *testing.T) {
+	for _, by := range []string{shared, local} {
+		t.Run(by, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFarServer(t, 0)
+				f := fakeOf(s.Miniredis)
+				if by == local {
+					s.hold = func(context.Context) error { return syscall.ECONNREFUSED }
+				}
+				decisions := 0
+				b := newBudget(t, redisbudget.Config{
+					Client: s.client(t), Logger: new(logBuffer).logger(),
+					Observe: func(_ context.Context, d redisbudget.Decision) {
+						assert.Equal(t, by, decidedBy(d))
+						decisions++
+					},
+				})
+				require.Equal(t, 5, withdrawn(t, b, target, 6))
+				require.Equal(t, 6, decisions)
+				time.Sleep(time.Second)
+
+				before := f.commands.Load()
+				for range 100 {
+					assert.True(t, b.Withdraw(t.Context(), throttled(target)))
+					assert.True(t, b.Withdraw(t.Context(), throttled(target)))
+					b.Refund(throttled(target))
+					succeedAfter(b, throttled(target))
+				}
+				assert.Equal(t, 6, decisions)
+				assert.Equal(t, before, f.commands.Load())
+
+				// The successes are like any others, and the five charges remain.
+				time.Sleep(2 * flushInterval)
+				assert.Equal(t, 100/10-5, withdrawn(t, b, target, 10))
+				require.NoError(t, b.Close())
+				assert.True(t, b.Withdraw(t.Context(), throttled(target)))
+			})
+		})
+	}
+}
+
+// An attempt that failed changes nothing in either budget, and takes no memory.
+func TestFailuresAreNotRecorded(t *testing.T) {
+	f := newFake(t)
+	b := newBudget(t, redisbudget.Config{
+		Client: newClient(t, f.Addr()), Burst: -1, Window: year, FlushInterval: time.Minute, Timeout: patient})
+	retry := failed(target)
+	retry.Attempt, retry.Charged = 2, true
+	unanswered := httpretry.AttemptResult{Origin: target, Attempt: 1}
+	record := func() {
+		b.Record(failed(target), httpretry.AttemptResult{})
+		b.Record(retry, failed(target))
+		b.Record(unanswered, httpretry.AttemptResult{})
+	}
+	assert.Zero(t, testing.AllocsPerRun(1000, record))
+	assert.Zero(t, b.Listed())
+	assert.Zero(t, withdrawn(t, b, target, 1))
+	require.NoError(t, b.Close())
+	assert.Zero(t, withdrawn(t, b, target, 1), "by the HostBudget")
+}
+
 func TestPathOfASuccessAllocatesNothing(t *testing.T) {
 	f := newFake(t)
 	b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
-	deposit(b, target, 10)
-	require.True(t, b.Withdraw(t.Context(), target))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(target, false) }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Deposit(target, true) }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(target) }))
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Withdraw(t.Context(), target) }), "from a lease")
+	succeed(b, target, 10)
+	require.True(t, b.Withdraw(t.Context(), failed(target)))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { succeed(b, target, 1) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { succeedAfter(b, failed(target)) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(failed(target)) }))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Withdraw(t.Context(), failed(target)) }), "from a lease")
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Withdraw(t.Context(), throttled(target)) }), "free")
 }
 
 // Each of these failures makes the local budget decide, without a round trip,
@@ -425,7 +490,7 @@ func TestRedisFails(t *testing.T) {
 				},
 			})
 			f.fail(failure)
-			deposit(b, target, 50)
+			succeed(b, target, 50)
 			assert.Equal(t, 10, withdrawn(t, b, target, 1000), "as HostBudget: 5 of 50 successes, and the burst")
 			assert.Equal(t, map[string]int{"local true": 10, "local false": 990}, decisions)
 			assert.Less(t, f.commands.Load(), int64(200), "of which some greet")
@@ -459,7 +524,7 @@ func TestWaitIsBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f.fail(func(*server.Peer) { cancel() })
 	b := watch(t, redisbudget.Config{Client: newClient(t, f.Addr()), Timeout: patient})
-	assert.False(t, b.Withdraw(ctx, target))
+	assert.False(t, b.Withdraw(ctx, failed(target)))
 	assert.Nil(t, b.decidedBy.Load(), "the context is done first")
 
 	began := time.Now()
@@ -488,9 +553,9 @@ func TestWaitBehindACall(t *testing.T) {
 	b := watch(t, redisbudget.Config{Client: newClient(t, f.Addr()), Timeout: patient})
 	var first, second bool
 	var wg sync.WaitGroup
-	wg.Go(func() { first = b.Withdraw(t.Context(), target) })
+	wg.Go(func() { first = b.Withdraw(t.Context(), failed(target)) })
 	require.Eventually(t, func() bool { return calls.Load() == 1 }, 20*time.Second, time.Millisecond)
-	wg.Go(func() { second = b.Withdraw(t.Context(), target) })
+	wg.Go(func() { second = b.Withdraw(t.Context(), failed(target)) })
 	time.Sleep(patient / 2)
 	close(answer)
 	wg.Wait()
@@ -506,7 +571,7 @@ func TestCloseReturnsAnError(t *testing.T) {
 	f := newFake(t)
 	b := newBudget(t, redisbudget.Config{
 		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
-	deposit(b, target, 1)
+	succeed(b, target, 1)
 	f.SetError("OOM no memory")
 	assert.ErrorContains(t, b.Close(), "redisbudget: close: OOM no memory")
 	assert.ErrorContains(t, b.Close(), "redisbudget: close: OOM no memory")
@@ -592,7 +657,7 @@ func TestLateReportsHaveTheirAge(t *testing.T) {
 	b := newBudget(t, redisbudget.Config{
 		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
 	for i := range 200 {
-		b.Deposit(fmt.Sprintf("https://%d.test", i), false)
+		succeed(b, fmt.Sprintf("https://%d.test", i), 1)
 	}
 	require.NoError(t, b.Close())
 	require.Len(t, ages, 200)

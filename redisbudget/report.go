@@ -46,7 +46,7 @@ func (b *Budget) activate(h *host) {
 	if h.listed.Load() {
 		return
 	}
-	// Once listed is set, deposits of other goroutines rely on since.
+	// Once listed is set, successes of other goroutines rely on since.
 	now := b.now()
 	if !h.listed.CompareAndSwap(false, true) {
 		return
@@ -161,10 +161,10 @@ func (b *Budget) prune() {
 func (b *Budget) report(h *host) request {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// The clock is read before the counts are taken. Deposits after that are in
+	// The clock is read before the counts are taken. Successes after that are in
 	// the next report, and not older than now.
 	now := b.now()
-	r := request{key: h.key, successes: h.deposits.Swap(0), refunds: h.refunds.Swap(0), helped: h.helped.Swap(0)}
+	r := request{key: h.key, successes: h.successes.Swap(0), refunds: h.refunds.Swap(0), helped: h.helped.Swap(0)}
 	// The report may arrive as late as the timeout allows. A host that becomes
 	// active now may have a since that is later than now.
 	r.age = max(now-time.Duration(h.since.Swap(int64(now))), 0) + b.timeout

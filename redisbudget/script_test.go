@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -46,23 +45,29 @@ var settings = []setting{
 	{5, 2, 1, time.Minute},
 }
 
-// hold is how long a process refuses retries without a question.
+// hold is how long a process refuses retries without a question, in the time of
+// miniredis.
 const hold = 100 * time.Millisecond
 
-// A simulation is processes that use the script, with a server whose clock is
-// under control, and the history of the one host.
+// A simulation is processes that use the script, and the history of the one
+// host. The processes have the versions in turn.
 type simulation struct {
 	setting
-	r       *rand.Rand
-	server  *miniredis.Miniredis
-	budget  *redisbudget.Budget
-	begin   time.Time
-	jump    time.Duration // of the clock of the server
-	now     time.Duration
-	process []simulated
-	moments []moment
+	r        *rand.Rand
+	server   *miniredis.Miniredis // with a clock under control; nil: another, in real time
+	versions []version
+	begin    time.Time
+	jump     time.Duration // of the clock of the server
+	now      time.Duration
+	hold     time.Duration
+	process  []simulated
+	moments  []moment
+	granted  []int64 // to the processes of each version
 
 	onlyRetries bool // succeed, so the Ratio allows few
+
+	margin  time.Duration // by which successes seem older than they are, at least
+	slowest time.Duration // call of the server
 }
 
 // A simulated process has its counts since the last report, and its lease.
@@ -77,32 +82,53 @@ type simulated struct {
 	charged   []time.Duration
 }
 
-// A moment has the events at one time, in this order.
+// A moment has the events at one time, or of one call of the server, in this
+// order.
 type moment struct {
-	at                          time.Duration
+	key                         string // of the budget
+	at, until                   time.Duration
 	failures, charges, refunded int64
 	successes, helped           int64 // helped is how many of them are of retries
 }
 
-func newSimulation(t *testing.T, s setting, seed uint64) *simulation {
-	sim := &simulation{setting: s, r: rand.New(rand.NewPCG(seed, 15)), server: miniredis.RunT(t)}
-	client := redis.NewClient(&redis.Options{Addr: sim.server.Addr()})
-	t.Cleanup(func() { assert.NoError(t, client.Close()) })
+func newSimulation(t *testing.T, s setting, r rollout, seed uint64) *simulation {
+	sim := &simulation{setting: s, hold: hold, server: miniredis.RunT(t)}
 	cfg := s.config()
-	cfg.Client, cfg.Timeout = client, 4*time.Second
-	sim.budget = newBudget(t, cfg)
+	cfg.Client, cfg.Timeout = newClient(t, sim.server.Addr()), patient
+	sim.start(r.versions(t, cfg), seed)
 	sim.begin = time.Unix(1_800_000_000, 0)
-	sim.process = make([]simulated, 4)
 	sim.pass(0)
 	return sim
 }
 
+// newRealSimulation returns a simulation with a server at addr.
+func newRealSimulation(t *testing.T, s setting, r rollout, addr string, seed uint64) *simulation {
+	sim := &simulation{setting: s, hold: s.window / 100, margin: s.window / 10}
+	cfg := s.config()
+	cfg.Client, cfg.Timeout, cfg.FlushInterval = other{newClient(t, addr)}, s.window/10, sim.hold
+	cfg.Namespace = fmt.Sprintf("%d-%d-%d/%d", s.num, s.den, s.burst, seed)
+	sim.start(r.versions(t, cfg), seed)
+	sim.begin = time.Now()
+	return sim
+}
+
+func (s *simulation) start(versions []version, seed uint64) {
+	s.r = rand.New(rand.NewPCG(seed, 15))
+	s.versions, s.granted = versions, make([]int64, len(versions))
+	s.process = make([]simulated, 4)
+}
+
 // pass lets time pass. Keys expire with the clock of the server.
 func (s *simulation) pass(d time.Duration) {
-	s.now += d
-	s.server.SetTime(s.begin.Add(s.now + s.jump))
-	if d > 0 {
-		s.server.FastForward(d)
+	if s.server == nil {
+		time.Sleep(d)
+		s.now = time.Since(s.begin)
+	} else {
+		s.now += d
+		s.server.SetTime(s.begin.Add(s.now + s.jump))
+		if d > 0 {
+			s.server.FastForward(d)
+		}
 	}
 	for i := range s.process {
 		if p := &s.process[i]; p.leased > 0 && p.leaseEnds <= s.now {
@@ -131,8 +157,9 @@ func (s *simulation) pause() time.Duration {
 // step lets one process do something.
 func (s *simulation) step(t *testing.T) {
 	s.pass(s.pause())
-	p := &s.process[s.r.IntN(len(s.process))]
-	m := moment{at: s.now}
+	i := s.r.IntN(len(s.process))
+	p, v := &s.process[i], i%len(s.versions)
+	m := moment{key: s.versions[v].key, at: s.now}
 	switch s.r.IntN(4) {
 	case 0, 1: // successes that are reported later
 		if p.successes == 0 {
@@ -145,16 +172,17 @@ func (s *simulation) step(t *testing.T) {
 		m.successes += m.helped
 		p.successes += m.successes
 	case 2:
-		s.exchange(t, p, &m, redisbudget.Report{})
+		s.exchange(t, p, v, &m, redisbudget.Report{})
 	case 3:
 		m.failures = 1
 		if p.leased > 0 {
 			p.leased--
 			p.charged = append(p.charged, s.now)
 		} else if p.refuses <= s.now {
-			s.exchange(t, p, &m, redisbudget.Report{Need: 1 + s.r.Int64N(3), Extra: s.r.Int64N(9)})
+			s.exchange(t, p, v, &m, redisbudget.Report{Need: 1 + s.r.Int64N(3), Extra: s.r.Int64N(9)})
 		}
 	}
+	m.until = s.now
 	s.moments = append(s.moments, m)
 }
 
@@ -172,8 +200,9 @@ func (s *simulation) help(p *simulated) (n int64) {
 	return n
 }
 
-// exchange executes the script for a process. It refunds some of its charges.
-func (s *simulation) exchange(t *testing.T, p *simulated, m *moment, r redisbudget.Report) {
+// exchange executes the script for a process with version v. It refunds some of
+// its charges.
+func (s *simulation) exchange(t *testing.T, p *simulated, v int, m *moment, r redisbudget.Report) {
 	p.charged = slices.DeleteFunc(p.charged, func(at time.Duration) bool {
 		switch {
 		case at >= 0 && (s.now-at > s.window/2 || s.r.IntN(3) > 0):
@@ -185,18 +214,30 @@ func (s *simulation) exchange(t *testing.T, p *simulated, m *moment, r redisbudg
 	r.Successes, r.Helped = p.successes, p.helped
 	r.Refunds += p.refunds
 	// The age is never too low.
-	r.Age = s.now - p.oldest + time.Duration(s.r.IntN(3))*time.Millisecond
+	r.Age = s.now - p.oldest + s.margin + time.Duration(s.r.IntN(3))*time.Millisecond
 	p.successes, p.helped, p.refunds = 0, 0, 0
 	m.refunded = r.Refunds
-	granted, left, err := s.budget.Exchange(t.Context(), target, r)
+	granted, left, err := s.versions[v].exchange(t.Context(), r)
 	require.NoError(t, err)
 	m.charges = granted
+	s.granted[v] += granted
 	used := min(granted, r.Need)
 	p.leased, p.leaseEnds = granted-used, s.now+left
 	p.charged = append(p.charged, slices.Repeat([]time.Duration{s.now}, int(used))...)
 	if granted < r.Need {
-		p.refuses = s.now + hold
+		p.refuses = s.now + s.hold
 	}
+	s.pass(0)
+	s.slowest = max(s.slowest, s.now-m.at)
+}
+
+// histories returns the moments of each budget.
+func (s *simulation) histories() map[string][]moment {
+	all := map[string][]moment{}
+	for _, m := range s.moments {
+		all[m.key] = append(all[m.key], m)
+	}
+	return all
 }
 
 // requireLaw looks at every interval that begins and ends with a charge. A
@@ -204,27 +245,29 @@ func (s *simulation) exchange(t *testing.T, p *simulated, m *moment, r redisbudg
 func (s *simulation) requireLaw(t *testing.T) {
 	t.Helper()
 	window := s.window.Microseconds()
-	for i, first := range s.moments {
-		if first.charges == 0 {
-			continue
-		}
-		successes, net, helped := s.successesBefore(i), int64(0), int64(0)
-		for _, last := range s.moments[i:] {
-			successes += last.successes
-			helped += last.helped
-			net += last.charges - last.refunded
-			length := (last.at - first.at).Microseconds() + 1
-			most := s.num*successes*window + s.burst*s.den*(window+length) + helped*s.den*window
-			require.LessOrEqual(t, net*s.den*window, most,
-				"%d for %d successes from %v to %v", net, successes, first.at, last.at)
+	for key, moments := range s.histories() {
+		for i, first := range moments {
+			if first.charges == 0 {
+				continue
+			}
+			successes, net, helped := s.successesBefore(moments, i), int64(0), int64(0)
+			for _, last := range moments[i:] {
+				successes += last.successes
+				helped += last.helped
+				net += last.charges - last.refunded
+				length := (last.until - first.at).Microseconds() + 1
+				most := s.num*successes*window + s.burst*s.den*(window+length) + helped*s.den*window
+				require.LessOrEqual(t, net*s.den*window, most,
+					"%s: %d for %d successes from %v to %v", key, net, successes, first.at, last.until)
+			}
 		}
 	}
 }
 
 // successesBefore returns the successes of the Window before moment i.
-func (s *simulation) successesBefore(i int) (n int64) {
-	for from, i := s.moments[i].at-s.window, i-1; i >= 0 && s.moments[i].at > from; i-- {
-		n += s.moments[i].successes
+func (s *simulation) successesBefore(moments []moment, i int) (n int64) {
+	for from, i := moments[i].at-s.window, i-1; i >= 0 && moments[i].at > from; i-- {
+		n += moments[i].successes
 	}
 	return n
 }
@@ -233,40 +276,44 @@ func (s *simulation) successesBefore(i int) (n int64) {
 // failure.
 func (s *simulation) requireOutageLaw(t *testing.T) {
 	t.Helper()
-	for i, first := range s.moments {
-		if first.failures == 0 {
-			continue
-		}
-		successes, net := s.successesBefore(i), int64(0)
-		for _, last := range s.moments[i:] {
-			if last.successes > 0 {
-				break
+	for key, moments := range s.histories() {
+		for i, first := range moments {
+			if first.failures == 0 {
+				continue
 			}
-			net += last.charges - last.refunded
-			require.LessOrEqual(t, net*s.den, s.num*successes+s.burst*s.den,
-				"%d for %d successes from %v to %v", net, successes, first.at, last.at)
+			successes, net := s.successesBefore(moments, i), int64(0)
+			for _, last := range moments[i:] {
+				if last.successes > 0 {
+					break
+				}
+				net += last.charges - last.refunded
+				require.LessOrEqual(t, net*s.den, s.num*successes+s.burst*s.den,
+					"%s: %d for %d successes from %v to %v", key, net, successes, first.at, last.until)
+			}
 		}
 	}
 }
 
 func TestScriptKeepsTheLaw(t *testing.T) {
 	for _, s := range settings {
-		t.Run(s.String(), func(t *testing.T) {
-			var granted int64
-			for seed := range uint64(5) {
-				sim := newSimulation(t, s, seed)
-				sim.onlyRetries = seed%2 == 1
-				for range 200 {
-					sim.step(t)
+		for _, r := range []rollout{onlyCurrent, releasedFirst} {
+			t.Run(s.String()+", "+r.name, func(t *testing.T) {
+				var granted int64
+				for seed := range uint64(5) {
+					sim := newSimulation(t, s, r, seed)
+					sim.onlyRetries = seed%2 == 1
+					for range 200 {
+						sim.step(t)
+					}
+					sim.requireLaw(t)
+					sim.requireOutageLaw(t)
+					for _, n := range sim.granted {
+						granted += n
+					}
 				}
-				sim.requireLaw(t)
-				sim.requireOutageLaw(t)
-				for _, m := range sim.moments {
-					granted += m.charges
-				}
-			}
-			assert.Greater(t, granted, int64(100), "hardly a retry is allowed")
-		})
+				assert.Greater(t, granted, int64(100), "hardly a retry is allowed")
+			})
+		}
 	}
 }
 
@@ -414,36 +461,45 @@ var plays = []play{
 
 func TestScript(t *testing.T) {
 	for _, p := range plays {
-		t.Run(p.name, func(t *testing.T) {
-			sim := newSimulation(t, setting{1, 10, 5, 10 * time.Second}, 0)
-			cfg := redisbudget.Config{
-				Client:  redis.NewClient(&redis.Options{Addr: sim.server.Addr()}),
-				Timeout: 4 * time.Second, Ratio: p.ratio, Burst: p.burst,
-			}
-			defer cfg.Client.Close()
-			budget := newBudget(t, cfg)
-			for i, m := range p.moves {
-				sim.jump += m.jump
-				sim.pass(m.after)
-				if m.Report == (redisbudget.Report{}) {
-					continue
-				}
-				granted, left, err := budget.Exchange(t.Context(), target, m.Report)
-				require.NoError(t, err)
-				assert.Equal(t, m.want, granted, "move %d", i)
-				assert.Greater(t, left, time.Duration(0))
-				assert.LessOrEqual(t, left, time.Second)
-			}
-			assert.Equal(t, !p.isGone, sim.server.Exists(budget.Key(target)))
-		})
+		for _, r := range []rollout{onlyCurrent, releasedFirst, currentFirst} {
+			t.Run(p.name+"/"+r.name, func(t *testing.T) { p.run(t, r) })
+		}
 	}
+}
+
+// run runs p with moves of the versions in turn. As long as the versions share a
+// key, each has to read the other's fields.
+func (p play) run(t *testing.T, r rollout) {
+	sim := newSimulation(t, setting{1, 10, 5, 10 * time.Second}, onlyCurrent, 0)
+	versions := r.versions(t, redisbudget.Config{
+		Client: newClient(t, sim.server.Addr()), Timeout: patient, Ratio: p.ratio, Burst: p.burst})
+	if !shareKey(versions) {
+		t.Skip("the versions have budgets of their own")
+	}
+	turn := 0
+	for i, m := range p.moves {
+		sim.jump += m.jump
+		sim.pass(m.after)
+		if m.Report == (redisbudget.Report{}) {
+			continue
+		}
+		v := versions[turn%len(versions)]
+		turn++
+		granted, left, err := v.exchange(t.Context(), m.Report)
+		require.NoError(t, err)
+		assert.Equal(t, m.want, granted, "move %d", i)
+		assert.Greater(t, left, time.Duration(0))
+		assert.LessOrEqual(t, left, time.Second)
+	}
+	assert.Equal(t, !p.isGone, sim.server.Exists(versions[0].key))
 }
 
 // The ticks of the tokens of a large Burst take little memory.
 func TestTicksOfALargeBurst(t *testing.T) {
-	sim := newSimulation(t, setting{1, 10, 1000, 10 * time.Second}, 0)
+	sim := newSimulation(t, setting{1, 10, 1000, 10 * time.Second}, onlyCurrent, 0)
+	v := sim.versions[0]
 	take := func(n int64) (granted int64) {
-		granted, _, err := sim.budget.Exchange(t.Context(), target, redisbudget.Report{Need: n})
+		granted, _, err := v.exchange(t.Context(), redisbudget.Report{Need: n})
 		require.NoError(t, err)
 		return granted
 	}
@@ -451,12 +507,12 @@ func TestTicksOfALargeBurst(t *testing.T) {
 		require.EqualValues(t, 1, take(1))
 		sim.pass(50 * time.Millisecond)
 	}
-	ticks := sim.server.HGet(sim.budget.Key(target), "taken")
+	ticks := sim.server.HGet(v.key, "taken")
 	assert.LessOrEqual(t, len(strings.Fields(ticks)), 52)
 	t.Logf("%d bytes: %s", len(ticks), ticks)
 	// Those of the last half of a Window have their times.
-	_, _, err := sim.budget.Exchange(t.Context(), target,
-		redisbudget.Report{Successes: 1, Helped: 1000, Age: 4 * time.Second})
+	_, _, err := v.exchange(t.Context(), redisbudget.Report{
+		Successes: 1, Helped: 1000, Age: 4 * time.Second})
 	require.NoError(t, err)
 	assert.EqualValues(t, 1000-80, take(9999), "%s", ticks)
 

@@ -521,7 +521,7 @@ func TestDefaults(t *testing.T) {
 			for range 400 {
 				time.Sleep(50 * time.Millisecond)
 				if len(all) < 100 {
-					b.Deposit("a", false)
+					b.Record(httpretry.AttemptResult{Origin: "a", Status: 200}, httpretry.AttemptResult{})
 				}
 				balance, _ := b.Balance("a")
 				all = append(all, balance)

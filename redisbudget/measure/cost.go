@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,22 +18,29 @@ import (
 	"github.com/seed421102f4/httpretry/redisbudget"
 )
 
-// measureLatency prints the times of a deposit and of a withdrawal.
+// success and failure are of first attempts.
+var (
+	success = httpretry.AttemptResult{Origin: target, Attempt: 1, Status: http.StatusOK}
+	failure = httpretry.AttemptResult{
+		Origin: target, Attempt: 1, Status: http.StatusServiceUnavailable, Outcome: httpretry.Transient}
+)
+
+// measureLatency prints the times of a recorded success and of a withdrawal.
 func measureLatency(out io.Writer, client redis.UniversalClient) error {
 	shared, err := newBudget(client, redisbudget.Config{Timeout: patient}, nil)
 	if err != nil {
 		return err
 	}
-	deposits := func(b httpretry.Budget) testing.BenchmarkResult {
+	successes := func(b httpretry.Budget) testing.BenchmarkResult {
 		return testing.Benchmark(func(tb *testing.B) {
 			tb.ReportAllocs()
 			for tb.Loop() {
-				b.Deposit(target, false)
+				b.Record(success, httpretry.AttemptResult{})
 			}
 		})
 	}
-	local, both := deposits(new(httpretry.HostBudget)), deposits(shared)
-	fmt.Fprintf(out, "deposit: %d ns, %d allocs (HostBudget: %d ns, %d allocs)\n",
+	local, both := successes(new(httpretry.HostBudget)), successes(shared)
+	fmt.Fprintf(out, "success: %d ns, %d allocs (HostBudget: %d ns, %d allocs)\n",
 		both.NsPerOp(), both.AllocsPerOp(), local.NsPerOp(), local.AllocsPerOp())
 	if err := shared.Close(); err != nil {
 		return err
@@ -53,14 +61,14 @@ func measureWithdrawals(out io.Writer, client redis.UniversalClient, lease int) 
 	}
 	// Enough for all withdrawals, so that none is refused.
 	for range 100_000 {
-		b.Deposit(target, false)
+		b.Record(success, httpretry.AttemptResult{})
 	}
 	time.Sleep(time.Second)
 	const n = 10_000
 	var times []time.Duration
 	for range n {
 		began := time.Now()
-		b.Withdraw(context.Background(), target)
+		b.Withdraw(context.Background(), failure)
 		times = append(times, time.Since(began))
 	}
 	slices.Sort(times)
@@ -107,14 +115,18 @@ func measureCommands(out io.Writer, client *redis.Client) error {
 
 // request calls b as a transport does for a request with up to two retries.
 func request(b *redisbudget.Budget, failures float64) {
-	for attempt := range 3 {
-		if rand.Float64() >= failures {
-			b.Deposit(target, attempt > 0)
+	var after httpretry.AttemptResult
+	for attempt := 1; ; attempt++ {
+		ended := success
+		if rand.Float64() < failures {
+			ended = failure
+		}
+		ended.Attempt, ended.Charged = attempt, attempt > 1
+		b.Record(ended, after)
+		if ended.Succeeded() || attempt == 3 || !b.Withdraw(context.Background(), ended) {
 			return
 		}
-		if attempt < 2 && !b.Withdraw(context.Background(), target) {
-			return
-		}
+		after = ended
 	}
 }
 

@@ -19,8 +19,8 @@ const Names = "default, strict, unlimited, shared, aws, grpc"
 // would take 8 GB.
 const hostsPerTable = 1024
 
-// Of returns the budget of each process by the name of its kind, and the host
-// to call it with. The kinds default, strict and shared have the fields of h.
+// Of returns the budget of each process by the name of its kind, and the origin
+// of the AttemptResults to call it with. The kinds default, strict and shared have the fields of h.
 //
 //	default    h
 //	strict     h with Strict, so that it is of all retries
@@ -80,12 +80,11 @@ type tokens struct {
 }
 
 // Withdraw implements httpretry.Budget.
-func (t *tokens) Withdraw(context.Context, string) bool { return t.withdraw(t.retry) }
-
-// WithdrawAfterTimeout is Withdraw for a retry after a timeout.
-func (t *tokens) WithdrawAfterTimeout() bool { return t.withdraw(t.timeout) }
-
-func (t *tokens) withdraw(cost float64) bool {
+func (t *tokens) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
+	cost := t.retry
+	if after.Timeout {
+		cost = t.timeout
+	}
 	// gRPC also counts failures whose retries it does not allow.
 	if t.least > 0 {
 		t.left = max(t.left-cost, 0)
@@ -98,13 +97,17 @@ func (t *tokens) withdraw(cost float64) bool {
 	return true
 }
 
-// Deposit implements httpretry.Budget.
-func (t *tokens) Deposit(origin string, charged bool) {
+// Refund implements httpretry.Budget. gRPC refunds nothing.
+func (t *tokens) Refund(httpretry.AttemptResult) { t.left = min(t.left+t.refund, t.most) }
+
+// Record implements httpretry.Budget. A failure is counted by Withdraw, which
+// follows it, so the last failure of a request takes no token.
+func (t *tokens) Record(ended, after httpretry.AttemptResult) {
+	if !ended.Succeeded() {
+		return
+	}
 	t.left = min(t.left+t.success, t.most)
-	if charged {
-		t.Refund(origin)
+	if ended.Charged {
+		t.Refund(after)
 	}
 }
-
-// Refund implements httpretry.Budget. gRPC refunds nothing.
-func (t *tokens) Refund(origin string) { t.left = min(t.left+t.refund, t.most) }

@@ -2,6 +2,7 @@ package budgets_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,11 +14,28 @@ import (
 
 // allowed returns how many retries in a row the budget of a process allows.
 func allowed(of func(int) (httpretry.Budget, string), process int) (n int) {
-	budget, host := of(process)
-	for n < 10_000 && budget.Withdraw(context.Background(), host) {
+	budget, origin := of(process)
+	for n < 10_000 && budget.Withdraw(context.Background(), failed(origin)) {
 		n++
 	}
 	return n
+}
+
+func failed(origin string) httpretry.AttemptResult {
+	return httpretry.AttemptResult{
+		Origin: origin, Attempt: 1, Status: http.StatusBadGateway, Outcome: httpretry.Transient}
+}
+
+// succeed records n successes of first attempts.
+func succeed(b httpretry.Budget, origin string, n int) {
+	for range n {
+		b.Record(httpretry.AttemptResult{Origin: origin, Attempt: 1, Status: http.StatusOK}, httpretry.AttemptResult{})
+	}
+}
+
+// retry records the end of a retry with a status.
+func retry(b httpretry.Budget, origin string, status int, outcome httpretry.Outcome) {
+	b.Record(httpretry.AttemptResult{Origin: origin, Attempt: 2, Status: status, Outcome: outcome, Charged: true}, failed(origin))
 }
 
 func TestBurst(t *testing.T) {
@@ -49,9 +67,9 @@ func TestRetriesThatSucceed(t *testing.T) {
 		alone := func(int) (httpretry.Budget, string) { return own, "" }
 		for _, of := range []func(int) (httpretry.Budget, string){of, alone} {
 			require.Equal(t, 5, allowed(of, last))
-			budget, host := of(last)
+			budget, origin := of(last)
 			for range 2 {
-				budget.Deposit(host, true)
+				retry(budget, origin, http.StatusOK, httpretry.Final)
 			}
 			assert.Equal(t, want[0], allowed(of, last), kind)
 		}
@@ -63,19 +81,20 @@ func TestTokensComeBack(t *testing.T) {
 	aws, err := budgets.Of("aws", 1, nil)
 	require.NoError(t, err)
 	assert.Equal(t, 100, allowed(aws, 0))
-	budget, host := aws(0)
-	budget.Refund(host)
+	budget, origin := aws(0)
+	budget.Refund(failed(origin))
 	assert.Equal(t, 1, allowed(aws, 0), "a retry that is not sent returns its tokens")
-	for range 10 {
-		budget.Deposit(host, false)
-	}
+	succeed(budget, origin, 10)
 	assert.Equal(t, 2, allowed(aws, 0), "ten successes are worth two retries")
+	succeed(budget, origin, 4)
+	retry(budget, origin, http.StatusBadGateway, httpretry.Transient)
+	assert.Zero(t, allowed(aws, 0))
+	retry(budget, origin, http.StatusOK, httpretry.Final)
+	assert.Equal(t, 2, allowed(aws, 0), "a retry that succeeds returns its tokens, too")
 
-	for range 500 {
-		budget.Deposit(host, false)
-	}
+	succeed(budget, origin, 500)
 	n := 0
-	for budget.(interface{ WithdrawAfterTimeout() bool }).WithdrawAfterTimeout() {
+	for budget.Withdraw(context.Background(), httpretry.AttemptResult{Attempt: 1, Outcome: httpretry.Transient, Timeout: true}) {
 		n++
 	}
 	assert.Equal(t, 50, n, "retries after timeouts cost twice as much")
@@ -83,9 +102,7 @@ func TestTokensComeBack(t *testing.T) {
 	grpc, err := budgets.Of("grpc", 1, nil)
 	require.NoError(t, err)
 	assert.Equal(t, 4, allowed(grpc, 0), "the fifth failure leaves half of the tokens")
-	budget, host = grpc(0)
-	for range 20 {
-		budget.Deposit(host, false)
-	}
+	budget, origin = grpc(0)
+	succeed(budget, origin, 20)
 	assert.Equal(t, 1, allowed(grpc, 0))
 }

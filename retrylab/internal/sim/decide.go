@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"math"
 	"net/http"
 	"time"
@@ -12,17 +11,17 @@ import (
 // decide returns the wait before the next attempt, or the Reason why none
 // follows. It makes the checks of RetryTransport.decide in their order, except
 // those that a GET without a body always passes.
-func (s *simulation) decide(r *request, now time.Duration) (time.Duration, httpretry.Reason) {
-	outcome := s.outcomes.of(r.answer.Status)
+func (s *simulation) decide(
+	r *request, ended httpretry.AttemptResult, now time.Duration) (time.Duration, httpretry.Reason) {
 	switch {
-	case outcome == httpretry.Final && r.answer.Status > 0:
+	case ended.Succeeded():
 		return 0, finalReason(r.answer.Status)
 	case now >= r.deadline:
 		return 0, httpretry.ReasonCanceled
-	case outcome == httpretry.Final:
+	case ended.Outcome == httpretry.Final:
 		return 0, httpretry.ReasonPermanent
 	case r.attempts >= s.policy.MaxAttempts:
-		return 0, httpretry.ReasonAttempts
+		return 0, s.limitReason()
 	}
 	asked, spread, tooLong := s.acceptWait(r, now)
 	wait, left := max(asked, s.nextBackoff(r)), s.timeLeft(r, now)
@@ -30,15 +29,22 @@ func (s *simulation) decide(r *request, now time.Duration) (time.Duration, httpr
 	case tooLong != httpretry.ReasonNone:
 		return 0, tooLong
 	case wait > left:
-		return 0, httpretry.ReasonDeadline
+		return 0, s.lateReason(r, now)
 	}
-	if !s.charge(r) {
+	if !s.withdraw(r, ended) {
 		return 0, httpretry.ReasonBudget
 	}
 	if width := min(spread, left-wait); width > 0 {
 		wait += s.Jitter(r.number, wait, width)
 	}
 	return wait, httpretry.ReasonNone
+}
+
+func (s *simulation) limitReason() httpretry.Reason {
+	if s.policy.MaxAttempts == 1 {
+		return httpretry.ReasonDisabled
+	}
+	return httpretry.ReasonAttempts
 }
 
 func finalReason(status int) httpretry.Reason {
@@ -72,46 +78,30 @@ func (s *simulation) nextBackoff(r *request) time.Duration {
 
 // timeLeft returns the longest wait after which an attempt may still start.
 func (s *simulation) timeLeft(r *request, now time.Duration) time.Duration {
-	left := time.Duration(math.MaxInt64)
-	if r.deadline != never {
-		// At the deadline itself, there is no time for an attempt.
-		left = r.deadline - 1 - now
-	}
-	if s.policy.MaxElapsed > 0 {
-		left = min(left, s.policy.MaxElapsed-(now-r.start))
-	}
-	return left
+	return min(r.untilDeadline(now), s.untilMaxElapsed(r, now))
 }
 
-// charge reports whether the budget allows a retry. A retry after a 429 that
-// asks for a wait is free.
-func (s *simulation) charge(r *request) bool {
-	if r.answer.Status == http.StatusTooManyRequests && r.answer.RetryAfter > 0 {
-		r.charged = false
-		return true
+// lateReason returns the Reason of a request that may not wait beyond timeLeft.
+func (s *simulation) lateReason(r *request, now time.Duration) httpretry.Reason {
+	if s.untilMaxElapsed(r, now) < r.untilDeadline(now) {
+		return httpretry.ReasonMaxElapsed
 	}
-	budget, origin := s.budget(r)
-	// Budgets of other clients may charge more after a timeout.
-	if b, ok := budget.(interface{ WithdrawAfterTimeout() bool }); ok && r.answer.Status == TimedOut {
-		r.charged = b.WithdrawAfterTimeout()
-		return r.charged
-	}
-	r.charged = budget.Withdraw(context.Background(), origin)
-	return r.charged
+	return httpretry.ReasonDeadline
 }
 
-// settle records an answer that is not a transient failure.
-func (s *simulation) settle(r *request) {
-	budget, origin := s.budget(r)
-	budget.Deposit(origin, r.charged)
+func (r *request) untilDeadline(now time.Duration) time.Duration {
+	if r.deadline == never {
+		return math.MaxInt64
+	}
+	// At the deadline itself, there is no time for an attempt.
+	return r.deadline - 1 - now
 }
 
-func (s *simulation) refundUnsent(r *request) {
-	if r.charged {
-		r.charged = false
-		budget, origin := s.budget(r)
-		budget.Refund(origin)
+func (s *simulation) untilMaxElapsed(r *request, now time.Duration) time.Duration {
+	if s.policy.MaxElapsed <= 0 {
+		return math.MaxInt64
 	}
+	return s.policy.MaxElapsed - (now - r.start)
 }
 
 // noteCooldown begins a cool-down if the answer asks for one.

@@ -32,8 +32,8 @@ type Fleet struct {
 	// Deadline is that of a request's context, from its start. 0: none.
 	Deadline time.Duration
 
-	// Budget returns the budget of a process, and the host to call it with. Nil
-	// means that all retries are allowed.
+	// Budget returns the budget of a process, and the origin of its requests.
+	// Nil means that all retries are allowed.
 	Budget func(process int) (httpretry.Budget, string)
 
 	Server  Server
@@ -100,12 +100,12 @@ type request struct {
 	version  uint32
 	attempts int
 	phase    phase
-	charged  bool
 	start    time.Duration
 	deadline time.Duration
 	sent     time.Duration
 	answer   Answer
 	backoff  strategies.Sequence
+	after    httpretry.AttemptResult // that the retry which is next or under way follows; zero: the first attempt
 
 	generation    uint64        // of the cool-down, before the attempt
 	cooldownStart time.Duration // when the request began to wait for it; -1: it does not
@@ -200,17 +200,6 @@ func withDefaults(p httpretry.Policy) httpretry.Policy {
 	return p
 }
 
-// budget returns the budget of a request's process and its host, and sets the
-// clock that the budget reads.
-func (s *simulation) budget(r *request) (httpretry.Budget, string) {
-	budget, host := s.Budget(int(r.process))
-	if _, ok := budget.(httpretry.Unlimited); !ok && s.now-s.clock > s.Lag {
-		time.Sleep(s.now - s.clock)
-		s.clock = s.now
-	}
-	return budget, host
-}
-
 // arrive starts a request.
 func (s *simulation) arrive(process int) {
 	id := int32(len(s.requests))
@@ -295,20 +284,16 @@ func (s *simulation) enqueue(which int, id int32, p phase, at time.Duration) {
 func (s *simulation) answered(id int32) {
 	r := &s.requests[id]
 	s.noteCooldown(r, s.now)
-	wait, reason := s.decide(r, s.now)
+	ended := s.result(r)
+	s.record(r, ended)
+	wait, reason := s.decide(r, ended, s.now)
 	s.report(r, r.answer.Status, wait, reason)
 	switch reason {
 	case httpretry.ReasonNone:
 		s.schedule(id, inBackoff, s.now+wait)
 		return
-	case httpretry.ReasonSuccess, httpretry.ReasonPermanent:
-		// An error has no HTTP status, and is no success.
-		if r.answer.Status > 0 {
-			s.settle(r)
-		}
-		if r.answer.Status > 0 && r.answer.Status < 400 {
-			s.noteSuccess(r)
-		}
+	case httpretry.ReasonSuccess:
+		s.noteSuccess(r)
 	}
 	s.end(id)
 }

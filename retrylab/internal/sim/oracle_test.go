@@ -119,7 +119,7 @@ func (h *history) answer(request, attempt int) sim.Answer {
 	if r.Float64() > h.failing {
 		return a
 	}
-	a.Status = []int{429, 429, 503, 503, 500, 404, 421, sim.Refused}[r.IntN(8)]
+	a.Status = []int{429, 429, 503, 503, 504, 404, 421, sim.Refused}[r.IntN(8)]
 	// The engine has no rule for a second 421, which is Final.
 	if a.Status == 421 && attempt > 1 {
 		a.Status = 502
@@ -139,6 +139,56 @@ type oracle struct {
 	events [][]sim.Event
 	sent   [][]time.Duration
 	awake  [][]time.Duration // when a request was sent, had an event, or began or ended a wait
+	calls  calls
+}
+
+// calls are those of budgets.
+type calls struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (c *calls) add(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, fmt.Sprintf(format, args...))
+}
+
+// sorted returns the calls, which have no order if they are at one time.
+func (c *calls) sorted() []string { return slices.Sorted(slices.Values(c.all)) }
+
+// A watchedBudget notes its calls.
+type watchedBudget struct {
+	httpretry.Budget
+	began time.Time
+	calls *calls
+}
+
+// text returns the fields of an attempt. The simulation has other origins.
+func text(a httpretry.AttemptResult) string {
+	a.Origin = ""
+	return fmt.Sprintf("%+v", a)
+}
+
+func (b watchedBudget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
+	allowed := b.Budget.Withdraw(ctx, after)
+	b.calls.add("%v: withdraw after %s: %v", time.Since(b.began), text(after), allowed)
+	return allowed
+}
+
+func (b watchedBudget) Refund(after httpretry.AttemptResult) {
+	b.calls.add("%v: refund after %s", time.Since(b.began), text(after))
+	b.Budget.Refund(after)
+}
+
+func (b watchedBudget) Record(ended, after httpretry.AttemptResult) {
+	// The simulation does not set the clock for a failure.
+	at := "at some time"
+	if ended.Succeeded() {
+		at = time.Since(b.began).String()
+	}
+	b.calls.add("%s: %s after %s", at, text(ended), text(after))
+	b.Budget.Record(ended, after)
 }
 
 type numberKey struct{}
@@ -249,7 +299,7 @@ func (o *oracle) run(t *testing.T) {
 			b = &budgets[0]
 		}
 		b.Ratio, b.Burst, b.Window, b.Strict = o.budget.Ratio, o.budget.Burst, o.budget.Window, o.budget.Strict
-		policy.Budget = b
+		policy.Budget = watchedBudget{b, o.began, &o.calls}
 		var err error
 		transports[i], err = httpretry.New(httpretry.Config{Base: o, Policy: policy, Observe: o.observe})
 		require.NoError(t, err)
@@ -288,6 +338,7 @@ type replay struct {
 	drawn  map[string][]float64 // by kind, as shares of their ranges
 	firsts map[wakeUp]place
 	pairs  int // of first attempts that wake up together
+	calls  calls
 }
 
 // A wakeUp is the end of a cool-down of one process.
@@ -305,6 +356,7 @@ func (r *replay) fleet() *sim.Fleet {
 	budgets := make([]httpretry.HostBudget, 1)
 	b := &budgets[0]
 	b.Ratio, b.Burst, b.Window, b.Strict = r.budget.Ratio, r.budget.Burst, r.budget.Window, r.budget.Strict
+	watched := watchedBudget{b, time.Now(), &r.calls}
 	f := &sim.Fleet{
 		Policy:   r.policy(),
 		Deadline: r.deadline,
@@ -313,7 +365,7 @@ func (r *replay) fleet() *sim.Fleet {
 			if r.shared {
 				process = 0
 			}
-			return b, fmt.Sprint(process)
+			return watched, fmt.Sprint(process)
 		},
 		Arrival: func() (time.Duration, int, bool) {
 			if next == len(r.arrivals) {
@@ -387,18 +439,23 @@ func (r *replay) compareTurns(request int, now time.Duration, drawn, exact float
 	assert.InDelta(r.t, other.share, drawn, exact+other.exact, "request %d", request)
 }
 
-// Each decision of the simulation is that of a RetryTransport.
+// Each decision of the simulation is that of a RetryTransport, and each budget
+// learns the same.
 func TestDecidesAsARetryTransport(t *testing.T) {
 	clock := virtual.New(t)
 	const histories = 1000
 	reasons, events := map[httpretry.Reason]int{}, 0
 	drawn, pairs := map[string][]float64{}, 0
+	throttled, refunds := 0, 0
 	for seed := range uint64(histories) {
 		o := &oracle{history: newHistory(seed)}
 		clock(func() { o.run(t) })
 		r := &replay{oracle: o, t: t, drawn: drawn}
 		clock(func() { require.NoError(t, r.fleet().Run()) })
 		require.Equal(t, o.events, r.events, "history %d", seed)
+		require.Equal(t, o.calls.sorted(), r.calls.sorted(), "history %d", seed)
+		throttled += strings.Count(strings.Join(r.calls.all, ""), "Throttled:true Charged:false}: true")
+		refunds += strings.Count(strings.Join(r.calls.all, ""), ": refund after")
 		pairs += r.pairs
 		for _, es := range o.events {
 			for _, e := range es {
@@ -409,6 +466,8 @@ func TestDecidesAsARetryTransport(t *testing.T) {
 	}
 	t.Logf("%d events, %v, %d ranges compared", events, reasons, pairs)
 	require.Greater(t, pairs, 400)
+	assert.Greater(t, throttled, 100, "retries that are free")
+	assert.Greater(t, refunds, 20)
 	// If the simulation had other ranges than the RetryTransports, the numbers
 	// that those drew would not be uniform in them.
 	for kind, least := range map[string]int{"jitter": 800, "retry": 150, "first attempt": 300} {
