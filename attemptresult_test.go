@@ -18,24 +18,24 @@ import (
 	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
-// heard is a budget that keeps what it gets, and allows every retry.
-type heard struct {
+// listener is a budget that keeps its arguments, and allows every retry.
+type listener struct {
 	httpretry.Unlimited
 	ended, after []httpretry.AttemptResult // of Record
 	asked        []httpretry.AttemptResult // of Withdraw
 }
 
-func (h *heard) Record(ended, after httpretry.AttemptResult) {
-	h.ended, h.after = append(h.ended, ended), append(h.after, after)
+func (l *listener) Record(ended, after httpretry.AttemptResult) {
+	l.ended, l.after = append(l.ended, ended), append(l.after, after)
 }
 
-func (h *heard) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
-	h.asked = append(h.asked, after)
+func (l *listener) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
+	l.asked = append(l.asked, after)
 	return true
 }
 
-// A budget gets what an attempt says about the host, and an observer gets the
-// same Outcome.
+// A budget gets the result of each attempt, and an observer gets the same
+// Outcome.
 func TestAttemptResult(t *testing.T) {
 	type result = httpretry.AttemptResult
 	canceled, cancel := context.WithCancel(t.Context())
@@ -71,7 +71,7 @@ func TestAttemptResult(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				budget, events := new(heard), new(contract.Record)
+				budget, events := new(listener), new(contract.Record)
 				policy := contract.RetryEvery(time.Second)
 				policy.Budget, policy.MaxAttempts, policy.AttemptTimeout = budget, 1, time.Minute
 				base := contract.Play(tt.step)
@@ -105,10 +105,10 @@ func TestAttemptResult(t *testing.T) {
 	}
 }
 
-// The result of a retry comes with that of the attempt which it follows. That
-// is what Withdraw got.
+// The result of a retry comes with that of the attempt which it follows, the
+// argument of Withdraw.
 func TestAttemptResultsOfRetries(t *testing.T) {
-	budget := new(heard)
+	budget := new(listener)
 	policy := contract.RetryEvery(0)
 	policy.Budget = budget
 	contract.Send(t, contract.New(t, httpretry.Config{
@@ -133,7 +133,8 @@ func TestKeyOfAContextsPolicy(t *testing.T) {
 			return httpretry.WithPolicy(ctx, contract.RetryEvery(0))
 		}, ""},
 		"WithPolicyFunc": {func(ctx context.Context) context.Context {
-			return httpretry.WithPolicyFunc(ctx, func(p httpretry.Policy) httpretry.Policy { return p })
+			same := func(p httpretry.Policy) httpretry.Policy { return p }
+			return httpretry.WithPolicyFunc(ctx, same)
 		}, "GET a.test/"},
 		"WithoutRetries": {httpretry.WithoutRetries, "GET a.test/"},
 	} {
@@ -172,7 +173,7 @@ func TestOutcomeOfOtherEvents(t *testing.T) {
 	})
 }
 
-// Whatever ends the requests, a budget hears of each attempt once, and each
+// Whatever ends the requests, a budget gets each attempt once, and each
 // charge is refunded or recorded once.
 func TestAccountOfManyRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,10 +30,10 @@ type Budget interface {
 	// after, because it is never sent. It must not block.
 	Refund(after AttemptResult)
 
-	// Record tells the Budget how an attempt has ended. It is called once for each
-	// attempt, before the Withdraw for a retry that follows. If ended.Charged
-	// is true, after is the argument of the Withdraw that allowed the attempt.
-	// Otherwise it is zero. So after each Withdraw that returns true, there is
+	// Record tells the Budget how an attempt has ended. It is called once for
+	// each attempt, before the Withdraw for a retry that follows. If
+	// ended.Charged is true, after is the argument of the Withdraw that allowed
+	// the attempt. Otherwise it is zero. So after each Withdraw that returns true, there is
 	// one call of Refund, or one of Record with Charged. Record must not block.
 	//
 	// An attempt that resumes a body has ended when it has delivered 64 KiB or
@@ -41,7 +41,7 @@ type Budget interface {
 	Record(ended, after AttemptResult)
 }
 
-// An AttemptResult is what a [Budget] learns of an attempt.
+// An AttemptResult tells a [Budget] how an attempt has ended.
 type AttemptResult struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -71,8 +71,8 @@ func (r AttemptResult) Succeeded() bool { return r.Status != 0 && r.Outcome == F
 type Balancer interface {
 	// Balance returns how many retries to origin the Budget would allow if no
 	// attempt ended meanwhile, not counting those that are free. Known reports
-	// whether it remembers origin. Otherwise, retries is what a new origin
-	// gets.
+	// whether it remembers origin. Otherwise, retries is the number for a new
+	// origin.
 	Balance(origin string) (retries int, known bool)
 }
 
@@ -179,8 +179,8 @@ func (b *HostBudget) Validate() error {
 	return fielderr.At("HostBudget", fielderr.Join(problems...))
 }
 
-// retryCost returns what a retry costs. The time of a retry after a 429 that
-// asks for a wait was chosen by the server, so it costs nothing.
+// retryCost returns the cost of a retry. The server has chosen the time of a
+// retry after a 429 that asks for a wait, so that costs nothing.
 func retryCost(after AttemptResult) int {
 	if after.Throttled {
 		return 0

@@ -174,7 +174,8 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 	b, m := s.budget(), &model{setting: s, tokens: s.burst * int64(s.window)}
 	begin := time.Now()
 	b.Refund(contract.Failure(budgetOrigin))
-	require.Equal(t, m.withdraw(0), b.Withdraw(t.Context(), contract.Failure(budgetOrigin))) // begins the first step
+	failure := contract.Failure(budgetOrigin)
+	require.Equal(t, m.withdraw(0), b.Withdraw(t.Context(), failure)) // begins the first step
 	for range 150 {
 		time.Sleep(s.pause(r))
 		now := time.Since(begin)
@@ -189,7 +190,7 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 			}
 		case 1:
 			for range r.IntN(10) {
-				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), contract.Failure(budgetOrigin)), "at %v",
+				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), failure), "at %v",
 					now)
 			}
 		case 2:

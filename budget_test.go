@@ -400,7 +400,8 @@ func TestHostBudgetWindowExpires(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := httpretry.HostBudget{Ratio: 1, Burst: -1}
-				require.False(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin))) // begins the window
+				// This begins the window.
+				require.False(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 				time.Sleep(c.first)
 				deposit(&b, budgetOrigin, 10)
 				// from here on their time is known
@@ -867,7 +868,8 @@ func TestHostBudgetAllocatesNothingForAKnownHost(t *testing.T) {
 	contract.Deposit(&b, budgetOrigin, false)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { contract.Deposit(&b, budgetOrigin, false) }))
 	// allowed by both, then refused
-	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, contract.Failure(budgetOrigin)) }))
+	failure := contract.Failure(budgetOrigin)
+	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, failure) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Refund(contract.Failure(budgetOrigin)) }))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { contract.Balance(&b, budgetOrigin) }))
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/seed421102f4/httpretry/internal/window"
 )
 
-// charge has the budget of a request, and what the budget has to know of its
-// attempts.
+// charge has the budget of a request, and the results of attempts that it gets.
 type charge struct {
 	budget Budget
 	window *hostWindow // of the request's origin in budget, if that is known
@@ -17,8 +16,8 @@ type charge struct {
 	last    AttemptResult // of the attempt that ended last
 	pending bool          // the budget does not know the end of an attempt
 
-	// after is what Withdraw got when it allowed the current or next attempt.
-	// It is zero if that is no retry.
+	// after is the argument of the Withdraw that has allowed the current or next
+	// attempt. It is zero if that is no retry.
 	after AttemptResult
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -206,10 +207,7 @@ func TestWithPolicyFuncWithoutLimits(t *testing.T) {
 				for _, change := range tt.changes {
 					ctx = httpretry.WithPolicyFunc(ctx, change)
 				}
-				steps := make(script, 100)
-				for i := range steps {
-					steps[i] = contract.Status(503, "Retry-After", "36000")
-				}
+				steps := slices.Repeat(script{contract.Status(503, "Retry-After", "36000")}, 100)
 				base := contract.Play(append(steps, s200)...)
 				contract.Send(t, contract.New(t, httpretry.Config{
 					Base: base, Policy: tt.policy}), newGet(t).WithContext(ctx))

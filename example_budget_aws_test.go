@@ -13,7 +13,7 @@ import (
 
 // awsTokens is the retry quota of the AWS SDKs in their standard mode: a bucket
 // for each client, whatever its hosts are. A retry costs 5 tokens, and 10 after
-// a timeout. A retry that succeeds returns what it cost, and any other success
+// a timeout. A retry that succeeds returns its cost, and any other success
 // returns 1.
 type awsTokens struct {
 	mu    sync.Mutex

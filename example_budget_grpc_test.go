@@ -46,8 +46,8 @@ func (g *grpcThrottle) Record(ended, _ httpretry.AttemptResult) {
 	g.taken[ended.Origin] = taken
 }
 
-// A budget hears of all failures, also of those that no retry follows. So it
-// can throttle as gRPC does.
+// A budget gets all failures, also those that no retry follows. So it can
+// throttle as gRPC does.
 func ExampleBudget_grpcThrottle() {
 	down := unreliable(1000)
 	defer down.Close()

@@ -64,7 +64,7 @@ func (*sreThrottle) Refund(httpretry.AttemptResult) {}
 
 func (s *sreThrottle) Record(ended, _ httpretry.AttemptResult) {
 	if ended.Outcome == httpretry.Final && !ended.Succeeded() {
-		return // it says nothing about the host
+		return // it shows nothing about the host
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -458,6 +459,49 @@ func ExampleMiddleware() {
 	// Output:
 	// 503
 	// requests to the bank: 5
+}
+
+// Routers take middleware as functions. This service's callers count their
+// retries in a header of their own.
+func ExampleMiddlewareConfig() {
+	logs := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Println("serving", r.URL.Path)
+			next.ServeHTTP(w, r)
+		})
+	}
+	middleware := []func(http.Handler) http.Handler{
+		logs,
+		httpretry.MiddlewareConfig{Headers: []string{"X-Try"}}.Wrap,
+	}
+
+	down := unreliable(1000)
+	defer down.Close()
+	client := &http.Client{Transport: new(httpretry.RetryTransport)}
+	var handler http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, down.URL, nil)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		fmt.Println(httpretry.ResultOf(resp))
+	})
+	for _, wrap := range slices.Backward(middleware) {
+		handler = wrap(handler)
+	}
+
+	r := httptest.NewRequest(http.MethodGet, "/pay", nil)
+	r.Header.Set("X-Try", "1")
+	handler.ServeHTTP(httptest.NewRecorder(), r)
+	// Output:
+	// serving /pay
+	// {1 caller_retries}
 }
 
 // With CooldownFail, requests to a host that asked for a wait fail at once.

@@ -13,11 +13,12 @@ import (
 const defaultAttemptHeader = "Retry-Attempt"
 
 // Middleware returns a handler that keeps the retries of services that call one
-// another from multiplying. It fits the Use method of many routers. If an inbound request is itself a retry, its client
-// retries. So requests that next sends in the inbound request's context are not
-// retried ([ReasonCallerRetries]), unless they were [Unprocessed]. If three
-// services in a chain make up to three attempts each, the server behind them
-// gets 7 requests for one that fails, not 27.
+// another from multiplying. It fits the Use method of many routers. If an
+// inbound request is itself a retry, its client retries. So requests that next
+// sends in the inbound request's context are not retried
+// ([ReasonCallerRetries]), unless they were [Unprocessed]. If three services in
+// a chain make up to three attempts each, the server behind them gets 7
+// requests for one that fails, not 27.
 //
 // An inbound request is a retry if its X-Envoy-Attempt-Count is at least 2, or
 // its Retry-Attempt or its Grpc-Previous-Rpc-Attempts is at least 1. Clients can

@@ -67,8 +67,8 @@ func finalReason(resp *http.Response) Reason {
 	return ReasonPermanent
 }
 
-// note keeps what the result of the attempt, or of a body that broke off, says
-// about the host. The budget gets that with record.
+// note keeps the result of the attempt, or of a body that broke off, as the
+// budget is to get it with record.
 func (c *call) note(resp *http.Response, err error, outcome Outcome) {
 	r := AttemptResult{
 		Origin:    c.caller.origin,

@@ -106,8 +106,10 @@ func (c *call) rewindBody(left time.Duration) Reason {
 
 // noteFailure records the result of an attempt for Origins, if it is a failure.
 func (c *call) noteFailure(resp *http.Response, err error, reason Reason) {
-	// The host has not failed in any of these cases.
-	if c.charge.last.Succeeded() || reason == ReasonCanceled || err != nil && c.attempt.bodyFailed() {
+	switch {
+	case c.charge.last.Succeeded(),
+		// The host has failed in neither case.
+		reason == ReasonCanceled, err != nil && c.attempt.bodyFailed():
 		return
 	}
 	f := origintable.Failure{At: time.Now()}

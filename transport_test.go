@@ -869,8 +869,8 @@ func TestExtremeWaits(t *testing.T) {
 	})
 }
 
-// What a budget gets, in its order, and the host's name in it. Hazard I6: only
-// retries are charged.
+// The calls of a budget, in their order, and the host's name in them. Hazard I6:
+// only retries are charged.
 func TestBudgetCalls(t *testing.T) {
 	for _, tt := range []struct {
 		name, method string

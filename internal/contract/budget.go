@@ -32,8 +32,8 @@ func Deposit(b httpretry.Budget, origin string, charged bool) {
 	b.Record(ended, Failure(origin))
 }
 
-// Audit is a budget that keeps the account of another one, and notes what
-// breaks the rules of httpretry.Budget. It may be used concurrently.
+// Audit is a budget that keeps the account of another one, and notes calls that
+// break the rules of httpretry.Budget. It may be used concurrently.
 type Audit struct {
 	httpretry.Budget
 

@@ -18,12 +18,16 @@ var withoutExample = map[string][]string{
 		"httpretry.Outcome", "httpretry.Reason",
 	},
 	"The Example of a function that returns it shows it.": {
-		"httpretry.OriginStatus", "httpretry.PolicyStatus", "policyfile.Field",
-		"redisbudget.Budget", "retrytest.Sent", "strategies.Rand", "strategies.Sequence",
+		"httpretry.OriginStatus", "httpretry.PolicyStatus", "httpretry.Result",
+		"policyfile.Field", "redisbudget.Budget", "retrytest.Sent",
+		"strategies.Rand", "strategies.Sequence",
 	},
 	"The Example of a function that takes it shows it.": {
 		"otelretry.BudgetDecision", "otelretry.Config", "redisbudget.Config",
 		"redisbudget.Decision", "retrydebug.Config", "retrytest.T",
+	},
+	"The Examples of Budget use or implement it.": {
+		"httpretry.AttemptResult", "httpretry.Balancer",
 	},
 	"The Example of Base or Func uses it, or another one that makes a step.": {
 		"retrytest.Always", "retrytest.Fails", "retrytest.Hang", "retrytest.Refused",
