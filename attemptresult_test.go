@@ -53,8 +53,8 @@ func TestAttemptResult(t *testing.T) {
 		"gateway timeout": {nil, contract.Status(504), result{Status: 504, Outcome: httpretry.Transient, Timeout: true}},
 		"429 that asks for a wait": {nil, asksFor(1),
 			result{Status: 429, Outcome: httpretry.Transient, Throttled: true}},
-		"429":          {nil, s429, result{Status: 429, Outcome: httpretry.Transient}},
-		"503, no wait": {nil, contract.Status(503, "Retry-After", "1"), result{Status: 503, Outcome: httpretry.Transient}},
+		"429":                      {nil, s429, result{Status: 429, Outcome: httpretry.Transient}},
+		"503 that asks for a wait": {nil, contract.Status(503, "Retry-After", "1"), result{Status: 503, Outcome: httpretry.Transient}},
 		"503 that forbids a retry": {nil, refuses(503),
 			result{Status: 503, Outcome: httpretry.Transient}},
 		"402 that forbids a retry": {nil, refuses(402), result{Status: 402}},
@@ -66,6 +66,8 @@ func TestAttemptResult(t *testing.T) {
 			result{Outcome: httpretry.Transient, Timeout: true}},
 		"unknown host": {nil, contract.Fails(unknownHost), result{}},
 		"canceled":     {canceled, reset, result{}},
+		"caller's deadline": {canceled, contract.Fails(context.DeadlineExceeded),
+			result{Timeout: true}},
 		"canceled, with a response": {canceled, s503,
 			result{Status: 503, Outcome: httpretry.Transient}},
 	} {
@@ -121,6 +123,38 @@ func TestAttemptResultsOfRetries(t *testing.T) {
 	assert.Equal(t, []httpretry.AttemptResult{first, second, third}, budget.ended)
 	assert.Equal(t, []httpretry.AttemptResult{first, second}, budget.asked)
 	assert.Equal(t, []httpretry.AttemptResult{{}, first, second}, budget.after)
+}
+
+// A body that breaks off is followed by a Withdraw, also if its attempt was
+// recorded as a success. It is then still that of a retry.
+func TestAttemptResultsOfResumes(t *testing.T) {
+	o := newOrigin(1<<20, 10, 20, 100_000)
+	budget := new(listener)
+	policy := resuming()
+	policy.Budget = budget
+	resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: policy}))
+	_, err := readAll(t, o, resp)
+	require.NoError(t, err)
+	of := func(attempt, status int, outcome httpretry.Outcome) httpretry.AttemptResult {
+		return httpretry.AttemptResult{Origin: "http://a.test", Attempt: attempt, Status: status,
+			Outcome: outcome, Charged: attempt > 1}
+	}
+	breaks := []httpretry.AttemptResult{of(1, 0, httpretry.Transient),
+		of(2, 0, httpretry.Transient), of(3, 0, httpretry.Transient)}
+	assert.Equal(t, breaks, budget.asked)
+	assert.Equal(t, []httpretry.AttemptResult{of(1, 200, httpretry.Final), breaks[1],
+		of(3, 206, httpretry.Final), of(4, 206, httpretry.Final)}, budget.ended)
+	assert.Equal(t, append([]httpretry.AttemptResult{{}}, breaks...), budget.after)
+}
+
+// A layer may return a response with a status that is none.
+func TestStatusZero(t *testing.T) {
+	events := new(contract.Record)
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: answering(0), Observe: events.Observe})
+	contract.ReadBody(t, contract.Send(t, transport, newGet(t)))
+	assert.Equal(t, httpretry.ReasonSuccess, events.Reason())
+	assert.Empty(t, transport.Origins()[0].LastFailure)
 }
 
 // A policy from a context has the key of the policy that it is made of, if any.

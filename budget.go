@@ -23,21 +23,23 @@ type Budget interface {
 	// Withdraw reports whether one retry may follow the attempt after, and
 	// charges for the retry if so. It is called for each retry that no other
 	// check prevents. When ctx, that of the request, is done, it must return,
-	// with any result.
+	// with any result. With [Policy.Resume], after may be an attempt that was
+	// recorded as a success, whose body has broken off since.
 	Withdraw(ctx context.Context, after AttemptResult) bool
 
 	// Refund cancels the charge for the retry that was to follow the attempt
 	// after, because it is never sent. It must not block.
 	Refund(after AttemptResult)
 
-	// Record tells the Budget how an attempt has ended. It is called once for
-	// each attempt, before the Withdraw for a retry that follows. If
+	// Record tells the Budget how an attempt has ended, with the header of its
+	// response, or with an error or a panic. It is called once for each attempt,
+	// before the Withdraw for a retry that follows. If
 	// ended.Charged is true, after is the argument of the Withdraw that allowed
 	// the attempt. Otherwise it is zero. So after each Withdraw that returns true, there is
 	// one call of Refund, or one of Record with Charged. Record must not block.
 	//
-	// An attempt that resumes a body has ended when it has delivered 64 KiB or
-	// the rest, when it fails, or when the caller closes the body.
+	// An attempt that resumes a body ends when it has delivered 64 KiB or the
+	// rest, when it fails, or when the caller closes the body.
 	Record(ended, after AttemptResult)
 }
 
@@ -50,15 +52,21 @@ type AttemptResult struct {
 	Attempt   int    // from 1
 	Status    int    // of the response, or 0 if there is none
 
-	// Outcome is that of the attempt, or that of the status if a header of the
-	// response forbids a retry. If it is not Final, the host has failed. If it
-	// is Final without a Status, the attempt shows nothing about the host. For
-	// example, the caller has canceled it, the request's own body has failed,
-	// or Base has panicked.
+	// Outcome is the Outcome of the attempt. If a header of the response forbids
+	// a retry, it is the Outcome that its status has without that header. With
+	// a Status, Final is a success of the host. Without one, Final means that
+	// the error is not known to be the host's. For example, the caller has
+	// canceled the attempt, the request's own body has failed, or Base has
+	// panicked. Unprocessed without a Status means that no server has processed
+	// the request. It was refused a connection, or a layer in Base has not sent
+	// it.
 	Outcome Outcome
 
-	Timeout   bool // there was no answer in time, or it is a 504
-	Throttled bool // it is a 429 whose own wait a retry obeys
+	// Timeout means that there was no response in time, or a 504. If the time
+	// was that of the caller's context, Outcome is Final.
+	Timeout bool
+
+	Throttled bool // the response is a 429 that asks for a wait
 	Charged   bool // the attempt is a retry that Withdraw has allowed
 }
 
@@ -152,7 +160,7 @@ const (
 )
 
 // Validate returns an error with one line for each invalid field, as [New]
-// does. A HostBudget that is not valid allows no retries.
+// does. A HostBudget that is not valid allows only retries that are free.
 func (b *HostBudget) Validate() error {
 	if b == nil {
 		return fielderr.At("HostBudget",
@@ -189,7 +197,7 @@ func retryCost(after AttemptResult) int {
 }
 
 // Withdraw reports whether one retry may be sent to after.Origin, and charges
-// for it if so. It ignores ctx.
+// for it if so. A retry after a Throttled attempt is free. It ignores ctx.
 func (b *HostBudget) Withdraw(ctx context.Context, after AttemptResult) bool {
 	return retryCost(after) == 0 || b.hosts.Get(after.Origin, b.open).Withdraw()
 }
@@ -235,8 +243,8 @@ func (b *HostBudget) recordFirst(origin string, known *hostWindow) {
 	e.Value.Deposit()
 }
 
-// Balance returns how many calls of Withdraw for origin (see [Origin]) would
-// return true now, and whether origin is remembered. An origin that is not
+// Balance returns how many retries that cost 1 to origin (see [Origin]) are
+// allowed now, and whether origin is remembered. An origin that is not
 // remembered starts with Burst retries. Balance does not count as a use of
 // origin.
 func (b *HostBudget) Balance(origin string) (retries int, known bool) {

@@ -71,7 +71,8 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 // their defaults instead of 0. A MaxAttempts or a MaxRetryAfter without a limit
 // is the largest number instead of a negative one. So p.MaxAttempts++ is one
 // attempt more, p.MaxRetryAfter *= 2 is twice the time, and neither sets a limit
-// where there is none. Other fields are as they were set. So an AttemptTimeout or a
+// where there is none. In the result, 0 and negative numbers have the meaning
+// that Policy gives them. Other fields are as they were set. So an AttemptTimeout or a
 // MaxElapsed of 0 means none, a nil function or Backoff its default, and a nil
 // Budget the same HostBudget.
 //
@@ -133,7 +134,7 @@ func Attempt(ctx context.Context) int {
 	return 1
 }
 
-// Result is how a request ended.
+// Result is how a request ended. Later versions may add fields.
 type Result struct {
 	Attempts int    // attempts that were started
 	Reason   Reason // why no other attempt followed

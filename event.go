@@ -139,8 +139,8 @@ const (
 	// ReasonAttempts is "attempts_exhausted". MaxAttempts allows no other
 	// attempt.
 	ReasonAttempts
-	// ReasonDisabled is "retries_disabled". MaxAttempts is 1, or the context is
-	// one of WithoutRetries.
+	// ReasonDisabled is "retries_disabled". MaxAttempts is 1, or the request
+	// has a context of WithoutRetries.
 	ReasonDisabled
 	// ReasonCallerRetries is "caller_retries". An outer RetryTransport or the
 	// client of an inbound request retries (see Middleware).

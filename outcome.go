@@ -86,11 +86,23 @@ func (c *call) note(resp *http.Response, err error, outcome Outcome) {
 		if outcome == Final && resp.StatusCode >= 400 && serverForbidsRetry(resp) {
 			r.Outcome = classifyStatus(c.sentRequest(), resp, c.policy.IdempotencyHeader)
 		}
-	case err != nil && !c.caller.hasCanceled():
-		r.Outcome = outcome
+	case err != nil:
 		r.Timeout = isTimeout(err)
+		if !c.caller.hasCanceled() {
+			r.Outcome = outcome
+		}
+	}
+	// The body of an attempt that the budget knows has broken off.
+	if !c.charge.pending {
+		r.Charged = c.charge.last.Charged
 	}
 	c.charge.last = r
+}
+
+// isSuccess reports whether resp, of the attempt for which note was called last,
+// shows that the host works.
+func (c *call) isSuccess(resp *http.Response) bool {
+	return resp != nil && c.charge.last.Outcome == Final
 }
 
 // neverSent reports whether the attempt, in which base sent a request to u and

@@ -30,7 +30,7 @@ func (e *engine) roundTripPlain(req *http.Request, to target) (*http.Response, e
 		generation = e.cooldowns.Generation(to.host.origin, quiet)
 	}
 	resp, err := e.base.RoundTrip(req)
-	// If generation is not 0, the success may end a cool-down (settle). If the
+	// If generation is not 0, the success may end a cool-down (finish). If the
 	// response is that to another request, such as one after a redirect,
 	// handOver may have to replace its Request.
 	if err == nil && resp != nil && resp.StatusCode < 400 && resp.Request == req &&

@@ -107,7 +107,7 @@ func (c *call) rewindBody(left time.Duration) Reason {
 // noteFailure records the result of an attempt for Origins, if it is a failure.
 func (c *call) noteFailure(resp *http.Response, err error, reason Reason) {
 	switch {
-	case c.charge.last.Succeeded(),
+	case c.isSuccess(resp),
 		// The host has failed in neither case.
 		reason == ReasonCanceled, err != nil && c.attempt.bodyFailed():
 		return
@@ -245,11 +245,8 @@ func (c *call) cleanUpAfterPanic() {
 	if c.progress == progressDone {
 		return
 	}
-	if c.charge.pending {
-		c.note(nil, nil, Final)
-		c.charge.record()
-	}
-	c.charge.refundUnsent()
+	// A budget may panic again.
+	defer c.closeCharge()
 	respbody.Close(c.resp)
 	c.release()
 	// Base has not got the body, and there is no Recorder that release would
@@ -257,6 +254,16 @@ func (c *call) cleanUpAfterPanic() {
 	if c.attempts == 0 && c.body.Direct() && c.caller.req.Body != nil {
 		_ = c.caller.req.Body.Close() // the caller gets the panic
 	}
+}
+
+// closeCharge tells the budget that the request has ended by a panic, in an
+// attempt or before one.
+func (c *call) closeCharge() {
+	if c.charge.pending {
+		c.note(nil, nil, Final)
+		c.charge.record()
+	}
+	c.charge.refundUnsent()
 }
 
 // release ends the attempt, and closes the body, which ends Reads of Base that

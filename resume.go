@@ -68,7 +68,7 @@ func (c *call) resumeLater(resp *http.Response, result *attemptContext) {
 		b.initial.Idle = c.policy.ResumeIdle
 	}
 	b.source = &b.initial
-	b.call.resp = nil
+	b.call.resp, b.call.progress = nil, progressDone
 	// A download may last for hours. The window and quiet are parts of a table
 	// of hosts, which SetPolicies may have replaced by then.
 	b.call.charge.window, b.call.waits.cooldown.quiet = nil, nil
@@ -96,7 +96,7 @@ type resumingBody struct {
 	err    error         // the end of the body
 
 	// settleAt is the offset at which a resume counts as a success. It is 0
-	// during the first attempt, which finish has recorded. The first Read then
+	// during the first attempt, which retry has recorded. The first Read then
 	// calls settle, which does nothing because unsettled is false.
 	settleAt int64
 
@@ -203,6 +203,7 @@ func (b *resumingBody) resume() error {
 		return b.end(http.ErrBodyReadAfterClose)
 	}
 	if b.offset >= b.part.Length() {
+		c.progress = progressDone
 		return b.end(b.errorAfterLast())
 	}
 	var resp *http.Response
@@ -218,7 +219,7 @@ func (b *resumingBody) resume() error {
 	}
 	for {
 		wait, reason := c.decide(resp, err, outcome)
-		if c.charge.last.Succeeded() {
+		if c.isSuccess(resp) {
 			return b.conclude(resp, reason)
 		}
 		c.noteFailure(resp, err, reason)
@@ -238,7 +239,7 @@ func (b *resumingBody) resume() error {
 		c.waits.noteCooldown(resp, outcome)
 		c.note(resp, err, outcome)
 		// A success is recorded when it has delivered enough.
-		if !c.charge.last.Succeeded() {
+		if !c.isSuccess(resp) {
 			c.charge.record()
 		}
 	}
@@ -292,12 +293,15 @@ func (b *resumingBody) detach() bool {
 		c.waits.cooldown.req = c.caller.req
 	}
 	b.mu.Unlock()
+	if closed && unrecorded {
+		c.charge.record()
+	}
+	if !closed {
+		c.progress = progressAttempt
+	}
 	// The source has failed, so its connection is of no use. Close may block.
 	_ = bounded.Close(bounded.MaxTime, source)
 	if closed {
-		if unrecorded {
-			c.charge.record()
-		}
 		return false
 	}
 	// If the attempt that broke off has made progress, it counts as the first

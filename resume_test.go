@@ -1489,18 +1489,23 @@ func TestResumeKeepsErrorsAtTheEnd(t *testing.T) {
 // A panic of a callback or of Base reaches the caller's Read, and ends the
 // body.
 func TestResumePanics(t *testing.T) {
-	for _, in := range []string{"Base", "Observe", "Observe, later", "ResumeSame", "Classify"} {
+	for _, in := range []string{"Base", "Observe", "Observe, later", "ResumeSame", "Classify",
+		"Classify, later", "Close, later", "Withdraw, later"} {
 		t.Run(in, func(t *testing.T) {
-			o := newOrigin(1000, 10, 10)
+			o, sent, breaks := newOrigin(1000, 10, 10), 0, 0
 			o.etag = ""
 			panics := func(where string) {
 				if in == where {
 					panic(errMine)
 				}
 			}
-			var ledger contract.Ledger
+			budget := contract.Audit{Budget: withdrawFunc(func() {
+				if breaks == 2 {
+					panics("Withdraw, later")
+				}
+			})}
 			policy := resuming()
-			policy.Budget = &ledger
+			policy.Budget = &budget
 			policy.ResumeSame = func(*http.Response, *http.Response) bool {
 				panics("ResumeSame")
 				return true
@@ -1510,14 +1515,25 @@ func TestResumePanics(t *testing.T) {
 					if resp != nil && resp.StatusCode == 206 {
 						panics("Classify")
 					}
+					if err != nil {
+						breaks++
+					}
+					if breaks == 2 {
+						panics("Classify, later")
+					}
 					return httpretry.Classify(req, resp, err)
 				}
 			transport := contract.Unchecked(t, httpretry.Config{
 				Base: contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					sent++
 					if req.Header.Get("Range") != "" {
 						panics("Base")
 					}
-					return o.RoundTrip(req)
+					resp, err := o.RoundTrip(req)
+					if in == "Close, later" && sent == 2 {
+						resp.Body = panickingClose{resp.Body}
+					}
+					return resp, err
 				}),
 				Policy: policy,
 				Observe: func(_ context.Context, e httpretry.Event) {
@@ -1534,11 +1550,24 @@ func TestResumePanics(t *testing.T) {
 			_, err := resp.Body.Read(make([]byte, 1))
 			assert.ErrorIs(t, err, io.ErrUnexpectedEOF, "not a byte after a panic")
 			require.NoError(t, resp.Body.Close())
-			o.requireClosed(t)
+			budget.Check(t, sent)
+			if in != "Close, later" {
+				o.requireClosed(t)
+			}
 			assert.Zero(t, o.again.Load(), "closed twice")
 		})
 	}
 }
+
+// withdrawFunc is a budget that calls the function and allows every retry.
+type withdrawFunc func()
+
+func (f withdrawFunc) Withdraw(context.Context, httpretry.AttemptResult) bool {
+	f()
+	return true
+}
+func (withdrawFunc) Refund(httpretry.AttemptResult)              {}
+func (withdrawFunc) Record(ended, after httpretry.AttemptResult) {}
 
 type panickingClose struct{ io.ReadCloser }
 

@@ -974,6 +974,13 @@ func TestPanics(t *testing.T) {
 			cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}
 			cfg.Policy.AttemptTimeout = time.Hour // so that each attempt has a context to cancel
 			tt.set(&cfg)
+			sent, next := 0, cfg.Base
+			cfg.Base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				sent++
+				return next.RoundTrip(req)
+			})
+			budget := contract.Audit{Budget: cfg.Policy.Budget}
+			cfg.Policy.Budget = &budget
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			body := contract.Counted("x")
@@ -985,6 +992,7 @@ func TestPanics(t *testing.T) {
 			for _, b := range bodies {
 				assert.EqualValues(t, 1, b.Closes(), "closes of a response's body")
 			}
+			budget.Check(t, sent)
 		})
 	}
 }

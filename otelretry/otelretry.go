@@ -54,7 +54,8 @@
 // The number of label sets is bounded, because methods that are not well known
 // are recorded as "_OTHER", and so are hosts that [Config.Hosts] does not name.
 // Paths and headers are not recorded. The README of this module has a table of
-// all metrics with their labels. Later versions do not rename or remove any.
+// all metrics with their labels. docs/stability.md in the repository has the
+// rules for later versions.
 package otelretry
 
 import (

@@ -120,7 +120,9 @@ func Reads(p httpretry.Policy, patterns ...string) httpretry.Policy {
 // A response whose header forbids a retry remains final, as [httpretry.Classify]
 // describes it. A status below 400 may be named, too, such as 202 (Accepted)
 // for a result that is not complete. Attempts that get it count as failures,
-// and the last response is returned, as after other failures.
+// and the last response is returned, as after other failures. A host that
+// answers with a final status counts as working, in its budget and in
+// [httpretry.RetryTransport.Origins].
 //
 // For other responses, a nil p.Classify means the default for
 // p.IdempotencyHeader, so set that field before the call.

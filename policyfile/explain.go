@@ -108,8 +108,8 @@ func (f field) statuses(sources []source) ([]int, place) {
 	if list, ok := own.own[f.name]; ok {
 		return list.([]int), place{own, f.name}
 	}
-	// The Classify of a preset decides about all statuses.
-	if len(sources) == 1 || own.presetPolicy.Classify != nil {
+	// A preset decides about all statuses.
+	if len(sources) == 1 || own.preset != "" {
 		return nil, place{}
 	}
 	base := sources[1]

@@ -30,7 +30,7 @@
 //	"cooldown": "wait"             CooldownWait, or "send" or "fail"
 //	"transient": [404]             policies.Statuses(p, httpretry.Transient, 404)
 //	"final": [500, 503]            policies.Statuses(p, httpretry.Final, 500, 503)
-//	"unprocessed": [429]           policies.Unprocessed(p, 429)
+//	"unprocessed": [429]           policies.Statuses(p, httpretry.Unprocessed, 429)
 //	"idempotent": true             all requests are idempotent
 //	"idempotent": false            nil, the default of httpretry
 //	"newIdempotencyKey": "random"  httpretry.RandomKey
@@ -47,16 +47,16 @@
 //
 // The fields transient, final and unprocessed change the meaning that statuses
 // have by the Classify of the preset or, without one, by that of httpretry. A
-// status that is final there remains final if it is in the list unprocessed,
-// and not if it is in the list transient. The lists of one policy must not have
-// a status in common. An empty list replaces that of default.
+// host that answers with a final status counts as working, in its budget and in
+// [httpretry.RetryTransport.Origins]. The lists of one policy must not have a
+// status in common. An empty list replaces that of default.
 //
 // A policy inherits each list from default as a whole, as it inherits other
 // fields, with two exceptions:
 //
 //   - A status in a list of the policy is not in the lists that it inherits.
-//   - A policy whose preset has a Classify inherits no list, because that
-//     function determines the meaning of all statuses.
+//   - A policy with a preset inherits no list, because the preset determines
+//     the meaning of all statuses.
 //
 // # Presets
 //

@@ -371,7 +371,7 @@ func TestBoundsOfStatuses(t *testing.T) {
 			_, err := policyfile.Parse(fmt.Appendf(nil, `{"default": {%q: [%d]}}`, list, status))
 			assert.Equal(t, ok, err == nil, "%d: %v", status, err)
 		}
-		set := func() { policies.Unprocessed(httpretry.Policy{}, status) }
+		set := func() { policies.Statuses(httpretry.Policy{}, httpretry.Final, status) }
 		if ok {
 			assert.NotPanics(t, set, status)
 		} else {
@@ -396,8 +396,9 @@ func TestStatuses(t *testing.T) {
 	}{
 		{"the default is as it was", `{}`, `{"transient": [404]}`,
 			map[int]httpretry.Outcome{404: transient, 403: final, 503: transient}},
-		{"what is final remains final", `{}`, `{"unprocessed": [404, 503]}`,
-			map[int]httpretry.Outcome{404: final, 503: unprocessed, 429: transient}},
+		{"also what is final otherwise", `{"transient": [412]}`, `{"unprocessed": [404, 503, 412]}`,
+			map[int]httpretry.Outcome{
+				404: unprocessed, 412: unprocessed, 503: unprocessed, 429: transient}},
 		{"on top of a preset", `{}`, `{"preset": "openai", "transient": [404], "final": [409]}`,
 			map[int]httpretry.Outcome{404: transient, 409: final, 429: unprocessed, 503: transient}},
 		{"on top of a preset of the program", `{}`, `{"preset": "own", "final": [503], "unprocessed": [404]}`,
@@ -413,10 +414,10 @@ func TestStatuses(t *testing.T) {
 			map[int]httpretry.Outcome{503: transient, 500: final, 429: unprocessed}},
 		{"an empty list", `{"transient": [404], "final": [503]}`, `{"transient": []}`,
 			map[int]httpretry.Outcome{404: final, 503: final}},
-		{"a preset with a Classify", `{"final": [503, 409]}`, `{"preset": "openai", "transient": [404]}`,
+		{"a preset", `{"final": [503, 409]}`, `{"preset": "openai", "transient": [404]}`,
 			map[int]httpretry.Outcome{503: transient, 409: transient, 404: transient}},
 		{"a preset without a Classify", `{"final": [503]}`, `{"preset": "stripe"}`,
-			map[int]httpretry.Outcome{503: final, 500: transient}},
+			map[int]httpretry.Outcome{503: transient, 500: transient}},
 		{"the preset of default", `{"preset": "openai", "final": [409]}`, `{"transient": [404]}`,
 			map[int]httpretry.Outcome{409: final, 404: transient, 429: unprocessed}},
 		{"both presets", `{"preset": "own", "final": [409]}`, `{"preset": "openai", "transient": [404]}`,

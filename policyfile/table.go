@@ -167,7 +167,7 @@ func newPolicyTable() table {
 				"twice." + aboutLists},
 		{"final", "Classify", statuses(outcome(httpretry.Final)), "none",
 			"The statuses of responses after which a request is not retried." + aboutLists},
-		{"unprocessed", "Classify", statuses(unprocessed), "none",
+		{"unprocessed", "Classify", statuses(outcome(httpretry.Unprocessed)), "none",
 			"The statuses of responses that the server sends before it processes a request, so " +
 				"that any request is retried. A response that is final otherwise remains final, " +
 				"such as a 404." + aboutLists},
@@ -253,10 +253,6 @@ func outcome(o httpretry.Outcome) func(httpretry.Policy, []int) httpretry.Policy
 	return func(p httpretry.Policy, statuses []int) httpretry.Policy {
 		return policies.Statuses(p, o, statuses...)
 	}
-}
-
-func unprocessed(p httpretry.Policy, statuses []int) httpretry.Policy {
-	return policies.Unprocessed(p, statuses...)
 }
 
 // number is a kind of float64.

@@ -109,8 +109,8 @@
 //
 //   - It keeps the format. Then the scripts of both versions read and write the
 //     same fields, and all processes share one budget. If the two versions
-//     charge differently, or have another default Ratio or Burst, the law above
-//     holds with the higher values.
+//     have another default Ratio or Burst, the law above holds with the higher
+//     values.
 //   - It changes the version of the format. Then the processes of each version
 //     have a budget of their own until the rollout has ended.
 //

@@ -113,6 +113,6 @@
 //
 // [httpretry.OriginStatus] and [httpretry.PolicyStatus] describe the values in
 // detail. Later versions may add fields, so a program must ignore those that it
-// does not know. They do not rename or remove a field, or change its meaning or
-// its type.
+// does not know. docs/stability.md in the repository has the rules for later
+// versions.
 package retrydebug

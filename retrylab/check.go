@@ -49,28 +49,6 @@ func (l lab) check(files []string) int {
 	return status
 }
 
-// withoutEffect returns the statuses in a list that p classifies as final,
-// whatever the header of the response is.
-func withoutEffect(p httpretry.Policy, list string) []int {
-	var statuses, final []int
-	if json.Unmarshal([]byte(list), &statuses) != nil {
-		return nil // "none"
-	}
-	req := &http.Request{Method: http.MethodPost, Header: http.Header{}}
-	// A 409 is not final for a request with a key.
-	req.Header.Set(cmp.Or(p.IdempotencyHeader, "Idempotency-Key"), "k")
-	for _, status := range statuses {
-		plain := &http.Response{StatusCode: status}
-		// Some limits name a time.
-		timed := &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {"1"}}}
-		if p.Classify(req, plain, nil) == httpretry.Final &&
-			p.Classify(req, timed, nil) == httpretry.Final {
-			final = append(final, status)
-		}
-	}
-	return final
-}
-
 // writePolicies writes the policies of a file, the default first.
 func writePolicies(w io.Writer, name string, file *policyfile.File) error {
 	policies := file.Policies()
@@ -117,11 +95,6 @@ func checkWarnings(p httpretry.Policy, fields []policyfile.Field) []string {
 		switch {
 		case field.Name == "idempotent" && field.Value == "true":
 			warn("all requests may be sent twice, POST and PATCH included: is that safe for each of them?")
-		case field.Name == "unprocessed":
-			for _, status := range withoutEffect(p, field.Value) {
-				warn("unprocessed has %d, which is final without it and so remains final: "+
-					"transient retries it where that is safe.", status)
-			}
 		}
 		isFunction := field.Name[0] <= 'Z' || field.Value == "a function"
 		if isFunction && strings.HasSuffix(field.From, " of default") {

@@ -457,24 +457,7 @@ func TestCheckShowsWhatIsInEffect(t *testing.T) {
 	assert.Contains(t, got, "the 49 waits take no time in all: use longer waits")
 }
 
-// A status in the list unprocessed has no effect if it is final, whatever the
-// response says.
 func TestCheckOfStatuses(t *testing.T) {
-	for policy, without := range map[string][]int{
-		`{"unprocessed": [429, 503, 409, 413]}`:                          nil,
-		`{"unprocessed": [404, 503, 501]}`:                               {404, 501},
-		`{"idempotencyHeader": "X-Key", "unprocessed": [409]}`:           nil,
-		`{"preset": "github", "unprocessed": [403, 429, 404]}`:           {404},
-		`{"final": [503], "transient": [404], "unprocessed": []}`:        nil,
-		`{"preset": "openai", "transient": [404], "unprocessed": [500]}`: nil,
-	} {
-		got := warningsOf(t, policy)
-		assert.Equal(t, len(without), strings.Count(got, "unprocessed has "), policy)
-		for _, status := range without {
-			assert.Contains(t, got, fmt.Sprintf(
-				"unprocessed has %d, which is final without it and so remains final", status))
-		}
-	}
 	assert.Contains(t, warningsOf(t, `{"final": [503]}`), "final own [503] unprocessed - none")
 }
 
