@@ -674,6 +674,33 @@ func TestWithdrawGetsTheRequestsContext(t *testing.T) {
 	assert.Equal(t, []context.Context{ctx, ctx, ctx, ctx}, budget.got)
 }
 
+// A retry after a 429 that asks for a wait is free. Nothing is charged for it,
+// so nothing is given back.
+func TestHostBudgetFreeRetries(t *testing.T) {
+	throttled := contract.Failure(budgetOrigin)
+	throttled.Status, throttled.Throttled = http.StatusTooManyRequests, true
+	b := &httpretry.HostBudget{Ratio: 1, Burst: 2, Window: time.Hour}
+	for range 10 {
+		require.True(t, b.Withdraw(t.Context(), throttled))
+	}
+	assert.Equal(t, 2, contract.Balance(b, budgetOrigin))
+
+	require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
+	b.Refund(throttled)
+	assert.Equal(t, 1, contract.Balance(b, budgetOrigin), "the charge of the other retry")
+	b.Record(httpretry.AttemptResult{
+		Origin: budgetOrigin, Attempt: 2, Status: 200, Charged: true}, throttled)
+	assert.Equal(t, 1, contract.Balance(b, budgetOrigin),
+		"a success allows one retry, which the other one has used")
+
+	used := &httpretry.HostBudget{Burst: -1}
+	base := contract.Play(contract.Status(429, "Retry-After", "0.001"), s200)
+	policy := contract.RetryEvery(0)
+	policy.Budget = used
+	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t))
+	assert.Len(t, base.Attempts(), 2)
+}
+
 func TestHostBudgetSharedByTransports(t *testing.T) {
 	budget := &httpretry.HostBudget{Ratio: 1, Burst: -1, Window: time.Hour}
 	cfg := httpretry.Config{

@@ -44,7 +44,6 @@ func (e *engine) roundTripPlain(req *http.Request, to target) (*http.Response, e
 	c := call{engine: e, caller: caller{req: req}, idempotent: true, attempts: 1}
 	defer c.cleanUpAfterPanic()
 	c.adopt(to.policy, to)
-	c.charge.pending = true
 	c.waits.cooldown.generation = generation
 	c.body.PrepareSent(body, getBody)
 	c.resp, err = either(resp, err)

@@ -997,6 +997,17 @@ func TestPanics(t *testing.T) {
 	}
 }
 
+// The budget gets the end of an attempt that sent the caller's own request, too.
+func TestPanicOfBaseWithoutACopy(t *testing.T) {
+	budget := contract.Audit{Budget: httpretry.Unlimited{}}
+	policy := contract.RetryEvery(0)
+	policy.Budget = &budget
+	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { panic("boom") })
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(newGet(t)) })
+	budget.Check(t, 1)
+}
+
 // panickyContext is a context whose methods panic from a certain call on.
 type panickyContext struct {
 	context.Context
