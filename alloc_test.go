@@ -452,7 +452,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		var budget httpretry.HostBudget
 		b.ReportAllocs()
 		for b.Loop() {
-			contract.Deposit(&budget, "api.example.com", false)
+			contract.Succeed(&budget, "api.example.com", false)
 		}
 	})
 	b.Run("deposit in parallel", func(b *testing.B) {
@@ -461,7 +461,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		b.SetParallelism(32) // a client has many more goroutines than cores
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				contract.Deposit(&budget, "api.example.com", false)
+				contract.Succeed(&budget, "api.example.com", false)
 			}
 		})
 	})
@@ -470,7 +470,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		hosts := hostNames(1024)
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			contract.Deposit(&budget, hosts[i%len(hosts)], false)
+			contract.Succeed(&budget, hosts[i%len(hosts)], false)
 		}
 	})
 	b.Run("deposit to hosts that never repeat", func(b *testing.B) {
@@ -478,7 +478,7 @@ func BenchmarkHostBudget(b *testing.B) {
 		hosts := hostNames(20_000) // far more than the table has room for
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			contract.Deposit(&budget, hosts[i%len(hosts)], false)
+			contract.Succeed(&budget, hosts[i%len(hosts)], false)
 		}
 	})
 	b.Run("withdraw", func(b *testing.B) {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -253,4 +254,18 @@ func TestAccountOfManyRequests(t *testing.T) {
 		wg.Wait()
 		budget.Check(t, sent)
 	})
+}
+
+// Structs that may grow cannot be compared, so that later versions can have
+// fields of any type.
+func TestStructsThatMayGrow(t *testing.T) {
+	for _, v := range []any{
+		httpretry.AttemptResult{}, httpretry.Config{}, httpretry.CooldownError{},
+		httpretry.Error{}, httpretry.Event{}, httpretry.MiddlewareConfig{},
+		httpretry.OriginStatus{}, httpretry.Policy{}, httpretry.PolicyStatus{},
+	} {
+		of := reflect.TypeOf(v)
+		assert.Equal(t, "_", of.Field(0).Name, "%v", of)
+		assert.False(t, of.Field(0).Type.Comparable(), "%v", of)
+	}
 }

@@ -185,7 +185,7 @@ func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
 		case 0:
 			for range r.IntN(30) {
 				charged := r.IntN(5) == 0
-				contract.Deposit(b, budgetOrigin, charged)
+				contract.Succeed(b, budgetOrigin, charged)
 				m.deposit(now, charged)
 			}
 		case 1:
@@ -349,7 +349,7 @@ func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *h
 			now.helped += int64(o.charges)
 			now.successes += int64(o.charges)
 			for range o.charges {
-				go contract.Deposit(b, budgetOrigin, true)
+				go contract.Succeed(b, budgetOrigin, true)
 			}
 			return true
 		})

@@ -30,7 +30,7 @@ const (
 
 func deposit(b httpretry.Budget, origin string, n int) {
 	for range n {
-		contract.Deposit(b, origin, false)
+		contract.Succeed(b, origin, false)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestHostBudgetRatioStaysExactWhileItIsSpent(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.4, Burst: -1}
 		retries := 0
 		for n := range 1000 {
-			contract.Deposit(&b, budgetOrigin, false)
+			contract.Succeed(&b, budgetOrigin, false)
 			retries += withdrawals(t, &b, budgetOrigin, 2)
 			require.Equal(t, 4*(n+1)/10, retries, "after %d successes", n+1)
 		}
@@ -101,7 +101,7 @@ func TestHostBudgetDefaults(t *testing.T) {
 		assert.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 10), "the burst")
 		deposit(&b, budgetOrigin, 59)
 		assert.Zero(t, contract.Balance(&b, budgetOrigin), "the retries of the burst count")
-		contract.Deposit(&b, budgetOrigin, false)
+		contract.Succeed(&b, budgetOrigin, false)
 		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin), "6 of 60")
 		time.Sleep(9 * time.Second)
 		assert.Equal(t, 1+4, contract.Balance(&b, budgetOrigin),
@@ -146,7 +146,7 @@ func TestHostBudgetBurstRefills(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := httpretry.HostBudget{Burst: 3, Window: time.Second}
 				require.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 4))
-				contract.Deposit(&b, budgetOrigin, false)
+				contract.Succeed(&b, budgetOrigin, false)
 				time.Sleep(c.wait)
 				assert.Equal(t, c.want, contract.Balance(&b, budgetOrigin))
 				assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, 4))
@@ -162,7 +162,7 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Zero(t, withdrawals(t, &b, budgetOrigin, 5), "no success since")
 
-		contract.Deposit(&b, budgetOrigin, false)
+		contract.Succeed(&b, budgetOrigin, false)
 		time.Sleep(500 * time.Millisecond)
 		assert.Equal(t, 2, contract.Balance(&b, budgetOrigin), "half a window after a success")
 		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 1))
@@ -170,7 +170,7 @@ func TestHostBudgetBurstGainsNothingWhileTheHostFails(t *testing.T) {
 		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin), "after another failure")
 
 		for range 9 { // the gains between failures add up
-			contract.Deposit(&b, budgetOrigin, false)
+			contract.Succeed(&b, budgetOrigin, false)
 			time.Sleep(50 * time.Millisecond)
 			require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 			b.Refund(contract.Failure(budgetOrigin))
@@ -185,7 +185,7 @@ func TestHostBudgetBurstRefillsAfterARetryThatSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b httpretry.HostBudget
 		require.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 6))
-		contract.Deposit(&b, budgetOrigin, true)
+		contract.Succeed(&b, budgetOrigin, true)
 		require.Equal(t, 2, contract.Balance(&b, budgetOrigin))
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, 5, contract.Balance(&b, budgetOrigin))
@@ -196,7 +196,7 @@ func TestHostBudgetRefusedWithdrawalShowsAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1, Window: time.Second}
 		require.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 1))
-		contract.Deposit(&b, budgetOrigin, false)
+		contract.Succeed(&b, budgetOrigin, false)
 		require.False(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 		time.Sleep(time.Hour)
 		assert.Zero(t, contract.Balance(&b, budgetOrigin))
@@ -230,9 +230,9 @@ func TestHostBudgetRefund(t *testing.T) {
 		}, 5},
 		{"by deposits", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 2))
-			contract.Deposit(b, budgetOrigin, true)
+			contract.Succeed(b, budgetOrigin, true)
 			deposit(b, budgetOrigin, 3)
-			contract.Deposit(b, budgetOrigin, true) // in the middle of a batch
+			contract.Succeed(b, budgetOrigin, true) // in the middle of a batch
 		}, 8},
 		{"without a charge", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			deposit(b, budgetOrigin, 2)
@@ -252,12 +252,12 @@ func TestHostBudgetRefund(t *testing.T) {
 		}, 3},
 		{"for another host", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			require.Equal(t, 2, withdrawals(t, b, budgetOrigin, 2))
-			contract.Deposit(b, otherOrigin, false)
+			contract.Succeed(b, otherOrigin, false)
 			b.Refund(contract.Failure(otherOrigin))
 		}, 1},
 		{"after the burst was refilled", 3, func(t *testing.T, b *httpretry.HostBudget) {
 			require.Equal(t, 1, withdrawals(t, b, budgetOrigin, 1))
-			contract.Deposit(b, budgetOrigin, false)
+			contract.Succeed(b, budgetOrigin, false)
 			time.Sleep(window * 9 / 10)
 			b.Refund(contract.Failure(budgetOrigin))
 		}, 3 + 1},
@@ -293,7 +293,7 @@ func TestHostBudgetBoundsOnlyFailedRetries(t *testing.T) {
 		b := httpretry.HostBudget{Burst: 1}
 		for range 1000 {
 			require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
-			contract.Deposit(&b, budgetOrigin, true)
+			contract.Succeed(&b, budgetOrigin, true)
 		}
 	})
 }
@@ -304,7 +304,7 @@ func TestHostBudgetFailedRetriesExpireAmongRefunds(t *testing.T) {
 		b := httpretry.HostBudget{Burst: -1}
 		deposit(&b, budgetOrigin, 100)
 		for tick := range 1000 { // 100 successes and 5 failed retries in each window
-			contract.Deposit(&b, budgetOrigin, false)
+			contract.Succeed(&b, budgetOrigin, false)
 			require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)), tick)
 			time.Sleep(50 * time.Millisecond)
 			if tick%20 > 0 {
@@ -322,7 +322,7 @@ func TestHostBudgetOfRetriesThatSucceed(t *testing.T) {
 			b := httpretry.HostBudget{Ratio: 1, Strict: strict}
 			require.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 3))
 			for range 3 {
-				contract.Deposit(&b, budgetOrigin, true)
+				contract.Succeed(&b, budgetOrigin, true)
 			}
 			assert.Equal(t, want, contract.Balance(&b, budgetOrigin))
 		})
@@ -372,11 +372,11 @@ func TestHostBudgetRefusalsCostNothing(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 0.0001, Burst: 1, Window: time.Second}
 		require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 		for range 999 {
-			contract.Deposit(&b, budgetOrigin, false)
+			contract.Succeed(&b, budgetOrigin, false)
 			time.Sleep(time.Millisecond)
 			require.False(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 		}
-		contract.Deposit(&b, budgetOrigin, false)
+		contract.Succeed(&b, budgetOrigin, false)
 		time.Sleep(time.Millisecond)
 		assert.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)))
 	})
@@ -420,7 +420,7 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 		// a success each 10 ms: after any number of windows, one retry for each
 		// and no more
 		for range 1000 {
-			contract.Deposit(&b, budgetOrigin, false)
+			contract.Succeed(&b, budgetOrigin, false)
 			retries += withdrawals(t, &b, budgetOrigin, 2)
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -431,7 +431,7 @@ func TestHostBudgetRetriesExpireLikeSuccesses(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		require.Equal(t, 5, withdrawals(t, &b, budgetOrigin, 6))
 		time.Sleep(500 * time.Millisecond)
-		contract.Deposit(&b, budgetOrigin, false)
+		contract.Succeed(&b, budgetOrigin, false)
 		assert.False(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)),
 			"five retries and one success in the window")
 		time.Sleep(500 * time.Millisecond)
@@ -481,7 +481,7 @@ func TestHostBudgetRetryCountsAtItsTime(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
 		deposit(&b, budgetOrigin, 100) // grows the batch
 		time.Sleep(9 * time.Second)
-		contract.Deposit(&b, budgetOrigin, true)
+		contract.Succeed(&b, budgetOrigin, true)
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin))
 	})
@@ -493,7 +493,7 @@ func TestHostBudgetCountsFewSuccessesAtTheirTime(t *testing.T) {
 		deposit(&b, budgetOrigin, 100) // grows the batch
 		time.Sleep(time.Hour)
 		for range 100 {
-			contract.Deposit(&b, budgetOrigin, false)
+			contract.Succeed(&b, budgetOrigin, false)
 			time.Sleep(time.Second)
 		}
 		assert.Equal(t, 9, contract.Balance(&b, budgetOrigin),
@@ -561,7 +561,7 @@ func TestHostBudgetWithdrawSeesAllDepositsBeforeIt(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: -1}
 		for n := range 100 { // each from another goroutine
 			var wg sync.WaitGroup
-			wg.Go(func() { contract.Deposit(&b, budgetOrigin, false) })
+			wg.Go(func() { contract.Succeed(&b, budgetOrigin, false) })
 			wg.Wait()
 			require.True(t, b.Withdraw(t.Context(), contract.Failure(budgetOrigin)), n)
 		}
@@ -591,9 +591,9 @@ func TestHostBudgetForgetsTheHostLeastRecentlyUsed(t *testing.T) {
 			// and this is no use of them
 			require.Zero(t, contract.Balance(&b, h), "1024 hosts are remembered")
 		}
-		contract.Deposit(&b, hosts[0], false) // but this is
+		contract.Succeed(&b, hosts[0], false) // but this is
 		for _, h := range hosts[1024:] {
-			contract.Deposit(&b, h, false)
+			contract.Succeed(&b, h, false)
 		}
 		assert.Zero(t, contract.Balance(&b, hosts[0]))
 		assert.Zero(t, contract.Balance(&b, hosts[1023]))
@@ -632,7 +632,7 @@ func TestHostBudgetGetsTheSuccessesOfTransports(t *testing.T) {
 		assert.Equal(t, 2, contract.Balance(other, "http://a.test"))
 
 		for _, host := range hostNames(1024) {
-			contract.Deposit(shared, host, false)
+			contract.Succeed(shared, host, false)
 		}
 		require.Zero(t, contract.Balance(shared, "http://a.test"), "evicted")
 		send(first, t.Context(), url)
@@ -806,7 +806,7 @@ func TestHostBudgetSurvivesAClockThatGoesBack(t *testing.T) {
 		deposit(&b, budgetOrigin, 20)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 10), "12 of 120, nothing lost")
 		time.Sleep(5 * time.Second)
-		contract.Deposit(&b, budgetOrigin, false)
+		contract.Succeed(&b, budgetOrigin, false)
 		assert.Zero(t, contract.Balance(&b, budgetOrigin), "no time has passed yet")
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, 1, contract.Balance(&b, budgetOrigin), "now it has")
@@ -871,12 +871,12 @@ func TestHostBudgetBounds(t *testing.T) {
 		b := httpretry.HostBudget{Ratio: 1, Burst: 1, Window: year}
 		deposit(&b, budgetOrigin, 2)
 		assert.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 5))
-		contract.Deposit(&b, budgetOrigin, false)
+		contract.Succeed(&b, budgetOrigin, false)
 		time.Sleep(year - time.Hour)
 		assert.Zero(t, contract.Balance(&b, budgetOrigin))
 		time.Sleep(time.Hour)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 5))
-		contract.Deposit(&b, budgetOrigin, false)
+		contract.Succeed(&b, budgetOrigin, false)
 		time.Sleep(200 * year)
 		assert.Equal(t, 1, withdrawals(t, &b, budgetOrigin, 5))
 	})
@@ -884,7 +884,7 @@ func TestHostBudgetBounds(t *testing.T) {
 
 func TestUnlimitedNeverRefuses(t *testing.T) {
 	var b httpretry.Unlimited
-	contract.Deposit(b, budgetOrigin, false)
+	contract.Succeed(b, budgetOrigin, false)
 	b.Refund(contract.Failure(budgetOrigin))
 	assert.Equal(t, 1000, withdrawals(t, b, budgetOrigin, 1000))
 }
@@ -892,8 +892,8 @@ func TestUnlimitedNeverRefuses(t *testing.T) {
 func TestHostBudgetAllocatesNothingForAKnownHost(t *testing.T) {
 	b := httpretry.HostBudget{Burst: 500, Ratio: 0.5}
 	ctx := t.Context()
-	contract.Deposit(&b, budgetOrigin, false)
-	assert.Zero(t, testing.AllocsPerRun(1000, func() { contract.Deposit(&b, budgetOrigin, false) }))
+	contract.Succeed(&b, budgetOrigin, false)
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { contract.Succeed(&b, budgetOrigin, false) }))
 	// allowed by both, then refused
 	failure := contract.Failure(budgetOrigin)
 	assert.Zero(t, testing.AllocsPerRun(2000, func() { b.Withdraw(ctx, failure) }))
@@ -921,10 +921,10 @@ func BenchmarkHostBudgetContention(b *testing.B) {
 				b.RunParallel(func(pb *testing.PB) {
 					for i := 1; pb.Next(); i++ {
 						if c.failures == 0 || i%c.failures > 0 {
-							contract.Deposit(&budget, budgetOrigin, false)
+							contract.Succeed(&budget, budgetOrigin, false)
 							continue
 						}
-						contract.Deposit(&budget, budgetOrigin,
+						contract.Succeed(&budget, budgetOrigin,
 							budget.Withdraw(b.Context(), contract.Failure(budgetOrigin)))
 					}
 				})

@@ -208,7 +208,7 @@ func TestErrorTexts(t *testing.T) {
 
 func TestOutcomeString(t *testing.T) {
 	for outcome, want := range map[httpretry.Outcome]string{
-		final: "final", transient: "transient", unprocessed: "unprocessed", 3: "Outcome(3)",
+		0: "final", 1: "transient", 2: "unprocessed", 3: "Outcome(3)",
 	} {
 		assert.Equal(t, want, outcome.String())
 		text, err := json.Marshal(outcome)

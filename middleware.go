@@ -27,8 +27,8 @@ const defaultAttemptHeader = "Retry-Attempt"
 // for callers with another header.
 func Middleware(next http.Handler) http.Handler { return MiddlewareConfig{}.Wrap(next) }
 
-// MiddlewareConfig configures a [Middleware]. Wrap of its zero value does what
-// the function Middleware does.
+// MiddlewareConfig configures a [Middleware]. Wrap of its zero value is the
+// function Middleware.
 type MiddlewareConfig struct {
 	_ [0]func() // no unkeyed literals, no comparison
 

@@ -25,7 +25,9 @@ fi
 version=$1
 number='(0|[1-9][0-9]*)'
 [[ $version =~ ^v$number\.$number\.$number$ ]] || fail "$version: want a version such as v1.2.3"
-minor=${version%.*}
+# Versions that begin with this must not change or remove a line of the API.
+kept=${version%%.*}
+[ "$kept" != v0 ] || kept=${version%.*}
 
 # follows LAST tells whether the version is the next one of a part.
 follows() {
@@ -53,10 +55,10 @@ for tag in "$version" $(printf "%s/$version " $nested); do
 done
 
 step "the API since ${last:-the beginning}"
-if [ -z "$into" ] && [ -n "$last" ] && [ "$minor" = "${last%.*}" ]; then
+if [ -z "$into" ] && [[ $last == "$kept".* ]]; then
 	git diff --exit-code "$last" -- .ci/api >"$work/api" || ! grep -q '^-[^-]' "$work/api" || {
 		grep '^-[^-]' "$work/api"
-		fail "a patch version must not change or remove these lines of the API"
+		fail "$version must not change or remove these lines of the API"
 	}
 fi
 

@@ -149,7 +149,7 @@ func ExampleFile_Warnings() {
 	loader := policyfile.Loader{IgnoreUnknown: true}
 	f, err := loader.Parse([]byte(`{
   "default": {"maxAttempts": 4},
-  "notes": "reviewed by the team"
+  "regions": ["eu"]
 }`))
 	if err != nil {
 		log.Fatal(err)
@@ -159,7 +159,7 @@ func ExampleFile_Warnings() {
 	}
 	fmt.Println(f.Policy().MaxAttempts)
 	// Output:
-	// 3:3: notes: unknown field, which is ignored: want $schema, version, default or policies
+	// 3:3: regions: unknown field, which is ignored: want $schema, version, default or policies
 	// 4
 }
 

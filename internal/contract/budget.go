@@ -20,9 +20,9 @@ func Failure(origin string) httpretry.AttemptResult {
 		Status: http.StatusServiceUnavailable, Outcome: httpretry.Transient}
 }
 
-// Deposit records a success in b, that of a first attempt, or if charged is
+// Succeed records a success in b, that of a first attempt, or if charged is
 // true that of the retry after a Failure.
-func Deposit(b httpretry.Budget, origin string, charged bool) {
+func Succeed(b httpretry.Budget, origin string, charged bool) {
 	ended := httpretry.AttemptResult{Origin: origin, Attempt: 1, Status: http.StatusOK}
 	if !charged {
 		b.Record(ended, httpretry.AttemptResult{})

@@ -13,8 +13,10 @@ import (
 func (s *simulation) result(r *request) httpretry.AttemptResult {
 	_, origin := s.Budget(int(r.process))
 	ended := httpretry.AttemptResult{Origin: origin, Attempt: r.attempts, Charged: r.after.Attempt > 0}
-	// If the request's own context has ended, the host has not failed.
+	// If the request's own context has ended, it is not known whether the host
+	// has failed.
 	if s.now >= r.deadline {
+		ended.Timeout = true
 		return ended
 	}
 	// An error has no HTTP status.
