@@ -6,9 +6,9 @@ import (
 	"github.com/seed421102f4/httpretry/internal/cooldown"
 )
 
-// awaitRetry waits before the next attempt, and until its host has cooled down. If
-// no attempt follows, it returns the Reason and the error that the request
-// ends with; last is the error of the attempt before.
+// awaitRetry waits before the next attempt, and until its host has cooled down.
+// If no attempt follows, it returns the Reason and the error that the request
+// ends with. The error last is that of the attempt before.
 func (c *call) awaitRetry(wait time.Duration, last error) (Reason, error) {
 	reason, until := ReasonCanceled, time.Time{}
 	if c.waits.sleep(&c.caller, wait) {

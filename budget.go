@@ -22,21 +22,22 @@ import (
 type Budget interface {
 	// Withdraw reports whether one retry may follow the attempt after, and
 	// charges for the retry if so. It is called for each retry that no other
-	// check prevents. When ctx, that of the request, is done, it must return,
-	// with any result. With [Policy.Resume], after may be an attempt that was
-	// recorded as a success, whose body has broken off since.
+	// check prevents. When ctx, the request's context, is done, it must return.
+	// The result does not matter then. With [Policy.Resume], after may be an
+	// attempt that was recorded as a success. Its body has broken off since.
 	Withdraw(ctx context.Context, after AttemptResult) bool
 
 	// Refund cancels the charge for the retry that was to follow the attempt
 	// after, because it is never sent. It must not block.
 	Refund(after AttemptResult)
 
-	// Record tells the Budget how an attempt has ended, with the header of its
-	// response, or with an error or a panic. It is called once for each attempt,
-	// before the Withdraw for a retry that follows. If
-	// ended.Charged is true, after is the argument of the Withdraw that allowed
-	// the attempt. Otherwise it is zero. So after each Withdraw that returns true, there is
-	// one call of Refund, or one of Record with Charged. Record must not block.
+	// Record tells the Budget how an attempt has ended: with the header of a
+	// response, an error or a panic. It is called once for each attempt, before
+	// the Withdraw for a retry that follows. It must not block.
+	//
+	// If ended.Charged is true, after is the argument of the Withdraw that
+	// allowed the attempt. Otherwise it is zero. So each Withdraw that returns
+	// true is followed by one Refund, or by one Record with Charged.
 	//
 	// An attempt that resumes a body ends when it has delivered 64 KiB or the
 	// rest, when it fails, or when the caller closes the body.
@@ -52,14 +53,13 @@ type AttemptResult struct {
 	Attempt   int    // from 1
 	Status    int    // of the response, or 0 if there is none
 
-	// Outcome is the Outcome of the attempt. If a header of the response forbids
-	// a retry, it is the Outcome that its status has without that header. With
-	// a Status, Final is a success of the host. Without one, Final means that
-	// the error is not known to be the host's. For example, the caller has
-	// canceled the attempt, the request's own body has failed, or Base has
-	// panicked. Unprocessed without a Status means that no server has processed
-	// the request. It was refused a connection, or a layer in Base has not sent
-	// it.
+	// Outcome is the Outcome of the attempt. A header that forbids a retry does
+	// not count. Final with a Status is a success of the host. Final without a
+	// Status means that the error may not be the host's. For example, the
+	// caller has canceled the attempt, the request's body has failed, or Base
+	// has panicked. Unprocessed without a Status means that no server has
+	// processed the request. For example, no connection was made, or a layer in
+	// Base has not sent the request.
 	Outcome Outcome
 
 	// Timeout means that there was no response in time, or a 504. If the time
@@ -220,17 +220,16 @@ func (b *HostBudget) Record(ended, after AttemptResult) {
 	if !ended.Succeeded() {
 		return
 	}
-	w := b.hosts.Get(ended.Origin, b.open)
 	if ended.Charged && retryCost(after) > 0 && !b.Strict {
-		w.RetrySucceeded()
+		b.hosts.Get(ended.Origin, b.open).RetrySucceeded()
 	} else {
-		w.Deposit()
+		b.deposit(ended.Origin, nil)
 	}
 }
 
-// recordFirst is Record for a success that was not charged for. If known has
-// the window of origin, it needs no second lookup.
-func (b *HostBudget) recordFirst(origin string, known *hostWindow) {
+// deposit is Record for a success that gives no charge back. If known has the
+// window of origin, it needs no second lookup.
+func (b *HostBudget) deposit(origin string, known *hostWindow) {
 	if known == nil {
 		b.hosts.Get(origin, b.open).Deposit()
 		return

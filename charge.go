@@ -48,7 +48,7 @@ func (c *charge) record() {
 	after := c.after
 	c.after, c.pending = AttemptResult{}, false
 	if b, ok := c.budget.(*HostBudget); ok && !c.last.Charged && c.last.Succeeded() {
-		b.recordFirst(c.last.Origin, c.window)
+		b.deposit(c.last.Origin, c.window)
 		return
 	}
 	c.budget.Record(c.last, after)

@@ -71,10 +71,10 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 // their defaults instead of 0. A MaxAttempts or a MaxRetryAfter without a limit
 // is the largest number instead of a negative one. So p.MaxAttempts++ is one
 // attempt more, p.MaxRetryAfter *= 2 is twice the time, and neither sets a limit
-// where there is none. In the result, 0 and negative numbers have the meaning
-// that Policy gives them. Other fields are as they were set. So an AttemptTimeout or a
-// MaxElapsed of 0 means none, a nil function or Backoff its default, and a nil
-// Budget the same HostBudget.
+// where there is none. Other fields are as they were set. So an AttemptTimeout
+// or a MaxElapsed of 0 means none, a nil function or Backoff its default, and a
+// nil Budget the same HostBudget. In the policy that f returns, all values mean
+// the same as in any other Policy.
 //
 // f is called once for each request, before it is sent. It must be safe for
 // concurrent use. If the policy that it returns is not valid, the request fails

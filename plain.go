@@ -37,7 +37,7 @@ func (e *engine) roundTripPlain(req *http.Request, to target) (*http.Response, e
 		generation == 0 {
 		// Any other budget is Unlimited, which records nothing.
 		if b, ok := e.budgetOf(to.policy).(*HostBudget); ok {
-			b.recordFirst(to.host.origin, to.window)
+			b.deposit(to.host.origin, to.window)
 		}
 		return resp, nil
 	}

@@ -456,6 +456,7 @@ func TestCheckShowsWhatIsInEffect(t *testing.T) {
 	assert.Contains(t, got, "the 49 waits take no time in all: use longer waits")
 }
 
+// The lists of statuses are shown with the other fields.
 func TestCheckOfStatuses(t *testing.T) {
 	assert.Contains(t, warningsOf(t, `{"final": [503]}`), "final own [503] unprocessed - none")
 }
