@@ -61,7 +61,9 @@ func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil 
 // occur before the request can reach the server are Unprocessed. An error that
 // a retry would get again is Final: that of an untrusted certificate, an
 // unknown host, an invalid request or a canceled context, and an
-// [http.MaxBytesError]. Others are Transient.
+// [http.MaxBytesError]. Others are Transient. An error that joins several,
+// as [errors.Join] does, is Final if one of them is, and Unprocessed only if all
+// are. A canceled context among other errors counts as Transient.
 func Classify(req *http.Request, resp *http.Response, err error) Outcome {
 	return classify(req, resp, err, defaults.IdempotencyHeader)
 }
@@ -72,6 +74,9 @@ func classify(req *http.Request, resp *http.Response, err error, keyHeader strin
 	case err != nil:
 		return classifyError(err)
 	case resp.StatusCode < 400 || serverForbidsRetry(resp):
+		return Final
+	// The response to the idempotency key is stored, so it would be the same.
+	case headerIs(resp, "Idempotent-Replayed", "true"):
 		return Final
 	}
 	outcome := classifyStatus(req, resp, keyHeader)
@@ -85,9 +90,19 @@ func classify(req *http.Request, resp *http.Response, err error, keyHeader strin
 // classifyStatus decides by the status, whatever X-Should-Retry says.
 func classifyStatus(req *http.Request, resp *http.Response, keyHeader string) Outcome {
 	switch status := resp.StatusCode; status {
-	case http.StatusMisdirectedRequest, // RFC 9110 section 15.5.20
-		http.StatusTooEarly: // RFC 8470 section 5.2
-		return Unprocessed
+	case http.StatusMisdirectedRequest:
+		// It may be retried over another connection (RFC 9110 section 15.5.20).
+		// net/http would use a connection again that is not about to close. To
+		// close it here might break another request, which it may be serving.
+		if resp.ProtoMajor == 1 && resp.Close {
+			return Unprocessed
+		}
+	case http.StatusTooEarly:
+		// A 425 to a request with Early-Data is for the client that has sent it as
+		// early data, which must retry it itself (RFC 8470 section 5.2).
+		if req == nil || req.Header.Get("Early-Data") != "1" {
+			return Unprocessed
+		}
 	case http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return Transient
 	case http.StatusConflict:
@@ -138,8 +153,11 @@ func classifyError(err error) Outcome {
 		dns     *net.DNSError
 		op      *net.OpError
 	)
-	if own, ok := errors.AsType[outcomer](err); ok {
-		return own.Outcome()
+	if outcome, ok := statedOutcome(err); ok {
+		return outcome
+	}
+	if errs := joined(err); errs != nil {
+		return classifyJoined(errs)
 	}
 	switch {
 	case isHandshake(err):
@@ -166,6 +184,44 @@ func classifyError(err error) Outcome {
 	}
 	if errors.As(err, &op) {
 		return classifyOp(op, err)
+	}
+	return Transient
+}
+
+// joined returns the errors that err, or an error that it wraps, joins. The text
+// of err begins with that of the first of them, so it proves nothing.
+func joined(err error) []error {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if j, ok := err.(interface{ Unwrap() []error }); ok {
+			return j.Unwrap()
+		}
+	}
+	return nil
+}
+
+// classifyJoined returns the Outcome of an error that joins errs, such as that
+// of a layer that has sent the request to several hosts. It is that of the most
+// careful error. A layer that cancels one of its requests after another has
+// failed does not forbid a retry, but the canceled request may have been
+// processed.
+func classifyJoined(errs []error) Outcome {
+	outcome, others, canceled := Unprocessed, 0, false
+	for _, err := range errs {
+		switch _, states := statedOutcome(err); {
+		case err == nil:
+		case !states && errors.Is(err, context.Canceled):
+			canceled = true
+		default:
+			outcome, others = min(outcome, classifyError(err)), others+1
+		}
+	}
+	switch {
+	case others > 0 && canceled:
+		return min(outcome, Transient)
+	case others > 0:
+		return outcome
+	case canceled:
+		return Final
 	}
 	return Transient
 }
@@ -197,9 +253,24 @@ type outcomer interface {
 	Outcome() Outcome
 }
 
-func statesOutcome(err error) bool {
-	_, ok := errors.AsType[outcomer](err)
-	return ok
+// statedOutcome returns the Outcome that err, or an error that it wraps,
+// determines for itself. It does not look into joined errors, each of which
+// speaks for itself only.
+func statedOutcome(err error) (outcome Outcome, ok bool) {
+	for ; err != nil; err = errors.Unwrap(err) {
+		own, ok := err.(outcomer)
+		if as, has := err.(interface{ As(any) bool }); !ok && has {
+			ok = as.As(&own)
+		}
+		if !ok {
+			continue
+		}
+		if outcome = own.Outcome(); outcome > Unprocessed {
+			return Final, true
+		}
+		return outcome, true
+	}
+	return Final, false
 }
 
 // WithOutcome returns an error that wraps err and has its text. [Classify]
@@ -325,18 +396,9 @@ func isUnprocessedText(text string) bool {
 
 // hasFinalText considers err and all errors that it wraps.
 func hasFinalText(err error) bool {
-	for _, e := range errorTexts() {
-		if e.outcome == Final && e.matches(err.Error()) {
-			return true
-		}
-	}
-	switch wrapper := err.(type) {
-	case interface{ Unwrap() error }:
-		inner := wrapper.Unwrap()
-		return inner != nil && hasFinalText(inner)
-	case interface{ Unwrap() []error }:
-		for _, inner := range wrapper.Unwrap() {
-			if inner != nil && hasFinalText(inner) {
+	for ; err != nil; err = errors.Unwrap(err) {
+		for _, e := range errorTexts() {
+			if e.outcome == Final && e.matches(err.Error()) {
 				return true
 			}
 		}

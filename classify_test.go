@@ -34,7 +34,7 @@ const (
 // Hazard K8: every possible status.
 func TestClassifyStatus(t *testing.T) {
 	want := map[int]httpretry.Outcome{
-		408: transient, 421: unprocessed, 425: unprocessed, 429: transient}
+		408: transient, 425: unprocessed, 429: transient}
 	for status := 500; status <= 599; status++ {
 		want[status] = transient
 	}
@@ -85,6 +85,15 @@ func TestClassifyResponse(t *testing.T) {
 		{"Stripe's wish, on a success", 204, map[string]string{"Stripe-Should-Retry": "true"}, nil,
 			final},
 		{"key reuse", 422, nil, keyed("Idempotency-Key", "k"), final},
+		{"stored response to a key", 500, map[string]string{"Idempotent-Replayed": "true"},
+			keyed("Idempotency-Key", "k"), final},
+		{"stored response, Stripe's wish", 409, map[string]string{
+			"Idempotent-Replayed": "true", "Stripe-Should-Retry": "true"},
+			keyed("Idempotency-Key", "k"), final},
+		{"response that is not stored", 500, map[string]string{"Idempotent-Replayed": "false"},
+			keyed("Idempotency-Key", "k"), transient},
+		{"too early", 425, nil, keyed("Early-Data", "0"), unprocessed},
+		{"too early for the client behind", 425, nil, keyed("Early-Data", "1"), final},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			resp := &http.Response{
@@ -122,6 +131,9 @@ func TestConflictWithPolicysKey(t *testing.T) {
 }
 
 func TestClassifyError(t *testing.T) {
+	idleClosed := errors.New("http: server closed idle connection")
+	goAway := errors.New("http2: Transport received Server's graceful shutdown GOAWAY")
+	handshakeTimedOut := errors.New("net/http: TLS handshake timeout")
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 	for _, tt := range []struct {
 		err  error
@@ -166,6 +178,19 @@ func TestClassifyError(t *testing.T) {
 		{errors.New("anything else"), transient},
 		{errors.Join(io.EOF, errors.New("unsupported protocol scheme \"x\"")), final},
 		{errors.Join(io.EOF, io.ErrUnexpectedEOF), transient},
+		{errors.Join(idleClosed, dial(errno.ConnRefused)), unprocessed},
+		{errors.Join(idleClosed, contract.ErrReset), transient},
+		{errors.Join(dial(errno.ConnRefused), contract.ErrReset), transient},
+		{fmt.Errorf("layer: %w", errors.Join(goAway, contract.ErrReset)), transient},
+		{fmt.Errorf("%w, then %w", dial(errno.ConnRefused), contract.ErrReset), transient},
+		{errors.Join(httpretry.WithOutcome(io.EOF, unprocessed), contract.ErrReset), transient},
+		{errors.Join(handshakeTimedOut, errors.Join(idleClosed, contract.ErrReset)), transient},
+		{errors.Join(contract.ErrReset, context.Canceled), transient}, // of a hedging layer
+		{errors.Join(dial(errno.ConnRefused), context.Canceled), transient},
+		{errors.Join(x509.UnknownAuthorityError{}, context.Canceled), final},
+		{errors.Join(context.Canceled, context.Canceled), final},
+		{httpretry.WithOutcome(errors.Join(idleClosed, contract.ErrReset), unprocessed),
+			unprocessed}, // a layer that knows both
 		{wrapsNothing{io.EOF}, transient},
 		{wrapsNothings{io.EOF}, transient},
 		{errors.New(
@@ -255,18 +280,14 @@ func headerFrom(pairs map[string]string) http.Header {
 }
 
 // An error that has an Outcome is classified by it, even if it is wrapped,
-// and whatever else it wraps.
+// whatever else it wraps, and among joined errors that are less careful.
 func TestErrorWithOutcome(t *testing.T) {
 	wraps := map[string]func(error) error{
 		"itself":  func(err error) error { return err },
 		"wrapped": func(err error) error { return fmt.Errorf("layer: %w", err) },
-		"joined with a reset": func(err error) error {
-			return errors.Join(contract.ErrReset, err)
-		},
 		"joined with a refusal": func(err error) error {
 			return errors.Join(contract.ErrRefused, err)
 		},
-		"joined with a cancel": func(err error) error { return errors.Join(context.Canceled, err) },
 	}
 	for name, wrap := range wraps {
 		for _, tt := range []struct {
@@ -281,7 +302,11 @@ func TestErrorWithOutcome(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s/%v", name, tt.outcome), func(t *testing.T) {
 				err := wrap(outcomeError{tt.outcome})
-				assert.Equal(t, tt.outcome, httpretry.Classify(nil, nil, err))
+				want := tt.outcome
+				if want > unprocessed {
+					want = final
+				}
+				assert.Equal(t, want, httpretry.Classify(nil, nil, err))
 				for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
 					base, events := contract.Play(contract.Fails(err)), new(contract.Record)
 					_, got := contract.New(t, httpretry.Config{
@@ -299,21 +324,18 @@ func TestErrorWithOutcome(t *testing.T) {
 }
 
 // The Outcome of WithOutcome applies whatever the error is, even if it is
-// wrapped or joined with others.
+// wrapped.
 func TestWithOutcome(t *testing.T) {
 	wraps := map[string]func(error) error{
-		"itself":              func(err error) error { return err },
-		"wrapped":             func(err error) error { return fmt.Errorf("layer: %w", err) },
-		"joined with a reset": func(err error) error { return errors.Join(contract.ErrReset, err) },
-		"with a second Outcome inside": func(err error) error {
-			return fmt.Errorf("layer: %w", errors.Join(err, outcomeError{transient}))
-		},
+		"itself":  func(err error) error { return err },
+		"wrapped": func(err error) error { return fmt.Errorf("layer: %w", err) },
 	}
 	inner := map[string]error{
 		"reset":   contract.ErrReset,
 		"refused": contract.ErrRefused,
 		"cancel":  context.Canceled,
 		"another": httpretry.WithOutcome(io.EOF, transient),
+		"joined":  errors.Join(contract.ErrReset, outcomeError{transient}),
 	}
 	for name, wrap := range wraps {
 		for kind, cause := range inner {
@@ -419,5 +441,23 @@ func TestClassifyByRequest(t *testing.T) {
 		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
 			contract.Request(t, "GET", "http://a.test"+path, ""))
 		assert.Len(t, base.Attempts(), want, path)
+	}
+}
+
+// A 421 is Unprocessed only if the retry gets another connection. net/http uses
+// any other connection again.
+func TestMisdirected(t *testing.T) {
+	for name, tt := range map[string]struct {
+		protoMajor int
+		closes     bool
+		want       httpretry.Outcome
+	}{
+		"HTTP/1, closes":     {1, true, unprocessed},
+		"HTTP/1, keep-alive": {1, false, final},
+		"HTTP/2":             {2, false, final},
+		"HTTP/3":             {3, false, final},
+	} {
+		resp := &http.Response{StatusCode: 421, ProtoMajor: tt.protoMajor, Close: tt.closes}
+		assert.Equal(t, tt.want, httpretry.Classify(nil, resp, nil), name)
 	}
 }

@@ -26,11 +26,11 @@ func newAttemptTimeout(after time.Duration) *attemptTimeout {
 // If cause is a timeout and err states an Outcome, such as that of a limiter
 // that has sent nothing, the result states that Outcome, too.
 func withOutcomeOf(err, cause error) error {
-	timeout, ok := cause.(*attemptTimeout)
-	if !ok || err == nil || !statesOutcome(err) {
+	timeout, isTimeout := cause.(*attemptTimeout)
+	if _, states := errors.AsType[outcomer](err); !isTimeout || !states {
 		return cause
 	}
-	return &attemptTimeout{timeout.what, timeout.after, err}
+	return &attemptTimeout{timeout.what, timeout.after, WithOutcome(err, classifyError(err))}
 }
 
 func (e *attemptTimeout) Error() string {

@@ -110,7 +110,7 @@ func ExampleEvent_Status() {
 
 func ExampleClassify() {
 	req := httptest.NewRequest(http.MethodGet, "http://api.example.com/", nil)
-	for _, status := range []int{200, 404, 421, 429, 503} {
+	for _, status := range []int{200, 404, 425, 429, 503} {
 		resp := &http.Response{StatusCode: status}
 		fmt.Println(status, httpretry.Classify(req, resp, nil))
 	}
@@ -120,7 +120,7 @@ func ExampleClassify() {
 	// Output:
 	// 200 final
 	// 404 final
-	// 421 unprocessed
+	// 425 unprocessed
 	// 429 transient
 	// 503 transient
 	// dial: connection refused unprocessed

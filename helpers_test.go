@@ -21,7 +21,7 @@ var (
 	s400    = contract.Status(400)
 	s404    = contract.Status(404)
 	s409    = contract.Status(409)
-	s421    = contract.Status(421)
+	s421    = contract.Status(421, "Connection", "close")
 	s425    = contract.Status(425)
 	s429    = contract.Status(429)
 	s500    = contract.Status(500)

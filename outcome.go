@@ -13,30 +13,20 @@ import (
 )
 
 // outcome returns the Outcome of c's last attempt.
-func (c *call) outcome(resp *http.Response, err error) (outcome Outcome) {
-	p := c.policy
+func (c *call) outcome(resp *http.Response, err error) Outcome {
 	switch {
 	// classify returns the same, at a higher cost.
-	case err == nil && resp.StatusCode < 400 && p.Classify == nil:
+	case err == nil && resp.StatusCode < 400 && c.policy.Classify == nil:
 		return Final
 	// A body that cannot be read will not be readable on a retry. A server's
 	// answer to a part of the body is not a result.
 	case c.attempt.bodyFailed():
 		return Final
-	case p.Classify != nil:
-		outcome = p.Classify(c.sentRequest(), resp, err)
-	default:
-		outcome = classify(c.sentRequest(), resp, err, p.IdempotencyHeader)
+	// net/http has retried often enough for all attempts.
+	case errors.Is(err, wire.ErrTooManySends):
+		return Final
 	}
-	// The result may be that of another request of a layer in Base. Then it
-	// does not prove that this request was not processed, as classify assumes,
-	// and so does a Policy.Classify that returns its result. An error with an
-	// Outcome method decides for itself.
-	if outcome == Unprocessed && !statesOutcome(err) && c.attempt.isOfAnother(resp, err) &&
-		classify(c.sentRequest(), resp, err, p.IdempotencyHeader) == Unprocessed {
-		outcome = Transient
-	}
-	switch {
+	switch outcome := c.classify(resp, err); {
 	// Policy.Classify returned a value that is not an Outcome.
 	case outcome > Unprocessed:
 		return Final
@@ -44,16 +34,42 @@ func (c *call) outcome(resp *http.Response, err error) (outcome Outcome) {
 	// third one.
 	case c.retried421 && statusIs(resp, http.StatusMisdirectedRequest):
 		return Final
-	// net/http has retried often enough for all attempts.
-	case errors.Is(err, wire.ErrTooManySends):
-		return Final
+	case outcome == Unprocessed && !c.provesUnprocessed(resp, err):
+		return Transient
 	case outcome == Transient && err != nil &&
 		c.attempt.neverSent(err, c.caller.req.URL, &c.engine.base):
 		return Unprocessed
-	case outcome == Unprocessed && err != nil && c.attempt.failedToReconnect(err):
-		return Transient
+	default:
+		return outcome
 	}
-	return outcome
+}
+
+// classify returns what the policy makes of the result of the last attempt.
+func (c *call) classify(resp *http.Response, err error) Outcome {
+	if c.policy.Classify != nil {
+		return c.policy.Classify(c.sentRequest(), resp, err)
+	}
+	return classify(c.sentRequest(), resp, err, c.policy.IdempotencyHeader)
+}
+
+// provesUnprocessed reports whether a result that is Unprocessed is about all
+// that the attempt has sent. A layer in Base may have sent several requests.
+func (c *call) provesUnprocessed(resp *http.Response, err error) bool {
+	a := c.attempt
+	switch {
+	case a == nil:
+		return true
+	// The result is about the last request only.
+	case a.trace.UnansweredElsewhere(), err != nil && a.failedToReconnect(err):
+		return false
+	}
+	// The result may be that of another request of a layer. Then it does not
+	// prove that this request was not processed, as classify assumes, and so
+	// does a Policy.Classify that returns its result. An error with an Outcome
+	// method decides for itself.
+	_, states := statedOutcome(err)
+	return states || !a.isOfAnother(resp, err) ||
+		classify(c.sentRequest(), resp, err, c.policy.IdempotencyHeader) != Unprocessed
 }
 
 // finalReason returns why a Final response ends its request.

@@ -144,6 +144,7 @@ func (s Step) answer(req *http.Request, body string) (*http.Response, error) {
 		Body:          io.NopCloser(strings.NewReader(s.Body)),
 		ContentLength: int64(len(s.Body)),
 		Request:       req,
+		Close:         strings.EqualFold(s.Header.Get("Connection"), "close"), // as net/http
 	}
 	isHead := req.Method == http.MethodHead
 	isEmpty := code == http.StatusNoContent || code == http.StatusNotModified

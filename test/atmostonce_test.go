@@ -14,6 +14,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -1237,6 +1238,39 @@ func TestGoAwayStorm(t *testing.T) {
 		assert.LessOrEqual(t, srv.Requests.Load(), int32(tt.failures+10))
 		assert.Greater(t, srv.Requests.Load(), int32(tt.failures+2))
 	}
+}
+
+// Hazard C4: over HTTP/1, net/http sends a request again on each idle connection
+// that ends without an answer. Without layers, that is bounded, too.
+func TestBrokenConnectionsStorm(t *testing.T) {
+	const idle = 20
+	var busy sync.WaitGroup
+	var ending atomic.Bool
+	busy.Add(idle)
+	srv := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
+		if ending.Load() {
+			return false
+		}
+		busy.Done()
+		busy.Wait() // so that each request has a connection of its own
+		c.Respond(200, "")
+		return true
+	})
+	base := faults.Base(t, nil)
+	base.MaxIdleConnsPerHost = idle
+	policy := contract.RetryEvery(0)
+	policy.AttemptTimeout = time.Minute // so that the attempt is a copy
+	transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+	var all sync.WaitGroup
+	for range idle {
+		all.Go(func() { contract.Send(t, transport, contract.Request(t, "GET", srv.URL(), "")) })
+	}
+	all.Wait()
+	srv.Requests.Store(0)
+	ending.Store(true)
+	_, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
+	require.ErrorContains(t, err, "net/http sent the request 10 times in one attempt")
+	assert.EqualValues(t, 10, srv.Requests.Load())
 }
 
 // Hazard C4: in an attempt that sends the caller's own request, nothing limits

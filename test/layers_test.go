@@ -240,3 +240,86 @@ func TestAtMostOnceWithRegisteredProtocol(t *testing.T) {
 		})
 	}
 }
+
+// A fail-over layer sends a request to another host if the first one fails. Its
+// result is about both, although it may be the error or the response of one. The
+// first host executes the request and resets the connection. The second one
+// never gets it, or refuses it.
+func TestFailOverAfterAnExecutedRequest(t *testing.T) {
+	idleClosed := errors.New("http: server closed idle connection")
+	refused := refusedDial(t)
+	for name, second := range map[string]func(first error, next *http.Request) (
+		*http.Response, error){
+		"joined with a closed connection": func(first error, _ *http.Request) (
+			*http.Response, error) {
+			return nil, errors.Join(idleClosed, first)
+		},
+		"joined with a refused dial": func(first error, _ *http.Request) (*http.Response, error) {
+			return nil, errors.Join(refused, first)
+		},
+		"joined with a breaker's error": func(first error, _ *http.Request) (
+			*http.Response, error) {
+			return nil, errors.Join(unprocessedError{}, first)
+		},
+		"only a refused dial": func(error, *http.Request) (*http.Response, error) {
+			return nil, refused
+		},
+		"only a GOAWAY": func(_ error, next *http.Request) (*http.Response, error) {
+			srv := faults.HTTP2(t, func(s faults.Stream) { s.GoAway(0, faults.InternalError) })
+			return faults.HTTP2Base(t).RoundTrip(
+				contract.Request(t, "POST", srv.URL(), "payload").WithContext(next.Context()))
+		},
+		"425": func(_ error, next *http.Request) (*http.Response, error) {
+			inner, srv := contract.Serve(t, contract.HTTP1,
+				func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooEarly) })
+			return inner.RoundTrip(contract.Request(t, "POST", srv.URL, "payload").
+				WithContext(next.Context()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+				_, _ = io.Copy(io.Discard, req.Body)
+				c.Reset()
+				return false
+			})
+			inner := faults.Base(t, nil)
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				resp, err := inner.RoundTrip(req)
+				if err == nil {
+					return resp, nil
+				}
+				return second(err, req)
+			})
+			resp, err := contract.New(t,
+				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+				RoundTrip(contract.Request(t, "POST", srv.URL(), "payload"))
+			if err == nil {
+				contract.ReadBody(t, resp)
+			}
+			assert.EqualValues(t, 1, srv.Requests.Load())
+		})
+	}
+}
+
+// refusedDial returns the error of a dial to a port on which nobody listens.
+func refusedDial(t *testing.T) error {
+	_, err := faults.Base(t, nil).RoundTrip(
+		contract.Request(t, "POST", "http://"+faults.Refused(t), "payload"))
+	require.Error(t, err)
+	return err
+}
+
+// A fail-over layer whose first host never gets the request delivers it to the
+// second one, and a retry of both follows if neither gets it.
+func TestFailOverOfUnsentRequests(t *testing.T) {
+	refused, tries := refusedDial(t), 0
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		_ = req.Body.Close()
+		tries++
+		return nil, errors.Join(refused, refused)
+	})
+	_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
+	require.Error(t, err)
+	assert.Equal(t, 5, tries)
+}

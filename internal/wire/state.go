@@ -43,9 +43,10 @@ type state struct {
 	uploaded bool // the whole request is written, or never will be
 
 	// Written by the hooks for responses, and by the first field of a header.
-	answered    bool  // some request was answered
-	unanswered  int   // requests written and not answered, if AtMostOnce is set
-	headerBytes int64 // of all 1xx responses
+	answered       bool  // some request was answered
+	unanswered     int   // requests written and not answered, if AtMostOnce is set
+	unansweredHere bool  // one of them is on the connection of the last gotConn
+	headerBytes    int64 // of all 1xx responses
 
 	// Written by readBody and madeBody, and before a header is written.
 	body bodyUse
@@ -132,7 +133,7 @@ func (s *state) gotConn(c connInfo) (do action) {
 	s.reported = true
 	s.connCount++
 	s.sendsSinceAnswer++
-	s.uploaded = false
+	s.uploaded, s.unansweredHere = false, false
 	s.stopped = nil
 	// net/http closed the body without having read it, and sends it again
 	// (http2shouldRetryRequest).
@@ -143,12 +144,16 @@ func (s *state) gotConn(c connInfo) (do action) {
 		s.kept = append(s.kept, c)
 	}
 	switch {
-	// Only sends over HTTP/2 are limited. Over HTTP/1, net/http resends a
-	// request only if it failed on a reused connection, and a layer may send
-	// ten requests of its own at the same time.
+	// Over HTTP/1, net/http resends a request only if it failed on a reused
+	// connection. Such sends are limited only without layers, because a layer
+	// may send ten requests of its own at the same time.
 	case !s.options.AtMostOnce:
-		if s.sendsSinceAnswer > MaxSends && c.speaksHTTP2(s.options.UnencryptedHTTP2) {
+		overHTTP2 := c.speaksHTTP2(s.options.UnencryptedHTTP2)
+		if s.sendsSinceAnswer > MaxSends && (overHTTP2 || s.options.NoLayers) {
 			do.stop = ErrTooManySends
+			if !overHTTP2 {
+				do.close = c.conn // or net/http would still write the request
+			}
 		}
 	// A request with a body cannot be sent again without GetBody, unless the
 	// body is that of a layer. The resend of a request without a body looks the
@@ -209,6 +214,7 @@ func (s *state) wroteHeaderField(name string, values []string) (do action) {
 // only if no other request is unanswered. Otherwise a layer may be sending a
 // request of its own, such as a GET, which does not replace the attempt's body.
 func (s *state) beginRequest() {
+	s.unansweredHere = true
 	if s.unanswered++; s.unanswered == 1 {
 		s.noteBody()
 	}
@@ -237,7 +243,7 @@ func (s *state) gotFirstResponseByte() {
 	s.answered = true
 	// Only resends without an answer in between are limited.
 	s.sendsSinceAnswer = 0
-	s.unanswered = max(s.unanswered-1, 0)
+	s.unanswered, s.unansweredHere = max(s.unanswered-1, 0), false
 }
 
 // got1xxResponse is called with the size of a response that net/http does not
@@ -250,6 +256,7 @@ func (s *state) got1xxResponse(size int64) error {
 	}
 	if s.headerBytes == 0 {
 		s.unanswered++
+		s.unansweredHere = true
 	}
 	s.headerBytes += size
 	if s.headerBytes > cmp.Or(s.options.MaxHeaderBytes, defaultHeaderBytes) {
@@ -287,6 +294,16 @@ func (s *state) forbidsResend() bool {
 func (s *state) provesUnsent(canceled bool) bool {
 	return s.options.AtMostOnce && s.reported && !s.wrote && !s.body.everRead &&
 		(s.connCount == 0 || !canceled)
+}
+
+// unansweredElsewhere is documented at Trace. Without layers, net/http sends a
+// request again only if it has written nothing of it, or is stopped.
+func (s *state) unansweredElsewhere() bool {
+	elsewhere := s.unanswered
+	if s.unansweredHere {
+		elsewhere--
+	}
+	return elsewhere > 0 && !s.options.NoLayers
 }
 
 func (s *state) connecting() bool { return s.pending.newHosts > 0 || s.pending.further }

@@ -145,6 +145,15 @@ func (t *Trace) Answered() bool {
 	return t.state.answered
 }
 
+// UnansweredElsewhere reports whether a request was written and not answered on
+// another connection than the last one. It requires AtMostOnce, and is false
+// with NoLayers.
+func (t *Trace) UnansweredElsewhere() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.unansweredElsewhere()
+}
+
 // Connecting reports whether net/http waits for a connection.
 func (t *Trace) Connecting() bool {
 	t.mu.Lock()
