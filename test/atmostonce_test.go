@@ -1260,7 +1260,7 @@ func TestBrokenConnectionsStorm(t *testing.T) {
 	base.MaxIdleConnsPerHost = idle
 	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout = time.Minute // so that the attempt is a copy
-	transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 	var all sync.WaitGroup
 	for range idle {
 		all.Go(func() { contract.Send(t, transport, contract.Request(t, "GET", srv.URL(), "")) })
