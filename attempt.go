@@ -109,7 +109,7 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 		return resp, err
 	// The cancel cut the body off, and the server answered as if it were
 	// complete.
-	case c.body.ClosedEarly() && c.caller.hasCanceled():
+	case c.body.ClosedEarly() && c.caller.hasEnded():
 		respbody.Close(resp)
 		return nil, c.canceled(nil)
 	}

@@ -10,9 +10,12 @@ import (
 // If no attempt follows, it returns the Reason and the error that the request
 // ends with. The error last is that of the attempt before.
 func (c *call) awaitRetry(wait time.Duration, last error) (Reason, error) {
-	reason, until := ReasonCanceled, time.Time{}
+	var until time.Time
+	reason := ReasonNone
 	if c.waits.sleep(&c.caller, wait) {
 		reason, until = c.waits.awaitCooldown(&c.caller, false)
+	} else {
+		reason = c.caller.ended()
 	}
 	if reason == ReasonNone {
 		return ReasonNone, nil
@@ -33,25 +36,25 @@ func (c *call) awaitFirstAttempt() error {
 	err := c.waitError(reason, until, nil)
 	c.report(nil, err, 0, reason)
 	// As in begin, the error of a context that is done is its own.
-	if reason == ReasonCanceled && c.caller.req.Context().Err() != nil {
+	if reason != ReasonCooldown && c.caller.req.Context().Err() != nil {
 		return err
 	}
 	return &Error{Reason: reason, Err: err}
 }
 
 // waitError returns the error of a request that ended during a wait, because
-// its caller canceled it or its host cools down until a time that is too late.
-// The error last is that of the attempt before, or nil.
+// its caller does not wait any more or its host cools down until a time that is
+// too late. The error last is that of the attempt before, or nil.
 func (c *call) waitError(reason Reason, until time.Time, last error) error {
-	if reason == ReasonCanceled {
+	if reason != ReasonCooldown {
 		return c.canceled(last)
 	}
 	return c.afterAttempt(last, &CooldownError{Origin: c.caller.origin, Until: until})
 }
 
-// awaitCooldown waits until the host has cooled down. If the caller cancels or
-// the wait is too long, it returns the Reason. With ReasonCooldown, it also
-// returns when the cool-down ends.
+// awaitCooldown waits until the host has cooled down. If the caller does not
+// wait any more or the wait is too long, it returns the Reason. With
+// ReasonCooldown, it also returns when the cool-down ends.
 func (w *waits) awaitCooldown(caller *caller, isFirst bool) (reason Reason, until time.Time) {
 	// Most requests need no clock and no Waiter.
 	if w.cooldown.currentGeneration() == 0 {
@@ -71,7 +74,7 @@ func (w *waits) awaitCooldown(caller *caller, isFirst bool) (reason Reason, unti
 		}
 		// After the wait, the host may be cooling down again.
 		if !w.sleepCooldown(caller, waiter, remaining, isFirst) {
-			return ReasonCanceled, time.Time{}
+			return caller.ended(), time.Time{}
 		}
 	}
 	return ReasonNone, time.Time{}

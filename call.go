@@ -70,16 +70,20 @@ func (c *call) sentRequest() *http.Request {
 	return c.caller.req
 }
 
-// canceled returns the error of a request that its caller canceled. It
-// satisfies errors.Is for the context's error and for its cause, of which
-// net/http returns one or the other. The error of the attempt before the cancel
-// is only in its text. Otherwise Timeout would be true after an attempt that
-// timed out.
+// canceled returns the error of a request that its caller has canceled or whose
+// deadline has passed. It satisfies errors.Is for the context's error and for
+// its cause, of which net/http returns one or the other. The error of the
+// attempt before is only in its text. Otherwise Timeout would be true if the
+// caller left after an attempt that had timed out.
 func (c *call) canceled(last error) error {
 	ctx := c.caller.req.Context()
 	ctxErr, cause := ctx.Err(), context.Cause(ctx)
 	if ctxErr == nil {
-		ctxErr, cause = errRequestCanceled, errRequestCanceled
+		ctxErr = errRequestCanceled
+		if c.caller.ended() == ReasonDeadline {
+			ctxErr = context.DeadlineExceeded
+		}
+		cause = ctxErr
 	}
 	// The error of an AttemptTimeout is a context.DeadlineExceeded, too.
 	_, timedOut := errors.AsType[*attemptTimeout](last)

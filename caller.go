@@ -62,25 +62,37 @@ func (c *caller) isAsSent(attemptHeader string) bool {
 	return prior == 0 || attemptHeader == "" || maxCount(c.req.Header[attemptHeader]) == prior
 }
 
-// hasCanceled reports whether the caller has canceled the request. The error of
-// an attempt does not show that, because a timeout inside net/http looks like
-// one of the caller's.
-func (c *caller) hasCanceled() bool {
-	if c.req.Context().Err() != nil {
-		return true
+// ended returns ReasonNone while the caller is waiting, ReasonDeadline once its
+// deadline has passed, and ReasonCanceled if it has left. The error of an
+// attempt does not show that, because a timeout inside net/http looks like one
+// of the caller's.
+func (c *caller) ended() Reason {
+	if err := c.req.Context().Err(); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return ReasonDeadline
+		}
+		return ReasonCanceled
 	}
 	cancel := cancelChannel(c.req)
 	// Most requests have no Cancel channel.
 	if cancel == nil {
-		return false
+		return ReasonNone
 	}
 	select {
 	case <-cancel:
-		return true
+		// For its Timeout, http.Client closes the channel at the deadline of the
+		// context.
+		if deadline, ok := c.req.Context().Deadline(); ok && !time.Now().Before(deadline) {
+			return ReasonDeadline
+		}
+		return ReasonCanceled
 	default:
-		return false
+		return ReasonNone
 	}
 }
+
+// hasEnded reports whether the caller is not waiting any more.
+func (c *caller) hasEnded() bool { return c.ended() != ReasonNone }
 
 // untilDeadline returns the longest wait that ends before the deadline of the
 // caller's context.
@@ -135,16 +147,22 @@ func (c *caller) sleep(wait time.Duration, early <-chan struct{}) bool {
 		c.origins.EndWait(c.origin)
 		c.waited += time.Since(begun)
 	}
-	return !c.hasCanceled()
+	return !c.hasEnded()
 }
 
-// hidesCancel reports whether err does not show the cancel that caused it.
-// net/http returns the context's error or its cause, never both, or the failure
-// that the cancel led to.
-func (c *caller) hidesCancel(err error, reason Reason) bool {
+// hidesEnd reports whether err, of a request that ended with reason, does not
+// show the end of the context that caused it. net/http returns the context's
+// error or its cause, never both, or the failure that the end led to.
+func (c *caller) hidesEnd(err error, reason Reason) bool {
 	ctx := c.req.Context()
-	return reason == ReasonCanceled && ctx.Err() != nil &&
+	return isOfCaller(reason) && ctx.Err() != nil &&
 		!(errors.Is(err, ctx.Err()) && errors.Is(err, context.Cause(ctx)))
+}
+
+// isOfCaller reports whether a request that ended with reason may have ended
+// because its caller does not wait any more.
+func isOfCaller(reason Reason) bool {
+	return reason == ReasonCanceled || reason == ReasonDeadline
 }
 
 // attemptContext returns the parent of the contexts of c's attempts. If the

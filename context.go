@@ -4,19 +4,22 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"slices"
 	"sync/atomic"
+
+	"github.com/seed421102f4/httpretry/internal/fielderr"
 )
 
 // contextValues is all that this package stores in contexts. There is one key,
 // so that a request costs one lookup. Values are not modified once they are in
 // a context. A derived context has a copy.
 type contextValues struct {
-	policy         *resolvedPolicy     // WithPolicy
-	change         func(Policy) Policy // WithPolicyFunc, since the last WithPolicy
-	withoutRetries bool                // WithoutRetries
-	idempotent     bool                // WithIdempotent
-	inbound        *inbound            // Middleware
-	attempt        *attemptContext     // the attempt that the context belongs to
+	policy         *resolvedPolicy       // WithPolicy
+	changes        []func(Policy) Policy // WithPolicyFunc, since the last WithPolicy
+	withoutRetries bool                  // WithoutRetries
+	idempotent     bool                  // WithIdempotent
+	inbound        *inbound              // Middleware
+	attempt        *attemptContext       // the attempt that the context belongs to
 }
 
 // inbound is a request that a server is handling.
@@ -58,7 +61,7 @@ func (v *contextValues) withContext(ctx context.Context) context.Context {
 // valid, its requests are not sent and fail with an [*Error] that says why.
 func WithPolicy(ctx context.Context, p Policy) context.Context {
 	v := copyFromContext(ctx)
-	v.policy, v.change = p.resolveChecked(), nil
+	v.policy, v.changes = p.resolveChecked(), nil
 	return v.withContext(ctx)
 }
 
@@ -71,10 +74,11 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 // their defaults instead of 0. A MaxAttempts or a MaxRetryAfter without a limit
 // is the largest number instead of a negative one. So p.MaxAttempts++ is one
 // attempt more, p.MaxRetryAfter *= 2 is twice the time, and neither sets a limit
-// where there is none. Other fields are as they were set. So an AttemptTimeout
-// or a MaxElapsed of 0 means none, a nil function or Backoff its default, and a
-// nil Budget the same HostBudget. In the policy that f returns, all values mean
-// the same as in any other Policy.
+// where there is none. If f lowers one of them to 0, or one of the first two
+// below, the request fails. Other fields are as they were set. So an
+// AttemptTimeout or a MaxElapsed of 0 means none, a nil function or Backoff its
+// default, and a nil Budget the same HostBudget. If f returns another policy
+// than its argument, all values mean the same as in any other Policy.
 //
 // f is called once for each request, before it is sent. It must be safe for
 // concurrent use. If the policy that it returns is not valid, the request fails
@@ -84,11 +88,7 @@ func WithPolicyFunc(ctx context.Context, f func(Policy) Policy) context.Context 
 		panic("httpretry: WithPolicyFunc: nil function")
 	}
 	v := copyFromContext(ctx)
-	if before := v.change; before != nil {
-		v.change = func(p Policy) Policy { return f(before(p).withNumbers()) }
-	} else {
-		v.change = f
-	}
+	v.changes = append(slices.Clip(v.changes), f)
 	return v.withContext(ctx)
 }
 
@@ -98,12 +98,19 @@ func (v *contextValues) policyFor(p *resolvedPolicy) *resolvedPolicy {
 	if v.policy != nil {
 		p = v.policy
 	}
-	if v.change != nil {
-		changed := v.change(p.given.withNumbers()).resolveChecked()
-		changed.key = p.key
-		return changed
+	if v.changes == nil {
+		return p
 	}
-	return p
+	changed, problems := p.given, []error(nil)
+	for _, f := range v.changes {
+		var err error
+		changed, err = changed.change(f)
+		problems = append(problems, fielderr.At("Policy", err))
+	}
+	r := changed.resolveChecked()
+	r.key = p.key
+	r.err = fielderr.Join(append(problems, r.err)...)
+	return r
 }
 
 // WithoutRetries returns a context whose requests are sent once. Otherwise they

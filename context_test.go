@@ -178,8 +178,8 @@ func TestWithPolicyFunc(t *testing.T) {
 		for _, p := range []*httpretry.Policy{&policy, &defaults} {
 			p.MaxAttempts, p.MaxRetryAfter, p.ReplayBuffer = 3, time.Minute, 64<<10
 		}
-		assert.Equal(t, policy, got[0], "numbers have their default, other fields have not")
-		assert.Equal(t, defaults, got[1])
+		assert.Equal(t, policy, httpretry.AsGiven(got[0]), "numbers have their default, other fields have not")
+		assert.Equal(t, defaults, httpretry.AsGiven(got[1]))
 	})
 }
 
@@ -214,6 +214,44 @@ func TestWithPolicyFuncWithoutLimits(t *testing.T) {
 				assert.Len(t, base.Attempts(), 101)
 			})
 		})
+	}
+}
+
+// A function that lowers a number to one that means a default or no limit fails
+// the request, also if a later function raises it again.
+func TestWithPolicyFuncThatLowersTooFar(t *testing.T) {
+	type policy = httpretry.Policy
+	same := func(p policy) policy { return p }
+	for problem, lower := range map[string]func(policy) policy{
+		"MaxAttempts: 0: want at least 1 from a WithPolicyFunc, or math.MaxInt for no limit": func(
+			p policy) policy {
+			p.MaxAttempts--
+			return p
+		},
+		"MaxAttempts: -1: want at least 1 from a WithPolicyFunc, or math.MaxInt for no limit": func(
+			p policy) policy {
+			p.MaxAttempts -= 2
+			return p
+		},
+		"MaxRetryAfter: 0s: want a positive duration from a WithPolicyFunc, " +
+			"or math.MaxInt64 for no limit": func(p policy) policy {
+			p.MaxRetryAfter -= time.Minute
+			return p
+		},
+		"ReplayBuffer: 0: want at least 1 from a WithPolicyFunc, " +
+			"or a negative number for no buffer": func(p policy) policy {
+			p.ReplayBuffer -= 64 << 10
+			return p
+		},
+	} {
+		for _, later := range []func(policy) policy{same, func(policy) policy { return policy{} }} {
+			ctx := httpretry.WithPolicyFunc(httpretry.WithPolicyFunc(t.Context(), lower), later)
+			base := contract.Play(s200)
+			_, err := contract.New(t, httpretry.Config{
+				Base: base, Policy: policy{MaxAttempts: 1}}).RoundTrip(newGet(t).WithContext(ctx))
+			require.EqualError(t, err, "httpretry: not sent: Policy."+problem)
+			assert.Empty(t, base.Attempts())
+		}
 	}
 }
 

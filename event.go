@@ -35,7 +35,7 @@ type Event struct {
 	// is not the rest of it.
 	Err error
 
-	Attempt int           // from 1; 0 if a cool-down ended the request unsent
+	Attempt int           // from 1; 0 if the request ended unsent
 	Elapsed time.Duration // since the start of the request
 
 	// Waited is how long the request has waited since its last Event, or since
@@ -133,8 +133,8 @@ const (
 	ReasonSuccess
 	// ReasonPermanent is "permanent". A retry would not change the result.
 	ReasonPermanent
-	// ReasonCanceled is "canceled". The request's context is done, or its
-	// Cancel channel is closed.
+	// ReasonCanceled is "canceled". The caller has left: it has canceled the
+	// request's context, or closed its Cancel channel.
 	ReasonCanceled
 	// ReasonAttempts is "attempts_exhausted". MaxAttempts allows no other
 	// attempt.
@@ -161,8 +161,9 @@ const (
 	// takes longer than the request may wait, or it is a first attempt with
 	// CooldownFail.
 	ReasonCooldown
-	// ReasonDeadline is "deadline_too_near". The wait would end after the
-	// context's deadline.
+	// ReasonDeadline is "deadline_exceeded". The deadline of http.Client.Timeout
+	// or of the context has passed, in an attempt or in a wait, or the next wait
+	// would end after it.
 	ReasonDeadline
 	// ReasonMaxElapsed is "max_elapsed". The wait would end after MaxElapsed.
 	ReasonMaxElapsed
@@ -188,7 +189,7 @@ func (r Reason) String() string {
 		ReasonDoNotRetry:    "do_not_retry",
 		ReasonRetryAfter:    "retry_after_too_long",
 		ReasonCooldown:      "host_cooling_down",
-		ReasonDeadline:      "deadline_too_near",
+		ReasonDeadline:      "deadline_exceeded",
 		ReasonMaxElapsed:    "max_elapsed",
 		ReasonBudget:        "budget_exhausted",
 		ReasonNotResumable:  "not_resumable",
@@ -224,7 +225,7 @@ func (r Reason) Hint() string {
 	case ReasonCooldown:
 		return "the host asked for a pause; see Policy.Cooldown, CooldownKey and MaxRetryAfter"
 	case ReasonDeadline:
-		return "the wait would end after http.Client.Timeout or the context's deadline"
+		return "http.Client.Timeout or the context's deadline allows no more time"
 	case ReasonMaxElapsed:
 		return "the wait would end after Policy.MaxElapsed"
 	case ReasonBudget:
@@ -294,9 +295,10 @@ func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) 
 	}
 }
 
-// LogEvents returns a function for [Config.Observe]. The function logs retries
-// and ReasonCallerRetries at level Info, and other reasons at level Warn. It
-// does not log an Event with ReasonSuccess or ReasonPermanent. It logs URLs
+// LogEvents returns a function for [Config.Observe]. The function logs retries,
+// ReasonCallerRetries and ReasonCanceled at level Info, and other reasons at
+// level Warn. It does not log a success, nor a response with ReasonPermanent,
+// such as a 404. It logs URLs
 // without user, query and fragment, escapes control characters, and logs no
 // headers. In the text of an error, it recognizes no other secrets than those
 // in URLs. A nil logger means slog.Default().
@@ -307,13 +309,15 @@ func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	callers := new(callerRetries)
 	return func(ctx context.Context, e Event) {
 		level, message := slog.LevelWarn, "gave up on request"
-		switch e.Reason {
-		case ReasonSuccess, ReasonPermanent:
+		switch {
+		case e.Reason == ReasonSuccess, e.Reason == ReasonPermanent && e.Err == nil:
 			return
-		case ReasonNone:
+		case e.Reason == ReasonNone:
 			level, message = slog.LevelInfo, "retrying request"
-		case ReasonCallerRetries:
+		case e.Reason == ReasonCallerRetries:
 			level, message = slog.LevelInfo, "left the retry to the caller"
+		case e.Reason == ReasonCanceled:
+			level, message = slog.LevelInfo, "caller canceled request"
 		}
 		// RoundTrip has returned, so the request did not fail.
 		switch {

@@ -50,7 +50,7 @@ var reasons = []struct {
 	{httpretry.ReasonRetryAfter, "ReasonRetryAfter", "retry_after_too_long",
 		"Policy.MaxRetryAfter"},
 	{httpretry.ReasonCooldown, "ReasonCooldown", "host_cooling_down", "Policy.Cooldown"},
-	{httpretry.ReasonDeadline, "ReasonDeadline", "deadline_too_near", "http.Client.Timeout"},
+	{httpretry.ReasonDeadline, "ReasonDeadline", "deadline_exceeded", "http.Client.Timeout"},
 	{httpretry.ReasonMaxElapsed, "ReasonMaxElapsed", "max_elapsed", "Policy.MaxElapsed"},
 	{httpretry.ReasonBudget, "ReasonBudget", "budget_exhausted", "Policy.Budget"},
 	{httpretry.ReasonNotResumable, "ReasonNotResumable", "not_resumable", "Policy.Resume"},
@@ -171,7 +171,7 @@ func TestLogEvents(t *testing.T) {
 }
 
 // Only failures that end a request are warnings. A retry is expected, and a
-// request that a caller retries has not failed.
+// request that a caller retries or has left has not failed.
 func TestLogEventsLevels(t *testing.T) {
 	for reason := range httpretry.ReasonNotResumable + 1 {
 		want := `level=WARN msg="gave up on request"`
@@ -182,6 +182,8 @@ func TestLogEventsLevels(t *testing.T) {
 			want = `level=INFO msg="retrying request"`
 		case httpretry.ReasonCallerRetries:
 			want = `level=INFO msg="left the retry to the caller"`
+		case httpretry.ReasonCanceled:
+			want = `level=INFO msg="caller canceled request"`
 		}
 		logger, out := newLogger()
 		e := httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason}
@@ -189,6 +191,10 @@ func TestLogEventsLevels(t *testing.T) {
 		logged, _, _ := strings.Cut(out.String(), " method=")
 		assert.Equal(t, want, logged, reason)
 	}
+	logger, out := newLogger()
+	httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t), Attempt: 1,
+		Reason: httpretry.ReasonPermanent, Err: unknownHost})
+	assert.Contains(t, out.String(), `level=WARN msg="gave up on request"`, "permanent error")
 }
 
 // contextHandler is a slog.Handler that records the contexts it gets.
@@ -409,9 +415,9 @@ func TestEventAsked(t *testing.T) {
 	}
 }
 
-// A request that fails before its first attempt has no Event, unless its host
-// is cooling down.
-func TestNoEventBeforeTheFirstAttempt(t *testing.T) {
+// A request that fails before its first attempt has an Event if its policy is
+// the reason, and none if its caller is.
+func TestEventBeforeTheFirstAttempt(t *testing.T) {
 	closed := make(chan struct{})
 	close(closed)
 	done, cancel := context.WithCancel(t.Context())
@@ -421,10 +427,12 @@ func TestNoEventBeforeTheFirstAttempt(t *testing.T) {
 		cancel chan struct{}
 		key    string
 		text   string
+		events int
 	}{
 		"policy": {ctx: httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: -1}),
-			text: "Policy.MaxElapsed"},
-		"key":            {ctx: t.Context(), key: "a\nb", text: "Policy.NewIdempotencyKey"},
+			text: "Policy.MaxElapsed", events: 1},
+		"key": {ctx: t.Context(), key: "a\nb", text: "Policy.NewIdempotencyKey",
+			events: 1},
 		"context":        {ctx: done, text: "context canceled"},
 		"Request.Cancel": {ctx: t.Context(), cancel: closed, text: "request canceled"},
 	} {
@@ -439,7 +447,13 @@ func TestNoEventBeforeTheFirstAttempt(t *testing.T) {
 				Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
 			require.ErrorContains(t, err, tt.text)
 			assert.Empty(t, base.Attempts())
-			assert.Empty(t, events.Events)
+			require.Len(t, events.Events, tt.events)
+			if tt.events > 0 {
+				assert.Zero(t, events.Events[0].Attempt)
+				assert.Less(t, events.Events[0].Elapsed, time.Minute, "since the request began")
+				assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
+				assert.ErrorIs(t, err, events.Events[0].Err)
+			}
 		})
 	}
 }

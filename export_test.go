@@ -14,3 +14,10 @@ func KnownText(err error) (entry, entries int) {
 
 // IsPlain reports whether requests that follow p may be plain.
 func IsPlain(p Policy) bool { return p.resolve().plainAllowed }
+
+// AsGiven returns p as a user writes it, if it is the argument of a function of
+// WithPolicyFunc.
+func AsGiven(p Policy) Policy {
+	p.isArgument = false
+	return p
+}

@@ -27,9 +27,6 @@ func (c *call) outcome(resp *http.Response, err error) Outcome {
 		return Final
 	}
 	switch outcome := c.classify(resp, err); {
-	// Policy.Classify returned a value that is not an Outcome.
-	case outcome > Unprocessed:
-		return Final
 	// The request has been sent on another connection. It is not sent on a
 	// third one.
 	case c.retried421 && statusIs(resp, http.StatusMisdirectedRequest):
@@ -46,10 +43,14 @@ func (c *call) outcome(resp *http.Response, err error) Outcome {
 
 // classify returns what the policy makes of the result of the last attempt.
 func (c *call) classify(resp *http.Response, err error) Outcome {
-	if c.policy.Classify != nil {
-		return c.policy.Classify(c.sentRequest(), resp, err)
+	if c.policy.Classify == nil {
+		return classify(c.sentRequest(), resp, err, c.policy.IdempotencyHeader)
 	}
-	return classify(c.sentRequest(), resp, err, c.policy.IdempotencyHeader)
+	outcome := c.policy.Classify(c.sentRequest(), resp, err)
+	if outcome > Unprocessed {
+		return Final // it is not an Outcome
+	}
+	return outcome
 }
 
 // provesUnprocessed reports whether a result that is Unprocessed is about all
@@ -100,19 +101,46 @@ func (c *call) note(resp *http.Response, err error, outcome Outcome) {
 		r.Throttled = c.waits.isScheduled(resp)
 		// A host that is overloaded may forbid retries.
 		if outcome == Final && resp.StatusCode >= 400 && serverForbidsRetry(resp) {
-			r.Outcome = classifyStatus(c.sentRequest(), resp, c.policy.IdempotencyHeader)
+			r.Outcome = c.classify(withoutShouldRetry(resp), nil)
 		}
 	case err != nil:
-		r.Timeout = isTimeout(err)
-		if !c.caller.hasCanceled() {
-			r.Outcome = outcome
-		}
+		c.noteError(&r, err, outcome)
 	}
 	// The body of an attempt that the budget knows has broken off.
 	if !c.charge.pending {
 		r.Charged = c.charge.last.Charged
 	}
 	c.charge.last = r
+}
+
+// noteError fills in the result of an attempt that ended with err.
+func (c *call) noteError(r *AttemptResult, err error, outcome Outcome) {
+	r.Timeout = isTimeout(err)
+	switch c.caller.ended() {
+	case ReasonCanceled:
+		return // the host is not known to have failed
+	case ReasonDeadline:
+		// The host has not answered in time.
+		if !c.attempt.bodyFailed() {
+			r.Timeout, outcome = true, max(outcome, Transient)
+		}
+	default:
+		// The host has answered none of the requests.
+		if errors.Is(err, wire.ErrTooManySends) {
+			outcome = Transient
+		}
+	}
+	r.Outcome = outcome
+}
+
+// withoutShouldRetry returns a copy of resp in whose header the server does not
+// forbid a retry.
+func withoutShouldRetry(resp *http.Response) *http.Response {
+	clone := *resp
+	clone.Header = resp.Header.Clone()
+	delete(clone.Header, "X-Should-Retry")
+	delete(clone.Header, "Stripe-Should-Retry")
+	return &clone
 }
 
 // isSuccess reports whether resp, of the attempt for which note was called last,

@@ -30,6 +30,10 @@ const minLimit = time.Millisecond
 type Policy struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
+	// isArgument is true in the argument of a function of WithPolicyFunc, and in
+	// a result that was made from it.
+	isArgument bool
+
 	// MaxAttempts is the maximum number of attempts, the first included. The
 	// Budget may end a request earlier. 0 means 3; 1 means no retries; negative
 	// means no limit.
@@ -104,7 +108,8 @@ type Policy struct {
 	// Classify does not return Final for the error. It applies to a response
 	// with all of these properties:
 	//
-	//   - It is the 200 of a GET, or the 206 of a GET for a single range.
+	//   - It is the 200 of a GET without a body, or the 206 of one for a single
+	//     range.
 	//   - It has a Content-Length, and net/http did not unpack its body
 	//     (Response.Uncompressed). "Accept-Encoding: identity" prevents that.
 	//   - It has a strong ETag or, without any ETag, a Last-Modified at least
@@ -195,6 +200,32 @@ func (p Policy) withNumbers() Policy {
 	return p
 }
 
+// change returns the result of f for p, and an error if f has lowered a number
+// to one that means a default or no limit. If f returns another policy than one
+// made from its argument, all values mean what they mean in any Policy.
+func (p Policy) change(f func(Policy) Policy) (Policy, error) {
+	before := p.withNumbers()
+	before.isArgument = true
+	if p = f(before); !p.isArgument {
+		return p, nil
+	}
+	p.isArgument = false
+	var problems []error
+	check := func(isValid bool, field string, value any, want string) {
+		if !isValid {
+			problems = append(problems, fielderr.AtField(field, fielderr.New(value, want)))
+		}
+	}
+	// A number that means no limit becomes negative if f makes it larger.
+	check(p.MaxAttempts > 0 || before.MaxAttempts == math.MaxInt, "MaxAttempts", p.MaxAttempts,
+		"at least 1 from a WithPolicyFunc, or math.MaxInt for no limit")
+	check(p.MaxRetryAfter > 0 || before.MaxRetryAfter == math.MaxInt64, "MaxRetryAfter", p.MaxRetryAfter,
+		"a positive duration from a WithPolicyFunc, or math.MaxInt64 for no limit")
+	check(p.ReplayBuffer != 0, "ReplayBuffer", p.ReplayBuffer,
+		"at least 1 from a WithPolicyFunc, or a negative number for no buffer")
+	return p, fielderr.Join(problems...)
+}
+
 // allowsPlain reports whether requests that follow p may be plain (see
 // engine.isPlain).
 func (p *Policy) allowsPlain() bool {
@@ -247,6 +278,9 @@ func (p Policy) problems() error {
 		check("IdempotencyHeader", checkHeaderName(p.IdempotencyHeader))
 	}
 	check("ResumeIdle", checkLimit(p.ResumeIdle, "or 0 for no limit"))
+	if p.ResumeIdle >= minLimit && !p.Resume {
+		check("ResumeIdle", fielderr.New(p.ResumeIdle, "0 without Resume"))
+	}
 	return fielderr.Join(problems...)
 }
 

@@ -181,6 +181,9 @@ func TestAllDurationsHaveAMinimum(t *testing.T) {
 			for _, d := range []time.Duration{1, 60, time.Millisecond - 1, time.Millisecond} {
 				v := fresh()
 				reflect.ValueOf(v).Elem().FieldByIndex(field.Index).SetInt(int64(d))
+				if p, ok := v.(*httpretry.Policy); ok {
+					p.Resume = true // ResumeIdle is not valid without it
+				}
 				err := v.Validate()
 				if d == time.Millisecond {
 					assert.NoError(t, err)
@@ -202,7 +205,9 @@ func TestDurationsWithoutUnit(t *testing.T) {
 		"MaxRetryAfter":  func(d time.Duration) policy { return policy{MaxRetryAfter: d} },
 		"AttemptTimeout": func(d time.Duration) policy { return policy{AttemptTimeout: d} },
 		"MaxElapsed":     func(d time.Duration) policy { return policy{MaxElapsed: d} },
-		"ResumeIdle":     func(d time.Duration) policy { return policy{ResumeIdle: d} },
+		"ResumeIdle": func(d time.Duration) policy {
+			return policy{Resume: true, ResumeIdle: d}
+		},
 	} {
 		want := "want at least 1ms, or 0 for no limit"
 		switch field {

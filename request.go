@@ -19,19 +19,23 @@ func (c *call) begin(to target) error {
 		c.caller.values = *v
 	}
 	p := c.caller.values.policyFor(to.policy)
+	c.adopt(p, to)
+	// Most requests need no clock. time.Since is faster than time.Now.
+	if c.engine.observe != nil || p.MaxElapsed > 0 {
+		c.caller.start = time.Since(c.engine.created)
+	}
 	// New has not checked the policies of contexts.
 	if p != to.policy {
 		if err := p.contextProblemsIn(c.engine); err != nil {
-			return &Error{Reason: ReasonPermanent, Err: err}
+			return c.reject(err)
 		}
 	}
-	c.adopt(p, to)
-	if c.caller.hasCanceled() {
+	if reason := c.caller.ended(); reason != ReasonNone {
 		// If the context is done, its own error is returned, as net/http does.
 		if req.Context().Err() != nil {
 			return c.canceled(nil)
 		}
-		return &Error{Reason: ReasonCanceled, Err: errRequestCanceled}
+		return &Error{Reason: reason, Err: c.canceled(nil)}
 	}
 	c.idempotent = p.isIdempotent(req) || c.caller.values.idempotent
 	// Without a header map, there is no place for a key. net/http fails such a
@@ -39,19 +43,22 @@ func (c *call) begin(to target) error {
 	if !c.idempotent && p.NewIdempotencyKey != nil && req.Header != nil {
 		key, err := p.newKey(req)
 		if err != nil {
-			return &Error{Reason: ReasonPermanent, Err: err}
+			return c.reject(err)
 		}
 		c.key, c.idempotent = key, key != ""
 	}
 	c.body.Prepare(req, max(p.ReplayBuffer, 0))
-	// Most requests need no clock. time.Since is faster than time.Now.
-	if c.engine.observe != nil || p.MaxElapsed > 0 {
-		c.caller.start = time.Since(c.engine.created)
-	}
 	if p.Cooldown == CooldownSend {
 		return nil
 	}
 	return c.awaitFirstAttempt()
+}
+
+// reject reports a request that fails because a value of its policy is not
+// valid, and returns its error.
+func (c *call) reject(err error) error {
+	c.report(nil, err, 0, ReasonPermanent)
+	return &Error{Reason: ReasonPermanent, Err: err}
 }
 
 // adopt sets the policy of c to p, which is that of to or of a context, and
@@ -85,11 +92,30 @@ func (c *call) failUnsent(err error) (*http.Response, error) {
 	return nil, err
 }
 
-// rewindBody prepares the body of the next attempt. If the body cannot be sent
-// again, it refunds the charge for that attempt and returns the Reason. GetBody
-// may take as long as an attempt and as is left, but always bounded.MaxTime.
-func (c *call) rewindBody(left time.Duration) Reason {
-	limit := max(left, bounded.MaxTime)
+// withdraw asks the budget for a retry after wait. If none may follow, it
+// returns the Reason, and nothing is charged. Withdraw may take long, such as if
+// it asks another process.
+func (c *call) withdraw(wait time.Duration) Reason {
+	reason := ReasonBudget
+	if c.charge.withdraw(c.caller.req.Context()) {
+		reason = c.waits.lateReason(&c.caller, wait, time.Now())
+	}
+	// A budget may refuse the retry because the caller does not wait any more.
+	if ended := c.caller.ended(); ended != ReasonNone {
+		reason = ended
+	}
+	if reason != ReasonNone {
+		c.charge.refundUnsent()
+	}
+	return reason
+}
+
+// rewindBody prepares the body of the attempt that follows after wait. If the
+// body cannot be sent again, it refunds the charge for that attempt and returns
+// the Reason. GetBody may take as long as an attempt and as is left, but always
+// bounded.MaxTime.
+func (c *call) rewindBody(wait time.Duration) Reason {
+	limit := max(c.waits.timeLeft(&c.caller, time.Now())-wait, bounded.MaxTime)
 	if timeout := c.policy.AttemptTimeout; timeout > 0 {
 		limit = min(limit, timeout)
 	}
@@ -98,8 +124,8 @@ func (c *call) rewindBody(left time.Duration) Reason {
 		return ReasonNone
 	}
 	c.charge.refundUnsent()
-	if c.caller.hasCanceled() {
-		return ReasonCanceled
+	if reason := c.caller.ended(); reason != ReasonNone {
+		return reason
 	}
 	return ReasonNotReplayable
 }
@@ -116,7 +142,7 @@ func (c *call) noteFailure(resp *http.Response, err error, reason Reason) {
 	if resp != nil {
 		f.Status = resp.StatusCode
 	} else {
-		f.Text = Event{Err: err, Reason: reason}.errorStatus()
+		f.Text = Event{Err: c.eventError(err, reason), Reason: reason}.errorStatus()
 	}
 	c.caller.known().Fail(f)
 	c.caller.noteEnd(reason, c.attempts)
@@ -132,11 +158,6 @@ func (c *call) report(resp *http.Response, err error, wait time.Duration, reason
 
 // event returns the Event of the decision after an attempt.
 func (c *call) event(resp *http.Response, err error, wait time.Duration, reason Reason) Event {
-	// The attempt's own error does not explain why the body cannot be sent
-	// again.
-	if reason == ReasonNotReplayable && c.body.Err() != nil {
-		err = c.body.Err()
-	}
 	waited := c.caller.waited
 	c.caller.waited = 0
 	asked, _ := c.waits.askedWait(resp)
@@ -146,7 +167,7 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 	return Event{
 		Request:   c.caller.req,
 		Response:  resp,
-		Err:       err,
+		Err:       c.eventError(err, reason),
 		Attempt:   c.attempts,
 		Elapsed:   time.Since(c.engine.created) - c.caller.start,
 		Waited:    waited,
@@ -156,6 +177,21 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 		Outcome:   c.charge.last.Outcome,
 		PolicyKey: c.policy.key,
 	}
+}
+
+// eventError returns the error of an Event, where err is that of the attempt or
+// of the wait after it.
+func (c *call) eventError(err error, reason Reason) error {
+	switch {
+	// The attempt's own error does not explain why the body cannot be sent
+	// again.
+	case reason == ReasonNotReplayable && c.body.Err() != nil:
+		return c.body.Err()
+	// The error may be any that the passing of the deadline led to.
+	case reason == ReasonDeadline && err != nil && c.caller.hasEnded():
+		return c.canceled(err)
+	}
+	return err
 }
 
 // finish returns the last attempt's result to the caller. With WaitOnBudget it
@@ -205,13 +241,13 @@ func (c *call) fail(err error, reason Reason) error {
 	// its text, as connect-go does for a stream that was reset.
 	adds := reason == ReasonBudget || reason == ReasonNotReplayable ||
 		reason == ReasonNotResumable
-	unchanged := sentOnce && !adds && !isOwnError(err) && !c.caller.hidesCancel(err, reason)
+	unchanged := sentOnce && !adds && !isOwnError(err) && !c.caller.hidesEnd(err, reason)
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())
 	case unchanged:
 		return err
-	case reason == ReasonCanceled:
+	case isOfCaller(reason) && c.caller.hasEnded():
 		err = c.canceled(err)
 	}
 	return &Error{Attempts: c.attempts, Reason: reason, Err: err}

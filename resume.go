@@ -249,7 +249,7 @@ func (b *resumingBody) resume() error {
 // resumed otherwise.
 func (b *resumingBody) explain(outcome Outcome) error {
 	c, err := &b.call, b.broken
-	if c.caller.hasCanceled() || outcome == Final {
+	if c.caller.hasEnded() || outcome == Final {
 		c.release()
 		c.progress = progressDone
 		return b.end(err)
@@ -423,7 +423,7 @@ func (b *resumingBody) fail(
 	b.result.reason.Store(uint32(reason))
 	switch {
 	// The error is complete.
-	case reason == ReasonCanceled || errors.Is(err, b.broken):
+	case isOfCaller(reason) && c.caller.hasEnded(), errors.Is(err, b.broken):
 	// io.EOF, with which net/http's RoundTrip may fail, would be the end of the
 	// body to a caller that uses errors.Is.
 	case errors.Is(err, io.EOF):

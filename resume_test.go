@@ -1665,7 +1665,7 @@ func TestResumeClientTimeout(t *testing.T) {
 		defer resp.Body.Close()
 		_, err = io.ReadAll(resp.Body)
 		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-		assert.ErrorContains(t, err, "deadline_too_near")
+		assert.ErrorContains(t, err, "deadline_exceeded")
 		assert.Equal(t, 2*time.Second, time.Since(start))
 		attempts := httpretry.ResultOf(resp).Attempts
 		assert.Equal(t, 2, attempts)

@@ -43,8 +43,8 @@ type Config struct {
 	// Observe is called after each attempt, and when a wait or a cool-down ends
 	// a request. The last Event before RoundTrip returns has a Reason other
 	// than ReasonNone, and no earlier one has. A request that fails before its
-	// first attempt has no Event, unless a cool-down or a wait for one ended
-	// it. A body that breaks off later has further Events (see Policy.Resume).
+	// first attempt has an Event if its policy, a cool-down or a wait for one
+	// ended it. A body that breaks off later has further Events (see Policy.Resume).
 	// Observe may be called concurrently. A slow Observe delays the request.
 	Observe func(context.Context, Event)
 

@@ -112,10 +112,10 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	switch { // pure checks, cheapest first
 	case outcome == Final && err == nil:
 		return 0, finalReason(resp)
-	// If the caller has canceled the request, the error of the attempt does not
+	// If the caller does not wait any more, the error of the attempt does not
 	// matter.
-	case c.caller.hasCanceled():
-		return 0, ReasonCanceled
+	case c.caller.hasEnded():
+		return 0, c.caller.ended()
 	case outcome == Final:
 		return 0, ReasonPermanent
 	case c.attempts-c.uncounted >= c.maxAttempts():
@@ -135,19 +135,22 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	now := time.Now()
 	asked, spread, reason := c.waits.acceptWait(resp, now)
 	backoff := c.waits.nextBackoff(resp)
-	wait, left := max(asked, backoff), c.waits.timeLeft(&c.caller, now)
-	switch {
-	case reason != ReasonNone:
+	wait := max(asked, backoff)
+	if reason == ReasonNone {
+		reason = c.waits.lateReason(&c.caller, wait, now)
+	}
+	if reason != ReasonNone {
 		return 0, reason
-	case wait > left:
-		return 0, c.waits.lateReason(&c.caller, now)
 	}
 	// The budget is charged when nothing else prevents the retry. GetBody comes
 	// last, because it may seek in the body that the attempt is still sending.
-	if !c.charge.withdraw(c.caller.req.Context()) {
-		return c.policy.budgetWait(backoff), ReasonBudget
+	if reason = c.withdraw(wait); reason == ReasonBudget {
+		return c.policy.budgetWait(backoff), reason
 	}
-	if reason = c.rewindBody(left - wait); reason != ReasonNone {
+	if reason == ReasonNone {
+		reason = c.rewindBody(wait)
+	}
+	if reason != ReasonNone {
 		return 0, reason
 	}
 	// A 421 may be retried on another connection (RFC 9110 section 15.5.20).

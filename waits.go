@@ -155,9 +155,13 @@ func (w *waits) timeLeft(caller *caller, now time.Time) time.Duration {
 	return min(caller.untilDeadline(now), w.untilMaxElapsed(caller, now))
 }
 
-// lateReason returns the Reason of a request that may not wait beyond timeLeft.
-func (w *waits) lateReason(caller *caller, now time.Time) Reason {
-	if w.untilMaxElapsed(caller, now) < caller.untilDeadline(now) {
+// lateReason returns ReasonNone if an attempt may start after wait, or else the
+// limit that it would exceed.
+func (w *waits) lateReason(caller *caller, wait time.Duration, now time.Time) Reason {
+	switch left := w.timeLeft(caller, now); {
+	case wait <= left:
+		return ReasonNone
+	case left < caller.untilDeadline(now):
 		return ReasonMaxElapsed
 	}
 	return ReasonDeadline

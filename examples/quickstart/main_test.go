@@ -37,7 +37,7 @@ func TestDemoDoesWhatItsTitlesSay(t *testing.T) {
 		`1  POST /refused +connection failed +retry in 150ms$`,
 		`1  GET /refusing +503 Service Unavailable +stop: do_not_retry$`,
 		`1  GET /closed +503, asks to wait 1h0m0s +stop: retry_after_too_long$`,
-		`1  GET /hurry +503, asks to wait 40s +stop: deadline_too_near$`,
+		`1  GET /hurry +503, asks to wait 40s +stop: deadline_exceeded$`,
 		`without a budget +40 +120 +80$`,
 		`with the default budget +40 +4[5-9] +[5-9]$`,
 		`the server works again +60 +60 +0$`,
