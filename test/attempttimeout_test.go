@@ -173,8 +173,8 @@ func TestAttemptTimeoutInALimiter(t *testing.T) {
 	}
 }
 
-// An Outcome does not hide that the caller has canceled the request.
-func TestCancelInALimiter(t *testing.T) {
+// An Outcome does not hide that the caller's deadline has passed.
+func TestDeadlineInALimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -189,7 +189,7 @@ func TestCancelInALimiter(t *testing.T) {
 			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
 			RoundTrip(contract.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
+		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 		assert.Len(t, events.Events, 1)
 	})
 }
@@ -236,7 +236,7 @@ func TestAttemptTimeoutAndDeadline(t *testing.T) {
 			RoundTrip(newGet(t).WithContext(ctx))
 		require.Error(t, err)
 		assert.Len(t, base.Attempts(), 1)
-		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
+		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 	})
 }
 
@@ -392,7 +392,7 @@ func TestDeadlineAfterAttemptTimeout(t *testing.T) {
 		reason       httpretry.Reason
 	}{
 		{"wait", "GET", 1, 1, httpretry.ReasonDeadline},
-		{"no wait", "GET", 0, 2, httpretry.ReasonCanceled},
+		{"no wait", "GET", 0, 2, httpretry.ReasonDeadline},
 		{"not safe to retry", "POST", 0, 1, httpretry.ReasonNotIdempotent},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -147,9 +147,14 @@ func permanentFailure(deliveries int32) verdict {
 	return verdict{httpretry.ReasonPermanent, 1, deliveries, false}
 }
 
-// canceled is the verdict on a request whose caller gave up.
+// canceled is the verdict on a request whose caller left.
 func canceled(deliveries int32) verdict {
 	return verdict{httpretry.ReasonCanceled, 1, deliveries, false}
+}
+
+// late is the verdict on a request whose deadline passed.
+func late(deliveries int32) verdict {
+	return verdict{httpretry.ReasonDeadline, 1, deliveries, false}
 }
 
 // succeeds is also the verdict on a success whose body breaks off.
@@ -388,7 +393,7 @@ func dialFaults() []fault {
 			s.is = []error{context.DeadlineExceeded}
 			return s
 		}, "context deadline exceeded | i/o timeout", transient,
-			wants{kindGet: canceled(0), kindPost: canceled(0)}},
+			wants{kindGet: late(0), kindPost: late(0)}},
 		// The kernel refuses a TCP connection to the broadcast address. An
 		// EHOSTUNREACH cannot be provoked without a network.
 		{"network unreachable",
@@ -690,7 +695,7 @@ func timeFaults() []fault {
 			s.is = []error{context.DeadlineExceeded}
 			return s
 		}, "Client.Timeout exceeded | context deadline exceeded", transient,
-			wants{kindGet: canceled(1), kindPost: canceled(1)}},
+			wants{kindGet: late(1), kindPost: late(1)}},
 		{"HTTP/2, lost ping", func(t *testing.T) *scene {
 			s := answerHTTP2(func(c faults.Stream) { c.Drain() })(t)
 			s.base.HTTP2 = &http.HTTP2Config{

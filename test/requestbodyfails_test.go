@@ -45,7 +45,7 @@ func TestBlockedReader(t *testing.T) {
 			ctx, cancel := context.WithTimeout(req.Context(), 30*time.Millisecond)
 			time.AfterFunc(2*waitLimit, cancel) // vet asks for it
 			return req.WithContext(ctx)
-		}, 0, context.DeadlineExceeded, httpretry.ReasonCanceled},
+		}, 0, context.DeadlineExceeded, httpretry.ReasonDeadline},
 		"attempt timeout": {
 			func(_ *blockedBody, req *http.Request, p *httpretry.Policy) *http.Request {
 				p.AttemptTimeout = 100 * time.Millisecond // the Read begins in this time

@@ -150,7 +150,13 @@ func TestCancelInFlight(t *testing.T) {
 							for _, want := range tt.want {
 								require.ErrorIs(t, err, want)
 							}
-							assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
+							reason := httpretry.ReasonDeadline
+							if tt.cancel {
+								reason = httpretry.ReasonCanceled
+							}
+							assert.Equal(t, reason, events.Reason())
+							assert.Equal(t, map[bool]string{true: "canceled", false: "timeout"}[tt.cancel],
+								events.Events[attempt-1].Status())
 							assert.EqualValues(t, attempt, requests.Load())
 						})
 				})

@@ -217,7 +217,7 @@ func (b *readCountingBody) Read(p []byte) (int, error) {
 // request, worth retrying.
 func isRetried(status int) (safe, unsafe bool) {
 	switch status {
-	case 421, 425:
+	case 425:
 		return true, true
 	case 408, 429:
 		return true, false
@@ -306,6 +306,34 @@ func askForStatus(t *testing.T, transport http.RoundTripper, srv *faults.Server,
 		body = ""
 	}
 	assert.Equal(t, body, contract.ReadBody(t, resp), code)
+}
+
+// A 421 is retried once, on another connection, and only if its own closes.
+// Otherwise net/http would use that one again.
+func TestMisdirectedRequest(t *testing.T) {
+	for _, tt := range []struct {
+		header string
+		sends  int32
+	}{
+		{"Connection: close", 2},
+		{"Connection: keep-alive", 1},
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			var conns atomic.Int32
+			srv := faults.Listen(t, func(c *faults.Conn) {
+				conns.Add(1)
+				c.HTTP1(func(c *faults.Conn, _ *http.Request) bool {
+					c.Respond(421, "", tt.header)
+					return tt.header != "Connection: close"
+				})
+			})
+			resp := contract.Send(t, contract.New(t, httpretry.Config{
+				Base: faults.Base(t, nil), Policy: contract.RetryEvery(0)}),
+				contract.Request(t, method, srv.URL(), ""))
+			contract.HasResult(t, resp, int(tt.sends), httpretry.ReasonPermanent)
+			assert.Equal(t, tt.sends, conns.Load(), "%s, %s", method, tt.header)
+		}
+	}
 }
 
 // Hazard K8: a status line without a valid status is a broken response. A GET
