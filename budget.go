@@ -121,9 +121,10 @@ func (Unlimited) Record(ended, after AttemptResult) {}
 // So a host that is down gets only Burst retries from each process, and Ratio
 // more for each success of the Window before. A host that fails at random gets
 // almost every retry that helps. If each process sends five requests a second
-// and 20 % of attempts fail, 99.2 % of requests succeed. With Strict, retries
-// that succeed count, too, and 89.2 % succeed. A retry after a 429 that waits
-// as long as the response asks is free. See docs/choosing.md in the repository.
+// and 20 % of attempts fail, 99.2 % of requests succeed with the default Ratio,
+// Burst and Window. With Strict, retries that succeed count, too, and 89.2 %
+// succeed. A retry after a 429 that waits as long as the response asks is free.
+// See docs/choosing.md in the repository.
 //
 // The 1024 hosts that were used last are remembered. Any other host starts with
 // a full Burst, so code that can choose the hosts of requests gets Burst

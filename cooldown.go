@@ -25,10 +25,12 @@ import (
 //	others, CooldownFail     ──▶ *CooldownError, at once
 //
 // A cool-down lasts as long as the server asks, at most one hour. It ends early
-// if an attempt that was sent after it began gets a response below 400. It
-// applies to all requests of a RetryTransport to the same [Origin], whatever
-// their policies. A RetryTransport keeps the 1024 latest cool-downs. An origin
-// with a CooldownKey counts as one more.
+// if an attempt that was sent after it began gets a response below 400 whose
+// Outcome is Final. A resume (see [Policy.Resume]) counts when 64 KiB or the
+// rest has arrived, or when the caller closes the body. A cool-down applies to
+// all requests of a RetryTransport to the same [Origin], whatever their
+// policies. A RetryTransport keeps the 1024 latest cool-downs. An origin with a
+// CooldownKey counts as one more.
 type Cooldown uint8
 
 const (

@@ -11,8 +11,9 @@
 //
 // # When a request is retried
 //
-// After each attempt, the transport makes the following checks, in this order.
-// The first check that fails ends the request and determines its [Reason].
+// After a response, the transport makes the following checks in this order.
+// After an error, it first checks whether the caller is waiting. The first
+// check that fails ends the request and determines its [Reason].
 //
 //	can a retry succeed?      ReasonSuccess, ReasonPermanent, ReasonDoNotRetry
 //	is the caller waiting?    ReasonCanceled
@@ -40,16 +41,18 @@
 // A request that is not idempotent (see [Idempotent]) is retried only if it was
 // never sent, or if the server did not process it (see [Unprocessed]). The
 // transport also prevents net/http from resending such a request over HTTP/2
-// (Go issue 52459). As a consequence, a request without a body can fail if the
-// server sends an HTTP/2 GOAWAY at the same time.
+// (Go issue 52459). As a consequence, such a request can fail if the server
+// sends an HTTP/2 GOAWAY at the same time. That concerns a request without a
+// body, and any request on its last attempt or below a layer without an Unwrap
+// method.
 //
 // # Limitations
 //
 // Each hop of a redirect is a separate request. Cookies in discarded responses
 // are lost. A signer above the transport signs once for all attempts, so put it
 // below, as Base. Do not stack RetryTransports. If the layers between two of
-// them have an Unwrap method, the inner one sends each request once. If an
-// HTTP/2 server refuses an idempotent request with GOAWAY, net/http resends it
-// within one attempt, at most ten times with an AttemptTimeout, and otherwise
-// until the context ends.
+// them have an Unwrap method, the inner one makes one attempt. If an HTTP/2
+// server refuses an idempotent request with GOAWAY, net/http resends it within
+// one attempt, at most ten times with an AttemptTimeout, and otherwise until
+// the context ends.
 package httpretry

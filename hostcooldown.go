@@ -23,7 +23,8 @@ type hostCooldown struct {
 }
 
 // currentGeneration returns 0 if the host has no cool-down and no request to it
-// sleeps.
+// sleeps. After a cool-down, it may still return another number (see
+// Table.Generation).
 func (h *hostCooldown) currentGeneration() uint64 {
 	quiet := h.quiet
 	if quiet == nil {

@@ -56,6 +56,26 @@ func (r repeatable) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(req)
 }
 
+func quotedKey(req *http.Request) string {
+	return `"` + httpretry.RandomKey(req) + `"`
+}
+
+// TestQuotedKey checks that both attempts of a POST have one key, a String of
+// RFC 9651.
+func TestQuotedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := play(503, 200)
+		client := newClient(t, httpretry.Config{
+			Base: server, Policy: httpretry.Policy{NewIdempotencyKey: quotedKey},
+		})
+		assert.Equal(t, 200, status(t, client, request(t, "POST", "data")))
+		keys := server.headers("Idempotency-Key")
+		require.Len(t, keys, 2)
+		assert.Equal(t, keys[0], keys[1])
+		assert.Regexp(t, `^"[A-Z2-7]{26}"$`, keys[0])
+	})
+}
+
 // TestKeys sends two POSTs to each service, which answers 503 to the first
 // attempt. Both attempts of a request have one key, and two requests have two.
 func TestKeys(t *testing.T) {

@@ -48,6 +48,49 @@ func perTenant() httpretry.Policy {
 	}
 }
 
+// TestBadEndpoint checks that the policy of choosing.md keeps a path that fails
+// from delaying the other paths of its host, and from using up their retries.
+func TestBadEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := map[string]int{"/items": 200}
+		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			answer, header := next[req.URL.Path], http.Header{}
+			next["/items"] = http.StatusOK
+			if answer == http.StatusTooManyRequests {
+				header.Set("Retry-After", "30")
+			}
+			return respond(req, answer, header), nil
+		})
+		client := newClient(t, httpretry.Config{
+			Base: base,
+			Policies: map[string]httpretry.Policy{
+				"api.example.com/search": {
+					Budget:      new(httpretry.HostBudget),
+					CooldownKey: func(*http.Request) string { return "search" },
+				},
+			},
+		})
+		send := func(path string, answer int) int {
+			next[path] = answer
+			req := request(t, "GET", "")
+			req.URL.Path = path
+			return status(t, client, req)
+		}
+
+		for range 10 {
+			assert.Equal(t, 503, send("/search", 503))
+			assert.Equal(t, 200, send("/items", 503))
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.Equal(t, 429, send("/search", 429)) })
+		synctest.Wait()
+		start := time.Now()
+		assert.Equal(t, 200, send("/items", 503))
+		assert.Less(t, time.Since(start), 10*time.Second)
+		wg.Wait()
+	})
+}
+
 // TestTenants checks that a tenant whose requests fail, or that has reached its
 // limit, does not delay another one.
 func TestTenants(t *testing.T) {

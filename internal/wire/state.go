@@ -81,7 +81,7 @@ func (p *pending) take() (isFirst bool) {
 type bodyUse struct {
 	begun    bool // some of a body was read since GetBody has returned one
 	everRead bool // some of any body was read
-	replaced bool // the body that is being sent may be that of a layer
+	replaced bool // a further send is a resend, even without a call of GetBody
 }
 
 // action has the actions of a Trace after a transition, in the order of the
@@ -95,8 +95,8 @@ type action struct {
 
 func (s *state) start(options Options) {
 	s.options = options
-	// With NoLayers, Reads are not watched (watchesReads), so the body counts
-	// as replaced.
+	// With NoLayers, no layer sends requests of its own, so a further send is a
+	// resend. Reads are not watched then (watchesReads).
 	s.body.replaced = options.NoLayers
 	s.kept = s.keptArray[:0]
 }
