@@ -1,6 +1,6 @@
 // Package otelretry records the retries of httpretry with OpenTelemetry.
 //
-// [Observe] returns a function for [httpretry.Config.Observe] that records four
+// [Observe] returns a function for [httpretry.Config.Observe] that records these
 // metrics:
 //
 //	httpretry.retries           counter    retries, by the result of the
@@ -10,6 +10,8 @@
 //	                                       request that ended
 //	httpretry.request.duration  histogram  from the start of a request to the
 //	                                       end of its last attempt, in seconds
+//	httpretry.resumes           counter    bodies that broke off, when they
+//	                                       continue or fail
 //
 // A retry is counted before its wait, so it counts even if the wait is canceled
 // or a layer refuses the retry. The retry of an attempt that a layer refused is
@@ -22,7 +24,9 @@
 //
 // Retries include the requests for the rest of a body that broke off (see
 // [httpretry.Policy.Resume]), and waits include the waits before them. Attempts
-// and durations do not include them.
+// and durations do not include them. Their results are those of
+// httpretry.resumes, which needs Policy.Resume. It has no label for the method,
+// because only a GET is resumed.
 //
 // An attempt is sent if no layer in Base refuses it. A layer, such as a circuit
 // breaker, refuses an attempt if the error that it returns, or one that this
@@ -129,6 +133,7 @@ type observer struct {
 	waits    metric.Float64Histogram
 	attempts metric.Int64Histogram
 	duration metric.Float64Histogram
+	resumes  metric.Int64Counter
 
 	mu      sync.Mutex
 	refused map[*http.Request]refusals // until the request ends
@@ -213,7 +218,7 @@ func ObserveBudget(cfg Config) (func(context.Context, BudgetDecision), error) {
 func (o *observer) instruments(meter metric.Meter) error {
 	seconds := metric.WithExplicitBucketBoundaries(
 		0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-	var errs [4]error
+	var errs [5]error
 	o.retries, errs[0] = meter.Int64Counter("httpretry.retries",
 		metric.WithUnit("{retry}"),
 		metric.WithDescription("Retries, by the result of the attempt before. "+
@@ -230,15 +235,22 @@ func (o *observer) instruments(meter metric.Meter) error {
 		metric.WithUnit("s"), seconds,
 		metric.WithDescription("Time from the start of a request, including a "+
 			"wait before its first attempt, to the end of its last attempt."))
+	o.resumes, errs[4] = meter.Int64Counter("httpretry.resumes",
+		metric.WithUnit("{resume}"),
+		metric.WithDescription("Response bodies that broke off, when they continue or fail."))
 	return errors.Join(errs[:]...)
 }
 
 func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 	labels := make([]attribute.KeyValue, 0, 5)
-	labels = append(labels, methodKey.String(methodLabel(e.Request.Method)))
 	if len(o.hosts) > 0 {
 		labels = append(labels, addressKey.String(o.addressLabel(e.Request)))
 	}
+	ended := []attribute.KeyValue{reasonKey.String(e.Reason.String()), resultLabel(e)}
+	if e.Resuming && e.Reason != httpretry.ReasonNone {
+		o.resumes.Add(ctx, 1, metric.WithAttributes(append(ended, labels...)...))
+	}
+	labels = append(labels, methodKey.String(methodLabel(e.Request.Method)))
 	// Event.Wait is only the wait that was planned.
 	if e.Waited > 0 {
 		o.waits.Record(ctx, e.Waited.Seconds(), metric.WithAttributes(labels...))
@@ -255,8 +267,7 @@ func (o *observer) observe(ctx context.Context, e httpretry.Event) {
 	if e.Reason == httpretry.ReasonNone {
 		return
 	}
-	set := metric.WithAttributes(append(labels,
-		reasonKey.String(e.Reason.String()), resultLabel(e))...)
+	set := metric.WithAttributes(append(labels, ended...)...)
 	o.attempts.Record(ctx, int64(sent), set)
 	o.duration.Record(ctx, e.Elapsed.Seconds(), set)
 }
@@ -305,8 +316,9 @@ func isRefusal(err error) bool {
 		Outcome() httpretry.Outcome
 	}
 	for {
+		// Of joined errors, each must be that of a layer that has sent nothing.
 		own, ok := errors.AsType[outcomer](err)
-		if !ok || own.Outcome() == httpretry.Unprocessed {
+		if !ok || httpretry.Classify(nil, nil, err) == httpretry.Unprocessed {
 			return ok
 		}
 		err = errors.Unwrap(own)

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -217,7 +218,7 @@ func TestRefusedAttempts(t *testing.T) {
 		{"all", []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, unprocessed(refuse), "1", "attempts_exhausted", 0},
 		{"final", []int{2}, httpretry.WithOutcome(unprocessed(refuse), httpretry.Final), "3", "permanent", 1},
 		{"wrapped", []int{1}, fmt.Errorf("layer: %w", unprocessed(refuse)), "2", "success", 0},
-		{"joined", []int{1}, errors.Join(errors.New("layer"), unprocessed(refuse)), "2", "success", 0},
+		{"all joined", []int{1}, errors.Join(unprocessed(refuse), unprocessed(refuse)), "2", "success", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var sent atomic.Int64
@@ -395,11 +396,13 @@ func TestWaitsWithCooldowns(t *testing.T) {
 	})
 }
 
-// A body that is resumed adds retries, and no request.
+// A body that is resumed adds retries, and no request. One that cannot be
+// resumed fails.
 func TestResumes(t *testing.T) {
 	var requests atomic.Int32
+	etag := `"v1"`
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Etag", `"v1"`)
+		w.Header().Set("Etag", etag)
 		if requests.Add(1) == 1 {
 			w.Header().Set("Content-Length", "7")
 			_, _ = io.WriteString(w, "con")
@@ -409,7 +412,7 @@ func TestResumes(t *testing.T) {
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader("content"))
 	}))
 	defer srv.Close()
-	metrics := recorded(t, otelretry.Config{}, nil, func(client *http.Client) {
+	read := func(client *http.Client) error {
 		resuming := policy()
 		resuming.Resume = true
 		req, err := http.NewRequestWithContext(httpretry.WithPolicy(t.Context(), resuming), "GET", srv.URL, nil)
@@ -417,11 +420,19 @@ func TestResumes(t *testing.T) {
 		resp, err := client.Do(req)
 		require.NoError(t, err)
 		defer resp.Body.Close()
-		content, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		assert.Equal(t, "content", string(content))
-	})
+		_, err = io.ReadAll(resp.Body)
+		return err
+	}
+	metrics := recorded(t, otelretry.Config{}, nil, func(client *http.Client) { require.NoError(t, read(client)) })
 	assert.Equal(t, map[string]int64{"error.type=connection broken http.request.method=GET": 1}, counts(t, metrics["httpretry.retries"]))
+	assert.Equal(t, map[string]int64{"http.response.status_code=206 httpretry.reason=success": 1}, counts(t, metrics["httpretry.resumes"]))
+	assert.EqualValues(t, 1, onlyRequests(t, metrics).Count)
+
+	requests.Store(0)
+	etag = ""
+	metrics = recorded(t, otelretry.Config{Hosts: []string{"127.0.0.1"}}, nil, func(client *http.Client) { require.Error(t, read(client)) })
+	assert.Equal(t, map[string]int64{"error.type=connection broken httpretry.reason=not_resumable server.address=127.0.0.1": 1},
+		counts(t, metrics["httpretry.resumes"]))
 	assert.EqualValues(t, 1, onlyRequests(t, metrics).Count)
 }
 
@@ -714,13 +725,26 @@ func TestReadmeHasAllMetrics(t *testing.T) {
 		if req.URL.Path == "/error" {
 			return nil, io.ErrUnexpectedEOF
 		}
+		if etag, ok := strings.CutPrefix(req.URL.Path, "/breaks"); ok && req.Header.Get("Range") == "" {
+			return &http.Response{StatusCode: 200, Header: http.Header{"Etag": {etag}}, ContentLength: 8,
+				Body: io.NopCloser(io.MultiReader(strings.NewReader("half"), iotest.ErrReader(io.ErrUnexpectedEOF))), Request: req}, nil
+		}
 		return &http.Response{StatusCode: 503, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 	})
-	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy(), Observe: observe})
+	resuming := policy()
+	resuming.Resume = true
+	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: resuming, Observe: observe})
 	require.NoError(t, err)
 	client := &http.Client{Transport: transport}
 	require.NoError(t, do(t, client, "GET", "http://a.test/"))
 	require.Error(t, do(t, client, "GET", "http://a.test/error"))
+	for _, etag := range []string{"", `"v1"`} { // without one, the body is not resumed
+		resp, err := client.Get("http://a.test/breaks" + etag)
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		require.Error(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
 
 	var data metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &data))

@@ -1,12 +1,14 @@
 package recipes_test
 
 import (
+	"io"
 	"net/http"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,9 +46,23 @@ func newMonitored(registry *prometheus.Registry, base http.RoundTripper) (*http.
 func TestPrometheus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		client, err := newMonitored(registry, play(503, 200))
+		broken := play(503, 200)
+		client, err := newMonitored(registry, roundTripFunc(
+			func(req *http.Request) (*http.Response, error) {
+				resp, err := broken.RoundTrip(req)
+				resp.ContentLength, resp.Body = 1, io.NopCloser(iotest.ErrReader(io.ErrUnexpectedEOF))
+				return resp, err
+			}))
 		require.NoError(t, err)
-		assert.Equal(t, 200, status(t, client, request(t, "GET", "")))
+		ctx := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
+			p.Resume = true
+			return p
+		})
+		resp, err := client.Do(request(t, "GET", "").WithContext(ctx))
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		require.Error(t, err)
+		require.NoError(t, resp.Body.Close())
 
 		families, err := registry.Gather()
 		require.NoError(t, err)
