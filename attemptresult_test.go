@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
 // listener is a budget that keeps its arguments, and allows every retry.
@@ -41,6 +42,8 @@ func TestAttemptResult(t *testing.T) {
 	type result = httpretry.AttemptResult
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
+	late, cancelLate := context.WithDeadline(t.Context(), time.Now())
+	defer cancelLate()
 	unsent := httpretry.WithOutcome(errors.New("breaker"), httpretry.Unprocessed)
 	for name, tt := range map[string]struct {
 		ctx  context.Context
@@ -67,8 +70,16 @@ func TestAttemptResult(t *testing.T) {
 			result{Outcome: httpretry.Transient, Timeout: true}},
 		"unknown host": {nil, contract.Fails(unknownHost), result{}},
 		"canceled":     {canceled, reset, result{}},
-		"caller's deadline": {canceled, contract.Fails(context.DeadlineExceeded),
+		"canceled after a timeout": {canceled, contract.Fails(context.DeadlineExceeded),
 			result{Timeout: true}},
+		"caller's deadline": {late, contract.Fails(context.DeadlineExceeded),
+			result{Outcome: httpretry.Transient, Timeout: true}},
+		"caller's deadline, with another error": {late, contract.Fails(unknownHost),
+			result{Outcome: httpretry.Transient, Timeout: true}},
+		"caller's deadline, unsent": {late, contract.Fails(unsent),
+			result{Outcome: httpretry.Unprocessed, Timeout: true}},
+		"too many sends by net/http": {nil, contract.Fails(wire.ErrTooManySends),
+			result{Outcome: httpretry.Transient}},
 		"canceled, with a response": {canceled, s503,
 			result{Status: 503, Outcome: httpretry.Transient}},
 	} {
@@ -267,5 +278,112 @@ func TestStructsThatMayGrow(t *testing.T) {
 		of := reflect.TypeOf(v)
 		assert.Equal(t, "_", of.Field(0).Name, "%v", of)
 		assert.False(t, of.Field(0).Type.Comparable(), "%v", of)
+	}
+}
+
+// A response that forbids a retry is what the policy makes of it otherwise.
+func TestAttemptResultOfAForbiddenRetry(t *testing.T) {
+	for name, tt := range map[string]struct {
+		outcome httpretry.Outcome
+		want    httpretry.Outcome
+	}{
+		"final":          {final, final},
+		"transient":      {transient, transient},
+		"unprocessed":    {unprocessed, unprocessed},
+		"not an Outcome": {unprocessed + 1, final},
+	} {
+		t.Run(name, func(t *testing.T) {
+			budget := new(listener)
+			policy := contract.RetryEvery(0)
+			policy.Budget = budget
+			policy.Classify = func(
+				req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+				if httpretry.Classify(req, resp, err) == final {
+					return final
+				}
+				return tt.outcome
+			}
+			transport, err := httpretry.New(httpretry.Config{
+				Base: contract.Play(refuses(503)), Policy: policy})
+			require.NoError(t, err)
+			contract.Send(t, transport, newGet(t))
+			require.Len(t, budget.ended, 1)
+			assert.Equal(t, tt.want, budget.ended[0].Outcome)
+			failure := transport.Origins()[0].LastFailure
+			assert.Equal(t, tt.want != final, failure != "", "Origins has %q", failure)
+		})
+	}
+}
+
+// slowBudget allows retries after a time, or refuses one once the context is
+// done.
+type slowBudget struct {
+	httpretry.Unlimited
+	takes    time.Duration
+	refunded int
+}
+
+func (b *slowBudget) Withdraw(ctx context.Context, _ httpretry.AttemptResult) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(b.takes):
+		return true
+	}
+}
+
+func (b *slowBudget) Refund(httpretry.AttemptResult) { b.refunded++ }
+
+// If Withdraw takes long, the request ends as it would if that were a part of
+// the wait.
+func TestSlowWithdraw(t *testing.T) {
+	timeout := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, 2*time.Second)
+	}
+	for name, tt := range map[string]struct {
+		end        func(context.Context) (context.Context, context.CancelFunc)
+		maxElapsed time.Duration
+		takes      time.Duration
+		reason     httpretry.Reason
+		err        error
+		refunded   int
+	}{
+		"in time": {takes: time.Second, reason: httpretry.ReasonAttempts},
+		"beyond MaxElapsed": {maxElapsed: 2 * time.Second, takes: 3 * time.Second,
+			reason: httpretry.ReasonMaxElapsed, refunded: 1},
+		"beyond the deadline": {end: timeout, takes: 3 * time.Second,
+			reason: httpretry.ReasonDeadline, err: context.DeadlineExceeded},
+		"wait beyond the deadline": {end: timeout, takes: 1500 * time.Millisecond,
+			reason: httpretry.ReasonDeadline, refunded: 1},
+		"cancel": {takes: 3 * time.Second, reason: httpretry.ReasonCanceled, err: context.Canceled,
+			end: func(ctx context.Context) (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancel(ctx)
+				time.AfterFunc(2*time.Second, cancel)
+				return ctx, cancel
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				budget, events := &slowBudget{takes: tt.takes}, new(contract.Record)
+				policy := contract.RetryEvery(time.Second)
+				policy.Budget, policy.MaxAttempts, policy.MaxElapsed = budget, 2, tt.maxElapsed
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if tt.end != nil {
+					ctx, cancel = tt.end(ctx)
+				}
+				defer cancel()
+				base := contract.Play(reset)
+				_, err := contract.New(t, httpretry.Config{
+					Base: base, Policy: policy, Observe: events.Observe}).
+					RoundTrip(newGet(t).WithContext(ctx))
+				require.Error(t, err)
+				if tt.err != nil {
+					assert.ErrorIs(t, err, tt.err)
+				}
+				assert.Equal(t, tt.reason.String(), events.Reason().String())
+				assert.Equal(t, tt.refunded, budget.refunded)
+				assert.Equal(t, tt.reason == httpretry.ReasonAttempts, len(base.Attempts()) == 2)
+			})
+		})
 	}
 }

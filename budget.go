@@ -62,8 +62,8 @@ type AttemptResult struct {
 	// Base has not sent the request.
 	Outcome Outcome
 
-	// Timeout means that there was no response in time, or a 504. If the time
-	// was that of the caller's context, Outcome is Final.
+	// Timeout means that there was no response in time, be that the time of the
+	// policy, of Base or of the caller, or a 504.
 	Timeout bool
 
 	Throttled bool // the response is a 429 that asks for a wait

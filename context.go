@@ -113,8 +113,10 @@ func (v *contextValues) policyFor(p *resolvedPolicy) *resolvedPolicy {
 	return r
 }
 
-// WithoutRetries returns a context whose requests are sent once. Otherwise they
-// follow the policy for their host.
+// WithoutRetries returns a context whose requests have one attempt. Otherwise
+// they follow the policy for their host. net/http itself may still resend a
+// request that is safe to send twice, over each idle connection that ends
+// without an answer.
 func WithoutRetries(ctx context.Context) context.Context {
 	v := copyFromContext(ctx)
 	v.withoutRetries = true

@@ -41,9 +41,9 @@ type Policy struct {
 
 	// Backoff determines the waits between attempts. Nil means
 	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}, and after a 429 (Too
-	// Many Requests) the same with a Median of 1s. If MaxAttempts is negative,
-	// a response below 400 also wakes one other request to the host that is in
-	// a wait of 10s or more. It continues within 10s. A request is woken once.
+	// Many Requests) the same with a Median of 1s. If MaxAttempts is negative, a
+	// success also wakes one other request to the host that is in a wait of 10s
+	// or more. It continues within 10s. A request is woken once.
 	Backoff strategies.Strategy
 
 	// MaxRetryAfter is the longest wait that a server may ask for, in the

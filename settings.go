@@ -20,10 +20,13 @@ type Config struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
 	// Base sends the attempts. It must not modify a request or its URL, which
-	// all attempts share. Nil means a new connection pool, so create one
-	// RetryTransport and share it. If Base has an Unwrap() http.RoundTripper
-	// method, the transport looks through it. Base must then send each request
-	// at most once, and some requests that it gets have no GetBody.
+	// all attempts share. Nil means a new connection pool with GOMAXPROCS+1 idle
+	// connections for each host, so create one RetryTransport and share it. If
+	// Base has an Unwrap() http.RoundTripper method, the transport looks through
+	// it. Base must then send each request at most once, and some requests that
+	// it gets have no GetBody. A layer must send in a context with the values of
+	// the request's, such as that of context.WithoutCancel. Otherwise net/http
+	// may send a POST twice, which the transport cannot prevent.
 	Base http.RoundTripper
 
 	Policy Policy // for requests that no key of Policies matches
