@@ -31,6 +31,30 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
+// The defaults are those of a HostBudget: it allows as many retries, and forgets
+// successes as early.
+func TestDefaultsAreThoseOfAHostBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(t, redisbudget.Config{Client: newFarServer(t, 0).client(t)})
+		var core httpretry.HostBudget
+		for _, c := range []struct {
+			successes int
+			age       time.Duration
+		}{{0, 0}, {1000, time.Second}, {1000, 8500 * time.Millisecond}, {1000, 10500 * time.Millisecond}} {
+			host := fmt.Sprintf("https://%d.%d.test", c.successes, c.age)
+			succeed(b, host, c.successes)
+			succeed(&core, host, c.successes)
+			time.Sleep(c.age)
+			want := 0
+			for core.Withdraw(t.Context(), failed(host)) {
+				want++
+			}
+			assert.Equal(t, want, withdrawn(t, b, host, want+1), "%d successes, %v ago", c.successes, c.age)
+		}
+		require.NoError(t, b.Close())
+	})
+}
+
 func TestNewReportsAllProblems(t *testing.T) {
 	client := newClient(t, "127.0.0.1:1")
 	_, err := redisbudget.New(redisbudget.Config{
