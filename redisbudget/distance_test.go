@@ -239,6 +239,9 @@ func TestSuccessesOfRetriesAreOfOneBudget(t *testing.T) {
 		b := watch(t, redisbudget.Config{Client: s.client(t), Window: year})
 		withdrawn(t, b.Budget, target, 10)
 		assert.EqualValues(t, 5, b.local.Load())
+		for range 5 {
+			failAfter(b, failed(target))
+		}
 
 		s.Server().SetPreHook(nil)
 		time.Sleep(10 * time.Second)

@@ -160,6 +160,13 @@ func succeedAfter(b httpretry.Budget, after httpretry.AttemptResult) {
 		Origin: after.Origin, Attempt: after.Attempt + 1, Status: http.StatusOK, Charged: true}, after)
 }
 
+// failAfter records the failure of a retry.
+func failAfter(b httpretry.Budget, after httpretry.AttemptResult) {
+	ended := failed(after.Origin)
+	ended.Attempt, ended.Charged = after.Attempt+1, true
+	b.Record(ended, after)
+}
+
 // requireGoroutines requires that there are not more goroutines than n, soon.
 func requireGoroutines(t testing.TB, n int) {
 	t.Helper()

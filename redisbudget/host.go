@@ -20,6 +20,7 @@ type host struct {
 	helped    atomic.Int64 // of the successes, those of retries that were charged
 	lease     atomic.Pointer[lease]
 	refused   atomic.Int64 // until then, on the clock of the Budget
+	open      charges
 
 	// The list of active hosts.
 	listed atomic.Bool
@@ -40,6 +41,52 @@ type host struct {
 // counted reports whether there is something to report.
 func (h *host) counted() bool {
 	return h.successes.Load() > 0 || h.refunds.Load() > 0 || h.helped.Load() > 0
+}
+
+// charges counts the charges of each budget for retries that have not ended. A
+// retry that ends does not tell which budget has charged for it. So its end is
+// assumed to be the one after which the shared budget allows fewer retries. A
+// refund too many would cancel the charge of another process.
+type charges struct {
+	mu            sync.Mutex
+	shared, local int64
+}
+
+// add adds a charge.
+func (c *charges) add(byShared bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if byShared {
+		c.shared++
+	} else {
+		c.local++
+	}
+}
+
+// giveBack ends the charge of a retry that succeeded or was never sent. It
+// reports whether the charge is one of the local budget: those come first.
+func (c *charges) giveBack() (toLocal bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	toLocal = c.local > 0
+	if toLocal {
+		c.local--
+	} else {
+		c.shared = max(c.shared-1, 0)
+	}
+	return toLocal
+}
+
+// keep ends the charge of a retry that failed. Shared charges come first, so
+// that a local one is not given back to the shared budget later.
+func (c *charges) keep() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shared > 0 {
+		c.shared--
+	} else {
+		c.local = max(c.local-1, 0)
+	}
 }
 
 // A lease holds retries that are charged and may be made until it ends.

@@ -68,10 +68,10 @@
 //
 // # Cost
 //
-// Record and Refund count in memory, without an allocation. They take no lock,
-// with one exception: the HostBudget that decides while Redis fails takes its
-// lock once for each batch of successes. For an attempt that failed, Record
-// does nothing. A goroutine reports the counts of all hosts in one pipeline per
+// Record and Refund count in memory, without an allocation. The end of a retry
+// that was charged for takes a lock of its host. The HostBudget that decides
+// while Redis fails takes its lock once for each batch of successes. For a first
+// attempt that failed, Record does nothing. A goroutine reports the counts of all hosts in one pipeline per
 // FlushInterval, and sends nothing if there are none.
 //
 // Withdraw allows a free retry at once. For any other, it takes a retry from a
@@ -92,6 +92,10 @@
 // Redis works again for the key that failed. Reports that fail are lost and
 // never sent again, so the shared budget becomes stricter. Each change is one
 // line in the log.
+//
+// A charge of the HostBudget is given back to it, even if Redis works again by
+// then. If retries of both budgets have not ended, it is not known whose charge
+// is given back. The HostBudget then gets its charges back first.
 //
 // Connecting takes several round trips, which may be longer than the Timeout.
 // So the retries of a new process also wait for the first connection, for up to
@@ -379,7 +383,8 @@ func (b *Budget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bo
 	if cost(after) == 0 {
 		return true
 	}
-	allowed, err := b.withdrawShared(ctx, b.host(after.Origin))
+	h := b.host(after.Origin)
+	allowed, err := b.withdrawShared(ctx, h)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -387,6 +392,9 @@ func (b *Budget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bo
 	// Redis has failed, so the budget of this process decides.
 	default:
 		allowed = b.local.Withdraw(ctx, after)
+	}
+	if allowed {
+		h.open.add(err == nil)
 	}
 	if b.observe != nil {
 		b.observe(ctx, Decision{Origin: after.Origin, Allowed: allowed, Shared: err == nil})
@@ -400,11 +408,16 @@ func (b *Budget) Refund(after httpretry.AttemptResult) {
 	if cost(after) == 0 {
 		return
 	}
-	if b.state.load() != shared {
+	h := b.host(after.Origin)
+	// The local budget may have charged for it, even if Redis works now.
+	if h.open.giveBack() {
 		b.local.Refund(after)
 		return
 	}
-	h := b.host(after.Origin)
+	// Without Redis, the shared charge remains.
+	if b.state.load() != shared {
+		return
+	}
 	// The latest charge of this process may be of the current slot. Then the
 	// lease gets its retry back.
 	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put() {
@@ -418,23 +431,26 @@ func (b *Budget) Refund(after httpretry.AttemptResult) {
 // bucket a token, except with Strict. An attempt that did not succeed changes
 // nothing. Record does not block.
 func (b *Budget) Record(ended, after httpretry.AttemptResult) {
+	charged := ended.Charged && cost(after) > 0
 	if !ended.Succeeded() {
+		if charged {
+			b.host(ended.Origin).open.keep()
+		}
 		return
 	}
-	charged := ended.Charged && cost(after) > 0
-	phase := b.state.load()
-	if phase == shared {
-		// The charge, if any, is one of the shared budget.
+	h := b.host(ended.Origin)
+	byShared := charged && !h.open.giveBack()
+	if byShared {
 		ended.Charged, after = false, httpretry.AttemptResult{}
 	}
 	b.local.Record(ended, after)
+	phase := b.state.load()
 	// After Close, no goroutine takes hosts from the list.
 	if phase == closed {
 		return
 	}
-	h := b.host(ended.Origin)
 	n := h.successes.Add(1)
-	if charged && phase == shared && !b.local.Strict {
+	if byShared && phase == shared && !b.local.Strict {
 		// The success is reported anyway. In a lease, the charge would be of no
 		// use to other processes.
 		h.refunds.Add(1)

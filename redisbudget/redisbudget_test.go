@@ -31,6 +31,30 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
+// The defaults are those of a HostBudget: it allows as many retries, and forgets
+// successes as early.
+func TestDefaultsAreThoseOfAHostBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(t, redisbudget.Config{Client: newFarServer(t, 0).client(t)})
+		var core httpretry.HostBudget
+		for _, c := range []struct {
+			successes int
+			age       time.Duration
+		}{{0, 0}, {1000, time.Second}, {1000, 8500 * time.Millisecond}, {1000, 10500 * time.Millisecond}} {
+			host := fmt.Sprintf("https://%d.%d.test", c.successes, c.age)
+			succeed(b, host, c.successes)
+			succeed(&core, host, c.successes)
+			time.Sleep(c.age)
+			want := 0
+			for core.Withdraw(t.Context(), failed(host)) {
+				want++
+			}
+			assert.Equal(t, want, withdrawn(t, b, host, want+1), "%d successes, %v ago", c.successes, c.age)
+		}
+		require.NoError(t, b.Close())
+	})
+}
+
 func TestNewReportsAllProblems(t *testing.T) {
 	client := newClient(t, "127.0.0.1:1")
 	_, err := redisbudget.New(redisbudget.Config{
@@ -311,6 +335,21 @@ func TestCloseReturnsEverything(t *testing.T) {
 	assert.NoError(t, b.Close())
 }
 
+// Close also sends what was counted just before it, although that has woken up
+// the goroutine.
+func TestCloseSendsTheLastCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFarServer(t, 0)
+		for i := range 30 {
+			b := newBudget(t, redisbudget.Config{Client: s.client(t), Window: year, FlushInterval: time.Hour})
+			time.Sleep(time.Second) // so that a probe would be due
+			succeed(b, target, 1)
+			require.NoError(t, b.Close())
+			require.Regexp(t, fmt.Sprintf("^[0-9]+:%d:0:0$", i+1), s.HGet(b.Key(target), "slots"))
+		}
+	})
+}
+
 // After Close, hosts are not remembered for a report.
 func TestSuccessesAfterClose(t *testing.T) {
 	b := newBudget(t, redisbudget.Config{Client: newClient(t, newFake(t).Addr()), Timeout: patient})
@@ -350,6 +389,67 @@ func TestRetriesThatSucceed(t *testing.T) {
 				assert.Equal(t, c.want, withdrawn(t, b.Budget, target, 10))
 				assert.Equal(t, c.redisIsDown, b.decidedBy.Load() == local)
 				require.NoError(t, b.Close())
+			})
+		})
+	}
+}
+
+// What was charged locally is given back locally, even if Redis works again by
+// then. So the charges of other processes remain.
+func TestLocalChargesAreGivenBackLocally(t *testing.T) {
+	refund := func(b httpretry.Budget) { b.Refund(failed(target)) }
+	help := func(b httpretry.Budget) { succeedAfter(b, failed(target)) }
+	fail := func(b httpretry.Budget) { failAfter(b, failed(target)) }
+	type ends []func(httpretry.Budget) // of five retries each
+	for _, c := range []struct {
+		name          string
+		own           bool // the process itself has made the shared charges
+		before, after ends // Redis works again
+		shared, local int  // retries that are allowed in the end
+	}{
+		{"canceled", false, nil, ends{refund}, 0, 5},
+		{"succeeded", false, nil, ends{help}, 0, 5},
+		{"all canceled", true, nil, ends{refund, refund}, 5, 5},
+		{"shared ones may have failed", true, nil, ends{fail, refund}, 0, 5},
+		{"failed before", true, ends{fail}, ends{refund}, 5, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFarServer(t, 0)
+				f := fakeOf(s.Miniredis)
+				loading := func(p *server.Peer) { p.WriteError("LOADING Redis is loading the dataset in memory") }
+				b := watch(t, redisbudget.Config{Client: s.client(t), Window: year})
+				other := newBudget(t, redisbudget.Config{Client: s.client(t), Window: year})
+				end := func(all ends) {
+					for _, f := range all {
+						for range 5 {
+							f(b)
+						}
+					}
+				}
+				require.Equal(t, 2, withdrawn(t, b.Budget, target, 2)) // which end at once
+				help(b)
+				help(b)
+				time.Sleep(2 * flushInterval)
+				f.fail(loading)
+				require.Equal(t, 5, withdrawn(t, b.Budget, target, 9))
+				end(c.before)
+				f.fail(nil)
+				time.Sleep(time.Second) // for a probe
+				require.Len(t, b.log.lines(), 2)
+				charging := other
+				if c.own {
+					charging = b.Budget
+				}
+				require.Equal(t, 5, withdrawn(t, charging, target, 9))
+				end(c.after)
+				time.Sleep(2 * flushInterval)
+				assert.Equal(t, c.shared, withdrawn(t, other, target, 9)+withdrawn(t, b.Budget, target, 9))
+				f.fail(loading)
+				time.Sleep(2 * flushInterval) // until then, refusals need no Redis
+				assert.Equal(t, c.local, withdrawn(t, b.Budget, target, 9))
+				require.NoError(t, b.Close())
+				_ = other.Close() // Redis fails
 			})
 		})
 	}
@@ -405,6 +505,7 @@ func TestFreeRetries(t *testing.T) {
 				require.Equal(t, 5, withdrawn(t, b, target, 6))
 				require.Equal(t, 6, decisions)
 				time.Sleep(time.Second)
+				synctest.Wait() // for the report that is due now
 
 				before := f.commands.Load()
 				for range 100 {
@@ -431,12 +532,10 @@ func TestFailuresAreNotRecorded(t *testing.T) {
 	f := newFake(t)
 	b := newBudget(t, redisbudget.Config{
 		Client: newClient(t, f.Addr()), Burst: -1, Window: year, FlushInterval: time.Minute, Timeout: patient})
-	retry := failed(target)
-	retry.Attempt, retry.Charged = 2, true
 	unanswered := httpretry.AttemptResult{Origin: target, Attempt: 1}
 	record := func() {
 		b.Record(failed(target), httpretry.AttemptResult{})
-		b.Record(retry, failed(target))
+		failAfter(b, failed(target))
 		b.Record(unanswered, httpretry.AttemptResult{})
 	}
 	assert.Zero(t, testing.AllocsPerRun(1000, record))

@@ -97,14 +97,17 @@ func (b *Budget) run(ctx context.Context) {
 		case <-b.full:
 		case <-tick:
 		}
-		if b.state.load() == shared {
+		switch b.state.load() {
+		case shared:
 			// The error is in the log.
 			_ = b.flush(false)
-		} else {
+		case local:
 			// Counts of the meantime are lost, so that they do not count later
 			// than they happened.
 			b.collect(false)
 			b.probe(ctx)
+		case closed:
+			// Close sends the last report.
 		}
 	}
 }

@@ -314,7 +314,7 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <div><dt>Waiting</dt><dd>requests to the origin that wait for a retry, or for the end of a cool-down</dd></div>
 <div><dt>Policy</dt><dd>the key in Config.Policies; “default” is Config.Policy</dd></div>
 <div><dt>Balance</dt><dd>retries that the budget allows now</dd></div>
-<div><dt>Failed retries, Successes</dt><dd>in the window of a HostBudget, 10 s by default; 0 for other budgets</dd></div>
+<div><dt>Failed retries, Successes</dt><dd>in the Window of a HostBudget; 0 for other budgets</dd></div>
 </dl>
 </footer>
 </body>

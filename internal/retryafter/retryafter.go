@@ -40,7 +40,7 @@ func Parse(h http.Header, now func() time.Time) (wait, resolution time.Duration,
 		w, ok = longest(h["Retry-After"], p.secondsOrDate)
 	}
 	if !ok {
-		w, ok = longest(h["Ratelimit"], p.rateLimit)
+		w, ok = p.rateLimit()
 	}
 	// A reset time alone does not ask for a wait, because successes have it,
 	// too.
@@ -149,65 +149,33 @@ func (p headerParser) seconds(v string) (serverWait, bool) {
 	return serverWait{n.times(time.Second), n.resolution()}, true
 }
 
-// rateLimit parses one line of policies, such as
+// rateLimit parses a RateLimit field, which has policies such as
 //
 //	"burst";r=0;t=1, "daily";r=0;t=3600;pk=:dXNlcg==:
 //
-// It is a list of RFC 9651, in whose names commas and semicolons may occur.
-func (p headerParser) rateLimit(line string) (most serverWait, ok bool) {
-	for line != "" {
-		var policy string
-		var balanced bool
+// It returns the longest time t until a policy resets that has no quota left
+// (r=0).
+func (p headerParser) rateLimit() (most serverWait, ok bool) {
+	lines := p.header["Ratelimit"]
+	// In a response of a cache, the quota may be out of date
+	// (draft-ietf-httpapi-ratelimit-headers section 7.3).
+	if len(lines) == 0 || p.cached() {
+		return serverWait{}, false
+	}
+	s := scanner{strings.Trim(strings.Join(lines, ", "), " \t")}
+	for s.rest != "" {
+		r, t, valid := s.item()
 		// A field that cannot be parsed is ignored as a whole (RFC 9651 section
 		// 4.2).
-		if policy, line, balanced = cutUnquoted(line, ','); !balanced {
+		if !valid || s.rest != "" && !s.comma() {
 			return serverWait{}, false
 		}
-		if reset, exhausted := resetIfExhausted(policy); exhausted {
+		if r.isInteger && r.integer == 0 && t.isInteger && t.integer >= 0 {
+			reset := number{whole: t.integer}.times(time.Second)
 			most, ok = serverWait{max(most.wait, reset), time.Second}, true
 		}
 	}
 	return most, ok
-}
-
-// resetIfExhausted returns the time t until a policy resets, and reports
-// whether the policy has no quota left (r=0).
-func resetIfExhausted(policy string) (reset time.Duration, exhausted bool) {
-	name, params, _ := cutUnquoted(policy, ';')
-	var r, t number
-	var hasR, hasT bool
-	for params != "" {
-		var param string
-		param, params, _ = cutUnquoted(params, ';')
-		// If a parameter is repeated, its last value counts (RFC 9651 section
-		// 4.2.3.2).
-		switch key, value, _ := strings.Cut(strings.Trim(param, " \t"), "="); key {
-		case "r":
-			r, hasR = parseNumber(value)
-		case "t":
-			t, hasT = parseNumber(value)
-		}
-	}
-	hasName := strings.Trim(name, " \t") != ""
-	hasIntegers := hasR && hasT && !r.decimal && !t.decimal
-	return t.times(time.Second), hasName && hasIntegers && r.whole == 0
-}
-
-// cutUnquoted cuts s around the first sep outside of double quotes. balanced
-// is false if a quote is not closed.
-func cutUnquoted(s string, sep byte) (before, after string, balanced bool) {
-	quoted := false
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"':
-			quoted = !quoted
-		case c == '\\' && quoted:
-			i++ // the escaped byte
-		case c == sep && !quoted:
-			return s[:i], s[i+1:], true
-		}
-	}
-	return s, "", !quoted
 }
 
 // until returns the time until t.
@@ -224,11 +192,14 @@ func (p headerParser) until(t time.Time) time.Duration {
 // known. If a cache answered, Date is older than the response.
 func (p headerParser) date() (date time.Time, ok bool) {
 	dates := p.header["Date"]
-	if len(dates) == 0 || len(p.header["Age"]) > 0 {
+	if len(dates) == 0 || p.cached() {
 		return time.Time{}, false
 	}
 	return parseDate(strings.Trim(dates[0], " \t"))
 }
+
+// cached reports whether a cache answered.
+func (p headerParser) cached() bool { return len(p.header["Age"]) > 0 }
 
 // number is an unsigned decimal number, as precise as it was sent.
 type number struct {
