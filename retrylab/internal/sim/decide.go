@@ -17,7 +17,7 @@ func (s *simulation) decide(
 	case ended.Succeeded():
 		return 0, finalReason(r.answer.Status)
 	case now >= r.deadline:
-		return 0, httpretry.ReasonCanceled
+		return 0, httpretry.ReasonDeadline
 	case ended.Outcome == httpretry.Final:
 		return 0, httpretry.ReasonPermanent
 	case r.attempts >= s.policy.MaxAttempts:
