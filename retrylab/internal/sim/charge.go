@@ -13,10 +13,9 @@ import (
 func (s *simulation) result(r *request) httpretry.AttemptResult {
 	_, origin := s.Budget(int(r.process))
 	ended := httpretry.AttemptResult{Origin: origin, Attempt: r.attempts, Charged: r.after.Attempt > 0}
-	// If the request's own context has ended, it is not known whether the host
-	// has failed.
+	// The host has not answered before the deadline of the request.
 	if s.now >= r.deadline {
-		ended.Timeout = true
+		ended.Timeout, ended.Outcome = true, httpretry.Transient
 		return ended
 	}
 	// An error has no HTTP status.
