@@ -547,7 +547,9 @@ func TestFailuresAreNotRecorded(t *testing.T) {
 
 func TestPathOfASuccessAllocatesNothing(t *testing.T) {
 	f := newFake(t)
-	b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, Timeout: patient})
+	// A report would allocate meanwhile.
+	b := newBudget(t, redisbudget.Config{
+		Client: newClient(t, f.Addr()), Window: year, FlushInterval: time.Minute, FlushSize: 1_000_000, Timeout: patient})
 	succeed(b, target, 10)
 	require.True(t, b.Withdraw(t.Context(), failed(target)))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { succeed(b, target, 1) }))
