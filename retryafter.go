@@ -16,7 +16,9 @@ import (
 //   - Retry-After-Ms, X-Ms-Retry-After-Ms: milliseconds.
 //   - Retry-After: seconds, a date (RFC 9110 section 10.2.3) or a Unix time.
 //   - RateLimit: the seconds t of a policy with r=0, such as
-//     "default";r=0;t=30 (draft-ietf-httpapi-ratelimit-headers).
+//     "default";r=0;t=30 (draft-ietf-httpapi-ratelimit-headers). The field is
+//     ignored if any part of it is not valid in RFC 9651, or if the response
+//     has an Age.
 //   - RateLimit-Reset if RateLimit-Remaining is 0, X-RateLimit-Reset if
 //     X-RateLimit-Remaining is 0: seconds or a Unix time.
 //

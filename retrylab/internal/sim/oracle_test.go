@@ -481,7 +481,7 @@ func TestDecidesAsARetryTransport(t *testing.T) {
 	}
 	for reason := httpretry.ReasonNone; reason <= httpretry.ReasonBudget; reason++ {
 		switch reason {
-		case httpretry.ReasonCallerRetries, httpretry.ReasonNotIdempotent, httpretry.ReasonNotReplayable, httpretry.ReasonDoNotRetry:
+		case httpretry.ReasonCanceled, httpretry.ReasonCallerRetries, httpretry.ReasonNotIdempotent, httpretry.ReasonNotReplayable, httpretry.ReasonDoNotRetry:
 		default:
 			assert.NotZero(t, reasons[reason], "no request ended with %v", reason)
 		}
