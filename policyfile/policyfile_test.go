@@ -1,6 +1,7 @@
 package policyfile_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -21,6 +22,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policies"
 	"github.com/seed421102f4/httpretry/policyfile"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -439,6 +441,49 @@ func TestStatuses(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Each list does what its description says, also with a status that has another
+// meaning otherwise.
+func TestListsDoWhatTheirDescriptionsSay(t *testing.T) {
+	schema, err := os.ReadFile("schema.json")
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		list        string
+		outcome     httpretry.Outcome
+		posts, gets int // attempts of a request without a key
+		description string
+	}{
+		{"transient", httpretry.Transient, 1, 2,
+			"after which a request is retried if it is safe to send twice"},
+		{"final", httpretry.Final, 1, 1, "after which a request is not retried"},
+		{"unprocessed", httpretry.Unprocessed, 2, 2, "so that any request is retried"},
+	} {
+		about, _, _ := strings.Cut(string(schema[bytes.Index(schema, []byte(`"`+tt.list+`"`)):]), "Default")
+		assert.Contains(t, about, tt.description+
+			". That includes statuses with another meaning otherwise, such as 404 and 503. ")
+		for _, status := range []int{404, 503} {
+			p := parse(t, fmt.Sprintf(`{"default": {"maxAttempts": 2, %q: [%d]}}`, tt.list, status)).Policy()
+			assert.Equal(t, tt.outcome, outcomeOf(p, status), "%s %d", tt.list, status)
+			sendTo(t, p, http.MethodPost, status, tt.posts)
+			sendTo(t, p, http.MethodGet, status, tt.gets)
+		}
+	}
+}
+
+// sendTo sends a request to a server that answers with a status, and has to get
+// the given number of attempts.
+func sendTo(t *testing.T, p httpretry.Policy, method string, status, attempts int) {
+	t.Helper()
+	p.Backoff = strategies.Constant{}
+	base := retrytest.Base(t, slices.Repeat([]retrytest.Step{retrytest.Status(status)}, attempts)...)
+	rt, err := httpretry.New(httpretry.Config{Base: base, Policy: p})
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://a.test", nil)
+	require.NoError(t, err)
+	resp, err := rt.RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
 }
 
 // A longer list than there are statuses repeats one of them. Its rest is not

@@ -169,8 +169,7 @@ func newPolicyTable() table {
 			"The statuses of responses after which a request is not retried." + aboutLists},
 		{"unprocessed", "Classify", statuses(outcome(httpretry.Unprocessed)), "none",
 			"The statuses of responses that the server sends before it processes a request, so " +
-				"that any request is retried. A response that is final otherwise remains final, " +
-				"such as a 404." + aboutLists},
+				"that any request is retried." + aboutLists},
 		{"idempotent", "Idempotent", idempotent(), "by method and key",
 			"Whether all requests of this policy are safe to send twice. False means that " +
 				"method and idempotency key decide."},
@@ -189,7 +188,8 @@ func newPolicyTable() table {
 }
 
 // aboutLists is about the lists of statuses of a policy.
-const aboutLists = " A policy has a status in one of its lists only."
+const aboutLists = " That includes statuses with another meaning otherwise, such as 404 and 503. " +
+	"A policy has a status in one of its lists only."
 
 // defaultBackoff returns the strategy of policies that have none.
 func defaultBackoff() string {
