@@ -71,7 +71,7 @@ func TestNewReportsEverything(t *testing.T) {
 		`Policies["b.test"].IdempotencyHeader: "Host": want a header that HTTP does not define`,
 		`Policies["bad host:99999"]: `,
 		`Policies["bad host:99999"].AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout`,
-		`Policies["d.test"].Backoff: Capped.Of: Spread.Of: Constant.Wait: -1ns: want a positive duration, or 0 for no wait`,
+		`Policies["d.test"].Backoff: Capped.Of: Spread.Of: Constant.Wait: -1ns: want at least 1ms, or 0 for no wait`,
 		`Policies["d.test"].Backoff: Capped.Of: Spread.Fraction: NaN: want a positive number of at most 1, or 0 for the default (0.25)`,
 		`Policies["example.com"]: means the same as "EXAMPLE.com.": want only one of them`,
 		`Policies["http://c.test"]: `,
