@@ -247,6 +247,9 @@ func (p Policy) problems() error {
 		check("IdempotencyHeader", checkHeaderName(p.IdempotencyHeader))
 	}
 	check("ResumeIdle", checkLimit(p.ResumeIdle, "or 0 for no limit"))
+	if p.ResumeIdle > 0 && !p.Resume {
+		check("ResumeIdle", fielderr.New(p.ResumeIdle, "0 without Resume"))
+	}
 	return fielderr.Join(problems...)
 }
 

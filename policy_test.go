@@ -168,7 +168,7 @@ func TestAttemptHeaderIsNoKey(t *testing.T) {
 // No field accepts a positive duration of less than a millisecond.
 func TestAllDurationsHaveAMinimum(t *testing.T) {
 	for _, fresh := range []func() interface{ Validate() error }{
-		func() interface{ Validate() error } { return new(httpretry.Policy) },
+		func() interface{ Validate() error } { return &httpretry.Policy{Resume: true} },
 		func() interface{ Validate() error } { return new(httpretry.HostBudget) },
 	} {
 		typ := reflect.TypeOf(fresh()).Elem()
@@ -202,7 +202,7 @@ func TestDurationsWithoutUnit(t *testing.T) {
 		"MaxRetryAfter":  func(d time.Duration) policy { return policy{MaxRetryAfter: d} },
 		"AttemptTimeout": func(d time.Duration) policy { return policy{AttemptTimeout: d} },
 		"MaxElapsed":     func(d time.Duration) policy { return policy{MaxElapsed: d} },
-		"ResumeIdle":     func(d time.Duration) policy { return policy{ResumeIdle: d} },
+		"ResumeIdle":     func(d time.Duration) policy { return policy{Resume: true, ResumeIdle: d} },
 	} {
 		want := "want at least 1ms, or 0 for no limit"
 		switch field {
@@ -400,6 +400,8 @@ func TestTextsSayWhatIsAllowed(t *testing.T) {
 				"Config.Policy.AttemptTimeout: -1ns: ", "want at least 1ms, or 0 for no timeout"}},
 		"ResumeIdle": {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: -1}},
 			[]string{"Config.Policy.ResumeIdle: -1ns: ", "want at least 1ms, or 0 for no limit"}},
+		"ResumeIdle alone": {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: 5 * time.Second}},
+			[]string{"Config.Policy.ResumeIdle: 5s: want 0 without Resume"}},
 		"MaxElapsed": {httpretry.Config{Policy: httpretry.Policy{MaxElapsed: -1}},
 			[]string{"Config.Policy.MaxElapsed: -1ns: ", "want at least 1ms, or 0 for no limit"}},
 		"Cooldown": {httpretry.Config{Policy: httpretry.Policy{Cooldown: 7}},

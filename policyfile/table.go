@@ -183,7 +183,7 @@ func newPolicyTable() table {
 		{"resume", "Resume", boolean(), "false",
 			"Whether the rest of a response's body is requested if the body breaks off."},
 		{"resumeIdle", "ResumeIdle", duration(""), "no limit",
-			"How long a Read of a body that can be resumed waits for bytes."},
+			"How long a Read of a body that can be resumed waits for bytes. Only with resume."},
 	}
 }
 

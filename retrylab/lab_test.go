@@ -344,7 +344,7 @@ func TestCheck(t *testing.T) {
 	assert.Zero(t, status)
 	assert.Empty(t, stderr)
 	sections := strings.Split(strings.TrimSpace(stdout), "\n\n")
-	require.Len(t, sections, 7)
+	require.Len(t, sections, 8)
 	assert.True(t, strings.HasPrefix(sections[0], good+": default\n"))
 	assert.NotContains(t, sections[0], "warning")
 	for i, want := range []string{
@@ -355,13 +355,17 @@ func TestCheck(t *testing.T) {
 		assert.Contains(t, section, "maxRetryAfter - 1m0s", "the default of httpretry")
 	}
 	for i, want := range [][]string{
-		1: {"use a strategy that is random", "POST and PATCH included", "an attempt without an answer never ends",
-			"Classify is that of the preset github of default"},
-		2: {"Classify is that of the preset github of default", "a Ratio of 20 allows 20 failed retries"},
-		3: {"without a budget, MaxAttempts and MaxElapsed, only a deadline ends"},
+		1: {"use a strategy that is random", "an attempt without an answer never ends"},
 		4: {"without MaxAttempts, the waits of Constant are so short that a host cannot recover: use longer waits"},
 		5: {"the waits of more than 100 attempts are not checked"},
-		6: {"with MaxAttempts 1 there are no retries"},
+		7: {
+			"warning: " + good + `:4:60: policies["a.test"].idempotent: all requests may be sent twice`,
+			`policies["a.test"]: inherits functions of the preset github of default`,
+			`policies["b.test"]: inherits functions of the preset github of default`,
+			`policies["b.test"].budget: a ratio of 20 allows 20 failed retries`,
+			`policies["c.test"].maxAttempts: without maxAttempts, maxElapsed and a budget, only a deadline ends`,
+			`policies["f.test"].maxAttempts: 1: there are no retries`,
+		},
 	} {
 		for _, warning := range want {
 			assert.Contains(t, sections[i], warning)
