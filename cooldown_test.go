@@ -1162,7 +1162,7 @@ func TestCooldownKeys(t *testing.T) {
 		{"case, dot, port, user", nil, "http://a.test/a",
 			"http://me:pw@A.tESt.:80/b", "", true},
 		{"IDN, case", nil, "http://bücher.test/429", "http://BÜCHER.test/b", "", true},
-		{"IDN, encoded", nil, "http://bücher.test/429", "http://xn--bcher-kva.test/b", "", false},
+		{"IDN, encoded", nil, "http://bücher.test/429", "http://xn--bcher-kva.test/b", "", true},
 		{"port", nil, "http://a.test/a", "http://a.test:8080/b", "", false},
 		{"scheme", nil, "http://a.test/a", "https://a.test/b", "", false},
 		{"scheme and port", nil, "http://a.test/a", "https://a.test:80/b", "", false},

@@ -97,7 +97,7 @@ func ExampleNew_errors() {
 	fmt.Println(strings.ReplaceAll(err.Error(), " want", "\n    want"))
 	// Output:
 	// httpretry: Config.Policy.Backoff: Constant.Wait: -1ns:
-	//     want a positive duration, or 0 for no wait
+	//     want at least 1ms, or 0 for no wait
 	// httpretry: Config.Policies["a.test"].MaxElapsed: -1s:
 	//     want at least 1ms, or 0 for no limit
 }

@@ -71,7 +71,7 @@ func TestNewReportsEverything(t *testing.T) {
 		`Policies["b.test"].IdempotencyHeader: "Host": want a header that HTTP does not define`,
 		`Policies["bad host:99999"]: `,
 		`Policies["bad host:99999"].AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout`,
-		`Policies["d.test"].Backoff: Capped.Of: Spread.Of: Constant.Wait: -1ns: want a positive duration, or 0 for no wait`,
+		`Policies["d.test"].Backoff: Capped.Of: Spread.Of: Constant.Wait: -1ns: want at least 1ms, or 0 for no wait`,
 		`Policies["d.test"].Backoff: Capped.Of: Spread.Fraction: NaN: want a positive number of at most 1, or 0 for the default (0.25)`,
 		`Policies["example.com"]: means the same as "EXAMPLE.com.": want only one of them`,
 		`Policies["http://c.test"]: `,
@@ -168,7 +168,7 @@ func TestAttemptHeaderIsNoKey(t *testing.T) {
 // No field accepts a positive duration of less than a millisecond.
 func TestAllDurationsHaveAMinimum(t *testing.T) {
 	for _, fresh := range []func() interface{ Validate() error }{
-		func() interface{ Validate() error } { return new(httpretry.Policy) },
+		func() interface{ Validate() error } { return &httpretry.Policy{Resume: true} },
 		func() interface{ Validate() error } { return new(httpretry.HostBudget) },
 	} {
 		typ := reflect.TypeOf(fresh()).Elem()
@@ -283,7 +283,7 @@ func TestPolicyChoice(t *testing.T) {
 			"*.test":            attempts(4),
 			"api.test:444":      attempts(5),
 			"[::1]:8080":        attempts(6),
-			"bücher.de":         attempts(7),
+			"xn--bcher-kva.de":  attempts(7),
 			"xn--pple-43d.test": attempts(8),
 		},
 	}
@@ -296,6 +296,7 @@ func TestPolicyChoice(t *testing.T) {
 		"http://[0:0:0:0:0:0:0:1]:8080/":   6,
 		"http://xn--pple-43d.test/":        8,
 		"http://BÜCHER.de/":                7,
+		"http://xn--bcher-kva.de/":         7,
 		"http://api.test:443@example.com/": 2,
 	} {
 		base := contract.Play(s503)
@@ -404,6 +405,8 @@ func TestTextsSayWhatIsAllowed(t *testing.T) {
 				"Config.Policy.AttemptTimeout: -1ns: ", "want at least 1ms, or 0 for no timeout"}},
 		"ResumeIdle": {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: -1}},
 			[]string{"Config.Policy.ResumeIdle: -1ns: ", "want at least 1ms, or 0 for no limit"}},
+		"ResumeIdle alone": {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: 5 * time.Second}},
+			[]string{"Config.Policy.ResumeIdle: 5s: want 0 without Resume"}},
 		"MaxElapsed": {httpretry.Config{Policy: httpretry.Policy{MaxElapsed: -1}},
 			[]string{"Config.Policy.MaxElapsed: -1ns: ", "want at least 1ms, or 0 for no limit"}},
 		"Cooldown": {httpretry.Config{Policy: httpretry.Policy{Cooldown: 7}},

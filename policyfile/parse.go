@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -29,7 +30,7 @@ const fileVersion = 1
 type reading struct {
 	data     []byte
 	problems problems
-	ignored  problems // unknown fields, with ignoreUnknown
+	warned   problems // likely mistakes, and unknown fields with ignoreUnknown
 
 	ignoreUnknown bool
 
@@ -112,11 +113,11 @@ func (r *reading) file() *File {
 	}
 	f := &File{entries: map[string]entry{}, policies: map[string]httpretry.Policy{}}
 	// The policies may come before the default that they inherit.
-	var policies *node
+	var base, policies *node
 	r.members(root, "", topFields, func(m member) {
 		switch {
 		case m.name == "default":
-			f.base = r.entry(m.value, "default")
+			base, f.base = m.value, r.entry(m.value, "default")
 		case m.name == "policies" && m.value.kind == '{':
 			policies = m.value
 		case m.name == "policies":
@@ -130,20 +131,28 @@ func (r *reading) file() *File {
 		}
 	})
 	// Lists of statuses are not inherited with Classify, so they come last.
-	base := f.base.policy(httpretry.Policy{})
-	f.policy = withStatuses(base, f.sources(""))
-	if policies == nil { // missing, or reported
-		return f
+	inherited := f.base.policy(httpretry.Policy{})
+	f.policy = withStatuses(inherited, f.sources(""))
+	if base != nil {
+		r.check(f.policy, f.sources(""), base)
 	}
+	if policies != nil { // neither missing nor reported
+		r.policies(f, policies, inherited)
+	}
+	return f
+}
+
+// policies reads the policies of f, which inherit from base.
+func (r *reading) policies(f *File, n *node, base httpretry.Policy) {
 	offsets := map[string]int{}
-	r.members(policies, "policies", nil, func(m member) {
+	r.members(n, "policies", nil, func(m member) {
 		offsets[m.name] = m.offset
 		e := r.entry(m.value, policyPath(m.name))
 		f.entries[m.name] = e
 		f.policies[m.name] = withStatuses(e.policy(base), f.sources(m.name))
+		r.check(f.policies[m.name], f.sources(m.name), m.value)
 	})
 	r.checkPatterns(offsets)
-	return f
 }
 
 var topFields = []string{"$schema", "version", "default", "policies"}
@@ -160,7 +169,8 @@ func laterVersion(root *node) *node {
 		return nil
 	}
 	n := root.members[i].value
-	if _, err := integer(fileVersion+1, math.MaxInt64).read(n); err != nil {
+	// A version may be too large for an integer.
+	if x, _ := strconv.ParseFloat(n.text, 64); n.kind != '0' || x < fileVersion+1 {
 		return nil
 	}
 	return n
@@ -189,7 +199,7 @@ func (r *reading) members(n *node, path string, fields []string, visit func(memb
 		case fields == nil || slices.Contains(fields, m.name):
 			visit(m)
 		case r.ignoreUnknown:
-			r.ignored.add(m.offset, at, "unknown field, which is ignored: want %s", list(fields))
+			r.warned.add(m.offset, at, "unknown field, which is ignored: want %s", list(fields))
 		default:
 			r.report(m.offset, at, "unknown field: want %s", list(fields))
 		}
@@ -238,14 +248,34 @@ func (r *reading) entry(n *node, path string) entry {
 				e.own[m.name] = list
 			}
 		default:
-			// A Policy with this field alone, so that an error is about it.
-			var p httpretry.Policy
+			// A Policy with this field alone, so that an error is about it. Only
+			// resumeIdle needs another field.
+			p := httpretry.Policy{Resume: f.goAs == "ResumeIdle"}
 			if v, ok := r.value(f, m.value, at, reflect.ValueOf(&p).Elem()); ok {
 				e.own[m.name] = v
 			}
 		}
 	})
+	// A policy that does not resume inherits no limit for it.
+	if _, ok := e.own["resumeIdle"]; !ok && e.own["resume"] == false {
+		e.own["resumeIdle"] = time.Duration(0)
+	}
 	return e
+}
+
+// check reports the problems that p, the policy of the first source, has and
+// that none of its fields has alone. A policy that inherits such a field is no
+// place to correct it. check also adds the warnings about p.
+func (r *reading) check(p httpretry.Policy, sources []source, n *node) {
+	own := sources[0]
+	for _, problem := range fielderr.Problems(p.Validate()) {
+		f, _ := policyTable.forGo(problem.Field)
+		if _, ok := own.own[f.name]; ok {
+			path := join(own.path, f.name, false)
+			r.report(n.member(f.name).offset, path, "%s", problem.Text())
+		}
+	}
+	r.warn(p, sources, n)
 }
 
 // value reads one field. It reports a value that the Validate method of target,
@@ -398,16 +428,6 @@ func asErrors(list []*Error) []error {
 	var all []error
 	for _, e := range list {
 		all = append(all, e)
-	}
-	return all
-}
-
-// warnings returns the fields that were ignored.
-func (r *reading) warnings() []*Error {
-	all := r.ignored.errors(r.data)
-	if more := r.ignored.more; more > 0 {
-		all = append(all, &Error{Line: 1, Column: 1,
-			Problem: fmt.Sprintf("and %d more unknown fields, which are ignored", more)})
 	}
 	return all
 }

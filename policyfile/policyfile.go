@@ -12,8 +12,9 @@
 //	  }
 //	}
 //
-// The keys of policies are those of [httpretry.Config.Policies]. The default is
-// for all other requests. The file schema.json in this folder is a JSON Schema,
+// The keys of policies are those of [httpretry.Config.Policies], of which at
+// most 1,000 with a path may be for one host. The default is for all other
+// requests. The file schema.json in this folder is a JSON Schema,
 // with all fields. A file may name it in a field $schema. A field version is
 // the version of the format, which is 1. Without the field, it is 1, too.
 //
@@ -41,7 +42,7 @@
 // else the default of httpretry. A field that is present with its zero value,
 // such as "attemptTimeout": "0s", has the default of httpretry. A budget is
 // inherited as a whole. A field that is missing in a budget has the default of
-// HostBudget.
+// HostBudget. A policy with "resume": false inherits no resumeIdle.
 //
 // # Lists of statuses
 //
@@ -85,6 +86,7 @@
 //   - unknown presets
 //   - texts that are not strategies
 //   - durations and names of headers that httpretry does not allow
+//   - a resumeIdle of a policy that does not resume
 //   - whole numbers with an exponent
 //   - different budgets with the same name
 //
@@ -108,9 +110,7 @@ import (
 	"github.com/seed421102f4/httpretry/policies"
 )
 
-// MaxSize is the size of the largest file that Parse reads. The time to check
-// keys of one host that end in a slash grows with the square of their number,
-// as http.ServeMux does it.
+// MaxSize is the size of the largest file that Parse reads.
 const MaxSize = 1 << 20
 
 // A Loader reads the files of a process. Its zero value is ready to use. It may
@@ -214,10 +214,21 @@ func (f *File) Policy() httpretry.Policy { return f.policy }
 // they inherit, for [httpretry.Config.Policies]. The map is the caller's.
 func (f *File) Policies() map[string]httpretry.Policy { return maps.Clone(f.policies) }
 
-// Warnings returns the fields that Parse has ignored because of
-// [Loader.IgnoreUnknown], in the order of their positions, or nil if there are
-// none. After 100 of them, a last one says how many more there are. The slice
-// and its elements are the caller's.
+// Warnings returns likely mistakes of a file that is valid, in the order of
+// their positions, or nil if there are none:
+//
+//   - fields that Parse has ignored because of [Loader.IgnoreUnknown]
+//   - policies in which all requests are idempotent, unless their key has a
+//     method
+//   - policies without retries
+//   - policies in which only the budget or only a deadline ends a request that
+//     never succeeds
+//   - budgets with a ratio above 1
+//   - functions that a policy inherits from the preset of default
+//
+// After 100 of them, a last one says how many more there are. A warning about a
+// value is where the file sets it, and not at each policy that inherits it. The
+// slice and its elements are the caller's.
 func (f *File) Warnings() []*Error {
 	var all []*Error
 	for _, w := range f.warnings {

@@ -1,6 +1,7 @@
 package policyfile_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -21,6 +22,7 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policies"
 	"github.com/seed421102f4/httpretry/policyfile"
+	"github.com/seed421102f4/httpretry/retrytest"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -441,6 +443,49 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// Each list does what its description says, also with a status that has another
+// meaning otherwise.
+func TestListsDoWhatTheirDescriptionsSay(t *testing.T) {
+	schema, err := os.ReadFile("schema.json")
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		list        string
+		outcome     httpretry.Outcome
+		posts, gets int // attempts of a request without a key
+		description string
+	}{
+		{"transient", httpretry.Transient, 1, 2,
+			"after which a request is retried if it is safe to send twice"},
+		{"final", httpretry.Final, 1, 1, "after which a request is not retried"},
+		{"unprocessed", httpretry.Unprocessed, 2, 2, "so that any request is retried"},
+	} {
+		about, _, _ := strings.Cut(string(schema[bytes.Index(schema, []byte(`"`+tt.list+`"`)):]), "Default")
+		assert.Contains(t, about, tt.description+
+			". That includes statuses with another meaning otherwise, such as 404 and 503. ")
+		for _, status := range []int{404, 503} {
+			p := parse(t, fmt.Sprintf(`{"default": {"maxAttempts": 2, %q: [%d]}}`, tt.list, status)).Policy()
+			assert.Equal(t, tt.outcome, outcomeOf(p, status), "%s %d", tt.list, status)
+			sendTo(t, p, http.MethodPost, status, tt.posts)
+			sendTo(t, p, http.MethodGet, status, tt.gets)
+		}
+	}
+}
+
+// sendTo sends a request to a server that answers with a status, and has to get
+// the given number of attempts.
+func sendTo(t *testing.T, p httpretry.Policy, method string, status, attempts int) {
+	t.Helper()
+	p.Backoff = strategies.Constant{}
+	base := retrytest.Base(t, slices.Repeat([]retrytest.Step{retrytest.Status(status)}, attempts)...)
+	rt, err := httpretry.New(httpretry.Config{Base: base, Policy: p})
+	require.NoError(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://a.test", nil)
+	require.NoError(t, err)
+	resp, err := rt.RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+}
+
 // A longer list than there are statuses repeats one of them. Its rest is not
 // read.
 func TestLongLists(t *testing.T) {
@@ -478,7 +523,7 @@ func TestErrors(t *testing.T) {
     "*": {},
     "b.test": {"maxElapsed": 5, "budget": {"burst": 1, "name": "x"}},
     "B.test": {"budget": {"burst": 2, "name": "x"}},
-    "b.test": 7, "ü.test": 8
+    "b.test": 7, "ü.test": 8, "c.test": 9
   },
   "$schema": 1
 }`
@@ -493,7 +538,9 @@ func TestErrors(t *testing.T) {
 		`7:30: policies["b.test"].maxElapsed: 5: ` + wantDuration,
 		`8:26: policies["B.test"].budget: another budget has the name "x": want the same parameters, or another name`,
 		`9:5: policies["b.test"]: repeats a field: want only that of line 7, column 5`,
+		`9:18: policies["ü.test"]: has a name outside ASCII: want its xn-- form, "xn--tda.test"`,
 		`9:28: policies["ü.test"]: 8: want an object with ` + strings.TrimPrefix(wantFields, "want "),
+		`9:41: policies["c.test"]: 9: want an object with ` + strings.TrimPrefix(wantFields, "want "),
 		`11:14: $schema: 1: want text`,
 	}
 	got := strings.Split(errorsOf(t, text), "\n")
@@ -591,7 +638,7 @@ func TestIgnoreUnknown(t *testing.T) {
 
 	*f.Warnings()[0] = policyfile.Error{}
 	assert.Equal(t, want, lines(f.Warnings()), "the warnings are the caller's")
-	f, err = l.Parse([]byte(full))
+	f, err = l.Parse([]byte(`{"version": 1, "default": {"maxAttempts": 4}, "policies": {"a.test": {}}}`))
 	require.NoError(t, err)
 	assert.Nil(t, f.Warnings())
 }
@@ -642,7 +689,7 @@ func TestManyWarnings(t *testing.T) {
 	all := f.Warnings()
 	require.Len(t, all, 101)
 	assert.Equal(t, "f99", all[99].Path)
-	assert.EqualError(t, all[100], "1:1: and 150 more unknown fields, which are ignored")
+	assert.EqualError(t, all[100], "1:1: and 150 more warnings")
 }
 
 // A later version is the only error of a file, with IgnoreUnknown, too.
@@ -656,13 +703,16 @@ func TestVersion(t *testing.T) {
 		for text, want := range map[string]string{
 			`{"version": 2}`: "1:13: version: 2: " + want,
 			"{\"default\": {\"maxAttempts\": {\"a\": 1}}, \"hedges\": 1,\n\"version\": 12.0}": "2:12: version: 12.0: " + want,
-			`{"version": 0}`:    "1:13: version: 0: " + want,
-			`{"version": -1}`:   "1:13: version: -1: " + want,
-			`{"version": 1.5}`:  "1:13: version: 1.5: " + want,
-			`{"version": "1"}`:  `1:13: version: "1": ` + want,
-			`{"version": "v2"}`: `1:13: version: "v2": ` + want,
-			`{"version": null}`: `1:13: version: null: ` + want,
-			`{"version": [2]}`:  `1:13: version: an array: ` + want,
+			// A program that reads such a version may have other fields.
+			`{"version": 9223372036854775808, "default": 7}`: "1:13: version: 9223372036854775808: " + want,
+			`{"hedges": 1, "version": 2e999}`:                "1:26: version: 2e999: " + want,
+			`{"version": 0}`:                                 "1:13: version: 0: " + want,
+			`{"version": -1}`:                                "1:13: version: -1: " + want,
+			`{"version": 1.5}`:                               "1:13: version: 1.5: " + want,
+			`{"version": "1"}`:                               `1:13: version: "1": ` + want,
+			`{"version": "v2"}`:                              `1:13: version: "v2": ` + want,
+			`{"version": null}`:                              `1:13: version: null: ` + want,
+			`{"version": [2]}`:                               `1:13: version: an array: ` + want,
 			`{"version": 0, "default": 7}`: "1:13: version: 0: " + want + "\n" +
 				"1:27: default: 7: want an object with " + strings.TrimPrefix(wantFields, "want "),
 		} {
@@ -672,10 +722,97 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// A limit for resumes needs resumes. A policy that switches them off inherits no
+// limit for them.
+func TestResumeIdleNeedsResume(t *testing.T) {
+	l := policyfile.Loader{
+		Presets: map[string]httpretry.Policy{"own": {Resume: true, ResumeIdle: time.Second}},
+	}
+	for text, want := range map[string]time.Duration{ // of a.test
+		`{"default": {"resume": true, "resumeIdle": "5s"}, "policies": {"a.test": {}}}`:                5 * time.Second,
+		`{"default": {"resume": true, "resumeIdle": "5s"}, "policies": {"a.test": {"resume": false}}}`: 0,
+		`{"policies": {"a.test": {"resume": false}}, "default": {"preset": "own"}}`:                    0,
+		`{"policies": {"a.test": {"resume": false, "preset": "own"}}}`:                                 0,
+		`{"policies": {"a.test": {"resumeIdle": "2s", "preset": "own"}}}`:                              2 * time.Second,
+		`{"policies": {"a.test": {"resumeIdle": "2s"}}, "default": {"resume": true}}`:                  2 * time.Second,
+		`{"policies": {"a.test": {"resumeIdle": "0s"}}}`:                                               0,
+	} {
+		f, err := l.Parse([]byte(text))
+		require.NoError(t, err, text)
+		p := f.Policies()["a.test"]
+		assert.NoError(t, p.Validate(), text)
+		assert.Equal(t, want, p.ResumeIdle, text)
+		if want == 0 {
+			assert.Contains(t, f.Fields("a.test"), policyfile.Field{
+				Name: "resumeIdle", Value: "no limit", From: `policies["a.test"]`}, text)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"default": {"resumeIdle": "5s"}, "policies": {"a.test": {}}}`:                             "1:28: default",
+		`{"policies": {"a.test": {"resume": false, "resumeIdle": "5s"}}}`:                           `1:57: policies["a.test"]`,
+		`{"policies": {"a.test": {"preset": "own", "resumeIdle": "5s", "resume": false}}}`:          `1:57: policies["a.test"]`,
+		`{"policies": {"a.test": {"resumeIdle": "5s"}}, "default": {"preset": "background"}}`:       `1:40: policies["a.test"]`,
+		`{"policies": {"a.test": {"resumeIdle": "5s"}}, "default": {"resume": false, "final": []}}`: `1:40: policies["a.test"]`,
+	} {
+		_, err := l.Parse([]byte(text))
+		assert.EqualError(t, err, want+".resumeIdle: 5s: want 0 without Resume", text)
+	}
+}
+
+// A warning is where the file sets the value, and has the value that is in
+// effect.
+func TestWarnings(t *testing.T) {
+	const (
+		twice   = "all requests may be sent twice, POST and PATCH included: want true only if that is safe for each of them"
+		once    = "1: there are no retries: want at least 2 for a retry"
+		budget  = "without maxAttempts, maxElapsed and a deadline, only the budget ends a request that never succeeds: want one of them"
+		endless = "without maxAttempts, maxElapsed and a budget, only a deadline ends a request that never succeeds: want one of them"
+		ratio   = "a ratio of 20 allows 20 failed retries for each success: want 0.2 for 20 %"
+	)
+	own := httpretry.Policy{CooldownKey: httpretry.RandomKey, Idempotent: httpretry.Idempotent,
+		NewIdempotencyKey: httpretry.RandomKey}
+	l := policyfile.Loader{Presets: map[string]httpretry.Policy{"own": own}}
+	for text, want := range map[string][]string{
+		`{"default": {"maxAttempts": 4, "idempotent": false, "maxElapsed": "1m", "budget": {"ratio": 1}}}`: nil,
+		`{"default": {"idempotent": true}, "policies": {"a.test": {}, "b.test": {"idempotent": false}}}`:   {"1:28: default.idempotent: " + twice},
+		`{"policies": {"a.test/x": {"idempotent": true}, "POST a.test/y": {"idempotent": true}}}`:          {`1:42: policies["a.test/x"].idempotent: ` + twice},
+		`{"default": {"maxAttempts": 1}, "policies": {"a.test": {"maxElapsed": "1s"}}}`:                    {"1:29: default.maxAttempts: " + once},
+		`{"policies": {"a.test": {"maxAttempts": 1}, "b.test": {"maxAttempts": 2}}}`:                       {`1:41: policies["a.test"].maxAttempts: ` + once},
+		`{"default": {"maxAttempts": -1}, "policies": {"a.test": {"maxElapsed": "1s"}, "b.test": {}}}`:     {"1:29: default.maxAttempts: " + budget},
+		`{"default": {"maxAttempts": -1, "budget": "unlimited"}}`:                                          {"1:29: default.maxAttempts: " + endless},
+		`{"default": {"preset": "background"}}`:                                                            {"1:24: default.preset: " + endless},
+		`{"default": {"preset": "background", "maxElapsed": "1h"}, "policies": {"a.test": {"maxElapsed": "0s"}}}`: {
+			`1:97: policies["a.test"].maxElapsed: ` + endless},
+		`{"default": {"budget": {"ratio": 20}}, "policies": {"a.test": {}}}`: {"1:24: default.budget: " + ratio},
+		`{"default": {"preset": "own"}, "policies": {"a.test": {}, "b.test": {"preset": "own"}, "c.test": {"idempotent": false}}}`: {
+			`1:55: policies["a.test"]: inherits functions of the preset own of default: want them only if they are right for this key (CooldownKey, idempotent)`,
+			`1:98: policies["c.test"]: inherits functions of the preset own of default: want them only if they are right for this key (CooldownKey)`,
+		},
+	} {
+		f, err := l.Parse([]byte(text))
+		require.NoError(t, err, text)
+		assert.Equal(t, strings.Join(want, "\n"), lines(f.Warnings()), text)
+	}
+}
+
+// A host with too many keys is an error with a position, which Parse finds
+// before the work for these keys. Errors quote the beginning of a long key.
+func TestKeysAreBounded(t *testing.T) {
+	var keys strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&keys, "\n\"a.test/%05d/\": {},", i)
+	}
+	assert.Equal(t, `2:1: policies["a.test/00000/"]: is the first of 5000 keys with a path for one host: `+
+		`want at most 1000`, errorsOf(t, `{"policies": {`+keys.String()+"\n\"a.test\": {}}}"))
+	got := errorsOf(t, `{"policies": {"a.test//`+strings.Repeat("x", 1<<19)+`": {}}}`)
+	assert.True(t, strings.HasPrefix(got, `1:15: policies["a.test//xxx`), "%.100s", got)
+	assert.Less(t, len(got), 1000)
+}
+
 // A preset of the program that is not valid is reported where it is used.
 func TestBadPreset(t *testing.T) {
 	l := policyfile.Loader{
-		Presets: map[string]httpretry.Policy{"bad": {MaxElapsed: -1, ResumeIdle: 1}},
+		Presets: map[string]httpretry.Policy{"bad": {MaxElapsed: -1, Resume: true, ResumeIdle: 1}},
 	}
 	_, err := l.Parse([]byte(`{"policies": {"a.test": {"preset": "bad"}}}`))
 	require.EqualError(t, err, `1:36: policies["a.test"].preset: "bad": the preset is not valid: `+
@@ -821,7 +958,11 @@ func assertShown(t *testing.T, f *policyfile.File) {
 			if shown.From == "" || !json.Valid([]byte(shown.Value)) {
 				continue // a default, or one of the texts of TestFields
 			}
-			again := parse(t, fmt.Sprintf(`{"default": {%q: %s}}`, shown.Name, shown.Value))
+			needs := "" // another field
+			if shown.Name == "resumeIdle" {
+				needs = `"resume": true, `
+			}
+			again := parse(t, fmt.Sprintf(`{"default": {%s%q: %s}}`, needs, shown.Name, shown.Value))
 			shown.From = "default"
 			assert.Contains(t, again.Fields(""), shown)
 		}

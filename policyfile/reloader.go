@@ -63,9 +63,9 @@ type Reloader struct {
 	Report func(error)
 
 	// Warn is called after Report(nil) with the warnings of a file that has
-	// any, whose policies are in effect (see [Loader.IgnoreUnknown]). It is not
-	// called concurrently, and must not call Reload. Nil means that warnings
-	// are logged with [slog.Default].
+	// any, whose policies are in effect (see [File.Warnings]). It is not called
+	// concurrently, and must not call Reload. Nil means that warnings are
+	// logged with [slog.Default].
 	Warn func([]*Error)
 
 	mu   sync.Mutex
@@ -241,6 +241,6 @@ func (r *Reloader) warn(warnings []*Error) {
 		r.Warn(warnings)
 	default:
 		all := &namedError{r.Path + ":", errors.Join(asErrors(warnings)...)}
-		slog.Warn("the retry policies have unknown fields", "warnings", all.Error())
+		slog.Warn("the retry policies have warnings", "warnings", all.Error())
 	}
 }

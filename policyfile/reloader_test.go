@@ -548,7 +548,7 @@ func TestReloaderWithoutWarn(t *testing.T) {
 	var record struct{ Level, Msg, Warnings string }
 	require.NoError(t, json.Unmarshal([]byte(records[1]), &record))
 	assert.Equal(t, "WARN", record.Level)
-	assert.Equal(t, "the retry policies have unknown fields", record.Msg)
+	assert.Equal(t, "the retry policies have warnings", record.Msg)
 	const text = ": unknown field, which is ignored: want $schema, version, default or policies"
 	assert.Equal(t, path+":1:2: a"+text+"\n"+path+":2:1: b"+text, record.Warnings)
 }

@@ -169,8 +169,7 @@ func newPolicyTable() table {
 			"The statuses of responses after which a request is not retried." + aboutLists},
 		{"unprocessed", "Classify", statuses(outcome(httpretry.Unprocessed)), "none",
 			"The statuses of responses that the server sends before it processes a request, so " +
-				"that any request is retried. A response that is final otherwise remains final, " +
-				"such as a 404." + aboutLists},
+				"that any request is retried." + aboutLists},
 		{"idempotent", "Idempotent", idempotent(), "by method and key",
 			"Whether all requests of this policy are safe to send twice. False means that " +
 				"method and idempotency key decide."},
@@ -184,12 +183,13 @@ func newPolicyTable() table {
 		{"resume", "Resume", boolean(), "false",
 			"Whether the rest of a response's body is requested if the body breaks off."},
 		{"resumeIdle", "ResumeIdle", duration(""), "no limit",
-			"How long a Read of a body that can be resumed waits for bytes."},
+			"How long a Read of a body that can be resumed waits for bytes. Only with resume."},
 	}
 }
 
 // aboutLists is about the lists of statuses of a policy.
-const aboutLists = " A policy has a status in one of its lists only."
+const aboutLists = " That includes statuses with another meaning otherwise, such as 404 and 503. " +
+	"A policy has a status in one of its lists only."
 
 // defaultBackoff returns the strategy of policies that have none.
 func defaultBackoff() string {

@@ -56,8 +56,7 @@ func writePolicies(w io.Writer, name string, file *policyfile.File) error {
 		}
 		fmt.Fprintf(w, "%s: %s\n", name, path)
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fields := file.Fields(key)
-		for _, field := range fields {
+		for _, field := range file.Fields(key) {
 			from := field.From
 			switch from {
 			case "":
@@ -70,10 +69,15 @@ func writePolicies(w io.Writer, name string, file *policyfile.File) error {
 		if err := table.Flush(); err != nil {
 			return err
 		}
-		for _, warning := range checkWarnings(p, fields) {
+		for _, warning := range checkWarnings(p) {
 			fmt.Fprintf(w, "  warning: %s\n", warning)
 		}
 		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+	}
+	for _, warning := range file.Warnings() {
+		if _, err := fmt.Fprintf(w, "warning: %s:%v\n", name, warning); err != nil {
 			return err
 		}
 	}
@@ -83,21 +87,11 @@ func writePolicies(w io.Writer, name string, file *policyfile.File) error {
 // maxChecked is the most attempts whose waits are drawn.
 const maxChecked = 100
 
-// checkWarnings returns likely mistakes in a policy that do not depend on a
-// fleet.
-func checkWarnings(p httpretry.Policy, fields []policyfile.Field) []string {
+// checkWarnings returns likely mistakes in a policy that depend on its waits,
+// which are drawn, or on the deadline. File.Warnings has all others.
+func checkWarnings(p httpretry.Policy) []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	for _, field := range fields {
-		switch {
-		case field.Name == "idempotent" && field.Value == "true":
-			warn("all requests may be sent twice, POST and PATCH included: is that safe for each of them?")
-		}
-		isFunction := field.Name[0] <= 'Z' || field.Value == "a function"
-		if isFunction && strings.HasSuffix(field.From, " of default") {
-			warn("%s is that of the %s: is it right for this key?", field.Name, field.From)
-		}
-	}
 	var f policyFlags
 	if err := f.use(p); err != nil {
 		warn("%v", err)
@@ -106,11 +100,9 @@ func checkWarnings(p httpretry.Policy, fields []policyfile.Field) []string {
 	if f.attempts == 0 {
 		f.attempts = defaultAttempts
 	}
-	f.warnAboutEndless(warn)
 	backoff, err := f.strategy(rand.New(rand.NewPCG(1, 40)).Float64)
 	switch {
 	case f.attempts == 1:
-		warn("with MaxAttempts 1 there are no retries.")
 	case f.attempts > maxChecked:
 		warn("the waits of more than %d attempts are not checked.", maxChecked)
 	case err != nil:

@@ -143,7 +143,7 @@ func TestBadFlags(t *testing.T) {
 		{"plot -strategies=FullJitter_Base=1", `-strategies: FullJitter.Base: "1": want a duration with its unit, such as 100ms or 2s`},
 		{"plot -strategies=FullJitter_Factor=x", `-strategies: FullJitter.Factor: "x": want a number`},
 		{"plot -strategies=FullJitter_Max=1ms", `-strategies: FullJitter.Max: 1ms: want at least Base (1s)`},
-		{"plot -strategies=Clamp_Base=-1s", `-strategies: Clamp.Base: -1s: want a positive duration`},
+		{"plot -strategies=Clamp_Base=-1s", `-strategies: Clamp.Base: -1s: want at least 1ms`},
 		{"plot -base=-1s", `-base -1s: want a duration from 0s to 100h0m0s`},
 		{"plot -max=101h", `-max 101h0m0s: want a duration from 0s to 100h0m0s`},
 		{"plot -failures=10000000 -retries=50", `want at most 100000000 retries of all 8 strategies together`},
@@ -173,7 +173,7 @@ func TestBadFlags(t *testing.T) {
 		{"outage -processes=7,7", `-processes "7": want it once`},
 		{"outage -ratio=-1 -burst=9999999", `-ratio -1: want 0`},
 		{"outage -attempts=1001", `-attempts 1001: want a number from 0 to 1000`},
-		{"outage -attempts=-1 -strategies=Constant_Wait=9us", `-attempts -1: want a number from 0, or waits longer than those of Constant Wait=9us`},
+		{"outage -attempts=-1 -strategies=FullJitter_Max=1ms_Base=1ms", `-attempts -1: want a number from 0, or waits longer than those of FullJitter Max=1ms Base=1ms`},
 		{"policy -attempts=-1 -backoff=Constant_Wait=0", `-attempts -1: want a number from 0, or waits longer than those of Constant Wait=0`},
 		{"layers -failures=fire", `-failures "fire": want one of random, replica, down`},
 		{"layers -latency=10us", `-latency 10µs: want a multiple of 1ms`},
@@ -344,7 +344,7 @@ func TestCheck(t *testing.T) {
 	assert.Zero(t, status)
 	assert.Empty(t, stderr)
 	sections := strings.Split(strings.TrimSpace(stdout), "\n\n")
-	require.Len(t, sections, 7)
+	require.Len(t, sections, 8)
 	assert.True(t, strings.HasPrefix(sections[0], good+": default\n"))
 	assert.NotContains(t, sections[0], "warning")
 	for i, want := range []string{
@@ -355,13 +355,17 @@ func TestCheck(t *testing.T) {
 		assert.Contains(t, section, "maxRetryAfter - 1m0s", "the default of httpretry")
 	}
 	for i, want := range [][]string{
-		1: {"use a strategy that is random", "POST and PATCH included", "an attempt without an answer never ends",
-			"Classify is that of the preset github of default"},
-		2: {"Classify is that of the preset github of default", "a Ratio of 20 allows 20 failed retries"},
-		3: {"without a budget, MaxAttempts and MaxElapsed, only a deadline ends"},
+		1: {"use a strategy that is random", "an attempt without an answer never ends"},
 		4: {"without MaxAttempts, the waits of Constant are so short that a host cannot recover: use longer waits"},
 		5: {"the waits of more than 100 attempts are not checked"},
-		6: {"with MaxAttempts 1 there are no retries"},
+		7: {
+			"warning: " + good + `:4:60: policies["a.test"].idempotent: all requests may be sent twice`,
+			`policies["a.test"]: inherits functions of the preset github of default`,
+			`policies["b.test"]: inherits functions of the preset github of default`,
+			`policies["b.test"].budget: a ratio of 20 allows 20 failed retries`,
+			`policies["c.test"].maxAttempts: without maxAttempts, maxElapsed and a budget, only a deadline ends`,
+			`policies["f.test"].maxAttempts: 1: there are no retries`,
+		},
 	} {
 		for _, warning := range want {
 			assert.Contains(t, sections[i], warning)
@@ -418,7 +422,7 @@ func TestPolicyOverload(t *testing.T) {
 
 // Waits of no length have a place in the charts.
 func TestPlotOfShortWaits(t *testing.T) {
-	for _, strategies := range []string{"Constant Wait=0s", "Constant Wait=1ns,FullJitter Base=1ns", "Constant Wait=0,FastFirst Of=FullJitter"} {
+	for _, strategies := range []string{"Constant Wait=0s", "Constant Wait=1ms,FullJitter Base=1ms", "Constant Wait=0,FastFirst Of=FullJitter"} {
 		_, stderr, status := retrylab(t, "plot", "-failures=1000", "-base=0", "-strategies="+strategies)
 		assert.Zero(t, status, stderr)
 	}

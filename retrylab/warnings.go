@@ -72,6 +72,9 @@ func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 		warn("with MaxAttempts 1 there are no retries.")
 		return all
 	}
+	if _, ok := f.usesHostBudget(); ok && f.ratio > 1 {
+		warn("a Ratio of %v allows %v failed retries for each success: 20 %% is 0.2.", f.ratio, f.ratio)
+	}
 	f.warnAboutRequests(warn, drawn, e)
 	f.warnAboutEndless(warn)
 	f.warnAboutBudget(warn)
@@ -81,9 +84,6 @@ func (f *policyFlags) warnings(drawn *spread.Sample, e ends) []string {
 
 // warnAboutRequests warns about mistakes that do not depend on the fleet.
 func (f *policyFlags) warnAboutRequests(warn func(string, ...any), drawn *spread.Sample, e ends) {
-	if _, ok := f.usesHostBudget(); ok && f.ratio > 1 {
-		warn("a Ratio of %v allows %v failed retries for each success: 20 %% is 0.2.", f.ratio, f.ratio)
-	}
 	f.warnAboutWaits(warn, drawn)
 	if held := e.fast.Attempts; held < float64(f.attempts)-0.5 {
 		warn("of %d attempts, the deadline or MaxElapsed holds %.1f on average if attempts fail after %v.", f.attempts, held, f.latency)

@@ -21,7 +21,7 @@ func (s Constant) Start() Sequence {
 	}
 }
 
-// Validate reports a negative Wait.
+// Validate reports a Wait below a millisecond that is not 0.
 func (s Constant) Validate() error {
 	return validateDuration("Constant.Wait", s.Wait, "no wait")
 }
@@ -57,8 +57,8 @@ func (s Linear) from(k int) Sequence {
 	}
 }
 
-// Validate reports negative fields, a Factor that is not finite, and a Max
-// below Base.
+// Validate reports durations below a millisecond that are not 0, a Factor that
+// is negative or not finite, and a Max below Base.
 func (s Linear) Validate() error {
 	return errors.Join(
 		validateDuration("Linear.Base", s.Base, byDefault(defaultBase)),
@@ -91,8 +91,8 @@ func (s Exponential) from(k int) Sequence {
 	}
 }
 
-// Validate reports negative durations, a Factor below 1 or not finite, and a
-// Max below Base.
+// Validate reports durations below a millisecond that are not 0, a Factor below
+// 1 or not finite, and a Max below Base.
 func (s Exponential) Validate() error {
 	return validateGrowth("Exponential", s.Base, s.Factor, s.Max)
 }

@@ -219,5 +219,5 @@ func ExampleValidate() {
 	fmt.Println(strategies.Validate(s))
 	// Output:
 	// Capped.Of: FullJitter.Factor: 0.5: want a finite number of at least 1, or 0 for the default (2)
-	// Capped.Of: FullJitter.Max: 10ns: want at least Base (1s), or 0 for the default (30s)
+	// Capped.Of: FullJitter.Max: 10ns: want at least 1ms, or 0 for the default (30s)
 }

@@ -35,8 +35,8 @@ func (s FullJitter) from(k int) Sequence {
 	}
 }
 
-// Validate reports negative durations, a Factor below 1 or not finite, and a
-// Max below Base.
+// Validate reports durations below a millisecond that are not 0, a Factor below
+// 1 or not finite, and a Max below Base.
 func (s FullJitter) Validate() error {
 	return validateGrowth("FullJitter", s.Base, s.Factor, s.Max)
 }
@@ -71,8 +71,8 @@ func (s EqualJitter) from(k int) Sequence {
 	}
 }
 
-// Validate reports negative durations, a Factor below 1 or not finite, and a
-// Max below Base.
+// Validate reports durations below a millisecond that are not 0, a Factor below
+// 1 or not finite, and a Max below Base.
 func (s EqualJitter) Validate() error {
 	return validateGrowth("EqualJitter", s.Base, s.Factor, s.Max)
 }
@@ -115,7 +115,8 @@ func (s Decorrelated) Start() Sequence {
 	}
 }
 
-// Validate reports negative durations and a Max below Base.
+// Validate reports durations below a millisecond that are not 0, and a Max
+// below Base.
 func (s Decorrelated) Validate() error {
 	return errors.Join(
 		validateDuration("Decorrelated.Base", s.Base, byDefault(defaultBase)),
@@ -159,7 +160,8 @@ func (s AWSDecorrelated) Start() Sequence {
 	}
 }
 
-// Validate reports negative durations and a Max below Base.
+// Validate reports durations below a millisecond that are not 0, and a Max
+// below Base.
 func (s AWSDecorrelated) Validate() error {
 	return errors.Join(
 		validateDuration("AWSDecorrelated.Base", s.Base, byDefault(defaultBase)),

@@ -51,8 +51,10 @@
 // 30s, Factor 2 (1 in Linear), and Median 500ms.
 //
 // The Validate method of each type, and the function [Validate], report all
-// fields that are out of range, one per line. A strategy that is not valid does
-// not panic. Its waits are unspecified, but between 0 and Max.
+// fields that are out of range, one per line. A positive duration of less than a
+// millisecond is out of range, because it is most likely a number without its
+// unit. A strategy that is not valid does not panic. Its waits are unspecified,
+// but between 0 and Max.
 //
 // Waits are whole nanoseconds. They are never negative and never overflow.
 //

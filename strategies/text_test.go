@@ -23,7 +23,7 @@ func texts() map[string]strategies.Strategy {
 		"Linear Base=10ms Factor=0.5":     strategies.Linear{Base: 10 * ms, Factor: 0.5},
 		"Exponential Factor=3 Max=1h0m0s": strategies.Exponential{Factor: 3, Max: time.Hour},
 		"FullJitter Base=100ms Max=2s":    strategies.FullJitter{Base: 100 * ms, Max: 2000 * ms},
-		"EqualJitter Base=1ns":            strategies.EqualJitter{Base: 1},
+		"EqualJitter Base=1.000001ms":     strategies.EqualJitter{Base: ms + 1},
 		"Decorrelated Base=2s":            strategies.Decorrelated{Base: 2 * time.Second},
 		"AWSDecorrelated":                 strategies.AWSDecorrelated{},
 		"DecorrelatedV2 Median=1s":        strategies.DecorrelatedV2{Median: time.Second},

@@ -79,7 +79,8 @@ func softExp(t float64) float64 {
 	return float64(math.Exp2(t) * math.Tanh(2*math.Sqrt(t)))
 }
 
-// Validate reports negative durations and a Max below Median.
+// Validate reports durations below a millisecond that are not 0, and a Max
+// below Median.
 func (s DecorrelatedV2) Validate() error {
 	return errors.Join(
 		validateDuration("DecorrelatedV2.Median", s.Median, byDefault(defaultMedian)),

@@ -20,7 +20,7 @@ var errNilFunc = errors.New("Func: nil: want a function")
 // the type and the field, the value and the allowed values:
 //
 //	FullJitter.Max: 1ms: want at least Base (1s), or 0 for the default (30s)
-//	Capped.Of: Constant.Wait: -1s: want a positive duration, or 0 for no wait
+//	Capped.Of: Constant.Wait: -1s: want at least 1ms, or 0 for no wait
 func Validate(s Strategy) error {
 	if s == nil {
 		return errors.New("nil: want a strategy")
@@ -65,10 +65,13 @@ func (e *pathError) Unwrap() error {
 	return e.err
 }
 
+// A shorter wait is most likely a number without its unit.
+const minWait = time.Millisecond
+
 // validateDuration checks a duration for which 0 means zero.
 func validateDuration(path string, d time.Duration, zero string) error {
-	if d < 0 {
-		return fmt.Errorf("%s: %v: want a positive duration, or 0 for %s", path, d, zero)
+	if d != 0 && d < minWait {
+		return fmt.Errorf("%s: %v: want at least %v, or 0 for %s", path, d, minWait, zero)
 	}
 	return nil
 }

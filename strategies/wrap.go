@@ -90,7 +90,8 @@ func (s Capped) Start() Sequence {
 	}
 }
 
-// Validate reports the problems of Of, and a negative Max.
+// Validate reports the problems of Of, and a Max below a millisecond that is
+// not 0.
 func (s Capped) Validate() error {
 	return errors.Join(
 		validateOf("Capped.Of", s.Of),

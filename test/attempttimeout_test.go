@@ -391,7 +391,7 @@ func TestDeadlineAfterAttemptTimeout(t *testing.T) {
 		attempts     int
 		reason       httpretry.Reason
 	}{
-		{"wait", "GET", 1, 1, httpretry.ReasonDeadline},
+		{"wait", "GET", time.Millisecond, 1, httpretry.ReasonDeadline},
 		{"no wait", "GET", 0, 2, httpretry.ReasonDeadline},
 		{"not safe to retry", "POST", 0, 1, httpretry.ReasonNotIdempotent},
 	} {

@@ -47,7 +47,7 @@ func run(out io.Writer) error {
 	fmt.Fprintf(out, "A file of %s, over a link that breaks every 3 to 9 MiB.\n", mib(fileSize))
 
 	p := policy()
-	p.Resume = false
+	p.Resume, p.ResumeIdle = false, 0
 	fmt.Fprintln(out, "\nWithout Resume:")
 	if err := fetch(out, p, link.url(), io.Discard); err == nil {
 		return errors.New("the link did not break")

@@ -30,9 +30,9 @@ const (
 // origin of u. It has the scheme, the host, and the port unless that is the
 // default of the scheme, as in "https://example.com" or "http://[::1]:8080". So
 // http and https never share state. All spellings of an origin have the same
-// key (RFC 9110, section 4.2.3, and RFC 3986, section 6.2), with one exception.
-// A name outside ASCII is only converted to lower case, so its xn-- form has
-// another key.
+// key (RFC 9110, section 4.2.3, and RFC 3986, section 6.2). A name outside ASCII
+// has that of its xn-- form. One exception is a name that net/http maps in other
+// ways than to lower case before that, such as one with full-width letters.
 //
 // A malformed host is part of its key as it is, in lower case. All hosts with a
 // name longer than 255 bytes or a port longer than 5 digits share one key per
@@ -71,10 +71,10 @@ func defaultPort(scheme string) string {
 	return ""
 }
 
-// splitHost splits host into its name and its port. The name is in lower case,
-// without trailing dots, or an IPv6 address in its shortest form, in brackets.
-// The port has no leading zeros, and is "" if there is none. If host is
-// malformed, then all of it is the name.
+// splitHost splits host into its name and its port. The name is in lower case
+// and in its xn-- form, without trailing dots, or an IPv6 address in its
+// shortest form, in brackets. The port has no leading zeros, and is "" if there
+// is none. If host is malformed, then all of it is the name.
 func splitHost(host string) (name, port string) {
 	if strings.HasPrefix(host, "[") {
 		return splitIPv6(host)
@@ -87,7 +87,7 @@ func splitHost(host string) (name, port string) {
 	if !ok {
 		return lower(host), ""
 	}
-	return lower(strings.TrimRight(host[:colon], ".")), port
+	return asciiName(lower(strings.TrimRight(host[:colon], "."))), port
 }
 
 // splitIPv6 is splitHost for a host that begins with a bracket.
@@ -149,6 +149,9 @@ func isDigits(s string) bool {
 
 // lower returns s in lower case. It returns s itself if s is in lower case.
 func lower(s string) string {
+	if isASCII(s) {
+		return strings.ToLower(s)
+	}
 	if utf8.ValidString(s) {
 		return strings.Map(lowerRune, s)
 	}

@@ -46,12 +46,15 @@ func TestCanonicalIsTheSameForAllSpellings(t *testing.T) {
 		"http://[2001:db8::a]:1": {"[2001:DB8:0::A]:1"},
 		"http://[fe80::1%eth0]":  {"[fe80::1%eth0]", "[FE80:0::1%Eth0]:80"},
 		"http://[fe80::1%e]:8]":  {"[FE80::1%E]:8]"},
-		"http://bücher.example": {
-			"bücher.example", "BÜCHER.example", "bücher.example.:80",
+		"http://xn--bcher-kva.example": {
+			"bücher.example", "BÜCHER.example", "bücher.example.:80", "XN--BCHER-KVA.example",
 		},
-		"http://xn--bcher-kva.example:8": {"xn--bcher-kva.example:8", "XN--BCHER-KVA.example.:8"},
-		"http://my_service":              {"my_service", "My_Service:80"},
-		"http://ü_.example":              {"ü_.example", "Ü_.EXAMPLE.:80"},
+		"http://xn--bcher-kva.example:8": {
+			"xn--bcher-kva.example:8", "XN--BCHER-KVA.example.:8", "Bücher.example:08",
+		},
+		"http://xn--wgv71a119e.a.xn--tda..jp": {"日本語.a.Ü..jp", "日本語.a.xn--TDA..jp"},
+		"http://my_service":                   {"my_service", "My_Service:80"},
+		"http://xn--_-dha.example":            {"ü_.example", "Ü_.EXAMPLE.:80"},
 
 		// These are malformed.
 		"http://example.com:x":             {"example.com:x", "EXAMPLE.com:X"},
@@ -88,7 +91,7 @@ func TestCanonicalIgnoresUserInformation(t *testing.T) {
 		"http://good.com@evil.com":          "http://evil.com",
 		"http://good.com:80@EVIL.com:080/":  "http://evil.com",
 		"https://[fe80::1%25eth0]:443/":     "https://[fe80::1%eth0]",
-		"https://b%C3%BCcher.example:8443/": "https://bücher.example:8443",
+		"https://b%C3%BCcher.example:8443/": "https://xn--bcher-kva.example:8443",
 	} {
 		u, err := url.Parse(raw)
 		require.NoError(t, err)
@@ -106,6 +109,8 @@ func TestCanonicalIsBounded(t *testing.T) {
 		{"http", strings.Repeat("a", long) + ":8080", "http://(name too long)"},
 		{"http", strings.Repeat("a", long) + ":x", "http://(name too long)"},
 		{"http", strings.Repeat("Ⱥ", 100), "http://(name too long)"}, // longer in lower case
+		{"http", strings.Repeat("é.", 85), "http://(name too long)"}, // longer in its xn-- form
+		{"http", strings.Repeat("語", long), "http://(name too long)"},
 		{"http", "[fe80::1%" + strings.Repeat("a", long) + "]", "http://(name too long)"},
 		{"http", "[" + strings.Repeat("1:", long), "http://(name too long)"},
 		{"http", "a:" + strings.Repeat("0", long) + "81", "http://a:81"},
@@ -123,19 +128,19 @@ func TestCanonicalIsBounded(t *testing.T) {
 // be the same host, or one could silence the other.
 func TestLowerCaseIsTheSameHost(t *testing.T) {
 	for r := range rune(unicode.MaxRune) {
-		name := "a" + string(r) + "a"
-		if !utf8.ValidRune(r) || unicode.ToLower(r) == r {
+		name, lower := "a"+string(r)+"a", "a"+string(unicode.ToLower(r))+"a"
+		if !utf8.ValidRune(r) || name == lower ||
+			hostpattern.Canonical(&url.URL{Host: name}) != hostpattern.Canonical(&url.URL{Host: lower}) {
 			continue
 		}
-		key := hostpattern.Canonical(&url.URL{Scheme: "http", Host: name})
-		dialed, same := dialedHost(name), dialedHost(strings.TrimPrefix(key, "http://"))
+		dialed, same := dialedHost(name), dialedHost(lower)
 		// A name that remains outside ASCII cannot be resolved.
 		if isASCII(dialed) && isASCII(same) && !strings.EqualFold(dialed, same) {
-			t.Errorf("%U: net/http connects to %q, and to %q for the key", r, dialed, same)
+			t.Errorf("%U: net/http connects to %q, and to %q for its lower case", r, dialed, same)
 		}
 	}
-	assert.Equal(t, "http://aİa", hostpattern.Canonical(&url.URL{Scheme: "http", Host: "AİA"}))
-	assert.Equal(t, "http://faẞ", hostpattern.Canonical(&url.URL{Scheme: "http", Host: "FAẞ"}))
+	assert.Equal(t, "http://xn--aa-epa", hostpattern.Canonical(&url.URL{Scheme: "http", Host: "AİA"}))
+	assert.Equal(t, "http://xn--fa-64s", hostpattern.Canonical(&url.URL{Scheme: "http", Host: "FAẞ"}))
 }
 
 // dialedHost returns the host that net/http connects to for name.

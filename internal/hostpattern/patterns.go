@@ -1,9 +1,7 @@
 // Package hostpattern finds the value of the pattern that matches a URL's host,
 // and the key under which to keep state about that host.
 //
-// The package knows how hosts can be spelled. It does not resolve names. It
-// compares names outside ASCII in lower case, and does not convert them to the
-// xn-- form that net/http connects to.
+// The package knows how hosts can be spelled. It does not resolve names.
 package hostpattern
 
 import (
@@ -11,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -36,9 +35,8 @@ import (
 // A method may stand before it, and a path after it, as in patterns of
 // http.ServeMux: "POST example.com/search", "example.com/exports/{id}".
 //
-// Names outside ASCII are compared as they are, in lower case. A pattern has to
-// be in the form that requests have: "bücher.example" does not match a request
-// to "xn--bcher-kva.example", nor the other way around.
+// A name outside ASCII must be in its xn-- form, "xn--bcher-kva.example". It
+// also matches requests to "bücher.example".
 type Set[P any] struct {
 	byPort  map[string]*names[P] // patterns with a port
 	anyPort names[P]             // patterns without one
@@ -79,36 +77,67 @@ func Parse[P any](m map[string]P, all string) (*Set[P], []Problem) {
 	if len(m) == 0 {
 		return nil, nil
 	}
-	var problems []Problem
-	var conflicts conflicts
-	set := new(Set[P])
-	firstKeys := make(map[pattern]string, len(m)) // first key for each pattern
 	// The order of a map is random, and that of problems must not be.
-	for _, key := range slices.Sorted(maps.Keys(m)) {
+	patterns, problems := parseKeys(slices.Sorted(maps.Keys(m)), all)
+	set := new(Set[P])
+	var conflicts conflicts
+	for _, p := range patterns {
+		if text := set.add(p.key, p.pattern, m[p.key], &conflicts); text != "" {
+			problems = append(problems, Problem{Pattern: p.key, Text: text})
+		}
+	}
+	if conflicts.unchecked > 0 {
+		problems = append(problems, conflicts.problem())
+	}
+	if problems != nil {
+		slices.SortFunc(problems, func(a, b Problem) int {
+			return cmp.Compare(a.Pattern, b.Pattern)
+		})
+		return nil, problems
+	}
+	set.finish()
+	return set, nil
+}
+
+// keyed is the pattern of a key.
+type keyed struct {
+	key string
+	pattern
+}
+
+// parseKeys returns the patterns of the keys that are valid, and the problems
+// of all others. If a host has more than maxRoutes keys with a path, none of
+// them is valid.
+func parseKeys(keys []string, all string) (patterns []keyed, problems []Problem) {
+	firstKeys := make(map[pattern]string, len(keys)) // first key for each pattern
+	routes := make(map[pattern][]string)             // keys with a path for each host
+	for _, key := range keys {
 		p, text := parsePattern(key, all)
 		switch first, repeated := firstKeys[p]; {
 		case text != "":
 		case repeated:
-			text = fmt.Sprintf("means the same as %q: want only one of them", first)
+			text = fmt.Sprintf("means the same as %q: want only one of them", cut(first))
 		default:
 			firstKeys[p] = key
-			text = set.add(key, p, m[key], &conflicts)
+			patterns = append(patterns, keyed{key, p})
+			if p.isRoute() {
+				routes[p.host()] = append(routes[p.host()], key)
+			}
 		}
 		if text != "" {
 			problems = append(problems, Problem{Pattern: key, Text: text})
 		}
 	}
-	if conflicts.unchecked > 0 {
-		problems = append(problems, conflicts.problem())
-		slices.SortFunc(problems, func(a, b Problem) int {
-			return cmp.Compare(a.Pattern, b.Pattern)
-		})
+	for _, keys := range routes {
+		if len(keys) > maxRoutes {
+			problems = append(problems, Problem{keys[0], fmt.Sprintf("is the first of %d keys "+
+				"with a path for one host: want at most %d", len(keys), maxRoutes)})
+		}
 	}
-	if problems != nil {
-		return nil, problems
-	}
-	set.finish()
-	return set, nil
+	patterns = slices.DeleteFunc(patterns, func(p keyed) bool {
+		return p.isRoute() && len(routes[p.host()]) > maxRoutes
+	})
+	return patterns, problems
 }
 
 // add adds a pattern that s does not have, or returns the text of a Problem.
@@ -255,6 +284,12 @@ type pattern struct {
 	path     string // "" for all paths; a pattern of http.ServeMux
 }
 
+// host returns p without a method and a path.
+func (p pattern) host() pattern {
+	p.method, p.path = "", ""
+	return p
+}
+
 // isRoute reports whether p has a method or a path.
 func (p pattern) isRoute() bool { return p.method != "" || p.path != "" }
 
@@ -275,6 +310,9 @@ func parsePattern(s, all string) (p pattern, problem string) {
 		return p, problem
 	}
 	p.method, p.path = method, path
+	if _, err := netip.ParsePrefix(strings.Trim(rest, "[]") + path); err == nil && method == "" {
+		return p, `is a network: want one key for each address or name, as in "10.0.0.1"`
+	}
 	if problem := nonHostPart(rest); problem != "" {
 		return p, problem + ": " + wantPattern
 	}
@@ -294,6 +332,16 @@ func parsePattern(s, all string) (p pattern, problem string) {
 		p.port, problem = patternPort(port)
 	}
 	return p, problem
+}
+
+// cut returns the beginning of s, a part of a key that a problem quotes. Keys
+// may be as long as a file.
+func cut(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
 }
 
 func isBlank(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
@@ -369,6 +417,9 @@ func patternName(s string, wildcard bool) (name, port, problem string) {
 				"without a hyphen at either end", last)
 		}
 	}
+	if ascii := asciiName(name); ascii != name {
+		return "", "", fmt.Sprintf("has a name outside ASCII: want its xn-- form, %q", ascii)
+	}
 	// No top-level domain consists of digits, but the last part of an IPv4
 	// address does (RFC 3696, section 2).
 	if wildcard && isDigits(last) {
@@ -407,7 +458,7 @@ func patternPort(s string) (port, problem string) {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if !ok || err != nil || n == 0 {
 		return "", fmt.Sprintf("has the port %q: "+
-			"want a number from 1 to 65535", strings.TrimPrefix(s, ":"))
+			"want a number from 1 to 65535", cut(strings.TrimPrefix(s, ":")))
 	}
 	return port, ""
 }

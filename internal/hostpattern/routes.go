@@ -100,11 +100,14 @@ func cleanPath(p string) string {
 	return clean
 }
 
+// maxRoutes is the number of keys with a path that one host may have. ServeMux
+// compares each key that ends in a slash with all others, so the time for a host
+// grows with the square of their number.
+const maxRoutes = 1000
+
 // maxConflicts is the number of conflicts after which [Parse] looks for no
 // more. To find the other key takes a look at each key of the host, so the time
-// for all conflicts would grow with the square of the number of keys. For keys
-// that end in a slash it does so without conflicts, because ServeMux compares
-// each of them with all others.
+// for all conflicts would grow with the square of the number of keys.
 const maxConflicts = 10
 
 // conflicts counts the patterns of a Set that conflict with others.
@@ -137,7 +140,7 @@ func (r *routes) add(key string, p pattern, i index, found *conflicts) (problem 
 		found.found++
 		return fmt.Sprintf("conflicts with %q, because some requests match both and neither is "+
 			"more specific: want keys of which at most one matches a request, "+
-			"or one that matches only requests that the other matches, too", r.conflict(k))
+			"or one that matches only requests that the other matches, too", cut(r.conflict(k)))
 	}
 	if subtree := p.subtree(); subtree != "" {
 		// That succeeds, because a conflict would be one in mux, too.
@@ -231,6 +234,9 @@ func cutRoute(s string) (method, host, path, problem string) {
 	if i := strings.IndexAny(s, " \t"); i >= 0 {
 		method, s = s[:i], strings.TrimLeft(s[i:], " \t")
 		switch upper := strings.ToUpper(method); {
+		case isMethod(upper) && misspelled(upper) != "":
+			return "", "", "", fmt.Sprintf("has the method %q: want %q, or another method, %s",
+				method, misspelled(upper), wantRoute)
 		// Without a path, only a standard method counts as one.
 		case !isMethod(upper),
 			method != upper && !strings.Contains(s, "/") &&
@@ -238,7 +244,7 @@ func cutRoute(s string) (method, host, path, problem string) {
 			return "", "", "", "has a space or a control character in it: " + wantPattern
 		case method != upper:
 			return "", "", "", fmt.Sprintf(
-				"has the method %q: want %q, %s", method, upper, wantRoute)
+				"has the method %q: want %q, %s", cut(method), cut(upper), wantRoute)
 		}
 	}
 	slash := strings.IndexByte(s, '/')
@@ -253,7 +259,7 @@ func cutRoute(s string) (method, host, path, problem string) {
 		problem = "has no host: want one before the path, " + wantRoute
 	case method != "" && path == "":
 		problem = fmt.Sprintf(
-			"has a method and no path: want %q for all paths", method+" "+host+"/")
+			"has a method and no path: want %q for all paths", cut(method+" "+host+"/"))
 	default:
 		problem = pathProblem(path)
 	}
@@ -267,7 +273,33 @@ func cutRoute(s string) (method, host, path, problem string) {
 }
 
 var standardMethods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
-	http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace}
+	http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace,
+	"QUERY"}
+
+// misspelled returns the standard method that s is most likely meant to be: one
+// with one letter more, less or another after the first, or with two letters
+// swapped. It returns "" for a standard method, and for all others.
+func misspelled(s string) string {
+	// TRACK is a method of old servers.
+	if s == "TRACK" || slices.Contains(standardMethods, s) {
+		return ""
+	}
+	for _, method := range standardMethods {
+		a, b := s, method
+		for a != "" && b != "" && a[0] == b[0] {
+			a, b = a[1:], b[1:]
+		}
+		hasFirst := len(b) < len(method)
+		for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
+			a, b = a[:len(a)-1], b[:len(b)-1]
+		}
+		if hasFirst && len(a) <= 1 && len(b) <= 1 ||
+			len(a) == 2 && len(b) == 2 && a[0] == b[1] && a[1] == b[0] {
+			return method
+		}
+	}
+	return ""
+}
 
 // isMethod reports whether s consists of the characters that methods have.
 func isMethod(s string) bool {
@@ -294,14 +326,14 @@ func pathProblem(p string) string {
 			`"{name}" for one segment, or %2A, ` + wantRoute
 	}
 	if clean := cleanPath(p); clean != p {
-		return fmt.Sprintf("has the path %q: want %q", p, clean)
+		return fmt.Sprintf("has the path %q: want %q", cut(p), cut(clean))
 	}
 	if err := register(new(http.ServeMux), p, none); err != nil {
 		for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 			err = inner
 		}
 		return fmt.Sprintf("has the path %q, which http.ServeMux refuses (%v): want one %s",
-			p, err, wantRoute)
+			cut(p), cut(err.Error()), wantRoute)
 	}
 	return ""
 }

@@ -51,7 +51,7 @@ func TestParseErrors(t *testing.T) {
 		"FastFirst Of=Foo":            `strategy "Foo": want one of`,
 		"FastFirst Of=Constant Wat=1": `Constant: "Wat=1": want Wait=`,
 		"Jitter Fraction=2":           "Jitter.Fraction: 2: want a positive number of at most 1",
-		"FastFirst Of=Clamp Base=-1s": "FastFirst.Of: Clamp.Base: -1s: want a positive duration",
+		"FastFirst Of=Clamp Base=-1s": "FastFirst.Of: Clamp.Base: -1s: want at least 1ms",
 		"Capped Of=Clamp Max=101h":    "Clamp.Max: 101h0m0s: want at most 100h0m0s",
 	} {
 		_, err := spec.Parse(text, half, nil)

@@ -1,0 +1,91 @@
+package policyfile
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/seed421102f4/httpretry"
+)
+
+// warnings returns the warnings about the file.
+func (r *reading) warnings() []*Error {
+	all := r.warned.errors(r.data)
+	if more := r.warned.more; more > 0 {
+		all = append(all, &Error{Line: 1, Column: 1,
+			Problem: fmt.Sprintf("and %d more warnings", more)})
+	}
+	return all
+}
+
+// warn adds the warnings about p, the policy of the first source. n is that
+// source in the file.
+func (r *reading) warn(p httpretry.Policy, sources []source, n *node) {
+	own := sources[0]
+	// A policy that inherits all of the fields does not cause the warning.
+	warn := func(text string, fields ...string) {
+		if m := own.firstSet(fields); m != "" {
+			r.warned.add(n.member(m).offset, join(own.path, m, false), "%s", text)
+		}
+	}
+	// A key with a method says which requests are idempotent.
+	if isFunc(p.Idempotent, always) && !strings.ContainsAny(own.key, " \t") {
+		warn("all requests may be sent twice, POST and PATCH included: "+
+			"want true only if that is safe for each of them", "idempotent")
+	}
+	if p.MaxAttempts == 1 {
+		warn("1: there are no retries: want at least 2 for a retry", "maxAttempts")
+	}
+	if p.MaxAttempts < 0 && p.MaxElapsed == 0 {
+		others, only := "a deadline", "the budget"
+		if _, ok := p.Budget.(httpretry.Unlimited); ok {
+			others, only = "a budget", "a deadline"
+		}
+		warn(fmt.Sprintf("without maxAttempts, maxElapsed and %s, only %s ends a request that "+
+			"never succeeds: want one of them", others, only),
+			"maxElapsed", "maxAttempts", "budget")
+	}
+	if b, ok := p.Budget.(*httpretry.HostBudget); ok && b.Ratio > 1 {
+		warn(fmt.Sprintf("a ratio of %v allows %v failed retries for each success: "+
+			"want 0.2 for 20 %%", b.Ratio, b.Ratio), "budget")
+	}
+	r.warnAboutFunctions(sources, n)
+}
+
+// warnAboutFunctions warns about functions of the preset of default that
+// another policy inherits, because they are most likely about one API.
+func (r *reading) warnAboutFunctions(sources []source, n *node) {
+	own, base := sources[0], sources[len(sources)-1]
+	if base.preset == "" || own.key == base.key {
+		return
+	}
+	var names []string
+	for _, goField := range reflect.VisibleFields(reflect.TypeFor[httpretry.Policy]()) {
+		field, _ := policyTable.forGo(goField.Name)
+		v, from := find(sources, field)
+		if from.key == base.key && from.member == "preset" && field.describe(v) == "a function" {
+			names = append(names, field.name)
+		}
+	}
+	if names != nil {
+		r.warned.add(n.offset, own.path, "inherits functions of the preset %s of default: "+
+			"want them only if they are right for this key (%s)",
+			base.preset, strings.Join(names, ", "))
+	}
+}
+
+// firstSet returns the first of the fields that e has in the file, or "preset"
+// if the preset of e sets one, or "".
+func (e entry) firstSet(fields []string) string {
+	preset := ""
+	for _, name := range fields {
+		if _, ok := e.own[name]; ok {
+			return name
+		}
+		f, _ := policyTable.named(name)
+		if !reflect.ValueOf(e.presetPolicy).FieldByName(f.goAs).IsZero() {
+			preset = "preset"
+		}
+	}
+	return preset
+}
