@@ -40,7 +40,7 @@ func newService(next string, wrap wrapper) (http.Handler, error) {
 	transport, err := httpretry.New(httpretry.Config{Policy: httpretry.Policy{
 		MaxAttempts: 3,
 		// Short, since nobody else uses these servers.
-		Backoff: strategies.Constant{Wait: 100 * time.Microsecond},
+		Backoff: strategies.Constant{Wait: time.Millisecond},
 		// The default budget would stop most of the retries to show.
 		Budget: httpretry.Unlimited{},
 	}})
