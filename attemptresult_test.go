@@ -281,7 +281,8 @@ func TestStructsThatMayGrow(t *testing.T) {
 	}
 }
 
-// A response that forbids a retry is what the policy makes of it otherwise.
+// A response that forbids a retry has the Outcome that its policy returns
+// without that header.
 func TestAttemptResultOfAForbiddenRetry(t *testing.T) {
 	for name, tt := range map[string]struct {
 		outcome httpretry.Outcome

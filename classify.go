@@ -254,8 +254,8 @@ type outcomer interface {
 }
 
 // statedOutcome returns the Outcome that err, or an error that it wraps,
-// determines for itself. It does not look into joined errors, each of which
-// speaks for itself only.
+// determines for itself. It does not look into joined errors, because the
+// Outcome of one of them is not that of all.
 func statedOutcome(err error) (outcome Outcome, ok bool) {
 	for ; err != nil; err = errors.Unwrap(err) {
 		own, ok := err.(outcomer)

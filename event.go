@@ -133,8 +133,8 @@ const (
 	ReasonSuccess
 	// ReasonPermanent is "permanent". A retry would not change the result.
 	ReasonPermanent
-	// ReasonCanceled is "canceled". The caller has left: it has canceled the
-	// request's context, or closed its Cancel channel.
+	// ReasonCanceled is "canceled". The caller has canceled the request's
+	// context, or closed its Cancel channel.
 	ReasonCanceled
 	// ReasonAttempts is "attempts_exhausted". MaxAttempts allows no other
 	// attempt.

@@ -41,7 +41,7 @@ func (c *call) outcome(resp *http.Response, err error) Outcome {
 	}
 }
 
-// classify returns what the policy makes of the result of the last attempt.
+// classify returns the Outcome by the policy of the result of the last attempt.
 func (c *call) classify(resp *http.Response, err error) Outcome {
 	if c.policy.Classify == nil {
 		return classify(c.sentRequest(), resp, err, c.policy.IdempotencyHeader)

@@ -202,7 +202,7 @@ func (p Policy) withNumbers() Policy {
 
 // change returns the result of f for p, and an error if f has lowered a number
 // to one that means a default or no limit. If f returns another policy than one
-// made from its argument, all values mean what they mean in any Policy.
+// made from its argument, all values mean the same as in any other Policy.
 func (p Policy) change(f func(Policy) Policy) (Policy, error) {
 	before := p.withNumbers()
 	before.isArgument = true

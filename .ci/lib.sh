@@ -151,8 +151,7 @@ style() {
 	unformatted=$(gofmt -l .)
 	[ -z "$unformatted" ] || fail "gofmt would change: $unformatted"
 
-	step "prose"
-	go run .ci/prose.go
+	step "spelling of Markdown"
 	git ls-files -co --exclude-standard '*.md' | xargs "$(tool misspell lint)" -locale US -error
 
 	step "the core: lint"
