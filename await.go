@@ -11,11 +11,10 @@ import (
 // ends with. The error last is that of the attempt before.
 func (c *call) awaitRetry(wait time.Duration, last error) (Reason, error) {
 	var until time.Time
-	reason := ReasonNone
-	if c.waits.sleep(&c.caller, wait) {
+	c.waits.sleep(&c.caller, wait)
+	reason := c.caller.ended()
+	if reason == ReasonNone {
 		reason, until = c.waits.awaitCooldown(&c.caller, false)
-	} else {
-		reason = c.caller.ended()
 	}
 	if reason == ReasonNone {
 		return ReasonNone, nil

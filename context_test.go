@@ -178,7 +178,8 @@ func TestWithPolicyFunc(t *testing.T) {
 		for _, p := range []*httpretry.Policy{&policy, &defaults} {
 			p.MaxAttempts, p.MaxRetryAfter, p.ReplayBuffer = 3, time.Minute, 64<<10
 		}
-		assert.Equal(t, policy, httpretry.AsGiven(got[0]), "numbers have their default, other fields have not")
+		assert.Equal(t, policy, httpretry.AsGiven(got[0]),
+			"numbers have their default, other fields have not")
 		assert.Equal(t, defaults, httpretry.AsGiven(got[1]))
 	})
 }
@@ -253,6 +254,23 @@ func TestWithPolicyFuncThatLowersTooFar(t *testing.T) {
 			assert.Empty(t, base.Attempts())
 		}
 	}
+}
+
+// A function may switch Resume off without a word about the policy's ResumeIdle.
+func TestWithPolicyFuncSwitchesResumeOff(t *testing.T) {
+	resuming := httpretry.Policy{Resume: true, ResumeIdle: time.Minute}
+	transport := contract.New(t, httpretry.Config{Base: contract.Play(s200), Policy: resuming})
+	off := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
+		p.Resume = false
+		return p
+	})
+	contract.Send(t, transport, newGet(t).WithContext(off))
+	idle := httpretry.WithPolicyFunc(off, func(p httpretry.Policy) httpretry.Policy {
+		p.ResumeIdle = time.Second
+		return p
+	})
+	_, err := transport.RoundTrip(newGet(t).WithContext(idle))
+	require.EqualError(t, err, "httpretry: not sent: Policy.ResumeIdle: 1s: want 0 without Resume")
 }
 
 // A request whose context has a WithPolicyFunc is never sent as a plain one.

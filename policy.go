@@ -210,6 +210,10 @@ func (p Policy) change(f func(Policy) Policy) (Policy, error) {
 		return p, nil
 	}
 	p.isArgument = false
+	// f has only switched Resume off.
+	if !p.Resume && p.ResumeIdle == before.ResumeIdle {
+		p.ResumeIdle = 0
+	}
 	var problems []error
 	check := func(isValid bool, field string, value any, want string) {
 		if !isValid {
@@ -219,8 +223,8 @@ func (p Policy) change(f func(Policy) Policy) (Policy, error) {
 	// A number that means no limit becomes negative if f makes it larger.
 	check(p.MaxAttempts > 0 || before.MaxAttempts == math.MaxInt, "MaxAttempts", p.MaxAttempts,
 		"at least 1 from a WithPolicyFunc, or math.MaxInt for no limit")
-	check(p.MaxRetryAfter > 0 || before.MaxRetryAfter == math.MaxInt64, "MaxRetryAfter", p.MaxRetryAfter,
-		"a positive duration from a WithPolicyFunc, or math.MaxInt64 for no limit")
+	check(p.MaxRetryAfter > 0 || before.MaxRetryAfter == math.MaxInt64,
+		"MaxRetryAfter", p.MaxRetryAfter, "a positive duration from a WithPolicyFunc, or math.MaxInt64 for no limit")
 	check(p.ReplayBuffer != 0, "ReplayBuffer", p.ReplayBuffer,
 		"at least 1 from a WithPolicyFunc, or a negative number for no buffer")
 	return p, fielderr.Join(problems...)

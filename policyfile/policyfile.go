@@ -220,7 +220,6 @@ func (f *File) Policies() map[string]httpretry.Policy { return maps.Clone(f.poli
 //   - fields that Parse has ignored because of [Loader.IgnoreUnknown]
 //   - policies in which all requests are idempotent, unless their key has a
 //     method
-//   - policies without retries
 //   - policies in which only the budget or only a deadline ends a request that
 //     never succeeds
 //   - budgets with a ratio above 1

@@ -764,7 +764,6 @@ func TestResumeIdleNeedsResume(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	const (
 		twice   = "all requests may be sent twice, POST and PATCH included: want true only if that is safe for each of them"
-		once    = "1: there are no retries: want at least 2 for a retry"
 		budget  = "without maxAttempts, maxElapsed and a deadline, only the budget ends a request that never succeeds: want one of them"
 		endless = "without maxAttempts, maxElapsed and a budget, only a deadline ends a request that never succeeds: want one of them"
 		ratio   = "a ratio of 20 allows 20 failed retries for each success: want 0.2 for 20 %"
@@ -773,11 +772,9 @@ func TestWarnings(t *testing.T) {
 		NewIdempotencyKey: httpretry.RandomKey}
 	l := policyfile.Loader{Presets: map[string]httpretry.Policy{"own": own}}
 	for text, want := range map[string][]string{
-		`{"default": {"maxAttempts": 4, "idempotent": false, "maxElapsed": "1m", "budget": {"ratio": 1}}}`: nil,
+		`{"default": {"maxAttempts": 1, "idempotent": false, "maxElapsed": "1m", "budget": {"ratio": 1}}}`: nil,
 		`{"default": {"idempotent": true}, "policies": {"a.test": {}, "b.test": {"idempotent": false}}}`:   {"1:28: default.idempotent: " + twice},
 		`{"policies": {"a.test/x": {"idempotent": true}, "POST a.test/y": {"idempotent": true}}}`:          {`1:42: policies["a.test/x"].idempotent: ` + twice},
-		`{"default": {"maxAttempts": 1}, "policies": {"a.test": {"maxElapsed": "1s"}}}`:                    {"1:29: default.maxAttempts: " + once},
-		`{"policies": {"a.test": {"maxAttempts": 1}, "b.test": {"maxAttempts": 2}}}`:                       {`1:41: policies["a.test"].maxAttempts: ` + once},
 		`{"default": {"maxAttempts": -1}, "policies": {"a.test": {"maxElapsed": "1s"}, "b.test": {}}}`:     {"1:29: default.maxAttempts: " + budget},
 		`{"default": {"maxAttempts": -1, "budget": "unlimited"}}`:                                          {"1:29: default.maxAttempts: " + endless},
 		`{"default": {"preset": "background"}}`:                                                            {"1:24: default.preset: " + endless},

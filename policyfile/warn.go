@@ -33,9 +33,6 @@ func (r *reading) warn(p httpretry.Policy, sources []source, n *node) {
 		warn("all requests may be sent twice, POST and PATCH included: "+
 			"want true only if that is safe for each of them", "idempotent")
 	}
-	if p.MaxAttempts == 1 {
-		warn("1: there are no retries: want at least 2 for a retry", "maxAttempts")
-	}
 	if p.MaxAttempts < 0 && p.MaxElapsed == 0 {
 		others, only := "a deadline", "the budget"
 		if _, ok := p.Budget.(httpretry.Unlimited); ok {

@@ -103,6 +103,7 @@ func checkWarnings(p httpretry.Policy) []string {
 	backoff, err := f.strategy(rand.New(rand.NewPCG(1, 40)).Float64)
 	switch {
 	case f.attempts == 1:
+		warn("with MaxAttempts 1 there are no retries.")
 	case f.attempts > maxChecked:
 		warn("the waits of more than %d attempts are not checked.", maxChecked)
 	case err != nil:

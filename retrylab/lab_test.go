@@ -356,6 +356,7 @@ func TestCheck(t *testing.T) {
 	}
 	for i, want := range [][]string{
 		1: {"use a strategy that is random", "an attempt without an answer never ends"},
+		6: {"with MaxAttempts 1 there are no retries"},
 		4: {"without MaxAttempts, the waits of Constant are so short that a host cannot recover: use longer waits"},
 		5: {"the waits of more than 100 attempts are not checked"},
 		7: {
@@ -364,7 +365,6 @@ func TestCheck(t *testing.T) {
 			`policies["b.test"]: inherits functions of the preset github of default`,
 			`policies["b.test"].budget: a ratio of 20 allows 20 failed retries`,
 			`policies["c.test"].maxAttempts: without maxAttempts, maxElapsed and a budget, only a deadline ends`,
-			`policies["f.test"].maxAttempts: 1: there are no retries`,
 		},
 	} {
 		for _, warning := range want {

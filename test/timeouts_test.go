@@ -150,13 +150,12 @@ func TestCancelInFlight(t *testing.T) {
 							for _, want := range tt.want {
 								require.ErrorIs(t, err, want)
 							}
-							reason := httpretry.ReasonDeadline
+							reason, status := httpretry.ReasonDeadline, "timeout"
 							if tt.cancel {
-								reason = httpretry.ReasonCanceled
+								reason, status = httpretry.ReasonCanceled, "canceled"
 							}
 							assert.Equal(t, reason, events.Reason())
-							assert.Equal(t, map[bool]string{true: "canceled", false: "timeout"}[tt.cancel],
-								events.Events[attempt-1].Status())
+							assert.Equal(t, status, events.Events[attempt-1].Status())
 							assert.EqualValues(t, attempt, requests.Load())
 						})
 				})

@@ -12,7 +12,6 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/bench/internal/child"
 	"github.com/seed421102f4/httpretry/bench/internal/peers"
-	"github.com/seed421102f4/httpretry/strategies"
 )
 
 const (
@@ -67,7 +66,7 @@ func contenders() []peers.Peer {
 func fullTransport(o peers.Options) http.RoundTripper {
 	policy := httpretry.Policy{
 		MaxAttempts: o.Attempts,
-		Backoff:     strategies.Constant{Wait: o.Wait},
+		Backoff:     peers.Constant(o.Wait),
 		MaxElapsed:  time.Minute,
 		Budget:      &httpretry.HostBudget{Ratio: 0.2},
 	}

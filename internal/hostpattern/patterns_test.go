@@ -293,7 +293,8 @@ func TestProblemsOfPatterns(t *testing.T) {
 		`has a name outside ASCII: want its xn-- form, "xn--bcher-kva.example"`: {
 			"bücher.example", "BÜCHER.example.", "*.bücher.example:8443", "POST bücher.example/x",
 		},
-		"has a name outside ASCII: want": {"１２７.0.0.1", "bu\u0308cher.test", strings.Repeat("語", 63)},
+		"has a name outside ASCII: want": {
+			"１２７.0.0.1", "bu\u0308cher.test", strings.Repeat("語", 63)},
 		`is a network: want one key for each address or name, as in "10.0.0.1"`: {
 			"10.0.0.0/8", "192.0.2.1/32", "10.0.0.0/0", "[2001:db8::]/32", "2001:db8::/128",
 		},

@@ -263,6 +263,8 @@ func TestTooManyRoutes(t *testing.T) {
 	for _, host := range []string{"a.test", "*.test", "a.test:80", "POST a.test"} {
 		_, problems := hostpattern.Parse(keys(host, 1000), "Config.Policy")
 		assert.Empty(t, problems, host)
+		_, problems = hostpattern.Parse(keys(host, 1001), "Config.Policy")
+		assert.Len(t, problems, 1, host)
 		m := keys(host, 20_000)
 		m["z.test:x"] = 0
 		// ServeMux, which does not get these keys, would find a conflict.

@@ -17,10 +17,19 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
+// Constant is strategies.Constant, which does not accept a wait of less than a
+// millisecond.
+type Constant time.Duration
+
+// Start implements strategies.Strategy.
+func (c Constant) Start() strategies.Sequence {
+	return func() time.Duration { return time.Duration(c) }
+}
+
 func httpretryTransport(o Options) http.RoundTripper {
 	cfg := httpretry.Config{Base: o.Base, Policy: httpretry.Policy{MaxAttempts: o.Attempts}}
 	if o.Wait != 0 {
-		cfg.Policy.Backoff = strategies.Constant{Wait: o.Wait}
+		cfg.Policy.Backoff = Constant(o.Wait)
 	}
 	if o.NoBudget {
 		cfg.Policy.Budget = httpretry.Unlimited{}
