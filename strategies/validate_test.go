@@ -163,7 +163,8 @@ func TestValidateRejectsTinyDurations(t *testing.T) {
 	found := 0
 	for _, s := range []strategies.Strategy{
 		strategies.Constant{}, strategies.Linear{}, strategies.Exponential{},
-		strategies.FullJitter{}, strategies.EqualJitter{}, strategies.Decorrelated{}, strategies.AWSDecorrelated{},
+		strategies.FullJitter{}, strategies.EqualJitter{}, strategies.Decorrelated{},
+		strategies.AWSDecorrelated{},
 		strategies.DecorrelatedV2{}, strategies.Jitter{}, strategies.Spread{}, strategies.Capped{},
 		strategies.FastFirst{},
 	} {
