@@ -16,13 +16,13 @@
 // check that fails ends the request and determines its [Reason].
 //
 //	can a retry succeed?      ReasonSuccess, ReasonPermanent, ReasonDoNotRetry
-//	is the caller waiting?    ReasonCanceled
+//	is the caller waiting?    ReasonCanceled, ReasonDeadline
 //	are attempts left?        ReasonAttempts, ReasonDisabled
 //	does no caller retry it?  ReasonCallerRetries
 //	is it safe to resend?     ReasonNotIdempotent
 //	can its body be resent?   ReasonNotReplayable
 //	is the wait acceptable?   ReasonRetryAfter, ReasonCooldown
-//	does it end in time?      ReasonDeadline, ReasonMaxElapsed
+//	does it end in time?      ReasonMaxElapsed, or that of the deadline
 //	is any budget left?       ReasonBudget
 //
 // Then the transport waits, without holding a connection, and makes the next

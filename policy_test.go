@@ -237,6 +237,14 @@ func TestDurationsWithoutUnit(t *testing.T) {
 	}
 }
 
+// A ResumeIdle of any length needs Resume.
+func TestResumeIdleNeedsResume(t *testing.T) {
+	for _, d := range []time.Duration{time.Millisecond, time.Hour} {
+		require.EqualError(t, httpretry.Policy{ResumeIdle: d}.Validate(), fmt.Sprintf(
+			"httpretry: Policy.ResumeIdle: %v: want 0 without Resume", d))
+	}
+}
+
 // A request with an invalid policy fails before anything is sent.
 func TestInvalidContextPolicy(t *testing.T) {
 	base, body := contract.Play(s200), contract.Counted("text")

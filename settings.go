@@ -48,8 +48,9 @@ type Config struct {
 	// a request. The last Event before RoundTrip returns has a Reason other
 	// than ReasonNone, and no earlier one has. A request that fails before its
 	// first attempt has an Event if its policy, a cool-down or a wait for one
-	// ended it. A body that breaks off later has further Events (see Policy.Resume).
-	// Observe may be called concurrently. A slow Observe delays the request.
+	// ended it. A body that breaks off later has further Events (see
+	// Policy.Resume). Observe may be called concurrently. A slow Observe delays
+	// the request.
 	Observe func(context.Context, Event)
 
 	// AttemptHeader is the name of a header that each retry has, with the

@@ -109,9 +109,9 @@ type Config struct {
 
 	// Hosts lists the values that the label server.address may have: names or
 	// IP addresses, without ports or wildcards. Case and a trailing dot do not
-	// matter, and a name outside ASCII must be written as requests have it, as
-	// in httpretry.Config.Policies. All other hosts are recorded as "_OTHER".
-	// If Hosts is empty, server.address is not recorded.
+	// matter, and a name outside ASCII must be written as requests have it.
+	// All other hosts are recorded as "_OTHER". If Hosts is empty, server.address
+	// is not recorded.
 	Hosts []string
 }
 

@@ -86,7 +86,7 @@
 //   - unknown presets
 //   - texts that are not strategies
 //   - durations and names of headers that httpretry does not allow
-//   - a resumeIdle of a policy that does not resume
+//   - a resumeIdle of a policy that does not resume, be it that of default
 //   - whole numbers with an exponent
 //   - different budgets with the same name
 //

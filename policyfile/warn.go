@@ -53,7 +53,7 @@ func (r *reading) warn(p httpretry.Policy, sources []source, n *node) {
 // another policy inherits, because they are most likely about one API.
 func (r *reading) warnAboutFunctions(sources []source, n *node) {
 	own, base := sources[0], sources[len(sources)-1]
-	if base.preset == "" || own.key == base.key {
+	if own.key == base.key {
 		return
 	}
 	var names []string
@@ -71,18 +71,12 @@ func (r *reading) warnAboutFunctions(sources []source, n *node) {
 	}
 }
 
-// firstSet returns the first of the fields that e has in the file, or "preset"
-// if the preset of e sets one, or "".
+// firstSet returns the first of the fields that e has in the file, or "".
 func (e entry) firstSet(fields []string) string {
-	preset := ""
 	for _, name := range fields {
 		if _, ok := e.own[name]; ok {
 			return name
 		}
-		f, _ := policyTable.named(name)
-		if !reflect.ValueOf(e.presetPolicy).FieldByName(f.goAs).IsZero() {
-			preset = "preset"
-		}
 	}
-	return preset
+	return ""
 }

@@ -63,18 +63,21 @@ func (c *charges) add(byShared bool) {
 	}
 }
 
-// giveBack ends the charge of a retry that succeeded or was never sent. It
-// reports whether the charge is one of the local budget: those come first.
-func (c *charges) giveBack() (toLocal bool) {
+// giveBack ends the charge of a retry that succeeded or was never sent, and
+// returns which budget gets it back. Local charges come first. Neither does if
+// the host was forgotten since.
+func (c *charges) giveBack() (toLocal, toShared bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	toLocal = c.local > 0
-	if toLocal {
+	switch {
+	case c.local > 0:
 		c.local--
-	} else {
-		c.shared = max(c.shared-1, 0)
+		return true, false
+	case c.shared > 0:
+		c.shared--
+		return false, true
 	}
-	return toLocal
+	return false, false
 }
 
 // keep ends the charge of a retry that failed. Shared charges come first, so

@@ -71,8 +71,9 @@
 // Record and Refund count in memory, without an allocation. The end of a retry
 // that was charged for takes a lock of its host. The HostBudget that decides
 // while Redis fails takes its lock once for each batch of successes. For a first
-// attempt that failed, Record does nothing. A goroutine reports the counts of all hosts in one pipeline per
-// FlushInterval, and sends nothing if there are none.
+// attempt that failed, Record does nothing. A goroutine reports the counts of
+// all hosts in one pipeline per FlushInterval, and sends nothing if there are
+// none.
 //
 // Withdraw allows a free retry at once. For any other, it takes a retry from a
 // lease, or needs one round trip. The round trips for a host are made one after
@@ -95,7 +96,8 @@
 //
 // A charge of the HostBudget is given back to it, even if Redis works again by
 // then. If retries of both budgets have not ended, it is not known whose charge
-// is given back. The HostBudget then gets its charges back first.
+// is given back. The HostBudget then gets its charges back first, so it may
+// allow as many retries more.
 //
 // Connecting takes several round trips, which may be longer than the Timeout.
 // So the retries of a new process also wait for the first connection, for up to
@@ -410,12 +412,12 @@ func (b *Budget) Refund(after httpretry.AttemptResult) {
 	}
 	h := b.host(after.Origin)
 	// The local budget may have charged for it, even if Redis works now.
-	if h.open.giveBack() {
+	toLocal, toShared := h.open.giveBack()
+	if toLocal {
 		b.local.Refund(after)
-		return
 	}
 	// Without Redis, the shared charge remains.
-	if b.state.load() != shared {
+	if !toShared || b.state.load() != shared {
 		return
 	}
 	// The latest charge of this process may be of the current slot. Then the
@@ -439,8 +441,11 @@ func (b *Budget) Record(ended, after httpretry.AttemptResult) {
 		return
 	}
 	h := b.host(ended.Origin)
-	byShared := charged && !h.open.giveBack()
-	if byShared {
+	toLocal, toShared := false, false
+	if charged {
+		toLocal, toShared = h.open.giveBack()
+	}
+	if charged && !toLocal {
 		ended.Charged, after = false, httpretry.AttemptResult{}
 	}
 	b.local.Record(ended, after)
@@ -450,7 +455,7 @@ func (b *Budget) Record(ended, after httpretry.AttemptResult) {
 		return
 	}
 	n := h.successes.Add(1)
-	if byShared && phase == shared && !b.local.Strict {
+	if toShared && phase == shared && !b.local.Strict {
 		// The success is reported anyway. In a lease, the charge would be of no
 		// use to other processes.
 		h.refunds.Add(1)

@@ -404,14 +404,17 @@ func TestLocalChargesAreGivenBackLocally(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		own           bool // the process itself has made the shared charges
+		forgotten     bool // the host is, while Redis fails
 		before, after ends // Redis works again
 		shared, local int  // retries that are allowed in the end
 	}{
-		{"canceled", false, nil, ends{refund}, 0, 5},
-		{"succeeded", false, nil, ends{help}, 0, 5},
-		{"all canceled", true, nil, ends{refund, refund}, 5, 5},
-		{"shared ones may have failed", true, nil, ends{fail, refund}, 0, 5},
-		{"failed before", true, ends{fail}, ends{refund}, 5, 0},
+		{"canceled", false, false, nil, ends{refund}, 0, 5},
+		{"succeeded", false, false, nil, ends{help}, 0, 5},
+		{"all canceled", true, false, nil, ends{refund, refund}, 5, 5},
+		{"shared ones may have failed", true, false, nil, ends{fail, refund}, 0, 5},
+		{"failed before", true, false, ends{fail}, ends{refund}, 5, 0},
+		{"canceled, host forgotten", false, true, nil, ends{refund}, 0, 5},
+		{"succeeded, host forgotten", false, true, nil, ends{help}, 0, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -434,6 +437,11 @@ func TestLocalChargesAreGivenBackLocally(t *testing.T) {
 				f.fail(loading)
 				require.Equal(t, 5, withdrawn(t, b.Budget, target, 9))
 				end(c.before)
+				for i := range 1100 {
+					if c.forgotten {
+						succeed(b.Budget, fmt.Sprintf("http://%d.test", i), 1)
+					}
+				}
 				f.fail(nil)
 				time.Sleep(time.Second) // for a probe
 				require.Len(t, b.log.lines(), 2)

@@ -417,8 +417,8 @@ func patternName(s string, wildcard bool) (name, port, problem string) {
 				"without a hyphen at either end", last)
 		}
 	}
-	if ascii := asciiName(name); ascii != name {
-		return "", "", fmt.Sprintf("has a name outside ASCII: want its xn-- form, %q", ascii)
+	if asciiName(name) != name {
+		return "", "", `has a name outside ASCII: want its xn-- form, as in "xn--bcher-kva.example"`
 	}
 	// No top-level domain consists of digits, but the last part of an IPv4
 	// address does (RFC 3696, section 2).

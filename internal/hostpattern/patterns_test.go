@@ -290,7 +290,7 @@ func TestProblemsOfPatterns(t *testing.T) {
 			"[]", "[", "[::1", "[::g]", "[127.0.0.1]", "[example.com]", "[::1%]", "[[::1]]",
 			"[::1]]", "[1:2:3]:80",
 		},
-		`has a name outside ASCII: want its xn-- form, "xn--bcher-kva.example"`: {
+		`has a name outside ASCII: want its xn-- form, as in "xn--bcher-kva.example"`: {
 			"bücher.example", "BÜCHER.example.", "*.bücher.example:8443", "POST bücher.example/x",
 		},
 		"has a name outside ASCII: want": {
