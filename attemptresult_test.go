@@ -77,7 +77,9 @@ func TestAttemptResult(t *testing.T) {
 		"caller's deadline, with another error": {late, contract.Fails(unknownHost),
 			result{Outcome: httpretry.Transient, Timeout: true}},
 		"caller's deadline, unsent": {late, contract.Fails(unsent),
-			result{Outcome: httpretry.Unprocessed, Timeout: true}},
+			result{Outcome: httpretry.Unprocessed}},
+		"caller's deadline, in a queue": {late, contract.Fails(
+			httpretry.WithOutcome(context.DeadlineExceeded, httpretry.Final)), result{Timeout: true}},
 		"too many sends by net/http": {nil, contract.Fails(wire.ErrTooManySends),
 			result{Outcome: httpretry.Transient}},
 		"canceled, with a response": {canceled, s503,
@@ -305,7 +307,9 @@ func TestAttemptResultOfAForbiddenRetry(t *testing.T) {
 				return tt.outcome
 			}
 			transport, err := httpretry.New(httpretry.Config{
-				Base: contract.Play(refuses(503)), Policy: policy})
+				Base: contract.Play(contract.Status(503,
+					"X-Should-Retry", "false", "Stripe-Should-Retry", "false")),
+				Policy: policy})
 			require.NoError(t, err)
 			contract.Send(t, transport, newGet(t))
 			require.Len(t, budget.ended, 1)
@@ -315,6 +319,62 @@ func TestAttemptResultOfAForbiddenRetry(t *testing.T) {
 		})
 	}
 }
+
+// If the deadline only leaves no time for the next wait, the error is that of the
+// attempt, also if the deadline passes in Observe.
+func TestErrorBeforeTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var events []httpretry.Event
+		_, err := contract.New(t, httpretry.Config{
+			Base: contract.Play(refused), Policy: contract.RetryEvery(time.Minute),
+			Observe: func(_ context.Context, e httpretry.Event) {
+				time.Sleep(time.Hour)
+				events = append(events, e)
+			},
+		}).RoundTrip(newGet(t).WithContext(ctx))
+		assert.Equal(t, contract.ErrRefused, err)
+		require.Len(t, events, 1)
+		assert.Equal(t, httpretry.ReasonDeadline, events[0].Reason)
+		assert.Equal(t, contract.ErrRefused, events[0].Err)
+		assert.Equal(t, "connection failed", events[0].Status())
+	})
+}
+
+// http.Client closes the Cancel channel at its Timeout, maybe before the context
+// is done. Then the deadline has passed, and the caller has not left.
+func TestCancelChannelAtTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for after, want := range map[time.Duration]httpretry.Reason{
+			time.Minute - 1: httpretry.ReasonCanceled, time.Minute: httpretry.ReasonDeadline,
+		} {
+			ctx := lateContext{t.Context(), time.Now().Add(time.Minute)}
+			canceled, events := make(chan struct{}), new(contract.Record)
+			time.AfterFunc(after, func() { close(canceled) })
+			req := newGet(t).WithContext(ctx)
+			req.Cancel = canceled //nolint:staticcheck // http.Client sets it
+			base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+				<-canceled
+				return nil, contract.ErrReset
+			})
+			_, err := contract.New(t, httpretry.Config{
+				Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+			require.Error(t, err)
+			assert.Equal(t, want, events.Reason())
+			assert.Equal(t, want == httpretry.ReasonDeadline,
+				errors.Is(events.Events[0].Err, context.DeadlineExceeded))
+		}
+	})
+}
+
+// lateContext is a context that is not done at its deadline.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 // slowBudget allows retries after a time, or refuses one once the context is
 // done.
@@ -354,6 +414,8 @@ func TestSlowWithdraw(t *testing.T) {
 			reason: httpretry.ReasonMaxElapsed, refunded: 1},
 		"beyond the deadline": {end: timeout, takes: 3 * time.Second,
 			reason: httpretry.ReasonDeadline, err: context.DeadlineExceeded},
+		"wait beyond MaxElapsed": {maxElapsed: 2 * time.Second, takes: 1500 * time.Millisecond,
+			reason: httpretry.ReasonMaxElapsed, refunded: 1},
 		"wait beyond the deadline": {end: timeout, takes: 1500 * time.Millisecond,
 			reason: httpretry.ReasonDeadline, refunded: 1},
 		"cancel": {takes: 3 * time.Second, reason: httpretry.ReasonCanceled, err: context.Canceled,

@@ -19,6 +19,7 @@ type caller struct {
 	created *time.Time         // engine.created
 	start   time.Duration      // since created; 0 unless Observe or MaxElapsed needs it
 	waited  time.Duration      // since the last Event
+	left    bool               // ended has shown that the caller does not wait
 	origins *origintable.Table // of the transport
 	origin  string             // of req.URL
 }
@@ -62,11 +63,19 @@ func (c *caller) isAsSent(attemptHeader string) bool {
 	return prior == 0 || attemptHeader == "" || maxCount(c.req.Header[attemptHeader]) == prior
 }
 
-// ended returns ReasonNone while the caller is waiting, ReasonDeadline once its
+// ended is the result of end. It records in left that the caller does not wait
+// any more.
+func (c *caller) ended() Reason {
+	reason := c.end()
+	c.left = c.left || reason != ReasonNone
+	return reason
+}
+
+// end returns ReasonNone while the caller is waiting, ReasonDeadline once its
 // deadline has passed, and ReasonCanceled if it has left. The error of an
 // attempt does not show that, because a timeout inside net/http looks like one
 // of the caller's.
-func (c *caller) ended() Reason {
+func (c *caller) end() Reason {
 	if err := c.req.Context().Err(); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			return ReasonDeadline
@@ -155,7 +164,7 @@ func (c *caller) sleep(wait time.Duration, early <-chan struct{}) bool {
 // error or its cause, never both, or the failure that the end led to.
 func (c *caller) hidesEnd(err error, reason Reason) bool {
 	ctx := c.req.Context()
-	return isOfCaller(reason) && ctx.Err() != nil &&
+	return isOfCaller(reason) && c.left && ctx.Err() != nil &&
 		!(errors.Is(err, ctx.Err()) && errors.Is(err, context.Cause(ctx)))
 }
 

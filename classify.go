@@ -51,10 +51,12 @@ func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil 
 // Transient responses are 408, 429, and 5xx except 501, 505, 506, 507, 508, 510
 // and 511; 413 with a Retry-After (RFC 9110 section 15.5.14); and 409 if req
 // has an idempotency key, because another attempt with that key may be in
-// progress. 421 and 425 are Unprocessed, and a RetryTransport retries a 421
-// once. Other responses are Final. The header X-Should-Retry or
-// Stripe-Should-Retry makes any response Final if it is "false", and a Final
-// 4xx or 5xx Transient if it is "true".
+// progress. 425 is Unprocessed unless req has Early-Data: 1. 421 is Unprocessed
+// if a retry cannot get the same connection, because the response over HTTP/1
+// closes it. A RetryTransport retries a 421 once. Other responses are Final, and
+// so is any with Idempotent-Replayed: true, which is stored. The header
+// X-Should-Retry or Stripe-Should-Retry makes any response Final if it is
+// "false", and a Final 4xx or 5xx Transient if it is "true".
 //
 // An error that has an Outcome() Outcome method, or wraps one that has,
 // determines its own Outcome. [WithOutcome] makes such errors. Errors that
@@ -148,17 +150,23 @@ func statusIs(resp *http.Response, status int) bool {
 // classifyError decides by types, and by errorTexts where net/http has only a
 // text.
 func classifyError(err error) Outcome {
-	var (
-		tooLong *http.MaxBytesError
-		dns     *net.DNSError
-		op      *net.OpError
-	)
 	if outcome, ok := statedOutcome(err); ok {
 		return outcome
 	}
 	if errs := joined(err); errs != nil {
 		return classifyJoined(errs)
 	}
+	return classifyUnstated(err)
+}
+
+// classifyUnstated is classifyError for an error that joins no others, whatever
+// Outcome it states.
+func classifyUnstated(err error) Outcome {
+	var (
+		tooLong *http.MaxBytesError
+		dns     *net.DNSError
+		op      *net.OpError
+	)
 	switch {
 	case isHandshake(err):
 		return Final
@@ -209,7 +217,7 @@ func classifyJoined(errs []error) Outcome {
 	for _, err := range errs {
 		switch _, states := statedOutcome(err); {
 		case err == nil:
-		case !states && errors.Is(err, context.Canceled):
+		case !states && joined(err) == nil && errors.Is(err, context.Canceled):
 			canceled = true
 		default:
 			outcome, others = min(outcome, classifyError(err)), others+1
@@ -277,6 +285,8 @@ func statedOutcome(err error) (outcome Outcome, ok bool) {
 // returns outcome for it, whatever err is. Layers in Base use that: a circuit
 // breaker or a rate limiter that has not sent a request, or a check of response
 // bodies. An outcome above Unprocessed means Final, as from [Policy.Classify].
+// An error that joins the result with others, or wraps it together with others,
+// is as careful as the most careful of them, so call WithOutcome last.
 // If err is nil, WithOutcome returns nil.
 func WithOutcome(err error, outcome Outcome) error {
 	if err == nil {

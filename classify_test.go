@@ -189,6 +189,8 @@ func TestClassifyError(t *testing.T) {
 		{errors.Join(dial(errno.ConnRefused), context.Canceled), transient},
 		{errors.Join(x509.UnknownAuthorityError{}, context.Canceled), final},
 		{errors.Join(context.Canceled, context.Canceled), final},
+		{errors.Join(errors.Join(contract.ErrReset, context.Canceled)), transient},
+		{errors.Join(errors.Join(unknownHost, context.Canceled), contract.ErrReset), final},
 		{httpretry.WithOutcome(errors.Join(idleClosed, contract.ErrReset), unprocessed),
 			unprocessed}, // a layer that knows both
 		{wrapsNothing{io.EOF}, transient},
@@ -455,6 +457,7 @@ func TestMisdirected(t *testing.T) {
 		"HTTP/1, closes":     {1, true, unprocessed},
 		"HTTP/1, keep-alive": {1, false, final},
 		"HTTP/2":             {2, false, final},
+		"HTTP/2, closes":     {2, true, final},
 		"HTTP/3":             {3, false, final},
 	} {
 		resp := &http.Response{StatusCode: 421, ProtoMajor: tt.protoMajor, Close: tt.closes}

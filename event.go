@@ -102,7 +102,8 @@ func (e Event) errorStatus() string {
 	)
 	switch {
 	// A canceled request may have ended with the error of an earlier attempt.
-	case e.Reason == ReasonCanceled || errors.Is(e.Err, context.Canceled):
+	case e.Reason == ReasonCanceled,
+		e.Reason != ReasonDeadline && errors.Is(e.Err, context.Canceled):
 		return "canceled"
 	case errors.As(e.Err, &cooling):
 		return "host cooling down"

@@ -57,18 +57,20 @@ func (c *call) classify(resp *http.Response, err error) Outcome {
 // that the attempt has sent. A layer in Base may have sent several requests.
 func (c *call) provesUnprocessed(resp *http.Response, err error) bool {
 	a := c.attempt
+	_, states := statedOutcome(err)
 	switch {
 	case a == nil:
 		return true
-	// The result is about the last request only.
-	case a.trace.UnansweredElsewhere(), err != nil && a.failedToReconnect(err):
+	case err != nil && a.failedToReconnect(err):
+		return false
+	// Layers that are not known may have sent the request to several hosts.
+	case c.engine.base.transport == nil && a.leavesOpen(err, states):
 		return false
 	}
 	// The result may be that of another request of a layer. Then it does not
 	// prove that this request was not processed, as classify assumes, and so
 	// does a Policy.Classify that returns its result. An error with an Outcome
 	// method decides for itself.
-	_, states := statedOutcome(err)
 	return states || !a.isOfAnother(resp, err) ||
 		classify(c.sentRequest(), resp, err, c.policy.IdempotencyHeader) != Unprocessed
 }
@@ -120,8 +122,8 @@ func (c *call) noteError(r *AttemptResult, err error, outcome Outcome) {
 	case ReasonCanceled:
 		return // the host is not known to have failed
 	case ReasonDeadline:
-		// The host has not answered in time.
-		if !c.attempt.bodyFailed() {
+		// The host has not answered in time, unless a layer knows better.
+		if _, states := statedOutcome(err); !states && !c.attempt.bodyFailed() {
 			r.Timeout, outcome = true, max(outcome, Transient)
 		}
 	default:
@@ -180,6 +182,16 @@ func (a *attempt) failedToReconnect(err error) bool {
 	var op *net.OpError
 	return a.trace.Connecting() || errors.As(err, &op) && isDial(op) ||
 		strings.HasPrefix(err.Error(), handshakeTimeout)
+}
+
+// leavesOpen reports whether the attempt has written a request about which its
+// result, an error or else a response, says nothing. An error of net/http is
+// about the request on the last connection. One that states an Outcome, such as
+// that of the breaker of another host, may be about a request that was not sent.
+func (a *attempt) leavesOpen(err error, states bool) bool {
+	here, elsewhere := a.trace.Unanswered()
+	isOfLast := err != nil && (!states || classifyUnstated(err) == Unprocessed)
+	return elsewhere || here && !isOfLast
 }
 
 // isOfAnother reports whether the result of an attempt may be that of another

@@ -84,7 +84,9 @@ type Policy struct {
 	CooldownKey func(*http.Request) string
 
 	// Classify returns the Outcome of an attempt that got either a response,
-	// whose body it must not read, or an error. Nil means [Classify].
+	// whose body it must not read, or an error. If a response forbids a retry,
+	// Classify may be called again with a copy that does not. Nil means
+	// [Classify].
 	Classify func(*http.Request, *http.Response, error) Outcome
 
 	// Idempotent reports whether a request is safe to send twice. A request
@@ -221,9 +223,9 @@ func (p Policy) change(f func(Policy) Policy) (Policy, error) {
 		}
 	}
 	// A number that means no limit becomes negative if f makes it larger.
-	check(p.MaxAttempts > 0 || before.MaxAttempts == math.MaxInt, "MaxAttempts", p.MaxAttempts,
-		"at least 1 from a WithPolicyFunc, or math.MaxInt for no limit")
-	check(p.MaxRetryAfter > 0 || before.MaxRetryAfter == math.MaxInt64,
+	check(p.MaxAttempts > 0 || p.MaxAttempts < 0 && before.MaxAttempts == math.MaxInt,
+		"MaxAttempts", p.MaxAttempts, "at least 1 from a WithPolicyFunc, or math.MaxInt for no limit")
+	check(p.MaxRetryAfter > 0 || p.MaxRetryAfter < 0 && before.MaxRetryAfter == math.MaxInt64,
 		"MaxRetryAfter", p.MaxRetryAfter, "a positive duration from a WithPolicyFunc, or math.MaxInt64 for no limit")
 	check(p.ReplayBuffer != 0, "ReplayBuffer", p.ReplayBuffer,
 		"at least 1 from a WithPolicyFunc, or a negative number for no buffer")

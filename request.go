@@ -188,7 +188,7 @@ func (c *call) eventError(err error, reason Reason) error {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		return c.body.Err()
 	// The error may be any that the passing of the deadline led to.
-	case reason == ReasonDeadline && err != nil && c.caller.hasEnded():
+	case reason == ReasonDeadline && err != nil && c.caller.left:
 		return c.canceled(err)
 	}
 	return err
@@ -247,7 +247,7 @@ func (c *call) fail(err error, reason Reason) error {
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())
 	case unchanged:
 		return err
-	case isOfCaller(reason) && c.caller.hasEnded():
+	case isOfCaller(reason) && c.caller.left:
 		err = c.canceled(err)
 	}
 	return &Error{Attempts: c.attempts, Reason: reason, Err: err}

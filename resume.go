@@ -423,7 +423,7 @@ func (b *resumingBody) fail(
 	b.result.reason.Store(uint32(reason))
 	switch {
 	// The error is complete.
-	case isOfCaller(reason) && c.caller.hasEnded(), errors.Is(err, b.broken):
+	case isOfCaller(reason) && c.caller.left, errors.Is(err, b.broken):
 	// io.EOF, with which net/http's RoundTrip may fail, would be the end of the
 	// body to a caller that uses errors.Is.
 	case errors.Is(err, io.EOF):

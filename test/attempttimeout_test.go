@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -171,6 +172,25 @@ func TestAttemptTimeoutInALimiter(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An AttemptTimeout makes no proof of an error that is joined with another one.
+func TestAttemptTimeoutOfAFailOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sends := 0
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			sends++
+			<-req.Context().Done()
+			breaker := &limiterError{httpretry.Unprocessed, errors.New("open")}
+			return nil, errors.Join(breaker, contract.ErrReset)
+		})
+		policy := contract.RetryEvery(time.Second)
+		policy.AttemptTimeout = time.Second
+		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+			RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 1, sends)
+	})
 }
 
 // An Outcome does not hide that the caller's deadline has passed.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -269,6 +270,16 @@ func TestFailOverAfterAnExecutedRequest(t *testing.T) {
 			return faults.HTTP2Base(t).RoundTrip(
 				contract.Request(t, "POST", srv.URL(), "payload").WithContext(next.Context()))
 		},
+		"only a breaker's error": func(error, *http.Request) (*http.Response, error) {
+			return nil, unprocessedError{}
+		},
+		"a breaker's error in a chain": func(first error, _ *http.Request) (
+			*http.Response, error) {
+			return nil, &errorChain{unprocessedError{}, first}
+		},
+		"a 425 of the layer": func(_ error, next *http.Request) (*http.Response, error) {
+			return contract.Play(contract.Status(425)).RoundTrip(next)
+		},
 		"425": func(_ error, next *http.Request) (*http.Response, error) {
 			inner, srv := contract.Serve(t, contract.HTTP1,
 				func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooEarly) })
@@ -301,6 +312,14 @@ func TestFailOverAfterAnExecutedRequest(t *testing.T) {
 	}
 }
 
+// errorChain is an error whose Unwrap returns the errors one after another, as
+// some packages for several errors do.
+type errorChain struct{ first, next error }
+
+func (c *errorChain) Error() string      { return c.first.Error() + "; " + c.next.Error() }
+func (c *errorChain) Unwrap() error      { return c.next }
+func (c *errorChain) As(target any) bool { return errors.As(c.first, target) }
+
 // refusedDial returns the error of a dial to a port on which nobody listens.
 func refusedDial(t *testing.T) error {
 	_, err := faults.Base(t, nil).RoundTrip(
@@ -322,4 +341,48 @@ func TestFailOverOfUnsentRequests(t *testing.T) {
 		RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
 	require.Error(t, err)
 	assert.Equal(t, 5, tries)
+}
+
+// A connection that breaks before anything is written on it takes nothing from
+// the proof of a later response: layers that have an Unwrap method send a
+// request at most once, so net/http itself has sent it again.
+func TestProofAfterABrokenConnection(t *testing.T) {
+	var requests atomic.Int32
+	srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		_, _ = io.Copy(io.Discard, req.Body)
+		if requests.Add(1) == 2 {
+			c.Respond(425, "")
+		} else {
+			c.Respond(200, "")
+		}
+		return true
+	})
+	inner := faults.Base(t, nil)
+	var first atomic.Pointer[deadConn]
+	faults.WrapConns(inner, func(c net.Conn) net.Conn {
+		dead := &deadConn{Conn: c}
+		first.CompareAndSwap(nil, dead)
+		return dead
+	})
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: &unwrappable{inner, inner}, Policy: contract.RetryEvery(0)})
+	for attempts := range 2 {
+		resp := contract.Send(t, transport, contract.Request(t, "POST", srv.URL(), "payload"))
+		contract.HasResult(t, resp, attempts+1, httpretry.ReasonSuccess)
+		first.Load().dead.Store(true)
+	}
+	assert.EqualValues(t, 3, requests.Load())
+}
+
+// deadConn is a connection on which nothing more can be written.
+type deadConn struct {
+	net.Conn
+	dead atomic.Bool
+}
+
+func (c *deadConn) Write(p []byte) (int, error) {
+	if c.dead.Load() {
+		return 0, errors.New("broken")
+	}
+	return c.Conn.Write(p)
 }

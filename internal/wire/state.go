@@ -144,16 +144,14 @@ func (s *state) gotConn(c connInfo) (do action) {
 		s.kept = append(s.kept, c)
 	}
 	switch {
-	// Over HTTP/1, net/http resends a request only if it failed on a reused
-	// connection. Such sends are limited only without layers, because a layer
-	// may send ten requests of its own at the same time.
+	// Only sends over HTTP/2 are limited. Over HTTP/1, net/http resends a
+	// request only if it failed on a reused connection. After a restart of the
+	// host, all idle connections are broken, and a limit would fail the request
+	// before it gets a new one. A layer may also send ten requests of its own at
+	// the same time.
 	case !s.options.AtMostOnce:
-		overHTTP2 := c.speaksHTTP2(s.options.UnencryptedHTTP2)
-		if s.sendsSinceAnswer > MaxSends && (overHTTP2 || s.options.NoLayers) {
+		if s.sendsSinceAnswer > MaxSends && c.speaksHTTP2(s.options.UnencryptedHTTP2) {
 			do.stop = ErrTooManySends
-			if !overHTTP2 {
-				do.close = c.conn // or net/http would still write the request
-			}
 		}
 	// A request with a body cannot be sent again without GetBody, unless the
 	// body is that of a layer. The resend of a request without a body looks the
@@ -296,14 +294,12 @@ func (s *state) provesUnsent(canceled bool) bool {
 		(s.connCount == 0 || !canceled)
 }
 
-// unansweredElsewhere is documented at Trace. Without layers, net/http sends a
-// request again only if it has written nothing of it, or is stopped.
-func (s *state) unansweredElsewhere() bool {
-	elsewhere := s.unanswered
+// openRequests is documented at Trace.Unanswered.
+func (s *state) openRequests() (here, elsewhere bool) {
 	if s.unansweredHere {
-		elsewhere--
+		return true, s.unanswered > 1
 	}
-	return elsewhere > 0 && !s.options.NoLayers
+	return false, s.unanswered > 0
 }
 
 func (s *state) connecting() bool { return s.pending.newHosts > 0 || s.pending.further }

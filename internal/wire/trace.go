@@ -145,13 +145,13 @@ func (t *Trace) Answered() bool {
 	return t.state.answered
 }
 
-// UnansweredElsewhere reports whether a request was written and not answered on
-// another connection than the last one. It requires AtMostOnce, and is false
-// with NoLayers.
-func (t *Trace) UnansweredElsewhere() bool {
+// Unanswered reports whether a request was written and not answered on the last
+// connection, and whether one was on another. It requires AtMostOnce. A request
+// of which net/http has written nothing may count, too.
+func (t *Trace) Unanswered() (here, elsewhere bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.state.unansweredElsewhere()
+	return t.state.openRequests()
 }
 
 // Connecting reports whether net/http waits for a connection.
