@@ -79,7 +79,8 @@ func TestAttemptResult(t *testing.T) {
 		"caller's deadline, unsent": {late, contract.Fails(unsent),
 			result{Outcome: httpretry.Unprocessed}},
 		"caller's deadline, in a queue": {late, contract.Fails(
-			httpretry.WithOutcome(context.DeadlineExceeded, httpretry.Final)), result{Timeout: true}},
+			httpretry.WithOutcome(context.DeadlineExceeded, httpretry.Final)),
+			result{Timeout: true}},
 		"too many sends by net/http": {nil, contract.Fails(wire.ErrTooManySends),
 			result{Outcome: httpretry.Transient}},
 		"canceled, with a response": {canceled, s503,
