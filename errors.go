@@ -26,8 +26,8 @@ func newAttemptTimeout(after time.Duration) *attemptTimeout {
 // If cause is a timeout and err states an Outcome, such as that of a limiter
 // that has sent nothing, the result states that Outcome, too.
 func withOutcomeOf(err, cause error) error {
-	timeout, isTimeout := cause.(*attemptTimeout)
-	if _, states := errors.AsType[outcomer](err); !isTimeout || !states {
+	timeout, isOwn := cause.(*attemptTimeout)
+	if _, states := errors.AsType[outcomer](err); !isOwn || !states {
 		return cause
 	}
 	return &attemptTimeout{timeout.what, timeout.after, WithOutcome(err, classifyError(err))}
