@@ -29,10 +29,10 @@ type attempt struct {
 	rec     *replay.Recorder // that req's body is read through, or nil
 	copies  *replay.Copies   // that req's GetBody makes, or nil
 	hasBody bool
-	cancel  context.CancelCauseFunc
-	timer   *time.Timer // nil without an AttemptTimeout
-	prior   [1]string   // the value of the attempt header
-	fields  [4]string   // the values of req's header, if it has at most four fields
+	cancel  context.CancelCauseFunc // nil if nothing has to end the attempt
+	timer   *time.Timer             // nil without an AttemptTimeout
+	prior   [1]string               // the value of the attempt header
+	fields  [4]string               // the values of req's header, if it has at most four fields
 
 	// Used by any goroutine, as are inRoundTrip, reason and resumes of
 	// attemptContext.
@@ -42,9 +42,10 @@ type attempt struct {
 	// Used by the goroutine of RoundTrip, after Base's RoundTrip has returned.
 	readerFailed bool // the error is that of the request body's own reader
 
-	// Written by handOver. The caller gets it with the response. It is here to
-	// save an allocation.
+	// Written by handOver. The caller gets them with the response. They are here
+	// to save allocations.
 	respBody respbody.Followed
+	shown    http.Request // Response.Request
 }
 
 // send makes the next attempt. A first attempt that needs nothing of this
@@ -140,6 +141,11 @@ func (c *call) newAttempt() *attempt {
 	// Open may have replaced the Recorder.
 	a.rec, a.copies = c.body.Recorder(), c.body.Copies()
 	header := c.headerFor(a, prior)
+	if c.needsNoWatch(a) {
+		a.req = *c.caller.req.WithContext(&a.attemptContext)
+		a.req.Header, a.req.Body, a.req.GetBody = header, body, c.body.GetBody()
+		return a
+	}
 	a.req = *c.caller.req.WithContext(a.watch(c.engine, wire.Options{
 		AtMostOnce: !c.idempotent,
 		HasBody:    a.hasBody,
@@ -154,6 +160,16 @@ func (c *call) newAttempt() *attempt {
 		a.timer = time.AfterFunc(timeout, func() { a.cancel(newAttemptTimeout(timeout)) })
 	}
 	return a
+}
+
+// needsNoWatch reports whether nothing has to be known of the sending of a's
+// request, and nothing but the end of its response has to end it. net/http then
+// sends it once, over HTTP/1. A layer might wait for the end of the context.
+func (c *call) needsNoWatch(a *attempt) bool {
+	u, b := c.caller.req.URL, &c.engine.base
+	return c.idempotent && a.rec == nil && a.copies == nil && c.policy.AttemptTimeout == 0 &&
+		b.isNetHTTP(u) && u.Scheme == "http" && !b.unencryptedHTTP2() &&
+		c.caller.outer() == nil && c.caller.priorAttempts() == 0
 }
 
 // watch returns the context of a's request, which ends with the attempt.
@@ -242,7 +258,7 @@ func (a *attempt) Uploaded() {
 
 // Release ends the attempt's context, and with it whatever Base still does.
 func (a *attempt) Release() {
-	if a == nil {
+	if a == nil || a.cancel == nil {
 		return
 	}
 	if a.timer != nil {

@@ -42,9 +42,14 @@ func (c *call) handOver(
 	}
 	switch {
 	case resp.Request == nil, c.isOwn(resp.Request):
-		resp.Request = c.caller.req
-		if recorded {
+		switch {
+		case !recorded:
+			resp.Request = c.caller.req
+		case a == nil:
 			resp.Request = c.caller.req.WithContext(result)
+		default:
+			a.shown = *c.caller.req.WithContext(result)
+			resp.Request = &a.shown
 		}
 	// Base has sent a request of its own, for example to follow a redirect. The
 	// context of that request must not end with the attempt.
@@ -63,7 +68,7 @@ func (c *call) handOver(
 	if result != nil {
 		result.reason.Store(uint32(reason))
 	}
-	if a != nil {
+	if a != nil && a.cancel != nil {
 		a.followBody(resp)
 	}
 	return result
