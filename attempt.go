@@ -58,9 +58,7 @@ func (c *call) send() (resp *http.Response, err error) {
 		c.charge.pending = true
 		resp, err = c.engine.base.RoundTrip(c.caller.req)
 	} else {
-		c.attempt = c.newAttempt()
-		c.charge.pending = true
-		resp, err = c.sendCopy(c.attempt)
+		resp, err = c.sendFramed()
 	}
 	c.resp, err = either(resp, err)
 	return c.resp, err
@@ -88,6 +86,7 @@ func (c *call) sendsOriginal() bool {
 // sendCopy sends an attempt's request. If a timeout, the Trace, the body's
 // reader or the caller ended the attempt, it returns that error and not Base's.
 func (c *call) sendCopy(a *attempt) (*http.Response, error) {
+	c.charge.pending = true
 	resp, err := c.roundTrip(a)
 	cause := context.Cause(a.req.Context())
 	// The timeout counts even if its cancel is yet to run.
@@ -127,19 +126,22 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 // newAttempt makes the copy of the caller's request that is sent next. It does
 // not use Request.Clone, because the copy must share the map of trailers. The
 // caller's reader sets their values in that map.
-func (c *call) newAttempt() *attempt {
-	a := &attempt{hasBody: c.body.Has()}
+func (c *call) newAttempt(f framing) *attempt {
+	a := &attempt{hasBody: c.body.Has() || f.emptyBody}
 	a.init(c.caller.attemptContext(), &c.caller.values, c.attempts)
-	prior := c.caller.priorAttempts() + c.attempts - 1
+	prior := c.caller.priorAttempts() + c.attempts - 1 - c.resends
 	// An outer RetryTransport counts the attempts, and has set the attempt
 	// header.
 	if outer := c.caller.outer(); outer != nil {
 		a.number, prior = outer.number, 0
 	}
 
-	body := c.body.Open(c.attempts >= c.maxAttempts())
+	body := c.body.Open(c.attempts-c.uncounted >= c.maxAttempts())
 	// Open may have replaced the Recorder.
 	a.rec, a.copies = c.body.Recorder(), c.body.Copies()
+	if f.emptyBody {
+		body = emptyBody{}
+	}
 	header := c.headerFor(a, prior)
 	if c.needsNoWatch(a) {
 		a.req = *c.caller.req.WithContext(&a.attemptContext)
@@ -152,6 +154,8 @@ func (c *call) newAttempt() *attempt {
 		NoLayers:   c.engine.base.isNetHTTP(c.caller.req.URL),
 		Resendable: wire.Resendable(c.caller.req.Method, header),
 		Restarts:   a.rec != nil,
+		Expected:   f.expected,
+		HostPort:   f.hostPort,
 	}))
 	a.req.Header = header
 	a.req.Body = a.trace.Body(body)
@@ -163,12 +167,12 @@ func (c *call) newAttempt() *attempt {
 }
 
 // needsNoWatch reports whether nothing has to be known of the sending of a's
-// request, and nothing but the end of its response has to end it. net/http then
-// sends it once, over HTTP/1. A layer might wait for the end of the context.
+// request, and nothing but the end of its response has to end it. A layer might
+// wait for the end of the context.
 func (c *call) needsNoWatch(a *attempt) bool {
 	u, b := c.caller.req.URL, &c.engine.base
-	return c.idempotent && a.rec == nil && a.copies == nil && c.policy.AttemptTimeout == 0 &&
-		b.isNetHTTP(u) && u.Scheme == "http" && !b.unencryptedHTTP2() &&
+	return c.idempotent && a.rec == nil && c.policy.AttemptTimeout == 0 &&
+		b.isNetHTTP(u) && !b.maySpeakHTTP2(u) &&
 		c.caller.outer() == nil && c.caller.priorAttempts() == 0
 }
 
@@ -223,23 +227,20 @@ func (a *attempt) cloneHeader(h http.Header) http.Header {
 	return clone
 }
 
-// getBodyFor returns GetBody for a's request. Layers in Base may need it: a
-// signer, or digest authentication after a 401. net/http uses it to resend a
-// request over HTTP/2 (http2shouldRetryRequest).
+// getBodyFor returns GetBody for a's request. Over HTTP/2, net/http uses it to
+// send the request again (http2shouldRetryRequest). Without it, net/http returns
+// the error that ended the send, from which the Outcome follows. Over HTTP/1, it
+// needs it after a send of which nothing was written. Layers that are not known
+// may need it, too: a signer, or digest authentication after a 401.
 func (c *call) getBodyFor(a *attempt) func() (io.ReadCloser, error) {
-	getBody := c.body.GetBody()
+	b := &c.engine.base
 	switch {
 	case c.idempotent && c.body.Direct():
-		return getBody
-	// Without GetBody, net/http does not resend the request after a GOAWAY. It
-	// returns the error that ended the send, from which the Outcome follows. On
-	// the last attempt, no Outcome leads to a retry. So GetBody is kept,
-	// because net/http needs it to resend a request of which it has written
-	// nothing.
-	case c.engine.base.hidesGetBody(c.caller.req.URL) && c.attempts < c.maxAttempts():
+		return c.body.GetBody()
+	case b.transport != nil && b.maySpeakHTTP2(c.caller.req.URL):
 		return nil
 	}
-	return a.trace.GetBody(getBody)
+	return a.trace.GetBody(c.body.GetBody())
 }
 
 // Stop implements wire.Attempt.

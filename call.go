@@ -21,11 +21,14 @@ type call struct {
 	waits  waits
 	body   replay.Body
 
-	key        string // from NewIdempotencyKey, or ""
-	idempotent bool   // the request is safe to send twice
+	protocol   *hostProtocol // nil if it is not needed any more
+	key        string        // from NewIdempotencyKey, or ""
+	idempotent bool          // the request is safe to send twice
 
-	attempts   int // started so far
-	uncounted  int // the attempts that do not count toward MaxAttempts
+	attempts   int  // started so far
+	uncounted  int  // the attempts that do not count toward MaxAttempts
+	resends    int  // by resend
+	connEnded  bool // the last attempt failed because its connection was at its end
 	progress   progress
 	attempt    *attempt       // the current one, nil if it sent the caller's own request
 	resp       *http.Response // of the current attempt

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -187,7 +188,8 @@ func classifyUnstated(err error) Outcome {
 	}
 	// The text of a wrapped OpError may say when it occurred, so it precedes
 	// the OpError.
-	if text := err.Error(); isUnprocessedText(text) || isNothingWritten(err) {
+	if text := err.Error(); isUnprocessedText(text) || isNothingWritten(err) ||
+		isRejectedByHTTP3(err) {
 		return Unprocessed
 	}
 	if errors.As(err, &op) {
@@ -352,6 +354,26 @@ func isNothingWritten(err error) bool {
 	return false
 }
 
+// isRejectedByHTTP3 reports whether err is that of quic-go's http3.Transport for a
+// request that the server has not begun: H3_REQUEST_REJECTED (RFC 9114 section
+// 4.1.1), or no stream could be opened. The types are known by their names,
+// because this package does not require quic-go.
+func isRejectedByHTTP3(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch v := reflect.ValueOf(err); v.Type().String() {
+		case "*http3.Error":
+			if v = reflect.Indirect(v); v.Kind() != reflect.Struct {
+				return false
+			}
+			code := v.FieldByName("ErrorCode")
+			return code.CanUint() && code.Uint() == 0x10b
+		case "*http3.errConnUnusable":
+			return true
+		}
+	}
+	return false
+}
+
 // errorText is a text by which an error of net/http is known if it has no type
 // that can be tested for. The tests produce each of them from a real server.
 type errorText struct {
@@ -359,7 +381,11 @@ type errorText struct {
 	outcome          Outcome
 }
 
-const handshakeTimeout = "net/http: TLS handshake timeout"
+const (
+	handshakeTimeout = "net/http: TLS handshake timeout"
+	cannotRetry      = "http2: Transport: cannot retry err ["
+	cannotRewind     = "net/http: cannot rewind body after connection loss"
+)
 
 // errorTexts returns all of them, the unprocessed before the final ones.
 func errorTexts() []errorText {
@@ -368,10 +394,10 @@ func errorTexts() []errorText {
 		{"http: server closed idle connection", "", Unprocessed},
 		{"readLoopPeekFailLocked: ", "", Unprocessed}, // the same, with the error of the read
 		{handshakeTimeout, "", Unprocessed},
-		{"http2: Transport: cannot retry err [", "GOAWAY]", Unprocessed},
 		// for streams that the server will not process
-		{"http2: Transport received ", "GOAWAY", Unprocessed},
-		{"net/http: cannot rewind body after connection loss", "", Unprocessed},
+		{cannotRetry, "GOAWAY]", Unprocessed},
+		{"http2: Transport received ", "GOAWAY", Unprocessed}, // it has an error code
+		{cannotRewind, "", Unprocessed},
 
 		{"unsupported protocol scheme", "", Final},
 		{"http: no Host in request URL", "", Final},

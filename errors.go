@@ -69,7 +69,7 @@ func isOwnError(err error) bool {
 		return true
 	}
 	for _, own := range []error{errNoResponse, errRequestCanceled, wire.ErrResent,
-		wire.ErrTooManySends, wire.ErrInformational} {
+		wire.ErrTooManySends, wire.ErrInformational, wire.ErrProtocol} {
 		if errors.Is(err, own) {
 			return true
 		}

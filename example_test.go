@@ -561,6 +561,31 @@ func Example_backgroundJob() {
 	// Output: 200 GET after 3 retries
 }
 
+// A layer that sends each request once is declared, so that the transport knows
+// what sends its requests.
+func ExampleThrough() {
+	base := &http.Transport{MaxIdleConnsPerHost: 10}
+	transport, err := httpretry.New(httpretry.Config{
+		Base: httpretry.Through(&signer{base: base}, base),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, known := transport.Unwrap().(interface{ Unwrap() http.RoundTripper })
+	fmt.Println(known)
+	// Output: true
+}
+
+// signer signs requests.
+type signer struct{ base http.RoundTripper }
+
+func (s *signer) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
+	req.Header.Set("Authorization", "Bearer secret")
+	return s.base.RoundTrip(req)
+}
+
 // A circuit breaker in Base returns an error with an Outcome, which determines
 // whether the request is retried.
 func ExampleWithOutcome() {

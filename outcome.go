@@ -63,8 +63,13 @@ func (c *call) provesUnprocessed(resp *http.Response, err error) bool {
 		return true
 	case err != nil && a.failedToReconnect(err):
 		return false
+	// Over HTTP/1, net/http says so, too, after it has written a request that it
+	// considers replayable.
+	case err != nil && err.Error() == cannotRewind && !a.trace.LastSpeaksHTTP2() &&
+		wire.Resendable(a.req.Method, a.req.Header):
+		return false
 	// Layers that are not known may have sent the request to several hosts.
-	case c.engine.base.transport == nil && a.leavesOpen(err, states):
+	case !c.engine.base.isKnown() && a.leavesOpen(err, states):
 		return false
 	}
 	// The result may be that of another request of a layer. Then it does not
@@ -89,6 +94,7 @@ func finalReason(resp *http.Response) Reason {
 // note keeps the result of the attempt, or of a body that broke off, as the
 // budget is to get it with record.
 func (c *call) note(resp *http.Response, err error, outcome Outcome) {
+	c.connEnded = err != nil && outcome == Unprocessed && c.attempt.endedUnbegun(err)
 	r := AttemptResult{
 		Origin:    c.caller.origin,
 		PolicyKey: c.policy.key,
@@ -159,13 +165,22 @@ func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 		return false
 	// A layer may have sent the request without net/http. A body shows that,
 	// because the layer has read it (wire.Trace.ProvesUnsent).
-	case !a.hasBody && (base.transport == nil || !isOfNetHTTP(u)):
+	case !a.hasBody && (!base.isKnown() || !isOfNetHTTP(u)):
 		return false
 	}
 	// A layer may have ended the attempt with a context of its own.
 	canceled := a.req.Context().Err() != nil || isTimeout(err) ||
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 	return a.trace.ProvesUnsent(canceled) && !base.hasOtherProtocols()
+}
+
+// endedUnbegun reports whether err, of a request that was not processed, means
+// that its connection was at its end. With GetBody, the transport below would have
+// sent it again at once. On a new connection, nothing written is a failure.
+func (a *attempt) endedUnbegun(err error) bool {
+	text := err.Error()
+	return strings.HasPrefix(text, cannotRetry) || text == cannotRewind || isRejectedByHTTP3(err) ||
+		isNothingWritten(err) && a != nil && a.trace.LastReused()
 }
 
 // bodyFailed reports whether the attempt's error is that of the request body's

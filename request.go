@@ -9,6 +9,7 @@ import (
 	"github.com/seed421102f4/httpretry/internal/bounded"
 	"github.com/seed421102f4/httpretry/internal/origintable"
 	"github.com/seed421102f4/httpretry/internal/respbody"
+	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
 // begin prepares c before its first attempt. An error ends the request before
@@ -72,7 +73,7 @@ func (c *call) adopt(p *resolvedPolicy, to target) {
 	if p == to.policy {
 		c.charge.window = to.window
 	}
-	c.waits.policy = p
+	c.waits.policy, c.protocol = p, &to.host.protocol
 	cooldown := &c.waits.cooldown
 	cooldown.table, cooldown.origin = &c.engine.cooldowns, to.host.origin
 	cooldown.quiet, cooldown.req, cooldown.partOf = &to.host.quiet, c.caller.req, p.CooldownKey
@@ -110,6 +111,30 @@ func (c *call) withdraw(wait time.Duration) Reason {
 	return reason
 }
 
+// mayResend reports whether the last attempt met a connection that was at its
+// end, so that the server has not begun it, and another connection will take it.
+// After as many such attempts, the server seems to end each connection.
+func (c *call) mayResend() bool { return c.connEnded && c.resends < wire.MaxSends }
+
+// resend prepares the retry that mayResend allows. net/http alone sends such a
+// request again at once, too. So the retry is not counted or charged, and no
+// cool-down delays it. The first three follow at once, since each may meet a
+// connection that has been open for as long.
+func (c *call) resend() (time.Duration, Reason) {
+	var wait time.Duration
+	if c.resends >= 3 {
+		wait = uniform(min(100*time.Millisecond<<(c.resends-3), time.Second))
+	}
+	reason := c.waits.lateReason(&c.caller, wait, time.Now())
+	if reason == ReasonNone {
+		reason = c.rewindBody(wait)
+	}
+	if reason == ReasonNone {
+		c.resends, c.uncounted = c.resends+1, c.uncounted+1
+	}
+	return wait, reason
+}
+
 // rewindBody prepares the body of the attempt that follows after wait. If the
 // body cannot be sent again, it refunds the charge for that attempt and returns
 // the Reason. GetBody may take as long as an attempt and as is left, but always
@@ -134,8 +159,8 @@ func (c *call) rewindBody(wait time.Duration) Reason {
 func (c *call) noteFailure(resp *http.Response, err error, reason Reason) {
 	switch {
 	case c.isSuccess(resp),
-		// The host has failed in neither case.
-		reason == ReasonCanceled, err != nil && c.attempt.bodyFailed():
+		// The host has failed in none of these cases.
+		reason == ReasonCanceled, err != nil && c.attempt.bodyFailed(), c.connEnded:
 		return
 	}
 	f := origintable.Failure{At: time.Now()}
@@ -206,6 +231,10 @@ func (c *call) finish(
 	}
 	if reason == ReasonSuccess {
 		c.waits.cooldown.noteSuccess()
+	}
+	// A layer may have followed a redirect to another host.
+	if resp.ProtoMajor == 2 && resp.Request != nil && c.isOwn(resp.Request) {
+		c.protocol.learn(protocolHTTP2)
 	}
 	// The upload may continue while the caller reads the response, but nothing
 	// is recorded any more.

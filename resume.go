@@ -71,7 +71,7 @@ func (c *call) resumeLater(resp *http.Response, result *attemptContext) {
 	b.call.resp, b.call.progress = nil, progressDone
 	// A download may last for hours. The window and quiet are parts of a table
 	// of hosts, which SetPolicies may have replaced by then.
-	b.call.charge.window, b.call.waits.cooldown.quiet = nil, nil
+	b.call.charge.window, b.call.waits.cooldown.quiet, b.call.protocol = nil, nil, nil
 	resp.Body = b
 }
 

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -24,7 +26,9 @@ type Config struct {
 	// connections for each host, so create one RetryTransport and share it. If
 	// Base has an Unwrap() http.RoundTripper method, the transport looks through
 	// it. Base must then send each request at most once, and some requests that
-	// it gets have no GetBody. A layer must send in a context with the values of
+	// it gets have no GetBody. [Through] adds that method to a layer. Below others,
+	// a request that is not idempotent fails if the server ends its connection
+	// without having begun it. A layer must send in a context with the values of
 	// the request's, such as that of context.WithoutCancel. Otherwise net/http
 	// may send a POST twice, which the transport cannot prevent.
 	Base http.RoundTripper
@@ -79,6 +83,7 @@ type engine struct {
 type base struct {
 	http.RoundTripper
 	transport *http.Transport // the innermost transport, nil if it is not known
+	http3     bool            // the innermost transport is quic-go's http3.Transport
 	nested    bool            // it contains another RetryTransport
 }
 
@@ -164,17 +169,65 @@ func (b *base) lookThrough() {
 		case interface{ Unwrap() http.RoundTripper }:
 			rt = t.Unwrap()
 		default:
+			b.http3 = reflect.TypeOf(rt) != nil && reflect.TypeOf(rt).String() == "*http3.Transport"
 			return
 		}
 	}
 }
 
-// hidesGetBody reports whether GetBody may be hidden from Base for a request to
-// u. It may be if Base is net/http's Transport, alone or below layers that all
-// have an Unwrap method, and if that may use GetBody to resend the request over
-// HTTP/2. getBodyFor decides which attempts have no GetBody.
-func (b *base) hidesGetBody(u *url.URL) bool {
-	return b.transport != nil && u != nil && (u.Scheme == "https" || b.unencryptedHTTP2())
+// hostPort returns the address of u as net/http calls GetConn with, unless there
+// is a proxy.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	switch {
+	case port == "" && u.Scheme == "https":
+		port = "443"
+	case port == "":
+		port = "80"
+	}
+	return net.JoinHostPort(u.Hostname(), port)
+}
+
+// Through returns layer with an Unwrap method that returns base, for
+// [Config.Base]. It declares that layer sends each request at most once, by base,
+// as a tracer or a client of OAuth does. A request that is not idempotent is then
+// sent again if the server ends a connection without having begun it, as Base
+// alone would. It panics if layer or base is nil.
+func Through(layer, base http.RoundTripper) http.RoundTripper {
+	if layer == nil || isNil(layer) || base == nil || isNil(base) {
+		panic(fmt.Sprintf("httpretry: Through: a %T and a %T: want two transports that are not nil",
+			layer, base))
+	}
+	return &through{layer, base}
+}
+
+type through struct{ layer, base http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (t *through) RoundTrip(req *http.Request) (*http.Response, error) {
+	return t.layer.RoundTrip(req)
+}
+
+// Unwrap returns the base, for lookThrough.
+func (t *through) Unwrap() http.RoundTripper { return t.base }
+
+// CloseIdleConnections closes those of both, because few layers forward it.
+func (t *through) CloseIdleConnections() {
+	for _, rt := range []http.RoundTripper{t.layer, t.base} {
+		if c, ok := rt.(interface{ CloseIdleConnections() }); ok {
+			c.CloseIdleConnections()
+		}
+	}
+}
+
+// isKnown reports whether the innermost transport is known, and no layer above it
+// sends requests by another one.
+func (b *base) isKnown() bool { return b.transport != nil || b.http3 }
+
+// maySpeakHTTP2 reports whether net/http's Transport may send a request to u over
+// HTTP/2.
+func (b *base) maySpeakHTTP2(u *url.URL) bool {
+	return u != nil && (u.Scheme == "https" || b.unencryptedHTTP2())
 }
 
 // isNetHTTP reports whether Base is net/http's Transport itself, with no layer
@@ -207,10 +260,11 @@ func (b *base) hasOtherProtocols() bool {
 	return false
 }
 
-// unencryptedHTTP2 reports whether Base is known to speak HTTP/2 without TLS.
+// unencryptedHTTP2 reports whether Base is known to speak HTTP/2 without TLS. With
+// both, net/http prefers HTTP/1 (http.Protocols).
 func (b *base) unencryptedHTTP2() bool {
 	return b.transport != nil && b.transport.Protocols != nil &&
-		b.transport.Protocols.UnencryptedHTTP2()
+		b.transport.Protocols.UnencryptedHTTP2() && !b.transport.Protocols.HTTP1()
 }
 
 // maxHeaderBytes returns the limit of Base for response headers, or 0.

@@ -109,6 +109,7 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 // decide returns the wait before the next attempt, or the Reason why none
 // follows. The package documentation shows the order of the checks.
 func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Duration, Reason) {
+	exhausted := c.attempts-c.uncounted >= c.maxAttempts()
 	switch { // pure checks, cheapest first
 	case outcome == Final && err == nil:
 		return 0, finalReason(resp)
@@ -118,7 +119,7 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 		return 0, c.caller.ended()
 	case outcome == Final:
 		return 0, ReasonPermanent
-	case c.attempts-c.uncounted >= c.maxAttempts():
+	case exhausted && !c.mayResend():
 		return 0, c.limitReason()
 	case c.caller.retries(outcome):
 		return 0, ReasonCallerRetries
@@ -129,8 +130,13 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	// From here on, the checks have effects. After Pin, an attempt that is still
 	// sending the body reads no more of it than is kept, until finish undoes
 	// Pin. If rewindBody fails, it refunds the charge.
-	if !c.body.Pin() {
+	switch {
+	case !c.body.Pin() && exhausted:
+		return 0, c.limitReason()
+	case !c.body.Pin():
 		return 0, ReasonNotReplayable
+	case c.mayResend():
+		return c.resend()
 	}
 	now := time.Now()
 	asked, spread, reason := c.waits.acceptWait(resp, now)

@@ -96,12 +96,11 @@ func ExampleObserveBudget() {
 }
 
 // Each attempt has a span, and those of retries have the number of the retry.
-func ExampleResendCount() {
+func ExampleNewTransport() {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-	base := otelretry.ResendCount(http.DefaultTransport)
 	transport, err := httpretry.New(httpretry.Config{
-		Base:   otelhttp.NewTransport(base, otelhttp.WithTracerProvider(provider)),
+		Base:   otelretry.NewTransport(http.DefaultTransport, otelhttp.WithTracerProvider(provider)),
 		Policy: policy(),
 	})
 	if err != nil {

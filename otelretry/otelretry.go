@@ -48,11 +48,11 @@
 //	httpretry.budget.decisions  counter    calls of Withdraw, by their result,
 //	                                       and by the budget that decided
 //
-// [ResendCount] sets the attribute http.request.resend_count on the span of
-// each retry. It goes below otelhttp's transport:
+// [NewTransport] returns otelhttp's transport, for a span of each attempt, with
+// [ResendCount] below it:
 //
 //	httpretry.Config{
-//		Base: otelhttp.NewTransport(otelretry.ResendCount(base)),
+//		Base: otelretry.NewTransport(base),
 //	}
 //
 // The number of label sets is bounded, because methods that are not well known
@@ -73,6 +73,7 @@ import (
 	"strings"
 	"sync"
 
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -389,6 +390,14 @@ func withoutBrackets(host string) string {
 		}
 	}
 	return host
+}
+
+// NewTransport returns otelhttp's transport with the given options, with
+// [ResendCount] and base below it. [httpretry.Through] declares that it sends each
+// request once. For base, the same holds as for that of ResendCount.
+func NewTransport(base http.RoundTripper, options ...otelhttp.Option) http.RoundTripper {
+	count := ResendCount(base)
+	return httpretry.Through(otelhttp.NewTransport(count, options...), count)
 }
 
 // ResendCount returns an [http.RoundTripper] that sets the attribute

@@ -288,6 +288,8 @@ func askForStatus(t *testing.T, transport http.RoundTripper, srv *faults.Server,
 	resp, err := transport.RoundTrip(contract.Request(t, method, srv.URL(), ""))
 	require.NoError(t, err, code)
 	safe, unsafe := isRetried(code)
+	// Over HTTP/2, the empty body of the POST had no Content-Length.
+	unsafe = unsafe || code == 411 && method == "POST" && resp.ProtoMajor == 2
 	want := int32(1)
 	if unsafe || safe && method == "GET" {
 		want = 2

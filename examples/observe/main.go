@@ -94,7 +94,7 @@ func newClient(
 		return nil, err
 	}
 	transport, err := httpretry.New(httpretry.Config{
-		Base: otelhttp.NewTransport(otelretry.ResendCount(http.DefaultTransport),
+		Base: otelretry.NewTransport(http.DefaultTransport,
 			otelhttp.WithTracerProvider(tracers), otelhttp.WithMeterProvider(meters)),
 		Policy:  httpretry.Policy{Backoff: strategies.Constant{Wait: 20 * time.Millisecond}},
 		Observe: httpretry.Observers(httpretry.LogEvents(logger), toMetrics),

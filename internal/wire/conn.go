@@ -3,21 +3,25 @@ package wire
 import (
 	"crypto/tls"
 	"net"
+	"reflect"
+	"strings"
 )
 
 // connInfo has the known properties of a connection when a request gets it.
 type connInfo struct {
-	conn  net.Conn // nil if the base transport shows none
-	tls   bool     // it has a TLS state
-	http2 bool     // TLS has negotiated HTTP/2
-	name  string   // sent to the server in the TLS handshake; "" for an IP address
+	conn   net.Conn // nil if the base transport shows none
+	tls    bool     // it has a TLS state
+	http2  bool     // TLS has negotiated HTTP/2
+	http3  bool     // it is the stand-in of quic-go's http3.Transport for a connection
+	reused bool
+	name   string // sent to the server in the TLS handshake; "" for an IP address
 }
 
 func inspect(conn net.Conn) connInfo {
 	if conn == nil {
 		return connInfo{}
 	}
-	c := connInfo{conn: conn}
+	c := connInfo{conn: conn, http3: strings.HasPrefix(reflect.TypeOf(conn).String(), "*http3.")}
 	if secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
 		state := secure.ConnectionState()
 		c.tls, c.http2, c.name = true, state.NegotiatedProtocol == "h2", state.ServerName

@@ -36,6 +36,9 @@ type state struct {
 	keptArray        [1]connInfo // holds kept while it has one element; saves an allocation
 	reported         bool        // a hook was called, so Base is, or contains, net/http's Transport
 	stopped          net.Conn    // of a send over HTTP/2 that was stopped, until another one begins
+	lastHTTP2        bool        // the connection of the last gotConn speaks HTTP/2
+	lastHTTP3        bool        // it speaks HTTP/3
+	lastReused       bool        // it was used before
 
 	// Written by the hooks for writing. gotConn takes uploaded back.
 	wrote    bool // some part of a request
@@ -133,12 +136,19 @@ func (s *state) gotConn(c connInfo) (do action) {
 	s.reported = true
 	s.connCount++
 	s.sendsSinceAnswer++
+	isFirst := s.pending.take()
+	// The send before was rejected, because the transport sends nothing else
+	// again.
+	if c.http3 && s.lastHTTP3 && !isFirst && s.unansweredHere {
+		s.unanswered--
+	}
 	s.uploaded, s.unansweredHere = false, false
 	s.stopped = nil
+	s.lastHTTP2, s.lastHTTP3 = c.speaksHTTP2(s.options.UnencryptedHTTP2), c.http3
+	s.lastReused = c.reused
 	// net/http closed the body without having read it, and sends it again
 	// (http2shouldRetryRequest).
 	do.restarted = s.options.Restarts && s.sendsSinceAnswer > 1 && !s.wrote
-	isFirst := s.pending.take()
 	mayResend := !isFirst || s.mayShareKeptPeer(c)
 	if c.conn != nil && s.options.AtMostOnce {
 		s.kept = append(s.kept, c)
@@ -150,8 +160,14 @@ func (s *state) gotConn(c connInfo) (do action) {
 	// before it gets a new one. A layer may also send ten requests of its own at
 	// the same time.
 	case !s.options.AtMostOnce:
-		if s.sendsSinceAnswer > MaxSends && c.speaksHTTP2(s.options.UnencryptedHTTP2) {
+		if s.sendsSinceAnswer > MaxSends && s.lastHTTP2 {
 			do.stop = ErrTooManySends
+		}
+	case s.connCount == 1 && s.isUnexpected(c):
+		do.stop = ErrProtocol
+		// Over HTTP/1, net/http writes the request although it is canceled.
+		if s.options.Expected == HTTP2 {
+			do.close = c.conn
 		}
 	// A request with a body cannot be sent again without GetBody, unless the
 	// body is that of a layer. The resend of a request without a body looks the
@@ -168,6 +184,19 @@ func (s *state) gotConn(c connInfo) (do action) {
 		}
 	}
 	return do
+}
+
+// isUnexpected reports whether c, the first connection, does not speak
+// Options.Expected. A dial may send requests of its own first, such as to look
+// up the host. Those must not be stopped.
+func (s *state) isUnexpected(c connInfo) bool {
+	switch s.options.Expected {
+	case HTTP1:
+		return s.lastHTTP2 && len(s.hosts) == 1 && s.hosts[0].hostPort == s.options.HostPort
+	case HTTP2:
+		return c.conn != nil && !s.lastHTTP2
+	}
+	return false
 }
 
 // mayShareKeptPeer reports whether c may lead to the same server as an earlier
@@ -279,12 +308,13 @@ func (s *state) watchesReads() bool {
 // forbidsResend reports whether the server may be processing a request that was
 // written, so that net/http must not send it again. Over HTTP/1, if net/http
 // does not consider a request replayable, it sends the request again only if it
-// has written nothing of it (persistConn.shouldRetryRequest).
+// has written nothing of it (persistConn.shouldRetryRequest). Over HTTP/3, the
+// transport sends it again only if the server has not begun it.
 //
 // Requests are counted, because a layer above net/http may send others of its
 // own in the same context while the first one is on its way.
 func (s *state) forbidsResend() bool {
-	return s.unanswered > 0 && (s.http2 || s.options.Resendable)
+	return s.unanswered > 0 && !s.lastHTTP3 && (s.http2 || s.options.Resendable)
 }
 
 // provesUnsent is documented at Trace. A layer that has read a body may have

@@ -18,10 +18,21 @@ const MaxSends = 10
 // errors.Is: net/http wraps some of them.
 var (
 	ErrResent = errors.New(
-		"net/http was about to resend a request that is not idempotent, and was stopped")
+		"the request is not idempotent, and was stopped when it was about to be sent again")
 	ErrTooManySends = fmt.Errorf(
-		"net/http sent the request %d times in one attempt, and was stopped", MaxSends)
+		"the request was sent %d times in one attempt, and was stopped", MaxSends)
 	ErrInformational = errors.New("too many 1xx responses to one request")
+	ErrProtocol      = errors.New("the connection speaks another protocol than expected")
+)
+
+// Protocol is a protocol that a connection may speak.
+type Protocol uint8
+
+// The versions of HTTP that frame a request without a body differently.
+const (
+	AnyProtocol Protocol = iota
+	HTTP1
+	HTTP2
 )
 
 // Options describes the attempt that a Trace watches.
@@ -51,6 +62,13 @@ type Options struct {
 
 	// Restarts asks for calls of Attempt.Restarted.
 	Restarts bool
+
+	// Expected is the protocol for which the request is framed. If the first
+	// connection speaks another one, the attempt is stopped with ErrProtocol
+	// before anything is written. Towards HTTP/2, that is done only if the
+	// connection is to HostPort.
+	Expected Protocol
+	HostPort string
 }
 
 // Attempt is called by a Trace from goroutines of net/http, while the Trace
@@ -154,6 +172,22 @@ func (t *Trace) Unanswered() (here, elsewhere bool) {
 	return t.state.openRequests()
 }
 
+// LastSpeaksHTTP2 reports whether the connection that was got last speaks
+// HTTP/2.
+func (t *Trace) LastSpeaksHTTP2() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.lastHTTP2
+}
+
+// LastReused reports whether the connection that was got last has been used
+// before.
+func (t *Trace) LastReused() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.lastReused
+}
+
 // Connecting reports whether net/http waits for a connection.
 func (t *Trace) Connecting() bool {
 	t.mu.Lock()
@@ -192,6 +226,7 @@ func (t *Trace) getConn(hostPort string) {
 
 func (t *Trace) gotConn(info httptrace.GotConnInfo) {
 	c := inspect(info.Conn)
+	c.reused = info.Reused
 	t.mu.Lock()
 	do := t.state.gotConn(c)
 	t.mu.Unlock()

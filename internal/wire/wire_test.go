@@ -105,7 +105,7 @@ func TestHooks(t *testing.T) {
 // would report the error of the connection as that of the attempt. One of
 // HTTP/2 is closed if the request is written although it was stopped.
 func TestActions(t *testing.T) {
-	const resent = "Stop: net/http was about to resend a request that is not idempotent, and was stopped"
+	const resent = "Stop: the request is not idempotent, and was stopped when it was about to be sent again"
 	for _, tt := range []struct {
 		name    string
 		options wire.Options

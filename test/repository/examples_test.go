@@ -19,6 +19,7 @@ var withoutExample = map[string][]string{
 	},
 	"The Example of a function that returns it shows it.": {
 		"httpretry.OriginStatus", "httpretry.PolicyStatus", "httpretry.Result",
+		"otelretry.ResendCount",
 		"policyfile.Field", "redisbudget.Budget", "retrytest.Sent",
 		"strategies.Rand", "strategies.Sequence",
 	},

@@ -87,7 +87,7 @@ func checkErrorTexts(t *testing.T, rows [][]string) {
 		assert.True(t, hasText(t, "test/neterrors_test.go", row[3]), "TestFaults has no %s", row[3])
 	}
 	code := read(t, "../../classify.go")
-	for _, found := range regexp.MustCompile(`(?m)^const (\w+) = (".*")$`).
+	for _, found := range regexp.MustCompile(`(?m)^\t(\w+) += (".*")$`).
 		FindAllStringSubmatch(code, -1) {
 		code = strings.ReplaceAll(code, "{"+found[1]+",", "{"+found[2]+",")
 	}

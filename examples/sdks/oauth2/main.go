@@ -62,8 +62,10 @@ func newClient(config clientcredentials.Config, tokens, api httpretry.Policy) (*
 		return nil, err
 	}
 	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{Transport: inner})
+	base := http.DefaultTransport
+	layer := &oauth2.Transport{Source: config.TokenSource(ctx), Base: base}
 	outer, err := httpretry.New(httpretry.Config{
-		Base:   &oauth2.Transport{Source: config.TokenSource(ctx), Base: http.DefaultTransport},
+		Base:   httpretry.Through(layer, base),
 		Policy: api,
 	})
 	if err != nil {
