@@ -233,8 +233,9 @@ func (s *scene) requests() int32 {
 // Hazard 1.1: each row is an error of net/http that a real fault provokes. The
 // test checks the error's text, its Outcome, and how often the request is
 // delivered. A POST without a key that was processed is never said to be
-// unprocessed, and hardly ever the other way round. TestErrorTexts in package httpretry relies on the texts in
-// testdata/errortexts.txt, so each of them must occur in an error here.
+// unprocessed, and hardly ever the other way round. TestErrorTexts in package
+// httpretry relies on the texts in testdata/errortexts.txt, so each of them must
+// occur in an error here.
 func TestFaults(t *testing.T) {
 	rows := faultTable()
 	var texts, unsure []string
