@@ -38,7 +38,7 @@ func (c *call) awaitFirstAttempt() error {
 	if reason != ReasonCooldown && c.caller.req.Context().Err() != nil {
 		return err
 	}
-	return &Error{Reason: reason, Err: err}
+	return &Error{Reason: reason, Err: err, Unprocessed: true}
 }
 
 // waitError returns the error of a request that ended during a wait, because

@@ -28,6 +28,7 @@ type call struct {
 	attempts   int  // started so far
 	uncounted  int  // the attempts that do not count toward MaxAttempts
 	resends    int  // by resend
+	processed  bool // some attempt may have been processed
 	connEnded  bool // the last attempt failed because its connection was at its end
 	progress   progress
 	attempt    *attempt       // the current one, nil if it sent the caller's own request

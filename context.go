@@ -147,6 +147,10 @@ func Attempt(ctx context.Context) int {
 type Result struct {
 	Attempts int    // attempts that were started
 	Reason   Reason // why no other attempt followed
+
+	// Unprocessed means that no server has processed the request (see
+	// Error.Unprocessed), such as if each has answered with 425.
+	Unprocessed bool
 }
 
 // ResultOf returns the Result of the request that ended with resp. If resp is
@@ -163,7 +167,10 @@ func ResultOf(resp *http.Response) Result {
 			// For a layer in Base, the request has not ended.
 			if reason := Reason(v.attempt.reason.Load()); reason != ReasonNone {
 				return Result{
-					Attempts: v.attempt.made + int(v.attempt.resumes.Load()), Reason: reason}
+					Attempts:    v.attempt.made + int(v.attempt.resumes.Load()),
+					Reason:      reason,
+					Unprocessed: v.attempt.unprocessed,
+				}
 			}
 		}
 	}
@@ -192,6 +199,8 @@ type attemptContext struct {
 
 	resumes atomic.Int32  // attempts since the response was handed over
 	reason  atomic.Uint32 // the Reason that ended the request, or ReasonNone
+
+	unprocessed bool // of the Result; written before reason
 
 	inRoundTrip atomic.Bool // Base's RoundTrip is running
 }

@@ -252,6 +252,13 @@ type Error struct {
 	Attempts int    // attempts that were started; 0 if the request was never sent
 	Reason   Reason // why no other attempt followed
 	Err      error  // of the last attempt, or the one that ended the request
+
+	// Unprocessed means that no server has processed the request: no attempt was
+	// made, or each was Unprocessed or sent nothing. If it is false, the request
+	// may have been processed. It is false if an attempt was made of a request
+	// that is safe to send twice, because net/http may have sent it more often
+	// than is known.
+	Unprocessed bool
 }
 
 // Error returns the number of attempts, the Reason, the text of e.Err, and the
@@ -276,6 +283,37 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Timeout reports whether e.Err is a timeout. http.Client uses it.
 func (e *Error) Timeout() bool { return isTimeout(e.Err) }
+
+// IsUnprocessed reports whether err, which a RetryTransport or an [http.Client]
+// with one has returned, shows that no server has processed the request (see
+// Error.Unprocessed). So a queue may put a POST back. [ResultOf] has the same of a
+// response. For any other error, it returns false.
+func IsUnprocessed(err error) bool {
+	// It does not look into joined errors, because one of them is not about all.
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch e := err.(type) {
+		case *Error:
+			return e.Unprocessed
+		case *markedError:
+			return e.unprocessed
+		case outcomer:
+			return e.Outcome() == Unprocessed
+		}
+	}
+	return false
+}
+
+// markedError is the error of the only attempt of a request, for which
+// IsUnprocessed would not return the right value otherwise.
+type markedError struct {
+	error
+	unprocessed bool
+}
+
+func (e *markedError) Unwrap() error { return e.error }
+
+// Timeout is for url.Error, which does not look for the method with errors.As.
+func (e *markedError) Timeout() bool { return isTimeout(e.error) }
 
 // Observers returns a function for [Config.Observe] that calls each of fs, in
 // order, except nil ones. If there are no others, it returns nil.

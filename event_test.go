@@ -62,7 +62,8 @@ func TestReasonString(t *testing.T) {
 		assert.Equal(t, r.text, r.reason.String(), r.name)
 		text, err := json.Marshal(httpretry.Result{Attempts: 2, Reason: r.reason})
 		require.NoError(t, err)
-		assert.JSONEq(t, fmt.Sprintf(`{"Attempts": 2, "Reason": %q}`, r.text), string(text))
+		assert.JSONEq(t, fmt.Sprintf(`{"Attempts": 2, "Reason": %q, "Unprocessed": false}`, r.text),
+			string(text))
 	}
 	next := httpretry.Reason(len(reasons))
 	assert.Equal(t, fmt.Sprintf("Reason(%d)", len(reasons)), next.String(),

@@ -72,7 +72,7 @@ func ExampleBudget_grpcThrottle() {
 		_ = resp.Body.Close()
 	}
 	// Output:
-	// {3 attempts_exhausted}
-	// {2 budget_exhausted}
-	// {1 budget_exhausted}
+	// {3 attempts_exhausted false}
+	// {2 budget_exhausted false}
+	// {1 budget_exhausted false}
 }

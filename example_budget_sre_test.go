@@ -96,5 +96,5 @@ func ExampleBudget_sreThrottle() {
 	defer resp.Body.Close()
 	// After three failures, three of four retries are refused.
 	fmt.Println(httpretry.ResultOf(resp))
-	// Output: {3 budget_exhausted}
+	// Output: {3 budget_exhausted false}
 }

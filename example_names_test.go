@@ -181,9 +181,9 @@ func ExampleHostBudget() {
 		_ = resp.Body.Close()
 	}
 	// Output:
-	// {3 budget_exhausted}
+	// {3 budget_exhausted false}
 	// retries left: 0
-	// {1 budget_exhausted}
+	// {1 budget_exhausted false}
 	// retries left: 0
 }
 
@@ -205,7 +205,7 @@ func ExampleUnlimited() {
 	defer resp.Body.Close()
 	fmt.Println(httpretry.ResultOf(resp))
 	// Output:
-	// {10 attempts_exhausted}
+	// {10 attempts_exhausted false}
 }
 
 // switched is a budget that allows no retries while it is off.
@@ -243,8 +243,8 @@ func ExampleBudget() {
 		_ = resp.Body.Close()
 	}
 	// Output:
-	// {3 attempts_exhausted}
-	// {1 budget_exhausted}
+	// {3 attempts_exhausted false}
+	// {1 budget_exhausted false}
 }
 
 // The server limits each user. With a CooldownKey, the limit of one does not

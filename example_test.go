@@ -223,6 +223,23 @@ func ExampleResultOf() {
 	// Output: 503 Service Unavailable 1 not_idempotent
 }
 
+// A POST of which nothing reached the server may be put back in a queue. Any
+// other failed POST may have been processed.
+func ExampleIsUnprocessed() {
+	srv := unreliable(0)
+	srv.Close() // so nothing listens
+	transport, err := httpretry.New(httpretry.Config{Policy: httpretry.Policy{MaxAttempts: 1}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+
+	_, err = client.Post(srv.URL, "text/plain", strings.NewReader("charge 10"))
+	fmt.Println(err != nil, httpretry.IsUnprocessed(err))
+	// Output: true true
+}
+
 // Observe is called after each attempt.
 func ExampleConfig_observe() {
 	working := unreliable(1)
@@ -501,7 +518,7 @@ func ExampleMiddlewareConfig() {
 	handler.ServeHTTP(httptest.NewRecorder(), r)
 	// Output:
 	// serving /pay
-	// {1 caller_retries}
+	// {1 caller_retries false}
 }
 
 // With CooldownFail, requests to a host that asked for a wait fail at once.

@@ -66,6 +66,7 @@ func (c *call) handOver(
 		resp.Request = resp.Request.WithContext(result)
 	}
 	if result != nil {
+		result.unprocessed = !c.processed
 		result.reason.Store(uint32(reason))
 	}
 	if a != nil && a.cancel != nil {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/seed421102f4/httpretry/internal/wire"
@@ -94,6 +95,10 @@ func finalReason(resp *http.Response) Reason {
 // note keeps the result of the attempt, or of a body that broke off, as the
 // budget is to get it with record.
 func (c *call) note(resp *http.Response, err error, outcome Outcome) {
+	// The Outcome of a request that is safe to send twice is about the last send
+	// of net/http only.
+	c.processed = c.processed || c.idempotent || outcome != Unprocessed &&
+		(err == nil || !c.attempt.neverSent(err, c.caller.req.URL, &c.engine.base))
 	c.connEnded = err != nil && outcome == Unprocessed && c.attempt.endedUnbegun(err)
 	r := AttemptResult{
 		Origin:    c.caller.origin,
@@ -163,6 +168,9 @@ func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 	switch {
 	case a == nil:
 		return false
+	// net/http calls no hook for a request that is not valid.
+	case base.isKnown() && !a.trace.Wrote() && isInvalidRequest(err):
+		return true
 	// A layer may have sent the request without net/http. A body shows that,
 	// because the layer has read it (wire.Trace.ProvesUnsent).
 	case !a.hasBody && (!base.isKnown() || !isOfNetHTTP(u)):
@@ -181,6 +189,16 @@ func (a *attempt) endedUnbegun(err error) bool {
 	text := err.Error()
 	return strings.HasPrefix(text, cannotRetry) || text == cannotRewind || isRejectedByHTTP3(err) ||
 		isNothingWritten(err) && a != nil && a.trace.LastReused()
+}
+
+// isInvalidRequest reports whether err is that of net/http for a request that it
+// does not begin to send.
+func isInvalidRequest(err error) bool {
+	text := err.Error()
+	return slices.ContainsFunc([]string{"unsupported protocol scheme", "http: no Host in request URL",
+		"http: nil Request.", "net/http: invalid "}, func(prefix string) bool {
+		return strings.HasPrefix(text, prefix)
+	})
 }
 
 // bodyFailed reports whether the attempt's error is that of the request body's

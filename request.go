@@ -36,7 +36,7 @@ func (c *call) begin(to target) error {
 		if req.Context().Err() != nil {
 			return c.canceled(nil)
 		}
-		return &Error{Reason: reason, Err: c.canceled(nil)}
+		return &Error{Reason: reason, Err: c.canceled(nil), Unprocessed: true}
 	}
 	c.idempotent = p.isIdempotent(req) || c.caller.values.idempotent
 	// Without a header map, there is no place for a key. net/http fails such a
@@ -59,7 +59,7 @@ func (c *call) begin(to target) error {
 // valid, and returns its error.
 func (c *call) reject(err error) error {
 	c.report(nil, err, 0, ReasonPermanent)
-	return &Error{Reason: ReasonPermanent, Err: err}
+	return &Error{Reason: ReasonPermanent, Err: err, Unprocessed: true}
 }
 
 // adopt sets the policy of c to p, which is that of to or of a context, and
@@ -274,12 +274,14 @@ func (c *call) fail(err error, reason Reason) error {
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())
+	case unchanged && !c.idempotent && IsUnprocessed(err) == c.processed:
+		return &markedError{err, !c.processed}
 	case unchanged:
 		return err
 	case isOfCaller(reason) && c.caller.left:
 		err = c.canceled(err)
 	}
-	return &Error{Attempts: c.attempts, Reason: reason, Err: err}
+	return &Error{Attempts: c.attempts, Reason: reason, Err: err, Unprocessed: !c.processed}
 }
 
 // discard ends an attempt that is followed by another, so that nothing of it

@@ -25,7 +25,8 @@ var imports = map[string]string{
 	"retrytest":             "httpretry leaves",
 	"redisbudget": "github.com/redis/go-redis/v9 " +
 		"github.com/redis/go-redis/v9/maintnotifications httpretry",
-	"otelretry": "go.opentelemetry.io/otel go.opentelemetry.io/otel/attribute " +
+	"otelretry": "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp " +
+		"go.opentelemetry.io/otel go.opentelemetry.io/otel/attribute " +
 		"go.opentelemetry.io/otel/metric go.opentelemetry.io/otel/trace httpretry",
 
 	"internal/cooldown":    "internal/hosttable",
