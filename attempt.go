@@ -137,15 +137,15 @@ func (c *call) newAttempt(f framing) *attempt {
 	}
 
 	body := c.body.Open(c.attempts-c.uncounted >= c.maxAttempts())
-	// Open may have replaced the Recorder.
-	a.rec, a.copies = c.body.Recorder(), c.body.Copies()
+	a.rec = c.body.Recorder() // Open may have replaced it
 	if f.emptyBody {
 		body = emptyBody{}
 	}
 	header := c.headerFor(a, prior)
-	if c.needsNoWatch(a) {
+	if c.needsNoWatch() {
 		a.req = *c.caller.req.WithContext(&a.attemptContext)
-		a.req.Header, a.req.Body, a.req.GetBody = header, body, c.body.GetBody()
+		a.req.Header, a.req.Body, a.req.GetBody = header, body, c.getBodyFor(a)
+		a.copies = c.body.Copies()
 		return a
 	}
 	a.req = *c.caller.req.WithContext(a.watch(c.engine, wire.Options{
@@ -160,19 +160,21 @@ func (c *call) newAttempt(f framing) *attempt {
 	a.req.Header = header
 	a.req.Body = a.trace.Body(body)
 	a.req.GetBody = c.getBodyFor(a)
+	a.copies = c.body.Copies()
 	if timeout := c.policy.AttemptTimeout; timeout > 0 {
 		a.timer = time.AfterFunc(timeout, func() { a.cancel(newAttemptTimeout(timeout)) })
 	}
 	return a
 }
 
-// needsNoWatch reports whether nothing has to be known of the sending of a's
-// request, and nothing but the end of its response has to end it. A layer might
-// wait for the end of the context.
-func (c *call) needsNoWatch(a *attempt) bool {
+// needsNoWatch reports whether nothing has to be known of the sending of the next
+// attempt, and nothing but the end of its response has to end it. A first attempt
+// is then like one that sends the caller's own request. After a retry, a layer
+// might wait for the end of the context.
+func (c *call) needsNoWatch() bool {
 	u, b := c.caller.req.URL, &c.engine.base
-	return c.idempotent && a.rec == nil && c.policy.AttemptTimeout == 0 &&
-		b.isNetHTTP(u) && !b.maySpeakHTTP2(u) &&
+	return c.idempotent && c.body.IsInMemory() && c.policy.AttemptTimeout == 0 &&
+		(c.attempts == 1 || b.isNetHTTP(u) && !b.maySpeakHTTP2(u)) &&
 		c.caller.outer() == nil && c.caller.priorAttempts() == 0
 }
 

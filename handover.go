@@ -69,7 +69,7 @@ func (c *call) handOver(
 		result.unprocessed = !c.processed
 		result.reason.Store(uint32(reason))
 	}
-	if a != nil && a.cancel != nil {
+	if a != nil && (a.cancel != nil || a.copies.HasMore()) {
 		a.followBody(resp)
 	}
 	return result

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -33,6 +34,7 @@ type row struct {
 	keyed     bool  // it has an Idempotency-Key
 	size      int64 // of its body
 	streamed  bool  // its body has no GetBody
+	own       bool  // its GetBody is not that of http.NewRequest
 	fails     int   // attempts that fail before one succeeds
 	unsafe    bool  // it must not be sent again after a 503
 	reference string
@@ -43,6 +45,7 @@ func rows() []row {
 	return []row{
 		{title: "Success: GET", method: "GET", reference: bare},
 		{title: "Success: POST with an idempotency key, 1 KiB with GetBody", method: "POST", keyed: true, size: 1 << 10, reference: bare},
+		{title: "Success: POST with an idempotency key, 1 KiB with a GetBody of the caller's own", method: "POST", keyed: true, size: 1 << 10, own: true, reference: bare},
 		{title: "Success: POST without a key, 1 KiB with GetBody", method: "POST", size: 1 << 10, unsafe: true, reference: bare},
 		{title: "One retry: GET, 503 with 512 bytes, then 200", method: "GET", fails: 1, reference: naive, asRatio: true},
 		{title: "One retry: POST with a key, 1 KiB with GetBody, 503 with 512 bytes, then 200", method: "POST", keyed: true, size: 1 << 10, fails: 1, reference: naive, asRatio: true},
@@ -140,6 +143,9 @@ func (r row) newCaller(p peers.Peer, l level, fails int, exact bool) *caller {
 			panic(err)
 		}
 		req = withBody
+	}
+	if r.own {
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil }
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Content-Type", "application/json")

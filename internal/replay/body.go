@@ -41,7 +41,8 @@ type Body struct {
 	getBody getBody       // of the request then, or nil
 	source  io.ReadCloser // the body of the current attempt, or of its Recorder
 	rec     *Recorder     // between source and the base transport; nil: source is sent as it is
-	copies  *Copies       // from GetBody of the current attempt; nil: it has the caller's GetBody
+	copies  *Copies       // from GetBody of the current attempt; nil: it was not asked for
+	only    [1]*Recorder  // the result of recorders without copies; saves an allocation
 	next    io.ReadCloser // from GetBody, between Rewind and Open
 	err     error         // the reason why GetBody did not return a body
 }
@@ -116,6 +117,10 @@ func ofNewRequestFor(body io.Reader) uintptr {
 // Recorder.
 func (b *Body) Direct() bool { return b.rec == nil }
 
+// IsInMemory reports whether the body of the current attempt, if any, is in
+// memory.
+func (b *Body) IsInMemory() bool { return b.rec == nil || b.rec.inMemory }
+
 // Recorder returns the Recorder of the current attempt, or nil.
 func (b *Body) Recorder() *Recorder { return b.rec }
 
@@ -125,10 +130,17 @@ func (b *Body) Copies() *Copies { return b.copies }
 
 // GetBody returns GetBody for the request of the current attempt, or nil.
 func (b *Body) GetBody() func() (io.ReadCloser, error) {
-	if b.copies != nil {
-		return b.copies.Get
+	if b.rec == nil || b.getBody == nil {
+		return b.getBody
 	}
-	return b.getBody
+	b.makeCopies()
+	return b.copies.Get
+}
+
+func (b *Body) makeCopies() {
+	if b.copies == nil {
+		b.copies = newCopies(b.getBody, b.rec)
+	}
 }
 
 // Err returns the reason why Rewind got no body from GetBody, or nil.
@@ -140,11 +152,8 @@ func (b *Body) Open(last bool) io.ReadCloser {
 	if b.next != nil {
 		b.replaceSource()
 	}
-	switch {
-	case b.rec == nil:
+	if b.rec == nil {
 		return b.source
-	case b.getBody != nil:
-		b.copies = newCopies(b.getBody, b.rec)
 	}
 	return b.rec.open(last)
 }
@@ -168,10 +177,14 @@ func (b *Body) replaceSource() {
 
 // recorders returns the Recorders that the current attempt reads through.
 func (b *Body) recorders() []*Recorder {
-	if b.copies == nil && b.rec != nil {
-		return []*Recorder{b.rec}
+	switch {
+	case b.copies != nil:
+		return b.copies.all()
+	case b.rec != nil:
+		b.only[0] = b.rec
+		return b.only[:]
 	}
-	return b.copies.all()
+	return nil
 }
 
 // Pin reports whether the body can be sent again, as far as that is known
@@ -201,7 +214,8 @@ func (b *Body) Rewind(stop bounded.Signal, limit time.Duration) bool {
 	switch {
 	case !b.has || b.getBody == nil:
 		return true
-	case b.copies != nil:
+	case b.rec != nil:
+		b.makeCopies()
 		b.next, b.err = b.copies.rewind(stop, limit)
 	// The function of http.NewRequest does not block.
 	default:
@@ -286,21 +300,39 @@ func (b *Body) Watch(ctx context.Context) (stop func()) {
 	if rec == nil {
 		return func() {}
 	}
-	interrupt := rec.Interrupt
-	if copies != nil {
-		interrupt = copies.Interrupt
-	}
 	rec.setInRoundTrip(true)
 	copies.begin(ctx)
-	// stop waits for an interrupt that has begun, which must not end the view
-	// of the next attempt.
-	interrupted := make(chan struct{})
-	stopInterrupt := context.AfterFunc(ctx, func() { defer close(interrupted); interrupt() })
+	var i interrupt
+	switch {
+	// No Read of it blocks, unless GetBody is called (Copies.running).
+	case rec.inMemory:
+	case copies != nil:
+		i = interruptAfter(ctx, copies.Interrupt)
+	default:
+		i = interruptAfter(ctx, rec.Interrupt)
+	}
 	return func() {
 		rec.setInRoundTrip(false)
 		copies.returned()
-		if !stopInterrupt() {
-			<-interrupted
-		}
+		i.end()
+	}
+}
+
+// interrupt is a call that follows the end of a context.
+type interrupt struct {
+	stop func() bool // nil: there is none
+	done chan struct{}
+}
+
+func interruptAfter(ctx context.Context, f func()) interrupt {
+	done := make(chan struct{})
+	return interrupt{context.AfterFunc(ctx, func() { defer close(done); f() }), done}
+}
+
+// end waits for a call that has begun, which must not end the view of the next
+// attempt.
+func (i interrupt) end() {
+	if i.stop != nil && !i.stop() {
+		<-i.done
 	}
 }

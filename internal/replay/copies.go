@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,13 +42,17 @@ type Copies struct {
 	turn    chan struct{}
 
 	// mu guards the fields below.
-	mu   sync.Mutex
-	ctx  context.Context // of the attempt while RoundTrip is running, else nil
-	recs []*Recorder     // of the body that the attempt begins with, then of the copies
+	mu    sync.Mutex
+	ctx   context.Context // of the attempt while RoundTrip is running, else nil
+	recs  []*Recorder     // of the body that the attempt begins with, then of the copies
+	first [1]*Recorder    // holds recs while it has one element; saves an allocation
+	late  interrupt       // if the body that the attempt begins with is in memory
 }
 
 func newCopies(getBody func() (io.ReadCloser, error), first *Recorder) *Copies {
-	return &Copies{getBody: getBody, turn: make(chan struct{}, 1), recs: []*Recorder{first}}
+	c := &Copies{getBody: getBody, turn: make(chan struct{}, 1), first: [1]*Recorder{first}}
+	c.recs = c.first[:]
+	return c
 }
 
 // Get is GetBody for the attempt's request. It works until the base transport's
@@ -119,6 +122,10 @@ func (c *Copies) running() (context.Context, error) {
 		return nil, errOver
 	case c.ctx.Err() != nil:
 		return nil, context.Cause(c.ctx)
+	// While GetBody is called, a Read of a body in memory may block, too. The
+	// copies need not be in memory.
+	case c.first[0].inMemory && c.late.stop == nil:
+		c.late = interruptAfter(c.ctx, c.Interrupt)
 	}
 	return c.ctx, nil
 }
@@ -231,8 +238,10 @@ func (c *Copies) returned() {
 		return
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ctx = nil
+	late := c.late
+	c.ctx, c.late = nil, interrupt{}
+	c.mu.Unlock()
+	late.end()
 }
 
 // pinAll pins all readers, and reports which of them are idle.
@@ -258,8 +267,11 @@ func (c *Copies) all() []*Recorder {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.recs)
+	return c.recs[:len(c.recs):len(c.recs)] // its elements do not change
 }
+
+// HasMore reports whether GetBody has returned some of the bodies.
+func (c *Copies) HasMore() bool { return len(c.all()) > 1 }
 
 // Interrupt ends all bodies, as Recorder.Interrupt ends one.
 func (c *Copies) Interrupt() {

@@ -43,9 +43,10 @@ type Recorder struct {
 	// newRecorder and newUnrecorded set these. From then on, they are only
 	// read. Only the view that has set reading calls source.Read. Views of a
 	// file call ReadAt concurrently.
-	source io.ReadCloser
-	kind   sourceKind
-	start  int64 // the position of a file when the Recorder was made
+	source   io.ReadCloser
+	kind     sourceKind
+	start    int64 // the position of a file when the Recorder was made
+	inMemory bool  // no Read of source blocks
 
 	// mu guards all fields below.
 	mu        sync.Mutex
@@ -84,7 +85,8 @@ type roundTrip struct {
 // newRecorder returns a Recorder that keeps at most limit bytes, unless source
 // is a file.
 func newRecorder(source io.ReadCloser, limit int64) *Recorder {
-	r := &Recorder{source: source, record: record{limit: limit}}
+	r := &Recorder{
+		source: source, inMemory: bounded.InMemory(source), record: record{limit: limit}}
 	r.wake.L = &r.mu
 	// A type that wraps a file may have another Read, so only an *os.File
 	// itself counts.

@@ -31,6 +31,12 @@ type source struct {
 	closeTakes time.Duration
 }
 
+// watch calls GetBody for the request of an attempt, and then Watch.
+func watch(ctx context.Context, b *replay.Body) (stop func()) {
+	b.GetBody()
+	return b.Watch(ctx)
+}
+
 func newSource(r io.Reader) *source { return &source{Reader: r} }
 
 func newText(text string) *source { return newSource(struct{ io.Reader }{strings.NewReader(text)}) }
@@ -109,7 +115,7 @@ func TestNoBody(t *testing.T) {
 		assert.True(t, b.Direct())
 		assert.Nil(t, b.Recorder())
 		for range 3 {
-			stop := b.Watch(t.Context())
+			stop := watch(t.Context(), b)
 			assert.Equal(t, none, b.Open(false))
 			stop()
 			assert.True(t, rewind(b))
@@ -577,7 +583,7 @@ func closeLate(t *testing.T, last bool) {
 	readN(t, old, 5)
 	require.True(t, rewind(b))
 	view := b.Open(last)
-	defer b.Watch(t.Context())()
+	defer watch(t.Context(), b)()
 	go func() {
 		time.Sleep(time.Minute)
 		assert.Zero(t, s.closes.Load(), "the Read is still under way")
@@ -864,7 +870,7 @@ func TestReopenAfterAnEarlierAttempt(t *testing.T) {
 				}
 				require.True(t, rewind(b))
 				view := b.Open(last)
-				stop := b.Watch(t.Context())
+				stop := watch(t.Context(), b)
 				require.NoError(t, view.Close())
 				b.Recorder().Reopen()
 				assert.Equal(t, "some text", readAll(t, view))
@@ -885,7 +891,7 @@ func TestCloseDuringAReadAndGetBody(t *testing.T) {
 		b.Prepare(
 			request(s, func() (io.ReadCloser, error) { <-called; return newText("text"), nil }), 0)
 		view := b.Open(false)
-		stop := b.Watch(t.Context())
+		stop := watch(t.Context(), b)
 		done := make(chan error, 1)
 		go func() { _, err := io.ReadAll(view); done <- err }()
 		s.data <- "some "
@@ -989,7 +995,7 @@ func TestWatch(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b, _, _, done := blockedRead(100, false)
 			ctx, cancel := context.WithCancel(t.Context())
-			stop := b.Watch(ctx)
+			stop := watch(ctx, b)
 			if canceled {
 				cancel()
 				require.Error(t, <-done)
@@ -1016,7 +1022,7 @@ func TestCloseDuringARead(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/last=%v", returns, last), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b, s, view, done := blockedRead(100, last)
-					stop := b.Watch(t.Context())
+					stop := watch(t.Context(), b)
 					if returns == before {
 						stop()
 					}
@@ -1064,7 +1070,7 @@ func TestCloseAfterTheEndWaits(t *testing.T) {
 func TestCloseDuringAReadThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, s, view, _ := blockedRead(100, false)
-		stop := b.Watch(t.Context())
+		stop := watch(t.Context(), b)
 		require.NoError(t, view.Close())
 		s.data <- "some "
 		time.Sleep(time.Second)

@@ -78,10 +78,13 @@ func (v *view) read(p []byte) (n int, err error) {
 // begin records that the base transport reads the view. It is called with
 // rec.mu held.
 func (v *view) begin() error {
-	if v.isClosed() {
+	switch {
+	// net/http has begun again (Recorder.Reopen), which nobody may have noticed.
+	case v.state == viewClosedUnread && v.rec.inMemory && !v.rec.closed:
+		v.state = viewReopened
+	case v.isClosed():
 		return errClosed
-	}
-	if v.state == viewUnread {
+	case v.state == viewUnread:
 		v.state = viewRead
 	}
 	return nil

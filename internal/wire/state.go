@@ -176,10 +176,13 @@ func (s *state) gotConn(c connInfo) (do action) {
 	case mayResend && (!s.options.HasBody || s.body.replaced) && s.forbidsResend():
 		do.stop = ErrResent
 		// Over HTTP/1, net/http writes the request although it is canceled. The
-		// connection is this request's alone. Others share one of HTTP/2.
-		if c.speaksHTTP2(s.http2) {
+		// connection is this request's alone. Others share one of HTTP/2. That of
+		// HTTP/3 is only shown.
+		switch {
+		case c.http3:
+		case c.speaksHTTP2(s.http2):
 			s.stopped = c.conn
-		} else {
+		default:
 			do.close = c.conn
 		}
 	}
@@ -314,7 +317,11 @@ func (s *state) watchesReads() bool {
 // Requests are counted, because a layer above net/http may send others of its
 // own in the same context while the first one is on its way.
 func (s *state) forbidsResend() bool {
-	return s.unanswered > 0 && !s.lastHTTP3 && (s.http2 || s.options.Resendable)
+	open := s.unanswered
+	if s.lastHTTP3 && s.unansweredHere {
+		open--
+	}
+	return open > 0 && (s.http2 || s.options.Resendable)
 }
 
 // provesUnsent is documented at Trace. A layer that has read a body may have

@@ -108,6 +108,7 @@ func (p *player) conn(name string) connInfo {
 	parts := strings.Split(name, "/")
 	if len(parts) == 3 {
 		c.tls, c.http2, c.name = true, parts[1] == "h2", parts[2]
+		c.http3 = parts[1] == "h3"
 	}
 	return c
 }
@@ -126,6 +127,8 @@ func (p *player) actionOf(do action) string {
 		text = append(text, "many")
 	case ErrInformational:
 		text = append(text, "informational")
+	case ErrProtocol:
+		text = append(text, "protocol")
 	}
 	if do.close != nil {
 		text = append(text, "close("+do.close.(*namedConn).name+")")
@@ -299,6 +302,55 @@ func TestTransitionsOfManySends(t *testing.T) {
 			_, problems := play(tt.options, tt.events)
 			assert.Empty(t, problems)
 		})
+	}
+}
+
+// A request that is framed for one protocol is stopped if its first connection
+// speaks another. One of another host is that of a dial.
+func TestTransitionsOfAnotherProtocol(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		expected Protocol
+		events   string
+	}{
+		{"HTTP/1", HTTP1, "get got"},
+		{"HTTP/1 with TLS", HTTP1, "get got(a/http/a)"},
+		{"HTTP/2, not HTTP/1", HTTP1, "get got(a/h2/a)→protocol"},
+		{"HTTP/2, of another host", HTTP1, "get get(b) got(b/h2/b)"},
+		{"HTTP/2, of a proxy", HTTP1, "get(b) got(b/h2/b)"},
+		{"HTTP/2, later", HTTP1, "get got(a/http/a) get got(a/h2/a)"},
+		{"HTTP/2", HTTP2, "get got(a/h2/a)"},
+		{"HTTP/1, not HTTP/2", HTTP2, "get got(a/http/a)→protocol+close(a/http/a)"},
+		{"an unknown connection", HTTP2, "get got(nil)"},
+		{"any", AnyProtocol, "get got(a/h2/a)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, problems := play(
+				Options{AtMostOnce: true, Expected: tt.expected, HostPort: "a"}, tt.events)
+			assert.Empty(t, problems)
+		})
+	}
+}
+
+// Over HTTP/3, the transport sends a request again only if the server has not
+// begun it. So it is not stopped, and the send before was answered.
+func TestTransitionsOverHTTP3(t *testing.T) {
+	const send, toAnother = "get got(a/h3/) authority ", "get(b) got(b/h3/) authority "
+	for _, tt := range []struct {
+		events                   string
+		here, elsewhere, forbids bool
+	}{
+		{send, true, false, false},
+		{send + send, true, false, false},
+		{send + toAnother, true, true, true},
+		{send + "answer " + send, true, false, false},
+		{"get got(a/h2/) authority " + "get got(a/h3/)→resent", false, true, true},
+	} {
+		p, problems := play(Options{AtMostOnce: true}, tt.events)
+		assert.Empty(t, problems, tt.events)
+		assert.Equal(t, tt.forbids, p.forbidsResend(), tt.events)
+		here, elsewhere := p.openRequests()
+		assert.Equal(t, []bool{tt.here, tt.elsewhere}, []bool{here, elsewhere}, tt.events)
 	}
 }
 
