@@ -236,8 +236,7 @@ func (c *call) finish(
 	if reason == ReasonSuccess {
 		c.waits.cooldown.noteSuccess()
 	}
-	// A layer may have followed a redirect to another host.
-	if resp.ProtoMajor == 2 && resp.Request != nil && c.isOwn(resp.Request) {
+	if resp.ProtoMajor == 2 && c.isOfHost(resp) {
 		c.protocol.learn(protocolHTTP2)
 	}
 	// The upload may continue while the caller reads the response, but nothing
@@ -262,6 +261,14 @@ func (c *call) finish(
 	return resp, nil
 }
 
+// isOfHost reports whether resp is from the host of the caller's request. A layer
+// may have followed a redirect to another one.
+func (c *call) isOfHost(resp *http.Response) bool {
+	u := c.caller.req.URL
+	return resp.Request != nil && resp.Request.URL != nil &&
+		resp.Request.URL.Scheme == u.Scheme && resp.Request.URL.Host == u.Host
+}
+
 // fail ends the request and returns its error. That is the attempt's own error
 // if there was one attempt and an Error has nothing to add.
 func (c *call) fail(err error, reason Reason) error {
@@ -282,6 +289,8 @@ func (c *call) fail(err error, reason Reason) error {
 		return &markedError{err, !c.processed}
 	case unchanged:
 		return err
+	case errors.Is(err, wire.ErrResent) && !c.engine.base.isKnown():
+		err = fmt.Errorf("%w below a layer that httpretry.Through does not declare", err)
 	case isOfCaller(reason) && c.caller.left:
 		err = c.canceled(err)
 	}

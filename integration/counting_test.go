@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -245,6 +246,13 @@ func (o *counting) executions() map[string]int {
 	return maps.Clone(o.executed)
 }
 
+// forget sets the counts to zero. No request may be on its way.
+func (o *counting) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.executed)
+}
+
 // addr returns host and port.
 func (o *counting) addr() string { return o.Listener.Addr().String() }
 
@@ -253,20 +261,33 @@ type load struct {
 	clients, requests int
 	method, url, key  string
 	kind              bodyKind
-	pause             func() // before each request
+	pause             func()        // before each request
+	limit             time.Duration // of the whole load; 0 means 20s
 }
 
 // run sends the load, with an id for each request, and returns how many
 // succeeded. The results of the others are logged.
 func (l load) run(t testing.TB, rt http.RoundTripper) (succeeded int) {
 	t.Helper()
+	outcomes, _ := l.send(t, rt)
+	logCounts(t, outcomes)
+	return outcomes[succeededOutcome]
+}
+
+const succeededOutcome = "succeeded"
+
+// send is run for tests that judge the results, and the slowest request, by
+// themselves.
+func (l load) send(t testing.TB, rt http.RoundTripper) (outcomes map[string]int, slowest time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(l.limit, 20*time.Second))
+	defer cancel()
 	var (
-		ctx      = patient(t)
-		next     atomic.Int64
-		wg       sync.WaitGroup
-		mu       sync.Mutex
-		outcomes = map[string]int{}
+		next atomic.Int64
+		wg   sync.WaitGroup
+		mu   sync.Mutex
 	)
+	outcomes = map[string]int{}
 	for range l.clients {
 		wg.Go(func() {
 			for n := next.Add(1); n <= int64(l.requests); n = next.Add(1) {
@@ -278,21 +299,22 @@ func (l load) run(t testing.TB, rt http.RoundTripper) (succeeded int) {
 				if l.pause != nil {
 					l.pause()
 				}
-				outcome := "succeeded"
+				outcome, start := succeededOutcome, time.Now()
 				if code, err := status(rt, req); err != nil {
 					outcome = withoutPorts(err)
 				} else if code != http.StatusOK {
 					outcome = fmt.Sprintf("status %d", code)
 				}
+				took := time.Since(start)
 				mu.Lock()
 				outcomes[outcome]++
+				slowest = max(slowest, took)
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	logCounts(t, outcomes)
-	return outcomes["succeeded"]
+	return outcomes, slowest
 }
 
 func logCounts(t testing.TB, counts map[string]int) {

@@ -151,12 +151,7 @@ func (c *Copies) add(source io.ReadCloser) (io.ReadCloser, error) {
 // rewind calls GetBody for the next attempt. It pins all readers, and they stay
 // pinned. It does not wait for GetBody after stop, or longer than limit.
 func (c *Copies) rewind(stop bounded.Signal, limit time.Duration) (io.ReadCloser, error) {
-	// RoundTrip has returned, but a goroutine of a layer may be in GetBody.
-	timer := time.NewTimer(bounded.MaxTime)
-	defer timer.Stop()
-	select {
-	case c.turn <- struct{}{}:
-	case <-timer.C:
+	if !c.takeTurn() {
 		return nil, errStillCalled
 	}
 	recs, idle := c.pinAll()
@@ -185,6 +180,26 @@ func (c *Copies) rewind(stop bounded.Signal, limit time.Duration) (io.ReadCloser
 		return nil, errUnended
 	}
 	return next, nil
+}
+
+// takeTurn waits for the turn, because a goroutine of a layer may be in GetBody
+// after RoundTrip has returned. It reports whether it got the turn.
+func (c *Copies) takeTurn() bool {
+	// A busy machine may take longer than the timer to reach the next select,
+	// which then chooses at random.
+	select {
+	case c.turn <- struct{}{}:
+		return true
+	default:
+	}
+	timer := time.NewTimer(bounded.MaxTime)
+	defer timer.Stop()
+	select {
+	case c.turn <- struct{}{}:
+		return true
+	case <-timer.C:
+		return false
+	}
 }
 
 // replacement returns the body that GetBody returns in time. It closes one that

@@ -26,6 +26,9 @@ var errClosed = errors.New("httpretry: read of a request body that is closed")
 //	false       other   the bytes before err      no
 //	true        any     nothing                   no
 //
+// What the last view reads is not kept, so it cannot be sent again once that has
+// begun to read.
+//
 // If the request has GetBody, a Recorder has only one view and records nothing,
 // because a later attempt gets another body. It is needed for two facts: the
 // error of the reader, and whether the previous attempt still reads.
@@ -132,6 +135,9 @@ func (r *Recorder) pin() bool {
 func (r *Recorder) isWhole() bool {
 	switch {
 	case r.record.overflowed:
+		return false
+	// The bytes that the last view has read are not kept.
+	case r.last && r.current.hasBegun():
 		return false
 	// The record has all bytes of the source.
 	case r.err == io.EOF:

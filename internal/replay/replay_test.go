@@ -239,17 +239,26 @@ func TestRecordOfClosedSource(t *testing.T) {
 	assert.EqualValues(t, 1, s.closes.Load())
 }
 
-// The last attempt records nothing.
+// The last attempt records nothing, so a body of which it has read some cannot
+// be sent again.
 func TestLastAttempt(t *testing.T) {
 	s := newText("some text")
 	b := prepare(s, 100)
 	view := b.Open(true)
+	assert.True(t, b.Pin(), "nothing was read")
+	b.Finish()
 	assert.Equal(t, "some", readN(t, view, 4))
+	assert.False(t, b.Pin())
 	require.NoError(t, view.Close())
 	assert.EqualValues(t, 1, s.closes.Load(), "with the last view")
 	_, err := view.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "closed")
 	assert.True(t, b.ClosedEarly())
+
+	b = prepare(newText("some text"), 100)
+	assert.Equal(t, "some text", readAll(t, b.Open(true)))
+	assert.False(t, b.Pin(), "all of it was read")
+	b.Abort()
 }
 
 // A source that has failed is not read again, and its failure is that of every

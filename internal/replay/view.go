@@ -39,6 +39,9 @@ func (v *view) isClosed() bool { return v.state == viewClosed || v.state == view
 // isLast reports whether no view follows v. It is called with rec.mu held.
 func (v *view) isLast() bool { return v.rec.last && v == v.rec.current }
 
+// hasBegun reports whether v may have been read. It is called with rec.mu held.
+func (v *view) hasBegun() bool { return v.state != viewUnread && v.state != viewClosedUnread }
+
 func (v *view) Read(p []byte) (n int, err error) {
 	if len(p) == 0 {
 		return 0, nil
