@@ -570,6 +570,24 @@ func TestUnwrapCycle(t *testing.T) {
 	assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
 }
 
+// Through forwards CloseIdleConnections to the layer and to its base, and names
+// what is nil.
+func TestThrough(t *testing.T) {
+	layer, base := &contract.IdleCloser{}, &contract.IdleCloser{}
+	client := &http.Client{Transport: contract.Unchecked(t,
+		httpretry.Config{Base: httpretry.Through(layer, base)})}
+	client.CloseIdleConnections()
+	assert.Equal(t, []int{1, 1}, []int{layer.Closed, base.Closed})
+
+	for _, pair := range [][2]http.RoundTripper{
+		{nil, base}, {layer, nil}, {(*http.Transport)(nil), base}, {layer, (*http.Transport)(nil)},
+	} {
+		assert.PanicsWithValue(t, fmt.Sprintf("httpretry: Through: a %T and a %T: "+
+			"want two transports that are not nil", pair[0], pair[1]),
+			func() { httpretry.Through(pair[0], pair[1]) })
+	}
+}
+
 // Hazard K1: CloseIdleConnections is forwarded.
 func TestCloseIdleConnections(t *testing.T) {
 	base := &contract.IdleCloser{}
