@@ -38,6 +38,7 @@ var quick = map[string][]string{
 	"plot":       {"-failures=20000"},
 	"contention": {"-runs=3", "-clients=10,20"},
 	"outage":     {"-length=60s", "-cooldowns=wait,send", "-fault=errors", "-retry-after=3s", "-budgets=default,grpc,aws,shared"},
+	"restart":    {"-kinds=503,timeout", "-timeout=1s", "-up=5s", "-after=5s", "-runs=3", "-load=0.8", "-backoff=FullJitter"},
 	"layers":     {"-users=100"},
 	"policy":     {"-rate=20"},
 }
@@ -131,7 +132,7 @@ func TestBadFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"default": {"attempts": 3}}`), 0o600))
 	for _, c := range []struct{ args, want string }{
-		{"nothing", `"nothing": want plot, contention, outage, layers, policy or check`},
+		{"nothing", `"nothing": want plot, contention, outage, restart, layers, policy or check`},
 		{"plot -x", `-x: want one of -base -csv -failures`},
 		{"plot extra", `"extra": want flags only`},
 		{"plot -failures=1", `-failures 1: want a number from 1000 to 10000000`},
@@ -175,6 +176,14 @@ func TestBadFlags(t *testing.T) {
 		{"outage -attempts=1001", `-attempts 1001: want a number from 0 to 1000`},
 		{"outage -attempts=-1 -strategies=FullJitter_Max=1ms_Base=1ms", `-attempts -1: want a number from 0, or waits longer than those of FullJitter Max=1ms Base=1ms`},
 		{"policy -attempts=-1 -backoff=Constant_Wait=0", `-attempts -1: want a number from 0, or waits longer than those of Constant Wait=0`},
+		{"restart -kinds=fire", `-kinds "fire": want one of 503, refused, reset, timeout, stall`},
+		{"restart -kinds=timeout", `-kinds timeout: want -timeout or -deadline`},
+		{"restart -down=1", `-down "1": want multiples of 100ms up to 1h`},
+		{"restart -up=50ms", `-up 50ms -after 30s: want multiples of 100ms`},
+		{"restart -cold=10s", `-cold 10s: want -load, too`},
+		{"restart -restarting=2", `-restarting 2: want a number from 1 to 1`},
+		{"restart -processes=20001", `-processes 20001: want a number from 1 to 20000`},
+		{"restart -budget=free", `-budget: budget "free": want one of default`},
 		{"layers -failures=fire", `-failures "fire": want one of random, replica, down`},
 		{"layers -latency=10us", `-latency 10µs: want a multiple of 1ms`},
 		{"layers -services=8 -attempts=10", `-users 3000 -attempts 10 -services 8: want at most 10000000 calls`},
@@ -595,6 +604,23 @@ func rows(t *testing.T, args ...string) []map[string]any {
 	}
 	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
 	return data.Tables[0].Rows
+}
+
+// restart follows all fields of a file, and its flags replace them.
+func TestRestartFollowsAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policies.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"default": {"budget": "unlimited", "backoff": "Constant Wait=1s", "final": [503]}}`), 0o600))
+	for _, c := range []struct {
+		args   string
+		failed bool
+	}{{"-kinds=503", true}, {"-kinds=reset", false}, {"-kinds=reset -attempts=1", true}, {"-kinds=reset -budget=grpc", true}} {
+		args := append([]string{"restart", "-file=" + file, "-down=1s", "-runs=1"}, strings.Fields(c.args)...)
+		assert.Equal(t, c.failed, rows(t, args...)[1]["failed"] != 0.0, c.args)
+		// Only the attempts are those of the policy.
+		assert.Equal(t, strings.Contains(c.args, "-attempts=1"), rows(t, args...)[2]["failed"] != 0.0, "go-retryablehttp: %s", c.args)
+	}
+	assert.Contains(t, notes(t, "restart", "-runs=1"), "repeatable with -backoff")
+	assert.Empty(t, notes(t, "restart", "-runs=1", "-file="+file))
 }
 
 // As in the library, a negative MaxAttempts is no limit, and 0 is the default.
