@@ -32,11 +32,12 @@ type policySet struct {
 // host is the result of lookUp for one spelling of a host, whatever the method
 // and the path of a request are.
 type host struct {
-	policy *resolvedPolicy
-	origin string         // the key of its state
-	window hostWindow     // of origin in the budget of policy
-	quiet  cooldown.Quiet // of origin
-	routes []hostRoutes   // of keys with a method or a path; nil for most hosts
+	policy  *resolvedPolicy
+	origin  string         // the key of its state
+	window  hostWindow     // of origin in the budget of policy
+	quiet   cooldown.Quiet // of origin
+	failing failingFlag
+	routes  []hostRoutes // of keys with a method or a path; nil for most hosts
 }
 
 // hostRoutes are the keys of one host pattern that have a method or a path.

@@ -72,7 +72,7 @@ func (c *call) adopt(p *resolvedPolicy, to target) {
 	if p == to.policy {
 		c.charge.window = to.window
 	}
-	c.waits.policy = p
+	c.waits.policy, c.waits.failing = p, &to.host.failing
 	cooldown := &c.waits.cooldown
 	cooldown.table, cooldown.origin = &c.engine.cooldowns, to.host.origin
 	cooldown.quiet, cooldown.req, cooldown.partOf = &to.host.quiet, c.caller.req, p.CooldownKey
@@ -130,14 +130,18 @@ func (c *call) rewindBody(wait time.Duration) Reason {
 	return ReasonNotReplayable
 }
 
-// noteFailure records the result of an attempt for Origins, if it is a failure.
-func (c *call) noteFailure(resp *http.Response, err error, reason Reason) {
+// noteResult records the result of an attempt for later waits and, if it is a
+// failure, for Origins.
+func (c *call) noteResult(resp *http.Response, err error, reason Reason) {
 	switch {
-	case c.isSuccess(resp),
-		// The host has failed in neither case.
-		reason == ReasonCanceled, err != nil && c.attempt.bodyFailed():
+	case c.isSuccess(resp):
+		c.waits.failing.clear()
+		return
+	// The host has failed in neither case.
+	case reason == ReasonCanceled, err != nil && c.attempt.bodyFailed():
 		return
 	}
+	c.waits.failing.Store(true)
 	f := origintable.Failure{At: time.Now()}
 	if resp != nil {
 		f.Status = resp.StatusCode

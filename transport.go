@@ -88,7 +88,7 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		c.note(resp, err, outcome)
 		c.charge.record()
 		wait, reason := c.decide(resp, err, outcome)
-		c.noteFailure(resp, err, reason)
+		c.noteResult(resp, err, reason)
 		c.report(resp, err, wait, reason)
 		if reason != ReasonNone {
 			return c.finish(resp, err, wait, reason)

@@ -193,8 +193,8 @@ const aboutLists = " That includes statuses with another meaning otherwise, such
 
 // defaultBackoff returns the strategy of policies that have none.
 func defaultBackoff() string {
-	return fmt.Sprintf("DecorrelatedV2 Median=%v Max=%v (Median=%v after a 429)",
-		defaults.Median, defaults.MaxWait, defaults.MedianThrottled)
+	return fmt.Sprintf("DecorrelatedV2 Median=%v Max=%v (Median=%v after a 429, and while the host fails)",
+		defaults.Median, defaults.MaxWait, defaults.MedianPatient)
 }
 
 func newBudgetTable() table {
