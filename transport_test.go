@@ -810,20 +810,21 @@ func TestBackoffAfter429(t *testing.T) {
 	})
 }
 
-// The defaults: three attempts, a wait of about half a second, and of about a
-// second after 429. Each of the two has a sequence of its own.
+// The defaults: three attempts, a first wait of about half a second, and of
+// about 1.5 seconds after a 429 and after a second failure. Each of the two has
+// a sequence of its own.
 func TestDefaults(t *testing.T) {
 	for _, tt := range []struct {
 		policy httpretry.Policy
 		steps  script
 		limit  time.Duration // of the last wait
 	}{
-		{httpretry.Policy{}, script{s503, s503, s503}, 1400 * time.Millisecond},
-		{httpretry.Policy{}, script{s429, s429, s429}, 2800 * time.Millisecond},
 		{httpretry.Policy{MaxAttempts: 2}, script{s503, s503}, 700 * time.Millisecond},
-		{httpretry.Policy{MaxAttempts: 2}, script{s429, s429}, 1400 * time.Millisecond},
-		{httpretry.Policy{MaxAttempts: 4}, script{s503, s503, s429, s503}, 1400 * time.Millisecond},
-		{httpretry.Policy{MaxAttempts: 4}, script{s429, s429, s503, s429}, 700 * time.Millisecond},
+		{httpretry.Policy{}, script{s503, s503, s503}, 2100 * time.Millisecond},
+		{httpretry.Policy{MaxAttempts: 4}, script{s503, s503, s503, s503}, 4300 * time.Millisecond},
+		{httpretry.Policy{MaxAttempts: 2}, script{s429, s429}, 2100 * time.Millisecond},
+		{httpretry.Policy{}, script{s429, s429, s429}, 4300 * time.Millisecond},
+		{httpretry.Policy{MaxAttempts: 4}, script{s503, s429, s503, s503}, 4300 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			longest := time.Duration(0)
