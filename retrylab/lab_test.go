@@ -193,7 +193,7 @@ func TestBadFlags(t *testing.T) {
 		{"policy -file=" + file, `:1:14: default.attempts: unknown field: want preset, maxAttempts, `},
 		{"policy -file=/nonexistent", `-file: open /nonexistent: no such file`},
 		{"policy -policy=a.test", `-policy "a.test": want -file, too`},
-		{"policy -window=-1s", `-window -1s: want 0 (the default, 10s) or a duration from`},
+		{"policy -window=-1s", `-window -1s: want 0 (the default, 30s) or a duration from`},
 	} {
 		args := strings.Fields(c.args)
 		for i := range args {
@@ -261,7 +261,7 @@ func TestNotes(t *testing.T) {
 		{"outage -budgets=default,shared -processes=100,400", []string{"400 procs, default takes longer to get back than 100 procs, default"},
 			[]string{"400 procs, shared takes"}},
 		{"layers -users=500 -failures=random", []string{"at most 90.0% of the users can succeed", "Middleware costs little"}, []string{"costs success", "multiply"}},
-		{"layers -users=500 -failures=random -failing=0.3", []string{"at most 70.0%", "the budget costs success"}, nil},
+		{"layers -users=500 -failures=random -failing=0.5", []string{"at most 50.0%", "the budget costs success"}, nil},
 		{"layers -users=100 -failures=down", []string{"to 27 calls", "to 7:", "within 15ms instead of 1"}, []string{"costs", "at most"}},
 		{"layers -users=100 -failures=down -attempts=1", nil, []string{"multiply", "with a budget"}},
 		{"layers -users=500 -failures=replica", []string{"replica: Middleware costs little"}, []string{"at most", "multiply"}},
@@ -304,9 +304,9 @@ func TestPolicyFile(t *testing.T) {
 	stdout := run("-policy=a.test", "-attempts=6", "-budget=shared")
 	assert.Contains(t, stdout, `Up to 6 attempts with waits of FullJitter Base=1s Max=9s and `+
 		`the budget "shared" with Burst 7, Window 5s, in 100 processes`)
-	assert.Contains(t, run("-policy=a.test", "-ratio=0.2", "-strict"), `and a HostBudget with Ratio 0.2, Burst 7, Window 5s, Strict, in`)
+	assert.Contains(t, run("-policy=a.test", "-ratio=0.3", "-strict"), `and a HostBudget with Ratio 0.3, Burst 7, Window 5s, Strict, in`)
 	assert.Contains(t, run("-policy=a.test", "-budget=aws"), `and the budget "aws", in`)
-	assert.Contains(t, stdout, "however long it lasts 7 7")
+	assert.Contains(t, stdout, "however long it lasts 27 27")
 	assert.NotContains(t, stdout, "not simulated")
 	assert.Contains(t, run(), `Up to 3 attempts with waits of DecorrelatedV2 and the budget "default"`)
 	stdout = run("-policy=b.test")
@@ -421,7 +421,7 @@ func TestPolicyOverload(t *testing.T) {
 	for capacity, want := range map[string]string{
 		"24": "if 20.0% of the attempts fail, the server gets ",
 		"18": "no spare capacity",
-		"32": "No warnings.",
+		"36": "No warnings.",
 	} {
 		stdout, _, _ := retrylab(t, "policy", "-processes=1", "-rate=20", "-timeout=1s", "-capacity="+capacity)
 		assert.Contains(t, strings.Join(strings.Fields(stdout), " "), want, capacity)
@@ -539,7 +539,8 @@ func TestWarnings(t *testing.T) {
 		{"-attempts=8_-backoff=Decorrelated Base=1s Max=2s", "Max is too near Base"},
 		{"-attempts=8_-backoff=AWSDecorrelated Base=1s Max=4s", "many of the last waits are exactly 4.00s"},
 		{"-attempts=10_-deadline=3s", "of 10 attempts, the deadline or MaxElapsed holds"},
-		{"-processes=1000_-capacity=800", "use a smaller Burst"},
+		{"-processes=8000_-capacity=800", "8000 budgets with a Burst of 5 allow 20,000 retries however few requests they send, and the server needs 66.7s"},
+		{"-processes=7000_-capacity=800_-timeout=1s", ""},
 		{"-budget=aws", "100 budgets of 100 retries each allow 10,000 retries"},
 		{"-budget=aws_-processes=150_-rate=1885_-capacity=2000", "150 budgets of 100 retries each allow 15,000 retries"},
 		{"-rate=1885_-capacity=1500", "it gets 1,885 requests a second and can answer 1,500"},
@@ -553,14 +554,14 @@ func TestWarnings(t *testing.T) {
 		{"-timeout=50ms", "AttemptTimeout is 50ms and the latency is 50ms: each attempt times out"},
 		{"-timeout=51ms", ""},
 		{"-timeout=50ms_-deadline=1s_-latency=60ms", "each attempt times out"},
-		// 0.1 x 500 x 10 s / 501 processes.
-		{"-timeout=1s_-burst=-1_-processes=501", "each budget allows 0.998 failed retries per Window"},
-		{"-timeout=1s_-burst=-1_-processes=501_-window=0_-ratio=0", "each budget allows 0.998 failed retries per Window"},
-		{"-timeout=1s_-burst=-1_-processes=501_-capacity=500", "each budget allows 0.998 failed retries per Window"},
-		{"-timeout=1s_-burst=-1_-processes=500", ""},
-		{"-timeout=1s_-burst=1_-processes=501_-capacity=2000", ""},
-		{"-timeout=1s_-burst=-1_-processes=501_-budget=shared", ""},
-		{"-timeout=1s_-burst=-1_-processes=501_-window=11s", ""},
+		// 0.2 x 500 x 30 s / 3001 processes.
+		{"-timeout=1s_-burst=-1_-processes=3001", "each budget allows 1 failed retries per Window"},
+		{"-timeout=1s_-burst=-1_-processes=3001_-window=0_-ratio=0", "each budget allows 1 failed retries per Window"},
+		{"-timeout=1s_-burst=-1_-processes=3001_-capacity=500", "each budget allows 1 failed retries per Window"},
+		{"-timeout=1s_-burst=-1_-processes=3000", ""},
+		{"-timeout=1s_-burst=1_-processes=3001_-capacity=2000", ""},
+		{"-timeout=1s_-burst=-1_-processes=3001_-budget=shared", ""},
+		{"-timeout=1s_-burst=-1_-processes=3001_-window=31s", ""},
 		// Short waits are near one another.
 		{"-timeout=1s_-backoff=FullJitter Base=100ms Max=10s", ""},
 		{"-timeout=1s_-backoff=EqualJitter Base=100ms Max=10s", ""},

@@ -38,9 +38,9 @@ type policyFlags struct {
 // These are the defaults of the library, which TestDefaults compares.
 const (
 	defaultAttempts = 3
-	defaultRatio    = 0.1
+	defaultRatio    = 0.2
 	defaultBurst    = 5
-	defaultWindow   = 10 * time.Second
+	defaultWindow   = 30 * time.Second
 )
 
 func (f *policyFlags) add(o *options) {

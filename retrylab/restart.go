@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
+	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/restart"
@@ -61,8 +62,12 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 		if i%(len(rows)/len(kinds)) == 0 {
 			r.Tables = append(r.Tables, restartTable(s.Kind, i == 0))
 		}
-		last := &r.Tables[len(r.Tables)-1]
-		last.Rows = append(last.Rows, append([]any{row[1], row[2]}, restartFigures(s, results)...))
+		if row[2] == noRetries {
+			r.Charts = append(r.Charts, restartChart(s, row[1]))
+		}
+		table, c := &r.Tables[len(r.Tables)-1], &r.Charts[len(r.Charts)-1]
+		table.Rows = append(table.Rows, append([]any{row[1], row[2]}, restartFigures(s, results)...))
+		c.Series = append(c.Series, meanAttempts(s, row[2], results))
 	}
 	return r, nil
 }
@@ -211,6 +216,32 @@ func (f *restartFlags) policies(client string, seed uint64) (func(int) (httpretr
 		// Processes that share a HostBudget are different hosts of it.
 		return p, "host" + origin + ".test"
 	}, nil
+}
+
+func restartChart(s restart.Scenario, down string) chart.Chart {
+	end := s.Up + s.Down
+	return chart.Chart{
+		Title: fmt.Sprintf("Attempts: %s for %s", s.Kind, down),
+		X:     chart.Axis{Label: "time (s)", Min: 0, Max: (end + s.After).Seconds()},
+		Y:     chart.Axis{Label: "attempts per second"},
+		Bands: []chart.Band{{Name: "restart", From: s.Up.Seconds(), To: end.Seconds()}},
+	}
+}
+
+// meanAttempts returns the attempts of a client per second.
+func meanAttempts(s restart.Scenario, client string, results []*outage.Result) chart.Series {
+	length := s.Up + s.Down + s.After
+	sum := make([]int, length/outage.Bucket)
+	for _, r := range results {
+		for i, n := range r.Attempts {
+			sum[i] += n
+		}
+	}
+	c := perSecond(client, sum, length)
+	for i := range c.Y {
+		c.Y[i] /= float64(len(results))
+	}
+	return c
 }
 
 func restartFigures(s restart.Scenario, results []*outage.Result) []any {
