@@ -251,7 +251,9 @@ func restartFigures(s restart.Scenario, results []*outage.Result) []any {
 	for _, r := range results {
 		n, ok := r.Total(s.Up, s.Up+s.Down)
 		begun, failed, worst = begun+n, failed+n-ok, max(worst, n-ok)
-		sends += r.Load(s.Up, s.Up+s.Down)
+		if n > 0 {
+			sends += r.Load(s.Up, s.Up+s.Down) * float64(n)
+		}
 		n, ok = r.Total(0, s.Up+s.Down+s.After)
 		lost += n - ok
 		after, recovered := r.Recovered()
@@ -269,7 +271,7 @@ func restartFigures(s restart.Scenario, results []*outage.Result) []any {
 	}
 	n := float64(len(results))
 	return []any{
-		float64(begun) / n, float64(failed) / n, worst, sends / n,
+		float64(begun) / n, float64(failed) / n, worst, sends / float64(begun),
 		time.Duration(float64(lost) / n / s.Rate / float64(s.Processes) * float64(time.Second)),
 		shown(back[len(back)/2]), shown(back[len(back)-1]),
 	}
