@@ -7,8 +7,16 @@ require (
 	github.com/chromedp/chromedp v0.23.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/mccutchen/go-httpbin/v2 v2.26.0
+	github.com/quic-go/quic-go v0.65.0
 	github.com/seed421102f4/httpretry v0.0.0
 	github.com/stretchr/testify v1.12.1
+)
+
+require (
+	github.com/quic-go/qpack v0.6.0 // indirect
+	golang.org/x/crypto v0.54.0 // indirect
+	golang.org/x/net v0.56.0 // indirect
+	golang.org/x/text v0.40.0 // indirect
 )
 
 require (

@@ -164,7 +164,7 @@ func TestNginxGoAwayFirstBurst(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%d clients/%s/%s", clients, kind.name, stack.name), func(t *testing.T) {
 					const burst = 200
-					failed, bursts := 0, max(1, churnRequests(t, 600)/burst)
+					failed, bursts := 0, max(1, churnRequests(t, burst)/burst)
 					for range bursts {
 						upstream.forget()
 						transport := stack.over(faults.Base(t, n.client))
