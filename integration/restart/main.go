@@ -13,6 +13,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -170,7 +171,8 @@ func (r *result) request(transport http.RoundTripper, url string) {
 	begun := time.Now()
 	resp, err := (&http.Client{Transport: transport}).Get(url)
 	if err == nil {
-		_ = resp.Body.Close() // only the status counts
+		_, err = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+		_ = resp.Body.Close()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -106,7 +106,10 @@ func resetting(l net.Listener, server string) error {
 				return
 			}
 			defer conn.Close()
-			go func() { _, _ = io.Copy(conn, client) }()
+			go func() {
+				defer conn.Close() // ends the copy below
+				_, _ = io.Copy(conn, client)
+			}()
 			_, _ = io.Copy(client, conn)
 		}()
 	}
