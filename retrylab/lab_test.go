@@ -655,3 +655,31 @@ func TestAnyNumberOfAttempts(t *testing.T) {
 	assert.Less(t, outage("-attempts=0")["success"], 0.95)
 	assert.Equal(t, outage("-attempts=3"), outage("-attempts=0"))
 }
+
+// These are bounds of the default policy. docs/choosing.md has the figures.
+func TestDefaultPolicyInRestarts(t *testing.T) {
+	overload := "-kinds=stall -down=10s -load=0.8 -timeout=2s -latency=0s -up=40s -after=100s -runs=1"
+	for _, c := range []struct {
+		args, column string
+		most         float64
+	}{
+		{"-kinds=503 -down=1s -runs=20", "failed", 1},
+		{"-kinds=refused -down=1s -runs=20", "failed", 1},
+		{"-kinds=reset -down=1s -runs=20", "failed", 1},
+		{"-kinds=503 -down=3s -runs=20", "failed", 13},
+		{"-kinds=refused -down=3s -runs=20", "failed", 13},
+		{"-kinds=reset -down=3s -runs=20", "failed", 13},
+		{"-down=10s -runs=4", "sends", 1.7},
+		{"-down=1m -runs=4", "sends", 1.17},
+		// 30 % of the attempts fail at random.
+		{"-replicas=10 -restarting=3 -down=1m -processes=10 -rate=10 -runs=1", "failed", 0.04 * 100 * 60},
+		{overload + " -processes=100 -rate=0.8", "latest (s)", 66},
+		{overload + " -processes=400 -rate=0.2", "latest (s)", 90},
+	} {
+		got := rows(t, append([]string{"restart", "-after=5s"}, strings.Fields(c.args)...)...)[1]
+		t.Logf("%s: %v %v", c.args, c.column, got[c.column])
+		require.IsType(t, 0.0, got[c.column], c.args) // not never
+		assert.LessOrEqual(t, got[c.column], c.most, c.args)
+		assert.Equal(t, thePolicy, got["client"])
+	}
+}
