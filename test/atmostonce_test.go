@@ -1422,3 +1422,14 @@ func TestConnectionUnknown(t *testing.T) {
 		})
 	}
 }
+
+// A request of which nothing was written, because its idle connection was reset,
+// is sent again at once, and the budget is not asked.
+func TestIdleConnectionThatWasReset(t *testing.T) {
+	srv := faults.Stale(t, (*faults.Conn).Reset)
+	transport := contract.New(t, httpretry.Config{
+		Base: srv.Base, Policy: httpretry.Policy{Budget: contract.UsedUp{}}})
+	contract.Send(t, transport, contract.Request(t, "GET", srv.URL(), ""))
+	req := contract.Streamed(t, "POST", srv.URL(), contract.Counted("text"))
+	contract.Send(t, transport, req.WithContext(srv.Context))
+}
