@@ -1433,3 +1433,17 @@ func TestIdleConnectionThatWasReset(t *testing.T) {
 	req := contract.Streamed(t, "POST", srv.URL(), contract.Counted("text"))
 	contract.Send(t, transport, req.WithContext(srv.Context))
 }
+
+// The end of a connection that the server was about to close is a failure of the
+// host if the request fails, because its body cannot be sent again.
+func TestGoAwayThatEndsARequest(t *testing.T) {
+	srv := faults.HTTP2(t, func(s faults.Stream) { s.GoAway(0, faults.NoError) })
+	transport := contract.Unchecked(t, httpretry.Config{Base: faults.HTTP2Base(t)})
+	req := contract.Request(t, "POST", srv.URL(), "text")
+	req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("no body") }
+	_, err := transport.RoundTrip(req)
+	require.ErrorContains(t, err, "no body")
+	origin := transport.Origins()[0]
+	assert.Equal(t, "failed", origin.LastFailure)
+	assert.EqualValues(t, 1, origin.FailedWithoutRetry)
+}
