@@ -888,6 +888,21 @@ func TestAtMostOnceInDetachedContext(t *testing.T) {
 	}
 }
 
+// A protocol that is registered with net/http's Transport may do that, too. Then
+// the attempt that shows that a host speaks HTTP/2 is stopped all the same.
+func TestAtMostOnceInDetachedProtocol(t *testing.T) {
+	posts, url, known := newHTTP2Handler(t, func(http.ResponseWriter, *http.Request) {})
+	base := faults.Base(t, nil)
+	base.ForceAttemptHTTP2 = false // or else net/http registers its own
+	base.RegisterProtocol("https",
+		contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			return known.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
+		}))
+	contract.Send(t, contract.Unchecked(t, httpretry.Config{Base: base}),
+		contract.Request(t, "POST", url, ""))
+	assert.EqualValues(t, 1, posts.Load())
+}
+
 // Hazard 1.3: the hooks of httptrace that a base calls, and their proofs about
 // a POST whose error proves nothing.
 func TestNeverSentProof(t *testing.T) {
