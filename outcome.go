@@ -187,7 +187,8 @@ func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 func (a *attempt) endedUnbegun(err error) bool {
 	text := err.Error()
 	return strings.HasPrefix(text, cannotRetry) || text == cannotRewind || isRejectedByHTTP3(err) ||
-		isNothingWritten(err) && a != nil && a.trace.LastReused()
+		(isNothingWritten(err) || strings.HasPrefix(text, resetIdle)) && a != nil &&
+			a.trace.LastReused()
 }
 
 // isInvalidRequest reports whether err is that of net/http for a request that it

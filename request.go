@@ -117,9 +117,9 @@ func (c *call) withdraw(wait time.Duration) Reason {
 func (c *call) mayResend() bool { return c.connEnded && c.resends < wire.MaxSends }
 
 // resend prepares the retry that mayResend allows. net/http alone sends such a
-// request again at once, too. So the retry is not counted or charged, and no
-// cool-down delays it. The first three follow at once, since each may meet a
-// connection that has been open for as long.
+// request again at once, too. So the retry is not counted or charged. The first
+// three follow at once, since each may meet a connection that has been open for
+// as long.
 func (c *call) resend() (time.Duration, Reason) {
 	var wait time.Duration
 	if c.resends >= 3 {
@@ -163,7 +163,8 @@ func (c *call) noteResult(resp *http.Response, err error, reason Reason) {
 		c.waits.failing.clear()
 		return
 	// The host has failed in none of these cases.
-	case reason == ReasonCanceled, err != nil && c.attempt.bodyFailed(), c.connEnded:
+	case reason == ReasonCanceled, err != nil && c.attempt.bodyFailed(),
+		c.connEnded && reason == ReasonNone:
 		return
 	}
 	c.waits.failing.Store(true)
@@ -285,7 +286,7 @@ func (c *call) fail(err error, reason Reason) error {
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())
-	case unchanged && !c.idempotent && IsUnprocessed(err) == c.processed:
+	case unchanged && !c.idempotent && IsUnprocessed(err) == c.processed && !isPlainAnswer(err):
 		return &markedError{err, !c.processed}
 	case unchanged:
 		return err
