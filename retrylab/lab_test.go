@@ -663,6 +663,7 @@ func TestRestartsOfAFleet(t *testing.T) {
 	several := rows(t, append(args, "-runs=4", "-processes=10")...)[1]
 	assert.NotEqual(t, one["begun"], several["begun"])
 	assert.InDelta(t, 10*defaultBurst, one["begun"].(float64)-one["failed"].(float64), 0)
+	assert.Equal(t, 1.0, one["sends"], "retries are sent after the restart")
 	// No others fail.
 	assert.InDelta(t, one["failed"].(float64)/1000, one["lost (s)"], 1e-6)
 }
