@@ -656,6 +656,18 @@ func TestAnyNumberOfAttempts(t *testing.T) {
 	assert.Equal(t, outage("-attempts=3"), outage("-attempts=0"))
 }
 
+// Runs have different seeds, and processes have budgets of their own.
+func TestRestartsOfAFleet(t *testing.T) {
+	args := []string{"restart", "-up=0s", "-rate=100", "-down=1s", "-after=5s", "-attempts=2", "-backoff=Constant Wait=1s"}
+	one := rows(t, append(args, "-runs=1", "-processes=10")...)[1]
+	several := rows(t, append(args, "-runs=4", "-processes=10")...)[1]
+	assert.NotEqual(t, one["begun"], several["begun"])
+	assert.InDelta(t, 10*defaultBurst, one["begun"].(float64)-one["failed"].(float64), 0)
+	assert.Equal(t, 1.0, one["sends"], "retries are sent after the restart")
+	// No others fail.
+	assert.InDelta(t, one["failed"].(float64)/1000, one["lost (s)"], 1e-6)
+}
+
 // These are bounds of the default policy. docs/choosing.md has the figures.
 func TestDefaultPolicyInRestarts(t *testing.T) {
 	overload := "-kinds=stall -down=10s -load=0.8 -timeout=2s -latency=0s -up=40s -after=100s -runs=1"
