@@ -305,7 +305,8 @@ func TestFleetLoadInAnOutage(t *testing.T) {
 				}
 				load := float64(attempts) / float64(requests)
 				most := 1 + (6*c.rate+5)/(c.rate*c.length.Seconds())
-				t.Logf("%d processes, %v: load %.3f, at most %.3f", c.processes, c.length, load, most)
+				t.Logf("%d processes, %v: load %.3f, at most %.3f",
+					c.processes, c.length, load, most)
 				// The rate of the time before is not exactly the same.
 				assert.LessOrEqual(t, load, min(c.most, 1.1*most))
 			})

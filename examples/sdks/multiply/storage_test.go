@@ -110,7 +110,9 @@ func callElasticsearch(s sdk) error {
 func callOpenSearch(s sdk) error {
 	client, err := opensearchapi.NewClient(opensearchapi.Config{Client: opensearch.Config{
 		Addresses: []string{server}, Transport: s.client.Transport,
-		DisableRetry: !s.retries, Context: s}})
+		DisableRetry: !s.retries, Context: s,
+		HealthCheckMaxRetries: -1, // the requests of its checks would use the budget, too
+	}})
 	require.NoError(s.t, err)
 	defer client.Close()
 	if s.write {
