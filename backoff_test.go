@@ -151,3 +151,27 @@ func TestBackoffOfResumes(t *testing.T) {
 		})
 	}
 }
+
+// A body that is resumed does not share the state of its host, which
+// SetPolicies may have replaced since.
+func TestBackoffOfResumesIsOfTheBody(t *testing.T) {
+	requireLongest(t, shortWait, func(t *testing.T) time.Duration {
+		var times []time.Time
+		o := newOrigin(100_000, 10)
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			if req.Method == http.MethodPost {
+				return answering(503)(req)
+			}
+			times = append(times, time.Now())
+			return o.RoundTrip(req)
+		})
+		transport := contract.Unchecked(t, httpretry.Config{
+			Base: base, Policy: httpretry.Policy{Resume: true}})
+		resp := get(t, transport)
+		contract.Send(t, transport, contract.Request(t, "POST", "http://a.test/", ""))
+		_, err := readAll(t, o, resp)
+		require.NoError(t, err)
+		require.Len(t, times, 2)
+		return times[1].Sub(times[0])
+	})
+}

@@ -449,7 +449,7 @@ func TestLocalChargesAreGivenBackLocally(t *testing.T) {
 	help := func(b httpretry.Budget) { succeedAfter(b, failed(target)) }
 	fail := func(b httpretry.Budget) { failAfter(b, failed(target)) }
 	otherCost := func(b httpretry.Budget) { b.Refund(timedOut(target)) } // none was charged
-	type ends []func(httpretry.Budget) // of five retries each
+	type ends []func(httpretry.Budget)                                   // of five retries each
 	for _, c := range []struct {
 		name          string
 		own           bool // the process itself has made the shared charges

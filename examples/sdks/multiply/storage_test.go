@@ -108,6 +108,8 @@ func callElasticsearch(s sdk) error {
 }
 
 func callOpenSearch(s sdk) error {
+	// Its requests for the state of the node would use the budget, too.
+	s.t.Setenv("OPENSEARCH_GO_NODE_STATS_INTERVAL", "-1s")
 	client, err := opensearchapi.NewClient(opensearchapi.Config{Client: opensearch.Config{
 		Addresses: []string{server}, Transport: s.client.Transport,
 		DisableRetry: !s.retries, Context: s}})
