@@ -110,36 +110,35 @@ func (Unlimited) Record(ended, after AttemptResult) {}
 // zero value is ready to use. A HostBudget may be shared by any number of
 // transports. It must not be copied or changed after first use.
 //
-// A host gets a retry if its failed retries of the last Window, this retry
-// included, are at most Ratio times its successes of the last Window. Otherwise
-// the retry takes a token from the host's bucket, if any is left. The bucket
-// starts with Burst tokens, its maximum. It gains Burst tokens per Window, but
-// none between a failure and the next success, and one for each retry that
-// succeeds. A retry counts as failed until it succeeds. A success is a request
-// whose response is not a transient failure.
+// A retry costs 1, or 2 after a Timeout. It is allowed if then
 //
-// So a host that is down gets only Burst retries from each process, and Ratio
-// more for each success of the Window before. A host that fails at random gets
-// almost every retry that helps. If each process sends five requests a second
-// and 20 % of attempts fail, 99.2 % of requests succeed with the default Ratio,
-// Burst and Window. With Strict, retries that succeed count, too, and 89.2 %
-// succeed. A retry after a 429 that waits as long as the response asks is free.
-// See docs/choosing.md in the repository.
+//	cost of the host's failed retries <= Burst + Ratio * successes
+//
+// Both count for a Window of the host's time, which stops when a retry is asked
+// for and goes on at the next success. A retry counts as failed until it
+// succeeds. Then its cost is canceled, and 1 more if other retries have failed. A
+// success is a request whose response is not a transient failure.
+//
+// So by default, each process sends a host that is down what it usually sends in
+// 6 s, or in 3 s if attempts time out, and five requests more, however long the
+// host is down. A host that fails at random gets almost every retry that helps.
+// With Strict, retries that succeed count, too. A retry after a 429 that waits as
+// long as the response asks is free. See docs/choosing.md in the repository.
 //
 // The 1024 hosts that were used last are remembered. Any other host starts with
 // a full Burst, so code that can choose the hosts of requests gets Burst
 // retries for each new one.
 type HostBudget struct {
-	// Ratio is the number of failed retries per success, from 0.000001 to
-	// 1000000. 0 means 0.1.
+	// Ratio is the cost of failed retries per success, from 0.000001 to
+	// 1000000. 0 means 0.2.
 	Ratio float64
 
-	// Burst is the number of retries beyond Ratio, at most 1000000. 0 means 5;
-	// negative means none.
+	// Burst is the cost of failed retries beyond Ratio, at most 1000000. 0 means
+	// 5; negative means none.
 	Burst int
 
 	// Window is how long successes and retries count, from a millisecond to
-	// 365 days. 0 means 10 seconds.
+	// 365 days. 0 means 30 seconds.
 	Window time.Duration
 
 	Strict bool // charge for retries that succeed, too
@@ -148,14 +147,13 @@ type HostBudget struct {
 }
 
 const (
-	// Within these, the fraction for Ratio and the tokens of the Burst, which
-	// are floats, are exact by a wide margin.
+	// Within these, the fraction for Ratio, a float, is exact by a wide margin.
 	maxRatio = 1e6
 	minRatio = 1 / maxRatio
 	maxBurst = 1_000_000
 
-	// A shorter window is most likely a number without its unit. With a much
-	// longer one, the time until the next token overflows.
+	// A shorter window is most likely a number without its unit, and a longer
+	// one a mistake.
 	minWindow = time.Millisecond
 	maxWindow = 365 * 24 * time.Hour
 )
@@ -189,40 +187,44 @@ func (b *HostBudget) Validate() error {
 }
 
 // retryCost returns the cost of a retry. The server has chosen the time of a
-// retry after a 429 that asks for a wait, so that costs nothing.
+// retry after a 429 that asks for a wait, so that costs nothing. After a timeout,
+// the server may have done all the work of the attempt, and most likely has a
+// queue.
 func retryCost(after AttemptResult) int {
-	if after.Throttled {
+	switch {
+	case after.Throttled:
 		return 0
+	case after.Timeout:
+		return 2
 	}
 	return 1
 }
 
 // Withdraw reports whether one retry may be sent to after.Origin, and charges
-// for it if so. A retry after a Throttled attempt is free. It ignores ctx.
+// its cost if so. A retry after a Throttled attempt is free. It ignores ctx.
 func (b *HostBudget) Withdraw(ctx context.Context, after AttemptResult) bool {
-	return retryCost(after) == 0 || b.hosts.Get(after.Origin, b.open).Withdraw()
+	cost := retryCost(after)
+	return cost == 0 || b.hosts.Get(after.Origin, b.open).Withdraw(cost)
 }
 
-// Refund cancels the latest charge for after.Origin within the last Window, if
-// any.
+// Refund cancels the latest charges for after.Origin within the last Window, up
+// to the cost of the retry.
 func (b *HostBudget) Refund(after AttemptResult) {
-	if retryCost(after) == 0 {
-		return
-	}
 	if w := b.hosts.Peek(after.Origin); w != nil {
-		w.Refund()
+		w.Refund(retryCost(after))
 	}
 }
 
 // Record records a success of ended.Origin. If the attempt was charged for, it
-// cancels the latest charge within the last Window and gives the bucket a
-// token, except with Strict. An attempt that did not succeed changes nothing.
+// cancels the latest charges within the last Window, up to the cost of the
+// retry and 1 more, except with Strict. An attempt that did not succeed changes
+// nothing.
 func (b *HostBudget) Record(ended, after AttemptResult) {
 	if !ended.Succeeded() {
 		return
 	}
-	if ended.Charged && retryCost(after) > 0 && !b.Strict {
-		b.hosts.Get(ended.Origin, b.open).RetrySucceeded()
+	if cost := retryCost(after); ended.Charged && cost > 0 && !b.Strict {
+		b.hosts.Get(ended.Origin, b.open).RetrySucceeded(cost)
 	} else {
 		b.deposit(ended.Origin, nil)
 	}
@@ -243,10 +245,10 @@ func (b *HostBudget) deposit(origin string, known *hostWindow) {
 	e.Value.Deposit()
 }
 
-// Balance returns how many retries that cost 1 to origin (see [Origin]) are
-// allowed now, and whether origin is remembered. An origin that is not
-// remembered starts with Burst retries. Balance does not count as a use of
-// origin.
+// Balance returns the cost of the retries to origin (see [Origin]) that are
+// allowed now, and whether origin is remembered. That is their number, except
+// after timeouts, whose retries cost 2. An origin that is not remembered starts
+// with Burst. Balance does not count as a use of origin.
 func (b *HostBudget) Balance(origin string) (retries int, known bool) {
 	if w := b.hosts.Peek(origin); w != nil {
 		return w.Balance(), true

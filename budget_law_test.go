@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,7 +36,8 @@ func (s setting) budget() *httpretry.HostBudget {
 }
 
 var settings = []setting{
-	{1, 10, 5, 10 * time.Second}, // the default
+	{1, 5, 5, 30 * time.Second}, // the default
+	{1, 10, 5, 10 * time.Second},
 	{1, 10, 0, 10 * time.Second},
 	{1, 10, 3, 10 * time.Second},
 	{2, 5, 0, time.Second},
@@ -48,14 +49,13 @@ var settings = []setting{
 }
 
 // pause returns a wait of the kind that finds mistakes: none, short, or at the
-// edge of a step or window. The edges are two nanoseconds wide, because tokens
-// may come one nanosecond early.
+// edge of a step or window.
 func (s setting) pause(r *rand.Rand) time.Duration {
 	switch r.IntN(12) {
 	case 0:
-		return s.window + time.Duration(2*r.IntN(3)-2)
+		return s.window + time.Duration(r.IntN(3)-1)
 	case 1:
-		return s.window/10 + time.Duration(2*r.IntN(3)-2)
+		return s.window/10 + time.Duration(r.IntN(3)-1)
 	case 2:
 		return time.Duration(r.Int64N(int64(2 * s.window)))
 	case 3, 4, 5:
@@ -64,97 +64,73 @@ func (s setting) pause(r *rand.Rand) time.Duration {
 	return 0
 }
 
+// afterTimeout is the result of an attempt whose retry costs 2.
+func afterTimeout() httpretry.AttemptResult {
+	after := contract.Failure(budgetOrigin)
+	after.Timeout = true
+	return after
+}
+
+// retrySucceeds records the success of a retry that was charged for.
+func retrySucceeds(b httpretry.Budget, after httpretry.AttemptResult) {
+	b.Record(httpretry.AttemptResult{
+		Origin: budgetOrigin, Attempt: 2, Status: 200, Charged: true}, after)
+}
+
 // A model is the budget of one host in the plainest form: a record of all that
 // happened, which is counted from its beginning each time.
 type model struct {
 	setting
+	clock     time.Duration
+	now       time.Duration // in the host's time, as successes and charges
+	failing   bool          // now stands still
 	successes []time.Duration
-	charges   []modelCharge // that were not refunded
-
-	tokens  int64         // in units of 1/window
-	now     time.Duration // when tokens was right
-	failing bool
+	charges   []time.Duration // those of 1 that were not canceled
 }
 
-type modelCharge struct {
-	at        time.Duration
-	fromBurst bool
-}
-
-// recent reports whether something of a certain time counts at now.
-func (m *model) recent(at, now time.Duration) bool {
-	step := m.window / 10
-	return at/step > now/step-10
-}
-
-// left returns how many retries the ratio and the burst allow at now. A token
-// that is less than a nanosecond away is there.
-func (m *model) left(now time.Duration) (byRatio, byBurst int64) {
+// at sets the clock.
+func (m *model) at(clock time.Duration) *model {
 	if !m.failing {
-		m.tokens = min(m.tokens+m.burst*int64(min(now-m.now, m.window)), m.burst*int64(m.window))
+		m.now += clock - m.clock
 	}
-	m.now = now
-	var successes, charges int64
-	for _, at := range m.successes {
-		if m.recent(at, now) {
-			successes++
-		}
-	}
-	for _, c := range m.charges {
-		if m.recent(c.at, now) {
-			charges++
-		}
-	}
-	return max(m.num*successes/m.den-charges, 0), (m.tokens + max(m.burst-1, 0)) / int64(m.window)
+	m.clock = clock
+	return m
 }
 
-func (m *model) withdraw(now time.Duration) bool {
-	byRatio, byBurst := m.left(now)
+// recent returns how many of times count now. They are in order.
+func (m *model) recent(times []time.Duration) (n int64) {
+	step := m.window / 10
+	for _, at := range times {
+		if at/step > m.now/step-10 {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) left() int64 {
+	return max(m.burst+m.num*m.recent(m.successes)/m.den-m.recent(m.charges), 0)
+}
+
+func (m *model) withdraw(cost int64) bool {
 	m.failing = true
-	if byRatio == 0 && byBurst == 0 {
+	if m.left() < cost {
 		return false
 	}
-	if byRatio == 0 {
-		m.tokens -= int64(m.window)
+	for range cost {
+		m.charges = append(m.charges, m.now)
 	}
-	m.charges = append(m.charges, modelCharge{now, byRatio == 0})
 	return true
 }
 
-func (m *model) deposit(now time.Duration, charged bool) {
-	m.left(now)
+func (m *model) deposit() {
 	m.failing = false
-	m.successes = append(m.successes, now)
-	if charged {
-		m.refund(now)
-		m.addToken()
-	}
+	m.successes = append(m.successes, m.now)
 }
 
-func (m *model) addToken() {
-	m.tokens = min(m.tokens+int64(m.window), m.burst*int64(m.window))
-}
-
-// refund cancels a charge of the latest step, one that took a token if there
-// is one.
-func (m *model) refund(now time.Duration) {
-	m.left(now)
-	step := m.window / 10
-	found := -1
-	for i, c := range m.charges {
-		switch {
-		case !m.recent(c.at, now):
-		case found < 0 || c.at/step > m.charges[found].at/step || c.fromBurst:
-			found = i
-		}
-	}
-	if found < 0 {
-		return
-	}
-	if m.charges[found].fromBurst {
-		m.addToken()
-	}
-	m.charges = append(m.charges[:found:found], m.charges[found+1:]...)
+// cancel cancels the latest charges.
+func (m *model) cancel(cost int64) {
+	m.charges = m.charges[:len(m.charges)-int(min(cost, m.recent(m.charges)))]
 }
 
 // Where Balance looks at the clock before each deposit, the time of each
@@ -171,47 +147,48 @@ func TestHostBudgetEqualsTheModel(t *testing.T) {
 }
 
 func equalsTheModel(t *testing.T, s setting, r *rand.Rand) {
-	b, m := s.budget(), &model{setting: s, tokens: s.burst * int64(s.window)}
+	b, m := s.budget(), &model{setting: s}
 	begin := time.Now()
-	b.Refund(contract.Failure(budgetOrigin))
-	failure := contract.Failure(budgetOrigin)
-	require.Equal(t, m.withdraw(0), b.Withdraw(t.Context(), failure)) // begins the first step
+	of := map[int64]httpretry.AttemptResult{1: contract.Failure(budgetOrigin), 2: afterTimeout()}
+	b.Refund(of[1])
+	require.Equal(t, m.withdraw(1), b.Withdraw(t.Context(), of[1])) // begins the first step
 	for range 150 {
 		time.Sleep(s.pause(r))
-		now := time.Since(begin)
-		byRatio, byBurst := m.left(now)
-		require.EqualValues(t, byRatio+byBurst, contract.Balance(b, budgetOrigin), "at %v", now)
-		switch r.IntN(3) {
-		case 0:
-			for range r.IntN(30) {
-				charged := r.IntN(5) == 0
-				contract.Succeed(b, budgetOrigin, charged)
-				m.deposit(now, charged)
-			}
-		case 1:
-			for range r.IntN(10) {
-				require.Equal(t, m.withdraw(now), b.Withdraw(t.Context(), failure), "at %v",
-					now)
-			}
-		case 2:
-			for range r.IntN(6) {
-				b.Refund(contract.Failure(budgetOrigin))
-				m.refund(now)
+		m.at(time.Since(begin))
+		require.EqualValues(t, m.left(), contract.Balance(b, budgetOrigin), "at %v", m.clock)
+		action := r.IntN(4)
+		for range r.IntN(20) {
+			cost := 1 + r.Int64N(2)
+			switch action {
+			case 0:
+				contract.Succeed(b, budgetOrigin, false)
+				m.deposit()
+			case 1:
+				retrySucceeds(b, of[cost])
+				m.deposit()
+				m.cancel(cost + 1)
+			case 2:
+				require.Equal(t, m.withdraw(cost), b.Withdraw(t.Context(), of[cost]),
+					"%d at %v", cost, m.clock)
+			case 3:
+				b.Refund(of[cost])
+				m.cancel(cost)
 			}
 		}
-		byRatio, byBurst = m.left(now)
-		require.EqualValues(t, byRatio+byBurst, contract.Balance(b, budgetOrigin), "at %v", now)
+		require.EqualValues(t, m.left(), contract.Balance(b, budgetOrigin), "at %v", m.clock)
 	}
 }
 
 // A moment has the events at one time, in any order.
 type moment struct {
-	at                 time.Duration
-	successes, charges int64
-	refunds            int64 // of retries that were not sent
-	helped             int64 // retries that succeeded: successes that are refunded, too
-	wasted             int64 // of the charges, those that are never refunded
-	failures           int64 // calls of Withdraw, allowed or not
+	at        time.Duration
+	host      time.Duration // the least time of the host that has passed
+	successes int64         // those of retries included
+	helped    int64         // retries that succeeded
+	charges   int64         // the cost of retries
+	refunds   int64         // the cost of retries that were not sent or succeeded
+	wasted    int64         // of the charges, those that are never refunded
+	failures  int64         // calls of Withdraw, allowed or not
 }
 
 // A history has the moments of one host.
@@ -221,16 +198,16 @@ type history struct {
 }
 
 // successesFrom returns the successes of the moments up to number to, those of
-// the window before from included.
+// the window before from included, which is in the host's time.
 func (h *history) successesFrom(from time.Duration, to int) (n int64) {
-	for i := to; i >= 0 && h.moments[i].at > from-h.window; i-- {
+	for i := to; i >= 0 && h.moments[i].host > from-h.window; i-- {
 		n += h.moments[i].successes
 	}
 	return n
 }
 
 // net returns the left side of the law.
-func (m moment) net() int64 { return m.charges - m.refunds - m.helped }
+func (m moment) net() int64 { return m.charges - m.refunds }
 
 // requireLaw looks at every interval that begins and ends with a charge. A
 // longer one with the same charges is allowed more.
@@ -251,7 +228,7 @@ func (h *history) requireWithin(t *testing.T, before time.Duration, count func(m
 		for j := i - 1; j >= 0 && h.moments[j].at > first.at-before; j-- {
 			helped += h.moments[j].helped
 		}
-		successes := h.successesFrom(first.at-before, i-1)
+		successes := h.successesFrom(first.host-before, i-1)
 		for _, last := range h.moments[i:] {
 			successes += last.successes
 			helped += last.helped
@@ -275,7 +252,7 @@ func (h *history) requireOutageLaw(t *testing.T) {
 			continue
 		}
 		var net int64
-		successes := h.successesFrom(first.at, i-1)
+		successes := h.successesFrom(first.host, i-1)
 		for _, last := range h.moments[i:] {
 			if last.successes > 0 {
 				break
@@ -317,65 +294,113 @@ func TestHostBudgetKeepsTheLaw(t *testing.T) {
 // most latest.
 func playRetries(t *testing.T, s setting, r *rand.Rand, latest time.Duration) *history {
 	b, h := s.budget(), &history{setting: s}
-	type open struct{ at, charges int } // to be refunded; at is a moment's number
-	var refunds []open
+	var refunds []openRetries
 	begin := time.Now()
 	share := r.IntN(100) // of retries that are refunded
 	for i := range 150 {
 		time.Sleep(s.pause(r))
-		now := moment{at: time.Since(begin)}
-
+		now := moment{at: time.Since(begin), host: h.hostTime(time.Since(begin))}
 		for range r.IntN(2) * r.IntN(3) * r.IntN(2) {
 			n := r.IntN(40)
 			now.successes += int64(n)
 			go deposit(b, budgetOrigin, n)
 		}
-		refunds = slices.DeleteFunc(refunds, func(o open) bool {
+		refunds = slices.DeleteFunc(refunds, func(o openRetries) bool {
 			age := now.at - h.moments[o.at].at
 			switch {
 			case age > latest: // it is too late
-				h.moments[o.at].wasted += int64(o.charges)
+				h.moments[o.at].wasted += costs(o.after)
 				return true
 			case age < latest/2 && r.IntN(4) > 0:
 				return false
 			}
-			if r.IntN(2) == 0 {
-				now.refunds += int64(o.charges)
-				for range o.charges {
-					go b.Refund(contract.Failure(budgetOrigin))
-				}
-				return true
-			}
-			now.helped += int64(o.charges)
-			now.successes += int64(o.charges)
-			for range o.charges {
-				go contract.Succeed(b, budgetOrigin, true)
-			}
+			now.end(b, o, r.IntN(2) == 0)
 			return true
 		})
-		var charges atomic.Int64
-		for range r.IntN(2) * r.IntN(20) {
-			now.failures++
-			go func() {
-				if b.Withdraw(t.Context(), contract.Failure(budgetOrigin)) {
-					charges.Add(1)
-				}
-			}()
-		}
-		synctest.Wait()
-		now.charges = charges.Load()
-		failed := 0
-		for range now.charges {
-			if r.IntN(100) >= share {
-				failed++
-			}
-		}
-		now.wasted = int64(failed)
-		refunds = append(refunds, open{i, int(now.charges) - failed})
+		charged := now.withdraw(t, b, r)
+		later := slices.DeleteFunc(slices.Clone(charged),
+			func(httpretry.AttemptResult) bool { return r.IntN(100) >= share })
+		now.wasted = now.charges - costs(later)
+		refunds = append(refunds, openRetries{i, later})
 		h.moments = append(h.moments, now)
 	}
 	for _, o := range refunds {
-		h.moments[o.at].wasted += int64(o.charges)
+		h.moments[o.at].wasted += costs(o.after)
 	}
 	return h
+}
+
+// openRetries are retries that are to be refunded.
+type openRetries struct {
+	at    int // the number of the moment that charged for them
+	after []httpretry.AttemptResult
+}
+
+// costs returns the cost of retries.
+func costs(all []httpretry.AttemptResult) (n int64) {
+	for _, after := range all {
+		n++
+		if after.Timeout {
+			n++
+		}
+	}
+	return n
+}
+
+// hostTime returns the time of the host at a moment that follows. The events of
+// a moment have no order. So after a failure, the time goes on for sure only
+// from a later moment with a success and without a failure.
+func (h *history) hostTime(at time.Duration) time.Duration {
+	if len(h.moments) == 0 {
+		return 0
+	}
+	last := h.moments[len(h.moments)-1]
+	for i := len(h.moments) - 1; i >= 0; i-- {
+		if h.moments[i].failures > 0 {
+			return last.host
+		}
+		if h.moments[i].successes > 0 {
+			break
+		}
+	}
+	return last.host + at - last.at
+}
+
+// end ends retries, each in a goroutine of its own.
+func (m *moment) end(b *httpretry.HostBudget, o openRetries, unsent bool) {
+	m.refunds += costs(o.after)
+	if !unsent {
+		m.successes += int64(len(o.after))
+		m.helped += int64(len(o.after))
+	}
+	for _, after := range o.after {
+		if unsent {
+			go b.Refund(after)
+		} else {
+			go retrySucceeds(b, after)
+		}
+	}
+}
+
+// withdraw asks for retries that cost 1 or 2, each in a goroutine of its own,
+// and returns what those follow that are allowed. Then all goroutines of the
+// moment have ended.
+func (m *moment) withdraw(
+	t *testing.T, b *httpretry.HostBudget, r *rand.Rand) (charged []httpretry.AttemptResult) {
+	var mu sync.Mutex
+	for range r.IntN(2) * r.IntN(20) {
+		m.failures++
+		after := contract.Failure(budgetOrigin)
+		after.Timeout = r.IntN(2) == 0
+		go func() {
+			if b.Withdraw(t.Context(), after) {
+				mu.Lock()
+				defer mu.Unlock()
+				charged = append(charged, after)
+			}
+		}()
+	}
+	synctest.Wait()
+	m.charges = costs(charged)
+	return charged
 }

@@ -385,6 +385,7 @@ const (
 	handshakeTimeout = "net/http: TLS handshake timeout"
 	cannotRetry      = "http2: Transport: cannot retry err ["
 	cannotRewind     = "net/http: cannot rewind body after connection loss"
+	resetIdle        = "readLoopPeekFailLocked: "
 )
 
 // errorTexts returns all of them, the unprocessed before the final ones.
@@ -392,7 +393,7 @@ func errorTexts() []errorText {
 	return []errorText{
 		// set only while no response was expected
 		{"http: server closed idle connection", "", Unprocessed},
-		{"readLoopPeekFailLocked: ", "", Unprocessed}, // the same, with the error of the read
+		{resetIdle, "", Unprocessed}, // the same, with the error of the read
 		{handshakeTimeout, "", Unprocessed},
 		// for streams that the server will not process
 		{cannotRetry, "GOAWAY]", Unprocessed},

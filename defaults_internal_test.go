@@ -30,8 +30,8 @@ func TestZeroFieldsMeanTheDefaults(t *testing.T) {
 			assert.Equal(t, want[field.Name], v.Interface(), "Policy.%s", field.Name)
 		}
 	}
-	throttled := strategies.DecorrelatedV2{Median: defaults.MedianThrottled, Max: defaults.MaxWait}
-	assert.Equal(t, throttled, p.throttled, "Policy.Backoff after a 429")
+	patient := strategies.DecorrelatedV2{Median: defaults.MedianPatient, Max: defaults.MaxWait}
+	assert.Equal(t, patient, p.patient, "Policy.Backoff after a 429, and while the host fails")
 
 	ratio, burst, window := new(HostBudget).resolve()
 	assert.InDelta(t, defaults.Ratio, ratio, 0, "HostBudget.Ratio")

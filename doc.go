@@ -39,12 +39,13 @@
 // # Non-idempotent requests
 //
 // A request that is not idempotent (see [Idempotent]) is retried only if it was
-// never sent, or if the server did not process it (see [Unprocessed]). The
-// transport also prevents net/http from resending such a request over HTTP/2
-// (Go issue 52459). As a consequence, such a request can fail if the server
-// sends an HTTP/2 GOAWAY at the same time. That concerns a request without a
-// body, and any request on its last attempt or below a layer without an Unwrap
-// method.
+// never sent, or if the server did not process it (see [Unprocessed]). If a
+// connection ends before the server has begun the request, it is sent again at
+// once, up to ten times, and that is no attempt that counts. The transport also
+// prevents net/http from resending such a request over HTTP/2 (Go issue 52459).
+// So below a layer that [Through] does not declare, it can fail if the server
+// sends a GOAWAY, and so can the first ones without a body below any layer.
+// [IsUnprocessed] tells of a failed request whether it may have been processed.
 //
 // # Limitations
 //
@@ -53,6 +54,6 @@
 // below, as Base. Do not stack RetryTransports. If the layers between two of
 // them have an Unwrap method, the inner one makes one attempt. If an HTTP/2
 // server refuses an idempotent request with GOAWAY, net/http resends it within
-// one attempt, at most ten times with an AttemptTimeout, and otherwise until
-// the context ends.
+// one attempt, at most ten times in a retry or with an AttemptTimeout, and
+// otherwise until the context ends.
 package httpretry

@@ -3,6 +3,7 @@ package httpretry
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -314,6 +315,19 @@ func (e *markedError) Unwrap() error { return e.error }
 
 // Timeout is for url.Error, which does not look for the method with errors.As.
 func (e *markedError) Timeout() bool { return isTimeout(e.error) }
+
+// Temporary is for url.Error, too.
+func (e *markedError) Temporary() bool {
+	var t interface{ Temporary() bool }
+	return errors.As(e.error, &t) && t.Temporary()
+}
+
+// isPlainAnswer reports whether err is that of a TLS handshake that was not
+// answered with TLS. http.Client replaces it if it has this type.
+func isPlainAnswer(err error) bool {
+	_, ok := err.(tls.RecordHeaderError)
+	return ok
+}
 
 // Observers returns a function for [Config.Observe] that calls each of fs, in
 // order, except nil ones. If there are no others, it returns nil.

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -749,6 +750,73 @@ func TestErrorOfOneAttempt(t *testing.T) {
 				tt.reason, contract.ErrReset, tt.reason.Hint()))
 		})
 	}
+}
+
+// A request that is not idempotent is unprocessed only if each of its attempts
+// is. That is known of an error of a single attempt, too, which otherwise is
+// Base's own, and of a response.
+func TestUnprocessed(t *testing.T) {
+	withKey := func(p *httpretry.Policy) { p.NewIdempotencyKey = httpretry.RandomKey }
+	once := func(p *httpretry.Policy) { p.MaxAttempts = 1 }
+	stated := contract.Fails(httpretry.WithOutcome(contract.ErrReset, httpretry.Unprocessed))
+	for _, tt := range []struct {
+		name  string
+		steps script
+		set   func(*httpretry.Policy)
+		want  bool
+	}{
+		{"refused", script{refused}, nil, true},
+		{"refused, once", script{refused}, once, true},
+		{"reset, once", script{reset}, once, false},
+		{"stated by a layer", script{stated}, once, true},
+		{"refused, then reset", script{refused, reset}, nil, false},
+		{"with a key", script{refused}, withKey, false},
+		{"425", script{s425}, nil, true},
+		{"425, once", script{s425}, once, true},
+		{"425, then 503", script{s425, s503}, nil, false},
+		{"503", script{s503}, nil, false},
+		{"404", script{s404}, nil, false},
+		{"200", script{s200}, nil, false},
+		{"not sent", nil, func(p *httpretry.Policy) {
+			p.NewIdempotencyKey = func(*http.Request) string { return "\n" }
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			policy := contract.RetryEvery(0)
+			if tt.set != nil {
+				tt.set(&policy)
+			}
+			client := &http.Client{Transport: contract.New(t,
+				httpretry.Config{Base: contract.Play(tt.steps...), Policy: policy})}
+			resp, err := client.Do(contract.Request(t, "POST", "http://a.test/", "text"))
+			got := httpretry.IsUnprocessed(err)
+			if err == nil {
+				got = httpretry.ResultOf(resp).Unprocessed
+				contract.ReadBody(t, resp)
+			}
+			assert.Equal(t, tt.want, got, "%v", err)
+			assert.False(t, httpretry.IsUnprocessed(errors.Join(err, contract.ErrReset)),
+				"one of several errors is not about all")
+		})
+	}
+	assert.False(t, httpretry.IsUnprocessed(contract.ErrRefused), "not of a RetryTransport")
+}
+
+// The error of a single attempt has Base's text, and is Base's by errors.Is and
+// errors.As, if it also tells that the request is unprocessed.
+func TestErrorOfAnUnprocessedAttempt(t *testing.T) {
+	policy := httpretry.Policy{MaxAttempts: 1}
+	late := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+	transport := contract.New(t,
+		httpretry.Config{Base: contract.Play(contract.Fails(late)), Policy: policy})
+	_, err := transport.RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
+	require.ErrorIs(t, err, late)
+	require.EqualError(t, err, late.Error())
+	assert.True(t, httpretry.IsUnprocessed(err))
+	assert.True(t, (&url.Error{Err: err}).Timeout())
+
+	_, err = transport.RoundTrip(newGet(t))
+	assert.Equal(t, late, err)
 }
 
 // A nested RetryTransport returns Base's own error to the outer one.

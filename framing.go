@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/seed421102f4/httpretry/internal/respbody"
 	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
@@ -66,27 +67,26 @@ func (c *call) framing() framing {
 // sendFramed sends a copy of the request. It sends another one if the framing
 // turns out to be wrong. The server has not processed the first one then.
 func (c *call) sendFramed() (*http.Response, error) {
-	f := c.framing()
-	c.attempt = c.newAttempt(f)
-	resp, err := c.sendCopy(c.attempt)
-	switch {
-	case err == wire.ErrProtocol && f.emptyBody:
-		c.protocol.learn(protocolUnknown)
-		f = framing{}
-	case err == wire.ErrProtocol:
-		c.protocol.learn(protocolHTTP2)
-		f = framing{emptyBody: true}
-	// The empty body has no Content-Length (RFC 9110 section 15.5.12).
-	case f.emptyBody && err == nil && resp.StatusCode == http.StatusLengthRequired:
-		c.protocol.learn(protocolNeedsLength)
-		_ = resp.Body.Close() // no attempt depends on it
-		f = framing{}
-	default:
-		return resp, err
+	for f := c.framing(); ; c.attempt.Release() {
+		c.attempt = c.newAttempt(f)
+		resp, err := c.sendCopy(c.attempt)
+		switch {
+		case err == wire.ErrProtocol && f.emptyBody:
+			c.protocol.learn(protocolUnknown)
+			f = framing{}
+		// The next connection may speak HTTP/1 again.
+		case err == wire.ErrProtocol:
+			c.protocol.learn(protocolHTTP2)
+			f = framing{emptyBody: true, expected: wire.HTTP2}
+		// The empty body has no Content-Length (RFC 9110 section 15.5.12).
+		case f.emptyBody && err == nil && statusIs(resp, http.StatusLengthRequired):
+			c.protocol.learn(protocolNeedsLength)
+			respbody.Close(resp) // no attempt depends on it
+			f = framing{}
+		default:
+			return resp, err
+		}
 	}
-	c.attempt.Release()
-	c.attempt = c.newAttempt(f)
-	return c.sendCopy(c.attempt)
 }
 
 // emptyBody is a body that net/http does not take for http.NoBody.

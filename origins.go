@@ -57,15 +57,17 @@ type PolicyStatus struct {
 	Key string // in Config.Policies, or "" for the default
 
 	// Balance is how many retries the policy's Budget would allow now. It is
-	// known if the Budget is a [Balancer].
+	// known if the Budget is a [Balancer]. For a HostBudget, that is how many
+	// retries that cost 1.
 	Balance      int
 	BalanceKnown bool
 
-	// Successes and FailedRetries are numbers of a HostBudget. It counts them
-	// for the origin within its Window, for all policies and transports that
-	// use it. A retry that has not ended counts as failed. With Strict, every
-	// retry counts as failed. Retries that are free do not count. After a
-	// burst, up to 31 successes may be missing. For another Budget, both are 0.
+	// Successes and FailedRetries are numbers of a HostBudget: how many successes
+	// it counts for the origin within its Window, and what failed retries have
+	// cost, for all policies and transports that use it. A retry that has not
+	// ended counts as failed. With Strict, every retry counts as failed. Retries
+	// that are free do not count. After a burst, up to 31 successes may be
+	// missing. For another Budget, both are 0.
 	Successes, FailedRetries int
 }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/seed421102f4/httpretry/internal/wire"
@@ -188,17 +187,20 @@ func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 func (a *attempt) endedUnbegun(err error) bool {
 	text := err.Error()
 	return strings.HasPrefix(text, cannotRetry) || text == cannotRewind || isRejectedByHTTP3(err) ||
-		isNothingWritten(err) && a != nil && a.trace.LastReused()
+		(isNothingWritten(err) || strings.HasPrefix(text, resetIdle)) && a != nil &&
+			a.trace.LastReused()
 }
 
 // isInvalidRequest reports whether err is that of net/http for a request that it
 // does not begin to send.
 func isInvalidRequest(err error) bool {
-	text := err.Error()
-	return slices.ContainsFunc([]string{"unsupported protocol scheme", "http: no Host in request URL",
-		"http: nil Request.", "net/http: invalid "}, func(prefix string) bool {
-		return strings.HasPrefix(text, prefix)
-	})
+	for _, prefix := range []string{"unsupported protocol scheme",
+		"http: no Host in request URL", "http: nil Request.", "net/http: invalid "} {
+		if strings.HasPrefix(err.Error(), prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 // bodyFailed reports whether the attempt's error is that of the request body's

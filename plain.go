@@ -39,6 +39,7 @@ func (e *engine) roundTripPlain(req *http.Request, to target) (*http.Response, e
 		if b, ok := e.budgetOf(to.policy).(*HostBudget); ok {
 			b.deposit(to.host.origin, to.window)
 		}
+		to.host.failing.clear()
 		return resp, nil
 	}
 	c := call{engine: e, caller: caller{req: req}, idempotent: true, attempts: 1}

@@ -40,8 +40,9 @@ type Policy struct {
 	MaxAttempts int
 
 	// Backoff determines the waits between attempts. Nil means
-	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}, and after a 429 (Too
-	// Many Requests) the same with a Median of 1s. If MaxAttempts is negative, a
+	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}. After a 429 (Too Many
+	// Requests), and while the host has not succeeded since an earlier failure,
+	// it means the same with a Median of 1.5s. If MaxAttempts is negative, a
 	// success also wakes one other request to the host that is in a wait of 10s
 	// or more. It continues within 10s. A request is woken once.
 	Backoff strategies.Strategy
@@ -146,10 +147,10 @@ type Policy struct {
 // Idempotent stay nil for the default, and its Budget for the transport's own.
 type resolvedPolicy struct {
 	Policy
-	key       string              // of Config.Policies, or ""
-	given     Policy              // without the defaults
-	throttled strategies.Strategy // the default after a 429, or nil for Backoff
-	err       error               // of a context's policy, if it is not valid
+	key     string              // of Config.Policies, or ""
+	given   Policy              // without the defaults
+	patient strategies.Strategy // the default for a host that fails, or nil for Backoff
+	err     error               // of a context's policy, if it is not valid
 
 	plainAllowed bool // the result of Policy.allowsPlain
 }
@@ -166,19 +167,19 @@ func (p Policy) resolveChecked() *resolvedPolicy {
 func (p Policy) resolve() *resolvedPolicy {
 	given := p
 	p = p.withNumbers()
-	var throttled strategies.Strategy
+	var patient strategies.Strategy
 	if p.Backoff == nil {
 		p.Backoff = strategies.DecorrelatedV2{
 			Median: defaults.Median, Max: defaults.MaxWait}
-		throttled = strategies.DecorrelatedV2{
-			Median: defaults.MedianThrottled, Max: defaults.MaxWait}
+		patient = strategies.DecorrelatedV2{
+			Median: defaults.MedianPatient, Max: defaults.MaxWait}
 	}
 	if p.IdempotencyHeader == "" {
 		p.IdempotencyHeader = defaults.IdempotencyHeader
 	}
 	p.IdempotencyHeader = http.CanonicalHeaderKey(p.IdempotencyHeader)
 	return &resolvedPolicy{
-		Policy: p, given: given, throttled: throttled, plainAllowed: p.allowsPlain()}
+		Policy: p, given: given, patient: patient, plainAllowed: p.allowsPlain()}
 }
 
 // withNumbers fills in the defaults of the numbers that have one. A limit that

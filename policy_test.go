@@ -64,7 +64,7 @@ func TestNewReportsEverything(t *testing.T) {
 		"Policy.Backoff: FullJitter.Max: 1ms: want at least Base (1s), or 0 for the default (30s)",
 		"Policy.AttemptTimeout: -2ns: want at least 1ms, or 0 for no timeout",
 		"Policy.MaxElapsed: -1h0m0s: want at least 1ms, or 0 for no limit",
-		"Policy.Budget: HostBudget.Ratio: -0.5: want 0 (the default, 0.1) or a number from " +
+		"Policy.Budget: HostBudget.Ratio: -0.5: want 0 (the default, 0.2) or a number from " +
 			"0.000001 to 1000000",
 		`Policy.IdempotencyHeader: "Idempotency Key": want a header name`,
 		"Policy.ResumeIdle: -3ns: want at least 1ms, or 0 for no limit",

@@ -36,6 +36,7 @@ type host struct {
 	origin   string         // the key of its state
 	window   hostWindow     // of origin in the budget of policy
 	quiet    cooldown.Quiet // of origin
+	failing  failingFlag
 	protocol hostProtocol
 	routes   []hostRoutes // of keys with a method or a path; nil for most hosts
 }

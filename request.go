@@ -73,7 +73,7 @@ func (c *call) adopt(p *resolvedPolicy, to target) {
 	if p == to.policy {
 		c.charge.window = to.window
 	}
-	c.waits.policy, c.protocol = p, &to.host.protocol
+	c.waits.policy, c.waits.failing, c.protocol = p, &to.host.failing, &to.host.protocol
 	cooldown := &c.waits.cooldown
 	cooldown.table, cooldown.origin = &c.engine.cooldowns, to.host.origin
 	cooldown.quiet, cooldown.req, cooldown.partOf = &to.host.quiet, c.caller.req, p.CooldownKey
@@ -117,9 +117,9 @@ func (c *call) withdraw(wait time.Duration) Reason {
 func (c *call) mayResend() bool { return c.connEnded && c.resends < wire.MaxSends }
 
 // resend prepares the retry that mayResend allows. net/http alone sends such a
-// request again at once, too. So the retry is not counted or charged, and no
-// cool-down delays it. The first three follow at once, since each may meet a
-// connection that has been open for as long.
+// request again at once, too. So the retry is not counted or charged. The first
+// three follow at once, since each may meet a connection that has been open for
+// as long.
 func (c *call) resend() (time.Duration, Reason) {
 	var wait time.Duration
 	if c.resends >= 3 {
@@ -155,14 +155,19 @@ func (c *call) rewindBody(wait time.Duration) Reason {
 	return ReasonNotReplayable
 }
 
-// noteFailure records the result of an attempt for Origins, if it is a failure.
-func (c *call) noteFailure(resp *http.Response, err error, reason Reason) {
+// noteResult records the result of an attempt for later waits and, if it is a
+// failure, for Origins.
+func (c *call) noteResult(resp *http.Response, err error, reason Reason) {
 	switch {
-	case c.isSuccess(resp),
-		// The host has failed in none of these cases.
-		reason == ReasonCanceled, err != nil && c.attempt.bodyFailed(), c.connEnded:
+	case c.isSuccess(resp):
+		c.waits.failing.clear()
+		return
+	// The host has failed in none of these cases.
+	case reason == ReasonCanceled, err != nil && c.attempt.bodyFailed(),
+		c.connEnded && reason == ReasonNone:
 		return
 	}
+	c.waits.failing.Store(true)
 	f := origintable.Failure{At: time.Now()}
 	if resp != nil {
 		f.Status = resp.StatusCode
@@ -281,7 +286,7 @@ func (c *call) fail(err error, reason Reason) error {
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())
-	case unchanged && !c.idempotent && IsUnprocessed(err) == c.processed:
+	case unchanged && !c.idempotent && IsUnprocessed(err) == c.processed && !isPlainAnswer(err):
 		return &markedError{err, !c.processed}
 	case unchanged:
 		return err

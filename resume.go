@@ -69,9 +69,10 @@ func (c *call) resumeLater(resp *http.Response, result *attemptContext) {
 	}
 	b.source = &b.initial
 	b.call.resp, b.call.progress = nil, progressDone
-	// A download may last for hours. The window and quiet are parts of a table
-	// of hosts, which SetPolicies may have replaced by then.
+	// A download may last for hours. The window, quiet, failing and protocol are
+	// parts of a table of hosts, which SetPolicies may have replaced by then.
 	b.call.charge.window, b.call.waits.cooldown.quiet, b.call.protocol = nil, nil, nil
+	b.call.waits.failing = &b.failing
 	resp.Body = b
 }
 
@@ -88,12 +89,13 @@ type resumingBody struct {
 	result  *attemptContext // has the number of attempts that ResultOf returns
 
 	// Used by the goroutine in Read. Close uses call, too, if it settles it.
-	call   call          // from the first resume on, its req is a copy that Close cancels
-	req    *http.Request // the caller's; from the first resume on, a clone of it
-	offset int64         // bytes that the caller has got
-	start  int64         // offset at the start of the current attempt
-	broken error         // the source's error; the next Read replaces the source
-	err    error         // the end of the body
+	call    call          // from the first resume on, its req is a copy that Close cancels
+	failing failingFlag   // of call.waits
+	req     *http.Request // the caller's; from the first resume on, a clone of it
+	offset  int64         // bytes that the caller has got
+	start   int64         // offset at the start of the current attempt
+	broken  error         // the source's error; the next Read replaces the source
+	err     error         // the end of the body
 
 	// settleAt is the offset at which a resume counts as a success. It is 0
 	// during the first attempt, which retry has recorded. The first Read then
@@ -222,7 +224,7 @@ func (b *resumingBody) resume() error {
 		if c.isSuccess(resp) {
 			return b.conclude(resp, reason)
 		}
-		c.noteFailure(resp, err, reason)
+		c.noteResult(resp, err, reason)
 		b.report(resp, err, wait, reason)
 		if reason != ReasonNone {
 			return b.fail(resp, err, wait, reason)
@@ -254,7 +256,7 @@ func (b *resumingBody) explain(outcome Outcome) error {
 		c.progress = progressDone
 		return b.end(err)
 	}
-	c.noteFailure(nil, err, ReasonNotResumable)
+	c.noteResult(nil, err, ReasonNotResumable)
 	err = fmt.Errorf("%w (%w)", err, b.part.Obstacle)
 	b.report(nil, err, 0, ReasonNotResumable)
 	return b.fail(nil, err, 0, ReasonNotResumable)

@@ -88,7 +88,7 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		c.note(resp, err, outcome)
 		c.charge.record()
 		wait, reason := c.decide(resp, err, outcome)
-		c.noteFailure(resp, err, reason)
+		c.noteResult(resp, err, reason)
 		c.report(resp, err, wait, reason)
 		if reason != ReasonNone {
 			return c.finish(resp, err, wait, reason)
@@ -128,16 +128,22 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	}
 
 	// From here on, the checks have effects. After Pin, an attempt that is still
-	// sending the body reads no more of it than is kept, until finish undoes
-	// Pin. If rewindBody fails, it refunds the charge.
-	switch {
-	case !c.body.Pin() && exhausted:
+	// sending the body reads no more of it than is kept, until finish undoes Pin.
+	switch pinned := c.body.Pin(); {
+	case !pinned && exhausted:
 		return 0, c.limitReason()
-	case !c.body.Pin():
+	case !pinned:
 		return 0, ReasonNotReplayable
 	case c.mayResend():
 		return c.resend()
 	}
+	return c.reserve(resp)
+}
+
+// reserve is the second part of decide. It charges the budget and prepares the
+// body, so that another attempt can follow. If rewindBody fails, it refunds the
+// charge.
+func (c *call) reserve(resp *http.Response) (time.Duration, Reason) {
 	now := time.Now()
 	asked, spread, reason := c.waits.acceptWait(resp, now)
 	backoff := c.waits.nextBackoff(resp)

@@ -570,6 +570,24 @@ func TestUnwrapCycle(t *testing.T) {
 	assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
 }
 
+// Through forwards CloseIdleConnections to the layer and to its base, and names
+// what is nil.
+func TestThrough(t *testing.T) {
+	layer, base := &contract.IdleCloser{}, &contract.IdleCloser{}
+	client := &http.Client{Transport: contract.Unchecked(t,
+		httpretry.Config{Base: httpretry.Through(layer, base)})}
+	client.CloseIdleConnections()
+	assert.Equal(t, []int{1, 1}, []int{layer.Closed, base.Closed})
+
+	for _, pair := range [][2]http.RoundTripper{
+		{nil, base}, {layer, nil}, {(*http.Transport)(nil), base}, {layer, (*http.Transport)(nil)},
+	} {
+		assert.PanicsWithValue(t, fmt.Sprintf("httpretry: Through: a %T and a %T: "+
+			"want two transports that are not nil", pair[0], pair[1]),
+			func() { httpretry.Through(pair[0], pair[1]) })
+	}
+}
+
 // Hazard K1: CloseIdleConnections is forwarded.
 func TestCloseIdleConnections(t *testing.T) {
 	base := &contract.IdleCloser{}
@@ -810,20 +828,21 @@ func TestBackoffAfter429(t *testing.T) {
 	})
 }
 
-// The defaults: three attempts, a wait of about half a second, and of about a
-// second after 429. Each of the two has a sequence of its own.
+// The defaults: three attempts, a first wait of about half a second, and of
+// about 1.5 seconds after a 429 and after a second failure. Each of the two has
+// a sequence of its own.
 func TestDefaults(t *testing.T) {
 	for _, tt := range []struct {
 		policy httpretry.Policy
 		steps  script
 		limit  time.Duration // of the last wait
 	}{
-		{httpretry.Policy{}, script{s503, s503, s503}, 1400 * time.Millisecond},
-		{httpretry.Policy{}, script{s429, s429, s429}, 2800 * time.Millisecond},
 		{httpretry.Policy{MaxAttempts: 2}, script{s503, s503}, 700 * time.Millisecond},
-		{httpretry.Policy{MaxAttempts: 2}, script{s429, s429}, 1400 * time.Millisecond},
-		{httpretry.Policy{MaxAttempts: 4}, script{s503, s503, s429, s503}, 1400 * time.Millisecond},
-		{httpretry.Policy{MaxAttempts: 4}, script{s429, s429, s503, s429}, 700 * time.Millisecond},
+		{httpretry.Policy{}, script{s503, s503, s503}, 2100 * time.Millisecond},
+		{httpretry.Policy{MaxAttempts: 4}, script{s503, s503, s503, s503}, 4300 * time.Millisecond},
+		{httpretry.Policy{MaxAttempts: 2}, script{s429, s429}, 2100 * time.Millisecond},
+		{httpretry.Policy{}, script{s429, s429, s429}, 4300 * time.Millisecond},
+		{httpretry.Policy{MaxAttempts: 4}, script{s503, s429, s503, s503}, 4300 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			longest := time.Duration(0)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/cooldown"
@@ -17,8 +18,9 @@ import (
 type waits struct {
 	policy   *resolvedPolicy
 	cooldown hostCooldown
+	failing  *failingFlag // of the host, or of a body that is resumed
 
-	backoff, throttled strategies.Sequence // nil until they are needed
+	backoff, patient strategies.Sequence // nil until they are needed
 
 	askedBy       *http.Response // asked and spread are from its header
 	asked, spread time.Duration
@@ -27,11 +29,25 @@ type waits struct {
 	endedEarly bool          // a success of another request has ended a long backoff
 }
 
-// nextBackoff returns the policy's wait before the next attempt.
+// failingFlag is true if a host has failed and has not succeeded since.
+type failingFlag struct{ atomic.Bool }
+
+// clear makes f false. All requests to a host share f, so a success writes
+// nothing if f is false already.
+func (f *failingFlag) clear() {
+	if f.Load() {
+		f.Store(false)
+	}
+}
+
+// nextBackoff returns the policy's wait before the next attempt. By default, it
+// is longer if the host had failed before this attempt. Such a host most likely
+// is down for seconds, so a retry that comes sooner only uses up the budget.
 func (w *waits) nextBackoff(resp *http.Response) time.Duration {
 	strategy, sequence := w.policy.Backoff, &w.backoff
-	if w.policy.throttled != nil && statusIs(resp, http.StatusTooManyRequests) {
-		strategy, sequence = w.policy.throttled, &w.throttled
+	if w.policy.patient != nil &&
+		(w.failing.Load() || statusIs(resp, http.StatusTooManyRequests)) {
+		strategy, sequence = w.policy.patient, &w.patient
 	}
 	if *sequence == nil {
 		*sequence = strategy.Start()
@@ -104,9 +120,11 @@ func (w *waits) noteCooldown(resp *http.Response, outcome Outcome) {
 	}
 }
 
-// restart makes the next backoff the first of its sequence.
+// restart makes the next backoff the first of its sequence, because an attempt
+// has made progress.
 func (w *waits) restart() {
-	w.backoff, w.throttled, w.askedBy = nil, nil, nil
+	w.backoff, w.patient, w.askedBy = nil, nil, nil
+	w.failing.clear()
 }
 
 // longWait is the shortest backoff that a success of another request may end.

@@ -350,12 +350,12 @@ func TestFieldErrors(t *testing.T) {
 		assert.Equal(t, "default"+c.want, got, text)
 	}
 	for _, c := range []struct{ field, want string }{
-		{`"ratio": -1`, `.ratio: -1: want 0 (the default, 0.1) or a number from 0.000001 to 1000000`},
+		{`"ratio": -1`, `.ratio: -1: want 0 (the default, 0.2) or a number from 0.000001 to 1000000`},
 		{`"ratio": "1"`, `.ratio: "1": want a number`},
 		{`"ratio": 1e-400`, `.ratio: 1e-400: want a number`},
 		{`"ratio": 1e999`, `.ratio: 1e999: want a number`},
 		{`"burst": 1000001`, `.burst: 1000001: want a whole number from -2147483648 to 1000000`},
-		{`"window": "9000h"`, `.window: 9000h0m0s: want 0 (the default, 10s) or a duration from 1ms to 8760h0m0s`},
+		{`"window": "9000h"`, `.window: 9000h0m0s: want 0 (the default, 30s) or a duration from 1ms to 8760h0m0s`},
 		{`"strict": 1`, `.strict: 1: want true or false`},
 		{`"name": 1`, `.name: 1: want text`},
 		{`"size": 1`, `.size: unknown field: want ratio, burst, window, strict or name`},
@@ -939,7 +939,7 @@ func TestFieldsShowWhatIsInEffect(t *testing.T) {
 		assert.Equal(t, want, value(`{"preset": "own"}`, name))
 	}
 
-	const byDefault = "DecorrelatedV2 Median=500ms Max=30s (Median=1s after a 429)"
+	const byDefault = "DecorrelatedV2 Median=500ms Max=30s (Median=1.5s after a 429, and while the host fails)"
 	assert.Equal(t, byDefault, value(`{"preset": "constant", "backoff": "default"}`, "backoff"))
 	const shared = "one that all policies share"
 	assert.Equal(t, shared, value(`{"preset": "background", "budget": "default"}`, "budget"))

@@ -193,19 +193,20 @@ const aboutLists = " That includes statuses with another meaning otherwise, such
 
 // defaultBackoff returns the strategy of policies that have none.
 func defaultBackoff() string {
-	return fmt.Sprintf("DecorrelatedV2 Median=%v Max=%v (Median=%v after a 429)",
-		defaults.Median, defaults.MaxWait, defaults.MedianThrottled)
+	return fmt.Sprintf("DecorrelatedV2 Median=%v Max=%v "+
+		"(Median=%v after a 429, and while the host fails)",
+		defaults.Median, defaults.MaxWait, defaults.MedianPatient)
 }
 
 func newBudgetTable() table {
 	return table{
 		{"ratio", "Ratio", number(), fmt.Sprint(defaults.Ratio),
-			"The number of failed retries per success."},
+			"What failed retries may cost per success. A retry costs 1, or 2 after a timeout."},
 		{"burst", "Burst", integer(math.MinInt32, 1e6).withNegative("none"),
 			strconv.Itoa(defaults.Burst),
-			"The number of retries beyond the ratio."},
+			"What failed retries may cost beyond the ratio."},
 		{"window", "Window", duration(""), defaults.Window.String(),
-			"How long successes and retries count."},
+			"How long successes and retries count, without the time in which the host fails."},
 		{"strict", "Strict", boolean(), "false", "Whether retries that succeed are charged, too."},
 	}
 }

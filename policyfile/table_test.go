@@ -85,8 +85,9 @@ func TestShownDefaultsAreThoseOfTheTransport(t *testing.T) {
 	for _, f := range slices.Concat(policyTable, budgetTable) {
 		shown := f.zero
 		if f.goAs == "Backoff" {
-			throttled := fmt.Sprintf("(Median=%v after a 429)", defaults.MedianThrottled)
-			require.Contains(t, shown, throttled, f.name)
+			patient := fmt.Sprintf("(Median=%v after a 429, and while the host fails)",
+				defaults.MedianPatient)
+			require.Contains(t, shown, patient, f.name)
 			shown, _, _ = strings.Cut(shown, " (")
 		}
 		if want[f.goAs] == nil {

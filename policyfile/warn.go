@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/defaults"
 )
 
 // warnings returns the warnings about the file.
@@ -44,7 +45,7 @@ func (r *reading) warn(p httpretry.Policy, sources []source, n *node) {
 	}
 	if b, ok := p.Budget.(*httpretry.HostBudget); ok && b.Ratio > 1 {
 		warn(fmt.Sprintf("a ratio of %v allows %v failed retries for each success: "+
-			"want 0.2 for 20 %%", b.Ratio, b.Ratio), "budget")
+			"want %v for %v %%", b.Ratio, b.Ratio, defaults.Ratio, 100*defaults.Ratio), "budget")
 	}
 	r.warnAboutFunctions(sources, n)
 }

@@ -207,14 +207,14 @@ func TestFiftyProcessesKeepTheLaw(t *testing.T) {
 				helped++
 			}
 			length := float64(time.Duration(to-from)+before) / float64(fleetWindow)
-			most := 0.1*float64(last-first) + 5*(1+length) + float64(helped-helpedFirst)
+			most := 0.2*float64(last-first) + 5*(1+length) + float64(helped-helpedFirst)
 			if float64(j+1) > most {
 				require.Fail(t, "too many", "%d retries, at most %v are allowed", j+1, most)
 			}
 		}
 	}
 	// All of it is within one Window.
-	byRatio := float64(len(all.Successes)) * 0.1
+	byRatio := float64(len(all.Successes)) * 0.2
 	assert.LessOrEqual(t, float64(len(all.Wasted)), (byRatio+5)*1.001+float64(len(all.Helped)))
 	assert.GreaterOrEqual(t, float64(len(all.Wasted)), 0.7*(byRatio+5), "the outage uses the rest")
 	end, _ := slices.BinarySearch(all.Wasted, all.Successes[len(all.Successes)-1])
@@ -238,15 +238,15 @@ func TestCrash(t *testing.T) {
 	require.Eventually(t, read, 20*time.Second, 50*time.Millisecond)
 	require.NoError(t, children[0].Process.Kill())
 	assert.True(t, read())
-	assert.LessOrEqual(t, float64(charges), float64(successes)/10+5)
+	assert.LessOrEqual(t, float64(charges), float64(successes)/5+5)
 }
 
 // counts returns the counts of a key in the last Window.
 func counts(t *testing.T, client redis.UniversalClient, key string) (successes, charges int) {
 	t.Helper()
 	for slot := range strings.FieldsSeq(client.HGet(context.Background(), key, "slots").Val()) {
-		var n, s, c, fromBurst int
-		_, err := fmt.Sscanf(slot, "%d:%d:%d:%d", &n, &s, &c, &fromBurst)
+		var n, s, c int
+		_, err := fmt.Sscanf(slot, "%d:%d:%d", &n, &s, &c)
 		assert.NoError(t, err)
 		successes += s
 		charges += c

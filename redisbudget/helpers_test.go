@@ -139,6 +139,11 @@ func failed(origin string) httpretry.AttemptResult {
 		Origin: origin, Attempt: 1, Status: http.StatusServiceUnavailable, Outcome: httpretry.Transient}
 }
 
+// timedOut returns an attempt after which a retry costs 2.
+func timedOut(origin string) httpretry.AttemptResult {
+	return httpretry.AttemptResult{Origin: origin, Attempt: 1, Outcome: httpretry.Transient, Timeout: true}
+}
+
 // throttled returns an attempt after which a retry is free.
 func throttled(origin string) httpretry.AttemptResult {
 	a := failed(origin)

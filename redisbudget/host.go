@@ -49,32 +49,32 @@ func (h *host) counted() bool {
 // refund too many would cancel the charge of another process.
 type charges struct {
 	mu            sync.Mutex
-	shared, local int64
+	shared, local [maxCost + 1]int64 // by the cost of the retry
 }
 
 // add adds a charge.
-func (c *charges) add(byShared bool) {
+func (c *charges) add(cost int64, byShared bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if byShared {
-		c.shared++
+		c.shared[cost]++
 	} else {
-		c.local++
+		c.local[cost]++
 	}
 }
 
 // giveBack ends the charge of a retry that succeeded or was never sent, and
 // returns which budget gets it back. Local charges come first. Neither does if
 // the host was forgotten since.
-func (c *charges) giveBack() (toLocal, toShared bool) {
+func (c *charges) giveBack(cost int64) (toLocal, toShared bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.local > 0:
-		c.local--
+	case c.local[cost] > 0:
+		c.local[cost]--
 		return true, false
-	case c.shared > 0:
-		c.shared--
+	case c.shared[cost] > 0:
+		c.shared[cost]--
 		return false, true
 	}
 	return false, false
@@ -82,54 +82,54 @@ func (c *charges) giveBack() (toLocal, toShared bool) {
 
 // keep ends the charge of a retry that failed. Shared charges come first, so
 // that a local one is not given back to the shared budget later.
-func (c *charges) keep() {
+func (c *charges) keep(cost int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.shared > 0 {
-		c.shared--
+	if c.shared[cost] > 0 {
+		c.shared[cost]--
 	} else {
-		c.local = max(c.local-1, 0)
+		c.local[cost] = max(c.local[cost]-1, 0)
 	}
 }
 
 // A lease holds retries that are charged and may be made until it ends.
 type lease struct {
 	ends time.Duration // on the clock of the Budget
-	left atomic.Int64  // negative: closed
+	left atomic.Int64  // their cost; negative: closed
 }
 
-// take takes a retry, if any is left.
-func (l *lease) take() bool {
+// take takes a retry, if enough is left for it.
+func (l *lease) take(cost int64) bool {
 	for {
 		n := l.left.Load()
-		if n <= 0 {
+		if n < cost {
 			return false
 		}
-		if l.left.CompareAndSwap(n, n-1) {
+		if l.left.CompareAndSwap(n, n-cost) {
 			return true
 		}
 	}
 }
 
 // put puts a retry back, unless l is closed.
-func (l *lease) put() bool {
+func (l *lease) put(cost int64) bool {
 	for {
 		n := l.left.Load()
 		if n < 0 {
 			return false
 		}
-		if l.left.CompareAndSwap(n, n+1) {
+		if l.left.CompareAndSwap(n, n+cost) {
 			return true
 		}
 	}
 }
 
-// close ends l, and returns the retries left.
+// close ends l, and returns the cost of the retries left.
 func (l *lease) close() int64 { return max(l.left.Swap(-1), 0) }
 
 // A call is one round trip for the withdrawals that wait for it.
 type call struct {
-	need int64         // withdrawals; guarded by host.mu until the call runs
+	need int64         // cost of withdrawals; guarded by host.mu until the call runs
 	done chan struct{} // closed when the result is set
 	result
 }
@@ -145,14 +145,14 @@ var errNotShared = errors.New("the shared budget does not decide")
 
 // withdrawShared asks the shared budget for a retry. An error means that it did
 // not decide.
-func (b *Budget) withdrawShared(ctx context.Context, h *host) (bool, error) {
+func (b *Budget) withdrawShared(ctx context.Context, h *host, cost int64) (bool, error) {
 	var timeout <-chan time.Time
 	for {
 		if b.state.load() != shared {
 			return false, errNotShared
 		}
 		now := b.now()
-		if l := h.lease.Load(); l != nil && now < l.ends && l.take() {
+		if l := h.lease.Load(); l != nil && now < l.ends && l.take(cost) {
 			return true, nil
 		}
 		if now < time.Duration(h.refused.Load()) {
@@ -168,7 +168,7 @@ func (b *Budget) withdrawShared(ctx context.Context, h *host) (bool, error) {
 			defer timer.Stop()
 			timeout = timer.C
 		}
-		c := b.join(h)
+		c := b.join(h, cost)
 		select {
 		case <-c.done:
 		case <-ctx.Done():
@@ -181,9 +181,9 @@ func (b *Budget) withdrawShared(ctx context.Context, h *host) (bool, error) {
 		if c.err != nil {
 			return false, c.err
 		}
-		// The retries of this call are for those who waited, even if the slot
+		// The retries of this call are for those who waited, even if the lease
 		// has ended meanwhile. Another goroutine may have taken them, though.
-		if c.lease != nil && c.lease.take() {
+		if c.lease != nil && c.lease.take(cost) {
 			return true, nil
 		}
 		if c.refused {
@@ -194,14 +194,14 @@ func (b *Budget) withdrawShared(ctx context.Context, h *host) (bool, error) {
 
 // join adds a withdrawal to the next call of h. Withdrawals that arrive during
 // a call share the one after it, so that each host has one call at a time.
-func (b *Budget) join(h *host) *call {
+func (b *Budget) join(h *host, cost int64) *call {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.waiting == nil {
 		h.waiting = &call{done: make(chan struct{})}
 	}
 	c := h.waiting
-	c.need++
+	c.need += cost
 	if h.running == nil {
 		h.running, h.waiting = c, nil
 		// The goroutine is not bound to the context of one of the withdrawals.
@@ -226,7 +226,7 @@ func (b *Budget) serve(h *host, c *call) {
 	}
 }
 
-// withdraw asks Redis for need retries.
+// withdraw asks Redis for retries that cost need.
 func (b *Budget) withdraw(h *host, need int64) result {
 	sent := b.now()
 	l := h.lease.Load()

@@ -41,7 +41,7 @@ func TestRandomFailures(t *testing.T) {
 	for _, c := range []struct {
 		burst int
 		least float64 // of the requests succeed
-	}{{5, 0.87}, {50, 0.92}} {
+	}{{5, 0.95}, {50, 0.95}} {
 		synctest.Test(t, func(t *testing.T) {
 			host := &flaky{random: rand.New(rand.NewPCG(1, 2))}
 			requests, succeeded := sendAtRandom(t, host, c.burst)

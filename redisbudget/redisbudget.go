@@ -1,10 +1,10 @@
 // Package redisbudget provides an [httpretry.Budget] that many processes share
 // through Redis or Valkey.
 //
-// A [httpretry.HostBudget] limits the retries of one process. A thousand
-// processes that send a few requests each have a bucket of five tokens each, so
-// a host that is down gets up to 5,000 retries. With a [Budget], they have one
-// bucket together, and the host gets five:
+// A [httpretry.HostBudget] limits the retries of one process. If each of a
+// thousand processes sends a few requests to a host that is down, the host gets
+// up to 5,000 retries, five from each. With a [Budget], it gets five from all
+// processes together:
 //
 //	budget, err := redisbudget.New(redisbudget.Config{Client: client})
 //	if err != nil {
@@ -17,51 +17,52 @@
 //
 // # Limit
 //
-// For example, a thousand processes have the default Ratio of 0.1, Burst of
-// 5 and Window of ten seconds. A host answers 200 of their requests a second,
-// and then fails. The last Window had 2,000 successes, so all processes
-// together make at most 0.1 * 2,000 + 5 = 205 retries that fail. After that,
-// they make no retry until the host answers a request.
+// For example, a thousand processes have the default Ratio of 0.2, Burst of 5
+// and Window of 30 seconds. A host answers 200 of their requests a second, and
+// then fails. The last Window had 6,000 successes, so all processes together
+// make at most 0.2 * 6,000 + 5 = 1,205 retries that fail, or half as many after
+// timeouts. After that, they make no retry until the host answers a request.
 //
 // In general, all processes of a namespace together keep the law of a
-// HostBudget. For each host and any interval of length T,
+// HostBudget. A retry costs 1, or 2 after a Timeout. For each host and any
+// interval of length T,
 //
-//	charges - refunds <= Ratio * (successes in T and the Window before)
-//	                     + Burst * (1 + T/Window)
-//	                     + retries that succeeded in T
+//	cost of charges - refunds <= Ratio * (successes in T and the Window before)
+//	                             + Burst * (1 + T/Window)
+//	                             + retries that succeeded in T
 //
-// While the host answers every request with a failure, for any time,
+// where the Window before is one of the host's time. While the host answers
+// every request with a failure, for any time,
 //
-//	charges - refunds <= Ratio * (successes in the Window before) + Burst
+//	cost of charges - refunds <= Ratio * (successes in the Window before) + Burst
 //
-// The time of a charge is the time at which Redis makes it, by the clock of
-// Redis. If that clock goes back between two calls for a host, no time passes
-// between them for the budget of the host.
+// The host's time is that of Redis, by its clock, without the times in which the
+// host fails. It stops when a process asks Redis for a retry. A report of later
+// successes moves it on to the first of them, but by a tenth of the Window at
+// most, because the host may have been down before. If there can be no retry
+// since then that Redis does not know of, it goes on from there by itself. If the
+// clock goes back between two calls for a host, no time passes between them.
 //
-// A retry that succeeds gives its charge back and puts a token into the bucket,
-// even if it was taken from a lease. Redis gets both with the next report, for
-// all processes. A report gives only tokens that were taken before all of its
-// successes, which are assumed to be older by the Timeout. So successes from
-// before an outage give no tokens during it. With a longer Timeout or
-// FlushInterval, fewer retries that succeed give a token.
+// A retry that succeeds cancels its cost and 1 more, even if it was taken from a
+// lease. Redis gets both with the next report, for all processes. The 1 is that
+// of a charge which is older than all successes of the report, by up to a
+// fiftieth of the Window. So successes from before an outage cancel no charge of
+// the outage but their own.
 //
 // If this package does not know a value exactly, such as the time of a success,
-// it assumes the value that allows fewer retries. In particular, a withdrawal
-// by any process stops the refill of the bucket. The refill begins again with a
-// report whose successes are all later than the slot of the last withdrawal. A
-// slot is a tenth of the Window.
-//
-// Successes count longer than a Window in two cases:
+// it assumes the value that allows fewer retries. In particular, successes are
+// assumed to be older by the Timeout. Successes count longer than a Window in two
+// cases:
 //
 //   - Redis executes a report later than the Timeout, for example because it
 //     was stopped. The successes of the report then count longer by the delay,
-//     and give tokens as if they were later by it.
+//     and cancel charges as if they were later by it.
 //   - The clock of Redis goes back. The successes of a host then count longer
 //     by the time since the call before.
 //
 // A host that has had no success since its last withdrawal is remembered for a
 // day, any other host for a little more than a Window. After that, a host has a
-// full bucket. The same is true if Redis has lost its data or evicts keys.
+// full Burst. The same is true if Redis has lost its data or evicts keys.
 //
 // A retry after a 429 (Too Many Requests) that waits as long as the response
 // asks is free, as in a HostBudget. It is always allowed, without a charge.
@@ -77,11 +78,11 @@
 //
 // Withdraw allows a free retry at once. For any other, it takes a retry from a
 // lease, or needs one round trip. The round trips for a host are made one after
-// another. A lease has up to Lease retries. It has at most a quarter of the
-// retries that the successes still allow, and none of the bucket. It ends with
-// its slot or on Close, and its unused retries are then refunded. After a
-// refusal, further retries to the host are refused without a round trip for one
-// FlushInterval.
+// another. A lease has retries for a cost of up to Lease. It has at most a
+// quarter of what the successes still allow, and nothing of the Burst. It ends
+// after a tenth of the Window or on Close, and its unused retries are then
+// refunded. After a refusal, further retries to the host are refused without a
+// round trip for one FlushInterval.
 //
 // # When Redis fails
 //
@@ -165,18 +166,18 @@ type Config struct {
 	// digits, dots, dashes, underscores and slashes. "" means "httpretry".
 	Namespace string
 
-	// Ratio is the number of failed retries per success, from 0.000001 to
-	// 1000000. 0 means 0.1. As in httpretry.HostBudget, this and the next three
+	// Ratio is the cost of failed retries per success, from 0.000001 to
+	// 1000000. 0 means 0.2. As in httpretry.HostBudget, this and the next three
 	// fields are for each host, but for all processes together.
 	Ratio float64
 
-	// Burst is the number of retries beyond Ratio, at most 1000000. 0 means 5;
+	// Burst is the cost of failed retries beyond Ratio, at most 1000000. 0 means 5;
 	// negative means none.
 	Burst int
 
 	// Window is how long successes and retries count, from a millisecond to
 	// 365 days, but at least twice FlushInterval and Timeout together. 0 means
-	// 10 seconds.
+	// 30 seconds.
 	Window time.Duration
 
 	Strict bool // charge for retries that succeed, too
@@ -189,7 +190,7 @@ type Config struct {
 	// without waiting for the FlushInterval, at least 1. 0 means 1000.
 	FlushSize int
 
-	// Lease is the number of retries that a process takes for one host at a
+	// Lease is the cost of the retries that a process takes for one host at a
 	// time, from 1 to 1000. 0 means 8.
 	Lease int
 
@@ -235,9 +236,9 @@ const (
 	maxTimeout           = time.Minute
 
 	// As in httpretry.HostBudget.
-	defaultRatio  = 0.1
+	defaultRatio  = 0.2
 	defaultBurst  = 5
-	defaultWindow = 10 * time.Second
+	defaultWindow = 30 * time.Second
 )
 
 var namespaces = regexp.MustCompile(`^[A-Za-z0-9._/-]{1,64}$`)
@@ -367,26 +368,32 @@ func New(cfg Config) (*Budget, error) {
 	return b, nil
 }
 
-// cost returns the charge for a retry. The time of a retry after a
-// 429 that asks for a wait was chosen by the server, so it costs nothing.
+// maxCost is the highest cost of a retry.
+const maxCost = 2
+
+// cost returns the cost of a retry, which is that in a HostBudget.
 func cost(after httpretry.AttemptResult) int64 {
-	if after.Throttled {
+	switch {
+	case after.Throttled:
 		return 0
+	case after.Timeout:
+		return maxCost
 	}
 	return 1
 }
 
 // Withdraw reports whether one retry may be sent to after.Origin, and charges
-// for it if so. After a Throttled attempt, it returns true at once, without a
+// its cost if so. After a Throttled attempt, it returns true at once, without a
 // charge. Otherwise it waits for Redis, for at most the Timeout. While New
 // connects, it waits for that first: see Config.Timeout. When ctx is done, it
 // returns false.
 func (b *Budget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
-	if cost(after) == 0 {
+	n := cost(after)
+	if n == 0 {
 		return true
 	}
 	h := b.host(after.Origin)
-	allowed, err := b.withdrawShared(ctx, h)
+	allowed, err := b.withdrawShared(ctx, h, n)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -396,7 +403,7 @@ func (b *Budget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bo
 		allowed = b.local.Withdraw(ctx, after)
 	}
 	if allowed {
-		h.open.add(err == nil)
+		h.open.add(n, err == nil)
 	}
 	if b.observe != nil {
 		b.observe(ctx, Decision{Origin: after.Origin, Allowed: allowed, Shared: err == nil})
@@ -404,15 +411,17 @@ func (b *Budget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bo
 	return allowed
 }
 
-// Refund cancels the latest charge for after.Origin within the last Window, if
-// any. After a Throttled attempt, there is none to cancel. It does not block.
+// Refund cancels the latest charges for after.Origin within the last Window, up
+// to the cost of the retry. After a Throttled attempt, there is none to cancel.
+// It does not block.
 func (b *Budget) Refund(after httpretry.AttemptResult) {
-	if cost(after) == 0 {
+	n := cost(after)
+	if n == 0 {
 		return
 	}
 	h := b.host(after.Origin)
 	// The local budget may have charged for it, even if Redis works now.
-	toLocal, toShared := h.open.giveBack()
+	toLocal, toShared := h.open.giveBack(n)
 	if toLocal {
 		b.local.Refund(after)
 	}
@@ -420,30 +429,31 @@ func (b *Budget) Refund(after httpretry.AttemptResult) {
 	if !toShared || b.state.load() != shared {
 		return
 	}
-	// The latest charge of this process may be of the current slot. Then the
-	// lease gets its retry back.
-	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put() {
-		h.refunds.Add(1)
+	// The latest charge of this process may be that of a lease, which then gets
+	// its retry back.
+	if l := h.lease.Load(); l == nil || l.ends <= b.now() || !l.put(n) {
+		h.refunds.Add(n)
 		b.activate(h)
 	}
 }
 
 // Record records a success of ended.Origin. If a retry that was not free
-// succeeded, it cancels the latest charge within the last Window and gives the
-// bucket a token, except with Strict. An attempt that did not succeed changes
-// nothing. Record does not block.
+// succeeded, it cancels the latest charges within the last Window, up to the
+// cost of the retry and 1 more, except with Strict. An attempt that did not
+// succeed changes nothing. Record does not block.
 func (b *Budget) Record(ended, after httpretry.AttemptResult) {
-	charged := ended.Charged && cost(after) > 0
+	n := cost(after)
+	charged := ended.Charged && n > 0
 	if !ended.Succeeded() {
 		if charged {
-			b.host(ended.Origin).open.keep()
+			b.host(ended.Origin).open.keep(n)
 		}
 		return
 	}
 	h := b.host(ended.Origin)
 	toLocal, toShared := false, false
 	if charged {
-		toLocal, toShared = h.open.giveBack()
+		toLocal, toShared = h.open.giveBack(n)
 	}
 	if charged && !toLocal {
 		ended.Charged, after = false, httpretry.AttemptResult{}
@@ -454,15 +464,15 @@ func (b *Budget) Record(ended, after httpretry.AttemptResult) {
 	if phase == closed {
 		return
 	}
-	n := h.successes.Add(1)
+	successes := h.successes.Add(1)
 	if toShared && phase == shared && !b.local.Strict {
 		// The success is reported anyway. In a lease, the charge would be of no
 		// use to other processes.
-		h.refunds.Add(1)
+		h.refunds.Add(n)
 		h.helped.Add(1)
 	}
 	b.activate(h)
-	if n == b.flushSize {
+	if successes == b.flushSize {
 		notify(b.full)
 	}
 }

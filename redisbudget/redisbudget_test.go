@@ -40,7 +40,7 @@ func TestDefaultsAreThoseOfAHostBudget(t *testing.T) {
 		for _, c := range []struct {
 			successes int
 			age       time.Duration
-		}{{0, 0}, {1000, time.Second}, {1000, 8500 * time.Millisecond}, {1000, 10500 * time.Millisecond}} {
+		}{{0, 0}, {1000, time.Second}, {1000, 26 * time.Second}, {1000, 31 * time.Second}} {
 			host := fmt.Sprintf("https://%d.%d.test", c.successes, c.age)
 			succeed(b, host, c.successes)
 			succeed(&core, host, c.successes)
@@ -70,9 +70,9 @@ func TestNewReportsAllProblems(t *testing.T) {
 	})
 	assert.EqualError(t, err, `redisbudget: Config.Client: a nil *redis.Client: want a usable client
 redisbudget: Config.Namespace: "a b": want "" (the default, "httpretry") or up to 64 of A-Z a-z 0-9 . _ / -
-redisbudget: Config.Ratio: NaN: want 0 (the default, 0.1) or a number from 0.000001 to 1000000
+redisbudget: Config.Ratio: NaN: want 0 (the default, 0.2) or a number from 0.000001 to 1000000
 redisbudget: Config.Burst: 1073741824: want 0 (the default, 5), a negative number (none) or at most 1000000
-redisbudget: Config.Window: 1µs: want 0 (the default, 10s) or a duration from 1ms to 8760h0m0s
+redisbudget: Config.Window: 1µs: want 0 (the default, 30s) or a duration from 1ms to 8760h0m0s
 redisbudget: Config.FlushInterval: 1ns: want 0 (the default, 100ms) or at least 1ms
 redisbudget: Config.FlushSize: -1: want 0 (the default, 1000) or at least 1
 redisbudget: Config.Lease: 1001: want 0 (the default, 8) or a number from 1 to 1000
@@ -85,10 +85,10 @@ redisbudget: Config.Timeout: -1s: want 0 (the default, 50ms) or a duration from 
 		{redisbudget.Config{}, "redisbudget: Config.Client: nil: want a usable client"},
 		{redisbudget.Config{Client: client, Window: 299 * time.Millisecond},
 			"redisbudget: Config.Window: 299ms: want at least 300ms, twice FlushInterval and Timeout together"},
-		{redisbudget.Config{Client: client, FlushInterval: 5 * time.Second},
-			"redisbudget: Config.Window: 10s: want at least 10.1s, twice FlushInterval and Timeout together"},
+		{redisbudget.Config{Client: client, FlushInterval: 15 * time.Second},
+			"redisbudget: Config.Window: 30s: want at least 30.1s, twice FlushInterval and Timeout together"},
 		{redisbudget.Config{Client: client, FlushInterval: math.MaxInt64},
-			"redisbudget: Config.Window: 10s: want at least 1281023h53m38.527387902s, twice FlushInterval and Timeout together"},
+			"redisbudget: Config.Window: 30s: want at least 1281023h53m38.527387902s, twice FlushInterval and Timeout together"},
 	} {
 		_, err := redisbudget.New(c.cfg)
 		assert.EqualError(t, err, c.want)
@@ -98,7 +98,7 @@ redisbudget: Config.Timeout: -1s: want 0 (the default, 50ms) or a duration from 
 // Names of any bytes have keys of their own, which are bounded and printable.
 func TestKeys(t *testing.T) {
 	b := newBudget(t, redisbudget.Config{Client: newClient(t, "127.0.0.1:1"), Namespace: "shop"})
-	assert.Equal(t, "{shop:v1:10000000:host:https://a.test:8443}", b.Key("https://a.test:8443"))
+	assert.Equal(t, "{shop:v1:30000000:host:https://a.test:8443}", b.Key("https://a.test:8443"))
 	seen := map[string]string{}
 	long := strings.Repeat("x", 128)
 	sum := sha256.Sum256([]byte(strings.Repeat(long, 5)))
@@ -108,7 +108,7 @@ func TestKeys(t *testing.T) {
 		"\x00sha256:" + hex.EncodeToString(sum[:]), "\x00sha256:" + strings.Repeat("0", 64), "sha256:" + strings.Repeat("0", 64), strings.Repeat("0", 64),
 	} {
 		key := b.Key(name)
-		assert.Regexp(t, `^\{shop:v1:10000000:(host:[!-z]{1,128}|sha256:[0-9a-f]{64})\}$`, key)
+		assert.Regexp(t, `^\{shop:v1:30000000:(host:[!-z]{1,128}|sha256:[0-9a-f]{64})\}$`, key)
 		assert.Equal(t, key, b.Key(name))
 		assert.NotContains(t, seen, key, "%q and %q", name, seen[key])
 		seen[key] = name
@@ -117,15 +117,16 @@ func TestKeys(t *testing.T) {
 
 func TestLeasesNeedFewRoundTrips(t *testing.T) {
 	f := newFake(t)
-	cfg := redisbudget.Config{Client: newClient(t, f.Addr()), Burst: -1, Window: 20 * time.Second, Timeout: patient}
+	cfg := redisbudget.Config{
+		Client: newClient(t, f.Addr()), Ratio: 0.1, Burst: -1, Window: 20 * time.Second, Timeout: patient}
 	a, b := newBudget(t, cfg), newBudget(t, cfg)
 	succeed(a, target, 1000) // for 100 retries
 	require.Eventually(t, func() bool { return a.Withdraw(t.Context(), failed(target)) }, 20*time.Second, 10*time.Millisecond)
 	before := f.withdrawals.Load()
 	assert.Equal(t, 63, withdrawn(t, a, target, 63))
-	assert.LessOrEqual(t, f.withdrawals.Load()-before, int64(63/8+2), "a slot may have ended meanwhile")
+	assert.LessOrEqual(t, f.withdrawals.Load()-before, int64(63/8+2), "a lease may have ended meanwhile")
 
-	// A lease ends with its slot. Then others may have the rest.
+	// A lease ends. Then others may have the rest.
 	assert.Equal(t, 1, withdrawn(t, a, target, 1))
 	others := 0
 	require.Eventually(t, func() bool {
@@ -136,8 +137,8 @@ func TestLeasesNeedFewRoundTrips(t *testing.T) {
 	assert.Zero(t, withdrawn(t, a, target, 1))
 }
 
-// A lease ends before its slot does at the server, even if no report is due.
-func TestLeaseEndsWithItsSlot(t *testing.T) {
+// A lease ends after a tenth of the Window, even if no report is due.
+func TestLeaseEnds(t *testing.T) {
 	f := newFake(t)
 	b := newBudget(t, redisbudget.Config{
 		Client: newClient(t, f.Addr()), Window: 18 * time.Second, FlushInterval: 5 * time.Second, Timeout: patient})
@@ -146,7 +147,7 @@ func TestLeaseEndsWithItsSlot(t *testing.T) {
 		before := f.withdrawals.Load()
 		require.True(t, b.Withdraw(t.Context(), failed(target)))
 		assert.Equal(t, before+1, f.withdrawals.Load())
-		time.Sleep(1850 * time.Millisecond) // longer than a slot
+		time.Sleep(1850 * time.Millisecond)
 	}
 }
 
@@ -161,12 +162,12 @@ func TestConcurrentWithdrawals(t *testing.T) {
 		succeed(b, target, 100)
 		budgets = append(budgets, b)
 	}
-	// A token that is taken before Redis knows of a success remains taken.
+	// Until Redis knows of all successes, it may refuse retries.
 	require.Eventually(t, func() bool {
-		return strings.HasSuffix(f.HGet(budgets[0].Key(target), "slots"), ":500:0:0")
+		return strings.HasSuffix(f.HGet(budgets[0].Key(target), "slots"), ":500:0")
 	}, time.Minute, time.Millisecond)
 
-	const want = 500/10 + 5
+	const want = 500/5 + 5
 	var allowed atomic.Int64
 	var wg sync.WaitGroup
 	for _, b := range budgets {
@@ -192,7 +193,8 @@ func TestConcurrentWithdrawals(t *testing.T) {
 func TestRefundsGoToTheLease(t *testing.T) {
 	f := newFake(t)
 	b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: year, Timeout: patient})
-	require.Equal(t, 5, withdrawn(t, b, target, 9))
+	succeed(b, target, 1000)
+	require.Equal(t, 2, withdrawn(t, b, target, 2)) // and six more in a lease
 	before := f.withdrawals.Load()
 	for range 50 {
 		b.Refund(failed(target))
@@ -300,7 +302,7 @@ func TestCloseReturnsEverything(t *testing.T) {
 	f := newFake(t)
 	before := runtime.NumGoroutine()
 	cfg := redisbudget.Config{
-		Client: newClient(t, f.Addr()), Burst: -1, Window: year, FlushInterval: time.Minute, Timeout: patient}
+		Client: newClient(t, f.Addr()), Ratio: 0.1, Burst: -1, Window: year, FlushInterval: time.Minute, Timeout: patient}
 	var decisions []redisbudget.Decision
 	cfg.Observe = func(_ context.Context, d redisbudget.Decision) { decisions = append(decisions, d) }
 	a := newBudget(t, cfg)
@@ -345,7 +347,7 @@ func TestCloseSendsTheLastCounts(t *testing.T) {
 			time.Sleep(time.Second) // so that a probe would be due
 			succeed(b, target, 1)
 			require.NoError(t, b.Close())
-			require.Regexp(t, fmt.Sprintf("^[0-9]+:%d:0:0$", i+1), s.HGet(b.Key(target), "slots"))
+			require.Regexp(t, fmt.Sprintf("^[0-9]+:%d:0$", i+1), s.HGet(b.Key(target), "slots"))
 		}
 	})
 }
@@ -360,8 +362,8 @@ func TestSuccessesAfterClose(t *testing.T) {
 	assert.Zero(t, b.Listed())
 }
 
-// A retry that succeeds gives its charge back, and a token. With Strict, it
-// gives neither. That is true for either budget.
+// A retry that succeeds cancels its charge, and 1 more. With Strict, it cancels
+// nothing. That is true for either budget.
 func TestRetriesThatSucceed(t *testing.T) {
 	for _, c := range []struct {
 		name                string
@@ -381,7 +383,7 @@ func TestRetriesThatSucceed(t *testing.T) {
 				}
 				b := watch(t, redisbudget.Config{Client: s.client(t), Strict: c.strict})
 				require.Equal(t, 5, withdrawn(t, b.Budget, target, 10))
-				time.Sleep(time.Second)
+				time.Sleep(4 * time.Second) // longer than a slot
 				for range 2 {
 					succeedAfter(b, failed(target))
 				}
@@ -394,12 +396,59 @@ func TestRetriesThatSucceed(t *testing.T) {
 	}
 }
 
+// A retry after a timeout costs 2, whichever budget decides.
+func TestRetriesAfterTimeouts(t *testing.T) {
+	for _, redisIsDown := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newFarServer(t, 0)
+			if redisIsDown {
+				s.hold = func(context.Context) error { return syscall.ECONNREFUSED }
+			}
+			b := watch(t, redisbudget.Config{Client: s.client(t), Strict: true})
+			withdrawal := func(after httpretry.AttemptResult) bool { return b.Withdraw(t.Context(), after) }
+			require.True(t, withdrawal(timedOut(target)))
+			require.True(t, withdrawal(timedOut(target)))
+			require.False(t, withdrawal(timedOut(target)))
+			time.Sleep(2 * flushInterval)
+			require.True(t, withdrawal(failed(target)), "1 is left")
+			b.Refund(timedOut(target))
+			time.Sleep(2 * flushInterval)
+			require.Equal(t, 2, withdrawn(t, b.Budget, target, 9))
+			assert.Equal(t, redisIsDown, b.decidedBy.Load() == local)
+			require.NoError(t, b.Close())
+		})
+	}
+}
+
+// A retry that succeeds cancels what it has cost, and a lease pays for any
+// retries.
+func TestRetriesAfterTimeoutsOfALease(t *testing.T) {
+	f := newFake(t)
+	b := newBudget(t, redisbudget.Config{Client: newClient(t, f.Addr()), Window: year, Timeout: patient})
+	succeed(b, target, 1000)
+	require.True(t, b.Withdraw(t.Context(), timedOut(target))) // and a lease of six
+	before := f.withdrawals.Load()
+	for range 3 {
+		require.True(t, b.Withdraw(t.Context(), timedOut(target)))
+	}
+	assert.Equal(t, before, f.withdrawals.Load())
+	for range 4 {
+		succeedAfter(b, timedOut(target))
+	}
+	require.NoError(t, b.Close())
+	client := newClient(t, f.Addr())
+	successes, charges := counts(t, client, b.Key(target))
+	assert.Equal(t, 1004, successes)
+	assert.Zero(t, charges)
+}
+
 // What was charged locally is given back locally, even if Redis works again by
 // then. So the charges of other processes remain.
 func TestLocalChargesAreGivenBackLocally(t *testing.T) {
 	refund := func(b httpretry.Budget) { b.Refund(failed(target)) }
 	help := func(b httpretry.Budget) { succeedAfter(b, failed(target)) }
 	fail := func(b httpretry.Budget) { failAfter(b, failed(target)) }
+	otherCost := func(b httpretry.Budget) { b.Refund(timedOut(target)) } // none was charged
 	type ends []func(httpretry.Budget) // of five retries each
 	for _, c := range []struct {
 		name          string
@@ -410,6 +459,7 @@ func TestLocalChargesAreGivenBackLocally(t *testing.T) {
 	}{
 		{"canceled", false, false, nil, ends{refund}, 0, 5},
 		{"succeeded", false, false, nil, ends{help}, 0, 5},
+		{"canceled, of another cost", false, false, nil, ends{otherCost}, 0, 0},
 		{"all canceled", true, false, nil, ends{refund, refund}, 5, 5},
 		{"shared ones may have failed", true, false, nil, ends{fail, refund}, 0, 5},
 		{"failed before", true, false, ends{fail}, ends{refund}, 5, 0},
@@ -421,8 +471,8 @@ func TestLocalChargesAreGivenBackLocally(t *testing.T) {
 				s := newFarServer(t, 0)
 				f := fakeOf(s.Miniredis)
 				loading := func(p *server.Peer) { p.WriteError("LOADING Redis is loading the dataset in memory") }
-				b := watch(t, redisbudget.Config{Client: s.client(t), Window: year})
-				other := newBudget(t, redisbudget.Config{Client: s.client(t), Window: year})
+				b := watch(t, redisbudget.Config{Client: s.client(t), Window: year, Ratio: 0.001})
+				other := newBudget(t, redisbudget.Config{Client: s.client(t), Window: year, Ratio: 0.001})
 				end := func(all ends) {
 					for _, f := range all {
 						for range 5 {
@@ -463,20 +513,20 @@ func TestLocalChargesAreGivenBackLocally(t *testing.T) {
 	}
 }
 
-// The success of a retry from a lease gives its charge and a token to all
+// The success of a retry from a lease cancels its charge, and 1 more, for all
 // processes.
 func TestRetriesOfALeaseThatSucceed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFarServer(t, 0)
 		f := fakeOf(s.Miniredis)
-		a := newBudget(t, redisbudget.Config{Client: s.client(t)})
-		b := newBudget(t, redisbudget.Config{Client: s.client(t)})
+		a := newBudget(t, redisbudget.Config{Client: s.client(t), Ratio: 0.1})
+		b := newBudget(t, redisbudget.Config{Client: s.client(t), Ratio: 0.1})
 		require.Equal(t, 5, withdrawn(t, a, target, 5))
-		time.Sleep(time.Second)
+		time.Sleep(4 * time.Second) // longer than a slot
 		succeed(a, target, 100)
 		time.Sleep(2 * flushInterval)
 
-		// The first of the five retries left takes one more for later.
+		// The first of the ten retries left takes one more for later.
 		require.True(t, a.Withdraw(t.Context(), failed(target)))
 		before := f.withdrawals.Load()
 		require.True(t, a.Withdraw(t.Context(), failed(target)))
@@ -484,7 +534,7 @@ func TestRetriesOfALeaseThatSucceed(t *testing.T) {
 		succeedAfter(a, failed(target))
 
 		time.Sleep(2 * flushInterval)
-		assert.Equal(t, 3+1+1, withdrawn(t, b, target, 10), "with the charge and a token")
+		assert.Equal(t, 8+1+1, withdrawn(t, b, target, 20), "with the charge and 1 more")
 		require.NoError(t, a.Close())
 		require.NoError(t, b.Close())
 	})
@@ -527,7 +577,7 @@ func TestFreeRetries(t *testing.T) {
 
 				// The successes are like any others, and the five charges remain.
 				time.Sleep(2 * flushInterval)
-				assert.Equal(t, 100/10-5, withdrawn(t, b, target, 10))
+				assert.Equal(t, 100/5, withdrawn(t, b, target, 30))
 				require.NoError(t, b.Close())
 				assert.True(t, b.Withdraw(t.Context(), throttled(target)))
 			})
@@ -603,8 +653,8 @@ func TestRedisFails(t *testing.T) {
 			})
 			f.fail(failure)
 			succeed(b, target, 50)
-			assert.Equal(t, 10, withdrawn(t, b, target, 1000), "as HostBudget: 5 of 50 successes, and the burst")
-			assert.Equal(t, map[string]int{"local true": 10, "local false": 990}, decisions)
+			assert.Equal(t, 15, withdrawn(t, b, target, 1000), "as HostBudget: 10 of 50 successes, and the burst")
+			assert.Equal(t, map[string]int{"local true": 15, "local false": 985}, decisions)
 			assert.Less(t, f.commands.Load(), int64(200), "of which some greet")
 			assert.Contains(t, lines.requireLines(t, 1)[0], "level=WARN msg=\"redisbudget: Redis failed, so the local budget decides\" error=")
 

@@ -16,21 +16,21 @@ import (
 var script string
 
 // A request is one execution of the script for one host. It records successes
-// and refunds, and then charges for retries.
+// and refunds, and then charges for retries. Refunds, need and extra are costs.
 type request struct {
 	key       string
 	successes int64
 	age       time.Duration // of the oldest success, at most
 	refunds   int64
 	helped    int64 // of the successes, those of retries that were charged
-	need      int64 // retries that are asked for now
-	extra     int64 // retries to lease for later
+	need      int64 // of the retries that are asked for now
+	extra     int64 // of retries to lease for later
 }
 
 // A reply is the result of a request.
 type reply struct {
 	granted int64         // of need + extra
-	left    time.Duration // until the end of the slot that was charged
+	left    time.Duration // until the end of the lease, if there is one
 }
 
 // sentOnce is a command that go-redis does not send again once it may have been

@@ -40,11 +40,11 @@ func currentVersion(t testing.TB, cfg redisbudget.Config) version {
 // and the arguments are replaced together with the script.
 func releasedVersion(cfg redisbudget.Config) version {
 	key := fmt.Sprintf("{%s:v1:%d:host:%s}",
-		cmp.Or(cfg.Namespace, "httpretry"), cmp.Or(cfg.Window, 10*time.Second).Microseconds(), target)
+		cmp.Or(cfg.Namespace, "httpretry"), cmp.Or(cfg.Window, 30*time.Second).Microseconds(), target)
 	run := redis.NewScript(released)
 	return version{key, func(ctx context.Context, r redisbudget.Report) (int64, time.Duration, error) {
 		reply, err := run.Run(ctx, cfg.Client, []string{key},
-			cmp.Or(cfg.Window, 10*time.Second).Microseconds(), cmp.Or(cfg.Ratio, 0.1), max(cmp.Or(cfg.Burst, 5), 0),
+			cmp.Or(cfg.Window, 30*time.Second).Microseconds(), cmp.Or(cfg.Ratio, 0.2), max(cmp.Or(cfg.Burst, 5), 0),
 			r.Successes, r.Age.Microseconds(), r.Refunds, r.Helped, r.Need, r.Extra,
 			cmp.Or(cfg.FlushInterval, 100*time.Millisecond).Microseconds()).Int64Slice()
 		if err != nil {
@@ -154,7 +154,7 @@ func TestVersionsReadEachOther(t *testing.T) {
 	for i, r := range []rollout{releasedFirst, currentFirst} {
 		t.Run(r.name, func(t *testing.T) {
 			versions := r.versions(t, redisbudget.Config{
-				Client: other{client}, Namespace: fmt.Sprint(i), Window: time.Minute})
+				Client: other{client}, Namespace: fmt.Sprint(i), Window: 10 * time.Second})
 			if !shareKey(versions) {
 				t.Skip("the versions have budgets of their own")
 			}
@@ -166,13 +166,13 @@ func TestVersionsReadEachOther(t *testing.T) {
 				return granted
 			}
 			do(a, redisbudget.Report{Successes: 100})
-			assert.EqualValues(t, 10+5, do(b, redisbudget.Report{Need: 99}), "the successes and the bucket")
+			assert.EqualValues(t, 20+5, do(b, redisbudget.Report{Need: 99}), "the successes and the burst")
 			assert.Zero(t, do(a, redisbudget.Report{Need: 1}), "the charges")
 			do(b, redisbudget.Report{Refunds: 3})
 			assert.EqualValues(t, 3, do(a, redisbudget.Report{Need: 99}), "the refunds")
-			time.Sleep(600 * time.Millisecond) // a hundredth of the Window
+			time.Sleep(1100 * time.Millisecond) // longer than a slot
 			do(b, redisbudget.Report{Successes: 2, Helped: 2})
-			assert.EqualValues(t, 2, do(a, redisbudget.Report{Need: 99}), "the tokens of retries that succeeded")
+			assert.EqualValues(t, 2, do(a, redisbudget.Report{Need: 99}), "a charge for each retry that succeeded")
 			do(b, redisbudget.Report{Successes: 10, Age: time.Minute})
 			assert.Zero(t, do(a, redisbudget.Report{Need: 99}), "an old success")
 		})

@@ -36,8 +36,8 @@
 //  1. those that cool down
 //  2. those for which a budget allows no retry now
 //  3. those with waiting requests, those with the most first
-//  4. those with failed retries, or with an attempt that failed in the last
-//     minute, even if nothing was retried
+//  4. those with an attempt that failed in the last minute, even if nothing was
+//     retried
 //  5. all others
 //
 // The next rule orders origins that are equal by one. Among the rest, those
@@ -105,10 +105,12 @@
 //	      key           of the policy in Config.Policies; "" for Config.Policy
 //	      balance       retries that the policy's Budget would allow now; null if
 //	                    the Budget is not a Balancer of httpretry
-//	      successes     requests that succeeded, in the last Window of a
-//	                    HostBudget; 0 for another Budget
-//	      failedRetries retries that failed, or have not ended, in the same
-//	                    time; 0 for another Budget
+//	      successes     requests that succeeded, in the Window of a HostBudget,
+//	                    which stands still while the origin fails; 0 for another
+//	                    Budget
+//	      failedRetries the cost of retries that failed, or have not ended, in
+//	                    the same Window: 2 after a timeout, else 1; 0 for another
+//	                    Budget
 //	    morePolicies    policies in use that are left out
 //
 // [httpretry.OriginStatus] and [httpretry.PolicyStatus] describe the values in

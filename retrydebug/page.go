@@ -148,7 +148,7 @@ func (v *view) Title() string {
 func renderPage(now time.Time, transports []transport, refresh bool) ([]byte, error) {
 	v := &view{Style: style, Made: now, Refresh: refresh, Seconds: refreshSeconds}
 	var all [troubles]int
-	rows, shown := 0, withRows(transports)
+	rows, shown := 0, withRows(transports, now)
 	for i, t := range transports {
 		sec := section{
 			ID: fmt.Sprintf("transport-%d", i+1), Name: t.name,
@@ -176,7 +176,7 @@ func renderPage(now time.Time, transports []transport, refresh bool) ([]byte, er
 
 // withRows returns how many origins of each transport have rows. Of all the
 // origins, those that are first by trouble have them.
-func withRows(transports []transport) []int {
+func withRows(transports []transport, now time.Time) []int {
 	shown := make([]int, len(transports))
 	for rows := 0; ; {
 		var next *httpretry.OriginStatus
@@ -185,7 +185,7 @@ func withRows(transports []transport) []int {
 			if shown[i] == len(t.origins) {
 				continue
 			}
-			if s := &t.origins[shown[i]]; next == nil || byTrouble(s, next) < 0 {
+			if s := &t.origins[shown[i]]; next == nil || byTrouble(s, next, now) < 0 {
 				next, of = s, i
 			}
 		}
@@ -313,8 +313,8 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <div><dt>Not retried</dt><dd>requests that failed without a retry, since the origin was first used</dd></div>
 <div><dt>Waiting</dt><dd>requests to the origin that wait for a retry, or for the end of a cool-down</dd></div>
 <div><dt>Policy</dt><dd>the key in Config.Policies; “default” is Config.Policy</dd></div>
-<div><dt>Balance</dt><dd>retries that the budget allows now</dd></div>
-<div><dt>Failed retries, Successes</dt><dd>in the Window of a HostBudget; 0 for other budgets</dd></div>
+<div><dt>Balance</dt><dd>retries that the budget allows now; one that follows a timeout counts as two</dd></div>
+<div><dt>Failed retries, Successes</dt><dd>in the Window of a HostBudget, which stands still while the origin fails; a retry that follows a timeout counts as two; 0 for other budgets</dd></div>
 </dl>
 </footer>
 </body>

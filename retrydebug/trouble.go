@@ -32,8 +32,8 @@ func (t trouble) Class() string {
 	return [troubles]string{"cooling", "empty", "waiting", "failing", "ok"}[t]
 }
 
-// recent is how long an attempt that failed makes an origin failing. If its
-// requests are not retried, nothing else shows that it fails.
+// recent is how long an attempt that failed makes an origin failing. Its failed
+// retries do not show when it failed, because they count until it succeeds.
 const recent = time.Minute
 
 func troubleOf(s *httpretry.OriginStatus, now time.Time) trouble {
@@ -60,7 +60,7 @@ func isOutOfRetries(s *httpretry.OriginStatus) bool {
 }
 
 func isFailing(s *httpretry.OriginStatus, now time.Time) bool {
-	return failedRetries(s) > 0 || !s.LastFailureAt.IsZero() && now.Sub(s.LastFailureAt) < recent
+	return !s.LastFailureAt.IsZero() && now.Sub(s.LastFailureAt) < recent
 }
 
 // failedRetries returns the most of any policy. Policies may share a budget, so
@@ -77,7 +77,7 @@ func failedRetries(s *httpretry.OriginStatus) (most int) {
 func sortByTrouble(all []transport, now time.Time) {
 	for _, t := range all {
 		slices.SortStableFunc(t.origins, func(a, b httpretry.OriginStatus) int {
-			return byTrouble(&a, &b)
+			return byTrouble(&a, &b, now)
 		})
 	}
 	slices.SortStableFunc(all, func(a, b transport) int {
@@ -93,14 +93,13 @@ func (t *transport) trouble(now time.Time) trouble {
 	return troubleOf(&t.origins[0], now)
 }
 
-// byTrouble compares two origins. Its order is also that of their troubles. In
-// particular, the last two comparisons of failures put all that are failing
-// first.
-func byTrouble(a, b *httpretry.OriginStatus) int {
+// byTrouble compares two origins. Its order is also that of their troubles.
+func byTrouble(a, b *httpretry.OriginStatus, now time.Time) int {
 	return cmp.Or(
 		trueFirst(coolsDown(a), coolsDown(b)),
 		trueFirst(isOutOfRetries(a), isOutOfRetries(b)),
 		cmp.Compare(b.Waiting, a.Waiting),
+		trueFirst(isFailing(a, now), isFailing(b, now)),
 		cmp.Compare(failedRetries(b), failedRetries(a)),
 		b.LastFailureAt.Compare(a.LastFailureAt),
 		cmp.Compare(a.Origin, b.Origin),

@@ -38,6 +38,7 @@ var quick = map[string][]string{
 	"plot":       {"-failures=20000"},
 	"contention": {"-runs=3", "-clients=10,20"},
 	"outage":     {"-length=60s", "-cooldowns=wait,send", "-fault=errors", "-retry-after=3s", "-budgets=default,grpc,aws,shared"},
+	"restart":    {"-kinds=503,timeout", "-timeout=1s", "-up=5s", "-after=5s", "-runs=3", "-load=0.8", "-backoff=FullJitter"},
 	"layers":     {"-users=100"},
 	"policy":     {"-rate=20"},
 }
@@ -131,7 +132,7 @@ func TestBadFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"default": {"attempts": 3}}`), 0o600))
 	for _, c := range []struct{ args, want string }{
-		{"nothing", `"nothing": want plot, contention, outage, layers, policy or check`},
+		{"nothing", `"nothing": want plot, contention, outage, restart, layers, policy or check`},
 		{"plot -x", `-x: want one of -base -csv -failures`},
 		{"plot extra", `"extra": want flags only`},
 		{"plot -failures=1", `-failures 1: want a number from 1000 to 10000000`},
@@ -175,6 +176,14 @@ func TestBadFlags(t *testing.T) {
 		{"outage -attempts=1001", `-attempts 1001: want a number from 0 to 1000`},
 		{"outage -attempts=-1 -strategies=FullJitter_Max=1ms_Base=1ms", `-attempts -1: want a number from 0, or waits longer than those of FullJitter Max=1ms Base=1ms`},
 		{"policy -attempts=-1 -backoff=Constant_Wait=0", `-attempts -1: want a number from 0, or waits longer than those of Constant Wait=0`},
+		{"restart -kinds=fire", `-kinds "fire": want one of 503, refused, reset, timeout, stall`},
+		{"restart -kinds=timeout", `-kinds timeout: want -timeout or -deadline`},
+		{"restart -down=1", `-down "1": want multiples of 100ms up to 1h`},
+		{"restart -up=50ms", `-up 50ms -after 30s: want multiples of 100ms`},
+		{"restart -cold=10s", `-cold 10s: want -load, too`},
+		{"restart -restarting=2", `-restarting 2: want a number from 1 to 1`},
+		{"restart -processes=20001", `-processes 20001: want a number from 1 to 20000`},
+		{"restart -budget=free", `-budget: budget "free": want one of default`},
 		{"layers -failures=fire", `-failures "fire": want one of random, replica, down`},
 		{"layers -latency=10us", `-latency 10µs: want a multiple of 1ms`},
 		{"layers -services=8 -attempts=10", `-users 3000 -attempts 10 -services 8: want at most 10000000 calls`},
@@ -184,7 +193,7 @@ func TestBadFlags(t *testing.T) {
 		{"policy -file=" + file, `:1:14: default.attempts: unknown field: want preset, maxAttempts, `},
 		{"policy -file=/nonexistent", `-file: open /nonexistent: no such file`},
 		{"policy -policy=a.test", `-policy "a.test": want -file, too`},
-		{"policy -window=-1s", `-window -1s: want 0 (the default, 10s) or a duration from`},
+		{"policy -window=-1s", `-window -1s: want 0 (the default, 30s) or a duration from`},
 	} {
 		args := strings.Fields(c.args)
 		for i := range args {
@@ -252,7 +261,7 @@ func TestNotes(t *testing.T) {
 		{"outage -budgets=default,shared -processes=100,400", []string{"400 procs, default takes longer to get back than 100 procs, default"},
 			[]string{"400 procs, shared takes"}},
 		{"layers -users=500 -failures=random", []string{"at most 90.0% of the users can succeed", "Middleware costs little"}, []string{"costs success", "multiply"}},
-		{"layers -users=500 -failures=random -failing=0.3", []string{"at most 70.0%", "the budget costs success"}, nil},
+		{"layers -users=500 -failures=random -failing=0.5", []string{"at most 50.0%", "the budget costs success"}, nil},
 		{"layers -users=100 -failures=down", []string{"to 27 calls", "to 7:", "within 15ms instead of 1"}, []string{"costs", "at most"}},
 		{"layers -users=100 -failures=down -attempts=1", nil, []string{"multiply", "with a budget"}},
 		{"layers -users=500 -failures=replica", []string{"replica: Middleware costs little"}, []string{"at most", "multiply"}},
@@ -295,9 +304,9 @@ func TestPolicyFile(t *testing.T) {
 	stdout := run("-policy=a.test", "-attempts=6", "-budget=shared")
 	assert.Contains(t, stdout, `Up to 6 attempts with waits of FullJitter Base=1s Max=9s and `+
 		`the budget "shared" with Burst 7, Window 5s, in 100 processes`)
-	assert.Contains(t, run("-policy=a.test", "-ratio=0.2", "-strict"), `and a HostBudget with Ratio 0.2, Burst 7, Window 5s, Strict, in`)
+	assert.Contains(t, run("-policy=a.test", "-ratio=0.3", "-strict"), `and a HostBudget with Ratio 0.3, Burst 7, Window 5s, Strict, in`)
 	assert.Contains(t, run("-policy=a.test", "-budget=aws"), `and the budget "aws", in`)
-	assert.Contains(t, stdout, "however long it lasts 7 7")
+	assert.Contains(t, stdout, "however long it lasts 27 27")
 	assert.NotContains(t, stdout, "not simulated")
 	assert.Contains(t, run(), `Up to 3 attempts with waits of DecorrelatedV2 and the budget "default"`)
 	stdout = run("-policy=b.test")
@@ -412,7 +421,7 @@ func TestPolicyOverload(t *testing.T) {
 	for capacity, want := range map[string]string{
 		"24": "if 20.0% of the attempts fail, the server gets ",
 		"18": "no spare capacity",
-		"32": "No warnings.",
+		"36": "No warnings.",
 	} {
 		stdout, _, _ := retrylab(t, "policy", "-processes=1", "-rate=20", "-timeout=1s", "-capacity="+capacity)
 		assert.Contains(t, strings.Join(strings.Fields(stdout), " "), want, capacity)
@@ -530,7 +539,8 @@ func TestWarnings(t *testing.T) {
 		{"-attempts=8_-backoff=Decorrelated Base=1s Max=2s", "Max is too near Base"},
 		{"-attempts=8_-backoff=AWSDecorrelated Base=1s Max=4s", "many of the last waits are exactly 4.00s"},
 		{"-attempts=10_-deadline=3s", "of 10 attempts, the deadline or MaxElapsed holds"},
-		{"-processes=1000_-capacity=800", "use a smaller Burst"},
+		{"-processes=8000_-capacity=800", "8000 budgets with a Burst of 5 allow 20,000 retries however few requests they send, and the server needs 66.7s"},
+		{"-processes=7000_-capacity=800_-timeout=1s", ""},
 		{"-budget=aws", "100 budgets of 100 retries each allow 10,000 retries"},
 		{"-budget=aws_-processes=150_-rate=1885_-capacity=2000", "150 budgets of 100 retries each allow 15,000 retries"},
 		{"-rate=1885_-capacity=1500", "it gets 1,885 requests a second and can answer 1,500"},
@@ -544,14 +554,14 @@ func TestWarnings(t *testing.T) {
 		{"-timeout=50ms", "AttemptTimeout is 50ms and the latency is 50ms: each attempt times out"},
 		{"-timeout=51ms", ""},
 		{"-timeout=50ms_-deadline=1s_-latency=60ms", "each attempt times out"},
-		// 0.1 x 500 x 10 s / 501 processes.
-		{"-timeout=1s_-burst=-1_-processes=501", "each budget allows 0.998 failed retries per Window"},
-		{"-timeout=1s_-burst=-1_-processes=501_-window=0_-ratio=0", "each budget allows 0.998 failed retries per Window"},
-		{"-timeout=1s_-burst=-1_-processes=501_-capacity=500", "each budget allows 0.998 failed retries per Window"},
-		{"-timeout=1s_-burst=-1_-processes=500", ""},
-		{"-timeout=1s_-burst=1_-processes=501_-capacity=2000", ""},
-		{"-timeout=1s_-burst=-1_-processes=501_-budget=shared", ""},
-		{"-timeout=1s_-burst=-1_-processes=501_-window=11s", ""},
+		// 0.2 x 500 x 30 s / 3001 processes.
+		{"-timeout=1s_-burst=-1_-processes=3001", "each budget allows 1 failed retries per Window"},
+		{"-timeout=1s_-burst=-1_-processes=3001_-window=0_-ratio=0", "each budget allows 1 failed retries per Window"},
+		{"-timeout=1s_-burst=-1_-processes=3001_-capacity=500", "each budget allows 1 failed retries per Window"},
+		{"-timeout=1s_-burst=-1_-processes=3000", ""},
+		{"-timeout=1s_-burst=1_-processes=3001_-capacity=2000", ""},
+		{"-timeout=1s_-burst=-1_-processes=3001_-budget=shared", ""},
+		{"-timeout=1s_-burst=-1_-processes=3001_-window=31s", ""},
 		// Short waits are near one another.
 		{"-timeout=1s_-backoff=FullJitter Base=100ms Max=10s", ""},
 		{"-timeout=1s_-backoff=EqualJitter Base=100ms Max=10s", ""},
@@ -597,6 +607,23 @@ func rows(t *testing.T, args ...string) []map[string]any {
 	return data.Tables[0].Rows
 }
 
+// restart follows all fields of a file, and its flags replace them.
+func TestRestartFollowsAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policies.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"default": {"budget": "unlimited", "backoff": "Constant Wait=1s", "final": [503]}}`), 0o600))
+	for _, c := range []struct {
+		args   string
+		failed bool
+	}{{"-kinds=503", true}, {"-kinds=reset", false}, {"-kinds=reset -attempts=1", true}, {"-kinds=reset -budget=grpc", true}} {
+		args := append([]string{"restart", "-file=" + file, "-down=1s", "-runs=1"}, strings.Fields(c.args)...)
+		assert.Equal(t, c.failed, rows(t, args...)[1]["failed"] != 0.0, c.args)
+		// Only the attempts are those of the policy.
+		assert.Equal(t, strings.Contains(c.args, "-attempts=1"), rows(t, args...)[2]["failed"] != 0.0, "go-retryablehttp: %s", c.args)
+	}
+	assert.Contains(t, notes(t, "restart", "-runs=1"), "repeatable with -backoff")
+	assert.Empty(t, notes(t, "restart", "-runs=1", "-file="+file))
+}
+
 // As in the library, a negative MaxAttempts is no limit, and 0 is the default.
 func TestAnyNumberOfAttempts(t *testing.T) {
 	half := func(attempts string) float64 {
@@ -627,4 +654,44 @@ func TestAnyNumberOfAttempts(t *testing.T) {
 	assert.Equal(t, 1.0, outage("-attempts=-1")["success"])
 	assert.Less(t, outage("-attempts=0")["success"], 0.95)
 	assert.Equal(t, outage("-attempts=3"), outage("-attempts=0"))
+}
+
+// Runs have different seeds, and processes have budgets of their own.
+func TestRestartsOfAFleet(t *testing.T) {
+	args := []string{"restart", "-up=0s", "-rate=100", "-down=1s", "-after=5s", "-attempts=2", "-backoff=Constant Wait=1s"}
+	one := rows(t, append(args, "-runs=1", "-processes=10")...)[1]
+	several := rows(t, append(args, "-runs=4", "-processes=10")...)[1]
+	assert.NotEqual(t, one["begun"], several["begun"])
+	assert.InDelta(t, 10*defaultBurst, one["begun"].(float64)-one["failed"].(float64), 0)
+	assert.Equal(t, 1.0, one["sends"], "retries are sent after the restart")
+	// No others fail.
+	assert.InDelta(t, one["failed"].(float64)/1000, one["lost (s)"], 1e-6)
+}
+
+// These are bounds of the default policy. docs/choosing.md has the figures.
+func TestDefaultPolicyInRestarts(t *testing.T) {
+	overload := "-kinds=stall -down=10s -load=0.8 -timeout=2s -latency=0s -up=40s -after=100s -runs=1"
+	for _, c := range []struct {
+		args, column string
+		most         float64
+	}{
+		{"-kinds=503 -down=1s -runs=20", "failed", 1},
+		{"-kinds=refused -down=1s -runs=20", "failed", 1},
+		{"-kinds=reset -down=1s -runs=20", "failed", 1},
+		{"-kinds=503 -down=3s -runs=20", "failed", 13},
+		{"-kinds=refused -down=3s -runs=20", "failed", 13},
+		{"-kinds=reset -down=3s -runs=20", "failed", 13},
+		{"-down=10s -runs=4", "sends", 1.7},
+		{"-down=1m -runs=4", "sends", 1.17},
+		// 30 % of the attempts fail at random.
+		{"-replicas=10 -restarting=3 -down=1m -processes=10 -rate=10 -runs=1", "failed", 0.04 * 100 * 60},
+		{overload + " -processes=100 -rate=0.8", "latest (s)", 66},
+		{overload + " -processes=400 -rate=0.2", "latest (s)", 90},
+	} {
+		got := rows(t, append([]string{"restart", "-after=5s"}, strings.Fields(c.args)...)...)[1]
+		t.Logf("%s: %v %v", c.args, c.column, got[c.column])
+		require.IsType(t, 0.0, got[c.column], c.args) // not never
+		assert.LessOrEqual(t, got[c.column], c.most, c.args)
+		assert.Equal(t, thePolicy, got["client"])
+	}
 }

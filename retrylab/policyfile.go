@@ -31,18 +31,27 @@ type policyFlags struct {
 	processes         int
 	rate, capacity    float64
 
-	notSimulated []string // fields of the file
+	policy       httpretry.Policy // of the file
+	notSimulated []string         // fields of the file
 }
 
 // These are the defaults of the library, which TestDefaults compares.
 const (
 	defaultAttempts = 3
-	defaultRatio    = 0.1
+	defaultRatio    = 0.2
 	defaultBurst    = 5
-	defaultWindow   = 10 * time.Second
+	defaultWindow   = 30 * time.Second
 )
 
 func (f *policyFlags) add(o *options) {
+	f.addPolicy(o)
+	o.IntVar(&f.processes, "processes", 100, "processes that send requests")
+	o.Float64Var(&f.rate, "rate", 500, "requests per second, of all processes together")
+	o.Float64Var(&f.capacity, "capacity", 0, "requests per second that the server can answer; 0: twice the rate")
+}
+
+// addPolicy adds the flags that do not depend on the fleet.
+func (f *policyFlags) addPolicy(o *options) {
 	o.StringVar(&f.file, "file", "", "`file` of package policyfile; other flags replace its values; - is standard input")
 	o.StringVar(&f.key, "policy", "", "`key` of a policy in the file; none: its default")
 	o.StringVar(&f.backoff, "backoff", "DecorrelatedV2", "Backoff, a `strategy` with its fields")
@@ -56,9 +65,6 @@ func (f *policyFlags) add(o *options) {
 	o.BoolVar(&f.strict, "strict", false, "Strict of the budget")
 	o.DurationVar(&f.deadline, "deadline", 0, "deadline of a request, attempts and waits together; 0: none")
 	o.DurationVar(&f.latency, "latency", 50*time.Millisecond, "latency of an attempt")
-	o.IntVar(&f.processes, "processes", 100, "processes that send requests")
-	o.Float64Var(&f.rate, "rate", 500, "requests per second, of all processes together")
-	o.Float64Var(&f.capacity, "capacity", 0, "requests per second that the server can answer; 0: twice the rate")
 }
 
 // parse parses the flags, and reads the policy's file for those that are not
@@ -123,6 +129,7 @@ func (f *policyFlags) read() error {
 
 // use sets the flags to the values of a policy.
 func (f *policyFlags) use(p httpretry.Policy) error {
+	f.policy = p
 	f.attempts, f.timeout, f.maxElapsed = p.MaxAttempts, p.AttemptTimeout, p.MaxElapsed
 	f.backoff = "DecorrelatedV2"
 	if p.Backoff != nil {

@@ -29,19 +29,17 @@ func (f *policyFlags) budgetTables() []report.Table {
 	}
 	t := report.Table{
 		Title: "What the budget allows",
-		Note:  "The lines are Ratio, Burst / Window, Burst, and Ratio x Window. Each retry that succeeds allows one more, except with Strict.",
+		Note:  "The lines are Ratio, and Burst + Ratio x Window. A retry after a timeout costs two. Each retry that succeeds pays for one that failed, except with Strict.",
 		Columns: []report.Column{
 			{Name: "retries"}, {Name: "per budget", Kind: report.Number}, {Name: "all together", Kind: report.Number},
 		},
 	}
-	burst, window := f.burstSize(), f.windowLength()
-	all := float64(n)
-	succeeding := f.failedRetries(n)
+	all, succeeding := float64(n), f.failedRetries(n)
+	outage := f.burstSize() + succeeding*f.windowLength().Seconds()
 	t.Rows = [][]any{
 		{"failed retries per second, while the server works", succeeding, succeeding * all},
-		{"beyond that, per second", burst / window.Seconds(), all * burst / window.Seconds()},
-		{"in an outage, however long it lasts", burst, all * burst},
-		{"in an outage, for the successes before it", succeeding * window.Seconds(), succeeding * window.Seconds() * all},
+		{"in an outage, however long it lasts", outage, outage * all},
+		{"in an outage, if attempts time out", outage / 2, outage / 2 * all},
 	}
 	return []report.Table{t}
 }
@@ -189,12 +187,16 @@ func (f *policyFlags) warnAboutLoad(warn func(string, ...any)) {
 		}
 		return
 	}
-	// Retries of a burst come within about a second of one another.
-	if burst := f.burstSize() * float64(n); burst > spare {
-		warn("%d budgets with a Burst of %g allow %s retries at the start of an outage, and the server can answer %s requests a second more than it gets: use a smaller Burst, or share the budget.",
-			n, f.burstSize(), report.Number.Show(burst), report.Number.Show(spare))
+	// A retry after a timeout costs two of a Burst.
+	retries := f.burstSize() / 2 * float64(n)
+	if backlog := time.Duration(retries / spare * float64(time.Second)); backlog > longBacklog {
+		warn("if attempts time out, %d budgets with a Burst of %g allow %s retries however few requests they send, and the server needs %s for these in addition to its load: use a smaller Burst, or share the budget.",
+			n, f.burstSize(), report.Number.Show(retries), report.Duration(backlog))
 	}
 }
+
+// longBacklog is how long a server may work on the retries of all Bursts.
+const longBacklog = time.Minute
 
 // overload warns if the retries of random failures are too many for the server.
 func (f *policyFlags) overload(failures report.Table) []string {

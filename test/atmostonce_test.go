@@ -893,6 +893,21 @@ func TestAtMostOnceInDetachedContext(t *testing.T) {
 	}
 }
 
+// A protocol that is registered with net/http's Transport may do that, too. Then
+// the attempt that shows that a host speaks HTTP/2 is stopped all the same.
+func TestAtMostOnceInDetachedProtocol(t *testing.T) {
+	posts, url, known := newHTTP2Handler(t, func(http.ResponseWriter, *http.Request) {})
+	base := faults.Base(t, nil)
+	base.ForceAttemptHTTP2 = false // or else net/http registers its own
+	base.RegisterProtocol("https",
+		contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			return known.RoundTrip(req.WithContext(context.WithoutCancel(req.Context())))
+		}))
+	contract.Send(t, contract.Unchecked(t, httpretry.Config{Base: base}),
+		contract.Request(t, "POST", url, ""))
+	assert.EqualValues(t, 1, posts.Load())
+}
+
 // Hazard 1.3: the hooks of httptrace that a base calls, and their proofs about
 // a POST whose error proves nothing.
 func TestNeverSentProof(t *testing.T) {
@@ -1426,4 +1441,29 @@ func TestConnectionUnknown(t *testing.T) {
 			assert.Equal(t, 1, attempts)
 		})
 	}
+}
+
+// A request of which nothing was written, because its idle connection was reset,
+// is sent again at once, and the budget is not asked.
+func TestIdleConnectionThatWasReset(t *testing.T) {
+	srv := faults.Stale(t, (*faults.Conn).Reset)
+	transport := contract.New(t, httpretry.Config{
+		Base: srv.Base, Policy: httpretry.Policy{Budget: contract.UsedUp{}}})
+	contract.Send(t, transport, contract.Request(t, "GET", srv.URL(), ""))
+	req := contract.Streamed(t, "POST", srv.URL(), contract.Counted("text"))
+	contract.Send(t, transport, req.WithContext(srv.Context))
+}
+
+// The end of a connection that the server was about to close is a failure of the
+// host if the request fails, because its body cannot be sent again.
+func TestGoAwayThatEndsARequest(t *testing.T) {
+	srv := faults.HTTP2(t, func(s faults.Stream) { s.GoAway(0, faults.NoError) })
+	transport := contract.Unchecked(t, httpretry.Config{Base: faults.HTTP2Base(t)})
+	req := contract.Request(t, "POST", srv.URL(), "text")
+	req.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("no body") }
+	_, err := transport.RoundTrip(req)
+	require.ErrorContains(t, err, "no body")
+	origin := transport.Origins()[0]
+	assert.Equal(t, "failed", origin.LastFailure)
+	assert.EqualValues(t, 1, origin.FailedWithoutRetry)
 }

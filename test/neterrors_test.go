@@ -37,10 +37,28 @@ func TestPlainAnswerToTLS(t *testing.T) {
 	srv := contract.NewServer(t, func(http.ResponseWriter, *http.Request) {})
 	client := &http.Client{
 		Transport: contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)})}
-	_, err := client.Get(strings.Replace(srv.URL, "http:", "https:", 1))
-	require.ErrorIs(t, err, http.ErrSchemeMismatch)
-	var record tls.RecordHeaderError
-	assert.False(t, errors.As(err, &record))
+	for _, method := range []string{"GET", "POST"} {
+		_, err := client.Do(contract.Request(
+			t, method, strings.Replace(srv.URL, "http:", "https:", 1), ""))
+		require.ErrorIs(t, err, http.ErrSchemeMismatch, method)
+		var record tls.RecordHeaderError
+		assert.False(t, errors.As(err, &record), method)
+	}
+}
+
+// An error that IsUnprocessed marks is still a timeout, and temporary, for
+// http.Client.
+func TestMarkedErrorIsATimeout(t *testing.T) {
+	base := faults.Base(t, nil)
+	base.DialContext = (&net.Dialer{Timeout: time.Nanosecond}).DialContext
+	client := &http.Client{Transport: contract.New(t,
+		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})}
+	_, err := client.Do(contract.Request(t, "POST", "http://127.0.0.1:1/", "text"))
+	require.True(t, httpretry.IsUnprocessed(err))
+	var failed *url.Error
+	require.ErrorAs(t, err, &failed)
+	assert.True(t, failed.Timeout())
+	assert.True(t, failed.Temporary())
 }
 
 const (
@@ -233,8 +251,9 @@ func (s *scene) requests() int32 {
 // Hazard 1.1: each row is an error of net/http that a real fault provokes. The
 // test checks the error's text, its Outcome, and how often the request is
 // delivered. A POST without a key that was processed is never said to be
-// unprocessed, and hardly ever the other way round. TestErrorTexts in package httpretry relies on the texts in
-// testdata/errortexts.txt, so each of them must occur in an error here.
+// unprocessed, and hardly ever the other way round. TestErrorTexts in package
+// httpretry relies on the texts in testdata/errortexts.txt, so each of them must
+// occur in an error here.
 func TestFaults(t *testing.T) {
 	rows := faultTable()
 	var texts, unsure []string

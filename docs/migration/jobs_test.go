@@ -105,7 +105,8 @@ func TestJobs(t *testing.T) {
 				took.Seconds())
 			want := numbers(t, row[i+1])
 			require.Len(t, want, 3, row[i+1])
-			assert.InEpsilon(t, want[0], done, 0.05, "%s: done", row[0])
+			// Of the default's jobs, up to 400 meet the end of a short outage, by chance.
+			assert.InEpsilon(t, want[0], done, 0.25, "%s: done", row[0])
 			assert.InEpsilon(t, want[1], sends, 0.05, "%s: sends", row[0])
 			// With Background, the last job ends after 18 to 23 s, by chance.
 			assert.InEpsilon(t, want[2], took.Seconds(), 0.2, "%s: seconds", row[0])

@@ -2,8 +2,10 @@ package recipes_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,6 +91,49 @@ func TestBadEndpoint(t *testing.T) {
 		assert.Less(t, time.Since(start), 10*time.Second)
 		wg.Wait()
 	})
+}
+
+// otherPaths returns the share of the requests to /items that succeed while half
+// of the requests to the host are to /search and fail. A tenth of the attempts
+// on /items fail at random.
+func otherPaths(t *testing.T, policies map[string]httpretry.Policy) (share float64) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			answer := http.StatusOK
+			if req.URL.Path == "/search" || rand.IntN(10) == 0 {
+				answer = http.StatusServiceUnavailable
+			}
+			return respond(req, answer, http.Header{}), nil
+		})
+		client := newClient(t, httpretry.Config{Base: base, Policies: policies})
+		const seconds, perSecond = 300, 10
+		var all sync.WaitGroup
+		var ok atomic.Int64
+		for range seconds * perSecond {
+			for _, path := range []string{"/search", "/items"} {
+				req := request(t, "GET", "")
+				req.URL.Path = path
+				all.Go(func() {
+					if status(t, client, req) == http.StatusOK {
+						ok.Add(1)
+					}
+				})
+				time.Sleep(time.Second / perSecond / 2)
+			}
+		}
+		all.Wait()
+		share = float64(ok.Load()) / (seconds * perSecond)
+	})
+	return share
+}
+
+// TestOtherPaths checks the figures of choosing.md.
+func TestOtherPaths(t *testing.T) {
+	one, own := otherPaths(t, nil), otherPaths(t, map[string]httpretry.Policy{
+		"api.example.com/search": {Budget: new(httpretry.HostBudget)}})
+	t.Logf("one budget: %.3f, a budget of its own: %.4f", one, own)
+	assert.InDelta(t, 0.9, one, 0.025)
+	assert.InDelta(t, 0.999, own, 0.003)
 }
 
 // TestTenants checks that a tenant whose requests fail, or that has reached its

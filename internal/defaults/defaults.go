@@ -13,14 +13,14 @@ const (
 	ReplayBuffer      = 64 << 10
 
 	// Backoff is DecorrelatedV2 with these.
-	Median          = 500 * time.Millisecond
-	MedianThrottled = time.Second // after a 429
-	MaxWait         = 30 * time.Second
+	Median        = 500 * time.Millisecond
+	MedianPatient = 1500 * time.Millisecond // after a 429, and while the host fails
+	MaxWait       = 30 * time.Second
 )
 
 // The fields of HostBudget.
 const (
-	Ratio  = 0.1
+	Ratio  = 0.2
 	Burst  = 5
-	Window = 10 * time.Second
+	Window = 30 * time.Second
 )

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 const (
@@ -21,37 +19,49 @@ const (
 	// maxBatch is the maximum number of calls of Deposit for one reading of the
 	// clock.
 	maxBatch = 32
+
+	// bonus is what a retry that succeeds cancels beyond its own cost.
+	bonus = 1
 )
 
 // A Window is the budget of one host. It is safe for concurrent use after Open.
-// Ratio, Burst and Length are the arguments of Open. A Window keeps this law,
-// for any interleaving of calls and any interval of duration T:
+// Ratio, Burst and Length are the arguments of Open. A Window allows a retry if
+// then
 //
-//	charges - refunds <= Ratio * (successes in T and the Length before)
-//	                     + Burst * (1 + T/Length)
-//	                     + retries that succeeded in T
+//	cost of failed retries <= Burst + Ratio * successes
 //
-// and while the host answers nothing but failures, however long that lasts:
+// Both count for a Length of the host's time, which stops at a Withdraw and goes
+// on at the next success. A retry counts as failed until it succeeds. Then its
+// cost is canceled, and the bonus of 1 more. So, for any interleaving of calls
+// and any interval of duration T:
 //
-//	charges - refunds <= Ratio * (successes in the Length before) + Burst
+//	cost of charges - refunds <= Ratio * (successes in T and the Length before)
+//	                             + Burst * (1 + T/Length)
+//	                             + retries that succeeded in T
+//
+// where the Length before is one of the host's time. While the host answers
+// nothing but failures, however long that lasts:
+//
+//	cost of charges - refunds <= Ratio * (successes in the Length before) + Burst
 //
 // It counts successes because an overloaded host has few of them. A budget that
 // counts requests allows most retries when it should allow fewest.
 //
 // It counts them within a Length because successes of an hour ago do not show
 // how the host is now. If they were saved up, they would allow a storm of
-// retries when it fails.
+// retries when it fails. Ratio * Length is how much of its own traffic a process
+// may send again to a host that is down. A restart of the host needs that, and
+// it does not grow with the number of processes, as the Burst does.
 //
 // It charges for failed retries only. If one attempt in five fails at random,
 // the host needs more retries than any Ratio allows that protects it in an
 // outage. Those retries succeed, so they are work that somebody wanted. Retries
-// that fail overload a host.
+// that fail overload a host. The bonus pays for a retry that has failed, because
+// one that succeeds has shown that retries help. In an outage none succeeds, so
+// the second bound remains.
 //
-// The burst gains nothing while the host fails, because each process sends a
-// burst to a host that is down. If time alone refilled the bursts, enough
-// processes could keep the host down. A retry that succeeds does refill the
-// burst. It has shown that the host is not down, and that retries help. In an
-// outage none succeeds, so the second bound remains.
+// The time stops because each process sends its budget to a host that is down.
+// If charges expired meanwhile, enough processes could keep the host down.
 //
 // All charges of a step expire together with the successes of that step. That
 // is why the law holds for intervals longer than a Length. Each Length of such
@@ -61,16 +71,12 @@ type Window struct {
 	start    time.Time
 	step     time.Duration // Length/steps, rounded down so that all steps fit in the Length
 	num, den uint64        // Ratio
+	burst    uint64
 
-	mu  sync.Mutex
-	now time.Duration // since start: when the clock was last read
-
-	burst *rate.Limiter // guarded by mu, so that its time never goes back
-	// The clock of the burst is the time that the host was not failing. A
-	// Withdraw shows that the host fails and stops the clock, and the next
-	// Deposit starts it.
-	burstTime time.Duration
-	failing   bool
+	mu      sync.Mutex
+	clock   time.Duration // since start, when the clock was last read
+	now     time.Duration // the host's time then
+	failing bool          // since a Withdraw, and until a success: now stands still
 
 	// tallies are those of the last steps, each at its number modulo steps.
 	tallies [steps]tally
@@ -85,17 +91,16 @@ type Window struct {
 // A tally has the counts of one step.
 type tally struct {
 	successes uint64
-	charges   uint64 // that were not refunded
-	fromBurst uint64 // the charges that took a token
+	charges   uint64 // the cost of retries, without what was canceled
 }
 
-// Open makes w, which is zero, the window of a new host. It allows ratio failed
-// retries per success within length, and burst retries beyond that.
+// Open makes w, which is zero, the window of a new host. It allows failed
+// retries that cost ratio per success within length, and burst beyond that.
 func (w *Window) Open(ratio float64, burst int, length time.Duration) {
 	w.start = time.Now()
 	w.step = length / steps
 	w.num, w.den = fraction(ratio)
-	w.burst = rate.NewLimiter(rate.Limit(float64(burst)/length.Seconds()), burst)
+	w.burst = uint64(burst)
 }
 
 // Deposit records a success. It takes the lock and reads the clock once per
@@ -123,78 +128,58 @@ func (w *Window) endBatch() {
 	}
 }
 
-// RetrySucceeded is Deposit for a retry that Withdraw has charged for. It
-// cancels the latest charge, and adds a token to the burst.
-func (w *Window) RetrySucceeded() {
+// RetrySucceeded is Deposit for a retry that Withdraw has charged cost for. It
+// cancels that charge, and the bonus.
+func (w *Window) RetrySucceeded(cost int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.update(0)
 	w.failing = false
 	w.tally().successes++
-	w.cancelCharge()
-	w.addToken()
+	w.cancel(uint64(cost) + bonus)
 }
 
-// Withdraw charges for a retry if the ratio or a token allows it, and reports
-// whether one does.
-func (w *Window) Withdraw() bool {
+// Withdraw charges cost for a retry if the rule allows it, and reports whether
+// it does.
+func (w *Window) Withdraw(cost int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.update(0)
 	w.failing = true
 	w.batch.Store(1)
-	t := w.tally()
-	switch {
-	// The ratio comes first, so that the tokens remain for an outage.
-	case w.left() > 0:
-	case w.burst.AllowN(w.burstNow(), 1):
-		t.fromBurst++
-	default:
+	if w.left() < uint64(cost) {
 		return false
 	}
-	t.charges++
+	w.tally().charges += uint64(cost)
 	return true
 }
 
-// Refund cancels the latest charge, if there is one.
-func (w *Window) Refund() {
+// Refund cancels the charge of cost for a retry that is not sent.
+func (w *Window) Refund(cost int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.update(0)
-	w.cancelCharge()
+	w.cancel(uint64(cost))
 }
 
-// cancelCharge cancels the latest charge. It is not known which charge a refund
-// is for. Most refunds follow soon after their charge, so the latest is the
-// best guess. If the oldest were canceled, the remaining charges would seem to
-// be later and later, and never expire. A refund without a charge in the Length
-// does nothing. A refund whose own charge has expired cancels another one. The
-// law allows that, because the expired charge was within its own Length. mu is
-// held and w is up to date.
-func (w *Window) cancelCharge() {
+// cancel cancels the latest charges of that cost. It is not known which charge a
+// refund is for. Most refunds follow soon after their charge, so the latest is
+// the best guess. If the oldest were canceled, the remaining charges would seem
+// to be later and later, and never expire. A refund without a charge in the
+// Length does nothing. A refund whose own charge has expired cancels another
+// one. The law allows that, because the expired charge was within its own
+// Length. mu is held and w is up to date.
+func (w *Window) cancel(cost uint64) {
 	step := w.now / w.step
 	for i := range time.Duration(steps) {
 		t := &w.tallies[(step+steps-i)%steps]
-		if t.charges == 0 {
-			continue
-		}
-		t.charges--
-		if t.fromBurst > 0 {
-			t.fromBurst--
-			w.addToken()
-		}
-		return
+		n := min(cost, t.charges)
+		t.charges -= n
+		cost -= n
 	}
 }
 
-// addToken puts a token into the burst, unless it is full. mu is held and w is
-// up to date.
-func (w *Window) addToken() {
-	// Taking -1 token adds one. The limiter does not exceed its own maximum.
-	w.burst.AllowN(w.burstNow(), -1)
-}
-
-// Balance returns how many calls of Withdraw would return true now.
+// Balance returns how many calls of Withdraw(1) would return true now.
 func (w *Window) Balance() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -211,45 +196,48 @@ func (w *Window) Counts() (balance, successes, charges int) {
 	return balance, int(s), int(c)
 }
 
-// available updates w, and returns how many retries it allows. mu is held.
+// available updates w, and returns the cost of the retries that it allows. mu is
+// held.
 func (w *Window) available() int {
 	w.update(0)
-	n := tokens(w.burst, w.burstNow())
-	return n + int(min(w.left(), uint64(math.MaxInt-n)))
+	return int(min(w.left(), math.MaxInt))
 }
 
 // update brings w up to date, and counts the pending deposits. The number own
 // is how many of them the caller makes: 0 or 1. Those count as made now. mu is
-// held, so times are in order. If the clock goes back all the same, w.now stays
-// as it is.
+// held, so times are in order. If the clock goes back all the same, the host's
+// time stays as it is.
 func (w *Window) update(own uint64) {
 	// The clock is read before the swap, because a deposit after the swap is
 	// later than now, the time for which it will count.
-	now := max(w.now, time.Since(w.start))
+	clock := max(w.clock, time.Since(w.start))
 	pending := w.pending.Swap(0)
 	// Another update may have counted the caller's deposit already.
 	own = min(own, pending)
 	w.tally().successes += pending - own
 
+	if !w.failing {
+		w.advance(w.now + clock - w.clock)
+	}
+	w.clock = clock
+	w.tally().successes += own
+}
+
+// advance sets the host's time to now. The steps that begin since then replace
+// those of a Length before. mu is held.
+func (w *Window) advance(now time.Duration) {
 	first, last := w.now/w.step, now/w.step
 	for i := range min(last-first, steps) {
 		w.tallies[(first+1+i)%steps] = tally{}
 	}
-	if !w.failing {
-		w.burstTime += now - w.now
-	}
 	w.now = now
-	w.tally().successes += own
 }
 
 // tally returns the tally of the current step. mu is held.
 func (w *Window) tally() *tally { return &w.tallies[w.now/w.step%steps] }
 
-// burstNow returns the time of the burst's clock. mu is held.
-func (w *Window) burstNow() time.Time { return w.start.Add(w.burstTime) }
-
-// left returns how many more retries the ratio allows. mu is held and w is up
-// to date.
+// left returns the cost of the retries that the rule still allows. mu is held
+// and w is up to date.
 func (w *Window) left() uint64 {
 	successes, charges := w.total()
 	// This is successes * num / den in 128 bits, saturated to 64.
@@ -257,6 +245,7 @@ func (w *Window) left() uint64 {
 	if hi, lo := bits.Mul64(successes, w.num); hi < w.den {
 		quota, _ = bits.Div64(hi, lo, w.den)
 	}
+	quota += min(w.burst, math.MaxUint64-quota)
 	return quota - min(quota, charges)
 }
 
@@ -267,17 +256,6 @@ func (w *Window) total() (successes, charges uint64) {
 		charges += t.charges
 	}
 	return successes, charges
-}
-
-// tokens returns how many tokens l has at now. Like l, it counts a token that
-// is less than a nanosecond away, so that rounding makes no difference.
-func tokens(l *rate.Limiter, now time.Time) int {
-	exact := l.TokensAt(now)
-	whole := math.Floor(exact)
-	if (whole+1-exact)/float64(l.Limit())*float64(time.Second) < 1 {
-		whole++
-	}
-	return int(whole)
 }
 
 // fraction returns the simplest fraction that rounds to ratio, a float64: 1/10

@@ -19,7 +19,8 @@
 //	HTTP/2  the connection could not be used      nothing: it was not sent
 //	HTTP/2  a GOAWAY or REFUSED_STREAM came, and  GetBody, which is hidden
 //	        GetBody returns the body once more    or returns ErrResent
-//	HTTP/2  the same came, and it has no body     gotConn, which cancels it
+//	HTTP/2  the same came, and it has no body     an empty body, or gotConn,
+//	                                              which cancels it
 //	any     a layer above has sent a body of its  gotConn, if that body was
 //	        own, with a GetBody of its own        read before the header
 //
@@ -51,26 +52,30 @@
 //
 // A POST must be sent at most once, and its header was written over HTTP/2.
 // Then the server sends GOAWAY with a last stream ID that is lower than that of
-// the POST, so it will not process the POST (RFC 9113 section 6.8). The result
+// the POST, so it will not process the POST (RFC 9113 section 6.8). The error of
+// net/http is the only proof of that, because a resend looks the same after
+// REFUSED_STREAM, whose request the server may have processed. The result
 // depends on http2shouldRetryRequest and the guards above:
 //
 //	the POST                  net/http                  result of the attempt
 //	is the first stream, and  returns "Transport        Unprocessed
 //	GOAWAY has an error code  received GOAWAY"
-//	has no body               sends it again            ErrResent of gotConn
 //	has a body and no         returns "cannot retry     Unprocessed
 //	GetBody (1)               err [… GOAWAY]"
+//	has no body (2)           sends it again            ErrResent of gotConn
 //	has a body and GetBody    calls GetBody             ErrResent of GetBody
 //
-// (1) getBodyFor in attempt.go hides GetBody if Base is net/http's Transport,
-// alone or below layers that all have an Unwrap method. It does not on the last
-// attempt, after which there is no retry.
+// (1) getBodyFor in attempt.go hides GetBody, and framing in framing.go gives a
+// request without a body an empty one, if Base is net/http's Transport, alone or
+// below layers that all have an Unwrap method.
 //
-// ErrResent is Transient, so the request ends with ReasonNotIdempotent, or with
-// ReasonAttempts after the last attempt. An Unprocessed request is retried if
-// its body can be sent again. errorTexts in classify.go has the two texts. If
-// the server has sent a 1xx response before, Unprocessed becomes Transient
-// (isOfAnother in outcome.go).
+// (2) Below layers, that is also a request to a host that has answered none yet,
+// because its protocol is not known.
+//
+// ErrResent is Transient, so the request ends with ReasonNotIdempotent. An
+// Unprocessed request is sent again if its body can be, after "cannot retry" at
+// once. errorTexts in classify.go has the two texts. If the server has sent a 1xx
+// response before, Unprocessed becomes Transient (isOfAnother in outcome.go).
 //
 // Two cases need no guard:
 //
@@ -79,6 +84,12 @@
 //     the body.
 //   - If the last stream ID is not lower, the POST continues. If the connection
 //     then ends without a response, the error is Transient.
+//
+// # HTTP/3
+//
+// The http3.Transport of quic-go sends a request again only if no stream could be
+// opened, or if the server has rejected it (RFC 9114 section 4.1.1). So it is not
+// stopped. It is known by the types of its connections and errors.
 //
 // # Hooks
 //

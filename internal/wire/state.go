@@ -164,40 +164,41 @@ func (s *state) gotConn(c connInfo) (do action) {
 			do.stop = ErrTooManySends
 		}
 	case s.connCount == 1 && s.isUnexpected(c):
-		do.stop = ErrProtocol
-		// Over HTTP/1, net/http writes the request although it is canceled.
-		if s.options.Expected == HTTP2 {
-			do.close = c.conn
-		}
+		s.halt(c, ErrProtocol, &do)
 	// A request with a body cannot be sent again without GetBody, unless the
 	// body is that of a layer. The resend of a request without a body looks the
 	// same as another request that a layer sends to the same host. So over
 	// HTTP/2, such a request of a layer ends the attempt, too.
 	case mayResend && (!s.options.HasBody || s.body.replaced) && s.forbidsResend():
-		do.stop = ErrResent
-		// Over HTTP/1, net/http writes the request although it is canceled. The
-		// connection is this request's alone. Others share one of HTTP/2. That of
-		// HTTP/3 is only shown.
-		switch {
-		case c.http3:
-		case c.speaksHTTP2(s.http2):
-			s.stopped = c.conn
-		default:
-			do.close = c.conn
-		}
+		s.halt(c, ErrResent, &do)
 	}
 	return do
 }
 
+// halt stops the send on c. Over HTTP/1, net/http writes the request although it
+// is canceled. The connection is this request's alone. Others share one of
+// HTTP/2. That of HTTP/3 is only shown.
+func (s *state) halt(c connInfo, cause error, do *action) {
+	do.stop = cause
+	switch {
+	case c.http3:
+	case c.speaksHTTP2(s.http2):
+		s.stopped = c.conn
+	default:
+		do.close = c.conn
+	}
+}
+
 // isUnexpected reports whether c, the first connection, does not speak
 // Options.Expected. A dial may send requests of its own first, such as to look
-// up the host. Those must not be stopped.
+// up the host. Those must not be stopped. HTTP/3 frames an empty body as HTTP/2
+// does.
 func (s *state) isUnexpected(c connInfo) bool {
 	switch s.options.Expected {
 	case HTTP1:
 		return s.lastHTTP2 && len(s.hosts) == 1 && s.hosts[0].hostPort == s.options.HostPort
 	case HTTP2:
-		return c.conn != nil && !s.lastHTTP2
+		return c.conn != nil && !s.lastHTTP2 && !c.http3
 	}
 	return false
 }

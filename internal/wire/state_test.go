@@ -316,11 +316,13 @@ func TestTransitionsOfAnotherProtocol(t *testing.T) {
 		{"HTTP/1", HTTP1, "get got"},
 		{"HTTP/1 with TLS", HTTP1, "get got(a/http/a)"},
 		{"HTTP/2, not HTTP/1", HTTP1, "get got(a/h2/a)→protocol"},
+		{"HTTP/2, detached", HTTP1, "get got(a/h2/a)→protocol authority→close(a/h2/a)"},
 		{"HTTP/2, of another host", HTTP1, "get get(b) got(b/h2/b)"},
 		{"HTTP/2, of a proxy", HTTP1, "get(b) got(b/h2/b)"},
 		{"HTTP/2, later", HTTP1, "get got(a/http/a) get got(a/h2/a)"},
 		{"HTTP/2", HTTP2, "get got(a/h2/a)"},
 		{"HTTP/1, not HTTP/2", HTTP2, "get got(a/http/a)→protocol+close(a/http/a)"},
+		{"HTTP/3, not HTTP/2", HTTP2, "get got(a/h3/)"},
 		{"an unknown connection", HTTP2, "get got(nil)"},
 		{"any", AnyProtocol, "get got(a/h2/a)"},
 	} {

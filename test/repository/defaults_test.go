@@ -19,9 +19,10 @@ func TestDefaultsAreDocumented(t *testing.T) {
 	for path, want := range map[string]map[string]string{
 		"../../policy.go Policy": {
 			"MaxAttempts": fmt.Sprintf("0 means %d;", defaults.MaxAttempts),
-			"Backoff": fmt.Sprintf("Nil means strategies.DecorrelatedV2{Median: %v, Max: %v}, "+
-				"and after a 429 (Too Many Requests) the same with a Median of %v.",
-				defaults.Median, defaults.MaxWait, defaults.MedianThrottled),
+			"Backoff": fmt.Sprintf("Nil means strategies.DecorrelatedV2{Median: %v, Max: %v}. "+
+				"After a 429 (Too Many Requests), and while the host has not succeeded since an "+
+				"earlier failure, it means the same with a Median of %v.",
+				defaults.Median, defaults.MaxWait, defaults.MedianPatient),
 			"MaxRetryAfter":     fmt.Sprintf("0 means %gs;", defaults.MaxRetryAfter.Seconds()),
 			"IdempotencyHeader": fmt.Sprintf(`"" means %q`, defaults.IdempotencyHeader),
 			"ReplayBuffer":      fmt.Sprintf("0 means %g KiB;", defaults.ReplayBuffer/1024.0),

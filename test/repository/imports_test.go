@@ -31,7 +31,6 @@ var imports = map[string]string{
 
 	"internal/cooldown":    "internal/hosttable",
 	"internal/origintable": "internal/hosttable",
-	"internal/window":      "golang.org/x/time/rate",
 	"internal/replay":      "internal/bounded",
 	"internal/respbody":    "internal/bounded",
 	"internal/contract": "github.com/stretchr/testify/assert " +

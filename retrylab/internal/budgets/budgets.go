@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 
 	"github.com/seed421102f4/httpretry"
 )
@@ -43,9 +44,13 @@ func Of(kind string, processes int, h *httpretry.HostBudget) (func(process int) 
 	case "unlimited":
 		return func(int) (httpretry.Budget, string) { return httpretry.Unlimited{}, "" }, nil
 	case "aws":
-		return perTokens(processes, tokens{left: 500, most: 500, retry: 5, timeout: 10, success: 1, refund: 5}), nil
+		return perTokens(processes, func() *tokens {
+			return &tokens{left: 500, most: 500, retry: 5, timeout: 10, success: 1, refund: 5}
+		}), nil
 	case "grpc":
-		return perTokens(processes, tokens{left: 10, most: 10, retry: 1, timeout: 1, success: 0.1, least: 5}), nil
+		return perTokens(processes, func() *tokens {
+			return &tokens{left: 10, most: 10, retry: 1, timeout: 1, success: 0.1, least: 5}
+		}), nil
 	}
 	return nil, fmt.Errorf("budget %q: want one of %s", kind, Names)
 }
@@ -63,16 +68,18 @@ func perProcess(processes int, h *httpretry.HostBudget) func(int) (httpretry.Bud
 	return func(p int) (httpretry.Budget, string) { return &tables[p/hostsPerTable], hosts[p%hostsPerTable] }
 }
 
-func perTokens(processes int, full tokens) func(int) (httpretry.Budget, string) {
-	all := make([]tokens, processes)
+func perTokens(processes int, full func() *tokens) func(int) (httpretry.Budget, string) {
+	all := make([]*tokens, processes)
 	for i := range all {
-		all[i] = full
+		all[i] = full()
 	}
-	return func(p int) (httpretry.Budget, string) { return &all[p], "" }
+	return func(p int) (httpretry.Budget, string) { return all[p], "" }
 }
 
-// tokens is a bucket that time does not fill. It is for one goroutine.
+// tokens is a bucket that time does not fill.
 type tokens struct {
+	mu sync.Mutex
+
 	left, most      float64
 	retry, timeout  float64 // taken by one retry, and by one after a timeout
 	success, refund float64 // returned by one success and one refund
@@ -81,6 +88,8 @@ type tokens struct {
 
 // Withdraw implements httpretry.Budget.
 func (t *tokens) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	cost := t.retry
 	if after.Timeout {
 		cost = t.timeout
@@ -98,7 +107,13 @@ func (t *tokens) Withdraw(_ context.Context, after httpretry.AttemptResult) bool
 }
 
 // Refund implements httpretry.Budget. gRPC refunds nothing.
-func (t *tokens) Refund(httpretry.AttemptResult) { t.left = min(t.left+t.refund, t.most) }
+func (t *tokens) Refund(httpretry.AttemptResult) { t.add(t.refund) }
+
+func (t *tokens) add(n float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.left = min(t.left+n, t.most)
+}
 
 // Record implements httpretry.Budget. A failure is counted by Withdraw, which
 // follows it, so the last failure of a request takes no token.
@@ -106,7 +121,7 @@ func (t *tokens) Record(ended, after httpretry.AttemptResult) {
 	if !ended.Succeeded() {
 		return
 	}
-	t.left = min(t.left+t.success, t.most)
+	t.add(t.success)
 	if ended.Charged {
 		t.Refund(after)
 	}

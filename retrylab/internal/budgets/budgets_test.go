@@ -56,7 +56,7 @@ func TestBurst(t *testing.T) {
 	assert.ErrorContains(t, err, `budget "free": want one of default, `)
 }
 
-// A retry that succeeds gives its charge back and a token, except with Strict.
+// A retry that succeeds cancels its charge and one more, except with Strict.
 // The budget of each process is that of a HostBudget of its own.
 func TestRetriesThatSucceed(t *testing.T) {
 	const last = 2999

@@ -71,7 +71,7 @@ func (s Scenario) deadline(c Client) time.Duration {
 // Run simulates a fleet. progress is called now and then with the share of the
 // time that has passed.
 func (s Scenario) Run(c Client, progress func(float64)) (*Result, error) {
-	r := &Result{scenario: s, Begun: make([]int, s.Length/Bucket+1), OK: make([]int, s.Length/Bucket+1)}
+	r := s.NewResult()
 	random := rand.New(rand.NewPCG(s.Seed, 10))
 	f := &sim.Fleet{
 		Policy: c.Policy, Deadline: s.deadline(c), Budget: c.Budget, Lag: c.Lag, Seed: s.Seed,
@@ -120,27 +120,41 @@ func (s Scenario) server() sim.Server {
 	return q
 }
 
+// NewResult returns the result of a run in which nothing has happened yet. It
+// uses From, To and Length.
+func (s Scenario) NewResult() *Result {
+	n := s.Length/Bucket + 1
+	return &Result{scenario: s, Begun: make([]int, n), OK: make([]int, n)}
+}
+
 func (r *Result) observe(e sim.Event) {
 	r.Events++
 	// Without a status, a wait ended the request, and there was no attempt.
 	if e.Status != 0 {
-		r.count(&r.Attempts, e.Sent)
+		r.Sent(e.Sent)
 		if e.Attempt > 1 {
 			r.Retries++
 		}
 	}
-	if e.Reason == httpretry.ReasonNone {
+	if e.Reason != httpretry.ReasonNone {
+		r.Ended(e.Start, e.At, e.Reason == httpretry.ReasonSuccess)
+	}
+}
+
+// Sent counts an attempt.
+func (r *Result) Sent(at time.Duration) { r.count(&r.Attempts, at) }
+
+// Ended counts a request and whether it succeeded.
+func (r *Result) Ended(start, at time.Duration, ok bool) {
+	bucket := int(start / Bucket)
+	r.Begun[bucket]++
+	if !ok {
 		return
 	}
-	start := int(e.Start / Bucket)
-	r.Begun[start]++
-	if e.Reason != httpretry.ReasonSuccess {
-		return
-	}
-	r.OK[start]++
-	r.count(&r.Successes, e.At)
-	if e.Start >= r.scenario.From {
-		r.ToSuccess.Add(e.At - e.Start)
+	r.OK[bucket]++
+	r.count(&r.Successes, at)
+	if start >= r.scenario.From {
+		r.ToSuccess.Add(at - start)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestRecoversAsDocumented(t *testing.T) {
 		least, most         float64
 	}{
 		{100, 1, 30, 37},
-		{5, 3, 34, 41}, {20, 3, 38, 44}, {100, 3, 51, 66}, {200, 3, 73, 92}, {400, 3, 128, 140},
+		{5, 3, 39, 45}, {20, 3, 40, 46}, {100, 3, 45, 57}, {200, 3, 56, 71}, {400, 3, 70, 88},
 	} {
 		least, most := math.Inf(1), 0.0
 		for seed := range uint64(6) {
@@ -78,7 +78,7 @@ func TestRecoversAsDocumented(t *testing.T) {
 
 // The table of random failures in docs/choosing.md.
 func TestRandomFailuresAsDocumented(t *testing.T) {
-	for _, c := range []struct{ failing, success, strict float64 }{{0.1, 0.999, 0.990}, {0.2, 0.992, 0.892}, {0.3, 0.963, 0.772}} {
+	for _, c := range []struct{ failing, success, strict float64 }{{0.1, 0.999, 0.999}, {0.2, 0.992, 0.960}, {0.3, 0.972, 0.830}} {
 		for kind, want := range map[string]float64{"default": c.success, "strict": c.strict} {
 			s := outage.Scenario{Rate: 50, Capacity: 1e6, Fault: "errors", Failing: c.failing, Latency: 50 * time.Millisecond, Length: 600 * time.Second}
 			begun, ok := run(t, s, client(t, 10, 3, kind)).Total(0, s.Length)
@@ -91,7 +91,7 @@ func TestRandomFailuresAsDocumented(t *testing.T) {
 // Success by the rate of a process, if 30 % of the attempts fail. The table is
 // in docs/choosing.md.
 func TestRandomFailuresByRateAsDocumented(t *testing.T) {
-	for _, c := range []struct{ rate, success float64 }{{0.1, 0.972}, {1, 0.971}, {5, 0.963}, {10, 0.953}, {50, 0.926}} {
+	for _, c := range []struct{ rate, success float64 }{{0.1, 0.972}, {1, 0.972}, {5, 0.972}, {10, 0.972}, {50, 0.972}} {
 		const processes, requests = 20, 20_000
 		s := outage.Scenario{Rate: c.rate * processes, Capacity: 1e9, Fault: "errors", Failing: 0.3, Latency: 50 * time.Millisecond,
 			Length: time.Duration(requests/(c.rate*processes)) * time.Second}
@@ -112,10 +112,10 @@ func TestThrottledFleetsAsDocumented(t *testing.T) {
 		{"throttle", 100, 0, httpretry.CooldownSend, 0.91, 0.93},
 		{"throttle", 100, 2, httpretry.CooldownSend, 0.40, 0.65},
 		{"throttle", 100, 2, httpretry.CooldownFail, 0.92, 0.94},
-		{"throttle", 400, 2, httpretry.CooldownSend, 0, 0.10},
+		{"throttle", 400, 2, httpretry.CooldownSend, 0.25, 0.60},
 		{"throttle", 400, 2, httpretry.CooldownFail, 0.93, 0.95},
 		// Retries after a 503 are charged.
-		{"errors", 100, 2, httpretry.CooldownSend, 0.70, 0.82},
+		{"errors", 100, 2, httpretry.CooldownSend, 0.60, 0.78},
 	} {
 		for seed := range uint64(3) {
 			s := stall
@@ -161,7 +161,7 @@ func TestRecoversToRandomFailures(t *testing.T) {
 }
 
 func TestOutageLoad(t *testing.T) {
-	for kind, most := range map[string]float64{"default": 1.2, "strict": 1.2, "shared": 1.11, "unlimited": 6.1} {
+	for kind, most := range map[string]float64{"default": 1.7, "strict": 1.7, "shared": 1.65, "unlimited": 6.1} {
 		t.Run(kind, func(t *testing.T) {
 			s := outage.Scenario{Rate: 500, Capacity: 1e6, Fault: "errors", Latency: 50 * time.Millisecond,
 				From: 20 * time.Second, To: 30 * time.Second, Length: 40 * time.Second}

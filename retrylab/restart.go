@@ -1,0 +1,278 @@
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
+	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
+	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
+	"github.com/seed421102f4/httpretry/retrylab/internal/report"
+	"github.com/seed421102f4/httpretry/retrylab/internal/restart"
+	"github.com/seed421102f4/httpretry/strategies"
+)
+
+// restartFlags are the flags of restart.
+type restartFlags struct {
+	policyFlags
+	kinds, downs string
+	runs         int
+	seeded       bool // the waits are not the default, whose random numbers have no seed
+	scenario     restart.Scenario
+}
+
+// simulateRestart shows what a restart of a host costs its clients.
+func simulateRestart(l lab, o *options) (report.Report, error) {
+	var f restartFlags
+	f.add(o)
+	if err := f.parse(o); err != nil {
+		return report.Report{}, err
+	}
+	kinds, err1 := split("kinds", f.kinds)
+	downs, err2 := split("down", f.downs)
+	if err := cmp.Or(err1, err2, f.checkRestart(o, kinds)); err != nil {
+		return report.Report{}, err
+	}
+	f.seeded = f.policy.Backoff != nil
+	o.Visit(func(set *flag.Flag) { f.seeded = f.seeded || set.Name == "backoff" })
+	f.scenario.Processes, f.scenario.Rate = f.processes, f.rate
+	f.scenario.Latency, f.scenario.Deadline = f.latency, f.deadline
+	r := f.report()
+	rows := combinations(kinds, downs, []string{noRetries, thePolicy, otherLibrary})
+	bar := newProgress(l.stderr, len(rows))
+	defer bar.finish()
+	for i, row := range rows {
+		s := f.scenario
+		s.Kind, s.Seed = row[0], o.seed
+		var err error
+		if s.Down, err = parseDown(row[1]); err != nil {
+			return r, err
+		}
+		results, err := l.restart(f, s, row[2], func(share float64) { bar.set(i, share) })
+		if err != nil {
+			return r, err
+		}
+		if i%(len(rows)/len(kinds)) == 0 {
+			r.Tables = append(r.Tables, restartTable(s.Kind, i == 0))
+		}
+		if row[2] == noRetries {
+			r.Charts = append(r.Charts, restartChart(s, row[1]))
+		}
+		table, c := &r.Tables[len(r.Tables)-1], &r.Charts[len(r.Charts)-1]
+		table.Rows = append(table.Rows, append([]any{row[1], row[2]}, restartFigures(s, results)...))
+		c.Series = append(c.Series, meanAttempts(s, row[2], results))
+	}
+	return r, nil
+}
+
+// These are the clients of each restart.
+const (
+	noRetries    = "no retries"
+	thePolicy    = "the policy"
+	otherLibrary = "go-retryablehttp"
+)
+
+func parseDown(text string) (time.Duration, error) {
+	down, err := time.ParseDuration(text)
+	if err != nil || down < outage.Bucket || down > time.Hour || down%outage.Bucket != 0 {
+		return 0, fmt.Errorf("-down %q: want multiples of %v up to 1h, separated by commas", text, outage.Bucket)
+	}
+	return down, nil
+}
+
+func (f *restartFlags) add(o *options) {
+	s := &f.scenario
+	f.addPolicy(o)
+	o.StringVar(&f.kinds, "kinds", "503", "`kinds` of failure, separated by commas: "+restart.Kinds)
+	o.StringVar(&f.downs, "down", "1s,3s", "`lengths` of the restart, separated by commas")
+	o.DurationVar(&s.Up, "up", time.Minute, "time from the start of the processes until the restart; 0: they start before their host")
+	o.DurationVar(&s.After, "after", 30*time.Second, "time that is simulated after the restart")
+	o.IntVar(&s.Replicas, "replicas", 1, "replicas of the host, each of which gets a random share of the attempts")
+	o.IntVar(&s.Restarting, "restarting", 1, "replicas that restart, all at once")
+	o.Float64Var(&s.Load, "load", 0, "load of the host before the restart, as a share of its capacity; 0: it is never too slow")
+	o.DurationVar(&s.Cold, "cold", 0, "replicas have a tenth of their capacity after the restart, and all of it after this time")
+	o.IntVar(&f.processes, "processes", 1, "processes that send requests")
+	o.Float64Var(&f.rate, "rate", 20, "requests per second of each process")
+	o.IntVar(&f.runs, "runs", 10, "runs of each row")
+}
+
+// maxTransports is the most processes of which each has a RetryTransport.
+const maxTransports = 20_000
+
+func (f *restartFlags) checkRestart(o *options, kinds []string) error {
+	s := f.scenario
+	for _, kind := range kinds {
+		if !slices.Contains(strings.Split(restart.Kinds, ", "), kind) {
+			return fmt.Errorf("-kinds %q: want one of %s", kind, restart.Kinds)
+		}
+		if kind == "timeout" && f.timeout == 0 && f.deadline == 0 {
+			return fmt.Errorf("-kinds %s: want -timeout or -deadline, because nothing else ends an attempt", kind)
+		}
+	}
+	if s.Up%outage.Bucket != 0 || s.After%outage.Bucket != 0 {
+		return fmt.Errorf("-up %v -after %v: want multiples of %v", s.Up, s.After, outage.Bucket)
+	}
+	if s.Cold > 0 && s.Load == 0 {
+		return fmt.Errorf("-cold %v: want -load, too", s.Cold)
+	}
+	return cmp.Or(
+		o.durations("up", "after", "cold"), within("load", s.Load, 0, 10), within("runs", f.runs, 1, 10_000),
+		within("processes", f.processes, 1, maxTransports),
+		within("replicas", s.Replicas, 1, 10_000), within("restarting", s.Restarting, 1, s.Replicas),
+	)
+}
+
+func (f *restartFlags) report() report.Report {
+	s := f.scenario
+	r := report.Report{
+		Title: "A host that restarts",
+		About: fmt.Sprintf("%d processes with a RetryTransport each have sent %s requests a second each for %v when %d of %d replicas of their host restart. The policy has up to %d attempts and %s. The figures are means of %d runs.",
+			s.Processes, report.Number.Show(s.Rate), s.Up, s.Restarting, s.Replicas, f.attempts, f.budgetText(), f.runs),
+	}
+	if s.Load > 0 {
+		r.About += fmt.Sprintf(" The load before is %s of the capacity. The host goes on with attempts that have timed out.", report.Share.Show(s.Load))
+	}
+	if !f.seeded {
+		r.Notes = []string{"The random numbers of the default waits have no seed, so figures differ between runs. They are repeatable with -backoff."}
+	}
+	return r
+}
+
+func restartTable(kind string, first bool) report.Table {
+	t := report.Table{
+		Title: "Restarts: " + kind,
+		Columns: []report.Column{
+			{Name: "down"}, {Name: "client"}, {Name: "begun", Kind: report.Number},
+			{Name: "failed", Kind: report.Number}, {Name: "worst", Kind: report.Count}, {Name: "sends", Kind: report.Number},
+			{Name: "lost", Kind: report.Seconds}, {Name: "back", Kind: report.Seconds}, {Name: "latest", Kind: report.Seconds},
+		},
+	}
+	if first {
+		t.Note = "Begun is the requests that began in the restart; failed, how many of them failed, and worst, in one run; sends, the attempts per request in the restart; lost, all requests that failed, in seconds of traffic; back, the median time after the restart until requests succeed as before it, and latest, that of one run. go-retryablehttp has as many attempts, its waits of 1s, 2s, 4s and so on, and no budget."
+	}
+	return t
+}
+
+// restart runs a restart several times, as many runs at once as there are
+// processors.
+func (l lab) restart(f restartFlags, s restart.Scenario, client string, progress func(float64)) ([]*outage.Result, error) {
+	results := make([]*outage.Result, f.runs)
+	errs := make([]error, f.runs)
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for i := range f.runs {
+		slots <- struct{}{}
+		progress(float64(i) / float64(f.runs))
+		wg.Go(func() {
+			defer func() { <-slots }()
+			s := s
+			s.Seed += uint64(i)
+			policies, err := f.policies(client, s.Seed)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			l.clock(func() { results[i], errs[i] = s.Run(policies) })
+		})
+	}
+	wg.Wait()
+	return results, cmp.Or(errs...)
+}
+
+// policies returns the policy of each process for one run, and the host by
+// which the process knows the server.
+func (f *restartFlags) policies(client string, seed uint64) (func(int) (httpretry.Policy, string), error) {
+	p := f.policy
+	p.MaxAttempts, p.AttemptTimeout, p.MaxElapsed = f.attempts, f.timeout, f.maxElapsed
+	kind := f.budget
+	switch {
+	case client == noRetries:
+		p.MaxAttempts = 1
+	case client == otherLibrary:
+		p = httpretry.Policy{MaxAttempts: f.attempts, AttemptTimeout: f.timeout, Backoff: strategies.Exponential{Base: time.Second}}
+		kind = "unlimited"
+	case f.seeded:
+		backoff, err := f.strategy(strategies.Seeded(seed))
+		if err != nil {
+			return nil, err
+		}
+		p.Backoff = backoff.Strategy
+	}
+	budget, err := budgets.Of(kind, f.processes, f.hostBudget())
+	if err != nil {
+		return nil, fmt.Errorf("-budget: %w", err)
+	}
+	return func(process int) (httpretry.Policy, string) {
+		p := p
+		origin := ""
+		p.Budget, origin = budget(process)
+		// Processes that share a HostBudget are different hosts of it.
+		return p, "host" + origin + ".test"
+	}, nil
+}
+
+func restartChart(s restart.Scenario, down string) chart.Chart {
+	end := s.Up + s.Down
+	return chart.Chart{
+		Title: fmt.Sprintf("Attempts: %s for %s", s.Kind, down),
+		X:     chart.Axis{Label: "time (s)", Min: 0, Max: (end + s.After).Seconds()},
+		Y:     chart.Axis{Label: "attempts per second"},
+		Bands: []chart.Band{{Name: "restart", From: s.Up.Seconds(), To: end.Seconds()}},
+	}
+}
+
+// meanAttempts returns the attempts of a client per second.
+func meanAttempts(s restart.Scenario, client string, results []*outage.Result) chart.Series {
+	length := s.Up + s.Down + s.After
+	sum := make([]int, length/outage.Bucket)
+	for _, r := range results {
+		for i, n := range r.Attempts {
+			sum[i] += n
+		}
+	}
+	c := perSecond(client, sum, length)
+	for i := range c.Y {
+		c.Y[i] /= float64(len(results))
+	}
+	return c
+}
+
+func restartFigures(s restart.Scenario, results []*outage.Result) []any {
+	var begun, failed, worst, lost int
+	var sends float64
+	var back []time.Duration
+	for _, r := range results {
+		n, ok := r.Total(s.Up, s.Up+s.Down)
+		begun, failed, worst = begun+n, failed+n-ok, max(worst, n-ok)
+		if n > 0 {
+			sends += r.Load(s.Up, s.Up+s.Down) * float64(n)
+		}
+		n, ok = r.Total(0, s.Up+s.Down+s.After)
+		lost += n - ok
+		after, recovered := r.Recovered()
+		if !recovered {
+			after = s.After
+		}
+		back = append(back, after)
+	}
+	slices.Sort(back)
+	shown := func(d time.Duration) time.Duration {
+		if d == s.After {
+			return report.Never
+		}
+		return d
+	}
+	n := float64(len(results))
+	return []any{
+		float64(begun) / n, float64(failed) / n, worst, sends / float64(begun),
+		time.Duration(float64(lost) / n / s.Rate / float64(s.Processes) * float64(time.Second)),
+		shown(back[len(back)/2]), shown(back[len(back)-1]),
+	}
+}

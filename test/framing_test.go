@@ -1,0 +1,154 @@
+package test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/faults"
+)
+
+// A framingServer records how the requests that it gets over TLS are framed.
+type framingServer struct {
+	*httptest.Server
+	base    *http.Transport
+	clients <-chan *faults.ObservedConn
+
+	mu       sync.Mutex
+	protocol string // of the next connections
+	got      []string
+	conns    []net.Conn
+}
+
+func newFramingServer(t *testing.T, protocol string) *framingServer {
+	s := &framingServer{protocol: protocol}
+	s.Server = httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.got = append(s.got, fmt.Sprint(r.Proto, " ", r.ContentLength))
+			if r.URL.Path == "/length" && r.ContentLength < 0 {
+				w.WriteHeader(http.StatusLengthRequired)
+			}
+		}))
+	s.EnableHTTP2 = true
+	s.Config.ConnState = func(c net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.conns = append(s.conns, c.(*tls.Conn).NetConn())
+		}
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	cfg := s.TLS.Clone()
+	s.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := cfg.Clone()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.NextProtos = []string{s.protocol}
+		return c, nil
+	}
+	s.base = s.Client().Transport.(*http.Transport).Clone()
+	t.Cleanup(s.base.CloseIdleConnections)
+	s.clients = faults.ObserveConns(s.base)
+	return s
+}
+
+// reconnect ends all connections. Those that follow speak protocol.
+func (s *framingServer) reconnect(protocol string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.protocol = protocol
+	for _, conn := range s.conns {
+		_ = conn.Close()
+	}
+	s.conns = nil
+	for len(s.clients) > 0 {
+		<-(<-s.clients).Closed // by net/http
+	}
+}
+
+// take returns the framings since the last call.
+func (s *framingServer) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	got := s.got
+	s.got = nil
+	return got
+}
+
+// Over HTTP/2, a POST without a body and without a key has an empty body without
+// a length. It has none over HTTP/1, and after a server has asked for a length.
+func TestFramingWithoutBody(t *testing.T) {
+	for _, layered := range []bool{false, true} {
+		t.Run(fmt.Sprintf("layered=%v", layered), func(t *testing.T) {
+			srv := newFramingServer(t, "h2")
+			var base http.RoundTripper = srv.base
+			first := "HTTP/2.0 -1"
+			if layered { // which would see an attempt that is stopped
+				base = httpretry.Through(contract.BaseFunc(srv.base.RoundTrip), srv.base)
+				first = "HTTP/2.0 0"
+			}
+			transport := contract.Unchecked(t, httpretry.Config{Base: base})
+			post := func(path string, want ...string) {
+				t.Helper()
+				resp := contract.Send(t, transport, contract.Request(t, "POST", srv.URL+path, ""))
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.Equal(t, want, srv.take())
+			}
+			post("/", first)
+			post("/", "HTTP/2.0 -1")
+			srv.reconnect("http/1.1")
+			post("/", "HTTP/1.1 0")
+			srv.reconnect("h2")
+			post("/", first)
+			post("/length", "HTTP/2.0 -1", "HTTP/2.0 0")
+			post("/", "HTTP/2.0 0")
+		})
+	}
+}
+
+// If the connection that has shown that a host speaks HTTP/2 ends, the next one
+// may speak HTTP/1.
+func TestFramingOfTheNextConnection(t *testing.T) {
+	srv := newFramingServer(t, "h2")
+	ctx := httptrace.WithClientTrace(
+		t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+			if info.Conn.(*tls.Conn).ConnectionState().NegotiatedProtocol == "h2" {
+				srv.reconnect("http/1.1")
+			}
+		}})
+	contract.Send(t, contract.Unchecked(t, httpretry.Config{Base: srv.base}),
+		contract.Request(t, "POST", srv.URL, "").WithContext(ctx))
+	assert.Equal(t, []string{"HTTP/1.1 0"}, srv.take())
+}
+
+// A layer that returns neither a response nor an error is reported, whatever the
+// framing.
+func TestFramingWithoutResponse(t *testing.T) {
+	srv := newFramingServer(t, "h2")
+	broken := false
+	layer := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		if broken {
+			return nil, nil
+		}
+		return srv.base.RoundTrip(req)
+	})
+	transport := contract.Unchecked(t,
+		httpretry.Config{Base: httpretry.Through(layer, srv.base)})
+	contract.Send(t, transport, contract.Request(t, "POST", srv.URL, ""))
+	broken = true
+	_, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, ""))
+	require.ErrorContains(t, err, "neither a response nor an error")
+}
