@@ -155,7 +155,6 @@ func (c *call) newAttempt(f framing) *attempt {
 		Resendable: wire.Resendable(c.caller.req.Method, header),
 		Restarts:   a.rec != nil,
 		Expected:   f.expected,
-		HostPort:   f.hostPort,
 	}))
 	a.req.Header = header
 	a.req.Body = a.trace.Body(body)
@@ -239,7 +238,10 @@ func (c *call) getBodyFor(a *attempt) func() (io.ReadCloser, error) {
 	switch {
 	case c.idempotent && c.body.Direct():
 		return c.body.GetBody()
-	case b.transport != nil && b.maySpeakHTTP2(c.caller.req.URL):
+	// After its last attempt, a request that is safe to send twice can only be
+	// sent again by net/http.
+	case b.transport != nil && b.maySpeakHTTP2(c.caller.req.URL) &&
+		(!c.idempotent || c.attempts-c.uncounted < c.maxAttempts()):
 		return nil
 	}
 	return a.trace.GetBody(c.body.GetBody())

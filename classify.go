@@ -386,13 +386,14 @@ const (
 	cannotRetry      = "http2: Transport: cannot retry err ["
 	cannotRewind     = "net/http: cannot rewind body after connection loss"
 	resetIdle        = "readLoopPeekFailLocked: "
+	closedIdle       = "http: server closed idle connection"
 )
 
 // errorTexts returns all of them, the unprocessed before the final ones.
 func errorTexts() []errorText {
 	return []errorText{
 		// set only while no response was expected
-		{"http: server closed idle connection", "", Unprocessed},
+		{closedIdle, "", Unprocessed},
 		{resetIdle, "", Unprocessed}, // the same, with the error of the read
 		{handshakeTimeout, "", Unprocessed},
 		// for streams that the server will not process

@@ -288,7 +288,8 @@ func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 // IsUnprocessed reports whether err, which a RetryTransport or an [http.Client]
 // with one has returned, shows that no server has processed the request (see
 // Error.Unprocessed). So a queue may put a POST back. [ResultOf] has the same of a
-// response. For any other error, it returns false.
+// response. For any other error, it returns false, and so it does after an
+// http.Client.Timeout, whose error does not wrap that of the transport.
 func IsUnprocessed(err error) bool {
 	// It does not look into joined errors, because one of them is not about all.
 	for ; err != nil; err = errors.Unwrap(err) {

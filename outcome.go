@@ -96,7 +96,7 @@ func finalReason(resp *http.Response) Reason {
 func (c *call) note(resp *http.Response, err error, outcome Outcome) {
 	// The Outcome of a request that is safe to send twice is about the last send
 	// of net/http only.
-	c.processed = c.processed || c.idempotent || outcome != Unprocessed &&
+	c.processed = c.idempotent || outcome != Unprocessed &&
 		(err == nil || !c.attempt.neverSent(err, c.caller.req.URL, &c.engine.base))
 	c.connEnded = err != nil && outcome == Unprocessed && c.attempt.endedUnbegun(err)
 	r := AttemptResult{
@@ -187,8 +187,8 @@ func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 func (a *attempt) endedUnbegun(err error) bool {
 	text := err.Error()
 	return strings.HasPrefix(text, cannotRetry) || text == cannotRewind || isRejectedByHTTP3(err) ||
-		(isNothingWritten(err) || strings.HasPrefix(text, resetIdle)) && a != nil &&
-			a.trace.LastReused()
+		a != nil && a.trace.LastReused() && (isNothingWritten(err) ||
+			strings.HasPrefix(text, resetIdle) || strings.HasPrefix(text, closedIdle))
 }
 
 // isInvalidRequest reports whether err is that of net/http for a request that it

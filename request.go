@@ -286,7 +286,7 @@ func (c *call) fail(err error, reason Reason) error {
 	switch {
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		err = fmt.Errorf("%w; the body cannot be sent again: %w", err, c.body.Err())
-	case unchanged && !c.idempotent && IsUnprocessed(err) == c.processed && !isPlainAnswer(err):
+	case unchanged && IsUnprocessed(err) == c.processed && !isPlainAnswer(err):
 		return &markedError{err, !c.processed}
 	case unchanged:
 		return err

@@ -196,7 +196,7 @@ func (s *state) halt(c connInfo, cause error, do *action) {
 func (s *state) isUnexpected(c connInfo) bool {
 	switch s.options.Expected {
 	case HTTP1:
-		return s.lastHTTP2 && len(s.hosts) == 1 && s.hosts[0].hostPort == s.options.HostPort
+		return s.lastHTTP2 && len(s.hosts) == 1
 	case HTTP2:
 		return c.conn != nil && !s.lastHTTP2 && !c.http3
 	}

@@ -65,10 +65,8 @@ type Options struct {
 
 	// Expected is the protocol for which the request is framed. If the first
 	// connection speaks another one, the attempt is stopped with ErrProtocol
-	// before anything is written. Towards HTTP/2, that is done only if the
-	// connection is to HostPort.
+	// before anything is written.
 	Expected Protocol
-	HostPort string
 }
 
 // Attempt is called by a Trace from goroutines of net/http, while the Trace
