@@ -66,13 +66,17 @@ func (c *call) framing() framing {
 // sendFramed sends a copy of the request. It sends another one if the framing
 // turns out to be wrong. The server has not processed the first one then.
 func (c *call) sendFramed() (*http.Response, error) {
-	for f := c.framing(); ; c.attempt.Release() {
+	f := c.framing()
+	for sends := 1; ; sends++ {
 		c.attempt = c.newAttempt(f)
 		resp, err := c.sendCopy(c.attempt)
 		switch {
 		case err == wire.ErrProtocol && f.emptyBody:
 			c.protocol.learn(protocolUnknown)
-			f = framing{}
+			// A host that changes each time is not followed forever.
+			if f = c.framing(); sends == wire.MaxSends {
+				f = framing{}
+			}
 		// The next connection may speak HTTP/1 again.
 		case err == wire.ErrProtocol:
 			c.protocol.learn(protocolHTTP2)
@@ -85,6 +89,7 @@ func (c *call) sendFramed() (*http.Response, error) {
 		default:
 			return resp, err
 		}
+		c.attempt.Release()
 	}
 }
 
