@@ -209,9 +209,11 @@ func (a *attempt) bodyFailed() bool { return a != nil && a.readerFailed }
 
 // failedToReconnect reports whether err means that a connection failed to open
 // after the request had been written on another. While a connection is being
-// opened, any error counts, because the texts of proxies differ.
+// opened, any error counts, because the texts of proxies differ. Through a proxy,
+// that seems to be so for one that net/http has, too, so the error of a stream
+// does not count.
 func (a *attempt) failedToReconnect(err error) bool {
-	if a == nil || !a.trace.Wrote() {
+	if a == nil || !a.trace.Wrote() || strings.HasPrefix(err.Error(), cannotRetry) {
 		return false
 	}
 	var op *net.OpError
