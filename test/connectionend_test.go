@@ -42,7 +42,8 @@ func (e *executed) note(id string) {
 
 // sendPOSTs sends keyless POSTs without a body from many clients at a time, and
 // returns how many failed.
-func sendPOSTs(t *testing.T, transport http.RoundTripper, url string, clients, each int) (failed int) {
+func sendPOSTs(
+	t *testing.T, transport http.RoundTripper, url string, clients, each int) (failed int) {
 	t.Helper()
 	var wg sync.WaitGroup
 	var failures atomic.Int32
@@ -103,7 +104,8 @@ func TestFramingOfAHostThatChanges(t *testing.T) {
 
 // newAlternatingHost returns a transport whose connections lead to a server with
 // HTTP/2 or, if http2 is false, to one with HTTP/1.
-func newAlternatingHost(t *testing.T, http2 *atomic.Bool, handler http.HandlerFunc) *http.Transport {
+func newAlternatingHost(
+	t *testing.T, http2 *atomic.Bool, handler http.HandlerFunc) *http.Transport {
 	t.Helper()
 	addrs := map[bool]string{}
 	for _, is2 := range []bool{false, true} {
@@ -123,7 +125,8 @@ func newAlternatingHost(t *testing.T, http2 *atomic.Bool, handler http.HandlerFu
 
 // frames is a server with HTTP/2 that notes the frames of requests, and answers
 // each of them with the status that it returns.
-func newFrames(t *testing.T, status func(request int) int) (srv *faults.Server, seen func() []string) {
+func newFrames(
+	t *testing.T, status func(request int) int) (srv *faults.Server, seen func() []string) {
 	t.Helper()
 	var mu sync.Mutex
 	var frames []string
@@ -170,11 +173,13 @@ func TestFramingOverHTTP2(t *testing.T) {
 	}{
 		"POST":   {"POST", func(*http.Request) {}, true},
 		"NoBody": {"POST", func(req *http.Request) { req.Body = http.NoBody }, true},
-		"key":    {"POST", func(req *http.Request) { req.Header.Set("Idempotency-Key", "1") }, false},
-		"Expect": {"POST", func(req *http.Request) { req.Header.Set("Expect", "100-continue") }, false},
-		"GET":    {"GET", func(*http.Request) {}, false},
-		"HEAD":   {"HEAD", func(*http.Request) {}, false},
-		"once":   {"GET", func(req *http.Request) { *req = *req.WithContext(httpretry.WithoutRetries(req.Context())) }, false},
+		"key": {"POST",
+			func(req *http.Request) { req.Header.Set("Idempotency-Key", "1") }, false},
+		"Expect": {"POST",
+			func(req *http.Request) { req.Header.Set("Expect", "100-continue") }, false},
+		"GET":  {"GET", func(*http.Request) {}, false},
+		"HEAD": {"HEAD", func(*http.Request) {}, false},
+		"once": {"GET", func(req *http.Request) { *req = *req.WithContext(httpretry.WithoutRetries(req.Context())) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got [2][]string
@@ -218,7 +223,9 @@ func TestFramingAfterLengthRequired(t *testing.T) {
 
 // burst is a server with TLS and HTTP/2 that executes the first requests of each
 // connection, and excludes the others with a GOAWAY.
-func newBurst(t *testing.T, first uint32) (srv *faults.Server, base *http.Transport, executions *atomic.Int32) {
+func newBurst(
+	t *testing.T, first uint32,
+) (srv *faults.Server, base *http.Transport, executions *atomic.Int32) {
 	t.Helper()
 	server, client := faults.Certificates(t)
 	server.NextProtos = []string{"h2"}
@@ -243,14 +250,18 @@ func newBurst(t *testing.T, first uint32) (srv *faults.Server, base *http.Transp
 
 // The first requests of a process meet GOAWAYs at once. Directly over net/http,
 // none of them fails, although it is not known that the host speaks HTTP/2.
-// Below layers, that is so once the host has answered one.
+// Through a proxy and below layers, that is so once the host has answered one.
 func TestFramingOfTheFirstBurst(t *testing.T) {
 	const clients = 64
 	for _, tt := range []struct {
 		name   string
 		proxy  bool
 		layers layering
-	}{{"direct", false, noLayer}, {"through a proxy", true, noLayer}, {"below a layer", false, knownLayer}} {
+	}{
+		{"direct", false, noLayer},
+		{"through a proxy", true, noLayer},
+		{"below a layer", false, knownLayer},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			srv, base, executions := newBurst(t, 20)
 			if tt.proxy {
@@ -262,7 +273,7 @@ func TestFramingOfTheFirstBurst(t *testing.T) {
 			}
 			transport := tt.layers.transport(t, base)
 			want := int32(clients)
-			if tt.layers != noLayer {
+			if tt.name != "direct" {
 				assert.Zero(t, sendPOSTs(t, transport, "https://"+srv.Addr, 1, 1))
 				want++
 			}
@@ -317,14 +328,16 @@ func TestGoAwayWaits(t *testing.T) {
 		newGet,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			script, events, ledger := contract.Play(contract.Fails(errGoAway)), new(contract.Record), new(contract.Ledger)
+			script, events := contract.Play(contract.Fails(errGoAway)), new(contract.Record)
+			ledger := new(contract.Ledger)
 			policy := contract.RetryEvery(time.Minute)
 			policy.MaxAttempts, policy.Budget = 3, ledger
 			start := time.Now()
-			_, err := contract.New(t, httpretry.Config{Base: script, Policy: policy, Observe: events.Observe}).
+			_, err := contract.New(t,
+				httpretry.Config{Base: script, Policy: policy, Observe: events.Observe}).
 				RoundTrip(req(t))
 			require.ErrorIs(t, err, errGoAway)
-			assert.True(t, strings.Contains(err.Error(), "gave up after 13 attempts (attempts_exhausted)"), "%v", err)
+			require.ErrorContains(t, err, "gave up after 13 attempts (attempts_exhausted)")
 			require.Len(t, events.Events, 13, "each is seen")
 			most := []time.Duration{0, 0, 0, 100, 200, 400, 800, 1000, 1000, 1000}
 			for i, e := range events.Events {
@@ -365,9 +378,10 @@ func TestGoAwayAtTheDeadline(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		_, err := contract.New(t, httpretry.Config{
-			Base: contract.Play(contract.Fails(errGoAway)), Policy: contract.RetryEvery(time.Second)}).
+			Base:   contract.Play(contract.Fails(errGoAway)),
+			Policy: contract.RetryEvery(time.Second)}).
 			RoundTrip(contract.Request(t, "POST", "https://a.test/", "").WithContext(ctx))
-		require.ErrorContains(t, err, "(deadline)")
+		require.ErrorContains(t, err, "(deadline_exceeded)")
 		assert.LessOrEqual(t, time.Since(start), 500*time.Millisecond)
 	})
 }
