@@ -155,6 +155,7 @@ func (c *call) newAttempt(f framing) *attempt {
 		Resendable: wire.Resendable(c.caller.req.Method, header),
 		Restarts:   a.rec != nil,
 		Expected:   f.expected,
+		HostPort:   f.hostPort,
 	}))
 	a.req.Header = header
 	a.req.Body = a.trace.Body(body)

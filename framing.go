@@ -22,6 +22,7 @@ import (
 type framing struct {
 	emptyBody bool
 	expected  wire.Protocol
+	hostPort  string
 }
 
 // hostProtocol is what is known of the protocol of a host.
@@ -58,7 +59,7 @@ func (c *call) framing() framing {
 	// A layer would see an attempt that is stopped. So below layers, requests
 	// have no protection until the host has answered one.
 	case b.isNetHTTP(req.URL):
-		return framing{expected: wire.HTTP1}
+		return framing{expected: wire.HTTP1, hostPort: hostPort(req.URL)}
 	}
 	return framing{}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -172,6 +173,19 @@ func (b *base) lookThrough() {
 			return
 		}
 	}
+}
+
+// hostPort returns the address of u as net/http calls GetConn with, unless there
+// is a proxy.
+func hostPort(u *url.URL) string {
+	port := u.Port()
+	switch {
+	case port == "" && u.Scheme == "https":
+		port = "443"
+	case port == "":
+		port = "80"
+	}
+	return net.JoinHostPort(u.Hostname(), port)
 }
 
 // Through returns layer with an Unwrap method that returns base, for

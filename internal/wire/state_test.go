@@ -319,6 +319,7 @@ func TestTransitionsOfAnotherProtocol(t *testing.T) {
 		{"HTTP/2, detached", HTTP1, "get got(a/h2/a)→protocol authority→close(a/h2/a)"},
 		{"HTTP/2, of another host", HTTP1, "get get(b) got(b/h2/b)"},
 		{"HTTP/2, by a proxy", HTTP1, "get(b) got(b/h2/b)→protocol"},
+		{"HTTP/2, by a proxy, used before", HTTP1, "get(b) get got(a/h2/a)→protocol"},
 		{"HTTP/2, later", HTTP1, "get got(a/http/a) get got(a/h2/a)"},
 		{"HTTP/2", HTTP2, "get got(a/h2/a)"},
 		{"HTTP/1, not HTTP/2", HTTP2, "get got(a/http/a)→protocol+close(a/http/a)"},
@@ -328,7 +329,7 @@ func TestTransitionsOfAnotherProtocol(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, problems := play(
-				Options{AtMostOnce: true, Expected: tt.expected}, tt.events)
+				Options{AtMostOnce: true, Expected: tt.expected, HostPort: "a"}, tt.events)
 			assert.Empty(t, problems)
 		})
 	}

@@ -65,8 +65,10 @@ type Options struct {
 
 	// Expected is the protocol for which the request is framed. If the first
 	// connection speaks another one, the attempt is stopped with ErrProtocol
-	// before anything is written.
+	// before anything is written. Towards HTTP/2, that is done only if the
+	// connection is to HostPort, or to the only host that GetConn has named.
 	Expected Protocol
+	HostPort string
 }
 
 // Attempt is called by a Trace from goroutines of net/http, while the Trace
