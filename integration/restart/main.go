@@ -37,7 +37,7 @@ func main() {
 	rate := flag.Float64("rate", 20, "requests per second of each client")
 	flag.Parse()
 	var all []*trial
-	for _, text := range strings.Split(*downs, ",") {
+	for text := range strings.SplitSeq(*downs, ",") {
 		down, err := time.ParseDuration(text)
 		check(err)
 		for _, kind := range []string{"refused", "503", "reset"} {
