@@ -252,3 +252,75 @@ func TestHaproxyReload(t *testing.T) {
 		})
 	}
 }
+
+// mortal is a server that answers no request until it dies, which closes the
+// connections of all that it has got. Later ones are answered.
+type mortal struct {
+	*faults.Server
+	dies     chan struct{}
+	mu       sync.Mutex
+	executed map[string]int
+}
+
+func newMortal(t testing.TB) *mortal {
+	m := &mortal{dies: make(chan struct{}), executed: map[string]int{}}
+	m.Server = faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return false
+		}
+		m.mu.Lock()
+		m.executed[req.Header.Get(idHeader)]++
+		m.mu.Unlock()
+		select {
+		case <-m.dies:
+			c.Respond(http.StatusOK, "")
+			return true
+		default:
+			<-m.dies
+			return false
+		}
+	})
+	return m
+}
+
+func (m *mortal) executions() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.executed)
+}
+
+// haproxy is reloaded while 200 requests are in progress, so its clients open new
+// connections. Then the server of the old process dies with those requests, and
+// haproxy says that their streams were refused. None is executed twice, although
+// all of them would now be sent on another connection.
+func TestHaproxyReloadBeforeServerDies(t *testing.T) {
+	t.Parallel()
+	for _, kind := range bodyKinds()[:2] {
+		for _, stack := range churnedStacks() {
+			t.Run(kind.name+"/"+stack.name, func(t *testing.T) {
+				upstream := newMortal(t)
+				h := startHaproxy(t, upstream.Addr)
+				l := load{clients: 200, requests: 200, method: http.MethodPost, url: h.url, kind: kind}
+				var reload sync.WaitGroup
+				reload.Go(func() {
+					upstream.Await(t, int32(l.requests))
+					h.reload(t)
+					time.Sleep(100 * time.Millisecond) // until the clients know
+					close(upstream.dies)
+				})
+				_, _ = l.send(t, stack.over(faults.Base(t, h.client)))
+				reload.Wait()
+				twice := 0
+				for _, n := range upstream.executions() {
+					twice += min(n-1, 1)
+				}
+				t.Logf("%s: executed twice %d of %d", t.Name(), twice, l.requests)
+				if stack.name == netHTTPOnly {
+					assert.NotZero(t, twice, "net/http sends none again")
+				} else {
+					assert.Zero(t, twice)
+				}
+			})
+		}
+	}
+}
