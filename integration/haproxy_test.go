@@ -232,8 +232,8 @@ func TestHaproxyReload(t *testing.T) {
 		atLeast int // of five hundred
 		once    bool
 	}{
-		{http.MethodPost, kinds[1], 450, true},
-		{http.MethodPost, kinds[0], 250, true},
+		{http.MethodPost, kinds[1], 490, true},
+		{http.MethodPost, kinds[0], 490, true},
 		{http.MethodGet, kinds[0], 500, false},
 	} {
 		t.Run(tt.method+"/"+tt.kind.name, func(t *testing.T) {
