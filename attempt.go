@@ -136,27 +136,25 @@ func (c *call) newAttempt(f framing) *attempt {
 		a.number, prior = outer.number, 0
 	}
 
-	body := c.body.Open(c.attempts-c.uncounted >= c.maxAttempts())
+	body := c.body.Open(c.isLast())
 	a.rec = c.body.Recorder() // Open may have replaced it
 	if f.emptyBody {
 		body = emptyBody{}
 	}
 	header := c.headerFor(a, prior)
-	if c.needsNoWatch() {
-		a.req = *c.caller.req.WithContext(&a.attemptContext)
-		a.req.Header, a.req.Body, a.req.GetBody = header, body, c.getBodyFor(a)
-		a.copies = c.body.Copies()
-		return a
+	ctx := context.Context(&a.attemptContext)
+	if !c.needsNoWatch() {
+		ctx = a.watch(c.engine, wire.Options{
+			AtMostOnce: !c.idempotent,
+			HasBody:    a.hasBody,
+			NoLayers:   c.engine.base.isNetHTTP(c.caller.req.URL),
+			Resendable: wire.Resendable(c.caller.req.Method, header),
+			Restarts:   a.rec != nil,
+			Expected:   f.expected,
+			HostPort:   f.hostPort,
+		})
 	}
-	a.req = *c.caller.req.WithContext(a.watch(c.engine, wire.Options{
-		AtMostOnce: !c.idempotent,
-		HasBody:    a.hasBody,
-		NoLayers:   c.engine.base.isNetHTTP(c.caller.req.URL),
-		Resendable: wire.Resendable(c.caller.req.Method, header),
-		Restarts:   a.rec != nil,
-		Expected:   f.expected,
-		HostPort:   f.hostPort,
-	}))
+	a.req = *c.caller.req.WithContext(ctx)
 	a.req.Header = header
 	a.req.Body = a.trace.Body(body)
 	a.req.GetBody = c.getBodyFor(a)
@@ -242,7 +240,7 @@ func (c *call) getBodyFor(a *attempt) func() (io.ReadCloser, error) {
 	// After its last attempt, a request that is safe to send twice can only be
 	// sent again by net/http.
 	case b.transport != nil && b.maySpeakHTTP2(c.caller.req.URL) &&
-		(!c.idempotent || c.attempts-c.uncounted < c.maxAttempts()):
+		(!c.idempotent || !c.isLast()):
 		return nil
 	}
 	return a.trace.GetBody(c.body.GetBody())

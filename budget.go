@@ -110,14 +110,14 @@ func (Unlimited) Record(ended, after AttemptResult) {}
 // zero value is ready to use. A HostBudget may be shared by any number of
 // transports. It must not be copied or changed after first use.
 //
-// A retry costs 1, or 2 after a Timeout. It is allowed if then
+// A retry costs 1, or 2 after a Timeout. It is allowed if, its own cost included,
 //
 //	cost of the host's failed retries <= Burst + Ratio * successes
 //
 // Both count for a Window of the host's time, which stops when a retry is asked
 // for and goes on at the next success. A retry counts as failed until it
-// succeeds. Then its cost is canceled, and 1 more if other retries have failed. A
-// success is a request whose response is not a transient failure.
+// succeeds. Then it cancels its own cost, and 1 of those of other failed retries.
+// A success is a request whose response is not a transient failure.
 //
 // So by default, each process sends a host that is down what it usually sends in
 // 6 s, or in 3 s if attempts time out, and five requests more, however long the

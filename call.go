@@ -58,6 +58,9 @@ func (c *call) maxAttempts() int {
 	return c.policy.MaxAttempts
 }
 
+// isLast reports whether MaxAttempts allows no attempt after the current one.
+func (c *call) isLast() bool { return c.attempts-c.uncounted >= c.maxAttempts() }
+
 // limitReason returns why a request that has had maxAttempts ends.
 func (c *call) limitReason() Reason {
 	if c.maxAttempts() == 1 {

@@ -114,9 +114,10 @@ func (v *contextValues) policyFor(p *resolvedPolicy) *resolvedPolicy {
 }
 
 // WithoutRetries returns a context whose requests have one attempt. Otherwise
-// they follow the policy for their host. net/http itself may still resend a
-// request that is safe to send twice, over each idle connection that ends
-// without an answer.
+// they follow the policy for their host. A request whose connection ends before
+// the server has begun it is still sent again. net/http itself may resend a
+// request that is safe to send twice, over each idle connection that ends without
+// an answer.
 func WithoutRetries(ctx context.Context) context.Context {
 	v := copyFromContext(ctx)
 	v.withoutRetries = true

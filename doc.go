@@ -32,20 +32,22 @@
 // If a check fails after a response, RoundTrip returns that response, whatever
 // its status, with its body unread. If a check fails after an error, or if a
 // request ends while it waits for a retry, RoundTrip returns an [*Error], whose
-// text has a hint (see [Reason.Hint]). The error of a single attempt is
-// returned unchanged, unless the context, the request's body or the budget
-// ended the request. [ResultOf] and [Event] have the Reason.
+// text has a hint (see [Reason.Hint]). The error of a single attempt keeps its
+// text, unless the context, the request's body or the budget ended the request.
+// [ResultOf] and [Event] have the Reason.
 //
 // # Non-idempotent requests
 //
 // A request that is not idempotent (see [Idempotent]) is retried only if it was
-// never sent, or if the server did not process it (see [Unprocessed]). If a
-// connection ends before the server has begun the request, it is sent again at
-// once, up to ten times, and that is no attempt that counts. The transport also
-// prevents net/http from resending such a request over HTTP/2 (Go issue 52459).
-// So below a layer that [Through] does not declare, it can fail if the server
-// sends a GOAWAY, and so can the first ones without a body below any layer.
-// [IsUnprocessed] tells of a failed request whether it may have been processed.
+// never sent, or if the server did not process it (see [Unprocessed]). If its
+// connection ends before the server has begun it, it is sent again at once, up
+// to ten times. These sends do not count toward MaxAttempts. [IsUnprocessed]
+// reports whether a request that failed was not processed.
+//
+// The transport prevents net/http from resending such a request over HTTP/2 (Go
+// issue 52459). So if a server sends a GOAWAY, the request may fail below a layer
+// that [Through] does not declare. Below any layer, a request without a body may
+// fail, too, until its host has answered one.
 //
 // # Limitations
 //

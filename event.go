@@ -245,8 +245,8 @@ func (r Reason) Hint() string {
 //   - a request that the transport, its budget or its body ended
 //   - a response's body that broke off (see [Policy.Resume])
 //
-// Any other error is Base's own, with its own text and type. An [Event] has the
-// Reason of that, too.
+// Any other error is Base's own. If [IsUnprocessed] could not tell otherwise, it
+// is wrapped in an error with the same text. An [Event] has the Reason of it, too.
 type Error struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -287,9 +287,10 @@ func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 
 // IsUnprocessed reports whether err, which a RetryTransport or an [http.Client]
 // with one has returned, shows that no server has processed the request (see
-// Error.Unprocessed). So a queue may put a POST back. [ResultOf] has the same of a
-// response. For any other error, it returns false, and so it does after an
-// http.Client.Timeout, whose error does not wrap that of the transport.
+// Error.Unprocessed). So a queue may put a POST back. A [Result] says the same of
+// a request that ended with a response. For any other error, IsUnprocessed
+// returns false. It also does so after an http.Client.Timeout, whose error does
+// not wrap that of the transport, so set a deadline in the context instead.
 func IsUnprocessed(err error) bool {
 	// It does not look into joined errors, because one of them is not about all.
 	for ; err != nil; err = errors.Unwrap(err) {

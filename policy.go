@@ -34,9 +34,10 @@ type Policy struct {
 	// a result that was made from it.
 	isArgument bool
 
-	// MaxAttempts is the maximum number of attempts, the first included. The
-	// Budget may end a request earlier. 0 means 3; 1 means no retries; negative
-	// means no limit.
+	// MaxAttempts is the maximum number of attempts, the first included. A send
+	// on a connection that ended before the server had begun the request does
+	// not count. The Budget may end a request earlier. 0 means 3; 1 means no
+	// retries; negative means no limit.
 	MaxAttempts int
 
 	// Backoff determines the waits between attempts. Nil means

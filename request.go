@@ -113,7 +113,7 @@ func (c *call) withdraw(wait time.Duration) Reason {
 
 // mayResend reports whether the last attempt met a connection that was at its
 // end, so that the server has not begun it, and another connection will take it.
-// After as many such attempts, the server seems to end each connection.
+// After MaxSends such attempts, the server seems to end each connection.
 func (c *call) mayResend() bool { return c.connEnded && c.resends < wire.MaxSends }
 
 // resend prepares the retry that mayResend allows. net/http alone sends such a

@@ -27,8 +27,8 @@ type Config struct {
 	// Base has an Unwrap() http.RoundTripper method, the transport looks through
 	// it. Base must then send each request at most once, and some requests that
 	// it gets have no GetBody. [Through] adds that method to a layer. Below others,
-	// a request that is not idempotent fails if the server ends its connection
-	// without having begun it. A layer must send in a context with the values of
+	// a request that is not idempotent may fail if its connection ends before the
+	// server has begun it. A layer must send in a context with the values of
 	// the request's, such as that of context.WithoutCancel. Otherwise net/http
 	// may send a POST twice, which the transport cannot prevent.
 	Base http.RoundTripper
@@ -58,9 +58,10 @@ type Config struct {
 	Observe func(context.Context, Event)
 
 	// AttemptHeader is the name of a header that each retry has, with the
-	// number of attempts before it. It is for services that use [Middleware].
-	// It must not be one for idempotency keys or one that HTTP defines. ""
-	// means "Retry-Attempt"; "-" means none.
+	// number of attempts before it. A send on a connection that ended before the
+	// server had begun the request does not count. The header is for services
+	// that use [Middleware]. It must not be one for idempotency keys or one that
+	// HTTP defines. "" means "Retry-Attempt"; "-" means none.
 	AttemptHeader string
 }
 
@@ -191,8 +192,8 @@ func hostPort(u *url.URL) string {
 // Through returns layer with an Unwrap method that returns base, for
 // [Config.Base]. It declares that layer sends each request at most once, by base,
 // as a tracer or a client of OAuth does. A request that is not idempotent is then
-// sent again if the server ends a connection without having begun it, as Base
-// alone would. It panics if layer or base is nil.
+// sent again if its connection ends before the server has begun it. Through panics
+// if layer or base is nil.
 func Through(layer, base http.RoundTripper) http.RoundTripper {
 	if layer == nil || isNil(layer) || base == nil || isNil(base) {
 		panic(fmt.Sprintf("httpretry: Through: a %T and a %T: want two transports that are not nil",
@@ -213,10 +214,14 @@ func (t *through) Unwrap() http.RoundTripper { return t.base }
 
 // CloseIdleConnections closes those of both, because few layers forward it.
 func (t *through) CloseIdleConnections() {
-	for _, rt := range []http.RoundTripper{t.layer, t.base} {
-		if c, ok := rt.(interface{ CloseIdleConnections() }); ok {
-			c.CloseIdleConnections()
-		}
+	closeIdleConnections(t.layer)
+	closeIdleConnections(t.base)
+}
+
+// closeIdleConnections calls rt's method of that name, if there is one.
+func closeIdleConnections(rt http.RoundTripper) {
+	if c, ok := rt.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
 	}
 }
 

@@ -41,10 +41,7 @@ func (t *RetryTransport) engine() *engine { return t.current().engine }
 
 // CloseIdleConnections calls Base's method of that name, if there is one.
 func (t *RetryTransport) CloseIdleConnections() {
-	type closer interface{ CloseIdleConnections() }
-	if c, ok := t.engine().base.RoundTripper.(closer); ok {
-		c.CloseIdleConnections()
-	}
+	closeIdleConnections(t.engine().base.RoundTripper)
 }
 
 // Unwrap returns Base, or the transport that is used if Base is nil.
@@ -109,7 +106,6 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 // decide returns the wait before the next attempt, or the Reason why none
 // follows. The package documentation shows the order of the checks.
 func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Duration, Reason) {
-	exhausted := c.attempts-c.uncounted >= c.maxAttempts()
 	switch { // pure checks, cheapest first
 	case outcome == Final && err == nil:
 		return 0, finalReason(resp)
@@ -119,7 +115,7 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 		return 0, c.caller.ended()
 	case outcome == Final:
 		return 0, ReasonPermanent
-	case exhausted && !c.mayResend():
+	case c.isLast() && !c.mayResend():
 		return 0, c.limitReason()
 	case c.caller.retries(outcome):
 		return 0, ReasonCallerRetries
@@ -130,7 +126,7 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	// From here on, the checks have effects. After Pin, an attempt that is still
 	// sending the body reads no more of it than is kept, until finish undoes Pin.
 	switch pinned := c.body.Pin(); {
-	case !pinned && exhausted:
+	case !pinned && c.isLast():
 		return 0, c.limitReason()
 	case !pinned:
 		return 0, ReasonNotReplayable
