@@ -113,8 +113,11 @@ func (c *call) withdraw(wait time.Duration) Reason {
 
 // mayResend reports whether the last attempt met a connection that was at its
 // end, so that the server has not begun it, and another connection will take it.
-// After MaxSends such attempts, the server seems to end each connection.
-func (c *call) mayResend() bool { return c.connEnded && c.resends < wire.MaxSends }
+func (c *call) mayResend() bool { return c.connEnded && c.resends < maxResends }
+
+// maxResends bounds resend. A server that ends each connection after ten
+// requests can end those of one request more than ten times in a row.
+const maxResends = 20
 
 // resend prepares the retry that mayResend allows. net/http alone sends such a
 // request again at once, too. So the retry is not counted or charged. The first
