@@ -115,9 +115,11 @@ func (c *call) withdraw(wait time.Duration) Reason {
 // end, so that the server has not begun it, and another connection will take it.
 func (c *call) mayResend() bool { return c.connEnded && c.resends < maxResends }
 
-// maxResends bounds resend. A server that ends each connection after ten
-// requests can end those of one request more than ten times in a row.
-const maxResends = 20
+// maxResends bounds resend. A server that ends each connection after ten requests
+// excludes most of 64 that are sent at once, again and again. The waits add up to
+// less than the minute after which net/http alone gives up
+// (http2Transport.RoundTripOpt).
+const maxResends = 30
 
 // resend prepares the retry that mayResend allows. net/http alone sends such a
 // request again at once, too. So the retry is not counted or charged. The first
@@ -126,7 +128,7 @@ const maxResends = 20
 func (c *call) resend() (time.Duration, Reason) {
 	var wait time.Duration
 	if c.resends >= 3 {
-		wait = uniform(min(100*time.Millisecond<<(c.resends-3), time.Second))
+		wait = uniform(min(100*time.Millisecond<<min(c.resends-3, 5), 2*time.Second))
 	}
 	reason := c.waits.lateReason(&c.caller, wait, time.Now())
 	if reason == ReasonNone {
