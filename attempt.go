@@ -45,13 +45,14 @@ type attempt struct {
 	// Written by handOver. The caller gets them with the response. They are here
 	// to save allocations.
 	respBody respbody.Followed
-	shown    http.Request // Response.Request
+	shown    *http.Request // room for Response.Request, or nil
 }
 
-// watchedAttempt is an attempt with its trace, in one allocation.
-type watchedAttempt struct {
+// largeAttempt is an attempt with all that it may need, in one allocation.
+type largeAttempt struct {
 	attempt
 	watcher wire.Trace
+	room    http.Request
 }
 
 // send makes the next attempt. A first attempt that needs nothing of this
@@ -172,13 +173,18 @@ func (c *call) newAttempt(f framing) *attempt {
 	return a
 }
 
-// allocateAttempt returns a new attempt, with a trace if that is needed.
+// allocateAttempt returns a new attempt, with a trace if that is needed. A first
+// attempt that is not watched most likely succeeds, and then needs no more room.
 func (c *call) allocateAttempt() *attempt {
-	if c.needsNoWatch() {
+	unwatched := c.needsNoWatch()
+	if unwatched && c.attempts == 1 {
 		return new(attempt)
 	}
-	a := new(watchedAttempt)
-	a.trace = &a.watcher
+	a := new(largeAttempt)
+	a.shown = &a.room
+	if !unwatched {
+		a.trace = &a.watcher
+	}
 	return &a.attempt
 }
 
