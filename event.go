@@ -44,8 +44,7 @@ type Event struct {
 	Waited time.Duration
 
 	// Wait is the wait that begins now, unless a cool-down extends it or a
-	// success ends it (see Policy.Backoff). With ReasonBudget it is the time
-	// until RoundTrip returns.
+	// success ends it (see Policy.Backoff).
 	Wait time.Duration
 
 	// Asked is the wait that Response asks for, even if that is too long. With

@@ -163,9 +163,6 @@ func TestOriginsWaiting(t *testing.T) {
 	for name, change := range map[string]func(*httpretry.Policy){
 		"for a retry":           func(p *httpretry.Policy) { p.Backoff = hour },
 		"for a retry, for ever": func(p *httpretry.Policy) { p.Backoff, p.MaxAttempts = hour, -1 },
-		"because of the budget": func(p *httpretry.Policy) {
-			p.Budget, p.WaitOnBudget = contract.UsedUp{}, true
-		},
 		"for its first attempt": func(p *httpretry.Policy) {
 			p.MaxAttempts, p.Cooldown = 1, httpretry.CooldownWait
 		},

@@ -781,9 +781,6 @@ func TestResumeLimits(t *testing.T) {
 		{name: "budget at once", policy: func(p *httpretry.Policy) {
 			p.Budget = contract.UsedUp{}
 		}, reason: httpretry.ReasonBudget, attempts: 1, text: "Policy.Budget refused"},
-		{name: "WaitOnBudget", policy: func(p *httpretry.Policy) {
-			p.Budget, p.WaitOnBudget = contract.UsedUp{}, true
-		}, reason: httpretry.ReasonBudget, attempts: 1, elapsed: time.Second},
 		{name: "Retry-After", answer: unavailable("Retry-After", "120"),
 			reason: httpretry.ReasonRetryAfter, attempts: 2, elapsed: time.Second},
 		{name: "X-Should-Retry", answer: unavailable("X-Should-Retry", "false"),
@@ -1077,37 +1074,6 @@ func TestResumeEndsWhileItWaits(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// The same applies to a Read that WaitOnBudget delays. After a cancel, its
-// error is that of the body.
-func TestResumeEndsWhileItWaitsOnBudget(t *testing.T) {
-	for name, tt := range map[string]struct {
-		end  func(cancel func(), body io.Closer)
-		want error
-	}{
-		"cancel": {func(cancel func(), _ io.Closer) { cancel() }, io.ErrUnexpectedEOF},
-		"Close":  {func(_ func(), body io.Closer) { _ = body.Close() }, http.ErrBodyReadAfterClose},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				o, policy := newOrigin(1000, 10), resuming()
-				policy.Backoff, policy.Budget, policy.WaitOnBudget = strategies.Constant{
-					Wait: time.Hour}, contract.UsedUp{}, true
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				resp, err := contract.New(t, httpretry.Config{Base: o, Policy: policy}).
-					RoundTrip(newGet(t).WithContext(ctx))
-				require.NoError(t, err)
-				start := time.Now()
-				time.AfterFunc(time.Second, func() { tt.end(cancel, resp.Body) })
-				_, err = readAll(t, o, resp)
-				assert.Equal(t, time.Second, time.Since(start))
-				require.ErrorIs(t, err, tt.want)
-				require.NoError(t, resp.Body.Close())
-			})
-		})
 	}
 }
 

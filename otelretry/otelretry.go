@@ -19,8 +19,7 @@
 //
 // A wait is recorded when it has ended, with the time that it really took. It
 // includes a cool-down that extended it or delayed a first attempt. If it was
-// canceled, it is the time until then. The wait of
-// httpretry.Policy.WaitOnBudget, which no attempt follows, is not recorded.
+// canceled, it is the time until then.
 //
 // Retries include the requests for the rest of a body that broke off (see
 // [httpretry.Policy.Resume]), and waits include the waits before them. Attempts

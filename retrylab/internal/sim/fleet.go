@@ -133,8 +133,8 @@ func (f *Fleet) Run() error {
 	if err := f.Policy.Validate(); err != nil {
 		return err
 	}
-	if f.Policy.Classify != nil || f.Policy.CooldownKey != nil || f.Policy.WaitOnBudget {
-		return errors.New("sim: Policy: Classify, CooldownKey and WaitOnBudget are not simulated: want them unset")
+	if f.Policy.Classify != nil || f.Policy.CooldownKey != nil {
+		return errors.New("sim: Policy: Classify and CooldownKey are not simulated: want them unset")
 	}
 	if f.Policy.Backoff == nil {
 		return errors.New("sim: Policy.Backoff: nil: want a strategy")
