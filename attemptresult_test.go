@@ -276,7 +276,7 @@ func TestStructsThatMayGrow(t *testing.T) {
 	for _, v := range []any{
 		httpretry.AttemptResult{}, httpretry.Config{}, httpretry.CooldownError{},
 		httpretry.Error{}, httpretry.Event{}, httpretry.MiddlewareConfig{},
-		httpretry.OriginStatus{}, httpretry.Policy{}, httpretry.PolicyStatus{},
+		httpretry.BudgetStatus{}, httpretry.OriginStatus{}, httpretry.Policy{},
 	} {
 		of := reflect.TypeOf(v)
 		assert.Equal(t, "_", of.Field(0).Name, "%v", of)

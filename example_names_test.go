@@ -49,9 +49,9 @@ func ExampleRetryTransport_Origins() {
 
 	show((&http.Client{Transport: transport}).Get(down.URL))
 	for _, o := range transport.Origins() {
-		p := o.Policies[0]
+		b := o.Budgets[0]
 		fmt.Println(o.Origin == down.URL, "last:", o.LastFailure)
-		fmt.Println("failed retries:", p.FailedRetries, "left:", p.Balance)
+		fmt.Println("failed retries:", b.FailedRetries, "left:", b.Balance)
 	}
 	// Output:
 	// 503 try again
