@@ -214,8 +214,8 @@ type switched struct {
 	off atomic.Bool
 }
 
-func (s *switched) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
-	return !s.off.Load() && s.HostBudget.Withdraw(ctx, after)
+func (s *switched) Withdraw(ctx context.Context, last httpretry.AttemptResult) bool {
+	return !s.off.Load() && s.HostBudget.Withdraw(ctx, last)
 }
 
 // A budget can contain another one, here so that an operator can turn off all

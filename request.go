@@ -194,18 +194,19 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 	if reason == ReasonCooldown {
 		asked = c.waits.cooldown.remaining(time.Now()).Wait
 	}
+	attempt := c.charge.last
+	// They are known even if nothing was sent.
+	attempt.Origin, attempt.PolicyKey = c.caller.origin, c.policy.key
 	return Event{
-		Request:   c.caller.req,
-		Response:  resp,
-		Err:       c.eventError(err, reason),
-		Attempt:   c.attempts,
-		Elapsed:   time.Since(c.engine.created) - c.caller.start,
-		Waited:    waited,
-		Wait:      wait,
-		Asked:     asked,
-		Reason:    reason,
-		Outcome:   c.charge.last.Outcome,
-		PolicyKey: c.policy.key,
+		Request:  c.caller.req,
+		Response: resp,
+		Err:      c.eventError(err, reason),
+		Attempt:  attempt,
+		Elapsed:  time.Since(c.engine.created) - c.caller.start,
+		Waited:   waited,
+		Wait:     wait,
+		Asked:    asked,
+		Reason:   reason,
 	}
 }
 

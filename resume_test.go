@@ -425,7 +425,7 @@ func TestResumeExplains(t *testing.T) {
 			assert.Nil(t, e.Response)
 			assert.EqualError(t, e.Err, text)
 			assert.Equal(t, []any{1, int64(10), "connection broken"},
-				[]any{e.Attempt, e.Offset, e.Status()})
+				[]any{e.Attempt.Number, e.Offset, e.Status()})
 			assert.Equal(t, 1, strings.Count(log.String(), "\n"), log)
 			assert.Contains(t, log.String(), `level=WARN msg="gave up on response" `)
 			assert.Contains(t, log.String(), tt.text)
@@ -1337,7 +1337,7 @@ func TestResumeEvents(t *testing.T) {
 			status = e.Response.StatusCode
 		}
 		assert.Equal(t, status == 0, e.Err != nil)
-		got = append(got, event{e.Attempt, e.Reason, e.Resuming, e.Offset, status})
+		got = append(got, event{e.Attempt.Number, e.Reason, e.Resuming, e.Offset, status})
 	}
 	assert.Equal(t, []event{
 		{1, httpretry.ReasonSuccess, false, 0, 200},
@@ -1532,8 +1532,8 @@ func (f withdrawFunc) Withdraw(context.Context, httpretry.AttemptResult) bool {
 	f()
 	return true
 }
-func (withdrawFunc) Refund(httpretry.AttemptResult)              {}
-func (withdrawFunc) Record(ended, after httpretry.AttemptResult) {}
+func (withdrawFunc) Refund(httpretry.AttemptResult)                {}
+func (withdrawFunc) Record(ended, charged httpretry.AttemptResult) {}
 
 type panickingClose struct{ io.ReadCloser }
 

@@ -280,8 +280,8 @@ func (o *observer) sent(e httpretry.Event, refused bool) int {
 	r, known := o.refused[e.Request]
 	// If the request ends in a wait, its last Event may have the error of the
 	// attempt before the wait.
-	if refused && e.Attempt > r.last {
-		r = refusals{r.count + 1, e.Attempt}
+	if refused && e.Attempt.Number > r.last {
+		r = refusals{r.count + 1, e.Attempt.Number}
 	}
 	switch {
 	case e.Reason != httpretry.ReasonNone:
@@ -293,7 +293,7 @@ func (o *observer) sent(e httpretry.Event, refused bool) int {
 		o.refused[e.Request] = r
 	}
 	// A Request that is sent twice at the same time has one entry for both.
-	return max(e.Attempt-r.count, 0)
+	return max(e.Attempt.Number-r.count, 0)
 }
 
 // makeRoom deletes any entry of o.refused if there are maxRefused. If its

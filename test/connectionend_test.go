@@ -343,8 +343,8 @@ func TestGoAwayWaits(t *testing.T) {
 			require.Len(t, events.Events, 13, "each is seen")
 			most := []time.Duration{0, 0, 0, 100, 200, 400, 800, 1000, 1000, 1000}
 			for i, e := range events.Events {
-				assert.Equal(t, i+1, e.Attempt)
-				assert.Equal(t, httpretry.Unprocessed, e.Outcome)
+				assert.Equal(t, i+1, e.Attempt.Number)
+				assert.Equal(t, httpretry.Unprocessed, e.Attempt.Outcome)
 				if i < len(most) {
 					assert.LessOrEqual(t, e.Wait, most[i]*time.Millisecond, "wait %d", i+1)
 				} else if i < 12 {

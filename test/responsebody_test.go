@@ -616,7 +616,7 @@ func TestDropBehindStalledUpload(t *testing.T) {
 					// connection is.
 					observe := func(_ context.Context, e httpretry.Event) {
 						// it is about to be discarded
-						if e.Attempt == 1 && e.Response != nil {
+						if e.Attempt.Number == 1 && e.Response != nil {
 							time.AfterFunc(100*time.Millisecond, leave)
 						}
 					}

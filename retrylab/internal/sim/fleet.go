@@ -105,7 +105,7 @@ type request struct {
 	sent     time.Duration
 	answer   Answer
 	backoff  strategies.Sequence
-	after    httpretry.AttemptResult // that the retry which is next or under way follows; zero: the first attempt
+	charged  httpretry.AttemptResult // that the retry which is next or under way follows; zero: the first attempt
 
 	generation    uint64        // of the cool-down, before the attempt
 	cooldownStart time.Duration // when the request began to wait for it; -1: it does not
