@@ -1034,7 +1034,7 @@ func assertOneEvent(s *scene, req *http.Request, reason httpretry.Reason) {
 	s.Helper()
 	require.Len(s, s.Events, 1)
 	e := s.Events[0]
-	assert.Equal(s, []any{0, reason, time.Duration(0)}, []any{e.Attempt, e.Reason, e.Wait})
+	assert.Equal(s, []any{0, reason, time.Duration(0)}, []any{e.Attempt.Number, e.Reason, e.Wait})
 	assert.Equal(s, req.URL, e.Request.URL)
 	assert.Nil(s, e.Response)
 	assert.Error(s, e.Err)
@@ -1091,7 +1091,7 @@ func playCancel(s *scene, legacy, ended bool) {
 	assert.Equal(s, 1, body.Closes())
 	assert.Empty(s, script.Attempts())
 	assert.Equal(s, httpretry.ReasonCanceled, s.Reason())
-	assert.Zero(s, s.Events[len(s.Events)-1].Attempt)
+	assert.Zero(s, s.Events[len(s.Events)-1].Attempt.Number)
 }
 
 // Hazard A5: the request's body is not touched while a first attempt waits.
@@ -1305,7 +1305,7 @@ func TestCooldownPanics(t *testing.T) {
 				var open atomic.Int32
 				base := countOpen(contract.Scripts{}, &open)
 				observe := func(_ context.Context, e httpretry.Event) {
-					panicIf(tt.observer && e.Attempt == 0)
+					panicIf(tt.observer && e.Attempt.Number == 0)
 				}
 				// The checks do not expect a panic.
 				transport := contract.Unchecked(t,

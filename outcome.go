@@ -102,8 +102,7 @@ func (c *call) note(resp *http.Response, err error, outcome Outcome) {
 	r := AttemptResult{
 		Origin:    c.caller.origin,
 		PolicyKey: c.policy.key,
-		Attempt:   c.attempts,
-		Charged:   c.charge.isCharged(),
+		Number:    c.attempts,
 	}
 	switch {
 	case resp != nil:
@@ -117,10 +116,6 @@ func (c *call) note(resp *http.Response, err error, outcome Outcome) {
 		}
 	case err != nil:
 		c.noteError(&r, err, outcome)
-	}
-	// The body of an attempt that the budget knows has broken off.
-	if !c.charge.pending {
-		r.Charged = c.charge.last.Charged
 	}
 	c.charge.last = r
 }

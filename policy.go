@@ -72,12 +72,6 @@ type Policy struct {
 	// the policies of one RetryTransport share.
 	Budget Budget
 
-	// WaitOnBudget delays the return of RoundTrip by the backoff if the Budget
-	// refuses a retry. It slows down callers in a loop. During the wait, a
-	// response of up to 64 KiB holds no connection. A cancel ends the wait.
-	// RoundTrip then returns that response, with a nil error and ReasonBudget.
-	WaitOnBudget bool
-
 	Cooldown Cooldown // for a first attempt while its host is cooling down
 
 	// CooldownKey partitions a host's cool-down, so that only requests with the
@@ -244,14 +238,6 @@ func (p *Policy) allowsPlain() bool {
 	}
 	return p.Classify == nil && p.Idempotent == nil &&
 		p.AttemptTimeout == 0 && p.MaxElapsed == 0 && p.Cooldown == CooldownSend && !p.Resume
-}
-
-// budgetWait returns how long a request waits whose retry the Budget refused.
-func (p *resolvedPolicy) budgetWait(backoff time.Duration) time.Duration {
-	if p.WaitOnBudget {
-		return backoff
-	}
-	return 0
 }
 
 // Validate returns an error with one line for each invalid field, as [New]

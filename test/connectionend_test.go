@@ -343,8 +343,8 @@ func TestGoAwayWaits(t *testing.T) {
 			require.Len(t, events.Events, 33, "each is seen")
 			most := []time.Duration{0, 0, 0, 100, 200, 400, 800, 1600}
 			for i, e := range events.Events {
-				assert.Equal(t, i+1, e.Attempt)
-				assert.Equal(t, httpretry.Unprocessed, e.Outcome)
+				assert.Equal(t, i+1, e.Attempt.Number)
+				assert.Equal(t, httpretry.Unprocessed, e.Attempt.Outcome)
 				switch {
 				case i < len(most):
 					assert.LessOrEqual(t, e.Wait, most[i]*time.Millisecond, "wait %d", i+1)

@@ -636,8 +636,8 @@ func TestReplayHoldIsReleased(t *testing.T) {
 type budgetFunc func() bool
 
 func (f budgetFunc) Withdraw(context.Context, httpretry.AttemptResult) bool { return f() }
-func (budgetFunc) Refund(after httpretry.AttemptResult)                     {}
-func (budgetFunc) Record(ended, after httpretry.AttemptResult)              {}
+func (budgetFunc) Refund(last httpretry.AttemptResult)                      {}
+func (budgetFunc) Record(ended, charged httpretry.AttemptResult)            {}
 
 // Hazard A5: an attempt that has ended reads no more of the body, and its Close
 // does not affect the next attempt.

@@ -75,10 +75,8 @@ func jobClients(t *testing.T) map[string]func(http.RoundTripper) *http.Client {
 		}
 	}
 	return map[string]func(http.RoundTripper) *http.Client{
-		"the default":      with(httpretry.Policy{}),
-		"`MaxAttempts: 5`": with(httpretry.Policy{MaxAttempts: 5}),
-		"`MaxAttempts: 5, WaitOnBudget: true`": with(
-			httpretry.Policy{MaxAttempts: 5, WaitOnBudget: true}),
+		"the default":                      with(httpretry.Policy{}),
+		"`MaxAttempts: 5`":                 with(httpretry.Policy{MaxAttempts: 5}),
 		"`policies.Background(time.Hour)`": with(policies.Background(time.Hour)),
 		"go-retryablehttp": func(base http.RoundTripper) *http.Client {
 			client := retryablehttp.NewClient()

@@ -105,7 +105,7 @@ type request struct {
 	sent     time.Duration
 	answer   Answer
 	backoff  strategies.Sequence
-	after    httpretry.AttemptResult // that the retry which is next or under way follows; zero: the first attempt
+	charged  httpretry.AttemptResult // that the retry which is next or under way follows; zero: the first attempt
 
 	generation    uint64        // of the cool-down, before the attempt
 	cooldownStart time.Duration // when the request began to wait for it; -1: it does not
@@ -133,8 +133,8 @@ func (f *Fleet) Run() error {
 	if err := f.Policy.Validate(); err != nil {
 		return err
 	}
-	if f.Policy.Classify != nil || f.Policy.CooldownKey != nil || f.Policy.WaitOnBudget {
-		return errors.New("sim: Policy: Classify, CooldownKey and WaitOnBudget are not simulated: want them unset")
+	if f.Policy.Classify != nil || f.Policy.CooldownKey != nil {
+		return errors.New("sim: Policy: Classify and CooldownKey are not simulated: want them unset")
 	}
 	if f.Policy.Backoff == nil {
 		return errors.New("sim: Policy.Backoff: nil: want a strategy")

@@ -170,25 +170,25 @@ func text(a httpretry.AttemptResult) string {
 	return fmt.Sprintf("%+v", a)
 }
 
-func (b watchedBudget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
-	allowed := b.Budget.Withdraw(ctx, after)
-	b.calls.add("%v: withdraw after %s: %v", time.Since(b.began), text(after), allowed)
+func (b watchedBudget) Withdraw(ctx context.Context, last httpretry.AttemptResult) bool {
+	allowed := b.Budget.Withdraw(ctx, last)
+	b.calls.add("%v: withdraw after %s: %v", time.Since(b.began), text(last), allowed)
 	return allowed
 }
 
-func (b watchedBudget) Refund(after httpretry.AttemptResult) {
-	b.calls.add("%v: refund after %s", time.Since(b.began), text(after))
-	b.Budget.Refund(after)
+func (b watchedBudget) Refund(last httpretry.AttemptResult) {
+	b.calls.add("%v: refund after %s", time.Since(b.began), text(last))
+	b.Budget.Refund(last)
 }
 
-func (b watchedBudget) Record(ended, after httpretry.AttemptResult) {
+func (b watchedBudget) Record(ended, charged httpretry.AttemptResult) {
 	// The simulation does not set the clock for a failure.
 	at := "at some time"
 	if ended.Succeeded() {
 		at = time.Since(b.began).String()
 	}
-	b.calls.add("%s: %s after %s", at, text(ended), text(after))
-	b.Budget.Record(ended, after)
+	b.calls.add("%s: %s after %s", at, text(ended), text(charged))
+	b.Budget.Record(ended, charged)
 }
 
 type numberKey struct{}
@@ -269,7 +269,7 @@ func (o *oracle) observe(ctx context.Context, e httpretry.Event) {
 	}
 	o.events[number] = append(o.events[number], sim.Event{
 		Request: number, Process: o.arrivals[number].process, Start: o.starts[number], At: o.starts[number] + e.Elapsed,
-		Status: status, Attempt: e.Attempt, Wait: e.Wait, Reason: e.Reason,
+		Status: status, Attempt: e.Attempt.Number, Wait: e.Wait, Reason: e.Reason,
 	})
 }
 
@@ -454,7 +454,7 @@ func TestDecidesAsARetryTransport(t *testing.T) {
 		clock(func() { require.NoError(t, r.fleet().Run()) })
 		require.Equal(t, o.events, r.events, "history %d", seed)
 		require.Equal(t, o.calls.sorted(), r.calls.sorted(), "history %d", seed)
-		throttled += strings.Count(strings.Join(r.calls.all, ""), "Throttled:true Charged:false}: true")
+		throttled += strings.Count(strings.Join(r.calls.all, ""), "Throttled:true}: true")
 		refunds += strings.Count(strings.Join(r.calls.all, ""), ": refund after")
 		pairs += r.pairs
 		for _, es := range o.events {
