@@ -41,12 +41,12 @@ const (
 	// CooldownSend sends the first attempt.
 	CooldownSend Cooldown = iota
 	// CooldownWait makes the first attempt wait. After the cool-down, it waits
-	// for at least half as long again as it has waited, and at most as long
-	// again. So attempts that arrived at a steady rate are sent at up to 1.4
-	// times that rate, and new ones are sent beside them. None waits for longer
-	// than Policy.MaxRetryAfter in total, or beyond its deadline. For that, the
-	// wait after the cool-down becomes shorter. If the cool-down itself ends
-	// too late, the request fails as with CooldownFail.
+	// again, at random from half of the time that it has waited to all of it.
+	// If attempts arrive at a steady rate, those that have waited are sent at
+	// up to 1.4 times that rate, in addition to new ones. None waits for longer
+	// than Policy.MaxRetryAfter in total. The second wait becomes shorter if
+	// that, the deadline or Policy.MaxElapsed would pass. If the cool-down
+	// itself would last longer, the request fails as with CooldownFail.
 	//
 	// Use CooldownWait for limits of this client, such as a quota. If a host
 	// sheds load at random and all its clients wait, the host is idle.

@@ -766,7 +766,7 @@ func TestCancelDuringCooldown(t *testing.T) {
 
 // playCancel cancels a request after ten seconds, by its context or by
 // Request.Cancel. By then the request waits for a cool-down, or, if a success
-// ended that, for its turn.
+// ended that, waits a second time.
 func playCancel(s *scene, legacy, ended bool) {
 	const after = 10 * time.Second
 	s.sendOnce(asksFor(40))
