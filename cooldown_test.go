@@ -466,25 +466,36 @@ func playFirstAttempts(
 }
 
 // A transport may be used in several bubbles of testing/synctest, one after the
-// other, although a cool-down goes on from one to the next.
+// other, although a cool-down goes on from one to the next. A request that has
+// left leaves nothing behind that a success in another bubble would close.
 func TestCooldownInSeveralBubbles(t *testing.T) {
-	transport := contract.Unchecked(t, httpretry.Config{
-		Base: contract.Scripts{}, Policy: httpretry.Policy{MaxRetryAfter: 5 * time.Minute}})
-	send := func(step contract.Step, cooldown httpretry.Cooldown) (took time.Duration) {
+	policy := httpretry.Policy{MaxAttempts: 1, MaxRetryAfter: 2 * time.Minute}
+	transport := contract.Unchecked(t, httpretry.Config{Base: contract.Scripts{}})
+	send := func(
+		step contract.Step, cooldown httpretry.Cooldown, limit time.Duration,
+	) (took time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{
-				MaxAttempts: 1, Cooldown: cooldown, MaxRetryAfter: 5 * time.Minute})
-			contract.Send(t, transport, contract.Play(step).For(newGet(t).WithContext(ctx)))
+			policy.Cooldown = cooldown
+			ctx, cancel := context.WithCancel(httpretry.WithPolicy(t.Context(), policy))
+			time.AfterFunc(limit, cancel)
+			resp, err := transport.RoundTrip(contract.Play(step).For(newGet(t).WithContext(ctx)))
+			if err == nil {
+				assert.NoError(t, resp.Body.Close())
+			}
 			took = time.Since(began)
+			cancel()
 		})
 		return took
 	}
-	send(contract.Status(503, "Retry-After", "120"), httpretry.CooldownSend)
-	assert.GreaterOrEqual(t, send(s404, httpretry.CooldownWait), 2*time.Minute,
-		"the clock of each bubble starts at the same time")
-	send(s200, httpretry.CooldownSend) // ends the cool-down
-	assert.Zero(t, send(s404, httpretry.CooldownWait))
+	send(contract.Status(503, "Retry-After", "120"), httpretry.CooldownSend, time.Hour)
+	// The clock of each bubble starts at the same time.
+	assert.Equal(t, time.Minute, send(s404, httpretry.CooldownWait, time.Minute))
+	assert.Equal(t, 2*time.Minute, send(s404, httpretry.CooldownWait, time.Hour))
+	send(contract.Status(503, "Retry-After", "120"), httpretry.CooldownSend, time.Hour)
+	assert.Equal(t, time.Minute, send(s404, httpretry.CooldownWait, time.Minute))
+	send(s200, httpretry.CooldownSend, time.Hour) // ends the cool-down
+	assert.Zero(t, send(s404, httpretry.CooldownWait, time.Hour))
 }
 
 // beginning is a response, or several, and the cool-down that it begins.
@@ -944,8 +955,9 @@ func TestCooldownKeyIsAskedSparingly(t *testing.T) {
 				asks(0, fails, script{s404}, script{s200})
 				s.do(contract.Request(s, "GET", "http://c.test/", ""), refused(503))
 				asks(0, script{s200}, fails)
-				// of a policy without a CooldownKey
-				s.sendOnce(asksFor(30))
+				// of a policy without a CooldownKey, while the success is on its way
+				time.AfterFunc(time.Second/2, func() { s.sendOnce(asksFor(30)) })
+				asks(0, script{taking(time.Second, s200)})
 				asks(1, script{s200})
 				asks(1, fails) // the key has no cool-down that a success ends
 			})
