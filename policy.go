@@ -43,9 +43,7 @@ type Policy struct {
 	// Backoff determines the waits between attempts. Nil means
 	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}. After a 429 (Too Many
 	// Requests), and while the host has not succeeded since an earlier failure,
-	// it means the same with a Median of 1.5s. If MaxAttempts is negative, a
-	// success also wakes one other request to the host that is in a wait of 10s
-	// or more. It continues within 10s. A request is woken once.
+	// it means the same with a Median of 1.5s.
 	Backoff strategies.Strategy
 
 	// MaxRetryAfter is the longest wait that a server may ask for, in the
