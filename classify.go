@@ -1,6 +1,7 @@
 package httpretry
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/defaults"
+	"github.com/seed421102f4/httpretry/internal/retryafter"
 )
 
 // Outcome determines whether the request of an attempt may be retried.
@@ -71,20 +73,25 @@ func Classify(req *http.Request, resp *http.Response, err error) Outcome {
 	return classify(req, resp, err, defaults.IdempotencyHeader)
 }
 
+// Outcome returns the Outcome that p determines without its Classify. It is that
+// of the function [Classify], except that a key in p.IdempotencyHeader counts as
+// well. So it is what a Policy.Classify returns for the cases that it does not
+// decide itself.
+func (p Policy) Outcome(req *http.Request, resp *http.Response, err error) Outcome {
+	keyHeader := cmp.Or(p.IdempotencyHeader, defaults.IdempotencyHeader)
+	return classify(req, resp, err, http.CanonicalHeaderKey(keyHeader))
+}
+
 // classify is Classify for a policy with the IdempotencyHeader keyHeader.
 func classify(req *http.Request, resp *http.Response, err error, keyHeader string) Outcome {
 	switch {
 	case err != nil:
 		return classifyError(err)
-	case resp.StatusCode < 400 || serverForbidsRetry(resp):
-		return Final
-	// The response to the idempotency key is stored, so it would be the same.
-	case headerIs(resp, "Idempotent-Replayed", "true"):
+	case resp.StatusCode < 400, retryafter.Forbids(resp.Header), retryafter.IsStored(resp.Header):
 		return Final
 	}
 	outcome := classifyStatus(req, resp, keyHeader)
-	if outcome == Final && (headerIs(resp, "X-Should-Retry", "true") ||
-		headerIs(resp, "Stripe-Should-Retry", "true")) {
+	if outcome == Final && retryafter.Asks(resp.Header) {
 		return Transient
 	}
 	return outcome
@@ -127,21 +134,6 @@ func classifyStatus(req *http.Request, resp *http.Response, keyHeader string) Ou
 		}
 	}
 	return Final
-}
-
-func serverForbidsRetry(resp *http.Response) bool {
-	return headerIs(resp, "X-Should-Retry", "false") ||
-		headerIs(resp, "Stripe-Should-Retry", "false")
-}
-
-func headerIs(resp *http.Response, header, value string) bool {
-	values := resp.Header[header]
-	if len(values) == 0 {
-		return false
-	}
-	// The first line counts, even if a proxy has joined several.
-	first, _, _ := strings.Cut(values[0], ",")
-	return strings.EqualFold(strings.TrimSpace(first), value)
 }
 
 func statusIs(resp *http.Response, status int) bool {

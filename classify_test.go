@@ -130,6 +130,40 @@ func TestConflictWithPolicysKey(t *testing.T) {
 	}
 }
 
+// Policy.Outcome is Classify with the policy's own header for keys. It does not
+// ask the policy's Classify, which may call it.
+func TestOutcomeOfPolicy(t *testing.T) {
+	policy := httpretry.Policy{IdempotencyHeader: "x-line-retry-key"}
+	outcome := policy.Outcome
+	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		return policy.Outcome(req, resp, err)
+	}
+	for name, classify := range map[string]func(
+		*http.Request, *http.Response, error) httpretry.Outcome{
+		"Outcome": outcome, "Classify": policy.Classify,
+	} {
+		conflict := func(key, value string) httpretry.Outcome {
+			req := &http.Request{Method: "POST", Header: http.Header{key: {value}}}
+			return classify(req, &http.Response{StatusCode: 409}, nil)
+		}
+		for _, key := range []string{
+			"X-Line-Retry-Key", "X-LINE-Retry-Key", "Idempotency-Key", "X-Idempotency-Key",
+		} {
+			assert.Equal(t, transient, conflict(key, "k"), "%s: %s", name, key)
+			assert.Equal(t, final, conflict(key, ""), "%s: %s", name, key)
+		}
+		assert.Equal(t, final, conflict("X-Other", "k"), name)
+		assert.Equal(t, final, classify(nil, &http.Response{StatusCode: 409}, nil), name)
+		assert.Equal(t, final, classify(nil, &http.Response{StatusCode: 503,
+			Header: http.Header{"X-Should-Retry": {"false"}}}, nil), name)
+		assert.Equal(t, transient, classify(nil, &http.Response{StatusCode: 503}, nil), name)
+		assert.Equal(t, transient, classify(nil, nil, io.EOF), name)
+	}
+	var zero httpretry.Policy
+	req := &http.Request{Header: http.Header{"X-Line-Retry-Key": {"k"}}}
+	assert.Equal(t, final, zero.Outcome(req, &http.Response{StatusCode: 409}, nil))
+}
+
 func TestClassifyError(t *testing.T) {
 	idleClosed := errors.New("http: server closed idle connection")
 	goAway := errors.New("http2: Transport received Server's graceful shutdown GOAWAY")

@@ -10,11 +10,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/redact"
@@ -345,15 +343,10 @@ func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) 
 // LogEvents returns a function for [Config.Observe]. The function logs retries,
 // ReasonCallerRetries and ReasonCanceled at level Info, and other reasons at
 // level Warn. It does not log a success, nor a response with ReasonPermanent,
-// such as a 404. It logs URLs
-// without user, query and fragment, escapes control characters, and logs no
-// headers. In the text of an error, it recognizes no other secrets than those
-// in URLs. A nil logger means slog.Default().
-//
-// At level Debug, it also logs if the caller seems to retry a request itself,
-// in the same context. It does not detect that if http.Client.Timeout is set.
+// such as a 404. It logs URLs without user, query and fragment, escapes control
+// characters, and logs no headers. In the text of an error, it recognizes no
+// other secrets than those in URLs. A nil logger means slog.Default().
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
-	callers := new(callerRetries)
 	return func(ctx context.Context, e Event) {
 		level, message := slog.LevelWarn, "gave up on request"
 		switch {
@@ -381,7 +374,6 @@ func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 		if log.Enabled(ctx, level) {
 			log.LogAttrs(ctx, level, message, e.attrs()...)
 		}
-		callers.log(ctx, log, e)
 	}
 }
 
@@ -413,79 +405,4 @@ func (e Event) attrs() []slog.Attr {
 		attrs = append(attrs, slog.String("hint", hint))
 	}
 	return append(attrs, slog.String("reason", e.Reason.String()))
-}
-
-// callerRetries notices that a caller sends a request again soon after the
-// transport gave up on it. Then the attempts of both multiply. The zero value
-// is ready to use, by several goroutines.
-type callerRetries struct {
-	mu    sync.Mutex
-	ended [16]endedRequest // the latest ones
-	next  int              // the oldest of them
-}
-
-// endedRequest is a request that the transport gave up on. It keeps neither the
-// request nor its context in memory.
-type endedRequest struct {
-	method, url string
-	context     uintptr
-	at          time.Time
-}
-
-// callerRetryTime is the longest wait that counts as that of a caller's retry.
-const callerRetryTime = 10 * time.Second
-
-// log looks at an Event that is not a success, so that successes cost nothing.
-// If it is the first of a request that a caller seems to retry, log says so at
-// level Debug.
-func (c *callerRetries) log(ctx context.Context, logger *slog.Logger, e Event) {
-	if e.Resuming || !logger.Enabled(ctx, slog.LevelDebug) {
-		return
-	}
-	now := time.Now()
-	this := endedRequest{method: cmp.Or(e.Request.Method, http.MethodGet), at: now}
-	if e.Request.URL != nil {
-		this.url = e.Request.URL.String()
-	}
-	// The address of another kind of context is not known. All those, such as
-	// context.Background, count as the same.
-	if v := reflect.ValueOf(ctx); v.Kind() == reflect.Pointer {
-		this.context = v.Pointer()
-	}
-	// One attempt multiplies nothing.
-	if e.Attempt.Number > 1 && e.Reason != ReasonNone && e.Reason != ReasonCanceled {
-		c.add(this)
-	}
-	if e.Attempt.Number != 1 {
-		return
-	}
-	if after, found := c.find(this, now.Add(-e.Elapsed)); found {
-		logger.LogAttrs(ctx, slog.LevelDebug, "the caller seems to retry",
-			slog.String("method", redact.Text(this.method)),
-			slog.String("url", redact.URL(e.Request.URL)),
-			slog.Duration("after", after),
-			slog.String("hint", "its attempts multiply with those of httpretry"))
-	}
-}
-
-// add notes a request, in the place of the oldest.
-func (c *callerRetries) add(r endedRequest) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended[c.next] = r
-	c.next = (c.next + 1) % len(c.ended)
-}
-
-// find returns how long before begun the transport gave up on the same request.
-func (c *callerRetries) find(r endedRequest, begun time.Time) (after time.Duration, found bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, e := range c.ended {
-		wait := begun.Sub(e.at)
-		if e.method == r.method && e.url == r.url && e.context == r.context &&
-			wait >= 0 && wait <= callerRetryTime && (!found || wait < after) {
-			after, found = wait, true
-		}
-	}
-	return after, found
 }

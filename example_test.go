@@ -356,20 +356,20 @@ func ExamplePolicy_backoff() {
 	// Output: 200 GET after 2 retries
 }
 
-// A Classify function can handle some cases and leave the others to the
-// default.
-func ExamplePolicy_classify() {
+// A Classify function can decide some cases and leave the others to the policy,
+// whose IdempotencyHeader matters for a 409.
+func ExamplePolicy_Outcome() {
 	srv := unreliable(1)
 	defer srv.Close()
 
-	transport, err := httpretry.New(httpretry.Config{Policy: httpretry.Policy{
-		Classify: func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
-			if resp != nil && resp.StatusCode == http.StatusServiceUnavailable {
-				return httpretry.Unprocessed // by the documentation of this API
-			}
-			return httpretry.Classify(req, resp, err)
-		},
-	}})
+	policy := httpretry.Policy{IdempotencyHeader: "X-Line-Retry-Key"}
+	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		if resp != nil && resp.StatusCode == http.StatusServiceUnavailable {
+			return httpretry.Unprocessed // by the documentation of this API
+		}
+		return policy.Outcome(req, resp, err)
+	}
+	transport, err := httpretry.New(httpretry.Config{Policy: policy})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/seed421102f4/httpretry/internal/retryafter"
 	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
@@ -44,7 +45,7 @@ func (c *call) outcome(resp *http.Response, err error) Outcome {
 // classify returns the Outcome by the policy of the result of the last attempt.
 func (c *call) classify(resp *http.Response, err error) Outcome {
 	if c.policy.Classify == nil {
-		return classify(c.sentRequest(), resp, err, c.policy.IdempotencyHeader)
+		return c.policy.Outcome(c.sentRequest(), resp, err)
 	}
 	outcome := c.policy.Classify(c.sentRequest(), resp, err)
 	if outcome > Unprocessed {
@@ -73,11 +74,11 @@ func (c *call) provesUnprocessed(resp *http.Response, err error) bool {
 		return false
 	}
 	// The result may be that of another request of a layer. Then it does not
-	// prove that this request was not processed, as classify assumes, and so
+	// prove that this request was not processed, as Outcome assumes, and so
 	// does a Policy.Classify that returns its result. An error with an Outcome
 	// method decides for itself.
 	return states || !a.isOfAnother(resp, err) ||
-		classify(c.sentRequest(), resp, err, c.policy.IdempotencyHeader) != Unprocessed
+		c.policy.Outcome(c.sentRequest(), resp, err) != Unprocessed
 }
 
 // finalReason returns why a Final response ends its request.
@@ -85,7 +86,7 @@ func finalReason(resp *http.Response) Reason {
 	switch {
 	case resp.StatusCode < 400:
 		return ReasonSuccess
-	case serverForbidsRetry(resp):
+	case retryafter.Forbids(resp.Header):
 		return ReasonDoNotRetry
 	}
 	return ReasonPermanent
@@ -111,7 +112,7 @@ func (c *call) note(resp *http.Response, err error, outcome Outcome) {
 		r.Timeout = resp.StatusCode == http.StatusGatewayTimeout
 		r.Throttled = c.waits.isScheduled(resp)
 		// A host that is overloaded may forbid retries.
-		if outcome == Final && resp.StatusCode >= 400 && serverForbidsRetry(resp) {
+		if outcome == Final && resp.StatusCode >= 400 && retryafter.Forbids(resp.Header) {
 			r.Outcome = c.classify(withoutShouldRetry(resp), nil)
 		}
 	case err != nil:

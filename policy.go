@@ -80,7 +80,7 @@ type Policy struct {
 	// Classify returns the Outcome of an attempt that got either a response,
 	// whose body it must not read, or an error. If a response forbids a retry,
 	// Classify may be called again with a copy that does not. Nil means
-	// [Classify].
+	// [Policy.Outcome].
 	Classify func(*http.Request, *http.Response, error) Outcome
 
 	// Idempotent reports whether a request is safe to send twice. A request

@@ -183,19 +183,11 @@ func TestResume(t *testing.T) {
 		{"before the first byte", []int{0}, nil, [2]int{0, size}, []string{"", "bytes=0-299999"}},
 		{"before the last byte", []int{size - 1}, nil, [2]int{0, size},
 			[]string{"", "bytes=299999-299999"}},
-		{"twice", []int{100, 100}, nil, [2]int{0, size},
-			[]string{"", "bytes=100-299999", "bytes=200-299999"}},
 		{"often, with progress", []int{70_000, 70_000, 70_000, 70_000}, nil, [2]int{0, size},
 			[]string{"", "bytes=70000-299999", "bytes=140000-299999", "bytes=210000-299999",
 				"bytes=280000-299999"}},
 		{"caller's range", []int{10, 10}, []string{"Range", "bytes=1000-1999"}, [2]int{1000, 2000},
 			[]string{"bytes=1000-1999", "bytes=1010-1999", "bytes=1020-1999"}},
-		{"caller's open range", []int{10}, []string{"Range", "bytes=299000-"},
-			[2]int{299_000, size},
-			[]string{"bytes=299000-", "bytes=299010-299999"}},
-		{"caller's suffix range", []int{10}, []string{"Range", "bytes=-50"},
-			[2]int{size - 50, size},
-			[]string{"bytes=-50", "bytes=299960-299999"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(size, tt.cuts...)
@@ -216,48 +208,6 @@ func TestResume(t *testing.T) {
 			assert.Len(t, events.Events, 2*len(tt.cuts)+1)
 			require.NoError(t, resp.Body.Close())
 			o.requireClosed(t)
-		})
-	}
-}
-
-// Without an ETag, a Last-Modified that is old enough is the validator.
-func TestResumeByDate(t *testing.T) {
-	const rest = "bytes=10-999"
-	for _, tt := range []struct {
-		name    string
-		age     time.Duration // of the first response
-		changed time.Duration // between the responses
-		ranges  []string
-		text    string
-	}{
-		{"same", time.Minute, 0, []string{"", rest}, ""},
-		{"changed", time.Minute, time.Second, []string{"", rest},
-			"status 200 without the validator"},
-		{"too young", time.Minute - time.Second, 0, []string{""}, "unexpected EOF"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := newOrigin(1000, 10)
-			o.etag = ""
-			modified := time.Date(2006, 1, 2, 15, 4, 5, 0, time.UTC)
-			o.answer = func(attempt int, w http.ResponseWriter) bool {
-				w.Header().Set("Date", modified.Add(tt.age).Format(http.TimeFormat))
-				http.ServeContent(w, o.requests[attempt-1], "file.bin", modified,
-					bytes.NewReader(o.data))
-				modified = modified.Add(tt.changed)
-				return true
-			}
-			got, err := readAll(t, o,
-				get(t, contract.New(t, httpretry.Config{Base: o, Policy: resuming()})))
-			assert.Equal(t, tt.ranges, o.sent())
-			if tt.text != "" {
-				assert.ErrorContains(t, err, tt.text)
-				assert.Len(t, got, 10)
-				return
-			}
-			require.NoError(t, err)
-			assert.Len(t, got, 1000)
-			assert.Equal(t, []string{"Mon, 02 Jan 2006 15:04:05 GMT"},
-				o.requests[1].Header["If-Range"])
 		})
 	}
 }
@@ -361,29 +311,17 @@ func (b altered) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestResumeExplains(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		method string
-		header []string
 		alter  func(*http.Response)
 		policy func(*httpretry.Policy)
 		text   string
 	}{
-		{name: "weak", alter: func(r *http.Response) { r.Header.Set("Etag", `W/"v1"`) },
-			text: "its ETag is weak"},
 		{name: "no validator", alter: func(r *http.Response) { r.Header.Del("Etag") },
 			text: "it has neither an ETag nor a Last-Modified"},
 		{name: "no length", alter: func(r *http.Response) { r.ContentLength = -1 },
 			text: "it has no Content-Length"},
-		{name: "unpacked", alter: func(r *http.Response) {
-			r.ContentLength, r.Uncompressed = -1, true
-		}, text: "net/http unpacked its body; Accept-Encoding: identity prevents that"},
-		{name: "POST", method: "POST", text: "it is not that of a GET without a body"},
 		{name: "not idempotent", policy: func(p *httpretry.Policy) {
 			p.Idempotent = func(*http.Request) bool { return false }
 		}, text: "its request is not idempotent"},
-		{name: "two ranges", header: []string{"Range", "bytes=0-9,20-29"},
-			text: "it has several ranges"},
-		{name: "203", alter: func(r *http.Response) { r.StatusCode = 203 },
-			text: "its status is neither 200 nor 206"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(1000, 10)
@@ -392,10 +330,7 @@ func TestResumeExplains(t *testing.T) {
 			if tt.policy != nil {
 				tt.policy(&policy)
 			}
-			req := contract.Request(t, cmp.Or(tt.method, "GET"), "http://a.test/", "")
-			for i := 0; i < len(tt.header); i += 2 {
-				req.Header.Set(tt.header[i], tt.header[i+1])
-			}
+			req := newGet(t)
 			logger, log := newLogger()
 			events := new(contract.Record)
 			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy,
@@ -437,7 +372,6 @@ func TestResumeExplains(t *testing.T) {
 
 // A body that cannot be resumed is Base's own in all other cases.
 func TestResumeExplainsOnlyBreaks(t *testing.T) {
-	checksum := errors.New("wrong checksum")
 	for _, tt := range []struct {
 		name   string
 		cut    int
@@ -452,9 +386,6 @@ func TestResumeExplainsOnlyBreaks(t *testing.T) {
 				return httpretry.Final
 			}
 		}, want: io.ErrUnexpectedEOF, read: 10},
-		{name: "canceled", cut: 10, alter: func(_ *http.Response, cancel context.CancelFunc) {
-			cancel()
-		}, want: context.Canceled},
 		{name: "canceled, with another error", cut: -1,
 			alter: func(r *http.Response, cancel context.CancelFunc) {
 				cancel()
@@ -463,13 +394,6 @@ func TestResumeExplainsOnlyBreaks(t *testing.T) {
 					io.Closer
 				}{iotest.ErrReader(contract.ErrReset), r.Body}
 			}, want: contract.ErrReset},
-		{name: "after the last byte", cut: -1,
-			alter: func(r *http.Response, _ context.CancelFunc) {
-				r.Body = struct {
-					io.Reader
-					io.Closer
-				}{io.MultiReader(r.Body, iotest.ErrReader(checksum)), r.Body}
-			}, want: checksum, read: 1000},
 		{name: "a lost connection after the last byte", cut: -1,
 			alter: func(r *http.Response, _ context.CancelFunc) {
 				r.Body = struct {
@@ -509,24 +433,6 @@ func TestResumeExplainsOnlyBreaks(t *testing.T) {
 			o.requireClosed(t)
 		})
 	}
-}
-
-// The reader of a body that cannot be resumed may close it at any time, and
-// gets the error of Base's own body then.
-func TestResumeExplainsNoClose(t *testing.T) {
-	o := newOrigin(1000, 10)
-	o.etag = ""
-	events := new(contract.Record)
-	resp, err := contract.Unchecked(t, httpretry.Config{
-		Base: o, Policy: resuming(), Observe: events.Observe}).RoundTrip(newGet(t))
-	require.NoError(t, err)
-	_, err = io.ReadFull(resp.Body, make([]byte, 10))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	_, err = resp.Body.Read(make([]byte, 1))
-	assert.Equal(t, http.ErrBodyReadAfterClose, err)
-	assert.Len(t, events.Events, 1)
-	o.requireClosed(t)
 }
 
 // ResumeIdle limits only bodies that can be resumed.
@@ -574,50 +480,22 @@ func TestResumeSparesBodies(t *testing.T) {
 	}
 }
 
-// Whatever comes back instead of the rest, the caller gets the first error, and
-// no byte of it. Hazard 0.5.
+// If something else comes back instead of the rest, the caller gets the first
+// error, and no byte of it. Hazard 0.5.
 func TestResumeRejects(t *testing.T) {
-	const size = 3 << 20
-	for _, tt := range []struct {
-		name   string
-		cut    int
-		status int
-		header []string
-		length int
-		text   string
-	}{
-		{"another version", 10, 200, []string{"Etag", `"v2"`}, size,
-			"status 200 without the validator"},
-		{"the same, but far", 2 << 20, 200, []string{"Etag", `"v1"`}, size,
-			"2097152 bytes would have to be discarded"},
-		{"the same, but shorter", 10, 200, []string{"Etag", `"v1"`}, size - 1,
-			"status 200 with another length"},
-		{"the rest of another version", 10, 206, []string{"Etag", `"v2"`, "Content-Range",
-			"bytes 10-3145727/3145728"}, size - 10, "status 206 without the validator"},
-		{"a shifted range", 10, 206, []string{"Etag", `"v1"`, "Content-Range",
-			"bytes 11-3145727/3145728"}, size - 11, `"bytes 11-3145727/3145728"`},
-		{"a range that is packed", 10, 206,
-			[]string{"Etag", `"v1"`, "Content-Range", "bytes 10-3145727/3145728",
-				"Content-Encoding", "br"}, size - 10, "another content coding"},
-		{"no range", 10, 206, []string{"Etag", `"v1"`}, size - 10, "status 206 with Content-Range"},
-		{"a redirect", 10, 302, []string{"Etag", `"v1"`, "Location", "http://b.test/"}, 0,
-			"status 302"},
-		{"not modified", 10, 304, []string{"Etag", `"v1"`}, 0, "status 304"},
-		{"an expired signature", 10, 403, nil, 30, "status 403"},
-		{"gone", 10, 404, nil, 30, "status 404"},
-		{"a failed precondition", 10, 412, nil, 30, "status 412"},
-		{"a range that cannot be satisfied", 10, 416, []string{"Content-Range", "bytes */5"}, 30,
-			"status 416"},
+	for status, tt := range map[int]struct{ etag, text string }{
+		200: {`"v2"`, "status 200 without the validator"},
+		206: {`"v1"`, "status 206 with Content-Range"}, // which is missing
+		302: {`"v1"`, "status 302"},
+		412: {"", "status 412"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := newOrigin(size, tt.cut)
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			o := newOrigin(1000, 10)
 			o.answer = func(attempt int, w http.ResponseWriter) bool {
-				for i := 0; attempt > 1 && i < len(tt.header); i += 2 {
-					w.Header().Set(tt.header[i], tt.header[i+1])
-				}
 				if attempt > 1 {
-					w.WriteHeader(tt.status)
-					_, _ = w.Write(make([]byte, tt.length))
+					w.Header().Set("Etag", tt.etag)
+					w.WriteHeader(status)
+					_, _ = w.Write(make([]byte, 990))
 				}
 				return attempt > 1
 			}
@@ -629,12 +507,12 @@ func TestResumeRejects(t *testing.T) {
 				contract.New(t,
 					httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
 			got, err := readAll(t, o, resp)
-			assert.Len(t, got, tt.cut)
+			assert.Len(t, got, 10)
 			assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			requireError(t, err, 2, httpretry.ReasonNotResumable)
 			assert.Contains(t, err.Error(), tt.text)
 			assert.Equal(t, httpretry.ReasonNotResumable, events.Reason())
-			assert.Equal(t, tt.status, events.Events[2].Response.StatusCode)
+			assert.Equal(t, status, events.Events[2].Response.StatusCode)
 			assert.ErrorContains(t, events.Events[2].Err, tt.text)
 			contract.HasResult(t, resp, 2, httpretry.ReasonNotResumable)
 			o.requireClosed(t)
@@ -645,61 +523,31 @@ func TestResumeRejects(t *testing.T) {
 	}
 }
 
-// A server without ranges sends everything again. The body continues with that
-// if it broke off early.
+// A server without ranges sends everything again. The body continues with that,
+// also after a break in the bytes that are skipped. Nothing that follows the
+// caller's range is waited for.
 func TestResumeSkips(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		cut    int
-		header []string
-		want   [2]int
-	}{
-		{"a little", 1000, nil, [2]int{0, 3 << 20}},
-		{"1 MiB", 1 << 20, nil, [2]int{0, 3 << 20}},
-		{"of a range", 10, []string{"Range", "bytes=1000-1999"}, [2]int{1000, 2000}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			// the second cut is in the bytes that are skipped
-			o := newOrigin(3<<20, tt.cut, 100, 500)
-			o.answer = func(attempt int, w http.ResponseWriter) bool {
-				if attempt > 1 {
-					w.Header().Set("Etag", `"v1"`)
-					_, _ = w.Write(o.data)
-				}
-				return attempt > 1
-			}
-			policy := resuming()
-			policy.MaxAttempts = 5
-			resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: policy}),
-				tt.header...)
-			got, err := io.ReadAll(fullReads{t, resp.Body})
-			require.NoError(t, err)
-			assert.Equal(t, sha256.Sum256(o.data[tt.want[0]:tt.want[1]]), sha256.Sum256(got))
-			assert.Len(t, o.sent(), 4)
-			require.NoError(t, resp.Body.Close())
-			o.requireClosed(t)
-		})
-	}
-}
-
-// Nothing that follows the caller's range is waited for.
-func TestResumeStopsAtTheEndOfTheRange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := newOrigin(3000, 10)
+		o := newOrigin(3000, 10, 100)
+		o.answer = func(attempt int, w http.ResponseWriter) bool {
+			if attempt > 1 {
+				w.Header().Set("Etag", o.etag)
+				_, _ = w.Write(o.data)
+			}
+			return attempt > 1
+		}
 		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			resp, err := o.RoundTrip(req)
-			if len(o.sent()) == 2 {
-				resp.StatusCode, resp.ContentLength, resp.Body = 200, 3000,
-					newStalling(o.data[:2000])
-				resp.Header.Del("Content-Range")
+			if len(o.sent()) == 3 {
+				resp.Body = newStalling(o.data[:2000])
 			}
 			return resp, err
 		})
-		got, err := io.ReadAll(
-			get(t, contract.New(t, httpretry.Config{Base: base, Policy: resuming()}), "Range",
-				"bytes=1000-1999").Body)
+		got, err := io.ReadAll(fullReads{t, get(t, contract.New(t,
+			httpretry.Config{Base: base, Policy: resuming()}), "Range", "bytes=1000-1999").Body})
 		require.NoError(t, err)
 		assert.Equal(t, o.data[1000:2000], got)
+		assert.Len(t, o.sent(), 3)
 	})
 }
 
@@ -759,7 +607,6 @@ func TestResumeLimits(t *testing.T) {
 		elapsed  time.Duration
 		text     string
 	}{
-		{name: "attempts", reason: httpretry.ReasonAttempts, attempts: 3, elapsed: 2 * time.Second},
 		{name: "attempts that are answered", answer: unavailable(),
 			reason: httpretry.ReasonAttempts, attempts: 3, elapsed: 2 * time.Second,
 			text: "(last attempt: status 503)"},
@@ -767,9 +614,6 @@ func TestResumeLimits(t *testing.T) {
 			p.Backoff = strategies.Exponential{Base: time.Second, Max: time.Hour}
 		}, reason: httpretry.ReasonAttempts, attempts: 3, elapsed: 3 * time.Second},
 		{name: "MaxElapsed", policy: func(p *httpretry.Policy) {
-			p.MaxElapsed = 500 * time.Millisecond
-		}, reason: httpretry.ReasonMaxElapsed, attempts: 1},
-		{name: "MaxElapsed, later", policy: func(p *httpretry.Policy) {
 			p.MaxElapsed = 1500 * time.Millisecond
 		}, reason: httpretry.ReasonMaxElapsed, attempts: 2, elapsed: time.Second},
 		{name: "deadline", deadline: 1500 * time.Millisecond, reason: httpretry.ReasonDeadline,
@@ -837,37 +681,20 @@ func TestResumeLimits(t *testing.T) {
 }
 
 // Hazard D11: a server that breaks off after each 64 KiB gets a request for
-// each of them, until MaxElapsed or the deadline.
+// each of them, until MaxElapsed.
 func TestResumeProgressWithoutEnd(t *testing.T) {
-	const limit = 10500 * time.Millisecond
-	for name, tt := range map[string]struct {
-		elapsed, deadline time.Duration
-		reason            httpretry.Reason
-	}{
-		"MaxElapsed": {limit, time.Hour, httpretry.ReasonMaxElapsed},
-		"deadline":   {0, limit, httpretry.ReasonDeadline},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				o := newOrigin(40 * (64 << 10))
-				o.cut = func(int) int { return 64 << 10 }
-				policy, events := resuming(), new(contract.Record)
-				policy.Backoff = strategies.Constant{Wait: time.Second}
-				policy.MaxElapsed = tt.elapsed
-				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
-				defer cancel()
-				resp, err := contract.New(t,
-					httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}).
-					RoundTrip(newGet(t).WithContext(ctx))
-				require.NoError(t, err)
-				defer resp.Body.Close()
-				_, err = readAll(t, o, resp)
-				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-				assert.Equal(t, tt.reason, events.Reason())
-				assert.Len(t, o.sent(), 11)
-			})
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		o := newOrigin(40 * (64 << 10))
+		o.cut = func(int) int { return 64 << 10 }
+		policy, events := resuming(), new(contract.Record)
+		policy.Backoff = strategies.Constant{Wait: time.Second}
+		policy.MaxElapsed = 10500 * time.Millisecond
+		_, err := readAll(t, o, get(t,
+			contract.New(t, httpretry.Config{Base: o, Policy: policy, Observe: events.Observe})))
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		assert.Equal(t, httpretry.ReasonMaxElapsed, events.Reason())
+		assert.Len(t, o.sent(), 11)
+	})
 }
 
 // An attempt that delivers 64 KiB, or all the rest, starts over the number of
@@ -932,6 +759,8 @@ func TestResumeBudget(t *testing.T) {
 		{"caller reads so far", []int{100}, 100 + chunk, "success, withdraw, charged success"},
 		{"caller closes", []int{100}, 200, "success, withdraw, charged success"},
 		{"caller closes before", []int{100}, 100, "success"},
+		{"no progress, no rest", []int{10, 10, 10}, 31,
+			"success, withdraw, charged failure, withdraw, charged failure"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(1<<20, tt.cuts...)
@@ -940,7 +769,7 @@ func TestResumeBudget(t *testing.T) {
 			policy.Budget = &ledger
 			resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: policy}))
 			_, err := io.ReadFull(resp.Body, make([]byte, tt.read))
-			require.NoError(t, err)
+			assert.Equal(t, strings.HasSuffix(tt.want, "failure"), err != nil, "%v", err)
 			entries := func() string {
 				return strings.ReplaceAll(strings.Join(ledger.Entries, ", "), " http://a.test", "")
 			}
@@ -952,22 +781,6 @@ func TestResumeBudget(t *testing.T) {
 			assert.Equal(t, tt.want, entries())
 		})
 	}
-}
-
-// Attempts that break off before they make progress stay charged, whatever
-// follows.
-func TestResumeWithoutProgressIsCharged(t *testing.T) {
-	o := newOrigin(1000, 10, 10, 10)
-	var ledger contract.Ledger
-	policy := resuming()
-	policy.Budget = &ledger
-	resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: policy}))
-	_, err := readAll(t, o, resp)
-	require.Error(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, []string{"success http://a.test", "withdraw http://a.test",
-		"charged failure http://a.test", "withdraw http://a.test", "charged failure http://a.test",
-	}, ledger.Entries)
 }
 
 // A cool-down that another request has begun delays a resume.
@@ -1077,22 +890,26 @@ func TestResumeEndsWhileItWaits(t *testing.T) {
 	}
 }
 
-// A Read after Close fails, whether or not the body was resumed, and even if it
-// had ended.
+// A Read after Close fails, whether or not the body was resumed, can be resumed
+// or had ended.
 func TestResumeReadAfterClose(t *testing.T) {
-	for _, read := range []int{0, 5, 10, 500, 1000} {
+	for read, etag := range map[int]string{0: `"v1"`, 5: "", 10: "", 500: `"v1"`, 1000: `"v1"`} {
 		o := newOrigin(1000, 10)
-		resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: resuming()}))
+		o.etag = etag
+		events := new(contract.Record)
+		resp := get(t, contract.New(t, httpretry.Config{
+			Base: o, Policy: resuming(), Observe: events.Observe}))
 		_, err := io.ReadFull(resp.Body, make([]byte, read))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		require.NoError(t, resp.Body.Close(), "again")
-		sent := len(o.sent())
+		sent, before := len(o.sent()), len(events.Events)
 		for range 3 {
 			_, err = io.ReadAll(resp.Body)
 			assert.Equal(t, http.ErrBodyReadAfterClose, err, "after %d bytes", read)
 		}
 		assert.Len(t, o.sent(), sent, "nothing is sent for a closed body")
+		assert.Len(t, events.Events, before)
 		o.requireClosed(t)
 	}
 }
@@ -1201,75 +1018,31 @@ func TestResumeIdle(t *testing.T) {
 			})
 		})
 	}
-	t.Run("never ends", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			o := newOrigin(1000)
-			policy := resuming()
-			policy.ResumeIdle = 5 * time.Second
-			resp := get(t,
-				contract.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
-			_, err := readAll(t, o, resp)
-			e, ok := errors.AsType[*httpretry.Error](err)
-			require.True(t, ok, "%v", err)
-			assert.True(t, e.Timeout())
-			assert.Equal(t, httpretry.ReasonAttempts, e.Reason)
-		})
-	})
 	// No byte is missing, so there is nothing to wait for.
 	t.Run("after the last byte", func(t *testing.T) {
-		for last := range 2 {
-			synctest.Test(t, func(t *testing.T) {
-				o := newOrigin(1000, 990)
-				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					resp, err := o.RoundTrip(req)
-					if n := len(o.sent()); n == 2-last {
-						o.open.Add(-1)
-						resp.Body = newStalling(o.data[1000-resp.ContentLength:])
-					}
-					return resp, err
-				})
-				policy := resuming()
-				policy.ResumeIdle = 5 * time.Second
-				start := time.Now()
-				got, err := readAll(t, o,
-					get(t, contract.New(t, httpretry.Config{Base: base, Policy: policy})))
-				require.NoError(t, err)
-				assert.Len(t, got, 1000)
-				assert.Len(t, o.sent(), 2-last)
-				assert.Equal(t, 5*time.Second, time.Since(start))
-			})
-		}
+		synctest.Test(t, func(t *testing.T) {
+			o, policy := newOrigin(1000), resuming()
+			policy.ResumeIdle = 5 * time.Second
+			start := time.Now()
+			_, err := readAll(t, o, get(t,
+				contract.New(t, httpretry.Config{Base: stallingBase(o, 1000, 1), Policy: policy})))
+			require.NoError(t, err)
+			assert.Len(t, o.sent(), 1)
+			assert.Equal(t, 5*time.Second, time.Since(start))
+		})
 	})
 	// As from RoundTrip, a timeout of the policy's is never the error itself.
 	t.Run("and no time for a retry", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			o := newOrigin(1000)
-			policy := resuming()
+			o, policy := newOrigin(1000), resuming()
 			policy.ResumeIdle, policy.MaxElapsed = 5*time.Second, time.Second
-			resp := get(t,
-				contract.New(t, httpretry.Config{Base: stallingBase(o, 10, 100), Policy: policy}))
-			_, err := readAll(t, o, resp)
+			_, err := readAll(t, o, get(t,
+				contract.New(t, httpretry.Config{Base: stallingBase(o, 10, 1), Policy: policy})))
 			e, ok := errors.AsType[*httpretry.Error](err)
 			require.True(t, ok, "%v", err)
+			assert.True(t, e.Timeout())
 			assert.Equal(t, httpretry.ReasonMaxElapsed, e.Reason)
 			assert.ErrorContains(t, err, "no byte of the body for 5s")
-		})
-	})
-	t.Run("without a limit", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			o := newOrigin(1000)
-			resp := get(t,
-				contract.New(t,
-					httpretry.Config{Base: stallingBase(o, 10, 1), Policy: resuming()}))
-			ended := make(chan error)
-			go func() {
-				_, err := readAll(t, o, resp)
-				ended <- err
-			}()
-			time.Sleep(24 * time.Hour)
-			require.NoError(t, resp.Body.Close())
-			assert.ErrorIs(t, <-ended, http.ErrBodyReadAfterClose)
-			assert.Len(t, o.sent(), 1)
 		})
 	})
 }
@@ -1349,13 +1122,6 @@ func TestResumeEvents(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(log.String(), `msg="resuming response"`), log)
 	assert.Contains(t, log.String(), "offset=30")
 	assert.NotContains(t, log.String(), "secret")
-
-	log.Reset()
-	logEvent(t.Context(), httpretry.Event{
-		Request: req, Reason: httpretry.ReasonNotResumable, Resuming: true, Offset: 30})
-	assert.Contains(t, log.String(), "hint=")
-	assert.Contains(t, log.String(), "reason=not_resumable")
-	assert.Contains(t, log.String(), `msg="gave up on response"`)
 }
 
 // A failure after the last byte is ignored. A body that is longer than its
@@ -1419,36 +1185,25 @@ func (b verifying) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The error of a layer in Base that has checked a body, or its rest, reaches
-// the caller. All bytes have arrived then, so there is no rest to request.
+// The error of a layer in Base that has checked the rest of a body reaches the
+// caller. All bytes have arrived then, so there is no rest to request.
 func TestResumeKeepsErrorsAtTheEnd(t *testing.T) {
-	for name, cuts := range map[string][]int{
-		"not broken": nil, "rest": {10}, "rest of the rest": {10, 10}} {
-		for _, ranges := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s/ranges: %t", name, ranges), func(t *testing.T) {
-				o := newOrigin(1000, cuts...)
-				o.answer = func(attempt int, w http.ResponseWriter) bool {
-					if attempt == 1 || ranges {
-						return false
-					}
-					w.Header().Set("Etag", o.etag)
-					_, _ = w.Write(o.data)
-					return true
-				}
-				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					resp, err := o.RoundTrip(req)
-					if err == nil {
-						resp.Body = verifying{resp.Body, errMine}
-					}
-					return resp, err
-				})
-				got, err := readAll(t, o,
-					get(t, contract.New(t, httpretry.Config{Base: base, Policy: resuming()})))
-				assert.Equal(t, errMine, err)
-				assert.Len(t, got, 1000)
-				assert.Len(t, o.sent(), len(cuts)+1)
-			})
+	for _, ranges := range []bool{true, false} {
+		o := newOrigin(1000, 10)
+		o.answer = func(attempt int, w http.ResponseWriter) bool {
+			if attempt == 1 || ranges {
+				return false
+			}
+			w.Header().Set("Etag", o.etag)
+			_, _ = w.Write(o.data)
+			return true
 		}
+		base := altered{o, func(r *http.Response) { r.Body = verifying{r.Body, errMine} }}
+		got, err := readAll(t, o,
+			get(t, contract.New(t, httpretry.Config{Base: base, Policy: resuming()})))
+		assert.Equal(t, errMine, err, "ranges: %t", ranges)
+		assert.Len(t, got, 1000)
+		assert.Len(t, o.sent(), 2)
 	}
 }
 
@@ -1456,7 +1211,7 @@ func TestResumeKeepsErrorsAtTheEnd(t *testing.T) {
 // body.
 func TestResumePanics(t *testing.T) {
 	for _, in := range []string{"Base", "Observe", "Observe, later", "ResumeSame", "Classify",
-		"Classify, later", "Close, later", "Withdraw, later"} {
+		"Classify, later", "Close", "Close, later", "Withdraw, later"} {
 		t.Run(in, func(t *testing.T) {
 			o, sent, breaks := newOrigin(1000, 10, 10), 0, 0
 			o.etag = ""
@@ -1496,7 +1251,7 @@ func TestResumePanics(t *testing.T) {
 						panics("Base")
 					}
 					resp, err := o.RoundTrip(req)
-					if in == "Close, later" && sent == 2 {
+					if in == "Close" || in == "Close, later" && sent == 2 {
 						resp.Body = panickingClose{resp.Body}
 					}
 					return resp, err
@@ -1517,7 +1272,7 @@ func TestResumePanics(t *testing.T) {
 			assert.ErrorIs(t, err, io.ErrUnexpectedEOF, "not a byte after a panic")
 			require.NoError(t, resp.Body.Close())
 			budget.Check(t, sent)
-			if in != "Close, later" {
+			if !strings.HasPrefix(in, "Close") {
 				o.requireClosed(t)
 			}
 			assert.Zero(t, o.again.Load(), "closed twice")
@@ -1538,20 +1293,6 @@ func (withdrawFunc) Record(ended, charged httpretry.AttemptResult) {}
 type panickingClose struct{ io.ReadCloser }
 
 func (panickingClose) Close() error { panic(errMine) }
-
-// The same applies to the Close of a body that has broken off.
-func TestResumeClosePanics(t *testing.T) {
-	o := newOrigin(1000, 10)
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		resp, err := o.RoundTrip(req)
-		resp.Body = panickingClose{resp.Body}
-		return resp, err
-	})
-	resp := get(t, contract.Unchecked(t, httpretry.Config{Base: base, Policy: resuming()}))
-	assert.PanicsWithValue(t, errMine, func() { _, _ = io.ReadAll(resp.Body) })
-	_, err := resp.Body.Read(make([]byte, 1))
-	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-}
 
 // The error of Base's Close reaches the caller, before a resume and after it.
 func TestResumeCloseFails(t *testing.T) {
@@ -1616,28 +1357,6 @@ func TestResumeLeftToCaller(t *testing.T) {
 	assert.Len(t, o.sent(), 1)
 }
 
-// http.Client.Timeout limits the body, its resumes included.
-func TestResumeClientTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := newOrigin(1000, 10, 10)
-		policy := resuming()
-		policy.Backoff = strategies.Constant{Wait: 2 * time.Second}
-		client := &http.Client{
-			Transport: contract.New(t, httpretry.Config{Base: o, Policy: policy}),
-			Timeout:   3 * time.Second}
-		start := time.Now()
-		resp, err := client.Get("http://a.test/")
-		require.NoError(t, err)
-		defer resp.Body.Close()
-		_, err = io.ReadAll(resp.Body)
-		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-		assert.ErrorContains(t, err, "deadline_exceeded")
-		assert.Equal(t, 2*time.Second, time.Since(start))
-		attempts := httpretry.ResultOf(resp).Attempts
-		assert.Equal(t, 2, attempts)
-	})
-}
-
 // The request for the rest is the one that was sent, but for its range.
 func TestResumeSendsTheSameRequest(t *testing.T) {
 	o := newOrigin(1000, 10)
@@ -1691,61 +1410,6 @@ func TestResumeClosedTooLate(t *testing.T) {
 		assert.Zero(t, o.open.Load())
 		assert.Contains(t, ledger.Entries, "charged success http://a.test", "the host has answered")
 	})
-}
-
-// If a base that does not check lengths ends the rest early with io.EOF, the
-// body is not complete, so it is resumed again.
-func TestResumeShortRest(t *testing.T) {
-	o := newOrigin(1000, 10, 20)
-	o.failure = io.EOF
-	sent := 0
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		resp, err := o.RoundTrip(req)
-		if sent++; sent == 1 {
-			resp.Body.(*cutBody).err = contract.ErrReset
-		}
-		return resp, err
-	})
-	got, err := readAll(t, o,
-		get(t, contract.New(t, httpretry.Config{Base: base, Policy: resuming()})))
-	require.NoError(t, err)
-	assert.Len(t, got, 1000)
-	assert.Equal(t, 3, sent)
-}
-
-// restarting is a body whose Reads return one part each, io.EOF for an empty
-// one.
-type restarting struct {
-	io.ReadCloser
-	parts [][]byte
-}
-
-func (b *restarting) Read(p []byte) (n int, err error) {
-	if n = copy(p, b.parts[0]); n == 0 {
-		err = io.EOF
-	}
-	b.parts = b.parts[1:]
-	return n, err
-}
-
-// A body that ends in the bytes that are skipped is not read any further,
-// whatever would follow.
-func TestResumeEndsInSkippedBytes(t *testing.T) {
-	o := newOrigin(1000, 10)
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		resp, err := o.RoundTrip(req)
-		if len(o.sent()) == 2 {
-			resp.StatusCode, resp.ContentLength = 200, 1000
-			resp.Header.Del("Content-Range")
-			resp.Body = &restarting{ReadCloser: resp.Body, parts: [][]byte{o.data[:5], nil, o.data}}
-		}
-		return resp, err
-	})
-	got, err := readAll(t, o,
-		get(t, contract.New(t, httpretry.Config{Base: base, Policy: resuming()})))
-	require.NoError(t, err)
-	assert.Equal(t, o.data, got)
-	assert.Len(t, o.sent(), 3)
 }
 
 // foreignContext is of a type that package context does not know, so a context
@@ -1845,70 +1509,4 @@ func TestResumeAllocations(t *testing.T) {
 		"the body, and the context and request that Result uses")
 	assert.LessOrEqual(t, measure(httpretry.Policy{Resume: true, ResumeIdle: time.Minute})-plain,
 		5.0, "a timer")
-}
-
-// BenchmarkDownload copies 64 MiB over the loopback interface. Only the ratio
-// to Base matters.
-func BenchmarkDownload(b *testing.B) {
-	data := make([]byte, 64<<20)
-	srv := contract.NewServer(b, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Etag", `"v1"`)
-		http.ServeContent(w, r, "file.bin", time.Time{}, bytes.NewReader(data))
-	})
-	base := http.DefaultTransport.(*http.Transport).Clone()
-	b.Cleanup(base.CloseIdleConnections)
-	for _, c := range []struct {
-		name string
-		rt   http.RoundTripper
-	}{
-		{"base", base},
-		{"off", contract.Unchecked(b, httpretry.Config{Base: base})},
-		{"Resume",
-			contract.Unchecked(b,
-				httpretry.Config{Base: base, Policy: httpretry.Policy{Resume: true}})},
-		{"ResumeIdle",
-			contract.Unchecked(b, httpretry.Config{
-				Base: base, Policy: httpretry.Policy{Resume: true, ResumeIdle: time.Minute}})},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			b.SetBytes(int64(len(data)))
-			b.ReportAllocs()
-			for b.Loop() {
-				resp, err := c.rt.RoundTrip(contract.Request(b, "GET", srv.URL, ""))
-				if err != nil {
-					b.Fatal(err)
-				}
-				if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != int64(len(data)) {
-					b.Fatal(n, err)
-				}
-				_ = resp.Body.Close()
-			}
-		})
-	}
-}
-
-// BenchmarkResumable is the cost of a response that can be resumed and is not
-// broken off.
-func BenchmarkResumable(b *testing.B) {
-	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-		return &http.Response{
-			StatusCode: 200, ContentLength: 4, Header: http.Header{"Etag": {`"v1"`}},
-			Body: io.NopCloser(strings.NewReader("body")),
-		}, nil
-	})
-	req, buf := newGet(b), make([]byte, 512)
-	for name, policy := range map[string]httpretry.Policy{"off": {}, "Resume": {Resume: true},
-		"ResumeIdle": {Resume: true, ResumeIdle: time.Minute}} {
-		b.Run(name, func(b *testing.B) {
-			transport := contract.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
-			b.ReportAllocs()
-			for b.Loop() {
-				resp, err := transport.RoundTrip(req)
-				for err == nil {
-					_, err = resp.Body.Read(buf)
-				}
-				_ = resp.Body.Close()
-			}
-		})
-	}
 }

@@ -190,8 +190,8 @@ func ExampleStatuses_accepted() {
 }
 
 // This API checks its limits before it processes a request.
-func ExampleUnprocessed() {
-	p := policies.Unprocessed(httpretry.Policy{MaxAttempts: 5}, 429)
+func ExampleStatuses_unprocessed() {
+	p := policies.Statuses(httpretry.Policy{MaxAttempts: 5}, httpretry.Unprocessed, 429)
 	classify(p, 429)
 	classify(p, 503)
 	// Output:

@@ -7,13 +7,13 @@
 //		"api.stripe.com": policies.Stripe(),
 //	}
 //
-// [Reads], [Statuses] and [Unprocessed] return a policy that is changed for an
-// API, and leave their argument as it is. They can be combined with each other
-// and with all policies:
+// [Reads] and [Statuses] return a policy that is changed for an API, and leave
+// their argument as it is. They can be combined with each other and with all
+// policies:
 //
 //	p := policies.Reads(policies.AWS(), "/_search")
 //	p = policies.Statuses(p, httpretry.Final, http.StatusInternalServerError)
-//	p = policies.Unprocessed(p, http.StatusTooManyRequests)
+//	p = policies.Statuses(p, httpretry.Unprocessed, http.StatusTooManyRequests)
 //
 // They panic if an argument is not valid, as [net/http.ServeMux] does for
 // patterns, because the arguments are part of a program. For statuses that are
@@ -45,6 +45,7 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/retryafter"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -118,7 +119,10 @@ func Reads(p httpretry.Policy, patterns ...string) httpretry.Policy {
 
 // Statuses returns p changed so that a response with one of the statuses has
 // the outcome, whatever p says of it. If several calls name a status, the last
-// call decides.
+// call decides. For an API that answers with a status before it processes a
+// request, such as 429 (Too Many Requests), the outcome is
+// [httpretry.Unprocessed]. Every request that gets it may then be retried, a
+// POST without an idempotency key included.
 //
 // A response whose header forbids a retry remains final, as [httpretry.Classify]
 // describes it. A status below 400 may be named, too, such as 202 (Accepted)
@@ -127,8 +131,8 @@ func Reads(p httpretry.Policy, patterns ...string) httpretry.Policy {
 // answers with a final status counts as working, in its budget and in
 // [httpretry.RetryTransport.Origins].
 //
-// For other responses, a nil p.Classify means the default for
-// p.IdempotencyHeader, so set that field before the call.
+// For other responses, a nil p.Classify means p.Outcome, so set
+// p.IdempotencyHeader before the call.
 //
 // Statuses panics if there is no status, if one is not from 200 to 999, or if
 // outcome is not Final, Transient or Unprocessed.
@@ -140,46 +144,19 @@ func Statuses(p httpretry.Policy, outcome httpretry.Outcome, statuses ...int) ht
 		panic(fmt.Errorf("policies: Statuses: %w", err))
 	}
 	statuses = slices.Clone(statuses)
-	classify := classifier(p)
+	classify := p.Classify
+	if classify == nil {
+		classify = p.Outcome
+	}
 	p.Classify = func(
 		req *http.Request, resp *http.Response, err error,
 	) httpretry.Outcome {
 		switch {
 		case !slices.Contains(statuses, statusOf(resp)):
 			return classify(req, resp, err)
-		case forbidsRetry(resp):
+		case retryafter.Forbids(resp.Header), retryafter.IsStored(resp.Header):
 			return httpretry.Final
 		case outcome == httpretry.Unprocessed:
-			return unprocessed(req, resp)
-		}
-		return outcome
-	}
-	return p
-}
-
-// Unprocessed returns p changed for an API that answers with one of the
-// statuses before it processes a request, such as 429 (Too Many Requests) or
-// 503 (Service Unavailable). Every request that gets such a response may then
-// be retried, a POST without an idempotency key included.
-//
-// A response that p classifies as [httpretry.Final] remains final, such as a 409
-// without a key by default. For a status that is always final, use [Statuses].
-//
-// A nil p.Classify means the default for p.IdempotencyHeader, so set that field
-// before the call.
-//
-// Unprocessed panics if there is no status, or if one is not from 200 to 999.
-func Unprocessed(p httpretry.Policy, statuses ...int) httpretry.Policy {
-	if err := checkStatuses(statuses); err != nil {
-		panic(fmt.Errorf("policies: Unprocessed: %w", err))
-	}
-	statuses = slices.Clone(statuses)
-	classify := classifier(p)
-	p.Classify = func(
-		req *http.Request, resp *http.Response, err error,
-	) httpretry.Outcome {
-		outcome := classify(req, resp, err)
-		if outcome == httpretry.Transient && slices.Contains(statuses, statusOf(resp)) {
 			return unprocessed(req, resp)
 		}
 		return outcome
@@ -202,51 +179,6 @@ func checkStatuses(statuses []int) error {
 		}
 	}
 	return nil
-}
-
-// classifier returns the function that p.Classify means.
-func classifier(
-	p httpretry.Policy,
-) func(*http.Request, *http.Response, error) httpretry.Outcome {
-	switch {
-	case p.Classify != nil:
-		return p.Classify
-	case p.IdempotencyHeader == "":
-		return httpretry.Classify
-	}
-	// A RetryTransport considers the header of its policy, which
-	// httpretry.Classify does not know. It matters for a 409 only.
-	header := p.IdempotencyHeader
-	return func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
-		outcome := httpretry.Classify(req, resp, err)
-		if outcome == httpretry.Final && req != nil && statusOf(resp) == http.StatusConflict {
-			outcome = httpretry.Classify(withStandardKey(req, header), resp, err)
-		}
-		return outcome
-	}
-}
-
-// withStandardKey returns a request with the values of a header of req as its
-// Idempotency-Key. Only its header may be used.
-func withStandardKey(req *http.Request, header string) *http.Request {
-	values, ok := req.Header[http.CanonicalHeaderKey(header)]
-	for name, other := range req.Header {
-		// Code that writes to the map directly may use another spelling.
-		if !ok && strings.EqualFold(name, header) {
-			values, ok = other, true
-		}
-	}
-	if !ok {
-		return &http.Request{}
-	}
-	return &http.Request{Header: http.Header{"Idempotency-Key": values}}
-}
-
-// forbidsRetry reports whether the header of a response forbids a retry. Then,
-// and only then, Classify returns Final for a 503 with that header.
-func forbidsRetry(resp *http.Response) bool {
-	unavailable := &http.Response{StatusCode: http.StatusServiceUnavailable, Header: resp.Header}
-	return httpretry.Classify(nil, unavailable, nil) == httpretry.Final
 }
 
 // unprocessed returns the Outcome of a response by which a server refuses to

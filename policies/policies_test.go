@@ -375,7 +375,7 @@ func TestReadsOfServices(t *testing.T) {
 		},
 		"Notion": {
 			patterns: []string{"/search", "/databases/*/query", "/data_sources/*/query"},
-			wrap:     "policies.Unprocessed(%s, 429)",
+			wrap:     "policies.Statuses(%s, httpretry.Unprocessed, 429)",
 			reads:    []string{"/v1/search", "/v1/databases/d1/query", "/v1/data_sources/d1/query"},
 			writes:   []string{"/v1/pages", "/v1/databases", "/v1/comments", "/v1/data_sources"},
 		},
@@ -479,10 +479,6 @@ func TestReadsAdds(t *testing.T) {
 // changed returns how a function of package policies changes a policy.
 type changed func(httpretry.Policy) httpretry.Policy
 
-func unprocessed(statuses ...int) changed {
-	return func(p httpretry.Policy) httpretry.Policy { return policies.Unprocessed(p, statuses...) }
-}
-
 func statuses(outcome httpretry.Outcome, statuses ...int) changed {
 	return func(p httpretry.Policy) httpretry.Policy {
 		return policies.Statuses(p, outcome, statuses...)
@@ -509,40 +505,6 @@ func always(outcome httpretry.Outcome) httpretry.Policy {
 	}
 }
 
-func TestUnprocessed(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		policy   httpretry.Policy
-		statuses []int
-		answer   answer
-		status   int
-		requests int
-	}{
-		{"429", httpretry.Policy{}, []int{429}, say(429), 200, 2},
-		{"429 with a time", httpretry.Policy{}, []int{429}, say(429, "Retry-After", "1"), 200, 2},
-		{"429 that forbids it", httpretry.Policy{}, []int{429}, say(429, "X-Should-Retry", "false"),
-			429, 1},
-		{"429 that the policy considers final", always(final), []int{429}, say(429), 429, 1},
-		{"the first of several", httpretry.Policy{}, []int{503, 429}, say(503), 200, 2},
-		{"the last of several", httpretry.Policy{}, []int{503, 429}, say(429), 200, 2},
-		{"another", httpretry.Policy{}, []int{503, 429}, say(500), 500, 1},
-		{"404, which is final", httpretry.Policy{}, []int{404}, say(404), 404, 1},
-		{"404, which the policy retries", always(transient), []int{404}, say(404), 200, 2},
-		{"200", httpretry.Policy{}, []int{429}, say(200), 200, 1},
-		{"AWS", policies.AWS(), []int{400}, say(400, "X-Amzn-ErrorType", "SlowDown"), 200, 2},
-		{"AWS, not throttled", policies.AWS(), []int{400}, say(400), 400, 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := policies.Unprocessed(tt.policy, tt.statuses...)
-				got := exchange(t, policy, "POST", "/", tt.answer)
-				assert.Equal(t, tt.status, got.status)
-				assert.Equal(t, tt.requests, got.requests)
-			})
-		})
-	}
-}
-
 func TestStatuses(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -563,17 +525,23 @@ func TestStatuses(t *testing.T) {
 		{"unprocessed", httpretry.Policy{}, notProcessed, "POST", say(503), 200, 2},
 		{"unprocessed, whatever the policy says", always(final), notProcessed, "POST", say(503),
 			200, 2},
+		{"unprocessed, final by default", httpretry.Policy{}, notProcessed, "POST", say(404), 200, 2},
+		{"unprocessed, a wait that is asked for", httpretry.Policy{}, notProcessed, "POST",
+			say(503, "Retry-After", "1"), 200, 2},
 		{"404", httpretry.Policy{}, transient, "GET", say(404), 200, 2},
 		{"202", httpretry.Policy{}, transient, "GET", say(202), 200, 2},
 		{"999", httpretry.Policy{}, transient, "GET", say(999), 200, 2},
 		{"another", httpretry.Policy{}, notProcessed, "POST", say(500), 500, 1},
-		{"another of the policy", policies.Unprocessed(httpretry.Policy{}, 500), final, "POST", say(500), 200, 2},
+		{"another of the policy", policies.Statuses(httpretry.Policy{}, notProcessed, 500), final,
+			"POST", say(500), 200, 2},
 		{"forbidden", httpretry.Policy{}, notProcessed, "GET", say(503, "X-Should-Retry", "false"),
 			503, 1},
 		{"forbidden by Stripe", always(transient), transient, "GET",
 			say(404, "Stripe-Should-Retry", "False, true"), 404, 1},
 		{"202, no retry", httpretry.Policy{}, transient, "GET", say(202, "X-Should-Retry", "false"),
 			202, 1},
+		{"stored for a key", httpretry.Policy{}, transient, "GET",
+			say(503, "Idempotent-Replayed", "true"), 503, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -605,96 +573,69 @@ func TestChangesCompose(t *testing.T) {
 		status  int
 		want    httpretry.Outcome
 	}{
-		{"both", httpretry.Policy{}, []changed{unprocessed(429), statuses(final, 500)}, 429, notProcessed},
-		{"both, the other", httpretry.Policy{}, []changed{unprocessed(429), statuses(final, 500)}, 500, final},
-		{"neither", httpretry.Policy{}, []changed{unprocessed(429), statuses(final, 500)}, 502, transient},
-		{"two calls", httpretry.Policy{}, []changed{unprocessed(429), unprocessed(503)}, 429, notProcessed},
-		{"the last decides", httpretry.Policy{}, []changed{statuses(final, 404), statuses(transient, 404)}, 404, transient},
-		{"final stays final", httpretry.Policy{}, []changed{statuses(final, 429), unprocessed(429)}, 429, final},
-		{"transient does not", httpretry.Policy{}, []changed{statuses(transient, 404), unprocessed(404)}, 404, notProcessed},
+		{"both", httpretry.Policy{}, []changed{statuses(notProcessed, 429), statuses(final, 500)},
+			429, notProcessed},
+		{"both, the other", httpretry.Policy{},
+			[]changed{statuses(notProcessed, 429), statuses(final, 500)}, 500, final},
+		{"neither", httpretry.Policy{}, []changed{statuses(notProcessed, 429), statuses(final, 500)},
+			502, transient},
+		{"the last decides", httpretry.Policy{},
+			[]changed{statuses(final, 404), statuses(transient, 404)}, 404, transient},
 		{"OpenAI", policies.OpenAI(), []changed{statuses(final, 409)}, 409, final},
 		{"OpenAI's own", policies.OpenAI(), []changed{statuses(final, 409)}, 429, notProcessed},
 		{"GitHub", policies.GitHub(), []changed{statuses(transient, 404)}, 404, transient},
-		{"GitHub's own", policies.GitHub(), []changed{unprocessed(429)}, 429, final},
-		{"Anthropic's own", policies.Anthropic(), []changed{unprocessed(503)}, 429, final},
+		{"GitHub's own", policies.GitHub(), []changed{statuses(notProcessed, 503)}, 429, final},
+		{"Anthropic's own", policies.Anthropic(), []changed{statuses(notProcessed, 503)}, 429, final},
 	} {
 		assert.Equal(t, tt.want, outcomeOf(t, apply(tt.policy, tt.changes...), tt.status), tt.name)
 	}
 }
 
-// A 409 to a request with a key is transient by default, whatever the name of
-// its header is.
-func TestChangesKeepTheIdempotencyHeader(t *testing.T) {
-	for name, change := range map[string]changed{
-		"Unprocessed": unprocessed(429), "Statuses": statuses(final, 500),
+// Other responses have the Outcome of the policy, whose IdempotencyHeader
+// matters for a 409.
+func TestStatusesKeepTheIdempotencyHeader(t *testing.T) {
+	p := statuses(final, 500)(httpretry.Policy{IdempotencyHeader: "x-line-retry-key"})
+	for name, want := range map[string]httpretry.Outcome{
+		"X-Line-Retry-Key": transient, "Idempotency-Key": transient, "X-Other": final,
 	} {
-		classify := change(httpretry.Policy{IdempotencyHeader: "x-line-retry-key"}).Classify
-		conflict := func(name, value string, header ...string) httpretry.Outcome {
-			req := post(t, "/")
-			req.Header[name] = []string{value}
-			resp := &http.Response{StatusCode: 409, Header: http.Header{}}
-			for i := 0; i < len(header); i += 2 {
-				resp.Header.Set(header[i], header[i+1])
-			}
-			return classify(req, resp, nil)
-		}
-		for _, header := range []string{
-			"X-Line-Retry-Key", "X-LINE-Retry-Key", "Idempotency-Key", "X-Idempotency-Key",
-		} {
-			assert.Equal(t, transient, conflict(header, "k"), "%s: %s", name, header)
-			assert.Equal(t, final, conflict(header, ""), "%s: %s", name, header)
-		}
-		assert.Equal(t, final, conflict("X-Other", "k"), name)
-		assert.Equal(t, final, conflict("X-Line-Retry-Key", "k", "X-Should-Retry", "false"), name)
-		assert.Equal(t, transient, outcomeOf(t, httpretry.Policy{Classify: classify}, 503), name)
-		assert.Equal(t, final, classify(nil, &http.Response{StatusCode: 409}, nil), name)
-
-		synctest.Test(t, func(t *testing.T) {
-			// The same with a RetryTransport, which makes the key.
-			p := change(httpretry.Policy{
-				IdempotencyHeader: "X-Line-Retry-Key", NewIdempotencyKey: httpretry.RandomKey,
-			})
-			assert.Equal(t, 2, exchange(t, p, "POST", "/", say(409)).requests, name)
-		})
+		req := post(t, "/")
+		req.Header.Set(name, "k")
+		resp := &http.Response{StatusCode: 409, Header: http.Header{}}
+		assert.Equal(t, want, p.Classify(req, resp, nil), name)
 	}
+	assert.Equal(t, transient, outcomeOf(t, p, 503))
+	synctest.Test(t, func(t *testing.T) {
+		// The same with a RetryTransport, which makes the key.
+		p.NewIdempotencyKey = httpretry.RandomKey
+		assert.Equal(t, 2, exchange(t, p, "POST", "/", say(409)).requests)
+	})
 }
 
-// The functions keep no reference to their arguments.
-func TestChangesAreIndependent(t *testing.T) {
-	for name, change := range map[string]func(httpretry.Policy, ...int) httpretry.Policy{
-		"Unprocessed": policies.Unprocessed,
-		"Statuses": func(p httpretry.Policy, statuses ...int) httpretry.Policy {
-			return policies.Statuses(p, notProcessed, statuses...)
-		},
-	} {
-		before, list := httpretry.Policy{MaxAttempts: 7}, []int{429}
-		after := change(before, list...)
-		assert.Nil(t, before.Classify, "%s: the argument is not changed", name)
-		list[0], before.Classify = 503, always(final).Classify
-		assert.Equal(t, 7, after.MaxAttempts, name)
-		assert.Equal(t, notProcessed, outcomeOf(t, after, 429), name)
-		assert.Equal(t, transient, outcomeOf(t, after, 503), name)
+// Statuses keeps no reference to its arguments.
+func TestStatusesIsIndependent(t *testing.T) {
+	before, list := httpretry.Policy{MaxAttempts: 7}, []int{429}
+	after := policies.Statuses(before, notProcessed, list...)
+	assert.Nil(t, before.Classify, "the argument is not changed")
+	list[0], before.Classify = 503, always(final).Classify
+	assert.Equal(t, 7, after.MaxAttempts)
+	assert.Equal(t, notProcessed, outcomeOf(t, after, 429))
+	assert.Equal(t, transient, outcomeOf(t, after, 503))
 
-		after = change(always(transient), 503)
-		assert.Equal(t, transient,
-			after.Classify(nil, nil, io.ErrUnexpectedEOF), "%s: errors", name)
-		after = change(httpretry.Policy{}, 503)
-		assert.Equal(t, transient,
-			after.Classify(nil, nil, io.ErrUnexpectedEOF), "%s: errors", name)
-		assert.Equal(t, notProcessed,
-			after.Classify(nil, &http.Response{StatusCode: 503}, nil), "%s: no request", name)
-		req, resp := post(t, "/"), &http.Response{StatusCode: 503}
-		assert.Zero(t, testing.AllocsPerRun(100, func() { after.Classify(req, resp, nil) }), name)
-	}
+	own := policies.Statuses(always(notProcessed), transient, 503)
+	assert.Equal(t, notProcessed, own.Classify(nil, nil, io.ErrUnexpectedEOF), "errors")
+	assert.Equal(t, transient, after.Classify(nil, nil, io.ErrUnexpectedEOF), "errors")
+	assert.Equal(t, notProcessed, after.Classify(nil, &http.Response{StatusCode: 429}, nil),
+		"no request")
+	req, resp := post(t, "/"), &http.Response{StatusCode: 503}
+	assert.Zero(t, testing.AllocsPerRun(100, func() { after.Classify(req, resp, nil) }))
 }
 
 // A layer in Base that follows a redirect returns the response to another
 // request. A refusal of that one does not prove that the first was refused.
 func TestUnprocessedRequestOfALayer(t *testing.T) {
 	for name, p := range map[string]httpretry.Policy{
-		"Unprocessed": policies.Unprocessed(httpretry.Policy{}, 429),
-		"Statuses":    policies.Statuses(httpretry.Policy{}, notProcessed, 429),
-		"GitHub":      policies.GitHub(),
+		"Statuses": policies.Statuses(httpretry.Policy{}, notProcessed, 429),
+		"GitHub":   policies.GitHub(),
 	} {
 		for method, want := range map[string]httpretry.Outcome{
 			"GET": transient, "": transient, "POST": notProcessed,
@@ -717,11 +658,10 @@ func TestUnprocessedRequestOfALayer(t *testing.T) {
 // All policies here classify errors as httpretry does.
 func TestUnprocessedErrorOfALayer(t *testing.T) {
 	for name, p := range map[string]httpretry.Policy{
-		"default":     {},
-		"Unprocessed": policies.Unprocessed(httpretry.Policy{}, 429),
-		"Statuses":    policies.Statuses(httpretry.Policy{}, final, 500),
-		"GitHub":      policies.GitHub(),
-		"AWS":         policies.AWS(),
+		"default":  {},
+		"Statuses": policies.Statuses(httpretry.Policy{}, final, 500),
+		"GitHub":   policies.GitHub(),
+		"AWS":      policies.AWS(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			posts := 0
@@ -744,7 +684,7 @@ func TestUnprocessedErrorOfALayer(t *testing.T) {
 	}
 }
 
-func TestChangesPanic(t *testing.T) {
+func TestStatusesPanics(t *testing.T) {
 	for _, tt := range []struct {
 		statuses []int
 		want     string
@@ -754,16 +694,13 @@ func TestChangesPanic(t *testing.T) {
 		{[]int{199}, "statuses[0]: 199: want a status from 200 to 999"},
 		{[]int{1000}, "statuses[0]: 1000: want a status from 200 to 999"},
 	} {
-		assert.PanicsWithError(t, "policies: Unprocessed: "+tt.want, func() {
-			policies.Unprocessed(httpretry.Policy{}, tt.statuses...)
-		})
 		assert.PanicsWithError(t, "policies: Statuses: "+tt.want, func() {
 			policies.Statuses(httpretry.Policy{}, transient, tt.statuses...)
 		})
 	}
 	assert.PanicsWithError(t, "policies: Statuses: Outcome(3): want Final, Transient or Unprocessed",
 		func() { policies.Statuses(httpretry.Policy{}, 3, 503) })
-	assert.NotPanics(t, func() { policies.Unprocessed(httpretry.Policy{}, 200, 999) })
+	assert.NotPanics(t, func() { policies.Statuses(httpretry.Policy{}, final, 200, 999) })
 }
 
 // An outage of six hours is survived, and the last wait is obeyed although it
@@ -838,7 +775,7 @@ func TestValid(t *testing.T) {
 	}
 	require.NoError(t, policies.Reads(httpretry.Policy{}, "/_search").Validate())
 	require.NoError(t, policies.Background(0).Validate())
-	require.NoError(t, policies.Unprocessed(policies.Background(time.Hour), 429).Validate())
+	require.NoError(t, policies.Statuses(policies.Background(time.Hour), final, 429).Validate())
 }
 
 // A limit that one credential has reached does not delay requests with another,

@@ -36,12 +36,18 @@ func classifyGitHub(
 	switch statusOf(resp) {
 	case http.StatusForbidden, http.StatusTooManyRequests:
 		// Only limits name a time.
-		if _, ok := httpretry.RetryAfter(resp.Header, time.Now()); ok {
+		if namesTime(resp) {
 			return unprocessed(req, resp)
 		}
 		return httpretry.Final
 	}
 	return httpretry.Classify(req, resp, err)
+}
+
+// namesTime reports whether a response says when a limit is over.
+func namesTime(resp *http.Response) bool {
+	_, ok := httpretry.RetryAfter(resp.Header, time.Now())
+	return ok
 }
 
 // Stripe returns a policy for Stripe's API v1 without Stripe's SDK, which makes
@@ -88,7 +94,7 @@ func OpenAI() httpretry.Policy {
 		"/audio/speech", "/audio/transcriptions", "/audio/translations",
 	)
 	p = Statuses(p, httpretry.Transient, http.StatusConflict)
-	return Unprocessed(p, http.StatusTooManyRequests)
+	return Statuses(p, httpretry.Unprocessed, http.StatusTooManyRequests)
 }
 
 // Anthropic returns a policy for Anthropic's Claude API, which has no
@@ -114,25 +120,21 @@ func OpenAI() httpretry.Policy {
 // Checked in November 2026: platform.claude.com, "Claude API errors" and "Rate
 // limits".
 func Anthropic() httpretry.Policy {
-	p := httpretry.Policy{Backoff: sdkBackoff(), Classify: classifyAnthropic}
+	p := Statuses(httpretry.Policy{Backoff: sdkBackoff()},
+		httpretry.Unprocessed, http.StatusTooManyRequests)
+	limited := p.Classify
+	p.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		// The monthly limit is the only one without a time.
+		if statusOf(resp) == http.StatusTooManyRequests && !namesTime(resp) {
+			return httpretry.Final
+		}
+		return limited(req, resp, err)
+	}
 	// There are two kinds of credentials.
 	p.CooldownKey = func(req *http.Request) string {
 		return req.Header.Get("X-Api-Key") + " " + authorization(req)
 	}
-	p = Reads(p, "/messages", "/messages/count_tokens", "/complete")
-	return Unprocessed(p, http.StatusTooManyRequests)
-}
-
-func classifyAnthropic(
-	req *http.Request, resp *http.Response, err error,
-) httpretry.Outcome {
-	if statusOf(resp) == http.StatusTooManyRequests {
-		// The monthly limit is the only one without a time.
-		if _, ok := httpretry.RetryAfter(resp.Header, time.Now()); !ok {
-			return httpretry.Final
-		}
-	}
-	return httpretry.Classify(req, resp, err)
+	return Reads(p, "/messages", "/messages/count_tokens", "/complete")
 }
 
 // Slack returns a policy for Slack's Web API and incoming webhooks, which have
@@ -167,7 +169,7 @@ func Slack() httpretry.Policy {
 		"/search.all", "/search.files", "/search.messages",
 		"/team.accessLogs", "/team.billableInfo", "/team.integrationLogs",
 	)
-	return Unprocessed(p, http.StatusTooManyRequests)
+	return Statuses(p, httpretry.Unprocessed, http.StatusTooManyRequests)
 }
 
 // sdkBackoff returns waits with the bounds of OpenAI's and Anthropic's own

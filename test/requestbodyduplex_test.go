@@ -435,42 +435,6 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 	assert.Len(t, events.Events, 1, "net/http sent it again by itself")
 }
 
-// Hazard 0.3, A5, A10: after an early response net/http may still be reading
-// the body. The next attempt neither races with that nor misses a byte.
-func TestEarlyAnswer(t *testing.T) {
-	for _, size := range []int{60_000, 4 << 20} {
-		for _, kind := range []upload{uploadStream, uploadGetBody, uploadFile} {
-			t.Run(fmt.Sprintf("%s/%d", kind, size), func(t *testing.T) {
-				data := make([]byte, size)
-				for i := range data {
-					data[i] = byte(rand.Uint32())
-				}
-				var accepted [][sha256.Size]byte
-				url := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
-					if c.Number < 4 {
-						_, _ = io.CopyN(io.Discard, req.Body, int64(rand.IntN(64)))
-						c.Respond(503, "later", "Connection: close")
-						c.Drain() // so that the upload continues
-						return false
-					}
-					body, err := io.ReadAll(req.Body)
-					assert.NoError(t, err)
-					accepted = append(accepted, sha256.Sum256(body))
-					c.Respond(200, "")
-					return false
-				}).URL()
-				policy := contract.RetryEvery(0)
-				policy.ReplayBuffer = 8 << 20
-				req := newUpload(t, kind, url, data)
-				req.ContentLength = int64(size)
-				resp := contract.Send(t, contract.New(t, httpretry.Config{Policy: policy}), req)
-				require.Equal(t, 200, resp.StatusCode)
-				require.Equal(t, [][sha256.Size]byte{sha256.Sum256(data)}, accepted)
-			})
-		}
-	}
-}
-
 // Hazard B4: the response that ends the retries is returned while the request's
 // body is still being sent, and the upload continues. On a retry, the first
 // attempt is still in a Read of the body.
@@ -531,30 +495,4 @@ func echoLines(t *testing.T, w io.WriteCloser, resp *http.Response) {
 	assert.NoError(t, err)
 	assert.Empty(t, rest)
 	assert.NoError(t, resp.Body.Close())
-}
-
-// Hazard B6: the writer of a pipe gets an error when the body is not read any
-// more.
-func TestPipeWriterGetsTheError(t *testing.T) {
-	r, w := io.Pipe()
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		_, _ = io.ReadFull(req.Body, make([]byte, 4))
-		_ = req.Body.Close()
-		return nil, contract.ErrReset
-	})
-	written := make(chan error)
-	go func() {
-		for {
-			if _, err := io.WriteString(w, "some more"); err != nil {
-				written <- err
-				return
-			}
-		}
-	}()
-	policy := contract.RetryEvery(0)
-	policy.ReplayBuffer = 2
-	_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", r))
-	require.ErrorIs(t, err, contract.ErrReset)
-	require.ErrorIs(t, <-written, io.ErrClosedPipe)
 }

@@ -448,6 +448,23 @@ func TestNoReadAfterClose(t *testing.T) {
 	})
 }
 
+// closableBody is a body whose Read fails after Close.
+type closableBody struct {
+	r      io.Reader
+	closed atomic.Bool
+	late   atomic.Int32 // reads after Close
+}
+
+func (c *closableBody) Read(p []byte) (int, error) {
+	if c.closed.Load() {
+		c.late.Add(1)
+		return 0, os.ErrClosed
+	}
+	return c.r.Read(p)
+}
+
+func (c *closableBody) Close() error { c.closed.Store(true); return nil }
+
 // A response is not returned if a cancel had cut off the body of its request.
 func TestAnswerToCutBody(t *testing.T) {
 	for _, tt := range []struct {

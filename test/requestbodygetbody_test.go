@@ -77,59 +77,6 @@ type seekableBody struct{ *bytes.Reader }
 
 func (seekableBody) Close() error { return nil }
 
-// A body cannot be shared while a Read of it blocks.
-func TestGetBodySharesABlockedBody(t *testing.T) {
-	body, events := newBlockedBody(), new(contract.Record)
-	url := faults.HTTP1(t, func(c *faults.Conn, _ *http.Request) bool {
-		<-body.reading
-		c.Respond(503, "later")
-		c.Drain()
-		return false
-	}).URL()
-	req := contract.Streamed(t, "PUT", url, body)
-	req.ContentLength = 10
-	req.GetBody = func() (io.ReadCloser, error) { return body, nil }
-	resp, err := contract.New(t,
-		httpretry.Config{Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
-	require.NoError(t, err)
-	assert.Equal(t, "later", contract.ReadBody(t, resp))
-	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
-	require.ErrorContains(t, events.Events[0].Err,
-		"GetBody returned a body that is still being read")
-	<-body.closed
-}
-
-// An attempt whose body was paused for a call of GetBody gets an error from
-// Read when the next attempt begins. If its Read blocked forever, the bubble
-// would not end.
-func TestGetBodyEndsThePausedRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		left := make(chan error, 1)
-		attempts := 0
-		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			attempts++
-			if attempts == 1 { // responds early and continues to read
-				_, _ = io.ReadFull(req.Body, make([]byte, 1))
-				go func() {
-					time.Sleep(time.Second)
-					_, err := io.Copy(io.Discard, req.Body)
-					left <- err
-				}()
-				return &http.Response{StatusCode: 503, Body: http.NoBody}, nil
-			}
-			_, _ = io.Copy(io.Discard, req.Body)
-			_ = req.Body.Close()
-			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
-		})
-		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
-		req.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
-		_, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Minute)}).RoundTrip(req)
-		require.NoError(t, err)
-		require.Error(t, <-left)
-	})
-}
-
 // Hazard B2: an error of GetBody is returned together with that of the attempt.
 func TestGetBodyError(t *testing.T) {
 	gone := errors.New("the file is gone")
@@ -288,17 +235,6 @@ func TestGetBodyIsHidden(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A body that GetBody replaces is closed even if it was never read.
-func TestGetBodyReplacesUnread(t *testing.T) {
-	body := contract.Counted("text")
-	req := contract.Streamed(t, "PUT", "http://a.test/", body)
-	req.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
-	base := contract.Play(contract.Step{Status: 503, Unread: true}, s200)
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
-		req)
-	assert.Equal(t, "text", base.Attempts()[1].Body)
 }
 
 // Hazard A5, B2: GetBody may seek in the reader of a body, and return that body

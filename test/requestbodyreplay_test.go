@@ -158,54 +158,6 @@ func appendTo(text string) func(name string) error {
 	}
 }
 
-// Hazard B4: a request keeps at most ReplayBuffer bytes of its body, and none
-// once it has read more.
-func TestMemoryOfManyStreams(t *testing.T) {
-	const requests, buffer = 100, 256 << 10
-	const overhead = requests * (16 << 10)
-	var full, past, end sync.WaitGroup
-	goOn, goOut := make(chan struct{}), make(chan struct{})
-	base := newBodyBase(func(body io.ReadCloser, _ int) int {
-		defer body.Close()
-		_, err := io.CopyN(io.Discard, body, buffer)
-		assert.NoError(t, err)
-		full.Done()
-		<-goOn
-		_, err = io.Copy(io.Discard, body)
-		assert.NoError(t, err)
-		past.Done()
-		<-goOut
-		return 200
-	})
-	policy := contract.RetryEvery(0)
-	policy.ReplayBuffer = buffer
-	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-	before := contract.HeapInUse()
-	full.Add(requests)
-	past.Add(requests)
-	for range requests {
-		end.Go(func() {
-			resp, err := transport.RoundTrip(
-				contract.Streamed(t, "PUT", "http://a.test/",
-					io.NopCloser(io.LimitReader(contract.Zeros{}, 16*buffer))))
-			if assert.NoError(t, err) {
-				assert.Equal(t, 200, resp.StatusCode)
-			}
-		})
-	}
-	full.Wait()
-	held := contract.HeapInUse() - before
-	assert.LessOrEqual(t, held, int64(requests*buffer+overhead), "with all records full")
-	close(goOn)
-	past.Wait()
-	left := contract.HeapInUse() - before
-	assert.LessOrEqual(t, left, int64(overhead), "with all records given up")
-	assert.GreaterOrEqual(t, held-left, int64(requests*buffer-overhead),
-		"or else this measures nothing")
-	close(goOut)
-	end.Wait()
-}
-
 // Hazard B1, B3: every attempt has the Content-Length or Transfer-Encoding that
 // the caller chose.
 func TestFraming(t *testing.T) {
@@ -283,8 +235,7 @@ func framingOf(r *bufio.Reader) (string, error) {
 }
 
 // Hazard B1, B3, B5: a body of any type is sent three times without changes.
-// That includes a file that cannot seek, and one with a Read of its own, which
-// is the one that counts.
+// That includes a file with a Read of its own, which is the one that counts.
 func TestBodyTypes(t *testing.T) {
 	const text = "the quick brown fox"
 	for name, body := range map[string]func() io.ReadCloser{
@@ -320,13 +271,6 @@ func TestBodyTypes(t *testing.T) {
 		},
 		"tee": func() io.ReadCloser {
 			return io.NopCloser(io.TeeReader(strings.NewReader(text), io.Discard))
-		},
-		"file that cannot seek": func() io.ReadCloser {
-			r, w, err := os.Pipe()
-			require.NoError(t, err)
-			_, err = w.WriteString(text)
-			require.NoError(t, errors.Join(err, w.Close()))
-			return r
 		},
 		"file with a Read": func() io.ReadCloser {
 			name := filepath.Join(t.TempDir(), "file")
@@ -404,7 +348,7 @@ type incomparableBody struct {
 
 func (incomparableBody) Close() error { return nil }
 
-// Hazard B1 to B5: a body is the same on every attempt, or else it is sent only
+// Hazard B1 to B4: a body is the same on every attempt, or else it is sent only
 // once.
 func TestReplay(t *testing.T) {
 	const text = "the quick brown fox"
@@ -500,33 +444,6 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// Hazard B5: a file is sent again from its original offset, and closed once.
-func TestFileReplay(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "file")
-	text := strings.Repeat("0123456789", 20_000) // more than the replay buffer holds
-	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
-	var bodies []string
-	srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		assert.NoError(t, err)
-		bodies = append(bodies, string(body))
-		if len(bodies) < 3 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	})
-	file, err := os.Open(name)
-	require.NoError(t, err)
-	_, err = file.Seek(7, io.SeekStart)
-	require.NoError(t, err)
-	contract.Send(t, contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0)}),
-		contract.Streamed(t, "PUT", srv.URL, file))
-	require.Len(t, bodies, 3)
-	for _, body := range bodies {
-		assert.True(t, body == text[7:])
-	}
-	require.ErrorIs(t, file.Close(), os.ErrClosed)
-}
-
 // Hazard B4: the record of a body never takes more than ReplayBuffer, not even
 // while it grows.
 func TestReplayBufferIsABound(t *testing.T) {
@@ -555,35 +472,6 @@ func TestReplayBufferIsABound(t *testing.T) {
 	})
 	assert.Less(t, result.AllocedBytesPerOp(), int64(2*buffer+16<<10),
 		"all that was ever allocated while the record grew")
-}
-
-// The body cannot be replayed while an attempt is in a Read that goes past the
-// bound.
-func TestReplayWhileReadingPastTheBound(t *testing.T) {
-	source := newBlockedBody()
-	events := new(contract.Record)
-	read := make(chan error)
-	base := newBodyBase(func(body io.ReadCloser, _ int) int {
-		go func() {
-			_, err := io.ReadAll(body)
-			_ = body.Close()
-			read <- err
-		}()
-		<-source.reading
-		return 503
-	})
-	policy := contract.RetryEvery(0)
-	policy.ReplayBuffer = 4
-	body := &contract.Body{ReadCloser: struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(strings.NewReader("1234"), source), source}}
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy,
-		Observe: events.Observe}).RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body))
-	require.NoError(t, err)
-	assert.Equal(t, 503, resp.StatusCode)
-	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
-	require.Error(t, <-read)
 }
 
 // If no retry follows after all, the upload of a body that was reserved for one
@@ -638,114 +526,6 @@ type budgetFunc func() bool
 func (f budgetFunc) Withdraw(context.Context, httpretry.AttemptResult) bool { return f() }
 func (budgetFunc) Refund(last httpretry.AttemptResult)                      {}
 func (budgetFunc) Record(ended, charged httpretry.AttemptResult)            {}
-
-// Hazard A5: an attempt that has ended reads no more of the body, and its Close
-// does not affect the next attempt.
-func TestReplayOldAttempt(t *testing.T) {
-	var first io.ReadCloser
-	base := newBodyBase(func(body io.ReadCloser, attempt int) int {
-		switch attempt {
-		case 1:
-			first = body
-			assert.Equal(t, "12", readN(t, body, 2))
-			return 503
-		case 2:
-			_, err := first.Read(make([]byte, 1))
-			assert.Error(t, err)
-			assert.Equal(t, "1234", readN(t, body, 4))
-			assert.NoError(t, first.Close())
-			assert.Equal(t, "56", readN(t, body, 2))
-			return 503
-		}
-		assert.Equal(t, "12345678", readN(t, body, 8))
-		_, err := body.Read(make([]byte, 1))
-		assert.Equal(t, io.EOF, err)
-		assert.NoError(t, body.Close())
-		return 200
-	})
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("12345678")))
-	require.NoError(t, err)
-	assert.Equal(t, 200, resp.StatusCode)
-}
-
-// Hazard B4: a body longer than the bound can be replayed as long as no more
-// than the bound was read. A Read returns no more than that, however large its
-// buffer is.
-func TestReplayUpToTheBound(t *testing.T) {
-	base := newBodyBase(func(body io.ReadCloser, attempt int) int {
-		defer func() { assert.NoError(t, body.Close()) }()
-		if attempt == 1 {
-			n, err := body.Read(make([]byte, 512))
-			assert.NoError(t, err)
-			assert.LessOrEqual(t, n, 10)
-			return 503
-		}
-		all, err := io.ReadAll(body)
-		assert.NoError(t, err)
-		assert.Equal(t, "the quick brown fox", string(all))
-		return 503
-	})
-	policy, events := contract.RetryEvery(0), new(contract.Record)
-	policy.ReplayBuffer = 10
-	resp, err := contract.New(t,
-		httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-		RoundTrip(
-			contract.Streamed(t, "PUT", "http://a.test/",
-				contract.Counted("the quick brown fox")))
-	require.NoError(t, err)
-	assert.Equal(t, 503, resp.StatusCode)
-	assert.Len(t, events.Events, 2)
-	assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
-}
-
-// An attempt that has ended reads no more of a body past the bound, either,
-// where only the current attempt reads the source.
-func TestReplayOldAttemptPastTheBound(t *testing.T) {
-	const text = "0123456789abcdefghijklmnopqrstuvwxyz"
-	var first io.ReadCloser
-	base := newBodyBase(func(body io.ReadCloser, attempt int) int {
-		if attempt == 1 {
-			first = body
-			assert.Equal(t, text[:4], readN(t, body, 4))
-			return 503
-		}
-		assert.Equal(t, text[:12], readN(t, body, 12))
-		n, err := first.Read(make([]byte, 5))
-		assert.Zero(t, n)
-		assert.Error(t, err)
-		assert.NoError(t, first.Close())
-		rest, err := io.ReadAll(body)
-		assert.NoError(t, err)
-		assert.Equal(t, text[12:], string(rest))
-		assert.NoError(t, body.Close())
-		return 200
-	})
-	policy := contract.RetryEvery(0)
-	policy.ReplayBuffer = 8
-	body := &contract.Body{ReadCloser: &closableBody{r: strings.NewReader(text)}}
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body))
-	require.NoError(t, err)
-	assert.Equal(t, 200, resp.StatusCode)
-}
-
-// closableBody is a body whose Read fails after Close.
-type closableBody struct {
-	r      io.Reader
-	closed atomic.Bool
-	late   atomic.Int32 // reads after Close
-}
-
-func (c *closableBody) Read(p []byte) (int, error) {
-	if c.closed.Load() {
-		c.late.Add(1)
-		return 0, os.ErrClosed
-	}
-	return c.r.Read(p)
-}
-
-func (c *closableBody) Close() error { c.closed.Store(true); return nil }
 
 // The record of a body is released once a response has been returned, because
 // the caller may keep that open for hours.

@@ -194,8 +194,9 @@ func TestResumeHTTP2(t *testing.T) {
 	}
 }
 
-// Hazards 0.5 and D12: each way in which a server can misreport the rest. Bytes
-// of something else are never appended.
+// Hazards 0.5 and D12: ways in which a server can misreport the rest to net/http.
+// Bytes of something else are never appended. The table of TestCheck has the
+// headers.
 func TestResumeLies(t *testing.T) {
 	const size, cut = 1000, 100
 	data, other := string(randomBytes(3, size)), string(randomBytes(4, size))
@@ -221,46 +222,11 @@ func TestResumeLies(t *testing.T) {
 			0},
 
 		{"another version", rest(v2, exact, length) + other[cut:], "without the validator", 0},
-		{"no version", rest(exact, length) + other[cut:], "without the validator", 0},
-		{"two versions", rest(v1, v2, exact, length) + other[cut:], "without the validator", 0},
-		{"a weak tag", rest(`ETag: W/"v1"`, exact, length) + other[cut:],
-			"without the validator", 0},
-		{"the tag without quotes", rest(`ETag: v1`, exact, length) + other[cut:],
-			"without the validator", 0},
-		{"only a date", rest("Last-Modified: Mon, 02 Jan 2006 15:04:05 GMT", exact, length) +
-			other[cut:], "without the validator", 0},
-		{"a new version", "HTTP/1.1 200 OK\r\n" + v2 + "\r\nContent-Length: 1000\r\n\r\n" + other,
-			"status 200 without the validator", 0},
-		{"a page of a captive portal", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + other,
-			"status 200 without the validator", 0},
 		{"all of it, of unknown length", "HTTP/1.1 200 OK\r\n" + v1 +
 			"\r\nConnection: close\r\n\r\n" + data, "another length", 0},
 		{"all of it, chunked",
 			"HTTP/1.1 200 OK\r\n" + v1 + "\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n" + data +
 				"\r\n0\r\n\r\n", "another length", 0},
-		{"200 with a range", "HTTP/1.1 200 OK\r\n" + v1 + "\r\n" + exact + "\r\n" + length +
-			"\r\n\r\n" + data[cut:], "status 200 with Content-Range", 0},
-
-		{"the range before", rest(v1, "Content-Range: bytes 99-999/1000", "Content-Length: 901") +
-			data[99:], "bytes 99-999/1000", 0},
-		{"the range after", rest(v1, "Content-Range: bytes 101-999/1000", "Content-Length: 899") +
-			data[101:], "bytes 101-999/1000", 0},
-		{"a range from the start", rest(v1, "Content-Range: bytes 0-999/1000",
-			"Content-Length: 1000") + data, "bytes 0-999/1000", 0},
-		{"a part of the range", rest(v1, "Content-Range: bytes 100-199/1000",
-			"Content-Length: 100") + data[cut:200], "bytes 100-199/1000", 0},
-		{"a range of something longer", rest(v1, "Content-Range: bytes 100-999/2000", length) +
-			data[cut:], "bytes 100-999/2000", 0},
-		{"a range of something unknown",
-			rest(v1, "Content-Range: bytes 100-999/*", length) + data[cut:], "bytes 100-999/*", 0},
-		{"a range backwards", rest(v1, "Content-Range: bytes 999-100/1000", length) + data[cut:],
-			"bytes 999-100/1000", 0},
-		{"a range in lines", rest(v1, "Content-Range: lines 100-999/1000", length) + data[cut:],
-			"lines 100-999/1000", 0},
-		{"no range", rest(v1, length) + data[cut:], "Content-Range", 0},
-		{"two ranges", rest(v1, exact, exact, length) + data[cut:], "Content-Range", 0},
-		{"parts", rest(v1, exact, length, "Content-Type: multipart/byteranges; boundary=x") +
-			data[cut:], "Content-Range", 0},
 		{"a body as long as all", rest(v1, exact, "Content-Length: 1000") + data,
 			"another length", 0},
 		{"a shorter body", rest(v1, exact, "Content-Length: 800") + data[cut:900],
@@ -269,26 +235,10 @@ func TestResumeLies(t *testing.T) {
 			"another length", 0},
 		{"a chunked body", rest(v1, exact, "Transfer-Encoding: chunked") + "384\r\n" + data[cut:] +
 			"\r\n0\r\n\r\n", "another length", 0},
-		{"a packed body", rest(v1, exact, length, "Content-Encoding: gzip") + other[cut:],
-			"another content coding", 0},
-
 		{"a redirect", "HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n",
 			"status 302", 0},
-		{"a redirect with the range",
-			"HTTP/1.1 307 Temporary Redirect\r\nLocation: /elsewhere\r\n" + v1 + "\r\n" + exact +
-				"\r\n" + length + "\r\n\r\n" + data[cut:], "status 307", 0},
 		{"no content", "HTTP/1.1 204 No Content\r\n" + v1 + "\r\n\r\n", "status 204", 0},
 		{"not modified", "HTTP/1.1 304 Not Modified\r\n" + v1 + "\r\n\r\n", "status 304", 0},
-		{"an expired signature", "HTTP/1.1 403 Forbidden\r\nContent-Length: 7\r\n\r\nexpired",
-			"status 403", 0},
-		{"an expired token", "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
-			"status 401", 0},
-		{"gone", "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", "status 404", 0},
-		{"a failed precondition", "HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n",
-			"status 412", 0},
-		{"a range that does not exist",
-			"HTTP/1.1 416 Range Not Satisfiable\r\nContent-Range: bytes */50\r\nContent-Length: " +
-				"0\r\n\r\n", "status 416", 0},
 		{"an endless header", "HTTP/1.1 206 Partial Content\r\nX: " + strings.Repeat("x", 1<<20),
 			"server response headers exceeded", 0},
 		{"nothing but cuts", rest(v1, exact, length), "attempts_exhausted", 5},

@@ -224,19 +224,14 @@ func checkRecord(t *testing.T, s *source, text string, limit int64, read int) {
 	require.EqualValues(t, 1, s.closes.Load())
 }
 
-// A body that was read to its end can be sent again even after it was closed.
-func TestRecordOfClosedSource(t *testing.T) {
-	s := newText("text")
-	b := prepare(s, 100)
-	assert.Equal(t, "text", readAll(t, b.Open(false)))
-	assert.EqualValues(t, 1, s.closes.Load())
-	for range 3 {
-		require.True(t, rewind(b))
-		assert.Equal(t, "text", readAll(t, b.Open(false)))
-	}
-	b.Finish()
-	b.Abort()
-	assert.EqualValues(t, 1, s.closes.Load())
+// A Read returns no more than can be kept, however large its buffer is.
+func TestReadUpToTheLimit(t *testing.T) {
+	b := prepare(newText("the quick brown fox"), 10)
+	n, err := b.Open(false).Read(make([]byte, 512))
+	require.NoError(t, err)
+	assert.Equal(t, 10, n)
+	require.True(t, rewind(b))
+	assert.Equal(t, "the quick brown fox", readAll(t, b.Open(true)))
 }
 
 // The last attempt records nothing, so a body of which it has read some cannot
@@ -609,27 +604,6 @@ func TestPipe(t *testing.T) {
 	assert.Equal(t, "text", readAll(t, b.Open(true)))
 }
 
-func TestGetBody(t *testing.T) {
-	var made []*source
-	first := newText("text")
-	req := request(first, func() (io.ReadCloser, error) {
-		made = append(made, newText("text"))
-		return made[len(made)-1], nil
-	})
-	b := new(replay.Body)
-	b.Prepare(req, 0)
-	for range 3 {
-		assert.Equal(t, "te", readN(t, b.Open(false), 2))
-		require.True(t, rewind(b))
-	}
-	require.Len(t, made, 3)
-	b.Abort() // the last body is not needed
-	assert.EqualValues(t, 1, made[2].closes.Load())
-	assert.EqualValues(t, 1, first.closes.Load())
-	assert.EqualValues(t, 1, made[0].closes.Load())
-	assert.EqualValues(t, 1, made[1].closes.Load())
-}
-
 // The function of http.NewRequest may be the GetBody of another body. Its own
 // bodies are sent as they are.
 func TestGetBodyInMemory(t *testing.T) {
@@ -645,35 +619,6 @@ func TestGetBodyInMemory(t *testing.T) {
 	require.True(t, rewind(b))
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
 	b.Abort()
-}
-
-// A GetBody that seeks in the reader of a body in memory is called while no
-// attempt reads. The attempt before gets no more of its bytes.
-func TestGetBodySeeksInMemory(t *testing.T) {
-	for _, same := range []bool{false, true} {
-		reader := strings.NewReader("0123456789")
-		body := io.NopCloser(reader)
-		b := new(replay.Body)
-		b.Prepare(request(body, func() (io.ReadCloser, error) {
-			_, err := reader.Seek(0, io.SeekStart)
-			if same {
-				return body, err
-			}
-			return newSource(reader), err
-		}), 0)
-		views := []io.Reader{b.Open(false)}
-		for range 2 {
-			assert.Equal(t, "0123", readN(t, views[len(views)-1], 4))
-			require.True(t, rewind(b), b.Err())
-			views = append(views, b.Open(false))
-		}
-		for _, view := range views[:2] {
-			_, err := view.Read(make([]byte, 1))
-			require.ErrorContains(t, err, "closed")
-		}
-		assert.Equal(t, "0123456789", readN(t, views[2], 10))
-		b.Abort()
-	}
 }
 
 func TestGetBodyFails(t *testing.T) {
@@ -907,22 +852,6 @@ func TestCloseDuringAReadAndGetBody(t *testing.T) {
 		stop()
 		b.Abort()
 	})
-}
-
-// If GetBody has returned a body for a retry that is not sent, that body is
-// closed, even if the one before was in memory.
-func TestAbortInMemory(t *testing.T) {
-	next := newText("text")
-	b := new(replay.Body)
-	b.Prepare(
-		request(io.NopCloser(strings.NewReader("text")),
-			func() (io.ReadCloser, error) { return next, nil }), 0)
-	b.Open(false)
-	require.True(t, rewind(b))
-	b.Abort()
-	assert.EqualValues(t, 1, next.closes.Load())
-	b.Abort()
-	assert.EqualValues(t, 1, next.closes.Load())
 }
 
 // A reopened view that is interrupted leaves the source to the next attempt.

@@ -129,3 +129,22 @@ func TestSourceClose(t *testing.T) {
 	require.NoError(t, s.Close())
 	assert.EqualValues(t, 1, b.closes.Load())
 }
+
+// restarting is a body that goes on after its end.
+type restarting struct{ parts []string }
+
+func (b *restarting) Read(p []byte) (n int, err error) {
+	if n = copy(p, b.parts[0]); n == 0 {
+		err = io.EOF
+	}
+	b.parts = b.parts[1:]
+	return n, err
+}
+
+// A body that ends in the bytes that are skipped is not read any further.
+func TestSourceEndsInSkippedBytes(t *testing.T) {
+	s := &resume.Source{Body: newBody(&restarting{[]string{"te", "", "text"}}), Skip: 3, Rest: 1}
+	n, err := s.Read(make([]byte, 1))
+	assert.Zero(t, n)
+	assert.Equal(t, io.ErrUnexpectedEOF, err)
+}

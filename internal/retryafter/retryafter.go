@@ -1,8 +1,10 @@
-// Package retryafter reads the wait that a server asks for in the header of a
-// response. httpretry.RetryAfter has the list of the header fields.
+// Package retryafter reads what the header of a response says about a retry: the
+// wait that the server asks for, and whether there should be one at all.
+// httpretry.RetryAfter and httpretry.Classify have the lists of the header
+// fields.
 //
 // It knows header fields and times. It does not know the status of the
-// response, and it does not decide whether a request waits.
+// response, and it does not decide whether a request waits or is retried.
 package retryafter
 
 import (
@@ -51,6 +53,30 @@ func Parse(h http.Header, now func() time.Time) (wait, resolution time.Duration,
 		w, ok = longest(h["X-Ratelimit-Reset"], p.seconds)
 	}
 	return w.wait, w.resolution, ok
+}
+
+// Asks reports whether h asks for a retry.
+func Asks(h http.Header) bool { return shouldRetry(h, "true") }
+
+// Forbids reports whether h forbids a retry.
+func Forbids(h http.Header) bool { return shouldRetry(h, "false") }
+
+// IsStored reports whether h says that the response is stored for the request's
+// idempotency key. Then a retry would get the same one.
+func IsStored(h http.Header) bool { return is(h, "Idempotent-Replayed", "true") }
+
+func shouldRetry(h http.Header, value string) bool {
+	return is(h, "X-Should-Retry", value) || is(h, "Stripe-Should-Retry", value)
+}
+
+func is(h http.Header, name, value string) bool {
+	values := h[name]
+	if len(values) == 0 {
+		return false
+	}
+	// The first line counts, even if a proxy has joined several.
+	first, _, _ := strings.Cut(values[0], ",")
+	return strings.EqualFold(strings.TrimSpace(first), value)
 }
 
 // Spread returns the range of the jitter that is added to a wait that a

@@ -18,7 +18,7 @@ const module = "github.com/seed421102f4/httpretry"
 var imports = map[string]string{
 	"":                      "github.com/hashicorp/go-cleanhttp leaves strategies",
 	"strategies":            "",
-	"policies":              "httpretry strategies",
+	"policies":              "httpretry leaves strategies",
 	"policyfile":            "httpretry leaves policies strategies",
 	"policyfile/schematest": "",
 	"retrydebug":            "httpretry",

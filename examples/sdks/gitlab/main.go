@@ -31,7 +31,7 @@ func policy() httpretry.Policy {
 			return req.Header.Get(gitlab.AccessTokenHeaderName)
 		},
 	}
-	return policies.Unprocessed(p, http.StatusTooManyRequests)
+	return policies.Statuses(p, httpretry.Unprocessed, http.StatusTooManyRequests)
 }
 
 // newClient returns a client for GitLab or, if endpoint is not empty, for

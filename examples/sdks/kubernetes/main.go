@@ -34,7 +34,7 @@ func policy() httpretry.Policy {
 		// header, which the server sends before the first event.
 		AttemptTimeout: 70 * time.Second,
 	}
-	return policies.Unprocessed(p, http.StatusTooManyRequests)
+	return policies.Statuses(p, httpretry.Unprocessed, http.StatusTooManyRequests)
 }
 
 // idempotent accepts server-side apply as well. It sends the intended state,

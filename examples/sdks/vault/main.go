@@ -26,9 +26,18 @@ import (
 // codes). A rate limit quota refuses a request with a 429 before Vault
 // processes it.
 func policy() httpretry.Policy {
-	p := httpretry.Policy{Idempotent: idempotent, Classify: classify}
-	p = policies.Statuses(p, httpretry.Unprocessed, http.StatusPreconditionFailed)
-	return policies.Unprocessed(p, http.StatusTooManyRequests)
+	p := policies.Statuses(httpretry.Policy{Idempotent: idempotent}, httpretry.Unprocessed,
+		http.StatusPreconditionFailed, http.StatusTooManyRequests)
+	refused := p.Classify
+	p.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		// Each status of sys/health is the health of the node, such as 429 for a
+		// standby, and not a failure.
+		if err == nil && strings.HasSuffix(req.URL.Path, "/sys/health") {
+			return httpretry.Final
+		}
+		return refused(req, resp, err)
+	}
+	return p
 }
 
 // idempotent excludes writes, which api sends as PUT, whatever they do. A PUT
@@ -43,15 +52,6 @@ func idempotent(req *http.Request) bool {
 		return !strings.Contains(req.URL.Path, "/creds/")
 	}
 	return httpretry.Idempotent(req)
-}
-
-// classify accepts each status of sys/health. It is the health of the node,
-// such as 429 for a standby, and not a failure.
-func classify(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
-	if err == nil && strings.HasSuffix(req.URL.Path, "/sys/health") {
-		return httpretry.Final
-	}
-	return httpretry.Classify(req, resp, err)
 }
 
 // newClient returns a client with the configuration of the environment, which
