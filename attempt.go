@@ -69,8 +69,8 @@ func (s *sending) send() (*http.Response, error) {
 // sendsOriginal reports whether the attempt needs no copy of the request.
 func (s *sending) sendsOriginal() bool {
 	return s.attempts == 1 && s.idempotent && s.key == "" && s.policy.AttemptTimeout == 0 &&
-		s.body.Direct() &&
-		!s.engine.base.nested && s.caller.isAsSent(s.engine.attemptHeader)
+		s.body.Recorder() == nil && !s.engine.base.nested &&
+		s.caller.showsAttempt(s.engine.attemptHeader)
 }
 
 // sendCopy sends an attempt's request. If a timeout, the Trace, the body's
@@ -246,12 +246,13 @@ func (a *attempt) cloneHeader(h http.Header) http.Header {
 func (s *sending) getBodyFor(a *attempt) func() (io.ReadCloser, error) {
 	b := &s.engine.base
 	switch {
-	case s.idempotent && s.body.Direct():
+	case s.idempotent && s.body.Recorder() == nil:
 		return s.body.GetBody()
 	// After its last attempt, a request that is safe to send twice can only be
-	// sent again by net/http.
+	// sent again by net/http. If a host speaks HTTP/1, only net/http knows that it
+	// has written nothing of a request (Transport.roundTrip).
 	case b.transport != nil && b.maySpeakHTTP2(s.caller.req.URL) &&
-		(!s.idempotent || !s.last):
+		(!s.idempotent || !s.last) && !s.protocol.isHTTP1():
 		return nil
 	}
 	return a.trace.GetBody(s.body.GetBody())

@@ -264,7 +264,7 @@ func (b *HostBudget) Balance(origin string) (retries int, known bool) {
 	if w := b.hosts.Peek(origin); w != nil {
 		return w.Balance(), true
 	}
-	_, burst, _ := b.resolve()
+	_, burst, _ := b.settings()
 	return burst, false
 }
 
@@ -272,15 +272,15 @@ func (b *HostBudget) Balance(origin string) (retries int, known bool) {
 func (b *HostBudget) status(origin string) (balance, successes, failedRetries int) {
 	w := b.hosts.Peek(origin)
 	if w == nil {
-		_, burst, _ := b.resolve()
+		_, burst, _ := b.settings()
 		return burst, 0, 0
 	}
 	return w.Counts()
 }
 
-// resolve returns the fields with their defaults. If they are not valid, the
+// settings returns the fields with their defaults. If they are not valid, the
 // result allows no retries.
-func (b *HostBudget) resolve() (ratio float64, burst int, length time.Duration) {
+func (b *HostBudget) settings() (ratio float64, burst int, length time.Duration) {
 	if b.Validate() != nil {
 		return 0, 0, defaults.Window
 	}
@@ -290,7 +290,7 @@ func (b *HostBudget) resolve() (ratio float64, burst int, length time.Duration) 
 
 // open makes w, which is zero, the window of a new host.
 func (b *HostBudget) open(w *window.Window) {
-	w.Open(b.resolve())
+	w.Open(b.settings())
 }
 
 // charge has the budget of a request, and the results of attempts that it gets.

@@ -51,10 +51,10 @@ func (c *caller) retries(outcome Outcome) bool {
 	return c.outer() != nil || outcome != Unprocessed && c.priorAttempts() > 0
 }
 
-// isAsSent reports whether Base may get the request with its own context and
+// showsAttempt reports whether Base may get the request with its own context and
 // header. For that, the function Attempt must return the right number for the
 // context, and the header named attemptHeader must have the right value.
-func (c *caller) isAsSent(attemptHeader string) bool {
+func (c *caller) showsAttempt(attemptHeader string) bool {
 	// The context of an earlier Response has the number of that request.
 	if c.values.attempt != nil {
 		return c.outer() != nil

@@ -61,7 +61,7 @@ func (v *contextValues) withContext(ctx context.Context) context.Context {
 // valid, its requests are not sent and fail with an [*Error] that says why.
 func WithPolicy(ctx context.Context, p Policy) context.Context {
 	v := copyFromContext(ctx)
-	v.policy, v.changes = p.resolveChecked(), nil
+	v.policy, v.changes = p.checkedWithDefaults(), nil
 	return v.withContext(ctx)
 }
 
@@ -107,7 +107,7 @@ func (v *contextValues) policyFor(p *resolvedPolicy) *resolvedPolicy {
 		changed, err = changed.change(f)
 		problems = append(problems, fielderr.At("Policy", err))
 	}
-	r := changed.resolveChecked()
+	r := changed.checkedWithDefaults()
 	r.key = p.key
 	r.err = fielderr.Join(append(problems, r.err)...)
 	return r

@@ -168,9 +168,9 @@ func (h *hostCooldown) begin(asked, spread time.Duration) {
 	h.table.Begin(h.origin, h.tableKey(), time.Now(), asked, spread)
 }
 
-// noteSuccess ends the host's cool-down if the last attempt was sent after the
+// endEarly ends the host's cool-down if the last attempt was sent after the
 // cool-down began.
-func (h *hostCooldown) noteSuccess() {
+func (h *hostCooldown) endEarly() {
 	// If generation is 0, the host had no cool-down when the attempt was sent.
 	if h.generation > 0 && h.isActive(time.Now()) {
 		h.table.Clear(h.tableKey(), h.generation)

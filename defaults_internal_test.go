@@ -13,7 +13,7 @@ import (
 // The transport uses the values of internal/defaults, which policyfile shows.
 // All other fields of a zero Policy remain zero.
 func TestZeroFieldsMeanTheDefaults(t *testing.T) {
-	p := Policy{}.resolve()
+	p := Policy{}.withDefaults()
 	want := map[string]any{
 		"MaxAttempts":   defaults.MaxAttempts,
 		"MaxRetryAfter": defaults.MaxRetryAfter,
@@ -33,7 +33,7 @@ func TestZeroFieldsMeanTheDefaults(t *testing.T) {
 	patient := strategies.DecorrelatedV2{Median: defaults.MedianPatient, Max: defaults.MaxWait}
 	assert.Equal(t, patient, p.patient, "Policy.Backoff after a 429, and while the host fails")
 
-	ratio, burst, window := new(HostBudget).resolve()
+	ratio, burst, window := new(HostBudget).settings()
 	assert.InDelta(t, defaults.Ratio, ratio, 0, "HostBudget.Ratio")
 	assert.Equal(t, defaults.Burst, burst, "HostBudget.Burst")
 	assert.Equal(t, defaults.Window, window, "HostBudget.Window")

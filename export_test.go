@@ -13,7 +13,7 @@ func KnownText(err error) (entry, entries int) {
 }
 
 // IsPlain reports whether requests that follow p may be plain.
-func IsPlain(p Policy) bool { return p.resolve().plainAllowed }
+func IsPlain(p Policy) bool { return p.withDefaults().plainAllowed }
 
 // AsGiven returns p as a user writes it, if it is the argument of a function of
 // WithPolicyFunc.

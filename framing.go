@@ -29,7 +29,8 @@ type framing struct {
 type hostProtocol struct{ atomic.Uint32 }
 
 const (
-	protocolUnknown uint32 = iota // or HTTP/1
+	protocolUnknown uint32 = iota
+	protocolHTTP1
 	protocolHTTP2
 	protocolNeedsLength // HTTP/2, but an empty body needs a Content-Length
 )
@@ -41,6 +42,19 @@ func (p *hostProtocol) learn(is uint32) {
 		p.Store(is)
 	}
 }
+
+// learnFrom records the protocol of resp, which is a response of the host.
+func (p *hostProtocol) learnFrom(resp *http.Response) {
+	switch resp.ProtoMajor {
+	case 1:
+		p.learn(protocolHTTP1)
+	case 2:
+		p.learn(protocolHTTP2)
+	}
+}
+
+// isHTTP1 reports whether the host has spoken HTTP/1 last.
+func (p *hostProtocol) isHTTP1() bool { return p != nil && p.Load() == protocolHTTP1 }
 
 // framing returns the framing of the next attempt.
 func (s *sending) framing() framing {

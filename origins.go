@@ -106,7 +106,7 @@ type originView struct {
 func (v *originView) status(set *policySet, origin string) OriginStatus {
 	if v.host == nil {
 		v.host = new(host)
-		set.resolve(v.host, v.state.URL())
+		set.fill(v.host, v.state.URL())
 	}
 	return OriginStatus{
 		Origin:             redact.Origin(origin),

@@ -125,7 +125,7 @@ func finalReason(resp *http.Response) Reason {
 // budget comes last, because it gets what is known of the result, and is then
 // asked for a retry.
 func (c *call) learn(r result) {
-	c.waits.noteCooldown(r.resp, r.outcome)
+	c.waits.beginCooldown(r.resp, r.outcome)
 	// The Outcome of a request that is safe to send twice is about the last send
 	// of net/http only.
 	c.processed = c.idempotent || r.outcome != Unprocessed &&

@@ -148,16 +148,16 @@ type resolvedPolicy struct {
 	plainAllowed bool // the result of Policy.allowsPlain
 }
 
-// resolveChecked is resolve for the policy of a context, which New has not
-// checked.
-func (p Policy) resolveChecked() *resolvedPolicy {
-	r := p.resolve()
+// checkedWithDefaults is withDefaults for the policy of a context, which New has
+// not checked.
+func (p Policy) checkedWithDefaults() *resolvedPolicy {
+	r := p.withDefaults()
 	r.err = fielderr.At("Policy", p.problems())
 	return r
 }
 
-// resolve fills in the defaults.
-func (p Policy) resolve() *resolvedPolicy {
+// withDefaults fills in the defaults.
+func (p Policy) withDefaults() *resolvedPolicy {
 	given := p
 	p = p.withNumbers()
 	var patient strategies.Strategy

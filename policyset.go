@@ -54,11 +54,11 @@ type target struct {
 func newPolicySet(
 	e *engine, policy Policy, policies map[string]Policy, path, paths string,
 ) (*policySet, error) {
-	set := &policySet{engine: e, policy: policy.resolve()}
+	set := &policySet{engine: e, policy: policy.withDefaults()}
 	problems := []error{fielderr.At(path, set.policy.problemsIn(e))}
 	resolved := make(map[string]*resolvedPolicy, len(policies))
 	for pattern, p := range policies {
-		resolved[pattern] = p.resolve()
+		resolved[pattern] = p.withDefaults()
 		resolved[pattern].key = pattern
 	}
 	patterns, bad := hostpattern.Parse(resolved, path)
@@ -115,17 +115,17 @@ func (s *policySet) lookUp(u *url.URL) *host {
 	}
 	if hosts == nil {
 		h := new(host)
-		s.resolve(h, u)
+		s.fill(h, u)
 		return h
 	}
 	return hosts.Get(u.Host, func(h *host) {
-		s.resolve(h, u)
+		s.fill(h, u)
 		s.engine.origins.Get(h.origin, u)
 	})
 }
 
-// resolve finds the policy and the key for the host of u, which may be nil.
-func (s *policySet) resolve(h *host, u *url.URL) {
+// fill finds the policy and the key for the host of u, which may be nil.
+func (s *policySet) fill(h *host, u *url.URL) {
 	h.policy = s.policyOf(u)
 	h.origin = hostpattern.Canonical(u)
 	h.routes = s.patterns.Routes(u)

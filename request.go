@@ -171,22 +171,24 @@ func (c *call) report(r result, wait time.Duration, reason Reason) {
 	// The host has failed in none of the other cases.
 	switch {
 	case r.isOfWait:
-		c.noteEnd(reason)
+		c.recordEnd(reason)
 	// A body that is resumed works once enough of it has arrived.
 	case c.isSuccess(r) && c.resuming == nil:
 		c.waits.failing.clear()
 	case !c.isSuccess(r) && reason != ReasonCanceled && !(r.err != nil && c.attempt.bodyFailed()) &&
 		!(c.connEnded && reason == ReasonNone):
-		c.noteFailure(r, reason)
-		c.noteEnd(reason)
+		c.recordFailure(r, reason)
+		c.recordEnd(reason)
 	}
 	if c.engine.observe != nil {
-		c.engine.observe(c.caller.req.Context(), c.event(r, wait, reason))
+		e := c.event(r, wait, reason)
+		c.caller.waited = 0
+		c.engine.observe(c.caller.req.Context(), e)
 	}
 }
 
-// noteFailure records that the host has failed.
-func (c *call) noteFailure(r result, reason Reason) {
+// recordFailure records that the host has failed.
+func (c *call) recordFailure(r result, reason Reason) {
 	c.waits.failing.Store(true)
 	f := origintable.Failure{At: time.Now()}
 	if r.resp != nil {
@@ -197,9 +199,9 @@ func (c *call) noteFailure(r result, reason Reason) {
 	c.caller.known().Fail(f)
 }
 
-// noteEnd records that the request has ended after a failure, if its first
+// recordEnd records that the request has ended after a failure, if its first
 // attempt was the only one.
-func (c *call) noteEnd(reason Reason) {
+func (c *call) recordEnd(reason Reason) {
 	if reason != ReasonNone && reason != ReasonCanceled && c.attempts == 1 {
 		c.caller.known().FailWithoutRetry()
 	}
@@ -207,8 +209,6 @@ func (c *call) noteEnd(reason Reason) {
 
 // event returns the Event of the decision after r.
 func (c *call) event(r result, wait time.Duration, reason Reason) Event {
-	waited := c.caller.waited
-	c.caller.waited = 0
 	asked, _ := c.waits.askedWait(r.resp)
 	if reason == ReasonCooldown {
 		asked = c.waits.cooldown.remaining(time.Now()).Wait
@@ -222,7 +222,7 @@ func (c *call) event(r result, wait time.Duration, reason Reason) Event {
 		Err:      c.eventError(r.err, reason),
 		Attempt:  attempt,
 		Elapsed:  time.Since(c.engine.created) - c.caller.start,
-		Waited:   waited,
+		Waited:   c.caller.waited,
 		Wait:     wait,
 		Asked:    asked,
 		Reason:   reason,
@@ -258,10 +258,10 @@ func (c *call) finish(r result, reason Reason) (*http.Response, error) {
 	case r.err != nil:
 		return nil, c.fail(r, reason)
 	case reason == ReasonSuccess:
-		c.waits.cooldown.noteSuccess()
+		c.waits.cooldown.endEarly()
 	}
-	if r.resp.ProtoMajor == 2 && c.isOfHost(r.resp) {
-		c.protocol.learn(protocolHTTP2)
+	if c.isOfHost(r.resp) {
+		c.protocol.learnFrom(r.resp)
 	}
 	// The upload may continue while the caller reads the response, but nothing
 	// is recorded any more.
@@ -345,7 +345,7 @@ func (c *call) cleanUpAfterPanic() {
 	c.release()
 	// Base has not got the body, and there is no Recorder that release would
 	// close.
-	if c.attempts == 0 && c.body.Direct() && c.caller.req.Body != nil {
+	if c.attempts == 0 && c.body.Recorder() == nil && c.caller.req.Body != nil {
 		_ = c.caller.req.Body.Close() // the caller gets the panic
 	}
 }

@@ -179,7 +179,7 @@ func (b *resumingBody) isClosed() bool {
 func (b *resumingBody) settle() {
 	if b.unsettled.Swap(false) {
 		b.call.record()
-		b.call.waits.cooldown.noteSuccess()
+		b.call.waits.cooldown.endEarly()
 	}
 }
 
@@ -195,7 +195,7 @@ func (b *resumingBody) resume() error {
 	b.err = b.broken // remains if a Close or a callback panics
 	c := &b.call
 	defer c.cleanUpAfterPanic()
-	if !b.detach() {
+	if !b.leaveSource() {
 		return b.end(http.ErrBodyReadAfterClose)
 	}
 	if b.offset >= b.part.Length() {
@@ -228,7 +228,7 @@ func (b *resumingBody) accepts(r result) bool {
 	}
 	b.skip, b.mismatch = b.part.Check(r.resp, b.offset, b.same(r.resp))
 	if b.mismatch != nil && finalReason(r.resp) == ReasonSuccess {
-		b.call.waits.cooldown.noteSuccess()
+		b.call.waits.cooldown.endEarly()
 	}
 	return b.mismatch == nil
 }
@@ -247,12 +247,12 @@ func (b *resumingBody) whyNot(err error) error {
 	return fmt.Errorf("%w (%w)", err, b.part.Obstacle)
 }
 
-// detach closes the source, and prepares the call for the attempts that follow.
+// leaveSource closes the source, and prepares the call for the attempts that follow.
 // It reports whether the body is still open.
-func (b *resumingBody) detach() bool {
+func (b *resumingBody) leaveSource() bool {
 	c := &b.call
 	// Close sets closed before it swaps unsettled. So either Close finds that
-	// unsettled is false, or detach finds below that closed is true. Then c is
+	// unsettled is false, or leaveSource finds below that closed is true. Then c is
 	// not used any more.
 	unrecorded := b.unsettled.Swap(false)
 	b.mu.Lock()

@@ -91,7 +91,7 @@ type base struct {
 // New returns a RetryTransport for a shallow copy of cfg, or an error with one
 // line for each invalid field: its path, its value and the allowed values.
 func New(cfg Config) (*RetryTransport, error) {
-	set, err := cfg.resolve()
+	set, err := cfg.policySet()
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +100,9 @@ func New(cfg Config) (*RetryTransport, error) {
 	return t, nil
 }
 
-// resolve checks cfg and fills in the defaults. It returns the policies, with a
+// policySet checks cfg and fills in the defaults. It returns the policies, with a
 // new engine.
-func (cfg Config) resolve() (*policySet, error) {
+func (cfg Config) policySet() (*policySet, error) {
 	e := &engine{
 		created: time.Now(),
 		base:    base{RoundTripper: cfg.Base},
@@ -145,9 +145,9 @@ func (cfg *Config) attemptHeader() (string, error) {
 	// If the attempt header were a header for keys, a retry of a request
 	// without a key would look as if it had one.
 	retry := http.Header{canonical: {"1"}}
-	forKeys := hasKey(retry, cfg.Policy.resolve().IdempotencyHeader)
+	forKeys := hasKey(retry, cfg.Policy.withDefaults().IdempotencyHeader)
 	for _, p := range cfg.Policies {
-		forKeys = forKeys || hasKey(retry, p.resolve().IdempotencyHeader)
+		forKeys = forKeys || hasKey(retry, p.withDefaults().IdempotencyHeader)
 	}
 	if forKeys {
 		return "", fielderr.New(strconv.Quote(name), "a header that is not for idempotency keys")

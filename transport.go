@@ -27,7 +27,7 @@ func (t *RetryTransport) current() *policySet {
 // makeDefault makes the policies of a zero RetryTransport. It is apart from
 // current, so that the compiler inlines current.
 func (t *RetryTransport) makeDefault() *policySet {
-	set, err := Config{}.resolve()
+	set, err := Config{}.policySet()
 	if err != nil {
 		panic(err) // the zero Config is valid, which a test shows
 	}
@@ -98,6 +98,7 @@ func (e *engine) roundTripPlain(req *http.Request, to target) (*http.Response, e
 			b.deposit(to.host.origin, to.window)
 		}
 		to.host.failing.clear()
+		to.host.protocol.learnFrom(resp)
 		return resp, nil
 	}
 	c := call{sending: sending{engine: e, caller: caller{req: req}}}
@@ -194,7 +195,7 @@ func (c *call) decide(r result) (time.Duration, Reason) {
 // charge.
 func (c *call) reserve(resp *http.Response) (time.Duration, Reason) {
 	now := time.Now()
-	asked, spread, reason := c.waits.acceptWait(resp, now)
+	asked, spread, reason := c.waits.askedOrCooldown(resp, now)
 	wait := max(asked, c.waits.nextBackoff(resp))
 	if reason == ReasonNone {
 		reason = c.waits.lateReason(&c.caller, wait, now)

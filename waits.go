@@ -58,7 +58,7 @@ func (w *waits) askedWait(resp *http.Response) (asked, spread time.Duration) {
 	if resp == nil || resp.StatusCode < 400 {
 		return 0, 0
 	}
-	// noteCooldown, acceptWait and isScheduled ask for the same response.
+	// beginCooldown, askedOrCooldown and isScheduled ask for the same response.
 	if w.askedBy != resp {
 		w.askedBy, w.asked, w.spread = resp, 0, 0
 		if asked, resolution, ok := retryafter.Parse(resp.Header, time.Now); ok {
@@ -78,10 +78,10 @@ func (w *waits) isScheduled(resp *http.Response) bool {
 	return asked > 0
 }
 
-// acceptWait returns the wait that the server asks for, in resp or in the
+// askedOrCooldown returns the wait that the server asks for, in resp or in the
 // response to another request, the range of the jitter that is added to it,
 // and the Reason if it is too long.
-func (w *waits) acceptWait(
+func (w *waits) askedOrCooldown(
 	resp *http.Response, now time.Time,
 ) (asked, spread time.Duration, reason Reason) {
 	asked, spread = w.askedWait(resp)
@@ -95,8 +95,8 @@ func (w *waits) acceptWait(
 	return asked, spread, reason
 }
 
-// noteCooldown begins a cool-down if the response asks for one.
-func (w *waits) noteCooldown(resp *http.Response, outcome Outcome) {
+// beginCooldown begins a cool-down if the response asks for one.
+func (w *waits) beginCooldown(resp *http.Response, outcome Outcome) {
 	if resp == nil {
 		return
 	}

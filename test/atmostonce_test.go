@@ -789,8 +789,8 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 				base.Proxy = http.ProxyURL(start(srv.Addr))
 				transport := contract.New(t,
 					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
-				if tt.reused {
-					contract.Send(t, transport, contract.Request(t, "GET", "https://"+srv.Addr, ""))
+				if tt.reused { // by another client, so that the protocol is not known
+					contract.Send(t, base, contract.Request(t, "GET", "https://"+srv.Addr, ""))
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 				defer cancel()

@@ -113,15 +113,12 @@ func ofNewRequestFor(body io.Reader) uintptr {
 	return reflect.ValueOf(req.GetBody).Pointer()
 }
 
-// Direct reports whether the base transport reads the body itself, without a
-// Recorder.
-func (b *Body) Direct() bool { return b.rec == nil }
-
 // IsInMemory reports whether the body of the current attempt, if any, is in
 // memory.
 func (b *Body) IsInMemory() bool { return b.rec == nil || b.rec.inMemory }
 
-// Recorder returns the Recorder of the current attempt, or nil.
+// Recorder returns the Recorder of the current attempt, or nil if the base
+// transport reads the body itself.
 func (b *Body) Recorder() *Recorder { return b.rec }
 
 // Copies returns the bodies that the current attempt gets from GetBody, or nil

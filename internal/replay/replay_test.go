@@ -112,7 +112,7 @@ func TestNoBody(t *testing.T) {
 	for _, none := range []io.ReadCloser{nil, http.NoBody} {
 		b := prepare(none, 100)
 		assert.False(t, b.Has())
-		assert.True(t, b.Direct())
+		assert.Nil(t, b.Recorder())
 		assert.Nil(t, b.Recorder())
 		for range 3 {
 			stop := watch(t.Context(), b)
@@ -150,7 +150,7 @@ func TestDirect(t *testing.T) {
 			b := new(replay.Body)
 			b.Prepare(tt.req, 100)
 			assert.Equal(t, tt.want, replay.IsDirect(tt.req))
-			assert.Equal(t, tt.want, b.Direct())
+			assert.Equal(t, tt.want, b.Recorder() == nil)
 			assert.Equal(t, tt.want, b.Open(false) == tt.req.Body)
 		})
 	}
@@ -179,7 +179,7 @@ func TestDirectIsRewound(t *testing.T) {
 		}
 		for range 3 {
 			body := b.Open(false)
-			assert.True(t, b.Direct())
+			assert.Nil(t, b.Recorder())
 			assert.Equal(t, "te", readN(t, body, 2))
 			require.True(t, rewind(b))
 			assert.Equal(t, "xt", readAll(t, body))
@@ -611,10 +611,10 @@ func TestGetBodyInMemory(t *testing.T) {
 	b := new(replay.Body)
 	b.Prepare(request(first, newRequest(t, strings.NewReader("text")).GetBody), 0)
 	b.Open(false)
-	assert.False(t, b.Direct())
+	assert.NotNil(t, b.Recorder())
 	require.True(t, rewind(b))
 	assert.Equal(t, "text", readAll(t, b.Open(false)))
-	assert.True(t, b.Direct())
+	assert.Nil(t, b.Recorder())
 	assert.EqualValues(t, 1, first.closes.Load())
 	require.True(t, rewind(b))
 	assert.Equal(t, "text", readAll(t, b.Open(false)))

@@ -82,9 +82,9 @@ func (p *pending) take() (isFirst bool) {
 
 // bodyUse has the known uses of the request's body.
 type bodyUse struct {
-	begun    bool // some of a body was read since GetBody has returned one
-	everRead bool // some of any body was read
-	replaced bool // a further send is a resend, even without a call of GetBody
+	begun          bool // some of a body was read since GetBody has returned one
+	everRead       bool // some of any body was read
+	needsNoGetBody bool // a further send is a resend, even without a call of GetBody
 }
 
 // action has the actions of a Trace after a transition, in the order of the
@@ -100,7 +100,7 @@ func (s *state) start(options Options) {
 	s.options = options
 	// With NoLayers, no layer sends requests of its own, so a further send is a
 	// resend. Reads are not watched then (watchesReads).
-	s.body.replaced = options.NoLayers
+	s.body.needsNoGetBody = options.NoLayers
 	s.kept = s.keptArray[:0]
 }
 
@@ -169,7 +169,7 @@ func (s *state) gotConn(c connInfo) (do action) {
 	// body is that of a layer. The resend of a request without a body looks the
 	// same as another request that a layer sends to the same host. So over
 	// HTTP/2, such a request of a layer ends the attempt, too.
-	case mayResend && (!s.options.HasBody || s.body.replaced) && s.forbidsResend():
+	case mayResend && (!s.options.HasBody || s.body.needsNoGetBody) && s.forbidsResend():
 		s.halt(c, ErrResent, &do)
 	}
 	return do
@@ -258,7 +258,7 @@ func (s *state) beginRequest() {
 // been read. net/http reads a body after the header. If it was read before, a
 // layer has read it, and sends a body of its own.
 func (s *state) noteBody() {
-	s.body.replaced = s.body.replaced || s.options.HasBody && s.body.begun
+	s.body.needsNoGetBody = s.body.needsNoGetBody || s.options.HasBody && s.body.begun
 }
 
 // wroteHeaders is for attempts without AtMostOnce, which have no hook for
