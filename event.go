@@ -3,7 +3,6 @@ package httpretry
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -227,98 +226,6 @@ func (r Reason) Hint() string {
 			"ResumeSame replaces a validator"
 	}
 	return ""
-}
-
-// Error is the error of one of these:
-//
-//   - a request that took more than one attempt
-//   - a request that the transport, its budget or its body ended
-//   - a response's body that broke off (see [Policy.Resume])
-//
-// Any other error is Base's own. If [IsUnprocessed] could not tell otherwise, it
-// is wrapped in an error with the same text. An [Event] has the Reason of it, too.
-type Error struct {
-	_ [0]func() // no unkeyed literals, no comparison
-
-	Attempts int    // attempts that were started; 0 if the request was never sent
-	Reason   Reason // why no other attempt followed
-	Err      error  // of the last attempt, or the one that ended the request
-
-	// Unprocessed means that no server has processed the request: no attempt was
-	// made, or each was Unprocessed or sent nothing. If it is false, the request
-	// may have been processed. It is false if an attempt was made of a request
-	// that is safe to send twice, because net/http may have sent it more often
-	// than is known.
-	Unprocessed bool
-}
-
-// Error returns the number of attempts, the Reason, the text of e.Err, and the
-// Hint of the Reason.
-func (e *Error) Error() string {
-	text := "not sent"
-	switch {
-	case e.Attempts == 1:
-		text = fmt.Sprintf("gave up after 1 attempt (%v)", e.Reason)
-	case e.Attempts > 1:
-		text = fmt.Sprintf("gave up after %d attempts (%v)", e.Attempts, e.Reason)
-	}
-	text = fmt.Sprintf("httpretry: %s: %v", text, e.Err)
-	if hint := e.Reason.Hint(); hint != "" {
-		text += "; hint: " + hint
-	}
-	return text
-}
-
-// Unwrap returns e.Err.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Timeout reports whether e.Err is a timeout. http.Client uses it.
-func (e *Error) Timeout() bool { return isTimeout(e.Err) }
-
-// IsUnprocessed reports whether err, which a RetryTransport or an [http.Client]
-// with one has returned, shows that no server has processed the request (see
-// Error.Unprocessed). So a queue may put a POST back. A [Result] says the same of
-// a request that ended with a response. For any other error, IsUnprocessed
-// returns false. It also does so after an http.Client.Timeout, whose error does
-// not wrap that of the transport, so set a deadline in the context instead.
-func IsUnprocessed(err error) bool {
-	// It does not look into joined errors, because one of them is not about all.
-	for ; err != nil; err = errors.Unwrap(err) {
-		switch e := err.(type) {
-		case *Error:
-			return e.Unprocessed
-		case *markedError:
-			return e.unprocessed
-		case outcomer:
-			return e.Outcome() == Unprocessed
-		}
-	}
-	return false
-}
-
-// markedError is the error of the only attempt of a request, for which
-// IsUnprocessed would not return the right value otherwise.
-type markedError struct {
-	error
-	unprocessed bool
-}
-
-func (e *markedError) Unwrap() error { return e.error }
-
-// Timeout is for url.Error, which does not look for the method with errors.As.
-func (e *markedError) Timeout() bool { return isTimeout(e.error) }
-
-// Temporary is for url.Error, too.
-func (e *markedError) Temporary() bool {
-	var t interface{ Temporary() bool }
-	return errors.As(e.error, &t) && t.Temporary()
-}
-
-// isPlainAnswer reports whether err is that of a TLS handshake that was not
-// answered with TLS. http.Client replaces it if it has this type.
-func isPlainAnswer(err error) bool {
-	_, ok := err.(tls.RecordHeaderError)
-	return ok
 }
 
 // Observers returns a function for [Config.Observe] that calls each of fs, in

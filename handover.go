@@ -42,15 +42,7 @@ func (s *sending) handOver(
 	}
 	switch {
 	case resp.Request == nil, s.isOwn(resp.Request):
-		switch {
-		case !recorded:
-			resp.Request = s.caller.req
-		case a == nil || a.shown == nil:
-			resp.Request = s.caller.req.WithContext(result)
-		default:
-			*a.shown = *s.caller.req.WithContext(result)
-			resp.Request = a.shown
-		}
+		resp.Request = s.shownRequest(result)
 	// Base has sent a request of its own, for example to follow a redirect. The
 	// context of that request must not end with the attempt.
 	case a != nil && a.isIn(resp.Request.Context()):
@@ -73,6 +65,18 @@ func (s *sending) handOver(
 		a.followBody(resp)
 	}
 	return result
+}
+
+// shownRequest returns the caller's request, with the result if there is one.
+func (s *sending) shownRequest(result *attemptContext) *http.Request {
+	if result == nil {
+		return s.caller.req
+	}
+	shown := s.caller.req.WithContext(result)
+	if a := s.attempt; a != nil && a.shown != nil {
+		*a.shown, shown = *shown, a.shown
+	}
+	return shown
 }
 
 // isOwn reports whether req is the request that the last attempt sent, or the
