@@ -66,6 +66,36 @@ func (s *sending) send() (*http.Response, error) {
 	return s.sendFramed()
 }
 
+// sendFramed sends a copy of the request. It sends another one if the framing
+// turns out to be wrong. The server has not processed the first one then.
+func (s *sending) sendFramed() (*http.Response, error) {
+	f := s.framing()
+	for sends := 1; ; sends++ {
+		s.attempt = s.newAttempt(f)
+		resp, err := s.sendCopy(s.attempt)
+		switch {
+		case err == wire.ErrProtocol && f.emptyBody:
+			s.protocol.learn(protocolUnknown)
+			// A host that changes each time is not followed forever.
+			if f = s.framing(); sends == wire.MaxSends {
+				f = framing{}
+			}
+		// The next connection may speak HTTP/1 again.
+		case err == wire.ErrProtocol:
+			s.protocol.learn(protocolHTTP2)
+			f = framing{emptyBody: true, expected: wire.HTTP2}
+		// The empty body has no Content-Length (RFC 9110 section 15.5.12).
+		case f.emptyBody && err == nil && statusIs(resp, http.StatusLengthRequired):
+			s.protocol.learn(protocolNeedsLength)
+			respbody.Close(resp) // no attempt depends on it
+			f = framing{}
+		default:
+			return resp, err
+		}
+		s.attempt.Release()
+	}
+}
+
 // sendsOriginal reports whether the attempt needs no copy of the request.
 func (s *sending) sendsOriginal() bool {
 	return s.attempts == 1 && s.idempotent && s.key == "" && s.policy.AttemptTimeout == 0 &&

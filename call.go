@@ -20,12 +20,28 @@ type call struct {
 	charge charge
 	waits  waits
 
-	uncounted  int           // the attempts that do not count toward MaxAttempts
-	processed  bool          // some attempt may have been processed
-	connEnded  bool          // the last attempt failed because its connection was at its end
-	retried421 bool          // a 421 was retried
-	done       bool          // no clean-up is left to cleanUpAfterPanic
-	resuming   *resumingBody // whose rest is requested; nil in RoundTrip
+	uncounted  int     // the attempts that do not count toward MaxAttempts
+	processed  bool    // some attempt may have been processed
+	connEnded  bool    // the last attempt failed because its connection was at its end
+	retried421 bool    // a 421 was retried
+	done       bool    // no clean-up is left to cleanUpAfterPanic
+	partial    partial // whose rest is requested; nil in RoundTrip
+}
+
+// partial is the body of a response that broke off (resumingBody).
+type partial interface {
+	// begin is called before each attempt.
+	begin()
+	// accepts reports whether r has the rest. It is called for a response that
+	// is a success of its host.
+	accepts(r result) bool
+	// obstacle returns the error of a body that cannot be resumed after err, or
+	// nil if it can.
+	obstacle(err error) error
+	// describe completes the Event of an attempt.
+	describe(e *Event)
+	// finish ends the attempts. It returns a response with the rest, or an error.
+	finish(r result, reason Reason) (*http.Response, error)
 }
 
 // sending sends the request of a call, attempt by attempt. It decides nothing.

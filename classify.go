@@ -1,7 +1,6 @@
 package httpretry
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -71,15 +70,6 @@ func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil 
 // are. A canceled context among other errors counts as Transient.
 func Classify(req *http.Request, resp *http.Response, err error) Outcome {
 	return classify(req, resp, err, defaults.IdempotencyHeader)
-}
-
-// Outcome returns the Outcome that p determines without its Classify. It is that
-// of the function [Classify], except that a key in p.IdempotencyHeader counts as
-// well. So it is what a Policy.Classify returns for the cases that it does not
-// decide itself.
-func (p Policy) Outcome(req *http.Request, resp *http.Response, err error) Outcome {
-	keyHeader := cmp.Or(p.IdempotencyHeader, defaults.IdempotencyHeader)
-	return classify(req, resp, err, http.CanonicalHeaderKey(keyHeader))
 }
 
 // classify is Classify for a policy with the IdempotencyHeader keyHeader.

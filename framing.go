@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/seed421102f4/httpretry/internal/respbody"
 	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
@@ -76,36 +75,6 @@ func (s *sending) framing() framing {
 		return framing{expected: wire.HTTP1, hostPort: hostPort(req.URL)}
 	}
 	return framing{}
-}
-
-// sendFramed sends a copy of the request. It sends another one if the framing
-// turns out to be wrong. The server has not processed the first one then.
-func (s *sending) sendFramed() (*http.Response, error) {
-	f := s.framing()
-	for sends := 1; ; sends++ {
-		s.attempt = s.newAttempt(f)
-		resp, err := s.sendCopy(s.attempt)
-		switch {
-		case err == wire.ErrProtocol && f.emptyBody:
-			s.protocol.learn(protocolUnknown)
-			// A host that changes each time is not followed forever.
-			if f = s.framing(); sends == wire.MaxSends {
-				f = framing{}
-			}
-		// The next connection may speak HTTP/1 again.
-		case err == wire.ErrProtocol:
-			s.protocol.learn(protocolHTTP2)
-			f = framing{emptyBody: true, expected: wire.HTTP2}
-		// The empty body has no Content-Length (RFC 9110 section 15.5.12).
-		case f.emptyBody && err == nil && statusIs(resp, http.StatusLengthRequired):
-			s.protocol.learn(protocolNeedsLength)
-			respbody.Close(resp) // no attempt depends on it
-			f = framing{}
-		default:
-			return resp, err
-		}
-		s.attempt.Release()
-	}
 }
 
 // emptyBody is a body that net/http does not take for http.NoBody.

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
+	"github.com/seed421102f4/httpretry/internal/origintable"
 	"github.com/seed421102f4/httpretry/internal/respbody"
 	"github.com/seed421102f4/httpretry/internal/retryafter"
 	"github.com/seed421102f4/httpretry/internal/wire"
@@ -133,7 +135,7 @@ func (c *call) learn(r result) {
 	c.connEnded = r.err != nil && r.outcome == Unprocessed && c.attempt.endedUnbegun(r.err)
 	c.charge.last = c.attemptResult(r)
 	// A rest is recorded once enough of it has arrived.
-	if c.begun && !c.resuming.accepts(r) {
+	if c.begun && !(c.partial != nil && c.isSuccess(r) && c.partial.accepts(r)) {
 		c.record()
 	}
 }
@@ -179,6 +181,97 @@ func (c *call) describeError(a *AttemptResult, r result) {
 		}
 	}
 	a.Outcome = r.outcome
+}
+
+// record passes the result of the last attempt on to the budget.
+func (c *call) record() {
+	c.begun = false
+	c.charge.record()
+}
+
+// report records the decision after r: for later waits, for Origins and, if
+// Config.Observe is set, for that.
+func (c *call) report(r result, wait time.Duration, reason Reason) {
+	// The host has failed in none of the other cases.
+	switch {
+	case r.isOfWait:
+		c.recordEnd(reason)
+	// A body that is resumed works once enough of it has arrived.
+	case c.isSuccess(r) && c.partial == nil:
+		c.waits.failing.clear()
+	case !c.isSuccess(r) && reason != ReasonCanceled && !(r.err != nil && c.attempt.bodyFailed()) &&
+		!(c.connEnded && reason == ReasonNone):
+		c.recordFailure(r, reason)
+		c.recordEnd(reason)
+	}
+	if c.engine.observe != nil {
+		e := c.event(r, wait, reason)
+		c.caller.waited = 0
+		c.engine.observe(c.caller.req.Context(), e)
+	}
+}
+
+// recordFailure records that the host has failed.
+func (c *call) recordFailure(r result, reason Reason) {
+	c.waits.failing.Store(true)
+	f := origintable.Failure{At: time.Now()}
+	if r.resp != nil {
+		f.Status = r.resp.StatusCode
+	} else {
+		f.Text = Event{Err: c.eventError(r.err, reason), Reason: reason}.errorStatus()
+	}
+	c.caller.known().Fail(f)
+}
+
+// recordEnd records that the request has ended after a failure, if its first
+// attempt was the only one.
+func (c *call) recordEnd(reason Reason) {
+	if reason != ReasonNone && reason != ReasonCanceled && c.attempts == 1 {
+		c.caller.known().FailWithoutRetry()
+	}
+}
+
+// event returns the Event of the decision after r.
+func (c *call) event(r result, wait time.Duration, reason Reason) Event {
+	asked, _ := c.waits.askedWait(r.resp)
+	if reason == ReasonCooldown {
+		asked = c.waits.cooldown.remaining(time.Now()).Wait
+	}
+	attempt := c.charge.last
+	// They are known even if nothing was sent.
+	attempt.Origin, attempt.PolicyKey = c.caller.origin, c.policy.key
+	e := Event{
+		Request:  c.caller.req,
+		Response: r.resp,
+		Err:      c.eventError(r.err, reason),
+		Attempt:  attempt,
+		Elapsed:  time.Since(c.engine.created) - c.caller.start,
+		Waited:   c.caller.waited,
+		Wait:     wait,
+		Asked:    asked,
+		Reason:   reason,
+	}
+	if c.partial != nil {
+		c.partial.describe(&e)
+	}
+	return e
+}
+
+// eventError returns the error of an Event, where err is that of the attempt or
+// of the wait after it.
+func (c *call) eventError(err error, reason Reason) error {
+	switch {
+	// The attempt's own error does not explain why the body cannot be sent
+	// again.
+	case reason == ReasonNotReplayable && c.body.Err() != nil:
+		return c.body.Err()
+	case reason == ReasonNotResumable:
+		return c.partial.obstacle(err)
+	// The error may be any that the passing of the deadline led to.
+	case reason == ReasonDeadline && err != nil && c.caller.left:
+		return c.canceled(err)
+	}
+	return err
 }
 
 // withoutShouldRetry returns a copy of resp in whose header the server does not

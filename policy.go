@@ -1,6 +1,7 @@
 package httpretry
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -134,6 +135,15 @@ type Policy struct {
 	// bytes, before the body counts as broken off. The Close of Base's body
 	// must unblock its Read, as in net/http. 0 means no limit.
 	ResumeIdle time.Duration
+}
+
+// Outcome returns the Outcome that p determines without its Classify. It is that
+// of the function [Classify], except that a key in p.IdempotencyHeader counts as
+// well. So it is what a Policy.Classify returns for the cases that it does not
+// decide itself.
+func (p Policy) Outcome(req *http.Request, resp *http.Response, err error) Outcome {
+	keyHeader := cmp.Or(p.IdempotencyHeader, defaults.IdempotencyHeader)
+	return classify(req, resp, err, http.CanonicalHeaderKey(keyHeader))
 }
 
 // resolvedPolicy is a Policy with its defaults filled in. Its Classify and its

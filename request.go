@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
-	"github.com/seed421102f4/httpretry/internal/origintable"
 	"github.com/seed421102f4/httpretry/internal/respbody"
 	"github.com/seed421102f4/httpretry/internal/wire"
 )
@@ -159,102 +158,11 @@ func (c *call) rewindBody(wait time.Duration) Reason {
 	return ReasonNotReplayable
 }
 
-// record passes the result of the last attempt on to the budget.
-func (c *call) record() {
-	c.begun = false
-	c.charge.record()
-}
-
-// report records the decision after r: for later waits, for Origins and, if
-// Config.Observe is set, for that.
-func (c *call) report(r result, wait time.Duration, reason Reason) {
-	// The host has failed in none of the other cases.
-	switch {
-	case r.isOfWait:
-		c.recordEnd(reason)
-	// A body that is resumed works once enough of it has arrived.
-	case c.isSuccess(r) && c.resuming == nil:
-		c.waits.failing.clear()
-	case !c.isSuccess(r) && reason != ReasonCanceled && !(r.err != nil && c.attempt.bodyFailed()) &&
-		!(c.connEnded && reason == ReasonNone):
-		c.recordFailure(r, reason)
-		c.recordEnd(reason)
-	}
-	if c.engine.observe != nil {
-		e := c.event(r, wait, reason)
-		c.caller.waited = 0
-		c.engine.observe(c.caller.req.Context(), e)
-	}
-}
-
-// recordFailure records that the host has failed.
-func (c *call) recordFailure(r result, reason Reason) {
-	c.waits.failing.Store(true)
-	f := origintable.Failure{At: time.Now()}
-	if r.resp != nil {
-		f.Status = r.resp.StatusCode
-	} else {
-		f.Text = Event{Err: c.eventError(r.err, reason), Reason: reason}.errorStatus()
-	}
-	c.caller.known().Fail(f)
-}
-
-// recordEnd records that the request has ended after a failure, if its first
-// attempt was the only one.
-func (c *call) recordEnd(reason Reason) {
-	if reason != ReasonNone && reason != ReasonCanceled && c.attempts == 1 {
-		c.caller.known().FailWithoutRetry()
-	}
-}
-
-// event returns the Event of the decision after r.
-func (c *call) event(r result, wait time.Duration, reason Reason) Event {
-	asked, _ := c.waits.askedWait(r.resp)
-	if reason == ReasonCooldown {
-		asked = c.waits.cooldown.remaining(time.Now()).Wait
-	}
-	attempt := c.charge.last
-	// They are known even if nothing was sent.
-	attempt.Origin, attempt.PolicyKey = c.caller.origin, c.policy.key
-	e := Event{
-		Request:  c.caller.req,
-		Response: r.resp,
-		Err:      c.eventError(r.err, reason),
-		Attempt:  attempt,
-		Elapsed:  time.Since(c.engine.created) - c.caller.start,
-		Waited:   c.caller.waited,
-		Wait:     wait,
-		Asked:    asked,
-		Reason:   reason,
-	}
-	if b := c.resuming; b != nil {
-		e.Request, e.Resuming, e.Offset = b.req, true, b.offset
-	}
-	return e
-}
-
-// eventError returns the error of an Event, where err is that of the attempt or
-// of the wait after it.
-func (c *call) eventError(err error, reason Reason) error {
-	switch {
-	// The attempt's own error does not explain why the body cannot be sent
-	// again.
-	case reason == ReasonNotReplayable && c.body.Err() != nil:
-		return c.body.Err()
-	case reason == ReasonNotResumable:
-		return c.resuming.whyNot(err)
-	// The error may be any that the passing of the deadline led to.
-	case reason == ReasonDeadline && err != nil && c.caller.left:
-		return c.canceled(err)
-	}
-	return err
-}
-
 // finish ends the request with r, and returns that to the caller.
 func (c *call) finish(r result, reason Reason) (*http.Response, error) {
 	switch {
-	case c.resuming != nil:
-		return c.resuming.finish(r, reason)
+	case c.partial != nil:
+		return c.partial.finish(r, reason)
 	case r.err != nil:
 		return nil, c.fail(r, reason)
 	case reason == ReasonSuccess:

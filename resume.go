@@ -25,7 +25,8 @@ const minProgress = 64 << 10
 func (c *call) mayBreakOff(resp *http.Response, reason Reason) bool {
 	// An outer RetryTransport resumes, as it retries.
 	if !c.policy.Resume || reason != ReasonSuccess ||
-		resp.StatusCode < 200 || resp.StatusCode > 299 || c.maxAttempts() == 1 || c.caller.outer() != nil {
+		resp.StatusCode < 200 || resp.StatusCode > 299 ||
+		c.maxAttempts() == 1 || c.caller.outer() != nil {
 		return false
 	}
 	_, writes := resp.Body.(io.Writer)
@@ -58,7 +59,7 @@ func (c *call) resumeLater(resp *http.Response, result *attemptContext) {
 		b.initial.Idle = c.policy.ResumeIdle
 	}
 	b.source = &b.initial
-	b.call.resp, b.call.done, b.call.resuming = nil, true, b
+	b.call.resp, b.call.done, b.call.partial = nil, true, b
 	// A download may last for hours. The window, quiet, failing and protocol are
 	// parts of a table of hosts, which SetPolicies may have replaced by then.
 	b.call.charge.window, b.call.waits.cooldown.quiet, b.call.protocol = nil, nil, nil
@@ -220,12 +221,12 @@ func (b *resumingBody) resume() error {
 	return b.replace(resp)
 }
 
-// accepts reports whether r is a response with the rest of the body. A response
-// that is another one, and no failure, counts as a success of its host.
+// begin implements partial.
+func (b *resumingBody) begin() { b.result.resumes.Add(1) }
+
+// accepts implements partial. A response that is not the rest is nevertheless a
+// success of the host.
 func (b *resumingBody) accepts(r result) bool {
-	if b == nil || !b.call.isSuccess(r) {
-		return false
-	}
 	b.skip, b.mismatch = b.part.Check(r.resp, b.offset, b.same(r.resp))
 	if b.mismatch != nil && finalReason(r.resp) == ReasonSuccess {
 		b.call.waits.cooldown.endEarly()
@@ -233,19 +234,16 @@ func (b *resumingBody) accepts(r result) bool {
 	return b.mismatch == nil
 }
 
-// rejects reports whether b cannot be resumed after r: for an obstacle, or
-// because r is not the rest of the body.
-func (b *resumingBody) rejects(r result) bool {
-	return b != nil && (b.part.Obstacle != "" || b.mismatch != nil)
+// obstacle implements partial.
+func (b *resumingBody) obstacle(err error) error {
+	if b.part.Obstacle != "" {
+		return fmt.Errorf("%w (%w)", err, b.part.Obstacle)
+	}
+	return b.mismatch
 }
 
-// whyNot returns the error of a body that cannot be resumed after err.
-func (b *resumingBody) whyNot(err error) error {
-	if b.mismatch != nil {
-		return b.mismatch
-	}
-	return fmt.Errorf("%w (%w)", err, b.part.Obstacle)
-}
+// describe implements partial.
+func (b *resumingBody) describe(e *Event) { e.Request, e.Resuming, e.Offset = b.req, true, b.offset }
 
 // leaveSource closes the source, and prepares the call for the attempts that follow.
 // It reports whether the body is still open.
@@ -372,8 +370,8 @@ func (b *resumingBody) same(resp *http.Response) func() bool {
 	return func() bool { return same(b.first, resp) }
 }
 
-// finish ends the attempts that request the rest. It returns the response with
-// the rest, or the error that broke the body, to which it adds r.
+// finish implements partial. The error is the one that broke the body, to which
+// it adds r.
 func (b *resumingBody) finish(r result, reason Reason) (*http.Response, error) {
 	c := &b.call
 	if reason == ReasonSuccess {
@@ -386,7 +384,7 @@ func (b *resumingBody) finish(r result, reason Reason) (*http.Response, error) {
 	b.result.reason.Store(uint32(reason))
 	err := r.err
 	if reason == ReasonNotResumable {
-		err = b.whyNot(err)
+		err = b.obstacle(err)
 	}
 	switch {
 	// The error is complete.

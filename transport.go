@@ -147,8 +147,8 @@ func (c *call) retry(r result) (*http.Response, error) {
 
 // send makes the next attempt.
 func (c *call) send() result {
-	if c.resuming != nil {
-		c.resuming.result.resumes.Add(1)
+	if c.partial != nil {
+		c.partial.begin()
 	}
 	c.waits.cooldown.generation = c.waits.cooldown.currentGeneration()
 	c.last = c.attempts+1-c.uncounted >= c.maxAttempts()
@@ -159,7 +159,7 @@ func (c *call) send() result {
 // follows. The package documentation shows the order of the checks.
 func (c *call) decide(r result) (time.Duration, Reason) {
 	switch { // pure checks, cheapest first
-	case c.resuming.rejects(r):
+	case c.partial != nil && c.partial.obstacle(r.err) != nil:
 		return 0, ReasonNotResumable
 	case r.outcome == Final && r.err == nil:
 		return 0, finalReason(r.resp)
