@@ -36,7 +36,7 @@ type attempt struct {
 
 	// Used by any goroutine, as are inRoundTrip, reason and resumes of
 	// attemptContext.
-	trace wire.Trace
+	trace *wire.Trace // nil if nothing of the sending has to be known
 	ended atomic.Bool // the response that was handed over has ended
 
 	// Used by the goroutine of RoundTrip, after Base's RoundTrip has returned.
@@ -45,7 +45,14 @@ type attempt struct {
 	// Written by handOver. The caller gets them with the response. They are here
 	// to save allocations.
 	respBody respbody.Followed
-	shown    http.Request // Response.Request
+	shown    *http.Request // room for Response.Request, or nil
+}
+
+// largeAttempt is an attempt with all that it may need, in one allocation.
+type largeAttempt struct {
+	attempt
+	watcher wire.Trace
+	room    http.Request
 }
 
 // send makes the next attempt. A first attempt that needs nothing of this
@@ -127,7 +134,8 @@ func (c *call) roundTrip(a *attempt) (*http.Response, error) {
 // not use Request.Clone, because the copy must share the map of trailers. The
 // caller's reader sets their values in that map.
 func (c *call) newAttempt(f framing) *attempt {
-	a := &attempt{hasBody: c.body.Has() || f.emptyBody}
+	a := c.allocateAttempt()
+	a.hasBody = c.body.Has() || f.emptyBody
 	a.init(c.caller.attemptContext(), &c.caller.values, c.attempts)
 	prior := c.caller.priorAttempts() + c.attempts - 1 - c.resends
 	// An outer RetryTransport counts the attempts, and has set the attempt
@@ -143,7 +151,7 @@ func (c *call) newAttempt(f framing) *attempt {
 	}
 	header := c.headerFor(a, prior)
 	ctx := context.Context(&a.attemptContext)
-	if !c.needsNoWatch() {
+	if a.trace != nil {
 		ctx = a.watch(c.engine, wire.Options{
 			AtMostOnce: !c.idempotent,
 			HasBody:    a.hasBody,
@@ -163,6 +171,21 @@ func (c *call) newAttempt(f framing) *attempt {
 		a.timer = time.AfterFunc(timeout, func() { a.cancel(newAttemptTimeout(timeout)) })
 	}
 	return a
+}
+
+// allocateAttempt returns a new attempt, with a trace if that is needed. A first
+// attempt that is not watched most likely succeeds, and then needs no more room.
+func (c *call) allocateAttempt() *attempt {
+	unwatched := c.needsNoWatch()
+	if unwatched && c.attempts == 1 {
+		return new(attempt)
+	}
+	a := new(largeAttempt)
+	a.shown = &a.room
+	if !unwatched {
+		a.trace = &a.watcher
+	}
+	return &a.attempt
 }
 
 // needsNoWatch reports whether nothing has to be known of the sending of the next
@@ -192,8 +215,13 @@ func (c *call) headerFor(a *attempt, prior int) http.Header {
 	if c.caller.req.Header == nil {
 		return nil
 	}
+	// A first attempt like one that sends the caller's own request has its header,
+	// too.
+	if c.attempts == 1 && c.key == "" && a.trace == nil {
+		return c.caller.req.Header
+	}
 	// A layer in Base may add fields to the header. They must not get into the
-	// header of the caller or of another attempt, so it is always copied.
+	// header of the caller or of another attempt, so it is copied.
 	header := a.cloneHeader(c.caller.req.Header)
 	if c.key != "" {
 		header = setHeader(header, c.policy.IdempotencyHeader, []string{c.key})

@@ -23,21 +23,20 @@ import (
 // listener is a budget that keeps its arguments, and allows every retry.
 type listener struct {
 	httpretry.Unlimited
-	ended, after []httpretry.AttemptResult // of Record
-	asked        []httpretry.AttemptResult // of Withdraw
+	ended, charged []httpretry.AttemptResult // of Record
+	asked          []httpretry.AttemptResult // of Withdraw
 }
 
-func (l *listener) Record(ended, after httpretry.AttemptResult) {
-	l.ended, l.after = append(l.ended, ended), append(l.after, after)
+func (l *listener) Record(ended, charged httpretry.AttemptResult) {
+	l.ended, l.charged = append(l.ended, ended), append(l.charged, charged)
 }
 
-func (l *listener) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
-	l.asked = append(l.asked, after)
+func (l *listener) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
+	l.asked = append(l.asked, last)
 	return true
 }
 
-// A budget gets the result of each attempt, and an observer gets the same
-// Outcome.
+// A budget gets the result of each attempt, and an observer gets the same.
 func TestAttemptResult(t *testing.T) {
 	type result = httpretry.AttemptResult
 	canceled, cancel := context.WithCancel(t.Context())
@@ -109,14 +108,13 @@ func TestAttemptResult(t *testing.T) {
 					contract.ReadBody(t, resp)
 				}
 				want := tt.want
-				want.Origin, want.PolicyKey, want.Attempt = "http://a.test", "a.test", 1
+				want.Origin, want.PolicyKey, want.Number = "http://a.test", "a.test", 1
 				assert.Equal(t, []result{want}, budget.ended)
-				assert.Equal(t, []result{{}}, budget.after)
+				assert.Equal(t, []result{{}}, budget.charged)
 				assert.Equal(t, want.Status != 0 && want.Outcome == httpretry.Final,
 					budget.ended[0].Succeeded())
 				require.Len(t, events.Events, 1)
-				assert.Equal(t, want.Outcome.String(), events.Events[0].Outcome.String())
-				assert.Equal(t, "a.test", events.Events[0].PolicyKey)
+				assert.Equal(t, want, events.Events[0].Attempt)
 			})
 		})
 	}
@@ -130,18 +128,18 @@ func TestAttemptResultsOfRetries(t *testing.T) {
 	policy.Budget = budget
 	contract.Send(t, contract.New(t, httpretry.Config{
 		Base: contract.Play(s503, reset, s200), Policy: policy}), newGet(t))
-	first := httpretry.AttemptResult{Origin: "http://a.test", Attempt: 1, Status: 503,
+	first := httpretry.AttemptResult{Origin: "http://a.test", Number: 1, Status: 503,
 		Outcome: httpretry.Transient}
-	second := httpretry.AttemptResult{Origin: "http://a.test", Attempt: 2,
-		Outcome: httpretry.Transient, Charged: true}
-	third := httpretry.AttemptResult{Origin: "http://a.test", Attempt: 3, Status: 200, Charged: true}
+	second := httpretry.AttemptResult{Origin: "http://a.test", Number: 2,
+		Outcome: httpretry.Transient}
+	third := httpretry.AttemptResult{Origin: "http://a.test", Number: 3, Status: 200}
 	assert.Equal(t, []httpretry.AttemptResult{first, second, third}, budget.ended)
 	assert.Equal(t, []httpretry.AttemptResult{first, second}, budget.asked)
-	assert.Equal(t, []httpretry.AttemptResult{{}, first, second}, budget.after)
+	assert.Equal(t, []httpretry.AttemptResult{{}, first, second}, budget.charged)
 }
 
 // A body that breaks off is followed by a Withdraw, also if its attempt was
-// recorded as a success. It is then still that of a retry.
+// recorded as a success.
 func TestAttemptResultsOfResumes(t *testing.T) {
 	o := newOrigin(1<<20, 10, 20, 100_000)
 	budget := new(listener)
@@ -151,15 +149,15 @@ func TestAttemptResultsOfResumes(t *testing.T) {
 	_, err := readAll(t, o, resp)
 	require.NoError(t, err)
 	of := func(attempt, status int, outcome httpretry.Outcome) httpretry.AttemptResult {
-		return httpretry.AttemptResult{Origin: "http://a.test", Attempt: attempt, Status: status,
-			Outcome: outcome, Charged: attempt > 1}
+		return httpretry.AttemptResult{Origin: "http://a.test", Number: attempt, Status: status,
+			Outcome: outcome}
 	}
 	breaks := []httpretry.AttemptResult{of(1, 0, httpretry.Transient),
 		of(2, 0, httpretry.Transient), of(3, 0, httpretry.Transient)}
 	assert.Equal(t, breaks, budget.asked)
 	assert.Equal(t, []httpretry.AttemptResult{of(1, 200, httpretry.Final), breaks[1],
 		of(3, 206, httpretry.Final), of(4, 206, httpretry.Final)}, budget.ended)
-	assert.Equal(t, append([]httpretry.AttemptResult{{}}, breaks...), budget.after)
+	assert.Equal(t, append([]httpretry.AttemptResult{{}}, breaks...), budget.charged)
 }
 
 // A layer may return a response with a status that is none.
@@ -194,21 +192,22 @@ func TestKeyOfAContextsPolicy(t *testing.T) {
 				Policies: map[string]httpretry.Policy{"GET a.test/": {}},
 			}), newGet(t).WithContext(tt.with(t.Context())))
 			require.Len(t, events.Events, 1)
-			assert.Equal(t, tt.want, events.Events[0].PolicyKey)
+			assert.Equal(t, tt.want, events.Events[0].Attempt.PolicyKey)
 		})
 	}
 }
 
-// The second Event of a request that ends in its wait has the Outcome of its
-// last attempt. One that a cool-down ends unsent has none.
-func TestOutcomeOfOtherEvents(t *testing.T) {
+// The second Event of a request that ends in its wait has the result of its last
+// attempt. That of a request that a cool-down ends unsent has none.
+func TestAttemptResultOfOtherEvents(t *testing.T) {
 	playScene(t, contract.RetryEvery(time.Hour), func(s *scene) {
 		ctx, cancel := context.WithTimeout(s.Context(), 2*time.Hour)
 		time.AfterFunc(time.Minute, cancel)
 		s.get(ctx, reset)
 		require.Len(s, s.Events, 2)
 		assert.Equal(s, httpretry.ReasonCanceled, s.Reason())
-		assert.Equal(s, httpretry.Transient, s.Events[1].Outcome)
+		assert.Equal(s, s.Events[0].Attempt, s.Events[1].Attempt)
+		assert.Equal(s, httpretry.Transient, s.Events[1].Attempt.Outcome)
 	})
 	policy := contract.RetryEvery(0)
 	policy.Cooldown = httpretry.CooldownFail
@@ -218,7 +217,7 @@ func TestOutcomeOfOtherEvents(t *testing.T) {
 		s.get(s.Context(), s200)
 		require.Len(s, s.Events, 1)
 		assert.Equal(s, httpretry.ReasonCooldown, s.Reason())
-		assert.Equal(s, httpretry.Final, s.Events[0].Outcome)
+		assert.Equal(s, httpretry.AttemptResult{Origin: "http://a.test"}, s.Events[0].Attempt)
 	})
 }
 
@@ -276,7 +275,7 @@ func TestStructsThatMayGrow(t *testing.T) {
 	for _, v := range []any{
 		httpretry.AttemptResult{}, httpretry.Config{}, httpretry.CooldownError{},
 		httpretry.Error{}, httpretry.Event{}, httpretry.MiddlewareConfig{},
-		httpretry.OriginStatus{}, httpretry.Policy{}, httpretry.PolicyStatus{},
+		httpretry.BudgetStatus{}, httpretry.OriginStatus{}, httpretry.Policy{},
 	} {
 		of := reflect.TypeOf(v)
 		assert.Equal(t, "_", of.Field(0).Name, "%v", of)

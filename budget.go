@@ -20,46 +20,57 @@ import (
 // Budget that also has the method of [Balancer] shows its state in
 // [RetryTransport.Origins].
 type Budget interface {
-	// Withdraw reports whether one retry may follow the attempt after, and
-	// charges for the retry if so. It is called for each retry that no other
-	// check prevents. When ctx, the request's context, is done, it must return.
-	// The result does not matter then. With [Policy.Resume], after may be an
-	// attempt that was recorded as a success. Its body has broken off since.
-	Withdraw(ctx context.Context, after AttemptResult) bool
+	// Withdraw reports whether one retry may follow last, the request's last
+	// attempt, and charges for the retry if so. It is called for each retry that
+	// no other check prevents. When ctx, the request's context, is done, it must
+	// return. The result does not matter then. With [Policy.Resume], last may be
+	// an attempt that was recorded as a success. Its body has broken off since.
+	Withdraw(ctx context.Context, last AttemptResult) bool
 
-	// Refund cancels the charge for the retry that was to follow the attempt
-	// after, because it is never sent. It must not block.
-	Refund(after AttemptResult)
+	// Refund cancels the charge of Withdraw(ctx, last), because that retry is
+	// never sent. It must not block.
+	Refund(last AttemptResult)
 
 	// Record tells the Budget how an attempt has ended: with the header of a
 	// response, an error or a panic. It is called once for each attempt, before
 	// the Withdraw for a retry that follows. It must not block.
 	//
-	// If ended.Charged is true, after is the argument of the Withdraw that
-	// allowed the attempt. Otherwise it is zero. So each Withdraw that returns
-	// true is followed by one Refund, or by one Record with Charged.
+	// If a Withdraw has allowed the attempt, charged is the argument of that
+	// Withdraw. Otherwise charged is zero, and its Number is 0. So each Withdraw
+	// that returns true is followed by one Refund or one Record with its argument.
 	//
 	// An attempt that resumes a body ends when it has delivered 64 KiB or the
 	// rest, when it fails, or when the caller closes the body.
-	Record(ended, after AttemptResult)
+	Record(ended, charged AttemptResult)
 }
 
-// An AttemptResult tells a [Budget] how an attempt has ended.
+// An AttemptResult tells a [Budget], or an observer in an [Event], how an attempt
+// has ended.
 type AttemptResult struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
-	Origin    string // the result of the function [Origin] for the request's URL
-	PolicyKey string // as in Event
-	Attempt   int    // from 1
-	Status    int    // of the response, or 0 if there is none
+	Origin string // the result of the function [Origin] for the request's URL
+
+	// PolicyKey is the key in Config.Policies of the policy that the request
+	// follows, also if a WithPolicyFunc has changed it. It is "" for the default
+	// and for a WithPolicy. There are few keys, so it is safe for labels of
+	// metrics.
+	PolicyKey string
+
+	Number int // of the attempt, from 1
+	Status int // of the response, or 0 if there is none
 
 	// Outcome is the Outcome of the attempt. A header that forbids a retry does
-	// not count. Final with a Status is a success of the host. Final without a
-	// Status means that the error may not be the host's. For example, the
-	// caller has canceled the attempt, the request's body has failed, or Base
-	// has panicked. Unprocessed without a Status means that no server has
-	// processed the request. For example, no connection was made, or a layer in
-	// Base has not sent the request.
+	// not count.
+	//
+	//	Status  Outcome      meaning
+	//	not 0   Final        the host succeeded, such as with a 200 or a 404
+	//	not 0   any other    the host failed
+	//	0       Transient    the host failed
+	//	0       Unprocessed  no server processed the request: no connection was
+	//	                     made, or a layer in Base did not send it
+	//	0       Final        not known to be the host's failure: the caller
+	//	                     canceled, the request's body failed, Base panicked
 	Outcome Outcome
 
 	// Timeout means that there was no response in time, be that the time of the
@@ -67,7 +78,6 @@ type AttemptResult struct {
 	Timeout bool
 
 	Throttled bool // the response is a 429 that asks for a wait
-	Charged   bool // the attempt is a retry that Withdraw has allowed
 }
 
 // Succeeded reports whether the attempt got a response that is not a transient
@@ -98,13 +108,13 @@ var (
 type Unlimited struct{}
 
 // Withdraw returns true.
-func (Unlimited) Withdraw(ctx context.Context, after AttemptResult) bool { return true }
+func (Unlimited) Withdraw(ctx context.Context, last AttemptResult) bool { return true }
 
 // Refund does nothing.
-func (Unlimited) Refund(after AttemptResult) {}
+func (Unlimited) Refund(last AttemptResult) {}
 
 // Record does nothing.
-func (Unlimited) Record(ended, after AttemptResult) {}
+func (Unlimited) Record(ended, charged AttemptResult) {}
 
 // A HostBudget is a [Budget] that limits the failed retries of each host. Its
 // zero value is ready to use. A HostBudget may be shared by any number of
@@ -186,32 +196,32 @@ func (b *HostBudget) Validate() error {
 	return fielderr.At("HostBudget", fielderr.Join(problems...))
 }
 
-// retryCost returns the cost of a retry. The server has chosen the time of a
+// retryCost returns the cost of a retry that follows last. The server has chosen the time of a
 // retry after a 429 that asks for a wait, so that costs nothing. After a timeout,
 // the server may have done all the work of the attempt, and most likely has a
 // queue.
-func retryCost(after AttemptResult) int {
+func retryCost(last AttemptResult) int {
 	switch {
-	case after.Throttled:
+	case last.Throttled:
 		return 0
-	case after.Timeout:
+	case last.Timeout:
 		return 2
 	}
 	return 1
 }
 
-// Withdraw reports whether one retry may be sent to after.Origin, and charges
+// Withdraw reports whether one retry may be sent to last.Origin, and charges
 // its cost if so. A retry after a Throttled attempt is free. It ignores ctx.
-func (b *HostBudget) Withdraw(ctx context.Context, after AttemptResult) bool {
-	cost := retryCost(after)
-	return cost == 0 || b.hosts.Get(after.Origin, b.open).Withdraw(cost)
+func (b *HostBudget) Withdraw(ctx context.Context, last AttemptResult) bool {
+	cost := retryCost(last)
+	return cost == 0 || b.hosts.Get(last.Origin, b.open).Withdraw(cost)
 }
 
-// Refund cancels the latest charges for after.Origin within the last Window, up
+// Refund cancels the latest charges for last.Origin within the last Window, up
 // to the cost of the retry.
-func (b *HostBudget) Refund(after AttemptResult) {
-	if w := b.hosts.Peek(after.Origin); w != nil {
-		w.Refund(retryCost(after))
+func (b *HostBudget) Refund(last AttemptResult) {
+	if w := b.hosts.Peek(last.Origin); w != nil {
+		w.Refund(retryCost(last))
 	}
 }
 
@@ -219,11 +229,11 @@ func (b *HostBudget) Refund(after AttemptResult) {
 // cancels the latest charges within the last Window, up to the cost of the
 // retry and 1 more, except with Strict. An attempt that did not succeed changes
 // nothing.
-func (b *HostBudget) Record(ended, after AttemptResult) {
+func (b *HostBudget) Record(ended, charged AttemptResult) {
 	if !ended.Succeeded() {
 		return
 	}
-	if cost := retryCost(after); ended.Charged && cost > 0 && !b.Strict {
+	if cost := retryCost(charged); charged.Number > 0 && cost > 0 && !b.Strict {
 		b.hosts.Get(ended.Origin, b.open).RetrySucceeded(cost)
 	} else {
 		b.deposit(ended.Origin, nil)
@@ -257,7 +267,7 @@ func (b *HostBudget) Balance(origin string) (retries int, known bool) {
 	return burst, false
 }
 
-// status returns the numbers of a PolicyStatus that a HostBudget knows.
+// status returns the numbers of a BudgetStatus that a HostBudget knows.
 func (b *HostBudget) status(origin string) (balance, successes, failedRetries int) {
 	w := b.hosts.Peek(origin)
 	if w == nil {

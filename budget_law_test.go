@@ -74,7 +74,7 @@ func afterTimeout() httpretry.AttemptResult {
 // retrySucceeds records the success of a retry that was charged for.
 func retrySucceeds(b httpretry.Budget, after httpretry.AttemptResult) {
 	b.Record(httpretry.AttemptResult{
-		Origin: budgetOrigin, Attempt: 2, Status: 200, Charged: true}, after)
+		Origin: budgetOrigin, Number: 2, Status: 200}, after)
 }
 
 // A model is the budget of one host in the plainest form: a record of all that

@@ -706,9 +706,9 @@ type contextBudget struct {
 	got []context.Context
 }
 
-func (b *contextBudget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
+func (b *contextBudget) Withdraw(ctx context.Context, last httpretry.AttemptResult) bool {
 	b.got = append(b.got, ctx)
-	return b.Ledger.Withdraw(ctx, after)
+	return b.Ledger.Withdraw(ctx, last)
 }
 
 // A Budget gets the request's own context, whose end is that of the request and

@@ -16,9 +16,9 @@ type charge struct {
 	last    AttemptResult // of the attempt that ended last
 	pending bool          // the budget does not know the end of an attempt
 
-	// after is the argument of the Withdraw that has allowed the current or next
-	// attempt. It is zero if that is no retry.
-	after AttemptResult
+	// charged is the argument of the Withdraw that has allowed the current or
+	// next attempt. It is zero if none has.
+	charged AttemptResult
 }
 
 // withdraw asks the budget for a retry after the last attempt.
@@ -26,32 +26,27 @@ func (c *charge) withdraw(ctx context.Context) bool {
 	if !c.budget.Withdraw(ctx, c.last) {
 		return false
 	}
-	c.after = c.last
+	c.charged = c.last
 	return true
 }
 
-// isCharged reports whether the current or next attempt is a retry that the
-// budget has allowed.
-func (c *charge) isCharged() bool { return c.after.Attempt > 0 }
-
 // refundUnsent takes back the charge for a retry that is not sent.
 func (c *charge) refundUnsent() {
-	if c.isCharged() {
-		after := c.after
-		c.after = AttemptResult{}
-		c.budget.Refund(after)
+	if charged := c.charged; charged.Number > 0 {
+		c.charged = AttemptResult{}
+		c.budget.Refund(charged)
 	}
 }
 
 // record passes the last result on to the budget.
 func (c *charge) record() {
-	after := c.after
-	c.after, c.pending = AttemptResult{}, false
-	if b, ok := c.budget.(*HostBudget); ok && !c.last.Charged && c.last.Succeeded() {
+	charged := c.charged
+	c.charged, c.pending = AttemptResult{}, false
+	if b, ok := c.budget.(*HostBudget); ok && charged.Number == 0 && c.last.Succeeded() {
 		b.deposit(c.last.Origin, c.window)
 		return
 	}
-	c.budget.Record(c.last, after)
+	c.budget.Record(c.last, charged)
 }
 
 // hostWindow is the window of one host in one HostBudget, which a transport

@@ -1,9 +1,13 @@
 package httpretry
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"net/http"
+	"strings"
 	"time"
 
+	"github.com/seed421102f4/httpretry/internal/cooldown"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
 	"github.com/seed421102f4/httpretry/internal/redact"
 )
@@ -36,12 +40,13 @@ type Cooldown uint8
 const (
 	// CooldownSend sends the first attempt.
 	CooldownSend Cooldown = iota
-	// CooldownWait makes the first attempt wait. After the cool-down, waiting
-	// attempts are sent at the rate at which they arrived, the latest first.
-	// The time from the end of the cool-down until an attempt is sent is at
-	// most the time for which it has already waited. None waits for longer than
-	// Policy.MaxRetryAfter in total. If a request would have to wait for
-	// longer, or beyond its deadline, it fails as with CooldownFail.
+	// CooldownWait makes the first attempt wait. After the cool-down, it waits
+	// again, at random from half of the time that it has waited to all of it.
+	// If attempts arrive at a steady rate, those that have waited are sent at
+	// up to 1.4 times that rate, in addition to new ones. None waits for longer
+	// than Policy.MaxRetryAfter in total. The second wait becomes shorter if
+	// that, the deadline or Policy.MaxElapsed would pass. If the cool-down
+	// itself would last longer, the request fails as with CooldownFail.
 	//
 	// Use CooldownWait for limits of this client, such as a quota. If a host
 	// sheds load at random and all its clients wait, the host is idle.
@@ -89,4 +94,91 @@ type CooldownError struct {
 func (e *CooldownError) Error() string {
 	return fmt.Sprintf(
 		"%s asked for a pause until %s", redact.Origin(e.Origin), e.Until.Format(time.RFC3339))
+}
+
+// hostCooldown is the cool-down that concerns a request: that of its host, or
+// that of a part of it, which Policy.CooldownKey names.
+type hostCooldown struct {
+	table  *cooldown.Table            // of the transport
+	origin string                     // of the request's URL
+	quiet  *cooldown.Quiet            // of origin; nil while a body is resumed
+	req    *http.Request              // call.caller.req
+	partOf func(*http.Request) string // CooldownKey, or nil
+
+	key        string // in table, "" until it is needed
+	generation uint64 // of table, before the last attempt
+}
+
+// currentGeneration returns 0 if the host has no cool-down. After a cool-down,
+// it may still return another number (see Table.Generation).
+func (h *hostCooldown) currentGeneration() uint64 {
+	quiet := h.quiet
+	if quiet == nil {
+		quiet = new(cooldown.Quiet)
+	}
+	if h.table.IsQuiet(quiet) {
+		return 0
+	}
+	return h.table.Generation(h.origin, quiet)
+}
+
+// isActive reports whether the host, or any part of it, is cooling down.
+func (h *hostCooldown) isActive(now time.Time) bool { return h.table.Active(h.origin, now) }
+
+// remaining returns the rest of the cool-down.
+func (h *hostCooldown) remaining(now time.Time) cooldown.Remaining {
+	if h.isActive(now) {
+		return h.table.Remaining(h.tableKey(), now)
+	}
+	return cooldown.Remaining{}
+}
+
+// tableKey returns the key of the cool-down in the table. Only a hash of a
+// CooldownKey is kept, because it may be a credential.
+func (h *hostCooldown) tableKey() string {
+	if h.key == "" {
+		// Without a CooldownKey, the key is the origin.
+		h.key = h.origin
+		if h.partOf != nil {
+			if part := h.partOf(h.req); part != "" {
+				sum := sha256.Sum256([]byte(part))
+				h.key = partKey(h.origin, sum)
+			}
+		}
+	}
+	return h.key
+}
+
+// partKey returns the key of the cool-down for a part of an origin. No other
+// origin begins with a space, since no scheme of net/http does.
+func partKey(origin string, sum [sha256.Size]byte) string {
+	return " " + string(sum[:]) + origin
+}
+
+// originOf returns the origin in the key of a cool-down.
+func originOf(key string) string {
+	if strings.HasPrefix(key, " ") && len(key) > sha256.Size {
+		return key[1+sha256.Size:]
+	}
+	return key
+}
+
+// begin begins the cool-down that a response asks for.
+func (h *hostCooldown) begin(asked, spread time.Duration) {
+	h.table.Begin(h.origin, h.tableKey(), time.Now(), asked, spread)
+}
+
+// noteSuccess ends the host's cool-down if the last attempt was sent after the
+// cool-down began.
+func (h *hostCooldown) noteSuccess() {
+	// If generation is 0, the host had no cool-down when the attempt was sent.
+	if h.generation > 0 && h.isActive(time.Now()) {
+		h.table.Clear(h.tableKey(), h.generation)
+	}
+}
+
+// join records that the request waits for the end of the cool-down, and returns
+// the rest of it.
+func (h *hostCooldown) join(waiter *cooldown.Waiter, now time.Time) cooldown.Remaining {
+	return h.table.Join(waiter, h.tableKey(), now)
 }

@@ -41,7 +41,7 @@
 // A request that is not idempotent (see [Idempotent]) is retried only if it was
 // never sent, or if the server did not process it (see [Unprocessed]). If its
 // connection ends before the server has begun it, it is sent again at once, up
-// to ten times. These sends do not count toward MaxAttempts. [IsUnprocessed]
+// to 30 times. These sends do not count toward MaxAttempts. [IsUnprocessed]
 // reports whether a request that failed was not processed.
 //
 // The transport prevents net/http from resending such a request over HTTP/2 (Go

@@ -34,7 +34,10 @@ type Event struct {
 	// is not the rest of it.
 	Err error
 
-	Attempt int           // from 1; 0 if the request ended unsent
+	// Attempt is the result of the last attempt, as a [Budget] gets it. Its Number
+	// is 0 if the request ended unsent.
+	Attempt AttemptResult
+
 	Elapsed time.Duration // since the start of the request
 
 	// Waited is how long the request has waited since its last Event, or since
@@ -42,8 +45,7 @@ type Event struct {
 	Waited time.Duration
 
 	// Wait is the wait that begins now, unless a cool-down extends it or a
-	// success ends it (see Policy.Backoff). With ReasonBudget it is the time
-	// until RoundTrip returns.
+	// success ends it (see Policy.Backoff).
 	Wait time.Duration
 
 	// Asked is the wait that Response asks for, even if that is too long. With
@@ -51,16 +53,6 @@ type Event struct {
 	Asked time.Duration
 
 	Reason Reason // why no attempt follows, or ReasonNone if one does
-
-	// Outcome is that of the last attempt, as AttemptResult has it, and Final
-	// if nothing was sent.
-	Outcome Outcome
-
-	// PolicyKey is the key in Config.Policies of the policy that the request
-	// follows, also if a WithPolicyFunc has changed it. It is "" for the default
-	// and for a WithPolicy. There are few keys, so it is safe for labels of
-	// metrics.
-	PolicyKey string
 
 	// Resuming reports whether the response's body broke off after RoundTrip
 	// had returned (see Policy.Resume). Offset is the number of its bytes that
@@ -390,7 +382,7 @@ func (e Event) attrs() []slog.Attr {
 	attrs := []slog.Attr{
 		slog.String("method", redact.Text(cmp.Or(e.Request.Method, http.MethodGet))),
 		slog.String("url", redact.URL(e.Request.URL)),
-		slog.Int("attempt", e.Attempt),
+		slog.Int("attempt", e.Attempt.Number),
 		slog.Duration("elapsed", e.Elapsed),
 	}
 	if e.Waited > 0 {

@@ -30,6 +30,9 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
+// firstAttempt is the result of a first attempt.
+var firstAttempt = httpretry.AttemptResult{Number: 1}
+
 // reasons has the text of each Reason, which is a part of the API, and a part
 // of its hint.
 var reasons = []struct {
@@ -188,13 +191,13 @@ func TestLogEventsLevels(t *testing.T) {
 			want = `level=INFO msg="caller canceled request"`
 		}
 		logger, out := newLogger()
-		e := httpretry.Event{Request: newGet(t), Attempt: 1, Reason: reason}
+		e := httpretry.Event{Request: newGet(t), Attempt: firstAttempt, Reason: reason}
 		httpretry.LogEvents(logger)(t.Context(), e)
 		logged, _, _ := strings.Cut(out.String(), " method=")
 		assert.Equal(t, want, logged, reason)
 	}
 	logger, out := newLogger()
-	httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t), Attempt: 1,
+	httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t), Attempt: firstAttempt,
 		Reason: httpretry.ReasonPermanent, Err: unknownHost})
 	assert.Contains(t, out.String(), `level=WARN msg="gave up on request"`, "permanent error")
 }
@@ -239,7 +242,7 @@ func TestLogEventsDefaults(t *testing.T) {
 	logger, out := newLogger()
 	previous := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(previous) })
-	e := httpretry.Event{Request: newGet(t), Attempt: 1}
+	e := httpretry.Event{Request: newGet(t), Attempt: firstAttempt}
 	early, none := newLogger()
 	slog.SetDefault(early)
 	observe := httpretry.LogEvents(nil)
@@ -360,7 +363,7 @@ func TestEventOfAWait(t *testing.T) {
 				tt.check(s.T, got.err)
 				last := s.Events[len(s.Events)-1]
 				assert.Equal(s, tt.reason, last.Reason)
-				assert.Equal(s, 1, last.Attempt)
+				assert.Equal(s, 1, last.Attempt.Number)
 				tt.check(s.T, last.Err)
 			})
 		})
@@ -451,7 +454,7 @@ func TestEventBeforeTheFirstAttempt(t *testing.T) {
 			assert.Empty(t, base.Attempts())
 			require.Len(t, events.Events, tt.events)
 			if tt.events > 0 {
-				assert.Zero(t, events.Events[0].Attempt)
+				assert.Zero(t, events.Events[0].Attempt.Number)
 				assert.Less(t, events.Events[0].Elapsed, time.Minute, "since the request began")
 				assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 				assert.ErrorIs(t, err, events.Events[0].Err)
@@ -545,7 +548,7 @@ func TestWaited(t *testing.T) {
 		assert.Zero(s, extended[1].Wait)
 		assert.Greater(s, events["/patient"][0].Waited, 8*time.Second-1)
 		assert.Equal(s, 2*time.Second, events["/patient/canceled"][0].Waited)
-		assert.Zero(s, events["/patient/canceled"][0].Attempt)
+		assert.Zero(s, events["/patient/canceled"][0].Attempt.Number)
 		assert.Equal(s, time.Second, events["/fails"][4].Waited, "the last of four waits")
 		assert.Equal(s, []time.Duration{0, 3 * time.Second},
 			[]time.Duration{events["/canceled"][0].Waited, events["/canceled"][1].Waited})
@@ -592,8 +595,9 @@ func TestWaitedOfResumes(t *testing.T) {
 // longer than the line before said.
 func TestWaitedIsLogged(t *testing.T) {
 	logger, out := newLogger()
-	e := httpretry.Event{Request: newGet(t), Attempt: 2, Waited: 8500 * time.Millisecond,
-		Elapsed: 9 * time.Second, Wait: time.Second, Response: &http.Response{StatusCode: 599}}
+	e := httpretry.Event{Request: newGet(t), Attempt: httpretry.AttemptResult{Number: 2},
+		Waited: 8500 * time.Millisecond, Elapsed: 9 * time.Second, Wait: time.Second,
+		Response: &http.Response{StatusCode: 599}}
 	httpretry.LogEvents(logger)(t.Context(), e)
 	assert.Equal(t,
 		"level=INFO msg=\"retrying request\" method=GET url=http://a.test/ attempt=2 elapsed=9s "+
@@ -873,7 +877,7 @@ func TestHints(t *testing.T) {
 		err := &httpretry.Error{Attempts: 2, Reason: r.reason, Err: io.EOF}
 		unsent := &httpretry.Error{Reason: r.reason, Err: io.EOF}
 		logger, out := newLogger()
-		e := httpretry.Event{Request: newGet(t), Attempt: 1, Reason: r.reason}
+		e := httpretry.Event{Request: newGet(t), Attempt: firstAttempt, Reason: r.reason}
 		httpretry.LogEvents(logger)(t.Context(), e)
 		text := fmt.Sprintf("httpretry: gave up after 2 attempts (%v): EOF", r.reason)
 		if r.hint == "" {
@@ -902,7 +906,7 @@ func TestObservers(t *testing.T) {
 	var got []string
 	observer := func(name string) func(context.Context, httpretry.Event) {
 		return func(ctx context.Context, e httpretry.Event) {
-			got = append(got, fmt.Sprint(name, ctx.Value(key{}), e.Attempt, e.Reason))
+			got = append(got, fmt.Sprint(name, ctx.Value(key{}), e.Attempt.Number, e.Reason))
 		}
 	}
 	a, b, c := observer("a"), observer("b"), observer("c")

@@ -20,30 +20,30 @@ type awsTokens struct {
 	taken int // of 500
 }
 
-func (*awsTokens) cost(after httpretry.AttemptResult) int {
-	if after.Timeout {
+func (*awsTokens) cost(last httpretry.AttemptResult) int {
+	if last.Timeout {
 		return 10
 	}
 	return 5
 }
 
-func (a *awsTokens) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
+func (a *awsTokens) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.taken+a.cost(after) > 500 {
+	if a.taken+a.cost(last) > 500 {
 		return false
 	}
-	a.taken += a.cost(after)
+	a.taken += a.cost(last)
 	return true
 }
 
-func (a *awsTokens) Refund(after httpretry.AttemptResult) { a.put(a.cost(after)) }
+func (a *awsTokens) Refund(last httpretry.AttemptResult) { a.put(a.cost(last)) }
 
-func (a *awsTokens) Record(ended, after httpretry.AttemptResult) {
+func (a *awsTokens) Record(ended, charged httpretry.AttemptResult) {
 	switch {
 	case !ended.Succeeded():
-	case ended.Charged:
-		a.put(a.cost(after))
+	case charged.Number > 0: // a retry
+		a.put(a.cost(charged))
 	default:
 		a.put(1)
 	}

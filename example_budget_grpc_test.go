@@ -21,10 +21,10 @@ type grpcThrottle struct {
 	taken map[string]float64 // tokens, by origin
 }
 
-func (g *grpcThrottle) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
+func (g *grpcThrottle) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.maxTokens-g.taken[after.Origin] > g.maxTokens/2
+	return g.maxTokens-g.taken[last.Origin] > g.maxTokens/2
 }
 
 // Refund has nothing to give back, because a retry costs nothing until it fails.

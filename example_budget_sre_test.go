@@ -51,10 +51,10 @@ func (s *sreThrottle) host(origin string) *sreHost {
 	return h
 }
 
-func (s *sreThrottle) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
+func (s *sreThrottle) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.host(after.Origin)
+	h := s.host(last.Origin)
 	attempts, accepted := h.attempts[0]+h.attempts[1], h.accepted[0]+h.accepted[1]
 	return s.random() >= max(0, (attempts-s.k*accepted)/(attempts+1))
 }

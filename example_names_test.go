@@ -49,9 +49,9 @@ func ExampleRetryTransport_Origins() {
 
 	show((&http.Client{Transport: transport}).Get(down.URL))
 	for _, o := range transport.Origins() {
-		p := o.Policies[0]
+		b := o.Budgets[0]
 		fmt.Println(o.Origin == down.URL, "last:", o.LastFailure)
-		fmt.Println("failed retries:", p.FailedRetries, "left:", p.Balance)
+		fmt.Println("failed retries:", b.FailedRetries, "left:", b.Balance)
 	}
 	// Output:
 	// 503 try again
@@ -214,8 +214,8 @@ type switched struct {
 	off atomic.Bool
 }
 
-func (s *switched) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
-	return !s.off.Load() && s.HostBudget.Withdraw(ctx, after)
+func (s *switched) Withdraw(ctx context.Context, last httpretry.AttemptResult) bool {
+	return !s.off.Load() && s.HostBudget.Withdraw(ctx, last)
 }
 
 // A budget can contain another one, here so that an operator can turn off all

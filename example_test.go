@@ -253,7 +253,7 @@ func ExampleConfig_observe() {
 		Policy: httpretry.Policy{
 			MaxAttempts: 2, Backoff: strategies.Constant{Wait: time.Millisecond}},
 		Observe: func(_ context.Context, e httpretry.Event) {
-			fmt.Printf("attempt %d: %s, %v\n", e.Attempt, e.Status(), e.Reason)
+			fmt.Printf("attempt %d: %s, %v\n", e.Attempt.Number, e.Status(), e.Reason)
 		},
 	})
 	if err != nil {

@@ -45,11 +45,11 @@ func (c *call) handOver(
 		switch {
 		case !recorded:
 			resp.Request = c.caller.req
-		case a == nil:
+		case a == nil || a.shown == nil:
 			resp.Request = c.caller.req.WithContext(result)
 		default:
-			a.shown = *c.caller.req.WithContext(result)
-			resp.Request = &a.shown
+			*a.shown = *c.caller.req.WithContext(result)
+			resp.Request = a.shown
 		}
 	// Base has sent a request of its own, for example to follow a redirect. The
 	// context of that request must not end with the attempt.

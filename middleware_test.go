@@ -346,7 +346,7 @@ func TestSingleShotIsReported(t *testing.T) {
 		require.Len(t, call.Events, 1)
 		event := call.Events[0]
 		assert.Equal(t, "caller_retries", event.Reason.String())
-		assert.Equal(t, 1, event.Attempt)
+		assert.Equal(t, 1, event.Attempt.Number)
 		assert.Equal(t, s.Err, event.Err)
 		assert.Equal(t, s.Err == nil, event.Response != nil)
 		assert.Zero(t, event.Wait)

@@ -1,8 +1,8 @@
 package httpretry
 
 import (
-	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -38,27 +38,22 @@ type OriginStatus struct {
 	// for any Reason but ReasonCanceled.
 	FailedWithoutRetry int
 
-	// Policies, sorted by Key, has the policy of the host, and those of the
-	// keys with a method or a path that a request has matched since the last
-	// SetPolicies. It has at most 16 policies. MorePolicies is how many it
-	// leaves out.
-	Policies     []PolicyStatus
-	MorePolicies int
+	// Budgets has the Budget of the host's policy, and then the other ones of keys
+	// with a method or a path that remember the origin (see [Balancer]).
+	Budgets []BudgetStatus
 }
 
-// maxPolicies is the maximum length of OriginStatus.Policies.
-const maxPolicies = 16
-
-// PolicyStatus is the state of an origin for the requests that follow one
-// policy. Policies with the same Budget have the same numbers.
-type PolicyStatus struct {
+// BudgetStatus is the state of a Budget for one origin.
+type BudgetStatus struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
-	Key string // in Config.Policies, or "" for the default
+	// Key is the key in Config.Policies of the first policy with the Budget, or ""
+	// for the default.
+	Key string
 
-	// Balance is how many retries the policy's Budget would allow now. It is
-	// known if the Budget is a [Balancer]. For a HostBudget, that is how many
-	// retries that cost 1.
+	// Balance is how many retries the Budget would allow now. It is known if the
+	// Budget is a [Balancer]. For a HostBudget, that is how many retries that
+	// cost 1.
 	Balance      int
 	BalanceKnown bool
 
@@ -86,8 +81,7 @@ func (t *RetryTransport) Origins() []OriginStatus {
 		return origins[origin]
 	}
 	for h := range set.hosts() {
-		v := view(h.origin)
-		v.hosts = append(v.hosts, h)
+		view(h.origin).host = h
 	}
 	for origin, state := range set.engine.origins.All() {
 		view(origin).state = state
@@ -104,26 +98,24 @@ func (t *RetryTransport) Origins() []OriginStatus {
 
 // originView has the parts of an OriginStatus.
 type originView struct {
-	hosts []*host // its spellings
+	host  *host // one of its spellings, which have the same policies; or nil
 	state origintable.State
 }
 
 // status returns the OriginStatus, without its cool-down.
 func (v *originView) status(set *policySet, origin string) OriginStatus {
-	policies, more := v.policies(set)
-	status := OriginStatus{
+	if v.host == nil {
+		v.host = new(host)
+		set.resolve(v.host, v.state.URL())
+	}
+	return OriginStatus{
 		Origin:             redact.Origin(origin),
 		Waiting:            v.state.Waiting,
 		LastFailure:        failureText(v.state.LastFailure),
 		LastFailureAt:      v.state.LastFailure.At,
 		FailedWithoutRetry: v.state.FailedWithoutRetry,
-		Policies:           make([]PolicyStatus, len(policies)),
-		MorePolicies:       more,
+		Budgets:            v.host.budgets(set.engine, origin),
 	}
-	for i, p := range policies {
-		status.Policies[i] = policyStatus(set.engine.budgetOf(p), origin, p.key)
-	}
-	return status
 }
 
 // failureText returns the text of an Event's Status, or "" for no failure.
@@ -134,68 +126,44 @@ func failureText(f origintable.Failure) string {
 	return f.Text
 }
 
-// policies returns the policies of an OriginStatus, and how many others there
-// are. Those of the hosts come first, and then those with the first keys.
-func (v *originView) policies(set *policySet) (policies []*resolvedPolicy, more int) {
-	if len(v.hosts) == 0 {
-		return []*resolvedPolicy{set.policyOf(v.state.URL())}, 0
+// budgets returns the Budgets of an OriginStatus.
+func (h *host) budgets(e *engine, origin string) []BudgetStatus {
+	policies := []*resolvedPolicy{h.policy}
+	for _, routes := range h.routes {
+		policies = append(policies, routes.Values...)
 	}
-	// All spellings of a host have the same policies, but hosts with names that
-	// are too long share an origin.
-	var all []hostRoutes
-	for _, h := range v.hosts {
-		if !slices.Contains(policies, h.policy) {
-			policies = append(policies, h.policy)
-		}
-		all = addMatched(all, h.routes)
-	}
-	var routes []*resolvedPolicy
-	total := len(policies)
-	for _, r := range all {
-		n := 0
-		for i := range r.matched.all() {
-			// The values are in the order of their keys.
-			if n++; n <= maxPolicies {
-				routes = append(routes, r.Values[i])
+	var all []BudgetStatus
+	seen := make(map[Budget]bool)
+	for i, p := range policies {
+		budget := e.budgetOf(p)
+		// To use another one as a key would panic.
+		if reflect.ValueOf(budget).Comparable() {
+			if seen[budget] {
+				continue
 			}
+			seen[budget] = true
 		}
-		total += n
-	}
-	slices.SortFunc(routes, byKey)
-	policies = append(policies, routes...)
-	policies = policies[:min(len(policies), maxPolicies)]
-	slices.SortFunc(policies, byKey)
-	return policies, total - len(policies)
-}
-
-func byKey(a, b *resolvedPolicy) int { return cmp.Compare(a.key, b.key) }
-
-// addMatched returns all, which belongs to the caller, with the matches in
-// routes.
-func addMatched(all, routes []hostRoutes) []hostRoutes {
-	for _, r := range routes {
-		i := slices.IndexFunc(all, func(other hostRoutes) bool { return other.Routes == r.Routes })
-		if i < 0 {
-			i = len(all)
-			all = append(all, hostRoutes{r.Routes, newBitset(len(r.Values))})
+		if status, known := budgetStatus(budget, origin, p.key); known || i == 0 {
+			all = append(all, status)
 		}
-		all[i].matched.add(r.matched)
 	}
 	return all
 }
 
-// policyStatus returns the PolicyStatus of an origin and a budget.
-func policyStatus(budget Budget, origin, key string) PolicyStatus {
-	s := PolicyStatus{Key: key}
-	switch b := budget.(type) {
-	case *HostBudget:
-		s.Balance, s.Successes, s.FailedRetries = b.status(origin)
-		s.BalanceKnown = true
-	case Balancer:
-		s.Balance, _ = b.Balance(origin)
-		s.BalanceKnown = true
+// budgetStatus returns the BudgetStatus of an origin, and whether budget
+// remembers it.
+func budgetStatus(budget Budget, origin, key string) (s BudgetStatus, known bool) {
+	s.Key = key
+	b, ok := budget.(Balancer)
+	if !ok {
+		return s, false
 	}
-	return s
+	s.BalanceKnown = true
+	s.Balance, known = b.Balance(origin)
+	if b, ok := budget.(*HostBudget); ok {
+		s.Balance, s.Successes, s.FailedRetries = b.status(origin)
+	}
+	return s, known
 }
 
 // cooldownEnds returns the last end of the cool-downs of each origin that cools

@@ -69,16 +69,16 @@ func TestOrigins(t *testing.T) {
 		assert.Equal(t, []httpretry.OriginStatus{
 			{Origin: "http://b.test", Waiting: 2,
 				LastFailure: "503 Service Unavailable", LastFailureAt: now,
-				Policies: []httpretry.PolicyStatus{
+				Budgets: []httpretry.BudgetStatus{
 					{Key: "b.test", BalanceKnown: true, FailedRetries: 2}}},
 			{Origin: "http://c.test:8080", CooldownUntil: now.Add(600 * time.Second),
 				LastFailure: "429 Too Many Requests", LastFailureAt: now, FailedWithoutRetry: 1,
-				Policies: []httpretry.PolicyStatus{{Key: "*.test:8080"}}},
+				Budgets: []httpretry.BudgetStatus{{Key: "*.test:8080"}}},
 			{Origin: "https://a.test", Waiting: 1,
 				LastFailure: "503 Service Unavailable", LastFailureAt: now,
-				Policies: []httpretry.PolicyStatus{
+				Budgets: []httpretry.BudgetStatus{
 					{Balance: 4, BalanceKnown: true, Successes: 2, FailedRetries: 1},
-					{Key: "POST a.test/{id}", Balance: 2, BalanceKnown: true, Successes: 1},
+					{Key: "DELETE a.test/{id}", Balance: 2, BalanceKnown: true, Successes: 1},
 				}},
 		}, transport.Origins())
 
@@ -89,9 +89,9 @@ func TestOrigins(t *testing.T) {
 		for _, status := range transport.Origins() {
 			assert.Zero(t, status.Waiting, status)
 			assert.Zero(t, status.CooldownUntil, status)
-			for _, policy := range status.Policies {
-				fails := status.Origin == "https://a.test" && policy.Key == ""
-				assert.Equal(t, fails, policy.Successes > 0, status)
+			for _, budget := range status.Budgets {
+				fails := status.Origin == "https://a.test" && budget.Key == ""
+				assert.Equal(t, fails, budget.Successes > 0, status)
 			}
 		}
 	})
@@ -116,8 +116,8 @@ func TestOriginsAfterSetPolicies(t *testing.T) {
 
 		other := map[string]httpretry.Policy{"a.test": policy, "b.test": policy}
 		assert.NoError(t, transport.SetPolicies(policy, other))
-		before[0].Policies[0].Key = "a.test"
-		before[1].Policies[0].Key = "b.test"
+		before[0].Budgets[0].Key = "a.test"
+		before[1].Budgets[0].Key = "b.test"
 		assert.Equal(t, before, transport.Origins())
 	})
 }
@@ -132,9 +132,9 @@ func TestOriginsOfABudgetWithBalance(t *testing.T) {
 	policy.Budget = talkative{}
 	transport := contract.Unchecked(t, httpretry.Config{Base: contract.Play(s200), Policy: policy})
 	getOnce(t, transport, "http://a.test/")
-	assert.Equal(t, []httpretry.PolicyStatus{
+	assert.Equal(t, []httpretry.BudgetStatus{
 		{Balance: len("http://a.test"), BalanceKnown: true},
-	}, transport.Origins()[0].Policies)
+	}, transport.Origins()[0].Budgets)
 }
 
 func TestOriginsOfCooldownKeys(t *testing.T) {
@@ -163,9 +163,6 @@ func TestOriginsWaiting(t *testing.T) {
 	for name, change := range map[string]func(*httpretry.Policy){
 		"for a retry":           func(p *httpretry.Policy) { p.Backoff = hour },
 		"for a retry, for ever": func(p *httpretry.Policy) { p.Backoff, p.MaxAttempts = hour, -1 },
-		"because of the budget": func(p *httpretry.Policy) {
-			p.Budget, p.WaitOnBudget = contract.UsedUp{}, true
-		},
 		"for its first attempt": func(p *httpretry.Policy) {
 			p.MaxAttempts, p.Cooldown = 1, httpretry.CooldownWait
 		},
@@ -292,7 +289,7 @@ func TestOriginsOfPartialCooldowns(t *testing.T) {
 		status := transport.Origins()
 		require.Len(t, status, 1)
 		assert.Equal(t, time.Now().Add(600*time.Second), status[0].CooldownUntil)
-		assert.Len(t, status[0].Policies, 2)
+		assert.Len(t, status[0].Budgets, 1)
 	})
 }
 
@@ -566,36 +563,55 @@ func TestOriginsRememberHostsThatFail(t *testing.T) {
 	assert.Equal(t, 30, failures)
 }
 
-// A host with thousands of keys has few rows, and a bit in memory for each key.
+// A Budget is listed once, whatever number of keys has it, with the first of
+// them. One that is of no Balancer, or that has seen no request to the origin, is
+// listed only if it is that of the host.
 func TestOriginsOfManyKeys(t *testing.T) {
-	policies := map[string]httpretry.Policy{"*.test": {}}
-	for i := range 200 {
-		policies[fmt.Sprintf("*.w.test/%03d", i)] = httpretry.Policy{}
-		policies[fmt.Sprintf("GET a.w.test/%03d/", i)] = httpretry.Policy{}
+	shared, own, unused, silent := new(httpretry.HostBudget), &httpretry.HostBudget{Burst: 2},
+		&httpretry.HostBudget{Burst: -1}, httpretry.Unlimited{}
+	policies := map[string]httpretry.Policy{
+		"b.w.test":         {Budget: silent},
+		"*.w.test/own":     {Budget: own},
+		"*.w.test/unused":  {Budget: unused},
+		"*.w.test/silent":  {Budget: silent},
+		"*.w.test/default": {},
+	}
+	for i := range 100 {
+		policies[fmt.Sprintf("*.w.test/%03d", i)] = httpretry.Policy{Budget: shared}
+		policies[fmt.Sprintf("GET a.w.test/%03d/", i)] = httpretry.Policy{Budget: shared}
 	}
 	transport := contract.Unchecked(t, httpretry.Config{
 		Base: contract.Play(s200), Policies: policies})
-	// The last keys of each pattern, in two spellings of the host.
-	for i := 199; i >= 80; i-- {
-		getOnce(t, transport, fmt.Sprintf("http://a.w.test/%03d", i))
-		getOnce(t, transport, fmt.Sprintf("http://A.w.test:80/%03d", max(i, 190)))
-		getOnce(t, transport, fmt.Sprintf("http://a.w.test/%03d/x", i))
+	for _, path := range []string{"/", "/default", "/007/x", "/007", "/008", "/own", "/silent"} {
+		getOnce(t, transport, "http://a.w.test"+path)
 	}
-	getOnce(t, transport, "http://b.w.test/007")
+	getOnce(t, transport, "http://A.w.test:80/008")
+	getOnce(t, transport, "http://b.w.test/")
 	origins := transport.Origins()
 	require.Len(t, origins, 2)
-	want := []string{"*.test"}
-	for i := range 15 {
-		want = append(want, fmt.Sprintf("*.w.test/%03d", 80+i))
-	}
-	var keys []string
-	for _, policy := range origins[0].Policies {
-		keys = append(keys, policy.Key)
-	}
-	assert.Equal(t, want, keys)
-	assert.Equal(t, 1+2*120-16, origins[0].MorePolicies)
-	assert.Equal(t, "*.w.test/007", origins[1].Policies[1].Key)
-	assert.Zero(t, origins[1].MorePolicies)
+	assert.Equal(t, []httpretry.BudgetStatus{
+		{Balance: 5, BalanceKnown: true, Successes: 2},
+		{Key: "GET a.w.test/000/", Balance: 5, BalanceKnown: true, Successes: 4},
+		{Key: "*.w.test/own", Balance: 2, BalanceKnown: true, Successes: 1},
+	}, origins[0].Budgets)
+	assert.Equal(t, []httpretry.BudgetStatus{{Key: "b.w.test"}}, origins[1].Budgets)
+}
+
+// listed is a budget with a balance. It must not be compared, which would panic.
+type listed struct {
+	talkative
+	_ []string
+}
+
+func TestOriginsOfBudgetsThatDoNotCompare(t *testing.T) {
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: contract.Play(s200), Policy: httpretry.Policy{Budget: listed{}},
+		Policies: map[string]httpretry.Policy{"a.test/x": {Budget: listed{}}}})
+	getOnce(t, transport, "http://a.test/")
+	assert.Equal(t, []httpretry.BudgetStatus{
+		{Balance: len("http://a.test"), BalanceKnown: true},
+		{Key: "a.test/x", Balance: len("http://a.test"), BalanceKnown: true},
+	}, transport.Origins()[0].Budgets)
 }
 
 // noDone is a context whose method Done panics from the nth call on.

@@ -66,7 +66,7 @@ func (c *call) provesUnprocessed(resp *http.Response, err error) bool {
 		return false
 	// Over HTTP/1, net/http says so, too, after it has written a request that it
 	// considers replayable.
-	case err != nil && err.Error() == cannotRewind && !a.trace.LastSpeaksHTTP2() &&
+	case err != nil && err.Error() == cannotRewind && !a.trace.Facts().LastHTTP2 &&
 		wire.Resendable(a.req.Method, a.req.Header):
 		return false
 	// Layers that are not known may have sent the request to several hosts.
@@ -103,8 +103,7 @@ func (c *call) note(resp *http.Response, err error, outcome Outcome) {
 	r := AttemptResult{
 		Origin:    c.caller.origin,
 		PolicyKey: c.policy.key,
-		Attempt:   c.attempts,
-		Charged:   c.charge.isCharged(),
+		Number:    c.attempts,
 	}
 	switch {
 	case resp != nil:
@@ -118,10 +117,6 @@ func (c *call) note(resp *http.Response, err error, outcome Outcome) {
 		}
 	case err != nil:
 		c.noteError(&r, err, outcome)
-	}
-	// The body of an attempt that the budget knows has broken off.
-	if !c.charge.pending {
-		r.Charged = c.charge.last.Charged
 	}
 	c.charge.last = r
 }
@@ -169,7 +164,7 @@ func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 	case a == nil:
 		return false
 	// net/http calls no hook for a request that is not valid.
-	case base.isKnown() && !a.trace.Wrote() && isInvalidRequest(err):
+	case base.isKnown() && !a.trace.Facts().Wrote && isInvalidRequest(err):
 		return true
 	// A layer may have sent the request without net/http. A body shows that,
 	// because the layer has read it (wire.Trace.ProvesUnsent).
@@ -188,7 +183,7 @@ func (a *attempt) neverSent(err error, u *url.URL, base *base) bool {
 func (a *attempt) endedUnbegun(err error) bool {
 	text := err.Error()
 	return strings.HasPrefix(text, cannotRetry) || text == cannotRewind || isRejectedByHTTP3(err) ||
-		a != nil && a.trace.LastReused() && (isNothingWritten(err) ||
+		a != nil && a.trace.Facts().LastReused && (isNothingWritten(err) ||
 			strings.HasPrefix(text, resetIdle) || strings.HasPrefix(text, closedIdle))
 }
 
@@ -214,11 +209,11 @@ func (a *attempt) bodyFailed() bool { return a != nil && a.readerFailed }
 // that seems to be so for one that net/http has, too, so the error of a stream
 // does not count.
 func (a *attempt) failedToReconnect(err error) bool {
-	if a == nil || !a.trace.Wrote() || strings.HasPrefix(err.Error(), cannotRetry) {
+	if a == nil || !a.trace.Facts().Wrote || strings.HasPrefix(err.Error(), cannotRetry) {
 		return false
 	}
 	var op *net.OpError
-	return a.trace.Connecting() || errors.As(err, &op) && isDial(op) ||
+	return a.trace.Facts().Connecting || errors.As(err, &op) && isDial(op) ||
 		strings.HasPrefix(err.Error(), handshakeTimeout)
 }
 
@@ -227,9 +222,9 @@ func (a *attempt) failedToReconnect(err error) bool {
 // about the request on the last connection. One that states an Outcome, such as
 // that of the breaker of another host, may be about a request that was not sent.
 func (a *attempt) leavesOpen(err error, states bool) bool {
-	here, elsewhere := a.trace.Unanswered()
+	sent := a.trace.Facts()
 	isOfLast := err != nil && (!states || classifyUnstated(err) == Unprocessed)
-	return elsewhere || here && !isOfLast
+	return sent.UnansweredElsewhere || sent.UnansweredHere && !isOfLast
 }
 
 // isOfAnother reports whether the result of an attempt may be that of another
@@ -242,7 +237,7 @@ func (a *attempt) isOfAnother(resp *http.Response, err error) bool {
 	case a == nil:
 		return false
 	case err != nil:
-		return a.trace.Answered()
+		return a.trace.Facts().Answered
 	}
 	return resp.Request != nil &&
 		cmp.Or(resp.Request.Method, http.MethodGet) != cmp.Or(a.req.Method, http.MethodGet)

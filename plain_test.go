@@ -35,7 +35,6 @@ func TestFieldsOfPlainPolicies(t *testing.T) {
 		"AttemptTimeout":    {time.Hour, false},
 		"MaxElapsed":        {time.Hour, false},
 		"Budget":            {contract.UsedUp{}, false},
-		"WaitOnBudget":      {true, true},
 		"Cooldown":          {httpretry.CooldownWait, false},
 		"CooldownKey":       {func(*http.Request) string { return "" }, true},
 		"Classify":          {classify, false},

@@ -43,9 +43,7 @@ type Policy struct {
 	// Backoff determines the waits between attempts. Nil means
 	// strategies.DecorrelatedV2{Median: 500ms, Max: 30s}. After a 429 (Too Many
 	// Requests), and while the host has not succeeded since an earlier failure,
-	// it means the same with a Median of 1.5s. If MaxAttempts is negative, a
-	// success also wakes one other request to the host that is in a wait of 10s
-	// or more. It continues within 10s. A request is woken once.
+	// it means the same with a Median of 1.5s.
 	Backoff strategies.Strategy
 
 	// MaxRetryAfter is the longest wait that a server may ask for, in the
@@ -71,12 +69,6 @@ type Policy struct {
 	// Budget decides whether a retry may be sent. Nil means a [HostBudget] that
 	// the policies of one RetryTransport share.
 	Budget Budget
-
-	// WaitOnBudget delays the return of RoundTrip by the backoff if the Budget
-	// refuses a retry. It slows down callers in a loop. During the wait, a
-	// response of up to 64 KiB holds no connection. A cancel ends the wait.
-	// RoundTrip then returns that response, with a nil error and ReasonBudget.
-	WaitOnBudget bool
 
 	Cooldown Cooldown // for a first attempt while its host is cooling down
 
@@ -244,14 +236,6 @@ func (p *Policy) allowsPlain() bool {
 	}
 	return p.Classify == nil && p.Idempotent == nil &&
 		p.AttemptTimeout == 0 && p.MaxElapsed == 0 && p.Cooldown == CooldownSend && !p.Resume
-}
-
-// budgetWait returns how long a request waits whose retry the Budget refused.
-func (p *resolvedPolicy) budgetWait(backoff time.Duration) time.Duration {
-	if p.WaitOnBudget {
-		return backoff
-	}
-	return 0
 }
 
 // Validate returns an error with one line for each invalid field, as [New]

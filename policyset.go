@@ -4,12 +4,10 @@ import (
 	"errors"
 	"iter"
 	"maps"
-	"math/bits"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"sync/atomic"
 
 	"github.com/seed421102f4/httpretry/internal/cooldown"
 	"github.com/seed421102f4/httpretry/internal/fielderr"
@@ -38,15 +36,9 @@ type host struct {
 	quiet    cooldown.Quiet // of origin
 	failing  failingFlag
 	protocol hostProtocol
-	routes   []hostRoutes // of keys with a method or a path; nil for most hosts
-}
 
-// hostRoutes are the keys of one host pattern that have a method or a path.
-// There may be thousands of them for each of a thousand hosts, so a host has
-// nothing but a bit for each.
-type hostRoutes struct {
-	*hostpattern.Routes[*resolvedPolicy]
-	matched bitset // those that a request to the host has matched
+	// Keys with a method or a path. Most hosts have none.
+	routes []*hostpattern.Routes[*resolvedPolicy]
 }
 
 // target is the result of lookUp for one request: its policy, its host and the
@@ -136,9 +128,7 @@ func (s *policySet) lookUp(u *url.URL) *host {
 func (s *policySet) resolve(h *host, u *url.URL) {
 	h.policy = s.policyOf(u)
 	h.origin = hostpattern.Canonical(u)
-	for _, routes := range s.patterns.Routes(u) {
-		h.routes = append(h.routes, hostRoutes{routes, newBitset(len(routes.Values))})
-	}
+	h.routes = s.patterns.Routes(u)
 }
 
 // hosts returns the hosts that the set has looked up.
@@ -179,7 +169,6 @@ func (h *host) routeTarget(req *http.Request) target {
 		if !ok {
 			continue
 		}
-		routes.matched.set(i)
 		to.policy = routes.Values[i]
 		// A success to a key with a budget of its own looks its window up.
 		if !to.policy.sharesBudget(h.policy) {
@@ -200,38 +189,4 @@ func (p *resolvedPolicy) sharesBudget(other *resolvedPolicy) bool {
 	a, isHost := p.Budget.(*HostBudget)
 	b, _ := other.Budget.(*HostBudget)
 	return isHost && a == b
-}
-
-// A bitset is a set of small integers. It is safe for concurrent use.
-type bitset []atomic.Uint64
-
-// newBitset returns a set for integers below n.
-func newBitset(n int) bitset { return make(bitset, (n+63)/64) }
-
-// set adds i.
-func (b bitset) set(i int) {
-	// Storing an equal value would still take the cache line.
-	if word, bit := &b[i/64], uint64(1)<<(i%64); word.Load()&bit == 0 {
-		word.Or(bit)
-	}
-}
-
-// add adds all of other, which is for integers below the same n.
-func (b bitset) add(other bitset) {
-	for i := range other {
-		b[i].Or(other[i].Load())
-	}
-}
-
-// all returns the integers, in order.
-func (b bitset) all() iter.Seq[int] {
-	return func(yield func(int) bool) {
-		for i := range b {
-			for word := b[i].Load(); word != 0; word &= word - 1 {
-				if !yield(i*64 + bits.TrailingZeros64(word)) {
-					return
-				}
-			}
-		}
-	}
 }

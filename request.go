@@ -113,8 +113,13 @@ func (c *call) withdraw(wait time.Duration) Reason {
 
 // mayResend reports whether the last attempt met a connection that was at its
 // end, so that the server has not begun it, and another connection will take it.
-// After MaxSends such attempts, the server seems to end each connection.
-func (c *call) mayResend() bool { return c.connEnded && c.resends < wire.MaxSends }
+func (c *call) mayResend() bool { return c.connEnded && c.resends < maxResends }
+
+// maxResends bounds resend. A server that ends each connection after ten requests
+// excludes most of 64 that are sent at once, again and again. The waits add up to
+// less than the minute after which net/http alone gives up
+// (http2Transport.RoundTripOpt).
+const maxResends = 30
 
 // resend prepares the retry that mayResend allows. net/http alone sends such a
 // request again at once, too. So the retry is not counted or charged. The first
@@ -123,7 +128,7 @@ func (c *call) mayResend() bool { return c.connEnded && c.resends < wire.MaxSend
 func (c *call) resend() (time.Duration, Reason) {
 	var wait time.Duration
 	if c.resends >= 3 {
-		wait = uniform(min(100*time.Millisecond<<(c.resends-3), time.Second))
+		wait = uniform(min(100*time.Millisecond<<min(c.resends-3, 5), 2*time.Second))
 	}
 	reason := c.waits.lateReason(&c.caller, wait, time.Now())
 	if reason == ReasonNone {
@@ -194,18 +199,19 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 	if reason == ReasonCooldown {
 		asked = c.waits.cooldown.remaining(time.Now()).Wait
 	}
+	attempt := c.charge.last
+	// They are known even if nothing was sent.
+	attempt.Origin, attempt.PolicyKey = c.caller.origin, c.policy.key
 	return Event{
-		Request:   c.caller.req,
-		Response:  resp,
-		Err:       c.eventError(err, reason),
-		Attempt:   c.attempts,
-		Elapsed:   time.Since(c.engine.created) - c.caller.start,
-		Waited:    waited,
-		Wait:      wait,
-		Asked:     asked,
-		Reason:    reason,
-		Outcome:   c.charge.last.Outcome,
-		PolicyKey: c.policy.key,
+		Request:  c.caller.req,
+		Response: resp,
+		Err:      c.eventError(err, reason),
+		Attempt:  attempt,
+		Elapsed:  time.Since(c.engine.created) - c.caller.start,
+		Waited:   waited,
+		Wait:     wait,
+		Asked:    asked,
+		Reason:   reason,
 	}
 }
 
@@ -224,15 +230,10 @@ func (c *call) eventError(err error, reason Reason) error {
 	return err
 }
 
-// finish returns the last attempt's result to the caller. With WaitOnBudget it
-// waits first.
-func (c *call) finish(
-	resp *http.Response, err error, wait time.Duration, reason Reason) (*http.Response, error) {
-	// fail releases the attempt, so it comes before the wait.
+// finish returns the last attempt's result to the caller.
+func (c *call) finish(resp *http.Response, err error, reason Reason) (*http.Response, error) {
 	if err != nil {
-		err = c.fail(err, reason)
-		c.caller.sleep(wait, nil)
-		return nil, err
+		return nil, c.fail(err, reason)
 	}
 	if reason == ReasonSuccess {
 		c.waits.cooldown.noteSuccess()
@@ -248,16 +249,6 @@ func (c *call) finish(
 	} else {
 		c.handOver(resp, reason, false)
 	}
-	// The wait of a response is positive only with WaitOnBudget.
-	if wait > 0 {
-		// Reading ahead frees a connection. The body of a tunnel must keep its
-		// Write method, so it is not buffered.
-		if !isTunnel(c.sentRequest(), resp) {
-			wait -= respbody.Buffer(resp, c.caller.cancelSignal())
-		}
-		c.caller.sleep(wait, nil)
-	}
-	// This is after Buffer, so that a body that panics there is closed.
 	c.progress = progressDone
 	return resp, nil
 }

@@ -227,14 +227,14 @@ func (b *resumingBody) resume() error {
 		c.noteResult(resp, err, reason)
 		b.report(resp, err, wait, reason)
 		if reason != ReasonNone {
-			return b.fail(resp, err, wait, reason)
+			return b.fail(resp, err, reason)
 		}
 		wait -= c.discard(resp)
 		// As in RoundTrip, a wait that ends early has a second Event.
 		if reason, pauseErr := c.awaitRetry(wait, err); reason != ReasonNone {
 			c.caller.noteEnd(reason, c.attempts)
 			b.report(nil, pauseErr, 0, reason)
-			return b.fail(nil, pauseErr, 0, reason)
+			return b.fail(nil, pauseErr, reason)
 		}
 		resp, err = b.send()
 		outcome = c.outcome(resp, err)
@@ -259,7 +259,7 @@ func (b *resumingBody) explain(outcome Outcome) error {
 	c.noteResult(nil, err, ReasonNotResumable)
 	err = fmt.Errorf("%w (%w)", err, b.part.Obstacle)
 	b.report(nil, err, 0, ReasonNotResumable)
-	return b.fail(nil, err, 0, ReasonNotResumable)
+	return b.fail(nil, err, ReasonNotResumable)
 }
 
 // report passes the decision after an attempt to Config.Observe, if that is
@@ -368,7 +368,7 @@ func (b *resumingBody) conclude(resp *http.Response, reason Reason) error {
 			c.waits.cooldown.noteSuccess()
 		}
 		b.report(resp, err, 0, ReasonNotResumable)
-		return b.fail(resp, err, 0, ReasonNotResumable)
+		return b.fail(resp, err, ReasonNotResumable)
 	}
 	b.report(resp, nil, 0, reason)
 	c.progress, c.resp = progressDone, nil
@@ -415,12 +415,11 @@ func (b *resumingBody) same(resp *http.Response) func() bool {
 }
 
 // fail ends the body with the error that broke it, to which it adds the result
-// of the attempts to resume it. With WaitOnBudget it waits first.
-func (b *resumingBody) fail(
-	resp *http.Response, err error, wait time.Duration, reason Reason) error {
+// of the attempts to resume it.
+func (b *resumingBody) fail(resp *http.Response, err error, reason Reason) error {
 	c := &b.call
 	if resp != nil {
-		wait -= c.discard(resp)
+		c.discard(resp)
 	}
 	b.result.reason.Store(uint32(reason))
 	switch {
@@ -434,7 +433,6 @@ func (b *resumingBody) fail(
 		err = c.afterAttempt(err, b.broken)
 	}
 	err = c.fail(err, reason)
-	c.caller.sleep(wait, nil)
 	if b.isClosed() {
 		err = http.ErrBodyReadAfterClose
 	}

@@ -360,7 +360,7 @@ func TestResumeExplains(t *testing.T) {
 			assert.Nil(t, e.Response)
 			assert.EqualError(t, e.Err, text)
 			assert.Equal(t, []any{1, int64(10), "connection broken"},
-				[]any{e.Attempt, e.Offset, e.Status()})
+				[]any{e.Attempt.Number, e.Offset, e.Status()})
 			assert.Equal(t, 1, strings.Count(log.String(), "\n"), log)
 			assert.Contains(t, log.String(), `level=WARN msg="gave up on response" `)
 			assert.Contains(t, log.String(), tt.text)
@@ -625,9 +625,6 @@ func TestResumeLimits(t *testing.T) {
 		{name: "budget at once", policy: func(p *httpretry.Policy) {
 			p.Budget = contract.UsedUp{}
 		}, reason: httpretry.ReasonBudget, attempts: 1, text: "Policy.Budget refused"},
-		{name: "WaitOnBudget", policy: func(p *httpretry.Policy) {
-			p.Budget, p.WaitOnBudget = contract.UsedUp{}, true
-		}, reason: httpretry.ReasonBudget, attempts: 1, elapsed: time.Second},
 		{name: "Retry-After", answer: unavailable("Retry-After", "120"),
 			reason: httpretry.ReasonRetryAfter, attempts: 2, elapsed: time.Second},
 		{name: "X-Should-Retry", answer: unavailable("X-Should-Retry", "false"),
@@ -893,37 +890,6 @@ func TestResumeEndsWhileItWaits(t *testing.T) {
 	}
 }
 
-// The same applies to a Read that WaitOnBudget delays. After a cancel, its
-// error is that of the body.
-func TestResumeEndsWhileItWaitsOnBudget(t *testing.T) {
-	for name, tt := range map[string]struct {
-		end  func(cancel func(), body io.Closer)
-		want error
-	}{
-		"cancel": {func(cancel func(), _ io.Closer) { cancel() }, io.ErrUnexpectedEOF},
-		"Close":  {func(_ func(), body io.Closer) { _ = body.Close() }, http.ErrBodyReadAfterClose},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				o, policy := newOrigin(1000, 10), resuming()
-				policy.Backoff, policy.Budget, policy.WaitOnBudget = strategies.Constant{
-					Wait: time.Hour}, contract.UsedUp{}, true
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				resp, err := contract.New(t, httpretry.Config{Base: o, Policy: policy}).
-					RoundTrip(newGet(t).WithContext(ctx))
-				require.NoError(t, err)
-				start := time.Now()
-				time.AfterFunc(time.Second, func() { tt.end(cancel, resp.Body) })
-				_, err = readAll(t, o, resp)
-				assert.Equal(t, time.Second, time.Since(start))
-				require.ErrorIs(t, err, tt.want)
-				require.NoError(t, resp.Body.Close())
-			})
-		})
-	}
-}
-
 // A Read after Close fails, whether or not the body was resumed, can be resumed
 // or had ended.
 func TestResumeReadAfterClose(t *testing.T) {
@@ -1144,7 +1110,7 @@ func TestResumeEvents(t *testing.T) {
 			status = e.Response.StatusCode
 		}
 		assert.Equal(t, status == 0, e.Err != nil)
-		got = append(got, event{e.Attempt, e.Reason, e.Resuming, e.Offset, status})
+		got = append(got, event{e.Attempt.Number, e.Reason, e.Resuming, e.Offset, status})
 	}
 	assert.Equal(t, []event{
 		{1, httpretry.ReasonSuccess, false, 0, 200},
@@ -1321,8 +1287,8 @@ func (f withdrawFunc) Withdraw(context.Context, httpretry.AttemptResult) bool {
 	f()
 	return true
 }
-func (withdrawFunc) Refund(httpretry.AttemptResult)              {}
-func (withdrawFunc) Record(ended, after httpretry.AttemptResult) {}
+func (withdrawFunc) Refund(httpretry.AttemptResult)                {}
+func (withdrawFunc) Record(ended, charged httpretry.AttemptResult) {}
 
 type panickingClose struct{ io.ReadCloser }
 

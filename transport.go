@@ -88,7 +88,7 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		c.noteResult(resp, err, reason)
 		c.report(resp, err, wait, reason)
 		if reason != ReasonNone {
-			return c.finish(resp, err, wait, reason)
+			return c.finish(resp, err, reason)
 		}
 		// Another attempt is to follow. Its wait begins with the drain.
 		wait -= c.discard(resp)
@@ -97,7 +97,7 @@ func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
 		if reason, pauseErr := c.awaitRetry(wait, err); reason != ReasonNone {
 			c.caller.noteEnd(reason, c.attempts)
 			c.report(nil, pauseErr, 0, reason)
-			return c.finish(nil, pauseErr, 0, reason)
+			return c.finish(nil, pauseErr, reason)
 		}
 		resp, err = c.send()
 	}
@@ -142,18 +142,14 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 func (c *call) reserve(resp *http.Response) (time.Duration, Reason) {
 	now := time.Now()
 	asked, spread, reason := c.waits.acceptWait(resp, now)
-	backoff := c.waits.nextBackoff(resp)
-	wait := max(asked, backoff)
+	wait := max(asked, c.waits.nextBackoff(resp))
 	if reason == ReasonNone {
 		reason = c.waits.lateReason(&c.caller, wait, now)
 	}
-	if reason != ReasonNone {
-		return 0, reason
-	}
 	// The budget is charged when nothing else prevents the retry. GetBody comes
 	// last, because it may seek in the body that the attempt is still sending.
-	if reason = c.withdraw(wait); reason == ReasonBudget {
-		return c.policy.budgetWait(backoff), reason
+	if reason == ReasonNone {
+		reason = c.withdraw(wait)
 	}
 	if reason == ReasonNone {
 		reason = c.rewindBody(wait)

@@ -147,7 +147,7 @@ func assertEvents(t *testing.T, events *contract.Record, attempts int, req *http
 	require.Len(t, events.Events, attempts)
 	for i, e := range events.Events {
 		assert.Same(t, req, e.Request)
-		assert.Equal(t, i+1, e.Attempt)
+		assert.Equal(t, i+1, e.Attempt.Number)
 		assert.Equal(t, e.Response == nil, e.Err != nil)
 		assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
 		assert.Equal(t, i == attempts-1, e.Reason != 0,
@@ -658,7 +658,7 @@ func TestCancelDuringWait(t *testing.T) {
 				require.Len(t, events.Events, 2)
 				assert.Equal(t, time.Hour, events.Events[0].Wait)
 				assert.Equal(t, httpretry.ReasonCanceled, events.Events[1].Reason)
-				assert.Equal(t, 1, events.Events[1].Attempt)
+				assert.Equal(t, 1, events.Events[1].Attempt.Number)
 			})
 		})
 	}
@@ -1154,7 +1154,7 @@ func TestPanicRefundsUnsentRetry(t *testing.T) {
 
 type panicBudget struct{ record bool }
 
-func (b panicBudget) Record(ended, after httpretry.AttemptResult) {
+func (b panicBudget) Record(ended, charged httpretry.AttemptResult) {
 	if b.record {
 		panic("boom")
 	}

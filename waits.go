@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed421102f4/httpretry/internal/cooldown"
 	"github.com/seed421102f4/httpretry/internal/retryafter"
 	"github.com/seed421102f4/httpretry/strategies"
 )
@@ -24,9 +23,6 @@ type waits struct {
 
 	askedBy       *http.Response // asked and spread are from its header
 	asked, spread time.Duration
-
-	floor      time.Duration // the part of the next wait that servers have asked for
-	endedEarly bool          // a success of another request has ended a long backoff
 }
 
 // failingFlag is true if a host has failed and has not succeeded since.
@@ -96,7 +92,6 @@ func (w *waits) acceptWait(
 	if asked <= w.policy.MaxRetryAfter {
 		reason = ReasonNone
 	}
-	w.floor = asked
 	return asked, spread, reason
 }
 
@@ -125,47 +120,6 @@ func (w *waits) noteCooldown(resp *http.Response, outcome Outcome) {
 func (w *waits) restart() {
 	w.backoff, w.patient, w.askedBy = nil, nil, nil
 	w.failing.clear()
-}
-
-// longWait is the shortest backoff that a success of another request may end.
-const longWait = 10 * time.Second
-
-// sleep waits before a retry, and reports whether the caller is still waiting.
-// Without a limit of attempts, backoffs grow long, so that a request would wait
-// long after its host is up again. So a success of another request to the host
-// ends one long backoff. That happens once for each request. Otherwise a
-// request that fails while others succeed would hardly wait.
-func (w *waits) sleep(caller *caller, wait time.Duration) bool {
-	// A wait that a server asks for is never shortened.
-	if wait-w.floor < longWait || w.endedEarly || w.policy.MaxAttempts < math.MaxInt {
-		return caller.sleep(wait, nil)
-	}
-	return w.sleepLong(caller, wait)
-}
-
-// sleepLong is sleep for a long backoff. It is apart from sleep, so that most
-// waiting requests need less stack.
-func (w *waits) sleepLong(caller *caller, wait time.Duration) bool {
-	backoff, begun := wait-w.floor, time.Now()
-	if !caller.sleep(w.floor, nil) {
-		return false
-	}
-	var sleeper cooldown.Sleeper
-	awake := w.cooldown.addSleeper(&sleeper)
-	defer sleeper.Leave()
-	if !caller.sleep(backoff, awake) {
-		return false
-	}
-	planned := begun.Add(wait)
-	w.endedEarly = time.Now().Before(planned)
-	if !caller.sleep(uniform(min(time.Until(planned), longWait)), nil) {
-		return false
-	}
-	// If the host has asked for a pause since, it was not up.
-	if w.cooldown.remaining(time.Now()).Wait > 0 {
-		return caller.sleep(time.Until(planned), nil)
-	}
-	return true
 }
 
 // timeLeft returns the longest wait after which an attempt may still start.

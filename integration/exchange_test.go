@@ -163,7 +163,7 @@ func (x *exchange) String() string {
 	}
 	add(true, "%d attempts", p.MaxAttempts)
 	add(p.AttemptTimeout > 0, "timeout %v", p.AttemptTimeout)
-	add(p.WaitOnBudget, "no budget")
+	add(p.Budget == httpretry.Budget(contract.UsedUp{}), "no budget")
 	add(p.ReplayBuffer != 0, "buffer %d", p.ReplayBuffer)
 	add(x.cancel > 0, "cancel %v", x.cancel)
 	add(x.unread, "response unread")
@@ -243,7 +243,7 @@ func (x *exchange) drawPolicy(d draw) {
 		x.policy.NewIdempotencyKey = httpretry.RandomKey
 	}
 	if d.chance(10) {
-		x.policy.Budget, x.policy.WaitOnBudget = contract.UsedUp{}, true
+		x.policy.Budget = contract.UsedUp{}
 	}
 }
 

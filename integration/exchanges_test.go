@@ -161,7 +161,7 @@ func runExchange(t *testing.T, x *exchange, certificates exchangeCertificates) [
 		Base:   newExchangeLayer(x.base, r.base),
 		Policy: x.policy,
 		// A cancel of a wait is an event, too, of the attempt before.
-		Observe: func(_ context.Context, e httpretry.Event) { r.attempts.Store(int32(e.Attempt)) },
+		Observe: func(_ context.Context, e httpretry.Event) { r.attempts.Store(int32(e.Attempt.Number)) },
 	})
 	require.NoError(t, err)
 	if x.reused {

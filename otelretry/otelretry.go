@@ -19,8 +19,7 @@
 //
 // A wait is recorded when it has ended, with the time that it really took. It
 // includes a cool-down that extended it or delayed a first attempt. If it was
-// canceled, it is the time until then. The wait of
-// httpretry.Policy.WaitOnBudget, which no attempt follows, is not recorded.
+// canceled, it is the time until then.
 //
 // Retries include the requests for the rest of a body that broke off (see
 // [httpretry.Policy.Resume]), and waits include the waits before them. Attempts
@@ -281,8 +280,8 @@ func (o *observer) sent(e httpretry.Event, refused bool) int {
 	r, known := o.refused[e.Request]
 	// If the request ends in a wait, its last Event may have the error of the
 	// attempt before the wait.
-	if refused && e.Attempt > r.last {
-		r = refusals{r.count + 1, e.Attempt}
+	if refused && e.Attempt.Number > r.last {
+		r = refusals{r.count + 1, e.Attempt.Number}
 	}
 	switch {
 	case e.Reason != httpretry.ReasonNone:
@@ -294,7 +293,7 @@ func (o *observer) sent(e httpretry.Event, refused bool) int {
 		o.refused[e.Request] = r
 	}
 	// A Request that is sent twice at the same time has one entry for both.
-	return max(e.Attempt-r.count, 0)
+	return max(e.Attempt.Number-r.count, 0)
 }
 
 // makeRoom deletes any entry of o.refused if there are maxRefused. If its

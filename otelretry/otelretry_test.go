@@ -499,7 +499,7 @@ func TestGlobalProvider(t *testing.T) {
 	otel.SetMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)))
 	observe, err := otelretry.Observe(otelretry.Config{})
 	require.NoError(t, err)
-	observe(t.Context(), httpretry.Event{Request: new(http.Request), Attempt: 1, Reason: httpretry.ReasonSuccess, Response: &http.Response{StatusCode: 200}})
+	observe(t.Context(), httpretry.Event{Request: new(http.Request), Attempt: httpretry.AttemptResult{Number: 1}, Reason: httpretry.ReasonSuccess, Response: &http.Response{StatusCode: 200}})
 	decided, err := otelretry.ObserveBudget(otelretry.Config{})
 	require.NoError(t, err)
 	decided(t.Context(), otelretry.BudgetDecision{})

@@ -90,10 +90,10 @@ func TestRefusalsAreLimited(t *testing.T) {
 func TestRefusalsOfOneRequestTwice(t *testing.T) {
 	o, attempts := newObserver(t)
 	req := new(http.Request)
-	o.observe(t.Context(), httpretry.Event{Request: req, Attempt: 1, Err: errRefused})
-	o.observe(t.Context(), httpretry.Event{Request: req, Attempt: 2, Err: errRefused})
+	o.observe(t.Context(), httpretry.Event{Request: req, Attempt: httpretry.AttemptResult{Number: 1}, Err: errRefused})
+	o.observe(t.Context(), httpretry.Event{Request: req, Attempt: httpretry.AttemptResult{Number: 2}, Err: errRefused})
 	o.observe(t.Context(), httpretry.Event{
-		Request: req, Attempt: 1, Response: &http.Response{StatusCode: 200}, Reason: httpretry.ReasonSuccess,
+		Request: req, Attempt: httpretry.AttemptResult{Number: 1}, Response: &http.Response{StatusCode: 200}, Reason: httpretry.ReasonSuccess,
 	})
 	sum, count := attempts()
 	assert.EqualValues(t, 0, sum)

@@ -55,11 +55,14 @@ import (
 // request. [httpretry.New] reports a negative maxElapsed.
 //
 // There is no limit on the number of attempts or on Retry-After, and no retry
-// budget. The waits grow from between 0.5 and 1 seconds to between 30 and 60
-// seconds. Each request to the host that succeeds ends such a long wait of
-// another one within ten seconds. The rules for which requests may be retried
-// do not change. A POST without an idempotency key is still sent once, unless
-// it is certain that the server did not process it.
+// budget. The rules for which requests may be retried do not change. A POST
+// without an idempotency key is still sent once, unless it is certain that the
+// server did not process it.
+//
+// The waits grow from between 0.5 and 1 seconds to between 5 and 10 seconds. So
+// a request continues within ten seconds after its host is up again, and 50
+// waiting requests send 7 times a second to a host that is down. If thousands
+// wait, set a Backoff with longer waits.
 //
 // Set AttemptTimeout as well, since an attempt without an answer would
 // otherwise wait until the context is done. Leave http.Client.Timeout at 0. It
@@ -72,7 +75,7 @@ func Background(maxElapsed time.Duration) httpretry.Policy {
 		Budget:        httpretry.Unlimited{},
 		// Not FullJitter, whose waits may be near zero. Without a budget, only
 		// the waits protect a host that is down.
-		Backoff: strategies.EqualJitter{Base: time.Second, Max: time.Minute},
+		Backoff: strategies.EqualJitter{Base: time.Second, Max: 10 * time.Second},
 	}
 }
 

@@ -190,7 +190,7 @@ type Error struct {
 
 // Error returns the position, the path and the problem, such as
 //
-//	3:33: policies["a.test"].waitOnBudget: "yes": want true or false
+//	3:33: policies["a.test"].resume: "yes": want true or false
 func (e *Error) Error() string {
 	if e.Path == "" {
 		return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Problem)

@@ -39,7 +39,7 @@ const full = `{
   "default": {
     "maxAttempts": 4, "backoff": "FullJitter Base=50ms Max=2s", "maxRetryAfter": "-1s",
     "attemptTimeout": "2s", "maxElapsed": "1m", "budget": {"ratio": 0.2, "burst": -1, "window": "30s",
-    "strict": true, "name": "a"}, "waitOnBudget": true, "cooldown": "fail", "idempotent": true,
+    "strict": true, "name": "a"}, "cooldown": "fail", "idempotent": true,
     "newIdempotencyKey": "random", "idempotencyHeader": "X-Key", "replayBuffer": 1024, "resume": true,
     "resumeIdle": "5s", "transient": [404, 202], "final": [500], "unprocessed": [429, 503]
   },
@@ -60,7 +60,6 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, -1, b.Burst)
 	assert.Equal(t, 30*time.Second, b.Window)
 	assert.True(t, b.Strict)
-	assert.True(t, p.WaitOnBudget)
 	assert.Equal(t, httpretry.CooldownFail, p.Cooldown)
 	for status, want := range map[int]httpretry.Outcome{
 		404: httpretry.Transient, 202: httpretry.Transient, 500: httpretry.Final,
@@ -106,7 +105,7 @@ func TestEmptyFile(t *testing.T) {
 // A policy with all fields set can have zero values for each of them.
 func TestZeroValues(t *testing.T) {
 	const zero = `{"maxAttempts": 0, "backoff": "default", "maxRetryAfter": "0", "attemptTimeout": "0s",
-		"maxElapsed": "0s", "budget": "default", "waitOnBudget": false, "cooldown": "send", "idempotent": false,
+		"maxElapsed": "0s", "budget": "default", "cooldown": "send", "idempotent": false,
 		"newIdempotencyKey": "none", "idempotencyHeader": "", "replayBuffer": 0, "resume": false, "resumeIdle": "0h",
 		"transient": [], "final": [], "unprocessed": []}`
 	f := parse(t, strings.Replace(full, `{"maxAttempts": 1}`, zero, 1))
@@ -278,7 +277,7 @@ const (
 	wantStatus   = `want a whole number from 200 to 999`
 	wantDuration = `want a duration as text with its unit, such as "500ms" or "2s"`
 	wantFields   = "want preset, maxAttempts, backoff, maxRetryAfter, attemptTimeout, maxElapsed, budget, " +
-		"waitOnBudget, cooldown, transient, final, unprocessed, idempotent, newIdempotencyKey, idempotencyHeader, replayBuffer, resume or resumeIdle"
+		"cooldown, transient, final, unprocessed, idempotent, newIdempotencyKey, idempotencyHeader, replayBuffer, resume or resumeIdle"
 )
 
 // Each mistake alone, as the value of a field of default.
@@ -315,7 +314,7 @@ func TestFieldErrors(t *testing.T) {
 		{`"backoff": "Constant Wait=` + strings.Repeat("0", 2100) + `s"`,
 			`.backoff: "Constant Wait=` + strings.Repeat("0", 66) +
 				`"...: want at most 2048 characters`},
-		{`"waitOnBudget": "yes"`, `.waitOnBudget: "yes": want true or false`},
+		{`"resume": "yes"`, `.resume: "yes": want true or false`},
 		{`"cooldown": "Wait"`, `.cooldown: "Wait": want "send" or "wait" or "fail"`},
 		{`"idempotent": 1`, `.idempotent: 1: want true or false`},
 		{`"newIdempotencyKey": true`, `.newIdempotencyKey: true: want "none" or "random"`},
@@ -831,7 +830,6 @@ maxRetryAfter = no limit <default>
 attemptTimeout = "2s" <default>
 maxElapsed = "1m0s" <default>
 budget = {"ratio":0.2,"burst":-1,"window":"30s","strict":true,"name":"a"} <default>
-waitOnBudget = true <default>
 cooldown = "fail" <default>
 transient = [404,202] <default>
 final = [500] <default>
@@ -851,7 +849,6 @@ maxRetryAfter = 1m0s <>
 attemptTimeout = no timeout <policies["a.test"]>
 maxElapsed = no limit <>
 budget = {"burst":1} <default>
-waitOnBudget = false <>
 cooldown = send <>
 CooldownKey = a function <preset stripe>
 Classify = a function <preset github of default>

@@ -158,8 +158,6 @@ func newPolicyTable() table {
 			"The budget for failed retries. Equal objects are one budget, even if they are " +
 				`inherited. "default" means the budget that all policies share that set none; ` +
 				`"unlimited" means none.`},
-		{"waitOnBudget", "WaitOnBudget", boolean(), "false",
-			"Whether a request that the budget refuses waits before it returns."},
 		{"cooldown", "Cooldown", cooldown(), httpretry.CooldownSend.String(),
 			"What a first attempt does while its host is cooling down."},
 		{"transient", "Classify", statuses(outcome(httpretry.Transient)), "none",

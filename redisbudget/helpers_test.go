@@ -136,12 +136,12 @@ func withdrawn(t testing.TB, b *redisbudget.Budget, host string, n int) (allowed
 // failed returns an attempt that got a 503.
 func failed(origin string) httpretry.AttemptResult {
 	return httpretry.AttemptResult{
-		Origin: origin, Attempt: 1, Status: http.StatusServiceUnavailable, Outcome: httpretry.Transient}
+		Origin: origin, Number: 1, Status: http.StatusServiceUnavailable, Outcome: httpretry.Transient}
 }
 
 // timedOut returns an attempt after which a retry costs 2.
 func timedOut(origin string) httpretry.AttemptResult {
-	return httpretry.AttemptResult{Origin: origin, Attempt: 1, Outcome: httpretry.Transient, Timeout: true}
+	return httpretry.AttemptResult{Origin: origin, Number: 1, Outcome: httpretry.Transient, Timeout: true}
 }
 
 // throttled returns an attempt after which a retry is free.
@@ -153,23 +153,23 @@ func throttled(origin string) httpretry.AttemptResult {
 
 // succeed records n successes of first attempts.
 func succeed(b httpretry.Budget, origin string, n int) {
-	ok := httpretry.AttemptResult{Origin: origin, Attempt: 1, Status: http.StatusOK}
+	ok := httpretry.AttemptResult{Origin: origin, Number: 1, Status: http.StatusOK}
 	for range n {
 		b.Record(ok, httpretry.AttemptResult{})
 	}
 }
 
 // succeedAfter records the success of a retry.
-func succeedAfter(b httpretry.Budget, after httpretry.AttemptResult) {
+func succeedAfter(b httpretry.Budget, charged httpretry.AttemptResult) {
 	b.Record(httpretry.AttemptResult{
-		Origin: after.Origin, Attempt: after.Attempt + 1, Status: http.StatusOK, Charged: true}, after)
+		Origin: charged.Origin, Number: charged.Number + 1, Status: http.StatusOK}, charged)
 }
 
 // failAfter records the failure of a retry.
-func failAfter(b httpretry.Budget, after httpretry.AttemptResult) {
-	ended := failed(after.Origin)
-	ended.Attempt, ended.Charged = after.Attempt+1, true
-	b.Record(ended, after)
+func failAfter(b httpretry.Budget, charged httpretry.AttemptResult) {
+	ended := failed(charged.Origin)
+	ended.Number = charged.Number + 1
+	b.Record(ended, charged)
 }
 
 // requireGoroutines requires that there are not more goroutines than n, soon.

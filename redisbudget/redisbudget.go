@@ -371,28 +371,28 @@ func New(cfg Config) (*Budget, error) {
 // maxCost is the highest cost of a retry.
 const maxCost = 2
 
-// cost returns the cost of a retry, which is that in a HostBudget.
-func cost(after httpretry.AttemptResult) int64 {
+// cost returns the cost of a retry that follows last, as in a HostBudget.
+func cost(last httpretry.AttemptResult) int64 {
 	switch {
-	case after.Throttled:
+	case last.Throttled:
 		return 0
-	case after.Timeout:
+	case last.Timeout:
 		return maxCost
 	}
 	return 1
 }
 
-// Withdraw reports whether one retry may be sent to after.Origin, and charges
+// Withdraw reports whether one retry may be sent to last.Origin, and charges
 // its cost if so. After a Throttled attempt, it returns true at once, without a
 // charge. Otherwise it waits for Redis, for at most the Timeout. While New
 // connects, it waits for that first: see Config.Timeout. When ctx is done, it
 // returns false.
-func (b *Budget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
-	n := cost(after)
+func (b *Budget) Withdraw(ctx context.Context, last httpretry.AttemptResult) bool {
+	n := cost(last)
 	if n == 0 {
 		return true
 	}
-	h := b.host(after.Origin)
+	h := b.host(last.Origin)
 	allowed, err := b.withdrawShared(ctx, h, n)
 	switch {
 	case err == nil:
@@ -400,30 +400,30 @@ func (b *Budget) Withdraw(ctx context.Context, after httpretry.AttemptResult) bo
 		return false
 	// Redis has failed, so the budget of this process decides.
 	default:
-		allowed = b.local.Withdraw(ctx, after)
+		allowed = b.local.Withdraw(ctx, last)
 	}
 	if allowed {
 		h.open.add(n, err == nil)
 	}
 	if b.observe != nil {
-		b.observe(ctx, Decision{Origin: after.Origin, Allowed: allowed, Shared: err == nil})
+		b.observe(ctx, Decision{Origin: last.Origin, Allowed: allowed, Shared: err == nil})
 	}
 	return allowed
 }
 
-// Refund cancels the latest charges for after.Origin within the last Window, up
+// Refund cancels the latest charges for last.Origin within the last Window, up
 // to the cost of the retry. After a Throttled attempt, there is none to cancel.
 // It does not block.
-func (b *Budget) Refund(after httpretry.AttemptResult) {
-	n := cost(after)
+func (b *Budget) Refund(last httpretry.AttemptResult) {
+	n := cost(last)
 	if n == 0 {
 		return
 	}
-	h := b.host(after.Origin)
+	h := b.host(last.Origin)
 	// The local budget may have charged for it, even if Redis works now.
 	toLocal, toShared := h.open.giveBack(n)
 	if toLocal {
-		b.local.Refund(after)
+		b.local.Refund(last)
 	}
 	// Without Redis, the shared charge remains.
 	if !toShared || b.state.load() != shared {
@@ -441,24 +441,26 @@ func (b *Budget) Refund(after httpretry.AttemptResult) {
 // succeeded, it cancels the latest charges within the last Window, up to the
 // cost of the retry and 1 more, except with Strict. An attempt that did not
 // succeed changes nothing. Record does not block.
-func (b *Budget) Record(ended, after httpretry.AttemptResult) {
-	n := cost(after)
-	charged := ended.Charged && n > 0
+func (b *Budget) Record(ended, charged httpretry.AttemptResult) {
+	var n int64 // what the attempt has cost
+	if charged.Number > 0 {
+		n = cost(charged)
+	}
 	if !ended.Succeeded() {
-		if charged {
+		if n > 0 {
 			b.host(ended.Origin).open.keep(n)
 		}
 		return
 	}
 	h := b.host(ended.Origin)
 	toLocal, toShared := false, false
-	if charged {
+	if n > 0 {
 		toLocal, toShared = h.open.giveBack(n)
 	}
-	if charged && !toLocal {
-		ended.Charged, after = false, httpretry.AttemptResult{}
+	if !toLocal {
+		charged = httpretry.AttemptResult{}
 	}
-	b.local.Record(ended, after)
+	b.local.Record(ended, charged)
 	phase := b.state.load()
 	// After Close, no goroutine takes hosts from the list.
 	if phase == closed {

@@ -405,7 +405,7 @@ func TestRetriesAfterTimeouts(t *testing.T) {
 				s.hold = func(context.Context) error { return syscall.ECONNREFUSED }
 			}
 			b := watch(t, redisbudget.Config{Client: s.client(t), Strict: true})
-			withdrawal := func(after httpretry.AttemptResult) bool { return b.Withdraw(t.Context(), after) }
+			withdrawal := func(last httpretry.AttemptResult) bool { return b.Withdraw(t.Context(), last) }
 			require.True(t, withdrawal(timedOut(target)))
 			require.True(t, withdrawal(timedOut(target)))
 			require.False(t, withdrawal(timedOut(target)))
@@ -590,7 +590,7 @@ func TestFailuresAreNotRecorded(t *testing.T) {
 	f := newFake(t)
 	b := newBudget(t, redisbudget.Config{
 		Client: newClient(t, f.Addr()), Burst: -1, Window: year, FlushInterval: time.Minute, Timeout: patient})
-	unanswered := httpretry.AttemptResult{Origin: target, Attempt: 1}
+	unanswered := httpretry.AttemptResult{Origin: target, Number: 1}
 	record := func() {
 		b.Record(failed(target), httpretry.AttemptResult{})
 		failAfter(b, failed(target))

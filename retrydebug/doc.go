@@ -28,7 +28,7 @@
 // # The page
 //
 // The page has a table for each transport, with a row for each
-// [httpretry.PolicyStatus]. It uses no script. The fields of
+// [httpretry.BudgetStatus]. It uses no script. The fields of
 // [httpretry.OriginStatus] are in the first row of the origin only. The page
 // refreshes itself every five seconds, except with the query "?refresh=0". The
 // origins of a transport are in this order:
@@ -68,15 +68,14 @@
 //	          "lastFailure": "503 Service Unavailable",
 //	          "lastFailureAt": "2000-01-01T00:00:00Z",
 //	          "failedWithoutRetry": 0,
-//	          "policies": [
+//	          "budgets": [
 //	            {
 //	              "key": "*.example.com",
 //	              "balance": 4,
 //	              "successes": 1,
 //	              "failedRetries": 1
 //	            }
-//	          ],
-//	          "morePolicies": 0
+//	          ]
 //	        }
 //	      ]
 //	    }
@@ -101,19 +100,19 @@
 //	    failedWithoutRetry
 //	                    requests that failed without a retry, since the origin
 //	                    was first used
-//	    policies        those in use for the origin, at most 16, by key
-//	      key           of the policy in Config.Policies; "" for Config.Policy
-//	      balance       retries that the policy's Budget would allow now; null if
-//	                    the Budget is not a Balancer of httpretry
+//	    budgets         that of the host's policy, and others that are in use
+//	      key           of its first policy in Config.Policies; "" for
+//	                    Config.Policy
+//	      balance       retries that the Budget would allow now; null if it is
+//	                    not a Balancer of httpretry
 //	      successes     requests that succeeded, in the Window of a HostBudget,
 //	                    which stands still while the origin fails; 0 for another
 //	                    Budget
 //	      failedRetries the cost of retries that failed, or have not ended, in
 //	                    the same Window: 2 after a timeout, else 1; 0 for another
 //	                    Budget
-//	    morePolicies    policies in use that are left out
 //
-// [httpretry.OriginStatus] and [httpretry.PolicyStatus] describe the values in
+// [httpretry.OriginStatus] and [httpretry.BudgetStatus] describe the values in
 // detail. Later versions may add fields, so a program must ignore those that it
 // does not know. docs/stability.md in the repository has the rules for later
 // versions.

@@ -30,13 +30,13 @@ func ExampleHandler() {
 		var state struct {
 			Transports []struct {
 				Origins []struct {
-					Policies []struct{ Balance, Successes int }
+					Budgets []struct{ Balance, Successes int }
 				}
 			}
 		}
 		err = json.NewDecoder(resp.Body).Decode(&state)
 		resp.Body.Close()
-		fmt.Println(state.Transports[0].Origins[0].Policies, err)
+		fmt.Println(state.Transports[0].Origins[0].Budgets, err)
 	}
 	// Output:
 	// [{5 0}] <nil>

@@ -25,9 +25,9 @@ func show(origins ...httpretry.OriginStatus) http.Handler {
 	return retrydebug.HandlerOf(func() []httpretry.OriginStatus { return origins })
 }
 
-// withBudget returns s with one policy, whose budget allows n retries.
+// withBudget returns s with one budget, which allows n retries.
 func withBudget(s httpretry.OriginStatus, n int) httpretry.OriginStatus {
-	s.Policies = []httpretry.PolicyStatus{{Balance: n, BalanceKnown: true}}
+	s.Budgets = []httpretry.BudgetStatus{{Balance: n, BalanceKnown: true}}
 	return s
 }
 
@@ -103,11 +103,10 @@ type originReport struct {
 	LastFailure        string         `json:"lastFailure"`
 	LastFailureAt      *time.Time     `json:"lastFailureAt"`
 	FailedWithoutRetry int            `json:"failedWithoutRetry"`
-	Policies           []policyReport `json:"policies"`
-	MorePolicies       int            `json:"morePolicies"`
+	Budgets            []budgetReport `json:"budgets"`
 }
 
-type policyReport struct {
+type budgetReport struct {
 	Key           string `json:"key"`
 	Balance       *int   `json:"balance"`
 	Successes     int    `json:"successes"`
@@ -142,21 +141,20 @@ func readStatuses(t *testing.T, h http.Handler) (all []httpretry.OriginStatus) {
 	t.Helper()
 	for _, o := range readOrigins(t, h) {
 		s := httpretry.OriginStatus{Origin: o.Origin, Waiting: o.Waiting,
-			LastFailure: o.LastFailure, FailedWithoutRetry: o.FailedWithoutRetry,
-			MorePolicies: o.MorePolicies}
+			LastFailure: o.LastFailure, FailedWithoutRetry: o.FailedWithoutRetry}
 		if o.CooldownUntil != nil {
 			s.CooldownUntil = *o.CooldownUntil
 		}
 		if o.LastFailureAt != nil {
 			s.LastFailureAt = *o.LastFailureAt
 		}
-		for _, p := range o.Policies {
-			policy := httpretry.PolicyStatus{Key: p.Key, BalanceKnown: p.Balance != nil,
-				Successes: p.Successes, FailedRetries: p.FailedRetries}
-			if p.Balance != nil {
-				policy.Balance = *p.Balance
+		for _, b := range o.Budgets {
+			budget := httpretry.BudgetStatus{Key: b.Key, BalanceKnown: b.Balance != nil,
+				Successes: b.Successes, FailedRetries: b.FailedRetries}
+			if b.Balance != nil {
+				budget.Balance = *b.Balance
 			}
-			s.Policies = append(s.Policies, policy)
+			s.Budgets = append(s.Budgets, budget)
 		}
 		all = append(all, s)
 	}

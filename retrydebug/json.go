@@ -25,11 +25,10 @@ type originReport struct {
 	LastFailure        string         `json:"lastFailure"`
 	LastFailureAt      *time.Time     `json:"lastFailureAt"`
 	FailedWithoutRetry int            `json:"failedWithoutRetry"`
-	Policies           []policyReport `json:"policies"`
-	MorePolicies       int            `json:"morePolicies"`
+	Budgets            []budgetReport `json:"budgets"`
 }
 
-type policyReport struct {
+type budgetReport struct {
 	Key           string `json:"key"`
 	Balance       *int   `json:"balance"`
 	Successes     int    `json:"successes"`
@@ -50,19 +49,18 @@ func renderJSON(now time.Time, transports []transport) ([]byte, error) {
 }
 
 func reportOf(s *httpretry.OriginStatus) originReport {
-	policies := make([]policyReport, len(s.Policies))
-	for i, p := range s.Policies {
-		policies[i] = policyReport{
-			Key: p.Key, Successes: p.Successes, FailedRetries: p.FailedRetries}
-		if p.BalanceKnown {
-			policies[i].Balance = &p.Balance
+	budgets := make([]budgetReport, len(s.Budgets))
+	for i, b := range s.Budgets {
+		budgets[i] = budgetReport{
+			Key: b.Key, Successes: b.Successes, FailedRetries: b.FailedRetries}
+		if b.BalanceKnown {
+			budgets[i].Balance = &b.Balance
 		}
 	}
 	return originReport{
 		Origin: s.Origin, Waiting: s.Waiting, CooldownUntil: orNull(s.CooldownUntil),
 		LastFailure: s.LastFailure, LastFailureAt: orNull(s.LastFailureAt),
-		FailedWithoutRetry: s.FailedWithoutRetry,
-		Policies:           policies, MorePolicies: s.MorePolicies,
+		FailedWithoutRetry: s.FailedWithoutRetry, Budgets: budgets,
 	}
 }
 

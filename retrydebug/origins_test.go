@@ -111,7 +111,7 @@ func TestPageShowsEveryState(t *testing.T) {
 		got := page(t, h, "")
 		assert.Equal(t, [][]string{
 			{"Origin", "State", "Cool-down", "Last failure", "Not retried", "Waiting",
-				"Policy", "Balance", "Failed retries", "Successes"},
+				"Budget", "Balance", "Failed retries", "Successes"},
 			{"https://api.example.com", "cooling down", "ends in 59 min 55 s",
 				"429 Too Many Requests, 5 s ago", "1", "0", "*.example.com", "unknown", "0", "0"},
 			{"http://empty.test", "out of retries", "none", "503 Service Unavailable, 5 s ago", "1", "0",
@@ -221,7 +221,7 @@ func TestJSONFields(t *testing.T) {
 		body := ask(retrydebug.Handler(scene(t)), "GET", "?format=json").Body.Bytes()
 		require.NoError(t, json.Unmarshal(body, &value))
 		note("", value)
-		const origin, policy = ".transports[].origins[]", ".transports[].origins[].policies[]"
+		const origin, budget = ".transports[].origins[]", ".transports[].origins[].budgets[]"
 		assert.Equal(t, map[string]string{
 			".time":                        "string",
 			".transports[].name":           "string",
@@ -231,11 +231,10 @@ func TestJSONFields(t *testing.T) {
 			origin + ".lastFailure":        "string",
 			origin + ".lastFailureAt":      "<nil> string",
 			origin + ".failedWithoutRetry": "float64",
-			origin + ".morePolicies":       "float64",
-			policy + ".key":                "string",
-			policy + ".balance":            "<nil> float64",
-			policy + ".successes":          "float64",
-			policy + ".failedRetries":      "float64",
+			budget + ".key":                "string",
+			budget + ".balance":            "<nil> float64",
+			budget + ".successes":          "float64",
+			budget + ".failedRetries":      "float64",
 		}, fields)
 
 		// The package documentation describes each.

@@ -43,14 +43,13 @@ type section struct {
 // rowSize is the number of bytes of a usual row, or a few more.
 const rowSize = 1024
 
-// row is a row of the table. An origin has one for each policy. Origin and Key
+// row is a row of the table. An origin has one for each budget. Origin and Key
 // are text from outside, so the template escapes them.
 type row struct {
 	Origin, Key string
 	First       bool          // of the origin
 	State       template.HTML // cells about the origin, empty in all rows but the first
-	More        int           // policies that have no row, in the last row of the origin
-	Rest        template.HTML // the cells after the policy
+	Rest        template.HTML // the cells after the budget
 }
 
 // addRows adds the rows of an origin. They are made of cells that have only
@@ -62,23 +61,20 @@ func (sec *section) addRows(s *httpretry.OriginStatus, now time.Time) {
 		"State", "Cool-down", "Last failure", "Not retried", "Waiting"} {
 		blank.add(label, "")
 	}
-	for i, p := range s.Policies {
-		r := row{Origin: s.Origin, Key: p.Key, First: i == 0, State: template.HTML(blank.String())}
+	for i, b := range s.Budgets {
+		r := row{Origin: s.Origin, Key: b.Key, First: i == 0, State: template.HTML(blank.String())}
 		if r.First {
 			r.State = stateOf(s, now)
 		}
-		if i == len(s.Policies)-1 {
-			r.More = s.MorePolicies
-		}
 		var rest cells
 		rest.Grow(rowSize / 2)
-		if p.BalanceKnown {
-			rest.add("Balance", "n", strconv.Itoa(p.Balance))
+		if b.BalanceKnown {
+			rest.add("Balance", "n", strconv.Itoa(b.Balance))
 		} else {
 			rest.add("Balance", "n quiet", "unknown")
 		}
-		rest.addCount("Failed retries", p.FailedRetries)
-		rest.addCount("Successes", p.Successes)
+		rest.addCount("Failed retries", b.FailedRetries)
+		rest.addCount("Successes", b.Successes)
 		r.Rest = template.HTML(rest.String())
 		sec.Rows = append(sec.Rows, r)
 	}
@@ -192,7 +188,7 @@ func withRows(transports []transport, now time.Time) []int {
 		if next == nil {
 			return shown
 		}
-		if rows += len(next.Policies); rows > maxRows {
+		if rows += len(next.Budgets); rows > maxRows {
 			return shown
 		}
 		shown[of]++
@@ -278,7 +274,7 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <th role="columnheader" scope="col">Last failure</th>
 <th role="columnheader" scope="col" class="n">Not retried</th>
 <th role="columnheader" scope="col" class="n">Waiting</th>
-<th role="columnheader" scope="col">Policy</th>
+<th role="columnheader" scope="col">Budget</th>
 <th role="columnheader" scope="col" class="n">Balance</th>
 <th role="columnheader" scope="col" class="n">Failed retries</th>
 <th role="columnheader" scope="col" class="n">Successes</th>
@@ -289,8 +285,7 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <tr role="row"{{if not .First}} class="more"{{end}}>
 <th role="rowheader" scope="row">{{.Origin}}</th>
 {{- .State}}
-<td role="cell" data-label="Policy">{{if .Key}}<code>{{.Key}}</code>{{else}}default{{end}}
-{{- if .More}} and {{.More}} more{{end}}</td>
+<td role="cell" data-label="Budget">{{if .Key}}<code>{{.Key}}</code>{{else}}default{{end}}</td>
 {{- .Rest}}
 </tr>
 {{- end}}
@@ -312,7 +307,7 @@ var pageTemplate = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <div><dt>Last failure</dt><dd>the result of the last attempt that failed; the origin counts as failing for a minute</dd></div>
 <div><dt>Not retried</dt><dd>requests that failed without a retry, since the origin was first used</dd></div>
 <div><dt>Waiting</dt><dd>requests to the origin that wait for a retry, or for the end of a cool-down</dd></div>
-<div><dt>Policy</dt><dd>the key in Config.Policies; “default” is Config.Policy</dd></div>
+<div><dt>Budget</dt><dd>the key in Config.Policies of the first policy that has it; “default” is Config.Policy</dd></div>
 <div><dt>Balance</dt><dd>retries that the budget allows now; one that follows a timeout counts as two</dd></div>
 <div><dt>Failed retries, Successes</dt><dd>in the Window of a HostBudget, which stands still while the origin fails; a retry that follows a timeout counts as two; 0 for other budgets</dd></div>
 </dl>

@@ -40,32 +40,32 @@ func TestTitleOfQuietPage(t *testing.T) {
 func TestOrder(t *testing.T) {
 	end := time.Now().Add(time.Minute)
 	type status = httpretry.OriginStatus
-	type policies = []httpretry.PolicyStatus
+	type budgets = []httpretry.BudgetStatus
 	now := time.Now()
 	sorted := []status{
 		withBudget(status{Origin: "cools, balance 0", CooldownUntil: end}, 0),
 		withBudget(status{Origin: "cools, waiting", CooldownUntil: end, Waiting: 1}, 5),
-		{Origin: "cools, failed", CooldownUntil: end, Policies: policies{{FailedRetries: 2}}},
-		{Origin: "cools, less failed", CooldownUntil: end, Policies: policies{{FailedRetries: 1}}},
+		{Origin: "cools, failed", CooldownUntil: end, Budgets: budgets{{FailedRetries: 2}}},
+		{Origin: "cools, less failed", CooldownUntil: end, Budgets: budgets{{FailedRetries: 1}}},
 		withBudget(status{Origin: "cools, a", CooldownUntil: end}, 1),
-		{Origin: "cools, b", CooldownUntil: end.Add(-time.Second), Policies: policies{{}}},
-		{Origin: "balance 0, waiting", Waiting: 1, Policies: policies{{}, {BalanceKnown: true}}},
+		{Origin: "cools, b", CooldownUntil: end.Add(-time.Second), Budgets: budgets{{}}},
+		{Origin: "balance 0, waiting", Waiting: 1, Budgets: budgets{{}, {BalanceKnown: true}}},
 		withBudget(status{Origin: "balance 0"}, 0),
 		withBudget(status{Origin: "balance below 0"}, -1), // of a Budget of the program
 		withBudget(status{Origin: "waiting", Waiting: 100}, 5),
-		{Origin: "less waiting, failed", Waiting: 99, Policies: policies{{FailedRetries: 7}}},
-		{Origin: "less waiting", Waiting: 99, Policies: policies{{FailedRetries: 6}}},
+		{Origin: "less waiting, failed", Waiting: 99, Budgets: budgets{{FailedRetries: 7}}},
+		{Origin: "less waiting", Waiting: 99, Budgets: budgets{{FailedRetries: 6}}},
 		{Origin: "failed", LastFailureAt: now.Add(-30 * time.Second),
-			Policies: policies{{}, {FailedRetries: 100}}},
+			Budgets: budgets{{FailedRetries: 50}, {FailedRetries: 50}}},
 		{Origin: "less failed", LastFailureAt: now,
-			Policies: policies{{FailedRetries: 99}, {FailedRetries: 99}}},
+			Budgets: budgets{{FailedRetries: 49}, {FailedRetries: 50}}},
 		withBudget(status{Origin: "x, not retried", LastFailureAt: now.Add(-time.Second)}, 5),
 		withBudget(status{Origin: "not retried", LastFailureAt: now.Add(-50 * time.Second)}, 5),
 		{Origin: "was failing", LastFailureAt: now.Add(-time.Hour),
-			Policies: policies{{FailedRetries: 1000}}},
+			Budgets: budgets{{FailedRetries: 1000}}},
 		withBudget(status{Origin: "ok"}, 5),
 		withBudget(status{Origin: "ok, too"}, 1),
-		{Origin: "other", Policies: policies{{}}},
+		{Origin: "other", Budgets: budgets{{}}},
 	}
 	var names []string
 	for _, s := range sorted {
@@ -151,7 +151,7 @@ func TestEscaping(t *testing.T) {
 			of := func(name string) http.Handler {
 				return show(httpretry.OriginStatus{
 					Origin: "http://" + name, LastFailure: name, LastFailureAt: time.Now(),
-					Policies: []httpretry.PolicyStatus{{Key: name}}})
+					Budgets: []httpretry.BudgetStatus{{Key: name}}})
 			}
 			h := of(name)
 			got := page(t, h, "")
@@ -165,7 +165,7 @@ func TestEscaping(t *testing.T) {
 			assert.Equal(t, strings.Count(plain, `"`), strings.Count(got, `"`))
 			decoded := readStatuses(t, h)[0]
 			assert.Equal(t, []string{"http://" + name, name, name},
-				[]string{decoded.Origin, decoded.LastFailure, decoded.Policies[0].Key})
+				[]string{decoded.Origin, decoded.LastFailure, decoded.Budgets[0].Key})
 			assert.NotContains(t, ask(h, "GET", "?format=json").Body.String(), "<")
 		})
 	}
@@ -198,7 +198,7 @@ func many(n int, name string) []httpretry.OriginStatus {
 			Origin:  fmt.Sprintf("https://%s%d.example.com", name, i),
 			Waiting: i % 3, LastFailure: "503 Service Unavailable", LastFailureAt: time.Now(),
 			FailedWithoutRetry: i,
-			Policies: []httpretry.PolicyStatus{{Key: "*.example.com",
+			Budgets: []httpretry.BudgetStatus{{Key: "*.example.com",
 				Balance: i % 7, BalanceKnown: true, Successes: i, FailedRetries: i % 5}},
 		}
 		if i%2 == 0 {
@@ -209,19 +209,17 @@ func many(n int, name string) []httpretry.OriginStatus {
 }
 
 // A page says how many of the last origins it leaves out, and shows no part of
-// the policies of one. The JSON has all.
+// the budgets of one. The JSON has all.
 func TestPageLeavesOriginsOut(t *testing.T) {
 	for n, leftOut := range map[int]int{128: 0, 129: 1, 1000: 872} {
 		origins := many(n, "a")
 		for i := range origins {
-			origins[i].Policies = slices.Repeat(origins[i].Policies, 16)
-			origins[i].MorePolicies = 184
+			origins[i].Budgets = slices.Repeat(origins[i].Budgets, 16)
 		}
 		got := page(t, show(origins...), "")
 		rows := table(t, got)[1:]
 		assert.Len(t, rows, 16*min(n, 128))
-		assert.Equal(t, "*.example.com", rows[14][6])
-		assert.Equal(t, "*.example.com and 184 more", rows[15][6])
+		assert.Equal(t, "*.example.com", rows[15][6])
 		assert.Contains(t, text(got), fmt.Sprintf("%d origins ", n))
 		assert.Equal(t, leftOut > 0, strings.Contains(got, "left out"))
 		if leftOut > 0 {
@@ -238,10 +236,10 @@ func TestPageLeavesOriginsOut(t *testing.T) {
 	origins := many(129, "a")
 	for i := range origins {
 		origins[i].CooldownUntil, origins[i].Waiting = time.Time{}, 1000-i
-		origins[i].Policies = slices.Repeat([]httpretry.PolicyStatus{{Key: "a.test"}}, 16)
+		origins[i].Budgets = slices.Repeat([]httpretry.BudgetStatus{{Key: "a.test"}}, 16)
 	}
-	origins[127].Policies = append(origins[127].Policies, httpretry.PolicyStatus{})
-	origins[128].Policies = origins[128].Policies[:1]
+	origins[127].Budgets = append(origins[127].Budgets, httpretry.BudgetStatus{})
+	origins[128].Budgets = origins[128].Budgets[:1]
 	got := page(t, show(origins...), "")
 	assert.Contains(t, got, origins[126].Origin)
 	assert.Contains(t, text(got), "\n2 more origins are left out.")

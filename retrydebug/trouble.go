@@ -54,8 +54,8 @@ func troubleOf(s *httpretry.OriginStatus, now time.Time) trouble {
 func coolsDown(s *httpretry.OriginStatus) bool { return !s.CooldownUntil.IsZero() }
 
 func isOutOfRetries(s *httpretry.OriginStatus) bool {
-	return slices.ContainsFunc(s.Policies, func(p httpretry.PolicyStatus) bool {
-		return p.BalanceKnown && p.Balance <= 0
+	return slices.ContainsFunc(s.Budgets, func(b httpretry.BudgetStatus) bool {
+		return b.BalanceKnown && b.Balance <= 0
 	})
 }
 
@@ -63,13 +63,12 @@ func isFailing(s *httpretry.OriginStatus, now time.Time) bool {
 	return !s.LastFailureAt.IsZero() && now.Sub(s.LastFailureAt) < recent
 }
 
-// failedRetries returns the most of any policy. Policies may share a budget, so
-// their sum would count some twice.
-func failedRetries(s *httpretry.OriginStatus) (most int) {
-	for _, p := range s.Policies {
-		most = max(most, p.FailedRetries)
+// failedRetries returns the sum of all budgets.
+func failedRetries(s *httpretry.OriginStatus) (sum int) {
+	for _, b := range s.Budgets {
+		sum += b.FailedRetries
 	}
-	return most
+	return sum
 }
 
 // sortByTrouble sorts the origins of each transport, and then the transports,

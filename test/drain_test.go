@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/bounded"
 	"github.com/seed421102f4/httpretry/internal/contract"
 )
 
@@ -380,15 +381,15 @@ func TestDrainDuringResume(t *testing.T) {
 			assert.EqualValues(t, 1, base.stalled.closes.Load())
 		})
 	})
-	t.Run("WaitOnBudget", func(t *testing.T) {
+	t.Run("no budget", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			policy := contract.RetryEvery(wait)
-			policy.Budget, policy.WaitOnBudget = &allowOnce{}, true
+			policy.Budget = &allowOnce{}
 			base, _, resp := open(t, policy)
 			_, err := io.ReadAll(resp.Body)
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			require.Len(t, base.sent, 2)
-			assert.Equal(t, wait, time.Since(base.sent[1]))
+			assert.Equal(t, bounded.MaxTime, time.Since(base.sent[1]))
 			assert.EqualValues(t, 1, base.stalled.closes.Load())
 		})
 	})
@@ -408,38 +409,4 @@ func (b *allowOnce) Withdraw(context.Context, httpretry.AttemptResult) bool {
 	used := b.used
 	b.used = true
 	return !used
-}
-
-// Hazard I7: WaitOnBudget reads ahead of the caller during its wait, and no
-// longer than until a cancel.
-func TestWaitOnBudgetReadsDuringTheWait(t *testing.T) {
-	const ms = time.Millisecond
-	for _, tt := range []struct{ wait, cancel, takes time.Duration }{
-		{wait: 100 * ms, takes: 100 * ms},
-		{wait: 10 * ms, takes: 50 * ms},
-		{wait: 100 * ms, cancel: 20 * ms, takes: 20 * ms},
-		{wait: 100 * ms, cancel: 70 * ms, takes: 70 * ms},
-	} {
-		t.Run(fmt.Sprintf("%v/cancel %v", tt.wait, tt.cancel), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				body := &slowBody{read: forever}
-				base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-					return unavailableWith(body), nil
-				})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if tt.cancel > 0 {
-					time.AfterFunc(tt.cancel, cancel)
-				}
-				start := time.Now()
-				cfg := httpretry.Config{Base: base, Policy: waitOnBudget(tt.wait)}
-				resp, err := contract.New(t, cfg).
-					RoundTrip(contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
-				require.NoError(t, err)
-				assert.Equal(t, 503, resp.StatusCode)
-				assert.Equal(t, tt.takes, time.Since(start))
-				require.NoError(t, resp.Body.Close())
-			})
-		})
-	}
 }

@@ -326,7 +326,7 @@ func (b withdrawTrap) Withdraw(context.Context, httpretry.AttemptResult) bool {
 	return true
 }
 
-func (b recordTrap) Record(ended, after httpretry.AttemptResult) { b.spring() }
+func (b recordTrap) Record(ended, charged httpretry.AttemptResult) { b.spring() }
 
 // panicPlaces returns the places at which code of the caller runs.
 func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request) {
@@ -379,7 +379,7 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 		},
 		"second attempt": func(c cfg, _ req) {
 			c.Observe = func(_ context.Context, e httpretry.Event) {
-				if e.Attempt == 2 {
+				if e.Attempt.Number == 2 {
 					p.spring()
 				}
 			}

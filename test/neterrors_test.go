@@ -1079,7 +1079,7 @@ func http2GoAwayFaults() []fault {
 	return []fault{
 		{"GOAWAY, not rewindable", away(0, faults.NoError),
 			"http2: Transport: cannot retry err [http2: Transport received Server's graceful " +
-				"shutdown GOAWAY]", unprocessed, wants{kindPostStreamed: {httpretry.ReasonAttempts, 15, 15, false}}},
+				"shutdown GOAWAY]", unprocessed, wants{kindPostStreamed: {httpretry.ReasonAttempts, 35, 35, false}}},
 		{"GOAWAY, error on the first stream", away(0, faults.EnhanceYourCalm),
 			"http2: Transport received GOAWAY from server ErrCode:ENHANCE_YOUR_CALM", unprocessed,
 			wants{kindGet: exhausted(5), kindPost: exhausted(5)}},

@@ -524,8 +524,8 @@ func TestReplayHoldIsReleased(t *testing.T) {
 type budgetFunc func() bool
 
 func (f budgetFunc) Withdraw(context.Context, httpretry.AttemptResult) bool { return f() }
-func (budgetFunc) Refund(after httpretry.AttemptResult)                     {}
-func (budgetFunc) Record(ended, after httpretry.AttemptResult)              {}
+func (budgetFunc) Refund(last httpretry.AttemptResult)                      {}
+func (budgetFunc) Record(ended, charged httpretry.AttemptResult)            {}
 
 // The record of a body is released once a response has been returned, because
 // the caller may keep that open for hours.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/policies"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // batch is a batch of jobs, and a server that is down for a part of it.
@@ -25,6 +26,29 @@ type batch struct {
 	jobs, workers int
 	latency       time.Duration // of each response
 	from, to      time.Duration // the outage
+	limit         float64       // of requests a second; 0: none
+}
+
+// bucket allows so many requests a second, and as many at once.
+type bucket struct {
+	limit float64 // 0: none
+
+	mu     sync.Mutex
+	tokens float64
+	last   time.Time
+}
+
+func (b *bucket) allows() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.tokens = min(b.tokens+b.limit*now.Sub(b.last).Seconds(), b.limit)
+	b.last = now
+	if b.limit > 0 && b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
 }
 
 // run returns how many jobs succeed, how many requests they need, and when the
@@ -34,12 +58,15 @@ func (b batch) run(
 ) (done, sends int64, took time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
+		limiter := bucket{limit: b.limit, tokens: b.limit, last: begin}
 		var ok, sent, begun atomic.Int64
 		client := newClient(roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			sent.Add(1)
 			status := http.StatusOK
 			if since := time.Since(begin); since >= b.from && since < b.to {
 				status = http.StatusServiceUnavailable
+			} else if !limiter.allows() {
+				status = http.StatusTooManyRequests
 			}
 			time.Sleep(b.latency)
 			return &http.Response{StatusCode: status, ProtoMajor: 1, Header: http.Header{},
@@ -75,10 +102,8 @@ func jobClients(t *testing.T) map[string]func(http.RoundTripper) *http.Client {
 		}
 	}
 	return map[string]func(http.RoundTripper) *http.Client{
-		"the default":      with(httpretry.Policy{}),
-		"`MaxAttempts: 5`": with(httpretry.Policy{MaxAttempts: 5}),
-		"`MaxAttempts: 5, WaitOnBudget: true`": with(
-			httpretry.Policy{MaxAttempts: 5, WaitOnBudget: true}),
+		"the default":                      with(httpretry.Policy{}),
+		"`MaxAttempts: 5`":                 with(httpretry.Policy{MaxAttempts: 5}),
 		"`policies.Background(time.Hour)`": with(policies.Background(time.Hour)),
 		"go-retryablehttp": func(base http.RoundTripper) *http.Client {
 			client := retryablehttp.NewClient()
@@ -99,7 +124,7 @@ func TestJobs(t *testing.T) {
 		require.Len(t, row, 3, row[0])
 		for i, outage := range []time.Duration{10 * time.Second, 2 * time.Minute} {
 			const begin = 2 * time.Second
-			b := batch{3000, 50, 100 * time.Millisecond, begin, begin + outage}
+			b := batch{3000, 50, 100 * time.Millisecond, begin, begin + outage, 0}
 			done, sends, took := b.run(t, newClient)
 			t.Logf("%s, outage of %v: %d done, %d sends, %.0f s", row[0], outage, done, sends,
 				took.Seconds())
@@ -111,6 +136,40 @@ func TestJobs(t *testing.T) {
 			// With Background, the last job ends after 18 to 23 s, by chance.
 			assert.InEpsilon(t, want[2], took.Seconds(), 0.2, "%s: seconds", row[0])
 		}
+	}
+}
+
+// docs/choosing.md has a table of the longest waits of a job, each for two
+// batches. The second one has to keep to a limit.
+func TestWaitsOfJobs(t *testing.T) {
+	const second, latency = time.Second, 100 * time.Millisecond
+	outage := batch{3000, 50, latency, 2 * second, 122 * second, 0}
+	limit := batch{5000, 50, latency, 10 * second, 40 * second, 100}
+	rows := tableAfter(t, "../choosing.md", "| longest wait")
+	require.Len(t, rows, 4)
+	for _, row := range rows {
+		require.Len(t, row, 3, row[0])
+		policy := policies.Background(time.Hour)
+		longest := time.Duration(numbers(t, row[0])[0]) * second
+		backoff := strategies.EqualJitter{Base: second, Max: longest}
+		assert.Equal(t, strings.Contains(row[0], "Background"),
+			assert.ObjectsAreEqual(backoff, policy.Backoff))
+		policy.Backoff = backoff
+		newClient := func(base http.RoundTripper) *http.Client {
+			transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
+			require.NoError(t, err)
+			return &http.Client{Transport: transport}
+		}
+		done, sends, took := outage.run(t, newClient)
+		doneAtLimit, _, tookAtLimit := limit.run(t, newClient)
+		t.Logf("%v: %d sends more, %.0f s; %.0f s", longest, sends-done, took.Seconds(),
+			tookAtLimit.Seconds())
+		assert.EqualValues(t, []int64{3000, 5000}, []int64{done, doneAtLimit})
+		want := numbers(t, row[1])
+		require.Len(t, want, 2, row[1])
+		assert.InEpsilon(t, want[0], sends-done, 0.1, row[1])
+		assert.InEpsilon(t, want[1], took.Seconds(), 0.05, row[1])
+		assert.InEpsilon(t, numbers(t, row[2])[0], tookAtLimit.Seconds(), 0.1, row[2])
 	}
 }
 

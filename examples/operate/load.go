@@ -35,7 +35,7 @@ func (l *load) observe(_ context.Context, e httpretry.Event) {
 	defer l.mu.Unlock()
 	c := l.counts[e.Request.URL.Host]
 	c.requests++
-	c.attempts += e.Attempt
+	c.attempts += e.Attempt.Number
 	c.slowest = max(c.slowest, e.Elapsed)
 	switch e.Reason {
 	case httpretry.ReasonSuccess:

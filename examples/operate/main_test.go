@@ -190,11 +190,10 @@ type origin struct {
 	Origin, LastFailure          string
 	CooldownUntil, LastFailureAt *time.Time
 	Waiting, FailedWithoutRetry  int
-	Policies                     []policy
-	MorePolicies                 int
+	Budgets                      []budget
 }
 
-type policy struct {
+type budget struct {
 	Key                      string
 	Balance                  *int
 	Successes, FailedRetries int
@@ -224,10 +223,10 @@ func origins(t *testing.T, text []byte) map[string]origin {
 // there are failures, successes, failed retries, a cool-down, and a budget that
 // is used up. Such a budget allows a retry now and then.
 func (o origin) like(other origin) bool {
-	if len(o.Policies) != 1 || len(other.Policies) != 1 {
+	if len(o.Budgets) != 1 || len(other.Budgets) != 1 {
 		return false
 	}
-	p, q := o.Policies[0], other.Policies[0]
+	p, q := o.Budgets[0], other.Budgets[0]
 	return p.Key == q.Key && p.Balance != nil && q.Balance != nil &&
 		(*p.Balance < 3) == (*q.Balance < 3) &&
 		(p.Successes > 0) == (q.Successes > 0) &&

@@ -102,7 +102,7 @@ func (d *demo) note(e httpretry.Event) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ended[ending{e.Reason, e.Attempt}]++
+	d.ended[ending{e.Reason, e.Attempt.Number}]++
 }
 
 // run runs a scenario with one request. It returns an error if the result is
@@ -132,7 +132,7 @@ func (d *demo) run(s scenario) error {
 		defer cancel()
 	}
 	code, err := send(ctx, client, s.method, d.server.URL+s.path, s.key)
-	got := result{code, last.Reason, last.Attempt, d.server.tally(s.path)}
+	got := result{code, last.Reason, last.Attempt.Number, d.server.tally(s.path)}
 	if got != s.want {
 		return errors.Join(fmt.Errorf("%v (%v); expected: %v (%v)",
 			got, got.reason, s.want, s.want.reason), early, err)
@@ -180,7 +180,7 @@ func (d *demo) printEvent(e httpretry.Event) {
 		decision = "done"
 	}
 	d.print("%3d  %-17s %-25s %s\n",
-		e.Attempt, e.Request.Method+" "+e.Request.URL.Path, outcome, decision)
+		e.Attempt.Number, e.Request.Method+" "+e.Request.URL.Path, outcome, decision)
 }
 
 // verdict prints whether a scenario ended as its title says.

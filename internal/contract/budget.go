@@ -16,19 +16,19 @@ import (
 // Failure is the result of a first attempt that failed, after which a retry
 // costs 1.
 func Failure(origin string) httpretry.AttemptResult {
-	return httpretry.AttemptResult{Origin: origin, Attempt: 1,
+	return httpretry.AttemptResult{Origin: origin, Number: 1,
 		Status: http.StatusServiceUnavailable, Outcome: httpretry.Transient}
 }
 
 // Succeed records a success in b, that of a first attempt, or if charged is
 // true that of the retry after a Failure.
 func Succeed(b httpretry.Budget, origin string, charged bool) {
-	ended := httpretry.AttemptResult{Origin: origin, Attempt: 1, Status: http.StatusOK}
+	ended := httpretry.AttemptResult{Origin: origin, Number: 1, Status: http.StatusOK}
 	if !charged {
 		b.Record(ended, httpretry.AttemptResult{})
 		return
 	}
-	ended.Attempt, ended.Charged = 2, true
+	ended.Number = 2
 	b.Record(ended, Failure(origin))
 }
 
@@ -44,50 +44,47 @@ type Audit struct {
 }
 
 // Withdraw implements httpretry.Budget.
-func (a *Audit) Withdraw(ctx context.Context, after httpretry.AttemptResult) bool {
-	allowed := a.Budget.Withdraw(ctx, after)
+func (a *Audit) Withdraw(ctx context.Context, last httpretry.AttemptResult) bool {
+	allowed := a.Budget.Withdraw(ctx, last)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if after.Succeeded() || after.Attempt < 1 {
-		a.mistakes = append(a.mistakes, fmt.Sprintf("a retry after %+v", after))
+	if last.Succeeded() || last.Number < 1 {
+		a.mistakes = append(a.mistakes, fmt.Sprintf("a retry after %+v", last))
 	}
 	if allowed {
-		a.open = append(a.open, after)
+		a.open = append(a.open, last)
 	}
 	return allowed
 }
 
 // Refund implements httpretry.Budget.
-func (a *Audit) Refund(after httpretry.AttemptResult) {
-	a.close(after)
-	a.Budget.Refund(after)
+func (a *Audit) Refund(last httpretry.AttemptResult) {
+	a.close(last)
+	a.Budget.Refund(last)
 }
 
 // Record implements httpretry.Budget.
-func (a *Audit) Record(ended, after httpretry.AttemptResult) {
-	if ended.Charged {
-		a.close(after)
+func (a *Audit) Record(ended, charged httpretry.AttemptResult) {
+	if !reflect.ValueOf(charged).IsZero() {
+		a.close(charged)
 	}
 	a.mu.Lock()
 	a.ended++
-	if !ended.Charged && !reflect.ValueOf(after).IsZero() {
-		a.mistakes = append(a.mistakes, fmt.Sprintf("%+v after %+v", ended, after))
-	}
 	a.mu.Unlock()
-	a.Budget.Record(ended, after)
+	a.Budget.Record(ended, charged)
 }
 
-// close removes the charge for a retry after an attempt.
-func (a *Audit) close(after httpretry.AttemptResult) {
+// close removes the charge for the retry that follows last.
+func (a *Audit) close(last httpretry.AttemptResult) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i, open := range a.open {
-		if reflect.DeepEqual(open, after) {
+		if reflect.DeepEqual(open, last) {
 			a.open = append(a.open[:i], a.open[i+1:]...)
 			return
 		}
 	}
-	a.mistakes = append(a.mistakes, fmt.Sprintf("no charge for a retry after %+v", after))
+	a.mistakes = append(a.mistakes, fmt.Sprintf("no charge for a retry after %+v", last))
 }
 
 // Check reports an error unless the number of attempts has ended, and each

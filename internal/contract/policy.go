@@ -29,16 +29,16 @@ func (UsedUp) Withdraw(context.Context, httpretry.AttemptResult) bool { return f
 type Ledger struct{ Entries []string }
 
 // Withdraw implements httpretry.Budget. It returns true.
-func (l *Ledger) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
-	l.add("withdraw", after)
+func (l *Ledger) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
+	l.add("withdraw", last)
 	return true
 }
 
 // Refund implements httpretry.Budget.
-func (l *Ledger) Refund(after httpretry.AttemptResult) { l.add("refund", after) }
+func (l *Ledger) Refund(last httpretry.AttemptResult) { l.add("refund", last) }
 
 // Record implements httpretry.Budget.
-func (l *Ledger) Record(ended, _ httpretry.AttemptResult) {
+func (l *Ledger) Record(ended, charged httpretry.AttemptResult) {
 	entry := "failure"
 	switch {
 	case ended.Succeeded():
@@ -46,7 +46,7 @@ func (l *Ledger) Record(ended, _ httpretry.AttemptResult) {
 	case ended.Outcome == httpretry.Final:
 		entry = "nothing"
 	}
-	if ended.Charged {
+	if charged.Number > 0 {
 		entry = "charged " + entry
 	}
 	l.add(entry, ended)

@@ -6,7 +6,6 @@
 package cooldown
 
 import (
-	"container/list"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -25,9 +24,8 @@ const MaxLength = time.Hour
 // Each cool-down has a key. That of the cool-down for a whole origin is the
 // origin itself. Those for parts of it have other keys.
 type Table struct {
-	generations atomic.Uint64 // counts pauses that hosts ask for, and calls of Sleep
+	generations atomic.Uint64 // counts pauses that hosts ask for
 	hosts       hosttable.Table[host]
-	sleepers    sleepers
 }
 
 // host is the cool-down with one key.
@@ -39,10 +37,7 @@ type host struct {
 	generation uint64    // of the last pause that the host asked for
 	parts      time.Time // of an origin: when the last cool-down for a part of it is over
 
-	waiters int           // requests that wait
-	firsts  list.List     // those that wait for their first attempt, each a *Waiter
-	end     time.Time     // until, or when a success ended the cool-down
-	planned bool          // the cool-down has ended, and the firsts have their turns
+	waiters int           // requests that have joined
 	cleared chan struct{} // closed when a success ends the cool-down; nil without waiters
 }
 
@@ -59,26 +54,24 @@ type Remaining struct {
 }
 
 // Quiet remembers the last generation in which an origin was found without a
-// cool-down and without a sleeping request. Its zero value is ready. It belongs
-// to one origin and one Table.
+// cool-down. Its zero value is ready. It belongs to one origin and one Table.
 type Quiet struct{ generation atomic.Uint64 }
 
 // IsQuiet reports whether Generation is known to return 0 for the origin of q.
 // It is for successful requests, and takes no lookup.
 func (t *Table) IsQuiet(q *Quiet) bool { return q.generation.Load() == t.generations.Load() }
 
-// Generation returns a number that grows with each pause that a host asks for
-// and each call of Sleep. It returns 0 if origin has no cool-down and none of
-// its requests sleeps. Then a successful request needs no other call, and q
-// remembers that. A cool-down that is over may count until Active is called,
-// because Generation has no clock.
+// Generation returns a number that grows with each pause that a host asks for.
+// It returns 0 if origin has no cool-down. Then a successful request needs no
+// other call, and q remembers that. A cool-down that is over may count until
+// Active is called, because Generation has no clock.
 func (t *Table) Generation(origin string, q *Quiet) uint64 {
 	generation := t.generations.Load()
-	if t.isKnown(origin) || t.AnySleeps(origin) {
+	if t.isKnown(origin) {
 		return generation
 	}
-	// Begin and Sleep increase the number after their other changes. So q never
-	// hides a change that was not visible above.
+	// Begin increases the number after its other changes. So q never hides a
+	// change that was not visible above.
 	q.generation.Store(generation)
 	return 0
 }
@@ -129,9 +122,7 @@ func (t *Table) Begin(origin, key string, now time.Time, length, spread time.Dur
 	}
 	// A shorter wait does not end a longer one early.
 	if until.After(h.until) {
-		h.until, h.end, h.spread = until, until, spread
-		// The clock may have been read before the last plan.
-		h.planned = false
+		h.until, h.spread = until, spread
 	}
 	// Each answer starts a generation, so that Clear knows which requests were
 	// sent before it.
@@ -152,7 +143,7 @@ func (t *Table) noteParts(origin string, until time.Time) {
 // Clear ends the cool-down of a host, because a request that was sent in the
 // given generation succeeded. It does not end a cool-down that the host asked
 // for after the request was sent.
-func (t *Table) Clear(key string, now time.Time, generation uint64) {
+func (t *Table) Clear(key string, generation uint64) {
 	h := t.hosts.Peek(key)
 	if h == nil {
 		return
@@ -161,9 +152,6 @@ func (t *Table) Clear(key string, now time.Time, generation uint64) {
 	defer h.mu.Unlock()
 	if h.generation > generation {
 		return
-	}
-	if h.until.After(now) {
-		h.end = now
 	}
 	h.until = time.Time{}
 	if h.cleared != nil {
@@ -200,4 +188,53 @@ func (t *Table) Ends(now time.Time) iter.Seq2[string, time.Time] {
 func (h *host) remaining(now time.Time) Remaining {
 	return Remaining{Wait: max(h.until.Sub(now), 0), Until: h.until, Spread: h.spread,
 		Length: h.until.Sub(h.begun)}
+}
+
+// Waiter is a request that waits for the end of a host's cool-down. Its zero
+// value is ready for Join. Only the goroutine of the request uses it.
+type Waiter struct{ host *host }
+
+// Join returns the rest of a host's cool-down, with the channel that is closed
+// if it ends early. Join may be called again while the request waits. Leave
+// must be called at the end.
+func (t *Table) Join(w *Waiter, key string, now time.Time) Remaining {
+	h := t.hosts.Peek(key)
+	// The host may have been evicted, and have asked again since.
+	if h != w.host {
+		w.Leave()
+	}
+	if h == nil {
+		return Remaining{}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.remaining(now)
+	if r.Wait == 0 {
+		return r
+	}
+	if w.host == nil {
+		w.host = h
+		h.waiters++
+	}
+	if h.cleared == nil {
+		h.cleared = make(chan struct{})
+	}
+	r.Cleared = h.cleared
+	return r
+}
+
+// Leave records that the request does not wait any more.
+func (w *Waiter) Leave() {
+	h := w.host
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// A channel belongs to the bubble of testing/synctest in which it was made,
+	// and a success in another one must not close it.
+	if h.waiters--; h.waiters == 0 {
+		h.cleared = nil
+	}
+	w.host = nil
 }

@@ -35,14 +35,12 @@ var (
 //
 // Copies are safe for concurrent use. A nil *Copies has no bodies.
 type Copies struct {
-	// newCopies sets these. From then on, they are only read. turn contains a
-	// value while GetBody is called. A mutex would let a GetBody that blocks
-	// delay the end of the attempt.
+	// newCopies sets it. From then on, it is only read.
 	getBody func() (io.ReadCloser, error)
-	turn    chan struct{}
 
 	// mu guards the fields below.
 	mu    sync.Mutex
+	turns chan struct{}   // made by turn
 	ctx   context.Context // of the attempt while RoundTrip is running, else nil
 	recs  []*Recorder     // of the body that the attempt begins with, then of the copies
 	first [1]*Recorder    // holds recs while it has one element; saves an allocation
@@ -50,9 +48,21 @@ type Copies struct {
 }
 
 func newCopies(getBody func() (io.ReadCloser, error), first *Recorder) *Copies {
-	c := &Copies{getBody: getBody, turn: make(chan struct{}, 1), first: [1]*Recorder{first}}
+	c := &Copies{getBody: getBody, first: [1]*Recorder{first}}
 	c.recs = c.first[:]
 	return c
+}
+
+// turn returns a channel that contains a value while GetBody is called. A mutex
+// would let a GetBody that blocks delay the end of the attempt.
+func (c *Copies) turn() chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Most attempts do not call GetBody.
+	if c.turns == nil {
+		c.turns = make(chan struct{}, 1)
+	}
+	return c.turns
 }
 
 // Get is GetBody for the attempt's request. It works until the base transport's
@@ -64,7 +74,7 @@ func (c *Copies) Get() (io.ReadCloser, error) {
 		return nil, err
 	}
 	select {
-	case c.turn <- struct{}{}:
+	case c.turn() <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -80,7 +90,7 @@ func (c *Copies) Get() (io.ReadCloser, error) {
 // does. The turn, which has been taken, ends when f returns.
 func (c *Copies) inTurn(stop bounded.Signal, limit time.Duration, f func()) (inTime bool) {
 	return bounded.RunUntil(stop, limit, func() {
-		defer func() { <-c.turn }()
+		defer func() { <-c.turn() }()
 		f()
 	})
 }
@@ -188,14 +198,14 @@ func (c *Copies) takeTurn() bool {
 	// A busy machine may take longer than the timer to reach the next select,
 	// which then chooses at random.
 	select {
-	case c.turn <- struct{}{}:
+	case c.turn() <- struct{}{}:
 		return true
 	default:
 	}
 	timer := time.NewTimer(bounded.MaxTime)
 	defer timer.Stop()
 	select {
-	case c.turn <- struct{}{}:
+	case c.turn() <- struct{}{}:
 		return true
 	case <-timer.C:
 		return false
@@ -234,7 +244,14 @@ func closeUnused(next io.ReadCloser, recs []*Recorder) {
 }
 
 // inGetBody reports whether a call of GetBody has not returned.
-func (c *Copies) inGetBody() bool { return c != nil && len(c.turn) > 0 }
+func (c *Copies) inGetBody() bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.turns) > 0
+}
 
 // begin records that the base transport's RoundTrip begins, with the context of
 // the attempt.

@@ -306,6 +306,10 @@ func (r *Recorder) closeSource() error {
 	ended := r.err != nil || r.current != nil && r.current.complete
 	r.wake.Broadcast()
 	r.mu.Unlock()
+	// Close of a body in memory does nothing.
+	if r.inMemory {
+		return nil
+	}
 
 	closeNow := func() {
 		if err := r.source.Close(); err != nil {

@@ -1,14 +1,13 @@
-// Package respbody discards, buffers and follows response bodies.
+// Package respbody discards and follows response bodies.
 //
 // It knows responses, and how net/http's bodies are read and closed. It does
-// not know attempts. Discard, Close and Buffer wait for a Read or a Close for a
-// moment at most. Over HTTP/2, both wait for their turn to write on the
-// connection, and another request may block that. A body that unpacks or
-// measures another one may hold the same lock in Read and in Close.
+// not know attempts. Discard and Close wait for a Read or a Close for a moment at
+// most. Over HTTP/2, both wait for their turn to write on the connection, and
+// another request may block that. A body that unpacks or measures another one may
+// hold the same lock in Read and in Close.
 package respbody
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"reflect"
@@ -103,86 +102,6 @@ func Close(resp *http.Response) {
 		return
 	}
 	_ = bounded.Close(bounded.MaxTime, resp.Body) // nobody reads it
-}
-
-// Buffer reads ahead of the caller, but not after canceled. It returns how long
-// it took. A body that is short and arrives at once then holds no connection,
-// even if the caller reads it late. If a body is too long or too slow for that,
-// the caller's Read continues where Buffer stopped. If a Read panics in time,
-// Buffer panics with the same value; if it panics later, so does the caller's
-// Read.
-func Buffer(resp *http.Response, canceled bounded.Signal) time.Duration {
-	if IsEmpty(resp) {
-		return 0
-	}
-	begun := time.Now()
-	b := &buffered{ReadCloser: resp.Body, idle: make(chan struct{})}
-	resp.Body = b
-	if !bounded.RunUntil(canceled, bounded.MaxTime, b.fill) {
-		b.late.Store(true)
-	}
-	return time.Since(begun)
-}
-
-// buffered is a body whose beginning has been read.
-type buffered struct {
-	io.ReadCloser
-	idle chan struct{} // closed when fill has returned
-
-	// Written by fill. The caller's Read uses them once idle is closed.
-	start    bytes.Buffer
-	err      error // that follows start; nil: the rest of the body follows
-	panicked any   // the value with which fill panicked, or nil
-
-	// Used by any goroutine.
-	late   atomic.Bool // fill must return after its current Read
-	closed atomic.Bool
-}
-
-func (b *buffered) fill() {
-	defer close(b.idle)
-	defer func() {
-		// Buffer may have returned, so the caller's Read panics with it.
-		if b.panicked = recover(); b.panicked != nil {
-			panic(b.panicked)
-		}
-	}()
-	chunk := make([]byte, 4<<10)
-	// A body of MaxBytes may need one more Read to show that it has ended. Once
-	// it is late, the caller reads the rest.
-	for b.err == nil && b.start.Len() <= MaxBytes && !b.late.Load() {
-		var n int
-		n, b.err = b.ReadCloser.Read(chunk)
-		b.start.Write(chunk[:n])
-	}
-}
-
-// Read waits for a Read of Buffer that is still running.
-func (b *buffered) Read(p []byte) (int, error) {
-	<-b.idle
-	switch {
-	case b.closed.Load():
-		return 0, http.ErrBodyReadAfterClose
-	case b.start.Len() > 0:
-		return b.start.Read(p)
-	case b.panicked != nil:
-		panic(b.panicked)
-	case b.err != nil:
-		return 0, b.err
-	}
-	return b.ReadCloser.Read(p)
-}
-
-// Close does not wait for a Read of Buffer that is still running, which may
-// hold a lock that Close takes.
-func (b *buffered) Close() error {
-	b.closed.Store(true)
-	select {
-	case <-b.idle:
-		return b.ReadCloser.Close()
-	default:
-	}
-	return bounded.Close(bounded.MaxTime, b.ReadCloser)
 }
 
 // Follower is called when the body of a response ends, with the ProtoMajor of

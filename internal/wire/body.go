@@ -37,7 +37,7 @@ func keyHeaders() [2]string { return [2]string{"Idempotency-Key", "X-Idempotency
 // Body returns the body for the request, which is body or reads from it. It is
 // called once, after Start.
 func (t *Trace) Body(body io.ReadCloser) io.ReadCloser {
-	if !t.state.watchesReads() {
+	if t == nil || !t.state.watchesReads() {
 		return body
 	}
 	t.body = watchedBody{body, t}
@@ -47,7 +47,7 @@ func (t *Trace) Body(body io.ReadCloser) io.ReadCloser {
 // GetBody returns GetBody for the request. While the server may be processing
 // the request, it returns ErrResent, so that net/http does not resend it.
 func (t *Trace) GetBody(getBody func() (io.ReadCloser, error)) func() (io.ReadCloser, error) {
-	if getBody == nil || !t.state.options.AtMostOnce {
+	if t == nil || getBody == nil || !t.state.options.AtMostOnce {
 		return getBody
 	}
 	return func() (io.ReadCloser, error) {

@@ -335,15 +335,22 @@ func (s *state) provesUnsent(canceled bool) bool {
 		(s.connCount == 0 || !canceled)
 }
 
-// openRequests is documented at Trace.Unanswered.
-func (s *state) openRequests() (here, elsewhere bool) {
+// facts returns the Facts of the Trace.
+func (s *state) facts() Facts {
+	elsewhere := s.unanswered
 	if s.unansweredHere {
-		return true, s.unanswered > 1
+		elsewhere--
 	}
-	return false, s.unanswered > 0
+	return Facts{
+		Wrote:               s.wrote,
+		Answered:            s.answered,
+		Connecting:          s.pending.newHosts > 0 || s.pending.further,
+		LastHTTP2:           s.lastHTTP2,
+		LastReused:          s.lastReused,
+		UnansweredHere:      s.unansweredHere,
+		UnansweredElsewhere: elsewhere > 0,
+	}
 }
-
-func (s *state) connecting() bool { return s.pending.newHosts > 0 || s.pending.further }
 
 // awaitsUpload is documented at Trace. A base transport that reports no answer
 // does not report uploads either. http.ClientConn reports both, and no

@@ -352,8 +352,9 @@ func TestTransitionsOverHTTP3(t *testing.T) {
 		p, problems := play(Options{AtMostOnce: true}, tt.events)
 		assert.Empty(t, problems, tt.events)
 		assert.Equal(t, tt.forbids, p.forbidsResend(), tt.events)
-		here, elsewhere := p.openRequests()
-		assert.Equal(t, []bool{tt.here, tt.elsewhere}, []bool{here, elsewhere}, tt.events)
+		sent := p.facts()
+		assert.Equal(t, []bool{tt.here, tt.elsewhere},
+			[]bool{sent.UnansweredHere, sent.UnansweredElsewhere}, tt.events)
 	}
 }
 
@@ -422,7 +423,7 @@ func TestFacts(t *testing.T) {
 			}{
 				{unsent, p.provesUnsent(false)}, {canceled, p.provesUnsent(true)}, {wrote, p.wrote},
 				{answered, p.answered}, {uploaded, p.uploaded}, {awaits, p.awaitsUpload()},
-				{connecting, p.connecting()},
+				{connecting, p.facts().Connecting},
 			} {
 				if f.holds {
 					facts = append(facts, f.name)

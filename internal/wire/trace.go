@@ -88,7 +88,8 @@ type Attempt interface {
 
 // Trace watches one attempt. Its zero value is ready for Start. A Trace must
 // not be copied or used for a second attempt. Its methods, but for Start and
-// Body, are safe for concurrent use.
+// Body, are safe for concurrent use. A nil Trace watches nothing, and must not
+// be started.
 type Trace struct {
 	// Written by Start and Body, before net/http knows the request.
 	attempt Attempt
@@ -130,6 +131,9 @@ func (t *Trace) Start(ctx context.Context, attempt Attempt, options Options) con
 // Detach ends the watch. Requests that are sent in the context from now on are
 // not the attempt's. Only Attempt.Uploaded is still called.
 func (t *Trace) Detach() {
+	if t == nil {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.state.detached = true
@@ -143,60 +147,44 @@ func (t *Trace) Detach() {
 // true only if no connection was got, because over HTTP/2 net/http may write
 // the request after RoundTrip has returned.
 func (t *Trace) ProvesUnsent(canceled bool) bool {
+	if t == nil {
+		return false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state.provesUnsent(canceled)
 }
 
-// Wrote reports whether some part of a request was written.
-func (t *Trace) Wrote() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.state.wrote
+// Facts are what a Trace knows of what its attempt has sent.
+type Facts struct {
+	Wrote      bool // some part of a request was written
+	Answered   bool // some request was answered, if only by a 1xx response
+	Connecting bool // net/http waits for a connection
+
+	LastHTTP2  bool // the connection that was got last speaks HTTP/2
+	LastReused bool // it has been used before
+
+	// A request was written and not answered, on the last connection or on
+	// another. They require AtMostOnce. A request of which net/http has written
+	// nothing may count, too.
+	UnansweredHere, UnansweredElsewhere bool
 }
 
-// Answered reports whether some request has been answered, if only by a 1xx
-// response.
-func (t *Trace) Answered() bool {
+// Facts returns what t knows now.
+func (t *Trace) Facts() Facts {
+	if t == nil {
+		return Facts{}
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.state.answered
-}
-
-// Unanswered reports whether a request was written and not answered on the last
-// connection, and whether one was on another. It requires AtMostOnce. A request
-// of which net/http has written nothing may count, too.
-func (t *Trace) Unanswered() (here, elsewhere bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.state.openRequests()
-}
-
-// LastSpeaksHTTP2 reports whether the connection that was got last speaks
-// HTTP/2.
-func (t *Trace) LastSpeaksHTTP2() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.state.lastHTTP2
-}
-
-// LastReused reports whether the connection that was got last has been used
-// before.
-func (t *Trace) LastReused() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.state.lastReused
-}
-
-// Connecting reports whether net/http waits for a connection.
-func (t *Trace) Connecting() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.state.connecting()
+	return t.state.facts()
 }
 
 // AwaitsUpload reports whether a call of Attempt.Uploaded is yet to come.
 func (t *Trace) AwaitsUpload() bool {
+	if t == nil {
+		return false
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state.awaitsUpload()

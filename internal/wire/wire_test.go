@@ -31,7 +31,7 @@ type attempt struct {
 // note asks the Trace something, which does not return if the Trace has called
 // it with its lock held.
 func (a *attempt) note(call string) {
-	a.trace.Answered()
+	a.trace.Facts()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.calls = append(a.calls, call)
@@ -154,7 +154,7 @@ func TestWroteHeaders(t *testing.T) {
 	hooks.GetConn("a.test:443")
 	require.True(t, a.trace.ProvesUnsent(false))
 	hooks.WroteHeaders()
-	assert.True(t, a.trace.Wrote())
+	assert.True(t, a.trace.Facts().Wrote)
 	assert.False(t, a.trace.ProvesUnsent(false))
 }
 
@@ -170,7 +170,7 @@ func TestDetach(t *testing.T) {
 	hooks.GotFirstResponseByte()
 	require.NoError(t,
 		hooks.Got1xxResponse(103, textproto.MIMEHeader{"Link": {strings.Repeat("x", 20<<20)}}))
-	assert.False(t, a.trace.Answered())
+	assert.False(t, a.trace.Facts().Answered)
 	assert.True(t, a.trace.AwaitsUpload())
 	hooks.WroteRequest(httptrace.WroteRequestInfo{})
 	assert.False(t, a.trace.AwaitsUpload())
@@ -240,14 +240,14 @@ func TestConcurrentHooks(t *testing.T) {
 				}
 				_, _ = body.Read(nil)
 				a.trace.ProvesUnsent(true)
-				a.trace.Connecting()
+				a.trace.Facts()
 				a.trace.AwaitsUpload()
 			}
 		})
 	}
 	wg.Wait()
-	assert.True(t, a.trace.Wrote())
-	assert.True(t, a.trace.Answered())
+	assert.True(t, a.trace.Facts().Wrote)
+	assert.True(t, a.trace.Facts().Answered)
 }
 
 // readBody reads something of a body.
@@ -493,8 +493,8 @@ func TestRealServer(t *testing.T) {
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
 				assert.Equal(t, http2, resp.ProtoMajor == 2)
-				assert.True(t, a.trace.Wrote())
-				assert.False(t, a.trace.Connecting())
+				assert.True(t, a.trace.Facts().Wrote)
+				assert.False(t, a.trace.Facts().Connecting)
 				assert.False(t, a.trace.ProvesUnsent(false))
 				_, err = getBody()
 				assert.NoError(t, err, "it was answered")
@@ -520,7 +520,7 @@ func TestRealDial(t *testing.T) {
 	require.ErrorIs(t, err, boom)
 	assert.True(t, a.trace.ProvesUnsent(false))
 	assert.True(t, a.trace.ProvesUnsent(true), "it got no connection")
-	assert.True(t, a.trace.Connecting())
+	assert.True(t, a.trace.Facts().Connecting)
 	assert.False(t, a.trace.AwaitsUpload())
 }
 

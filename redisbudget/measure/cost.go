@@ -20,9 +20,9 @@ import (
 
 // success and failure are of first attempts.
 var (
-	success = httpretry.AttemptResult{Origin: target, Attempt: 1, Status: http.StatusOK}
+	success = httpretry.AttemptResult{Origin: target, Number: 1, Status: http.StatusOK}
 	failure = httpretry.AttemptResult{
-		Origin: target, Attempt: 1, Status: http.StatusServiceUnavailable, Outcome: httpretry.Transient}
+		Origin: target, Number: 1, Status: http.StatusServiceUnavailable, Outcome: httpretry.Transient}
 )
 
 // measureLatency prints the times of a recorded success and of a withdrawal.
@@ -115,18 +115,18 @@ func measureCommands(out io.Writer, client *redis.Client) error {
 
 // request calls b as a transport does for a request with up to two retries.
 func request(b *redisbudget.Budget, failures float64) {
-	var after httpretry.AttemptResult
+	var charged httpretry.AttemptResult
 	for attempt := 1; ; attempt++ {
 		ended := success
 		if rand.Float64() < failures {
 			ended = failure
 		}
-		ended.Attempt, ended.Charged = attempt, attempt > 1
-		b.Record(ended, after)
+		ended.Number = attempt
+		b.Record(ended, charged)
 		if ended.Succeeded() || attempt == 3 || !b.Withdraw(context.Background(), ended) {
 			return
 		}
-		after = ended
+		charged = ended
 	}
 }
 

@@ -18,7 +18,7 @@ var withoutExample = map[string][]string{
 		"httpretry.Outcome", "httpretry.Reason",
 	},
 	"The Example of a function that returns it shows it.": {
-		"httpretry.OriginStatus", "httpretry.PolicyStatus", "httpretry.Result",
+		"httpretry.OriginStatus", "httpretry.BudgetStatus", "httpretry.Result",
 		"otelretry.ResendCount",
 		"policyfile.Field", "redisbudget.Budget", "retrytest.Sent",
 		"strategies.Rand", "strategies.Sequence",

@@ -87,11 +87,11 @@ type tokens struct {
 }
 
 // Withdraw implements httpretry.Budget.
-func (t *tokens) Withdraw(_ context.Context, after httpretry.AttemptResult) bool {
+func (t *tokens) Withdraw(_ context.Context, last httpretry.AttemptResult) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	cost := t.retry
-	if after.Timeout {
+	if last.Timeout {
 		cost = t.timeout
 	}
 	// gRPC also counts failures whose retries it does not allow.
@@ -117,12 +117,12 @@ func (t *tokens) add(n float64) {
 
 // Record implements httpretry.Budget. A failure is counted by Withdraw, which
 // follows it, so the last failure of a request takes no token.
-func (t *tokens) Record(ended, after httpretry.AttemptResult) {
+func (t *tokens) Record(ended, charged httpretry.AttemptResult) {
 	if !ended.Succeeded() {
 		return
 	}
 	t.add(t.success)
-	if ended.Charged {
-		t.Refund(after)
+	if charged.Number > 0 {
+		t.Refund(charged)
 	}
 }

@@ -23,19 +23,19 @@ func allowed(of func(int) (httpretry.Budget, string), process int) (n int) {
 
 func failed(origin string) httpretry.AttemptResult {
 	return httpretry.AttemptResult{
-		Origin: origin, Attempt: 1, Status: http.StatusBadGateway, Outcome: httpretry.Transient}
+		Origin: origin, Number: 1, Status: http.StatusBadGateway, Outcome: httpretry.Transient}
 }
 
 // succeed records n successes of first attempts.
 func succeed(b httpretry.Budget, origin string, n int) {
 	for range n {
-		b.Record(httpretry.AttemptResult{Origin: origin, Attempt: 1, Status: http.StatusOK}, httpretry.AttemptResult{})
+		b.Record(httpretry.AttemptResult{Origin: origin, Number: 1, Status: http.StatusOK}, httpretry.AttemptResult{})
 	}
 }
 
 // retry records the end of a retry with a status.
 func retry(b httpretry.Budget, origin string, status int, outcome httpretry.Outcome) {
-	b.Record(httpretry.AttemptResult{Origin: origin, Attempt: 2, Status: status, Outcome: outcome, Charged: true}, failed(origin))
+	b.Record(httpretry.AttemptResult{Origin: origin, Number: 2, Status: status, Outcome: outcome}, failed(origin))
 }
 
 func TestBurst(t *testing.T) {
@@ -94,7 +94,7 @@ func TestTokensComeBack(t *testing.T) {
 
 	succeed(budget, origin, 500)
 	n := 0
-	for budget.Withdraw(context.Background(), httpretry.AttemptResult{Attempt: 1, Outcome: httpretry.Transient, Timeout: true}) {
+	for budget.Withdraw(context.Background(), httpretry.AttemptResult{Number: 1, Outcome: httpretry.Transient, Timeout: true}) {
 		n++
 	}
 	assert.Equal(t, 50, n, "retries after timeouts cost twice as much")

@@ -40,7 +40,7 @@ func TestRetriesReturnSoonerAfterAnEarlyEnd(t *testing.T) {
 			{{After: 3500 * time.Millisecond, Status: http.StatusServiceUnavailable, RetryAfter: 8 * second}, ok},
 			{ok}, // ends it at 5 s
 		},
-		Spread: func(request int, now, from, to time.Duration, _ float64) time.Duration {
+		Spread: func(request int, now, from, to time.Duration) time.Duration {
 			assert.Zero(t, request)
 			assert.Zero(t, from)
 			at, width = now, to

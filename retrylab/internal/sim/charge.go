@@ -12,7 +12,7 @@ import (
 // package httpretry does.
 func (s *simulation) result(r *request) httpretry.AttemptResult {
 	_, origin := s.Budget(int(r.process))
-	ended := httpretry.AttemptResult{Origin: origin, Attempt: r.attempts, Charged: r.after.Attempt > 0}
+	ended := httpretry.AttemptResult{Origin: origin, Number: r.attempts}
 	// The host has not answered before the deadline of the request.
 	if s.now >= r.deadline {
 		ended.Timeout, ended.Outcome = true, httpretry.Transient
@@ -34,9 +34,9 @@ func (s *simulation) record(r *request, ended httpretry.AttemptResult) {
 	if ended.Succeeded() {
 		s.setClock(budget)
 	}
-	after := r.after
-	r.after = httpretry.AttemptResult{}
-	budget.Record(ended, after)
+	charged := r.charged
+	r.charged = httpretry.AttemptResult{}
+	budget.Record(ended, charged)
 }
 
 // withdraw reports whether the budget allows a retry.
@@ -46,19 +46,19 @@ func (s *simulation) withdraw(r *request, ended httpretry.AttemptResult) bool {
 	if !budget.Withdraw(context.Background(), ended) {
 		return false
 	}
-	r.after = ended
+	r.charged = ended
 	return true
 }
 
 // refundUnsent lets the budget know of a retry that is not sent.
 func (s *simulation) refundUnsent(r *request) {
-	if r.after.Attempt == 0 {
+	if r.charged.Number == 0 {
 		return
 	}
 	budget, _ := s.Budget(int(r.process))
 	s.setClock(budget)
-	budget.Refund(r.after)
-	r.after = httpretry.AttemptResult{}
+	budget.Refund(r.charged)
+	r.charged = httpretry.AttemptResult{}
 }
 
 // setClock sets the clock that a budget reads.

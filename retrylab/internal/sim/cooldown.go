@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"container/list"
-	"time"
-)
+import "time"
 
 // maxCooldown is the longest cool-down that one answer can begin.
 const maxCooldown = time.Hour
@@ -14,36 +11,32 @@ const maxCooldown = time.Hour
 type cooldown struct {
 	begun, until time.Duration
 	spread       time.Duration
-	generation   uint64        // how often the server has asked for a pause
-	active       bool          // it has asked since it was last cleared
-	sleepers     []int32       // requests that wait for the end of the cool-down
-	firsts       list.List     // those that wait for their first attempt, each an int32
-	end          time.Duration // until, or when it was cleared
-	planned      bool          // it has ended, and the firsts have their turns
-	share        float64       // of its range, at which each turn is
+	generation   uint64  // how often the server has asked for a pause
+	active       bool    // it has asked since it was last cleared
+	sleepers     []int32 // requests that wait for the end of the cool-down
 }
 
 // begin notes that the server asked for a pause.
-func (c *cooldown) begin(now, length, spread time.Duration, share float64) {
+func (c *cooldown) begin(now, length, spread time.Duration) {
 	until := now + min(length, maxCooldown)
 	c.generation++
 	if c.until <= now {
-		c.begun, c.planned, c.share = now, false, share
+		c.begun = now
 		c.sleepers = nil // all of them are awake
 	}
 	if until > c.until {
-		c.until, c.end, c.spread = until, until, spread
+		c.until, c.spread = until, spread
 	}
 	c.active = true
 }
 
 // clear ends the cool-down after the success of a request that was sent in the
 // given generation, and returns the requests that wait no longer.
-func (c *cooldown) clear(now time.Duration, generation uint64) []int32 {
+func (c *cooldown) clear(generation uint64) []int32 {
 	if !c.active || generation == 0 || c.generation > generation {
 		return nil
 	}
-	c.until, c.end, c.active = 0, now, false
+	c.until, c.active = 0, false
 	woken := c.sleepers
 	c.sleepers = nil
 	return woken

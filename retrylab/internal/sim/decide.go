@@ -117,6 +117,6 @@ func (s *simulation) noteCooldown(r *request, now time.Duration) {
 			c = new(cooldown)
 			s.cooldowns[r.process] = c
 		}
-		c.begin(now, asked, spreadFor(asked), s.rand.Float64())
+		c.begin(now, asked, spreadFor(asked))
 	}
 }

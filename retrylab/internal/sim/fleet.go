@@ -9,7 +9,6 @@
 package sim
 
 import (
-	"container/list"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -44,9 +43,9 @@ type Fleet struct {
 
 	// Jitter returns the jitter of a wait, from 1 to width, after an answer
 	// that asks for a wait. Spread returns how long a request waits after the
-	// end of a cool-down. That is a share of the range between two times.
+	// end of a cool-down, which is between two times.
 	Jitter func(request int, wait, width time.Duration) time.Duration
-	Spread func(request int, now, from, to time.Duration, share float64) time.Duration
+	Spread func(request int, now, from, to time.Duration) time.Duration
 
 	Seed uint64
 
@@ -105,13 +104,10 @@ type request struct {
 	sent     time.Duration
 	answer   Answer
 	backoff  strategies.Sequence
-	after    httpretry.AttemptResult // that the retry which is next or under way follows; zero: the first attempt
+	charged  httpretry.AttemptResult // that the retry which is next or under way follows; zero: the first attempt
 
 	generation    uint64        // of the cool-down, before the attempt
 	cooldownStart time.Duration // when the request began to wait for it; -1: it does not
-	first         *list.Element // in cooldown.firsts; nil if it does not wait for its first attempt
-	slot          *slot         // in which its turn is; nil if that is turn
-	turn          time.Duration // after the last cool-down
 	asleep        sleep
 }
 
@@ -119,13 +115,6 @@ type request struct {
 type sleep struct {
 	begun  time.Duration // when the cool-down began
 	spread time.Duration // over which retries return
-	place  float64       // of a retry in that time
-}
-
-// slot is a range of time for one request, whose turn is at a share of it.
-type slot struct {
-	from, to time.Duration
-	share    float64
 }
 
 // Run simulates all requests until they have ended.
@@ -133,8 +122,8 @@ func (f *Fleet) Run() error {
 	if err := f.Policy.Validate(); err != nil {
 		return err
 	}
-	if f.Policy.Classify != nil || f.Policy.CooldownKey != nil || f.Policy.WaitOnBudget {
-		return errors.New("sim: Policy: Classify, CooldownKey and WaitOnBudget are not simulated: want them unset")
+	if f.Policy.Classify != nil || f.Policy.CooldownKey != nil {
+		return errors.New("sim: Policy: Classify and CooldownKey are not simulated: want them unset")
 	}
 	if f.Policy.Backoff == nil {
 		return errors.New("sim: Policy.Backoff: nil: want a strategy")
@@ -156,8 +145,8 @@ func (f *Fleet) Run() error {
 		}
 	}
 	if run.Spread == nil {
-		run.Spread = func(_ int, _, from, to time.Duration, share float64) time.Duration {
-			return from + time.Duration(float64(to-from)*share)
+		run.Spread = func(_ int, _, from, to time.Duration) time.Duration {
+			return from + time.Duration(s.rand.Float64()*float64(to-from))
 		}
 	}
 	s.run()
@@ -232,13 +221,7 @@ func (s *simulation) happen(e event) {
 	switch r.phase {
 	case inAttempt:
 		s.answered(e.request)
-	case inSpread:
-		if r.attempts == 0 {
-			s.awaitTurn(e.request)
-			return
-		}
-		s.awaitCooldown(e.request)
-	case inBackoff:
+	case inBackoff, inSpread:
 		s.awaitCooldown(e.request)
 	case inCooldown:
 		s.wake(e.request)

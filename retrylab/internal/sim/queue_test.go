@@ -91,11 +91,10 @@ func TestRejectsPoliciesThatItDoesNotSimulate(t *testing.T) {
 	backoff := strategies.Constant{Wait: time.Second}
 	key := func(*http.Request) string { return "" }
 	for want, p := range map[string]httpretry.Policy{
-		"Policy.Backoff: nil":   {},
-		"AttemptTimeout: -1ns":  {Backoff: backoff, AttemptTimeout: -1},
-		"WaitOnBudget are not":  {Backoff: backoff, WaitOnBudget: true},
-		"CooldownKey and Wait":  {Backoff: backoff, CooldownKey: key},
-		"Policy: Classify, Coo": {Backoff: backoff, Classify: httpretry.Classify},
+		"Policy.Backoff: nil":  {},
+		"AttemptTimeout: -1ns": {Backoff: backoff, AttemptTimeout: -1},
+		"CooldownKey are not":  {Backoff: backoff, CooldownKey: key},
+		"Policy: Classify and": {Backoff: backoff, Classify: httpretry.Classify},
 	} {
 		assert.ErrorContains(t, (&Fleet{Policy: p}).Run(), want)
 	}
@@ -113,7 +112,6 @@ func TestFieldsOfPolicies(t *testing.T) {
 		"MaxElapsed":        simulated,
 		"Cooldown":          simulated,
 		"Budget":            ignored, // Fleet.Budget is simulated
-		"WaitOnBudget":      rejected,
 		"CooldownKey":       rejected,
 		"Classify":          rejected,
 		"Idempotent":        ignored,
