@@ -57,50 +57,33 @@ type largeAttempt struct {
 
 // send makes the next attempt. A first attempt that needs nothing of this
 // package sends the caller's own request.
-func (c *call) send() (resp *http.Response, err error) {
-	c.attempts++
-	c.progress = progressAttempt
-	c.waits.cooldown.generation = c.waits.cooldown.currentGeneration()
-	if c.sendsOriginal() {
-		c.charge.pending = true
-		resp, err = c.engine.base.RoundTrip(c.caller.req)
-	} else {
-		resp, err = c.sendFramed()
+func (s *sending) send() (*http.Response, error) {
+	s.attempts++
+	if s.sendsOriginal() {
+		s.begun = true
+		return s.engine.base.RoundTrip(s.caller.req)
 	}
-	c.resp, err = either(resp, err)
-	return c.resp, err
-}
-
-// either returns a response or an error, as a RoundTripper must.
-func either(resp *http.Response, err error) (*http.Response, error) {
-	switch {
-	case err != nil && resp != nil:
-		respbody.Close(resp)
-		return nil, err
-	case err == nil && resp == nil:
-		return nil, errNoResponse
-	}
-	return resp, err
+	return s.sendFramed()
 }
 
 // sendsOriginal reports whether the attempt needs no copy of the request.
-func (c *call) sendsOriginal() bool {
-	return c.attempts == 1 && c.idempotent && c.key == "" && c.policy.AttemptTimeout == 0 &&
-		c.body.Direct() &&
-		!c.engine.base.nested && c.caller.isAsSent(c.engine.attemptHeader)
+func (s *sending) sendsOriginal() bool {
+	return s.attempts == 1 && s.idempotent && s.key == "" && s.policy.AttemptTimeout == 0 &&
+		s.body.Direct() &&
+		!s.engine.base.nested && s.caller.isAsSent(s.engine.attemptHeader)
 }
 
 // sendCopy sends an attempt's request. If a timeout, the Trace, the body's
 // reader or the caller ended the attempt, it returns that error and not Base's.
-func (c *call) sendCopy(a *attempt) (*http.Response, error) {
-	c.charge.pending = true
-	resp, err := c.roundTrip(a)
+func (s *sending) sendCopy(a *attempt) (*http.Response, error) {
+	s.begun = true
+	resp, err := s.roundTrip(a)
 	cause := context.Cause(a.req.Context())
 	// The timeout counts even if its cancel is yet to run.
-	if a.timer != nil && !a.timer.Stop() && c.caller.req.Context().Err() == nil {
-		cause = newAttemptTimeout(c.policy.AttemptTimeout)
+	if a.timer != nil && !a.timer.Stop() && s.caller.req.Context().Err() == nil {
+		cause = newAttemptTimeout(s.policy.AttemptTimeout)
 	}
-	failure := c.body.Failure()
+	failure := s.body.Failure()
 	switch {
 	// The AttemptTimeout or the Trace has canceled the attempt.
 	case cause != nil && isOwnError(cause):
@@ -112,62 +95,62 @@ func (c *call) sendCopy(a *attempt) (*http.Response, error) {
 		a.readerFailed = true
 		return resp, failure
 	case err != nil:
-		err, a.readerFailed = c.body.WithCloseFailure(err)
+		err, a.readerFailed = s.body.WithCloseFailure(err)
 		return resp, err
 	// The cancel cut the body off, and the server answered as if it were
 	// complete.
-	case c.body.ClosedEarly() && c.caller.hasEnded():
+	case s.body.ClosedEarly() && s.caller.hasEnded():
 		respbody.Close(resp)
-		return nil, c.canceled(nil)
+		return nil, s.canceled(nil)
 	}
 	return resp, err
 }
 
-func (c *call) roundTrip(a *attempt) (*http.Response, error) {
-	defer c.body.Watch(a.req.Context())()
+func (s *sending) roundTrip(a *attempt) (*http.Response, error) {
+	defer s.body.Watch(a.req.Context())()
 	a.inRoundTrip.Store(true)
 	defer a.inRoundTrip.Store(false)
-	return c.engine.base.RoundTrip(&a.req)
+	return s.engine.base.RoundTrip(&a.req)
 }
 
 // newAttempt makes the copy of the caller's request that is sent next. It does
 // not use Request.Clone, because the copy must share the map of trailers. The
 // caller's reader sets their values in that map.
-func (c *call) newAttempt(f framing) *attempt {
-	a := c.allocateAttempt()
-	a.hasBody = c.body.Has() || f.emptyBody
-	a.init(c.caller.attemptContext(), &c.caller.values, c.attempts)
-	prior := c.caller.priorAttempts() + c.attempts - 1 - c.resends
+func (s *sending) newAttempt(f framing) *attempt {
+	a := s.allocateAttempt()
+	a.hasBody = s.body.Has() || f.emptyBody
+	a.init(s.caller.attemptContext(), &s.caller.values, s.attempts)
+	prior := s.caller.priorAttempts() + s.attempts - 1 - s.resends
 	// An outer RetryTransport counts the attempts, and has set the attempt
 	// header.
-	if outer := c.caller.outer(); outer != nil {
+	if outer := s.caller.outer(); outer != nil {
 		a.number, prior = outer.number, 0
 	}
 
-	body := c.body.Open(c.isLast())
-	a.rec = c.body.Recorder() // Open may have replaced it
+	body := s.body.Open(s.last)
+	a.rec = s.body.Recorder() // Open may have replaced it
 	if f.emptyBody {
 		body = emptyBody{}
 	}
-	header := c.headerFor(a, prior)
+	header := s.headerFor(a, prior)
 	ctx := context.Context(&a.attemptContext)
 	if a.trace != nil {
-		ctx = a.watch(c.engine, wire.Options{
-			AtMostOnce: !c.idempotent,
+		ctx = a.watch(s.engine, wire.Options{
+			AtMostOnce: !s.idempotent,
 			HasBody:    a.hasBody,
-			NoLayers:   c.engine.base.isNetHTTP(c.caller.req.URL),
-			Resendable: wire.Resendable(c.caller.req.Method, header),
+			NoLayers:   s.engine.base.isNetHTTP(s.caller.req.URL),
+			Resendable: wire.Resendable(s.caller.req.Method, header),
 			Restarts:   a.rec != nil,
 			Expected:   f.expected,
 			HostPort:   f.hostPort,
 		})
 	}
-	a.req = *c.caller.req.WithContext(ctx)
+	a.req = *s.caller.req.WithContext(ctx)
 	a.req.Header = header
 	a.req.Body = a.trace.Body(body)
-	a.req.GetBody = c.getBodyFor(a)
-	a.copies = c.body.Copies()
-	if timeout := c.policy.AttemptTimeout; timeout > 0 {
+	a.req.GetBody = s.getBodyFor(a)
+	a.copies = s.body.Copies()
+	if timeout := s.policy.AttemptTimeout; timeout > 0 {
 		a.timer = time.AfterFunc(timeout, func() { a.cancel(newAttemptTimeout(timeout)) })
 	}
 	return a
@@ -175,9 +158,9 @@ func (c *call) newAttempt(f framing) *attempt {
 
 // allocateAttempt returns a new attempt, with a trace if that is needed. A first
 // attempt that is not watched most likely succeeds, and then needs no more room.
-func (c *call) allocateAttempt() *attempt {
-	unwatched := c.needsNoWatch()
-	if unwatched && c.attempts == 1 {
+func (s *sending) allocateAttempt() *attempt {
+	unwatched := s.needsNoWatch()
+	if unwatched && s.attempts == 1 {
 		return new(attempt)
 	}
 	a := new(largeAttempt)
@@ -192,11 +175,11 @@ func (c *call) allocateAttempt() *attempt {
 // attempt, and nothing but the end of its response has to end it. A first attempt
 // is then like one that sends the caller's own request. After a retry, a layer
 // might wait for the end of the context.
-func (c *call) needsNoWatch() bool {
-	u, b := c.caller.req.URL, &c.engine.base
-	return c.idempotent && c.body.IsInMemory() && c.policy.AttemptTimeout == 0 &&
-		(c.attempts == 1 || b.isNetHTTP(u) && !b.maySpeakHTTP2(u)) &&
-		c.caller.outer() == nil && c.caller.priorAttempts() == 0
+func (s *sending) needsNoWatch() bool {
+	u, b := s.caller.req.URL, &s.engine.base
+	return s.idempotent && s.body.IsInMemory() && s.policy.AttemptTimeout == 0 &&
+		(s.attempts == 1 || b.isNetHTTP(u) && !b.maySpeakHTTP2(u)) &&
+		s.caller.outer() == nil && s.caller.priorAttempts() == 0
 }
 
 // watch returns the context of a's request, which ends with the attempt.
@@ -209,28 +192,28 @@ func (a *attempt) watch(e *engine, options wire.Options) context.Context {
 }
 
 // headerFor returns the header of a's request.
-func (c *call) headerFor(a *attempt, prior int) http.Header {
+func (s *sending) headerFor(a *attempt, prior int) http.Header {
 	// net/http fails a request without a header map. If the copy had one,
 	// net/http would send the request.
-	if c.caller.req.Header == nil {
+	if s.caller.req.Header == nil {
 		return nil
 	}
 	// A first attempt like one that sends the caller's own request has its header,
 	// too.
-	if c.attempts == 1 && c.key == "" && a.trace == nil {
-		return c.caller.req.Header
+	if s.attempts == 1 && s.key == "" && a.trace == nil {
+		return s.caller.req.Header
 	}
 	// A layer in Base may add fields to the header. They must not get into the
 	// header of the caller or of another attempt, so it is copied.
-	header := a.cloneHeader(c.caller.req.Header)
-	if c.key != "" {
-		header = setHeader(header, c.policy.IdempotencyHeader, []string{c.key})
+	header := a.cloneHeader(s.caller.req.Header)
+	if s.key != "" {
+		header = setHeader(header, s.policy.IdempotencyHeader, []string{s.key})
 	}
-	if prior > 0 && c.engine.attemptHeader != "" {
+	if prior > 0 && s.engine.attemptHeader != "" {
 		a.prior[0] = strconv.Itoa(prior)
-		header = setHeader(header, c.engine.attemptHeader, a.prior[:])
+		header = setHeader(header, s.engine.attemptHeader, a.prior[:])
 	}
-	if !c.idempotent {
+	if !s.idempotent {
 		wire.HideEmptyKeys(header) // the policy does not take them for keys either
 	}
 	return header
@@ -260,18 +243,18 @@ func (a *attempt) cloneHeader(h http.Header) http.Header {
 // the error that ended the send, from which the Outcome follows. Over HTTP/1, it
 // needs it after a send of which nothing was written. Layers that are not known
 // may need it, too: a signer, or digest authentication after a 401.
-func (c *call) getBodyFor(a *attempt) func() (io.ReadCloser, error) {
-	b := &c.engine.base
+func (s *sending) getBodyFor(a *attempt) func() (io.ReadCloser, error) {
+	b := &s.engine.base
 	switch {
-	case c.idempotent && c.body.Direct():
-		return c.body.GetBody()
+	case s.idempotent && s.body.Direct():
+		return s.body.GetBody()
 	// After its last attempt, a request that is safe to send twice can only be
 	// sent again by net/http.
-	case b.transport != nil && b.maySpeakHTTP2(c.caller.req.URL) &&
-		(!c.idempotent || !c.isLast()):
+	case b.transport != nil && b.maySpeakHTTP2(s.caller.req.URL) &&
+		(!s.idempotent || !s.last):
 		return nil
 	}
-	return a.trace.GetBody(c.body.GetBody())
+	return a.trace.GetBody(s.body.GetBody())
 }
 
 // Stop implements wire.Attempt.

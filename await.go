@@ -33,7 +33,7 @@ func (c *call) awaitFirstAttempt() error {
 		return nil
 	}
 	err := c.waitError(reason, until, nil)
-	c.report(nil, err, 0, reason)
+	c.report(result{err: err, isOfWait: true}, 0, reason)
 	// As in begin, the error of a context that is done is its own.
 	if reason != ReasonCooldown && c.caller.req.Context().Err() != nil {
 		return err

@@ -13,42 +13,40 @@ import (
 // stack, or as a copy in a resumingBody. Nothing else may keep a pointer to it.
 // Only the goroutine of RoundTrip uses it. Only the goroutine in Read uses the
 // copy, except that Close may settle it (see resumingBody.unsettled).
+//
+// Its own methods decide whether an attempt follows.
 type call struct {
+	sending
+	charge charge
+	waits  waits
+
+	uncounted  int           // the attempts that do not count toward MaxAttempts
+	processed  bool          // some attempt may have been processed
+	connEnded  bool          // the last attempt failed because its connection was at its end
+	retried421 bool          // a 421 was retried
+	done       bool          // no clean-up is left to cleanUpAfterPanic
+	resuming   *resumingBody // whose rest is requested; nil in RoundTrip
+}
+
+// sending sends the request of a call, attempt by attempt. It decides nothing.
+type sending struct {
 	engine *engine
 	caller caller
 	policy *resolvedPolicy
-	charge charge
-	waits  waits
 	body   replay.Body
 
 	protocol   *hostProtocol // nil if it is not needed any more
 	key        string        // from NewIdempotencyKey, or ""
 	idempotent bool          // the request is safe to send twice
 
-	attempts   int  // started so far
-	uncounted  int  // the attempts that do not count toward MaxAttempts
-	resends    int  // by resend
-	processed  bool // some attempt may have been processed
-	connEnded  bool // the last attempt failed because its connection was at its end
-	progress   progress
+	attempts   int            // started so far
+	resends    int            // those that call.resend has allowed
+	last       bool           // no other attempt may follow the current one
+	begun      bool           // Base has got an attempt whose end the budget does not know
 	attempt    *attempt       // the current one, nil if it sent the caller's own request
 	resp       *http.Response // of the current attempt
 	lastStatus int            // of the response that was discarded last, or 0
-	retried421 bool           // a 421 was retried
 }
-
-// progress is how far a call has come:
-//
-//	progressAttempt  before or in an attempt, or in the decision after it
-//	progressWaiting  another attempt is to follow
-//	progressDone     no clean-up is left to cleanUpAfterPanic
-type progress uint8
-
-const (
-	progressAttempt progress = iota
-	progressWaiting
-	progressDone
-)
 
 // maxAttempts returns how many attempts the request may have.
 func (c *call) maxAttempts() int {
@@ -70,11 +68,11 @@ func (c *call) limitReason() Reason {
 }
 
 // sentRequest returns the request as the last attempt sent it.
-func (c *call) sentRequest() *http.Request {
-	if c.attempt != nil {
-		return &c.attempt.req
+func (s *sending) sentRequest() *http.Request {
+	if s.attempt != nil {
+		return &s.attempt.req
 	}
-	return c.caller.req
+	return s.caller.req
 }
 
 // canceled returns the error of a request that its caller has canceled or whose
@@ -82,12 +80,12 @@ func (c *call) sentRequest() *http.Request {
 // its cause, of which net/http returns one or the other. The error of the
 // attempt before is only in its text. Otherwise Timeout would be true if the
 // caller left after an attempt that had timed out.
-func (c *call) canceled(last error) error {
-	ctx := c.caller.req.Context()
+func (s *sending) canceled(last error) error {
+	ctx := s.caller.req.Context()
 	ctxErr, cause := ctx.Err(), context.Cause(ctx)
 	if ctxErr == nil {
 		ctxErr = errRequestCanceled
-		if c.caller.ended() == ReasonDeadline {
+		if s.caller.ended() == ReasonDeadline {
 			ctxErr = context.DeadlineExceeded
 		}
 		cause = ctxErr
@@ -104,17 +102,17 @@ func (c *call) canceled(last error) error {
 	if last != nil {
 		return fmt.Errorf("%w (last attempt: %v)", err, last)
 	}
-	return c.afterAttempt(nil, err)
+	return s.afterAttempt(nil, err)
 }
 
 // afterAttempt adds the result of the last attempt to err, which occurred
 // later.
-func (c *call) afterAttempt(last, err error) error {
+func (s *sending) afterAttempt(last, err error) error {
 	switch {
 	case last != nil && !errors.Is(err, last):
 		return fmt.Errorf("%w (last attempt: %w)", err, last)
-	case last == nil && c.lastStatus != 0:
-		return fmt.Errorf("%w (last attempt: status %d)", err, c.lastStatus)
+	case last == nil && s.lastStatus != 0:
+		return fmt.Errorf("%w (last attempt: status %d)", err, s.lastStatus)
 	}
 	return err
 }

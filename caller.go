@@ -129,14 +129,6 @@ func (c *caller) cancelSignal() bounded.Signal {
 // known returns the state of the origin.
 func (c *caller) known() *origintable.Origin { return c.origins.Get(c.origin, c.req.URL) }
 
-// noteEnd records that the request has ended after a failure, if its first
-// attempt was the only one.
-func (c *caller) noteEnd(reason Reason, attempts int) {
-	if reason != ReasonNone && reason != ReasonCanceled && attempts == 1 {
-		c.known().FailWithoutRetry()
-	}
-}
-
 // sleep waits, at most until early is closed, and reports whether the caller is
 // still waiting.
 func (c *caller) sleep(wait time.Duration, early <-chan struct{}) bool {

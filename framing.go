@@ -43,18 +43,18 @@ func (p *hostProtocol) learn(is uint32) {
 }
 
 // framing returns the framing of the next attempt.
-func (c *call) framing() framing {
-	req, b := c.caller.req, &c.engine.base
+func (s *sending) framing() framing {
+	req, b := s.caller.req, &s.engine.base
 	switch {
-	case c.idempotent, c.body.Has(), b.transport == nil, !b.maySpeakHTTP2(req.URL),
+	case s.idempotent, s.body.Has(), b.transport == nil, !b.maySpeakHTTP2(req.URL),
 		req.ContentLength != 0, len(req.Trailer) > 0, req.Header["Expect"] != nil,
 		req.Method == http.MethodConnect:
 		return framing{}
-	case c.protocol.Load() == protocolNeedsLength:
+	case s.protocol.Load() == protocolNeedsLength:
 		return framing{}
 	case b.unencryptedHTTP2() && req.URL.Scheme == "http":
 		return framing{emptyBody: true}
-	case c.protocol.Load() == protocolHTTP2:
+	case s.protocol.Load() == protocolHTTP2:
 		return framing{emptyBody: true, expected: wire.HTTP2}
 	// A layer would see an attempt that is stopped. So below layers, requests
 	// have no protection until the host has answered one.
@@ -66,31 +66,31 @@ func (c *call) framing() framing {
 
 // sendFramed sends a copy of the request. It sends another one if the framing
 // turns out to be wrong. The server has not processed the first one then.
-func (c *call) sendFramed() (*http.Response, error) {
-	f := c.framing()
+func (s *sending) sendFramed() (*http.Response, error) {
+	f := s.framing()
 	for sends := 1; ; sends++ {
-		c.attempt = c.newAttempt(f)
-		resp, err := c.sendCopy(c.attempt)
+		s.attempt = s.newAttempt(f)
+		resp, err := s.sendCopy(s.attempt)
 		switch {
 		case err == wire.ErrProtocol && f.emptyBody:
-			c.protocol.learn(protocolUnknown)
+			s.protocol.learn(protocolUnknown)
 			// A host that changes each time is not followed forever.
-			if f = c.framing(); sends == wire.MaxSends {
+			if f = s.framing(); sends == wire.MaxSends {
 				f = framing{}
 			}
 		// The next connection may speak HTTP/1 again.
 		case err == wire.ErrProtocol:
-			c.protocol.learn(protocolHTTP2)
+			s.protocol.learn(protocolHTTP2)
 			f = framing{emptyBody: true, expected: wire.HTTP2}
 		// The empty body has no Content-Length (RFC 9110 section 15.5.12).
 		case f.emptyBody && err == nil && statusIs(resp, http.StatusLengthRequired):
-			c.protocol.learn(protocolNeedsLength)
+			s.protocol.learn(protocolNeedsLength)
 			respbody.Close(resp) // no attempt depends on it
 			f = framing{}
 		default:
 			return resp, err
 		}
-		c.attempt.Release()
+		s.attempt.Release()
 	}
 }
 

@@ -28,46 +28,46 @@ import (
 // from it. "With the result" means in a context in which ResultOf finds it. The
 // row marked (*) is for an attempt that sent the caller's own request. After a
 // copy, such a request stays as it is, too.
-func (c *call) handOver(
-	resp *http.Response, reason Reason, mayBreakOff bool) (result *attemptContext) {
-	a := c.attempt
-	isDefault := c.attempts == 1 && (reason == ReasonSuccess || reason == ReasonPermanent) &&
-		!mayBreakOff
+func (s *sending) handOver(
+	resp *http.Response, end Result, mayBreakOff bool) (result *attemptContext) {
+	a := s.attempt
+	isDefault := end.Attempts == 1 && !mayBreakOff &&
+		(end.Reason == ReasonSuccess || end.Reason == ReasonPermanent)
 	// ResultOf returns the default anyway, unless the request's context is that
 	// of an earlier response. An outer RetryTransport sets Response.Request
 	// itself, once it has decided how the request ended.
-	recorded := c.caller.outer() == nil && (!isDefault || c.caller.values.hasAttempt())
+	recorded := s.caller.outer() == nil && (!isDefault || s.caller.values.hasAttempt())
 	if recorded {
-		result = c.caller.resultContext(a, c.attempts)
+		result = s.caller.resultContext(a, s.attempts)
 	}
 	switch {
-	case resp.Request == nil, c.isOwn(resp.Request):
+	case resp.Request == nil, s.isOwn(resp.Request):
 		switch {
 		case !recorded:
-			resp.Request = c.caller.req
+			resp.Request = s.caller.req
 		case a == nil || a.shown == nil:
-			resp.Request = c.caller.req.WithContext(result)
+			resp.Request = s.caller.req.WithContext(result)
 		default:
-			*a.shown = *c.caller.req.WithContext(result)
+			*a.shown = *s.caller.req.WithContext(result)
 			resp.Request = a.shown
 		}
 	// Base has sent a request of its own, for example to follow a redirect. The
 	// context of that request must not end with the attempt.
 	case a != nil && a.isIn(resp.Request.Context()):
 		var ctx context.Context
-		ctx, result = c.detach(resp.Request.Context())
+		ctx, result = s.detach(resp.Request.Context())
 		resp.Request = resp.Request.WithContext(ctx)
 	// A layer, such as a tracer, has cloned the caller's own request. If the
 	// context of the clone has an attempt, Base has returned the same Response
 	// to an earlier request, so that context is not changed.
 	case recorded && a == nil && !fromContext(resp.Request.Context()).hasAttempt():
 		ctx := resp.Request.Context()
-		result.init(ctx, fromContext(ctx), c.attempts)
+		result.init(ctx, fromContext(ctx), s.attempts)
 		resp.Request = resp.Request.WithContext(result)
 	}
 	if result != nil {
-		result.unprocessed = !c.processed
-		result.reason.Store(uint32(reason))
+		result.unprocessed = end.Unprocessed
+		result.reason.Store(uint32(end.Reason))
 	}
 	if a != nil && (a.cancel != nil || a.copies.HasMore()) {
 		a.followBody(resp)
@@ -78,9 +78,9 @@ func (c *call) handOver(
 // isOwn reports whether req is the request that the last attempt sent, or the
 // copy that net/http makes of one with a body (setupRewindBody). That copy is
 // the Response.Request if an HTTP/2 connection was open already.
-func (c *call) isOwn(req *http.Request) bool {
-	sent := c.sentRequest()
-	return req == sent || req == c.caller.req ||
+func (s *sending) isOwn(req *http.Request) bool {
+	sent := s.sentRequest()
+	return req == sent || req == s.caller.req ||
 		req.URL == sent.URL && req.Method == sent.Method && req.Host == sent.Host &&
 			reflect.ValueOf(req.Header).Pointer() == reflect.ValueOf(sent.Header).Pointer() &&
 			sameContext(req.Context(), sent.Context())
@@ -135,10 +135,10 @@ func (c *caller) resultContext(a *attempt, attempts int) *attemptContext {
 // detach returns a context that has the values of ctx and ends when the
 // caller's context does. ctx is the context of the attempt or derived from it.
 // detach also returns the context that ResultOf finds in the new one.
-func (c *call) detach(ctx context.Context) (context.Context, *attemptContext) {
-	a := c.attempt
+func (s *sending) detach(ctx context.Context) (context.Context, *attemptContext) {
+	a := s.attempt
 	if sameContext(ctx, a.req.Context()) {
-		result := c.caller.resultContext(a, c.attempts)
+		result := s.caller.resultContext(a, s.attempts)
 		return result, result
 	}
 	// The values include the hooks. A request that the caller sends with them

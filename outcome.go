@@ -9,9 +9,37 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/seed421102f4/httpretry/internal/respbody"
 	"github.com/seed421102f4/httpretry/internal/retryafter"
 	"github.com/seed421102f4/httpretry/internal/wire"
 )
+
+// result is what an attempt, a body that broke off, or a wait came to.
+type result struct {
+	resp     *http.Response // nil if there is an error
+	err      error
+	outcome  Outcome
+	isOfWait bool // the request ended while it waited, and nothing is known of its host
+}
+
+// resultOf returns the result of the attempt in which Base returned resp and
+// err.
+func (c *call) resultOf(resp *http.Response, err error) result {
+	c.resp, err = either(resp, err)
+	return result{resp: c.resp, err: err, outcome: c.outcome(c.resp, err)}
+}
+
+// either returns a response or an error, as a RoundTripper must.
+func either(resp *http.Response, err error) (*http.Response, error) {
+	switch {
+	case err != nil && resp != nil:
+		respbody.Close(resp)
+		return nil, err
+	case err == nil && resp == nil:
+		return nil, errNoResponse
+	}
+	return resp, err
+}
 
 // outcome returns the Outcome of c's last attempt.
 func (c *call) outcome(resp *http.Response, err error) Outcome {
@@ -92,53 +120,65 @@ func finalReason(resp *http.Response) Reason {
 	return ReasonPermanent
 }
 
-// note keeps the result of the attempt, or of a body that broke off, as the
-// budget is to get it with record.
-func (c *call) note(resp *http.Response, err error, outcome Outcome) {
+// learn records the result of an attempt, or of a body that broke off. A
+// cool-down comes first, because isScheduled and the decision respect it. The
+// budget comes last, because it gets what is known of the result, and is then
+// asked for a retry.
+func (c *call) learn(r result) {
+	c.waits.noteCooldown(r.resp, r.outcome)
 	// The Outcome of a request that is safe to send twice is about the last send
 	// of net/http only.
-	c.processed = c.idempotent || outcome != Unprocessed &&
-		(err == nil || !c.attempt.neverSent(err, c.caller.req.URL, &c.engine.base))
-	c.connEnded = err != nil && outcome == Unprocessed && c.attempt.endedUnbegun(err)
-	r := AttemptResult{
+	c.processed = c.idempotent || r.outcome != Unprocessed &&
+		(r.err == nil || !c.attempt.neverSent(r.err, c.caller.req.URL, &c.engine.base))
+	c.connEnded = r.err != nil && r.outcome == Unprocessed && c.attempt.endedUnbegun(r.err)
+	c.charge.last = c.attemptResult(r)
+	// A rest is recorded once enough of it has arrived.
+	if c.begun && !c.resuming.accepts(r) {
+		c.record()
+	}
+}
+
+// attemptResult returns what a budget gets of r.
+func (c *call) attemptResult(r result) AttemptResult {
+	a := AttemptResult{
 		Origin:    c.caller.origin,
 		PolicyKey: c.policy.key,
 		Number:    c.attempts,
 	}
 	switch {
-	case resp != nil:
-		r.Status = resp.StatusCode
-		r.Outcome = outcome
-		r.Timeout = resp.StatusCode == http.StatusGatewayTimeout
-		r.Throttled = c.waits.isScheduled(resp)
+	case r.resp != nil:
+		a.Status = r.resp.StatusCode
+		a.Outcome = r.outcome
+		a.Timeout = a.Status == http.StatusGatewayTimeout
+		a.Throttled = c.waits.isScheduled(r.resp)
 		// A host that is overloaded may forbid retries.
-		if outcome == Final && resp.StatusCode >= 400 && retryafter.Forbids(resp.Header) {
-			r.Outcome = c.classify(withoutShouldRetry(resp), nil)
+		if r.outcome == Final && a.Status >= 400 && retryafter.Forbids(r.resp.Header) {
+			a.Outcome = c.classify(withoutShouldRetry(r.resp), nil)
 		}
-	case err != nil:
-		c.noteError(&r, err, outcome)
+	case r.err != nil:
+		c.describeError(&a, r)
 	}
-	c.charge.last = r
+	return a
 }
 
-// noteError fills in the result of an attempt that ended with err.
-func (c *call) noteError(r *AttemptResult, err error, outcome Outcome) {
-	r.Timeout = isTimeout(err)
+// describeError fills in the result of an attempt that ended with an error.
+func (c *call) describeError(a *AttemptResult, r result) {
+	a.Timeout = isTimeout(r.err)
 	switch c.caller.ended() {
 	case ReasonCanceled:
 		return // the host is not known to have failed
 	case ReasonDeadline:
 		// The host has not answered in time, unless a layer knows better.
-		if _, states := statedOutcome(err); !states && !c.attempt.bodyFailed() {
-			r.Timeout, outcome = true, max(outcome, Transient)
+		if _, states := statedOutcome(r.err); !states && !c.attempt.bodyFailed() {
+			a.Timeout, r.outcome = true, max(r.outcome, Transient)
 		}
 	default:
 		// The host has answered none of the requests.
-		if errors.Is(err, wire.ErrTooManySends) {
-			outcome = Transient
+		if errors.Is(r.err, wire.ErrTooManySends) {
+			r.outcome = Transient
 		}
 	}
-	r.Outcome = outcome
+	a.Outcome = r.outcome
 }
 
 // withoutShouldRetry returns a copy of resp in whose header the server does not
@@ -151,11 +191,9 @@ func withoutShouldRetry(resp *http.Response) *http.Response {
 	return &clone
 }
 
-// isSuccess reports whether resp, of the attempt for which note was called last,
-// shows that the host works.
-func (c *call) isSuccess(resp *http.Response) bool {
-	return resp != nil && c.charge.last.Outcome == Final
-}
+// isSuccess reports whether r, which learn has got last, shows that the host
+// works.
+func (c *call) isSuccess(r result) bool { return r.resp != nil && c.charge.last.Outcome == Final }
 
 // neverSent reports whether the attempt, in which base sent a request to u and
 // failed with err, provably ended before a byte of the request was written.

@@ -58,7 +58,7 @@ func (c *call) begin(to target) error {
 // reject reports a request that fails because a value of its policy is not
 // valid, and returns its error.
 func (c *call) reject(err error) error {
-	c.report(nil, err, 0, ReasonPermanent)
+	c.report(result{err: err, isOfWait: true}, 0, ReasonPermanent)
 	return &Error{Reason: ReasonPermanent, Err: err, Unprocessed: true}
 }
 
@@ -82,7 +82,7 @@ func (c *call) adopt(p *resolvedPolicy, to target) {
 // failUnsent ends a request of which nothing was sent. It returns err and
 // closes the body.
 func (c *call) failUnsent(err error) (*http.Response, error) {
-	c.progress = progressDone
+	c.done = true
 	if c.caller.req.Body == nil {
 		return nil, err
 	}
@@ -150,7 +150,6 @@ func (c *call) rewindBody(wait time.Duration) Reason {
 		limit = min(limit, timeout)
 	}
 	if c.body.Rewind(c.caller.cancelSignal(), limit) {
-		c.progress = progressWaiting
 		return ReasonNone
 	}
 	c.charge.refundUnsent()
@@ -160,52 +159,67 @@ func (c *call) rewindBody(wait time.Duration) Reason {
 	return ReasonNotReplayable
 }
 
-// noteResult records the result of an attempt for later waits and, if it is a
-// failure, for Origins.
-func (c *call) noteResult(resp *http.Response, err error, reason Reason) {
+// record passes the result of the last attempt on to the budget.
+func (c *call) record() {
+	c.begun = false
+	c.charge.record()
+}
+
+// report records the decision after r: for later waits, for Origins and, if
+// Config.Observe is set, for that.
+func (c *call) report(r result, wait time.Duration, reason Reason) {
+	// The host has failed in none of the other cases.
 	switch {
-	case c.isSuccess(resp):
+	case r.isOfWait:
+		c.noteEnd(reason)
+	// A body that is resumed works once enough of it has arrived.
+	case c.isSuccess(r) && c.resuming == nil:
 		c.waits.failing.clear()
-		return
-	// The host has failed in none of these cases.
-	case reason == ReasonCanceled, err != nil && c.attempt.bodyFailed(),
-		c.connEnded && reason == ReasonNone:
-		return
+	case !c.isSuccess(r) && reason != ReasonCanceled && !(r.err != nil && c.attempt.bodyFailed()) &&
+		!(c.connEnded && reason == ReasonNone):
+		c.noteFailure(r, reason)
+		c.noteEnd(reason)
 	}
+	if c.engine.observe != nil {
+		c.engine.observe(c.caller.req.Context(), c.event(r, wait, reason))
+	}
+}
+
+// noteFailure records that the host has failed.
+func (c *call) noteFailure(r result, reason Reason) {
 	c.waits.failing.Store(true)
 	f := origintable.Failure{At: time.Now()}
-	if resp != nil {
-		f.Status = resp.StatusCode
+	if r.resp != nil {
+		f.Status = r.resp.StatusCode
 	} else {
-		f.Text = Event{Err: c.eventError(err, reason), Reason: reason}.errorStatus()
+		f.Text = Event{Err: c.eventError(r.err, reason), Reason: reason}.errorStatus()
 	}
 	c.caller.known().Fail(f)
-	c.caller.noteEnd(reason, c.attempts)
 }
 
-// report passes the decision after an attempt to Config.Observe, if that is
-// set.
-func (c *call) report(resp *http.Response, err error, wait time.Duration, reason Reason) {
-	if c.engine.observe != nil {
-		c.engine.observe(c.caller.req.Context(), c.event(resp, err, wait, reason))
+// noteEnd records that the request has ended after a failure, if its first
+// attempt was the only one.
+func (c *call) noteEnd(reason Reason) {
+	if reason != ReasonNone && reason != ReasonCanceled && c.attempts == 1 {
+		c.caller.known().FailWithoutRetry()
 	}
 }
 
-// event returns the Event of the decision after an attempt.
-func (c *call) event(resp *http.Response, err error, wait time.Duration, reason Reason) Event {
+// event returns the Event of the decision after r.
+func (c *call) event(r result, wait time.Duration, reason Reason) Event {
 	waited := c.caller.waited
 	c.caller.waited = 0
-	asked, _ := c.waits.askedWait(resp)
+	asked, _ := c.waits.askedWait(r.resp)
 	if reason == ReasonCooldown {
 		asked = c.waits.cooldown.remaining(time.Now()).Wait
 	}
 	attempt := c.charge.last
 	// They are known even if nothing was sent.
 	attempt.Origin, attempt.PolicyKey = c.caller.origin, c.policy.key
-	return Event{
+	e := Event{
 		Request:  c.caller.req,
-		Response: resp,
-		Err:      c.eventError(err, reason),
+		Response: r.resp,
+		Err:      c.eventError(r.err, reason),
 		Attempt:  attempt,
 		Elapsed:  time.Since(c.engine.created) - c.caller.start,
 		Waited:   waited,
@@ -213,6 +227,10 @@ func (c *call) event(resp *http.Response, err error, wait time.Duration, reason 
 		Asked:    asked,
 		Reason:   reason,
 	}
+	if b := c.resuming; b != nil {
+		e.Request, e.Resuming, e.Offset = b.req, true, b.offset
+	}
+	return e
 }
 
 // eventError returns the error of an Event, where err is that of the attempt or
@@ -223,6 +241,8 @@ func (c *call) eventError(err error, reason Reason) error {
 	// again.
 	case reason == ReasonNotReplayable && c.body.Err() != nil:
 		return c.body.Err()
+	case reason == ReasonNotResumable:
+		return c.resuming.whyNot(err)
 	// The error may be any that the passing of the deadline led to.
 	case reason == ReasonDeadline && err != nil && c.caller.left:
 		return c.canceled(err)
@@ -230,44 +250,46 @@ func (c *call) eventError(err error, reason Reason) error {
 	return err
 }
 
-// finish returns the last attempt's result to the caller.
-func (c *call) finish(resp *http.Response, err error, reason Reason) (*http.Response, error) {
-	if err != nil {
-		return nil, c.fail(err, reason)
-	}
-	if reason == ReasonSuccess {
+// finish ends the request with r, and returns that to the caller.
+func (c *call) finish(r result, reason Reason) (*http.Response, error) {
+	switch {
+	case c.resuming != nil:
+		return c.resuming.finish(r, reason)
+	case r.err != nil:
+		return nil, c.fail(r, reason)
+	case reason == ReasonSuccess:
 		c.waits.cooldown.noteSuccess()
 	}
-	if resp.ProtoMajor == 2 && c.isOfHost(resp) {
+	if r.resp.ProtoMajor == 2 && c.isOfHost(r.resp) {
 		c.protocol.learn(protocolHTTP2)
 	}
 	// The upload may continue while the caller reads the response, but nothing
 	// is recorded any more.
 	c.body.Finish()
-	if c.policy.Resume {
-		c.handOverResumable(resp, reason)
+	end := Result{Attempts: c.attempts, Reason: reason, Unprocessed: !c.processed}
+	if mayBreakOff := c.mayBreakOff(r.resp, reason); mayBreakOff {
+		c.resumeLater(r.resp, c.handOver(r.resp, end, true))
 	} else {
-		c.handOver(resp, reason, false)
+		c.handOver(r.resp, end, false)
 	}
-	c.progress = progressDone
-	return resp, nil
+	c.done = true
+	return r.resp, nil
 }
 
 // isOfHost reports whether resp is from the host of the caller's request. A layer
 // may have followed a redirect to another one.
-func (c *call) isOfHost(resp *http.Response) bool {
-	u := c.caller.req.URL
+func (s *sending) isOfHost(resp *http.Response) bool {
+	u := s.caller.req.URL
 	return resp.Request != nil && resp.Request.URL != nil &&
 		resp.Request.URL.Scheme == u.Scheme && resp.Request.URL.Host == u.Host
 }
 
 // fail ends the request and returns its error. That is the attempt's own error
 // if there was one attempt and an Error has nothing to add.
-func (c *call) fail(err error, reason Reason) error {
+func (c *call) fail(r result, reason Reason) error {
 	c.release()
-	// If the request ended during a wait, err is not the error of the attempt.
-	sentOnce := c.attempts == 1 && c.progress == progressAttempt
-	c.progress = progressDone
+	c.done = true
+	err, sentOnce := r.err, c.attempts == 1 && !r.isOfWait
 
 	// For other reasons, the error stays as it is. Callers compare it, or read
 	// its text, as connect-go does for a stream that was reset.
@@ -314,7 +336,7 @@ func (c *call) discard(resp *http.Response) (took time.Duration) {
 // cleanUpAfterPanic is deferred. If Base, a callback or a body's reader has
 // panicked, it releases the resources of the request.
 func (c *call) cleanUpAfterPanic() {
-	if c.progress == progressDone {
+	if c.done {
 		return
 	}
 	// A budget may panic again.
@@ -331,16 +353,15 @@ func (c *call) cleanUpAfterPanic() {
 // closeCharge tells the budget that the request has ended by a panic, in an
 // attempt or before one.
 func (c *call) closeCharge() {
-	if c.charge.pending {
-		c.note(nil, nil, Final)
-		c.charge.record()
+	if c.begun {
+		c.learn(result{})
 	}
 	c.charge.refundUnsent()
 }
 
 // release ends the attempt, and closes the body, which ends Reads of Base that
 // are still waiting.
-func (c *call) release() {
-	defer c.body.Abort() // even if a context that has panicked does so again
-	c.attempt.Release()
+func (s *sending) release() {
+	defer s.body.Abort() // even if a context that has panicked does so again
+	s.attempt.Release()
 }

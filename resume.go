@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
 	"github.com/seed421102f4/httpretry/internal/respbody"
@@ -25,8 +24,8 @@ const minProgress = 64 << 10
 // mayBreakOff reports whether resp has a body that its policy wants to resume.
 func (c *call) mayBreakOff(resp *http.Response, reason Reason) bool {
 	// An outer RetryTransport resumes, as it retries.
-	if reason != ReasonSuccess || resp.StatusCode < 200 || resp.StatusCode > 299 ||
-		c.maxAttempts() == 1 || c.caller.outer() != nil {
+	if !c.policy.Resume || reason != ReasonSuccess ||
+		resp.StatusCode < 200 || resp.StatusCode > 299 || c.maxAttempts() == 1 || c.caller.outer() != nil {
 		return false
 	}
 	_, writes := resp.Body.(io.Writer)
@@ -35,15 +34,6 @@ func (c *call) mayBreakOff(resp *http.Response, reason Reason) bool {
 }
 
 const notIdempotent resume.Obstacle = "its request is not idempotent"
-
-// handOverResumable is handOver for a policy with Resume.
-func (c *call) handOverResumable(resp *http.Response, reason Reason) {
-	mayBreakOff := c.mayBreakOff(resp, reason)
-	result := c.handOver(resp, reason, mayBreakOff)
-	if mayBreakOff {
-		c.resumeLater(resp, result)
-	}
-}
 
 // resumeLater wraps the body of resp. If the body breaks off, it is resumed, or
 // its error says why it is not. result is the context that ResultOf looks for.
@@ -68,7 +58,7 @@ func (c *call) resumeLater(resp *http.Response, result *attemptContext) {
 		b.initial.Idle = c.policy.ResumeIdle
 	}
 	b.source = &b.initial
-	b.call.resp, b.call.progress = nil, progressDone
+	b.call.resp, b.call.done, b.call.resuming = nil, true, b
 	// A download may last for hours. The window, quiet, failing and protocol are
 	// parts of a table of hosts, which SetPolicies may have replaced by then.
 	b.call.charge.window, b.call.waits.cooldown.quiet, b.call.protocol = nil, nil, nil
@@ -96,6 +86,10 @@ type resumingBody struct {
 	start   int64         // offset at the start of the current attempt
 	broken  error         // the source's error; the next Read replaces the source
 	err     error         // the end of the body
+
+	// Set by accepts, for the last response to a request for the rest.
+	skip     int64 // its bytes before the rest
+	mismatch error // why it is not the rest, or nil
 
 	// settleAt is the offset at which a resume counts as a success. It is 0
 	// during the first attempt, which retry has recorded. The first Read then
@@ -184,7 +178,7 @@ func (b *resumingBody) isClosed() bool {
 // settle records that the current attempt is a success, once.
 func (b *resumingBody) settle() {
 	if b.unsettled.Swap(false) {
-		b.call.charge.record()
+		b.call.record()
 		b.call.waits.cooldown.noteSuccess()
 	}
 }
@@ -205,73 +199,52 @@ func (b *resumingBody) resume() error {
 		return b.end(http.ErrBodyReadAfterClose)
 	}
 	if b.offset >= b.part.Length() {
-		c.progress = progressDone
+		c.done = true
 		return b.end(b.errorAfterLast())
 	}
-	var resp *http.Response
-	err := b.broken
 	// The server has answered, so the request is not Unprocessed.
-	outcome := min(c.outcome(nil, err), Transient)
-	c.note(nil, err, outcome)
-	if c.charge.pending {
-		c.charge.record()
-	}
-	if b.part.Obstacle != "" {
-		return b.explain(outcome)
-	}
-	for {
-		wait, reason := c.decide(resp, err, outcome)
-		if c.isSuccess(resp) {
-			return b.conclude(resp, reason)
-		}
-		c.noteResult(resp, err, reason)
-		b.report(resp, err, wait, reason)
-		if reason != ReasonNone {
-			return b.fail(resp, err, reason)
-		}
-		wait -= c.discard(resp)
-		// As in RoundTrip, a wait that ends early has a second Event.
-		if reason, pauseErr := c.awaitRetry(wait, err); reason != ReasonNone {
-			c.caller.noteEnd(reason, c.attempts)
-			b.report(nil, pauseErr, 0, reason)
-			return b.fail(nil, pauseErr, reason)
-		}
-		resp, err = b.send()
-		outcome = c.outcome(resp, err)
-		c.waits.noteCooldown(resp, outcome)
-		c.note(resp, err, outcome)
-		// A success is recorded when it has delivered enough.
-		if !c.isSuccess(resp) {
-			c.charge.record()
-		}
-	}
-}
-
-// explain ends a body that cannot be resumed, and says why if it would be
-// resumed otherwise.
-func (b *resumingBody) explain(outcome Outcome) error {
-	c, err := &b.call, b.broken
-	if c.caller.hasEnded() || outcome == Final {
+	r := result{err: b.broken, outcome: min(c.outcome(nil, b.broken), Transient)}
+	if b.part.Obstacle == "" {
+		c.caller.req.Header = b.header()
+		// The obstacle does not matter if the body would not be resumed anyway.
+	} else if c.caller.hasEnded() || r.outcome == Final {
+		c.learn(r)
 		c.release()
-		c.progress = progressDone
+		c.done = true
+		return b.end(b.broken)
+	}
+	resp, err := c.retry(r)
+	if err != nil {
 		return b.end(err)
 	}
-	c.noteResult(nil, err, ReasonNotResumable)
-	err = fmt.Errorf("%w (%w)", err, b.part.Obstacle)
-	b.report(nil, err, 0, ReasonNotResumable)
-	return b.fail(nil, err, ReasonNotResumable)
+	return b.replace(resp)
 }
 
-// report passes the decision after an attempt to Config.Observe, if that is
-// set.
-func (b *resumingBody) report(resp *http.Response, err error, wait time.Duration, reason Reason) {
-	c := &b.call
-	if c.engine.observe == nil {
-		return
+// accepts reports whether r is a response with the rest of the body. A response
+// that is another one, and no failure, counts as a success of its host.
+func (b *resumingBody) accepts(r result) bool {
+	if b == nil || !b.call.isSuccess(r) {
+		return false
 	}
-	e := c.event(resp, err, wait, reason)
-	e.Request, e.Resuming, e.Offset = b.req, true, b.offset
-	c.engine.observe(c.caller.req.Context(), e)
+	b.skip, b.mismatch = b.part.Check(r.resp, b.offset, b.same(r.resp))
+	if b.mismatch != nil && finalReason(r.resp) == ReasonSuccess {
+		b.call.waits.cooldown.noteSuccess()
+	}
+	return b.mismatch == nil
+}
+
+// rejects reports whether b cannot be resumed after r: for an obstacle, or
+// because r is not the rest of the body.
+func (b *resumingBody) rejects(r result) bool {
+	return b != nil && (b.part.Obstacle != "" || b.mismatch != nil)
+}
+
+// whyNot returns the error of a body that cannot be resumed after err.
+func (b *resumingBody) whyNot(err error) error {
+	if b.mismatch != nil {
+		return b.mismatch
+	}
+	return fmt.Errorf("%w (%w)", err, b.part.Obstacle)
 }
 
 // detach closes the source, and prepares the call for the attempts that follow.
@@ -296,10 +269,10 @@ func (b *resumingBody) detach() bool {
 	}
 	b.mu.Unlock()
 	if closed && unrecorded {
-		c.charge.record()
+		c.record()
 	}
 	if !closed {
-		c.progress = progressAttempt
+		c.done = false
 	}
 	// The source has failed, so its connection is of no use. Close may block.
 	_ = bounded.Close(bounded.MaxTime, source)
@@ -343,44 +316,29 @@ func isOfConnection(err error) bool {
 	return false
 }
 
-// send requests the rest, with a copy of the caller's request that differs in
-// Range and If-Range only.
-func (b *resumingBody) send() (*http.Response, error) {
+// header returns the header of the requests for the rest. It differs from the
+// caller's in Range and If-Range only.
+func (b *resumingBody) header() http.Header {
 	byteRange, ifRange := b.part.Headers(b.offset)
 	header := setHeader(b.req.Header.Clone(), "Range", []string{byteRange})
 	header = setHeader(header, "If-Range", []string{ifRange})
 	if ifRange == "" {
 		delete(header, "If-Range")
 	}
-	b.call.caller.req.Header = header
-	b.result.resumes.Add(1)
-	return b.call.send()
+	return header
 }
 
-// conclude ends the attempts with resp, which is not a transient failure. If
-// resp is the rest of the body, it becomes the source.
-func (b *resumingBody) conclude(resp *http.Response, reason Reason) error {
-	c := &b.call
-	skip, err := b.part.Check(resp, b.offset, b.same(resp))
-	if err != nil {
-		c.charge.record()
-		if reason == ReasonSuccess {
-			c.waits.cooldown.noteSuccess()
-		}
-		b.report(resp, err, 0, ReasonNotResumable)
-		return b.fail(resp, err, ReasonNotResumable)
-	}
-	b.report(resp, nil, 0, reason)
-	c.progress, c.resp = progressDone, nil
+// replace makes resp, which has the rest of the body, the source of Read.
+func (b *resumingBody) replace(resp *http.Response) error {
 	b.start = b.offset
 	b.settleAt = min(b.offset+minProgress, b.part.Length())
 	rest := b.part.Length() - b.offset
 	source := &resume.Source{
 		Body: resp.Body,
-		Skip: skip,
+		Skip: b.skip,
 		Rest: rest,
-		More: resp.ContentLength > skip+rest,
-		Idle: c.policy.ResumeIdle,
+		More: resp.ContentLength > b.skip+rest,
+		Idle: b.call.policy.ResumeIdle,
 	}
 	b.unsettled.Store(true)
 	b.broken, b.err = nil, nil
@@ -414,14 +372,22 @@ func (b *resumingBody) same(resp *http.Response) func() bool {
 	return func() bool { return same(b.first, resp) }
 }
 
-// fail ends the body with the error that broke it, to which it adds the result
-// of the attempts to resume it.
-func (b *resumingBody) fail(resp *http.Response, err error, reason Reason) error {
+// finish ends the attempts that request the rest. It returns the response with
+// the rest, or the error that broke the body, to which it adds r.
+func (b *resumingBody) finish(r result, reason Reason) (*http.Response, error) {
 	c := &b.call
-	if resp != nil {
-		c.discard(resp)
+	if reason == ReasonSuccess {
+		c.done, c.resp = true, nil
+		return r.resp, nil
+	}
+	if r.resp != nil {
+		c.discard(r.resp)
 	}
 	b.result.reason.Store(uint32(reason))
+	err := r.err
+	if reason == ReasonNotResumable {
+		err = b.whyNot(err)
+	}
 	switch {
 	// The error is complete.
 	case isOfCaller(reason) && c.caller.left, errors.Is(err, b.broken):
@@ -432,9 +398,10 @@ func (b *resumingBody) fail(resp *http.Response, err error, reason Reason) error
 	default:
 		err = c.afterAttempt(err, b.broken)
 	}
-	err = c.fail(err, reason)
+	r.err = err
+	err = c.fail(r, reason)
 	if b.isClosed() {
 		err = http.ErrBodyReadAfterClose
 	}
-	return b.end(err)
+	return nil, err
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry/internal/fielderr"
+	"github.com/seed421102f4/httpretry/internal/replay"
 )
 
 // RetryTransport is an [http.RoundTripper] that retries requests. Its zero
@@ -63,10 +64,55 @@ func (t *RetryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return e.roundTripCall(req, to)
 }
 
+// A plain request can be sent as it is, and sent again. If it succeeds, only
+// its budget records it. Its first attempt calls no code of the user but Base,
+// and holds nothing that would have to be released if Base panics.
+
+// isPlain reports whether req, which follows p, is plain.
+func (e *engine) isPlain(req *http.Request, p *resolvedPolicy) bool {
+	// A nested RetryTransport looks for this attempt in the context of a copy.
+	// If p.plainAllowed is true, Policy.Idempotent is nil. The order of the
+	// checks spares a GET without a body the calls of IsDirect and hasKey.
+	return p.plainAllowed && e.observe == nil && !e.base.nested &&
+		(req.Body == nil || replay.IsDirect(req)) &&
+		(hasIdempotentMethod(req) || hasKey(req.Header, p.IdempotencyHeader)) &&
+		cancelChannel(req) == nil && req.Context().Err() == nil && fromContext(req.Context()) == nil
+}
+
+// roundTripPlain is RoundTrip for a plain request. A success makes no call
+// value, because it would use nothing of it.
+func (e *engine) roundTripPlain(req *http.Request, to target) (*http.Response, error) {
+	// Base may modify the request, although it must not.
+	generation, body, getBody := uint64(0), req.Body, req.GetBody
+	if quiet := &to.host.quiet; !e.cooldowns.IsQuiet(quiet) {
+		generation = e.cooldowns.Generation(to.host.origin, quiet)
+	}
+	resp, err := e.base.RoundTrip(req)
+	// If generation is not 0, the success may end a cool-down (finish). If the
+	// response is that to another request, such as one after a redirect,
+	// handOver may have to replace its Request.
+	if err == nil && resp != nil && resp.StatusCode < 400 && resp.Request == req &&
+		generation == 0 {
+		// Any other budget is Unlimited, which records nothing.
+		if b, ok := e.budgetOf(to.policy).(*HostBudget); ok {
+			b.deposit(to.host.origin, to.window)
+		}
+		to.host.failing.clear()
+		return resp, nil
+	}
+	c := call{sending: sending{engine: e, caller: caller{req: req}}}
+	c.idempotent, c.attempts, c.begun = true, 1, true
+	defer c.cleanUpAfterPanic()
+	c.adopt(to.policy, to)
+	c.waits.cooldown.generation = generation
+	c.body.PrepareSent(body, getBody)
+	return c.retry(c.resultOf(resp, err))
+}
+
 // roundTripCall is RoundTrip for a request that is not plain. It is apart from
 // RoundTrip, so that the stack holds one call value.
 func (e *engine) roundTripCall(req *http.Request, to target) (*http.Response, error) {
-	c := call{engine: e, caller: caller{req: req}}
+	c := call{sending: sending{engine: e, caller: caller{req: req}}}
 	defer c.cleanUpAfterPanic()
 	if err := c.begin(to); err != nil {
 		return c.failUnsent(err)
@@ -74,52 +120,59 @@ func (e *engine) roundTripCall(req *http.Request, to target) (*http.Response, er
 	return c.retry(c.send())
 }
 
-// retry makes the attempts that follow the first one, which ended with resp or
-// err, and returns the result of the request.
-func (c *call) retry(resp *http.Response, err error) (*http.Response, error) {
+// retry makes the attempts that follow the one that ended with r, and returns
+// the result of the request. It is the only loop: of RoundTrip, and of the Read
+// of a body that is resumed.
+func (c *call) retry(r result) (*http.Response, error) {
 	for {
-		outcome := c.outcome(resp, err)
-		// The cool-down comes before the decision, which has to respect it.
-		c.waits.noteCooldown(resp, outcome)
-		// The budget learns of the attempt before it is asked for a retry.
-		c.note(resp, err, outcome)
-		c.charge.record()
-		wait, reason := c.decide(resp, err, outcome)
-		c.noteResult(resp, err, reason)
-		c.report(resp, err, wait, reason)
+		c.learn(r)
+		wait, reason := c.decide(r)
+		c.report(r, wait, reason)
 		if reason != ReasonNone {
-			return c.finish(resp, err, reason)
+			return c.finish(r, reason)
 		}
 		// Another attempt is to follow. Its wait begins with the drain.
-		wait -= c.discard(resp)
-		// The first report was about the attempt. A request that ends during
-		// the wait has a second Event.
-		if reason, pauseErr := c.awaitRetry(wait, err); reason != ReasonNone {
-			c.caller.noteEnd(reason, c.attempts)
-			c.report(nil, pauseErr, 0, reason)
-			return c.finish(nil, pauseErr, reason)
+		wait -= c.discard(r.resp)
+		// The report was about the attempt. A request that ends during the wait
+		// has a second one.
+		if reason, err := c.awaitRetry(wait, r.err); reason != ReasonNone {
+			ended := result{err: err, isOfWait: true}
+			c.report(ended, 0, reason)
+			return c.finish(ended, reason)
 		}
-		resp, err = c.send()
+		r = c.send()
 	}
+}
+
+// send makes the next attempt.
+func (c *call) send() result {
+	if c.resuming != nil {
+		c.resuming.result.resumes.Add(1)
+	}
+	c.waits.cooldown.generation = c.waits.cooldown.currentGeneration()
+	c.last = c.attempts+1-c.uncounted >= c.maxAttempts()
+	return c.resultOf(c.sending.send())
 }
 
 // decide returns the wait before the next attempt, or the Reason why none
 // follows. The package documentation shows the order of the checks.
-func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Duration, Reason) {
+func (c *call) decide(r result) (time.Duration, Reason) {
 	switch { // pure checks, cheapest first
-	case outcome == Final && err == nil:
-		return 0, finalReason(resp)
+	case c.resuming.rejects(r):
+		return 0, ReasonNotResumable
+	case r.outcome == Final && r.err == nil:
+		return 0, finalReason(r.resp)
 	// If the caller does not wait any more, the error of the attempt does not
 	// matter.
 	case c.caller.hasEnded():
 		return 0, c.caller.ended()
-	case outcome == Final:
+	case r.outcome == Final:
 		return 0, ReasonPermanent
 	case c.isLast() && !c.mayResend():
 		return 0, c.limitReason()
-	case c.caller.retries(outcome):
+	case c.caller.retries(r.outcome):
 		return 0, ReasonCallerRetries
-	case !c.idempotent && outcome != Unprocessed:
+	case !c.idempotent && r.outcome != Unprocessed:
 		return 0, ReasonNotIdempotent
 	}
 
@@ -133,7 +186,7 @@ func (c *call) decide(resp *http.Response, err error, outcome Outcome) (time.Dur
 	case c.mayResend():
 		return c.resend()
 	}
-	return c.reserve(resp)
+	return c.reserve(r.resp)
 }
 
 // reserve is the second part of decide. It charges the budget and prepares the
