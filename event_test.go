@@ -197,8 +197,8 @@ func TestLogEventsLevels(t *testing.T) {
 		assert.Equal(t, want, logged, reason)
 	}
 	logger, out := newLogger()
-	httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t), Attempt: firstAttempt,
-		Reason: httpretry.ReasonPermanent, Err: unknownHost})
+	httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t),
+		Attempt: firstAttempt, Reason: httpretry.ReasonPermanent, Err: unknownHost})
 	assert.Contains(t, out.String(), `level=WARN msg="gave up on request"`, "permanent error")
 }
 

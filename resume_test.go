@@ -747,23 +747,34 @@ func TestResumeBudget(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		cuts []int
+		busy bool // the host, when the rest is requested first
 		read int
 		want string
 	}{
-		{"rest", []int{100}, 1 << 20, "success, withdraw, charged success"},
-		{"short rest", []int{1<<20 - 10}, 1 << 20, "success, withdraw, charged success"},
-		{"progress", []int{100, chunk, chunk}, 1 << 20,
+		{"rest", []int{100}, false, 1 << 20, "success, withdraw, charged success"},
+		{"short rest", []int{1<<20 - 10}, false, 1 << 20, "success, withdraw, charged success"},
+		{"progress", []int{100, chunk, chunk}, false, 1 << 20,
 			"success, withdraw, charged success, withdraw, charged success, withdraw, charged success"},
-		{"no progress", []int{100, chunk - 1}, 1 << 20,
+		{"no progress", []int{100, chunk - 1}, false, 1 << 20,
 			"success, withdraw, charged failure, withdraw, charged success"},
-		{"caller reads so far", []int{100}, 100 + chunk, "success, withdraw, charged success"},
-		{"caller closes", []int{100}, 200, "success, withdraw, charged success"},
-		{"caller closes before", []int{100}, 100, "success"},
-		{"no progress, no rest", []int{10, 10, 10}, 31,
+		{"caller reads so far", []int{100}, false, 100 + chunk,
+			"success, withdraw, charged success"},
+		{"caller closes", []int{100}, false, 200, "success, withdraw, charged success"},
+		{"caller closes before", []int{100}, false, 100, "success"},
+		{"no progress, no rest", []int{10, 10, 10}, false, 31,
 			"success, withdraw, charged failure, withdraw, charged failure"},
+		{"no answer but 503", []int{100}, true, 1 << 20,
+			"success, withdraw, charged failure, withdraw, charged success"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := newOrigin(1<<20, tt.cuts...)
+			o.answer = func(attempt int, w http.ResponseWriter) bool {
+				busy := tt.busy && attempt == 2
+				if busy {
+					w.WriteHeader(503)
+				}
+				return busy
+			}
 			var ledger contract.Ledger
 			policy := resuming()
 			policy.Budget = &ledger
