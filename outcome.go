@@ -123,11 +123,11 @@ func finalReason(resp *http.Response) Reason {
 }
 
 // learn records the result of an attempt, or of a body that broke off. A
-// cool-down comes first, because isScheduled and the decision respect it. The
+// cool-down comes first, because the budget and the decision respect it. The
 // budget comes last, because it gets what is known of the result, and is then
 // asked for a retry.
 func (c *call) learn(r result) {
-	c.waits.beginCooldown(r.resp, r.outcome)
+	c.waits.read(r)
 	// The Outcome of a request that is safe to send twice is about the last send
 	// of net/http only.
 	c.processed = c.idempotent || r.outcome != Unprocessed &&
@@ -152,7 +152,7 @@ func (c *call) attemptResult(r result) AttemptResult {
 		a.Status = r.resp.StatusCode
 		a.Outcome = r.outcome
 		a.Timeout = a.Status == http.StatusGatewayTimeout
-		a.Throttled = c.waits.isScheduled(r.resp)
+		a.Throttled = a.Status == http.StatusTooManyRequests && c.waits.asked > 0
 		// A host that is overloaded may forbid retries.
 		if r.outcome == Final && a.Status >= 400 && retryafter.Forbids(r.resp.Header) {
 			a.Outcome = c.classify(withoutShouldRetry(r.resp), nil)
@@ -233,7 +233,10 @@ func (c *call) recordEnd(reason Reason) {
 
 // event returns the Event of the decision after r.
 func (c *call) event(r result, wait time.Duration, reason Reason) Event {
-	asked, _ := c.waits.askedWait(r.resp)
+	var asked time.Duration
+	if r.resp != nil {
+		asked = c.waits.asked
+	}
 	if reason == ReasonCooldown {
 		asked = c.waits.cooldown.remaining(time.Now()).Wait
 	}

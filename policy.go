@@ -47,6 +47,13 @@ type Policy struct {
 	// it means the same with a Median of 1.5s.
 	Backoff strategies.Strategy
 
+	// RetryAfter returns the wait that a response asks for, if any. It is called
+	// for each response that is not a success: from 400 on, or if Classify does
+	// not return Final. A wait of 0 or less asks for none, and one of more than
+	// 100 years for those. Nil means the headers that the function [RetryAfter]
+	// reads.
+	RetryAfter func(*http.Response) (wait time.Duration, ok bool)
+
 	// MaxRetryAfter is the longest wait that a server may ask for, in the
 	// response to this request or to another one (see [Cooldown]). A longer
 	// wait ends the request. 0 means 60s; negative means no limit.

@@ -234,9 +234,7 @@ func (c *call) discard(resp *http.Response) (took time.Duration) {
 		took = respbody.Discard(resp, c.attempt, limit, c.caller.cancelSignal())
 		c.caller.waited += took
 	}
-	// Base may return the same Response again, with another Retry-After. So
-	// waits must not take it for the one that it has read.
-	c.resp, c.waits.askedBy = nil, nil
+	c.resp = nil
 	c.attempt.Release()
 	return took
 }

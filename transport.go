@@ -195,7 +195,7 @@ func (c *call) decide(r result) (time.Duration, Reason) {
 // charge.
 func (c *call) reserve(resp *http.Response) (time.Duration, Reason) {
 	now := time.Now()
-	asked, spread, reason := c.waits.askedOrCooldown(resp, now)
+	asked, spread, reason := c.waits.askedOrCooldown(now)
 	wait := max(asked, c.waits.nextBackoff(resp))
 	if reason == ReasonNone {
 		reason = c.waits.lateReason(&c.caller, wait, now)

@@ -1005,6 +1005,9 @@ func TestPanics(t *testing.T) {
 				return 0
 			}
 		}},
+		"RetryAfter": {503, keyed, func(c *httpretry.Config) {
+			c.Policy.RetryAfter = func(*http.Response) (time.Duration, bool) { boom(); return 0, false }
+		}},
 		"Idempotent": {503, keyless, func(c *httpretry.Config) {
 			c.Policy.Idempotent = func(*http.Request) bool { boom(); return false }
 		}},

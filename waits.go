@@ -21,8 +21,8 @@ type waits struct {
 
 	backoff, patient strategies.Sequence // nil until they are needed
 
-	askedBy       *http.Response // asked and spread are from its header
-	asked, spread time.Duration
+	asked  time.Duration // the wait that the last response has asked for
+	spread time.Duration // the range of the jitter that is added to it
 }
 
 // failingFlag is true if a host has failed and has not succeeded since.
@@ -51,41 +51,52 @@ func (w *waits) nextBackoff(resp *http.Response) time.Duration {
 	return max((*sequence)(), 0)
 }
 
-// askedWait returns the wait that a response asks for, and the range of the
-// jitter that is added to it. A response below 400 asks for no wait, because
-// Retry-After has another meaning there.
-func (w *waits) askedWait(resp *http.Response) (asked, spread time.Duration) {
-	if resp == nil || resp.StatusCode < 400 {
-		return 0, 0
+// read records the wait that r asks for, and begins a cool-down if that concerns
+// the host. A success asks for no wait, because Retry-After has another meaning
+// there.
+func (w *waits) read(r result) {
+	w.asked, w.spread = 0, 0
+	if r.resp == nil || r.outcome == Final && r.resp.StatusCode < 400 {
+		return
 	}
-	// beginCooldown, askedOrCooldown and isScheduled ask for the same response.
-	if w.askedBy != resp {
-		w.askedBy, w.asked, w.spread = resp, 0, 0
-		if asked, resolution, ok := retryafter.Parse(resp.Header, time.Now); ok {
-			w.asked, w.spread = asked, retryafter.Spread(asked, resolution)
+	asked, resolution := w.parse(r.resp)
+	if asked <= 0 {
+		return
+	}
+	w.asked, w.spread = asked, retryafter.Spread(asked, resolution)
+	switch r.resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		w.cooldown.begin(w.asked, w.spread)
+	// Most 403s are about permissions. Those that a policy retries are limits.
+	case http.StatusForbidden:
+		if r.outcome != Final {
+			w.cooldown.begin(w.asked, w.spread)
 		}
 	}
-	return w.asked, w.spread
 }
 
-// isScheduled reports whether resp, a 429 that asks for a wait, schedules the
-// retry.
-func (w *waits) isScheduled(resp *http.Response) bool {
-	if !statusIs(resp, http.StatusTooManyRequests) {
-		return false
+// parse returns the wait that resp asks for, or 0, and its resolution.
+func (w *waits) parse(resp *http.Response) (asked, resolution time.Duration) {
+	if w.policy.RetryAfter == nil {
+		asked, resolution, _ = retryafter.Parse(resp.Header, time.Now)
+		return asked, resolution
 	}
-	asked, _ := w.askedWait(resp)
-	return asked > 0
+	asked, ok := w.policy.RetryAfter(resp)
+	if !ok {
+		return 0, 0
+	}
+	// A server that counts in seconds sends whole ones.
+	if asked%time.Second == 0 {
+		resolution = time.Second
+	}
+	return min(asked, retryafter.MaxWait), resolution
 }
 
-// askedOrCooldown returns the wait that the server asks for, in resp or in the
-// response to another request, the range of the jitter that is added to it,
-// and the Reason if it is too long.
-func (w *waits) askedOrCooldown(
-	resp *http.Response, now time.Time,
-) (asked, spread time.Duration, reason Reason) {
-	asked, spread = w.askedWait(resp)
-	reason = ReasonRetryAfter
+// askedOrCooldown returns the wait that the server asks for, in the last response
+// or in the response to another request, the range of the jitter that is added
+// to it, and the Reason if it is too long.
+func (w *waits) askedOrCooldown(now time.Time) (asked, spread time.Duration, reason Reason) {
+	asked, spread, reason = w.asked, w.spread, ReasonRetryAfter
 	if remaining := w.cooldown.remaining(now); remaining.Wait > asked {
 		asked, spread, reason = remaining.Wait, remaining.Spread, ReasonCooldown
 	}
@@ -95,30 +106,10 @@ func (w *waits) askedOrCooldown(
 	return asked, spread, reason
 }
 
-// beginCooldown begins a cool-down if the response asks for one.
-func (w *waits) beginCooldown(resp *http.Response, outcome Outcome) {
-	if resp == nil {
-		return
-	}
-	switch resp.StatusCode {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-	// Most 403s are about permissions. Those that a policy retries are limits.
-	case http.StatusForbidden:
-		if outcome == Final {
-			return
-		}
-	default:
-		return
-	}
-	if asked, spread := w.askedWait(resp); asked > 0 {
-		w.cooldown.begin(asked, spread)
-	}
-}
-
 // restart makes the next backoff the first of its sequence, because an attempt
 // has made progress.
 func (w *waits) restart() {
-	w.backoff, w.patient, w.askedBy = nil, nil, nil
+	w.backoff, w.patient = nil, nil
 	w.failing.clear()
 }
 

@@ -232,6 +232,47 @@ func TestAWS(t *testing.T) {
 	}
 }
 
+// Services whose headers the function RetryAfter does not read. A wait of more
+// than MaxRetryAfter ends the request.
+func TestWaitsOfServices(t *testing.T) {
+	openAI, aws := policies.OpenAI(), policies.AWS()
+	reset := func(name, value string) []string { return []string{"X-Ratelimit-Reset-" + name, value} }
+	used := func(name, value string) []string {
+		return append(reset(name, value), "X-Ratelimit-Remaining-"+name, "0")
+	}
+	for _, tt := range []struct {
+		policy   httpretry.Policy
+		status   int
+		header   []string
+		least    time.Duration // of the wait; the jitter is less than a third of it
+		requests int
+	}{
+		{openAI, 429, used("Requests", "6m0s"), 0, 1},
+		{openAI, 429, used("Requests", "20s"), 20 * time.Second, 2},
+		{openAI, 429, append(used("Tokens", "8s"), reset("Requests", "50s")...), 8 * time.Second, 2},
+		{openAI, 429, append(used("Tokens", "8s"), used("Requests", "12s")...), 12 * time.Second, 2},
+		{openAI, 429, append(reset("Tokens", "30s"), reset("Requests", "50s")...), 30 * time.Second, 2},
+		{openAI, 429, append(used("Requests", "6m0s"), "Retry-After", "10"), 10 * time.Second, 2},
+		{openAI, 503, reset("Tokens", "6m0s"), 0, 2},
+		{openAI, 429, used("Requests", "soon"), 0, 2},
+		{aws, 503, []string{"X-Amz-Retry-After", "9000"}, 9 * time.Second, 2},
+		{aws, 503, []string{"X-Amz-Retry-After", "70000"}, 0, 1},
+		{aws, 400, []string{"X-Amz-Retry-After", "9000", "X-Amzn-Errortype", "SlowDown"},
+			9 * time.Second, 2},
+		{aws, 503, []string{"X-Amz-Retry-After", "-1", "Retry-After", "7"}, 7 * time.Second, 2},
+		{aws, 503, []string{"X-Amz-Retry-After", "1e3"}, 0, 2},
+	} {
+		t.Run(fmt.Sprint(tt.status, tt.header), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := exchange(t, tt.policy, "GET", "/", say(tt.status, tt.header...))
+				assert.Equal(t, tt.requests, got.requests)
+				assert.GreaterOrEqual(t, got.took, tt.least)
+				assert.Less(t, got.took, max(tt.least+tt.least/3, 5*time.Second))
+			})
+		})
+	}
+}
+
 func TestAnthropic(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

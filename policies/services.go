@@ -2,6 +2,7 @@ package policies
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,10 +83,14 @@ func Stripe() httpretry.Policy {
 // exhausted quota is a 429 too, and only the body tells them apart. A 409
 // reports a lock that was not free, and is retried where that is safe. The
 // default classification already follows X-Should-Retry and Retry-After-Ms.
+// Without a Retry-After, a 429 asks for the time until its limit is reset, in
+// X-Ratelimit-Reset-Requests or -Tokens. That is often longer than MaxRetryAfter,
+// so that the 429 is returned at once.
 //
 // Checked in November 2026: openai-go v3.95.0, requestconfig.go.
 func OpenAI() httpretry.Policy {
-	p := httpretry.Policy{Backoff: sdkBackoff(), CooldownKey: authorization}
+	p := httpretry.Policy{
+		Backoff: sdkBackoff(), CooldownKey: authorization, RetryAfter: openAIWait}
 	p = Reads(p,
 		"/completions", // and /chat/completions
 		"/embeddings",
@@ -95,6 +100,35 @@ func OpenAI() httpretry.Policy {
 	)
 	p = Statuses(p, httpretry.Transient, http.StatusConflict)
 	return Statuses(p, httpretry.Unprocessed, http.StatusTooManyRequests)
+}
+
+// openAIWait returns the longest wait until a limit is reset of which nothing
+// remains. A request that needs more tokens than remain gets a 429, too.
+func openAIWait(resp *http.Response) (wait time.Duration, ok bool) {
+	if wait, ok = httpretry.RetryAfter(resp.Header, time.Now()); ok {
+		return wait, true
+	}
+	if resp.StatusCode != http.StatusTooManyRequests {
+		return 0, false
+	}
+	for _, limit := range []string{"Requests", "Tokens"} {
+		if resp.Header.Get("X-Ratelimit-Remaining-"+limit) == "0" {
+			wait = max(wait, resetOf(resp, limit))
+		}
+	}
+	if wait == 0 {
+		wait = resetOf(resp, "Tokens")
+	}
+	return wait, wait > 0
+}
+
+// resetOf returns the time until a limit is reset, such as "6m0s", or 0.
+func resetOf(resp *http.Response, limit string) time.Duration {
+	wait, err := time.ParseDuration(resp.Header.Get("X-Ratelimit-Reset-" + limit))
+	if err != nil {
+		return 0 // the header asks for no wait
+	}
+	return wait
 }
 
 // Anthropic returns a policy for Anthropic's Claude API, which has no
@@ -188,12 +222,13 @@ func authorization(req *http.Request) string { return req.Header.Get("Authorizat
 // header X-Amzn-ErrorType. Such a request is retried if it is safe to send
 // twice. A POST is not, unless its context is from [httpretry.WithIdempotent].
 // If a service names the error only in the body, the status decides. S3 answers
-// 503, which is retried, and DynamoDB answers 400, which is not.
+// 503, which is retried, and DynamoDB answers 400, which is not. The header
+// X-Amz-Retry-After asks for a wait, in milliseconds.
 //
 // Checked in November 2026: aws-sdk-go-v2 v1.47.6, aws/retry/standard.go, and
 // smithy-go v1.28.8, restjson1.go.
 func AWS() httpretry.Policy {
-	return httpretry.Policy{Classify: func(
+	return httpretry.Policy{RetryAfter: awsWait, Classify: func(
 		req *http.Request, resp *http.Response, err error,
 	) httpretry.Outcome {
 		outcome := httpretry.Classify(req, resp, err)
@@ -203,6 +238,15 @@ func AWS() httpretry.Policy {
 		}
 		return outcome
 	}}
+}
+
+// awsWait returns the wait that X-Amz-Retry-After asks for, or else the usual one.
+func awsWait(resp *http.Response) (wait time.Duration, ok bool) {
+	millis, err := strconv.ParseUint(resp.Header.Get("X-Amz-Retry-After"), 10, 32)
+	if err != nil {
+		return httpretry.RetryAfter(resp.Header, time.Now())
+	}
+	return time.Duration(millis) * time.Millisecond, true
 }
 
 // isThrottling reports whether the value of X-Amzn-ErrorType names an error of

@@ -122,8 +122,8 @@ func (f *Fleet) Run() error {
 	if err := f.Policy.Validate(); err != nil {
 		return err
 	}
-	if f.Policy.Classify != nil || f.Policy.CooldownKey != nil {
-		return errors.New("sim: Policy: Classify and CooldownKey are not simulated: want them unset")
+	if f.Policy.Classify != nil || f.Policy.CooldownKey != nil || f.Policy.RetryAfter != nil {
+		return errors.New("sim: Policy: Classify, CooldownKey and RetryAfter are not simulated: want them unset")
 	}
 	if f.Policy.Backoff == nil {
 		return errors.New("sim: Policy.Backoff: nil: want a strategy")
