@@ -38,8 +38,9 @@ type partial interface {
 	// obstacle returns the error of a body that cannot be resumed after err, or
 	// nil if it can.
 	obstacle(err error) error
-	// describe completes the Event of an attempt.
-	describe(e *Event)
+	// describe returns the Event e with what it has of the body. With a pointer,
+	// each Event would cost an allocation.
+	describe(e Event) Event
 	// finish ends the attempts. It returns a response with the rest, or an error.
 	finish(r result, reason Reason) (*http.Response, error)
 }

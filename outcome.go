@@ -255,7 +255,7 @@ func (c *call) event(r result, wait time.Duration, reason Reason) Event {
 		Reason:   reason,
 	}
 	if c.partial != nil {
-		c.partial.describe(&e)
+		return c.partial.describe(e)
 	}
 	return e
 }

@@ -243,7 +243,10 @@ func (b *resumingBody) obstacle(err error) error {
 }
 
 // describe implements partial.
-func (b *resumingBody) describe(e *Event) { e.Request, e.Resuming, e.Offset = b.req, true, b.offset }
+func (b *resumingBody) describe(e Event) Event {
+	e.Request, e.Resuming, e.Offset = b.req, true, b.offset
+	return e
+}
 
 // leaveSource closes the source, and prepares the call for the attempts that follow.
 // It reports whether the body is still open.

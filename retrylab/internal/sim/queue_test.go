@@ -93,8 +93,11 @@ func TestRejectsPoliciesThatItDoesNotSimulate(t *testing.T) {
 	for want, p := range map[string]httpretry.Policy{
 		"Policy.Backoff: nil":  {},
 		"AttemptTimeout: -1ns": {Backoff: backoff, AttemptTimeout: -1},
-		"CooldownKey are not":  {Backoff: backoff, CooldownKey: key},
-		"Policy: Classify and": {Backoff: backoff, Classify: httpretry.Classify},
+		"CooldownKey and":      {Backoff: backoff, CooldownKey: key},
+		"Policy: Classify,":    {Backoff: backoff, Classify: httpretry.Classify},
+		"RetryAfter are not": {Backoff: backoff, RetryAfter: func(*http.Response) (time.Duration, bool) {
+			return 0, false
+		}},
 	} {
 		assert.ErrorContains(t, (&Fleet{Policy: p}).Run(), want)
 	}
@@ -113,6 +116,7 @@ func TestFieldsOfPolicies(t *testing.T) {
 		"Cooldown":          simulated,
 		"Budget":            ignored, // Fleet.Budget is simulated
 		"CooldownKey":       rejected,
+		"RetryAfter":        rejected,
 		"Classify":          rejected,
 		"Idempotent":        ignored,
 		"NewIdempotencyKey": ignored,
