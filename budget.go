@@ -17,15 +17,14 @@ import (
 )
 
 // A Budget decides how many retries an origin gets, and so limits the load that
-// retries add to a failing host. All methods may be called concurrently. A
-// Budget that also has the method of [Balancer] shows its state in
-// [RetryTransport.Origins].
+// retries add to a failing host. Its methods may be called concurrently. If it
+// is also a [Balancer], [RetryTransport.Origins] shows its state.
 type Budget interface {
 	// Withdraw reports whether one retry may follow last, the request's last
-	// attempt, and charges for the retry if so. It is called for each retry that
-	// no other check prevents. When ctx, the request's context, is done, it must
-	// return. The result does not matter then. With [Policy.Resume], last may be
-	// an attempt that was recorded as a success. Its body has broken off since.
+	// attempt, and charges for it if so. It is called if no other check prevents
+	// the retry. When ctx, the request's context, is done, it must return. The
+	// result does not matter then. With [Policy.Resume], last may have been
+	// recorded as a success, whose body has broken off since.
 	Withdraw(ctx context.Context, last AttemptResult) bool
 
 	// Refund cancels the charge of Withdraw(ctx, last), because that retry is
@@ -34,64 +33,53 @@ type Budget interface {
 
 	// Record tells the Budget how an attempt has ended: with the header of a
 	// response, an error or a panic. It is called once for each attempt, before
-	// the Withdraw for a retry that follows. It must not block.
-	//
-	// If a Withdraw has allowed the attempt, charged is the argument of that
-	// Withdraw. Otherwise charged is zero, and its Number is 0. So each Withdraw
-	// that returns true is followed by one Refund or one Record with its argument.
-	//
-	// An attempt that resumes a body ends when it has delivered 64 KiB or the
-	// rest, when it fails, or when the caller closes the body.
+	// the Withdraw for the next one. It must not block. An attempt that resumes a
+	// body ends when it has delivered 64 KiB or the rest, when it fails, or when
+	// the caller closes the body. charged is the argument of the Withdraw that
+	// allowed the attempt, or zero, with a Number of 0. So each Withdraw that
+	// returns true is followed by one Refund or one Record with its argument.
 	Record(ended, charged AttemptResult)
 }
 
-// An AttemptResult tells a [Budget], or an observer in an [Event], how an attempt
-// has ended.
+// An AttemptResult tells a [Budget] or an observer how an attempt ended.
 type AttemptResult struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
 	Origin string // the result of the function [Origin] for the request's URL
 
-	// PolicyKey is the key in Config.Policies of the policy that the request
-	// follows, also if a WithPolicyFunc has changed it. It is "" for the default
-	// and for a WithPolicy. There are few keys, so it is safe for labels of
-	// metrics.
+	// PolicyKey is the key in Config.Policies of the request's policy, also after
+	// a WithPolicyFunc, or "" for the default and a WithPolicy. Metrics may use
+	// it.
 	PolicyKey string
 
 	Number int // of the attempt, from 1
 	Status int // of the response, or 0 if there is none
 
-	// Outcome is the Outcome of the attempt. A header that forbids a retry does
-	// not count.
+	// Outcome is the attempt's. A header that forbids a retry does not count.
 	//
 	//	Status  Outcome      meaning
 	//	not 0   Final        the host succeeded, such as with a 200 or a 404
 	//	not 0   any other    the host failed
 	//	0       Transient    the host failed
-	//	0       Unprocessed  no server processed the request: no connection was
-	//	                     made, or a layer in Base did not send it
-	//	0       Final        not known to be the host's failure: the caller
-	//	                     canceled, the request's body failed, Base panicked
+	//	0       Unprocessed  no server processed the request, such as if there was no
+	//	                     connection, or if a layer in Base did not send it
+	//	0       Final        not known to be the host's failure, such as if the
+	//	                     caller canceled, its body failed, or Base panicked
 	Outcome Outcome
 
-	// Timeout means that there was no response in time, be that the time of the
-	// policy, of Base or of the caller, or a 504.
-	Timeout bool
-
+	Timeout   bool // no response in time, by the policy, Base or the caller, or a 504
 	Throttled bool // the response is a 429 that asks for a wait
 }
 
-// Succeeded reports whether the attempt got a response that is not a transient
-// failure, such as a 200 or a 404.
+// Succeeded reports whether the host succeeded, such as with a 200 or a 404.
 func (r AttemptResult) Succeeded() bool { return r.Status != 0 && r.Outcome == Final }
 
 // Balancer is implemented by a [Budget] that knows how many retries it would
 // allow now. Its method may be called concurrently.
 type Balancer interface {
-	// Balance returns how many retries to origin the Budget would allow if no
-	// attempt ended meanwhile, not counting those that are free. Known reports
-	// whether it remembers origin. Otherwise, retries is the number for a new
-	// origin.
+	// Balance returns how many retries to origin the Budget would allow now, not
+	// counting those that are free, and whether it remembers origin. If it does
+	// not, retries is the number for a new origin.
 	Balance(origin string) (retries int, known bool)
 }
 
@@ -118,41 +106,30 @@ func (Unlimited) Refund(last AttemptResult) {}
 func (Unlimited) Record(ended, charged AttemptResult) {}
 
 // A HostBudget is a [Budget] that limits the failed retries of each host. Its
-// zero value is ready to use. A HostBudget may be shared by any number of
-// transports. It must not be copied or changed after first use.
+// zero value is ready to use. Any number of transports may share it. It must
+// not be copied or changed after first use.
 //
-// A retry costs 1, or 2 after a Timeout. It is allowed if, its own cost included,
+// A retry counts as failed until it succeeds. It costs 1, or 2 after a Timeout,
+// or nothing if it waits as long as a 429 asks. It is allowed if, its own cost
+// included,
 //
 //	cost of the host's failed retries <= Burst + Ratio * successes
 //
-// Both count for a Window of the host's time, which stops when a retry is asked
-// for and goes on at the next success. A retry counts as failed until it
-// succeeds. Then it cancels its own cost, and 1 of those of other failed retries.
-// A success is a request whose response is not a transient failure.
-//
-// So by default, each process sends a host that is down what it usually sends in
-// 6 s, or in 3 s if attempts time out, and five requests more, however long the
-// host is down. A host that fails at random gets almost every retry that helps.
-// With Strict, retries that succeed count, too. A retry after a 429 that waits as
-// long as the response asks is free. See docs/choosing.md in the repository.
+// A success is a request whose response is not a transient failure. A retry
+// that succeeds cancels its own cost, and 1 of that of others. Both sides count
+// for a Window of the host's time, which stops when a retry is asked for and
+// goes on at the next success. So by default, a process sends a host that is
+// down what it usually sends in 6 s, or in 3 s if attempts time out, and five
+// requests more, however long the host is down. See docs/choosing.md.
 //
 // The 1024 hosts that were used last are remembered. Any other host starts with
 // a full Burst, so code that can choose the hosts of requests gets Burst
 // retries for each new one.
 type HostBudget struct {
-	// Ratio is the cost of failed retries per success, from 0.000001 to
-	// 1000000. 0 means 0.2.
-	Ratio float64
-
-	// Burst is the cost of failed retries beyond Ratio, at most 1000000. 0 means
-	// 5; negative means none.
-	Burst int
-
-	// Window is how long successes and retries count, from a millisecond to
-	// 365 days. 0 means 30 seconds.
-	Window time.Duration
-
-	Strict bool // charge for retries that succeed, too
+	Ratio  float64       // cost of failed retries per success, 0.000001 to 1000000. 0 means 0.2.
+	Burst  int           // cost beyond Ratio, at most 1000000. 0 means 5; negative means none
+	Window time.Duration // for which both count, a millisecond to 365 days. 0 means 30 seconds.
+	Strict bool          // charge for retries that succeed, too
 
 	hosts hosttable.Table[window.Window]
 }
@@ -197,10 +174,10 @@ func (b *HostBudget) Validate() error {
 	return fielderr.At("HostBudget", fielderr.Join(problems...))
 }
 
-// retryCost returns the cost of a retry that follows last. The server has chosen the time of a
-// retry after a 429 that asks for a wait, so that costs nothing. After a timeout,
-// the server may have done all the work of the attempt, and most likely has a
-// queue.
+// retryCost returns the cost of a retry that follows last. The server has
+// chosen the time of a retry after a 429 that asks for a wait, so that costs
+// nothing. After a timeout, the server may have done all the work of the
+// attempt, and most likely has a queue.
 func retryCost(last AttemptResult) int {
 	switch {
 	case last.Throttled:
@@ -211,15 +188,14 @@ func retryCost(last AttemptResult) int {
 	return 1
 }
 
-// Withdraw reports whether one retry may be sent to last.Origin, and charges
-// its cost if so. A retry after a Throttled attempt is free. It ignores ctx.
+// Withdraw charges for one retry to last.Origin and reports whether it may be
+// sent. After a Throttled attempt, it is free. It ignores ctx.
 func (b *HostBudget) Withdraw(ctx context.Context, last AttemptResult) bool {
 	cost := retryCost(last)
 	return cost == 0 || b.hosts.Get(last.Origin, b.open).Withdraw(cost)
 }
 
-// Refund cancels the latest charges for last.Origin within the last Window, up
-// to the cost of the retry.
+// Refund cancels the latest charges within the last Window, up to the retry's.
 func (b *HostBudget) Refund(last AttemptResult) {
 	if w := b.hosts.Peek(last.Origin); w != nil {
 		w.Refund(retryCost(last))
@@ -227,9 +203,8 @@ func (b *HostBudget) Refund(last AttemptResult) {
 }
 
 // Record records a success of ended.Origin. If the attempt was charged for, it
-// cancels the latest charges within the last Window, up to the cost of the
-// retry and 1 more, except with Strict. An attempt that did not succeed changes
-// nothing.
+// cancels the latest charges within the last Window, up to its cost and 1 more,
+// except with Strict. An attempt that did not succeed changes nothing.
 func (b *HostBudget) Record(ended, charged AttemptResult) {
 	if !ended.Succeeded() {
 		return
@@ -256,10 +231,8 @@ func (b *HostBudget) deposit(origin string, known *hostWindow) {
 	e.Value.Deposit()
 }
 
-// Balance returns the cost of the retries to origin (see [Origin]) that are
-// allowed now, and whether origin is remembered. That is their number, except
-// after timeouts, whose retries cost 2. An origin that is not remembered starts
-// with Burst. Balance does not count as a use of origin.
+// Balance returns the cost of the retries that are allowed now, which is their
+// number except after timeouts. It does not count as a use of origin.
 func (b *HostBudget) Balance(origin string) (retries int, known bool) {
 	if w := b.hosts.Peek(origin); w != nil {
 		return w.Balance(), true

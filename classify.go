@@ -53,21 +53,21 @@ func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil 
 // Transient responses are 408, 429, and 5xx except 501, 505, 506, 507, 508, 510
 // and 511; 413 with a Retry-After (RFC 9110 section 15.5.14); and 409 if req
 // has an idempotency key, because another attempt with that key may be in
-// progress. 425 is Unprocessed unless req has Early-Data: 1. 421 is Unprocessed
-// if a retry cannot get the same connection, because the response over HTTP/1
-// closes it. A RetryTransport retries a 421 once. Other responses are Final, and
-// so is any with Idempotent-Replayed: true, which is stored. The header
+// progress. 425 is Unprocessed unless req has Early-Data: 1. 421 is
+// Unprocessed, and retried once, if a retry cannot get the same connection,
+// because the response over HTTP/1 closes it. Other responses are Final, and so
+// is any with Idempotent-Replayed: true, which is stored. The header
 // X-Should-Retry or Stripe-Should-Retry makes any response Final if it is
 // "false", and a Final 4xx or 5xx Transient if it is "true".
 //
-// An error that has an Outcome() Outcome method, or wraps one that has,
-// determines its own Outcome. [WithOutcome] makes such errors. Errors that
-// occur before the request can reach the server are Unprocessed. An error that
-// a retry would get again is Final: that of an untrusted certificate, an
-// unknown host, an invalid request or a canceled context, and an
-// [http.MaxBytesError]. Others are Transient. An error that joins several,
-// as [errors.Join] does, is Final if one of them is, and Unprocessed only if all
-// are. A canceled context among other errors counts as Transient.
+// An error that has an Outcome() Outcome method, or wraps one that has, such as
+// that of [WithOutcome], determines its own Outcome. Errors that occur before
+// the request can reach the server are Unprocessed. An error that a retry would
+// get again is Final: that of an untrusted certificate, an unknown host, an
+// invalid request or a canceled context, and an [http.MaxBytesError]. Others
+// are Transient. An error that joins several, as [errors.Join] does, is Final
+// if one of them is, and Unprocessed only if all are. A canceled context among
+// others is Transient.
 func Classify(req *http.Request, resp *http.Response, err error) Outcome {
 	return classify(req, resp, err, defaults.IdempotencyHeader)
 }
@@ -265,13 +265,12 @@ func statedOutcome(err error) (outcome Outcome, ok bool) {
 	return Final, false
 }
 
-// WithOutcome returns an error that wraps err and has its text. [Classify]
-// returns outcome for it, whatever err is. Layers in Base use that: a circuit
-// breaker or a rate limiter that has not sent a request, or a check of response
-// bodies. An outcome above Unprocessed means Final, as from [Policy.Classify].
-// An error that joins the result with others, or wraps it together with others,
-// is as careful as the most careful of them, so call WithOutcome last.
-// If err is nil, WithOutcome returns nil.
+// WithOutcome returns an error that wraps err and has its text. Classify
+// returns outcome for it, whatever err is. It is for layers in Base: a circuit
+// breaker or a rate limiter that has not sent a request, or a check of bodies.
+// An outcome above Unprocessed means Final. An error that joins or wraps the
+// result with others is as careful as the most careful one, so call WithOutcome
+// last. For a nil err, it returns nil.
 func WithOutcome(err error, outcome Outcome) error {
 	if err == nil {
 		return nil

@@ -66,23 +66,15 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 }
 
 // WithPolicyFunc returns a context whose requests follow the policy that f
-// returns. f gets the policy that they would follow without it, which is that
-// of their host, or that of an earlier [WithPolicy] or WithPolicyFunc. A later
-// WithPolicy replaces f.
-//
-// In the policy that f gets, MaxAttempts, MaxRetryAfter and ReplayBuffer have
-// their defaults instead of 0. A MaxAttempts or a MaxRetryAfter without a limit
-// is the largest number instead of a negative one. So p.MaxAttempts++ is one
-// attempt more, p.MaxRetryAfter *= 2 is twice the time, and neither sets a limit
-// where there is none. If f lowers one of them to 0, or one of the first two
-// below, the request fails. Other fields are as they were set. So an
-// AttemptTimeout or a MaxElapsed of 0 means none, a nil function or Backoff its
-// default, and a nil Budget the same HostBudget. If f returns another policy
-// than its argument, all values mean the same as in any other Policy.
+// returns. f gets the policy that they would follow without it. A later
+// [WithPolicy] replaces f. In the argument of f, MaxAttempts, MaxRetryAfter and
+// ReplayBuffer have their defaults, and the largest number for no limit, so
+// p.MaxAttempts++ is one attempt more. If f lowers one of them to 0, or one of
+// the first two below, the request fails. See docs/recipes.md.
 //
 // f is called once for each request, before it is sent. It must be safe for
-// concurrent use. If the policy that it returns is not valid, the request fails
-// as with WithPolicy. WithPolicyFunc panics if f is nil.
+// concurrent use. If its result is not valid, the request fails as with
+// WithPolicy. WithPolicyFunc panics if f is nil.
 func WithPolicyFunc(ctx context.Context, f func(Policy) Policy) context.Context {
 	if f == nil {
 		panic("httpretry: WithPolicyFunc: nil function")
@@ -115,9 +107,8 @@ func (v *contextValues) policyFor(p *resolvedPolicy) *resolvedPolicy {
 
 // WithoutRetries returns a context whose requests have one attempt. Otherwise
 // they follow the policy for their host. A request whose connection ends before
-// the server has begun it is still sent again. net/http itself may resend a
-// request that is safe to send twice, over each idle connection that ends without
-// an answer.
+// the server has begun it is still sent again. net/http may resend one that is
+// safe to send twice, over each idle connection that ends unanswered.
 func WithoutRetries(ctx context.Context) context.Context {
 	v := copyFromContext(ctx)
 	v.withoutRetries = true
@@ -125,18 +116,18 @@ func WithoutRetries(ctx context.Context) context.Context {
 }
 
 // WithIdempotent returns a context whose requests are considered idempotent,
-// such as a POST that only searches. That includes requests that Base sends in
-// the same context, such as a request for a token. Use [Policy.Idempotent] to
-// decide by a request's contents.
+// such as a POST that only searches. That includes others that Base sends in
+// the context, such as for a token. Use [Policy.Idempotent] to decide by
+// request.
 func WithIdempotent(ctx context.Context) context.Context {
 	v := copyFromContext(ctx)
 	v.idempotent = true
 	return v.withContext(ctx)
 }
 
-// Attempt returns the number, from 1, of the attempt that ctx belongs to. The
-// contexts of the request that Base sends, and of a response's Request, belong
-// to an attempt. For any other context, Attempt returns 1.
+// Attempt returns the number, from 1, of the attempt that ctx belongs to, as do
+// the contexts of the request that Base sends and of a response's Request. For
+// any other context, it returns 1.
 func Attempt(ctx context.Context) int {
 	if v := fromContext(ctx); v.hasAttempt() {
 		return v.attempt.number
@@ -146,19 +137,15 @@ func Attempt(ctx context.Context) int {
 
 // Result is how a request ended. Later versions may add fields.
 type Result struct {
-	Attempts int    // attempts that were started
-	Reason   Reason // why no other attempt followed
-
-	// Unprocessed means that no server has processed the request (see
-	// Error.Unprocessed), such as if each has answered with 425.
-	Unprocessed bool
+	Attempts    int    // attempts that were started
+	Reason      Reason // why no other attempt followed
+	Unprocessed bool   // as Error.Unprocessed, such as if each attempt got a 425
 }
 
-// ResultOf returns the Result of the request that ended with resp. If resp is
-// not that of a RetryTransport, or its Request was replaced, it has one attempt
-// and ReasonSuccess, or ReasonPermanent if the status is 400 or above. If resp
-// is nil, it is zero. An [*Error] has the same fields. With [Policy.Resume],
-// Attempts grows while the body is read.
+// ResultOf returns the Result of the request that ended with resp, or zero for
+// nil. A response of another transport, or one whose Request was replaced,
+// counts as one attempt with ReasonSuccess, or from 400 on ReasonPermanent.
+// With [Policy.Resume], Attempts grows while the body is read.
 func ResultOf(resp *http.Response) Result {
 	if resp == nil {
 		return Result{} // a caller may ask before it looks at the error

@@ -14,46 +14,31 @@ import (
 
 // Cooldown determines what the first attempt of a request does while its host
 // is cooling down. Retries always wait. If that would take longer than
-// Policy.MaxRetryAfter or the deadline allows, the request ends. If a host has
-// several limits, such as one for each credential, set [Policy.CooldownKey].
+// Policy.MaxRetryAfter or the deadline allows, the request ends.
 //
 // A host cools down if it answers 429 (Too Many Requests) or 503 (Service
 // Unavailable) and asks for a wait (see [RetryAfter]). A 403 counts, too, if
-// Policy.Classify does not return Final for it.
-//
-//	one request              ──▶ 429, Retry-After: 30
-//	its retry                ───────────── waits ────────────▶│ ────▶
-//	retries of others        ───────────── wait ──────────────│─▶ ─▶
-//	others, CooldownSend     ──▶ ──▶ ──▶ ──▶ a success ends it early
-//	others, CooldownWait     ───────────── wait ──────────────│──▶ ─▶
-//	others, CooldownFail     ──▶ *CooldownError, at once
-//
-// A cool-down lasts as long as the server asks, at most one hour. It ends early
-// if an attempt that was sent after it began gets a response below 400 whose
-// Outcome is Final. A resume (see [Policy.Resume]) counts when 64 KiB or the
-// rest has arrived, or when the caller closes the body. A cool-down applies to
-// all requests of a RetryTransport to the same [Origin], whatever their
-// policies. A RetryTransport keeps the 1024 latest cool-downs. An origin with a
-// CooldownKey counts as one more.
+// Policy.Classify does not return Final for it. The cool-down lasts as long as
+// the server asks, at most one hour. It ends early if an attempt that was sent
+// after it began gets a response below 400 whose Outcome is Final. A resume
+// (see [Policy.Resume]) counts when 64 KiB or the rest has arrived, or when the
+// caller closes the body. It applies to all requests of a RetryTransport to the
+// same [Origin], or to those with the same [Policy.CooldownKey], whatever their
+// policies. The 1024 latest cool-downs are kept. See docs/choosing.md.
 type Cooldown uint8
 
 const (
 	// CooldownSend sends the first attempt.
 	CooldownSend Cooldown = iota
 	// CooldownWait makes the first attempt wait. After the cool-down, it waits
-	// again, at random from half of the time that it has waited to all of it.
-	// If attempts arrive at a steady rate, those that have waited are sent at
-	// up to 1.4 times that rate, in addition to new ones. None waits for longer
-	// than Policy.MaxRetryAfter in total. The second wait becomes shorter if
-	// that, the deadline or Policy.MaxElapsed would pass. If the cool-down
-	// itself would last longer, the request fails as with CooldownFail.
-	//
-	// Use CooldownWait for limits of this client, such as a quota. If a host
+	// again, at random from half of the time that it has waited to all of it,
+	// within Policy.MaxRetryAfter in total, the deadline and Policy.MaxElapsed. If
+	// the cool-down itself would last longer, the request fails as with
+	// CooldownFail. It is for limits of this client, such as a quota. If a host
 	// sheds load at random and all its clients wait, the host is idle.
 	CooldownWait
-	// CooldownFail makes the request fail at once with a [*CooldownError]. If
-	// all requests to a host use CooldownFail or CooldownWait, none of them can
-	// end the cool-down early.
+	// CooldownFail makes the request fail at once with a [*CooldownError]. If no
+	// request to the host uses CooldownSend, none can end the cool-down early.
 	CooldownFail
 )
 

@@ -10,14 +10,10 @@ import (
 	"github.com/seed421102f4/httpretry/internal/wire"
 )
 
-// Error is the error of one of these:
-//
-//   - a request that took more than one attempt
-//   - a request that the transport, its budget or its body ended
-//   - a response's body that broke off (see [Policy.Resume])
-//
-// Any other error is Base's own. If [IsUnprocessed] could not tell otherwise, it
-// is wrapped in an error with the same text. An [Event] has the Reason of it, too.
+// Error is the error of a request that took more than one attempt, or that the
+// transport, its budget or its body ended, or whose response's body broke off
+// (see [Policy.Resume]). Any other error is Base's own, or has the same text
+// and is wrapped for [IsUnprocessed]. An [Event] has the Reason of it, too.
 type Error struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -26,15 +22,13 @@ type Error struct {
 	Err      error  // of the last attempt, or the one that ended the request
 
 	// Unprocessed means that no server has processed the request: no attempt was
-	// made, or each was Unprocessed or sent nothing. If it is false, the request
-	// may have been processed. It is false if an attempt was made of a request
-	// that is safe to send twice, because net/http may have sent it more often
-	// than is known.
+	// made, or each was Unprocessed or sent nothing. Otherwise, the request may
+	// have been processed. It is false for a request that is safe to send twice
+	// and was sent, because net/http may have sent it more often than is known.
 	Unprocessed bool
 }
 
-// Error returns the number of attempts, the Reason, the text of e.Err, and the
-// Hint of the Reason.
+// Error returns the attempts, the Reason, the text of e.Err, and the Hint.
 func (e *Error) Error() string {
 	text := "not sent"
 	switch {
@@ -56,12 +50,12 @@ func (e *Error) Unwrap() error { return e.Err }
 // Timeout reports whether e.Err is a timeout. http.Client uses it.
 func (e *Error) Timeout() bool { return isTimeout(e.Err) }
 
-// IsUnprocessed reports whether err, which a RetryTransport or an [http.Client]
-// with one has returned, shows that no server has processed the request (see
-// Error.Unprocessed). So a queue may put a POST back. A [Result] says the same of
-// a request that ended with a response. For any other error, IsUnprocessed
-// returns false. It also does so after an http.Client.Timeout, whose error does
-// not wrap that of the transport, so set a deadline in the context instead.
+// IsUnprocessed reports whether err, of a RetryTransport or an [http.Client]
+// with one, shows that no server has processed the request (see
+// Error.Unprocessed), so that a queue may put a POST back. For a response, see
+// [Result]. For any other error, it returns false, also after an
+// http.Client.Timeout, whose error does not wrap that of the transport. Set a
+// deadline in the context instead.
 func IsUnprocessed(err error) bool {
 	// It does not look into joined errors, because one of them is not about all.
 	for ; err != nil; err = errors.Unwrap(err) {

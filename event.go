@@ -21,51 +21,36 @@ import (
 type Event struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
-	// Request is the caller's request. If Resuming is true, it is a copy,
-	// because the caller may change its own once the body is closed.
-	Request *http.Request
-
+	// Request is the caller's request, or a copy if Resuming is true, because the
+	// caller may change its own once the body is closed.
+	Request  *http.Request
 	Response *http.Response // nil if there is none; its body must not be used
 
 	// Err is the error of the attempt, or of the wait after it. With
-	// ReasonNotReplayable, it is GetBody's error, if there was one. With
-	// ReasonNotResumable, it is why the body cannot be resumed, or why Response
-	// is not the rest of it.
+	// ReasonNotReplayable, it is GetBody's, if there was one. With
+	// ReasonNotResumable, it says why.
 	Err error
 
-	// Attempt is the result of the last attempt, as a [Budget] gets it. Its Number
-	// is 0 if the request ended unsent.
-	Attempt AttemptResult
+	Attempt AttemptResult // the last one; its Number is 0 if the request ended unsent
 
 	Elapsed time.Duration // since the start of the request
+	Waited  time.Duration // since the last Event, in waits, cool-downs and drains of responses
+	Wait    time.Duration // the wait that begins now, which a cool-down may extend
+	Asked   time.Duration // by Response, even if too long; or the rest of the cool-down
+	Reason  Reason        // why no attempt follows, or ReasonNone if one does
 
-	// Waited is how long the request has waited since its last Event, or since
-	// its start. It includes cool-downs, and the time to drain a response.
-	Waited time.Duration
-
-	// Wait is the wait that begins now, unless a cool-down extends it or a
-	// success ends it (see Policy.Backoff).
-	Wait time.Duration
-
-	// Asked is the wait that Response asks for, even if that is too long. With
-	// ReasonCooldown, it is the rest of the host's cool-down.
-	Asked time.Duration
-
-	Reason Reason // why no attempt follows, or ReasonNone if one does
-
-	// Resuming reports whether the response's body broke off after RoundTrip
-	// had returned (see Policy.Resume). Offset is the number of its bytes that
-	// were read.
+	// Resuming reports whether the response's body broke off, after Offset bytes,
+	// when RoundTrip had returned (see Policy.Resume).
 	Resuming bool
 	Offset   int64
 }
 
 // Status returns the status of the Response, such as "503 Service Unavailable",
-// or "invalid status" if it is not from 100 to 999. If there is no Response,
-// Status returns one of these texts for Err: "canceled", "timeout", "host
-// cooling down", "name lookup failed", "connection failed", "TLS failed",
-// "connection broken", "failed". It has no text of a server, of a URL or of
-// Err, and few values, so it is safe for logs and for labels of metrics.
+// or "invalid status" outside 100 to 999. If there is no Response, it returns
+// one of these texts for Err: "canceled", "timeout", "host cooling down", "name
+// lookup failed", "connection failed", "TLS failed", "connection broken",
+// "failed". It has no text of a server, of a URL or of Err, and few values, so
+// it is safe for logs and for labels of metrics.
 func (e Event) Status() string {
 	if e.Response == nil {
 		return e.errorStatus()
@@ -124,44 +109,35 @@ const (
 	ReasonSuccess
 	// ReasonPermanent is "permanent". A retry would not change the result.
 	ReasonPermanent
-	// ReasonCanceled is "canceled". The caller has canceled the request's
-	// context, or closed its Cancel channel.
+	// ReasonCanceled is "canceled". The caller canceled its context or Cancel.
 	ReasonCanceled
-	// ReasonAttempts is "attempts_exhausted". MaxAttempts allows no other
-	// attempt.
+	// ReasonAttempts is "attempts_exhausted". MaxAttempts allows no more.
 	ReasonAttempts
-	// ReasonDisabled is "retries_disabled". MaxAttempts is 1, or the request
-	// has a context of WithoutRetries.
+	// ReasonDisabled is "retries_disabled". MaxAttempts is 1, or the request has a
+	// context of WithoutRetries.
 	ReasonDisabled
 	// ReasonCallerRetries is "caller_retries". An outer RetryTransport or the
 	// client of an inbound request retries (see Middleware).
 	ReasonCallerRetries
-	// ReasonNotIdempotent is "not_idempotent". The server may have processed a
-	// request that is not safe to send twice (see Idempotent).
+	// ReasonNotIdempotent is "not_idempotent". The server may have processed it.
 	ReasonNotIdempotent
-	// ReasonNotReplayable is "not_replayable". The body of the request cannot
-	// be sent again (see Policy.ReplayBuffer).
+	// ReasonNotReplayable is "not_replayable". Its body cannot be sent again.
 	ReasonNotReplayable
-	// ReasonDoNotRetry is "do_not_retry". The response has an X-Should-Retry or
-	// a Stripe-Should-Retry that is false.
+	// ReasonDoNotRetry is "do_not_retry". A header forbids a retry: see Classify.
 	ReasonDoNotRetry
-	// ReasonRetryAfter is "retry_after_too_long". The response asks for a wait
-	// that is longer than MaxRetryAfter.
+	// ReasonRetryAfter is "retry_after_too_long". The wait exceeds MaxRetryAfter.
 	ReasonRetryAfter
-	// ReasonCooldown is "host_cooling_down". The host is cooling down, and that
-	// takes longer than the request may wait, or it is a first attempt with
-	// CooldownFail.
+	// ReasonCooldown is "host_cooling_down". The host cools down for longer than
+	// the request may wait, or it is a first attempt with CooldownFail.
 	ReasonCooldown
-	// ReasonDeadline is "deadline_exceeded". The deadline of http.Client.Timeout
-	// or of the context has passed, in an attempt or in a wait, or the next wait
-	// would end after it.
+	// ReasonDeadline is "deadline_exceeded". That of http.Client.Timeout or of the
+	// context has passed, or would pass in the next wait.
 	ReasonDeadline
 	// ReasonMaxElapsed is "max_elapsed". The wait would end after MaxElapsed.
 	ReasonMaxElapsed
 	// ReasonBudget is "budget_exhausted". The Budget refused the retry.
 	ReasonBudget
-	// ReasonNotResumable is "not_resumable". A response's body that broke off
-	// cannot be resumed (see Policy.Resume).
+	// ReasonNotResumable is "not_resumable". A broken body cannot be resumed.
 	ReasonNotResumable
 )
 
@@ -194,8 +170,7 @@ func (r Reason) String() string {
 // MarshalText returns the text of r, for JSON and logs.
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// Hint returns a short text that says which field or call decides about a retry
-// of a request that ended with r, or "" if none does.
+// Hint names the field or call that decides about a retry, or is "".
 func (r Reason) Hint() string {
 	switch r {
 	case ReasonAttempts:
@@ -247,12 +222,12 @@ func Observers(fs ...func(context.Context, Event)) func(context.Context, Event) 
 	}
 }
 
-// LogEvents returns a function for [Config.Observe]. The function logs retries,
+// LogEvents returns a function for [Config.Observe] that logs retries,
 // ReasonCallerRetries and ReasonCanceled at level Info, and other reasons at
 // level Warn. It does not log a success, nor a response with ReasonPermanent,
-// such as a 404. It logs URLs without user, query and fragment, escapes control
-// characters, and logs no headers. In the text of an error, it recognizes no
-// other secrets than those in URLs. A nil logger means slog.Default().
+// such as a 404. It logs no headers, and URLs without user, query and fragment.
+// It escapes control characters. In the text of an error, it recognizes only
+// secrets in URLs. A nil logger means slog.Default().
 func LogEvents(logger *slog.Logger) func(context.Context, Event) {
 	return func(ctx context.Context, e Event) {
 		level, message := slog.LevelWarn, "gave up on request"

@@ -15,30 +15,23 @@ const defaultAttemptHeader = "Retry-Attempt"
 // Middleware returns a handler that keeps the retries of services that call one
 // another from multiplying. It fits the Use method of many routers. If an
 // inbound request is itself a retry, its client retries. So requests that next
-// sends in the inbound request's context are not retried
-// ([ReasonCallerRetries]), unless they were [Unprocessed]. If three services in
-// a chain make up to three attempts each, the server behind them gets 7
-// requests for one that fails, not 27.
+// sends in its context are not retried ([ReasonCallerRetries]), unless they
+// were [Unprocessed]. After next has returned, requests are retried as usual.
 //
 // An inbound request is a retry if its X-Envoy-Attempt-Count is at least 2, or
-// its Retry-Attempt or its Grpc-Previous-Rpc-Attempts is at least 1. Clients can
-// forge these headers, but that affects no other request. Requests that are
-// sent after next has returned are retried as usual. Use a [MiddlewareConfig]
-// for callers with another header.
+// its Retry-Attempt or its Grpc-Previous-Rpc-Attempts is at least 1. Clients
+// can forge them, which affects no other request. [MiddlewareConfig] adds
+// headers.
 func Middleware(next http.Handler) http.Handler { return MiddlewareConfig{}.Wrap(next) }
 
-// MiddlewareConfig configures a [Middleware]. Wrap of its zero value is the
-// function Middleware.
+// MiddlewareConfig configures a [Middleware], the Wrap of its zero value.
 type MiddlewareConfig struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
-	// Headers are the names of further headers that say how often a request was
-	// sent before, such as the Config.AttemptHeader of the callers.
-	Headers []string
+	Headers []string // others that count retries, such as the AttemptHeader of callers
 }
 
-// Wrap is Middleware with the configuration c. It panics if the name of a
-// header is not valid, as [http.ServeMux] does for a pattern.
+// Wrap is Middleware with c. It panics if the name of a header is not valid.
 func (c MiddlewareConfig) Wrap(next http.Handler) http.Handler {
 	names := []string{defaultAttemptHeader}
 	for i, name := range c.Headers {

@@ -14,32 +14,25 @@ import (
 type OriginStatus struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
-	// Origin is the result of the function [Origin], such as
-	// "https://api.example.com". A redirect may have chosen it. Characters that
-	// are not printable are escaped. If URL.Host has more than a host, its host
-	// is "REDACTED", as in "http://REDACTED".
+	// Origin is the result of the function [Origin], with characters that are not
+	// printable escaped. A redirect may have chosen it. If URL.Host has more than
+	// a host, its host is "REDACTED", as in "http://REDACTED".
 	Origin string
 
-	Waiting int // requests that wait for a retry or a cool-down
+	Waiting       int       // requests that wait for a retry or a cool-down
+	CooldownUntil time.Time // the end of the last of its cool-downs, or zero
 
-	// CooldownUntil is when the last of its cool-downs ends; zero if there is
-	// none.
-	CooldownUntil time.Time
-
-	// LastFailure is the Status (see Event) of the last attempt that failed,
-	// such as "timeout", and LastFailureAt is when it failed. An attempt fails
-	// if it has no response, or one that is a transient failure, or with
-	// Policy.Resume one whose body breaks off. It does not count if its caller
-	// canceled it, or if the request's own body failed.
+	// LastFailure is the Status (see Event) of the last attempt that failed, such
+	// as "timeout". An attempt fails if it has no response, or a transient
+	// failure, or with Policy.Resume if its body breaks off. It does not count if
+	// its caller canceled it, or if the request's own body failed.
 	LastFailure   string
 	LastFailureAt time.Time
 
-	// FailedWithoutRetry is the number of requests whose only attempt failed,
-	// for any Reason but ReasonCanceled.
-	FailedWithoutRetry int
+	FailedWithoutRetry int // requests whose only attempt failed, but for ReasonCanceled
 
-	// Budgets has the Budget of the host's policy, and then the other ones of keys
-	// with a method or a path that remember the origin (see [Balancer]).
+	// Budgets has the Budget of the host's policy, and then those of keys with a
+	// method or a path that remember the origin (see [Balancer]).
 	Budgets []BudgetStatus
 }
 
@@ -47,30 +40,23 @@ type OriginStatus struct {
 type BudgetStatus struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
-	// Key is the key in Config.Policies of the first policy with the Budget, or ""
-	// for the default.
-	Key string
+	Key          string // in Config.Policies, of its first policy; "" for the default
+	Balance      int    // how many retries that cost 1 the Budget would allow now
+	BalanceKnown bool   // the Budget is a Balancer
 
-	// Balance is how many retries the Budget would allow now. It is known if the
-	// Budget is a [Balancer]. For a HostBudget, that is how many retries that
-	// cost 1.
-	Balance      int
-	BalanceKnown bool
-
-	// Successes and FailedRetries are numbers of a HostBudget: how many successes
-	// it counts for the origin within its Window, and what failed retries have
-	// cost, for all policies and transports that use it. A retry that has not
-	// ended counts as failed. With Strict, every retry counts as failed. Retries
-	// that are free do not count. After a burst, up to 31 successes may be
+	// Successes and FailedRetries are numbers of a HostBudget for the origin, for
+	// all policies and transports that use it: the successes within its Window,
+	// and the cost of failed retries. A retry that has not ended counts as failed,
+	// and with Strict every retry does. After a burst, up to 31 successes may be
 	// missing. For another Budget, both are 0.
 	Successes, FailedRetries int
 }
 
 // Origins returns the state of the origins that were used last, and of those
-// with waiting requests, sorted by Origin. If more than 1024 origins were used,
-// those that were used least recently may be missing, and their failures may be
-// forgotten. After SetPolicies, an origin may be missing until its next
-// request. Origins does not delay requests.
+// with waiting requests, sorted by Origin. It delays no requests. Of more than
+// 1024 origins, those that were used least recently may be missing, and their
+// failures forgotten. After SetPolicies, an origin may be missing until its
+// next request.
 func (t *RetryTransport) Origins() []OriginStatus {
 	set := t.current()
 	origins := make(map[string]*originView)

@@ -43,7 +43,8 @@ func either(resp *http.Response, err error) (*http.Response, error) {
 	return resp, err
 }
 
-// outcome returns the Outcome of c's last attempt.
+// outcome returns the Outcome of c's last attempt: that by its policy, corrected
+// by what is known of the sending.
 func (c *call) outcome(resp *http.Response, err error) Outcome {
 	switch {
 	// classify returns the same, at a higher cost.

@@ -19,15 +19,7 @@ const minLimit = time.Millisecond
 // Policy determines when and how requests to a host are retried. A zero field
 // means the default that its comment names. A negative value is valid only if
 // the comment names its meaning. A positive duration of less than a millisecond
-// is not valid.
-//
-//	field           0           negative
-//	MaxAttempts     3           no limit
-//	MaxRetryAfter   60s         no limit
-//	ReplayBuffer    64 KiB      no buffer
-//	AttemptTimeout  no timeout  not valid
-//	MaxElapsed      no limit    not valid
-//	ResumeIdle      no limit    not valid
+// is not valid. The functions may be called concurrently.
 type Policy struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
@@ -35,10 +27,8 @@ type Policy struct {
 	// a result that was made from it.
 	isArgument bool
 
-	// MaxAttempts is the maximum number of attempts, the first included. A send
-	// on a connection that ended before the server had begun the request does
-	// not count. The Budget may end a request earlier. 0 means 3; 1 means no
-	// retries; negative means no limit.
+	// MaxAttempts is the maximum number of attempts, the first included. 0 means
+	// 3; 1 means no retries; negative means no limit.
 	MaxAttempts int
 
 	// Backoff determines the waits between attempts. Nil means
@@ -60,35 +50,27 @@ type Policy struct {
 	MaxRetryAfter time.Duration
 
 	// AttemptTimeout limits the time from the start of an attempt until its
-	// response headers arrive. That includes a wait for a connection, such as
-	// with http.Transport.MaxConnsPerHost, and sending the request's body, so
-	// for uploads set http.Transport.ResponseHeaderTimeout instead. It does not
-	// limit the response's body. 0 means no timeout. If it expires while Base
-	// reads a request body without GetBody, the transport closes that body, and
-	// the request fails. Close of that body must unblock its Read. The Body of
-	// a request that an HTTP/1 server received does not, so set a read deadline
-	// on its connection.
+	// response headers arrive. That includes a wait for a connection and sending
+	// the request's body, so for uploads set http.Transport.ResponseHeaderTimeout
+	// instead. 0 means no timeout. If it expires while Base reads a body without
+	// GetBody, the body is closed and the request fails. That Close must unblock
+	// the Read: see docs/recipes.md.
 	AttemptTimeout time.Duration
 
 	// MaxElapsed limits the time from the start of a request to the start of
 	// its last retry. It does not cancel an attempt. 0 means no limit.
 	MaxElapsed time.Duration
 
-	// Budget decides whether a retry may be sent. Nil means a [HostBudget] that
-	// the policies of one RetryTransport share.
-	Budget Budget
-
+	Budget   Budget   // nil means a HostBudget that all policies of the RetryTransport share
 	Cooldown Cooldown // for a first attempt while its host is cooling down
 
-	// CooldownKey partitions a host's cool-down, so that only requests with the
-	// same key share one. Set it if a host has several limits, such as one for
-	// each credential. Nil means one cool-down for the host.
+	// CooldownKey partitions a host's cool-down: only requests with the same key
+	// share one. Nil means one cool-down for the host.
 	CooldownKey func(*http.Request) string
 
-	// Classify returns the Outcome of an attempt that got either a response,
-	// whose body it must not read, or an error. If a response forbids a retry,
-	// Classify may be called again with a copy that does not. Nil means
-	// [Policy.Outcome].
+	// Classify returns the Outcome of an attempt that got a response, whose body
+	// it must not read, or an error. If a response forbids a retry, it may be
+	// called again with a copy that does not. Nil means [Policy.Outcome].
 	Classify func(*http.Request, *http.Response, error) Outcome
 
 	// Idempotent reports whether a request is safe to send twice. A request
@@ -96,58 +78,47 @@ type Policy struct {
 	Idempotent func(*http.Request) bool
 
 	// NewIdempotencyKey returns a key for all attempts of a request that is not
-	// idempotent without one, or "" for none. [RandomKey] makes random keys.
-	// Nil means that no keys are made.
+	// idempotent without one, or "" for none. Nil means none. See [RandomKey].
 	NewIdempotencyKey func(*http.Request) string
-
 	IdempotencyHeader string // of the key; "" means "Idempotency-Key"
 
-	// ReplayBuffer is the maximum number of bytes that are kept of a body
-	// without GetBody while it is sent, so that it can be sent again. If more
-	// than that was read of a body, its request is not retried. An *os.File is
-	// read again instead. 0 means 64 KiB; negative means no buffer.
+	// ReplayBuffer is how many bytes are kept of a body without GetBody while it
+	// is sent. If more was read of a body, its request is not retried. An *os.File
+	// is read again instead. 0 means 64 KiB; negative means no buffer.
 	ReplayBuffer int64
 
 	// Resume requests the rest of a response's body if a Read of it fails and
-	// Classify does not return Final for the error. It applies to a response
-	// with all of these properties:
+	// Classify does not return Final for the error. The response must be:
 	//
-	//   - It is the 200 of a GET without a body, or the 206 of one for a single
-	//     range.
-	//   - It has a Content-Length, and net/http did not unpack its body
-	//     (Response.Uncompressed). "Accept-Encoding: identity" prevents that.
-	//   - It has a strong ETag or, without any ETag, a Last-Modified at least
-	//     60 s before its Date.
+	//   - the 200 of a GET without a body, or the 206 of one for a single range,
+	//   - with a Content-Length, and with a body that net/http did not unpack,
+	//     which "Accept-Encoding: identity" prevents,
+	//   - with a strong ETag or, without any ETag, a Last-Modified at least 60 s
+	//     before its Date.
 	//
-	// The server must send the same validator with exactly the rest, or with a
-	// 200 of which at most 1 MiB has to be skipped. Otherwise, Read returns the
-	// error that broke the body off, in an [*Error] with ReasonNotResumable.
-	// For any other 2xx, Read returns such an error, too. It names the missing
-	// property.
+	// The server must send the rest with the same validator. Otherwise, Read
+	// returns the error of the broken body, in an [*Error] with
+	// ReasonNotResumable.
 	//
-	// The policy limits resumes as it limits retries, MaxElapsed included. An
-	// attempt that delivers 64 KiB or the rest starts MaxAttempts and Backoff
-	// over, so set MaxElapsed or a deadline for servers that break off after
-	// each 64 KiB. If a server keeps a strong ETag when the content changes, as
-	// nginx does for the same size and second, only a digest shows that a body
-	// is a mixture. If RetryTransports are nested, only the outermost resumes.
+	// The policy limits resumes as it limits retries. An attempt that delivers 64
+	// KiB or the rest starts MaxAttempts and Backoff over, so set MaxElapsed or a
+	// deadline, too. See docs/recipes.md.
 	Resume bool
 
 	// ResumeSame reports whether next is of the same version as first if no
-	// validator shows it, such as for a URL that contains a hash of the
-	// content. It must not read the bodies. Nil means no.
+	// validator shows it, such as for a URL with a hash of the content. It must
+	// not read the bodies. Nil means no.
 	ResumeSame func(first, next *http.Response) bool
 
 	// ResumeIdle limits how long a Read of a body that can be resumed waits for
-	// bytes, before the body counts as broken off. The Close of Base's body
-	// must unblock its Read, as in net/http. 0 means no limit.
+	// bytes before the body counts as broken off. The Close of Base's body must
+	// unblock its Read, as in net/http. 0 means no limit.
 	ResumeIdle time.Duration
 }
 
-// Outcome returns the Outcome that p determines without its Classify. It is that
-// of the function [Classify], except that a key in p.IdempotencyHeader counts as
-// well. So it is what a Policy.Classify returns for the cases that it does not
-// decide itself.
+// Outcome returns the Outcome that p determines without its Classify, such as
+// for cases that its Classify does not decide itself. It is that of the
+// function [Classify], except that a key in p.IdempotencyHeader counts as well.
 func (p Policy) Outcome(req *http.Request, resp *http.Response, err error) Outcome {
 	keyHeader := cmp.Or(p.IdempotencyHeader, defaults.IdempotencyHeader)
 	return classify(req, resp, err, http.CanonicalHeaderKey(keyHeader))

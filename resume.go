@@ -248,13 +248,14 @@ func (b *resumingBody) describe(e Event) Event {
 	return e
 }
 
-// leaveSource closes the source, and prepares the call for the attempts that follow.
-// It reports whether the body is still open.
+// leaveSource closes the source, and prepares the call for the attempts that
+// follow. It reports whether the body is still open. If it is not, the attempt
+// that broke off is recorded as a success, as Close does.
 func (b *resumingBody) leaveSource() bool {
 	c := &b.call
 	// Close sets closed before it swaps unsettled. So either Close finds that
-	// unsettled is false, or leaveSource finds below that closed is true. Then c is
-	// not used any more.
+	// unsettled is false, or leaveSource finds below that closed is true. Then c
+	// is not used any more.
 	unrecorded := b.unsettled.Swap(false)
 	b.mu.Lock()
 	source, closed := b.source, b.closed

@@ -21,47 +21,40 @@ import (
 type Config struct {
 	_ [0]func() // no unkeyed literals, no comparison
 
-	// Base sends the attempts. It must not modify a request or its URL, which
-	// all attempts share. Nil means a new connection pool with GOMAXPROCS+1 idle
-	// connections for each host, so create one RetryTransport and share it. If
-	// Base has an Unwrap() http.RoundTripper method, the transport looks through
-	// it. Base must then send each request at most once, and some requests that
-	// it gets have no GetBody. [Through] adds that method to a layer. Below others,
-	// a request that is not idempotent may fail if its connection ends before the
-	// server has begun it. A layer must send in a context with the values of
-	// the request's, such as that of context.WithoutCancel. Otherwise net/http
-	// may send a POST twice, which the transport cannot prevent.
+	// Base sends the attempts. It must not modify a request or its URL, which all
+	// attempts share. It must send in a context with the values of the request's,
+	// such as that of context.WithoutCancel. Otherwise net/http may send a POST
+	// twice. A Base with an Unwrap() http.RoundTripper method (see [Through])
+	// promises to send each request at most once, and must work without GetBody.
+	// Nil means a new connection pool with GOMAXPROCS+1 idle connections for each
+	// host, so create one RetryTransport and share it.
 	Base http.RoundTripper
 
 	Policy Policy // for requests that no key of Policies matches
 
-	// Policies contains policies for particular requests. A key is a host
-	// ("api.example.com", any port), a host and port ("[::1]:8080"), or a
-	// wildcard for one or more labels ("*.example.com", which does not match
-	// example.com). It may have a method and a path, as patterns of
-	// [http.ServeMux] do ("POST api.example.com/exports/{id}"). The most
-	// specific host wins. A port is more specific than none, an exact host than
-	// a wildcard, a longer wildcard than a shorter one. For one host, ServeMux
-	// decides, without redirects. Policies inherit nothing from Policy. Case of
+	// Policies contains policies for particular requests, which inherit nothing
+	// from Policy. A key is a host ("api.example.com", any port), a host and port
+	// ("[::1]:8080"), or a wildcard for one or more labels ("*.example.com", not
+	// example.com). It may have a method and a path, as in [http.ServeMux] ("POST
+	// api.example.com/exports/{id}"). The most specific host wins: one with a port
+	// before one without, an exact one before a wildcard, a longer wildcard before
+	// a shorter one. Among keys of one host, the one wins that ServeMux would
+	// choose, without redirects. At most 1,000 of them may have a path. Case of
 	// the host and a trailing dot are ignored. A name outside ASCII must be in its
-	// xn-- form, and matches both spellings. At most 1,000 keys with a path may be
-	// for one host.
+	// xn-- form, and matches both spellings.
 	Policies map[string]Policy
 
-	// Observe is called after each attempt, and when a wait or a cool-down ends
-	// a request. The last Event before RoundTrip returns has a Reason other
-	// than ReasonNone, and no earlier one has. A request that fails before its
-	// first attempt has an Event if its policy, a cool-down or a wait for one
-	// ended it. A body that breaks off later has further Events (see
-	// Policy.Resume). Observe may be called concurrently. A slow Observe delays
-	// the request.
+	// Observe is called after each attempt, and when a wait or a cool-down ends a
+	// request. It may be called concurrently. A slow Observe delays the request.
+	// The last Event before RoundTrip returns has a Reason other than ReasonNone,
+	// and no earlier one has. A request that is never sent has an Event if its
+	// policy, a cool-down or a wait for one ended it. A body that breaks off later
+	// has further Events (see Policy.Resume).
 	Observe func(context.Context, Event)
 
-	// AttemptHeader is the name of a header that each retry has, with the
-	// number of attempts before it. A send on a connection that ended before the
-	// server had begun the request does not count. The header is for services
-	// that use [Middleware]. It must not be one for idempotency keys or one that
-	// HTTP defines. "" means "Retry-Attempt"; "-" means none.
+	// AttemptHeader is the name of a header that each retry has, with the number
+	// of attempts before it, for [Middleware]. It must not be one for idempotency
+	// keys or one that HTTP defines. "" means "Retry-Attempt"; "-" means none.
 	AttemptHeader string
 }
 
@@ -190,10 +183,10 @@ func hostPort(u *url.URL) string {
 }
 
 // Through returns layer with an Unwrap method that returns base, for
-// [Config.Base]. It declares that layer sends each request at most once, by base,
-// as a tracer or a client of OAuth does. A request that is not idempotent is then
-// sent again if its connection ends before the server has begun it. Through panics
-// if layer or base is nil.
+// [Config.Base]. It declares that layer sends each request at most once, by
+// base, as a tracer or a client of OAuth does. A request that is not idempotent
+// is then sent again if its connection ends before the server has begun it.
+// Below any other layer, it may fail. Through panics if an argument is nil.
 func Through(layer, base http.RoundTripper) http.RoundTripper {
 	if layer == nil || isNil(layer) || base == nil || isNil(base) {
 		panic(fmt.Sprintf("httpretry: Through: a %T and a %T: want two transports that are not nil",

@@ -54,11 +54,11 @@ const (
 // it does not grow with the number of processes, as the Burst does.
 //
 // It charges for failed retries only. If one attempt in five fails at random,
-// the host needs more retries than any Ratio allows that protects it in an
-// outage. Those retries succeed, so they are work that somebody wanted. Retries
-// that fail overload a host. The bonus pays for a retry that has failed, because
-// one that succeeds has shown that retries help. In an outage none succeeds, so
-// the second bound remains.
+// the host needs more retries than a Ratio allows, if that is small enough to
+// protect it in an outage. Those retries succeed, so they are work that somebody
+// wanted. Retries that fail overload a host. The bonus pays for a retry that has
+// failed, because one that succeeds has shown that retries help. In an outage
+// none succeeds, so the second bound remains.
 //
 // The time stops because each process sends its budget to a host that is down.
 // If charges expired meanwhile, enough processes could keep the host down.

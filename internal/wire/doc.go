@@ -67,7 +67,8 @@
 //
 // (1) getBodyFor in attempt.go hides GetBody, and framing in framing.go gives a
 // request without a body an empty one, if Base is net/http's Transport, alone or
-// below layers that all have an Unwrap method.
+// below layers that all have an Unwrap method. GetBody is not hidden if the host
+// has answered over HTTP/1.
 //
 // (2) Below layers, that is also a request to a host that has answered none yet,
 // because its protocol is not known.
