@@ -16,7 +16,7 @@
 //	can a retry succeed?      ReasonSuccess, ReasonPermanent, ReasonDoNotRetry
 //	is the caller waiting?    ReasonCanceled, ReasonDeadline
 //	are attempts left?        ReasonAttempts, ReasonDisabled
-//	is the retry ours?         ReasonCallerRetries
+//	is the retry ours?        ReasonCallerRetries
 //	is it safe to resend?     ReasonNotIdempotent
 //	can its body be resent?   ReasonNotReplayable
 //	is the wait acceptable?   ReasonRetryAfter, ReasonCooldown

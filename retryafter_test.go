@@ -587,7 +587,8 @@ func TestRetryAfterOfPolicy(t *testing.T) {
 			2 * time.Second, time.Second, 1, httpretry.ReasonNone},
 		{"a 202 that is not the result", 202, 20 * time.Second, true, false,
 			20 * time.Second, 5 * time.Second, 1, httpretry.ReasonNone},
-		{"too long", 503, 61 * time.Second, true, false, 61 * time.Second, 0, 1, httpretry.ReasonRetryAfter},
+		{"too long", 503, 61 * time.Second, true, false,
+			61 * time.Second, 0, 1, httpretry.ReasonRetryAfter},
 		{"longer than a century", 503, math.MaxInt64, true, false,
 			century, 0, 1, httpretry.ReasonRetryAfter},
 		{"none", 503, time.Hour, false, false, 0, 0, 1, httpretry.ReasonNone},
@@ -613,7 +614,8 @@ func TestRetryAfterOfPolicy(t *testing.T) {
 					}
 					return httpretry.Transient
 				}
-				base := contract.Play(contract.Status(tt.status, "Retry-After", "30"), contract.Status(204))
+				base := contract.Play(
+					contract.Status(tt.status, "Retry-After", "30"), contract.Status(204))
 				contract.Send(t, contract.New(t, httpretry.Config{
 					Base: base, Policy: policy, Observe: events.Observe}), newGet(t))
 				assert.Equal(t, tt.calls, calls)

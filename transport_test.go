@@ -1006,7 +1006,10 @@ func TestPanics(t *testing.T) {
 			}
 		}},
 		"RetryAfter": {503, keyed, func(c *httpretry.Config) {
-			c.Policy.RetryAfter = func(*http.Response) (time.Duration, bool) { boom(); return 0, false }
+			c.Policy.RetryAfter = func(*http.Response) (time.Duration, bool) {
+				boom()
+				return 0, false
+			}
 		}},
 		"Idempotent": {503, keyless, func(c *httpretry.Config) {
 			c.Policy.Idempotent = func(*http.Request) bool { boom(); return false }

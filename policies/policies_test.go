@@ -236,7 +236,9 @@ func TestAWS(t *testing.T) {
 // than MaxRetryAfter ends the request.
 func TestWaitsOfServices(t *testing.T) {
 	openAI, aws := policies.OpenAI(), policies.AWS()
-	reset := func(name, value string) []string { return []string{"X-Ratelimit-Reset-" + name, value} }
+	reset := func(name, value string) []string {
+		return []string{"X-Ratelimit-Reset-" + name, value}
+	}
 	used := func(name, value string) []string {
 		return append(reset(name, value), "X-Ratelimit-Remaining-"+name, "0")
 	}
@@ -249,9 +251,12 @@ func TestWaitsOfServices(t *testing.T) {
 	}{
 		{openAI, 429, used("Requests", "6m0s"), 0, 1},
 		{openAI, 429, used("Requests", "20s"), 20 * time.Second, 2},
-		{openAI, 429, append(used("Tokens", "8s"), reset("Requests", "50s")...), 8 * time.Second, 2},
-		{openAI, 429, append(used("Tokens", "8s"), used("Requests", "12s")...), 12 * time.Second, 2},
-		{openAI, 429, append(reset("Tokens", "30s"), reset("Requests", "50s")...), 30 * time.Second, 2},
+		{openAI, 429, append(used("Tokens", "8s"), reset("Requests", "50s")...),
+			8 * time.Second, 2},
+		{openAI, 429, append(used("Tokens", "8s"), used("Requests", "12s")...),
+			12 * time.Second, 2},
+		{openAI, 429, append(reset("Tokens", "30s"), reset("Requests", "50s")...),
+			30 * time.Second, 2},
 		{openAI, 429, append(used("Requests", "6m0s"), "Retry-After", "10"), 10 * time.Second, 2},
 		{openAI, 503, reset("Tokens", "6m0s"), 0, 2},
 		{openAI, 429, used("Requests", "soon"), 0, 2},
