@@ -1225,6 +1225,7 @@ func TestFieldsOfPlainPolicies(t *testing.T) {
 	}{
 		"MaxAttempts":       {7, true},
 		"Backoff":           {strategies.Constant{}, true},
+		"RetryAfter":        {func(*http.Response) (time.Duration, bool) { return 0, false }, true},
 		"MaxRetryAfter":     {time.Hour, true},
 		"AttemptTimeout":    {time.Hour, false},
 		"MaxElapsed":        {time.Hour, false},

@@ -23,6 +23,7 @@ import (
 // notInFiles has the fields of Policy that come from presets only, and the
 // reasons.
 var notInFiles = map[string]string{
+	"RetryAfter":  "a function of the response",
 	"CooldownKey": "a function of the request",
 	"Classify":    "a function of the response",
 	"ResumeSame":  "a function of two responses",
