@@ -112,10 +112,9 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 	}
 	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: time.Minute})
 	for name, req := range map[string]*http.Request{
-		"GET":             newAPIGet(t),
-		"GET, other host": contract.Request(t, "GET", "http://www.example.org/", ""),
-		"GET, wildcard": contract.Request(t, "GET",
-			"http://a.b.cdn.example.com:8080/", ""),
+		"GET":                   newAPIGet(t),
+		"GET, other host":       contract.Request(t, "GET", "http://www.example.org/", ""),
+		"GET, wildcard":         contract.Request(t, "GET", "http://a.b.cdn.example.com:8080/", ""),
 		"GET, IPv6":             contract.Request(t, "GET", "http://[::1]:8080/", ""),
 		"GET, context's policy": newAPIGet(t).WithContext(ctx),
 		"keyed POST":            newKeyedPost(t),

@@ -85,37 +85,35 @@ func TestAttemptResult(t *testing.T) {
 		"canceled, with a response": {canceled, s503,
 			result{Status: 503, Outcome: httpretry.Transient}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				budget, events := new(listener), new(contract.Record)
-				policy := contract.RetryEvery(time.Second)
-				policy.Budget, policy.MaxAttempts, policy.AttemptTimeout = budget, 1, time.Minute
-				base := contract.Play(tt.step)
-				req := newGet(t)
-				// Only while the attempt is under way.
-				during := contract.BaseFunc(func(r *http.Request) (*http.Response, error) {
-					resp, err := base.RoundTrip(r)
-					if tt.ctx != nil {
-						*req = *req.WithContext(tt.ctx)
-					}
-					return resp, err
-				})
-				resp, err := contract.Unchecked(t, httpretry.Config{
-					Base: during, Observe: events.Observe,
-					Policies: map[string]httpretry.Policy{"a.test": policy},
-				}).RoundTrip(req)
-				if err == nil {
-					contract.ReadBody(t, resp)
+		contract.Bubble(t, name, func(t *testing.T) {
+			budget, events := new(listener), new(contract.Record)
+			policy := contract.RetryEvery(time.Second)
+			policy.Budget, policy.MaxAttempts, policy.AttemptTimeout = budget, 1, time.Minute
+			base := contract.Play(tt.step)
+			req := newGet(t)
+			// Only while the attempt is under way.
+			during := contract.BaseFunc(func(r *http.Request) (*http.Response, error) {
+				resp, err := base.RoundTrip(r)
+				if tt.ctx != nil {
+					*req = *req.WithContext(tt.ctx)
 				}
-				want := tt.want
-				want.Origin, want.PolicyKey, want.Number = "http://a.test", "a.test", 1
-				assert.Equal(t, []result{want}, budget.ended)
-				assert.Equal(t, []result{{}}, budget.charged)
-				assert.Equal(t, want.Status != 0 && want.Outcome == httpretry.Final,
-					budget.ended[0].Succeeded())
-				require.Len(t, events.Events, 1)
-				assert.Equal(t, want, events.Events[0].Attempt)
+				return resp, err
 			})
+			resp, err := contract.Unchecked(t, httpretry.Config{
+				Base: during, Observe: events.Observe,
+				Policies: map[string]httpretry.Policy{"a.test": policy},
+			}).RoundTrip(req)
+			if err == nil {
+				contract.ReadBody(t, resp)
+			}
+			want := tt.want
+			want.Origin, want.PolicyKey, want.Number = "http://a.test", "a.test", 1
+			assert.Equal(t, []result{want}, budget.ended)
+			assert.Equal(t, []result{{}}, budget.charged)
+			assert.Equal(t, want.Status != 0 && want.Outcome == httpretry.Final,
+				budget.ended[0].Succeeded())
+			require.Len(t, events.Events, 1)
+			assert.Equal(t, want, events.Events[0].Attempt)
 		})
 	}
 }
@@ -145,7 +143,7 @@ func TestAttemptResultsOfResumes(t *testing.T) {
 	budget := new(listener)
 	policy := resuming()
 	policy.Budget = budget
-	resp := get(t, contract.New(t, httpretry.Config{Base: o, Policy: policy}))
+	resp := get(t, contract.With(t, o, policy))
 	_, err := readAll(t, o, resp)
 	require.NoError(t, err)
 	of := func(attempt, status int, outcome httpretry.Outcome) httpretry.AttemptResult {
@@ -425,28 +423,26 @@ func TestSlowWithdraw(t *testing.T) {
 				return ctx, cancel
 			}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				budget, events := &slowBudget{takes: tt.takes}, new(contract.Record)
-				policy := contract.RetryEvery(time.Second)
-				policy.Budget, policy.MaxAttempts, policy.MaxElapsed = budget, 2, tt.maxElapsed
-				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if tt.end != nil {
-					ctx, cancel = tt.end(ctx)
-				}
-				defer cancel()
-				base := contract.Play(reset)
-				_, err := contract.New(t, httpretry.Config{
-					Base: base, Policy: policy, Observe: events.Observe}).
-					RoundTrip(newGet(t).WithContext(ctx))
-				require.Error(t, err)
-				if tt.err != nil {
-					assert.ErrorIs(t, err, tt.err)
-				}
-				assert.Equal(t, tt.reason.String(), events.Reason().String())
-				assert.Equal(t, tt.refunded, budget.refunded)
-				assert.Equal(t, tt.reason == httpretry.ReasonAttempts, len(base.Attempts()) == 2)
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			budget, events := &slowBudget{takes: tt.takes}, new(contract.Record)
+			policy := contract.RetryEvery(time.Second)
+			policy.Budget, policy.MaxAttempts, policy.MaxElapsed = budget, 2, tt.maxElapsed
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if tt.end != nil {
+				ctx, cancel = tt.end(ctx)
+			}
+			defer cancel()
+			base := contract.Play(reset)
+			_, err := contract.New(t, httpretry.Config{
+				Base: base, Policy: policy, Observe: events.Observe}).
+				RoundTrip(newGet(t).WithContext(ctx))
+			require.Error(t, err)
+			if tt.err != nil {
+				assert.ErrorIs(t, err, tt.err)
+			}
+			assert.Equal(t, tt.reason.String(), events.Reason().String())
+			assert.Equal(t, tt.refunded, budget.refunded)
+			assert.Equal(t, tt.reason == httpretry.ReasonAttempts, len(base.Attempts()) == 2)
 		})
 	}
 }

@@ -69,15 +69,13 @@ func TestHostBudgetRatioIsExact(t *testing.T) {
 		{1000, 1, 1000},
 	} {
 		title := strconv.FormatFloat(c.ratio, 'g', 4, 64) + " of " + strconv.Itoa(c.successes)
-		t.Run(title, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := httpretry.HostBudget{Ratio: c.ratio, Burst: -1}
-				require.NoError(t, b.Validate())
-				deposit(&b, budgetOrigin, c.successes)
-				assert.Equal(t, c.want, contract.Balance(&b, budgetOrigin))
-				assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, c.want+1))
-				assert.Zero(t, contract.Balance(&b, budgetOrigin))
-			})
+		contract.Bubble(t, title, func(t *testing.T) {
+			b := httpretry.HostBudget{Ratio: c.ratio, Burst: -1}
+			require.NoError(t, b.Validate())
+			deposit(&b, budgetOrigin, c.successes)
+			assert.Equal(t, c.want, contract.Balance(&b, budgetOrigin))
+			assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, c.want+1))
+			assert.Zero(t, contract.Balance(&b, budgetOrigin))
 		})
 	}
 }
@@ -137,7 +135,7 @@ func TestHostBudgetOfATransportsTimeouts(t *testing.T) {
 			sent++
 			return answering(status)(req)
 		})
-		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t))
+		contract.Send(t, contract.With(t, base, policy), newGet(t))
 		assert.Equal(t, sends, sent, status)
 	}
 }
@@ -177,15 +175,13 @@ func TestHostBudgetBurstIsBackAWindowAfterASuccess(t *testing.T) {
 		{"not beyond", time.Hour, 3},
 		{"not ever", 100 * 365 * 24 * time.Hour, 3},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := httpretry.HostBudget{Burst: 3, Window: time.Second}
-				require.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 4))
-				contract.Succeed(&b, budgetOrigin, false)
-				time.Sleep(c.wait)
-				assert.Equal(t, c.want, contract.Balance(&b, budgetOrigin))
-				assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, 4))
-			})
+		contract.Bubble(t, c.name, func(t *testing.T) {
+			b := httpretry.HostBudget{Burst: 3, Window: time.Second}
+			require.Equal(t, 3, withdrawals(t, &b, budgetOrigin, 4))
+			contract.Succeed(&b, budgetOrigin, false)
+			time.Sleep(c.wait)
+			assert.Equal(t, c.want, contract.Balance(&b, budgetOrigin))
+			assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, 4))
 		})
 	}
 }
@@ -309,13 +305,11 @@ func TestHostBudgetRefund(t *testing.T) {
 			time.Sleep(window / 2) // now no charge and one success are left
 		}, 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := &httpretry.HostBudget{Ratio: 1, Burst: c.burst, Window: window}
-				c.play(t, b)
-				assert.Equal(t, c.want, contract.Balance(b, budgetOrigin))
-				assert.Equal(t, c.want, withdrawals(t, b, budgetOrigin, c.want+1))
-			})
+		contract.Bubble(t, c.name, func(t *testing.T) {
+			b := &httpretry.HostBudget{Ratio: 1, Burst: c.burst, Window: window}
+			c.play(t, b)
+			assert.Equal(t, c.want, contract.Balance(b, budgetOrigin))
+			assert.Equal(t, c.want, withdrawals(t, b, budgetOrigin, c.want+1))
 		})
 	}
 }
@@ -442,17 +436,15 @@ func TestHostBudgetWindowExpires(t *testing.T) {
 		{"nor after a second round", 0, 20 * time.Second, 0},
 		{"nor ever", 3 * time.Second, 1000 * time.Hour, 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := httpretry.HostBudget{Ratio: 0.1, Burst: -1, Window: 10 * time.Second}
-				contract.Succeed(&b, budgetOrigin, false) // This begins the window.
-				time.Sleep(c.first)
-				deposit(&b, budgetOrigin, 100)
-				// from here on their time is known
-				require.Equal(t, 10, contract.Balance(&b, budgetOrigin))
-				time.Sleep(c.wait)
-				assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, 11))
-			})
+		contract.Bubble(t, c.name, func(t *testing.T) {
+			b := httpretry.HostBudget{Ratio: 0.1, Burst: -1, Window: 10 * time.Second}
+			contract.Succeed(&b, budgetOrigin, false) // This begins the window.
+			time.Sleep(c.first)
+			deposit(&b, budgetOrigin, 100)
+			// from here on their time is known
+			require.Equal(t, 10, contract.Balance(&b, budgetOrigin))
+			time.Sleep(c.wait)
+			assert.Equal(t, c.want, withdrawals(t, &b, budgetOrigin, 11))
 		})
 	}
 }
@@ -562,26 +554,24 @@ func TestHostBudgetNeverOvershootsUnderConcurrency(t *testing.T) {
 		{"burst", &httpretry.HostBudget{Burst: 10}, 0},
 		{"both", &httpretry.HostBudget{Burst: 4}, 30},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				deposit(c.budget, budgetOrigin, c.known)
-				var wg sync.WaitGroup
-				var cost atomic.Int64
-				barrier := make(chan struct{})
-				after := []httpretry.AttemptResult{contract.Failure(budgetOrigin), afterTimeout()}
-				for i := range 1000 {
-					wg.Go(func() {
-						<-barrier
-						if c.budget.Withdraw(t.Context(), after[i%2]) {
-							cost.Add(int64(1 + i%2))
-						}
-					})
-				}
-				synctest.Wait()
-				close(barrier)
-				wg.Wait()
-				assert.EqualValues(t, 10, cost.Load())
-			})
+		contract.Bubble(t, c.name, func(t *testing.T) {
+			deposit(c.budget, budgetOrigin, c.known)
+			var wg sync.WaitGroup
+			var cost atomic.Int64
+			barrier := make(chan struct{})
+			after := []httpretry.AttemptResult{contract.Failure(budgetOrigin), afterTimeout()}
+			for i := range 1000 {
+				wg.Go(func() {
+					<-barrier
+					if c.budget.Withdraw(t.Context(), after[i%2]) {
+						cost.Add(int64(1 + i%2))
+					}
+				})
+			}
+			synctest.Wait()
+			close(barrier)
+			wg.Wait()
+			assert.EqualValues(t, 10, cost.Load())
 		})
 	}
 }
@@ -719,8 +709,7 @@ func TestWithdrawGetsTheRequestsContext(t *testing.T) {
 	policy.AttemptTimeout, policy.Budget = time.Hour, budget
 	type key struct{}
 	ctx := context.WithValue(t.Context(), key{}, "value")
-	contract.Send(t, contract.New(t, httpretry.Config{Base: answering(503), Policy: policy}),
-		newGet(t).WithContext(ctx))
+	contract.Send(t, contract.With(t, answering(503), policy), newGet(t).WithContext(ctx))
 	assert.Equal(t, []context.Context{ctx, ctx, ctx, ctx}, budget.got)
 }
 
@@ -745,7 +734,7 @@ func TestHostBudgetFreeRetries(t *testing.T) {
 	base := contract.Play(contract.Status(429, "Retry-After", "0.001"), s200)
 	policy := contract.RetryEvery(0)
 	policy.Budget = used
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t))
+	contract.Send(t, contract.With(t, base, policy), newGet(t))
 	assert.Len(t, base.Attempts(), 2)
 }
 
@@ -783,7 +772,7 @@ func TestBalanceOfAnOrigin(t *testing.T) {
 	b := httpretry.HostBudget{Burst: 3, Window: time.Hour}
 	policy := contract.RetryEvery(0)
 	policy.Budget = &b
-	contract.Send(t, contract.New(t, httpretry.Config{Base: contract.Play(s503), Policy: policy}),
+	contract.Send(t, contract.With(t, contract.Play(s503), policy),
 		contract.Request(t, "GET", "HTTP://A.test.:080/path?query", ""))
 	for raw, isKnown := range map[string]bool{
 		"http://a.test":           true,

@@ -123,8 +123,7 @@ func TestConflictWithPolicysKey(t *testing.T) {
 				contract.Request(t, "POST", "http://a.test/", "body")
 			set(&policy, req)
 			base := contract.Play(s409, s201)
-			resp := contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
-				req)
+			resp := contract.Send(t, contract.With(t, base, policy), req)
 			assert.Equal(t, 201, resp.StatusCode)
 		})
 	}
@@ -283,7 +282,7 @@ func TestClassifyOutOfRange(t *testing.T) {
 	policy := contract.RetryEvery(0)
 	policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return 7 }
 	base := contract.Play(s503)
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t))
+	contract.Send(t, contract.With(t, base, policy), newGet(t))
 	assert.Len(t, base.Attempts(), 1)
 }
 
@@ -299,7 +298,7 @@ func TestClassifySeesTheResponse(t *testing.T) {
 		return httpretry.Classify(req, resp, err)
 	}
 	base := contract.Play(contract.Status(200, "X-State", "warming up"), s200)
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+	resp, err := contract.With(t, base, policy).
 		RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
 	assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
@@ -454,7 +453,7 @@ func TestClassifyGetsTheRequest(t *testing.T) {
 		return httpretry.Classify(req, resp, err)
 	}
 	base := contract.Play(s409, contract.Fails(io.EOF), s201)
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+	contract.Send(t, contract.With(t, base, policy),
 		contract.Request(t, "POST", "http://a.test/orders", "text"))
 	assert.Equal(t, []seen{
 		{"/orders", "k", "", 409, nil},
@@ -474,7 +473,7 @@ func TestClassifyByRequest(t *testing.T) {
 	}
 	for path, want := range map[string]int{"/eventually": 5, "/": 1} {
 		base := contract.Play(s404)
-		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+		contract.Send(t, contract.With(t, base, policy),
 			contract.Request(t, "GET", "http://a.test"+path, ""))
 		assert.Len(t, base.Attempts(), want, path)
 	}

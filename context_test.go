@@ -29,37 +29,33 @@ func TestWithoutRetries(t *testing.T) {
 		"refused": refused,
 		"timeout": {Status: 200, Takes: time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, events := contract.Play(step), new(contract.Record)
-				policy := contract.RetryEvery(time.Second)
-				policy.AttemptTimeout = time.Minute
-				policy.IdempotencyHeader = "X-Key"
-				policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
-				transport := contract.New(t, httpretry.Config{
-					Base:     base,
-					Policy:   httpretry.Policy{MaxAttempts: 9},
-					Policies: map[string]httpretry.Policy{"a.test": policy},
-					Observe:  events.Observe,
-				})
-				ctx := httpretry.WithoutRetries(t.Context())
-				start := time.Now()
-				resp, err := transport.RoundTrip(
-					contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
-				if step.Status == 0 || step.Takes > 0 {
-					require.Error(t, err)
-				} else {
-					require.NoError(t, err)
-					assert.Equal(t, fmt.Sprintf("body of %d", step.Status),
-						contract.ReadBody(t, resp))
-				}
-				assert.Equal(t, min(step.Takes, time.Minute), time.Since(start),
-					"the policy's timeout")
-				require.Len(t, base.Attempts(), 1)
-				assert.Equal(t, "k", base.Attempts()[0].Header.Get("X-Key"), "the policy's key")
-				require.Len(t, events.Events, 1)
-				assert.Equal(t, httpretry.ReasonDisabled, events.Reason())
+		contract.Bubble(t, name, func(t *testing.T) {
+			base, events := contract.Play(step), new(contract.Record)
+			policy := contract.RetryEvery(time.Second)
+			policy.AttemptTimeout = time.Minute
+			policy.IdempotencyHeader = "X-Key"
+			policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
+			transport := contract.New(t, httpretry.Config{
+				Base:     base,
+				Policy:   httpretry.Policy{MaxAttempts: 9},
+				Policies: map[string]httpretry.Policy{"a.test": policy},
+				Observe:  events.Observe,
 			})
+			ctx := httpretry.WithoutRetries(t.Context())
+			start := time.Now()
+			resp, err := transport.RoundTrip(
+				contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+			if step.Status == 0 || step.Takes > 0 {
+				require.Error(t, err)
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, fmt.Sprintf("body of %d", step.Status), contract.ReadBody(t, resp))
+			}
+			assert.Equal(t, min(step.Takes, time.Minute), time.Since(start), "the policy's timeout")
+			require.Len(t, base.Attempts(), 1)
+			assert.Equal(t, "k", base.Attempts()[0].Header.Get("X-Key"), "the policy's key")
+			require.Len(t, events.Events, 1)
+			assert.Equal(t, httpretry.ReasonDisabled, events.Reason())
 		})
 	}
 }
@@ -123,8 +119,7 @@ func TestContextsCombine(t *testing.T) {
 			}
 			send := func(ctx context.Context) int {
 				base := contract.Play(s503)
-				contract.Send(t, contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
+				contract.Send(t, contract.With(t, base, contract.RetryEvery(0)),
 					contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				return len(base.Attempts())
 			}
@@ -202,18 +197,15 @@ func TestWithPolicyFuncWithoutLimits(t *testing.T) {
 		"change": {contract.RetryEvery(0), []func(httpretry.Policy) httpretry.Policy{
 			func(httpretry.Policy) httpretry.Policy { return unlimited }, more}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx := t.Context()
-				for _, change := range tt.changes {
-					ctx = httpretry.WithPolicyFunc(ctx, change)
-				}
-				steps := slices.Repeat(script{contract.Status(503, "Retry-After", "36000")}, 100)
-				base := contract.Play(append(steps, s200)...)
-				contract.Send(t, contract.New(t, httpretry.Config{
-					Base: base, Policy: tt.policy}), newGet(t).WithContext(ctx))
-				assert.Len(t, base.Attempts(), 101)
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			ctx := t.Context()
+			for _, change := range tt.changes {
+				ctx = httpretry.WithPolicyFunc(ctx, change)
+			}
+			steps := slices.Repeat(script{contract.Status(503, "Retry-After", "36000")}, 100)
+			base := contract.Play(append(steps, s200)...)
+			contract.Send(t, contract.With(t, base, tt.policy), newGet(t).WithContext(ctx))
+			assert.Len(t, base.Attempts(), 101)
 		})
 	}
 }
@@ -259,7 +251,7 @@ func TestWithPolicyFuncThatLowersTooFar(t *testing.T) {
 // A function may switch Resume off without a word about the policy's ResumeIdle.
 func TestWithPolicyFuncSwitchesResumeOff(t *testing.T) {
 	resuming := httpretry.Policy{Resume: true, ResumeIdle: time.Minute}
-	transport := contract.New(t, httpretry.Config{Base: contract.Play(s200), Policy: resuming})
+	transport := contract.With(t, contract.Play(s200), resuming)
 	off := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
 		p.Resume = false
 		return p
@@ -299,7 +291,7 @@ func TestWithPolicyFuncKeepsTheBudget(t *testing.T) {
 			policy := httpretry.Policy{
 				MaxAttempts: 2, Backoff: strategies.Constant{}, Budget: budget}
 			base := contract.Play(s503)
-			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.With(t, base, policy)
 			three := func(p httpretry.Policy) httpretry.Policy {
 				p.MaxAttempts = 3
 				return p
@@ -423,8 +415,7 @@ func TestWithPolicyFuncResumes(t *testing.T) {
 	o := newOrigin(1000, 10, 10)
 	policy := resuming()
 	policy.Resume = false
-	resp, err := contract.New(t, httpretry.Config{Base: o, Policy: policy}).
-		RoundTrip(newGet(t).WithContext(ctx))
+	resp, err := contract.With(t, o, policy).RoundTrip(newGet(t).WithContext(ctx))
 	require.NoError(t, err)
 	_, err = readAll(t, o, resp)
 	require.NoError(t, err)
@@ -520,15 +511,14 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tokens := contract.Play(s200)
-			inner := contract.New(t, httpretry.Config{Base: tokens, Policy: policy})
+			inner := contract.With(t, tokens, policy)
 			script := contract.Play(s503, s200)
 			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				contract.Send(t, inner, contract.Request(t, "POST", "http://b.test/token", "").
 					WithContext(req.Context()))
 				return script.RoundTrip(req)
 			})
-			contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
-				newGet(t).WithContext(tt.ctx))
+			contract.Send(t, contract.With(t, base, policy), newGet(t).WithContext(tt.ctx))
 			require.Len(t, tokens.Attempts(), 2)
 			for _, sent := range tokens.Attempts() {
 				assert.Equal(t, tt.want, sent.Header["Idempotency-Key"])
@@ -616,7 +606,7 @@ func TestResultBelow(t *testing.T) {
 	})
 	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout = time.Hour // a copy even of the first attempt
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t))
+	contract.Send(t, contract.With(t, base, policy), newGet(t))
 	assert.Equal(t, []httpretry.Reason{
 		httpretry.ReasonPermanent, httpretry.ReasonPermanent, httpretry.ReasonSuccess}, reasons)
 }
@@ -641,8 +631,7 @@ func TestResultOfNextRequest(t *testing.T) {
 			200: httpretry.ReasonSuccess, 404: httpretry.ReasonPermanent} {
 			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
 				base := contract.Play(s503, s503, s404, contract.Status(status))
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+				transport := contract.With(t, base, contract.RetryEvery(0))
 				first := contract.Send(t, transport, newGet(t))
 				ctx := derive(first.Request.Context())
 				second := contract.Send(t, transport, newGet(t).WithContext(ctx))
@@ -676,8 +665,7 @@ func TestResultAfterRedirect(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	client := &http.Client{
-		Transport: contract.New(t,
-			httpretry.Config{Base: srv.Client().Transport, Policy: contract.RetryEvery(0)})}
+		Transport: contract.With(t, srv.Client().Transport, contract.RetryEvery(0))}
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
 	contract.ReadBody(t, resp)
@@ -692,8 +680,7 @@ func TestResultOfALayer(t *testing.T) {
 		own.URL.Path = "/final"
 		return inner.RoundTrip(own)
 	})
-	resp := contract.Send(t,
-		contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}), newGet(t))
+	resp := contract.Send(t, contract.With(t, base, contract.RetryEvery(0)), newGet(t))
 	assert.Equal(t, "/final", resp.Request.URL.Path)
 	contract.HasResult(t, resp, 2, httpretry.ReasonSuccess)
 }
@@ -738,9 +725,7 @@ func TestResultOfACloningLayer(t *testing.T) {
 				})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				resp := contract.Send(t,
-					contract.New(t, httpretry.Config{Base: base, Policy: policy}),
-					newGet(t).WithContext(ctx))
+				resp := contract.Send(t, contract.With(t, base, policy), newGet(t).WithContext(ctx))
 				contract.HasResult(t, resp, tt.attempts, tt.reason)
 				got := resp.Request.Context()
 				assert.Equal(t, tt.attempts, httpretry.Attempt(got))
@@ -781,9 +766,9 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						return script.RoundTrip(req.Clone(derive(req.Context())))
 					})
-					below := contract.New(t, httpretry.Config{Base: base, Policy: policy})
-					resp := contract.Send(t, contract.New(t,
-						httpretry.Config{Base: below, Policy: contract.RetryEvery(0)}), newGet(t))
+					below := contract.With(t, base, policy)
+					outer := contract.With(t, below, contract.RetryEvery(0))
+					resp := contract.Send(t, outer, newGet(t))
 					want := httpretry.ReasonSuccess
 					if resp.StatusCode != 200 {
 						want = httpretry.ReasonAttempts
@@ -816,7 +801,7 @@ func TestResultOfACloningLayerAfterAResume(t *testing.T) {
 					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						return o.RoundTrip(req.Clone(derive(req.Context())))
 					})
-					resp := get(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}))
+					resp := get(t, contract.With(t, base, policy))
 					contract.HasResult(t, resp, 1, httpretry.ReasonSuccess)
 					_, err := readAll(t, o, resp)
 					assert.Equal(t, want == httpretry.ReasonSuccess, err == nil, "%v", err)

@@ -468,23 +468,21 @@ func TestEventBeforeTheFirstAttempt(t *testing.T) {
 func TestElapsedOfAnOldTransport(t *testing.T) {
 	for _, limit := range []time.Duration{0, 2 * time.Second} {
 		for _, observed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("MaxElapsed=%v/observed=%t", limit, observed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					base, events := contract.Play(s503), new(contract.Record)
-					cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Second)}
-					cfg.Policy.MaxElapsed = limit
-					if observed {
-						cfg.Observe = events.Observe
-					}
-					transport := contract.New(t, cfg)
-					time.Sleep(time.Hour)
-					contract.Send(t, transport, newGet(t))
-					assert.Len(t, base.Attempts(),
-						map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
-					for i, e := range events.Events {
-						assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
-					}
-				})
+			contract.Bubble(t, fmt.Sprintf("%v/observed=%t", limit, observed), func(t *testing.T) {
+				base, events := contract.Play(s503), new(contract.Record)
+				cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Second)}
+				cfg.Policy.MaxElapsed = limit
+				if observed {
+					cfg.Observe = events.Observe
+				}
+				transport := contract.New(t, cfg)
+				time.Sleep(time.Hour)
+				contract.Send(t, transport, newGet(t))
+				assert.Len(t, base.Attempts(),
+					map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
+				for i, e := range events.Events {
+					assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
+				}
 			})
 		}
 	}
@@ -567,26 +565,24 @@ func TestWaitedOfResumes(t *testing.T) {
 			[]time.Duration{0, 0, 3 * time.Second, 0, 3 * time.Second, 0, 3 * time.Second}},
 		"Close": {2 * time.Second, true, []time.Duration{0, 0, 2 * time.Second}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				// The second part is long enough to start the attempts over.
-				o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(),
-					new(contract.Record)
-				policy.Backoff = strategies.Constant{Wait: 3 * time.Second}
-				resp := get(t,
-					contract.New(t,
-						httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
-				time.Sleep(time.Minute)
-				time.AfterFunc(tt.closed, func() { assert.NoError(t, resp.Body.Close()) })
-				_, err := io.Copy(io.Discard, resp.Body)
-				assert.Equal(t, tt.fails, err != nil, "%v", err)
-				var got []time.Duration
-				for _, e := range events.Events {
-					got = append(got, e.Waited)
-				}
-				assert.Equal(t, tt.waited, got)
-				time.Sleep(tt.closed)
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			// The second part is long enough to start the attempts over.
+			o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(),
+				new(contract.Record)
+			policy.Backoff = strategies.Constant{Wait: 3 * time.Second}
+			resp := get(t,
+				contract.New(t,
+					httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
+			time.Sleep(time.Minute)
+			time.AfterFunc(tt.closed, func() { assert.NoError(t, resp.Body.Close()) })
+			_, err := io.Copy(io.Discard, resp.Body)
+			assert.Equal(t, tt.fails, err != nil, "%v", err)
+			var got []time.Duration
+			for _, e := range events.Events {
+				got = append(got, e.Waited)
+			}
+			assert.Equal(t, tt.waited, got)
+			time.Sleep(tt.closed)
 		})
 	}
 }
@@ -634,8 +630,7 @@ func TestBudgetIsNamed(t *testing.T) {
 			var all *httpretry.Error
 			require.ErrorAs(t, err, &all)
 			assert.Equal(t, attempts, all.Attempts)
-			assert.Contains(t, out.String(),
-				`hint="`+hint+`" reason=budget_exhausted`)
+			assert.Contains(t, out.String(), `hint="`+hint+`" reason=budget_exhausted`)
 		})
 	}
 	t.Run("response", func(t *testing.T) {
@@ -790,8 +785,7 @@ func TestUnprocessed(t *testing.T) {
 			if tt.set != nil {
 				tt.set(&policy)
 			}
-			client := &http.Client{Transport: contract.New(t,
-				httpretry.Config{Base: contract.Play(tt.steps...), Policy: policy})}
+			client := &http.Client{Transport: contract.With(t, contract.Play(tt.steps...), policy)}
 			resp, err := client.Do(contract.Request(t, "POST", "http://a.test/", "text"))
 			got := httpretry.IsUnprocessed(err)
 			if err == nil {
@@ -811,8 +805,7 @@ func TestUnprocessed(t *testing.T) {
 func TestErrorOfAnUnprocessedAttempt(t *testing.T) {
 	policy := httpretry.Policy{MaxAttempts: 1}
 	late := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
-	transport := contract.New(t,
-		httpretry.Config{Base: contract.Play(contract.Fails(late)), Policy: policy})
+	transport := contract.With(t, contract.Play(contract.Fails(late)), policy)
 	_, err := transport.RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
 	require.ErrorIs(t, err, late)
 	require.EqualError(t, err, late.Error())
@@ -828,7 +821,7 @@ func TestErrorOfNestedAttempts(t *testing.T) {
 	policy := contract.RetryEvery(0)
 	inner := contract.New(t, httpretry.Config{Base: contract.Play(reset, reset), Policy: policy})
 	policy.MaxAttempts = 2
-	_, err := contract.New(t, httpretry.Config{Base: inner, Policy: policy}).RoundTrip(newGet(t))
+	_, err := contract.With(t, inner, policy).RoundTrip(newGet(t))
 	assert.Equal(t, &httpretry.Error{
 		Attempts: 2, Reason: httpretry.ReasonAttempts, Err: contract.ErrReset}, err)
 }

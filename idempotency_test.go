@@ -102,7 +102,7 @@ func TestNewKey(t *testing.T) {
 			base := contract.Play(s503, reset, s201)
 			req := contract.Request(t, tt.method, "http://a.test/", "text")
 			req.Header = tt.header
-			contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), req)
+			contract.Send(t, contract.With(t, base, policy), req)
 			require.Len(t, base.Attempts(), 3)
 			assert.Equal(t, tt.made, made)
 			key := base.Attempts()[0].Header["Idempotency-Key"]
@@ -124,7 +124,7 @@ func TestNewKeyMayDecline(t *testing.T) {
 	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return "" }
 	base := contract.Play(s503)
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+	contract.Send(t, contract.With(t, base, policy),
 		contract.Request(t, "POST", "http://a.test/", "text"))
 	require.Len(t, base.Attempts(), 1)
 	assert.NotContains(t, base.Attempts()[0].Header, "Idempotency-Key")
@@ -140,7 +140,7 @@ func TestKeyOfAnyPrintableByte(t *testing.T) {
 	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return want }
 	base := contract.Play(s200)
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+	contract.Send(t, contract.With(t, base, policy),
 		contract.Request(t, "POST", "http://a.test/", ""))
 	assert.Equal(t, []string{want}, base.Attempts()[0].Header["Idempotency-Key"])
 }
@@ -163,7 +163,7 @@ func TestBadKey(t *testing.T) {
 		policy := contract.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return key }
 		base, body := contract.Play(s200), contract.Counted("text")
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		_, err := contract.With(t, base, policy).
 			RoundTrip(contract.Streamed(t, "POST", "http://a.test/", body))
 		require.EqualError(t, err, want)
 		assert.Empty(t, base.Attempts())

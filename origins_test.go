@@ -167,31 +167,29 @@ func TestOriginsWaiting(t *testing.T) {
 			p.MaxAttempts, p.Cooldown = 1, httpretry.CooldownWait
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := contract.RetryEvery(time.Minute)
-				change(&policy)
-				transport := contract.Unchecked(t, httpretry.Config{
-					Base:   contract.Play(contract.Status(503, "Retry-After", "60"), s200),
-					Policy: policy,
-				})
-				if policy.MaxAttempts == 1 {
-					getOnce(t, transport, "http://a.test/")
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				send := func() {
-					req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
-					if resp, err := transport.RoundTrip(req); err == nil {
-						contract.ReadBody(t, resp)
-					}
-				}
-				go send()
-				synctest.Wait()
-				assert.Equal(t, 1, transport.Origins()[0].Waiting)
-				cancel()
-				synctest.Wait()
-				assert.Zero(t, transport.Origins()[0].Waiting)
+		contract.Bubble(t, name, func(t *testing.T) {
+			policy := contract.RetryEvery(time.Minute)
+			change(&policy)
+			transport := contract.Unchecked(t, httpretry.Config{
+				Base:   contract.Play(contract.Status(503, "Retry-After", "60"), s200),
+				Policy: policy,
 			})
+			if policy.MaxAttempts == 1 {
+				getOnce(t, transport, "http://a.test/")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			send := func() {
+				req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
+				if resp, err := transport.RoundTrip(req); err == nil {
+					contract.ReadBody(t, resp)
+				}
+			}
+			go send()
+			synctest.Wait()
+			assert.Equal(t, 1, transport.Origins()[0].Waiting)
+			cancel()
+			synctest.Wait()
+			assert.Zero(t, transport.Origins()[0].Waiting)
 		})
 	}
 }
@@ -388,35 +386,33 @@ func TestOriginsOfFailures(t *testing.T) {
 		"too long a wait": {steps: script{contract.Status(503, "Retry-After", "600")},
 			last: unavailable, withoutRetry: 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := contract.RetryEvery(time.Second)
-				policy.MaxAttempts = 2
-				if tt.change != nil {
-					tt.change(&policy)
-				}
-				transport := contract.Unchecked(t, httpretry.Config{
-					Base: contract.Play(tt.steps...), Policy: policy})
-				method, at := "GET", time.Time{}
-				if tt.post {
-					method = "POST"
-				}
-				if tt.last != "" {
-					at = time.Now().Add(tt.after)
-				}
-				req := contract.Request(t, method, "http://a.test/", "")
-				if resp, err := transport.RoundTrip(req); err == nil {
-					contract.ReadBody(t, resp)
-				}
-				// SetPolicies keeps the failures of the host.
-				for range 2 {
-					status := transport.Origins()[0]
-					assert.Equal(t, tt.last, status.LastFailure)
-					assert.Equal(t, at, status.LastFailureAt)
-					assert.Equal(t, tt.withoutRetry, status.FailedWithoutRetry)
-					require.NoError(t, transport.SetPolicies(policy, nil))
-				}
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			policy := contract.RetryEvery(time.Second)
+			policy.MaxAttempts = 2
+			if tt.change != nil {
+				tt.change(&policy)
+			}
+			transport := contract.Unchecked(t, httpretry.Config{
+				Base: contract.Play(tt.steps...), Policy: policy})
+			method, at := "GET", time.Time{}
+			if tt.post {
+				method = "POST"
+			}
+			if tt.last != "" {
+				at = time.Now().Add(tt.after)
+			}
+			req := contract.Request(t, method, "http://a.test/", "")
+			if resp, err := transport.RoundTrip(req); err == nil {
+				contract.ReadBody(t, resp)
+			}
+			// SetPolicies keeps the failures of the host.
+			for range 2 {
+				status := transport.Origins()[0]
+				assert.Equal(t, tt.last, status.LastFailure)
+				assert.Equal(t, at, status.LastFailureAt)
+				assert.Equal(t, tt.withoutRetry, status.FailedWithoutRetry)
+				require.NoError(t, transport.SetPolicies(policy, nil))
+			}
 		})
 	}
 }
@@ -460,28 +456,26 @@ func TestOriginsOfRetriesNeverSent(t *testing.T) {
 		"the host cools down": {withoutRetry: 2},
 		"the caller cancels":  {cancels: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				transport := contract.Unchecked(t, httpretry.Config{
-					Base:   contract.Play(s503, contract.Status(429, "Retry-After", "600")),
-					Policy: contract.RetryEvery(time.Minute),
-				})
-				ctx, cancel := context.WithCancel(t.Context())
-				go func() {
-					req := contract.Request(t, "GET", "http://a.test/", "")
-					_, err := transport.RoundTrip(req.WithContext(ctx))
-					assert.Error(t, err)
-				}()
-				synctest.Wait()
-				if tt.cancels {
-					cancel()
-				} else {
-					getOnce(t, transport, "http://a.test/")
-				}
-				time.Sleep(time.Hour)
-				assert.Equal(t, tt.withoutRetry, transport.Origins()[0].FailedWithoutRetry)
-				cancel()
+		contract.Bubble(t, name, func(t *testing.T) {
+			transport := contract.Unchecked(t, httpretry.Config{
+				Base:   contract.Play(s503, contract.Status(429, "Retry-After", "600")),
+				Policy: contract.RetryEvery(time.Minute),
 			})
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				req := contract.Request(t, "GET", "http://a.test/", "")
+				_, err := transport.RoundTrip(req.WithContext(ctx))
+				assert.Error(t, err)
+			}()
+			synctest.Wait()
+			if tt.cancels {
+				cancel()
+			} else {
+				getOnce(t, transport, "http://a.test/")
+			}
+			time.Sleep(time.Hour)
+			assert.Equal(t, tt.withoutRetry, transport.Origins()[0].FailedWithoutRetry)
+			cancel()
 		})
 	}
 }

@@ -73,8 +73,7 @@ func TestPlainRequestCanceledBefore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("cause")
 	cancel(cause)
-	_, err := transport.RoundTrip(
-		contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	_, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.ErrorIs(t, err, cause)
 

@@ -358,7 +358,7 @@ func TestPolicysIdempotent(t *testing.T) {
 		if tt.key != "" {
 			req.Header.Set("Request-Id", tt.key)
 		}
-		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), req)
+		contract.Send(t, contract.With(t, base, policy), req)
 		assert.Len(t, base.Attempts(), tt.attempts, tt)
 	}
 }
@@ -447,7 +447,7 @@ func TestUnlimitedAttempts(t *testing.T) {
 		steps = append(steps, s503)
 	}
 	base := contract.Play(append(steps, s200)...)
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+	resp, err := contract.With(t, base, policy).
 		RoundTrip(contract.Request(t, "PUT", "http://a.test/", "text"))
 	require.NoError(t, err)
 	assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
@@ -458,19 +458,17 @@ func TestUnlimitedAttempts(t *testing.T) {
 // kept, in the response to the request or to another one.
 func TestUnlimitedRetryAfter(t *testing.T) {
 	for _, cooldown := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait} {
-		t.Run(cooldown.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const day = 24 * time.Hour
-				base := contract.Play(contract.Status(429, "Retry-After", "864000"), s200)
-				policy := contract.RetryEvery(time.Second)
-				policy.MaxRetryAfter, policy.Cooldown = -1, cooldown
-				require.NoError(t, policy.Validate())
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
-				contract.Send(t, transport, newGet(t))
-				require.Len(t, base.Waits(), 1)
-				assert.GreaterOrEqual(t, base.Waits()[0], 10*day)
-				assert.LessOrEqual(t, base.Waits()[0], 10*day+30*time.Second)
-			})
+		contract.Bubble(t, cooldown.String(), func(t *testing.T) {
+			const day = 24 * time.Hour
+			base := contract.Play(contract.Status(429, "Retry-After", "864000"), s200)
+			policy := contract.RetryEvery(time.Second)
+			policy.MaxRetryAfter, policy.Cooldown = -1, cooldown
+			require.NoError(t, policy.Validate())
+			transport := contract.With(t, base, policy)
+			contract.Send(t, transport, newGet(t))
+			require.Len(t, base.Waits(), 1)
+			assert.GreaterOrEqual(t, base.Waits()[0], 10*day)
+			assert.LessOrEqual(t, base.Waits()[0], 10*day+30*time.Second)
 		})
 	}
 }

@@ -91,52 +91,50 @@ func TestFlow(t *testing.T) {
 			script{reset}, 1, budget, 0},
 		{"certain failure", "GET", "", nil, script{contract.Fails(unknownHost)}, 1, permanent, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := contract.RetryEvery(time.Second)
-				if tt.policy != nil {
-					tt.policy(&policy)
-				}
-				base, events := contract.Play(tt.steps...), new(contract.Record)
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
-				body := ""
-				if tt.method != "GET" {
-					body = "payload"
-				}
-				req := contract.Request(t, tt.method, "http://a.test/", body)
-				if tt.key != "" {
-					req.Header.Set("Idempotency-Key", tt.key)
-				}
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			policy := contract.RetryEvery(time.Second)
+			if tt.policy != nil {
+				tt.policy(&policy)
+			}
+			base, events := contract.Play(tt.steps...), new(contract.Record)
+			transport := contract.New(t,
+				httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+			body := ""
+			if tt.method != "GET" {
+				body = "payload"
+			}
+			req := contract.Request(t, tt.method, "http://a.test/", body)
+			if tt.key != "" {
+				req.Header.Set("Idempotency-Key", tt.key)
+			}
 
-				resp, err := transport.RoundTrip(req)
+			resp, err := transport.RoundTrip(req)
 
-				assert.Len(t, base.Attempts(), tt.attempts)
-				assert.Equal(t, tt.reason.String(), events.Reason().String())
-				if tt.status != 0 {
-					require.NoError(t, err)
-					assert.Equal(t, tt.status, resp.StatusCode)
-					assert.Equal(t, "body of "+strconv.Itoa(tt.status), contract.ReadBody(t, resp))
-				} else {
-					wantErr := tt.steps[len(tt.steps)-1].Err
-					require.ErrorIs(t, err, wantErr)
-					var all *httpretry.Error
-					if tt.attempts == 1 && tt.reason != httpretry.ReasonBudget {
-						assert.True(t, err == wantErr,
-							"a single attempt's error is returned as it came")
-					} else if assert.ErrorAs(t, err, &all) {
-						assert.Equal(t, tt.attempts, all.Attempts)
-						assert.Equal(t, tt.reason, all.Reason)
-					}
+			assert.Len(t, base.Attempts(), tt.attempts)
+			assert.Equal(t, tt.reason.String(), events.Reason().String())
+			if tt.status != 0 {
+				require.NoError(t, err)
+				assert.Equal(t, tt.status, resp.StatusCode)
+				assert.Equal(t, "body of "+strconv.Itoa(tt.status), contract.ReadBody(t, resp))
+			} else {
+				wantErr := tt.steps[len(tt.steps)-1].Err
+				require.ErrorIs(t, err, wantErr)
+				var all *httpretry.Error
+				if tt.attempts == 1 && tt.reason != httpretry.ReasonBudget {
+					assert.True(t, err == wantErr,
+						"a single attempt's error is returned as it came")
+				} else if assert.ErrorAs(t, err, &all) {
+					assert.Equal(t, tt.attempts, all.Attempts)
+					assert.Equal(t, tt.reason, all.Reason)
 				}
-				for _, wait := range base.Waits() {
-					assert.Equal(t, time.Second, wait)
-				}
-				assertEvents(t, events, tt.attempts, req)
-				for _, a := range base.Attempts() {
-					assert.Equal(t, body, a.Body)
-				}
-			})
+			}
+			for _, wait := range base.Waits() {
+				assert.Equal(t, time.Second, wait)
+			}
+			assertEvents(t, events, tt.attempts, req)
+			for _, a := range base.Attempts() {
+				assert.Equal(t, body, a.Body)
+			}
 		})
 	}
 }
@@ -224,8 +222,7 @@ func TestResponseRequest(t *testing.T) {
 			policy.AttemptTimeout = time.Minute
 			ctx := context.WithValue(t.Context(), key{}, "value")
 			req := contract.Request(t, "GET", "http://a.test/path", "").WithContext(ctx)
-			resp := contract.Send(t, contract.New(t,
-				httpretry.Config{Base: contract.Play(steps...), Policy: policy}), req)
+			resp := contract.Send(t, contract.With(t, contract.Play(steps...), policy), req)
 			require.NoError(t, resp.Request.Context().Err())
 			assert.Equal(t, "value", resp.Request.Context().Value(key{}))
 			assert.Equal(t, len(steps), httpretry.Attempt(resp.Request.Context()))
@@ -283,8 +280,7 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 				resp.Request = tt.change(req.WithContext(req.Context()))
 				return resp, err
 			})
-			resp := contract.Send(t, contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}), newGet(t))
+			resp := contract.Send(t, contract.With(t, base, contract.RetryEvery(0)), newGet(t))
 			assert.Equal(t, "layer", tt.get(resp.Request))
 			contract.HasResult(t, resp, 2, httpretry.ReasonSuccess)
 		})
@@ -305,7 +301,7 @@ func TestResponseOfTheRequestBefore(t *testing.T) {
 	})
 	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout = time.Minute
-	transport, req := contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t)
+	transport, req := contract.With(t, base, policy), newGet(t)
 	for _, want := range []int{1, 2} {
 		resp, err := transport.RoundTrip(req)
 		require.NoError(t, err)
@@ -329,7 +325,7 @@ func TestResponseRequestInAContextOfALayer(t *testing.T) {
 		return resp, err
 	})
 	ctx := context.WithValue(t.Context(), key{}, "caller")
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+	resp, err := contract.With(t, base, contract.RetryEvery(0)).
 		RoundTrip(newGet(t).WithContext(ctx))
 	require.NoError(t, err)
 	contract.ReadBody(t, resp)
@@ -341,8 +337,7 @@ func TestResponseRequestInAContextOfALayer(t *testing.T) {
 func TestBadBase(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
 		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-			RoundTrip(newGet(t))
+		_, err := contract.With(t, base, contract.RetryEvery(0)).RoundTrip(newGet(t))
 		assert.EqualError(t, err,
 			"httpretry: gave up after 5 attempts (attempts_exhausted): the base transport "+
 				"returned neither a response nor an error; hint: "+httpretry.ReasonAttempts.Hint())
@@ -353,7 +348,7 @@ func TestBadBase(t *testing.T) {
 			return &http.Response{StatusCode: 200, Body: body}, contract.ErrReset
 		})
 		policy := httpretry.Policy{MaxAttempts: 1}
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		_, err := contract.With(t, base, policy).
 			RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
 		assert.True(t, err == contract.ErrReset)
 		assert.EqualValues(t, 1, body.Closes())
@@ -363,34 +358,29 @@ func TestBadBase(t *testing.T) {
 		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: statuses[httpretry.Attempt(req.Context())-1]}, nil
 		})
-		resp, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(newGet(t))
+		resp, err := contract.With(t, base, contract.RetryEvery(0)).RoundTrip(newGet(t))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Nil(t, resp.Body)
 	})
-	t.Run("one response for all", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			resp, seconds, start := &http.Response{StatusCode: 503}, 1, time.Now()
-			base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-				resp.Header = http.Header{"Retry-After": {strconv.Itoa(seconds)}}
-				seconds *= 10
-				return resp, nil
-			})
-			policy := contract.RetryEvery(0)
-			policy.MaxAttempts = 3
-			_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(newGet(t))
-			require.NoError(t, err)
-			assert.GreaterOrEqual(t, time.Since(start), 11*time.Second)
+	contract.Bubble(t, "one response for all", func(t *testing.T) {
+		resp, seconds, start := &http.Response{StatusCode: 503}, 1, time.Now()
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+			resp.Header = http.Header{"Retry-After": {strconv.Itoa(seconds)}}
+			seconds *= 10
+			return resp, nil
 		})
+		policy := contract.RetryEvery(0)
+		policy.MaxAttempts = 3
+		_, err := contract.With(t, base, policy).RoundTrip(newGet(t))
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Since(start), 11*time.Second)
 	})
 	t.Run("header nil", func(t *testing.T) {
 		base := contract.Play(s503, s200)
 		req := newGet(t)
 		req.Header = nil
-		contract.Send(t, contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}), req)
+		contract.Send(t, contract.With(t, base, contract.RetryEvery(0)), req)
 		assert.Nil(t, base.Attempts()[1].Header)
 	})
 	t.Run("URL nil", func(t *testing.T) {
@@ -436,7 +426,7 @@ func TestNoHeaderMap(t *testing.T) {
 	})
 	req := contract.Request(t, "POST", srv.URL, "")
 	req.Header = nil
-	_, err := contract.New(t, httpretry.Config{Base: layer, Policy: keyed}).RoundTrip(req)
+	_, err := contract.With(t, layer, keyed).RoundTrip(req)
 	require.EqualError(t, err,
 		"httpretry: gave up after 2 attempts (permanent): http: nil Request.Header")
 
@@ -444,7 +434,7 @@ func TestNoHeaderMap(t *testing.T) {
 	base := contract.Play(s503)
 	req = contract.Request(t, "POST", "http://a.test/", "")
 	req.Header = nil
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: keyed}), req)
+	contract.Send(t, contract.With(t, base, keyed), req)
 	assert.Len(t, base.Attempts(), 1)
 }
 
@@ -471,7 +461,7 @@ func TestHeaderPerAttempt(t *testing.T) {
 			req.Header.Set("X-Given", "given")
 			policy := contract.RetryEvery(0)
 			set(&policy)
-			contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), req)
+			contract.Send(t, contract.With(t, base, policy), req)
 			require.Len(t, inner.Attempts(), 3)
 			for _, a := range inner.Attempts() {
 				assert.Equal(t, []string{"1"}, a.Header["X-Added"])
@@ -564,8 +554,7 @@ func (c *cycle) Unwrap() http.RoundTripper {
 // New returns even if transports contain each other in a cycle.
 func TestUnwrapCycle(t *testing.T) {
 	base := &cycle{RoundTripper: contract.Play(s503, s200)}
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-		RoundTrip(newGet(t))
+	resp, err := contract.With(t, base, contract.RetryEvery(0)).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
 }
@@ -640,26 +629,24 @@ func TestCancelDuringWait(t *testing.T) {
 		},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, events := contract.Play(s503), new(contract.Record)
-				transport := contract.New(t, httpretry.Config{
-					Base: base, Policy: contract.RetryEvery(time.Hour), Observe: events.Observe})
-				req, cancel := tt.cancel(newGet(t))
-				time.AfterFunc(time.Minute, cancel)
-				start := time.Now()
-				_, err := transport.RoundTrip(req)
-				assert.Equal(t, time.Minute, time.Since(start))
-				assert.EqualError(t, err, tt.text)
-				for _, want := range tt.want {
-					assert.ErrorIs(t, err, want)
-				}
-				assert.Len(t, base.Attempts(), 1)
-				require.Len(t, events.Events, 2)
-				assert.Equal(t, time.Hour, events.Events[0].Wait)
-				assert.Equal(t, httpretry.ReasonCanceled, events.Events[1].Reason)
-				assert.Equal(t, 1, events.Events[1].Attempt.Number)
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			base, events := contract.Play(s503), new(contract.Record)
+			transport := contract.New(t, httpretry.Config{
+				Base: base, Policy: contract.RetryEvery(time.Hour), Observe: events.Observe})
+			req, cancel := tt.cancel(newGet(t))
+			time.AfterFunc(time.Minute, cancel)
+			start := time.Now()
+			_, err := transport.RoundTrip(req)
+			assert.Equal(t, time.Minute, time.Since(start))
+			assert.EqualError(t, err, tt.text)
+			for _, want := range tt.want {
+				assert.ErrorIs(t, err, want)
+			}
+			assert.Len(t, base.Attempts(), 1)
+			require.Len(t, events.Events, 2)
+			assert.Equal(t, time.Hour, events.Events[0].Wait)
+			assert.Equal(t, httpretry.ReasonCanceled, events.Events[1].Reason)
+			assert.Equal(t, 1, events.Events[1].Attempt.Number)
 		})
 	}
 }
@@ -715,21 +702,19 @@ func TestDeadline(t *testing.T) {
 		{asks, time.Second + 1, 2},
 	} {
 		name := fmt.Sprintf("%d/%v", tt.step.Status, tt.deadline)
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
-				defer cancel()
-				base, events := contract.Play(tt.step), new(contract.Record)
-				start := time.Now()
-				resp, err := contract.New(t, httpretry.Config{Base: base,
-					Policy: contract.RetryEvery(time.Second), Observe: events.Observe}).
-					RoundTrip(newGet(t).WithContext(ctx))
-				require.NoError(t, err)
-				assert.Equal(t, tt.step.Body, contract.ReadBody(t, resp))
-				assert.Len(t, base.Attempts(), tt.attempts)
-				assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
-				assert.Equal(t, time.Duration(tt.attempts-1)*time.Second, time.Since(start))
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+			defer cancel()
+			base, events := contract.Play(tt.step), new(contract.Record)
+			start := time.Now()
+			resp, err := contract.New(t, httpretry.Config{Base: base,
+				Policy: contract.RetryEvery(time.Second), Observe: events.Observe}).
+				RoundTrip(newGet(t).WithContext(ctx))
+			require.NoError(t, err)
+			assert.Equal(t, tt.step.Body, contract.ReadBody(t, resp))
+			assert.Len(t, base.Attempts(), tt.attempts)
+			assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
+			assert.Equal(t, time.Duration(tt.attempts-1)*time.Second, time.Since(start))
 		})
 	}
 }
@@ -772,23 +757,21 @@ func TestRetryAfterWait(t *testing.T) {
 		{"longest", []string{"Retry-After", "60"}, 60 * time.Second, 75 * time.Second},
 		{"milliseconds", []string{"Retry-After-Ms", "4000"}, 4 * time.Second, 5 * time.Second},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				seen := map[time.Duration]bool{}
-				for range 50 {
-					base := contract.Play(contract.Status(503, tt.header...), s200)
-					contract.Send(t, contract.New(t, httpretry.Config{
-						Base: base, Policy: contract.RetryEvery(2 * time.Second)}), newGet(t))
-					wait := base.Waits()[0]
-					assert.GreaterOrEqual(t, wait, tt.min, "never earlier than told")
-					assert.LessOrEqual(t, wait, tt.max)
-					seen[wait] = true
-				}
-				if tt.max > tt.min {
-					assert.Greater(t, len(seen), 40,
-						"clients that were told the same come back spread out")
-				}
-			})
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			seen := map[time.Duration]bool{}
+			for range 50 {
+				base := contract.Play(contract.Status(503, tt.header...), s200)
+				policy := contract.RetryEvery(2 * time.Second)
+				contract.Send(t, contract.With(t, base, policy), newGet(t))
+				wait := base.Waits()[0]
+				assert.GreaterOrEqual(t, wait, tt.min, "never earlier than told")
+				assert.LessOrEqual(t, wait, tt.max)
+				seen[wait] = true
+			}
+			if tt.max > tt.min {
+				assert.Greater(t, len(seen), 40,
+					"clients that were told the same come back spread out")
+			}
 		})
 	}
 }
@@ -801,8 +784,7 @@ func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), 41*time.Second)
 			base := contract.Play(contract.Status(503, "Retry-After", "40"), s200)
-			contract.Send(t, contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
+			contract.Send(t, contract.With(t, base, contract.RetryEvery(0)),
 				newGet(t).WithContext(ctx))
 			cancel()
 			require.Len(t, base.Attempts(), 2)
@@ -822,7 +804,7 @@ func TestBackoffAfter429(t *testing.T) {
 		policy.Backoff = strategies.Func(
 			func(retry int) time.Duration { return time.Duration(retry+1) * time.Second })
 		base := contract.Play(s503, s429, s503, s429, s200)
-		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t))
+		contract.Send(t, contract.With(t, base, policy), newGet(t))
 		assert.Equal(t, []time.Duration{
 			time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, base.Waits())
 	})
@@ -848,8 +830,7 @@ func TestDefaults(t *testing.T) {
 			longest := time.Duration(0)
 			for range 200 {
 				base := contract.Play(tt.steps...)
-				contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: tt.policy}),
-					newGet(t))
+				contract.Send(t, contract.With(t, base, tt.policy), newGet(t))
 				require.Len(t, base.Attempts(), len(tt.steps))
 				longest = max(longest, base.Waits()[len(tt.steps)-2])
 			}
@@ -867,15 +848,13 @@ func TestExtremeWaits(t *testing.T) {
 			policy := contract.RetryEvery(0)
 			policy.Backoff = strategies.Func(func(int) time.Duration { return wait })
 			policy.MaxRetryAfter = 1<<63 - 1
-			base := contract.Play(
-				contract.Status(503, "Retry-After", "99999999999999999999"), s200)
+			base := contract.Play(contract.Status(503, "Retry-After", "99999999999999999999"), s200)
 			if wait <= 0 {
 				base = contract.Play(s503, s200)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Hour, cancel)
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(newGet(t).WithContext(ctx))
+			resp, err := contract.With(t, base, policy).RoundTrip(newGet(t).WithContext(ctx))
 			if wait > 0 {
 				require.ErrorIs(t, err, context.Canceled)
 				assert.Len(t, base.Attempts(), 1)
@@ -900,8 +879,7 @@ func TestBudgetCalls(t *testing.T) {
 		{"refusal that stands", "GET", script{s404}, "success"},
 		{"success in the end", "GET", script{s503, s503, s200},
 			"failure, withdraw, charged failure, withdraw, charged success"},
-		{"failure", "GET", script{s503, s501},
-			"failure, withdraw, charged success"},
+		{"failure", "GET", script{s503, s501}, "failure, withdraw, charged success"},
 		{"failure in the end", "GET", script{s503}, "failure" +
 			strings.Repeat(", withdraw, charged failure", 4)},
 		{"429 whose wait is obeyed", "GET",
@@ -918,8 +896,7 @@ func TestBudgetCalls(t *testing.T) {
 			budget := &contract.Ledger{}
 			policy := contract.RetryEvery(0)
 			policy.Budget = budget
-			resp, err := contract.New(t,
-				httpretry.Config{Base: contract.Play(tt.steps...), Policy: policy}).
+			resp, err := contract.With(t, contract.Play(tt.steps...), policy).
 				RoundTrip(contract.Request(t, tt.method, "http://A.test:80/", ""))
 			if err == nil {
 				contract.ReadBody(t, resp)

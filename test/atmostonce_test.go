@@ -17,7 +17,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -380,8 +379,7 @@ func TestAtMostOnceOnTheLastAttempt(t *testing.T) {
 					sent = 1
 				}
 				policy := httpretry.Policy{MaxAttempts: 1}
-				resp, err := contract.New(t,
-					httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy}).RoundTrip(req)
+				resp, err := contract.With(t, faults.HTTP2Base(t), policy).RoundTrip(req)
 				if sent == 1 {
 					require.ErrorContains(t, err, strings.TrimSuffix(name, "(0)"))
 				} else {
@@ -423,7 +421,7 @@ func TestNeverSent(t *testing.T) {
 		}
 		return conn, err
 	}
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
+	contract.Send(t, contract.With(t, base, contract.RetryEvery(0)),
 		contract.Request(t, "POST", srv.URL, "payload"))
 	assert.EqualValues(t, 3, conns.Load())
 	assert.EqualValues(t, 1, posts.Load())
@@ -432,7 +430,7 @@ func TestNeverSent(t *testing.T) {
 // A base that does not call the hooks of httptrace proves nothing.
 func TestNeverSentUnknown(t *testing.T) {
 	base := contract.Play(contract.Fails(io.EOF))
-	_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+	_, err := contract.With(t, base, contract.RetryEvery(0)).
 		RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
 	require.Equal(t, io.EOF, err)
 	assert.Len(t, base.Attempts(), 1)
@@ -458,7 +456,7 @@ func TestNeverSentByNetHTTP(t *testing.T) {
 			}
 			return unreachable.RoundTrip(again)
 		})
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		_, err := contract.With(t, base, contract.RetryEvery(0)).
 			RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
 		require.ErrorContains(t, err, "no route")
 		assert.Equal(t, 1, sent)
@@ -488,8 +486,7 @@ func TestNeverSentWithoutBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dials = 0
-			_, err := contract.New(t,
-				httpretry.Config{Base: tt.base, Policy: contract.RetryEvery(0)}).
+			_, err := contract.With(t, tt.base, contract.RetryEvery(0)).
 				RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
 			require.Error(t, err)
 			assert.Equal(t, tt.attempts, dials)
@@ -593,7 +590,7 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 			policy := contract.RetryEvery(0)
 			policy.Idempotent = tt.idempotent
 			policy.IdempotencyHeader = "X-Request-Id"
-			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.With(t, base, policy)
 			for range 5 {
 				// leaves a connection to be reused
 				contract.Send(t, transport, contract.Request(t, "GET", url, ""))
@@ -636,7 +633,7 @@ func TestUnsafeRequests(t *testing.T) {
 			policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/unsafe" }
 			for range 5 {
 				unsafe.Store(0)
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.With(t, base, policy)
 				contract.Send(t, transport, contract.Request(t, "GET", url, ""))
 				req := contract.Request(t, "GET", url+"/unsafe", "")
 				req.Method = tt.method
@@ -665,8 +662,7 @@ func TestStoppedResendKeepsConnection(t *testing.T) {
 	})
 	base := faults.HTTP2Base(t)
 	warmUp(t, base, srv)
-	transport := contract.New(t, httpretry.Config{
-		Base: contract.BaseFunc(base.RoundTrip), Policy: contract.RetryEvery(0)})
+	transport := contract.With(t, contract.BaseFunc(base.RoundTrip), contract.RetryEvery(0))
 	_, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL(), ""))
 	require.ErrorContains(t, err, "was stopped")
 	conns := srv.Conns.Load() // 2 if net/http had not pooled the first one yet
@@ -714,8 +710,8 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 	t.Run("HTTP/2, then HTTP/1", func(t *testing.T) {
 		for range 20 {
 			base, url, posts := newChangingServer(t, "h2", "http/1.1")
-			_, err := contract.New(t, httpretry.Config{Base: base,
-				Policy: contract.RetryEvery(0)}).RoundTrip(contract.Request(t, "POST", url, ""))
+			_, err := contract.With(t, base, contract.RetryEvery(0)).
+				RoundTrip(contract.Request(t, "POST", url, ""))
 			require.Error(t, err)
 			base.CloseIdleConnections()
 			assert.EqualValues(t, 1, posts.Load())
@@ -726,7 +722,7 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 		var broken atomic.Bool
 		faults.WrapConns(
 			base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
-		transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+		transport := contract.With(t, base, contract.RetryEvery(0))
 		contract.Send(t, transport, contract.Request(t, "GET", url, ""))
 		broken.Store(true)
 		_, err := transport.RoundTrip(contract.Request(t, "POST", url, ""))
@@ -787,8 +783,7 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 				base := faults.Base(t, client)
 				base.ForceAttemptHTTP2 = true
 				base.Proxy = http.ProxyURL(start(srv.Addr))
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+				transport := contract.With(t, base, contract.RetryEvery(0))
 				if tt.reused {
 					contract.Send(t, transport, contract.Request(t, "GET", "https://"+srv.Addr, ""))
 				}
@@ -962,25 +957,23 @@ func TestNeverSentProof(t *testing.T) {
 		}, false, contract.ErrRefused, 1},
 		{"nothing", func(*httptrace.ClientTrace) {}, false, io.EOF, 1},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				attempts := 0
-				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					attempts++
-					tt.reports(httptrace.ContextClientTrace(req.Context()))
-					if tt.timeout {
-						<-req.Context().Done()
-						return nil, req.Context().Err()
-					}
-					return nil, tt.err
-				})
-				policy := contract.RetryEvery(0)
-				policy.AttemptTimeout = time.Second
-				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
-				require.Error(t, err)
-				assert.Equal(t, tt.attempts, attempts)
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			attempts := 0
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				attempts++
+				tt.reports(httptrace.ContextClientTrace(req.Context()))
+				if tt.timeout {
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				}
+				return nil, tt.err
 			})
+			policy := contract.RetryEvery(0)
+			policy.AttemptTimeout = time.Second
+			_, err := contract.With(t, base, policy).
+				RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
+			require.Error(t, err)
+			assert.Equal(t, tt.attempts, attempts)
 		})
 	}
 }
@@ -1008,7 +1001,7 @@ func TestDialedAgainTimesOut(t *testing.T) {
 	base := faults.Base(t, client)
 	policy := contract.RetryEvery(0)
 	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/act" }
-	transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+	transport := contract.With(t, base, policy)
 	contract.Send(t, transport, contract.Request(t, "GET", "https://"+srv.Addr, ""))
 	base.TLSHandshakeTimeout = 20 * time.Millisecond
 	_, err := transport.RoundTrip(contract.Request(t, "GET", "https://"+srv.Addr+"/act", ""))
@@ -1057,8 +1050,7 @@ func TestLayerThatUsesGetBody(t *testing.T) {
 					base, srv := contract.Serve(t, proto, handler)
 					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					resp := contract.Send(t, contract.New(t,
-						httpretry.Config{Base: digest(base), Policy: policy}),
+					resp := contract.Send(t, contract.With(t, digest(base), policy),
 						contract.Request(t, method, srv.URL, "payload"))
 					assert.Equal(t, 200, resp.StatusCode)
 					assert.EqualValues(t, 2, requests.Load())
@@ -1136,8 +1128,7 @@ func TestNothingWrittenAfterReset(t *testing.T) {
 			if layered {
 				base = contract.BaseFunc(transport.RoundTrip)
 			}
-			retrying := contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+			retrying := contract.With(t, base, contract.RetryEvery(0))
 			for range 3 {
 				contract.Send(t, retrying, contract.Request(t, "GET", srv.URL, ""))
 				stale.Store(true)
@@ -1205,8 +1196,7 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 						return resp, err
 					})
 				}
-				transport := contract.New(t,
-					httpretry.Config{Base: layer, Policy: contract.RetryEvery(0)})
+				transport := contract.With(t, layer, contract.RetryEvery(0))
 				contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
 				broken.Store(true)
 				req := contract.Request(t, "POST", srv.URL, "payload")
@@ -1250,7 +1240,7 @@ func TestLayerThatSendsManyRequests(t *testing.T) {
 				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = time.Minute
 				resp := contract.Send(t,
-					contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+					contract.With(t, base, policy),
 					contract.Request(t, method, srv.URL, ""))
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.EqualValues(t, 13, ranges.Load())
@@ -1407,8 +1397,7 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 					}()
 					return inner.RoundTrip(req)
 				})
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+				transport := contract.With(t, base, contract.RetryEvery(0))
 				waitFor(t, "the response", func() {
 					resp, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, body))
 					if assert.NoError(t, err) {
@@ -1443,8 +1432,7 @@ func TestConnectionUnknown(t *testing.T) {
 			policy := contract.RetryEvery(0)
 			// but net/http resends a GET
 			policy.Idempotent = func(*http.Request) bool { return false }
-			_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(newGet(t))
+			_, err := contract.With(t, base, policy).RoundTrip(newGet(t))
 			require.ErrorContains(t, err, "and was stopped")
 			assert.Equal(t, 1, attempts)
 		})

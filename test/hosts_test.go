@@ -178,8 +178,7 @@ func TestBudgetOfScheme(t *testing.T) {
 		book := &contract.Ledger{}
 		policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: book}
 		base := contract.Play(s503, s200)
-		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
-			contract.Request(t, "GET", url, ""))
+		contract.Send(t, contract.With(t, base, policy), contract.Request(t, "GET", url, ""))
 		require.Len(t, book.Entries, 3)
 		key := strings.TrimPrefix(book.Entries[0], "failure ")
 		assert.Equal(t, []string{"withdraw " + key, "charged success " + key}, book.Entries[1:])

@@ -624,36 +624,32 @@ func TestHundredAttempts(t *testing.T) {
 		// Negative from 34 on, 0 from 55 on.
 		"naive": {endless, strategies.Func(func(k int) time.Duration { return time.Second << k })},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var seen []time.Duration
-				start := time.Now()
-				pipe := faults.Pipe(t, func(w http.ResponseWriter, _ *http.Request) {
-					seen = append(seen, time.Since(start))
-					w.WriteHeader(http.StatusServiceUnavailable)
-				})
-				policy := contract.RetryEvery(0)
-				policy.MaxAttempts, policy.Backoff = 100, tt.strategy
-				ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
-				defer cancel()
-				contract.Send(t, contract.New(t, httpretry.Config{Base: pipe, Policy: policy}),
-					newGet(t).WithContext(ctx))
-				if tt.kind == endless {
-					assert.Less(t, len(seen), 30,
-						"the deadline, not a wait that has wrapped around")
-					return
-				}
-				require.Len(t, seen, 100)
-				for i := range seen[1:] {
-					wait := seen[i+1] - seen[i]
-					assert.LessOrEqual(t, wait, most)
-					assert.GreaterOrEqual(t, wait, time.Duration(0))
-					if tt.kind == grows {
-						assert.GreaterOrEqual(t, wait, least)
-						assert.True(t, i == 0 || wait >= seen[i]-seen[i-1], "waits only grow")
-					}
-				}
+		contract.Bubble(t, name, func(t *testing.T) {
+			var seen []time.Duration
+			start := time.Now()
+			pipe := faults.Pipe(t, func(w http.ResponseWriter, _ *http.Request) {
+				seen = append(seen, time.Since(start))
+				w.WriteHeader(http.StatusServiceUnavailable)
 			})
+			policy := contract.RetryEvery(0)
+			policy.MaxAttempts, policy.Backoff = 100, tt.strategy
+			ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
+			defer cancel()
+			contract.Send(t, contract.With(t, pipe, policy), newGet(t).WithContext(ctx))
+			if tt.kind == endless {
+				assert.Less(t, len(seen), 30, "the deadline, not a wait that has wrapped around")
+				return
+			}
+			require.Len(t, seen, 100)
+			for i := range seen[1:] {
+				wait := seen[i+1] - seen[i]
+				assert.LessOrEqual(t, wait, most)
+				assert.GreaterOrEqual(t, wait, time.Duration(0))
+				if tt.kind == grows {
+					assert.GreaterOrEqual(t, wait, least)
+					assert.True(t, i == 0 || wait >= seen[i]-seen[i-1], "waits only grow")
+				}
+			}
 		})
 	}
 }

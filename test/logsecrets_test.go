@@ -365,7 +365,7 @@ func TestSecretsOfRequestsNotSent(t *testing.T) {
 	policy.NewIdempotencyKey = func(*http.Request) string { return secret + "\x1b\r\n" }
 	req := contract.Request(t, "POST", "http://"+secret+":"+secret+"@a.test/?"+secret+"#"+secret,
 		secret)
-	_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+	_, err := contract.With(t, base, policy).RoundTrip(req)
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), secret)
 	assertPrintable(t, "time="+err.Error())
@@ -409,8 +409,7 @@ func TestLogsAreBounded(t *testing.T) {
 		observe, out := newLogs()
 		policy := contract.RetryEvery(0)
 		policy.MaxAttempts = 2
-		transport := contract.New(t,
-			httpretry.Config{Base: base, Policy: policy, Observe: observe})
+		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy, Observe: observe})
 		req := contract.Request(t, "GET", "https://a.test/"+times(10*kilo, "\u2028"), "")
 		failed := make(chan error, 1)
 		go func() {

@@ -440,7 +440,7 @@ func TestNoReadAfterClose(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Hour, io.EOF)
 		time.AfterFunc(time.Minute, cancel)
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		_, err := contract.With(t, base, policy).
 			RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
 		require.ErrorIs(t, err, context.Canceled)
 		require.Error(t, <-late)
@@ -540,8 +540,7 @@ func TestBlockedReaderOfABrokenStream(t *testing.T) {
 						io.Closer
 					}{body, reader})
 					req.ContentLength = -1
-					transport := contract.New(t,
-						httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+					transport := contract.With(t, faults.HTTP2Base(t), policy)
 					waitFor(t, "the end of the request", func() {
 						_, err := transport.RoundTrip(req)
 						assert.Error(t, err)
@@ -591,8 +590,7 @@ func TestStalledInboundBody(t *testing.T) {
 					answerEarly(w, r, tt.statuses[attemptOf(r)-1])
 				}
 				base, upstream := contract.Serve(t, proto, handler)
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+				transport := contract.With(t, base, contract.RetryEvery(0))
 				returned := make(chan struct{})
 				gateway := contract.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
 					defer close(returned)

@@ -49,24 +49,21 @@ func TestGetBodyNeverSent(t *testing.T) {
 			return ctx, func() {}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy, answer := contract.RetryEvery(time.Minute), s503
-				ctx, cancel := prepare(t.Context(), &policy, &answer)
-				defer cancel()
-				var made []*contract.Body
-				req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")).
-					WithContext(ctx)
-				req.GetBody = func() (io.ReadCloser, error) {
-					made = append(made, contract.Counted("text"))
-					return made[len(made)-1], nil
-				}
-				resp, err := contract.New(t,
-					httpretry.Config{Base: contract.Play(answer), Policy: policy}).RoundTrip(req)
-				require.NoError(t, err)
-				assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
-				assert.Empty(t, made)
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			policy, answer := contract.RetryEvery(time.Minute), s503
+			ctx, cancel := prepare(t.Context(), &policy, &answer)
+			defer cancel()
+			var made []*contract.Body
+			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")).
+				WithContext(ctx)
+			req.GetBody = func() (io.ReadCloser, error) {
+				made = append(made, contract.Counted("text"))
+				return made[len(made)-1], nil
+			}
+			resp, err := contract.With(t, contract.Play(answer), policy).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
+			assert.Empty(t, made)
 		})
 	}
 }
@@ -102,37 +99,34 @@ func TestGetBodyUnused(t *testing.T) {
 		"in memory before": {inMemory: true},
 		"the same":         {same: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				body := contract.Counted("text")
-				req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
-				switch {
-				case tt.inMemory:
-					req = contract.Request(t, "PUT", "http://a.test/", "text")
-				case tt.same:
-					req.Body = body
-				}
-				req.GetBody = func() (io.ReadCloser, error) {
-					time.AfterFunc(time.Second, cancel)
-					return body, nil
-				}
-				// The body is still open when the attempt has been answered.
-				var base http.RoundTripper = newBodyBase(func(body io.ReadCloser, _ int) int {
-					time.AfterFunc(2*time.Hour, func() { _ = body.Close() })
-					return 503
-				})
-				if tt.inMemory {
-					base = contract.Play(refused)
-				}
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Minute)})
-				_, err := transport.RoundTrip(req.WithContext(ctx))
-				require.ErrorIs(t, err, context.Canceled)
-				time.Sleep(3 * time.Hour)
-				assert.Equal(t, 1, body.Closes())
+		contract.Bubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			body := contract.Counted("text")
+			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
+			switch {
+			case tt.inMemory:
+				req = contract.Request(t, "PUT", "http://a.test/", "text")
+			case tt.same:
+				req.Body = body
+			}
+			req.GetBody = func() (io.ReadCloser, error) {
+				time.AfterFunc(time.Second, cancel)
+				return body, nil
+			}
+			// The body is still open when the attempt has been answered.
+			var base http.RoundTripper = newBodyBase(func(body io.ReadCloser, _ int) int {
+				time.AfterFunc(2*time.Hour, func() { _ = body.Close() })
+				return 503
 			})
+			if tt.inMemory {
+				base = contract.Play(refused)
+			}
+			transport := contract.With(t, base, contract.RetryEvery(time.Minute))
+			_, err := transport.RoundTrip(req.WithContext(ctx))
+			require.ErrorIs(t, err, context.Canceled)
+			time.Sleep(3 * time.Hour)
+			assert.Equal(t, 1, body.Closes())
 		})
 	}
 }
@@ -226,8 +220,7 @@ func TestGetBodyIsHidden(t *testing.T) {
 				req.Body = open()
 				req.GetBody = func() (io.ReadCloser, error) { return open(), nil }
 			}
-			contract.Send(t, contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}), req)
+			contract.Send(t, contract.With(t, base, contract.RetryEvery(0)), req)
 			require.Len(t, script.Attempts(), 2)
 			for _, a := range script.Attempts() {
 				assert.Equal(t, "text", a.Body)
@@ -310,46 +303,44 @@ func TestGetBodyBlocks(t *testing.T) {
 			time.Second + 50*time.Millisecond},
 	} {
 		for _, inMemory := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/in memory %v", name, inMemory), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ctx, cancel := context.WithCancelCause(t.Context())
-					time.AfterFunc(time.Hour, func() { cancel(canceled) })
-					req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
-					if inMemory {
-						req.Body = io.NopCloser(strings.NewReader("text"))
-					}
-					late := contract.Counted("late")
-					req.GetBody = func() (io.ReadCloser, error) {
-						time.Sleep(2 * time.Hour)
-						return late, nil
-					}
-					var base http.RoundTripper = contract.Play(s503)
-					if tt.layer {
-						base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-							_ = req.Body.Close()
-							_, err := req.GetBody()
-							return nil, err
-						})
-					}
-					policy, events := contract.RetryEvery(0), new(contract.Record)
-					if tt.change != nil {
-						tt.change(&policy)
-					}
-					start := time.Now()
-					resp, err := contract.New(t, httpretry.Config{
-						Base: base, Policy: policy, Observe: events.Observe}).
-						RoundTrip(req.WithContext(ctx))
-					assert.Equal(t, tt.takes, time.Since(start))
-					assert.Equal(t, tt.reason, events.Reason())
-					if tt.err != nil {
-						require.ErrorIs(t, err, tt.err)
-					} else {
-						require.NoError(t, err)
-						assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
-					}
-					time.Sleep(3 * time.Hour)
-					assert.Equal(t, 1, late.Closes())
-				})
+			contract.Bubble(t, fmt.Sprintf("%s/in memory %v", name, inMemory), func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(time.Hour, func() { cancel(canceled) })
+				req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
+				if inMemory {
+					req.Body = io.NopCloser(strings.NewReader("text"))
+				}
+				late := contract.Counted("late")
+				req.GetBody = func() (io.ReadCloser, error) {
+					time.Sleep(2 * time.Hour)
+					return late, nil
+				}
+				var base http.RoundTripper = contract.Play(s503)
+				if tt.layer {
+					base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						_ = req.Body.Close()
+						_, err := req.GetBody()
+						return nil, err
+					})
+				}
+				policy, events := contract.RetryEvery(0), new(contract.Record)
+				if tt.change != nil {
+					tt.change(&policy)
+				}
+				start := time.Now()
+				resp, err := contract.New(t, httpretry.Config{
+					Base: base, Policy: policy, Observe: events.Observe}).
+					RoundTrip(req.WithContext(ctx))
+				assert.Equal(t, tt.takes, time.Since(start))
+				assert.Equal(t, tt.reason, events.Reason())
+				if tt.err != nil {
+					require.ErrorIs(t, err, tt.err)
+				} else {
+					require.NoError(t, err)
+					assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
+				}
+				time.Sleep(3 * time.Hour)
+				assert.Equal(t, 1, late.Closes())
 			})
 		}
 	}
@@ -383,7 +374,7 @@ func TestSlowGetBodyBeforeMaxElapsed(t *testing.T) {
 				return contract.Counted("text"), nil
 			}
 			base := contract.Play(contract.Status(503, "Retry-After", "20"), s200)
-			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.With(t, base, policy)
 			resp, err := transport.RoundTrip(req)
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
@@ -416,7 +407,7 @@ func returnsTheSameReaderLater(t *testing.T, timeout time.Duration) {
 		policy := contract.RetryEvery(time.Second)
 		policy.AttemptTimeout = timeout
 		assert.Equal(t, 200, contract.Send(t,
-			contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+			contract.With(t, base, policy),
 			seekingRequest(t, "http://a.test/", data, -1)).StatusCode)
 	})
 }

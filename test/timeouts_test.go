@@ -45,7 +45,7 @@ func TestCanceledUpload(t *testing.T) {
 		base, srv := contract.Serve(t, proto, func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 		})
-		transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+		transport := contract.With(t, base, contract.RetryEvery(0))
 		for range 100 {
 			r, w := io.Pipe()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -86,8 +86,7 @@ func TestCanceledUploadAfterAFailure(t *testing.T) {
 		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")).
 			WithContext(ctx)
 		req.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-			RoundTrip(req)
+		_, err := contract.With(t, base, contract.RetryEvery(0)).RoundTrip(req)
 		if failed {
 			require.EqualError(t, err,
 				"httpretry: gave up after 3 attempts (canceled): context canceled")
@@ -255,8 +254,8 @@ func TestClientTimeoutOverAll(t *testing.T) {
 					w.WriteHeader(http.StatusServiceUnavailable)
 				})
 				client := &http.Client{
-					Transport: contract.New(t, httpretry.Config{Base: base,
-						Policy: contract.RetryEvery(tt.wait)}), Timeout: 3500 * time.Millisecond}
+					Transport: contract.With(t, base, contract.RetryEvery(tt.wait)),
+					Timeout:   3500 * time.Millisecond}
 				began := time.Now()
 				_, err := client.Get("http://a.test/")
 				assert.Equal(t, tt.took, time.Since(began))
@@ -309,7 +308,7 @@ func TestContextReachesEveryAttempt(t *testing.T) {
 						})
 					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					contract.Send(t, contract.New(t, httpretry.Config{Base: seen, Policy: policy}),
+					contract.Send(t, contract.With(t, seen, policy),
 						contract.Request(t, method, srv.URL, "text").WithContext(ctx))
 					assert.Equal(t, []any{"v", "v", "v"}, values)
 					for name, n := range map[string]*atomic.Int32{
@@ -334,18 +333,16 @@ func TestMaxElapsedEdges(t *testing.T) {
 		attempts int
 	}{{time.Millisecond, 1}, {3*time.Second - 1, 1}, {3 * time.Second, 2}, {3*time.Second + 1, 2},
 		{6*time.Second - 1, 2}, {6 * time.Second, 3}} {
-		t.Run(tt.max.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, events := contract.Play(contract.Step{Status: 503, Takes: time.Second}),
-					new(contract.Record)
-				policy := contract.RetryEvery(2 * time.Second)
-				policy.MaxElapsed = tt.max
-				contract.Send(t, contract.New(t,
-					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}),
-					newGet(t))
-				assert.Len(t, base.Attempts(), tt.attempts)
-				assert.Equal(t, httpretry.ReasonMaxElapsed, events.Reason())
-			})
+		contract.Bubble(t, tt.max.String(), func(t *testing.T) {
+			base, events := contract.Play(contract.Step{Status: 503, Takes: time.Second}),
+				new(contract.Record)
+			policy := contract.RetryEvery(2 * time.Second)
+			policy.MaxElapsed = tt.max
+			contract.Send(t, contract.New(t,
+				httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}),
+				newGet(t))
+			assert.Len(t, base.Attempts(), tt.attempts)
+			assert.Equal(t, httpretry.ReasonMaxElapsed, events.Reason())
 		})
 	}
 }
@@ -372,8 +369,7 @@ func TestNoContextIsLost(t *testing.T) {
 				parent, cancel := context.WithCancel(context.Background())
 				policy := contract.RetryEvery(time.Second)
 				policy.AttemptTimeout = time.Minute
-				resp, err := contract.New(t,
-					httpretry.Config{Base: contract.Play(steps...), Policy: policy}).
+				resp, err := contract.With(t, contract.Play(steps...), policy).
 					RoundTrip(contract.Request(t, method, "http://a.test/", "text").
 						WithContext(hiddenContext{parent}))
 				if err == nil && method != "HEAD" {
@@ -496,28 +492,25 @@ func TestContextDoneBeforeSending(t *testing.T) {
 func TestCancelAfterAttemptTimeout(t *testing.T) {
 	// in the wait after the first attempt, in the second attempt
 	for _, when := range []time.Duration{90 * time.Second, 150 * time.Second} {
-		t.Run(when.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				time.AfterFunc(when, cancel)
-				policy := contract.RetryEvery(time.Minute)
-				policy.AttemptTimeout = time.Minute
-				base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
-				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(newGet(t).WithContext(ctx))
-				require.ErrorIs(t, err, context.Canceled)
-				require.NotErrorIs(t, err, context.DeadlineExceeded)
-				var all *httpretry.Error
-				require.ErrorAs(t, err, &all)
-				assert.Equal(t, httpretry.ReasonCanceled, all.Reason)
-				assert.False(t, all.Timeout())
-				var timeout net.Error
-				assert.False(t, errors.As(all.Err, &timeout) && timeout.Timeout())
-				if when < 2*time.Minute {
-					assert.ErrorContains(t, err, "attempt timed out after 1m0s")
-				}
-			})
+		contract.Bubble(t, when.String(), func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			time.AfterFunc(when, cancel)
+			policy := contract.RetryEvery(time.Minute)
+			policy.AttemptTimeout = time.Minute
+			base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
+			_, err := contract.With(t, base, policy).RoundTrip(newGet(t).WithContext(ctx))
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			var all *httpretry.Error
+			require.ErrorAs(t, err, &all)
+			assert.Equal(t, httpretry.ReasonCanceled, all.Reason)
+			assert.False(t, all.Timeout())
+			var timeout net.Error
+			assert.False(t, errors.As(all.Err, &timeout) && timeout.Timeout())
+			if when < 2*time.Minute {
+				assert.ErrorContains(t, err, "attempt timed out after 1m0s")
+			}
 		})
 	}
 }
@@ -529,8 +522,7 @@ func TestDeadlineDuringWait(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
 		base := contract.Play(reset)
-		_, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Minute)}).
+		_, err := contract.With(t, base, contract.RetryEvery(time.Minute)).
 			RoundTrip(newGet(t).WithContext(ctx))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)

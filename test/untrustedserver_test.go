@@ -120,22 +120,20 @@ func TestRetryAfterOnTheWire(t *testing.T) {
 	const backoff = 2 * time.Second
 	for lines, asked := range wireRetryAfter() {
 		for _, code := range []int{429, 503, 400} {
-			t.Run(fmt.Sprintf("%d %.120q", code, lines), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					seen := askOnTheWire(t, code, lines+"\r\nX-Should-Retry: true",
-						contract.RetryEvery(backoff))
-					if asked == tooLong {
-						require.Len(t, seen, 1)
-						return
-					}
-					require.Len(t, seen, 2)
-					most := max(asked, backoff)
-					if asked > 0 { // the spread
-						most = max(most, asked+max(asked/4, time.Second))
-					}
-					assert.GreaterOrEqual(t, seen[1]-seen[0], max(asked, backoff))
-					assert.LessOrEqual(t, seen[1]-seen[0], most)
-				})
+			contract.Bubble(t, fmt.Sprintf("%d %.120q", code, lines), func(t *testing.T) {
+				seen := askOnTheWire(t, code, lines+"\r\nX-Should-Retry: true",
+					contract.RetryEvery(backoff))
+				if asked == tooLong {
+					require.Len(t, seen, 1)
+					return
+				}
+				require.Len(t, seen, 2)
+				most := max(asked, backoff)
+				if asked > 0 { // the spread
+					most = max(most, asked+max(asked/4, time.Second))
+				}
+				assert.GreaterOrEqual(t, seen[1]-seen[0], max(asked, backoff))
+				assert.LessOrEqual(t, seen[1]-seen[0], most)
 			})
 		}
 	}
@@ -190,7 +188,7 @@ func askOnTheWire(t *testing.T, code int, lines string, policy httpretry.Policy)
 		}
 		return resp, err
 	})
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
+	resp, err := contract.With(t, base, policy).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	if len(seen) == 1 {
 		assert.Equal(t, code, resp.StatusCode)
@@ -271,7 +269,7 @@ func TestEveryStatus(t *testing.T) {
 				}
 				policy := contract.RetryEvery(0)
 				policy.MaxAttempts = 2
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.With(t, base, policy)
 				for n := range codes {
 					code.Store(int32(n))
 					askForStatus(t, transport, srv, method, n)
@@ -418,15 +416,14 @@ func http1Bombs() map[string]bomb {
 		"reason phrase of 1 MB": flood(true, noBound, line+times(kilo*kilo, "x")+emptyBody, ""),
 		"endless reason phrase": flood(false, 0, line, "x"),
 		"endless 1xx":           flood(false, 0, "", early+"\r\n"),
-		"endless large 1xx": flood(
-			false, 0, "", early+"Link: "+times(100*kilo, "x")+"\r\n\r\n"),
-		"endless 100":          flood(false, 0, "", "HTTP/1.1 100 Continue\r\n\r\n"),
-		"endless chunk size":   flood(true, 0, chunked, "0"),
-		"endless extension":    flood(true, 0, chunked+"1;", "x=y;"),
-		"chunks of extensions": flood(true, 0, chunked, "1;"+times(4000, "x")+"\r\nx\r\n"),
-		"endless trailer line": flood(true, 0, chunked+"0\r\nX: ", "x"),
-		"endless trailers":     flood(true, 0, chunked+"0\r\n", "X: x\r\n"),
-		"endless body":         flood(true, 0, line+"\r\n\r\n", "x"),
+		"endless large 1xx":     flood(false, 0, "", early+"Link: "+times(100*kilo, "x")+"\r\n\r\n"),
+		"endless 100":           flood(false, 0, "", "HTTP/1.1 100 Continue\r\n\r\n"),
+		"endless chunk size":    flood(true, 0, chunked, "0"),
+		"endless extension":     flood(true, 0, chunked+"1;", "x=y;"),
+		"chunks of extensions":  flood(true, 0, chunked, "1;"+times(4000, "x")+"\r\nx\r\n"),
+		"endless trailer line":  flood(true, 0, chunked+"0\r\nX: ", "x"),
+		"endless trailers":      flood(true, 0, chunked+"0\r\n", "X: x\r\n"),
+		"endless body":          flood(true, 0, line+"\r\n\r\n", "x"),
 	}
 }
 
@@ -530,7 +527,7 @@ func sendToBomb(t *testing.T, b bomb, srv *faults.Server, base *http.Transport, 
 	policy := contract.RetryEvery(0)
 	policy.MaxAttempts = 2
 	base.MaxResponseHeaderBytes = cmp.Or(b.limit, kilo*kilo)
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+	resp, err := contract.With(t, base, policy).
 		RoundTrip(contract.Request(t, method, srv.URL(), "").WithContext(ctx))
 	require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
 
