@@ -43,3 +43,12 @@ func refuses(status int) contract.Step {
 func newGet(t testing.TB) *http.Request {
 	return contract.Request(t, http.MethodGet, "http://a.test/", "")
 }
+
+// newHeader returns a header of names and values in turn.
+func newHeader(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
+}
