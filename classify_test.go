@@ -314,9 +314,10 @@ func headerFrom(pairs map[string]string) http.Header {
 	return h
 }
 
-// An error that has an Outcome is classified by it, even if it is wrapped,
-// whatever else it wraps, and among joined errors that are less careful.
-func TestErrorWithOutcome(t *testing.T) {
+// An error that has an Outcome, of its own or by WithOutcome, is classified by
+// it, even if it is wrapped, whatever else it wraps, and among joined errors that
+// are less careful.
+func TestWithOutcome(t *testing.T) {
 	wraps := map[string]func(error) error{
 		"itself":  func(err error) error { return err },
 		"wrapped": func(err error) error { return fmt.Errorf("layer: %w", err) },
@@ -324,56 +325,19 @@ func TestErrorWithOutcome(t *testing.T) {
 			return errors.Join(contract.ErrRefused, err)
 		},
 	}
-	for name, wrap := range wraps {
-		for _, tt := range []struct {
-			outcome   httpretry.Outcome
-			get, post int // attempts
-			reason    httpretry.Reason
-		}{
-			{final, 1, 1, httpretry.ReasonPermanent},
-			{transient, 5, 1, httpretry.ReasonNotIdempotent},
-			{unprocessed, 5, 5, httpretry.ReasonAttempts},
-			{unprocessed + 1, 1, 1, httpretry.ReasonPermanent},
-		} {
-			t.Run(fmt.Sprintf("%s/%v", name, tt.outcome), func(t *testing.T) {
-				err := wrap(outcomeError{tt.outcome})
-				want := tt.outcome
-				if want > unprocessed {
-					want = final
-				}
-				assert.Equal(t, want, httpretry.Classify(nil, nil, err))
-				for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
-					base, events := contract.Play(contract.Fails(err)), new(contract.Record)
-					_, got := contract.New(t, httpretry.Config{
-						Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
-						RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
-					require.ErrorIs(t, got, outcomeError{tt.outcome})
-					assert.Len(t, base.Attempts(), want, method)
-					if method == "POST" {
-						assert.Equal(t, tt.reason, events.Reason())
-					}
-				}
-			})
-		}
+	with := func(cause error) func(httpretry.Outcome) error {
+		return func(o httpretry.Outcome) error { return httpretry.WithOutcome(cause, o) }
 	}
-}
-
-// The Outcome of WithOutcome applies whatever the error is, even if it is
-// wrapped.
-func TestWithOutcome(t *testing.T) {
-	wraps := map[string]func(error) error{
-		"itself":  func(err error) error { return err },
-		"wrapped": func(err error) error { return fmt.Errorf("layer: %w", err) },
-	}
-	inner := map[string]error{
-		"reset":   contract.ErrReset,
-		"refused": contract.ErrRefused,
-		"cancel":  context.Canceled,
-		"another": httpretry.WithOutcome(io.EOF, transient),
-		"joined":  errors.Join(contract.ErrReset, outcomeError{transient}),
+	kinds := map[string]func(httpretry.Outcome) error{
+		"own":     func(o httpretry.Outcome) error { return outcomeError{o} },
+		"reset":   with(contract.ErrReset),
+		"refused": with(contract.ErrRefused),
+		"cancel":  with(context.Canceled),
+		"another": with(httpretry.WithOutcome(io.EOF, transient)),
+		"joined":  with(errors.Join(contract.ErrReset, outcomeError{transient})),
 	}
 	for name, wrap := range wraps {
-		for kind, cause := range inner {
+		for kind, fails := range kinds {
 			for _, tt := range []struct {
 				outcome, want httpretry.Outcome
 				get, post     int // attempts
@@ -385,14 +349,15 @@ func TestWithOutcome(t *testing.T) {
 				{unprocessed + 1, final, 1, 1, httpretry.ReasonPermanent},
 			} {
 				t.Run(fmt.Sprintf("%s/%s/%v", name, kind, tt.outcome), func(t *testing.T) {
-					err := wrap(httpretry.WithOutcome(cause, tt.outcome))
+					failure := fails(tt.outcome)
+					err := wrap(failure)
 					assert.Equal(t, tt.want, httpretry.Classify(nil, nil, err))
 					for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
 						base, events := contract.Play(contract.Fails(err)), new(contract.Record)
 						_, got := contract.New(t, httpretry.Config{
 							Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
 							RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
-						require.ErrorIs(t, got, cause)
+						require.ErrorIs(t, got, failure)
 						assert.Len(t, base.Attempts(), want, method)
 						if method == "POST" {
 							assert.Equal(t, tt.reason, events.Reason())
@@ -460,23 +425,6 @@ func TestClassifyGetsTheRequest(t *testing.T) {
 		{"/orders", "k", "1", 0, io.EOF},
 		{"/orders", "k", "2", 201, nil},
 	}, got)
-}
-
-// A Classify may decide by the method or the path of the request.
-func TestClassifyByRequest(t *testing.T) {
-	policy := contract.RetryEvery(0)
-	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
-		if req.URL.Path == "/eventually" && resp != nil && resp.StatusCode == 404 {
-			return httpretry.Transient
-		}
-		return httpretry.Classify(req, resp, err)
-	}
-	for path, want := range map[string]int{"/eventually": 5, "/": 1} {
-		base := contract.Play(s404)
-		contract.Send(t, contract.With(t, base, policy),
-			contract.Request(t, "GET", "http://a.test"+path, ""))
-		assert.Len(t, base.Attempts(), want, path)
-	}
 }
 
 // A 421 is Unprocessed only if the retry gets another connection. net/http uses

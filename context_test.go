@@ -309,9 +309,10 @@ func TestWithPolicyFuncKeepsTheBudget(t *testing.T) {
 	}
 }
 
-// An invalid policy fails the request as that of WithPolicy does. The policy
-// that the last function returns is checked, and no other.
-func TestInvalidPolicyOfWithPolicyFunc(t *testing.T) {
+// A request whose context has an invalid policy fails before anything is sent.
+// Of several functions, the policy that the last one returns is checked, and no
+// other.
+func TestInvalidPolicyOfAContext(t *testing.T) {
 	invalid := func(p httpretry.Policy) httpretry.Policy {
 		p.MaxElapsed = -1
 		return p
@@ -321,30 +322,42 @@ func TestInvalidPolicyOfWithPolicyFunc(t *testing.T) {
 		return p
 	}
 	noKey := func(p httpretry.Policy) httpretry.Policy {
-		p.IdempotencyHeader = "Retry-Attempt"
+		p.IdempotencyHeader = "retry-attempt"
 		return p
 	}
 	const problem = "Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit"
-	withInvalid := httpretry.WithPolicy(t.Context(), invalid(httpretry.Policy{}))
+	withInvalid := httpretry.WithPolicy(t.Context(), invalid(httpretry.Policy{AttemptTimeout: -1}))
+	noHeader := `Policy.IdempotencyHeader: "Retry-Attempt": want another header than ` +
+		`Config.AttemptHeader`
 	for name, tt := range map[string]struct {
-		ctx  context.Context
-		want string
+		ctx    context.Context
+		want   string
+		header string // Config.AttemptHeader
 	}{
-		"invalid": {httpretry.WithPolicyFunc(t.Context(), invalid), problem},
-		"repaired": {httpretry.WithPolicyFunc(
-			httpretry.WithPolicyFunc(t.Context(), invalid), repaired), ""},
-		"of an invalid policy": {httpretry.WithPolicyFunc(withInvalid,
-			func(p httpretry.Policy) httpretry.Policy { return p }), problem},
-		"of a repaired policy": {httpretry.WithPolicyFunc(withInvalid, repaired), ""},
-		"not with this transport": {httpretry.WithPolicyFunc(t.Context(), noKey),
-			`Policy.IdempotencyHeader: "Retry-Attempt": want another header than ` +
-				`Config.AttemptHeader`},
+		"WithPolicy": {ctx: withInvalid, want: "Policy.AttemptTimeout: -1ns: " +
+			"want at least 1ms, or 0 for no timeout\n" + problem},
+		"WithPolicy, not with this transport": {
+			ctx: httpretry.WithPolicy(t.Context(), noKey(httpretry.Policy{})), want: noHeader},
+		"WithPolicy, without an attempt header": {
+			ctx:    httpretry.WithPolicy(t.Context(), noKey(httpretry.Policy{})),
+			header: "-"},
+		"invalid": {ctx: httpretry.WithPolicyFunc(t.Context(), invalid), want: problem},
+		"repaired": {ctx: httpretry.WithPolicyFunc(
+			httpretry.WithPolicyFunc(t.Context(), invalid), repaired)},
+		"of an invalid policy": {ctx: httpretry.WithPolicyFunc(withInvalid,
+			func(p httpretry.Policy) httpretry.Policy { p.AttemptTimeout = 0; return p }),
+			want: problem},
+		"of a repaired policy": {ctx: httpretry.WithPolicyFunc(
+			httpretry.WithPolicy(t.Context(), invalid(httpretry.Policy{})), repaired)},
+		"not with this transport": {
+			ctx: httpretry.WithPolicyFunc(t.Context(), noKey), want: noHeader},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := contract.Play(s200)
 			body := contract.Counted("text")
 			req := contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(tt.ctx)
-			resp, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+			resp, err := contract.New(t,
+				httpretry.Config{Base: base, AttemptHeader: tt.header}).RoundTrip(req)
 			if tt.want == "" {
 				require.NoError(t, err)
 				contract.ReadBody(t, resp)
@@ -527,63 +540,10 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 	}
 }
 
-func TestResult(t *testing.T) {
-	withTimeout := contract.RetryEvery(0)
-	withTimeout.AttemptTimeout = time.Hour
-	short := contract.RetryEvery(0)
-	short.MaxAttempts = 2
-	broke := contract.RetryEvery(0)
-	broke.Budget = contract.UsedUp{}
-	for _, tt := range []struct {
-		name     string
-		method   string
-		policy   httpretry.Policy
-		steps    script
-		attempts int
-		reason   httpretry.Reason
-	}{
-		{"success", "GET", contract.RetryEvery(0), script{s200}, 1, httpretry.ReasonSuccess},
-		{"success of a copy", "GET", withTimeout, script{s200}, 1, httpretry.ReasonSuccess},
-		{"success of a POST", "POST", contract.RetryEvery(0), script{s200}, 1,
-			httpretry.ReasonSuccess},
-		{"failure", "GET", contract.RetryEvery(0), script{s404}, 1, httpretry.ReasonPermanent},
-		{"bad request", "GET", contract.RetryEvery(0), script{s503, s400}, 2,
-			httpretry.ReasonPermanent},
-		{"failure of a copy", "GET", withTimeout, script{s404}, 1, httpretry.ReasonPermanent},
-		{"success of a retry", "GET", contract.RetryEvery(0), script{s503, reset, s200}, 3,
-			httpretry.ReasonSuccess},
-		{"failure of a retry", "GET", contract.RetryEvery(0), script{s503, s404}, 2,
-			httpretry.ReasonPermanent},
-		{"attempts", "GET", short, script{s503}, 2, httpretry.ReasonAttempts},
-		{"not idempotent", "POST", contract.RetryEvery(0), script{s503}, 1,
-			httpretry.ReasonNotIdempotent},
-		{"server asks not to retry", "GET", contract.RetryEvery(0), script{
-			contract.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
-		{"Retry-After", "GET", contract.RetryEvery(0),
-			script{contract.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
-		{"budget", "GET", broke, script{s503}, 1, httpretry.ReasonBudget},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cfg := httpretry.Config{Base: contract.Play(tt.steps...), Policy: tt.policy}
-			req := contract.Request(t, tt.method, "http://a.test/", "")
-			resp := contract.Send(t, contract.New(t, cfg), req)
-			contract.HasResult(t, resp, tt.attempts, tt.reason)
-			if tt.attempts > 1 {
-				assert.Equal(t, tt.attempts, httpretry.Attempt(resp.Request.Context()))
-			}
-			assert.Equal(t, req.URL, resp.Request.URL)
-		})
-	}
-}
-
-// A caller may ask for the result before it looks at the error.
-func TestResultOfNoResponse(t *testing.T) {
-	contract.HasResult(t, nil, 0, httpretry.ReasonNone)
-}
-
 // The result of a response that no RetryTransport returned depends on its
-// status only.
+// status only. A caller may ask for a result before it looks at the error.
 func TestResultOfOtherResponses(t *testing.T) {
+	contract.HasResult(t, nil, 0, httpretry.ReasonNone)
 	for _, req := range []*http.Request{nil, newGet(t)} {
 		for status, want := range map[int]httpretry.Reason{204: httpretry.ReasonSuccess,
 			400: httpretry.ReasonPermanent, 503: httpretry.ReasonPermanent} {
@@ -649,41 +609,6 @@ func TestResultOfNextRequest(t *testing.T) {
 
 // derivedKey is the key of a value in a context that was derived from another.
 type derivedKey struct{}
-
-// http.Client follows redirects with requests of its own. Result is that of the
-// last one.
-func TestResultAfterRedirect(t *testing.T) {
-	failed := false
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/":
-			http.Redirect(w, r, "/next", http.StatusFound)
-		case !failed:
-			failed = true
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	}))
-	t.Cleanup(srv.Close)
-	client := &http.Client{
-		Transport: contract.With(t, srv.Client().Transport, contract.RetryEvery(0))}
-	resp, err := client.Get(srv.URL)
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
-	contract.HasResult(t, resp, 2, httpretry.ReasonSuccess)
-}
-
-// Result works for a response whose request the layer in Base has replaced.
-func TestResultOfALayer(t *testing.T) {
-	inner := contract.Play(s503, s200)
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		own := req.Clone(req.Context())
-		own.URL.Path = "/final"
-		return inner.RoundTrip(own)
-	})
-	resp := contract.Send(t, contract.With(t, base, contract.RetryEvery(0)), newGet(t))
-	assert.Equal(t, "/final", resp.Request.URL.Path)
-	contract.HasResult(t, resp, 2, httpretry.ReasonSuccess)
-}
 
 // A layer such as a tracer sends a clone of the request, in a context of its
 // own. Result returns how the request ended, whether or not the first attempt

@@ -24,10 +24,12 @@ import (
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
-// TestFlow plays one request through every exit of the decision. Hazard D3: the
-// response that ends the retries is the caller's, unread. Hazard J6: a 409 to a
-// request with a key may mean that the first attempt is still being processed.
-// A 422 means that the key was used for another request.
+// TestFlow plays one request through every exit of the decision. Its last Event
+// and its Result have the same Reason. Hazard D3: the response that ends the
+// retries is the caller's, unread. Hazard I7: it is, too, if the budget is used
+// up. Hazard J6: a 409 to a request with a key may mean that the first attempt is
+// still being processed. A 422 means that the key was used for another request.
+// Hazard K10: an Event has either a response or an error.
 func TestFlow(t *testing.T) {
 	type policy = httpretry.Policy
 	const (
@@ -115,6 +117,8 @@ func TestFlow(t *testing.T) {
 			if tt.status != 0 {
 				require.NoError(t, err)
 				assert.Equal(t, tt.status, resp.StatusCode)
+				contract.HasResult(t, resp, tt.attempts, tt.reason)
+				assert.Equal(t, req.URL, resp.Request.URL)
 				assert.Equal(t, "body of "+strconv.Itoa(tt.status), contract.ReadBody(t, resp))
 			} else {
 				wantErr := tt.steps[len(tt.steps)-1].Err
@@ -1024,8 +1028,8 @@ func (c panickyContext) Done() <-chan struct{} { c.spring(); return c.Context.Do
 
 func (c panickyContext) Deadline() (time.Time, bool) { c.spring(); return c.Context.Deadline() }
 
-// Hazard K4: a panic of the request's context leaves nothing open, whichever
-// of its calls it is.
+// Hazard K4: a panic of the request's context leaves nothing open, and no request
+// that waits, whichever of its calls it is.
 func TestContextPanics(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		for _, rewindable := range []bool{false, true} {
@@ -1060,7 +1064,7 @@ func contextPanics(t *testing.T, timeout time.Duration, rewindable bool, calls i
 		}
 		return &http.Response{StatusCode: status, Body: counted(), Request: req}, nil
 	})
-	policy := contract.RetryEvery(0)
+	policy := contract.RetryEvery(time.Millisecond)
 	policy.AttemptTimeout, policy.Budget = timeout, &budget
 	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 	ctx := panickyContext{t.Context(), new(atomic.Int64)}
@@ -1072,6 +1076,9 @@ func contextPanics(t *testing.T, timeout time.Duration, rewindable bool, calls i
 	defer func() {
 		panicked = recover() != nil
 		budget.Check(t, sent, "with a panic after", calls)
+		for _, origin := range transport.Origins() {
+			assert.Zero(t, origin.Waiting, "with a panic after %d calls", calls)
+		}
 		for i, body := range bodies {
 			assert.Equal(t, 1, body.Closes(), "closes of body %d, with a panic after %d calls",
 				i, calls)
