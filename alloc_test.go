@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -290,61 +289,6 @@ func BenchmarkSuccess(b *testing.B) {
 	}
 }
 
-// With a body, most of the time goes into copying it. Only the ratio to the
-// base matters.
-func BenchmarkBody(b *testing.B) {
-	data := make([]byte, 1<<20)
-	stream := func(size int64) func() io.Reader {
-		return func() io.Reader { return io.LimitReader(contract.Zeros{}, size) }
-	}
-	for _, c := range []struct {
-		name string
-		body func() io.Reader
-	}{
-		{"1MiB", func() io.Reader { return bytes.NewReader(data) }},
-		{"Stream1MiB", stream(1 << 20)},
-		{"Stream64KiB", stream(64 << 10)},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			benchmarkAgainst(b, newInstant(), httpretry.Config{}, func() *http.Request {
-				req, err := http.NewRequest("PUT", "http://a.test/", c.body())
-				if err != nil {
-					b.Fatal(err)
-				}
-				return req
-			})
-		})
-	}
-}
-
-// naive is the loop that people write by hand.
-type naive struct{ base http.RoundTripper }
-
-func (n naive) RoundTrip(req *http.Request) (resp *http.Response, err error) {
-	for attempt := range 3 {
-		again := req.Clone(req.Context())
-		if attempt > 0 && req.GetBody != nil {
-			if again.Body, err = req.GetBody(); err != nil {
-				return nil, err
-			}
-		}
-		resp, err = n.base.RoundTrip(again)
-		if err == nil && resp.StatusCode < 500 || attempt == 2 {
-			break
-		}
-		if err == nil {
-			_, _ = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
-		}
-		select {
-		case <-time.After(0):
-		case <-req.Context().Done():
-			return nil, req.Context().Err()
-		}
-	}
-	return resp, err
-}
-
 func BenchmarkOneRetry(b *testing.B) {
 	policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
 	for _, c := range []struct {
@@ -352,12 +296,10 @@ func BenchmarkOneRetry(b *testing.B) {
 		req  *http.Request
 		rt   http.RoundTripper
 	}{
-		{"GET/naive", newAPIGet(b), naive{&flaky{instant: newInstant()}}},
-		{"GET/httpretry", newAPIGet(b),
+		{"GET", newAPIGet(b),
 			contract.Unchecked(b,
 				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
-		{"KeyedPOST/naive", newKeyedPost(b), naive{&flaky{instant: newInstant()}}},
-		{"KeyedPOST/httpretry", newKeyedPost(b),
+		{"KeyedPOST", newKeyedPost(b),
 			contract.Unchecked(b,
 				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
 	} {
@@ -374,66 +316,6 @@ func BenchmarkOneRetry(b *testing.B) {
 				}
 				_ = resp.Body.Close()
 			}
-		})
-	}
-}
-
-func BenchmarkParallel(b *testing.B) {
-	ok := newInstant().ok
-	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })
-	for _, c := range []struct {
-		name string
-		rt   http.RoundTripper
-	}{{"base", base}, {"httpretry", contract.Unchecked(b, fullConfig(base))}} {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				req := newAPIGet(b)
-				for pb.Next() {
-					if _, err := c.rt.RoundTrip(req); err != nil {
-						b.Error(err)
-					}
-				}
-			})
-		})
-	}
-}
-
-// BenchmarkLoopback uses a real server on the loopback interface and 64
-// clients. A tenth of the responses are 503.
-func BenchmarkLoopback(b *testing.B) {
-	policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
-	for name, wrap := range map[string]func(base http.RoundTripper) http.RoundTripper{
-		"naive": func(base http.RoundTripper) http.RoundTripper { return naive{base} },
-		"httpretry": func(base http.RoundTripper) http.RoundTripper {
-			return contract.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
-		},
-	} {
-		b.Run(name, func(b *testing.B) {
-			var n atomic.Int64
-			srv := contract.NewServer(b, func(w http.ResponseWriter, _ *http.Request) {
-				if n.Add(1)%10 == 0 {
-					w.WriteHeader(http.StatusServiceUnavailable)
-				}
-				_, _ = io.WriteString(w, strings.Repeat("x", 100))
-			})
-			base := http.DefaultTransport.(*http.Transport).Clone()
-			base.MaxIdleConnsPerHost = 128
-			b.Cleanup(base.CloseIdleConnections)
-			rt := wrap(base)
-			b.ReportAllocs()
-			b.SetParallelism(32)
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					resp, err := rt.RoundTrip(contract.Request(b, "GET", srv.URL, ""))
-					if err != nil {
-						b.Error(err)
-						continue
-					}
-					_, _ = io.Copy(io.Discard, resp.Body)
-					_ = resp.Body.Close()
-				}
-			})
 		})
 	}
 }

@@ -76,6 +76,7 @@ func TestPlainRequestCanceledBefore(t *testing.T) {
 	_, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.ErrorIs(t, err, cause)
+	assert.EqualError(t, err, "context canceled: cause")
 
 	req := contract.Request(t, "GET", "http://a.test/", "")
 	canceled := make(chan struct{})

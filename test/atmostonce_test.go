@@ -83,6 +83,20 @@ func TestAtMostOnceHTTP2(t *testing.T) {
 		"GOAWAY(id) + close": {
 			func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1, 1, 1},
 		"close": {func(s faults.Stream) { s.Close() }, 1, 1, 1},
+		// A 1xx response is not an answer, so net/http may resend the request. But
+		// the server has begun with it, whatever a GOAWAY says.
+		"103, REFUSED_STREAM": {func(s faults.Stream) {
+			s.Header(false, ":status", "103")
+			s.ResetStream(faults.RefusedStream)
+		}, 1, 1, 1},
+		"103, GOAWAY(0)": {func(s faults.Stream) {
+			s.Header(false, ":status", "103")
+			s.GoAway(0, faults.NoError)
+		}, 1, 1, 1},
+		"103, GOAWAY(0), calm": {func(s faults.Stream) {
+			s.Header(false, ":status", "103")
+			s.GoAway(0, faults.EnhanceYourCalm)
+		}, 1, 1, 1},
 	}
 	for name, tt := range answers {
 		for _, above := range []layering{noLayer, knownLayer, unknownLayer} {
@@ -163,34 +177,6 @@ func TestLayerThatLogsIn(t *testing.T) {
 		contract.Request(t, "POST", url+"/charge", ""))
 	assert.Equal(t, 2, resp.ProtoMajor)
 	assert.EqualValues(t, 1, charges.Load())
-}
-
-// A 1xx response is not an answer. net/http may still resend the request after
-// it, which must not happen. It also shows that the server has begun with the
-// request, whatever a GOAWAY says.
-func TestAtMostOnceAfterInformational(t *testing.T) {
-	for name, end := range map[string]func(faults.Stream){
-		"REFUSED_STREAM":  func(s faults.Stream) { s.ResetStream(faults.RefusedStream) },
-		"GOAWAY(0)":       func(s faults.Stream) { s.GoAway(0, faults.NoError) },
-		"GOAWAY(0), calm": func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) },
-	} {
-		for _, layers := range []layering{noLayer, knownLayer, unknownLayer} {
-			for _, body := range []string{"", "payload"} {
-				t.Run(fmt.Sprintf("%s/layers=%s/body=%q", name, layers, body), func(t *testing.T) {
-					srv := faults.HTTP2(t,
-						func(s faults.Stream) { s.Header(false, ":status", "103"); end(s) })
-					transport := layers.transport(t, faults.HTTP2Base(t))
-					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-					defer cancel()
-					_, err := transport.RoundTrip(
-						contract.Request(t, "POST", srv.URL(), body).WithContext(ctx))
-					require.Error(t, err)
-					require.NoError(t, ctx.Err())
-					assert.EqualValues(t, 1, srv.Requests.Load(), "%v", err)
-				})
-			}
-		}
-	}
 }
 
 // A Transport may send requests of its own with the attempt's context. They are

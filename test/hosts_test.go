@@ -168,21 +168,3 @@ func TestHugeHostNames(t *testing.T) {
 		})
 	}
 }
-
-// The budget of an origin is that of its scheme, host and port. A response over
-// HTTP, which anybody on the way may forge, does not affect HTTPS.
-func TestBudgetOfScheme(t *testing.T) {
-	keys := map[string]string{}
-	for _, url := range []string{
-		"http://a.test/", "https://a.test/", "http://a.test:8080/", "https://a.test:8080/"} {
-		book := &contract.Ledger{}
-		policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: book}
-		base := contract.Play(s503, s200)
-		contract.Send(t, contract.With(t, base, policy), contract.Request(t, "GET", url, ""))
-		require.Len(t, book.Entries, 3)
-		key := strings.TrimPrefix(book.Entries[0], "failure ")
-		assert.Equal(t, []string{"withdraw " + key, "charged success " + key}, book.Entries[1:])
-		assert.Empty(t, keys[key], "%s has the key of %s", url, keys[key])
-		keys[key] = url
-	}
-}

@@ -351,7 +351,8 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 }
 
 // Hazard K4: a panic in the caller's code affects only its own request. The
-// next request can use the only connection of the same transport.
+// next request can use the only connection of the same transport. The budget gets
+// each attempt that was sent, and each charge is recorded or refunded.
 func TestPanicsLeaveNothingBehind(t *testing.T) {
 	srv := httptest.NewUnstartedServer(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -383,11 +384,19 @@ func TestPanicsLeaveNothingBehind(t *testing.T) {
 				}
 				req.Header.Set("Idempotency-Key", "k")
 				panicPlaces(p)[name](&cfg, req)
+				sent, next := 0, cfg.Base
+				cfg.Base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					sent++
+					return next.RoundTrip(req)
+				})
+				budget := contract.Audit{Budget: cfg.Policy.Budget}
+				cfg.Policy.Budget = &budget
 				transport := contract.Unchecked(t, cfg) // the checks do not expect a panic
 
 				p.armed.Store(true)
 				assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(req) })
 				p.armed.Store(false)
+				budget.Check(t, sent)
 				assert.Eventually(t, func() bool { return timeout == 0 || body.Closes() == 1 },
 					waitLimit, time.Millisecond, "closes of the request's body")
 

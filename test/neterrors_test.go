@@ -46,21 +46,6 @@ func TestPlainAnswerToTLS(t *testing.T) {
 	}
 }
 
-// An error that IsUnprocessed marks is still a timeout, and temporary, for
-// http.Client.
-func TestMarkedErrorIsATimeout(t *testing.T) {
-	base := faults.Base(t, nil)
-	base.DialContext = (&net.Dialer{Timeout: time.Nanosecond}).DialContext
-	client := &http.Client{Transport: contract.New(t,
-		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})}
-	_, err := client.Do(contract.Request(t, "POST", "http://127.0.0.1:1/", "text"))
-	require.True(t, httpretry.IsUnprocessed(err))
-	var failed *url.Error
-	require.ErrorAs(t, err, &failed)
-	assert.True(t, failed.Timeout())
-	assert.True(t, failed.Temporary())
-}
-
 const (
 	final       = httpretry.Final
 	transient   = httpretry.Transient
@@ -1112,24 +1097,6 @@ func http2GoAwayFaults() []fault {
 		}), "net/http: cannot rewind body after connection loss", unprocessed,
 			wants{kindPostStreamed: succeeds(2, 1)}},
 	}
-}
-
-// A proxy that refuses the client's credentials does so again.
-func TestProxyAuthenticationRequired(t *testing.T) {
-	server, client := faults.Certificates(t)
-	backend := faults.Listen(t, func(c *faults.Conn) { c.StartTLS(server) })
-	proxy := faults.Proxy(t, backend.Addr, func(c *faults.Conn, _ *http.Request) bool {
-		c.Respond(http.StatusProxyAuthRequired, "", "Proxy-Authenticate: Basic")
-		return false
-	})
-	base, events := faults.Base(t, client), new(contract.Record)
-	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
-	_, err := contract.New(t,
-		httpretry.Config{Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
-		RoundTrip(contract.Request(t, "GET", "https://"+backend.Addr, ""))
-	require.ErrorContains(t, err, "Proxy Authentication Required")
-	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
-	assert.EqualValues(t, 1, proxy.Requests.Load())
 }
 
 // Transport.CancelRequest cancels a request without its context. The request is
