@@ -363,8 +363,8 @@ func TestAttemptTimeoutSparesResponses(t *testing.T) {
 		{"5 MB in a second", 100, 50_000, 10 * time.Millisecond, "application/octet-stream"},
 		{"events for a day", 24, 100, time.Hour, "text/event-stream"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+		inVirtualTimeAs(t, tt.name,
+			func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 				base := start(func(w http.ResponseWriter, r *http.Request) {
 					if attemptOf(r) == 1 {
 						w.WriteHeader(http.StatusServiceUnavailable)
@@ -391,7 +391,6 @@ func TestAttemptTimeoutSparesResponses(t *testing.T) {
 						randomBytes(uint64(i), tt.size)), "chunk %d", i)
 				}
 			})
-		})
 	}
 }
 

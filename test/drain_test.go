@@ -158,8 +158,8 @@ func TestDrainIsPartOfTheWait(t *testing.T) {
 func TestDrainDuringTheWaitKeepsTheConnection(t *testing.T) {
 	for _, parts := range []int{2, 100} {
 		for _, timeout := range []time.Duration{0, time.Hour} {
-			t.Run(fmt.Sprintf("%d/%v", parts, timeout), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			inVirtualTimeAs(t, fmt.Sprintf("%d/%v", parts, timeout),
+				func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 					if parts > 2 && closeDrains {
 						t.Skip("Close waits for a mutex, which stops the time of a bubble")
 					}
@@ -194,7 +194,6 @@ func TestDrainDuringTheWaitKeepsTheConnection(t *testing.T) {
 						assert.Equal(t, 50*time.Millisecond, left)
 					}
 				})
-			})
 		}
 	}
 }

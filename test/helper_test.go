@@ -191,6 +191,13 @@ func inVirtualTime(
 	}
 }
 
+// inVirtualTimeAs is inVirtualTime in a subtest.
+func inVirtualTimeAs(t *testing.T, name string,
+	test func(t *testing.T, start func(http.HandlerFunc) *http.Transport)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inVirtualTime(t, test) })
+}
+
 // countDials counts the connections that base dials.
 func countDials(base *http.Transport, conns *atomic.Int32) {
 	dial := base.DialContext

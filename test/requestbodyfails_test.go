@@ -213,81 +213,48 @@ func TestWrongContentLength(t *testing.T) {
 // Hazard A4: however RoundTrip ends, it closes the body once. The checks of
 // contract count that.
 func TestBodyIsClosedOnEveryExit(t *testing.T) {
-	canceled := func(req *http.Request) *http.Request {
-		ctx, cancel := context.WithCancel(req.Context())
-		cancel()
-		return req.WithContext(ctx)
-	}
-	for _, tt := range []struct {
-		name   string
-		change func(*http.Request, *httpretry.Policy) *http.Request
-	}{
-		{"context over",
-			func(r *http.Request, _ *httpretry.Policy) *http.Request { return canceled(r) }},
-		{"Request.Cancel closed", func(r *http.Request, _ *httpretry.Policy) *http.Request {
-			ch := make(chan struct{})
-			close(ch)
-			//nolint:staticcheck // http.Client sets it
-			r.Cancel = ch
-			return r
-		}},
-		{"invalid policy", func(r *http.Request, _ *httpretry.Policy) *http.Request {
-			return r.WithContext(
-				httpretry.WithPolicy(r.Context(), httpretry.Policy{MaxElapsed: -1}))
-		}},
-		{"invalid key", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			r.Method = "POST"
-			p.NewIdempotencyKey = func(*http.Request) string { return "\n" }
-			return r
-		}},
-		{"no URL",
-			func(r *http.Request, _ *httpretry.Policy) *http.Request { r.URL = nil; return r }},
-		{"no host",
-			func(r *http.Request, _ *httpretry.Policy) *http.Request { r.URL.Host = ""; return r }},
-		{"invalid method", func(r *http.Request, _ *httpretry.Policy) *http.Request {
-			r.Method = "A B"
-			return r
-		}},
-		{"invalid header", func(r *http.Request, _ *httpretry.Policy) *http.Request {
-			r.Header["A"] = []string{"\n"}
-			return r
-		}},
-		{"no header",
-			func(r *http.Request, _ *httpretry.Policy) *http.Request { r.Header = nil; return r }},
-		{"refused connections",
-			func(r *http.Request, _ *httpretry.Policy) *http.Request { return r }},
-		{"refused connections, once", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			p.MaxAttempts = 1
-			return r
-		}},
-		{"no budget", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			p.Budget = contract.UsedUp{}
-			return r
-		}},
-		{"nothing kept", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			p.ReplayBuffer = -1
-			return r
-		}},
-		{"GetBody fails", func(r *http.Request, _ *httpretry.Policy) *http.Request {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	closed := make(chan struct{})
+	close(closed)
+	in := func(r *http.Request, ctx context.Context) { *r = *r.WithContext(ctx) }
+	type policy = *httpretry.Policy
+	for name, change := range map[string]func(*http.Request, policy){
+		"context over": func(r *http.Request, _ policy) { in(r, over) },
+		//nolint:staticcheck // http.Client sets it
+		"Request.Cancel closed": func(r *http.Request, _ policy) { r.Cancel = closed },
+		"invalid policy": func(r *http.Request, _ policy) {
+			in(r, httpretry.WithPolicy(r.Context(), httpretry.Policy{MaxElapsed: -1}))
+		},
+		"invalid key": func(r *http.Request, p policy) {
+			r.Method, p.NewIdempotencyKey = "POST", func(*http.Request) string { return "\n" }
+		},
+		"no URL":                    func(r *http.Request, _ policy) { r.URL = nil },
+		"no host":                   func(r *http.Request, _ policy) { r.URL.Host = "" },
+		"invalid method":            func(r *http.Request, _ policy) { r.Method = "A B" },
+		"invalid header":            func(r *http.Request, _ policy) { r.Header["A"] = []string{"\n"} },
+		"no header":                 func(r *http.Request, _ policy) { r.Header = nil },
+		"refused connections":       func(*http.Request, policy) {},
+		"refused connections, once": func(_ *http.Request, p policy) { p.MaxAttempts = 1 },
+		"no budget":                 func(_ *http.Request, p policy) { p.Budget = contract.UsedUp{} },
+		"nothing kept":              func(_ *http.Request, p policy) { p.ReplayBuffer = -1 },
+		"GetBody fails": func(r *http.Request, _ policy) {
 			r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
-			return r
-		}},
-		{"GetBody works", func(r *http.Request, _ *httpretry.Policy) *http.Request {
+		},
+		"GetBody works": func(r *http.Request, _ policy) {
 			r.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
-			return r
-		}},
-		{"deadline too near", func(r *http.Request, p *httpretry.Policy) *http.Request {
+		},
+		"deadline too near": func(_ *http.Request, p policy) {
 			p.Backoff, p.MaxElapsed = strategies.Constant{Wait: time.Hour}, time.Minute
-			return r
-		}},
+		},
 	} {
 		for _, timeout := range []time.Duration{0, time.Hour} {
-			t.Run(fmt.Sprintf("%s/%v", tt.name, timeout), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
 				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = timeout
-				req := tt.change(
-					contract.Streamed(t, "PUT", "http://"+faults.Refused(t),
-						contract.Counted("text")), &policy)
+				req := contract.Streamed(t, "PUT", "http://"+faults.Refused(t),
+					contract.Counted("text"))
+				change(req, &policy)
 				_, err := contract.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
 				require.Error(t, err)
 			})

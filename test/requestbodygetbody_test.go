@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,33 +26,24 @@ import (
 // may seek in the body that is still being sent. The caller then gets the
 // response, unread.
 func TestGetBodyNeverSent(t *testing.T) {
-	type preparation = func(
-		context.Context, *httpretry.Policy, *contract.Step,
-	) (context.Context, context.CancelFunc)
-	for name, prepare := range map[string]preparation{
-		"Retry-After too long": func(ctx context.Context, _ *httpretry.Policy,
-			s *contract.Step) (context.Context, context.CancelFunc) {
-			s.Header = http.Header{"Retry-After": {"3600"}}
-			return ctx, func() {}
-		},
-		"deadline too near": func(ctx context.Context, _ *httpretry.Policy,
-			_ *contract.Step) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, time.Second)
-		},
-		"too long in all": func(ctx context.Context, p *httpretry.Policy,
-			_ *contract.Step) (context.Context, context.CancelFunc) {
-			p.MaxElapsed = time.Second
-			return ctx, func() {}
-		},
-		"budget empty": func(ctx context.Context, p *httpretry.Policy,
-			_ *contract.Step) (context.Context, context.CancelFunc) {
-			p.Budget = contract.UsedUp{}
-			return ctx, func() {}
-		},
+	for name, tt := range map[string]struct {
+		answer   contract.Step
+		deadline time.Duration
+		change   func(*httpretry.Policy)
+	}{
+		"Retry-After too long": {answer: contract.Status(503, "Retry-After", "3600")},
+		"deadline too near":    {answer: s503, deadline: time.Second},
+		"too long in all": {answer: s503,
+			change: func(p *httpretry.Policy) { p.MaxElapsed = time.Second }},
+		"budget empty": {answer: s503,
+			change: func(p *httpretry.Policy) { p.Budget = contract.UsedUp{} }},
 	} {
 		contract.Bubble(t, name, func(t *testing.T) {
-			policy, answer := contract.RetryEvery(time.Minute), s503
-			ctx, cancel := prepare(t.Context(), &policy, &answer)
+			policy := contract.RetryEvery(time.Minute)
+			if tt.change != nil {
+				tt.change(&policy)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tt.deadline, time.Hour))
 			defer cancel()
 			var made []*contract.Body
 			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")).
@@ -60,7 +52,7 @@ func TestGetBodyNeverSent(t *testing.T) {
 				made = append(made, contract.Counted("text"))
 				return made[len(made)-1], nil
 			}
-			resp, err := contract.With(t, contract.Play(answer), policy).RoundTrip(req)
+			resp, err := contract.With(t, contract.Play(tt.answer), policy).RoundTrip(req)
 			require.NoError(t, err)
 			assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
 			assert.Empty(t, made)

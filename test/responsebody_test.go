@@ -189,8 +189,8 @@ func TestEmptyResponsesLeftOpen(t *testing.T) {
 		method string
 		status int
 	}{{"HEAD", 200}, {"GET", 204}, {"GET", 304}, {"GET", 200}, {"PUT", 200}} {
-		t.Run(fmt.Sprintf("%s %d", tt.method, tt.status), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+		inVirtualTimeAs(t, fmt.Sprintf("%s %d", tt.method, tt.status),
+			func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 				base := start(func(w http.ResponseWriter, r *http.Request) {
 					_, _ = io.Copy(io.Discard, r.Body)
 					if attemptOf(r) == 1 {
@@ -228,7 +228,6 @@ func TestEmptyResponsesLeftOpen(t *testing.T) {
 				}
 				assert.EqualValues(t, 1, conns.Load())
 			})
-		})
 	}
 }
 
@@ -360,8 +359,8 @@ func (b *countedBody) Read(p []byte) (int, error) {
 func TestDropIsBoundedInTime(t *testing.T) {
 	for name, tt := range endlessResponses {
 		for _, timeout := range []time.Duration{0, time.Hour} {
-			t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			inVirtualTimeAs(t, fmt.Sprintf("%s/%v", name, timeout),
+				func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 					base := start(func(w http.ResponseWriter, r *http.Request) {
 						if attemptOf(r) == 1 {
 							tt.answer(w, r)
@@ -379,7 +378,6 @@ func TestDropIsBoundedInTime(t *testing.T) {
 						assert.Zero(t, time.Since(began))
 					}
 				})
-			})
 		}
 	}
 }
@@ -485,8 +483,8 @@ func writeAndFlush(w http.ResponseWriter, text string) {
 func TestDropWhileUploading(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		for _, length := range []int64{-1, 100_000} {
-			t.Run(fmt.Sprintf("%v/%d", timeout, length), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			inVirtualTimeAs(t, fmt.Sprintf("%v/%d", timeout, length),
+				func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 					r, w := io.Pipe()
 					var came []time.Time
 					base := start(func(rw http.ResponseWriter, req *http.Request) {
@@ -514,7 +512,6 @@ func TestDropWhileUploading(t *testing.T) {
 					// bubble ends at once
 					time.Sleep(time.Second)
 				})
-			})
 		}
 	}
 }

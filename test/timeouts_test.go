@@ -167,8 +167,8 @@ func TestCancelInFlight(t *testing.T) {
 func TestRequestCancel(t *testing.T) {
 	for _, method := range []string{"GET", "POST"} {
 		for _, after := range []time.Duration{0, time.Minute} {
-			t.Run(fmt.Sprintf("%s/%v", method, after), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			inVirtualTimeAs(t, fmt.Sprintf("%s/%v", method, after),
+				func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 					var requests atomic.Int32
 					base := start(func(_ http.ResponseWriter, r *http.Request) {
 						requests.Add(1)
@@ -196,7 +196,6 @@ func TestRequestCancel(t *testing.T) {
 					assert.EqualValues(t, 1, requests.Load())
 					assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 				})
-			})
 		}
 	}
 }
@@ -243,8 +242,8 @@ func TestClientTimeoutOverAll(t *testing.T) {
 		{"in flight", time.Second, 3500 * time.Millisecond}, // the third attempt would begin at 4 s
 		{"in flight, no wait", 0, 3500 * time.Millisecond},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+		inVirtualTimeAs(t, tt.name,
+			func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 				base := start(func(w http.ResponseWriter, r *http.Request) {
 					if attemptOf(r) > 1 {
 						<-r.Context().Done()
@@ -267,7 +266,6 @@ func TestClientTimeoutOverAll(t *testing.T) {
 					`^Get "http://a\.test/": .*(context deadline exceeded|request canceled)`,
 					err.Error())
 			})
-		})
 	}
 	_, can := any(new(httpretry.RetryTransport)).(interface{ CancelRequest(*http.Request) })
 	assert.False(t, can, "http.Client would call it")

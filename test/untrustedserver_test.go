@@ -26,8 +26,9 @@ const (
 	tooLong = -1 // no retry: the response is returned
 )
 
-// wireRetryAfter returns header lines as a server sends them, and the waits
-// that they ask for. Their clock is that of a synctest bubble, which starts at
+// wireRetryAfter returns header lines as a server sends them, and the waits that
+// they ask for, by each header. The tests of internal/retryafter have all values.
+// Their clock is that of a synctest bubble, which starts at
 // Sat, 01 Jan 2000 00:00:00 GMT.
 func wireRetryAfter() map[string]time.Duration {
 	const s, ms = time.Second, time.Millisecond
@@ -35,57 +36,34 @@ func wireRetryAfter() map[string]time.Duration {
 		"Retry-After: 7": 7 * s, "Retry-After:\t 7 \t": 7 * s, "retry-after: 007": 7 * s,
 		"RETRY-AFTER: 7.25": 7250 * ms,
 		"Retry-After: 60":   60 * s, "Retry-After: 61": tooLong,
-		"Retry-After: 60.000000001": tooLong,
-		"Retry-After: 9223372036":   tooLong, "Retry-After: 9223372037": tooLong,
-		"Retry-After: 9223372036854775808":                              tooLong,
-		"Retry-After: 18446744073709551617":                             tooLong,
+		"Retry-After: 9223372036": tooLong, "Retry-After: 9223372037": tooLong,
 		"Retry-After: " + strings.Repeat("9", 100_000):                  tooLong,
 		"Retry-After: Sat, 01 Jan 2000 00:00:30 GMT":                    30 * s,
-		"Retry-After: Saturday, 01-Jan-00 00:00:30 GMT":                 30 * s,
-		"Retry-After: Sat Jan  1 00:00:30 2000":                         30 * s,
 		"Retry-After: Sat, 01 Jan 2000 00:01:01 GMT":                    tooLong,
-		"Retry-After: Fri, 31 Dec 9999 23:59:59 GMT":                    tooLong,
 		"Retry-After: 946684830":                                        30 * s,
-		"Retry-After: 946684861":                                        tooLong,
 		"Retry-After: 946684830000":                                     30 * s,
 		"Retry-After: 946684799":                                        ignored,
-		"Retry-After: 499999999":                                        tooLong, // 16 years
-		"Retry-After: 500000000":                                        ignored, // the year 1985
-		"Retry-After: 1000000000":                                       tooLong, // the year 2001
-		"Retry-After: Fri, 31 Dec 1999 23:59:59 GMT":                    ignored,
 		"Retry-After: Sun, 06 Nov 1994 08:49:37 GMT":                    ignored,
-		"Retry-After: Sat, 01 Jan 0000 00:00:00 GMT":                    ignored,
 		"Retry-After: 0\r\nRetry-After: 0":                              ignored,
 		"Retry-After: 5\r\nRetry-After: 30\r\nRetry-After: 10":          30 * s,
 		"Retry-After: soon\r\nRetry-After: 30":                          30 * s,
-		"Retry-After: 30\r\nRetry-After: -1":                            30 * s,
-		"Retry-After: 5\r\nRetry-After: 61":                             tooLong,
 		"Retry-After: Sat, 01 Jan 2000 00:00:20 GMT\r\nRetry-After: 15": 20 * s,
 		"retry-after-ms: 7500":                                          7500 * ms,
 		"x-ms-retry-after-ms: 7500":                                     7500 * ms,
 		"Retry-After-Ms: 60001":                                         tooLong,
 		"retry-after-ms: 7500\r\nRetry-After: 30":                       7500 * ms,
 		"retry-after-ms: x\r\nRetry-After: 30":                          30 * s,
-		"retry-after-ms: 9223372036855":                                 tooLong,
-		"retry-after-ms: -7500":                                         ignored,
 		`RateLimit: "a";r=0;t=30`:                                       30 * s,
 		`RateLimit: "a";r=1;t=30`:                                       ignored,
-		`RateLimit: "a";r=0;t=999999999999999`:                          tooLong,
-		`RateLimit: "a";r=0;t=30, "b" ;r=0;t=5`:                         ignored,
 		`RateLimit: "a, b;r=1";r=0;t=10, "c";r=0;t=30`:                  30 * s,
-		`RateLimit: "a;r=0;t=30`:                                        ignored,
 		"RateLimit-Reset: 30\r\nRateLimit-Remaining: 0":                 30 * s,
-		"RateLimit-Reset: 30\r\nRateLimit-Remaining: 1":                 ignored,
 		"X-RateLimit-Reset: 30\r\nX-RateLimit-Remaining: 0":             30 * s,
 		"X-RateLimit-Reset: 30":                                         ignored,
 		"X-RateLimit-Reset: 946684830\r\nX-RateLimit-Remaining: 0":      30 * s,
 		"X-RateLimit-Reset: 1000000030\r\nX-RateLimit-Remaining: 0\r\nDate: Sun, 09 Sep 2001 01:46:40 GMT": 30 * s,
 	}
 	for _, value := range []string{
-		"", "-5", "+5", "1e1", "1_0", "９", "٩", "5, 10", "5,10", "5;x", "0x10", "NaN", "Inf",
-		"+Inf", "-Inf", "-0", "1.", ".5",
-		"Sat, 01 Jan 2000 00:00:30 UTC", "Sat, 01 Jan 2000 00:00:30 +0000",
-		"Sat, 01 Jan 2000 00:00:60 GMT", "sat, 01 jan 2000 00:00:30 gmt",
+		"", "-5", "1e1", "９", "5, 10", "0x10", "Inf", "Sat, 01 Jan 2000 00:00:30 UTC",
 		"\xff\xfe", "\u0085", "30\u2028", "\u00a030", `"30"`,
 	} {
 		tests["Retry-After: "+value] = ignored
@@ -101,12 +79,8 @@ func wireDates() map[string]time.Duration {
 		// A clock that is wrong by years.
 		"Date: Mon, 01 Jan 2001 00:00:00 GMT\r\nRetry-After: Mon, 01 Jan 2001 00:00:30 GMT": 30 * s,
 		"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\nRetry-After: Thu, 01 Jan 1970 00:00:31 GMT": 30 * s,
-		"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\nRetry-After: 30":                            30 * s,
 		"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT": tooLong,
-		"Date: Fri, 31 Dec 9999 23:59:59 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT": ignored,
-		"Date: Sat, 01 Jan 0000 00:00:00 GMT\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 GMT": tooLong,
 		"Date: yesterday\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT":                     30 * s,
-		"Date: Fri, 31 Dec 1999 23:59:00 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:00 GMT": 60 * s,
 		// The clock of a cache's origin: Date is as old as the response.
 		"Age: 60\r\nDate: Fri, 31 Dec 1999 23:59:00 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT": 30 * s,
 		"Age: 60\r\nDate: Fri, 31 Dec 1999 23:59:00 GMT\r\nRetry-After: 40":                            40 * s,
