@@ -63,54 +63,40 @@ func TestWithoutRetries(t *testing.T) {
 // WithoutRetries, WithPolicy and WithIdempotent can be combined in any order.
 // None of them changes a context that it was derived from.
 func TestContextsCombine(t *testing.T) {
+	type marks = []func(context.Context) context.Context
+	idempotent, once := httpretry.WithIdempotent, httpretry.WithoutRetries
 	three := contract.RetryEvery(0)
 	three.MaxAttempts = 3
 	withPolicy := func(ctx context.Context) context.Context {
 		return httpretry.WithPolicy(ctx, three)
 	}
-	plusOne := func(ctx context.Context) context.Context {
-		return httpretry.WithPolicyFunc(ctx, func(p httpretry.Policy) httpretry.Policy {
-			p.MaxAttempts++
-			return p
-		})
+	change := func(set func(*httpretry.Policy)) func(context.Context) context.Context {
+		return func(ctx context.Context) context.Context {
+			return httpretry.WithPolicyFunc(ctx,
+				func(p httpretry.Policy) httpretry.Policy { set(&p); return p })
+		}
 	}
-	twice := func(ctx context.Context) context.Context {
-		return httpretry.WithPolicyFunc(ctx, func(p httpretry.Policy) httpretry.Policy {
-			p.MaxAttempts *= 2
-			return p
-		})
-	}
+	plusOne := change(func(p *httpretry.Policy) { p.MaxAttempts++ })
+	twice := change(func(p *httpretry.Policy) { p.MaxAttempts *= 2 })
 	for name, tt := range map[string]struct {
-		derive   []func(context.Context) context.Context
+		derive   marks
 		attempts int // of a POST that fails
 	}{
-		"none":           {nil, 1},
-		"WithIdempotent": {[]func(context.Context) context.Context{httpretry.WithIdempotent}, 5},
-		"WithPolicy":     {[]func(context.Context) context.Context{withPolicy}, 1},
-		"WithPolicy, WithIdempotent": {
-			[]func(context.Context) context.Context{withPolicy, httpretry.WithIdempotent}, 3},
-		"WithIdempotent, WithPolicy": {
-			[]func(context.Context) context.Context{httpretry.WithIdempotent, withPolicy}, 3},
-		"WithIdempotent, WithPolicyFunc": {
-			[]func(context.Context) context.Context{httpretry.WithIdempotent, plusOne}, 6},
-		"WithPolicyFunc, WithIdempotent": {
-			[]func(context.Context) context.Context{plusOne, httpretry.WithIdempotent}, 6},
-		"WithPolicyFunc, twice": {[]func(context.Context) context.Context{
-			plusOne, httpretry.WithIdempotent, twice}, 12},
-		"WithPolicyFunc, in the other order": {[]func(context.Context) context.Context{
-			twice, plusOne, httpretry.WithIdempotent}, 11},
-		"WithPolicyFunc after WithPolicy": {[]func(context.Context) context.Context{
-			httpretry.WithIdempotent, withPolicy, plusOne, twice}, 8},
-		"WithPolicyFunc around WithPolicy": {[]func(context.Context) context.Context{
-			httpretry.WithIdempotent, twice, withPolicy, plusOne}, 4},
-		"WithPolicyFunc before WithPolicy": {[]func(context.Context) context.Context{
-			httpretry.WithIdempotent, plusOne, twice, withPolicy}, 3},
-		"WithPolicyFunc, WithoutRetries": {[]func(context.Context) context.Context{
-			httpretry.WithIdempotent, httpretry.WithoutRetries, plusOne}, 1},
-		"all": {[]func(context.Context) context.Context{
-			withPolicy, httpretry.WithoutRetries, httpretry.WithIdempotent}, 1},
-		"all, in another order": {[]func(context.Context) context.Context{
-			httpretry.WithoutRetries, httpretry.WithIdempotent, withPolicy}, 1},
+		"none":                               {nil, 1},
+		"WithIdempotent":                     {marks{idempotent}, 5},
+		"WithPolicy":                         {marks{withPolicy}, 1},
+		"WithPolicy, WithIdempotent":         {marks{withPolicy, idempotent}, 3},
+		"WithIdempotent, WithPolicy":         {marks{idempotent, withPolicy}, 3},
+		"WithIdempotent, WithPolicyFunc":     {marks{idempotent, plusOne}, 6},
+		"WithPolicyFunc, WithIdempotent":     {marks{plusOne, idempotent}, 6},
+		"WithPolicyFunc, twice":              {marks{plusOne, idempotent, twice}, 12},
+		"WithPolicyFunc, in the other order": {marks{twice, plusOne, idempotent}, 11},
+		"WithPolicyFunc after WithPolicy":    {marks{idempotent, withPolicy, plusOne, twice}, 8},
+		"WithPolicyFunc around WithPolicy":   {marks{idempotent, twice, withPolicy, plusOne}, 4},
+		"WithPolicyFunc before WithPolicy":   {marks{idempotent, plusOne, twice, withPolicy}, 3},
+		"WithPolicyFunc, WithoutRetries":     {marks{idempotent, once, plusOne}, 1},
+		"all":                                {marks{withPolicy, once, idempotent}, 1},
+		"all, in another order":              {marks{once, idempotent, withPolicy}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctxs := []context.Context{t.Context()}
@@ -610,6 +596,14 @@ func TestResultOfNextRequest(t *testing.T) {
 // derivedKey is the key of a value in a context that was derived from another.
 type derivedKey struct{}
 
+// ofLayers are contexts in which layers send clones of requests.
+var ofLayers = map[string]func(context.Context) context.Context{
+	"same context": func(ctx context.Context) context.Context { return ctx },
+	"derived": func(ctx context.Context) context.Context {
+		return context.WithValue(ctx, derivedKey{}, "span")
+	},
+}
+
 // A layer such as a tracer sends a clone of the request, in a context of its
 // own. Result returns how the request ended, whether or not the first attempt
 // was a copy already. The layer's values and policy stay in the context.
@@ -673,12 +667,7 @@ func TestResultOfACloningLayer(t *testing.T) {
 func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 	timeout := contract.RetryEvery(0)
 	timeout.AttemptTimeout = time.Hour
-	for name, derive := range map[string]func(context.Context) context.Context{
-		"same context": func(ctx context.Context) context.Context { return ctx },
-		"derived": func(ctx context.Context) context.Context {
-			return context.WithValue(ctx, derivedKey{}, "span")
-		},
-	} {
+	for name, derive := range ofLayers {
 		for inner, policy := range map[string]httpretry.Policy{
 			"": contract.RetryEvery(0), "timeout": timeout} {
 			for _, steps := range []script{
@@ -711,12 +700,7 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 func TestResultOfACloningLayerAfterAResume(t *testing.T) {
 	timeout := resuming()
 	timeout.AttemptTimeout = time.Hour
-	for name, derive := range map[string]func(context.Context) context.Context{
-		"same context": func(ctx context.Context) context.Context { return ctx },
-		"derived": func(ctx context.Context) context.Context {
-			return context.WithValue(ctx, derivedKey{}, "span")
-		},
-	} {
+	for name, derive := range ofLayers {
 		for kind, policy := range map[string]httpretry.Policy{
 			"original": resuming(), "copy": timeout} {
 			for cuts, want := range map[int]httpretry.Reason{

@@ -274,44 +274,6 @@ func TestSharedRequests(t *testing.T) {
 	}
 }
 
-// A layer that follows redirects returns the final URL in Response.Request.
-// That request remains, even if the attempt was a copy. The attempt and the
-// reason are found in the context of that request.
-func TestResponseRequestOfALayer(t *testing.T) {
-	for _, method := range []string{"GET", "POST", "PUT"} {
-		for _, timeout := range []time.Duration{0, time.Minute} {
-			for _, attempts := range []int{1, 2} {
-				title := fmt.Sprintf("%s/timeout %v/%d attempts", method, timeout, attempts)
-				t.Run(title, func(t *testing.T) {
-					srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
-						switch {
-						case r.URL.Path != "/final":
-							http.Redirect(w, r, "/final", http.StatusSeeOther)
-						case attempts == 2 && r.Header.Get("Retry-Attempt") == "":
-							w.WriteHeader(http.StatusServiceUnavailable)
-						}
-					})
-					inner := http.Client{Transport: faults.Base(t, nil)}
-					// It copies the header to the next request.
-					base := contract.BaseFunc(inner.Do)
-					policy := contract.RetryEvery(0)
-					policy.AttemptTimeout = timeout
-					req := contract.Request(t, method, srv.URL, "")
-					if attempts == 2 { // the answer is not that of a POST, which was processed
-						req = req.WithContext(httpretry.WithIdempotent(req.Context()))
-					}
-					req.RequestURI = ""
-					resp := contract.Send(t, contract.With(t, base, policy), req)
-					assert.Equal(t, 200, resp.StatusCode)
-					assert.Equal(t, "/final", resp.Request.URL.Path)
-					assert.Equal(t, "GET", resp.Request.Method)
-					assert.Equal(t, attempts, httpretry.Attempt(resp.Request.Context()))
-				})
-			}
-		}
-	}
-}
-
 // Hazard A9: over an HTTP/2 connection that is open already, Response.Request
 // of net/http is a copy that it has made of a request with a body. Through a
 // RetryTransport it is the caller's request, with a context that is still alive
