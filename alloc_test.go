@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -178,62 +176,6 @@ func TestAllocations(t *testing.T) {
 				}
 			})
 			assert.LessOrEqual(t, allocs, tt.most)
-		})
-	}
-}
-
-// The record of a stream is made of memory that earlier records have used. So a
-// stream costs a few KiB, however it is read.
-func TestStreamAllocatesLittle(t *testing.T) {
-	if contract.RaceEnabled {
-		t.Skip("the race detector allocates, and a pool loses values")
-	}
-	const requests, size = 200, 64 << 10
-	for _, tt := range []struct {
-		name       string
-		size, read int64 // bytes of the stream, and of each Read
-		fails      bool
-		most       uint64
-	}{
-		{name: "Reads of 100 bytes", size: size, read: 100, most: 5000},
-		{name: "Reads of 4 KiB", size: size, read: 4 << 10, most: 5000},
-		{name: "Reads of 8 KiB", size: size, read: 8 << 10, most: 5000},
-		{name: "Reads of 32 KiB", size: size, read: 32 << 10, most: 5000},
-		{name: "short", size: 4 << 10, read: 4 << 10, most: 5000},
-		{name: "more than is recorded", size: 2 * size, read: 8 << 10, most: 5000},
-		// A few pieces are too small to be used again.
-		{name: "Reads of 1,000 bytes", size: size, read: 1000, most: 8000},
-		{name: "two attempts fail", size: size, read: 8 << 10, fails: true, most: 12000},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			buf := make([]byte, tt.read)
-			ok := newInstant().ok
-			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, buf)
-				_ = req.Body.Close()
-				if err == nil && tt.fails {
-					return nil, io.ErrUnexpectedEOF
-				}
-				return ok, err
-			})
-			policy := contract.RetryEvery(0)
-			policy.MaxAttempts = 2
-			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-			// The garbage collector removes pieces that were not used for long.
-			percent := debug.SetGCPercent(-1)
-			defer debug.SetGCPercent(percent)
-			var before, after runtime.MemStats
-			for i := range 2 * requests {
-				if i == requests {
-					runtime.ReadMemStats(&before)
-				}
-				body := io.NopCloser(io.LimitReader(contract.Zeros{}, tt.size))
-				_, err := transport.RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body))
-				assert.Equal(t, tt.fails, err != nil)
-			}
-			runtime.ReadMemStats(&after)
-
-			assert.LessOrEqual(t, (after.TotalAlloc-before.TotalAlloc)/requests, tt.most)
 		})
 	}
 }

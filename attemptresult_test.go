@@ -356,8 +356,7 @@ func TestCancelChannelAtTheDeadline(t *testing.T) {
 				<-canceled
 				return nil, contract.ErrReset
 			})
-			_, err := contract.New(t, httpretry.Config{
-				Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+			_, err := contract.Recorded(t, base, contract.RetryEvery(0), events).RoundTrip(req)
 			require.Error(t, err)
 			assert.Equal(t, want, events.Reason())
 			assert.Equal(t, want == httpretry.ReasonDeadline,
@@ -433,8 +432,7 @@ func TestSlowWithdraw(t *testing.T) {
 			}
 			defer cancel()
 			base := contract.Play(reset)
-			_, err := contract.New(t, httpretry.Config{
-				Base: base, Policy: policy, Observe: events.Observe}).
+			_, err := contract.Recorded(t, base, policy, events).
 				RoundTrip(newGet(t).WithContext(ctx))
 			require.Error(t, err)
 			if tt.err != nil {

@@ -239,6 +239,33 @@ func TestClassifyError(t *testing.T) {
 	}
 }
 
+// A layer may wrap the errors of net/http. An error by which a retry is pointless
+// is found inside. An error that proves that the request was not processed counts
+// only if it is the outermost, since an inner one may be about another request of
+// the layer.
+func TestClassifyWrappedTexts(t *testing.T) {
+	for name, wrap := range map[string]func(error) error{
+		"fmt.Errorf": func(err error) error { return fmt.Errorf("layer: %w", err) },
+		"url.Error": func(err error) error {
+			return &url.Error{Op: "Get", URL: "http://a.test/", Err: err}
+		},
+		"errors.Join": func(err error) error { return errors.Join(errors.New("failed"), err) },
+		"twice": func(err error) error {
+			return fmt.Errorf("outer: %w", fmt.Errorf("inner: %w", err))
+		},
+	} {
+		for text, want := range map[string]httpretry.Outcome{
+			`unsupported protocol scheme "ftp"`:   final,
+			"http: no Host in request URL":        final,
+			`net/http: invalid method "A B"`:      final,
+			"http: server closed idle connection": transient,
+		} {
+			got := httpretry.Classify(nil, nil, wrap(errors.New(text)))
+			assert.Equal(t, want, got, "%s: %s", name, text)
+		}
+	}
+}
+
 // wrapsNothing and wrapsNothings have an Unwrap method that returns no error.
 type (
 	wrapsNothing  struct{ error }
@@ -354,8 +381,7 @@ func TestWithOutcome(t *testing.T) {
 					assert.Equal(t, tt.want, httpretry.Classify(nil, nil, err))
 					for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
 						base, events := contract.Play(contract.Fails(err)), new(contract.Record)
-						_, got := contract.New(t, httpretry.Config{
-							Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
+						_, got := contract.Recorded(t, base, contract.RetryEvery(0), events).
 							RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
 						require.ErrorIs(t, got, failure)
 						assert.Len(t, base.Attempts(), want, method)

@@ -111,13 +111,13 @@ func TestReasonsAreDocumented(t *testing.T) {
 
 func TestErrorType(t *testing.T) {
 	for _, tt := range []struct {
-		err                error
-		timeout, temporary bool
+		err     error
+		timeout bool
 	}{
-		{errors.New("x"), false, false},
-		{os.ErrDeadlineExceeded, true, true},
-		{fmt.Errorf("wrapped: %w", os.ErrDeadlineExceeded), true, true},
-		{&net.DNSError{IsTemporary: true}, false, true},
+		{errors.New("x"), false},
+		{os.ErrDeadlineExceeded, true},
+		{fmt.Errorf("wrapped: %w", os.ErrDeadlineExceeded), true},
+		{&net.DNSError{IsTemporary: true}, false},
 	} {
 		err := &httpretry.Error{Attempts: 2, Reason: httpretry.ReasonAttempts, Err: tt.err}
 		assert.Equal(t, tt.timeout, err.Timeout(), tt.err)
@@ -371,8 +371,7 @@ func TestEventBeforeTheFirstAttempt(t *testing.T) {
 			req := contract.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
 			//nolint:staticcheck // http.Client sets it
 			req.Cancel = tt.cancel
-			_, err := contract.New(t, httpretry.Config{
-				Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			_, err := contract.Recorded(t, base, policy, events).RoundTrip(req)
 			require.ErrorContains(t, err, tt.text)
 			assert.Empty(t, base.Attempts())
 			require.Len(t, events.Events, tt.events)
@@ -493,9 +492,7 @@ func TestWaitedOfResumes(t *testing.T) {
 			o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(),
 				new(contract.Record)
 			policy.Backoff = strategies.Constant{Wait: 3 * time.Second}
-			resp := get(t,
-				contract.New(t,
-					httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
+			resp := get(t, contract.Recorded(t, o, policy, events))
 			time.Sleep(time.Minute)
 			time.AfterFunc(tt.closed, func() { assert.NoError(t, resp.Body.Close()) })
 			_, err := io.Copy(io.Discard, resp.Body)
@@ -613,8 +610,8 @@ func TestErrorOfOneAttempt(t *testing.T) {
 			send := func(_ http.ResponseWriter, in *http.Request) {
 				s.Request = s.WithContext(in.Context())
 				tt.set(s)
-				_, err = contract.New(t, httpretry.Config{Base: contract.Play(reset),
-					Policy: s.Policy, Observe: events.Observe}).RoundTrip(s.Request)
+				_, err = contract.Recorded(t, contract.Play(reset), s.Policy, events).
+					RoundTrip(s.Request)
 			}
 			httpretry.Middleware(http.HandlerFunc(send)).ServeHTTP(httptest.NewRecorder(),
 				inboundRequest(http.Header{"Retry-Attempt": {tt.inbound}}))
@@ -726,8 +723,7 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 		req := newGet(t)
 		//nolint:staticcheck // http.Client sets it
 		req.Cancel = canceled
-		_, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+		_, err := contract.Recorded(t, base, policy, events).RoundTrip(req)
 		assert.Equal(t, failure, err)
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 	})

@@ -46,22 +46,6 @@ func TestIdempotent(t *testing.T) {
 	}
 }
 
-// WithIdempotent makes one POST idempotent.
-func TestWithIdempotent(t *testing.T) {
-	base, events := contract.Play(s503, s200), new(contract.Record)
-	policy := contract.RetryEvery(0)
-	policy.NewIdempotencyKey = func(*http.Request) string {
-		t.Error("a key is made for a request that needs none")
-		return "key"
-	}
-	transport := contract.New(t,
-		httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
-	req := contract.Request(t, "POST", "http://a.test/_search", "query")
-	contract.Send(t, transport, req.WithContext(httpretry.WithIdempotent(req.Context())))
-	assert.Len(t, base.Attempts(), 2)
-	assert.Equal(t, httpretry.ReasonSuccess, events.Reason())
-}
-
 // Hazard J4: keys are long and differ.
 func TestRandomKey(t *testing.T) {
 	seen := map[string]bool{}

@@ -132,18 +132,6 @@ func TestPlainSuccessEndsCooldown(t *testing.T) {
 	})
 }
 
-// The budget of the policy gets the success of a plain request.
-func TestPlainSuccessIsDeposited(t *testing.T) {
-	budget := httpretry.HostBudget{Ratio: 1}
-	base := contract.Play(contract.Status(200))
-	transport := contract.New(t,
-		httpretry.Config{Base: base, Policy: httpretry.Policy{Budget: &budget}})
-	for range 3 {
-		contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/", ""))
-	}
-	assert.Equal(t, 5+3, contract.Balance(&budget, "http://a.test"))
-}
-
 // A panic after a plain attempt has failed leaves nothing open.
 func TestPanicAfterPlainFailure(t *testing.T) {
 	base := contract.Play(contract.Status(503))

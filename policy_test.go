@@ -360,9 +360,7 @@ func TestUnlimitedUntilTheDeadline(t *testing.T) {
 		base, events := contract.Play(s503), new(contract.Record)
 		policy := contract.RetryEvery(time.Second)
 		policy.MaxAttempts, policy.MaxRetryAfter = -1, -1
-		contract.Send(t, contract.New(t,
-			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}),
-			newGet(t).WithContext(ctx))
+		contract.Send(t, contract.Recorded(t, base, policy, events), newGet(t).WithContext(ctx))
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 		assert.Len(t, base.Attempts(), 90)
 	})

@@ -99,8 +99,7 @@ func TestFlow(t *testing.T) {
 				tt.policy(&policy)
 			}
 			base, events := contract.Play(tt.steps...), new(contract.Record)
-			transport := contract.New(t,
-				httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+			transport := contract.Recorded(t, base, policy, events)
 			body := ""
 			if tt.method != "GET" {
 				body = "payload"
@@ -180,14 +179,6 @@ func TestSuccessIsLeftAlone(t *testing.T) {
 			assert.Same(t, req, got)
 		})
 	}
-	t.Run("error", func(t *testing.T) {
-		want := errors.New("x509: certificate is not good")
-		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, want })
-		policy := httpretry.Policy{MaxAttempts: 1}
-		_, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(newGet(t))
-		assert.True(t, err == want)
-	})
 }
 
 func TestAttemptHeader(t *testing.T) {
@@ -635,8 +626,7 @@ func TestCancelDuringWait(t *testing.T) {
 	for name, tt := range tests {
 		contract.Bubble(t, name, func(t *testing.T) {
 			base, events := contract.Play(s503), new(contract.Record)
-			transport := contract.New(t, httpretry.Config{
-				Base: base, Policy: contract.RetryEvery(time.Hour), Observe: events.Observe})
+			transport := contract.Recorded(t, base, contract.RetryEvery(time.Hour), events)
 			req, cancel := tt.cancel(newGet(t))
 			time.AfterFunc(time.Minute, cancel)
 			start := time.Now()
@@ -694,8 +684,7 @@ func TestDeadline(t *testing.T) {
 			defer cancel()
 			base, events := contract.Play(tt.step), new(contract.Record)
 			start := time.Now()
-			resp, err := contract.New(t, httpretry.Config{Base: base,
-				Policy: contract.RetryEvery(time.Second), Observe: events.Observe}).
+			resp, err := contract.Recorded(t, base, contract.RetryEvery(time.Second), events).
 				RoundTrip(newGet(t).WithContext(ctx))
 			require.NoError(t, err)
 			assert.Equal(t, tt.step.Body, contract.ReadBody(t, resp))
@@ -720,8 +709,7 @@ func TestNearerLimit(t *testing.T) {
 			defer cancel()
 			policy, events := contract.RetryEvery(time.Minute), new(contract.Record)
 			policy.MaxElapsed = tt.elapsed
-			contract.Send(t, contract.New(t, httpretry.Config{
-				Base: contract.Play(s503), Policy: policy, Observe: events.Observe}),
+			contract.Send(t, contract.Recorded(t, contract.Play(s503), policy, events),
 				newGet(t).WithContext(ctx))
 			assert.Equal(t, tt.reason.String(), events.Reason().String())
 		})

@@ -136,8 +136,7 @@ func TestGoAwayReplay(t *testing.T) {
 		}
 	})
 	events := new(contract.Record)
-	transport := contract.New(t, httpretry.Config{
-		Base: faults.HTTP2Base(t), Policy: contract.RetryEvery(0), Observe: events.Observe})
+	transport := contract.Recorded(t, faults.HTTP2Base(t), contract.RetryEvery(0), events)
 	resp := contract.Send(t, transport, contract.Request(t, "POST", srv.URL(), "payload"))
 	assert.Equal(t, 204, resp.StatusCode)
 	assert.Len(t, events.Events, 2)
@@ -411,15 +410,6 @@ func TestNeverSent(t *testing.T) {
 		contract.Request(t, "POST", srv.URL, "payload"))
 	assert.EqualValues(t, 3, conns.Load())
 	assert.EqualValues(t, 1, posts.Load())
-}
-
-// A base that does not call the hooks of httptrace proves nothing.
-func TestNeverSentUnknown(t *testing.T) {
-	base := contract.Play(contract.Fails(io.EOF))
-	_, err := contract.With(t, base, contract.RetryEvery(0)).
-		RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
-	require.Equal(t, io.EOF, err)
-	assert.Len(t, base.Attempts(), 1)
 }
 
 // If net/http could not connect, a layer may have sent the body in another way,
@@ -1057,8 +1047,7 @@ func TestLayerThatUsesGetBodyAtMostOnce(t *testing.T) {
 		s.ResetStream(faults.RefusedStream)
 	})
 	events := new(contract.Record)
-	_, err := contract.New(t, httpretry.Config{Base: digest(faults.HTTP2Base(t)),
-		Policy: contract.RetryEvery(0), Observe: events.Observe}).
+	_, err := contract.Recorded(t, digest(faults.HTTP2Base(t)), contract.RetryEvery(0), events).
 		RoundTrip(contract.Request(t, "POST", srv.URL(), "payload"))
 	require.Error(t, err)
 	assert.Equal(t, httpretry.ReasonNotIdempotent, events.Reason())
@@ -1257,8 +1246,7 @@ func TestGoAwayStorm(t *testing.T) {
 		policy.AttemptTimeout = tt.timeout
 		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		defer cancel()
-		_, err := contract.New(t,
-			httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy, Observe: events.Observe}).
+		_, err := contract.Recorded(t, faults.HTTP2Base(t), policy, events).
 			RoundTrip(contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 		require.EqualError(t, err, "httpretry: gave up after "+tt.attempts+" (permanent): "+
 			"the request was sent 10 times in one attempt, and was stopped")

@@ -199,8 +199,7 @@ func TestDeadlineInALimiter(t *testing.T) {
 		events := new(contract.Record)
 		policy := contract.RetryEvery(time.Second)
 		policy.AttemptTimeout = 2 * time.Second
-		_, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+		_, err := contract.Recorded(t, base, policy, events).
 			RoundTrip(contract.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
@@ -245,9 +244,7 @@ func TestAttemptTimeoutAndDeadline(t *testing.T) {
 		policy.AttemptTimeout = time.Second + 1
 		base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
 		events := new(contract.Record)
-		_, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-			RoundTrip(newGet(t).WithContext(ctx))
+		_, err := contract.Recorded(t, base, policy, events).RoundTrip(newGet(t).WithContext(ctx))
 		require.Error(t, err)
 		assert.Len(t, base.Attempts(), 1)
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
@@ -414,8 +411,7 @@ func TestDeadlineAfterAttemptTimeout(t *testing.T) {
 				new(contract.Record)
 			policy := contract.RetryEvery(tt.wait)
 			policy.AttemptTimeout = time.Second
-			_, err := contract.New(t,
-				httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+			_, err := contract.Recorded(t, base, policy, events).
 				RoundTrip(contract.Request(t, tt.method, "http://a.test/", "").WithContext(ctx))
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.Len(t, base.Attempts(), tt.attempts)

@@ -334,9 +334,7 @@ func TestGoAwayWaits(t *testing.T) {
 			policy := contract.RetryEvery(time.Minute)
 			policy.MaxAttempts, policy.Budget = 3, ledger
 			start := time.Now()
-			_, err := contract.New(t,
-				httpretry.Config{Base: script, Policy: policy, Observe: events.Observe}).
-				RoundTrip(req(t))
+			_, err := contract.Recorded(t, script, policy, events).RoundTrip(req(t))
 			require.ErrorIs(t, err, errGoAway)
 			require.ErrorContains(t, err, "gave up after 33 attempts (attempts_exhausted)")
 			require.Len(t, events.Events, 33, "each is seen")

@@ -230,8 +230,7 @@ func checkExchange(t *testing.T, p breakPoint, e connEnd, reused bool, k kind) {
 	s := setUp(t)
 	safe := k == kindGet || k == kindPut || k == kindPostKeyed
 	events := new(contract.Record)
-	transport := contract.New(t,
-		httpretry.Config{Base: s.base, Policy: contract.RetryEvery(0), Observe: events.Observe})
+	transport := contract.Recorded(t, s.base, contract.RetryEvery(0), events)
 	resp, err := transport.RoundTrip(s.request(t, k))
 	body, broken := "", false
 	if err == nil {

@@ -408,8 +408,7 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 	base := faults.HTTP2Base(t)
 	clients := faults.ObserveConns(base)
 	events := new(contract.Record)
-	transport := contract.New(t,
-		httpretry.Config{Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe})
+	transport := contract.Recorded(t, base, contract.RetryEvery(0), events)
 	warmUp(t, base, srv)
 
 	var once sync.Once

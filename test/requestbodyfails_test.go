@@ -81,8 +81,7 @@ func TestBlockedReader(t *testing.T) {
 				req := contract.Streamed(t, "PUT", srv.URL, body)
 				req.ContentLength = 10 // otherwise net/http waits for the first byte
 				req = tt.prepare(body, req, &policy)
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+				transport := contract.Recorded(t, base, policy, events)
 				waitFor(t, "the end of the request", func() {
 					resp, err := transport.RoundTrip(req)
 					if tt.status == 0 {
@@ -150,8 +149,8 @@ func TestReaderFailsAnywhere(t *testing.T) {
 						}
 					}
 					events := new(contract.Record)
-					_, err := contract.New(t, httpretry.Config{Base: base,
-						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					_, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
+						RoundTrip(req)
 					var all *httpretry.Error
 					if tt.attempt == 1 {
 						assert.True(t, err == failure, "the very error: %v", err)
@@ -189,8 +188,8 @@ func TestWrongContentLength(t *testing.T) {
 						}
 					}
 					events := new(contract.Record)
-					resp, err := contract.New(t, httpretry.Config{Base: base,
-						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					resp, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
+						RoundTrip(req)
 					if err == nil { // the server may respond to the part that it got
 						assert.True(t, length == 1 || proto == contract.HTTP2)
 						contract.ReadBody(t, resp)
@@ -289,8 +288,8 @@ func TestCloseFails(t *testing.T) {
 						}
 					}
 					events := new(contract.Record)
-					resp, err := contract.New(t, httpretry.Config{Base: base,
-						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					resp, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
+						RoundTrip(req)
 					if proto == contract.HTTP2 {
 						require.NoError(t, err)
 						contract.ReadBody(t, resp)
@@ -327,23 +326,6 @@ type failingCloser struct {
 
 func (b failingCloser) Close() error { return b.err }
 
-// Hazard B7: a file that cannot be read is the caller's error.
-func TestFileFails(t *testing.T) {
-	dir, err := os.Open(t.TempDir())
-	require.NoError(t, err)
-	_, err = dir.Read(make([]byte, 1))
-	var want *os.PathError
-	require.ErrorAs(t, err, &want)
-	srv := contract.NewServer(t,
-		func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	events := new(contract.Record)
-	_, err = contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0),
-		Observe: events.Observe}).RoundTrip(contract.Streamed(t, "PUT", srv.URL, dir))
-	require.ErrorIs(t, err, want.Err)
-	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
-	require.ErrorIs(t, dir.Close(), os.ErrClosed)
-}
-
 // Hazard B8: a body panics while Base reads it in the goroutine of RoundTrip. A
 // panic in a goroutine of net/http ends the process, and nothing can prevent
 // that.
@@ -374,8 +356,7 @@ func TestReaderFailsBeforeAnswer(t *testing.T) {
 				return nil, nil
 			}
 		}
-		resp, err := contract.New(t, httpretry.Config{
-			Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		resp, err := contract.Recorded(t, base, contract.RetryEvery(0), events).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())

@@ -294,8 +294,7 @@ func TestGetBodyBlocks(t *testing.T) {
 					tt.change(&policy)
 				}
 				start := time.Now()
-				resp, err := contract.New(t, httpretry.Config{
-					Base: base, Policy: policy, Observe: events.Observe}).
+				resp, err := contract.Recorded(t, base, policy, events).
 					RoundTrip(req.WithContext(ctx))
 				assert.Equal(t, tt.takes, time.Since(start))
 				assert.Equal(t, tt.reason, events.Reason())

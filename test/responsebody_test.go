@@ -58,22 +58,6 @@ func TestWaitHoldsNoConnection(t *testing.T) {
 	}
 }
 
-// Over HTTP/2, the trailers of a response with Content-Length: 0 may come after
-// its header.
-func TestEmptyResponseWithTrailers(t *testing.T) {
-	base, srv := contract.Serve(t, contract.HTTP2, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Trailer", "X-Sum")
-		w.Header().Set("Content-Length", "0")
-		_ = http.NewResponseController(w).Flush()
-		w.Header().Set("X-Sum", "42")
-	})
-	resp, err := contract.New(t, httpretry.Config{Base: base}).
-		RoundTrip(contract.Request(t, "POST", srv.URL, "text"))
-	require.NoError(t, err)
-	assert.Empty(t, contract.ReadBody(t, resp))
-	assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
-}
-
 // A base that is not net/http's may leave a response's ContentLength and
 // protocol unset. Its body still needs the attempt's context.
 func TestResponseWithoutContentLength(t *testing.T) {

@@ -260,8 +260,7 @@ func TestResumeLies(t *testing.T) {
 			var log contract.Record
 			base := faults.Base(t, nil)
 			base.MaxResponseHeaderBytes = 100_000
-			transport := contract.New(t,
-				httpretry.Config{Base: base, Policy: resumeEagerly(), Observe: log.Observe})
+			transport := contract.Recorded(t, base, resumeEagerly(), &log)
 			client := &http.Client{Transport: transport}
 			resp, err := client.Get(srv.URL())
 			require.NoError(t, err)

@@ -139,9 +139,7 @@ func TestCancelInFlight(t *testing.T) {
 								time.AfterFunc(time.Minute, cancel)
 							}
 							events, began := new(contract.Record), time.Now()
-							_, err := contract.New(t, httpretry.Config{
-								Base: base, Policy: contract.RetryEvery(0),
-								Observe: events.Observe}).
+							_, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
 								RoundTrip(
 									contract.Request(t, method, "http://a.test/", "").
 										WithContext(ctx))
@@ -184,8 +182,8 @@ func TestRequestCancel(t *testing.T) {
 						time.AfterFunc(after, func() { close(ch) })
 					}
 					events, began := new(contract.Record), time.Now()
-					_, err := contract.New(t, httpretry.Config{Base: base,
-						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					_, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
+						RoundTrip(req)
 					require.Error(t, err)
 					assert.Equal(t, after, time.Since(began))
 					if after == 0 {
@@ -215,8 +213,7 @@ func TestZeroDeadline(t *testing.T) {
 	})
 	t.Run("not noticed", func(t *testing.T) {
 		base, events := contract.Play(s503), new(contract.Record)
-		resp, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
+		resp, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
 			RoundTrip(newGet(t).WithContext(zeroDeadline{t.Context()}))
 		require.NoError(t, err)
 		assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
@@ -327,9 +324,7 @@ func TestMaxElapsedEdges(t *testing.T) {
 				new(contract.Record)
 			policy := contract.RetryEvery(2 * time.Second)
 			policy.MaxElapsed = tt.max
-			contract.Send(t, contract.New(t,
-				httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}),
-				newGet(t))
+			contract.Send(t, contract.Recorded(t, base, policy, events), newGet(t))
 			assert.Len(t, base.Attempts(), tt.attempts)
 			assert.Equal(t, httpretry.ReasonMaxElapsed, events.Reason())
 		})

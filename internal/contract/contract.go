@@ -60,6 +60,13 @@ func With(t testing.TB, base http.RoundTripper, policy httpretry.Policy) http.Ro
 	return New(t, httpretry.Config{Base: base, Policy: policy})
 }
 
+// Recorded is With for a transport whose events are added to record.
+func Recorded(t testing.TB, base http.RoundTripper, policy httpretry.Policy,
+	record *Record) http.RoundTripper {
+	t.Helper()
+	return New(t, httpretry.Config{Base: base, Policy: policy, Observe: record.Observe})
+}
+
 // Bubble runs test as a subtest of t, in virtual time.
 func Bubble(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()
