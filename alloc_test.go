@@ -278,24 +278,6 @@ func BenchmarkHostBudget(b *testing.B) {
 			contract.Succeed(&budget, "api.example.com", false)
 		}
 	})
-	b.Run("deposit in parallel", func(b *testing.B) {
-		var budget httpretry.HostBudget
-		b.ReportAllocs()
-		b.SetParallelism(32) // a client has many more goroutines than cores
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				contract.Succeed(&budget, "api.example.com", false)
-			}
-		})
-	})
-	b.Run("deposit to 1024 hosts", func(b *testing.B) {
-		var budget httpretry.HostBudget
-		hosts := hostNames(1024)
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			contract.Succeed(&budget, hosts[i%len(hosts)], false)
-		}
-	})
 	b.Run("deposit to hosts that never repeat", func(b *testing.B) {
 		var budget httpretry.HostBudget
 		hosts := hostNames(20_000) // far more than the table has room for
@@ -311,15 +293,5 @@ func BenchmarkHostBudget(b *testing.B) {
 		for b.Loop() {
 			budget.Withdraw(ctx, contract.Failure("api.example.com"))
 		}
-	})
-	b.Run("withdraw in parallel", func(b *testing.B) {
-		var budget httpretry.HostBudget
-		ctx := b.Context()
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				budget.Withdraw(ctx, contract.Failure("api.example.com"))
-			}
-		})
 	})
 }

@@ -92,7 +92,6 @@ func TestCrowdAtTheBudget(t *testing.T) {
 		budget    *httpretry.HostBudget
 	}{
 		"burst": {0, &httpretry.HostBudget{Burst: 10, Window: time.Hour}},
-		"ratio": {100, &httpretry.HostBudget{Ratio: 0.1, Burst: -1, Window: time.Hour}},
 		"both":  {100, &httpretry.HostBudget{Ratio: 0.05, Burst: 5, Window: time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
