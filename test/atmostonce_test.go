@@ -293,24 +293,35 @@ func TestNothingWritten(t *testing.T) {
 	assert.EqualValues(t, 2, requests.Load())
 }
 
+// newServerOf starts a server of HTTP/1, with TLS if secure is true, and returns
+// it with a transport that trusts it.
+func newServerOf(t *testing.T, secure bool, handler http.HandlerFunc,
+) (*httptest.Server, *http.Transport) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(handler)
+	if secure {
+		srv.StartTLS()
+	} else {
+		srv.Start()
+	}
+	t.Cleanup(srv.Close)
+	base := srv.Client().Transport.(*http.Transport).Clone()
+	t.Cleanup(base.CloseIdleConnections)
+	return srv, base
+}
+
 // Over HTTP/1 with TLS, net/http also resends a request that has only one
 // attempt and of which nothing was written. The body is one from GetBody.
 func TestNothingWrittenOnTheLastAttempt(t *testing.T) {
 	var sent atomic.Int32
-	srv := httptest.NewTLSServer(
-		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if body, _ := io.ReadAll(r.Body); string(body) == "payload" {
-				sent.Add(1)
-			}
-		}))
-	t.Cleanup(srv.Close)
-	base := srv.Client().Transport.(*http.Transport).Clone()
-	t.Cleanup(base.CloseIdleConnections)
 	var broken atomic.Bool
-	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
-		return &brittleConn{Conn: conn, broken: &broken}, err
-	}
+	srv, base := newServerOf(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); string(body) == "payload" {
+			sent.Add(1)
+		}
+	})
+	faults.WrapConns(
+		base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
 	transport := contract.New(t, httpretry.Config{Base: base})
 	contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
 	for i, req := range []*http.Request{
@@ -394,18 +405,14 @@ func (c *brittleConn) Write(p []byte) (int, error) {
 // whatever the error.
 func TestNeverSent(t *testing.T) {
 	var posts, conns atomic.Int32
-	handler := http.HandlerFunc(func(_ http.ResponseWriter, _ *http.Request) { posts.Add(1) })
-	srv := httptest.NewTLSServer(handler)
-	t.Cleanup(srv.Close)
-	base := srv.Client().Transport.(*http.Transport).Clone()
-	t.Cleanup(base.CloseIdleConnections)
-	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
-		if err == nil && conns.Add(1) < 3 {
+	srv, base := newServerOf(
+		t, true, func(http.ResponseWriter, *http.Request) { posts.Add(1) })
+	faults.WrapConns(base, func(conn net.Conn) net.Conn {
+		if conns.Add(1) < 3 {
 			_ = conn.Close() // so that the TLS handshake fails with an error that proves nothing
 		}
-		return conn, err
-	}
+		return conn
+	})
 	contract.Send(t, contract.With(t, base, contract.RetryEvery(0)),
 		contract.Request(t, "POST", srv.URL, "payload"))
 	assert.EqualValues(t, 3, conns.Load())
@@ -1140,27 +1147,16 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("TLS=%v/%s", secure, name), func(t *testing.T) {
 				var posts atomic.Int32
-				srv := httptest.NewUnstartedServer(
-					http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-						body, _ := io.ReadAll(r.Body)
-						if r.Method == "POST" && string(body) == "payload" {
-							posts.Add(1)
-						}
-					}))
-				if secure {
-					srv.StartTLS()
-				} else {
-					srv.Start()
-				}
-				t.Cleanup(srv.Close)
-				base := srv.Client().Transport.(*http.Transport).Clone()
-				t.Cleanup(base.CloseIdleConnections)
 				var broken atomic.Bool
-				base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-					conn, err := new(net.Dialer).DialContext(
-						ctx, network, srv.Listener.Addr().String())
-					return &lateReadConn{brittleConn{Conn: conn, broken: &broken}}, err
-				}
+				srv, base := newServerOf(t, secure, func(_ http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body)
+					if r.Method == "POST" && string(body) == "payload" {
+						posts.Add(1)
+					}
+				})
+				faults.WrapConns(base, func(conn net.Conn) net.Conn {
+					return &lateReadConn{brittleConn{Conn: conn, broken: &broken}}
+				})
 				layer := http.RoundTripper(base)
 				if tt.layer {
 					layer = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
