@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
-	"runtime/debug"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,10 +109,9 @@ func TestSuccessAllocatesNothing(t *testing.T) {
 	}
 	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: time.Minute})
 	for name, req := range map[string]*http.Request{
-		"GET":             newAPIGet(t),
-		"GET, other host": contract.Request(t, "GET", "http://www.example.org/", ""),
-		"GET, wildcard": contract.Request(t, "GET",
-			"http://a.b.cdn.example.com:8080/", ""),
+		"GET":                   newAPIGet(t),
+		"GET, other host":       contract.Request(t, "GET", "http://www.example.org/", ""),
+		"GET, wildcard":         contract.Request(t, "GET", "http://a.b.cdn.example.com:8080/", ""),
 		"GET, IPv6":             contract.Request(t, "GET", "http://[::1]:8080/", ""),
 		"GET, context's policy": newAPIGet(t).WithContext(ctx),
 		"keyed POST":            newKeyedPost(t),
@@ -184,62 +180,6 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// The record of a stream is made of memory that earlier records have used. So a
-// stream costs a few KiB, however it is read.
-func TestStreamAllocatesLittle(t *testing.T) {
-	if contract.RaceEnabled {
-		t.Skip("the race detector allocates, and a pool loses values")
-	}
-	const requests, size = 200, 64 << 10
-	for _, tt := range []struct {
-		name       string
-		size, read int64 // bytes of the stream, and of each Read
-		fails      bool
-		most       uint64
-	}{
-		{name: "Reads of 100 bytes", size: size, read: 100, most: 5000},
-		{name: "Reads of 4 KiB", size: size, read: 4 << 10, most: 5000},
-		{name: "Reads of 8 KiB", size: size, read: 8 << 10, most: 5000},
-		{name: "Reads of 32 KiB", size: size, read: 32 << 10, most: 5000},
-		{name: "short", size: 4 << 10, read: 4 << 10, most: 5000},
-		{name: "more than is recorded", size: 2 * size, read: 8 << 10, most: 5000},
-		// A few pieces are too small to be used again.
-		{name: "Reads of 1,000 bytes", size: size, read: 1000, most: 8000},
-		{name: "two attempts fail", size: size, read: 8 << 10, fails: true, most: 12000},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			buf := make([]byte, tt.read)
-			ok := newInstant().ok
-			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				_, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, req.Body, buf)
-				_ = req.Body.Close()
-				if err == nil && tt.fails {
-					return nil, io.ErrUnexpectedEOF
-				}
-				return ok, err
-			})
-			policy := contract.RetryEvery(0)
-			policy.MaxAttempts = 2
-			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-			// The garbage collector removes pieces that were not used for long.
-			percent := debug.SetGCPercent(-1)
-			defer debug.SetGCPercent(percent)
-			var before, after runtime.MemStats
-			for i := range 2 * requests {
-				if i == requests {
-					runtime.ReadMemStats(&before)
-				}
-				body := io.NopCloser(io.LimitReader(contract.Zeros{}, tt.size))
-				_, err := transport.RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body))
-				assert.Equal(t, tt.fails, err != nil)
-			}
-			runtime.ReadMemStats(&after)
-
-			assert.LessOrEqual(t, (after.TotalAlloc-before.TotalAlloc)/requests, tt.most)
-		})
-	}
-}
-
 // benchmarkAgainst measures a transport and its base, so that the difference is
 // the cost of the transport.
 func benchmarkAgainst(
@@ -291,61 +231,6 @@ func BenchmarkSuccess(b *testing.B) {
 	}
 }
 
-// With a body, most of the time goes into copying it. Only the ratio to the
-// base matters.
-func BenchmarkBody(b *testing.B) {
-	data := make([]byte, 1<<20)
-	stream := func(size int64) func() io.Reader {
-		return func() io.Reader { return io.LimitReader(contract.Zeros{}, size) }
-	}
-	for _, c := range []struct {
-		name string
-		body func() io.Reader
-	}{
-		{"1MiB", func() io.Reader { return bytes.NewReader(data) }},
-		{"Stream1MiB", stream(1 << 20)},
-		{"Stream64KiB", stream(64 << 10)},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			benchmarkAgainst(b, newInstant(), httpretry.Config{}, func() *http.Request {
-				req, err := http.NewRequest("PUT", "http://a.test/", c.body())
-				if err != nil {
-					b.Fatal(err)
-				}
-				return req
-			})
-		})
-	}
-}
-
-// naive is the loop that people write by hand.
-type naive struct{ base http.RoundTripper }
-
-func (n naive) RoundTrip(req *http.Request) (resp *http.Response, err error) {
-	for attempt := range 3 {
-		again := req.Clone(req.Context())
-		if attempt > 0 && req.GetBody != nil {
-			if again.Body, err = req.GetBody(); err != nil {
-				return nil, err
-			}
-		}
-		resp, err = n.base.RoundTrip(again)
-		if err == nil && resp.StatusCode < 500 || attempt == 2 {
-			break
-		}
-		if err == nil {
-			_, _ = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
-		}
-		select {
-		case <-time.After(0):
-		case <-req.Context().Done():
-			return nil, req.Context().Err()
-		}
-	}
-	return resp, err
-}
-
 func BenchmarkOneRetry(b *testing.B) {
 	policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
 	for _, c := range []struct {
@@ -353,12 +238,10 @@ func BenchmarkOneRetry(b *testing.B) {
 		req  *http.Request
 		rt   http.RoundTripper
 	}{
-		{"GET/naive", newAPIGet(b), naive{&flaky{instant: newInstant()}}},
-		{"GET/httpretry", newAPIGet(b),
+		{"GET", newAPIGet(b),
 			contract.Unchecked(b,
 				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
-		{"KeyedPOST/naive", newKeyedPost(b), naive{&flaky{instant: newInstant()}}},
-		{"KeyedPOST/httpretry", newKeyedPost(b),
+		{"KeyedPOST", newKeyedPost(b),
 			contract.Unchecked(b,
 				httpretry.Config{Base: &flaky{instant: newInstant()}, Policy: policy})},
 	} {
@@ -379,66 +262,6 @@ func BenchmarkOneRetry(b *testing.B) {
 	}
 }
 
-func BenchmarkParallel(b *testing.B) {
-	ok := newInstant().ok
-	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return ok, nil })
-	for _, c := range []struct {
-		name string
-		rt   http.RoundTripper
-	}{{"base", base}, {"httpretry", contract.Unchecked(b, fullConfig(base))}} {
-		b.Run(c.name, func(b *testing.B) {
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				req := newAPIGet(b)
-				for pb.Next() {
-					if _, err := c.rt.RoundTrip(req); err != nil {
-						b.Error(err)
-					}
-				}
-			})
-		})
-	}
-}
-
-// BenchmarkLoopback uses a real server on the loopback interface and 64
-// clients. A tenth of the responses are 503.
-func BenchmarkLoopback(b *testing.B) {
-	policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
-	for name, wrap := range map[string]func(base http.RoundTripper) http.RoundTripper{
-		"naive": func(base http.RoundTripper) http.RoundTripper { return naive{base} },
-		"httpretry": func(base http.RoundTripper) http.RoundTripper {
-			return contract.Unchecked(b, httpretry.Config{Base: base, Policy: policy})
-		},
-	} {
-		b.Run(name, func(b *testing.B) {
-			var n atomic.Int64
-			srv := contract.NewServer(b, func(w http.ResponseWriter, _ *http.Request) {
-				if n.Add(1)%10 == 0 {
-					w.WriteHeader(http.StatusServiceUnavailable)
-				}
-				_, _ = io.WriteString(w, strings.Repeat("x", 100))
-			})
-			base := http.DefaultTransport.(*http.Transport).Clone()
-			base.MaxIdleConnsPerHost = 128
-			b.Cleanup(base.CloseIdleConnections)
-			rt := wrap(base)
-			b.ReportAllocs()
-			b.SetParallelism(32)
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					resp, err := rt.RoundTrip(contract.Request(b, "GET", srv.URL, ""))
-					if err != nil {
-						b.Error(err)
-						continue
-					}
-					_, _ = io.Copy(io.Discard, resp.Body)
-					_ = resp.Body.Close()
-				}
-			})
-		})
-	}
-}
-
 func hostNames(n int) []string {
 	hosts := make([]string, n)
 	for i := range hosts {
@@ -453,24 +276,6 @@ func BenchmarkHostBudget(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			contract.Succeed(&budget, "api.example.com", false)
-		}
-	})
-	b.Run("deposit in parallel", func(b *testing.B) {
-		var budget httpretry.HostBudget
-		b.ReportAllocs()
-		b.SetParallelism(32) // a client has many more goroutines than cores
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				contract.Succeed(&budget, "api.example.com", false)
-			}
-		})
-	})
-	b.Run("deposit to 1024 hosts", func(b *testing.B) {
-		var budget httpretry.HostBudget
-		hosts := hostNames(1024)
-		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
-			contract.Succeed(&budget, hosts[i%len(hosts)], false)
 		}
 	})
 	b.Run("deposit to hosts that never repeat", func(b *testing.B) {
@@ -488,15 +293,5 @@ func BenchmarkHostBudget(b *testing.B) {
 		for b.Loop() {
 			budget.Withdraw(ctx, contract.Failure("api.example.com"))
 		}
-	})
-	b.Run("withdraw in parallel", func(b *testing.B) {
-		var budget httpretry.HostBudget
-		ctx := b.Context()
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				budget.Withdraw(ctx, contract.Failure("api.example.com"))
-			}
-		})
 	})
 }

@@ -123,8 +123,7 @@ func TestConflictWithPolicysKey(t *testing.T) {
 				contract.Request(t, "POST", "http://a.test/", "body")
 			set(&policy, req)
 			base := contract.Play(s409, s201)
-			resp := contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
-				req)
+			resp := contract.Send(t, contract.With(t, base, policy), req)
 			assert.Equal(t, 201, resp.StatusCode)
 		})
 	}
@@ -240,6 +239,33 @@ func TestClassifyError(t *testing.T) {
 	}
 }
 
+// A layer may wrap the errors of net/http. An error by which a retry is pointless
+// is found inside. An error that proves that the request was not processed counts
+// only if it is the outermost, since an inner one may be about another request of
+// the layer.
+func TestClassifyWrappedTexts(t *testing.T) {
+	for name, wrap := range map[string]func(error) error{
+		"fmt.Errorf": func(err error) error { return fmt.Errorf("layer: %w", err) },
+		"url.Error": func(err error) error {
+			return &url.Error{Op: "Get", URL: "http://a.test/", Err: err}
+		},
+		"errors.Join": func(err error) error { return errors.Join(errors.New("failed"), err) },
+		"twice": func(err error) error {
+			return fmt.Errorf("outer: %w", fmt.Errorf("inner: %w", err))
+		},
+	} {
+		for text, want := range map[string]httpretry.Outcome{
+			`unsupported protocol scheme "ftp"`:   final,
+			"http: no Host in request URL":        final,
+			`net/http: invalid method "A B"`:      final,
+			"http: server closed idle connection": transient,
+		} {
+			got := httpretry.Classify(nil, nil, wrap(errors.New(text)))
+			assert.Equal(t, want, got, "%s: %s", name, text)
+		}
+	}
+}
+
 // wrapsNothing and wrapsNothings have an Unwrap method that returns no error.
 type (
 	wrapsNothing  struct{ error }
@@ -283,7 +309,7 @@ func TestClassifyOutOfRange(t *testing.T) {
 	policy := contract.RetryEvery(0)
 	policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome { return 7 }
 	base := contract.Play(s503)
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t))
+	contract.Send(t, contract.With(t, base, policy), newGet(t))
 	assert.Len(t, base.Attempts(), 1)
 }
 
@@ -299,7 +325,7 @@ func TestClassifySeesTheResponse(t *testing.T) {
 		return httpretry.Classify(req, resp, err)
 	}
 	base := contract.Play(contract.Status(200, "X-State", "warming up"), s200)
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+	resp, err := contract.With(t, base, policy).
 		RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
 	require.NoError(t, err)
 	assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
@@ -315,9 +341,10 @@ func headerFrom(pairs map[string]string) http.Header {
 	return h
 }
 
-// An error that has an Outcome is classified by it, even if it is wrapped,
-// whatever else it wraps, and among joined errors that are less careful.
-func TestErrorWithOutcome(t *testing.T) {
+// An error that has an Outcome, of its own or by WithOutcome, is classified by
+// it, even if it is wrapped, whatever else it wraps, and among joined errors that
+// are less careful.
+func TestWithOutcome(t *testing.T) {
 	wraps := map[string]func(error) error{
 		"itself":  func(err error) error { return err },
 		"wrapped": func(err error) error { return fmt.Errorf("layer: %w", err) },
@@ -325,56 +352,19 @@ func TestErrorWithOutcome(t *testing.T) {
 			return errors.Join(contract.ErrRefused, err)
 		},
 	}
-	for name, wrap := range wraps {
-		for _, tt := range []struct {
-			outcome   httpretry.Outcome
-			get, post int // attempts
-			reason    httpretry.Reason
-		}{
-			{final, 1, 1, httpretry.ReasonPermanent},
-			{transient, 5, 1, httpretry.ReasonNotIdempotent},
-			{unprocessed, 5, 5, httpretry.ReasonAttempts},
-			{unprocessed + 1, 1, 1, httpretry.ReasonPermanent},
-		} {
-			t.Run(fmt.Sprintf("%s/%v", name, tt.outcome), func(t *testing.T) {
-				err := wrap(outcomeError{tt.outcome})
-				want := tt.outcome
-				if want > unprocessed {
-					want = final
-				}
-				assert.Equal(t, want, httpretry.Classify(nil, nil, err))
-				for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
-					base, events := contract.Play(contract.Fails(err)), new(contract.Record)
-					_, got := contract.New(t, httpretry.Config{
-						Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
-						RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
-					require.ErrorIs(t, got, outcomeError{tt.outcome})
-					assert.Len(t, base.Attempts(), want, method)
-					if method == "POST" {
-						assert.Equal(t, tt.reason, events.Reason())
-					}
-				}
-			})
-		}
+	with := func(cause error) func(httpretry.Outcome) error {
+		return func(o httpretry.Outcome) error { return httpretry.WithOutcome(cause, o) }
 	}
-}
-
-// The Outcome of WithOutcome applies whatever the error is, even if it is
-// wrapped.
-func TestWithOutcome(t *testing.T) {
-	wraps := map[string]func(error) error{
-		"itself":  func(err error) error { return err },
-		"wrapped": func(err error) error { return fmt.Errorf("layer: %w", err) },
-	}
-	inner := map[string]error{
-		"reset":   contract.ErrReset,
-		"refused": contract.ErrRefused,
-		"cancel":  context.Canceled,
-		"another": httpretry.WithOutcome(io.EOF, transient),
-		"joined":  errors.Join(contract.ErrReset, outcomeError{transient}),
+	kinds := map[string]func(httpretry.Outcome) error{
+		"own":     func(o httpretry.Outcome) error { return outcomeError{o} },
+		"reset":   with(contract.ErrReset),
+		"refused": with(contract.ErrRefused),
+		"cancel":  with(context.Canceled),
+		"another": with(httpretry.WithOutcome(io.EOF, transient)),
+		"joined":  with(errors.Join(contract.ErrReset, outcomeError{transient})),
 	}
 	for name, wrap := range wraps {
-		for kind, cause := range inner {
+		for kind, fails := range kinds {
 			for _, tt := range []struct {
 				outcome, want httpretry.Outcome
 				get, post     int // attempts
@@ -386,14 +376,14 @@ func TestWithOutcome(t *testing.T) {
 				{unprocessed + 1, final, 1, 1, httpretry.ReasonPermanent},
 			} {
 				t.Run(fmt.Sprintf("%s/%s/%v", name, kind, tt.outcome), func(t *testing.T) {
-					err := wrap(httpretry.WithOutcome(cause, tt.outcome))
+					failure := fails(tt.outcome)
+					err := wrap(failure)
 					assert.Equal(t, tt.want, httpretry.Classify(nil, nil, err))
 					for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
 						base, events := contract.Play(contract.Fails(err)), new(contract.Record)
-						_, got := contract.New(t, httpretry.Config{
-							Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
+						_, got := contract.Recorded(t, base, contract.RetryEvery(0), events).
 							RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
-						require.ErrorIs(t, got, cause)
+						require.ErrorIs(t, got, failure)
 						assert.Len(t, base.Attempts(), want, method)
 						if method == "POST" {
 							assert.Equal(t, tt.reason, events.Reason())
@@ -454,30 +444,13 @@ func TestClassifyGetsTheRequest(t *testing.T) {
 		return httpretry.Classify(req, resp, err)
 	}
 	base := contract.Play(s409, contract.Fails(io.EOF), s201)
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+	contract.Send(t, contract.With(t, base, policy),
 		contract.Request(t, "POST", "http://a.test/orders", "text"))
 	assert.Equal(t, []seen{
 		{"/orders", "k", "", 409, nil},
 		{"/orders", "k", "1", 0, io.EOF},
 		{"/orders", "k", "2", 201, nil},
 	}, got)
-}
-
-// A Classify may decide by the method or the path of the request.
-func TestClassifyByRequest(t *testing.T) {
-	policy := contract.RetryEvery(0)
-	policy.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
-		if req.URL.Path == "/eventually" && resp != nil && resp.StatusCode == 404 {
-			return httpretry.Transient
-		}
-		return httpretry.Classify(req, resp, err)
-	}
-	for path, want := range map[string]int{"/eventually": 5, "/": 1} {
-		base := contract.Play(s404)
-		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
-			contract.Request(t, "GET", "http://a.test"+path, ""))
-		assert.Len(t, base.Attempts(), want, path)
-	}
 }
 
 // A 421 is Unprocessed only if the retry gets another connection. net/http uses

@@ -29,37 +29,33 @@ func TestWithoutRetries(t *testing.T) {
 		"refused": refused,
 		"timeout": {Status: 200, Takes: time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, events := contract.Play(step), new(contract.Record)
-				policy := contract.RetryEvery(time.Second)
-				policy.AttemptTimeout = time.Minute
-				policy.IdempotencyHeader = "X-Key"
-				policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
-				transport := contract.New(t, httpretry.Config{
-					Base:     base,
-					Policy:   httpretry.Policy{MaxAttempts: 9},
-					Policies: map[string]httpretry.Policy{"a.test": policy},
-					Observe:  events.Observe,
-				})
-				ctx := httpretry.WithoutRetries(t.Context())
-				start := time.Now()
-				resp, err := transport.RoundTrip(
-					contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
-				if step.Status == 0 || step.Takes > 0 {
-					require.Error(t, err)
-				} else {
-					require.NoError(t, err)
-					assert.Equal(t, fmt.Sprintf("body of %d", step.Status),
-						contract.ReadBody(t, resp))
-				}
-				assert.Equal(t, min(step.Takes, time.Minute), time.Since(start),
-					"the policy's timeout")
-				require.Len(t, base.Attempts(), 1)
-				assert.Equal(t, "k", base.Attempts()[0].Header.Get("X-Key"), "the policy's key")
-				require.Len(t, events.Events, 1)
-				assert.Equal(t, httpretry.ReasonDisabled, events.Reason())
+		contract.Bubble(t, name, func(t *testing.T) {
+			base, events := contract.Play(step), new(contract.Record)
+			policy := contract.RetryEvery(time.Second)
+			policy.AttemptTimeout = time.Minute
+			policy.IdempotencyHeader = "X-Key"
+			policy.NewIdempotencyKey = func(*http.Request) string { return "k" }
+			transport := contract.New(t, httpretry.Config{
+				Base:     base,
+				Policy:   httpretry.Policy{MaxAttempts: 9},
+				Policies: map[string]httpretry.Policy{"a.test": policy},
+				Observe:  events.Observe,
 			})
+			ctx := httpretry.WithoutRetries(t.Context())
+			start := time.Now()
+			resp, err := transport.RoundTrip(
+				contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
+			if step.Status == 0 || step.Takes > 0 {
+				require.Error(t, err)
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, fmt.Sprintf("body of %d", step.Status), contract.ReadBody(t, resp))
+			}
+			assert.Equal(t, min(step.Takes, time.Minute), time.Since(start), "the policy's timeout")
+			require.Len(t, base.Attempts(), 1)
+			assert.Equal(t, "k", base.Attempts()[0].Header.Get("X-Key"), "the policy's key")
+			require.Len(t, events.Events, 1)
+			assert.Equal(t, httpretry.ReasonDisabled, events.Reason())
 		})
 	}
 }
@@ -67,54 +63,40 @@ func TestWithoutRetries(t *testing.T) {
 // WithoutRetries, WithPolicy and WithIdempotent can be combined in any order.
 // None of them changes a context that it was derived from.
 func TestContextsCombine(t *testing.T) {
+	type marks = []func(context.Context) context.Context
+	idempotent, once := httpretry.WithIdempotent, httpretry.WithoutRetries
 	three := contract.RetryEvery(0)
 	three.MaxAttempts = 3
 	withPolicy := func(ctx context.Context) context.Context {
 		return httpretry.WithPolicy(ctx, three)
 	}
-	plusOne := func(ctx context.Context) context.Context {
-		return httpretry.WithPolicyFunc(ctx, func(p httpretry.Policy) httpretry.Policy {
-			p.MaxAttempts++
-			return p
-		})
+	change := func(set func(*httpretry.Policy)) func(context.Context) context.Context {
+		return func(ctx context.Context) context.Context {
+			return httpretry.WithPolicyFunc(ctx,
+				func(p httpretry.Policy) httpretry.Policy { set(&p); return p })
+		}
 	}
-	twice := func(ctx context.Context) context.Context {
-		return httpretry.WithPolicyFunc(ctx, func(p httpretry.Policy) httpretry.Policy {
-			p.MaxAttempts *= 2
-			return p
-		})
-	}
+	plusOne := change(func(p *httpretry.Policy) { p.MaxAttempts++ })
+	twice := change(func(p *httpretry.Policy) { p.MaxAttempts *= 2 })
 	for name, tt := range map[string]struct {
-		derive   []func(context.Context) context.Context
+		derive   marks
 		attempts int // of a POST that fails
 	}{
-		"none":           {nil, 1},
-		"WithIdempotent": {[]func(context.Context) context.Context{httpretry.WithIdempotent}, 5},
-		"WithPolicy":     {[]func(context.Context) context.Context{withPolicy}, 1},
-		"WithPolicy, WithIdempotent": {
-			[]func(context.Context) context.Context{withPolicy, httpretry.WithIdempotent}, 3},
-		"WithIdempotent, WithPolicy": {
-			[]func(context.Context) context.Context{httpretry.WithIdempotent, withPolicy}, 3},
-		"WithIdempotent, WithPolicyFunc": {
-			[]func(context.Context) context.Context{httpretry.WithIdempotent, plusOne}, 6},
-		"WithPolicyFunc, WithIdempotent": {
-			[]func(context.Context) context.Context{plusOne, httpretry.WithIdempotent}, 6},
-		"WithPolicyFunc, twice": {[]func(context.Context) context.Context{
-			plusOne, httpretry.WithIdempotent, twice}, 12},
-		"WithPolicyFunc, in the other order": {[]func(context.Context) context.Context{
-			twice, plusOne, httpretry.WithIdempotent}, 11},
-		"WithPolicyFunc after WithPolicy": {[]func(context.Context) context.Context{
-			httpretry.WithIdempotent, withPolicy, plusOne, twice}, 8},
-		"WithPolicyFunc around WithPolicy": {[]func(context.Context) context.Context{
-			httpretry.WithIdempotent, twice, withPolicy, plusOne}, 4},
-		"WithPolicyFunc before WithPolicy": {[]func(context.Context) context.Context{
-			httpretry.WithIdempotent, plusOne, twice, withPolicy}, 3},
-		"WithPolicyFunc, WithoutRetries": {[]func(context.Context) context.Context{
-			httpretry.WithIdempotent, httpretry.WithoutRetries, plusOne}, 1},
-		"all": {[]func(context.Context) context.Context{
-			withPolicy, httpretry.WithoutRetries, httpretry.WithIdempotent}, 1},
-		"all, in another order": {[]func(context.Context) context.Context{
-			httpretry.WithoutRetries, httpretry.WithIdempotent, withPolicy}, 1},
+		"none":                               {nil, 1},
+		"WithIdempotent":                     {marks{idempotent}, 5},
+		"WithPolicy":                         {marks{withPolicy}, 1},
+		"WithPolicy, WithIdempotent":         {marks{withPolicy, idempotent}, 3},
+		"WithIdempotent, WithPolicy":         {marks{idempotent, withPolicy}, 3},
+		"WithIdempotent, WithPolicyFunc":     {marks{idempotent, plusOne}, 6},
+		"WithPolicyFunc, WithIdempotent":     {marks{plusOne, idempotent}, 6},
+		"WithPolicyFunc, twice":              {marks{plusOne, idempotent, twice}, 12},
+		"WithPolicyFunc, in the other order": {marks{twice, plusOne, idempotent}, 11},
+		"WithPolicyFunc after WithPolicy":    {marks{idempotent, withPolicy, plusOne, twice}, 8},
+		"WithPolicyFunc around WithPolicy":   {marks{idempotent, twice, withPolicy, plusOne}, 4},
+		"WithPolicyFunc before WithPolicy":   {marks{idempotent, plusOne, twice, withPolicy}, 3},
+		"WithPolicyFunc, WithoutRetries":     {marks{idempotent, once, plusOne}, 1},
+		"all":                                {marks{withPolicy, once, idempotent}, 1},
+		"all, in another order":              {marks{once, idempotent, withPolicy}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctxs := []context.Context{t.Context()}
@@ -123,8 +105,7 @@ func TestContextsCombine(t *testing.T) {
 			}
 			send := func(ctx context.Context) int {
 				base := contract.Play(s503)
-				contract.Send(t, contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
+				contract.Send(t, contract.With(t, base, contract.RetryEvery(0)),
 					contract.Request(t, "POST", "http://a.test/", "text").WithContext(ctx))
 				return len(base.Attempts())
 			}
@@ -202,18 +183,15 @@ func TestWithPolicyFuncWithoutLimits(t *testing.T) {
 		"change": {contract.RetryEvery(0), []func(httpretry.Policy) httpretry.Policy{
 			func(httpretry.Policy) httpretry.Policy { return unlimited }, more}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx := t.Context()
-				for _, change := range tt.changes {
-					ctx = httpretry.WithPolicyFunc(ctx, change)
-				}
-				steps := slices.Repeat(script{contract.Status(503, "Retry-After", "36000")}, 100)
-				base := contract.Play(append(steps, s200)...)
-				contract.Send(t, contract.New(t, httpretry.Config{
-					Base: base, Policy: tt.policy}), newGet(t).WithContext(ctx))
-				assert.Len(t, base.Attempts(), 101)
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			ctx := t.Context()
+			for _, change := range tt.changes {
+				ctx = httpretry.WithPolicyFunc(ctx, change)
+			}
+			steps := slices.Repeat(script{contract.Status(503, "Retry-After", "36000")}, 100)
+			base := contract.Play(append(steps, s200)...)
+			contract.Send(t, contract.With(t, base, tt.policy), newGet(t).WithContext(ctx))
+			assert.Len(t, base.Attempts(), 101)
 		})
 	}
 }
@@ -259,7 +237,7 @@ func TestWithPolicyFuncThatLowersTooFar(t *testing.T) {
 // A function may switch Resume off without a word about the policy's ResumeIdle.
 func TestWithPolicyFuncSwitchesResumeOff(t *testing.T) {
 	resuming := httpretry.Policy{Resume: true, ResumeIdle: time.Minute}
-	transport := contract.New(t, httpretry.Config{Base: contract.Play(s200), Policy: resuming})
+	transport := contract.With(t, contract.Play(s200), resuming)
 	off := httpretry.WithPolicyFunc(t.Context(), func(p httpretry.Policy) httpretry.Policy {
 		p.Resume = false
 		return p
@@ -299,7 +277,7 @@ func TestWithPolicyFuncKeepsTheBudget(t *testing.T) {
 			policy := httpretry.Policy{
 				MaxAttempts: 2, Backoff: strategies.Constant{}, Budget: budget}
 			base := contract.Play(s503)
-			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.With(t, base, policy)
 			three := func(p httpretry.Policy) httpretry.Policy {
 				p.MaxAttempts = 3
 				return p
@@ -317,9 +295,10 @@ func TestWithPolicyFuncKeepsTheBudget(t *testing.T) {
 	}
 }
 
-// An invalid policy fails the request as that of WithPolicy does. The policy
-// that the last function returns is checked, and no other.
-func TestInvalidPolicyOfWithPolicyFunc(t *testing.T) {
+// A request whose context has an invalid policy fails before anything is sent.
+// Of several functions, the policy that the last one returns is checked, and no
+// other.
+func TestInvalidPolicyOfAContext(t *testing.T) {
 	invalid := func(p httpretry.Policy) httpretry.Policy {
 		p.MaxElapsed = -1
 		return p
@@ -329,30 +308,42 @@ func TestInvalidPolicyOfWithPolicyFunc(t *testing.T) {
 		return p
 	}
 	noKey := func(p httpretry.Policy) httpretry.Policy {
-		p.IdempotencyHeader = "Retry-Attempt"
+		p.IdempotencyHeader = "retry-attempt"
 		return p
 	}
 	const problem = "Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit"
-	withInvalid := httpretry.WithPolicy(t.Context(), invalid(httpretry.Policy{}))
+	withInvalid := httpretry.WithPolicy(t.Context(), invalid(httpretry.Policy{AttemptTimeout: -1}))
+	noHeader := `Policy.IdempotencyHeader: "Retry-Attempt": want another header than ` +
+		`Config.AttemptHeader`
 	for name, tt := range map[string]struct {
-		ctx  context.Context
-		want string
+		ctx    context.Context
+		want   string
+		header string // Config.AttemptHeader
 	}{
-		"invalid": {httpretry.WithPolicyFunc(t.Context(), invalid), problem},
-		"repaired": {httpretry.WithPolicyFunc(
-			httpretry.WithPolicyFunc(t.Context(), invalid), repaired), ""},
-		"of an invalid policy": {httpretry.WithPolicyFunc(withInvalid,
-			func(p httpretry.Policy) httpretry.Policy { return p }), problem},
-		"of a repaired policy": {httpretry.WithPolicyFunc(withInvalid, repaired), ""},
-		"not with this transport": {httpretry.WithPolicyFunc(t.Context(), noKey),
-			`Policy.IdempotencyHeader: "Retry-Attempt": want another header than ` +
-				`Config.AttemptHeader`},
+		"WithPolicy": {ctx: withInvalid, want: "Policy.AttemptTimeout: -1ns: " +
+			"want at least 1ms, or 0 for no timeout\n" + problem},
+		"WithPolicy, not with this transport": {
+			ctx: httpretry.WithPolicy(t.Context(), noKey(httpretry.Policy{})), want: noHeader},
+		"WithPolicy, without an attempt header": {
+			ctx:    httpretry.WithPolicy(t.Context(), noKey(httpretry.Policy{})),
+			header: "-"},
+		"invalid": {ctx: httpretry.WithPolicyFunc(t.Context(), invalid), want: problem},
+		"repaired": {ctx: httpretry.WithPolicyFunc(
+			httpretry.WithPolicyFunc(t.Context(), invalid), repaired)},
+		"of an invalid policy": {ctx: httpretry.WithPolicyFunc(withInvalid,
+			func(p httpretry.Policy) httpretry.Policy { p.AttemptTimeout = 0; return p }),
+			want: problem},
+		"of a repaired policy": {ctx: httpretry.WithPolicyFunc(
+			httpretry.WithPolicy(t.Context(), invalid(httpretry.Policy{})), repaired)},
+		"not with this transport": {
+			ctx: httpretry.WithPolicyFunc(t.Context(), noKey), want: noHeader},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := contract.Play(s200)
 			body := contract.Counted("text")
 			req := contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(tt.ctx)
-			resp, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
+			resp, err := contract.New(t,
+				httpretry.Config{Base: base, AttemptHeader: tt.header}).RoundTrip(req)
 			if tt.want == "" {
 				require.NoError(t, err)
 				contract.ReadBody(t, resp)
@@ -423,8 +414,7 @@ func TestWithPolicyFuncResumes(t *testing.T) {
 	o := newOrigin(1000, 10, 10)
 	policy := resuming()
 	policy.Resume = false
-	resp, err := contract.New(t, httpretry.Config{Base: o, Policy: policy}).
-		RoundTrip(newGet(t).WithContext(ctx))
+	resp, err := contract.With(t, o, policy).RoundTrip(newGet(t).WithContext(ctx))
 	require.NoError(t, err)
 	_, err = readAll(t, o, resp)
 	require.NoError(t, err)
@@ -520,15 +510,14 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tokens := contract.Play(s200)
-			inner := contract.New(t, httpretry.Config{Base: tokens, Policy: policy})
+			inner := contract.With(t, tokens, policy)
 			script := contract.Play(s503, s200)
 			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				contract.Send(t, inner, contract.Request(t, "POST", "http://b.test/token", "").
 					WithContext(req.Context()))
 				return script.RoundTrip(req)
 			})
-			contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
-				newGet(t).WithContext(tt.ctx))
+			contract.Send(t, contract.With(t, base, policy), newGet(t).WithContext(tt.ctx))
 			require.Len(t, tokens.Attempts(), 2)
 			for _, sent := range tokens.Attempts() {
 				assert.Equal(t, tt.want, sent.Header["Idempotency-Key"])
@@ -537,63 +526,10 @@ func TestWithIdempotentCoversLayers(t *testing.T) {
 	}
 }
 
-func TestResult(t *testing.T) {
-	withTimeout := contract.RetryEvery(0)
-	withTimeout.AttemptTimeout = time.Hour
-	short := contract.RetryEvery(0)
-	short.MaxAttempts = 2
-	broke := contract.RetryEvery(0)
-	broke.Budget = contract.UsedUp{}
-	for _, tt := range []struct {
-		name     string
-		method   string
-		policy   httpretry.Policy
-		steps    script
-		attempts int
-		reason   httpretry.Reason
-	}{
-		{"success", "GET", contract.RetryEvery(0), script{s200}, 1, httpretry.ReasonSuccess},
-		{"success of a copy", "GET", withTimeout, script{s200}, 1, httpretry.ReasonSuccess},
-		{"success of a POST", "POST", contract.RetryEvery(0), script{s200}, 1,
-			httpretry.ReasonSuccess},
-		{"failure", "GET", contract.RetryEvery(0), script{s404}, 1, httpretry.ReasonPermanent},
-		{"bad request", "GET", contract.RetryEvery(0), script{s503, s400}, 2,
-			httpretry.ReasonPermanent},
-		{"failure of a copy", "GET", withTimeout, script{s404}, 1, httpretry.ReasonPermanent},
-		{"success of a retry", "GET", contract.RetryEvery(0), script{s503, reset, s200}, 3,
-			httpretry.ReasonSuccess},
-		{"failure of a retry", "GET", contract.RetryEvery(0), script{s503, s404}, 2,
-			httpretry.ReasonPermanent},
-		{"attempts", "GET", short, script{s503}, 2, httpretry.ReasonAttempts},
-		{"not idempotent", "POST", contract.RetryEvery(0), script{s503}, 1,
-			httpretry.ReasonNotIdempotent},
-		{"server asks not to retry", "GET", contract.RetryEvery(0), script{
-			contract.Status(503, "X-Should-Retry", "false")}, 1, httpretry.ReasonDoNotRetry},
-		{"Retry-After", "GET", contract.RetryEvery(0),
-			script{contract.Status(503, "Retry-After", "3600")}, 1, httpretry.ReasonRetryAfter},
-		{"budget", "GET", broke, script{s503}, 1, httpretry.ReasonBudget},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			cfg := httpretry.Config{Base: contract.Play(tt.steps...), Policy: tt.policy}
-			req := contract.Request(t, tt.method, "http://a.test/", "")
-			resp := contract.Send(t, contract.New(t, cfg), req)
-			contract.HasResult(t, resp, tt.attempts, tt.reason)
-			if tt.attempts > 1 {
-				assert.Equal(t, tt.attempts, httpretry.Attempt(resp.Request.Context()))
-			}
-			assert.Equal(t, req.URL, resp.Request.URL)
-		})
-	}
-}
-
-// A caller may ask for the result before it looks at the error.
-func TestResultOfNoResponse(t *testing.T) {
-	contract.HasResult(t, nil, 0, httpretry.ReasonNone)
-}
-
 // The result of a response that no RetryTransport returned depends on its
-// status only.
+// status only. A caller may ask for a result before it looks at the error.
 func TestResultOfOtherResponses(t *testing.T) {
+	contract.HasResult(t, nil, 0, httpretry.ReasonNone)
 	for _, req := range []*http.Request{nil, newGet(t)} {
 		for status, want := range map[int]httpretry.Reason{204: httpretry.ReasonSuccess,
 			400: httpretry.ReasonPermanent, 503: httpretry.ReasonPermanent} {
@@ -616,7 +552,7 @@ func TestResultBelow(t *testing.T) {
 	})
 	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout = time.Hour // a copy even of the first attempt
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t))
+	contract.Send(t, contract.With(t, base, policy), newGet(t))
 	assert.Equal(t, []httpretry.Reason{
 		httpretry.ReasonPermanent, httpretry.ReasonPermanent, httpretry.ReasonSuccess}, reasons)
 }
@@ -641,8 +577,7 @@ func TestResultOfNextRequest(t *testing.T) {
 			200: httpretry.ReasonSuccess, 404: httpretry.ReasonPermanent} {
 			t.Run(fmt.Sprintf("%s/%d", name, status), func(t *testing.T) {
 				base := contract.Play(s503, s503, s404, contract.Status(status))
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+				transport := contract.With(t, base, contract.RetryEvery(0))
 				first := contract.Send(t, transport, newGet(t))
 				ctx := derive(first.Request.Context())
 				second := contract.Send(t, transport, newGet(t).WithContext(ctx))
@@ -661,41 +596,12 @@ func TestResultOfNextRequest(t *testing.T) {
 // derivedKey is the key of a value in a context that was derived from another.
 type derivedKey struct{}
 
-// http.Client follows redirects with requests of its own. Result is that of the
-// last one.
-func TestResultAfterRedirect(t *testing.T) {
-	failed := false
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.URL.Path == "/":
-			http.Redirect(w, r, "/next", http.StatusFound)
-		case !failed:
-			failed = true
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	}))
-	t.Cleanup(srv.Close)
-	client := &http.Client{
-		Transport: contract.New(t,
-			httpretry.Config{Base: srv.Client().Transport, Policy: contract.RetryEvery(0)})}
-	resp, err := client.Get(srv.URL)
-	require.NoError(t, err)
-	contract.ReadBody(t, resp)
-	contract.HasResult(t, resp, 2, httpretry.ReasonSuccess)
-}
-
-// Result works for a response whose request the layer in Base has replaced.
-func TestResultOfALayer(t *testing.T) {
-	inner := contract.Play(s503, s200)
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		own := req.Clone(req.Context())
-		own.URL.Path = "/final"
-		return inner.RoundTrip(own)
-	})
-	resp := contract.Send(t,
-		contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}), newGet(t))
-	assert.Equal(t, "/final", resp.Request.URL.Path)
-	contract.HasResult(t, resp, 2, httpretry.ReasonSuccess)
+// ofLayers are contexts in which layers send clones of requests.
+var ofLayers = map[string]func(context.Context) context.Context{
+	"same context": func(ctx context.Context) context.Context { return ctx },
+	"derived": func(ctx context.Context) context.Context {
+		return context.WithValue(ctx, derivedKey{}, "span")
+	},
 }
 
 // A layer such as a tracer sends a clone of the request, in a context of its
@@ -738,9 +644,7 @@ func TestResultOfACloningLayer(t *testing.T) {
 				})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				resp := contract.Send(t,
-					contract.New(t, httpretry.Config{Base: base, Policy: policy}),
-					newGet(t).WithContext(ctx))
+				resp := contract.Send(t, contract.With(t, base, policy), newGet(t).WithContext(ctx))
 				contract.HasResult(t, resp, tt.attempts, tt.reason)
 				got := resp.Request.Context()
 				assert.Equal(t, tt.attempts, httpretry.Attempt(got))
@@ -763,12 +667,7 @@ func TestResultOfACloningLayer(t *testing.T) {
 func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 	timeout := contract.RetryEvery(0)
 	timeout.AttemptTimeout = time.Hour
-	for name, derive := range map[string]func(context.Context) context.Context{
-		"same context": func(ctx context.Context) context.Context { return ctx },
-		"derived": func(ctx context.Context) context.Context {
-			return context.WithValue(ctx, derivedKey{}, "span")
-		},
-	} {
+	for name, derive := range ofLayers {
 		for inner, policy := range map[string]httpretry.Policy{
 			"": contract.RetryEvery(0), "timeout": timeout} {
 			for _, steps := range []script{
@@ -781,9 +680,9 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						return script.RoundTrip(req.Clone(derive(req.Context())))
 					})
-					below := contract.New(t, httpretry.Config{Base: base, Policy: policy})
-					resp := contract.Send(t, contract.New(t,
-						httpretry.Config{Base: below, Policy: contract.RetryEvery(0)}), newGet(t))
+					below := contract.With(t, base, policy)
+					outer := contract.With(t, below, contract.RetryEvery(0))
+					resp := contract.Send(t, outer, newGet(t))
 					want := httpretry.ReasonSuccess
 					if resp.StatusCode != 200 {
 						want = httpretry.ReasonAttempts
@@ -801,12 +700,7 @@ func TestResultOfACloningLayerBelowTwo(t *testing.T) {
 func TestResultOfACloningLayerAfterAResume(t *testing.T) {
 	timeout := resuming()
 	timeout.AttemptTimeout = time.Hour
-	for name, derive := range map[string]func(context.Context) context.Context{
-		"same context": func(ctx context.Context) context.Context { return ctx },
-		"derived": func(ctx context.Context) context.Context {
-			return context.WithValue(ctx, derivedKey{}, "span")
-		},
-	} {
+	for name, derive := range ofLayers {
 		for kind, policy := range map[string]httpretry.Policy{
 			"original": resuming(), "copy": timeout} {
 			for cuts, want := range map[int]httpretry.Reason{
@@ -816,7 +710,7 @@ func TestResultOfACloningLayerAfterAResume(t *testing.T) {
 					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 						return o.RoundTrip(req.Clone(derive(req.Context())))
 					})
-					resp := get(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}))
+					resp := get(t, contract.With(t, base, policy))
 					contract.HasResult(t, resp, 1, httpretry.ReasonSuccess)
 					_, err := readAll(t, o, resp)
 					assert.Equal(t, want == httpretry.ReasonSuccess, err == nil, "%v", err)

@@ -111,13 +111,13 @@ func TestReasonsAreDocumented(t *testing.T) {
 
 func TestErrorType(t *testing.T) {
 	for _, tt := range []struct {
-		err                error
-		timeout, temporary bool
+		err     error
+		timeout bool
 	}{
-		{errors.New("x"), false, false},
-		{os.ErrDeadlineExceeded, true, true},
-		{fmt.Errorf("wrapped: %w", os.ErrDeadlineExceeded), true, true},
-		{&net.DNSError{IsTemporary: true}, false, true},
+		{errors.New("x"), false},
+		{os.ErrDeadlineExceeded, true},
+		{fmt.Errorf("wrapped: %w", os.ErrDeadlineExceeded), true},
+		{&net.DNSError{IsTemporary: true}, false},
 	} {
 		err := &httpretry.Error{Attempts: 2, Reason: httpretry.ReasonAttempts, Err: tt.err}
 		assert.Equal(t, tt.timeout, err.Timeout(), tt.err)
@@ -220,17 +220,16 @@ func (h *contextHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// The handler of a log gets the request's context, in which it may find the
-// span that the request belongs to.
+// An observer, such as the handler of a log, gets the request's own context, in
+// which it may find the span that the request belongs to, and not an attempt's.
 func TestLogEventsContext(t *testing.T) {
 	type key struct{}
 	handler := &contextHandler{Handler: slog.DiscardHandler}
 	ctx := context.WithValue(t.Context(), key{}, "span")
-	_, err := contract.New(t, httpretry.Config{
-		Base:    contract.Play(reset),
-		Policy:  contract.RetryEvery(0),
-		Observe: httpretry.LogEvents(slog.New(handler)),
-	}).RoundTrip(newGet(t).WithContext(ctx))
+	policy := contract.RetryEvery(0)
+	policy.AttemptTimeout = time.Hour
+	_, err := contract.New(t, httpretry.Config{Base: contract.Play(reset), Policy: policy,
+		Observe: httpretry.LogEvents(slog.New(handler))}).RoundTrip(newGet(t).WithContext(ctx))
 	require.Error(t, err)
 	assert.Equal(t, 5, handler.handled)
 	for _, got := range handler.got {
@@ -255,81 +254,6 @@ func TestLogEventsDefaults(t *testing.T) {
 	quiet := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	httpretry.LogEvents(quiet)(t.Context(), e)
 	assert.Empty(t, out.String())
-}
-
-// Hazard H5, H6: logs, errors and the texts of events contain no secrets and no
-// control characters.
-func TestNoSecrets(t *testing.T) {
-	const secret = "hunter2"
-	logger, out := newLogger()
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		return nil, errors.New("proxy says: \x1b[31mgo away\r\nlevel=ERROR\u2028msg=forged")
-	})
-	for _, method := range []string{"GET", "POST", "EVIL\nMETHOD"} {
-		req := contract.Request(t, "GET",
-			"http://"+secret+":"+secret+"@a.test/path?token="+secret+"#"+secret, "")
-		req.Method = method
-		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
-			req.Header.Set(name, secret)
-		}
-		policy := contract.RetryEvery(0)
-		policy.NewIdempotencyKey = func(*http.Request) string { return secret }
-		_, err := contract.New(t, httpretry.Config{
-			Base: base, Policy: policy, Observe: httpretry.LogEvents(logger)}).RoundTrip(req)
-		require.Error(t, err)
-		assert.NotContains(t, err.Error(), secret)
-	}
-	assert.NotContains(t, out.String(), secret)
-	for line := range strings.SplitSeq(strings.TrimSpace(out.String()), "\n") {
-		assert.True(t, strings.HasPrefix(line, "level=INFO msg=\"retrying") ||
-			strings.HasPrefix(line, "level=WARN msg=\"gave up"), line)
-		assert.NotContains(t, line, "\x1b")
-		assert.NotContains(t, line, "\u2028")
-		assert.NotContains(t, line, "\r")
-	}
-	assert.Contains(t, out.String(), "http://a.test/path")
-}
-
-// Hazard K10: an observer gets either a response or an error. It can look at
-// the response, whose body stays the caller's.
-func TestEventResponse(t *testing.T) {
-	var statuses []int
-	cfg := httpretry.Config{
-		Base:   contract.Play(s503, reset, s200),
-		Policy: contract.RetryEvery(0),
-		Observe: func(_ context.Context, e httpretry.Event) {
-			if e.Response != nil {
-				statuses = append(statuses, e.Response.StatusCode)
-			} else {
-				statuses = append(statuses, 0)
-			}
-		},
-	}
-	resp, err := contract.New(t, cfg).RoundTrip(newGet(t))
-	require.NoError(t, err)
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, "body of 200", string(body))
-	assert.Equal(t, []int{503, 0, 200}, statuses)
-}
-
-// An observer gets the request's own context, not that of an attempt.
-func TestObserveContext(t *testing.T) {
-	policy := contract.RetryEvery(0)
-	policy.AttemptTimeout = time.Hour
-	req, events := newGet(t), 0
-	type key struct{}
-	req = req.WithContext(context.WithValue(t.Context(), key{}, "value"))
-	contract.Send(t, contract.New(t, httpretry.Config{
-		Base:   contract.Play(s503, s200),
-		Policy: policy,
-		Observe: func(ctx context.Context, e httpretry.Event) {
-			assert.Equal(t, req.Context(), ctx)
-			events++
-		},
-	}), req)
-	assert.Equal(t, 2, events)
 }
 
 // The Event of a request that ends while it waits for a retry has the error of
@@ -436,8 +360,7 @@ func TestEventBeforeTheFirstAttempt(t *testing.T) {
 	}{
 		"policy": {ctx: httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: -1}),
 			text: "Policy.MaxElapsed", events: 1},
-		"key": {ctx: t.Context(), key: "a\nb", text: "Policy.NewIdempotencyKey",
-			events: 1},
+		"key":            {ctx: t.Context(), key: "a\nb", text: "Policy.NewIdempotencyKey", events: 1},
 		"context":        {ctx: done, text: "context canceled"},
 		"Request.Cancel": {ctx: t.Context(), cancel: closed, text: "request canceled"},
 	} {
@@ -448,8 +371,7 @@ func TestEventBeforeTheFirstAttempt(t *testing.T) {
 			req := contract.Request(t, "POST", "http://a.test/", "").WithContext(tt.ctx)
 			//nolint:staticcheck // http.Client sets it
 			req.Cancel = tt.cancel
-			_, err := contract.New(t, httpretry.Config{
-				Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+			_, err := contract.Recorded(t, base, policy, events).RoundTrip(req)
 			require.ErrorContains(t, err, tt.text)
 			assert.Empty(t, base.Attempts())
 			require.Len(t, events.Events, tt.events)
@@ -468,23 +390,21 @@ func TestEventBeforeTheFirstAttempt(t *testing.T) {
 func TestElapsedOfAnOldTransport(t *testing.T) {
 	for _, limit := range []time.Duration{0, 2 * time.Second} {
 		for _, observed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("MaxElapsed=%v/observed=%t", limit, observed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					base, events := contract.Play(s503), new(contract.Record)
-					cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Second)}
-					cfg.Policy.MaxElapsed = limit
-					if observed {
-						cfg.Observe = events.Observe
-					}
-					transport := contract.New(t, cfg)
-					time.Sleep(time.Hour)
-					contract.Send(t, transport, newGet(t))
-					assert.Len(t, base.Attempts(),
-						map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
-					for i, e := range events.Events {
-						assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
-					}
-				})
+			contract.Bubble(t, fmt.Sprintf("%v/observed=%t", limit, observed), func(t *testing.T) {
+				base, events := contract.Play(s503), new(contract.Record)
+				cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Second)}
+				cfg.Policy.MaxElapsed = limit
+				if observed {
+					cfg.Observe = events.Observe
+				}
+				transport := contract.New(t, cfg)
+				time.Sleep(time.Hour)
+				contract.Send(t, transport, newGet(t))
+				assert.Len(t, base.Attempts(),
+					map[time.Duration]int{0: 5, 2 * time.Second: 3}[limit])
+				for i, e := range events.Events {
+					assert.Equal(t, time.Duration(i)*time.Second, e.Elapsed)
+				}
 			})
 		}
 	}
@@ -567,26 +487,22 @@ func TestWaitedOfResumes(t *testing.T) {
 			[]time.Duration{0, 0, 3 * time.Second, 0, 3 * time.Second, 0, 3 * time.Second}},
 		"Close": {2 * time.Second, true, []time.Duration{0, 0, 2 * time.Second}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				// The second part is long enough to start the attempts over.
-				o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(),
-					new(contract.Record)
-				policy.Backoff = strategies.Constant{Wait: 3 * time.Second}
-				resp := get(t,
-					contract.New(t,
-						httpretry.Config{Base: o, Policy: policy, Observe: events.Observe}))
-				time.Sleep(time.Minute)
-				time.AfterFunc(tt.closed, func() { assert.NoError(t, resp.Body.Close()) })
-				_, err := io.Copy(io.Discard, resp.Body)
-				assert.Equal(t, tt.fails, err != nil, "%v", err)
-				var got []time.Duration
-				for _, e := range events.Events {
-					got = append(got, e.Waited)
-				}
-				assert.Equal(t, tt.waited, got)
-				time.Sleep(tt.closed)
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			// The second part is long enough to start the attempts over.
+			o, policy, events := newOrigin(300_000, 10, 150_000, 10), resuming(),
+				new(contract.Record)
+			policy.Backoff = strategies.Constant{Wait: 3 * time.Second}
+			resp := get(t, contract.Recorded(t, o, policy, events))
+			time.Sleep(time.Minute)
+			time.AfterFunc(tt.closed, func() { assert.NoError(t, resp.Body.Close()) })
+			_, err := io.Copy(io.Discard, resp.Body)
+			assert.Equal(t, tt.fails, err != nil, "%v", err)
+			var got []time.Duration
+			for _, e := range events.Events {
+				got = append(got, e.Waited)
+			}
+			assert.Equal(t, tt.waited, got)
+			time.Sleep(tt.closed)
 		})
 	}
 }
@@ -606,48 +522,6 @@ func TestWaitedIsLogged(t *testing.T) {
 	e.Waited = 0
 	httpretry.LogEvents(logger)(t.Context(), e)
 	assert.NotContains(t, out.String(), "waited")
-}
-
-// If the budget ends a request, the error and the log name the field that sets
-// it, so that a reader does not look for the reason in MaxAttempts.
-func TestBudgetIsNamed(t *testing.T) {
-	const hint = "Policy.Budget refused a retry to this host; " +
-		"a job can use policies.Background"
-	for _, steps := range []script{
-		{reset},
-		{s503, reset},
-	} {
-		attempts := len(steps)
-		t.Run(fmt.Sprintf("%d attempts", attempts), func(t *testing.T) {
-			logger, out := newLogger()
-			policy := contract.RetryEvery(0)
-			policy.MaxAttempts, policy.Budget = 10, &httpretry.HostBudget{Burst: attempts - 1}
-			if attempts == 1 {
-				policy.Budget = contract.UsedUp{}
-			}
-			_, err := contract.New(t, httpretry.Config{Base: contract.Play(steps...),
-				Policy: policy, Observe: httpretry.LogEvents(logger)}).
-				RoundTrip(newGet(t))
-			require.ErrorIs(t, err, contract.ErrReset)
-			require.ErrorContains(t, err, "(budget_exhausted): ")
-			require.ErrorContains(t, err, "; hint: "+hint)
-			var all *httpretry.Error
-			require.ErrorAs(t, err, &all)
-			assert.Equal(t, attempts, all.Attempts)
-			assert.Contains(t, out.String(),
-				`hint="`+hint+`" reason=budget_exhausted`)
-		})
-	}
-	t.Run("response", func(t *testing.T) {
-		logger, out := newLogger()
-		policy := contract.RetryEvery(0)
-		policy.Budget = contract.UsedUp{}
-		contract.Send(t, contract.New(t, httpretry.Config{
-			Base: contract.Play(s503), Policy: policy, Observe: httpretry.LogEvents(logger)}),
-			newGet(t))
-		assert.Contains(t, out.String(),
-			`status="503 Service Unavailable" hint="`+hint+`" reason=budget_exhausted`)
-	})
 }
 
 // If the body ends a request, the error and the log name the fields that let it
@@ -736,8 +610,8 @@ func TestErrorOfOneAttempt(t *testing.T) {
 			send := func(_ http.ResponseWriter, in *http.Request) {
 				s.Request = s.WithContext(in.Context())
 				tt.set(s)
-				_, err = contract.New(t, httpretry.Config{Base: contract.Play(reset),
-					Policy: s.Policy, Observe: events.Observe}).RoundTrip(s.Request)
+				_, err = contract.Recorded(t, contract.Play(reset), s.Policy, events).
+					RoundTrip(s.Request)
 			}
 			httpretry.Middleware(http.HandlerFunc(send)).ServeHTTP(httptest.NewRecorder(),
 				inboundRequest(http.Header{"Retry-Attempt": {tt.inbound}}))
@@ -790,8 +664,7 @@ func TestUnprocessed(t *testing.T) {
 			if tt.set != nil {
 				tt.set(&policy)
 			}
-			client := &http.Client{Transport: contract.New(t,
-				httpretry.Config{Base: contract.Play(tt.steps...), Policy: policy})}
+			client := &http.Client{Transport: contract.With(t, contract.Play(tt.steps...), policy)}
 			resp, err := client.Do(contract.Request(t, "POST", "http://a.test/", "text"))
 			got := httpretry.IsUnprocessed(err)
 			if err == nil {
@@ -811,26 +684,16 @@ func TestUnprocessed(t *testing.T) {
 func TestErrorOfAnUnprocessedAttempt(t *testing.T) {
 	policy := httpretry.Policy{MaxAttempts: 1}
 	late := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
-	transport := contract.New(t,
-		httpretry.Config{Base: contract.Play(contract.Fails(late)), Policy: policy})
+	transport := contract.With(t, contract.Play(contract.Fails(late)), policy)
 	_, err := transport.RoundTrip(contract.Request(t, "POST", "http://a.test/", "text"))
 	require.ErrorIs(t, err, late)
 	require.EqualError(t, err, late.Error())
 	assert.True(t, httpretry.IsUnprocessed(err))
 	assert.True(t, (&url.Error{Err: err}).Timeout())
+	assert.True(t, (&url.Error{Err: err}).Temporary())
 
 	_, err = transport.RoundTrip(newGet(t))
 	assert.Equal(t, late, err)
-}
-
-// A nested RetryTransport returns Base's own error to the outer one.
-func TestErrorOfNestedAttempts(t *testing.T) {
-	policy := contract.RetryEvery(0)
-	inner := contract.New(t, httpretry.Config{Base: contract.Play(reset, reset), Policy: policy})
-	policy.MaxAttempts = 2
-	_, err := contract.New(t, httpretry.Config{Base: inner, Policy: policy}).RoundTrip(newGet(t))
-	assert.Equal(t, &httpretry.Error{
-		Attempts: 2, Reason: httpretry.ReasonAttempts, Err: contract.ErrReset}, err)
 }
 
 // It is also Base's own if the caller cancels later, or by a Request.Cancel,
@@ -860,8 +723,7 @@ func TestErrorOfOneAttemptThatIsCanceled(t *testing.T) {
 		req := newGet(t)
 		//nolint:staticcheck // http.Client sets it
 		req.Cancel = canceled
-		_, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
+		_, err := contract.Recorded(t, base, policy, events).RoundTrip(req)
 		assert.Equal(t, failure, err)
 		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 	})

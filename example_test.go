@@ -561,25 +561,6 @@ func ExampleCooldownError() {
 	// requests: 1
 }
 
-// A background job has time. Its requests are retried until they succeed.
-func Example_backgroundJob() {
-	srv := unreliable(3)
-	defer srv.Close()
-	client := &http.Client{Transport: new(httpretry.RetryTransport)}
-
-	policy := policies.Background(time.Hour)
-	policy.Backoff = strategies.Constant{Wait: time.Millisecond} // for this example only
-	ctx := httpretry.WithPolicy(context.Background(), policy)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-
-	show(client.Do(req))
-	// Output: 200 GET after 3 retries
-}
-
 // A layer that sends each request once is declared, so that the transport knows
 // what sends its requests.
 func ExampleThrough() {

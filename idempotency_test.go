@@ -46,22 +46,6 @@ func TestIdempotent(t *testing.T) {
 	}
 }
 
-// WithIdempotent makes one POST idempotent.
-func TestWithIdempotent(t *testing.T) {
-	base, events := contract.Play(s503, s200), new(contract.Record)
-	policy := contract.RetryEvery(0)
-	policy.NewIdempotencyKey = func(*http.Request) string {
-		t.Error("a key is made for a request that needs none")
-		return "key"
-	}
-	transport := contract.New(t,
-		httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
-	req := contract.Request(t, "POST", "http://a.test/_search", "query")
-	contract.Send(t, transport, req.WithContext(httpretry.WithIdempotent(req.Context())))
-	assert.Len(t, base.Attempts(), 2)
-	assert.Equal(t, httpretry.ReasonSuccess, events.Reason())
-}
-
 // Hazard J4: keys are long and differ.
 func TestRandomKey(t *testing.T) {
 	seen := map[string]bool{}
@@ -102,7 +86,7 @@ func TestNewKey(t *testing.T) {
 			base := contract.Play(s503, reset, s201)
 			req := contract.Request(t, tt.method, "http://a.test/", "text")
 			req.Header = tt.header
-			contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), req)
+			contract.Send(t, contract.With(t, base, policy), req)
 			require.Len(t, base.Attempts(), 3)
 			assert.Equal(t, tt.made, made)
 			key := base.Attempts()[0].Header["Idempotency-Key"]
@@ -124,7 +108,7 @@ func TestNewKeyMayDecline(t *testing.T) {
 	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return "" }
 	base := contract.Play(s503)
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+	contract.Send(t, contract.With(t, base, policy),
 		contract.Request(t, "POST", "http://a.test/", "text"))
 	require.Len(t, base.Attempts(), 1)
 	assert.NotContains(t, base.Attempts()[0].Header, "Idempotency-Key")
@@ -140,7 +124,7 @@ func TestKeyOfAnyPrintableByte(t *testing.T) {
 	policy := contract.RetryEvery(0)
 	policy.NewIdempotencyKey = func(*http.Request) string { return want }
 	base := contract.Play(s200)
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+	contract.Send(t, contract.With(t, base, policy),
 		contract.Request(t, "POST", "http://a.test/", ""))
 	assert.Equal(t, []string{want}, base.Attempts()[0].Header["Idempotency-Key"])
 }
@@ -163,7 +147,7 @@ func TestBadKey(t *testing.T) {
 		policy := contract.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return key }
 		base, body := contract.Play(s200), contract.Counted("text")
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		_, err := contract.With(t, base, policy).
 			RoundTrip(contract.Streamed(t, "POST", "http://a.test/", body))
 		require.EqualError(t, err, want)
 		assert.Empty(t, base.Attempts())

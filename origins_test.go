@@ -127,37 +127,6 @@ type talkative struct{ httpretry.Unlimited }
 
 func (talkative) Balance(origin string) (int, bool) { return len(origin), true }
 
-func TestOriginsOfABudgetWithBalance(t *testing.T) {
-	policy := contract.RetryEvery(0)
-	policy.Budget = talkative{}
-	transport := contract.Unchecked(t, httpretry.Config{Base: contract.Play(s200), Policy: policy})
-	getOnce(t, transport, "http://a.test/")
-	assert.Equal(t, []httpretry.BudgetStatus{
-		{Balance: len("http://a.test"), BalanceKnown: true},
-	}, transport.Origins()[0].Budgets)
-}
-
-func TestOriginsOfCooldownKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		policy := contract.RetryEvery(0)
-		policy.CooldownKey = func(req *http.Request) string { return req.URL.Path }
-		transport := contract.Unchecked(t, httpretry.Config{
-			Base: contract.Play(
-				contract.Status(429, "Retry-After", "900"),
-				contract.Status(429, "Retry-After", "1200"),
-				contract.Status(429, "Retry-After", "600"),
-			),
-			Policy: policy,
-		})
-		for _, path := range []string{"a", "b", "c"} {
-			getOnce(t, transport, "http://a.test/"+path)
-		}
-		status := transport.Origins()
-		assert.Len(t, status, 1)
-		assert.Equal(t, time.Now().Add(1200*time.Second), status[0].CooldownUntil)
-	})
-}
-
 func TestOriginsWaiting(t *testing.T) {
 	hour := strategies.Constant{Wait: time.Hour}
 	for name, change := range map[string]func(*httpretry.Policy){
@@ -167,31 +136,29 @@ func TestOriginsWaiting(t *testing.T) {
 			p.MaxAttempts, p.Cooldown = 1, httpretry.CooldownWait
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := contract.RetryEvery(time.Minute)
-				change(&policy)
-				transport := contract.Unchecked(t, httpretry.Config{
-					Base:   contract.Play(contract.Status(503, "Retry-After", "60"), s200),
-					Policy: policy,
-				})
-				if policy.MaxAttempts == 1 {
-					getOnce(t, transport, "http://a.test/")
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				send := func() {
-					req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
-					if resp, err := transport.RoundTrip(req); err == nil {
-						contract.ReadBody(t, resp)
-					}
-				}
-				go send()
-				synctest.Wait()
-				assert.Equal(t, 1, transport.Origins()[0].Waiting)
-				cancel()
-				synctest.Wait()
-				assert.Zero(t, transport.Origins()[0].Waiting)
+		contract.Bubble(t, name, func(t *testing.T) {
+			policy := contract.RetryEvery(time.Minute)
+			change(&policy)
+			transport := contract.Unchecked(t, httpretry.Config{
+				Base:   contract.Play(contract.Status(503, "Retry-After", "60"), s200),
+				Policy: policy,
 			})
+			if policy.MaxAttempts == 1 {
+				getOnce(t, transport, "http://a.test/")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			send := func() {
+				req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
+				if resp, err := transport.RoundTrip(req); err == nil {
+					contract.ReadBody(t, resp)
+				}
+			}
+			go send()
+			synctest.Wait()
+			assert.Equal(t, 1, transport.Origins()[0].Waiting)
+			cancel()
+			synctest.Wait()
+			assert.Zero(t, transport.Origins()[0].Waiting)
 		})
 	}
 }
@@ -274,21 +241,22 @@ func TestOriginsConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// A cool-down of a part of an origin is one of the origin. The policy of the
+// Of the cool-downs of an origin's parts, the latest is shown. The policy of the
 // host may have no CooldownKey.
 func TestOriginsOfPartialCooldowns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := contract.RetryEvery(0)
 		policy.CooldownKey = func(req *http.Request) string { return req.URL.Path }
 		transport := contract.Unchecked(t, httpretry.Config{
-			Base: contract.Play(contract.Status(429, "Retry-After", "600"), s200), Policy: policy,
+			Base: contract.Play(asksFor(900), asksFor(1200), asksFor(600), s200), Policy: policy,
 			Policies: map[string]httpretry.Policy{"a.test/x": contract.RetryEvery(0)},
 		})
-		getOnce(t, transport, "http://a.test/y")
-		getOnce(t, transport, "http://a.test/x")
+		for _, path := range []string{"a", "b", "c", "x"} {
+			getOnce(t, transport, "http://a.test/"+path)
+		}
 		status := transport.Origins()
 		require.Len(t, status, 1)
-		assert.Equal(t, time.Now().Add(600*time.Second), status[0].CooldownUntil)
+		assert.Equal(t, time.Now().Add(1200*time.Second), status[0].CooldownUntil)
 		assert.Len(t, status[0].Budgets, 1)
 	})
 }
@@ -388,35 +356,33 @@ func TestOriginsOfFailures(t *testing.T) {
 		"too long a wait": {steps: script{contract.Status(503, "Retry-After", "600")},
 			last: unavailable, withoutRetry: 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := contract.RetryEvery(time.Second)
-				policy.MaxAttempts = 2
-				if tt.change != nil {
-					tt.change(&policy)
-				}
-				transport := contract.Unchecked(t, httpretry.Config{
-					Base: contract.Play(tt.steps...), Policy: policy})
-				method, at := "GET", time.Time{}
-				if tt.post {
-					method = "POST"
-				}
-				if tt.last != "" {
-					at = time.Now().Add(tt.after)
-				}
-				req := contract.Request(t, method, "http://a.test/", "")
-				if resp, err := transport.RoundTrip(req); err == nil {
-					contract.ReadBody(t, resp)
-				}
-				// SetPolicies keeps the failures of the host.
-				for range 2 {
-					status := transport.Origins()[0]
-					assert.Equal(t, tt.last, status.LastFailure)
-					assert.Equal(t, at, status.LastFailureAt)
-					assert.Equal(t, tt.withoutRetry, status.FailedWithoutRetry)
-					require.NoError(t, transport.SetPolicies(policy, nil))
-				}
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			policy := contract.RetryEvery(time.Second)
+			policy.MaxAttempts = 2
+			if tt.change != nil {
+				tt.change(&policy)
+			}
+			transport := contract.Unchecked(t, httpretry.Config{
+				Base: contract.Play(tt.steps...), Policy: policy})
+			method, at := "GET", time.Time{}
+			if tt.post {
+				method = "POST"
+			}
+			if tt.last != "" {
+				at = time.Now().Add(tt.after)
+			}
+			req := contract.Request(t, method, "http://a.test/", "")
+			if resp, err := transport.RoundTrip(req); err == nil {
+				contract.ReadBody(t, resp)
+			}
+			// SetPolicies keeps the failures of the host.
+			for range 2 {
+				status := transport.Origins()[0]
+				assert.Equal(t, tt.last, status.LastFailure)
+				assert.Equal(t, at, status.LastFailureAt)
+				assert.Equal(t, tt.withoutRetry, status.FailedWithoutRetry)
+				require.NoError(t, transport.SetPolicies(policy, nil))
+			}
 		})
 	}
 }
@@ -460,83 +426,71 @@ func TestOriginsOfRetriesNeverSent(t *testing.T) {
 		"the host cools down": {withoutRetry: 2},
 		"the caller cancels":  {cancels: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				transport := contract.Unchecked(t, httpretry.Config{
-					Base:   contract.Play(s503, contract.Status(429, "Retry-After", "600")),
-					Policy: contract.RetryEvery(time.Minute),
-				})
-				ctx, cancel := context.WithCancel(t.Context())
-				go func() {
-					req := contract.Request(t, "GET", "http://a.test/", "")
-					_, err := transport.RoundTrip(req.WithContext(ctx))
-					assert.Error(t, err)
-				}()
-				synctest.Wait()
-				if tt.cancels {
-					cancel()
-				} else {
-					getOnce(t, transport, "http://a.test/")
-				}
-				time.Sleep(time.Hour)
-				assert.Equal(t, tt.withoutRetry, transport.Origins()[0].FailedWithoutRetry)
-				cancel()
+		contract.Bubble(t, name, func(t *testing.T) {
+			transport := contract.Unchecked(t, httpretry.Config{
+				Base:   contract.Play(s503, contract.Status(429, "Retry-After", "600")),
+				Policy: contract.RetryEvery(time.Minute),
 			})
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				req := contract.Request(t, "GET", "http://a.test/", "")
+				_, err := transport.RoundTrip(req.WithContext(ctx))
+				assert.Error(t, err)
+			}()
+			synctest.Wait()
+			if tt.cancels {
+				cancel()
+			} else {
+				getOnce(t, transport, "http://a.test/")
+			}
+			time.Sleep(time.Hour)
+			assert.Equal(t, tt.withoutRetry, transport.Origins()[0].FailedWithoutRetry)
+			cancel()
 		})
 	}
 }
 
-// A body that breaks off is a failure, if it may be resumed.
+// A body that breaks off is a failure, if it may be resumed, and if it cannot be
+// for want of a validator.
 func TestOriginsOfBrokenBodies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		policy := contract.RetryEvery(time.Second)
-		policy.Resume, policy.MaxAttempts = true, 2
-		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			if req.Header.Get("Range") != "" {
-				return contract.Play(contract.Status(502)).RoundTrip(req)
+	for _, validated := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				if req.Header.Get("Range") != "" {
+					return contract.Play(contract.Status(502)).RoundTrip(req)
+				}
+				resp := &http.Response{
+					StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, ContentLength: 10,
+					Header: http.Header{}, Request: req,
+					Body: io.NopCloser(io.MultiReader(
+						strings.NewReader("12345"), iotest.ErrReader(io.ErrUnexpectedEOF))),
+				}
+				if validated {
+					resp.Header.Set("Etag", `"a"`)
+				}
+				return resp, nil
+			})
+			policy := contract.RetryEvery(time.Second)
+			policy.Resume, policy.MaxAttempts = true, 2
+			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+			resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+			require.NoError(t, err)
+			assert.Empty(t, transport.Origins()[0].LastFailure)
+			start := time.Now()
+			_, err = io.ReadAll(resp.Body)
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			require.NoError(t, resp.Body.Close())
+			status := transport.Origins()[0]
+			if validated {
+				assert.Equal(t, "502 Bad Gateway", status.LastFailure)
+				assert.Equal(t, start.Add(time.Second), status.LastFailureAt)
+				assert.Zero(t, status.FailedWithoutRetry)
+			} else {
+				assert.Equal(t, "connection broken", status.LastFailure)
+				assert.Equal(t, 1, status.FailedWithoutRetry)
 			}
-			return &http.Response{
-				StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, ContentLength: 10,
-				Header: http.Header{"Etag": {`"a"`}}, Request: req,
-				Body: io.NopCloser(io.MultiReader(
-					strings.NewReader("12345"), iotest.ErrReader(io.ErrUnexpectedEOF))),
-			}, nil
 		})
-		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
-		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-		require.NoError(t, err)
-		assert.Empty(t, transport.Origins()[0].LastFailure)
-		start := time.Now()
-		_, err = io.ReadAll(resp.Body)
-		require.Error(t, err)
-		status := transport.Origins()[0]
-		assert.Equal(t, "502 Bad Gateway", status.LastFailure)
-		assert.Equal(t, start.Add(time.Second), status.LastFailureAt)
-		assert.Zero(t, status.FailedWithoutRetry)
-		require.NoError(t, resp.Body.Close())
-	})
-}
-
-// A body that breaks off counts even if it cannot be resumed.
-func TestOriginsOfBodiesWithoutValidator(t *testing.T) {
-	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-		return &http.Response{
-			StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, ContentLength: 10,
-			Header: http.Header{}, Request: req,
-			Body: io.NopCloser(io.MultiReader(
-				strings.NewReader("12345"), iotest.ErrReader(io.ErrUnexpectedEOF))),
-		}, nil
-	})
-	transport := contract.Unchecked(t, httpretry.Config{
-		Base: base, Policy: httpretry.Policy{Resume: true}})
-	resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-	require.NoError(t, err)
-	_, err = io.ReadAll(resp.Body)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.NoError(t, resp.Body.Close())
-	status := transport.Origins()[0]
-	assert.Equal(t, "connection broken", status.LastFailure)
-	assert.Equal(t, 1, status.FailedWithoutRetry)
+	}
 }
 
 // The failures of a host are known for as long as it fails, however long ago
@@ -612,39 +566,4 @@ func TestOriginsOfBudgetsThatDoNotCompare(t *testing.T) {
 		{Balance: len("http://a.test"), BalanceKnown: true},
 		{Key: "a.test/x", Balance: len("http://a.test"), BalanceKnown: true},
 	}, transport.Origins()[0].Budgets)
-}
-
-// noDone is a context whose method Done panics from the nth call on.
-type noDone struct {
-	context.Context
-	calls *int
-	n     int
-}
-
-func (c noDone) Done() <-chan struct{} {
-	if *c.calls++; *c.calls >= c.n {
-		panic("Done")
-	}
-	return c.Context.Done()
-}
-
-func TestOriginsAfterAPanic(t *testing.T) {
-	for n := range 10 {
-		synctest.Test(t, func(t *testing.T) {
-			transport := contract.Unchecked(t, httpretry.Config{
-				Base: contract.Play(s503, s200), Policy: contract.RetryEvery(time.Second),
-			})
-			defer func() {
-				_ = recover() // of Done
-				for _, status := range transport.Origins() {
-					assert.Zero(t, status.Waiting, n)
-				}
-			}()
-			ctx := noDone{t.Context(), new(int), n}
-			req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
-			if resp, err := transport.RoundTrip(req); err == nil {
-				contract.ReadBody(t, resp)
-			}
-		})
-	}
 }

@@ -32,6 +32,7 @@ import (
 func TestNewReportsEverything(t *testing.T) {
 	bad := httpretry.Policy{
 		Backoff:           strategies.FullJitter{Base: time.Second, Max: time.Millisecond},
+		MaxRetryAfter:     1, // a number without its unit
 		AttemptTimeout:    -2,
 		MaxElapsed:        -time.Hour,
 		Budget:            &httpretry.HostBudget{Ratio: -0.5},
@@ -47,6 +48,10 @@ func TestNewReportsEverything(t *testing.T) {
 			"a.test":          {MaxAttempts: -1}, // no limit
 			"b.test":          {IdempotencyHeader: "Host"},
 			"d.test":          {Backoff: badParts},
+			"e.test":          {Cooldown: 7},
+			"f.test":          {ResumeIdle: time.Hour},
+			"*":               {},
+			"api*.test":       {},
 			"EXAMPLE.com.":    {},
 			"example.com":     {},
 			"http://c.test":   {},
@@ -65,18 +70,23 @@ func TestNewReportsEverything(t *testing.T) {
 	}
 	want := []string{
 		"Policy.Backoff: FullJitter.Max: 1ms: want at least Base (1s), or 0 for the default (30s)",
+		"Policy.MaxRetryAfter: 1ns: want at least 1ms, 0 for 1m0s, or a negative duration for no limit",
 		"Policy.AttemptTimeout: -2ns: want at least 1ms, or 0 for no timeout",
 		"Policy.MaxElapsed: -1h0m0s: want at least 1ms, or 0 for no limit",
 		"Policy.Budget: HostBudget.Ratio: -0.5: want 0 (the default, 0.2) or a number from " +
 			"0.000001 to 1000000",
 		`Policy.IdempotencyHeader: "Idempotency Key": want a header name`,
 		"Policy.ResumeIdle: -3ns: want at least 1ms, or 0 for no limit",
+		`Policies["*"]: matches every host: use Config.Policy`,
+		`Policies["api*.test"]: `,
 		`Policies["b.test"].IdempotencyHeader: "Host": want a header that HTTP does not define`,
 		`Policies["bad host:99999"]: `,
 		`Policies["bad host:99999"].AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout`,
 		`Policies["d.test"].Backoff: Capped.Of: Spread.Of: Constant.Wait: -1ns: want at least 1ms, or 0 for no wait`,
 		`Policies["d.test"].Backoff: Capped.Of: Spread.Fraction: NaN: want a positive number of at most 1, or 0 for the default (0.25)`,
+		`Policies["e.test"].Cooldown: Cooldown(7): want CooldownSend, CooldownWait or CooldownFail`,
 		`Policies["example.com"]: means the same as "EXAMPLE.com.": want only one of them`,
+		`Policies["f.test"].ResumeIdle: 1h0m0s: want 0 without Resume`,
 		`Policies["http://c.test"]: `,
 		`AttemptHeader: "a b": want a header name`,
 	}
@@ -200,85 +210,6 @@ func TestAllDurationsHaveAMinimum(t *testing.T) {
 	}
 }
 
-// A duration that is a number without its unit is an error, not a limit that
-// nothing keeps.
-func TestDurationsWithoutUnit(t *testing.T) {
-	type policy = httpretry.Policy
-	for field, of := range map[string]func(time.Duration) policy{
-		"MaxRetryAfter":  func(d time.Duration) policy { return policy{MaxRetryAfter: d} },
-		"AttemptTimeout": func(d time.Duration) policy { return policy{AttemptTimeout: d} },
-		"MaxElapsed":     func(d time.Duration) policy { return policy{MaxElapsed: d} },
-		"ResumeIdle": func(d time.Duration) policy {
-			return policy{Resume: true, ResumeIdle: d}
-		},
-	} {
-		want := "want at least 1ms, or 0 for no limit"
-		switch field {
-		case "AttemptTimeout":
-			want = "want at least 1ms, or 0 for no timeout"
-		case "MaxRetryAfter":
-			want = "want at least 1ms, 0 for 1m0s, or a negative duration for no limit"
-			require.NoError(t, of(-1).Validate())
-		}
-		for _, d := range []time.Duration{1, 30, time.Millisecond - 1} {
-			problem := fmt.Sprintf("%s: %v: %s", field, d, want)
-			require.EqualError(t, of(d).Validate(), "httpretry: Policy."+problem)
-			_, err := httpretry.New(httpretry.Config{Policy: of(d)})
-			require.EqualError(t, err, "httpretry: Config.Policy."+problem)
-			_, err = httpretry.New(httpretry.Config{Policies: map[string]policy{"a.test": of(d)}})
-			require.EqualError(t, err, `httpretry: Config.Policies["a.test"].`+problem)
-
-			base := contract.Play(s200)
-			req := newGet(t)
-			_, err = contract.New(t, httpretry.Config{Base: base}).
-				RoundTrip(req.WithContext(httpretry.WithPolicy(t.Context(), of(d))))
-			require.EqualError(t, err, "httpretry: not sent: Policy."+problem)
-			assert.Empty(t, base.Attempts())
-		}
-		require.NoError(t, of(time.Millisecond).Validate())
-		require.NoError(t, of(0).Validate())
-	}
-}
-
-// A ResumeIdle of any length needs Resume.
-func TestResumeIdleNeedsResume(t *testing.T) {
-	for _, d := range []time.Duration{time.Millisecond, time.Hour} {
-		require.EqualError(t, httpretry.Policy{ResumeIdle: d}.Validate(), fmt.Sprintf(
-			"httpretry: Policy.ResumeIdle: %v: want 0 without Resume", d))
-	}
-}
-
-// A request with an invalid policy fails before anything is sent.
-func TestInvalidContextPolicy(t *testing.T) {
-	base, body := contract.Play(s200), contract.Counted("text")
-	ctx := httpretry.WithPolicy(t.Context(), httpretry.Policy{AttemptTimeout: -1, MaxElapsed: -1})
-	_, err := contract.New(t, httpretry.Config{Base: base}).
-		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
-	require.EqualError(t, err,
-		"httpretry: not sent: Policy.AttemptTimeout: -1ns: want at least 1ms, or 0 for no timeout\n"+
-			"Policy.MaxElapsed: -1ns: want at least 1ms, or 0 for no limit")
-	requireError(t, err, 0, httpretry.ReasonPermanent)
-	assert.Empty(t, base.Attempts())
-}
-
-// A context's policy is not known to New, which checks the others for this.
-func TestContextPolicysKeyIsNoAttempt(t *testing.T) {
-	base := contract.Play(s503, s200)
-	policy := contract.RetryEvery(0)
-	policy.IdempotencyHeader, policy.NewIdempotencyKey = "retry-attempt", httpretry.RandomKey
-	req := contract.Request(t, "POST", "http://a.test/", "text")
-	req = req.WithContext(httpretry.WithPolicy(req.Context(), policy))
-	_, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
-	require.EqualError(t, err,
-		`httpretry: not sent: Policy.IdempotencyHeader: "Retry-Attempt": want another header than Config.AttemptHeader`)
-	assert.Empty(t, base.Attempts())
-
-	req = contract.Request(t, "POST", "http://a.test/", "text")
-	req = req.WithContext(httpretry.WithPolicy(req.Context(), policy))
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, AttemptHeader: "-"}), req)
-	assert.Len(t, base.Attempts(), 2)
-}
-
 // The most specific policy of Policies applies. A context's policy replaces it
 // as a whole.
 func TestPolicyChoice(t *testing.T) {
@@ -361,7 +292,7 @@ func TestPolicysIdempotent(t *testing.T) {
 		if tt.key != "" {
 			req.Header.Set("Request-Id", tt.key)
 		}
-		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), req)
+		contract.Send(t, contract.With(t, base, policy), req)
 		assert.Len(t, base.Attempts(), tt.attempts, tt)
 	}
 }
@@ -405,75 +336,21 @@ func TestNilValues(t *testing.T) {
 		"httpretry: Policy.Budget: a nil *httpretry.HostBudget: want ")
 }
 
-// Each text says what is allowed.
-func TestTextsSayWhatIsAllowed(t *testing.T) {
-	for name, tt := range map[string]struct {
-		cfg  httpretry.Config
-		want []string // in the text
-	}{
-		"AttemptTimeout": {httpretry.Config{Policy: httpretry.Policy{AttemptTimeout: -1}},
-			[]string{
-				"Config.Policy.AttemptTimeout: -1ns: ", "want at least 1ms, or 0 for no timeout"}},
-		"ResumeIdle": {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: -1}},
-			[]string{"Config.Policy.ResumeIdle: -1ns: ", "want at least 1ms, or 0 for no limit"}},
-		"ResumeIdle alone": {httpretry.Config{Policy: httpretry.Policy{ResumeIdle: 5 * time.Second}},
-			[]string{"Config.Policy.ResumeIdle: 5s: want 0 without Resume"}},
-		"MaxElapsed": {httpretry.Config{Policy: httpretry.Policy{MaxElapsed: -1}},
-			[]string{"Config.Policy.MaxElapsed: -1ns: ", "want at least 1ms, or 0 for no limit"}},
-		"Cooldown": {httpretry.Config{Policy: httpretry.Policy{Cooldown: 7}},
-			[]string{"Config.Policy.Cooldown: Cooldown(7): ",
-				"want CooldownSend, CooldownWait or CooldownFail"}},
-		"every host": {httpretry.Config{Policies: map[string]httpretry.Policy{"*": {}}},
-			[]string{`Config.Policies["*"]: `, "use Config.Policy"}},
-		"part of a label": {
-			httpretry.Config{Policies: map[string]httpretry.Policy{"api*.test": {}}},
-			[]string{`Config.Policies["api*.test"]: `}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := httpretry.New(tt.cfg)
-			require.Error(t, err)
-			for _, want := range tt.want {
-				assert.Contains(t, err.Error(), want)
-			}
-			assert.NotContains(t, err.Error(), "\n", "one problem")
-		})
-	}
-}
-
-// A negative MaxAttempts means no limit.
-func TestUnlimitedAttempts(t *testing.T) {
-	policy := contract.RetryEvery(0)
-	policy.MaxAttempts = -1
-	require.NoError(t, policy.Validate())
-	var steps script
-	for range 1000 {
-		steps = append(steps, s503)
-	}
-	base := contract.Play(append(steps, s200)...)
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-		RoundTrip(contract.Request(t, "PUT", "http://a.test/", "text"))
-	require.NoError(t, err)
-	assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
-	assert.Len(t, base.Attempts(), 1001)
-}
-
 // A negative MaxRetryAfter means no limit. Any wait that the server asks for is
 // kept, in the response to the request or to another one.
 func TestUnlimitedRetryAfter(t *testing.T) {
 	for _, cooldown := range []httpretry.Cooldown{httpretry.CooldownSend, httpretry.CooldownWait} {
-		t.Run(cooldown.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const day = 24 * time.Hour
-				base := contract.Play(contract.Status(429, "Retry-After", "864000"), s200)
-				policy := contract.RetryEvery(time.Second)
-				policy.MaxRetryAfter, policy.Cooldown = -1, cooldown
-				require.NoError(t, policy.Validate())
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
-				contract.Send(t, transport, newGet(t))
-				require.Len(t, base.Waits(), 1)
-				assert.GreaterOrEqual(t, base.Waits()[0], 10*day)
-				assert.LessOrEqual(t, base.Waits()[0], 10*day+30*time.Second)
-			})
+		contract.Bubble(t, cooldown.String(), func(t *testing.T) {
+			const day = 24 * time.Hour
+			base := contract.Play(contract.Status(429, "Retry-After", "864000"), s200)
+			policy := contract.RetryEvery(time.Second)
+			policy.MaxRetryAfter, policy.Cooldown = -1, cooldown
+			require.NoError(t, policy.Validate())
+			transport := contract.With(t, base, policy)
+			contract.Send(t, transport, newGet(t))
+			require.Len(t, base.Waits(), 1)
+			assert.GreaterOrEqual(t, base.Waits()[0], 10*day)
+			assert.LessOrEqual(t, base.Waits()[0], 10*day+30*time.Second)
 		})
 	}
 }
@@ -486,9 +363,7 @@ func TestUnlimitedUntilTheDeadline(t *testing.T) {
 		base, events := contract.Play(s503), new(contract.Record)
 		policy := contract.RetryEvery(time.Second)
 		policy.MaxAttempts, policy.MaxRetryAfter = -1, -1
-		contract.Send(t, contract.New(t,
-			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}),
-			newGet(t).WithContext(ctx))
+		contract.Send(t, contract.Recorded(t, base, policy, events), newGet(t).WithContext(ctx))
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 		assert.Len(t, base.Attempts(), 90)
 	})

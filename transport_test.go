@@ -62,10 +62,12 @@ func newGet(t testing.TB) *http.Request {
 	return contract.Request(t, http.MethodGet, "http://a.test/", "")
 }
 
-// TestFlow plays one request through every exit of the decision. Hazard D3: the
-// response that ends the retries is the caller's, unread. Hazard J6: a 409 to a
-// request with a key may mean that the first attempt is still being processed.
-// A 422 means that the key was used for another request.
+// TestFlow plays one request through every exit of the decision. Its last Event
+// and its Result have the same Reason. Hazard D3: the response that ends the
+// retries is the caller's, unread. Hazard I7: it is, too, if the budget is used
+// up. Hazard J6: a 409 to a request with a key may mean that the first attempt is
+// still being processed. A 422 means that the key was used for another request.
+// Hazard K10: an Event has either a response or an error.
 func TestFlow(t *testing.T) {
 	type policy = httpretry.Policy
 	const (
@@ -129,52 +131,51 @@ func TestFlow(t *testing.T) {
 			script{reset}, 1, budget, 0},
 		{"certain failure", "GET", "", nil, script{contract.Fails(unknownHost)}, 1, permanent, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := contract.RetryEvery(time.Second)
-				if tt.policy != nil {
-					tt.policy(&policy)
-				}
-				base, events := contract.Play(tt.steps...), new(contract.Record)
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
-				body := ""
-				if tt.method != "GET" {
-					body = "payload"
-				}
-				req := contract.Request(t, tt.method, "http://a.test/", body)
-				if tt.key != "" {
-					req.Header.Set("Idempotency-Key", tt.key)
-				}
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			policy := contract.RetryEvery(time.Second)
+			if tt.policy != nil {
+				tt.policy(&policy)
+			}
+			base, events := contract.Play(tt.steps...), new(contract.Record)
+			transport := contract.Recorded(t, base, policy, events)
+			body := ""
+			if tt.method != "GET" {
+				body = "payload"
+			}
+			req := contract.Request(t, tt.method, "http://a.test/", body)
+			if tt.key != "" {
+				req.Header.Set("Idempotency-Key", tt.key)
+			}
 
-				resp, err := transport.RoundTrip(req)
+			resp, err := transport.RoundTrip(req)
 
-				assert.Len(t, base.Attempts(), tt.attempts)
-				assert.Equal(t, tt.reason.String(), events.Reason().String())
-				if tt.status != 0 {
-					require.NoError(t, err)
-					assert.Equal(t, tt.status, resp.StatusCode)
-					assert.Equal(t, "body of "+strconv.Itoa(tt.status), contract.ReadBody(t, resp))
-				} else {
-					wantErr := tt.steps[len(tt.steps)-1].Err
-					require.ErrorIs(t, err, wantErr)
-					var all *httpretry.Error
-					if tt.attempts == 1 && tt.reason != httpretry.ReasonBudget {
-						assert.True(t, err == wantErr,
-							"a single attempt's error is returned as it came")
-					} else if assert.ErrorAs(t, err, &all) {
-						assert.Equal(t, tt.attempts, all.Attempts)
-						assert.Equal(t, tt.reason, all.Reason)
-					}
+			assert.Len(t, base.Attempts(), tt.attempts)
+			assert.Equal(t, tt.reason.String(), events.Reason().String())
+			if tt.status != 0 {
+				require.NoError(t, err)
+				assert.Equal(t, tt.status, resp.StatusCode)
+				contract.HasResult(t, resp, tt.attempts, tt.reason)
+				assert.Equal(t, req.URL, resp.Request.URL)
+				assert.Equal(t, "body of "+strconv.Itoa(tt.status), contract.ReadBody(t, resp))
+			} else {
+				wantErr := tt.steps[len(tt.steps)-1].Err
+				require.ErrorIs(t, err, wantErr)
+				var all *httpretry.Error
+				if tt.attempts == 1 && tt.reason != httpretry.ReasonBudget {
+					assert.True(t, err == wantErr,
+						"a single attempt's error is returned as it came")
+				} else if assert.ErrorAs(t, err, &all) {
+					assert.Equal(t, tt.attempts, all.Attempts)
+					assert.Equal(t, tt.reason, all.Reason)
 				}
-				for _, wait := range base.Waits() {
-					assert.Equal(t, time.Second, wait)
-				}
-				assertEvents(t, events, tt.attempts, req)
-				for _, a := range base.Attempts() {
-					assert.Equal(t, body, a.Body)
-				}
-			})
+			}
+			for _, wait := range base.Waits() {
+				assert.Equal(t, time.Second, wait)
+			}
+			assertEvents(t, events, tt.attempts, req)
+			for _, a := range base.Attempts() {
+				assert.Equal(t, body, a.Body)
+			}
 		})
 	}
 }
@@ -216,14 +217,6 @@ func TestSuccessIsLeftAlone(t *testing.T) {
 			assert.Same(t, req, got)
 		})
 	}
-	t.Run("error", func(t *testing.T) {
-		want := errors.New("x509: certificate is not good")
-		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, want })
-		policy := httpretry.Policy{MaxAttempts: 1}
-		_, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(newGet(t))
-		assert.True(t, err == want)
-	})
 }
 
 func TestAttemptHeader(t *testing.T) {
@@ -262,8 +255,7 @@ func TestResponseRequest(t *testing.T) {
 			policy.AttemptTimeout = time.Minute
 			ctx := context.WithValue(t.Context(), key{}, "value")
 			req := contract.Request(t, "GET", "http://a.test/path", "").WithContext(ctx)
-			resp := contract.Send(t, contract.New(t,
-				httpretry.Config{Base: contract.Play(steps...), Policy: policy}), req)
+			resp := contract.Send(t, contract.With(t, contract.Play(steps...), policy), req)
 			require.NoError(t, resp.Request.Context().Err())
 			assert.Equal(t, "value", resp.Request.Context().Value(key{}))
 			assert.Equal(t, len(steps), httpretry.Attempt(resp.Request.Context()))
@@ -321,8 +313,7 @@ func TestResponseRequestOfALayerDiffersInOneField(t *testing.T) {
 				resp.Request = tt.change(req.WithContext(req.Context()))
 				return resp, err
 			})
-			resp := contract.Send(t, contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}), newGet(t))
+			resp := contract.Send(t, contract.With(t, base, contract.RetryEvery(0)), newGet(t))
 			assert.Equal(t, "layer", tt.get(resp.Request))
 			contract.HasResult(t, resp, 2, httpretry.ReasonSuccess)
 		})
@@ -343,7 +334,7 @@ func TestResponseOfTheRequestBefore(t *testing.T) {
 	})
 	policy := contract.RetryEvery(0)
 	policy.AttemptTimeout = time.Minute
-	transport, req := contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t)
+	transport, req := contract.With(t, base, policy), newGet(t)
 	for _, want := range []int{1, 2} {
 		resp, err := transport.RoundTrip(req)
 		require.NoError(t, err)
@@ -367,7 +358,7 @@ func TestResponseRequestInAContextOfALayer(t *testing.T) {
 		return resp, err
 	})
 	ctx := context.WithValue(t.Context(), key{}, "caller")
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+	resp, err := contract.With(t, base, contract.RetryEvery(0)).
 		RoundTrip(newGet(t).WithContext(ctx))
 	require.NoError(t, err)
 	contract.ReadBody(t, resp)
@@ -379,8 +370,7 @@ func TestResponseRequestInAContextOfALayer(t *testing.T) {
 func TestBadBase(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
 		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) { return nil, nil })
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-			RoundTrip(newGet(t))
+		_, err := contract.With(t, base, contract.RetryEvery(0)).RoundTrip(newGet(t))
 		assert.EqualError(t, err,
 			"httpretry: gave up after 5 attempts (attempts_exhausted): the base transport "+
 				"returned neither a response nor an error; hint: "+httpretry.ReasonAttempts.Hint())
@@ -391,7 +381,7 @@ func TestBadBase(t *testing.T) {
 			return &http.Response{StatusCode: 200, Body: body}, contract.ErrReset
 		})
 		policy := httpretry.Policy{MaxAttempts: 1}
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		_, err := contract.With(t, base, policy).
 			RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
 		assert.True(t, err == contract.ErrReset)
 		assert.EqualValues(t, 1, body.Closes())
@@ -401,34 +391,29 @@ func TestBadBase(t *testing.T) {
 		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: statuses[httpretry.Attempt(req.Context())-1]}, nil
 		})
-		resp, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(newGet(t))
+		resp, err := contract.With(t, base, contract.RetryEvery(0)).RoundTrip(newGet(t))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
 		assert.Nil(t, resp.Body)
 	})
-	t.Run("one response for all", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			resp, seconds, start := &http.Response{StatusCode: 503}, 1, time.Now()
-			base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-				resp.Header = http.Header{"Retry-After": {strconv.Itoa(seconds)}}
-				seconds *= 10
-				return resp, nil
-			})
-			policy := contract.RetryEvery(0)
-			policy.MaxAttempts = 3
-			_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(newGet(t))
-			require.NoError(t, err)
-			assert.GreaterOrEqual(t, time.Since(start), 11*time.Second)
+	contract.Bubble(t, "one response for all", func(t *testing.T) {
+		resp, seconds, start := &http.Response{StatusCode: 503}, 1, time.Now()
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+			resp.Header = http.Header{"Retry-After": {strconv.Itoa(seconds)}}
+			seconds *= 10
+			return resp, nil
 		})
+		policy := contract.RetryEvery(0)
+		policy.MaxAttempts = 3
+		_, err := contract.With(t, base, policy).RoundTrip(newGet(t))
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Since(start), 11*time.Second)
 	})
 	t.Run("header nil", func(t *testing.T) {
 		base := contract.Play(s503, s200)
 		req := newGet(t)
 		req.Header = nil
-		contract.Send(t, contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}), req)
+		contract.Send(t, contract.With(t, base, contract.RetryEvery(0)), req)
 		assert.Nil(t, base.Attempts()[1].Header)
 	})
 	t.Run("URL nil", func(t *testing.T) {
@@ -474,7 +459,7 @@ func TestNoHeaderMap(t *testing.T) {
 	})
 	req := contract.Request(t, "POST", srv.URL, "")
 	req.Header = nil
-	_, err := contract.New(t, httpretry.Config{Base: layer, Policy: keyed}).RoundTrip(req)
+	_, err := contract.With(t, layer, keyed).RoundTrip(req)
 	require.EqualError(t, err,
 		"httpretry: gave up after 2 attempts (permanent): http: nil Request.Header")
 
@@ -482,7 +467,7 @@ func TestNoHeaderMap(t *testing.T) {
 	base := contract.Play(s503)
 	req = contract.Request(t, "POST", "http://a.test/", "")
 	req.Header = nil
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: keyed}), req)
+	contract.Send(t, contract.With(t, base, keyed), req)
 	assert.Len(t, base.Attempts(), 1)
 }
 
@@ -509,7 +494,7 @@ func TestHeaderPerAttempt(t *testing.T) {
 			req.Header.Set("X-Given", "given")
 			policy := contract.RetryEvery(0)
 			set(&policy)
-			contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), req)
+			contract.Send(t, contract.With(t, base, policy), req)
 			require.Len(t, inner.Attempts(), 3)
 			for _, a := range inner.Attempts() {
 				assert.Equal(t, []string{"1"}, a.Header["X-Added"])
@@ -602,8 +587,7 @@ func (c *cycle) Unwrap() http.RoundTripper {
 // New returns even if transports contain each other in a cycle.
 func TestUnwrapCycle(t *testing.T) {
 	base := &cycle{RoundTripper: contract.Play(s503, s200)}
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-		RoundTrip(newGet(t))
+	resp, err := contract.With(t, base, contract.RetryEvery(0)).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
 }
@@ -678,61 +662,41 @@ func TestCancelDuringWait(t *testing.T) {
 		},
 	}
 	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, events := contract.Play(s503), new(contract.Record)
-				transport := contract.New(t, httpretry.Config{
-					Base: base, Policy: contract.RetryEvery(time.Hour), Observe: events.Observe})
-				req, cancel := tt.cancel(newGet(t))
-				time.AfterFunc(time.Minute, cancel)
-				start := time.Now()
-				_, err := transport.RoundTrip(req)
-				assert.Equal(t, time.Minute, time.Since(start))
-				assert.EqualError(t, err, tt.text)
-				for _, want := range tt.want {
-					assert.ErrorIs(t, err, want)
-				}
-				assert.Len(t, base.Attempts(), 1)
-				require.Len(t, events.Events, 2)
-				assert.Equal(t, time.Hour, events.Events[0].Wait)
-				assert.Equal(t, httpretry.ReasonCanceled, events.Events[1].Reason)
-				assert.Equal(t, 1, events.Events[1].Attempt.Number)
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			base, events := contract.Play(s503), new(contract.Record)
+			transport := contract.Recorded(t, base, contract.RetryEvery(time.Hour), events)
+			req, cancel := tt.cancel(newGet(t))
+			time.AfterFunc(time.Minute, cancel)
+			start := time.Now()
+			_, err := transport.RoundTrip(req)
+			assert.Equal(t, time.Minute, time.Since(start))
+			assert.EqualError(t, err, tt.text)
+			for _, want := range tt.want {
+				assert.ErrorIs(t, err, want)
+			}
+			assert.Len(t, base.Attempts(), 1)
+			require.Len(t, events.Events, 2)
+			assert.Equal(t, time.Hour, events.Events[0].Wait)
+			assert.Equal(t, httpretry.ReasonCanceled, events.Events[1].Reason)
+			assert.Equal(t, 1, events.Events[1].Attempt.Number)
 		})
 	}
 }
 
-// Hazard G6: a request whose context is done ends with the context's error,
-// whatever the attempt's.
+// Hazard G6: a response that comes as the caller cancels is returned, and not
+// retried.
 func TestCanceled(t *testing.T) {
-	cause := errors.New("cause")
-	canceled := func(t *testing.T) context.Context {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(cause)
-		return ctx
-	}
-	t.Run("before the first attempt", func(t *testing.T) {
-		base, body := contract.Play(s200), contract.Counted("x")
-		req := contract.Streamed(t, "POST", "http://a.test/", body).WithContext(canceled(t))
-		_, err := contract.New(t, httpretry.Config{Base: base}).RoundTrip(req)
-		require.ErrorIs(t, err, cause)
-		require.ErrorIs(t, err, context.Canceled)
-		assert.EqualError(t, err, "context canceled: cause")
-		assert.Empty(t, base.Attempts())
+	ctx, cancel := context.WithCancel(t.Context())
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		cancel()
+		return contract.Play(s503).RoundTrip(req)
 	})
-	t.Run("as a response comes", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-			cancel()
-			return contract.Play(s503).RoundTrip(req)
-		})
-		events := new(contract.Record)
-		resp, err := contract.New(t, httpretry.Config{Base: base, Observe: events.Observe}).
-			RoundTrip(newGet(t).WithContext(ctx))
-		require.NoError(t, err)
-		assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
-		assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
-	})
+	events := new(contract.Record)
+	resp, err := contract.New(t, httpretry.Config{Base: base, Observe: events.Observe}).
+		RoundTrip(newGet(t).WithContext(ctx))
+	require.NoError(t, err)
+	assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
+	assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 }
 
 // Hazard G2: no wait begins that would end at or after the deadline, even if
@@ -753,21 +717,18 @@ func TestDeadline(t *testing.T) {
 		{asks, time.Second + 1, 2},
 	} {
 		name := fmt.Sprintf("%d/%v", tt.step.Status, tt.deadline)
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
-				defer cancel()
-				base, events := contract.Play(tt.step), new(contract.Record)
-				start := time.Now()
-				resp, err := contract.New(t, httpretry.Config{Base: base,
-					Policy: contract.RetryEvery(time.Second), Observe: events.Observe}).
-					RoundTrip(newGet(t).WithContext(ctx))
-				require.NoError(t, err)
-				assert.Equal(t, tt.step.Body, contract.ReadBody(t, resp))
-				assert.Len(t, base.Attempts(), tt.attempts)
-				assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
-				assert.Equal(t, time.Duration(tt.attempts-1)*time.Second, time.Since(start))
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+			defer cancel()
+			base, events := contract.Play(tt.step), new(contract.Record)
+			start := time.Now()
+			resp, err := contract.Recorded(t, base, contract.RetryEvery(time.Second), events).
+				RoundTrip(newGet(t).WithContext(ctx))
+			require.NoError(t, err)
+			assert.Equal(t, tt.step.Body, contract.ReadBody(t, resp))
+			assert.Len(t, base.Attempts(), tt.attempts)
+			assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
+			assert.Equal(t, time.Duration(tt.attempts-1)*time.Second, time.Since(start))
 		})
 	}
 }
@@ -786,8 +747,7 @@ func TestNearerLimit(t *testing.T) {
 			defer cancel()
 			policy, events := contract.RetryEvery(time.Minute), new(contract.Record)
 			policy.MaxElapsed = tt.elapsed
-			contract.Send(t, contract.New(t, httpretry.Config{
-				Base: contract.Play(s503), Policy: policy, Observe: events.Observe}),
+			contract.Send(t, contract.Recorded(t, contract.Play(s503), policy, events),
 				newGet(t).WithContext(ctx))
 			assert.Equal(t, tt.reason.String(), events.Reason().String())
 		})
@@ -810,23 +770,21 @@ func TestRetryAfterWait(t *testing.T) {
 		{"longest", []string{"Retry-After", "60"}, 60 * time.Second, 75 * time.Second},
 		{"milliseconds", []string{"Retry-After-Ms", "4000"}, 4 * time.Second, 5 * time.Second},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				seen := map[time.Duration]bool{}
-				for range 50 {
-					base := contract.Play(contract.Status(503, tt.header...), s200)
-					contract.Send(t, contract.New(t, httpretry.Config{
-						Base: base, Policy: contract.RetryEvery(2 * time.Second)}), newGet(t))
-					wait := base.Waits()[0]
-					assert.GreaterOrEqual(t, wait, tt.min, "never earlier than told")
-					assert.LessOrEqual(t, wait, tt.max)
-					seen[wait] = true
-				}
-				if tt.max > tt.min {
-					assert.Greater(t, len(seen), 40,
-						"clients that were told the same come back spread out")
-				}
-			})
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			seen := map[time.Duration]bool{}
+			for range 50 {
+				base := contract.Play(contract.Status(503, tt.header...), s200)
+				policy := contract.RetryEvery(2 * time.Second)
+				contract.Send(t, contract.With(t, base, policy), newGet(t))
+				wait := base.Waits()[0]
+				assert.GreaterOrEqual(t, wait, tt.min, "never earlier than told")
+				assert.LessOrEqual(t, wait, tt.max)
+				seen[wait] = true
+			}
+			if tt.max > tt.min {
+				assert.Greater(t, len(seen), 40,
+					"clients that were told the same come back spread out")
+			}
 		})
 	}
 }
@@ -839,8 +797,7 @@ func TestRetryAfterSpreadBeforeDeadline(t *testing.T) {
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), 41*time.Second)
 			base := contract.Play(contract.Status(503, "Retry-After", "40"), s200)
-			contract.Send(t, contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
+			contract.Send(t, contract.With(t, base, contract.RetryEvery(0)),
 				newGet(t).WithContext(ctx))
 			cancel()
 			require.Len(t, base.Attempts(), 2)
@@ -860,7 +817,7 @@ func TestBackoffAfter429(t *testing.T) {
 		policy.Backoff = strategies.Func(
 			func(retry int) time.Duration { return time.Duration(retry+1) * time.Second })
 		base := contract.Play(s503, s429, s503, s429, s200)
-		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}), newGet(t))
+		contract.Send(t, contract.With(t, base, policy), newGet(t))
 		assert.Equal(t, []time.Duration{
 			time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, base.Waits())
 	})
@@ -886,8 +843,7 @@ func TestDefaults(t *testing.T) {
 			longest := time.Duration(0)
 			for range 200 {
 				base := contract.Play(tt.steps...)
-				contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: tt.policy}),
-					newGet(t))
+				contract.Send(t, contract.With(t, base, tt.policy), newGet(t))
 				require.Len(t, base.Attempts(), len(tt.steps))
 				longest = max(longest, base.Waits()[len(tt.steps)-2])
 			}
@@ -905,15 +861,13 @@ func TestExtremeWaits(t *testing.T) {
 			policy := contract.RetryEvery(0)
 			policy.Backoff = strategies.Func(func(int) time.Duration { return wait })
 			policy.MaxRetryAfter = 1<<63 - 1
-			base := contract.Play(
-				contract.Status(503, "Retry-After", "99999999999999999999"), s200)
+			base := contract.Play(contract.Status(503, "Retry-After", "99999999999999999999"), s200)
 			if wait <= 0 {
 				base = contract.Play(s503, s200)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Hour, cancel)
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(newGet(t).WithContext(ctx))
+			resp, err := contract.With(t, base, policy).RoundTrip(newGet(t).WithContext(ctx))
 			if wait > 0 {
 				require.ErrorIs(t, err, context.Canceled)
 				assert.Len(t, base.Attempts(), 1)
@@ -938,8 +892,7 @@ func TestBudgetCalls(t *testing.T) {
 		{"refusal that stands", "GET", script{s404}, "success"},
 		{"success in the end", "GET", script{s503, s503, s200},
 			"failure, withdraw, charged failure, withdraw, charged success"},
-		{"failure", "GET", script{s503, s501},
-			"failure, withdraw, charged success"},
+		{"failure", "GET", script{s503, s501}, "failure, withdraw, charged success"},
 		{"failure in the end", "GET", script{s503}, "failure" +
 			strings.Repeat(", withdraw, charged failure", 4)},
 		{"429 whose wait is obeyed", "GET",
@@ -956,8 +909,7 @@ func TestBudgetCalls(t *testing.T) {
 			budget := &contract.Ledger{}
 			policy := contract.RetryEvery(0)
 			policy.Budget = budget
-			resp, err := contract.New(t,
-				httpretry.Config{Base: contract.Play(tt.steps...), Policy: policy}).
+			resp, err := contract.With(t, contract.Play(tt.steps...), policy).
 				RoundTrip(contract.Request(t, tt.method, "http://A.test:80/", ""))
 			if err == nil {
 				contract.ReadBody(t, resp)
@@ -981,83 +933,6 @@ func TestSharedBudget(t *testing.T) {
 		}
 		assert.Len(t, base.Attempts(), 3+5, "three requests and a burst of five retries")
 	})
-}
-
-// Hazard K4: a panic reaches the caller, and nothing leaks.
-func TestPanics(t *testing.T) {
-	boom := func() { panic("boom") }
-	keyed, keyless := http.Header{"Idempotency-Key": {"k"}}, http.Header{}
-	for name, tt := range map[string]struct {
-		status int
-		header http.Header
-		set    func(*httpretry.Config)
-	}{
-		"Base": {503, keyed, func(c *httpretry.Config) {
-			c.Base = contract.BaseFunc(
-				func(*http.Request) (*http.Response, error) { boom(); return nil, nil })
-		}},
-		"Observe": {503, keyed, func(c *httpretry.Config) {
-			c.Observe = func(context.Context, httpretry.Event) { boom() }
-		}},
-		"Classify": {503, keyed, func(c *httpretry.Config) {
-			c.Policy.Classify = func(*http.Request, *http.Response, error) httpretry.Outcome {
-				boom()
-				return 0
-			}
-		}},
-		"RetryAfter": {503, keyed, func(c *httpretry.Config) {
-			c.Policy.RetryAfter = func(*http.Response) (time.Duration, bool) {
-				boom()
-				return 0, false
-			}
-		}},
-		"Idempotent": {503, keyless, func(c *httpretry.Config) {
-			c.Policy.Idempotent = func(*http.Request) bool { boom(); return false }
-		}},
-		"NewIdempotencyKey": {503, keyless, func(c *httpretry.Config) {
-			c.Policy.NewIdempotencyKey = func(*http.Request) string { boom(); return "" }
-		}},
-		"Backoff": {503, keyed, func(c *httpretry.Config) {
-			c.Policy.Backoff = strategies.Func(func(int) time.Duration { boom(); return 0 })
-		}},
-		"Record": {200, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{true} }},
-		"Withdraw": {
-			503, keyed, func(c *httpretry.Config) { c.Policy.Budget = panicBudget{false} }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var bodies []*contract.Body
-			inner := contract.Play(contract.Status(tt.status))
-			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				resp, err := inner.RoundTrip(req)
-				body := &contract.Body{ReadCloser: resp.Body}
-				resp.Body = body
-				bodies = append(bodies, body)
-				return resp, err
-			})
-			cfg := httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}
-			cfg.Policy.AttemptTimeout = time.Hour // so that each attempt has a context to cancel
-			tt.set(&cfg)
-			sent, next := 0, cfg.Base
-			cfg.Base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				sent++
-				return next.RoundTrip(req)
-			})
-			budget := contract.Audit{Budget: cfg.Policy.Budget}
-			cfg.Policy.Budget = &budget
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			body := contract.Counted("x")
-			req := contract.Streamed(t, "POST", "http://a.test/", body).WithContext(ctx)
-			req.Header = tt.header.Clone()
-			assert.PanicsWithValue(t, "boom",
-				func() { _, _ = contract.Unchecked(t, cfg).RoundTrip(req) })
-			assert.EqualValues(t, 1, body.Closes(), "closes of the request's body")
-			for _, b := range bodies {
-				assert.EqualValues(t, 1, b.Closes(), "closes of a response's body")
-			}
-			budget.Check(t, sent)
-		})
-	}
 }
 
 // The budget gets the end of an attempt that sent the caller's own request, too.
@@ -1091,8 +966,8 @@ func (c panickyContext) Done() <-chan struct{} { c.spring(); return c.Context.Do
 
 func (c panickyContext) Deadline() (time.Time, bool) { c.spring(); return c.Context.Deadline() }
 
-// Hazard K4: a panic of the request's context leaves nothing open, whichever
-// of its calls it is.
+// Hazard K4: a panic of the request's context leaves nothing open, and no request
+// that waits, whichever of its calls it is.
 func TestContextPanics(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		for _, rewindable := range []bool{false, true} {
@@ -1127,7 +1002,7 @@ func contextPanics(t *testing.T, timeout time.Duration, rewindable bool, calls i
 		}
 		return &http.Response{StatusCode: status, Body: counted(), Request: req}, nil
 	})
-	policy := contract.RetryEvery(0)
+	policy := contract.RetryEvery(time.Millisecond)
 	policy.AttemptTimeout, policy.Budget = timeout, &budget
 	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
 	ctx := panickyContext{t.Context(), new(atomic.Int64)}
@@ -1139,6 +1014,9 @@ func contextPanics(t *testing.T, timeout time.Duration, rewindable bool, calls i
 	defer func() {
 		panicked = recover() != nil
 		budget.Check(t, sent, "with a panic after", calls)
+		for _, origin := range transport.Origins() {
+			assert.Zero(t, origin.Waiting, "with a panic after %d calls", calls)
+		}
 		for i, body := range bodies {
 			assert.Equal(t, 1, body.Closes(), "closes of body %d, with a panic after %d calls",
 				i, calls)
@@ -1151,66 +1029,20 @@ func contextPanics(t *testing.T, timeout time.Duration, rewindable bool, calls i
 	return false
 }
 
-// A retry that the budget has charged for is refunded if a panic of the
-// observer, or of a response's body, prevents it. One that was sent is not.
-func TestPanicRefundsUnsentRetry(t *testing.T) {
-	const host = "http://a.test"
-	for name, tt := range map[string]struct {
-		panicsIn string
-		charges  int
-	}{
-		"observer":       {"observer", 0},
-		"response":       {"response", 0},
-		"second attempt": {"second attempt", 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			spring := func(place string) {
-				if place == tt.panicsIn {
-					panic("boom")
-				}
-			}
-			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-				if httpretry.Attempt(req.Context()) == 2 {
-					spring("second attempt")
-				}
-				body := contract.ReaderFunc(func([]byte) (int, error) {
-					spring("response")
-					return 0, http.ErrAbortHandler
-				})
-				return &http.Response{
-					StatusCode: 503, Body: &contract.Body{ReadCloser: io.NopCloser(body)}}, nil
-			})
-			budget := new(httpretry.HostBudget)
-			policy := contract.RetryEvery(0)
-			policy.MaxAttempts, policy.Budget = 2, budget
-			transport := contract.Unchecked(t, httpretry.Config{
-				Base: base, Policy: policy,
-				Observe: func(context.Context, httpretry.Event) { spring("observer") },
-			})
-			full := contract.Balance(budget, host)
-			assert.PanicsWithValue(t, "boom", func() {
-				_, _ = transport.RoundTrip(newGet(t))
-			})
-			assert.Equal(t, full-tt.charges, contract.Balance(budget, host))
-		})
-	}
-}
-
-type panicBudget struct{ record bool }
-
-func (b panicBudget) Record(ended, charged httpretry.AttemptResult) {
-	if b.record {
-		panic("boom")
-	}
-}
-
-func (panicBudget) Refund(httpretry.AttemptResult) {}
-
-func (b panicBudget) Withdraw(context.Context, httpretry.AttemptResult) bool {
-	if !b.record {
-		panic("boom")
-	}
-	return true
+// A panic of Base in a retry does not refund it, because it may have been sent.
+func TestPanicDoesNotRefundASentRetry(t *testing.T) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		if httpretry.Attempt(req.Context()) == 2 {
+			panic("boom")
+		}
+		return answering(503)(req)
+	})
+	budget, policy := new(contract.Ledger), contract.RetryEvery(0)
+	policy.Budget = budget
+	transport := contract.With(t, base, policy)
+	assert.PanicsWithValue(t, "boom", func() { _, _ = transport.RoundTrip(newGet(t)) })
+	assert.Equal(t, []string{"failure http://a.test", "withdraw http://a.test",
+		"charged nothing http://a.test"}, budget.Entries)
 }
 
 // Each field of a Policy either matters only once an attempt has failed, or it
@@ -1268,10 +1100,10 @@ func TestPlainRequestCanceledBefore(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("cause")
 	cancel(cause)
-	_, err := transport.RoundTrip(
-		contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+	_, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.ErrorIs(t, err, cause)
+	assert.EqualError(t, err, "context canceled: cause")
 
 	req := contract.Request(t, "GET", "http://a.test/", "")
 	canceled := make(chan struct{})
@@ -1325,18 +1157,6 @@ func TestPlainSuccessEndsCooldown(t *testing.T) {
 		require.NoError(t, get(t.Context()))
 		assert.NoError(t, get(failing))
 	})
-}
-
-// The budget of the policy gets the success of a plain request.
-func TestPlainSuccessIsDeposited(t *testing.T) {
-	budget := httpretry.HostBudget{Ratio: 1}
-	base := contract.Play(contract.Status(200))
-	transport := contract.New(t,
-		httpretry.Config{Base: base, Policy: httpretry.Policy{Budget: &budget}})
-	for range 3 {
-		contract.Send(t, transport, contract.Request(t, "GET", "http://a.test/", ""))
-	}
-	assert.Equal(t, 5+3, contract.Balance(&budget, "http://a.test"))
 }
 
 // A panic after a plain attempt has failed leaves nothing open.
@@ -1435,4 +1255,13 @@ func TestLayerThatReplacesBodies(t *testing.T) {
 			})
 		}
 	}
+}
+
+// newHeader returns a header of names and values in turn.
+func newHeader(pairs ...string) http.Header {
+	h := http.Header{}
+	for i := 0; i < len(pairs); i += 2 {
+		h.Add(pairs[i], pairs[i+1])
+	}
+	return h
 }

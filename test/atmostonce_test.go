@@ -17,7 +17,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -84,6 +83,20 @@ func TestAtMostOnceHTTP2(t *testing.T) {
 		"GOAWAY(id) + close": {
 			func(s faults.Stream) { s.GoAway(s.ID, faults.NoError); s.Close() }, 1, 1, 1},
 		"close": {func(s faults.Stream) { s.Close() }, 1, 1, 1},
+		// A 1xx response is not an answer, so net/http may resend the request. But
+		// the server has begun with it, whatever a GOAWAY says.
+		"103, REFUSED_STREAM": {func(s faults.Stream) {
+			s.Header(false, ":status", "103")
+			s.ResetStream(faults.RefusedStream)
+		}, 1, 1, 1},
+		"103, GOAWAY(0)": {func(s faults.Stream) {
+			s.Header(false, ":status", "103")
+			s.GoAway(0, faults.NoError)
+		}, 1, 1, 1},
+		"103, GOAWAY(0), calm": {func(s faults.Stream) {
+			s.Header(false, ":status", "103")
+			s.GoAway(0, faults.EnhanceYourCalm)
+		}, 1, 1, 1},
 	}
 	for name, tt := range answers {
 		for _, above := range []layering{noLayer, knownLayer, unknownLayer} {
@@ -123,8 +136,7 @@ func TestGoAwayReplay(t *testing.T) {
 		}
 	})
 	events := new(contract.Record)
-	transport := contract.New(t, httpretry.Config{
-		Base: faults.HTTP2Base(t), Policy: contract.RetryEvery(0), Observe: events.Observe})
+	transport := contract.Recorded(t, faults.HTTP2Base(t), contract.RetryEvery(0), events)
 	resp := contract.Send(t, transport, contract.Request(t, "POST", srv.URL(), "payload"))
 	assert.Equal(t, 204, resp.StatusCode)
 	assert.Len(t, events.Events, 2)
@@ -164,34 +176,6 @@ func TestLayerThatLogsIn(t *testing.T) {
 		contract.Request(t, "POST", url+"/charge", ""))
 	assert.Equal(t, 2, resp.ProtoMajor)
 	assert.EqualValues(t, 1, charges.Load())
-}
-
-// A 1xx response is not an answer. net/http may still resend the request after
-// it, which must not happen. It also shows that the server has begun with the
-// request, whatever a GOAWAY says.
-func TestAtMostOnceAfterInformational(t *testing.T) {
-	for name, end := range map[string]func(faults.Stream){
-		"REFUSED_STREAM":  func(s faults.Stream) { s.ResetStream(faults.RefusedStream) },
-		"GOAWAY(0)":       func(s faults.Stream) { s.GoAway(0, faults.NoError) },
-		"GOAWAY(0), calm": func(s faults.Stream) { s.GoAway(0, faults.EnhanceYourCalm) },
-	} {
-		for _, layers := range []layering{noLayer, knownLayer, unknownLayer} {
-			for _, body := range []string{"", "payload"} {
-				t.Run(fmt.Sprintf("%s/layers=%s/body=%q", name, layers, body), func(t *testing.T) {
-					srv := faults.HTTP2(t,
-						func(s faults.Stream) { s.Header(false, ":status", "103"); end(s) })
-					transport := layers.transport(t, faults.HTTP2Base(t))
-					ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
-					defer cancel()
-					_, err := transport.RoundTrip(
-						contract.Request(t, "POST", srv.URL(), body).WithContext(ctx))
-					require.Error(t, err)
-					require.NoError(t, ctx.Err())
-					assert.EqualValues(t, 1, srv.Requests.Load(), "%v", err)
-				})
-			}
-		}
-	}
 }
 
 // A Transport may send requests of its own with the attempt's context. They are
@@ -309,24 +293,35 @@ func TestNothingWritten(t *testing.T) {
 	assert.EqualValues(t, 2, requests.Load())
 }
 
+// newServerOf starts a server of HTTP/1, with TLS if secure is true, and returns
+// it with a transport that trusts it.
+func newServerOf(t *testing.T, secure bool, handler http.HandlerFunc,
+) (*httptest.Server, *http.Transport) {
+	t.Helper()
+	srv := httptest.NewUnstartedServer(handler)
+	if secure {
+		srv.StartTLS()
+	} else {
+		srv.Start()
+	}
+	t.Cleanup(srv.Close)
+	base := srv.Client().Transport.(*http.Transport).Clone()
+	t.Cleanup(base.CloseIdleConnections)
+	return srv, base
+}
+
 // Over HTTP/1 with TLS, net/http also resends a request that has only one
 // attempt and of which nothing was written. The body is one from GetBody.
 func TestNothingWrittenOnTheLastAttempt(t *testing.T) {
 	var sent atomic.Int32
-	srv := httptest.NewTLSServer(
-		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if body, _ := io.ReadAll(r.Body); string(body) == "payload" {
-				sent.Add(1)
-			}
-		}))
-	t.Cleanup(srv.Close)
-	base := srv.Client().Transport.(*http.Transport).Clone()
-	t.Cleanup(base.CloseIdleConnections)
 	var broken atomic.Bool
-	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
-		return &brittleConn{Conn: conn, broken: &broken}, err
-	}
+	srv, base := newServerOf(t, true, func(_ http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); string(body) == "payload" {
+			sent.Add(1)
+		}
+	})
+	faults.WrapConns(
+		base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
 	transport := contract.New(t, httpretry.Config{Base: base})
 	contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
 	for i, req := range []*http.Request{
@@ -380,8 +375,7 @@ func TestAtMostOnceOnTheLastAttempt(t *testing.T) {
 					sent = 1
 				}
 				policy := httpretry.Policy{MaxAttempts: 1}
-				resp, err := contract.New(t,
-					httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy}).RoundTrip(req)
+				resp, err := contract.With(t, faults.HTTP2Base(t), policy).RoundTrip(req)
 				if sent == 1 {
 					require.ErrorContains(t, err, strings.TrimSuffix(name, "(0)"))
 				} else {
@@ -411,31 +405,18 @@ func (c *brittleConn) Write(p []byte) (int, error) {
 // whatever the error.
 func TestNeverSent(t *testing.T) {
 	var posts, conns atomic.Int32
-	handler := http.HandlerFunc(func(_ http.ResponseWriter, _ *http.Request) { posts.Add(1) })
-	srv := httptest.NewTLSServer(handler)
-	t.Cleanup(srv.Close)
-	base := srv.Client().Transport.(*http.Transport).Clone()
-	t.Cleanup(base.CloseIdleConnections)
-	base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
-		if err == nil && conns.Add(1) < 3 {
+	srv, base := newServerOf(
+		t, true, func(http.ResponseWriter, *http.Request) { posts.Add(1) })
+	faults.WrapConns(base, func(conn net.Conn) net.Conn {
+		if conns.Add(1) < 3 {
 			_ = conn.Close() // so that the TLS handshake fails with an error that proves nothing
 		}
-		return conn, err
-	}
-	contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
+		return conn
+	})
+	contract.Send(t, contract.With(t, base, contract.RetryEvery(0)),
 		contract.Request(t, "POST", srv.URL, "payload"))
 	assert.EqualValues(t, 3, conns.Load())
 	assert.EqualValues(t, 1, posts.Load())
-}
-
-// A base that does not call the hooks of httptrace proves nothing.
-func TestNeverSentUnknown(t *testing.T) {
-	base := contract.Play(contract.Fails(io.EOF))
-	_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-		RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
-	require.Equal(t, io.EOF, err)
-	assert.Len(t, base.Attempts(), 1)
 }
 
 // If net/http could not connect, a layer may have sent the body in another way,
@@ -458,7 +439,7 @@ func TestNeverSentByNetHTTP(t *testing.T) {
 			}
 			return unreachable.RoundTrip(again)
 		})
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		_, err := contract.With(t, base, contract.RetryEvery(0)).
 			RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
 		require.ErrorContains(t, err, "no route")
 		assert.Equal(t, 1, sent)
@@ -488,8 +469,7 @@ func TestNeverSentWithoutBody(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dials = 0
-			_, err := contract.New(t,
-				httpretry.Config{Base: tt.base, Policy: contract.RetryEvery(0)}).
+			_, err := contract.With(t, tt.base, contract.RetryEvery(0)).
 				RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
 			require.Error(t, err)
 			assert.Equal(t, tt.attempts, dials)
@@ -593,7 +573,7 @@ func TestEmptyKeyOverHTTP1(t *testing.T) {
 			policy := contract.RetryEvery(0)
 			policy.Idempotent = tt.idempotent
 			policy.IdempotencyHeader = "X-Request-Id"
-			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.With(t, base, policy)
 			for range 5 {
 				// leaves a connection to be reused
 				contract.Send(t, transport, contract.Request(t, "GET", url, ""))
@@ -636,7 +616,7 @@ func TestUnsafeRequests(t *testing.T) {
 			policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/unsafe" }
 			for range 5 {
 				unsafe.Store(0)
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.With(t, base, policy)
 				contract.Send(t, transport, contract.Request(t, "GET", url, ""))
 				req := contract.Request(t, "GET", url+"/unsafe", "")
 				req.Method = tt.method
@@ -665,8 +645,7 @@ func TestStoppedResendKeepsConnection(t *testing.T) {
 	})
 	base := faults.HTTP2Base(t)
 	warmUp(t, base, srv)
-	transport := contract.New(t, httpretry.Config{
-		Base: contract.BaseFunc(base.RoundTrip), Policy: contract.RetryEvery(0)})
+	transport := contract.With(t, contract.BaseFunc(base.RoundTrip), contract.RetryEvery(0))
 	_, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL(), ""))
 	require.ErrorContains(t, err, "was stopped")
 	conns := srv.Conns.Load() // 2 if net/http had not pooled the first one yet
@@ -714,8 +693,8 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 	t.Run("HTTP/2, then HTTP/1", func(t *testing.T) {
 		for range 20 {
 			base, url, posts := newChangingServer(t, "h2", "http/1.1")
-			_, err := contract.New(t, httpretry.Config{Base: base,
-				Policy: contract.RetryEvery(0)}).RoundTrip(contract.Request(t, "POST", url, ""))
+			_, err := contract.With(t, base, contract.RetryEvery(0)).
+				RoundTrip(contract.Request(t, "POST", url, ""))
 			require.Error(t, err)
 			base.CloseIdleConnections()
 			assert.EqualValues(t, 1, posts.Load())
@@ -726,7 +705,7 @@ func TestAtMostOnceAcrossProtocols(t *testing.T) {
 		var broken atomic.Bool
 		faults.WrapConns(
 			base, func(conn net.Conn) net.Conn { return &brittleConn{Conn: conn, broken: &broken} })
-		transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+		transport := contract.With(t, base, contract.RetryEvery(0))
 		contract.Send(t, transport, contract.Request(t, "GET", url, ""))
 		broken.Store(true)
 		_, err := transport.RoundTrip(contract.Request(t, "POST", url, ""))
@@ -787,8 +766,7 @@ func TestAtMostOnceThroughProxy(t *testing.T) {
 				base := faults.Base(t, client)
 				base.ForceAttemptHTTP2 = true
 				base.Proxy = http.ProxyURL(start(srv.Addr))
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+				transport := contract.With(t, base, contract.RetryEvery(0))
 				if tt.reused { // by another client, so that the protocol is not known
 					contract.Send(t, base, contract.Request(t, "GET", "https://"+srv.Addr, ""))
 				}
@@ -962,25 +940,23 @@ func TestNeverSentProof(t *testing.T) {
 		}, false, contract.ErrRefused, 1},
 		{"nothing", func(*httptrace.ClientTrace) {}, false, io.EOF, 1},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				attempts := 0
-				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					attempts++
-					tt.reports(httptrace.ContextClientTrace(req.Context()))
-					if tt.timeout {
-						<-req.Context().Done()
-						return nil, req.Context().Err()
-					}
-					return nil, tt.err
-				})
-				policy := contract.RetryEvery(0)
-				policy.AttemptTimeout = time.Second
-				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
-				require.Error(t, err)
-				assert.Equal(t, tt.attempts, attempts)
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			attempts := 0
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				attempts++
+				tt.reports(httptrace.ContextClientTrace(req.Context()))
+				if tt.timeout {
+					<-req.Context().Done()
+					return nil, req.Context().Err()
+				}
+				return nil, tt.err
 			})
+			policy := contract.RetryEvery(0)
+			policy.AttemptTimeout = time.Second
+			_, err := contract.With(t, base, policy).
+				RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
+			require.Error(t, err)
+			assert.Equal(t, tt.attempts, attempts)
 		})
 	}
 }
@@ -1008,7 +984,7 @@ func TestDialedAgainTimesOut(t *testing.T) {
 	base := faults.Base(t, client)
 	policy := contract.RetryEvery(0)
 	policy.Idempotent = func(req *http.Request) bool { return req.URL.Path != "/act" }
-	transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+	transport := contract.With(t, base, policy)
 	contract.Send(t, transport, contract.Request(t, "GET", "https://"+srv.Addr, ""))
 	base.TLSHandshakeTimeout = 20 * time.Millisecond
 	_, err := transport.RoundTrip(contract.Request(t, "GET", "https://"+srv.Addr+"/act", ""))
@@ -1057,8 +1033,7 @@ func TestLayerThatUsesGetBody(t *testing.T) {
 					base, srv := contract.Serve(t, proto, handler)
 					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					resp := contract.Send(t, contract.New(t,
-						httpretry.Config{Base: digest(base), Policy: policy}),
+					resp := contract.Send(t, contract.With(t, digest(base), policy),
 						contract.Request(t, method, srv.URL, "payload"))
 					assert.Equal(t, 200, resp.StatusCode)
 					assert.EqualValues(t, 2, requests.Load())
@@ -1079,8 +1054,7 @@ func TestLayerThatUsesGetBodyAtMostOnce(t *testing.T) {
 		s.ResetStream(faults.RefusedStream)
 	})
 	events := new(contract.Record)
-	_, err := contract.New(t, httpretry.Config{Base: digest(faults.HTTP2Base(t)),
-		Policy: contract.RetryEvery(0), Observe: events.Observe}).
+	_, err := contract.Recorded(t, digest(faults.HTTP2Base(t)), contract.RetryEvery(0), events).
 		RoundTrip(contract.Request(t, "POST", srv.URL(), "payload"))
 	require.Error(t, err)
 	assert.Equal(t, httpretry.ReasonNotIdempotent, events.Reason())
@@ -1136,8 +1110,7 @@ func TestNothingWrittenAfterReset(t *testing.T) {
 			if layered {
 				base = contract.BaseFunc(transport.RoundTrip)
 			}
-			retrying := contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+			retrying := contract.With(t, base, contract.RetryEvery(0))
 			for range 3 {
 				contract.Send(t, retrying, contract.Request(t, "GET", srv.URL, ""))
 				stale.Store(true)
@@ -1174,27 +1147,16 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("TLS=%v/%s", secure, name), func(t *testing.T) {
 				var posts atomic.Int32
-				srv := httptest.NewUnstartedServer(
-					http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-						body, _ := io.ReadAll(r.Body)
-						if r.Method == "POST" && string(body) == "payload" {
-							posts.Add(1)
-						}
-					}))
-				if secure {
-					srv.StartTLS()
-				} else {
-					srv.Start()
-				}
-				t.Cleanup(srv.Close)
-				base := srv.Client().Transport.(*http.Transport).Clone()
-				t.Cleanup(base.CloseIdleConnections)
 				var broken atomic.Bool
-				base.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-					conn, err := new(net.Dialer).DialContext(
-						ctx, network, srv.Listener.Addr().String())
-					return &lateReadConn{brittleConn{Conn: conn, broken: &broken}}, err
-				}
+				srv, base := newServerOf(t, secure, func(_ http.ResponseWriter, r *http.Request) {
+					body, _ := io.ReadAll(r.Body)
+					if r.Method == "POST" && string(body) == "payload" {
+						posts.Add(1)
+					}
+				})
+				faults.WrapConns(base, func(conn net.Conn) net.Conn {
+					return &lateReadConn{brittleConn{Conn: conn, broken: &broken}}
+				})
 				layer := http.RoundTripper(base)
 				if tt.layer {
 					layer = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
@@ -1205,8 +1167,7 @@ func TestNothingWrittenWithoutGetBody(t *testing.T) {
 						return resp, err
 					})
 				}
-				transport := contract.New(t,
-					httpretry.Config{Base: layer, Policy: contract.RetryEvery(0)})
+				transport := contract.With(t, layer, contract.RetryEvery(0))
 				contract.Send(t, transport, contract.Request(t, "GET", srv.URL, ""))
 				broken.Store(true)
 				req := contract.Request(t, "POST", srv.URL, "payload")
@@ -1250,7 +1211,7 @@ func TestLayerThatSendsManyRequests(t *testing.T) {
 				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = time.Minute
 				resp := contract.Send(t,
-					contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+					contract.With(t, base, policy),
 					contract.Request(t, method, srv.URL, ""))
 				assert.Equal(t, 200, resp.StatusCode)
 				assert.EqualValues(t, 13, ranges.Load())
@@ -1281,8 +1242,7 @@ func TestGoAwayStorm(t *testing.T) {
 		policy.AttemptTimeout = tt.timeout
 		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		defer cancel()
-		_, err := contract.New(t,
-			httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy, Observe: events.Observe}).
+		_, err := contract.Recorded(t, faults.HTTP2Base(t), policy, events).
 			RoundTrip(contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 		require.EqualError(t, err, "httpretry: gave up after "+tt.attempts+" (permanent): "+
 			"the request was sent 10 times in one attempt, and was stopped")
@@ -1407,8 +1367,7 @@ func TestLayerThatSendsMeanwhile(t *testing.T) {
 					}()
 					return inner.RoundTrip(req)
 				})
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+				transport := contract.With(t, base, contract.RetryEvery(0))
 				waitFor(t, "the response", func() {
 					resp, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, body))
 					if assert.NoError(t, err) {
@@ -1443,8 +1402,7 @@ func TestConnectionUnknown(t *testing.T) {
 			policy := contract.RetryEvery(0)
 			// but net/http resends a GET
 			policy.Idempotent = func(*http.Request) bool { return false }
-			_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(newGet(t))
+			_, err := contract.With(t, base, policy).RoundTrip(newGet(t))
 			require.ErrorContains(t, err, "and was stopped")
 			assert.Equal(t, 1, attempts)
 		})

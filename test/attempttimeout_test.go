@@ -33,26 +33,24 @@ func TestAttemptTimeout(t *testing.T) {
 			"httpretry: gave up after 1 attempt (not_idempotent): attempt timed out after 2s; hint: " +
 				httpretry.ReasonNotIdempotent.Hint()},
 	} {
-		t.Run(tt.method, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
-				policy := contract.RetryEvery(time.Second)
-				policy.AttemptTimeout = 2 * time.Second
-				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
-				require.EqualError(t, err, tt.want)
-				assert.Len(t, base.Attempts(), tt.attempts)
-				for _, wait := range base.Waits() {
-					assert.Equal(t, 3*time.Second, wait)
-				}
-				var timeout net.Error
-				require.ErrorAs(t, err, &timeout)
-				assert.True(t, timeout.Timeout())
-				//nolint:staticcheck // old code asks
-				assert.True(t, timeout.Temporary())
-				require.NotErrorIs(t, err, context.Canceled)
-				require.ErrorIs(t, err, context.DeadlineExceeded, "as net/http's own timeouts are")
-			})
+		contract.Bubble(t, tt.method, func(t *testing.T) {
+			base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
+			policy := contract.RetryEvery(time.Second)
+			policy.AttemptTimeout = 2 * time.Second
+			_, err := contract.With(t, base, policy).
+				RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
+			require.EqualError(t, err, tt.want)
+			assert.Len(t, base.Attempts(), tt.attempts)
+			for _, wait := range base.Waits() {
+				assert.Equal(t, 3*time.Second, wait)
+			}
+			var timeout net.Error
+			require.ErrorAs(t, err, &timeout)
+			assert.True(t, timeout.Timeout())
+			//nolint:staticcheck // old code asks
+			assert.True(t, timeout.Temporary())
+			require.NotErrorIs(t, err, context.Canceled)
+			require.ErrorIs(t, err, context.DeadlineExceeded, "as net/http's own timeouts are")
 		})
 	}
 }
@@ -85,8 +83,7 @@ func TestAttemptTimeoutIncludesTheUpload(t *testing.T) {
 			require.NoError(t, err)
 			req := contract.Streamed(t, "PUT", "http://a.test/", body)
 			req.GetBody = upload
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(req)
+			resp, err := contract.With(t, base, policy).RoundTrip(req)
 			assert.Equal(t, tt.uploads, uploads)
 			if tt.status == 0 {
 				require.ErrorContains(t, err, "attempt timed out after 1s")
@@ -109,8 +106,7 @@ func TestAttemptTimeoutAtTheHeaders(t *testing.T) {
 			return &http.Response{StatusCode: 200, Body: body}, nil
 		})
 		policy := httpretry.Policy{MaxAttempts: 1, AttemptTimeout: 2 * time.Second}
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-			RoundTrip(newGet(t))
+		_, err := contract.With(t, base, policy).RoundTrip(newGet(t))
 		require.EqualError(t, err,
 			"httpretry: gave up after 1 attempt (retries_disabled): attempt timed out after 2s; "+
 				"hint: "+httpretry.ReasonDisabled.Hint())
@@ -141,34 +137,32 @@ func TestAttemptTimeoutInALimiter(t *testing.T) {
 		{httpretry.Unprocessed, 5, 5},
 	} {
 		for method, want := range map[string]int{"GET": tt.get, "POST": tt.post} {
-			t.Run(fmt.Sprintf("%v/%s", tt.outcome, method), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var errLimiter *limiterError
-					sends := 0
-					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-						sends++
-						<-req.Context().Done()
-						errLimiter = &limiterError{
-							tt.outcome, fmt.Errorf("%w: %w", io.ErrNoProgress, req.Context().Err())}
-						return nil, fmt.Errorf("layer: %w", errLimiter)
-					})
-					policy := contract.RetryEvery(time.Second)
-					policy.AttemptTimeout = 2 * time.Second
-					_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
-					assert.Equal(t, want, sends)
-					require.ErrorContains(t, err, "attempt timed out after 2s: layer: limiter: ")
-					var e *httpretry.Error
-					require.ErrorAs(t, err, &e)
-					assert.Equal(t, want, e.Attempts)
-					assert.True(t, e.Timeout())
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-					require.ErrorIs(t, err, io.ErrNoProgress, "of the limiter")
-					require.NotErrorIs(t, err, context.Canceled, "the caller has not canceled")
-					var got *limiterError
-					require.ErrorAs(t, err, &got)
-					assert.Same(t, errLimiter, got)
+			contract.Bubble(t, fmt.Sprintf("%v/%s", tt.outcome, method), func(t *testing.T) {
+				var errLimiter *limiterError
+				sends := 0
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					sends++
+					<-req.Context().Done()
+					errLimiter = &limiterError{
+						tt.outcome, fmt.Errorf("%w: %w", io.ErrNoProgress, req.Context().Err())}
+					return nil, fmt.Errorf("layer: %w", errLimiter)
 				})
+				policy := contract.RetryEvery(time.Second)
+				policy.AttemptTimeout = 2 * time.Second
+				_, err := contract.With(t, base, policy).
+					RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
+				assert.Equal(t, want, sends)
+				require.ErrorContains(t, err, "attempt timed out after 2s: layer: limiter: ")
+				var e *httpretry.Error
+				require.ErrorAs(t, err, &e)
+				assert.Equal(t, want, e.Attempts)
+				assert.True(t, e.Timeout())
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorIs(t, err, io.ErrNoProgress, "of the limiter")
+				require.NotErrorIs(t, err, context.Canceled, "the caller has not canceled")
+				var got *limiterError
+				require.ErrorAs(t, err, &got)
+				assert.Same(t, errLimiter, got)
 			})
 		}
 	}
@@ -186,7 +180,7 @@ func TestAttemptTimeoutOfAFailOver(t *testing.T) {
 		})
 		policy := contract.RetryEvery(time.Second)
 		policy.AttemptTimeout = time.Second
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		_, err := contract.With(t, base, policy).
 			RoundTrip(contract.Request(t, "POST", "http://a.test/", ""))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 1, sends)
@@ -205,8 +199,7 @@ func TestDeadlineInALimiter(t *testing.T) {
 		events := new(contract.Record)
 		policy := contract.RetryEvery(time.Second)
 		policy.AttemptTimeout = 2 * time.Second
-		_, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+		_, err := contract.Recorded(t, base, policy, events).
 			RoundTrip(contract.Request(t, "POST", "http://a.test/", "").WithContext(ctx))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
@@ -251,9 +244,7 @@ func TestAttemptTimeoutAndDeadline(t *testing.T) {
 		policy.AttemptTimeout = time.Second + 1
 		base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
 		events := new(contract.Record)
-		_, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-			RoundTrip(newGet(t).WithContext(ctx))
+		_, err := contract.Recorded(t, base, policy, events).RoundTrip(newGet(t).WithContext(ctx))
 		require.Error(t, err)
 		assert.Len(t, base.Attempts(), 1)
 		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
@@ -351,7 +342,7 @@ func TestTimeoutsInARow(t *testing.T) {
 		<-req.Context().Done()
 		return nil, context.Cause(req.Context())
 	})
-	_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+	_, err := contract.With(t, base, policy).
 		RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")))
 	require.ErrorContains(t, err, "after 50 attempts")
 }
@@ -369,8 +360,8 @@ func TestAttemptTimeoutSparesResponses(t *testing.T) {
 		{"5 MB in a second", 100, 50_000, 10 * time.Millisecond, "application/octet-stream"},
 		{"events for a day", 24, 100, time.Hour, "text/event-stream"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+		inVirtualTimeAs(t, tt.name,
+			func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 				base := start(func(w http.ResponseWriter, r *http.Request) {
 					if attemptOf(r) == 1 {
 						w.WriteHeader(http.StatusServiceUnavailable)
@@ -386,8 +377,7 @@ func TestAttemptTimeoutSparesResponses(t *testing.T) {
 				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = 100 * time.Millisecond
 				began := time.Now()
-				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(newGet(t))
+				resp, err := contract.With(t, base, policy).RoundTrip(newGet(t))
 				require.NoError(t, err)
 				assert.Less(t, time.Since(began), policy.AttemptTimeout)
 				body := contract.ReadBody(t, resp)
@@ -398,7 +388,6 @@ func TestAttemptTimeoutSparesResponses(t *testing.T) {
 						randomBytes(uint64(i), tt.size)), "chunk %d", i)
 				}
 			})
-		})
 	}
 }
 
@@ -415,23 +404,19 @@ func TestDeadlineAfterAttemptTimeout(t *testing.T) {
 		{"no wait", "GET", 0, 2, httpretry.ReasonDeadline},
 		{"not safe to retry", "POST", 0, 1, httpretry.ReasonNotIdempotent},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second+1)
-				defer cancel()
-				base, events := contract.Play(contract.Step{Status: 200, Takes: time.Hour}),
-					new(contract.Record)
-				policy := contract.RetryEvery(tt.wait)
-				policy.AttemptTimeout = time.Second
-				_, err := contract.New(t,
-					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
-					RoundTrip(
-						contract.Request(t, tt.method, "http://a.test/", "").WithContext(ctx))
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Len(t, base.Attempts(), tt.attempts)
-				assert.Equal(t, tt.reason.String(), events.Reason().String())
-				assert.Equal(t, time.Second+time.Duration(tt.attempts-1), time.Since(base.Start))
-			})
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second+1)
+			defer cancel()
+			base, events := contract.Play(contract.Step{Status: 200, Takes: time.Hour}),
+				new(contract.Record)
+			policy := contract.RetryEvery(tt.wait)
+			policy.AttemptTimeout = time.Second
+			_, err := contract.Recorded(t, base, policy, events).
+				RoundTrip(contract.Request(t, tt.method, "http://a.test/", "").WithContext(ctx))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Len(t, base.Attempts(), tt.attempts)
+			assert.Equal(t, tt.reason.String(), events.Reason().String())
+			assert.Equal(t, time.Second+time.Duration(tt.attempts-1), time.Since(base.Start))
 		})
 	}
 }

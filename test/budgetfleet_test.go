@@ -269,51 +269,6 @@ func TestFleetRecoversFromOverload(t *testing.T) {
 	assert.Equal(t, length, never, "without a budget the host does not recover")
 }
 
-// A host fails for some time. Each process sends again at most what it sends in
-// 6 s, and five requests more.
-func TestFleetLoadInAnOutage(t *testing.T) {
-	for _, c := range []struct {
-		processes int
-		rate      float64 // of each process
-		length    time.Duration
-		most      float64
-	}{
-		{1, 20, 10 * time.Second, 1.7},
-		{100, 5, 10 * time.Second, 1.7},
-		{1, 20, time.Minute, 1.17},
-		{100, 5, time.Minute, 1.17},
-	} {
-		for _, strict := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				const from = 40 * time.Second
-				begin, attempts := time.Now(), 0
-				host := &simulatedHost{latency: 50 * time.Millisecond, failures: func() bool {
-					down := time.Since(begin) > from
-					if down {
-						attempts++
-					}
-					return down
-				}}
-				f := &fleet{
-					processes: c.processes, rate: c.rate * float64(c.processes), strict: strict}
-				f.run(t, host, httpretry.Policy{MaxAttempts: 6}, from+c.length)
-				requests := 0
-				for _, r := range f.requests {
-					if r.began > from {
-						requests++
-					}
-				}
-				load := float64(attempts) / float64(requests)
-				most := 1 + (6*c.rate+5)/(c.rate*c.length.Seconds())
-				t.Logf("%d processes, %v: load %.3f, at most %.3f",
-					c.processes, c.length, load, most)
-				// The rate of the time before is not exactly the same.
-				assert.LessOrEqual(t, load, min(c.most, 1.1*most))
-			})
-		}
-	}
-}
-
 // One process of 20 requests a second survives a restart of its host. Few of the
 // requests that begin meanwhile fail.
 func TestFleetSurvivesARestart(t *testing.T) {

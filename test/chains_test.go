@@ -236,16 +236,14 @@ func users(t *testing.T, n int, last http.RoundTripper, middleware bool,
 	around func(http.Handler) http.Handler) float64 {
 	base, target := last, "http://last.test"
 	for range 2 {
-		handler := around(
-			forwardTo(
-				contract.New(t, httpretry.Config{Base: base, Policy: defaultBudget}), target))
+		handler := around(forwardTo(contract.With(t, base, defaultBudget), target))
 		if middleware {
 			handler = httpretry.Middleware(handler)
 		}
 		next, srv := contract.Serve(t, contract.HTTP1, handler.ServeHTTP)
 		base, target = next, srv.URL
 	}
-	transport := contract.New(t, httpretry.Config{Base: base, Policy: defaultBudget})
+	transport := contract.With(t, base, defaultBudget)
 	succeeded := 0
 	for range n {
 		resp := contract.Send(t, transport, contract.Request(t, "GET", target, ""))

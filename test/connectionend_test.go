@@ -175,8 +175,7 @@ func TestFramingOverHTTP2(t *testing.T) {
 	}{
 		"POST":   {"POST", func(*http.Request) {}, true},
 		"NoBody": {"POST", func(req *http.Request) { req.Body = http.NoBody }, true},
-		"key": {"POST",
-			func(req *http.Request) { req.Header.Set("Idempotency-Key", "1") }, false},
+		"key":    {"POST", func(req *http.Request) { req.Header.Set("Idempotency-Key", "1") }, false},
 		"Expect": {"POST",
 			func(req *http.Request) { req.Header.Set("Expect", "100-continue") }, false},
 		"GET":  {"GET", func(*http.Request) {}, false},
@@ -335,9 +334,7 @@ func TestGoAwayWaits(t *testing.T) {
 			policy := contract.RetryEvery(time.Minute)
 			policy.MaxAttempts, policy.Budget = 3, ledger
 			start := time.Now()
-			_, err := contract.New(t,
-				httpretry.Config{Base: script, Policy: policy, Observe: events.Observe}).
-				RoundTrip(req(t))
+			_, err := contract.Recorded(t, script, policy, events).RoundTrip(req(t))
 			require.ErrorIs(t, err, errGoAway)
 			require.ErrorContains(t, err, "gave up after 33 attempts (attempts_exhausted)")
 			require.Len(t, events.Events, 33, "each is seen")
@@ -382,9 +379,8 @@ func TestGoAwayAtTheDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		_, err := contract.New(t, httpretry.Config{
-			Base:   contract.Play(contract.Fails(errGoAway)),
-			Policy: contract.RetryEvery(time.Second)}).
+		base := contract.Play(contract.Fails(errGoAway))
+		_, err := contract.With(t, base, contract.RetryEvery(time.Second)).
 			RoundTrip(contract.Request(t, "POST", "https://a.test/", "").WithContext(ctx))
 		require.ErrorContains(t, err, "(deadline_exceeded)")
 		assert.LessOrEqual(t, time.Since(start), 500*time.Millisecond)

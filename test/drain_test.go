@@ -110,46 +110,44 @@ func TestDrainIsPartOfTheWait(t *testing.T) {
 	} {
 		// Without and with a context of the attempt's own.
 		for _, timeout := range []time.Duration{0, forever} {
-			t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					body := &slowBody{read: tt.read, close: tt.close, deaf: tt.deaf}
-					var sent []time.Time
-					var freed time.Time
-					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-						if sent = append(sent, time.Now()); len(sent) == 2 {
-							assert.EqualValues(t, 1, body.closes.Load(), "closed before the retry")
-							return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
-						}
-						context.AfterFunc(req.Context(), func() { freed = time.Now() })
-						resp := unavailableWith(body)
-						if tt.header != "" {
-							resp.Header.Set("Retry-After", tt.header)
-						}
-						return resp, nil
-					})
-					policy, events := contract.RetryEvery(tt.wait), new(contract.Record)
-					policy.AttemptTimeout, policy.MaxElapsed = timeout, tt.maxElapsed
-					cfg := httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}
-					_, err := contract.New(t, cfg).
-						RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-					require.NoError(t, err)
-					require.Len(t, sent, 2)
-					require.Len(t, events.Events, 2)
-					retried := tt.retried
+			contract.Bubble(t, fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
+				body := &slowBody{read: tt.read, close: tt.close, deaf: tt.deaf}
+				var sent []time.Time
+				var freed time.Time
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					if sent = append(sent, time.Now()); len(sent) == 2 {
+						assert.EqualValues(t, 1, body.closes.Load(), "closed before the retry")
+						return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+					}
+					context.AfterFunc(req.Context(), func() { freed = time.Now() })
+					resp := unavailableWith(body)
 					if tt.header != "" {
-						retried = events.Events[0].Wait
-					} else {
-						assert.Equal(t, tt.wait, events.Events[0].Wait)
+						resp.Header.Set("Retry-After", tt.header)
 					}
-					assert.Equal(t, retried, sent[1].Sub(sent[0]))
-					assert.Equal(t, retried, events.Events[1].Waited)
-					assert.Equal(t, retried, events.Events[1].Elapsed)
-					if timeout > 0 {
-						synctest.Wait()
-						assert.Equal(t, tt.freed, freed.Sub(sent[0]), "the end of the attempt")
-					}
-					time.Sleep(2 * forever)
+					return resp, nil
 				})
+				policy, events := contract.RetryEvery(tt.wait), new(contract.Record)
+				policy.AttemptTimeout, policy.MaxElapsed = timeout, tt.maxElapsed
+				cfg := httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}
+				_, err := contract.New(t, cfg).
+					RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+				require.NoError(t, err)
+				require.Len(t, sent, 2)
+				require.Len(t, events.Events, 2)
+				retried := tt.retried
+				if tt.header != "" {
+					retried = events.Events[0].Wait
+				} else {
+					assert.Equal(t, tt.wait, events.Events[0].Wait)
+				}
+				assert.Equal(t, retried, sent[1].Sub(sent[0]))
+				assert.Equal(t, retried, events.Events[1].Waited)
+				assert.Equal(t, retried, events.Events[1].Elapsed)
+				if timeout > 0 {
+					synctest.Wait()
+					assert.Equal(t, tt.freed, freed.Sub(sent[0]), "the end of the attempt")
+				}
+				time.Sleep(2 * forever)
 			})
 		}
 	}
@@ -160,8 +158,8 @@ func TestDrainIsPartOfTheWait(t *testing.T) {
 func TestDrainDuringTheWaitKeepsTheConnection(t *testing.T) {
 	for _, parts := range []int{2, 100} {
 		for _, timeout := range []time.Duration{0, time.Hour} {
-			t.Run(fmt.Sprintf("%d/%v", parts, timeout), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			inVirtualTimeAs(t, fmt.Sprintf("%d/%v", parts, timeout),
+				func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 					if parts > 2 && closeDrains {
 						t.Skip("Close waits for a mutex, which stops the time of a bubble")
 					}
@@ -186,7 +184,7 @@ func TestDrainDuringTheWaitKeepsTheConnection(t *testing.T) {
 					countDials(base, &conns)
 					policy := contract.RetryEvery(100 * time.Millisecond)
 					policy.AttemptTimeout = timeout
-					contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+					contract.Send(t, contract.With(t, base, policy),
 						contract.Request(t, "GET", "http://a.test/", ""))
 					require.Len(t, came, 2)
 					assert.Equal(t, 100*time.Millisecond, came[1].Sub(came[0]))
@@ -196,7 +194,6 @@ func TestDrainDuringTheWaitKeepsTheConnection(t *testing.T) {
 						assert.Equal(t, 50*time.Millisecond, left)
 					}
 				})
-			})
 		}
 	}
 }
@@ -220,38 +217,37 @@ func TestCancelDuringDrain(t *testing.T) {
 				if max(tt.read, tt.close, wait) < after {
 					continue // the retry comes first
 				}
-				t.Run(fmt.Sprintf("%s/%v/Cancel=%t", name, wait, legacy), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						body := &slowBody{read: tt.read, close: tt.close, deaf: tt.deaf}
-						base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
-							return unavailableWith(body), nil
-						})
-						events, ledger := new(contract.Record), new(contract.Ledger)
-						policy := contract.RetryEvery(wait)
-						policy.Budget = ledger
-						ctx, cancel := context.WithCancel(t.Context())
-						defer cancel()
-						req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
-						if legacy {
-							channel := make(chan struct{})
-							//nolint:staticcheck // http.Client sets it for unknown transports
-							req.Cancel = channel
-							cancel = func() { close(channel) }
-						}
-						time.AfterFunc(after, cancel)
-						cfg := httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}
-						start := time.Now()
-						_, err := contract.Unchecked(t, cfg).RoundTrip(req)
-						assert.Equal(t, tt.takes, time.Since(start))
-						failure, ok := errors.AsType[*httpretry.Error](err)
-						require.True(t, ok, "%v", err)
-						assert.Equal(t, httpretry.ReasonCanceled, failure.Reason)
-						assert.EqualValues(t, 1, body.closes.Load())
-						require.Len(t, events.Events, 2)
-						assert.Equal(t, tt.takes, events.Events[1].Waited)
-						assert.Equal(t, refundedAfterFailure, ledger.Entries)
-						time.Sleep(2 * forever)
+				title := fmt.Sprintf("%s/%v/Cancel=%t", name, wait, legacy)
+				contract.Bubble(t, title, func(t *testing.T) {
+					body := &slowBody{read: tt.read, close: tt.close, deaf: tt.deaf}
+					base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+						return unavailableWith(body), nil
 					})
+					events, ledger := new(contract.Record), new(contract.Ledger)
+					policy := contract.RetryEvery(wait)
+					policy.Budget = ledger
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					req := contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx)
+					if legacy {
+						channel := make(chan struct{})
+						//nolint:staticcheck // http.Client sets it for unknown transports
+						req.Cancel = channel
+						cancel = func() { close(channel) }
+					}
+					time.AfterFunc(after, cancel)
+					cfg := httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}
+					start := time.Now()
+					_, err := contract.Unchecked(t, cfg).RoundTrip(req)
+					assert.Equal(t, tt.takes, time.Since(start))
+					failure, ok := errors.AsType[*httpretry.Error](err)
+					require.True(t, ok, "%v", err)
+					assert.Equal(t, httpretry.ReasonCanceled, failure.Reason)
+					assert.EqualValues(t, 1, body.closes.Load())
+					require.Len(t, events.Events, 2)
+					assert.Equal(t, tt.takes, events.Events[1].Waited)
+					assert.Equal(t, refundedAfterFailure, ledger.Entries)
+					time.Sleep(2 * forever)
 				})
 			}
 		}
@@ -277,26 +273,24 @@ func TestPanicDuringDrain(t *testing.T) {
 		"Close": panickingBody{empty, boom},
 	} {
 		for _, wait := range []time.Duration{0, 10 * time.Millisecond, time.Hour} {
-			t.Run(fmt.Sprintf("%s/%v", name, wait), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var ctx context.Context
-					counted := &contract.Body{ReadCloser: body}
-					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-						ctx = req.Context()
-						return unavailableWith(counted), nil
-					})
-					policy, ledger := contract.RetryEvery(wait), new(contract.Ledger)
-					policy.AttemptTimeout, policy.Budget = forever, ledger
-					cfg, start := httpretry.Config{Base: base, Policy: policy}, time.Now()
-					transport := contract.Unchecked(t, cfg)
-					assert.PanicsWithValue(t, "boom", func() {
-						_, _ = transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
-					})
-					assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
-					assert.Error(t, ctx.Err(), "the attempt has ended")
-					assert.Positive(t, counted.Closes())
-					assert.Equal(t, refundedAfterFailure, ledger.Entries)
+			contract.Bubble(t, fmt.Sprintf("%s/%v", name, wait), func(t *testing.T) {
+				var ctx context.Context
+				counted := &contract.Body{ReadCloser: body}
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					ctx = req.Context()
+					return unavailableWith(counted), nil
 				})
+				policy, ledger := contract.RetryEvery(wait), new(contract.Ledger)
+				policy.AttemptTimeout, policy.Budget = forever, ledger
+				cfg, start := httpretry.Config{Base: base, Policy: policy}, time.Now()
+				transport := contract.Unchecked(t, cfg)
+				assert.PanicsWithValue(t, "boom", func() {
+					_, _ = transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+				})
+				assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
+				assert.Error(t, ctx.Err(), "the attempt has ended")
+				assert.Positive(t, counted.Closes())
+				assert.Equal(t, refundedAfterFailure, ledger.Entries)
 			})
 		}
 	}
@@ -356,42 +350,36 @@ func TestDrainDuringResume(t *testing.T) {
 		require.NoError(t, err)
 		return base, events, resp
 	}
-	t.Run("retried", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base, events, resp := open(t, contract.RetryEvery(wait))
-			text, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			assert.Equal(t, "sometext", string(text))
-			require.Len(t, base.sent, 3)
-			assert.Equal(t, wait, base.sent[2].Sub(base.sent[1]))
-			assert.EqualValues(t, 1, base.stalled.closes.Load())
-			assert.Equal(t, wait, events.Events[len(events.Events)-1].Waited)
-		})
+	contract.Bubble(t, "retried", func(t *testing.T) {
+		base, events, resp := open(t, contract.RetryEvery(wait))
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "sometext", string(text))
+		require.Len(t, base.sent, 3)
+		assert.Equal(t, wait, base.sent[2].Sub(base.sent[1]))
+		assert.EqualValues(t, 1, base.stalled.closes.Load())
+		assert.Equal(t, wait, events.Events[len(events.Events)-1].Waited)
 	})
-	t.Run("closed", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base, _, resp := open(t, contract.RetryEvery(wait))
-			start := time.Now()
-			closeLater := func() { assert.NoError(t, resp.Body.Close()) }
-			time.AfterFunc(first+20*time.Millisecond, closeLater)
-			_, err := io.ReadAll(resp.Body)
-			assert.Equal(t, http.ErrBodyReadAfterClose, err)
-			assert.Equal(t, first+20*time.Millisecond, time.Since(start))
-			assert.Len(t, base.sent, 2)
-			assert.EqualValues(t, 1, base.stalled.closes.Load())
-		})
+	contract.Bubble(t, "closed", func(t *testing.T) {
+		base, _, resp := open(t, contract.RetryEvery(wait))
+		start := time.Now()
+		closeLater := func() { assert.NoError(t, resp.Body.Close()) }
+		time.AfterFunc(first+20*time.Millisecond, closeLater)
+		_, err := io.ReadAll(resp.Body)
+		assert.Equal(t, http.ErrBodyReadAfterClose, err)
+		assert.Equal(t, first+20*time.Millisecond, time.Since(start))
+		assert.Len(t, base.sent, 2)
+		assert.EqualValues(t, 1, base.stalled.closes.Load())
 	})
-	t.Run("no budget", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			policy := contract.RetryEvery(wait)
-			policy.Budget = &allowOnce{}
-			base, _, resp := open(t, policy)
-			_, err := io.ReadAll(resp.Body)
-			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-			require.Len(t, base.sent, 2)
-			assert.Equal(t, bounded.MaxTime, time.Since(base.sent[1]))
-			assert.EqualValues(t, 1, base.stalled.closes.Load())
-		})
+	contract.Bubble(t, "no budget", func(t *testing.T) {
+		policy := contract.RetryEvery(wait)
+		policy.Budget = &allowOnce{}
+		base, _, resp := open(t, policy)
+		_, err := io.ReadAll(resp.Body)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		require.Len(t, base.sent, 2)
+		assert.Equal(t, bounded.MaxTime, time.Since(base.sent[1]))
+		assert.EqualValues(t, 1, base.stalled.closes.Load())
 	})
 }
 

@@ -145,8 +145,7 @@ func TestFramingWithoutResponse(t *testing.T) {
 		}
 		return srv.base.RoundTrip(req)
 	})
-	transport := contract.Unchecked(t,
-		httpretry.Config{Base: httpretry.Through(layer, srv.base)})
+	transport := contract.Unchecked(t, httpretry.Config{Base: httpretry.Through(layer, srv.base)})
 	contract.Send(t, transport, contract.Request(t, "POST", srv.URL, ""))
 	broken = true
 	_, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, ""))

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -183,15 +182,20 @@ func inVirtualTime(
 	t.Helper()
 	for proto, pipe := range map[string]func(testing.TB, http.HandlerFunc) *http.Transport{
 		contract.HTTP1: faults.Pipe, contract.HTTP2: faults.HTTP2Pipe} {
-		t.Run(proto, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				// A server sleeps before it closes a connection for good, which
-				// it can do only as long as this goroutine lives.
-				t.Cleanup(func() { time.Sleep(time.Minute) })
-				test(t, func(handler http.HandlerFunc) *http.Transport { return pipe(t, handler) })
-			})
+		contract.Bubble(t, proto, func(t *testing.T) {
+			// A server sleeps before it closes a connection for good, which
+			// it can do only as long as this goroutine lives.
+			t.Cleanup(func() { time.Sleep(time.Minute) })
+			test(t, func(handler http.HandlerFunc) *http.Transport { return pipe(t, handler) })
 		})
 	}
+}
+
+// inVirtualTimeAs is inVirtualTime in a subtest.
+func inVirtualTimeAs(t *testing.T, name string,
+	test func(t *testing.T, start func(http.HandlerFunc) *http.Transport)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inVirtualTime(t, test) })
 }
 
 // countDials counts the connections that base dials.

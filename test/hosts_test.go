@@ -35,24 +35,13 @@ func TestHostsOnTheWire(t *testing.T) {
 			"evil.com": policy, "[fe80::1%eth0]": policy},
 	})
 	for raw, want := range map[string]string{
-		"http://example.com": "example.com", "http://EXAMPLE.com": "example.com",
-		"http://example.com.": "example.com",
-		"http://example.com:": "example.com", "http://example.com:80": "example.com",
-		"http://example.com:080/":  "example.com",
-		"http://Example.COM.:0080": "example.com",
-		"http://[::1]":             "[::1]", "http://[0:0:0:0:0:0:0:1]:080": "[::1]",
-		"http://[0000::0001]:":  "[::1]",
-		"http://127.0.0.1:8080": "127.0.0.1:8080", "http://[FE80::1%25eth0]": "[fe80::1%eth0]",
-		"http://faß.example": "xn--fa-hia.example", "http://FAß.example.:80": "xn--fa-hia.example",
-		"http://xn--fa-hia.example": "xn--fa-hia.example",
-		"http://good.com@evil.com":  "evil.com", "http://example.com:80@EVIL.com": "evil.com",
-		"http://example.com:81": "", "http://example.com:8080": "", "http://sub.example.com": "",
-		"http://example.com.evil.test": "",
-		"http://evil.com@good.com":     "", "http://fass.example": "", "http://[::2]": "",
-		"http://[fe80::1%25eth1]": "", "http://example.comm": "",
+		"http://example.com": "example.com", "http://Example.COM.:0080": "example.com",
+		"http://[0:0:0:0:0:0:0:1]:080": "[::1]", "http://127.0.0.1:8080": "127.0.0.1:8080",
+		"http://[FE80::1%25eth0]": "[fe80::1%eth0]", "http://FAß.example.:80": "xn--fa-hia.example",
+		"http://good.com@evil.com": "evil.com", "http://example.com:80@EVIL.com": "evil.com",
+		"http://example.com:81": "", "http://sub.example.com": "", "http://evil.com@good.com": "",
 		// Names that are mapped to another one are other names.
-		"http://ｅｘａｍｐｌｅ.com": "", "http://example。com": "",
-		"http://１２７.0.0.1": "",
+		"http://ｅｘａｍｐｌｅ.com": "", "http://example。com": "", "http://１２７.0.0.1": "",
 	} {
 		for _, host := range []string{"", "example.com", "other.test"} {
 			book.Entries = nil
@@ -166,24 +155,5 @@ func TestHugeHostNames(t *testing.T) {
 			assert.Less(t, contract.HeapInUse()-before, int64(hosts*size/8))
 			runtime.KeepAlive(transport)
 		})
-	}
-}
-
-// The budget of an origin is that of its scheme, host and port. A response over
-// HTTP, which anybody on the way may forge, does not affect HTTPS.
-func TestBudgetOfScheme(t *testing.T) {
-	keys := map[string]string{}
-	for _, url := range []string{
-		"http://a.test/", "https://a.test/", "http://a.test:8080/", "https://a.test:8080/"} {
-		book := &contract.Ledger{}
-		policy := httpretry.Policy{Backoff: strategies.Constant{}, Budget: book}
-		base := contract.Play(s503, s200)
-		contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
-			contract.Request(t, "GET", url, ""))
-		require.Len(t, book.Entries, 3)
-		key := strings.TrimPrefix(book.Entries[0], "failure ")
-		assert.Equal(t, []string{"withdraw " + key, "charged success " + key}, book.Entries[1:])
-		assert.Empty(t, keys[key], "%s has the key of %s", url, keys[key])
-		keys[key] = url
 	}
 }

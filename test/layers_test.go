@@ -25,7 +25,7 @@ func requireSentOnce(t *testing.T, base http.RoundTripper, srv *faults.HTTP2Serv
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+	_, err := contract.With(t, base, contract.RetryEvery(0)).
 		RoundTrip(contract.Request(t, "POST", srv.URL(), body).WithContext(ctx))
 	require.Error(t, err)
 	require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
@@ -195,8 +195,7 @@ func TestUnprocessedRequestOfALayer(t *testing.T) {
 				return tt.followUp(inner, contract.Request(t, "GET", srv.URL+"/result", "").
 					WithContext(req.Context()))
 			})
-			resp, err := contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+			resp, err := contract.With(t, base, contract.RetryEvery(0)).
 				RoundTrip(contract.Request(t, "POST", srv.URL, "payload"))
 			if err == nil {
 				contract.ReadBody(t, resp)
@@ -301,8 +300,7 @@ func TestFailOverAfterAnExecutedRequest(t *testing.T) {
 				}
 				return second(err, req)
 			})
-			resp, err := contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+			resp, err := contract.With(t, base, contract.RetryEvery(0)).
 				RoundTrip(contract.Request(t, "POST", srv.URL(), "payload"))
 			if err == nil {
 				contract.ReadBody(t, resp)
@@ -337,7 +335,7 @@ func TestFailOverOfUnsentRequests(t *testing.T) {
 		tries++
 		return nil, errors.Join(refused, refused)
 	})
-	_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+	_, err := contract.With(t, base, contract.RetryEvery(0)).
 		RoundTrip(contract.Request(t, "POST", "http://a.test/", "payload"))
 	require.Error(t, err)
 	assert.Equal(t, 5, tries)

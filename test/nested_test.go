@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -84,11 +83,14 @@ func TestNestedTransports(t *testing.T) {
 			step    contract.Step
 			method  string
 			key     string
+			stream  bool // without GetBody
 			watched bool // not idempotent, so that even the first attempt is a copy
 			want    int  // attempts; 0: all
 		}{
 			"GET, 503": {step: s503, method: "GET"},
 			"GET, 425": {step: s425, method: "GET"},
+			// It is read through two recorders, and closed once.
+			"PUT, stream": {step: s503, method: "PUT", stream: true, watched: true},
 			"GET, 429": {
 				step: contract.Status(429, "Retry-After-Ms", "1"), method: "GET"},
 			"GET, error":           {step: reset, method: "GET"},
@@ -105,6 +107,9 @@ func TestNestedTransports(t *testing.T) {
 				script := contract.Play(tt.step)
 				s := n.over(t, script)
 				req := contract.Request(t, tt.method, "http://a.test/", "payload")
+				if tt.stream {
+					req.Body, req.GetBody = contract.Counted("payload"), nil
+				}
 				if tt.key != "" {
 					req.Header.Set("Idempotency-Key", tt.key)
 				}
@@ -223,33 +228,13 @@ func TestNestedResult(t *testing.T) {
 	}
 }
 
-// A body without GetBody is read through two recorders. Each attempt sends it
-// from its beginning, and it is closed once.
-func TestNestedStream(t *testing.T) {
-	for _, n := range nestings() {
-		t.Run(n.name, func(t *testing.T) {
-			script := contract.Play(s503, s503, s200)
-			body := contract.Counted("payload")
-			resp, err := n.over(t, script).outer.RoundTrip(
-				contract.Streamed(t, "PUT", "http://a.test/", body))
-			require.NoError(t, err)
-			assert.Equal(t, "body of 200", contract.ReadBody(t, resp))
-			assert.Len(t, script.Attempts(), 3)
-			for _, sent := range script.Attempts() {
-				assert.Equal(t, "payload", sent.Body)
-			}
-			assert.Equal(t, 1, body.Closes())
-		})
-	}
-}
-
 // The innermost of three transports sends once, too. The number of its attempt
 // is that of the outermost one's.
 func TestThreeNestedTransports(t *testing.T) {
 	script := contract.Play(s503)
 	var transport http.RoundTripper = script
 	for range 3 {
-		transport = contract.New(t, httpretry.Config{Base: transport, Policy: threeAttempts})
+		transport = contract.With(t, transport, threeAttempts)
 	}
 	contract.Send(t, transport, newGet(t))
 	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
@@ -258,22 +243,19 @@ func TestThreeNestedTransports(t *testing.T) {
 // The inner transport's timeout ends an attempt of the outer one.
 func TestNestedAttemptTimeout(t *testing.T) {
 	for _, n := range nestings()[:2] {
-		t.Run(n.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := threeAttempts
-				policy.AttemptTimeout = time.Second
-				script := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
-				inner := contract.Unchecked(t, httpretry.Config{Base: script, Policy: policy})
-				outer := contract.New(t,
-					httpretry.Config{Base: n.wrap(inner), Policy: threeAttempts})
-				_, err := outer.RoundTrip(newGet(t))
-				var e *httpretry.Error
-				require.ErrorAs(t, err, &e)
-				assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{e.Attempts, e.Reason})
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
-				assert.Equal(t, 3*time.Second, time.Since(script.Start))
-			})
+		contract.Bubble(t, n.name, func(t *testing.T) {
+			policy := threeAttempts
+			policy.AttemptTimeout = time.Second
+			script := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
+			inner := contract.Unchecked(t, httpretry.Config{Base: script, Policy: policy})
+			outer := contract.With(t, n.wrap(inner), threeAttempts)
+			_, err := outer.RoundTrip(newGet(t))
+			var e *httpretry.Error
+			require.ErrorAs(t, err, &e)
+			assert.Equal(t, []any{3, httpretry.ReasonAttempts}, []any{e.Attempts, e.Reason})
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
+			assert.Equal(t, 3*time.Second, time.Since(script.Start))
 		})
 	}
 }
@@ -285,8 +267,7 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		t.Run(fmt.Sprintf("same transport %v", own), func(t *testing.T) {
 			tokens, script := contract.Play(s503), contract.Play(s200)
-			var side http.RoundTripper = contract.New(t,
-				httpretry.Config{Base: tokens, Policy: threeAttempts})
+			var side http.RoundTripper = contract.With(t, tokens, threeAttempts)
 			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
 				if req.URL.Host == "tokens.test" {
 					return tokens.RoundTrip(req)
@@ -304,7 +285,7 @@ func TestRequestInContextOfAttempt(t *testing.T) {
 			})
 			policy := threeAttempts
 			policy.AttemptTimeout = time.Hour // makes each attempt a copy
-			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.With(t, base, policy)
 			if own {
 				side = transport
 			}
@@ -334,7 +315,7 @@ func TestRequestInContextOfFinishedAttempt(t *testing.T) {
 				defer contract.ReadBody(t, resp)
 
 				script := contract.Play(s503)
-				second := contract.New(t, httpretry.Config{Base: script, Policy: threeAttempts})
+				second := contract.With(t, script, threeAttempts)
 				next := contract.Send(t, second,
 					contract.Request(t, "GET", "http://a.test/next", "").WithContext(ctx))
 				assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
@@ -352,14 +333,13 @@ func TestRequestAfterAttempt(t *testing.T) {
 		left = context.WithoutCancel(req.Context())
 		return nil, contract.ErrReset
 	})
-	transport := contract.New(t, httpretry.Config{Base: base, Policy: threeAttempts})
+	transport := contract.With(t, base, threeAttempts)
 	_, err := transport.RoundTrip(newGet(t))
 	require.Error(t, err)
 	require.Equal(t, 3, httpretry.Attempt(left))
 
 	script := contract.Play(s503)
-	contract.Send(t, contract.New(t, httpretry.Config{Base: script, Policy: threeAttempts}),
-		newGet(t).WithContext(left))
+	contract.Send(t, contract.With(t, script, threeAttempts), newGet(t).WithContext(left))
 	assert.Equal(t, []string{"1 []", "2 [1]", "3 [2]"}, attemptsOf(script))
 }
 
@@ -368,27 +348,23 @@ func TestRequestAfterAttempt(t *testing.T) {
 // outer transport's own wait, and a POST is not.
 func TestNestedCooldown(t *testing.T) {
 	for method, want := range map[string][]time.Duration{"GET": {20 * time.Second}, "POST": nil} {
-		t.Run(method, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				script := contract.Play(contract.Status(429, "Retry-After", "15"), s200)
-				inner := contract.Unchecked(t, httpretry.Config{Base: script,
-					Policy: httpretry.Policy{MaxAttempts: 1, Cooldown: httpretry.CooldownFail}})
-				outer := contract.New(t,
-					httpretry.Config{Base: inner, Policy: contract.RetryEvery(10 * time.Second)})
-				contract.Send(t, inner, newGet(t))
+		contract.Bubble(t, method, func(t *testing.T) {
+			script := contract.Play(contract.Status(429, "Retry-After", "15"), s200)
+			inner := contract.Unchecked(t, httpretry.Config{Base: script,
+				Policy: httpretry.Policy{MaxAttempts: 1, Cooldown: httpretry.CooldownFail}})
+			outer := contract.With(t, inner, contract.RetryEvery(10*time.Second))
+			contract.Send(t, inner, newGet(t))
 
-				resp, err := outer.RoundTrip(
-					contract.Request(t, method, "http://a.test/", "payload"))
-				if want != nil {
-					require.NoError(t, err)
-					contract.ReadBody(t, resp)
-				} else {
-					var cooling *httpretry.CooldownError
-					require.ErrorAs(t, err, &cooling)
-					assert.Equal(t, "http://a.test", cooling.Origin)
-				}
-				assert.Equal(t, want, script.Waits())
-			})
+			resp, err := outer.RoundTrip(contract.Request(t, method, "http://a.test/", "payload"))
+			if want != nil {
+				require.NoError(t, err)
+				contract.ReadBody(t, resp)
+			} else {
+				var cooling *httpretry.CooldownError
+				require.ErrorAs(t, err, &cooling)
+				assert.Equal(t, "http://a.test", cooling.Origin)
+			}
+			assert.Equal(t, want, script.Waits())
 		})
 	}
 }

@@ -46,21 +46,6 @@ func TestPlainAnswerToTLS(t *testing.T) {
 	}
 }
 
-// An error that IsUnprocessed marks is still a timeout, and temporary, for
-// http.Client.
-func TestMarkedErrorIsATimeout(t *testing.T) {
-	base := faults.Base(t, nil)
-	base.DialContext = (&net.Dialer{Timeout: time.Nanosecond}).DialContext
-	client := &http.Client{Transport: contract.New(t,
-		httpretry.Config{Base: base, Policy: httpretry.Policy{MaxAttempts: 1}})}
-	_, err := client.Do(contract.Request(t, "POST", "http://127.0.0.1:1/", "text"))
-	require.True(t, httpretry.IsUnprocessed(err))
-	var failed *url.Error
-	require.ErrorAs(t, err, &failed)
-	assert.True(t, failed.Timeout())
-	assert.True(t, failed.Temporary())
-}
-
 const (
 	final       = httpretry.Final
 	transient   = httpretry.Transient
@@ -349,8 +334,7 @@ func (f fault) check(t *testing.T, k kind, want verdict) error {
 	s = f.setUp(t)
 	before = s.requests()
 	events := new(contract.Record)
-	transport := contract.New(t,
-		httpretry.Config{Base: s.base, Policy: contract.RetryEvery(0), Observe: events.Observe})
+	transport := contract.Recorded(t, s.base, contract.RetryEvery(0), events)
 	resp, err := s.send(transport, s.request(t, k))
 	text := ""
 	switch {
@@ -1114,24 +1098,6 @@ func http2GoAwayFaults() []fault {
 	}
 }
 
-// A proxy that refuses the client's credentials does so again.
-func TestProxyAuthenticationRequired(t *testing.T) {
-	server, client := faults.Certificates(t)
-	backend := faults.Listen(t, func(c *faults.Conn) { c.StartTLS(server) })
-	proxy := faults.Proxy(t, backend.Addr, func(c *faults.Conn, _ *http.Request) bool {
-		c.Respond(http.StatusProxyAuthRequired, "", "Proxy-Authenticate: Basic")
-		return false
-	})
-	base, events := faults.Base(t, client), new(contract.Record)
-	base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
-	_, err := contract.New(t,
-		httpretry.Config{Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
-		RoundTrip(contract.Request(t, "GET", "https://"+backend.Addr, ""))
-	require.ErrorContains(t, err, "Proxy Authentication Required")
-	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
-	assert.EqualValues(t, 1, proxy.Requests.Load())
-}
-
 // Transport.CancelRequest cancels a request without its context. The request is
 // not retried.
 func TestTransportCancelRequest(t *testing.T) {
@@ -1154,58 +1120,11 @@ func TestTransportCancelRequest(t *testing.T) {
 			})
 			policy := contract.RetryEvery(0)
 			policy.AttemptTimeout = timeout
-			_, err := contract.New(t,
-				httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}).
+			_, err := contract.Recorded(t, base, policy, events).
 				RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
 			require.ErrorContains(t, err, "request canceled")
 			assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
 			assert.EqualValues(t, 1, srv.Requests.Load())
 		})
-	}
-}
-
-// A layer may wrap the errors of net/http. An error by which a retry is
-// pointless is found inside. An error that proves that the request was not
-// processed counts only if it is the outermost, since an inner one may be about
-// another request of the layer.
-func TestWrappedTexts(t *testing.T) {
-	wraps := map[string]func(error) error{
-		"fmt.Errorf": func(err error) error { return fmt.Errorf("layer: %w", err) },
-		"url.Error": func(err error) error {
-			return &url.Error{Op: "Get", URL: "http://a.test/", Err: err}
-		},
-		"errors.Join": func(err error) error {
-			return errors.Join(errors.New("layer failed"), err)
-		},
-		"twice": func(err error) error {
-			return fmt.Errorf("outer: %w", fmt.Errorf("inner: %w", err))
-		},
-	}
-	for name, wrap := range wraps {
-		for what, modify := range map[string]func(*http.Request){
-			"scheme":         func(r *http.Request) { r.URL.Scheme = "ftp" },
-			"no host":        func(r *http.Request) { r.URL.Host = "" },
-			"invalid header": func(r *http.Request) { r.Header["A"] = []string{"\n"} },
-			"invalid method": func(r *http.Request) { r.Method = "A B" },
-		} {
-			t.Run(name+"/"+what, func(t *testing.T) {
-				inner, events := faults.Base(t, nil), new(contract.Record)
-				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					resp, err := inner.RoundTrip(req)
-					return resp, wrap(err)
-				})
-				policy := contract.RetryEvery(0)
-				policy.Idempotent = func(*http.Request) bool { return true }
-				req := newGet(t)
-				modify(req)
-				_, err := contract.New(t, httpretry.Config{
-					Base: base, Policy: policy, Observe: events.Observe}).RoundTrip(req)
-				require.Error(t, err)
-				assert.Equal(t, httpretry.ReasonPermanent, events.Reason(), "%v", err)
-				assert.Len(t, events.Events, 1)
-			})
-		}
-		assert.Equal(t, transient, httpretry.Classify(
-			nil, nil, wrap(errors.New("http: server closed idle connection"))), name)
 	}
 }

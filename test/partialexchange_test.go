@@ -230,8 +230,7 @@ func checkExchange(t *testing.T, p breakPoint, e connEnd, reused bool, k kind) {
 	s := setUp(t)
 	safe := k == kindGet || k == kindPut || k == kindPostKeyed
 	events := new(contract.Record)
-	transport := contract.New(t,
-		httpretry.Config{Base: s.base, Policy: contract.RetryEvery(0), Observe: events.Observe})
+	transport := contract.Recorded(t, s.base, contract.RetryEvery(0), events)
 	resp, err := transport.RoundTrip(s.request(t, k))
 	body, broken := "", false
 	if err == nil {
@@ -275,8 +274,7 @@ func TestFailedDialIsRetriedOnce(t *testing.T) {
 				addresses = addresses[1:]
 				return new(net.Dialer).DialContext(ctx, network, addr)
 			}
-			contract.Send(t, contract.New(t, httpretry.Config{
-				Base: s.base, Policy: contract.RetryEvery(0)}), s.request(t, k))
+			contract.Send(t, contract.With(t, s.base, contract.RetryEvery(0)), s.request(t, k))
 			assert.EqualValues(t, 1, s.server.Requests.Load())
 		})
 	}
@@ -316,7 +314,7 @@ func TestStaleRace(t *testing.T) {
 		return false
 	})
 	base := faults.Base(t, nil)
-	transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+	transport := contract.With(t, base, contract.RetryEvery(0))
 	s := &scene{url: server.URL()}
 	for i := range 200 {
 		k := []kind{kindPost, kindPostStreamed, kindPostEmpty}[i%3]
@@ -365,7 +363,7 @@ func TestTextOfAProxyProvesNothing(t *testing.T) {
 		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: proxy.Addr})
 		policy := contract.RetryEvery(0)
 		policy.Idempotent = func(*http.Request) bool { return false } // but net/http resends a GET
-		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+		transport := contract.With(t, base, policy)
 		contract.Send(t, transport, contract.Request(t, "GET", "https://"+backend.Addr, ""))
 		_, err := transport.RoundTrip(
 			contract.Request(t, "GET", "https://"+backend.Addr+"/pay", ""))

@@ -64,8 +64,7 @@ func testUploadOutlivesAnswer(
 			})
 			// gives every attempt a context of its own
 			policy := httpretry.Policy{AttemptTimeout: time.Hour}
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(req)
+			resp, err := contract.With(t, base, policy).RoundTrip(req)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 			for range 3 {
@@ -94,7 +93,7 @@ func TestSecondUploadOutlivesAnswer(t *testing.T) {
 		s.Respond(204)
 	})
 	policy := httpretry.Policy{AttemptTimeout: time.Hour}
-	transport := contract.New(t, httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+	transport := contract.With(t, faults.HTTP2Base(t), policy)
 	contract.Send(t, transport, contract.Request(t, "PUT", srv.URL(), strings.Repeat("x", size)))
 	waitFor(t, "the end of the upload", func() { <-srv.Complete })
 	assert.EqualValues(t, size, srv.Received.Load())
@@ -134,7 +133,7 @@ func TestEarlyAnswersToMany(t *testing.T) {
 				base, srv := contract.Serve(t, proto, handler)
 				policy := contract.RetryEvery(0)
 				policy.MaxAttempts, policy.ReplayBuffer = 8, 2*size
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.With(t, base, policy)
 				var wg sync.WaitGroup
 				for i, body := range bodies {
 					wg.Go(func() {
@@ -194,7 +193,7 @@ func TestStreamingFirstByte(t *testing.T) {
 					}()
 					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+					transport := contract.With(t, base, policy)
 					waitFor(t, "the response", func() {
 						resp, err := transport.RoundTrip(contract.Streamed(t, "PUT", srv.URL, r))
 						if assert.NoError(t, err) {
@@ -247,8 +246,7 @@ func TestMultipartPipe(t *testing.T) {
 				go func() { written <- writeForm(form, w, tt.size) }()
 				req := contract.Streamed(t, "PUT", srv.URL, &contract.Body{ReadCloser: r})
 				req.Header.Set("Content-Type", form.FormDataContentType())
-				resp, err := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(req)
+				resp, err := contract.With(t, base, contract.RetryEvery(0)).RoundTrip(req)
 				if err == nil {
 					contract.ReadBody(t, resp)
 				}
@@ -322,8 +320,7 @@ func TestExpectContinue(t *testing.T) {
 				req := newUpload(t, kind, srv.URL(), data)
 				req.Header.Set("Expect", "100-continue")
 				waitFor(t, "the response", func() {
-					resp, err := contract.New(t, httpretry.Config{
-						Base: base, Policy: contract.RetryEvery(0)}).RoundTrip(req)
+					resp, err := contract.With(t, base, contract.RetryEvery(0)).RoundTrip(req)
 					if assert.NoError(t, err) {
 						contract.ReadBody(t, resp)
 						assert.Equal(t, tt.want, resp.StatusCode)
@@ -355,9 +352,8 @@ func TestReverseProxyBody(t *testing.T) {
 		target, err := url.Parse(backend.URL)
 		require.NoError(t, err)
 		proxy := &httputil.ReverseProxy{
-			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) },
-			Transport: contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
+			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+			Transport: contract.With(t, base, contract.RetryEvery(0)),
 		}
 		var late atomic.Int64
 		front := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -412,8 +408,7 @@ func TestBodyIsSentThoughItsConnectionWasUnusable(t *testing.T) {
 	base := faults.HTTP2Base(t)
 	clients := faults.ObserveConns(base)
 	events := new(contract.Record)
-	transport := contract.New(t,
-		httpretry.Config{Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe})
+	transport := contract.Recorded(t, base, contract.RetryEvery(0), events)
 	warmUp(t, base, srv)
 
 	var once sync.Once
@@ -466,7 +461,7 @@ func TestFullDuplex(t *testing.T) {
 			policy := contract.RetryEvery(0)
 			policy.AttemptTimeout, policy.ReplayBuffer = tt.timeout, tt.buffer
 			waitFor(t, "the dialogue", func() {
-				resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+				resp, err := contract.With(t, base, policy).
 					RoundTrip(contract.Streamed(
 						t, tt.method, srv.URL, &contract.Body{ReadCloser: r}))
 				if assert.NoError(t, err) && assert.Equal(t, 200, resp.StatusCode) {

@@ -81,8 +81,7 @@ func TestBlockedReader(t *testing.T) {
 				req := contract.Streamed(t, "PUT", srv.URL, body)
 				req.ContentLength = 10 // otherwise net/http waits for the first byte
 				req = tt.prepare(body, req, &policy)
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe})
+				transport := contract.Recorded(t, base, policy, events)
 				waitFor(t, "the end of the request", func() {
 					resp, err := transport.RoundTrip(req)
 					if tt.status == 0 {
@@ -150,8 +149,8 @@ func TestReaderFailsAnywhere(t *testing.T) {
 						}
 					}
 					events := new(contract.Record)
-					_, err := contract.New(t, httpretry.Config{Base: base,
-						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					_, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
+						RoundTrip(req)
 					var all *httpretry.Error
 					if tt.attempt == 1 {
 						assert.True(t, err == failure, "the very error: %v", err)
@@ -189,8 +188,8 @@ func TestWrongContentLength(t *testing.T) {
 						}
 					}
 					events := new(contract.Record)
-					resp, err := contract.New(t, httpretry.Config{Base: base,
-						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					resp, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
+						RoundTrip(req)
 					if err == nil { // the server may respond to the part that it got
 						assert.True(t, length == 1 || proto == contract.HTTP2)
 						contract.ReadBody(t, resp)
@@ -213,81 +212,48 @@ func TestWrongContentLength(t *testing.T) {
 // Hazard A4: however RoundTrip ends, it closes the body once. The checks of
 // contract count that.
 func TestBodyIsClosedOnEveryExit(t *testing.T) {
-	canceled := func(req *http.Request) *http.Request {
-		ctx, cancel := context.WithCancel(req.Context())
-		cancel()
-		return req.WithContext(ctx)
-	}
-	for _, tt := range []struct {
-		name   string
-		change func(*http.Request, *httpretry.Policy) *http.Request
-	}{
-		{"context over",
-			func(r *http.Request, _ *httpretry.Policy) *http.Request { return canceled(r) }},
-		{"Request.Cancel closed", func(r *http.Request, _ *httpretry.Policy) *http.Request {
-			ch := make(chan struct{})
-			close(ch)
-			//nolint:staticcheck // http.Client sets it
-			r.Cancel = ch
-			return r
-		}},
-		{"invalid policy", func(r *http.Request, _ *httpretry.Policy) *http.Request {
-			return r.WithContext(
-				httpretry.WithPolicy(r.Context(), httpretry.Policy{MaxElapsed: -1}))
-		}},
-		{"invalid key", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			r.Method = "POST"
-			p.NewIdempotencyKey = func(*http.Request) string { return "\n" }
-			return r
-		}},
-		{"no URL",
-			func(r *http.Request, _ *httpretry.Policy) *http.Request { r.URL = nil; return r }},
-		{"no host",
-			func(r *http.Request, _ *httpretry.Policy) *http.Request { r.URL.Host = ""; return r }},
-		{"invalid method", func(r *http.Request, _ *httpretry.Policy) *http.Request {
-			r.Method = "A B"
-			return r
-		}},
-		{"invalid header", func(r *http.Request, _ *httpretry.Policy) *http.Request {
-			r.Header["A"] = []string{"\n"}
-			return r
-		}},
-		{"no header",
-			func(r *http.Request, _ *httpretry.Policy) *http.Request { r.Header = nil; return r }},
-		{"refused connections",
-			func(r *http.Request, _ *httpretry.Policy) *http.Request { return r }},
-		{"refused connections, once", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			p.MaxAttempts = 1
-			return r
-		}},
-		{"no budget", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			p.Budget = contract.UsedUp{}
-			return r
-		}},
-		{"nothing kept", func(r *http.Request, p *httpretry.Policy) *http.Request {
-			p.ReplayBuffer = -1
-			return r
-		}},
-		{"GetBody fails", func(r *http.Request, _ *httpretry.Policy) *http.Request {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	closed := make(chan struct{})
+	close(closed)
+	in := func(r *http.Request, ctx context.Context) { *r = *r.WithContext(ctx) }
+	type policy = *httpretry.Policy
+	for name, change := range map[string]func(*http.Request, policy){
+		"context over": func(r *http.Request, _ policy) { in(r, over) },
+		//nolint:staticcheck // http.Client sets it
+		"Request.Cancel closed": func(r *http.Request, _ policy) { r.Cancel = closed },
+		"invalid policy": func(r *http.Request, _ policy) {
+			in(r, httpretry.WithPolicy(r.Context(), httpretry.Policy{MaxElapsed: -1}))
+		},
+		"invalid key": func(r *http.Request, p policy) {
+			r.Method, p.NewIdempotencyKey = "POST", func(*http.Request) string { return "\n" }
+		},
+		"no URL":                    func(r *http.Request, _ policy) { r.URL = nil },
+		"no host":                   func(r *http.Request, _ policy) { r.URL.Host = "" },
+		"invalid method":            func(r *http.Request, _ policy) { r.Method = "A B" },
+		"invalid header":            func(r *http.Request, _ policy) { r.Header["A"] = []string{"\n"} },
+		"no header":                 func(r *http.Request, _ policy) { r.Header = nil },
+		"refused connections":       func(*http.Request, policy) {},
+		"refused connections, once": func(_ *http.Request, p policy) { p.MaxAttempts = 1 },
+		"no budget":                 func(_ *http.Request, p policy) { p.Budget = contract.UsedUp{} },
+		"nothing kept":              func(_ *http.Request, p policy) { p.ReplayBuffer = -1 },
+		"GetBody fails": func(r *http.Request, _ policy) {
 			r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
-			return r
-		}},
-		{"GetBody works", func(r *http.Request, _ *httpretry.Policy) *http.Request {
+		},
+		"GetBody works": func(r *http.Request, _ policy) {
 			r.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
-			return r
-		}},
-		{"deadline too near", func(r *http.Request, p *httpretry.Policy) *http.Request {
+		},
+		"deadline too near": func(_ *http.Request, p policy) {
 			p.Backoff, p.MaxElapsed = strategies.Constant{Wait: time.Hour}, time.Minute
-			return r
-		}},
+		},
 	} {
 		for _, timeout := range []time.Duration{0, time.Hour} {
-			t.Run(fmt.Sprintf("%s/%v", tt.name, timeout), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
 				policy := contract.RetryEvery(0)
 				policy.AttemptTimeout = timeout
-				req := tt.change(
-					contract.Streamed(t, "PUT", "http://"+faults.Refused(t),
-						contract.Counted("text")), &policy)
+				req := contract.Streamed(t, "PUT", "http://"+faults.Refused(t),
+					contract.Counted("text"))
+				change(req, &policy)
 				_, err := contract.New(t, httpretry.Config{Policy: policy}).RoundTrip(req)
 				require.Error(t, err)
 			})
@@ -322,8 +288,8 @@ func TestCloseFails(t *testing.T) {
 						}
 					}
 					events := new(contract.Record)
-					resp, err := contract.New(t, httpretry.Config{Base: base,
-						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					resp, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
+						RoundTrip(req)
 					if proto == contract.HTTP2 {
 						require.NoError(t, err)
 						contract.ReadBody(t, resp)
@@ -360,23 +326,6 @@ type failingCloser struct {
 
 func (b failingCloser) Close() error { return b.err }
 
-// Hazard B7: a file that cannot be read is the caller's error.
-func TestFileFails(t *testing.T) {
-	dir, err := os.Open(t.TempDir())
-	require.NoError(t, err)
-	_, err = dir.Read(make([]byte, 1))
-	var want *os.PathError
-	require.ErrorAs(t, err, &want)
-	srv := contract.NewServer(t,
-		func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	events := new(contract.Record)
-	_, err = contract.New(t, httpretry.Config{Policy: contract.RetryEvery(0),
-		Observe: events.Observe}).RoundTrip(contract.Streamed(t, "PUT", srv.URL, dir))
-	require.ErrorIs(t, err, want.Err)
-	assert.Equal(t, httpretry.ReasonPermanent, events.Reason())
-	require.ErrorIs(t, dir.Close(), os.ErrClosed)
-}
-
 // Hazard B8: a body panics while Base reads it in the goroutine of RoundTrip. A
 // panic in a goroutine of net/http ends the process, and nothing can prevent
 // that.
@@ -407,8 +356,7 @@ func TestReaderFailsBeforeAnswer(t *testing.T) {
 				return nil, nil
 			}
 		}
-		resp, err := contract.New(t, httpretry.Config{
-			Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+		resp, err := contract.Recorded(t, base, contract.RetryEvery(0), events).RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, httpretry.ReasonNotReplayable, events.Reason())
@@ -440,7 +388,7 @@ func TestNoReadAfterClose(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Hour, io.EOF)
 		time.AfterFunc(time.Minute, cancel)
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+		_, err := contract.With(t, base, policy).
 			RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", body).WithContext(ctx))
 		require.ErrorIs(t, err, context.Canceled)
 		require.Error(t, <-late)
@@ -540,8 +488,7 @@ func TestBlockedReaderOfABrokenStream(t *testing.T) {
 						io.Closer
 					}{body, reader})
 					req.ContentLength = -1
-					transport := contract.New(t,
-						httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+					transport := contract.With(t, faults.HTTP2Base(t), policy)
 					waitFor(t, "the end of the request", func() {
 						_, err := transport.RoundTrip(req)
 						assert.Error(t, err)
@@ -591,8 +538,7 @@ func TestStalledInboundBody(t *testing.T) {
 					answerEarly(w, r, tt.statuses[attemptOf(r)-1])
 				}
 				base, upstream := contract.Serve(t, proto, handler)
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+				transport := contract.With(t, base, contract.RetryEvery(0))
 				returned := make(chan struct{})
 				gateway := contract.NewServer(t, func(_ http.ResponseWriter, r *http.Request) {
 					defer close(returned)

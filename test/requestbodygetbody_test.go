@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,48 +26,36 @@ import (
 // may seek in the body that is still being sent. The caller then gets the
 // response, unread.
 func TestGetBodyNeverSent(t *testing.T) {
-	type preparation = func(
-		context.Context, *httpretry.Policy, *contract.Step,
-	) (context.Context, context.CancelFunc)
-	for name, prepare := range map[string]preparation{
-		"Retry-After too long": func(ctx context.Context, _ *httpretry.Policy,
-			s *contract.Step) (context.Context, context.CancelFunc) {
-			s.Header = http.Header{"Retry-After": {"3600"}}
-			return ctx, func() {}
-		},
-		"deadline too near": func(ctx context.Context, _ *httpretry.Policy,
-			_ *contract.Step) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, time.Second)
-		},
-		"too long in all": func(ctx context.Context, p *httpretry.Policy,
-			_ *contract.Step) (context.Context, context.CancelFunc) {
-			p.MaxElapsed = time.Second
-			return ctx, func() {}
-		},
-		"budget empty": func(ctx context.Context, p *httpretry.Policy,
-			_ *contract.Step) (context.Context, context.CancelFunc) {
-			p.Budget = contract.UsedUp{}
-			return ctx, func() {}
-		},
+	for name, tt := range map[string]struct {
+		answer   contract.Step
+		deadline time.Duration
+		change   func(*httpretry.Policy)
+	}{
+		"Retry-After too long": {answer: contract.Status(503, "Retry-After", "3600")},
+		"deadline too near":    {answer: s503, deadline: time.Second},
+		"too long in all": {answer: s503,
+			change: func(p *httpretry.Policy) { p.MaxElapsed = time.Second }},
+		"budget empty": {answer: s503,
+			change: func(p *httpretry.Policy) { p.Budget = contract.UsedUp{} }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy, answer := contract.RetryEvery(time.Minute), s503
-				ctx, cancel := prepare(t.Context(), &policy, &answer)
-				defer cancel()
-				var made []*contract.Body
-				req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")).
-					WithContext(ctx)
-				req.GetBody = func() (io.ReadCloser, error) {
-					made = append(made, contract.Counted("text"))
-					return made[len(made)-1], nil
-				}
-				resp, err := contract.New(t,
-					httpretry.Config{Base: contract.Play(answer), Policy: policy}).RoundTrip(req)
-				require.NoError(t, err)
-				assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
-				assert.Empty(t, made)
-			})
+		contract.Bubble(t, name, func(t *testing.T) {
+			policy := contract.RetryEvery(time.Minute)
+			if tt.change != nil {
+				tt.change(&policy)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(tt.deadline, time.Hour))
+			defer cancel()
+			var made []*contract.Body
+			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")).
+				WithContext(ctx)
+			req.GetBody = func() (io.ReadCloser, error) {
+				made = append(made, contract.Counted("text"))
+				return made[len(made)-1], nil
+			}
+			resp, err := contract.With(t, contract.Play(tt.answer), policy).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
+			assert.Empty(t, made)
 		})
 	}
 }
@@ -77,23 +66,6 @@ type seekableBody struct{ *bytes.Reader }
 
 func (seekableBody) Close() error { return nil }
 
-// Hazard B2: an error of GetBody is returned together with that of the attempt.
-func TestGetBodyError(t *testing.T) {
-	gone := errors.New("the file is gone")
-	req := contract.Request(t, "PUT", "http://a.test/", "text")
-	req.GetBody = func() (io.ReadCloser, error) { return nil, gone }
-	events := new(contract.Record)
-	_, err := contract.New(t, httpretry.Config{Base: contract.Play(reset),
-		Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
-	require.ErrorIs(t, err, gone)
-	require.ErrorIs(t, err, contract.ErrReset)
-	require.EqualError(t, err,
-		"httpretry: gave up after 1 attempt (not_replayable): "+contract.ErrReset.Error()+
-			"; the body cannot be sent again: the file is gone; hint: "+
-			httpretry.ReasonNotReplayable.Hint())
-	assert.Equal(t, gone, events.Events[0].Err)
-}
-
 // Hazard B2: a body from GetBody is closed once if the retry that it was made
 // for is canceled while it waits.
 func TestGetBodyUnused(t *testing.T) {
@@ -102,37 +74,34 @@ func TestGetBodyUnused(t *testing.T) {
 		"in memory before": {inMemory: true},
 		"the same":         {same: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				body := contract.Counted("text")
-				req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
-				switch {
-				case tt.inMemory:
-					req = contract.Request(t, "PUT", "http://a.test/", "text")
-				case tt.same:
-					req.Body = body
-				}
-				req.GetBody = func() (io.ReadCloser, error) {
-					time.AfterFunc(time.Second, cancel)
-					return body, nil
-				}
-				// The body is still open when the attempt has been answered.
-				var base http.RoundTripper = newBodyBase(func(body io.ReadCloser, _ int) int {
-					time.AfterFunc(2*time.Hour, func() { _ = body.Close() })
-					return 503
-				})
-				if tt.inMemory {
-					base = contract.Play(refused)
-				}
-				transport := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Minute)})
-				_, err := transport.RoundTrip(req.WithContext(ctx))
-				require.ErrorIs(t, err, context.Canceled)
-				time.Sleep(3 * time.Hour)
-				assert.Equal(t, 1, body.Closes())
+		contract.Bubble(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			body := contract.Counted("text")
+			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
+			switch {
+			case tt.inMemory:
+				req = contract.Request(t, "PUT", "http://a.test/", "text")
+			case tt.same:
+				req.Body = body
+			}
+			req.GetBody = func() (io.ReadCloser, error) {
+				time.AfterFunc(time.Second, cancel)
+				return body, nil
+			}
+			// The body is still open when the attempt has been answered.
+			var base http.RoundTripper = newBodyBase(func(body io.ReadCloser, _ int) int {
+				time.AfterFunc(2*time.Hour, func() { _ = body.Close() })
+				return 503
 			})
+			if tt.inMemory {
+				base = contract.Play(refused)
+			}
+			transport := contract.With(t, base, contract.RetryEvery(time.Minute))
+			_, err := transport.RoundTrip(req.WithContext(ctx))
+			require.ErrorIs(t, err, context.Canceled)
+			time.Sleep(3 * time.Hour)
+			assert.Equal(t, 1, body.Closes())
 		})
 	}
 }
@@ -141,9 +110,8 @@ func TestGetBodyUnused(t *testing.T) {
 // the retry that is not made, and nothing stays open.
 func TestGetBodyFailsAfterTheCharge(t *testing.T) {
 	for _, panics := range []bool{false, true} {
-		refunds := 0
-		policy := contract.RetryEvery(0)
-		policy.Budget = countingBudget{refunds: &refunds}
+		policy, ledger := contract.RetryEvery(0), new(contract.Ledger)
+		policy.Budget = ledger
 		body, answer := contract.Counted("text"), contract.Counted("later")
 		req := contract.Streamed(t, "PUT", "http://a.test/", body)
 		req.GetBody = func() (io.ReadCloser, error) {
@@ -167,19 +135,11 @@ func TestGetBodyFailsAfterTheCharge(t *testing.T) {
 			assert.Equal(t, 503, resp.StatusCode)
 			assert.Equal(t, "later", contract.ReadBody(t, resp))
 		}
-		assert.Equal(t, 1, refunds)
+		assert.Equal(t, refundedAfterFailure, ledger.Entries)
 		assert.Equal(t, 1, body.Closes())
 		assert.Equal(t, 1, answer.Closes())
 	}
 }
-
-// countingBudget allows every retry and counts refunds.
-type countingBudget struct {
-	httpretry.Unlimited
-	refunds *int
-}
-
-func (b countingBudget) Refund(httpretry.AttemptResult) { *b.refunds++ }
 
 // unwrapped is a layer that shows what it wraps.
 type unwrapped struct {
@@ -226,8 +186,7 @@ func TestGetBodyIsHidden(t *testing.T) {
 				req.Body = open()
 				req.GetBody = func() (io.ReadCloser, error) { return open(), nil }
 			}
-			contract.Send(t, contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}), req)
+			contract.Send(t, contract.With(t, base, contract.RetryEvery(0)), req)
 			require.Len(t, script.Attempts(), 2)
 			for _, a := range script.Attempts() {
 				assert.Equal(t, "text", a.Body)
@@ -310,46 +269,43 @@ func TestGetBodyBlocks(t *testing.T) {
 			time.Second + 50*time.Millisecond},
 	} {
 		for _, inMemory := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/in memory %v", name, inMemory), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ctx, cancel := context.WithCancelCause(t.Context())
-					time.AfterFunc(time.Hour, func() { cancel(canceled) })
-					req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
-					if inMemory {
-						req.Body = io.NopCloser(strings.NewReader("text"))
-					}
-					late := contract.Counted("late")
-					req.GetBody = func() (io.ReadCloser, error) {
-						time.Sleep(2 * time.Hour)
-						return late, nil
-					}
-					var base http.RoundTripper = contract.Play(s503)
-					if tt.layer {
-						base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-							_ = req.Body.Close()
-							_, err := req.GetBody()
-							return nil, err
-						})
-					}
-					policy, events := contract.RetryEvery(0), new(contract.Record)
-					if tt.change != nil {
-						tt.change(&policy)
-					}
-					start := time.Now()
-					resp, err := contract.New(t, httpretry.Config{
-						Base: base, Policy: policy, Observe: events.Observe}).
-						RoundTrip(req.WithContext(ctx))
-					assert.Equal(t, tt.takes, time.Since(start))
-					assert.Equal(t, tt.reason, events.Reason())
-					if tt.err != nil {
-						require.ErrorIs(t, err, tt.err)
-					} else {
-						require.NoError(t, err)
-						assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
-					}
-					time.Sleep(3 * time.Hour)
-					assert.Equal(t, 1, late.Closes())
-				})
+			contract.Bubble(t, fmt.Sprintf("%s/in memory %v", name, inMemory), func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(time.Hour, func() { cancel(canceled) })
+				req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text"))
+				if inMemory {
+					req.Body = io.NopCloser(strings.NewReader("text"))
+				}
+				late := contract.Counted("late")
+				req.GetBody = func() (io.ReadCloser, error) {
+					time.Sleep(2 * time.Hour)
+					return late, nil
+				}
+				var base http.RoundTripper = contract.Play(s503)
+				if tt.layer {
+					base = contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+						_ = req.Body.Close()
+						_, err := req.GetBody()
+						return nil, err
+					})
+				}
+				policy, events := contract.RetryEvery(0), new(contract.Record)
+				if tt.change != nil {
+					tt.change(&policy)
+				}
+				start := time.Now()
+				resp, err := contract.Recorded(t, base, policy, events).
+					RoundTrip(req.WithContext(ctx))
+				assert.Equal(t, tt.takes, time.Since(start))
+				assert.Equal(t, tt.reason, events.Reason())
+				if tt.err != nil {
+					require.ErrorIs(t, err, tt.err)
+				} else {
+					require.NoError(t, err)
+					assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
+				}
+				time.Sleep(3 * time.Hour)
+				assert.Equal(t, 1, late.Closes())
 			})
 		}
 	}
@@ -383,7 +339,7 @@ func TestSlowGetBodyBeforeMaxElapsed(t *testing.T) {
 				return contract.Counted("text"), nil
 			}
 			base := contract.Play(contract.Status(503, "Retry-After", "20"), s200)
-			transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+			transport := contract.With(t, base, policy)
 			resp, err := transport.RoundTrip(req)
 			require.NoError(t, err)
 			assert.Equal(t, 200, resp.StatusCode)
@@ -416,7 +372,7 @@ func returnsTheSameReaderLater(t *testing.T, timeout time.Duration) {
 		policy := contract.RetryEvery(time.Second)
 		policy.AttemptTimeout = timeout
 		assert.Equal(t, 200, contract.Send(t,
-			contract.New(t, httpretry.Config{Base: base, Policy: policy}),
+			contract.With(t, base, policy),
 			seekingRequest(t, "http://a.test/", data, -1)).StatusCode)
 	})
 }

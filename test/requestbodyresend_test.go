@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/contract"
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
@@ -113,30 +112,27 @@ func TestGetBodySeeksDuringResend(t *testing.T) {
 		{"short Reads, wrapped", 10 * time.Millisecond, true},
 		{"long Reads, wrapped", time.Second, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, accepted := busyResendServer(t, tt.read)
-				source := &seekedSource{data: bytes.NewReader(data), read: tt.read, wrap: tt.wrap}
-				body, err := source.rewound()
-				require.NoError(t, err)
-				req := contract.Streamed(t, http.MethodPut, "http://a.test/", body)
-				req.ContentLength = -1
-				req.GetBody = source.rewound
-				req.Header.Set("Idempotency-Key", "a")
-				resp := contract.Send(t, contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}), req)
-				for _, body := range *accepted {
-					assert.True(t, bytes.Equal(data, body),
-						"%d bytes were accepted as the body", len(body))
-				}
-				// Nobody waits for a long Read, so that body is not sent again.
-				if tt.read < time.Second {
-					assert.Equal(t, 200, resp.StatusCode)
-				} else {
-					assert.Equal(t, 503, resp.StatusCode)
-				}
-				time.Sleep(time.Minute) // until the last Read has ended
-			})
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			base, accepted := busyResendServer(t, tt.read)
+			source := &seekedSource{data: bytes.NewReader(data), read: tt.read, wrap: tt.wrap}
+			body, err := source.rewound()
+			require.NoError(t, err)
+			req := contract.Streamed(t, http.MethodPut, "http://a.test/", body)
+			req.ContentLength = -1
+			req.GetBody = source.rewound
+			req.Header.Set("Idempotency-Key", "a")
+			resp := contract.Send(t, contract.With(t, base, contract.RetryEvery(0)), req)
+			for _, body := range *accepted {
+				assert.True(t, bytes.Equal(data, body),
+					"%d bytes were accepted as the body", len(body))
+			}
+			// Nobody waits for a long Read, so that body is not sent again.
+			if tt.read < time.Second {
+				assert.Equal(t, 200, resp.StatusCode)
+			} else {
+				assert.Equal(t, 503, resp.StatusCode)
+			}
+			time.Sleep(time.Minute) // until the last Read has ended
 		})
 	}
 }
@@ -152,40 +148,38 @@ func TestBlockedBodyDuringResend(t *testing.T) {
 		{"cancel", 0, context.Canceled},
 		{"attempt timeout", time.Second, context.DeadlineExceeded},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := resendServer(t, func(c *faults.Conn, _ *http.Request) bool {
-					c.Drain()
-					return false
-				})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				made := newBlockedBody()
-				req := contract.Streamed(t, http.MethodPut, "http://a.test/",
-					contract.Counted("text")).WithContext(ctx)
-				req.GetBody = func() (io.ReadCloser, error) { return made, nil }
-				req.Header.Set("Idempotency-Key", "a")
-				policy := contract.RetryEvery(0)
-				policy.MaxAttempts, policy.AttemptTimeout = 1, tt.timeout
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
-				failed := make(chan error, 1)
-				go func() {
-					_, err := transport.RoundTrip(req)
-					failed <- err
-				}()
-				<-made.reading
-				if tt.timeout == 0 {
-					cancel()
-				}
-				select {
-				case err := <-failed:
-					require.ErrorIs(t, err, tt.want)
-					assert.Equal(t, 1, made.Closes())
-				case <-time.After(time.Hour):
-					_ = made.Close()
-					t.Error("RoundTrip does not return before Close:", <-failed)
-				}
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			base := resendServer(t, func(c *faults.Conn, _ *http.Request) bool {
+				c.Drain()
+				return false
 			})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			made := newBlockedBody()
+			req := contract.Streamed(t, http.MethodPut, "http://a.test/",
+				contract.Counted("text")).WithContext(ctx)
+			req.GetBody = func() (io.ReadCloser, error) { return made, nil }
+			req.Header.Set("Idempotency-Key", "a")
+			policy := contract.RetryEvery(0)
+			policy.MaxAttempts, policy.AttemptTimeout = 1, tt.timeout
+			transport := contract.With(t, base, policy)
+			failed := make(chan error, 1)
+			go func() {
+				_, err := transport.RoundTrip(req)
+				failed <- err
+			}()
+			<-made.reading
+			if tt.timeout == 0 {
+				cancel()
+			}
+			select {
+			case err := <-failed:
+				require.ErrorIs(t, err, tt.want)
+				assert.Equal(t, 1, made.Closes())
+			case <-time.After(time.Hour):
+				_ = made.Close()
+				t.Error("RoundTrip does not return before Close:", <-failed)
+			}
 		})
 	}
 }
@@ -250,28 +244,24 @@ func (c *queuedConn) Close() error {
 // finds no connection, calls GetBody again, and forgets the body it had first.
 func TestGetBodyAfterGoAway(t *testing.T) {
 	for _, attempts := range []int{1, 2} {
-		t.Run(fmt.Sprintf("attempts %d", attempts), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := goAwayServer(t, func() {})
-				var made []*contract.Body
-				req := contract.Streamed(t, http.MethodPut, "http://a.test/",
-					contract.Counted("text"))
-				req.GetBody = func() (io.ReadCloser, error) {
-					made = append(made, contract.Counted("text"))
-					return made[len(made)-1], nil
-				}
-				policy := contract.RetryEvery(0)
-				policy.MaxAttempts = attempts
-				assert.Equal(t, 200, contract.Send(t,
-					contract.New(t, httpretry.Config{Base: base, Policy: policy}), req).StatusCode)
-				base.CloseIdleConnections()
-				synctest.Wait()
-				require.NotEmpty(t, made)
-				for i, body := range made {
-					assert.Equal(t, 1, body.Closes(), "closes of body %d of %d from GetBody",
-						i+1, len(made))
-				}
-			})
+		contract.Bubble(t, fmt.Sprintf("attempts %d", attempts), func(t *testing.T) {
+			base := goAwayServer(t, func() {})
+			var made []*contract.Body
+			req := contract.Streamed(t, http.MethodPut, "http://a.test/", contract.Counted("text"))
+			req.GetBody = func() (io.ReadCloser, error) {
+				made = append(made, contract.Counted("text"))
+				return made[len(made)-1], nil
+			}
+			policy := contract.RetryEvery(0)
+			policy.MaxAttempts = attempts
+			assert.Equal(t, 200, contract.Send(t, contract.With(t, base, policy), req).StatusCode)
+			base.CloseIdleConnections()
+			synctest.Wait()
+			require.NotEmpty(t, made)
+			for i, body := range made {
+				assert.Equal(t, 1, body.Closes(), "closes of body %d of %d from GetBody",
+					i+1, len(made))
+			}
 		})
 	}
 }
@@ -305,33 +295,29 @@ func TestGetBodyDuringRead(t *testing.T) {
 		{"cancel", 0, context.Canceled},
 		{"attempt timeout", 10 * time.Millisecond, context.DeadlineExceeded},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var reading atomic.Int32
-				newBody := func() *guardedBody {
-					return &guardedBody{contract.Counted("text"), 40 * time.Millisecond, &reading,
-						make(chan struct{}, 10)}
-				}
-				body := newBody()
-				base := goAwayServer(t, func() { <-body.begun })
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				req := contract.Streamed(t, http.MethodPut, "http://a.test/", body).
-					WithContext(ctx)
-				req.GetBody = func() (io.ReadCloser, error) {
-					assert.Zero(t, reading.Load(), "Reads during GetBody")
-					return newBody(), nil
-				}
-				policy := contract.RetryEvery(0)
-				policy.MaxAttempts, policy.AttemptTimeout = 1, tt.timeout
-				if tt.timeout == 0 {
-					time.AfterFunc(10*time.Millisecond, cancel)
-				}
-				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(req)
-				require.ErrorIs(t, err, tt.want)
-				time.Sleep(time.Minute) // until the last Read has ended
-			})
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			var reading atomic.Int32
+			newBody := func() *guardedBody {
+				return &guardedBody{contract.Counted("text"), 40 * time.Millisecond, &reading,
+					make(chan struct{}, 10)}
+			}
+			body := newBody()
+			base := goAwayServer(t, func() { <-body.begun })
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			req := contract.Streamed(t, http.MethodPut, "http://a.test/", body).WithContext(ctx)
+			req.GetBody = func() (io.ReadCloser, error) {
+				assert.Zero(t, reading.Load(), "Reads during GetBody")
+				return newBody(), nil
+			}
+			policy := contract.RetryEvery(0)
+			policy.MaxAttempts, policy.AttemptTimeout = 1, tt.timeout
+			if tt.timeout == 0 {
+				time.AfterFunc(10*time.Millisecond, cancel)
+			}
+			_, err := contract.With(t, base, policy).RoundTrip(req)
+			require.ErrorIs(t, err, tt.want)
+			time.Sleep(time.Minute) // until the last Read has ended
 		})
 	}
 }

@@ -38,8 +38,7 @@ func TestWaitHoldsNoConnection(t *testing.T) {
 				}
 			})
 			base.MaxConnsPerHost = 1
-			transport := contract.New(t,
-				httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Hour)})
+			transport := contract.With(t, base, contract.RetryEvery(time.Hour))
 			done := make(chan error)
 			go func() {
 				resp, err := transport.RoundTrip(
@@ -57,22 +56,6 @@ func TestWaitHoldsNoConnection(t *testing.T) {
 			assert.Equal(t, 59*time.Minute, time.Since(start).Round(time.Second))
 		})
 	}
-}
-
-// Over HTTP/2, the trailers of a response with Content-Length: 0 may come after
-// its header.
-func TestEmptyResponseWithTrailers(t *testing.T) {
-	base, srv := contract.Serve(t, contract.HTTP2, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Trailer", "X-Sum")
-		w.Header().Set("Content-Length", "0")
-		_ = http.NewResponseController(w).Flush()
-		w.Header().Set("X-Sum", "42")
-	})
-	resp, err := contract.New(t, httpretry.Config{Base: base}).
-		RoundTrip(contract.Request(t, "POST", srv.URL, "text"))
-	require.NoError(t, err)
-	assert.Empty(t, contract.ReadBody(t, resp))
-	assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
 }
 
 // A base that is not net/http's may leave a response's ContentLength and
@@ -167,8 +150,7 @@ func TestResponseIsUntouched(t *testing.T) {
 				require.NoError(t, err)
 				wantBody := contract.ReadBody(t, want)
 
-				got, err := contract.New(t,
-					httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+				got, err := contract.With(t, base, contract.RetryEvery(0)).
 					RoundTrip(contract.Request(t, "GET", srv.URL, ""))
 				require.NoError(t, err)
 				assert.True(t, wantBody == contract.ReadBody(t, got), "the body")
@@ -191,8 +173,8 @@ func TestEmptyResponsesLeftOpen(t *testing.T) {
 		method string
 		status int
 	}{{"HEAD", 200}, {"GET", 204}, {"GET", 304}, {"GET", 200}, {"PUT", 200}} {
-		t.Run(fmt.Sprintf("%s %d", tt.method, tt.status), func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+		inVirtualTimeAs(t, fmt.Sprintf("%s %d", tt.method, tt.status),
+			func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 				base := start(func(w http.ResponseWriter, r *http.Request) {
 					_, _ = io.Copy(io.Discard, r.Body)
 					if attemptOf(r) == 1 {
@@ -230,7 +212,6 @@ func TestEmptyResponsesLeftOpen(t *testing.T) {
 				}
 				assert.EqualValues(t, 1, conns.Load())
 			})
-		})
 	}
 }
 
@@ -329,7 +310,7 @@ func TestDropIsBoundedInBytes(t *testing.T) {
 					})
 					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					transport := contract.New(t, httpretry.Config{Base: counted, Policy: policy})
+					transport := contract.With(t, counted, policy)
 					waitFor(t, "the second attempt", func() {
 						resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL, ""))
 						if assert.NoError(t, err) {
@@ -362,8 +343,8 @@ func (b *countedBody) Read(p []byte) (int, error) {
 func TestDropIsBoundedInTime(t *testing.T) {
 	for name, tt := range endlessResponses {
 		for _, timeout := range []time.Duration{0, time.Hour} {
-			t.Run(fmt.Sprintf("%s/%v", name, timeout), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			inVirtualTimeAs(t, fmt.Sprintf("%s/%v", name, timeout),
+				func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 					base := start(func(w http.ResponseWriter, r *http.Request) {
 						if attemptOf(r) == 1 {
 							tt.answer(w, r)
@@ -375,14 +356,12 @@ func TestDropIsBoundedInTime(t *testing.T) {
 					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
 					began := time.Now()
-					contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
-						newGet(t))
+					contract.Send(t, contract.With(t, base, policy), newGet(t))
 					assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
 					if tt.tooLong {
 						assert.Zero(t, time.Since(began))
 					}
 				})
-			})
 		}
 	}
 }
@@ -403,8 +382,7 @@ func TestDropOfStalledBody(t *testing.T) {
 			policy := contract.RetryEvery(0)
 			policy.AttemptTimeout = timeout
 			began := time.Now()
-			_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-				RoundTrip(newGet(t))
+			_, err := contract.With(t, base, policy).RoundTrip(newGet(t))
 			require.NoError(t, err)
 			assert.Equal(t, 100*time.Millisecond, time.Since(began), "50 ms each")
 			require.Len(t, bodies, 2)
@@ -463,7 +441,7 @@ func TestSmallDropKeepsConnection(t *testing.T) {
 					// net/http pools a new connection a moment later
 					policy := contract.RetryEvery(time.Millisecond)
 					policy.AttemptTimeout = timeout
-					transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+					transport := contract.With(t, base, policy)
 					for _, body := range []string{"", "text"} {
 						resp := contract.Send(t, transport,
 							contract.Request(t, "PUT", "http://a.test/", body))
@@ -489,8 +467,8 @@ func writeAndFlush(w http.ResponseWriter, text string) {
 func TestDropWhileUploading(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		for _, length := range []int64{-1, 100_000} {
-			t.Run(fmt.Sprintf("%v/%d", timeout, length), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			inVirtualTimeAs(t, fmt.Sprintf("%v/%d", timeout, length),
+				func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 					r, w := io.Pipe()
 					var came []time.Time
 					base := start(func(rw http.ResponseWriter, req *http.Request) {
@@ -511,15 +489,13 @@ func TestDropWhileUploading(t *testing.T) {
 					policy.AttemptTimeout = timeout
 					req := contract.Streamed(t, "PUT", "http://a.test/", r)
 					req.ContentLength = length
-					contract.Send(t, contract.New(t, httpretry.Config{Base: base, Policy: policy}),
-						req)
+					contract.Send(t, contract.With(t, base, policy), req)
 					require.Len(t, came, 2)
 					assert.LessOrEqual(t, came[1].Sub(came[0]), 100*time.Millisecond)
 					// a server delays the close of its connection, and the
 					// bubble ends at once
 					time.Sleep(time.Second)
 				})
-			})
 		}
 	}
 }
@@ -549,8 +525,7 @@ func TestDropOfUploadWithoutWindow(t *testing.T) {
 					}
 					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout, policy.ReplayBuffer = timeout, 2<<20
-					transport := contract.New(t,
-						httpretry.Config{Base: faults.HTTP2Base(t), Policy: policy})
+					transport := contract.With(t, faults.HTTP2Base(t), policy)
 					waitFor(t, "the second attempt", func() {
 						resp, err := transport.RoundTrip(req)
 						if assert.NoError(t, err) {
@@ -659,27 +634,25 @@ func TestCookiesOfDroppedResponses(t *testing.T) {
 func TestTrailersAfterAnHour(t *testing.T) {
 	for _, status := range []int{200, 204} {
 		for _, method := range []string{"POST", "PUT"} {
-			t.Run(fmt.Sprintf("%s/%d", method, status), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					base := faults.HTTP2Pipe(t, func(w http.ResponseWriter, r *http.Request) {
-						w.Header().Set("Trailer", "X-Sum")
-						if status == 200 {
-							w.Header().Set("Content-Length", "0")
-						}
-						w.WriteHeader(status)
-						assert.NoError(t, http.NewResponseController(w).Flush())
-						time.Sleep(time.Hour)
-						assert.NoError(t, r.Context().Err(), "the request was canceled")
-						w.Header().Set("X-Sum", "42")
-					})
-					policy := httpretry.Policy{AttemptTimeout: time.Minute}
-					resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-						RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
-					require.NoError(t, err)
-					assert.Equal(t, status, resp.StatusCode)
-					assert.Empty(t, contract.ReadBody(t, resp))
-					assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
+			contract.Bubble(t, fmt.Sprintf("%s/%d", method, status), func(t *testing.T) {
+				base := faults.HTTP2Pipe(t, func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Trailer", "X-Sum")
+					if status == 200 {
+						w.Header().Set("Content-Length", "0")
+					}
+					w.WriteHeader(status)
+					assert.NoError(t, http.NewResponseController(w).Flush())
+					time.Sleep(time.Hour)
+					assert.NoError(t, r.Context().Err(), "the request was canceled")
+					w.Header().Set("X-Sum", "42")
 				})
+				policy := httpretry.Policy{AttemptTimeout: time.Minute}
+				resp, err := contract.With(t, base, policy).
+					RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
+				require.NoError(t, err)
+				assert.Equal(t, status, resp.StatusCode)
+				assert.Empty(t, contract.ReadBody(t, resp))
+				assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
 			})
 		}
 	}
@@ -711,33 +684,31 @@ func (b meteredBody) Close() error {
 func TestDropOfLockedBody(t *testing.T) {
 	for _, method := range []string{"GET", "PUT"} {
 		for _, proto := range []int{1, 2} {
-			t.Run(fmt.Sprintf("%s/HTTP %d", method, proto), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					free := make(chan struct{})
-					// A RoundTrip that waits for the body ends after a minute.
-					release := sync.OnceFunc(func() { close(free) })
-					defer release()
-					defer time.AfterFunc(time.Minute, release).Stop()
-					attempts := 0
-					base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-						if req.Body != nil {
-							_ = req.Body.Close()
-						}
-						if attempts++; attempts > 1 {
-							return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
-						}
-						body := meteredBody{make(chan struct{}, 1), free}
-						return &http.Response{StatusCode: 503, ProtoMajor: proto,
-							ContentLength: -1, Body: body}, nil
-					})
-					start := time.Now()
-					_, err := contract.Unchecked(t,
-						httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Second)}).
-						RoundTrip(contract.Request(t, method, "http://a.test/",
-							map[string]string{"PUT": "text"}[method]))
-					require.NoError(t, err)
-					assert.LessOrEqual(t, time.Since(start), time.Second+100*time.Millisecond)
+			contract.Bubble(t, fmt.Sprintf("%s/HTTP %d", method, proto), func(t *testing.T) {
+				free := make(chan struct{})
+				// A RoundTrip that waits for the body ends after a minute.
+				release := sync.OnceFunc(func() { close(free) })
+				defer release()
+				defer time.AfterFunc(time.Minute, release).Stop()
+				attempts := 0
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					if req.Body != nil {
+						_ = req.Body.Close()
+					}
+					if attempts++; attempts > 1 {
+						return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+					}
+					body := meteredBody{make(chan struct{}, 1), free}
+					return &http.Response{StatusCode: 503, ProtoMajor: proto,
+						ContentLength: -1, Body: body}, nil
 				})
+				start := time.Now()
+				_, err := contract.Unchecked(t,
+					httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Second)}).
+					RoundTrip(contract.Request(t, method, "http://a.test/",
+						map[string]string{"PUT": "text"}[method]))
+				require.NoError(t, err)
+				assert.LessOrEqual(t, time.Since(start), time.Second+100*time.Millisecond)
 			})
 		}
 	}

@@ -91,8 +91,7 @@ func TestResumeAtEveryOffset(t *testing.T) {
 				base = faults.HTTP2Base(t)
 			}
 			cutFirst(base, n, failures[i%len(failures)])
-			got, resp, err := download(t,
-				contract.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()}), srv.URL)
+			got, resp, err := download(t, contract.With(t, base, resumeEagerly()), srv.URL)
 			require.NoError(t, err, "after %d bytes", n)
 			require.Equal(t, sha256.Sum256(data), sha256.Sum256(got), "after %d bytes", n)
 			if attempts := httpretry.ResultOf(resp).Attempts; attempts > 1 && n > 2000 {
@@ -114,7 +113,7 @@ func TestResumeKeepsConnections(t *testing.T) {
 		cutFirst(base, 50_000, io.EOF)
 		var conns atomic.Int32
 		countDials(base, &conns)
-		transport := contract.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()})
+		transport := contract.With(t, base, resumeEagerly())
 		for range 10 {
 			got, _, err := download(t, transport, "http://a.test/")
 			require.NoError(t, err)
@@ -180,8 +179,7 @@ func TestResumeHTTP2(t *testing.T) {
 			})
 			// Nothing is read ahead, so that the first 100 bytes arrive.
 			got, _, err := download(t,
-				contract.New(t, httpretry.Config{
-					Base: faults.HTTP2Base(t), Policy: resumeEagerly()}), srv.URL())
+				contract.With(t, faults.HTTP2Base(t), resumeEagerly()), srv.URL())
 			if tt.fails != "" {
 				assert.ErrorContains(t, err, tt.fails)
 				assert.True(t, strings.HasPrefix(data, string(got)))
@@ -262,8 +260,7 @@ func TestResumeLies(t *testing.T) {
 			var log contract.Record
 			base := faults.Base(t, nil)
 			base.MaxResponseHeaderBytes = 100_000
-			transport := contract.New(t,
-				httpretry.Config{Base: base, Policy: resumeEagerly(), Observe: log.Observe})
+			transport := contract.Recorded(t, base, resumeEagerly(), &log)
 			client := &http.Client{Transport: transport}
 			resp, err := client.Get(srv.URL())
 			require.NoError(t, err)
@@ -334,8 +331,7 @@ func TestResumeUnpacked(t *testing.T) {
 			if encoding != "" {
 				req.Header.Set("Accept-Encoding", encoding)
 			}
-			resp, err := contract.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()}).
-				RoundTrip(req)
+			resp, err := contract.With(t, base, resumeEagerly()).RoundTrip(req)
 			require.NoError(t, err)
 			defer resp.Body.Close()
 			got, err := io.ReadAll(resp.Body)
@@ -366,7 +362,7 @@ func TestResumeAfterRedirect(t *testing.T) {
 	base := faults.Base(t, nil)
 	cutFirst(base, 20_000, contract.ErrReset)
 	client := &http.Client{
-		Transport: contract.New(t, httpretry.Config{Base: base, Policy: resumeEagerly()})}
+		Transport: contract.With(t, base, resumeEagerly())}
 	resp, err := client.Get(srv.URL)
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -398,8 +394,7 @@ func TestResumeStalled(t *testing.T) {
 			policy := resumeEagerly()
 			policy.ResumeIdle, policy.AttemptTimeout = 3*time.Second, timeout
 			begun := time.Now()
-			got, _, err := download(t,
-				contract.New(t, httpretry.Config{Base: base, Policy: policy}), "http://pipe.test/")
+			got, _, err := download(t, contract.With(t, base, policy), "http://pipe.test/")
 			require.NoError(t, err)
 			assert.True(t, bytes.Equal(data, got))
 			assert.Equal(t, 3*time.Second, time.Since(begun).Truncate(time.Second))
@@ -417,7 +412,7 @@ func TestResumeRaces(t *testing.T) {
 			base, func(conn net.Conn) net.Conn { return &cutConn{conn, 40_000, io.EOF} })
 		policy := resumeEagerly()
 		policy.MaxAttempts, policy.ResumeIdle = -1, time.Minute
-		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+		transport := contract.With(t, base, policy)
 		before := runtime.NumGoroutine()
 		for i := range 60 {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -56,7 +56,7 @@ func TestSignerBelow(t *testing.T) {
 		body := map[string]string{"POST": "payload"}[method]
 		req := contract.Request(t, method, srv.URL(), body)
 		req.Header.Set("Idempotency-Key", "k")
-		contract.Send(t, contract.New(t, httpretry.Config{Base: signer, Policy: policy}), req)
+		contract.Send(t, contract.With(t, signer, policy), req)
 		assert.Equal(t, [][]string{{"number 1"}, {"number 2", "1"}, {"number 3", "2"}}, arrived)
 	}
 }
@@ -119,8 +119,7 @@ func TestErrorsStayTransparent(t *testing.T) {
 				policy := contract.RetryEvery(0)
 				policy.MaxAttempts = attempts
 				client := &http.Client{
-					Transport: contract.New(t, httpretry.Config{
-						Base: contract.Play(contract.Fails(odd)), Policy: policy})}
+					Transport: contract.With(t, contract.Play(contract.Fails(odd)), policy)}
 				_, err := client.Get("http://a.test/")
 				var (
 					outer *url.Error
@@ -144,7 +143,7 @@ func TestErrorsStayTransparent(t *testing.T) {
 func TestBodyMayBeReadAfterClose(t *testing.T) {
 	for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		base, url := newRecoveringServer(t, proto, 2, strings.Repeat("text", 1<<18))
-		transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+		transport := contract.With(t, base, contract.RetryEvery(0))
 		get := func(t *testing.T) *http.Response {
 			resp, err := transport.RoundTrip(contract.Request(t, "GET", url, ""))
 			require.NoError(t, err)
@@ -226,7 +225,7 @@ func TestConnectionsAreKept(t *testing.T) {
 		})
 		var conns atomic.Int32
 		countDials(base, &conns)
-		transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+		transport := contract.With(t, base, contract.RetryEvery(0))
 		for range 3 {
 			for _, host := range []string{"good.test", "bad.test"} {
 				contract.Send(t, transport, contract.Request(t, "GET", "http://"+host+"/", ""))
@@ -254,7 +253,7 @@ func TestSharedRequests(t *testing.T) {
 	policy.NewIdempotencyKey = httpretry.RandomKey
 	base := faults.Base(t, nil)
 	base.MaxConnsPerHost = 20
-	transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+	transport := contract.With(t, base, policy)
 	for method, body := range map[string]string{"GET": "", "PUT": "payload", "POST": "payload"} {
 		shared := contract.Request(t, method, srv.URL, body)
 		shared.Header.Set("X-Shared", "1")
@@ -272,45 +271,6 @@ func TestSharedRequests(t *testing.T) {
 		}
 		wg.Wait()
 		assert.Equal(t, header, shared.Header)
-	}
-}
-
-// A layer that follows redirects returns the final URL in Response.Request.
-// That request remains, even if the attempt was a copy. The attempt and the
-// reason are found in the context of that request.
-func TestResponseRequestOfALayer(t *testing.T) {
-	for _, method := range []string{"GET", "POST", "PUT"} {
-		for _, timeout := range []time.Duration{0, time.Minute} {
-			for _, attempts := range []int{1, 2} {
-				title := fmt.Sprintf("%s/timeout %v/%d attempts", method, timeout, attempts)
-				t.Run(title, func(t *testing.T) {
-					srv := contract.NewServer(t, func(w http.ResponseWriter, r *http.Request) {
-						switch {
-						case r.URL.Path != "/final":
-							http.Redirect(w, r, "/final", http.StatusSeeOther)
-						case attempts == 2 && r.Header.Get("Retry-Attempt") == "":
-							w.WriteHeader(http.StatusServiceUnavailable)
-						}
-					})
-					inner := http.Client{Transport: faults.Base(t, nil)}
-					// It copies the header to the next request.
-					base := contract.BaseFunc(inner.Do)
-					policy := contract.RetryEvery(0)
-					policy.AttemptTimeout = timeout
-					req := contract.Request(t, method, srv.URL, "")
-					if attempts == 2 { // the answer is not that of a POST, which was processed
-						req = req.WithContext(httpretry.WithIdempotent(req.Context()))
-					}
-					req.RequestURI = ""
-					resp := contract.Send(t,
-						contract.New(t, httpretry.Config{Base: base, Policy: policy}), req)
-					assert.Equal(t, 200, resp.StatusCode)
-					assert.Equal(t, "/final", resp.Request.URL.Path)
-					assert.Equal(t, "GET", resp.Request.Method)
-					assert.Equal(t, attempts, httpretry.Attempt(resp.Request.Context()))
-				})
-			}
-		}
 	}
 }
 
@@ -341,7 +301,7 @@ func TestResponseRequestOverReusedConnection(t *testing.T) {
 				if status == 503 {
 					policy.Idempotent = func(*http.Request) bool { return true }
 				}
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.With(t, base, policy)
 				for range 3 {
 					req := newRequest(url)
 					resp := contract.Send(t, transport, req)
@@ -377,8 +337,7 @@ func TestResponseRequestOfALayerOutlivesTheAttempt(t *testing.T) {
 		if tt.background {
 			ctx = context.Background()
 		}
-		resp := contract.Send(t, contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}),
+		resp := contract.Send(t, contract.With(t, base, contract.RetryEvery(0)),
 			newGet(t).WithContext(ctx))
 		got := resp.Request.Context()
 		require.NoError(t, got.Err())
@@ -451,7 +410,7 @@ func TestPagesInTheContextOfTheResponseBefore(t *testing.T) {
 						Body: io.NopCloser(strings.NewReader("page")),
 					}, nil
 				})
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: tt.policy})
+				transport := contract.With(t, base, tt.policy)
 				lookups := 0
 				var ctx context.Context = countingContext{context.Background(), &lookups}
 				var pages []weak.Pointer[http.Request]
@@ -508,7 +467,7 @@ func TestPagesInContextsDerivedFromTheResponseBefore(t *testing.T) {
 						ContentLength: 4, Body: io.NopCloser(strings.NewReader("page")),
 					}, nil
 				})
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: tt.policy})
+				transport := contract.With(t, base, tt.policy)
 				lookups := 0
 				var ctx context.Context = countingContext{context.Background(), &lookups}
 				var requests []weak.Pointer[http.Request]
@@ -599,7 +558,7 @@ func TestHeaderKeysThatAreNotCanonical(t *testing.T) {
 		})
 		policy := contract.RetryEvery(0)
 		policy.NewIdempotencyKey = func(*http.Request) string { return "made" }
-		transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+		transport := contract.With(t, base, policy)
 		for name, tt := range map[string]struct{ given, want string }{
 			"a key":        {"mine", "mine"},
 			"an empty key": {"", "made"},

@@ -45,7 +45,7 @@ func TestCanceledUpload(t *testing.T) {
 		base, srv := contract.Serve(t, proto, func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 		})
-		transport := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)})
+		transport := contract.With(t, base, contract.RetryEvery(0))
 		for range 100 {
 			r, w := io.Pipe()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -86,8 +86,7 @@ func TestCanceledUploadAfterAFailure(t *testing.T) {
 		req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("text")).
 			WithContext(ctx)
 		req.GetBody = func() (io.ReadCloser, error) { return contract.Counted("text"), nil }
-		_, err := contract.New(t, httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
-			RoundTrip(req)
+		_, err := contract.With(t, base, contract.RetryEvery(0)).RoundTrip(req)
 		if failed {
 			require.EqualError(t, err,
 				"httpretry: gave up after 3 attempts (canceled): context canceled")
@@ -140,9 +139,7 @@ func TestCancelInFlight(t *testing.T) {
 								time.AfterFunc(time.Minute, cancel)
 							}
 							events, began := new(contract.Record), time.Now()
-							_, err := contract.New(t, httpretry.Config{
-								Base: base, Policy: contract.RetryEvery(0),
-								Observe: events.Observe}).
+							_, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
 								RoundTrip(
 									contract.Request(t, method, "http://a.test/", "").
 										WithContext(ctx))
@@ -168,8 +165,8 @@ func TestCancelInFlight(t *testing.T) {
 func TestRequestCancel(t *testing.T) {
 	for _, method := range []string{"GET", "POST"} {
 		for _, after := range []time.Duration{0, time.Minute} {
-			t.Run(fmt.Sprintf("%s/%v", method, after), func(t *testing.T) {
-				inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			inVirtualTimeAs(t, fmt.Sprintf("%s/%v", method, after),
+				func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
 					var requests atomic.Int32
 					base := start(func(_ http.ResponseWriter, r *http.Request) {
 						requests.Add(1)
@@ -185,8 +182,8 @@ func TestRequestCancel(t *testing.T) {
 						time.AfterFunc(after, func() { close(ch) })
 					}
 					events, began := new(contract.Record), time.Now()
-					_, err := contract.New(t, httpretry.Config{Base: base,
-						Policy: contract.RetryEvery(0), Observe: events.Observe}).RoundTrip(req)
+					_, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
+						RoundTrip(req)
 					require.Error(t, err)
 					assert.Equal(t, after, time.Since(began))
 					if after == 0 {
@@ -197,7 +194,6 @@ func TestRequestCancel(t *testing.T) {
 					assert.EqualValues(t, 1, requests.Load())
 					assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
 				})
-			})
 		}
 	}
 }
@@ -205,26 +201,13 @@ func TestRequestCancel(t *testing.T) {
 // Hazard G2, G6: a deadline at the zero time has passed, even if the context
 // does not report that yet.
 func TestZeroDeadline(t *testing.T) {
-	t.Run("over", func(t *testing.T) {
-		ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
-		defer cancel()
-		base := contract.Play(s200)
-		_, err := contract.New(t, httpretry.Config{Base: base}).
-			RoundTrip(contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("x")).
-				WithContext(ctx))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Empty(t, base.Attempts())
-	})
-	t.Run("not noticed", func(t *testing.T) {
-		base, events := contract.Play(s503), new(contract.Record)
-		resp, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(0), Observe: events.Observe}).
-			RoundTrip(newGet(t).WithContext(zeroDeadline{t.Context()}))
-		require.NoError(t, err)
-		assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
-		assert.Len(t, base.Attempts(), 1)
-		assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
-	})
+	base, events := contract.Play(s503), new(contract.Record)
+	resp, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
+		RoundTrip(newGet(t).WithContext(zeroDeadline{t.Context()}))
+	require.NoError(t, err)
+	assert.Equal(t, "body of 503", contract.ReadBody(t, resp))
+	assert.Len(t, base.Attempts(), 1)
+	assert.Equal(t, httpretry.ReasonDeadline, events.Reason())
 }
 
 // zeroDeadline is a context whose deadline is the zero time and that is not
@@ -236,38 +219,28 @@ func (zeroDeadline) Deadline() (time.Time, bool) { return time.Time{}, true }
 // Hazard G5: http.Client's Timeout bounds all attempts together, and its error
 // is a timeout.
 func TestClientTimeoutOverAll(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		wait time.Duration
-		took time.Duration
-	}{
-		{"in flight", time.Second, 3500 * time.Millisecond}, // the third attempt would begin at 4 s
-		{"in flight, no wait", 0, 3500 * time.Millisecond},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
-				base := start(func(w http.ResponseWriter, r *http.Request) {
-					if attemptOf(r) > 1 {
-						<-r.Context().Done()
-						return
-					}
-					time.Sleep(time.Second)
-					w.WriteHeader(http.StatusServiceUnavailable)
-				})
-				client := &http.Client{
-					Transport: contract.New(t, httpretry.Config{Base: base,
-						Policy: contract.RetryEvery(tt.wait)}), Timeout: 3500 * time.Millisecond}
-				began := time.Now()
-				_, err := client.Get("http://a.test/")
-				assert.Equal(t, tt.took, time.Since(began))
-				var clients *url.Error
-				require.ErrorAs(t, err, &clients)
-				assert.True(t, clients.Timeout())
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				assert.Regexp(t,
-					`^Get "http://a\.test/": .*(context deadline exceeded|request canceled)`,
-					err.Error())
+	for _, wait := range []time.Duration{0, time.Second} { // the third attempt would begin at 4 s
+		inVirtualTime(t, func(t *testing.T, start func(http.HandlerFunc) *http.Transport) {
+			base := start(func(w http.ResponseWriter, r *http.Request) {
+				if attemptOf(r) > 1 {
+					<-r.Context().Done()
+					return
+				}
+				time.Sleep(time.Second)
+				w.WriteHeader(http.StatusServiceUnavailable)
 			})
+			client := &http.Client{Transport: contract.With(t, base, contract.RetryEvery(wait)),
+				Timeout: 3500 * time.Millisecond}
+			began := time.Now()
+			_, err := client.Get("http://a.test/")
+			assert.Equal(t, client.Timeout, time.Since(began))
+			var clients *url.Error
+			require.ErrorAs(t, err, &clients)
+			assert.True(t, clients.Timeout())
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Regexp(t,
+				`^Get "http://a\.test/": .*(context deadline exceeded|request canceled)`,
+				err.Error())
 		})
 	}
 	_, can := any(new(httpretry.RetryTransport)).(interface{ CancelRequest(*http.Request) })
@@ -309,7 +282,7 @@ func TestContextReachesEveryAttempt(t *testing.T) {
 						})
 					policy := contract.RetryEvery(0)
 					policy.AttemptTimeout = timeout
-					contract.Send(t, contract.New(t, httpretry.Config{Base: seen, Policy: policy}),
+					contract.Send(t, contract.With(t, seen, policy),
 						contract.Request(t, method, srv.URL, "text").WithContext(ctx))
 					assert.Equal(t, []any{"v", "v", "v"}, values)
 					for name, n := range map[string]*atomic.Int32{
@@ -334,18 +307,14 @@ func TestMaxElapsedEdges(t *testing.T) {
 		attempts int
 	}{{time.Millisecond, 1}, {3*time.Second - 1, 1}, {3 * time.Second, 2}, {3*time.Second + 1, 2},
 		{6*time.Second - 1, 2}, {6 * time.Second, 3}} {
-		t.Run(tt.max.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base, events := contract.Play(contract.Step{Status: 503, Takes: time.Second}),
-					new(contract.Record)
-				policy := contract.RetryEvery(2 * time.Second)
-				policy.MaxElapsed = tt.max
-				contract.Send(t, contract.New(t,
-					httpretry.Config{Base: base, Policy: policy, Observe: events.Observe}),
-					newGet(t))
-				assert.Len(t, base.Attempts(), tt.attempts)
-				assert.Equal(t, httpretry.ReasonMaxElapsed, events.Reason())
-			})
+		contract.Bubble(t, tt.max.String(), func(t *testing.T) {
+			base, events := contract.Play(contract.Step{Status: 503, Takes: time.Second}),
+				new(contract.Record)
+			policy := contract.RetryEvery(2 * time.Second)
+			policy.MaxElapsed = tt.max
+			contract.Send(t, contract.Recorded(t, base, policy, events), newGet(t))
+			assert.Len(t, base.Attempts(), tt.attempts)
+			assert.Equal(t, httpretry.ReasonMaxElapsed, events.Reason())
 		})
 	}
 }
@@ -372,8 +341,7 @@ func TestNoContextIsLost(t *testing.T) {
 				parent, cancel := context.WithCancel(context.Background())
 				policy := contract.RetryEvery(time.Second)
 				policy.AttemptTimeout = time.Minute
-				resp, err := contract.New(t,
-					httpretry.Config{Base: contract.Play(steps...), Policy: policy}).
+				resp, err := contract.With(t, contract.Play(steps...), policy).
 					RoundTrip(contract.Request(t, method, "http://a.test/", "text").
 						WithContext(hiddenContext{parent}))
 				if err == nil && method != "HEAD" {
@@ -496,28 +464,25 @@ func TestContextDoneBeforeSending(t *testing.T) {
 func TestCancelAfterAttemptTimeout(t *testing.T) {
 	// in the wait after the first attempt, in the second attempt
 	for _, when := range []time.Duration{90 * time.Second, 150 * time.Second} {
-		t.Run(when.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				time.AfterFunc(when, cancel)
-				policy := contract.RetryEvery(time.Minute)
-				policy.AttemptTimeout = time.Minute
-				base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
-				_, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(newGet(t).WithContext(ctx))
-				require.ErrorIs(t, err, context.Canceled)
-				require.NotErrorIs(t, err, context.DeadlineExceeded)
-				var all *httpretry.Error
-				require.ErrorAs(t, err, &all)
-				assert.Equal(t, httpretry.ReasonCanceled, all.Reason)
-				assert.False(t, all.Timeout())
-				var timeout net.Error
-				assert.False(t, errors.As(all.Err, &timeout) && timeout.Timeout())
-				if when < 2*time.Minute {
-					assert.ErrorContains(t, err, "attempt timed out after 1m0s")
-				}
-			})
+		contract.Bubble(t, when.String(), func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			time.AfterFunc(when, cancel)
+			policy := contract.RetryEvery(time.Minute)
+			policy.AttemptTimeout = time.Minute
+			base := contract.Play(contract.Step{Status: 200, Takes: time.Hour})
+			_, err := contract.With(t, base, policy).RoundTrip(newGet(t).WithContext(ctx))
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			var all *httpretry.Error
+			require.ErrorAs(t, err, &all)
+			assert.Equal(t, httpretry.ReasonCanceled, all.Reason)
+			assert.False(t, all.Timeout())
+			var timeout net.Error
+			assert.False(t, errors.As(all.Err, &timeout) && timeout.Timeout())
+			if when < 2*time.Minute {
+				assert.ErrorContains(t, err, "attempt timed out after 1m0s")
+			}
 		})
 	}
 }
@@ -529,8 +494,7 @@ func TestDeadlineDuringWait(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { cancel(context.DeadlineExceeded) })
 		base := contract.Play(reset)
-		_, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(time.Minute)}).
+		_, err := contract.With(t, base, contract.RetryEvery(time.Minute)).
 			RoundTrip(newGet(t).WithContext(ctx))
 		var all *httpretry.Error
 		require.ErrorAs(t, err, &all)

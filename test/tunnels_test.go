@@ -40,8 +40,7 @@ func TestConnect(t *testing.T) {
 			_, _ = io.WriteString(w, "answer")
 		})
 		reader, writer := io.Pipe()
-		resp, err := contract.New(t,
-			httpretry.Config{Base: base, Policy: contract.RetryEvery(0)}).
+		resp, err := contract.With(t, base, contract.RetryEvery(0)).
 			RoundTrip(contract.Streamed(t, http.MethodConnect, "http://a.test/", reader))
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
@@ -74,7 +73,7 @@ func TestSwitchingProtocols(t *testing.T) {
 		req := newGet(t)
 		req.Header.Set("Connection", "Upgrade")
 		req.Header.Set("Upgrade", "echo")
-		resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(req)
+		resp, err := contract.With(t, base, policy).RoundTrip(req)
 		require.NoError(t, err)
 		require.Equal(t, 101, resp.StatusCode)
 		tunnel, ok := resp.Body.(io.ReadWriteCloser)
@@ -169,28 +168,26 @@ func TestBodyWithWrite(t *testing.T) {
 		{"GET", 200, false}, {"POST", 201, false}, {"CONNECT", 403, false}, {"CONNECT", 300, false},
 		{"GET", 101, true}, {"CONNECT", 200, true}, {"CONNECT", 299, true},
 	} {
-		t.Run(fmt.Sprintf("%s/%d", tt.method, tt.status), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				closed := false
-				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
-					body := duplexBody{
-						strings.NewReader("text"), io.Discard, req.Context(), &closed}
-					if tt.tunnel {
-						body.ctx = context.Background() // net/http does not need it any more
-					}
-					return &http.Response{
-						StatusCode: tt.status, ProtoMajor: 1, ContentLength: -1, Body: body}, nil
-				})
-				policy := httpretry.Policy{AttemptTimeout: time.Minute}
-				resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
-					RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
-				require.NoError(t, err)
-				_, writes := resp.Body.(io.Writer)
-				assert.True(t, writes || !tt.tunnel, "%T", resp.Body)
-				time.Sleep(time.Hour)
-				assert.Equal(t, "text", contract.ReadBody(t, resp))
-				assert.True(t, closed)
+		contract.Bubble(t, fmt.Sprintf("%s/%d", tt.method, tt.status), func(t *testing.T) {
+			closed := false
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				body := duplexBody{
+					strings.NewReader("text"), io.Discard, req.Context(), &closed}
+				if tt.tunnel {
+					body.ctx = context.Background() // net/http does not need it any more
+				}
+				return &http.Response{
+					StatusCode: tt.status, ProtoMajor: 1, ContentLength: -1, Body: body}, nil
 			})
+			policy := httpretry.Policy{AttemptTimeout: time.Minute}
+			resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
+			require.NoError(t, err)
+			_, writes := resp.Body.(io.Writer)
+			assert.True(t, writes || !tt.tunnel, "%T", resp.Body)
+			time.Sleep(time.Hour)
+			assert.Equal(t, "text", contract.ReadBody(t, resp))
+			assert.True(t, closed)
 		})
 	}
 }

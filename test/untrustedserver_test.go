@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -26,8 +25,9 @@ const (
 	tooLong = -1 // no retry: the response is returned
 )
 
-// wireRetryAfter returns header lines as a server sends them, and the waits
-// that they ask for. Their clock is that of a synctest bubble, which starts at
+// wireRetryAfter returns header lines as a server sends them, and the waits that
+// they ask for, by each header. The tests of internal/retryafter have all values.
+// Their clock is that of a synctest bubble, which starts at
 // Sat, 01 Jan 2000 00:00:00 GMT.
 func wireRetryAfter() map[string]time.Duration {
 	const s, ms = time.Second, time.Millisecond
@@ -35,57 +35,34 @@ func wireRetryAfter() map[string]time.Duration {
 		"Retry-After: 7": 7 * s, "Retry-After:\t 7 \t": 7 * s, "retry-after: 007": 7 * s,
 		"RETRY-AFTER: 7.25": 7250 * ms,
 		"Retry-After: 60":   60 * s, "Retry-After: 61": tooLong,
-		"Retry-After: 60.000000001": tooLong,
-		"Retry-After: 9223372036":   tooLong, "Retry-After: 9223372037": tooLong,
-		"Retry-After: 9223372036854775808":                              tooLong,
-		"Retry-After: 18446744073709551617":                             tooLong,
+		"Retry-After: 9223372036": tooLong, "Retry-After: 9223372037": tooLong,
 		"Retry-After: " + strings.Repeat("9", 100_000):                  tooLong,
 		"Retry-After: Sat, 01 Jan 2000 00:00:30 GMT":                    30 * s,
-		"Retry-After: Saturday, 01-Jan-00 00:00:30 GMT":                 30 * s,
-		"Retry-After: Sat Jan  1 00:00:30 2000":                         30 * s,
 		"Retry-After: Sat, 01 Jan 2000 00:01:01 GMT":                    tooLong,
-		"Retry-After: Fri, 31 Dec 9999 23:59:59 GMT":                    tooLong,
 		"Retry-After: 946684830":                                        30 * s,
-		"Retry-After: 946684861":                                        tooLong,
 		"Retry-After: 946684830000":                                     30 * s,
 		"Retry-After: 946684799":                                        ignored,
-		"Retry-After: 499999999":                                        tooLong, // 16 years
-		"Retry-After: 500000000":                                        ignored, // the year 1985
-		"Retry-After: 1000000000":                                       tooLong, // the year 2001
-		"Retry-After: Fri, 31 Dec 1999 23:59:59 GMT":                    ignored,
 		"Retry-After: Sun, 06 Nov 1994 08:49:37 GMT":                    ignored,
-		"Retry-After: Sat, 01 Jan 0000 00:00:00 GMT":                    ignored,
 		"Retry-After: 0\r\nRetry-After: 0":                              ignored,
 		"Retry-After: 5\r\nRetry-After: 30\r\nRetry-After: 10":          30 * s,
 		"Retry-After: soon\r\nRetry-After: 30":                          30 * s,
-		"Retry-After: 30\r\nRetry-After: -1":                            30 * s,
-		"Retry-After: 5\r\nRetry-After: 61":                             tooLong,
 		"Retry-After: Sat, 01 Jan 2000 00:00:20 GMT\r\nRetry-After: 15": 20 * s,
 		"retry-after-ms: 7500":                                          7500 * ms,
 		"x-ms-retry-after-ms: 7500":                                     7500 * ms,
 		"Retry-After-Ms: 60001":                                         tooLong,
 		"retry-after-ms: 7500\r\nRetry-After: 30":                       7500 * ms,
 		"retry-after-ms: x\r\nRetry-After: 30":                          30 * s,
-		"retry-after-ms: 9223372036855":                                 tooLong,
-		"retry-after-ms: -7500":                                         ignored,
 		`RateLimit: "a";r=0;t=30`:                                       30 * s,
 		`RateLimit: "a";r=1;t=30`:                                       ignored,
-		`RateLimit: "a";r=0;t=999999999999999`:                          tooLong,
-		`RateLimit: "a";r=0;t=30, "b" ;r=0;t=5`:                         ignored,
 		`RateLimit: "a, b;r=1";r=0;t=10, "c";r=0;t=30`:                  30 * s,
-		`RateLimit: "a;r=0;t=30`:                                        ignored,
 		"RateLimit-Reset: 30\r\nRateLimit-Remaining: 0":                 30 * s,
-		"RateLimit-Reset: 30\r\nRateLimit-Remaining: 1":                 ignored,
 		"X-RateLimit-Reset: 30\r\nX-RateLimit-Remaining: 0":             30 * s,
 		"X-RateLimit-Reset: 30":                                         ignored,
 		"X-RateLimit-Reset: 946684830\r\nX-RateLimit-Remaining: 0":      30 * s,
 		"X-RateLimit-Reset: 1000000030\r\nX-RateLimit-Remaining: 0\r\nDate: Sun, 09 Sep 2001 01:46:40 GMT": 30 * s,
 	}
 	for _, value := range []string{
-		"", "-5", "+5", "1e1", "1_0", "９", "٩", "5, 10", "5,10", "5;x", "0x10", "NaN", "Inf",
-		"+Inf", "-Inf", "-0", "1.", ".5",
-		"Sat, 01 Jan 2000 00:00:30 UTC", "Sat, 01 Jan 2000 00:00:30 +0000",
-		"Sat, 01 Jan 2000 00:00:60 GMT", "sat, 01 jan 2000 00:00:30 gmt",
+		"", "-5", "1e1", "９", "5, 10", "0x10", "Inf", "Sat, 01 Jan 2000 00:00:30 UTC",
 		"\xff\xfe", "\u0085", "30\u2028", "\u00a030", `"30"`,
 	} {
 		tests["Retry-After: "+value] = ignored
@@ -101,12 +78,8 @@ func wireDates() map[string]time.Duration {
 		// A clock that is wrong by years.
 		"Date: Mon, 01 Jan 2001 00:00:00 GMT\r\nRetry-After: Mon, 01 Jan 2001 00:00:30 GMT": 30 * s,
 		"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\nRetry-After: Thu, 01 Jan 1970 00:00:31 GMT": 30 * s,
-		"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\nRetry-After: 30":                            30 * s,
 		"Date: Thu, 01 Jan 1970 00:00:01 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT": tooLong,
-		"Date: Fri, 31 Dec 9999 23:59:59 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT": ignored,
-		"Date: Sat, 01 Jan 0000 00:00:00 GMT\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 GMT": tooLong,
 		"Date: yesterday\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT":                     30 * s,
-		"Date: Fri, 31 Dec 1999 23:59:00 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:00 GMT": 60 * s,
 		// The clock of a cache's origin: Date is as old as the response.
 		"Age: 60\r\nDate: Fri, 31 Dec 1999 23:59:00 GMT\r\nRetry-After: Sat, 01 Jan 2000 00:00:30 GMT": 30 * s,
 		"Age: 60\r\nDate: Fri, 31 Dec 1999 23:59:00 GMT\r\nRetry-After: 40":                            40 * s,
@@ -128,21 +101,19 @@ func TestRetryAfterOnTheWire(t *testing.T) {
 	}
 	for lines, asked := range wireRetryAfter() {
 		for _, code := range []int{429, 503, 400, 202, 303} {
-			t.Run(fmt.Sprintf("%d %.120q", code, lines), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					seen := askOnTheWire(t, code, lines+"\r\nX-Should-Retry: true", policy)
-					if asked == tooLong {
-						require.Len(t, seen, 1)
-						return
-					}
-					require.Len(t, seen, 2)
-					most := max(asked, backoff)
-					if asked > 0 { // the spread
-						most = max(most, asked+max(asked/4, time.Second))
-					}
-					assert.GreaterOrEqual(t, seen[1]-seen[0], max(asked, backoff))
-					assert.LessOrEqual(t, seen[1]-seen[0], most)
-				})
+			contract.Bubble(t, fmt.Sprintf("%d %.120q", code, lines), func(t *testing.T) {
+				seen := askOnTheWire(t, code, lines+"\r\nX-Should-Retry: true", policy)
+				if asked == tooLong {
+					require.Len(t, seen, 1)
+					return
+				}
+				require.Len(t, seen, 2)
+				most := max(asked, backoff)
+				if asked > 0 { // the spread
+					most = max(most, asked+max(asked/4, time.Second))
+				}
+				assert.GreaterOrEqual(t, seen[1]-seen[0], max(asked, backoff))
+				assert.LessOrEqual(t, seen[1]-seen[0], most)
 			})
 		}
 	}
@@ -177,7 +148,7 @@ func askOnTheWire(t *testing.T, code int, lines string, policy httpretry.Policy)
 		}
 		return resp, err
 	})
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).RoundTrip(newGet(t))
+	resp, err := contract.With(t, base, policy).RoundTrip(newGet(t))
 	require.NoError(t, err)
 	if len(seen) == 1 {
 		assert.Equal(t, code, resp.StatusCode)
@@ -258,7 +229,7 @@ func TestEveryStatus(t *testing.T) {
 				}
 				policy := contract.RetryEvery(0)
 				policy.MaxAttempts = 2
-				transport := contract.New(t, httpretry.Config{Base: base, Policy: policy})
+				transport := contract.With(t, base, policy)
 				for n := range codes {
 					code.Store(int32(n))
 					askForStatus(t, transport, srv, method, n)
@@ -405,15 +376,14 @@ func http1Bombs() map[string]bomb {
 		"reason phrase of 1 MB": flood(true, noBound, line+times(kilo*kilo, "x")+emptyBody, ""),
 		"endless reason phrase": flood(false, 0, line, "x"),
 		"endless 1xx":           flood(false, 0, "", early+"\r\n"),
-		"endless large 1xx": flood(
-			false, 0, "", early+"Link: "+times(100*kilo, "x")+"\r\n\r\n"),
-		"endless 100":          flood(false, 0, "", "HTTP/1.1 100 Continue\r\n\r\n"),
-		"endless chunk size":   flood(true, 0, chunked, "0"),
-		"endless extension":    flood(true, 0, chunked+"1;", "x=y;"),
-		"chunks of extensions": flood(true, 0, chunked, "1;"+times(4000, "x")+"\r\nx\r\n"),
-		"endless trailer line": flood(true, 0, chunked+"0\r\nX: ", "x"),
-		"endless trailers":     flood(true, 0, chunked+"0\r\n", "X: x\r\n"),
-		"endless body":         flood(true, 0, line+"\r\n\r\n", "x"),
+		"endless large 1xx":     flood(false, 0, "", early+"Link: "+times(100*kilo, "x")+"\r\n\r\n"),
+		"endless 100":           flood(false, 0, "", "HTTP/1.1 100 Continue\r\n\r\n"),
+		"endless chunk size":    flood(true, 0, chunked, "0"),
+		"endless extension":     flood(true, 0, chunked+"1;", "x=y;"),
+		"chunks of extensions":  flood(true, 0, chunked, "1;"+times(4000, "x")+"\r\nx\r\n"),
+		"endless trailer line":  flood(true, 0, chunked+"0\r\nX: ", "x"),
+		"endless trailers":      flood(true, 0, chunked+"0\r\n", "X: x\r\n"),
+		"endless body":          flood(true, 0, line+"\r\n\r\n", "x"),
 	}
 }
 
@@ -517,7 +487,7 @@ func sendToBomb(t *testing.T, b bomb, srv *faults.Server, base *http.Transport, 
 	policy := contract.RetryEvery(0)
 	policy.MaxAttempts = 2
 	base.MaxResponseHeaderBytes = cmp.Or(b.limit, kilo*kilo)
-	resp, err := contract.New(t, httpretry.Config{Base: base, Policy: policy}).
+	resp, err := contract.With(t, base, policy).
 		RoundTrip(contract.Request(t, method, srv.URL(), "").WithContext(ctx))
 	require.NoError(t, ctx.Err(), "it took until the deadline: %v", err)
 

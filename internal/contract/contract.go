@@ -21,6 +21,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -51,6 +52,25 @@ func New(t testing.TB, cfg httpretry.Config) http.RoundTripper {
 	require.NoError(t, err)
 	t.Cleanup(b.check)
 	return &caller{t: t, next: transport}
+}
+
+// With is New for a Config that has a Base and a Policy only.
+func With(t testing.TB, base http.RoundTripper, policy httpretry.Policy) http.RoundTripper {
+	t.Helper()
+	return New(t, httpretry.Config{Base: base, Policy: policy})
+}
+
+// Recorded is With for a transport whose events are added to record.
+func Recorded(t testing.TB, base http.RoundTripper, policy httpretry.Policy,
+	record *Record) http.RoundTripper {
+	t.Helper()
+	return New(t, httpretry.Config{Base: base, Policy: policy, Observe: record.Observe})
+}
+
+// Bubble runs test as a subtest of t, in virtual time.
+func Bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 // base is the side below the transport. It keeps track of the response bodies
