@@ -43,9 +43,9 @@ type Config struct {
 	// specific host wins. A port is more specific than none, an exact host than
 	// a wildcard, a longer wildcard than a shorter one. For one host, ServeMux
 	// decides, without redirects. Policies inherit nothing from Policy. Case of
-	// the host and a trailing dot are ignored. A name outside ASCII must be in its
-	// xn-- form, and matches both spellings. At most 1,000 keys with a path may be
-	// for one host.
+	// the host and a trailing dot are ignored. A name outside ASCII does not match
+	// its xn-- form, nor the reverse. At most 1,000 keys with a path may be for one
+	// host.
 	Policies map[string]Policy
 
 	// Observe is called after each attempt, and when a wait or a cool-down ends

@@ -35,11 +35,10 @@ import (
 // A method may stand before it, and a path after it, as in patterns of
 // http.ServeMux: "POST example.com/search", "example.com/exports/{id}".
 //
-// A name outside ASCII must be in its xn-- form, "xn--bcher-kva.example". It
-// also matches requests to "bücher.example".
+// A name outside ASCII, "bücher.example", does not match its xn-- form, and the
+// xn-- form does not match it.
 type Set[P any] struct {
-	byPort  map[string]*names[P] // patterns with a port
-	anyPort names[P]             // patterns without one
+	byPort map[string]*names[P] // "" for patterns without a port
 }
 
 // entry has the values of the patterns that have the same host and port.
@@ -70,24 +69,17 @@ type Problem struct {
 // Set and all problems, sorted by pattern. If m is empty, Parse returns a nil
 // Set and no problems. For a pattern that matches every host, the problem
 // recommends all, the name of the policy for all other hosts.
-//
-// After [maxConflicts] patterns that conflict with others, Parse does not look
-// for more, and one Problem says how many patterns were not checked for that.
 func Parse[P any](m map[string]P, all string) (*Set[P], []Problem) {
 	if len(m) == 0 {
 		return nil, nil
 	}
 	// The order of a map is random, and that of problems must not be.
 	patterns, problems := parseKeys(slices.Sorted(maps.Keys(m)), all)
-	set := new(Set[P])
-	var conflicts conflicts
+	set := &Set[P]{make(map[string]*names[P])}
 	for _, p := range patterns {
-		if text := set.add(p.key, p.pattern, m[p.key], &conflicts); text != "" {
+		if text := set.add(p.key, p.pattern, m[p.key]); text != "" {
 			problems = append(problems, Problem{Pattern: p.key, Text: text})
 		}
-	}
-	if conflicts.unchecked > 0 {
-		problems = append(problems, conflicts.problem())
 	}
 	if problems != nil {
 		slices.SortFunc(problems, func(a, b Problem) int {
@@ -95,7 +87,6 @@ func Parse[P any](m map[string]P, all string) (*Set[P], []Problem) {
 		})
 		return nil, problems
 	}
-	set.finish()
 	return set, nil
 }
 
@@ -141,45 +132,20 @@ func parseKeys(keys []string, all string) (patterns []keyed, problems []Problem)
 }
 
 // add adds a pattern that s does not have, or returns the text of a Problem.
-func (s *Set[P]) add(key string, p pattern, value P, found *conflicts) (problem string) {
-	hosts := &s.anyPort
-	if p.port != "" {
-		if s.byPort == nil {
-			s.byPort = make(map[string]*names[P])
-		}
-		if s.byPort[p.port] == nil {
-			s.byPort[p.port] = new(names[P])
-		}
-		hosts = s.byPort[p.port]
+func (s *Set[P]) add(key string, p pattern, value P) (problem string) {
+	if s.byPort[p.port] == nil {
+		s.byPort[p.port] = new(names[P])
 	}
-	e := hosts.entry(p)
+	e := s.byPort[p.port].entry(p)
 	if p.isRoute() {
 		if e.routes == nil {
-			e.routes = new(Routes[P])
+			e.routes = &Routes[P]{routes: newRoutes()}
 		}
 		e.routes.Values = append(e.routes.Values, value)
-		return e.routes.add(key, p, index(len(e.routes.Values)-1), found)
+		return e.routes.add(key, p, index(len(e.routes.Values)-1))
 	}
 	e.value, e.hasValue = value, true
 	return ""
-}
-
-// finish completes the routes of all entries.
-func (s *Set[P]) finish() {
-	s.anyPort.finish()
-	for _, names := range s.byPort {
-		names.finish()
-	}
-}
-
-func (n *names[P]) finish() {
-	for _, entries := range []map[string]*entry[P]{n.exact, n.wildcards} {
-		for _, e := range entries {
-			if e.routes != nil {
-				e.routes.finish()
-			}
-		}
-	}
 }
 
 // entry returns the entry for the host of p, whose port does not matter.
@@ -249,16 +215,18 @@ func (s *Set[P]) entries(u *url.URL) iter.Seq[*entry[P]] {
 		name, port := splitHost(u.Host)
 		port = cmp.Or(port, defaultPort(lower(u.Scheme)))
 		// A port is more specific than any name.
-		if withPort := s.byPort[port]; withPort != nil && !withPort.each(name, yield) {
-			return
+		if port == "" || s.byPort[port].each(name, yield) {
+			s.byPort[""].each(name, yield)
 		}
-		s.anyPort.each(name, yield)
 	}
 }
 
 // each calls yield for each entry that matches name, the most specific one
 // first, until yield returns false. It returns the last result of yield.
 func (n *names[P]) each(name string, yield func(*entry[P]) bool) bool {
+	if n == nil {
+		return true
+	}
 	if e := n.exact[name]; e != nil && !yield(e) {
 		return false
 	}
@@ -417,9 +385,6 @@ func patternName(s string, wildcard bool) (name, port, problem string) {
 				"without a hyphen at either end", last)
 		}
 	}
-	if asciiName(name) != name {
-		return "", "", `has a name outside ASCII: want its xn-- form, as in "xn--bcher-kva.example"`
-	}
 	// No top-level domain consists of digits, but the last part of an IPv4
 	// address does (RFC 3696, section 2).
 	if wildcard && isDigits(last) {
@@ -430,8 +395,7 @@ func patternName(s string, wildcard bool) (name, port, problem string) {
 
 // isLabel reports whether s, in lower case, is a label that can be resolved. It
 // allows underscores, as package net does, since many internal names have them.
-// The limit of 63 bytes is that of the xn-- form if s is outside ASCII. That
-// form has at least one byte per character.
+// The xn-- form of a label outside ASCII has at least one byte per character.
 func isLabel(s string) bool {
 	for i, r := range s {
 		switch {
