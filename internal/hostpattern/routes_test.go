@@ -150,6 +150,7 @@ func TestRoutes(t *testing.T) {
 		Scheme: "http", Host: "a.test", Opaque: "/v1/other", Path: "/v1/search"}}
 	_, ok := choose(parse(t, searches), opaque)
 	assert.False(t, ok, "the path of an opaque URL is not sent")
+	assert.Len(t, parse(t, searches).Routes(&url.URL{Host: "a.test"}), 1, "without a port")
 }
 
 // A pattern for all requests costs as little as one without a path.
