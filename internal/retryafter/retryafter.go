@@ -230,14 +230,10 @@ func (p headerParser) cached() bool { return len(p.header["Age"]) > 0 }
 
 // number is an unsigned decimal number, as precise as it was sent.
 type number struct {
-	whole    int64 // at most maxWhole
+	whole    int64
 	fraction string
 	decimal  bool // it has a fraction, which may be 0
 }
-
-// maxWhole is far greater than MaxWait in any unit. Time cannot hold a much
-// later one.
-const maxWhole = 100_000_000_000_000_000
 
 // parseNumber parses digits, or digits, a point and digits. strconv.ParseFloat
 // accepts more: signs, exponents, underscores, hexadecimal digits, Inf and NaN.
@@ -247,7 +243,7 @@ func parseNumber(v string) (number, bool) {
 		return number{}, false
 	}
 	n, _ := strconv.ParseInt(whole, 10, 64) // the largest int64 if it is too large
-	return number{min(n, maxWhole), fraction, decimal}, true
+	return number{n, fraction, decimal}, true
 }
 
 // times returns n units of time, at most MaxWait.
