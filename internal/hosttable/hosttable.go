@@ -108,25 +108,18 @@ func (t *Table[T]) Get(host string, init func(*T)) *T {
 // Entry is like Get, but returns the Entry of host.
 func (t *Table[T]) Entry(host string, init func(*T)) *Entry[T] {
 	host = boundedName(host)
-	var e *Entry[T]
-	if table := t.table.Load(); table != nil {
-		e = table.lookUp(host)
+	if e := t.lookUp(host); e != nil {
+		e.table.markUsed(e)
+		return e
 	}
-	if e == nil {
-		e = t.add(host, init)
-	}
-	e.table.markUsed(e)
-	return e
+	return t.add(host, init)
 }
 
 // Peek returns the value of host, or nil if the table has no such host. It does
 // not count as a use of host.
 func (t *Table[T]) Peek(host string) *T {
-	host = boundedName(host)
-	if table := t.table.Load(); table != nil {
-		if e := table.lookUp(host); e != nil {
-			return &e.Value
-		}
+	if e := t.lookUp(boundedName(host)); e != nil {
+		return &e.Value
 	}
 	return nil
 }
@@ -185,8 +178,11 @@ func (t *Table[T]) add(host string, init func(*T)) *Entry[T] {
 }
 
 // lookUp returns the entry of host, or nil if there is none.
-func (t *hashTable[T]) lookUp(host string) *Entry[T] {
-	return t.find(host, maphash.String(t.seed, host))
+func (t *Table[T]) lookUp(host string) *Entry[T] {
+	if table := t.table.Load(); table != nil {
+		return table.find(host, maphash.String(table.seed, host))
+	}
+	return nil
 }
 
 // find returns the entry of host, whose hash is hash, or nil if there is none.
