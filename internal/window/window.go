@@ -181,9 +181,8 @@ func (w *Window) cancel(cost uint64) {
 
 // Balance returns how many calls of Withdraw(1) would return true now.
 func (w *Window) Balance() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.available()
+	balance, _, _ := w.Counts()
+	return balance
 }
 
 // Counts returns the Balance, and the successes and the charges from which it
@@ -191,16 +190,9 @@ func (w *Window) Balance() int {
 func (w *Window) Counts() (balance, successes, charges int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	balance = w.available()
-	s, c := w.total()
-	return balance, int(s), int(c)
-}
-
-// available updates w, and returns the cost of the retries that it allows. mu is
-// held.
-func (w *Window) available() int {
 	w.update(0)
-	return int(min(w.left(), math.MaxInt))
+	s, c := w.total()
+	return int(min(w.left(), math.MaxInt)), int(s), int(c)
 }
 
 // update brings w up to date, and counts the pending deposits. The number own
