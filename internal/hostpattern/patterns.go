@@ -52,10 +52,6 @@ type entry[P any] struct {
 type names[P any] struct {
 	exact     map[string]*entry[P]
 	wildcards map[string]*entry[P] // by the name after "*."
-
-	// wildcardLens has the lengths of the keys of wildcards, longest first. So
-	// a lookup tries one suffix per length, and not one per label.
-	wildcardLens []int
 }
 
 // A Problem is the description of an invalid pattern.
@@ -153,11 +149,6 @@ func (n *names[P]) entry(p pattern) *entry[P] {
 	entries := &n.exact
 	if p.wildcard {
 		entries = &n.wildcards
-		longestFirst := func(a, b int) int { return cmp.Compare(b, a) }
-		at, found := slices.BinarySearchFunc(n.wildcardLens, len(p.name), longestFirst)
-		if !found {
-			n.wildcardLens = slices.Insert(n.wildcardLens, at, len(p.name))
-		}
 	}
 	if *entries == nil {
 		*entries = make(map[string]*entry[P])
@@ -230,13 +221,15 @@ func (n *names[P]) each(name string, yield func(*entry[P]) bool) bool {
 	if e := n.exact[name]; e != nil && !yield(e) {
 		return false
 	}
-	for _, suffixLen := range n.wildcardLens {
-		// At least one byte has to be before the dot.
-		dot := len(name) - suffixLen - 1
-		if dot <= 0 || name[dot] != '.' {
+	// A redirect may lead to any URL, and no wildcard matches a longer name.
+	if len(n.wildcards) == 0 || len(name) > maxNameLen {
+		return true
+	}
+	for i := 1; i < len(name); i++ { // at least one byte has to be before the dot
+		if name[i] != '.' {
 			continue
 		}
-		if e := n.wildcards[name[dot+1:]]; e != nil && !yield(e) {
+		if e := n.wildcards[name[i+1:]]; e != nil && !yield(e) {
 			return false
 		}
 	}
