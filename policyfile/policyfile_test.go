@@ -788,15 +788,14 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// A host with too many keys is an error with a position, which Parse finds
-// before the work for these keys. Errors quote the beginning of a long key.
+// A host with too many keys is an error with a position. Errors quote the beginning of a long key.
 func TestKeysAreBounded(t *testing.T) {
 	var keys strings.Builder
 	for i := range 5000 {
 		fmt.Fprintf(&keys, "\n\"a.test/%05d/\": {},", i)
 	}
-	assert.Equal(t, `2:1: policies["a.test/00000/"]: is the first of 5000 keys with a path for one host: `+
-		`want at most 1000`, errorsOf(t, `{"policies": {`+keys.String()+"\n\"a.test\": {}}}"))
+	assert.Equal(t, `1002:1: policies["a.test/01000/"]: is one of more than 1000 keys with a path `+
+		`for one host: want at most 1000`, errorsOf(t, `{"policies": {`+keys.String()+"\n\"a.test\": {}}}"))
 	got := errorsOf(t, `{"policies": {"a.test//`+strings.Repeat("x", 1<<19)+`": {}}}`)
 	assert.True(t, strings.HasPrefix(got, `1:15: policies["a.test//xxx`), "%.100s", got)
 	assert.Less(t, len(got), 1000)

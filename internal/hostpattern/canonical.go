@@ -137,14 +137,7 @@ func parsePort(s string) (port string, ok bool) {
 }
 
 // isDigits reports whether s consists of ASCII digits.
-func isDigits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || '9' < s[i] {
-			return false
-		}
-	}
-	return true
-}
+func isDigits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
 // lower returns s in lower case, or s itself if it is not UTF-8. strings.Map
 // would replace all such bytes by the same rune, and so give different hosts the

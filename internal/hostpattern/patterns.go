@@ -93,11 +93,9 @@ type keyed struct {
 }
 
 // parseKeys returns the patterns of the keys that are valid, and the problems
-// of all others. If a host has more than maxRoutes keys with a path, none of
-// them is valid.
+// of all others.
 func parseKeys(keys []string, all string) (patterns []keyed, problems []Problem) {
 	firstKeys := make(map[pattern]string, len(keys)) // first key for each pattern
-	routes := make(map[pattern][]string)             // keys with a path for each host
 	for _, key := range keys {
 		p, text := parsePattern(key, all)
 		switch first, repeated := firstKeys[p]; {
@@ -107,23 +105,11 @@ func parseKeys(keys []string, all string) (patterns []keyed, problems []Problem)
 		default:
 			firstKeys[p] = key
 			patterns = append(patterns, keyed{key, p})
-			if p.isRoute() {
-				routes[p.host()] = append(routes[p.host()], key)
-			}
 		}
 		if text != "" {
 			problems = append(problems, Problem{Pattern: key, Text: text})
 		}
 	}
-	for _, keys := range routes {
-		if len(keys) > maxRoutes {
-			problems = append(problems, Problem{keys[0], fmt.Sprintf("is the first of %d keys "+
-				"with a path for one host: want at most %d", len(keys), maxRoutes)})
-		}
-	}
-	patterns = slices.DeleteFunc(patterns, func(p keyed) bool {
-		return p.isRoute() && len(routes[p.host()]) > maxRoutes
-	})
 	return patterns, problems
 }
 
@@ -133,15 +119,23 @@ func (s *Set[P]) add(key string, p pattern, value P) (problem string) {
 		s.byPort[p.port] = new(names[P])
 	}
 	e := s.byPort[p.port].entry(p)
-	if p.isRoute() {
-		if e.routes == nil {
-			e.routes = &Routes[P]{routes: newRoutes()}
-		}
-		e.routes.Values = append(e.routes.Values, value)
-		return e.routes.add(key, p, index(len(e.routes.Values)-1))
+	if p.method == "" && p.path == "" {
+		e.value, e.hasValue = value, true
+		return ""
 	}
-	e.value, e.hasValue = value, true
-	return ""
+	if e.routes == nil {
+		e.routes = &Routes[P]{routes: newRoutes()}
+	}
+	i := len(e.routes.Values)
+	if i > maxRoutes {
+		return "" // the problem before is for this key, too
+	}
+	e.routes.Values = append(e.routes.Values, value)
+	if i == maxRoutes {
+		return fmt.Sprintf("is one of more than %[1]d keys with a path for one host: "+
+			"want at most %[1]d", maxRoutes)
+	}
+	return e.routes.add(key, p, index(i))
 }
 
 // entry returns the entry for the host of p, whose port does not matter.
@@ -244,15 +238,6 @@ type pattern struct {
 	method   string // "" for all methods
 	path     string // "" for all paths; a pattern of http.ServeMux
 }
-
-// host returns p without a method and a path.
-func (p pattern) host() pattern {
-	p.method, p.path = "", ""
-	return p
-}
-
-// isRoute reports whether p has a method or a path.
-func (p pattern) isRoute() bool { return p.method != "" || p.path != "" }
 
 const (
 	wantPattern = `want a host and, if it matters, its port, ` +

@@ -109,6 +109,7 @@ func TestPatternMatchesNoOtherHosts(t *testing.T) {
 			"example.com.a", "a.example.org",
 			"", "com", "[a.example.com]", "a.example.com:x",
 		},
+		"*.a":               {strings.Repeat("a.", 128) + "a"}, // longer than a name can be
 		"*.example.com:443": {"a.example.com", "a.example.com:4430", "example.com:443"},
 		"[::1]": {
 			"::1", "[::2]", "[::1", "::1]", "[::1]x", "[::1]:x", "[::1%eth0]", "[[::1]]", "[]", "[",
