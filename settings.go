@@ -40,8 +40,8 @@ type Config struct {
 	// before one without, an exact one before a wildcard, a longer wildcard before
 	// a shorter one. Among keys of one host, the one wins that ServeMux would
 	// choose, without redirects. At most 1,000 of them may have a path. Case of
-	// the host and a trailing dot are ignored. A name outside ASCII must be in its
-	// xn-- form, and matches both spellings.
+	// the host and a trailing dot are ignored. A name outside ASCII does not match
+	// its xn-- form, nor the reverse.
 	Policies map[string]Policy
 
 	// Observe is called after each attempt, and when a wait or a cool-down ends a

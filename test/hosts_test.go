@@ -31,17 +31,18 @@ func TestHostsOnTheWire(t *testing.T) {
 		Base:   connectTo(t, srv.Addr),
 		Policy: httpretry.Policy{MaxAttempts: 1},
 		Policies: map[string]httpretry.Policy{"example.com:80": policy, "[::1]:80": policy,
-			"127.0.0.1": policy, "xn--fa-hia.example": policy,
+			"127.0.0.1": policy, "faß.example": policy,
 			"evil.com": policy, "[fe80::1%eth0]": policy},
 	})
 	for raw, want := range map[string]string{
 		"http://example.com": "example.com", "http://Example.COM.:0080": "example.com",
 		"http://[0:0:0:0:0:0:0:1]:080": "[::1]", "http://127.0.0.1:8080": "127.0.0.1:8080",
-		"http://[FE80::1%25eth0]": "[fe80::1%eth0]", "http://FAß.example.:80": "xn--fa-hia.example",
+		"http://[FE80::1%25eth0]": "[fe80::1%eth0]", "http://FAß.example.:80": "faß.example",
 		"http://good.com@evil.com": "evil.com", "http://example.com:80@EVIL.com": "evil.com",
 		"http://example.com:81": "", "http://sub.example.com": "", "http://evil.com@good.com": "",
 		// Names that are mapped to another one are other names.
-		"http://ｅｘａｍｐｌｅ.com": "", "http://example。com": "", "http://１２７.0.0.1": "",
+		"http://xn--fa-hia.example": "",
+		"http://ｅｘａｍｐｌｅ.com":        "", "http://example。com": "", "http://１２７.0.0.1": "",
 	} {
 		for _, host := range []string{"", "example.com", "other.test"} {
 			book.Entries = nil

@@ -45,20 +45,15 @@ func (e *valueError) Error() string { return Problem{Value: e.value, Want: e.wan
 
 // At returns err with path before the paths of its problems, or nil if err is
 // nil. errors.Is and errors.As find err and the errors that it wraps.
-func At(path string, err error) error { return below(step{name: path}, err) }
+func At(path string, err error) error { return below(root, path, err) }
 
 // AtField is At for a field of the struct that the path before it leads to.
-func AtField(name string, err error) error { return below(step{field, name}, err) }
+func AtField(name string, err error) error { return below(field, name, err) }
 
 // AtKey is At for a key of the map that the path before it leads to.
-func AtKey(key string, err error) error { return below(step{mapKey, key}, err) }
+func AtKey(key string, err error) error { return below(mapKey, key, err) }
 
-// A step is a part of a path.
-type step struct {
-	kind stepKind
-	name string
-}
-
+// A stepKind is a kind of parts of a path.
 type stepKind int
 
 const (
@@ -67,15 +62,16 @@ const (
 	mapKey
 )
 
-func below(s step, err error) error {
+func below(kind stepKind, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &pathError{s, err}
+	return &pathError{kind, name, err}
 }
 
 type pathError struct {
-	step step
+	kind stepKind
+	name string
 	err  error
 }
 
@@ -127,7 +123,7 @@ func Problems(err error) []Problem {
 func (p Problem) with(all []Problem, err error) []Problem {
 	switch err := err.(type) {
 	case *pathError:
-		return p.at(err.step).with(all, err.err)
+		return p.at(err.kind, err.name).with(all, err.err)
 	case *joinedError:
 		for _, err := range *err {
 			all = p.with(all, err)
@@ -142,21 +138,19 @@ func (p Problem) with(all []Problem, err error) []Problem {
 }
 
 // at returns p with one more step in its path.
-func (p Problem) at(s step) Problem {
-	separator := ""
-	switch {
-	case s.kind == mapKey:
-		p.Key = cmp.Or(p.Key, s.name)
-		s.name = "[" + strconv.Quote(s.name) + "]"
-	case s.kind == field:
-		p.Field = cmp.Or(p.Field, s.name)
+func (p Problem) at(kind stepKind, name string) Problem {
+	separator := ": "
+	switch kind {
+	case mapKey:
+		p.Key = cmp.Or(p.Key, name)
+		separator, name = "", "["+strconv.Quote(name)+"]"
+	case field:
+		p.Field = cmp.Or(p.Field, name)
 		separator = "."
-	default:
-		separator = ": "
 	}
 	if p.Path != "" {
 		p.Path += separator
 	}
-	p.Path += s.name
+	p.Path += name
 	return p
 }

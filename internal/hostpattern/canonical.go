@@ -30,12 +30,11 @@ const (
 // origin of u. It has the scheme, the host, and the port unless that is the
 // default of the scheme, as in "https://example.com" or "http://[::1]:8080". So
 // http and https never share state. All spellings of an origin have the same
-// key (RFC 9110, section 4.2.3, and RFC 3986, section 6.2). A name outside ASCII
-// has that of its xn-- form. One exception is a name that net/http maps in other
-// ways than to lower case before that, such as one with full-width letters.
+// key (RFC 9110, section 4.2.3, and RFC 3986, section 6.2). The exception is a
+// name outside ASCII, whose xn-- form has a key of its own.
 //
-// A malformed host is part of its key as it is, in lower case. All hosts with a
-// name longer than 255 bytes or a port longer than 5 digits share one key per
+// A malformed host is part of its key as it is, in lower case if it is UTF-8. All
+// hosts with a name longer than 255 bytes or a port longer than 5 digits share one key per
 // scheme. So a key has at most 300 bytes. The key of a nil URL is "".
 //
 // The key identifies state. It is not an address, because net/http can connect
@@ -72,9 +71,9 @@ func defaultPort(scheme string) string {
 }
 
 // splitHost splits host into its name and its port. The name is in lower case
-// and in its xn-- form, without trailing dots, or an IPv6 address in its
-// shortest form, in brackets. The port has no leading zeros, and is "" if there
-// is none. If host is malformed, then all of it is the name.
+// without trailing dots, or an IPv6 address in its shortest form, in brackets.
+// The port has no leading zeros, and is "" if there is none. If host is
+// malformed, then all of it is the name.
 func splitHost(host string) (name, port string) {
 	if strings.HasPrefix(host, "[") {
 		return splitIPv6(host)
@@ -87,7 +86,7 @@ func splitHost(host string) (name, port string) {
 	if !ok {
 		return lower(host), ""
 	}
-	return asciiName(lower(strings.TrimRight(host[:colon], "."))), port
+	return lower(strings.TrimRight(host[:colon], ".")), port
 }
 
 // splitIPv6 is splitHost for a host that begins with a bracket.
@@ -138,32 +137,16 @@ func parsePort(s string) (port string, ok bool) {
 }
 
 // isDigits reports whether s consists of ASCII digits.
-func isDigits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || '9' < s[i] {
-			return false
-		}
-	}
-	return true
-}
+func isDigits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
-// lower returns s in lower case. It returns s itself if s is in lower case.
+// lower returns s in lower case, or s itself if it is not UTF-8. strings.Map
+// would replace all such bytes by the same rune, and so give different hosts the
+// same name.
 func lower(s string) string {
-	if isASCII(s) {
-		return strings.ToLower(s)
+	if !utf8.ValidString(s) {
+		return s
 	}
-	if utf8.ValidString(s) {
-		return strings.Map(lowerRune, s)
-	}
-	// strings.Map would replace all bytes that are not UTF-8 by the same rune,
-	// and so give different hosts the same name.
-	b := []byte(s)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] += 'a' - 'A'
-		}
-	}
-	return string(b)
+	return strings.Map(lowerRune, s)
 }
 
 // lowerRune is unicode.ToLower, except for the two letters whose lower case is

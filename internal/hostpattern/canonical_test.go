@@ -46,15 +46,15 @@ func TestCanonicalIsTheSameForAllSpellings(t *testing.T) {
 		"http://[2001:db8::a]:1": {"[2001:DB8:0::A]:1"},
 		"http://[fe80::1%eth0]":  {"[fe80::1%eth0]", "[FE80:0::1%Eth0]:80"},
 		"http://[fe80::1%e]:8]":  {"[FE80::1%E]:8]"},
-		"http://xn--bcher-kva.example": {
-			"bücher.example", "BÜCHER.example", "bücher.example.:80", "XN--BCHER-KVA.example",
+		"http://bücher.example": {
+			"bücher.example", "BÜCHER.example", "bücher.example.:80",
 		},
 		"http://xn--bcher-kva.example:8": {
-			"xn--bcher-kva.example:8", "XN--BCHER-KVA.example.:8", "Bücher.example:08",
+			"xn--bcher-kva.example:8", "XN--BCHER-KVA.example.:8",
 		},
-		"http://xn--wgv71a119e.a.xn--tda..jp": {"日本語.a.Ü..jp", "日本語.a.xn--TDA..jp"},
-		"http://my_service":                   {"my_service", "My_Service:80"},
-		"http://xn--_-dha.example":            {"ü_.example", "Ü_.EXAMPLE.:80"},
+		"http://日本語.a.ü..jp": {"日本語.a.Ü..jp"},
+		"http://my_service":  {"my_service", "My_Service:80"},
+		"http://ü_.example":  {"ü_.example", "Ü_.EXAMPLE.:80"},
 
 		// These are malformed.
 		"http://example.com:x":             {"example.com:x", "EXAMPLE.com:X"},
@@ -71,7 +71,7 @@ func TestCanonicalIsTheSameForAllSpellings(t *testing.T) {
 		"http://good.com@evil.com":         {"good.com@evil.com", "GOOD.com@evil.com"},
 		"http://a\x00b c/d?e":              {"a\x00b c/d?e"},
 		"http://example.com:８０":            {"example.com:８０", "EXAMPLE.com:８０"},
-		"http://@az[`az{\xc3(\x80\xff":     {"@AZ[`az{\xc3(\x80\xff"},
+		"http://@AZ[`az{\xc3(\x80\xff":     {"@AZ[`az{\xc3(\x80\xff"},
 		"http://" + longestName + "x":      {strings.ToUpper(longestName) + "x"},
 		"http://" + longestName + ":65535": {longestName + ":65535", longestName + ".:65535"},
 	} {
@@ -91,7 +91,7 @@ func TestCanonicalIgnoresUserInformation(t *testing.T) {
 		"http://good.com@evil.com":          "http://evil.com",
 		"http://good.com:80@EVIL.com:080/":  "http://evil.com",
 		"https://[fe80::1%25eth0]:443/":     "https://[fe80::1%eth0]",
-		"https://b%C3%BCcher.example:8443/": "https://xn--bcher-kva.example:8443",
+		"https://b%C3%BCcher.example:8443/": "https://bücher.example:8443",
 	} {
 		u, err := url.Parse(raw)
 		require.NoError(t, err)
@@ -109,7 +109,6 @@ func TestCanonicalIsBounded(t *testing.T) {
 		{"http", strings.Repeat("a", long) + ":8080", "http://(name too long)"},
 		{"http", strings.Repeat("a", long) + ":x", "http://(name too long)"},
 		{"http", strings.Repeat("Ⱥ", 100), "http://(name too long)"}, // longer in lower case
-		{"http", strings.Repeat("é.", 85), "http://(name too long)"}, // longer in its xn-- form
 		{"http", strings.Repeat("語", long), "http://(name too long)"},
 		{"http", "[fe80::1%" + strings.Repeat("a", long) + "]", "http://(name too long)"},
 		{"http", "[" + strings.Repeat("1:", long), "http://(name too long)"},
@@ -139,8 +138,8 @@ func TestLowerCaseIsTheSameHost(t *testing.T) {
 			t.Errorf("%U: net/http connects to %q, and to %q for its lower case", r, dialed, same)
 		}
 	}
-	assert.Equal(t, "http://xn--aa-epa", hostpattern.Canonical(&url.URL{Scheme: "http", Host: "AİA"}))
-	assert.Equal(t, "http://xn--fa-64s", hostpattern.Canonical(&url.URL{Scheme: "http", Host: "FAẞ"}))
+	assert.Equal(t, "http://aİa", hostpattern.Canonical(&url.URL{Scheme: "http", Host: "AİA"}))
+	assert.Equal(t, "http://faẞ", hostpattern.Canonical(&url.URL{Scheme: "http", Host: "FAẞ"}))
 }
 
 // dialedHost returns the host that net/http connects to for name.
@@ -180,12 +179,17 @@ func FuzzCanonical(f *testing.F) {
 		if len(once) > 300 {
 			t.Errorf("%q, %q: %d bytes", scheme, host, len(once))
 		}
+		// Bytes that are not UTF-8 have no case.
+		valid := utf8.ValidString(scheme) && utf8.ValidString(host)
 		for _, other := range []string{upperASCII(host), lowerASCII(host)} {
+			if !valid {
+				break
+			}
 			if got := hostpattern.Canonical(&url.URL{Scheme: scheme, Host: other}); got != once {
 				t.Errorf("%q, %q: %q, but %q for %q", scheme, host, once, got, other)
 			}
 		}
-		if once != lowerASCII(once) {
+		if valid && once != lowerASCII(once) {
 			t.Errorf("%q, %q: %q is not in lower case", scheme, host, once)
 		}
 		if strings.Contains(scheme, ":") {

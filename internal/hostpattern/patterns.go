@@ -35,11 +35,10 @@ import (
 // A method may stand before it, and a path after it, as in patterns of
 // http.ServeMux: "POST example.com/search", "example.com/exports/{id}".
 //
-// A name outside ASCII must be in its xn-- form, "xn--bcher-kva.example". It
-// also matches requests to "bücher.example".
+// A name outside ASCII, "bücher.example", does not match its xn-- form, and the
+// xn-- form does not match it.
 type Set[P any] struct {
-	byPort  map[string]*names[P] // patterns with a port
-	anyPort names[P]             // patterns without one
+	byPort map[string]*names[P] // "" for patterns without a port
 }
 
 // entry has the values of the patterns that have the same host and port.
@@ -53,10 +52,6 @@ type entry[P any] struct {
 type names[P any] struct {
 	exact     map[string]*entry[P]
 	wildcards map[string]*entry[P] // by the name after "*."
-
-	// wildcardLens has the lengths of the keys of wildcards, longest first. So
-	// a lookup tries one suffix per length, and not one per label.
-	wildcardLens []int
 }
 
 // A Problem is the description of an invalid pattern.
@@ -70,24 +65,17 @@ type Problem struct {
 // Set and all problems, sorted by pattern. If m is empty, Parse returns a nil
 // Set and no problems. For a pattern that matches every host, the problem
 // recommends all, the name of the policy for all other hosts.
-//
-// After [maxConflicts] patterns that conflict with others, Parse does not look
-// for more, and one Problem says how many patterns were not checked for that.
 func Parse[P any](m map[string]P, all string) (*Set[P], []Problem) {
 	if len(m) == 0 {
 		return nil, nil
 	}
 	// The order of a map is random, and that of problems must not be.
 	patterns, problems := parseKeys(slices.Sorted(maps.Keys(m)), all)
-	set := new(Set[P])
-	var conflicts conflicts
+	set := &Set[P]{make(map[string]*names[P])}
 	for _, p := range patterns {
-		if text := set.add(p.key, p.pattern, m[p.key], &conflicts); text != "" {
+		if text := set.add(p.key, p.pattern, m[p.key]); text != "" {
 			problems = append(problems, Problem{Pattern: p.key, Text: text})
 		}
-	}
-	if conflicts.unchecked > 0 {
-		problems = append(problems, conflicts.problem())
 	}
 	if problems != nil {
 		slices.SortFunc(problems, func(a, b Problem) int {
@@ -95,7 +83,6 @@ func Parse[P any](m map[string]P, all string) (*Set[P], []Problem) {
 		})
 		return nil, problems
 	}
-	set.finish()
 	return set, nil
 }
 
@@ -106,11 +93,9 @@ type keyed struct {
 }
 
 // parseKeys returns the patterns of the keys that are valid, and the problems
-// of all others. If a host has more than maxRoutes keys with a path, none of
-// them is valid.
+// of all others.
 func parseKeys(keys []string, all string) (patterns []keyed, problems []Problem) {
 	firstKeys := make(map[pattern]string, len(keys)) // first key for each pattern
-	routes := make(map[pattern][]string)             // keys with a path for each host
 	for _, key := range keys {
 		p, text := parsePattern(key, all)
 		switch first, repeated := firstKeys[p]; {
@@ -120,66 +105,37 @@ func parseKeys(keys []string, all string) (patterns []keyed, problems []Problem)
 		default:
 			firstKeys[p] = key
 			patterns = append(patterns, keyed{key, p})
-			if p.isRoute() {
-				routes[p.host()] = append(routes[p.host()], key)
-			}
 		}
 		if text != "" {
 			problems = append(problems, Problem{Pattern: key, Text: text})
 		}
 	}
-	for _, keys := range routes {
-		if len(keys) > maxRoutes {
-			problems = append(problems, Problem{keys[0], fmt.Sprintf("is the first of %d keys "+
-				"with a path for one host: want at most %d", len(keys), maxRoutes)})
-		}
-	}
-	patterns = slices.DeleteFunc(patterns, func(p keyed) bool {
-		return p.isRoute() && len(routes[p.host()]) > maxRoutes
-	})
 	return patterns, problems
 }
 
 // add adds a pattern that s does not have, or returns the text of a Problem.
-func (s *Set[P]) add(key string, p pattern, value P, found *conflicts) (problem string) {
-	hosts := &s.anyPort
-	if p.port != "" {
-		if s.byPort == nil {
-			s.byPort = make(map[string]*names[P])
-		}
-		if s.byPort[p.port] == nil {
-			s.byPort[p.port] = new(names[P])
-		}
-		hosts = s.byPort[p.port]
+func (s *Set[P]) add(key string, p pattern, value P) (problem string) {
+	if s.byPort[p.port] == nil {
+		s.byPort[p.port] = new(names[P])
 	}
-	e := hosts.entry(p)
-	if p.isRoute() {
-		if e.routes == nil {
-			e.routes = new(Routes[P])
-		}
-		e.routes.Values = append(e.routes.Values, value)
-		return e.routes.add(key, p, index(len(e.routes.Values)-1), found)
+	e := s.byPort[p.port].entry(p)
+	if p.method == "" && p.path == "" {
+		e.value, e.hasValue = value, true
+		return ""
 	}
-	e.value, e.hasValue = value, true
-	return ""
-}
-
-// finish completes the routes of all entries.
-func (s *Set[P]) finish() {
-	s.anyPort.finish()
-	for _, names := range s.byPort {
-		names.finish()
+	if e.routes == nil {
+		e.routes = &Routes[P]{routes: newRoutes()}
 	}
-}
-
-func (n *names[P]) finish() {
-	for _, entries := range []map[string]*entry[P]{n.exact, n.wildcards} {
-		for _, e := range entries {
-			if e.routes != nil {
-				e.routes.finish()
-			}
-		}
+	i := len(e.routes.Values)
+	if i > maxRoutes {
+		return "" // the problem before is for this key, too
 	}
+	e.routes.Values = append(e.routes.Values, value)
+	if i == maxRoutes {
+		return fmt.Sprintf("is one of more than %[1]d keys with a path for one host: "+
+			"want at most %[1]d", maxRoutes)
+	}
+	return e.routes.add(key, p, index(i))
 }
 
 // entry returns the entry for the host of p, whose port does not matter.
@@ -187,11 +143,6 @@ func (n *names[P]) entry(p pattern) *entry[P] {
 	entries := &n.exact
 	if p.wildcard {
 		entries = &n.wildcards
-		longestFirst := func(a, b int) int { return cmp.Compare(b, a) }
-		at, found := slices.BinarySearchFunc(n.wildcardLens, len(p.name), longestFirst)
-		if !found {
-			n.wildcardLens = slices.Insert(n.wildcardLens, at, len(p.name))
-		}
 	}
 	if *entries == nil {
 		*entries = make(map[string]*entry[P])
@@ -249,26 +200,30 @@ func (s *Set[P]) entries(u *url.URL) iter.Seq[*entry[P]] {
 		name, port := splitHost(u.Host)
 		port = cmp.Or(port, defaultPort(lower(u.Scheme)))
 		// A port is more specific than any name.
-		if withPort := s.byPort[port]; withPort != nil && !withPort.each(name, yield) {
-			return
+		if port == "" || s.byPort[port].each(name, yield) {
+			s.byPort[""].each(name, yield)
 		}
-		s.anyPort.each(name, yield)
 	}
 }
 
 // each calls yield for each entry that matches name, the most specific one
 // first, until yield returns false. It returns the last result of yield.
 func (n *names[P]) each(name string, yield func(*entry[P]) bool) bool {
+	if n == nil {
+		return true
+	}
 	if e := n.exact[name]; e != nil && !yield(e) {
 		return false
 	}
-	for _, suffixLen := range n.wildcardLens {
-		// At least one byte has to be before the dot.
-		dot := len(name) - suffixLen - 1
-		if dot <= 0 || name[dot] != '.' {
+	// A redirect may lead to any URL, and no wildcard matches a longer name.
+	if len(n.wildcards) == 0 || len(name) > maxNameLen {
+		return true
+	}
+	for i := 1; i < len(name); i++ { // at least one byte has to be before the dot
+		if name[i] != '.' {
 			continue
 		}
-		if e := n.wildcards[name[dot+1:]]; e != nil && !yield(e) {
+		if e := n.wildcards[name[i+1:]]; e != nil && !yield(e) {
 			return false
 		}
 	}
@@ -283,15 +238,6 @@ type pattern struct {
 	method   string // "" for all methods
 	path     string // "" for all paths; a pattern of http.ServeMux
 }
-
-// host returns p without a method and a path.
-func (p pattern) host() pattern {
-	p.method, p.path = "", ""
-	return p
-}
-
-// isRoute reports whether p has a method or a path.
-func (p pattern) isRoute() bool { return p.method != "" || p.path != "" }
 
 const (
 	wantPattern = `want a host and, if it matters, its port, ` +
@@ -417,9 +363,6 @@ func patternName(s string, wildcard bool) (name, port, problem string) {
 				"without a hyphen at either end", last)
 		}
 	}
-	if asciiName(name) != name {
-		return "", "", `has a name outside ASCII: want its xn-- form, as in "xn--bcher-kva.example"`
-	}
 	// No top-level domain consists of digits, but the last part of an IPv4
 	// address does (RFC 3696, section 2).
 	if wildcard && isDigits(last) {
@@ -430,8 +373,7 @@ func patternName(s string, wildcard bool) (name, port, problem string) {
 
 // isLabel reports whether s, in lower case, is a label that can be resolved. It
 // allows underscores, as package net does, since many internal names have them.
-// The limit of 63 bytes is that of the xn-- form if s is outside ASCII. That
-// form has at least one byte per character.
+// The xn-- form of a label outside ASCII has at least one byte per character.
 func isLabel(s string) bool {
 	for i, r := range s {
 		switch {

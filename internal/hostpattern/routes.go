@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -14,7 +15,7 @@ import (
 // change, and are safe for concurrent use.
 type Routes[P any] struct {
 	Values []P // of the patterns
-	routes
+	*routes
 }
 
 // routes leave all matching to http.ServeMux. Their muxes know no hosts.
@@ -28,11 +29,8 @@ type routes struct {
 	// /v1/tree/ does not match "/v1/tree/{one}/", but "/v1/{one}/".
 	subtrees http.ServeMux
 
-	known []known
+	keys map[string]string // by the pattern in mux
 }
-
-// known is a pattern in routes.
-type known struct{ key, pattern string }
 
 // index is the handler of a pattern: its index in Routes.Values, or none.
 type index int
@@ -67,11 +65,11 @@ func (r *routes) Match(req *http.Request) (i int, ok bool) {
 			return i, i >= 0
 		}
 	}
-	i, ok = find(&r.subtrees, probe(req.Method, clean+"/"))
-	return i, ok && i >= 0
+	return find(&r.subtrees, probe(req.Method, clean+"/"))
 }
 
-// find returns the index that mux has for req. It returns false for a redirect.
+// find returns the index that mux has for req. It returns false for a redirect,
+// and if no pattern matches.
 func find(mux *http.ServeMux, req *http.Request) (i int, ok bool) {
 	h, _ := mux.Handler(req)
 	found, ok := h.(index)
@@ -105,72 +103,43 @@ func cleanPath(p string) string {
 // grows with the square of their number.
 const maxRoutes = 1000
 
-// maxConflicts is the number of conflicts after which [Parse] looks for no
-// more. To find the other key takes a look at each key of the host, so the time
-// for all conflicts would grow with the square of the number of keys.
-const maxConflicts = 10
-
-// conflicts counts the patterns of a Set that conflict with others.
-type conflicts struct {
-	found          int
-	unchecked      int    // patterns after the last one that was found
-	firstUnchecked string // the key of the first of them
-}
-
-// problem returns the Problem of the patterns that were not checked.
-func (c *conflicts) problem() Problem {
-	return Problem{c.firstUnchecked, fmt.Sprintf("is the first of %d keys that were not checked "+
-		"for conflicts, after %d conflicts: want those corrected first", c.unchecked, c.found)}
+// newRoutes returns routes with a pattern for all requests. So mux need not find
+// out which methods it allows for a request that no other pattern matches.
+func newRoutes() (r *routes) {
+	r = &routes{keys: make(map[string]string)}
+	_ = register(&r.mux, "/", none)
+	return r
 }
 
 // add adds the pattern of key, or returns the text of a Problem.
-func (r *routes) add(key string, p pattern, i index, found *conflicts) (problem string) {
+func (r *routes) add(key string, p pattern, i index) (problem string) {
 	if !muxHasPatterns() {
 		return "has a method or a path, which http.ServeMux ignores with " +
 			"GODEBUG=httpmuxgo121=1: want another GODEBUG, or a host only"
 	}
-	if found.found == maxConflicts {
-		if found.unchecked++; found.unchecked == 1 {
-			found.firstUnchecked = key
-		}
-		return ""
-	}
-	k := known{key, p.route()}
-	if register(&r.mux, k.pattern, i) != nil {
-		found.found++
-		return fmt.Sprintf("conflicts with %q, because some requests match both and neither is "+
+	if err := register(&r.mux, p.route(), i); err != nil {
+		return fmt.Sprintf("conflicts with %s, because some requests match both and neither is "+
 			"more specific: want keys of which at most one matches a request, "+
-			"or one that matches only requests that the other matches, too", cut(r.conflict(k)))
+			"or one that matches only requests that the other matches, too", r.conflicting(err))
 	}
 	if subtree := p.subtree(); subtree != "" {
 		// That succeeds, because a conflict would be one in mux, too.
 		_ = register(&r.subtrees, subtree, i)
 	}
-	r.known = append(r.known, k)
+	r.keys[p.route()] = key
 	return ""
 }
 
-// finish adds a pattern for all other requests, so that mux need not find out
-// which methods it allows for them.
-func (r *routes) finish() {
-	_ = register(&r.mux, "/", none)
-}
-
-// conflict returns the first key whose pattern conflicts with that of k. The
-// known patterns do not conflict with each other, so the first one that a mux
-// with k refuses does with k. Small muxes are enough, and faster than a large
-// one.
-func (r *routes) conflict(k known) string {
-	for some := range slices.Chunk(r.known, 64) {
-		var mux http.ServeMux
-		_ = register(&mux, k.pattern, none)
-		for _, other := range some {
-			if register(&mux, other.pattern, none) != nil {
-				return other.key
-			}
-		}
+// conflicting returns the other key of a conflict. Only the text of the error
+// has it, as the pattern in mux (ServeMux.registerErr).
+func (r *routes) conflicting(err error) string {
+	_, text, _ := strings.Cut(err.Error(), " conflicts with pattern ")
+	quoted, _ := strconv.QuotedPrefix(text)
+	other, _ := strconv.Unquote(quoted)
+	if key, ok := r.keys[other]; ok {
+		return strconv.Quote(cut(key))
 	}
-	return ""
+	return "another key"
 }
 
 // muxHasPatterns reports whether http.ServeMux knows methods and wildcards. It

@@ -16,7 +16,7 @@ func (t *Table[T]) Hosts() []string {
 func (t *Table[T]) Size() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.table.Load().byUse)
+	return len(t.table.Load().entries)
 }
 
 // HashOf returns the hash under which t holds host.

@@ -10,6 +10,7 @@ package hosttable
 import (
 	"hash/maphash"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,9 +38,8 @@ const (
 // first use of that host since any host was added. So while no host is added,
 // goroutines that use the same hosts do not contend for a cache line.
 //
-// Adding a host takes a lock. If the table is full, it also visits hosts that
-// were used since they were last visited. Each use of a host causes at most one
-// such visit.
+// Adding a host takes a lock. If the table is full, it also visits all entries,
+// which is fast beside the new connection that the host needs.
 type Table[T any] struct {
 	mu sync.Mutex // held while a host is added
 
@@ -57,7 +57,7 @@ type hashTable[T any] struct {
 	// bucket.
 	seed maphash.Seed
 
-	byUse      useHeap[T] // all entries, guarded by Table.mu
+	entries    []*Entry[T] // all, guarded by Table.mu
 	generation atomic.Uint64
 	buckets    [MaxEntries]atomic.Pointer[Entry[T]]
 }
@@ -108,25 +108,18 @@ func (t *Table[T]) Get(host string, init func(*T)) *T {
 // Entry is like Get, but returns the Entry of host.
 func (t *Table[T]) Entry(host string, init func(*T)) *Entry[T] {
 	host = boundedName(host)
-	var e *Entry[T]
-	if table := t.table.Load(); table != nil {
-		e = table.lookUp(host)
+	if e := t.lookUp(host); e != nil {
+		e.table.markUsed(e)
+		return e
 	}
-	if e == nil {
-		e = t.add(host, init)
-	}
-	e.table.markUsed(e)
-	return e
+	return t.add(host, init)
 }
 
 // Peek returns the value of host, or nil if the table has no such host. It does
 // not count as a use of host.
 func (t *Table[T]) Peek(host string) *T {
-	host = boundedName(host)
-	if table := t.table.Load(); table != nil {
-		if e := table.lookUp(host); e != nil {
-			return &e.Value
-		}
+	if e := t.lookUp(boundedName(host)); e != nil {
+		return &e.Value
 	}
 	return nil
 }
@@ -185,8 +178,11 @@ func (t *Table[T]) add(host string, init func(*T)) *Entry[T] {
 }
 
 // lookUp returns the entry of host, or nil if there is none.
-func (t *hashTable[T]) lookUp(host string) *Entry[T] {
-	return t.find(host, maphash.String(t.seed, host))
+func (t *Table[T]) lookUp(host string) *Entry[T] {
+	if table := t.table.Load(); table != nil {
+		return table.find(host, maphash.String(table.seed, host))
+	}
+	return nil
 }
 
 // find returns the entry of host, whose hash is hash, or nil if there is none.
@@ -198,43 +194,40 @@ func (t *hashTable[T]) find(host string, hash uint64) *Entry[T] {
 	return e
 }
 
-// markUsed records that e was used in this generation.
+// markUsed records that e was used in this generation. If a goroutine that was
+// interrupted stores an earlier one, the entry may be evicted a little early.
 func (t *hashTable[T]) markUsed(e *Entry[T]) {
 	// Storing an equal value would still take the cache line from other
 	// processors.
 	if now := t.generation.Load(); e.lastUsed.Load() < now {
-		e.raiseLastUsed(now)
-	}
-}
-
-// raiseLastUsed does not lower lastUsed, because a goroutine that was
-// interrupted may come late with an earlier generation.
-func (e *Entry[T]) raiseLastUsed(now uint64) {
-	for {
-		last := e.lastUsed.Load()
-		if last >= now || e.lastUsed.CompareAndSwap(last, now) {
-			return
-		}
+		e.lastUsed.Store(now)
 	}
 }
 
 // insert begins a generation and adds e. If t is full, it evicts the least
 // recently used entry. Table.mu is held.
 func (t *hashTable[T]) insert(e *Entry[T]) {
-	newest := use[T]{t.generation.Add(1), e}
-	if len(t.byUse) < MaxEntries {
-		t.byUse = append(t.byUse, newest) // the latest use, so this is still a heap
-	} else {
-		t.remove(t.byUse.replaceOldest(newest))
+	e.lastUsed.Store(t.generation.Add(1))
+	if len(t.entries) == MaxEntries {
+		t.evictOldest()
 	}
+	t.entries = append(t.entries, e)
 	head := &t.buckets[e.hash%MaxEntries]
 	e.next.Store(head.Load())
 	// The entry is complete before readers can see it.
 	head.Store(e)
 }
 
-// remove removes e from its bucket. Table.mu is held.
-func (t *hashTable[T]) remove(e *Entry[T]) {
+// evictOldest evicts the least recently used entry. Table.mu is held.
+func (t *hashTable[T]) evictOldest() {
+	oldest := 0
+	for i, e := range t.entries {
+		if e.lastUsed.Load() < t.entries[oldest].lastUsed.Load() {
+			oldest = i
+		}
+	}
+	e := t.entries[oldest]
+	t.entries = slices.Delete(t.entries, oldest, oldest+1)
 	link := &t.buckets[e.hash%MaxEntries]
 	for link.Load() != e {
 		link = &link.Load().next

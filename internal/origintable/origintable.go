@@ -83,19 +83,13 @@ func (t *Table) BeginWait(origin string, u *url.URL) {
 	defer t.mu.Unlock()
 	w := t.waiting[origin]
 	if w == nil {
-		w = t.add(origin, u)
+		if t.waiting == nil {
+			t.waiting = make(map[string]*waiting)
+		}
+		w = &waiting{address: addressOf(u)}
+		t.waiting[origin] = w
 	}
 	w.requests++
-}
-
-// add is apart from BeginWait, so that most waiting requests need less stack.
-func (t *Table) add(origin string, u *url.URL) *waiting {
-	if t.waiting == nil {
-		t.waiting = make(map[string]*waiting)
-	}
-	w := &waiting{address: addressOf(u)}
-	t.waiting[origin] = w
-	return w
 }
 
 // EndWait records that a request to origin does not wait any more.

@@ -162,11 +162,16 @@ func redactText(s string) string {
 	long := len(s) > maxScan
 	s = s[:min(len(s), maxScan)]
 	for s != "" && b.Len() <= maxTextLen {
-		token := s[:tokenLen(s)]
-		s = s[len(token):]
-		safe, more := redactQuoted(token)
+		n, quoted := tokenLen(s)
+		token := s[:n]
+		s = s[n:]
+		redact := redactToken
+		if quoted {
+			redact = redactQuoted
+		}
+		safe, more := redact(token)
 		// A token whose end was not read may have a secret anywhere.
-		if long && (s == "" || isOpenQuote(token)) {
+		if long && (s == "" || token[0] == '"' && !quoted) {
 			safe, more = redacted, false
 		}
 		b.WriteString(safe)
@@ -178,19 +183,9 @@ func redactText(s string) string {
 	return b.String() // Text cuts it to its maximum
 }
 
-// isOpenQuote reports whether a quoted string begins with token and does not
-// end there.
-func isOpenQuote(token string) bool {
-	_, err := strconv.Unquote(token)
-	return token[0] == '"' && err != nil
-}
-
-// redactQuoted is redactToken for a token that may be quoted.
+// redactQuoted is redactToken for a quoted string.
 func redactQuoted(token string) (safe string, more bool) {
-	inner, err := strconv.Unquote(token)
-	if err != nil || token[0] != '"' {
-		return redactToken(token)
-	}
+	inner, _ := strconv.Unquote(token)
 	if safe, more = redactToken(inner); safe == inner {
 		return token, more
 	}
@@ -199,18 +194,18 @@ func redactQuoted(token string) (safe string, more bool) {
 
 // tokenLen returns the length of the quoted string or word at the beginning of
 // s, which is not empty. A single white space is a word, too.
-func tokenLen(s string) int {
-	if quoted, err := strconv.QuotedPrefix(s); err == nil && s[0] == '"' {
-		return len(quoted)
+func tokenLen(s string) (n int, quoted bool) {
+	if prefix, err := strconv.QuotedPrefix(s); err == nil && s[0] == '"' {
+		return len(prefix), true
 	}
 	var space bool
 	for i, r := range s {
 		if i > 0 && (space || r == '"' || unicode.IsSpace(r)) {
-			return i
+			return i, false
 		}
 		space = unicode.IsSpace(r)
 	}
-	return len(s)
+	return len(s), false
 }
 
 // redactToken redacts s if it may be a URL or a part of one, and else returns

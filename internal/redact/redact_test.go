@@ -449,6 +449,7 @@ func TestErrorOfALongText(t *testing.T) {
 	whole := strings.Repeat("x", 16<<10) // which is read to its end
 	assert.Equal(t, whole[:509]+"…", redact.Error(errors.New(whole)))
 	assert.Equal(t, "REDACTED…", redact.Error(errors.New(whole+"x")))
+	assert.Equal(t, `dial "a b" REDACTED…`, redact.Error(errors.New(`dial "a b" `+long)))
 	text := "a " + strings.Repeat("b", 1000) + " " + long
 	assert.Equal(t, "a "+strings.Repeat("b", 507)+"…", redact.Error(errors.New(text)))
 }

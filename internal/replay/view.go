@@ -123,7 +123,11 @@ func (v *view) readRecord(p []byte) (n int, rest []byte, err error) {
 		if err := v.begin(); err != nil {
 			return 0, nil, err
 		}
-		if n = v.copyRecord(p); n > 0 {
+		n = r.record.copyTo(p, &v.at)
+		if r.last {
+			r.record.forgetBefore(v.at) // no view follows that would read it
+		}
+		if n > 0 {
 			return n, nil, nil
 		}
 		switch {
@@ -137,15 +141,6 @@ func (v *view) readRecord(p []byte) (n int, rest []byte, err error) {
 		}
 		r.wake.Wait()
 	}
-}
-
-// copyRecord is called with rec.mu held.
-func (v *view) copyRecord(p []byte) int {
-	n := v.rec.record.copyTo(p, &v.at)
-	if v.rec.last {
-		v.rec.record.forgetBefore(v.at) // no view follows that would read it
-	}
-	return n
 }
 
 // mayRead reports whether a view may read from the source now. It is called

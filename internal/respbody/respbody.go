@@ -25,12 +25,8 @@ const MaxBytes = 64 << 10
 // A body whose type has no state is empty. Such bodies are http.NoBody and,
 // over HTTP/2, the body of a response that ended with its header.
 func IsEmpty(resp *http.Response) bool {
-	return resp.Body == nil || resp.Body == http.NoBody || isStateless(resp.Body)
-}
-
-func isStateless(body io.ReadCloser) bool {
-	t := reflect.TypeOf(body)
-	return t.Kind() == reflect.Struct && t.Size() == 0
+	t := reflect.TypeOf(resp.Body) // nil if there is no body
+	return t == nil || t.Kind() == reflect.Struct && t.Size() == 0
 }
 
 // Releaser ends the use of a response's connection, for example by canceling

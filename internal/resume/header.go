@@ -3,6 +3,7 @@ package resume
 import (
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -30,35 +31,23 @@ func parseContentRange(v string) (byteRange, bool) {
 	unit, v, _ := strings.Cut(v, " ")
 	positions, complete, _ := strings.Cut(v, "/")
 	first, last, _ := strings.Cut(positions, "-")
-	r := byteRange{complete: -1}
-	var ok [3]bool
-	r.first, ok[0] = parsePosition(first)
-	r.last, ok[1] = parsePosition(last)
+	r := byteRange{parsePosition(first), parsePosition(last), parsePosition(complete)}
 	// The length of the whole may be unknown.
-	ok[2] = true
-	if complete != "*" {
-		r.complete, ok[2] = parsePosition(complete)
-	}
-	isRange := ok == [3]bool{true, true, true} && strings.EqualFold(unit, "bytes") &&
-		r.first <= r.last &&
-		(r.complete < 0 || r.last < r.complete)
-	if !isRange {
+	if !strings.EqualFold(unit, "bytes") || r.first < 0 || r.last < r.first ||
+		complete != "*" && r.complete <= r.last {
 		return byteRange{}, false
 	}
 	return r, true
 }
 
-// parsePosition parses 1*DIGIT. strconv also accepts signs. The largest int64
-// is not accepted, so that lengths do not overflow.
-func parsePosition(v string) (int64, bool) {
-	n := int64(0)
-	for i := range len(v) {
-		if v[i] < '0' || v[i] > '9' || n > (math.MaxInt64-10)/10 {
-			return 0, false
-		}
-		n = n*10 + int64(v[i]-'0')
+// parsePosition parses 1*DIGIT, and returns -1 for anything else. The largest
+// int64 is not accepted, so that lengths do not overflow.
+func parsePosition(v string) int64 {
+	n, err := strconv.ParseUint(v, 10, 63)
+	if err != nil || n == math.MaxInt64 {
+		return -1
 	}
-	return n, v != ""
+	return int64(n)
 }
 
 // validators returns the strong validator in h, which is the entity tag or, if

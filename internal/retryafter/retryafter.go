@@ -9,6 +9,7 @@ package retryafter
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -139,7 +140,7 @@ func (p headerParser) secondsOrDate(v string) (serverWait, bool) {
 	// copies a value that it does not understand into its error, so it does not
 	// get values that are far longer than the longest date, "Wednesday,
 	// 09-Nov-94 08:49:37 GMT".
-	if v == "" || len(v) > 64 || isDigit(v[0]) {
+	if v == "" || len(v) > 64 || isDigits(v[:1]) {
 		return p.seconds(v)
 	}
 	date, ok := parseDate(v)
@@ -229,28 +230,20 @@ func (p headerParser) cached() bool { return len(p.header["Age"]) > 0 }
 
 // number is an unsigned decimal number, as precise as it was sent.
 type number struct {
-	whole    int64 // at most maxWhole
+	whole    int64
 	fraction string
 	decimal  bool // it has a fraction, which may be 0
 }
 
-// maxWhole is far greater than MaxWait in any unit, and can be multiplied by
-// ten.
-const maxWhole = 100_000_000_000_000_000
-
-// parseNumber parses digits, or digits, a point and digits. strconv accepts
-// more: signs, exponents, underscores, hexadecimal digits, Inf and NaN. It also
-// returns an error if a number is too large.
+// parseNumber parses digits, or digits, a point and digits. strconv.ParseFloat
+// accepts more: signs, exponents, underscores, hexadecimal digits, Inf and NaN.
 func parseNumber(v string) (number, bool) {
 	whole, fraction, decimal := strings.Cut(v, ".")
 	if !isDigits(whole) || decimal && !isDigits(fraction) {
 		return number{}, false
 	}
-	n := number{fraction: fraction, decimal: decimal}
-	for i := range len(whole) {
-		n.whole = min(n.whole*10+int64(whole[i]-'0'), maxWhole)
-	}
-	return n, true
+	n, _ := strconv.ParseInt(whole, 10, 64) // the largest int64 if it is too large
+	return number{n, fraction, decimal}, true
 }
 
 // times returns n units of time, at most MaxWait.
@@ -285,14 +278,5 @@ func (n number) resolution() time.Duration {
 	return time.Second
 }
 
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
 // isDigits reports whether s is 1*DIGIT (RFC 5234 appendix B.1).
-func isDigits(s string) bool {
-	for i := range len(s) {
-		if !isDigit(s[i]) {
-			return false
-		}
-	}
-	return s != ""
-}
+func isDigits(s string) bool { return s != "" && strings.Trim(s, digits) == "" }

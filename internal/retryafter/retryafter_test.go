@@ -211,13 +211,14 @@ func TestParseReadsPoliciesWithoutQuota(t *testing.T) {
 	}.run(t)
 }
 
-// An item of any type is valid, as a policy or as the value of a parameter. If
-// a part of the field is not valid in RFC 9651, all of the field is ignored.
+// An item of any type but Date and Display String is valid, as a policy or as
+// the value of a parameter. If a part of the field is not valid, all of the field
+// is ignored.
 func TestParseIgnoresARateLimitThatDoesNotParse(t *testing.T) {
 	for _, value := range []string{
 		`"a"`, `a`, `*a:/%`, `1`, `-1`, `-0`, `999999999999999`, `1.5`, `999999999999.999`,
-		`?0`, `?1`, `@1`, `@-1`, `:YQ==:`, `:YQ:`, `:YWI=:`, `:YWI:`, `:YWJj:`, `::`,
-		`"\"\\"`, `""`, `" ~"`, `%""`, `%"a%c3%bc %22"`,
+		`?0`, `?1`, `:YQ==:`, `:YQ:`, `:YWI=:`, `:YWI:`, `:YWJj:`, `::`,
+		`"\"\\"`, `""`, `" ~"`,
 	} {
 		field := `"a";r=0;t=5, ` + value + `, "c";*k._-9=` + value + `;k`
 		wait, ok := parse(newHeader("RateLimit", field), here)
@@ -228,9 +229,9 @@ func TestParseIgnoresARateLimitThatDoesNotParse(t *testing.T) {
 		``, ` `, `'a'`, `{a}`, `ä`, `"ä"`, `"a`, `"`, `"\`, `"\a"`, "\"\t\"", "\"\x7f\"",
 		`"a"x`, `a\`, `a=1`, `a b`, `("a")`, `()`,
 		`-`, `--1`, `+1`, `1.`, `.5`, `-.5`, `1.5.5`, `1.2345`, `1234567890123.1`,
-		`1000000000000000`, `?`, `?2`, `?true`, `@`, `@1.5`, `@a`,
+		`1000000000000000`, `?`, `?2`, `?true`, `@1`, `@-1`,
 		`:`, `:YQ==`, `:Y:`, `:Y Q:`, `:=YQ=:`, `:YQ===:`, `:YQ=:`, `:=:`, `:YWJj=:`,
-		`%`, `%"`, `%a`, `%"%"`, `%"%a"`, `%"%C3%BC"`, `%"%c3"`, `%"ü"`, "%\"\t\"",
+		`%`, `%""`, `%"a%c3%bc %22"`,
 		`"c";`, `"c" ;k`, `"c"; `, "\"c\";\tk", `"c";K`, `"c";9`, `"c";=1`, `"c";k=`,
 		`"c";k= 1`, `"c";k =1`,
 	} {

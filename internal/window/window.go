@@ -53,19 +53,16 @@ const (
 // may send again to a host that is down. A restart of the host needs that, and
 // it does not grow with the number of processes, as the Burst does.
 //
-// It charges for failed retries only. If one attempt in five fails at random,
-// the host needs more retries than a Ratio allows, if that is small enough to
-// protect it in an outage. Those retries succeed, so they are work that somebody
-// wanted. Retries that fail overload a host. The bonus pays for a retry that has
-// failed, because one that succeeds has shown that retries help. In an outage
-// none succeeds, so the second bound remains.
+// It charges for failed retries only. A host that fails one attempt in five at
+// random needs more retries than a Ratio allows, if that is small enough to
+// protect the host in an outage. These retries succeed, so they are wanted work,
+// and their bonus pays for others. In an outage none succeeds.
 //
 // The time stops because each process sends its budget to a host that is down.
 // If charges expired meanwhile, enough processes could keep the host down.
 //
-// All charges of a step expire together with the successes of that step. That
-// is why the law holds for intervals longer than a Length. Each Length of such
-// an interval keeps it by itself.
+// All charges of a step expire together with its successes. So each Length of a
+// longer interval keeps the law by itself.
 type Window struct {
 	// Set by Open, and only read from then on.
 	start    time.Time
@@ -163,12 +160,10 @@ func (w *Window) Refund(cost int) {
 }
 
 // cancel cancels the latest charges of that cost. It is not known which charge a
-// refund is for. Most refunds follow soon after their charge, so the latest is
-// the best guess. If the oldest were canceled, the remaining charges would seem
-// to be later and later, and never expire. A refund without a charge in the
-// Length does nothing. A refund whose own charge has expired cancels another
-// one. The law allows that, because the expired charge was within its own
-// Length. mu is held and w is up to date.
+// refund is for, and most follow soon after theirs. If the oldest were canceled,
+// the remaining charges would seem to be later and later, and never expire. A
+// refund without a charge in the Length does nothing. One whose own charge has
+// expired cancels another, which the law allows. mu is held and w is up to date.
 func (w *Window) cancel(cost uint64) {
 	step := w.now / w.step
 	for i := range time.Duration(steps) {
@@ -181,9 +176,8 @@ func (w *Window) cancel(cost uint64) {
 
 // Balance returns how many calls of Withdraw(1) would return true now.
 func (w *Window) Balance() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.available()
+	balance, _, _ := w.Counts()
+	return balance
 }
 
 // Counts returns the Balance, and the successes and the charges from which it
@@ -191,16 +185,9 @@ func (w *Window) Balance() int {
 func (w *Window) Counts() (balance, successes, charges int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	balance = w.available()
-	s, c := w.total()
-	return balance, int(s), int(c)
-}
-
-// available updates w, and returns the cost of the retries that it allows. mu is
-// held.
-func (w *Window) available() int {
 	w.update(0)
-	return int(min(w.left(), math.MaxInt))
+	s, c := w.total()
+	return int(min(w.left(), math.MaxInt)), int(s), int(c)
 }
 
 // update brings w up to date, and counts the pending deposits. The number own
