@@ -900,6 +900,7 @@ func TestBudgetCalls(t *testing.T) {
 			"failure, withdraw, charged success"},
 		{"429 without a wait", "GET", script{s429, s200}, "failure, withdraw, charged success"},
 		{"server refuses", "GET", script{refuses(503)}, "failure"},
+		{"too long a wait", "GET", script{asksFor(3600)}, "failure"},
 		{"server refuses a final failure", "GET", script{refuses(402)}, "success"},
 		{"certain error", "GET", script{contract.Fails(unknownHost)}, "nothing"},
 		{"not safe", "POST", script{reset}, "failure"},
