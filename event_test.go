@@ -360,7 +360,8 @@ func TestEventBeforeTheFirstAttempt(t *testing.T) {
 	}{
 		"policy": {ctx: httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: -1}),
 			text: "Policy.MaxElapsed", events: 1},
-		"key":            {ctx: t.Context(), key: "a\nb", text: "Policy.NewIdempotencyKey", events: 1},
+		"key": {
+			ctx: t.Context(), key: "a\nb", text: "Policy.NewIdempotencyKey", events: 1},
 		"context":        {ctx: done, text: "context canceled"},
 		"Request.Cancel": {ctx: t.Context(), cancel: closed, text: "request canceled"},
 	} {
