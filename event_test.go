@@ -197,8 +197,8 @@ func TestLogEventsLevels(t *testing.T) {
 		assert.Equal(t, want, logged, reason)
 	}
 	logger, out := newLogger()
-	httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t), Attempt: firstAttempt,
-		Reason: httpretry.ReasonPermanent, Err: unknownHost})
+	httpretry.LogEvents(logger)(t.Context(), httpretry.Event{Request: newGet(t),
+		Attempt: firstAttempt, Reason: httpretry.ReasonPermanent, Err: unknownHost})
 	assert.Contains(t, out.String(), `level=WARN msg="gave up on request"`, "permanent error")
 }
 
@@ -360,7 +360,8 @@ func TestEventBeforeTheFirstAttempt(t *testing.T) {
 	}{
 		"policy": {ctx: httpretry.WithPolicy(t.Context(), httpretry.Policy{MaxElapsed: -1}),
 			text: "Policy.MaxElapsed", events: 1},
-		"key":            {ctx: t.Context(), key: "a\nb", text: "Policy.NewIdempotencyKey", events: 1},
+		"key": {ctx: t.Context(), key: "a\nb", text: "Policy.NewIdempotencyKey",
+			events: 1},
 		"context":        {ctx: done, text: "context canceled"},
 		"Request.Cancel": {ctx: t.Context(), cancel: closed, text: "request canceled"},
 	} {

@@ -175,7 +175,8 @@ func TestFramingOverHTTP2(t *testing.T) {
 	}{
 		"POST":   {"POST", func(*http.Request) {}, true},
 		"NoBody": {"POST", func(req *http.Request) { req.Body = http.NoBody }, true},
-		"key":    {"POST", func(req *http.Request) { req.Header.Set("Idempotency-Key", "1") }, false},
+		"key": {"POST",
+			func(req *http.Request) { req.Header.Set("Idempotency-Key", "1") }, false},
 		"Expect": {"POST",
 			func(req *http.Request) { req.Header.Set("Expect", "100-continue") }, false},
 		"GET":  {"GET", func(*http.Request) {}, false},

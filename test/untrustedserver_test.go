@@ -390,14 +390,15 @@ func http1Bombs() map[string]bomb {
 		"reason phrase of 1 MB": flood(true, noBound, line+times(kilo*kilo, "x")+emptyBody, ""),
 		"endless reason phrase": flood(false, 0, line, "x"),
 		"endless 1xx":           flood(false, 0, "", early+"\r\n"),
-		"endless large 1xx":     flood(false, 0, "", early+"Link: "+times(100*kilo, "x")+"\r\n\r\n"),
-		"endless 100":           flood(false, 0, "", "HTTP/1.1 100 Continue\r\n\r\n"),
-		"endless chunk size":    flood(true, 0, chunked, "0"),
-		"endless extension":     flood(true, 0, chunked+"1;", "x=y;"),
-		"chunks of extensions":  flood(true, 0, chunked, "1;"+times(4000, "x")+"\r\nx\r\n"),
-		"endless trailer line":  flood(true, 0, chunked+"0\r\nX: ", "x"),
-		"endless trailers":      flood(true, 0, chunked+"0\r\n", "X: x\r\n"),
-		"endless body":          flood(true, 0, line+"\r\n\r\n", "x"),
+		"endless large 1xx": flood(
+			false, 0, "", early+"Link: "+times(100*kilo, "x")+"\r\n\r\n"),
+		"endless 100":          flood(false, 0, "", "HTTP/1.1 100 Continue\r\n\r\n"),
+		"endless chunk size":   flood(true, 0, chunked, "0"),
+		"endless extension":    flood(true, 0, chunked+"1;", "x=y;"),
+		"chunks of extensions": flood(true, 0, chunked, "1;"+times(4000, "x")+"\r\nx\r\n"),
+		"endless trailer line": flood(true, 0, chunked+"0\r\nX: ", "x"),
+		"endless trailers":     flood(true, 0, chunked+"0\r\n", "X: x\r\n"),
+		"endless body":         flood(true, 0, line+"\r\n\r\n", "x"),
 	}
 }
 
