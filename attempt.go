@@ -147,6 +147,7 @@ func (s *sending) roundTrip(a *attempt) (*http.Response, error) {
 // not use Request.Clone, because the copy must share the map of trailers. The
 // caller's reader sets their values in that map.
 func (s *sending) newAttempt(f framing) *attempt {
+	body := s.body.Open(s.last)
 	a := s.allocateAttempt()
 	a.hasBody = s.body.Has() || f.emptyBody
 	a.init(s.caller.attemptContext(), &s.caller.values, s.attempts)
@@ -157,7 +158,6 @@ func (s *sending) newAttempt(f framing) *attempt {
 		a.number, prior = outer.number, 0
 	}
 
-	body := s.body.Open(s.last)
 	a.rec = s.body.Recorder() // Open may have replaced it
 	if f.emptyBody {
 		body = emptyBody{}
@@ -201,7 +201,7 @@ func (s *sending) allocateAttempt() *attempt {
 	return &a.attempt
 }
 
-// needsNoWatch reports whether nothing has to be known of the sending of the next
+// needsNoWatch reports whether nothing has to be known of the sending of the
 // attempt, and nothing but the end of its response has to end it. A first attempt
 // is then like one that sends the caller's own request. After a retry, a layer
 // might wait for the end of the context.
@@ -228,8 +228,8 @@ func (s *sending) headerFor(a *attempt, prior int) http.Header {
 	if s.caller.req.Header == nil {
 		return nil
 	}
-	// A first attempt like one that sends the caller's own request has its header,
-	// too.
+	// A first attempt that is like one that sends the caller's own request has
+	// the caller's header, too, with all that a layer does to it.
 	if s.attempts == 1 && s.key == "" && a.trace == nil {
 		return s.caller.req.Header
 	}

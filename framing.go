@@ -42,17 +42,19 @@ func (p *hostProtocol) learn(is uint32) {
 	}
 }
 
-// learnFrom records the protocol of resp, which is a response of the host.
+// learnFrom records the protocol of resp, which is a response of the host. One
+// over HTTP/1 does not show that a host no longer speaks HTTP/2, because a
+// WebSocket has a connection of its own.
 func (p *hostProtocol) learnFrom(resp *http.Response) {
-	switch resp.ProtoMajor {
-	case 1:
-		p.learn(protocolHTTP1)
-	case 2:
+	switch {
+	case resp.ProtoMajor == 2:
 		p.learn(protocolHTTP2)
+	case resp.ProtoMajor == 1 && p.Load() == protocolUnknown:
+		p.learn(protocolHTTP1)
 	}
 }
 
-// isHTTP1 reports whether the host has spoken HTTP/1 last.
+// isHTTP1 reports whether the host has spoken HTTP/1 only.
 func (p *hostProtocol) isHTTP1() bool { return p != nil && p.Load() == protocolHTTP1 }
 
 // framing returns the framing of the next attempt.

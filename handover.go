@@ -72,11 +72,11 @@ func (s *sending) shownRequest(result *attemptContext) *http.Request {
 	if result == nil {
 		return s.caller.req
 	}
-	shown := s.caller.req.WithContext(result)
 	if a := s.attempt; a != nil && a.shown != nil {
-		*a.shown, shown = *shown, a.shown
+		*a.shown = *s.caller.req.WithContext(result) // which does not escape
+		return a.shown
 	}
-	return shown
+	return s.caller.req.WithContext(result)
 }
 
 // isOwn reports whether req is the request that the last attempt sent, or the

@@ -127,16 +127,17 @@ const maxResends = 30
 func (c *call) resend() (time.Duration, Reason) {
 	var wait time.Duration
 	if c.resends >= 3 {
-		wait = uniform(min(100*time.Millisecond<<min(c.resends-3, 5), 2*time.Second))
+		wait = uniform(min(100*time.Millisecond<<(c.resends-3), 2*time.Second))
 	}
 	reason := c.waits.lateReason(&c.caller, wait, time.Now())
 	if reason == ReasonNone {
 		reason = c.rewindBody(wait)
 	}
-	if reason == ReasonNone {
-		c.resends, c.uncounted = c.resends+1, c.uncounted+1
+	if reason != ReasonNone {
+		return 0, reason
 	}
-	return wait, reason
+	c.resends, c.uncounted = c.resends+1, c.uncounted+1
+	return wait, ReasonNone
 }
 
 // rewindBody prepares the body of the attempt that follows after wait. If the
@@ -188,7 +189,7 @@ func (c *call) finish(r result, reason Reason) (*http.Response, error) {
 // may have followed a redirect to another one.
 func (s *sending) isOfHost(resp *http.Response) bool {
 	u := s.caller.req.URL
-	return resp.Request != nil && resp.Request.URL != nil &&
+	return u != nil && resp.Request != nil && resp.Request.URL != nil &&
 		resp.Request.URL.Scheme == u.Scheme && resp.Request.URL.Host == u.Host
 }
 
