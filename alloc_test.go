@@ -56,6 +56,7 @@ func (b *flaky) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return b.failed, nil
 	}
+	resp.Request = req // as in net/http
 	return resp, err
 }
 

@@ -1266,3 +1266,17 @@ func newHeader(pairs ...string) http.Header {
 	}
 	return h
 }
+
+// Base may have a URL for a request that has none.
+func TestRequestWithoutURL(t *testing.T) {
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		sent := contract.Request(t, req.Method, "http://a.test/", "")
+		return &http.Response{StatusCode: 200, ProtoMajor: 1, Body: http.NoBody, Request: sent}, nil
+	})
+	transport := contract.Unchecked(t, httpretry.Config{Base: base})
+	for _, method := range []string{"GET", "POST"} {
+		resp, err := transport.RoundTrip(&http.Request{Method: method, Header: http.Header{}})
+		require.NoError(t, err)
+		assert.Equal(t, 200, resp.StatusCode)
+	}
+}

@@ -333,9 +333,11 @@ func TestNothingWrittenOnTheLastAttempt(t *testing.T) {
 			req.Method = "POST"
 		}
 		broken.Store(true)
-		contract.Send(t, transport, req.WithContext(httpretry.WithoutRetries(req.Context())))
+		resp := contract.Send(t, transport,
+			req.WithContext(httpretry.WithoutRetries(req.Context())))
 		assert.False(t, broken.Load(), "a write has failed")
 		assert.EqualValues(t, i+1, sent.Load())
+		contract.HasResult(t, resp, 1, httpretry.ReasonSuccess)
 	}
 }
 
@@ -1227,9 +1229,14 @@ func TestGoAwayStorm(t *testing.T) {
 		failures int // before the storm
 		timeout  time.Duration
 		attempts string
+		above    func(testing.TB, httpretry.Config) http.RoundTripper
 	}{
-		{0, time.Minute, "1 attempt"}, // with the timeout, the first one is a copy
-		{1, 0, "2 attempts"},
+		// With the timeout, the first attempt is a copy.
+		{0, time.Minute, "1 attempt", contract.New},
+		{1, 0, "2 attempts", contract.New},
+		{1, 0, "2 attempts", func(t testing.TB, c httpretry.Config) http.RoundTripper {
+			return contract.Unchecked(t, c) // without a layer
+		}},
 	} {
 		srv := faults.HTTP2(t, func(s faults.Stream) {
 			if s.Request <= tt.failures {
@@ -1242,7 +1249,8 @@ func TestGoAwayStorm(t *testing.T) {
 		policy.AttemptTimeout = tt.timeout
 		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		defer cancel()
-		_, err := contract.Recorded(t, faults.HTTP2Base(t), policy, events).
+		_, err := tt.above(t, httpretry.Config{
+			Base: faults.HTTP2Base(t), Policy: policy, Observe: events.Observe}).
 			RoundTrip(contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
 		require.EqualError(t, err, "httpretry: gave up after "+tt.attempts+" (permanent): "+
 			"the request was sent 10 times in one attempt, and was stopped")

@@ -314,6 +314,27 @@ func TestGoAwayWithoutRetries(t *testing.T) {
 	assert.EqualValues(t, 2, srv.Requests.Load())
 }
 
+// A request whose deadline leaves no time to be sent again ends without a wait.
+func TestGoAwayBeforeTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+			time.Sleep(time.Millisecond)
+			return nil, errGoAway
+		})
+		for range 20 { // the waits are random
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			events := new(contract.Record)
+			_, err := contract.Recorded(t, base, contract.RetryEvery(0), events).
+				RoundTrip(newGet(t).WithContext(ctx))
+			require.ErrorIs(t, err, errGoAway)
+			last := events.Events[len(events.Events)-1]
+			assert.Equal(t, httpretry.ReasonDeadline, last.Reason)
+			assert.Zero(t, last.Wait)
+			cancel()
+		}
+	})
+}
+
 // errGoAway is net/http's error for a request that a GOAWAY excludes.
 var errGoAway = errors.New("http2: Transport: cannot retry err [http2: Transport received " +
 	"Server's graceful shutdown GOAWAY] after Request.Body was written; define Request.GetBody " +

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -150,4 +151,47 @@ func TestFramingWithoutResponse(t *testing.T) {
 	broken = true
 	_, err := transport.RoundTrip(contract.Request(t, "POST", srv.URL, ""))
 	require.ErrorContains(t, err, "neither a response nor an error")
+}
+
+// A response over HTTP/1 beside HTTP/2, such as that of a WebSocket, does not
+// show that the host no longer speaks HTTP/2.
+func TestFramingBesideAWebSocket(t *testing.T) {
+	for _, body := range []string{"", "payload"} {
+		for _, above := range []layering{noLayer, knownLayer} {
+			server, client := faults.Certificates(t)
+			server.NextProtos = []string{"h2", "http/1.1"}
+			var excluded atomic.Bool
+			srv := faults.Listen(t, func(c *faults.Conn) {
+				if !c.StartTLS(server) {
+					return
+				}
+				if c.Conn.(*tls.Conn).ConnectionState().NegotiatedProtocol != "h2" {
+					c.HTTP1(func(c *faults.Conn, _ *http.Request) bool {
+						c.Respond(403, "")
+						return false
+					})
+					return
+				}
+				requests := 0
+				c.HTTP2(func(s faults.Stream) {
+					if requests++; requests == 2 && !excluded.Swap(true) {
+						s.GoAway(1, faults.NoError)
+						return
+					}
+					s.Respond(200)
+				})
+			})
+			transport := above.transport(t, faults.Base(t, client))
+			url := "https://" + srv.Addr
+			resp := contract.Send(t, transport, contract.Request(t, "GET", url, ""))
+			assert.Equal(t, 2, resp.ProtoMajor)
+			handshake := contract.Request(t, "GET", url, "")
+			handshake.Header.Set("Connection", "Upgrade")
+			handshake.Header.Set("Upgrade", "websocket")
+			assert.Equal(t, 1, contract.Send(t, transport, handshake).ProtoMajor)
+			resp = contract.Send(t, transport, contract.Request(t, "POST", url, body))
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.True(t, excluded.Load())
+		}
+	}
 }

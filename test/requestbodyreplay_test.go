@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"net/http/httputil"
 	"os"
@@ -565,4 +566,34 @@ func TestOpenResponsesKeepNoReplay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// GetBody may return a body that blocks although the first one was in memory. It
+// is closed if the server answers before the body has ended.
+func TestGetBodyBlocksLater(t *testing.T) {
+	var requests atomic.Int32
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) == 1 {
+			_, _ = io.Copy(io.Discard, r.Body)
+			w.WriteHeader(503)
+			return
+		}
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		w.Header().Set("Connection", "close")
+		_, _ = w.Write([]byte("early"))
+	}))
+	t.Cleanup(srv.Close)
+	// Without a layer above, the retry would not be watched if its body could not
+	// block.
+	transport := contract.Unchecked(t, httpretry.Config{
+		Base: faults.Base(t, nil), Policy: contract.RetryEvery(0)})
+	reader, _ := io.Pipe()
+	blocking := &contract.Body{ReadCloser: reader}
+	req := contract.Request(t, "PUT", srv.URL, "")
+	req.Body, req.ContentLength = io.NopCloser(strings.NewReader("hello")), 5
+	req.GetBody = func() (io.ReadCloser, error) { return blocking, nil }
+	resp, err := transport.RoundTrip(req)
+	require.NoError(t, err)
+	assert.Equal(t, "early", contract.ReadBody(t, resp))
+	assert.Eventually(t, func() bool { return blocking.Closes() > 0 }, waitLimit, time.Millisecond)
 }
