@@ -21,7 +21,7 @@ type call struct {
 	waits  waits
 
 	uncounted  int     // the attempts that do not count toward MaxAttempts
-	processed  bool    // the last attempt may have been processed; if so, none follows unless idempotent
+	processed  bool    // the last attempt may have been; only one that is idempotent follows it
 	connEnded  bool    // the last attempt failed because its connection was at its end
 	retried421 bool    // a 421 was retried
 	done       bool    // no clean-up is left to cleanUpAfterPanic

@@ -207,8 +207,9 @@ func (b *resumingBody) resume() error {
 	r := result{err: b.broken, outcome: min(c.outcome(nil, b.broken), Transient)}
 	if b.part.Obstacle == "" {
 		c.caller.req.Header = b.header()
-		// The obstacle does not matter if the body would not be resumed anyway.
-	} else if c.caller.hasEnded() || r.outcome == Final {
+	}
+	// The obstacle does not matter if the body would not be resumed anyway.
+	if b.part.Obstacle != "" && (c.caller.hasEnded() || r.outcome == Final) {
 		c.learn(r)
 		c.release()
 		c.done = true
