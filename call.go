@@ -30,8 +30,8 @@ type call struct {
 
 // partial is the body of a response that broke off (resumingBody).
 type partial interface {
-	// begin is called before each attempt.
-	begin()
+	// count counts an attempt that is about to be made.
+	count()
 	// accepts reports whether r has the rest. It is called for a response that
 	// is a success of its host.
 	accepts(r result) bool

@@ -222,8 +222,8 @@ func (b *resumingBody) resume() error {
 	return b.replace(resp)
 }
 
-// begin implements partial.
-func (b *resumingBody) begin() { b.result.resumes.Add(1) }
+// count implements partial.
+func (b *resumingBody) count() { b.result.resumes.Add(1) }
 
 // accepts implements partial. A response that is not the rest is nevertheless a
 // success of the host.

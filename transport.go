@@ -147,7 +147,7 @@ func (c *call) retry(r result) (*http.Response, error) {
 // send makes the next attempt.
 func (c *call) send() result {
 	if c.partial != nil {
-		c.partial.begin()
+		c.partial.count()
 	}
 	c.waits.cooldown.generation = c.waits.cooldown.currentGeneration()
 	c.last = c.attempts+1-c.uncounted >= c.maxAttempts()
