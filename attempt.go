@@ -48,12 +48,18 @@ type attempt struct {
 	shown    *http.Request // room for Response.Request, or nil
 }
 
-// largeAttempt is an attempt with all that it may need, in one allocation.
-type largeAttempt struct {
-	attempt
-	watcher wire.Trace
-	room    http.Request
-}
+// roomyAttempt is an attempt with the room for Response.Request, which most
+// retries need, and watchedAttempt one with a trace, too: in one allocation each.
+type (
+	roomyAttempt struct {
+		attempt
+		room http.Request
+	}
+	watchedAttempt struct {
+		roomyAttempt
+		watcher wire.Trace
+	}
+)
 
 // send makes the next attempt. A first attempt that needs nothing of this
 // package sends the caller's own request.
@@ -189,15 +195,16 @@ func (s *sending) newAttempt(f framing) *attempt {
 // allocateAttempt returns a new attempt, with a trace if that is needed. A first
 // attempt that is not watched most likely succeeds, and then needs no more room.
 func (s *sending) allocateAttempt() *attempt {
-	unwatched := s.needsNoWatch()
-	if unwatched && s.attempts == 1 {
+	if !s.needsNoWatch() {
+		a := new(watchedAttempt)
+		a.shown, a.trace = &a.room, &a.watcher
+		return &a.attempt
+	}
+	if s.attempts == 1 {
 		return new(attempt)
 	}
-	a := new(largeAttempt)
+	a := new(roomyAttempt)
 	a.shown = &a.room
-	if !unwatched {
-		a.trace = &a.watcher
-	}
 	return &a.attempt
 }
 

@@ -20,11 +20,10 @@ import (
 // Unavailable) and asks for a wait (see [RetryAfter]). A 403 counts, too, if
 // Policy.Classify does not return Final for it. The cool-down lasts as long as
 // the server asks, at most one hour. It ends early if an attempt that was sent
-// after it began gets a response below 400 whose Outcome is Final. A resume
-// (see [Policy.Resume]) counts when 64 KiB or the rest has arrived, or when the
-// caller closes the body. It applies to all requests of a RetryTransport to the
-// same [Origin], or to those with the same [Policy.CooldownKey], whatever their
-// policies. The 1024 latest cool-downs are kept. See docs/choosing.md.
+// after it began gets a response below 400 whose Outcome is Final. It applies to
+// all requests of a RetryTransport to the same [Origin], or to those with the
+// same [Policy.CooldownKey], whatever their policies. The 1024 latest cool-downs
+// are kept. See docs/choosing.md.
 type Cooldown uint8
 
 const (

@@ -180,7 +180,6 @@ func (b *resumingBody) isClosed() bool {
 func (b *resumingBody) settle() {
 	if b.unsettled.Swap(false) {
 		b.call.record()
-		b.call.waits.cooldown.endEarly()
 	}
 }
 
@@ -225,13 +224,9 @@ func (b *resumingBody) resume() error {
 // count implements partial.
 func (b *resumingBody) count() { b.result.resumes.Add(1) }
 
-// accepts implements partial. A response that is not the rest is nevertheless a
-// success of the host.
+// accepts implements partial.
 func (b *resumingBody) accepts(r result) bool {
 	b.skip, b.mismatch = b.part.Check(r.resp, b.offset, b.same(r.resp))
-	if b.mismatch != nil && finalReason(r.resp) == ReasonSuccess {
-		b.call.waits.cooldown.endEarly()
-	}
 	return b.mismatch == nil
 }
 
