@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -555,8 +557,8 @@ func BenchmarkMiddleware(b *testing.B) {
 }
 
 // A handler around Middleware sees the pattern that a mux inside has matched,
-// and a form that the handler has parsed, whose files net/http then removes. A
-// panic of the handler reaches it as it is.
+// and a form that the handler has parsed. A panic of the handler reaches it as it
+// is.
 func TestPatternAndFormAreSeenOutside(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		mux, form := http.NewServeMux(), new(multipart.Form)
@@ -577,4 +579,34 @@ func TestPatternAndFormAreSeenOutside(t *testing.T) {
 		assert.Equal(t, "GET /a/{id}", r.Pattern)
 		assert.Same(t, form, r.MultipartForm)
 	}
+}
+
+// The server removes the temporary files of a form that a handler has parsed.
+func TestFormFilesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	t.Setenv("TMP", dir) // on Windows
+	srv := contract.NewServer(t,
+		httpretry.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			assert.NoError(t, r.ParseMultipartForm(1))
+			files, err := os.ReadDir(dir)
+			assert.NoError(t, err)
+			assert.Len(t, files, 1)
+		})).ServeHTTP)
+	var body strings.Builder
+	form := multipart.NewWriter(&body)
+	part, err := form.CreateFormFile("file", "name")
+	require.NoError(t, err)
+	_, err = part.Write(make([]byte, 11<<20)) // more than ParseMultipartForm keeps in memory
+	require.NoError(t, err)
+	require.NoError(t, form.Close())
+	req := contract.Request(t, "POST", srv.URL, body.String())
+	req.Header.Set("Content-Type", form.FormDataContentType())
+	resp, err := srv.Client().Do(req)
+	require.NoError(t, err)
+	contract.ReadBody(t, resp)
+	srv.Close() // waits for the handler
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, files)
 }
