@@ -10,7 +10,9 @@ import (
 	"net/http/httptrace"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -350,7 +352,7 @@ func TestReadAheadOfUploads(t *testing.T) {
 		}
 		for name, getBody := range map[string]func() (io.ReadCloser, error){
 			"recorded": nil, "GetBody": func() (io.ReadCloser, error) {
-				return io.NopCloser(iotestReader("body")), nil
+				return io.NopCloser(io.MultiReader(strings.NewReader("body"))), nil
 			}} {
 			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("body"))
 			req.GetBody = getBody
@@ -359,8 +361,6 @@ func TestReadAheadOfUploads(t *testing.T) {
 		}
 	}
 }
-
-func iotestReader(text string) io.Reader { return io.MultiReader(strings.NewReader(text)) }
 
 // A body may be read after Close as far as that of Base may.
 func TestReadAheadAfterClose(t *testing.T) {
@@ -564,4 +564,47 @@ func TestReadAheadTrailers(t *testing.T) {
 			assert.Equal(t, "text", contract.ReadBody(t, resp))
 		})
 	}
+}
+
+// Bodies that are read at the same time do not share bytes, nor do those that
+// Peek has returned.
+func TestReadAheadSharesNoBytes(t *testing.T) {
+	var peeks sync.Map
+	policy := aheadPolicy()
+	policy.ReadAhead = 6 << 10
+	policy.Classify = func(req *http.Request, resp *http.Response, _ error) httpretry.Outcome {
+		peeks.Store(req.URL.Path, httpretry.Peek(resp))
+		return httpretry.Final
+	}
+	content := func(path string) string {
+		return strings.Repeat(path, 100+len(path)*int(path[1]-'0')*30)
+	}
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		return respond(req, 200, io.EOF, content(req.URL.Path)), nil
+	})
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 100 {
+				path := fmt.Sprintf("/%d-%d", i, j)
+				resp, err := transport.RoundTrip(
+					contract.Request(t, "GET", "http://a.test"+path, ""))
+				if !assert.NoError(t, err) {
+					return
+				}
+				if j%3 > 0 { // others are not read to their end
+					body, err := io.ReadAll(iotest.OneByteReader(resp.Body))
+					assert.NoError(t, err)
+					assert.Equal(t, content(path), string(body))
+				}
+				assert.NoError(t, resp.Body.Close())
+			}
+		})
+	}
+	wg.Wait()
+	peeks.Range(func(path, peeked any) bool {
+		text := content(path.(string))
+		return assert.Equal(t, text[:min(len(text), 6<<10)], string(peeked.([]byte)))
+	})
 }
