@@ -33,7 +33,8 @@ func (s *sending) readAhead(
 	ended := true
 	stop := bounded.Signal{req.Context().Done(), cancelChannel(req)}
 	// The context ends a Read of net/http. One of a layer may block.
-	if s.engine.base.isNetHTTP(req.URL) || bounded.InMemory(resp.Body) || stop == (bounded.Signal{}) {
+	if s.engine.base.isNetHTTP(req.URL) || bounded.InMemory(resp.Body) ||
+		stop == (bounded.Signal{}) {
 		err = b.Fill(resp, limit)
 	} else {
 		ended, err = b.FillUntil(stop, resp, limit)

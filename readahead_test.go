@@ -133,7 +133,8 @@ func TestReadAhead(t *testing.T) {
 		}), 1, httpretry.ReasonPermanent, 200, "half", errChecksum, 0},
 		// The server has answered, whatever the error says.
 		{"POST, unprocessed", "POST", playBodies(func(r *http.Request) *http.Response {
-			return respond(r, 200, httpretry.WithOutcome(errChecksum, httpretry.Unprocessed), "half")
+			err := httpretry.WithOutcome(errChecksum, httpretry.Unprocessed)
+			return respond(r, 200, err, "half")
 		}), 1, httpretry.ReasonNotIdempotent, 200, "half", errChecksum, 0},
 	} {
 		contract.Bubble(t, tt.name, func(t *testing.T) {
@@ -204,7 +205,8 @@ func TestReadAheadOnTheWire(t *testing.T) {
 				var info httptrace.GotConnInfo
 				ctx := httptrace.WithClientTrace(t.Context(),
 					&httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { info = i }})
-				contract.Send(t, transport, contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+				req := contract.Request(t, "GET", srv.URL(), "").WithContext(ctx)
+				contract.Send(t, transport, req)
 				assert.True(t, info.Reused, "the body that is not read yet holds a connection")
 				assert.Len(t, contract.ReadBody(t, resp), 1<<10)
 			}
@@ -231,7 +233,8 @@ func TestPeek(t *testing.T) {
 			"event: error\r\ndata: 1\r\n\r"},
 		{"CR", "text/event-stream", []string{"data\r\r", "data: 2"}, "data\r\r"},
 		// Neither a comment nor a block without data is an event.
-		{"comments", "text/event-stream", []string{": 1\n\n", "\n\n", "id: 2\n\n", "data: 3\n\n", "4"},
+		{"comments", "text/event-stream",
+			[]string{": 1\n\n", "\n\n", "id: 2\n\n", "data: 3\n\n", "4"},
 			": 1\n\n\n\nid: 2\n\ndata: 3\n\n"},
 		{"no event", "text/event-stream", []string{": 1\n\n", "id: 2\n\n"}, ": 1\n\nid: 2\n\n"},
 	} {
@@ -307,15 +310,15 @@ func TestReadAheadSparesBodies(t *testing.T) {
 		length int64
 		body   io.ReadCloser
 	}{
-		"HEAD":      {"HEAD", 200, 4, text()},
-		"204":       {"GET", 204, -1, text()},
-		"304":       {"GET", 304, -1, text()},
-		"101":       {"GET", 101, -1, text()},
-		"writer":    {"GET", 200, -1, writer},
-		"length 0":  {"GET", 200, 0, text()},
-		"none":      {"GET", 200, -1, http.NoBody},
-		"503":       {"GET", 503, -1, text()},
-		"no limit":  {"GET", 200, -1, text()},
+		"HEAD":     {"HEAD", 200, 4, text()},
+		"204":      {"GET", 204, -1, text()},
+		"304":      {"GET", 304, -1, text()},
+		"101":      {"GET", 101, -1, text()},
+		"writer":   {"GET", 200, -1, writer},
+		"length 0": {"GET", 200, 0, text()},
+		"none":     {"GET", 200, -1, http.NoBody},
+		"503":      {"GET", 503, -1, text()},
+		"no limit": {"GET", 200, -1, text()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy := aheadPolicy()
@@ -356,7 +359,8 @@ func TestReadAheadOfUploads(t *testing.T) {
 			}} {
 			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("body"))
 			req.GetBody = getBody
-			contract.Send(t, contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}), req)
+			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+			contract.Send(t, transport, req)
 			assert.Equal(t, map[bool]string{true: "text"}[sendsAll], peeked, name)
 		}
 	}
