@@ -46,9 +46,10 @@ type Reloader struct {
 	// millisecond. 0 means DefaultInterval.
 	Interval time.Duration
 
-	// Report is called once for each change that the Reloader has read: with nil if the policies of the file are in effect, and else
-	// with the error. It is not called concurrently, and must not call Reload.
-	// Nil means that changes and errors are logged with [slog.Default].
+	// Report is called once for each change that the Reloader has read: with nil
+	// if the policies of the file are in effect, and else with the error. It is
+	// not called concurrently, and must not call Reload. Nil means that changes
+	// and errors are logged with [slog.Default].
 	Report func(error)
 
 	// Warn is called after Report(nil) with the warnings of a file that has

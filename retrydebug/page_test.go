@@ -172,7 +172,8 @@ func TestManyOrigins(t *testing.T) {
 		h := show(many(n, strings.Repeat("<", 230))...)
 		got := page(t, h, "")
 		assert.Len(t, table(t, got)[1:], min(n, 200))
-		assert.Equal(t, leftOut > 0, strings.Contains(text(got), "\n"+fmt.Sprint(leftOut)+" more in the JSON."))
+		more := fmt.Sprintf("\n%d more in the JSON.", leftOut)
+		assert.Equal(t, leftOut > 0, strings.Contains(text(got), more))
 		assert.Len(t, readOrigins(t, h), n)
 		assert.Less(t, len(got), 1<<20)
 	}
