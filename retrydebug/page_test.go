@@ -52,7 +52,7 @@ func TestOrder(t *testing.T) {
 		withBudget(status{Origin: "waiting", Waiting: 100}, 5),
 		{Origin: "less waiting", Waiting: 99, LastFailureAt: now},
 		withBudget(status{Origin: "failed", LastFailureAt: now}, 5),
-		{Origin: "earlier", LastFailureAt: ago(time.Minute - 1), FailedWithoutRetry: 9},
+		{Origin: "earlier", LastFailureAt: ago(50 * time.Second), FailedWithoutRetry: 9},
 		{Origin: "was failing", LastFailureAt: ago(time.Minute)},
 		withBudget(status{Origin: "ok"}, 5),
 		{Origin: "ok, too", Budgets: budgets{{}}},
