@@ -61,7 +61,6 @@
 //	  "transports": [
 //	    {
 //	      "name": "",
-//	      "file": null,
 //	      "origins": [
 //	        {
 //	          "origin": "https://api.example.com",
@@ -84,13 +83,13 @@
 //	  ]
 //	}
 //
-// Every field but policies is always there. Times are text as in RFC 3339, in UTC, with up
+// Every field but file and policies is always there. Times are text as in RFC 3339, in UTC, with up
 // to nine digits after the second. Numbers are integers.
 //
 //	time                when the response was made
 //	transports          one for Handler; for New, those of Config.Transports
 //	  name              the key in Config.Transports; "" for Handler
-//	  file              of its Reloader in Config.Reloaders; null without one
+//	  file              of its Reloader in Config.Reloaders
 //	    path            the Path of the Reloader
 //	    changedAt       when the Reloader read the last change; null before
 //	    error           why that change is not in effect; "" if it is

@@ -93,7 +93,7 @@ type report struct {
 
 type transportReport struct {
 	Name     string         `json:"name"`
-	File     *fileReport    `json:"file"`
+	File     *fileReport    `json:"file,omitempty"`
 	Policies []policyReport `json:"policies,omitempty"`
 	Origins  []originReport `json:"origins"`
 }

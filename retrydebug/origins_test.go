@@ -210,7 +210,6 @@ func TestJSONFields(t *testing.T) {
 		assert.Equal(t, map[string]string{
 			".time":                        "string",
 			".transports[].name":           "string",
-			".transports[].file":           "<nil>",
 			origin + ".origin":             "string",
 			origin + ".waiting":            "float64",
 			origin + ".cooldownUntil":      "<nil> string",

@@ -23,7 +23,7 @@ type state struct {
 
 type transport struct {
 	Name     string   `json:"name"`
-	File     *file    `json:"file"`
+	File     *file    `json:"file,omitempty"`
 	Policies []policy `json:"policies,omitempty"`
 	Origins  []origin `json:"origins"`
 }
