@@ -83,8 +83,8 @@
 //	  ]
 //	}
 //
-// Every field but file and policies is always there. Times are text as in RFC 3339, in UTC, with up
-// to nine digits after the second. Numbers are integers.
+// Every field but file and policies is always there. Times are text as in RFC
+// 3339, in UTC, with up to nine digits after the second. Numbers are integers.
 //
 //	time                when the response was made
 //	transports          one for Handler; for New, those of Config.Transports
