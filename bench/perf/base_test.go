@@ -124,38 +124,6 @@ func (b *responseBody) Close() error {
 	return nil
 }
 
-// stream is a request body of a type that net/http does not know. It costs
-// nothing to read unless it has content, so that a ratio shows only what is
-// added.
-type stream struct {
-	size, left int64
-	content    []byte
-	open       atomic.Int64
-}
-
-func (s *stream) rewind() io.ReadCloser {
-	s.left = s.size
-	s.open.Add(1)
-	return s
-}
-
-func (s *stream) Read(p []byte) (int, error) {
-	if s.left == 0 {
-		return 0, io.EOF
-	}
-	n := min(int64(len(p)), s.left)
-	if s.content != nil {
-		copy(p, s.content[s.size-s.left:][:n])
-	}
-	s.left -= n
-	return int(n), nil
-}
-
-func (s *stream) Close() error {
-	s.open.Add(-1)
-	return nil
-}
-
 // caller sends requests through a client to a base, one after the other.
 type caller struct {
 	do       func(*http.Request) (*http.Response, error)
@@ -240,12 +208,4 @@ func settled(open *atomic.Int64) int {
 		time.Sleep(time.Millisecond)
 	}
 	return int(open.Load())
-}
-
-// share returns the percentage of n in total, or "" if it is all.
-func share(n, total int) string {
-	if n == total {
-		return ""
-	}
-	return fmt.Sprintf("%.2g %%: ", 100*float64(n)/float64(total))
 }

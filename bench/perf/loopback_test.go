@@ -6,15 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed421102f4/httpretry/bench/internal/child"
 	"github.com/seed421102f4/httpretry/bench/internal/peers"
@@ -30,21 +32,60 @@ const (
 // loopbackRow is a request that many clients send over the loopback interface
 // at once.
 type loopbackRow struct {
-	title     string
-	method    string
-	size      int  // of its body
-	streamed  bool // its body has no GetBody
-	failEach  int  // each such request gets a 503 first; 0: none
-	unsafe    bool // it must not be sent again after a 503
-	reference string
+	title    string
+	method   string
+	size     int  // of its body
+	streamed bool // its body has no GetBody
+	failEach int  // each such request gets a 503 first; 0: none
+	unsafe   bool // it must not be sent again after a 503
 }
+
+// start starts the server, which ends with this process.
+var start = sync.OnceValues(child.Start)
+
+func TestMain(m *testing.M) {
+	child.ServeIfStarted(newHandler)
+	os.Exit(m.Run())
+}
+
+// BenchmarkLoopback sends requests to another process, from many clients at
+// once.
+func BenchmarkLoopback(b *testing.B) {
+	s, err := start()
+	require.NoError(b, err)
+	for _, r := range loopbackRows() {
+		for _, p := range contenders() {
+			b.Run(fmt.Sprintf("request=%s/client=%s", r.title, p.Name),
+				func(b *testing.B) { r.bench(b, s, p) })
+		}
+	}
+}
+
+func (r loopbackRow) bench(b *testing.B, s *child.Server, p peers.Peer) {
+	l, err := newLoopback(s, p, r)
+	require.NoError(b, err)
+	b.ReportAllocs()
+	b.ResetTimer()
+	start := cpuTime()
+	for left := b.N; left > 0; left -= batch {
+		l.send(min(left, batch))
+		l.closeLost()
+	}
+	reportCPU(b, start)
+	b.ReportMetric(l.newConnections(), "conns/1000")
+	report(b, p, l.check())
+}
+
+// batch is the number of requests after which the connections that a client has
+// lost are closed.
+const batch = 10 * clients
 
 func loopbackRows() []loopbackRow {
 	return []loopbackRow{
-		{title: "Loopback: GET from 64 clients, a tenth get a 503 with 2 KiB first", method: "GET", failEach: 10, reference: naive},
-		{title: "Loopback: GET from 64 clients, each gets a 503 with 2 KiB first", method: "GET", failEach: 1, reference: naive},
-		{title: "Loopback: POST without a key from 64 clients, 1 KiB with GetBody", method: "POST", size: 1 << 10, unsafe: true, reference: bare},
-		{title: "Loopback: PUT from 64 clients of a stream of 64 KiB without GetBody", method: "PUT", size: 64 << 10, streamed: true, reference: bare},
+		{title: "Loopback: GET from 64 clients, a tenth get a 503 with 2 KiB first", method: "GET", failEach: 10},
+		{title: "Loopback: GET from 64 clients, each gets a 503 with 2 KiB first", method: "GET", failEach: 1},
+		{title: "Loopback: POST without a key from 64 clients, 1 KiB with GetBody", method: "POST", size: 1 << 10, unsafe: true},
+		{title: "Loopback: PUT from 64 clients of a stream of 64 KiB without GetBody", method: "PUT", size: 64 << 10, streamed: true},
 	}
 }
 
@@ -53,7 +94,7 @@ type loopback struct {
 	row       loopbackRow
 	server    *child.Server
 	client    peers.Client
-	path      string // of the row and the peer
+	path      string
 	content   []byte // of each request body
 	sent      int
 	ids       atomic.Int64 // the last one of a request that gets a 503
@@ -71,12 +112,15 @@ type loopback struct {
 	cancel func()          // of ctx
 }
 
+// loopbacks is the number of calls of newLoopback.
+var loopbacks atomic.Int64
+
 func newLoopback(s *child.Server, p peers.Peer, row loopbackRow) (*loopback, error) {
 	l := &loopback{
 		row: row, server: s, content: []byte(uploadContent(row.size)),
-		// The server remembers the values of failOnce, which contain the path.
-		// Each table has its own.
-		path: fmt.Sprintf("/%s/%d/%s", row.method, row.failEach, strings.ReplaceAll(p.Name, " ", "-")),
+		// The server counts by path, and remembers the values of failOnce, which
+		// contain it.
+		path: fmt.Sprintf("/loopback/%d", loopbacks.Add(1)),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.client = p.New(peers.Options{Base: l.transport(), Attempts: attempts, Wait: loopbackWait})
@@ -132,7 +176,7 @@ func (l *loopback) transport() *http.Transport {
 }
 
 // closeLost closes the connections that a client has lost because it does not
-// close responses. There are hundreds in each window, with two goroutines
+// close responses. There are hundreds in each batch, with two goroutines
 // each. For that, the contexts of its requests have an end. Those of other
 // clients have none, because it costs time.
 func (l *loopback) closeLost() {
@@ -252,36 +296,4 @@ func (u *upload) Close() error {
 // newConnections returns how many were made for 1,000 requests.
 func (l *loopback) newConnections() float64 {
 	return 1000 * float64(l.dialed.Load()) / float64(l.sent-l.warmUp)
-}
-
-// run measures and returns the table.
-func (r loopbackRow) run(s *child.Server, p plan, rng *rand.Rand) table {
-	var all []*contestant
-	var ends []*loopback
-	var reference *contestant
-	for _, peer := range contenders() {
-		l, err := newLoopback(s, peer, r)
-		if err != nil {
-			return table{title: r.title, failures: []string{r.title + ": " + err.Error()}}
-		}
-		c := &contestant{name: peer.Name, send: l.send, check: l.check, tidy: l.closeLost, perRun: 10 * clients}
-		all, ends = append(all, c), append(ends, l)
-		if peer.Name == r.reference {
-			reference = c
-		}
-	}
-	measure(all, p.loopbackRounds, p.loopbackLength, rng)
-	t := table{
-		title: r.title,
-		head:  []string{"client", "CPU ratio to " + r.reference, "allocations", "wall clock", "new connections per 1,000 requests", "check"},
-	}
-	for i, c := range all {
-		t.add(c.name, []string{
-			compare(c, reference, true, cpuOf),
-			allocations(c, nil),
-			compare(c, reference, true, wallOf),
-			fmt.Sprintf("%.1f", ends[i].newConnections()),
-		}, c.problems)
-	}
-	return t
 }
