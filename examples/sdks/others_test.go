@@ -1,22 +1,22 @@
-package multiply
+package sdks
 
 import (
-	"context"
+	"bytes"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/anthropics/anthropic-sdk-go"
 	claude "github.com/anthropics/anthropic-sdk-go/option"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/cloudflare/cloudflare-go/v6/dns"
 	cloudflare "github.com/cloudflare/cloudflare-go/v6/option"
 	"github.com/getsentry/sentry-go"
-	"github.com/go-resty/resty/v2"
-	"github.com/google/go-github/v89/github"
-	"github.com/hashicorp/vault/api"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/line/line-bot-sdk-go/v8/linebot/messaging_api"
+	"github.com/meilisearch/meilisearch-go"
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/slack-go/slack"
@@ -25,35 +25,17 @@ import (
 	twilio "github.com/twilio/twilio-go/client"
 	twilioapi "github.com/twilio/twilio-go/rest/api/v2010"
 	voice "github.com/twilio/twilio-go/rest/voice/v3"
-	gitlab "gitlab.com/gitlab-org/api/client-go/v2"
-	"golang.org/x/oauth2"
-	"golang.org/x/oauth2/clientcredentials"
+	"google.golang.org/api/googleapi"
+	gapi "google.golang.org/api/option"
+	"google.golang.org/api/storage/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 )
 
-// unixIn returns a time as a number, in seconds from now.
-func unixIn(seconds int) string {
-	return strconv.FormatInt(time.Now().Add(time.Duration(seconds)*time.Second).Unix(), 10)
-}
-
-// go-github has no retries but for one that a context turns on.
-func callGithub(s sdk) error {
-	client, err := github.NewClient(github.WithTransport(s.client.Transport),
-		github.WithEnterpriseURLs(server, server))
-	require.NoError(s.t, err)
-	if s.retries {
-		s.Context = context.WithValue(s.Context,
-			github.SleepUntilPrimaryRateLimitResetWhenRateLimited, true)
-	}
-	_, _, err = client.Repositories.Get(s, "o", "r")
-	return err
-}
-
-func callStripe(s sdk) error {
-	config := &stripe.BackendConfig{HTTPClient: s.client, URL: stripe.String(server),
+func callStripe(s setup) error {
+	config := &stripe.BackendConfig{HTTPClient: s.client, URL: stripe.String(s.url),
 		LeveledLogger: &stripe.LeveledLogger{}}
 	if !s.retries {
 		config.MaxNetworkRetries = stripe.Int64(0)
@@ -63,8 +45,8 @@ func callStripe(s sdk) error {
 	return err
 }
 
-func callOpenAI(s sdk) error {
-	options := []option.RequestOption{option.WithAPIKey("sk-test"), option.WithBaseURL(server),
+func callOpenAI(s setup) error {
+	options := []option.RequestOption{option.WithAPIKey("sk-test"), option.WithBaseURL(s.url),
 		option.WithHTTPClient(s.client)}
 	if !s.retries {
 		options = append(options, option.WithMaxRetries(0))
@@ -79,38 +61,8 @@ func callOpenAI(s sdk) error {
 	return err
 }
 
-// oauth2 sends the secret in another way if the first one fails.
-func callOAuth2(s sdk) error {
-	config := clientcredentials.Config{ClientID: "id", ClientSecret: "secret", TokenURL: server}
-	if !s.retries {
-		config.AuthStyle = oauth2.AuthStyleInHeader
-	}
-	_, err := config.Token(context.WithValue(s.Context, oauth2.HTTPClient, s.client))
-	return err
-}
-
-// resty has no retries by default. They begin with errors, and statuses are a
-// matter of a condition.
-func callResty(s sdk) error {
-	client := resty.New().SetTransport(s.client.Transport)
-	if s.retries {
-		client.SetRetryCount(2).AddRetryCondition(
-			func(r *resty.Response, _ error) bool { return r.IsError() })
-	}
-	request := client.R().SetContext(s)
-	send := request.Get
-	if s.write {
-		send = request.SetBody("{}").Post
-	}
-	resp, err := send(server)
-	if err == nil && resp.IsError() {
-		return errors.New(resp.Status())
-	}
-	return err
-}
-
-func callKubernetes(s sdk) error {
-	core, err := corev1.NewForConfigAndClient(&rest.Config{Host: server, QPS: -1}, s.client)
+func callKubernetes(s setup) error {
+	core, err := corev1.NewForConfigAndClient(&rest.Config{Host: s.url, QPS: -1}, s.client)
 	require.NoError(s.t, err)
 	if s.write {
 		_, err = core.ConfigMaps("default").Create(s, new(v1.ConfigMap), metav1.CreateOptions{})
@@ -124,39 +76,8 @@ func callKubernetes(s sdk) error {
 		MaxRetries(0).Do(s).Error()
 }
 
-func callGitLab(s sdk) error {
-	options := []gitlab.ClientOptionFunc{gitlab.WithBaseURL(server), gitlab.WithHTTPClient(s.client)}
-	if !s.retries {
-		options = append(options, gitlab.WithoutRetries())
-	}
-	client, err := gitlab.NewClient("glpat-test", options...)
-	require.NoError(s.t, err)
-	if s.write {
-		_, _, err = client.Issues.CreateIssue(1, new(gitlab.CreateIssueOptions), gitlab.WithContext(s))
-		return err
-	}
-	_, _, err = client.Projects.GetProject(1, nil, gitlab.WithContext(s))
-	return err
-}
-
-func callVault(s sdk) error {
-	config := api.DefaultConfig()
-	config.Address, config.HttpClient.Transport = server, s.client.Transport
-	if !s.retries {
-		config.MaxRetries = 0
-	}
-	client, err := api.NewClient(config)
-	require.NoError(s.t, err)
-	if s.write {
-		_, err = client.KVv2("secret").Put(s, "path", map[string]any{"value": "new"})
-		return err
-	}
-	_, err = client.KVv2("secret").Get(s, "path")
-	return err
-}
-
-func callAnthropic(s sdk) error {
-	options := []claude.RequestOption{claude.WithAPIKey("sk-test"), claude.WithBaseURL(server),
+func callAnthropic(s setup) error {
+	options := []claude.RequestOption{claude.WithAPIKey("sk-test"), claude.WithBaseURL(s.url),
 		claude.WithHTTPClient(s.client)}
 	if !s.retries {
 		options = append(options, claude.WithMaxRetries(0))
@@ -167,9 +88,9 @@ func callAnthropic(s sdk) error {
 	return err
 }
 
-func callCloudflare(s sdk) error {
+func callCloudflare(s setup) error {
 	options := []cloudflare.RequestOption{cloudflare.WithAPIToken("test"),
-		cloudflare.WithBaseURL(server), cloudflare.WithHTTPClient(s.client)}
+		cloudflare.WithBaseURL(s.url), cloudflare.WithHTTPClient(s.client)}
 	if !s.retries {
 		options = append(options, cloudflare.WithMaxRetries(0))
 	}
@@ -180,8 +101,8 @@ func callCloudflare(s sdk) error {
 	return err
 }
 
-func callHcloud(s sdk) error {
-	options := []hcloud.ClientOption{hcloud.WithEndpoint(server), hcloud.WithToken("test"),
+func callHcloud(s setup) error {
+	options := []hcloud.ClientOption{hcloud.WithEndpoint(s.url), hcloud.WithToken("test"),
 		hcloud.WithHTTPClient(s.client)}
 	if !s.retries {
 		options = append(options, hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
@@ -191,8 +112,8 @@ func callHcloud(s sdk) error {
 }
 
 // slack-go has no retries by default, and those for 5xx are a handler.
-func callSlack(s sdk) error {
-	options := []slack.Option{slack.OptionAPIURL(server + "/api/"), slack.OptionHTTPClient(s.client)}
+func callSlack(s setup) error {
+	options := []slack.Option{slack.OptionAPIURL(s.url + "/api/"), slack.OptionHTTPClient(s.client)}
 	if s.retries {
 		config := slack.DefaultRetryConfig()
 		config.Handlers = append(slack.AllBuiltinRetryHandlers(config),
@@ -204,8 +125,8 @@ func callSlack(s sdk) error {
 }
 
 // LINE's SDK has no retries.
-func callLINE(s sdk) error {
-	client, err := messaging_api.NewMessagingApiAPI("test", messaging_api.WithEndpoint(server),
+func callLINE(s setup) error {
+	client, err := messaging_api.NewMessagingApiAPI("test", messaging_api.WithEndpoint(s.url),
 		messaging_api.WithHTTPClient(s.client))
 	require.NoError(s.t, err)
 	_, err = client.WithContext(s).GetProfile("u")
@@ -213,19 +134,19 @@ func callLINE(s sdk) error {
 }
 
 // twilio-go has no retries for most APIs.
-func callTwilio(s sdk) error {
+func callTwilio(s setup) error {
 	_, err := twilioapi.NewApiServiceWithClient(twilioClient(s)).FetchMessage("SM1", nil)
 	return err
 }
 
 // For an API of version v1.0, twilio-go sends the request again if it cannot
 // decode an error.
-func callTwilioV1(s sdk) error {
+func callTwilioV1(s setup) error {
 	_, err := voice.NewApiServiceWithClient(twilioClient(s)).FetchTranscription("T1")
 	return err
 }
 
-func twilioClient(s sdk) *twilio.Client {
+func twilioClient(s setup) *twilio.Client {
 	client := &twilio.Client{
 		Credentials: twilio.NewCredentials("AC1", "secret"), HTTPClient: s.client}
 	client.SetAccountSid("AC1")
@@ -233,7 +154,7 @@ func twilioClient(s sdk) *twilio.Client {
 }
 
 // sentry-go has no retries, and reports no failures.
-func callSentry(s sdk) error {
+func callSentry(s setup) error {
 	client, err := sentry.NewClient(sentry.ClientOptions{
 		Dsn: "http://key@service.test/1", HTTPTransport: s.client.Transport})
 	require.NoError(s.t, err)
@@ -243,4 +164,45 @@ func callSentry(s sdk) error {
 		s.t.Error("the event was not sent")
 	}
 	return errors.New("unknown")
+}
+
+func callAWS(s setup) error {
+	config := aws.Config{Region: "us-east-1", BaseEndpoint: aws.String(s.url), HTTPClient: s.client,
+		Credentials: credentials.NewStaticCredentialsProvider("key", "secret", "")}
+	if !s.retries {
+		config.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
+	}
+	object := &s3.GetObjectInput{Bucket: aws.String("b"), Key: aws.String("k")}
+	_, err := s3.NewFromConfig(config).GetObject(s, object)
+	return err
+}
+
+// storage/v1 retries the chunks of an upload and nothing else.
+func callGoogleStorage(s setup) error {
+	service, err := storage.NewService(s, gapi.WithHTTPClient(s.client), gapi.WithEndpoint(s.url))
+	require.NoError(s.t, err)
+	call := service.Objects.Insert("bucket", &storage.Object{Name: "object"})
+	if !s.retries {
+		call = call.WithRetry(nil, func(error) bool { return false })
+	}
+	content := bytes.NewReader(make([]byte, 256<<10+1))
+	_, err = call.Media(content, googleapi.ChunkSize(256<<10)).Context(s).Do()
+	return err
+}
+
+func callGoogleStorageGet(s setup) error {
+	service, err := storage.NewService(s, gapi.WithHTTPClient(s.client), gapi.WithEndpoint(s.url))
+	require.NoError(s.t, err)
+	_, err = service.Objects.Get("bucket", "object").Context(s).Do()
+	return err
+}
+
+func callMeilisearch(s setup) error {
+	options := []meilisearch.Option{meilisearch.WithCustomClient(s.client)}
+	if !s.retries {
+		options = append(options, meilisearch.DisableRetries())
+	}
+	client := meilisearch.New(s.url, options...)
+	_, err := client.Index("books").SearchWithContext(s, "q", new(meilisearch.SearchRequest))
+	return err
 }
