@@ -6,7 +6,6 @@ require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
 	github.com/google/go-containerregistry v0.22.1
-	github.com/mccutchen/go-httpbin/v2 v2.26.0
 	github.com/quic-go/quic-go v0.65.0
 	github.com/seed421102f4/httpretry v0.0.0
 	github.com/stretchr/testify v1.12.1

@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -16,9 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -31,36 +28,6 @@ import (
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/internal/faults"
 )
-
-// links is the number of proxies of a broken link.
-const links = 32
-
-// startBrokenLink starts a toxiproxy whose connections break after a random
-// number of bytes, up to most. reset breaks them with a reset. Toxics that are
-// changed while connections end may crash toxiproxy, so each proxy keeps its
-// limit, and a connection draws a proxy.
-func startBrokenLink(t testing.TB, binary, upstream string, most int, reset bool) *toxiproxy {
-	t.Helper()
-	addrs := freeAddrs(t, links+1)
-	x := &toxiproxy{binary: binary, api: addrs[links], client: &http.Client{Transport: faults.Base(t, nil), Timeout: time.Minute}}
-	for n := range links {
-		x.proxies = append(x.proxies, &toxicProxy{fmt.Sprint(n), addrs[n], upstream, true, nil})
-	}
-	config, err := json.Marshal(x.proxies)
-	require.NoError(t, err)
-	x.config = writeFile(t, "toxiproxy.json", string(config))
-	x.launch(t, 1)
-	for _, p := range x.proxies {
-		if reset {
-			// Without toxicity, it only makes the end of a connection a reset.
-			require.NoError(t, x.call(http.MethodPost, "/proxies/"+p.Name+"/toxics",
-				toxic{Name: "reset", Type: "reset_peer", Stream: "downstream", Attributes: map[string]int{"timeout": 0}}))
-		}
-		require.NoError(t, x.call(http.MethodPost, "/proxies/"+p.Name+"/toxics",
-			toxic{Name: "limit", Type: "limit_data", Stream: "downstream", Toxicity: 1, Attributes: map[string]int{"bytes": mathrand.IntN(most)}}))
-	}
-	return x
-}
 
 // setting returns a number from the environment.
 func setting(t testing.TB, name string, byDefault int) int {
@@ -99,8 +66,8 @@ func (d *downloads) run(t testing.TB, x *toxiproxy, n *nginx, times int, policy 
 	var received atomic.Int64
 	base := faults.Base(t, n.client)
 	base.ForceAttemptHTTP2 = true
-	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := x.dial(ctx)
+	base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := x.dial(ctx, network, addr)
 		return countedConn{conn, &received}, err
 	}
 	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
@@ -151,8 +118,7 @@ func TestNginxDownloads(t *testing.T) {
 				// Proxies with a low limit may be drawn several times in a row.
 				policy.Resume, policy.MaxAttempts = true, 10
 				on.run(t, x, n, times, policy, sum[:])
-				x.client.CloseIdleConnections()
-				x.process.finish(t, syscall.SIGTERM)
+				x.finish(t)
 			})
 		}
 	}
@@ -202,8 +168,7 @@ func TestRegistryPulls(t *testing.T) {
 			for range pulls {
 				assert.NoError(t, pull(t, x, ref, policy))
 			}
-			x.client.CloseIdleConnections()
-			x.process.finish(t, syscall.SIGTERM)
+			x.finish(t)
 		})
 	}
 }
@@ -212,7 +177,7 @@ func TestRegistryPulls(t *testing.T) {
 func pull(t *testing.T, x *toxiproxy, ref name.Reference, policy httpretry.Policy) error {
 	t.Helper()
 	base := faults.Base(t, nil)
-	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return x.dial(ctx) }
+	base.DialContext = x.dial
 	defer base.CloseIdleConnections()
 	transport, err := httpretry.New(httpretry.Config{Base: base, Policy: policy})
 	require.NoError(t, err)

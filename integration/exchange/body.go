@@ -1,4 +1,4 @@
-package integration
+package main
 
 import (
 	"bytes"
@@ -260,4 +260,20 @@ func (b *watchedBody) Close() error {
 	b.of.mu.Unlock()
 	b.once.Do(func() { close(b.closed) })
 	return nil
+}
+
+// made returns how many bodies there were.
+func (b *bodies) made() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.all) + len(b.files)
+}
+
+// release ends the Reads that block.
+func (b *bodies) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, body := range b.all {
+		body.once.Do(func() { close(body.closed) })
+	}
 }

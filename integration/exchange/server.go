@@ -1,4 +1,4 @@
-package integration
+package main
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -20,11 +21,12 @@ const (
 	stepHeader = "Step"    // of a response: the number of the step that it is from
 )
 
-// exchangeServer receives one exchange and follows its script.
-type exchangeServer struct {
+// server receives one exchange and follows its script.
+type server struct {
 	*faults.Server
-	x   *exchange
-	tls *tls.Config
+	x    *exchange
+	tls  *tls.Config
+	host string // of its URL
 
 	mu       sync.Mutex
 	arrivals []*arrival
@@ -42,25 +44,25 @@ type arrival struct {
 	held     int // bytes of the window that the client has not got back
 }
 
-func newExchangeServer(t testing.TB, x *exchange, tls *tls.Config) *exchangeServer {
-	s := &exchangeServer{x: x, tls: tls}
+func newServer(t testing.TB, x *exchange, tls *tls.Config, host string) *server {
+	s := &server{x: x, tls: tls, host: host}
 	s.Server = faults.Listen(t, s.serve)
 	return s
 }
 
-func (s *exchangeServer) url(path string) string {
+func (s *server) url(path string) string {
 	if s.x.proto.isTLS() {
-		return "https://" + s.Addr + path
+		return "https://" + s.host + path
 	}
-	return "http://" + s.Addr + path
+	return "http://" + s.host + path
 }
 
-func (s *exchangeServer) serve(c *faults.Conn) {
+func (s *server) serve(c *faults.Conn) {
 	if s.x.proto.isTLS() && !c.StartTLS(s.tls) {
 		return
 	}
 	if s.x.proto.isHTTP2() {
-		(&exchangeConn{exchangeServer: s, Conn: c, open: map[uint32]*arrival{}}).serve()
+		(&conn2{server: s, Conn: c, open: map[uint32]*arrival{}}).serve()
 		return
 	}
 	c.HTTP1(func(c *faults.Conn, req *http.Request) bool {
@@ -73,7 +75,7 @@ func (s *exchangeServer) serve(c *faults.Conn) {
 }
 
 // arrive draws the next step of the script.
-func (s *exchangeServer) arrive() *arrival {
+func (s *server) arrive() *arrival {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := &arrival{number: len(s.arrivals), step: step{read: -1, act: answers, status: 200, after: answers}}
@@ -83,13 +85,14 @@ func (s *exchangeServer) arrive() *arrival {
 	// With the GOAWAY, the server says that it has not processed the request
 	// (RFC 9113 section 6.8). A layer sends a request again after a 401, as it
 	// would with credentials.
-	a.unsent = a.step.act == goesAway || a.step.act == answers && a.step.status == 401 && s.x.base == challenges
+	isChallenge := a.step.status == 401 && slices.Contains([]act{answers, breaks, leavesSoon}, a.step.act)
+	a.unsent = a.step.act == goesAway || isChallenge && s.x.base == challenges
 	s.arrivals = append(s.arrivals, a)
 	return a
 }
 
 // receive notes a part of the body.
-func (s *exchangeServer) receive(a *arrival, part []byte, whole bool) {
+func (s *server) receive(a *arrival, part []byte, whole bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.body = append(a.body, part...)
@@ -98,7 +101,7 @@ func (s *exchangeServer) receive(a *arrival, part []byte, whole bool) {
 
 // answer follows the script over HTTP/1, and reports whether another request
 // may follow.
-func (s *exchangeServer) answer(c *faults.Conn, a *arrival, req *http.Request) bool {
+func (s *server) answer(c *faults.Conn, a *arrival, req *http.Request) bool {
 	body := io.Reader(req.Body)
 	if req.Header.Get("Expect") != "" && a.step.read != 0 {
 		c.Send("HTTP/1.1 100 Continue\r\n\r\n")
@@ -115,6 +118,11 @@ func (s *exchangeServer) answer(c *faults.Conn, a *arrival, req *http.Request) b
 		c.Reset()
 		return false
 	case a.step.act == cuts:
+		return false
+	case a.step.act == breaks:
+		half := answerBody[:len(answerBody)/2]
+		c.Send(fmt.Sprintf("HTTP/1.1 %d \r\nContent-Length: %d\r\n\r\n%s", a.step.status, len(answerBody), half))
+		time.Sleep(a.step.stall)
 		return false
 	case a.step.after == answers:
 		c.Respond(a.step.status, answerBody, fmt.Sprintf("%s: %d", stepHeader, a.number))
@@ -134,7 +142,7 @@ func (s *exchangeServer) answer(c *faults.Conn, a *arrival, req *http.Request) b
 const answerBody = "the body of a response"
 
 // read takes in a part of a body, to its end if all is true.
-func (s *exchangeServer) read(a *arrival, body io.Reader, all bool) error {
+func (s *server) read(a *arrival, body io.Reader, all bool) error {
 	part := make([]byte, 16<<10)
 	for {
 		n, err := body.Read(part)
@@ -149,22 +157,22 @@ func (s *exchangeServer) read(a *arrival, body io.Reader, all bool) error {
 	}
 }
 
-// exchangeConn is an HTTP/2 connection.
-type exchangeConn struct {
-	*exchangeServer
+// conn2 is an HTTP/2 connection.
+type conn2 struct {
+	*server
 	*faults.Conn
 	open    map[uint32]*arrival
 	streams int
 }
 
-func (c *exchangeConn) serve() {
+func (c *conn2) serve() {
 	c.ServeFrames(func(kind, flags byte, id uint32, payload []byte) bool {
 		return c.frame(kind, flags, faults.Stream{Conn: c.Conn, ID: id}, payload)
 	})
 }
 
 // frame handles a frame, and reports whether the connection remains open.
-func (c *exchangeConn) frame(kind, flags byte, s faults.Stream, payload []byte) bool {
+func (c *conn2) frame(kind, flags byte, s faults.Stream, payload []byte) bool {
 	end := flags&faults.FlagEndStream != 0
 	switch kind {
 	case faults.FrameHeaders:
@@ -183,7 +191,7 @@ func (c *exchangeConn) frame(kind, flags byte, s faults.Stream, payload []byte) 
 }
 
 // widen lets the client send as much as it has sent.
-func (c *exchangeConn) widen(stream uint32, a *arrival) {
+func (c *conn2) widen(stream uint32, a *arrival) {
 	if a.held > 0 {
 		window := binary.BigEndian.AppendUint32(nil, uint32(a.held))
 		c.Frame(faults.FrameWindow, 0, 0, window)
@@ -193,7 +201,7 @@ func (c *exchangeConn) widen(stream uint32, a *arrival) {
 }
 
 // begin handles the header of a request.
-func (c *exchangeConn) begin(s faults.Stream, end bool) bool {
+func (c *conn2) begin(s faults.Stream, end bool) bool {
 	c.streams++
 	if c.x.reused && c.Number == 1 && c.streams == 1 {
 		s.Respond(200)
@@ -209,7 +217,7 @@ func (c *exchangeConn) begin(s faults.Stream, end bool) bool {
 }
 
 // act follows the script once enough of the body has arrived.
-func (c *exchangeConn) act(s faults.Stream, a *arrival) bool {
+func (c *conn2) act(s faults.Stream, a *arrival) bool {
 	if a.acted || !a.whole && (a.step.read < 0 || len(a.body) < a.step.read) {
 		return true
 	}
@@ -221,6 +229,12 @@ func (c *exchangeConn) act(s faults.Stream, a *arrival) bool {
 	case resets:
 		c.Reset()
 		return false
+	case breaks:
+		s.Header(false, ":status", strconv.Itoa(a.step.status), "content-length", strconv.Itoa(len(answerBody)))
+		s.Data(false, answerBody[:len(answerBody)/2])
+		time.Sleep(a.step.stall)
+		s.ResetStream(faults.InternalError)
+		return true
 	case refuses:
 		s.ResetStream(a.step.code)
 		return true
@@ -246,7 +260,7 @@ func (c *exchangeConn) act(s faults.Stream, a *arrival) bool {
 // Two ways in which a request that is not safe to repeat may be sent twice are
 // documented. Neither is drawn, since no layer records a body while it is sent,
 // and there is no proxy.
-func (s *exchangeServer) check(want []byte) (problems []string) {
+func (s *server) check(want []byte) (problems []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sent := 0
@@ -274,9 +288,23 @@ func difference(got, want []byte) string {
 
 // isClean reports whether the server has ended neither the connection nor the
 // stream after the response of a step.
-func (s *exchangeServer) isClean(header string) bool {
+func (s *server) isClean(header string) bool {
 	number, err := strconv.Atoi(header)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return err == nil && number < len(s.arrivals) && s.arrivals[number].step.after == answers
+}
+
+// outcomes returns the outcomes that the server has seen.
+func (s *server) outcomes(attempts int) (outcomes []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.arrivals) > attempts {
+		outcomes = append(outcomes, resent)
+	}
+	later := s.arrivals[min(1, len(s.arrivals)):]
+	if s.x.size > 0 && slices.ContainsFunc(later, func(a *arrival) bool { return a.whole }) {
+		outcomes = append(outcomes, wholeRetry)
+	}
+	return outcomes
 }

@@ -3,11 +3,15 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 )
 
 // A sample has the resources that this process holds at one time.
@@ -53,8 +57,8 @@ func quantities() []quantity {
 	}
 }
 
-// minSamples are four for each quarter.
-const minSamples = 16
+// samplesPerRun is ten for each quarter.
+const samplesPerRun = 40
 
 // A verdict is the growth of a quantity from the second quarter of a run to the
 // last. The first quarter is a warm-up, in which connections are made and pools
@@ -81,19 +85,15 @@ func (v verdict) String() string {
 // than one case of twenty, and the slack makes this rare. For a constant leak,
 // they differ by four times that range, because the quarters are twenty samples
 // apart, and the quartiles are five.
-func judge(samples []sample) ([]verdict, error) {
-	if len(samples) < minSamples {
-		return nil, fmt.Errorf("%d samples: want %d at least", len(samples), minSamples)
-	}
+func judge(samples []sample) (all []verdict) {
 	quarter := len(samples) / 4
-	var all []verdict
 	for _, q := range quantities() {
 		second := q.sorted(samples[quarter : 2*quarter])
 		last := q.sorted(samples[len(samples)-quarter:])
 		variation := second[3*quarter/4] - second[quarter/4]
 		all = append(all, verdict{q, second[quarter/2], last[quarter/2], second[quarter/2] + variation + q.slack})
 	}
-	return all, nil
+	return all
 }
 
 func (q quantity) sorted(samples []sample) []float64 {
@@ -103,4 +103,29 @@ func (q quantity) sorted(samples []sample) []float64 {
 	}
 	slices.Sort(values)
 	return values
+}
+
+// holds counts what must not be more at the end than before.
+type holds struct{ goroutines, descriptors int }
+
+func held() holds {
+	descriptors, _ := os.ReadDir("/proc/self/fd") // includes that of the directory, each time
+	return holds{runtime.NumGoroutine(), len(descriptors)}
+}
+
+// awaitNone waits until nothing is held that was not before. It returns an error
+// with the stacks of all goroutines if that takes ten seconds.
+func (before holds) awaitNone(w io.Writer) error {
+	var now holds
+	for range 500 {
+		now = held()
+		if now.goroutines <= before.goroutines && now.descriptors <= before.descriptors {
+			fmt.Fprintf(w, "goroutines and descriptors: %v before, %v after\n", before, now)
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	var stacks strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1) // to memory
+	return fmt.Errorf("goroutines and descriptors: %v before, %v after\n%s", before, now, stacks.String())
 }

@@ -1,4 +1,4 @@
-package integration
+package main
 
 import (
 	"fmt"
@@ -58,10 +58,11 @@ type act string
 
 const (
 	answers    act = "answer"
-	cuts       act = "cut"    // closes the connection
-	resets     act = "reset"  // closes it with a reset
-	refuses    act = "RST"    // resets the stream
-	goesAway   act = "GOAWAY" // says that the stream is not processed
+	cuts       act = "cut"            // closes the connection
+	resets     act = "reset"          // closes it with a reset
+	breaks     act = "half an answer" // then a stall, and the end of the connection or the stream
+	refuses    act = "RST"            // resets the stream
+	goesAway   act = "GOAWAY"         // says that the stream is not processed
 	leavesSoon act = "graceful GOAWAY"
 )
 
@@ -79,7 +80,7 @@ type step struct {
 func (s step) String() string {
 	text := string(s.act)
 	switch s.act {
-	case answers, leavesSoon:
+	case answers, leavesSoon, breaks:
 		text = fmt.Sprintf("%s %d", s.act, s.status)
 		if s.after != answers {
 			text += ", " + string(s.after)
@@ -266,12 +267,12 @@ func (x *exchange) drawManner(d draw) {
 func (x *exchange) drawStep(d draw) step {
 	s := step{
 		read:   one(d, 0, d.upTo(x.size), d.upTo(x.size), -1),
-		act:    one(d, answers, answers, cuts, resets),
+		act:    one(d, answers, answers, answers, cuts, resets, breaks),
 		status: one(d, 503, 503, 429, 500, 200, 401),
 		after:  one(d, answers, answers, cuts, resets),
 	}
 	if x.proto.isHTTP2() {
-		s.act = one(d, answers, answers, answers, cuts, resets, refuses, refuses, goesAway, leavesSoon)
+		s.act = one(d, answers, answers, answers, cuts, resets, breaks, refuses, refuses, goesAway, leavesSoon)
 		s.after = one(d, answers, answers, refuses, cuts)
 		s.code = one[uint32](d, faults.RefusedStream, faults.RefusedStream, faults.Cancel, faults.InternalError, faults.ProtocolError)
 		// The window is 65535 bytes in the beginning.
