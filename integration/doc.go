@@ -1,8 +1,7 @@
 // Package integration holds no code but tests. They put httpretry before
-// programs that others wrote and many run: haproxy, nginx and toxiproxy, and
-// count the requests that arrive at the far end. TestDebugPageLooks opens the
-// page of package retrydebug in Chromium. README.md says how to run them, the
-// command exchange, which does the same with servers that misbehave at random,
-// and the tests of net/http and of other modules, which the command nethttp
-// runs.
+// programs that others wrote and many run, haproxy and nginx, and count the
+// requests that arrive at the far end. TestDebugPageLooks opens the page of
+// package retrydebug in Chromium. README.md says how to run them, the command
+// exchange, which does the same with servers that misbehave at random, and the
+// tests of net/http and of other modules, which the command nethttp runs.
 package integration

@@ -61,7 +61,7 @@ type downloads struct {
 }
 
 // run downloads a file n times.
-func (d *downloads) run(t testing.TB, x *toxiproxy, n *nginx, times int, policy httpretry.Policy, want []byte) {
+func (d *downloads) run(t testing.TB, x brokenLink, n *nginx, times int, policy httpretry.Policy, want []byte) {
 	t.Helper()
 	var received atomic.Int64
 	base := faults.Base(t, n.client)
@@ -104,7 +104,6 @@ func TestNginxDownloads(t *testing.T) {
 	data := make([]byte, size)
 	_, _ = mathrand.NewChaCha8([32]byte{7}).Read(data)
 	sum := sha256.Sum256(data)
-	binary := buildToxiproxy(t)
 	var on, off downloads
 	for _, scheme := range []string{overHTTP1, overHTTP2} {
 		for _, reset := range []bool{false, true} {
@@ -112,13 +111,12 @@ func TestNginxDownloads(t *testing.T) {
 				n := startNginx(t, scheme, "root files;")
 				require.NoError(t, os.Mkdir(filepath.Join(n.dir, "files"), 0o755))
 				require.NoError(t, os.WriteFile(filepath.Join(n.dir, "files", "file"), data, 0o644))
-				x := startBrokenLink(t, binary, n.url[len(scheme+"://"):], size*3/2, reset)
+				x := startBrokenLink(t, n.url[len(scheme+"://"):], size*3/2, reset)
 				policy := eager()
 				off.run(t, x, n, times, policy, sum[:])
 				// Proxies with a low limit may be drawn several times in a row.
 				policy.Resume, policy.MaxAttempts = true, 10
 				on.run(t, x, n, times, policy, sum[:])
-				x.finish(t)
 			})
 		}
 	}
@@ -146,10 +144,9 @@ func TestRegistryPulls(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, remote.Write(ref, image))
 
-	binary := buildToxiproxy(t)
 	for _, reset := range []bool{false, true} {
 		t.Run(fmt.Sprintf("reset: %t", reset), func(t *testing.T) {
-			x := startBrokenLink(t, binary, host, size*3/2, reset)
+			x := startBrokenLink(t, host, size*3/2, reset)
 			policy := eager()
 			const pulls = 10
 			failed := 0
@@ -168,13 +165,12 @@ func TestRegistryPulls(t *testing.T) {
 			for range pulls {
 				assert.NoError(t, pull(t, x, ref, policy))
 			}
-			x.finish(t)
 		})
 	}
 }
 
 // pull gets an image over a broken link, and checks it.
-func pull(t *testing.T, x *toxiproxy, ref name.Reference, policy httpretry.Policy) error {
+func pull(t *testing.T, x brokenLink, ref name.Reference, policy httpretry.Policy) error {
 	t.Helper()
 	base := faults.Base(t, nil)
 	base.DialContext = x.dial
