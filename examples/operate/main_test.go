@@ -53,7 +53,8 @@ func (o *output) next() {
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
-	changes := regexp.MustCompile("(?m)^    (\"search.test\": .*)$").FindAllStringSubmatch(string(readme), -1)
+	changes := regexp.MustCompile("(?m)^    (\"search.test\": .*)$").
+		FindAllStringSubmatch(string(readme), -1)
 	effects := []string{
 		`(8[5-9]|9\d|100) % ok 1\.[2-8]\d attempts 2\.\d s  0`, // attempts
 		`(8[5-9]|9\d|100) % ok 1\.[2-8]\d attempts [01]\.\d s`, // timeout
@@ -93,6 +94,7 @@ func TestStartFails(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policies.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"default": {"maxAttemps": 2}}`), 0o600))
 	var out strings.Builder
-	assert.ErrorContains(t, operate(t.Context(), file, "127.0.0.1:0", &out), "default.maxAttemps: unknown field")
+	err := operate(t.Context(), file, "127.0.0.1:0", &out)
+	assert.ErrorContains(t, err, "default.maxAttemps: unknown field")
 	assert.Empty(t, out.String())
 }

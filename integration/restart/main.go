@@ -85,11 +85,11 @@ var policies = []struct {
 
 // run measures the trial.
 func (t *trial) run() {
-	server, stop := serve("", http.HandlerFunc(well))
+	server, stop := serve("127.0.0.1:0", http.HandlerFunc(well))
 	addr, stopProxy := server, func() {}
 	switch t.kind {
 	case "503":
-		addr, stopProxy = serve("", unavailable(server))
+		addr, stopProxy = serve("127.0.0.1:0", unavailable(server))
 	case "reset":
 		addr, stopProxy = resetting(server)
 	}

@@ -10,12 +10,9 @@ import (
 	"time"
 )
 
-// serve starts a net/http server, and returns its address and a function that
-// shuts it down. addr is "" for an address that nobody listens at.
+// serve starts a net/http server at addr, whose port may be 0, and returns its
+// address and a function that shuts it down.
 func serve(addr string, handler http.Handler) (string, func()) {
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
 	l, err := net.Listen("tcp", addr)
 	check(err)
 	server := &http.Server{Handler: handler}
