@@ -44,12 +44,12 @@ func TestJudge(t *testing.T) {
 			samples = append(samples, sample{280 + 6*rnd.NormFloat64() + m.goroutines,
 				10<<20 + 700e3*rnd.NormFloat64() + m.heap, 30<<20 + 1.2e6*rnd.NormFloat64() + m.rss})
 		}
-		var growing string
+		var growing strings.Builder
 		for _, v := range judge(samples) {
 			if !v.flat() {
-				growing += v.name
+				growing.WriteString(v.name)
 			}
 		}
-		assert.Equal(t, tt.want, growing, name)
+		assert.Equal(t, tt.want, growing.String(), name)
 	}
 }
