@@ -34,9 +34,10 @@
 //  1. those that cool down
 //  2. those for which a budget allows no retry now
 //  3. those with waiting requests, those with the most first
-//  4. those with an attempt that failed in the last minute, even if nothing was
-//     retried
-//  5. all others
+//  4. those that fail: at least half of the attempts of the last minute, or an
+//     unknown share, even if nothing was retried
+//  5. those with another attempt that failed in the last minute
+//  6. all others
 //
 // Among equal ones, those that failed later come first. Transports with an error
 // in their file come first, then they are ordered by the first of their origins,
@@ -74,7 +75,9 @@
 //	              "key": "*.example.com",
 //	              "balance": 4,
 //	              "successes": 1,
-//	              "failedRetries": 1
+//	              "failedRetries": 1,
+//	              "recentSuccesses": 1,
+//	              "recentFailures": 1
 //	            }
 //	          ]
 //	        }
@@ -122,6 +125,10 @@
 //	      failedRetries the cost of retries that failed, or have not ended, in
 //	                    the same Window: 2 after a timeout, else 1; 0 for another
 //	                    Budget
+//	      recentSuccesses
+//	                    attempts of the last minute; 0 for another Budget
+//	      recentFailures
+//	                    those that failed; 0 for another Budget
 //
 // [httpretry.OriginStatus] and [httpretry.BudgetStatus] describe the values in
 // detail. Later versions may add fields, so a program must ignore those that it

@@ -128,6 +128,9 @@ type budgetReport struct {
 	Balance       *int   `json:"balance"`
 	Successes     int    `json:"successes"`
 	FailedRetries int    `json:"failedRetries"`
+
+	RecentSuccesses int `json:"recentSuccesses"`
+	RecentFailures  int `json:"recentFailures"`
 }
 
 // readJSON returns the JSON of h. A field that is missing here, or there, is a
@@ -167,7 +170,8 @@ func readStatuses(t *testing.T, h http.Handler) (all []httpretry.OriginStatus) {
 		}
 		for _, b := range o.Budgets {
 			budget := httpretry.BudgetStatus{Key: b.Key, BalanceKnown: b.Balance != nil,
-				Successes: b.Successes, FailedRetries: b.FailedRetries}
+				Successes: b.Successes, FailedRetries: b.FailedRetries,
+				RecentSuccesses: b.RecentSuccesses, RecentFailures: b.RecentFailures}
 			if b.Balance != nil {
 				budget.Balance = *b.Balance
 			}

@@ -113,22 +113,25 @@ func TestPageShowsEveryState(t *testing.T) {
 		got := page(t, h, "")
 		const of503 = "5s ago: 503 Service Unavailable"
 		assert.Equal(t, [][]string{
-			{"Origin", "State", "Last failure", "Cool-down", "Waiting", "Balance"},
-			{"https://api.example.com", "cooling down", "5s ago: 429 Too Many Requests",
+			{"Origin", "State", "Failed, last minute", "Last failure", "Cool-down", "Waiting",
+				"Balance"},
+			{"https://api.example.com", "cooling down", "", "5s ago: 429 Too Many Requests",
 				"ends in 59m55s", "", "unknown"},
-			{"http://empty.test", "out of retries", of503, "", "", "0"},
-			{"https://ok.test", "out of retries", "", "", "", "5, 0 for POST ok.test/search/{id}"},
-			{"https://waits.test", "waiting", of503, "", "2", "3"},
-			{"http://failed.test:8080", "failing", "5s ago: 500 Internal Server Error", "", "", "4"},
-			{"https://posts.test", "failing", of503, "", "", "5"},
-			{"https://fine.test", "ok", "", "", "", "5"},
+			{"http://empty.test", "out of retries", "100 % of 1", of503, "", "", "0"},
+			{"https://ok.test", "out of retries", "0 % of 4", "", "", "",
+				"5, 0 for POST ok.test/search/{id}"},
+			{"https://waits.test", "waiting", "100 % of 2", of503, "", "2", "3"},
+			{"http://failed.test:8080", "failing", "100 % of 2", "5s ago: 500 Internal Server Error",
+				"", "", "4"},
+			{"https://posts.test", "failing", "100 % of 1", of503, "", "", "5"},
+			{"https://fine.test", "ok", "0 % of 1", "", "", "", "5"},
 		}, table(t, got))
 		assert.Contains(t, got, "<title>httpretry · 1 cooling down · 2 out of retries · "+
 			"1 waiting · 2 failing</title>")
 		assert.Contains(t, text(got), "2000-01-01 00:00:05 UTC")
 		time.Sleep(time.Hour)
 		for _, row := range table(t, page(t, h, ""))[1:] {
-			assert.Empty(t, row[3], row)
+			assert.Empty(t, row[2]+row[4], row)
 			assert.NotEqual(t, "failing", row[1], row)
 		}
 	})
@@ -220,6 +223,8 @@ func TestJSONFields(t *testing.T) {
 			budget + ".balance":            "<nil> float64",
 			budget + ".successes":          "float64",
 			budget + ".failedRetries":      "float64",
+			budget + ".recentSuccesses":    "float64",
+			budget + ".recentFailures":     "float64",
 		}, fields)
 
 		// The package documentation describes each.

@@ -74,6 +74,16 @@ func (t *transport) Rows() []origin { return t.Origins[:min(len(t.Origins), maxR
 // LeftOut returns the number of the other origins.
 func (t *transport) LeftOut() int { return len(t.Origins) - len(t.Rows()) }
 
+// Failed returns the share of the attempts of the last minute that failed, or ""
+// if it is not known.
+func (o origin) Failed() string {
+	if o.attempts == 0 {
+		return ""
+	}
+	percent := 100 * float64(o.failures) / float64(o.attempts)
+	return fmt.Sprintf("%.3g %% of %d", percent, o.attempts)
+}
+
 // Balance returns the balance of each budget, with its key if it is not the
 // only one.
 func (o origin) Balance() string {

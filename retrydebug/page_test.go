@@ -51,8 +51,11 @@ func TestOrder(t *testing.T) {
 		withBudget(status{Origin: "balance below 0"}, -1), // of a Budget of the program
 		withBudget(status{Origin: "waiting", Waiting: 100}, 5),
 		{Origin: "less waiting", Waiting: 99, LastFailureAt: now},
-		withBudget(status{Origin: "failed", LastFailureAt: now}, 5),
+		{Origin: "failed", LastFailureAt: now,
+			Budgets: budgets{{RecentSuccesses: 10, RecentFailures: 8}, {RecentFailures: 2}}},
 		{Origin: "earlier", LastFailureAt: ago(50 * time.Second), FailedWithoutRetry: 9},
+		{Origin: "some fail", LastFailureAt: now,
+			Budgets: budgets{{RecentSuccesses: 10, RecentFailures: 9}}},
 		{Origin: "was failing", LastFailureAt: ago(time.Minute)},
 		withBudget(status{Origin: "ok"}, 5),
 		{Origin: "ok, too", Budgets: budgets{{}}},
@@ -93,7 +96,7 @@ func TestTimes(t *testing.T) {
 			row := table(t, page(t, show(httpretry.OriginStatus{
 				LastFailure: "timeout", LastFailureAt: time.Now().Add(-d),
 				CooldownUntil: time.Now().Add(d)}), ""))[1]
-			assert.Equal(t, []string{want[0] + " ago: timeout", "ends in " + want[1]}, row[2:4])
+			assert.Equal(t, []string{want[0] + " ago: timeout", "ends in " + want[1]}, row[3:5])
 		})
 	}
 }
@@ -117,7 +120,7 @@ func TestEscaping(t *testing.T) {
 			row := table(t, got)[1]
 			assert.Equal(t, []string{"http://" + shown, "0s ago: " + shown,
 				"unknown for " + shown + ", unknown for " + shown},
-				[]string{row[0], row[2], row[5]})
+				[]string{row[0], row[3], row[6]})
 			plain := page(t, of("a"), "")
 			assert.Equal(t, strings.Count(plain, "<"), strings.Count(got, "<"))
 			assert.Equal(t, strings.Count(plain, `"`), strings.Count(got, `"`))
@@ -221,7 +224,7 @@ func TestAccessibility(t *testing.T) {
 	assert.Contains(t, got, `<html lang="en">`)
 	assert.Contains(t, got, `<meta name="viewport" content="width=device-width, initial-scale=1">`)
 	assert.Contains(t, got, "<caption>Origins: 3 · 2 cooling down · 1 waiting</caption>")
-	assert.Equal(t, 6, strings.Count(got, `<th scope="col">`))
+	assert.Equal(t, 7, strings.Count(got, `<th scope="col">`))
 	assert.Equal(t, 3, strings.Count(got, `<th scope="row">`))
 }
 
@@ -254,6 +257,20 @@ func TestThousandOrigins(t *testing.T) {
 		assert.Contains(t, page(t, h, ""), "<caption>Origins: 2048 · 1024 cooling down</caption>")
 		assert.Len(t, readOrigins(t, h), 2*1024)
 	})
+}
+
+// One failure in twenty is no outage.
+func TestShare(t *testing.T) {
+	for want, b := range map[string]httpretry.BudgetStatus{
+		"some fail 5 % of 400":    {RecentSuccesses: 380, RecentFailures: 20},
+		"some fail 0.1 % of 1000": {RecentSuccesses: 999, RecentFailures: 1},
+		"failing 50 % of 2":       {RecentSuccesses: 1, RecentFailures: 1},
+		"failing ":                {}, // of a Budget that does not count
+	} {
+		row := table(t, page(t, show(httpretry.OriginStatus{
+			LastFailureAt: time.Now(), Budgets: []httpretry.BudgetStatus{b}}), ""))[1]
+		assert.Equal(t, want, row[1]+" "+row[2])
+	}
 }
 
 func BenchmarkPage(b *testing.B) {

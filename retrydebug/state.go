@@ -55,7 +55,8 @@ type origin struct {
 	FailedWithoutRetry int        `json:"failedWithoutRetry"`
 	Budgets            []budget   `json:"budgets"`
 
-	Trouble trouble `json:"-"`
+	Trouble            trouble `json:"-"`
+	attempts, failures int     // of the last minute, of all budgets
 }
 
 type budget struct {
@@ -63,6 +64,9 @@ type budget struct {
 	Balance       *int   `json:"balance"`
 	Successes     int    `json:"successes"`
 	FailedRetries int    `json:"failedRetries"`
+
+	RecentSuccesses int `json:"recentSuccesses"`
+	RecentFailures  int `json:"recentFailures"`
 }
 
 // state returns the state of each RetryTransport, in the order of the package
@@ -93,10 +97,13 @@ func originOf(s *httpretry.OriginStatus, now time.Time) origin {
 		FailedWithoutRetry: s.FailedWithoutRetry, Budgets: make([]budget, len(s.Budgets)),
 	}
 	for i, b := range s.Budgets {
-		o.Budgets[i] = budget{Key: b.Key, Successes: b.Successes, FailedRetries: b.FailedRetries}
+		o.Budgets[i] = budget{Key: b.Key, Successes: b.Successes, FailedRetries: b.FailedRetries,
+			RecentSuccesses: b.RecentSuccesses, RecentFailures: b.RecentFailures}
 		if b.BalanceKnown {
 			o.Budgets[i].Balance = &b.Balance
 		}
+		o.attempts += b.RecentSuccesses + b.RecentFailures
+		o.failures += b.RecentFailures
 	}
 	o.Trouble = troubleOf(&o, now)
 	return o
@@ -143,6 +150,7 @@ const (
 	outOfRetries
 	waiting
 	failing
+	someFail
 	noTrouble
 	troubles // the number of values
 )
@@ -150,17 +158,16 @@ const (
 // String returns the text on the page.
 func (t trouble) String() string {
 	return [troubles]string{
-		"cooling down", "out of retries", "waiting", "failing", "ok",
+		"cooling down", "out of retries", "waiting", "failing", "some fail", "ok",
 	}[t]
 }
 
 // Class returns the class in the style.
 func (t trouble) Class() string {
-	return [troubles]string{"cooling", "empty", "waiting", "failing", "ok"}[t]
+	return [troubles]string{"cooling", "empty", "waiting", "failing", "some", "ok"}[t]
 }
 
-// recent is how long an attempt that failed makes an origin failing. Its failed
-// retries do not show when it failed, because they count until it succeeds.
+// recent is how long an attempt that failed is trouble.
 const recent = time.Minute
 
 func troubleOf(o *origin, now time.Time) trouble {
@@ -173,10 +180,12 @@ func troubleOf(o *origin, now time.Time) trouble {
 		return outOfRetries
 	case o.Waiting > 0:
 		return waiting
-	case o.LastFailureAt != nil && now.Sub(*o.LastFailureAt) < recent:
-		return failing
-	default:
+	case o.LastFailureAt == nil || now.Sub(*o.LastFailureAt) >= recent:
 		return noTrouble
+	case 2*o.failures < o.attempts:
+		return someFail
+	default: // or a Budget that does not count
+		return failing
 	}
 }
 
