@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
+	"log"
 	"net/http"
 	"strings"
 	"time"
@@ -32,12 +32,12 @@ func (s signer) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func newAfter(
-	url string, base http.RoundTripper, sign func(*http.Request), logger *slog.Logger) (*after, error) {
+	url string, base http.RoundTripper, sign func(*http.Request), logger *log.Logger) (*after, error) {
 	transport, err := httpretry.New(httpretry.Config{
 		Base: signer{base, sign},
 		Observe: func(_ context.Context, e httpretry.Event) {
 			if e.Response != nil && e.Response.StatusCode >= 400 {
-				logger.Warn("failed", "status", e.Response.StatusCode)
+				logger.Println("failed:", e.Response.Status)
 			}
 		},
 		Policy: httpretry.Policy{

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"log"
 	"net/http"
 	"time"
 
@@ -47,7 +47,7 @@ func (f *failure) Error() string {
 func (f *failure) Unwrap() error { return f.cause }
 
 func newBefore(
-	url string, base http.RoundTripper, sign func(*http.Request), logger *slog.Logger) *before {
+	url string, base http.RoundTripper, sign func(*http.Request), logger *log.Logger) *before {
 	client := retryablehttp.NewClient()
 	client.HTTPClient = &http.Client{Transport: base, Timeout: 5 * time.Second}
 	client.RetryMax = 3
@@ -90,7 +90,7 @@ func newBefore(
 	}
 	client.ResponseLogHook = func(_ retryablehttp.Logger, resp *http.Response) {
 		if resp.StatusCode >= 400 {
-			logger.Warn("failed", "status", resp.StatusCode)
+			logger.Println("failed:", resp.Status)
 		}
 	}
 	return &before{url, client, sign}

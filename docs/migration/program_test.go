@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"log"
 	"net/http"
 	"strconv"
 	"strings"
@@ -52,7 +52,7 @@ func happens(t *testing.T, isBefore bool, use func(context.Context, program) (st
 		req.Header.Set("Signature", strconv.Itoa(signed)) // a real one has the time
 	}
 	var logged strings.Builder
-	logger := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+	logger := log.New(&logged, "", 0)
 	var p program = newBefore("http://store.test/", base, sign, logger)
 	if !isBefore {
 		var err error
@@ -75,13 +75,6 @@ func happens(t *testing.T, isBefore bool, use func(context.Context, program) (st
 		r.result = fmt.Sprint(text, err)
 	}
 	return r
-}
-
-func withoutTime(_ []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey {
-		return slog.Attr{}
-	}
-	return a
 }
 
 // says answers with a status, a body, and header fields as pairs.
