@@ -78,13 +78,13 @@ func TestStream(t *testing.T) {
 		after []string
 		err   error
 	}{
-		"whole": {[]string{"id: 1\ndata: a\n\nid: 2\ndata: b\n\ndata: [DONE]\n\n"}, "ab", []string{""}, nil},
+		"whole": {[]string{"id: 1\ndata: a\n\nid: 2\ndata: b\n\ndata: [DONE]\n\n"}, "a,b,", []string{""}, nil},
 		"breaks off": {[]string{"id: 1\r\ndata: a\r\n\r\nid: 2\r\ndata: b", "id: 2\ndata:b\n\n",
-			": nothing new\n\ndata: c\n\ndata: [DONE]\n\n"}, "abc", []string{"", "1", "2"}, nil},
+			": nothing new\n\ndata: c\n\n", "data: [DONE]\n\n"}, "a,b,c,", []string{"", "1", "2", "2"}, nil},
 		// The policy retries a stream without an event.
 		"before the first event": {[]string{": hello\n\n", "data: a\n\ndata: [DONE]\n\n"},
-			"a", []string{"", ""}, nil},
-		"no progress": {[]string{"id: 1\ndata: a\n\n", "data: b"}, "a",
+			"a,", []string{"", ""}, nil},
+		"no progress": {[]string{"id: 1\ndata: a\n\n", "data: b"}, "a,",
 			[]string{"", "1", "1", "1"}, io.ErrUnexpectedEOF},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestStream(t *testing.T) {
 					if data == "[DONE]" {
 						return true
 					}
-					text += data
+					text += data + ","
 					return false
 				})
 				require.ErrorIs(t, err, tt.err)
