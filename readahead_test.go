@@ -297,6 +297,21 @@ func TestPeekRetries(t *testing.T) {
 	})
 }
 
+// A RetryAfter may read the wait in a body, also without a Classify.
+func TestPeekInRetryAfter(t *testing.T) {
+	policy, seen := aheadPolicy(), ""
+	policy.MaxAttempts = 1
+	policy.RetryAfter = func(resp *http.Response) (time.Duration, bool) {
+		seen = string(httpretry.Peek(resp))
+		return 0, false
+	}
+	base := playBodies(func(req *http.Request) *http.Response {
+		return respond(req, 429, io.EOF, `{"retry_after": 8}`)
+	})
+	contract.Send(t, contract.With(t, base, policy), contract.Request(t, "GET", "http://a.test/", ""))
+	assert.Equal(t, `{"retry_after": 8}`, seen)
+}
+
 // Responses that are none of ReadAhead's business are not touched.
 func TestReadAheadSparesBodies(t *testing.T) {
 	writer := struct {
