@@ -53,12 +53,10 @@ func contend(l lab, o *options) (report.Report, error) {
 		return report.Report{}, err
 	}
 	network := contention.Network{Mean: *hop, Deviation: *deviation}
-	bar := newProgress(l.stderr, len(all)*len(ns))
-	defer bar.finish()
-	return contentionReport(all, ns, *runs, network, random, bar), nil
+	return contentionReport(all, ns, *runs, network, random), nil
 }
 
-func contentionReport(all []spec.Named, ns []int, runs int, network contention.Network, random *rand.Rand, bar *progress) report.Report {
+func contentionReport(all []spec.Named, ns []int, runs int, network contention.Network, random *rand.Rand) report.Report {
 	table := report.Table{
 		Title: "Calls and time",
 		Note:  "Calls are the writes that the server got, and the time is until the last client was done.",
@@ -76,12 +74,11 @@ func contentionReport(all []spec.Named, ns []int, runs int, network contention.N
 		X:     chart.Axis{Label: "clients"}, Y: chart.Axis{Label: "time (s, log)", Log: true},
 	}
 	most := map[string]contention.Result{} // with the most clients
-	for i, s := range all {
+	for _, s := range all {
 		made, took := chart.Series{Name: s.Name, Points: true}, chart.Series{Name: s.Name, Points: true}
-		for j, n := range ns {
+		for _, n := range ns {
 			var sum contention.Result
-			for run := range runs {
-				bar.set(i*len(ns)+j, float64(run)/float64(runs))
+			for range runs {
 				r := contention.Run(n, s.Strategy, network, random)
 				sum.Calls += r.Calls
 				sum.Time += r.Time

@@ -48,11 +48,9 @@ func simulateLayers(l lab, o *options) (report.Report, error) {
 	}
 	s.Seed = o.seed
 	r := layersReport(s)
-	bar := newProgress(l.stderr, len(kinds)*layersVariants)
-	defer bar.finish()
-	for i, kind := range kinds {
+	for _, kind := range kinds {
 		s.Failure = kind
-		results, err := l.addLayers(&r, s, *strategy, func(done int) { bar.set(i*layersVariants+done, 1) })
+		results, err := l.addLayers(&r, s, *strategy)
 		if err != nil {
 			return r, err
 		}
@@ -121,20 +119,16 @@ func layersNotes(s layers.Scenario, results map[string]*layers.Result) []string 
 // maxCalls is the most calls of the server in one run.
 const maxCalls = 10_000_000
 
-// layersVariants is the number of runs for each kind of failure.
-const layersVariants = 5
-
-// addLayers runs one kind of failure with and without budgets and Middleware,
-// and calls done with the number of each run. It returns the results by the
-// names of the runs.
-func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string, done func(int)) (map[string]*layers.Result, error) {
+// addLayers runs one kind of failure with and without budgets and Middleware. It
+// returns the results by the names of the runs.
+func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string) (map[string]*layers.Result, error) {
 	results := map[string]*layers.Result{}
 	c := chart.Chart{
 		Title: "Calls for each user's request: " + s.Failure,
 		X:     chart.Axis{Label: "service, and the server at the end"}, Y: chart.Axis{Label: "calls"},
 	}
 	unlimited := func() httpretry.Budget { return httpretry.Unlimited{} }
-	for i, v := range [layersVariants]struct {
+	for _, v := range [...]struct {
 		name       string
 		attempts   int
 		budget     func() httpretry.Budget
@@ -155,7 +149,6 @@ func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string, don
 			return nil, err
 		}
 		results[v.name] = result
-		done(i)
 		r.Tables[0].Rows = append(r.Tables[0].Rows, []any{s.Failure, v.name, result.Succeeded, result.Quantile(0.5), result.Quantile(0.99)})
 		calls, line := []any{s.Failure, v.name}, chart.Series{Name: v.name, Points: true}
 		for i, n := range result.Calls {

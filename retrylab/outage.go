@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // outageFlags are the flags of outage.
@@ -50,6 +50,7 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	o.DurationVar(&s.To, "to", 30*time.Second, "when the failure ends")
 	o.DurationVar(&s.Length, "length", 150*time.Second, "length of the simulation")
 	o.DurationVar(&s.RetryAfter, "retry-after", 0, "Retry-After of the failing server's answers; 0: none")
+	o.Float64Var(&s.Left, "left", 0.5, "share of the capacity that is left, for -fault=slow")
 	o.Float64Var(&s.Failing, "failing", 0, "share of all other attempts that fail at random")
 	if err := o.parse(); err != nil {
 		return report.Report{}, err
@@ -63,7 +64,11 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	if err != nil {
 		return report.Report{}, err
 	}
-	if err := l.runOutages(*s, variants); err != nil {
+	if err := l.parallel(len(variants), func(i int) (err error) {
+		v := variants[i]
+		v.result, err = s.Run(v.client)
+		return err
+	}); err != nil {
 		return report.Report{}, err
 	}
 	return outageReport(f, variants), nil
@@ -94,6 +99,7 @@ func (f *outageFlags) check(o *options) error {
 		o.durations("timeout", "deadline", "latency", "queue", "retry-after"),
 		within("rate", s.Rate, 0.001, 10_000_000),
 		within("capacity", s.Capacity, 0.001, 100_000_000),
+		within("left", s.Left, 0.001, 1),
 		within("failing", s.Failing, 0, 1),
 		within("refusal", s.Refusal, 0, 1000),
 		within("attempts", max(f.attempts, 0), 0, 1000),
@@ -113,7 +119,8 @@ type variant struct {
 	result *outage.Result
 }
 
-const maxProcesses = 5_000_000
+// maxProcesses is the most processes, of which each has a RetryTransport.
+const maxProcesses = 20_000
 
 // variants returns a fleet for each combination of the lists. Its name lists
 // the settings that differ.
@@ -123,13 +130,13 @@ func (f *outageFlags) variants(seed uint64) ([]*variant, error) {
 		return nil, err
 	}
 	cooldowns, err1 := split("cooldowns", f.cooldowns)
-	strategies, err2 := split("strategies", f.strategies)
+	waits, err2 := split("strategies", f.strategies)
 	kinds, err3 := split("budgets", f.budgets)
 	if err := cmp.Or(err1, err2, err3); err != nil {
 		return nil, err
 	}
 	var all []*variant
-	for _, c := range combinations(cooldowns, strategies, kinds) {
+	for _, c := range combinations(cooldowns, waits, kinds) {
 		for _, n := range counts {
 			v, err := f.variant(c[0], c[1], c[2], n, seed)
 			if err != nil {
@@ -157,10 +164,8 @@ func combinations(lists ...[]string) [][]string {
 
 func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, seed uint64) (*variant, error) {
 	v := &variant{kind: kind, client: outage.Client{Processes: processes, Deadline: f.deadline}}
-	p := &v.client.Policy
-	p.MaxAttempts, p.AttemptTimeout = f.attempts, f.timeout
-	random := rand.New(rand.NewPCG(seed, 20)).Float64
-	s, err := spec.Parse(strategy, random, nil)
+	p := httpretry.Policy{MaxAttempts: f.attempts, AttemptTimeout: f.timeout}
+	s, err := spec.Parse(strategy, strategies.Seeded(seed), nil)
 	if err != nil {
 		return nil, fmt.Errorf("-strategies: %w", err)
 	}
@@ -179,14 +184,14 @@ func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, se
 	if kind == "none" {
 		p.MaxAttempts, budget = 1, "unlimited"
 	}
-	if v.client.Budget, err = budgets.Of(budget, processes, f.hostBudget()); err != nil {
+	newBudget, err := budgets.Of(budget, f.hostBudget())
+	if err != nil {
 		return nil, fmt.Errorf("-budgets: %w or none", err)
 	}
-	// Above this, advancing the clock takes much of the time, and ten
-	// milliseconds are little of a step of the budget's window, which is a
-	// second.
-	if processes > 100_000 {
-		v.client.Lag = 10 * time.Millisecond
+	v.client.Endless = p.MaxAttempts < 0
+	v.client.Policy = func(int) httpretry.Policy {
+		p.Budget = newBudget()
+		return p
 	}
 	v.name = f.name(cooldown, s.Name, kind, processes)
 	return v, nil
@@ -210,26 +215,17 @@ func (f *outageFlags) name(cooldown, strategy, kind string, processes int) strin
 	return strings.Join(parts, ", ")
 }
 
-// runOutages simulates the variants, as many at once as there are processors.
-// Large fleets run one after another, to use less memory.
-func (l lab) runOutages(s outage.Scenario, variants []*variant) error {
-	bar := newProgress(l.stderr, len(variants))
-	defer bar.finish()
-	parallel := runtime.GOMAXPROCS(0)
-	if slices.ContainsFunc(variants, func(v *variant) bool { return v.client.Processes > 200_000 }) {
-		parallel = 1
-	}
-	slots := make(chan struct{}, parallel)
-	errs := make([]error, len(variants))
+// parallel calls run for the numbers below n in bubbles of their own, as many at
+// once as there are processors.
+func (l lab) parallel(n int, run func(i int) error) error {
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	errs := make([]error, n)
 	var wg sync.WaitGroup
-	for i, v := range variants {
+	for i := range n {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			l.clock(func() {
-				v.result, errs[i] = s.Run(v.client, func(share float64) { bar.set(i, min(share, 1)) })
-			})
-			v.client.Budget = nil // it may be large
+			l.clock(func() { errs[i] = run(i) })
 		})
 	}
 	wg.Wait()
@@ -281,6 +277,7 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 func faults() map[string]string {
 	return map[string]string{
 		"errors":   "answers 503",
+		"slow":     "has a part of its capacity",
 		"stall":    "does not answer, and then works off its queue",
 		"throttle": "answers 429",
 		"refuse":   "refuses connections",

@@ -48,12 +48,10 @@ func plot(l lab, o *options) (report.Report, error) {
 		return report.Report{}, fmt.Errorf("-failures %d -retries %d: want at most %d retries of all %d strategies together",
 			*failures, *retries, maxWaits, len(all))
 	}
-	bar := newProgress(l.stderr, len(all))
-	defer bar.finish()
-	return plotReport(all, *failures, *retries, bar), nil
+	return plotReport(all, *failures, *retries), nil
 }
 
-func plotReport(all []spec.Named, failures, retries int, bar *progress) report.Report {
+func plotReport(all []spec.Named, failures, retries int) report.Report {
 	peaks := report.Table{
 		Title: "Peaks",
 		Note:  "A peak is the largest share of the clients that retry within any 10 ms, or 100 ms.",
@@ -82,7 +80,6 @@ func plotReport(all []spec.Named, failures, retries int, bar *progress) report.R
 		}
 		largest := sample.Peaks(10*time.Millisecond, 100*time.Millisecond)
 		peaks.Rows = append(peaks.Rows, []any{s.Name, largest[0], largest[1], total})
-		bar.set(i, 1)
 	}
 	return report.Report{
 		Title: "How strategies spread retries",

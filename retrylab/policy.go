@@ -15,6 +15,7 @@ import (
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spread"
+	"github.com/seed421102f4/httpretry/strategies"
 )
 
 // samples is the number of requests whose waits are drawn.
@@ -49,9 +50,6 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	}
 	if f.attempts != 1 {
 		r.Tables = append(r.Tables, waitTable(drawn))
-	}
-	if len(f.notSimulated) > 0 {
-		r.Notes = append(r.Notes, "Fields of the file that are not simulated: "+strings.Join(f.notSimulated, ", ")+".")
 	}
 	if len(r.Notes) == 0 {
 		r.Notes = []string{"No warnings."}
@@ -129,29 +127,33 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Ch
 		Series: []chart.Series{{Name: "success", Points: true}, {Name: "success without a budget", Points: true}, {Name: "retries", Points: true}},
 	}
 	s := outage.Scenario{Rate: f.rate, Capacity: 1e9, Fault: "errors", Latency: f.latency, Seed: seed}
-	// Long enough for a window, and for about 50,000 requests.
-	s.Length = min(max(time.Duration(50_000/f.rate)*time.Second, 30*time.Second), 10*time.Minute)
+	// Long enough for a window, and for about 20,000 requests.
+	s.Length = min(max(time.Duration(20_000/f.rate)*time.Second, 30*time.Second), 10*time.Minute)
 	s.From, s.To = s.Length, s.Length
 	if f.endless() {
 		t.Note += fmt.Sprintf(" A request that has not ended after %v counts as failed.", s.Length)
 	}
 	shares := []float64{0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 1}
-	bar := newProgress(l.stderr, 2*len(shares))
-	defer bar.finish()
 	unlimited := f
 	unlimited.budget = "unlimited"
-	for i, p := range shares {
-		s.Failing = p
-		r, err := l.fleet(s, f, func(share float64) { bar.set(2*i, min(share, 1)) })
+	results := make([]*outage.Result, 2*len(shares))
+	if err := l.parallel(len(results), func(i int) error {
+		s, f := s, f
+		s.Failing = shares[i/2]
+		if i%2 == 1 {
+			f = unlimited
+		}
+		client, err := f.client(s.Seed)
 		if err != nil {
-			return t, nil, err
+			return err
 		}
-		all := r
-		if f.budget != unlimited.budget {
-			if all, err = l.fleet(s, unlimited, func(share float64) { bar.set(2*i+1, min(share, 1)) }); err != nil {
-				return t, nil, err
-			}
-		}
+		results[i], err = s.Run(client)
+		return err
+	}); err != nil {
+		return t, nil, err
+	}
+	for i, p := range shares {
+		r, all := results[2*i], results[2*i+1]
 		got, without, load := r.Success(), all.Success(), r.MeanAttempts()
 		t.Rows = append(t.Rows, []any{p, got, without, load, (load - 1) * f.rate, r.Busiest()})
 		for j, y := range []float64{got, without, load - 1} {
@@ -162,31 +164,34 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Ch
 	return t, []chart.Chart{success}, nil
 }
 
-// fleet simulates a fleet with the policy.
-func (l lab) fleet(s outage.Scenario, f policyFlags, progress func(float64)) (*outage.Result, error) {
-	client, err := f.client(s.Seed)
-	if err != nil {
-		return nil, err
-	}
-	var r *outage.Result
-	l.clock(func() { r, err = s.Run(client, progress) })
-	return r, err
-}
-
 // client returns a fleet with the policy.
 func (f *policyFlags) client(seed uint64) (outage.Client, error) {
-	c := outage.Client{Processes: f.processes, Deadline: f.deadline, Policy: httpretry.Policy{
-		MaxAttempts: f.attempts, MaxElapsed: f.maxElapsed, AttemptTimeout: f.timeout,
-	}}
-	backoff, err := f.strategy(rand.New(rand.NewPCG(seed, 41)).Float64)
+	policy, err := f.policies(f.policy, f.budget, seed, true)
+	return outage.Client{Processes: f.processes, Deadline: f.deadline, Endless: f.endless(), Policy: policy}, err
+}
+
+// policies returns the policy of each process: p with the values of the flags,
+// except its Backoff if it is not seeded.
+func (f *policyFlags) policies(
+	p httpretry.Policy, budget string, seed uint64, seeded bool,
+) (func(int) httpretry.Policy, error) {
+	p.MaxAttempts, p.AttemptTimeout, p.MaxElapsed = f.attempts, f.timeout, f.maxElapsed
+	if seeded {
+		backoff, err := f.strategy(strategies.Seeded(seed))
+		if err != nil {
+			return nil, err
+		}
+		p.Backoff = backoff.Strategy
+	}
+	newBudget, err := budgets.Of(budget, f.hostBudget())
 	if err != nil {
-		return c, err
+		return nil, fmt.Errorf("-budget: %w", err)
 	}
-	c.Policy.Backoff = backoff.Strategy
-	if c.Budget, err = budgets.Of(f.budget, f.processes, f.hostBudget()); err != nil {
-		return c, fmt.Errorf("-budget: %w", err)
-	}
-	return c, nil
+	return func(int) httpretry.Policy {
+		p := p
+		p.Budget = newBudget()
+		return p
+	}, nil
 }
 
 // ends are how requests end that never succeed, with attempts that fail after

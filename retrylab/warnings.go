@@ -213,8 +213,8 @@ func (f *policyFlags) overload(failures report.Table) []string {
 // warnAboutTokens warns about budgets of other clients, which are full when an
 // outage begins.
 func (f *policyFlags) warnAboutTokens(warn func(string, ...any), spare float64) {
-	// 500 tokens for 5 each, and 10 tokens of which more than 5 must be left.
-	each := map[string]int{"aws": 100, "grpc": 4}[f.budget]
+	// 500 tokens for 5 or 14 each, and 10 tokens of which more than 5 must be left.
+	each := map[string]int{"aws": 100, "aws2026": 35, "grpc": 4}[f.budget]
 	if retries := each * f.processes; float64(retries) > spare {
 		warn("%d budgets of %d retries each allow %s retries at the start of an outage, and the server can answer %s requests a second more than it gets.",
 			f.processes, each, report.Number.Show(float64(retries)), report.Number.Show(spare))

@@ -28,7 +28,7 @@ func run(t *testing.T, s restart.Scenario, policy httpretry.Policy) *outage.Resu
 	var r *outage.Result
 	virtual.New(t)(func() {
 		var err error
-		r, err = s.Run(func(int) (httpretry.Policy, string) { return policy, "host.test" })
+		r, err = s.Run(func(int) httpretry.Policy { return policy })
 		require.NoError(t, err)
 	})
 	return r
