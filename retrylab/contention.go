@@ -65,11 +65,11 @@ func contentionReport(all []spec.Named, ns []int, runs int, network contention.N
 			{Name: "time", Kind: report.Seconds},
 		},
 	}
-	calls := chart.Chart{
+	calls := &chart.Chart{
 		Title: "Calls until all clients have changed one row",
 		X:     chart.Axis{Label: "clients"}, Y: chart.Axis{Label: "calls"},
 	}
-	times := chart.Chart{
+	times := &chart.Chart{
 		Title: "Time until all clients have changed one row",
 		X:     chart.Axis{Label: "clients"}, Y: chart.Axis{Label: "time (s, log)", Log: true},
 	}
@@ -98,9 +98,9 @@ func contentionReport(all []spec.Named, ns []int, runs int, network contention.N
 		About: fmt.Sprintf("Clients read a row and write it, all at once. A write is refused if the row has changed since the read; then the client waits and reads again. "+
 			"Each message takes %v ± %v. This is the experiment of the AWS Architecture Blog, \"Exponential Backoff And Jitter\"; each figure is the mean of %d runs.",
 			network.Mean, network.Deviation, runs),
-		Tables: []report.Table{table},
-		Charts: []chart.Chart{calls, times},
-		Notes:  contentionNotes(slices.Max(ns), most),
+		Tables:  []report.Table{table},
+		Figures: []chart.Figure{calls, times},
+		Notes:   contentionNotes(slices.Max(ns), most),
 	}
 }
 

@@ -123,7 +123,7 @@ const maxCalls = 10_000_000
 // returns the results by the names of the runs.
 func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string) (map[string]*layers.Result, error) {
 	results := map[string]*layers.Result{}
-	c := chart.Chart{
+	c := &chart.Chart{
 		Title: "Calls for each user's request: " + s.Failure,
 		X:     chart.Axis{Label: "service, and the server at the end"}, Y: chart.Axis{Label: "calls"},
 	}
@@ -161,6 +161,6 @@ func (l lab) addLayers(r *report.Report, s layers.Scenario, strategy string) (ma
 			c.Series = append(c.Series, line)
 		}
 	}
-	r.Charts = append(r.Charts, c)
+	r.Figures = append(r.Figures, c)
 	return results, nil
 }

@@ -261,9 +261,9 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 		Title: "A fleet and a server that fails for a while",
 		About: fmt.Sprintf("Processes send %s requests a second to a server that can answer %s. From %v to %v it %s. %s for a request, %s. The server goes on with requests whose clients have given up.",
 			report.Number.Show(s.Rate), report.Number.Show(s.Capacity), s.From, s.To, faults()[s.Fault], attemptsText(f.attempts), timeout),
-		Tables: []report.Table{table},
-		Charts: outageCharts(s, variants),
-		Notes:  outageNotes(s, variants),
+		Tables:  []report.Table{table},
+		Figures: outageCharts(s, variants),
+		Notes:   outageNotes(s, variants),
 	}
 	if f.attempts < 0 && f.deadline == 0 {
 		r.About += fmt.Sprintf(" A request that has not ended after %v counts as failed.", s.Length)
@@ -336,16 +336,16 @@ func quantile(r *outage.Result, p float64) time.Duration {
 }
 
 // outageCharts shows attempts and successes per second.
-func outageCharts(s outage.Scenario, variants []*variant) []chart.Chart {
+func outageCharts(s outage.Scenario, variants []*variant) []chart.Figure {
 	band := []chart.Band{{Name: "outage", From: s.From.Seconds(), To: s.To.Seconds()}}
 	time := chart.Axis{Label: "time (s)", Min: 0, Max: s.Length.Seconds()}
-	attempts := chart.Chart{Title: "Attempts that reach the server", X: time, Y: chart.Axis{Label: "attempts per second"}, Bands: band}
-	successes := chart.Chart{Title: "Requests that succeed", X: time, Y: chart.Axis{Label: "successes per second, by their end"}, Bands: band}
+	attempts := &chart.Chart{Title: "Attempts that reach the server", X: time, Y: chart.Axis{Label: "attempts per second"}, Bands: band}
+	successes := &chart.Chart{Title: "Requests that succeed", X: time, Y: chart.Axis{Label: "successes per second, by their end"}, Bands: band}
 	for _, v := range variants {
 		attempts.Series = append(attempts.Series, perSecond(v.name, v.result.Attempts, s.Length))
 		successes.Series = append(successes.Series, perSecond(v.name, v.result.Successes, s.Length))
 	}
-	return []chart.Chart{attempts, successes}
+	return []chart.Figure{attempts, successes}
 }
 
 // perSecond returns at most 300 points, each the mean of some seconds.

@@ -85,14 +85,14 @@ func plotReport(all []spec.Named, failures, retries int) report.Report {
 		Title: "How strategies spread retries",
 		About: fmt.Sprintf("%d clients fail at the same moment and retry %d times. Their attempts take no time and fail.",
 			failures, retries),
-		Tables: []report.Table{peaks, waits},
-		Charts: append([]chart.Chart{arrivalChart(all, samples)}, waitCharts(all, samples)...),
-		Notes:  plotNotes(all, samples, peaks),
+		Tables:  []report.Table{peaks, waits},
+		Figures: append([]chart.Figure{arrivalChart(all, samples)}, waitCharts(all, samples)...),
+		Notes:   plotNotes(all, peaks),
 	}
 }
 
-// plotNotes says what the samples and the table of their peaks show.
-func plotNotes(all []spec.Named, samples []*spread.Sample, peaks report.Table) []string {
+// plotNotes says what the table of the peaks shows.
+func plotNotes(all []spec.Named, peaks report.Table) []string {
 	notes := []string{"The lower the peak, the fewer requests a recovering server gets at once."}
 	note := func(names []string, text string) {
 		if len(names) > 0 {
@@ -101,21 +101,17 @@ func plotNotes(all []spec.Named, samples []*spread.Sample, peaks report.Table) [
 	}
 	peak := func(i int) float64 { return peaks.Rows[i][1].(float64) }
 	total := func(i int) time.Duration { return peaks.Rows[i][3].(time.Duration) }
-	var same, steady, longer []string
+	var same, longer []string
 	v2 := slices.IndexFunc(all, func(s spec.Named) bool { return s.Name == "DecorrelatedV2" })
 	for i, s := range all {
 		if peak(i) > 0.95 {
 			same = append(same, s.Name)
-		}
-		if samples[i].Steady(arrivalEnd(samples)) {
-			steady = append(steady, s.Name)
 		}
 		if v2 >= 0 && peak(i) < peak(v2) && total(i) > total(v2)*3/2 {
 			longer = append(longer, s.Name)
 		}
 	}
 	note(same, "all clients come back at the same moments.")
-	note(steady, "the retries follow one another without gaps and without a second wave.")
 	note(longer, "the peak is lower than that of DecorrelatedV2, and the waits are longer.")
 	return notes
 }
@@ -131,10 +127,10 @@ func arrivalEnd(samples []*spread.Sample) time.Duration {
 
 // arrivalChart shows when the clients of each strategy come back, in the time
 // of the first retries.
-func arrivalChart(all []spec.Named, samples []*spread.Sample) chart.Chart {
+func arrivalChart(all []spec.Named, samples []*spread.Sample) *chart.Chart {
 	end := arrivalEnd(samples)
 	width := roundUp(max(end/300, 1))
-	c := chart.Chart{
+	c := &chart.Chart{
 		Title: "Arrivals of all retries after a failure of all clients at once",
 		X:     chart.Axis{Label: "time since the failure (s)", Max: end.Seconds()},
 		Y:     chart.Axis{Label: fmt.Sprintf("%% of the clients in each %s (log)", report.Duration(width)), Log: true},
@@ -166,14 +162,14 @@ func roundUp(d time.Duration) time.Duration {
 }
 
 // waitCharts shows the density of each retry's wait.
-func waitCharts(all []spec.Named, samples []*spread.Sample) []chart.Chart {
-	var charts []chart.Chart
+func waitCharts(all []spec.Named, samples []*spread.Sample) []chart.Figure {
+	var charts []chart.Figure
 	for i, s := range samples {
 		last := len(s.Waits) - 1
 		to := s.Quantile(last, 0.999)
 		// A wait of 0 has no place on the axis.
 		from := max(min(max(s.Quantile(0, 0.01), time.Millisecond), to)/2, 1)
-		c := chart.Chart{
+		c := &chart.Chart{
 			Title: "Waits before each retry: " + all[i].Name,
 			X:     chart.Axis{Label: "wait (s, log)", Log: true},
 			Y:     chart.Axis{Label: "% of the waits in each eighth of a doubling"},

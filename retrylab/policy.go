@@ -35,7 +35,7 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	if err := checkEndless(f.attempts, backoff); err != nil {
 		return report.Report{}, err
 	}
-	failures, charts, err := l.underFailures(f, o.seed)
+	failures, figures, err := l.underFailures(f, o.seed)
 	if err != nil {
 		return report.Report{}, err
 	}
@@ -44,9 +44,9 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 		Title: "What a policy does",
 		About: fmt.Sprintf("%s with waits of %s and %s, in %d processes that send %s requests a second to a server that can answer %s.",
 			attemptsText(f.attempts), backoff.Name, f.budgetText(), f.processes, report.Number.Show(f.rate), report.Number.Show(f.capacity)),
-		Tables: append([]report.Table{failures, ends.table()}, f.budgetTables()...),
-		Charts: charts,
-		Notes:  append(f.warnings(drawn, ends), f.overload(failures)...),
+		Tables:  append([]report.Table{failures, ends.table()}, f.budgetTables()...),
+		Figures: figures,
+		Notes:   append(f.warnings(drawn, ends), f.overload(failures)...),
 	}
 	if f.attempts != 1 {
 		r.Tables = append(r.Tables, waitTable(drawn))
@@ -111,7 +111,7 @@ func (f *policyFlags) budgetText() string {
 func (f *policyFlags) endless() bool { return f.attempts < 0 && f.maxElapsed == 0 && f.deadline == 0 }
 
 // underFailures simulates the fleet while a share of the attempts fails.
-func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Chart, error) {
+func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Figure, error) {
 	t := report.Table{
 		Title: "If a share of the attempts fails at random",
 		Note:  "Without budget is the success if no budget refuses a retry; load, the attempts per request; retries/s, those of all processes on average; peak/s, the most attempts in a second. The server is never too slow here.",
@@ -121,7 +121,7 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Ch
 			{Name: "peak/s", Kind: report.Count},
 		},
 	}
-	success := chart.Chart{
+	success := &chart.Chart{
 		Title: "Success and load by the share of attempts that fail",
 		X:     chart.Axis{Label: "attempts that fail (%)"}, Y: chart.Axis{Label: "% of the requests"},
 		Series: []chart.Series{{Name: "success", Points: true}, {Name: "success without a budget", Points: true}, {Name: "retries", Points: true}},
@@ -161,7 +161,7 @@ func (l lab) underFailures(f policyFlags, seed uint64) (report.Table, []chart.Ch
 			c.X, c.Y = append(c.X, 100*p), append(c.Y, 100*y)
 		}
 	}
-	return t, []chart.Chart{success}, nil
+	return t, []chart.Figure{success}, nil
 }
 
 // client returns a fleet with the policy.

@@ -43,6 +43,7 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 	f.scenario.Latency, f.scenario.Deadline = f.latency, f.deadline
 	r := f.report()
 	rows := combinations(kinds, downs, []string{noRetries, thePolicy, otherLibrary})
+	var c *chart.Chart
 	for i, row := range rows {
 		s := f.scenario
 		s.Kind, s.Seed = row[0], o.seed
@@ -58,9 +59,10 @@ func simulateRestart(l lab, o *options) (report.Report, error) {
 			r.Tables = append(r.Tables, restartTable(s.Kind, i == 0))
 		}
 		if row[2] == noRetries {
-			r.Charts = append(r.Charts, restartChart(s, row[1]))
+			c = restartChart(s, row[1])
+			r.Figures = append(r.Figures, c)
 		}
-		table, c := &r.Tables[len(r.Tables)-1], &r.Charts[len(r.Charts)-1]
+		table := &r.Tables[len(r.Tables)-1]
 		table.Rows = append(table.Rows, append([]any{row[1], row[2]}, restartFigures(s, results)...))
 		c.Series = append(c.Series, meanAttempts(s, row[2], results))
 	}
@@ -182,9 +184,9 @@ func (f *restartFlags) clientPolicies(client string, seed uint64) (func(int) htt
 	return once.policies(f.policy, f.budget, seed, f.seeded)
 }
 
-func restartChart(s restart.Scenario, down string) chart.Chart {
+func restartChart(s restart.Scenario, down string) *chart.Chart {
 	end := s.Up + s.Down
-	return chart.Chart{
+	return &chart.Chart{
 		Title: fmt.Sprintf("Attempts: %s for %s", s.Kind, down),
 		X:     chart.Axis{Label: "time (s)", Min: 0, Max: (end + s.After).Seconds()},
 		Y:     chart.Axis{Label: "attempts per second"},

@@ -56,98 +56,38 @@ func (s *Sample) Mean(retry int) time.Duration {
 }
 
 // Peaks returns, for each width, the largest share of the clients of which a
-// retry arrives within an interval of that width.
-//
-// The fullest interval of a sample is full by chance, too. So the interval is
-// chosen by one half of the clients and measured with the other half.
+// retry arrives within an interval of that width. A client counts once, however
+// many of its retries do.
 func (s *Sample) Peaks(widths ...time.Duration) []float64 {
-	clients := len(s.Waits[0])
-	halves := s.halves()
-	peaks := make([]float64, len(widths))
-	c := crowd{inside: make([]uint8, clients)}
-	for i, width := range widths {
-		sum := 0
-		for h := range halves {
-			start := c.fullest(halves[h], width)
-			sum += c.count(halves[1-h], start, width)
-		}
-		peaks[i] = float64(sum) / float64(clients)
+	type arrival struct {
+		at     time.Duration
+		client int32
 	}
-	return peaks
-}
-
-// An arrival is a retry of a client.
-type arrival struct {
-	at     time.Duration
-	client int32
-}
-
-// halves returns the arrivals of each second client, and of the others, in the
-// order of time.
-func (s *Sample) halves() (halves [2][]arrival) {
+	var all []arrival
 	for _, arrivals := range s.Arrivals {
 		for i, at := range arrivals {
-			halves[i%2] = append(halves[i%2], arrival{at, int32(i)})
+			all = append(all, arrival{at, int32(i)})
 		}
 	}
-	for _, h := range halves {
-		slices.SortFunc(h, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
-	}
-	return halves
-}
-
-// A crowd is the clients in an interval. A client counts once, however many of
-// its retries are in it.
-type crowd struct {
-	inside  []uint8 // retries of each client
-	clients int
-}
-
-func (c *crowd) add(a arrival) {
-	if c.inside[a.client]++; c.inside[a.client] == 1 {
-		c.clients++
-	}
-}
-
-func (c *crowd) remove(a arrival) {
-	if c.inside[a.client]--; c.inside[a.client] == 0 {
-		c.clients--
-	}
-}
-
-// fullest returns the start of the interval with most clients.
-func (c *crowd) fullest(all []arrival, width time.Duration) (start time.Duration) {
-	first, most := 0, 0
-	for _, a := range all {
-		for ; a.at-all[first].at >= width; first++ {
-			c.remove(all[first])
+	slices.SortFunc(all, func(a, b arrival) int { return cmp.Compare(a.at, b.at) })
+	var peaks []float64
+	for _, width := range widths {
+		inside := make([]uint8, len(s.Waits[0])) // retries of each client
+		first, clients, most := 0, 0, 0
+		for _, a := range all {
+			for ; a.at-all[first].at >= width; first++ {
+				if inside[all[first].client]--; inside[all[first].client] == 0 {
+					clients--
+				}
+			}
+			if inside[a.client]++; inside[a.client] == 1 {
+				clients++
+			}
+			most = max(most, clients)
 		}
-		c.add(a)
-		if c.clients > most {
-			most = c.clients
-			// Clients of the other half may be a little earlier, or later.
-			start = all[first].at - (width-(a.at-all[first].at))/2
-		}
+		peaks = append(peaks, float64(most)/float64(len(inside)))
 	}
-	for _, a := range all[first:] {
-		c.remove(a)
-	}
-	return start
-}
-
-// count returns how many clients are in the interval.
-func (c *crowd) count(all []arrival, start, width time.Duration) int {
-	at := func(a arrival, t time.Duration) int { return cmp.Compare(a.at, t) }
-	from, _ := slices.BinarySearchFunc(all, start, at)
-	to, _ := slices.BinarySearchFunc(all, start+width, at)
-	for _, a := range all[from:to] {
-		c.add(a)
-	}
-	clients := c.clients
-	for _, a := range all[from:to] {
-		c.remove(a)
-	}
-	return clients
+	return peaks
 }
 
 // atomShare is the least share of the clients at an atom. Random times are
@@ -213,40 +153,6 @@ func (s *Sample) Arriving(width, end time.Duration) (x, y []float64) {
 	d := density{bins: make([]float64, end/width)}
 	d.add(all, len(s.Waits[0]), func(at time.Duration) int { return int(at / width) })
 	return d.points(func(i int) float64 { return (time.Duration(i)*width + width/2).Seconds() })
-}
-
-// steadyBins is the number of bins in which Steady counts, and steadyNoise how
-// much more than all before it one may have by chance.
-const (
-	steadyBins  = 60
-	steadyNoise = 1.12
-)
-
-// Steady reports whether the retries become fewer and fewer up to end, once
-// half of the clients have made their first. A second wave, or a gap before
-// one, shows as a bin with more of them than a bin before it. The waits must be
-// of the same order of magnitude as end.
-func (s *Sample) Steady(end time.Duration) bool {
-	from := s.Quantile(0, 0.5)
-	if end-from < steadyBins {
-		return false
-	}
-	counts := make([]float64, steadyBins)
-	for _, arrivals := range s.Arrivals {
-		for _, at := range arrivals {
-			if at >= from && at < end {
-				counts[int(float64(at-from)/float64(end-from)*steadyBins)]++
-			}
-		}
-	}
-	least := counts[0]
-	for _, n := range counts {
-		if n > steadyNoise*least {
-			return false
-		}
-		least = min(least, n)
-	}
-	return least > 0
 }
 
 // perDoubling is the number of bins for each doubling of a wait.

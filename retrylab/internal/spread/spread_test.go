@@ -60,26 +60,6 @@ func TestPeaksOfAnyInterval(t *testing.T) {
 	}
 }
 
-// The peak of any interval is at least that of the best fixed one.
-func TestPeaksAgainstCounting(t *testing.T) {
-	const width = 40 * time.Millisecond
-	s := sample(t, "FullJitter Base=200ms", 2000)
-	most := 0
-	for at := time.Duration(0); at < 3*time.Second; at += time.Millisecond {
-		inside := map[int]bool{}
-		for _, arrivals := range s.Arrivals {
-			for i, a := range arrivals {
-				if a >= at && a < at+width {
-					inside[i] = true
-				}
-			}
-		}
-		most = max(most, len(inside))
-	}
-	// The fullest interval of a sample is fuller than that of the strategy.
-	assert.InEpsilon(t, float64(most)/2000, s.Peaks(width)[0], 0.1)
-}
-
 // The means have closed forms.
 func TestMeans(t *testing.T) {
 	for strategy, mean := range map[string]func(growth, k float64) float64{
@@ -170,13 +150,4 @@ func TestAtoms(t *testing.T) {
 	// A logarithmic axis has no place for 0.
 	x, y = sample(t, "Constant Wait=0", 1000).Waiting(0, 1, 1)
 	assert.Equal(t, 1.0, at(t, x, y, 1e-9))
-}
-
-func TestSteady(t *testing.T) {
-	for strategy, want := range map[string]bool{
-		"DecorrelatedV2": true, "FullJitter": false, "EqualJitter": false, "AWSDecorrelated": false, "Clamp": false,
-		"Exponential": false, "Constant": false, "Constant Wait=0": false,
-	} {
-		assert.Equal(t, want, sample(t, strategy, 50_000).Steady(14*time.Second), strategy)
-	}
 }
