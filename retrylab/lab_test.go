@@ -42,6 +42,7 @@ var quick = map[string][]string{
 	"outage":     {"-length=40s", "-cooldowns=wait,send", "-fault=errors", "-budgets=default,aws"},
 	"restart":    {"-kinds=503,timeout", "-timeout=1s", "-up=5s", "-after=5s", "-runs=3", "-load=0.8", "-backoff=FullJitter"},
 	"layers":     {"-users=100"},
+	"map":        {"-loads=80,90", "-cuts=50", "-after=20s", "-budgets=none,default"},
 	"policy":     {"-rate=2"},
 }
 
@@ -107,7 +108,7 @@ func TestBadFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"default": {"attempts": 3}}`), 0o600))
 	for _, c := range []struct{ args, want string }{
-		{"nothing", `"nothing": want plot, contention, outage, restart, layers, policy or check`},
+		{"nothing", `"nothing": want plot, contention, outage, map, restart, layers, policy or check`},
 		{"plot -x", `-x: want one of -base -failures`},
 		{"plot extra", `"extra": want flags only`},
 		{"plot -failures=1", `-failures 1: want a number from 1000 to 10000000`},
@@ -136,6 +137,9 @@ func TestBadFlags(t *testing.T) {
 		{"outage -ratio=-1 -burst=9999999", `-ratio -1: want 0`},
 		{"outage -attempts=-1 -strategies=FullJitter_Max=1ms_Base=1ms", `-attempts -1: want a number from 0, or waits longer than those of FullJitter Max=1ms Base=1ms`},
 		{"policy -attempts=-1 -backoff=Constant_Wait=0", `-attempts -1: want a number from 0, or waits longer than those of Constant Wait=0`},
+		{"map -loads=101", `-loads "101": want whole numbers from 1 to 100, separated by commas`},
+		{"map -timeout=0", `-trigger 10s -after 5m0s -timeout 0s: want multiples of 100ms up to 1h`},
+		{"map -processes=1,2", `-processes "1,2": want a whole number`},
 		{"restart -kinds=fire", `-kinds "fire": want one of 503, refused, reset, timeout, stall`},
 		{"restart -kinds=timeout", `-kinds timeout: want -timeout or -deadline`},
 		{"restart -down=1", `-down "1": want multiples of 100ms up to 1h`},
@@ -648,4 +652,30 @@ func TestDefaultPolicyInRestarts(t *testing.T) {
 		assert.LessOrEqual(t, got[c.column], c.most, c.args)
 		assert.Equal(t, thePolicy, got["client"])
 	}
+}
+
+// The goal of the default: it comes back wherever a fleet without retries does,
+// but for one cell. docs/choosing.md has the whole map. Seeds and the waits of
+// the default, which have no seed, change the times, but here never the cells.
+func TestMap(t *testing.T) {
+	args := []string{"map", "-loads=60,90", "-cuts=20,90", "-budgets=none,default,unlimited", "-after=150s"}
+	o := newOptions("map", args[1:], nil)
+	r, err := mapRecoveries(lab{clock: virtual.New(t)}, o)
+	require.NoError(t, err)
+	back := func(table int) (all []bool) {
+		for _, row := range r.Tables[table].Rows {
+			for _, d := range row[1:] {
+				all = append(all, d.(time.Duration) >= 0)
+			}
+		}
+		return all
+	}
+	assert.Equal(t, []bool{true, true, true, true}, back(0), "no retries")
+	assert.Equal(t, []bool{true, true, true, true}, back(1), "the default")
+	assert.Equal(t, []bool{true, true, false, false}, back(2), "no budget")
+	assert.Equal(t, []string{
+		"default: comes back wherever a fleet without retries does.",
+		"unlimited: does not come back in 2 of the 4 cells in which a fleet without retries does.",
+	}, r.Notes)
+	assert.Zero(t, r.Tables[0].Rows[0][1], "80 % of the capacity are enough for a load of 60 %")
 }

@@ -39,6 +39,7 @@ func commands() []command {
 		{"plot", "how strategies spread the retries of clients that fail at once", plot},
 		{"contention", "calls and time that clients need to change one row", contend},
 		{"outage", "a fleet and a server that fails for a while and recovers", simulateOutage},
+		{"map", "which loads and triggers fleets come back from", mapRecoveries},
 		{"restart", "what a restart of a host costs its clients", simulateRestart},
 		{"layers", "retries in a chain of services", simulateLayers},
 		{"policy", "the effects of a policy, before it is used", checkPolicy},
@@ -69,7 +70,7 @@ func (l lab) run(args []string) int {
 		}
 		return 0
 	}
-	fmt.Fprintf(l.stderr, "retrylab: %q: want plot, contention, outage, restart, layers, policy or check\n", args[0])
+	fmt.Fprintf(l.stderr, "retrylab: %q: want plot, contention, outage, map, restart, layers, policy or check\n", args[0])
 	return 2
 }
 

@@ -33,7 +33,7 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	s := &f.scenario
 	o.StringVar(&f.processes, "processes", "100", "`numbers` of processes that make the load, separated by commas")
 	o.StringVar(&f.budgets, "budgets", "none,default,strict,shared,aws,grpc,unlimited", "`budgets`, separated by commas; none makes no retries")
-	o.StringVar(&f.strategies, "strategies", "DecorrelatedV2", "`strategies`, separated by commas")
+	o.StringVar(&f.strategies, "strategies", "DecorrelatedV2", "`strategies`, separated by commas; default: those of a RetryTransport without a Backoff, which have no seed")
 	o.StringVar(&f.cooldowns, "cooldowns", "send", "`cool-downs`, separated by commas: send, wait or fail")
 	o.IntVar(&f.attempts, "attempts", defaultAttempts, "MaxAttempts; 0: the library's default; negative: no limit")
 	o.Float64Var(&f.ratio, "ratio", defaultRatio, "Ratio of the library's budgets")
@@ -111,6 +111,9 @@ func (f *outageFlags) hostBudget() *httpretry.HostBudget {
 	return &httpretry.HostBudget{Ratio: f.ratio, Burst: f.burst}
 }
 
+// ownWaits are the waits of a policy without a Backoff.
+const ownWaits = "default"
+
 // A variant is one fleet, and its result.
 type variant struct {
 	name   string
@@ -165,14 +168,16 @@ func combinations(lists ...[]string) [][]string {
 func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, seed uint64) (*variant, error) {
 	v := &variant{kind: kind, client: outage.Client{Processes: processes, Deadline: f.deadline}}
 	p := httpretry.Policy{MaxAttempts: f.attempts, AttemptTimeout: f.timeout}
-	s, err := spec.Parse(strategy, strategies.Seeded(seed), nil)
-	if err != nil {
-		return nil, fmt.Errorf("-strategies: %w", err)
+	if strategy != ownWaits {
+		s, err := spec.Parse(strategy, strategies.Seeded(seed), nil)
+		if err != nil {
+			return nil, fmt.Errorf("-strategies: %w, or %s", err, ownWaits)
+		}
+		if err := checkEndless(f.attempts, s); err != nil {
+			return nil, err
+		}
+		p.Backoff, strategy = s.Strategy, s.Name
 	}
-	if err := checkEndless(f.attempts, s); err != nil {
-		return nil, err
-	}
-	p.Backoff = s.Strategy
 	c, ok := map[string]httpretry.Cooldown{
 		"send": httpretry.CooldownSend, "wait": httpretry.CooldownWait, "fail": httpretry.CooldownFail,
 	}[cooldown]
@@ -193,7 +198,7 @@ func (f *outageFlags) variant(cooldown, strategy, kind string, processes int, se
 		p.Budget = newBudget()
 		return p
 	}
-	v.name = f.name(cooldown, s.Name, kind, processes)
+	v.name = f.name(cooldown, strategy, kind, processes)
 	return v, nil
 }
 
