@@ -21,6 +21,7 @@ import (
 // outageFlags are the flags of outage.
 type outageFlags struct {
 	processes, budgets, strategies, cooldowns string
+	incident                                  string
 	attempts, burst                           int
 	ratio                                     float64
 	timeout, deadline                         time.Duration
@@ -31,6 +32,7 @@ type outageFlags struct {
 func simulateOutage(l lab, o *options) (report.Report, error) {
 	var f outageFlags
 	s := &f.scenario
+	o.StringVar(&f.incident, "incident", "", "`name` of an incident whose flags are the defaults: "+incidentNames())
 	o.StringVar(&f.processes, "processes", "100", "`numbers` of processes that make the load, separated by commas")
 	o.StringVar(&f.budgets, "budgets", "none,default,strict,shared,aws,grpc,unlimited", "`budgets`, separated by commas; none makes no retries")
 	o.StringVar(&f.strategies, "strategies", "DecorrelatedV2", "`strategies`, separated by commas; default: those of a RetryTransport without a Backoff, which have no seed")
@@ -55,7 +57,7 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	if err := o.parse(); err != nil {
 		return report.Report{}, err
 	}
-	if err := f.check(o); err != nil {
+	if err := cmp.Or(o.useIncident(f.incident), f.check(o)); err != nil {
 		return report.Report{}, err
 	}
 	s.Seed = o.seed
@@ -74,7 +76,7 @@ func simulateOutage(l lab, o *options) (report.Report, error) {
 	return outageReport(f, variants), nil
 }
 
-const aboutBudgets = "The fleets differ in their budgets: none makes no retries; default is a HostBudget for each process; strict charges retries that succeed, too; shared is one HostBudget for all processes; aws and grpc are those of their SDKs; unlimited refuses nothing."
+const aboutBudgets = "The fleets differ in their budgets: none makes no retries; default is a HostBudget for each process; strict charges retries that succeed, too; shared is one HostBudget for all processes; aws, aws2026 and grpc are those of their SDKs; proxy is one for all processes, as in Envoy and the Gateway API; unlimited refuses nothing."
 
 func (f *outageFlags) check(o *options) error {
 	s := f.scenario
@@ -269,6 +271,9 @@ func outageReport(f outageFlags, variants []*variant) report.Report {
 		Tables:  []report.Table{table},
 		Figures: outageCharts(s, variants),
 		Notes:   outageNotes(s, variants),
+	}
+	if f.incident != "" {
+		r.About = incidents()[f.incident].about + " " + r.About
 	}
 	if f.attempts < 0 && f.deadline == 0 {
 		r.About += fmt.Sprintf(" A request that has not ended after %v counts as failed.", s.Length)
