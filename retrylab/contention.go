@@ -53,10 +53,10 @@ func contend(l lab, o *options) (report.Report, error) {
 		return report.Report{}, err
 	}
 	network := contention.Network{Mean: *hop, Deviation: *deviation}
-	return contentionReport(all, ns, *runs, network, random), nil
+	return l.contentionReport(all, ns, *runs, network, random), nil
 }
 
-func contentionReport(all []spec.Named, ns []int, runs int, network contention.Network, random *rand.Rand) report.Report {
+func (l lab) contentionReport(all []spec.Named, ns []int, runs int, network contention.Network, random *rand.Rand) report.Report {
 	table := report.Table{
 		Title: "Calls and time",
 		Note:  "Calls are the writes that the server got, and the time is until the last client was done.",
@@ -79,7 +79,8 @@ func contentionReport(all []spec.Named, ns []int, runs int, network contention.N
 		for _, n := range ns {
 			var sum contention.Result
 			for range runs {
-				r := contention.Run(n, s.Strategy, network, random)
+				var r contention.Result
+				l.clock(func() { r = contention.Run(n, s.Strategy, network, random) })
 				sum.Calls += r.Calls
 				sum.Time += r.Time
 			}

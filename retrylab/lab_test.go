@@ -544,7 +544,9 @@ func TestWarnings(t *testing.T) {
 		require.NoError(t, f.parse(o))
 		backoff, err := f.strategy(rand.New(rand.NewPCG(1, 2)).Float64)
 		require.NoError(t, err)
-		warnings := f.warnings(f.draw(backoff))
+		e, err := lab{clock: virtual.New(t)}.ends(&f, 1)
+		require.NoError(t, err)
+		warnings := f.warnings(f.drawWaits(backoff), e)
 		if c.want == "" {
 			assert.Empty(t, warnings, c.args)
 			continue

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
 	"github.com/seed421102f4/httpretry/retrylab/internal/budgets"
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
-	"github.com/seed421102f4/httpretry/retrylab/internal/giveup"
 	"github.com/seed421102f4/httpretry/retrylab/internal/outage"
 	"github.com/seed421102f4/httpretry/retrylab/internal/report"
 	"github.com/seed421102f4/httpretry/retrylab/internal/spec"
@@ -39,7 +39,11 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 	if err != nil {
 		return report.Report{}, err
 	}
-	drawn, ends := f.draw(backoff)
+	drawn := f.drawWaits(backoff)
+	ends, err := l.ends(&f, o.seed)
+	if err != nil {
+		return report.Report{}, err
+	}
 	r := report.Report{
 		Title: "What a policy does",
 		About: fmt.Sprintf("%s with waits of %s and %s, in %d processes that send %s requests a second to a server that can answer %s.",
@@ -55,11 +59,6 @@ func checkPolicy(l lab, o *options) (report.Report, error) {
 		r.Notes = []string{"No warnings."}
 	}
 	return r, nil
-}
-
-// draw returns the waits of requests, and how they end that never succeed.
-func (f *policyFlags) draw(backoff spec.Named) (*spread.Sample, ends) {
-	return f.drawWaits(backoff), f.ends(backoff)
 }
 
 func (f *policyFlags) drawWaits(backoff spec.Named) *spread.Sample {
@@ -195,29 +194,43 @@ func (f *policyFlags) policies(
 }
 
 // ends are how requests end that never succeed, with attempts that fail after
-// the usual latency, and with attempts that get no answer.
+// the usual latency, and with attempts that get no answer. Nil means never.
 type ends struct {
-	fast, slow giveup.Result
-	noTimeout  bool // nothing ends an attempt without an answer
-	endless    bool // nothing ends a request; then fast and slow are not known
+	fast, slow *outage.Result
 }
 
-func (f *policyFlags) ends(backoff spec.Named) ends {
-	p := giveup.Policy{Backoff: backoff.Strategy, Attempts: f.attempts, MaxElapsed: f.maxElapsed, Deadline: f.deadline}
-	e := ends{noTimeout: f.timeout == 0 && f.deadline == 0, endless: f.endless()}
-	if e.endless {
-		return e
+// ends runs requests that never succeed, with a budget that refuses nothing.
+func (l lab) ends(f *policyFlags, seed uint64) (e ends, err error) {
+	if f.endless() {
+		return e, nil
 	}
-	e.fast = p.Run(samples, f.latency)
-	if !e.noTimeout {
-		timeout := f.timeout
-		if timeout == 0 {
-			timeout = f.deadline
+	client, err := f.client(seed)
+	if err != nil {
+		return e, err
+	}
+	policy := client.Policy
+	client.Policy = func(process int) httpretry.Policy {
+		p := policy(process)
+		p.Budget = httpretry.Unlimited{}
+		return p
+	}
+	run := func(capacity, failing float64) (r *outage.Result) {
+		s := outage.Scenario{
+			Rate: failures, Length: time.Second, Capacity: capacity, Latency: f.latency,
+			Fault: "errors", From: time.Second, To: time.Second, Failing: failing, Seed: seed,
 		}
-		e.slow = p.Run(samples, timeout)
+		l.clock(func() { r, err = s.Run(client) })
+		return r
 	}
-	return e
+	e.fast = run(1e9, 1)
+	if f.timeout > 0 || f.deadline > 0 {
+		e.slow = run(1e-9, 0) // an answer takes 31 years
+	}
+	return e, err
 }
+
+// failures is how many requests fail in ends.
+const failures = 500
 
 func (e ends) table() report.Table {
 	t := report.Table{
@@ -228,25 +241,17 @@ func (e ends) table() report.Table {
 			{Name: "worst", Kind: report.Seconds}, {Name: "made", Kind: report.Number},
 		},
 	}
-	row := func(name string, r giveup.Result) {
-		t.Rows = append(t.Rows, []any{name, r.Quantile(0.5), r.Quantile(0.99), r.Quantile(1), r.Attempts})
+	for name, r := range map[string]*outage.Result{"fail after the latency": e.fast, "get no answer": e.slow} {
+		row := []any{name, report.Never, report.Never, report.Never, math.NaN()}
+		if r != nil {
+			for i, p := range []float64{0.5, 0.99, 1} {
+				row[i+1], _ = r.ToFailure.Quantile(p)
+			}
+			row[4] = r.MeanAttempts()
+		}
+		t.Rows = append(t.Rows, row)
 	}
-	never := func(name string, made float64) {
-		t.Rows = append(t.Rows, []any{name, report.Never, report.Never, report.Never, made})
-	}
-	if e.endless {
-		never("fail after the latency", math.NaN())
-	} else {
-		row("fail after the latency", e.fast)
-	}
-	switch {
-	case e.noTimeout:
-		never("get no answer", 1)
-	case e.endless:
-		never("get no answer", math.NaN())
-	default:
-		row("get no answer", e.slow)
-	}
+	slices.SortFunc(t.Rows, func(a, b []any) int { return strings.Compare(a[0].(string), b[0].(string)) })
 	return t
 }
 

@@ -56,6 +56,7 @@ type Result struct {
 	Begun, OK           []int
 	Retries             int
 	ToSuccess           Histogram // of requests that began in the outage or after it
+	ToFailure           Histogram // of all requests that fail
 	scenario            Scenario
 }
 
@@ -121,6 +122,7 @@ func (r *Result) Ended(start, at time.Duration, ok bool) {
 	bucket := int(start / Bucket)
 	r.Begun[bucket]++
 	if !ok {
+		r.ToFailure.Add(at - start)
 		return
 	}
 	r.OK[bucket]++
@@ -256,7 +258,7 @@ func (h *Histogram) Add(d time.Duration) {
 // Quantile returns the duration that the share p does not exceed, and reports
 // whether there is any.
 func (h *Histogram) Quantile(p float64) (time.Duration, bool) {
-	left := int(p * float64(h.n))
+	left := min(int(p*float64(h.n)), h.n-1)
 	for i, n := range h.bins {
 		if left -= n; left < 0 {
 			return time.Duration(float64(finest) * math.Pow(growth, float64(i)+0.5)), true
