@@ -1,7 +1,6 @@
 // Command retrylab shows the effects of a retry policy on a fleet of clients
-// and on their server. It simulates both with the strategies and the budgets of
-// package httpretry, and restarts and chains of services with its transport.
-// Run it without arguments for a list of its commands.
+// and on their server. The clients are RetryTransports of package httpretry, in
+// virtual time. Run it without arguments for a list of its commands.
 package main
 
 import (

@@ -86,7 +86,7 @@ func plotReport(all []spec.Named, failures, retries int) report.Report {
 		About: fmt.Sprintf("%d clients fail at the same moment and retry %d times. Their attempts take no time and fail.",
 			failures, retries),
 		Tables:  []report.Table{peaks, waits},
-		Figures: append([]chart.Figure{arrivalChart(all, samples)}, waitCharts(all, samples)...),
+		Figures: []chart.Figure{arrivalChart(all, samples)},
 		Notes:   plotNotes(all, peaks),
 	}
 }
@@ -159,29 +159,4 @@ func roundUp(d time.Duration) time.Duration {
 			}
 		}
 	}
-}
-
-// waitCharts shows the density of each retry's wait.
-func waitCharts(all []spec.Named, samples []*spread.Sample) []chart.Figure {
-	var charts []chart.Figure
-	for i, s := range samples {
-		last := len(s.Waits) - 1
-		to := s.Quantile(last, 0.999)
-		// A wait of 0 has no place on the axis.
-		from := max(min(max(s.Quantile(0, 0.01), time.Millisecond), to)/2, 1)
-		c := &chart.Chart{
-			Title: "Waits before each retry: " + all[i].Name,
-			X:     chart.Axis{Label: "wait (s, log)", Log: true},
-			Y:     chart.Axis{Label: "% of the waits in each eighth of a doubling"},
-		}
-		for k := range min(last+1, 8) {
-			x, y := s.Waiting(k, from, max(2*to, from))
-			for j := range y {
-				y[j] *= 100
-			}
-			c.Series = append(c.Series, chart.Series{Name: fmt.Sprintf("retry %d", k+1), X: x, Y: y})
-		}
-		charts = append(charts, c)
-	}
-	return charts
 }

@@ -4,8 +4,6 @@ package spread
 
 import (
 	"cmp"
-	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -90,86 +88,20 @@ func (s *Sample) Peaks(widths ...time.Duration) []float64 {
 	return peaks
 }
 
-// atomShare is the least share of the clients at an atom. Random times are
-// never so equal.
-const atomShare = 0.01
-
-// A density is shares of the clients by time: in bins, and at atoms, which are
-// single times that many clients share. A bin does not include its atoms.
-type density struct {
-	bins  []float64
-	atoms []atom
-}
-
-type atom struct {
-	at    time.Duration
-	bin   int
-	share float64
-}
-
-// add adds times, which are in ascending order.
-func (d *density) add(times []time.Duration, clients int, bin func(time.Duration) int) {
-	for first := 0; first < len(times); {
-		at, end := times[first], first+1
-		for end < len(times) && times[end] == at {
-			end++
-		}
-		share := float64(end-first) / float64(clients)
-		first = end
-		i := bin(at)
-		switch {
-		case i < 0 || i >= len(d.bins):
-		case share >= atomShare:
-			d.atoms = append(d.atoms, atom{at, i, share})
-		default:
-			d.bins[i] += share
-		}
-	}
-}
-
-// points returns the shares in the order of time. Those of bins are at their
-// middles, and atoms stand on their bins.
-func (d *density) points(middle func(bin int) float64) (x, y []float64) {
-	shares := map[float64]float64{}
-	for i, share := range d.bins {
-		shares[middle(i)] = share
-	}
-	for _, a := range d.atoms {
-		shares[a.at.Seconds()] = d.bins[a.bin] + a.share
-	}
-	x = slices.Sorted(maps.Keys(shares))
-	for _, at := range x {
-		y = append(y, shares[at])
-	}
-	return x, y
-}
-
 // Arriving returns the share of the clients that arrive in each bin of the
 // given width up to end, all retries together, at the middles of the bins in
-// seconds. Times at which many clients arrive have points of their own.
+// seconds.
 func (s *Sample) Arriving(width, end time.Duration) (x, y []float64) {
-	all := slices.Concat(s.Arrivals...)
-	slices.Sort(all)
-	d := density{bins: make([]float64, end/width)}
-	d.add(all, len(s.Waits[0]), func(at time.Duration) int { return int(at / width) })
-	return d.points(func(i int) float64 { return (time.Duration(i)*width + width/2).Seconds() })
-}
-
-// perDoubling is the number of bins for each doubling of a wait.
-const perDoubling = 8
-
-// Waiting returns the share of the waits before a retry in bins that are equal
-// on a logarithmic axis, from one duration to another, at the middles of the
-// bins in seconds. Waits that many clients share have points of their own.
-func (s *Sample) Waiting(retry int, from, to time.Duration) (x, y []float64) {
-	bin := func(d time.Duration) int {
-		return int(math.Floor(perDoubling * math.Log2(float64(max(d, 1))/float64(from))))
+	for i := range end / width {
+		x = append(x, (i*width + width/2).Seconds())
 	}
-	d := density{bins: make([]float64, bin(to)+1)}
-	d.add(s.Waits[retry], len(s.Waits[retry]), bin)
-	// A logarithmic axis has no place for 0.
-	for i := range d.atoms {
-		d.atoms[i].at = max(d.atoms[i].at, 1)
+	y = make([]float64, len(x))
+	for _, arrivals := range s.Arrivals {
+		for _, at := range arrivals {
+			if i := int(at / width); i < len(y) {
+				y[i] += 1 / float64(len(arrivals))
+			}
+		}
 	}
-	return d.points(func(i int) float64 { return from.Seconds() * math.Exp2((float64(i)+0.5)/perDoubling) })
+	return x, y
 }
