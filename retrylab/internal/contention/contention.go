@@ -7,9 +7,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
-	"testing/synctest"
 	"time"
 
+	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 	"github.com/seed421102f4/httpretry/strategies"
 )
 
@@ -18,6 +18,10 @@ import (
 type Network struct {
 	Mean, Deviation time.Duration
 }
+
+// tick is that of all times. The nanoseconds below it are the number of the
+// client: see virtual.Ticking.
+const tick = 10 * time.Microsecond
 
 // A Result has the calls and the time that clients needed until each of them
 // had made its change.
@@ -43,18 +47,19 @@ func Run(clients int, s strategies.Strategy, network Network, random *rand.Rand)
 		mu.Lock()
 		d := delay()
 		mu.Unlock()
-		time.Sleep(d)
+		time.Sleep(d.Truncate(tick))
 		mu.Lock()
 		defer mu.Unlock()
 		act()
 	}
 	begin := time.Now()
 	var all sync.WaitGroup
-	for range clients {
+	for i := range clients {
 		all.Go(func() {
+			time.Sleep(time.Duration(i))
 			wait := func() time.Duration { return 0 }
 			if s != nil {
-				wait = s.Start()
+				wait = virtual.Ticking{Strategy: s, Tick: tick}.Start()
 			}
 			for read, accepted := 0, false; !accepted; {
 				hop(func() { read = version })
@@ -76,8 +81,6 @@ func Run(clients int, s strategies.Strategy, network Network, random *rand.Rand)
 				}
 			}
 		})
-		// Without this, clients would draw their delays in any order.
-		synctest.Wait()
 	}
 	all.Wait()
 	return result

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/retrylab/internal/virtual"
 )
 
 // A Fleet is processes that send requests to one server. Each process has a
@@ -27,6 +28,10 @@ type Fleet struct {
 	// of time.
 	Answer func(now time.Duration) Answer
 }
+
+// tick is that of all times. The nanoseconds below it are the number of the
+// request: see virtual.Ticking.
+const tick = 100 * time.Microsecond
 
 // An Answer is a server's answer to an attempt.
 type Answer struct {
@@ -54,18 +59,21 @@ func (f Fleet) Run(result *Result) error {
 	random := rand.New(rand.NewPCG(f.Seed, 10))
 	at := time.Duration(0)
 	var wg sync.WaitGroup
-	for {
+	for i := 0; ; i++ {
 		at += time.Duration(random.ExpFloat64() / f.Rate * float64(time.Second))
 		process := random.IntN(f.Processes)
 		if at >= f.Length {
 			break
 		}
-		time.Sleep(at - time.Since(r.begin))
+		time.Sleep(at.Truncate(tick) + time.Duration(i)%tick - time.Since(r.begin))
 		transport := transports[process]
 		if transport == nil {
+			policy := f.Policy(process)
+			if policy.Backoff != nil {
+				policy.Backoff = virtual.Ticking{Strategy: policy.Backoff, Tick: tick}
+			}
 			var err error
-			transport, err = httpretry.New(httpretry.Config{Base: r, Policy: f.Policy(process)})
-			if err != nil {
+			if transport, err = httpretry.New(httpretry.Config{Base: r, Policy: policy}); err != nil {
 				return err
 			}
 			transports[process] = transport
@@ -98,8 +106,8 @@ func (r *running) request(transport http.RoundTripper) {
 // RoundTrip implements http.RoundTripper.
 func (r *running) RoundTrip(req *http.Request) (*http.Response, error) {
 	a := r.answer(req.Header.Get("Retry-Attempt") != "")
-	if a.After > 0 {
-		timer := time.NewTimer(a.After)
+	if after := a.After.Truncate(tick); after > 0 {
+		timer := time.NewTimer(after)
 		defer timer.Stop()
 		// The server does not notice that a client gives up, and works on.
 		select {
