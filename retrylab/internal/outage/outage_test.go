@@ -72,26 +72,23 @@ func TestRecoversAsDocumented(t *testing.T) {
 	assert.False(t, ok, "without a budget the server does not recover")
 }
 
-// The table of random failures in docs/choosing.md.
+// The table of random failures in docs/choosing.md. The rate of a process does
+// not matter.
 func TestRandomFailuresAsDocumented(t *testing.T) {
-	for _, c := range []struct{ failing, success, strict float64 }{{0.1, 0.999, 0.999}, {0.2, 0.992, 0.960}, {0.3, 0.972, 0.830}} {
-		for kind, want := range map[string]float64{"default": c.success, "strict": c.strict} {
-			s := outage.Scenario{Rate: 50, Capacity: 1e6, Fault: "errors", Failing: c.failing, Latency: 50 * time.Millisecond, Length: 300 * time.Second}
-			begun, ok := run(t, s, client(t, 10, 3, kind)).Total(0, s.Length)
-			// The fewer fail, the less chance matters.
-			assert.InDelta(t, want, float64(ok)/float64(begun), min(0.004+0.2*(1-want), 0.03), "%s, %v", kind, c.failing)
+	for _, c := range []struct {
+		kind                   string
+		rate, failing, success float64
+	}{
+		{"default", 5, 0.1, 0.999}, {"default", 5, 0.2, 0.992}, {"default", 5, 0.3, 0.972}, {"default", 0.1, 0.3, 0.972},
+		{"default", 50, 0.3, 0.972}, {"strict", 5, 0.2, 0.96}, {"strict", 5, 0.3, 0.83},
+	} {
+		const processes, requests = 10, 10_000
+		s := outage.Scenario{
+			Rate: c.rate * processes, Capacity: 1e6, Fault: "errors", Failing: c.failing, Latency: 50 * time.Millisecond,
+			Length: time.Duration(requests/(c.rate*processes)) * time.Second,
 		}
-	}
-}
-
-// Success by the rate of a process, if 30 % of the attempts fail. The table is
-// in docs/choosing.md.
-func TestRandomFailuresByRateAsDocumented(t *testing.T) {
-	for _, c := range []struct{ rate, success float64 }{{0.1, 0.972}, {1, 0.972}, {10, 0.972}, {50, 0.972}} {
-		const processes, requests = 20, 10_000
-		s := outage.Scenario{Rate: c.rate * processes, Capacity: 1e9, Fault: "errors", Failing: 0.3, Latency: 50 * time.Millisecond,
-			Length: time.Duration(requests/(c.rate*processes)) * time.Second}
-		assert.InDelta(t, c.success, run(t, s, client(t, processes, 3, "default")).Success(), 0.015, "%v", c.rate)
+		// The fewer fail, the less chance matters.
+		assert.InDelta(t, c.success, run(t, s, client(t, processes, 3, c.kind)).Success(), min(0.004+0.2*(1-c.success), 0.03), "%+v", c)
 	}
 }
 
@@ -105,36 +102,32 @@ func TestThrottledFleetsAsDocumented(t *testing.T) {
 		cooldown           httpretry.Cooldown
 		least, most        float64
 	}{
-		{"throttle", 100, 0, httpretry.CooldownSend, 0.91, 0.93},
 		{"throttle", 100, 2, httpretry.CooldownSend, 0.40, 0.65},
 		{"throttle", 100, 2, httpretry.CooldownFail, 0.92, 0.94},
 		{"throttle", 400, 2, httpretry.CooldownSend, 0.25, 0.60},
-		{"throttle", 400, 2, httpretry.CooldownFail, 0.93, 0.95},
 		// Retries after a 503 are charged.
 		{"errors", 100, 2, httpretry.CooldownSend, 0.60, 0.78},
 	} {
-		for seed := range uint64(2) {
-			s := stall
-			s.Fault, s.RetryAfter, s.Length, s.Seed = c.fault, 2*time.Second, 150*time.Second, seed+1
-			fleet := client(t, c.processes, 1+c.retries, "default")
-			policy := fleet.Policy
-			fleet.Policy = func(i int) httpretry.Policy {
-				p := policy(i)
-				p.Cooldown = c.cooldown
-				return p
-			}
-			begun, ok := run(t, s, fleet).Total(s.From, s.Length)
-			success := float64(ok) / float64(begun)
-			assert.GreaterOrEqual(t, success, c.least, "%+v", c)
-			assert.LessOrEqual(t, success, c.most, "%+v", c)
+		s := stall
+		s.Fault, s.RetryAfter, s.Length, s.Seed = c.fault, 2*time.Second, 150*time.Second, 1
+		fleet := client(t, c.processes, 1+c.retries, "default")
+		policy := fleet.Policy
+		fleet.Policy = func(i int) httpretry.Policy {
+			p := policy(i)
+			p.Cooldown = c.cooldown
+			return p
 		}
+		begun, ok := run(t, s, fleet).Total(s.From, s.Length)
+		success := float64(ok) / float64(begun)
+		assert.GreaterOrEqual(t, success, c.least, "%+v", c)
+		assert.LessOrEqual(t, success, c.most, "%+v", c)
 	}
 }
 
 // Without a budget, the share of requests that succeed has a closed form, and
 // so has the load.
 func TestRandomFailuresWithoutBudget(t *testing.T) {
-	for _, p := range []float64{0.05, 0.3, 0.5} {
+	for _, p := range []float64{0.05, 0.5} {
 		s := outage.Scenario{Rate: 200, Capacity: 1e6, Fault: "errors", Failing: p, Latency: time.Millisecond, Length: 100 * time.Second}
 		r := run(t, s, client(t, 10, 3, "unlimited"))
 		begun, ok := r.Total(0, s.Length)
@@ -151,7 +144,7 @@ func TestRandomFailuresWithoutBudget(t *testing.T) {
 // A server that fails at random all the time recovers to that. The attempts
 // that it fails cost it nothing, so it is back sooner than the 30 s above.
 func TestRecoversToRandomFailures(t *testing.T) {
-	for _, failing := range []float64{0, 0.02, 0.1, 0.3} {
+	for _, failing := range []float64{0.02, 0.3} {
 		s := stall
 		s.Failing = failing
 		after, ok := run(t, s, client(t, 100, 1, "unlimited")).Recovered()
@@ -162,7 +155,7 @@ func TestRecoversToRandomFailures(t *testing.T) {
 }
 
 func TestOutageLoad(t *testing.T) {
-	for kind, most := range map[string]float64{"default": 1.7, "strict": 1.7, "shared": 1.65, "unlimited": 6.1} {
+	for kind, most := range map[string]float64{"default": 1.7, "unlimited": 6.1} {
 		t.Run(kind, func(t *testing.T) {
 			s := outage.Scenario{Rate: 500, Capacity: 1e6, Fault: "errors", Latency: 50 * time.Millisecond,
 				From: 20 * time.Second, To: 30 * time.Second, Length: 40 * time.Second}
@@ -189,15 +182,6 @@ func TestTimeToSuccess(t *testing.T) {
 	s.Length = s.To
 	_, ok = run(t, s, client(t, 5, 1, "default")).ToSuccess.Quantile(0.5)
 	assert.False(t, ok)
-}
-
-func TestReproducible(t *testing.T) {
-	s := stall
-	s.Length = 60 * time.Second
-	first, second := run(t, s, client(t, 50, 3, "default")), run(t, s, client(t, 50, 3, "default"))
-	assert.Equal(t, first, second)
-	s.Seed++
-	assert.NotEqual(t, first, run(t, s, client(t, 50, 3, "default")))
 }
 
 func TestHistogram(t *testing.T) {
