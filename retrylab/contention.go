@@ -1,12 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
@@ -73,7 +69,6 @@ func (l lab) contentionReport(all []spec.Named, ns []int, runs int, network cont
 		Title: "Time until all clients have changed one row",
 		X:     chart.Axis{Label: "clients"}, Y: chart.Axis{Label: "time (s, log)", Log: true},
 	}
-	most := map[string]contention.Result{} // with the most clients
 	for _, s := range all {
 		made, took := chart.Series{Name: s.Name, Points: true}, chart.Series{Name: s.Name, Points: true}
 		for _, n := range ns {
@@ -85,9 +80,6 @@ func (l lab) contentionReport(all []spec.Named, ns []int, runs int, network cont
 				sum.Time += r.Time
 			}
 			mean := contention.Result{Calls: (sum.Calls + runs/2) / runs, Time: sum.Time / time.Duration(runs)}
-			if n == slices.Max(ns) {
-				most[s.Name] = mean
-			}
 			table.Rows = append(table.Rows, []any{s.Name, n, mean.Calls, mean.Time})
 			made.X, made.Y = append(made.X, float64(n)), append(made.Y, float64(mean.Calls))
 			took.X, took.Y = append(took.X, float64(n)), append(took.Y, mean.Time.Seconds())
@@ -101,32 +93,5 @@ func (l lab) contentionReport(all []spec.Named, ns []int, runs int, network cont
 			network.Mean, network.Deviation, runs),
 		Tables:  []report.Table{table},
 		Figures: []chart.Figure{calls, times},
-		Notes:   contentionNotes(slices.Max(ns), most),
 	}
-}
-
-// contentionNotes says what the results with n clients show.
-func contentionNotes(n int, results map[string]contention.Result) []string {
-	none, ok := results["none"]
-	if !ok {
-		return nil
-	}
-	var notes, good []string
-	for _, name := range slices.Sorted(maps.Keys(results)) {
-		r := results[name]
-		calls, took := float64(r.Calls)/float64(none.Calls), r.Time.Seconds()/none.Time.Seconds()
-		switch {
-		case calls <= 0.4:
-			good = append(good, name)
-		case calls > 0.5 && took > 5:
-			notes = append(notes, fmt.Sprintf("With %d clients, %s makes %s of the calls that clients without waits make, and takes %s times as long: the clients that collided collide again.",
-				n, name, report.Share.Show(calls), report.Number.Show(took)))
-		}
-	}
-	if len(good) > 1 {
-		fastest := slices.MinFunc(good, func(a, b string) int { return cmp.Compare(results[a].Time, results[b].Time) })
-		notes = append(notes, fmt.Sprintf("With %d clients, these make at most 40%% of the calls that clients without waits make: %s. Of these, %s is the fastest.",
-			n, strings.Join(good, ", "), fastest))
-	}
-	return notes
 }

@@ -128,6 +128,7 @@ func TestBadFlags(t *testing.T) {
 		{"contention -strategies=x", `FastFirst, Clamp, or none`},
 		{"outage -rate=NaN", `-rate NaN: want a number from 0.001`},
 		{"outage -fault=fire", `-fault "fire": want one of errors, stall, slow, throttle, refuse`},
+		{"outage -incident=fire", `-incident "fire": want one of cloudflare-2025-09-12, google-cloud-2025-06-12`},
 		{"outage -budgets=free", `-budgets: budget "free": want one of default, strict, unlimited, shared, aws, aws2026, grpc, proxy or none`},
 		{"outage -cooldowns=never", `-cooldowns "never": want send, wait or fail`},
 		{"outage -to=5s", `-from 20s -to 5s -length 2m30s: want times in this order`},
@@ -209,22 +210,10 @@ func TestNotes(t *testing.T) {
 		args      string
 		want, not []string
 	}{
-		{"plot -failures=50000 -strategies=Exponential,FullJitter,DecorrelatedV2,AWSDecorrelated",
-			[]string{"Exponential: all clients come back", "\nAWSDecorrelated: the peak is lower than"}, nil},
-		{"plot -failures=5000 -strategies=FullJitter", nil, []string{"all clients come back", "the peak is lower"}},
-		{"contention -runs=5", []string{"With 100 clients, Exponential Base=10ms makes 7", "collide again", "FullJitter Base=10ms is the fastest"}, nil},
-		{"contention -runs=5 -clients=2", nil, []string{"collide again"}},
-		{"contention -runs=1 -strategies=FullJitter", nil, []string{"With"}},
-		{"outage", []string{"unlimited: the retries keep the server overloaded", "shared is the first to get back"}, []string{"takes longer"}},
+		{"outage", []string{"unlimited: the retries keep the server overloaded", "shared is the first to get back"}, nil},
 		{"outage -budgets=none,default -to=140s -burst=-1", nil, []string{"overloaded", "first to get back"}},
+		{"outage -incident=cloudflare-2025-09-12 -budgets=unlimited", []string{"\nOf the fleets with retries, DecorrelatedV2 is the first to get back", "Constant Wait=200ms: the retries keep"}, nil},
 		{"outage -fault=errors -length=60s", nil, []string{"overloaded", "first to get back"}},
-		{"outage -budgets=default,shared -processes=100,400", []string{"400 procs, default takes longer to get back than 100 procs, default"},
-			[]string{"400 procs, shared takes"}},
-		{"layers -users=500 -failures=random", []string{"at most 90.0% of the users can succeed", "Middleware costs little"}, []string{"costs success", "multiply"}},
-		{"layers -users=500 -failures=random -failing=0.5", []string{"at most 50.0%", "the budget costs success"}, nil},
-		{"layers -users=100 -failures=down", []string{"to 27 calls", "to 7:", "within 15ms instead of 1"}, []string{"costs", "at most"}},
-		{"layers -users=100 -failures=down -attempts=1", nil, []string{"multiply", "with a budget"}},
-		{"layers -users=500 -failures=replica", []string{"replica: Middleware costs little"}, []string{"at most", "multiply"}},
 	} {
 		got := notes(t, strings.Fields(c.args)...)
 		for _, want := range c.want {
@@ -249,6 +238,12 @@ func TestCommandLine(t *testing.T) {
 	var data struct{ Command string }
 	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
 	assert.Equal(t, "retrylab plot -failures=2000 -retries=2 -strategies='FullJitter Base=1s'", data.Command)
+
+	stdout, _, _ = retrylab(t, "outage", "-incident=google-cloud-2025-06-12", "-strategies=DecorrelatedV2", "-budgets=default", "-json=-")
+	require.NoError(t, json.Unmarshal([]byte(stdout), &data))
+	for _, want := range []string{" -attempts=-1 ", " -budgets=default ", " -fault=errors ", " -to=1m20s"} {
+		assert.Contains(t, data.Command, want, "flags that are set replace those of the incident")
+	}
 }
 
 func TestPolicyFile(t *testing.T) {

@@ -16,8 +16,9 @@ import (
 type mapFlags struct {
 	outageFlags
 	loads, cuts string
-	trigger     time.Duration
 	processes   int
+
+	trigger, after time.Duration
 }
 
 // mapRecoveries shows which loads and triggers fleets come back from.
@@ -32,7 +33,7 @@ func mapRecoveries(l lab, o *options) (report.Report, error) {
 	o.IntVar(&f.attempts, "attempts", defaultAttempts, "MaxAttempts")
 	o.DurationVar(&f.timeout, "timeout", 2*time.Second, "AttemptTimeout")
 	o.Float64Var(&s.Capacity, "capacity", 100, "requests per second that the server can answer")
-	o.DurationVar(&s.Length, "after", 5*time.Minute, "time that is simulated after the trigger")
+	o.DurationVar(&f.after, "after", 5*time.Minute, "time that is simulated after the trigger")
 	if err := o.parse(); err != nil {
 		return report.Report{}, err
 	}
@@ -43,15 +44,15 @@ func mapRecoveries(l lab, o *options) (report.Report, error) {
 		within("attempts", f.attempts, 1, 100), within("capacity", s.Capacity, 0.001, 10_000)); err != nil {
 		return report.Report{}, err
 	}
-	for _, d := range []time.Duration{f.trigger, s.Length, f.timeout} {
+	for _, d := range []time.Duration{f.trigger, f.after, f.timeout} {
 		if d < outage.Bucket || d > time.Hour || d%outage.Bucket != 0 {
 			return report.Report{}, fmt.Errorf("-trigger %v -after %v -timeout %v: want multiples of %v up to 1h",
-				f.trigger, s.Length, f.timeout, outage.Bucket)
+				f.trigger, f.after, f.timeout, outage.Bucket)
 		}
 	}
 	s.Fault, s.Seed, s.From = "slow", o.seed, 20*time.Second
 	s.To = s.From + f.trigger
-	s.Length += s.To
+	s.Length = s.To + f.after
 	back, err := l.recoveries(f, kinds, loads, cuts)
 	if err != nil {
 		return report.Report{}, err

@@ -314,26 +314,6 @@ func outageNotes(s outage.Scenario, variants []*variant) []string {
 	if len(stuck) > 0 && best != nil {
 		notes = append(notes, fmt.Sprintf("Of the fleets with retries, %s is the first to get back, after %s.", best.name, report.Duration(bestBack)))
 	}
-	return append(notes, growthNotes(variants)...)
-}
-
-// growthNotes says for which budgets more processes take longer. Variants of
-// the same kind follow one another, in the order of their processes.
-func growthNotes(variants []*variant) []string {
-	var notes []string
-	for i, v := range variants {
-		// All processes have the same shared budget, and unlimited ones are
-		// equal.
-		if i == 0 || v.kind == "shared" || v.kind == "unlimited" || v.kind == "none" || v.kind != variants[i-1].kind || v.client.Processes < 2*variants[i-1].client.Processes {
-			continue
-		}
-		before, ok := variants[i-1].result.Recovered()
-		after, recovers := v.result.Recovered()
-		if ok && (!recovers || after > before*3/2+2*time.Second) {
-			notes = append(notes, fmt.Sprintf("%s takes longer to get back than %s: each process has a budget of its own. Use a smaller Burst, or share the budget.",
-				v.name, variants[i-1].name))
-		}
-	}
 	return notes
 }
 

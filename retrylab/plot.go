@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry/retrylab/internal/chart"
@@ -87,33 +85,7 @@ func plotReport(all []spec.Named, failures, retries int) report.Report {
 			failures, retries),
 		Tables:  []report.Table{peaks, waits},
 		Figures: []chart.Figure{arrivalChart(all, samples)},
-		Notes:   plotNotes(all, peaks),
 	}
-}
-
-// plotNotes says what the table of the peaks shows.
-func plotNotes(all []spec.Named, peaks report.Table) []string {
-	notes := []string{"The lower the peak, the fewer requests a recovering server gets at once."}
-	note := func(names []string, text string) {
-		if len(names) > 0 {
-			notes = append(notes, strings.Join(names, ", ")+": "+text)
-		}
-	}
-	peak := func(i int) float64 { return peaks.Rows[i][1].(float64) }
-	total := func(i int) time.Duration { return peaks.Rows[i][3].(time.Duration) }
-	var same, longer []string
-	v2 := slices.IndexFunc(all, func(s spec.Named) bool { return s.Name == "DecorrelatedV2" })
-	for i, s := range all {
-		if peak(i) > 0.95 {
-			same = append(same, s.Name)
-		}
-		if v2 >= 0 && peak(i) < peak(v2) && total(i) > total(v2)*3/2 {
-			longer = append(longer, s.Name)
-		}
-	}
-	note(same, "all clients come back at the same moments.")
-	note(longer, "the peak is lower than that of DecorrelatedV2, and the waits are longer.")
-	return notes
 }
 
 // arrivalEnd returns the time of the first retries.
