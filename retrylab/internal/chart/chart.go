@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html"
+	"io"
 	"math"
 	"strconv"
 	"strings"
@@ -300,8 +301,8 @@ func (d *drawing) legend(series []Series, rows []int) {
 	}
 }
 
-func text(b interface{ WriteString(string) (int, error) }, class string, x, y float64, anchor, s string) {
-	b.WriteString(fmt.Sprintf(`<text class="%s" x="%g" y="%g" text-anchor="%s">%s</text>`, class, x, y, anchor, html.EscapeString(s)))
+func text(b io.Writer, class string, x, y float64, anchor, s string) {
+	fmt.Fprintf(b, `<text class="%s" x="%g" y="%g" text-anchor="%s">%s</text>`, class, x, y, anchor, html.EscapeString(s))
 }
 
 // round keeps drawings small, and the same on all processors.
