@@ -111,8 +111,8 @@ func TestThrottle(t *testing.T) {
 func TestProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, _ := of(t, "proxy", nil)
-		succeed(b, 10)
-		assert.Equal(t, 2, allowed(b))
+		succeed(b, 20)
+		assert.Equal(t, 4, allowed(b))
 		b.Refund(failed)
 		assert.Equal(t, 1, allowed(b))
 		time.Sleep(9 * time.Second)
