@@ -1,0 +1,177 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// report prints a summary, and the details of a single client. It returns an
+// error if httpretry is wrong without a reason.
+func (o options) report(results []Result, cases []*Case) error {
+	ran := slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.Skipped != nil })
+	if o.verbose || len(ran) == 1 {
+		for _, r := range ran {
+			details(os.Stdout, r, cases)
+		}
+	}
+	summary(os.Stdout, results, cases)
+	if o.write != "" {
+		var table strings.Builder
+		markdown(&table, results, cases)
+		page, err := html(results, cases)
+		err = errors.Join(err,
+			os.WriteFile(filepath.Join(o.write, "RESULTS.md"), []byte(table.String()), 0o644),
+			os.WriteFile(filepath.Join(o.write, "results.html"), page, 0o644))
+		if err != nil {
+			return err
+		}
+	}
+	if o.command != "" {
+		return nil
+	}
+	return errors.Join(unnamed(results, cases), better(results, cases))
+}
+
+// reasons are why httpretry does not do what a SHOULD says.
+var reasons = map[string]string{
+	"failed-retry": "Three attempts are what users expect of a client that retries. A budget limits the sum.",
+}
+
+// unnamed returns an error for each case in which httpretry is wrong without a
+// reason.
+func unnamed(results []Result, cases []*Case) error {
+	var errs []error
+	for _, r := range results {
+		if !isOurs(r) || r.Skipped != nil {
+			continue
+		}
+		for i, v := range r.Verdicts {
+			if len(v.Problems) > 0 && reasons[cases[i].ID] == "" {
+				errs = append(errs, fmt.Errorf("%s: %s: %s: %s",
+					r.Name, cases[i].ID, cases[i].Level, strings.Join(v.Problems, ", ")))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// better returns an error for each case in which another client delivers more
+// than httpretry at its best, without doing anything wrong.
+func better(results []Result, cases []*Case) error {
+	ours := slices.IndexFunc(results, func(r Result) bool { return r.Name == "httpretry, best" })
+	if ours < 0 || results[ours].Skipped != nil {
+		return nil
+	}
+	var errs []error
+	for i, c := range cases {
+		for _, r := range results {
+			if r.Skipped != nil || isOurs(r) || c.Level != levelDelivers {
+				continue
+			}
+			if v := r.Verdicts[i]; v.Skip == "" && len(v.Problems) == 0 &&
+				v.Delivered > results[ours].Verdicts[i].Delivered {
+				errs = append(errs, fmt.Errorf("%s: %s delivers %s, httpretry at its best %s",
+					c.ID, r.Name, percent(v), percent(results[ours].Verdicts[i])))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func isOurs(r Result) bool { return strings.HasPrefix(r.Name, "httpretry") }
+
+func percent(v Verdict) string { return fmt.Sprintf("%.0f %%", 100*v.Delivered) }
+
+// fails reports whether a client fails a case: it does what it must not do, or
+// delivers less than the case asks for.
+func fails(c *Case, v Verdict) bool {
+	return len(v.Problems) > 0 || c.Level == levelDelivers && c.delivers() && v.Delivered < c.Allowed.Delivered
+}
+
+// cell describes a verdict in a table.
+func cell(c *Case, v Verdict) string {
+	if v.Skip != "" {
+		return "–"
+	}
+	text := v.Result
+	if v.Requests > 1 {
+		text = percent(v)
+	}
+	text += fmt.Sprintf(", %.3g×", float64(v.Sends)/float64(v.Requests))
+	if len(v.Problems) > 0 {
+		return "✗ " + text + ": " + strings.Join(v.Problems, ", ")
+	}
+	if fails(c, v) {
+		return "○ " + text
+	}
+	return text
+}
+
+// details prints each case of one client.
+func details(w io.Writer, r Result, cases []*Case) {
+	fmt.Fprintf(w, "%s (%s)\n", r.Name, r.Version)
+	for i, c := range cases {
+		text := cell(c, r.Verdicts[i])
+		if r.Verdicts[i].Skip != "" {
+			text += " " + r.Verdicts[i].Skip
+		}
+		fmt.Fprintf(w, "  %-22s %-8s %s\n", c.ID, c.Level, text)
+		if fails(c, r.Verdicts[i]) {
+			fmt.Fprintf(w, "  %22s %s (%s)\n", "", c.Title, c.Clause)
+		}
+	}
+}
+
+// count returns what the summary says of one client.
+type count struct{ must, should, twice, delivered, deliverable, skipped int }
+
+func counts(r Result, cases []*Case) (n count) {
+	for i, c := range cases {
+		v := r.Verdicts[i]
+		if v.Skip != "" {
+			n.skipped++
+			continue
+		}
+		if v.Executed > 1 {
+			n.twice++
+		}
+		switch {
+		case c.Level == levelDelivers:
+			n.deliverable++
+			if !fails(c, v) {
+				n.delivered++
+			}
+		case len(v.Problems) > 0 && c.Level == levelMust:
+			n.must++
+		case len(v.Problems) > 0:
+			n.should++
+		}
+	}
+	return n
+}
+
+// summary prints one line for each client.
+func summary(w io.Writer, results []Result, cases []*Case) {
+	fmt.Fprintf(w, "| client | version | violates MUST | violates SHOULD | executes twice | delivers | cannot run |\n|%s\n",
+		strings.Repeat("---|", 7))
+	for _, r := range results {
+		if r.Skipped != nil {
+			fmt.Fprintf(w, "| %s | not installed | | | | | |\n", r.Name)
+			continue
+		}
+		n := counts(r, cases)
+		fmt.Fprintf(w, "| %s | %s | %d | %d | %d | %d of %d | %d |\n",
+			r.Name, r.Version, n.must, n.should, n.twice, n.delivered, n.deliverable, n.skipped)
+	}
+}
+
+// markdown prints the tables of all cases.
+func markdown(w io.Writer, results []Result, cases []*Case) {
+}
+
+func html(results []Result, cases []*Case) ([]byte, error) { return nil, nil }
