@@ -52,7 +52,7 @@ type client struct {
 
 	mu      sync.Mutex
 	pending map[string]chan Reply // by id, until it is answered
-	failure error // of its output
+	failure error                 // of its output
 }
 
 // startClient starts a command and waits for its first line.

@@ -55,7 +55,7 @@ func (a *answer) run() (keep bool) {
 		}
 		a.execute(a.send, a.step, a.req.Header.Get("Idempotency-Key"))
 	}
-	if a.step.Delay > 0 && !a.sleep(a.step.Delay) {
+	if a.step.Delay > 0 && !a.delay() {
 		return false
 	}
 	switch a.step.Fault {
@@ -72,6 +72,21 @@ func (a *answer) run() (keep bool) {
 		return a.respond()
 	}
 	return false // close
+}
+
+// delay reports whether the client still waits after the delay.
+func (a *answer) delay() bool {
+	gone := make(chan error, 1)
+	go func() {
+		_, err := a.reader.Peek(1)
+		gone <- err
+	}()
+	select {
+	case <-gone:
+	case <-time.After(duration(a.step.Delay)):
+		return true
+	}
+	return false
 }
 
 // respond sends the response, or a part of it.
@@ -143,7 +158,7 @@ func (a *answer) finish() (keep bool) {
 		return false
 	}
 	if !a.step.Early {
-		return true
+		return a.step.Delay == 0 // delay may still read
 	}
 	n, err := io.Copy(io.Discard, a.req.Body)
 	a.received(a.send, int(n), false)

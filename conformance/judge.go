@@ -17,6 +17,7 @@ type Verdict struct {
 	Executed  int      // executions of a request, at most
 	Sends     int      // of all requests
 	Result    string   // of the first request
+	Error     string   // of the first request, as the client says
 	Requests  int
 }
 
@@ -26,7 +27,7 @@ const tolerance = 100 * time.Millisecond
 // judge returns what is wrong in a trial.
 func judge(t *Trial) Verdict {
 	c := t.Case
-	v := Verdict{Requests: len(t.Calls), Sends: len(t.Sends), Result: t.Calls[0].result()}
+	v := Verdict{Requests: len(t.Calls), Sends: len(t.Sends), Result: t.Calls[0].result(), Error: t.Calls[0].Error}
 	for _, call := range t.Calls {
 		if call.Skip != "" {
 			return Verdict{Skip: call.Skip}

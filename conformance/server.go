@@ -275,7 +275,7 @@ func (s *session) execute(send *Send, step Step, key string) {
 func (s *session) end(send *Send) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	send.Ended = time.Since(s.begun)
+	setDefault(&send.Ended, time.Since(s.begun))
 }
 
 // received records n bytes of a body. whole means that the server reads all.
