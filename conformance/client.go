@@ -103,9 +103,12 @@ func startClient(command []string, roots string) (*client, error) {
 func (c *client) read(stdout io.Reader) {
 	defer close(c.ended)
 	scanner := bufio.NewScanner(stdout)
-	for scanner.Scan() {
+	for first := true; scanner.Scan(); first = false {
 		reply := Reply{at: time.Now()}
 		err := json.Unmarshal(scanner.Bytes(), &reply)
+		if first {
+			reply.ID = ""
+		}
 		c.mu.Lock()
 		waiting, known := c.pending[reply.ID]
 		delete(c.pending, reply.ID)

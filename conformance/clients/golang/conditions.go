@@ -8,10 +8,17 @@ import (
 	"time"
 )
 
-// Conditions that a user of the other libraries can write. A request that is
-// not idempotent is sent once, and no request waits for longer than its caller.
+// Conditions that a user of the other libraries can write.
 
+// maySendAgain reports whether a response is to be retried: its status is that
+// of a passing failure, its request is idempotent, and its caller has the time
+// that the server asks for.
 func maySendAgain(resp *http.Response) bool {
+	switch resp.StatusCode {
+	case 408, 425, 429, 500, 502, 503, 504:
+	default:
+		return false
+	}
 	req, wait := resp.Request, asked(resp)
 	deadline, ok := req.Context().Deadline()
 	return isIdempotent(req) && wait <= time.Minute && (!ok || time.Until(deadline) > wait)

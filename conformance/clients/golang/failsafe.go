@@ -19,7 +19,14 @@ func newFailsafe(base *http.Transport, best bool) doer {
 	}
 	base.ResponseHeaderTimeout = 2 * time.Second
 	policy := failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(5).
-		WithBackoff(500*time.Millisecond, 4*time.Second).WithJitterFactor(0.25).
+		WithBackoff(500*time.Millisecond, 4*time.Second).
+		WithDelayFunc(func(e failsafe.ExecutionAttempt[*http.Response]) time.Duration {
+			if wait := asked(e.LastResult()); wait > 0 {
+				return wait
+			}
+			return -1 // the backoff
+		}).
+		HandleIf(func(resp *http.Response, err error) bool { return err != nil || maySendAgain(resp) }).
 		AbortIf(func(resp *http.Response, _ error) bool { return resp != nil && !maySendAgain(resp) }).
 		OnRetryScheduled(func(e failsafe.ExecutionScheduledEvent[*http.Response]) {
 			if resp := e.LastResult(); resp != nil {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -65,9 +66,20 @@ func main() {
 		os.Exit(2)
 	}
 	name, best := os.Args[1], len(os.Args) > 2 && os.Args[2] == "-best"
-	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.Proxy = nil
-	client := libraries[name].make(base, best)
+	// Each case has a server, and so a client, of its own.
+	clients := map[string]doer{}
+	clientFor := func(address string) doer {
+		u, err := url.Parse(address)
+		if err != nil {
+			panic(err)
+		}
+		if clients[u.Host] == nil {
+			base := http.DefaultTransport.(*http.Transport).Clone()
+			base.Proxy = nil
+			clients[u.Host] = libraries[name].make(base, best)
+		}
+		return clients[u.Host]
+	}
 
 	var mu sync.Mutex
 	print := func(v any) {
@@ -84,6 +96,7 @@ func main() {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+		client := clientFor(r.URL)
 		go func() { print(run(client, r)) }()
 	}
 }

@@ -22,10 +22,7 @@ func newRehttp(base *http.Transport, best bool) doer {
 		func(a rehttp.Attempt) bool { return isIdempotent(a.Request) },
 		rehttp.RetryAny(
 			rehttp.RetryIsErr(func(err error) bool { return err != nil }),
-			rehttp.RetryAll(
-				rehttp.RetryStatuses(408, 425, 429, 500, 502, 503, 504),
-				func(a rehttp.Attempt) bool { return maySendAgain(a.Response) },
-			),
+			func(a rehttp.Attempt) bool { return a.Response != nil && maySendAgain(a.Response) },
 		),
 	), func(a rehttp.Attempt) time.Duration { return max(asked(a.Response), backoff(a)) })}
 }

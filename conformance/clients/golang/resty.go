@@ -3,7 +3,6 @@ package main
 import (
 	"io"
 	"net/http"
-	"strings"
 	"time"
 
 	"resty.dev/v3"
@@ -16,8 +15,8 @@ type restyDoer struct {
 }
 
 // newResty returns resty with three retries, as in its documentation. At best,
-// a key allows the retries of a POST, and conditions look at errors, headers and
-// the body.
+// a key allows the retries of a POST, a condition looks at errors and headers,
+// and the body is left to the caller.
 func newResty(base *http.Transport, best bool) doer {
 	c := resty.NewWithClient(&http.Client{Transport: base})
 	if !best {
@@ -25,15 +24,9 @@ func newResty(base *http.Transport, best bool) doer {
 	}
 	base.ResponseHeaderTimeout = 2 * time.Second
 	c.SetRetryCount(5).SetRetryWaitTime(500 * time.Millisecond).SetRetryMaxWaitTime(4 * time.Second)
+	c.SetRetryDefaultConditions(false).SetResponseDoNotParse(true)
 	return restyDoer{c.AddRetryConditions(func(r *resty.Response, err error) bool {
-		if err != nil || r.RawResponse == nil {
-			return true
-		}
-		switch r.StatusCode() {
-		case 408, 425, 429, 500, 502, 503, 504:
-			return maySendAgain(r.RawResponse)
-		}
-		return r.StatusCode() == http.StatusOK && strings.Contains(r.String(), `"error"`)
+		return err != nil || r.RawResponse == nil || maySendAgain(r.RawResponse)
 	}), true}
 }
 

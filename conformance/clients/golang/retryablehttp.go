@@ -20,10 +20,18 @@ func newRetryablehttp(base *http.Transport, best bool) doer {
 		c.RetryMax, c.RetryWaitMin, c.RetryWaitMax = 5, 500*time.Millisecond, 4*time.Second
 		c.ErrorHandler = retryablehttp.PassthroughErrorHandler
 		c.CheckRetry = func(ctx context.Context, resp *http.Response, err error) (bool, error) {
-			if resp != nil && !maySendAgain(resp) || err != nil && isPost(err) {
+			switch {
+			case ctx.Err() != nil:
+				return false, ctx.Err()
+			case err == nil:
+				return maySendAgain(resp), nil
+			case isPost(err):
 				return false, nil
 			}
 			return retryablehttp.DefaultRetryPolicy(ctx, resp, err)
+		}
+		c.Backoff = func(least, most time.Duration, n int, resp *http.Response) time.Duration {
+			return max(asked(resp), retryablehttp.DefaultBackoff(least, most, n, nil))
 		}
 	}
 	return c.StandardClient()

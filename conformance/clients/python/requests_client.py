@@ -17,7 +17,7 @@ if best:
         total=5, backoff_factor=0.5, status_forcelist=[408, 429, 500, 502, 503, 504], raise_on_status=False
     )
 for scheme in ("http://", "https://"):
-    session.mount(scheme, HTTPAdapter(max_retries=retries, pool_maxsize=100))
+    session.mount(scheme, HTTPAdapter(max_retries=retries, pool_connections=1000, pool_maxsize=100))
 
 
 def send(request):
