@@ -45,7 +45,7 @@ func TestImports(t *testing.T) {
 		name := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
 		folder, _, _ := strings.Cut(name, "/")
 		if p.Name == "main" || slices.Contains(
-			[]string{"bench", "docs", "examples", "integration", "retrylab", "test"}, folder) {
+			[]string{"bench", "conformance", "docs", "examples", "integration", "retrylab", "test"}, folder) {
 			continue
 		}
 		var got []string
