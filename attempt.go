@@ -67,7 +67,8 @@ func (s *sending) send() (*http.Response, error) {
 	s.attempts++
 	if s.sendsOriginal() {
 		s.begun = true
-		return s.engine.base.RoundTrip(s.caller.req)
+		resp, err := s.engine.base.RoundTrip(s.caller.req)
+		return s.readAhead(s.caller.req, resp, err)
 	}
 	return s.sendFramed()
 }
@@ -114,6 +115,7 @@ func (s *sending) sendsOriginal() bool {
 func (s *sending) sendCopy(a *attempt) (*http.Response, error) {
 	s.begun = true
 	resp, err := s.roundTrip(a)
+	resp, err = s.readAhead(&a.req, resp, err)
 	cause := context.Cause(a.req.Context())
 	// The timeout counts even if its cancel is yet to run.
 	if a.timer != nil && !a.timer.Stop() && s.caller.req.Context().Err() == nil {

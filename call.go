@@ -55,6 +55,7 @@ type sending struct {
 	protocol   *hostProtocol // nil if it is not needed any more
 	key        string        // from NewIdempotencyKey, or ""
 	idempotent bool          // the request is safe to send twice
+	aheadLimit int64         // Policy.ReadAhead, or 0 while a body is resumed
 
 	attempts   int            // started so far
 	resends    int            // those that call.resend has allowed
@@ -62,6 +63,7 @@ type sending struct {
 	begun      bool           // Base has got an attempt whose end the budget does not know
 	attempt    *attempt       // the current one, nil if it sent the caller's own request
 	resp       *http.Response // of the current attempt
+	cut        *http.Response // the same, if its body broke off while it was read ahead
 	lastStatus int            // of the response that was discarded last, or 0
 }
 

@@ -162,6 +162,11 @@ func ResultOf(resp *http.Response) Result {
 			}
 		}
 	}
+	return defaultResult(resp)
+}
+
+// defaultResult is ResultOf for a response in whose Request nothing is recorded.
+func defaultResult(resp *http.Response) Result {
 	if resp.StatusCode >= 400 {
 		return Result{Attempts: 1, Reason: ReasonPermanent}
 	}

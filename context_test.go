@@ -125,6 +125,7 @@ func TestWithPolicyFunc(t *testing.T) {
 		policy := httpretry.Policy{
 			Backoff:           strategies.Constant{},
 			AttemptTimeout:    time.Minute,
+			ReadAhead:         7,
 			IdempotencyHeader: "x-key",
 			NewIdempotencyKey: func(*http.Request) string { return "k" },
 		}

@@ -31,8 +31,7 @@ import (
 func (s *sending) handOver(
 	resp *http.Response, end Result, mayBreakOff bool) (result *attemptContext) {
 	a := s.attempt
-	isDefault := end.Attempts == 1 && !mayBreakOff &&
-		(end.Reason == ReasonSuccess || end.Reason == ReasonPermanent)
+	isDefault := !mayBreakOff && end == defaultResult(resp)
 	// ResultOf returns the default anyway, unless the request's context is that
 	// of an earlier response. An outer RetryTransport sets Response.Request
 	// itself, once it has decided how the request ended.
@@ -101,7 +100,7 @@ func (a *attempt) followBody(resp *http.Response) {
 	// Callers often do not close a body without bytes. A layer may have wrapped
 	// http.NoBody. Over HTTP/2, a response without a body may still have
 	// trailers, which end it.
-	case respbody.IsEmpty(resp),
+	case respbody.IsEmpty(resp), respbody.IsWhole(resp.Body),
 		resp.ProtoMajor == 1 && (resp.ContentLength == 0 || a.req.Method == http.MethodHead):
 		a.ResponseEnded(resp.ProtoMajor)
 	default:

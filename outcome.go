@@ -21,12 +21,16 @@ type result struct {
 	resp     *http.Response // nil if there is an error
 	err      error
 	outcome  Outcome
-	isOfWait bool // the request ended while it waited, and nothing is known of its host
+	cut      *http.Response // if err broke its body off while it was read ahead
+	isOfWait bool           // the request ended while it waited, and nothing is known of its host
 }
 
 // resultOf returns the result of the attempt in which Base returned resp and
 // err.
 func (c *call) resultOf(resp *http.Response, err error) result {
+	if c.cut != nil && err != nil {
+		return c.resultOfCut(err)
+	}
 	c.resp, err = either(resp, err)
 	return result{resp: c.resp, err: err, outcome: c.outcome(c.resp, err)}
 }

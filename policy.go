@@ -50,12 +50,24 @@ type Policy struct {
 	MaxRetryAfter time.Duration
 
 	// AttemptTimeout limits the time from the start of an attempt until its
-	// response headers arrive. That includes a wait for a connection and sending
+	// response headers, and what ReadAhead reads, arrive. That includes a wait for a connection and sending
 	// the request's body, so for uploads set http.Transport.ResponseHeaderTimeout
 	// instead. 0 means no timeout. If it expires while Base reads a body without
 	// GetBody, the body is closed and the request fails. That Close must unblock
 	// the Read: see docs/recipes.md.
 	AttemptTimeout time.Duration
+
+	// ReadAhead is how many bytes of a response's body are read before RoundTrip
+	// returns, within AttemptTimeout and the context. A body that breaks off or
+	// stalls within them is a failed attempt, even after a 200. If it is not
+	// retried, RoundTrip returns the response with the bytes that have arrived,
+	// and Read then returns the error. [Peek] shows the bytes to Classify. A body
+	// that is longer is a stream, as without ReadAhead. One of type
+	// text/event-stream is only read up to the end of its first event. A response
+	// is not read ahead while the request's body is still being sent. Other
+	// streams are delayed, so give their paths a policy without ReadAhead. 0 means
+	// none.
+	ReadAhead int64
 
 	// MaxElapsed limits the time from the start of a request to the start of
 	// its last retry. It does not cancel an attempt. 0 means no limit.
@@ -222,7 +234,7 @@ func (p *Policy) allowsPlain() bool {
 	default:
 		return false // Record of another type gets each attempt, and may panic
 	}
-	return p.Classify == nil && p.Idempotent == nil &&
+	return p.Classify == nil && p.Idempotent == nil && p.ReadAhead == 0 &&
 		p.AttemptTimeout == 0 && p.MaxElapsed == 0 && p.Cooldown == CooldownSend && !p.Resume
 }
 
@@ -245,6 +257,9 @@ func (p Policy) problems() error {
 	check("MaxRetryAfter", checkLimit(max(p.MaxRetryAfter, 0),
 		fmt.Sprintf("0 for %v, or a negative duration for no limit", defaults.MaxRetryAfter)))
 	check("AttemptTimeout", checkLimit(p.AttemptTimeout, "or 0 for no timeout"))
+	if p.ReadAhead < 0 {
+		check("ReadAhead", fielderr.New(p.ReadAhead, "a number of bytes, or 0 for none"))
+	}
 	check("MaxElapsed", checkLimit(p.MaxElapsed, "or 0 for no limit"))
 	// A nil pointer in an interface is not nil, and would panic only later.
 	if isNil(p.Budget) {

@@ -34,6 +34,7 @@ func TestNewReportsEverything(t *testing.T) {
 		Backoff:           strategies.FullJitter{Base: time.Second, Max: time.Millisecond},
 		MaxRetryAfter:     1, // a number without its unit
 		AttemptTimeout:    -2,
+		ReadAhead:         -5,
 		MaxElapsed:        -time.Hour,
 		Budget:            &httpretry.HostBudget{Ratio: -0.5},
 		IdempotencyHeader: "Idempotency Key",
@@ -72,6 +73,7 @@ func TestNewReportsEverything(t *testing.T) {
 		"Policy.Backoff: FullJitter.Max: 1ms: want at least Base (1s), or 0 for the default (30s)",
 		"Policy.MaxRetryAfter: 1ns: want at least 1ms, 0 for 1m0s, or a negative duration for no limit",
 		"Policy.AttemptTimeout: -2ns: want at least 1ms, or 0 for no timeout",
+		"Policy.ReadAhead: -5: want a number of bytes, or 0 for none",
 		"Policy.MaxElapsed: -1h0m0s: want at least 1ms, or 0 for no limit",
 		"Policy.Budget: HostBudget.Ratio: -0.5: want 0 (the default, 0.2) or a number from " +
 			"0.000001 to 1000000",

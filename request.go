@@ -1,6 +1,7 @@
 package httpretry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -64,7 +65,7 @@ func (c *call) reject(err error) error {
 // adopt sets the policy of c to p, which is that of to or of a context, and
 // prepares the charge and the waits.
 func (c *call) adopt(p *resolvedPolicy, to target) {
-	c.policy = p
+	c.policy, c.aheadLimit = p, p.ReadAhead
 	c.caller.created, c.caller.origins = &c.engine.created, &c.engine.origins
 	c.caller.origin = to.host.origin
 	c.charge.budget = c.engine.budgetOf(p)
@@ -165,7 +166,10 @@ func (c *call) finish(r result, reason Reason) (*http.Response, error) {
 	case c.partial != nil:
 		return c.partial.finish(r, reason)
 	case r.err != nil:
-		return nil, c.fail(r, reason)
+		err := c.fail(r, reason)
+		if r.resp = c.takeCut(r, err); r.resp == nil {
+			return nil, err
+		}
 	case reason == ReasonSuccess:
 		c.waits.cooldown.endEarly()
 	}
@@ -223,10 +227,12 @@ func (c *call) fail(r result, reason Reason) error {
 // discard ends an attempt that is followed by another, so that nothing of it
 // is held while the request waits. It returns how long that took, which is a
 // part of the wait: a response that stalls must not delay the retry.
-func (c *call) discard(resp *http.Response) (took time.Duration) {
+func (c *call) discard(r result) (took time.Duration) {
 	c.lastStatus = 0
-	if resp != nil {
-		c.lastStatus = resp.StatusCode
+	if r.resp != nil {
+		c.lastStatus = r.resp.StatusCode
+	}
+	if resp := cmp.Or(r.resp, r.cut); resp != nil {
 		limit := bounded.MaxTime
 		if c.policy.MaxElapsed > 0 {
 			limit = min(limit, c.waits.timeLeft(&c.caller, time.Now()))
@@ -235,7 +241,7 @@ func (c *call) discard(resp *http.Response) (took time.Duration) {
 		took = respbody.Discard(resp, c.attempt, limit, c.caller.cancelSignal())
 		c.caller.waited += took
 	}
-	c.resp = nil
+	c.resp, c.cut = nil, nil
 	c.attempt.Release()
 	return took
 }

@@ -30,7 +30,8 @@ func (c *call) mayBreakOff(resp *http.Response, reason Reason) bool {
 		return false
 	}
 	_, writes := resp.Body.(io.Writer)
-	return !writes && !respbody.IsEmpty(resp) && resp.ContentLength != 0 &&
+	return !writes && !respbody.IsEmpty(resp) && !respbody.IsWhole(resp.Body) &&
+		resp.ContentLength != 0 &&
 		c.caller.req.Method != http.MethodHead
 }
 
@@ -59,7 +60,7 @@ func (c *call) resumeLater(resp *http.Response, result *attemptContext) {
 		b.initial.Idle = c.policy.ResumeIdle
 	}
 	b.source = &b.initial
-	b.call.resp, b.call.done, b.call.partial = nil, true, b
+	b.call.resp, b.call.done, b.call.partial, b.call.aheadLimit = nil, true, b, 0
 	// A download may last for hours. The window, quiet, failing and protocol are
 	// parts of a table of hosts, which SetPolicies may have replaced by then.
 	b.call.charge.window, b.call.waits.cooldown.quiet, b.call.protocol = nil, nil, nil
@@ -379,7 +380,7 @@ func (b *resumingBody) finish(r result, reason Reason) (*http.Response, error) {
 		return r.resp, nil
 	}
 	if r.resp != nil {
-		c.discard(r.resp)
+		c.discard(r)
 	}
 	b.result.reason.Store(uint32(reason))
 	err := r.err

@@ -132,7 +132,7 @@ func (c *call) retry(r result) (*http.Response, error) {
 			return c.finish(r, reason)
 		}
 		// Another attempt is to follow. Its wait begins with the drain.
-		wait -= c.discard(r.resp)
+		wait -= c.discard(r)
 		// The report was about the attempt. A request that ends during the wait
 		// has a second one.
 		if reason, err := c.awaitRetry(wait, r.err); reason != ReasonNone {

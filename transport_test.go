@@ -1061,6 +1061,7 @@ func TestFieldsOfPlainPolicies(t *testing.T) {
 		"RetryAfter":        {func(*http.Response) (time.Duration, bool) { return 0, false }, true},
 		"MaxRetryAfter":     {time.Hour, true},
 		"AttemptTimeout":    {time.Hour, false},
+		"ReadAhead":         {int64(7), false},
 		"MaxElapsed":        {time.Hour, false},
 		"Budget":            {contract.UsedUp{}, false},
 		"Cooldown":          {httpretry.CooldownWait, false},

@@ -20,9 +20,8 @@
 // not, use package policyfile.
 //
 // The policies for services differ from the defaults only where a service
-// documents rules of its own. They use statuses and headers. Errors that a
-// service reports only in a response body are not visible to a RoundTripper,
-// which must leave the body to its caller.
+// documents rules of its own. Where a service reports errors in the body of a
+// 200, its policy has a ReadAhead, and says so.
 //
 // Where a service limits each credential, its policy has a CooldownKey, so that
 // a limit that one credential has reached does not delay requests with another.

@@ -27,10 +27,14 @@ import (
 type answer struct {
 	status int
 	header map[string]string
+	body   string
 }
 
+// withBody returns a with a body.
+func (a answer) withBody(body string) answer { a.body = body; return a }
+
 func say(status int, header ...string) answer {
-	a := answer{status, map[string]string{}}
+	a := answer{status: status, header: map[string]string{}}
 	for i := 0; i < len(header); i += 2 {
 		a.header[header[i]] = header[i+1]
 	}
@@ -65,6 +69,7 @@ func exchange(
 				w.Header().Set(name, value)
 			}
 			w.WriteHeader(answers[n].status)
+			_, _ = io.WriteString(w, answers[n].body)
 		}
 	})
 	req, err := http.NewRequestWithContext(
@@ -157,6 +162,12 @@ func TestStripe(t *testing.T) {
 	}
 }
 
+// stream returns an answer that is a stream of events with data.
+func stream(data string) answer {
+	return say(200, "Content-Type", "text/event-stream").
+		withBody(": ok\n\nevent: one\ndata: " + data + "\n\ndata: [DONE]\n\n")
+}
+
 func TestOpenAI(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -189,6 +200,21 @@ func TestOpenAI(t *testing.T) {
 		{"speech", "/v1/audio/speech", say(503), 200, 2, 10 * time.Second},
 		{"a transcription", "/v1/audio/transcriptions", say(503), 200, 2, 10 * time.Second},
 		{"a translation", "/v1/audio/translations", say(503), 200, 2, 10 * time.Second},
+		{"no quota", "/v1/embeddings", say(429).withBody(
+			`{"error": {"type": "insufficient_quota", "code": "insufficient_quota"}}`), 429, 1, 0},
+		{"a limit", "/v1/embeddings", say(429).withBody(
+			`{"error": {"type": "requests", "code": "rate_limit_exceeded"}}`), 200, 2, time.Minute},
+		{"an error first", "/v1/chat/completions", stream(`{"error": {"type": "server_error"}}`),
+			200, 2, time.Minute},
+		{"an error's status first", "/v1/chat/completions", stream(`{"error": {"code": 502}}`),
+			200, 2, time.Minute},
+		{"an error of the request first", "/v1/chat/completions",
+			stream(`{"error": {"type": "invalid_request_error"}}`), 200, 1, 0},
+		{"an error of a job", "/v1/batches", stream(`{"error": {"type": "server_error"}}`), 200, 1, 0},
+		{"a token first", "/v1/chat/completions",
+			stream(`{"choices": [{"delta": {"content": "\"error\""}}]}`), 200, 1, 0},
+		{"an error in 200", "/v1/completions",
+			say(200).withBody(`{"error": {"code": "server_error"}}`), 200, 2, time.Minute},
 		{"a stored completion that is changed", "/v1/chat/completions/c", say(503), 503, 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -221,6 +247,12 @@ func TestAWS(t *testing.T) {
 		{"GET", say(503), 200, 2},
 		{"POST", say(400, "X-Amzn-ErrorType", "ThrottlingException"), 400, 1},
 		{"PUT", say(400, "X-Amzn-ErrorType", "SlowDown"), 200, 2},
+		{"PUT", say(200).withBody(" \n <?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code>"), 200, 2},
+		{"POST", say(200).withBody("<Error/>"), 200, 1},
+		{"PUT", say(200).withBody("<CopyObjectResult><Error/></CopyObjectResult>"), 200, 1},
+		{"GET", say(200).withBody("<Error/>"), 200, 1},
+		{"PUT", say(200).withBody("text with <Error>"), 200, 1},
+		{"PUT", say(200, "X-Should-Retry", "false").withBody("<Error/>"), 200, 1},
 	} {
 		t.Run(fmt.Sprintf("%s/%v", tt.method, tt.answer), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -300,6 +332,12 @@ func TestAnthropic(t *testing.T) {
 		{"X-Should-Retry: true", "/v1/messages", say(400, "X-Should-Retry", "true"), 200, 2, 0},
 		{"bad request", "/v1/messages", say(400), 400, 1, 0},
 		{"too large", "/v1/messages", say(413), 413, 1, 0},
+		{"overloaded stream", "/v1/messages",
+			stream(`{"type": "error", "error": {"type": "overloaded_error"}}`), 200, 2, 0},
+		{"stream of the wrong model", "/v1/messages",
+			stream(`{"type": "error", "error": {"type": "not_found_error"}}`), 200, 1, 0},
+		{"overloaded batch", "/v1/messages/batches",
+			stream(`{"type": "error", "error": {"type": "overloaded_error"}}`), 200, 1, 0},
 		{"batch, overloaded", "/v1/messages/batches", say(529), 529, 1, 0},
 		{"batch, rate limit", "/v1/messages/batches", say(429, "Retry-After", "7"), 200, 2,
 			7 * time.Second},
@@ -338,6 +376,11 @@ func TestSlack(t *testing.T) {
 		{"/api/conversations.list", say(429, "Retry-After", "3600"), 429, 1},
 		{"/services/T0/B0/secret", say(429, "Retry-After", "1"), 200, 2},
 		{"/services/T0/B0/secret", say(500), 500, 1},
+		{"/api/chat.postMessage", say(200).withBody(`{"ok": false, "error": "ratelimited"}`), 200, 2},
+		{"/api/chat.postMessage", say(200).withBody(`{"ok": false, "error": "internal_error"}`), 200, 1},
+		{"/api/users.info", say(200).withBody(`{"ok": false, "error": "internal_error"}`), 200, 2},
+		{"/api/users.info", say(200).withBody(`{"ok": false, "error": "user_not_found"}`), 200, 1},
+		{"/api/users.info", say(200).withBody(`{"ok": true, "user": "ratelimited"}`), 200, 1},
 	} {
 		t.Run(fmt.Sprintf("%s/%v", tt.path, tt.answer), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,14 +1,67 @@
 package policies
 
 import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/retryafter"
 	"github.com/seed421102f4/httpretry/strategies"
 )
+
+// readAhead is long enough for the errors that services send in a body.
+const readAhead = 4 << 10
+
+// withBody returns p changed so that classify decides about a response by the
+// bytes that were read ahead, if it returns true. It is called for the statuses
+// below 300, and for 429. If a header forbids a retry, p decides.
+func withBody(p httpretry.Policy, classify func(*http.Request, *http.Response,
+	[]byte) (httpretry.Outcome, bool)) httpretry.Policy {
+	other := p.Classify
+	if other == nil {
+		other = p.Outcome
+	}
+	p.ReadAhead = readAhead
+	p.Classify = func(req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		switch status := statusOf(resp); {
+		case status < 200 || status >= 300 && status != http.StatusTooManyRequests,
+			retryafter.Forbids(resp.Header):
+		default:
+			if outcome, ok := classify(req, resp, httpretry.Peek(resp)); ok {
+				return outcome
+			}
+		}
+		return other(req, resp, err)
+	}
+	return p
+}
+
+// apiError is an error in a body of JSON, or in the first event of a stream.
+type apiError struct {
+	Error struct {
+		Type string
+		Code any // a string, or a status
+	}
+}
+
+// parseError returns the error in a body, or false if there is none. The body may
+// be a part of a longer one.
+func parseError(body []byte) (e apiError, ok bool) {
+	if at := bytes.Index(body, []byte("data:")); at >= 0 && !bytes.HasPrefix(body, []byte("{")) {
+		body, _, _ = bytes.Cut(body[at+len("data:"):], []byte("\n"))
+	}
+	// Most bodies have none.
+	if !bytes.Contains(body, []byte(`"error"`)) || json.Unmarshal(body, &e) != nil {
+		return e, false
+	}
+	return e, e.Error.Type != "" || e.Error.Code != nil
+}
 
 // GitHub returns a policy for GitHub's REST API.
 //
@@ -80,14 +133,17 @@ func Stripe() httpretry.Policy {
 // POST.)
 //
 // A 429 refuses a request before it is processed, so any request is retried. An
-// exhausted quota is a 429 too, and only the body tells them apart. A 409
+// exhausted quota is a 429 too, with the code insufficient_quota in the body,
+// and is final. An error in a 200, or in the first event of a stream, is retried
+// like a 500 if its type or code is that of a server or of a limit. A stream that
+// breaks off before its first event is retried, too. (ReadAhead is 4 KiB.) A 409
 // reports a lock that was not free, and is retried where that is safe. The
 // default classification already follows X-Should-Retry and Retry-After-Ms.
 // Without a Retry-After, a 429 asks for the time until its limit is reset, in
 // X-Ratelimit-Reset-Requests or -Tokens. That is often longer than MaxRetryAfter,
 // so that the 429 is returned at once.
 //
-// Checked in November 2026: openai-go v3.95.0, requestconfig.go.
+// Checked in November 2026: openai-go v3.95.0, requestconfig.go and ssestream.go.
 func OpenAI() httpretry.Policy {
 	p := httpretry.Policy{
 		Backoff: sdkBackoff(), CooldownKey: authorization, RetryAfter: openAIWait}
@@ -99,7 +155,26 @@ func OpenAI() httpretry.Policy {
 		"/audio/speech", "/audio/transcriptions", "/audio/translations",
 	)
 	p = Statuses(p, httpretry.Transient, http.StatusConflict)
-	return Statuses(p, httpretry.Unprocessed, http.StatusTooManyRequests)
+	p = Statuses(p, httpretry.Unprocessed, http.StatusTooManyRequests)
+	return withBody(p, classifyOpenAI)
+}
+
+func classifyOpenAI(
+	_ *http.Request, resp *http.Response, body []byte) (httpretry.Outcome, bool) {
+	e, ok := parseError(body)
+	code, _ := e.Error.Code.(string)
+	status, _ := e.Error.Code.(float64) // of compatible APIs
+	is := func(text string) bool { return e.Error.Type == text || code == text }
+	switch {
+	case !ok:
+	case is("insufficient_quota"):
+		return httpretry.Final, true
+	case resp.StatusCode != http.StatusTooManyRequests &&
+		(is("server_error") || is("overloaded_error") || is("rate_limit_exceeded") ||
+			status >= 500 || status == http.StatusTooManyRequests):
+		return httpretry.Transient, true
+	}
+	return 0, false
 }
 
 // openAIWait returns the longest wait until a limit is reset of which nothing
@@ -143,7 +218,10 @@ func resetOf(resp *http.Response, limit string) time.Duration {
 // A 429 with Retry-After refuses a request before it is processed, so any
 // request is retried. A 429 without Retry-After is final. The organization has
 // then reached its monthly spend limit, and retries fail until the next month.
-// A 529 means that the API is overloaded, and is retried like any other 5xx.
+// A 529 means that the API is overloaded, and is retried like any other 5xx. So
+// is a stream whose first event is an overloaded_error, an api_error, a
+// timeout_error or a rate_limit_error, or that breaks off before it. (ReadAhead is
+// 4 KiB.)
 // The default classification already follows X-Should-Retry. The
 // anthropic-ratelimit headers are not used, since Retry-After says how long to
 // wait.
@@ -151,8 +229,8 @@ func resetOf(resp *http.Response, limit string) time.Duration {
 // Limits count for each model. The model is in the body, so a limit that one
 // model has reached delays the retries for other models with the same key.
 //
-// Checked in November 2026: platform.claude.com, "Claude API errors" and "Rate
-// limits".
+// Checked in November 2026: platform.claude.com, "Claude API errors", "Streaming
+// messages" and "Rate limits".
 func Anthropic() httpretry.Policy {
 	p := Statuses(httpretry.Policy{Backoff: sdkBackoff()},
 		httpretry.Unprocessed, http.StatusTooManyRequests)
@@ -168,7 +246,16 @@ func Anthropic() httpretry.Policy {
 	p.CooldownKey = func(req *http.Request) string {
 		return req.Header.Get("X-Api-Key") + " " + authorization(req)
 	}
-	return Reads(p, "/messages", "/messages/count_tokens", "/complete")
+	p = Reads(p, "/messages", "/messages/count_tokens", "/complete")
+	return withBody(p, classifyAnthropic)
+}
+
+func classifyAnthropic(
+	_ *http.Request, resp *http.Response, body []byte) (httpretry.Outcome, bool) {
+	e, ok := parseError(body)
+	isTransient := ok && resp.StatusCode != http.StatusTooManyRequests && slices.Contains(
+		[]string{"overloaded_error", "api_error", "timeout_error", "rate_limit_error"}, e.Error.Type)
+	return httpretry.Transient, isTransient
 }
 
 // Slack returns a policy for Slack's Web API and incoming webhooks, which have
@@ -183,11 +270,13 @@ func Anthropic() httpretry.Policy {
 // the path and the Authorization header. If the token is in the body, one limit
 // counts for all workspaces.
 //
-// Slack answers most errors with status 200 and "ok": false in the body. Those
-// responses are returned as they are.
+// Slack answers most errors with status 200 and "ok": false in the body. Such a
+// response counts as a 429 if its error is ratelimited, and as a 500 if it is
+// internal_error or service_unavailable. Others are final. A body of up to 4 KiB
+// that breaks off is a failed attempt. (ReadAhead is 4 KiB.)
 //
-// Checked in November 2026: docs.slack.dev, "Rate limits"; the names of the
-// methods in the request types of @slack/web-api 7.9.3.
+// Checked in November 2026: docs.slack.dev, "Rate limits" and the errors of
+// chat.postMessage; the names of the methods in the request types of @slack/web-api 7.9.3.
 func Slack() httpretry.Policy {
 	p := httpretry.Policy{CooldownKey: func(req *http.Request) string {
 		if req.URL == nil {
@@ -203,7 +292,22 @@ func Slack() httpretry.Policy {
 		"/search.all", "/search.files", "/search.messages",
 		"/team.accessLogs", "/team.billableInfo", "/team.integrationLogs",
 	)
-	return Statuses(p, httpretry.Unprocessed, http.StatusTooManyRequests)
+	p = Statuses(p, httpretry.Unprocessed, http.StatusTooManyRequests)
+	return withBody(p, classifySlack)
+}
+
+func classifySlack(_ *http.Request, _ *http.Response, body []byte) (httpretry.Outcome, bool) {
+	var answer struct{ Error string } // only if "ok" is false
+	if !bytes.Contains(body, []byte(`"error"`)) || json.Unmarshal(body, &answer) != nil {
+		return 0, false
+	}
+	switch answer.Error {
+	case "ratelimited":
+		return httpretry.Unprocessed, true
+	case "internal_error", "service_unavailable":
+		return httpretry.Transient, true
+	}
+	return 0, false
 }
 
 // sdkBackoff returns waits with the bounds of OpenAI's and Anthropic's own
@@ -225,10 +329,15 @@ func authorization(req *http.Request) string { return req.Header.Get("Authorizat
 // 503, which is retried, and DynamoDB answers 400, which is not. The header
 // X-Amz-Retry-After asks for a wait, in milliseconds.
 //
-// Checked in November 2026: aws-sdk-go-v2 v1.47.6, aws/retry/standard.go, and
-// smithy-go v1.28.8, restjson1.go.
+// S3 may answer 200 to a copy, or to the completion of a multipart upload, and
+// then send an <Error> in the body. It is retried like a 500, as the SDK does. A
+// body of up to 4 KiB that breaks off is a failed attempt. (ReadAhead is 4 KiB.)
+//
+// Checked in November 2026: aws-sdk-go-v2 v1.47.6, aws/retry/standard.go and
+// service/s3/internal/customizations/handle_200_error.go, and smithy-go v1.28.8,
+// restjson1.go.
 func AWS() httpretry.Policy {
-	return httpretry.Policy{RetryAfter: awsWait, Classify: func(
+	return withBody(httpretry.Policy{RetryAfter: awsWait, Classify: func(
 		req *http.Request, resp *http.Response, err error,
 	) httpretry.Outcome {
 		outcome := httpretry.Classify(req, resp, err)
@@ -237,7 +346,29 @@ func AWS() httpretry.Policy {
 			return httpretry.Transient
 		}
 		return outcome
-	}}
+	}}, classifyAWS)
+}
+
+func classifyAWS(
+	req *http.Request, _ *http.Response, body []byte) (httpretry.Outcome, bool) {
+	// The body of a GET is an object, which may be any XML. S3 sends spaces while it
+	// works.
+	isError := req.Method != http.MethodGet && bytes.Contains(body, []byte("<Error")) &&
+		bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) && rootOf(body) == "Error"
+	return httpretry.Transient, isError
+}
+
+// rootOf returns the name of the first element of XML, or "".
+func rootOf(body []byte) string {
+	for d := xml.NewDecoder(bytes.NewReader(body)); ; {
+		token, err := d.Token()
+		if err != nil {
+			return "" // it is no XML, or has no element
+		}
+		if start, ok := token.(xml.StartElement); ok {
+			return start.Name.Local
+		}
+	}
 }
 
 // awsWait returns the wait that X-Amz-Retry-After asks for, or else the usual one.

@@ -47,7 +47,7 @@ func ExampleParse_errors() {
 }`))
 	fmt.Println(err)
 	// Output:
-	// 2:15: default.atemptTimeout: unknown field: want preset, maxAttempts, backoff, maxRetryAfter, attemptTimeout, maxElapsed, budget, cooldown, transient, final, unprocessed, idempotent, newIdempotencyKey, idempotencyHeader, replayBuffer, resume or resumeIdle
+	// 2:15: default.atemptTimeout: unknown field: want preset, maxAttempts, backoff, maxRetryAfter, attemptTimeout, readAhead, maxElapsed, budget, cooldown, transient, final, unprocessed, idempotent, newIdempotencyKey, idempotencyHeader, replayBuffer, resume or resumeIdle
 	// 4:5: policies["https://api.example.com"]: has a scheme in it: want a host and, if it matters, its port, as in "example.com", "example.com:8443", "*.example.com" or "[::1]:8080"
 	// 5:43: policies["api.example.org"].attemptTimeout: 2: want a duration as text with its unit, such as "500ms" or "2s"
 }

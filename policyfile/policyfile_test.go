@@ -38,7 +38,7 @@ const full = `{
   "$schema": "schema.json", "version": 1,
   "default": {
     "maxAttempts": 4, "backoff": "FullJitter Base=50ms Max=2s", "maxRetryAfter": "-1s",
-    "attemptTimeout": "2s", "maxElapsed": "1m", "budget": {"ratio": 0.2, "burst": -1, "window": "30s",
+    "attemptTimeout": "2s", "readAhead": 4096, "maxElapsed": "1m", "budget": {"ratio": 0.2, "burst": -1, "window": "30s",
     "strict": true, "name": "a"}, "cooldown": "fail", "idempotent": true,
     "newIdempotencyKey": "random", "idempotencyHeader": "X-Key", "replayBuffer": 1024, "resume": true,
     "resumeIdle": "5s", "transient": [404, 202], "final": [500], "unprocessed": [429, 503]
@@ -54,6 +54,7 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, backoff, p.Backoff)
 	assert.Equal(t, -time.Second, p.MaxRetryAfter)
 	assert.Equal(t, 2*time.Second, p.AttemptTimeout)
+	assert.Equal(t, int64(4096), p.ReadAhead)
 	assert.Equal(t, time.Minute, p.MaxElapsed)
 	b := p.Budget.(*httpretry.HostBudget)
 	assert.InDelta(t, 0.2, b.Ratio, 0)
@@ -105,7 +106,7 @@ func TestEmptyFile(t *testing.T) {
 // A policy with all fields set can have zero values for each of them.
 func TestZeroValues(t *testing.T) {
 	const zero = `{"maxAttempts": 0, "backoff": "default", "maxRetryAfter": "0", "attemptTimeout": "0s",
-		"maxElapsed": "0s", "budget": "default", "cooldown": "send", "idempotent": false,
+		"readAhead": 0, "maxElapsed": "0s", "budget": "default", "cooldown": "send", "idempotent": false,
 		"newIdempotencyKey": "none", "idempotencyHeader": "", "replayBuffer": 0, "resume": false, "resumeIdle": "0h",
 		"transient": [], "final": [], "unprocessed": []}`
 	f := parse(t, strings.Replace(full, `{"maxAttempts": 1}`, zero, 1))
@@ -276,7 +277,7 @@ const (
 	wantStatuses = `want an array of statuses from 200 to 999`
 	wantStatus   = `want a whole number from 200 to 999`
 	wantDuration = `want a duration as text with its unit, such as "500ms" or "2s"`
-	wantFields   = "want preset, maxAttempts, backoff, maxRetryAfter, attemptTimeout, maxElapsed, budget, " +
+	wantFields   = "want preset, maxAttempts, backoff, maxRetryAfter, attemptTimeout, readAhead, maxElapsed, budget, " +
 		"cooldown, transient, final, unprocessed, idempotent, newIdempotencyKey, idempotencyHeader, replayBuffer, resume or resumeIdle"
 )
 
@@ -298,6 +299,7 @@ func TestFieldErrors(t *testing.T) {
 			`.maxAttempts: "` + strings.Repeat("a", 80) + `": ` + whole},
 		{`"maxAttempts": "` + strings.Repeat("a", 79) + `éb"`,
 			`.maxAttempts: "` + strings.Repeat("a", 79) + `"...: ` + whole},
+		{`"readAhead": -1`, `.readAhead: -1: want a whole number from 0 to 9007199254740992`},
 		{`"attemptTimeout": 2`, `.attemptTimeout: 2: ` + wantDuration},
 		{`"attemptTimeout": "2"`, `.attemptTimeout: "2": ` + wantDuration},
 		{`"attemptTimeout": "2 s"`, `.attemptTimeout: "2 s": ` + wantDuration},
@@ -826,6 +828,7 @@ func TestFields(t *testing.T) {
 backoff = "FullJitter Base=50ms Max=2s" <default>
 maxRetryAfter = no limit <default>
 attemptTimeout = "2s" <default>
+readAhead = 4096 <default>
 maxElapsed = "1m0s" <default>
 budget = {"ratio":0.2,"burst":-1,"window":"30s","strict":true,"name":"a"} <default>
 cooldown = "fail" <default>
@@ -845,6 +848,7 @@ resumeIdle = "5s" <default>`, text(""))
 backoff = "Constant Wait=1s" <policies["a.test"]>
 maxRetryAfter = 1m0s <>
 attemptTimeout = no timeout <policies["a.test"]>
+readAhead = none <>
 maxElapsed = no limit <>
 budget = {"burst":1} <default>
 cooldown = send <>

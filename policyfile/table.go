@@ -151,7 +151,11 @@ func newPolicyTable() table {
 			defaults.MaxRetryAfter.String(),
 			"The longest wait that a server may ask for."},
 		{"attemptTimeout", "AttemptTimeout", duration(""), "no timeout",
-			"The longest time from the start of an attempt until its response headers arrive."},
+			"The longest time from the start of an attempt until its response headers, and what " +
+				"readAhead reads, arrive."},
+		{"readAhead", "ReadAhead", integer(0, maxSafe), "none",
+			"The most bytes of a response's body that are read before it is returned, so that a " +
+				"body that breaks off is retried. With attemptTimeout, one that stalls is, too."},
 		{"maxElapsed", "MaxElapsed", duration(""), "no limit",
 			"The longest time from the start of a request to the start of its last retry."},
 		{"budget", "Budget", budget(), "one that all policies share",

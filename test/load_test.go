@@ -290,6 +290,14 @@ func (b withdrawTrap) Withdraw(context.Context, httpretry.AttemptResult) bool {
 
 func (b recordTrap) Record(ended, charged httpretry.AttemptResult) { b.spring() }
 
+// trappedBody is a response's body.
+type trappedBody struct {
+	io.ReadCloser
+	trap *panicTrap
+}
+
+func (b trappedBody) Read(p []byte) (int, error) { b.trap.spring(); return b.ReadCloser.Read(p) }
+
 // panicPlaces returns the places at which code of the caller runs.
 func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request) {
 	type cfg = *httpretry.Config
@@ -300,6 +308,17 @@ func panicPlaces(p *panicTrap) map[string]func(*httpretry.Config, *http.Request)
 			next := c.Base
 			c.Base = contract.BaseFunc(
 				func(r req) (*http.Response, error) { p.spring(); return next.RoundTrip(r) })
+		},
+		"read ahead": func(c cfg, _ req) {
+			next := c.Base
+			c.Policy.ReadAhead = 1 << 10
+			c.Base = contract.BaseFunc(func(r req) (*http.Response, error) {
+				resp, err := next.RoundTrip(r)
+				if err == nil {
+					resp.Body = trappedBody{resp.Body, p}
+				}
+				return resp, err
+			})
 		},
 		"Classify": func(c cfg, _ req) {
 			c.Policy.Classify =

@@ -289,6 +289,12 @@ func (b *Body) ClosedEarly() bool {
 	return slices.ContainsFunc(b.recorders(), (*Recorder).closedEarly)
 }
 
+// IsRead reports whether the base transport has read the whole body, or will read
+// no more of it. A body in memory counts, because its reader waits for nothing.
+func (b *Body) IsRead() bool {
+	return b.IsInMemory() || !slices.ContainsFunc(b.recorders(), (*Recorder).isInUse)
+}
+
 // Watch is called before the base transport's RoundTrip, and stop after it. In
 // between, the end of ctx ends the reading of the body. Over HTTP/1, net/http
 // waits for a Read that blocks even after the request was canceled.

@@ -356,6 +356,13 @@ func (r *Recorder) closedEarly() bool {
 	return r.current.isClosed() && !r.current.complete
 }
 
+// isInUse reports whether the base transport may still read the current view.
+func (r *Recorder) isInUse() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.current.complete && !r.current.isClosed()
+}
+
 // isClosed reports whether the source is closed, or another Recorder closes it.
 func (r *Recorder) isClosed() bool {
 	r.mu.Lock()

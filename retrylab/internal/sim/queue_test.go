@@ -112,6 +112,7 @@ func TestFieldsOfPolicies(t *testing.T) {
 		"Backoff":           simulated,
 		"MaxRetryAfter":     simulated,
 		"AttemptTimeout":    simulated,
+		"ReadAhead":         ignored, // its responses have no body
 		"MaxElapsed":        simulated,
 		"Cooldown":          simulated,
 		"Budget":            ignored, // Fleet.Budget is simulated

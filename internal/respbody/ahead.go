@@ -1,0 +1,142 @@
+package respbody
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/seed421102f4/httpretry/internal/bounded"
+)
+
+// Ahead is a body whose first bytes have been read. One goroutine may call Read
+// and another one Close.
+type Ahead struct {
+	bytes []byte // those that were read ahead
+	next  int    // the index of the first byte that Read has not returned
+	err   error  // that follows bytes, io.EOF included, or nil if the rest does
+	rest  io.ReadCloser
+
+	closed atomic.Bool // Close was called
+}
+
+// minRoom is the room for a body of unknown length. Most bodies are shorter, and
+// then the room and the Ahead are one allocation.
+const minRoom = 4<<10 + 256
+
+// NewAhead returns an Ahead for the body of resp, of which at most limit bytes
+// are to be read ahead. A server may state any length, so it gets room for
+// MaxBytes at first.
+func NewAhead(resp *http.Response, limit int64) *Ahead {
+	// A byte more than the length, because only a Read with room shows the end.
+	room := min(limit, max(resp.ContentLength+1, minRoom), MaxBytes)
+	if room > minRoom {
+		return &Ahead{rest: resp.Body, bytes: make([]byte, 0, room)}
+	}
+	small := new(struct {
+		Ahead
+		room [minRoom]byte
+	})
+	small.rest, small.bytes = resp.Body, small.room[:0]
+	return &small.Ahead
+}
+
+// Fill reads ahead in the body of resp, at most limit bytes. A stream of events
+// is read up to the end of its first event, so that it starts without delay. If
+// Fill returns an error, it broke the body. A Read that returns nothing ends
+// Fill, because the body may never return more.
+func (b *Ahead) Fill(resp *http.Response, limit int64) error {
+	isStream := strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream")
+	for n := 1; n > 0 && b.err == nil && int64(len(b.bytes)) < limit; {
+		if isStream && hasEvent(b.bytes) {
+			break
+		}
+		if len(b.bytes) == cap(b.bytes) {
+			b.bytes = slices.Grow(b.bytes, 1)
+		}
+		n, b.err = b.rest.Read(b.bytes[len(b.bytes):min(int64(cap(b.bytes)), limit)])
+		b.bytes = b.bytes[:len(b.bytes)+n]
+	}
+	if b.err == io.EOF {
+		return nil
+	}
+	return b.err
+}
+
+// FillUntil is Fill for a body whose Read may block, also after stop. Then it
+// closes the body, and returns false.
+func (b *Ahead) FillUntil(stop bounded.Signal, resp *http.Response, limit int64) (bool, error) {
+	var err error
+	filled := make(chan struct{})
+	fill := func() {
+		defer close(filled)
+		err = b.Fill(resp, limit)
+	}
+	// After stop, most bodies return an error.
+	if !bounded.RunUntil(stop, bounded.NoLimit, fill) &&
+		!bounded.Run(bounded.MaxTime, func() { <-filled }) {
+		_ = bounded.Close(bounded.MaxTime, b.rest) // nobody reads it
+		return false, nil
+	}
+	return true, err
+}
+
+// hasEvent reports whether b, the begin of a stream of events, has a whole event.
+// That is a block of lines which ends with an empty one and has data
+// (HTML, section 9.2.6). Servers send others to keep a connection open.
+func hasEvent(b []byte) bool {
+	hasData, start := false, 0
+	for i, c := range b {
+		switch {
+		case c != '\n' && c != '\r':
+			continue
+		case c == '\n' && i > 0 && b[i-1] == '\r': // the second half of the end of a line
+		case i > start:
+			hasData = hasData || strings.HasPrefix(string(b[start:i]), "data")
+		case hasData:
+			return true
+		}
+		start = i + 1
+	}
+	return false
+}
+
+// Bytes returns the bytes that were read ahead.
+func (b *Ahead) Bytes() []byte { return b.bytes[:len(b.bytes):len(b.bytes)] }
+
+// Break makes err the error that follows the bytes.
+func (b *Ahead) Break(err error) { b.err = err }
+
+// IsWhole reports whether body was read ahead to its end, so that it holds no
+// connection.
+func IsWhole(body io.ReadCloser) bool {
+	b, ok := body.(*Ahead)
+	return ok && b.err == io.EOF
+}
+
+// Read implements io.Reader.
+func (b *Ahead) Read(p []byte) (n int, err error) {
+	// Most bodies must not be read after they were closed. One that may be has no
+	// other error than its end.
+	if b.closed.Load() {
+		if _, err := b.rest.Read(nil); err != nil && err != io.EOF {
+			return 0, err
+		}
+	}
+	if b.next == len(b.bytes) && b.err == nil {
+		return b.rest.Read(p)
+	}
+	n = copy(p, b.bytes[b.next:])
+	b.next += n
+	if b.next == len(b.bytes) {
+		return n, b.err
+	}
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (b *Ahead) Close() error {
+	b.closed.Store(true)
+	return b.rest.Close()
+}

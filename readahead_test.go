@@ -1,0 +1,567 @@
+package httpretry_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed421102f4/httpretry"
+	"github.com/seed421102f4/httpretry/internal/contract"
+	"github.com/seed421102f4/httpretry/internal/faults"
+)
+
+// pieces is a body that returns one piece with each Read, and then end. An empty
+// piece stands for a Read that blocks until ctx ends.
+type pieces struct {
+	ctx    context.Context
+	text   []string
+	end    error
+	read   int // bytes
+	closed bool
+}
+
+func (b *pieces) Read(p []byte) (int, error) {
+	switch {
+	case b.closed:
+		return 0, http.ErrBodyReadAfterClose
+	case len(b.text) == 0:
+		return 0, b.end
+	case b.text[0] == "":
+		<-b.ctx.Done()
+		return 0, context.Cause(b.ctx)
+	}
+	n := copy(p, b.text[0])
+	b.read += n
+	if b.text[0] = b.text[0][n:]; b.text[0] == "" {
+		b.text = b.text[1:]
+	}
+	return n, nil
+}
+
+func (b *pieces) Close() error { b.closed = true; return nil }
+
+// respond returns a response to req whose body has the pieces of text and then
+// end.
+func respond(req *http.Request, status int, end error, text ...string) *http.Response {
+	return &http.Response{StatusCode: status, ProtoMajor: 1, Header: http.Header{}, Request: req,
+		ContentLength: -1, Body: &pieces{ctx: req.Context(), text: text, end: end}}
+}
+
+// playBodies returns a base that calls answers, one for each attempt, and the
+// last one again.
+func playBodies(answers ...func(*http.Request) *http.Response) contract.BaseFunc {
+	attempt := 0
+	return func(req *http.Request) (*http.Response, error) {
+		attempt++
+		return answers[min(attempt, len(answers))-1](req), nil
+	}
+}
+
+func brokenOff(status int, header ...string) func(*http.Request) *http.Response {
+	return func(req *http.Request) *http.Response {
+		resp := respond(req, status, io.ErrUnexpectedEOF, `{"half`)
+		for i := 0; i+1 < len(header); i += 2 {
+			resp.Header.Set(header[i], header[i+1])
+		}
+		return resp
+	}
+}
+
+func stalled(req *http.Request) *http.Response { return respond(req, 200, io.EOF, "half", "") }
+
+func whole(req *http.Request) *http.Response { return respond(req, 200, io.EOF, "who", "le") }
+
+func aheadPolicy() httpretry.Policy {
+	policy := contract.RetryEvery(time.Second)
+	policy.MaxAttempts, policy.ReadAhead = 3, 1<<10
+	return policy
+}
+
+// A body that breaks off or stalls within ReadAhead is a failed attempt. If it is
+// not retried, the caller gets the response, what has arrived, and the error.
+func TestReadAhead(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		method   string
+		base     contract.BaseFunc
+		attempts int
+		reason   httpretry.Reason
+		status   int
+		body     string
+		err      error // of Read
+		took     time.Duration
+	}{
+		{"whole", "GET", playBodies(whole), 1, httpretry.ReasonSuccess, 200, "whole", nil, 0},
+		{"breaks off", "GET", playBodies(brokenOff(200), whole),
+			2, httpretry.ReasonSuccess, 200, "whole", nil, time.Second},
+		{"stalls", "GET", playBodies(stalled, whole),
+			2, httpretry.ReasonSuccess, 200, "whole", nil, 6 * time.Second},
+		{"always breaks off", "GET", playBodies(brokenOff(200)),
+			3, httpretry.ReasonAttempts, 200, `{"half`, io.ErrUnexpectedEOF, 2 * time.Second},
+		{"always stalls", "GET", playBodies(stalled), 3, httpretry.ReasonAttempts, 200, "half",
+			context.DeadlineExceeded, 17 * time.Second},
+		{"POST breaks off", "POST", playBodies(brokenOff(200)), 1, httpretry.ReasonNotIdempotent,
+			200, `{"half`, io.ErrUnexpectedEOF, 0},
+		{"POST stalls", "POST", playBodies(stalled), 1, httpretry.ReasonNotIdempotent,
+			200, "half", context.DeadlineExceeded, 5 * time.Second},
+		{"a 404 breaks off", "GET", playBodies(brokenOff(404), whole),
+			2, httpretry.ReasonSuccess, 200, "whole", nil, time.Second},
+		// The status and the header tell more than the body.
+		{"a 503 asks for a wait", "GET", playBodies(brokenOff(503, "Retry-After", "20"), whole),
+			2, httpretry.ReasonSuccess, 200, "whole", nil, 20 * time.Second},
+		{"a 503 stalls", "GET", playBodies(func(req *http.Request) *http.Response {
+			return respond(req, 503, io.EOF, "half", "")
+		}, whole), 2, httpretry.ReasonSuccess, 200, "whole", nil, time.Second},
+		{"forbidden", "GET", playBodies(brokenOff(500, "X-Should-Retry", "false")), 1,
+			httpretry.ReasonDoNotRetry, 500, `{"half`, io.ErrUnexpectedEOF, 0},
+		{"error that a layer calls final", "GET", playBodies(func(r *http.Request) *http.Response {
+			return respond(r, 200, httpretry.WithOutcome(errChecksum, httpretry.Final), "half")
+		}), 1, httpretry.ReasonPermanent, 200, "half", errChecksum, 0},
+		// The server has answered, whatever the error says.
+		{"POST, unprocessed", "POST", playBodies(func(r *http.Request) *http.Response {
+			return respond(r, 200, httpretry.WithOutcome(errChecksum, httpretry.Unprocessed), "half")
+		}), 1, httpretry.ReasonNotIdempotent, 200, "half", errChecksum, 0},
+	} {
+		contract.Bubble(t, tt.name, func(t *testing.T) {
+			policy, start := aheadPolicy(), time.Now()
+			policy.AttemptTimeout = 5 * time.Second
+			events := new(contract.Record)
+			resp, err := contract.Recorded(t, tt.base, policy, events).
+				RoundTrip(contract.Request(t, tt.method, "http://a.test/", "text"))
+			require.NoError(t, err)
+			// A part of the wait after Retry-After is random.
+			assert.InDelta(t, tt.took, time.Since(start), float64(tt.took)/2)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, resp.Body.Close())
+			require.ErrorIs(t, err, tt.err)
+			assert.Equal(t, tt.body, string(body))
+			assert.Equal(t, tt.status, resp.StatusCode)
+			assert.Equal(t, httpretry.Result{Attempts: tt.attempts, Reason: tt.reason},
+				httpretry.ResultOf(resp))
+			require.Len(t, events.Events, tt.attempts)
+			assert.Equal(t, tt.reason, events.Reason())
+			for i, e := range events.Events {
+				failed := tt.reason != httpretry.ReasonSuccess || i < tt.attempts-1
+				assert.Equal(t, failed, !e.Attempt.Succeeded(), "attempt %d", i+1)
+			}
+			own, ok := errors.AsType[*httpretry.Error](err)
+			assert.Equal(t, tt.err == context.DeadlineExceeded ||
+				err != nil && tt.attempts > 1, ok)
+			if ok {
+				assert.Equal(t, tt.attempts, own.Attempts)
+				assert.Equal(t, tt.reason, own.Reason)
+			}
+		})
+	}
+}
+
+var errChecksum = errors.New("checksum")
+
+// Over a connection of net/http, a body may end too early in several ways. The
+// request is then sent again, and its connection is free before the body is read.
+func TestReadAheadOnTheWire(t *testing.T) {
+	for name, first := range map[string]func(*faults.Conn){
+		"length":  func(c *faults.Conn) { c.Send("Content-Length: 10\r\n\r\n12345") },
+		"chunked": func(c *faults.Conn) { c.Send("Transfer-Encoding: chunked\r\n\r\n5\r\n12345") },
+		"reset":   func(c *faults.Conn) { c.Send("Content-Length: 10\r\n\r\n12345"); c.Reset() },
+		"nothing": func(c *faults.Conn) { c.Send("Content-Length: 10\r\n\r\n") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := faults.HTTP1(t, func(c *faults.Conn, req *http.Request) bool {
+				if c.Number == 1 {
+					c.Send("HTTP/1.1 200 OK\r\n")
+					first(c)
+					return false
+				}
+				c.Respond(200, strings.Repeat("x", 1<<10), "Connection: keep-alive")
+				return true
+			})
+			policy := aheadPolicy()
+			policy.Backoff = contract.RetryEvery(0).Backoff
+			for _, base := range []http.RoundTripper{
+				faults.Base(t, nil), contract.BaseFunc(faults.Base(t, nil).RoundTrip),
+			} {
+				srv.Conns.Store(0)
+				transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+				resp, err := transport.RoundTrip(contract.Request(t, "GET", srv.URL(), ""))
+				require.NoError(t, err)
+				assert.Equal(t, 2, httpretry.ResultOf(resp).Attempts)
+
+				var info httptrace.GotConnInfo
+				ctx := httptrace.WithClientTrace(t.Context(),
+					&httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { info = i }})
+				contract.Send(t, transport, contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+				assert.True(t, info.Reused, "the body that is not read yet holds a connection")
+				assert.Len(t, contract.ReadBody(t, resp), 1<<10)
+			}
+		})
+	}
+}
+
+// Classify decides by the bytes that were read ahead, also of a stream of events,
+// and the caller gets all bytes of the last response.
+func TestPeek(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		header string
+		text   []string
+		peeked string
+	}{
+		{"whole", "application/xml", []string{"<Er", "ror/>"}, "<Error/>"},
+		{"longer", "", []string{strings.Repeat("x", 1<<10), "rest"}, strings.Repeat("x", 1<<10)},
+		{"much longer", "", []string{"x", strings.Repeat("y", 5000), "z"},
+			"x" + strings.Repeat("y", 1<<10-1)},
+		{"event", "text/event-stream", []string{"data: 1\n", "\n", "data: 2\n\n"}, "data: 1\n\n"},
+		{"CRLF", "text/event-stream; charset=utf-8",
+			[]string{"event: error\r\ndata: 1\r", "\n\r", "\n", "data: 2"},
+			"event: error\r\ndata: 1\r\n\r"},
+		{"CR", "text/event-stream", []string{"data\r\r", "data: 2"}, "data\r\r"},
+		// Neither a comment nor a block without data is an event.
+		{"comments", "text/event-stream", []string{": 1\n\n", "\n\n", "id: 2\n\n", "data: 3\n\n", "4"},
+			": 1\n\n\n\nid: 2\n\ndata: 3\n\n"},
+		{"no event", "text/event-stream", []string{": 1\n\n", "id: 2\n\n"}, ": 1\n\nid: 2\n\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			policy := aheadPolicy()
+			policy.Backoff, policy.MaxAttempts = nil, 1
+			asked := 0
+			policy.Classify = func(
+				_ *http.Request, resp *http.Response, err error) httpretry.Outcome {
+				asked++
+				assert.NoError(t, err)
+				assert.Equal(t, tt.peeked, string(httpretry.Peek(resp)))
+				return httpretry.Transient
+			}
+			observe := func(_ context.Context, e httpretry.Event) {
+				assert.Equal(t, tt.peeked, string(httpretry.Peek(e.Response)))
+			}
+			var body *pieces
+			base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+				resp := respond(req, 200, io.EOF, slices.Clone(tt.text)...)
+				resp.Header.Set("Content-Type", tt.header)
+				body = resp.Body.(*pieces)
+				return resp, nil
+			})
+			resp, err := contract.Unchecked(t,
+				httpretry.Config{Base: base, Policy: policy, Observe: observe}).
+				RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+			require.NoError(t, err)
+			assert.Equal(t, 1, asked)
+			assert.Equal(t, len(tt.peeked), body.read, "read beyond the limit")
+			assert.Equal(t, httpretry.ReasonDisabled, httpretry.ResultOf(resp).Reason)
+			assert.Equal(t, strings.Join(tt.text, ""), contract.ReadBody(t, resp))
+		})
+	}
+	assert.Nil(t, httpretry.Peek(nil))
+	assert.Nil(t, httpretry.Peek(&http.Response{}))
+	assert.Nil(t, httpretry.Peek(&http.Response{Body: http.NoBody}))
+}
+
+// A 200 whose body says that it failed is retried as a 503 is, and waits as it
+// asks.
+func TestPeekRetries(t *testing.T) {
+	contract.Bubble(t, "", func(t *testing.T) {
+		policy := aheadPolicy()
+		policy.Classify = func(
+			req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+			if bytes.Contains(httpretry.Peek(resp), []byte("<Error>")) {
+				return httpretry.Transient
+			}
+			return policy.Outcome(req, resp, err)
+		}
+		start := time.Now()
+		resp := contract.Send(t, contract.With(t, playBodies(func(r *http.Request) *http.Response {
+			resp := respond(r, 200, io.EOF, "<Error>")
+			resp.Header.Set("Retry-After", "10")
+			return resp
+		}, brokenOff(200), whole), policy), contract.Request(t, "GET", "http://a.test/", ""))
+		assert.Equal(t, 3, httpretry.ResultOf(resp).Attempts)
+		assert.GreaterOrEqual(t, time.Since(start), 11*time.Second)
+	})
+}
+
+// Responses that are none of ReadAhead's business are not touched.
+func TestReadAheadSparesBodies(t *testing.T) {
+	writer := struct {
+		io.ReadCloser
+		io.Writer
+	}{io.NopCloser(strings.NewReader("text")), io.Discard}
+	text := func() io.ReadCloser { return io.NopCloser(strings.NewReader("text")) }
+	for name, tt := range map[string]struct {
+		method string
+		status int
+		length int64
+		body   io.ReadCloser
+	}{
+		"HEAD":      {"HEAD", 200, 4, text()},
+		"204":       {"GET", 204, -1, text()},
+		"304":       {"GET", 304, -1, text()},
+		"101":       {"GET", 101, -1, text()},
+		"writer":    {"GET", 200, -1, writer},
+		"length 0":  {"GET", 200, 0, text()},
+		"none":      {"GET", 200, -1, http.NoBody},
+		"503":       {"GET", 503, -1, text()},
+		"no limit":  {"GET", 200, -1, text()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := aheadPolicy()
+			policy.MaxAttempts = 1
+			if name == "no limit" {
+				policy.ReadAhead = 0
+			}
+			base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+				return &http.Response{
+					StatusCode: tt.status, ContentLength: tt.length, Body: tt.body}, nil
+			})
+			resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(contract.Request(t, tt.method, "http://a.test/", ""))
+			require.NoError(t, err)
+			assert.Equal(t, tt.body, resp.Body)
+		})
+	}
+}
+
+// A streamed body is sent while the response is read (full duplex). A response
+// that comes after the whole body is read ahead.
+func TestReadAheadOfUploads(t *testing.T) {
+	for _, sendsAll := range []bool{false, true} {
+		base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			if sendsAll {
+				_, _ = io.Copy(io.Discard, req.Body)
+			}
+			return respond(req, 200, io.EOF, "text"), nil
+		})
+		policy, peeked := aheadPolicy(), ""
+		policy.Classify = func(_ *http.Request, resp *http.Response, _ error) httpretry.Outcome {
+			peeked = string(httpretry.Peek(resp))
+			return httpretry.Final
+		}
+		for name, getBody := range map[string]func() (io.ReadCloser, error){
+			"recorded": nil, "GetBody": func() (io.ReadCloser, error) {
+				return io.NopCloser(iotestReader("body")), nil
+			}} {
+			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("body"))
+			req.GetBody = getBody
+			contract.Send(t, contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}), req)
+			assert.Equal(t, map[bool]string{true: "text"}[sendsAll], peeked, name)
+		}
+	}
+}
+
+func iotestReader(text string) io.Reader { return io.MultiReader(strings.NewReader(text)) }
+
+// A body may be read after Close as far as that of Base may.
+func TestReadAheadAfterClose(t *testing.T) {
+	read := func(resp *http.Response) (string, error) {
+		first := make([]byte, 2)
+		_, err := io.ReadFull(resp.Body, first)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		rest, err := io.ReadAll(resp.Body)
+		return string(first) + string(rest), err
+	}
+	for _, limit := range []int64{3, 1 << 10} {
+		policy := aheadPolicy()
+		policy.ReadAhead = limit
+		base := playBodies(whole, func(req *http.Request) *http.Response {
+			resp := respond(req, 200, nil)
+			resp.Body = io.NopCloser(strings.NewReader("whole"))
+			return resp
+		})
+		transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+		resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		text, err := read(resp)
+		require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+		assert.Equal(t, "wh", text)
+
+		resp, err = transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+		require.NoError(t, err)
+		text, err = read(resp)
+		require.NoError(t, err)
+		assert.Equal(t, "whole", text)
+	}
+}
+
+// The end of the caller's context, at any byte, ends the request as it does
+// before the header.
+func TestReadAheadCanceled(t *testing.T) {
+	for at := range 5 {
+		for _, copies := range []bool{false, true} {
+			contract.Bubble(t, fmt.Sprintf("%d/%v", at, copies), func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				cause := errors.New("left")
+				base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+					text := slices.Repeat([]string{"x"}, at)
+					time.AfterFunc(time.Second, func() { cancel(cause) })
+					return respond(req, 200, io.EOF, append(text, "")...), nil
+				})
+				policy := aheadPolicy()
+				if copies {
+					policy.AttemptTimeout = time.Minute
+				}
+				events := new(contract.Record)
+				_, err := contract.Recorded(t, base, policy, events).RoundTrip(
+					contract.Request(t, "GET", "http://a.test/", "").WithContext(ctx))
+				require.ErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, err, cause)
+				assert.Equal(t, httpretry.ReasonCanceled, events.Reason())
+			})
+		}
+	}
+}
+
+// deaf is a body whose Read ends with Close only, or not even then.
+type deaf struct {
+	closed chan struct{}
+	obeys  bool
+	free   chan struct{}
+}
+
+func (b *deaf) Read([]byte) (int, error) {
+	if b.obeys {
+		<-b.closed
+	} else {
+		<-b.free
+	}
+	return 0, io.ErrClosedPipe
+}
+
+func (b *deaf) Close() error { close(b.closed); return nil }
+
+// A body of a layer may not obey the context. It does not hold RoundTrip.
+func TestReadAheadOfADeafBody(t *testing.T) {
+	for _, obeys := range []bool{true, false} {
+		for _, method := range []string{"GET", "POST"} {
+			synctest.Test(t, func(t *testing.T) {
+				free := make(chan struct{})
+				base := playBodies(func(req *http.Request) *http.Response {
+					resp := respond(req, 200, nil)
+					resp.Body = &deaf{make(chan struct{}), obeys, free}
+					return resp
+				})
+				policy, start := aheadPolicy(), time.Now()
+				policy.AttemptTimeout, policy.MaxAttempts = time.Minute, 2
+				_, err := contract.With(t, base, policy).
+					RoundTrip(contract.Request(t, method, "http://a.test/", "text"))
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				attempts := map[string]time.Duration{"GET": 2, "POST": 1}[method]
+				assert.InDelta(t, attempts*time.Minute, time.Since(start), float64(2*time.Second))
+				close(free)
+			})
+		}
+	}
+}
+
+// A panic of a body reaches the caller, and the body is closed.
+func TestReadAheadPanics(t *testing.T) {
+	closed := 0
+	base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, ContentLength: -1, Body: panicBody{&closed}}, nil
+	})
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: aheadPolicy()})
+	assert.PanicsWithValue(t, "read", func() {
+		_, _ = transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+	})
+	assert.Equal(t, 1, closed)
+}
+
+type panicBody struct{ closed *int }
+
+func (panicBody) Read([]byte) (int, error) { panic("read") }
+func (b panicBody) Close() error           { *b.closed++; return nil }
+
+// A Read that returns nothing ends reading ahead, because it may do so forever.
+func TestReadAheadOfNothing(t *testing.T) {
+	transport := contract.With(t, playBodies(func(req *http.Request) *http.Response {
+		resp := respond(req, 200, nil)
+		resp.Body = io.NopCloser(readerFunc(func([]byte) (int, error) { return 0, nil }))
+		return resp
+	}), aheadPolicy())
+	resp, err := transport.RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+	require.NoError(t, err)
+	n, err := resp.Body.Read(make([]byte, 1))
+	assert.Zero(t, n)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// An outer RetryTransport retries, so it gets the error.
+func TestReadAheadNested(t *testing.T) {
+	contract.Bubble(t, "", func(t *testing.T) {
+		sent := 0
+		base := playBodies(brokenOff(200), brokenOff(200), whole)
+		counted := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+			sent++
+			return base(req)
+		})
+		inner := contract.Unchecked(t, httpretry.Config{Base: counted, Policy: aheadPolicy()})
+		outer := contract.RetryEvery(0)
+		resp := contract.Send(t, contract.With(t, inner, outer),
+			contract.Request(t, "GET", "http://a.test/", ""))
+		assert.Equal(t, 3, httpretry.ResultOf(resp).Attempts)
+		assert.Equal(t, 3, sent)
+	})
+}
+
+// A body that is longer than ReadAhead may be resumed where it breaks off.
+func TestReadAheadBeforeResume(t *testing.T) {
+	for _, at := range []int{50, 101, 150} {
+		contract.Bubble(t, fmt.Sprint(at), func(t *testing.T) {
+			o := newOrigin(200, at)
+			policy := aheadPolicy()
+			policy.ReadAhead, policy.Resume = 100, true
+			resp, err := contract.With(t, o, policy).
+				RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+			require.NoError(t, err)
+			before := httpretry.ResultOf(resp).Attempts
+			assert.Equal(t, string(o.data), contract.ReadBody(t, resp))
+			assert.Equal(t, 2, httpretry.ResultOf(resp).Attempts)
+			require.Len(t, o.requests, 2)
+			want := fmt.Sprintf("bytes=%d-199", at)
+			if at < 100 {
+				assert.Equal(t, 2, before, "retried before RoundTrip returned")
+				want = ""
+			}
+			assert.Equal(t, want, o.requests[1].Header.Get("Range"))
+		})
+	}
+}
+
+// The trailers of a body that was read ahead are there when RoundTrip returns.
+func TestReadAheadTrailers(t *testing.T) {
+	for _, start := range []func(testing.TB, http.HandlerFunc) *http.Transport{
+		faults.Pipe, faults.HTTP2Pipe} {
+		synctest.Test(t, func(t *testing.T) {
+			base := start(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Trailer", "X-Sum")
+				_, _ = io.WriteString(w, "text")
+				w.Header().Set("X-Sum", "42")
+			})
+			policy := aheadPolicy()
+			policy.AttemptTimeout = time.Minute
+			resp, err := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}).
+				RoundTrip(contract.Request(t, "GET", "http://a.test/", ""))
+			require.NoError(t, err)
+			assert.Equal(t, "42", resp.Trailer.Get("X-Sum"))
+			time.Sleep(time.Hour) // the AttemptTimeout has ended
+			assert.Equal(t, "text", contract.ReadBody(t, resp))
+		})
+	}
+}
