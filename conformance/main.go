@@ -40,9 +40,10 @@ type options struct {
 
 // Spec is a client of this folder.
 type Spec struct {
-	Name     string // with "best" for its best documented settings
+	Name     string
 	Command  []string
 	Language string
+	Best     bool // with the best settings of its documentation
 }
 
 // specs returns the clients of this folder. golang is the program for those in
@@ -59,13 +60,13 @@ func specs(golang string) (all []Spec) {
 	all = append(all, pair("undici", "JavaScript", "node", "clients/node/undici.mjs")...)
 	all = append(all, pair("got", "JavaScript", "node", "clients/node/got.mjs")...)
 	all = append(all, pair("ky", "JavaScript", "node", "clients/node/ky.mjs")...)
-	return slices.DeleteFunc(all, func(s Spec) bool { return s.Name == "net/http, best" })
+	return slices.DeleteFunc(all, func(s Spec) bool { return s.Name == "net/http, best" }) // it has none
 }
 
 // pair returns a client with its defaults and with its best settings.
 func pair(name, language string, command ...string) []Spec {
 	best := append(slices.Clone(command), "-best")
-	return []Spec{{name, command, language}, {name + ", best", best, language}}
+	return []Spec{{name, command, language, false}, {name + ", best", best, language, true}}
 }
 
 func (o options) run() error {
@@ -134,16 +135,26 @@ type Result struct {
 	Verdicts []Verdict // by case
 }
 
-// runClients runs three clients at the same time. The clients mostly wait.
+// runClients runs some clients at the same time, because they mostly wait. It
+// runs those in Go first. The others work more.
 func runClients(selected []Spec, cases []*Case, cfg *tls.Config, roots string) ([]Result, error) {
-	const clients, casesPerClient = 3, 24
 	results, errs := make([]Result, len(selected)), make([]error, len(selected))
-	slots := make(chan struct{}, clients)
+	slots := make(chan struct{}, 6)
 	var wg sync.WaitGroup
 	for i, spec := range selected {
-		slots <- struct{}{}
+		share, parallel := 2, 24
+		if spec.Language != "Go" {
+			share, parallel = 3, 12
+		}
+		for range share {
+			slots <- struct{}{}
+		}
 		wg.Go(func() {
-			defer func() { <-slots }()
+			defer func() {
+				for range share {
+					<-slots
+				}
+			}()
 			results[i] = Result{Spec: spec}
 			cl, err := startClient(spec.Command, roots)
 			if err != nil {
@@ -152,7 +163,7 @@ func runClients(selected []Spec, cases []*Case, cfg *tls.Config, roots string) (
 				return
 			}
 			results[i].Version = cl.name
-			trials, err := runAll(cl, cases, cfg, casesPerClient)
+			trials, err := runAll(cl, cases, cfg, parallel)
 			if err = errors.Join(err, cl.stop()); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", spec.Name, err)
 				return

@@ -6,8 +6,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"time"
 )
 
 // report prints a summary, and the details of a single client. It returns an
@@ -65,24 +67,34 @@ func unnamed(results []Result, cases []*Case) error {
 // better returns an error for each case in which another client delivers more
 // than httpretry at its best, without doing anything wrong.
 func better(results []Result, cases []*Case) error {
-	ours := slices.IndexFunc(results, func(r Result) bool { return r.Name == "httpretry, best" })
-	if ours < 0 || results[ours].Skipped != nil {
-		return nil
-	}
 	var errs []error
 	for i, c := range cases {
-		for _, r := range results {
-			if r.Skipped != nil || isOurs(r) || c.Level != levelDelivers {
-				continue
-			}
-			if v := r.Verdicts[i]; v.Skip == "" && len(v.Problems) == 0 &&
-				v.Delivered > results[ours].Verdicts[i].Delivered && reasons[c.ID] == "" {
-				errs = append(errs, fmt.Errorf("%s: %s delivers %s, httpretry at its best %s",
-					c.ID, r.Name, percent(v), percent(results[ours].Verdicts[i])))
-			}
+		if names := more(results, c, i, true); names != nil && reasons[c.ID] == "" {
+			errs = append(errs, fmt.Errorf("%s: %s: more than httpretry at its best",
+				c.ID, strings.Join(names, ", ")))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// more returns the clients that deliver more than httpretry in a case, without
+// doing anything wrong. If best is true, that is httpretry at its best, and all
+// others. If not, all have their defaults.
+func more(results []Result, c *Case, i int, best bool) (names []string) {
+	ours := slices.IndexFunc(results, func(r Result) bool { return isOurs(r) && r.Best == best })
+	if ours < 0 || results[ours].Skipped != nil || c.Level != levelDelivers {
+		return nil
+	}
+	for _, r := range results {
+		if r.Skipped != nil || isOurs(r) || r.Best && !best {
+			continue
+		}
+		v := r.Verdicts[i]
+		if v.Skip == "" && len(v.Problems) == 0 && v.Delivered > results[ours].Verdicts[i].Delivered {
+			names = append(names, r.Name)
+		}
+	}
+	return names
 }
 
 func isOurs(r Result) bool { return strings.HasPrefix(r.Name, "httpretry") }
@@ -178,7 +190,7 @@ func summary(w io.Writer, results []Result, cases []*Case) {
 
 // markdown prints the summary and the table of all cases.
 func markdown(w io.Writer, results []Result, cases []*Case) {
-	fmt.Fprint(w, preface)
+	fmt.Fprintf(w, preface, time.Now().Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	summary(w, results, cases)
 	fmt.Fprint(w, "\n## Cases\n\n| case | level | clause |")
 	ran := installed(results)
@@ -193,6 +205,12 @@ func markdown(w io.Writer, results []Result, cases []*Case) {
 		}
 		fmt.Fprintln(w)
 	}
+	fmt.Fprint(w, "\nWith their defaults, these clients deliver more than httpretry with its defaults:\n\n")
+	for i, c := range cases {
+		if names := more(results, c, i, false); names != nil {
+			fmt.Fprintf(w, "- %s: %s\n", c.ID, strings.Join(names, ", "))
+		}
+	}
 	fmt.Fprint(w, "\nhttpretry does not do what these cases ask for:\n\n")
 	for _, c := range cases {
 		if reason := reasons[c.ID]; reason != "" {
@@ -203,8 +221,8 @@ func markdown(w io.Writer, results []Result, cases []*Case) {
 
 const preface = `# Results
 
-` + "`go run . -all -write .` writes this file and [results.html](results.html). [README.md](README.md) says what the words mean.\n" + `
-`
+` + "`go run . -all -write .` writes this file and [results.html](results.html). [README.md](README.md) says what the words mean.\n" +
+	"Measured on %s with %s on %s/%s. Waits are random, so sends differ a little between runs.\n\n"
 
 func installed(results []Result) []Result {
 	return slices.DeleteFunc(slices.Clone(results), func(r Result) bool { return r.Skipped != nil })

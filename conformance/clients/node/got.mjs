@@ -8,7 +8,7 @@ const client = got.extend({
   throwHttpErrors: false,
   http2: true,
   responseType: 'buffer',
-  ...(best ? { retry: { limit: 4, maxRetryAfter: 60000 }, timeout: { response: 2000 } } : {})
+  ...(best ? { retry: { limit: 5, backoffLimit: 4000, maxRetryAfter: 60000 }, timeout: { response: 2000 } } : {})
 })
 
 serve('got', async (request, signal) => {

@@ -14,7 +14,7 @@ best = "-best" in sys.argv
 retries = urllib3.Retry(3)
 if best:
     retries = urllib3.Retry(
-        total=5, backoff_factor=0.5, status_forcelist=[408, 429, 500, 502, 503, 504], raise_on_status=False
+        total=5, backoff_factor=0.5, status_forcelist=[408, 425, 429, 500, 502, 503, 504], raise_on_status=False
     )
 for scheme in ("http://", "https://"):
     session.mount(scheme, HTTPAdapter(max_retries=retries, pool_connections=1000, pool_maxsize=100))
