@@ -69,27 +69,23 @@ func runCase(cl *client, c *Case, cfg *tls.Config) (*Trial, error) {
 		time.Sleep(100 * time.Millisecond) // for the end of the connection to arrive
 	}
 	s.begin()
+	send := func(n int) {
+		start := time.Now()
+		reply, ok := cl.send(s.ask(n), duration(c.Limit))
+		t.Calls[n-1] = Call{Reply: reply, Answered: ok, Took: reply.at.Sub(start)}
+	}
 	var next atomic.Int32
 	var wg sync.WaitGroup
-	workers := r.Workers
-	if workers == 0 {
-		workers = r.Count
-	}
-	for w := range workers {
+	for range r.Workers {
 		wg.Go(func() {
-			if r.Workers == 0 {
-				time.Sleep(time.Duration(w) * duration(r.Every))
-			}
-			for {
-				n := int(next.Add(1))
-				if n > r.Count {
-					return
-				}
-				start := time.Now()
-				reply, ok := cl.send(s.ask(n), duration(c.Limit))
-				t.Calls[n-1] = Call{Reply: reply, Answered: ok, Took: reply.at.Sub(start)}
+			for n := int(next.Add(1)); n <= r.Count; n = int(next.Add(1)) {
+				send(n)
 			}
 		})
+	}
+	for n := 1; n <= r.Count && r.Workers == 0; n++ {
+		wg.Go(func() { send(n) })
+		time.Sleep(duration(r.Every))
 	}
 	wg.Wait()
 	time.Sleep(duration(c.Linger))
