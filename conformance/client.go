@@ -95,8 +95,7 @@ func startClient(command []string, roots string) (*client, error) {
 	case <-time.After(time.Minute):
 		err = errors.New("no line within a minute")
 	}
-	c.stop()
-	return nil, err
+	return nil, errors.Join(err, c.stop())
 }
 
 // read passes each line to the request that it answers.

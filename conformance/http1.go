@@ -76,10 +76,10 @@ func (a *answer) run() (keep bool) {
 
 // delay reports whether the client still waits after the delay.
 func (a *answer) delay() bool {
-	gone := make(chan error, 1)
+	gone := make(chan struct{})
 	go func() {
-		_, err := a.reader.Peek(1)
-		gone <- err
+		_, _ = a.reader.Peek(1)
+		close(gone)
 	}()
 	select {
 	case <-gone:

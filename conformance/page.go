@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"strings"
 )
@@ -23,6 +24,7 @@ type pageCell struct{ Class, Text, Why string }
 func html(results []Result, cases []*Case) ([]byte, error) {
 	ran := installed(results)
 	var rows []pageRow
+	var musts []string // the commands that show them
 	for i, c := range cases {
 		row := pageRow{Case: c, Reason: reasons[c.ID]}
 		if i == 0 || cases[i-1].group != c.group {
@@ -30,6 +32,9 @@ func html(results []Result, cases []*Case) ([]byte, error) {
 		}
 		for _, r := range ran {
 			row.Cells = append(row.Cells, newPageCell(c, r.Verdicts[i]))
+			if c.Level == levelMust && len(r.Verdicts[i].Problems) > 0 {
+				musts = append(musts, fmt.Sprintf("go run . -clients '^%s$' -run '^%s$'", r.Name, c.ID))
+			}
 		}
 		rows = append(rows, row)
 	}
@@ -42,7 +47,7 @@ func html(results []Result, cases []*Case) ([]byte, error) {
 		return nil, err
 	}
 	var b bytes.Buffer
-	err = page.Execute(&b, map[string]any{"Results": ran, "Counts": counted, "Rows": rows})
+	err = page.Execute(&b, map[string]any{"Results": ran, "Counts": counted, "Rows": rows, "Musts": musts})
 	return b.Bytes(), err
 }
 

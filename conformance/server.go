@@ -271,26 +271,24 @@ func (s *session) execute(send *Send, step Step, key string) {
 	s.keys[id] = true
 }
 
-// end records when the server has nothing more to do for a send.
-func (s *session) end(send *Send) {
+// change changes a send with the lock.
+func (s *session) change(send *Send, f func(*Send)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	setDefault(&send.Ended, time.Since(s.begun))
+	f(send)
+}
+
+// end records when the server has nothing more to do for a send.
+func (s *session) end(send *Send) {
+	s.change(send, func(send *Send) { setDefault(&send.Ended, time.Since(s.begun)) })
 }
 
 // received records n bytes of a body. whole means that the server reads all.
 func (s *session) received(send *Send, n int, whole bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	send.Body += n
-	send.Read = whole
+	s.change(send, func(send *Send) { send.Body, send.Read = send.Body+n, whole })
 }
 
-func (s *session) stale(send *Send) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	send.Stale = true
-}
+func (s *session) stale(send *Send) { s.change(send, func(send *Send) { send.Stale = true }) }
 
 var dates = regexp.MustCompile(`\{date([+-]\d+)\}`)
 
