@@ -151,6 +151,9 @@ func TestAllocations(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	ok := newInstant().ok
+	buffer := make([]byte, 4<<10)
+	text := bytes.NewReader(buffer)
+	page := http.Response{StatusCode: 200, ContentLength: 4 << 10, Body: io.NopCloser(text)}
 	keyless := newKeyedPost(t)
 	keyless.Header.Del("Idempotency-Key")
 	for _, tt := range []struct {
@@ -166,15 +169,25 @@ func TestAllocations(t *testing.T) {
 			&flaky{instant: newInstant(), unread: &drainable{}}, newAPIGet(t), 16},
 		{"keyless POST", contract.BaseFunc(
 			func(*http.Request) (*http.Response, error) { return ok, nil }), keyless, 14},
+		{"read ahead", contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+			text.Reset(buffer)
+			resp := page // a second allocation
+			return &resp, nil
+		}), newAPIGet(t), 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			policy := httpretry.Policy{
 				Backoff: strategies.Constant{}, Budget: httpretry.Unlimited{}}
+			if tt.name == "read ahead" {
+				policy.ReadAhead = 64 << 10
+			}
 			transport := contract.Unchecked(t, httpretry.Config{Base: tt.base, Policy: policy})
 			allocs := testing.AllocsPerRun(1000, func() {
-				if _, err := transport.RoundTrip(tt.req); err != nil {
-					t.Error(err)
+				resp, err := transport.RoundTrip(tt.req)
+				if err != nil {
+					t.Fatal(err)
 				}
+				_, _ = io.Copy(io.Discard, resp.Body)
 			})
 			assert.LessOrEqual(t, allocs, tt.most)
 		})
@@ -295,4 +308,31 @@ func BenchmarkHostBudget(b *testing.B) {
 			budget.Withdraw(ctx, contract.Failure("api.example.com"))
 		}
 	})
+}
+
+func BenchmarkReadAhead(b *testing.B) {
+	buffer := make([]byte, 4<<10)
+	for _, limit := range []int64{0, 64 << 10} {
+		text := bytes.NewReader(buffer)
+		ok := http.Response{StatusCode: 200, ContentLength: 4 << 10, Body: io.NopCloser(text)}
+		base := contract.BaseFunc(func(*http.Request) (*http.Response, error) {
+			text.Reset(buffer)
+			resp := ok
+			return &resp, nil
+		})
+		transport := contract.Unchecked(b, httpretry.Config{
+			Base: base, Policy: httpretry.Policy{ReadAhead: limit, MaxElapsed: time.Hour}})
+		req := newAPIGet(b)
+		b.Run(fmt.Sprint(limit), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := transport.RoundTrip(req)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		})
+	}
 }

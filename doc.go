@@ -25,7 +25,8 @@
 //
 // Then the transport waits, without holding a connection, and makes the next
 // attempt. [Policy.Resume] does the same for response bodies that break off. It
-// first checks that a response is the rest of the body (ReasonNotResumable).
+// first checks that a response is the rest of the body (ReasonNotResumable). With
+// [Policy.ReadAhead], a small body that breaks off is a failed attempt.
 //
 // If a check fails after a response, RoundTrip returns that response, whatever
 // its status, with its body unread. Otherwise it returns an error: an [*Error],

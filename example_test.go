@@ -208,6 +208,39 @@ func ExampleWithIdempotent() {
 	// Output: 200 POST after 1 retries
 }
 
+// A service answers 200, and says in the body that it failed.
+func ExamplePeek() {
+	policy := httpretry.Policy{ReadAhead: 4 << 10, Backoff: strategies.Constant{}}
+	policy.Classify = func(
+		req *http.Request, resp *http.Response, err error) httpretry.Outcome {
+		if err == nil && bytes.Contains(httpretry.Peek(resp), []byte(`"error": "busy"`)) {
+			return httpretry.Transient
+		}
+		return policy.Outcome(req, resp, err)
+	}
+	attempts := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if attempts++; attempts == 1 {
+			fmt.Fprint(w, `{"error": "busy"}`)
+			return
+		}
+		fmt.Fprint(w, `{"result": 42}`)
+	}))
+	defer srv.Close()
+	transport, err := httpretry.New(httpretry.Config{Policy: policy})
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp, err := (&http.Client{Transport: transport}).Get(srv.URL)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	fmt.Println(string(body), err, httpretry.ResultOf(resp).Attempts)
+	// Output: {"result": 42} <nil> 2
+}
+
 // ResultOf returns how a request ended.
 func ExampleResultOf() {
 	srv := unreliable(1)

@@ -50,11 +50,11 @@ type Policy struct {
 	MaxRetryAfter time.Duration
 
 	// AttemptTimeout limits the time from the start of an attempt until its
-	// response headers, and what ReadAhead reads, arrive. That includes a wait for a connection and sending
-	// the request's body, so for uploads set http.Transport.ResponseHeaderTimeout
-	// instead. 0 means no timeout. If it expires while Base reads a body without
-	// GetBody, the body is closed and the request fails. That Close must unblock
-	// the Read: see docs/recipes.md.
+	// response headers, and what ReadAhead reads, have arrived. That includes a
+	// wait for a connection and sending the request's body, so for uploads set
+	// http.Transport.ResponseHeaderTimeout instead. 0 means no timeout. If it
+	// expires while Base reads a body without GetBody, the body is closed and the
+	// request fails. That Close must unblock the Read: see docs/recipes.md.
 	AttemptTimeout time.Duration
 
 	// ReadAhead is how many bytes of a response's body are read before RoundTrip
@@ -81,8 +81,9 @@ type Policy struct {
 	CooldownKey func(*http.Request) string
 
 	// Classify returns the Outcome of an attempt that got a response, whose body
-	// it must not read, or an error. If a response forbids a retry, it may be
-	// called again with a copy that does not. Nil means [Policy.Outcome].
+	// it must not read (see [Peek]), or an error. If a response forbids a retry,
+	// it may be called again with a copy that does not, and with the error if its
+	// body broke off (see ReadAhead). Nil means [Policy.Outcome].
 	Classify func(*http.Request, *http.Response, error) Outcome
 
 	// Idempotent reports whether a request is safe to send twice. A request

@@ -8,10 +8,9 @@ import (
 	"github.com/seed421102f4/httpretry/internal/respbody"
 )
 
-// Peek returns the first bytes of the body of resp, as far as
-// [Policy.ReadAhead] has read them, for a [Policy.Classify] or a
-// Config.Observe. They must not be changed. It returns nil for a response that
-// was not read ahead.
+// Peek returns a copy of the first bytes of the body of resp, as far as
+// [Policy.ReadAhead] has read them, for a [Policy.Classify], a Policy.RetryAfter
+// or a Config.Observe. It returns nil for a response that was not read ahead.
 func Peek(resp *http.Response) []byte {
 	if resp != nil {
 		if b, ok := resp.Body.(*respbody.Ahead); ok {
@@ -32,10 +31,12 @@ func (s *sending) readAhead(
 	s.resp = resp // for a panic
 	b := respbody.NewAhead(resp, limit)
 	ended := true
-	if s.engine.base.isNetHTTP(req.URL) {
-		err = b.Fill(resp, limit) // the context ends a Read of net/http
+	stop := bounded.Signal{req.Context().Done(), cancelChannel(req)}
+	// The context ends a Read of net/http. One of a layer may block.
+	if s.engine.base.isNetHTTP(req.URL) || bounded.InMemory(resp.Body) ||
+		stop == (bounded.Signal{}) {
+		err = b.Fill(resp, limit)
 	} else {
-		stop := bounded.Signal{req.Context().Done(), cancelChannel(req)}
 		ended, err = b.FillUntil(stop, resp, limit)
 	}
 	switch resp.Body = b; {

@@ -10,7 +10,9 @@ import (
 	"net/http/httptrace"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -131,7 +133,8 @@ func TestReadAhead(t *testing.T) {
 		}), 1, httpretry.ReasonPermanent, 200, "half", errChecksum, 0},
 		// The server has answered, whatever the error says.
 		{"POST, unprocessed", "POST", playBodies(func(r *http.Request) *http.Response {
-			return respond(r, 200, httpretry.WithOutcome(errChecksum, httpretry.Unprocessed), "half")
+			err := httpretry.WithOutcome(errChecksum, httpretry.Unprocessed)
+			return respond(r, 200, err, "half")
 		}), 1, httpretry.ReasonNotIdempotent, 200, "half", errChecksum, 0},
 	} {
 		contract.Bubble(t, tt.name, func(t *testing.T) {
@@ -202,7 +205,8 @@ func TestReadAheadOnTheWire(t *testing.T) {
 				var info httptrace.GotConnInfo
 				ctx := httptrace.WithClientTrace(t.Context(),
 					&httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { info = i }})
-				contract.Send(t, transport, contract.Request(t, "GET", srv.URL(), "").WithContext(ctx))
+				req := contract.Request(t, "GET", srv.URL(), "").WithContext(ctx)
+				contract.Send(t, transport, req)
 				assert.True(t, info.Reused, "the body that is not read yet holds a connection")
 				assert.Len(t, contract.ReadBody(t, resp), 1<<10)
 			}
@@ -229,7 +233,8 @@ func TestPeek(t *testing.T) {
 			"event: error\r\ndata: 1\r\n\r"},
 		{"CR", "text/event-stream", []string{"data\r\r", "data: 2"}, "data\r\r"},
 		// Neither a comment nor a block without data is an event.
-		{"comments", "text/event-stream", []string{": 1\n\n", "\n\n", "id: 2\n\n", "data: 3\n\n", "4"},
+		{"comments", "text/event-stream",
+			[]string{": 1\n\n", "\n\n", "id: 2\n\n", "data: 3\n\n", "4"},
 			": 1\n\n\n\nid: 2\n\ndata: 3\n\n"},
 		{"no event", "text/event-stream", []string{": 1\n\n", "id: 2\n\n"}, ": 1\n\nid: 2\n\n"},
 	} {
@@ -305,15 +310,15 @@ func TestReadAheadSparesBodies(t *testing.T) {
 		length int64
 		body   io.ReadCloser
 	}{
-		"HEAD":      {"HEAD", 200, 4, text()},
-		"204":       {"GET", 204, -1, text()},
-		"304":       {"GET", 304, -1, text()},
-		"101":       {"GET", 101, -1, text()},
-		"writer":    {"GET", 200, -1, writer},
-		"length 0":  {"GET", 200, 0, text()},
-		"none":      {"GET", 200, -1, http.NoBody},
-		"503":       {"GET", 503, -1, text()},
-		"no limit":  {"GET", 200, -1, text()},
+		"HEAD":     {"HEAD", 200, 4, text()},
+		"204":      {"GET", 204, -1, text()},
+		"304":      {"GET", 304, -1, text()},
+		"101":      {"GET", 101, -1, text()},
+		"writer":   {"GET", 200, -1, writer},
+		"length 0": {"GET", 200, 0, text()},
+		"none":     {"GET", 200, -1, http.NoBody},
+		"503":      {"GET", 503, -1, text()},
+		"no limit": {"GET", 200, -1, text()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy := aheadPolicy()
@@ -350,17 +355,16 @@ func TestReadAheadOfUploads(t *testing.T) {
 		}
 		for name, getBody := range map[string]func() (io.ReadCloser, error){
 			"recorded": nil, "GetBody": func() (io.ReadCloser, error) {
-				return io.NopCloser(iotestReader("body")), nil
+				return io.NopCloser(io.MultiReader(strings.NewReader("body"))), nil
 			}} {
 			req := contract.Streamed(t, "PUT", "http://a.test/", contract.Counted("body"))
 			req.GetBody = getBody
-			contract.Send(t, contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy}), req)
+			transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+			contract.Send(t, transport, req)
 			assert.Equal(t, map[bool]string{true: "text"}[sendsAll], peeked, name)
 		}
 	}
 }
-
-func iotestReader(text string) io.Reader { return io.MultiReader(strings.NewReader(text)) }
 
 // A body may be read after Close as far as that of Base may.
 func TestReadAheadAfterClose(t *testing.T) {
@@ -564,4 +568,47 @@ func TestReadAheadTrailers(t *testing.T) {
 			assert.Equal(t, "text", contract.ReadBody(t, resp))
 		})
 	}
+}
+
+// Bodies that are read at the same time do not share bytes, nor do those that
+// Peek has returned.
+func TestReadAheadSharesNoBytes(t *testing.T) {
+	var peeks sync.Map
+	policy := aheadPolicy()
+	policy.ReadAhead = 6 << 10
+	policy.Classify = func(req *http.Request, resp *http.Response, _ error) httpretry.Outcome {
+		peeks.Store(req.URL.Path, httpretry.Peek(resp))
+		return httpretry.Final
+	}
+	content := func(path string) string {
+		return strings.Repeat(path, 100+len(path)*int(path[1]-'0')*30)
+	}
+	base := contract.BaseFunc(func(req *http.Request) (*http.Response, error) {
+		return respond(req, 200, io.EOF, content(req.URL.Path)), nil
+	})
+	transport := contract.Unchecked(t, httpretry.Config{Base: base, Policy: policy})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 100 {
+				path := fmt.Sprintf("/%d-%d", i, j)
+				resp, err := transport.RoundTrip(
+					contract.Request(t, "GET", "http://a.test"+path, ""))
+				if !assert.NoError(t, err) {
+					return
+				}
+				if j%3 > 0 { // others are not read to their end
+					body, err := io.ReadAll(iotest.OneByteReader(resp.Body))
+					assert.NoError(t, err)
+					assert.Equal(t, content(path), string(body))
+				}
+				assert.NoError(t, resp.Body.Close())
+			}
+		})
+	}
+	wg.Wait()
+	peeks.Range(func(path, peeked any) bool {
+		text := content(path.(string))
+		return assert.Equal(t, text[:min(len(text), 6<<10)], string(peeked.([]byte)))
+	})
 }

@@ -253,9 +253,9 @@ func Anthropic() httpretry.Policy {
 func classifyAnthropic(
 	_ *http.Request, resp *http.Response, body []byte) (httpretry.Outcome, bool) {
 	e, ok := parseError(body)
-	isTransient := ok && resp.StatusCode != http.StatusTooManyRequests && slices.Contains(
-		[]string{"overloaded_error", "api_error", "timeout_error", "rate_limit_error"}, e.Error.Type)
-	return httpretry.Transient, isTransient
+	types := []string{"overloaded_error", "api_error", "timeout_error", "rate_limit_error"}
+	return httpretry.Transient, ok && resp.StatusCode != http.StatusTooManyRequests &&
+		slices.Contains(types, e.Error.Type)
 }
 
 // Slack returns a policy for Slack's Web API and incoming webhooks, which have

@@ -146,6 +146,7 @@ func checkResumeModel(t *testing.T, script []byte) (complete bool, requests int)
 		versions: [][]byte{randomBytes(1, 5000), randomBytes(2, 5000), randomBytes(3, 6000)}}
 	policy := resumeEagerly()
 	policy.MaxAttempts = 6 - m.draw(6)
+	policy.ReadAhead = []int64{0, 1, 2000, 10_000}[m.draw(4)]
 	budget := contract.Audit{Budget: policy.Budget}
 	policy.Budget = &budget
 	defer func() { budget.Check(t, m.requests) }()

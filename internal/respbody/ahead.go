@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/seed421102f4/httpretry/internal/bounded"
@@ -13,33 +14,41 @@ import (
 // Ahead is a body whose first bytes have been read. One goroutine may call Read
 // and another one Close.
 type Ahead struct {
-	bytes []byte // those that were read ahead
-	next  int    // the index of the first byte that Read has not returned
-	err   error  // that follows bytes, io.EOF included, or nil if the rest does
-	rest  io.ReadCloser
+	bytes  []byte // those that were read ahead and that Read has not returned
+	pooled *room  // that has bytes, or nil
+	err    error  // that follows bytes, io.EOF included, or nil if the rest does
+	rest   io.ReadCloser
 
 	closed atomic.Bool // Close was called
 }
 
-// minRoom is the room for a body of unknown length. Most bodies are shorter, and
-// then the room and the Ahead are one allocation.
-const minRoom = 4<<10 + 256
+// room has place for most bodies. A request allocates as many bytes otherwise, so
+// the rooms of bodies that were read to their end are used again.
+type room [4<<10 + 256]byte
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
 
 // NewAhead returns an Ahead for the body of resp, of which at most limit bytes
 // are to be read ahead. A server may state any length, so it gets room for
 // MaxBytes at first.
 func NewAhead(resp *http.Response, limit int64) *Ahead {
+	b := &Ahead{rest: resp.Body}
 	// A byte more than the length, because only a Read with room shows the end.
-	room := min(limit, max(resp.ContentLength+1, minRoom), MaxBytes)
-	if room > minRoom {
-		return &Ahead{rest: resp.Body, bytes: make([]byte, 0, room)}
+	if size := min(limit, resp.ContentLength+1, MaxBytes); size > int64(len(room{})) {
+		b.bytes = make([]byte, 0, size)
+	} else {
+		b.pooled = rooms.Get().(*room)
+		b.bytes = b.pooled[:0]
 	}
-	small := new(struct {
-		Ahead
-		room [minRoom]byte
-	})
-	small.rest, small.bytes = resp.Body, small.room[:0]
-	return &small.Ahead
+	return b
+}
+
+// release lets another Ahead use the room, of which no byte is used any more.
+func (b *Ahead) release() {
+	if b.pooled != nil {
+		rooms.Put(b.pooled)
+		b.pooled = nil
+	}
 }
 
 // Fill reads ahead in the body of resp, at most limit bytes. A stream of events
@@ -54,6 +63,7 @@ func (b *Ahead) Fill(resp *http.Response, limit int64) error {
 		}
 		if len(b.bytes) == cap(b.bytes) {
 			b.bytes = slices.Grow(b.bytes, 1)
+			b.release()
 		}
 		n, b.err = b.rest.Read(b.bytes[len(b.bytes):min(int64(cap(b.bytes)), limit)])
 		b.bytes = b.bytes[:len(b.bytes)+n]
@@ -102,8 +112,9 @@ func hasEvent(b []byte) bool {
 	return false
 }
 
-// Bytes returns the bytes that were read ahead.
-func (b *Ahead) Bytes() []byte { return b.bytes[:len(b.bytes):len(b.bytes)] }
+// Bytes returns a copy of the bytes that were read ahead and that Read has not
+// returned.
+func (b *Ahead) Bytes() []byte { return slices.Clone(b.bytes) }
 
 // Break makes err the error that follows the bytes.
 func (b *Ahead) Break(err error) { b.err = err }
@@ -124,15 +135,16 @@ func (b *Ahead) Read(p []byte) (n int, err error) {
 			return 0, err
 		}
 	}
-	if b.next == len(b.bytes) && b.err == nil {
+	if len(b.bytes) == 0 && b.err == nil {
 		return b.rest.Read(p)
 	}
-	n = copy(p, b.bytes[b.next:])
-	b.next += n
-	if b.next == len(b.bytes) {
-		return n, b.err
+	n = copy(p, b.bytes)
+	if b.bytes = b.bytes[n:]; len(b.bytes) > 0 {
+		return n, nil
 	}
-	return n, nil
+	b.bytes = nil
+	b.release()
+	return n, b.err
 }
 
 // Close implements io.Closer.
